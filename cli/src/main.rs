@@ -1,0 +1,2 @@
+//! The `siskin` command line.
+fn main() {}

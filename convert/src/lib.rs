@@ -1,0 +1,1 @@
+//! Brings models from other formats into the packed `.siskin` file.

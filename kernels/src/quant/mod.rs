@@ -1,0 +1,1 @@
+//! Block codecs of the GGUF weight types.

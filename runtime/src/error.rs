@@ -1,0 +1,134 @@
+//! The one error type: what went wrong, where, and its stable number.
+
+use std::fmt;
+
+/// A result whose error is [`Error`].
+pub type Result<T> = std::result::Result<T, Error>;
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident = $code:literal,)*) => {
+        /// What went wrong, in stable numbered groups: 100s loading, 200s arguments, 300s state,
+        /// 400s resources. Numbers are never reused; the C, Kotlin and Swift errors map to them 1:1.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        #[repr(u16)]
+        pub enum ErrorKind { $($(#[$doc])* $name = $code,)* }
+
+        impl ErrorKind {
+            /// Every kind, in order of number.
+            pub const ALL: &[ErrorKind] = &[$(ErrorKind::$name,)*];
+        }
+    };
+}
+
+kinds! {
+    /// A file or folder could not be read or written.
+    Io = 100,
+    /// The bytes are not in the format they claim: a length, offset, hash, type or text is wrong.
+    Corrupt = 101,
+    /// The format is right, but this version of Siskin cannot run it.
+    Unsupported = 102,
+    /// The file's major version is unknown.
+    Version = 103,
+    /// Something the model needs is not in the file.
+    Missing = 104,
+    /// A tensor has a shape or type that the architecture does not allow.
+    Shape = 105,
+    /// A hash differs: the file was changed or damaged.
+    Integrity = 106,
+    /// A value the caller gave is out of range or contradicts another.
+    Argument = 200,
+    /// The text or tokens are longer than the context.
+    TooLong = 201,
+    /// The chat template failed or refused the messages.
+    Template = 202,
+    /// The object is in a state that does not allow the call.
+    State = 300,
+    /// The caller stopped the work.
+    Cancelled = 301,
+    /// The model produced numbers that are not finite.
+    Numeric = 302,
+    /// A memory limit does not allow the request.
+    Memory = 400,
+}
+
+impl ErrorKind {
+    /// The stable number.
+    pub fn code(self) -> u16 {
+        self as u16
+    }
+}
+
+/// What went wrong, where, and what to do about it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Error {
+    kind: ErrorKind,
+    place: String,
+    message: String,
+}
+
+impl Error {
+    /// An error of `kind` at `place` (a file, section and field, or an argument's name).
+    pub fn new(kind: ErrorKind, place: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { kind, place: place.into(), message: message.into() }
+    }
+
+    /// [`ErrorKind::Corrupt`] at `place`.
+    pub fn corrupt(place: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Corrupt, place, message)
+    }
+
+    /// [`ErrorKind::Unsupported`] at `place`.
+    pub fn unsupported(place: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Unsupported, place, message)
+    }
+
+    /// [`ErrorKind::Argument`] at `place`.
+    pub fn argument(place: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Argument, place, message)
+    }
+
+    /// [`ErrorKind::Io`] at `place`.
+    pub fn io(place: impl Into<String>, error: &std::io::Error) -> Self {
+        Self::new(ErrorKind::Io, place, error.to_string())
+    }
+
+    /// The same error, seen from one level out: `outer` is put before the place.
+    #[must_use]
+    pub fn within(mut self, outer: &str) -> Self {
+        self.place = if self.place.is_empty() { outer.to_owned() } else { format!("{outer}: {}", self.place) };
+        self
+    }
+
+    /// What went wrong, as a kind with a stable number.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// Where: a file, section and field, or an argument's name.
+    pub fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// What went wrong and what to do, in words.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.place.as_str() {
+            "" => f.write_str(&self.message),
+            place => write!(f, "{place}: {}", self.message),
+        }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} ({}): {self}", self.kind, self.kind.code())
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,5 @@
+//! The `.siskin` container: writing, mapping and total parsing.
+
+mod bytes;
+
+pub use bytes::Bytes;

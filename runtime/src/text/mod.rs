@@ -1,0 +1,1 @@
+//! Streaming text: whole characters only, stop strings.

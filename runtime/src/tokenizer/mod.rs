@@ -1,0 +1,1 @@
+//! Tokenizers: text to ids and back, read from a mapped section.
