@@ -96,7 +96,8 @@ impl Error {
     /// The same error, seen from one level out: `outer` is put before the place.
     #[must_use]
     pub fn within(mut self, outer: &str) -> Self {
-        self.place = if self.place.is_empty() { outer.to_owned() } else { format!("{outer}: {}", self.place) };
+        self.place =
+            if self.place.is_empty() { outer.to_owned() } else { format!("{outer}: {}", self.place) };
         self
     }
 

@@ -1,9 +1,10 @@
 //! Siskin runs transformers on the device in people's hands.
 #![forbid(unsafe_op_in_unsafe_fn)]
 
-mod error;
 pub mod arch;
+mod error;
 pub mod file;
+pub mod graph;
 pub mod sample;
 pub mod template;
 pub mod text;

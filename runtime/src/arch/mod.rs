@@ -1,1 +1,146 @@
-//! Model families.
+//! Model families: one file each, and one line in [`FAMILIES`].
+//!
+//! A family reads its hyper-parameters and writes its forward pass as a [`Graph`]; the tensors it needs are
+//! the ones its graph mentions. Tensor names are GGUF's; [`Rule`]s say where other sources keep them.
+
+mod blocks;
+mod config;
+mod hyper;
+mod rope;
+
+mod bloom;
+mod gemma2;
+mod gemma3;
+mod gpt2;
+mod gpt_neox;
+mod granite;
+mod llama;
+mod mistral;
+mod mpt;
+mod olmo2;
+mod phi;
+mod phi3;
+mod qwen2;
+mod qwen3;
+mod smollm3;
+
+pub use config::Config;
+pub use hyper::Hyper;
+
+use crate::graph::{Builder, Graph};
+use crate::{Error, Result};
+
+/// Every family, in the order in which `siskin` lists them.
+pub const FAMILIES: &[&Family] = &[
+    &llama::FAMILY,
+    &mistral::FAMILY,
+    &smollm3::FAMILY,
+    &qwen2::FAMILY,
+    &qwen3::FAMILY,
+    &gemma2::FAMILY,
+    &gemma3::FAMILY,
+    &phi::FAMILY,
+    &phi3::FAMILY,
+    &gpt2::FAMILY,
+    &gpt_neox::FAMILY,
+    &bloom::FAMILY,
+    &mpt::FAMILY,
+    &olmo2::FAMILY,
+    &granite::FAMILY,
+];
+
+/// A model architecture.
+pub struct Family {
+    /// The name in a `.siskin` file.
+    pub name: &'static str,
+    /// The `model_type` values of Hugging Face configurations.
+    pub hugging_face: &'static [&'static str],
+    /// The `general.architecture` values of GGUF files.
+    pub gguf: &'static [&'static str],
+    /// Where a Hugging Face folder keeps the tensors.
+    pub hugging_face_rules: &'static [Rule],
+    /// Where a GGUF file keeps tensors otherwise than under the same name, whole.
+    pub gguf_rules: &'static [Rule],
+    /// The hyper-parameters.
+    pub hyper: fn(&Config) -> Result<Hyper>,
+    /// The forward pass. The builder knows which tensors the source has.
+    pub graph: fn(&Config, &Hyper, Builder<'_>) -> Result<Graph>,
+}
+
+/// Where a source keeps a tensor and how it is laid out there. `{}` stands for a layer's number; both names
+/// are without `.weight` and `.bias`, to which the rule applies alike.
+pub struct Rule {
+    /// The name in a `.siskin` file.
+    pub name: &'static str,
+    /// The name in the source.
+    pub source: &'static str,
+    /// What to do with it.
+    pub take: Take,
+}
+
+/// How a source's tensor becomes ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Take {
+    /// As it is.
+    Whole,
+    /// Stored with inputs as rows and outputs as columns (biases are as they are).
+    Transposed,
+    /// Stored as its difference from one.
+    PlusOne,
+    /// Rows stand head by head, each head's query, key and value rows together; ours are all queries, all
+    /// keys, all values.
+    HeadsOfThree,
+    /// The rows of each head stand as rotated pairs (0, E/2, 1, E/2 + 1, …), as llama.cpp keeps them.
+    RotatedPairs,
+}
+
+impl Take {
+    /// The row of the source (of `rows` rows) that becomes our row `row`, for takes that reorder rows.
+    pub fn source_row(self, row: usize, rows: usize, hyper: &Hyper) -> usize {
+        let size = hyper.head_size;
+        match self {
+            Self::Whole | Self::Transposed | Self::PlusOne => row,
+            Self::HeadsOfThree => {
+                let part_rows = rows / 3;
+                let (part, within) = (row / part_rows.max(1), row % part_rows.max(1));
+                (within / size * 3 + part) * size + within % size
+            }
+            Self::RotatedPairs => {
+                let (head, within) = (row / size, row % size);
+                let half = size / 2;
+                head * size + if within < half { 2 * within } else { 2 * (within - half) + 1 }
+            }
+        }
+    }
+}
+
+impl Family {
+    /// The family with this name in a `.siskin` file.
+    pub fn named(name: &str) -> Result<&'static Self> {
+        Self::find(name, "architecture", |family| family.name == name)
+    }
+
+    /// The family of a Hugging Face `model_type`.
+    pub fn of_hugging_face(model_type: &str) -> Result<&'static Self> {
+        Self::find(model_type, "config.model_type", |family| family.hugging_face.contains(&model_type))
+    }
+
+    /// The family of a GGUF `general.architecture`.
+    pub fn of_gguf(architecture: &str) -> Result<&'static Self> {
+        Self::find(architecture, "general.architecture", |family| family.gguf.contains(&architecture))
+    }
+
+    fn find(name: &str, place: &str, matches: impl Fn(&Self) -> bool) -> Result<&'static Self> {
+        FAMILIES.iter().copied().find(|family| matches(family)).ok_or_else(|| {
+            let known: Vec<_> = FAMILIES.iter().map(|family| family.name).collect();
+            Error::unsupported(place, format!("no family '{name}'; there are {}", known.join(", ")))
+        })
+    }
+
+    /// The forward pass for `config`, given which tensors the source has.
+    pub fn build(&self, config: &Config, has: &dyn Fn(&str) -> bool) -> Result<(Hyper, Graph)> {
+        let hyper = (self.hyper)(config)?;
+        let graph = (self.graph)(config, &hyper, Builder::new(has))?;
+        Ok((hyper, graph))
+    }
+}

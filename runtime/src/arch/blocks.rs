@@ -1,0 +1,105 @@
+//! Pieces that several families share.
+
+use super::{Hyper, Rule, Take};
+use crate::graph::{Attention, Builder, ValueId};
+
+/// A rule for a tensor that is taken whole.
+pub(super) const fn whole(name: &'static str, source: &'static str) -> Rule {
+    Rule { name, source, take: Take::Whole }
+}
+
+/// A rule for a tensor that needs work.
+pub(super) const fn taken(name: &'static str, source: &'static str, take: Take) -> Rule {
+    Rule { name, source, take }
+}
+
+/// The names of Llama and its many descendants.
+pub(super) const LLAMA_RULES: &[Rule] = &[
+    whole("token_embd", "model.embed_tokens"),
+    whole("blk.{}.attn_norm", "model.layers.{}.input_layernorm"),
+    whole("blk.{}.attn_q", "model.layers.{}.self_attn.q_proj"),
+    whole("blk.{}.attn_k", "model.layers.{}.self_attn.k_proj"),
+    whole("blk.{}.attn_v", "model.layers.{}.self_attn.v_proj"),
+    whole("blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_norm"),
+    whole("blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_norm"),
+    whole("blk.{}.attn_output", "model.layers.{}.self_attn.o_proj"),
+    whole("blk.{}.ffn_norm", "model.layers.{}.post_attention_layernorm"),
+    whole("blk.{}.ffn_gate", "model.layers.{}.mlp.gate_proj"),
+    whole("blk.{}.ffn_up", "model.layers.{}.mlp.up_proj"),
+    whole("blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"),
+    whole("output_norm", "model.norm"),
+    whole("output", "lm_head"),
+];
+
+/// llama.cpp reorders the query and key rows of the families it treats as Llama.
+pub(super) const LLAMA_GGUF_RULES: &[Rule] = &[
+    taken("blk.{}.attn_q", "blk.{}.attn_q", Take::RotatedPairs),
+    taken("blk.{}.attn_k", "blk.{}.attn_k", Take::RotatedPairs),
+];
+
+/// A layer's prefix.
+pub(super) fn block(layer: usize, name: &str) -> String {
+    format!("blk.{layer}.{name}")
+}
+
+/// Causal attention with the usual scale over a layer's window.
+pub(super) fn attention(hyper: &Hyper, layer: usize) -> Attention {
+    Attention {
+        layer,
+        heads: hyper.heads,
+        kv_heads: hyper.kv_heads,
+        head_size: hyper.head_size,
+        scale: hyper.attention_scale(),
+        window: hyper.windows[layer],
+        softcap: None,
+        alibi: Vec::new(),
+    }
+}
+
+/// Separate query, key and value products of `x`.
+pub(super) fn queries_keys_values(
+    b: &mut Builder<'_>,
+    hyper: &Hyper,
+    layer: usize,
+    x: ValueId,
+) -> (ValueId, ValueId, ValueId) {
+    if b.has(&block(layer, "attn_qkv.weight")) {
+        return fused_queries_keys_values(b, hyper, layer, x);
+    }
+    let q = b.linear(x, &block(layer, "attn_q"), hyper.query_columns());
+    let k = b.linear(x, &block(layer, "attn_k"), hyper.kv_columns());
+    let v = b.linear(x, &block(layer, "attn_v"), hyper.kv_columns());
+    (q, k, v)
+}
+
+/// One product for queries, keys and values side by side.
+pub(super) fn fused_queries_keys_values(
+    b: &mut Builder<'_>,
+    hyper: &Hyper,
+    layer: usize,
+    x: ValueId,
+) -> (ValueId, ValueId, ValueId) {
+    let (queries, keys) = (hyper.query_columns(), hyper.kv_columns());
+    let qkv = b.linear(x, &block(layer, "attn_qkv"), queries + 2 * keys);
+    (b.slice(qkv, 0, queries), b.slice(qkv, queries, keys), b.slice(qkv, queries + keys, keys))
+}
+
+/// The slopes of ALiBi for `heads` heads whose largest exponent is `most` (8 in every published model).
+pub(super) fn alibi_slopes(heads: usize, most: f64) -> Vec<f32> {
+    let power = heads.next_power_of_two();
+    let slope = |i: usize, of: usize| libm::pow(2.0, -most * i as f64 / of as f64) as f32;
+    if power == heads {
+        return (1..=heads).map(|i| slope(i, heads)).collect();
+    }
+    let floor = power / 2;
+    let even = (1..=floor).map(|i| slope(i, floor));
+    let odd = (0..heads - floor).map(|i| slope(2 * i + 1, power));
+    even.chain(odd).collect()
+}
+
+/// Logits of the wanted rows of `x`, which the last norm has been through: by `output`, or by the token
+/// table where the source has no `output`.
+pub(super) fn logits(b: &mut Builder<'_>, hyper: &Hyper, x: ValueId) -> ValueId {
+    let name = if b.has("output.weight") { "output" } else { "token_embd" };
+    b.linear(x, name, hyper.vocabulary)
+}

@@ -1,0 +1,39 @@
+//! BLOOM: GPT-2's blocks with ALiBi instead of positions and a norm after the embeddings.
+
+use super::blocks::{alibi_slopes, taken, whole};
+use super::{Family, Hyper, Rule, Take, gpt2};
+use crate::{Error, graph::NormKind};
+
+pub(super) static FAMILY: Family = Family {
+    name: "bloom",
+    hugging_face: &["bloom"],
+    gguf: &["bloom"],
+    hugging_face_rules: RULES,
+    gguf_rules: &[],
+    hyper: |config| Hyper::read(config, |width| 4 * width),
+    graph: |config, h, mut b| {
+        if config.flag(&["apply_residual_connection_post_layernorm"])?.unwrap_or(false) {
+            return Err(Error::unsupported(
+                "config.apply_residual_connection_post_layernorm",
+                "only models whose residual skips the norm run",
+            ));
+        }
+        let x = b.embed("token_embd.weight", h.vocabulary, h.width);
+        let x = b.norm_of(NormKind::Layer, x, "token_embd_norm", h.width, h.epsilon);
+        let slopes = alibi_slopes(h.heads, 8.0);
+        gpt2::blocks_of(config, h, b, x, &|attention| attention.alibi.clone_from(&slopes))
+    },
+};
+
+const RULES: &[Rule] = &[
+    whole("token_embd", "transformer.word_embeddings"),
+    whole("token_embd_norm", "transformer.word_embeddings_layernorm"),
+    whole("blk.{}.attn_norm", "transformer.h.{}.input_layernorm"),
+    taken("blk.{}.attn_qkv", "transformer.h.{}.self_attention.query_key_value", Take::HeadsOfThree),
+    whole("blk.{}.attn_output", "transformer.h.{}.self_attention.dense"),
+    whole("blk.{}.ffn_norm", "transformer.h.{}.post_attention_layernorm"),
+    whole("blk.{}.ffn_up", "transformer.h.{}.mlp.dense_h_to_4h"),
+    whole("blk.{}.ffn_down", "transformer.h.{}.mlp.dense_4h_to_h"),
+    whole("output_norm", "transformer.ln_f"),
+    whole("output", "lm_head"),
+];

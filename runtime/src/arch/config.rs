@@ -1,0 +1,122 @@
+//! The hyper-parameters of a model as its source wrote them.
+//!
+//! A Hugging Face `config.json` is kept as it is; GGUF metadata is kept under its keys without the
+//! architecture's prefix (`llama.embedding_length` becomes `embedding_length`). A question names all the
+//! keys under which its answer may stand.
+
+use serde_json::{Map, Value};
+
+use crate::{Error, ErrorKind, Result};
+
+/// A JSON object of hyper-parameters.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Config {
+    values: Map<String, Value>,
+}
+
+impl Config {
+    /// Wraps a JSON object.
+    pub fn new(values: Map<String, Value>) -> Self {
+        Self { values }
+    }
+
+    /// The object itself.
+    pub fn values(&self) -> &Map<String, Value> {
+        &self.values
+    }
+
+    /// The value under a key, where it is not null. `/` descends into an object: `rope_parameters/factor`.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        let direct = self.values.get(key);
+        let found = direct.or_else(|| {
+            let (head, tail) = key.split_once('/')?;
+            tail.split('/').try_fold(self.values.get(head)?, |value, part| value.get(part))
+        });
+        found.filter(|value| !value.is_null())
+    }
+
+    fn first(&self, keys: &[&str]) -> Option<(&Value, String)> {
+        keys.iter().find_map(|key| self.get(key).map(|value| (value, format!("config.{key}"))))
+    }
+
+    /// A number under the first of the keys that is present.
+    pub fn number(&self, keys: &[&str]) -> Result<Option<f64>> {
+        let Some((value, place)) = self.first(keys) else { return Ok(None) };
+        match value.as_f64() {
+            Some(number) if number.is_finite() => Ok(Some(number)),
+            _ => Err(Error::corrupt(place, format!("expected a number, found {}", short(value)))),
+        }
+    }
+
+    /// A count under the first of the keys that is present: from 0 to 2^31. A list of equal counts (one per
+    /// layer) stands for that count.
+    pub fn count(&self, keys: &[&str]) -> Result<Option<usize>> {
+        let Some((value, place)) = self.first(keys) else { return Ok(None) };
+        let one = match value {
+            Value::Array(list) => match list.split_first() {
+                Some((head, tail)) if tail.iter().all(|other| other == head) => head,
+                _ => return Err(Error::unsupported(place, "the count differs from layer to layer")),
+            },
+            other => other,
+        };
+        match one.as_f64() {
+            Some(number) if (0.0..=2_147_483_648.0).contains(&number) && number.fract() == 0.0 => {
+                Ok(Some(number as usize))
+            }
+            _ => Err(Error::corrupt(place, format!("expected a count, found {}", short(one)))),
+        }
+    }
+
+    /// A count that must be there and not be zero.
+    pub fn required(&self, keys: &[&str]) -> Result<usize> {
+        let place = || format!("config.{}", keys.first().copied().unwrap_or_default());
+        match self.count(keys)? {
+            Some(0) => Err(Error::corrupt(place(), "must not be zero")),
+            Some(count) => Ok(count),
+            None => Err(Error::new(ErrorKind::Missing, place(), format!("none of {keys:?} is present"))),
+        }
+    }
+
+    /// A yes or no under the first of the keys that is present.
+    pub fn flag(&self, keys: &[&str]) -> Result<Option<bool>> {
+        let Some((value, place)) = self.first(keys) else { return Ok(None) };
+        match value.as_bool() {
+            Some(flag) => Ok(Some(flag)),
+            None => Err(Error::corrupt(place, format!("expected true or false, found {}", short(value)))),
+        }
+    }
+
+    /// A word under the first of the keys that is present.
+    pub fn word(&self, keys: &[&str]) -> Result<Option<&str>> {
+        let Some((value, place)) = self.first(keys) else { return Ok(None) };
+        match value.as_str() {
+            Some(word) => Ok(Some(word)),
+            None => Err(Error::corrupt(place, format!("expected a text, found {}", short(value)))),
+        }
+    }
+
+    /// A list of numbers under the first of the keys that is present.
+    pub fn numbers(&self, keys: &[&str]) -> Result<Option<Vec<f64>>> {
+        let Some((value, place)) = self.first(keys) else { return Ok(None) };
+        let list = value.as_array().map(|list| list.iter().map(Value::as_f64).collect::<Option<Vec<_>>>());
+        match list.flatten() {
+            Some(numbers) => Ok(Some(numbers)),
+            None => Err(Error::corrupt(place, format!("expected a list of numbers, found {}", short(value)))),
+        }
+    }
+
+    /// A list of words under the first of the keys that is present.
+    pub fn words(&self, keys: &[&str]) -> Result<Option<Vec<&str>>> {
+        let Some((value, place)) = self.first(keys) else { return Ok(None) };
+        let list = value.as_array().map(|list| list.iter().map(Value::as_str).collect::<Option<Vec<_>>>());
+        match list.flatten() {
+            Some(words) => Ok(Some(words)),
+            None => Err(Error::corrupt(place, format!("expected a list of texts, found {}", short(value)))),
+        }
+    }
+}
+
+/// The value's text, cut to a line's length.
+fn short(value: &Value) -> String {
+    value.to_string().chars().take(60).collect()
+}

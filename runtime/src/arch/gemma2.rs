@@ -1,0 +1,109 @@
+//! Gemma 2: norms before and after each block, alternating windows, soft caps.
+
+use super::blocks::{self, block, taken, whole};
+use super::llama::feed_forward;
+use super::{Config, Family, Hyper, Rule, Take, hyper, rope};
+use crate::Result;
+use crate::graph::{ActivationKind, Attention, Builder, Graph, NormKind, ValueId};
+
+pub(super) static FAMILY: Family = Family {
+    name: "gemma2",
+    hugging_face: &["gemma2"],
+    gguf: &["gemma2"],
+    hugging_face_rules: RULES,
+    gguf_rules: &[
+        whole("blk.{}.ffn_post_norm", "blk.{}.post_ffw_norm"),
+        whole("blk.{}.attn_post_norm", "blk.{}.post_attention_norm"),
+    ],
+    hyper: |config| {
+        let mut hyper = Hyper::read(config, |width| 4 * width)?;
+        hyper.slide(config, |layer| layer % 2 == 0)?;
+        Ok(hyper)
+    },
+    graph: |config, hyper, mut b| {
+        let rope = b.rope_table(rope::read(config, hyper)?);
+        let softcap = config.number(&["attn_logit_softcapping"])?.map(|cap| cap as f32);
+        let scale = attention_scale(config, hyper)?;
+        let adjust = |attention: &mut Attention| {
+            attention.softcap = softcap;
+            attention.scale = scale;
+        };
+        Gemma { head_norm: false, rope_of: &|_| rope, adjust: &adjust }.graph(config, hyper, b)
+    },
+};
+
+pub(super) const RULES: &[Rule] = &[
+    whole("token_embd", "model.embed_tokens"),
+    taken("blk.{}.attn_norm", "model.layers.{}.input_layernorm", Take::PlusOne),
+    whole("blk.{}.attn_q", "model.layers.{}.self_attn.q_proj"),
+    whole("blk.{}.attn_k", "model.layers.{}.self_attn.k_proj"),
+    whole("blk.{}.attn_v", "model.layers.{}.self_attn.v_proj"),
+    taken("blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_norm", Take::PlusOne),
+    taken("blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_norm", Take::PlusOne),
+    whole("blk.{}.attn_output", "model.layers.{}.self_attn.o_proj"),
+    taken("blk.{}.attn_post_norm", "model.layers.{}.post_attention_layernorm", Take::PlusOne),
+    taken("blk.{}.ffn_norm", "model.layers.{}.pre_feedforward_layernorm", Take::PlusOne),
+    whole("blk.{}.ffn_gate", "model.layers.{}.mlp.gate_proj"),
+    whole("blk.{}.ffn_up", "model.layers.{}.mlp.up_proj"),
+    whole("blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"),
+    taken("blk.{}.ffn_post_norm", "model.layers.{}.post_feedforward_layernorm", Take::PlusOne),
+    taken("output_norm", "model.norm", Take::PlusOne),
+    whole("output", "lm_head"),
+];
+
+/// 1/√query_pre_attn_scalar. GGUF does not keep that scalar: there it is the head size but for the 27B
+/// models, known by their 46 (Gemma 2) or 62 (Gemma 3) layers.
+pub(super) fn attention_scale(config: &Config, hyper: &Hyper) -> Result<f32> {
+    let scalar = match config.number(&["query_pre_attn_scalar"])? {
+        Some(scalar) if scalar > 0.0 => scalar as f32,
+        _ if hyper.layers == 46 || hyper.layers == 62 => (hyper.width / hyper.heads) as f32,
+        _ => hyper.head_size as f32,
+    };
+    Ok(1.0 / scalar.sqrt())
+}
+
+/// What Gemma 2 and 3 share.
+pub(super) struct Gemma<'a> {
+    pub head_norm: bool,
+    pub rope_of: &'a dyn Fn(usize) -> usize,
+    pub adjust: &'a dyn Fn(&mut Attention),
+}
+
+impl Gemma<'_> {
+    pub(super) fn graph(&self, config: &Config, h: &Hyper, mut b: Builder<'_>) -> Result<Graph> {
+        let activation = hyper::activation(config, ActivationKind::GeluTanh)?;
+        let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
+        x = b.scale(x, (h.width as f32).sqrt());
+        for layer in 0..h.layers {
+            let normed = b.rms_norm(x, &block(layer, "attn_norm"), h.epsilon);
+            let attended = self.attend(&mut b, h, layer, normed);
+            let attended = b.rms_norm(attended, &block(layer, "attn_post_norm"), h.epsilon);
+            x = b.add(x, attended);
+            let normed = b.rms_norm(x, &block(layer, "ffn_norm"), h.epsilon);
+            let fed = feed_forward(&mut b, h, layer, activation, normed);
+            let fed = b.rms_norm(fed, &block(layer, "ffn_post_norm"), h.epsilon);
+            x = b.add(x, fed);
+        }
+        let wanted = b.pick(x);
+        let normed = b.rms_norm(wanted, "output_norm", h.epsilon);
+        let logits = blocks::logits(&mut b, h, normed);
+        let cap = config.number(&["final_logit_softcapping"])?.map(|cap| cap as f32);
+        let logits = b.softcap(logits, cap);
+        Ok(b.finish(logits))
+    }
+
+    fn attend(&self, b: &mut Builder<'_>, h: &Hyper, layer: usize, x: ValueId) -> ValueId {
+        let (mut q, mut k, v) = blocks::queries_keys_values(b, h, layer, x);
+        if self.head_norm {
+            q = b.norm_of(NormKind::Rms, q, &block(layer, "attn_q_norm"), h.head_size, h.epsilon);
+            k = b.norm_of(NormKind::Rms, k, &block(layer, "attn_k_norm"), h.head_size, h.epsilon);
+        }
+        let rope = (self.rope_of)(layer);
+        q = b.rope(q, rope, h.head_size);
+        k = b.rope(k, rope, h.head_size);
+        let mut attention = blocks::attention(h, layer);
+        (self.adjust)(&mut attention);
+        let attended = b.attention(q, k, v, attention);
+        b.linear(attended, &block(layer, "attn_output"), h.width)
+    }
+}

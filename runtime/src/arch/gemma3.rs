@@ -1,0 +1,42 @@
+//! Gemma 3 (text): Gemma 2's blocks, head norms instead of soft caps, local layers with their own rope.
+
+use super::gemma2::{self, Gemma};
+use super::{Config, Family, Hyper, rope};
+use crate::Result;
+use crate::graph::{Attention, Rope};
+
+pub(super) static FAMILY: Family = Family {
+    name: "gemma3",
+    hugging_face: &["gemma3_text", "gemma3"],
+    gguf: &["gemma3"],
+    hugging_face_rules: gemma2::RULES,
+    gguf_rules: gemma2::FAMILY.gguf_rules,
+    hyper: |config| {
+        let mut hyper = Hyper::read(config, |width| 4 * width)?;
+        let pattern =
+            config.count(&["_sliding_window_pattern", "sliding_window_pattern"])?.unwrap_or(6).max(1);
+        hyper.slide(config, |layer| (layer + 1) % pattern != 0)?;
+        Ok(hyper)
+    },
+    graph: |config, hyper, mut b| {
+        let full = b.rope_table(rope::read_kind(config, hyper, "full_attention", 1_000_000.0)?);
+        let local = b.rope_table(local_rope(config, hyper)?);
+        let scale = gemma2::attention_scale(config, hyper)?;
+        let softcap = config.number(&["attn_logit_softcapping"])?.map(|cap| cap as f32);
+        let adjust = |attention: &mut Attention| {
+            attention.scale = scale;
+            attention.softcap = softcap;
+        };
+        let rope_of = |layer: usize| if hyper.windows[layer].is_some() { local } else { full };
+        Gemma { head_norm: true, rope_of: &rope_of, adjust: &adjust }.graph(config, hyper, b)
+    },
+};
+
+/// Local layers turn by their own base, never scaled; sources before `rope_parameters` have a key for it.
+fn local_rope(config: &Config, hyper: &Hyper) -> Result<Rope> {
+    if config.get("rope_parameters/sliding_attention").is_some() {
+        return rope::read_kind(config, hyper, "sliding_attention", 10_000.0);
+    }
+    let theta = config.number(&["rope_local_base_freq", "rope.freq_base_swa"])?.unwrap_or(10_000.0);
+    rope::unscaled(config, hyper, theta)
+}

@@ -1,0 +1,75 @@
+//! GPT-2: learned positions, layer norms, fused queries, keys and values.
+
+use super::blocks::{self, block, taken, whole};
+use super::{Config, Family, Hyper, Rule, Take, hyper};
+use crate::Result;
+use crate::graph::{ActivationKind, Attention, Builder, Graph};
+
+pub(super) static FAMILY: Family = Family {
+    name: "gpt2",
+    hugging_face: &["gpt2"],
+    gguf: &["gpt2"],
+    hugging_face_rules: RULES,
+    gguf_rules: &[],
+    hyper: |config| Hyper::read(config, |width| 4 * width),
+    graph: |config, h, mut b| {
+        let tokens = b.embed("token_embd.weight", h.vocabulary, h.width);
+        let positions = b.embed_position("position_embd.weight", h.context, h.width, 0);
+        let x = b.add(tokens, positions);
+        let scales = scales(config, h)?;
+        blocks_of(config, h, b, x, &|attention| attention.scale = scales[attention.layer])
+    },
+};
+
+const RULES: &[Rule] = &[
+    whole("token_embd", "transformer.wte"),
+    whole("position_embd", "transformer.wpe"),
+    whole("blk.{}.attn_norm", "transformer.h.{}.ln_1"),
+    taken("blk.{}.attn_qkv", "transformer.h.{}.attn.c_attn", Take::Transposed),
+    taken("blk.{}.attn_output", "transformer.h.{}.attn.c_proj", Take::Transposed),
+    whole("blk.{}.ffn_norm", "transformer.h.{}.ln_2"),
+    taken("blk.{}.ffn_up", "transformer.h.{}.mlp.c_fc", Take::Transposed),
+    taken("blk.{}.ffn_down", "transformer.h.{}.mlp.c_proj", Take::Transposed),
+    whole("output_norm", "transformer.ln_f"),
+    whole("output", "lm_head"),
+];
+
+/// The factor on attention scores, layer by layer.
+fn scales(config: &Config, h: &Hyper) -> Result<Vec<f32>> {
+    let scaled = config.flag(&["scale_attn_weights"])?.unwrap_or(true);
+    let by_layer = config.flag(&["scale_attn_by_inverse_layer_idx"])?.unwrap_or(false);
+    let scale = if scaled { h.attention_scale() } else { 1.0 };
+    Ok((0..h.layers).map(|layer| if by_layer { scale / (layer + 1) as f32 } else { scale }).collect())
+}
+
+/// The blocks that GPT-2, BLOOM and MPT share, from embeddings to logits.
+pub(super) fn blocks_of(
+    config: &Config,
+    h: &Hyper,
+    mut b: Builder<'_>,
+    mut x: usize,
+    adjust: &dyn Fn(&mut Attention),
+) -> Result<Graph> {
+    let activation = hyper::activation(config, ActivationKind::GeluTanh)?;
+    let clip = config.number(&["attn_config/clip_qkv", "attention.clamp_kqv"])?;
+    let clip = clip.filter(|&limit| limit > 0.0).map(|limit| limit as f32);
+    for layer in 0..h.layers {
+        let normed = b.layer_norm(x, &block(layer, "attn_norm"), h.epsilon);
+        let (q, k, v) = blocks::queries_keys_values(&mut b, h, layer, normed);
+        let (q, k, v) = (b.clamp(q, clip), b.clamp(k, clip), b.clamp(v, clip));
+        let mut attention = blocks::attention(h, layer);
+        adjust(&mut attention);
+        let attended = b.attention(q, k, v, attention);
+        let attended = b.linear(attended, &block(layer, "attn_output"), h.width);
+        x = b.add(x, attended);
+        let normed = b.layer_norm(x, &block(layer, "ffn_norm"), h.epsilon);
+        let up = b.linear(normed, &block(layer, "ffn_up"), h.feed_forward);
+        let up = b.activate(activation, up);
+        let fed = b.linear(up, &block(layer, "ffn_down"), h.width);
+        x = b.add(x, fed);
+    }
+    let wanted = b.pick(x);
+    let normed = b.layer_norm(wanted, "output_norm", h.epsilon);
+    let logits = blocks::logits(&mut b, h, normed);
+    Ok(b.finish(logits))
+}

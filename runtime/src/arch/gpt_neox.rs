@@ -1,0 +1,50 @@
+//! GPT-NeoX and Pythia: rotary on part of each head, attention and feed-forward side by side.
+
+use super::blocks::{self, block, taken, whole};
+use super::{Family, Hyper, Rule, Take, hyper, rope};
+use crate::graph::ActivationKind;
+
+pub(super) static FAMILY: Family = Family {
+    name: "gpt-neox",
+    hugging_face: &["gpt_neox"],
+    gguf: &["gptneox"],
+    hugging_face_rules: RULES,
+    gguf_rules: &[],
+    hyper: |config| Hyper::read(config, |width| 4 * width),
+    graph: |config, h, mut b| {
+        let activation = hyper::activation(config, ActivationKind::Gelu)?;
+        let parallel = config.flag(&["use_parallel_residual"])?.unwrap_or(true);
+        let rope = b.rope_table(rope::read(config, h)?);
+        let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
+        for layer in 0..h.layers {
+            let normed = b.layer_norm(x, &block(layer, "attn_norm"), h.epsilon);
+            let (q, k, v) = blocks::queries_keys_values(&mut b, h, layer, normed);
+            let q = b.rope(q, rope, h.head_size);
+            let k = b.rope(k, rope, h.head_size);
+            let attended = b.attention(q, k, v, blocks::attention(h, layer));
+            let attended = b.linear(attended, &block(layer, "attn_output"), h.width);
+            let stream = b.add(x, attended);
+            let fed = b.layer_norm(if parallel { x } else { stream }, &block(layer, "ffn_norm"), h.epsilon);
+            let up = b.linear(fed, &block(layer, "ffn_up"), h.feed_forward);
+            let up = b.activate(activation, up);
+            let fed = b.linear(up, &block(layer, "ffn_down"), h.width);
+            x = b.add(stream, fed);
+        }
+        let wanted = b.pick(x);
+        let normed = b.layer_norm(wanted, "output_norm", h.epsilon);
+        let logits = blocks::logits(&mut b, h, normed);
+        Ok(b.finish(logits))
+    },
+};
+
+const RULES: &[Rule] = &[
+    whole("token_embd", "gpt_neox.embed_in"),
+    whole("blk.{}.attn_norm", "gpt_neox.layers.{}.input_layernorm"),
+    taken("blk.{}.attn_qkv", "gpt_neox.layers.{}.attention.query_key_value", Take::HeadsOfThree),
+    whole("blk.{}.attn_output", "gpt_neox.layers.{}.attention.dense"),
+    whole("blk.{}.ffn_norm", "gpt_neox.layers.{}.post_attention_layernorm"),
+    whole("blk.{}.ffn_up", "gpt_neox.layers.{}.mlp.dense_h_to_4h"),
+    whole("blk.{}.ffn_down", "gpt_neox.layers.{}.mlp.dense_4h_to_h"),
+    whole("output_norm", "gpt_neox.final_layer_norm"),
+    whole("output", "embed_out"),
+];

@@ -1,0 +1,31 @@
+//! Granite 3: Llama's graph with four constant factors.
+
+use super::blocks::{LLAMA_GGUF_RULES, LLAMA_RULES};
+use super::llama::Shape;
+use super::{Family, Hyper};
+use crate::Error;
+
+pub(super) static FAMILY: Family = Family {
+    name: "granite",
+    hugging_face: &["granite"],
+    gguf: &["granite"],
+    hugging_face_rules: LLAMA_RULES,
+    gguf_rules: LLAMA_GGUF_RULES,
+    hyper: |config| Hyper::read(config, |width| 4 * width),
+    graph: |config, hyper, b| {
+        let number = |keys: &[&str]| config.number(keys).map(|number| number.map(|number| number as f32));
+        let scale = number(&["attention_multiplier", "attention.scale"])?.unwrap_or(hyper.attention_scale());
+        let divisor = number(&["logits_scaling", "logit_scale"])?.unwrap_or(1.0);
+        if divisor == 0.0 {
+            return Err(Error::corrupt("config.logits_scaling", "must not be zero"));
+        }
+        Shape {
+            embedding: number(&["embedding_multiplier", "embedding_scale"])?.unwrap_or(1.0),
+            residual: number(&["residual_multiplier", "residual_scale"])?.unwrap_or(1.0),
+            logits: 1.0 / divisor,
+            attention: Box::new(move |attention| attention.scale = scale),
+            ..Shape::default()
+        }
+        .graph(config, hyper, b)
+    },
+};

@@ -1,0 +1,168 @@
+//! The numbers that shape a decoder, read from either vocabulary of configuration keys.
+
+use super::Config;
+use crate::graph::ActivationKind;
+use crate::{Error, Result};
+
+/// Shape letters everywhere: D width, L layers, H heads, K kv heads, E head size, F feed-forward, V vocabulary.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hyper {
+    /// D, the model's width.
+    pub width: usize,
+    /// L, the number of layers.
+    pub layers: usize,
+    /// H, query heads.
+    pub heads: usize,
+    /// K, key and value heads.
+    pub kv_heads: usize,
+    /// E, columns per head.
+    pub head_size: usize,
+    /// F, the feed-forward width.
+    pub feed_forward: usize,
+    /// V, the number of token ids.
+    pub vocabulary: usize,
+    /// The longest sequence the model was made for.
+    pub context: usize,
+    /// Added to the variance in norms.
+    pub epsilon: f32,
+    /// For each layer, how many positions a query sees; `None`: all.
+    pub windows: Vec<Option<usize>>,
+}
+
+/// Above these a file is hostile or from another age; they bound the work of reading it.
+const MOST_LAYERS: usize = 1024;
+const MOST_COLUMNS: usize = 1 << 20;
+const MOST_VOCABULARY: usize = 1 << 24;
+
+impl Hyper {
+    /// Reads what all decoders have. `feed_forward` gives F where no key says it.
+    pub fn read(config: &Config, feed_forward: impl Fn(usize) -> usize) -> Result<Self> {
+        let width = config.required(&["hidden_size", "n_embd", "d_model", "embedding_length"])?;
+        let layers = config.required(&["num_hidden_layers", "n_layer", "n_layers", "block_count"])?;
+        let heads = config.required(&["num_attention_heads", "n_head", "n_heads", "attention.head_count"])?;
+        let kv_heads = config.count(&["num_key_value_heads", "attention.head_count_kv"])?.unwrap_or(heads);
+        let head_size = config.count(&["head_dim", "attention.key_length"])?.unwrap_or(width / heads);
+        let feed_forward = config
+            .count(&["intermediate_size", "n_inner", "ffn_dim", "feed_forward_length"])?
+            .unwrap_or_else(|| feed_forward(width));
+        let vocabulary = config.required(&["vocab_size"])?;
+        let context = config
+            .count(&[
+                "max_position_embeddings",
+                "n_positions",
+                "max_seq_len",
+                "seq_length",
+                "context_length",
+            ])?
+            .unwrap_or(2048);
+        let epsilon = config
+            .number(&[
+                "rms_norm_eps",
+                "layer_norm_eps",
+                "layer_norm_epsilon",
+                "attention.layer_norm_rms_epsilon",
+                "attention.layer_norm_epsilon",
+            ])?
+            .unwrap_or(1e-5) as f32;
+        let hyper = Self {
+            width,
+            layers,
+            heads,
+            kv_heads,
+            head_size,
+            feed_forward,
+            vocabulary,
+            context,
+            epsilon,
+            windows: vec![None; layers.min(MOST_LAYERS)],
+        };
+        hyper.check()?;
+        Ok(hyper)
+    }
+
+    fn check(&self) -> Result<()> {
+        let limits = [
+            ("width", self.width, MOST_COLUMNS),
+            ("layers", self.layers, MOST_LAYERS),
+            ("heads", self.heads, 4096),
+            ("head size", self.head_size, 4096),
+            ("heads times head size", self.heads.saturating_mul(self.head_size), MOST_COLUMNS),
+            ("feed-forward width", self.feed_forward, MOST_COLUMNS),
+            ("vocabulary", self.vocabulary, MOST_VOCABULARY),
+            ("context", self.context, 1 << 26),
+        ];
+        for (name, value, most) in limits {
+            if value == 0 || value > most {
+                return Err(Error::corrupt(
+                    format!("config ({name})"),
+                    format!("{value} is not within 1 to {most}"),
+                ));
+            }
+        }
+        if self.kv_heads == 0 || !self.heads.is_multiple_of(self.kv_heads) {
+            return Err(Error::corrupt(
+                "config (kv heads)",
+                format!("{} query heads cannot share {} kv heads evenly", self.heads, self.kv_heads),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Columns of all query heads side by side.
+    pub fn query_columns(&self) -> usize {
+        self.heads * self.head_size
+    }
+
+    /// Columns of all key heads side by side.
+    pub fn kv_columns(&self) -> usize {
+        self.kv_heads * self.head_size
+    }
+
+    /// The usual factor on attention scores, 1/√E.
+    pub fn attention_scale(&self) -> f32 {
+        1.0 / (self.head_size as f32).sqrt()
+    }
+
+    /// Gives every layer for which `sliding(layer)` holds the configured window, where there is one.
+    ///
+    /// A Hugging Face `layer_types` list takes precedence over `sliding`.
+    pub fn slide(&mut self, config: &Config, sliding: impl Fn(usize) -> bool) -> Result<()> {
+        let window =
+            config.count(&["sliding_window", "attention.sliding_window"])?.filter(|&window| window > 0);
+        let types = config.words(&["layer_types"])?;
+        if let Some(types) = &types
+            && types.len() != self.layers
+        {
+            return Err(Error::corrupt("config.layer_types", format!("expected {} entries", self.layers)));
+        }
+        for layer in 0..self.layers {
+            let slides = match &types {
+                Some(types) => match types[layer] {
+                    "sliding_attention" => true,
+                    "full_attention" => false,
+                    other => {
+                        return Err(Error::unsupported(
+                            "config.layer_types",
+                            format!("attention kind '{other}'"),
+                        ));
+                    }
+                },
+                None => sliding(layer),
+            };
+            self.windows[layer] = window.filter(|_| slides);
+        }
+        Ok(())
+    }
+}
+
+/// The activation that the configuration names, or the family's own.
+pub(super) fn activation(config: &Config, default: ActivationKind) -> Result<ActivationKind> {
+    match config.word(&["hidden_activation", "hidden_act", "activation_function"])? {
+        None => Ok(default),
+        Some("silu" | "swish") => Ok(ActivationKind::Silu),
+        Some("gelu") => Ok(ActivationKind::Gelu),
+        Some("gelu_new" | "gelu_pytorch_tanh" | "gelu_fast" | "gelu_tanh") => Ok(ActivationKind::GeluTanh),
+        Some("relu") => Ok(ActivationKind::Relu),
+        Some(other) => Err(Error::unsupported("config.hidden_act", format!("activation '{other}'"))),
+    }
+}

@@ -1,0 +1,116 @@
+//! Llama and the models that share its graph: SmolLM2, TinyLlama, Llama 2 and 3.
+
+use super::blocks::{self, LLAMA_GGUF_RULES, LLAMA_RULES, block};
+use super::{Config, Family, Hyper, hyper, rope};
+use crate::Result;
+use crate::graph::{ActivationKind, Attention, Builder, Graph, ValueId};
+
+pub(super) static FAMILY: Family = Family {
+    name: "llama",
+    hugging_face: &["llama"],
+    gguf: &["llama"],
+    hugging_face_rules: LLAMA_RULES,
+    gguf_rules: LLAMA_GGUF_RULES,
+    hyper: |config| Hyper::read(config, |width| 4 * width),
+    graph: |config, hyper, b| Shape::default().graph(config, hyper, b),
+};
+
+/// In what the descendants of Llama differ from it.
+pub(super) struct Shape {
+    /// Factor on embeddings.
+    pub embedding: f32,
+    /// Factor on what a block adds to the stream.
+    pub residual: f32,
+    /// Factor on logits.
+    pub logits: f32,
+    /// Changes to a layer's attention.
+    pub attention: Box<dyn Fn(&mut Attention)>,
+    /// Whether a layer's queries and keys are rotated.
+    pub rotates: Box<dyn Fn(usize) -> bool>,
+    /// Whether queries and keys are normalised head by head.
+    pub head_norm: bool,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self {
+            embedding: 1.0,
+            residual: 1.0,
+            logits: 1.0,
+            attention: Box::new(|_| {}),
+            rotates: Box::new(|_| true),
+            head_norm: false,
+        }
+    }
+}
+
+impl Shape {
+    pub(super) fn graph(&self, config: &Config, h: &Hyper, mut b: Builder<'_>) -> Result<Graph> {
+        let activation = hyper::activation(config, ActivationKind::Silu)?;
+        let rope = b.rope_table(rope::read(config, h)?);
+        let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
+        x = b.scale(x, self.embedding);
+        for layer in 0..h.layers {
+            let normed = b.rms_norm(x, &block(layer, "attn_norm"), h.epsilon);
+            let attended = self.attend(&mut b, h, layer, rope, normed);
+            let attended = b.scale(attended, self.residual);
+            x = b.add(x, attended);
+            let normed = b.rms_norm(x, &block(layer, "ffn_norm"), h.epsilon);
+            let fed = feed_forward(&mut b, h, layer, activation, normed);
+            let fed = b.scale(fed, self.residual);
+            x = b.add(x, fed);
+        }
+        let wanted = b.pick(x);
+        let normed = b.rms_norm(wanted, "output_norm", h.epsilon);
+        let logits = blocks::logits(&mut b, h, normed);
+        let logits = b.scale(logits, self.logits);
+        Ok(b.finish(logits))
+    }
+
+    fn attend(&self, b: &mut Builder<'_>, h: &Hyper, layer: usize, rope: usize, x: ValueId) -> ValueId {
+        let (mut q, mut k, v) = blocks::queries_keys_values(b, h, layer, x);
+        if self.head_norm {
+            q = b.norm_of(
+                crate::graph::NormKind::Rms,
+                q,
+                &block(layer, "attn_q_norm"),
+                h.head_size,
+                h.epsilon,
+            );
+            k = b.norm_of(
+                crate::graph::NormKind::Rms,
+                k,
+                &block(layer, "attn_k_norm"),
+                h.head_size,
+                h.epsilon,
+            );
+        }
+        if (self.rotates)(layer) {
+            q = b.rope(q, rope, h.head_size);
+            k = b.rope(k, rope, h.head_size);
+        }
+        let mut attention = blocks::attention(h, layer);
+        (self.attention)(&mut attention);
+        let attended = b.attention(q, k, v, attention);
+        b.linear(attended, &block(layer, "attn_output"), h.width)
+    }
+}
+
+/// The gated feed-forward block: separate gate and up matrices, or both in one.
+pub(super) fn feed_forward(
+    b: &mut Builder<'_>,
+    h: &Hyper,
+    layer: usize,
+    activation: ActivationKind,
+    x: ValueId,
+) -> ValueId {
+    let (gate, up) = if b.has(&block(layer, "ffn_gate.weight")) {
+        let gate = b.linear(x, &block(layer, "ffn_gate"), h.feed_forward);
+        (gate, b.linear(x, &block(layer, "ffn_up"), h.feed_forward))
+    } else {
+        let both = b.linear(x, &block(layer, "ffn_up"), 2 * h.feed_forward);
+        (b.slice(both, 0, h.feed_forward), b.slice(both, h.feed_forward, h.feed_forward))
+    };
+    let gated = b.gate(activation, gate, up);
+    b.linear(gated, &block(layer, "ffn_down"), h.width)
+}

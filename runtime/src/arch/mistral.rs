@@ -1,0 +1,19 @@
+//! Mistral: Llama's graph with a sliding window on every layer.
+
+use super::blocks::{LLAMA_GGUF_RULES, LLAMA_RULES};
+use super::llama::Shape;
+use super::{Family, Hyper};
+
+pub(super) static FAMILY: Family = Family {
+    name: "mistral",
+    hugging_face: &["mistral"],
+    gguf: &["mistral"],
+    hugging_face_rules: LLAMA_RULES,
+    gguf_rules: LLAMA_GGUF_RULES,
+    hyper: |config| {
+        let mut hyper = Hyper::read(config, |width| 4 * width)?;
+        hyper.slide(config, |_| true)?;
+        Ok(hyper)
+    },
+    graph: |config, hyper, b| Shape::default().graph(config, hyper, b),
+};

@@ -1,0 +1,49 @@
+//! Phi 1, 1.5 and 2: one norm feeds attention and feed-forward side by side.
+
+use super::blocks::{self, block, whole};
+use super::{Family, Hyper, Rule, hyper, rope};
+use crate::graph::ActivationKind;
+
+pub(super) static FAMILY: Family = Family {
+    name: "phi",
+    hugging_face: &["phi"],
+    gguf: &["phi2"],
+    hugging_face_rules: RULES,
+    gguf_rules: &[],
+    hyper: |config| Hyper::read(config, |width| 4 * width),
+    graph: |config, h, mut b| {
+        let activation = hyper::activation(config, ActivationKind::GeluTanh)?;
+        let rope = b.rope_table(rope::read(config, h)?);
+        let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
+        for layer in 0..h.layers {
+            let normed = b.layer_norm(x, &block(layer, "attn_norm"), h.epsilon);
+            let (q, k, v) = blocks::queries_keys_values(&mut b, h, layer, normed);
+            let q = b.rope(q, rope, h.head_size);
+            let k = b.rope(k, rope, h.head_size);
+            let attended = b.attention(q, k, v, blocks::attention(h, layer));
+            let attended = b.linear(attended, &block(layer, "attn_output"), h.width);
+            let up = b.linear(normed, &block(layer, "ffn_up"), h.feed_forward);
+            let up = b.activate(activation, up);
+            let fed = b.linear(up, &block(layer, "ffn_down"), h.width);
+            x = b.add(x, attended);
+            x = b.add(x, fed);
+        }
+        let wanted = b.pick(x);
+        let normed = b.layer_norm(wanted, "output_norm", h.epsilon);
+        let logits = blocks::logits(&mut b, h, normed);
+        Ok(b.finish(logits))
+    },
+};
+
+const RULES: &[Rule] = &[
+    whole("token_embd", "model.embed_tokens"),
+    whole("blk.{}.attn_norm", "model.layers.{}.input_layernorm"),
+    whole("blk.{}.attn_q", "model.layers.{}.self_attn.q_proj"),
+    whole("blk.{}.attn_k", "model.layers.{}.self_attn.k_proj"),
+    whole("blk.{}.attn_v", "model.layers.{}.self_attn.v_proj"),
+    whole("blk.{}.attn_output", "model.layers.{}.self_attn.dense"),
+    whole("blk.{}.ffn_up", "model.layers.{}.mlp.fc1"),
+    whole("blk.{}.ffn_down", "model.layers.{}.mlp.fc2"),
+    whole("output_norm", "model.final_layernorm"),
+    whole("output", "lm_head"),
+];

@@ -1,0 +1,31 @@
+//! Phi 3 and 3.5: Llama's graph with fused matrices and long-context rope.
+
+use super::blocks::whole;
+use super::llama::Shape;
+use super::{Family, Hyper, Rule};
+
+pub(super) static FAMILY: Family = Family {
+    name: "phi3",
+    hugging_face: &["phi3"],
+    gguf: &["phi3"],
+    hugging_face_rules: RULES,
+    gguf_rules: &[],
+    hyper: |config| {
+        let mut hyper = Hyper::read(config, |width| 4 * width)?;
+        hyper.slide(config, |_| true)?;
+        Ok(hyper)
+    },
+    graph: |config, hyper, b| Shape::default().graph(config, hyper, b),
+};
+
+const RULES: &[Rule] = &[
+    whole("token_embd", "model.embed_tokens"),
+    whole("blk.{}.attn_norm", "model.layers.{}.input_layernorm"),
+    whole("blk.{}.attn_qkv", "model.layers.{}.self_attn.qkv_proj"),
+    whole("blk.{}.attn_output", "model.layers.{}.self_attn.o_proj"),
+    whole("blk.{}.ffn_norm", "model.layers.{}.post_attention_layernorm"),
+    whole("blk.{}.ffn_up", "model.layers.{}.mlp.gate_up_proj"),
+    whole("blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"),
+    whole("output_norm", "model.norm"),
+    whole("output", "lm_head"),
+];

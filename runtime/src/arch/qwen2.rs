@@ -1,0 +1,25 @@
+//! Qwen 2 and 2.5: Llama's graph with biases on queries, keys and values.
+
+use super::blocks::LLAMA_RULES;
+use super::llama::Shape;
+use super::{Config, Family, Hyper};
+use crate::Result;
+
+pub(super) static FAMILY: Family = Family {
+    name: "qwen2",
+    hugging_face: &["qwen2"],
+    gguf: &["qwen2"],
+    hugging_face_rules: LLAMA_RULES,
+    gguf_rules: &[],
+    hyper,
+    graph: |config, hyper, b| Shape::default().graph(config, hyper, b),
+};
+
+/// The window, where it is switched on, serves the layers from `max_window_layers` on.
+pub(super) fn hyper(config: &Config) -> Result<Hyper> {
+    let mut hyper = Hyper::read(config, |width| 4 * width)?;
+    let switched_on = config.flag(&["use_sliding_window"])?.unwrap_or(false);
+    let first = config.count(&["max_window_layers"])?.unwrap_or(0);
+    hyper.slide(config, |layer| switched_on && layer >= first)?;
+    Ok(hyper)
+}

@@ -1,0 +1,15 @@
+//! Qwen 3: Llama's graph with queries and keys normalised head by head.
+
+use super::blocks::LLAMA_RULES;
+use super::llama::Shape;
+use super::{Family, qwen2};
+
+pub(super) static FAMILY: Family = Family {
+    name: "qwen3",
+    hugging_face: &["qwen3"],
+    gguf: &["qwen3"],
+    hugging_face_rules: LLAMA_RULES,
+    gguf_rules: &[],
+    hyper: qwen2::hyper,
+    graph: |config, hyper, b| Shape { head_norm: true, ..Shape::default() }.graph(config, hyper, b),
+};

@@ -1,0 +1,203 @@
+//! Rotary frequencies from a configuration: plain, linear, llama3, yarn and longrope scaling.
+
+use super::{Config, Hyper};
+use crate::graph::Rope;
+use crate::{Error, Result};
+
+/// What the frequencies are made from.
+struct Scaling<'a> {
+    config: &'a Config,
+    /// The object that holds the scaling's parameters in a Hugging Face configuration.
+    object: &'static str,
+}
+
+impl Scaling<'_> {
+    fn number(&self, hugging_face: &str, gguf: &str) -> Result<Option<f64>> {
+        self.config.number(&[&format!("{}/{hugging_face}", self.object), gguf])
+    }
+
+    fn required(&self, hugging_face: &str, gguf: &str) -> Result<f64> {
+        self.number(hugging_face, gguf)?.filter(|&number| number > 0.0).ok_or_else(|| {
+            Error::corrupt(format!("config.{}.{hugging_face}", self.object), "missing or not positive")
+        })
+    }
+}
+
+/// The object under which this configuration keeps rope parameters for `kind` of layers.
+fn object_of(config: &Config, kind: &str) -> &'static str {
+    let nested = |name: &str| config.get(&format!("rope_parameters/{name}")).is_some();
+    match kind {
+        "sliding_attention" if nested(kind) => "rope_parameters/sliding_attention",
+        "full_attention" if nested(kind) => "rope_parameters/full_attention",
+        _ if config.get("rope_parameters").is_some() => "rope_parameters",
+        _ => "rope_scaling",
+    }
+}
+
+/// How many columns of each head are rotated.
+pub(super) fn rotary_size(config: &Config, hyper: &Hyper) -> Result<usize> {
+    let fraction =
+        config.number(&["rope_parameters/partial_rotary_factor", "partial_rotary_factor", "rotary_pct"])?;
+    let size = match (config.count(&["rope.dimension_count", "rotary_dim"])?, fraction) {
+        (Some(count), _) => count,
+        (None, Some(fraction)) => (hyper.head_size as f64 * fraction) as usize,
+        (None, None) => hyper.head_size,
+    };
+    if size > hyper.head_size || size % 2 != 0 || size == 0 {
+        return Err(Error::corrupt(
+            "config (rotary size)",
+            format!("{size} is not an even number up to the head size {}", hyper.head_size),
+        ));
+    }
+    Ok(size)
+}
+
+/// The base of the frequencies for `kind` of layers.
+fn theta(config: &Config, object: &str, default: f64) -> Result<f64> {
+    let theta = config.number(&[
+        &format!("{object}/rope_theta"),
+        "rope_theta",
+        "rotary_emb_base",
+        "rope.freq_base",
+    ])?;
+    match theta.unwrap_or(default) {
+        theta if theta > 0.0 => Ok(theta),
+        theta => Err(Error::corrupt("config.rope_theta", format!("{theta} is not positive"))),
+    }
+}
+
+/// The rotary table that most families use on all their layers.
+pub(super) fn read(config: &Config, hyper: &Hyper) -> Result<Rope> {
+    read_kind(config, hyper, "full_attention", 10_000.0)
+}
+
+/// The rotary table of one kind of layers (`full_attention` or `sliding_attention`).
+pub(super) fn read_kind(config: &Config, hyper: &Hyper, kind: &str, default_theta: f64) -> Result<Rope> {
+    let object = object_of(config, kind);
+    let scaling = Scaling { config, object };
+    let size = rotary_size(config, hyper)?;
+    let theta = theta(config, object, default_theta)?;
+    let plain = plain(theta, size);
+    let name =
+        config.word(&[&format!("{object}/rope_type"), &format!("{object}/type"), "rope.scaling.type"])?;
+    let mut rope = match name.unwrap_or("default") {
+        "default" | "none" => Rope { frequencies: narrow(&plain), magnitude: 1.0 },
+        "linear" => {
+            let factor = scaling.required("factor", "rope.scaling.factor")?;
+            Rope { frequencies: plain.iter().map(|f| (f / factor) as f32).collect(), magnitude: 1.0 }
+        }
+        "llama3" => llama3(&scaling, &plain)?,
+        "yarn" => yarn(&scaling, hyper, &plain, theta)?,
+        "longrope" | "su" => longrope(&scaling, hyper, &plain)?,
+        other => {
+            return Err(Error::unsupported(
+                format!("config.{object}.rope_type"),
+                format!("rope kind '{other}'"),
+            ));
+        }
+    };
+    divide_by_factors(config, &mut rope)?;
+    Ok(rope)
+}
+
+/// theta^(−2i/size) for each pair i.
+fn plain(theta: f64, size: usize) -> Vec<f64> {
+    (0..size / 2).map(|i| 1.0 / libm::pow(theta, (2 * i) as f64 / size as f64)).collect()
+}
+
+fn narrow(frequencies: &[f64]) -> Vec<f32> {
+    frequencies.iter().map(|&f| f as f32).collect()
+}
+
+/// GGUF keeps llama3 scaling as one divisor per frequency, which the importer puts under `rope.factors`.
+fn divide_by_factors(config: &Config, rope: &mut Rope) -> Result<()> {
+    let Some(factors) = config.numbers(&["rope.factors"])? else { return Ok(()) };
+    if factors.len() != rope.frequencies.len() || factors.iter().any(|&factor| factor <= 0.0) {
+        return Err(Error::corrupt(
+            "config.rope.factors",
+            format!("expected {} positive numbers", rope.frequencies.len()),
+        ));
+    }
+    for (frequency, factor) in rope.frequencies.iter_mut().zip(factors) {
+        *frequency /= factor as f32;
+    }
+    Ok(())
+}
+
+fn llama3(scaling: &Scaling<'_>, plain: &[f64]) -> Result<Rope> {
+    let factor = scaling.required("factor", "rope.scaling.factor")?;
+    let low = scaling.required("low_freq_factor", "rope.scaling.low_freq_factor")?;
+    let high = scaling.required("high_freq_factor", "rope.scaling.high_freq_factor")?;
+    let original =
+        scaling.required("original_max_position_embeddings", "rope.scaling.original_context_length")?;
+    let frequencies = plain.iter().map(|&frequency| {
+        let wavelength = std::f64::consts::TAU / frequency;
+        if wavelength < original / high {
+            frequency as f32
+        } else if wavelength > original / low {
+            (frequency / factor) as f32
+        } else {
+            let smooth = (original / wavelength - low) / (high - low);
+            ((1.0 - smooth) * frequency / factor + smooth * frequency) as f32
+        }
+    });
+    Ok(Rope { frequencies: frequencies.collect(), magnitude: 1.0 })
+}
+
+fn yarn(scaling: &Scaling<'_>, hyper: &Hyper, plain: &[f64], theta: f64) -> Result<Rope> {
+    let factor = scaling.required("factor", "rope.scaling.factor")?;
+    let original = scaling
+        .number("original_max_position_embeddings", "rope.scaling.original_context_length")?
+        .unwrap_or(hyper.context as f64);
+    let fast = scaling.number("beta_fast", "rope.scaling.yarn_beta_fast")?.unwrap_or(32.0);
+    let slow = scaling.number("beta_slow", "rope.scaling.yarn_beta_slow")?.unwrap_or(1.0);
+    let size = (plain.len() * 2) as f64;
+    let boundary = |rotations: f64| {
+        size * libm::log(original / (rotations * std::f64::consts::TAU)) / (2.0 * libm::log(theta))
+    };
+    let low = libm::floor(boundary(fast)).max(0.0);
+    let high = libm::ceil(boundary(slow)).min(size - 1.0);
+    let span = if high > low { high - low } else { 0.001 };
+    let frequencies = plain.iter().enumerate().map(|(i, &frequency)| {
+        let stretched = ((i as f64 - low) / span).clamp(0.0, 1.0);
+        (frequency / factor * stretched + frequency * (1.0 - stretched)) as f32
+    });
+    let magnitude = scaling
+        .number("attention_factor", "rope.scaling.attn_factor")?
+        .unwrap_or_else(|| if factor <= 1.0 { 1.0 } else { 0.1 * libm::log(factor) + 1.0 });
+    Ok(Rope { frequencies: frequencies.collect(), magnitude: magnitude as f32 })
+}
+
+fn longrope(scaling: &Scaling<'_>, hyper: &Hyper, plain: &[f64]) -> Result<Rope> {
+    let config = scaling.config;
+    let original = config
+        .number(&[
+            "original_max_position_embeddings",
+            &format!("{}/original_max_position_embeddings", scaling.object),
+            "rope.scaling.original_context_length",
+        ])?
+        .unwrap_or(hyper.context as f64);
+    let factor = hyper.context as f64 / original;
+    // The short factors serve contexts within the original length: which one a session gets is decided
+    // once for the model, so that a sequence never changes its frequencies on the way.
+    let list = if factor > 1.0 { "long_factor" } else { "short_factor" };
+    let factors = config
+        .numbers(&[&format!("{}/{list}", scaling.object), &format!("rope.{list}")])?
+        .filter(|factors| factors.len() == plain.len() && factors.iter().all(|&factor| factor > 0.0))
+        .ok_or_else(|| {
+            Error::corrupt(
+                format!("config.{}.{list}", scaling.object),
+                format!("expected {} numbers", plain.len()),
+            )
+        })?;
+    let magnitude = scaling.number("attention_factor", "rope.scaling.attn_factor")?.unwrap_or_else(|| {
+        if factor <= 1.0 { 1.0 } else { libm::sqrt(1.0 + libm::log(factor) / libm::log(original)) }
+    });
+    let frequencies = plain.iter().zip(factors).map(|(frequency, factor)| (frequency / factor) as f32);
+    Ok(Rope { frequencies: frequencies.collect(), magnitude: magnitude as f32 })
+}
+
+/// Unscaled frequencies of a given base.
+pub(super) fn unscaled(config: &Config, hyper: &Hyper, theta: f64) -> Result<Rope> {
+    Ok(Rope { frequencies: narrow(&plain(theta, rotary_size(config, hyper)?)), magnitude: 1.0 })
+}

@@ -1,0 +1,38 @@
+//! SmolLM3: Llama's graph, some layers without rotary positions.
+
+use super::blocks::{LLAMA_GGUF_RULES, LLAMA_RULES};
+use super::llama::Shape;
+use super::{Config, Family, Hyper};
+use crate::{Error, Result};
+
+pub(super) static FAMILY: Family = Family {
+    name: "smollm3",
+    hugging_face: &["smollm3"],
+    gguf: &["smollm3"],
+    hugging_face_rules: LLAMA_RULES,
+    gguf_rules: LLAMA_GGUF_RULES,
+    hyper: |config| {
+        let mut hyper = Hyper::read(config, |width| 4 * width)?;
+        hyper.slide(config, |_| false)?;
+        Ok(hyper)
+    },
+    graph: |config, hyper, b| {
+        let rotated = rotated_layers(config, hyper)?;
+        Shape { rotates: Box::new(move |layer| rotated[layer]), ..Shape::default() }.graph(config, hyper, b)
+    },
+};
+
+/// Which layers rotate: a list of zeros and ones, or every layer but each fourth.
+fn rotated_layers(config: &Config, hyper: &Hyper) -> Result<Vec<bool>> {
+    if let Some(list) = config.numbers(&["no_rope_layers"])? {
+        if list.len() != hyper.layers {
+            return Err(Error::corrupt(
+                "config.no_rope_layers",
+                format!("expected {} entries", hyper.layers),
+            ));
+        }
+        return Ok(list.iter().map(|&rotates| rotates != 0.0).collect());
+    }
+    let interval = config.count(&["no_rope_layer_interval"])?.unwrap_or(4).max(1);
+    Ok((0..hyper.layers).map(|layer| (layer + 1) % interval != 0).collect())
+}

@@ -1,0 +1,177 @@
+//! Writes a graph line by line, as a model's forward pass reads.
+
+use super::{
+    ActivationKind, Attention, Graph, Node, NormKind, Op, Role, Rope, Rows, Value, ValueId, Weight, WeightId,
+};
+
+/// Appends operations to a graph; each method returns the new value.
+///
+/// Shapes are checked when the plan binds the weights, not here: a wrong width is the file's fault as
+/// often as the family's.
+pub struct Builder<'a> {
+    graph: Graph,
+    has: &'a dyn Fn(&str) -> bool,
+}
+
+impl<'a> Builder<'a> {
+    /// An empty graph. `has` tells whether the source holds a tensor.
+    pub fn new(has: &'a dyn Fn(&str) -> bool) -> Self {
+        Self { graph: Graph::default(), has }
+    }
+
+    /// Whether the source holds the tensor `name`.
+    pub fn has(&self, name: &str) -> bool {
+        (self.has)(name)
+    }
+
+    /// Closes the graph: `output` leaves it.
+    pub fn finish(mut self, output: ValueId) -> Graph {
+        self.graph.output = output;
+        self.graph
+    }
+
+    /// The number of columns of a value.
+    pub fn columns(&self, value: ValueId) -> usize {
+        self.graph.values[value].columns
+    }
+
+    /// Registers a matrix of `rows` outputs.
+    pub fn matrix(&mut self, name: &str, rows: usize, columns: usize) -> WeightId {
+        self.weight(name, rows, columns, Role::Matrix)
+    }
+
+    /// Registers a vector.
+    pub fn vector(&mut self, name: &str, columns: usize) -> WeightId {
+        self.weight(name, 1, columns, Role::Vector)
+    }
+
+    fn weight(&mut self, name: &str, rows: usize, columns: usize, role: Role) -> WeightId {
+        let weight = Weight { name: name.to_owned(), rows, columns, role };
+        if let Some(known) = self.graph.weights.iter().position(|other| *other == weight) {
+            return known;
+        }
+        self.graph.weights.push(weight);
+        self.graph.weights.len() - 1
+    }
+
+    /// Registers a rotary table.
+    pub fn rope_table(&mut self, rope: Rope) -> usize {
+        if let Some(known) = self.graph.ropes.iter().position(|other| *other == rope) {
+            return known;
+        }
+        self.graph.ropes.push(rope);
+        self.graph.ropes.len() - 1
+    }
+
+    fn node(&mut self, op: Op, inputs: &[ValueId], columns: usize) -> ValueId {
+        let rows = match (&op, inputs.first()) {
+            (Op::Pick, _) => Rows::Wanted,
+            (_, Some(&first)) => self.graph.values[first].rows,
+            (_, None) => Rows::Batch,
+        };
+        self.graph.values.push(Value { rows, columns });
+        let output = self.graph.values.len() - 1;
+        self.graph.nodes.push(Node { op, inputs: inputs.to_vec(), output });
+        output
+    }
+
+    fn same(&mut self, op: Op, inputs: &[ValueId]) -> ValueId {
+        let columns = self.columns(inputs[0]);
+        self.node(op, inputs, columns)
+    }
+
+    /// Token embeddings from the table `name`.
+    pub fn embed(&mut self, name: &str, vocabulary: usize, width: usize) -> ValueId {
+        let table = self.matrix(name, vocabulary, width);
+        self.node(Op::Embed { table }, &[], width)
+    }
+
+    /// Learned position embeddings from the table `name`.
+    pub fn embed_position(&mut self, name: &str, positions: usize, width: usize, offset: usize) -> ValueId {
+        let table = self.matrix(name, positions + offset, width);
+        self.node(Op::EmbedPosition { table, offset }, &[], width)
+    }
+
+    /// A norm over runs of `group` columns with `<name>.weight`, and `<name>.bias` where the source has one.
+    pub fn norm_of(&mut self, kind: NormKind, x: ValueId, name: &str, group: usize, epsilon: f32) -> ValueId {
+        let weight = self.vector(&format!("{name}.weight"), group);
+        let bias = format!("{name}.bias");
+        let bias = self.has(&bias).then(|| self.vector(&bias, group));
+        self.same(Op::Norm { kind, weight, bias, epsilon, group }, &[x])
+    }
+
+    /// A root-mean-square norm over the whole row.
+    pub fn rms_norm(&mut self, x: ValueId, name: &str, epsilon: f32) -> ValueId {
+        self.norm_of(NormKind::Rms, x, name, self.columns(x), epsilon)
+    }
+
+    /// A layer norm over the whole row.
+    pub fn layer_norm(&mut self, x: ValueId, name: &str, epsilon: f32) -> ValueId {
+        self.norm_of(NormKind::Layer, x, name, self.columns(x), epsilon)
+    }
+
+    /// `x · Wᵀ` with `<name>.weight`, plus `<name>.bias` where the source has one.
+    pub fn linear(&mut self, x: ValueId, name: &str, outputs: usize) -> ValueId {
+        let weight = self.matrix(&format!("{name}.weight"), outputs, self.columns(x));
+        let bias = format!("{name}.bias");
+        let bias = self.has(&bias).then(|| self.vector(&bias, outputs));
+        self.node(Op::Linear { parts: vec![(weight, bias)] }, &[x], outputs)
+    }
+
+    /// `count` columns of `x` from `start`.
+    pub fn slice(&mut self, x: ValueId, start: usize, count: usize) -> ValueId {
+        self.node(Op::Columns { start }, &[x], count)
+    }
+
+    /// Rotary positions on each head.
+    pub fn rope(&mut self, x: ValueId, rope: usize, head_size: usize) -> ValueId {
+        self.same(Op::Rope { rope, head_size }, &[x])
+    }
+
+    /// Attention of `q` over the cache after `k` and `v` were appended.
+    pub fn attention(&mut self, q: ValueId, k: ValueId, v: ValueId, attention: Attention) -> ValueId {
+        let columns = attention.heads * attention.head_size;
+        self.node(Op::Attention(attention), &[q, k, v], columns)
+    }
+
+    /// A function of each number.
+    pub fn activate(&mut self, kind: ActivationKind, x: ValueId) -> ValueId {
+        self.same(Op::Activate(kind), &[x])
+    }
+
+    /// `activation(gate) · up`.
+    pub fn gate(&mut self, kind: ActivationKind, gate: ValueId, up: ValueId) -> ValueId {
+        self.same(Op::Gate(kind), &[gate, up])
+    }
+
+    /// `a + b`.
+    pub fn add(&mut self, a: ValueId, b: ValueId) -> ValueId {
+        self.same(Op::Add, &[a, b])
+    }
+
+    /// `factor · x`; `x` itself where the factor is one.
+    pub fn scale(&mut self, x: ValueId, factor: f32) -> ValueId {
+        if factor == 1.0 { x } else { self.same(Op::Scale(factor), &[x]) }
+    }
+
+    /// `cap · tanh(x / cap)`; `x` itself without a cap.
+    pub fn softcap(&mut self, x: ValueId, cap: Option<f32>) -> ValueId {
+        match cap {
+            Some(cap) => self.same(Op::Softcap(cap), &[x]),
+            None => x,
+        }
+    }
+
+    /// Limits to ± `limit`; `x` itself without one.
+    pub fn clamp(&mut self, x: ValueId, limit: Option<f32>) -> ValueId {
+        match limit {
+            Some(limit) => self.same(Op::Clamp(limit), &[x]),
+            None => x,
+        }
+    }
+
+    /// Only the rows whose output is wanted.
+    pub fn pick(&mut self, x: ValueId) -> ValueId {
+        self.same(Op::Pick, &[x])
+    }
+}

@@ -1,0 +1,205 @@
+//! What a model computes, and nothing about how: operations over values in the order they are needed.
+//!
+//! A value is a table with one row per token of the batch (or per wanted row, after [`Op::Pick`]) and a
+//! known number of f32 columns. No kernel, buffer or device is named here.
+
+mod builder;
+pub mod pass;
+
+pub use builder::Builder;
+
+/// Index of a [`Value`] in [`Graph::values`].
+pub type ValueId = usize;
+/// Index of a [`Weight`] in [`Graph::weights`].
+pub type WeightId = usize;
+
+/// How many rows a value has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rows {
+    /// One for each token of the batch.
+    Batch,
+    /// One for each token whose output the caller asked for.
+    Wanted,
+}
+
+/// The shape of a value: its kind of rows and its number of columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Value {
+    /// How many rows.
+    pub rows: Rows,
+    /// How many columns.
+    pub columns: usize,
+}
+
+/// How a weight is held in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A matrix in packed panels: rows are outputs (or table entries), columns are inputs.
+    Matrix,
+    /// Plain f32 numbers, one row.
+    Vector,
+}
+
+/// A tensor that the graph needs from the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Weight {
+    /// The name in the file, such as `blk.0.attn_q.weight`.
+    pub name: String,
+    /// Output rows; 1 for a vector.
+    pub rows: usize,
+    /// Input columns, or the length of a vector.
+    pub columns: usize,
+    /// Packed matrix or plain vector.
+    pub role: Role,
+}
+
+/// Which mean and deviation a norm takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NormKind {
+    /// Divide by the root of the mean square.
+    Rms,
+    /// Subtract the mean, then divide by the standard deviation.
+    Layer,
+}
+
+/// A function of one number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ActivationKind {
+    /// x · sigmoid(x).
+    Silu,
+    /// The Gaussian error linear unit by the error function.
+    Gelu,
+    /// The same by the tanh approximation.
+    GeluTanh,
+    /// max(x, 0).
+    Relu,
+}
+
+/// How rotary positions pair the columns of a head.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rope {
+    /// One angular frequency per rotated pair: pair i is columns i and i + pairs of each head.
+    pub frequencies: Vec<f32>,
+    /// Factor on sine and cosine.
+    pub magnitude: f32,
+}
+
+/// Attention of queries over a layer's cached keys and values.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attention {
+    /// Which cache the keys and values go to.
+    pub layer: usize,
+    /// Query heads, H.
+    pub heads: usize,
+    /// Key and value heads, K; divides H.
+    pub kv_heads: usize,
+    /// Columns per head, E.
+    pub head_size: usize,
+    /// Factor on the dot product.
+    pub scale: f32,
+    /// A query sees only this many positions, its own included.
+    pub window: Option<usize>,
+    /// Scores become `cap · tanh(score / cap)`.
+    pub softcap: Option<f32>,
+    /// One slope per query head: `slope · (key position − query position)` is added to the score. Empty: none.
+    pub alibi: Vec<f32>,
+}
+
+/// One semantic operation.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Op {
+    /// Rows of a table, chosen by token id.
+    Embed {
+        /// V × D.
+        table: WeightId,
+    },
+    /// Rows of a table, chosen by position.
+    EmbedPosition {
+        /// Positions × D.
+        table: WeightId,
+        /// Added to the position before the look-up.
+        offset: usize,
+    },
+    /// Normalises each run of `group` columns.
+    Norm {
+        /// Which norm.
+        kind: NormKind,
+        /// Factor per column of the group (or of the whole row where it is longer).
+        weight: WeightId,
+        /// Term per column.
+        bias: Option<WeightId>,
+        /// Added to the variance.
+        epsilon: f32,
+        /// Columns that are normalised together.
+        group: usize,
+    },
+    /// Products with one or more matrices, their outputs side by side.
+    Linear {
+        /// The matrices and biases.
+        parts: Vec<(WeightId, Option<WeightId>)>,
+    },
+    /// Some neighbouring columns.
+    Columns {
+        /// The first.
+        start: usize,
+    },
+    /// Rotary positions on each head of `head_size` columns.
+    Rope {
+        /// Index into [`Graph::ropes`].
+        rope: usize,
+        /// Columns per head.
+        head_size: usize,
+    },
+    /// Inputs q, k, v: appends k and v to the cache and attends.
+    Attention(Attention),
+    /// A function of each number.
+    Activate(ActivationKind),
+    /// Inputs gate, up: `activation(gate) · up`.
+    Gate(ActivationKind),
+    /// The sum of two values.
+    Add,
+    /// Every number times a constant.
+    Scale(f32),
+    /// Every number x becomes `cap · tanh(x / cap)`.
+    Softcap(f32),
+    /// Every number limited to ± the constant.
+    Clamp(f32),
+    /// Keeps the rows whose output is wanted.
+    Pick,
+}
+
+/// An operation, its inputs and its one output.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// What is computed.
+    pub op: Op,
+    /// From which values.
+    pub inputs: Vec<ValueId>,
+    /// Into which value.
+    pub output: ValueId,
+}
+
+/// A model's computation. Nodes stand in an order in which they can run.
+#[derive(Clone, Debug, Default)]
+pub struct Graph {
+    /// What is computed, in order.
+    pub nodes: Vec<Node>,
+    /// The values between the nodes.
+    pub values: Vec<Value>,
+    /// The tensors needed from the file.
+    pub weights: Vec<Weight>,
+    /// The rotary tables in use.
+    pub ropes: Vec<Rope>,
+    /// The value that leaves the graph: logits.
+    pub output: ValueId,
+}
+
+impl Graph {
+    /// The attention of every layer that has a cache, in order of layer.
+    pub fn attentions(&self) -> impl Iterator<Item = &Attention> {
+        self.nodes.iter().filter_map(|node| match &node.op {
+            Op::Attention(attention) => Some(attention),
+            _ => None,
+        })
+    }
+}

@@ -1,0 +1,1 @@
+//! Small pure functions from graph to graph.
