@@ -3,8 +3,11 @@
 //! A target takes any bytes and must return: no panic, no overflow, and no more memory than a small multiple
 //! of the input. `fuzz/` runs the same functions under libFuzzer.
 
-/// Every target: its name, which is its folder under `tests/data/fuzz/` too, and its function.
-pub const TARGETS: &[(&str, fn(&[u8]))] = &[
+/// A target: its name, which is its folder under `tests/data/fuzz/` too, and its function.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// Every target.
+pub const TARGETS: &[Target] = &[
     ("container", container),
     ("gguf", gguf),
     ("safetensors", safetensors),

@@ -1,5 +1,7 @@
 //! A short deterministic fuzz run: every target over mutations of its committed seeds.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot read its inputs fails")]
+
 use siskin_tests::counting::{Counting, measure};
 use siskin_tests::fuzz::{Random, TARGETS, mutate};
 use siskin_tests::{knobs, paths};

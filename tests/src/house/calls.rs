@@ -45,11 +45,11 @@ pub fn calls_in_their_place(tree: &Tree) -> Vec<String> {
         let file = RustFile::new(source);
         let name = file.path.rsplit('/').next().unwrap_or_default();
         for rule in &RULES {
-            let home = |place: &&str| match place.contains('/') {
-                true => file.path.starts_with(*place),
-                false => name == *place,
+            let home = |place: &str| match place.contains('/') {
+                true => file.path.starts_with(place),
+                false => name == place,
             };
-            if rule.places.iter().any(|place| home(&place)) {
+            if rule.places.iter().any(|place| home(place)) {
                 continue;
             }
             for (number, line) in file.shipped() {
