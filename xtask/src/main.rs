@@ -52,6 +52,6 @@ fn main() -> ExitCode {
 fn print_verbs() {
     println!("cargo xtask <verb>\n");
     for verb in VERBS {
-        println!("  {:<34} {}", format!("{} {}", verb.name, verb.usage), verb.about);
+        println!("  {} {}\n      {}", verb.name, verb.usage, verb.about);
     }
 }
