@@ -1,0 +1,37 @@
+//! Q2_K: 16 scale and minimum nibble pairs, 256 2-bit codes, f16 d and dmin; weight = d · sc · code − dmin · mn.
+
+use super::parts::{Parts, join_pairs, put_pairs, word};
+use super::two_level::affine_factors;
+use super::{Codec, Form};
+use crate::panel::PanelType;
+
+pub(super) const CODEC: Codec = Codec {
+    name: "Q2_K",
+    gguf_id: 10,
+    elements: 256,
+    bytes: 84,
+    panel: PanelType::Q2K,
+    form: Form::Integer(split),
+    encode: Some(encode),
+};
+
+fn split(block: &[u8], _: usize, parts: &mut Parts) {
+    for (s, &byte) in block[..16].iter().enumerate() {
+        parts.scales[s] = byte & 15;
+        parts.mins[s] = byte >> 4;
+    }
+    put_pairs(&block[16..80], &mut parts.codes);
+    parts.d[0] = word(block, 80);
+    parts.m[0] = word(block, 82);
+}
+
+fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+    let mut parts = Parts::ZERO;
+    affine_factors(values, weights, (3.0, 16, 15.0), &mut parts);
+    for (s, byte) in block[..16].iter_mut().enumerate() {
+        *byte = parts.scales[s] & 15 | parts.mins[s] << 4;
+    }
+    join_pairs(&parts.codes, &mut block[16..80]);
+    block[80..82].copy_from_slice(&parts.d[0].to_le_bytes());
+    block[82..84].copy_from_slice(&parts.m[0].to_le_bytes());
+}

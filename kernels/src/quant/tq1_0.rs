@@ -1,0 +1,52 @@
+//! TQ1_0: five ternary digits a byte, f16 d; weight = d · (digit − 1).
+
+use super::parts::{Parts, word};
+use super::tq2_0::ternary;
+use super::{Codec, Form};
+use crate::panel::PanelType;
+
+pub(super) const CODEC: Codec = Codec {
+    name: "TQ1_0",
+    gguf_id: 34,
+    elements: 256,
+    bytes: 54,
+    panel: PanelType::TERNARY,
+    form: Form::Integer(split),
+    encode: Some(encode),
+};
+
+fn split(block: &[u8], _: usize, parts: &mut Parts) {
+    put_digits(&block[..32], &mut parts.codes[..160]);
+    put_digits(&block[32..48], &mut parts.codes[160..240]);
+    put_digits(&block[48..52], &mut parts.codes[240..]);
+    parts.d[0] = word(block, 52);
+}
+
+/// Takes the digits of each byte, which is their base-3 number scaled to 256, to one run of codes per digit.
+fn put_digits(bytes: &[u8], codes: &mut [u8]) {
+    let mut power = 1u8;
+    for codes in codes.chunks_exact_mut(bytes.len()) {
+        for (code, &byte) in codes.iter_mut().zip(bytes) {
+            *code = ((u16::from(byte.wrapping_mul(power)) * 3) >> 8) as u8;
+        }
+        power = power.wrapping_mul(3);
+    }
+}
+
+fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+    let (codes, d) = ternary(values, weights);
+    join_digits(&codes[..160], &mut block[..32]);
+    join_digits(&codes[160..240], &mut block[32..48]);
+    join_digits(&codes[240..], &mut block[48..52]);
+    block[52..].copy_from_slice(&d.to_le_bytes());
+}
+
+/// Joins digits as [`put_digits`] takes them: rounded up, so that truncation finds every digit again.
+fn join_digits(codes: &[u8], bytes: &mut [u8]) {
+    let stride = bytes.len();
+    for (i, byte) in bytes.iter_mut().enumerate() {
+        let digits = (0..5).map(|t| codes.get(t * stride + i).map_or(0, |&code| u16::from(code)));
+        let number = digits.fold(0, |number, digit| 3 * number + digit);
+        *byte = (number * 256).div_ceil(243) as u8;
+    }
+}
