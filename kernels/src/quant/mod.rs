@@ -1,1 +1,188 @@
 //! Block codecs of the GGUF weight types.
+//!
+//! A codec says how many weights a block holds, in how many bytes, how the bytes become numbers and, where there is an
+//! encoder, how numbers become bytes. Decoding equals the `gguf` Python package bit for bit.
+//!
+//! To add a type: one file with a `CODEC`, one line in the list below, and golden blocks in `tests/data/codecs/`.
+
+pub mod codebooks;
+mod grids;
+pub(crate) mod parts;
+mod search;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use crate::panel::PanelType;
+use parts::Parts;
+
+/// Encodes one block: values, optional importance of each value, the block's bytes.
+pub(crate) type Encode = fn(&[f32], Option<&[f32]>, &mut [u8]);
+
+/// One weight type.
+pub struct Codec {
+    /// The name, as GGUF tools print it.
+    pub name: &'static str,
+    /// The ggml type number.
+    pub gguf_id: u32,
+    /// Weights in a block.
+    pub elements: usize,
+    /// Bytes of a block.
+    pub bytes: usize,
+    /// The panel type that holds these weights exactly.
+    pub panel: PanelType,
+    form: Form,
+    encode: Option<Encode>,
+}
+
+/// What the bytes of a block are.
+#[derive(Clone, Copy)]
+pub(crate) enum Form {
+    /// Numbers of a float format; the function converts any whole number of them.
+    Float(fn(&[u8], &mut [f32])),
+    /// Codes and scales; the function takes block number `slot` of a panel block apart.
+    Integer(fn(block: &[u8], slot: usize, parts: &mut Parts)),
+}
+
+impl Codec {
+    /// Decodes one block; `false` (and nothing written) when a length is not the type's.
+    pub fn decode(&self, block: &[u8], out: &mut [f32]) -> bool {
+        block.len() == self.bytes && out.len() == self.elements && self.decode_blocks(block, out)
+    }
+
+    /// Encodes one block, with the least error weighted by `weights` (all equal if `None`) the search finds.
+    /// `false` (and nothing written) when a length is not the type's or the type has no encoder.
+    pub fn encode(&self, values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) -> bool {
+        values.len() == self.elements
+            && block.len() == self.bytes
+            && self.encode_blocks(values, weights, block)
+    }
+
+    /// Whether the type can be written.
+    pub fn can_encode(&self) -> bool {
+        self.encode.is_some()
+    }
+
+    pub(crate) fn form(&self) -> Form {
+        self.form
+    }
+
+    fn decode_blocks(&self, blocks: &[u8], out: &mut [f32]) -> bool {
+        match self.form {
+            Form::Float(convert) => convert(blocks, out),
+            Form::Integer(split) => {
+                let meaning = self.panel.layout().meaning;
+                let mut parts = Parts::ZERO;
+                for (block, out) in blocks.chunks_exact(self.bytes).zip(out.chunks_exact_mut(self.elements)) {
+                    split(block, 0, &mut parts);
+                    meaning.evaluate(&parts, 0, &parts.codes[..self.elements], out);
+                }
+            }
+        }
+        true
+    }
+
+    fn encode_blocks(&self, values: &[f32], weights: Option<&[f32]>, blocks: &mut [u8]) -> bool {
+        let Some(encode) = self.encode else { return false };
+        if weights.is_some_and(|weights| weights.len() != values.len()) {
+            return false;
+        }
+        for (i, block) in blocks.chunks_exact_mut(self.bytes).enumerate() {
+            let columns = i * self.elements..(i + 1) * self.elements;
+            encode(&values[columns.clone()], weights.map(|weights| &weights[columns]), block);
+        }
+        true
+    }
+}
+
+macro_rules! block_types {
+    ($($(#[$doc:meta])* $name:ident => $file:ident :: $codec:ident,)*) => {
+        /// A weight type of GGUF.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[allow(non_camel_case_types, reason = "the names of the format")]
+        pub enum BlockType {
+            $(#[doc = concat!("The type `", stringify!($name), "`.")] $name,)*
+        }
+
+        impl BlockType {
+            /// Every type.
+            pub const ALL: &[BlockType] = &[$(BlockType::$name,)*];
+
+            /// The codec of the type.
+            pub fn codec(self) -> &'static Codec {
+                static CODECS: &[Codec] = &[$($file::$codec,)*];
+                &CODECS[self as usize]
+            }
+        }
+    };
+}
+
+macro_rules! files {
+    ($($file:ident)*) => { $(mod $file;)* };
+}
+
+files! { float iq1 iq2 iq3 iq4_nl iq4_xs mxfp4 q2_k q3_k q4_0 q4_1 q4_k q5_0 q5_1 q5_k q6_k q8_0 tq1_0 tq2_0 }
+
+block_types! {
+    F32 => float::F32,
+    F16 => float::F16,
+    BF16 => float::BF16,
+    Q4_0 => q4_0::CODEC,
+    Q4_1 => q4_1::CODEC,
+    Q5_0 => q5_0::CODEC,
+    Q5_1 => q5_1::CODEC,
+    Q8_0 => q8_0::CODEC,
+    Q2_K => q2_k::CODEC,
+    Q3_K => q3_k::CODEC,
+    Q4_K => q4_k::CODEC,
+    Q5_K => q5_k::CODEC,
+    Q6_K => q6_k::CODEC,
+    IQ1_S => iq1::SMALL,
+    IQ1_M => iq1::MEDIUM,
+    IQ2_XXS => iq2::TINY,
+    IQ2_XS => iq2::EXTRA_SMALL,
+    IQ2_S => iq2::SMALL,
+    IQ3_XXS => iq3::TINY,
+    IQ3_S => iq3::SMALL,
+    IQ4_NL => iq4_nl::CODEC,
+    IQ4_XS => iq4_xs::CODEC,
+    MXFP4 => mxfp4::CODEC,
+    TQ1_0 => tq1_0::CODEC,
+    TQ2_0 => tq2_0::CODEC,
+}
+
+impl BlockType {
+    /// The type with a ggml type number.
+    pub fn from_gguf(id: u32) -> Option<Self> {
+        Self::ALL.iter().copied().find(|ty| ty.codec().gguf_id == id)
+    }
+
+    /// The type with a name, such as `Q4_K`.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|ty| ty.codec().name == name)
+    }
+
+    /// The name, such as `Q4_K`.
+    pub fn name(self) -> &'static str {
+        self.codec().name
+    }
+
+    /// Bytes of a row of `k` weights; `None` when `k` is not a whole number of blocks or the size overflows.
+    pub fn row_bytes(self, k: usize) -> Option<usize> {
+        let codec = self.codec();
+        if !k.is_multiple_of(codec.elements) {
+            return None;
+        }
+        (k / codec.elements).checked_mul(codec.bytes)
+    }
+
+    /// Decodes a row into `out`; `false` (and nothing written) when the lengths do not fit each other.
+    pub fn decode_row(self, row: &[u8], out: &mut [f32]) -> bool {
+        self.row_bytes(out.len()) == Some(row.len()) && self.codec().decode_blocks(row, out)
+    }
+
+    /// Encodes a row, each error weighted by `weights` (all equal if `None`); `false` (and nothing written) when the
+    /// lengths do not fit each other or the type has no encoder.
+    pub fn encode_row(self, values: &[f32], weights: Option<&[f32]>, row: &mut [u8]) -> bool {
+        self.row_bytes(values.len()) == Some(row.len()) && self.codec().encode_blocks(values, weights, row)
+    }
+}

@@ -1,0 +1,260 @@
+//! How a panel type lays its planes and scale fields out, as data; and the code that walks the description.
+
+use crate::quant::parts::{Meaning, Parts};
+
+/// Bytes of a line: one 32-bit lane for each of 16 rows.
+pub(crate) const LINE: usize = 64;
+/// Columns of a macro-block.
+pub(crate) const MACRO: usize = 64;
+
+/// The description of a panel type.
+pub(crate) struct Layout {
+    pub(crate) name: &'static str,
+    /// Columns of a block.
+    pub(crate) columns: usize,
+    /// Bytes of a number for float types, whose macro-blocks are lines of numbers; 0 for the others.
+    pub(crate) float_bytes: usize,
+    /// Scale fields before the first macro-block.
+    pub(crate) head: &'static [Field],
+    /// Planes of a macro-block.
+    pub(crate) planes: &'static [Plane],
+    /// Scale fields after the planes of a macro-block.
+    pub(crate) tail: &'static [Field],
+    pub(crate) meaning: Meaning,
+}
+
+impl Layout {
+    pub(crate) const fn head_bytes(&self) -> usize {
+        lines_of(self.head)
+    }
+
+    pub(crate) const fn plane_bytes(&self) -> usize {
+        let mut bytes = self.float_bytes * 16 * MACRO;
+        let mut i = 0;
+        while i < self.planes.len() {
+            bytes += self.planes[i].bytes();
+            i += 1;
+        }
+        bytes
+    }
+
+    pub(crate) const fn macro_bytes(&self) -> usize {
+        self.plane_bytes() + lines_of(self.tail)
+    }
+
+    pub(crate) const fn block_bytes(&self) -> usize {
+        self.head_bytes() + self.columns / MACRO * self.macro_bytes()
+    }
+
+    /// Writes one row's part of a block whose bytes were zero, from macro-block `first` of `parts` on.
+    pub(crate) fn put(&self, parts: &Parts, first: usize, lane: usize, block: &mut [u8]) {
+        let (head, macros) = block.split_at_mut(self.head_bytes());
+        put_fields(self.head, parts, 0, lane, head);
+        let plane_bytes = self.plane_bytes();
+        for (m, bytes) in (first..).zip(macros.chunks_exact_mut(self.macro_bytes())) {
+            let (mut planes, tail) = bytes.split_at_mut(plane_bytes);
+            let groups = groups(&parts.codes[MACRO * m..]);
+            for plane in self.planes {
+                let (lines, rest) = planes.split_at_mut(plane.bytes());
+                plane.put(&groups, lane, lines);
+                planes = rest;
+            }
+            put_fields(self.tail, parts, m, lane, tail);
+        }
+    }
+
+    /// Reads back one row's part of macro-block `m`: its codes to the front of `codes`, its scale fields in their places.
+    pub(crate) fn take(&self, block: &[u8], m: usize, lane: usize, parts: &mut Parts) {
+        let (head, macros) = block.split_at(self.head_bytes());
+        take_fields(self.head, head, 0, lane, parts);
+        let Some(bytes) = macros.chunks_exact(self.macro_bytes()).nth(m) else { return };
+        let (mut planes, tail) = bytes.split_at(self.plane_bytes());
+        let mut groups = [0u32; 16];
+        for plane in self.planes {
+            let (lines, rest) = planes.split_at(plane.bytes());
+            plane.take(lines, lane, &mut groups);
+            planes = rest;
+        }
+        for (codes, group) in parts.codes.chunks_exact_mut(4).zip(groups) {
+            codes.copy_from_slice(&group.to_le_bytes());
+        }
+        take_fields(self.tail, tail, m, lane, parts);
+    }
+}
+
+/// Some bits of every code of a macro-block.
+#[derive(Clone, Copy)]
+pub(crate) struct Plane {
+    /// Bits a code has in this plane: 8, 4, 2 or 1.
+    pub(crate) bits: usize,
+    /// The lowest of these bits in the code.
+    pub(crate) shift: usize,
+}
+
+impl Plane {
+    pub(crate) const fn bytes(self) -> usize {
+        16 * self.bits / 8 * LINE
+    }
+
+    #[inline]
+    fn put(self, groups: &[u32; 16], lane: usize, lines: &mut [u8]) {
+        match self.bits {
+            8 => put_plane::<8>(groups, self.shift, lane, lines),
+            4 => put_plane::<4>(groups, self.shift, lane, lines),
+            2 => put_plane::<2>(groups, self.shift, lane, lines),
+            _ => put_plane::<1>(groups, self.shift, lane, lines),
+        }
+    }
+
+    #[inline]
+    fn take(self, lines: &[u8], lane: usize, groups: &mut [u32; 16]) {
+        match self.bits {
+            8 => take_plane::<8>(lines, self.shift, lane, groups),
+            4 => take_plane::<4>(lines, self.shift, lane, groups),
+            2 => take_plane::<2>(lines, self.shift, lane, groups),
+            _ => take_plane::<1>(lines, self.shift, lane, groups),
+        }
+    }
+}
+
+/// The low `bits` bits of each byte of a word.
+const fn mask(bits: usize) -> u32 {
+    0x0101_0101 * ((1 << bits) - 1)
+}
+
+#[inline(always)]
+fn put_plane<const BITS: usize>(groups: &[u32; 16], shift: usize, lane: usize, lines: &mut [u8]) {
+    for (groups, line) in groups.chunks_exact(8 / BITS).zip(lines.chunks_exact_mut(LINE)) {
+        let word = groups
+            .iter()
+            .enumerate()
+            .fold(0, |word, (t, group)| word | (group >> shift & mask(BITS)) << (BITS * t));
+        line[4 * lane..][..4].copy_from_slice(&word.to_le_bytes());
+    }
+}
+
+#[inline(always)]
+fn take_plane<const BITS: usize>(lines: &[u8], shift: usize, lane: usize, groups: &mut [u32; 16]) {
+    for (groups, line) in groups.chunks_exact_mut(8 / BITS).zip(lines.chunks_exact(LINE)) {
+        let word = line_word(line, lane);
+        for (t, group) in groups.iter_mut().enumerate() {
+            *group |= (word >> (BITS * t) & mask(BITS)) << shift;
+        }
+    }
+}
+
+/// The 32-bit lane of a row in a line.
+#[inline]
+pub(crate) fn line_word(line: &[u8], lane: usize) -> u32 {
+    let bytes = &line[4 * lane..4 * lane + 4];
+    u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+}
+
+/// The 16 groups of four codes of a macro-block, as words.
+#[inline]
+fn groups(codes: &[u8]) -> [u32; 16] {
+    let mut groups = [0; 16];
+    for (group, codes) in groups.iter_mut().zip(codes.as_chunks::<4>().0) {
+        *group = u32::from_le_bytes(*codes);
+    }
+    groups
+}
+
+/// A number per row in the scale lines: 16 of them follow each other.
+#[derive(Clone, Copy)]
+pub(crate) enum Field {
+    /// `d[i]`, two bytes.
+    Scale(usize),
+    /// `m[i]`, two bytes.
+    Min(usize),
+    /// Two zero bytes.
+    Gap,
+    /// The next sub-block's scale factor, one byte.
+    Factor,
+    /// The next sub-block's minimum factor, one byte.
+    MinFactor,
+    /// The next sub-block's scale factor in the low and its minimum factor in the high nibble.
+    Nibbles,
+    /// The next sub-block's complete scale, an f32.
+    Exact,
+}
+
+impl Field {
+    /// Bytes of one row's number.
+    const fn width(self) -> usize {
+        match self {
+            Field::Scale(_) | Field::Min(_) | Field::Gap => 2,
+            Field::Factor | Field::MinFactor | Field::Nibbles => 1,
+            Field::Exact => 4,
+        }
+    }
+}
+
+/// Bytes of the whole lines that hold these fields.
+const fn lines_of(fields: &[Field]) -> usize {
+    let mut bytes = 0;
+    let mut i = 0;
+    while i < fields.len() {
+        bytes += 16 * fields[i].width();
+        i += 1;
+    }
+    bytes.next_multiple_of(LINE)
+}
+
+/// The fields that name "the next sub-block", with its number: `m` macro-blocks have had as many before.
+fn numbered(fields: &[Field], m: usize) -> impl Iterator<Item = (Field, usize, usize)> {
+    let count = |which: fn(&Field) -> bool| fields.iter().filter(|field| which(field)).count();
+    let mut factor = m * count(|field| matches!(field, Field::Factor | Field::Nibbles | Field::Exact));
+    let mut min = m * count(|field| matches!(field, Field::MinFactor));
+    let mut at = 0;
+    fields.iter().map(move |&field| {
+        let index = match field {
+            Field::Scale(i) | Field::Min(i) => i,
+            Field::Gap => 0,
+            Field::Factor | Field::Nibbles | Field::Exact => {
+                factor += 1;
+                factor - 1
+            }
+            Field::MinFactor => {
+                min += 1;
+                min - 1
+            }
+        };
+        let place = at;
+        at += 16 * field.width();
+        (field, index, place)
+    })
+}
+
+fn put_fields(fields: &[Field], parts: &Parts, m: usize, lane: usize, lines: &mut [u8]) {
+    for (field, i, at) in numbered(fields, m) {
+        let out = &mut lines[at + field.width() * lane..][..field.width()];
+        match field {
+            Field::Scale(_) => out.copy_from_slice(&parts.d[i].to_le_bytes()),
+            Field::Min(_) => out.copy_from_slice(&parts.m[i].to_le_bytes()),
+            Field::Gap => {}
+            Field::Factor => out[0] = parts.scales[i],
+            Field::MinFactor => out[0] = parts.mins[i],
+            Field::Nibbles => out[0] = parts.scales[i] | parts.mins[i] << 4,
+            Field::Exact => out.copy_from_slice(&parts.exact[i].to_le_bytes()),
+        }
+    }
+}
+
+fn take_fields(fields: &[Field], lines: &[u8], m: usize, lane: usize, parts: &mut Parts) {
+    for (field, i, at) in numbered(fields, m) {
+        let bytes = &lines[at + field.width() * lane..][..field.width()];
+        match field {
+            Field::Scale(_) => parts.d[i] = u16::from_le_bytes([bytes[0], bytes[1]]),
+            Field::Min(_) => parts.m[i] = u16::from_le_bytes([bytes[0], bytes[1]]),
+            Field::Gap => {}
+            Field::Factor => parts.scales[i] = bytes[0],
+            Field::MinFactor => parts.mins[i] = bytes[0],
+            Field::Nibbles => {
+                parts.scales[i] = bytes[0] & 15;
+                parts.mins[i] = bytes[0] >> 4;
+            }
+            Field::Exact => parts.exact[i] = f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]),
+        }
+    }
+}

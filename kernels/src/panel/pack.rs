@@ -1,0 +1,65 @@
+//! Source blocks to panels.
+
+use super::layout::LINE;
+use super::{Layout, PanelType, ROWS};
+use crate::quant::parts::Parts;
+use crate::quant::{BlockType, Form};
+
+/// Writes one panel of type [`PanelType::for_block`]`(source)`, every byte of it.
+///
+/// `rows` are up to 16 rows of `k` weights as raw source blocks; rows that are missing become padding. Returns `false`,
+/// with nothing written, when there are more than 16 rows or a length is not what `k` asks for.
+pub fn pack(source: BlockType, rows: &[&[u8]], k: usize, out: &mut [u8]) -> bool {
+    let panel = PanelType::for_block(source);
+    let Some(row_bytes) = source.row_bytes(k) else { return false };
+    if rows.len() > ROWS
+        || rows.iter().any(|row| row.len() != row_bytes)
+        || panel.panel_bytes(k) != Some(out.len())
+    {
+        return false;
+    }
+    out.fill(0);
+    match source.codec().form() {
+        Form::Float(_) => rows.iter().enumerate().for_each(|(lane, row)| put_words(row, lane, out)),
+        Form::Integer(split) => put_blocks(source, split, rows, panel.layout(), out),
+    }
+    true
+}
+
+/// Number formats of four or two bytes alike: word w of the row is line w.
+fn put_words(row: &[u8], lane: usize, out: &mut [u8]) {
+    for (word, line) in row.chunks(4).zip(out.chunks_exact_mut(LINE)) {
+        line[4 * lane..][..word.len()].copy_from_slice(word);
+    }
+}
+
+fn put_blocks(
+    source: BlockType,
+    split: fn(&[u8], usize, &mut Parts),
+    rows: &[&[u8]],
+    layout: &Layout,
+    out: &mut [u8],
+) {
+    let codec = source.codec();
+    // A unit is the larger of a source block and a panel block, a whole number of both.
+    let sources = (layout.columns / codec.elements).max(1);
+    let blocks = (codec.elements / layout.columns).max(1);
+    let macros = layout.columns / super::layout::MACRO;
+    let block_bytes = layout.block_bytes();
+    let mut parts = Parts::ZERO;
+    for (u, unit) in out.chunks_mut(blocks * block_bytes).enumerate() {
+        let start = u * sources * codec.bytes;
+        for (lane, row) in rows.iter().enumerate() {
+            let bytes = &row[start..row.len().min(start + sources * codec.bytes)];
+            if bytes.len() < sources * codec.bytes {
+                parts = Parts::ZERO;
+            }
+            for (slot, block) in bytes.chunks_exact(codec.bytes).enumerate() {
+                split(block, slot, &mut parts);
+            }
+            for (b, block) in unit.chunks_exact_mut(block_bytes).enumerate() {
+                layout.put(&parts, b * macros, lane, block);
+            }
+        }
+    }
+}

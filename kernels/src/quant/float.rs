@@ -1,0 +1,41 @@
+//! F32, F16 and BF16: one number is a block.
+
+use super::{Codec, Form};
+use crate::panel::PanelType;
+use half::{bf16, f16};
+
+pub(super) const F32: Codec = Codec {
+    name: "F32",
+    gguf_id: 0,
+    elements: 1,
+    bytes: 4,
+    panel: PanelType::F32,
+    form: Form::Float(|bytes, out| convert(bytes, out, f32::from_le_bytes)),
+    encode: Some(|values, _, out| out.copy_from_slice(&values[0].to_le_bytes())),
+};
+
+pub(super) const F16: Codec = Codec {
+    name: "F16",
+    gguf_id: 1,
+    elements: 1,
+    bytes: 2,
+    panel: PanelType::F16,
+    form: Form::Float(|bytes, out| convert(bytes, out, |bytes| f16::from_le_bytes(bytes).to_f32())),
+    encode: Some(|values, _, out| out.copy_from_slice(&f16::from_f32(values[0]).to_le_bytes())),
+};
+
+pub(super) const BF16: Codec = Codec {
+    name: "BF16",
+    gguf_id: 30,
+    elements: 1,
+    bytes: 2,
+    panel: PanelType::BF16,
+    form: Form::Float(|bytes, out| convert(bytes, out, |bytes: [u8; 2]| f32::from_le_bytes([0, 0, bytes[0], bytes[1]]))),
+    encode: Some(|values, _, out| out.copy_from_slice(&bf16::from_f32(values[0]).to_le_bytes())),
+};
+
+fn convert<const N: usize>(bytes: &[u8], out: &mut [f32], number: impl Fn([u8; N]) -> f32) {
+    for (&bytes, out) in bytes.as_chunks::<N>().0.iter().zip(out) {
+        *out = number(bytes);
+    }
+}

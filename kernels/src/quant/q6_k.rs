@@ -1,0 +1,30 @@
+//! Q6_K: 256 nibbles, 256 2-bit high parts, 16 signed scales, f16 d; weight = d · sc · (code − 32).
+
+use super::parts::{Parts, put_nibbles, word};
+use super::{Codec, Form};
+use crate::panel::PanelType;
+
+pub(super) const CODEC: Codec = Codec {
+    name: "Q6_K",
+    gguf_id: 14,
+    elements: 256,
+    bytes: 210,
+    panel: PanelType::Q6K,
+    form: Form::Integer(split),
+    encode: None,
+};
+
+fn split(block: &[u8], _: usize, parts: &mut Parts) {
+    for (bytes, codes) in block[..128].chunks_exact(64).zip(parts.codes.chunks_exact_mut(128)) {
+        put_nibbles(bytes, codes);
+    }
+    for (bytes, codes) in block[128..192].chunks_exact(32).zip(parts.codes.chunks_exact_mut(128)) {
+        for (t, codes) in codes.chunks_exact_mut(32).enumerate() {
+            for (code, &byte) in codes.iter_mut().zip(bytes) {
+                *code |= (byte >> (2 * t) & 3) << 4;
+            }
+        }
+    }
+    parts.scales.copy_from_slice(&block[192..208]);
+    parts.d[0] = word(block, 208);
+}

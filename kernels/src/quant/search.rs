@@ -1,0 +1,1 @@
+//! Searches for the scales with the least error.
