@@ -1,1 +1,3 @@
 //! Brings models from other formats into the packed `.siskin` file.
+
+pub mod import;

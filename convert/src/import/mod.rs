@@ -1,0 +1,4 @@
+//! Source formats: each reads its own container and hands over plain values.
+
+pub mod gguf;
+mod map;
