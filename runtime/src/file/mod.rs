@@ -8,7 +8,6 @@ mod bytes;
 mod layout;
 mod map;
 mod metadata;
-mod panel;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -25,6 +24,7 @@ pub use write::{TensorSink, Writer};
 use crate::graph::Role;
 use crate::{Error, ErrorKind, Result};
 use layout::{Hash, Section};
+use siskin_kernels::panel::PanelType;
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -48,7 +48,7 @@ pub struct Tensor {
     /// Packed matrix or plain f32 vector.
     pub role: Role,
     /// The panel type of a matrix.
-    pub panel: u16,
+    pub panel: PanelType,
     /// Output rows; 1 for a vector.
     pub rows: usize,
     /// Input columns, or the length of a vector.

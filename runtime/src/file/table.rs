@@ -1,9 +1,9 @@
 //! The tensor table: one record per tensor.
 
 use super::layout::{Fields, Hash, TENSOR_ALIGNMENT};
-use super::panel::tensor_bytes;
 use crate::graph::Role;
 use crate::{Error, Result};
+use siskin_kernels::panel::PanelType;
 use std::collections::HashSet;
 
 const RECORD_BYTES: usize = 72;
@@ -20,7 +20,7 @@ pub struct TensorSpec {
     /// Packed matrix or plain f32 vector.
     pub role: Role,
     /// The panel type of a matrix; [`PanelType::F32`] for a vector.
-    pub panel: u16,
+    pub panel: PanelType,
     /// Output rows; 1 for a vector.
     pub rows: u64,
     /// Input columns, or the length of a vector.
@@ -29,13 +29,13 @@ pub struct TensorSpec {
 
 impl TensorSpec {
     /// A matrix of packed panels.
-    pub fn matrix(name: impl Into<String>, panel: u16, rows: u64, columns: u64) -> Self {
+    pub fn matrix(name: impl Into<String>, panel: PanelType, rows: u64, columns: u64) -> Self {
         Self { name: name.into(), role: Role::Matrix, panel, rows, columns }
     }
 
     /// A vector of f32 numbers.
     pub fn vector(name: impl Into<String>, columns: u64) -> Self {
-        Self { name: name.into(), role: Role::Vector, panel: 0, rows: 1, columns }
+        Self { name: name.into(), role: Role::Vector, panel: PanelType::F32, rows: 1, columns }
     }
 
     /// The number of bytes that the tensor takes; `None` where it does not fit 64 bits or a vector has rows.
@@ -44,8 +44,11 @@ impl TensorSpec {
             return None;
         }
         match self.role {
-            Role::Matrix => tensor_bytes(self.panel, self.rows, self.columns),
-            Role::Vector if self.rows == 1 && self.panel == 0 => self.columns.checked_mul(4),
+            Role::Matrix => {
+                let (rows, columns) = (usize::try_from(self.rows).ok()?, usize::try_from(self.columns).ok()?);
+                self.panel.tensor_bytes(rows, columns).map(|bytes| bytes as u64)
+            }
+            Role::Vector if self.rows == 1 && self.panel == PanelType::F32 => self.columns.checked_mul(4),
             Role::Vector => None,
         }
     }
@@ -128,10 +131,10 @@ fn record(fields: &mut Fields<'_>, index: usize) -> Result<Record> {
             return Err(Error::unsupported(format!("tensor table: {name}.role"), format!("role {other}")));
         }
     };
-    if tensor_bytes(panel, 1, 1).is_none() {
+    let panel = PanelType::from_id(panel).ok_or_else(|| {
         let place = format!("tensor table: {name}.panel type");
-        return Err(Error::unsupported(place, format!("panel type {panel} is unknown; update Siskin")));
-    }
+        Error::unsupported(place, format!("panel type {panel} is unknown; update Siskin"))
+    })?;
     Ok(Record {
         spec: TensorSpec { name: name.to_owned(), role, panel, rows, columns },
         offset,
@@ -164,7 +167,7 @@ pub(super) fn encode(records: &[Record]) -> Vec<u8> {
             Role::Matrix => [MATRIX, 0],
             Role::Vector => [VECTOR, 0],
         });
-        out.extend(spec.panel.to_le_bytes());
+        out.extend(spec.panel.id().to_le_bytes());
         out.extend([0; 2]);
         for number in [spec.rows, spec.columns, *offset, *length] {
             out.extend(number.to_le_bytes());

@@ -3,7 +3,7 @@ use crate::arch::Config;
 use serde_json::{Value, json};
 use std::io::{self, Cursor, Seek, SeekFrom, Write};
 
-const Q8: u16 = 3;
+const Q8: PanelType = PanelType::Q8;
 const DATA: usize = TENSOR_ALIGNMENT as usize;
 
 fn metadata() -> Metadata {
@@ -23,7 +23,7 @@ fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|i| (i * 7 + i / 251) as u8).collect()
 }
 
-fn fill<W: Write + Seek>(out: W) -> Result<W> {
+fn fill<W: Write + Seek + Send>(out: W) -> Result<W> {
     let mut writer = Writer::new(out)?;
     let spec = TensorSpec::matrix("blk.0.attn_q.weight", Q8, 17, 65);
     // 17 rows are two panels, 65 columns two blocks of 17 lines.
@@ -312,7 +312,6 @@ fn a_writer_refuses_wrong_tensors() {
     assert_eq!(writer.tensor(&vector, |sink| sink.write(&[0; 8])).unwrap_err().kind(), ErrorKind::State);
     assert_eq!(writer.finish(&metadata()).unwrap_err().kind(), ErrorKind::State);
     assert!(start().tensor(&vector, |sink| sink.write(&[0; 9])).is_err());
-    assert!(start().tensor(&TensorSpec::matrix("m", 999, 16, 64), |_| Ok(())).is_err());
     assert!(start().tensor(&TensorSpec::matrix("m", Q8, u64::MAX, u64::MAX), |_| Ok(())).is_err());
     assert!(start().tensor(&TensorSpec::vector("", 1), |sink| sink.write(&[0; 4])).is_err());
     let mut writer = start();

@@ -44,7 +44,7 @@ pub struct Writer<W> {
 
 /// Takes the bytes of one tensor.
 pub struct TensorSink<'a> {
-    out: &'a mut dyn Write,
+    out: &'a mut (dyn Write + Send),
     hasher: blake3::Hasher,
     written: u64,
     length: u64,
@@ -62,7 +62,7 @@ impl TensorSink<'_> {
     }
 }
 
-impl<W: Write + Seek> Writer<W> {
+impl<W: Write + Seek + Send> Writer<W> {
     /// Starts a file at the beginning of `out`, which must be empty.
     pub fn new(out: W) -> Result<Self> {
         let mut writer = Self { out, position: 0, records: Vec::new(), sections: Vec::new(), failed: false };
