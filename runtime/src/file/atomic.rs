@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
+/// Numbers tried before giving up on a name that nobody else has.
+const MOST_LEFT: u64 = 1 << 16;
 
 /// Writes go to a temporary file beside the target; [`AtomicFile::commit`] renames it. Dropped before that, it
 /// removes the temporary file and leaves what stood under the target's name as it was.
@@ -24,18 +26,19 @@ impl AtomicFile {
         let target = target.as_ref().to_owned();
         let place = target.display().to_string();
         let name = target.file_name().ok_or_else(|| Error::argument(&place, "is not the name of a file"))?;
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let mut hidden = std::ffi::OsString::from(".");
-        hidden.push(name);
-        hidden.push(format!(".{}-{number}.part", std::process::id()));
-        let temporary = target.with_file_name(hidden);
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(&temporary)
-            .map_err(|error| Error::io(temporary.display().to_string(), &error))?;
+        let (temporary, file) = loop {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let mut hidden = std::ffi::OsString::from(".");
+            hidden.push(name);
+            hidden.push(format!(".{}-{number}.part", std::process::id()));
+            let temporary = target.with_file_name(hidden);
+            match OpenOptions::new().read(true).write(true).create_new(true).open(&temporary) {
+                Ok(file) => break (temporary, file),
+                // A process of the same number left it behind.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < MOST_LEFT => {}
+                Err(error) => return Err(Error::io(temporary.display().to_string(), &error)),
+            }
+        };
         Ok(Self { file, temporary, target, committed: false })
     }
 
