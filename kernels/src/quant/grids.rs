@@ -21,7 +21,7 @@ pub(super) fn signs(index: u32) -> u8 {
 pub(super) fn put_eight(entry: u16, levels: &[i8; 4], signs: u8, out: &mut [u8]) {
     for (i, out) in out.iter_mut().take(8).enumerate() {
         let level = levels[usize::from(entry >> (2 * i)) & 3];
-        *out = (if signs >> i & 1 == 0 { level } else { -level }) as u8;
+        *out = (level * (1 - 2 * (signs >> i & 1) as i8)) as u8;
     }
 }
 
@@ -29,7 +29,7 @@ pub(super) fn put_eight(entry: u16, levels: &[i8; 4], signs: u8, out: &mut [u8])
 pub(super) fn put_four(entry: u16, levels: &[i8; 8], signs: u8, out: &mut [u8]) {
     for (i, out) in out.iter_mut().take(4).enumerate() {
         let level = levels[usize::from(entry >> (4 * i)) & 7];
-        *out = (if signs >> i & 1 == 0 { level } else { -level }) as u8;
+        *out = (level * (1 - 2 * (signs >> i & 1) as i8)) as u8;
     }
 }
 

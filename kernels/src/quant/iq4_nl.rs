@@ -1,6 +1,9 @@
 //! IQ4_NL: f16 scale, 32 nibbles; weight = d · codebook[nibble].
 
-use super::parts::{Parts, put_nibbles, word};
+use super::parts::{Parts, half, join_nibbles, put_nibbles, word};
+use super::codebooks::IQ4_NL;
+
+use super::search::{Reach, Table, Weights, put_codes, symmetric_half};
 use super::{Codec, Form};
 use crate::panel::PanelType;
 
@@ -11,10 +14,21 @@ pub(super) const CODEC: Codec = Codec {
     bytes: 18,
     panel: PanelType::Q4NL,
     form: Form::Integer(split),
-    encode: None,
+    encode: Some(encode),
 };
 
 fn split(block: &[u8], slot: usize, parts: &mut Parts) {
     parts.d[slot] = word(block, 0);
     put_nibbles(&block[2..], &mut parts.codes[32 * slot..][..32]);
+}
+
+const REACH: Reach = Reach { from: 0.8, to: 1.3, steps: 20 };
+
+fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+    let weights = Weights::new(weights);
+    let mut codes = [0; 32];
+    let d = symmetric_half(values, weights.from(0), Table(&IQ4_NL), REACH);
+    put_codes(values, Table(&IQ4_NL), half(d), 0.0, &mut codes);
+    block[..2].copy_from_slice(&d.to_le_bytes());
+    join_nibbles(&codes, &mut block[2..]);
 }

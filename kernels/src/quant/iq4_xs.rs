@@ -1,6 +1,9 @@
 //! IQ4_XS: f16 d, 8 6-bit scales, 256 nibbles; weight = d · (sc − 32) · codebook[nibble].
 
-use super::parts::{Parts, put_nibbles, word};
+use super::parts::{Parts, join_nibbles, put_nibbles, word};
+use super::codebooks::IQ4_NL;
+use super::search::{Reach, Table};
+use super::two_level::symmetric_factors;
 use super::{Codec, Form};
 use crate::panel::PanelType;
 
@@ -11,7 +14,7 @@ pub(super) const CODEC: Codec = Codec {
     bytes: 136,
     panel: PanelType::IQ4XS,
     form: Form::Integer(split),
-    encode: None,
+    encode: Some(encode),
 };
 
 fn split(block: &[u8], _: usize, parts: &mut Parts) {
@@ -23,5 +26,22 @@ fn split(block: &[u8], _: usize, parts: &mut Parts) {
     }
     for (bytes, codes) in block[8..].chunks_exact(16).zip(parts.codes.chunks_exact_mut(32)) {
         put_nibbles(bytes, codes);
+    }
+}
+
+const REACH: Reach = Reach { from: 0.8, to: 1.3, steps: 20 };
+
+fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+    let mut parts = Parts::ZERO;
+    symmetric_factors(values, weights, (Table(&IQ4_NL), REACH, 32, -32.0), &mut parts);
+    block[..2].copy_from_slice(&parts.d[0].to_le_bytes());
+    let scale = |s: usize| parts.scales[s].wrapping_add(32);
+    let high = (0..8).fold(0, |word, s| word | u16::from(scale(s) >> 4) << (2 * s));
+    block[2..4].copy_from_slice(&high.to_le_bytes());
+    for i in 0..4 {
+        block[4 + i] = scale(2 * i) & 15 | scale(2 * i + 1) << 4;
+    }
+    for (bytes, codes) in block[8..].chunks_exact_mut(16).zip(parts.codes.chunks_exact(32)) {
+        join_nibbles(codes, bytes);
     }
 }

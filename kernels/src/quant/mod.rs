@@ -11,6 +11,7 @@ pub(crate) mod parts;
 mod search;
 #[cfg(test)]
 pub(crate) mod tests;
+mod two_level;
 
 use crate::panel::PanelType;
 use parts::Parts;
@@ -95,7 +96,7 @@ impl Codec {
 }
 
 macro_rules! block_types {
-    ($($(#[$doc:meta])* $name:ident => $file:ident :: $codec:ident,)*) => {
+    ($($name:ident => $file:ident :: $codec:ident,)*) => {
         /// A weight type of GGUF.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[allow(non_camel_case_types, reason = "the names of the format")]

@@ -1,6 +1,8 @@
 //! MXFP4: power-of-two scale, 32 FP4 nibbles; weight = 2^(e − 128) · doubled codebook[nibble].
 
-use super::parts::{Parts, put_nibbles};
+use super::parts::{Parts, join_nibbles, put_nibbles};
+use super::codebooks::FP4_DOUBLED;
+use super::search::{Levels, Weights, error, peak, put_codes};
 use super::{Codec, Form};
 use crate::panel::PanelType;
 
@@ -11,7 +13,7 @@ pub(super) const CODEC: Codec = Codec {
     bytes: 17,
     panel: PanelType::MXFP4,
     form: Form::Integer(split),
-    encode: None,
+    encode: Some(encode),
 };
 
 fn split(block: &[u8], slot: usize, parts: &mut Parts) {
@@ -25,5 +27,48 @@ fn scale_bits(exponent: u8) -> u16 {
         0 => 0x0020,
         1 => 0x0040,
         _ => u16::from(exponent - 1) << 7,
+    }
+}
+
+fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+    let weights = Weights::new(weights);
+    // The exponent at which the peak falls into 4 … 8, the top of the range before doubling; and its neighbours.
+    let usual = (peak(values).to_bits() >> 23 & 0xff).saturating_sub(2).min(254) as u8;
+    let mut best = (f32::INFINITY, 0);
+    for exponent in [usual, usual.saturating_add(1).min(254), usual.saturating_sub(1)] {
+        let error = error(values, weights.from(0), Fp4, scale(exponent), 0.0);
+        if error < best.0 {
+            best = (error, exponent);
+        }
+    }
+    let mut codes = [0; 32];
+    put_codes(values, Fp4, scale(best.1), 0.0, &mut codes);
+    block[0] = best.1;
+    join_nibbles(&codes, &mut block[1..]);
+}
+
+fn scale(exponent: u8) -> f32 {
+    f32::from_bits(u32::from(scale_bits(exponent)) << 16)
+}
+
+/// The doubled values of FP4.
+#[derive(Clone, Copy)]
+struct Fp4;
+
+impl Levels for Fp4 {
+    #[inline(always)]
+    fn level(self, x: f32) -> f32 {
+        f32::from(FP4_DOUBLED[usize::from(self.code(x))])
+    }
+
+    #[inline(always)]
+    fn code(self, x: f32) -> u8 {
+        let above = |pair: &[i8]| u8::from(2.0 * x.abs() > f32::from(pair[0]) + f32::from(pair[1]));
+        let size: u8 = FP4_DOUBLED[..8].windows(2).map(above).sum();
+        if x < 0.0 && size > 0 { size | 8 } else { size }
+    }
+
+    fn ends(self) -> [f32; 2] {
+        [-12.0, 12.0]
     }
 }

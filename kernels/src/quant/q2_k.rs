@@ -1,6 +1,7 @@
 //! Q2_K: 16 scale and minimum nibble pairs, 256 2-bit codes, f16 d and dmin; weight = d · sc · code − dmin · mn.
 
-use super::parts::{Parts, put_pairs, word};
+use super::parts::{Parts, join_pairs, put_pairs, word};
+use super::two_level::affine_factors;
 use super::{Codec, Form};
 use crate::panel::PanelType;
 
@@ -11,7 +12,7 @@ pub(super) const CODEC: Codec = Codec {
     bytes: 84,
     panel: PanelType::Q2K,
     form: Form::Integer(split),
-    encode: None,
+    encode: Some(encode),
 };
 
 fn split(block: &[u8], _: usize, parts: &mut Parts) {
@@ -22,4 +23,15 @@ fn split(block: &[u8], _: usize, parts: &mut Parts) {
     put_pairs(&block[16..80], &mut parts.codes);
     parts.d[0] = word(block, 80);
     parts.m[0] = word(block, 82);
+}
+
+fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+    let mut parts = Parts::ZERO;
+    affine_factors(values, weights, (3.0, 16, 15.0), &mut parts);
+    for (s, byte) in block[..16].iter_mut().enumerate() {
+        *byte = parts.scales[s] & 15 | parts.mins[s] << 4;
+    }
+    join_pairs(&parts.codes, &mut block[16..80]);
+    block[80..82].copy_from_slice(&parts.d[0].to_le_bytes());
+    block[82..84].copy_from_slice(&parts.m[0].to_le_bytes());
 }

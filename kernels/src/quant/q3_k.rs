@@ -1,6 +1,8 @@
 //! Q3_K: 256 third bits, 256 2-bit codes, 16 6-bit scales, f16 d; weight = d · (sc − 32) · (code − 4).
 
-use super::parts::{Parts, put_pairs, word};
+use super::parts::{Parts, join_pairs, put_pairs, word};
+use super::search::{Range, Reach};
+use super::two_level::symmetric_factors;
 use super::{Codec, Form};
 use crate::panel::PanelType;
 
@@ -11,7 +13,7 @@ pub(super) const CODEC: Codec = Codec {
     bytes: 110,
     panel: PanelType::Q3K,
     form: Form::Integer(split),
-    encode: None,
+    encode: Some(encode),
 };
 
 fn split(block: &[u8], _: usize, parts: &mut Parts) {
@@ -27,4 +29,23 @@ fn split(block: &[u8], _: usize, parts: &mut Parts) {
         parts.scales[s] = (low | high << 4).wrapping_sub(32);
     }
     parts.d[0] = word(block, 108);
+}
+
+const REACH: Reach = Reach { from: 0.7, to: 1.6, steps: 18 };
+
+fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+    let mut parts = Parts::ZERO;
+    symmetric_factors(values, weights, (Range(-4.0, 3.0), REACH, 16, -32.0), &mut parts);
+    for (i, byte) in block[..32].iter_mut().enumerate() {
+        *byte = (0..8).fold(0, |byte, t| byte | (parts.codes[32 * t + i] >> 2 & 1) << t);
+    }
+    join_pairs(&parts.codes, &mut block[32..96]);
+    let scale = |s: usize| parts.scales[s].wrapping_add(32);
+    for i in 0..8 {
+        block[96 + i] = scale(i) & 15 | scale(i + 8) << 4;
+    }
+    for i in 0..4 {
+        block[104 + i] = (0..4).fold(0, |byte, t| byte | (scale(4 * t + i) >> 4) << (2 * t));
+    }
+    block[108..].copy_from_slice(&parts.d[0].to_le_bytes());
 }

@@ -1,6 +1,7 @@
 //! Q4_0: f16 scale, 32 nibbles; weight = d · (nibble − 8).
 
-use super::parts::{Parts, put_nibbles, word};
+use super::parts::{Parts, half, join_nibbles, put_nibbles, word};
+use super::search::{Range, Reach, Weights, put_codes, symmetric_half};
 use super::{Codec, Form};
 use crate::panel::PanelType;
 
@@ -11,10 +12,21 @@ pub(super) const CODEC: Codec = Codec {
     bytes: 18,
     panel: PanelType::Q4,
     form: Form::Integer(split),
-    encode: None,
+    encode: Some(encode),
 };
 
 fn split(block: &[u8], slot: usize, parts: &mut Parts) {
     parts.d[slot] = word(block, 0);
     put_nibbles(&block[2..], &mut parts.codes[32 * slot..][..32]);
+}
+
+const REACH: Reach = Reach { from: 0.85, to: 1.3, steps: 18 };
+
+fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+    let weights = Weights::new(weights);
+    let mut codes = [0; 32];
+    let d = symmetric_half(values, weights.from(0), Range(-8.0, 7.0), REACH);
+    put_codes(values, Range(-8.0, 7.0), half(d), 0.0, &mut codes);
+    block[..2].copy_from_slice(&d.to_le_bytes());
+    join_nibbles(&codes, &mut block[2..]);
 }

@@ -1,6 +1,7 @@
 //! Q4_1: f16 scale and minimum, 32 nibbles; weight = d · nibble + m.
 
-use super::parts::{Parts, put_nibbles, word};
+use super::parts::{Parts, half, join_nibbles, put_nibbles, word};
+use super::search::{Range, Weights, affine_half, put_codes};
 use super::{Codec, Form};
 use crate::panel::PanelType;
 
@@ -11,11 +12,21 @@ pub(super) const CODEC: Codec = Codec {
     bytes: 20,
     panel: PanelType::Q4M,
     form: Form::Integer(split),
-    encode: None,
+    encode: Some(encode),
 };
 
 fn split(block: &[u8], slot: usize, parts: &mut Parts) {
     parts.d[slot] = word(block, 0);
     parts.m[slot] = word(block, 2);
     put_nibbles(&block[4..], &mut parts.codes[32 * slot..][..32]);
+}
+
+fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+    let weights = Weights::new(weights);
+    let mut codes = [0; 32];
+    let (d, m) = affine_half(values, weights.from(0), 15.0);
+    put_codes(values, Range(0.0, 15.0), half(d), half(m), &mut codes);
+    block[..2].copy_from_slice(&d.to_le_bytes());
+    block[2..4].copy_from_slice(&m.to_le_bytes());
+    join_nibbles(&codes, &mut block[4..]);
 }

@@ -1,6 +1,7 @@
 //! Q4_K: f16 d and dmin, 8 6-bit scale and minimum pairs, 256 nibbles; weight = d · sc · nibble − dmin · mn.
 
-use super::parts::{Parts, put_nibbles, word};
+use super::parts::{Parts, join_nibbles, put_nibbles, word};
+use super::two_level::affine_factors;
 use super::{Codec, Form};
 use crate::panel::PanelType;
 
@@ -11,7 +12,7 @@ pub(super) const CODEC: Codec = Codec {
     bytes: 144,
     panel: PanelType::Q4K,
     form: Form::Integer(split),
-    encode: None,
+    encode: Some(encode),
 };
 
 fn split(block: &[u8], _: usize, parts: &mut Parts) {
@@ -24,6 +25,7 @@ fn split(block: &[u8], _: usize, parts: &mut Parts) {
 }
 
 /// Takes the eight scales and minima out of their 12 bytes.
+#[inline]
 pub(super) fn put_scales(bytes: &[u8], parts: &mut Parts) {
     for s in 0..4 {
         let (scale, min, rest) = (bytes[s], bytes[4 + s], bytes[8 + s]);
@@ -31,5 +33,26 @@ pub(super) fn put_scales(bytes: &[u8], parts: &mut Parts) {
         parts.mins[s] = min & 63;
         parts.scales[4 + s] = rest & 15 | scale >> 2 & 48;
         parts.mins[4 + s] = rest >> 4 | min >> 2 & 48;
+    }
+}
+
+fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+    let mut parts = Parts::ZERO;
+    affine_factors(values, weights, (15.0, 32, 63.0), &mut parts);
+    block[0..2].copy_from_slice(&parts.d[0].to_le_bytes());
+    block[2..4].copy_from_slice(&parts.m[0].to_le_bytes());
+    join_scales(&parts, &mut block[4..16]);
+    for (bytes, codes) in block[16..].chunks_exact_mut(32).zip(parts.codes.chunks_exact(64)) {
+        join_nibbles(codes, bytes);
+    }
+}
+
+/// Joins the eight scales and minima as [`put_scales`] takes them out.
+pub(super) fn join_scales(parts: &Parts, bytes: &mut [u8]) {
+    for s in 0..4 {
+        let (scale, min) = (parts.scales[4 + s], parts.mins[4 + s]);
+        bytes[s] = parts.scales[s] & 63 | scale >> 4 << 6;
+        bytes[4 + s] = parts.mins[s] & 63 | min >> 4 << 6;
+        bytes[8 + s] = scale & 15 | min << 4;
     }
 }

@@ -1,6 +1,7 @@
 //! Q5_0: f16 scale, 32 fifth bits, 32 nibbles; weight = d · (code − 16).
 
-use super::parts::{Parts, double_word, put_nibbles, word};
+use super::parts::{Parts, double_word, half, join_nibbles, put_nibbles, word};
+use super::search::{Range, Reach, Weights, put_codes, symmetric_half};
 use super::{Codec, Form};
 use crate::panel::PanelType;
 
@@ -11,7 +12,7 @@ pub(super) const CODEC: Codec = Codec {
     bytes: 22,
     panel: PanelType::Q5,
     form: Form::Integer(split),
-    encode: None,
+    encode: Some(encode),
 };
 
 fn split(block: &[u8], slot: usize, parts: &mut Parts) {
@@ -21,8 +22,27 @@ fn split(block: &[u8], slot: usize, parts: &mut Parts) {
 }
 
 /// Sets bit 4 of code i to bit i.
+#[inline]
 pub(super) fn put_fifth_bits(bits: u32, codes: &mut [u8]) {
     for (i, code) in codes.iter_mut().enumerate() {
         *code |= ((bits >> i & 1) as u8) << 4;
     }
+}
+
+const REACH: Reach = Reach { from: 0.93, to: 1.15, steps: 18 };
+
+fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+    let weights = Weights::new(weights);
+    let mut codes = [0; 32];
+    let d = symmetric_half(values, weights.from(0), Range(-16.0, 15.0), REACH);
+    put_codes(values, Range(-16.0, 15.0), half(d), 0.0, &mut codes);
+    block[..2].copy_from_slice(&d.to_le_bytes());
+    block[2..6].copy_from_slice(&fifth_bits(&codes));
+    join_nibbles(&codes, &mut block[6..]);
+}
+
+/// Bit 4 of each code, as four bytes.
+pub(super) fn fifth_bits(codes: &[u8; 32]) -> [u8; 4] {
+    let bits = codes.iter().enumerate().fold(0, |bits, (i, &code)| bits | u32::from(code >> 4 & 1) << i);
+    bits.to_le_bytes()
 }

@@ -1,7 +1,8 @@
 //! Q5_1: f16 scale and minimum, 32 fifth bits, 32 nibbles; weight = d · code + m.
 
-use super::q5_0::put_fifth_bits;
-use super::parts::{Parts, double_word, put_nibbles, word};
+use super::q5_0::{fifth_bits, put_fifth_bits};
+use super::parts::{Parts, double_word, half, join_nibbles, put_nibbles, word};
+use super::search::{Range, Weights, affine_half, put_codes};
 use super::{Codec, Form};
 use crate::panel::PanelType;
 
@@ -12,7 +13,7 @@ pub(super) const CODEC: Codec = Codec {
     bytes: 24,
     panel: PanelType::Q5M,
     form: Form::Integer(split),
-    encode: None,
+    encode: Some(encode),
 };
 
 fn split(block: &[u8], slot: usize, parts: &mut Parts) {
@@ -20,4 +21,15 @@ fn split(block: &[u8], slot: usize, parts: &mut Parts) {
     parts.m[slot] = word(block, 2);
     put_nibbles(&block[8..], &mut parts.codes[32 * slot..][..32]);
     put_fifth_bits(double_word(block, 4), &mut parts.codes[32 * slot..][..32]);
+}
+
+fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+    let weights = Weights::new(weights);
+    let mut codes = [0; 32];
+    let (d, m) = affine_half(values, weights.from(0), 31.0);
+    put_codes(values, Range(0.0, 31.0), half(d), half(m), &mut codes);
+    block[..2].copy_from_slice(&d.to_le_bytes());
+    block[2..4].copy_from_slice(&m.to_le_bytes());
+    block[4..8].copy_from_slice(&fifth_bits(&codes));
+    join_nibbles(&codes, &mut block[8..]);
 }

@@ -1,7 +1,8 @@
 //! Q5_K: f16 d and dmin, 8 6-bit scale and minimum pairs, 256 fifth bits, 256 nibbles; weight = d · sc · code − dmin · mn.
 
-use super::q4_k::put_scales;
-use super::parts::{Parts, put_nibbles, word};
+use super::q4_k::{join_scales, put_scales};
+use super::parts::{Parts, join_nibbles, put_nibbles, word};
+use super::two_level::affine_factors;
 use super::{Codec, Form};
 use crate::panel::PanelType;
 
@@ -12,7 +13,7 @@ pub(super) const CODEC: Codec = Codec {
     bytes: 176,
     panel: PanelType::Q5K,
     form: Form::Integer(split),
-    encode: None,
+    encode: Some(encode),
 };
 
 fn split(block: &[u8], _: usize, parts: &mut Parts) {
@@ -26,5 +27,19 @@ fn split(block: &[u8], _: usize, parts: &mut Parts) {
         for (code, &byte) in codes.iter_mut().zip(&block[16..48]) {
             *code |= (byte >> s & 1) << 4;
         }
+    }
+}
+
+fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+    let mut parts = Parts::ZERO;
+    affine_factors(values, weights, (31.0, 32, 63.0), &mut parts);
+    block[0..2].copy_from_slice(&parts.d[0].to_le_bytes());
+    block[2..4].copy_from_slice(&parts.m[0].to_le_bytes());
+    join_scales(&parts, &mut block[4..16]);
+    for (i, byte) in block[16..48].iter_mut().enumerate() {
+        *byte = (0..8).fold(0, |byte, s| byte | (parts.codes[32 * s + i] >> 4 & 1) << s);
+    }
+    for (bytes, codes) in block[48..].chunks_exact_mut(32).zip(parts.codes.chunks_exact(64)) {
+        join_nibbles(codes, bytes);
     }
 }

@@ -1,6 +1,8 @@
 //! Q6_K: 256 nibbles, 256 2-bit high parts, 16 signed scales, f16 d; weight = d · sc · (code − 32).
 
-use super::parts::{Parts, put_nibbles, word};
+use super::parts::{Parts, join_nibbles, join_pairs, put_nibbles, word};
+use super::search::{Range, Reach};
+use super::two_level::symmetric_factors;
 use super::{Codec, Form};
 use crate::panel::PanelType;
 
@@ -11,7 +13,7 @@ pub(super) const CODEC: Codec = Codec {
     bytes: 210,
     panel: PanelType::Q6K,
     form: Form::Integer(split),
-    encode: None,
+    encode: Some(encode),
 };
 
 fn split(block: &[u8], _: usize, parts: &mut Parts) {
@@ -27,4 +29,17 @@ fn split(block: &[u8], _: usize, parts: &mut Parts) {
     }
     parts.scales.copy_from_slice(&block[192..208]);
     parts.d[0] = word(block, 208);
+}
+
+const REACH: Reach = Reach { from: 0.95, to: 1.1, steps: 12 };
+
+fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+    let mut parts = Parts::ZERO;
+    symmetric_factors(values, weights, (Range(-32.0, 31.0), REACH, 16, -128.0), &mut parts);
+    for (bytes, codes) in block[..128].chunks_exact_mut(64).zip(parts.codes.chunks_exact(128)) {
+        join_nibbles(codes, bytes);
+    }
+    join_pairs(&parts.codes.map(|code| code >> 4), &mut block[128..192]);
+    block[192..208].copy_from_slice(&parts.scales);
+    block[208..].copy_from_slice(&parts.d[0].to_le_bytes());
 }

@@ -1,6 +1,7 @@
 //! TQ1_0: five ternary digits a byte, f16 d; weight = d · (digit − 1).
 
 use super::parts::{Parts, word};
+use super::tq2_0::ternary;
 use super::{Codec, Form};
 use crate::panel::PanelType;
 
@@ -11,7 +12,7 @@ pub(super) const CODEC: Codec = Codec {
     bytes: 54,
     panel: PanelType::TERNARY,
     form: Form::Integer(split),
-    encode: None,
+    encode: Some(encode),
 };
 
 fn split(block: &[u8], _: usize, parts: &mut Parts) {
@@ -29,5 +30,23 @@ fn put_digits(bytes: &[u8], codes: &mut [u8]) {
             *code = ((u16::from(byte.wrapping_mul(power)) * 3) >> 8) as u8;
         }
         power = power.wrapping_mul(3);
+    }
+}
+
+fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+    let (codes, d) = ternary(values, weights);
+    join_digits(&codes[..160], &mut block[..32]);
+    join_digits(&codes[160..240], &mut block[32..48]);
+    join_digits(&codes[240..], &mut block[48..52]);
+    block[52..].copy_from_slice(&d.to_le_bytes());
+}
+
+/// Joins digits as [`put_digits`] takes them: rounded up, so that truncation finds every digit again.
+fn join_digits(codes: &[u8], bytes: &mut [u8]) {
+    let stride = bytes.len();
+    for (i, byte) in bytes.iter_mut().enumerate() {
+        let digits = (0..5).map(|t| codes.get(t * stride + i).map_or(0, |&code| u16::from(code)));
+        let number = digits.fold(0, |number, digit| 3 * number + digit);
+        *byte = (number * 256).div_ceil(243) as u8;
     }
 }

@@ -1,6 +1,7 @@
 //! TQ2_0: 256 2-bit codes, f16 d; weight = d · (code − 1).
 
-use super::parts::{Parts, put_pairs, word};
+use super::parts::{Parts, half, join_pairs, put_pairs, word};
+use super::search::{Range, Reach, Weights, put_codes, symmetric_half};
 use super::{Codec, Form};
 use crate::panel::PanelType;
 
@@ -11,10 +12,27 @@ pub(super) const CODEC: Codec = Codec {
     bytes: 66,
     panel: PanelType::TERNARY,
     form: Form::Integer(split),
-    encode: None,
+    encode: Some(encode),
 };
 
 fn split(block: &[u8], _: usize, parts: &mut Parts) {
     put_pairs(&block[..64], &mut parts.codes);
     parts.d[0] = word(block, 64);
+}
+
+fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+    let (codes, d) = ternary(values, weights);
+    join_pairs(&codes, &mut block[..64]);
+    block[64..].copy_from_slice(&d.to_le_bytes());
+}
+
+const REACH: Reach = Reach { from: 0.9, to: 3.2, steps: 46 };
+
+/// The codes −1, 0 and 1, plus one, and the f16 scale of a block.
+pub(super) fn ternary(values: &[f32], weights: Option<&[f32]>) -> ([u8; 256], u16) {
+    let mut codes = [0; 256];
+    let weights = Weights::new(weights);
+    let d = symmetric_half(values, weights.from(0), Range(-1.0, 1.0), REACH) & 0x7fff;
+    put_codes(values, Range(-1.0, 1.0), half(d), 0.0, &mut codes);
+    (codes, d)
 }
