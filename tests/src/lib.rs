@@ -1,1 +1,12 @@
 //! Helpers shared by the integration tests.
+//!
+//! - [`house`]: the rules of the code base, as functions over its source text.
+//! - [`fuzz`]: one function per untrusted input, and the deterministic mutations run over committed seeds.
+//! - [`counting`]: an allocator that says how much a thread has allocated.
+//! - [`paths`]: where the committed test data and the downloaded models lie.
+
+pub mod counting;
+pub mod fuzz;
+pub mod house;
+pub mod knobs;
+pub mod paths;

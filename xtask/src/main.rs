@@ -1,2 +1,57 @@
 //! Every chore of the project: `cargo xtask <verb>`.
-fn main() {}
+
+mod knobs;
+mod shell;
+mod tools;
+mod verb;
+
+use std::process::ExitCode;
+
+/// A chore that `cargo xtask` knows.
+struct Verb {
+    name: &'static str,
+    usage: &'static str,
+    about: &'static str,
+    run: fn(&[String]) -> shell::Result,
+}
+
+/// Every verb, as `cargo xtask` lists them.
+const VERBS: &[Verb] = &[
+    verb::test::VERB,
+    verb::model::VERB,
+    verb::demo::VERB,
+    verb::bench_peers::VERB,
+    verb::fuzz::VERB,
+    verb::api::VERB,
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let Some((name, rest)) = arguments.split_first() else {
+        print_verbs();
+        return ExitCode::SUCCESS;
+    };
+    if ["help", "-h", "--help"].contains(&name.as_str()) {
+        print_verbs();
+        return ExitCode::SUCCESS;
+    }
+    let Some(verb) = VERBS.iter().find(|verb| verb.name == name) else {
+        eprintln!("xtask: no verb `{name}`\n");
+        print_verbs();
+        return ExitCode::from(2);
+    };
+    match (verb.run)(rest) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask {name}: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn print_verbs() {
+    println!("cargo xtask <verb>\n");
+    for verb in VERBS {
+        println!("  {} {}\n      {}", verb.name, verb.usage, verb.about);
+    }
+}

@@ -1,0 +1,119 @@
+//! What the processor can do, as a value that tests can take away from.
+
+use core::fmt;
+
+/// A set of instruction-set groups.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct Features(u32);
+
+impl Features {
+    /// Nothing beyond the target's baseline.
+    pub const NONE: Self = Self(0);
+    /// x86: AVX2, FMA and F16C.
+    pub const AVX2: Self = Self(1);
+    /// x86: AVX-512 F, BW, DQ, VL and VNNI.
+    pub const AVX512: Self = Self(1 << 1);
+    /// Arm: NEON (always there on 64-bit Arm).
+    pub const NEON: Self = Self(1 << 2);
+
+    /// Every feature with the name that `--cpu-features` and `doctor` use.
+    pub const NAMES: &[(Self, &str)] = &[(Self::AVX2, "avx2"), (Self::AVX512, "avx512"), (Self::NEON, "neon")];
+
+    /// The feature of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|(_, known)| *known == name).map(|(feature, _)| *feature)
+    }
+
+    /// All of both sets.
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether every feature of `other` is here.
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl fmt::Display for Features {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut names = Self::NAMES.iter().filter(|(feature, _)| self.contains(*feature));
+        match names.next() {
+            None => f.write_str("scalar"),
+            Some((_, first)) => {
+                f.write_str(first)?;
+                names.try_for_each(|(_, name)| write!(f, "+{name}"))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Features {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A processor's features. Holding one in which a feature is set is the permission to use it: the only ways
+/// to get one are to ask the machine and to take features away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cpu {
+    features: Features,
+}
+
+impl Cpu {
+    /// What this machine has, asked at run time.
+    #[cfg(feature = "std")]
+    pub fn detect() -> Self {
+        let mut features = Self::compiled().features;
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::is_x86_feature_detected as has;
+            if has!("avx2") && has!("fma") && has!("f16c") {
+                features = features.with(Features::AVX2);
+                let foundation = has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl");
+                if foundation && has!("avx512vnni") {
+                    features = features.with(Features::AVX512);
+                }
+            }
+        }
+        Self { features }
+    }
+
+    /// What every machine this build runs on must have.
+    pub const fn compiled() -> Self {
+        let mut features = Features::NONE;
+        if cfg!(all(target_feature = "avx2", target_feature = "fma", target_feature = "f16c")) {
+            features = features.with(Features::AVX2);
+        }
+        if cfg!(all(target_arch = "aarch64", target_feature = "neon")) {
+            features = features.with(Features::NEON);
+        }
+        Self { features }
+    }
+
+    /// The same processor without some features; without AVX2 there is no AVX-512 either.
+    #[must_use]
+    pub const fn without(self, features: Features) -> Self {
+        let mut left = self.features.0 & !features.0;
+        if left & Features::AVX2.0 == 0 {
+            left &= !Features::AVX512.0;
+        }
+        Self { features: Features(left) }
+    }
+
+    /// The baseline: only portable code.
+    pub const fn scalar() -> Self {
+        Self { features: Features::NONE }
+    }
+
+    /// Whether all of `features` may be used.
+    pub const fn has(self, features: Features) -> bool {
+        self.features.contains(features)
+    }
+
+    /// The set itself.
+    pub const fn features(self) -> Features {
+        self.features
+    }
+}

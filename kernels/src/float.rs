@@ -1,0 +1,26 @@
+//! Single f32 operations that `core` lacks, correctly rounded on every machine.
+
+/// `a · b + c`, rounded once.
+#[inline(always)]
+pub fn fma(a: f32, b: f32, c: f32) -> f32 {
+    #[cfg(feature = "std")]
+    return a.mul_add(b, c);
+    #[cfg(not(feature = "std"))]
+    return libm::fmaf(a, b, c);
+}
+
+/// The square root.
+#[inline(always)]
+pub fn sqrt(x: f32) -> f32 {
+    #[cfg(feature = "std")]
+    return x.sqrt();
+    #[cfg(not(feature = "std"))]
+    return libm::sqrtf(x);
+}
+
+/// To the nearest integer, ties to even. Only for |x| below 2^22.
+#[inline(always)]
+pub fn round(x: f32) -> f32 {
+    const SHIFT: f32 = 12_582_912.0;
+    (x + SHIFT) - SHIFT
+}

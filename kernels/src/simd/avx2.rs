@@ -1,0 +1,163 @@
+//! Sixteen lanes in two AVX2 registers.
+
+use core::arch::x86_64::*;
+
+use super::{LANES, Simd};
+
+/// Proof that the processor has AVX2, FMA and F16C.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx2(());
+
+impl Avx2 {
+    /// The token, inside a function that is compiled for AVX2.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub(crate) fn inside() -> Self {
+        Self(())
+    }
+}
+
+/// Wraps intrinsic calls.
+macro_rules! intrinsic {
+    ($call:expr) => {
+        // SAFETY: `self` proves that the processor has the instruction; pointers come from references to
+        // arrays of the size that is read or written.
+        unsafe { $call }
+    };
+}
+
+/// The same intrinsic on both registers.
+macro_rules! pair {
+    ($intrinsic:ident($($operand:ident),*)) => {
+        intrinsic!([$intrinsic($($operand[0]),*), $intrinsic($($operand[1]),*)])
+    };
+}
+
+impl Simd for Avx2 {
+    type F = [__m256; 2];
+    type I = [__m256i; 2];
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> Self::F {
+        intrinsic!([_mm256_set1_ps(x); 2])
+    }
+    #[inline(always)]
+    fn load(self, x: &[f32; LANES]) -> Self::F {
+        intrinsic!([_mm256_loadu_ps(x.as_ptr()), _mm256_loadu_ps(x.as_ptr().add(8))])
+    }
+    #[inline(always)]
+    fn store(self, x: Self::F, out: &mut [f32; LANES]) {
+        intrinsic!({
+            _mm256_storeu_ps(out.as_mut_ptr(), x[0]);
+            _mm256_storeu_ps(out.as_mut_ptr().add(8), x[1]);
+        })
+    }
+    #[inline(always)]
+    fn add(self, a: Self::F, b: Self::F) -> Self::F {
+        pair!(_mm256_add_ps(a, b))
+    }
+    #[inline(always)]
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F {
+        pair!(_mm256_sub_ps(a, b))
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
+        pair!(_mm256_mul_ps(a, b))
+    }
+    #[inline(always)]
+    fn div(self, a: Self::F, b: Self::F) -> Self::F {
+        pair!(_mm256_div_ps(a, b))
+    }
+    #[inline(always)]
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        pair!(_mm256_fmadd_ps(a, b, c))
+    }
+    #[inline(always)]
+    fn max(self, a: Self::F, b: Self::F) -> Self::F {
+        pair!(_mm256_max_ps(a, b))
+    }
+    #[inline(always)]
+    fn min(self, a: Self::F, b: Self::F) -> Self::F {
+        pair!(_mm256_min_ps(a, b))
+    }
+    #[inline(always)]
+    fn abs(self, a: Self::F) -> Self::F {
+        intrinsic!({
+            let sign = _mm256_set1_ps(-0.0);
+            [_mm256_andnot_ps(sign, a[0]), _mm256_andnot_ps(sign, a[1])]
+        })
+    }
+    #[inline(always)]
+    fn select_less(self, a: Self::F, b: Self::F, x: Self::F, y: Self::F) -> Self::F {
+        intrinsic!([
+            _mm256_blendv_ps(y[0], x[0], _mm256_cmp_ps::<_CMP_LT_OQ>(a[0], b[0])),
+            _mm256_blendv_ps(y[1], x[1], _mm256_cmp_ps::<_CMP_LT_OQ>(a[1], b[1])),
+        ])
+    }
+    #[inline(always)]
+    fn round(self, x: Self::F) -> Self::I {
+        pair!(_mm256_cvtps_epi32(x))
+    }
+    #[inline(always)]
+    fn float(self, x: Self::I) -> Self::F {
+        pair!(_mm256_cvtepi32_ps(x))
+    }
+    #[inline(always)]
+    fn power_of_two(self, x: Self::I) -> Self::F {
+        x.map(|x| {
+            intrinsic!(_mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_add_epi32(x, _mm256_set1_epi32(127)))))
+        })
+    }
+    #[inline(always)]
+    fn store_bytes(self, x: Self::I, out: &mut [i8; LANES]) {
+        let mut lanes = [0_i32; LANES];
+        intrinsic!({
+            _mm256_storeu_si256(lanes.as_mut_ptr().cast(), x[0]);
+            _mm256_storeu_si256(lanes.as_mut_ptr().add(8).cast(), x[1]);
+        });
+        *out = lanes.map(|lane| lane as i8);
+    }
+    #[inline(always)]
+    fn load_half(self, x: &[u16; LANES]) -> Self::F {
+        intrinsic!([
+            _mm256_cvtph_ps(_mm_loadu_si128(x.as_ptr().cast())),
+            _mm256_cvtph_ps(_mm_loadu_si128(x.as_ptr().add(8).cast())),
+        ])
+    }
+    #[inline(always)]
+    fn store_half(self, x: Self::F, out: &mut [u16; LANES]) {
+        const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+        intrinsic!({
+            _mm_storeu_si128(out.as_mut_ptr().cast(), _mm256_cvtps_ph::<NEAREST>(x[0]));
+            _mm_storeu_si128(out.as_mut_ptr().add(8).cast(), _mm256_cvtps_ph::<NEAREST>(x[1]));
+        })
+    }
+    #[inline(always)]
+    fn load_half_pairs(self, x: &[u32; LANES]) -> (Self::F, Self::F) {
+        intrinsic!({
+            let eight = |at: usize| {
+                let pairs = _mm256_loadu_si256(x.as_ptr().add(at).cast());
+                let low = _mm256_and_si256(pairs, _mm256_set1_epi32(0xffff));
+                let high = _mm256_srli_epi32::<16>(pairs);
+                // Packing works within 128-bit halves; 0b1101_1000 puts their quarters in order:
+                // low 0–7, then high 0–7.
+                let packed = _mm256_permute4x64_epi64::<0b1101_1000>(_mm256_packus_epi32(low, high));
+                (
+                    _mm256_cvtph_ps(_mm256_castsi256_si128(packed)),
+                    _mm256_cvtph_ps(_mm256_extracti128_si256::<1>(packed)),
+                )
+            };
+            let (first, second) = (eight(0), eight(8));
+            ([first.0, second.0], [first.1, second.1])
+        })
+    }
+    #[inline(always)]
+    fn sum(self, x: Self::F) -> f32 {
+        intrinsic!({
+            let eight = _mm256_add_ps(x[0], x[1]);
+            let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+            let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+        })
+    }
+}

@@ -1,0 +1,126 @@
+//! Sixteen lanes in one AVX-512 register.
+
+use core::arch::x86_64::*;
+
+use super::{LANES, Simd};
+
+/// Proof that the processor has AVX-512 F, BW, DQ, VL and VNNI.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx512(());
+
+impl Avx512 {
+    /// The token, inside a function that is compiled for AVX-512.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+    pub(crate) fn inside() -> Self {
+        Self(())
+    }
+}
+
+/// Wraps one intrinsic call.
+macro_rules! intrinsic {
+    ($call:expr) => {
+        // SAFETY: `self` proves that the processor has the instruction; pointers come from references to
+        // arrays of the size that is read or written.
+        unsafe { $call }
+    };
+}
+
+impl Simd for Avx512 {
+    type F = __m512;
+    type I = __m512i;
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> Self::F {
+        intrinsic!(_mm512_set1_ps(x))
+    }
+    #[inline(always)]
+    fn load(self, x: &[f32; LANES]) -> Self::F {
+        intrinsic!(_mm512_loadu_ps(x.as_ptr()))
+    }
+    #[inline(always)]
+    fn store(self, x: Self::F, out: &mut [f32; LANES]) {
+        intrinsic!(_mm512_storeu_ps(out.as_mut_ptr(), x))
+    }
+    #[inline(always)]
+    fn add(self, a: Self::F, b: Self::F) -> Self::F {
+        intrinsic!(_mm512_add_ps(a, b))
+    }
+    #[inline(always)]
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F {
+        intrinsic!(_mm512_sub_ps(a, b))
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
+        intrinsic!(_mm512_mul_ps(a, b))
+    }
+    #[inline(always)]
+    fn div(self, a: Self::F, b: Self::F) -> Self::F {
+        intrinsic!(_mm512_div_ps(a, b))
+    }
+    #[inline(always)]
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        intrinsic!(_mm512_fmadd_ps(a, b, c))
+    }
+    #[inline(always)]
+    fn max(self, a: Self::F, b: Self::F) -> Self::F {
+        intrinsic!(_mm512_max_ps(a, b))
+    }
+    #[inline(always)]
+    fn min(self, a: Self::F, b: Self::F) -> Self::F {
+        intrinsic!(_mm512_min_ps(a, b))
+    }
+    #[inline(always)]
+    fn abs(self, a: Self::F) -> Self::F {
+        intrinsic!(_mm512_abs_ps(a))
+    }
+    #[inline(always)]
+    fn select_less(self, a: Self::F, b: Self::F, x: Self::F, y: Self::F) -> Self::F {
+        intrinsic!(_mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b), y, x))
+    }
+    #[inline(always)]
+    fn round(self, x: Self::F) -> Self::I {
+        intrinsic!(_mm512_cvtps_epi32(x))
+    }
+    #[inline(always)]
+    fn float(self, x: Self::I) -> Self::F {
+        intrinsic!(_mm512_cvtepi32_ps(x))
+    }
+    #[inline(always)]
+    fn power_of_two(self, x: Self::I) -> Self::F {
+        intrinsic!(_mm512_castsi512_ps(_mm512_slli_epi32::<23>(_mm512_add_epi32(x, _mm512_set1_epi32(127)))))
+    }
+    #[inline(always)]
+    fn store_bytes(self, x: Self::I, out: &mut [i8; LANES]) {
+        intrinsic!(_mm_storeu_si128(out.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(x)))
+    }
+    #[inline(always)]
+    fn load_half(self, x: &[u16; LANES]) -> Self::F {
+        intrinsic!(_mm512_cvtph_ps(_mm256_loadu_si256(x.as_ptr().cast())))
+    }
+    #[inline(always)]
+    fn store_half(self, x: Self::F, out: &mut [u16; LANES]) {
+        intrinsic!(_mm256_storeu_si256(
+            out.as_mut_ptr().cast(),
+            _mm512_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(x)
+        ))
+    }
+    #[inline(always)]
+    fn load_half_pairs(self, x: &[u32; LANES]) -> (Self::F, Self::F) {
+        intrinsic!({
+            let pairs = _mm512_loadu_si512(x.as_ptr().cast());
+            let low = _mm512_cvtepi32_epi16(pairs);
+            let high = _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(pairs));
+            (_mm512_cvtph_ps(low), _mm512_cvtph_ps(high))
+        })
+    }
+    #[inline(always)]
+    fn sum(self, x: Self::F) -> f32 {
+        intrinsic!({
+            let eight = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps::<1>(x));
+            let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+            let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+        })
+    }
+}

@@ -1,0 +1,164 @@
+//! Sixteen f32 lanes on every machine.
+//!
+//! An operation over rows is written once over [`Simd`] and instantiated for each instruction set by
+//! [`instantiate!`](crate::simd::instantiate). All implementations give the same bits: every method is one
+//! correctly rounded IEEE operation per lane, and the reductions are a fixed tree.
+
+mod scalar;
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) use avx2::Avx2;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use avx512::Avx512;
+#[cfg(target_arch = "aarch64")]
+pub(crate) use neon::Neon;
+pub(crate) use scalar::Scalar;
+
+/// Lanes of the virtual vector.
+pub const LANES: usize = 16;
+
+/// The operations that row kernels need. A value of an implementing type is the proof that the processor
+/// has the instructions.
+pub(crate) trait Simd: Copy {
+    /// Sixteen f32.
+    type F: Copy;
+    /// Sixteen i32.
+    type I: Copy;
+
+    fn splat(self, x: f32) -> Self::F;
+    fn load(self, x: &[f32; LANES]) -> Self::F;
+    fn store(self, x: Self::F, out: &mut [f32; LANES]);
+    fn add(self, a: Self::F, b: Self::F) -> Self::F;
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F;
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F;
+    fn div(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a · b + c`, rounded once.
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// `a > b ? a : b` lane by lane, also for NaN.
+    fn max(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a < b ? a : b` lane by lane, also for NaN.
+    fn min(self, a: Self::F, b: Self::F) -> Self::F;
+    fn abs(self, a: Self::F) -> Self::F;
+    /// `a < b ? x : y` lane by lane.
+    fn select_less(self, a: Self::F, b: Self::F, x: Self::F, y: Self::F) -> Self::F;
+    /// To the nearest integer, ties to even. Only for |x| below 2^22.
+    fn round(self, x: Self::F) -> Self::I;
+    fn float(self, x: Self::I) -> Self::F;
+    /// 2^x for x from −126 to 127.
+    fn power_of_two(self, x: Self::I) -> Self::F;
+    /// The low byte of each lane.
+    fn store_bytes(self, x: Self::I, out: &mut [i8; LANES]);
+    fn load_half(self, x: &[u16; LANES]) -> Self::F;
+    /// To the nearest f16, ties to even.
+    fn store_half(self, x: Self::F, out: &mut [u16; LANES]);
+    /// The low and the high halves of sixteen pairs of f16.
+    fn load_half_pairs(self, x: &[u32; LANES]) -> (Self::F, Self::F);
+
+    /// The sum by the fixed tree: lanes 8 apart, then 4, 2, 1.
+    fn sum(self, x: Self::F) -> f32 {
+        let mut lanes = [0.0; LANES];
+        self.store(x, &mut lanes);
+        tree(lanes, |a, b| a + b)
+    }
+
+    /// The largest lane by the fixed tree.
+    fn largest(self, x: Self::F) -> f32 {
+        let mut lanes = [0.0; LANES];
+        self.store(x, &mut lanes);
+        tree(lanes, |a, b| if a > b { a } else { b })
+    }
+
+    /// Up to sixteen numbers, the missing lanes filled.
+    #[inline(always)]
+    fn load_part(self, x: &[f32], fill: f32) -> Self::F {
+        match x.first_chunk() {
+            Some(whole) => self.load(whole),
+            None => {
+                let mut lanes = [fill; LANES];
+                lanes[..x.len()].copy_from_slice(x);
+                self.load(&lanes)
+            }
+        }
+    }
+
+    /// As many lanes as fit into `out`.
+    #[inline(always)]
+    fn store_part(self, x: Self::F, out: &mut [f32]) {
+        match out.first_chunk_mut() {
+            Some(whole) => self.store(x, whole),
+            None => {
+                let mut lanes = [0.0; LANES];
+                self.store(x, &mut lanes);
+                out.copy_from_slice(&lanes[..out.len()]);
+            }
+        }
+    }
+}
+
+/// Reduces lanes 8 apart, then 4, 2 and 1.
+#[inline(always)]
+pub(crate) fn tree<T: Copy>(mut lanes: [T; LANES], combine: impl Fn(T, T) -> T) -> T {
+    let mut half = LANES / 2;
+    while half > 0 {
+        for i in 0..half {
+            lanes[i] = combine(lanes[i], lanes[i + half]);
+        }
+        half /= 2;
+    }
+    lanes[0]
+}
+
+/// Makes a list of kernels from one generic body.
+///
+/// `instantiate!(LIST: Type = "op" body(argument: Type, …))` defines `pub(crate) static LIST`, an array of
+/// [`Kernel`](crate::ops::Kernel) whose function runs `body::<Isa>(token, argument, …)`; the best comes first.
+macro_rules! instantiate {
+    ($list:ident: $function:ty = $op:literal $body:ident($($argument:ident: $type:ty),*)) => {
+        pub(crate) static $list: &[$crate::ops::Kernel<$function>] = &{
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+            fn avx512_shell($($argument: $type),*) {
+                $body($crate::simd::Avx512::inside(), $($argument),*)
+            }
+            #[cfg(target_arch = "x86_64")]
+            fn avx512($($argument: $type),*) {
+                // SAFETY: the list selects this entry only where the processor has AVX-512.
+                unsafe { avx512_shell($($argument),*) }
+            }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma,f16c")]
+            fn avx2_shell($($argument: $type),*) {
+                $body($crate::simd::Avx2::inside(), $($argument),*)
+            }
+            #[cfg(target_arch = "x86_64")]
+            fn avx2($($argument: $type),*) {
+                // SAFETY: the list selects this entry only where the processor has AVX2.
+                unsafe { avx2_shell($($argument),*) }
+            }
+            #[cfg(target_arch = "aarch64")]
+            fn neon($($argument: $type),*) {
+                $body($crate::simd::Neon::inside(), $($argument),*)
+            }
+            fn scalar($($argument: $type),*) {
+                $body($crate::simd::Scalar, $($argument),*)
+            }
+            [
+                #[cfg(target_arch = "x86_64")]
+                $crate::ops::Kernel::new(concat!($op, "-avx512"), $crate::Features::AVX512, avx512 as $function),
+                #[cfg(target_arch = "x86_64")]
+                $crate::ops::Kernel::new(concat!($op, "-avx2"), $crate::Features::AVX2, avx2 as $function),
+                #[cfg(target_arch = "aarch64")]
+                $crate::ops::Kernel::new(concat!($op, "-neon"), $crate::Features::NEON, neon as $function),
+                $crate::ops::Kernel::new(concat!($op, "-scalar"), $crate::Features::NONE, scalar as $function),
+            ]
+        };
+    };
+}
+pub(crate) use instantiate;

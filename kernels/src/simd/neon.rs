@@ -1,0 +1,121 @@
+//! Sixteen lanes in four NEON registers.
+
+use core::arch::aarch64::*;
+
+use half::f16;
+
+use super::{LANES, Simd};
+
+/// Proof that the processor has NEON, which every 64-bit Arm processor with floating point has.
+#[derive(Clone, Copy)]
+pub(crate) struct Neon(());
+
+impl Neon {
+    /// The token.
+    #[inline(always)]
+    pub(crate) fn inside() -> Self {
+        Self(())
+    }
+}
+
+/// The same expression for each of the four registers.
+macro_rules! quad {
+    ($i:ident => $call:expr) => {
+        core::array::from_fn(|$i| {
+            // SAFETY: NEON is part of the target; pointers come from references to arrays of sixteen lanes.
+            unsafe { $call }
+        })
+    };
+}
+
+impl Simd for Neon {
+    type F = [float32x4_t; 4];
+    type I = [int32x4_t; 4];
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> Self::F {
+        quad!(_i => vdupq_n_f32(x))
+    }
+    #[inline(always)]
+    fn load(self, x: &[f32; LANES]) -> Self::F {
+        quad!(i => vld1q_f32(x.as_ptr().add(4 * i)))
+    }
+    #[inline(always)]
+    fn store(self, x: Self::F, out: &mut [f32; LANES]) {
+        for (part, x) in out.as_chunks_mut::<4>().0.iter_mut().zip(x) {
+            // SAFETY: NEON is part of the target; `part` holds four lanes.
+            unsafe { vst1q_f32(part.as_mut_ptr(), x) }
+        }
+    }
+    #[inline(always)]
+    fn add(self, a: Self::F, b: Self::F) -> Self::F {
+        quad!(i => vaddq_f32(a[i], b[i]))
+    }
+    #[inline(always)]
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F {
+        quad!(i => vsubq_f32(a[i], b[i]))
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
+        quad!(i => vmulq_f32(a[i], b[i]))
+    }
+    #[inline(always)]
+    fn div(self, a: Self::F, b: Self::F) -> Self::F {
+        quad!(i => vdivq_f32(a[i], b[i]))
+    }
+    #[inline(always)]
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        quad!(i => vfmaq_f32(c[i], a[i], b[i]))
+    }
+    #[inline(always)]
+    fn max(self, a: Self::F, b: Self::F) -> Self::F {
+        quad!(i => vbslq_f32(vcgtq_f32(a[i], b[i]), a[i], b[i]))
+    }
+    #[inline(always)]
+    fn min(self, a: Self::F, b: Self::F) -> Self::F {
+        quad!(i => vbslq_f32(vcltq_f32(a[i], b[i]), a[i], b[i]))
+    }
+    #[inline(always)]
+    fn abs(self, a: Self::F) -> Self::F {
+        quad!(i => vabsq_f32(a[i]))
+    }
+    #[inline(always)]
+    fn select_less(self, a: Self::F, b: Self::F, x: Self::F, y: Self::F) -> Self::F {
+        quad!(i => vbslq_f32(vcltq_f32(a[i], b[i]), x[i], y[i]))
+    }
+    #[inline(always)]
+    fn round(self, x: Self::F) -> Self::I {
+        quad!(i => vcvtnq_s32_f32(x[i]))
+    }
+    #[inline(always)]
+    fn float(self, x: Self::I) -> Self::F {
+        quad!(i => vcvtq_f32_s32(x[i]))
+    }
+    #[inline(always)]
+    fn power_of_two(self, x: Self::I) -> Self::F {
+        quad!(i => vreinterpretq_f32_s32(vshlq_n_s32::<23>(vaddq_s32(x[i], vdupq_n_s32(127)))))
+    }
+    #[inline(always)]
+    fn store_bytes(self, x: Self::I, out: &mut [i8; LANES]) {
+        let mut lanes = [0_i32; LANES];
+        for (part, x) in lanes.as_chunks_mut::<4>().0.iter_mut().zip(x) {
+            // SAFETY: NEON is part of the target; `part` holds four lanes.
+            unsafe { vst1q_s32(part.as_mut_ptr(), x) }
+        }
+        *out = lanes.map(|lane| lane as i8);
+    }
+    #[inline(always)]
+    fn load_half(self, x: &[u16; LANES]) -> Self::F {
+        self.load(&x.map(|x| f16::from_bits(x).to_f32()))
+    }
+    #[inline(always)]
+    fn store_half(self, x: Self::F, out: &mut [u16; LANES]) {
+        let mut lanes = [0.0; LANES];
+        self.store(x, &mut lanes);
+        *out = lanes.map(|x| f16::from_f32(x).to_bits());
+    }
+    #[inline(always)]
+    fn load_half_pairs(self, x: &[u32; LANES]) -> (Self::F, Self::F) {
+        (self.load_half(&x.map(|x| x as u16)), self.load_half(&x.map(|x| (x >> 16) as u16)))
+    }
+}

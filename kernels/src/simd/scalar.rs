@@ -1,0 +1,103 @@
+//! Sixteen lanes without any vector instruction.
+
+use half::f16;
+
+use super::{LANES, Simd};
+use crate::float;
+
+/// The portable lanes.
+#[derive(Clone, Copy)]
+pub(crate) struct Scalar;
+
+#[inline(always)]
+fn each<A: Copy, B>(a: [A; LANES], function: impl Fn(A) -> B) -> [B; LANES] {
+    a.map(function)
+}
+
+#[inline(always)]
+fn both<A: Copy, B>(a: [A; LANES], b: [A; LANES], function: impl Fn(A, A) -> B) -> [B; LANES] {
+    core::array::from_fn(|i| function(a[i], b[i]))
+}
+
+impl Simd for Scalar {
+    type F = [f32; LANES];
+    type I = [i32; LANES];
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> Self::F {
+        [x; LANES]
+    }
+    #[inline(always)]
+    fn load(self, x: &[f32; LANES]) -> Self::F {
+        *x
+    }
+    #[inline(always)]
+    fn store(self, x: Self::F, out: &mut [f32; LANES]) {
+        *out = x;
+    }
+    #[inline(always)]
+    fn add(self, a: Self::F, b: Self::F) -> Self::F {
+        both(a, b, |a, b| a + b)
+    }
+    #[inline(always)]
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F {
+        both(a, b, |a, b| a - b)
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
+        both(a, b, |a, b| a * b)
+    }
+    #[inline(always)]
+    fn div(self, a: Self::F, b: Self::F) -> Self::F {
+        both(a, b, |a, b| a / b)
+    }
+    #[inline(always)]
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        core::array::from_fn(|i| float::fma(a[i], b[i], c[i]))
+    }
+    #[inline(always)]
+    fn max(self, a: Self::F, b: Self::F) -> Self::F {
+        both(a, b, |a, b| if a > b { a } else { b })
+    }
+    #[inline(always)]
+    fn min(self, a: Self::F, b: Self::F) -> Self::F {
+        both(a, b, |a, b| if a < b { a } else { b })
+    }
+    #[inline(always)]
+    fn abs(self, a: Self::F) -> Self::F {
+        each(a, f32::abs)
+    }
+    #[inline(always)]
+    fn select_less(self, a: Self::F, b: Self::F, x: Self::F, y: Self::F) -> Self::F {
+        core::array::from_fn(|i| if a[i] < b[i] { x[i] } else { y[i] })
+    }
+    #[inline(always)]
+    fn round(self, x: Self::F) -> Self::I {
+        each(x, |x| float::round(x) as i32)
+    }
+    #[inline(always)]
+    fn float(self, x: Self::I) -> Self::F {
+        each(x, |x| x as f32)
+    }
+    #[inline(always)]
+    fn power_of_two(self, x: Self::I) -> Self::F {
+        each(x, |x| f32::from_bits(((x + 127) << 23) as u32))
+    }
+    #[inline(always)]
+    fn store_bytes(self, x: Self::I, out: &mut [i8; LANES]) {
+        *out = each(x, |x| x as i8);
+    }
+    #[inline(always)]
+    fn load_half(self, x: &[u16; LANES]) -> Self::F {
+        each(*x, |x| f16::from_bits(x).to_f32())
+    }
+    #[inline(always)]
+    fn store_half(self, x: Self::F, out: &mut [u16; LANES]) {
+        *out = each(x, |x| f16::from_f32(x).to_bits());
+    }
+    #[inline(always)]
+    fn load_half_pairs(self, x: &[u32; LANES]) -> (Self::F, Self::F) {
+        let half = |bits: u32| f16::from_bits(bits as u16).to_f32();
+        (each(*x, half), each(*x, |x| half(x >> 16)))
+    }
+}

@@ -1,0 +1,18 @@
+//! Prints the public items of every library crate, or writes them to their snapshots with `--bless`.
+
+use siskin_tests::{house, paths};
+
+fn main() -> std::io::Result<()> {
+    let root = paths::root();
+    let bless = std::env::args().any(|argument| argument == "--bless");
+    for (package, items) in house::library_apis(&house::Tree::read(&root)) {
+        if bless {
+            let path = house::snapshot_path(&package);
+            std::fs::write(root.join(&path), items.join("\n") + "\n")?;
+            println!("{path}: {} items", items.len());
+        } else {
+            println!("{}", items.join("\n"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,157 @@
+//! One function per untrusted input, and the deterministic mutations that run over committed seeds.
+//!
+//! A target takes any bytes and must return: no panic, no overflow, and no more memory than a small multiple
+//! of the input. `fuzz/` runs the same functions under libFuzzer.
+
+/// A target: its name, which is its folder under `tests/data/fuzz/` too, and its function.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// Every target.
+pub const TARGETS: &[Target] = &[
+    ("container", container),
+    ("gguf", gguf),
+    ("safetensors", safetensors),
+    ("template", template),
+    ("tokenizer_json", tokenizer_json),
+];
+
+/// A `.siskin` file from anywhere.
+pub fn container(_data: &[u8]) {}
+
+/// A GGUF file from anywhere.
+pub fn gguf(_data: &[u8]) {}
+
+/// A safetensors file from anywhere.
+pub fn safetensors(_data: &[u8]) {}
+
+/// A chat template from a model file.
+pub fn template(_data: &[u8]) {}
+
+/// A `tokenizer.json` from a model folder.
+pub fn tokenizer_json(_data: &[u8]) {}
+
+/// Small pseudo-random numbers with one result on every machine.
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// A generator whose numbers depend on `seed` only.
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    /// The next 64 bits.
+    pub fn bits(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    /// A number below `bound`, or 0 where the bound is 0.
+    pub fn below(&mut self, bound: usize) -> usize {
+        let bound = bound as u64;
+        if bound == 0 { 0 } else { (self.bits() % bound) as usize }
+    }
+}
+
+/// Numbers that break careless arithmetic on lengths, offsets and counts.
+const LENGTHS: [u64; 12] = [
+    0,
+    1,
+    0x7F,
+    0xFF,
+    0xFFFF,
+    0x7FFF_FFFF,
+    0xFFFF_FFFF,
+    0x1_0000_0000,
+    0x7FFF_FFFF_FFFF_FFFF,
+    0x8000_0000_0000_0000,
+    0xFFFF_FFFF_FFFF_FFF0,
+    0xFFFF_FFFF_FFFF_FFFF,
+];
+
+/// A changed copy of `seed`: one to four changes, each a flipped bit, a cut, a blown-up length, a moved,
+/// repeated or foreign piece, or a rewritten decimal number. `other` lends pieces.
+pub fn mutate(seed: &[u8], other: &[u8], random: &mut Random) -> Vec<u8> {
+    let mut data = seed.to_vec();
+    for _ in 0..=random.below(4) {
+        match random.below(7) {
+            0 => flip(&mut data, random),
+            1 => data.truncate(random.below(data.len() + 1)),
+            2 => overwrite(&mut data, random),
+            3 => splice(&mut data, seed, random),
+            4 => splice(&mut data, other, random),
+            5 => remove(&mut data, random),
+            _ => renumber(&mut data, random),
+        }
+    }
+    data
+}
+
+fn flip(data: &mut [u8], random: &mut Random) {
+    for _ in 0..=random.below(8) {
+        let at = random.below(data.len());
+        if let Some(byte) = data.get_mut(at) {
+            *byte ^= 1 << random.below(8);
+        }
+    }
+}
+
+/// Writes a hostile number over 1, 2, 4 or 8 bytes, mostly near the start, where headers lie.
+fn overwrite(data: &mut [u8], random: &mut Random) {
+    let reach = if random.below(3) == 0 { data.len() } else { data.len().min(256) };
+    let (at, width) = (random.below(reach), 1 << random.below(4));
+    let number = LENGTHS[random.below(LENGTHS.len())].to_le_bytes();
+    for (byte, new) in data.iter_mut().skip(at).zip(&number[..width]) {
+        *byte = *new;
+    }
+}
+
+fn splice(data: &mut Vec<u8>, from: &[u8], random: &mut Random) {
+    let start = random.below(from.len() + 1);
+    let length = random.below((from.len() - start).min(64) + 1);
+    let at = random.below(data.len() + 1);
+    data.splice(at..at, from[start..start + length].iter().copied());
+}
+
+fn remove(data: &mut Vec<u8>, random: &mut Random) {
+    let start = random.below(data.len() + 1);
+    let end = start + random.below((data.len() - start).min(64) + 1);
+    data.drain(start..end);
+}
+
+/// Replaces a run of decimal digits, as text formats write their lengths.
+fn renumber(data: &mut Vec<u8>, random: &mut Random) {
+    let from = random.below(data.len());
+    let Some(offset) = data.iter().skip(from).position(u8::is_ascii_digit) else { return };
+    let start = from + offset;
+    let length = data[start..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let number = LENGTHS[random.below(LENGTHS.len())].to_string();
+    data.splice(start..start + length, number.bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mutations_repeat_and_differ() {
+        let seed: Vec<u8> = (0..=255).collect();
+        let run = || {
+            let mut random = Random::new(7);
+            (0..500).map(|_| mutate(&seed, b"1234567", &mut random)).collect::<Vec<_>>()
+        };
+        let first = run();
+        assert_eq!(first, run());
+        assert!(first.iter().filter(|data| **data != seed).count() > 450);
+        assert!(first.iter().any(|data| data.len() < seed.len()));
+        assert!(first.iter().any(|data| data.len() > seed.len()));
+    }
+
+    #[test]
+    fn nothing_mutates_to_something_without_panic() {
+        let mut random = Random::new(1);
+        (0..500).for_each(|_| drop(mutate(b"", b"", &mut random)));
+    }
+}

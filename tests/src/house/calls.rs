@@ -1,0 +1,94 @@
+//! Calls that have one place: starting threads, reading the environment, printing, ending the process.
+
+use super::{RustFile, Tree};
+
+struct Rule {
+    calls: &'static [&'static str],
+    /// Folders or files where the calls may stand. A name without a slash allows any file of that name.
+    places: &'static [&'static str],
+    why: &'static str,
+}
+
+const RULES: [Rule; 6] = [
+    Rule {
+        calls: &["thread::spawn", "thread::Builder", "thread::scope"],
+        places: &["runtime/src/team/", "serve/src/", "tests/src/", "xtask/src/"],
+        why: "only the team starts threads",
+    },
+    Rule {
+        calls: &["env::var", "env::var_os", "env::vars", "env::set_var", "env::remove_var"],
+        places: &["knobs.rs"],
+        why: "environment variables are declared and read in a file `knobs.rs` only",
+    },
+    Rule {
+        calls: &["println!", "print!", "eprintln!", "eprint!", "io::stdout", "io::stderr"],
+        places: &["cli/src/", "xtask/src/", "tests/src/", "build.rs"],
+        why: "a library prints nothing",
+    },
+    Rule {
+        calls: &["process::exit", "process::abort"],
+        places: &["cli/src/", "xtask/src/", "tests/src/bin/"],
+        why: "a library never ends its host",
+    },
+    Rule { calls: &["mem::transmute"], places: &[], why: "there is a checked way to say this" },
+    Rule {
+        calls: &["TcpStream", "TcpListener", "UdpSocket"],
+        places: &["serve/"],
+        why: "only the server has network code",
+    },
+];
+
+/// Calls outside their places, in code that ships.
+pub fn calls_in_their_place(tree: &Tree) -> Vec<String> {
+    let mut breaches = Vec::new();
+    for source in tree.rust().filter(|file| !file.is_test()) {
+        let file = RustFile::new(source);
+        let name = file.path.rsplit('/').next().unwrap_or_default();
+        for rule in &RULES {
+            let home = |place: &str| match place.contains('/') {
+                true => file.path.starts_with(place),
+                false => name == place,
+            };
+            if rule.places.iter().any(|place| home(place)) {
+                continue;
+            }
+            for (number, line) in file.shipped() {
+                if let Some(call) = rule.calls.iter().find(|call| calls(&line.code, call)) {
+                    breaches.push(format!("{}:{number}: `{call}`: {}", file.path, rule.why));
+                }
+            }
+        }
+    }
+    breaches
+}
+
+/// Whether `call` stands in `code` and is no part of a longer name.
+fn calls(code: &str, call: &str) -> bool {
+    let inside = |c: char| c.is_alphanumeric() || c == '_';
+    code.match_indices(call).any(|(at, _)| {
+        !code[..at].chars().next_back().is_some_and(inside)
+            && !code[at + call.len()..].chars().next().is_some_and(inside)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_call_has_its_place() {
+        let rows = [
+            ("runtime/src/exec/a.rs", "std::thread::spawn(f);", 1),
+            ("runtime/src/team/mod.rs", "std::thread::Builder::new();", 0),
+            ("runtime/src/exec/a.rs", "env::var(\"X\")", 1),
+            ("runtime/src/knobs.rs", "env::var(\"X\")", 0),
+            ("runtime/src/a.rs", "std::env::vars_os(); let v = env!(\"Y\");", 0),
+            ("runtime/src/a.rs", "eprintln!(\"x\");", 1),
+            ("runtime/src/a.rs", "#[cfg(test)]\nmod tests { fn f() { println!(); } }", 0),
+            ("cli/src/main.rs", "println!(\"x\");", 0),
+        ];
+        for (path, code, count) in rows {
+            assert_eq!(calls_in_their_place(&Tree::made(&[(path, code)])).len(), count, "{path}: {code}");
+        }
+    }
+}

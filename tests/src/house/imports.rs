@@ -1,0 +1,202 @@
+//! Which module of the runtime may use which, and what the kernels may not name at all.
+
+use super::rust::word_positions;
+use super::{RustFile, Tree};
+
+/// What a module of the runtime may not use: `runtime/src/<module>` and the modules out of its reach.
+const OUT_OF_REACH: [(&str, &[&str]); 13] = [
+    ("error", &["*"]),
+    ("file", &["arch", "exec", "graph", "kv", "plan", "sample", "session", "team", "template", "tokenizer"]),
+    ("tokenizer", &["arch", "exec", "graph", "kv", "plan", "sample", "session", "team", "template"]),
+    ("template", &["arch", "exec", "graph", "kv", "plan", "sample", "session", "team", "tokenizer"]),
+    ("text", &["arch", "exec", "graph", "kv", "plan", "sample", "session", "team", "template"]),
+    ("sample", &["arch", "exec", "graph", "kv", "plan", "session", "team", "template"]),
+    // A family is a graph and a list of tensors: it names no kernel, no buffer and no device.
+    ("arch", &["exec", "kv", "plan", "sample", "session", "team", "template", "text", "tokenizer"]),
+    ("graph", &["arch", "exec", "kv", "plan", "sample", "session", "team", "template", "text", "tokenizer"]),
+    ("plan", &["arch", "exec", "sample", "session", "team", "template", "text", "tokenizer"]),
+    ("exec", &["arch", "sample", "session", "template", "text", "tokenizer"]),
+    ("kv", &["arch", "exec", "graph", "plan", "sample", "session", "team", "template", "text", "tokenizer"]),
+    (
+        "team",
+        &[
+            "arch",
+            "exec",
+            "file",
+            "graph",
+            "kv",
+            "plan",
+            "sample",
+            "session",
+            "template",
+            "text",
+            "tokenizer",
+        ],
+    ),
+    ("session", &["arch"]),
+];
+
+/// Paths that a folder's code may not name, and why.
+const FOREIGN: [(&str, &str, &str); 16] = [
+    ("kernels/src", "siskin", "kernels know nothing of the runtime"),
+    ("kernels/src", "alloc", "kernels allocate nothing"),
+    ("kernels/src", "std::thread", "kernels start nothing"),
+    ("kernels/src", "std::fs", "kernels are pure compute"),
+    ("kernels/src", "std::io", "kernels are pure compute"),
+    ("kernels/src", "std::env", "kernels are pure compute"),
+    ("kernels/src", "std::vec", "kernels allocate nothing"),
+    ("kernels/src", "std::collections", "kernels allocate nothing"),
+    ("runtime/src", "std::net", "the runtime has no network code"),
+    ("runtime/src", "siskin_convert", "arrows point down"),
+    ("runtime/src/arch", "siskin_kernels::ops", "a family names no kernel"),
+    ("runtime/src/arch", "siskin_kernels::simd", "a family names no kernel"),
+    ("runtime/src/graph", "siskin_kernels::ops", "a graph names no kernel"),
+    ("runtime/src/graph", "siskin_kernels::simd", "a graph names no kernel"),
+    ("runtime/src/tokenizer", "siskin_kernels", "text needs no kernel"),
+    ("runtime/src/template", "siskin_kernels", "text needs no kernel"),
+];
+
+/// Breaches of the direction of imports inside the runtime and the kernels.
+pub fn module_directions(tree: &Tree) -> Vec<String> {
+    let mut breaches = Vec::new();
+    for source in tree.rust().filter(|file| !file.is_test()) {
+        let file = RustFile::new(source);
+        let (code, numbers) = file.shipped_code();
+        if let Some(module) = file.path.strip_prefix("runtime/src/") {
+            let own = modules(module);
+            let first = own.first().cloned().unwrap_or_default();
+            let banned = OUT_OF_REACH.iter().find(|(name, _)| *name == first).map_or(&[][..], |row| row.1);
+            for (at, used) in top_level_uses(&code, &own) {
+                if used != first && banned.iter().any(|name| *name == used || *name == "*") {
+                    breaches.push(format!("{}:{}: `{first}` may not use `{used}`", file.path, numbers[at]));
+                }
+            }
+        }
+        for (folder, path, why) in FOREIGN {
+            if file.path.starts_with(&format!("{folder}/")) {
+                let found = foreign_positions(&code, path);
+                breaches.extend(
+                    found.map(|at| format!("{}:{}: `{path}` is named: {why}", file.path, numbers[at])),
+                );
+            }
+        }
+    }
+    breaches
+}
+
+/// Where `path` is named, `a::b` also as `a::{…, b, …}`.
+fn foreign_positions<'a>(code: &'a str, path: &'a str) -> Box<dyn Iterator<Item = usize> + 'a> {
+    let Some((head, last)) = path.split_once("::") else {
+        return Box::new(word_positions(code, path).filter(move |at| {
+            let (before, after) = (&code[..*at], &code[*at + path.len()..]);
+            let path_follows = after.trim_start().starts_with("::");
+            let imported = before.ends_with("use ") || before.ends_with("extern crate ");
+            !before.ends_with("::") && (path_follows || imported)
+        }));
+    };
+    Box::new(
+        word_positions(code, head)
+            .flat_map(move |at| {
+                heads(code, at + head.len()).into_iter().filter(move |(_, name)| name == last)
+            })
+            .map(|(at, _)| at),
+    )
+}
+
+/// The modules a file stands for: `arch/llama.rs` is `[arch, llama]`, `arch/mod.rs` is `[arch]`.
+fn modules(path: &str) -> Vec<String> {
+    let mut parts: Vec<String> = path.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
+    if parts.last().is_some_and(|last| ["mod", "lib", "main"].contains(&last.as_str())) {
+        parts.pop();
+    }
+    parts
+}
+
+/// The modules of the crate's top level that `code` in module `own` names, with their places.
+fn top_level_uses(code: &str, own: &[String]) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    for at in word_positions(code, "crate") {
+        found.extend(heads(code, at + "crate".len()));
+    }
+    // `super` repeated once for each level of the own module reaches the top.
+    let climb = vec!["super"; own.len()].join("::");
+    if !own.is_empty() {
+        for (at, _) in code.match_indices(&climb) {
+            if !code[..at].ends_with("::") {
+                found.extend(heads(code, at + climb.len()));
+            }
+        }
+    }
+    found
+}
+
+/// The first names behind the `::` that follows `at`: one name, or those of a braced group.
+fn heads(code: &str, at: usize) -> Vec<(usize, String)> {
+    let Some(rest) = code[at..].strip_prefix("::") else { return Vec::new() };
+    let start = at + 2;
+    let name = |from: usize| {
+        let text: String = code[from..].chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+        (!text.is_empty()).then_some((from, text))
+    };
+    if !rest.starts_with('{') {
+        return name(start).into_iter().collect();
+    }
+    let (mut found, mut depth, mut fresh) = (Vec::new(), 0, false);
+    for (offset, c) in rest.char_indices() {
+        match c {
+            '{' => (depth, fresh) = (depth + 1, depth == 0),
+            '}' => depth -= 1,
+            ',' if depth == 1 => fresh = true,
+            c if c.is_whitespace() => {}
+            _ if fresh => {
+                found.extend(name(start + offset));
+                fresh = false;
+            }
+            _ => {}
+        }
+        if depth == 0 {
+            break;
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn breaches(path: &str, code: &str) -> Vec<String> {
+        module_directions(&Tree::made(&[(path, code)]))
+    }
+
+    #[test]
+    fn an_import_against_the_direction_is_found_in_every_spelling() {
+        for code in [
+            "use crate::exec::Cpu;",
+            "use crate::{\n    file::Bytes,\n    exec::{Cpu, Step},\n};",
+            "use super::super::exec::Cpu;",
+            "fn f() { crate::exec::run() }",
+        ] {
+            assert_eq!(breaches("runtime/src/arch/llama.rs", code).len(), 1, "{code}");
+        }
+        assert_eq!(breaches("runtime/src/error.rs", "use crate::file::Bytes;").len(), 1);
+        assert_eq!(breaches("runtime/src/arch/mod.rs", "use super::exec;").len(), 1);
+    }
+
+    #[test]
+    fn tests_comments_and_allowed_imports_are_free() {
+        let code =
+            "// crate::exec\nuse crate::graph::Graph;\n#[cfg(test)]\nmod tests { use crate::exec::Cpu; }\n";
+        assert_eq!(breaches("runtime/src/arch/llama.rs", code), Vec::<String>::new());
+        assert_eq!(breaches("runtime/src/exec/cpu.rs", "use crate::graph::Op;"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn kernels_name_nothing_above_them() {
+        assert_eq!(breaches("kernels/src/a.rs", "use siskin::Error;").len(), 1);
+        assert_eq!(breaches("kernels/src/a.rs", "use std::{thread, arch};").len(), 1);
+        assert_eq!(breaches("kernels/src/a.rs", "extern crate alloc;").len(), 1);
+        assert_eq!(breaches("kernels/src/a.rs", "let alloc = 3; use core::arch;"), Vec::<String>::new());
+        assert_eq!(breaches("runtime/src/arch/a.rs", "use siskin_kernels::{ops, quant};").len(), 1);
+    }
+}

@@ -1,0 +1,102 @@
+//! Licences and sources of the packages in the dependency tree, as `cargo metadata` lists them.
+
+use serde_json::Value;
+
+/// Licences that may enter; the same list stands in `deny.toml`.
+const ALLOWED: [&str; 8] =
+    ["MIT", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "Unicode-3.0", "Zlib"];
+/// Packages with network code, which no part of the runtime's tree may bring in.
+const BANNED: [&str; 6] = ["curl", "hyper", "native-tls", "openssl-sys", "reqwest", "ureq"];
+
+/// Whether the SPDX expression can be met with allowed licences only.
+pub fn licence_allowed(expression: &str) -> bool {
+    let expression = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
+    let mut words = expression.split_whitespace().peekable();
+    either(&mut words) && words.next().is_none()
+}
+
+type Words<'a> = std::iter::Peekable<std::str::SplitWhitespace<'a>>;
+
+fn either(words: &mut Words<'_>) -> bool {
+    let mut met = both(words);
+    while words.next_if_eq(&"OR").is_some() {
+        let other = both(words);
+        met |= other;
+    }
+    met
+}
+
+fn both(words: &mut Words<'_>) -> bool {
+    let mut met = one(words);
+    while words.next_if_eq(&"AND").is_some() {
+        let other = one(words);
+        met &= other;
+    }
+    met
+}
+
+fn one(words: &mut Words<'_>) -> bool {
+    if words.next_if_eq(&"(").is_some() {
+        let met = either(words);
+        return words.next() == Some(")") && met;
+    }
+    let met = words.next().is_some_and(|word| ALLOWED.contains(&word));
+    // An exception only widens what the licence permits.
+    if words.next_if_eq(&"WITH").is_some() {
+        return words.next().is_some() && met;
+    }
+    met
+}
+
+/// Packages of `cargo metadata` with a licence, source or purpose that may not enter.
+pub fn packages_allowed(metadata: &Value) -> Vec<String> {
+    let text = |package: &Value, key: &str| package[key].as_str().unwrap_or_default().to_owned();
+    let mut breaches = Vec::new();
+    for package in metadata["packages"].as_array().into_iter().flatten() {
+        let place = format!("Cargo.lock:1: {} {}", text(package, "name"), text(package, "version"));
+        let licence = text(package, "license");
+        if !licence_allowed(&licence) {
+            breaches.push(format!("{place}: licence `{licence}` is not on the list of deny.toml"));
+        }
+        let source = text(package, "source");
+        if !source.is_empty() && !source.ends_with("/crates.io-index") {
+            breaches.push(format!("{place}: comes from `{source}`; only crates.io may be used"));
+        }
+        if BANNED.contains(&text(package, "name").as_str()) {
+            breaches.push(format!("{place}: network code has no place here"));
+        }
+    }
+    breaches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expressions_are_read_as_spdx_says() {
+        let rows = [
+            ("MIT", true),
+            ("MIT/Apache-2.0", true),
+            ("Unlicense OR MIT", true),
+            ("GPL-3.0", false),
+            ("MIT AND GPL-3.0", false),
+            ("(MIT OR Apache-2.0) AND Unicode-3.0", true),
+            ("(GPL-3.0 OR MIT) AND LGPL-2.1", false),
+            ("Apache-2.0 WITH LLVM-exception", true),
+            ("", false),
+            ("(MIT", false),
+        ];
+        for (expression, allowed) in rows {
+            assert_eq!(licence_allowed(expression), allowed, "{expression}");
+        }
+    }
+
+    #[test]
+    fn sources_and_bans_are_checked() {
+        let package = |name: &str, source: &str| serde_json::json!({"packages": [{"name": name, "version": "1.0.0", "license": "MIT", "source": source}]});
+        assert_eq!(packages_allowed(&package("a", "registry+x/crates.io-index")).len(), 0);
+        assert_eq!(packages_allowed(&package("a", "git+x/y")).len(), 1);
+        assert_eq!(packages_allowed(&package("reqwest", "registry+x/crates.io-index")).len(), 1);
+    }
+}

@@ -1,0 +1,36 @@
+//! The rules of the code base, as functions over its source text.
+//!
+//! Each rule takes a [`Tree`] and returns one line per breach, starting with `file:line`. The tests run every
+//! rule over the workspace, and over small made-up trees that break it.
+
+mod api;
+mod calls;
+mod crates;
+mod docs;
+mod imports;
+mod licences;
+mod rooms;
+mod rust;
+mod size;
+mod tree;
+mod unsafety;
+
+pub use api::{library_apis, public_api, snapshot_path};
+pub use calls::calls_in_their_place;
+pub use crates::{Manifest, crate_directions, manifests};
+pub use docs::{adding_guides_exist, links_exist};
+pub use imports::module_directions;
+pub use licences::{licence_allowed, packages_allowed};
+pub use rooms::{declared_in_room, used_in_room};
+pub use rust::{Line, RustFile};
+pub use size::files_short;
+pub use tree::{SourceFile, Tree};
+pub use unsafety::unsafe_listed;
+
+/// Fails with every breach of `rule` on a line of its own.
+///
+/// # Panics
+/// Where `breaches` is not empty.
+pub fn assert_clean(rule: &str, breaches: &[String]) {
+    assert!(breaches.is_empty(), "\n{rule}\n  {}\n", breaches.join("\n  "));
+}

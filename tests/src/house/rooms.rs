@@ -1,0 +1,112 @@
+//! Every dependency from outside has a room: the only folders that may use it.
+
+use super::crates::is_ours;
+use super::rust::word_positions;
+use super::{RustFile, Tree, manifests};
+
+/// The folders of code that ships which may use a package. Test code, and the tests crate, are free.
+const ROOMS: [(&str, &[&str]); 14] = [
+    ("blake3", &["runtime"]),
+    ("cc", &["kernels/build.rs", "tests"]),
+    ("clap", &["cli"]),
+    ("cudarc", &["kernels", "trainer"]),
+    ("half", &["kernels"]),
+    ("heapless", &["kernels"]),
+    ("indicatif", &["cli"]),
+    ("libfuzzer-sys", &["fuzz"]),
+    ("libm", &["runtime"]),
+    ("memmap2", &["runtime/src/file", "convert/src/import"]),
+    ("minijinja", &["runtime/src/template"]),
+    ("rayon", &["convert", "trainer"]),
+    ("serde", &["runtime", "convert", "serve", "trainer", "cli"]),
+    ("serde_json", &["runtime", "convert", "serve", "trainer", "cli"]),
+];
+
+/// Dependencies that a manifest declares outside their rooms, or that have none.
+pub fn declared_in_room(tree: &Tree) -> Vec<String> {
+    let mut breaches = Vec::new();
+    for manifest in manifests(tree) {
+        for dependency in manifest.dependencies.iter().filter(|dependency| !is_ours(&dependency.name)) {
+            let place = format!("{}:{}: `{}`", manifest.path, dependency.line, dependency.name);
+            let folder = manifest.folder();
+            match ROOMS.iter().find(|(name, _)| *name == dependency.name) {
+                None => {
+                    breaches.push(format!("{place} has no room; give it one in tests/src/house/rooms.rs"));
+                }
+                Some((_, rooms)) => {
+                    let at_home = rooms.iter().any(|room| room.split('/').next() == Some(folder));
+                    if !at_home && !dependency.dev && folder != "tests" {
+                        breaches.push(format!("{place} may only be used in {rooms:?}"));
+                    }
+                }
+            }
+        }
+    }
+    breaches
+}
+
+/// Code that ships which uses a dependency outside its room.
+pub fn used_in_room(tree: &Tree) -> Vec<String> {
+    let mut breaches = Vec::new();
+    for source in tree.rust().filter(|file| !file.is_test() && !file.path.starts_with("tests/")) {
+        let file = RustFile::new(source);
+        for (name, rooms) in ROOMS {
+            let inside = |room: &str| file.path == room || file.path.starts_with(&format!("{room}/"));
+            if rooms.iter().any(|room| inside(room)) {
+                continue;
+            }
+            let name = name.replace('-', "_");
+            for (number, line) in file.shipped() {
+                if word_positions(&line.code, &name).any(|at| is_path(&line.code, at, &name)) {
+                    breaches.push(format!("{}:{number}: `{name}` may only be used in {rooms:?}", file.path));
+                }
+            }
+        }
+    }
+    breaches
+}
+
+/// Whether the word at `at` starts a path of an outside crate, and is no local of the same name.
+fn is_path(code: &str, at: usize, name: &str) -> bool {
+    let before = code[..at].trim_end();
+    let after = code[at + name.len()..].trim_start();
+    let inner =
+        before.ends_with("::") && before.trim_end_matches("::").ends_with(|c: char| c.is_alphanumeric());
+    let imported = before.ends_with("use") || before.ends_with("extern crate");
+    !inner && (after.starts_with("::") || imported)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dependency_outside_its_room_is_found() {
+        let rows = [
+            ("runtime/src/arch/a.rs", "use memmap2::Mmap;", 1),
+            ("runtime/src/file/map.rs", "use memmap2::Mmap;", 0),
+            ("runtime/src/exec/a.rs", "fn f() { ::rayon::join(a, b); }", 1),
+            ("runtime/src/exec/a.rs", "half::f16::ZERO", 1),
+            ("runtime/src/exec/a.rs", "let half = n / 2; crate::half::x()", 0),
+            ("runtime/src/exec/a.rs", "#[cfg(test)]\nmod tests { use rayon::join; }", 0),
+        ];
+        for (path, code, count) in rows {
+            assert_eq!(used_in_room(&Tree::made(&[(path, code)])).len(), count, "{path}: {code}");
+        }
+    }
+
+    #[test]
+    fn a_manifest_may_not_declare_what_it_may_not_use() {
+        let declare = |path: &str, name: &str, text: &str| {
+            let text = format!("[package]\nname = \"{name}\"\n{text}\n");
+            declared_in_room(&Tree::made(&[(path, &text)])).len()
+        };
+        assert_eq!(declare("cli/Cargo.toml", "siskin-cli", "[dependencies]\nrayon.workspace = true"), 1);
+        assert_eq!(declare("cli/Cargo.toml", "siskin-cli", "[dependencies]\nclap.workspace = true"), 0);
+        assert_eq!(declare("cli/Cargo.toml", "siskin-cli", "[dev-dependencies]\nrandom = \"1\""), 1);
+        assert_eq!(
+            declare("kernels/Cargo.toml", "siskin-kernels", "[dev-dependencies]\nserde_json = \"1\""),
+            0
+        );
+    }
+}

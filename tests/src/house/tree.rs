@@ -1,0 +1,103 @@
+//! The text files of the workspace, read once.
+
+use std::fs;
+use std::path::Path;
+
+/// Folders that hold nothing of ours: build outputs, downloads, version control.
+const SKIPPED: [&str; 7] =
+    [".git", ".models", ".venv", "target", "fuzz/artifacts", "fuzz/corpus", "node_modules"];
+/// Kinds of files the rules read.
+const KINDS: [&str; 12] = ["rs", "toml", "md", "txt", "py", "c", "h", "cu", "kt", "java", "swift", "yml"];
+
+/// One text file.
+#[derive(Clone, Debug)]
+pub struct SourceFile {
+    /// The path from the workspace's root, with forward slashes.
+    pub path: String,
+    /// The whole text.
+    pub text: String,
+}
+
+impl SourceFile {
+    /// A file with made-up text, for testing the rules themselves.
+    pub fn new(path: &str, text: &str) -> Self {
+        Self { path: path.to_owned(), text: text.to_owned() }
+    }
+
+    /// Whether the file is test code as a whole: an integration test, a bench, or a `tests.rs` beside code.
+    pub fn is_test(&self) -> bool {
+        let name = self.path.rsplit('/').next().unwrap_or_default();
+        name == "tests.rs"
+            || name.ends_with("_tests.rs")
+            || self.path.split('/').rev().skip(1).any(|folder| folder == "tests" || folder == "benches")
+    }
+}
+
+/// The text files of a workspace, sorted by path.
+#[derive(Clone, Debug, Default)]
+pub struct Tree {
+    /// The files the rules read.
+    pub files: Vec<SourceFile>,
+    /// Every path, of files the rules do not read too, and of folders.
+    pub paths: Vec<String>,
+}
+
+impl Tree {
+    /// Reads the workspace at `root`.
+    ///
+    /// # Panics
+    /// Where a folder or text file cannot be read.
+    pub fn read(root: &Path) -> Self {
+        let mut tree = Self::default();
+        tree.walk(root, "");
+        tree.files.sort_by(|a, b| a.path.cmp(&b.path));
+        tree.paths.sort();
+        tree
+    }
+
+    /// A made-up tree of these files.
+    pub fn made(files: &[(&str, &str)]) -> Self {
+        let files: Vec<_> = files.iter().map(|(path, text)| SourceFile::new(path, text)).collect();
+        let paths = files.iter().map(|file| file.path.clone()).collect();
+        Self { files, paths }
+    }
+
+    fn walk(&mut self, root: &Path, folder: &str) {
+        let at = root.join(folder);
+        let entries = fs::read_dir(&at).unwrap_or_else(|error| panic!("{}: {error}", at.display()));
+        for entry in entries.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
+            if SKIPPED.iter().any(|skipped| *skipped == name || *skipped == path) {
+                continue;
+            }
+            self.paths.push(path.clone());
+            let Ok(kind) = entry.file_type() else { continue };
+            if kind.is_dir() {
+                self.walk(root, &path);
+            } else if path.rsplit('.').next().is_some_and(|end| KINDS.contains(&end)) {
+                let text = fs::read_to_string(entry.path()).unwrap_or_else(|error| panic!("{path}: {error}"));
+                self.files.push(SourceFile { path, text });
+            }
+        }
+    }
+
+    /// The Rust files.
+    pub fn rust(&self) -> impl Iterator<Item = &SourceFile> {
+        self.files.iter().filter(|file| file.path.ends_with(".rs"))
+    }
+
+    /// The file at `path`.
+    pub fn file(&self, path: &str) -> Option<&SourceFile> {
+        self.files.iter().find(|file| file.path == path)
+    }
+
+    /// The lines of the list at `path`, without blank lines and comments; empty where there is no such file.
+    pub fn list(&self, path: &str) -> Vec<String> {
+        let text = self.file(path).map_or("", |file| file.text.as_str());
+        text.lines()
+            .map(|line| line.split('#').next().unwrap_or_default().trim().to_owned())
+            .filter(|line| !line.is_empty())
+            .collect()
+    }
+}

@@ -1,0 +1,11 @@
+//! Every environment variable the tests read.
+
+/// `SISKIN_FUZZ_ROUNDS`: mutations per seed in the short fuzz run. Default 200.
+pub fn fuzz_rounds() -> usize {
+    std::env::var("SISKIN_FUZZ_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(200)
+}
+
+/// The cargo that runs the tests.
+pub fn cargo() -> String {
+    std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
+}

@@ -1,0 +1,62 @@
+//! Crates depend downwards, dependencies stay in their rooms, licences and sources are allowed ones.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot read its inputs fails")]
+
+use siskin_tests::{house, knobs, paths};
+use std::process::Command;
+
+#[test]
+fn crates_depend_downwards() {
+    let tree = house::Tree::read(&paths::root());
+    assert!(house::manifests(&tree).len() >= 6, "the manifests are not read");
+    house::assert_clean("Arrows between crates point down.", &house::crate_directions(&tree));
+}
+
+#[test]
+fn modules_import_downwards() {
+    let tree = house::Tree::read(&paths::root());
+    house::assert_clean("Imports inside a crate point down.", &house::module_directions(&tree));
+}
+
+#[test]
+fn dependencies_stay_in_their_rooms() {
+    let tree = house::Tree::read(&paths::root());
+    house::assert_clean("A manifest names only dependencies with a room.", &house::declared_in_room(&tree));
+    house::assert_clean("Code uses a dependency only in its room.", &house::used_in_room(&tree));
+}
+
+/// The whole dependency tree, from the local registry where it is complete.
+fn metadata() -> serde_json::Value {
+    let ask = |extra: &[&str]| {
+        Command::new(knobs::cargo())
+            .args(["metadata", "--format-version", "1", "--locked"])
+            .args(extra)
+            .current_dir(paths::root())
+            .output()
+            .unwrap()
+    };
+    let mut answer = ask(&["--offline"]);
+    if !answer.status.success() {
+        answer = ask(&[]);
+    }
+    assert!(answer.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&answer.stderr));
+    serde_json::from_slice(&answer.stdout).unwrap()
+}
+
+#[test]
+fn licences_and_sources_are_allowed() {
+    let metadata = metadata();
+    assert!(metadata["packages"].as_array().unwrap().len() > 10, "the packages are not listed");
+    house::assert_clean("Packages are free to use and from crates.io.", &house::packages_allowed(&metadata));
+}
+
+#[test]
+fn deny_toml_allows_the_same_licences() {
+    let text = std::fs::read_to_string(paths::root().join("deny.toml")).unwrap();
+    let list = text.split("allow = [").nth(1).and_then(|rest| rest.split(']').next()).unwrap();
+    let licences: Vec<_> = list.split('"').skip(1).step_by(2).collect();
+    assert!(licences.len() >= 8);
+    for licence in licences {
+        assert!(house::licence_allowed(licence), "deny.toml allows {licence}, the house tests do not");
+    }
+}

@@ -1,0 +1,16 @@
+//! Every environment variable that xtask reads.
+
+/// The cargo that runs this program.
+pub(crate) fn cargo() -> String {
+    std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
+}
+
+/// Where cargo puts what it builds, if the caller says so.
+pub(crate) fn target_folder() -> Option<String> {
+    std::env::var("CARGO_TARGET_DIR").ok().filter(|path| !path.is_empty())
+}
+
+/// `SISKIN_PEERS_PYTHON`: a Python that has llama-cpp-python already.
+pub(crate) fn peers_python() -> Option<String> {
+    std::env::var("SISKIN_PEERS_PYTHON").ok().filter(|path| !path.is_empty())
+}

@@ -1,0 +1,74 @@
+//! Running programs and saying what went wrong.
+
+use crate::knobs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// What a chore gives back: nothing, or what went wrong and what to do.
+pub(crate) type Result<T = ()> = std::result::Result<T, String>;
+
+/// The root of the workspace.
+pub(crate) fn root() -> PathBuf {
+    let mut path = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    path.pop();
+    path
+}
+
+/// The folder for downloads, which version control ignores.
+pub(crate) fn models() -> Result<PathBuf> {
+    let path = root().join(".models");
+    std::fs::create_dir_all(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(path)
+}
+
+/// A file that a release build makes.
+pub(crate) fn release(name: &str) -> PathBuf {
+    let target = knobs::target_folder().map_or_else(|| PathBuf::from("target"), PathBuf::from);
+    root().join(target).join("release").join(name)
+}
+
+/// A program that will run at the root of the workspace.
+pub(crate) fn program(name: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> Command {
+    let mut command = Command::new(name);
+    command.args(arguments).current_dir(root()).stdin(Stdio::null());
+    command
+}
+
+/// This cargo.
+pub(crate) fn cargo(arguments: &[&str]) -> Command {
+    program(knobs::cargo(), arguments)
+}
+
+/// The command as a person would type it.
+pub(crate) fn shown(command: &Command) -> String {
+    let variables = command.get_envs().filter_map(|(key, value)| {
+        value.map(|value| format!("{}={:?}", key.to_string_lossy(), value.to_string_lossy()))
+    });
+    let words = std::iter::once(command.get_program()).chain(command.get_args()).map(|word| {
+        let word = word.to_string_lossy();
+        if word.contains(' ') || word.is_empty() { format!("'{word}'") } else { word.into_owned() }
+    });
+    variables.chain(words).collect::<Vec<_>>().join(" ")
+}
+
+/// Prints the command, runs it, and fails where it fails.
+pub(crate) fn run(command: &mut Command) -> Result {
+    println!("$ {}", shown(command));
+    let status = command.status().map_err(|error| format!("`{}`: {error}", shown(command)))?;
+    if status.success() { Ok(()) } else { Err(format!("`{}` ended with {status}", shown(command))) }
+}
+
+/// Runs the command quietly and gives what it printed; what it said on the way is in the error.
+pub(crate) fn output(command: &mut Command) -> Result<String> {
+    let answer = command.output().map_err(|error| format!("`{}`: {error}", shown(command)))?;
+    if answer.status.success() {
+        return Ok(String::from_utf8_lossy(&answer.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(&answer.stderr);
+    Err(format!("`{}` ended with {}\n{}", shown(command), answer.status, said.trim_end()))
+}
+
+/// Whether the command runs and succeeds.
+pub(crate) fn succeeds(command: &mut Command) -> bool {
+    command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+}

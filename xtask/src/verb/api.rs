@@ -1,0 +1,21 @@
+//! `api`: the public items of every library crate.
+
+use crate::Verb;
+use crate::shell::{Result, cargo, run};
+
+pub(crate) const VERB: Verb = Verb {
+    name: "api",
+    usage: "[--bless]",
+    about: "print the public items of the libraries, or commit them as the expected ones",
+    run: api,
+};
+
+fn api(arguments: &[String]) -> Result {
+    let mut command = cargo(&["run", "--quiet", "--package", "siskin-tests", "--bin", "public_api", "--"]);
+    match arguments {
+        [] => {}
+        [flag] if flag == "--bless" => drop(command.arg(flag)),
+        _ => return Err("usage: cargo xtask api [--bless]".to_owned()),
+    }
+    run(&mut command)
+}

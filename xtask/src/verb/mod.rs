@@ -1,0 +1,8 @@
+//! One file per verb.
+
+pub(crate) mod api;
+pub(crate) mod bench_peers;
+pub(crate) mod demo;
+pub(crate) mod fuzz;
+pub(crate) mod model;
+pub(crate) mod test;

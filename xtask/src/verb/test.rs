@@ -1,0 +1,144 @@
+//! `test`: everything a change must pass, and a table of what ran.
+
+use super::model;
+use crate::Verb;
+use crate::shell::{Result, cargo, run};
+use crate::tools;
+use std::time::{Duration, Instant};
+
+pub(crate) const VERB: Verb =
+    Verb { name: "test", usage: "[STEP]…", about: "run every check, or the steps named", run: test };
+
+/// Real models that tests use where they are there.
+const MODELS: [&str; 1] = ["smollm2"];
+/// Mutations per seed; the plain test run does a tenth.
+const FUZZ_ROUNDS: &str = "2000";
+
+enum Outcome {
+    Passed,
+    Skipped(String),
+    Failed(String),
+}
+
+struct Step {
+    name: &'static str,
+    run: fn() -> Result<Outcome>,
+}
+
+const STEPS: [Step; 10] = [
+    Step { name: "tools", run: need_tools },
+    Step { name: "format", run: || pass(cargo(&["fmt", "--all", "--check"])) },
+    Step { name: "clippy", run: clippy },
+    Step { name: "core-only", run: core_only },
+    Step { name: "models", run: bring_models },
+    Step { name: "tests", run: tests },
+    Step { name: "doc-tests", run: || pass(cargo(&["test", "--workspace", "--locked", "--doc"])) },
+    Step { name: "short-fuzz", run: short_fuzz },
+    Step { name: "docs", run: docs },
+    Step { name: "deny", run: deny },
+];
+
+fn test(arguments: &[String]) -> Result {
+    let names: Vec<_> = STEPS.iter().map(|step| step.name).collect();
+    if let Some(unknown) = arguments.iter().find(|argument| !names.contains(&argument.as_str())) {
+        return Err(format!("no step `{unknown}`; there are {}", names.join(", ")));
+    }
+    let start = Instant::now();
+    let mut results = Vec::new();
+    for step in
+        STEPS.iter().filter(|step| arguments.is_empty() || arguments.iter().any(|name| name == step.name))
+    {
+        println!("\n== {}", step.name);
+        let begun = Instant::now();
+        let outcome = (step.run)().unwrap_or_else(Outcome::Failed);
+        if let Outcome::Failed(why) = &outcome {
+            eprintln!("{}: {why}", step.name);
+        }
+        results.push((step.name, outcome, begun.elapsed()));
+    }
+    summary(&results, start.elapsed())
+}
+
+fn summary(results: &[(&str, Outcome, Duration)], total: Duration) -> Result {
+    let (mut passed, mut failed, mut skipped) = (0, Vec::new(), 0);
+    println!("\n{:<12} {:>7}  result", "step", "seconds");
+    for (name, outcome, time) in results {
+        let word = match outcome {
+            Outcome::Passed => {
+                passed += 1;
+                "passed".to_owned()
+            }
+            Outcome::Skipped(why) => {
+                skipped += 1;
+                format!("skipped: {}", why.lines().next().unwrap_or_default())
+            }
+            Outcome::Failed(why) => {
+                failed.push(*name);
+                format!("FAILED: {}", why.lines().next().unwrap_or_default())
+            }
+        };
+        println!("{name:<12} {:>7.1}  {word}", time.as_secs_f64());
+    }
+    println!("{:<12} {:>7.1}\n", "total", total.as_secs_f64());
+    println!("steps: {passed} passed, {} failed, {skipped} skipped", failed.len());
+    if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
+}
+
+fn pass(mut command: std::process::Command) -> Result<Outcome> {
+    run(&mut command).map(|()| Outcome::Passed)
+}
+
+fn need_tools() -> Result<Outcome> {
+    tools::linker()?;
+    tools::components()?;
+    Ok(Outcome::Passed)
+}
+
+fn clippy() -> Result<Outcome> {
+    pass(cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]))
+}
+
+/// The kernels build without the standard library.
+fn core_only() -> Result<Outcome> {
+    pass(cargo(&["check", "--package", "siskin-kernels", "--no-default-features", "--locked"]))
+}
+
+fn bring_models() -> Result<Outcome> {
+    for name in MODELS {
+        match model::bring(name) {
+            Ok(path) => println!("{name}: {}", path.display()),
+            Err(why) => {
+                eprintln!("{why}");
+                return Ok(Outcome::Skipped(why));
+            }
+        }
+    }
+    Ok(Outcome::Passed)
+}
+
+fn tests() -> Result<Outcome> {
+    let kinds = ["--lib", "--bins", "--tests", "--examples"];
+    let mut command = cargo(&["test", "--workspace", "--locked", "--no-fail-fast"]);
+    command.args(kinds);
+    pass(command)
+}
+
+fn short_fuzz() -> Result<Outcome> {
+    let mut command = cargo(&["test", "--package", "siskin-tests", "--locked", "--test", "fuzz_short"]);
+    command.env("SISKIN_FUZZ_ROUNDS", FUZZ_ROUNDS);
+    pass(command)
+}
+
+fn docs() -> Result<Outcome> {
+    let mut command = cargo(&["doc", "--workspace", "--no-deps", "--locked", "--lib"]);
+    command.env("RUSTDOCFLAGS", "-D warnings");
+    pass(command)
+}
+
+fn deny() -> Result<Outcome> {
+    if !tools::has_cargo_deny() {
+        let why = "cargo-deny is not installed; the house tests check licences, bans and sources";
+        return Ok(Outcome::Skipped(why.to_owned()));
+    }
+    pass(cargo(&["deny", "--offline", "check", "licenses", "bans", "sources"]))
+}
