@@ -2,8 +2,6 @@
 
 mod recipe;
 mod rows;
-#[cfg(test)]
-mod tests;
 
 pub use recipe::Recipe;
 
