@@ -2,3 +2,4 @@
 
 pub mod gguf;
 mod map;
+pub mod tokenizer_gguf;
