@@ -95,3 +95,32 @@ fn other_vocabularies_give_the_given_ids() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+/// Prints the speed of encoding: `SISKIN_VOCABULARIES=folder SISKIN_TEXT=file cargo test --release -- --ignored speed`.
+#[test]
+#[ignore = "needs a folder of GGUF vocabularies and a text"]
+fn speed_of_encoding() {
+    let (Some(folder), Some(text)) = (std::env::var_os("SISKIN_VOCABULARIES"), std::env::var_os("SISKIN_TEXT")) else {
+        return;
+    };
+    let text = std::fs::read_to_string(text).unwrap();
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    for path in paths.iter().filter(|path| path.extension().is_some_and(|extension| extension == "gguf")) {
+        let section = tokenizer_gguf::vocabulary(&Gguf::open(path).unwrap()).unwrap().write().unwrap();
+        let bytes = Bytes::new(section);
+        let start = std::time::Instant::now();
+        let tokenizer = Tokenizer::open(bytes).unwrap();
+        let opened = start.elapsed();
+        let (mut scratch, mut tokens) = (Default::default(), Vec::new());
+        let mut best = f64::INFINITY;
+        for _ in 0..5 {
+            let start = std::time::Instant::now();
+            tokenizer.encode_into(&text, EncodeOptions::default(), &mut scratch, &mut tokens).unwrap();
+            best = best.min(start.elapsed().as_secs_f64());
+        }
+        let speed = text.len() as f64 / best / 1e6;
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        println!("{name}: {speed:.1} MB/s, {} tokens, opened in {opened:?}", tokens.len());
+    }
+}

@@ -45,9 +45,9 @@ pub fn vocabulary(gguf: &Gguf) -> Result<Vocabulary> {
 fn byte_pair(gguf: &Gguf, pre: &str) -> Result<Vocabulary> {
     let Family { splitters, whole_first, add_bos, byte_level, spells_spaces, .. } = family(pre)?;
     let spell = |text: &[u8]| match (byte_level, spells_spaces) {
-        (true, _) => std::str::from_utf8(text).ok().and_then(from_byte_level).unwrap_or_else(|| text.to_vec()),
-        (_, true) => spaced(text),
-        _ => text.to_vec(),
+        (true, _) => std::str::from_utf8(text).ok().and_then(from_byte_level),
+        (_, true) => Some(spaced(text)),
+        _ => Some(text.to_vec()),
     };
     let mut vocabulary = Vocabulary::new(ModelKind::Bpe, tokens(gguf, &spell)?);
     vocabulary.merges = match gguf.strings("tokenizer.ggml.merges")? {
@@ -78,7 +78,7 @@ fn byte_pair(gguf: &Gguf, pre: &str) -> Result<Vocabulary> {
     Ok(vocabulary)
 }
 
-fn listed_merges(merges: &StringArray, spell: &impl Fn(&[u8]) -> Vec<u8>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+fn listed_merges(merges: &StringArray, spell: &impl Fn(&[u8]) -> Option<Vec<u8>>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     merges
         .iter()
         .enumerate()
@@ -88,13 +88,14 @@ fn listed_merges(merges: &StringArray, spell: &impl Fn(&[u8]) -> Vec<u8>) -> Res
                 .ok_or_else(|| {
                     Error::corrupt(format!("tokenizer.ggml.merges[{rank}]"), "is not two texts with a space between them")
                 })?;
-            Ok((spell(left), spell(right)))
+            let part = |text: &[u8]| spell(text).unwrap_or_else(|| text.to_vec());
+            Ok((part(left), part(right)))
         })
         .collect()
 }
 
 fn sentence_piece(gguf: &Gguf) -> Result<Vocabulary> {
-    let mut vocabulary = Vocabulary::new(ModelKind::Bpe, tokens(gguf, &spaced)?);
+    let mut vocabulary = Vocabulary::new(ModelKind::Bpe, tokens(gguf, &|text: &[u8]| Some(spaced(text)))?);
     vocabulary.merges = Merges::FromScores;
     vocabulary.byte_fallback = true;
     vocabulary.add_bos = true;
@@ -107,7 +108,7 @@ fn sentence_piece(gguf: &Gguf) -> Result<Vocabulary> {
 }
 
 fn unigram(gguf: &Gguf) -> Result<Vocabulary> {
-    let mut vocabulary = Vocabulary::new(ModelKind::Unigram, tokens(gguf, &spaced)?);
+    let mut vocabulary = Vocabulary::new(ModelKind::Unigram, tokens(gguf, &|text: &[u8]| Some(spaced(text)))?);
     vocabulary.add_eos = true;
     if let Some(map) = gguf.get("tokenizer.ggml.precompiled_charsmap") {
         let numbers = map.as_numbers().ok_or_else(|| {
@@ -131,7 +132,7 @@ fn unigram(gguf: &Gguf) -> Result<Vocabulary> {
 }
 
 fn word_piece(gguf: &Gguf) -> Result<Vocabulary> {
-    let mut vocabulary = Vocabulary::new(ModelKind::WordPiece, tokens(gguf, &|text: &[u8]| text.to_vec())?);
+    let mut vocabulary = Vocabulary::new(ModelKind::WordPiece, tokens(gguf, &|text: &[u8]| Some(text.to_vec()))?);
     for token in &mut vocabulary.tokens {
         if token.kind == TokenKind::Normal {
             // Tokens that start a word carry the mark of a space; the others continue one.
@@ -187,7 +188,7 @@ pub(super) fn spaced(text: &[u8]) -> Vec<u8> {
     }
 }
 
-fn tokens(gguf: &Gguf, spell: &impl Fn(&[u8]) -> Vec<u8>) -> Result<Vec<VocabularyToken>> {
+fn tokens(gguf: &Gguf, spell: &impl Fn(&[u8]) -> Option<Vec<u8>>) -> Result<Vec<VocabularyToken>> {
     const TOKENS: &str = "tokenizer.ggml.tokens";
     let texts = gguf.require(TOKENS).and_then(|_| gguf.strings(TOKENS))?;
     let texts = texts.ok_or_else(|| Error::corrupt(TOKENS, "expected an array of strings"))?;
@@ -210,9 +211,11 @@ fn tokens(gguf: &Gguf, spell: &impl Fn(&[u8]) -> Vec<u8>) -> Result<Vec<Vocabula
             Some(6) => TokenKind::Byte,
             _ => TokenKind::Normal,
         };
-        let text = match kind {
-            TokenKind::Normal | TokenKind::Unused => spell(text),
-            _ => text.to_vec(),
+        let (kind, text) = match kind {
+            TokenKind::Normal | TokenKind::Unused => {
+                spell(text).map_or_else(|| (TokenKind::Unreachable, text.to_vec()), |text| (kind, text))
+            }
+            _ => (kind, text.to_vec()),
         };
         let score = scores.as_ref().and_then(|scores| scores.get(id)).copied().unwrap_or(0.0);
         VocabularyToken { score, ..VocabularyToken::new(text, kind) }

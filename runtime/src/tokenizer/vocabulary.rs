@@ -21,6 +21,8 @@ pub enum TokenKind {
     Unused = 4,
     /// `<0xNN>`: one byte.
     Byte = 5,
+    /// Never made from text: a byte-level vocabulary spells it in letters of no byte.
+    Unreachable = 6,
 }
 
 impl TokenKind {
@@ -32,6 +34,7 @@ impl TokenKind {
             3 => Self::UserDefined,
             4 => Self::Unused,
             5 => Self::Byte,
+            6 => Self::Unreachable,
             _ => Self::Normal,
         }
     }

@@ -56,7 +56,10 @@ impl Matcher {
             position += character.len_utf8();
             // A pattern that starts with a run and failed here fails everywhere inside that run.
             if let Some(class) = only.and_then(|option| *pattern.leading_runs.get(option)?) {
-                position = run_end(&pattern.classes[usize::from(class)], text, position, u32::MAX).0;
+                let class = &pattern.classes[usize::from(class)];
+                if class.has(character) {
+                    position = run_end(class, text, position, u32::MAX).0;
+                }
             }
         }
         Ok(None)
