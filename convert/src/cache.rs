@@ -76,15 +76,6 @@ pub(crate) fn within(folder: &Path, path: &Path, recipe: Option<Recipe>) -> Path
     folder.join(name(&stem, recipe))
 }
 
-/// The user's cache folder for models.
-pub(crate) fn user_folder() -> Option<PathBuf> {
-    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let base = variable("XDG_CACHE_HOME")
-        .or_else(|| variable("HOME").map(|home| home.join(".cache")))
-        .or_else(|| variable("LOCALAPPDATA"));
-    base.map(|base| base.join("siskin"))
-}
-
 fn name(stem: &str, recipe: Option<Recipe>) -> String {
     match recipe {
         None => format!("{stem}.siskin"),

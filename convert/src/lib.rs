@@ -14,6 +14,7 @@
 
 mod cache;
 pub mod import;
+mod knobs;
 mod open;
 mod pack;
 mod progress;

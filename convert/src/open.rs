@@ -2,6 +2,7 @@
 
 use crate::cache::{self, Found};
 use crate::import::{self, Format};
+use crate::knobs;
 use crate::pack::{self, PackOptions, Recipe};
 use crate::progress::{NoProgress, Progress};
 use siskin::file::{AtomicFile, File, MAGIC};
@@ -104,7 +105,7 @@ fn is_packed(path: &Path) -> bool {
 
 fn places(path: &Path, options: &OpenOptions<'_>) -> Result<Vec<PathBuf>> {
     let user = || {
-        let folder = cache::user_folder().map(|folder| cache::within(&folder, path, options.recipe));
+        let folder = knobs::user_cache().map(|folder| cache::within(&folder, path, options.recipe));
         folder.ok_or_else(|| {
             Error::new(ErrorKind::Missing, "HOME", "there is no user's cache folder: name one")
         })

@@ -5,8 +5,10 @@ mod common;
 use common::{Folder, bits, data, floats, packed, packed_with, row};
 use siskin::file::File;
 use siskin::{ErrorKind, Result};
+use siskin_convert::import::gguf::Gguf;
 use siskin_convert::{PackOptions, Recipe, pack_file};
 use siskin_kernels::panel::PanelType;
+use siskin_kernels::quant::BlockType;
 
 fn check_values(file: &File) {
     let expected = floats(&data("gguf/expected.safetensors"));
@@ -135,4 +137,37 @@ fn damaged_files_give_errors_and_no_output() {
     );
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(!to.exists());
+}
+
+/// The rows of real models, where `cargo xtask model` brought some: block by block as the codecs read them.
+#[test]
+fn real_models_keep_their_values() {
+    let models = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../.models");
+    let Ok(entries) = std::fs::read_dir(models) else { return };
+    let folder = Folder::new("gguf-real");
+    for path in entries.map(|entry| entry.unwrap().path()) {
+        if path.extension().is_none_or(|extension| extension != "gguf") {
+            continue;
+        }
+        let file = packed(&path, &folder);
+        let gguf = Gguf::open(&path).unwrap();
+        let head = file.metadata().config.count(&["rope.dimension_count", "attention.key_length"]).unwrap();
+        for tensor in file.tensors() {
+            let Some(source) = gguf.tensor(&tensor.name) else { continue };
+            let block = BlockType::from_gguf(source.ggml_type).unwrap();
+            let size = block.row_bytes(tensor.columns).unwrap();
+            for at in [0, 5, tensor.rows / 2, tensor.rows - 1] {
+                let at = at.min(tensor.rows - 1);
+                let paired = file.metadata().architecture == "llama"
+                    && (tensor.name.contains("attn_q.") || tensor.name.contains("attn_k."));
+                let from = match head {
+                    Some(head) if paired => at / head * head + at % head % (head / 2) * 2 + at % head / (head / 2),
+                    _ => at,
+                };
+                let mut expected = vec![0.0; tensor.columns];
+                assert!(block.decode_row(&source.data[from * size..][..size], &mut expected));
+                assert_eq!(bits(&row(tensor, at)), bits(&expected), "{} row {at}", tensor.name);
+            }
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! A GGUF file as a source.
 
 use super::gguf::{Gguf, TensorInfo, Value as GgufValue, type_name};
-use super::{Format, Source, SourceTensor, names};
+use super::{Format, Source, SourceTensor, names, tokenizer_gguf};
 use serde_json::{Map, Number, Value};
 use siskin::arch::{Config, Family, Take};
 use siskin::{Error, ErrorKind, Result};
@@ -105,7 +105,10 @@ impl Source for GgufSource {
     }
 
     fn tokenizer(&self) -> Result<Option<Vec<u8>>> {
-        Ok(None)
+        match self.text("tokenizer.ggml.model") {
+            None | Some("none" | "no_vocab") => Ok(None),
+            Some(_) => tokenizer_gguf::vocabulary(&self.gguf)?.write().map(Some),
+        }
     }
 
     fn template(&self) -> Option<&str> {

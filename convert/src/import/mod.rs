@@ -8,6 +8,7 @@ mod hugging_face;
 mod map;
 mod names;
 pub mod safetensors;
+pub mod tokenizer_gguf;
 
 use serde_json::{Map, Value};
 use siskin::arch::{Config, Family, Take};

@@ -77,9 +77,25 @@ pub fn pack<W: Write + Seek + Send>(source: &dyn Source, out: W, options: &PackO
     let tensors = tensors.collect::<Result<Vec<_>>>()?;
     progress.message("packing");
     progress.total(tensors.iter().filter_map(|tensor| tensor.spec.bytes()).sum());
-    let mut writer = Writer::new(out)?;
-    let mut report = Report::default();
-    for tensor in &tensors {
+    // A large vocabulary takes as long as the tensors: both at once.
+    let (written, tokenizer) = rayon::join(|| write_tensors(&tensors, out, progress), || source.tokenizer());
+    let (mut writer, report) = written?;
+    if let Some(tokenizer) = tokenizer? {
+        writer.section(SectionKind::Tokenizer, &tokenizer)?;
+    }
+    if let Some(template) = source.template() {
+        writer.section(SectionKind::Template, template.as_bytes())?;
+    }
+    writer.finish(&metadata(source, options, &report))
+}
+
+fn write_tensors<W: Write + Seek + Send>(
+    tensors: &[Tensor<'_>],
+    out: W,
+    progress: &dyn Progress,
+) -> Result<(Writer<W>, Report)> {
+    let (mut writer, mut report) = (Writer::new(out)?, Report::default());
+    for tensor in tensors {
         let mut squares = Squares::default();
         writer.tensor(&tensor.spec, |sink| {
             squares = tensor.write(sink, progress)?;
@@ -87,13 +103,7 @@ pub fn pack<W: Write + Seek + Send>(source: &dyn Source, out: W, options: &PackO
         })?;
         report.add(tensor, squares);
     }
-    if let Some(tokenizer) = source.tokenizer()? {
-        writer.section(SectionKind::Tokenizer, &tokenizer)?;
-    }
-    if let Some(template) = source.template() {
-        writer.section(SectionKind::Template, template.as_bytes())?;
-    }
-    writer.finish(&metadata(source, options, &report))
+    Ok((writer, report))
 }
 
 fn metadata(source: &dyn Source, options: &PackOptions<'_>, report: &Report) -> Metadata {

@@ -58,7 +58,25 @@ pub struct Tensor {
     offset: usize,
 }
 
+/// A section of a file: what it is and where it lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SectionInfo {
+    /// The kind; `None` where this version does not know it.
+    pub kind: Option<SectionKind>,
+    /// The kind's number.
+    pub number: u32,
+    /// The first byte, in the file.
+    pub offset: u64,
+    /// The number of bytes.
+    pub length: u64,
+}
+
 impl Tensor {
+    /// The first byte, in the file.
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
     /// The numbers of a vector. Empty for a matrix.
     pub fn floats(&self) -> Vec<f32> {
         match self.role {
@@ -135,6 +153,16 @@ impl File {
     /// What the model is and where it came from.
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
+    }
+
+    /// Every section, in the order of the section table.
+    pub fn sections(&self) -> impl Iterator<Item = SectionInfo> {
+        self.sections.iter().map(|section| SectionInfo {
+            kind: section.kind(),
+            number: section.number,
+            offset: section.offset,
+            length: section.length,
+        })
     }
 
     /// The bytes of a section, where the file has it.

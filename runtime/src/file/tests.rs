@@ -121,6 +121,11 @@ fn header_is_as_documented() {
     assert_eq!(u64::from_le_bytes(bytes[16..24].try_into().unwrap()), bytes.len() as u64);
     let kinds: Vec<_> = (0..5).map(|index| bytes[64 + 64 * index]).collect();
     assert_eq!(kinds, [5, 4, 2, 3, 1]);
+    let file = File::from_bytes(bytes.clone()).unwrap();
+    let offsets: Vec<_> = file.tensors().iter().map(Tensor::offset).collect();
+    assert_eq!(offsets, [DATA, 2 * DATA]);
+    assert!(file.sections().map(|section| section.number).eq([5, 4, 2, 3, 1]));
+    assert_eq!(file.sections().last().map(|section| section.offset + section.length), Some(bytes.len() as u64));
     assert_eq!(section_range(&bytes, 0).start, DATA);
     assert_eq!(&bytes[section_range(&bytes, 3)], "{{ é }}".as_bytes());
 }
@@ -182,7 +187,8 @@ fn every_flipped_bit_is_noticed() {
     let whole = tiny();
     for at in 0..whole.len() {
         let small = at < 400 || !(400..section_range(&whole, 1).start).contains(&at);
-        for bit in if small { 0..8 } else { at as u32 % 8..at as u32 % 8 + 1 } {
+        let sampled = if at.is_multiple_of(5) { at as u32 % 8..at as u32 % 8 + 1 } else { 0..0 };
+        for bit in if small { 0..8 } else { sampled } {
             let mut bytes = whole.clone();
             bytes[at] ^= 1 << bit;
             let noticed = File::from_bytes(bytes).and_then(|file| file.verify(&mut |_, _| true));
