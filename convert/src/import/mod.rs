@@ -3,3 +3,4 @@
 pub mod gguf;
 mod map;
 pub mod tokenizer_gguf;
+pub mod tokenizer_json;
