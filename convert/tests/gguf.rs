@@ -1,4 +1,5 @@
 //! GGUF files made by the `gguf` package (`tests/golden-scripts/make_gguf.py`), with the values it reads from them.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 
@@ -151,6 +152,9 @@ fn real_models_keep_their_values() {
         }
         let file = packed(&path, &folder);
         let gguf = Gguf::open(&path).unwrap();
+        let tokenizer = siskin::tokenizer::Tokenizer::open(file.tokenizer().unwrap()).unwrap();
+        let tokens = gguf.strings("tokenizer.ggml.tokens").unwrap().unwrap();
+        assert_eq!(tokenizer.vocabulary_size() as usize, tokens.len());
         let head = file.metadata().config.count(&["rope.dimension_count", "attention.key_length"]).unwrap();
         for tensor in file.tensors() {
             let Some(source) = gguf.tensor(&tensor.name) else { continue };
@@ -161,7 +165,9 @@ fn real_models_keep_their_values() {
                 let paired = file.metadata().architecture == "llama"
                     && (tensor.name.contains("attn_q.") || tensor.name.contains("attn_k."));
                 let from = match head {
-                    Some(head) if paired => at / head * head + at % head % (head / 2) * 2 + at % head / (head / 2),
+                    Some(head) if paired => {
+                        at / head * head + at % head % (head / 2) * 2 + at % head / (head / 2)
+                    }
                     _ => at,
                 };
                 let mut expected = vec![0.0; tensor.columns];

@@ -1,4 +1,5 @@
 //! Hugging Face folders: the packed values are those of the safetensors, moved to where our graphs want them.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 
@@ -268,4 +269,26 @@ fn what_is_absent_is_named() {
         pack_file(&folder.join("nowhere"), &path, &PackOptions::default()).unwrap_err().kind(),
         ErrorKind::Io
     );
+}
+
+#[test]
+fn the_tokenizer_comes_along() {
+    let folder = Folder::new("hf-tokenizer");
+    let path = folder.join("model");
+    std::fs::create_dir(&path).unwrap();
+    for file in ["config.json", "model.safetensors"] {
+        std::fs::copy(golden("llama").join(file), path.join(file)).unwrap();
+    }
+    let tokenizer = golden("../fuzz/tokenizer_json/bpe.json");
+    std::fs::copy(&tokenizer, path.join("tokenizer.json")).unwrap();
+    let file = packed(&path, &folder);
+    let opened = siskin::tokenizer::Tokenizer::open(file.tokenizer().unwrap()).unwrap();
+    let source: Value = serde_json::from_slice(&std::fs::read(&tokenizer).unwrap()).unwrap();
+    for (token, id) in source["model"]["vocab"].as_object().unwrap() {
+        assert!(u64::from(opened.vocabulary_size()) > id.as_u64().unwrap(), "{token}");
+    }
+    std::fs::write(path.join("tokenizer.json"), "{}").unwrap();
+    let error = pack_file(&path, &folder.join("no.siskin"), &PackOptions::default()).unwrap_err();
+    assert!(error.place().contains("tokenizer.json"), "{error:?}");
+    assert!(!folder.join("no.siskin").exists());
 }

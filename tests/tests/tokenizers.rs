@@ -5,7 +5,7 @@ use flate2::read::GzDecoder;
 use siskin::file::Bytes;
 use siskin::tokenizer::{DecodeOptions, EncodeOptions, Tokenizer};
 use siskin_convert::import::gguf::{Gguf, Part};
-use siskin_convert::import::tokenizer_gguf;
+use siskin_convert::import::{tokenizer_gguf, tokenizer_json};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -66,6 +66,69 @@ fn given_vocabularies_give_the_given_ids() {
     }
     assert!(seen >= 3, "no vocabularies found");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+fn numbers(value: &serde_json::Value) -> Vec<u32> {
+    value.as_array().unwrap().iter().map(|number| number.as_u64().unwrap() as u32).collect()
+}
+
+/// One golden case; what differs is described.
+fn check_case(tokenizer: &Tokenizer, case: &serde_json::Value) -> Vec<String> {
+    let text = case["text"].as_str().unwrap();
+    let mut wrong = Vec::new();
+    let mut compare = |what: &str, found: String, wanted: String| {
+        if found != wanted {
+            wrong.push(format!("{what} of {text:?}\n   found {found}\n  wanted {wanted}"));
+        }
+    };
+    let parse = EncodeOptions { add_special: false, parse_special: true };
+    let special = EncodeOptions { add_special: true, ..parse };
+    let tokens = tokenizer.encode_with_offsets(text, parse).unwrap();
+    let ids: Vec<u32> = tokens.iter().map(|token| token.id).collect();
+    compare("ids", format!("{ids:?}"), format!("{:?}", numbers(&case["ids"])));
+    compare("plain ids", format!("{:?}", tokenizer.encode(text, parse).unwrap()), format!("{ids:?}"));
+    compare("special", format!("{:?}", tokenizer.encode(text, special).unwrap()), format!("{:?}", numbers(&case["special"])));
+    let (pair, segments) = tokenizer.encode_pair(text, "second one", special).unwrap();
+    let pair: Vec<u32> = pair.iter().map(|token| token.id).collect();
+    compare("pair", format!("{pair:?}"), format!("{:?}", numbers(&case["pair"])));
+    compare("segments", format!("{segments:?}"), format!("{:?}", numbers(&case["segments"])));
+    let widen = |token: &siskin::tokenizer::Token| {
+        let (mut start, mut end) = (token.start as usize, token.end as usize);
+        while !text.is_char_boundary(start) {
+            start -= 1;
+        }
+        while !text.is_char_boundary(end) {
+            end += 1;
+        }
+        vec![start as u32, end as u32]
+    };
+    let offsets: Vec<Vec<u32>> = tokens.iter().map(widen).collect();
+    let wanted: Vec<Vec<u32>> = case["offsets"].as_array().unwrap().iter().map(numbers).collect();
+    compare("offsets", format!("{offsets:?}"), format!("{wanted:?}"));
+    let decoded = tokenizer.decode(&ids, DecodeOptions::default()).unwrap();
+    compare("text", format!("{:?}", String::from_utf8_lossy(&decoded)), format!("{:?}", case["decoded"].as_str().unwrap()));
+    wrong
+}
+
+#[test]
+fn tokenizer_json_files_give_what_hugging_face_gives() {
+    let mut wrong = Vec::new();
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(data()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths.retain(|path| path.to_str().unwrap().ends_with(".json.gz"));
+    assert!(paths.len() >= 20, "goldens are missing");
+    for path in paths {
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        let golden: serde_json::Value = serde_json::from_slice(&unpack(&path)).unwrap();
+        let section = tokenizer_json::vocabulary(golden["tokenizer"].to_string().as_bytes(), None)
+            .and_then(|vocabulary| vocabulary.write())
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        let tokenizer = Tokenizer::open(Bytes::new(section)).unwrap();
+        for case in golden["cases"].as_array().unwrap() {
+            wrong.extend(check_case(&tokenizer, case).into_iter().map(|line| format!("{name}: {line}")));
+        }
+    }
+    assert!(wrong.is_empty(), "{} differences\n{}", wrong.len(), wrong.join("\n"));
 }
 
 /// Runs over a folder of other vocabularies: `SISKIN_VOCABULARIES=folder cargo test -- --ignored`.

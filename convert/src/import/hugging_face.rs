@@ -2,7 +2,7 @@
 
 use super::map::map;
 use super::safetensors::{self, Tensor};
-use super::{Format, Source, SourceTensor, names};
+use super::{Format, Source, SourceTensor, names, tokenizer_json};
 use serde_json::{Map, Value};
 use siskin::arch::{Config, Family, Take};
 use siskin::{Error, ErrorKind, Result};
@@ -39,6 +39,7 @@ fn files(path: &Path) -> Result<Vec<PathBuf>> {
 }
 
 struct HuggingFace {
+    folder: PathBuf,
     family: &'static Family,
     config: Config,
     tensors: HashMap<String, Tensor>,
@@ -63,7 +64,8 @@ impl HuggingFace {
         let name = config.get("_name_or_path").and_then(Value::as_str).map(str::to_owned);
         let name = name.filter(|name| !name.is_empty());
         let template = read_template(folder)?;
-        Ok(Self { family, config: Config::new(config), tensors, bare, tied, template, name })
+        let folder = folder.to_owned();
+        Ok(Self { folder, family, config: Config::new(config), tensors, bare, tied, template, name })
     }
 
     fn find(&self, name: &str) -> Option<(&str, &Tensor, Take)> {
@@ -117,7 +119,10 @@ impl Source for HuggingFace {
     }
 
     fn tokenizer(&self) -> Result<Option<Vec<u8>>> {
-        Ok(None)
+        let Some(tokenizer) = read_text(&self.folder.join("tokenizer.json"))? else { return Ok(None) };
+        let config = read_text(&self.folder.join("tokenizer_config.json"))?;
+        let config = config.as_ref().map(|text| text.as_bytes());
+        tokenizer_json::vocabulary(tokenizer.as_bytes(), config)?.write().map(Some)
     }
 
     fn template(&self) -> Option<&str> {

@@ -9,6 +9,7 @@ mod map;
 mod names;
 pub mod safetensors;
 pub mod tokenizer_gguf;
+pub mod tokenizer_json;
 
 use serde_json::{Map, Value};
 use siskin::arch::{Config, Family, Take};

@@ -157,7 +157,7 @@ pub(super) fn bert_normalizers(clean: bool, chinese: bool, strip_accents: bool, 
         (clean, Normalizer::BertClean),
         (chinese, Normalizer::BertChinese),
         (strip_accents, Normalizer::Nfd),
-        (strip_accents, Normalizer::StripMarks),
+        (strip_accents, Normalizer::StripMarks { all: false }),
         (lowercase, Normalizer::Lowercase),
     ];
     steps.into_iter().filter(|(wanted, _)| *wanted).map(|(_, step)| step).collect()

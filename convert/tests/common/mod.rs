@@ -1,4 +1,5 @@
 //! What the integration tests share.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use siskin::file::{Bytes, File, Tensor};

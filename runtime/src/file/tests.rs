@@ -125,7 +125,10 @@ fn header_is_as_documented() {
     let offsets: Vec<_> = file.tensors().iter().map(Tensor::offset).collect();
     assert_eq!(offsets, [DATA, 2 * DATA]);
     assert!(file.sections().map(|section| section.number).eq([5, 4, 2, 3, 1]));
-    assert_eq!(file.sections().last().map(|section| section.offset + section.length), Some(bytes.len() as u64));
+    assert_eq!(
+        file.sections().last().map(|section| section.offset + section.length),
+        Some(bytes.len() as u64)
+    );
     assert_eq!(section_range(&bytes, 0).start, DATA);
     assert_eq!(&bytes[section_range(&bytes, 3)], "{{ é }}".as_bytes());
 }

@@ -26,8 +26,11 @@ pub enum Normalizer {
     Nfkd,
     /// Lower case.
     Lowercase,
-    /// Removes non-spacing marks.
-    StripMarks,
+    /// Removes combining marks.
+    StripMarks {
+        /// Also the spacing and the enclosing ones.
+        all: bool,
+    },
     /// Removes white space at the ends.
     Strip {
         /// At the start.
@@ -79,7 +82,7 @@ impl Normalizer {
             Self::Nfkc => plain(3),
             Self::Nfkd => plain(4),
             Self::Lowercase => plain(5),
-            Self::StripMarks => plain(6),
+            Self::StripMarks { all } => Record::new(6, u32::from(*all), "", ""),
             Self::Strip { left, right } => Record::new(7, u32::from(*left) | u32::from(*right) << 1, "", ""),
             Self::Replace { from, to } => Record::new(8, 0, from, to),
             Self::ReplacePattern { pattern, to } => Record::new(9, 0, pattern, to),
@@ -103,7 +106,7 @@ impl Normalizer {
             3 => Self::Nfkc,
             4 => Self::Nfkd,
             5 => Self::Lowercase,
-            6 => Self::StripMarks,
+            6 => Self::StripMarks { all: bit(0) },
             7 => Self::Strip { left: bit(0), right: bit(1) },
             8 if first.is_empty() => return Err(Error::corrupt("tokenizer.normalizer", "replaces an empty text")),
             8 => Self::Replace { from: first, to: second },
@@ -221,7 +224,7 @@ impl Step {
             Normalizer::Nfc => below('\u{300}'),
             Normalizer::Nfd => below('\u{c0}'),
             Normalizer::Nfkc | Normalizer::Nfkd => below('\u{a0}'),
-            Normalizer::StripMarks => below('\u{300}'),
+            Normalizer::StripMarks { .. } => below('\u{300}'),
             Normalizer::BertChinese => below('\u{3400}'),
             Normalizer::Lowercase => text.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase()),
             Normalizer::Replace { from, .. } => !contains(text, from),
@@ -249,11 +252,14 @@ impl Step {
             Normalizer::Lowercase => each(current, spare, |character, source, out| {
                 character.to_lowercase().for_each(|lower| out.push(lower, source));
             }),
-            Normalizer::StripMarks => each(current, spare, |character, source, out| {
-                if !unicode::is_in(character, set::NONSPACING_MARK) {
-                    out.push(character, source);
-                }
-            }),
+            Normalizer::StripMarks { all } => {
+                let marks = if *all { set::MARK } else { set::NONSPACING_MARK };
+                each(current, spare, |character, source, out| {
+                    if !unicode::is_in(character, marks) {
+                        out.push(character, source);
+                    }
+                });
+            }
             Normalizer::Strip { left, right } => {
                 let start = if *left { current.text.len() - current.text.trim_start().len() } else { 0 };
                 let end = if *right { current.text.trim_end().len() } else { current.text.len() };

@@ -39,7 +39,6 @@ pub(super) mod set {
     pub(in super::super) const NONSPACING_MARK: u32 = 1 << 12;
     pub(in super::super) const DECIMAL: u32 = 1 << 13;
     pub(in super::super) const LETTER_NUMBER: u32 = 1 << 14;
-    pub(in super::super) const NUMBER: u32 = 0b111 << 13;
     pub(in super::super) const CONNECTOR: u32 = 1 << 16;
     pub(in super::super) const PUNCTUATION: u32 = 0b111_1111 << 16;
     pub(in super::super) const SEPARATOR: u32 = 0b111 << 27;
@@ -178,7 +177,6 @@ mod tests {
         assert_eq!(set::LETTER, bits("L"));
         assert_eq!(set::MARK, bits("M"));
         assert_eq!(set::NONSPACING_MARK, bits("Mn"));
-        assert_eq!(set::NUMBER, bits("N"));
         assert_eq!(set::DECIMAL, bits("Nd"));
         assert_eq!(set::LETTER_NUMBER, bits("Nl"));
         assert_eq!(set::PUNCTUATION, bits("P"));
