@@ -1,1 +1,24 @@
 //! Brings models from other formats into the packed `.siskin` file.
+//!
+//! ```no_run
+//! use siskin_convert::{OpenOptions, PackOptions, Recipe};
+//! # fn main() -> siskin::Result<()> {
+//! // Any model, packed once into a cache file and mapped from then on:
+//! let file = siskin_convert::open_any("smollm2.gguf", &OpenOptions::default())?;
+//! // Or into a file of one's own, with smaller weights:
+//! let options = PackOptions { recipe: Some("q4_k".parse::<Recipe>()?), ..PackOptions::default() };
+//! siskin_convert::pack_file("qwen/".as_ref(), "qwen.siskin".as_ref(), &options)?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod cache;
+pub mod import;
+mod knobs;
+mod open;
+mod pack;
+mod progress;
+
+pub use open::{Cache, OpenOptions, open_any};
+pub use pack::{PackOptions, Recipe, pack, pack_file};
+pub use progress::{NoProgress, Progress};

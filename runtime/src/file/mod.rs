@@ -1,5 +1,228 @@
-//! The `.siskin` container: writing, mapping and total parsing.
+//! The `.siskin` container: writing, mapping and total parsing. `docs/format.md` says it byte by byte.
+//!
+//! Opening maps the file and checks header, section table, metadata, template and tensor table, hashes included;
+//! tensors and tokenizer are views into the map whose hashes [`File::verify`] checks.
 
+mod atomic;
 mod bytes;
+mod layout;
+mod map;
+mod metadata;
+mod table;
+#[cfg(test)]
+mod tests;
+mod verify;
+mod write;
 
+pub use atomic::AtomicFile;
 pub use bytes::Bytes;
+pub use layout::{MAGIC, MAJOR, MINOR, SectionKind, TENSOR_ALIGNMENT};
+pub use metadata::Metadata;
+pub use table::TensorSpec;
+pub use write::{TensorSink, Writer};
+
+use crate::graph::Role;
+use crate::{Error, ErrorKind, Result};
+use layout::{Hash, Section};
+use siskin_kernels::panel::PanelType;
+use std::collections::HashMap;
+use std::path::Path;
+
+/// An open model file. Cloning copies no weights.
+#[derive(Clone, Debug)]
+pub struct File {
+    bytes: Bytes,
+    sections: Vec<Section>,
+    metadata: Metadata,
+    template: Option<String>,
+    tensors: Vec<Tensor>,
+    hashes: Vec<Hash>,
+    names: HashMap<String, usize>,
+}
+
+/// A tensor of a file: its shape and its bytes.
+#[derive(Clone, Debug)]
+pub struct Tensor {
+    /// The name, such as `blk.0.attn_q.weight`.
+    pub name: String,
+    /// Packed matrix or plain f32 vector.
+    pub role: Role,
+    /// The panel type of a matrix.
+    pub panel: PanelType,
+    /// Output rows; 1 for a vector.
+    pub rows: usize,
+    /// Input columns, or the length of a vector.
+    pub columns: usize,
+    /// The panels, or the vector's little-endian f32 numbers.
+    pub data: Bytes,
+    offset: usize,
+}
+
+/// A section of a file: what it is and where it lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SectionInfo {
+    /// The kind; `None` where this version does not know it.
+    pub kind: Option<SectionKind>,
+    /// The kind's number.
+    pub number: u32,
+    /// The first byte, in the file.
+    pub offset: u64,
+    /// The number of bytes.
+    pub length: u64,
+}
+
+impl Tensor {
+    /// The first byte, in the file.
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// The numbers of a vector. Empty for a matrix.
+    pub fn floats(&self) -> Vec<f32> {
+        match self.role {
+            Role::Matrix => Vec::new(),
+            Role::Vector => self.data.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect(),
+        }
+    }
+}
+
+impl File {
+    /// Maps and opens the file at `path`.
+    ///
+    /// While the result or anything taken from it is alive, nobody may write to the file or shorten it: the
+    /// weights are the file's own pages, and reading a page that is gone ends the process. Replacing the file
+    /// by renaming another over it, as [`AtomicFile`] does, is safe.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let place = path.as_ref().display().to_string();
+        let file = std::fs::File::open(path).map_err(|error| Error::io(&place, &error))?;
+        Self::open_descriptor(file, 0, None).map_err(|error| error.within(&place))
+    }
+
+    /// Maps and opens a model that is `length` bytes (or all that follow) of an open file from `offset` on, such
+    /// as an uncompressed asset of an Android package. The promise of [`File::open`] holds here too.
+    ///
+    /// Any offset works; where it is a multiple of 16 KiB, the tensors keep their alignment in memory.
+    pub fn open_descriptor(file: impl Into<std::fs::File>, offset: u64, length: Option<u64>) -> Result<Self> {
+        let file = file.into();
+        let size = file.metadata().map_err(|error| Error::io("descriptor", &error))?.len();
+        let rest = size.checked_sub(offset).ok_or_else(|| {
+            Error::argument("offset", format!("{offset} lies behind the file's {size} bytes"))
+        })?;
+        let length = length.unwrap_or(rest);
+        if length > rest {
+            return Err(Error::argument("length", format!("{length} bytes are wanted, {rest} are there")));
+        }
+        let length = usize::try_from(length)
+            .map_err(|_| Error::new(ErrorKind::Memory, "length", "does not fit this machine's addresses"))?;
+        if length == 0 {
+            return Err(Error::corrupt("header.magic", "the file is empty"));
+        }
+        Self::parse(map::map(&file, offset, length, "map")?)
+    }
+
+    /// Opens a model that is in memory already. Copies nothing.
+    pub fn from_bytes(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Result<Self> {
+        Self::parse(Bytes::new(bytes))
+    }
+
+    fn parse(bytes: Bytes) -> Result<Self> {
+        let sections = layout::sections(&bytes)?;
+        let find = |kind| sections.iter().find(|section: &&Section| section.kind() == Some(kind));
+        let need = |kind: SectionKind| {
+            find(kind)
+                .ok_or_else(|| Error::new(ErrorKind::Missing, kind.name(), "the file has no such section"))
+        };
+        let metadata = Metadata::parse(checked(&bytes, need(SectionKind::Metadata)?)?)?;
+        let template = match find(SectionKind::Template) {
+            None => None,
+            Some(section) => Some(
+                std::str::from_utf8(checked(&bytes, section)?)
+                    .map_err(|error| Error::corrupt("template", format!("is not UTF-8: {error}")))?
+                    .to_owned(),
+            ),
+        };
+        let data = need(SectionKind::TensorData)?;
+        let table = checked(&bytes, need(SectionKind::TensorTable)?)?;
+        let records = table::parse(table, data.offset..data.offset + data.length)?;
+        let hashes = records.iter().map(|record| record.hash).collect();
+        let tensors = records.into_iter().map(|record| tensor(&bytes, record)).collect::<Result<Vec<_>>>()?;
+        let names = tensors.iter().enumerate().map(|(index, tensor)| (tensor.name.clone(), index)).collect();
+        Ok(Self { bytes, sections, metadata, template, tensors, hashes, names })
+    }
+
+    /// What the model is and where it came from.
+    pub fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    /// Every section, in the order of the section table.
+    pub fn sections(&self) -> impl Iterator<Item = SectionInfo> {
+        self.sections.iter().map(|section| SectionInfo {
+            kind: section.kind(),
+            number: section.number,
+            offset: section.offset,
+            length: section.length,
+        })
+    }
+
+    /// The bytes of a section, where the file has it.
+    pub fn section(&self, kind: SectionKind) -> Option<Bytes> {
+        let section = self.sections.iter().find(|section| section.kind() == Some(kind))?;
+        self.bytes.slice(section.range())
+    }
+
+    /// The tokenizer's bytes, where the file has one.
+    pub fn tokenizer(&self) -> Option<Bytes> {
+        self.section(SectionKind::Tokenizer)
+    }
+
+    /// The chat template, where the file has one.
+    pub fn template(&self) -> Option<&str> {
+        self.template.as_deref()
+    }
+
+    /// The tensor called `name`.
+    pub fn tensor(&self, name: &str) -> Option<&Tensor> {
+        self.tensors.get(*self.names.get(name)?)
+    }
+
+    /// Every tensor, in the order in which they lie in the file.
+    pub fn tensors(&self) -> &[Tensor] {
+        &self.tensors
+    }
+
+    /// The whole file.
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// The hash over header and section table, which vouches for every other hash: it identifies the file.
+    pub fn identity(&self) -> [u8; 32] {
+        let mut identity = [0; 32];
+        identity.copy_from_slice(&self.bytes[layout::HEADER_BYTES - 32..layout::HEADER_BYTES]);
+        identity
+    }
+}
+
+/// The bytes of a section whose hash is checked at once.
+fn checked<'a>(bytes: &'a Bytes, section: &Section) -> Result<&'a [u8]> {
+    let found = bytes.get(section.range()).unwrap_or_default();
+    match *blake3::hash(found).as_bytes() == section.hash {
+        true => Ok(found),
+        false => Err(verify::differs(&section.name())),
+    }
+}
+
+fn tensor(bytes: &Bytes, record: table::Record) -> Result<Tensor> {
+    let TensorSpec { name, role, panel, rows, columns } = record.spec;
+    let offset = record.offset as usize;
+    let data = bytes.slice(offset..offset + record.length as usize);
+    let place = || format!("tensor table: {name}");
+    let fits = |number: u64| usize::try_from(number).ok();
+    match (data, fits(rows), fits(columns)) {
+        (Some(data), Some(rows), Some(columns)) => {
+            Ok(Tensor { role, panel, rows, columns, data, offset, name })
+        }
+        _ => Err(Error::corrupt(place(), "does not fit this machine's addresses")),
+    }
+}

@@ -1,1 +1,210 @@
 //! Tokenizers: text to ids and back, read from a mapped section.
+//!
+//! A [`Vocabulary`] describes a tokenizer and writes it as a section; a [`Tokenizer`] opens a section
+//! in place: the tables in it (token texts, hash tables of tokens and merges, tries) are used as they
+//! lie, so that opening costs the same for any vocabulary. Text goes through five steps, one file
+//! each: special tokens are found ([`encode`]), the rest is normalized ([`normalize`]), cut into
+//! pieces ([`split`]), the model makes tokens of each piece ([`model`]), and the template adds the
+//! special tokens the model expects.
+
+mod aligned;
+mod byte_level;
+mod charsmap;
+mod decode;
+mod encode;
+mod ends;
+mod families;
+mod hash;
+mod model;
+mod normalize;
+mod record;
+mod regex;
+mod section;
+mod split;
+mod trie;
+mod unicode;
+mod vocabulary;
+mod write;
+
+pub use byte_level::{from_byte_level, to_byte_level};
+pub use decode::DecodeOptions;
+pub use encode::{EncodeOptions, Scratch};
+pub use ends::find_ends;
+pub use families::{Family, family};
+pub use model::{ModelKind, Token};
+pub use normalize::Normalizer;
+pub use split::{Behavior, Splitter};
+pub use vocabulary::{Merges, SpecialIds, TemplateItem, TokenKind, Vocabulary, VocabularyToken};
+
+use crate::file::Bytes;
+use crate::{Error, Result};
+use normalize::Steps;
+use section::{NONE, Section, Table, View, attribute, field, flag, u32_at};
+use split::Cutting;
+use trie::Trie;
+
+/// No template has more items than this.
+const MOST_TEMPLATE_ITEMS: usize = 64;
+/// No more ids than this end generation.
+const MOST_ENDS: usize = 256;
+
+/// A tokenizer over a mapped section.
+#[derive(Clone, Debug)]
+pub struct Tokenizer {
+    section: Section,
+    model: ModelKind,
+    steps: Steps,
+    cutting: Cutting,
+    single: Vec<TemplateItem>,
+    pair: Vec<TemplateItem>,
+    ends: Vec<u32>,
+}
+
+impl Tokenizer {
+    /// Opens a section that [`Vocabulary::write`] made. Nothing that grows with the vocabulary is
+    /// read, checked or allocated.
+    pub fn open(section: Bytes) -> Result<Self> {
+        let section = Section::open(section)?;
+        let model = ModelKind::from_number(section.field(field::MODEL))?;
+        let steps = Steps::open(section.table(Table::Normalizer))?;
+        let cutting = Cutting::open(section.table(Table::Splitter))?;
+        let [single, pair] = read_template(&section)?;
+        for table in [Table::ModelTrie, Table::SpecialTrie, Table::NormalizedTrie] {
+            if Trie::open(section.table(table)).is_none() {
+                return Err(Error::corrupt("tokenizer.trie", "the table has the wrong size"));
+            }
+        }
+        let tokens = section.field(field::TOKENS);
+        let ends_table = section.table(Table::Ends);
+        let ends: Vec<u32> = (0..(ends_table.len() / 4).min(MOST_ENDS)).filter_map(|at| u32_at(ends_table, at)).collect();
+        if let Some(id) = ends.iter().find(|&&id| id >= tokens) {
+            return Err(Error::corrupt("tokenizer.ends", format!("token {id} does not exist")));
+        }
+        Ok(Self { section, model, steps, cutting, single, pair, ends })
+    }
+
+    fn view(&self) -> View<'_> {
+        self.section.view()
+    }
+
+    fn id(&self, at: usize) -> Option<u32> {
+        Some(self.section.field(at)).filter(|&id| id < self.vocabulary_size())
+    }
+
+    /// How tokens are made.
+    pub fn model(&self) -> ModelKind {
+        self.model
+    }
+
+    /// How many tokens there are; ids lie below.
+    pub fn vocabulary_size(&self) -> u32 {
+        self.section.field(field::TOKENS)
+    }
+
+    /// The id of the token whose [`Tokenizer::token_text`] is `text`.
+    pub fn token_to_id(&self, text: &[u8]) -> Option<u32> {
+        self.view().find(text).filter(|&id| id < self.vocabulary_size())
+    }
+
+    /// The token's stored text: the bytes an ordinary token stands for, the spelling of any other.
+    pub fn token_text(&self, id: u32) -> Result<&[u8]> {
+        self.kind(id)?;
+        self.view().text_of(id).ok_or_else(|| Error::corrupt(format!("tokenizer.text[{id}]"), "lies outside its table"))
+    }
+
+    /// The kind of a token.
+    pub fn kind(&self, id: u32) -> Result<TokenKind> {
+        if id >= self.vocabulary_size() {
+            let message = format!("there is no token {id}, ids lie below {}", self.vocabulary_size());
+            return Err(Error::argument("token", message));
+        }
+        Ok(TokenKind::from_number(self.view().attributes_of(id) & attribute::KIND))
+    }
+
+    /// Whether the token is a control or unknown token; ids out of range are not.
+    pub fn is_special(&self, id: u32) -> bool {
+        matches!(self.kind(id), Ok(TokenKind::Control | TokenKind::Unknown))
+    }
+
+    /// The beginning-of-sequence token.
+    pub fn bos(&self) -> Option<u32> {
+        self.id(field::BOS)
+    }
+
+    /// The end-of-sequence token.
+    pub fn eos(&self) -> Option<u32> {
+        self.id(field::EOS)
+    }
+
+    /// The end-of-turn token.
+    pub fn eot(&self) -> Option<u32> {
+        self.id(field::EOT)
+    }
+
+    /// The unknown token.
+    pub fn unk(&self) -> Option<u32> {
+        self.id(field::UNKNOWN)
+    }
+
+    /// The padding token.
+    pub fn pad(&self) -> Option<u32> {
+        self.id(field::PAD)
+    }
+
+    /// The token between two texts.
+    pub fn sep(&self) -> Option<u32> {
+        self.id(field::SEPARATOR)
+    }
+
+    /// The token whose output stands for the whole text.
+    pub fn cls(&self) -> Option<u32> {
+        self.id(field::CLASS)
+    }
+
+    /// The token that stands for a hidden one.
+    pub fn mask(&self) -> Option<u32> {
+        self.id(field::MASK)
+    }
+
+    /// Every id that ends generation.
+    pub fn end_ids(&self) -> &[u32] {
+        &self.ends
+    }
+
+    /// Whether the model expects its beginning-of-sequence token.
+    pub fn add_bos(&self) -> bool {
+        self.view().has(flag::ADD_BOS)
+    }
+
+    /// Whether the model expects its end-of-sequence token.
+    pub fn add_eos(&self) -> bool {
+        self.view().has(flag::ADD_EOS)
+    }
+}
+
+fn read_template(section: &Section) -> Result<[Vec<TemplateItem>; 2]> {
+    let table = section.table(Table::Template);
+    let wrong = || Error::corrupt("tokenizer.template", "is cut off or names a token that does not exist");
+    let mut at = 0;
+    let mut word = || {
+        at += 1;
+        u32_at(table, at - 1).ok_or_else(wrong)
+    };
+    let mut lists = [Vec::new(), Vec::new()];
+    for list in &mut lists {
+        let count = word()? as usize;
+        if count > MOST_TEMPLATE_ITEMS {
+            return Err(Error::corrupt("tokenizer.template", format!("{count} items are too many")));
+        }
+        for _ in 0..count {
+            let (kind, id, segment) = (word()?, word()?, word()?);
+            list.push(match kind {
+                0 if id < section.field(field::TOKENS) && id != NONE => TemplateItem::Token { id, segment },
+                1 => TemplateItem::First { segment },
+                2 => TemplateItem::Second { segment },
+                _ => return Err(wrong()),
+            });
+        }
+    }
+    Ok(lists)
+}

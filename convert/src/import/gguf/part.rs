@@ -1,0 +1,194 @@
+//! One GGUF file.
+
+use super::reader::Reader;
+use super::types::{block_of, type_name};
+use super::value::Value;
+use siskin::file::Bytes;
+use siskin::{Error, ErrorKind, Result};
+use std::collections::HashSet;
+
+const MAGIC: &[u8] = b"GGUF";
+const DEFAULT_ALIGNMENT: u64 = 32;
+const LARGEST_ALIGNMENT: u64 = 1 << 24;
+const MOST_DIMENSIONS: usize = 8;
+const LONGEST_NAME: usize = 4096;
+
+/// A tensor's name, shape and bytes.
+#[derive(Clone, Debug)]
+pub struct TensorInfo {
+    /// The name the file gives it.
+    pub name: String,
+    /// The sizes, the fastest-moving one first, as GGUF stores them.
+    pub dims: Vec<u64>,
+    /// GGUF's number of the element type; see [`type_name`].
+    pub ggml_type: u32,
+    /// The elements, as they lie in the file.
+    pub data: Bytes,
+}
+
+/// One file's metadata and tensors.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// The format's version: 2 or 3.
+    pub version: u32,
+    /// Key and value in file order.
+    pub metadata: Vec<(String, Value)>,
+    /// The tensors in file order.
+    pub tensors: Vec<TensorInfo>,
+}
+
+struct Entry {
+    name: String,
+    dims: Vec<u64>,
+    ggml_type: u32,
+    offset: u64,
+    length: u64,
+}
+
+impl Part {
+    /// Parses a whole file. Total on any bytes.
+    pub fn parse(bytes: &Bytes) -> Result<Self> {
+        let mut reader = Reader::new(bytes);
+        let version = read_version(&mut reader)?;
+        let tensor_count = reader.u64("header.tensor_count")?;
+        let pair_count = reader.count(13, "header.metadata_count")?;
+        let metadata = read_metadata(&mut reader, pair_count)?;
+        let tensor_count = reader.bounded(tensor_count, 24, "header.tensor_count")?;
+        let entries = read_entries(&mut reader, tensor_count)?;
+        let alignment = read_alignment(&metadata)?;
+        let data_start = (reader.offset as u64).next_multiple_of(alignment);
+        let tensors = place_tensors(bytes, entries, alignment, data_start)?;
+        Ok(Self { version, metadata, tensors })
+    }
+
+    /// The value of `key`.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.metadata.iter().find(|(name, _)| name == key).map(|(_, value)| value)
+    }
+}
+
+fn read_version(reader: &mut Reader<'_>) -> Result<u32> {
+    if reader.take(4, "header.magic")? != MAGIC {
+        return Err(Error::corrupt("header.magic", "this is not a GGUF file"));
+    }
+    let version = reader.u32("header.version")?;
+    match version {
+        2 | 3 => Ok(version),
+        1 => Err(Error::unsupported("header.version", "GGUF version 1 is obsolete; convert the model again")),
+        _ if matches!(version.swap_bytes(), 1..=3) => Err(Error::unsupported(
+            "header.version",
+            "this is a big-endian GGUF file; convert the model for a little-endian machine",
+        )),
+        _ => Err(Error::new(
+            ErrorKind::Version,
+            "header.version",
+            format!("GGUF version {version} is unknown; versions 2 and 3 are read"),
+        )),
+    }
+}
+
+fn read_metadata(reader: &mut Reader<'_>, count: usize) -> Result<Vec<(String, Value)>> {
+    let mut metadata: Vec<(String, Value)> = Vec::new();
+    let mut seen = HashSet::new();
+    for index in 0..count {
+        let key = reader.text(&format!("metadata[{index}].key"))?;
+        if key.len() > LONGEST_NAME {
+            return Err(Error::corrupt(format!("metadata[{index}].key"), "the key is too long"));
+        }
+        if !seen.insert(key) {
+            return Err(Error::corrupt(format!("metadata.{key}"), "the key occurs twice"));
+        }
+        let place = format!("metadata.{key}");
+        let kind = reader.u32(&place)?;
+        metadata.push((key.to_owned(), Value::read(reader, kind, 0, &place)?));
+    }
+    Ok(metadata)
+}
+
+fn read_alignment(metadata: &[(String, Value)]) -> Result<u64> {
+    const KEY: &str = "general.alignment";
+    let Some((_, value)) = metadata.iter().find(|(key, _)| key == KEY) else { return Ok(DEFAULT_ALIGNMENT) };
+    value
+        .as_unsigned()
+        .filter(|alignment| alignment.is_power_of_two() && (8..=LARGEST_ALIGNMENT).contains(alignment))
+        .ok_or_else(|| Error::corrupt(KEY, "must be a power of two from 8 to 16777216"))
+}
+
+fn read_entries(reader: &mut Reader<'_>, count: usize) -> Result<Vec<Entry>> {
+    let mut entries = Vec::new();
+    let mut seen = HashSet::new();
+    for index in 0..count {
+        let name = reader.text(&format!("tensors[{index}].name"))?;
+        if name.len() > LONGEST_NAME {
+            return Err(Error::corrupt(format!("tensors[{index}].name"), "the name is too long"));
+        }
+        let place = format!("tensors.{name}");
+        if !seen.insert(name) {
+            return Err(Error::corrupt(place, "the tensor occurs twice"));
+        }
+        let rank = reader.u32(&place)? as usize;
+        if rank > MOST_DIMENSIONS {
+            return Err(Error::corrupt(place, format!("has {rank} dimensions, at most {MOST_DIMENSIONS} are allowed")));
+        }
+        let dims = (0..rank).map(|_| reader.u64(&place)).collect::<Result<Vec<_>>>()?;
+        let ggml_type = reader.u32(&place)?;
+        let offset = reader.u64(&place)?;
+        let length = byte_length(&dims, ggml_type, &place)?;
+        entries.push(Entry { name: name.to_owned(), dims, ggml_type, offset, length });
+    }
+    Ok(entries)
+}
+
+fn byte_length(dims: &[u64], ggml_type: u32, place: &str) -> Result<u64> {
+    let (elements, bytes) = block_of(ggml_type).ok_or_else(|| {
+        Error::unsupported(place, format!("has the tensor type {ggml_type}, which this version does not know"))
+    })?;
+    let row = dims.first().copied().unwrap_or(1);
+    if row % elements != 0 {
+        let name = type_name(ggml_type).unwrap_or_default();
+        return Err(Error::corrupt(place, format!("rows of {row} are not whole blocks of {elements} ({name})")));
+    }
+    dims.iter()
+        .skip(1)
+        .try_fold(row / elements, |total, &size| total.checked_mul(size))
+        .and_then(|blocks| blocks.checked_mul(bytes))
+        .ok_or_else(|| Error::corrupt(place, "the shape is too large"))
+}
+
+fn place_tensors(bytes: &Bytes, entries: Vec<Entry>, alignment: u64, data_start: u64) -> Result<Vec<TensorInfo>> {
+    let mut taken: Vec<(u64, u64, usize)> = Vec::new();
+    let mut tensors = Vec::new();
+    for (index, entry) in entries.into_iter().enumerate() {
+        let place = format!("tensors.{}", entry.name);
+        if entry.offset % alignment != 0 {
+            return Err(Error::corrupt(place, format!("the offset {} is not aligned to {alignment}", entry.offset)));
+        }
+        let range = data_start.checked_add(entry.offset).and_then(|start| {
+            let end = start.checked_add(entry.length)?;
+            Some(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
+        });
+        let data = range.clone().and_then(|range| bytes.slice(range)).ok_or_else(|| {
+            Error::corrupt(
+                place,
+                format!(
+                    "needs {} bytes at offset {} of the data; the file ends before that (is it complete?)",
+                    entry.length, entry.offset
+                ),
+            )
+        })?;
+        if entry.length > 0 {
+            taken.push((entry.offset, entry.offset + entry.length, index));
+        }
+        tensors.push(TensorInfo { name: entry.name, dims: entry.dims, ggml_type: entry.ggml_type, data });
+    }
+    taken.sort_unstable();
+    for pair in taken.windows(2) {
+        if pair[1].0 < pair[0].1 {
+            return Err(Error::corrupt(
+                format!("tensors.{}", tensors[pair[1].2].name),
+                format!("overlaps the bytes of {}", tensors[pair[0].2].name),
+            ));
+        }
+    }
+    Ok(tensors)
+}

@@ -1,0 +1,209 @@
+//! A GGUF file as a source.
+
+use super::gguf::{Gguf, TensorInfo, Value as GgufValue, type_name};
+use super::{Format, Source, SourceTensor, names, tokenizer_gguf};
+use serde_json::{Map, Number, Value};
+use siskin::arch::{Config, Family, Take};
+use siskin::{Error, ErrorKind, Result};
+use siskin_kernels::quant::BlockType;
+use std::collections::HashMap;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+pub(super) static FORMAT: Format = Format {
+    name: "GGUF",
+    detect,
+    files,
+    open: |path| {
+        Ok(Box::new(GgufSource::new(Gguf::open(path)?).map_err(|error| error.within(&place(path)))?))
+    },
+};
+
+/// Longer arrays are vocabularies, not hyper-parameters.
+const LONGEST_ARRAY: usize = 4096;
+/// Tensors that are hyper-parameters, and the keys under which the families look for them.
+const FACTORS: &[(&str, &str)] = &[
+    ("rope_freqs.weight", "rope.factors"),
+    ("rope_factors_long.weight", "rope.long_factor"),
+    ("rope_factors_short.weight", "rope.short_factor"),
+];
+
+fn place(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn detect(path: &Path) -> bool {
+    let mut magic = [0; 4];
+    path.is_file()
+        && std::fs::File::open(path).is_ok_and(|mut file| file.read_exact(&mut magic).is_ok())
+        && &magic == b"GGUF"
+}
+
+/// The file, and its siblings where its name is that of a split model's first part.
+fn files(path: &Path) -> Result<Vec<PathBuf>> {
+    let split = || {
+        let (stem, count) = path.file_name()?.to_str()?.strip_suffix(".gguf")?.rsplit_once("-00001-of-")?;
+        let count: u32 = count.parse().ok().filter(|&count| count <= 10_000)?;
+        Some(
+            (1..=count)
+                .map(|part| path.with_file_name(format!("{stem}-{part:05}-of-{count:05}.gguf")))
+                .collect(),
+        )
+    };
+    Ok(split().unwrap_or_else(|| vec![path.to_owned()]))
+}
+
+struct GgufSource {
+    gguf: Gguf,
+    tensors: HashMap<String, usize>,
+    family: &'static Family,
+    config: Config,
+}
+
+impl GgufSource {
+    fn new(gguf: Gguf) -> Result<Self> {
+        let architecture = gguf
+            .string("general.architecture")?
+            .ok_or_else(|| Error::new(ErrorKind::Missing, "general.architecture", "is not in the file"))?;
+        let family = Family::of_gguf(architecture)?;
+        let config = Config::new(config(&gguf, architecture)?);
+        let tensors =
+            gguf.tensors.iter().enumerate().map(|(index, tensor)| (tensor.name.clone(), index)).collect();
+        Ok(Self { gguf, tensors, family, config })
+    }
+
+    fn info(&self, name: &str) -> Option<(&TensorInfo, Take)> {
+        let (source, take) =
+            names::apply(self.family.gguf_rules, name).unwrap_or_else(|| (name.to_owned(), Take::Whole));
+        let index = self.tensors.get(&source).or_else(|| self.tensors.get(name))?;
+        Some((self.gguf.tensors.get(*index)?, take))
+    }
+
+    fn text(&self, key: &str) -> Option<&str> {
+        self.gguf.string(key).ok().flatten().filter(|text| !text.is_empty())
+    }
+}
+
+impl Source for GgufSource {
+    fn family(&self) -> &'static Family {
+        self.family
+    }
+
+    fn config(&self) -> &Config {
+        &self.config
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.info(name).is_some()
+    }
+
+    fn tensor(&self, name: &str) -> Result<SourceTensor> {
+        let (info, take) = self
+            .info(name)
+            .ok_or_else(|| Error::new(ErrorKind::Missing, name, "the file has no such tensor"))?;
+        source_tensor(info, take)
+    }
+
+    fn tokenizer(&self) -> Result<Option<Vec<u8>>> {
+        match self.text("tokenizer.ggml.model") {
+            None | Some("none" | "no_vocab") => Ok(None),
+            Some(_) => tokenizer_gguf::vocabulary(&self.gguf)?.write().map(Some),
+        }
+    }
+
+    fn template(&self) -> Option<&str> {
+        self.text("tokenizer.chat_template")
+    }
+
+    fn name(&self) -> Option<&str> {
+        self.text("general.name")
+    }
+
+    fn licence(&self) -> Option<&str> {
+        self.text("general.license")
+    }
+
+    fn provenance(&self) -> Map<String, Value> {
+        let keys =
+            ["general.architecture", "general.organization", "general.source.url", "general.license.link"];
+        let texts = keys.iter().filter_map(|&key| Some((key.to_owned(), Value::from(self.text(key)?))));
+        texts.collect()
+    }
+}
+
+fn source_tensor(info: &TensorInfo, take: Take) -> Result<SourceTensor> {
+    let place = || format!("tensors.{}", info.name);
+    let block = BlockType::from_gguf(info.ggml_type).ok_or_else(|| {
+        let name = type_name(info.ggml_type).unwrap_or("unknown");
+        Error::unsupported(place(), format!("weights of type {name} cannot be read"))
+    })?;
+    let size = |size: u64| usize::try_from(size).ok();
+    let columns = info.dims.first().copied().map_or(Some(1), size);
+    let rows = info.dims.iter().skip(1).try_fold(1usize, |product, &dim| product.checked_mul(size(dim)?));
+    let (Some(rows), Some(columns)) = (rows, columns) else {
+        return Err(Error::corrupt(place(), "the shape is too large"));
+    };
+    Ok(SourceTensor { name: info.name.clone(), block, rows, columns, data: info.data.clone(), take })
+}
+
+fn config(gguf: &Gguf, architecture: &str) -> Result<Map<String, Value>> {
+    let prefix = format!("{architecture}.");
+    let mut config: Map<String, Value> = gguf
+        .metadata
+        .iter()
+        .filter_map(|(key, value)| Some((key.strip_prefix(&prefix)?.to_owned(), json(value)?)))
+        .collect();
+    if let Some(rows) = gguf.tensor("token_embd.weight").and_then(|table| table.dims.get(1)) {
+        config.insert("vocab_size".to_owned(), Value::from(*rows));
+    }
+    for (name, key) in FACTORS {
+        if let Some(info) = gguf.tensor(name) {
+            config.insert((*key).to_owned(), factors(info)?);
+        }
+    }
+    Ok(config)
+}
+
+/// A scalar or short array as JSON; `None` for what JSON or a configuration does not hold.
+fn json(value: &GgufValue) -> Option<Value> {
+    let number = |number: f64| Number::from_f64(number).map(Value::Number);
+    match value {
+        GgufValue::Unsigned(value) => Some(Value::from(*value)),
+        GgufValue::Signed(value) => Some(Value::from(*value)),
+        GgufValue::Float32(value) => number(f64::from(*value)),
+        GgufValue::Float64(value) => number(*value),
+        GgufValue::Bool(value) => Some(Value::from(*value)),
+        GgufValue::Text(text) => Some(Value::from(text.as_str())),
+        GgufValue::Strings(strings) if strings.len() <= LONGEST_ARRAY => {
+            strings.iter().map(|text| std::str::from_utf8(text).ok().map(Value::from)).collect()
+        }
+        GgufValue::Numbers(numbers) if numbers.len() <= LONGEST_ARRAY => {
+            if let Some(list) = value.as_signed_array() {
+                return Some(Value::from(list));
+            }
+            match value.as_float_array() {
+                Some(list) => list.into_iter().map(|value| number(f64::from(value))).collect(),
+                // What remains is truth values, a byte each.
+                None => Some(numbers.bytes().iter().map(|&byte| Value::from(byte != 0)).collect()),
+            }
+        }
+        _ => None,
+    }
+}
+
+/// A list of f32 numbers that stands in the file as a tensor.
+fn factors(info: &TensorInfo) -> Result<Value> {
+    let place = || format!("tensors.{}", info.name);
+    let tensor = source_tensor(info, Take::Whole)?;
+    if tensor.rows != 1 || tensor.columns > LONGEST_ARRAY {
+        return Err(Error::corrupt(place(), format!("is not a list of at most {LONGEST_ARRAY} numbers")));
+    }
+    let mut values = vec![0.0; tensor.columns];
+    if !tensor.block.decode_row(&tensor.data, &mut values) {
+        return Err(Error::corrupt(place(), "has the wrong length"));
+    }
+    let values = values.into_iter().map(|value| Number::from_f64(f64::from(value)).map(Value::Number));
+    values
+        .collect::<Option<Value>>()
+        .ok_or_else(|| Error::corrupt(place(), "holds numbers that are not finite"))
+}

@@ -1,0 +1,253 @@
+//! A Hugging Face folder as a source: `config.json` and safetensors, whole or in shards.
+
+use super::map::map;
+use super::safetensors::{self, Tensor};
+use super::{Format, Source, SourceTensor, names, tokenizer_json};
+use serde_json::{Map, Value};
+use siskin::arch::{Config, Family, Take};
+use siskin::{Error, ErrorKind, Result};
+use siskin_kernels::quant::BlockType;
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+
+pub(super) static FORMAT: Format = Format {
+    name: "Hugging Face folder",
+    detect: |path| path.join("config.json").is_file(),
+    files,
+    open: |path| {
+        let place = path.display().to_string();
+        Ok(Box::new(HuggingFace::open(path).map_err(|error| error.within(&place))?))
+    },
+};
+
+const LARGEST_JSON: u64 = 64 << 20;
+/// Files that can change what a folder's model is.
+const EXTENSIONS: &[&str] = &["json", "safetensors", "jinja", "model", "txt"];
+
+fn files(path: &Path) -> Result<Vec<PathBuf>> {
+    let io = |error: std::io::Error| Error::io(path.display().to_string(), &error);
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(io)? {
+        let file = entry.map_err(io)?.path();
+        let extension = file.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+        if EXTENSIONS.contains(&extension) && file.is_file() {
+            files.push(file);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+struct HuggingFace {
+    folder: PathBuf,
+    family: &'static Family,
+    config: Config,
+    tensors: HashMap<String, Tensor>,
+    /// Names without wrappers' prefixes to names in the files; `None` where two have the same.
+    bare: HashMap<String, Option<String>>,
+    tied: bool,
+    template: Option<String>,
+    name: Option<String>,
+}
+
+impl HuggingFace {
+    fn open(folder: &Path) -> Result<Self> {
+        let config = read_object(&folder.join("config.json"))?;
+        let (family, config) = family_and_config(config)?;
+        let tied = config.get("tie_word_embeddings") == Some(&Value::Bool(true));
+        let tensors = read_tensors(folder)?;
+        let mut bare: HashMap<String, Option<String>> = HashMap::new();
+        for name in tensors.keys() {
+            let known = bare.entry(names::bare(name).to_owned());
+            known.and_modify(|known| *known = None).or_insert_with(|| Some(name.clone()));
+        }
+        let name = config.get("_name_or_path").and_then(Value::as_str).map(str::to_owned);
+        let name = name.filter(|name| !name.is_empty());
+        let template = read_template(folder)?;
+        let folder = folder.to_owned();
+        Ok(Self { folder, family, config: Config::new(config), tensors, bare, tied, template, name })
+    }
+
+    fn find(&self, name: &str) -> Option<(&str, &Tensor, Take)> {
+        if self.tied && name == "output.weight" {
+            return None;
+        }
+        let (source, take) = names::apply(self.family.hugging_face_rules, name)?;
+        let known = match self.tensors.get_key_value(&source) {
+            Some(exact) => exact,
+            None => self.tensors.get_key_value(self.bare.get(names::bare(&source))?.as_ref()?)?,
+        };
+        Some((known.0, known.1, take))
+    }
+}
+
+impl Source for HuggingFace {
+    fn family(&self) -> &'static Family {
+        self.family
+    }
+
+    fn config(&self) -> &Config {
+        &self.config
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.find(name).is_some()
+    }
+
+    fn tensor(&self, name: &str) -> Result<SourceTensor> {
+        let (source, tensor, take) = self.find(name).ok_or_else(|| {
+            let expected = names::apply(self.family.hugging_face_rules, name);
+            let expected = expected.map_or_else(|| "a rule for it".to_owned(), |(source, _)| source);
+            Error::new(ErrorKind::Missing, name, format!("the folder has no {expected}"))
+        })?;
+        let place = || format!("safetensors: {source}");
+        let block = match tensor.dtype {
+            "F32" => BlockType::F32,
+            "F16" => BlockType::F16,
+            "BF16" => BlockType::BF16,
+            other => {
+                return Err(Error::unsupported(place(), format!("weights of type {other} cannot be read")));
+            }
+        };
+        let size = |size: u64| usize::try_from(size).ok();
+        let (last, first) = tensor.shape.split_last().unwrap_or((&1, &[]));
+        let rows = first.iter().try_fold(1usize, |product, &dim| product.checked_mul(size(dim)?));
+        let (Some(rows), Some(columns)) = (rows, size(*last)) else {
+            return Err(Error::corrupt(place(), "the shape is too large"));
+        };
+        Ok(SourceTensor { name: source.to_owned(), block, rows, columns, data: tensor.data.clone(), take })
+    }
+
+    fn tokenizer(&self) -> Result<Option<Vec<u8>>> {
+        let Some(tokenizer) = read_text(&self.folder.join("tokenizer.json"))? else { return Ok(None) };
+        let config = read_text(&self.folder.join("tokenizer_config.json"))?;
+        let config = config.as_ref().map(|text| text.as_bytes());
+        tokenizer_json::vocabulary(tokenizer.as_bytes(), config)?.write().map(Some)
+    }
+
+    fn template(&self) -> Option<&str> {
+        self.template.as_deref()
+    }
+
+    fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    fn licence(&self) -> Option<&str> {
+        None
+    }
+
+    fn provenance(&self) -> Map<String, Value> {
+        let version = self.config.get("transformers_version").cloned();
+        version.map(|version| ("transformers_version".to_owned(), version)).into_iter().collect()
+    }
+}
+
+/// The family, and the configuration of its text model where it is nested in a larger one.
+fn family_and_config(mut config: Map<String, Value>) -> Result<(&'static Family, Map<String, Value>)> {
+    let model_type =
+        |config: &Map<String, Value>| config.get("model_type").and_then(Value::as_str).map(str::to_owned);
+    let outer = model_type(&config)
+        .ok_or_else(|| Error::new(ErrorKind::Missing, "config.model_type", "config.json does not say"))?;
+    let Some(Value::Object(text)) = config.remove("text_config") else {
+        return Ok((Family::of_hugging_face(&outer)?, config));
+    };
+    let inner = model_type(&text).and_then(|inner| Family::of_hugging_face(&inner).ok());
+    let family = match inner {
+        Some(family) => family,
+        None => Family::of_hugging_face(&outer)?,
+    };
+    config.remove("vision_config");
+    config.remove("audio_config");
+    config.extend(text);
+    Ok((family, config))
+}
+
+fn read_tensors(folder: &Path) -> Result<HashMap<String, Tensor>> {
+    let whole = folder.join("model.safetensors");
+    if whole.is_file() {
+        return read_shard(&whole);
+    }
+    let index = folder.join("model.safetensors.index.json");
+    if !index.is_file() {
+        let message =
+            "there is neither this file nor model.safetensors.index.json; other weight files are not read";
+        return Err(Error::new(ErrorKind::Missing, "model.safetensors", message));
+    }
+    let index = read_object(&index)?;
+    let Some(Value::Object(places)) = index.get("weight_map") else {
+        return Err(Error::corrupt("model.safetensors.index.json: weight_map", "is not an object"));
+    };
+    let mut shards = BTreeSet::new();
+    for (name, shard) in places {
+        let plain = shard.as_str().filter(|shard| Path::new(shard).file_name() == Some(shard.as_ref()));
+        shards.insert(plain.ok_or_else(|| {
+            let place = format!("model.safetensors.index.json: weight_map.{name}");
+            Error::corrupt(place, "is not the name of a file in the folder")
+        })?);
+    }
+    let mut tensors = HashMap::new();
+    for shard in shards {
+        for (name, tensor) in read_shard(&folder.join(shard))? {
+            if tensors.insert(name.clone(), tensor).is_some() {
+                return Err(Error::corrupt(format!("{shard}: {name}"), "is in two shards"));
+            }
+        }
+    }
+    match places.keys().find(|name| !tensors.contains_key(*name)) {
+        Some(name) => Err(Error::new(ErrorKind::Missing, name, "is in the index, but in no shard")),
+        None => Ok(tensors),
+    }
+}
+
+fn read_shard(path: &Path) -> Result<HashMap<String, Tensor>> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    safetensors::parse(map(path)?).map_err(|error| error.within(&name))
+}
+
+fn read_text(path: &Path) -> Result<Option<String>> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let length = match std::fs::metadata(path) {
+        Ok(metadata) => metadata.len(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Error::io(name, &error)),
+    };
+    if length > LARGEST_JSON {
+        return Err(Error::corrupt(name, "is larger than 64 MiB"));
+    }
+    std::fs::read_to_string(path).map(Some).map_err(|error| Error::io(name, &error))
+}
+
+fn read_object(path: &Path) -> Result<Map<String, Value>> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let text =
+        read_text(path)?.ok_or_else(|| Error::new(ErrorKind::Missing, &name, "is not in the folder"))?;
+    serde_json::from_str(&text)
+        .map_err(|error| Error::corrupt(name, format!("is not a JSON object: {error}")))
+}
+
+/// The chat template: a file of its own, or a key of the tokenizer's configuration.
+fn read_template(folder: &Path) -> Result<Option<String>> {
+    if let Some(text) = read_text(&folder.join("chat_template.jinja"))? {
+        return Ok(Some(text));
+    }
+    for file in ["chat_template.json", "tokenizer_config.json"] {
+        let path = folder.join(file);
+        if !path.is_file() {
+            continue;
+        }
+        match read_object(&path)?.get("chat_template") {
+            Some(Value::String(text)) => return Ok(Some(text.clone())),
+            Some(Value::Array(list)) => {
+                let named =
+                    |name: &str| list.iter().find(|entry| entry.get("name") == Some(&Value::from(name)));
+                let entry = named("default").or_else(|| list.first());
+                if let Some(text) = entry.and_then(|entry| entry.get("template")).and_then(Value::as_str) {
+                    return Ok(Some(text.to_owned()));
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(None)
+}

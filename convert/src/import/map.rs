@@ -1,0 +1,20 @@
+//! Maps a source file: the one place of this crate that calls the operating system's map.
+
+use siskin::file::Bytes;
+use siskin::{Error, Result};
+use std::fs::File;
+use std::path::Path;
+
+/// The bytes of the file at `path`, mapped read-only.
+pub(crate) fn map(path: &Path) -> Result<Bytes> {
+    let place = path.display().to_string();
+    let file = File::open(path).map_err(|error| Error::io(&place, &error))?;
+    let length = file.metadata().map_err(|error| Error::io(&place, &error))?.len();
+    if length == 0 {
+        return Err(Error::corrupt(place, "the file is empty"));
+    }
+    // SAFETY: the map is private and read-only, and a conversion's contract (documented on the
+    // callers) is that nobody truncates the source file while it is being read.
+    let map = unsafe { memmap2::Mmap::map(&file) }.map_err(|error| Error::io(&place, &error))?;
+    Ok(Bytes::new(map))
+}

@@ -1,0 +1,100 @@
+//! Source formats: each reads its own container and hands over a model as plain values.
+//!
+//! To add a format: one file with a [`Format`], one line in [`FORMATS`]. `docs/adding-a-format.md` walks through it.
+
+pub mod gguf;
+mod gguf_source;
+mod hugging_face;
+mod map;
+mod names;
+pub mod safetensors;
+pub mod tokenizer_gguf;
+pub mod tokenizer_json;
+
+use serde_json::{Map, Value};
+use siskin::arch::{Config, Family, Take};
+use siskin::file::Bytes;
+use siskin::{Error, Result};
+use siskin_kernels::quant::BlockType;
+use std::path::{Path, PathBuf};
+
+/// Every format, in the order in which a path is offered to them.
+pub const FORMATS: &[&Format] = &[&gguf_source::FORMAT, &hugging_face::FORMAT];
+
+/// A way to store models.
+pub struct Format {
+    /// The name in messages and provenance.
+    pub name: &'static str,
+    /// Whether the path looks like this format, by its name and first bytes.
+    pub detect: fn(&Path) -> bool,
+    /// The files that make up the model, whether or not they are there.
+    pub files: fn(&Path) -> Result<Vec<PathBuf>>,
+    /// Opens the model. Its files are mapped: nobody may write to them or shorten them while the result lives.
+    pub open: fn(&Path) -> Result<Box<dyn Source>>,
+}
+
+/// A model in some format. Tensors go by the names they have in a `.siskin` file.
+pub trait Source: Send + Sync {
+    /// The family that runs it.
+    fn family(&self) -> &'static Family;
+
+    /// The hyper-parameters.
+    fn config(&self) -> &Config;
+
+    /// Whether the source has the tensor.
+    fn has(&self, name: &str) -> bool;
+
+    /// A tensor; an error where it is absent or of a type that cannot be read.
+    fn tensor(&self, name: &str) -> Result<SourceTensor>;
+
+    /// The tokenizer section, where the source has a tokenizer.
+    fn tokenizer(&self) -> Result<Option<Vec<u8>>>;
+
+    /// The chat template, where the source has one.
+    fn template(&self) -> Option<&str>;
+
+    /// The model's own name, where the source says it.
+    fn name(&self) -> Option<&str>;
+
+    /// The licence, where the source says it.
+    fn licence(&self) -> Option<&str>;
+
+    /// What else is worth knowing about where the model came from.
+    fn provenance(&self) -> Map<String, Value>;
+}
+
+/// A tensor as the source stores it.
+#[derive(Clone, Debug)]
+pub struct SourceTensor {
+    /// The source's name for it.
+    pub name: String,
+    /// The type of its blocks.
+    pub block: BlockType,
+    /// Rows as stored; 1 for a list of numbers.
+    pub rows: usize,
+    /// Columns as stored.
+    pub columns: usize,
+    /// The rows' blocks, one row after the other.
+    pub data: Bytes,
+    /// How it becomes the tensor that the model needs.
+    pub take: Take,
+}
+
+/// The format of the model at `path`.
+pub fn format_of(path: &Path) -> Result<&'static Format> {
+    FORMATS.iter().copied().find(|format| (format.detect)(path)).ok_or_else(|| {
+        let place = path.display().to_string();
+        if !path.exists() {
+            return Error::io(place, &std::io::ErrorKind::NotFound.into());
+        }
+        let known: Vec<_> = FORMATS.iter().map(|format| format.name).collect();
+        Error::unsupported(place, format!("is none of: .siskin, {}", known.join(", ")))
+    })
+}
+
+/// Opens the model at `path` in whichever format it is.
+///
+/// The files are mapped: nobody may write to them or shorten them while the result is alive.
+pub fn open(path: &Path) -> Result<Box<dyn Source>> {
+    (format_of(path)?.open)(path)
+}

@@ -1,0 +1,61 @@
+//! From a tensor's name in a `.siskin` file to its name in a source.
+
+use siskin::arch::{Rule, Take};
+
+/// What `rules` say about `name`: the source's name and what to do. `None` where no rule speaks of it.
+pub(super) fn apply(rules: &[Rule], name: &str) -> Option<(String, Take)> {
+    let (stem, suffix) = match name.rsplit_once('.') {
+        Some((stem, suffix @ ("weight" | "bias"))) => (stem, suffix),
+        _ => (name, ""),
+    };
+    let (source, take) = rules.iter().find_map(|rule| {
+        let number = match rule.name.split_once("{}") {
+            None => (rule.name == stem).then_some("")?,
+            Some((before, after)) => layer(stem.strip_prefix(before)?.strip_suffix(after)?)?,
+        };
+        Some((rule.source.replacen("{}", number, 1), rule.take))
+    })?;
+    Some((if suffix.is_empty() { source } else { format!("{source}.{suffix}") }, take))
+}
+
+fn layer(text: &str) -> Option<&str> {
+    (!text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())).then_some(text)
+}
+
+/// A Hugging Face name without the prefixes that wrapper classes put before it.
+pub(super) fn bare(name: &str) -> &str {
+    const PREFIXES: &[&str] = &["model.", "transformer.", "gpt_neox.", "language_model."];
+    let mut bare = name;
+    while let Some(rest) = PREFIXES.iter().find_map(|prefix| bare.strip_prefix(prefix)) {
+        bare = rest;
+    }
+    bare
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULES: &[Rule] = &[
+        Rule { name: "token_embd", source: "transformer.wte", take: Take::Whole },
+        Rule { name: "blk.{}.attn_q", source: "h.{}.c_attn", take: Take::Transposed },
+    ];
+
+    #[test]
+    fn layers_and_suffixes_are_kept() {
+        let apply = |name| apply(RULES, name);
+        assert_eq!(apply("token_embd.weight"), Some(("transformer.wte.weight".into(), Take::Whole)));
+        assert_eq!(apply("blk.17.attn_q.bias"), Some(("h.17.c_attn.bias".into(), Take::Transposed)));
+        for other in
+            ["blk.17.attn_q_norm.weight", "blk..attn_q.weight", "blk.x.attn_q.weight", "blk.1.attn_q.scale"]
+        {
+            assert_eq!(apply(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn wrappers_fall_off() {
+        assert_eq!(bare("language_model.model.layers.0.mlp.up_proj.weight"), "layers.0.mlp.up_proj.weight");
+        assert_eq!(bare("lm_head.weight"), "lm_head.weight");
+    }
+}

@@ -1,0 +1,76 @@
+//! Hugging Face's `tokenizer.json`, with `tokenizer_config.json` beside it.
+//!
+//! Every component is either translated exactly or refused by name; nothing is skipped.
+
+mod json;
+mod model;
+mod pipeline;
+mod template;
+
+use json::Place;
+use siskin::tokenizer::{TokenKind, Vocabulary, find_ends};
+use siskin::{Error, Result};
+
+/// SentencePiece's spelling of a space.
+const SPACE: &str = "\u{2581}";
+
+/// Reads a tokenizer from the bytes of `tokenizer.json` and, where there is one, of
+/// `tokenizer_config.json`.
+pub fn vocabulary(tokenizer: &[u8], config: Option<&[u8]>) -> Result<Vocabulary> {
+    let parse = |bytes: &[u8], file: &str| {
+        serde_json::from_slice::<serde_json::Value>(bytes)
+            .map_err(|error| Error::corrupt(file, format!("is not JSON: {error}")))
+    };
+    let tokenizer = parse(tokenizer, "tokenizer.json")?;
+    let root = Place::new(&tokenizer, "tokenizer.json");
+    let spelling = pipeline::spelling(&root)?;
+    let mut vocabulary = model::read(&root, spelling)?;
+    pipeline::read(&root, spelling, &mut vocabulary)?;
+    template::read(&root, &mut vocabulary)?;
+    if let Some(config) = config {
+        let config = parse(config, "tokenizer_config.json")?;
+        template::read_config(&Place::new(&config, "tokenizer_config.json"), &mut vocabulary)?;
+    }
+    template::guess_roles(&mut vocabulary);
+    find_ends(&mut vocabulary);
+    Ok(vocabulary)
+}
+
+/// How a file spells tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spelling {
+    /// As they are.
+    Plain,
+    /// In GPT-2's alphabet of bytes.
+    Bytes,
+    /// With U+2581 for spaces.
+    Spaces,
+}
+
+impl Spelling {
+    /// The bytes that an ordinary token stands for, or `None` where no text can make it.
+    fn read(self, text: &str) -> Option<Vec<u8>> {
+        match self {
+            Self::Plain => Some(text.as_bytes().to_vec()),
+            Self::Bytes => siskin::tokenizer::from_byte_level(text),
+            Self::Spaces => Some(text.replace(SPACE, " ").into_bytes()),
+        }
+    }
+
+    /// A text of a normalizer or splitter, in the spelling the runtime works with.
+    fn plain(self, text: &str) -> String {
+        if self == Self::Spaces { text.replace(SPACE, " ") } else { text.to_owned() }
+    }
+}
+
+/// The id of the token spelt `text`, whatever its kind.
+fn find(vocabulary: &Vocabulary, text: &str) -> Option<u32> {
+    let special = |kind| matches!(kind, TokenKind::Control | TokenKind::UserDefined | TokenKind::Unknown);
+    let of = |wanted: bool| {
+        let found = vocabulary.tokens.iter().position(|token| {
+            special(token.kind) == wanted && token.text == text.as_bytes() && !token.text.is_empty()
+        });
+        found.map(|id| id as u32)
+    };
+    of(true).or_else(|| of(false))
+}

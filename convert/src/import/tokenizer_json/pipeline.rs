@@ -1,0 +1,275 @@
+//! Normalizers, pre-tokenizers and decoders.
+
+use super::json::Place;
+use super::{SPACE, Spelling};
+use crate::import::tokenizer_gguf::{bert_normalizers, bert_splitters};
+use siskin::Result;
+use siskin::tokenizer::{Behavior, Normalizer, Splitter, Vocabulary, family};
+
+/// ASCII punctuation and symbols, and Unicode punctuation.
+const PUNCTUATION: &str = r"[!-/:-@\[-`{-~\p{P}]";
+
+/// Calls `visit` with every component of `place`, sequences taken apart.
+fn each<'a>(place: Option<Place<'a>>, list: &str, visit: &mut impl FnMut(&Place<'a>) -> Result<()>) -> Result<()> {
+    let Some(place) = place else { return Ok(()) };
+    if place.kind()? == "Sequence" {
+        return place.require(list)?.list()?.into_iter().try_for_each(|part| each(Some(part), list, visit));
+    }
+    visit(&place)
+}
+
+/// How the file spells its tokens, which its components tell.
+pub(super) fn spelling(root: &Place<'_>) -> Result<Spelling> {
+    let mut spelling = Spelling::Plain;
+    each(root.get("normalizer"), "normalizers", &mut |place| {
+        match place.kind()? {
+            "ByteLevel" => spelling = Spelling::Bytes,
+            "Replace" if place.text_of("content")? == Some(SPACE) && literal(place)? == Some(" ") => {
+                spelling = Spelling::Spaces;
+            }
+            _ => {}
+        }
+        Ok(())
+    })?;
+    each(root.get("pre_tokenizer"), "pretokenizers", &mut |place| {
+        match place.kind()? {
+            "ByteLevel" => spelling = Spelling::Bytes,
+            "Metaspace" => spelling = Spelling::Spaces,
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok(spelling)
+}
+
+/// The literal text that a component's `pattern` is.
+fn literal<'a>(place: &Place<'a>) -> Result<Option<&'a str>> {
+    place.require("pattern")?.text_of("String")
+}
+
+/// The regular expression that a component's `pattern` is or means.
+fn pattern(place: &Place<'_>, spelling: Spelling) -> Result<String> {
+    let pattern = place.require("pattern")?;
+    match (pattern.text_of("String")?, pattern.text_of("Regex")?) {
+        (Some(text), _) => Ok(escape(&spelling.plain(text))),
+        (None, Some(regex)) => Ok(spelling.plain(regex)),
+        (None, None) => Err(pattern.unsupported("is neither a String nor a Regex")),
+    }
+}
+
+fn escape(text: &str) -> String {
+    let mut out = String::new();
+    for character in text.chars() {
+        if !character.is_alphanumeric() && !character.is_whitespace() && character.is_ascii() {
+            out.push('\\');
+        }
+        out.push(character);
+    }
+    out
+}
+
+pub(super) fn read(root: &Place<'_>, spelling: Spelling, vocabulary: &mut Vocabulary) -> Result<()> {
+    vocabulary.byte_level = spelling == Spelling::Bytes;
+    vocabulary.spells_spaces = spelling == Spelling::Spaces;
+    each(root.get("normalizer"), "normalizers", &mut |place| normalizer(place, spelling, vocabulary))?;
+    let mut in_bytes = false;
+    each(root.get("pre_tokenizer"), "pretokenizers", &mut |place| {
+        if in_bytes {
+            // It would see the text in another alphabet.
+            return Err(place.unsupported("a pre-tokenizer after ByteLevel is not supported"));
+        }
+        in_bytes = place.kind()? == "ByteLevel";
+        pre_tokenizer(place, spelling, vocabulary)
+    })?;
+    // Without a decoder, tokens are joined with spaces.
+    vocabulary.join_words = root.get("decoder").is_none();
+    each(root.get("decoder"), "decoders", &mut |place| decoder(place, vocabulary))
+}
+
+fn normalizer(place: &Place<'_>, spelling: Spelling, vocabulary: &mut Vocabulary) -> Result<()> {
+    let steps = &mut vocabulary.normalizers;
+    match place.kind()? {
+        "NFC" => steps.push(Normalizer::Nfc),
+        "NFD" => steps.push(Normalizer::Nfd),
+        "NFKC" => steps.push(Normalizer::Nfkc),
+        "NFKD" => steps.push(Normalizer::Nfkd),
+        "Lowercase" => steps.push(Normalizer::Lowercase),
+        "StripAccents" => steps.push(Normalizer::StripMarks { all: true }),
+        "Strip" => steps.push(Normalizer::Strip {
+            left: place.flag("strip_left", true)?,
+            right: place.flag("strip_right", true)?,
+        }),
+        "Replace" => {
+            let content = place.require("content")?.text()?;
+            let to = spelling.plain(content);
+            steps.push(match literal(place)? {
+                // The runtime works with spaces where the file writes U+2581.
+                Some(" ") if content == SPACE => Normalizer::Replace { from: SPACE.to_owned(), to },
+                Some("") => return Err(place.corrupt("replaces an empty text")),
+                Some(text) => Normalizer::Replace { from: spelling.plain(text), to },
+                None => Normalizer::ReplacePattern { pattern: pattern(place, spelling)?, to },
+            });
+        }
+        "Prepend" => steps.push(Normalizer::Prefix {
+            text: spelling.plain(place.require("prepend")?.text()?),
+            first_only: false,
+            unless_there: false,
+        }),
+        "BertNormalizer" => {
+            let lowercase = place.flag("lowercase", true)?;
+            let strip = place.flag("strip_accents", lowercase)?;
+            let (clean, chinese) = (place.flag("clean_text", true)?, place.flag("handle_chinese_chars", true)?);
+            steps.extend(bert_normalizers(clean, chinese, strip, lowercase));
+        }
+        "Precompiled" => {
+            let map = place.require("precompiled_charsmap")?;
+            if !vocabulary.charsmap.is_empty() {
+                return Err(place.unsupported("a second character map is not supported"));
+            }
+            vocabulary.charsmap = base64(map.text()?).ok_or_else(|| map.corrupt("is not base64"))?;
+            steps.push(Normalizer::Charsmap);
+        }
+        "ByteLevel" => {}
+        other => return Err(place.unsupported(format!("the normalizer {other:?} is not supported"))),
+    }
+    Ok(())
+}
+
+fn base64(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| match byte {
+        b'A'..=b'Z' => Some(byte - b'A'),
+        b'a'..=b'z' => Some(byte - b'a' + 26),
+        b'0'..=b'9' => Some(byte - b'0' + 52),
+        b'+' => Some(62),
+        b'/' => Some(63),
+        _ => None,
+    };
+    let mut out = Vec::with_capacity(text.len() / 4 * 3);
+    let (mut bits, mut count) = (0u32, 0);
+    for byte in text.trim_end_matches('=').bytes() {
+        bits = bits << 6 | u32::from(digit(byte)?);
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            out.push((bits >> count) as u8);
+        }
+    }
+    Some(out)
+}
+
+fn behavior(place: &Place<'_>) -> Result<Behavior> {
+    Ok(match place.text_of("behavior")?.unwrap_or("Isolated") {
+        "Removed" => Behavior::Removed,
+        "Isolated" => Behavior::Isolated,
+        "MergedWithPrevious" => Behavior::MergedWithPrevious,
+        "MergedWithNext" => Behavior::MergedWithNext,
+        "Contiguous" => Behavior::Contiguous,
+        other => return Err(place.unsupported(format!("the behaviour {other:?} is not supported"))),
+    })
+}
+
+fn pre_tokenizer(place: &Place<'_>, spelling: Spelling, vocabulary: &mut Vocabulary) -> Result<()> {
+    let cut = |pattern: &str, behavior, invert| Splitter::Pattern { pattern: pattern.to_owned(), behavior, invert };
+    let steps = &mut vocabulary.splitters;
+    match place.kind()? {
+        "ByteLevel" => return byte_level(place, vocabulary),
+        "Metaspace" => return metaspace(place, vocabulary),
+        "Split" => {
+            let step = cut(&pattern(place, spelling)?, behavior(place)?, place.flag("invert", false)?);
+            steps.push(step);
+        }
+        "Whitespace" => steps.push(cut(r"\w+|[^\w\s]+", Behavior::Removed, true)),
+        "WhitespaceSplit" => steps.push(cut(r"\s+", Behavior::Removed, false)),
+        "Digits" if place.flag("individual_digits", false)? => steps.push(Splitter::isolated(r"\p{N}")),
+        "Digits" => steps.push(Splitter::isolated(r"\p{N}+")),
+        "Punctuation" => steps.push(cut(PUNCTUATION, behavior(place)?, false)),
+        "BertPreTokenizer" => steps.extend(bert_splitters()),
+        "CharDelimiterSplit" => {
+            let delimiter = escape(place.require("delimiter")?.text()?);
+            steps.push(cut(&delimiter, Behavior::Removed, false));
+        }
+        other => return Err(place.unsupported(format!("the pre-tokenizer {other:?} is not supported"))),
+    }
+    Ok(())
+}
+
+fn byte_level(place: &Place<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
+    if place.flag("add_prefix_space", true)? {
+        if !vocabulary.splitters.is_empty() {
+            return Err(place.unsupported("add_prefix_space after other pre-tokenizers is not supported"));
+        }
+        vocabulary.normalizers.push(Normalizer::Prefix {
+            text: " ".to_owned(),
+            first_only: false,
+            unless_there: true,
+        });
+    }
+    if place.flag("use_regex", true)? {
+        vocabulary.splitters.extend(family("gpt-2")?.splitters);
+    }
+    Ok(())
+}
+
+fn metaspace(place: &Place<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
+    if place.text_of("replacement")?.is_some_and(|text| text != SPACE) {
+        return Err(place.unsupported("a replacement other than U+2581 is not supported"));
+    }
+    let scheme = match place.text_of("prepend_scheme")? {
+        Some(scheme) => scheme,
+        None if place.flag("add_prefix_space", true)? => "always",
+        None => "never",
+    };
+    let steps = &mut vocabulary.normalizers;
+    let by_words = [Splitter::Pattern { pattern: r"\s+".to_owned(), behavior: Behavior::Removed, invert: false }];
+    if vocabulary.splitters == by_words {
+        // Words first, then each with its mark: the same as one space before every word.
+        if scheme != "always" {
+            return Err(place.unsupported("this prepend_scheme after WhitespaceSplit is not supported"));
+        }
+        vocabulary.splitters.clear();
+        steps.push(Normalizer::Strip { left: true, right: true });
+        steps.push(Normalizer::ReplacePattern { pattern: r"\s+".to_owned(), to: " ".to_owned() });
+    } else if !vocabulary.splitters.is_empty() {
+        return Err(place.unsupported("Metaspace after this pre-tokenizer is not supported"));
+    }
+    steps.push(Normalizer::Replace { from: SPACE.to_owned(), to: " ".to_owned() });
+    match scheme {
+        "always" | "first" => steps.push(Normalizer::Prefix {
+            text: " ".to_owned(),
+            first_only: scheme == "first",
+            unless_there: true,
+        }),
+        "never" => {}
+        other => return Err(place.unsupported(format!("the prepend_scheme {other:?} is not supported"))),
+    }
+    if place.flag("split", true)? {
+        let behavior = Behavior::MergedWithNext;
+        vocabulary.splitters.push(Splitter::Pattern { pattern: " ".to_owned(), behavior, invert: false });
+    }
+    Ok(())
+}
+
+fn decoder(place: &Place<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
+    match place.kind()? {
+        "ByteLevel" | "ByteFallback" | "Fuse" => {}
+        "Metaspace" => {
+            let scheme = place.text_of("prepend_scheme")?;
+            let adds = place.flag("add_prefix_space", true)?;
+            vocabulary.strip_leading_space = scheme.map_or(adds, |scheme| scheme != "never");
+        }
+        "WordPiece" => {
+            vocabulary.join_words = true;
+            vocabulary.clean_spaces = place.flag("cleanup", true)?;
+        }
+        "Replace" if literal(place)? == Some(SPACE) && place.text_of("content")? == Some(" ") => {}
+        "Strip" if place.text_of("content")? == Some(" ") && place.value["stop"].as_u64().unwrap_or(0) == 0 => {
+            match place.value["start"].as_u64() {
+                Some(0) => {}
+                Some(1) => vocabulary.strip_leading_space = true,
+                _ => return Err(place.unsupported("stripping more than one space is not supported")),
+            }
+        }
+        other => return Err(place.unsupported(format!("the decoder {other:?} in this form is not supported"))),
+    }
+    Ok(())
+}

@@ -1,0 +1,155 @@
+//! Opens a model in any format: packed files directly, others through a cache file.
+
+use crate::cache::{self, Found};
+use crate::import::{self, Format};
+use crate::knobs;
+use crate::pack::{self, PackOptions, Recipe};
+use crate::progress::{NoProgress, Progress};
+use siskin::file::{AtomicFile, File, MAGIC};
+use siskin::{Error, ErrorKind, Result};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// Where the packed form of a model is kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Cache {
+    /// Beside the source, or in the user's cache folder where that cannot be written to.
+    #[default]
+    Auto,
+    /// Beside the source: `model.gguf.siskin`, or `model.siskin` in a folder.
+    Beside,
+    /// In the given folder, which is made where it is absent.
+    Folder(PathBuf),
+    /// In the user's cache folder: `$XDG_CACHE_HOME/siskin` or `~/.cache/siskin`.
+    User,
+    /// Nowhere: packed for this process alone, into a temporary file without a name.
+    Off,
+}
+
+/// How to open a model that may have to be packed.
+pub struct OpenOptions<'a> {
+    /// Where the packed form is kept.
+    pub cache: Cache,
+    /// Which types matrices get; without one they keep the source's numbers exactly.
+    pub recipe: Option<Recipe>,
+    /// Is told how far packing is.
+    pub progress: &'a dyn Progress,
+}
+
+impl Default for OpenOptions<'_> {
+    fn default() -> Self {
+        Self { cache: Cache::Auto, recipe: None, progress: &NoProgress }
+    }
+}
+
+/// Opens the model at `path`: a `.siskin` file, a GGUF file, or a Hugging Face folder.
+///
+/// What is not a `.siskin` file is packed once; later calls find the packed file as long as the source's files keep
+/// their sizes and times. Several processes may do so at once. What is opened stays mapped: see
+/// [`File::open`] for what that asks of the caller.
+pub fn open_any(path: impl AsRef<Path>, options: &OpenOptions<'_>) -> Result<File> {
+    let path = path.as_ref();
+    if is_packed(path) {
+        return match options.recipe {
+            None => File::open(path),
+            Some(_) => {
+                Err(Error::argument("quant", "a .siskin file keeps its types; open its source instead"))
+            }
+        };
+    }
+    let format = import::format_of(path)?;
+    if options.cache == Cache::Off {
+        return unnamed(path, format, options);
+    }
+    let identity = cache::identity(path, format, options.recipe)?;
+    let places = places(path, options)?;
+    let mut usable = Vec::new();
+    for place in &places {
+        match cache::look(place, &identity) {
+            Found::Fresh(file) => return Ok(*file),
+            Found::Replaceable => usable.push(place),
+            Found::Foreign => {}
+        }
+    }
+    let source = (format.open)(path)?;
+    let mut refusals = Vec::new();
+    for place in usable {
+        match create(place) {
+            Ok(out) => {
+                let provenance = cache::provenance(identity);
+                let options = PackOptions { recipe: options.recipe, progress: options.progress, provenance };
+                pack::pack_as(format, path, source.as_ref(), out, &options)?.commit()?;
+                return File::open(place);
+            }
+            Err(error) => refusals.push(error.to_string()),
+        }
+    }
+    let tried: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
+    let message = format!(
+        "no place for the packed file: tried {}{}{}; choose another cache folder or open without a cache",
+        tried.join(" and "),
+        if refusals.is_empty() { "" } else { " – " },
+        refusals.join("; "),
+    );
+    Err(Error::new(ErrorKind::Io, path.display().to_string(), message))
+}
+
+fn is_packed(path: &Path) -> bool {
+    let mut magic = [0; MAGIC.len()];
+    let named = path.extension().is_some_and(|extension| extension == "siskin") && !path.is_dir();
+    named
+        || (path.is_file()
+            && std::fs::File::open(path).is_ok_and(|mut file| file.read_exact(&mut magic).is_ok())
+            && magic == MAGIC)
+}
+
+fn places(path: &Path, options: &OpenOptions<'_>) -> Result<Vec<PathBuf>> {
+    let user = || {
+        let folder = knobs::user_cache().map(|folder| cache::within(&folder, path, options.recipe));
+        folder.ok_or_else(|| {
+            Error::new(ErrorKind::Missing, "HOME", "there is no user's cache folder: name one")
+        })
+    };
+    let beside = cache::beside(path, options.recipe);
+    Ok(match &options.cache {
+        Cache::Auto => std::iter::once(beside).chain(user().ok()).collect(),
+        Cache::Beside => vec![beside],
+        Cache::Folder(folder) => vec![cache::within(folder, path, options.recipe)],
+        Cache::User => vec![user()?],
+        Cache::Off => Vec::new(),
+    })
+}
+
+fn create(place: &Path) -> Result<AtomicFile> {
+    if let Some(folder) = place.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder).map_err(|error| Error::io(folder.display().to_string(), &error))?;
+    }
+    AtomicFile::create(place)
+}
+
+/// Packs into a temporary file that has lost its name before it is mapped.
+fn unnamed(path: &Path, format: &Format, options: &OpenOptions<'_>) -> Result<File> {
+    let source = (format.open)(path)?;
+    let pack_options =
+        PackOptions { recipe: options.recipe, progress: options.progress, ..PackOptions::default() };
+    if cfg!(unix) {
+        let file = nameless_file()?;
+        let file = pack::pack_as(format, path, source.as_ref(), file, &pack_options)?;
+        return File::open_descriptor(file, 0, None);
+    }
+    let out = std::io::Cursor::new(Vec::new());
+    let bytes = pack::pack_as(format, path, source.as_ref(), out, &pack_options)?;
+    File::from_bytes(bytes.into_inner())
+}
+
+/// A file in the system's folder for temporary files, whose name is gone.
+fn nameless_file() -> Result<std::fs::File> {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let path = std::env::temp_dir().join(format!("siskin-{}-{number}.part", std::process::id()));
+    let io = |error: std::io::Error| Error::io(path.display().to_string(), &error);
+    let file = std::fs::OpenOptions::new().read(true).write(true).create_new(true).open(&path).map_err(io)?;
+    std::fs::remove_file(&path).map_err(io)?;
+    Ok(file)
+}

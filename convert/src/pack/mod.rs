@@ -1,0 +1,246 @@
+//! Writes a source's model as a `.siskin` file, tensor by tensor.
+
+mod recipe;
+mod rows;
+
+pub use recipe::Recipe;
+
+use crate::import::{self, Format, Source};
+use crate::progress::{NoProgress, Progress};
+use rayon::prelude::*;
+use rows::{Rows, Scratch, Squares};
+use serde_json::{Map, Value, json};
+use siskin::arch::Hyper;
+use siskin::file::{AtomicFile, Metadata, SectionKind, TensorSink, TensorSpec, Writer};
+use siskin::graph::{Role, Weight};
+use siskin::{Error, ErrorKind, Result};
+use std::collections::{BTreeMap, HashSet};
+use std::io::{Seek, Write};
+use std::path::Path;
+
+/// Packed bytes that are in memory at a time, twice.
+const CHUNK: usize = 4 << 20;
+
+/// How to pack.
+pub struct PackOptions<'a> {
+    /// Which types matrices get; without one they keep the source's numbers exactly.
+    pub recipe: Option<Recipe>,
+    /// Is told how far the work is.
+    pub progress: &'a dyn Progress,
+    /// More entries for the provenance.
+    pub provenance: Map<String, Value>,
+}
+
+impl Default for PackOptions<'_> {
+    fn default() -> Self {
+        Self { recipe: None, progress: &NoProgress, provenance: Map::new() }
+    }
+}
+
+/// Packs the model at `from`, in any format, into the file `to`, which appears only when it is complete.
+pub fn pack_file(from: &Path, to: &Path, options: &PackOptions<'_>) -> Result<()> {
+    let format = import::format_of(from)?;
+    let source = (format.open)(from)?;
+    pack_as(format, from, source.as_ref(), AtomicFile::create(to)?, options)?.commit()
+}
+
+/// Packs with the format and the files in the provenance.
+pub(crate) fn pack_as<W: Write + Seek + Send>(
+    format: &Format,
+    from: &Path,
+    source: &dyn Source,
+    out: W,
+    options: &PackOptions<'_>,
+) -> Result<W> {
+    let mut provenance = options.provenance.clone();
+    provenance.insert("format".to_owned(), format.name.into());
+    provenance.insert("files".to_owned(), files(&(format.files)(from)?));
+    pack(source, out, &PackOptions { provenance, ..*options })
+}
+
+/// Names and sizes of the source's files.
+fn files(files: &[std::path::PathBuf]) -> Value {
+    let file = |path: &std::path::PathBuf| {
+        let name = path.file_name()?.to_string_lossy().into_owned();
+        Some(json!({"name": name, "bytes": std::fs::metadata(path).ok()?.len()}))
+    };
+    files.iter().filter_map(file).collect()
+}
+
+/// Packs `source` into `out`, which must be empty, and gives it back.
+pub fn pack<W: Write + Seek + Send>(source: &dyn Source, out: W, options: &PackOptions<'_>) -> Result<W> {
+    let progress = options.progress;
+    let family = source.family();
+    let (hyper, graph) = family.build(source.config(), &|name| source.has(name))?;
+    check_names(&graph.weights)?;
+    let tensors = graph.weights.iter().map(|weight| Tensor::new(source, weight, &hyper, options));
+    let tensors = tensors.collect::<Result<Vec<_>>>()?;
+    progress.message("packing");
+    progress.total(tensors.iter().filter_map(|tensor| tensor.spec.bytes()).sum());
+    // A large vocabulary takes as long as the tensors: both at once.
+    let (written, tokenizer) = rayon::join(|| write_tensors(&tensors, out, progress), || source.tokenizer());
+    let (mut writer, report) = written?;
+    if let Some(tokenizer) = tokenizer? {
+        writer.section(SectionKind::Tokenizer, &tokenizer)?;
+    }
+    if let Some(template) = source.template() {
+        writer.section(SectionKind::Template, template.as_bytes())?;
+    }
+    writer.finish(&metadata(source, options, &report))
+}
+
+fn write_tensors<W: Write + Seek + Send>(
+    tensors: &[Tensor<'_>],
+    out: W,
+    progress: &dyn Progress,
+) -> Result<(Writer<W>, Report)> {
+    let (mut writer, mut report) = (Writer::new(out)?, Report::default());
+    for tensor in tensors {
+        let mut squares = Squares::default();
+        writer.tensor(&tensor.spec, |sink| {
+            squares = tensor.write(sink, progress)?;
+            Ok(())
+        })?;
+        report.add(tensor, squares);
+    }
+    Ok((writer, report))
+}
+
+fn metadata(source: &dyn Source, options: &PackOptions<'_>, report: &Report) -> Metadata {
+    let mut provenance = source.provenance();
+    provenance.extend(options.provenance.clone());
+    provenance.insert("tool".to_owned(), concat!("siskin ", env!("CARGO_PKG_VERSION")).into());
+    Metadata {
+        architecture: source.family().name.to_owned(),
+        config: source.config().clone(),
+        name: source.name().map(str::to_owned),
+        licence: source.licence().map(str::to_owned),
+        provenance,
+        quantisation: report.values(options.recipe),
+    }
+}
+
+/// One name, one tensor: a family that asks for the same name in two shapes is wrong.
+fn check_names(weights: &[Weight]) -> Result<()> {
+    let mut names = HashSet::new();
+    match weights.iter().find(|weight| !names.insert(&weight.name)) {
+        Some(weight) => Err(Error::new(ErrorKind::Shape, &weight.name, "is needed in two shapes")),
+        None => Ok(()),
+    }
+}
+
+struct Tensor<'a> {
+    rows: Rows<'a>,
+    spec: TensorSpec,
+}
+
+impl<'a> Tensor<'a> {
+    fn new(
+        source: &dyn Source,
+        weight: &Weight,
+        hyper: &'a Hyper,
+        options: &PackOptions<'_>,
+    ) -> Result<Self> {
+        let mut rows = Rows::new(source.tensor(&weight.name)?, weight, hyper)
+            .map_err(|error| error.within(&weight.name))?;
+        let spec = match weight.role {
+            Role::Vector => TensorSpec::vector(&weight.name, weight.columns as u64),
+            Role::Matrix => {
+                if let Some(recipe) = options.recipe {
+                    rows.encode_as(recipe.choose(&weight.name, rows.source_type(), weight.columns));
+                }
+                TensorSpec::matrix(&weight.name, rows.panel(), weight.rows as u64, weight.columns as u64)
+            }
+        };
+        Ok(Self { rows, spec })
+    }
+
+    fn write(&self, sink: &mut TensorSink<'_>, progress: &dyn Progress) -> Result<Squares> {
+        match self.spec.role {
+            Role::Matrix => self.write_panels(sink, progress),
+            Role::Vector => {
+                let bytes: Vec<u8> = self.rows.floats()?.into_iter().flat_map(f32::to_le_bytes).collect();
+                sink.write(&bytes)?;
+                progress.advance(bytes.len() as u64);
+                Ok(Squares::default())
+            }
+        }
+    }
+
+    /// Packs one chunk of panels while the one before is hashed and written.
+    fn write_panels(&self, sink: &mut TensorSink<'_>, progress: &dyn Progress) -> Result<Squares> {
+        let panel =
+            usize::try_from(self.spec.columns).ok().and_then(|columns| self.spec.panel.panel_bytes(columns));
+        let panel =
+            panel.filter(|&bytes| bytes > 0).ok_or_else(|| Error::argument("columns", "is no width"))?;
+        let panels = (self.spec.rows as usize).div_ceil(siskin_kernels::panel::ROWS);
+        let at_once = (CHUNK / panel).clamp(1, panels.max(1));
+        let (mut ready, mut next) = (Vec::new(), Vec::new());
+        let mut squares = Squares::default();
+        for first in (0..panels).step_by(at_once) {
+            next.resize(at_once.min(panels - first) * panel, 0);
+            let (written, packed) =
+                rayon::join(|| sink.write(&ready), || self.pack_chunk(first, &mut next, panel));
+            written?;
+            progress.advance(ready.len() as u64);
+            // Summed in the order of rows, so that the report is the same on every machine.
+            for part in packed? {
+                squares.error += part.error;
+                squares.signal += part.signal;
+            }
+            if progress.cancelled() {
+                return Err(Error::new(ErrorKind::Cancelled, "", "stopped by the caller"));
+            }
+            std::mem::swap(&mut ready, &mut next);
+        }
+        sink.write(&ready)?;
+        progress.advance(ready.len() as u64);
+        Ok(squares)
+    }
+
+    fn pack_chunk(&self, first: usize, out: &mut [u8], panel: usize) -> Result<Vec<Squares>> {
+        out.par_chunks_exact_mut(panel)
+            .enumerate()
+            .map_init(Scratch::default, |scratch, (index, out)| self.rows.pack(first + index, out, scratch))
+            .collect()
+    }
+}
+
+/// What the metadata tells about the weights' types.
+#[derive(Default)]
+struct Report {
+    counts: BTreeMap<&'static str, usize>,
+    error: f64,
+    signal: f64,
+    worst: Option<(String, f64)>,
+}
+
+impl Report {
+    fn add(&mut self, tensor: &Tensor<'_>, squares: Squares) {
+        let name = match tensor.spec.role {
+            Role::Vector => "vector",
+            Role::Matrix => tensor.rows.target().name(),
+        };
+        *self.counts.entry(name).or_default() += 1;
+        self.error += squares.error;
+        self.signal += squares.signal;
+        if squares.signal > 0.0 {
+            let relative = (squares.error / squares.signal).sqrt();
+            if self.worst.as_ref().is_none_or(|(_, worst)| relative > *worst) {
+                self.worst = Some((tensor.spec.name.clone(), relative));
+            }
+        }
+    }
+
+    fn values(&self, recipe: Option<Recipe>) -> Map<String, Value> {
+        let mut values = Map::new();
+        values.insert("types".to_owned(), json!(self.counts));
+        values.insert("recipe".to_owned(), recipe.map_or(Value::Null, |recipe| recipe.to_string().into()));
+        if let Some((name, worst)) = &self.worst {
+            let relative = (self.error / self.signal).sqrt();
+            values.insert("relative_error".to_owned(), json!(relative));
+            values.insert("worst".to_owned(), json!({"tensor": name, "relative_error": worst}));
+        }
+        values
+    }
+}

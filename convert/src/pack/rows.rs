@@ -1,0 +1,191 @@
+//! The rows of one tensor, taken from its source and packed panel by panel.
+
+use crate::import::SourceTensor;
+use siskin::arch::{Hyper, Take};
+use siskin::graph::{Role, Weight};
+use siskin::{Error, ErrorKind, Result};
+use siskin_kernels::panel::{self, PanelType};
+use siskin_kernels::quant::BlockType;
+
+/// One tensor's way from source to file.
+pub(super) struct Rows<'a> {
+    source: SourceTensor,
+    hyper: &'a Hyper,
+    rows: usize,
+    columns: usize,
+    target: BlockType,
+}
+
+/// What a worker needs over and over.
+#[derive(Default)]
+pub(super) struct Scratch {
+    raw: Vec<u8>,
+    values: Vec<f32>,
+    again: Vec<f32>,
+    encoded: Vec<u8>,
+}
+
+/// How far re-encoded weights are from the source's: sums of squares.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Squares {
+    pub(super) error: f64,
+    pub(super) signal: f64,
+}
+
+impl<'a> Rows<'a> {
+    /// Checks the source's shape against the weight's.
+    pub(super) fn new(source: SourceTensor, weight: &Weight, hyper: &'a Hyper) -> Result<Self> {
+        let found = (source.rows, source.columns);
+        let expected = match (weight.role, source.take) {
+            (Role::Matrix, Take::Transposed) => (weight.columns, weight.rows),
+            _ => (weight.rows, weight.columns),
+        };
+        // Some sources keep vectors as tables of one column, or with dimensions of one.
+        let same = match weight.role {
+            Role::Matrix => found == expected,
+            Role::Vector => found.0.checked_mul(found.1) == Some(weight.columns),
+        };
+        if !same {
+            let message = format!("is {} x {}, expected {} x {}", found.0, found.1, expected.0, expected.1);
+            return Err(Error::new(ErrorKind::Shape, &source.name, message));
+        }
+        let row = source.block.row_bytes(source.columns);
+        if row.and_then(|row| row.checked_mul(source.rows)) != Some(source.data.len()) {
+            return Err(Error::corrupt(&source.name, "has another length than its shape and type say"));
+        }
+        check_take(&source, weight, hyper)?;
+        let target = source.block;
+        Ok(Self { source, hyper, rows: weight.rows, columns: weight.columns, target })
+    }
+
+    /// The type of the source's blocks.
+    pub(super) fn source_type(&self) -> BlockType {
+        self.source.block
+    }
+
+    /// The type whose numbers the panels will hold.
+    pub(super) fn target(&self) -> BlockType {
+        self.target
+    }
+
+    /// Re-encodes to `target`, which must have an encoder and fit the columns.
+    pub(super) fn encode_as(&mut self, target: BlockType) {
+        self.target = target;
+    }
+
+    /// The panel type of the result.
+    pub(super) fn panel(&self) -> PanelType {
+        PanelType::for_block(self.target)
+    }
+
+    /// The numbers of a vector.
+    pub(super) fn floats(&self) -> Result<Vec<f32>> {
+        let mut stored = vec![0.0; self.columns];
+        let decoded = match self.source.block.row_bytes(self.source.columns) {
+            Some(row) if row > 0 => self
+                .source
+                .data
+                .chunks_exact(row)
+                .zip(stored.chunks_exact_mut(self.source.columns))
+                .all(|(row, values)| self.source.block.decode_row(row, values)),
+            _ => false,
+        };
+        if !decoded {
+            return Err(self.broken());
+        }
+        Ok(match self.source.take {
+            Take::Whole | Take::Transposed => stored,
+            Take::PlusOne => stored.into_iter().map(|value| value + 1.0).collect(),
+            take => (0..self.columns)
+                .map(|row| stored.get(take.source_row(row, self.columns, self.hyper)).copied())
+                .collect::<Option<_>>()
+                .ok_or_else(|| self.broken())?,
+        })
+    }
+
+    /// Packs panel `index` into exactly its bytes.
+    pub(super) fn pack(&self, index: usize, out: &mut [u8], scratch: &mut Scratch) -> Result<Squares> {
+        let first = index * panel::ROWS;
+        let count = self.rows.saturating_sub(first).min(panel::ROWS);
+        let Scratch { raw, values, again, encoded } = scratch;
+        let rows = match self.source.take {
+            Take::Transposed => self.transposed(first, count, raw),
+            _ => self.stored(first, count),
+        };
+        let rows = rows.ok_or_else(|| self.broken())?;
+        if self.target == self.source.block {
+            return match panel::pack(self.target, &rows, self.columns, out) {
+                true => Ok(Squares::default()),
+                false => Err(self.broken()),
+            };
+        }
+        let size = self.target.row_bytes(self.columns).ok_or_else(|| self.broken())?;
+        values.resize(self.columns, 0.0);
+        again.resize(self.columns, 0.0);
+        encoded.resize(size * count, 0);
+        let mut squares = Squares::default();
+        for (row, encoded) in rows.iter().zip(encoded.chunks_exact_mut(size)) {
+            let done = self.source.block.decode_row(row, values)
+                && self.target.encode_row(values, None, encoded)
+                && self.target.decode_row(encoded, again);
+            if !done {
+                return Err(self.broken());
+            }
+            for (&value, &again) in values.iter().zip(&*again) {
+                squares.error += f64::from(value - again).powi(2);
+                squares.signal += f64::from(value).powi(2);
+            }
+        }
+        let rows: Vec<&[u8]> = encoded.chunks_exact(size).collect();
+        match panel::pack(self.target, &rows, self.columns, out) {
+            true => Ok(squares),
+            false => Err(self.broken()),
+        }
+    }
+
+    /// The rows as they lie in the source.
+    fn stored(&self, first: usize, count: usize) -> Option<Vec<&[u8]>> {
+        let size = self.source.block.row_bytes(self.columns)?;
+        let row = |row| {
+            let start = self.source.take.source_row(row, self.rows, self.hyper).checked_mul(size)?;
+            self.source.data.get(start..start.checked_add(size)?)
+        };
+        (first..first + count).map(row).collect()
+    }
+
+    /// The rows gathered from the source's columns.
+    fn transposed<'b>(&self, first: usize, count: usize, raw: &'b mut Vec<u8>) -> Option<Vec<&'b [u8]>> {
+        let size = self.source.block.codec().bytes;
+        raw.clear();
+        raw.resize(count * self.columns * size, 0);
+        for (column, stored) in self.source.data.chunks_exact(self.rows * size).enumerate() {
+            let stored = stored.get(first * size..(first + count) * size)?;
+            for (row, number) in stored.chunks_exact(size).enumerate() {
+                let at = (row * self.columns + column) * size;
+                raw.get_mut(at..at + size)?.copy_from_slice(number);
+            }
+        }
+        Some(raw.chunks_exact(self.columns * size).collect())
+    }
+
+    fn broken(&self) -> Error {
+        Error::corrupt(&self.source.name, "rows cannot be taken from the source")
+    }
+}
+
+/// Whether the way of taking goes with the tensor.
+fn check_take(source: &SourceTensor, weight: &Weight, hyper: &Hyper) -> Result<()> {
+    let float = source.block.codec().elements == 1;
+    let rows = if weight.role == Role::Matrix { weight.rows } else { weight.columns };
+    let possible = match source.take {
+        Take::Whole => true,
+        Take::Transposed => float || weight.role == Role::Vector,
+        Take::PlusOne => weight.role == Role::Vector,
+        Take::RotatedPairs => rows.is_multiple_of(hyper.head_size),
+        Take::HeadsOfThree => rows.is_multiple_of(3 * hyper.head_size),
+    };
+    match possible {
+        true => Ok(()),
+        false => Err(Error::unsupported(&source.name, format!("{:?} of this shape and type", source.take))),
+    }
+}

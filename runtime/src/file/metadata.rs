@@ -1,0 +1,79 @@
+//! The metadata section: a JSON object that says what the model is and where it came from.
+
+use crate::arch::Config;
+use crate::{Error, ErrorKind, Result};
+use serde_json::{Map, Value};
+
+pub(super) const MOST_BYTES: usize = 16 << 20;
+/// Bounds the memory of a parsed object, whose smallest values take two bytes of text.
+const MOST_VALUES: usize = 1 << 20;
+
+/// What a model is and where it came from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Metadata {
+    /// The name of the family that runs it; see [`Family::named`](crate::arch::Family::named).
+    pub architecture: String,
+    /// The hyper-parameters.
+    pub config: Config,
+    /// The model's own name, where the source had one.
+    pub name: Option<String>,
+    /// The licence, where the source named one.
+    pub licence: Option<String>,
+    /// Source format, files, sizes and the version of the tool that packed.
+    pub provenance: Map<String, Value>,
+    /// How many tensors have which type, and the quality report where there is one.
+    pub quantisation: Map<String, Value>,
+}
+
+impl Metadata {
+    /// Reads the section's bytes. Keys that are not known are ignored.
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self> {
+        let place = |field: &str| format!("metadata.{field}");
+        let values = bytes.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count();
+        if bytes.len() > MOST_BYTES || values > MOST_VALUES {
+            return Err(Error::corrupt("metadata", "the object is too large"));
+        }
+        let value: Value = serde_json::from_slice(bytes)
+            .map_err(|error| Error::corrupt("metadata", format!("is not JSON: {error}")))?;
+        let Value::Object(mut object) = value else {
+            return Err(Error::corrupt("metadata", "is not a JSON object"));
+        };
+        let mut text = |field: &str| match object.remove(field) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(_) => Err(Error::corrupt(place(field), "is not a text")),
+        };
+        let (architecture, name, licence) = (text("architecture")?, text("name")?, text("licence")?);
+        let mut map = |field: &str| match object.remove(field) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::Object(map)) => Ok(Some(map)),
+            Some(_) => Err(Error::corrupt(place(field), "is not an object")),
+        };
+        let missing = |field: &str| Error::new(ErrorKind::Missing, place(field), "the file does not say");
+        Ok(Self {
+            architecture: architecture.ok_or_else(|| missing("architecture"))?,
+            config: Config::new(map("config")?.ok_or_else(|| missing("config"))?),
+            name,
+            licence,
+            provenance: map("provenance")?.unwrap_or_default(),
+            quantisation: map("quantisation")?.unwrap_or_default(),
+        })
+    }
+
+    /// The section's bytes.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let text = |text: &Option<String>| text.clone().map_or(Value::Null, Value::String);
+        let object: Map<String, Value> = [
+            ("architecture", Value::String(self.architecture.clone())),
+            ("config", Value::Object(self.config.values().clone())),
+            ("licence", text(&self.licence)),
+            ("name", text(&self.name)),
+            ("provenance", Value::Object(self.provenance.clone())),
+            ("quantisation", Value::Object(self.quantisation.clone())),
+        ]
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), value))
+        .collect();
+        Value::Object(object).to_string().into_bytes()
+    }
+}

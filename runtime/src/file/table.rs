@@ -1,0 +1,180 @@
+//! The tensor table: one record per tensor.
+
+use super::layout::{Fields, Hash, TENSOR_ALIGNMENT};
+use crate::graph::Role;
+use crate::{Error, Result};
+use siskin_kernels::panel::PanelType;
+use std::collections::HashSet;
+
+const RECORD_BYTES: usize = 72;
+const RECORD_ALIGNMENT: usize = 8;
+const LONGEST_NAME: usize = 512;
+const MATRIX: u8 = 0;
+const VECTOR: u8 = 1;
+
+/// What a tensor is called and how it is held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorSpec {
+    /// The name, such as `blk.0.attn_q.weight`.
+    pub name: String,
+    /// Packed matrix or plain f32 vector.
+    pub role: Role,
+    /// The panel type of a matrix; [`PanelType::F32`] for a vector.
+    pub panel: PanelType,
+    /// Output rows; 1 for a vector.
+    pub rows: u64,
+    /// Input columns, or the length of a vector.
+    pub columns: u64,
+}
+
+impl TensorSpec {
+    /// A matrix of packed panels.
+    pub fn matrix(name: impl Into<String>, panel: PanelType, rows: u64, columns: u64) -> Self {
+        Self { name: name.into(), role: Role::Matrix, panel, rows, columns }
+    }
+
+    /// A vector of f32 numbers.
+    pub fn vector(name: impl Into<String>, columns: u64) -> Self {
+        Self { name: name.into(), role: Role::Vector, panel: PanelType::F32, rows: 1, columns }
+    }
+
+    /// The number of bytes that the tensor takes; `None` where it does not fit 64 bits or a vector has rows.
+    pub fn bytes(&self) -> Option<u64> {
+        if self.rows == 0 || self.columns == 0 {
+            return None;
+        }
+        match self.role {
+            Role::Matrix => {
+                let (rows, columns) = (usize::try_from(self.rows).ok()?, usize::try_from(self.columns).ok()?);
+                self.panel.tensor_bytes(rows, columns).map(|bytes| bytes as u64)
+            }
+            Role::Vector if self.rows == 1 && self.panel == PanelType::F32 => self.columns.checked_mul(4),
+            Role::Vector => None,
+        }
+    }
+}
+
+/// A record of the table.
+#[derive(Clone, Debug)]
+pub(super) struct Record {
+    pub(super) spec: TensorSpec,
+    pub(super) offset: u64,
+    pub(super) length: u64,
+    pub(super) hash: Hash,
+}
+
+/// Reads the table; `data` is where the tensor data section lies in the file.
+///
+/// The records are inside `data`, aligned, in order of offset, as long as their shapes say, and named apart.
+pub(super) fn parse(bytes: &[u8], data: std::ops::Range<u64>) -> Result<Vec<Record>> {
+    let mut fields = Fields { rest: bytes, place: "tensor table" };
+    let count = fields.u32("count")? as usize;
+    fields.take(4, "reserved")?;
+    if count > fields.rest.len() / RECORD_BYTES {
+        return Err(fields.corrupt("count", format!("{count} tensors are more than the section can hold")));
+    }
+    let mut names = HashSet::with_capacity(count);
+    let mut records: Vec<Record> = Vec::with_capacity(count);
+    let mut end = data.start;
+    for index in 0..count {
+        let record = record(&mut fields, index)?;
+        let place = |field: &str| format!("tensor table: {}.{field}", record.spec.name);
+        if !names.insert(record.spec.name.clone()) {
+            return Err(Error::corrupt(place("name"), "occurs twice"));
+        }
+        if record.spec.bytes() != Some(record.length) {
+            let TensorSpec { rows, columns, .. } = record.spec;
+            let message =
+                format!("{} bytes are not what {rows} x {columns} of this type takes", record.length);
+            return Err(Error::corrupt(place("length"), message));
+        }
+        if !record.offset.is_multiple_of(TENSOR_ALIGNMENT) {
+            return Err(Error::corrupt(place("offset"), format!("is not a multiple of {TENSOR_ALIGNMENT}")));
+        }
+        if record.offset < end {
+            return Err(Error::corrupt(place("offset"), "overlaps the tensor before or the section's start"));
+        }
+        end = record
+            .offset
+            .checked_add(record.length)
+            .filter(|&end| end <= data.end)
+            .ok_or_else(|| Error::corrupt(place("length"), "reaches past the tensor data section"))?;
+        records.push(record);
+    }
+    if !fields.rest.is_empty() {
+        return Err(fields.corrupt("count", "bytes are left after the last tensor"));
+    }
+    Ok(records)
+}
+
+fn record(fields: &mut Fields<'_>, index: usize) -> Result<Record> {
+    let field = |name: &str| format!("tensor[{index}].{name}");
+    let name_length = fields.u16(&field("name length"))? as usize;
+    let [role, _reserved] = fields.array(&field("role"))?;
+    let panel = fields.u16(&field("panel type"))?;
+    fields.take(2, &field("reserved"))?;
+    let rows = fields.u64(&field("rows"))?;
+    let columns = fields.u64(&field("columns"))?;
+    let offset = fields.u64(&field("offset"))?;
+    let length = fields.u64(&field("length"))?;
+    let hash = fields.array(&field("hash"))?;
+    if name_length == 0 || name_length > LONGEST_NAME {
+        return Err(fields.corrupt(&field("name length"), format!("must be 1 to {LONGEST_NAME}")));
+    }
+    let name = fields.take(name_length.next_multiple_of(RECORD_ALIGNMENT), &field("name"))?;
+    let name = std::str::from_utf8(&name[..name_length])
+        .map_err(|error| fields.corrupt(&field("name"), format!("is not UTF-8: {error}")))?;
+    let role = match role {
+        MATRIX => Role::Matrix,
+        VECTOR => Role::Vector,
+        other => {
+            return Err(Error::unsupported(format!("tensor table: {name}.role"), format!("role {other}")));
+        }
+    };
+    let panel = PanelType::from_id(panel).ok_or_else(|| {
+        let place = format!("tensor table: {name}.panel type");
+        Error::unsupported(place, format!("panel type {panel} is unknown; update Siskin"))
+    })?;
+    Ok(Record {
+        spec: TensorSpec { name: name.to_owned(), role, panel, rows, columns },
+        offset,
+        length,
+        hash,
+    })
+}
+
+/// Checks what a writer is about to add.
+pub(super) fn check(spec: &TensorSpec) -> Result<u64> {
+    if spec.name.is_empty() || spec.name.len() > LONGEST_NAME {
+        return Err(Error::argument("tensor.name", format!("must have 1 to {LONGEST_NAME} bytes")));
+    }
+    spec.bytes().ok_or_else(|| {
+        let TensorSpec { name, rows, columns, .. } = spec;
+        Error::argument(
+            format!("tensor {name}"),
+            format!("{rows} x {columns} is no shape for this role and type"),
+        )
+    })
+}
+
+pub(super) fn encode(records: &[Record]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(8 + records.len() * (RECORD_BYTES + 32));
+    out.extend((records.len() as u32).to_le_bytes());
+    out.extend([0; 4]);
+    for Record { spec, offset, length, hash } in records {
+        out.extend((spec.name.len() as u16).to_le_bytes());
+        out.extend(match spec.role {
+            Role::Matrix => [MATRIX, 0],
+            Role::Vector => [VECTOR, 0],
+        });
+        out.extend(spec.panel.id().to_le_bytes());
+        out.extend([0; 2]);
+        for number in [spec.rows, spec.columns, *offset, *length] {
+            out.extend(number.to_le_bytes());
+        }
+        out.extend(hash);
+        out.extend(spec.name.as_bytes());
+        out.resize(out.len().next_multiple_of(RECORD_ALIGNMENT), 0);
+    }
+    out
+}

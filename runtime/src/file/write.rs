@@ -1,0 +1,195 @@
+//! Writes a file from front to back; tensors are streamed.
+
+use super::layout::{
+    self, HEADER_BYTES, Hash, REQUIRED, SECTION_ALIGNMENT, SECTION_BYTES, Section, SectionKind,
+    TENSOR_ALIGNMENT,
+};
+use super::metadata::{self, Metadata};
+use super::table::{self, Record, TensorSpec};
+use crate::{Error, ErrorKind, Result};
+use std::io::{Seek, SeekFrom, Write};
+
+/// Section table entries for which room is left before the tensors.
+const MOST_SECTIONS: usize = (TENSOR_ALIGNMENT as usize - HEADER_BYTES) / SECTION_BYTES;
+
+/// Writes a `.siskin` file: tensors first, one by one, then the other sections.
+///
+/// Only one tensor's chunk is in memory at a time. After an error the writer refuses further calls.
+///
+/// ```
+/// use siskin::file::{File, Metadata, TensorSpec, Writer};
+/// use siskin::graph::Role;
+/// # fn main() -> siskin::Result<()> {
+/// let mut writer = Writer::new(std::io::Cursor::new(Vec::new()))?;
+/// let spec = TensorSpec::vector("output_norm.weight", 2);
+/// writer.tensor(&spec, |out| {
+///     out.write(&1.0f32.to_le_bytes())?;
+///     out.write(&2.0f32.to_le_bytes())
+/// })?;
+/// let metadata = Metadata { architecture: "llama".into(), ..Metadata::default() };
+/// let bytes = writer.finish(&metadata)?.into_inner();
+/// let file = File::from_bytes(bytes)?;
+/// assert_eq!(file.tensor("output_norm.weight").map(|tensor| tensor.floats()), Some(vec![1.0, 2.0]));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Writer<W> {
+    out: W,
+    position: u64,
+    records: Vec<Record>,
+    sections: Vec<Section>,
+    failed: bool,
+}
+
+/// Takes the bytes of one tensor.
+pub struct TensorSink<'a> {
+    out: &'a mut (dyn Write + Send),
+    hasher: blake3::Hasher,
+    written: u64,
+    length: u64,
+}
+
+impl TensorSink<'_> {
+    /// Appends bytes. More than the tensor's shape takes is an error.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.written = self.written.saturating_add(bytes.len() as u64);
+        if self.written > self.length {
+            return Err(Error::argument("tensor", format!("gave more than its {} bytes", self.length)));
+        }
+        self.hasher.update(bytes);
+        self.out.write_all(bytes).map_err(|error| Error::io("tensor data", &error))
+    }
+}
+
+impl<W: Write + Seek + Send> Writer<W> {
+    /// Starts a file at the beginning of `out`, which must be empty.
+    pub fn new(out: W) -> Result<Self> {
+        let mut writer = Self { out, position: 0, records: Vec::new(), sections: Vec::new(), failed: false };
+        writer.zeros(TENSOR_ALIGNMENT)?;
+        Ok(writer)
+    }
+
+    /// Adds a tensor; `fill` must write exactly the bytes its shape takes.
+    pub fn tensor(
+        &mut self,
+        spec: &TensorSpec,
+        fill: impl FnOnce(&mut TensorSink<'_>) -> Result<()>,
+    ) -> Result<()> {
+        self.guarded(|writer| writer.add_tensor(spec, fill).map_err(|error| error.within(&spec.name)))
+    }
+
+    fn add_tensor(
+        &mut self,
+        spec: &TensorSpec,
+        fill: impl FnOnce(&mut TensorSink<'_>) -> Result<()>,
+    ) -> Result<()> {
+        if !self.sections.is_empty() {
+            return Err(Error::new(ErrorKind::State, "writer", "tensors come before the other sections"));
+        }
+        if self.records.iter().any(|record| record.spec.name == spec.name) {
+            return Err(Error::argument("name", "there is a tensor of this name already"));
+        }
+        let length = table::check(spec)?;
+        self.pad(TENSOR_ALIGNMENT)?;
+        let offset = self.position;
+        let mut sink = TensorSink { out: &mut self.out, hasher: blake3::Hasher::new(), written: 0, length };
+        fill(&mut sink)?;
+        let (written, hash) = (sink.written, *sink.hasher.finalize().as_bytes());
+        if written != length {
+            return Err(Error::argument("tensor", format!("gave {written} of its {length} bytes")));
+        }
+        self.position += length;
+        self.records.push(Record { spec: spec.clone(), offset, length, hash });
+        Ok(())
+    }
+
+    /// Adds a section that readers may ignore where they do not know it: tokenizer, template, goldens, adapter,
+    /// signature. Metadata and tensors have their own calls.
+    pub fn section(&mut self, kind: SectionKind, bytes: &[u8]) -> Result<()> {
+        use SectionKind::{Metadata, TensorData, TensorTable};
+        if matches!(kind, Metadata | TensorTable | TensorData) {
+            return Err(Error::argument("kind", format!("the section {} is written by finish", kind.name())));
+        }
+        let required = if kind == SectionKind::Tokenizer { REQUIRED } else { 0 };
+        self.guarded(|writer| {
+            writer.close_tensors()?;
+            writer.add_section(kind, required, bytes)
+        })
+    }
+
+    /// Writes metadata, tables and header, and gives back the output, complete.
+    pub fn finish(mut self, metadata: &Metadata) -> Result<W> {
+        let bytes = metadata.encode();
+        if bytes.len() > metadata::MOST_BYTES {
+            return Err(Error::argument("metadata", "is larger than 16 MiB"));
+        }
+        self.guarded(|writer| {
+            writer.close_tensors()?;
+            writer.add_section(SectionKind::Metadata, REQUIRED, &bytes)?;
+            let header = layout::encode(&writer.sections, writer.position);
+            let io = |error| Error::io("header", &error);
+            writer.out.seek(SeekFrom::Start(0)).map_err(io)?;
+            writer.out.write_all(&header).map_err(io)?;
+            writer.out.flush().map_err(io)
+        })?;
+        Ok(self.out)
+    }
+
+    fn guarded(&mut self, work: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        if self.failed {
+            return Err(Error::new(ErrorKind::State, "writer", "an earlier call failed; start again"));
+        }
+        self.failed = true;
+        work(self)?;
+        self.failed = false;
+        Ok(())
+    }
+
+    fn close_tensors(&mut self) -> Result<()> {
+        if !self.sections.is_empty() {
+            return Ok(());
+        }
+        let number = SectionKind::TensorData as u32;
+        let length = self.position - TENSOR_ALIGNMENT;
+        let hash = data_hash(self.records.iter().map(|record| &record.hash));
+        self.sections.push(Section { number, flags: REQUIRED, offset: TENSOR_ALIGNMENT, length, hash });
+        let table = table::encode(&self.records);
+        self.add_section(SectionKind::TensorTable, REQUIRED, &table)
+    }
+
+    fn add_section(&mut self, kind: SectionKind, flags: u32, bytes: &[u8]) -> Result<()> {
+        let number = kind as u32;
+        let twice = self.sections.iter().any(|section| section.number == number);
+        if (twice && kind != SectionKind::Adapter) || self.sections.len() == MOST_SECTIONS {
+            return Err(Error::argument(kind.name(), "there is one already, or there are too many sections"));
+        }
+        self.pad(SECTION_ALIGNMENT)?;
+        let (offset, length, hash) = (self.position, bytes.len() as u64, *blake3::hash(bytes).as_bytes());
+        self.out.write_all(bytes).map_err(|error| Error::io(kind.name(), &error))?;
+        self.position += length;
+        self.sections.push(Section { number, flags, offset, length, hash });
+        Ok(())
+    }
+
+    fn pad(&mut self, alignment: u64) -> Result<()> {
+        self.zeros(self.position.next_multiple_of(alignment) - self.position)
+    }
+
+    fn zeros(&mut self, count: u64) -> Result<()> {
+        const ZEROS: [u8; TENSOR_ALIGNMENT as usize] = [0; TENSOR_ALIGNMENT as usize];
+        let zeros = ZEROS.get(..count as usize).unwrap_or(&ZEROS);
+        self.out.write_all(zeros).map_err(|error| Error::io("padding", &error))?;
+        self.position += zeros.len() as u64;
+        Ok(())
+    }
+}
+
+/// The hash of the tensor data section: over the hashes of the tensors, in the table's order.
+pub(super) fn data_hash<'a>(hashes: impl Iterator<Item = &'a Hash>) -> Hash {
+    let mut hasher = blake3::Hasher::new();
+    for hash in hashes {
+        hasher.update(hash);
+    }
+    *hasher.finalize().as_bytes()
+}

@@ -1,0 +1,49 @@
+//! SentencePiece's compiled character map: a double array over bytes, whose leaves point at
+//! replacement strings.
+
+use super::normalize::LONGEST_REPLACEMENT;
+use super::section::u32_at;
+use crate::{Error, Result};
+
+/// The map, read in place: length of the array u32, the array of u32 units, then the replacements,
+/// each ended by a zero byte.
+#[derive(Clone, Copy)]
+pub(super) struct Charsmap<'a> {
+    units: &'a [u8],
+    replacements: &'a [u8],
+}
+
+impl<'a> Charsmap<'a> {
+    pub(super) fn open(bytes: &'a [u8]) -> Result<Self> {
+        let wrong = || Error::corrupt("tokenizer.charsmap", "the character map's length is wrong");
+        let length = u32_at(bytes, 0).ok_or_else(wrong)? as usize;
+        let (units, replacements) = bytes[4..].split_at_checked(length).ok_or_else(wrong)?;
+        Ok(Self { units, replacements })
+    }
+
+    /// The longest prefix of `text` that the map rewrites: its length and what replaces it.
+    pub(super) fn longest(&self, text: &[u8]) -> Option<(usize, &'a str)> {
+        let unit = |index: u32| u32_at(self.units, index as usize);
+        let base = |unit: u32| (unit >> 10) << ((unit & 1 << 9) >> 6);
+        let mut node = base(unit(0)?);
+        let mut best = None;
+        for (index, &byte) in text.iter().enumerate() {
+            if byte == 0 {
+                break;
+            }
+            node ^= u32::from(byte);
+            let Some(found) = unit(node) else { break };
+            if found & (1 << 31 | 0xFF) != u32::from(byte) {
+                break;
+            }
+            node ^= base(found);
+            if found >> 8 & 1 == 1 {
+                best = unit(node).map(|leaf| (index + 1, leaf & !(1 << 31)));
+            }
+        }
+        let (length, offset) = best?;
+        let replacement = self.replacements.get(offset as usize..)?;
+        let end = replacement.iter().take(LONGEST_REPLACEMENT).position(|&byte| byte == 0)?;
+        Some((length, std::str::from_utf8(&replacement[..end]).ok()?))
+    }
+}

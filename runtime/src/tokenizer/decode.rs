@@ -1,0 +1,74 @@
+//! Tokens → text.
+
+use super::Tokenizer;
+use super::section::{attribute, flag};
+use super::vocabulary::TokenKind;
+use crate::Result;
+use std::borrow::Cow;
+
+/// How to turn tokens into text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DecodeOptions {
+    /// Leave out control and unknown tokens instead of spelling them.
+    pub skip_special: bool,
+}
+
+impl Tokenizer {
+    /// The bytes that the token stands for in decoded text; they may be a part of a character.
+    /// Control and unknown tokens give their spelling `with_special`, else nothing.
+    pub fn piece(&self, id: u32, with_special: bool) -> Result<Cow<'_, [u8]>> {
+        let text = self.token_text(id)?;
+        Ok(match self.kind(id)? {
+            TokenKind::Normal | TokenKind::UserDefined | TokenKind::Unused | TokenKind::Unreachable => {
+                Cow::Borrowed(text)
+            }
+            TokenKind::Control | TokenKind::Unknown if with_special => Cow::Borrowed(text),
+            TokenKind::Control | TokenKind::Unknown => Cow::Borrowed(&[]),
+            TokenKind::Byte => byte_of(text).map_or(Cow::Borrowed(text), |byte| Cow::Owned(vec![byte])),
+        })
+    }
+
+    /// Appends [`Tokenizer::piece`] to `out`.
+    pub fn piece_into(&self, id: u32, with_special: bool, out: &mut Vec<u8>) -> Result<()> {
+        out.extend_from_slice(&self.piece(id, with_special)?);
+        Ok(())
+    }
+
+    /// The text of `ids`, as bytes: they are UTF-8 where the tokens are those of a whole text.
+    pub fn decode(&self, ids: &[u32], options: DecodeOptions) -> Result<Vec<u8>> {
+        let view = self.view();
+        let mut out = Vec::new();
+        let mut is_first = true;
+        for &id in ids {
+            let is_special = self.is_special(id);
+            if is_special && options.skip_special {
+                continue;
+            }
+            let piece = self.piece(id, true)?;
+            let joined = view.has(flag::JOIN_WORDS) && view.attributes_of(id) & attribute::CONTINUES == 0;
+            if joined && !is_first && !(view.has(flag::CLEAN_SPACES) && hugs_left(&piece)) {
+                out.push(b' ');
+            }
+            let strips = is_first && !is_special && view.has(flag::STRIP_LEADING_SPACE);
+            let piece = if strips { piece.strip_prefix(b" ").unwrap_or(&piece) } else { &piece };
+            out.extend_from_slice(piece);
+            // A control token in front does not use up the space that is dropped.
+            is_first = is_first && (is_special && !view.has(flag::JOIN_WORDS));
+        }
+        Ok(out)
+    }
+}
+
+/// The byte that `<0xNN>` names.
+fn byte_of(text: &[u8]) -> Option<u8> {
+    let digits = text.strip_prefix(b"<0x")?.strip_suffix(b">")?;
+    match digits.len() {
+        2 => u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok(),
+        _ => None,
+    }
+}
+
+/// Whether WordPiece's clean-up removes the space before `piece`.
+fn hugs_left(piece: &[u8]) -> bool {
+    [".", "?", "!", ",", "n't", "'m", "'s", "'ve", "'re"].iter().any(|start| piece.starts_with(start.as_bytes()))
+}

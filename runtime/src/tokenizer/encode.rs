@@ -1,0 +1,322 @@
+//! Text → tokens.
+
+use super::model::{self, Tables, Token, Work};
+use super::normalize::{Circumstances, Rewriting};
+use super::regex::Matcher;
+use super::section::{Table, attribute, field, flag};
+use super::split::Piece;
+use super::trie::Trie;
+use super::unicode::{self, set};
+use super::vocabulary::{TemplateItem, TokenKind};
+use super::Tokenizer;
+use crate::{Error, ErrorKind, Result};
+
+/// Texts of more bytes are refused: offsets inside are 32 bits wide, with room to grow.
+const LONGEST_TEXT: usize = 1 << 26;
+
+/// What to do about special tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EncodeOptions {
+    /// Add the special tokens the model expects around the text.
+    pub add_special: bool,
+    /// Recognise control tokens that are spelt out in the text. Leave this off for text from
+    /// strangers; tokens that the vocabulary marks as user-defined are recognised either way.
+    pub parse_special: bool,
+}
+
+/// Buffers that encoding needs, kept between calls so that they are not allocated each time.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    rewriting: Rewriting,
+    matcher: Matcher,
+    pieces: Vec<Piece>,
+    spare: Vec<Piece>,
+    work: Work,
+    tokens: Vec<Token>,
+}
+
+impl Tokenizer {
+    /// The ids of `text`.
+    pub fn encode(&self, text: &str, options: EncodeOptions) -> Result<Vec<u32>> {
+        let mut scratch = Scratch::default();
+        let mut tokens = Vec::new();
+        self.assemble(&self.single, [text, ""], options, false, &mut scratch, &mut tokens)?;
+        Ok(tokens.iter().map(|token| token.id).collect())
+    }
+
+    /// The tokens of `text`, with the bytes of the text each stands for. Added special tokens have
+    /// empty ranges. Ranges are of bytes: a token may be a part of a character.
+    pub fn encode_with_offsets(&self, text: &str, options: EncodeOptions) -> Result<Vec<Token>> {
+        let mut tokens = Vec::new();
+        self.encode_into(text, options, &mut Scratch::default(), &mut tokens)?;
+        Ok(tokens)
+    }
+
+    /// Replaces what is in `tokens` by the tokens of `text`, reusing every buffer.
+    pub fn encode_into(
+        &self,
+        text: &str,
+        options: EncodeOptions,
+        scratch: &mut Scratch,
+        tokens: &mut Vec<Token>,
+    ) -> Result<()> {
+        self.assemble(&self.single, [text, ""], options, true, scratch, tokens)
+    }
+
+    /// The ids of UTF-8 `text`; an error that names the place where it is not UTF-8.
+    pub fn encode_bytes(&self, text: &[u8], options: EncodeOptions) -> Result<Vec<u32>> {
+        let text = std::str::from_utf8(text).map_err(|error| {
+            Error::argument("text", format!("is not UTF-8 from byte {} on", error.valid_up_to()))
+        })?;
+        self.encode(text, options)
+    }
+
+    /// The tokens of two texts as one input (a question and a passage, say), and each token's
+    /// segment number. Offsets are those of the text the token comes from.
+    pub fn encode_pair(&self, first: &str, second: &str, options: EncodeOptions) -> Result<(Vec<Token>, Vec<u32>)> {
+        let (mut scratch, mut tokens, mut segments) = (Scratch::default(), Vec::new(), Vec::new());
+        for item in self.items(&self.pair, options) {
+            let before = tokens.len();
+            let segment = self.item(item, [first, second], options, true, &mut scratch, &mut tokens)?;
+            segments.extend(std::iter::repeat_n(segment, tokens.len() - before));
+        }
+        Ok((tokens, segments))
+    }
+
+    fn items<'a>(&self, template: &'a [TemplateItem], options: EncodeOptions) -> impl Iterator<Item = TemplateItem> + 'a {
+        let wanted = move |item: &&TemplateItem| options.add_special || !matches!(item, TemplateItem::Token { .. });
+        template.iter().filter(wanted).copied()
+    }
+
+    fn assemble(
+        &self,
+        template: &[TemplateItem],
+        texts: [&str; 2],
+        options: EncodeOptions,
+        track: bool,
+        scratch: &mut Scratch,
+        tokens: &mut Vec<Token>,
+    ) -> Result<()> {
+        tokens.clear();
+        for item in self.items(template, options) {
+            self.item(item, texts, options, track, scratch, tokens)?;
+        }
+        Ok(())
+    }
+
+    fn item(
+        &self,
+        item: TemplateItem,
+        texts: [&str; 2],
+        options: EncodeOptions,
+        track: bool,
+        scratch: &mut Scratch,
+        tokens: &mut Vec<Token>,
+    ) -> Result<u32> {
+        match item {
+            TemplateItem::Token { id, segment } => {
+                let end = tokens.last().map_or(0, |token| token.end);
+                tokens.push(Token { id, start: end, end });
+                Ok(segment)
+            }
+            TemplateItem::First { segment } => {
+                self.text(texts[0], options, track, scratch, tokens)?;
+                Ok(segment)
+            }
+            TemplateItem::Second { segment } => {
+                self.text(texts[1], options, track, scratch, tokens)?;
+                Ok(segment)
+            }
+        }
+    }
+
+    /// Appends the tokens of `text` without the template.
+    fn text(
+        &self,
+        text: &str,
+        options: EncodeOptions,
+        track: bool,
+        scratch: &mut Scratch,
+        tokens: &mut Vec<Token>,
+    ) -> Result<()> {
+        if text.len() > LONGEST_TEXT {
+            let message = format!("{} bytes at once; split it into parts of at most {LONGEST_TEXT}", text.len());
+            return Err(Error::new(ErrorKind::TooLong, "text", message));
+        }
+        let run = Run::new(self, options, track);
+        let mut parts = Parts::new(&run, run.special, text);
+        while let Some(part) = parts.next() {
+            match part {
+                Part::Token(token) => tokens.push(token),
+                Part::Text(start, end) => run.segment(&text[start..end], start, scratch, tokens)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What one call reads.
+struct Run<'a> {
+    tokenizer: &'a Tokenizer,
+    tables: Tables<'a>,
+    special: Trie<'a>,
+    normalized: Trie<'a>,
+    parse_special: bool,
+    track: bool,
+}
+
+impl<'a> Run<'a> {
+    fn new(tokenizer: &'a Tokenizer, options: EncodeOptions, track: bool) -> Self {
+        let section = &tokenizer.section;
+        let trie = |table| Trie::open(section.table(table)).unwrap_or(Trie::EMPTY);
+        let view = section.view();
+        let looks = options.parse_special || view.has(flag::USER_DEFINED);
+        let special = |table| if looks { trie(table) } else { Trie::EMPTY };
+        Self {
+            tokenizer,
+            tables: Tables {
+                view,
+                trie: trie(Table::ModelTrie),
+                unknown_score: f32::from_bits(section.field(field::UNKNOWN_SCORE)),
+                longest_word: section.field(field::LONGEST_WORD) as usize,
+            },
+            special: special(Table::SpecialTrie),
+            normalized: special(Table::NormalizedTrie),
+            parse_special: options.parse_special,
+            track,
+        }
+    }
+
+    /// Appends the tokens of `text`, which lies at `base` and has no raw special tokens.
+    fn segment(&self, text: &str, base: usize, scratch: &mut Scratch, tokens: &mut Vec<Token>) -> Result<()> {
+        let circumstances = Circumstances { charsmap: self.tables.view.charsmap, is_first: base == 0, bare: false };
+        let Scratch { rewriting, matcher, pieces, spare, work, tokens: found } = scratch;
+        let changed =
+            self.tokenizer.steps.run((text, base), self.track, circumstances, (&mut *rewriting, &mut *matcher))?;
+        let now = if changed { rewriting.current.text.as_str() } else { text };
+        found.clear();
+        let mut parts = Parts::new(self, self.normalized, now);
+        while let Some(part) = parts.next() {
+            let (start, end) = match part {
+                Part::Token(token) => {
+                    found.push(token);
+                    continue;
+                }
+                Part::Text(start, end) => (start, end),
+            };
+            self.tokenizer.cutting.run(&now[start..end], matcher, pieces, spare)?;
+            for piece in pieces.iter() {
+                let range = (start + piece.start as usize, start + piece.end as usize);
+                model::encode(self.tokenizer.model, &self.tables, now.as_bytes(), range, work, found);
+            }
+        }
+        let place = |token: &Token| {
+            let (start, end) = match changed {
+                true if self.track => rewriting.current.source(token.start as usize..token.end as usize),
+                _ => (base as u32 + token.start, base as u32 + token.end),
+            };
+            Token { id: token.id, start, end }
+        };
+        tokens.extend(found.iter().map(place));
+        Ok(())
+    }
+
+    /// The longest special token that starts at `at`.
+    fn special_at(&self, trie: Trie<'_>, text: &str, at: usize) -> Option<(u32, usize)> {
+        let view = &self.tables.view;
+        let mut longest = None;
+        trie.prefixes(&text.as_bytes()[at..], 0, |length, id| {
+            let attributes = view.attributes_of(id);
+            let is_user_defined = TokenKind::from_number(attributes & attribute::KIND) == TokenKind::UserDefined;
+            if (self.parse_special || is_user_defined)
+                && id < view.tokens
+                && text.is_char_boundary(at + length)
+                && (attributes & attribute::SINGLE_WORD == 0 || stands_alone(text, at, at + length))
+            {
+                longest = Some((id, at + length));
+            }
+        });
+        longest
+    }
+}
+
+fn stands_alone(text: &str, start: usize, end: usize) -> bool {
+    const WORD: u32 = set::LETTER | set::MARK | set::DECIMAL | set::LETTER_NUMBER | set::CONNECTOR;
+    let is_word = |character: Option<char>| character.is_some_and(|character| unicode::is_in(character, WORD));
+    !is_word(text[..start].chars().next_back()) && !is_word(text[end..].chars().next())
+}
+
+enum Part {
+    Text(usize, usize),
+    Token(Token),
+}
+
+/// Text taken apart at the special tokens in it.
+struct Parts<'a, 'b> {
+    run: &'b Run<'a>,
+    trie: Trie<'a>,
+    text: &'b str,
+    /// Whether a special token starts with the byte.
+    starts: [bool; 256],
+    /// Where the part that is not given out yet starts.
+    done: usize,
+    /// A token that was found behind that part.
+    found: Option<Token>,
+}
+
+impl<'a, 'b> Parts<'a, 'b> {
+    fn new(run: &'b Run<'a>, trie: Trie<'a>, text: &'b str) -> Self {
+        let starts = std::array::from_fn(|byte| !trie.is_empty() && trie.child(0, byte as u8).is_some());
+        Self { run, trie, text, starts, done: 0, found: None }
+    }
+
+    fn next(&mut self) -> Option<Part> {
+        if let Some(token) = self.found.take() {
+            self.done = token.end as usize;
+            return Some(Part::Token(token));
+        }
+        if self.done >= self.text.len() {
+            return None;
+        }
+        let start = self.done;
+        let Some((id, from, to)) = self.search(start) else {
+            self.done = self.text.len();
+            return Some(Part::Text(start, self.text.len()));
+        };
+        let (from, to) = self.widen(id, (start, from), to);
+        let token = Token { id, start: from as u32, end: to as u32 };
+        if from > start {
+            self.found = Some(token);
+            return Some(Part::Text(start, from));
+        }
+        self.done = to;
+        Some(Part::Token(token))
+    }
+
+    fn search(&self, start: usize) -> Option<(u32, usize, usize)> {
+        if self.trie.is_empty() {
+            return None;
+        }
+        let bytes = self.text.as_bytes();
+        let mut at = start;
+        loop {
+            at += bytes.get(at..)?.iter().position(|&byte| self.starts[usize::from(byte)])?;
+            if self.text.is_char_boundary(at)
+                && let Some((id, end)) = self.run.special_at(self.trie, self.text, at)
+            {
+                return Some((id, at, end));
+            }
+            at += 1;
+        }
+    }
+
+    /// Takes white space beside the token into it, where the token wants that.
+    fn widen(&self, id: u32, (start, from): (usize, usize), to: usize) -> (usize, usize) {
+        let attributes = self.run.tables.view.attributes_of(id);
+        let left = &self.text[start..from];
+        let right = &self.text[to..];
+        let from = if attributes & attribute::STRIP_LEFT != 0 { start + left.trim_end().len() } else { from };
+        let stripped = right.len() - right.trim_start().len();
+        (from, if attributes & attribute::STRIP_RIGHT != 0 { to + stripped } else { to })
+    }
+}

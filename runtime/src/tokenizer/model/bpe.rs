@@ -1,0 +1,189 @@
+//! Byte-pair encoding.
+//!
+//! Short pieces are merged by scanning for the best pair; long ones with a heap, so that the time
+//! grows with n log n.
+
+use super::super::section::{NONE, View, flag};
+use super::{Token, characters, push_bytes, push_unknown};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Pieces of more symbols than this are merged with a heap.
+const LONGEST_SCAN: usize = 48;
+
+/// A symbol of the piece being merged.
+#[derive(Clone, Copy, Debug)]
+struct Symbol {
+    id: u32,
+    start: u32,
+    end: u32,
+    /// Rank and result of merging with the symbol that follows; the rank is [`NONE`] where they do
+    /// not merge. (Scanning only.)
+    rank: u32,
+    merged: u32,
+    /// Neighbours. (Heap only.)
+    previous: u32,
+    next: u32,
+}
+
+/// A pair that may be merged: rank, position of the left symbol, both symbols, the result.
+type Candidate = Reverse<(u32, u32, u32, u32, u32)>;
+
+/// Reusable buffers.
+#[derive(Debug, Default)]
+pub(in super::super) struct Buffers {
+    symbols: Vec<Symbol>,
+    heap: BinaryHeap<Candidate>,
+}
+
+pub(super) fn encode(
+    view: &View<'_>,
+    text: &[u8],
+    (start, end): (usize, usize),
+    buffers: &mut Buffers,
+    floor: usize,
+    out: &mut Vec<Token>,
+) {
+    let Some(bytes) = text.get(start..end) else { return };
+    buffers.symbols.clear();
+    if view.has(flag::BYTE_LEVEL) {
+        byte_symbols(view, bytes, start, &mut buffers.symbols);
+    } else {
+        char_symbols(view, bytes, start, &mut buffers.symbols);
+    }
+    if buffers.symbols.len() <= LONGEST_SCAN {
+        merge_by_scanning(view, &mut buffers.symbols);
+        for symbol in &buffers.symbols {
+            emit(view, text, symbol, floor, out);
+        }
+    } else {
+        merge_by_heap(view, buffers);
+        let mut at = 0;
+        while let Some(symbol) = buffers.symbols.get(at as usize) {
+            emit(view, text, symbol, floor, out);
+            // Links only point forward, so that the walk ends even where a table lies.
+            if symbol.next <= at {
+                break;
+            }
+            at = symbol.next;
+        }
+    }
+}
+
+fn new_symbol(id: u32, start: usize, end: usize) -> Symbol {
+    Symbol { id, start: start as u32, end: end as u32, rank: NONE, merged: NONE, previous: NONE, next: NONE }
+}
+
+fn byte_symbols(view: &View<'_>, bytes: &[u8], start: usize, symbols: &mut Vec<Symbol>) {
+    for (index, &byte) in bytes.iter().enumerate() {
+        symbols.push(new_symbol(view.byte_symbol(byte), start + index, start + index + 1));
+    }
+}
+
+fn char_symbols(view: &View<'_>, bytes: &[u8], start: usize, symbols: &mut Vec<Symbol>) {
+    for (from, to) in characters(bytes) {
+        let id = match bytes[from..to] {
+            [byte] if byte.is_ascii() => view.byte_symbol(byte),
+            ref several => view.find(several).unwrap_or(NONE),
+        };
+        symbols.push(new_symbol(id, start + from, start + to));
+    }
+}
+
+/// Merges the best pair, the leftmost of equals, until no pair merges.
+fn merge_by_scanning(view: &View<'_>, symbols: &mut Vec<Symbol>) {
+    let look = |left: &Symbol, right: Option<&Symbol>| {
+        let merge = right.and_then(|right| view.merge(left.id, right.id));
+        merge.map_or((NONE, NONE), |merge| (merge.rank, merge.symbol))
+    };
+    for index in 0..symbols.len() {
+        let (rank, merged) = look(&symbols[index], symbols.get(index + 1));
+        (symbols[index].rank, symbols[index].merged) = (rank, merged);
+    }
+    loop {
+        let best = symbols.iter().enumerate().min_by_key(|(_, symbol)| symbol.rank);
+        let Some((at, _)) = best.filter(|(_, symbol)| symbol.rank != NONE) else { return };
+        if at + 1 >= symbols.len() {
+            return;
+        }
+        symbols[at].id = symbols[at].merged;
+        symbols[at].end = symbols[at + 1].end;
+        symbols.remove(at + 1);
+        let (rank, merged) = look(&symbols[at], symbols.get(at + 1));
+        (symbols[at].rank, symbols[at].merged) = (rank, merged);
+        if at > 0 {
+            let (rank, merged) = look(&symbols[at - 1], symbols.get(at));
+            (symbols[at - 1].rank, symbols[at - 1].merged) = (rank, merged);
+        }
+    }
+}
+
+fn merge_by_heap(view: &View<'_>, buffers: &mut Buffers) {
+    let Buffers { symbols, heap } = buffers;
+    heap.clear();
+    let count = symbols.len();
+    for index in 0..count {
+        symbols[index].previous = if index == 0 { NONE } else { index as u32 - 1 };
+        symbols[index].next = if index + 1 == count { NONE } else { index as u32 + 1 };
+    }
+    for index in 0..count as u32 {
+        consider(view, symbols, heap, index);
+    }
+    while let Some(Reverse((_, at, left, right, merged))) = heap.pop() {
+        let first = symbols[at as usize];
+        let Some(second) = symbols.get(first.next as usize).copied() else { continue };
+        // A symbol that was merged away has an empty range; a changed one another id.
+        if first.id != left || second.id != right || first.start == first.end {
+            continue;
+        }
+        let gone = first.next as usize;
+        symbols[gone].end = symbols[gone].start;
+        symbols[gone].id = NONE;
+        let kept = &mut symbols[at as usize];
+        (kept.id, kept.end, kept.next) = (merged, second.end, second.next);
+        if let Some(after) = symbols.get_mut(second.next as usize) {
+            after.previous = at;
+        }
+        consider(view, symbols, heap, at);
+        consider(view, symbols, heap, first.previous);
+    }
+}
+
+/// Puts the pair that starts at `at` on the heap, where it merges.
+fn consider(view: &View<'_>, symbols: &[Symbol], heap: &mut BinaryHeap<Candidate>, at: u32) {
+    let Some(left) = symbols.get(at as usize) else { return };
+    let Some(right) = symbols.get(left.next as usize) else { return };
+    if let Some(merge) = view.merge(left.id, right.id)
+        && merge.rank != NONE
+    {
+        heap.push(Reverse((merge.rank, at, left.id, right.id, merge.symbol)));
+    }
+}
+
+/// Writes a finished symbol: its token, or what stands for text without one.
+fn emit(view: &View<'_>, text: &[u8], symbol: &Symbol, floor: usize, out: &mut Vec<Token>) {
+    if symbol.id < view.tokens {
+        out.push(Token { id: symbol.id, start: symbol.start, end: symbol.end });
+        return;
+    }
+    let (start, end) = (symbol.start as usize, symbol.end as usize);
+    let bytes = text.get(start..end).unwrap_or_default();
+    let fuse = view.has(flag::FUSE_UNKNOWN);
+    if view.has(flag::BYTE_LEVEL) {
+        for (index, &byte) in bytes.iter().enumerate() {
+            match view.byte_symbol(byte) {
+                id if id < view.tokens => {
+                    let at = (start + index) as u32;
+                    out.push(Token { id, start: at, end: at + 1 });
+                }
+                _ => push_unknown(view, (start + index, start + index + 1), fuse, out, floor),
+            }
+        }
+        return;
+    }
+    for (from, to) in characters(bytes) {
+        if !view.has(flag::BYTE_FALLBACK) || !push_bytes(view, &bytes[from..to], start + from, out) {
+            push_unknown(view, (start + from, start + to), fuse, out, floor);
+        }
+    }
+}

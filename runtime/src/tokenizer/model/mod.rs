@@ -1,0 +1,172 @@
+//! The models: a piece of text → tokens. One file each.
+
+mod bpe;
+mod unigram;
+mod word_level;
+mod wordpiece;
+
+pub(super) use wordpiece::CONTINUES as WORDPIECE_CONTINUES;
+
+use super::section::{View, attribute, flag};
+use super::trie::Trie;
+use crate::{Error, Result};
+
+/// The models a section may name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModelKind {
+    /// Byte-pair encoding: the best pair of neighbours is merged until none is left. Also
+    /// SentencePiece's BPE, whose scores become ranks.
+    Bpe,
+    /// The likeliest sequence of tokens.
+    Unigram,
+    /// Greedy longest match inside words.
+    WordPiece,
+    /// Whole words only.
+    WordLevel,
+}
+
+impl ModelKind {
+    const ALL: [Self; 4] = [Self::Bpe, Self::Unigram, Self::WordPiece, Self::WordLevel];
+
+    pub(super) fn from_number(number: u32) -> Result<Self> {
+        Self::ALL
+            .get(number as usize)
+            .copied()
+            .ok_or_else(|| Error::unsupported("tokenizer.header.model", format!("model {number} is unknown")))
+    }
+}
+
+/// A token and the bytes it covers in the text that the model was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Token {
+    /// The token's id.
+    pub id: u32,
+    /// The first byte.
+    pub start: u32,
+    /// The byte after the last one.
+    pub end: u32,
+}
+
+/// What every model reads.
+#[derive(Clone, Copy)]
+pub(super) struct Tables<'a> {
+    pub(super) view: View<'a>,
+    pub(super) trie: Trie<'a>,
+    pub(super) unknown_score: f32,
+    pub(super) longest_word: usize,
+}
+
+/// Buffers of the models, kept between calls.
+#[derive(Debug, Default)]
+pub(super) struct Work {
+    pub(super) bpe: bpe::Buffers,
+    pub(super) unigram: unigram::Buffers,
+}
+
+/// Appends the tokens of `text[start..end]` to `out`.
+#[inline]
+pub(super) fn encode(
+    kind: ModelKind,
+    tables: &Tables<'_>,
+    text: &[u8],
+    (start, end): (usize, usize),
+    work: &mut Work,
+    out: &mut Vec<Token>,
+) {
+    let view = &tables.view;
+    match kind {
+        ModelKind::WordPiece => return wordpiece::encode(tables, text, (start, end), out),
+        ModelKind::WordLevel => return word_level::encode(view, text, (start, end), out),
+        ModelKind::Bpe | ModelKind::Unigram => {}
+    }
+    let floor = out.len();
+    let mut part = |from: usize, to: usize| {
+        let Some(bytes) = text.get(from..to) else { return };
+        if let Some(id) = whole(view, bytes) {
+            out.push(Token { id, start: from as u32, end: to as u32 });
+        } else if kind == ModelKind::Bpe {
+            bpe::encode(view, text, (from, to), &mut work.bpe, floor, out);
+        } else {
+            unigram::encode(tables, text, (from, to), &mut work.unigram, floor, out);
+        }
+    };
+    if view.joins.is_empty() {
+        return part(start, end);
+    }
+    // No token reaches over two bytes that no token has side by side.
+    let bytes = text;
+    let mut from = start;
+    for at in start + 1..end {
+        let (left, right) = (bytes[at - 1], bytes[at]);
+        if is_start(right) && !view.joins(left, right) {
+            part(from, at);
+            from = at;
+        }
+    }
+    part(from, end);
+}
+
+/// The token that `bytes` is as a whole.
+#[inline]
+fn whole(view: &View<'_>, bytes: &[u8]) -> Option<u32> {
+    let id = view.find(bytes).filter(|&id| id < view.tokens)?;
+    let attributes = view.attributes_of(id);
+    let is_ordinary = matches!(attributes & attribute::KIND, 0 | 3 | 4);
+    (attributes & attribute::WHOLE != 0 || (view.has(flag::WHOLE_FIRST) && is_ordinary)).then_some(id)
+}
+
+/// Whether a character can start with `byte`.
+#[inline]
+fn is_start(byte: u8) -> bool {
+    byte & 0xC0 != 0x80
+}
+
+/// The ranges of the characters of `text`.
+fn characters(text: &[u8]) -> impl Iterator<Item = (usize, usize)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let rest = text.get(at + 1..)?;
+        let start = at;
+        at += 1 + rest.iter().position(|&byte| is_start(byte)).unwrap_or(rest.len());
+        Some((start, at))
+    })
+}
+
+/// Appends the byte tokens of `text`, which starts at `at`; `false` where one is missing.
+fn push_bytes(view: &View<'_>, text: &[u8], at: usize, out: &mut Vec<Token>) -> bool {
+    let before = out.len();
+    for (index, &byte) in text.iter().enumerate() {
+        let id = byte_token(view, byte);
+        if id >= view.tokens {
+            out.truncate(before);
+            return false;
+        }
+        let start = (at + index) as u32;
+        out.push(Token { id, start, end: start + 1 });
+    }
+    true
+}
+
+/// The `<0xNN>` token of a byte.
+fn byte_token(view: &View<'_>, byte: u8) -> u32 {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    let text = [b'<', b'0', b'x', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)], b'>'];
+    view.find(&text).unwrap_or(super::section::NONE)
+}
+
+/// Appends an unknown token, or makes the one before it longer where those are fused.
+fn push_unknown(view: &View<'_>, (start, end): (usize, usize), fuse: bool, out: &mut Vec<Token>, floor: usize) {
+    if view.unknown >= view.tokens {
+        return;
+    }
+    if fuse
+        && out.len() > floor
+        && let Some(last) = out.last_mut()
+        && last.id == view.unknown
+        && last.end as usize == start
+    {
+        last.end = end as u32;
+        return;
+    }
+    out.push(Token { id: view.unknown, start: start as u32, end: end as u32 });
+}

@@ -1,0 +1,419 @@
+//! What happens to text before it is split: a list of rewriting steps.
+
+use super::aligned::Aligned;
+use super::charsmap::Charsmap;
+use super::record::Record;
+use super::regex::{Matcher, Pattern};
+use super::unicode::{self, Form, Placed, set};
+use crate::{Error, Result};
+
+/// No replacement is longer than this many bytes.
+pub(super) const LONGEST_REPLACEMENT: usize = 128;
+/// A text that grows beyond this many times its length is refused.
+const MOST_GROWTH: usize = 32;
+
+/// One rewriting step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Normalizer {
+    /// Canonical composition.
+    Nfc,
+    /// Canonical decomposition.
+    Nfd,
+    /// Compatibility composition.
+    Nfkc,
+    /// Compatibility decomposition.
+    Nfkd,
+    /// Lower case.
+    Lowercase,
+    /// Removes combining marks.
+    StripMarks {
+        /// Also the spacing and the enclosing ones.
+        all: bool,
+    },
+    /// Removes white space at the ends.
+    Strip {
+        /// At the start.
+        left: bool,
+        /// At the end.
+        right: bool,
+    },
+    /// Replaces a text.
+    Replace {
+        /// What to look for.
+        from: String,
+        /// What to put there.
+        to: String,
+    },
+    /// Replaces what a pattern matches.
+    ReplacePattern {
+        /// What to look for.
+        pattern: String,
+        /// What to put there.
+        to: String,
+    },
+    /// Puts a text before every segment that is not empty.
+    Prefix {
+        /// The text.
+        text: String,
+        /// Only before the start of the input, not after special tokens.
+        first_only: bool,
+        /// Not where the segment starts with the text already.
+        unless_there: bool,
+    },
+    /// Puts a text after every segment that is not empty.
+    Suffix(String),
+    /// BERT's cleaning: drops control characters, makes all white space a space.
+    BertClean,
+    /// BERT's spaces around Chinese characters.
+    BertChinese,
+    /// SentencePiece's compiled character map (in the vocabulary's `charsmap`).
+    Charsmap,
+    /// Drops spaces at the ends and makes every run of spaces one.
+    CollapseSpaces,
+}
+
+impl Normalizer {
+    pub(super) fn record(&self) -> Record {
+        let plain = |code| Record::new(code, 0, "", "");
+        match self {
+            Self::Nfc => plain(1),
+            Self::Nfd => plain(2),
+            Self::Nfkc => plain(3),
+            Self::Nfkd => plain(4),
+            Self::Lowercase => plain(5),
+            Self::StripMarks { all } => Record::new(6, u32::from(*all), "", ""),
+            Self::Strip { left, right } => Record::new(7, u32::from(*left) | u32::from(*right) << 1, "", ""),
+            Self::Replace { from, to } => Record::new(8, 0, from, to),
+            Self::ReplacePattern { pattern, to } => Record::new(9, 0, pattern, to),
+            Self::Prefix { text, first_only, unless_there } => {
+                Record::new(10, u32::from(*first_only) | u32::from(*unless_there) << 1, text, "")
+            }
+            Self::Suffix(text) => Record::new(11, 0, text, ""),
+            Self::BertClean => plain(12),
+            Self::BertChinese => plain(13),
+            Self::Charsmap => plain(14),
+            Self::CollapseSpaces => plain(15),
+        }
+    }
+
+    fn from_record(record: Record) -> Result<Self> {
+        let bit = |bit: u32| record.number >> bit & 1 == 1;
+        let [first, second] = record.texts.clone();
+        Ok(match record.code {
+            1 => Self::Nfc,
+            2 => Self::Nfd,
+            3 => Self::Nfkc,
+            4 => Self::Nfkd,
+            5 => Self::Lowercase,
+            6 => Self::StripMarks { all: bit(0) },
+            7 => Self::Strip { left: bit(0), right: bit(1) },
+            8 if first.is_empty() => return Err(Error::corrupt("tokenizer.normalizer", "replaces an empty text")),
+            8 => Self::Replace { from: first, to: second },
+            9 => Self::ReplacePattern { pattern: first, to: second },
+            10 => Self::Prefix { text: first, first_only: bit(0), unless_there: bit(1) },
+            11 => Self::Suffix(first),
+            12 => Self::BertClean,
+            13 => Self::BertChinese,
+            14 => Self::Charsmap,
+            15 => Self::CollapseSpaces,
+            code => return Err(Error::unsupported("tokenizer.normalizer", format!("step {code} is unknown"))),
+        })
+    }
+}
+
+/// A step with its pattern compiled.
+#[derive(Clone, Debug)]
+struct Step {
+    normalizer: Normalizer,
+    pattern: Option<Pattern>,
+}
+
+/// The steps of a tokenizer, ready to run.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Steps {
+    steps: Vec<Step>,
+}
+
+/// Buffers of rewriting, kept between calls.
+#[derive(Debug, Default)]
+pub(super) struct Rewriting {
+    pub(super) current: Aligned,
+    spare: Aligned,
+    characters: Vec<Placed>,
+    more_characters: Vec<Placed>,
+}
+
+/// What the steps need besides the text.
+#[derive(Clone, Copy)]
+pub(super) struct Circumstances<'a> {
+    pub(super) charsmap: &'a [u8],
+    /// The segment is the start of the input.
+    pub(super) is_first: bool,
+    /// Leave out prefixes and suffixes.
+    pub(super) bare: bool,
+}
+
+impl Steps {
+    pub(super) fn open(table: &[u8]) -> Result<Self> {
+        let mut steps = Vec::new();
+        for record in Record::read_all(table, "normalizer")? {
+            steps.push(Step::new(Normalizer::from_record(record)?)?);
+        }
+        Ok(Self { steps })
+    }
+
+    pub(super) fn of(normalizers: &[Normalizer]) -> Result<Self> {
+        normalizers.iter().cloned().map(Step::new).collect::<Result<_>>().map(|steps| Self { steps })
+    }
+
+    /// Rewrites `text`, which lies at `base` of the input. `false` where nothing changes, and then
+    /// `rewriting` holds nothing of use.
+    pub(super) fn run(
+        &self,
+        (text, base): (&str, usize),
+        track: bool,
+        circumstances: Circumstances<'_>,
+        (rewriting, matcher): (&mut Rewriting, &mut Matcher),
+    ) -> Result<bool> {
+        let mut changed = false;
+        for step in &self.steps {
+            let now = if changed { &rewriting.current.text } else { text };
+            if step.changes_nothing(now, circumstances) {
+                continue;
+            }
+            if !changed {
+                rewriting.current.fill(text, base, track);
+                changed = true;
+            }
+            rewriting.spare.reset(track);
+            step.apply(rewriting, matcher, circumstances)?;
+            if rewriting.current.text.len() / MOST_GROWTH > text.len() + 1024 {
+                return Err(Error::corrupt("tokenizer.normalizer", "the steps make the text grow without reason"));
+            }
+        }
+        Ok(changed)
+    }
+}
+
+impl Step {
+    fn new(normalizer: Normalizer) -> Result<Self> {
+        if let Normalizer::Replace { to: text, .. }
+        | Normalizer::ReplacePattern { to: text, .. }
+        | Normalizer::Prefix { text, .. }
+        | Normalizer::Suffix(text) = &normalizer
+            && text.len() > LONGEST_REPLACEMENT
+        {
+            let message = format!("a replacement is longer than {LONGEST_REPLACEMENT} bytes");
+            return Err(Error::unsupported("tokenizer.normalizer", message));
+        }
+        let pattern = match &normalizer {
+            Normalizer::ReplacePattern { pattern, .. } => Some(Pattern::new(pattern)?),
+            _ => None,
+        };
+        Ok(Self { normalizer, pattern })
+    }
+
+    /// Whether the step certainly leaves `text` as it is.
+    fn changes_nothing(&self, text: &str, circumstances: Circumstances<'_>) -> bool {
+        if text.is_empty() {
+            return true;
+        }
+        let below = |limit: char| text.is_ascii() || text.chars().all(|character| character < limit);
+        match &self.normalizer {
+            Normalizer::Nfc => below('\u{300}'),
+            Normalizer::Nfd => below('\u{c0}'),
+            Normalizer::Nfkc | Normalizer::Nfkd => below('\u{a0}'),
+            Normalizer::StripMarks { .. } => below('\u{300}'),
+            Normalizer::BertChinese => below('\u{3400}'),
+            Normalizer::Lowercase => text.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase()),
+            Normalizer::Replace { from, .. } => !contains(text, from),
+            Normalizer::Prefix { text: prefix, first_only, unless_there } => {
+                circumstances.bare
+                    || (*first_only && !circumstances.is_first)
+                    || (*unless_there && text.starts_with(prefix.as_str()))
+            }
+            Normalizer::Suffix(_) => circumstances.bare,
+            Normalizer::CollapseSpaces => !text.starts_with(' ') && !text.ends_with(' ') && !text.contains("  "),
+            Normalizer::BertClean => text.bytes().all(|byte| matches!(byte, 0x20..=0x7E)),
+            Normalizer::Charsmap => circumstances.charsmap.is_empty(),
+            Normalizer::Strip { .. } | Normalizer::ReplacePattern { .. } => false,
+        }
+    }
+
+    /// Rewrites `current` by way of the empty `spare`.
+    fn apply(&self, rewriting: &mut Rewriting, matcher: &mut Matcher, circumstances: Circumstances<'_>) -> Result<()> {
+        let Rewriting { current, spare, .. } = rewriting;
+        match &self.normalizer {
+            Normalizer::Nfc => return recompose(rewriting, Form::Nfc),
+            Normalizer::Nfd => return recompose(rewriting, Form::Nfd),
+            Normalizer::Nfkc => return recompose(rewriting, Form::Nfkc),
+            Normalizer::Nfkd => return recompose(rewriting, Form::Nfkd),
+            Normalizer::Lowercase => each(current, spare, |character, source, out| {
+                character.to_lowercase().for_each(|lower| out.push(lower, source));
+            }),
+            Normalizer::StripMarks { all } => {
+                let marks = if *all { set::MARK } else { set::NONSPACING_MARK };
+                each(current, spare, |character, source, out| {
+                    if !unicode::is_in(character, marks) {
+                        out.push(character, source);
+                    }
+                });
+            }
+            Normalizer::Strip { left, right } => {
+                let start = if *left { current.text.len() - current.text.trim_start().len() } else { 0 };
+                let end = if *right { current.text.trim_end().len() } else { current.text.len() };
+                spare.copy(current, start..end.max(start));
+            }
+            Normalizer::Replace { from, to } => replace_text(current, spare, from, to),
+            Normalizer::ReplacePattern { to, .. } => {
+                replace_pattern(current, spare, self.pattern.as_ref(), to, matcher)?;
+            }
+            Normalizer::Prefix { text, .. } => {
+                let start = current.source(0..0).0;
+                spare.push_str(text, (start, start));
+                spare.copy(current, 0..current.text.len());
+            }
+            Normalizer::Suffix(text) => {
+                let length = current.text.len();
+                let end = current.source(length.saturating_sub(1)..length).1;
+                spare.copy(current, 0..length);
+                spare.push_str(text, (end, end));
+            }
+            Normalizer::BertClean => each(current, spare, bert_clean),
+            Normalizer::BertChinese => each(current, spare, |character, source, out| match is_chinese(character) {
+                true => {
+                    out.push(' ', (source.0, source.0));
+                    out.push(character, source);
+                    out.push(' ', (source.1, source.1));
+                }
+                false => out.push(character, source),
+            }),
+            Normalizer::Charsmap => apply_charsmap(current, spare, Charsmap::open(circumstances.charsmap)?),
+            Normalizer::CollapseSpaces => collapse_spaces(current, spare),
+        }
+        std::mem::swap(current, spare);
+        Ok(())
+    }
+}
+
+fn contains(text: &str, wanted: &str) -> bool {
+    match wanted.as_bytes() {
+        [byte] => text.as_bytes().contains(byte),
+        // Text without a byte above 127 cannot hold a text that starts with one.
+        [first, ..] if *first >= 128 && text.is_ascii() => false,
+        _ => text.contains(wanted),
+    }
+}
+
+/// Rewrites character by character.
+fn each(from: &Aligned, to: &mut Aligned, mut rewrite: impl FnMut(char, (u32, u32), &mut Aligned)) {
+    for (at, character) in from.text.char_indices() {
+        let source = if from.tracks() { from.source(at..at + character.len_utf8()) } else { (0, 0) };
+        rewrite(character, source, to);
+    }
+}
+
+fn recompose(rewriting: &mut Rewriting, form: Form) -> Result<()> {
+    let Rewriting { current, spare, characters, more_characters } = rewriting;
+    characters.clear();
+    for (at, character) in current.text.char_indices() {
+        let (start, end) = if current.tracks() { current.source(at..at + character.len_utf8()) } else { (0, 0) };
+        characters.push(Placed::new(character, start, end));
+    }
+    unicode::normalize(form, characters, more_characters);
+    for placed in characters.iter() {
+        spare.push(placed.character, (placed.start, placed.end));
+    }
+    std::mem::swap(current, spare);
+    Ok(())
+}
+
+fn replace_text(current: &Aligned, spare: &mut Aligned, from: &str, to: &str) {
+    let mut done = 0;
+    for (at, _) in current.text.match_indices(from) {
+        spare.copy(current, done..at);
+        spare.push_str(to, current.source(at..at + from.len()));
+        done = at + from.len();
+    }
+    spare.copy(current, done..current.text.len());
+}
+
+fn replace_pattern(
+    current: &Aligned,
+    spare: &mut Aligned,
+    pattern: Option<&Pattern>,
+    to: &str,
+    matcher: &mut Matcher,
+) -> Result<()> {
+    let mut done = 0;
+    if let Some(pattern) = pattern {
+        matcher.allow(current.text.len());
+        while let Some((start, end)) = matcher.find(pattern, &current.text, done)? {
+            spare.copy(current, done..start);
+            spare.push_str(to, current.source(start..end));
+            done = end;
+        }
+    }
+    spare.copy(current, done..current.text.len());
+    Ok(())
+}
+
+fn bert_clean(character: char, source: (u32, u32), out: &mut Aligned) {
+    match character {
+        '\t' | '\n' | '\r' => out.push(' ', source),
+        '\0' | '\u{fffd}' => {}
+        _ if character.is_whitespace() => out.push(' ', source),
+        _ if unicode::is_in(character, set::CONTROL_AND_OTHER) => {}
+        _ => out.push(character, source),
+    }
+}
+
+/// The ranges BERT calls Chinese. The start of the second last one is what its tokenizer has,
+/// not where the block starts.
+fn is_chinese(character: char) -> bool {
+    matches!(
+        character as u32,
+        0x4E00..=0x9FFF
+            | 0x3400..=0x4DBF
+            | 0x20000..=0x2A6DF
+            | 0x2A700..=0x2B73F
+            | 0x2B740..=0x2B81F
+            | 0x2B920..=0x2CEAF
+            | 0xF900..=0xFAFF
+            | 0x2F800..=0x2FA1F
+    )
+}
+
+fn apply_charsmap(current: &Aligned, spare: &mut Aligned, map: Charsmap<'_>) {
+    let text = current.text.as_str();
+    let mut at = 0;
+    while let Some(character) = text.get(at..).and_then(|rest| rest.chars().next()) {
+        let found = map.longest(&text.as_bytes()[at..]).filter(|&(length, _)| text.is_char_boundary(at + length));
+        match found {
+            Some((length, replacement)) => {
+                spare.push_str(replacement, current.source(at..at + length));
+                at += length;
+            }
+            None => {
+                spare.copy(current, at..at + character.len_utf8());
+                at += character.len_utf8();
+            }
+        }
+    }
+}
+
+fn collapse_spaces(current: &Aligned, spare: &mut Aligned) {
+    let text = current.text.as_str();
+    let mut at = text.len() - text.trim_start_matches(' ').len();
+    let end = text.trim_end_matches(' ').len();
+    while at < end {
+        let word = text[at..end].find(' ').map_or(end, |length| at + length);
+        let next = word + (text[word..end].len() - text[word..end].trim_start_matches(' ').len());
+        spare.copy(current, at..word);
+        if next < end {
+            spare.push(' ', current.source(word..next));
+        }
+        at = next;
+    }
+}

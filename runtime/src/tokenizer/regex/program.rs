@@ -1,0 +1,283 @@
+//! Tree → instructions, with a table of which alternatives can start with which character.
+
+use super::class::Class;
+use super::parse::{Anchor, Greed, Node, parse};
+use crate::{Error, Result};
+
+const LONGEST_PATTERN: usize = 16 * 1024;
+const MOST_INSTRUCTIONS: usize = 8192;
+const MOST_ALTERNATIVES: usize = 32;
+
+/// One step of a match.
+#[derive(Clone, Debug)]
+pub(super) enum Instruction {
+    /// One character of the class.
+    One(u16),
+    /// As many characters of the class as there are, from `least` to `most`.
+    Run { class: u16, least: u32, most: u32, possessive: bool },
+    /// Try `first`; where that fails, `second`.
+    Split { first: u32, second: u32 },
+    /// Go on at another instruction.
+    Jump(u32),
+    /// The next character is (or is not) of the class; the end of the text is of none.
+    LookClass { class: u16, negative: bool },
+    /// The character before is (or is not) of the class.
+    BehindClass { class: u16, negative: bool },
+    /// What follows matches (or does not match) here; go on at `end`.
+    Look { negative: bool, end: u32 },
+    /// What follows matches, without ever coming back to it; go on at `end`.
+    Atomic { end: u32 },
+    /// An anchor holds.
+    Anchor(Anchor),
+    /// The (part of the) pattern has matched.
+    Accept,
+}
+
+/// A compiled pattern.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Pattern {
+    pub(super) instructions: Vec<Instruction>,
+    pub(super) classes: Vec<Class>,
+    /// Where each top-level alternative starts.
+    pub(super) starts: Vec<u32>,
+    /// Per code point below 256, the alternatives that may start with it, as bits.
+    pub(super) low_starts: Box<[u32; 256]>,
+    /// Per general category, the alternatives that may start with a character above 255 of it.
+    pub(super) high_starts: [u32; 30],
+    /// Per alternative, the class of the unbounded run it starts with.
+    pub(super) leading_runs: Vec<Option<u16>>,
+}
+
+impl Pattern {
+    /// Compiles `pattern`; what the matcher does not know is [`crate::ErrorKind::Unsupported`].
+    pub(in super::super) fn new(pattern: &str) -> Result<Self> {
+        if pattern.len() > LONGEST_PATTERN {
+            return Err(Error::unsupported("pattern", format!("is longer than {LONGEST_PATTERN} bytes")));
+        }
+        let tree = parse(pattern)?;
+        let mut options = match tree {
+            Node::Either(options) => options,
+            node => vec![node],
+        };
+        if options.len() > MOST_ALTERNATIVES {
+            let rest = options.split_off(MOST_ALTERNATIVES - 1);
+            options.push(Node::Either(rest));
+        }
+        let mut compiler = Compiler { pattern, instructions: Vec::new(), classes: Vec::new() };
+        let mut starts = Vec::new();
+        for option in &options {
+            starts.push(compiler.position());
+            compiler.emit(option)?;
+            compiler.push(Instruction::Accept)?;
+        }
+        let (mut low_starts, mut high_starts) = (Box::new([0; 256]), [0; 30]);
+        for (bit, option) in options.iter().enumerate() {
+            let first = First::of(option);
+            for (point, mask) in low_starts.iter_mut().enumerate() {
+                *mask |= u32::from(first.empty || first.low[point >> 6] >> (point & 63) & 1 == 1) << bit;
+            }
+            for (category, mask) in high_starts.iter_mut().enumerate() {
+                *mask |= u32::from(first.empty || first.high >> category & 1 == 1) << bit;
+            }
+        }
+        let leading_runs = starts.iter().map(|&start| compiler.leading_run(start)).collect();
+        let Compiler { instructions, classes, .. } = compiler;
+        Ok(Self { instructions, classes, starts, low_starts, high_starts, leading_runs })
+    }
+}
+
+/// The characters a node can start with, and whether it can match without consuming any.
+struct First {
+    low: [u64; 4],
+    high: u32,
+    empty: bool,
+}
+
+impl First {
+    const NOTHING: Self = Self { low: [0; 4], high: 0, empty: true };
+
+    fn of(node: &Node) -> Self {
+        match node {
+            Node::Class(class) => Self { low: class.low(), high: class.high_categories(), empty: false },
+            Node::Sequence(nodes) => {
+                let mut all = Self::NOTHING;
+                for node in nodes {
+                    let first = Self::of(node);
+                    all.include(&first);
+                    all.empty = first.empty;
+                    if !all.empty {
+                        break;
+                    }
+                }
+                all
+            }
+            Node::Either(options) => {
+                let mut all = Self { empty: false, ..Self::NOTHING };
+                for option in options {
+                    let first = Self::of(option);
+                    all.include(&first);
+                    all.empty |= first.empty;
+                }
+                all
+            }
+            Node::Repeat { node, least, .. } => {
+                let first = Self::of(node);
+                Self { empty: first.empty || *least == 0, ..first }
+            }
+            Node::Atomic(node) => Self::of(node),
+            Node::Look { .. } | Node::Behind { .. } | Node::Anchor(_) => Self::NOTHING,
+        }
+    }
+
+    fn include(&mut self, other: &Self) {
+        self.low.iter_mut().zip(other.low).for_each(|(mine, theirs)| *mine |= theirs);
+        self.high |= other.high;
+    }
+}
+
+struct Compiler<'a> {
+    pattern: &'a str,
+    instructions: Vec<Instruction>,
+    classes: Vec<Class>,
+}
+
+impl Compiler<'_> {
+    fn position(&self) -> u32 {
+        self.instructions.len() as u32
+    }
+
+    fn push(&mut self, instruction: Instruction) -> Result<usize> {
+        if self.instructions.len() >= MOST_INSTRUCTIONS {
+            return Err(self.refuse("the pattern expands to too many steps"));
+        }
+        self.instructions.push(instruction);
+        Ok(self.instructions.len() - 1)
+    }
+
+    fn refuse(&self, what: &str) -> Error {
+        Error::unsupported(format!("pattern {:?}", self.pattern), what)
+    }
+
+    fn class(&mut self, class: &Class) -> u16 {
+        let found = self.classes.iter().position(|known| known == class);
+        found.unwrap_or_else(|| {
+            self.classes.push(class.clone());
+            self.classes.len() - 1
+        }) as u16
+    }
+
+    fn leading_run(&self, start: u32) -> Option<u16> {
+        match self.instructions.get(start as usize) {
+            Some(&Instruction::Run { class, least: 0 | 1, most: u32::MAX, .. }) => Some(class),
+            _ => None,
+        }
+    }
+
+    fn emit(&mut self, node: &Node) -> Result<()> {
+        match node {
+            Node::Class(class) => {
+                let class = self.class(class);
+                self.push(Instruction::One(class))?;
+            }
+            Node::Sequence(nodes) => nodes.iter().try_for_each(|node| self.emit(node))?,
+            Node::Either(options) => self.emit_either(options)?,
+            Node::Repeat { node, least, most, greed } => self.emit_repeat(node, *least, *most, *greed)?,
+            Node::Look { node, negative } => {
+                if let Node::Class(class) = &**node {
+                    let class = self.class(class);
+                    self.push(Instruction::LookClass { class, negative: *negative })?;
+                } else {
+                    let at = self.push(Instruction::Accept)?;
+                    self.emit(node)?;
+                    self.push(Instruction::Accept)?;
+                    self.instructions[at] = Instruction::Look { negative: *negative, end: self.position() };
+                }
+            }
+            Node::Behind { class, negative } => {
+                let class = self.class(class);
+                self.push(Instruction::BehindClass { class, negative: *negative })?;
+            }
+            Node::Atomic(node) => self.emit_atomic(|compiler| compiler.emit(node))?,
+            Node::Anchor(anchor) => {
+                self.push(Instruction::Anchor(*anchor))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn emit_atomic(&mut self, inner: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        let at = self.push(Instruction::Accept)?;
+        inner(self)?;
+        self.push(Instruction::Accept)?;
+        self.instructions[at] = Instruction::Atomic { end: self.position() };
+        Ok(())
+    }
+
+    fn emit_either(&mut self, options: &[Node]) -> Result<()> {
+        let mut jumps = Vec::new();
+        for (index, option) in options.iter().enumerate() {
+            if index + 1 == options.len() {
+                self.emit(option)?;
+                break;
+            }
+            let split = self.push(Instruction::Accept)?;
+            self.emit(option)?;
+            jumps.push(self.push(Instruction::Accept)?);
+            self.instructions[split] = Instruction::Split { first: split as u32 + 1, second: self.position() };
+        }
+        let end = self.position();
+        jumps.into_iter().for_each(|at| self.instructions[at] = Instruction::Jump(end));
+        Ok(())
+    }
+
+    fn emit_repeat(&mut self, node: &Node, least: u32, most: Option<u32>, greed: Greed) -> Result<()> {
+        if let Node::Class(class) = node
+            && greed != Greed::Lazy
+        {
+            let class = self.class(class);
+            let (most, possessive) = (most.unwrap_or(u32::MAX), greed == Greed::Possessive);
+            self.push(Instruction::Run { class, least, most, possessive })?;
+            return Ok(());
+        }
+        if greed == Greed::Possessive {
+            return self.emit_atomic(|compiler| compiler.emit_repeat(node, least, most, Greed::Greedy));
+        }
+        for _ in 0..least {
+            self.emit(node)?;
+        }
+        match most {
+            None => self.emit_loop(node, greed),
+            Some(most) => self.emit_options(node, most - least, greed),
+        }
+    }
+
+    fn emit_loop(&mut self, node: &Node, greed: Greed) -> Result<()> {
+        if First::of(node).empty {
+            return Err(self.refuse("an endless repeat of something that may be empty is not supported"));
+        }
+        let split = self.push(Instruction::Accept)?;
+        self.emit(node)?;
+        self.push(Instruction::Jump(split as u32))?;
+        self.instructions[split] = self.choice(split, greed);
+        Ok(())
+    }
+
+    fn emit_options(&mut self, node: &Node, count: u32, greed: Greed) -> Result<()> {
+        let mut splits = Vec::new();
+        for _ in 0..count {
+            splits.push(self.push(Instruction::Accept)?);
+            self.emit(node)?;
+        }
+        splits.into_iter().for_each(|at| self.instructions[at] = self.choice(at, greed));
+        Ok(())
+    }
+
+    /// The choice at `split` between what follows it and what comes after everything so far.
+    fn choice(&self, split: usize, greed: Greed) -> Instruction {
+        let (inside, outside) = (split as u32 + 1, self.position());
+        match greed {
+            Greed::Lazy => Instruction::Split { first: outside, second: inside },
+            _ => Instruction::Split { first: inside, second: outside },
+        }
+    }
+}

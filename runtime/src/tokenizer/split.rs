@@ -1,0 +1,266 @@
+//! Cutting text into the pieces that a model sees one at a time.
+
+use super::record::Record;
+use super::regex::{Matcher, Pattern};
+use super::unicode::{self, set};
+use crate::{Error, Result};
+use std::ops::Range;
+
+/// What becomes of the parts of a text that a pattern matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Behavior {
+    /// They are dropped.
+    Removed,
+    /// Each is a piece of its own.
+    Isolated,
+    /// Each is joined to the piece before it.
+    MergedWithPrevious,
+    /// Each is joined to the piece after it.
+    MergedWithNext,
+    /// Neighbouring ones form one piece.
+    Contiguous,
+}
+
+impl Behavior {
+    const ALL: [Self; 5] =
+        [Self::Removed, Self::Isolated, Self::MergedWithPrevious, Self::MergedWithNext, Self::Contiguous];
+}
+
+/// One step of cutting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Splitter {
+    /// Cuts at what a pattern matches.
+    Pattern {
+        /// The regular expression.
+        pattern: String,
+        /// What becomes of the matches.
+        behavior: Behavior,
+        /// Treats what lies between the matches as the matches.
+        invert: bool,
+    },
+    /// Cuts every run of digits into groups of three, counted from its end.
+    DigitGroups {
+        /// Leaves alone runs that a letter follows.
+        at_word_ends: bool,
+    },
+}
+
+impl Splitter {
+    /// Cuts at every match, keeping matches and what lies between them.
+    pub fn isolated(pattern: &str) -> Self {
+        Self::Pattern { pattern: pattern.to_owned(), behavior: Behavior::Isolated, invert: false }
+    }
+
+    pub(super) fn record(&self) -> Record {
+        match self {
+            Self::Pattern { pattern, behavior, invert } => {
+                Record::new(1, *behavior as u32 | u32::from(*invert) << 8, pattern, "")
+            }
+            Self::DigitGroups { at_word_ends } => Record::new(2, u32::from(*at_word_ends), "", ""),
+        }
+    }
+}
+
+/// The steps of a tokenizer, ready to run.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Cutting {
+    steps: Vec<Step>,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Pattern { pattern: Pattern, behavior: Behavior, invert: bool },
+    DigitGroups { at_word_ends: bool },
+}
+
+/// A piece: its range in the text.
+pub(super) type Piece = Range<u32>;
+
+impl Cutting {
+    pub(super) fn open(table: &[u8]) -> Result<Self> {
+        let mut steps = Vec::new();
+        for record in Record::read_all(table, "splitter")? {
+            steps.push(match record.code {
+                1 => Step::Pattern {
+                    pattern: Pattern::new(&record.texts[0])?,
+                    behavior: *Behavior::ALL.get((record.number & 255) as usize).ok_or_else(|| {
+                        Error::unsupported("tokenizer.splitter", format!("behaviour {} is unknown", record.number))
+                    })?,
+                    invert: record.number >> 8 & 1 == 1,
+                },
+                2 => Step::DigitGroups { at_word_ends: record.number & 1 == 1 },
+                code => return Err(Error::unsupported("tokenizer.splitter", format!("step {code} is unknown"))),
+            });
+        }
+        Ok(Self { steps })
+    }
+
+    /// Fills `pieces` with the pieces of `text`.
+    pub(super) fn run(
+        &self,
+        text: &str,
+        matcher: &mut Matcher,
+        pieces: &mut Vec<Piece>,
+        spare: &mut Vec<Piece>,
+    ) -> Result<()> {
+        pieces.clear();
+        if text.is_empty() {
+            return Ok(());
+        }
+        pieces.push(0..text.len() as u32);
+        for step in &self.steps {
+            spare.clear();
+            matcher.allow(text.len());
+            for piece in pieces.iter() {
+                let part = text.get(piece.start as usize..piece.end as usize).unwrap_or_default();
+                let mut out = Output { base: piece.start, pieces: spare };
+                match step {
+                    Step::Pattern { pattern, behavior: Behavior::Isolated, invert: false } => {
+                        isolate(pattern, part, matcher, &mut out)?;
+                    }
+                    Step::Pattern { pattern, behavior, invert } => {
+                        cut(pattern, (*behavior, *invert), part, matcher, &mut out)?;
+                    }
+                    Step::DigitGroups { at_word_ends } => digit_groups(part, *at_word_ends, &mut out),
+                }
+            }
+            std::mem::swap(pieces, spare);
+        }
+        Ok(())
+    }
+}
+
+struct Output<'a> {
+    base: u32,
+    pieces: &'a mut Vec<Piece>,
+}
+
+impl Output<'_> {
+    fn push(&mut self, start: usize, end: usize) {
+        if start < end {
+            self.pieces.push(self.base + start as u32..self.base + end as u32);
+        }
+    }
+}
+
+fn isolate(pattern: &Pattern, text: &str, matcher: &mut Matcher, out: &mut Output<'_>) -> Result<()> {
+    let mut done = 0;
+    while let Some((start, end)) = matcher.find(pattern, text, done)? {
+        out.push(done, start);
+        out.push(start, end);
+        done = end;
+    }
+    out.push(done, text.len());
+    Ok(())
+}
+
+/// The other behaviours. `held` is the piece that may still grow.
+fn cut(
+    pattern: &Pattern,
+    (behavior, invert): (Behavior, bool),
+    text: &str,
+    matcher: &mut Matcher,
+    out: &mut Output<'_>,
+) -> Result<()> {
+    let mut held: Option<(usize, usize, bool)> = None;
+    let mut done = 0;
+    loop {
+        let found = matcher.find(pattern, text, done)?;
+        let (start, end) = found.unwrap_or((text.len(), text.len()));
+        for (from, to, matched) in [(done, start, invert), (start, end, !invert)] {
+            if from == to {
+                continue;
+            }
+            let joins = held.is_some_and(|(_, _, before)| match behavior {
+                Behavior::Removed | Behavior::Isolated => false,
+                Behavior::MergedWithPrevious => matched && !before,
+                Behavior::MergedWithNext => before && !matched,
+                Behavior::Contiguous => before == matched,
+            });
+            held = match held {
+                Some((first, _, _)) if joins => Some((first, to, matched)),
+                other => {
+                    flush(other, behavior, out);
+                    Some((from, to, matched))
+                }
+            };
+        }
+        done = end;
+        if found.is_none() {
+            flush(held, behavior, out);
+            return Ok(());
+        }
+    }
+}
+
+fn flush(held: Option<(usize, usize, bool)>, behavior: Behavior, out: &mut Output<'_>) {
+    if let Some((start, end, matched)) = held
+        && !(matched && behavior == Behavior::Removed)
+    {
+        out.push(start, end);
+    }
+}
+
+fn digit_groups(text: &str, at_word_ends: bool, out: &mut Output<'_>) {
+    const WORD: u32 = set::LETTER | set::MARK | set::LETTER_NUMBER | set::CONNECTOR;
+    let is_digit = |character: char| unicode::is_in(character, set::DECIMAL);
+    let mut at = 0;
+    while at < text.len() {
+        let start = text[at..].find(is_digit).map_or(text.len(), |length| at + length);
+        out.push(at, start);
+        let end = text[start..].find(|character| !is_digit(character)).map_or(text.len(), |length| start + length);
+        let follows = text[end..].chars().next();
+        if at_word_ends && follows.is_some_and(|character| unicode::is_in(character, WORD)) {
+            out.push(start, end);
+            at = end;
+            continue;
+        }
+        let mut left = text[start..end].chars().count();
+        let mut group = start;
+        for (offset, character) in text[start..end].char_indices() {
+            left -= 1;
+            if left % 3 == 0 {
+                let next = start + offset + character.len_utf8();
+                out.push(group, next);
+                group = next;
+            }
+        }
+        at = end;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces(splitter: Splitter, text: &str) -> Vec<String> {
+        let mut table = Vec::new();
+        splitter.record().write(&mut table);
+        let (mut pieces, mut spare) = (Vec::new(), Vec::new());
+        Cutting::open(&table).unwrap().run(text, &mut Matcher::default(), &mut pieces, &mut spare).unwrap();
+        pieces.iter().map(|piece| text[piece.start as usize..piece.end as usize].to_owned()).collect()
+    }
+
+    #[test]
+    fn behaviours_follow_hugging_face() {
+        // What tokenizers.pre_tokenizers.Split("-", behavior).pre_tokenize_str gives.
+        let text = "the-final--countdown";
+        for (behavior, wanted) in [
+            (Behavior::Removed, vec!["the", "final", "countdown"]),
+            (Behavior::Isolated, vec!["the", "-", "final", "-", "-", "countdown"]),
+            (Behavior::MergedWithPrevious, vec!["the-", "final-", "-", "countdown"]),
+            (Behavior::MergedWithNext, vec!["the", "-final", "-", "-countdown"]),
+            (Behavior::Contiguous, vec!["the", "-", "final", "--", "countdown"]),
+        ] {
+            let splitter = Splitter::Pattern { pattern: "-".into(), behavior, invert: false };
+            assert_eq!(pieces(splitter, text), wanted, "{behavior:?}");
+        }
+    }
+
+    #[test]
+    fn digits_group_from_the_right() {
+        assert_eq!(pieces(Splitter::DigitGroups { at_word_ends: false }, "a1234567b12"), ["a", "1", "234", "567", "b", "12"]);
+        assert_eq!(pieces(Splitter::DigitGroups { at_word_ends: true }, "1234b 1234"), ["1234", "b ", "1", "234"]);
+    }
+}

@@ -1,0 +1,120 @@
+//! A trie in flat tables: children of a node lie side by side, sorted by byte.
+
+use super::section::{NONE, u32_at};
+use crate::{Error, Result};
+
+/// A trie read in place. Table: `nodes` u32, then `nodes + 1` first children u32, `nodes` values
+/// u32, `nodes` bytes. Node 0 is the root; the children of node n are the nodes from
+/// `first[n]` to `first[n + 1]`.
+#[derive(Clone, Copy)]
+pub(super) struct Trie<'a> {
+    first: &'a [u8],
+    values: &'a [u8],
+    labels: &'a [u8],
+}
+
+impl<'a> Trie<'a> {
+    /// The trie of nothing.
+    pub(super) const EMPTY: Self = Self { first: &[], values: &[], labels: &[] };
+
+    /// Locates the parts of the table; an empty table is an empty trie.
+    pub(super) fn open(table: &'a [u8]) -> Option<Self> {
+        if table.is_empty() {
+            return Some(Self::EMPTY);
+        }
+        let nodes = u32_at(table, 0)? as usize;
+        let rest = table.get(4..)?;
+        let (first, rest) = rest.split_at_checked(nodes.checked_add(1)?.checked_mul(4)?)?;
+        let (values, rest) = rest.split_at_checked(nodes.checked_mul(4)?)?;
+        Some(Self { first, values, labels: rest.get(..nodes)? })
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.labels.is_empty()
+    }
+
+    /// The child of `node` under `byte`.
+    #[inline]
+    pub(super) fn child(&self, node: u32, byte: u8) -> Option<u32> {
+        let start = u32_at(self.first, node as usize)? as usize;
+        let end = u32_at(self.first, node as usize + 1)? as usize;
+        let labels = self.labels.get(start..end)?;
+        let index = match labels.len() {
+            0..=16 => labels.iter().position(|&label| label == byte)?,
+            256 => usize::from(byte),
+            _ => labels.binary_search(&byte).ok()?,
+        };
+        Some((start + index) as u32)
+    }
+
+    /// The value at `node`.
+    #[inline]
+    pub(super) fn value(&self, node: u32) -> Option<u32> {
+        u32_at(self.values, node as usize).filter(|&value| value != NONE)
+    }
+
+    /// Calls `found` with the length and value of every entry that `text` starts with, shortest first.
+    #[inline]
+    pub(super) fn prefixes(&self, text: &[u8], root: u32, mut found: impl FnMut(usize, u32)) {
+        let mut node = root;
+        for (index, &byte) in text.iter().enumerate() {
+            let Some(child) = self.child(node, byte) else { return };
+            node = child;
+            if let Some(value) = self.value(node) {
+                found(index + 1, value);
+            }
+        }
+    }
+}
+
+/// Writes the trie of `entries`; of equal keys the first one's value stays.
+pub(super) fn build(entries: &mut [(&[u8], u32)]) -> Result<Vec<u8>> {
+    if entries.is_empty() {
+        return Ok(Vec::new());
+    }
+    entries.sort_by_key(|entry| entry.0);
+    let (mut first, mut values, mut labels) = (Vec::new(), vec![NONE], vec![0u8]);
+    // The nodes of one level: the entries below it, all equal up to `depth`.
+    let mut level = vec![0..entries.len()];
+    let mut depth = 0;
+    while !level.is_empty() {
+        let mut next = Vec::new();
+        for range in level {
+            first.push(u32::try_from(labels.len()).map_err(|_| Error::unsupported("tokenizer.trie", "is too large"))?);
+            let mut start = range.start + entries[range.clone()].iter().take_while(|entry| entry.0.len() == depth).count();
+            while start < range.end {
+                let byte = entries[start].0[depth];
+                let end = start + entries[start..range.end].iter().take_while(|entry| entry.0[depth] == byte).count();
+                let ends_here = entries[start].0.len() == depth + 1;
+                values.push(if ends_here { entries[start].1 } else { NONE });
+                labels.push(byte);
+                next.push(start..end);
+                start = end;
+            }
+        }
+        level = next;
+        depth += 1;
+    }
+    first.push(labels.len() as u32);
+    let mut out = (labels.len() as u32).to_le_bytes().to_vec();
+    out.extend(first.iter().chain(&values).flat_map(|value| value.to_le_bytes()));
+    out.extend(labels);
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_every_prefix() {
+        let mut entries: Vec<(&[u8], u32)> = vec![(b"abc", 3), (b"a", 1), (b"b", 9), (b"abd", 4), (b"a", 7)];
+        let table = build(&mut entries).unwrap();
+        let trie = Trie::open(&table).unwrap();
+        let mut found = Vec::new();
+        trie.prefixes(b"abcd", 0, |length, value| found.push((length, value)));
+        assert_eq!(found, [(1, 1), (3, 3)]);
+        assert!(Trie::open(&table[..table.len() - 1]).is_none());
+        assert!(Trie::open(&[]).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,159 @@
+//! The four normalization forms, keeping for every character the part of the input it came from.
+
+use super::{combining_class, composition, decomposition};
+
+/// A normalization form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Form {
+    /// Canonical composition.
+    Nfc,
+    /// Canonical decomposition.
+    Nfd,
+    /// Compatibility composition.
+    Nfkc,
+    /// Compatibility decomposition.
+    Nfkd,
+}
+
+const L_BASE: u32 = 0x1100;
+const V_BASE: u32 = 0x1161;
+const T_BASE: u32 = 0x11A7;
+const S_BASE: u32 = 0xAC00;
+const L_COUNT: u32 = 19;
+const V_COUNT: u32 = 21;
+const T_COUNT: u32 = 28;
+const S_COUNT: u32 = L_COUNT * V_COUNT * T_COUNT;
+
+/// A character and the range of the input it stands for.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Placed {
+    pub(in super::super) character: char,
+    pub(in super::super) start: u32,
+    pub(in super::super) end: u32,
+    class: u8,
+}
+
+impl Placed {
+    pub(in super::super) fn new(character: char, start: u32, end: u32) -> Self {
+        Self { character, start, end, class: 0 }
+    }
+}
+
+/// Replaces `characters` by their normal form. `spare` is a buffer to work in.
+pub(in super::super) fn normalize(form: Form, characters: &mut Vec<Placed>, spare: &mut Vec<Placed>) {
+    spare.clear();
+    let compatible = matches!(form, Form::Nfkc | Form::Nfkd);
+    for placed in characters.iter() {
+        decompose(*placed, compatible, spare);
+    }
+    order(spare);
+    if matches!(form, Form::Nfc | Form::Nfkc) {
+        compose(spare);
+    }
+    std::mem::swap(characters, spare);
+}
+
+fn decompose(placed: Placed, compatible: bool, out: &mut Vec<Placed>) {
+    let mut push = |character: char| {
+        out.push(Placed { character, class: combining_class(character), ..placed });
+    };
+    let index = (placed.character as u32).wrapping_sub(S_BASE);
+    if index < S_COUNT {
+        let parts = [
+            L_BASE + index / (V_COUNT * T_COUNT),
+            V_BASE + index % (V_COUNT * T_COUNT) / T_COUNT,
+            T_BASE + index % T_COUNT,
+        ];
+        let count = if index % T_COUNT == 0 { 2 } else { 3 };
+        parts.iter().take(count).filter_map(|&point| char::from_u32(point)).for_each(push);
+    } else if let Some(text) = decomposition(placed.character, compatible) {
+        text.chars().for_each(push);
+    } else {
+        push(placed.character);
+    }
+}
+
+/// Sorts every run of combining marks by class, keeping equal ones in order.
+fn order(characters: &mut [Placed]) {
+    let mut start = 0;
+    while start < characters.len() {
+        if characters[start].class == 0 {
+            start += 1;
+            continue;
+        }
+        let length = characters[start..].iter().take_while(|placed| placed.class != 0).count();
+        characters[start..start + length].sort_by_key(|placed| placed.class);
+        start += length;
+    }
+}
+
+fn compose(characters: &mut Vec<Placed>) {
+    let mut kept = 0;
+    let mut starter: Option<usize> = None;
+    for index in 0..characters.len() {
+        let placed = characters[index];
+        if let Some(at) = starter {
+            // A mark is blocked by an equal or higher class between it and the starter.
+            let blocked = kept > at + 1 && (characters[kept - 1].class >= placed.class);
+            let composed = (!blocked).then(|| pair(characters[at].character, placed.character)).flatten();
+            if let Some(character) = composed {
+                let first = &mut characters[at];
+                first.character = character;
+                first.start = first.start.min(placed.start);
+                first.end = first.end.max(placed.end);
+                continue;
+            }
+        }
+        characters[kept] = placed;
+        if placed.class == 0 {
+            starter = Some(kept);
+        }
+        kept += 1;
+    }
+    characters.truncate(kept);
+}
+
+fn pair(first: char, second: char) -> Option<char> {
+    let (l, v) = ((first as u32).wrapping_sub(L_BASE), (second as u32).wrapping_sub(V_BASE));
+    if l < L_COUNT && v < V_COUNT {
+        return char::from_u32(S_BASE + (l * V_COUNT + v) * T_COUNT);
+    }
+    let (s, t) = ((first as u32).wrapping_sub(S_BASE), (second as u32).wrapping_sub(T_BASE));
+    if s < S_COUNT && s % T_COUNT == 0 && (1..T_COUNT).contains(&t) {
+        return char::from_u32(first as u32 + t);
+    }
+    composition(first, second)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn apply(form: Form, text: &str) -> String {
+        let mut characters: Vec<Placed> = text.chars().map(|c| Placed::new(c, 0, 0)).collect();
+        normalize(form, &mut characters, &mut Vec::new());
+        characters.iter().map(|placed| placed.character).collect()
+    }
+
+    #[test]
+    fn forms_agree_with_the_standard() {
+        // Each row: text, NFC, NFD, NFKC, NFKD, as Python's unicodedata.normalize gives them.
+        for (text, nfc, nfd, nfkc, nfkd) in [
+            ("é", "é", "e\u{301}", "é", "e\u{301}"),
+            ("e\u{301}", "é", "e\u{301}", "é", "e\u{301}"),
+            ("ﬁ①", "ﬁ①", "ﬁ①", "fi1", "fi1"),
+            ("각", "각", "\u{1100}\u{1161}\u{11a8}", "각", "\u{1100}\u{1161}\u{11a8}"),
+            ("\u{1100}\u{1161}\u{11a8}", "각", "\u{1100}\u{1161}\u{11a8}", "각", "\u{1100}\u{1161}\u{11a8}"),
+            ("q\u{307}\u{323}", "q\u{323}\u{307}", "q\u{323}\u{307}", "q\u{323}\u{307}", "q\u{323}\u{307}"),
+            ("\u{212b}", "Å", "A\u{30a}", "Å", "A\u{30a}"),
+            ("ệ", "ệ", "e\u{323}\u{302}", "ệ", "e\u{323}\u{302}"),
+            ("\u{958}", "\u{915}\u{93c}", "\u{915}\u{93c}", "\u{915}\u{93c}", "\u{915}\u{93c}"),
+            ("ｱﾞ", "ｱﾞ", "ｱﾞ", "ア\u{3099}", "ア\u{3099}"),
+        ] {
+            assert_eq!(apply(Form::Nfc, text), nfc, "NFC {text:?}");
+            assert_eq!(apply(Form::Nfd, text), nfd, "NFD {text:?}");
+            assert_eq!(apply(Form::Nfkd, text), nfkd, "NFKD {text:?}");
+            assert_eq!(apply(Form::Nfkc, text), nfkc, "NFKC {text:?}");
+        }
+    }
+}
