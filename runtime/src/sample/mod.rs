@@ -2,10 +2,10 @@
 //!
 //! The chain works in place in buffers made at its creation and allocates nothing per token. Its order is
 //!
-//! 1. over the whole vocabulary, the edits in [`EDITS`]: logit bias, penalties, DRY;
+//! 1. over the whole vocabulary, the edits in `EDITS`: logit bias, penalties, DRY;
 //! 2. greedy choice when the temperature is 0, and the end;
 //! 3. the candidates: top-k;
-//! 4. the filters in [`FILTERS`]: typical, top-p, min-p, XTC, temperature, Mirostat 2 (which switches the
+//! 4. the filters in `FILTERS`: typical, top-p, min-p, XTC, temperature, Mirostat 2 (which switches the
 //!    other truncations off);
 //! 5. the draw.
 //!

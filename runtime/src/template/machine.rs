@@ -10,7 +10,7 @@ use super::python::write_str;
 use super::value::{ELEMENT, List, ListKind, Loop, Value};
 
 /// The deepest that statements and expressions may run inside of each other.
-const DEEPEST: u32 = 300;
+const DEEPEST: u32 = 200;
 /// The most text a template may write, in bytes.
 const LONGEST_OUTPUT: usize = 16 << 20;
 

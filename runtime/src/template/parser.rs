@@ -8,7 +8,7 @@ use super::budget::{Eval, Failure, fail};
 use super::lexer::Token;
 
 /// The deepest that blocks and brackets may be nested.
-const DEEPEST: u32 = 100;
+const DEEPEST: u32 = 64;
 
 /// The symbols that the machine itself binds; every template has them.
 pub(super) const LOOP: Symbol = 0;
