@@ -11,7 +11,9 @@ use siskin_convert::{PackOptions, pack_file};
 use std::collections::HashMap;
 use std::path::Path;
 
-type Floats = HashMap<String, (Vec<usize>, Vec<f32>)>;
+/// A shape and the values.
+type Values = (Vec<usize>, Vec<f32>);
+type Floats = HashMap<String, Values>;
 
 fn model(family: &str, folder: &Folder) -> (File, Floats) {
     let path = golden(family);
@@ -19,7 +21,7 @@ fn model(family: &str, folder: &Folder) -> (File, Floats) {
 }
 
 /// The value at row and column of a matrix.
-fn at((shape, values): &(Vec<usize>, Vec<f32>), row: usize, column: usize) -> f32 {
+fn at((shape, values): &Values, row: usize, column: usize) -> f32 {
     assert_eq!(shape.len(), 2);
     values[row * shape[1] + column]
 }
@@ -136,8 +138,7 @@ fn every_golden_packs() {
         let file = File::open(&to).unwrap();
         file.verify(&mut |_, _| true).unwrap();
         let source = floats(&path.join("model.safetensors"));
-        let count =
-            |values: usize, (shape, _): &(Vec<usize>, Vec<f32>)| values + shape.iter().product::<usize>();
+        let count = |values: usize, (shape, _): &Values| values + shape.iter().product::<usize>();
         let theirs = source.values().fold(0, count);
         let ours: usize = file.tensors().iter().map(|tensor| tensor.rows * tensor.columns).sum();
         assert_eq!(ours, theirs, "{}", path.display());
@@ -147,7 +148,7 @@ fn every_golden_packs() {
 }
 
 /// Writes a safetensors file of F32 tensors.
-fn write(path: &Path, tensors: &[(&str, &(Vec<usize>, Vec<f32>))]) {
+fn write(path: &Path, tensors: &[(&str, &Values)]) {
     let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
     for (name, (shape, values)) in tensors {
         let start = data.len();

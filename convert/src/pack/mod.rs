@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use rows::{Rows, Scratch, Squares};
 use serde_json::{Map, Value, json};
 use siskin::arch::Hyper;
-use siskin::file::{AtomicFile, Metadata, SectionKind, TensorSink, TensorSpec, Writer};
+use siskin::file::{self, AtomicFile, Metadata, SectionKind, TensorSink, TensorSpec, Writer};
 use siskin::graph::{Role, Weight};
 use siskin::{Error, ErrorKind, Result};
 use std::collections::{BTreeMap, HashSet};
@@ -112,7 +112,7 @@ fn metadata(source: &dyn Source, options: &PackOptions<'_>, report: &Report) -> 
     provenance.insert("tool".to_owned(), concat!("siskin ", env!("CARGO_PKG_VERSION")).into());
     Metadata {
         architecture: source.family().name.to_owned(),
-        config: source.config().clone(),
+        config: source.config().values().clone(),
         name: source.name().map(str::to_owned),
         licence: source.licence().map(str::to_owned),
         provenance,
@@ -157,8 +157,8 @@ impl<'a> Tensor<'a> {
 
     fn write(&self, sink: &mut TensorSink<'_>, progress: &dyn Progress) -> Result<Squares> {
         match self.spec.role {
-            Role::Matrix => self.write_panels(sink, progress),
-            Role::Vector => {
+            file::Role::Matrix => self.write_panels(sink, progress),
+            file::Role::Vector => {
                 let bytes: Vec<u8> = self.rows.floats()?.into_iter().flat_map(f32::to_le_bytes).collect();
                 sink.write(&bytes)?;
                 progress.advance(bytes.len() as u64);
@@ -218,8 +218,8 @@ struct Report {
 impl Report {
     fn add(&mut self, tensor: &Tensor<'_>, squares: Squares) {
         let name = match tensor.spec.role {
-            Role::Vector => "vector",
-            Role::Matrix => tensor.rows.target().name(),
+            file::Role::Vector => "vector",
+            file::Role::Matrix => tensor.rows.target().name(),
         };
         *self.counts.entry(name).or_default() += 1;
         self.error += squares.error;

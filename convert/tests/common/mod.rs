@@ -2,8 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use siskin::file::{Bytes, File, Tensor};
-use siskin::graph::Role;
+use siskin::file::{Bytes, File, Role, Tensor};
 use siskin_convert::import::safetensors;
 use siskin_convert::{PackOptions, pack_file};
 use siskin_kernels::panel;

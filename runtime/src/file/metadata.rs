@@ -1,6 +1,5 @@
 //! The metadata section: a JSON object that says what the model is and where it came from.
 
-use crate::arch::Config;
 use crate::{Error, ErrorKind, Result};
 use serde_json::{Map, Value};
 
@@ -13,8 +12,8 @@ const MOST_VALUES: usize = 1 << 20;
 pub struct Metadata {
     /// The name of the family that runs it; see [`Family::named`](crate::arch::Family::named).
     pub architecture: String,
-    /// The hyper-parameters.
-    pub config: Config,
+    /// The hyper-parameters, as [`Config::new`](crate::arch::Config::new) takes them.
+    pub config: Map<String, Value>,
     /// The model's own name, where the source had one.
     pub name: Option<String>,
     /// The licence, where the source named one.
@@ -52,7 +51,7 @@ impl Metadata {
         let missing = |field: &str| Error::new(ErrorKind::Missing, place(field), "the file does not say");
         Ok(Self {
             architecture: architecture.ok_or_else(|| missing("architecture"))?,
-            config: Config::new(map("config")?.ok_or_else(|| missing("config"))?),
+            config: map("config")?.ok_or_else(|| missing("config"))?,
             name,
             licence,
             provenance: map("provenance")?.unwrap_or_default(),
@@ -65,7 +64,7 @@ impl Metadata {
         let text = |text: &Option<String>| text.clone().map_or(Value::Null, Value::String);
         let object: Map<String, Value> = [
             ("architecture", Value::String(self.architecture.clone())),
-            ("config", Value::Object(self.config.values().clone())),
+            ("config", Value::Object(self.config.clone())),
             ("licence", text(&self.licence)),
             ("name", text(&self.name)),
             ("provenance", Value::Object(self.provenance.clone())),

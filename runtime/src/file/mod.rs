@@ -18,10 +18,9 @@ pub use atomic::AtomicFile;
 pub use bytes::Bytes;
 pub use layout::{MAGIC, MAJOR, MINOR, SectionKind, TENSOR_ALIGNMENT};
 pub use metadata::Metadata;
-pub use table::TensorSpec;
+pub use table::{Role, TensorSpec};
 pub use write::{TensorSink, Writer};
 
-use crate::graph::Role;
 use crate::{Error, ErrorKind, Result};
 use layout::{Hash, Section};
 use siskin_kernels::panel::PanelType;

@@ -1,7 +1,6 @@
 //! The tensor table: one record per tensor.
 
 use super::layout::{Fields, Hash, TENSOR_ALIGNMENT};
-use crate::graph::Role;
 use crate::{Error, Result};
 use siskin_kernels::panel::PanelType;
 use std::collections::HashSet;
@@ -11,6 +10,15 @@ const RECORD_ALIGNMENT: usize = 8;
 const LONGEST_NAME: usize = 512;
 const MATRIX: u8 = 0;
 const VECTOR: u8 = 1;
+
+/// How a tensor is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// A matrix in packed panels: rows are outputs (or table entries), columns are inputs.
+    Matrix,
+    /// Plain f32 numbers, one row.
+    Vector,
+}
 
 /// What a tensor is called and how it is held.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,5 +1,4 @@
 use super::*;
-use crate::arch::Config;
 use serde_json::{Value, json};
 use std::io::{self, Cursor, Seek, SeekFrom, Write};
 
@@ -12,7 +11,7 @@ fn metadata() -> Metadata {
     };
     Metadata {
         architecture: "llama".into(),
-        config: Config::new(config),
+        config,
         name: Some("tiny".into()),
         licence: Some("MIT".into()),
         ..Metadata::default()

@@ -18,7 +18,6 @@ const MOST_SECTIONS: usize = (TENSOR_ALIGNMENT as usize - HEADER_BYTES) / SECTIO
 ///
 /// ```
 /// use siskin::file::{File, Metadata, TensorSpec, Writer};
-/// use siskin::graph::Role;
 /// # fn main() -> siskin::Result<()> {
 /// let mut writer = Writer::new(std::io::Cursor::new(Vec::new()))?;
 /// let spec = TensorSpec::vector("output_norm.weight", 2);
