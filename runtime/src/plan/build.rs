@@ -43,6 +43,15 @@ impl Places {
     }
 }
 
+/// The quantised form of a view.
+struct Quantised {
+    /// The value whose buffer the view lies in: both are given up together.
+    owner: ValueId,
+    from: View,
+    to: View,
+    place: Place,
+}
+
 struct Planner<'a> {
     graph: &'a Graph,
     weights: &'a Weights,
@@ -55,14 +64,16 @@ struct Planner<'a> {
     owners: Vec<ValueId>,
     /// The place of each value that owns a buffer.
     buffers: Vec<Option<Place>>,
-    /// The quantised form of a value, by owner and offset.
-    quantised: Vec<(ValueId, View, Place)>,
+    quantised: Vec<Quantised>,
     /// The last node that reads each value or a view into it.
     last_use: Vec<usize>,
     turns: Vec<Option<View>>,
     steps: Vec<Step>,
     /// Sums that were taken into a product.
     absorbed: Vec<usize>,
+    /// Places that are free once the step that last read them is over, with that step's number. The rows of a
+    /// step run side by side, so a place must not serve two values of one step.
+    pending: Vec<(usize, Place)>,
 }
 
 impl Plan {
@@ -113,6 +124,7 @@ impl<'a> Planner<'a> {
             turns: vec![None; graph.ropes.len()],
             steps: Vec::new(),
             absorbed: Vec::new(),
+            pending: Vec::new(),
         }
     }
 
@@ -131,8 +143,9 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// A new buffer for a value.
-    fn allocate(&mut self, value: ValueId) -> View {
+    /// A new buffer for a value that step `step` will write.
+    fn allocate(&mut self, value: ValueId, step: usize) -> View {
+        self.settle(step);
         let columns = self.graph.values[value].columns;
         // Whole cache lines per row keep workers off each other's lines.
         let stride = columns.next_multiple_of(16);
@@ -143,23 +156,44 @@ impl<'a> Planner<'a> {
         view
     }
 
-    /// Frees the buffers that node `index` was the last to read.
+    /// Gives up the buffers that node `index` was the last to read.
     fn give_back(&mut self, index: usize) {
+        let step = self.steps.len().saturating_sub(1);
         for value in 0..self.last_use.len() {
             if self.last_use[value] == index
                 && let Some(place) = self.buffers[value].take()
             {
-                self.places.give_back(place);
+                self.pending.push((step, place));
             }
         }
-        let (last_use, places) = (&self.last_use, &mut self.places);
-        self.quantised.retain(|(owner, _, place)| {
-            let keep = last_use[*owner] != index;
+        let (last_use, pending) = (&self.last_use, &mut self.pending);
+        self.quantised.retain(|made| {
+            let keep = last_use[made.owner] != index;
+            if !keep {
+                pending.push((step, made.place));
+            }
+            keep
+        });
+    }
+
+    /// Frees what was given up before step `step`.
+    fn settle(&mut self, step: usize) {
+        let places = &mut self.places;
+        self.pending.retain(|(last, place)| {
+            let keep = *last >= step;
             if !keep {
                 places.give_back(*place);
             }
             keep
         });
+    }
+
+    /// The step that an operation on rows will be part of.
+    fn row_step(&self, rows: Rows) -> usize {
+        match self.steps.last() {
+            Some(Step::Rows { rows: last, .. }) if *last == rows => self.steps.len() - 1,
+            _ => self.steps.len(),
+        }
     }
 
     /// Appends an operation to the last step where that works on the same rows.
@@ -185,7 +219,7 @@ impl<'a> Planner<'a> {
             Op::Linear { parts } => self.linear(index, node, parts),
             Op::Attention(attention) => {
                 let [queries, keys, values] = [self.view(node.inputs[0])?, self.view(node.inputs[1])?, self.view(node.inputs[2])?];
-                let to = self.allocate(node.output);
+                let to = self.allocate(node.output, self.steps.len());
                 self.steps.push(Step::Append { attention: attention.clone(), keys, values });
                 self.steps.push(Step::Attend { attention: attention.clone(), queries, to });
                 Ok(())
@@ -193,7 +227,7 @@ impl<'a> Planner<'a> {
             Op::Rope { rope, head_size } => {
                 let turns = self.turns_of(*rope);
                 let from = self.view(node.inputs[0])?;
-                let to = self.allocate(node.output);
+                let to = self.allocate(node.output, self.row_step(rows));
                 self.row_op(rows, RowOp::Rope { turns, head_size: *head_size, from, to });
                 Ok(())
             }
@@ -204,7 +238,7 @@ impl<'a> Planner<'a> {
     /// Operations with one or two rows in and one out.
     fn simple(&mut self, node: &Node, rows: Rows) -> Result<()> {
         let inputs = node.inputs.iter().map(|&input| self.view(input)).collect::<Result<Vec<_>>>()?;
-        let to = self.allocate(node.output);
+        let to = self.allocate(node.output, self.row_step(rows));
         let input = |i: usize| inputs.get(i).copied().unwrap_or(to);
         let (from, second) = (input(0), input(1));
         let op = match node.op {
@@ -231,6 +265,7 @@ impl<'a> Planner<'a> {
         }
         let columns = 2 * self.graph.ropes[rope].frequencies.len();
         let stride = columns.next_multiple_of(16);
+        self.settle(self.row_step(Rows::Batch));
         let place = self.places.take(stride * self.batch);
         let to = View { offset: place.offset, stride, columns };
         self.row_op(Rows::Batch, RowOp::Turns { rope, to });
@@ -248,9 +283,9 @@ impl<'a> Planner<'a> {
         let (to, residual) = match self.residual_of(index, node, parts.len()) {
             Some((sum, output, residual)) => {
                 self.absorbed.push(sum);
-                (self.allocate(output), Some(residual))
+                (self.allocate(output, self.steps.len()), Some(residual))
             }
-            None => (self.allocate(node.output), None),
+            None => (self.allocate(node.output, self.steps.len()), None),
         };
         let mut start = 0;
         let views: Vec<View> = parts
@@ -277,29 +312,16 @@ impl<'a> Planner<'a> {
 
     /// The quantised form of a value, made once.
     fn quantise(&mut self, value: ValueId, from: View, rows: Rows) -> View {
-        let owner = self.owners[value];
-        if let Some((_, view, _)) = self.quantised.iter().find(|(known, view, _)| {
-            *known == owner && self.quantised_from(*known, view) == Some(from)
-        }) {
-            return *view;
+        if let Some(made) = self.quantised.iter().find(|made| made.from == from) {
+            return made.to;
         }
         let words = Layout::new(from.columns).words();
+        self.settle(self.row_step(rows));
         let place = self.places.take(words * self.row_count(rows));
         let to = View { offset: place.offset, stride: words, columns: words };
         self.row_op(rows, RowOp::Quantise { from, to });
-        self.quantised.push((owner, to, place));
+        self.quantised.push(Quantised { owner: self.owners[value], from, to, place });
         to
-    }
-
-    /// From which view a quantised one was made.
-    fn quantised_from(&self, _owner: ValueId, to: &View) -> Option<View> {
-        self.steps.iter().rev().find_map(|step| match step {
-            Step::Rows { ops, .. } => ops.iter().rev().find_map(|op| match op {
-                RowOp::Quantise { from, to: made } if made == to => Some(*from),
-                _ => None,
-            }),
-            _ => None,
-        })
     }
 
     /// Where the only use of a product is a sum with something that is already there: the sum's node and
