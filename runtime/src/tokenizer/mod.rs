@@ -26,6 +26,9 @@ mod unicode;
 mod vocabulary;
 mod write;
 
+#[cfg(test)]
+mod hostile;
+
 pub use byte_level::{from_byte_level, to_byte_level};
 pub use decode::DecodeOptions;
 pub use encode::{EncodeOptions, Scratch};
@@ -76,7 +79,8 @@ impl Tokenizer {
         }
         let tokens = section.field(field::TOKENS);
         let ends_table = section.table(Table::Ends);
-        let ends: Vec<u32> = (0..(ends_table.len() / 4).min(MOST_ENDS)).filter_map(|at| u32_at(ends_table, at)).collect();
+        let ends: Vec<u32> =
+            (0..(ends_table.len() / 4).min(MOST_ENDS)).filter_map(|at| u32_at(ends_table, at)).collect();
         if let Some(id) = ends.iter().find(|&&id| id >= tokens) {
             return Err(Error::corrupt("tokenizer.ends", format!("token {id} does not exist")));
         }
@@ -109,7 +113,9 @@ impl Tokenizer {
     /// The token's stored text: the bytes an ordinary token stands for, the spelling of any other.
     pub fn token_text(&self, id: u32) -> Result<&[u8]> {
         self.kind(id)?;
-        self.view().text_of(id).ok_or_else(|| Error::corrupt(format!("tokenizer.text[{id}]"), "lies outside its table"))
+        self.view()
+            .text_of(id)
+            .ok_or_else(|| Error::corrupt(format!("tokenizer.text[{id}]"), "lies outside its table"))
     }
 
     /// The kind of a token.
