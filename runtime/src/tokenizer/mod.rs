@@ -3,8 +3,8 @@
 //! A [`Vocabulary`] describes a tokenizer and writes it as a section; a [`Tokenizer`] opens a section
 //! in place: the tables in it (token texts, hash tables of tokens and merges, tries) are used as they
 //! lie, so that opening costs the same for any vocabulary. Text goes through five steps, one file
-//! each: special tokens are found ([`encode`]), the rest is normalized ([`normalize`]), cut into
-//! pieces ([`split`]), the model makes tokens of each piece ([`model`]), and the template adds the
+//! each: special tokens are found (`encode`), the rest is normalized (`normalize`), cut into
+//! pieces (`split`), the model makes tokens of each piece (`model`), and the template adds the
 //! special tokens the model expects.
 
 mod aligned;
