@@ -1,6 +1,6 @@
 //! Runs a plan on a team of threads.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use siskin_kernels::ops::attention::{self as attend, QUERIES, Query};
 use siskin_kernels::ops::matmul::{Input, Output, Product};
@@ -37,20 +37,25 @@ pub(crate) struct Forward<'a> {
 impl Forward<'_> {
     /// Runs every step. An error leaves the cache with tokens whose keys are not valid.
     pub(crate) fn run(&self, team: &mut Team) -> Result<()> {
+        // All workers must leave after the same step. One decides before a barrier and names the step, so that
+        // a decision for the next step, made while others still leave this barrier, is not taken for this one.
+        let leave_after = AtomicUsize::new(usize::MAX);
         team.run(&|worker| {
-            for step in &self.plan.steps {
-                // All workers must leave at the same step: one decides, and the barrier tells the others.
-                if worker.team_size() == 1 && self.stop.load(Ordering::Relaxed) {
-                    return;
+            for (index, step) in self.plan.steps.iter().enumerate() {
+                if worker.index == 0 && self.stop.load(Ordering::Relaxed) {
+                    leave_after.fetch_min(index, Ordering::Relaxed);
                 }
                 self.step(step, worker);
                 worker.barrier();
+                if leave_after.load(Ordering::Relaxed) <= index {
+                    return;
+                }
             }
         })?;
-        if self.stop.load(Ordering::Relaxed) {
-            return Err(Error::new(ErrorKind::Cancelled, "", "stopped by the caller"));
+        match leave_after.into_inner() {
+            usize::MAX => Ok(()),
+            _ => Err(Error::new(ErrorKind::Cancelled, "", "stopped by the caller")),
         }
-        Ok(())
     }
 
     fn row_count(&self, rows: Rows) -> usize {
@@ -113,7 +118,12 @@ impl Forward<'_> {
                     kernels.norm()(&arguments, arena.row(from, row), arena.row_mut(to, row));
                 }
                 RowOp::Rope { turns, head_size, from, to } => {
-                    kernels.rope()(arena.row(turns, row), head_size, arena.row(from, row), arena.row_mut(to, row));
+                    kernels.rope()(
+                        arena.row(turns, row),
+                        head_size,
+                        arena.row(from, row),
+                        arena.row_mut(to, row),
+                    );
                 }
                 RowOp::Activate { kind, from, to } => {
                     kernels.activate()(activation(kind), arena.row(from, row), arena.row_mut(to, row));
@@ -243,9 +253,11 @@ impl Forward<'_> {
         // Few rows: one query is a piece of work, so that an odd number of heads is shared evenly.
         let splits = if blocks * attention.kv_heads >= 4 * worker.team_size() { 1 } else { group };
         while let Some(piece) = worker.next(blocks * attention.kv_heads * splits) {
-            let (block, piece) = (piece / (attention.kv_heads * splits), piece % (attention.kv_heads * splits));
+            let (block, piece) =
+                (piece / (attention.kv_heads * splits), piece % (attention.kv_heads * splits));
             let (kv_head, split) = (piece / splits, piece % splits);
-            let heads = kv_head * group + split * group / splits..kv_head * group + (split + 1) * group / splits;
+            let heads =
+                kv_head * group + split * group / splits..kv_head * group + (split + 1) * group / splits;
             let rows = block * ROW_BLOCK..rows.min((block + 1) * ROW_BLOCK);
             self.attend_piece(worker, attention, (queries, to), kv_head, heads, rows);
         }
@@ -293,7 +305,8 @@ impl Forward<'_> {
             softcap: attention.softcap.unwrap_or(0.0),
             cache: self.cache.options.kind,
         };
-        let head_view = |view: View, head: usize| View { offset: view.offset + head * size, columns: size, ..view };
+        let head_view =
+            |view: View, head: usize| View { offset: view.offset + head * size, columns: size, ..view };
         // SAFETY: queries were written in an earlier step; every (row, head) of the result and the worker's
         // scratch are this worker's alone.
         unsafe {
@@ -306,15 +319,21 @@ impl Forward<'_> {
                     slope: attention.alibi.get(head).copied().unwrap_or(0.0),
                 }
             };
-            let list: [Query<'_>; QUERIES] = std::array::from_fn(|i| query(chosen.get(i).unwrap_or(&chosen[0])));
+            let list: [Query<'_>; QUERIES] =
+                std::array::from_fn(|i| query(chosen.get(i).unwrap_or(&chosen[0])));
             let mut out: [&mut [f32]; QUERIES] = Default::default();
             for (out, &(row, head)) in out.iter_mut().zip(chosen) {
                 *out = self.arena.row_mut(head_view(to, head), row);
             }
             let scratch = self.arena.row_mut(self.scratch, worker.index);
             let count = chosen.len();
-            self.kernels.attention()(&arguments, &list[..count], &layer.head(kv_head), scratch, &mut out[..count]);
+            self.kernels.attention()(
+                &arguments,
+                &list[..count],
+                &layer.head(kv_head),
+                scratch,
+                &mut out[..count],
+            );
         }
     }
 }
-

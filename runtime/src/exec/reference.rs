@@ -4,10 +4,10 @@ use siskin_kernels::ops::{Kernels, attention, elementwise::Map, matmul, norm, qu
 use siskin_kernels::panel::{self, ROWS};
 
 use super::{Batch, activation, first_seen};
+use crate::Result;
 use crate::cache::Cache;
 use crate::graph::{Attention, Graph, Node, NormKind, Op, Rows, WeightId};
 use crate::plan::Weights;
-use crate::Result;
 
 /// A value: its rows.
 type Table = Vec<Vec<f32>>;
@@ -48,7 +48,9 @@ impl Forward<'_> {
             (0..rows).map(row).collect()
         };
         match &node.op {
-            Op::Embed { table } => each(&|row, out| self.table_row(*table, self.batch.rows[row].token as usize, out)),
+            Op::Embed { table } => {
+                each(&|row, out| self.table_row(*table, self.batch.rows[row].token as usize, out))
+            }
             Op::EmbedPosition { table, offset } => {
                 each(&|row, out| self.table_row(*table, self.batch.rows[row].position + offset, out))
             }
@@ -69,7 +71,9 @@ impl Forward<'_> {
                     start = end;
                 }
             }),
-            Op::Columns { start } => each(&|row, out| out.copy_from_slice(&input(0)[row][*start..][..columns])),
+            Op::Columns { start } => {
+                each(&|row, out| out.copy_from_slice(&input(0)[row][*start..][..columns]))
+            }
             Op::Rope { rope, head_size } => {
                 let table = &self.graph.ropes[*rope];
                 each(&|row, out| {
@@ -83,12 +87,16 @@ impl Forward<'_> {
                 self.append(attention, input(1), input(2));
                 each(&|row, out| self.attend(attention, row, &input(0)[row], out))
             }
-            Op::Activate(kind) => each(&|row, out| self.scalar.activate()(activation(*kind), &input(0)[row], out)),
+            Op::Activate(kind) => {
+                each(&|row, out| self.scalar.activate()(activation(*kind), &input(0)[row], out))
+            }
             Op::Gate(kind) => {
                 each(&|row, out| self.scalar.gate()(activation(*kind), &input(0)[row], &input(1)[row], out))
             }
             Op::Add => each(&|row, out| self.scalar.add()(&input(0)[row], &input(1)[row], out)),
-            Op::Scale(factor) => each(&|row, out| self.scalar.map()(Map::Scale(*factor), &input(0)[row], out)),
+            Op::Scale(factor) => {
+                each(&|row, out| self.scalar.map()(Map::Scale(*factor), &input(0)[row], out))
+            }
             Op::Softcap(cap) => each(&|row, out| self.scalar.map()(Map::Softcap(*cap), &input(0)[row], out)),
             Op::Clamp(limit) => each(&|row, out| self.scalar.map()(Map::Clamp(*limit), &input(0)[row], out)),
             Op::Pick => each(&|row, out| out.copy_from_slice(&input(0)[self.batch.wanted[row]])),
@@ -133,7 +141,11 @@ impl Forward<'_> {
                 let columns = head * attention.head_size..(head + 1) * attention.head_size;
                 // SAFETY: one thread runs the reference.
                 unsafe {
-                    layer.head(head).store(row.position, &keys[index][columns.clone()], &values[index][columns]);
+                    layer.head(head).store(
+                        row.position,
+                        &keys[index][columns.clone()],
+                        &values[index][columns],
+                    );
                 }
             }
         }
@@ -162,4 +174,3 @@ impl Forward<'_> {
         }
     }
 }
-

@@ -24,7 +24,11 @@ impl Arena {
         let count = words.div_ceil(16);
         let mut lines = Vec::new();
         lines.try_reserve_exact(count).map_err(|_| {
-            Error::new(ErrorKind::Memory, "arena", format!("{} MiB are not to be had; lower the batch", words >> 18))
+            Error::new(
+                ErrorKind::Memory,
+                "arena",
+                format!("{} MiB are not to be had; lower the batch", words >> 18),
+            )
         })?;
         lines.resize_with(count, || Line(UnsafeCell::new([0.0; 16])));
         Ok(Self { lines: lines.into_boxed_slice() })
@@ -53,7 +57,9 @@ impl Arena {
     /// Nobody may write them meanwhile.
     pub(crate) unsafe fn row(&self, view: View, row: usize) -> &[f32] {
         // SAFETY: `part` checks the bounds; the caller keeps writers away.
-        unsafe { std::slice::from_raw_parts(self.part(view.offset + row * view.stride, view.columns), view.columns) }
+        unsafe {
+            std::slice::from_raw_parts(self.part(view.offset + row * view.stride, view.columns), view.columns)
+        }
     }
 
     /// Columns of a row, for writing.

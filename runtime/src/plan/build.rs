@@ -129,7 +129,8 @@ impl<'a> Planner<'a> {
     }
 
     fn view(&self, value: ValueId) -> Result<View> {
-        self.views[value].ok_or_else(|| Error::new(ErrorKind::Corrupt, "graph", "a value is used before it is made"))
+        self.views[value]
+            .ok_or_else(|| Error::new(ErrorKind::Corrupt, "graph", "a value is used before it is made"))
     }
 
     fn rows(&self, value: ValueId) -> Rows {
@@ -218,7 +219,8 @@ impl<'a> Planner<'a> {
             }
             Op::Linear { parts } => self.linear(index, node, parts),
             Op::Attention(attention) => {
-                let [queries, keys, values] = [self.view(node.inputs[0])?, self.view(node.inputs[1])?, self.view(node.inputs[2])?];
+                let [queries, keys, values] =
+                    [self.view(node.inputs[0])?, self.view(node.inputs[1])?, self.view(node.inputs[2])?];
                 let to = self.allocate(node.output, self.steps.len());
                 self.steps.push(Step::Append { attention: attention.clone(), keys, values });
                 self.steps.push(Step::Attend { attention: attention.clone(), queries, to });
@@ -244,7 +246,9 @@ impl<'a> Planner<'a> {
         let op = match node.op {
             Op::Embed { table } => RowOp::Embed { table, to },
             Op::EmbedPosition { table, offset } => RowOp::EmbedPosition { table, offset, to },
-            Op::Norm { kind, weight, bias, epsilon, .. } => RowOp::Norm { kind, weight, bias, epsilon, from, to },
+            Op::Norm { kind, weight, bias, epsilon, .. } => {
+                RowOp::Norm { kind, weight, bias, epsilon, from, to }
+            }
             Op::Activate(kind) => RowOp::Activate { kind, from, to },
             Op::Gate(kind) => RowOp::Gate { kind, gate: from, up: second, to },
             Op::Add => RowOp::Add { a: from, b: second, to },
@@ -277,8 +281,10 @@ impl<'a> Planner<'a> {
         let input = node.inputs[0];
         let rows = self.rows(node.output);
         let from = self.view(input)?;
-        let is_float = |weight: WeightId| self.weights.matrix(weight).is_some_and(|tensor| tensor.panel.is_float());
-        let (floats, integers): (Vec<_>, Vec<_>) = (0..parts.len()).partition(|&part| is_float(parts[part].0));
+        let is_float =
+            |weight: WeightId| self.weights.matrix(weight).is_some_and(|tensor| tensor.panel.is_float());
+        let (floats, integers): (Vec<_>, Vec<_>) =
+            (0..parts.len()).partition(|&part| is_float(parts[part].0));
         let quantised = if integers.is_empty() { None } else { Some(self.quantise(input, from, rows)) };
         let (to, residual) = match self.residual_of(index, node, parts.len()) {
             Some((sum, output, residual)) => {
@@ -297,9 +303,7 @@ impl<'a> Planner<'a> {
                 view
             })
             .collect();
-        for (chosen, input, is_quantised) in
-            [(floats, Some(from), false), (integers, quantised, true)]
-        {
+        for (chosen, input, is_quantised) in [(floats, Some(from), false), (integers, quantised, true)] {
             let Some(input) = input.filter(|_| !chosen.is_empty()) else { continue };
             let parts = chosen
                 .into_iter()
@@ -330,7 +334,8 @@ impl<'a> Planner<'a> {
         if parts != 1 {
             return None;
         }
-        let mut uses = self.graph.nodes.iter().enumerate().filter(|(_, other)| other.inputs.contains(&node.output));
+        let mut uses =
+            self.graph.nodes.iter().enumerate().filter(|(_, other)| other.inputs.contains(&node.output));
         let (at, sum) = uses.next()?;
         let alone = uses.next().is_none() && self.graph.output != node.output && at > index;
         // `residual + product` is what the product's epilogue computes: a sum is the same either way round.

@@ -6,7 +6,7 @@ mod print;
 mod weights;
 
 pub(crate) use arena::Arena;
-pub(crate) use weights::{Weights, Bound};
+pub(crate) use weights::Weights;
 
 use crate::graph::{ActivationKind, Attention, NormKind, Rows, WeightId};
 use siskin_kernels::ops::elementwise::Map;

@@ -7,7 +7,12 @@ use super::{Plan, Step};
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (batch, wanted) = (self.batch, self.wanted);
-        writeln!(f, "batch {batch} rows, {wanted} wanted; arena {} KiB; {} steps", self.words / 256, self.steps.len())?;
+        writeln!(
+            f,
+            "batch {batch} rows, {wanted} wanted; arena {} KiB; {} steps",
+            self.words / 256,
+            self.steps.len()
+        )?;
         for (index, step) in self.steps.iter().enumerate() {
             write!(f, "{index:4}  ")?;
             match step {
@@ -23,12 +28,19 @@ impl fmt::Display for Plan {
                     let kind = if *quantised { "int8" } else { "float" };
                     let outputs: Vec<usize> = parts.iter().map(|part| part.to.columns).collect();
                     let plus = if residual.is_some() { " + residual" } else { "" };
-                    writeln!(f, "products ({rows:?}): {kind} input of {} → {outputs:?}{plus}", input.columns)?;
+                    writeln!(
+                        f,
+                        "products ({rows:?}): {kind} input of {} → {outputs:?}{plus}",
+                        input.columns
+                    )?;
                 }
-                Step::Append { attention, .. } => writeln!(f, "append keys and values of layer {}", attention.layer)?,
+                Step::Append { attention, .. } => {
+                    writeln!(f, "append keys and values of layer {}", attention.layer)?
+                }
                 Step::Attend { attention, .. } => {
                     let (heads, kv, size) = (attention.heads, attention.kv_heads, attention.head_size);
-                    let window = attention.window.map_or(String::new(), |window| format!(", window {window}"));
+                    let window =
+                        attention.window.map_or(String::new(), |window| format!(", window {window}"));
                     writeln!(f, "attend layer {}: {heads} heads on {kv} of {size}{window}", attention.layer)?;
                 }
             }

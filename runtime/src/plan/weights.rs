@@ -56,9 +56,9 @@ impl Weights {
 
 fn bind(weight: &Weight, file: &File) -> Result<Bound> {
     let place = || format!("tensor {}", weight.name);
-    let tensor = file
-        .tensor(&weight.name)
-        .ok_or_else(|| Error::new(ErrorKind::Missing, place(), "the file does not hold it; convert the model again"))?;
+    let tensor = file.tensor(&weight.name).ok_or_else(|| {
+        Error::new(ErrorKind::Missing, place(), "the file does not hold it; convert the model again")
+    })?;
     let role = match weight.role {
         Role::Matrix => file::Role::Matrix,
         Role::Vector => file::Role::Vector,

@@ -29,7 +29,11 @@ pub(super) fn run(graph: &Graph) -> Graph {
         joined.nodes.push(Node { op: Op::Linear { parts }, inputs: node.inputs.clone(), output: whole });
         let mut start = 0;
         for product in group {
-            joined.nodes.push(Node { op: Op::Columns { start }, inputs: vec![whole], output: product.output });
+            joined.nodes.push(Node {
+                op: Op::Columns { start },
+                inputs: vec![whole],
+                output: product.output,
+            });
             start += graph.values[product.output].columns;
             done.push(product.output);
         }
@@ -38,7 +42,11 @@ pub(super) fn run(graph: &Graph) -> Graph {
 }
 
 fn products_of(graph: &Graph, input: ValueId) -> Vec<&Node> {
-    graph.nodes.iter().filter(|node| matches!(node.op, Op::Linear { .. }) && node.inputs[0] == input).collect()
+    graph
+        .nodes
+        .iter()
+        .filter(|node| matches!(node.op, Op::Linear { .. }) && node.inputs[0] == input)
+        .collect()
 }
 
 #[cfg(test)]
@@ -56,7 +64,8 @@ mod tests {
         let last = b.add(k, v);
         let graph = b.finish(last);
         let joined = super::run(&graph);
-        let products: Vec<_> = joined.nodes.iter().filter(|node| matches!(node.op, Op::Linear { .. })).collect();
+        let products: Vec<_> =
+            joined.nodes.iter().filter(|node| matches!(node.op, Op::Linear { .. })).collect();
         assert_eq!(products.len(), 1);
         assert_eq!(joined.values[products[0].output].columns, 16);
         let starts: Vec<_> = joined
