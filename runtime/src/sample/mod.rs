@@ -1,1 +1,300 @@
-//! The sampler chain.
+//! The sampler chain: from one step's logits to the next token.
+//!
+//! The chain works in place in buffers made at its creation and allocates nothing per token. Its order is
+//!
+//! 1. over the whole vocabulary, the edits in `EDITS`: logit bias, penalties, DRY;
+//! 2. greedy choice when the temperature is 0, and the end;
+//! 3. the candidates: top-k;
+//! 4. the filters in `FILTERS`: typical, top-p, min-p, XTC, temperature, Mirostat 2 (which switches the
+//!    other truncations off);
+//! 5. the draw.
+//!
+//! Only this crate's own arithmetic takes part (no function of the platform's mathematics library), so a
+//! seed gives the same tokens on every machine. Of equal logits the lowest id comes first.
+//!
+//! A new step is a file with a `build` function and a line in one of the two lists.
+
+mod bias;
+mod candidates;
+mod dry;
+mod history;
+mod min_p;
+mod mirostat;
+mod options;
+mod penalties;
+mod random;
+mod temperature;
+mod top_k;
+mod top_p;
+mod typical;
+mod xtc;
+
+#[cfg(test)]
+mod tests;
+
+use candidates::{Candidate, Candidates};
+pub use options::SamplerOptions;
+use random::Random;
+
+use crate::{Error, ErrorKind, Result};
+
+/// A step that changes logits of the whole vocabulary.
+///
+/// Scores are below infinity and never NaN, before and after; minus infinity means masked.
+trait Edit: Send + Sync {
+    /// Changes `scores`, one for each token of the vocabulary.
+    fn apply(&mut self, scores: &mut [f32]);
+    /// A token was added to the text.
+    fn accept(&mut self, _id: u32) {}
+    /// Forgets the text.
+    fn reset(&mut self) {}
+    /// A copy with the same state and the same room.
+    fn fork(&self) -> Box<dyn Edit>;
+}
+
+/// A step that shortens or reweighs the candidates, and leaves at least one.
+trait Filter: Send + Sync {
+    /// Changes the candidates.
+    fn apply(&mut self, candidates: &mut Candidates, random: &mut Random);
+    /// A candidate that had `probability` among the last ones was drawn.
+    fn drawn(&mut self, _probability: f32) {}
+    /// Returns to the state at creation.
+    fn reset(&mut self) {}
+    /// A copy with the same state and the same room.
+    fn fork(&self) -> Box<dyn Filter>;
+}
+
+type Build<Step> = fn(&SamplerOptions, usize) -> Option<Box<Step>>;
+
+const EDITS: &[Build<dyn Edit>] = &[bias::build, penalties::build, dry::build];
+
+const FILTERS: &[Build<dyn Filter>] =
+    &[typical::build, top_p::build, min_p::build, xtc::build, temperature::build, mirostat::build];
+
+/// A chosen token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Choice {
+    /// The token.
+    pub id: u32,
+    /// The natural logarithm of its probability under the softmax of the logits as given, before any
+    /// step; NaN unless [`SamplerOptions::log_probabilities`] is set.
+    pub log_probability: f32,
+}
+
+/// Chooses tokens.
+///
+/// ```
+/// use siskin::sample::{Sampler, SamplerOptions};
+///
+/// let options = SamplerOptions { repetition_penalty: 2.0, ..SamplerOptions::greedy() };
+/// let mut sampler = Sampler::new(&options, 3)?;
+/// let logits = [1.0, 3.0, 2.0];
+///
+/// let choice = sampler.sample(&logits)?;
+/// assert_eq!(choice.id, 1);
+///
+/// sampler.accept(choice.id);
+/// assert_eq!(sampler.sample(&logits)?.id, 2, "3.0 / 2 is below 2.0");
+/// # Ok::<(), siskin::Error>(())
+/// ```
+pub struct Sampler {
+    options: SamplerOptions,
+    vocabulary_size: usize,
+    edits: Vec<Box<dyn Edit>>,
+    filters: Vec<Box<dyn Filter>>,
+    random: Random,
+    scores: Vec<f32>,
+    candidates: Candidates,
+    best: Vec<Candidate>,
+    top: Vec<Choice>,
+}
+
+impl Sampler {
+    /// A chain for a vocabulary. Everything it will ever need is allocated here.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Argument`] when an option is out of its range or names a token that does not exist.
+    pub fn new(options: &SamplerOptions, vocabulary_size: usize) -> Result<Self> {
+        options.validate()?;
+        if vocabulary_size == 0 || u32::try_from(vocabulary_size).is_err() {
+            let message = format!("is {vocabulary_size}; give the number of logits of the model");
+            return Err(Error::argument("vocabulary_size", message));
+        }
+        if let Some((id, _)) = options.logit_bias.iter().find(|(id, _)| *id as usize >= vocabulary_size) {
+            let message = format!("token {id} does not exist; the vocabulary has {vocabulary_size} tokens");
+            return Err(Error::argument("logit_bias", message));
+        }
+        let edits: Vec<_> = EDITS.iter().filter_map(|build| build(options, vocabulary_size)).collect();
+        let greedy = options.temperature == 0.0;
+        let filters = if greedy { &[] } else { FILTERS };
+        let room = if greedy { 0 } else { top_k::room_for(options, vocabulary_size) };
+        let reported = options.top_log_probabilities.min(vocabulary_size);
+        let reported_room = if reported == 0 { 0 } else { top_k::room(vocabulary_size, reported) };
+        Ok(Self {
+            vocabulary_size,
+            scores: vec![0.0; if edits.is_empty() { 0 } else { vocabulary_size }],
+            edits,
+            filters: filters.iter().filter_map(|build| build(options, vocabulary_size)).collect(),
+            random: Random::new(options.seed),
+            candidates: Candidates::new(room),
+            best: Vec::with_capacity(reported_room),
+            top: Vec::with_capacity(reported),
+            options: options.clone(),
+        })
+    }
+
+    /// Chooses the next token from `logits`. The text does not change: say so with [`accept`](Self::accept).
+    ///
+    /// A logit of minus infinity masks its token.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Argument`] when there is not one logit for each token of the vocabulary;
+    /// [`ErrorKind::Numeric`] when a logit is NaN or infinite, or when every token is masked.
+    pub fn sample(&mut self, logits: &[f32]) -> Result<Choice> {
+        if logits.len() != self.vocabulary_size {
+            let message = format!("there are {}, not {}", logits.len(), self.vocabulary_size);
+            return Err(Error::argument("logits", message));
+        }
+        let raw_highest = highest(logits)?;
+        let scores = if self.edits.is_empty() {
+            logits
+        } else {
+            self.scores.copy_from_slice(logits);
+            for edit in &mut self.edits {
+                edit.apply(&mut self.scores);
+            }
+            &self.scores
+        };
+        let id = if self.options.temperature == 0.0 {
+            let bar = if self.edits.is_empty() { raw_highest } else { highest(scores)? };
+            scores.iter().position(|score| *score == bar).map(|id| id as u32)
+        } else {
+            let keep = if self.options.mirostat { 0 } else { self.options.top_k };
+            top_k::fill(&mut self.candidates, scores, keep);
+            self.draw()
+        };
+        let id = id.ok_or_else(all_masked)?;
+        Ok(Choice { id, log_probability: self.report(logits, raw_highest, id) })
+    }
+
+    fn draw(&mut self) -> Option<u32> {
+        if self.candidates.items.is_empty() {
+            return None;
+        }
+        for filter in &mut self.filters {
+            filter.apply(&mut self.candidates, &mut self.random);
+        }
+        let chosen = self.candidates.draw(&mut self.random)?;
+        for filter in &mut self.filters {
+            filter.drawn(chosen.probability);
+        }
+        Some(chosen.id)
+    }
+
+    /// The log-probability of `id`; fills `top`.
+    fn report(&mut self, logits: &[f32], highest: f32, id: u32) -> f32 {
+        let count = self.options.top_log_probabilities.min(self.vocabulary_size);
+        if !self.options.log_probabilities && count == 0 {
+            return f32::NAN;
+        }
+        let sum: f64 = logits.iter().map(|logit| f64::from(libm::expf(logit - highest))).sum();
+        let scale = f64::from(highest) + libm::log(sum);
+        let log_probability = |logit: f32| (f64::from(logit) - scale) as f32;
+        top_k::best(&mut self.best, logits, count);
+        self.top.clear();
+        self.top.extend(
+            self.best.iter().map(|best| Choice { id: best.id, log_probability: log_probability(best.logit) }),
+        );
+        logits.get(id as usize).map_or(f32::NAN, |logit| log_probability(*logit))
+    }
+
+    /// The likeliest tokens at the last choice, best first, under the softmax of the logits as given: as
+    /// many as [`SamplerOptions::top_log_probabilities`], fewer when others are masked.
+    pub fn top(&self) -> &[Choice] {
+        &self.top
+    }
+
+    /// Tells the chain that a token was added to the text, be it of the prompt or chosen.
+    pub fn accept(&mut self, id: u32) {
+        for edit in &mut self.edits {
+            edit.accept(id);
+        }
+    }
+
+    /// Forgets the text and starts the random numbers again.
+    pub fn reset(&mut self) {
+        self.random = Random::new(self.options.seed);
+        self.edits.iter_mut().for_each(|edit| edit.reset());
+        self.filters.iter_mut().for_each(|filter| filter.reset());
+        self.top.clear();
+    }
+
+    /// The options given at creation.
+    pub fn options(&self) -> &SamplerOptions {
+        &self.options
+    }
+
+    /// The number of logits that [`sample`](Self::sample) expects.
+    pub fn vocabulary_size(&self) -> usize {
+        self.vocabulary_size
+    }
+}
+
+impl Clone for Sampler {
+    /// A fork: both go on from the same state, and neither allocates per token.
+    fn clone(&self) -> Self {
+        let mut top = Vec::with_capacity(self.top.capacity());
+        top.extend_from_slice(&self.top);
+        Self {
+            options: self.options.clone(),
+            vocabulary_size: self.vocabulary_size,
+            edits: self.edits.iter().map(|edit| edit.fork()).collect(),
+            filters: self.filters.iter().map(|filter| filter.fork()).collect(),
+            random: self.random.clone(),
+            scores: self.scores.clone(),
+            candidates: self.candidates.clone(),
+            best: Vec::with_capacity(self.best.capacity()),
+            top,
+        }
+    }
+}
+
+impl std::fmt::Debug for Sampler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sampler")
+            .field("options", &self.options)
+            .field("vocabulary_size", &self.vocabulary_size)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The highest logit.
+fn highest(logits: &[f32]) -> Result<f32> {
+    const LANES: usize = 16;
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    let mut wrong = [0_u32; LANES];
+    let (groups, rest) = logits.as_chunks::<LANES>();
+    let mut last = [f32::NEG_INFINITY; LANES];
+    last[..rest.len()].copy_from_slice(rest);
+    for values in groups.iter().chain([&last]) {
+        for lane in 0..LANES {
+            wrong[lane] |= u32::from(is_wrong(values[lane]));
+            lanes[lane] = if values[lane] > lanes[lane] { values[lane] } else { lanes[lane] };
+        }
+    }
+    if wrong != [0; LANES] {
+        let index = logits.iter().position(|value| is_wrong(*value)).unwrap_or_default();
+        let message = format!("is {}; the model produced numbers that are not finite", logits[index]);
+        return Err(Error::new(ErrorKind::Numeric, format!("logits[{index}]"), message));
+    }
+    let highest = lanes.into_iter().fold(f32::NEG_INFINITY, f32::max);
+    if highest == f32::NEG_INFINITY { Err(all_masked()) } else { Ok(highest) }
+}
+
+fn is_wrong(logit: f32) -> bool {
+    logit.is_nan() || logit == f32::INFINITY
+}
+
+fn all_masked() -> Error {
+    Error::new(ErrorKind::Numeric, "logits", "every token is masked; allow at least one")
+}

@@ -1,1 +1,167 @@
-//! Chat templates.
+//! Chat templates: the model's own Jinja template turns messages into the prompt.
+//!
+//! Templates come with model files and are not trusted. They run in an interpreter of their own that has no
+//! way to files, clocks or the network, whose work, memory, depth and output are bounded, and whose results
+//! are those of Jinja 2 as Hugging Face's `apply_chat_template` sets it up: an immutable sandbox with
+//! `trim_blocks` and `lstrip_blocks`, loop controls, `tojson` without HTML escapes, `raise_exception`,
+//! `strftime_now` and `generation` blocks.
+//!
+//! Left out, with an error that says so: other templates (`include`, `import`, `extends`, `block`),
+//! recursive loops, and arguments unpacked with `*`.
+//!
+//! A new filter, test, method or function is a line in the list of its file: `filters.rs` and
+//! `sequences.rs`, `checks.rs`, `methods.rs`, `functions.rs`.
+
+mod ast;
+mod budget;
+mod checks;
+mod data;
+mod date;
+mod evaluate;
+mod expressions;
+mod filters;
+mod format;
+mod functions;
+mod json;
+mod lexer;
+mod machine;
+mod methods;
+mod operators;
+mod parser;
+mod python;
+mod sequences;
+mod split;
+#[cfg(test)]
+mod tests;
+mod value;
+
+use std::sync::Arc;
+
+use budget::{Budget, Failure};
+pub use data::{Data, Message};
+pub use date::Date;
+use machine::Machine;
+use parser::Parsed;
+use value::Value;
+
+use crate::{Error, ErrorKind, Result};
+
+/// The longest source of a template, in bytes.
+const LONGEST_SOURCE: usize = 1 << 20;
+/// The work that a rendering may do, in steps of about an expression each.
+const MOST_WORK: u64 = 20_000_000;
+/// The memory that a rendering may take in all, in bytes: a fixed part, and so many times the input.
+const MOST_MEMORY: u64 = 64 << 20;
+const MEMORY_PER_INPUT: u64 = 32;
+
+/// A parsed chat template. Clones share it, and threads may.
+///
+/// ```
+/// use siskin::template::{ChatTemplate, Message, RenderOptions};
+///
+/// let template = ChatTemplate::new(
+///     "{% for message in messages %}<|{{ message.role }}|>{{ message.content | trim }}\n{% endfor %}\
+///      {% if add_generation_prompt %}<|assistant|>{% endif %}",
+/// )?;
+/// let messages = [Message::new("user", " Hello! ")];
+/// let prompt = template.render(&(&messages).into(), &RenderOptions::default())?;
+/// assert_eq!(prompt, "<|user|>Hello!\n<|assistant|>");
+/// # Ok::<(), siskin::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ChatTemplate {
+    parsed: Arc<Parsed>,
+}
+
+/// What a template is given besides the messages.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RenderOptions {
+    /// The text of the token that begins a sequence; not defined in the template when none.
+    pub bos_token: Option<String>,
+    /// The text of the token that ends a sequence; not defined in the template when none.
+    pub eos_token: Option<String>,
+    /// Whether the prompt shall end where the assistant's answer begins. On by default.
+    pub add_generation_prompt: bool,
+    /// The functions that the model may call: a list of JSON schemas.
+    pub tools: Option<Data>,
+    /// Documents that the model may answer from.
+    pub documents: Option<Data>,
+    /// Further variables, such as `enable_thinking`; they win over all others.
+    pub extra: Vec<(String, Data)>,
+    /// The date for templates that ask for today's; when none, templates fall back to a date of their own.
+    pub now: Option<Date>,
+}
+
+impl Default for RenderOptions {
+    fn default() -> Self {
+        Self {
+            bos_token: None,
+            eos_token: None,
+            add_generation_prompt: true,
+            tools: None,
+            documents: None,
+            extra: Vec::new(),
+            now: None,
+        }
+    }
+}
+
+impl ChatTemplate {
+    /// Parses a template.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Template`] where the source is no template, too long or nested too deeply; the place
+    /// names the line.
+    pub fn new(source: &str) -> Result<Self> {
+        if source.len() > LONGEST_SOURCE {
+            let message = format!("is {} bytes long; at most {LONGEST_SOURCE} are allowed", source.len());
+            return Err(Error::new(ErrorKind::Template, "chat template", message));
+        }
+        let parsed = lexer::tokens(source).and_then(parser::parse);
+        let parsed = parsed.map_err(|(failure, line)| error(&failure, line))?;
+        Ok(Self { parsed: Arc::new(parsed) })
+    }
+
+    /// The prompt for `messages`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Template`] where the template fails, refuses the messages, or goes over its bounds; the
+    /// place names the line.
+    pub fn render(&self, messages: &Data, options: &RenderOptions) -> Result<String> {
+        let variables = variables(messages, options);
+        let input: usize = variables.iter().map(|(_, data)| data.bytes).fold(0, usize::saturating_add);
+        let memory = MOST_MEMORY.saturating_add(MEMORY_PER_INPUT.saturating_mul(input as u64));
+        let find = |name: &str| variables.iter().rev().find(|(known, _)| *known == name);
+        let known = self.parsed.names.iter().enumerate().filter_map(|(symbol, name)| {
+            let (_, data) = find(name)?;
+            Some((symbol as u32, data.value.clone()))
+        });
+        let mut machine = Machine::new(&self.parsed.names, known.collect(), Budget::new(MOST_WORK, memory));
+        machine.now = options.now;
+        let mut output = String::new();
+        match machine.run(&self.parsed.body, &mut output) {
+            Ok(_) => Ok(output),
+            Err(failure) => Err(error(&failure, machine.line)),
+        }
+    }
+}
+
+/// The template's variables; of the same name the last one counts.
+fn variables<'o>(messages: &Data, options: &'o RenderOptions) -> Vec<(&'o str, Data)> {
+    let none = || Value::None.into();
+    let mut variables = vec![
+        ("messages", messages.clone()),
+        ("tools", options.tools.clone().unwrap_or_else(none)),
+        ("documents", options.documents.clone().unwrap_or_else(none)),
+        ("add_generation_prompt", options.add_generation_prompt.into()),
+    ];
+    for (name, token) in [("bos_token", &options.bos_token), ("eos_token", &options.eos_token)] {
+        variables.extend(token.as_deref().map(|token| (name, token.into())));
+    }
+    variables.extend(options.extra.iter().map(|(name, data)| (name.as_str(), data.clone())));
+    variables
+}
+
+fn error(failure: &Failure, line: u32) -> Error {
+    Error::new(ErrorKind::Template, format!("chat template, line {line}"), failure.0.to_string())
+}

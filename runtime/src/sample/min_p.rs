@@ -1,0 +1,29 @@
+//! Min-p: the candidates at least so many times as likely as the likeliest.
+
+use super::candidates::Candidates;
+use super::{Filter, Random, SamplerOptions};
+
+#[derive(Clone)]
+struct MinP {
+    /// The logarithm of the share.
+    distance: f32,
+}
+
+/// The step, where `options` ask for it.
+pub(super) fn build(options: &SamplerOptions, _vocabulary_size: usize) -> Option<Box<dyn Filter>> {
+    if options.mirostat || options.min_p <= 0.0 {
+        return None;
+    }
+    Some(Box::new(MinP { distance: libm::logf(options.min_p) }))
+}
+
+impl Filter for MinP {
+    fn apply(&mut self, candidates: &mut Candidates, _random: &mut Random) {
+        let bar = candidates.highest() + self.distance;
+        candidates.items.retain(|candidate| candidate.logit >= bar);
+    }
+
+    fn fork(&self) -> Box<dyn Filter> {
+        Box::new(self.clone())
+    }
+}

@@ -1,0 +1,40 @@
+//! Mirostat 2: keeps the surprise of the text near a target by moving a bound on each token's surprise.
+
+use super::candidates::Candidates;
+use super::{Filter, Random, SamplerOptions};
+
+#[derive(Clone)]
+struct Mirostat {
+    target: f32,
+    rate: f32,
+    /// The highest surprise a candidate may have now, in bits.
+    bound: f32,
+}
+
+/// The step, where `options` ask for it.
+pub(super) fn build(options: &SamplerOptions, _vocabulary_size: usize) -> Option<Box<dyn Filter>> {
+    if !options.mirostat {
+        return None;
+    }
+    let target = options.mirostat_tau;
+    Some(Box::new(Mirostat { target, rate: options.mirostat_eta, bound: 2.0 * target }))
+}
+
+impl Filter for Mirostat {
+    fn apply(&mut self, candidates: &mut Candidates, _random: &mut Random) {
+        candidates.softmax();
+        candidates.retain(|candidate| -libm::log2f(candidate.probability) <= self.bound);
+    }
+
+    fn drawn(&mut self, probability: f32) {
+        self.bound -= self.rate * (-libm::log2f(probability) - self.target);
+    }
+
+    fn reset(&mut self) {
+        self.bound = 2.0 * self.target;
+    }
+
+    fn fork(&self) -> Box<dyn Filter> {
+        Box::new(self.clone())
+    }
+}

@@ -1,0 +1,55 @@
+//! Temperature: logits divided by a number, which may follow the entropy within a range.
+
+use super::candidates::Candidates;
+use super::{Filter, Random, SamplerOptions};
+
+#[derive(Clone)]
+struct Temperature {
+    temperature: f32,
+    range: f32,
+    exponent: f32,
+}
+
+/// The step, where `options` ask for it.
+pub(super) fn build(options: &SamplerOptions, _vocabulary_size: usize) -> Option<Box<dyn Filter>> {
+    let range = options.dynamic_temperature_range;
+    if options.temperature == 1.0 && range == 0.0 {
+        return None;
+    }
+    let exponent = options.dynamic_temperature_exponent;
+    Some(Box::new(Temperature { temperature: options.temperature, range, exponent }))
+}
+
+impl Temperature {
+    /// The temperature for the candidates: between the ends of the range as their entropy is between
+    /// none and the most possible.
+    fn current(&self, candidates: &mut Candidates) -> f32 {
+        if self.range <= 0.0 || candidates.items.len() < 2 {
+            return self.temperature;
+        }
+        candidates.softmax();
+        let share = candidates.entropy() / libm::log(candidates.items.len() as f64);
+        let lowest = (self.temperature - self.range).max(0.0);
+        let width = self.temperature + self.range - lowest;
+        lowest + width * libm::powf((share as f32).clamp(0.0, 1.0), self.exponent)
+    }
+}
+
+impl Filter for Temperature {
+    fn apply(&mut self, candidates: &mut Candidates, _random: &mut Random) {
+        let temperature = self.current(candidates);
+        let highest = candidates.highest();
+        if temperature <= 0.0 {
+            candidates.retain(|_| false);
+            return;
+        }
+        // The highest becomes 0, so that no temperature, however small, can overflow.
+        for candidate in &mut candidates.items {
+            candidate.logit = (candidate.logit - highest) / temperature;
+        }
+    }
+
+    fn fork(&self) -> Box<dyn Filter> {
+        Box::new(self.clone())
+    }
+}

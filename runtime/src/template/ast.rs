@@ -1,0 +1,122 @@
+//! A parsed template. Whatever repeats at one level is a list, so depth comes from nesting alone.
+
+use std::sync::Arc;
+
+use super::value::Value;
+
+/// A name, as its place in the template's list of names.
+pub(super) type Symbol = u32;
+
+#[derive(Debug)]
+pub(super) enum Expression {
+    Constant(Value),
+    Name(Symbol),
+    List(Vec<Expression>),
+    Tuple(Vec<Expression>),
+    Map(Vec<(Expression, Expression)>),
+    /// A value and what is done with it, from left to right.
+    Steps(Box<Expression>, Vec<Step>),
+    /// Operators of one precedence, from left to right.
+    Arithmetic(Box<Expression>, Vec<(Operator, Expression)>),
+    Concatenation(Vec<Expression>),
+    Comparison(Box<Expression>, Vec<(Comparison, Expression)>),
+    And(Vec<Expression>),
+    Or(Vec<Expression>),
+    Not(Box<Expression>),
+    Negative(Box<Expression>),
+    Positive(Box<Expression>),
+    /// The test, the value where it holds, and the one where it does not.
+    Conditional(Box<(Expression, Expression, Option<Expression>)>),
+}
+
+#[derive(Debug)]
+pub(super) enum Step {
+    Attribute(Arc<str>),
+    Index(Expression),
+    Slice(Box<[Option<Expression>; 3]>),
+    Call(Arguments),
+    Filter(Arc<str>, Arguments),
+    /// The name, whether it must not hold, and arguments.
+    Test(Arc<str>, bool, Arguments),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Arguments {
+    pub(super) positional: Vec<Expression>,
+    pub(super) keyword: Vec<(Arc<str>, Expression)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operator {
+    Add,
+    Subtract,
+    Multiply,
+    Divide,
+    FloorDivide,
+    Remainder,
+    Power,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Comparison {
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+    In,
+    NotIn,
+}
+
+/// What a value is bound to.
+#[derive(Debug)]
+pub(super) enum Target {
+    Name(Symbol),
+    /// A namespace and its attribute.
+    Attribute(Symbol, Arc<str>),
+    Names(Vec<Target>),
+}
+
+#[derive(Debug)]
+pub(super) struct Statement {
+    pub(super) line: u32,
+    pub(super) action: Action,
+}
+
+#[derive(Debug)]
+pub(super) enum Action {
+    Text(Box<str>),
+    Emit(Expression),
+    Set(Target, Expression),
+    /// The target, the filters, and the body whose output is bound.
+    SetBlock(Target, Vec<Step>, Vec<Statement>),
+    If(Vec<(Expression, Vec<Statement>)>, Vec<Statement>),
+    For(Box<For>),
+    Macro(Symbol, Arc<MacroDefinition>),
+    /// The macro's call, and what its `caller` is.
+    Call(Expression, Arc<MacroDefinition>),
+    Filter(Vec<Step>, Vec<Statement>),
+    With(Vec<(Target, Expression)>, Vec<Statement>),
+    Break,
+    Continue,
+}
+
+#[derive(Debug)]
+pub(super) struct For {
+    pub(super) target: Target,
+    pub(super) iterable: Expression,
+    pub(super) filter: Option<Expression>,
+    pub(super) body: Vec<Statement>,
+    pub(super) otherwise: Vec<Statement>,
+}
+
+/// A parameter and its default.
+pub(super) type Parameter = (Symbol, Arc<str>, Option<Expression>);
+
+#[derive(Debug)]
+pub(super) struct MacroDefinition {
+    pub(super) name: Arc<str>,
+    pub(super) parameters: Vec<Parameter>,
+    pub(super) body: Vec<Statement>,
+}

@@ -1,0 +1,183 @@
+//! What the caller gives to a template.
+
+use std::sync::Arc;
+
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+
+use super::budget::{Budget, Failure};
+use super::value::{ELEMENT, ListKind, Value};
+use crate::{Error, Result};
+
+/// A message of a conversation that is only text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Who speaks: mostly `system`, `user` or `assistant`.
+    pub role: String,
+    /// What is said.
+    pub content: String,
+}
+
+impl Message {
+    /// What `role` says.
+    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
+        Self { role: role.into(), content: content.into() }
+    }
+}
+
+/// Messages, tools, documents or any other variable of a template: JSON whose keys keep their order, as
+/// templates write tools into the prompt in the order that they were given in.
+///
+/// ```
+/// use siskin::template::{Data, Message};
+///
+/// let messages = Data::from_json(r#"[{"role": "user", "content": "Hi"}]"#)?;
+/// assert_eq!(messages, Data::from(&[Message::new("user", "Hi")]));
+/// # Ok::<(), siskin::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Data {
+    pub(super) value: Value,
+    /// About how much memory it takes.
+    pub(super) bytes: usize,
+}
+
+impl Data {
+    /// Data from JSON text.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Argument`](crate::ErrorKind::Argument) where the text is no JSON or is nested too deeply.
+    pub fn from_json(text: &str) -> Result<Self> {
+        serde_json::from_str(text).map_err(|error| Error::argument("json", error.to_string()))
+    }
+
+    /// Data from a parsed value, in the order that it has its keys in.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Argument`](crate::ErrorKind::Argument) where it is nested too deeply.
+    pub fn from_value(value: &serde_json::Value) -> Result<Self> {
+        Self::deserialize(value).map_err(|error| Error::argument("json", error.to_string()))
+    }
+
+    fn list(parts: Vec<Data>) -> std::result::Result<Self, Failure> {
+        let bytes = parts.iter().map(|part| part.bytes).fold(ELEMENT, usize::saturating_add);
+        let value = Value::list(parts.into_iter().map(|part| part.value).collect(), ListKind::List)?;
+        Ok(Self { value, bytes })
+    }
+
+    fn map(entries: Vec<(Arc<str>, Data)>) -> std::result::Result<Self, Failure> {
+        let size = |(key, part): &(Arc<str>, Data)| part.bytes + ELEMENT + key.len();
+        let bytes = entries.iter().map(size).fold(ELEMENT, usize::saturating_add);
+        let entries = entries.into_iter().map(|(key, part)| (Value::Text(key), part.value)).collect();
+        Ok(Self { value: Value::map(entries, &mut Budget::new(u64::MAX, u64::MAX))?, bytes })
+    }
+}
+
+impl PartialEq for Data {
+    fn eq(&self, other: &Self) -> bool {
+        let mut budget = Budget::new(u64::MAX, u64::MAX);
+        super::operators::equal(&self.value, &other.value, &mut budget).unwrap_or(false)
+    }
+}
+
+impl From<Value> for Data {
+    fn from(value: Value) -> Self {
+        Self { value, bytes: ELEMENT }
+    }
+}
+
+impl From<bool> for Data {
+    fn from(truth: bool) -> Self {
+        Value::Bool(truth).into()
+    }
+}
+
+impl From<i64> for Data {
+    fn from(number: i64) -> Self {
+        Value::Int(number).into()
+    }
+}
+
+impl From<f64> for Data {
+    fn from(number: f64) -> Self {
+        Value::Float(number).into()
+    }
+}
+
+impl From<&str> for Data {
+    fn from(text: &str) -> Self {
+        Self { value: Value::text(text), bytes: text.len() + ELEMENT }
+    }
+}
+
+impl From<&[Message]> for Data {
+    fn from(messages: &[Message]) -> Self {
+        let message = |message: &Message| {
+            let role = ("role".into(), Data::from(message.role.as_str()));
+            let content = ("content".into(), Data::from(message.content.as_str()));
+            Self::map(vec![role, content]).unwrap_or_else(|_| Value::None.into())
+        };
+        Self::list(messages.iter().map(message).collect()).unwrap_or_else(|_| Value::None.into())
+    }
+}
+
+impl<const COUNT: usize> From<&[Message; COUNT]> for Data {
+    fn from(messages: &[Message; COUNT]) -> Self {
+        Self::from(messages.as_slice())
+    }
+}
+
+impl<'de> Deserialize<'de> for Data {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        deserializer.deserialize_any(DataVisitor)
+    }
+}
+
+struct DataVisitor;
+
+impl<'de> Visitor<'de> for DataVisitor {
+    type Value = Data;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> std::result::Result<Data, E> {
+        Ok(Value::None.into())
+    }
+
+    fn visit_bool<E>(self, truth: bool) -> std::result::Result<Data, E> {
+        Ok(truth.into())
+    }
+
+    fn visit_i64<E>(self, number: i64) -> std::result::Result<Data, E> {
+        Ok(number.into())
+    }
+
+    fn visit_u64<E>(self, number: u64) -> std::result::Result<Data, E> {
+        Ok(i64::try_from(number).map_or_else(|_| (number as f64).into(), Data::from))
+    }
+
+    fn visit_f64<E>(self, number: f64) -> std::result::Result<Data, E> {
+        Ok(number.into())
+    }
+
+    fn visit_str<E>(self, text: &str) -> std::result::Result<Data, E> {
+        Ok(text.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> std::result::Result<Data, A::Error> {
+        let mut parts = Vec::new();
+        while let Some(part) = access.next_element()? {
+            parts.push(part);
+        }
+        Data::list(parts).map_err(|failure| A::Error::custom(failure.0))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> std::result::Result<Data, A::Error> {
+        let mut entries = Vec::new();
+        while let Some((key, part)) = access.next_entry::<String, Data>()? {
+            entries.push((key.into(), part));
+        }
+        Data::map(entries).map_err(|failure| A::Error::custom(failure.0))
+    }
+}

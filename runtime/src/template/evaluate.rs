@@ -1,0 +1,254 @@
+//! Evaluates expressions.
+
+use std::sync::Arc;
+
+use super::ast::{Arguments, Comparison, Expression, Step};
+use super::budget::{Eval, fail};
+use super::machine::{Given, Machine};
+use super::python::write_str;
+use super::value::{ELEMENT, Function, ListKind, Loop, Value};
+use super::{checks, filters, functions, methods, operators};
+
+impl Machine<'_> {
+    /// The value of an expression.
+    pub(super) fn evaluate(&mut self, expression: &Expression) -> Eval<Value> {
+        self.budget.spend(1)?;
+        match expression {
+            Expression::Constant(value) => Ok(value.clone()),
+            Expression::Name(symbol) => self.variable(*symbol),
+            _ => self.nested(|machine| machine.compound(expression)),
+        }
+    }
+
+    fn variable(&mut self, symbol: u32) -> Eval<Value> {
+        let value = self.lookup(symbol);
+        if !value.is_undefined() {
+            return Ok(value);
+        }
+        let name = self.name(symbol);
+        Ok(match functions::named(&name) {
+            // Templates ask whether this one is there, and have a date of their own where it is not.
+            Some(Function::StrftimeNow) if self.now.is_none() => value,
+            Some(function) => Value::Function(function),
+            None => value,
+        })
+    }
+
+    fn compound(&mut self, expression: &Expression) -> Eval<Value> {
+        match expression {
+            Expression::Constant(value) => Ok(value.clone()),
+            Expression::Name(symbol) => self.variable(*symbol),
+            Expression::List(items) => self.sequence(items, ListKind::List),
+            Expression::Tuple(items) => self.sequence(items, ListKind::Tuple),
+            Expression::Map(entries) => {
+                let mut evaluated = Vec::new();
+                for (key, value) in entries {
+                    self.budget.allocate(2 * ELEMENT)?;
+                    evaluated.push((self.evaluate(key)?, self.evaluate(value)?));
+                }
+                Value::map(evaluated, &mut self.budget)
+            }
+            Expression::Steps(base, steps) => {
+                let base = self.evaluate(base)?;
+                self.steps(base, steps)
+            }
+            Expression::Arithmetic(first, rest) => {
+                let mut value = self.evaluate(first)?;
+                for (operator, operand) in rest {
+                    let operand = self.evaluate(operand)?;
+                    value = operators::arithmetic(&value, *operator, &operand, &mut self.budget)?;
+                }
+                Ok(value)
+            }
+            Expression::Concatenation(parts) => self.concatenate(parts),
+            Expression::Comparison(first, rest) => self.comparison(first, rest),
+            Expression::And(parts) => self.first_where(parts, |truth| !truth),
+            Expression::Or(parts) => self.first_where(parts, |truth| truth),
+            Expression::Not(value) => Ok(Value::Bool(!self.evaluate(value)?.truth())),
+            Expression::Negative(value) => self.signed(value, -1),
+            Expression::Positive(value) => self.signed(value, 1),
+            Expression::Conditional(parts) => {
+                let (test, yes, no) = &**parts;
+                match (self.evaluate(test)?.truth(), no) {
+                    (true, _) => self.evaluate(yes),
+                    (false, Some(no)) => self.evaluate(no),
+                    (false, None) => Ok(Value::Undefined(None)),
+                }
+            }
+        }
+    }
+
+    fn sequence(&mut self, items: &[Expression], kind: ListKind) -> Eval<Value> {
+        let mut evaluated = Vec::new();
+        for item in items {
+            self.budget.allocate(ELEMENT)?;
+            evaluated.push(self.evaluate(item)?);
+        }
+        Value::list(evaluated, kind)
+    }
+
+    fn concatenate(&mut self, parts: &[Expression]) -> Eval<Value> {
+        let mut text = String::new();
+        for part in parts {
+            let value = self.evaluate(part)?;
+            write_str(&value, &mut text, &mut self.budget)?;
+        }
+        self.budget.allocate(text.len())?;
+        Ok(Value::Text(text.into()))
+    }
+
+    fn comparison(&mut self, first: &Expression, rest: &[(Comparison, Expression)]) -> Eval<Value> {
+        let mut left = self.evaluate(first)?;
+        for (comparison, right) in rest {
+            let right = self.evaluate(right)?;
+            if !operators::compare(&left, *comparison, &right, &mut self.budget)? {
+                return Ok(Value::Bool(false));
+            }
+            left = right;
+        }
+        Ok(Value::Bool(true))
+    }
+
+    /// `and` and `or`: the first value that decides, or the last one.
+    fn first_where(&mut self, parts: &[Expression], decides: impl Fn(bool) -> bool) -> Eval<Value> {
+        let mut value = Value::None;
+        for part in parts {
+            value = self.evaluate(part)?;
+            if decides(value.truth()) {
+                break;
+            }
+        }
+        Ok(value)
+    }
+
+    fn signed(&mut self, value: &Expression, sign: i64) -> Eval<Value> {
+        let value = self.evaluate(value)?;
+        match (value.as_int(), value.as_float()) {
+            (Some(number), _) => match number.checked_mul(sign) {
+                Some(number) => Ok(Value::Int(number)),
+                None => fail!("computes a number that is too large"),
+            },
+            (None, Some(number)) => Ok(Value::Float(number * sign as f64)),
+            _ => fail!("puts a sign before {}", value.describe()),
+        }
+    }
+
+    /// A value after its steps.
+    pub(super) fn steps(&mut self, base: Value, steps: &[Step]) -> Eval<Value> {
+        let mut value = base;
+        for step in steps {
+            self.budget.spend(1)?;
+            value = match step {
+                Step::Attribute(name) => self.get_attribute(&value, name)?,
+                Step::Index(index) => {
+                    let index = self.evaluate(index)?;
+                    self.get_index(&value, &index)?
+                }
+                Step::Slice(bounds) => self.slice(&value, bounds)?,
+                Step::Call(arguments) => {
+                    let given = self.given(arguments)?;
+                    self.call(&value, given)?
+                }
+                Step::Filter(name, arguments) => {
+                    let given = self.given(arguments)?;
+                    filters::apply(self, name, value, &given)?
+                }
+                Step::Test(name, negated, arguments) => {
+                    let given = self.given(arguments)?;
+                    Value::Bool(checks::check(self, name, &value, &given)? != *negated)
+                }
+            };
+        }
+        Ok(value)
+    }
+
+    /// `value.name`: a method where the type has one, else the entry.
+    pub(super) fn get_attribute(&mut self, value: &Value, name: &Arc<str>) -> Eval<Value> {
+        match value {
+            Value::Undefined(_) => fail!("takes '{name}' of {}", value.describe()),
+            Value::Namespace(place) => {
+                Ok(self.attribute(*place, name).cloned().unwrap_or_else(|| Value::undefined(name)))
+            }
+            Value::Loop(state) => Ok(loop_attribute(state, name)),
+            _ if methods::exists(value, name) => Ok(Value::Method(Arc::new((value.clone(), name.clone())))),
+            Value::Map(map) => Ok(map.get_text(name).cloned().unwrap_or_else(|| Value::undefined(name))),
+            Value::Macro(definition, _) if &**name == "name" => Ok(Value::Text(definition.name.clone())),
+            _ => Ok(Value::undefined(name)),
+        }
+    }
+
+    /// `value[index]`: the entry, else a method of that name.
+    pub(super) fn get_index(&mut self, value: &Value, index: &Value) -> Eval<Value> {
+        match (value, index) {
+            (Value::Namespace(_) | Value::Loop(_), Value::Text(name)) => self.get_attribute(value, name),
+            _ => {
+                let found = operators::index(value, index, &mut self.budget)?;
+                match index {
+                    Value::Text(name) if found.is_undefined() && methods::exists(value, name) => {
+                        Ok(Value::Method(Arc::new((value.clone(), name.clone()))))
+                    }
+                    _ => Ok(found),
+                }
+            }
+        }
+    }
+
+    fn slice(&mut self, value: &Value, bounds: &[Option<Expression>; 3]) -> Eval<Value> {
+        let mut numbers = [None; 3];
+        for (number, bound) in numbers.iter_mut().zip(bounds) {
+            let Some(bound) = bound else { continue };
+            let bound = self.evaluate(bound)?;
+            *number = match bound {
+                Value::None => None,
+                _ if bound.as_int().is_some() => bound.as_int(),
+                _ => fail!("takes a slice up to {}", bound.describe()),
+            };
+        }
+        operators::slice(value, numbers, &mut self.budget)
+    }
+
+    /// The values of a call's arguments.
+    pub(super) fn given(&mut self, arguments: &Arguments) -> Eval<Given> {
+        let mut given = Given::default();
+        for argument in &arguments.positional {
+            self.budget.allocate(ELEMENT)?;
+            given.positional.push(self.evaluate(argument)?);
+        }
+        for (name, argument) in &arguments.keyword {
+            self.budget.allocate(ELEMENT)?;
+            given.keyword.push((name.clone(), self.evaluate(argument)?));
+        }
+        Ok(given)
+    }
+
+    /// Calls what can be called.
+    pub(super) fn call(&mut self, function: &Value, given: Given) -> Eval<Value> {
+        self.nested(|machine| match function {
+            Value::Macro(definition, outer) => machine.call_macro(definition, *outer, given),
+            Value::Function(function) => functions::call(machine, *function, given),
+            Value::Method(method) => methods::call(machine, &method.0, &method.1, &given),
+            other => fail!("calls {}", other.describe()),
+        })
+    }
+}
+
+fn loop_attribute(state: &Arc<Loop>, name: &Arc<str>) -> Value {
+    let items = &state.items.items;
+    let number = |number: usize| Value::Int(number as i64);
+    let neighbour = |place: Option<usize>| place.and_then(|place| items.get(place)).cloned();
+    match &**name {
+        "index" => number(state.index + 1),
+        "index0" => number(state.index),
+        "revindex" => number(items.len() - state.index),
+        "revindex0" => number(items.len() - state.index - 1),
+        "first" => Value::Bool(state.index == 0),
+        "last" => Value::Bool(state.index + 1 == items.len()),
+        "length" => number(items.len()),
+        "depth" => Value::Int(state.depth),
+        "depth0" => Value::Int(state.depth - 1),
+        "previtem" => neighbour(state.index.checked_sub(1)).unwrap_or_else(|| Value::undefined(name)),
+        "nextitem" => neighbour(Some(state.index + 1)).unwrap_or_else(|| Value::undefined(name)),
+        "cycle" => Value::Method(Arc::new((Value::Loop(state.clone()), name.clone()))),
+        _ => Value::undefined(name),
+    }
+}

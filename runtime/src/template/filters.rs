@@ -1,0 +1,306 @@
+//! Filters of single values. Filters of sequences are in `sequences.rs`.
+
+use super::budget::{Eval, fail};
+use super::json::{self, Layout};
+use super::machine::{Given, Machine};
+use super::python::{is_space, write_str};
+use super::value::{ELEMENT, ListKind, Value};
+use super::{methods, operators, sequences};
+
+/// A filter: the value before the bar, and the arguments.
+pub(super) type Filter = fn(&mut Machine<'_>, Value, &Given) -> Eval<Value>;
+
+const FILTERS: &[(&str, Filter)] = &[
+    ("abs", absolute),
+    ("attr", attribute),
+    ("capitalize", |machine, value, _| method(machine, value, "capitalize")),
+    ("center", center),
+    ("d", default),
+    ("default", default),
+    ("e", escape),
+    ("escape", escape),
+    ("float", to_float),
+    ("format", format),
+    ("indent", indent),
+    ("int", to_int),
+    ("items", items),
+    ("lower", |machine, value, _| method(machine, value, "lower")),
+    ("replace", replace),
+    ("round", round),
+    ("safe", |machine, value, _| text(machine, &value)),
+    ("string", |machine, value, _| text(machine, &value)),
+    ("title", title),
+    ("tojson", to_json),
+    ("trim", trim),
+    ("upper", |machine, value, _| method(machine, value, "upper")),
+    ("wordcount", word_count),
+];
+
+fn find(name: &str) -> Option<Filter> {
+    FILTERS.iter().chain(sequences::FILTERS).find(|(known, _)| *known == name).map(|(_, filter)| *filter)
+}
+
+/// Whether there is such a filter.
+pub(super) fn exists(name: &str) -> bool {
+    find(name).is_some()
+}
+
+/// `value|name(given)`.
+pub(super) fn apply(machine: &mut Machine<'_>, name: &str, value: Value, given: &Given) -> Eval<Value> {
+    match find(name) {
+        Some(filter) => filter(machine, value, given),
+        None => fail!("uses the unknown filter '{name}'"),
+    }
+}
+
+/// A value as text, as it would be written.
+pub(super) fn text(machine: &mut Machine<'_>, value: &Value) -> Eval<Value> {
+    if let Value::Text(_) = value {
+        return Ok(value.clone());
+    }
+    let mut output = String::new();
+    write_str(value, &mut output, &mut machine.budget)?;
+    Ok(Value::Text(output.into()))
+}
+
+/// A method of the value as text.
+fn method(machine: &mut Machine<'_>, value: Value, name: &str) -> Eval<Value> {
+    let value = text(machine, &value)?;
+    methods::call(machine, &value, name, &Given::default())
+}
+
+/// A number given for an argument.
+pub(super) fn int_argument(given: &Given, place: usize, name: &str, default: i64) -> Eval<i64> {
+    match given.get(place, name) {
+        None => Ok(default),
+        Some(value) => match value.as_int() {
+            Some(number) => Ok(number),
+            None => fail!("has {} for '{name}', which must be a whole number", value.describe()),
+        },
+    }
+}
+
+fn absolute(_: &mut Machine<'_>, value: Value, _: &Given) -> Eval<Value> {
+    match (value.as_int(), value.as_float()) {
+        (Some(number), _) => Ok(Value::Int(number.saturating_abs())),
+        (None, Some(number)) => Ok(Value::Float(number.abs())),
+        _ => fail!("takes the size of {}", value.describe()),
+    }
+}
+
+fn attribute(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
+    match given.get(0, "name") {
+        Some(Value::Text(name)) => machine.get_attribute(&value, name),
+        _ => fail!("uses the filter 'attr' without a name"),
+    }
+}
+
+fn center(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
+    let value = text(machine, &value)?;
+    let width = Value::Int(int_argument(given, 0, "width", 80)?);
+    let given = Given { positional: vec![width], keyword: Vec::new() };
+    methods::call(machine, &value, "center", &given)
+}
+
+fn default(_: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
+    let also_false = given.get(1, "boolean").is_some_and(Value::truth);
+    if value.is_undefined() || (also_false && !value.truth()) {
+        return Ok(given.get(0, "default_value").cloned().unwrap_or_else(|| Value::text("")));
+    }
+    Ok(value)
+}
+
+fn escape(machine: &mut Machine<'_>, value: Value, _: &Given) -> Eval<Value> {
+    let Value::Text(text) = text(machine, &value)? else { return Ok(value) };
+    machine.budget.allocate(text.len().saturating_mul(5))?;
+    let mut output = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => output.push_str("&amp;"),
+            '<' => output.push_str("&lt;"),
+            '>' => output.push_str("&gt;"),
+            '"' => output.push_str("&#34;"),
+            '\'' => output.push_str("&#39;"),
+            other => output.push(other),
+        }
+    }
+    Ok(Value::Text(output.into()))
+}
+
+fn to_float(_: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
+    let parsed = match &value {
+        Value::Text(text) => text.trim_matches(is_space).parse().ok(),
+        other => other.as_float(),
+    };
+    Ok(parsed.map_or_else(|| given.get(0, "default").cloned().unwrap_or(Value::Float(0.0)), Value::Float))
+}
+
+fn to_int(_: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
+    let whole = |number: f64| (number.is_finite() && number.abs() < 9e18).then_some(number as i64);
+    let parsed = match &value {
+        Value::Text(text) => {
+            let text = text.trim_matches(is_space);
+            text.parse().ok().or_else(|| text.parse().ok().and_then(whole))
+        }
+        Value::Float(number) => whole(*number),
+        other => other.as_int(),
+    };
+    Ok(parsed.map_or_else(|| given.get(0, "default").cloned().unwrap_or(Value::Int(0)), Value::Int))
+}
+
+fn format(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
+    let Value::Text(format) = text(machine, &value)? else { return Ok(value) };
+    machine.budget.allocate(given.positional.len() * ELEMENT)?;
+    let arguments = Value::list(given.positional.clone(), ListKind::Tuple)?;
+    super::format::percent(&format, &arguments, &mut machine.budget)
+}
+
+fn indent(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
+    let Value::Text(text) = text(machine, &value)? else { return Ok(value) };
+    let indent = match given.get(0, "width") {
+        Some(Value::Text(indent)) => indent.to_string(),
+        _ => {
+            let width = usize::try_from(int_argument(given, 0, "width", 4)?).unwrap_or(0);
+            machine.budget.allocate(width)?;
+            " ".repeat(width)
+        }
+    };
+    let first = given.get(1, "first").is_some_and(Value::truth);
+    let blank = given.get(2, "blank").is_some_and(Value::truth);
+    let lines = text.split('\n').count();
+    machine.budget.allocate(text.len().saturating_add(lines.saturating_mul(indent.len())))?;
+    let mut output = String::new();
+    for (index, line) in text.split('\n').enumerate() {
+        output.push_str(if index > 0 { "\n" } else { "" });
+        let wanted = if index == 0 { first } else { blank || !line.is_empty() };
+        output.push_str(if wanted { &indent } else { "" });
+        output.push_str(line);
+    }
+    Ok(Value::Text(output.into()))
+}
+
+fn items(machine: &mut Machine<'_>, value: Value, _: &Given) -> Eval<Value> {
+    match value {
+        Value::Undefined(_) => Value::list(Vec::new(), ListKind::Generator),
+        Value::Map(_) => methods::call(machine, &value, "items", &Given::default()),
+        other => fail!("takes the items of {}", other.describe()),
+    }
+}
+
+fn replace(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
+    let value = text(machine, &value)?;
+    let part = |machine: &mut Machine<'_>, place, name| match given.get(place, name) {
+        Some(part) => text(machine, part),
+        None => fail!("uses the filter 'replace' without '{name}'"),
+    };
+    let mut positional = vec![part(machine, 0, "old")?, part(machine, 1, "new")?];
+    positional.extend(given.get(2, "count").cloned().filter(|count| !matches!(count, Value::None)));
+    methods::call(machine, &value, "replace", &Given { positional, keyword: Vec::new() })
+}
+
+fn round(_: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
+    let digits = int_argument(given, 0, "precision", 0)?;
+    let method = given.get(1, "method").and_then(Value::as_text).map_or("common", |method| method);
+    let Some(number) = value.as_float() else { fail!("rounds {}", value.describe()) };
+    let scale = libm::pow(10.0, digits.clamp(-300, 300) as f64);
+    let scaled = number * scale;
+    let rounded = match method {
+        "common" => libm::rint(scaled),
+        "ceil" => libm::ceil(scaled),
+        "floor" => libm::floor(scaled),
+        other => fail!("rounds by the unknown method '{other}'"),
+    };
+    Ok(Value::Float(rounded / scale))
+}
+
+/// Capital letters after white space, hyphens and opening brackets, all others small.
+fn title(machine: &mut Machine<'_>, value: Value, _: &Given) -> Eval<Value> {
+    let Value::Text(text) = text(machine, &value)? else { return Ok(value) };
+    machine.budget.allocate(text.len().saturating_mul(3))?;
+    let mut output = String::with_capacity(text.len());
+    let mut starts = true;
+    for character in text.chars() {
+        if starts {
+            output.extend(character.to_uppercase());
+        } else {
+            output.extend(character.to_lowercase());
+        }
+        starts = is_space(character) || "-({[<".contains(character);
+    }
+    Ok(Value::Text(output.into()))
+}
+
+fn to_json(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
+    let flag = |place, name| given.get(place, name).is_some_and(Value::truth);
+    let indent = match given.get(1, "indent") {
+        None | Some(Value::None) => None,
+        Some(Value::Text(indent)) => Some(indent.to_string()),
+        Some(_) => {
+            Some(" ".repeat(usize::try_from(int_argument(given, 1, "indent", 0)?).unwrap_or(0).min(64)))
+        }
+    };
+    let mut layout = Layout {
+        item_separator: if indent.is_some() { "," } else { ", " }.to_owned(),
+        key_separator: ": ".to_owned(),
+        indent,
+        ascii: flag(0, "ensure_ascii"),
+        sort_keys: flag(3, "sort_keys"),
+    };
+    if let Some(Value::List(separators)) = given.get(2, "separators") {
+        let [Value::Text(item), Value::Text(key)] = &separators.items[..] else {
+            fail!("writes JSON with separators that are not two strings");
+        };
+        (layout.item_separator, layout.key_separator) = (item.to_string(), key.to_string());
+    }
+    let mut output = String::new();
+    json::write(&value, &layout, &mut output, &mut machine.budget)?;
+    Ok(Value::Text(output.into()))
+}
+
+fn trim(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
+    let value = text(machine, &value)?;
+    let positional = given.get(0, "chars").cloned().into_iter().collect();
+    methods::call(machine, &value, "strip", &Given { positional, keyword: Vec::new() })
+}
+
+fn word_count(machine: &mut Machine<'_>, value: Value, _: &Given) -> Eval<Value> {
+    let Value::Text(text) = text(machine, &value)? else { return Ok(value) };
+    machine.budget.scan(text.len())?;
+    let words = text.split(|character: char| !character.is_alphanumeric() && character != '_');
+    Ok(Value::Int(words.filter(|word| !word.is_empty()).count() as i64))
+}
+
+/// The number of a value's parts.
+pub(super) fn length(machine: &mut Machine<'_>, value: Value, _: &Given) -> Eval<Value> {
+    let length = match &value {
+        Value::Undefined(_) => 0,
+        Value::Text(text) => {
+            machine.budget.scan(text.len())?;
+            text.chars().count()
+        }
+        Value::List(list) if list.kind != ListKind::Generator => list.items.len(),
+        Value::Map(map) => map.len(),
+        other => fail!("takes the length of {}", other.describe()),
+    };
+    Ok(Value::Int(length as i64))
+}
+
+/// Follows a dotted path of attributes, as `map(attribute='a.b')` does; what is missing becomes `default`.
+pub(super) fn path(
+    machine: &mut Machine<'_>,
+    value: &Value,
+    path: &Value,
+    default: Option<&Value>,
+) -> Eval<Value> {
+    let or_default = |found: Value| default.filter(|_| found.is_undefined()).cloned().unwrap_or(found);
+    let Value::Text(path) = path else {
+        return operators::index(value, path, &mut machine.budget).map(or_default);
+    };
+    let mut value = value.clone();
+    for part in path.split('.') {
+        machine.budget.spend(1)?;
+        let key = part.parse().map_or_else(|_| Value::text(part), Value::Int);
+        value = or_default(machine.get_index(&value, &key)?);
+    }
+    Ok(value)
+}

@@ -1,0 +1,137 @@
+//! Python's two ways to fill text into text.
+
+use std::fmt::Write as _;
+
+use super::budget::{Budget, Eval, fail};
+use super::python::{write_repr, write_str};
+use super::value::{ListKind, Value};
+
+const WIDEST: usize = 1000;
+
+/// `format % arguments`.
+pub(super) fn percent(format: &str, arguments: &Value, budget: &mut Budget) -> Eval<Value> {
+    let values = match arguments {
+        Value::List(list) if list.kind == ListKind::Tuple => list.items.as_slice(),
+        other => std::slice::from_ref(other),
+    };
+    budget.allocate(format.len())?;
+    let mut values = values.iter();
+    let mut output = String::new();
+    let mut rest = format;
+    while let Some(place) = rest.find('%') {
+        output.push_str(&rest[..place]);
+        rest = &rest[place + 1..];
+        let flags = rest.len() - rest.trim_start_matches(['-', '0', '+']).len();
+        let (flag, after) = rest.split_at(flags);
+        let (width, after) = number(after)?;
+        let (precision, after) = match after.strip_prefix('.') {
+            Some(after) => number(after)?,
+            None => (None, after),
+        };
+        let Some(kind) = after.chars().next() else { fail!("has an incomplete '%' in a format") };
+        rest = &after[kind.len_utf8()..];
+        if kind == '%' {
+            output.push('%');
+            continue;
+        }
+        let Some(value) = values.next() else { fail!("has a format with too few values") };
+        let text = one(kind, precision, value, budget)?;
+        pad(&text, flag, width.unwrap_or(0), &mut output, budget)?;
+    }
+    output.push_str(rest);
+    if values.next().is_some() && !matches!(arguments, Value::Map(_)) {
+        fail!("has a format with too many values");
+    }
+    Ok(Value::Text(output.into()))
+}
+
+fn one(kind: char, precision: Option<usize>, value: &Value, budget: &mut Budget) -> Eval<String> {
+    let mut text = String::new();
+    match kind {
+        's' => write_str(value, &mut text, budget)?,
+        'r' => write_repr(value, &mut text, budget)?,
+        'd' | 'i' => match (value.as_int(), value.as_float()) {
+            (Some(number), _) => text = number.to_string(),
+            (None, Some(number)) => text = format!("{:.0}", libm::trunc(number)),
+            _ => fail!("formats {} as a number", value.describe()),
+        },
+        'f' => match value.as_float() {
+            Some(number) => {
+                let _ = write!(text, "{number:.*}", precision.unwrap_or(6));
+            }
+            None => fail!("formats {} as a number", value.describe()),
+        },
+        'x' => match value.as_int() {
+            Some(number) if number >= 0 => text = format!("{number:x}"),
+            _ => fail!("formats {} as a hexadecimal number", value.describe()),
+        },
+        other => fail!("has an unknown format '%{other}'"),
+    }
+    if let (Some(precision), 's' | 'r') = (precision, kind) {
+        text = text.chars().take(precision).collect();
+    }
+    Ok(text)
+}
+
+fn pad(text: &str, flags: &str, width: usize, output: &mut String, budget: &mut Budget) -> Eval<()> {
+    let plus = if flags.contains('+') && !text.starts_with('-') { "+" } else { "" };
+    let missing = width.saturating_sub(text.chars().count() + plus.len());
+    budget.allocate(text.len() + missing)?;
+    if flags.contains('-') {
+        output.extend([plus, text, &" ".repeat(missing)]);
+    } else if flags.contains('0') {
+        let (sign, digits) = text.split_at(usize::from(text.starts_with('-')));
+        output.extend([plus, sign, &"0".repeat(missing), digits]);
+    } else {
+        output.extend([&" ".repeat(missing), plus, text]);
+    }
+    Ok(())
+}
+
+fn number(text: &str) -> Eval<(Option<usize>, &str)> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    if end == 0 {
+        return Ok((None, text));
+    }
+    match text[..end].parse() {
+        Ok(number) if number <= WIDEST => Ok((Some(number), &text[end..])),
+        _ => fail!("has a format that is wider than {WIDEST}"),
+    }
+}
+
+/// `format.format(…)`, with plain fields: `{}`, `{0}` and `{name}`.
+pub(super) fn braces(format: &str, values: &super::machine::Given, budget: &mut Budget) -> Eval<Value> {
+    let mut output = String::new();
+    let mut automatic = 0;
+    let mut rest = format;
+    budget.allocate(format.len())?;
+    while let Some(place) = rest.find(['{', '}']) {
+        output.push_str(&rest[..place]);
+        let (brace, after) = rest[place..].split_at(1);
+        if after.starts_with(brace) {
+            output.push_str(brace);
+            rest = &after[1..];
+            continue;
+        }
+        let Some((field, after)) = after.split_once('}').filter(|_| brace == "{") else {
+            fail!("has a single '{brace}' in a format");
+        };
+        rest = after;
+        let value = if field.is_empty() {
+            automatic += 1;
+            values.positional.get(automatic - 1)
+        } else if let Ok(place) = field.parse::<usize>() {
+            values.positional.get(place)
+        } else {
+            values.keyword.iter().find(|(name, _)| **name == *field).map(|(_, value)| value)
+        };
+        match value {
+            Some(value) => write_str(value, &mut output, budget)?,
+            None => {
+                fail!("has no value for '{{{}}}' in a format", field.chars().take(40).collect::<String>())
+            }
+        }
+    }
+    output.push_str(rest);
+    Ok(Value::Text(output.into()))
+}

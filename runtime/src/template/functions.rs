@@ -1,0 +1,104 @@
+//! The functions that every template sees.
+
+use super::budget::{Eval, fail};
+use super::machine::{Given, Machine};
+use super::python::write_str;
+use super::value::{ELEMENT, Function, ListKind, Value};
+
+/// The most numbers a range may have, as in Jinja's sandbox.
+const LONGEST_RANGE: i64 = 100_000;
+
+const FUNCTIONS: &[(&str, Function)] = &[
+    ("range", Function::Range),
+    ("namespace", Function::Namespace),
+    ("dict", Function::Dict),
+    ("raise_exception", Function::RaiseException),
+    ("strftime_now", Function::StrftimeNow),
+];
+
+/// The function of a name.
+pub(super) fn named(name: &str) -> Option<Function> {
+    FUNCTIONS.iter().find(|(known, _)| *known == name).map(|(_, function)| *function)
+}
+
+/// Calls a function.
+pub(super) fn call(machine: &mut Machine<'_>, function: Function, given: Given) -> Eval<Value> {
+    match function {
+        Function::Range => range(machine, &given),
+        Function::Namespace => {
+            let mut attributes = Vec::new();
+            for (key, value) in pairs(machine, given)? {
+                if let Value::Text(name) = key {
+                    attributes.push((name, value));
+                }
+            }
+            machine.namespace(attributes)
+        }
+        Function::Dict => {
+            let pairs = pairs(machine, given)?;
+            Value::map(pairs, &mut machine.budget)
+        }
+        Function::RaiseException => {
+            let mut message = String::new();
+            if let Some(value) = given.get(0, "message") {
+                write_str(value, &mut message, &mut machine.budget)?;
+            }
+            fail!("refuses the messages: {message}")
+        }
+        Function::StrftimeNow => match (machine.now, given.get(0, "format")) {
+            (Some(now), Some(Value::Text(format))) => {
+                machine.budget.allocate(format.len().saturating_mul(16))?;
+                Ok(Value::Text(now.format(format).into()))
+            }
+            (None, _) => fail!("asks for the date, which was not given"),
+            _ => fail!("asks for the date without a format"),
+        },
+    }
+}
+
+fn range(machine: &mut Machine<'_>, given: &Given) -> Eval<Value> {
+    let mut numbers = Vec::new();
+    for value in &given.positional {
+        match value.as_int() {
+            Some(number) => numbers.push(number),
+            None => fail!("makes a range of {}", value.describe()),
+        }
+    }
+    let (start, stop, step) = match numbers[..] {
+        [stop] => (0, stop, 1),
+        [start, stop] => (start, stop, 1),
+        [start, stop, step] if step != 0 => (start, stop, step),
+        _ => fail!("makes a range of {} numbers", numbers.len()),
+    };
+    let distance = if step > 0 { stop.saturating_sub(start) } else { start.saturating_sub(stop) };
+    let stride = step.saturating_abs();
+    let count = distance.max(0) / stride + i64::from(distance.max(0) % stride != 0);
+    if count > LONGEST_RANGE {
+        fail!("makes a range of more than {LONGEST_RANGE} numbers");
+    }
+    machine.budget.allocate(count as usize * ELEMENT)?;
+    let items = (0..count).map(|index| Value::Int(start.wrapping_add(index.wrapping_mul(step)))).collect();
+    Value::list(items, ListKind::List)
+}
+
+/// The entries of `dict(mapping, name=value)`.
+fn pairs(machine: &mut Machine<'_>, given: Given) -> Eval<Vec<(Value, Value)>> {
+    let mut pairs = Vec::new();
+    match given.positional.first() {
+        None => {}
+        Some(Value::Map(map)) => {
+            machine.budget.allocate(map.len() * ELEMENT * 2)?;
+            pairs.extend_from_slice(map.entries());
+        }
+        Some(other) => {
+            for pair in &machine.iterate(other)?.items {
+                let pair = machine.iterate(pair)?;
+                let [key, value] = &pair.items[..] else { fail!("makes a mapping of what are no pairs") };
+                machine.budget.allocate(ELEMENT * 2)?;
+                pairs.push((key.clone(), value.clone()));
+            }
+        }
+    }
+    pairs.extend(given.keyword.into_iter().map(|(name, value)| (Value::Text(name), value)));
+    Ok(pairs)
+}

@@ -1,0 +1,155 @@
+//! JSON out as `json.dumps` writes it, and data in.
+
+use std::fmt::Write as _;
+
+use super::budget::{Budget, Eval, fail};
+use super::python::float;
+use super::value::Value;
+
+/// How to write.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    /// What one level is indented by; none writes one line.
+    pub(super) indent: Option<String>,
+    pub(super) item_separator: String,
+    pub(super) key_separator: String,
+    pub(super) ascii: bool,
+    pub(super) sort_keys: bool,
+}
+
+/// Appends `value`.
+pub(super) fn write(value: &Value, layout: &Layout, output: &mut String, budget: &mut Budget) -> Eval<()> {
+    write_at(value, layout, 0, output, budget)
+}
+
+fn write_at(
+    value: &Value,
+    layout: &Layout,
+    level: usize,
+    output: &mut String,
+    budget: &mut Budget,
+) -> Eval<()> {
+    budget.allocate(24)?;
+    match value {
+        Value::None => output.push_str("null"),
+        Value::Bool(truth) => output.push_str(if *truth { "true" } else { "false" }),
+        Value::Int(number) => {
+            let _ = write!(output, "{number}");
+        }
+        Value::Float(number) => output.push_str(&number_text(*number)),
+        Value::Text(text) => quote(text, layout.ascii, output, budget)?,
+        Value::List(list) => {
+            output.push('[');
+            for (index, item) in list.items.iter().enumerate() {
+                separate(index, layout, level + 1, output, budget)?;
+                write_at(item, layout, level + 1, output, budget)?;
+            }
+            close(list.items.len(), ']', layout, level, output, budget)?;
+        }
+        Value::Map(map) => {
+            output.push('{');
+            let mut entries: Vec<_> = map.entries().iter().collect();
+            if layout.sort_keys {
+                entries.sort_by(|left, right| left.0.as_text().cmp(&right.0.as_text()));
+            }
+            for (index, (key, value)) in entries.into_iter().enumerate() {
+                separate(index, layout, level + 1, output, budget)?;
+                write_key(key, layout, output, budget)?;
+                output.push_str(&layout.key_separator);
+                write_at(value, layout, level + 1, output, budget)?;
+            }
+            close(map.len(), '}', layout, level, output, budget)?;
+        }
+        other => fail!("writes {} as JSON", other.describe()),
+    }
+    Ok(())
+}
+
+fn write_key(key: &Value, layout: &Layout, output: &mut String, budget: &mut Budget) -> Eval<()> {
+    match key {
+        Value::Text(text) => quote(text, layout.ascii, output, budget),
+        Value::None | Value::Bool(_) | Value::Int(_) | Value::Float(_) => {
+            output.push('"');
+            write_at(key, layout, 0, output, budget)?;
+            output.push('"');
+            Ok(())
+        }
+        other => fail!("writes {} as a key of JSON", other.describe()),
+    }
+}
+
+fn separate(
+    index: usize,
+    layout: &Layout,
+    level: usize,
+    output: &mut String,
+    budget: &mut Budget,
+) -> Eval<()> {
+    if index > 0 {
+        budget.allocate(layout.item_separator.len())?;
+        output.push_str(&layout.item_separator);
+    }
+    line(layout, level, output, budget)
+}
+
+fn close(
+    count: usize,
+    bracket: char,
+    layout: &Layout,
+    level: usize,
+    output: &mut String,
+    budget: &mut Budget,
+) -> Eval<()> {
+    if count > 0 {
+        line(layout, level, output, budget)?;
+    }
+    output.push(bracket);
+    Ok(())
+}
+
+fn line(layout: &Layout, level: usize, output: &mut String, budget: &mut Budget) -> Eval<()> {
+    if let Some(indent) = &layout.indent {
+        budget.allocate(1 + indent.len() * level)?;
+        output.push('\n');
+        (0..level).for_each(|_| output.push_str(indent));
+    }
+    Ok(())
+}
+
+fn number_text(number: f64) -> String {
+    match number {
+        _ if number.is_nan() => "NaN".to_owned(),
+        f64::INFINITY => "Infinity".to_owned(),
+        f64::NEG_INFINITY => "-Infinity".to_owned(),
+        _ => float(number),
+    }
+}
+
+fn quote(text: &str, ascii: bool, output: &mut String, budget: &mut Budget) -> Eval<()> {
+    budget.allocate(text.len())?;
+    output.push('"');
+    for character in text.chars() {
+        match character {
+            '"' => output.push_str("\\\""),
+            '\\' => output.push_str("\\\\"),
+            '\n' => output.push_str("\\n"),
+            '\r' => output.push_str("\\r"),
+            '\t' => output.push_str("\\t"),
+            '\u{8}' => output.push_str("\\b"),
+            '\u{c}' => output.push_str("\\f"),
+            '\0'..='\u{1f}' => escape(character, output, budget)?,
+            '\u{7f}'.. if ascii => escape(character, output, budget)?,
+            _ => output.push(character),
+        }
+    }
+    output.push('"');
+    Ok(())
+}
+
+fn escape(character: char, output: &mut String, budget: &mut Budget) -> Eval<()> {
+    budget.allocate(12)?;
+    for unit in character.encode_utf16(&mut [0; 2]) {
+        let _ = write!(output, "\\u{unit:04x}");
+    }
+    Ok(())
+}

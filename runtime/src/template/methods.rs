@@ -1,0 +1,307 @@
+//! Python's methods of text, mappings and lists; the ones that would change a value do not exist.
+
+use std::sync::Arc;
+
+use super::budget::{Eval, fail};
+use super::machine::{Given, Machine};
+use super::operators::equal;
+use super::python::{capitalize, is_space, title, write_str};
+use super::sequences::as_list;
+use super::value::{ELEMENT, ListKind, Map, Value};
+
+const TEXT: &[&str] = &[
+    "capitalize",
+    "casefold",
+    "center",
+    "count",
+    "endswith",
+    "find",
+    "format",
+    "index",
+    "isalnum",
+    "isalpha",
+    "isdecimal",
+    "isdigit",
+    "islower",
+    "isnumeric",
+    "isspace",
+    "isupper",
+    "join",
+    "ljust",
+    "lower",
+    "lstrip",
+    "partition",
+    "removeprefix",
+    "removesuffix",
+    "replace",
+    "rfind",
+    "rindex",
+    "rjust",
+    "rpartition",
+    "rsplit",
+    "rstrip",
+    "split",
+    "splitlines",
+    "startswith",
+    "strip",
+    "swapcase",
+    "title",
+    "upper",
+    "zfill",
+];
+const MAP: &[&str] = &["copy", "get", "items", "keys", "values"];
+const LIST: &[&str] = &["copy", "count", "index"];
+
+/// Whether a value has a method of that name.
+pub(super) fn exists(value: &Value, name: &str) -> bool {
+    match value {
+        Value::Text(_) => TEXT.contains(&name),
+        Value::Map(_) => MAP.contains(&name),
+        Value::List(_) => LIST.contains(&name),
+        _ => false,
+    }
+}
+
+/// `value.name(given)`.
+pub(super) fn call(machine: &mut Machine<'_>, value: &Value, name: &str, given: &Given) -> Eval<Value> {
+    machine.budget.spend(1)?;
+    match value {
+        Value::Text(text) => of_text(machine, text, name, given),
+        Value::Map(map) => of_map(machine, value, map, name, given),
+        Value::List(list) if name == "copy" => {
+            machine.budget.allocate(list.items.len() * ELEMENT)?;
+            Value::list(list.items.clone(), ListKind::List)
+        }
+        Value::List(list) => {
+            let Some(wanted) = given.positional.first() else { fail!("calls '{name}' without a value") };
+            let mut count = 0;
+            for (place, item) in list.items.iter().enumerate() {
+                if equal(item, wanted, &mut machine.budget)? {
+                    count += 1;
+                    if name == "index" {
+                        return Ok(Value::Int(place as i64));
+                    }
+                }
+            }
+            if name == "index" {
+                fail!("looks for a value that is not in the list")
+            } else {
+                Ok(Value::Int(count))
+            }
+        }
+        Value::Loop(state) => match given.positional.len() {
+            0 => fail!("cycles through nothing"),
+            count => Ok(given.positional[state.index % count].clone()),
+        },
+        other => fail!("calls '{name}' of {}", other.describe()),
+    }
+}
+
+fn of_map(
+    machine: &mut Machine<'_>,
+    value: &Value,
+    map: &Arc<Map>,
+    name: &str,
+    given: &Given,
+) -> Eval<Value> {
+    machine.budget.allocate(map.len() * ELEMENT)?;
+    let items = match name {
+        "copy" => return Ok(value.clone()),
+        "get" => {
+            let Some(key) = given.get(0, "key") else { fail!("calls 'get' without a key") };
+            let found = map.get(key, &mut machine.budget)?.cloned();
+            return Ok(found.or_else(|| given.get(1, "default").cloned()).unwrap_or(Value::None));
+        }
+        "keys" => map.entries().iter().map(|(key, _)| key.clone()).collect(),
+        "values" => map.entries().iter().map(|(_, value)| value.clone()).collect(),
+        _ => {
+            let mut items = Vec::new();
+            for (key, value) in map.entries() {
+                machine.budget.allocate(3 * ELEMENT)?;
+                items.push(Value::list(vec![key.clone(), value.clone()], ListKind::Tuple)?);
+            }
+            items
+        }
+    };
+    Value::list(items, ListKind::List)
+}
+
+/// Whether all letters that have a case pass, and there is one.
+pub(super) fn is_cased(text: &str, wanted: fn(char) -> bool) -> bool {
+    let mut cased =
+        text.chars().filter(|character| character.is_lowercase() || character.is_uppercase()).peekable();
+    cased.peek().is_some() && cased.all(wanted)
+}
+
+fn all(text: &str, wanted: fn(char) -> bool) -> bool {
+    !text.is_empty() && text.chars().all(wanted)
+}
+
+fn of_text(machine: &mut Machine<'_>, text: &Arc<str>, name: &str, given: &Given) -> Eval<Value> {
+    machine.budget.scan(text.len())?;
+    let truth = |truth| Ok(Value::Bool(truth));
+    let result = match name {
+        "isalnum" => return truth(all(text, char::is_alphanumeric)),
+        "isalpha" => return truth(all(text, char::is_alphabetic)),
+        "isdecimal" | "isdigit" | "isnumeric" => return truth(all(text, char::is_numeric)),
+        "islower" => return truth(is_cased(text, char::is_lowercase)),
+        "isspace" => return truth(all(text, is_space)),
+        "isupper" => return truth(is_cased(text, char::is_uppercase)),
+        "startswith" | "endswith" => return truth(affix(text, name, given)?),
+        "strip" | "lstrip" | "rstrip" => return strip(machine, text, name, given),
+        "split" | "rsplit" | "splitlines" => return super::split::split(machine, text, name, given),
+        "partition" | "rpartition" => return partition(machine, text, name, given),
+        "find" | "rfind" | "index" | "rindex" | "count" => return search(text, name, given),
+        "replace" => return replace(machine, text, given),
+        "join" => return join(machine, text, given),
+        "format" => return super::format::braces(text, given, &mut machine.budget),
+        "center" | "ljust" | "rjust" | "zfill" => return pad(machine, text, name, given),
+        "removeprefix" => text.strip_prefix(part(given, 0)?).unwrap_or(text).to_owned(),
+        "removesuffix" => text.strip_suffix(part(given, 0)?).unwrap_or(text).to_owned(),
+        "upper" => text.to_uppercase(),
+        "lower" | "casefold" => text.to_lowercase(),
+        "title" => title(text),
+        "capitalize" => capitalize(text),
+        "swapcase" => swap_case(text),
+        other => fail!("calls the unknown method '{other}' of text"),
+    };
+    machine.budget.allocate(result.len())?;
+    Ok(Value::Text(result.into()))
+}
+
+fn swap_case(text: &str) -> String {
+    let mut result = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_uppercase() {
+            result.extend(character.to_lowercase());
+        } else {
+            result.extend(character.to_uppercase());
+        }
+    }
+    result
+}
+
+/// An argument that must be text.
+pub(super) fn part(given: &Given, place: usize) -> Eval<&str> {
+    match given.positional.get(place) {
+        Some(Value::Text(text)) => Ok(text),
+        Some(other) => fail!("gives {} where text is expected", other.describe()),
+        None => fail!("calls a method of text with too few arguments"),
+    }
+}
+
+fn affix(text: &str, name: &str, given: &Given) -> Eval<bool> {
+    let holds =
+        |affix: &str| if name == "startswith" { text.starts_with(affix) } else { text.ends_with(affix) };
+    let Some(affixes) = given.positional.first().and_then(as_list) else { return Ok(holds(part(given, 0)?)) };
+    Ok(affixes.items.iter().filter_map(Value::as_text).any(|affix| holds(affix)))
+}
+
+fn strip(machine: &mut Machine<'_>, text: &Arc<str>, name: &str, given: &Given) -> Eval<Value> {
+    let given = match given.get(0, "chars") {
+        None | Some(Value::None) => None,
+        Some(_) => Some(part(given, 0)?),
+    };
+    if let Some(set) = given {
+        machine.budget.spend(text.len().saturating_mul(1 + set.len()) / 16)?;
+    }
+    let stripped = |character: char| given.map_or_else(|| is_space(character), |set| set.contains(character));
+    let result = match name {
+        "lstrip" => text.trim_start_matches(stripped),
+        "rstrip" => text.trim_end_matches(stripped),
+        _ => text.trim_matches(stripped),
+    };
+    if result.len() == text.len() {
+        return Ok(Value::Text(text.clone()));
+    }
+    machine.budget.allocate(result.len())?;
+    Ok(Value::text(result))
+}
+
+fn partition(machine: &mut Machine<'_>, text: &str, name: &str, given: &Given) -> Eval<Value> {
+    let separator = part(given, 0)?;
+    if separator.is_empty() {
+        fail!("splits text at nothing");
+    }
+    machine.budget.allocate(text.len() + 3 * ELEMENT)?;
+    let found = if name == "partition" { text.split_once(separator) } else { text.rsplit_once(separator) };
+    let parts = match found {
+        Some((before, after)) => [before, separator, after],
+        None if name == "partition" => [text, "", ""],
+        None => ["", "", text],
+    };
+    Value::list(parts.into_iter().map(Value::text).collect(), ListKind::Tuple)
+}
+
+fn search(text: &str, name: &str, given: &Given) -> Eval<Value> {
+    let wanted = part(given, 0)?;
+    if given.positional.len() > 1 {
+        fail!("searches a part of a text; take a slice first");
+    }
+    if name == "count" {
+        return Ok(Value::Int(text.matches(wanted).count() as i64));
+    }
+    let found = if name.starts_with('r') { text.rfind(wanted) } else { text.find(wanted) };
+    match found {
+        Some(place) => Ok(Value::Int(text[..place].chars().count() as i64)),
+        None if name.ends_with("find") => Ok(Value::Int(-1)),
+        None => fail!("looks for text that is not there"),
+    }
+}
+
+fn replace(machine: &mut Machine<'_>, text: &Arc<str>, given: &Given) -> Eval<Value> {
+    let (old, new) = (part(given, 0)?, part(given, 1)?);
+    let limit = match given.get(2, "count").and_then(Value::as_int) {
+        Some(limit) => usize::try_from(limit).unwrap_or(usize::MAX),
+        None => usize::MAX,
+    };
+    let count = text.matches(old).count().min(limit);
+    if count == 0 {
+        return Ok(Value::Text(text.clone()));
+    }
+    machine.budget.allocate(text.len().saturating_add(count.saturating_mul(new.len())))?;
+    Ok(Value::Text(text.replacen(old, new, count).into()))
+}
+
+fn join(machine: &mut Machine<'_>, separator: &str, given: &Given) -> Eval<Value> {
+    let Some(parts) = given.positional.first() else { fail!("joins nothing") };
+    let parts = machine.iterate(parts)?;
+    let mut output = String::new();
+    for (index, part) in parts.items.iter().enumerate() {
+        if part.as_text().is_none() {
+            fail!("joins {} to text", part.describe());
+        }
+        if index > 0 {
+            machine.budget.allocate(separator.len())?;
+            output.push_str(separator);
+        }
+        write_str(part, &mut output, &mut machine.budget)?;
+    }
+    Ok(Value::Text(output.into()))
+}
+
+fn pad(machine: &mut Machine<'_>, text: &str, name: &str, given: &Given) -> Eval<Value> {
+    let Some(width) = given.positional.first().and_then(Value::as_int) else {
+        fail!("pads text without a width")
+    };
+    let fill = match given.positional.get(1) {
+        Some(_) => part(given, 1)?,
+        None if name == "zfill" => "0",
+        None => " ",
+    };
+    let length = text.chars().count();
+    let width = usize::try_from(width).unwrap_or(0);
+    let missing = width.saturating_sub(length);
+    machine.budget.allocate(text.len().saturating_add(missing.saturating_mul(fill.len())))?;
+    let (before, after) = match name {
+        "center" => {
+            let before = missing / 2 + (missing & width & 1);
+            (before, missing - before)
+        }
+        "ljust" => (0, missing),
+        _ => (missing, 0),
+    };
+    let (sign, rest) =
+        if name == "zfill" && text.starts_with(['+', '-']) { text.split_at(1) } else { ("", text) };
+    Ok(Value::Text([sign, &fill.repeat(before), rest, &fill.repeat(after)].concat().into()))
+}

@@ -1,0 +1,290 @@
+//! What operators do, as in Python.
+
+use std::cmp::Ordering;
+
+use super::ast::{Comparison, Operator};
+use super::budget::{Budget, Eval, Failure, fail};
+use super::value::{ELEMENT, ListKind, Value};
+
+/// `left operator right`.
+pub(super) fn arithmetic(
+    left: &Value,
+    operator: Operator,
+    right: &Value,
+    budget: &mut Budget,
+) -> Eval<Value> {
+    match (left, operator, right) {
+        (Value::Text(left), Operator::Add, Value::Text(right)) => {
+            budget.allocate(left.len() + right.len())?;
+            return Ok(Value::text(&[&**left, &**right].concat()));
+        }
+        (Value::List(left), Operator::Add, Value::List(right)) if left.kind == right.kind => {
+            budget.allocate((left.items.len() + right.items.len()) * ELEMENT)?;
+            return Value::list([left.items.as_slice(), &right.items].concat(), left.kind);
+        }
+        (Value::Text(text), Operator::Multiply, count) | (count, Operator::Multiply, Value::Text(text)) => {
+            if let Some(count) = count.as_int() {
+                let count = usize::try_from(count).unwrap_or(0);
+                budget.allocate(text.len().saturating_mul(count))?;
+                return Ok(Value::Text(text.repeat(count).into()));
+            }
+        }
+        (Value::List(list), Operator::Multiply, count) | (count, Operator::Multiply, Value::List(list)) => {
+            if let Some(count) = count.as_int() {
+                let count = usize::try_from(count).unwrap_or(0);
+                budget.allocate(list.items.len().saturating_mul(count).saturating_mul(ELEMENT))?;
+                let length = list.items.len() * count;
+                return Value::list(list.items.iter().cycle().take(length).cloned().collect(), list.kind);
+            }
+        }
+        (Value::Text(format), Operator::Remainder, arguments) => {
+            return super::format::percent(format, arguments, budget);
+        }
+        _ => {}
+    }
+    if let (Some(left), Some(right)) = (left.as_int(), right.as_int()) {
+        return integers(left, operator, right);
+    }
+    match (left.as_float(), right.as_float()) {
+        (Some(left), Some(right)) => floats(left, operator, right),
+        _ => fail!("cannot {} {} and {}", verb(operator), left.describe(), right.describe()),
+    }
+}
+
+fn verb(operator: Operator) -> &'static str {
+    match operator {
+        Operator::Add => "add",
+        Operator::Subtract => "subtract",
+        Operator::Multiply => "multiply",
+        Operator::Divide | Operator::FloorDivide => "divide",
+        Operator::Remainder => "take the remainder of",
+        Operator::Power => "raise to a power",
+    }
+}
+
+fn integers(left: i64, operator: Operator, right: i64) -> Eval<Value> {
+    let result = match operator {
+        Operator::Add => left.checked_add(right),
+        Operator::Subtract => left.checked_sub(right),
+        Operator::Multiply => left.checked_mul(right),
+        Operator::Divide | Operator::FloorDivide | Operator::Remainder if right == 0 => {
+            fail!("divides by zero")
+        }
+        Operator::Divide => return Ok(Value::Float(left as f64 / right as f64)),
+        Operator::FloorDivide => left.checked_div(right).map(|quotient| {
+            let inexact = left % right != 0;
+            quotient - i64::from(inexact && (left < 0) != (right < 0))
+        }),
+        Operator::Remainder => left.checked_rem(right).map(|remainder| {
+            let other_side = remainder != 0 && (remainder < 0) != (right < 0);
+            remainder + if other_side { right } else { 0 }
+        }),
+        Operator::Power if right < 0 => return floats(left as f64, operator, right as f64),
+        Operator::Power => u32::try_from(right).ok().and_then(|power| left.checked_pow(power)),
+    };
+    result.map(Value::Int).ok_or_else(|| Failure::new("computes a number that is too large"))
+}
+
+fn floats(left: f64, operator: Operator, right: f64) -> Eval<Value> {
+    let divides = matches!(operator, Operator::Divide | Operator::FloorDivide | Operator::Remainder);
+    if divides && right == 0.0 {
+        fail!("divides by zero");
+    }
+    Ok(Value::Float(match operator {
+        Operator::Add => left + right,
+        Operator::Subtract => left - right,
+        Operator::Multiply => left * right,
+        Operator::Divide => left / right,
+        Operator::FloorDivide => libm::floor(left / right),
+        Operator::Remainder => left - right * libm::floor(left / right),
+        Operator::Power => libm::pow(left, right),
+    }))
+}
+
+/// `left == right`.
+pub(super) fn equal(left: &Value, right: &Value, budget: &mut Budget) -> Eval<bool> {
+    budget.spend(1)?;
+    Ok(match (left, right) {
+        (Value::Undefined(_), Value::Undefined(_)) | (Value::None, Value::None) => true,
+        (Value::Text(left), Value::Text(right)) => {
+            budget.scan(left.len().min(right.len()))?;
+            left == right
+        }
+        (Value::List(left), Value::List(right)) => {
+            if left.kind != right.kind || left.items.len() != right.items.len() {
+                return Ok(false);
+            }
+            for (left, right) in left.items.iter().zip(&right.items) {
+                if !equal(left, right, budget)? {
+                    return Ok(false);
+                }
+            }
+            true
+        }
+        (Value::Map(left), Value::Map(right)) => {
+            if left.len() != right.len() {
+                return Ok(false);
+            }
+            for (key, value) in left.entries() {
+                match right.get(key, budget)? {
+                    Some(other) if equal(value, other, budget)? => {}
+                    _ => return Ok(false),
+                }
+            }
+            true
+        }
+        (Value::Namespace(left), Value::Namespace(right)) => left == right,
+        (Value::Function(left), Value::Function(right)) => left == right,
+        _ => match (left.as_int(), right.as_int()) {
+            (Some(left), Some(right)) => left == right,
+            _ => matches!((left.as_float(), right.as_float()), (Some(left), Some(right)) if left == right),
+        },
+    })
+}
+
+/// The order of two values, where Python has one.
+pub(super) fn order(left: &Value, right: &Value, budget: &mut Budget) -> Eval<Option<Ordering>> {
+    budget.spend(1)?;
+    match (left, right) {
+        (Value::Text(left), Value::Text(right)) => {
+            budget.scan(left.len().min(right.len()))?;
+            Ok(Some(left.cmp(right)))
+        }
+        (Value::List(left), Value::List(right)) if left.kind == right.kind => {
+            for (left, right) in left.items.iter().zip(&right.items) {
+                if !equal(left, right, budget)? {
+                    return order(left, right, budget);
+                }
+            }
+            Ok(Some(left.items.len().cmp(&right.items.len())))
+        }
+        _ => match (left.as_int(), right.as_int(), left.as_float(), right.as_float()) {
+            (Some(left), Some(right), ..) => Ok(Some(left.cmp(&right))),
+            (_, _, Some(left), Some(right)) => Ok(left.partial_cmp(&right)),
+            _ => fail!("cannot compare {} and {}", left.describe(), right.describe()),
+        },
+    }
+}
+
+/// `left comparison right`.
+pub(super) fn compare(
+    left: &Value,
+    comparison: Comparison,
+    right: &Value,
+    budget: &mut Budget,
+) -> Eval<bool> {
+    Ok(match comparison {
+        Comparison::Equal => equal(left, right, budget)?,
+        Comparison::NotEqual => !equal(left, right, budget)?,
+        Comparison::In => contains(right, left, budget)?,
+        Comparison::NotIn => !contains(right, left, budget)?,
+        Comparison::Less => order(left, right, budget)? == Some(Ordering::Less),
+        Comparison::Greater => order(left, right, budget)? == Some(Ordering::Greater),
+        Comparison::LessOrEqual => order(left, right, budget)?.is_some_and(Ordering::is_le),
+        Comparison::GreaterOrEqual => order(left, right, budget)?.is_some_and(Ordering::is_ge),
+    })
+}
+
+/// `part in whole`.
+pub(super) fn contains(whole: &Value, part: &Value, budget: &mut Budget) -> Eval<bool> {
+    match (whole, part) {
+        (Value::Text(whole), Value::Text(part)) => {
+            budget.scan(whole.len())?;
+            Ok(whole.contains(&**part))
+        }
+        (Value::List(list), _) => {
+            for item in &list.items {
+                if equal(item, part, budget)? {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        }
+        (Value::Map(map), _) => Ok(map.get(part, budget)?.is_some()),
+        (Value::Undefined(_), _) => Ok(false),
+        _ => fail!("cannot look for {} in {}", part.describe(), whole.describe()),
+    }
+}
+
+/// `value[index]`, undefined where there is nothing.
+pub(super) fn index(value: &Value, index: &Value, budget: &mut Budget) -> Eval<Value> {
+    let found = match (value, index.as_int()) {
+        (Value::List(list), Some(place)) if list.kind != ListKind::Generator => {
+            from_end(place, list.items.len()).and_then(|place| list.items.get(place).cloned())
+        }
+        (Value::Text(text), Some(place)) => {
+            budget.scan(text.len())?;
+            let length = if place < 0 { text.chars().count() } else { usize::MAX };
+            let character = from_end(place, length).and_then(|place| text.chars().nth(place));
+            character.map(|character| Value::text(character.encode_utf8(&mut [0; 4])))
+        }
+        (Value::Map(map), _) => map.get(index, budget)?.cloned(),
+        (Value::Undefined(_), _) => fail!("looks into {}", value.describe()),
+        _ => None,
+    };
+    Ok(found.unwrap_or(match index {
+        Value::Text(name) => Value::undefined(name),
+        _ => Value::Undefined(None),
+    }))
+}
+
+fn from_end(place: i64, length: usize) -> Option<usize> {
+    if place >= 0 {
+        usize::try_from(place).ok()
+    } else {
+        length.checked_sub(usize::try_from(place.unsigned_abs()).ok()?)
+    }
+}
+
+/// `value[start:stop:step]`.
+pub(super) fn slice(value: &Value, bounds: [Option<i64>; 3], budget: &mut Budget) -> Eval<Value> {
+    match value {
+        Value::List(list) => {
+            let places = places(bounds, list.items.len())?;
+            budget.allocate(places.len() * ELEMENT)?;
+            Value::list(places.iter().map(|place| list.items[*place].clone()).collect(), list.kind)
+        }
+        Value::Text(text) => {
+            if let [start, stop, None | Some(1)] = bounds {
+                return text_slice(text, start, stop, budget);
+            }
+            budget.allocate(text.len().saturating_mul(4))?;
+            let characters: Vec<char> = text.chars().collect();
+            let places = places(bounds, characters.len())?;
+            Ok(Value::Text(places.iter().map(|place| characters[*place]).collect::<String>().into()))
+        }
+        other => fail!("cannot take a slice of {}", other.describe()),
+    }
+}
+
+fn text_slice(text: &str, start: Option<i64>, stop: Option<i64>, budget: &mut Budget) -> Eval<Value> {
+    budget.allocate(text.len())?;
+    let length = text.chars().count();
+    let (start, stop) = (clamp(start.unwrap_or(0), length), stop.map_or(length, |stop| clamp(stop, length)));
+    let taken = text.chars().skip(start).take(stop.saturating_sub(start));
+    Ok(Value::Text(taken.collect::<String>().into()))
+}
+
+fn clamp(place: i64, length: usize) -> usize {
+    from_end(place, length).unwrap_or(0).min(length)
+}
+
+fn places(bounds: [Option<i64>; 3], length: usize) -> Eval<Vec<usize>> {
+    let [start, stop, step] = bounds;
+    let step = step.unwrap_or(1);
+    let stride = usize::try_from(step.unsigned_abs()).unwrap_or(usize::MAX);
+    if step == 0 {
+        fail!("takes a slice with a step of zero");
+    }
+    if step > 0 {
+        let stop = stop.map_or(length, |stop| clamp(stop, length));
+        return Ok((clamp(start.unwrap_or(0), length)..stop).step_by(stride).collect());
+    }
+    // Backwards: both bounds are one to the right of the place they mean.
+    let bound = |place: i64| {
+        if place >= 0 { place.saturating_add(1) } else { place.saturating_add(1 + length as i64) }
+    };
+    let clamped = |place: i64| usize::try_from(bound(place)).unwrap_or(0).min(length);
+    let (first, last) = (start.map_or(length, clamped), stop.map_or(0, clamped));
+    Ok((last..first).rev().step_by(stride).collect())
+}

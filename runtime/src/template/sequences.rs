@@ -1,0 +1,315 @@
+//! Filters of sequences.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use super::budget::{Eval, fail};
+use super::filters::{self, Filter, int_argument, path};
+use super::machine::{Given, Machine};
+use super::operators::{equal, order};
+use super::python::write_str;
+use super::value::{ELEMENT, List, ListKind, Value};
+use super::{ast::Operator, checks, operators};
+
+pub(super) const FILTERS: &[(&str, Filter)] = &[
+    ("batch", batch),
+    ("count", filters::length),
+    ("dictsort", sorted_items),
+    ("first", first),
+    ("groupby", group),
+    ("join", join),
+    ("last", last),
+    ("length", filters::length),
+    ("list", list),
+    ("map", map),
+    ("max", |machine, value, given| extreme(machine, value, given, Ordering::Greater)),
+    ("min", |machine, value, given| extreme(machine, value, given, Ordering::Less)),
+    ("reject", |machine, value, given| select(machine, value, given, false, false)),
+    ("rejectattr", |machine, value, given| select(machine, value, given, true, false)),
+    ("reverse", reverse),
+    ("select", |machine, value, given| select(machine, value, given, false, true)),
+    ("selectattr", |machine, value, given| select(machine, value, given, true, true)),
+    ("sort", sort),
+    ("sum", sum),
+    ("unique", unique),
+];
+
+fn collect(machine: &mut Machine<'_>, items: Vec<Value>, kind: ListKind) -> Eval<Value> {
+    machine.budget.allocate(items.len() * ELEMENT)?;
+    Value::list(items, kind)
+}
+
+fn batch(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
+    let items = machine.iterate(&value)?;
+    let count = usize::try_from(int_argument(given, 0, "linecount", 1)?).unwrap_or(0).max(1);
+    let mut batches = Vec::new();
+    for chunk in items.items.chunks(count) {
+        let mut chunk = chunk.to_vec();
+        if let Some(fill) = given.get(1, "fill_with").filter(|fill| !matches!(fill, Value::None)) {
+            machine.budget.allocate(count.saturating_mul(ELEMENT))?;
+            chunk.resize(count, fill.clone());
+        }
+        batches.push(collect(machine, chunk, ListKind::List)?);
+    }
+    collect(machine, batches, ListKind::Generator)
+}
+
+fn first(machine: &mut Machine<'_>, value: Value, _: &Given) -> Eval<Value> {
+    if let Value::Text(text) = &value {
+        let first = text.chars().next().map(|character| Value::text(character.encode_utf8(&mut [0; 4])));
+        return Ok(first.unwrap_or(Value::Undefined(None)));
+    }
+    Ok(machine.iterate(&value)?.items.first().cloned().unwrap_or(Value::Undefined(None)))
+}
+
+fn last(machine: &mut Machine<'_>, value: Value, _: &Given) -> Eval<Value> {
+    if let Value::Text(text) = &value {
+        let last = text.chars().next_back().map(|character| Value::text(character.encode_utf8(&mut [0; 4])));
+        return Ok(last.unwrap_or(Value::Undefined(None)));
+    }
+    Ok(machine.iterate(&value)?.items.last().cloned().unwrap_or(Value::Undefined(None)))
+}
+
+fn join(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
+    let items = machine.iterate(&value)?;
+    let mut separator = String::new();
+    if let Some(value) = given.get(0, "d") {
+        write_str(value, &mut separator, &mut machine.budget)?;
+    }
+    let mut output = String::new();
+    for (index, item) in items.items.iter().enumerate() {
+        if index > 0 {
+            machine.budget.allocate(separator.len())?;
+            output.push_str(&separator);
+        }
+        match given.get(1, "attribute") {
+            Some(attribute) => {
+                let part = path(machine, item, attribute, None)?;
+                write_str(&part, &mut output, &mut machine.budget)?;
+            }
+            None => write_str(item, &mut output, &mut machine.budget)?,
+        }
+    }
+    Ok(Value::Text(output.into()))
+}
+
+fn list(machine: &mut Machine<'_>, value: Value, _: &Given) -> Eval<Value> {
+    let items = machine.iterate(&value)?;
+    collect(machine, items.items.clone(), ListKind::List)
+}
+
+fn map(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
+    let items = machine.iterate(&value)?;
+    let attribute = given.keyword.iter().find(|(name, _)| &**name == "attribute").map(|(_, value)| value);
+    let default = given.keyword.iter().find(|(name, _)| &**name == "default").map(|(_, value)| value);
+    let (name, rest) = rest_of(machine, given)?;
+    let mut mapped = Vec::new();
+    for item in &items.items {
+        machine.budget.spend(1)?;
+        mapped.push(match (attribute, name) {
+            (Some(attribute), _) => path(machine, item, attribute, default)?,
+            (None, Some(Value::Text(name))) => {
+                machine.nested(|machine| filters::apply(machine, name, item.clone(), &rest))?
+            }
+            _ => fail!("uses the filter 'map' without a filter or an attribute"),
+        });
+    }
+    collect(machine, mapped, ListKind::Generator)
+}
+
+/// The first argument, and the others as arguments of what it names.
+fn rest_of<'g>(machine: &mut Machine<'_>, given: &'g Given) -> Eval<(Option<&'g Value>, Given)> {
+    machine.budget.allocate((given.positional.len() + given.keyword.len()) * ELEMENT)?;
+    let positional = given.positional.get(1..).unwrap_or_default().to_vec();
+    Ok((given.positional.first(), Given { positional, keyword: given.keyword.clone() }))
+}
+
+fn select(
+    machine: &mut Machine<'_>,
+    value: Value,
+    given: &Given,
+    by_attribute: bool,
+    wanted: bool,
+) -> Eval<Value> {
+    let items = machine.iterate(&value)?;
+    let (attribute, after) = rest_of(machine, given)?;
+    let (name, rest) = rest_of(machine, if by_attribute { &after } else { given })?;
+    let mut kept = Vec::new();
+    for item in &items.items {
+        machine.budget.spend(1)?;
+        let subject = match (by_attribute, attribute) {
+            (true, Some(attribute)) => path(machine, item, attribute, None)?,
+            (true, None) => fail!("selects by an attribute without its name"),
+            (false, _) => item.clone(),
+        };
+        let holds = match name {
+            Some(Value::Text(name)) => checks::check(machine, name, &subject, &rest)?,
+            _ => subject.truth(),
+        };
+        if holds == wanted {
+            kept.push(item.clone());
+        }
+    }
+    collect(machine, kept, ListKind::Generator)
+}
+
+fn reverse(machine: &mut Machine<'_>, value: Value, _: &Given) -> Eval<Value> {
+    if let Value::Text(text) = &value {
+        machine.budget.allocate(text.len())?;
+        return Ok(Value::Text(text.chars().rev().collect::<String>().into()));
+    }
+    let items = machine.iterate(&value)?;
+    collect(machine, items.items.iter().rev().cloned().collect(), ListKind::Generator)
+}
+
+/// The places of `keys` in their order; equal ones keep theirs. Written out, as keys may have no order: a
+/// comparison may fail, and NaN is neither less nor greater than anything.
+fn sort_by_keys(machine: &mut Machine<'_>, keys: &[Value], reverse: bool) -> Eval<Vec<usize>> {
+    machine.budget.allocate(keys.len() * ELEMENT)?;
+    let wanted = if reverse { Ordering::Greater } else { Ordering::Less };
+    let mut places: Vec<usize> = (0..keys.len()).collect();
+    let mut width = 1;
+    while width < places.len() {
+        let mut merged = Vec::with_capacity(places.len());
+        for run in places.chunks(2 * width) {
+            let (mut left, mut right) = run.split_at(width.min(run.len()));
+            while let (Some(first), Some(second)) = (left.first(), right.first()) {
+                let from = match order(&keys[*second], &keys[*first], &mut machine.budget)? {
+                    Some(found) if found == wanted => &mut right,
+                    _ => &mut left,
+                };
+                merged.push(from[0]);
+                *from = &from[1..];
+            }
+            merged.extend(left.iter().chain(right));
+        }
+        places = merged;
+        width *= 2;
+    }
+    Ok(places)
+}
+
+/// What an item is sorted by: without case unless asked for.
+fn sort_key(machine: &mut Machine<'_>, value: Value, case_sensitive: bool) -> Eval<Value> {
+    match &value {
+        Value::Text(text) if !case_sensitive => {
+            machine.budget.allocate(text.len().saturating_mul(3))?;
+            Ok(Value::Text(text.to_lowercase().into()))
+        }
+        _ => Ok(value),
+    }
+}
+
+fn keys_of(
+    machine: &mut Machine<'_>,
+    items: &List,
+    attribute: Option<&Value>,
+    cased: bool,
+) -> Eval<Vec<Value>> {
+    machine.budget.allocate(items.items.len() * ELEMENT)?;
+    let mut keys = Vec::new();
+    for item in &items.items {
+        let key = match attribute {
+            Some(attribute) if !matches!(attribute, Value::None) => path(machine, item, attribute, None)?,
+            _ => item.clone(),
+        };
+        keys.push(sort_key(machine, key, cased)?);
+    }
+    Ok(keys)
+}
+
+fn sort(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
+    let items = machine.iterate(&value)?;
+    let backwards = given.get(0, "reverse").is_some_and(Value::truth);
+    let cased = given.get(1, "case_sensitive").is_some_and(Value::truth);
+    let keys = keys_of(machine, &items, given.get(2, "attribute"), cased)?;
+    let places = sort_by_keys(machine, &keys, backwards)?;
+    collect(machine, places.into_iter().map(|place| items.items[place].clone()).collect(), ListKind::List)
+}
+
+fn sorted_items(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
+    let Value::Map(map) = &value else { fail!("sorts the items of {}", value.describe()) };
+    let cased = given.get(0, "case_sensitive").is_some_and(Value::truth);
+    let by_value = given.get(1, "by").and_then(Value::as_text).is_some_and(|by| &**by == "value");
+    let backwards = given.get(2, "reverse").is_some_and(Value::truth);
+    let mut keys = Vec::new();
+    for (key, value) in map.entries() {
+        machine.budget.allocate(ELEMENT)?;
+        keys.push(sort_key(machine, if by_value { value.clone() } else { key.clone() }, cased)?);
+    }
+    let mut items = Vec::new();
+    for place in sort_by_keys(machine, &keys, backwards)? {
+        let (key, value) = map.entries()[place].clone();
+        items.push(collect(machine, vec![key, value], ListKind::Tuple)?);
+    }
+    collect(machine, items, ListKind::List)
+}
+
+fn extreme(machine: &mut Machine<'_>, value: Value, given: &Given, wanted: Ordering) -> Eval<Value> {
+    let items = machine.iterate(&value)?;
+    let cased = given.get(0, "case_sensitive").is_some_and(Value::truth);
+    let keys = keys_of(machine, &items, given.get(1, "attribute"), cased)?;
+    let mut best = 0;
+    for place in 1..keys.len() {
+        if order(&keys[place], &keys[best], &mut machine.budget)? == Some(wanted) {
+            best = place;
+        }
+    }
+    Ok(items.items.get(best).cloned().unwrap_or(Value::Undefined(None)))
+}
+
+fn sum(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
+    let items = machine.iterate(&value)?;
+    let mut total = given.get(1, "start").cloned().unwrap_or(Value::Int(0));
+    for item in &items.items {
+        let part = match given.get(0, "attribute") {
+            Some(attribute) if !matches!(attribute, Value::None) => path(machine, item, attribute, None)?,
+            _ => item.clone(),
+        };
+        machine.budget.spend(1)?;
+        total = operators::arithmetic(&total, Operator::Add, &part, &mut machine.budget)?;
+    }
+    Ok(total)
+}
+
+fn unique(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
+    let items = machine.iterate(&value)?;
+    let cased = given.get(0, "case_sensitive").is_some_and(Value::truth);
+    let keys = keys_of(machine, &items, given.get(1, "attribute"), cased)?;
+    let mut kept: Vec<usize> = Vec::new();
+    for place in 0..keys.len() {
+        let mut known = false;
+        for other in &kept {
+            known = known || equal(&keys[*other], &keys[place], &mut machine.budget)?;
+        }
+        if !known {
+            kept.push(place);
+        }
+    }
+    collect(machine, kept.into_iter().map(|place| items.items[place].clone()).collect(), ListKind::Generator)
+}
+
+fn group(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
+    let items = machine.iterate(&value)?;
+    let Some(attribute) = given.get(0, "attribute") else { fail!("groups by no attribute") };
+    let keys = keys_of(machine, &items, Some(attribute), true)?;
+    let mut groups: Vec<(Value, Vec<Value>)> = Vec::new();
+    for place in sort_by_keys(machine, &keys, false)? {
+        let item = items.items[place].clone();
+        match groups.last_mut() {
+            Some((key, members)) if equal(key, &keys[place], &mut machine.budget)? => members.push(item),
+            _ => groups.push((keys[place].clone(), vec![item])),
+        }
+    }
+    let mut result = Vec::new();
+    for (key, members) in groups {
+        let members = collect(machine, members, ListKind::List)?;
+        result.push(collect(machine, vec![key, members], ListKind::Tuple)?);
+    }
+    collect(machine, result, ListKind::List)
+}
+
+/// The list behind a value that is one already.
+pub(super) fn as_list(value: &Value) -> Option<&Arc<List>> {
+    if let Value::List(list) = value { Some(list) } else { None }
+}

@@ -1,0 +1,247 @@
+//! What template variables can be. Values are immutable trees of bounded depth, as in the sandbox that
+//! templates are written for; only namespaces change, and those the machine owns.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::ast::MacroDefinition;
+use super::budget::{Budget, Eval, fail};
+use super::operators;
+
+/// The deepest that lists and mappings may be nested.
+pub(super) const DEEPEST: u32 = 64;
+/// What an element of a list is counted as, in bytes.
+pub(super) const ELEMENT: usize = 32;
+
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    /// Not there; the name is for messages.
+    Undefined(Option<Arc<str>>),
+    None,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Text(Arc<str>),
+    List(Arc<List>),
+    Map(Arc<Map>),
+    /// A place in the machine's list of namespaces.
+    Namespace(usize),
+    /// A macro, and the frame it sees.
+    Macro(Arc<MacroDefinition>, usize),
+    Function(Function),
+    /// A method, not called yet.
+    Method(Arc<(Value, Arc<str>)>),
+    Loop(Arc<Loop>),
+}
+
+/// The functions that every template sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Function {
+    Range,
+    Namespace,
+    Dict,
+    RaiseException,
+    StrftimeNow,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ListKind {
+    List,
+    Tuple,
+    /// What Python makes lazily: always true, and without a length.
+    Generator,
+}
+
+#[derive(Debug)]
+pub(super) struct List {
+    pub(super) items: Vec<Value>,
+    pub(super) kind: ListKind,
+    depth: u32,
+}
+
+/// A mapping that keeps the order of insertion.
+#[derive(Debug)]
+pub(super) struct Map {
+    entries: Vec<(Value, Value)>,
+    /// Places of the entries whose keys are text, sorted by key.
+    sorted: Vec<u32>,
+    depth: u32,
+}
+
+/// The `loop` variable.
+#[derive(Debug)]
+pub(super) struct Loop {
+    pub(super) items: Arc<List>,
+    pub(super) index: usize,
+    pub(super) depth: i64,
+}
+
+impl Value {
+    pub(super) fn text(text: &str) -> Self {
+        Value::Text(text.into())
+    }
+
+    pub(super) fn undefined(name: &Arc<str>) -> Self {
+        Value::Undefined(Some(name.clone()))
+    }
+
+    /// A list whose elements have been counted.
+    pub(super) fn list(items: Vec<Value>, kind: ListKind) -> Eval<Self> {
+        let depth = deeper(items.iter())?;
+        Ok(Value::List(Arc::new(List { items, kind, depth })))
+    }
+
+    /// A mapping; of equal keys the last value stays, in the first one's place.
+    pub(super) fn map(entries: Vec<(Value, Value)>, budget: &mut Budget) -> Eval<Self> {
+        let depth = deeper(entries.iter().flat_map(|(key, value)| [key, value]))?;
+        budget.allocate(entries.len() * ELEMENT * 2)?;
+        Ok(Value::Map(Arc::new(Map::new(entries, depth, budget)?)))
+    }
+
+    fn depth(&self) -> u32 {
+        match self {
+            Value::List(list) => list.depth,
+            Value::Map(map) => map.depth,
+            Value::Method(method) => method.0.depth() + 1,
+            Value::Loop(state) => state.items.depth,
+            _ => 0,
+        }
+    }
+
+    pub(super) fn as_text(&self) -> Option<&Arc<str>> {
+        if let Value::Text(text) = self { Some(text) } else { None }
+    }
+
+    pub(super) fn is_undefined(&self) -> bool {
+        matches!(self, Value::Undefined(_))
+    }
+
+    /// A whole number; truth values are numbers too.
+    pub(super) fn as_int(&self) -> Option<i64> {
+        match self {
+            Value::Int(number) => Some(*number),
+            Value::Bool(truth) => Some(i64::from(*truth)),
+            _ => None,
+        }
+    }
+
+    pub(super) fn as_float(&self) -> Option<f64> {
+        if let Value::Float(number) = self {
+            Some(*number)
+        } else {
+            self.as_int().map(|number| number as f64)
+        }
+    }
+
+    /// Python's truth value. Namespaces, functions and the like are true.
+    pub(super) fn truth(&self) -> bool {
+        match self {
+            Value::Undefined(_) | Value::None => false,
+            Value::Bool(truth) => *truth,
+            Value::Int(number) => *number != 0,
+            Value::Float(number) => *number != 0.0,
+            Value::Text(text) => !text.is_empty(),
+            Value::List(list) => list.kind == ListKind::Generator || !list.items.is_empty(),
+            Value::Map(map) => !map.entries.is_empty(),
+            _ => true,
+        }
+    }
+
+    /// The name of the type, for messages.
+    pub(super) fn type_name(&self) -> &'static str {
+        match self {
+            Value::Undefined(_) => "undefined",
+            Value::None => "none",
+            Value::Bool(_) => "bool",
+            Value::Int(_) => "int",
+            Value::Float(_) => "float",
+            Value::Text(_) => "str",
+            Value::List(list) if list.kind == ListKind::Tuple => "tuple",
+            Value::List(_) => "list",
+            Value::Map(_) => "dict",
+            Value::Namespace(_) => "namespace",
+            Value::Loop(_) => "loop",
+            _ => "function",
+        }
+    }
+
+    /// What a reader of the template's error needs to know about a value.
+    pub(super) fn describe(&self) -> String {
+        match self {
+            Value::Undefined(Some(name)) => format!("'{name}', which is not defined"),
+            Value::Undefined(None) => "something that is not defined".to_owned(),
+            other => format!("a value of type {}", other.type_name()),
+        }
+    }
+}
+
+fn deeper<'v>(mut parts: impl Iterator<Item = &'v Value>) -> Eval<u32> {
+    let depth =
+        parts.try_fold(0, |depth: u32, part| Some(depth.max(part.depth())).filter(|depth| *depth < DEEPEST));
+    match depth {
+        Some(depth) => Ok(depth + 1),
+        None => fail!("nests lists or mappings more than {DEEPEST} levels deep"),
+    }
+}
+
+impl Map {
+    fn new(entries: Vec<(Value, Value)>, depth: u32, budget: &mut Budget) -> Eval<Self> {
+        let mut unique: Vec<(Value, Value)> = Vec::with_capacity(entries.len());
+        let mut texts: HashMap<Arc<str>, usize> = HashMap::new();
+        let mut others: Vec<usize> = Vec::new();
+        for (key, value) in entries {
+            let mut known = None;
+            if let Value::Text(text) = &key {
+                known = texts.get(text).copied();
+                texts.entry(text.clone()).or_insert(unique.len());
+            } else {
+                for place in &others {
+                    if known.is_none() && operators::equal(&unique[*place].0, &key, budget)? {
+                        known = Some(*place);
+                    }
+                }
+                if known.is_none() {
+                    others.push(unique.len());
+                }
+            }
+            match known {
+                Some(place) => unique[place].1 = value,
+                None => unique.push((key, value)),
+            }
+        }
+        let mut sorted: Vec<_> = texts.into_iter().collect();
+        sorted.sort();
+        let sorted = sorted.into_iter().map(|(_, place)| place as u32).collect();
+        Ok(Self { entries: unique, sorted, depth })
+    }
+
+    pub(super) fn entries(&self) -> &[(Value, Value)] {
+        &self.entries
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The value of a key that is text.
+    pub(super) fn get_text(&self, key: &str) -> Option<&Value> {
+        let entry = |place: u32| &self.entries[place as usize];
+        let text = |place: u32| entry(place).0.as_text().map_or("", |key| key);
+        let found = self.sorted.binary_search_by(|place| text(*place).cmp(key)).ok()?;
+        Some(&entry(self.sorted[found]).1)
+    }
+
+    /// The value of any key.
+    pub(super) fn get(&self, key: &Value, budget: &mut Budget) -> Eval<Option<&Value>> {
+        budget.spend(1)?;
+        if let Value::Text(key) = key {
+            return Ok(self.get_text(key));
+        }
+        for (known, value) in &self.entries {
+            if operators::equal(known, key, budget)? {
+                return Ok(Some(value));
+            }
+        }
+        Ok(None)
+    }
+}
