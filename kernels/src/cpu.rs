@@ -17,7 +17,8 @@ impl Features {
     pub const NEON: Self = Self(1 << 2);
 
     /// Every feature with the name that `--cpu-features` and `doctor` use.
-    pub const NAMES: &[(Self, &str)] = &[(Self::AVX2, "avx2"), (Self::AVX512, "avx512"), (Self::NEON, "neon")];
+    pub const NAMES: &[(Self, &str)] =
+        &[(Self::AVX2, "avx2"), (Self::AVX512, "avx512"), (Self::NEON, "neon")];
 
     /// The feature of this name.
     pub fn named(name: &str) -> Option<Self> {

@@ -2,7 +2,16 @@
 //!
 //! - [`quant`]: how the blocks of each GGUF weight type become numbers, and back.
 //! - [`panel`]: the packed layout in which a `.siskin` file holds weight matrices.
+//! - [`ops`]: the operations, each with a plain reference and a list of kernels.
+//! - [`Cpu`]: what the processor can do, as a value; [`ops::Kernels`]: what was chosen for it.
 #![cfg_attr(not(any(feature = "std", test)), no_std)]
 
+mod cpu;
+pub mod float;
+mod math;
+pub mod ops;
 pub mod panel;
 pub mod quant;
+mod simd;
+
+pub use cpu::{Cpu, Features};

@@ -123,6 +123,11 @@ impl PanelType {
         self.layout().float_bytes != 0
     }
 
+    /// Whether weights are `scale · q + min` rather than `scale · q`.
+    pub fn has_min(self) -> bool {
+        self.layout().meaning.rule.has_min()
+    }
+
     /// `k` rounded up to whole blocks; the largest multiple there is where that would overflow.
     pub fn columns_padded(self, k: usize) -> usize {
         let columns = self.block_columns();

@@ -105,7 +105,10 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn power_of_two(self, x: Self::I) -> Self::F {
         x.map(|x| {
-            intrinsic!(_mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_add_epi32(x, _mm256_set1_epi32(127)))))
+            intrinsic!(_mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_add_epi32(
+                x,
+                _mm256_set1_epi32(127)
+            ))))
         })
     }
     #[inline(always)]

@@ -1,0 +1,109 @@
+//! Functions of one number, and gates: `function(gate) · up`.
+//!
+//! Contract: the functions follow from one exponential polynomial (see `math.rs`), lane by lane.
+
+use crate::math;
+use crate::simd::{Simd, instantiate};
+
+/// Which function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// x · sigmoid(x).
+    Silu,
+    /// x · (1 + erf(x/√2)) / 2.
+    Gelu,
+    /// x · sigmoid(2·√(2/π)·(x + 0.044715·x³)), the tanh approximation of the above.
+    GeluTanh,
+    /// max(x, 0).
+    Relu,
+}
+
+impl Kind {
+    /// Every function.
+    pub const ALL: &[Self] = &[Self::Silu, Self::Gelu, Self::GeluTanh, Self::Relu];
+}
+
+/// `out = function(x)`.
+pub type Activate = fn(Kind, &[f32], &mut [f32]);
+/// `out = function(gate) · up`.
+pub type Gate = fn(Kind, &[f32], &[f32], &mut [f32]);
+
+instantiate!(ACTIVATE: Activate = "activate" activate(kind: Kind, x: &[f32], out: &mut [f32]));
+instantiate!(GATE: Gate = "gate" gate(kind: Kind, x: &[f32], up: &[f32], out: &mut [f32]));
+
+#[inline(always)]
+fn activate<S: Simd>(s: S, kind: Kind, x: &[f32], out: &mut [f32]) {
+    for (x, out) in x.chunks(16).zip(out.chunks_mut(16)) {
+        s.store_part(function(s, kind, s.load_part(x, 0.0)), out);
+    }
+}
+
+#[inline(always)]
+fn gate<S: Simd>(s: S, kind: Kind, x: &[f32], up: &[f32], out: &mut [f32]) {
+    for ((x, up), out) in x.chunks(16).zip(up.chunks(16)).zip(out.chunks_mut(16)) {
+        let activated = function(s, kind, s.load_part(x, 0.0));
+        s.store_part(s.mul(activated, s.load_part(up, 0.0)), out);
+    }
+}
+
+#[inline(always)]
+fn function<S: Simd>(s: S, kind: Kind, x: S::F) -> S::F {
+    match kind {
+        Kind::Silu => s.mul(x, math::sigmoid(s, x)),
+        Kind::GeluTanh => {
+            const TWICE_ROOT: f32 = 1.595_769_2;
+            let cubic = s.fma(s.mul(s.mul(x, x), x), s.splat(0.044_715), x);
+            s.mul(x, math::sigmoid(s, s.mul(cubic, s.splat(TWICE_ROOT))))
+        }
+        Kind::Gelu => {
+            let erf = math::erf(s, s.mul(x, s.splat(core::f32::consts::FRAC_1_SQRT_2)));
+            s.mul(s.mul(x, s.splat(0.5)), s.add(erf, s.splat(1.0)))
+        }
+        Kind::Relu => s.max(x, s.splat(0.0)),
+    }
+}
+
+/// The function in double precision, from the definition. Kernels agree to a few units in 10⁷.
+pub fn reference(kind: Kind, x: f64) -> f64 {
+    match kind {
+        Kind::Silu => x / (1.0 + libm::exp(-x)),
+        Kind::Gelu => 0.5 * x * (1.0 + libm::erf(x * core::f64::consts::FRAC_1_SQRT_2)),
+        Kind::GeluTanh => {
+            let inner = libm::sqrt(2.0 / core::f64::consts::PI) * (x + 0.044715 * x * x * x);
+            0.5 * x * (1.0 + libm::tanh(inner))
+        }
+        Kind::Relu => libm::fmax(x, 0.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Kind, reference};
+    use crate::ops::testing::{bits, tables};
+
+    #[test]
+    fn kernels_agree_with_the_definition_and_bit_for_bit_with_each_other() {
+        let x: Vec<f32> =
+            (-2003..2003).map(|i| i as f32 * 0.01).chain([90.0, -90.0, 300.0, -300.0, 0.0]).collect();
+        let up: Vec<f32> = x.iter().map(|x| 0.5 - x).collect();
+        for &kind in Kind::ALL {
+            let mut first: Option<(Vec<u32>, Vec<u32>)> = None;
+            for table in tables() {
+                let (mut out, mut gated) = (vec![0.0; x.len()], vec![0.0; x.len()]);
+                table.activate()(kind, &x, &mut out);
+                table.gate()(kind, &x, &up, &mut gated);
+                for (i, (&x, &y)) in x.iter().zip(&out).enumerate() {
+                    let want = reference(kind, f64::from(x));
+                    assert!(
+                        (f64::from(y) - want).abs() <= 4e-7 * want.abs().max(1.0),
+                        "{kind:?}({x}) = {y}, not {want}"
+                    );
+                    assert_eq!(gated[i].to_bits(), (y * up[i]).to_bits());
+                }
+                let (want, want_gated) = first.get_or_insert_with(|| (bits(&out), bits(&gated)));
+                assert_eq!(&bits(&out), want, "{kind:?} on {}", table.cpu().features());
+                assert_eq!(&bits(&gated), want_gated, "{kind:?} on {}", table.cpu().features());
+            }
+        }
+    }
+}

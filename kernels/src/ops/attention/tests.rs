@@ -1,0 +1,97 @@
+use super::{Arguments, BLOCK, CHUNK, Cache, CacheType, Query, reference, scratch_size, store};
+use crate::ops::testing::{Random, bits, tables};
+
+struct Blocks {
+    keys: Vec<Vec<u32>>,
+    values: Vec<Vec<u32>>,
+}
+
+impl Cache for Blocks {
+    fn block(&self, block: usize) -> (&[u32], &[u32]) {
+        (&self.keys[block], &self.values[block])
+    }
+}
+
+/// A cache of `length` positions; slots after the end hold NaN, which nobody may read into a result.
+fn cache(cache: CacheType, head_size: usize, length: usize, random: &mut Random) -> (Blocks, Vec<Vec<f32>>) {
+    let words = cache.words(head_size);
+    let count = length.div_ceil(BLOCK);
+    let mut blocks =
+        Blocks { keys: vec![vec![u32::MAX; words]; count], values: vec![vec![u32::MAX; words]; count] };
+    let mut rows = Vec::new();
+    for position in 0..length {
+        let (key, value) = (random.vector(head_size, 1.0), random.vector(head_size, 1.0));
+        let block = position / BLOCK;
+        store(cache, position % BLOCK, &key, &value, &mut blocks.keys[block], &mut blocks.values[block]);
+        rows.extend([key, value]);
+    }
+    (blocks, rows)
+}
+
+fn run(
+    table: &crate::ops::Kernels,
+    arguments: &Arguments,
+    queries: &[Query<'_>],
+    cache: &dyn Cache,
+) -> Vec<Vec<f32>> {
+    let mut scratch = vec![f32::NAN; scratch_size(arguments.head_size)];
+    let mut out = vec![vec![0.0; arguments.head_size]; queries.len()];
+    let mut rows: Vec<&mut [f32]> = out.iter_mut().map(Vec::as_mut_slice).collect();
+    table.attention()(arguments, queries, cache, &mut scratch, &mut rows);
+    out
+}
+
+#[test]
+fn every_kernel_gives_the_reference_bits() {
+    let mut random = Random::new(12);
+    for (head_size, length) in [(16, 5), (24, 70), (64, 300), (64, 600), (80, 257), (256, 130)] {
+        for cache_type in [CacheType::F16, CacheType::F32] {
+            let (blocks, _) = cache(cache_type, head_size, length, &mut random);
+            for (softcap, slope, window) in [(0.0, 0.0, length), (50.0, 0.0, 40), (0.0, 0.25, length)] {
+                let arguments = Arguments { head_size, scale: 0.2, softcap, cache: cache_type };
+                let rows: Vec<Vec<f32>> = (0..4).map(|_| random.vector(head_size, 2.0)).collect();
+                let queries: Vec<Query<'_>> = rows
+                    .iter()
+                    .enumerate()
+                    .map(|(i, values)| {
+                        let position = length - 1 - (i * 3).min(length - 1);
+                        Query { values, position, first: (position + 1).saturating_sub(window), slope }
+                    })
+                    .collect();
+                for count in 1..=4 {
+                    for table in tables() {
+                        let got = run(&table, &arguments, &queries[..count], &blocks);
+                        for (query, got) in queries.iter().zip(&got) {
+                            let mut want = vec![0.0; head_size];
+                            let (mut scores, mut columns) = (vec![0.0; CHUNK], vec![0.0; 2 * head_size]);
+                            reference(&arguments, query, &blocks, &mut scores, &mut columns, &mut want);
+                            let isa = table.cpu().features();
+                            assert!(
+                                bits(got) == bits(&want),
+                                "{head_size} {length} {cache_type:?} {isa} {count}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_result_is_the_softmax_average() {
+    let mut random = Random::new(13);
+    let (blocks, rows) = cache(CacheType::F32, 32, 400, &mut random);
+    let values = random.vector(32, 1.0);
+    let query = Query { values: &values, position: 399, first: 0, slope: 0.0 };
+    let arguments = Arguments { head_size: 32, scale: 0.5, softcap: 0.0, cache: CacheType::F32 };
+    let got = run(&tables()[0], &arguments, &[query], &blocks);
+    let dot = |key: &[f32]| values.iter().zip(key).map(|(a, b)| f64::from(a * b)).sum::<f64>();
+    let weights: Vec<f64> = rows.chunks(2).map(|row| (dot(&row[0]) * 0.5).exp()).collect();
+    let total: f64 = weights.iter().sum();
+    for column in 0..32 {
+        let want: f64 =
+            rows.chunks(2).zip(&weights).map(|(row, w)| f64::from(row[1][column]) * w).sum::<f64>() / total;
+        assert!((f64::from(got[0][column]) - want).abs() < 1e-5);
+    }
+}

@@ -1,0 +1,97 @@
+//! Sums of two rows, and simple maps of one.
+//!
+//! Contract: one rounded operation per number, but for the soft cap (see `math.rs`).
+
+use crate::math;
+use crate::simd::{Simd, instantiate};
+
+/// A function of each number with one constant.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Map {
+    /// x · constant.
+    Scale(f32),
+    /// constant · tanh(x / constant).
+    Softcap(f32),
+    /// x limited to ± constant.
+    Clamp(f32),
+}
+
+/// `out = a + b`.
+pub type Add = fn(&[f32], &[f32], &mut [f32]);
+/// `out = map(x)`.
+pub type MapFunction = fn(Map, &[f32], &mut [f32]);
+
+instantiate!(ADD: Add = "add" add(a: &[f32], b: &[f32], out: &mut [f32]));
+instantiate!(MAP: MapFunction = "map" map_body(map: Map, x: &[f32], out: &mut [f32]));
+
+#[inline(always)]
+fn add<S: Simd>(s: S, a: &[f32], b: &[f32], out: &mut [f32]) {
+    for ((a, b), out) in a.chunks(16).zip(b.chunks(16)).zip(out.chunks_mut(16)) {
+        s.store_part(s.add(s.load_part(a, 0.0), s.load_part(b, 0.0)), out);
+    }
+}
+
+#[inline(always)]
+fn map_body<S: Simd>(s: S, map: Map, x: &[f32], out: &mut [f32]) {
+    for (x, out) in x.chunks(16).zip(out.chunks_mut(16)) {
+        let x = s.load_part(x, 0.0);
+        let y = match map {
+            Map::Scale(factor) => s.mul(x, s.splat(factor)),
+            Map::Softcap(cap) => soft_cap(s, x, cap),
+            Map::Clamp(limit) => s.min(s.max(x, s.splat(-limit)), s.splat(limit)),
+        };
+        s.store_part(y, out);
+    }
+}
+
+/// cap · tanh(x / cap).
+#[inline(always)]
+pub(crate) fn soft_cap<S: Simd>(s: S, x: S::F, cap: f32) -> S::F {
+    let cap = s.splat(cap);
+    s.mul(math::tanh(s, s.div(x, cap)), cap)
+}
+
+/// The map in double precision, from the definition.
+pub fn reference(map: Map, x: f64) -> f64 {
+    match map {
+        Map::Scale(factor) => x * f64::from(factor),
+        Map::Softcap(cap) => f64::from(cap) * libm::tanh(x / f64::from(cap)),
+        Map::Clamp(limit) => x.clamp(-f64::from(limit), f64::from(limit)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Map, reference};
+    use crate::ops::testing::{Random, bits, tables};
+
+    #[test]
+    fn maps_agree_with_the_definition_and_bit_for_bit_with_each_other() {
+        let x = Random::new(3).vector(333, 70.0);
+        for map in [Map::Scale(0.22), Map::Softcap(30.0), Map::Clamp(8.0)] {
+            let mut first = None;
+            for table in tables() {
+                let mut out = vec![0.0; x.len()];
+                table.map()(map, &x, &mut out);
+                for (&x, &y) in x.iter().zip(&out) {
+                    let want = reference(map, f64::from(x));
+                    assert!((f64::from(y) - want).abs() <= 1e-5, "{map:?}({x}) = {y}, not {want}");
+                }
+                assert_eq!(first.get_or_insert_with(|| bits(&out)), &bits(&out));
+            }
+        }
+    }
+
+    #[test]
+    fn sums_are_exact() {
+        let mut random = Random::new(4);
+        for length in [1, 16, 19, 576] {
+            let (a, b) = (random.vector(length, 5.0), random.vector(length, 5.0));
+            for table in tables() {
+                let mut out = vec![0.0; length];
+                table.add()(&a, &b, &mut out);
+                assert!(out.iter().zip(a.iter().zip(&b)).all(|(out, (a, b))| *out == a + b));
+            }
+        }
+    }
+}

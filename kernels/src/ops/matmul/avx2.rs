@@ -1,0 +1,177 @@
+//! Products with AVX2: eight output rows in a register, `maddubs` for the integers.
+
+use core::arch::x86_64::*;
+use core::ops::Range;
+
+use super::lanes::Lanes;
+use super::{Function, Output, Product, run};
+use crate::Features;
+use crate::ops::Kernel;
+use crate::simd::Avx2;
+
+pub(super) const KERNEL: Kernel<Function> = Kernel::new("matmul-avx2", Features::AVX2, avx2);
+
+fn avx2(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
+    // SAFETY: the list selects this entry only where the processor has AVX2.
+    unsafe { shell(product, rows, panels, out) }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn shell(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
+    run::run::<Avx2, 2, 1>(Avx2::inside(), product, rows, panels, out);
+}
+
+/// Wraps intrinsic calls.
+macro_rules! intrinsic {
+    ($call:expr) => {
+        // SAFETY: `self` proves that the processor has the instruction; pointers are the caller's promise.
+        unsafe { $call }
+    };
+}
+
+/// Pair sums of 16 bits that wait to be widened, and sums of 32 bits.
+#[derive(Clone, Copy)]
+pub(super) struct Dot {
+    pairs: __m256i,
+    sums: __m256i,
+}
+
+impl Lanes for Avx2 {
+    const WIDTH: usize = 8;
+    const SIGNED_BIAS: i32 = 0;
+    type B = __m256i;
+    type D = Dot;
+    type F = __m256;
+
+    #[inline(always)]
+    unsafe fn bytes(self, from: *const u8) -> Self::B {
+        intrinsic!(_mm256_loadu_si256(from.cast()))
+    }
+    #[inline(always)]
+    fn bits<const SHIFT: u32, const MASK: u8>(self, x: Self::B) -> Self::B {
+        intrinsic!(_mm256_and_si256(
+            _mm256_srl_epi16(x, _mm_cvtsi32_si128(SHIFT as i32)),
+            _mm256_set1_epi8(MASK as i8)
+        ))
+    }
+    #[inline(always)]
+    fn raise<const SHIFT: u32>(self, x: Self::B) -> Self::B {
+        intrinsic!(_mm256_sll_epi16(x, _mm_cvtsi32_si128(SHIFT as i32)))
+    }
+    #[inline(always)]
+    fn or(self, a: Self::B, b: Self::B) -> Self::B {
+        intrinsic!(_mm256_or_si256(a, b))
+    }
+    #[inline(always)]
+    fn look_up(self, x: Self::B, table: &[i8; 16]) -> Self::B {
+        intrinsic!(_mm256_shuffle_epi8(
+            _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast())),
+            x
+        ))
+    }
+    #[inline(always)]
+    fn start(self, _initial: i32) -> Self::D {
+        intrinsic!(Dot { pairs: _mm256_setzero_si256(), sums: _mm256_setzero_si256() })
+    }
+    #[inline(always)]
+    fn dot_small(self, sum: Self::D, weights: Self::B, a: i32) -> Self::D {
+        intrinsic!({
+            let pairs = _mm256_maddubs_epi16(weights, _mm256_set1_epi32(a));
+            Dot { pairs: _mm256_add_epi16(sum.pairs, pairs), sums: sum.sums }
+        })
+    }
+    #[inline(always)]
+    fn dot_signed(self, sum: Self::D, weights: Self::B, a: i32) -> Self::D {
+        intrinsic!({
+            // The sign moves from the weight to the activation; 2 · 128 · 127 fits 16 bits.
+            let signed = _mm256_sign_epi8(_mm256_set1_epi32(a), weights);
+            let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(weights), signed);
+            let widened = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+            Dot { pairs: sum.pairs, sums: _mm256_add_epi32(sum.sums, widened) }
+        })
+    }
+    #[inline(always)]
+    fn settle(self, sum: Self::D) -> Self::D {
+        intrinsic!({
+            let widened = _mm256_madd_epi16(sum.pairs, _mm256_set1_epi16(1));
+            Dot { pairs: _mm256_setzero_si256(), sums: _mm256_add_epi32(sum.sums, widened) }
+        })
+    }
+    #[inline(always)]
+    fn finish(self, sum: Self::D, initial: i32) -> Self::F {
+        intrinsic!(_mm256_cvtepi32_ps(_mm256_add_epi32(sum.sums, _mm256_set1_epi32(initial))))
+    }
+    #[inline(always)]
+    fn splat(self, x: f32) -> Self::F {
+        intrinsic!(_mm256_set1_ps(x))
+    }
+    #[inline(always)]
+    fn add(self, a: Self::F, b: Self::F) -> Self::F {
+        intrinsic!(_mm256_add_ps(a, b))
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
+        intrinsic!(_mm256_mul_ps(a, b))
+    }
+    #[inline(always)]
+    fn negate(self, a: Self::F) -> Self::F {
+        intrinsic!(_mm256_xor_ps(a, _mm256_set1_ps(-0.0)))
+    }
+    #[inline(always)]
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        intrinsic!(_mm256_fmadd_ps(a, b, c))
+    }
+    #[inline(always)]
+    unsafe fn floats(self, from: *const f32) -> Self::F {
+        intrinsic!(_mm256_loadu_ps(from))
+    }
+    #[inline(always)]
+    unsafe fn store(self, x: Self::F, to: *mut f32) {
+        intrinsic!(_mm256_storeu_ps(to, x))
+    }
+    #[inline(always)]
+    unsafe fn halves(self, from: *const u8) -> Self::F {
+        intrinsic!(_mm256_cvtph_ps(_mm_loadu_si128(from.cast())))
+    }
+    #[inline(always)]
+    unsafe fn brains(self, from: *const u8) -> Self::F {
+        intrinsic!({
+            let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast()));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
+        })
+    }
+    #[inline(always)]
+    unsafe fn signed(self, from: *const u8) -> Self::F {
+        intrinsic!(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(from.cast()))))
+    }
+    #[inline(always)]
+    unsafe fn unsigned<const SHIFT: u32, const MASK: u8>(self, from: *const u8) -> Self::F {
+        intrinsic!({
+            let wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64(from.cast()));
+            let shifted = _mm256_srl_epi32(wide, _mm_cvtsi32_si128(SHIFT as i32));
+            _mm256_cvtepi32_ps(_mm256_and_si256(shifted, _mm256_set1_epi32(MASK as i32)))
+        })
+    }
+    #[inline(always)]
+    unsafe fn half_pairs(self, from: *const u8) -> (Self::F, Self::F) {
+        intrinsic!({
+            let pairs = _mm256_loadu_si256(from.cast());
+            let low = _mm256_and_si256(pairs, _mm256_set1_epi32(0xffff));
+            let high = _mm256_srli_epi32::<16>(pairs);
+            // Packing works within 128-bit halves; 0b1101_1000 puts their quarters in order.
+            let packed = _mm256_permute4x64_epi64::<0b1101_1000>(_mm256_packus_epi32(low, high));
+            (
+                _mm256_cvtph_ps(_mm256_castsi256_si128(packed)),
+                _mm256_cvtph_ps(_mm256_extracti128_si256::<1>(packed)),
+            )
+        })
+    }
+    #[inline(always)]
+    unsafe fn brain_pairs(self, from: *const u8) -> (Self::F, Self::F) {
+        intrinsic!({
+            let pairs = _mm256_loadu_si256(from.cast());
+            let high = _mm256_and_si256(pairs, _mm256_set1_epi32(0xffff_0000_u32 as i32));
+            (_mm256_castsi256_ps(_mm256_slli_epi32::<16>(pairs)), _mm256_castsi256_ps(high))
+        })
+    }
+}

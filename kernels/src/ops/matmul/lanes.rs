@@ -1,0 +1,60 @@
+//! The few instructions of which products are made, some output rows at a time.
+
+/// Vectors of [`Lanes::WIDTH`] output rows. A value of an implementing type is the proof that the processor
+/// has the instructions; a vector of bytes holds four columns of each row.
+///
+/// Pointers given to the loading methods must be valid for the bytes that the method names.
+pub(super) trait Lanes: Copy {
+    /// Output rows of a vector: a divisor of 16.
+    const WIDTH: usize;
+    /// What [`Lanes::dot_signed`] adds to every weight; the tile takes it back through the sum of the row.
+    const SIGNED_BIAS: i32;
+    /// Four bytes for each row.
+    type B: Copy;
+    /// A running integer dot product for each row.
+    type D: Copy;
+    /// A float for each row.
+    type F: Copy;
+
+    /// `4 · WIDTH` bytes.
+    unsafe fn bytes(self, from: *const u8) -> Self::B;
+    /// `(byte >> SHIFT) & MASK`; MASK has no bit above `7 − SHIFT`.
+    fn bits<const SHIFT: u32, const MASK: u8>(self, x: Self::B) -> Self::B;
+    /// `byte << SHIFT`, for bytes whose top bits are zero.
+    fn raise<const SHIFT: u32>(self, x: Self::B) -> Self::B;
+    fn or(self, a: Self::B, b: Self::B) -> Self::B;
+    /// The table's entry for each byte, which is below 16.
+    fn look_up(self, x: Self::B, table: &[i8; 16]) -> Self::B;
+
+    /// A dot product that begins at `initial`.
+    fn start(self, initial: i32) -> Self::D;
+    /// Adds the products of unsigned weights below 64 with the four integers in `a`.
+    fn dot_small(self, sum: Self::D, weights: Self::B, a: i32) -> Self::D;
+    /// Adds the products of signed weights with the four integers in `a`, none of which is −128.
+    fn dot_signed(self, sum: Self::D, weights: Self::B, a: i32) -> Self::D;
+    /// Makes room for more [`Lanes::dot_small`] where sums are narrow.
+    fn settle(self, sum: Self::D) -> Self::D;
+    /// The dot product as a float; `initial` as given to [`Lanes::start`].
+    fn finish(self, sum: Self::D, initial: i32) -> Self::F;
+
+    fn splat(self, x: f32) -> Self::F;
+    fn add(self, a: Self::F, b: Self::F) -> Self::F;
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F;
+    fn negate(self, a: Self::F) -> Self::F;
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// `WIDTH` f32.
+    unsafe fn floats(self, from: *const f32) -> Self::F;
+    unsafe fn store(self, x: Self::F, to: *mut f32);
+    /// `WIDTH` f16.
+    unsafe fn halves(self, from: *const u8) -> Self::F;
+    /// `WIDTH` bf16.
+    unsafe fn brains(self, from: *const u8) -> Self::F;
+    /// `WIDTH` signed bytes as floats.
+    unsafe fn signed(self, from: *const u8) -> Self::F;
+    /// `(byte >> SHIFT) & MASK` of `WIDTH` bytes, as floats.
+    unsafe fn unsigned<const SHIFT: u32, const MASK: u8>(self, from: *const u8) -> Self::F;
+    /// The low and the high halves of `WIDTH` pairs of f16.
+    unsafe fn half_pairs(self, from: *const u8) -> (Self::F, Self::F);
+    /// The low and the high halves of `WIDTH` pairs of bf16.
+    unsafe fn brain_pairs(self, from: *const u8) -> (Self::F, Self::F);
+}

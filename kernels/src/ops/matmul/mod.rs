@@ -1,0 +1,151 @@
+//! Products of rows with packed matrices: `out = x · Wᵀ (+ bias) (+ residual)`.
+//!
+//! Contract, for each output:
+//! - The blocks of K are split into [`SEGMENTS`] contiguous runs: run i is blocks `i·B/4 … (i+1)·B/4`. Each
+//!   run has its own accumulator from zero, and the result is `(s₀ + s₁) + (s₂ + s₃)`.
+//! - Integer types: the row is quantised (see [`quantise`](super::quantise)). Sub-block by sub-block in order
+//!   of K, `acc = fma(Σ q·a, scale · a_scale, acc)` with an exact integer sum; types with a minimum follow
+//!   with `acc = fma(min, a_scale · Σ a, acc)`.
+//! - Float types: column by column in order of K, `acc = fma(w, x, acc)`.
+//! - Bias and residual are added in this order, one rounding each.
+//!
+//! One body serves every instruction set through [`lanes::Lanes`]; [`reference`] says the same in plain words.
+
+mod lanes;
+mod reference;
+mod run;
+mod tile;
+mod types;
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+mod scalar;
+#[cfg(test)]
+mod tests;
+
+use core::marker::PhantomData;
+use core::ops::Range;
+
+pub use reference::reference;
+
+use super::Kernel;
+use super::quantise::Layout;
+use crate::panel::{PanelType, ROWS};
+
+/// Runs into which the blocks of K are split.
+pub const SEGMENTS: usize = 4;
+
+/// The rows on the left of a product.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a> {
+    /// Quantised rows, one after the other, for integer panel types.
+    Quantised(&'a [i32]),
+    /// Plain rows, each `stride` after the last, for float panel types.
+    Float {
+        /// The rows.
+        rows: &'a [f32],
+        /// From the start of a row to the start of the next.
+        stride: usize,
+    },
+}
+
+/// What is multiplied.
+#[derive(Clone, Copy, Debug)]
+pub struct Product<'a> {
+    /// How the matrix is packed.
+    pub panel: PanelType,
+    /// Its panels.
+    pub weights: &'a [u8],
+    /// Output rows of the matrix, N.
+    pub outputs: usize,
+    /// Columns of the matrix, K.
+    pub columns: usize,
+    /// One number per output, or empty.
+    pub bias: &'a [f32],
+    /// The rows.
+    pub input: Input<'a>,
+}
+
+impl Product<'_> {
+    /// Panels of the matrix.
+    pub fn panels(&self) -> usize {
+        self.outputs.div_ceil(ROWS)
+    }
+
+    /// Panics where the slices are too short for `rows` and `panels`: the kernels read without checks.
+    fn check(&self, rows: &Range<usize>, panels: &Range<usize>) {
+        let panel_bytes = self.panel.panel_bytes(self.columns).unwrap_or(usize::MAX);
+        let needed = panel_bytes.checked_mul(panels.end).unwrap_or(usize::MAX);
+        assert!(panels.end <= self.panels() && needed <= self.weights.len(), "panels beyond the matrix");
+        assert!(self.bias.is_empty() || self.bias.len() >= self.outputs, "bias shorter than the outputs");
+        match self.input {
+            Input::Quantised(words) => {
+                assert!(!self.panel.is_float(), "float panels take float rows");
+                assert!(rows.end * Layout::new(self.columns).words() <= words.len(), "rows beyond the input");
+            }
+            Input::Float { rows: input, stride } => {
+                assert!(self.panel.is_float(), "integer panels take quantised rows");
+                let end = rows.end.checked_sub(1).map_or(0, |last| last * stride + self.columns);
+                assert!(end <= input.len(), "rows beyond the input");
+            }
+        }
+    }
+}
+
+/// The table that receives a product; several workers fill it, each its own part.
+#[derive(Clone, Copy, Debug)]
+pub struct Output<'a> {
+    start: *mut f32,
+    stride: usize,
+    residual: Option<(*const f32, usize)>,
+    rows: usize,
+    columns: usize,
+    lifetime: PhantomData<&'a mut f32>,
+}
+
+impl<'a> Output<'a> {
+    /// A table of `rows` × `columns` at `start`, each row `stride` after the last.
+    ///
+    /// # Safety
+    /// The table must be valid for writes for `'a`, and while a kernel fills some rows and panels of it,
+    /// nobody else may touch the same part.
+    pub unsafe fn new(start: *mut f32, rows: usize, columns: usize, stride: usize) -> Self {
+        Self { start, stride, residual: None, rows, columns, lifetime: PhantomData }
+    }
+
+    /// Adds the table at `residual`, of the same size, to the product.
+    ///
+    /// # Safety
+    /// It must be valid for reads for `'a`, and nobody may write it meanwhile, unless it is the output itself.
+    #[must_use]
+    pub unsafe fn plus(self, residual: *const f32, stride: usize) -> Self {
+        Self { residual: Some((residual, stride)), ..self }
+    }
+
+    /// Stores one number, after the residual was added.
+    fn set(&self, row: usize, column: usize, value: f32) {
+        assert!(row < self.rows && column < self.columns, "beyond the table");
+        // SAFETY: the place lies inside the table, and the residual has the table's size.
+        unsafe {
+            let residual = self.residual.map(|(start, stride)| *start.add(row * stride + column));
+            *self.start.add(row * self.stride + column) = residual.map_or(value, |residual| residual + value);
+        }
+    }
+}
+
+/// Computes rows `rows` of the outputs in panels `panels`.
+pub type Function = fn(&Product<'_>, Range<usize>, Range<usize>, Output<'_>);
+
+pub(crate) static LIST: &[Kernel<Function>] = &[
+    #[cfg(target_arch = "x86_64")]
+    avx512::KERNEL,
+    #[cfg(target_arch = "x86_64")]
+    avx2::KERNEL,
+    #[cfg(target_arch = "aarch64")]
+    neon::KERNEL,
+    scalar::KERNEL,
+];

@@ -1,0 +1,254 @@
+//! The outer loops: panels and rows in tiles, segments of K, and what follows the product.
+
+use core::ops::Range;
+
+use super::lanes::Lanes;
+use super::tile::{self, BrainPair, Element, Full, HalfPair, QuantisedRow};
+use super::types::{
+    Book, Brain, Bytes, Exact, Five, Half, HalfMin, Nibbles, Plane, Scheme, Six, Super16, Super16Min,
+    SuperHead, SuperMin, Three, Two, Whole,
+};
+use super::{Input, Output, Product, SEGMENTS};
+use crate::ops::quantise::Layout;
+use crate::panel::{PanelType, ROWS};
+
+/// Computes a part of a product with the instructions of `L`. `V1` vectors of outputs are worked on at once
+/// for a single row, `VN` for up to four rows.
+#[inline(always)]
+pub(super) fn run<L: Lanes, const V1: usize, const VN: usize>(
+    l: L,
+    product: &Product<'_>,
+    rows: Range<usize>,
+    panels: Range<usize>,
+    out: Output<'_>,
+) {
+    product.check(&rows, &panels);
+    assert!(rows.end <= out.rows && product.outputs <= out.columns, "the product is larger than its table");
+    let part = Part { product, rows, panels, out };
+    macro_rules! integers {
+        ($plane:ty, $scheme:ty) => {
+            part.tiles::<L, V1, VN>(l, &Integers::<$plane, $scheme>(core::marker::PhantomData))
+        };
+    }
+    match product.panel {
+        PanelType::F32 => part.tiles::<L, V1, VN>(l, &Floats::<Full>(core::marker::PhantomData)),
+        PanelType::F16 => part.tiles::<L, V1, VN>(l, &Floats::<HalfPair>(core::marker::PhantomData)),
+        PanelType::BF16 => part.tiles::<L, V1, VN>(l, &Floats::<BrainPair>(core::marker::PhantomData)),
+        PanelType::Q8 => integers!(Bytes, Half),
+        PanelType::Q8S16 => integers!(Bytes, Exact),
+        PanelType::Q4 => integers!(Nibbles<8>, Half),
+        PanelType::Q4M => integers!(Nibbles<0>, HalfMin),
+        PanelType::Q4NL => integers!(Book<0>, Half),
+        PanelType::MXFP4 => integers!(Book<1>, Brain),
+        PanelType::Q5 => integers!(Five<16>, Half),
+        PanelType::Q5M => integers!(Five<0>, HalfMin),
+        PanelType::Q4K => integers!(Nibbles<0>, SuperMin),
+        PanelType::Q5K => integers!(Five<0>, SuperMin),
+        PanelType::Q6K => integers!(Six, Super16),
+        PanelType::Q3K => integers!(Three, Super16),
+        PanelType::Q2K => integers!(Two<0>, Super16Min),
+        PanelType::IQ4XS => integers!(Book<0>, SuperHead),
+        PanelType::TERNARY => integers!(Two<1>, Whole),
+    }
+}
+
+/// How a tile of one panel type is computed.
+trait Kind {
+    /// Sums of `M` rows from `row` and the `V` vectors at `panels`, over blocks `blocks`.
+    unsafe fn sums<L: Lanes, const M: usize, const V: usize>(
+        &self,
+        l: L,
+        product: &Product<'_>,
+        row: usize,
+        vectors: &Vectors<V>,
+        blocks: Range<usize>,
+    ) -> [[L::F; V]; M];
+}
+
+struct Integers<P, S>(core::marker::PhantomData<(P, S)>);
+struct Floats<E>(core::marker::PhantomData<E>);
+
+/// Where the vectors of a tile are.
+struct Vectors<const V: usize> {
+    /// The panel of each.
+    panels: [*const u8; V],
+    /// The first row of each within its panel.
+    lanes: [usize; V],
+    /// The first output of each.
+    outputs: [usize; V],
+}
+
+impl<P: Plane, S: Scheme> Kind for Integers<P, S> {
+    #[inline(always)]
+    unsafe fn sums<L: Lanes, const M: usize, const V: usize>(
+        &self,
+        l: L,
+        product: &Product<'_>,
+        row: usize,
+        vectors: &Vectors<V>,
+        blocks: Range<usize>,
+    ) -> [[L::F; V]; M] {
+        let mut sums = [[l.splat(0.0); V]; M];
+        let Input::Quantised(words) = product.input else { return sums };
+        let layout = Layout::new(product.columns);
+        // SAFETY: `Product::check` saw that rows and panels are there.
+        unsafe {
+            let rows = core::array::from_fn(|m| {
+                QuantisedRow::new(words.as_ptr().add((row + m) * layout.words()), layout)
+            });
+            tile::integers::<L, P, S, M, V>(l, &vectors.panels, &vectors.lanes, &rows, blocks, &mut sums);
+        }
+        sums
+    }
+}
+
+impl<E: Element> Kind for Floats<E> {
+    #[inline(always)]
+    unsafe fn sums<L: Lanes, const M: usize, const V: usize>(
+        &self,
+        l: L,
+        product: &Product<'_>,
+        row: usize,
+        vectors: &Vectors<V>,
+        blocks: Range<usize>,
+    ) -> [[L::F; V]; M] {
+        let mut sums = [[l.splat(0.0); V]; M];
+        let Input::Float { rows, stride } = product.input else { return sums };
+        let columns = blocks.start * 64..(blocks.end * 64).min(product.columns);
+        // SAFETY: `Product::check` saw that rows and panels are there.
+        unsafe {
+            let rows = core::array::from_fn(|m| rows.as_ptr().add((row + m) * stride));
+            tile::floats::<L, E, M, V>(l, &vectors.panels, &vectors.lanes, &rows, columns, &mut sums);
+        }
+        sums
+    }
+}
+
+/// The part of a product that one call computes.
+struct Part<'a> {
+    product: &'a Product<'a>,
+    rows: Range<usize>,
+    panels: Range<usize>,
+    out: Output<'a>,
+}
+
+impl Part<'_> {
+    /// Three shapes of tiles: four rows times `VN` vectors, one row times `V1`, and one times one for what is
+    /// left. Each is a copy of the inner loops for every panel type, so each has only one call.
+    #[inline(always)]
+    fn tiles<L: Lanes, const V1: usize, const VN: usize>(&self, l: L, kind: &impl Kind) {
+        let per_panel = ROWS / L::WIDTH;
+        let end = self.panels.end * per_panel;
+        let mut vector = self.panels.start * per_panel;
+        // The vectors of a strip are walked once per row or four rows, so that they stay in the nearest cache.
+        let strip = if self.rows.len() == 1 { V1 } else { V1.max(VN) };
+        while vector < end {
+            let strip_end = end.min(vector + strip);
+            let mut row = self.rows.start;
+            while row < self.rows.end {
+                let rows = if self.rows.end - row >= 4 { 4 } else { 1 };
+                let mut at = vector;
+                while at < strip_end {
+                    let left = strip_end - at;
+                    if rows == 4 && left >= VN {
+                        self.tile::<L, 4, VN>(l, kind, row, at);
+                        at += VN;
+                    } else if rows == 1 && left >= V1 {
+                        self.tile::<L, 1, V1>(l, kind, row, at);
+                        at += V1;
+                    } else {
+                        for row in row..row + rows {
+                            self.tile::<L, 1, 1>(l, kind, row, at);
+                        }
+                        at += 1;
+                    }
+                }
+                row += rows;
+            }
+            vector = strip_end;
+        }
+    }
+
+    /// `M` rows from `row` times `V` vectors from `vector`.
+    #[inline(always)]
+    fn tile<L: Lanes, const M: usize, const V: usize>(
+        &self,
+        l: L,
+        kind: &impl Kind,
+        row: usize,
+        vector: usize,
+    ) {
+        let product = self.product;
+        let per_panel = ROWS / L::WIDTH;
+        let panel_bytes = product.panel.panel_bytes(product.columns).unwrap_or(0);
+        let blocks = product.panel.columns_padded(product.columns) / product.panel.block_columns();
+        let panel_of = |v: usize| (vector + v) / per_panel;
+        let lane_of = |v: usize| (vector + v) % per_panel * L::WIDTH;
+        let vectors: Vectors<V> = Vectors {
+            // SAFETY: `Product::check` saw that the panels are there.
+            panels: core::array::from_fn(|v| unsafe {
+                product.weights.as_ptr().add(panel_of(v) * panel_bytes)
+            }),
+            lanes: core::array::from_fn(lane_of),
+            outputs: core::array::from_fn(|v| panel_of(v) * ROWS + lane_of(v)),
+        };
+        let mut halves = [[[l.splat(0.0); V]; M]; 2];
+        for segment in 0..SEGMENTS {
+            let range = segment * blocks / SEGMENTS..(segment + 1) * blocks / SEGMENTS;
+            // SAFETY: `Product::check` saw that rows and panels are there.
+            let sums = unsafe { kind.sums::<L, M, V>(l, product, row, &vectors, range) };
+            let total = &mut halves[segment / 2];
+            for (total, sums) in total.iter_mut().flatten().zip(sums.iter().flatten()) {
+                *total = if segment % 2 == 0 { *sums } else { l.add(*total, *sums) };
+            }
+        }
+        for m in 0..M {
+            for (v, output) in vectors.outputs.iter().enumerate() {
+                let total = l.add(halves[0][m][v], halves[1][m][v]);
+                self.finish(l, total, row + m, *output);
+            }
+        }
+    }
+
+    /// Adds bias and residual to the sums of outputs from `output` and stores them.
+    #[inline(always)]
+    fn finish<L: Lanes>(&self, l: L, sums: L::F, row: usize, output: usize) {
+        let (product, out) = (self.product, &self.out);
+        if output + L::WIDTH > product.outputs {
+            return self.finish_partly(l, sums, row, output);
+        }
+        let mut sums = sums;
+        // SAFETY: `run` saw that the row and all outputs lie inside the table, `check` that the bias is long
+        // enough; the residual has the table's size.
+        unsafe {
+            if !product.bias.is_empty() {
+                sums = l.add(sums, l.floats(product.bias.as_ptr().add(output)));
+            }
+            if let Some((residual, stride)) = out.residual {
+                sums = l.add(l.floats(residual.add(row * stride + output)), sums);
+            }
+            l.store(sums, out.start.add(row * out.stride + output));
+        }
+    }
+
+    /// The same where the matrix ends within the vector.
+    fn finish_partly<L: Lanes>(&self, l: L, sums: L::F, row: usize, output: usize) {
+        let (product, out) = (self.product, &self.out);
+        let mut lanes = [0.0; ROWS];
+        // SAFETY: a vector has at most sixteen lanes.
+        unsafe { l.store(sums, lanes.as_mut_ptr()) };
+        for (column, lane) in (output..product.outputs).zip(lanes) {
+            let mut y = lane;
+            if let Some(bias) = product.bias.get(column) {
+                y += bias;
+            }
+            // SAFETY: as in `finish`.
+            unsafe {
+                if let Some((residual, stride)) = out.residual {
+                    y += *residual.add(row * stride + column);
+                }
+                *out.start.add(row * out.stride + column) = y;
+            }
+        }
+    }
+}

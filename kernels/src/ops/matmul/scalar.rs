@@ -1,0 +1,107 @@
+//! Products without vector instructions: each sub-block is read once and used by all rows.
+
+use core::ops::Range;
+
+use super::{Function, Input, Output, Product, SEGMENTS};
+use crate::Features;
+use crate::float;
+use crate::ops::Kernel;
+use crate::ops::quantise::{Layout, Row};
+use crate::panel::{self, ROWS, SubBlock};
+
+pub(super) const KERNEL: Kernel<Function> = Kernel::new("matmul-scalar", Features::NONE, scalar);
+
+/// Rows that share one reading of a sub-block.
+const TILE: usize = 8;
+/// Columns of a float row that are read at once.
+const COLUMNS: usize = 64;
+
+fn scalar(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
+    product.check(&rows, &panels);
+    let outputs = panels.start * ROWS..(panels.end * ROWS).min(product.outputs);
+    for output in outputs {
+        for first in rows.clone().step_by(TILE) {
+            let rows = first..rows.end.min(first + TILE);
+            let sums = match product.input {
+                Input::Quantised(words) => integers(product, words, rows.clone(), output),
+                Input::Float { rows: input, stride } => floats(product, input, stride, rows.clone(), output),
+            };
+            for (row, parts) in rows.zip(sums) {
+                let sum = (parts[0] + parts[1]) + (parts[2] + parts[3]);
+                out.set(row, output, product.bias.get(output).map_or(sum, |bias| sum + bias));
+            }
+        }
+    }
+}
+
+/// The panel of an output, and the blocks of each segment.
+fn panel_of<'a>(product: &Product<'a>, output: usize) -> (&'a [u8], [Range<usize>; SEGMENTS]) {
+    let bytes = product.panel.panel_bytes(product.columns).unwrap_or(0);
+    let blocks = product.panel.columns_padded(product.columns) / product.panel.block_columns();
+    let segments = core::array::from_fn(|i| i * blocks / SEGMENTS..(i + 1) * blocks / SEGMENTS);
+    (&product.weights[output / ROWS * bytes..][..bytes], segments)
+}
+
+fn integers(
+    product: &Product<'_>,
+    words: &[i32],
+    rows: Range<usize>,
+    output: usize,
+) -> [[f32; SEGMENTS]; TILE] {
+    let (panel, segments) = panel_of(product, output);
+    let layout = Layout::new(product.columns);
+    let size = product.panel.sub_block();
+    let per_block = product.panel.block_columns() / size;
+    let mut sums = [[0.0; SEGMENTS]; TILE];
+    for (segment, blocks) in segments.into_iter().enumerate() {
+        for index in blocks.start * per_block..blocks.end * per_block {
+            let block = panel::sub_block(product.panel, panel, output % ROWS, index);
+            for (row, sums) in rows.clone().zip(&mut sums) {
+                let row = Row::new(layout, &words[row * layout.words()..][..layout.words()]);
+                let sum = &mut sums[segment];
+                *sum = add_sub_block(product, &block, row, index * size, *sum);
+            }
+        }
+    }
+    sums
+}
+
+fn add_sub_block(product: &Product<'_>, block: &SubBlock, row: Row<'_>, column: usize, sum: f32) -> f32 {
+    let size = product.panel.sub_block();
+    let (mut dot, mut total) = (0, 0);
+    for (i, weight) in block.values[..size].iter().enumerate() {
+        let value = row.value(column + i);
+        dot += i32::from(*weight) * value;
+        total += value;
+    }
+    let scale = row.scale(column);
+    let sum = float::fma(dot as f32, block.scale * scale, sum);
+    if product.panel.has_min() { float::fma(block.min, scale * total as f32, sum) } else { sum }
+}
+
+fn floats(
+    product: &Product<'_>,
+    input: &[f32],
+    stride: usize,
+    rows: Range<usize>,
+    output: usize,
+) -> [[f32; SEGMENTS]; TILE] {
+    let (panel, segments) = panel_of(product, output);
+    let block_bytes = product.panel.block_bytes();
+    let mut sums = [[0.0; SEGMENTS]; TILE];
+    let mut weights = [0.0; COLUMNS];
+    for (segment, blocks) in segments.into_iter().enumerate() {
+        for block in blocks {
+            let column = block * COLUMNS;
+            let weights = &mut weights[..COLUMNS.min(product.columns - column)];
+            let lines = &panel[block * block_bytes..][..block_bytes];
+            panel::row_values(product.panel, lines, output % ROWS, weights.len(), weights);
+            for (row, sums) in rows.clone().zip(&mut sums) {
+                let x = &input[row * stride + column..][..weights.len()];
+                let sum = &mut sums[segment];
+                *sum = weights.iter().zip(x).fold(*sum, |sum, (w, x)| float::fma(*w, *x, sum));
+            }
+        }
+    }
+    sums
+}

@@ -1,0 +1,136 @@
+use super::{Input, Output, Product, reference};
+use crate::ops::quantise::{self, Layout};
+use crate::ops::testing::{Random, bits, tables};
+use crate::panel::{self, PanelType, ROWS};
+use crate::quant::BlockType;
+
+/// A packed matrix of random blocks and everything around it.
+struct Case {
+    panel: PanelType,
+    weights: Vec<u8>,
+    outputs: usize,
+    columns: usize,
+    bias: Vec<f32>,
+    words: Vec<i32>,
+    rows: Vec<f32>,
+}
+
+impl Case {
+    fn new(block: BlockType, outputs: usize, columns: usize, rows: usize, random: &mut Random) -> Self {
+        let panel = PanelType::for_block(block);
+        let row_bytes = block.row_bytes(columns).unwrap();
+        let matrix: Vec<Vec<u8>> = (0..outputs)
+            .map(|_| {
+                let mut row = vec![0; row_bytes];
+                let values = random.vector(columns, 0.5);
+                if !block.encode_row(&values, None, &mut row) {
+                    row.iter_mut().for_each(|byte| *byte = (random.bits() & 0x37) as u8);
+                }
+                row
+            })
+            .collect();
+        let panel_bytes = panel.panel_bytes(columns).unwrap();
+        let mut weights = vec![0xff; panel_bytes * outputs.div_ceil(ROWS)];
+        for (rows, out) in matrix.chunks(ROWS).zip(weights.chunks_mut(panel_bytes)) {
+            let rows: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
+            assert!(panel::pack(block, &rows, columns, out));
+        }
+        let x = random.vector(rows * columns, 3.0);
+        let layout = Layout::new(columns);
+        let mut words = vec![0; rows * layout.words()];
+        for (x, words) in x.chunks(columns).zip(words.chunks_mut(layout.words())) {
+            quantise::reference(x, words);
+        }
+        Self { panel, weights, outputs, columns, bias: random.vector(outputs, 1.0), words, rows: x }
+    }
+
+    fn product(&self) -> Product<'_> {
+        let input = if self.panel.is_float() {
+            Input::Float { rows: &self.rows, stride: self.columns }
+        } else {
+            Input::Quantised(&self.words)
+        };
+        Product {
+            panel: self.panel,
+            weights: &self.weights,
+            outputs: self.outputs,
+            columns: self.columns,
+            bias: &self.bias,
+            input,
+        }
+    }
+}
+
+#[test]
+fn every_kernel_gives_the_reference_bits_for_every_type() {
+    let mut random = Random::new(9);
+    for &block in BlockType::ALL {
+        let sizes: &[usize] = match block.codec().elements {
+            1 => &[1, 64, 97, 300],
+            256 => &[256, 768, 1280],
+            _ => &[32, 96, 576],
+        };
+        for &columns in sizes {
+            for (outputs, rows) in [(1, 1), (16, 2), (40, 3), (80, 1), (35, 9)] {
+                let case = Case::new(block, outputs, columns, rows, &mut random);
+                let product = case.product();
+                let mut scratch = vec![0.0; columns];
+                let want: Vec<f32> = (0..rows * outputs)
+                    .map(|i| reference(&product, i / outputs, i % outputs, &mut scratch))
+                    .collect();
+                for table in tables() {
+                    let mut got = vec![f32::NAN; rows * outputs];
+                    // SAFETY: the table has the given size and is used by this call alone.
+                    let out = unsafe { Output::new(got.as_mut_ptr(), rows, outputs, outputs) };
+                    table.matmul()(&product, 0..rows, 0..product.panels(), out);
+                    let isa = table.cpu().features();
+                    assert!(
+                        bits(&got) == bits(&want),
+                        "{} {rows}×{columns}×{outputs} on {isa}",
+                        block.name()
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_product_is_close_to_that_of_the_decoded_weights() {
+    let mut random = Random::new(10);
+    for block in [BlockType::Q4_0, BlockType::Q4_1, BlockType::Q6_K, BlockType::Q8_0, BlockType::F16] {
+        let case = Case::new(block, 16, 512, 1, &mut random);
+        let product = case.product();
+        let mut weights = vec![0.0; 512];
+        for output in 0..16 {
+            panel::row_values(case.panel, &case.weights, output, 512, &mut weights);
+            let exact: f64 = weights.iter().zip(&case.rows).map(|(&w, &x)| f64::from(w) * f64::from(x)).sum();
+            let got = reference(&product, 0, output, &mut weights) - case.bias[output];
+            assert!((f64::from(got) - exact).abs() < 0.35, "{}: {got}, not {exact}", block.name());
+        }
+    }
+}
+
+#[test]
+fn parts_and_residual_add_up_to_the_whole() {
+    let mut random = Random::new(11);
+    let case = Case::new(BlockType::Q4_1, 100, 192, 6, &mut random);
+    let product = case.product();
+    let residual = random.vector(600, 1.0);
+    for table in tables() {
+        let mut whole = vec![0.0; 600];
+        // SAFETY: the table has the given size and is used by this call alone.
+        let out = unsafe { Output::new(whole.as_mut_ptr(), 6, 100, 100) };
+        table.matmul()(&product, 0..6, 0..7, out);
+        let mut parts = residual.clone();
+        let start = parts.as_mut_ptr();
+        for (rows, panels) in [(0..4, 0..3), (4..5, 0..3), (5..6, 0..3), (0..6, 3..7)] {
+            // SAFETY: as above; the residual is the output itself.
+            let out = unsafe { Output::new(start, 6, 100, 100).plus(start, 100) };
+            table.matmul()(&product, rows, panels, out);
+        }
+        for ((part, residual), whole) in parts.iter().zip(&residual).zip(&whole) {
+            assert_eq!(part.to_bits(), (residual + whole).to_bits());
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! The inner loops: some rows times some vectors of outputs, over a run of blocks.
+
+use core::ops::Range;
+
+use super::lanes::Lanes;
+use super::types::{Place, Plane, Scheme};
+use crate::ops::quantise::Layout;
+
+/// Bytes of a line.
+const LINE: usize = 64;
+
+/// Where a quantised row is.
+#[derive(Clone, Copy)]
+pub(super) struct QuantisedRow {
+    values: *const i32,
+    scales: *const f32,
+    scaled_sums: *const f32,
+    sums: *const i32,
+}
+
+impl QuantisedRow {
+    /// The row at `start`.
+    ///
+    /// # Safety
+    /// `start` must be valid for reads of a whole row of this layout.
+    #[inline(always)]
+    pub(super) unsafe fn new(start: *const i32, layout: Layout) -> Self {
+        // SAFETY: all offsets lie inside the row.
+        unsafe {
+            Self {
+                values: start,
+                scales: start.add(layout.scales()).cast(),
+                scaled_sums: start.add(layout.scaled_sums()).cast(),
+                sums: start.add(layout.sums()),
+            }
+        }
+    }
+}
+
+/// Runs a block of code with the constant `$g` from 0 to 15.
+macro_rules! sixteen_groups {
+    ($g:ident => $body:block) => {
+        sixteen_groups!(@ $g $body 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
+    };
+    (@ $g:ident $body:block $($value:literal)*) => {
+        $({ const $g: usize = $value; $body })*
+    };
+}
+
+/// Adds the products of `blocks` to `sums`, for integer types.
+///
+/// # Safety
+/// Every pointer of `panels` must be valid for the panel's blocks, offset by its vector's first row `lanes`,
+/// and every row for the columns of the blocks.
+#[inline(always)]
+pub(super) unsafe fn integers<L: Lanes, P: Plane, S: Scheme, const M: usize, const V: usize>(
+    l: L,
+    panels: &[*const u8; V],
+    lanes: &[usize; V],
+    rows: &[QuantisedRow; M],
+    blocks: Range<usize>,
+    sums: &mut [[L::F; V]; M],
+) {
+    let macro_bytes = (P::LINES + S::TAIL) * LINE;
+    let block_bytes = S::HEAD * LINE + S::MACROS * macro_bytes;
+    for block in blocks {
+        for mac in 0..S::MACROS {
+            let at = block * block_bytes + S::HEAD * LINE + mac * macro_bytes;
+            // SAFETY: the macro-block lies inside the panel, its columns inside the rows.
+            unsafe {
+                let heads = panels.map(|panel| panel.add(block * block_bytes));
+                let lines = panels.map(|panel| panel.add(at));
+                let column = (block * S::MACROS + mac) * 64;
+                macro_block::<L, P, S, M, V>(l, &heads, &lines, lanes, mac, rows, column, sums);
+            }
+        }
+    }
+}
+
+#[inline(always)]
+#[expect(clippy::too_many_arguments, reason = "one argument per pointer keeps all of them in registers")]
+unsafe fn macro_block<L: Lanes, P: Plane, S: Scheme, const M: usize, const V: usize>(
+    l: L,
+    heads: &[*const u8; V],
+    lines: &[*const u8; V],
+    lanes: &[usize; V],
+    mac: usize,
+    rows: &[QuantisedRow; M],
+    column: usize,
+    sums: &mut [[L::F; V]; M],
+) {
+    let bias = if P::SIGNED { L::SIGNED_BIAS } else { P::OFFSET };
+    let mut initial = [0; M];
+    let mut dots = [[l.start(0); V]; M];
+    sixteen_groups!(G => {
+        let groups = S::SUB / 4;
+        // SAFETY: the group's line lies inside the macro-block, its columns inside the rows.
+        unsafe {
+            if G % groups == 0 {
+                for m in 0..M {
+                    initial[m] = -bias * row_sum::<S>(rows[m], column + 4 * G);
+                    dots[m] = [l.start(initial[m]); V];
+                }
+            }
+            for v in 0..V {
+                let weights = P::group::<L, G>(l, lines[v].add(4 * lanes[v]));
+                for m in 0..M {
+                    let a = *rows[m].values.add(column / 4 + G);
+                    dots[m][v] = if P::SIGNED {
+                        l.dot_signed(dots[m][v], weights, a)
+                    } else {
+                        l.dot_small(dots[m][v], weights, a)
+                    };
+                    if !P::SIGNED && ((G + 1) % P::SETTLE == 0 || (G + 1) % groups == 0) {
+                        dots[m][v] = l.settle(dots[m][v]);
+                    }
+                }
+            }
+            if (G + 1) % groups == 0 {
+                let sub = G / groups;
+                for v in 0..V {
+                    let tail = lines[v].add(P::LINES * LINE);
+                    let place = Place { head: heads[v], tail, mac, sub, lane: lanes[v] };
+                    let scale = S::scale(l, place);
+                    for m in 0..M {
+                        let row_scale = *rows[m].scales.add((column + 4 * G) / 32);
+                        let dot = l.finish(dots[m][v], initial[m]);
+                        sums[m][v] = l.fma(dot, l.mul(scale, l.splat(row_scale)), sums[m][v]);
+                    }
+                    if S::MIN {
+                        let min = S::min(l, place);
+                        for m in 0..M {
+                            let scaled = scaled_sum::<S>(rows[m], column + 4 * G);
+                            sums[m][v] = l.fma(min, l.splat(scaled), sums[m][v]);
+                        }
+                    }
+                }
+            }
+        }
+    });
+}
+
+/// The sum of the row's integers in the sub-block of `column`.
+#[inline(always)]
+unsafe fn row_sum<S: Scheme>(row: QuantisedRow, column: usize) -> i32 {
+    let at = column / 16;
+    // SAFETY: sums exist for every 16 columns of the padded row.
+    unsafe { if S::SUB == 16 { *row.sums.add(at) } else { *row.sums.add(at & !1) + *row.sums.add(at | 1) } }
+}
+
+/// The same times the row's scale.
+#[inline(always)]
+unsafe fn scaled_sum<S: Scheme>(row: QuantisedRow, column: usize) -> f32 {
+    // SAFETY: sums exist for every 16, scales and scaled sums for every 32 columns of the padded row.
+    unsafe {
+        if S::SUB == 16 {
+            *row.scales.add(column / 32) * *row.sums.add(column / 16) as f32
+        } else {
+            *row.scaled_sums.add(column / 32)
+        }
+    }
+}
+
+/// The element type of float panels.
+pub(super) trait Element {
+    /// Columns of a line.
+    const COLUMNS: usize;
+
+    /// The one or two columns of a line; `line` points at this vector's bytes.
+    ///
+    /// # Safety
+    /// `line` must be valid for the vector's bytes.
+    unsafe fn load<L: Lanes>(l: L, line: *const u8) -> (L::F, L::F);
+}
+
+/// f32.
+pub(super) struct Full;
+/// f16.
+pub(super) struct HalfPair;
+/// bf16.
+pub(super) struct BrainPair;
+
+impl Element for Full {
+    const COLUMNS: usize = 1;
+    #[inline(always)]
+    unsafe fn load<L: Lanes>(l: L, line: *const u8) -> (L::F, L::F) {
+        // SAFETY: the caller's promise.
+        let x = unsafe { l.floats(line.cast()) };
+        (x, x)
+    }
+}
+
+impl Element for HalfPair {
+    const COLUMNS: usize = 2;
+    #[inline(always)]
+    unsafe fn load<L: Lanes>(l: L, line: *const u8) -> (L::F, L::F) {
+        // SAFETY: the caller's promise.
+        unsafe { l.half_pairs(line) }
+    }
+}
+
+impl Element for BrainPair {
+    const COLUMNS: usize = 2;
+    #[inline(always)]
+    unsafe fn load<L: Lanes>(l: L, line: *const u8) -> (L::F, L::F) {
+        // SAFETY: the caller's promise.
+        unsafe { l.brain_pairs(line) }
+    }
+}
+
+/// Adds the products of `columns` to `sums`, for float types. `columns.start` is even.
+///
+/// # Safety
+/// Every pointer of `panels` must be valid for the panel's lines, and every row for the columns.
+#[inline(always)]
+pub(super) unsafe fn floats<L: Lanes, E: Element, const M: usize, const V: usize>(
+    l: L,
+    panels: &[*const u8; V],
+    lanes: &[usize; V],
+    rows: &[*const f32; M],
+    columns: Range<usize>,
+    sums: &mut [[L::F; V]; M],
+) {
+    let mut column = columns.start;
+    while column < columns.end {
+        for v in 0..V {
+            // SAFETY: the column lies inside the panel and the rows.
+            unsafe {
+                let (first, second) = E::load(l, panels[v].add(column / E::COLUMNS * LINE + 4 * lanes[v]));
+                for m in 0..M {
+                    sums[m][v] = l.fma(first, l.splat(*rows[m].add(column)), sums[m][v]);
+                }
+                if E::COLUMNS == 2 && column + 1 < columns.end {
+                    for m in 0..M {
+                        sums[m][v] = l.fma(second, l.splat(*rows[m].add(column + 1)), sums[m][v]);
+                    }
+                }
+            }
+        }
+        column += E::COLUMNS;
+    }
+}

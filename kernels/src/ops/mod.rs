@@ -1,0 +1,143 @@
+//! The operations, each in its folder: a contract, a plain reference, and a list of kernels.
+//!
+//! A kernel computes the part the caller chose; it allocates nothing, starts no thread and keeps no state.
+//! All kernels of a list give the same bits; the first whose needs the processor meets is selected.
+
+pub mod activation;
+pub mod attention;
+pub mod elementwise;
+pub mod matmul;
+pub mod norm;
+pub mod quantise;
+pub mod rope;
+
+use crate::{Cpu, Features};
+
+/// One implementation of an operation.
+#[derive(Clone, Copy, Debug)]
+pub struct Kernel<F: 'static> {
+    name: &'static str,
+    needs: Features,
+    run: F,
+}
+
+impl<F: Copy> Kernel<F> {
+    pub(crate) const fn new(name: &'static str, needs: Features, run: F) -> Self {
+        Self { name, needs, run }
+    }
+
+    /// `operation-isa`, as `doctor` and `bench` print it.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The features without which it cannot run.
+    pub fn needs(&self) -> Features {
+        self.needs
+    }
+}
+
+/// The first kernel of a list that the processor can run. Every list ends with one that needs nothing.
+fn select<F: Copy>(list: &'static [Kernel<F>], cpu: Cpu) -> Kernel<F> {
+    let last = list[list.len() - 1];
+    list.iter().copied().find(|kernel| cpu.has(kernel.needs)).unwrap_or(last)
+}
+
+macro_rules! table {
+    ($($(#[$doc:meta])* $field:ident: $function:ty = $list:expr;)*) => {
+        /// The kernels chosen for one processor.
+        #[derive(Clone, Copy, Debug)]
+        pub struct Kernels {
+            cpu: Cpu,
+            $($field: Kernel<$function>,)*
+        }
+
+        impl Kernels {
+            /// The best kernels that `cpu` can run.
+            pub fn for_cpu(cpu: Cpu) -> Self {
+                Self { cpu, $($field: select($list, cpu),)* }
+            }
+
+            /// The names of the chosen kernels.
+            pub fn names(&self) -> impl Iterator<Item = &'static str> {
+                [$(self.$field.name,)*].into_iter()
+            }
+
+            $($(#[$doc])* pub fn $field(&self) -> $function { self.$field.run })*
+        }
+    };
+}
+
+table! {
+    /// See [`norm`].
+    norm: norm::Function = norm::LIST;
+    /// See [`activation`].
+    activate: activation::Activate = activation::ACTIVATE;
+    /// See [`activation`].
+    gate: activation::Gate = activation::GATE;
+    /// See [`elementwise`].
+    add: elementwise::Add = elementwise::ADD;
+    /// See [`elementwise`].
+    map: elementwise::MapFunction = elementwise::MAP;
+    /// See [`rope`].
+    rope: rope::Function = rope::LIST;
+    /// See [`quantise`].
+    quantise: quantise::Function = quantise::LIST;
+    /// See [`attention`].
+    attention: attention::Function = attention::LIST;
+    /// See [`matmul`].
+    matmul: matmul::Function = matmul::LIST;
+}
+
+impl Kernels {
+    /// The processor they were chosen for.
+    pub fn cpu(&self) -> Cpu {
+        self.cpu
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    //! What the tests of all operations share.
+
+    use super::Kernels;
+    use crate::{Cpu, Features};
+
+    /// A table for every level that this machine can run, best first.
+    pub(crate) fn tables() -> Vec<Kernels> {
+        let cpu = Cpu::detect();
+        let mut cpus = vec![cpu, cpu.without(Features::AVX512), Cpu::scalar()];
+        cpus.dedup();
+        cpus.into_iter().map(Kernels::for_cpu).collect()
+    }
+
+    /// Reproducible numbers.
+    pub(crate) struct Random(u64);
+
+    impl Random {
+        pub(crate) fn new(seed: u64) -> Self {
+            Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+        }
+
+        pub(crate) fn bits(&mut self) -> u64 {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+        }
+
+        /// From −1 to 1.
+        pub(crate) fn unit(&mut self) -> f32 {
+            (self.bits() >> 40) as f32 / (1 << 23) as f32 - 1.0
+        }
+
+        pub(crate) fn vector(&mut self, length: usize, scale: f32) -> Vec<f32> {
+            (0..length).map(|_| self.unit() * scale).collect()
+        }
+    }
+
+    /// The bits of numbers, so that NaN equals itself and zeros keep their signs.
+    pub(crate) fn bits(values: &[f32]) -> Vec<u32> {
+        values.iter().map(|value| value.to_bits()).collect()
+    }
+}

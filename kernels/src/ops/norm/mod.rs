@@ -1,0 +1,133 @@
+//! Root-mean-square and layer norms over runs of columns.
+//!
+//! Contract: sums run over the sixteen-lane virtual vector (lane l takes columns l, l + 16, …, one fused
+//! multiply-add each) and end in the fixed tree. `y = (x − mean) · r · weight + bias` with
+//! `r = 1 / √(variance + ε)`, each operation rounded once; RMS has no mean and the bias is optional.
+
+use crate::float;
+use crate::simd::{Simd, instantiate};
+
+/// What is normalised, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Arguments<'a> {
+    /// Subtract the mean first.
+    pub centred: bool,
+    /// Factor per column; also sets how many columns form one group.
+    pub weight: &'a [f32],
+    /// Term per column of the group, or empty.
+    pub bias: &'a [f32],
+    /// Added to the variance.
+    pub epsilon: f32,
+}
+
+/// Normalises each group of `x` into `out` of the same length.
+pub type Function = fn(&Arguments<'_>, &[f32], &mut [f32]);
+
+instantiate!(LIST: Function = "norm" body(arguments: &Arguments<'_>, x: &[f32], out: &mut [f32]));
+
+#[inline(always)]
+fn body<S: Simd>(s: S, arguments: &Arguments<'_>, x: &[f32], out: &mut [f32]) {
+    let group = arguments.weight.len().max(1);
+    for (x, out) in x.chunks_exact(group).zip(out.chunks_exact_mut(group)) {
+        one_group(s, arguments, x, out);
+    }
+}
+
+#[inline(always)]
+fn one_group<S: Simd>(s: S, arguments: &Arguments<'_>, x: &[f32], out: &mut [f32]) {
+    let count = x.len() as f32;
+    let mean = if arguments.centred { sum(s, x, |_, x| x) / count } else { 0.0 };
+    let mean_lanes = s.splat(mean);
+    let mut squares = s.splat(0.0);
+    let (chunks, rest) = x.as_chunks();
+    for chunk in chunks {
+        let centred = s.sub(s.load(chunk), mean_lanes);
+        squares = s.fma(centred, centred, squares);
+    }
+    if !rest.is_empty() {
+        // Missing lanes hold the mean, so that they add nothing.
+        let centred = s.sub(s.load_part(rest, mean), mean_lanes);
+        squares = s.fma(centred, centred, squares);
+    }
+    let scale = s.splat(1.0 / float::sqrt(s.sum(squares) / count + arguments.epsilon));
+    for (i, (x, out)) in x.chunks(16).zip(out.chunks_mut(16)).enumerate() {
+        let columns = 16 * i..16 * i + x.len();
+        let normed = s.mul(s.sub(s.load_part(x, 0.0), mean_lanes), scale);
+        let mut y = s.mul(normed, s.load_part(&arguments.weight[columns.clone()], 0.0));
+        if !arguments.bias.is_empty() {
+            y = s.add(y, s.load_part(&arguments.bias[columns], 0.0));
+        }
+        s.store_part(y, out);
+    }
+}
+
+#[inline(always)]
+fn sum<S: Simd>(s: S, x: &[f32], term: impl Fn(S, S::F) -> S::F) -> f32 {
+    let mut total = s.splat(0.0);
+    for chunk in x.chunks(16) {
+        total = s.add(total, term(s, s.load_part(chunk, 0.0)));
+    }
+    s.sum(total)
+}
+
+/// The same in plain words.
+pub fn reference(arguments: &Arguments<'_>, x: &[f32], out: &mut [f32]) {
+    let group = arguments.weight.len();
+    let lanes_of = |values: &mut dyn Iterator<Item = f32>, squared: bool| {
+        let mut lanes = [0.0_f32; 16];
+        for (column, value) in values.enumerate() {
+            let lane = &mut lanes[column % 16];
+            *lane = if squared { float::fma(value, value, *lane) } else { *lane + value };
+        }
+        crate::simd::tree(lanes, |a, b| a + b)
+    };
+    for (x, out) in x.chunks_exact(group).zip(out.chunks_exact_mut(group)) {
+        let count = group as f32;
+        let mean = if arguments.centred { lanes_of(&mut x.iter().copied(), false) / count } else { 0.0 };
+        let variance = lanes_of(&mut x.iter().map(|x| x - mean), true) / count;
+        let scale = 1.0 / float::sqrt(variance + arguments.epsilon);
+        for (column, (x, out)) in x.iter().zip(out).enumerate() {
+            *out = (x - mean) * scale * arguments.weight[column];
+            if let Some(bias) = arguments.bias.get(column) {
+                *out += bias;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Arguments, reference};
+    use crate::ops::testing::{Random, bits, tables};
+
+    #[test]
+    fn all_kernels_give_the_reference_bits() {
+        let mut random = Random::new(1);
+        for (group, groups) in [(1, 3), (15, 2), (16, 1), (24, 4), (64, 9), (576, 1), (641, 2)] {
+            let x = random.vector(group * groups, 3.0);
+            let weight = random.vector(group, 2.0);
+            let bias = random.vector(group, 1.0);
+            for (centred, bias) in [(false, &[][..]), (false, &bias), (true, &[]), (true, &bias)] {
+                let arguments = Arguments { centred, weight: &weight, bias, epsilon: 1e-5 };
+                let mut want = vec![0.0; x.len()];
+                reference(&arguments, &x, &mut want);
+                for table in tables() {
+                    let mut got = vec![0.0; x.len()];
+                    table.norm()(&arguments, &x, &mut got);
+                    assert_eq!(bits(&got), bits(&want), "{} {group}×{groups}", table.cpu().features());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_layer_norm_has_mean_zero_and_variance_one() {
+        let x: Vec<f32> = (0..40).map(|i| i as f32).collect();
+        let arguments = Arguments { centred: true, weight: &[1.0; 40], bias: &[], epsilon: 0.0 };
+        let mut out = vec![0.0; 40];
+        tables()[0].norm()(&arguments, &x, &mut out);
+        let mean: f32 = out.iter().sum::<f32>() / 40.0;
+        let variance: f32 = out.iter().map(|y| y * y).sum::<f32>() / 40.0;
+        assert!(mean.abs() < 1e-6 && (variance - 1.0).abs() < 1e-5, "{mean} {variance}");
+    }
+}

@@ -1,0 +1,183 @@
+//! Activations as 8-bit integers with one scale per 32 columns, made once and used by every product.
+//!
+//! Contract: `scale = largest |x| / 127`, `q = round(x · (127 / largest))`, ties to even; a block whose
+//! largest magnitude is below 2^−100 is all zero. Sums of q are kept per 16 columns, and per 32 also
+//! multiplied by the scale.
+
+use crate::simd::{LANES, Simd, instantiate};
+
+/// Columns that share a scale.
+pub const BLOCK: usize = 32;
+
+/// How a quantised row of some columns lies in 32-bit words: the integers (four to a word), then a scale per
+/// 32, then the scaled sum per 32, then a sum per 16. Columns are padded to a multiple of 256 with zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    padded: usize,
+}
+
+impl Layout {
+    /// The layout of rows of `columns`.
+    pub const fn new(columns: usize) -> Self {
+        Self { padded: columns.next_multiple_of(256) }
+    }
+
+    /// 32-bit words of a row.
+    pub const fn words(self) -> usize {
+        self.padded / 8 * 3
+    }
+
+    /// Where the scales begin.
+    pub const fn scales(self) -> usize {
+        self.padded / 4
+    }
+
+    /// Where the scaled sums begin.
+    pub const fn scaled_sums(self) -> usize {
+        self.scales() + self.padded / BLOCK
+    }
+
+    /// Where the sums begin.
+    pub const fn sums(self) -> usize {
+        self.scaled_sums() + self.padded / BLOCK
+    }
+}
+
+/// Quantises the row `x` into `out` of [`Layout::words`].
+pub type Function = fn(x: &[f32], out: &mut [i32]);
+
+instantiate!(LIST: Function = "quantise" body(x: &[f32], out: &mut [i32]));
+
+#[inline(always)]
+fn body<S: Simd>(s: S, x: &[f32], out: &mut [i32]) {
+    let layout = Layout::new(x.len());
+    for block in 0..layout.padded / BLOCK {
+        let start = (block * BLOCK).min(x.len());
+        let values = &x[start..(start + BLOCK).min(x.len())];
+        let (first, second) = values.split_at(values.len().min(LANES));
+        let (first, second) = (s.load_part(first, 0.0), s.load_part(second, 0.0));
+        let largest = s.largest(s.max(s.abs(first), s.abs(second)));
+        let (scale, inverse) = scale_of(largest);
+        let mut bytes = [[0_i8; LANES]; 2];
+        for (x, bytes) in [first, second].into_iter().zip(&mut bytes) {
+            let scaled = s.mul(x, s.splat(inverse));
+            let bounded = s.min(s.max(scaled, s.splat(-127.0)), s.splat(127.0));
+            s.store_bytes(s.round(bounded), bytes);
+        }
+        finish_block(layout, block, &bytes, scale, out);
+    }
+}
+
+/// The scale and its inverse for a block of this largest magnitude.
+#[inline(always)]
+fn scale_of(largest: f32) -> (f32, f32) {
+    const SMALLEST: f32 = 7.888_609e-31;
+    if largest < SMALLEST { (0.0, 0.0) } else { (largest / 127.0, 127.0 / largest) }
+}
+
+#[inline(always)]
+fn finish_block(layout: Layout, block: usize, bytes: &[[i8; LANES]; 2], scale: f32, out: &mut [i32]) {
+    let mut total = 0;
+    for (half, bytes) in bytes.iter().enumerate() {
+        let words = &mut out[(2 * block + half) * 4..][..4];
+        for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<4>().0) {
+            *word = i32::from_le_bytes(bytes.map(|byte| byte as u8));
+        }
+        let sum: i32 = bytes.iter().map(|&byte| i32::from(byte)).sum();
+        out[layout.sums() + 2 * block + half] = sum;
+        total += sum;
+    }
+    out[layout.scales() + block] = scale.to_bits() as i32;
+    out[layout.scaled_sums() + block] = (scale * total as f32).to_bits() as i32;
+}
+
+/// A quantised row, for reading.
+#[derive(Clone, Copy, Debug)]
+pub struct Row<'a> {
+    layout: Layout,
+    words: &'a [i32],
+}
+
+impl<'a> Row<'a> {
+    /// The row in `words` of [`Layout::words`].
+    pub fn new(layout: Layout, words: &'a [i32]) -> Self {
+        Self { layout, words }
+    }
+
+    /// The integer of a column.
+    pub fn value(&self, column: usize) -> i32 {
+        i32::from(self.words[column / 4].to_le_bytes()[column % 4] as i8)
+    }
+
+    /// The scale of the block of 32 that holds a column.
+    pub fn scale(&self, column: usize) -> f32 {
+        f32::from_bits(self.words[self.layout.scales() + column / BLOCK] as u32)
+    }
+}
+
+/// The same in plain words.
+pub fn reference(x: &[f32], out: &mut [i32]) {
+    let layout = Layout::new(x.len());
+    for block in 0..layout.padded / BLOCK {
+        let value = |i: usize| x.get(block * BLOCK + i).copied().unwrap_or(0.0);
+        let largest = (0..BLOCK).map(|i| value(i).abs()).fold(0.0, |a: f32, b| if b > a { b } else { a });
+        let (scale, inverse) = scale_of(largest);
+        let mut bytes = [[0_i8; LANES]; 2];
+        for i in 0..BLOCK {
+            let scaled = (value(i) * inverse).clamp(-127.0, 127.0);
+            bytes[i / LANES][i % LANES] = crate::float::round(scaled) as i8;
+        }
+        finish_block(layout, block, &bytes, scale, out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Layout, Row, reference};
+    use crate::ops::testing::{Random, tables};
+
+    #[test]
+    fn all_kernels_give_the_reference_bits() {
+        let mut random = Random::new(7);
+        for columns in [1, 16, 31, 32, 33, 576, 640, 1536, 2049] {
+            let mut x = random.vector(columns, 10.0);
+            x[columns / 2] = 1e-38;
+            if columns > 64 {
+                x[32..64].fill(0.0);
+                x[..32].fill(1e-33);
+            }
+            let mut want = vec![0; Layout::new(columns).words()];
+            reference(&x, &mut want);
+            for table in tables() {
+                let mut got = vec![-1; want.len()];
+                table.quantise()(&x, &mut got);
+                assert!(got == want, "{} {columns}", table.cpu().features());
+            }
+        }
+    }
+
+    #[test]
+    fn values_come_back_within_half_a_step() {
+        let x = Random::new(8).vector(300, 3.0);
+        let layout = Layout::new(300);
+        let mut words = vec![0; layout.words()];
+        tables()[0].quantise()(&x, &mut words);
+        let row = Row::new(layout, &words);
+        for (column, &x) in x.iter().enumerate() {
+            let back = row.value(column) as f32 * row.scale(column);
+            assert!((back - x).abs() <= row.scale(column) * 0.5001, "{column}: {x} became {back}");
+        }
+    }
+
+    #[test]
+    fn numbers_that_are_not_finite_do_not_hide() {
+        let mut x = vec![1.0; 64];
+        x[..32].fill(f32::NAN);
+        for table in tables() {
+            let mut words = vec![0; Layout::new(64).words()];
+            table.quantise()(&x, &mut words);
+            assert!(Row::new(Layout::new(64), &words).scale(0).is_nan());
+            assert!(Row::new(Layout::new(64), &words).scale(32).is_finite());
+        }
+    }
+}

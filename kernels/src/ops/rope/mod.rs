@@ -1,0 +1,97 @@
+//! Rotary positions: pair i of a head is its columns i and i + pairs, turned by the position's angle.
+//!
+//! Contract: `(x·cos − y·sin, y·cos + x·sin)`, each as one product and one fused multiply-add. Sines and
+//! cosines come from double precision arithmetic that is the same on every machine.
+
+use crate::simd::{Simd, instantiate};
+
+/// Rotates every head of `x` (of `head_size` columns) into `out`: `turns` holds all cosines, then all sines,
+/// one each per pair. Columns after the pairs stay.
+pub type Function = fn(turns: &[f32], head_size: usize, x: &[f32], out: &mut [f32]);
+
+instantiate!(LIST: Function = "rope" body(turns: &[f32], head_size: usize, x: &[f32], out: &mut [f32]));
+
+#[inline(always)]
+fn body<S: Simd>(s: S, turns: &[f32], head_size: usize, x: &[f32], out: &mut [f32]) {
+    let pairs = turns.len() / 2;
+    let (cosines, sines) = turns.split_at(pairs);
+    for (x, out) in x.chunks_exact(head_size).zip(out.chunks_exact_mut(head_size)) {
+        let (first, rest) = x.split_at(pairs);
+        let (second, tail) = rest.split_at(pairs);
+        let (out_first, out_rest) = out.split_at_mut(pairs);
+        let (out_second, out_tail) = out_rest.split_at_mut(pairs);
+        out_tail.copy_from_slice(tail);
+        for start in (0..pairs).step_by(16) {
+            let part = start..(start + 16).min(pairs);
+            let (a, b) = (s.load_part(&first[part.clone()], 0.0), s.load_part(&second[part.clone()], 0.0));
+            let cosine = s.load_part(&cosines[part.clone()], 0.0);
+            let sine = s.load_part(&sines[part.clone()], 0.0);
+            let minus = s.sub(s.splat(0.0), b);
+            s.store_part(s.fma(a, cosine, s.mul(minus, sine)), &mut out_first[part.clone()]);
+            s.store_part(s.fma(b, cosine, s.mul(a, sine)), &mut out_second[part]);
+        }
+    }
+}
+
+/// Fills `turns` (all cosines, then all sines) for one position.
+///
+/// The angle is rounded to f32 as PyTorch does before its sine is taken.
+pub fn turns(frequencies: &[f32], magnitude: f32, position: u32, turns: &mut [f32]) {
+    let (cosines, sines) = turns.split_at_mut(frequencies.len());
+    for ((frequency, cosine), sine) in frequencies.iter().zip(cosines).zip(sines) {
+        let angle = f64::from(position as f32 * frequency);
+        let (s, c) = libm::sincos(angle);
+        *cosine = (c as f32) * magnitude;
+        *sine = (s as f32) * magnitude;
+    }
+}
+
+/// The same in plain words.
+pub fn reference(turns: &[f32], head_size: usize, x: &[f32], out: &mut [f32]) {
+    let pairs = turns.len() / 2;
+    out.copy_from_slice(x);
+    for (x, out) in x.chunks_exact(head_size).zip(out.chunks_exact_mut(head_size)) {
+        for i in 0..pairs {
+            let (cosine, sine) = (turns[i], turns[pairs + i]);
+            out[i] = crate::float::fma(x[i], cosine, (0.0 - x[i + pairs]) * sine);
+            out[i + pairs] = crate::float::fma(x[i + pairs], cosine, x[i] * sine);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{reference, turns};
+    use crate::ops::testing::{Random, bits, tables};
+
+    #[test]
+    fn all_kernels_give_the_reference_bits() {
+        let mut random = Random::new(5);
+        for (head_size, pairs, heads) in [(16, 8, 2), (24, 12, 3), (64, 32, 9), (80, 16, 1), (256, 128, 4)] {
+            let frequencies: Vec<f32> =
+                (0..pairs).map(|i| 10_000_f32.powf(-(i as f32) / pairs as f32)).collect();
+            let mut table = vec![0.0; 2 * pairs];
+            turns(&frequencies, 1.0, 1234, &mut table);
+            let x = random.vector(head_size * heads, 2.0);
+            let mut want = vec![0.0; x.len()];
+            reference(&table, head_size, &x, &mut want);
+            for kernels in tables() {
+                let mut got = vec![0.0; x.len()];
+                kernels.rope()(&table, head_size, &x, &mut got);
+                assert_eq!(bits(&got), bits(&want), "{} {head_size}", kernels.cpu().features());
+            }
+        }
+    }
+
+    #[test]
+    fn turning_keeps_lengths() {
+        let mut table = vec![0.0; 64];
+        turns(&[0.37; 32], 1.0, 77, &mut table);
+        let x = Random::new(6).vector(64, 1.0);
+        let mut out = vec![0.0; 64];
+        tables()[0].rope()(&table, 64, &x, &mut out);
+        let length = |x: &[f32]| x.iter().map(|x| x * x).sum::<f32>();
+        assert!((length(&x) - length(&out)).abs() < 1e-4);
+        assert_ne!(x, out);
+    }
+}

@@ -1,0 +1,68 @@
+use super::{Cache, CacheOptions};
+use crate::ErrorKind;
+use crate::graph::{Attention, Graph, Node, Op};
+use siskin_kernels::ops::attention::{Cache as _, CacheType};
+
+fn attention(layer: usize, window: Option<usize>) -> Attention {
+    Attention { layer, heads: 2, kv_heads: 2, head_size: 16, scale: 1.0, window, softcap: None, alibi: Vec::new() }
+}
+
+fn cache(windows: &[Option<usize>], context: usize) -> Cache {
+    let mut graph = Graph::default();
+    for (layer, window) in windows.iter().enumerate() {
+        graph.nodes.push(Node { op: Op::Attention(attention(layer, *window)), inputs: vec![], output: 0 });
+    }
+    Cache::new(&graph, CacheOptions { kind: CacheType::F32, context, sequences: 2, batch: 8 }).unwrap()
+}
+
+fn store(cache: &Cache, sequence: usize, layer: usize, window: Option<usize>, position: usize, number: f32) {
+    let view = cache.layer(&attention(layer, window), sequence).unwrap();
+    // SAFETY: the test has one thread.
+    unsafe { view.head(1).store(position, &[number; 16], &[-number; 16]) }
+}
+
+fn value(cache: &Cache, sequence: usize, layer: usize, window: Option<usize>, position: usize) -> f32 {
+    let head = cache.layer(&attention(layer, window), sequence).unwrap().head(1);
+    let (_, values) = head.block(position / 64);
+    -f32::from_bits(values[position % 64 * 16])
+}
+
+#[test]
+fn a_fork_shares_until_one_side_writes() {
+    let mut cache = cache(&[None], 256);
+    let first = cache.create();
+    cache.extend(first, 70).unwrap();
+    store(&cache, first, 0, None, 69, 1.0);
+    let second = cache.fork(first).unwrap();
+    cache.extend(second, 1).unwrap();
+    store(&cache, second, 0, None, 70, 2.0);
+    cache.extend(first, 1).unwrap();
+    store(&cache, first, 0, None, 70, 3.0);
+    assert_eq!([value(&cache, first, 0, None, 69), value(&cache, second, 0, None, 69)], [1.0, 1.0]);
+    assert_eq!([value(&cache, first, 0, None, 70), value(&cache, second, 0, None, 70)], [3.0, 2.0]);
+}
+
+#[test]
+fn a_window_gives_blocks_back_and_refuses_what_it_has_dropped() {
+    let mut cache = cache(&[Some(64), None], 4096);
+    let sequence = cache.create();
+    for _ in 0..512 {
+        cache.extend(sequence, 8).unwrap();
+    }
+    assert_eq!(cache.length(sequence).unwrap(), 4096);
+    assert_eq!(cache.extend(sequence, 1).unwrap_err().kind(), ErrorKind::TooLong);
+    assert_eq!(cache.truncate(sequence, 1000).unwrap_err().kind(), ErrorKind::State);
+    cache.truncate(sequence, 4095).unwrap();
+    cache.truncate(sequence, 0).unwrap();
+}
+
+#[test]
+fn removed_sequences_leave_room() {
+    let mut cache = cache(&[None], 128);
+    for _ in 0..10 {
+        let sequence = cache.create();
+        cache.extend(sequence, 128).unwrap();
+        cache.remove(sequence);
+    }
+    assert!(cache.length(0).is_err());
+}
