@@ -1,13 +1,33 @@
-//! Siskin runs transformers on the device in people's hands.
-#![forbid(unsafe_op_in_unsafe_fn)]
+//! Siskin runs transformers on the device in people's hands: one mapped file, the same bits everywhere.
+//!
+//! ```no_run
+//! let model = siskin::Model::open("smollm2.siskin")?;
+//! let mut chat = model.session(Default::default())?;
+//! for piece in chat.ask("Why is the sky blue?")? {
+//!     print!("{}", piece?);
+//! }
+//! # Ok::<(), siskin::Error>(())
+//! ```
 
 pub mod arch;
+mod cache;
+mod context;
 mod error;
+mod exec;
 pub mod file;
 pub mod graph;
+mod model;
+mod plan;
 pub mod sample;
+mod session;
+mod team;
 pub mod template;
 pub mod text;
 pub mod tokenizer;
 
+pub use context::{Context, Piece};
 pub use error::{Error, ErrorKind, Result};
+pub use model::{ExecutorKind, Model, ModelOptions};
+pub use session::{GenerateOptions, Memory, Pieces, Session, SessionOptions, StopHandle, Token};
+pub use siskin_kernels::ops::attention::CacheType;
+pub use siskin_kernels::{Cpu, Features};

@@ -62,6 +62,10 @@ def bpe(pre, normalizer=None, post=None, decoder=None, size=1200, added=(), init
         tokenizer.normalizer = normalizer
     train(tokenizer, trainers.BpeTrainer(vocab_size=size, special_tokens=list(specials), show_progress=False,
                                          initial_alphabet=initial or []))
+    if len(specials) > 256:  # byte tokens belong to the model, they are not added tokens
+        body = json.loads(tokenizer.to_str())
+        body["added_tokens"] = [token for token in body["added_tokens"] if not token["content"].startswith("<0x")]
+        tokenizer = Tokenizer.from_str(json.dumps(body))
     if post:
         tokenizer.post_processor = post(tokenizer)
     tokenizer.add_special_tokens([token for token in added if token.special])
@@ -77,7 +81,7 @@ def template(tokenizer):
 def main():
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     save("bytes-gpt2-prefix", bpe(pre_tokenizers.ByteLevel(add_prefix_space=True), decoder=decoders.ByteLevel(), initial=alphabet))
-    roberta = lambda t: processors.RobertaProcessing(("</s>", 2), ("<s>", 1))
+    roberta = lambda t: processors.RobertaProcessing(("</s>", 2), ("<s>", 1), trim_offsets=False)
     save("bytes-roberta", bpe(pre_tokenizers.ByteLevel(add_prefix_space=False), decoder=decoders.ByteLevel(), initial=alphabet, post=roberta,
                               added=[AddedToken("<mask>", lstrip=True, special=True)]))
     llama3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -134,11 +138,14 @@ def main():
     level = Tokenizer(models.WordLevel(unk_token="<unk>"))
     level.normalizer, level.pre_tokenizer = normalizers.Lowercase(), pre_tokenizers.Whitespace()
     train(level, trainers.WordLevelTrainer(vocab_size=600, special_tokens=SPECIALS, show_progress=False))
-    level.add_tokens([AddedToken("ARMADILLO", normalized=True)])
+    level.add_tokens([AddedToken("armadillo", normalized=True)])
     save("words", level)
 
     for folder in sys.argv[3:]:
-        save(os.path.basename(folder.rstrip("/")), Tokenizer.from_file(os.path.join(folder, "tokenizer.json")))
+        tokenizer = Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        save(os.path.basename(folder.rstrip("/")), tokenizer)
 
 
 main()

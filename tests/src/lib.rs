@@ -7,6 +7,7 @@
 
 pub mod counting;
 pub mod fuzz;
+pub mod golden;
 pub mod house;
 pub mod knobs;
 pub mod paths;

@@ -2,8 +2,8 @@
 
 use super::gguf::{Gguf, StringArray};
 use siskin::tokenizer::{
-    Behavior, Family, Merges, ModelKind, Normalizer, Splitter, TemplateItem, TokenKind, Vocabulary, VocabularyToken,
-    family, find_ends, from_byte_level,
+    Behavior, Family, Merges, ModelKind, Normalizer, Splitter, TemplateItem, TokenKind, Vocabulary,
+    VocabularyToken, family, find_ends, from_byte_level,
 };
 use siskin::{Error, ErrorKind, Result};
 
@@ -23,7 +23,9 @@ pub fn vocabulary(gguf: &Gguf) -> Result<Vocabulary> {
         "t5" => unigram(gguf)?,
         "bert" => word_piece(gguf)?,
         other => {
-            let message = format!("the tokenizer model {other:?} is not supported; gpt2, llama, t5, bert and gemma4 are");
+            let message = format!(
+                "the tokenizer model {other:?} is not supported; gpt2, llama, t5, bert and gemma4 are"
+            );
             return Err(Error::unsupported("tokenizer.ggml.model", message));
         }
     };
@@ -78,15 +80,23 @@ fn byte_pair(gguf: &Gguf, pre: &str) -> Result<Vocabulary> {
     Ok(vocabulary)
 }
 
-fn listed_merges(merges: &StringArray, spell: &impl Fn(&[u8]) -> Option<Vec<u8>>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+fn listed_merges(
+    merges: &StringArray,
+    spell: &impl Fn(&[u8]) -> Option<Vec<u8>>,
+) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     merges
         .iter()
         .enumerate()
         .map(|(rank, merge)| {
             let cut = merge.iter().skip(1).position(|&byte| byte == b' ').map(|at| at + 1);
-            let (left, right) = cut.map(|at| (&merge[..at], &merge[at + 1..])).filter(|(_, right)| !right.is_empty())
+            let (left, right) = cut
+                .map(|at| (&merge[..at], &merge[at + 1..]))
+                .filter(|(_, right)| !right.is_empty())
                 .ok_or_else(|| {
-                    Error::corrupt(format!("tokenizer.ggml.merges[{rank}]"), "is not two texts with a space between them")
+                    Error::corrupt(
+                        format!("tokenizer.ggml.merges[{rank}]"),
+                        "is not two texts with a space between them",
+                    )
                 })?;
             let part = |text: &[u8]| spell(text).unwrap_or_else(|| text.to_vec());
             Ok((part(left), part(right)))
@@ -108,11 +118,15 @@ fn sentence_piece(gguf: &Gguf) -> Result<Vocabulary> {
 }
 
 fn unigram(gguf: &Gguf) -> Result<Vocabulary> {
-    let mut vocabulary = Vocabulary::new(ModelKind::Unigram, tokens(gguf, &|text: &[u8]| Some(spaced(text)))?);
+    let mut vocabulary =
+        Vocabulary::new(ModelKind::Unigram, tokens(gguf, &|text: &[u8]| Some(spaced(text)))?);
     vocabulary.add_eos = true;
     if let Some(map) = gguf.get("tokenizer.ggml.precompiled_charsmap") {
         let numbers = map.as_numbers().ok_or_else(|| {
-            Error::corrupt("tokenizer.ggml.precompiled_charsmap", format!("expected bytes, found {}", map.type_name()))
+            Error::corrupt(
+                "tokenizer.ggml.precompiled_charsmap",
+                format!("expected bytes, found {}", map.type_name()),
+            )
         })?;
         if numbers.bytes().len() != numbers.len() {
             return Err(Error::corrupt("tokenizer.ggml.precompiled_charsmap", "expected an array of bytes"));
@@ -132,7 +146,8 @@ fn unigram(gguf: &Gguf) -> Result<Vocabulary> {
 }
 
 fn word_piece(gguf: &Gguf) -> Result<Vocabulary> {
-    let mut vocabulary = Vocabulary::new(ModelKind::WordPiece, tokens(gguf, &|text: &[u8]| Some(text.to_vec()))?);
+    let mut vocabulary =
+        Vocabulary::new(ModelKind::WordPiece, tokens(gguf, &|text: &[u8]| Some(text.to_vec()))?);
     for token in &mut vocabulary.tokens {
         if token.kind == TokenKind::Normal {
             // Tokens that start a word carry the mark of a space; the others continue one.
@@ -152,7 +167,12 @@ fn word_piece(gguf: &Gguf) -> Result<Vocabulary> {
 }
 
 /// The steps of BERT's normalizer.
-pub(super) fn bert_normalizers(clean: bool, chinese: bool, strip_accents: bool, lowercase: bool) -> Vec<Normalizer> {
+pub(super) fn bert_normalizers(
+    clean: bool,
+    chinese: bool,
+    strip_accents: bool,
+    lowercase: bool,
+) -> Vec<Normalizer> {
     let steps = [
         (clean, Normalizer::BertClean),
         (chinese, Normalizer::BertChinese),
@@ -199,7 +219,10 @@ fn tokens(gguf: &Gguf, spell: &impl Fn(&[u8]) -> Option<Vec<u8>>) -> Result<Vec<
         ("tokenizer.ggml.scores", scores.as_ref().map(Vec::len)),
     ] {
         if length.is_some_and(|length| length < texts.len()) {
-            return Err(Error::corrupt(key, format!("has fewer entries than there are tokens ({})", texts.len())));
+            return Err(Error::corrupt(
+                key,
+                format!("has fewer entries than there are tokens ({})", texts.len()),
+            ));
         }
     }
     let token = |(id, text): (usize, &[u8])| {
@@ -233,7 +256,9 @@ fn special_ids(gguf: &Gguf, vocabulary: &mut Vocabulary) -> Result<()> {
             None => Ok(default.filter(|&id| u64::from(id) < count)),
         }
     };
-    let is_sentence_piece = vocabulary.model == ModelKind::Bpe && vocabulary.merges == Merges::FromScores && !vocabulary.byte_level;
+    let is_sentence_piece = vocabulary.model == ModelKind::Bpe
+        && vocabulary.merges == Merges::FromScores
+        && !vocabulary.byte_level;
     let [bos, eos, unknown, separator, pad, mask] = match vocabulary.model {
         ModelKind::Bpe if is_sentence_piece => [Some(1), Some(2), Some(0), None, None, None],
         ModelKind::Unigram => [None, Some(1), Some(2), None, Some(0), None],
@@ -267,11 +292,14 @@ fn token_attributes(gguf: &Gguf, vocabulary: &mut Vocabulary) -> Result<()> {
     let architecture = gguf.string("general.architecture")?.unwrap_or_default();
     let pre = gguf.string("tokenizer.ggml.pre")?.unwrap_or_default();
     let among = |text: &str, list: &[&str]| list.iter().any(|wanted| text.contains(wanted));
-    if among(pre, &["jina-v2-de", "jina-v2-es", "jina-v2-code"]) || among(architecture, &["nomic-bert-moe", "jina-bert-v3"]) {
+    if among(pre, &["jina-v2-de", "jina-v2-es", "jina-v2-code"])
+        || among(architecture, &["nomic-bert-moe", "jina-bert-v3"])
+    {
         strip_left(vocabulary, b"<mask>");
     } else if among(&name, &["phi-3", "phi3"]) {
         for token in &mut vocabulary.tokens {
-            let is_special = matches!(token.kind, TokenKind::Control | TokenKind::UserDefined | TokenKind::Unknown);
+            let is_special =
+                matches!(token.kind, TokenKind::Control | TokenKind::UserDefined | TokenKind::Unknown);
             let is_kept = [&b"<unk>"[..], b"<s>", b"<|endoftext|>"].contains(&token.text.as_slice());
             token.strip_right = (is_special || token.text == b"</s>") && !is_kept;
         }
@@ -301,7 +329,9 @@ fn templates(gguf: &Gguf, vocabulary: &mut Vocabulary) -> Result<()> {
     }
     let add_separator = match gguf.boolean("tokenizer.ggml.add_sep_token")? {
         Some(add) => add,
-        None => gguf.string("tokenizer.ggml.pre")?.is_some_and(|pre| family(pre).is_ok_and(|family| family.add_separator)),
+        None => gguf
+            .string("tokenizer.ggml.pre")?
+            .is_some_and(|pre| family(pre).is_ok_and(|family| family.add_separator)),
     };
     let start = token(special.bos.filter(|_| vocabulary.add_bos), 0);
     let end = |segment| token(special.eos.filter(|_| vocabulary.add_eos), segment);

@@ -128,14 +128,6 @@ impl Simd for Avx2 {
         ])
     }
     #[inline(always)]
-    fn store_half(self, x: Self::F, out: &mut [u16; LANES]) {
-        const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
-        intrinsic!({
-            _mm_storeu_si128(out.as_mut_ptr().cast(), _mm256_cvtps_ph::<NEAREST>(x[0]));
-            _mm_storeu_si128(out.as_mut_ptr().add(8).cast(), _mm256_cvtps_ph::<NEAREST>(x[1]));
-        })
-    }
-    #[inline(always)]
     fn load_half_pairs(self, x: &[u32; LANES]) -> (Self::F, Self::F) {
         intrinsic!({
             let eight = |at: usize| {

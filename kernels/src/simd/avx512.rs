@@ -99,13 +99,6 @@ impl Simd for Avx512 {
         intrinsic!(_mm512_cvtph_ps(_mm256_loadu_si256(x.as_ptr().cast())))
     }
     #[inline(always)]
-    fn store_half(self, x: Self::F, out: &mut [u16; LANES]) {
-        intrinsic!(_mm256_storeu_si256(
-            out.as_mut_ptr().cast(),
-            _mm512_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(x)
-        ))
-    }
-    #[inline(always)]
     fn load_half_pairs(self, x: &[u32; LANES]) -> (Self::F, Self::F) {
         intrinsic!({
             let pairs = _mm512_loadu_si512(x.as_ptr().cast());

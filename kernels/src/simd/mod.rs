@@ -22,7 +22,7 @@ pub(crate) use neon::Neon;
 pub(crate) use scalar::Scalar;
 
 /// Lanes of the virtual vector.
-pub const LANES: usize = 16;
+pub(crate) const LANES: usize = 16;
 
 /// The operations that row kernels need. A value of an implementing type is the proof that the processor
 /// has the instructions.
@@ -56,8 +56,6 @@ pub(crate) trait Simd: Copy {
     /// The low byte of each lane.
     fn store_bytes(self, x: Self::I, out: &mut [i8; LANES]);
     fn load_half(self, x: &[u16; LANES]) -> Self::F;
-    /// To the nearest f16, ties to even.
-    fn store_half(self, x: Self::F, out: &mut [u16; LANES]);
     /// The low and the high halves of sixteen pairs of f16.
     fn load_half_pairs(self, x: &[u32; LANES]) -> (Self::F, Self::F);
 

@@ -109,12 +109,6 @@ impl Simd for Neon {
         self.load(&x.map(|x| f16::from_bits(x).to_f32()))
     }
     #[inline(always)]
-    fn store_half(self, x: Self::F, out: &mut [u16; LANES]) {
-        let mut lanes = [0.0; LANES];
-        self.store(x, &mut lanes);
-        *out = lanes.map(|x| f16::from_f32(x).to_bits());
-    }
-    #[inline(always)]
     fn load_half_pairs(self, x: &[u32; LANES]) -> (Self::F, Self::F) {
         (self.load_half(&x.map(|x| x as u16)), self.load_half(&x.map(|x| (x >> 16) as u16)))
     }

@@ -92,10 +92,6 @@ impl Simd for Scalar {
         each(*x, |x| f16::from_bits(x).to_f32())
     }
     #[inline(always)]
-    fn store_half(self, x: Self::F, out: &mut [u16; LANES]) {
-        *out = each(x, |x| f16::from_f32(x).to_bits());
-    }
-    #[inline(always)]
     fn load_half_pairs(self, x: &[u32; LANES]) -> (Self::F, Self::F) {
         let half = |bits: u32| f16::from_bits(bits as u16).to_f32();
         (each(*x, half), each(*x, |x| half(x >> 16)))

@@ -11,10 +11,8 @@ pub(super) static FAMILY: Family = Family {
     gguf: &["mpt"],
     hugging_face_rules: RULES,
     gguf_rules: &[],
-    hyper: |config| {
-        let ratio = config.count(&["expansion_ratio"])?.unwrap_or(4);
-        Hyper::read(config, |width| ratio.saturating_mul(width))
-    },
+    // Hugging Face's MPT is four times as wide in the middle whatever `expansion_ratio` says.
+    hyper: |config| Hyper::read(config, |width| 4 * width),
     graph: |config, h, mut b| {
         if config.flag(&["attn_config/alibi"])? == Some(false) {
             return Err(Error::unsupported("config.attn_config.alibi", "only models with ALiBi run"));

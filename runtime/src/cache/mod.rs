@@ -78,7 +78,8 @@ impl Cache {
         }
         let kinds = windows.into_iter().zip(words).map(|(window, words)| {
             // A window's blocks: those it covers, those a batch adds, and one at either end.
-            let reach = window.map_or(options.context, |window| options.context.min(window + options.batch + 2 * BLOCK));
+            let reach = window
+                .map_or(options.context, |window| options.context.min(window + options.batch + 2 * BLOCK));
             Ok(Kind { window, pool: Pool::new(words, reach.div_ceil(BLOCK) * options.sequences)? })
         });
         let kinds = kinds.collect::<Result<Vec<_>>>()?;
@@ -148,12 +149,17 @@ impl Cache {
     pub(crate) fn truncate(&mut self, id: SequenceId, length: usize) -> Result<()> {
         let sequence = self.sequences.get_mut(id).and_then(Option::as_mut).ok_or_else(|| no_sequence(id))?;
         if length > sequence.length {
-            return Err(Error::argument("length", format!("the sequence has only {} tokens", sequence.length)));
+            return Err(Error::argument(
+                "length",
+                format!("the sequence has only {} tokens", sequence.length),
+            ));
         }
         for (kind, blocks) in self.kinds.iter().zip(&sequence.blocks) {
             let Some(window) = kind.window else { continue };
             let first = (length + 1).saturating_sub(window) / BLOCK;
-            if length > 0 && blocks.get(first..length.div_ceil(BLOCK)).is_some_and(|seen| seen.contains(&NONE)) {
+            if length > 0
+                && blocks.get(first..length.div_ceil(BLOCK)).is_some_and(|seen| seen.contains(&NONE))
+            {
                 return Err(Error::new(
                     ErrorKind::State,
                     "length",
@@ -182,7 +188,9 @@ impl Cache {
             return Err(Error::new(
                 ErrorKind::TooLong,
                 "tokens",
-                format!("{end} tokens do not fit into the context of {context}; open a larger one or truncate"),
+                format!(
+                    "{end} tokens do not fit into the context of {context}; open a larger one or truncate"
+                ),
             ));
         }
         for (kind, blocks) in self.kinds.iter_mut().zip(&mut sequence.blocks) {

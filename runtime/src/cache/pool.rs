@@ -41,7 +41,11 @@ impl Pool {
     /// A block for one user.
     pub(super) fn take(&mut self) -> Result<u32> {
         let block = self.free.pop().ok_or_else(|| {
-            Error::new(ErrorKind::Memory, "cache", "every block is in use; end a sequence or open a larger context")
+            Error::new(
+                ErrorKind::Memory,
+                "cache",
+                "every block is in use; end a sequence or open a larger context",
+            )
         })?;
         self.users[block as usize] = 1;
         Ok(block)

@@ -4,7 +4,16 @@ use crate::graph::{Attention, Graph, Node, Op};
 use siskin_kernels::ops::attention::{Cache as _, CacheType};
 
 fn attention(layer: usize, window: Option<usize>) -> Attention {
-    Attention { layer, heads: 2, kv_heads: 2, head_size: 16, scale: 1.0, window, softcap: None, alibi: Vec::new() }
+    Attention {
+        layer,
+        heads: 2,
+        kv_heads: 2,
+        head_size: 16,
+        scale: 1.0,
+        window,
+        softcap: None,
+        alibi: Vec::new(),
+    }
 }
 
 fn cache(windows: &[Option<usize>], context: usize) -> Cache {

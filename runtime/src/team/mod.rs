@@ -82,11 +82,6 @@ impl Team {
         Ok(team)
     }
 
-    /// Threads of the team.
-    pub(crate) fn size(&self) -> usize {
-        self.shared.size
-    }
-
     /// Runs `job` on every member and waits for all of them.
     pub(crate) fn run(&mut self, job: &(dyn Fn(&Worker<'_>) + Sync)) -> Result<()> {
         let shared = &*self.shared;

@@ -52,8 +52,7 @@ impl Tokenizer {
             let strips = is_first && !is_special && view.has(flag::STRIP_LEADING_SPACE);
             let piece = if strips { piece.strip_prefix(b" ").unwrap_or(&piece) } else { &piece };
             out.extend_from_slice(piece);
-            // A control token in front does not use up the space that is dropped.
-            is_first = is_first && (is_special && !view.has(flag::JOIN_WORDS));
+            is_first = false;
         }
         Ok(out)
     }
@@ -70,5 +69,7 @@ fn byte_of(text: &[u8]) -> Option<u8> {
 
 /// Whether WordPiece's clean-up removes the space before `piece`.
 fn hugs_left(piece: &[u8]) -> bool {
-    [".", "?", "!", ",", "n't", "'m", "'s", "'ve", "'re"].iter().any(|start| piece.starts_with(start.as_bytes()))
+    [".", "?", "!", ",", "n't", "'m", "'s", "'ve", "'re"]
+        .iter()
+        .any(|start| piece.starts_with(start.as_bytes()))
 }

@@ -1,5 +1,6 @@
 //! Text → tokens.
 
+use super::Tokenizer;
 use super::model::{self, Tables, Token, Work};
 use super::normalize::{Circumstances, Rewriting};
 use super::regex::Matcher;
@@ -8,7 +9,6 @@ use super::split::Piece;
 use super::trie::Trie;
 use super::unicode::{self, set};
 use super::vocabulary::{TemplateItem, TokenKind};
-use super::Tokenizer;
 use crate::{Error, ErrorKind, Result};
 
 /// Texts of more bytes are refused: offsets inside are 32 bits wide, with room to grow.
@@ -73,7 +73,12 @@ impl Tokenizer {
 
     /// The tokens of two texts as one input (a question and a passage, say), and each token's
     /// segment number. Offsets are those of the text the token comes from.
-    pub fn encode_pair(&self, first: &str, second: &str, options: EncodeOptions) -> Result<(Vec<Token>, Vec<u32>)> {
+    pub fn encode_pair(
+        &self,
+        first: &str,
+        second: &str,
+        options: EncodeOptions,
+    ) -> Result<(Vec<Token>, Vec<u32>)> {
         let (mut scratch, mut tokens, mut segments) = (Scratch::default(), Vec::new(), Vec::new());
         for item in self.items(&self.pair, options) {
             let before = tokens.len();
@@ -83,8 +88,13 @@ impl Tokenizer {
         Ok((tokens, segments))
     }
 
-    fn items<'a>(&self, template: &'a [TemplateItem], options: EncodeOptions) -> impl Iterator<Item = TemplateItem> + 'a {
-        let wanted = move |item: &&TemplateItem| options.add_special || !matches!(item, TemplateItem::Token { .. });
+    fn items<'a>(
+        &self,
+        template: &'a [TemplateItem],
+        options: EncodeOptions,
+    ) -> impl Iterator<Item = TemplateItem> + 'a {
+        let wanted =
+            move |item: &&TemplateItem| options.add_special || !matches!(item, TemplateItem::Token { .. });
         template.iter().filter(wanted).copied()
     }
 
@@ -140,7 +150,8 @@ impl Tokenizer {
         tokens: &mut Vec<Token>,
     ) -> Result<()> {
         if text.len() > LONGEST_TEXT {
-            let message = format!("{} bytes at once; split it into parts of at most {LONGEST_TEXT}", text.len());
+            let message =
+                format!("{} bytes at once; split it into parts of at most {LONGEST_TEXT}", text.len());
             return Err(Error::new(ErrorKind::TooLong, "text", message));
         }
         let run = Run::new(self, options, track);
@@ -189,10 +200,15 @@ impl<'a> Run<'a> {
 
     /// Appends the tokens of `text`, which lies at `base` and has no raw special tokens.
     fn segment(&self, text: &str, base: usize, scratch: &mut Scratch, tokens: &mut Vec<Token>) -> Result<()> {
-        let circumstances = Circumstances { charsmap: self.tables.view.charsmap, is_first: base == 0, bare: false };
+        let circumstances =
+            Circumstances { charsmap: self.tables.view.charsmap, is_first: base == 0, bare: false };
         let Scratch { rewriting, matcher, pieces, spare, work, tokens: found } = scratch;
-        let changed =
-            self.tokenizer.steps.run((text, base), self.track, circumstances, (&mut *rewriting, &mut *matcher))?;
+        let changed = self.tokenizer.steps.run(
+            (text, base),
+            self.track,
+            circumstances,
+            (&mut *rewriting, &mut *matcher),
+        )?;
         let now = if changed { rewriting.current.text.as_str() } else { text };
         found.clear();
         let mut parts = Parts::new(self, self.normalized, now);
@@ -227,7 +243,8 @@ impl<'a> Run<'a> {
         let mut longest = None;
         trie.prefixes(&text.as_bytes()[at..], 0, |length, id| {
             let attributes = view.attributes_of(id);
-            let is_user_defined = TokenKind::from_number(attributes & attribute::KIND) == TokenKind::UserDefined;
+            let is_user_defined =
+                TokenKind::from_number(attributes & attribute::KIND) == TokenKind::UserDefined;
             if (self.parse_special || is_user_defined)
                 && id < view.tokens
                 && text.is_char_boundary(at + length)
@@ -242,7 +259,8 @@ impl<'a> Run<'a> {
 
 fn stands_alone(text: &str, start: usize, end: usize) -> bool {
     const WORD: u32 = set::LETTER | set::MARK | set::DECIMAL | set::LETTER_NUMBER | set::CONNECTOR;
-    let is_word = |character: Option<char>| character.is_some_and(|character| unicode::is_in(character, WORD));
+    let is_word =
+        |character: Option<char>| character.is_some_and(|character| unicode::is_in(character, WORD));
     !is_word(text[..start].chars().next_back()) && !is_word(text[end..].chars().next())
 }
 

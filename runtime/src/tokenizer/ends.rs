@@ -61,7 +61,11 @@ pub fn find_ends(vocabulary: &mut Vocabulary) {
     let has = |text: &str| find(vocabulary, text).filter(|id| ends.contains(id));
     // These formats use one of the spellings inside a turn.
     let calls = has("<|call|>").is_some() || has("<|calls|>").is_some();
-    let inside_turn = if calls && (has("<|return|>").is_some() || has("<|flush|>").is_some()) { has("<|end|>") } else { None };
+    let inside_turn = if calls && (has("<|return|>").is_some() || has("<|flush|>").is_some()) {
+        has("<|end|>")
+    } else {
+        None
+    };
     let plain = if has("<|tool_response>").is_some() { has("</s>") } else { None };
     ends.retain(|&id| Some(id) != inside_turn && Some(id) != plain);
     if let Some(id) = inside_turn {

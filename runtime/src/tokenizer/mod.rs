@@ -3,8 +3,8 @@
 //! A [`Vocabulary`] describes a tokenizer and writes it as a section; a [`Tokenizer`] opens a section
 //! in place: the tables in it (token texts, hash tables of tokens and merges, tries) are used as they
 //! lie, so that opening costs the same for any vocabulary. Text goes through five steps, one file
-//! each: special tokens are found ([`encode`]), the rest is normalized ([`normalize`]), cut into
-//! pieces ([`split`]), the model makes tokens of each piece ([`model`]), and the template adds the
+//! each: special tokens are found (`encode`), the rest is normalized (`normalize`), cut into
+//! pieces (`split`), the model makes tokens of each piece (`model`), and the template adds the
 //! special tokens the model expects.
 
 mod aligned;
@@ -25,6 +25,9 @@ mod trie;
 mod unicode;
 mod vocabulary;
 mod write;
+
+#[cfg(test)]
+mod hostile;
 
 pub use byte_level::{from_byte_level, to_byte_level};
 pub use decode::DecodeOptions;
@@ -76,7 +79,8 @@ impl Tokenizer {
         }
         let tokens = section.field(field::TOKENS);
         let ends_table = section.table(Table::Ends);
-        let ends: Vec<u32> = (0..(ends_table.len() / 4).min(MOST_ENDS)).filter_map(|at| u32_at(ends_table, at)).collect();
+        let ends: Vec<u32> =
+            (0..(ends_table.len() / 4).min(MOST_ENDS)).filter_map(|at| u32_at(ends_table, at)).collect();
         if let Some(id) = ends.iter().find(|&&id| id >= tokens) {
             return Err(Error::corrupt("tokenizer.ends", format!("token {id} does not exist")));
         }
@@ -109,7 +113,9 @@ impl Tokenizer {
     /// The token's stored text: the bytes an ordinary token stands for, the spelling of any other.
     pub fn token_text(&self, id: u32) -> Result<&[u8]> {
         self.kind(id)?;
-        self.view().text_of(id).ok_or_else(|| Error::corrupt(format!("tokenizer.text[{id}]"), "lies outside its table"))
+        self.view()
+            .text_of(id)
+            .ok_or_else(|| Error::corrupt(format!("tokenizer.text[{id}]"), "lies outside its table"))
     }
 
     /// The kind of a token.

@@ -108,7 +108,9 @@ impl Normalizer {
             5 => Self::Lowercase,
             6 => Self::StripMarks { all: bit(0) },
             7 => Self::Strip { left: bit(0), right: bit(1) },
-            8 if first.is_empty() => return Err(Error::corrupt("tokenizer.normalizer", "replaces an empty text")),
+            8 if first.is_empty() => {
+                return Err(Error::corrupt("tokenizer.normalizer", "replaces an empty text"));
+            }
             8 => Self::Replace { from: first, to: second },
             9 => Self::ReplacePattern { pattern: first, to: second },
             10 => Self::Prefix { text: first, first_only: bit(0), unless_there: bit(1) },
@@ -117,7 +119,9 @@ impl Normalizer {
             13 => Self::BertChinese,
             14 => Self::Charsmap,
             15 => Self::CollapseSpaces,
-            code => return Err(Error::unsupported("tokenizer.normalizer", format!("step {code} is unknown"))),
+            code => {
+                return Err(Error::unsupported("tokenizer.normalizer", format!("step {code} is unknown")));
+            }
         })
     }
 }
@@ -189,7 +193,10 @@ impl Steps {
             rewriting.spare.reset(track);
             step.apply(rewriting, matcher, circumstances)?;
             if rewriting.current.text.len() / MOST_GROWTH > text.len() + 1024 {
-                return Err(Error::corrupt("tokenizer.normalizer", "the steps make the text grow without reason"));
+                return Err(Error::corrupt(
+                    "tokenizer.normalizer",
+                    "the steps make the text grow without reason",
+                ));
             }
         }
         Ok(changed)
@@ -234,7 +241,9 @@ impl Step {
                     || (*unless_there && text.starts_with(prefix.as_str()))
             }
             Normalizer::Suffix(_) => circumstances.bare,
-            Normalizer::CollapseSpaces => !text.starts_with(' ') && !text.ends_with(' ') && !text.contains("  "),
+            Normalizer::CollapseSpaces => {
+                !text.starts_with(' ') && !text.ends_with(' ') && !text.contains("  ")
+            }
             Normalizer::BertClean => text.bytes().all(|byte| matches!(byte, 0x20..=0x7E)),
             Normalizer::Charsmap => circumstances.charsmap.is_empty(),
             Normalizer::Strip { .. } | Normalizer::ReplacePattern { .. } => false,
@@ -242,7 +251,12 @@ impl Step {
     }
 
     /// Rewrites `current` by way of the empty `spare`.
-    fn apply(&self, rewriting: &mut Rewriting, matcher: &mut Matcher, circumstances: Circumstances<'_>) -> Result<()> {
+    fn apply(
+        &self,
+        rewriting: &mut Rewriting,
+        matcher: &mut Matcher,
+        circumstances: Circumstances<'_>,
+    ) -> Result<()> {
         let Rewriting { current, spare, .. } = rewriting;
         match &self.normalizer {
             Normalizer::Nfc => return recompose(rewriting, Form::Nfc),
@@ -270,25 +284,28 @@ impl Step {
                 replace_pattern(current, spare, self.pattern.as_ref(), to, matcher)?;
             }
             Normalizer::Prefix { text, .. } => {
-                let start = current.source(0..0).0;
-                spare.push_str(text, (start, start));
+                // What is added belongs to the character it is added to.
+                let first = current.text.chars().next().map_or(0, char::len_utf8);
+                spare.push_str(text, current.source(0..first));
                 spare.copy(current, 0..current.text.len());
             }
             Normalizer::Suffix(text) => {
                 let length = current.text.len();
-                let end = current.source(length.saturating_sub(1)..length).1;
+                let last = current.text.chars().next_back().map_or(0, char::len_utf8);
                 spare.copy(current, 0..length);
-                spare.push_str(text, (end, end));
+                spare.push_str(text, current.source(length - last..length));
             }
             Normalizer::BertClean => each(current, spare, bert_clean),
-            Normalizer::BertChinese => each(current, spare, |character, source, out| match is_chinese(character) {
-                true => {
-                    out.push(' ', (source.0, source.0));
-                    out.push(character, source);
-                    out.push(' ', (source.1, source.1));
-                }
-                false => out.push(character, source),
-            }),
+            Normalizer::BertChinese => {
+                each(current, spare, |character, source, out| match is_chinese(character) {
+                    true => {
+                        out.push(' ', (source.0, source.0));
+                        out.push(character, source);
+                        out.push(' ', (source.1, source.1));
+                    }
+                    false => out.push(character, source),
+                })
+            }
             Normalizer::Charsmap => apply_charsmap(current, spare, Charsmap::open(circumstances.charsmap)?),
             Normalizer::CollapseSpaces => collapse_spaces(current, spare),
         }
@@ -318,7 +335,8 @@ fn recompose(rewriting: &mut Rewriting, form: Form) -> Result<()> {
     let Rewriting { current, spare, characters, more_characters } = rewriting;
     characters.clear();
     for (at, character) in current.text.char_indices() {
-        let (start, end) = if current.tracks() { current.source(at..at + character.len_utf8()) } else { (0, 0) };
+        let (start, end) =
+            if current.tracks() { current.source(at..at + character.len_utf8()) } else { (0, 0) };
         characters.push(Placed::new(character, start, end));
     }
     unicode::normalize(form, characters, more_characters);
@@ -389,7 +407,8 @@ fn apply_charsmap(current: &Aligned, spare: &mut Aligned, map: Charsmap<'_>) {
     let text = current.text.as_str();
     let mut at = 0;
     while let Some(character) = text.get(at..).and_then(|rest| rest.chars().next()) {
-        let found = map.longest(&text.as_bytes()[at..]).filter(|&(length, _)| text.is_char_boundary(at + length));
+        let found =
+            map.longest(&text.as_bytes()[at..]).filter(|&(length, _)| text.is_char_boundary(at + length));
         match found {
             Some((length, replacement)) => {
                 spare.push_str(replacement, current.source(at..at + length));

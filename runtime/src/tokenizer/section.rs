@@ -122,7 +122,9 @@ impl Section {
             return Err(Error::new(
                 ErrorKind::Version,
                 "tokenizer.header.version",
-                format!("version {version} is unknown, this build reads {VERSION}; update Siskin or convert again"),
+                format!(
+                    "version {version} is unknown, this build reads {VERSION}; update Siskin or convert again"
+                ),
             ));
         }
         if u32_at(header, field::LENGTH / 4) != u32::try_from(bytes.len()).ok() {
@@ -133,7 +135,8 @@ impl Section {
             let start = u32_at(header, DIRECTORY / 4 + 2 * index).unwrap_or(0) as usize;
             let length = u32_at(header, DIRECTORY / 4 + 2 * index + 1).unwrap_or(0) as usize;
             let end = start.checked_add(length).filter(|&end| end <= bytes.len());
-            *table = start..end.ok_or_else(|| corrupt(&format!("table[{index}]"), "lies outside the section"))?;
+            *table =
+                start..end.ok_or_else(|| corrupt(&format!("table[{index}]"), "lies outside the section"))?;
         }
         let section = Self { bytes, tables };
         section.check_counts()?;
@@ -158,7 +161,10 @@ impl Section {
             }
         }
         if self.field(field::FLAGS) & !flag::ALL != 0 {
-            return Err(Error::unsupported("tokenizer.header.flags", "has flags that this build does not know"));
+            return Err(Error::unsupported(
+                "tokenizer.header.flags",
+                "has flags that this build does not know",
+            ));
         }
         Ok(())
     }

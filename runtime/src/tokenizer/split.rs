@@ -70,7 +70,7 @@ pub(super) struct Cutting {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Pattern { pattern: Pattern, behavior: Behavior, invert: bool },
+    Pattern { pattern: Box<Pattern>, behavior: Behavior, invert: bool },
     DigitGroups { at_word_ends: bool },
 }
 
@@ -79,18 +79,27 @@ pub(super) type Piece = Range<u32>;
 
 impl Cutting {
     pub(super) fn open(table: &[u8]) -> Result<Self> {
+        Self::of(Record::read_all(table, "splitter")?)
+    }
+
+    pub(super) fn of(records: impl IntoIterator<Item = Record>) -> Result<Self> {
         let mut steps = Vec::new();
-        for record in Record::read_all(table, "splitter")? {
+        for record in records {
             steps.push(match record.code {
                 1 => Step::Pattern {
-                    pattern: Pattern::new(&record.texts[0])?,
+                    pattern: Box::new(Pattern::new(&record.texts[0])?),
                     behavior: *Behavior::ALL.get((record.number & 255) as usize).ok_or_else(|| {
-                        Error::unsupported("tokenizer.splitter", format!("behaviour {} is unknown", record.number))
+                        Error::unsupported(
+                            "tokenizer.splitter",
+                            format!("behaviour {} is unknown", record.number),
+                        )
                     })?,
                     invert: record.number >> 8 & 1 == 1,
                 },
                 2 => Step::DigitGroups { at_word_ends: record.number & 1 == 1 },
-                code => return Err(Error::unsupported("tokenizer.splitter", format!("step {code} is unknown"))),
+                code => {
+                    return Err(Error::unsupported("tokenizer.splitter", format!("step {code} is unknown")));
+                }
             });
         }
         Ok(Self { steps })
@@ -209,7 +218,8 @@ fn digit_groups(text: &str, at_word_ends: bool, out: &mut Output<'_>) {
     while at < text.len() {
         let start = text[at..].find(is_digit).map_or(text.len(), |length| at + length);
         out.push(at, start);
-        let end = text[start..].find(|character| !is_digit(character)).map_or(text.len(), |length| start + length);
+        let end =
+            text[start..].find(|character| !is_digit(character)).map_or(text.len(), |length| start + length);
         let follows = text[end..].chars().next();
         if at_word_ends && follows.is_some_and(|character| unicode::is_in(character, WORD)) {
             out.push(start, end);
@@ -220,7 +230,7 @@ fn digit_groups(text: &str, at_word_ends: bool, out: &mut Output<'_>) {
         let mut group = start;
         for (offset, character) in text[start..end].char_indices() {
             left -= 1;
-            if left % 3 == 0 {
+            if left.is_multiple_of(3) {
                 let next = start + offset + character.len_utf8();
                 out.push(group, next);
                 group = next;
@@ -260,7 +270,13 @@ mod tests {
 
     #[test]
     fn digits_group_from_the_right() {
-        assert_eq!(pieces(Splitter::DigitGroups { at_word_ends: false }, "a1234567b12"), ["a", "1", "234", "567", "b", "12"]);
-        assert_eq!(pieces(Splitter::DigitGroups { at_word_ends: true }, "1234b 1234"), ["1234", "b ", "1", "234"]);
+        assert_eq!(
+            pieces(Splitter::DigitGroups { at_word_ends: false }, "a1234567b12"),
+            ["a", "1", "234", "567", "b", "12"]
+        );
+        assert_eq!(
+            pieces(Splitter::DigitGroups { at_word_ends: true }, "1234b 1234"),
+            ["1234", "b ", "1", "234"]
+        );
     }
 }

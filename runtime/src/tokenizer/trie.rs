@@ -2,6 +2,7 @@
 
 use super::section::{NONE, u32_at};
 use crate::{Error, Result};
+use std::ops::Range;
 
 /// A trie read in place. Table: `nodes` u32, then `nodes + 1` first children u32, `nodes` values
 /// u32, `nodes` bytes. Node 0 is the root; the children of node n are the nodes from
@@ -75,16 +76,21 @@ pub(super) fn build(entries: &mut [(&[u8], u32)]) -> Result<Vec<u8>> {
     entries.sort_by_key(|entry| entry.0);
     let (mut first, mut values, mut labels) = (Vec::new(), vec![NONE], vec![0u8]);
     // The nodes of one level: the entries below it, all equal up to `depth`.
-    let mut level = vec![0..entries.len()];
+    let mut level: Vec<Range<usize>> = std::iter::once(0..entries.len()).collect();
     let mut depth = 0;
     while !level.is_empty() {
         let mut next = Vec::new();
         for range in level {
-            first.push(u32::try_from(labels.len()).map_err(|_| Error::unsupported("tokenizer.trie", "is too large"))?);
-            let mut start = range.start + entries[range.clone()].iter().take_while(|entry| entry.0.len() == depth).count();
+            first.push(
+                u32::try_from(labels.len())
+                    .map_err(|_| Error::unsupported("tokenizer.trie", "is too large"))?,
+            );
+            let mut start = range.start
+                + entries[range.clone()].iter().take_while(|entry| entry.0.len() == depth).count();
             while start < range.end {
                 let byte = entries[start].0[depth];
-                let end = start + entries[start..range.end].iter().take_while(|entry| entry.0[depth] == byte).count();
+                let end = start
+                    + entries[start..range.end].iter().take_while(|entry| entry.0[depth] == byte).count();
                 let ends_here = entries[start].0.len() == depth + 1;
                 values.push(if ends_here { entries[start].1 } else { NONE });
                 labels.push(byte);

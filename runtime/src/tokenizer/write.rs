@@ -1,13 +1,17 @@
 //! Writing a section.
 
+use super::charsmap::Charsmap;
+use super::hash;
 use super::model::{self, ModelKind, Tables, Work};
-use super::normalize::{Circumstances, Rewriting, Steps};
+use super::normalize::{Circumstances, Normalizer, Rewriting, Steps};
 use super::record::Record;
 use super::regex::Matcher;
-use super::section::{HEADER, MAGIC, MOST_PROBES, NONE, Section, TABLES, Table, VERSION, attribute, field, flag};
+use super::section::{
+    HEADER, MAGIC, MOST_PROBES, NONE, Section, TABLES, Table, VERSION, attribute, field, flag,
+};
+use super::split::Cutting;
 use super::trie::{self, Trie};
 use super::vocabulary::{Merges, TemplateItem, TokenKind, Vocabulary};
-use super::hash;
 use crate::file::Bytes;
 use crate::{Error, Result};
 use std::collections::HashMap;
@@ -35,9 +39,17 @@ pub(super) fn write(vocabulary: &Vocabulary) -> Result<Vec<u8>> {
 }
 
 fn check(vocabulary: &Vocabulary) -> Result<()> {
+    Steps::of(&vocabulary.normalizers)?;
+    Cutting::of(vocabulary.splitters.iter().map(|step| step.record()))?;
+    if vocabulary.normalizers.contains(&Normalizer::Charsmap) {
+        Charsmap::open(&vocabulary.charsmap)?;
+    }
     let count = vocabulary.tokens.len();
     if count == 0 || count > MOST_TOKENS {
-        return Err(Error::corrupt("tokenizer.tokens", format!("{count} tokens; from 1 to {MOST_TOKENS} are allowed")));
+        return Err(Error::corrupt(
+            "tokenizer.tokens",
+            format!("{count} tokens; from 1 to {MOST_TOKENS} are allowed"),
+        ));
     }
     for (id, token) in vocabulary.tokens.iter().enumerate() {
         if token.text.len() > LONGEST_TOKEN {
@@ -45,7 +57,10 @@ fn check(vocabulary: &Vocabulary) -> Result<()> {
             return Err(Error::corrupt(format!("tokenizer.tokens[{id}]"), message));
         }
         if !token.score.is_finite() {
-            return Err(Error::corrupt(format!("tokenizer.scores[{id}]"), "the score is not a finite number"));
+            return Err(Error::corrupt(
+                format!("tokenizer.scores[{id}]"),
+                "the score is not a finite number",
+            ));
         }
     }
     let special = &vocabulary.special;
@@ -63,8 +78,16 @@ fn check(vocabulary: &Vocabulary) -> Result<()> {
         TemplateItem::Token { id, .. } => Some(*id),
         _ => None,
     });
-    match roles.into_iter().flatten().chain(items).chain(vocabulary.ends.iter().copied()).find(|&id| id as usize >= count) {
-        Some(id) => Err(Error::corrupt("tokenizer.special", format!("token {id} does not exist, there are {count}"))),
+    match roles
+        .into_iter()
+        .flatten()
+        .chain(items)
+        .chain(vocabulary.ends.iter().copied())
+        .find(|&id| id as usize >= count)
+    {
+        Some(id) => {
+            Err(Error::corrupt("tokenizer.special", format!("token {id} does not exist, there are {count}")))
+        }
         None => Ok(()),
     }
 }
@@ -134,7 +157,8 @@ fn scored_merges(symbols: &mut Symbols<'_>, vocabulary: &Vocabulary) -> Result<V
             continue;
         }
         if text.len() > LONGEST_SCORED_TOKEN {
-            let message = format!("is {} bytes long; at most {LONGEST_SCORED_TOKEN} are supported here", text.len());
+            let message =
+                format!("is {} bytes long; at most {LONGEST_SCORED_TOKEN} are supported here", text.len());
             return Err(Error::unsupported(format!("tokenizer.tokens[{id}]"), message));
         }
         let rank = scores.partition_point(|&score| score > token.score) as u32;
@@ -160,7 +184,13 @@ fn scored_merges(symbols: &mut Symbols<'_>, vocabulary: &Vocabulary) -> Result<V
 fn assemble(vocabulary: &Vocabulary, symbols: &Symbols<'_>, merges: &[Merge]) -> Result<Vec<u8>> {
     let mut tables: [Vec<u8>; TABLES] = Default::default();
     let mut put = |table: Table, bytes: Vec<u8>| tables[table as usize] = bytes;
-    let texts = || vocabulary.tokens.iter().map(|token| token.text.as_slice()).chain(symbols.extra.iter().map(Vec::as_slice));
+    let texts = || {
+        vocabulary
+            .tokens
+            .iter()
+            .map(|token| token.text.as_slice())
+            .chain(symbols.extra.iter().map(Vec::as_slice))
+    };
     let mut end = 0u64;
     let mut ends = Vec::new();
     for text in texts() {
@@ -194,7 +224,12 @@ fn assemble(vocabulary: &Vocabulary, symbols: &Symbols<'_>, merges: &[Merge]) ->
 }
 
 /// Header, directory, and the tables, each at a multiple of eight.
-fn lay_out(vocabulary: &Vocabulary, tables: &[Vec<u8>; TABLES], symbols: usize, longest: usize) -> Result<Vec<u8>> {
+fn lay_out(
+    vocabulary: &Vocabulary,
+    tables: &[Vec<u8>; TABLES],
+    symbols: usize,
+    longest: usize,
+) -> Result<Vec<u8>> {
     let mut out = vec![0; HEADER];
     out[..4].copy_from_slice(&MAGIC);
     for (index, table) in tables.iter().enumerate() {
@@ -278,7 +313,8 @@ fn unknown_score(vocabulary: &Vocabulary) -> f32 {
 
 /// Slots of (low half of the hash, symbol), open addressing.
 fn lookup(vocabulary: &Vocabulary, symbols: &Symbols<'_>) -> Result<Vec<u8>> {
-    let mut entries: Vec<(&[u8], u32)> = symbols.index.iter().map(|(text, &symbol)| (&**text, symbol)).collect();
+    let mut entries: Vec<(&[u8], u32)> =
+        symbols.index.iter().map(|(text, &symbol)| (&**text, symbol)).collect();
     for (id, token) in vocabulary.tokens.iter().enumerate() {
         if !token.kind.is_ordinary() && !token.text.is_empty() {
             entries.push((&token.text, id as u32));
@@ -303,7 +339,8 @@ fn lookup(vocabulary: &Vocabulary, symbols: &Symbols<'_>) -> Result<Vec<u8>> {
 
 /// Slots of (left, right, result, rank), open addressing.
 fn merge_table(merges: &[Merge]) -> Result<Vec<u8>> {
-    let rows: Vec<(u64, Merge)> = merges.iter().map(|merge| (hash::pair(merge[0], merge[1]), *merge)).collect();
+    let rows: Vec<(u64, Merge)> =
+        merges.iter().map(|merge| (hash::pair(merge[0], merge[1]), *merge)).collect();
     open_addressing(&rows)
 }
 
@@ -327,7 +364,8 @@ fn fill<const N: usize>(rows: &[(u64, [u32; N])], slots: usize) -> Option<Vec<[u
     for (hash, row) in rows {
         let home = hash::home(*hash, slots);
         // One probe is kept for the empty slot that ends a search.
-        let free = (0..MOST_PROBES - 1).map(|step| (home + step) % slots).find(|&slot| table[slot] == [NONE; N])?;
+        let free =
+            (0..MOST_PROBES - 1).map(|step| (home + step) % slots).find(|&slot| table[slot] == [NONE; N])?;
         table[free] = *row;
     }
     Some(table)
@@ -340,13 +378,16 @@ fn bytes_table(vocabulary: &Vocabulary, symbols: &Symbols<'_>) -> Vec<u8> {
 }
 
 fn model_trie(vocabulary: &Vocabulary) -> Result<Vec<u8>> {
-    let ordinary = vocabulary.tokens.iter().enumerate().filter(|(_, token)| {
-        token.kind.is_ordinary() && !token.text.is_empty()
-    });
+    let ordinary = vocabulary
+        .tokens
+        .iter()
+        .enumerate()
+        .filter(|(_, token)| token.kind.is_ordinary() && !token.text.is_empty());
     match vocabulary.model {
         ModelKind::Bpe | ModelKind::WordLevel => Ok(Vec::new()),
         ModelKind::Unigram => {
-            let mut entries: Vec<(&[u8], u32)> = ordinary.map(|(id, token)| (token.text.as_slice(), id as u32)).collect();
+            let mut entries: Vec<(&[u8], u32)> =
+                ordinary.map(|(id, token)| (token.text.as_slice(), id as u32)).collect();
             trie::build(&mut entries)
         }
         ModelKind::WordPiece => {
@@ -366,9 +407,10 @@ fn model_trie(vocabulary: &Vocabulary) -> Result<Vec<u8>> {
 /// The tries of tokens that are looked for before and after normalizing.
 fn special_tries(vocabulary: &Vocabulary) -> Result<(Vec<u8>, Vec<u8>)> {
     let steps = Steps::of(&vocabulary.normalizers)?;
-    let (mut raw, mut normalized): (Vec<(Vec<u8>, u32)>, Vec<(Vec<u8>, u32)>) = Default::default();
+    let (mut raw, mut normalized) = (Vec::new(), Vec::new());
     for (id, token) in vocabulary.tokens.iter().enumerate() {
-        let is_special = matches!(token.kind, TokenKind::Control | TokenKind::UserDefined | TokenKind::Unknown);
+        let is_special =
+            matches!(token.kind, TokenKind::Control | TokenKind::UserDefined | TokenKind::Unknown);
         if !is_special || token.text.is_empty() {
             continue;
         }
@@ -399,7 +441,8 @@ fn normal_form(vocabulary: &Vocabulary, steps: &Steps, text: &[u8]) -> Result<Op
 /// A bit for every two bytes that lie side by side in some symbol.
 fn joins(vocabulary: &Vocabulary, symbols: &Symbols<'_>) -> Vec<u8> {
     let mut bits = vec![0u8; 8192];
-    let ordinary = vocabulary.tokens.iter().filter(|token| token.kind.is_ordinary()).map(|token| token.text.as_slice());
+    let ordinary =
+        vocabulary.tokens.iter().filter(|token| token.kind.is_ordinary()).map(|token| token.text.as_slice());
     for text in ordinary.chain(symbols.extra.iter().map(Vec::as_slice)) {
         for pair in text.windows(2) {
             let bit = usize::from(pair[0]) << 8 | usize::from(pair[1]);

@@ -10,9 +10,12 @@ mod split;
 mod types;
 mod value;
 
+#[cfg(test)]
+mod tests;
+
 pub use part::{Part, TensorInfo};
 pub use types::{block_of, type_name};
-pub use value::{StringArray, Value};
+pub use value::{NumberArray, StringArray, Value};
 
 use siskin::{Error, ErrorKind, Result};
 use std::path::Path;
@@ -42,8 +45,9 @@ impl Gguf {
 
     /// The value of `key`; an error that names the key where it is absent.
     pub fn require(&self, key: &str) -> Result<&Value> {
-        self.get(key)
-            .ok_or_else(|| Error::new(ErrorKind::Missing, key, "the GGUF file does not have this key; convert it again"))
+        self.get(key).ok_or_else(|| {
+            Error::new(ErrorKind::Missing, key, "the GGUF file does not have this key; convert it again")
+        })
     }
 
     /// The unsigned integer under `key`, of any integer type, if the key is there.
@@ -99,9 +103,9 @@ impl Gguf {
     ) -> Result<Option<T>> {
         match self.get(key) {
             None => Ok(None),
-            Some(value) => read(value)
-                .map(Some)
-                .ok_or_else(|| Error::corrupt(key, format!("expected {wanted}, found {}", value.type_name()))),
+            Some(value) => read(value).map(Some).ok_or_else(|| {
+                Error::corrupt(key, format!("expected {wanted}, found {}", value.type_name()))
+            }),
         }
     }
 }

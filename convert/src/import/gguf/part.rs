@@ -128,7 +128,10 @@ fn read_entries(reader: &mut Reader<'_>, count: usize) -> Result<Vec<Entry>> {
         }
         let rank = reader.u32(&place)? as usize;
         if rank > MOST_DIMENSIONS {
-            return Err(Error::corrupt(place, format!("has {rank} dimensions, at most {MOST_DIMENSIONS} are allowed")));
+            return Err(Error::corrupt(
+                place,
+                format!("has {rank} dimensions, at most {MOST_DIMENSIONS} are allowed"),
+            ));
         }
         let dims = (0..rank).map(|_| reader.u64(&place)).collect::<Result<Vec<_>>>()?;
         let ggml_type = reader.u32(&place)?;
@@ -141,12 +144,18 @@ fn read_entries(reader: &mut Reader<'_>, count: usize) -> Result<Vec<Entry>> {
 
 fn byte_length(dims: &[u64], ggml_type: u32, place: &str) -> Result<u64> {
     let (elements, bytes) = block_of(ggml_type).ok_or_else(|| {
-        Error::unsupported(place, format!("has the tensor type {ggml_type}, which this version does not know"))
+        Error::unsupported(
+            place,
+            format!("has the tensor type {ggml_type}, which this version does not know"),
+        )
     })?;
     let row = dims.first().copied().unwrap_or(1);
     if row % elements != 0 {
         let name = type_name(ggml_type).unwrap_or_default();
-        return Err(Error::corrupt(place, format!("rows of {row} are not whole blocks of {elements} ({name})")));
+        return Err(Error::corrupt(
+            place,
+            format!("rows of {row} are not whole blocks of {elements} ({name})"),
+        ));
     }
     dims.iter()
         .skip(1)
@@ -155,13 +164,21 @@ fn byte_length(dims: &[u64], ggml_type: u32, place: &str) -> Result<u64> {
         .ok_or_else(|| Error::corrupt(place, "the shape is too large"))
 }
 
-fn place_tensors(bytes: &Bytes, entries: Vec<Entry>, alignment: u64, data_start: u64) -> Result<Vec<TensorInfo>> {
+fn place_tensors(
+    bytes: &Bytes,
+    entries: Vec<Entry>,
+    alignment: u64,
+    data_start: u64,
+) -> Result<Vec<TensorInfo>> {
     let mut taken: Vec<(u64, u64, usize)> = Vec::new();
     let mut tensors = Vec::new();
     for (index, entry) in entries.into_iter().enumerate() {
         let place = format!("tensors.{}", entry.name);
         if entry.offset % alignment != 0 {
-            return Err(Error::corrupt(place, format!("the offset {} is not aligned to {alignment}", entry.offset)));
+            return Err(Error::corrupt(
+                place,
+                format!("the offset {} is not aligned to {alignment}", entry.offset),
+            ));
         }
         let range = data_start.checked_add(entry.offset).and_then(|start| {
             let end = start.checked_add(entry.length)?;

@@ -20,7 +20,9 @@ pub(super) fn open(path: &Path) -> Result<Gguf> {
     if number(&first, "split.no")? != Some(0) {
         return Err(Error::argument(
             name(path),
-            format!("this is a later part of a split model; open the part that ends in -00001-of-{count:05}.gguf"),
+            format!(
+                "this is a later part of a split model; open the part that ends in -00001-of-{count:05}.gguf"
+            ),
         ));
     }
     let wanted = number(&first, "split.tensors.count")?;
@@ -28,7 +30,9 @@ pub(super) fn open(path: &Path) -> Result<Gguf> {
     let mut tensors = first.tensors;
     for index in 1..count {
         let sibling = sibling(path, index, count)?;
-        for tensor in check(parse(&sibling)?, index, count).map_err(|error| error.within(&name(&sibling)))?.tensors {
+        for tensor in
+            check(parse(&sibling)?, index, count).map_err(|error| error.within(&name(&sibling)))?.tensors
+        {
             if !names.insert(tensor.name.clone()) {
                 let place = format!("tensors.{}", tensor.name);
                 return Err(Error::corrupt(place, "the tensor occurs in two parts").within(&name(&sibling)));
@@ -47,7 +51,11 @@ pub(super) fn open(path: &Path) -> Result<Gguf> {
 
 fn parse(path: &Path) -> Result<Part> {
     if !path.exists() {
-        return Err(Error::new(ErrorKind::Missing, name(path), "the file does not exist; a split model needs every part"));
+        return Err(Error::new(
+            ErrorKind::Missing,
+            name(path),
+            "the file does not exist; a split model needs every part",
+        ));
     }
     Part::parse(&map(path)?).map_err(|error| error.within(&name(path)))
 }

@@ -152,7 +152,10 @@ impl Value {
             9 => Self::read_array(reader, depth, place),
             _ => {
                 let number = Number::of(kind).ok_or_else(|| {
-                    Error::corrupt(place, format!("has the unknown value type {kind}; the file is damaged or too new"))
+                    Error::corrupt(
+                        place,
+                        format!("has the unknown value type {kind}; the file is damaged or too new"),
+                    )
                 })?;
                 let chunk = reader.take(number.size(), place)?;
                 match number {
@@ -254,7 +257,7 @@ impl Value {
         }
     }
 
-    /// The array of strings; an empty array of any type counts as one.
+    /// The array of strings.
     pub fn as_strings(&self) -> Option<&StringArray> {
         match self {
             Self::Strings(strings) => Some(strings),
@@ -287,8 +290,5 @@ impl Value {
 }
 
 fn view(reader: &Reader<'_>, start: usize, place: &str) -> Result<Bytes> {
-    reader
-        .bytes
-        .slice(start..reader.offset)
-        .ok_or_else(|| Error::corrupt(place, "lies outside the file"))
+    reader.bytes.slice(start..reader.offset).ok_or_else(|| Error::corrupt(place, "lies outside the file"))
 }

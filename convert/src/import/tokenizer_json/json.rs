@@ -29,8 +29,9 @@ impl<'a> Place<'a> {
     }
 
     pub(super) fn require(&self, name: &str) -> Result<Place<'a>> {
-        self.get(name)
-            .ok_or_else(|| Error::new(ErrorKind::Missing, format!("{}.{name}", self.path), "the field is missing"))
+        self.get(name).ok_or_else(|| {
+            Error::new(ErrorKind::Missing, format!("{}.{name}", self.path), "the field is missing")
+        })
     }
 
     /// The component's `type`.
@@ -49,7 +50,11 @@ impl<'a> Place<'a> {
 
     pub(super) fn list(&self) -> Result<Vec<Place<'a>>> {
         let list = self.value.as_array().ok_or_else(|| self.corrupt("expected a list"))?;
-        Ok(list.iter().enumerate().map(|(at, value)| Place::new(value, format!("{}[{at}]", self.path))).collect())
+        Ok(list
+            .iter()
+            .enumerate()
+            .map(|(at, value)| Place::new(value, format!("{}[{at}]", self.path)))
+            .collect())
     }
 
     /// The text field `name`, or nothing.

@@ -34,7 +34,8 @@ pub(super) fn read(root: &Place<'_>, spelling: Spelling) -> Result<Vocabulary> {
 /// Tokens from a `vocab` that maps spellings to ids.
 fn listed(model: &Place<'_>, spelling: Spelling) -> Result<Vec<VocabularyToken>> {
     let vocab = model.require("vocab")?;
-    let entries = vocab.value.as_object().ok_or_else(|| vocab.corrupt("expected an object of spellings and ids"))?;
+    let entries =
+        vocab.value.as_object().ok_or_else(|| vocab.corrupt("expected an object of spellings and ids"))?;
     let mut ids = Vec::with_capacity(entries.len());
     for (text, id) in entries {
         let id = id.as_u64().and_then(|id| usize::try_from(id).ok());
@@ -42,7 +43,9 @@ fn listed(model: &Place<'_>, spelling: Spelling) -> Result<Vec<VocabularyToken>>
     }
     let size = ids.iter().map(|&(_, id)| id.saturating_add(1)).max().unwrap_or(0);
     if size > 2 * ids.len() + MOST_HOLES {
-        return Err(vocab.corrupt(format!("the ids go up to {size}, but there are only {} tokens", ids.len())));
+        return Err(
+            vocab.corrupt(format!("the ids go up to {size}, but there are only {} tokens", ids.len()))
+        );
     }
     let mut tokens = vec![hole(); size];
     for (text, id) in ids {
@@ -141,7 +144,8 @@ fn unigram(model: &Place<'_>, spelling: Spelling) -> Result<Vocabulary> {
     vocabulary.unknown_score = Some((lowest - 10.0) as f32);
     if let Some(place) = model.get("unk_id") {
         let id = place.number()?;
-        let unknown = vocabulary.tokens.get_mut(id as usize).ok_or_else(|| place.corrupt("is not a token"))?;
+        let unknown =
+            vocabulary.tokens.get_mut(id as usize).ok_or_else(|| place.corrupt("is not a token"))?;
         unknown.kind = TokenKind::Unknown;
         vocabulary.special.unknown = Some(id);
     }

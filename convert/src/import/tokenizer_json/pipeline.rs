@@ -9,8 +9,15 @@ use siskin::tokenizer::{Behavior, Normalizer, Splitter, Vocabulary, family};
 /// ASCII punctuation and symbols, and Unicode punctuation.
 const PUNCTUATION: &str = r"[!-/:-@\[-`{-~\p{P}]";
 
+/// Runs of word characters (which there include the joiners), and of others that are not white space.
+const WORDS: &str = r"[\w\x{200c}\x{200d}]+|[^\w\s\x{200c}\x{200d}]+";
+
 /// Calls `visit` with every component of `place`, sequences taken apart.
-fn each<'a>(place: Option<Place<'a>>, list: &str, visit: &mut impl FnMut(&Place<'a>) -> Result<()>) -> Result<()> {
+fn each<'a>(
+    place: Option<Place<'a>>,
+    list: &str,
+    visit: &mut impl FnMut(&Place<'a>) -> Result<()>,
+) -> Result<()> {
     let Some(place) = place else { return Ok(()) };
     if place.kind()? == "Sequence" {
         return place.require(list)?.list()?.into_iter().try_for_each(|part| each(Some(part), list, visit));
@@ -72,6 +79,8 @@ pub(super) fn read(root: &Place<'_>, spelling: Spelling, vocabulary: &mut Vocabu
     vocabulary.byte_level = spelling == Spelling::Bytes;
     vocabulary.spells_spaces = spelling == Spelling::Spaces;
     each(root.get("normalizer"), "normalizers", &mut |place| normalizer(place, spelling, vocabulary))?;
+    let mark = Normalizer::Replace { from: SPACE.to_owned(), to: " ".to_owned() };
+    let hides_spaces = vocabulary.normalizers.contains(&mark);
     let mut in_bytes = false;
     each(root.get("pre_tokenizer"), "pretokenizers", &mut |place| {
         if in_bytes {
@@ -79,6 +88,9 @@ pub(super) fn read(root: &Place<'_>, spelling: Spelling, vocabulary: &mut Vocabu
             return Err(place.unsupported("a pre-tokenizer after ByteLevel is not supported"));
         }
         in_bytes = place.kind()? == "ByteLevel";
+        if hides_spaces && !sees_no_spaces(place)? {
+            return Ok(());
+        }
         pre_tokenizer(place, spelling, vocabulary)
     })?;
     // Without a decoder, tokens are joined with spaces.
@@ -118,7 +130,8 @@ fn normalizer(place: &Place<'_>, spelling: Spelling, vocabulary: &mut Vocabulary
         "BertNormalizer" => {
             let lowercase = place.flag("lowercase", true)?;
             let strip = place.flag("strip_accents", lowercase)?;
-            let (clean, chinese) = (place.flag("clean_text", true)?, place.flag("handle_chinese_chars", true)?);
+            let (clean, chinese) =
+                (place.flag("clean_text", true)?, place.flag("handle_chinese_chars", true)?);
             steps.extend(bert_normalizers(clean, chinese, strip, lowercase));
         }
         "Precompiled" => {
@@ -169,7 +182,8 @@ fn behavior(place: &Place<'_>) -> Result<Behavior> {
 }
 
 fn pre_tokenizer(place: &Place<'_>, spelling: Spelling, vocabulary: &mut Vocabulary) -> Result<()> {
-    let cut = |pattern: &str, behavior, invert| Splitter::Pattern { pattern: pattern.to_owned(), behavior, invert };
+    let cut =
+        |pattern: &str, behavior, invert| Splitter::Pattern { pattern: pattern.to_owned(), behavior, invert };
     let steps = &mut vocabulary.splitters;
     match place.kind()? {
         "ByteLevel" => return byte_level(place, vocabulary),
@@ -178,7 +192,7 @@ fn pre_tokenizer(place: &Place<'_>, spelling: Spelling, vocabulary: &mut Vocabul
             let step = cut(&pattern(place, spelling)?, behavior(place)?, place.flag("invert", false)?);
             steps.push(step);
         }
-        "Whitespace" => steps.push(cut(r"\w+|[^\w\s]+", Behavior::Removed, true)),
+        "Whitespace" => steps.push(cut(WORDS, Behavior::Removed, true)),
         "WhitespaceSplit" => steps.push(cut(r"\s+", Behavior::Removed, false)),
         "Digits" if place.flag("individual_digits", false)? => steps.push(Splitter::isolated(r"\p{N}")),
         "Digits" => steps.push(Splitter::isolated(r"\p{N}+")),
@@ -191,6 +205,21 @@ fn pre_tokenizer(place: &Place<'_>, spelling: Spelling, vocabulary: &mut Vocabul
         other => return Err(place.unsupported(format!("the pre-tokenizer {other:?} is not supported"))),
     }
     Ok(())
+}
+
+/// Where the normalizer has turned spaces into U+2581 before this pre-tokenizer, whether it does
+/// the same to spaces as it would to U+2581. `false` where it finds nothing at all.
+fn sees_no_spaces(place: &Place<'_>) -> Result<bool> {
+    match place.kind()? {
+        "Digits" | "Punctuation" | "Metaspace" => Ok(true),
+        "Split" => match literal(place)? {
+            Some(text) => Ok(!text.contains(' ')),
+            None => Err(place.unsupported("a Regex after replacing spaces by U+2581 is not supported")),
+        },
+        other => {
+            Err(place.unsupported(format!("{other:?} after replacing spaces by U+2581 is not supported")))
+        }
+    }
 }
 
 fn byte_level(place: &Place<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
@@ -220,13 +249,15 @@ fn metaspace(place: &Place<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
         None => "never",
     };
     let steps = &mut vocabulary.normalizers;
-    let by_words = [Splitter::Pattern { pattern: r"\s+".to_owned(), behavior: Behavior::Removed, invert: false }];
+    let by_words =
+        [Splitter::Pattern { pattern: r"\s+".to_owned(), behavior: Behavior::Removed, invert: false }];
     if vocabulary.splitters == by_words {
         // Words first, then each with its mark: the same as one space before every word.
         if scheme != "always" {
             return Err(place.unsupported("this prepend_scheme after WhitespaceSplit is not supported"));
         }
         vocabulary.splitters.clear();
+        steps.push(Normalizer::Replace { from: SPACE.to_owned(), to: " ".to_owned() });
         steps.push(Normalizer::Strip { left: true, right: true });
         steps.push(Normalizer::ReplacePattern { pattern: r"\s+".to_owned(), to: " ".to_owned() });
     } else if !vocabulary.splitters.is_empty() {
@@ -262,14 +293,18 @@ fn decoder(place: &Place<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
             vocabulary.clean_spaces = place.flag("cleanup", true)?;
         }
         "Replace" if literal(place)? == Some(SPACE) && place.text_of("content")? == Some(" ") => {}
-        "Strip" if place.text_of("content")? == Some(" ") && place.value["stop"].as_u64().unwrap_or(0) == 0 => {
+        "Strip"
+            if place.text_of("content")? == Some(" ") && place.value["stop"].as_u64().unwrap_or(0) == 0 =>
+        {
             match place.value["start"].as_u64() {
                 Some(0) => {}
                 Some(1) => vocabulary.strip_leading_space = true,
                 _ => return Err(place.unsupported("stripping more than one space is not supported")),
             }
         }
-        other => return Err(place.unsupported(format!("the decoder {other:?} in this form is not supported"))),
+        other => {
+            return Err(place.unsupported(format!("the decoder {other:?} in this form is not supported")));
+        }
     }
     Ok(())
 }

@@ -2,8 +2,8 @@
 
 use super::find;
 use super::json::Place;
-use siskin::tokenizer::{TemplateItem, Vocabulary};
 use siskin::Result;
+use siskin::tokenizer::{TemplateItem, Vocabulary};
 
 pub(super) fn read(root: &Place<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
     vocabulary.single = vec![TemplateItem::First { segment: 0 }];

@@ -122,9 +122,9 @@ fn merge_by_heap(view: &View<'_>, buffers: &mut Buffers) {
     let Buffers { symbols, heap } = buffers;
     heap.clear();
     let count = symbols.len();
-    for index in 0..count {
-        symbols[index].previous = if index == 0 { NONE } else { index as u32 - 1 };
-        symbols[index].next = if index + 1 == count { NONE } else { index as u32 + 1 };
+    for (index, symbol) in symbols.iter_mut().enumerate() {
+        symbol.previous = if index == 0 { NONE } else { index as u32 - 1 };
+        symbol.next = if index + 1 == count { NONE } else { index as u32 + 1 };
     }
     for index in 0..count as u32 {
         consider(view, symbols, heap, index);

@@ -155,7 +155,13 @@ fn byte_token(view: &View<'_>, byte: u8) -> u32 {
 }
 
 /// Appends an unknown token, or makes the one before it longer where those are fused.
-fn push_unknown(view: &View<'_>, (start, end): (usize, usize), fuse: bool, out: &mut Vec<Token>, floor: usize) {
+fn push_unknown(
+    view: &View<'_>,
+    (start, end): (usize, usize),
+    fuse: bool,
+    out: &mut Vec<Token>,
+    floor: usize,
+) {
     if view.unknown >= view.tokens {
         return;
     }

@@ -85,7 +85,13 @@ pub(super) fn encode(
     flush(tables, text, unknown, floor, out);
 }
 
-fn flush(tables: &Tables<'_>, text: &[u8], unknown: Option<(usize, usize)>, floor: usize, out: &mut Vec<Token>) {
+fn flush(
+    tables: &Tables<'_>,
+    text: &[u8],
+    unknown: Option<(usize, usize)>,
+    floor: usize,
+    out: &mut Vec<Token>,
+) {
     let Some((start, end)) = unknown else { return };
     let view = &tables.view;
     let bytes = text.get(start..end).unwrap_or_default();

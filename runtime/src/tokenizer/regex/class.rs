@@ -50,9 +50,15 @@ impl Class {
         class
     }
 
-    /// Word characters: letters, marks, decimal and letter numbers, connectors.
+    /// Word characters: letters, marks, decimal and letter numbers, connectors, letters in circles
+    /// and squares.
     pub(super) fn word() -> Self {
-        Self::categories(set::LETTER | set::MARK | set::DECIMAL | set::LETTER_NUMBER | set::CONNECTOR)
+        const ENCLOSED: [(u32, u32); 4] =
+            [(0x24B6, 0x24E9), (0x1F130, 0x1F149), (0x1F150, 0x1F169), (0x1F170, 0x1F189)];
+        let categories = set::LETTER | set::MARK | set::DECIMAL | set::LETTER_NUMBER | set::CONNECTOR;
+        let mut class = Self::categories(categories);
+        ENCLOSED.iter().for_each(|&(first, last)| class.add_range(first, last));
+        class
     }
 
     /// The characters of `ranges`.
@@ -93,6 +99,9 @@ impl Class {
                 mine.categories |= !theirs.categories & ALL_CATEGORIES;
             } else if theirs.categories == 0 {
                 mine.ranges.extend(complement(&theirs.ranges));
+            } else if mine.categories == 0 && mine.ranges.is_empty() {
+                // Nothing above 255 yet: the other set stands for both.
+                *mine = theirs.clone();
             } else {
                 return false;
             }

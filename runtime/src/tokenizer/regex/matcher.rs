@@ -34,13 +34,20 @@ impl Matcher {
     }
 
     /// The first match that is not empty and starts at or after `from`.
-    pub(in super::super) fn find(&mut self, pattern: &Pattern, text: &str, from: usize) -> Result<Option<(usize, usize)>> {
+    pub(in super::super) fn find(
+        &mut self,
+        pattern: &Pattern,
+        text: &str,
+        from: usize,
+    ) -> Result<Option<(usize, usize)>> {
         let mut position = from;
         while let Some(character) = next(text, position) {
             let point = character as u32;
             let mut mask = match pattern.low_starts.get(point as usize) {
                 Some(&mask) => mask,
-                None => pattern.high_starts.get(usize::from(unicode::category(character))).copied().unwrap_or(!0),
+                None => {
+                    pattern.high_starts.get(usize::from(unicode::category(character))).copied().unwrap_or(!0)
+                }
             };
             let only = mask.is_power_of_two().then(|| mask.trailing_zeros() as usize);
             while mask != 0 {
@@ -112,7 +119,9 @@ impl Matcher {
         let when = |holds: bool| if holds { Step::Go(at + 1, position) } else { Step::Fail };
         Ok(match pattern.instructions[at as usize] {
             Instruction::One(index) => match next(text, position) {
-                Some(character) if class(index).has(character) => Step::Go(at + 1, position + character.len_utf8()),
+                Some(character) if class(index).has(character) => {
+                    Step::Go(at + 1, position + character.len_utf8())
+                }
                 _ => Step::Fail,
             },
             Instruction::Run { class: index, least, most, possessive } => {
@@ -169,7 +178,9 @@ impl Matcher {
             0 => Some(position),
             1 => next(text, position).map(|character| position + character.len_utf8()),
             _ => {
-                let skipped = text.get(position..).map(|text| text.chars().take(least as usize).map(char::len_utf8).sum());
+                let skipped = text
+                    .get(position..)
+                    .map(|text| text.chars().take(least as usize).map(char::len_utf8).sum());
                 skipped.map(|skipped: usize| position + skipped)
             }
         };
@@ -178,7 +189,8 @@ impl Matcher {
 }
 
 fn too_much() -> Error {
-    let message = "the tokenizer's pattern needs too much backtracking on this text; tokenize it in smaller parts";
+    let message =
+        "the tokenizer's pattern needs too much backtracking on this text; tokenize it in smaller parts";
     Error::unsupported("pattern", message)
 }
 
@@ -268,7 +280,11 @@ mod tests {
     fn finds_what_perl_like_engines_find() {
         // Expected lists are what Python's `regex` module gives for regex.findall(pattern, text).
         for (pattern, text, wanted) in [
-            (r"'s|'t| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+", "it's  12 Ä! \n", vec!["it", "'s", " ", " 12", " Ä", "!", " \n"]),
+            (
+                r"'s|'t| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+                "it's  12 Ä! \n",
+                vec!["it", "'s", " ", " 12", " Ä", "!", " \n"],
+            ),
             (r"\p{N}{1,3}", "1234567", vec!["123", "456", "7"]),
             (r"(?i:'s|'ll)", "'S 'Ll 'x", vec!["'S", "'Ll"]),
             (r"[^\r\n\p{L}\p{N}]?\p{L}+", "(ab\ncd", vec!["(ab", "cd"]),
@@ -290,9 +306,14 @@ mod tests {
 
     #[test]
     fn refuses_what_it_does_not_know() {
-        for pattern in [r"(a)\1", "(?<=ab)c", r"\p{Klingon}", "(?P<x>a)", "a**", "(a|)*", "[z-a]", "(", "[a", r"\"] {
+        for pattern in
+            [r"(a)\1", "(?<=ab)c", r"\p{Klingon}", "(?P<x>a)", "a**", "(a|)*", "[z-a]", "(", "[a", r"\"]
+        {
             let kind = Pattern::new(pattern).map(|_| ()).map_err(|error| error.kind());
-            assert!(matches!(kind, Err(crate::ErrorKind::Unsupported)) || pattern == "a**", "{pattern}: {kind:?}");
+            assert!(
+                matches!(kind, Err(crate::ErrorKind::Unsupported)) || pattern == "a**",
+                "{pattern}: {kind:?}"
+            );
         }
         assert!(Pattern::new(&"(".repeat(100_000)).is_err());
         assert!(Pattern::new("(((a{1000}){1000}){1000}){1000}").is_err());

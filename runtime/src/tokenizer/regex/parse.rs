@@ -56,7 +56,10 @@ struct Parser<'a> {
 impl<'a> Parser<'a> {
     fn refuse(&self, what: &str) -> Error {
         let at = self.pattern.len() - self.rest.len();
-        Error::unsupported(format!("pattern {:?}", self.pattern), format!("at byte {at}: {what} is not supported"))
+        Error::unsupported(
+            format!("pattern {:?}", self.pattern),
+            format!("at byte {at}: {what} is not supported"),
+        )
     }
 
     fn peek(&self) -> Option<char> {
@@ -232,7 +235,8 @@ impl<'a> Parser<'a> {
     /// What follows a backslash, where it stands for characters.
     fn class_escape(&mut self) -> Result<Class> {
         let character = self.next().ok_or_else(|| self.refuse("a lone backslash"))?;
-        let negate = |parser: &Self, class: Class| class.negated().ok_or_else(|| parser.refuse("this negation"));
+        let negate =
+            |parser: &Self, class: Class| class.negated().ok_or_else(|| parser.refuse("this negation"));
         match character {
             's' => Ok(Class::space()),
             'S' => negate(self, Class::space()),
@@ -255,13 +259,16 @@ impl<'a> Parser<'a> {
             'v' => '\u{b}',
             'e' => '\u{1b}',
             'x' if self.rest.starts_with('{') => {
-                let (digits, after) = self.rest[1..].split_once('}').ok_or_else(|| self.refuse("this escape"))?;
+                let (digits, after) =
+                    self.rest[1..].split_once('}').ok_or_else(|| self.refuse("this escape"))?;
                 self.rest = after;
                 self.code_point(digits)?
             }
             'x' => self.fixed_code_point(2)?,
             'u' => self.fixed_code_point(4)?,
-            other if other.is_ascii_alphanumeric() => return Err(self.refuse(&format!("the escape \\{other}"))),
+            other if other.is_ascii_alphanumeric() => {
+                return Err(self.refuse(&format!("the escape \\{other}")));
+            }
             other => other,
         })
     }
@@ -423,9 +430,10 @@ fn property_class(name: &str) -> Option<Class> {
         "Uppercase_Letter" => "Lu",
         other => other,
     };
-    let members = CATEGORIES.iter().enumerate().filter(|(_, category)| {
-        !short.is_empty() && short.len() <= 2 && category.starts_with(short)
-    });
+    let members = CATEGORIES
+        .iter()
+        .enumerate()
+        .filter(|(_, category)| !short.is_empty() && short.len() <= 2 && category.starts_with(short));
     let categories = members.fold(0, |set, (number, _)| set | 1 << number);
     (categories != 0).then(|| Class::categories(categories))
 }

@@ -223,7 +223,8 @@ impl Compiler<'_> {
             let split = self.push(Instruction::Accept)?;
             self.emit(option)?;
             jumps.push(self.push(Instruction::Accept)?);
-            self.instructions[split] = Instruction::Split { first: split as u32 + 1, second: self.position() };
+            self.instructions[split] =
+                Instruction::Split { first: split as u32 + 1, second: self.position() };
         }
         let end = self.position();
         jumps.into_iter().for_each(|at| self.instructions[at] = Instruction::Jump(end));

@@ -28,8 +28,8 @@ const fn part(index: usize) -> &'static [u8] {
 
 /// Names of the general categories, in the order of their numbers.
 pub(super) const CATEGORIES: [&str; 30] = [
-    "Cc", "Cf", "Cn", "Co", "Cs", "Ll", "Lm", "Lo", "Lt", "Lu", "Mc", "Me", "Mn", "Nd", "Nl", "No", "Pc", "Pd",
-    "Pe", "Pf", "Pi", "Po", "Ps", "Sc", "Sk", "Sm", "So", "Zl", "Zp", "Zs",
+    "Cc", "Cf", "Cn", "Co", "Cs", "Ll", "Lm", "Lo", "Lt", "Lu", "Mc", "Me", "Mn", "Nd", "Nl", "No", "Pc",
+    "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "Sc", "Sk", "Sm", "So", "Zl", "Zp", "Zs",
 ];
 
 /// Bit sets of category numbers.
@@ -172,7 +172,12 @@ mod tests {
             assert_eq!(CATEGORIES[category(character) as usize], name, "{character:?}");
         }
         let bits = |prefix: &str| {
-            CATEGORIES.iter().enumerate().filter(|(_, name)| name.starts_with(prefix)).map(|(bit, _)| 1 << bit).sum::<u32>()
+            CATEGORIES
+                .iter()
+                .enumerate()
+                .filter(|(_, name)| name.starts_with(prefix))
+                .map(|(bit, _)| 1 << bit)
+                .sum::<u32>()
         };
         assert_eq!(set::LETTER, bits("L"));
         assert_eq!(set::MARK, bits("M"));

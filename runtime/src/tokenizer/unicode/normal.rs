@@ -64,7 +64,7 @@ fn decompose(placed: Placed, compatible: bool, out: &mut Vec<Placed>) {
             V_BASE + index % (V_COUNT * T_COUNT) / T_COUNT,
             T_BASE + index % T_COUNT,
         ];
-        let count = if index % T_COUNT == 0 { 2 } else { 3 };
+        let count = if index.is_multiple_of(T_COUNT) { 2 } else { 3 };
         parts.iter().take(count).filter_map(|&point| char::from_u32(point)).for_each(push);
     } else if let Some(text) = decomposition(placed.character, compatible) {
         text.chars().for_each(push);

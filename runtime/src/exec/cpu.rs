@@ -1,0 +1,339 @@
+//! Runs a plan on a team of threads.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use siskin_kernels::ops::attention::{self as attend, QUERIES, Query};
+use siskin_kernels::ops::matmul::{Input, Output, Product};
+use siskin_kernels::ops::norm;
+use siskin_kernels::ops::{Kernels, rope};
+use siskin_kernels::panel::{self, ROWS};
+
+use super::{Batch, activation, first_seen};
+use crate::cache::Cache;
+use crate::graph::{Attention, NormKind, Rows};
+use crate::plan::{Arena, Plan, ProductPart, RowOp, Step, View, Weights};
+use crate::team::{Team, Worker};
+use crate::{Error, ErrorKind, Result};
+
+/// Rows that a worker takes at once.
+const ROW_BLOCK: usize = 8;
+/// Rows of a product that a worker takes at once: their integers stay in the second cache.
+const PRODUCT_ROWS: usize = 128;
+
+/// What all workers of a forward pass read.
+pub(crate) struct Forward<'a> {
+    pub plan: &'a Plan,
+    pub weights: &'a Weights,
+    pub kernels: &'a Kernels,
+    pub arena: &'a Arena,
+    /// One part for each worker, [`attend::scratch_size`] numbers.
+    pub scratch: View,
+    pub cache: &'a Cache,
+    pub batch: &'a Batch,
+    /// Set by whoever wants the pass to end early.
+    pub stop: &'a AtomicBool,
+}
+
+impl Forward<'_> {
+    /// Runs every step. An error leaves the cache with tokens whose keys are not valid.
+    pub(crate) fn run(&self, team: &mut Team) -> Result<()> {
+        // All workers must leave after the same step. One decides before a barrier and names the step, so that
+        // a decision for the next step, made while others still leave this barrier, is not taken for this one.
+        let leave_after = AtomicUsize::new(usize::MAX);
+        team.run(&|worker| {
+            for (index, step) in self.plan.steps.iter().enumerate() {
+                if worker.index == 0 && self.stop.load(Ordering::Relaxed) {
+                    leave_after.fetch_min(index, Ordering::Relaxed);
+                }
+                self.step(step, worker);
+                worker.barrier();
+                if leave_after.load(Ordering::Relaxed) <= index {
+                    return;
+                }
+            }
+        })?;
+        match leave_after.into_inner() {
+            usize::MAX => Ok(()),
+            _ => Err(Error::new(ErrorKind::Cancelled, "", "stopped by the caller")),
+        }
+    }
+
+    fn row_count(&self, rows: Rows) -> usize {
+        match rows {
+            Rows::Batch => self.batch.rows.len(),
+            Rows::Wanted => self.batch.wanted.len(),
+        }
+    }
+
+    fn step(&self, step: &Step, worker: &Worker<'_>) {
+        match step {
+            Step::Rows { rows, ops } => {
+                let count = self.row_count(*rows);
+                while let Some(block) = worker.next(count.div_ceil(ROW_BLOCK)) {
+                    for row in block * ROW_BLOCK..count.min((block + 1) * ROW_BLOCK) {
+                        for op in ops {
+                            // SAFETY: every row is given to one worker, and a step's operations touch only
+                            // their own row; steps are kept apart by barriers.
+                            unsafe { self.row_op(op, row) }
+                        }
+                    }
+                }
+            }
+            Step::Products { rows, input, quantised, parts, residual } => {
+                self.products(worker, self.row_count(*rows), *input, *quantised, parts, *residual);
+            }
+            Step::Append { attention, keys, values } => self.append(worker, attention, *keys, *values),
+            Step::Attend { attention, queries, to } => self.attend(worker, attention, *queries, *to),
+        }
+    }
+
+    /// # Safety
+    /// Nobody else may use row `row` of the operation's views.
+    unsafe fn row_op(&self, op: &RowOp, row: usize) {
+        let (arena, kernels) = (self.arena, self.kernels);
+        // SAFETY: the caller's promise; the planner gives an operation's views places that do not overlap.
+        unsafe {
+            match *op {
+                RowOp::Turns { rope: index, to } => {
+                    let table = &self.plan.ropes[index];
+                    let position = self.batch.rows[row].position as u32;
+                    rope::turns(&table.frequencies, table.magnitude, position, arena.row_mut(to, row));
+                }
+                RowOp::Embed { table, to } => {
+                    self.table_row(table, self.batch.rows[row].token as usize, arena.row_mut(to, row));
+                }
+                RowOp::EmbedPosition { table, offset, to } => {
+                    self.table_row(table, self.batch.rows[row].position + offset, arena.row_mut(to, row));
+                }
+                RowOp::Pick { from, to } => {
+                    arena.row_mut(to, row).copy_from_slice(arena.row(from, self.batch.wanted[row]));
+                }
+                RowOp::Norm { kind, weight, bias, epsilon, from, to } => {
+                    let arguments = norm::Arguments {
+                        centred: kind == NormKind::Layer,
+                        weight: self.weights.vector(Some(weight)),
+                        bias: self.weights.vector(bias),
+                        epsilon,
+                    };
+                    kernels.norm()(&arguments, arena.row(from, row), arena.row_mut(to, row));
+                }
+                RowOp::Rope { turns, head_size, from, to } => {
+                    kernels.rope()(
+                        arena.row(turns, row),
+                        head_size,
+                        arena.row(from, row),
+                        arena.row_mut(to, row),
+                    );
+                }
+                RowOp::Activate { kind, from, to } => {
+                    kernels.activate()(activation(kind), arena.row(from, row), arena.row_mut(to, row));
+                }
+                RowOp::Gate { kind, gate, up, to } => {
+                    let (gate, up) = (arena.row(gate, row), arena.row(up, row));
+                    kernels.gate()(activation(kind), gate, up, arena.row_mut(to, row));
+                }
+                RowOp::Add { a, b, to } => {
+                    kernels.add()(arena.row(a, row), arena.row(b, row), arena.row_mut(to, row));
+                }
+                RowOp::Map { map, from, to } => {
+                    kernels.map()(map, arena.row(from, row), arena.row_mut(to, row));
+                }
+                RowOp::Quantise { from, to } => {
+                    kernels.quantise()(arena.row(from, row), arena.words_mut(to, row));
+                }
+            }
+        }
+    }
+
+    /// A row of a packed table.
+    fn table_row(&self, table: usize, row: usize, out: &mut [f32]) {
+        let Some(tensor) = self.weights.matrix(table) else { return };
+        let bytes = tensor.panel.panel_bytes(tensor.columns).unwrap_or(0);
+        if let Some(panel) = tensor.data.get(row / ROWS * bytes..(row / ROWS + 1) * bytes) {
+            panel::row_values(tensor.panel, panel, row % ROWS, tensor.columns, out);
+        }
+    }
+
+    fn products(
+        &self,
+        worker: &Worker<'_>,
+        rows: usize,
+        input: View,
+        quantised: bool,
+        parts: &[ProductPart],
+        residual: Option<View>,
+    ) {
+        if rows == 0 {
+            return;
+        }
+        let panels_of = |part: &ProductPart| part.to.columns.div_ceil(ROWS);
+        let total: usize = parts.iter().map(panels_of).sum();
+        let row_blocks = rows.div_ceil(PRODUCT_ROWS);
+        let pieces = worker.team_size() * 8;
+        // Few rows: runs of panels long enough to stream; many rows: enough pieces to share.
+        let run = (total * row_blocks / pieces).next_multiple_of(4).clamp(4, 64);
+        let runs: usize = parts.iter().map(|part| panels_of(part).div_ceil(run)).sum();
+        while let Some(piece) = worker.next(runs * row_blocks) {
+            let (block, mut at) = (piece / runs, piece % runs);
+            for part in parts {
+                let count = panels_of(part).div_ceil(run);
+                if at >= count {
+                    at -= count;
+                    continue;
+                }
+                let panels = at * run..panels_of(part).min((at + 1) * run);
+                let rows_here = block * PRODUCT_ROWS..rows.min((block + 1) * PRODUCT_ROWS);
+                self.product(part, rows, input, quantised, residual, rows_here, panels);
+                break;
+            }
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the parts of one step and the piece of it to compute")]
+    fn product(
+        &self,
+        part: &ProductPart,
+        rows: usize,
+        input: View,
+        quantised: bool,
+        residual: Option<View>,
+        rows_here: std::ops::Range<usize>,
+        panels: std::ops::Range<usize>,
+    ) {
+        let Some(tensor) = self.weights.matrix(part.weight) else { return };
+        // SAFETY: the input was written in an earlier step, and this step writes other places.
+        let input = unsafe {
+            if quantised {
+                Input::Quantised(self.arena.word_rows(input, rows))
+            } else {
+                Input::Float { rows: self.arena.rows(input, rows), stride: input.stride }
+            }
+        };
+        let product = Product {
+            panel: tensor.panel,
+            weights: &tensor.data,
+            outputs: tensor.rows,
+            columns: tensor.columns,
+            bias: self.weights.vector(part.bias),
+            input,
+        };
+        let to = part.to;
+        // SAFETY: the view lies inside the arena, and each piece of work writes its own rows and panels.
+        let out = unsafe { Output::new(self.arena.pointer(to.offset), rows, to.columns, to.stride) };
+        let out = match residual {
+            // SAFETY: the residual was written in an earlier step, has the product's columns, and stays.
+            Some(view) => unsafe { out.plus(self.arena.pointer(view.offset), view.stride) },
+            None => out,
+        };
+        self.kernels.matmul()(&product, rows_here, panels, out);
+    }
+
+    /// Each worker stores all rows of its heads, so that no two write the same lines.
+    fn append(&self, worker: &Worker<'_>, attention: &Attention, keys: View, values: View) {
+        let size = attention.head_size;
+        while let Some(head) = worker.next(attention.kv_heads) {
+            for (index, row) in self.batch.rows.iter().enumerate() {
+                let Some(layer) = self.cache.layer(attention, row.sequence) else { continue };
+                let columns = head * size..(head + 1) * size;
+                // SAFETY: keys and values were written in an earlier step; the head is this worker's alone,
+                // and a block that is written belongs to one sequence.
+                unsafe {
+                    let key = &self.arena.row(keys, index)[columns.clone()];
+                    let value = &self.arena.row(values, index)[columns];
+                    layer.head(head).store(row.position, key, value);
+                }
+            }
+        }
+    }
+
+    fn attend(&self, worker: &Worker<'_>, attention: &Attention, queries: View, to: View) {
+        let rows = self.batch.rows.len();
+        let group = attention.heads / attention.kv_heads;
+        let blocks = rows.div_ceil(ROW_BLOCK);
+        // Few rows: one query is a piece of work, so that an odd number of heads is shared evenly.
+        let splits = if blocks * attention.kv_heads >= 4 * worker.team_size() { 1 } else { group };
+        while let Some(piece) = worker.next(blocks * attention.kv_heads * splits) {
+            let (block, piece) =
+                (piece / (attention.kv_heads * splits), piece % (attention.kv_heads * splits));
+            let (kv_head, split) = (piece / splits, piece % splits);
+            let heads =
+                kv_head * group + split * group / splits..kv_head * group + (split + 1) * group / splits;
+            let rows = block * ROW_BLOCK..rows.min((block + 1) * ROW_BLOCK);
+            self.attend_piece(worker, attention, (queries, to), kv_head, heads, rows);
+        }
+    }
+
+    fn attend_piece(
+        &self,
+        worker: &Worker<'_>,
+        attention: &Attention,
+        (queries, to): (View, View),
+        kv_head: usize,
+        heads: std::ops::Range<usize>,
+        rows: std::ops::Range<usize>,
+    ) {
+        let mut next = rows.clone().flat_map(|row| heads.clone().map(move |head| (row, head))).peekable();
+        while let Some(first) = next.next() {
+            let sequence = self.batch.rows[first.0].sequence;
+            let mut chosen = [first; QUERIES];
+            let mut count = 1;
+            while count < QUERIES {
+                match next.next_if(|(row, _)| self.batch.rows[*row].sequence == sequence) {
+                    Some(query) => chosen[count] = query,
+                    None => break,
+                }
+                count += 1;
+            }
+            self.attend_queries(worker, attention, (queries, to), kv_head, &chosen[..count]);
+        }
+    }
+
+    /// Attends with some queries, given as (row, head), of one sequence and one kv head.
+    fn attend_queries(
+        &self,
+        worker: &Worker<'_>,
+        attention: &Attention,
+        (queries, to): (View, View),
+        kv_head: usize,
+        chosen: &[(usize, usize)],
+    ) {
+        let size = attention.head_size;
+        let Some(layer) = self.cache.layer(attention, self.batch.rows[chosen[0].0].sequence) else { return };
+        let arguments = attend::Arguments {
+            head_size: size,
+            scale: attention.scale,
+            softcap: attention.softcap.unwrap_or(0.0),
+            cache: self.cache.options.kind,
+        };
+        let head_view =
+            |view: View, head: usize| View { offset: view.offset + head * size, columns: size, ..view };
+        // SAFETY: queries were written in an earlier step; every (row, head) of the result and the worker's
+        // scratch are this worker's alone.
+        unsafe {
+            let query = |&(row, head): &(usize, usize)| {
+                let position = self.batch.rows[row].position;
+                Query {
+                    values: self.arena.row(head_view(queries, head), row),
+                    position,
+                    first: first_seen(position, attention.window),
+                    slope: attention.alibi.get(head).copied().unwrap_or(0.0),
+                }
+            };
+            let list: [Query<'_>; QUERIES] =
+                std::array::from_fn(|i| query(chosen.get(i).unwrap_or(&chosen[0])));
+            let mut out: [&mut [f32]; QUERIES] = Default::default();
+            for (out, &(row, head)) in out.iter_mut().zip(chosen) {
+                *out = self.arena.row_mut(head_view(to, head), row);
+            }
+            let scratch = self.arena.row_mut(self.scratch, worker.index);
+            let count = chosen.len();
+            self.kernels.attention()(
+                &arguments,
+                &list[..count],
+                &layer.head(kv_head),
+                scratch,
+                &mut out[..count],
+            );
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Walks the graph in plain words: slow, obvious, never optimised. Every other executor gives its bits.
+
+use siskin_kernels::ops::{Kernels, attention, elementwise::Map, matmul, norm, quantise, rope};
+use siskin_kernels::panel::{self, ROWS};
+
+use super::{Batch, activation, first_seen};
+use crate::Result;
+use crate::cache::Cache;
+use crate::graph::{Attention, Graph, Node, NormKind, Op, Rows, WeightId};
+use crate::plan::Weights;
+
+/// A value: its rows.
+type Table = Vec<Vec<f32>>;
+
+/// What a forward pass needs.
+pub(crate) struct Forward<'a> {
+    pub graph: &'a Graph,
+    pub weights: &'a Weights,
+    pub cache: &'a Cache,
+    pub batch: &'a Batch,
+    /// The portable kernels, for functions whose definition is a polynomial.
+    pub scalar: &'a Kernels,
+}
+
+impl Forward<'_> {
+    /// The logits of every wanted row.
+    pub(crate) fn run(&self) -> Result<Table> {
+        let mut values: Vec<Table> = vec![Table::new(); self.graph.values.len()];
+        for node in &self.graph.nodes {
+            values[node.output] = self.node(node, &values);
+        }
+        Ok(std::mem::take(&mut values[self.graph.output]))
+    }
+
+    fn node(&self, node: &Node, values: &[Table]) -> Table {
+        let input = |i: usize| &values[node.inputs[i]];
+        let columns = self.graph.values[node.output].columns;
+        let rows = match self.graph.values[node.output].rows {
+            Rows::Batch => self.batch.rows.len(),
+            Rows::Wanted => self.batch.wanted.len(),
+        };
+        let each = |function: &dyn Fn(usize, &mut [f32])| -> Table {
+            let row = |index| {
+                let mut out = vec![0.0; columns];
+                function(index, &mut out);
+                out
+            };
+            (0..rows).map(row).collect()
+        };
+        match &node.op {
+            Op::Embed { table } => {
+                each(&|row, out| self.table_row(*table, self.batch.rows[row].token as usize, out))
+            }
+            Op::EmbedPosition { table, offset } => {
+                each(&|row, out| self.table_row(*table, self.batch.rows[row].position + offset, out))
+            }
+            Op::Norm { kind, weight, bias, epsilon, .. } => {
+                let arguments = norm::Arguments {
+                    centred: *kind == NormKind::Layer,
+                    weight: self.weights.vector(Some(*weight)),
+                    bias: self.weights.vector(*bias),
+                    epsilon: *epsilon,
+                };
+                each(&|row, out| norm::reference(&arguments, &input(0)[row], out))
+            }
+            Op::Linear { parts } => each(&|row, out| {
+                let mut start = 0;
+                for &(weight, bias) in parts {
+                    let end = start + self.graph.weights[weight].rows;
+                    self.product(weight, bias, &input(0)[row], &mut out[start..end]);
+                    start = end;
+                }
+            }),
+            Op::Columns { start } => {
+                each(&|row, out| out.copy_from_slice(&input(0)[row][*start..][..columns]))
+            }
+            Op::Rope { rope, head_size } => {
+                let table = &self.graph.ropes[*rope];
+                each(&|row, out| {
+                    let mut turns = vec![0.0; 2 * table.frequencies.len()];
+                    let position = self.batch.rows[row].position as u32;
+                    rope::turns(&table.frequencies, table.magnitude, position, &mut turns);
+                    rope::reference(&turns, *head_size, &input(0)[row], out);
+                })
+            }
+            Op::Attention(attention) => {
+                self.append(attention, input(1), input(2));
+                each(&|row, out| self.attend(attention, row, &input(0)[row], out))
+            }
+            Op::Activate(kind) => {
+                each(&|row, out| self.scalar.activate()(activation(*kind), &input(0)[row], out))
+            }
+            Op::Gate(kind) => {
+                each(&|row, out| self.scalar.gate()(activation(*kind), &input(0)[row], &input(1)[row], out))
+            }
+            Op::Add => each(&|row, out| self.scalar.add()(&input(0)[row], &input(1)[row], out)),
+            Op::Scale(factor) => {
+                each(&|row, out| self.scalar.map()(Map::Scale(*factor), &input(0)[row], out))
+            }
+            Op::Softcap(cap) => each(&|row, out| self.scalar.map()(Map::Softcap(*cap), &input(0)[row], out)),
+            Op::Clamp(limit) => each(&|row, out| self.scalar.map()(Map::Clamp(*limit), &input(0)[row], out)),
+            Op::Pick => each(&|row, out| out.copy_from_slice(&input(0)[self.batch.wanted[row]])),
+        }
+    }
+
+    fn table_row(&self, table: WeightId, row: usize, out: &mut [f32]) {
+        let Some(tensor) = self.weights.matrix(table) else { return };
+        let bytes = tensor.panel.panel_bytes(tensor.columns).unwrap_or(0);
+        if let Some(panel) = tensor.data.get(row / ROWS * bytes..(row / ROWS + 1) * bytes) {
+            panel::row_values(tensor.panel, panel, row % ROWS, tensor.columns, out);
+        }
+    }
+
+    fn product(&self, weight: WeightId, bias: Option<WeightId>, x: &[f32], out: &mut [f32]) {
+        let Some(tensor) = self.weights.matrix(weight) else { return };
+        let mut words = vec![0; quantise::Layout::new(tensor.columns).words()];
+        let input = if tensor.panel.is_float() {
+            matmul::Input::Float { rows: x, stride: x.len() }
+        } else {
+            quantise::reference(x, &mut words);
+            matmul::Input::Quantised(&words)
+        };
+        let product = matmul::Product {
+            panel: tensor.panel,
+            weights: &tensor.data,
+            outputs: tensor.rows,
+            columns: tensor.columns,
+            bias: self.weights.vector(bias),
+            input,
+        };
+        let mut scratch = vec![0.0; tensor.columns];
+        for (output, out) in out.iter_mut().enumerate() {
+            *out = matmul::reference(&product, 0, output, &mut scratch);
+        }
+    }
+
+    fn append(&self, attention: &Attention, keys: &Table, values: &Table) {
+        for (index, row) in self.batch.rows.iter().enumerate() {
+            let Some(layer) = self.cache.layer(attention, row.sequence) else { continue };
+            for head in 0..attention.kv_heads {
+                let columns = head * attention.head_size..(head + 1) * attention.head_size;
+                // SAFETY: one thread runs the reference.
+                unsafe {
+                    layer.head(head).store(
+                        row.position,
+                        &keys[index][columns.clone()],
+                        &values[index][columns],
+                    );
+                }
+            }
+        }
+    }
+
+    fn attend(&self, attention: &Attention, row: usize, queries: &[f32], out: &mut [f32]) {
+        let size = attention.head_size;
+        let place = self.batch.rows[row];
+        let Some(layer) = self.cache.layer(attention, place.sequence) else { return };
+        let arguments = attention::Arguments {
+            head_size: size,
+            scale: attention.scale,
+            softcap: attention.softcap.unwrap_or(0.0),
+            cache: self.cache.options.kind,
+        };
+        let (mut scores, mut columns) = (vec![0.0; attention::CHUNK], vec![0.0; 2 * size]);
+        for (head, (values, out)) in queries.chunks(size).zip(out.chunks_mut(size)).enumerate() {
+            let query = attention::Query {
+                values,
+                position: place.position,
+                first: first_seen(place.position, attention.window),
+                slope: attention.alibi.get(head).copied().unwrap_or(0.0),
+            };
+            let head = layer.head(head * attention.kv_heads / attention.heads);
+            attention::reference(&arguments, &query, &head, &mut scores, &mut columns, out);
+        }
+    }
+}

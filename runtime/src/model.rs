@@ -1,0 +1,192 @@
+//! An open model: file, graph, weights, tokenizer and the kernels chosen for it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use siskin_kernels::ops::Kernels;
+use siskin_kernels::{Cpu, Features};
+
+use crate::arch::{Config, Family, Hyper};
+use crate::cache::CacheOptions;
+use crate::context::{self, Context, ContextOptions};
+use crate::file::File;
+use crate::graph::{Graph, pass};
+use crate::plan::{Plan, Weights};
+use crate::session::{Session, SessionOptions};
+use crate::template::ChatTemplate;
+use crate::tokenizer::Tokenizer;
+use crate::{Error, ErrorKind, Result};
+
+/// Who runs the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum ExecutorKind {
+    /// The graph in plain words, on one thread: for tests and for `doctor`.
+    Reference,
+    /// The plan on a team of threads with the kernels of the machine.
+    #[default]
+    Cpu,
+}
+
+/// How a model is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct ModelOptions {
+    /// Threads that compute; 0: one for each core.
+    pub threads: usize,
+    /// Who runs the model.
+    pub executor: ExecutorKind,
+    /// Features of the processor that are not to be used.
+    pub without: Features,
+}
+
+impl Default for ModelOptions {
+    fn default() -> Self {
+        Self { threads: 0, executor: ExecutorKind::default(), without: Features::NONE }
+    }
+}
+
+/// The most threads of a team.
+const MOST_THREADS: usize = 256;
+
+/// What all sessions of a model share.
+pub(crate) struct Inner {
+    pub file: File,
+    pub family: &'static Family,
+    pub hyper: Hyper,
+    pub graph: Graph,
+    /// The graph after all passes.
+    pub planned: Graph,
+    pub weights: Weights,
+    pub tokenizer: Option<Tokenizer>,
+    pub kernels: Kernels,
+    /// The portable kernels, for the reference.
+    pub scalar: Kernels,
+    pub options: ModelOptions,
+}
+
+/// An open model. Cloning shares it; sessions keep it alive.
+#[derive(Clone)]
+pub struct Model {
+    inner: Arc<Inner>,
+}
+
+impl Model {
+    /// Opens a `.siskin` file with the usual options.
+    ///
+    /// ```no_run
+    /// let model = siskin::Model::open("smollm2.siskin")?;
+    /// let mut chat = model.session(Default::default())?;
+    /// for piece in chat.ask("Why is the sky blue?")? {
+    ///     print!("{}", piece?);
+    /// }
+    /// # Ok::<(), siskin::Error>(())
+    /// ```
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::from_file(File::open(path)?, &ModelOptions::default())
+    }
+
+    /// Makes a model of an open file: builds its graph and finds its weights, without reading them.
+    pub fn from_file(file: File, options: &ModelOptions) -> Result<Self> {
+        let metadata = file.metadata();
+        let family = Family::named(&metadata.architecture).map_err(|error| error.within("metadata"))?;
+        let config = Config::new(metadata.config.clone());
+        let (hyper, graph) = family.build(&config, &|name| file.tensor(name).is_some())?;
+        if let Some(odd) = graph.attentions().find(|attention| attention.head_size % 2 != 0) {
+            return Err(Error::unsupported("config (head size)", format!("{} is odd", odd.head_size)));
+        }
+        let weights = Weights::bind(&graph, &file)?;
+        let tokenizer = file.tokenizer().map(Tokenizer::open).transpose()?;
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = if options.threads == 0 { cores() } else { options.threads };
+        let threads = if options.executor == ExecutorKind::Reference { 1 } else { threads.min(MOST_THREADS) };
+        let inner = Inner {
+            planned: pass::all(&graph),
+            family,
+            hyper,
+            graph,
+            weights,
+            tokenizer,
+            kernels: Kernels::for_cpu(Cpu::detect().without(options.without)),
+            scalar: Kernels::for_cpu(Cpu::scalar()),
+            options: ModelOptions { threads, ..*options },
+            file,
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The file.
+    pub fn file(&self) -> &File {
+        &self.inner.file
+    }
+
+    /// The name of the model's family.
+    pub fn family(&self) -> &'static str {
+        self.inner.family.name
+    }
+
+    /// The hyper-parameters.
+    pub fn hyper(&self) -> &Hyper {
+        &self.inner.hyper
+    }
+
+    /// The computation, as the family wrote it.
+    pub fn graph(&self) -> &Graph {
+        &self.inner.graph
+    }
+
+    /// The tokenizer; an error where the file holds none.
+    pub fn tokenizer(&self) -> Result<&Tokenizer> {
+        self.inner.tokenizer.as_ref().ok_or_else(|| {
+            Error::new(ErrorKind::Missing, "tokenizer", "the file holds none; give token ids instead of text")
+        })
+    }
+
+    /// The chat template, where the file holds one.
+    pub fn template(&self) -> Result<Option<ChatTemplate>> {
+        self.inner.file.template().map(ChatTemplate::new).transpose()
+    }
+
+    /// The names of the kernels chosen for this machine.
+    pub fn kernels(&self) -> Vec<&'static str> {
+        match self.inner.options.executor {
+            ExecutorKind::Cpu => self.inner.kernels.names().collect(),
+            ExecutorKind::Reference => vec!["reference"],
+        }
+    }
+
+    /// Threads that compute.
+    pub fn threads(&self) -> usize {
+        self.inner.options.threads
+    }
+
+    /// The plan of a session with the usual options, in words.
+    pub fn plan_text(&self) -> Result<String> {
+        let plan = Plan::build(&self.inner.planned, &self.inner.weights, SessionOptions::default().batch, 1)?;
+        Ok(plan.to_string())
+    }
+
+    /// Memory and threads for `sequences` sequences of up to `context` tokens each.
+    pub fn context(&self, options: &SessionOptions, sequences: usize, wanted: usize) -> Result<Context> {
+        let model = &self.inner;
+        let most = model.hyper.context.max(1);
+        if options.context > most {
+            return Err(Error::new(
+                ErrorKind::TooLong,
+                "context",
+                format!("{} tokens; the model was made for {most}", options.context),
+            ));
+        }
+        let context = if options.context == 0 { most.min(2048) } else { options.context };
+        let cache = CacheOptions {
+            kind: options.cache.unwrap_or_else(|| context::cache_type(model)),
+            context,
+            sequences: sequences.max(1),
+            batch: options.batch.clamp(1, context),
+        };
+        Context::new(Arc::clone(model), ContextOptions { cache, wanted: wanted.max(1) })
+    }
+
+    /// A session: one conversation or text.
+    pub fn session(&self, options: SessionOptions) -> Result<Session> {
+        Session::new(self.clone(), options)
+    }
+}

@@ -1,0 +1,350 @@
+//! Orders the graph's nodes into steps, gives every value a place in the arena, and fuses what lies together.
+
+use super::{Plan, ProductPart, RowOp, Step, View, Weights};
+use crate::graph::{Graph, Node, Op, Rows, ValueId, WeightId};
+use crate::{Error, ErrorKind, Result};
+use siskin_kernels::ops::elementwise::Map;
+use siskin_kernels::ops::quantise::Layout;
+
+/// A place that a buffer takes in the arena.
+#[derive(Clone, Copy)]
+struct Place {
+    offset: usize,
+    words: usize,
+}
+
+/// Gives out places and takes them back.
+#[derive(Default)]
+struct Places {
+    taken: Vec<Place>,
+    end: usize,
+}
+
+impl Places {
+    /// The lowest gap of `words`.
+    fn take(&mut self, words: usize) -> Place {
+        let words = words.next_multiple_of(16);
+        let mut offset = 0;
+        for place in &self.taken {
+            if offset + words <= place.offset {
+                break;
+            }
+            offset = offset.max(place.offset + place.words);
+        }
+        let place = Place { offset, words };
+        let at = self.taken.partition_point(|other| other.offset < offset);
+        self.taken.insert(at, place);
+        self.end = self.end.max(offset + words);
+        place
+    }
+
+    fn give_back(&mut self, place: Place) {
+        self.taken.retain(|other| other.offset != place.offset);
+    }
+}
+
+/// The quantised form of a view.
+struct Quantised {
+    /// The value whose buffer the view lies in: both are given up together.
+    owner: ValueId,
+    from: View,
+    to: View,
+    place: Place,
+}
+
+struct Planner<'a> {
+    graph: &'a Graph,
+    weights: &'a Weights,
+    batch: usize,
+    wanted: usize,
+    places: Places,
+    /// The view of each value that has been computed.
+    views: Vec<Option<View>>,
+    /// The value whose buffer each value's view lies in.
+    owners: Vec<ValueId>,
+    /// The place of each value that owns a buffer.
+    buffers: Vec<Option<Place>>,
+    quantised: Vec<Quantised>,
+    /// The last node that reads each value or a view into it.
+    last_use: Vec<usize>,
+    turns: Vec<Option<View>>,
+    steps: Vec<Step>,
+    /// Sums that were taken into a product.
+    absorbed: Vec<usize>,
+    /// Places that are free once the step that last read them is over, with that step's number. The rows of a
+    /// step run side by side, so a place must not serve two values of one step.
+    pending: Vec<(usize, Place)>,
+}
+
+impl Plan {
+    /// The steps of `graph` for up to `batch` rows of which up to `wanted` give outputs.
+    pub(crate) fn build(graph: &Graph, weights: &Weights, batch: usize, wanted: usize) -> Result<Self> {
+        let mut planner = Planner::new(graph, weights, batch, wanted);
+        for (index, node) in graph.nodes.iter().enumerate() {
+            planner.node(index, node)?;
+            planner.give_back(index);
+        }
+        let output = planner.view(graph.output)?;
+        Ok(Self {
+            steps: planner.steps,
+            ropes: graph.ropes.clone(),
+            words: planner.places.end,
+            output,
+            batch,
+            wanted,
+        })
+    }
+}
+
+impl<'a> Planner<'a> {
+    fn new(graph: &'a Graph, weights: &'a Weights, batch: usize, wanted: usize) -> Self {
+        let count = graph.values.len();
+        let mut owners: Vec<ValueId> = (0..count).collect();
+        for node in &graph.nodes {
+            if let Op::Columns { .. } = node.op {
+                owners[node.output] = owners[node.inputs[0]];
+            }
+        }
+        let mut last_use = vec![0; count];
+        for (index, node) in graph.nodes.iter().enumerate() {
+            node.inputs.iter().for_each(|&input| last_use[owners[input]] = index);
+        }
+        last_use[owners[graph.output]] = usize::MAX;
+        Self {
+            graph,
+            weights,
+            batch,
+            wanted,
+            places: Places::default(),
+            views: vec![None; count],
+            owners,
+            buffers: vec![None; count],
+            quantised: Vec::new(),
+            last_use,
+            turns: vec![None; graph.ropes.len()],
+            steps: Vec::new(),
+            absorbed: Vec::new(),
+            pending: Vec::new(),
+        }
+    }
+
+    fn view(&self, value: ValueId) -> Result<View> {
+        self.views[value]
+            .ok_or_else(|| Error::new(ErrorKind::Corrupt, "graph", "a value is used before it is made"))
+    }
+
+    fn rows(&self, value: ValueId) -> Rows {
+        self.graph.values[value].rows
+    }
+
+    fn row_count(&self, rows: Rows) -> usize {
+        match rows {
+            Rows::Batch => self.batch,
+            Rows::Wanted => self.wanted,
+        }
+    }
+
+    /// A new buffer for a value that step `step` will write.
+    fn allocate(&mut self, value: ValueId, step: usize) -> View {
+        self.settle(step);
+        let columns = self.graph.values[value].columns;
+        // Whole cache lines per row keep workers off each other's lines.
+        let stride = columns.next_multiple_of(16);
+        let place = self.places.take(stride * self.row_count(self.rows(value)));
+        self.buffers[value] = Some(place);
+        let view = View { offset: place.offset, stride, columns };
+        self.views[value] = Some(view);
+        view
+    }
+
+    /// Gives up the buffers that node `index` was the last to read.
+    fn give_back(&mut self, index: usize) {
+        let step = self.steps.len().saturating_sub(1);
+        for value in 0..self.last_use.len() {
+            if self.last_use[value] == index
+                && let Some(place) = self.buffers[value].take()
+            {
+                self.pending.push((step, place));
+            }
+        }
+        let (last_use, pending) = (&self.last_use, &mut self.pending);
+        self.quantised.retain(|made| {
+            let keep = last_use[made.owner] != index;
+            if !keep {
+                pending.push((step, made.place));
+            }
+            keep
+        });
+    }
+
+    /// Frees what was given up before step `step`.
+    fn settle(&mut self, step: usize) {
+        let places = &mut self.places;
+        self.pending.retain(|(last, place)| {
+            let keep = *last >= step;
+            if !keep {
+                places.give_back(*place);
+            }
+            keep
+        });
+    }
+
+    /// The step that an operation on rows will be part of.
+    fn row_step(&self, rows: Rows) -> usize {
+        match self.steps.last() {
+            Some(Step::Rows { rows: last, .. }) if *last == rows => self.steps.len() - 1,
+            _ => self.steps.len(),
+        }
+    }
+
+    /// Appends an operation to the last step where that works on the same rows.
+    fn row_op(&mut self, rows: Rows, op: RowOp) {
+        match self.steps.last_mut() {
+            Some(Step::Rows { rows: last, ops }) if *last == rows => ops.push(op),
+            _ => self.steps.push(Step::Rows { rows, ops: vec![op] }),
+        }
+    }
+
+    fn node(&mut self, index: usize, node: &Node) -> Result<()> {
+        if self.absorbed.contains(&index) {
+            return Ok(());
+        }
+        let rows = self.rows(node.output);
+        match &node.op {
+            Op::Columns { start } => {
+                let whole = self.view(node.inputs[0])?;
+                let columns = self.graph.values[node.output].columns;
+                self.views[node.output] = Some(View { offset: whole.offset + start, columns, ..whole });
+                Ok(())
+            }
+            Op::Linear { parts } => self.linear(index, node, parts),
+            Op::Attention(attention) => {
+                let [queries, keys, values] =
+                    [self.view(node.inputs[0])?, self.view(node.inputs[1])?, self.view(node.inputs[2])?];
+                let to = self.allocate(node.output, self.steps.len());
+                self.steps.push(Step::Append { attention: attention.clone(), keys, values });
+                self.steps.push(Step::Attend { attention: attention.clone(), queries, to });
+                Ok(())
+            }
+            Op::Rope { rope, head_size } => {
+                let turns = self.turns_of(*rope);
+                let from = self.view(node.inputs[0])?;
+                let to = self.allocate(node.output, self.row_step(rows));
+                self.row_op(rows, RowOp::Rope { turns, head_size: *head_size, from, to });
+                Ok(())
+            }
+            _ => self.simple(node, rows),
+        }
+    }
+
+    /// Operations with one or two rows in and one out.
+    fn simple(&mut self, node: &Node, rows: Rows) -> Result<()> {
+        let inputs = node.inputs.iter().map(|&input| self.view(input)).collect::<Result<Vec<_>>>()?;
+        let to = self.allocate(node.output, self.row_step(rows));
+        let input = |i: usize| inputs.get(i).copied().unwrap_or(to);
+        let (from, second) = (input(0), input(1));
+        let op = match node.op {
+            Op::Embed { table } => RowOp::Embed { table, to },
+            Op::EmbedPosition { table, offset } => RowOp::EmbedPosition { table, offset, to },
+            Op::Norm { kind, weight, bias, epsilon, .. } => {
+                RowOp::Norm { kind, weight, bias, epsilon, from, to }
+            }
+            Op::Activate(kind) => RowOp::Activate { kind, from, to },
+            Op::Gate(kind) => RowOp::Gate { kind, gate: from, up: second, to },
+            Op::Add => RowOp::Add { a: from, b: second, to },
+            Op::Scale(factor) => RowOp::Map { map: Map::Scale(factor), from, to },
+            Op::Softcap(cap) => RowOp::Map { map: Map::Softcap(cap), from, to },
+            Op::Clamp(limit) => RowOp::Map { map: Map::Clamp(limit), from, to },
+            Op::Pick => RowOp::Pick { from, to },
+            Op::Columns { .. } | Op::Linear { .. } | Op::Attention(_) | Op::Rope { .. } => return Ok(()),
+        };
+        self.row_op(rows, op);
+        Ok(())
+    }
+
+    /// The turns of a rotary table, made once per batch and kept.
+    fn turns_of(&mut self, rope: usize) -> View {
+        if let Some(view) = self.turns[rope] {
+            return view;
+        }
+        let columns = 2 * self.graph.ropes[rope].frequencies.len();
+        let stride = columns.next_multiple_of(16);
+        self.settle(self.row_step(Rows::Batch));
+        let place = self.places.take(stride * self.batch);
+        let to = View { offset: place.offset, stride, columns };
+        self.row_op(Rows::Batch, RowOp::Turns { rope, to });
+        self.turns[rope] = Some(to);
+        to
+    }
+
+    fn linear(&mut self, index: usize, node: &Node, parts: &[(WeightId, Option<WeightId>)]) -> Result<()> {
+        let input = node.inputs[0];
+        let rows = self.rows(node.output);
+        let from = self.view(input)?;
+        let is_float =
+            |weight: WeightId| self.weights.matrix(weight).is_some_and(|tensor| tensor.panel.is_float());
+        let (floats, integers): (Vec<_>, Vec<_>) =
+            (0..parts.len()).partition(|&part| is_float(parts[part].0));
+        let quantised = if integers.is_empty() { None } else { Some(self.quantise(input, from, rows)) };
+        let (to, residual) = match self.residual_of(index, node, parts.len()) {
+            Some((sum, output, residual)) => {
+                self.absorbed.push(sum);
+                (self.allocate(output, self.steps.len()), Some(residual))
+            }
+            None => (self.allocate(node.output, self.steps.len()), None),
+        };
+        let mut start = 0;
+        let views: Vec<View> = parts
+            .iter()
+            .map(|(weight, _)| {
+                let columns = self.graph.weights[*weight].rows;
+                let view = View { offset: to.offset + start, columns, ..to };
+                start += columns;
+                view
+            })
+            .collect();
+        for (chosen, input, is_quantised) in [(floats, Some(from), false), (integers, quantised, true)] {
+            let Some(input) = input.filter(|_| !chosen.is_empty()) else { continue };
+            let parts = chosen
+                .into_iter()
+                .map(|part| ProductPart { weight: parts[part].0, bias: parts[part].1, to: views[part] })
+                .collect();
+            self.steps.push(Step::Products { rows, input, quantised: is_quantised, parts, residual });
+        }
+        Ok(())
+    }
+
+    /// The quantised form of a value, made once.
+    fn quantise(&mut self, value: ValueId, from: View, rows: Rows) -> View {
+        if let Some(made) = self.quantised.iter().find(|made| made.from == from) {
+            return made.to;
+        }
+        let words = Layout::new(from.columns).words();
+        self.settle(self.row_step(rows));
+        let place = self.places.take(words * self.row_count(rows));
+        let to = View { offset: place.offset, stride: words, columns: words };
+        self.row_op(rows, RowOp::Quantise { from, to });
+        self.quantised.push(Quantised { owner: self.owners[value], from, to, place });
+        to
+    }
+
+    /// Where the only use of a product is a sum with something that is already there: the sum's node and
+    /// output, and the view of the other term.
+    fn residual_of(&self, index: usize, node: &Node, parts: usize) -> Option<(usize, ValueId, View)> {
+        if parts != 1 {
+            return None;
+        }
+        let mut uses =
+            self.graph.nodes.iter().enumerate().filter(|(_, other)| other.inputs.contains(&node.output));
+        let (at, sum) = uses.next()?;
+        let alone = uses.next().is_none() && self.graph.output != node.output && at > index;
+        // `residual + product` is what the product's epilogue computes: a sum is the same either way round.
+        let other = match (&sum.op, sum.inputs.as_slice()) {
+            (Op::Add, &[a, b]) if b == node.output && a != b => a,
+            (Op::Add, &[a, b]) if a == node.output && a != b => b,
+            _ => return None,
+        };
+        let residual = self.views[other]?;
+        (alone && self.rows(other) == self.rows(node.output)).then_some((at, sum.output, residual))
+    }
+}

@@ -1,0 +1,86 @@
+//! From a graph to steps: which buffers, which products, in which order. Plain data, printable.
+
+mod arena;
+mod build;
+mod print;
+mod weights;
+
+pub(crate) use arena::Arena;
+pub(crate) use weights::Weights;
+
+use crate::graph::{ActivationKind, Attention, NormKind, Rows, WeightId};
+use siskin_kernels::ops::elementwise::Map;
+
+/// A run of columns of a buffer in the arena. Row r begins at `offset + r · stride`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct View {
+    /// Words from the start of the arena to the first column of row 0.
+    pub offset: usize,
+    /// Words from row to row.
+    pub stride: usize,
+    /// Columns in view.
+    pub columns: usize,
+}
+
+/// What is done to one row after the other.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum RowOp {
+    /// Cosines and sines of the row's position.
+    Turns { rope: usize, to: View },
+    /// The row of a table for the row's token.
+    Embed { table: WeightId, to: View },
+    /// The row of a table for the row's position.
+    EmbedPosition { table: WeightId, offset: usize, to: View },
+    /// The row of the batch whose output is wanted.
+    Pick { from: View, to: View },
+    /// See [`siskin_kernels::ops::norm`].
+    Norm { kind: NormKind, weight: WeightId, bias: Option<WeightId>, epsilon: f32, from: View, to: View },
+    /// See [`siskin_kernels::ops::rope`].
+    Rope { turns: View, head_size: usize, from: View, to: View },
+    /// See [`siskin_kernels::ops::activation`].
+    Activate { kind: ActivationKind, from: View, to: View },
+    /// The same, times another row.
+    Gate { kind: ActivationKind, gate: View, up: View, to: View },
+    /// The sum of two rows.
+    Add { a: View, b: View, to: View },
+    /// See [`siskin_kernels::ops::elementwise`].
+    Map { map: Map, from: View, to: View },
+    /// See [`siskin_kernels::ops::quantise`]; `to` counts words.
+    Quantise { from: View, to: View },
+}
+
+/// A matrix and where its product goes.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ProductPart {
+    pub weight: WeightId,
+    pub bias: Option<WeightId>,
+    pub to: View,
+}
+
+/// A piece of work after which all threads meet.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Step {
+    /// Operations on each row by itself.
+    Rows { rows: Rows, ops: Vec<RowOp> },
+    /// Products of the same rows with some matrices. `input` is quantised rows or floats, as `quantised` says.
+    Products { rows: Rows, input: View, quantised: bool, parts: Vec<ProductPart>, residual: Option<View> },
+    /// Keys and values go to the cache.
+    Append { attention: Attention, keys: View, values: View },
+    /// Queries attend.
+    Attend { attention: Attention, queries: View, to: View },
+}
+
+/// Everything there is to do for one batch.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub steps: Vec<Step>,
+    pub ropes: Vec<crate::graph::Rope>,
+    /// Words of the arena.
+    pub words: usize,
+    /// Where the logits of the wanted rows are.
+    pub output: View,
+    /// The most rows of a batch.
+    pub batch: usize,
+    /// The most wanted rows of a batch.
+    pub wanted: usize,
+}

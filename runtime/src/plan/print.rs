@@ -1,0 +1,50 @@
+//! A plan in words, for `siskin inspect --plan` and for snapshots.
+
+use std::fmt;
+
+use super::{Plan, Step};
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (batch, wanted) = (self.batch, self.wanted);
+        writeln!(
+            f,
+            "batch {batch} rows, {wanted} wanted; arena {} KiB; {} steps",
+            self.words / 256,
+            self.steps.len()
+        )?;
+        for (index, step) in self.steps.iter().enumerate() {
+            write!(f, "{index:4}  ")?;
+            match step {
+                Step::Rows { rows, ops } => {
+                    write!(f, "rows ({rows:?}):")?;
+                    for op in ops {
+                        let name = format!("{op:?}");
+                        write!(f, " {}", name.split([' ', '{']).next().unwrap_or_default())?;
+                    }
+                    writeln!(f)?;
+                }
+                Step::Products { rows, input, quantised, parts, residual } => {
+                    let kind = if *quantised { "int8" } else { "float" };
+                    let outputs: Vec<usize> = parts.iter().map(|part| part.to.columns).collect();
+                    let plus = if residual.is_some() { " + residual" } else { "" };
+                    writeln!(
+                        f,
+                        "products ({rows:?}): {kind} input of {} → {outputs:?}{plus}",
+                        input.columns
+                    )?;
+                }
+                Step::Append { attention, .. } => {
+                    writeln!(f, "append keys and values of layer {}", attention.layer)?
+                }
+                Step::Attend { attention, .. } => {
+                    let (heads, kv, size) = (attention.heads, attention.kv_heads, attention.head_size);
+                    let window =
+                        attention.window.map_or(String::new(), |window| format!(", window {window}"));
+                    writeln!(f, "attend layer {}: {heads} heads on {kv} of {size}{window}", attention.layer)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

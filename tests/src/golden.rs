@@ -1,0 +1,103 @@
+//! The small random models of `tests/data/golden` and what PyTorch computed for them.
+
+use std::path::PathBuf;
+
+use siskin::file::{Bytes, File};
+use siskin::{ExecutorKind, Features, Model, ModelOptions, Session, SessionOptions};
+use siskin_convert::import::safetensors;
+use siskin_convert::{Cache, OpenOptions, open_any};
+
+use crate::paths;
+
+/// Every golden model.
+pub const NAMES: &[&str] = &[
+    "llama",
+    "llama3-rope",
+    "smollm3",
+    "mistral",
+    "qwen2",
+    "qwen3",
+    "gemma2",
+    "gemma3",
+    "phi",
+    "phi3",
+    "gpt2",
+    "gpt-neox",
+    "bloom",
+    "mpt",
+    "olmo2",
+    "granite",
+];
+
+/// A golden model with its inputs and expected logits.
+#[derive(Debug)]
+pub struct Golden {
+    /// The packed model.
+    pub file: File,
+    /// One list of ids per row of the batch.
+    pub ids: Vec<Vec<u32>>,
+    /// The logits of every token of every row.
+    pub logits: Vec<Vec<f32>>,
+}
+
+/// Reads and packs a golden model.
+///
+/// # Panics
+/// Where its files are missing or damaged: they are part of the repository.
+pub fn load(name: &str) -> Golden {
+    let folder: PathBuf = paths::data("golden").join(name);
+    let options = OpenOptions { cache: Cache::Off, ..OpenOptions::default() };
+    let file = open_any(&folder, &options).expect("a golden model packs");
+    let io = std::fs::read(folder.join("io.safetensors")).expect("io.safetensors is there");
+    let io = safetensors::parse(Bytes::new(io)).expect("io.safetensors parses");
+    let ids = &io["input_ids"];
+    let columns = ids.shape[1] as usize;
+    let words = ids.data.as_chunks::<8>().0.iter().map(|bytes| i64::from_le_bytes(*bytes) as u32);
+    let ids: Vec<u32> = words.collect();
+    let logits: Vec<f32> =
+        io["logits"].data.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+    let per_row = logits.len() / (ids.len() / columns);
+    Golden {
+        file,
+        ids: ids.chunks(columns).map(<[u32]>::to_vec).collect(),
+        logits: logits.chunks(per_row).map(<[f32]>::to_vec).collect(),
+    }
+}
+
+/// A model of `file`.
+///
+/// # Panics
+/// Where the model does not open.
+pub fn model(file: &File, executor: ExecutorKind, threads: usize, without: Features) -> Model {
+    Model::from_file(file.clone(), &ModelOptions { threads, executor, without }).expect("the model opens")
+}
+
+/// The logits of every token of `ids`, in a fresh session.
+///
+/// # Panics
+/// Where the model fails.
+pub fn score(model: &Model, ids: &[u32], batch: usize) -> Vec<f32> {
+    let mut session = session(model, batch);
+    let mut all = Vec::new();
+    session.score(ids, &mut |_, logits| all.extend_from_slice(logits)).expect("the model runs");
+    all
+}
+
+/// A session that takes up to `batch` tokens at once.
+///
+/// # Panics
+/// Where there is no memory for it.
+pub fn session(model: &Model, batch: usize) -> Session {
+    model.session(SessionOptions { batch, ..SessionOptions::default() }).expect("a session opens")
+}
+
+/// The largest difference over the largest expected magnitude.
+pub fn relative_error(got: &[f32], want: &[f32]) -> f32 {
+    let largest = want.iter().fold(0.0_f32, |largest, x| largest.max(x.abs()));
+    let difference = got.iter().zip(want).fold(0.0_f32, |most, (a, b)| most.max((a - b).abs()));
+    if got.len() == want.len() && got.iter().all(|x| x.is_finite()) {
+        difference / largest
+    } else {
+        f32::INFINITY
+    }
+}

@@ -1,0 +1,133 @@
+//! Every family against PyTorch, and every way of running it against every other, bit for bit.
+
+use siskin::{ExecutorKind, Features};
+use siskin_tests::golden::{self, NAMES, load, model, relative_error, score, session};
+
+#[test]
+fn logits_are_those_of_pytorch_on_both_executors() {
+    let mut report = String::new();
+    for name in NAMES {
+        let golden = load(name);
+        for executor in [ExecutorKind::Reference, ExecutorKind::Cpu] {
+            let model = model(&golden.file, executor, 2, Features::NONE);
+            for (ids, want) in golden.ids.iter().zip(&golden.logits) {
+                let error = relative_error(&score(&model, ids, 64), want);
+                if error.is_nan() || error > 1e-4 {
+                    report += &format!("{name} on {executor:?}: {error:.1e}\n");
+                }
+            }
+        }
+    }
+    assert!(report.is_empty(), "beyond 1e-4:\n{report}");
+}
+
+#[test]
+fn bits_depend_on_nothing_but_the_tokens() {
+    for name in NAMES {
+        let golden = load(name);
+        let ids = &golden.ids[0];
+        let want = score(&model(&golden.file, ExecutorKind::Reference, 1, Features::NONE), ids, 64);
+        let tables = [Features::NONE, Features::AVX512, Features::AVX2.with(Features::NEON)];
+        for (without, threads, batch) in
+            [(tables[0], 1, 1), (tables[0], 2, 7), (tables[0], 4, 64), (tables[1], 2, 5), (tables[2], 3, 64)]
+        {
+            let model = model(&golden.file, ExecutorKind::Cpu, threads, without);
+            let got = score(&model, ids, batch);
+            let same = got.iter().zip(&want).filter(|(a, b)| a.to_bits() != b.to_bits()).count();
+            assert_eq!(same, 0, "{name}: {threads} threads, batches of {batch}, without {without}");
+        }
+    }
+}
+
+#[test]
+fn a_greedy_continuation_is_that_of_the_reference() {
+    for name in NAMES {
+        let golden = load(name);
+        let run = |executor| {
+            let model = model(&golden.file, executor, 2, Features::NONE);
+            let mut session = session(&model, 16);
+            session.prefill(&golden.ids[1]).unwrap();
+            (0..20)
+                .map(|_| {
+                    let logits = session.logits();
+                    let best = (0..logits.len())
+                        .fold(0, |best, id| if logits[id] > logits[best] { id } else { best });
+                    session.prefill(&[best as u32]).unwrap();
+                    best
+                })
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(run(ExecutorKind::Cpu), run(ExecutorKind::Reference), "{name}");
+    }
+}
+
+#[test]
+fn sequences_in_one_batch_give_what_each_gives_alone() {
+    for name in ["llama", "gemma3", "bloom", "gpt2"] {
+        let golden = load(name);
+        let model = model(&golden.file, ExecutorKind::Cpu, 2, Features::NONE);
+        let (a, b) = (&golden.ids[0], &golden.ids[1][..9]);
+        let alone = [score(&model, a, 64), score(&model, b, 64)];
+        let options = siskin::SessionOptions { batch: 64, ..Default::default() };
+        let mut context = model.context(&options, 2, 64).unwrap();
+        let (first, second) = (context.create(), context.create());
+        let piece = |sequence, tokens| siskin::Piece { sequence, tokens, every: true };
+        context.forward(&[piece(first, &a[..5]), piece(second, b), piece(first, &a[5..])]).unwrap();
+        let width = alone[0].len() / a.len();
+        let row = |row: usize| context.logits(row).to_vec();
+        for index in 0..a.len() {
+            let place = if index < 5 { index } else { index + b.len() };
+            assert_eq!(row(place), alone[0][index * width..][..width], "{name}: row {index} of the first");
+        }
+        for index in 0..b.len() {
+            assert_eq!(
+                row(5 + index),
+                alone[1][index * width..][..width],
+                "{name}: row {index} of the second"
+            );
+        }
+    }
+}
+
+#[test]
+fn forks_truncations_and_resets_change_nothing() {
+    for name in ["llama", "mistral", "gemma3"] {
+        let golden = load(name);
+        let model = model(&golden.file, ExecutorKind::Cpu, 2, Features::NONE);
+        let ids = &golden.ids[0];
+        let whole = |ids: &[u32]| {
+            let mut session = session(&model, 64);
+            session.prefill(ids).unwrap();
+            session.logits().to_vec()
+        };
+        let mut trunk = session(&model, 64);
+        trunk.prefill(&ids[..10]).unwrap();
+        let mut fork = trunk.fork().unwrap();
+        trunk.prefill(&ids[10..15]).unwrap();
+        let other: Vec<u32> = ids[..10].iter().chain(&[7, 8, 9]).copied().collect();
+        fork.prefill(&other[10..]).unwrap();
+        assert_eq!(trunk.logits(), whole(&ids[..15]), "{name}: trunk");
+        assert_eq!(fork.logits(), whole(&other), "{name}: fork");
+        fork.truncate(12).unwrap();
+        fork.prefill(&other[12..]).unwrap();
+        assert_eq!(fork.logits(), whole(&other), "{name}: truncated");
+        fork.reset();
+        fork.prefill(ids).unwrap();
+        assert_eq!(fork.logits(), whole(ids), "{name}: reset");
+    }
+}
+
+#[test]
+fn a_stopped_session_is_as_it_was() {
+    let golden = load("llama");
+    let model = golden::model(&golden.file, ExecutorKind::Cpu, 2, Features::NONE);
+    let mut session = session(&model, 64);
+    session.prefill(&golden.ids[0][..6]).unwrap();
+    session.stop_handle().stop();
+    let error = session.prefill(&golden.ids[0][6..]).unwrap_err();
+    assert_eq!(error.kind(), siskin::ErrorKind::Cancelled);
+    assert_eq!(session.position(), 6);
+    session.prefill(&golden.ids[0][6..]).unwrap();
+    let width = session.logits().len();
+    assert!(relative_error(session.logits(), &golden.logits[0][22 * width..]) < 1e-4);
+}
