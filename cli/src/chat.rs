@@ -75,8 +75,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
 
 impl Chat<'_> {
     fn interactive(&mut self) -> Result<()> {
-        let failed =
-            |error: ReadlineError| Error::new(ErrorKind::Io, "terminal", error.to_string());
+        let failed = |error: ReadlineError| Error::new(ErrorKind::Io, "terminal", error.to_string());
         let mut editor = DefaultEditor::new().map_err(failed)?;
         loop {
             match editor.readline("> ") {

@@ -3,8 +3,8 @@
 use crate::options::OpenArgs;
 use crate::output::{self, Bar};
 use serde_json::json;
-use siskin::file::File;
 use siskin::Result;
+use siskin::file::File;
 use siskin_convert::{PackOptions, Recipe};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -48,4 +48,3 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let error = error.map_or_else(String::new, |error| format!(", relative error {error:.5}"));
     output::line(format!("{place}: {} in {seconds:.1} s{error}", output::bytes(size)))
 }
-

@@ -52,11 +52,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
 }
 
 /// The kernels, and what differs.
-fn test(
-    path: &Path,
-    open: &OpenArgs,
-    options: &ModelOptions,
-) -> Result<(Vec<&'static str>, Option<String>)> {
+fn test(path: &Path, open: &OpenArgs, options: &ModelOptions) -> Result<(Vec<&'static str>, Option<String>)> {
     let file = open.file(path)?;
     let model = |executor| Model::from_file(file.clone(), &ModelOptions { executor, ..*options });
     let model_under_test = model(ExecutorKind::Cpu)?;
@@ -64,7 +60,8 @@ fn test(
     let differing = found.iter().zip(&expected).filter(|(a, b)| a.to_bits() != b.to_bits()).count();
     let furthest = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
     let same = differing == 0 && found.len() == expected.len();
-    let message = format!("{differing} of {} logits differ from the reference, by up to {furthest:e}", expected.len());
+    let message =
+        format!("{differing} of {} logits differ from the reference, by up to {furthest:e}", expected.len());
     Ok((model_under_test.kernels(), (!same).then_some(message)))
 }
 

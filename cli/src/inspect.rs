@@ -120,10 +120,11 @@ fn print(report: &Value, path: &Path) -> Result<()> {
             Value::Array(rows) => {
                 output::line(format!("{key}:"))?;
                 for row in rows {
-                    let cells = row.as_object().into_iter().flatten().map(|(name, value)| match name.as_str() {
-                        "name" | "kind" => short(value),
-                        _ => format!("{name} {}", short(value)),
-                    });
+                    let cells =
+                        row.as_object().into_iter().flatten().map(|(name, value)| match name.as_str() {
+                            "name" | "kind" => short(value),
+                            _ => format!("{name} {}", short(value)),
+                        });
                     output::line(format!("  {}", cells.collect::<Vec<_>>().join(", ")))?;
                 }
             }

@@ -89,7 +89,8 @@ impl Input {
         let ids = tensors
             .get("input_ids")
             .ok_or_else(|| Error::new(ErrorKind::Missing, "input_ids", "is not in the file"))?;
-        let sizes: Vec<_> = ids.shape.iter().map(|&size| usize::try_from(size).unwrap_or(usize::MAX)).collect();
+        let sizes: Vec<_> =
+            ids.shape.iter().map(|&size| usize::try_from(size).unwrap_or(usize::MAX)).collect();
         let (rows, columns) = match sizes[..] {
             [columns] => (1, columns),
             [rows, columns] => (rows, columns),
@@ -102,14 +103,20 @@ impl Input {
             None => None,
             Some(mask) if mask.shape == ids.shape => Some(integers("attention_mask", mask)?),
             Some(_) => {
-                return Err(Error::new(ErrorKind::Shape, "attention_mask", "has another shape than input_ids"));
+                return Err(Error::new(
+                    ErrorKind::Shape,
+                    "attention_mask",
+                    "has another shape than input_ids",
+                ));
             }
         };
         Ok(Self { ids: integers("input_ids", ids)?, mask, rows, columns })
     }
 
     fn header(&self, vocabulary: usize) -> Result<String> {
-        let bytes = [self.rows, self.columns, vocabulary, 4].iter().try_fold(1usize, |size, &factor| size.checked_mul(factor));
+        let bytes = [self.rows, self.columns, vocabulary, 4]
+            .iter()
+            .try_fold(1usize, |size, &factor| size.checked_mul(factor));
         let bytes = bytes.ok_or_else(|| Error::new(ErrorKind::Memory, "logits", "would be too large"))?;
         let shape = [self.rows, self.columns, vocabulary];
         let mut header =
@@ -142,7 +149,10 @@ fn integers(name: &str, tensor: &Tensor) -> Result<Vec<i64>> {
         "I32" => data.as_chunks().0.iter().map(|&bytes| i32::from_le_bytes(bytes).into()).collect(),
         "BOOL" | "U8" => data.iter().map(|&byte| byte.into()).collect(),
         other => {
-            return Err(Error::unsupported(name, format!("numbers of type {other} are not read; give I64 or I32")));
+            return Err(Error::unsupported(
+                name,
+                format!("numbers of type {other} are not read; give I64 or I32"),
+            ));
         }
     })
 }
@@ -153,7 +163,8 @@ mod tests {
 
     #[test]
     fn padding_is_skipped_on_either_side() {
-        let input = Input { ids: vec![9, 5, 6, 7, 8, 9], mask: Some(vec![0, 1, 1, 1, 1, 0]), rows: 2, columns: 3 };
+        let input =
+            Input { ids: vec![9, 5, 6, 7, 8, 9], mask: Some(vec![0, 1, 1, 1, 1, 0]), rows: 2, columns: 3 };
         let (first, second) = (input.row(0).unwrap(), input.row(1).unwrap());
         assert_eq!((first.ids, first.places), (vec![5, 6], vec![1, 2]));
         assert_eq!((second.ids, second.places), (vec![7, 8], vec![0, 1]));

@@ -29,12 +29,15 @@ impl OpenArgs {
         let cache = match (&self.cache, self.no_cache) {
             (Some(folder), _) => Cache::Folder(folder.clone()),
             (None, true) => Cache::Off,
+            (None, false) if in_locked_folder(path) => Cache::User,
             (None, false) => Cache::Auto,
         };
+        let chosen = self.cache.is_some() || self.no_cache;
         let bar = Bar::new(self);
-        let open = |cache| siskin_convert::open_any(path, &OpenOptions { cache, recipe: None, progress: &bar });
-        match open(cache.clone()) {
-            Err(error) if error.kind() == ErrorKind::Io && cache == Cache::Auto && path.exists() => {
+        let open =
+            |cache| siskin_convert::open_any(path, &OpenOptions { cache, recipe: None, progress: &bar });
+        match open(cache) {
+            Err(error) if is_no_place(&error) && !chosen && path.exists() => {
                 let file = open(Cache::Off)?;
                 output::note(self, format!("note: packed for this run alone: {error}"));
                 Ok(file)
@@ -46,8 +49,21 @@ impl OpenArgs {
     /// Opens a model in any format, to run it.
     pub(crate) fn model(&self, path: &Path, args: &ModelArgs) -> Result<Model> {
         let options = args.options()?;
-        Model::from_file(self.file(path)?, &options).map_err(|error| error.within(&path.display().to_string()))
+        Model::from_file(self.file(path)?, &options)
+            .map_err(|error| error.within(&path.display().to_string()))
     }
+}
+
+/// Whether nobody is meant to write beside the model, even who could (root can everywhere).
+fn in_locked_folder(path: &Path) -> bool {
+    let folder = if path.is_dir() { Some(path) } else { path.parent() };
+    let folder = folder.map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
+    folder.and_then(|folder| folder.metadata().ok()).is_some_and(|metadata| metadata.permissions().readonly())
+}
+
+/// Whether a packed form could not be kept, so that packing without keeping it may do.
+fn is_no_place(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Io | ErrorKind::Missing)
 }
 
 /// Who runs a model.

@@ -69,7 +69,12 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let tokens = tokenizer.encode_bytes(&text, options).map_err(|error| error.within(&place))?;
     let chunks = (tokens.len() / args.ctx).min(args.chunks.unwrap_or(usize::MAX));
     if chunks == 0 {
-        let message = format!("{} tokens and {} chunks of {} give nothing to score; give a longer text, a smaller --ctx or another --chunks", tokens.len(), chunks, args.ctx);
+        let message = format!(
+            "{} tokens and {} chunks of {} give nothing to score; give a longer text, a smaller --ctx or another --chunks",
+            tokens.len(),
+            chunks,
+            args.ctx
+        );
         return Err(Error::new(ErrorKind::Argument, place, message));
     }
     let start = if tokenizer.add_bos() { tokenizer.bos() } else { None };

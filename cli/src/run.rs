@@ -38,8 +38,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         ..SessionOptions::default()
     };
     let mut session = model.session(options)?;
-    let options =
-        GenerateOptions { max_tokens: args.text.max_tokens.unwrap_or(usize::MAX), raw: args.raw };
+    let options = GenerateOptions { max_tokens: args.text.max_tokens.unwrap_or(usize::MAX), raw: args.raw };
     let answer = Answer::generate(&mut session, &args.prompt, options, !args.json)?;
     if args.json {
         return output::json(&json!({

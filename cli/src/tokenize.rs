@@ -73,8 +73,7 @@ fn open(path: &Path) -> Result<Tokenizer> {
     }
     if has_extension("siskin") {
         let bytes = File::open(path)?.tokenizer();
-        let bytes =
-            bytes.ok_or_else(|| Error::new(ErrorKind::Missing, "tokenizer", "the file has none"))?;
+        let bytes = bytes.ok_or_else(|| Error::new(ErrorKind::Missing, "tokenizer", "the file has none"))?;
         return Tokenizer::open(bytes);
     }
     section(&tokenizer_gguf::vocabulary(&Gguf::open(path)?)?)
