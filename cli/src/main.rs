@@ -1,2 +1,75 @@
-//! The `siskin` command line.
-fn main() {}
+//! The `siskin` command line: one file for each command. `docs/cli.md` describes it.
+#![forbid(unsafe_code)]
+
+mod answer;
+mod bench;
+mod chat;
+mod convert;
+mod doctor;
+mod inspect;
+mod logits;
+mod memory;
+mod options;
+mod output;
+mod perplexity;
+mod run;
+mod tokenize;
+mod verify;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Runs transformers on this machine.
+#[derive(Parser)]
+#[command(name = "siskin", version)]
+struct Cli {
+    #[command(flatten)]
+    open: options::OpenArgs,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Run(run::Args),
+    Chat(chat::Args),
+    Convert(convert::Args),
+    Inspect(inspect::Args),
+    Verify(verify::Args),
+    Doctor(doctor::Args),
+    Tokenize(tokenize::Args),
+    Logits(logits::Args),
+    Perplexity(perplexity::Args),
+    Bench(bench::Args),
+}
+
+fn main() -> ExitCode {
+    let Cli { open, command } = Cli::parse();
+    let outcome = match &command {
+        Command::Run(args) => run::command(args, &open),
+        Command::Chat(args) => chat::command(args, &open),
+        Command::Convert(args) => convert::command(args, &open),
+        Command::Inspect(args) => inspect::command(args, &open),
+        Command::Verify(args) => verify::command(args, &open),
+        Command::Doctor(args) => doctor::command(args, &open),
+        Command::Tokenize(args) => tokenize::command(args),
+        Command::Logits(args) => logits::command(args, &open),
+        Command::Perplexity(args) => perplexity::command(args, &open),
+        Command::Bench(args) => bench::command(args, &open),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => output::fail(&error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn arguments_do_not_contradict_each_other() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,133 @@
+//! `siskin bench`: how fast a model is on this machine.
+
+use crate::memory;
+use crate::options::{ModelArgs, OpenArgs};
+use crate::output::{self, round};
+use serde_json::{Map, Value, json};
+use siskin::{Error, Model, Result, Session, SessionOptions};
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Tokens of the prompt before the first token is timed.
+const FIRST_PROMPT: usize = 8;
+
+/// Measure the speed of a model
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// A .siskin or GGUF file, or a Hugging Face folder
+    model: PathBuf,
+    /// Tokens of the prompt; 0: do not measure it
+    #[arg(long, default_value_t = 512, value_name = "N")]
+    prompt: usize,
+    /// Tokens to generate; 0: do not measure it
+    #[arg(long, default_value_t = 128, value_name = "N")]
+    generate: usize,
+    /// Threads that compute; 0: one for each core
+    #[arg(long, default_value_t = 2, value_name = "N")]
+    threads: usize,
+    /// How often each is measured; medians are reported
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    repeat: u16,
+    /// Print a JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
+    if args.prompt == 0 && args.generate == 0 {
+        return Err(Error::argument("--prompt", "is 0, and so is --generate: nothing is left to measure"));
+    }
+    let model_args = ModelArgs { threads: args.threads, ..ModelArgs::default() };
+    if !open.no_cache {
+        // Packing, where it is needed, is not opening.
+        drop(open.file(&args.model)?);
+    }
+    let start = Instant::now();
+    let model = open.model(&args.model, &model_args)?;
+    let open_ms = milliseconds(start);
+    let context = args.prompt.max(args.generate).max(FIRST_PROMPT);
+    let mut session = model.session(SessionOptions { context, ..SessionOptions::default() })?;
+    let ids = ids(context, &model)?;
+    session.prefill(&ids[..FIRST_PROMPT])?;
+    let first_token_ms = milliseconds(start);
+    let mut report = Map::new();
+    let mut add = |name: &str, value: Value| report.insert(name.to_owned(), value);
+    add("model", args.model.display().to_string().into());
+    add("family", model.family().into());
+    add("threads", model.threads().into());
+    add("open_ms", round(open_ms, 2).into());
+    add("first_token_ms", round(first_token_ms, 2).into());
+    if args.prompt > 0 {
+        let ids = &ids[..args.prompt];
+        add("prompt_tok_s", measure(args.repeat, &mut session, ids, |session| session.prefill(ids))?.into());
+    }
+    if args.generate > 0 {
+        let ids = &ids[..args.generate];
+        let generate = |session: &mut Session| ids.iter().try_for_each(|&id| session.prefill(&[id]));
+        add("generate_tok_s", measure(args.repeat, &mut session, ids, generate)?.into());
+    }
+    let resident = memory::resident();
+    add("anonymous_mib", json!(resident.map(|(own, _)| round(own, 1))));
+    add("mapped_mib", json!(resident.map(|(_, files)| round(files, 1))));
+    add("kernels", json!(model.kernels()));
+    if args.json {
+        return output::json(&Value::Object(report));
+    }
+    for (name, value) in &report {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        output::line(format!("{name:<16} {text}"))?;
+    }
+    Ok(())
+}
+
+/// Ids that are spread over the vocabulary.
+fn ids(count: usize, model: &Model) -> Result<Vec<u32>> {
+    let vocabulary = model.hyper().vocabulary.max(1);
+    let id = |index: usize| u32::try_from((1000 + 7919 * index) % vocabulary);
+    let ids = (0..count).map(id).collect::<std::result::Result<_, _>>();
+    ids.map_err(|_| Error::unsupported("vocabulary", "is too large"))
+}
+
+/// The median of tokens a second, after one run that is not counted.
+fn measure(
+    repeat: u16,
+    session: &mut Session,
+    ids: &[u32],
+    work: impl Fn(&mut Session) -> Result<()>,
+) -> Result<f64> {
+    session.reset();
+    session.prefill(&ids[..ids.len().min(FIRST_PROMPT)])?;
+    let mut rates = Vec::new();
+    for _ in 0..repeat {
+        session.reset();
+        let start = Instant::now();
+        work(session)?;
+        rates.push(output::rate(ids.len(), start.elapsed().as_secs_f64()));
+    }
+    Ok(round(median(rates), 1))
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let half = values.len() / 2;
+    match values.len() {
+        0 => 0.0,
+        count if count % 2 == 1 => values[half],
+        _ => f64::midpoint(values[half - 1], values[half]),
+    }
+}
+
+fn milliseconds(start: Instant) -> f64 {
+    start.elapsed().as_secs_f64() * 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 2.5);
+    }
+}

@@ -1,0 +1,155 @@
+//! `siskin chat`: a conversation.
+
+use crate::answer::Answer;
+use crate::options::{ModelArgs, OpenArgs, TextArgs};
+use crate::output;
+use rustyline::error::ReadlineError;
+use rustyline::{DefaultEditor, history::History as _};
+use siskin::{Error, ErrorKind, GenerateOptions, Result, Session, SessionOptions};
+use std::io::IsTerminal;
+use std::path::PathBuf;
+
+const HELP: &str = "/help          this list
+/system TEXT   begin again with this system prompt
+/reset         begin again
+/save FILE     write the conversation to a file
+/stats         memory, tokens in context, speed of the last answer
+/exit          end (as Ctrl-D does)";
+
+/// Talk with a model
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// A .siskin or GGUF file, or a Hugging Face folder
+    model: PathBuf,
+    /// The system prompt
+    #[arg(long, value_name = "TEXT")]
+    system: Option<String>,
+    #[command(flatten)]
+    model_args: ModelArgs,
+    #[command(flatten)]
+    text: TextArgs,
+}
+
+struct Chat<'a> {
+    session: Session,
+    system: Option<String>,
+    transcript: String,
+    last: Option<String>,
+    max_tokens: usize,
+    open: &'a OpenArgs,
+}
+
+pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
+    let sampler = args.text.sampler.options()?;
+    let model = open.model(&args.model, &args.model_args)?;
+    if model.template()?.is_none() {
+        let message = "the model has none and cannot chat; `siskin run` continues texts";
+        return Err(Error::new(ErrorKind::Missing, "chat template", message));
+    }
+    let options = SessionOptions {
+        context: args.text.context,
+        sampler,
+        stop: args.text.stop.clone(),
+        ..SessionOptions::default()
+    };
+    let mut chat = Chat {
+        session: model.session(options)?,
+        system: args.system.clone(),
+        transcript: String::new(),
+        last: None,
+        max_tokens: args.text.max_tokens.unwrap_or(usize::MAX),
+        open,
+    };
+    chat.begin();
+    if std::io::stdin().is_terminal() {
+        output::note(open, "/help lists the commands");
+        return chat.interactive();
+    }
+    for line in std::io::stdin().lines() {
+        if !chat.hear(&line.map_err(|error| Error::io("standard input", &error))?)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+impl Chat<'_> {
+    fn interactive(&mut self) -> Result<()> {
+        let failed = |error: ReadlineError| Error::new(ErrorKind::Io, "terminal", error.to_string());
+        let mut editor = DefaultEditor::new().map_err(failed)?;
+        loop {
+            match editor.readline("> ") {
+                Ok(line) => {
+                    // A history that takes no more lines is no reason to end.
+                    let _ = editor.history_mut().add(&line);
+                    if !self.hear(&line)? {
+                        return Ok(());
+                    }
+                }
+                Err(ReadlineError::Interrupted) => {}
+                Err(ReadlineError::Eof) => return Ok(()),
+                Err(error) => return Err(failed(error)),
+            }
+        }
+    }
+
+    fn begin(&mut self) {
+        self.session.reset();
+        self.transcript.clear();
+        if let Some(system) = &self.system {
+            self.session.say("system", system);
+            self.transcript = format!("system: {system}\n");
+        }
+    }
+
+    /// Does what a line says. Whether the conversation goes on.
+    fn hear(&mut self, line: &str) -> Result<bool> {
+        let line = line.trim();
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        match word {
+            "" => {}
+            "/exit" | "/quit" => return Ok(false),
+            "/help" => output::line(HELP)?,
+            "/reset" => self.begin(),
+            "/system" => {
+                self.system = Some(rest.trim().to_owned()).filter(|text| !text.is_empty());
+                self.begin();
+            }
+            "/stats" => self.stats()?,
+            "/save" => match std::fs::write(rest.trim(), &self.transcript) {
+                Ok(()) => output::note(self.open, format!("saved to {}", rest.trim())),
+                Err(error) => output::line(format!("cannot write `{}`: {error}", rest.trim()))?,
+            },
+            _ if word.starts_with('/') => output::line(format!("no command {word}; /help lists them"))?,
+            _ => self.answer(line)?,
+        }
+        Ok(true)
+    }
+
+    fn answer(&mut self, prompt: &str) -> Result<()> {
+        let options = GenerateOptions { max_tokens: self.max_tokens, raw: false };
+        match Answer::generate(&mut self.session, prompt, options, true) {
+            Ok(answer) => {
+                output::line("")?;
+                self.transcript += &format!("user: {prompt}\nassistant: {}\n", answer.text);
+                output::note(self.open, answer.summary());
+                self.last = Some(answer.summary());
+                Ok(())
+            }
+            // The conversation can go on, in a new context.
+            Err(error) if error.kind() == ErrorKind::TooLong => {
+                output::line(format!("\n{error}; /reset begins again"))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn stats(&self) -> Result<()> {
+        let memory = self.session.memory();
+        let [arena, cache, mapped] =
+            [memory.arena, memory.cache, memory.mapped].map(|count| output::bytes(count as u64));
+        output::line(format!("tokens in context: {}", self.session.position()))?;
+        output::line(format!("memory: work {arena}, cache {cache} reserved, model {mapped} mapped"))?;
+        self.last.as_ref().map_or(Ok(()), output::line)
+    }
+}

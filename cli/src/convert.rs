@@ -1,0 +1,50 @@
+//! `siskin convert`: a model of another format into a `.siskin` file.
+
+use crate::options::OpenArgs;
+use crate::output::{self, Bar};
+use serde_json::json;
+use siskin::Result;
+use siskin::file::File;
+use siskin_convert::{PackOptions, Recipe};
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Convert a GGUF file or a Hugging Face folder into a .siskin file
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The GGUF file (of a split model, the first part) or Hugging Face folder
+    source: PathBuf,
+    /// The .siskin file to write; it appears when it is complete
+    #[arg(short, long)]
+    output: PathBuf,
+    /// Re-encode matrices as this type: q8_0, q6_k, q4_k or `q4_k,tables=q6_k`; without it, numbers stay exact
+    #[arg(long, value_name = "TYPE")]
+    quant: Option<String>,
+    /// Print a JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
+    let recipe = args.quant.as_deref().map(str::parse::<Recipe>).transpose()?;
+    let start = Instant::now();
+    {
+        let bar = Bar::new(open);
+        let options = PackOptions { recipe, progress: &bar, ..PackOptions::default() };
+        siskin_convert::pack_file(&args.source, &args.output, &options)?;
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    let place = args.output.display().to_string();
+    let file = File::open(&args.output)?;
+    let size = file.bytes().len() as u64;
+    let types = file.metadata().quantisation.clone();
+    if args.json {
+        let seconds = output::round(seconds, 3);
+        return output::json(
+            &json!({"output": place, "bytes": size, "seconds": seconds, "quantisation": types}),
+        );
+    }
+    let error = types.get("relative_error").and_then(serde_json::Value::as_f64);
+    let error = error.map_or_else(String::new, |error| format!(", relative error {error:.5}"));
+    output::line(format!("{place}: {} in {seconds:.1} s{error}", output::bytes(size)))
+}

@@ -1,0 +1,257 @@
+//! Arguments that several commands share, and what they open.
+
+use crate::output::{self, Bar};
+use clap::ValueEnum;
+use siskin::file::File;
+use siskin::sample::SamplerOptions;
+use siskin::{Error, ErrorKind, ExecutorKind, Features, Model, ModelOptions, Result};
+use siskin_convert::{Cache, OpenOptions};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::path::{Path, PathBuf};
+
+/// How models are opened.
+#[derive(clap::Args)]
+pub(crate) struct OpenArgs {
+    /// Keep the packed form of GGUF files and folders in this folder
+    #[arg(long, global = true, value_name = "DIR", conflicts_with = "no_cache")]
+    cache: Option<PathBuf>,
+    /// Keep no packed form: pack again each time
+    #[arg(long, global = true)]
+    pub(crate) no_cache: bool,
+    /// Tell nothing but the result and errors
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
+}
+
+impl OpenArgs {
+    /// Opens a model in any format.
+    pub(crate) fn file(&self, path: &Path) -> Result<File> {
+        let cache = match (&self.cache, self.no_cache) {
+            (Some(folder), _) => Cache::Folder(folder.clone()),
+            (None, true) => Cache::Off,
+            (None, false) if in_locked_folder(path) => Cache::User,
+            (None, false) => Cache::Auto,
+        };
+        let chosen = self.cache.is_some() || self.no_cache;
+        let bar = Bar::new(self);
+        let open =
+            |cache| siskin_convert::open_any(path, &OpenOptions { cache, recipe: None, progress: &bar });
+        match open(cache) {
+            Err(error) if is_no_place(&error) && !chosen && path.exists() => {
+                let file = open(Cache::Off)?;
+                output::note(self, format!("note: packed for this run alone: {error}"));
+                Ok(file)
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Opens a model in any format, to run it.
+    pub(crate) fn model(&self, path: &Path, args: &ModelArgs) -> Result<Model> {
+        let options = args.options()?;
+        Model::from_file(self.file(path)?, &options)
+            .map_err(|error| error.within(&path.display().to_string()))
+    }
+}
+
+/// Whether nobody is meant to write beside the model, even who could (root can everywhere).
+fn in_locked_folder(path: &Path) -> bool {
+    let folder = if path.is_dir() { Some(path) } else { path.parent() };
+    let folder = folder.map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
+    folder.and_then(|folder| folder.metadata().ok()).is_some_and(|metadata| metadata.permissions().readonly())
+}
+
+/// Whether a packed form could not be kept, so that packing without keeping it may do.
+fn is_no_place(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Io | ErrorKind::Missing)
+}
+
+/// Who runs a model.
+#[derive(Clone, Copy, Default, ValueEnum)]
+pub(crate) enum Executor {
+    /// In plain words, slowly
+    Reference,
+    /// With the kernels of this machine
+    #[default]
+    Cpu,
+}
+
+/// How models run.
+#[derive(clap::Args, Default)]
+pub(crate) struct ModelArgs {
+    /// Threads that compute; 0: one for each core
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub(crate) threads: usize,
+    /// Who runs the model
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) executor: Executor,
+    /// Use no features of the processor but these: scalar, or a list such as avx2,avx512
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) cpu_features: Option<Vec<String>>,
+}
+
+impl ModelArgs {
+    pub(crate) fn options(&self) -> Result<ModelOptions> {
+        let executor = match self.executor {
+            Executor::Reference => ExecutorKind::Reference,
+            Executor::Cpu => ExecutorKind::Cpu,
+        };
+        let without = self.cpu_features.as_deref().map_or(Ok(Features::NONE), all_but)?;
+        Ok(ModelOptions { threads: self.threads, executor, without })
+    }
+}
+
+/// Every feature that is not among `names`.
+fn all_but(names: &[String]) -> Result<Features> {
+    let mut kept = Features::NONE;
+    for name in names.iter().filter(|name| *name != "scalar") {
+        let known = || Features::NAMES.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(", ");
+        kept = kept.with(Features::named(name).ok_or_else(|| {
+            Error::argument("--cpu-features", format!("`{name}` is none of: scalar, {}", known()))
+        })?);
+    }
+    // AVX-512 kernels need AVX2 as well.
+    if kept.contains(Features::AVX512) {
+        kept = kept.with(Features::AVX2);
+    }
+    let masked = Features::NAMES.iter().filter(|(feature, _)| !kept.contains(*feature));
+    Ok(masked.fold(Features::NONE, |masked, (feature, _)| masked.with(*feature)))
+}
+
+/// How tokens are chosen.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Sampling")]
+pub(crate) struct SamplerArgs {
+    /// Where the random numbers start; without it, somewhere else each time
+    #[arg(long)]
+    seed: Option<u64>,
+    /// What logits are divided by; 0 is --greedy [default: 0.8]
+    #[arg(long, value_name = "VALUE")]
+    temperature: Option<f32>,
+    /// Always take the most likely token
+    #[arg(long, conflicts_with = "temperature")]
+    greedy: bool,
+    /// Keep so many of the likeliest tokens; 0 is off [default: 40]
+    #[arg(long, value_name = "N")]
+    top_k: Option<usize>,
+    /// Keep the likeliest tokens that hold this share; 1 is off [default: 0.95]
+    #[arg(long, value_name = "VALUE")]
+    top_p: Option<f32>,
+    /// Keep tokens this many times as likely as the likeliest; 0 is off [default: 0.05]
+    #[arg(long, value_name = "VALUE")]
+    min_p: Option<f32>,
+    /// Keep the tokens nearest to the expected surprise that hold this share; 1 is off [default: 1]
+    #[arg(long, value_name = "VALUE")]
+    typical: Option<f32>,
+    /// What the logits of repeated tokens are divided by; 1 is off [default: 1]
+    #[arg(long, value_name = "VALUE")]
+    repeat_penalty: Option<f32>,
+    /// How many tokens the penalties look back on [default: 64]
+    #[arg(long, value_name = "N")]
+    repeat_last: Option<usize>,
+    /// Taken from a token's logit for every time it was there; 0 is off [default: 0]
+    #[arg(long, value_name = "VALUE", allow_negative_numbers = true)]
+    frequency_penalty: Option<f32>,
+    /// Taken from a token's logit when it was there; 0 is off [default: 0]
+    #[arg(long, value_name = "VALUE", allow_negative_numbers = true)]
+    presence_penalty: Option<f32>,
+    /// The size of the penalty for continuing a repetition; 0 is off [default: 0]
+    #[arg(long, value_name = "VALUE")]
+    dry_multiplier: Option<f32>,
+    /// How much that penalty grows with each further token [default: 1.75]
+    #[arg(long, value_name = "VALUE")]
+    dry_base: Option<f32>,
+    /// The length up to which repetitions stay unpunished [default: 2]
+    #[arg(long, value_name = "N")]
+    dry_allowed_length: Option<usize>,
+    /// How often top choices are excluded; 0 is off [default: 0]
+    #[arg(long, value_name = "VALUE")]
+    xtc_probability: Option<f32>,
+    /// The probability from which a token is a top choice [default: 0.1]
+    #[arg(long, value_name = "VALUE")]
+    xtc_threshold: Option<f32>,
+    /// Use Mirostat 2 with this target surprise in bits [default: 5]
+    #[arg(long, value_name = "VALUE")]
+    mirostat_tau: Option<f32>,
+    /// Use Mirostat 2 with this speed [default: 0.1]
+    #[arg(long, value_name = "VALUE")]
+    mirostat_eta: Option<f32>,
+    /// Add to a token's logit; -inf forbids the token. May be given several times
+    #[arg(long, value_name = "ID=VALUE", value_parser = bias)]
+    logit_bias: Vec<(u32, f32)>,
+}
+
+fn bias(text: &str) -> std::result::Result<(u32, f32), String> {
+    let parsed = text.split_once('=').and_then(|(id, value)| Some((id.parse().ok()?, value.parse().ok()?)));
+    parsed.ok_or_else(|| "give ID=VALUE, such as 42=-1.5".to_owned())
+}
+
+impl SamplerArgs {
+    pub(crate) fn options(&self) -> Result<SamplerOptions> {
+        let usual = SamplerOptions::default();
+        let options = SamplerOptions {
+            seed: self.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish()),
+            temperature: if self.greedy { 0.0 } else { self.temperature.unwrap_or(usual.temperature) },
+            top_k: self.top_k.unwrap_or(usual.top_k),
+            top_p: self.top_p.unwrap_or(usual.top_p),
+            min_p: self.min_p.unwrap_or(usual.min_p),
+            typical_p: self.typical.unwrap_or(usual.typical_p),
+            repetition_penalty: self.repeat_penalty.unwrap_or(usual.repetition_penalty),
+            penalty_last_n: self.repeat_last.unwrap_or(usual.penalty_last_n),
+            frequency_penalty: self.frequency_penalty.unwrap_or(usual.frequency_penalty),
+            presence_penalty: self.presence_penalty.unwrap_or(usual.presence_penalty),
+            dry_multiplier: self.dry_multiplier.unwrap_or(usual.dry_multiplier),
+            dry_base: self.dry_base.unwrap_or(usual.dry_base),
+            dry_allowed_length: self.dry_allowed_length.unwrap_or(usual.dry_allowed_length),
+            xtc_probability: self.xtc_probability.unwrap_or(usual.xtc_probability),
+            xtc_threshold: self.xtc_threshold.unwrap_or(usual.xtc_threshold),
+            mirostat: self.mirostat_tau.is_some() || self.mirostat_eta.is_some(),
+            mirostat_tau: self.mirostat_tau.unwrap_or(usual.mirostat_tau),
+            mirostat_eta: self.mirostat_eta.unwrap_or(usual.mirostat_eta),
+            logit_bias: self.logit_bias.clone(),
+            ..usual
+        };
+        options.validate()?;
+        Ok(options)
+    }
+}
+
+/// How a text is generated.
+#[derive(clap::Args)]
+pub(crate) struct TextArgs {
+    #[command(flatten)]
+    pub(crate) sampler: SamplerArgs,
+    /// End the answer before this text. May be given several times
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) stop: Vec<String>,
+    /// The most tokens of an answer; without it, until the model ends or the context is full
+    #[arg(long, value_name = "N")]
+    pub(crate) max_tokens: Option<usize>,
+    /// The most tokens of all; 0: the model's own, but no more than 2048
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub(crate) context: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn masked(list: &str) -> Result<String> {
+        all_but(&list.split(',').map(str::to_owned).collect::<Vec<_>>()).map(|masked| masked.to_string())
+    }
+
+    #[test]
+    fn features_not_named_are_masked() {
+        assert_eq!(masked("scalar").unwrap(), "avx2+avx512+neon");
+        assert_eq!(masked("avx2").unwrap(), "avx512+neon");
+        assert_eq!(masked("avx512").unwrap(), "neon");
+        assert_eq!(masked("sse9").unwrap_err().kind(), ErrorKind::Argument);
+    }
+
+    #[test]
+    fn biases_are_pairs() {
+        assert_eq!(bias("7=-1.5"), Ok((7, -1.5)));
+        assert_eq!(bias("7=-inf"), Ok((7, f32::NEG_INFINITY)));
+        assert!(bias("7").is_err() && bias("x=1").is_err() && bias("7=").is_err());
+    }
+}

@@ -1,0 +1,149 @@
+//! What goes to the terminal: text, JSON, errors with hints, progress.
+
+use crate::options::OpenArgs;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::Value;
+use siskin::{Error, ErrorKind, Result};
+use siskin_convert::Progress;
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+/// `docs/cli.md` lists these codes.
+fn exit_code(kind: ErrorKind) -> u8 {
+    match kind {
+        ErrorKind::Argument => 2,
+        ErrorKind::Corrupt
+        | ErrorKind::Unsupported
+        | ErrorKind::Version
+        | ErrorKind::Missing
+        | ErrorKind::Shape
+        | ErrorKind::Integrity => 3,
+        ErrorKind::TooLong | ErrorKind::Memory => 4,
+        _ => 1,
+    }
+}
+
+fn hint(error: &Error) -> Option<&'static str> {
+    Some(match error.kind() {
+        ErrorKind::Io => "check that the path exists and that you may read it",
+        ErrorKind::Corrupt => "the file may be incomplete: compare its size with the source, or get it again",
+        ErrorKind::Integrity => "the file was changed or damaged: convert or copy it again",
+        ErrorKind::Version => "a newer siskin wrote this file: convert the model again, or update siskin",
+        ErrorKind::TooLong => "give a larger --context, or a shorter text",
+        ErrorKind::Memory => "give a smaller --context, or convert the model with a smaller --quant",
+        ErrorKind::Template => "try `siskin run --raw`, which uses no chat template",
+        ErrorKind::Argument => "`siskin help` and `siskin help COMMAND` list what can be given",
+        _ => return None,
+    })
+}
+
+/// Tells the error and gives the exit code for it.
+pub(crate) fn fail(error: &Error) -> ExitCode {
+    // Nobody is left to tell where standard error is gone.
+    let _ = writeln!(std::io::stderr(), "error: {error}");
+    if let Some(hint) = hint(error) {
+        let _ = writeln!(std::io::stderr(), "hint: {hint}");
+    }
+    ExitCode::from(exit_code(error.kind()))
+}
+
+/// Writes text to standard output at once.
+pub(crate) fn write(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| Error::io("stdout", &error))
+}
+
+/// Writes a line to standard output.
+pub(crate) fn line(text: impl std::fmt::Display) -> Result<()> {
+    write(&format!("{text}\n"))
+}
+
+/// Writes a value to standard output, on one line.
+pub(crate) fn json(value: &Value) -> Result<()> {
+    line(value)
+}
+
+/// Tells something beside the result, unless the user wants quiet.
+pub(crate) fn note(open: &OpenArgs, text: impl std::fmt::Display) {
+    if !open.quiet {
+        let _ = writeln!(std::io::stderr(), "{text}");
+    }
+}
+
+/// Bytes in the unit that suits their size.
+pub(crate) fn bytes(count: u64) -> String {
+    indicatif::BinaryBytes(count).to_string()
+}
+
+/// So many per second.
+pub(crate) fn rate(count: usize, seconds: f64) -> f64 {
+    if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
+}
+
+/// Rounds for a report.
+pub(crate) fn round(value: f64, digits: i32) -> f64 {
+    let scale = 10f64.powi(digits);
+    (value * scale).round() / scale
+}
+
+/// A bar on standard error, where that is a terminal.
+pub(crate) struct Bar(ProgressBar);
+
+impl Bar {
+    pub(crate) fn new(open: &OpenArgs) -> Self {
+        if open.quiet || !std::io::stderr().is_terminal() {
+            return Self(ProgressBar::hidden());
+        }
+        let style = ProgressStyle::with_template(
+            "{msg} {wide_bar} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}",
+        );
+        let bar = ProgressBar::new(0);
+        Self(match style {
+            Ok(style) => bar.with_style(style),
+            Err(_) => bar,
+        })
+    }
+
+    pub(crate) fn set(&self, done: u64, total: u64) {
+        self.0.set_length(total);
+        self.0.set_position(done);
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+impl Progress for Bar {
+    fn total(&self, bytes: u64) {
+        self.0.set_length(bytes);
+    }
+
+    fn advance(&self, bytes: u64) {
+        self.0.inc(bytes);
+    }
+
+    fn message(&self, text: &str) {
+        self.0.set_message(text.to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_follow_the_groups() {
+        for kind in ErrorKind::ALL {
+            let code = exit_code(*kind);
+            match kind.code() {
+                101..=106 => assert_eq!(code, 3, "{kind:?}"),
+                200 => assert_eq!(code, 2),
+                201 | 400 => assert_eq!(code, 4, "{kind:?}"),
+                _ => assert_eq!(code, 1, "{kind:?}"),
+            }
+        }
+    }
+}

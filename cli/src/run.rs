@@ -1,0 +1,57 @@
+//! `siskin run`: one prompt, one answer.
+
+use crate::answer::Answer;
+use crate::options::{ModelArgs, OpenArgs, TextArgs};
+use crate::output;
+use serde_json::json;
+use siskin::{GenerateOptions, Result, SessionOptions};
+use std::path::PathBuf;
+
+/// Answer a prompt
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// A .siskin or GGUF file, or a Hugging Face folder
+    model: PathBuf,
+    /// What to answer, or with --raw, to continue
+    #[arg(allow_hyphen_values = true)]
+    prompt: String,
+    /// Continue the prompt as it is, without the model's chat template
+    #[arg(long)]
+    raw: bool,
+    #[command(flatten)]
+    model_args: ModelArgs,
+    #[command(flatten)]
+    text: TextArgs,
+    /// Print a JSON object at the end instead of the text as it comes
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
+    let sampler = args.text.sampler.options()?;
+    let seed = sampler.seed;
+    let model = open.model(&args.model, &args.model_args)?;
+    let options = SessionOptions {
+        context: args.text.context,
+        sampler,
+        stop: args.text.stop.clone(),
+        ..SessionOptions::default()
+    };
+    let mut session = model.session(options)?;
+    let options = GenerateOptions { max_tokens: args.text.max_tokens.unwrap_or(usize::MAX), raw: args.raw };
+    let answer = Answer::generate(&mut session, &args.prompt, options, !args.json)?;
+    if args.json {
+        return output::json(&json!({
+            "text": answer.text,
+            "seed": seed,
+            "pieces": answer.pieces,
+            "context_tokens": answer.position,
+            "prompt_seconds": output::round(answer.prompt_seconds, 4),
+            "seconds": output::round(answer.seconds, 4),
+            "tokens_per_second": answer.rate(),
+        }));
+    }
+    output::line("")?;
+    output::note(open, answer.summary());
+    Ok(())
+}

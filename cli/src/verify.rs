@@ -1,0 +1,47 @@
+//! `siskin verify`: every byte of a file against its hashes.
+
+use crate::options::OpenArgs;
+use crate::output::{self, Bar};
+use serde_json::json;
+use siskin::Result;
+use siskin::file::File;
+use std::fmt::Write;
+use std::path::PathBuf;
+
+/// Check every byte of a .siskin file against its hashes
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The .siskin file
+    file: PathBuf,
+    /// Print a JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
+    let place = args.file.display().to_string();
+    let file = File::open(&args.file)?;
+    {
+        let bar = Bar::new(open);
+        file.verify(&mut |done, total| {
+            bar.set(done, total);
+            true
+        })
+        .map_err(|error| error.within(&place))?;
+    }
+    let size = file.bytes().len() as u64;
+    let identity = identity(&file);
+    match args.json {
+        true => output::json(&json!({"file": place, "bytes": size, "identity": identity, "intact": true})),
+        false => output::line(format!("{place}: intact, {}, {identity}", output::bytes(size))),
+    }
+}
+
+/// The file's identity in hexadecimal digits.
+pub(crate) fn identity(file: &File) -> String {
+    file.identity().iter().fold(String::new(), |mut text, byte| {
+        // Writing to a text cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
