@@ -189,7 +189,6 @@ impl Forward<'_> {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the parts of one step and the piece of it to compute")]
     fn product(
         &self,
         part: &ProductPart,

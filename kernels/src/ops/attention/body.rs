@@ -262,7 +262,6 @@ fn mix_range<S: Simd, const Q: usize>(
 }
 
 #[inline(always)]
-#[expect(clippy::too_many_arguments, reason = "the innermost loop; a struct would only rename the arguments")]
 fn mix_columns<S: Simd, const Q: usize, const V: usize>(
     s: S,
     cache: CacheType,

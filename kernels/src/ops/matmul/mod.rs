@@ -79,7 +79,7 @@ impl Product<'_> {
     /// Panics where the slices are too short for `rows` and `panels`: the kernels read without checks.
     fn check(&self, rows: &Range<usize>, panels: &Range<usize>) {
         let panel_bytes = self.panel.panel_bytes(self.columns).unwrap_or(usize::MAX);
-        let needed = panel_bytes.checked_mul(panels.end).unwrap_or(usize::MAX);
+        let needed = panel_bytes.saturating_mul(panels.end);
         assert!(panels.end <= self.panels() && needed <= self.weights.len(), "panels beyond the matrix");
         assert!(self.bias.is_empty() || self.bias.len() >= self.outputs, "bias shorter than the outputs");
         match self.input {

@@ -202,10 +202,10 @@ impl Part<'_> {
                 *total = if segment % 2 == 0 { *sums } else { l.add(*total, *sums) };
             }
         }
-        for m in 0..M {
+        let [first, second] = &halves;
+        for (m, (first, second)) in first.iter().zip(second).enumerate() {
             for (v, output) in vectors.outputs.iter().enumerate() {
-                let total = l.add(halves[0][m][v], halves[1][m][v]);
-                self.finish(l, total, row + m, *output);
+                self.finish(l, l.add(first[v], second[v]), row + m, *output);
             }
         }
     }

@@ -78,7 +78,6 @@ pub(super) unsafe fn integers<L: Lanes, P: Plane, S: Scheme, const M: usize, con
 }
 
 #[inline(always)]
-#[expect(clippy::too_many_arguments, reason = "one argument per pointer keeps all of them in registers")]
 unsafe fn macro_block<L: Lanes, P: Plane, S: Scheme, const M: usize, const V: usize>(
     l: L,
     heads: &[*const u8; V],
@@ -93,10 +92,9 @@ unsafe fn macro_block<L: Lanes, P: Plane, S: Scheme, const M: usize, const V: us
     let mut initial = [0; M];
     let mut dots = [[l.start(0); V]; M];
     sixteen_groups!(G => {
-        let groups = S::SUB / 4;
         // SAFETY: the group's line lies inside the macro-block, its columns inside the rows.
         unsafe {
-            if G % groups == 0 {
+            if const { G.is_multiple_of(S::SUB / 4) } {
                 for m in 0..M {
                     initial[m] = -bias * row_sum::<S>(rows[m], column + 4 * G);
                     dots[m] = [l.start(initial[m]); V];
@@ -111,13 +109,13 @@ unsafe fn macro_block<L: Lanes, P: Plane, S: Scheme, const M: usize, const V: us
                     } else {
                         l.dot_small(dots[m][v], weights, a)
                     };
-                    if !P::SIGNED && ((G + 1) % P::SETTLE == 0 || (G + 1) % groups == 0) {
+                    if const { !P::SIGNED && ((G + 1).is_multiple_of(P::SETTLE) || (G + 1).is_multiple_of(S::SUB / 4)) } {
                         dots[m][v] = l.settle(dots[m][v]);
                     }
                 }
             }
-            if (G + 1) % groups == 0 {
-                let sub = G / groups;
+            if const { (G + 1).is_multiple_of(S::SUB / 4) } {
+                let sub = const { G / (S::SUB / 4) };
                 for v in 0..V {
                     let tail = lines[v].add(P::LINES * LINE);
                     let place = Place { head: heads[v], tail, mac, sub, lane: lanes[v] };

@@ -99,7 +99,7 @@ impl Plane for Bytes {
 unsafe fn nibble<L: Lanes, const G: usize>(l: L, lines: *const u8) -> L::B {
     // SAFETY: the caller's promise.
     let line = unsafe { l.bytes(lines.add(G / 2 * LINE)) };
-    if G % 2 == 0 { l.bits::<0, 15>(line) } else { l.bits::<4, 15>(line) }
+    if const { G.is_multiple_of(2) } { l.bits::<0, 15>(line) } else { l.bits::<4, 15>(line) }
 }
 
 /// Group `G` of a 2-bit plane.
@@ -107,7 +107,7 @@ unsafe fn nibble<L: Lanes, const G: usize>(l: L, lines: *const u8) -> L::B {
 unsafe fn two<L: Lanes, const G: usize>(l: L, lines: *const u8) -> L::B {
     // SAFETY: the caller's promise.
     let line = unsafe { l.bytes(lines.add(G / 4 * LINE)) };
-    match G % 4 {
+    match const { G % 4 } {
         0 => l.bits::<0, 3>(line),
         1 => l.bits::<2, 3>(line),
         2 => l.bits::<4, 3>(line),
@@ -120,7 +120,7 @@ unsafe fn two<L: Lanes, const G: usize>(l: L, lines: *const u8) -> L::B {
 unsafe fn one<L: Lanes, const G: usize>(l: L, lines: *const u8) -> L::B {
     // SAFETY: the caller's promise.
     let line = unsafe { l.bytes(lines.add(G / 8 * LINE)) };
-    match G % 8 {
+    match const { G % 8 } {
         0 => l.bits::<0, 1>(line),
         1 => l.bits::<1, 1>(line),
         2 => l.bits::<2, 1>(line),
