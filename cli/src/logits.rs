@@ -83,8 +83,7 @@ impl Row {
 
 impl Input {
     fn read(path: &Path) -> Result<Self> {
-        let place = path.display().to_string();
-        let bytes = std::fs::read(path).map_err(|error| Error::io(place, &error))?;
+        let bytes = std::fs::read(path).map_err(|error| Error::io("", &error))?;
         let tensors = safetensors::parse(Bytes::new(bytes))?;
         let ids = tensors
             .get("input_ids")
@@ -121,7 +120,7 @@ impl Input {
         let shape = [self.rows, self.columns, vocabulary];
         let mut header =
             json!({"logits": {"dtype": "F32", "shape": shape, "data_offsets": [0, bytes]}}).to_string();
-        while header.len() % 8 != 0 {
+        while !header.len().is_multiple_of(8) {
             header.push(' ');
         }
         Ok(header)
@@ -169,7 +168,7 @@ mod tests {
         assert_eq!((first.ids, first.places), (vec![5, 6], vec![1, 2]));
         assert_eq!((second.ids, second.places), (vec![7, 8], vec![0, 1]));
         let header = input.header(4).unwrap();
-        assert!(header.len() % 8 == 0 && header.contains("[0,96]"), "{header}");
+        assert!(header.len().is_multiple_of(8) && header.contains("[0,96]"), "{header}");
     }
 
     #[test]
