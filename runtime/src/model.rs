@@ -140,6 +140,11 @@ impl Model {
         })
     }
 
+    /// The ids that end a generation; none without a tokenizer.
+    pub fn end_ids(&self) -> &[u32] {
+        self.inner.tokenizer.as_ref().map_or(&[], Tokenizer::end_ids)
+    }
+
     /// The chat template, where the file holds one.
     pub fn template(&self) -> Result<Option<ChatTemplate>> {
         self.inner.file.template().map(ChatTemplate::new).transpose()

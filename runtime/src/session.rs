@@ -198,7 +198,7 @@ impl Session {
     /// Chooses the next token by the sampler and takes it through the model. `None` at the model's end.
     pub fn next_token(&mut self) -> Result<Option<Token>> {
         let choice = self.sampler.sample(&self.logits)?;
-        if self.model.tokenizer().is_ok_and(|tokenizer| tokenizer.end_ids().contains(&choice.id)) {
+        if self.model.end_ids().contains(&choice.id) {
             return Ok(None);
         }
         self.prefill(&[choice.id])?;

@@ -16,19 +16,54 @@ pub const TARGETS: &[Target] = &[
 ];
 
 /// A `.siskin` file from anywhere.
-pub fn container(_data: &[u8]) {}
+pub fn container(data: &[u8]) {
+    let Ok(file) = siskin::file::File::from_bytes(data.to_vec()) else { return };
+    let _ = file.verify(&mut |_, _| true);
+    let options = siskin::ModelOptions { threads: 1, ..Default::default() };
+    let Ok(model) = siskin::Model::from_file(file, &options) else { return };
+    if let Ok(tokenizer) = model.tokenizer() {
+        let _ = tokenizer
+            .encode("a b", siskin::tokenizer::EncodeOptions { add_special: true, parse_special: true });
+    }
+    let _ = model.template();
+}
 
 /// A GGUF file from anywhere.
-pub fn gguf(_data: &[u8]) {}
+pub fn gguf(data: &[u8]) {
+    let Ok(part) = siskin_convert::import::gguf::Part::parse(&siskin::file::Bytes::new(data.to_vec())) else {
+        return;
+    };
+    for (_, value) in &part.metadata {
+        let _ = (value.as_unsigned(), value.as_unsigned_array(), value.as_float_array());
+    }
+    for tensor in &part.tensors {
+        let _ = format!("{tensor:?}");
+    }
+}
 
 /// A safetensors file from anywhere.
-pub fn safetensors(_data: &[u8]) {}
+pub fn safetensors(data: &[u8]) {
+    let _ = siskin_convert::import::safetensors::parse(siskin::file::Bytes::new(data.to_vec()));
+}
 
 /// A chat template from a model file.
-pub fn template(_data: &[u8]) {}
+pub fn template(data: &[u8]) {
+    let Ok(source) = std::str::from_utf8(data) else { return };
+    let Ok(template) = siskin::template::ChatTemplate::new(source) else { return };
+    let messages =
+        [siskin::template::Message::new("user", "hello"), siskin::template::Message::new("assistant", "hi")];
+    let messages = siskin::template::Data::from(&messages[..]);
+    let _ = template.render(&messages, &siskin::template::RenderOptions::default());
+}
 
 /// A `tokenizer.json` from a model folder.
-pub fn tokenizer_json(_data: &[u8]) {}
+pub fn tokenizer_json(data: &[u8]) {
+    let Ok(vocabulary) = siskin_convert::import::tokenizer_json::vocabulary(data, None) else { return };
+    let Ok(section) = vocabulary.write() else { return };
+    let Ok(tokenizer) = siskin::tokenizer::Tokenizer::open(siskin::file::Bytes::new(section)) else { return };
+    let options = siskin::tokenizer::EncodeOptions { add_special: true, parse_special: true };
+    let _ = tokenizer.encode("Hello, wörld 12!", options);
+}
 
 /// Small pseudo-random numbers with one result on every machine.
 #[derive(Clone, Debug)]

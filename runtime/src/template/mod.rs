@@ -51,8 +51,8 @@ const LONGEST_SOURCE: usize = 1 << 20;
 /// The work that a rendering may do, in steps of about an expression each.
 const MOST_WORK: u64 = 20_000_000;
 /// The memory that a rendering may take in all, in bytes: a fixed part, and so many times the input.
-const MOST_MEMORY: u64 = 64 << 20;
-const MEMORY_PER_INPUT: u64 = 32;
+const MOST_MEMORY: u64 = 3 << 20;
+const MEMORY_PER_INPUT: u64 = 64;
 
 /// A parsed chat template. Clones share it, and threads may.
 ///

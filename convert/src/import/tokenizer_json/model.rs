@@ -7,7 +7,7 @@ use siskin::tokenizer::{Merges, ModelKind, TokenKind, Vocabulary, VocabularyToke
 use std::collections::HashMap;
 
 /// Ids may leave holes, but not more than this many on top of twice the tokens there are.
-const MOST_HOLES: usize = 1 << 16;
+const MOST_HOLES: usize = 1 << 12;
 
 pub(super) fn read(root: &Place<'_>, spelling: Spelling) -> Result<Vocabulary> {
     let model = root.require("model")?;

@@ -1,0 +1,29 @@
+//! After the first call, prefill and decode take nothing from the allocator.
+
+use siskin::{ExecutorKind, Features, SessionOptions};
+use siskin_tests::counting::{Counting, measure};
+use siskin_tests::golden;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn prefill_and_decode_allocate_nothing_after_the_first_call() {
+    for name in golden::NAMES {
+        let golden = golden::load(name);
+        for threads in [1, 2] {
+            let model = golden::model(&golden.file, ExecutorKind::Cpu, threads, Features::NONE);
+            let mut session =
+                model.session(SessionOptions { context: 100, batch: 8, ..Default::default() }).unwrap();
+            session.prefill(&golden.ids[0][..3]).unwrap();
+            session.next_token().unwrap();
+            let ((), usage) = measure(|| {
+                session.prefill(&golden.ids[0]).unwrap();
+                for _ in 0..40 {
+                    session.next_token().unwrap();
+                }
+            });
+            assert_eq!(usage.count, 0, "{name} with {threads} threads");
+        }
+    }
+}
