@@ -107,8 +107,17 @@ fn of_source(source: &dyn Source, format: &str, tensors: bool) -> Result<Value> 
 }
 
 /// What stands first in print; the rest follows.
-const FIRST: &[&str] =
-    &["format", "architecture", "name", "licence", "parameters", "bytes", "identity", "tokenizer", "template"];
+const FIRST: &[&str] = &[
+    "format",
+    "architecture",
+    "name",
+    "licence",
+    "parameters",
+    "bytes",
+    "identity",
+    "tokenizer",
+    "template",
+];
 
 fn print(report: &Value, path: &Path) -> Result<()> {
     output::line(path.display())?;
@@ -120,9 +129,9 @@ fn print(report: &Value, path: &Path) -> Result<()> {
             Value::Null => {}
             Value::Object(entries) => {
                 output::line(format!("{key}:"))?;
-                entries.iter().try_for_each(|(name, value)| {
-                    output::line(format!("  {name}: {}", short(value)))
-                })?;
+                entries
+                    .iter()
+                    .try_for_each(|(name, value)| output::line(format!("  {name}: {}", short(value))))?;
             }
             Value::Array(rows) => {
                 output::line(format!("{key}:"))?;
