@@ -3,7 +3,7 @@
 use crate::memory;
 use crate::options::{ModelArgs, OpenArgs};
 use crate::output::{self, round};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use siskin::{Error, Model, Result, Session, SessionOptions};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -50,8 +50,8 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let ids = ids(context, &model)?;
     session.prefill(&ids[..FIRST_PROMPT])?;
     let first_token_ms = milliseconds(start);
-    let mut report = Map::new();
-    let mut add = |name: &str, value: Value| report.insert(name.to_owned(), value);
+    let mut report = Vec::new();
+    let mut add = |name: &'static str, value: Value| report.push((name, value));
     add("model", args.model.display().to_string().into());
     add("family", model.family().into());
     add("threads", model.threads().into());
@@ -70,14 +70,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     add("anonymous_mib", json!(resident.map(|(own, _)| round(own, 1))));
     add("mapped_mib", json!(resident.map(|(_, files)| round(files, 1))));
     add("kernels", json!(model.kernels()));
-    if args.json {
-        return output::json(&Value::Object(report));
-    }
-    for (name, value) in &report {
-        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        output::line(format!("{name:<16} {text}"))?;
-    }
-    Ok(())
+    output::report(report, args.json)
 }
 
 /// Ids that are spread over the vocabulary.

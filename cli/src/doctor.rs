@@ -2,7 +2,7 @@
 
 use crate::options::{ModelArgs, OpenArgs};
 use crate::output;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use siskin::{Cpu, Error, ErrorKind, ExecutorKind, Model, ModelOptions, Result, SessionOptions};
 use std::path::{Path, PathBuf};
 
@@ -23,8 +23,8 @@ pub(crate) struct Args {
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let options = args.model_args.options()?;
-    let mut report = Map::new();
-    let mut add = |name: &str, value: Value| report.insert(name.to_owned(), value);
+    let mut report = Vec::new();
+    let mut add = |name: &'static str, value: Value| report.push((name, value));
     add("version", env!("CARGO_PKG_VERSION").into());
     add("system", format!("{} {}", std::env::consts::OS, std::env::consts::ARCH).into());
     add("cores", std::thread::available_parallelism().map_or(0, usize::from).into());
@@ -36,15 +36,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         different = outcome;
         add("self_test", different.clone().unwrap_or_else(|| "same bits".to_owned()).into());
     }
-    match args.json {
-        true => output::json(&Value::Object(report))?,
-        false => {
-            for (name, value) in &report {
-                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                output::line(format!("{name:<14} {text}"))?;
-            }
-        }
-    }
+    output::report(report, args.json)?;
     match different {
         None => Ok(()),
         Some(message) => Err(Error::new(ErrorKind::Numeric, "self-test", message)),

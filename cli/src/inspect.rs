@@ -106,27 +106,36 @@ fn of_source(source: &dyn Source, format: &str, tensors: bool) -> Result<Value> 
     Ok(report)
 }
 
+/// What stands first in print; the rest follows.
+const FIRST: &[&str] = &[
+    "format",
+    "architecture",
+    "name",
+    "licence",
+    "parameters",
+    "bytes",
+    "identity",
+    "tokenizer",
+    "template",
+];
+
 fn print(report: &Value, path: &Path) -> Result<()> {
     output::line(path.display())?;
-    for (key, value) in report.as_object().into_iter().flatten() {
+    let first = FIRST.iter().filter_map(|&key| Some((key, report.get(key)?)));
+    let entries = report.as_object().into_iter().flatten();
+    let rest = entries.map(|(key, value)| (key.as_str(), value)).filter(|(key, _)| !FIRST.contains(key));
+    for (key, value) in first.chain(rest) {
         match value {
             Value::Null => {}
             Value::Object(entries) => {
                 output::line(format!("{key}:"))?;
-                for (name, value) in entries {
-                    output::line(format!("  {name}: {}", short(value)))?;
-                }
+                entries
+                    .iter()
+                    .try_for_each(|(name, value)| output::line(format!("  {name}: {}", short(value))))?;
             }
             Value::Array(rows) => {
                 output::line(format!("{key}:"))?;
-                for row in rows {
-                    let cells =
-                        row.as_object().into_iter().flatten().map(|(name, value)| match name.as_str() {
-                            "name" | "kind" => short(value),
-                            _ => format!("{name} {}", short(value)),
-                        });
-                    output::line(format!("  {}", cells.collect::<Vec<_>>().join(", ")))?;
-                }
+                rows.iter().try_for_each(|row| output::line(format!("  {}", cells(row))))?;
             }
             value => output::line(format!("{key}: {}", short(value)))?,
         }
@@ -134,10 +143,22 @@ fn print(report: &Value, path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// A section or tensor on one line.
+fn cells(row: &Value) -> String {
+    let text = |key: &str| row.get(key).map(short).unwrap_or_default();
+    match row.get("kind") {
+        Some(_) => format!("{:<14} {} bytes at {}", text("kind"), text("bytes"), text("offset")),
+        None => {
+            let shape = format!("{}×{}", text("rows"), text("columns"));
+            format!("{:<28} {:<8} {shape:<14} {} bytes", text("name"), text("type"), text("bytes"))
+        }
+    }
+}
+
 /// A value on one line, without what makes the line too long to read.
 fn short(value: &Value) -> String {
     const MOST: usize = 100;
-    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let text = output::text(value);
     match text.char_indices().nth(MOST) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,

@@ -83,8 +83,7 @@ impl Row {
 
 impl Input {
     fn read(path: &Path) -> Result<Self> {
-        let place = path.display().to_string();
-        let bytes = std::fs::read(path).map_err(|error| Error::io(place, &error))?;
+        let bytes = std::fs::read(path).map_err(|error| Error::io("", &error))?;
         let tensors = safetensors::parse(Bytes::new(bytes))?;
         let ids = tensors
             .get("input_ids")

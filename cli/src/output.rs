@@ -29,7 +29,7 @@ fn hint(error: &Error) -> Option<&'static str> {
         ErrorKind::Corrupt => "the file may be incomplete: compare its size with the source, or get it again",
         ErrorKind::Integrity => "the file was changed or damaged: convert or copy it again",
         ErrorKind::Version => "a newer siskin wrote this file: convert the model again, or update siskin",
-        ErrorKind::TooLong => "give a larger --context, or a shorter text",
+        ErrorKind::TooLong => "shorten the text, or set --context to what is needed, at most the model's own",
         ErrorKind::Memory => "give a smaller --context, or convert the model with a smaller --quant",
         ErrorKind::Template => "try `siskin run --raw`, which uses no chat template",
         ErrorKind::Argument => "`siskin help` and `siskin help COMMAND` list what can be given",
@@ -61,6 +61,24 @@ pub(crate) fn line(text: impl std::fmt::Display) -> Result<()> {
 /// Writes a value to standard output, on one line.
 pub(crate) fn json(value: &Value) -> Result<()> {
     line(value)
+}
+
+/// Writes the entries of an object on lines of their own, or the object on one line.
+pub(crate) fn report(entries: Vec<(&str, Value)>, as_json: bool) -> Result<()> {
+    if as_json {
+        return json(&entries.into_iter().map(|(name, value)| (name.to_owned(), value)).collect());
+    }
+    let width = entries.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    entries.iter().try_for_each(|(name, value)| line(format!("{name:<width$}  {}", text(value))))
+}
+
+/// A value for people: texts without quotes, lists of texts with commas.
+pub(crate) fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(values) => values.iter().map(text).collect::<Vec<_>>().join(", "),
+        other => other.to_string(),
+    }
 }
 
 /// Tells something beside the result, unless the user wants quiet.

@@ -1,0 +1,83 @@
+//! The command as a script sees it: output, errors, exit codes.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+fn siskin(arguments: &[&str], input: &[u8]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_siskin"))
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A command that has ended already reads nothing.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    child.wait_with_output().unwrap()
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn file(name: &str, contents: &[u8]) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&path, contents).unwrap();
+    path
+}
+
+/// Words and the ids that a WordPiece tokenizer gives them.
+const TOKENIZER: &str = r###"{"version": "1.0", "added_tokens": [], "normalizer": null,
+    "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null, "decoder": null,
+    "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+        "max_input_chars_per_word": 100, "vocab": {"[UNK]": 0, "a": 1, "sis": 2, "##kin": 3}}}"###;
+
+#[test]
+fn tokenize_takes_text_from_either_place() {
+    let path = file("words.json", TOKENIZER.as_bytes());
+    let path = path.to_str().unwrap();
+    let found = siskin(&["tokenize", path, "a siskin"], b"");
+    assert_eq!(String::from_utf8(found.stdout.clone()).unwrap(), "1 2 3\n", "{}", errors(&found));
+    let found = siskin(&["tokenize", path, "--stdin", "--json", "--no-special"], b"siskin a\n");
+    assert_eq!(String::from_utf8(found.stdout.clone()).unwrap(), "{\"ids\":[2,3,1]}\n", "{}", errors(&found));
+}
+
+#[test]
+fn text_that_is_not_utf8_is_an_argument_error() {
+    let path = file("utf8.json", TOKENIZER.as_bytes());
+    let found = siskin(&["tokenize", path.to_str().unwrap(), "--stdin"], b"a \xff");
+    assert_eq!(found.status.code(), Some(2));
+    assert!(errors(&found).contains("byte 2"), "{}", errors(&found));
+}
+
+#[test]
+fn exit_codes_tell_what_is_wrong() {
+    let bad = file("bad.siskin", b"no model at all");
+    let bad = bad.to_str().unwrap();
+    for (arguments, code) in [
+        (&["verify", bad][..], 3),
+        (&["run", bad, "hello"], 3),
+        (&["run", "/no/such/model", "hello"], 1),
+        (&["run", bad], 2),
+        (&["run", bad, "hello", "--top-p", "7"], 2),
+        (&["run", bad, "hello", "--logit-bias", "7"], 2),
+        (&["bench", bad, "--cpu-features", "x"], 2),
+        (&["logits", bad, "--input", "/no/such/file", "--output", "/no/such/file"], 1),
+        (&["doctor"], 0),
+        (&["help"], 0),
+    ] {
+        let found = siskin(arguments, b"");
+        assert_eq!(found.status.code(), Some(code), "{arguments:?}: {}", errors(&found));
+        assert!(code == 0 || errors(&found).starts_with("error: "), "{arguments:?}");
+    }
+}
+
+#[test]
+fn doctor_prints_one_object() {
+    let found = siskin(&["doctor", "--json", "--cpu-features", "scalar"], b"");
+    let report: serde_json::Value = serde_json::from_slice(&found.stdout).unwrap();
+    assert_eq!(report["cpu_features"], "scalar");
+    assert!(report["cores"].as_u64().unwrap() >= 1);
+}
