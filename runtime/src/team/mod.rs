@@ -16,7 +16,22 @@ const SPINS: usize = 4096;
 /// Rounds of yielding before a member without a job parks.
 const YIELDS: usize = 64;
 
-type Job = *const (dyn Fn(&Worker<'_>) + Sync);
+/// A job without its type: what it captured, and how to call it.
+#[derive(Clone, Copy)]
+struct Job {
+    captured: *const (),
+    call: unsafe fn(*const (), &Worker<'_>),
+}
+
+/// Calls the job of type `F` whose captures are at `captured`.
+///
+/// # Safety
+/// `captured` must point to an `F` that lives.
+unsafe fn call<F: Fn(&Worker<'_>) + Sync>(captured: *const (), worker: &Worker<'_>) {
+    // SAFETY: the caller's promise.
+    let job = unsafe { &*captured.cast::<F>() };
+    job(worker);
+}
 
 /// What the members share.
 struct Shared {
@@ -83,15 +98,12 @@ impl Team {
     }
 
     /// Runs `job` on every member and waits for all of them.
-    pub(crate) fn run(&mut self, job: &(dyn Fn(&Worker<'_>) + Sync)) -> Result<()> {
+    pub(crate) fn run<F: Fn(&Worker<'_>) + Sync>(&mut self, job: &F) -> Result<()> {
         let shared = &*self.shared;
         if shared.broken.load(Ordering::Acquire) {
             return Err(broken());
         }
-        let job: *const (dyn Fn(&Worker<'_>) + Sync + '_) = job;
-        // SAFETY: only the lifetime changes; members use the job only until they have finished, which this
-        // function waits for.
-        let job: Job = unsafe { std::mem::transmute::<*const (dyn Fn(&Worker<'_>) + Sync + '_), Job>(job) };
+        let job = Job { captured: std::ptr::from_ref(job).cast(), call: call::<F> };
         // SAFETY: all members have finished the last job, so nobody reads.
         unsafe { *shared.job.get() = Some(job) };
         shared.finished.store(0, Ordering::Relaxed);
@@ -132,9 +144,9 @@ fn work(shared: &Shared, index: usize) {
     // SAFETY: the job was set before the generation changed and stays until all have finished.
     let job = unsafe { *shared.job.get() };
     if let Some(job) = job {
-        // SAFETY: as above.
-        let job = unsafe { &*job };
-        if catch_unwind(AssertUnwindSafe(|| job(&Worker { shared, index }))).is_err() {
+        let worker = Worker { shared, index };
+        // SAFETY: `run` keeps the job alive until all members have finished.
+        if catch_unwind(AssertUnwindSafe(|| unsafe { (job.call)(job.captured, &worker) })).is_err() {
             shared.broken.store(true, Ordering::Release);
         }
     }
