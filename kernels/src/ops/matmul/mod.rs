@@ -9,7 +9,7 @@
 //! - Float types: column by column in order of K, `acc = fma(w, x, acc)`.
 //! - Bias and residual are added in this order, one rounding each.
 //!
-//! One body serves every instruction set through [`lanes::Lanes`]; [`reference`] says the same in plain words.
+//! One body serves every instruction set through the `Lanes` trait; [`reference()`] says the same in plain words.
 
 mod lanes;
 mod reference;
