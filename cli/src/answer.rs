@@ -9,8 +9,8 @@ pub(crate) struct Answer {
     pub(crate) text: String,
     /// Tokens in the session, prompt included.
     pub(crate) position: usize,
-    /// Pieces of text: about one a token.
-    pub(crate) pieces: usize,
+    /// Tokens generated.
+    pub(crate) tokens: usize,
     pub(crate) prompt_seconds: f64,
     pub(crate) seconds: f64,
 }
@@ -24,32 +24,33 @@ impl Answer {
         stream: bool,
     ) -> Result<Self> {
         let start = Instant::now();
-        let (mut text, mut pieces) = (String::new(), 0);
-        let generation = session.generate(prompt, options)?;
+        let mut text = String::new();
+        let mut generation = session.generate(prompt, options)?;
         let prompt_seconds = start.elapsed().as_secs_f64();
-        for piece in generation {
+        for piece in &mut generation {
             let piece = piece?;
-            pieces += 1;
             if stream {
                 output::write(&piece)?;
             }
             text.push_str(&piece);
         }
+        let tokens = generation.tokens();
+        drop(generation);
         let seconds = start.elapsed().as_secs_f64() - prompt_seconds;
-        Ok(Self { text, position: session.position(), pieces, prompt_seconds, seconds })
+        Ok(Self { text, position: session.position(), tokens, prompt_seconds, seconds })
     }
 
     /// Generated tokens a second.
     pub(crate) fn rate(&self) -> f64 {
-        output::round(output::rate(self.pieces, self.seconds), 1)
+        output::round(output::rate(self.tokens, self.seconds), 1)
     }
 
     /// The numbers, for people.
     pub(crate) fn summary(&self) -> String {
         format!(
-            "[prompt {:.2} s, {} pieces in {:.2} s, {} a second, {} tokens in context]",
+            "[prompt {:.2} s, {} tokens in {:.2} s, {} tokens a second, {} in context]",
             self.prompt_seconds,
-            self.pieces,
+            self.tokens,
             self.seconds,
             self.rate(),
             self.position

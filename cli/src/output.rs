@@ -39,6 +39,9 @@ fn hint(error: &Error) -> Option<&'static str> {
 
 /// Tells the error and gives the exit code for it.
 pub(crate) fn fail(error: &Error) -> ExitCode {
+    if error.place() == CLOSED_PIPE {
+        return ExitCode::SUCCESS;
+    }
     // Nobody is left to tell where standard error is gone.
     let _ = writeln!(std::io::stderr(), "error: {error}");
     if let Some(hint) = hint(error) {
@@ -47,10 +50,16 @@ pub(crate) fn fail(error: &Error) -> ExitCode {
     ExitCode::from(exit_code(error.kind()))
 }
 
+/// Where a reader such as `head` has read enough: no failure.
+const CLOSED_PIPE: &str = "stdout (closed by its reader)";
+
 /// Writes text to standard output at once.
 pub(crate) fn write(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| Error::io("stdout", &error))
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| match error.kind() {
+        std::io::ErrorKind::BrokenPipe => Error::io(CLOSED_PIPE, &error),
+        _ => Error::io("stdout", &error),
+    })
 }
 
 /// Writes a line to standard output.

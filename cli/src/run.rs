@@ -44,7 +44,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         return output::json(&json!({
             "text": answer.text,
             "seed": seed,
-            "pieces": answer.pieces,
+            "tokens": answer.tokens,
             "context_tokens": answer.position,
             "prompt_seconds": output::round(answer.prompt_seconds, 4),
             "seconds": output::round(answer.seconds, 4),

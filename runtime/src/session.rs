@@ -284,6 +284,7 @@ impl Session {
             stream,
             bytes: Vec::new(),
             answer: String::new(),
+            tokens: 0,
             left: options.max_tokens,
             done: false,
             raw: options.raw,
@@ -349,6 +350,7 @@ pub struct Pieces<'a> {
     stream: TextStream,
     bytes: Vec<u8>,
     answer: String,
+    tokens: usize,
     left: usize,
     done: bool,
     raw: bool,
@@ -376,6 +378,11 @@ impl Iterator for Pieces<'_> {
 }
 
 impl Pieces<'_> {
+    /// Tokens generated so far.
+    pub fn tokens(&self) -> usize {
+        self.tokens
+    }
+
     /// The text of one more token, or what was held back at the end.
     fn step(&mut self) -> Result<String> {
         let token = if self.left == 0 { None } else { self.session.next_token()? };
@@ -384,6 +391,7 @@ impl Pieces<'_> {
             return Ok(self.stream.finish().text.to_owned());
         };
         self.left -= 1;
+        self.tokens += 1;
         self.bytes.clear();
         self.session.model.tokenizer()?.piece_into(token.id, false, &mut self.bytes)?;
         let step = self.stream.push(&self.bytes);
