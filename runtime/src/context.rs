@@ -112,6 +112,11 @@ impl Context {
         &self.stop
     }
 
+    /// Takes another flag that ends a pass early.
+    pub(crate) fn listen_to(&mut self, stop: Arc<AtomicBool>) {
+        self.stop = stop;
+    }
+
     /// The most tokens of a sequence.
     pub(crate) fn most_tokens(&self) -> usize {
         self.cache.options.context

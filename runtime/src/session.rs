@@ -182,15 +182,13 @@ impl Session {
 
     /// Makes room for the logits of many rows, once. Only an empty, unshared session can be remade.
     fn widen(&mut self) -> Result<()> {
-        let wanted = (SCORE_BYTES / (4 * self.logits.len())).clamp(1, self.options.batch);
+        let wanted = (SCORE_BYTES / (4 * self.logits.len())).clamp(1, self.options.batch.max(1));
         let alone = Arc::strong_count(&self.context) == 1 && self.position() == 0;
         if alone && locked(&self.context).limits().1 < wanted {
-            let context = self.model.context(&self.options, 1, wanted)?;
-            let wide = Self::in_context(self.model.clone(), self.options.clone(), context)?;
-            (self.context, self.sequence) = (Arc::clone(&wide.context), wide.sequence);
-            self.stop = wide.stop.clone();
-            // The new sequence belongs to this session now.
-            std::mem::forget(wide);
+            let mut context = self.model.context(&self.options, 1, wanted)?;
+            context.listen_to(Arc::clone(&self.stop.flag));
+            self.sequence = context.create();
+            self.context = Arc::new(Mutex::new(context));
         }
         Ok(())
     }
