@@ -13,7 +13,7 @@ const TEXT: &str = "The robin was building its nest in the hedge behind the old 
 fn logits(model: &Model, ids: &[u32], chunk: usize) -> Vec<u32> {
     let mut session = session(model, 512);
     for part in ids.chunks(chunk) {
-        session.prefill(part).unwrap();
+        session.prefill(part).expect("the model runs");
     }
     session.logits().iter().map(|logit| logit.to_bits()).collect()
 }
