@@ -29,7 +29,6 @@ impl OpenArgs {
         let cache = match (&self.cache, self.no_cache) {
             (Some(folder), _) => Cache::Folder(folder.clone()),
             (None, true) => Cache::Off,
-            (None, false) if in_locked_folder(path) => Cache::User,
             (None, false) => Cache::Auto,
         };
         let chosen = self.cache.is_some() || self.no_cache;
@@ -52,13 +51,6 @@ impl OpenArgs {
         Model::from_file(self.file(path)?, &options)
             .map_err(|error| error.within(&path.display().to_string()))
     }
-}
-
-/// Whether nobody is meant to write beside the model, even who could (root can everywhere).
-fn in_locked_folder(path: &Path) -> bool {
-    let folder = if path.is_dir() { Some(path) } else { path.parent() };
-    let folder = folder.map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
-    folder.and_then(|folder| folder.metadata().ok()).is_some_and(|metadata| metadata.permissions().readonly())
 }
 
 /// Whether a packed form could not be kept, so that packing without keeping it may do.

@@ -18,7 +18,9 @@ mod knobs;
 mod open;
 mod pack;
 mod progress;
+mod tokenizer;
 
 pub use open::{Cache, OpenOptions, open_any};
 pub use pack::{PackOptions, Recipe, pack, pack_file};
 pub use progress::{NoProgress, Progress};
+pub use tokenizer::open_tokenizer;

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// Where the packed form of a model is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Cache {
-    /// Beside the source, or in the user's cache folder where that cannot be written to.
+    /// Beside the source, or in the user's cache folder where nobody can, or is meant to, write there.
     #[default]
     Auto,
     /// Beside the source: `model.gguf.siskin`, or `model.siskin` in a folder.
@@ -112,12 +112,20 @@ fn places(path: &Path, options: &OpenOptions<'_>) -> Result<Vec<PathBuf>> {
     };
     let beside = cache::beside(path, options.recipe);
     Ok(match &options.cache {
+        Cache::Auto if in_locked_folder(path) => vec![user()?],
         Cache::Auto => std::iter::once(beside).chain(user().ok()).collect(),
         Cache::Beside => vec![beside],
         Cache::Folder(folder) => vec![cache::within(folder, path, options.recipe)],
         Cache::User => vec![user()?],
         Cache::Off => Vec::new(),
     })
+}
+
+/// Whether nobody is meant to write beside the model, even who could (root can everywhere).
+fn in_locked_folder(path: &Path) -> bool {
+    let folder = if path.is_dir() { Some(path) } else { path.parent() };
+    let folder = folder.map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
+    folder.and_then(|folder| folder.metadata().ok()).is_some_and(|metadata| metadata.permissions().readonly())
 }
 
 fn create(place: &Path) -> Result<AtomicFile> {

@@ -15,9 +15,17 @@ pub const TARGETS: &[Target] = &[
     ("tokenizer_json", tokenizer_json),
 ];
 
-/// A `.siskin` file from anywhere.
+/// A `.siskin` file from anywhere: as it is, and with its hashes made right, so that changes reach what lies
+/// behind them.
 pub fn container(data: &[u8]) {
-    let Ok(file) = siskin::file::File::from_bytes(data.to_vec()) else { return };
+    open_container(data.to_vec());
+    if let Some(sealed) = reseal(data) {
+        open_container(sealed);
+    }
+}
+
+fn open_container(data: Vec<u8>) {
+    let Ok(file) = siskin::file::File::from_bytes(data) else { return };
     let _ = file.verify(&mut |_, _| true);
     let options = siskin::ModelOptions { threads: 1, ..Default::default() };
     let Ok(model) = siskin::Model::from_file(file, &options) else { return };
@@ -26,6 +34,35 @@ pub fn container(data: &[u8]) {
             .encode("a b", siskin::tokenizer::EncodeOptions { add_special: true, parse_special: true });
     }
     let _ = model.template();
+    let options = siskin::SessionOptions { context: 8, batch: 4, ..Default::default() };
+    let Ok(mut session) = model.session(options) else { return };
+    let _ = session.prefill(&[1, 2, 3, 0, 1]);
+    let _ = session.next_token();
+}
+
+/// The file with the length and the hashes of header and sections that its bytes ask for, where there is a
+/// header; `docs/format.md` says where they are.
+fn reseal(data: &[u8]) -> Option<Vec<u8>> {
+    const HEADER: usize = 64;
+    const ENTRY: usize = 64;
+    let mut data = data.to_vec();
+    let length = (data.len() as u64).to_le_bytes();
+    data.get_mut(16..24)?.copy_from_slice(&length);
+    let number = |data: &[u8], at: usize| Some(u64::from_le_bytes(*data.get(at..)?.first_chunk()?));
+    let count = u32::from_le_bytes(*data.get(12..)?.first_chunk()?) as usize;
+    let count = count.min(data.len().saturating_sub(HEADER) / ENTRY);
+    for entry in (0..count).map(|index| HEADER + index * ENTRY) {
+        let start = number(&data, entry + 8)? as usize;
+        let end = start.checked_add(number(&data, entry + 16)? as usize);
+        let Some(section) = end.and_then(|end| data.get(start..end)) else { continue };
+        let hash = blake3::hash(section);
+        data[entry + 32..entry + 64].copy_from_slice(hash.as_bytes());
+    }
+    let end = HEADER + count * ENTRY;
+    data.get_mut(32..64)?.fill(0);
+    let hash = blake3::hash(data.get(..end)?);
+    data[32..64].copy_from_slice(hash.as_bytes());
+    Some(data)
 }
 
 /// A GGUF file from anywhere.

@@ -1,0 +1,44 @@
+//! Opens the tokenizer of a model, or a vocabulary that stands alone.
+
+use crate::import::gguf::Gguf;
+use crate::import::{tokenizer_gguf, tokenizer_json};
+use siskin::file::{Bytes, File};
+use siskin::tokenizer::{Tokenizer, Vocabulary};
+use siskin::{Error, ErrorKind, Result};
+use std::path::Path;
+
+/// Opens the tokenizer at `path` without packing anything: of a `.siskin` file, of a GGUF file (one with a
+/// vocabulary alone will do), of a Hugging Face folder, or a `tokenizer.json`.
+pub fn open_tokenizer(path: impl AsRef<Path>) -> Result<Tokenizer> {
+    let path = path.as_ref();
+    open(path).map_err(|error| error.within(&path.display().to_string()))
+}
+
+fn open(path: &Path) -> Result<Tokenizer> {
+    let has_extension = |wanted: &str| path.extension().is_some_and(|extension| extension == wanted);
+    if path.is_dir() {
+        let (tokenizer, config) = (path.join("tokenizer.json"), path.join("tokenizer_config.json"));
+        if !tokenizer.exists() {
+            return Err(Error::new(ErrorKind::Missing, "tokenizer.json", "the folder has none"));
+        }
+        let config = if config.exists() { Some(read(&config)?) } else { None };
+        return section(&tokenizer_json::vocabulary(&read(&tokenizer)?, config.as_deref())?);
+    }
+    if has_extension("json") {
+        return section(&tokenizer_json::vocabulary(&read(path)?, None)?);
+    }
+    if has_extension("siskin") {
+        let bytes = File::open(path)?.tokenizer();
+        let bytes = bytes.ok_or_else(|| Error::new(ErrorKind::Missing, "tokenizer", "the file has none"))?;
+        return Tokenizer::open(bytes);
+    }
+    section(&tokenizer_gguf::vocabulary(&Gguf::open(path)?)?)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).map_err(|error| Error::io(path.display().to_string(), &error))
+}
+
+fn section(vocabulary: &Vocabulary) -> Result<Tokenizer> {
+    Tokenizer::open(Bytes::new(vocabulary.write()?))
+}
