@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use siskin_kernels::ops::attention::{self, CacheType};
+use siskin_kernels::ops::attention::CacheType;
 
 use crate::cache::{Cache, CacheOptions};
+use crate::exec::cpu::Workspace;
 use crate::exec::{self, Batch, Row};
 use crate::model::Inner;
-use crate::plan::{Arena, Plan, View};
+use crate::plan::{Arena, Plan};
 use crate::team::Team;
 use crate::{Error, ErrorKind, ExecutorKind, Result};
 
@@ -38,7 +39,7 @@ pub struct Context {
     model: Arc<Inner>,
     plan: Plan,
     arena: Arena,
-    scratch: View,
+    workspace: Workspace,
     cache: Cache,
     team: Team,
     batch: Batch,
@@ -51,23 +52,18 @@ impl Context {
     pub(crate) fn new(model: Arc<Inner>, options: ContextOptions) -> Result<Self> {
         let batch = options.cache.batch;
         let plan = Plan::build(&model.planned, &model.weights, batch, options.wanted.min(batch))?;
-        let size =
-            model.graph.attentions().map(|attention| attention::scratch_size(attention.head_size)).max();
-        let columns = size.unwrap_or(0).next_multiple_of(16);
-        let scratch = View { offset: plan.words.next_multiple_of(16), stride: columns, columns };
-        let words = match model.options.executor {
-            ExecutorKind::Cpu => scratch.offset + columns * model.options.threads,
-            ExecutorKind::Reference => 0,
-        };
+        let threads = model.options.threads;
+        let (workspace, words) = Workspace::new(&model.graph, &options.cache, threads, plan.words);
+        let words = if model.options.executor == ExecutorKind::Cpu { words } else { 0 };
         Ok(Self {
             arena: Arena::new(words)?,
             cache: Cache::new(&model.graph, options.cache)?,
-            team: Team::new(model.options.threads)?,
+            team: Team::new(threads)?,
             batch: Batch::with_capacity(batch, plan.wanted),
             reference: Vec::new(),
             stop: Arc::new(AtomicBool::new(false)),
             plan,
-            scratch,
+            workspace,
             model,
         })
     }
@@ -187,7 +183,7 @@ impl Context {
                     weights: &model.weights,
                     kernels: &model.kernels,
                     arena: &self.arena,
-                    scratch: self.scratch,
+                    workspace: self.workspace,
                     cache: &self.cache,
                     batch: &self.batch,
                     stop: &self.stop,

@@ -85,6 +85,8 @@ table! {
     quantise: quantise::Function = quantise::LIST;
     /// See [`attention`].
     attention: attention::Function = attention::LIST;
+    /// See [`attention`].
+    merge: attention::Merge = attention::MERGE_LIST;
     /// See [`matmul`].
     matmul: matmul::Function = matmul::LIST;
 }

@@ -34,6 +34,7 @@ macro_rules! pair {
 }
 
 impl Simd for Avx2 {
+    const REGISTERS: usize = 8;
     type F = [__m256; 2];
     type I = [__m256i; 2];
 
@@ -121,30 +122,11 @@ impl Simd for Avx2 {
         *out = lanes.map(|lane| lane as i8);
     }
     #[inline(always)]
-    fn load_half(self, x: &[u16; LANES]) -> Self::F {
+    fn load_halves(self, x: &[u32; LANES / 2]) -> Self::F {
         intrinsic!([
             _mm256_cvtph_ps(_mm_loadu_si128(x.as_ptr().cast())),
-            _mm256_cvtph_ps(_mm_loadu_si128(x.as_ptr().add(8).cast())),
+            _mm256_cvtph_ps(_mm_loadu_si128(x.as_ptr().add(4).cast())),
         ])
-    }
-    #[inline(always)]
-    fn load_half_pairs(self, x: &[u32; LANES]) -> (Self::F, Self::F) {
-        intrinsic!({
-            let eight = |at: usize| {
-                let pairs = _mm256_loadu_si256(x.as_ptr().add(at).cast());
-                let low = _mm256_and_si256(pairs, _mm256_set1_epi32(0xffff));
-                let high = _mm256_srli_epi32::<16>(pairs);
-                // Packing works within 128-bit halves; 0b1101_1000 puts their quarters in order:
-                // low 0–7, then high 0–7.
-                let packed = _mm256_permute4x64_epi64::<0b1101_1000>(_mm256_packus_epi32(low, high));
-                (
-                    _mm256_cvtph_ps(_mm256_castsi256_si128(packed)),
-                    _mm256_cvtph_ps(_mm256_extracti128_si256::<1>(packed)),
-                )
-            };
-            let (first, second) = (eight(0), eight(8));
-            ([first.0, second.0], [first.1, second.1])
-        })
     }
     #[inline(always)]
     fn sum(self, x: Self::F) -> f32 {

@@ -27,6 +27,7 @@ macro_rules! intrinsic {
 }
 
 impl Simd for Avx512 {
+    const REGISTERS: usize = 32;
     type F = __m512;
     type I = __m512i;
 
@@ -95,17 +96,8 @@ impl Simd for Avx512 {
         intrinsic!(_mm_storeu_si128(out.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(x)))
     }
     #[inline(always)]
-    fn load_half(self, x: &[u16; LANES]) -> Self::F {
+    fn load_halves(self, x: &[u32; LANES / 2]) -> Self::F {
         intrinsic!(_mm512_cvtph_ps(_mm256_loadu_si256(x.as_ptr().cast())))
-    }
-    #[inline(always)]
-    fn load_half_pairs(self, x: &[u32; LANES]) -> (Self::F, Self::F) {
-        intrinsic!({
-            let pairs = _mm512_loadu_si512(x.as_ptr().cast());
-            let low = _mm512_cvtepi32_epi16(pairs);
-            let high = _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(pairs));
-            (_mm512_cvtph_ps(low), _mm512_cvtph_ps(high))
-        })
     }
     #[inline(always)]
     fn sum(self, x: Self::F) -> f32 {

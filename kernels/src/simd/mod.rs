@@ -27,6 +27,8 @@ pub(crate) const LANES: usize = 16;
 /// The operations that row kernels need. A value of an implementing type is the proof that the processor
 /// has the instructions.
 pub(crate) trait Simd: Copy {
+    /// Sixteen-lane vectors that the registers hold.
+    const REGISTERS: usize;
     /// Sixteen f32.
     type F: Copy;
     /// Sixteen i32.
@@ -55,9 +57,12 @@ pub(crate) trait Simd: Copy {
     fn power_of_two(self, x: Self::I) -> Self::F;
     /// The low byte of each lane.
     fn store_bytes(self, x: Self::I, out: &mut [i8; LANES]);
-    fn load_half(self, x: &[u16; LANES]) -> Self::F;
-    /// The low and the high halves of sixteen pairs of f16.
-    fn load_half_pairs(self, x: &[u32; LANES]) -> (Self::F, Self::F);
+    /// Sixteen f16, two in each word, the first in its low half.
+    fn load_halves(self, x: &[u32; LANES / 2]) -> Self::F;
+    /// Sixteen f32 from their bits.
+    fn load_words(self, x: &[u32; LANES]) -> Self::F {
+        self.load(&x.map(f32::from_bits))
+    }
 
     /// The sum by the fixed tree: lanes 8 apart, then 4, 2, 1.
     fn sum(self, x: Self::F) -> f32 {

@@ -2,8 +2,6 @@
 
 use core::arch::aarch64::*;
 
-use half::f16;
-
 use super::{LANES, Simd};
 
 /// Proof that the processor has NEON, which every 64-bit Arm processor with floating point has.
@@ -29,6 +27,7 @@ macro_rules! quad {
 }
 
 impl Simd for Neon {
+    const REGISTERS: usize = 8;
     type F = [float32x4_t; 4];
     type I = [int32x4_t; 4];
 
@@ -105,11 +104,7 @@ impl Simd for Neon {
         *out = lanes.map(|lane| lane as i8);
     }
     #[inline(always)]
-    fn load_half(self, x: &[u16; LANES]) -> Self::F {
-        self.load(&x.map(|x| f16::from_bits(x).to_f32()))
-    }
-    #[inline(always)]
-    fn load_half_pairs(self, x: &[u32; LANES]) -> (Self::F, Self::F) {
-        (self.load_half(&x.map(|x| x as u16)), self.load_half(&x.map(|x| (x >> 16) as u16)))
+    fn load_halves(self, x: &[u32; LANES / 2]) -> Self::F {
+        quad!(i => vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(x.as_ptr().cast::<u16>().add(4 * i)))))
     }
 }

@@ -20,6 +20,7 @@ fn both<A: Copy, B>(a: [A; LANES], b: [A; LANES], function: impl Fn(A, A) -> B) 
 }
 
 impl Simd for Scalar {
+    const REGISTERS: usize = 1;
     type F = [f32; LANES];
     type I = [i32; LANES];
 
@@ -88,12 +89,7 @@ impl Simd for Scalar {
         *out = each(x, |x| x as i8);
     }
     #[inline(always)]
-    fn load_half(self, x: &[u16; LANES]) -> Self::F {
-        each(*x, |x| f16::from_bits(x).to_f32())
-    }
-    #[inline(always)]
-    fn load_half_pairs(self, x: &[u32; LANES]) -> (Self::F, Self::F) {
-        let half = |bits: u32| f16::from_bits(bits as u16).to_f32();
-        (each(*x, half), each(*x, |x| half(x >> 16)))
+    fn load_halves(self, x: &[u32; LANES / 2]) -> Self::F {
+        core::array::from_fn(|i| f16::from_bits((x[i / 2] >> (i % 2 * 16)) as u16).to_f32())
     }
 }

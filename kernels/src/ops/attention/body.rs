@@ -2,32 +2,24 @@
 
 use core::ops::Range;
 
-use super::{
-    Arguments, BLOCK, CHUNK, Cache, CacheType, PANEL, QUERIES, Query, chunk_of, chunk_positions, padded,
-};
-use crate::float;
-use crate::math;
-use crate::ops::elementwise::soft_cap;
+use super::softmax::{Part, State, merge, weights};
+use super::tile::{Cached, Plain, Vectors, multiply, unpack, unpack_keys};
+use super::{Arguments, BLOCK, CHUNK, Cache, PANEL, QUERIES, Query, Span, chunk_of, chunk_positions, padded};
 use crate::simd::Simd;
 
-/// Panels whose scores are computed together.
-const PANELS: usize = 2;
-/// Vectors of columns whose sums are computed together.
-const VECTORS: usize = 4;
+/// Queries that share the vectors loaded for them; more of them make it worth to unpack a block first.
+const TOGETHER: usize = 6;
 
-/// What a query has gathered so far.
-#[derive(Clone, Copy)]
-struct State {
-    maximum: f32,
-    sum: f32,
-    begun: bool,
-}
-
-/// A query's part of a chunk.
-#[derive(Clone, Copy)]
-struct Part {
-    first: usize,
-    end: usize,
+/// The parts of a worker's scratch.
+struct Scratch<'a> {
+    /// [`CHUNK`] scores, then weights, of each query.
+    scores: &'a mut [f32],
+    /// What each query has gathered.
+    totals: &'a mut [f32],
+    /// The sums of the chunk.
+    sums: &'a mut [f32],
+    /// A block of keys or values as f32.
+    unpacked: &'a mut [f32],
 }
 
 #[inline(always)]
@@ -36,301 +28,316 @@ pub(super) fn attend<S: Simd>(
     arguments: &Arguments,
     queries: &[Query<'_>],
     cache: &dyn Cache,
+    span: Span,
     scratch: &mut [f32],
     out: &mut [&mut [f32]],
 ) {
-    match queries.len() {
-        1 => attend_with::<S, 1>(s, arguments, queries, cache, scratch, out),
-        2 => attend_with::<S, 2>(s, arguments, queries, cache, scratch, out),
-        3 => attend_with::<S, 3>(s, arguments, queries, cache, scratch, out),
-        4 => attend_with::<S, QUERIES>(s, arguments, queries, cache, scratch, out),
-        _ => {}
+    // As many vectors side by side as the registers hold beside those of the sums.
+    if const { S::REGISTERS >= 32 } {
+        attend_with::<S, 4>(s, arguments, queries, cache, span, scratch, out);
+    } else {
+        attend_with::<S, 1>(s, arguments, queries, cache, span, scratch, out);
     }
 }
 
 #[inline(always)]
-fn attend_with<S: Simd, const Q: usize>(
+fn attend_with<S: Simd, const V: usize>(
     s: S,
     arguments: &Arguments,
     queries: &[Query<'_>],
     cache: &dyn Cache,
+    span: Span,
     scratch: &mut [f32],
     out: &mut [&mut [f32]],
 ) {
-    let Some(queries) = queries.first_chunk::<Q>() else { return };
+    let queries = &queries[..queries.len().min(QUERIES)];
     let columns = padded(arguments.head_size);
     let (scores, rest) = scratch.split_at_mut(QUERIES * CHUNK);
     let (totals, rest) = rest.split_at_mut(QUERIES * columns);
-    let chunk_sums = &mut rest[..QUERIES * columns];
-    let mut states = [State { maximum: 0.0, sum: 0.0, begun: false }; Q];
+    let (sums, unpacked) = rest.split_at_mut(QUERIES * columns);
+    let mut scratch = Scratch { scores, totals, sums, unpacked };
+    let mut states = [State::EMPTY; QUERIES];
     let first = queries.iter().map(|query| query.first).min().unwrap_or(0);
     let last = queries.iter().map(|query| query.position).max().unwrap_or(0);
-    for chunk in chunk_of(first)..=chunk_of(last) {
-        let positions = chunk_positions(chunk);
-        let parts = queries.map(|query| Part {
-            first: query.first.max(positions.start),
-            end: (query.position + 1).min(positions.end),
-        });
-        let covered = parts.iter().map(|part| part.first).min().unwrap_or(0)
-            ..parts.iter().map(|part| part.end).max().unwrap_or(0);
-        dot_products::<S, Q>(s, arguments, queries, cache, covered, scores);
-        let mut sums = [(0.0, 0.0); Q];
-        for (q, part) in parts.iter().enumerate() {
-            let scores = &mut scores[q * CHUNK..][..CHUNK];
-            sums[q] = weights(s, arguments, &queries[q], *part, positions.start, scores);
-        }
-        mix::<S, Q>(s, arguments, &parts, cache, scores, chunk_sums);
-        for (q, part) in parts.iter().enumerate() {
-            if part.first < part.end {
-                let columns = q * columns..(q + 1) * columns;
-                merge(s, &mut states[q], sums[q], &mut totals[columns.clone()], &chunk_sums[columns]);
-            }
-        }
+    let chunks = match span {
+        Span::Whole => chunk_of(first)..chunk_of(last) + 1,
+        Span::Chunk(chunk) => chunk..chunk + 1,
+    };
+    for chunk in chunks {
+        attend_chunk::<S, V>(s, arguments, queries, cache, chunk, &mut states, &mut scratch);
     }
-    for (q, out) in out.iter_mut().enumerate().take(Q) {
-        let sum = s.splat(states[q].sum);
-        let totals = &totals[q * columns..][..arguments.head_size];
-        for (total, out) in totals.chunks(16).zip(out.chunks_mut(16)) {
-            s.store_part(s.div(s.load_part(total, 0.0), sum), out);
+    for ((out, state), totals) in out.iter_mut().zip(&states).zip(scratch.totals.chunks(columns)) {
+        match span {
+            Span::Whole => finish(s, *state, totals, out),
+            Span::Chunk(_) => {
+                out[..columns].copy_from_slice(totals);
+                out[columns..][..2].copy_from_slice(&[state.maximum, state.sum]);
+            }
         }
     }
 }
 
-/// The dot products of all queries with the keys of whole panels around `covered`.
+/// Divides what was gathered by the sum of the weights.
 #[inline(always)]
-fn dot_products<S: Simd, const Q: usize>(
+fn finish<S: Simd>(s: S, state: State, totals: &[f32], out: &mut [f32]) {
+    let sum = s.splat(state.sum);
+    for (total, out) in totals.chunks(16).zip(out.chunks_mut(16)) {
+        s.store_part(s.div(s.load_part(total, 0.0), sum), out);
+    }
+}
+
+/// Merges what [`Span::Chunk`] gave for one query, in the order of the chunks, and divides by the sum.
+#[inline(always)]
+pub(super) fn merge_chunks<S: Simd>(
     s: S,
-    arguments: &Arguments,
-    queries: &[Query<'_>; Q],
-    cache: &dyn Cache,
-    covered: Range<usize>,
-    scores: &mut [f32],
+    head_size: usize,
+    parts: &[f32],
+    totals: &mut [f32],
+    out: &mut [f32],
 ) {
-    const STEP: usize = PANELS * PANEL;
-    let mut position = covered.start / STEP * STEP;
-    while position < covered.end {
-        let (keys, _) = cache.block(position / BLOCK);
-        let panel_words = keys.len() / (BLOCK / PANEL);
-        let panels = &keys[position % BLOCK / PANEL * panel_words..][..PANELS * panel_words];
-        let mut dots = [[s.splat(0.0); PANELS]; Q];
-        match arguments.cache {
-            CacheType::F16 => {
-                for pair in 0..arguments.head_size / 2 {
-                    for p in 0..PANELS {
-                        let Some(words) = panels[p * panel_words + pair * PANEL..].first_chunk() else {
-                            continue;
-                        };
-                        let (low, high) = s.load_half_pairs(words);
-                        for q in 0..Q {
-                            let x = &queries[q].values[2 * pair..2 * pair + 2];
-                            dots[q][p] = s.fma(s.splat(x[0]), low, dots[q][p]);
-                            dots[q][p] = s.fma(s.splat(x[1]), high, dots[q][p]);
-                        }
-                    }
-                }
-            }
-            CacheType::F32 => {
-                for column in 0..arguments.head_size {
-                    for p in 0..PANELS {
-                        let Some(words) = panels[p * panel_words + column * PANEL..].first_chunk::<16>()
-                        else {
-                            continue;
-                        };
-                        let key = s.load(&words.map(f32::from_bits));
-                        for q in 0..Q {
-                            dots[q][p] = s.fma(s.splat(queries[q].values[column]), key, dots[q][p]);
-                        }
-                    }
-                }
-            }
-        }
-        for (q, dots) in dots.iter().enumerate() {
-            for (p, dot) in dots.iter().enumerate() {
-                s.store_part(*dot, &mut scores[q * CHUNK + position % CHUNK + p * PANEL..][..PANEL]);
-            }
-        }
-        position += STEP;
+    let columns = padded(head_size);
+    let totals = &mut totals[..columns];
+    let mut state = State::EMPTY;
+    for part in parts.chunks_exact(super::part_size(head_size)) {
+        let chunk = State { maximum: part[columns], sum: part[columns + 1] };
+        merge(s, &mut state, chunk, totals, &part[..columns]);
     }
+    finish(s, state, totals, out);
 }
 
-/// Turns a query's dot products into weights, in place; returns the chunk's maximum and sum.
 #[inline(always)]
-fn weights<S: Simd>(
+fn attend_chunk<S: Simd, const V: usize>(
     s: S,
     arguments: &Arguments,
-    query: &Query<'_>,
-    part: Part,
-    start: usize,
-    scores: &mut [f32],
-) -> (f32, f32) {
-    if part.first >= part.end {
-        return (0.0, 0.0);
-    }
-    let (first, end) = (part.first - start, part.end - start);
-    let vectors = first / PANEL..end.div_ceil(PANEL);
-    let lowest = s.splat(f32::NEG_INFINITY);
-    let mut lanes = [0.0_f32; PANEL];
-    for (lane, value) in lanes.iter_mut().enumerate() {
-        *value = lane as f32;
-    }
-    let lane_numbers = s.load(&lanes);
-    let mut maximum = lowest;
-    for vector in vectors.clone() {
-        let part = &mut scores[vector * PANEL..][..PANEL];
-        let mut score = s.mul(s.load_part(part, 0.0), s.splat(arguments.scale));
-        if arguments.softcap != 0.0 {
-            score = soft_cap(s, score, arguments.softcap);
-        }
-        let index = s.add(lane_numbers, s.splat((vector * PANEL) as f32));
-        if query.slope != 0.0 {
-            let distance = s.sub(s.add(index, s.splat(start as f32)), s.splat(query.position as f32));
-            score = s.fma(s.splat(query.slope), distance, score);
-        }
-        // Lanes before the first and after the last key of the query must not be seen.
-        score = s.select_less(index, s.splat(end as f32), score, lowest);
-        score = s.select_less(index, s.splat(first as f32), lowest, score);
-        maximum = s.max(score, maximum);
-        s.store_part(score, part);
-    }
-    let maximum = s.largest(maximum);
-    let shift = s.splat(maximum);
-    let mut sum = s.splat(0.0);
-    for vector in vectors {
-        let part = &mut scores[vector * PANEL..][..PANEL];
-        let weight = math::exp(s, s.sub(s.load_part(part, 0.0), shift));
-        sum = s.add(sum, weight);
-        s.store_part(weight, part);
-    }
-    (maximum, s.sum(sum))
-}
-
-/// The weighted sums of values: positions that all queries see together are taken for all at once.
-#[inline(always)]
-fn mix<S: Simd, const Q: usize>(
-    s: S,
-    arguments: &Arguments,
-    parts: &[Part; Q],
+    queries: &[Query<'_>],
     cache: &dyn Cache,
-    weights: &[f32],
-    sums: &mut [f32],
+    chunk: usize,
+    states: &mut [State; QUERIES],
+    scratch: &mut Scratch<'_>,
 ) {
     let columns = padded(arguments.head_size);
-    sums.fill(0.0);
-    let common_first = parts.iter().map(|part| part.first).max().unwrap_or(0);
-    let common_end = parts.iter().map(|part| part.end).min().unwrap_or(0).max(common_first);
-    for (q, part) in parts.iter().enumerate() {
-        let alone = part.first..common_first.min(part.end);
-        let (weights, sums) = (&weights[q * CHUNK..], &mut sums[q * columns..][..columns]);
-        mix_range::<S, 1>(s, arguments, alone, cache, weights, sums);
+    let positions = chunk_positions(chunk);
+    let mut parts = [Part { first: 0, end: 0 }; QUERIES];
+    for (part, query) in parts.iter_mut().zip(queries) {
+        let first = query.first.max(positions.start);
+        *part = Part { first, end: (query.position + 1).min(positions.end).max(first) };
     }
-    mix_range::<S, Q>(s, arguments, common_first..common_end, cache, weights, sums);
-    for (q, part) in parts.iter().enumerate() {
-        let alone = common_end.max(part.first)..part.end;
-        let (weights, sums) = (&weights[q * CHUNK..], &mut sums[q * columns..][..columns]);
-        mix_range::<S, 1>(s, arguments, alone, cache, weights, sums);
-    }
-}
-
-/// Adds the values of `positions` to the sums of `Q` queries, which all see them.
-#[inline(always)]
-fn mix_range<S: Simd, const Q: usize>(
-    s: S,
-    arguments: &Arguments,
-    positions: Range<usize>,
-    cache: &dyn Cache,
-    weights: &[f32],
-    sums: &mut [f32],
-) {
-    let columns = padded(arguments.head_size);
-    let mut position = positions.start;
-    while position < positions.end {
-        let end = positions.end.min((position / BLOCK + 1) * BLOCK);
-        let (_, values) = cache.block(position / BLOCK);
-        let mut column = 0;
-        while column < columns {
-            let run = position..end;
-            if column + VECTORS * 16 <= columns {
-                mix_columns::<S, Q, VECTORS>(s, arguments.cache, columns, column, run, values, weights, sums);
-                column += VECTORS * 16;
-            } else {
-                mix_columns::<S, Q, 1>(s, arguments.cache, columns, column, run, values, weights, sums);
-                column += 16;
-            }
-        }
-        position = end;
-    }
-}
-
-#[inline(always)]
-fn mix_columns<S: Simd, const Q: usize, const V: usize>(
-    s: S,
-    cache: CacheType,
-    columns: usize,
-    column: usize,
-    positions: Range<usize>,
-    values: &[u32],
-    weights: &[f32],
-    sums: &mut [f32],
-) {
-    let mut accumulators = [[s.splat(0.0); V]; Q];
-    for q in 0..Q {
-        for v in 0..V {
-            accumulators[q][v] = s.load_part(&sums[q * columns + column + 16 * v..][..16], 0.0);
-        }
-    }
-    for position in positions {
-        let start = position % BLOCK * columns + column;
-        let row: [S::F; V] = core::array::from_fn(|v| load_values(s, cache, values, start + 16 * v));
-        for q in 0..Q {
-            let weight = s.splat(weights[q * CHUNK + position % CHUNK]);
-            for v in 0..V {
-                accumulators[q][v] = s.fma(weight, row[v], accumulators[q][v]);
-            }
-        }
-    }
-    for q in 0..Q {
-        for v in 0..V {
-            s.store_part(accumulators[q][v], &mut sums[q * columns + column + 16 * v..][..16]);
-        }
-    }
-}
-
-/// Sixteen cached values from number `index`, a multiple of 16.
-#[inline(always)]
-fn load_values<S: Simd>(s: S, cache: CacheType, values: &[u32], index: usize) -> S::F {
-    match cache {
-        CacheType::F32 => match values[index..].first_chunk::<16>() {
-            Some(words) => s.load(&words.map(f32::from_bits)),
-            None => s.splat(0.0),
-        },
-        CacheType::F16 => match values[index / 2..].first_chunk::<8>() {
-            Some(words) => {
-                let mut halves = [0_u16; 16];
-                for (pair, word) in halves.as_chunks_mut::<2>().0.iter_mut().zip(words) {
-                    *pair = [*word as u16, (*word >> 16) as u16];
-                }
-                s.load_half(&halves)
-            }
-            None => s.splat(0.0),
-        },
-    }
-}
-
-/// Adds a chunk to what a query has gathered.
-#[inline(always)]
-fn merge<S: Simd>(s: S, state: &mut State, chunk: (f32, f32), totals: &mut [f32], chunk_sums: &[f32]) {
-    let (maximum, sum) = chunk;
-    if !state.begun {
-        *state = State { maximum, sum, begun: true };
-        totals.copy_from_slice(chunk_sums);
+    let parts = &parts[..queries.len()];
+    let seen = parts.iter().filter(|part| part.first < part.end);
+    let (first, end) = seen.fold((positions.end, positions.start), |(first, end), part| {
+        (first.min(part.first), end.max(part.end))
+    });
+    if first >= end {
         return;
     }
-    let larger = if maximum > state.maximum { maximum } else { state.maximum };
-    let factor = |maximum: f32| s.largest(math::exp(s, s.splat(maximum - larger)));
-    let (a, b) = (factor(state.maximum), factor(maximum));
-    *state = State { maximum: larger, sum: float::fma(state.sum, a, sum * b), begun: true };
-    for (total, chunk) in totals.chunks_mut(16).zip(chunk_sums.chunks(16)) {
-        let scaled = s.mul(s.load_part(chunk, 0.0), s.splat(b));
-        s.store_part(s.fma(s.load_part(total, 0.0), s.splat(a), scaled), total);
+    let blocks = first / BLOCK..end.div_ceil(BLOCK);
+    for block in blocks.clone() {
+        score_block::<S, V>(s, arguments, queries, cache, block, scratch);
+    }
+    let mut chunk_states = [State::EMPTY; QUERIES];
+    for (q, part) in parts.iter().enumerate() {
+        let scores = &mut scratch.scores[q * CHUNK..][..CHUNK];
+        chunk_states[q] = weights(s, arguments, &queries[q], *part, positions.start, scores);
+    }
+    scratch.sums[..queries.len() * columns].fill(0.0);
+    for block in blocks {
+        mix_block::<S, V>(s, arguments, parts, cache, block, scratch);
+    }
+    for q in 0..queries.len() {
+        let columns = q * columns..(q + 1) * columns;
+        let totals = &mut scratch.totals[columns.clone()];
+        merge(s, &mut states[q], chunk_states[q], totals, &scratch.sums[columns]);
+    }
+}
+
+/// Runs a block of code for queries `$q..$q + $Q` until `$count` are done, as many at once as there are.
+macro_rules! in_groups {
+    ($count:expr, |$q:ident, $Q:ident| $body:expr) => {{
+        let (mut $q, count) = (0, $count);
+        while $q < count {
+            macro_rules! group {
+                ($size:literal) => {{
+                    const $Q: usize = $size;
+                    $body;
+                    $q += $Q;
+                }};
+            }
+            match count - $q {
+                1 => group!(1),
+                2 => group!(2),
+                3 => group!(3),
+                4 | 5 => group!(4),
+                _ => group!(6),
+            }
+        }
+    }};
+}
+
+/// The dot products of all queries with the keys of a block.
+#[inline(always)]
+fn score_block<S: Simd, const V: usize>(
+    s: S,
+    arguments: &Arguments,
+    queries: &[Query<'_>],
+    cache: &dyn Cache,
+    block: usize,
+    scratch: &mut Scratch<'_>,
+) {
+    let columns = padded(arguments.head_size);
+    let (keys, _) = cache.block(block);
+    let at = block * BLOCK % CHUNK;
+    if queries.len() <= TOGETHER {
+        in_groups!(queries.len(), |q, Q| {
+            for panel in (0..BLOCK / PANEL).step_by(V) {
+                let keys = Cached::keys(arguments.cache, keys, columns, panel);
+                let scores = &mut scratch.scores[q * CHUNK + at + panel * PANEL..];
+                score::<S, _, Q, V>(s, arguments, &queries[q..], keys, scores);
+            }
+        });
+        return;
+    }
+    unpack_keys::<S, V>(s, arguments.cache, keys, columns, scratch.unpacked);
+    for panel in (0..BLOCK / PANEL).step_by(V) {
+        let run = &scratch.unpacked[panel * PANEL * columns..][..V * PANEL * columns];
+        let keys = Plain::<V>(run.as_chunks().0.as_chunks().0);
+        in_groups!(queries.len(), |q, Q| {
+            let scores = &mut scratch.scores[q * CHUNK + at + panel * PANEL..];
+            score::<S, _, Q, V>(s, arguments, &queries[q..], keys, scores);
+        });
+    }
+}
+
+#[inline(always)]
+fn score<S: Simd, R: Vectors<S>, const Q: usize, const V: usize>(
+    s: S,
+    arguments: &Arguments,
+    queries: &[Query<'_>],
+    keys: R,
+    scores: &mut [f32],
+) {
+    let mut left: [&[f32]; Q] = [&[]; Q];
+    for (left, query) in left.iter_mut().zip(queries) {
+        *left = query.values;
+    }
+    let mut dots = [[s.splat(0.0); V]; Q];
+    multiply(s, &left, keys, arguments.head_size, &mut dots);
+    for (q, dots) in dots.iter().enumerate() {
+        let scores = scores[q * CHUNK..].as_chunks_mut().0;
+        for (dot, scores) in dots.iter().zip(scores) {
+            s.store(*dot, scores);
+        }
+    }
+}
+
+/// Adds the weighted values of a block to the sums of all queries. Positions that the queries of a group see
+/// together are taken for all at once.
+#[inline(always)]
+fn mix_block<S: Simd, const V: usize>(
+    s: S,
+    arguments: &Arguments,
+    parts: &[Part],
+    cache: &dyn Cache,
+    block: usize,
+    scratch: &mut Scratch<'_>,
+) {
+    let columns = padded(arguments.head_size);
+    let (_, values) = cache.block(block);
+    let unpacked = parts.len() > TOGETHER;
+    let here = |range: Range<usize>| {
+        range.start.max(block * BLOCK)..range.end.min((block + 1) * BLOCK).max(range.start)
+    };
+    let mut vector = 0;
+    macro_rules! strip {
+        ($width:expr) => {{
+            if unpacked {
+                let values = Cached::values(arguments.cache, values, columns, 0, vector);
+                unpack::<S, { $width }>(s, values, BLOCK, scratch.unpacked);
+            }
+            let mut mix = Mix {
+                arguments,
+                values,
+                unpacked,
+                vector,
+                weights: scratch.scores,
+                sums: scratch.sums,
+                buffer: scratch.unpacked,
+            };
+            in_groups!(parts.len(), |q, Q| {
+                let group = &parts[q..q + Q];
+                let common_first = group.iter().map(|part| part.first).max().unwrap_or(0);
+                let common_end = group.iter().map(|part| part.end).min().unwrap_or(0).max(common_first);
+                for (i, part) in group.iter().enumerate() {
+                    let before = here(part.first..common_first.min(part.end));
+                    mix.range::<S, 1, { $width }>(s, q + i, before);
+                }
+                mix.range::<S, Q, { $width }>(s, q, here(common_first..common_end));
+                for (i, part) in group.iter().enumerate() {
+                    let after = here(common_end.max(part.first)..part.end);
+                    mix.range::<S, 1, { $width }>(s, q + i, after);
+                }
+            });
+            vector += $width;
+        }};
+    }
+    while vector + V <= columns / 16 {
+        strip!(V);
+    }
+    if V > 1 {
+        while vector < columns / 16 {
+            strip!(1);
+        }
+    }
+}
+
+/// Some vectors of columns of a block of values.
+struct Mix<'a> {
+    arguments: &'a Arguments,
+    /// The block as the cache keeps it, and whether `buffer` has it as f32.
+    values: &'a [u32],
+    unpacked: bool,
+    buffer: &'a [f32],
+    /// The first vector of columns.
+    vector: usize,
+    weights: &'a [f32],
+    sums: &'a mut [f32],
+}
+
+impl Mix<'_> {
+    /// Adds the values of `positions`, all in one block, to the sums of `Q` queries from `query` on.
+    #[inline(always)]
+    fn range<S: Simd, const Q: usize, const V: usize>(
+        &mut self,
+        s: S,
+        query: usize,
+        positions: Range<usize>,
+    ) {
+        if positions.is_empty() {
+            return;
+        }
+        let columns = padded(self.arguments.head_size);
+        let (slot, count) = (positions.start % BLOCK, positions.len());
+        let mut left: [&[f32]; Q] = [&[]; Q];
+        for (q, left) in left.iter_mut().enumerate() {
+            *left = &self.weights[(query + q) * CHUNK + positions.start % CHUNK..];
+        }
+        let at = |q: usize| (query + q) * columns + self.vector * 16;
+        let mut sums = [[s.splat(0.0); V]; Q];
+        for (q, sums) in sums.iter_mut().enumerate() {
+            for (sum, from) in sums.iter_mut().zip(self.sums[at(q)..].as_chunks().0) {
+                *sum = s.load(from);
+            }
+        }
+        if self.unpacked {
+            let rows = Plain::<V>(&self.buffer.as_chunks().0.as_chunks().0[slot..slot + count]);
+            multiply(s, &left, rows, count, &mut sums);
+        } else {
+            let rows = Cached::values(self.arguments.cache, self.values, columns, slot, self.vector);
+            multiply(s, &left, rows, count, &mut sums);
+        }
+        for (q, sums) in sums.iter().enumerate() {
+            for (sum, to) in sums.iter().zip(self.sums[at(q)..].as_chunks_mut().0) {
+                s.store(*sum, to);
+            }
+        }
     }
 }

@@ -14,8 +14,10 @@
 
 mod body;
 mod reference;
+mod softmax;
 #[cfg(test)]
 mod tests;
+mod tile;
 
 use core::ops::Range;
 
@@ -29,8 +31,8 @@ pub const CHUNK: usize = 256;
 pub const BLOCK: usize = 64;
 /// Keys that lie side by side.
 pub const PANEL: usize = 16;
-/// Queries that are computed together.
-pub const QUERIES: usize = 4;
+/// Queries that a call takes at most: their scores stay in the second cache.
+pub const QUERIES: usize = 48;
 
 /// The type of cached numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,32 +87,59 @@ pub struct Query<'a> {
 
 /// Where the cache keeps a head's keys and values.
 ///
-/// In a block of [`BLOCK`] positions, keys lie in panels of [`PANEL`] positions: for f16 a word holds two
-/// neighbouring columns of one position and the sixteen positions of a pair of columns follow each other; for
-/// f32 a word holds one column. Values lie position by position, [`padded`] columns each.
+/// In a block of [`BLOCK`] positions, keys lie in panels of [`PANEL`] positions: column by column, the panel's
+/// positions side by side. Values lie position by position, [`padded`] columns each. Two f16 share a word, the
+/// first in its low half.
 pub trait Cache {
     /// The words of the keys and of the values of block `block` (position / [`BLOCK`]).
     fn block(&self, block: usize) -> (&[u32], &[u32]);
 }
 
-/// Numbers a call of [`Function`] works with: [`QUERIES`] times the chunk's scores, then twice the columns.
+/// Numbers a call of [`Function`] works with: for [`QUERIES`] the chunk's scores and twice the columns, then a
+/// block as f32.
 pub const fn scratch_size(head_size: usize) -> usize {
-    QUERIES * (CHUNK + 2 * padded(head_size))
+    QUERIES * (CHUNK + 2 * padded(head_size)) + BLOCK * padded(head_size)
 }
 
-/// Attends with up to [`QUERIES`] queries; each result goes to `out[i]` of `head_size` columns. `scratch`
-/// has [`scratch_size`] numbers.
-pub type Function = fn(&Arguments, &[Query<'_>], &dyn Cache, &mut [f32], &mut [&mut [f32]]);
+/// Numbers of a query's part of a chunk: the columns' sums, the maximum, the sum of the weights.
+pub const fn part_size(head_size: usize) -> usize {
+    padded(head_size) + 2
+}
+
+/// How much of a query's keys a call takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Span {
+    /// All: the result is the attention's, `head_size` numbers.
+    Whole,
+    /// Those in one chunk: the result is a part of [`part_size`] numbers for [`Merge`]. A query may see none.
+    Chunk(usize),
+}
+
+/// Attends with up to [`QUERIES`] queries; each result goes to `out[i]`. `scratch` has [`scratch_size`]
+/// numbers.
+pub type Function = fn(&Arguments, &[Query<'_>], &dyn Cache, Span, &mut [f32], &mut [&mut [f32]]);
 
 instantiate!(LIST: Function = "attention" attend(
     arguments: &Arguments,
     queries: &[Query<'_>],
     cache: &dyn Cache,
+    span: Span,
     scratch: &mut [f32],
     out: &mut [&mut [f32]]
 ));
 
-use body::attend;
+/// Merges the parts of a query's chunks, one after the other, into its result. `scratch` has [`padded`]
+/// numbers.
+pub type Merge = fn(usize, &[f32], &mut [f32], &mut [f32]);
+
+instantiate!(MERGE_LIST: Merge = "merge" merge_chunks(
+    head_size: usize,
+    parts: &[f32],
+    scratch: &mut [f32],
+    out: &mut [f32]
+));
+
+use body::{attend, merge_chunks};
 
 /// Writes a key and a value of one head at slot `slot` of a block.
 pub fn store(
@@ -134,16 +163,20 @@ pub fn store(
             }
         }
         CacheType::F16 => {
-            let half = |x: f32| u32::from(half::f16::from_f32(x).to_bits());
-            let pair = |x: &[f32]| half(x[0]) | half(x.get(1).copied().unwrap_or(0.0)) << 16;
-            for (e, k) in key.chunks(2).enumerate() {
-                keys[panel / 2 + e * PANEL + slot % PANEL] = pair(k);
+            for (e, k) in key.iter().enumerate() {
+                set_half(keys, panel + e * PANEL + slot % PANEL, *k);
             }
-            for (word, v) in values[slot * columns / 2..].iter_mut().zip(value.chunks(2)) {
-                *word = pair(v);
+            for (e, v) in value.iter().enumerate() {
+                set_half(values, slot * columns + e, *v);
             }
         }
     }
+}
+
+/// Writes number `index` of words that hold two f16 each.
+fn set_half(words: &mut [u32], index: usize, x: f32) {
+    let (word, shift) = (&mut words[index / 2], index % 2 * 16);
+    *word = *word & !(0xffff << shift) | u32::from(half::f16::from_f32(x).to_bits()) << shift;
 }
 
 /// The chunk that holds a position, and the positions of a chunk.

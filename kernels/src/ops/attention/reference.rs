@@ -20,10 +20,7 @@ fn number(cache: CacheType, words: &[u32], index: usize) -> f32 {
 fn key(arguments: &Arguments, keys: &[u32], slot: usize, column: usize) -> f32 {
     let columns = padded(arguments.head_size);
     let panel = slot / PANEL * PANEL * columns;
-    let index = match arguments.cache {
-        CacheType::F32 => panel + column * PANEL + slot % PANEL,
-        CacheType::F16 => panel + (column / 2 * PANEL + slot % PANEL) * 2 + column % 2,
-    };
+    let index = panel + column * PANEL + slot % PANEL;
     number(arguments.cache, keys, index)
 }
 

@@ -1,4 +1,7 @@
-use super::{Arguments, BLOCK, CHUNK, Cache, CacheType, Query, reference, scratch_size, store};
+use super::{
+    Arguments, BLOCK, CHUNK, Cache, CacheType, QUERIES, Query, Span, part_size, reference, scratch_size,
+    store,
+};
 use crate::ops::testing::{Random, bits, tables};
 
 struct Blocks {
@@ -37,8 +40,34 @@ fn run(
     let mut scratch = vec![f32::NAN; scratch_size(arguments.head_size)];
     let mut out = vec![vec![0.0; arguments.head_size]; queries.len()];
     let mut rows: Vec<&mut [f32]> = out.iter_mut().map(Vec::as_mut_slice).collect();
-    table.attention()(arguments, queries, cache, &mut scratch, &mut rows);
+    table.attention()(arguments, queries, cache, Span::Whole, &mut scratch, &mut rows);
+    assert!(bits(&out.concat()) == bits(&chunk_by_chunk(table, arguments, queries, cache).concat()));
     out
+}
+
+/// The same, each chunk by itself.
+fn chunk_by_chunk(
+    table: &crate::ops::Kernels,
+    arguments: &Arguments,
+    queries: &[Query<'_>],
+    cache: &dyn Cache,
+) -> Vec<Vec<f32>> {
+    let size = part_size(arguments.head_size);
+    let mut scratch = vec![f32::NAN; scratch_size(arguments.head_size)];
+    let last = queries.iter().map(|query| query.position).max().unwrap();
+    let mut parts = vec![Vec::new(); queries.len()];
+    for chunk in 0..=last / CHUNK {
+        let mut out = vec![vec![0.0; size]; queries.len()];
+        let mut rows: Vec<&mut [f32]> = out.iter_mut().map(Vec::as_mut_slice).collect();
+        table.attention()(arguments, queries, cache, Span::Chunk(chunk), &mut scratch, &mut rows);
+        parts.iter_mut().zip(out).for_each(|(parts, out)| parts.extend(out));
+    }
+    let merged = parts.iter().map(|parts| {
+        let mut out = vec![0.0; arguments.head_size];
+        table.merge()(arguments.head_size, parts, &mut scratch, &mut out);
+        out
+    });
+    merged.collect()
 }
 
 #[test]
@@ -49,16 +78,16 @@ fn every_kernel_gives_the_reference_bits() {
             let (blocks, _) = cache(cache_type, head_size, length, &mut random);
             for (softcap, slope, window) in [(0.0, 0.0, length), (50.0, 0.0, 40), (0.0, 0.25, length)] {
                 let arguments = Arguments { head_size, scale: 0.2, softcap, cache: cache_type };
-                let rows: Vec<Vec<f32>> = (0..4).map(|_| random.vector(head_size, 2.0)).collect();
+                let rows: Vec<Vec<f32>> = (0..QUERIES).map(|_| random.vector(head_size, 2.0)).collect();
                 let queries: Vec<Query<'_>> = rows
                     .iter()
                     .enumerate()
                     .map(|(i, values)| {
-                        let position = length - 1 - (i * 3).min(length - 1);
+                        let position = length - 1 - (i * 3 % 64).min(length - 1);
                         Query { values, position, first: (position + 1).saturating_sub(window), slope }
                     })
                     .collect();
-                for count in 1..=4 {
+                for count in [1, 2, 3, 4, 5, 6, 7, QUERIES - 1, QUERIES] {
                     for table in tables() {
                         let got = run(&table, &arguments, &queries[..count], &blocks);
                         for (query, got) in queries.iter().zip(&got) {

@@ -1,14 +1,17 @@
 //! Runs a plan on a team of threads.
 
+mod attention;
+
+pub(crate) use attention::Workspace;
+
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use siskin_kernels::ops::attention::{self as attend, QUERIES, Query};
 use siskin_kernels::ops::matmul::{Input, Output, Product};
 use siskin_kernels::ops::norm;
 use siskin_kernels::ops::{Kernels, rope};
 use siskin_kernels::panel::{self, ROWS};
 
-use super::{Batch, activation, first_seen};
+use super::{Batch, activation};
 use crate::cache::Cache;
 use crate::graph::{Attention, NormKind, Rows};
 use crate::plan::{Arena, Plan, ProductPart, RowOp, Step, View, Weights};
@@ -26,8 +29,7 @@ pub(crate) struct Forward<'a> {
     pub weights: &'a Weights,
     pub kernels: &'a Kernels,
     pub arena: &'a Arena,
-    /// One part for each worker, [`attend::scratch_size`] numbers.
-    pub scratch: View,
+    pub workspace: Workspace,
     pub cache: &'a Cache,
     pub batch: &'a Batch,
     /// Set by whoever wants the pass to end early.
@@ -242,97 +244,6 @@ impl Forward<'_> {
                     layer.head(head).store(row.position, key, value);
                 }
             }
-        }
-    }
-
-    fn attend(&self, worker: &Worker<'_>, attention: &Attention, queries: View, to: View) {
-        let rows = self.batch.rows.len();
-        let group = attention.heads / attention.kv_heads;
-        let blocks = rows.div_ceil(ROW_BLOCK);
-        // Few rows: one query is a piece of work, so that an odd number of heads is shared evenly.
-        let splits = if blocks * attention.kv_heads >= 4 * worker.team_size() { 1 } else { group };
-        while let Some(piece) = worker.next(blocks * attention.kv_heads * splits) {
-            let (block, piece) =
-                (piece / (attention.kv_heads * splits), piece % (attention.kv_heads * splits));
-            let (kv_head, split) = (piece / splits, piece % splits);
-            let heads =
-                kv_head * group + split * group / splits..kv_head * group + (split + 1) * group / splits;
-            let rows = block * ROW_BLOCK..rows.min((block + 1) * ROW_BLOCK);
-            self.attend_piece(worker, attention, (queries, to), kv_head, heads, rows);
-        }
-    }
-
-    fn attend_piece(
-        &self,
-        worker: &Worker<'_>,
-        attention: &Attention,
-        (queries, to): (View, View),
-        kv_head: usize,
-        heads: std::ops::Range<usize>,
-        rows: std::ops::Range<usize>,
-    ) {
-        let mut next = rows.clone().flat_map(|row| heads.clone().map(move |head| (row, head))).peekable();
-        while let Some(first) = next.next() {
-            let sequence = self.batch.rows[first.0].sequence;
-            let mut chosen = [first; QUERIES];
-            let mut count = 1;
-            while count < QUERIES {
-                match next.next_if(|(row, _)| self.batch.rows[*row].sequence == sequence) {
-                    Some(query) => chosen[count] = query,
-                    None => break,
-                }
-                count += 1;
-            }
-            self.attend_queries(worker, attention, (queries, to), kv_head, &chosen[..count]);
-        }
-    }
-
-    /// Attends with some queries, given as (row, head), of one sequence and one kv head.
-    fn attend_queries(
-        &self,
-        worker: &Worker<'_>,
-        attention: &Attention,
-        (queries, to): (View, View),
-        kv_head: usize,
-        chosen: &[(usize, usize)],
-    ) {
-        let size = attention.head_size;
-        let Some(layer) = self.cache.layer(attention, self.batch.rows[chosen[0].0].sequence) else { return };
-        let arguments = attend::Arguments {
-            head_size: size,
-            scale: attention.scale,
-            softcap: attention.softcap.unwrap_or(0.0),
-            cache: self.cache.options.kind,
-        };
-        let head_view =
-            |view: View, head: usize| View { offset: view.offset + head * size, columns: size, ..view };
-        // SAFETY: queries were written in an earlier step; every (row, head) of the result and the worker's
-        // scratch are this worker's alone.
-        unsafe {
-            let query = |&(row, head): &(usize, usize)| {
-                let position = self.batch.rows[row].position;
-                Query {
-                    values: self.arena.row(head_view(queries, head), row),
-                    position,
-                    first: first_seen(position, attention.window),
-                    slope: attention.alibi.get(head).copied().unwrap_or(0.0),
-                }
-            };
-            let list: [Query<'_>; QUERIES] =
-                std::array::from_fn(|i| query(chosen.get(i).unwrap_or(&chosen[0])));
-            let mut out: [&mut [f32]; QUERIES] = Default::default();
-            for (out, &(row, head)) in out.iter_mut().zip(chosen) {
-                *out = self.arena.row_mut(head_view(to, head), row);
-            }
-            let scratch = self.arena.row_mut(self.scratch, worker.index);
-            let count = chosen.len();
-            self.kernels.attention()(
-                &arguments,
-                &list[..count],
-                &layer.head(kv_head),
-                scratch,
-                &mut out[..count],
-            );
         }
     }
 }

@@ -1,0 +1,102 @@
+//! Scores to weights, and the merging of chunks.
+
+use super::{Arguments, CHUNK, PANEL, Query};
+use crate::float;
+use crate::math;
+use crate::ops::elementwise::soft_cap;
+use crate::simd::Simd;
+
+/// What a query has gathered so far; nothing where `sum` is zero.
+#[derive(Clone, Copy)]
+pub(super) struct State {
+    pub maximum: f32,
+    pub sum: f32,
+}
+
+impl State {
+    pub(super) const EMPTY: Self = Self { maximum: 0.0, sum: 0.0 };
+}
+
+/// A query's part of a chunk, in positions.
+#[derive(Clone, Copy)]
+pub(super) struct Part {
+    pub first: usize,
+    pub end: usize,
+}
+
+/// Turns a query's dot products with the keys of a chunk into weights, in place.
+#[inline(always)]
+pub(super) fn weights<S: Simd>(
+    s: S,
+    arguments: &Arguments,
+    query: &Query<'_>,
+    part: Part,
+    start: usize,
+    scores: &mut [f32],
+) -> State {
+    if part.first >= part.end {
+        return State::EMPTY;
+    }
+    let (first, end) = (part.first - start, part.end - start);
+    let vectors = first / PANEL..end.div_ceil(PANEL);
+    let scores = &mut scores.as_chunks_mut::<16>().0[..CHUNK / 16];
+    let lowest = s.splat(f32::NEG_INFINITY);
+    let mut maximum = lowest;
+    for vector in vectors.clone() {
+        let mut score = s.mul(s.load(&scores[vector]), s.splat(arguments.scale));
+        if arguments.softcap != 0.0 {
+            score = soft_cap(s, score, arguments.softcap);
+        }
+        if query.slope != 0.0 {
+            let position = s.add(lane_numbers(s, vector), s.splat(start as f32));
+            let distance = s.sub(position, s.splat(query.position as f32));
+            score = s.fma(s.splat(query.slope), distance, score);
+        }
+        if vector * PANEL < first || (vector + 1) * PANEL > end {
+            // Lanes before the first and after the last key of the query must not be seen.
+            let index = lane_numbers(s, vector);
+            score = s.select_less(index, s.splat(end as f32), score, lowest);
+            score = s.select_less(index, s.splat(first as f32), lowest, score);
+        }
+        maximum = s.max(score, maximum);
+        s.store(score, &mut scores[vector]);
+    }
+    let maximum = s.largest(maximum);
+    let shift = s.splat(maximum);
+    let mut sum = s.splat(0.0);
+    for vector in vectors {
+        let weight = math::exp(s, s.sub(s.load(&scores[vector]), shift));
+        sum = s.add(sum, weight);
+        s.store(weight, &mut scores[vector]);
+    }
+    State { maximum, sum: s.sum(sum) }
+}
+
+/// The positions within the chunk of a vector's lanes.
+#[inline(always)]
+fn lane_numbers<S: Simd>(s: S, vector: usize) -> S::F {
+    const NUMBERS: [f32; PANEL] =
+        [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0];
+    s.add(s.load(&NUMBERS), s.splat((vector * PANEL) as f32))
+}
+
+/// Adds a chunk to what a query has gathered.
+#[inline(always)]
+pub(super) fn merge<S: Simd>(s: S, state: &mut State, chunk: State, totals: &mut [f32], chunk_sums: &[f32]) {
+    if chunk.sum == 0.0 {
+        return;
+    }
+    if state.sum == 0.0 {
+        *state = chunk;
+        totals.copy_from_slice(chunk_sums);
+        return;
+    }
+    let larger = if chunk.maximum > state.maximum { chunk.maximum } else { state.maximum };
+    let factor = |maximum: f32| s.largest(math::exp(s, s.splat(maximum - larger)));
+    let (a, b) = (factor(state.maximum), factor(chunk.maximum));
+    *state = State { maximum: larger, sum: float::fma(state.sum, a, chunk.sum * b) };
+    for (total, chunk) in totals.as_chunks_mut().0.iter_mut().zip(chunk_sums.as_chunks().0) {
+        let scaled = s.mul(s.load(chunk), s.splat(b));
+        s.store(s.fma(s.load(total), s.splat(a), scaled), total);
+    }
+}

@@ -1,0 +1,109 @@
+//! The inner product of attention: rows of numbers times sixteen-lane vectors, some of each at once.
+
+use super::{BLOCK, CacheType, PANEL};
+use crate::simd::Simd;
+
+/// Vectors of lanes that stand side by side: number `v` of row `k`.
+pub(super) trait Vectors<S: Simd>: Copy {
+    fn get(self, s: S, k: usize, v: usize) -> S::F;
+}
+
+/// Numbers of a block that were made f32: `V` vectors for each row, one row after the other.
+#[derive(Clone, Copy)]
+pub(super) struct Plain<'a, const V: usize>(pub &'a [[[f32; 16]; V]]);
+
+impl<S: Simd, const V: usize> Vectors<S> for Plain<'_, V> {
+    #[inline(always)]
+    fn get(self, s: S, k: usize, v: usize) -> S::F {
+        s.load(&self.0[k][v])
+    }
+}
+
+/// Numbers as the cache keeps them: vector `start + k · row + v · side`.
+#[derive(Clone, Copy)]
+pub(super) struct Cached<'a> {
+    pub cache: CacheType,
+    pub words: &'a [u32],
+    pub start: usize,
+    pub row: usize,
+    pub side: usize,
+}
+
+impl<'a> Cached<'a> {
+    /// The keys of a block: a row for each column, panels side by side from panel `panel` on.
+    pub(super) fn keys(cache: CacheType, words: &'a [u32], columns: usize, panel: usize) -> Self {
+        Self { cache, words, start: panel * columns, row: 1, side: columns }
+    }
+
+    /// The values of a block: a row for each position, from slot `slot` and vector `vector` on.
+    pub(super) fn values(
+        cache: CacheType,
+        words: &'a [u32],
+        columns: usize,
+        slot: usize,
+        vector: usize,
+    ) -> Self {
+        let row = columns / 16;
+        Self { cache, words, start: slot * row + vector, row, side: 1 }
+    }
+}
+
+impl<S: Simd> Vectors<S> for Cached<'_> {
+    #[inline(always)]
+    fn get(self, s: S, k: usize, v: usize) -> S::F {
+        let index = self.start + k * self.row + v * self.side;
+        match self.cache {
+            CacheType::F32 => s.load_words(&self.words.as_chunks().0[index]),
+            CacheType::F16 => s.load_halves(&self.words.as_chunks().0[index]),
+        }
+    }
+}
+
+/// Continues `sums[q][v] = fma(left[q][k], right[k][v], sums[q][v])` for `count` rows of `right`, in order.
+#[inline(always)]
+pub(super) fn multiply<S: Simd, R: Vectors<S>, const Q: usize, const V: usize>(
+    s: S,
+    left: &[&[f32]; Q],
+    right: R,
+    count: usize,
+    sums: &mut [[S::F; V]; Q],
+) {
+    let left = left.map(|row| &row[..count]);
+    for k in 0..count {
+        let mut row = [s.splat(0.0); V];
+        for (v, vector) in row.iter_mut().enumerate() {
+            *vector = right.get(s, k, v);
+        }
+        for q in 0..Q {
+            let x = s.splat(left[q][k]);
+            for v in 0..V {
+                sums[q][v] = s.fma(x, row[v], sums[q][v]);
+            }
+        }
+    }
+}
+
+/// Makes the keys of a block f32: for each run of `V` panels, a row of `V` vectors for each column.
+#[inline(always)]
+pub(super) fn unpack_keys<S: Simd, const V: usize>(
+    s: S,
+    cache: CacheType,
+    words: &[u32],
+    columns: usize,
+    out: &mut [f32],
+) {
+    for (run, out) in out.chunks_exact_mut(columns * V * PANEL).enumerate().take(BLOCK / PANEL / V) {
+        let keys = Cached::keys(cache, words, columns, run * V);
+        unpack::<S, V>(s, keys, columns, out);
+    }
+}
+
+/// Makes `count` rows of `V` vectors f32.
+#[inline(always)]
+pub(super) fn unpack<S: Simd, const V: usize>(s: S, from: Cached<'_>, count: usize, out: &mut [f32]) {
+    for (k, row) in out.as_chunks_mut::<16>().0.chunks_exact_mut(V).enumerate().take(count) {
+        for (v, vector) in row.iter_mut().enumerate() {
+            s.store(from.get(s, k, v), vector);
+        }
+    }
+}

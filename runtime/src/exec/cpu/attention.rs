@@ -1,0 +1,210 @@
+//! The attention step: who attends with which queries over which keys.
+
+use std::ops::Range;
+
+use siskin_kernels::ops::attention::{self as attend, CHUNK, QUERIES, Query, Span};
+
+use super::super::first_seen;
+use super::Forward;
+use crate::cache::CacheOptions;
+use crate::graph::{Attention, Graph};
+use crate::plan::View;
+use crate::team::Worker;
+
+/// Most rows whose keys are shared out chunk by chunk.
+const SPLIT_ROWS: usize = 8;
+/// Most words for the parts that come of it.
+const PARTS_WORDS: usize = 1 << 20;
+
+/// Places in the arena that only attention uses.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Workspace {
+    /// One part for each worker, [`attend::scratch_size`] numbers.
+    scratch: View,
+    /// For every row and head, the parts of its chunks.
+    parts: View,
+    /// Rows for which there are parts.
+    split_rows: usize,
+}
+
+impl Workspace {
+    /// Places behind word `start`, and the first word behind them.
+    pub(crate) fn new(graph: &Graph, cache: &CacheOptions, threads: usize, start: usize) -> (Self, usize) {
+        let most = |size: &dyn Fn(&Attention) -> usize| graph.attentions().map(size).max().unwrap_or(0);
+        let line = |words: usize| words.next_multiple_of(16);
+        let columns = line(most(&|attention| attend::scratch_size(attention.head_size)));
+        let scratch = View { offset: line(start), stride: columns, columns };
+        let chunks = |attention: &Attention| {
+            let seen = attention.window.map_or(cache.context, |window| window.min(cache.context));
+            seen.div_ceil(CHUNK) + 1
+        };
+        let columns = most(&|attention| line(chunks(attention) * attend::part_size(attention.head_size)));
+        let parts = View { offset: scratch.offset + scratch.stride * threads, stride: columns, columns };
+        let row = most(&|attention| attention.heads) * columns;
+        let fitting = PARTS_WORDS.checked_div(row).unwrap_or(0).clamp(1, SPLIT_ROWS);
+        let split_rows = if threads > 1 { fitting.min(cache.batch) } else { 0 };
+        (Self { scratch, parts, split_rows }, parts.offset + split_rows * row)
+    }
+}
+
+impl Forward<'_> {
+    pub(super) fn attend(&self, worker: &Worker<'_>, attention: &Attention, queries: View, to: View) {
+        let step = Attend { forward: self, attention, queries, to };
+        let rows = self.batch.rows.len();
+        let most_chunks = (0..rows).map(|row| step.chunks(row).len()).max().unwrap_or(0);
+        let few = rows * attention.kv_heads < 4 * worker.team_size();
+        if few && most_chunks > 1 && rows <= self.workspace.split_rows {
+            step.chunk_by_chunk(worker, rows, most_chunks);
+        } else if few {
+            step.query_by_query(worker, rows);
+        } else {
+            step.rows_together(worker, rows);
+        }
+    }
+}
+
+/// An attention step.
+struct Attend<'a> {
+    forward: &'a Forward<'a>,
+    attention: &'a Attention,
+    queries: View,
+    to: View,
+}
+
+impl Attend<'_> {
+    /// Heads that share a kv head.
+    fn group(&self) -> usize {
+        self.attention.heads / self.attention.kv_heads
+    }
+
+    /// The chunks that a row's keys lie in.
+    fn chunks(&self, row: usize) -> Range<usize> {
+        let position = self.forward.batch.rows[row].position;
+        first_seen(position, self.attention.window) / CHUNK..position / CHUNK + 1
+    }
+
+    /// Many rows: runs of rows that share what is loaded for them.
+    fn rows_together(&self, worker: &Worker<'_>, rows: usize) {
+        let kv_heads = self.attention.kv_heads;
+        let fair = rows * kv_heads / (4 * worker.team_size());
+        let together = fair.min(QUERIES / self.group().min(QUERIES)).max(1);
+        let blocks = rows.div_ceil(together);
+        while let Some(piece) = worker.next(blocks * kv_heads) {
+            // The last rows see the most keys: they come first, so that the end is even.
+            let (block, kv_head) = (blocks - 1 - piece / kv_heads, piece % kv_heads);
+            let heads = kv_head * self.group()..(kv_head + 1) * self.group();
+            let rows = block * together..rows.min((block + 1) * together);
+            let mut next = rows.flat_map(|row| heads.clone().map(move |head| (row, head))).peekable();
+            while let Some(&first) = next.peek() {
+                let sequence = self.forward.batch.rows[first.0].sequence;
+                let mut chosen = [first; QUERIES];
+                let mut count = 0;
+                while count < QUERIES {
+                    match next.next_if(|(row, _)| self.forward.batch.rows[*row].sequence == sequence) {
+                        Some(query) => chosen[count] = query,
+                        None => break,
+                    }
+                    count += 1;
+                }
+                self.queries(worker, kv_head, &chosen[..count], Span::Whole, |row, head| {
+                    (head_view(self.to, head, self.attention.head_size), row)
+                });
+            }
+        }
+    }
+
+    /// Few rows with few keys: a piece of work is one query, so that an odd number of heads is shared evenly.
+    fn query_by_query(&self, worker: &Worker<'_>, rows: usize) {
+        while let Some(piece) = worker.next(rows * self.attention.heads) {
+            let (row, head) = (piece / self.attention.heads, piece % self.attention.heads);
+            self.queries(worker, head / self.group(), &[(row, head)], Span::Whole, |row, head| {
+                (head_view(self.to, head, self.attention.head_size), row)
+            });
+        }
+    }
+
+    /// Few rows with many keys: a piece of work is a chunk of the keys, and parts are merged at the end.
+    fn chunk_by_chunk(&self, worker: &Worker<'_>, rows: usize, most_chunks: usize) {
+        let (heads, kv_heads) = (self.attention.heads, self.attention.kv_heads);
+        let size = attend::part_size(self.attention.head_size);
+        let parts = self.forward.workspace.parts;
+        while let Some(piece) = worker.next(rows * kv_heads * most_chunks) {
+            let (row, kv_head, index) =
+                (piece / most_chunks / kv_heads, piece / most_chunks % kv_heads, piece % most_chunks);
+            let Some(chunk) = self.chunks(row).nth(index) else { continue };
+            let part = View { offset: parts.offset + index * size, columns: size, ..parts };
+            for first in (0..self.group()).step_by(QUERIES) {
+                let count = QUERIES.min(self.group() - first);
+                let head = kv_head * self.group() + first;
+                let chosen: [_; QUERIES] = std::array::from_fn(|i| (row, head + i));
+                self.queries(worker, kv_head, &chosen[..count], Span::Chunk(chunk), |row, head| {
+                    (part, row * heads + head)
+                });
+            }
+        }
+        worker.barrier();
+        while let Some(piece) = worker.next(rows * heads) {
+            let (row, head) = (piece / heads, piece % heads);
+            let view = View { columns: self.chunks(row).len() * size, ..parts };
+            // SAFETY: the parts were written before the barrier; the result and the worker's scratch are this
+            // worker's alone.
+            unsafe {
+                let arena = self.forward.arena;
+                let scratch = arena.row_mut(self.forward.workspace.scratch, worker.index);
+                let out = arena.row_mut(head_view(self.to, head, self.attention.head_size), row);
+                let head_size = self.attention.head_size;
+                self.forward.kernels.merge()(head_size, arena.row(view, piece), scratch, out);
+            }
+        }
+    }
+
+    /// Attends with queries, given as (row, head), of one sequence and one kv head. `place` says in which row of
+    /// which view a query's result goes.
+    fn queries(
+        &self,
+        worker: &Worker<'_>,
+        kv_head: usize,
+        chosen: &[(usize, usize)],
+        span: Span,
+        place: impl Fn(usize, usize) -> (View, usize),
+    ) {
+        let Forward { arena, batch, cache, kernels, workspace, .. } = self.forward;
+        let attention = self.attention;
+        let Some(&first) = chosen.first() else { return };
+        let Some(layer) = cache.layer(attention, batch.rows[first.0].sequence) else { return };
+        let arguments = attend::Arguments {
+            head_size: attention.head_size,
+            scale: attention.scale,
+            softcap: attention.softcap.unwrap_or(0.0),
+            cache: cache.options.kind,
+        };
+        // SAFETY: queries were written in an earlier step; every (row, head) of the result and the worker's
+        // scratch are this worker's alone.
+        unsafe {
+            let query = |(row, head): (usize, usize)| {
+                let position = batch.rows[row].position;
+                Query {
+                    values: arena.row(head_view(self.queries, head, attention.head_size), row),
+                    position,
+                    first: first_seen(position, attention.window),
+                    slope: attention.alibi.get(head).copied().unwrap_or(0.0),
+                }
+            };
+            let mut list = [query(first); QUERIES];
+            let mut out: [&mut [f32]; QUERIES] = std::array::from_fn(|_| Default::default());
+            for ((list, out), &(row, head)) in list.iter_mut().zip(&mut out).zip(chosen) {
+                *list = query((row, head));
+                let (view, row) = place(row, head);
+                *out = arena.row_mut(view, row);
+            }
+            let scratch = arena.row_mut(workspace.scratch, worker.index);
+            let (list, out) = (&list[..chosen.len()], &mut out[..chosen.len()]);
+            kernels.attention()(&arguments, list, &layer.head(kv_head), span, scratch, out);
+        }
+    }
+}
+
+/// The columns of a head.
+fn head_view(view: View, head: usize, size: usize) -> View {
+    View { offset: view.offset + head * size, columns: size, ..view }
+}
