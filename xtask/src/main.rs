@@ -20,6 +20,7 @@ const VERBS: &[Verb] = &[
     verb::test::VERB,
     verb::model::VERB,
     verb::demo::VERB,
+    verb::bench_kernels::VERB,
     verb::bench_peers::VERB,
     verb::fuzz::VERB,
     verb::api::VERB,

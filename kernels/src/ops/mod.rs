@@ -5,6 +5,7 @@
 
 pub mod activation;
 pub mod attention;
+pub mod ceiling;
 pub mod elementwise;
 pub mod matmul;
 pub mod norm;
@@ -69,6 +70,8 @@ macro_rules! table {
 }
 
 table! {
+    /// See [`ceiling`].
+    ceiling: ceiling::Function = ceiling::LIST;
     /// See [`norm`].
     norm: norm::Function = norm::LIST;
     /// See [`activation`].

@@ -1,0 +1,198 @@
+//! How fast each kernel is on this machine, on one thread, beside what the machine can do at most.
+//!
+//! `cargo xtask bench-kernels [FILTER]`. Times are the best of several: whatever else runs only adds to them.
+
+#![allow(clippy::unwrap_used, reason = "a measurement that cannot be set up ends")]
+#![allow(clippy::print_stdout, reason = "this is what it is for")]
+
+use siskin_kernels::ops::attention::{self, BLOCK, CacheType, Query, Span};
+use siskin_kernels::ops::matmul::{Input, Output, Product};
+use siskin_kernels::ops::quantise::Layout;
+use siskin_kernels::ops::{Kernels, ceiling};
+use siskin_kernels::panel::{self, PanelType, ROWS};
+use siskin_kernels::quant::BlockType;
+use siskin_kernels::{Cpu, Features};
+use siskin_tests::fuzz::Random;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+/// How long each measurement may take.
+const PATIENCE: Duration = Duration::from_millis(60);
+
+fn main() {
+    let filter = std::env::args().nth(1).unwrap_or_default();
+    let wanted = |name: &str| name.contains(&filter);
+    let cpu = Cpu::detect();
+    let levels = [Features::NONE, Features::AVX512, Features::AVX512.with(Features::AVX2)];
+    let mut tables: Vec<Kernels> = Vec::new();
+    for without in levels {
+        let table = Kernels::for_cpu(cpu.without(without));
+        if tables.iter().all(|other| other.names().ne(table.names())) {
+            tables.push(table);
+        }
+    }
+    println!("features: {}", cpu.features());
+    for (name, bytes) in [("256 KiB", 256 << 10), ("8 MiB", 8 << 20), ("512 MiB", 512 << 20)] {
+        println!("reading {name}: {:.1} GB/s", bytes as f64 / read(bytes) / 1e9);
+    }
+    for table in &tables {
+        let name = table.names().last().unwrap_or_default();
+        let ceiling = multiply_adds(table);
+        println!("\n## {name}: {ceiling:.0} GFLOPS of fused multiply-adds");
+        if wanted("attention") {
+            attend(table, ceiling);
+        }
+        products(table, &wanted);
+    }
+}
+
+/// The best time of a run, in seconds.
+fn best(mut work: impl FnMut()) -> f64 {
+    let (start, mut best) = (Instant::now(), f64::INFINITY);
+    let mut runs = 0;
+    while runs < 3 || start.elapsed() < PATIENCE {
+        let begin = Instant::now();
+        work();
+        best = best.min(begin.elapsed().as_secs_f64());
+        runs += 1;
+    }
+    best
+}
+
+fn read(bytes: usize) -> f64 {
+    let words = vec![1_u64; bytes / 8];
+    best(|| {
+        let sums = words.chunks_exact(32).fold([0_u64; 32], |mut sums, words| {
+            sums.iter_mut().zip(words).for_each(|(sum, word)| *sum = sum.wrapping_add(*word));
+            sums
+        });
+        black_box(sums);
+    })
+}
+
+fn multiply_adds(table: &Kernels) -> f64 {
+    let rounds = 100_000;
+    let seconds = best(|| table.ceiling()(rounds, black_box(&mut [1.0; 16])));
+    (rounds * ceiling::ROUND * 16 * 2) as f64 / seconds / 1e9
+}
+
+fn vector(length: usize, random: &mut Random) -> Vec<f32> {
+    (0..length).map(|_| (random.below(2001) as f32 - 1000.0) / 1000.0).collect()
+}
+
+struct Blocks {
+    words: Vec<(Vec<u32>, Vec<u32>)>,
+}
+
+impl attention::Cache for Blocks {
+    fn block(&self, block: usize) -> (&[u32], &[u32]) {
+        let (keys, values) = &self.words[block];
+        (keys, values)
+    }
+}
+
+/// Attention with f16 keys and values, as a prompt and as one token do it.
+fn attend(table: &Kernels, ceiling: f64) {
+    println!("\n| attention | queries | keys | GFLOPS | of the ceiling | GB/s |\n|---|---|---|---|---|---|");
+    let mut random = Random::new(1);
+    for (head_size, group, length) in
+        [(64, 3, 512), (64, 3, 4096), (64, 3, 16384), (128, 4, 4096), (256, 4, 512)]
+    {
+        let words = CacheType::F16.words(head_size);
+        let mut blocks = Blocks { words: vec![(vec![0; words], vec![0; words]); length / BLOCK] };
+        for position in 0..length {
+            let (key, value) = (vector(head_size, &mut random), vector(head_size, &mut random));
+            let (keys, values) = &mut blocks.words[position / BLOCK];
+            attention::store(CacheType::F16, position % BLOCK, &key, &value, keys, values);
+        }
+        for count in [group, attention::QUERIES] {
+            let rows: Vec<_> = (0..count).map(|_| vector(head_size, &mut random)).collect();
+            let query = |(i, values): (usize, &'static [f32])| Query {
+                values,
+                position: length - count + i,
+                first: 0,
+                slope: 0.0,
+            };
+            let rows: Vec<&'static [f32]> = rows.into_iter().map(|row| &*row.leak()).collect();
+            let queries: Vec<_> = rows.into_iter().enumerate().map(query).collect();
+            let arguments =
+                attention::Arguments { head_size, scale: 0.125, softcap: 0.0, cache: CacheType::F16 };
+            let mut scratch = vec![0.0; attention::scratch_size(head_size)];
+            let mut out = vec![vec![0.0; head_size]; count];
+            let seconds = best(|| {
+                let mut out: Vec<&mut [f32]> = out.iter_mut().map(Vec::as_mut_slice).collect();
+                table.attention()(&arguments, &queries, &blocks, Span::Whole, &mut scratch, &mut out);
+            });
+            let flops = (4 * count * length * head_size) as f64 / seconds / 1e9;
+            let read = (4 * length * head_size) as f64 / seconds / 1e9;
+            let share = 100.0 * flops / ceiling;
+            println!("| {head_size} columns | {count} | {length} | {flops:.0} | {share:.0}% | {read:.1} |");
+        }
+    }
+}
+
+/// Products of every panel type.
+fn products(table: &Kernels, wanted: &dyn Fn(&str) -> bool) {
+    const ROWS_AT_ONCE: [usize; 5] = [1, 4, 8, 32, 128];
+    println!("\n| type | M = 1, GB/s | M = 1 | 4 | 8 | 32 | 128, GOPS |\n|---|---|---|---|---|---|---|");
+    let (outputs, columns) = (1024, 2048);
+    let mut random = Random::new(2);
+    for &ty in PanelType::ALL.iter().filter(|ty| wanted(ty.name())) {
+        let Some(block) = BlockType::ALL.iter().copied().find(|&block| PanelType::for_block(block) == ty)
+        else {
+            continue;
+        };
+        let weights = matrix(block, ty, outputs, columns, &mut random);
+        let x = vector(128 * columns, &mut random);
+        let layout = Layout::new(columns);
+        let mut words = vec![0; 128 * layout.words()];
+        for (x, words) in x.chunks(columns).zip(words.chunks_mut(layout.words())) {
+            table.quantise()(x, words);
+        }
+        let input = match ty.is_float() {
+            true => Input::Float { rows: &x, stride: columns },
+            false => Input::Quantised(&words),
+        };
+        let product = Product { panel: ty, weights: &weights, outputs, columns, bias: &[], input };
+        let mut out = vec![0.0; 128 * outputs];
+        let seconds = ROWS_AT_ONCE.map(|rows| {
+            best(|| {
+                // SAFETY: the table has the product's size and nobody else uses it.
+                let to = unsafe { Output::new(out.as_mut_ptr(), rows, outputs, outputs) };
+                table.matmul()(&product, 0..rows, 0..product.panels(), to);
+            })
+        });
+        let gops = |i: usize| (2 * ROWS_AT_ONCE[i] * outputs * columns) as f64 / seconds[i] / 1e9;
+        println!(
+            "| {} | {:.1} | {:.0} | {:.0} | {:.0} | {:.0} | {:.0} |",
+            ty.name(),
+            weights.len() as f64 / seconds[0] / 1e9,
+            gops(0),
+            gops(1),
+            gops(2),
+            gops(3),
+            gops(4)
+        );
+    }
+}
+
+/// A packed matrix of small numbers.
+fn matrix(block: BlockType, ty: PanelType, outputs: usize, columns: usize, random: &mut Random) -> Vec<u8> {
+    let row_bytes = block.row_bytes(columns).unwrap();
+    let panel_bytes = ty.panel_bytes(columns).unwrap();
+    let mut weights = vec![0; panel_bytes * outputs / ROWS];
+    for panel in weights.chunks_mut(panel_bytes) {
+        let rows: Vec<Vec<u8>> = (0..ROWS)
+            .map(|_| {
+                let mut row = vec![0; row_bytes];
+                if !block.encode_row(&vector(columns, random), None, &mut row) {
+                    row.iter_mut().for_each(|byte| *byte = (random.bits() & 0x37) as u8);
+                }
+                row
+            })
+            .collect();
+        let rows: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
+        assert!(panel::pack(block, &rows, columns, panel));
+    }
+    weights
+}
