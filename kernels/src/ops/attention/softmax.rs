@@ -92,11 +92,18 @@ pub(super) fn merge<S: Simd>(s: S, state: &mut State, chunk: State, totals: &mut
         return;
     }
     let larger = if chunk.maximum > state.maximum { chunk.maximum } else { state.maximum };
-    let factor = |maximum: f32| s.largest(math::exp(s, s.splat(maximum - larger)));
-    let (a, b) = (factor(state.maximum), factor(chunk.maximum));
+    let (a, b) = (factor(s, state.maximum - larger), factor(s, chunk.maximum - larger));
     *state = State { maximum: larger, sum: float::fma(state.sum, a, chunk.sum * b) };
     for (total, chunk) in totals.as_chunks_mut().0.iter_mut().zip(chunk_sums.as_chunks().0) {
         let scaled = s.mul(s.load(chunk), s.splat(b));
         s.store(s.fma(s.load(total), s.splat(a), scaled), total);
     }
+}
+
+/// e^x of one number.
+#[inline(always)]
+fn factor<S: Simd>(s: S, x: f32) -> f32 {
+    let mut lanes = [0.0; 16];
+    s.store(math::exp(s, s.splat(x)), &mut lanes);
+    lanes[0]
 }

@@ -5,7 +5,12 @@ use crate::simd::Simd;
 
 /// Vectors of lanes that stand side by side: number `v` of row `k`.
 pub(super) trait Vectors<S: Simd>: Copy {
-    fn get(self, s: S, k: usize, v: usize) -> S::F;
+    /// Whether there are `rows` rows of `vectors` vectors.
+    fn holds(self, rows: usize, vectors: usize) -> bool;
+
+    /// # Safety
+    /// `holds(k + 1, v + 1)`.
+    unsafe fn get(self, s: S, k: usize, v: usize) -> S::F;
 }
 
 /// Numbers of a block that were made f32: `V` vectors for each row, one row after the other.
@@ -14,19 +19,24 @@ pub(super) struct Plain<'a, const V: usize>(pub &'a [[[f32; 16]; V]]);
 
 impl<S: Simd, const V: usize> Vectors<S> for Plain<'_, V> {
     #[inline(always)]
-    fn get(self, s: S, k: usize, v: usize) -> S::F {
-        s.load(&self.0[k][v])
+    fn holds(self, rows: usize, vectors: usize) -> bool {
+        rows <= self.0.len() && vectors <= V
+    }
+    #[inline(always)]
+    unsafe fn get(self, s: S, k: usize, v: usize) -> S::F {
+        // SAFETY: the caller's promise.
+        s.load(unsafe { self.0.get_unchecked(k).get_unchecked(v) })
     }
 }
 
 /// Numbers as the cache keeps them: vector `start + k · row + v · side`.
 #[derive(Clone, Copy)]
 pub(super) struct Cached<'a> {
-    pub cache: CacheType,
-    pub words: &'a [u32],
-    pub start: usize,
-    pub row: usize,
-    pub side: usize,
+    cache: CacheType,
+    words: &'a [u32],
+    start: usize,
+    row: usize,
+    side: usize,
 }
 
 impl<'a> Cached<'a> {
@@ -50,11 +60,23 @@ impl<'a> Cached<'a> {
 
 impl<S: Simd> Vectors<S> for Cached<'_> {
     #[inline(always)]
-    fn get(self, s: S, k: usize, v: usize) -> S::F {
+    fn holds(self, rows: usize, vectors: usize) -> bool {
+        let words = match self.cache {
+            CacheType::F32 => 16,
+            CacheType::F16 => 8,
+        };
+        let last = self.start + rows.saturating_sub(1) * self.row + vectors.saturating_sub(1) * self.side;
+        last < self.words.len() / words
+    }
+    #[inline(always)]
+    unsafe fn get(self, s: S, k: usize, v: usize) -> S::F {
         let index = self.start + k * self.row + v * self.side;
-        match self.cache {
-            CacheType::F32 => s.load_words(&self.words.as_chunks().0[index]),
-            CacheType::F16 => s.load_halves(&self.words.as_chunks().0[index]),
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.cache {
+                CacheType::F32 => s.load_words(self.words.as_chunks().0.get_unchecked(index)),
+                CacheType::F16 => s.load_halves(self.words.as_chunks().0.get_unchecked(index)),
+            }
         }
     }
 }
@@ -68,19 +90,25 @@ pub(super) fn multiply<S: Simd, R: Vectors<S>, const Q: usize, const V: usize>(
     count: usize,
     sums: &mut [[S::F; V]; Q],
 ) {
-    let left = left.map(|row| &row[..count]);
+    assert!(left.iter().all(|row| count <= row.len()) && right.holds(count, V), "beyond a block");
+    // A copy stays in registers.
+    let mut totals = *sums;
     for k in 0..count {
-        let mut row = [s.splat(0.0); V];
-        for (v, vector) in row.iter_mut().enumerate() {
-            *vector = right.get(s, k, v);
-        }
-        for q in 0..Q {
-            let x = s.splat(left[q][k]);
-            for v in 0..V {
-                sums[q][v] = s.fma(x, row[v], sums[q][v]);
+        // SAFETY: the assertion.
+        unsafe {
+            let mut row = [s.splat(0.0); V];
+            for (v, vector) in row.iter_mut().enumerate() {
+                *vector = right.get(s, k, v);
+            }
+            for q in 0..Q {
+                let x = s.splat(*left[q].get_unchecked(k));
+                for v in 0..V {
+                    totals[q][v] = s.fma(x, row[v], totals[q][v]);
+                }
             }
         }
     }
+    *sums = totals;
 }
 
 /// Makes the keys of a block f32: for each run of `V` panels, a row of `V` vectors for each column.
@@ -101,9 +129,11 @@ pub(super) fn unpack_keys<S: Simd, const V: usize>(
 /// Makes `count` rows of `V` vectors f32.
 #[inline(always)]
 pub(super) fn unpack<S: Simd, const V: usize>(s: S, from: Cached<'_>, count: usize, out: &mut [f32]) {
+    assert!(Vectors::<S>::holds(from, count, V), "beyond a block");
     for (k, row) in out.as_chunks_mut::<16>().0.chunks_exact_mut(V).enumerate().take(count) {
         for (v, vector) in row.iter_mut().enumerate() {
-            s.store(from.get(s, k, v), vector);
+            // SAFETY: the assertion.
+            s.store(unsafe { from.get(s, k, v) }, vector);
         }
     }
 }
