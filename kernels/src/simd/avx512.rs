@@ -108,4 +108,13 @@ impl Simd for Avx512 {
             _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
         })
     }
+    #[inline(always)]
+    fn largest(self, x: Self::F) -> f32 {
+        intrinsic!({
+            let eight = _mm256_max_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps::<1>(x));
+            let four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+            let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
+        })
+    }
 }

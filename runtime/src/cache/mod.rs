@@ -32,6 +32,38 @@ struct Kind {
     pool: Pool,
 }
 
+impl Kind {
+    /// Gives back the blocks that a sequence of `length` tokens will not see again.
+    fn drop_unseen(&mut self, blocks: &mut [u32], length: usize) {
+        let Some(window) = self.window else { return };
+        let visible = (length + 1).saturating_sub(window) / BLOCK;
+        for block in blocks.iter_mut().take(visible).filter(|block| **block != NONE) {
+            self.pool.release(*block);
+            *block = NONE;
+        }
+    }
+
+    /// Makes positions `length..end` of a sequence its own to write.
+    fn extend(&mut self, blocks: &mut Vec<u32>, length: usize, end: usize) -> Result<()> {
+        if let Some(last) = blocks.get_mut(length / BLOCK) {
+            *last = self.pool.own(*last)?;
+        }
+        while blocks.len() < end.div_ceil(BLOCK) {
+            blocks.push(self.pool.take()?);
+        }
+        Ok(())
+    }
+
+    /// Gives back the blocks behind the first `length` tokens.
+    fn cut(&mut self, blocks: &mut Vec<u32>, length: usize) {
+        for block in blocks.drain(length.div_ceil(BLOCK).min(blocks.len())..) {
+            if block != NONE {
+                self.pool.release(block);
+            }
+        }
+    }
+}
+
 /// The blocks of one sequence, one list per kind.
 struct Sequence {
     length: usize,
@@ -80,7 +112,8 @@ impl Cache {
             // A window's blocks: those it covers, those a batch adds, and one at either end.
             let reach = window
                 .map_or(options.context, |window| options.context.min(window + options.batch + 2 * BLOCK));
-            Ok(Kind { window, pool: Pool::new(words, reach.div_ceil(BLOCK) * options.sequences)? })
+            let count = reach.div_ceil(BLOCK).saturating_mul(options.sequences);
+            Ok(Kind { window, pool: Pool::new(words, count)? })
         });
         let kinds = kinds.collect::<Result<Vec<_>>>()?;
         Ok(Self { options, layers, kinds, sequences: Vec::new() })
@@ -168,11 +201,7 @@ impl Cache {
             }
         }
         for (kind, blocks) in self.kinds.iter_mut().zip(&mut sequence.blocks) {
-            for block in blocks.drain(length.div_ceil(BLOCK).min(blocks.len())..) {
-                if block != NONE {
-                    kind.pool.release(block);
-                }
-            }
+            kind.cut(blocks, length);
         }
         sequence.length = length;
         Ok(())
@@ -193,19 +222,17 @@ impl Cache {
                 ),
             ));
         }
+        let length = sequence.length;
         for (kind, blocks) in self.kinds.iter_mut().zip(&mut sequence.blocks) {
-            if let Some(window) = kind.window {
-                let visible = (sequence.length + 1).saturating_sub(window) / BLOCK;
-                for block in blocks.iter_mut().take(visible).filter(|block| **block != NONE) {
-                    kind.pool.release(*block);
-                    *block = NONE;
+            kind.drop_unseen(blocks, length);
+        }
+        for index in 0..self.kinds.len() {
+            if let Err(error) = self.kinds[index].extend(&mut sequence.blocks[index], length, end) {
+                // What was taken for this call goes back, so that no block stands behind the length.
+                for (kind, blocks) in self.kinds.iter_mut().zip(&mut sequence.blocks) {
+                    kind.cut(blocks, length);
                 }
-            }
-            if let Some(last) = blocks.get_mut(sequence.length / BLOCK) {
-                *last = kind.pool.own(*last)?;
-            }
-            while blocks.len() < end.div_ceil(BLOCK) {
-                blocks.push(kind.pool.take()?);
+                return Err(error);
             }
         }
         sequence.length = end;

@@ -75,3 +75,20 @@ fn removed_sequences_leave_room() {
     }
     assert!(cache.length(0).is_err());
 }
+
+#[test]
+fn a_refused_extension_leaves_nothing_that_a_fork_could_share() {
+    let mut cache = cache(&[None], 256);
+    let [first, full, half] = [cache.create(), cache.create(), cache.create()];
+    cache.extend(first, 10).unwrap();
+    cache.extend(full, 256).unwrap();
+    cache.extend(half, 100).unwrap();
+    assert_eq!(cache.extend(first, 140).unwrap_err().kind(), ErrorKind::Memory);
+    cache.remove(full);
+    let fork = cache.fork(first).unwrap();
+    cache.extend(first, 60).unwrap();
+    cache.extend(fork, 60).unwrap();
+    store(&cache, first, 0, None, 69, 1.0);
+    store(&cache, fork, 0, None, 69, 2.0);
+    assert_eq!([value(&cache, first, 0, None, 69), value(&cache, fork, 0, None, 69)], [1.0, 2.0]);
+}

@@ -11,6 +11,7 @@ pub(crate) const VERB: Verb = Verb {
 };
 
 fn bench_kernels(arguments: &[String]) -> Result {
-    let package = ["run", "--release", "--locked", "--package", "siskin-tests", "--bin", "bench_kernels", "--"];
+    let package =
+        ["run", "--release", "--locked", "--package", "siskin-tests", "--bin", "bench_kernels", "--"];
     run(cargo(&package).args(arguments))
 }

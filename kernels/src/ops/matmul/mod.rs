@@ -80,17 +80,22 @@ impl Product<'_> {
     fn check(&self, rows: &Range<usize>, panels: &Range<usize>) {
         let panel_bytes = self.panel.panel_bytes(self.columns).unwrap_or(usize::MAX);
         let needed = panel_bytes.saturating_mul(panels.end);
+        let beyond = "rows beyond the input";
         assert!(panels.end <= self.panels() && needed <= self.weights.len(), "panels beyond the matrix");
         assert!(self.bias.is_empty() || self.bias.len() >= self.outputs, "bias shorter than the outputs");
         match self.input {
             Input::Quantised(words) => {
                 assert!(!self.panel.is_float(), "float panels take float rows");
-                assert!(rows.end * Layout::new(self.columns).words() <= words.len(), "rows beyond the input");
+                let end = rows.end.checked_mul(Layout::new(self.columns).words());
+                assert!(end.is_some_and(|end| end <= words.len()), "{beyond}");
             }
             Input::Float { rows: input, stride } => {
                 assert!(self.panel.is_float(), "integer panels take quantised rows");
-                let end = rows.end.checked_sub(1).map_or(0, |last| last * stride + self.columns);
-                assert!(end <= input.len(), "rows beyond the input");
+                let end = match rows.end.checked_sub(1) {
+                    None => Some(0),
+                    Some(last) => last.checked_mul(stride).and_then(|start| start.checked_add(self.columns)),
+                };
+                assert!(end.is_some_and(|end| end <= input.len()), "{beyond}");
             }
         }
     }

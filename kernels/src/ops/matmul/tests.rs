@@ -134,3 +134,16 @@ fn parts_and_residual_add_up_to_the_whole() {
         }
     }
 }
+
+#[test]
+#[should_panic(expected = "rows beyond the input")]
+fn a_stride_that_wraps_is_refused() {
+    let mut random = Random::new(3);
+    let case = Case::new(BlockType::F32, 16, 64, 2, &mut random);
+    let input = Input::Float { rows: &case.rows, stride: usize::MAX - 63 };
+    let product = Product { input, ..case.product() };
+    let mut out = vec![0.0; 32];
+    // SAFETY: the table is there and nobody else uses it.
+    let to = unsafe { Output::new(out.as_mut_ptr(), 2, 16, 16) };
+    tables()[0].matmul()(&product, 0..2, 0..1, to);
+}

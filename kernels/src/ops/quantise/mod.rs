@@ -2,7 +2,8 @@
 //!
 //! Contract: `scale = largest |x| / 127`, `q = round(x · (127 / largest))`, ties to even; a block whose
 //! largest magnitude is below 2^−100 is all zero. Sums of q are kept per 16 columns, and per 32 also
-//! multiplied by the scale.
+//! multiplied by the scale. A row with a number that is not finite has zeros with scales of NaN, so that every
+//! product of it is NaN.
 
 use crate::simd::{LANES, Simd, instantiate};
 
@@ -51,21 +52,35 @@ instantiate!(LIST: Function = "quantise" body(x: &[f32], out: &mut [i32]));
 #[inline(always)]
 fn body<S: Simd>(s: S, x: &[f32], out: &mut [i32]) {
     let layout = Layout::new(x.len());
+    // Stays zero unless a number is not finite.
+    let mut poison = s.splat(0.0);
     for block in 0..layout.padded / BLOCK {
         let start = (block * BLOCK).min(x.len());
         let values = &x[start..(start + BLOCK).min(x.len())];
         let (first, second) = values.split_at(values.len().min(LANES));
         let (first, second) = (s.load_part(first, 0.0), s.load_part(second, 0.0));
+        poison = s.add(poison, s.add(s.sub(first, first), s.sub(second, second)));
         let largest = s.largest(s.max(s.abs(first), s.abs(second)));
         let (scale, inverse) = scale_of(largest);
         let mut bytes = [[0_i8; LANES]; 2];
-        for (x, bytes) in [first, second].into_iter().zip(&mut bytes) {
+        let mut sums = [0; 2];
+        for ((x, bytes), sum) in [first, second].into_iter().zip(&mut bytes).zip(&mut sums) {
             let scaled = s.mul(x, s.splat(inverse));
-            let bounded = s.min(s.max(scaled, s.splat(-127.0)), s.splat(127.0));
-            s.store_bytes(s.round(bounded), bytes);
+            let rounded = s.round(s.min(s.max(scaled, s.splat(-127.0)), s.splat(127.0)));
+            s.store_bytes(rounded, bytes);
+            *sum = s.sum(s.float(rounded)) as i32;
         }
-        finish_block(layout, block, &bytes, scale, out);
+        finish_block(layout, block, &bytes, sums, scale, out);
     }
+    if s.sum(poison) != 0.0 {
+        poison_row(layout, out);
+    }
+}
+
+/// The row of numbers that are not all finite.
+fn poison_row(layout: Layout, out: &mut [i32]) {
+    out[..layout.words()].fill(0);
+    out[layout.scales()..layout.sums()].fill(f32::NAN.to_bits() as i32);
 }
 
 /// The scale and its inverse for a block of this largest magnitude.
@@ -76,19 +91,23 @@ fn scale_of(largest: f32) -> (f32, f32) {
 }
 
 #[inline(always)]
-fn finish_block(layout: Layout, block: usize, bytes: &[[i8; LANES]; 2], scale: f32, out: &mut [i32]) {
-    let mut total = 0;
+fn finish_block(
+    layout: Layout,
+    block: usize,
+    bytes: &[[i8; LANES]; 2],
+    sums: [i32; 2],
+    scale: f32,
+    out: &mut [i32],
+) {
     for (half, bytes) in bytes.iter().enumerate() {
         let words = &mut out[(2 * block + half) * 4..][..4];
         for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<4>().0) {
             *word = i32::from_le_bytes(bytes.map(|byte| byte as u8));
         }
-        let sum: i32 = bytes.iter().map(|&byte| i32::from(byte)).sum();
-        out[layout.sums() + 2 * block + half] = sum;
-        total += sum;
     }
+    out[layout.sums() + 2 * block..][..2].copy_from_slice(&sums);
     out[layout.scales() + block] = scale.to_bits() as i32;
-    out[layout.scaled_sums() + block] = (scale * total as f32).to_bits() as i32;
+    out[layout.scaled_sums() + block] = (scale * (sums[0] + sums[1]) as f32).to_bits() as i32;
 }
 
 /// A quantised row, for reading.
@@ -118,16 +137,20 @@ impl<'a> Row<'a> {
 /// The same in plain words.
 pub fn reference(x: &[f32], out: &mut [i32]) {
     let layout = Layout::new(x.len());
+    if x.iter().any(|x| !x.is_finite()) {
+        return poison_row(layout, out);
+    }
     for block in 0..layout.padded / BLOCK {
         let value = |i: usize| x.get(block * BLOCK + i).copied().unwrap_or(0.0);
-        let largest = (0..BLOCK).map(|i| value(i).abs()).fold(0.0, |a: f32, b| if b > a { b } else { a });
+        let largest = (0..BLOCK).map(|i| value(i).abs()).fold(0.0, f32::max);
         let (scale, inverse) = scale_of(largest);
         let mut bytes = [[0_i8; LANES]; 2];
         for i in 0..BLOCK {
             let scaled = (value(i) * inverse).clamp(-127.0, 127.0);
             bytes[i / LANES][i % LANES] = crate::float::round(scaled) as i8;
         }
-        finish_block(layout, block, &bytes, scale, out);
+        let sums = bytes.map(|bytes| bytes.iter().map(|&byte| i32::from(byte)).sum());
+        finish_block(layout, block, &bytes, sums, scale, out);
     }
 }
 
@@ -170,14 +193,20 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_not_finite_do_not_hide() {
-        let mut x = vec![1.0; 64];
-        x[..32].fill(f32::NAN);
-        for table in tables() {
-            let mut words = vec![0; Layout::new(64).words()];
-            table.quantise()(&x, &mut words);
-            assert!(Row::new(Layout::new(64), &words).scale(0).is_nan());
-            assert!(Row::new(Layout::new(64), &words).scale(32).is_finite());
+    fn a_number_that_is_not_finite_does_not_hide() {
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            for place in 0..70 {
+                let mut x = vec![1.0; 70];
+                x[place] = bad;
+                let mut want = vec![0; Layout::new(70).words()];
+                reference(&x, &mut want);
+                assert!((0..70).all(|column| Row::new(Layout::new(70), &want).scale(column).is_nan()));
+                for table in tables() {
+                    let mut words = vec![-1; want.len()];
+                    table.quantise()(&x, &mut words);
+                    assert!(words == want, "{} {bad} {place}", table.cpu().features());
+                }
+            }
         }
     }
 }

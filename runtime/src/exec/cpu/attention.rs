@@ -48,17 +48,17 @@ impl Workspace {
 }
 
 impl Forward<'_> {
-    pub(super) fn attend(&self, worker: &Worker<'_>, attention: &Attention, queries: View, to: View) {
+    pub(super) fn attend(&self, worker: &Worker<'_>, attention: &Attention, queries: View, to: View) -> bool {
         let step = Attend { forward: self, attention, queries, to };
         let rows = self.batch.rows.len();
         let most_chunks = (0..rows).map(|row| step.chunks(row).len()).max().unwrap_or(0);
-        let few = rows * attention.kv_heads < 4 * worker.team_size();
+        let few = rows * attention.kv_heads < 4 * worker.team;
         if few && most_chunks > 1 && rows <= self.workspace.split_rows {
-            step.chunk_by_chunk(worker, rows, most_chunks);
+            step.chunk_by_chunk(worker, rows, most_chunks)
         } else if few {
-            step.query_by_query(worker, rows);
+            step.query_by_query(worker, rows)
         } else {
-            step.rows_together(worker, rows);
+            step.rows_together(worker, rows)
         }
     }
 }
@@ -84,12 +84,12 @@ impl Attend<'_> {
     }
 
     /// Many rows: runs of rows that share what is loaded for them.
-    fn rows_together(&self, worker: &Worker<'_>, rows: usize) {
+    fn rows_together(&self, worker: &Worker<'_>, rows: usize) -> bool {
         let kv_heads = self.attention.kv_heads;
-        let fair = rows * kv_heads / (4 * worker.team_size());
+        let fair = rows * kv_heads / (4 * worker.team);
         let together = fair.min(QUERIES / self.group().min(QUERIES)).max(1);
         let blocks = rows.div_ceil(together);
-        while let Some(piece) = worker.next(blocks * kv_heads) {
+        self.forward.share(worker, blocks * kv_heads, |piece| {
             // The last rows see the most keys: they come first, so that the end is even.
             let (block, kv_head) = (blocks - 1 - piece / kv_heads, piece % kv_heads);
             let heads = kv_head * self.group()..(kv_head + 1) * self.group();
@@ -110,28 +110,28 @@ impl Attend<'_> {
                     (head_view(self.to, head, self.attention.head_size), row)
                 });
             }
-        }
+        })
     }
 
     /// Few rows with few keys: a piece of work is one query, so that an odd number of heads is shared evenly.
-    fn query_by_query(&self, worker: &Worker<'_>, rows: usize) {
-        while let Some(piece) = worker.next(rows * self.attention.heads) {
+    fn query_by_query(&self, worker: &Worker<'_>, rows: usize) -> bool {
+        self.forward.share(worker, rows * self.attention.heads, |piece| {
             let (row, head) = (piece / self.attention.heads, piece % self.attention.heads);
             self.queries(worker, head / self.group(), &[(row, head)], Span::Whole, |row, head| {
                 (head_view(self.to, head, self.attention.head_size), row)
             });
-        }
+        })
     }
 
     /// Few rows with many keys: a piece of work is a chunk of the keys, and parts are merged at the end.
-    fn chunk_by_chunk(&self, worker: &Worker<'_>, rows: usize, most_chunks: usize) {
+    fn chunk_by_chunk(&self, worker: &Worker<'_>, rows: usize, most_chunks: usize) -> bool {
         let (heads, kv_heads) = (self.attention.heads, self.attention.kv_heads);
         let size = attend::part_size(self.attention.head_size);
         let parts = self.forward.workspace.parts;
-        while let Some(piece) = worker.next(rows * kv_heads * most_chunks) {
+        let attended = self.forward.share(worker, rows * kv_heads * most_chunks, |piece| {
             let (row, kv_head, index) =
                 (piece / most_chunks / kv_heads, piece / most_chunks % kv_heads, piece % most_chunks);
-            let Some(chunk) = self.chunks(row).nth(index) else { continue };
+            let Some(chunk) = self.chunks(row).nth(index) else { return };
             let part = View { offset: parts.offset + index * size, columns: size, ..parts };
             for first in (0..self.group()).step_by(QUERIES) {
                 let count = QUERIES.min(self.group() - first);
@@ -141,12 +141,11 @@ impl Attend<'_> {
                     (part, row * heads + head)
                 });
             }
-        }
-        worker.barrier();
-        while let Some(piece) = worker.next(rows * heads) {
+        });
+        let merged = self.forward.share(worker, rows * heads, |piece| {
             let (row, head) = (piece / heads, piece % heads);
             let view = View { columns: self.chunks(row).len() * size, ..parts };
-            // SAFETY: the parts were written before the barrier; the result and the worker's scratch are this
+            // SAFETY: the parts were written in the last phase; the result and the worker's scratch are this
             // worker's alone.
             unsafe {
                 let arena = self.forward.arena;
@@ -155,7 +154,8 @@ impl Attend<'_> {
                 let head_size = self.attention.head_size;
                 self.forward.kernels.merge()(head_size, arena.row(view, piece), scratch, out);
             }
-        }
+        });
+        attended && merged
     }
 
     /// Attends with queries, given as (row, head), of one sequence and one kv head. `place` says in which row of

@@ -4,7 +4,7 @@ mod attention;
 
 pub(crate) use attention::Workspace;
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use siskin_kernels::ops::matmul::{Input, Output, Product};
 use siskin_kernels::ops::norm;
@@ -39,25 +39,24 @@ pub(crate) struct Forward<'a> {
 impl Forward<'_> {
     /// Runs every step. An error leaves the cache with tokens whose keys are not valid.
     pub(crate) fn run(&self, team: &mut Team) -> Result<()> {
-        // All workers must leave after the same step. One decides before a barrier and names the step, so that
-        // a decision for the next step, made while others still leave this barrier, is not taken for this one.
-        let leave_after = AtomicUsize::new(usize::MAX);
+        let stopped = AtomicBool::new(false);
         team.run(&|worker| {
-            for (index, step) in self.plan.steps.iter().enumerate() {
-                if worker.index == 0 && self.stop.load(Ordering::Relaxed) {
-                    leave_after.fetch_min(index, Ordering::Relaxed);
-                }
-                self.step(step, worker);
-                worker.barrier();
-                if leave_after.load(Ordering::Relaxed) <= index {
+            for step in &self.plan.steps {
+                if !self.step(step, worker) {
+                    stopped.store(true, Ordering::Relaxed);
                     return;
                 }
             }
         })?;
-        match leave_after.into_inner() {
-            usize::MAX => Ok(()),
-            _ => Err(Error::new(ErrorKind::Cancelled, "", "stopped by the caller")),
+        if stopped.into_inner() {
+            return Err(Error::new(ErrorKind::Cancelled, "", "stopped by the caller"));
         }
+        Ok(())
+    }
+
+    /// A phase of the pass, which ends early when the caller wants it.
+    fn share(&self, worker: &Worker<'_>, pieces: usize, work: impl Fn(usize)) -> bool {
+        worker.share(pieces, || self.stop.load(Ordering::Relaxed), work)
     }
 
     fn row_count(&self, rows: Rows) -> usize {
@@ -67,22 +66,23 @@ impl Forward<'_> {
         }
     }
 
-    fn step(&self, step: &Step, worker: &Worker<'_>) {
+    /// A worker's part of a step; false when the pass is to end.
+    fn step(&self, step: &Step, worker: &Worker<'_>) -> bool {
         match step {
             Step::Rows { rows, ops } => {
                 let count = self.row_count(*rows);
-                while let Some(block) = worker.next(count.div_ceil(ROW_BLOCK)) {
+                self.share(worker, count.div_ceil(ROW_BLOCK), |block| {
                     for row in block * ROW_BLOCK..count.min((block + 1) * ROW_BLOCK) {
                         for op in ops {
                             // SAFETY: every row is given to one worker, and a step's operations touch only
-                            // their own row; steps are kept apart by barriers.
+                            // their own row; a step begins when the one before is done.
                             unsafe { self.row_op(op, row) }
                         }
                     }
-                }
+                })
             }
             Step::Products { rows, input, quantised, parts, residual } => {
-                self.products(worker, self.row_count(*rows), *input, *quantised, parts, *residual);
+                self.products(worker, self.row_count(*rows), *input, *quantised, parts, *residual)
             }
             Step::Append { attention, keys, values } => self.append(worker, attention, *keys, *values),
             Step::Attend { attention, queries, to } => self.attend(worker, attention, *queries, *to),
@@ -164,18 +164,15 @@ impl Forward<'_> {
         quantised: bool,
         parts: &[ProductPart],
         residual: Option<View>,
-    ) {
-        if rows == 0 {
-            return;
-        }
+    ) -> bool {
         let panels_of = |part: &ProductPart| part.to.columns.div_ceil(ROWS);
         let total: usize = parts.iter().map(panels_of).sum();
         let row_blocks = rows.div_ceil(PRODUCT_ROWS);
-        let pieces = worker.team_size() * 8;
+        let pieces = worker.team * 8;
         // Few rows: runs of panels long enough to stream; many rows: enough pieces to share.
         let run = (total * row_blocks / pieces).next_multiple_of(4).clamp(4, 64);
         let runs: usize = parts.iter().map(|part| panels_of(part).div_ceil(run)).sum();
-        while let Some(piece) = worker.next(runs * row_blocks) {
+        self.share(worker, runs * row_blocks, |piece| {
             let (block, mut at) = (piece / runs, piece % runs);
             for part in parts {
                 let count = panels_of(part).div_ceil(run);
@@ -188,7 +185,7 @@ impl Forward<'_> {
                 self.product(part, rows, input, quantised, residual, rows_here, panels);
                 break;
             }
-        }
+        })
     }
 
     fn product(
@@ -230,9 +227,9 @@ impl Forward<'_> {
     }
 
     /// Each worker stores all rows of its heads, so that no two write the same lines.
-    fn append(&self, worker: &Worker<'_>, attention: &Attention, keys: View, values: View) {
+    fn append(&self, worker: &Worker<'_>, attention: &Attention, keys: View, values: View) -> bool {
         let size = attention.head_size;
-        while let Some(head) = worker.next(attention.kv_heads) {
+        self.share(worker, attention.kv_heads, |head| {
             for (index, row) in self.batch.rows.iter().enumerate() {
                 let Some(layer) = self.cache.layer(attention, row.sequence) else { continue };
                 let columns = head * size..(head + 1) * size;
@@ -244,6 +241,6 @@ impl Forward<'_> {
                     layer.head(head).store(row.position, key, value);
                 }
             }
-        }
+        })
     }
 }

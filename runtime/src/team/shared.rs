@@ -1,0 +1,206 @@
+//! What the members of a team share: the gate of the job, and the pieces of its phase.
+
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread;
+
+use super::Worker;
+
+/// Rounds of spinning before a waiting thread gives its core away.
+const SPINS: usize = 2048;
+/// Rounds of yielding before a member without a job parks.
+const YIELDS: usize = 64;
+/// The phase of a job that was ended early.
+const ENDED: u32 = u32::MAX;
+/// The gate's bit for a job that members may still enter; below it stand those inside, above it the jobs.
+const OPEN: u64 = 1 << 31;
+const JOB: u64 = 1 << 32;
+
+/// A job without its type: what it captured, and how to call it.
+#[derive(Clone, Copy)]
+pub(super) struct Job {
+    captured: *const (),
+    call: unsafe fn(*const (), &Worker<'_>),
+}
+
+impl Job {
+    pub(super) fn new<F: Fn(&Worker<'_>) + Sync>(job: &F) -> Self {
+        /// # Safety
+        /// `captured` must point to an `F` that lives.
+        unsafe fn call<F: Fn(&Worker<'_>) + Sync>(captured: *const (), worker: &Worker<'_>) {
+            // SAFETY: the caller's promise.
+            let job = unsafe { &*captured.cast::<F>() };
+            job(worker);
+        }
+        Self { captured: std::ptr::from_ref(job).cast(), call: call::<F> }
+    }
+
+    /// # Safety
+    /// What was given to [`Job::new`] must live.
+    pub(super) unsafe fn call(self, worker: &Worker<'_>) {
+        // SAFETY: `call` and `captured` were made together.
+        unsafe { (self.call)(self.captured, worker) }
+    }
+}
+
+/// Keeps counters that many write off each other's lines.
+#[derive(Default)]
+#[repr(align(128))]
+struct Apart<T>(T);
+
+#[derive(Default)]
+pub(super) struct Shared {
+    job: UnsafeCell<Option<Job>>,
+    gate: Apart<AtomicU64>,
+    /// The phase in the high half, its next piece in the low one.
+    ticket: Apart<AtomicU64>,
+    /// Pieces of the phase that are done.
+    finished: Apart<AtomicUsize>,
+    /// Set when a member panicked: nobody may wait for it.
+    broken: AtomicBool,
+    closing: AtomicBool,
+}
+
+// SAFETY: `job` is written only while the gate is closed and nobody is inside, by the one thread that owns the
+// team, and read by members that passed the open gate; everything else is atomic.
+unsafe impl Sync for Shared {}
+// SAFETY: as above.
+unsafe impl Send for Shared {}
+
+/// What a worker does next in a phase.
+pub(super) enum Turn {
+    /// This piece.
+    Piece(usize),
+    /// Nothing: others do the last pieces.
+    Wait,
+    /// Nothing: the phase is over.
+    Over,
+}
+
+impl Shared {
+    /// Opens the gate for a job.
+    ///
+    /// # Safety
+    /// The gate must be closed with nobody inside, and the job must live until [`Shared::close`] returns.
+    pub(super) unsafe fn open(&self, job: Job) {
+        // SAFETY: nobody is inside, so nobody reads.
+        unsafe { *self.job.get() = Some(job) };
+        self.ticket.0.store(0, Ordering::Relaxed);
+        self.finished.0.store(0, Ordering::Relaxed);
+        let jobs = self.gate.0.load(Ordering::Relaxed) / JOB;
+        self.gate.0.store(jobs.wrapping_add(1).wrapping_mul(JOB) | OPEN, Ordering::Release);
+    }
+
+    /// Closes the gate and waits until everybody is out.
+    pub(super) fn close(&self) {
+        self.gate.0.fetch_and(!OPEN, Ordering::AcqRel);
+        let mut round = 0;
+        while self.gate.0.load(Ordering::Acquire) % JOB != 0 {
+            pause(&mut round);
+        }
+    }
+
+    /// Waits for a job other than `last`, the one this member was in, and enters it; nothing when the team is
+    /// dismissed.
+    pub(super) fn enter(&self, last: &mut u64) -> Option<Job> {
+        let mut round = 0;
+        loop {
+            if self.closing.load(Ordering::Acquire) {
+                return None;
+            }
+            let gate = self.gate.0.load(Ordering::Acquire);
+            if gate & OPEN != 0 && gate / JOB != *last {
+                let entered =
+                    self.gate.0.compare_exchange(gate, gate + 1, Ordering::AcqRel, Ordering::Relaxed);
+                if entered.is_ok() {
+                    *last = gate / JOB;
+                    // SAFETY: the gate was open, so the job is set and stays until this member leaves.
+                    return unsafe { *self.job.get() };
+                }
+            } else if round < SPINS + YIELDS {
+                pause(&mut round);
+            } else {
+                thread::park();
+            }
+        }
+    }
+
+    /// Leaves the job.
+    pub(super) fn leave(&self) {
+        self.gate.0.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Sends the members home.
+    pub(super) fn dismiss(&self) {
+        self.closing.store(true, Ordering::Release);
+    }
+
+    /// Takes the next piece of a phase.
+    pub(super) fn next(&self, phase: u32, total: usize) -> Turn {
+        let mut ticket = self.ticket.0.load(Ordering::Acquire);
+        loop {
+            if (ticket >> 32) as u32 != phase {
+                return Turn::Over;
+            }
+            let piece = ticket as u32 as usize;
+            if total == 0 {
+                self.go_on(ticket, phase + 1);
+                return Turn::Over;
+            }
+            if piece >= total {
+                return Turn::Wait;
+            }
+            match self.ticket.0.compare_exchange_weak(ticket, ticket + 1, Ordering::AcqRel, Ordering::Acquire)
+            {
+                Ok(_) => return Turn::Piece(piece),
+                Err(now) => ticket = now,
+            }
+        }
+    }
+
+    /// Counts a piece of a phase as done; the last one begins the next phase, or ends the job.
+    pub(super) fn done(&self, phase: u32, total: usize, stop: &impl Fn() -> bool) {
+        if self.finished.0.fetch_add(1, Ordering::AcqRel) + 1 == total {
+            self.finished.0.store(0, Ordering::Relaxed);
+            let next = if stop() { ENDED } else { phase + 1 };
+            self.ticket.0.store(u64::from(next) << 32, Ordering::Release);
+        }
+    }
+
+    fn go_on(&self, ticket: u64, phase: u32) {
+        // Where it fails, somebody else went on.
+        let next = u64::from(phase) << 32;
+        let _ = self.ticket.0.compare_exchange(ticket, next, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// Waits for the end of a phase; false when the team is broken.
+    pub(super) fn wait(&self, phase: u32) -> bool {
+        let mut round = 0;
+        while (self.ticket.0.load(Ordering::Acquire) >> 32) as u32 == phase {
+            if self.is_broken() {
+                return false;
+            }
+            pause(&mut round);
+        }
+        true
+    }
+
+    /// Whether the job was ended early.
+    pub(super) fn is_ended(&self) -> bool {
+        (self.ticket.0.load(Ordering::Acquire) >> 32) as u32 == ENDED
+    }
+
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_broken(&self) {
+        self.broken.store(true, Ordering::Release);
+    }
+}
+
+/// Spins, then yields.
+fn pause(round: &mut usize) {
+    *round += 1;
+    if *round < SPINS { std::hint::spin_loop() } else { thread::yield_now() }
+}
