@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_millis(60);
 
 fn main() {
     let filter = std::env::args().nth(1).unwrap_or_default();
-    let wanted = |name: &str| name.contains(&filter);
+    let wanted = |name: &str| name.to_lowercase().contains(&filter.to_lowercase());
     let cpu = Cpu::detect();
     let levels = [Features::NONE, Features::AVX512, Features::AVX512.with(Features::AVX2)];
     let mut tables: Vec<Kernels> = Vec::new();
