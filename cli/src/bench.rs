@@ -22,6 +22,9 @@ pub(crate) struct Args {
     /// Tokens to generate; 0: do not measure it
     #[arg(long, default_value_t = 128, value_name = "N")]
     generate: usize,
+    /// Tokens that are in the context before what is measured
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    depth: usize,
     /// Threads that compute; 0: one for each core
     #[arg(long, default_value_t = 2, value_name = "N")]
     threads: usize,
@@ -45,7 +48,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let start = Instant::now();
     let model = open.model(&args.model, &model_args)?;
     let open_ms = milliseconds(start);
-    let context = args.prompt.max(args.generate).max(FIRST_PROMPT);
+    let context = args.depth + args.prompt.max(args.generate).max(FIRST_PROMPT);
     let mut session = model.session(SessionOptions { context, ..SessionOptions::default() })?;
     let ids = ids(context, &model)?;
     session.prefill(&ids[..FIRST_PROMPT])?;
@@ -57,14 +60,19 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     add("threads", model.threads().into());
     add("open_ms", round(open_ms, 2).into());
     add("first_token_ms", round(first_token_ms, 2).into());
+    session.reset();
+    if args.depth > 0 {
+        add("depth", args.depth.into());
+        session.prefill(&ids[..args.depth])?;
+    }
     if args.prompt > 0 {
         let ids = &ids[..args.prompt];
-        add("prompt_tok_s", measure(args.repeat, &mut session, ids, |session| session.prefill(ids))?.into());
+        add("prompt_tok_s", measure(args, &mut session, ids, |session| session.prefill(ids))?.into());
     }
     if args.generate > 0 {
         let ids = &ids[..args.generate];
         let generate = |session: &mut Session| ids.iter().try_for_each(|&id| session.prefill(&[id]));
-        add("generate_tok_s", measure(args.repeat, &mut session, ids, generate)?.into());
+        add("generate_tok_s", measure(args, &mut session, ids, generate)?.into());
     }
     let resident = memory::resident();
     add("anonymous_mib", json!(resident.map(|(own, _)| round(own, 1))));
@@ -81,22 +89,22 @@ fn ids(count: usize, model: &Model) -> Result<Vec<u32>> {
     ids.map_err(|_| Error::unsupported("vocabulary", "is too large"))
 }
 
-/// The median of tokens a second, after one run that is not counted.
+/// The median of tokens a second, after a short run that is not counted.
 fn measure(
-    repeat: u16,
+    args: &Args,
     session: &mut Session,
     ids: &[u32],
     work: impl Fn(&mut Session) -> Result<()>,
 ) -> Result<f64> {
-    session.reset();
     session.prefill(&ids[..ids.len().min(FIRST_PROMPT)])?;
     let mut rates = Vec::new();
-    for _ in 0..repeat {
-        session.reset();
+    for _ in 0..args.repeat {
+        session.truncate(args.depth)?;
         let start = Instant::now();
         work(session)?;
         rates.push(output::rate(ids.len(), start.elapsed().as_secs_f64()));
     }
+    session.truncate(args.depth)?;
     Ok(round(median(rates), 1))
 }
 
