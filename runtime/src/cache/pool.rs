@@ -1,19 +1,16 @@
 //! Equal blocks of words, counted by their users.
 
-use std::cell::UnsafeCell;
-
 use crate::{Error, ErrorKind, Result};
 
 /// Blocks of one size. A block's words may be written by whoever alone uses it.
 pub(super) struct Pool {
-    words: Box<[UnsafeCell<u32>]>,
+    /// Zeros from the system, which takes memory for a page when it is first written.
+    map: memmap2::MmapRaw,
     block_words: usize,
+    bytes: usize,
     users: Vec<u32>,
     free: Vec<u32>,
 }
-
-// SAFETY: words are written only through `words_mut`, whose callers promise to be alone with the part.
-unsafe impl Sync for Pool {}
 
 impl Pool {
     /// `count` free blocks. Memory that nobody has written stays the system's.
@@ -22,20 +19,21 @@ impl Pool {
             let bytes = block_words as f64 * count as f64 * 4.0 / f64::from(1 << 20);
             Error::new(ErrorKind::Memory, "context", format!("a cache of {bytes:.0} MiB is not to be had"))
         };
-        let total = block_words.checked_mul(count).ok_or(()).map_err(refuse)?;
-        let mut words: Vec<u32> = Vec::new();
-        words.try_reserve_exact(total).map_err(|_| refuse(()))?;
-        drop(words);
-        let zeros = vec![0_u32; total].into_boxed_slice();
-        // SAFETY: `UnsafeCell<u32>` has the layout of `u32`.
-        let words = unsafe { Box::from_raw(Box::into_raw(zeros) as *mut [UnsafeCell<u32>]) };
+        let bytes = block_words.checked_mul(count).and_then(|words| words.checked_mul(4));
+        let bytes = bytes.filter(|&bytes| isize::try_from(bytes).is_ok()).ok_or(()).map_err(refuse)?;
+        let map = memmap2::MmapMut::map_anon(bytes.max(1)).map_err(|_| refuse(()))?;
+        // A long context is read end to end for every token: with small pages, finding them costs as much as
+        // reading them. Where the system has no large ones, small ones do.
+        #[cfg(target_os = "linux")]
+        let _ = map.advise(memmap2::Advice::HugePage);
+        let map = memmap2::MmapRaw::from(map);
         let free = (0..u32::try_from(count).unwrap_or(u32::MAX - 1)).rev().collect();
-        Ok(Self { words, block_words, users: vec![0; count], free })
+        Ok(Self { map, block_words, bytes, users: vec![0; count], free })
     }
 
     /// Bytes that are reserved.
     pub(super) fn bytes(&self) -> usize {
-        self.words.len() * 4
+        self.bytes
     }
 
     /// A block for one user.
@@ -71,19 +69,26 @@ impl Pool {
             return Ok(block);
         }
         let copy = self.take()?;
-        let (from, to) = (block as usize * self.block_words, copy as usize * self.block_words);
-        for word in 0..self.block_words {
-            *self.words[to + word].get_mut() = *self.words[from + word].get_mut();
-        }
+        let (from, to) = (self.start(block, 0, self.block_words), self.start(copy, 0, self.block_words));
+        // SAFETY: two blocks of the pool, which `&mut self` keeps everybody else from.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, self.block_words) };
         self.users[block as usize] -= 1;
         Ok(copy)
     }
 
+    /// A pointer to `count` words of a block from `offset` on.
+    fn start(&self, block: u32, offset: usize, count: usize) -> *mut u32 {
+        let start = block as usize * self.block_words + offset;
+        assert!(start + count <= self.bytes / 4, "beyond the pool");
+        // SAFETY: the words lie inside the map.
+        unsafe { self.map.as_mut_ptr().cast::<u32>().add(start) }
+    }
+
     /// `count` words of a block from `offset` on.
     pub(super) fn words(&self, block: u32, offset: usize, count: usize) -> &[u32] {
-        let part = &self.words[block as usize * self.block_words + offset..][..count];
-        // SAFETY: the part is inside the pool; `words_mut`'s callers promise that nobody writes what is read.
-        unsafe { std::slice::from_raw_parts(part.as_ptr().cast(), count) }
+        // SAFETY: `start` checks the bounds, a map begins on a page, and zeros are words; `words_mut`'s callers
+        // promise that nobody writes what is read.
+        unsafe { std::slice::from_raw_parts(self.start(block, offset, count), count) }
     }
 
     /// The same for writing.
@@ -92,8 +97,7 @@ impl Pool {
     /// Nobody else may use this part meanwhile.
     #[expect(clippy::mut_from_ref, reason = "workers write disjoint parts of one pool")]
     pub(super) unsafe fn words_mut(&self, block: u32, offset: usize, count: usize) -> &mut [u32] {
-        let part = &self.words[block as usize * self.block_words + offset..][..count];
-        // SAFETY: the part is inside the pool and in cells; the caller promises to be alone with it.
-        unsafe { std::slice::from_raw_parts_mut(UnsafeCell::raw_get(part.as_ptr()), count) }
+        // SAFETY: as above; the caller promises to be alone with the part.
+        unsafe { std::slice::from_raw_parts_mut(self.start(block, offset, count), count) }
     }
 }

@@ -16,7 +16,7 @@ const ROOMS: [(&str, &[&str]); 15] = [
     ("indicatif", &["cli"]),
     ("libfuzzer-sys", &["fuzz"]),
     ("libm", &["kernels", "runtime"]),
-    ("memmap2", &["runtime/src/file", "convert/src/import"]),
+    ("memmap2", &["runtime/src/cache", "runtime/src/file", "convert/src/import"]),
     ("rayon", &["convert", "trainer"]),
     ("rustyline", &["cli"]),
     ("serde", &["runtime", "convert", "serve", "trainer", "cli"]),
