@@ -129,6 +129,12 @@ impl Simd for Avx2 {
         ])
     }
     #[inline(always)]
+    fn prefetch(self, words: &[u32]) {
+        for line in words.chunks(16) {
+            intrinsic!(_mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()));
+        }
+    }
+    #[inline(always)]
     fn sum(self, x: Self::F) -> f32 {
         intrinsic!({
             let eight = _mm256_add_ps(x[0], x[1]);

@@ -100,6 +100,12 @@ impl Simd for Avx512 {
         intrinsic!(_mm512_cvtph_ps(_mm256_loadu_si256(x.as_ptr().cast())))
     }
     #[inline(always)]
+    fn prefetch(self, words: &[u32]) {
+        for line in words.chunks(16) {
+            intrinsic!(_mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()));
+        }
+    }
+    #[inline(always)]
     fn sum(self, x: Self::F) -> f32 {
         intrinsic!({
             let eight = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps::<1>(x));

@@ -64,6 +64,10 @@ pub(crate) trait Simd: Copy {
         self.load(&x.map(f32::from_bits))
     }
 
+    /// Asks for words that will be read soon.
+    #[inline(always)]
+    fn prefetch(self, _words: &[u32]) {}
+
     /// The sum by the fixed tree: lanes 8 apart, then 4, 2, 1.
     fn sum(self, x: Self::F) -> f32 {
         let mut lanes = [0.0; LANES];

@@ -131,7 +131,13 @@ fn attend_chunk<S: Simd, const V: usize>(
         return;
     }
     let blocks = first / BLOCK..end.div_ceil(BLOCK);
+    // Few queries are done with a block before the next has come, unless it is asked for in time.
+    let hurry = queries.len() <= TOGETHER;
     for block in blocks.clone() {
+        if hurry {
+            let next = block + 1;
+            s.prefetch(if next < blocks.end { cache.block(next).0 } else { cache.block(blocks.start).1 });
+        }
         score_block::<S, V>(s, arguments, queries, cache, block, scratch);
     }
     let mut chunk_states = [State::EMPTY; QUERIES];
@@ -140,7 +146,10 @@ fn attend_chunk<S: Simd, const V: usize>(
         chunk_states[q] = weights(s, arguments, &queries[q], *part, positions.start, scores);
     }
     scratch.sums[..queries.len() * columns].fill(0.0);
-    for block in blocks {
+    for block in blocks.clone() {
+        if hurry && block + 1 < blocks.end {
+            s.prefetch(cache.block(block + 1).1);
+        }
         mix_block::<S, V>(s, arguments, parts, cache, block, scratch);
     }
     for q in 0..queries.len() {

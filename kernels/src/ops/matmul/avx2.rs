@@ -44,6 +44,10 @@ impl Lanes for Avx2 {
     type F = __m256;
 
     #[inline(always)]
+    fn prefetch(self, from: *const u8) {
+        intrinsic!(_mm_prefetch::<_MM_HINT_T0>(from.cast()))
+    }
+    #[inline(always)]
     unsafe fn bytes(self, from: *const u8) -> Self::B {
         intrinsic!(_mm256_loadu_si256(from.cast()))
     }

@@ -38,6 +38,10 @@ impl Lanes for Avx512 {
     type F = __m512;
 
     #[inline(always)]
+    fn prefetch(self, from: *const u8) {
+        intrinsic!(_mm_prefetch::<_MM_HINT_T0>(from.cast()))
+    }
+    #[inline(always)]
     unsafe fn bytes(self, from: *const u8) -> Self::B {
         intrinsic!(_mm512_loadu_si512(from.cast()))
     }

@@ -16,6 +16,10 @@ pub(super) trait Lanes: Copy {
     /// A float for each row.
     type F: Copy;
 
+    /// Asks for the line at an address, which need not be valid.
+    #[inline(always)]
+    fn prefetch(self, _from: *const u8) {}
+
     /// `4 · WIDTH` bytes.
     unsafe fn bytes(self, from: *const u8) -> Self::B;
     /// `(byte >> SHIFT) & MASK`; MASK has no bit above `7 − SHIFT`.

@@ -63,6 +63,7 @@ pub(super) unsafe fn integers<L: Lanes, P: Plane, S: Scheme, const M: usize, con
 ) {
     let macro_bytes = (P::LINES + S::TAIL) * LINE;
     let block_bytes = S::HEAD * LINE + S::MACROS * macro_bytes;
+    let ahead = ahead(panels, lanes);
     for block in blocks {
         for mac in 0..S::MACROS {
             let at = block * block_bytes + S::HEAD * LINE + mac * macro_bytes;
@@ -71,10 +72,29 @@ pub(super) unsafe fn integers<L: Lanes, P: Plane, S: Scheme, const M: usize, con
                 let heads = panels.map(|panel| panel.add(block * block_bytes));
                 let lines = panels.map(|panel| panel.add(at));
                 let column = (block * S::MACROS + mac) * 64;
+                // A single row is done with its weights before the next have come.
+                if M == 1 && V > 1 {
+                    for v in (0..V).filter(|&v| lanes[v] == 0) {
+                        for line in 0..P::LINES + S::TAIL {
+                            l.prefetch(lines[v].wrapping_add(ahead + line * LINE));
+                        }
+                    }
+                }
                 macro_block::<L, P, S, M, V>(l, &heads, &lines, lanes, mac, rows, column, sums);
             }
         }
     }
+}
+
+/// How far ahead weights are asked for: the same place in the panels that come next, or less far in long ones.
+#[inline(always)]
+fn ahead<const V: usize>(panels: &[*const u8; V], lanes: &[usize; V]) -> usize {
+    const MOST: usize = 32 << 10;
+    const LONG: usize = 4 << 10;
+    let span = panels[V - 1].addr() - panels[0].addr();
+    let streams = lanes.iter().filter(|&&lane| lane == 0).count().max(2);
+    let next = span / (streams - 1) * streams;
+    if next > MOST || next == 0 { LONG } else { next }
 }
 
 #[inline(always)]
