@@ -6,6 +6,8 @@
 pub mod activation;
 pub mod attention;
 pub mod elementwise;
+#[cfg(test)]
+mod identity;
 pub mod matmul;
 pub mod norm;
 pub mod quantise;

@@ -15,7 +15,7 @@
 mod body;
 mod reference;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use core::ops::Range;
 

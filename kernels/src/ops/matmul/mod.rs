@@ -30,7 +30,7 @@ mod avx512;
 mod neon;
 mod scalar;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use core::marker::PhantomData;
 use core::ops::Range;
