@@ -66,19 +66,7 @@ impl Cpu {
     /// What this machine has, asked at run time.
     #[cfg(feature = "std")]
     pub fn detect() -> Self {
-        let mut features = Self::compiled().features;
-        #[cfg(target_arch = "x86_64")]
-        {
-            use std::arch::is_x86_feature_detected as has;
-            if has!("avx2") && has!("fma") && has!("f16c") {
-                features = features.with(Features::AVX2);
-                let foundation = has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl");
-                if foundation && has!("avx512vnni") {
-                    features = features.with(Features::AVX512);
-                }
-            }
-        }
-        Self { features }
+        Self { features: Self::compiled().features.with(detected()) }
     }
 
     /// What every machine this build runs on must have.
@@ -117,4 +105,20 @@ impl Cpu {
     pub const fn features(self) -> Features {
         self.features
     }
+}
+
+#[cfg(all(feature = "std", target_arch = "x86_64"))]
+fn detected() -> Features {
+    use std::arch::is_x86_feature_detected as has;
+    if !(has!("avx2") && has!("fma") && has!("f16c")) {
+        return Features::NONE;
+    }
+    let foundation = has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl");
+    let avx512 = if foundation && has!("avx512vnni") { Features::AVX512 } else { Features::NONE };
+    Features::AVX2.with(avx512)
+}
+
+#[cfg(all(feature = "std", not(target_arch = "x86_64")))]
+fn detected() -> Features {
+    Features::NONE
 }

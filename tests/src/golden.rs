@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use siskin::file::{Bytes, File};
 use siskin::{ExecutorKind, Features, Model, ModelOptions, Session, SessionOptions};
 use siskin_convert::import::safetensors;
-use siskin_convert::{Cache, OpenOptions, open_any};
+use siskin_convert::{Cache, OpenOptions, Recipe, open_any};
 
 use crate::paths;
 
@@ -45,8 +45,16 @@ pub struct Golden {
 /// # Panics
 /// Where its files are missing or damaged: they are part of the repository.
 pub fn load(name: &str) -> Golden {
+    load_as(name, None)
+}
+
+/// The same with matrices of the types that `recipe` says; the expected logits are those of the source.
+///
+/// # Panics
+/// Where its files are missing or damaged: they are part of the repository.
+pub fn load_as(name: &str, recipe: Option<Recipe>) -> Golden {
     let folder: PathBuf = paths::data("golden").join(name);
-    let options = OpenOptions { cache: Cache::Off, ..OpenOptions::default() };
+    let options = OpenOptions { cache: Cache::Off, recipe, ..OpenOptions::default() };
     let file = open_any(&folder, &options).expect("a golden model packs");
     let io = std::fs::read(folder.join("io.safetensors")).expect("io.safetensors is there");
     let io = safetensors::parse(Bytes::new(io)).expect("io.safetensors parses");
@@ -100,4 +108,12 @@ pub fn relative_error(got: &[f32], want: &[f32]) -> f32 {
     } else {
         f32::INFINITY
     }
+}
+
+/// FNV-1a of 64 bits over the bits of numbers.
+pub fn hash(values: &[f32]) -> u64 {
+    let bytes = values.iter().flat_map(|value| value.to_bits().to_le_bytes());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
 }

@@ -18,6 +18,7 @@ struct Verb {
 /// Every verb, as `cargo xtask` lists them.
 const VERBS: &[Verb] = &[
     verb::test::VERB,
+    verb::arm::VERB,
     verb::model::VERB,
     verb::demo::VERB,
     verb::bench_kernels::VERB,

@@ -20,10 +20,20 @@ fn apt(packages: &[&str]) -> Result {
     }
     prefix.extend(["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"]);
     let update = [&prefix[1..], &["update", "-q"]].concat();
-    let install = [&prefix[1..], &["install", "-y", "-q", "--no-install-recommends"], packages].concat();
+    let install =
+        [&prefix[1..], &["install", "-y", "-q", "--no-remove", "--no-install-recommends"], packages].concat();
     // A list that cannot be renewed may still be good enough to install from.
     let _ = run(&mut program(prefix[0], &update));
     run(&mut program(prefix[0], &install)).map_err(|error| format!("{error}. {advice}"))
+}
+
+/// Files that Debian packages bring: (path, package).
+pub(crate) fn debian(needs: &[(String, &str)]) -> Result {
+    let missing = needs.iter().filter(|(path, _)| !std::path::Path::new(path).exists());
+    let mut packages: Vec<_> = missing.map(|(_, package)| *package).collect();
+    packages.sort_unstable();
+    packages.dedup();
+    if packages.is_empty() { Ok(()) } else { apt(&packages) }
 }
 
 /// A C compiler, which linking needs.

@@ -7,6 +7,8 @@ pub mod activation;
 pub mod attention;
 pub mod ceiling;
 pub mod elementwise;
+#[cfg(test)]
+mod identity;
 pub mod matmul;
 pub mod norm;
 pub mod quantise;

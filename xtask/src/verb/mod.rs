@@ -1,6 +1,7 @@
 //! One file per verb.
 
 pub(crate) mod api;
+pub(crate) mod arm;
 pub(crate) mod bench_kernels;
 pub(crate) mod bench_peers;
 pub(crate) mod demo;

@@ -1,6 +1,6 @@
 //! `test`: everything a change must pass, and a table of what ran.
 
-use super::model;
+use super::{arm, model};
 use crate::Verb;
 use crate::shell::{Result, cargo, run};
 use crate::tools;
@@ -25,7 +25,7 @@ struct Step {
     run: fn() -> Result<Outcome>,
 }
 
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 11] = [
     Step { name: "tools", run: need_tools },
     Step { name: "format", run: || pass(cargo(&["fmt", "--all", "--check"])) },
     Step { name: "clippy", run: clippy },
@@ -34,6 +34,7 @@ const STEPS: [Step; 10] = [
     Step { name: "tests", run: tests },
     Step { name: "doc-tests", run: || pass(cargo(&["test", "--workspace", "--locked", "--doc"])) },
     Step { name: "short-fuzz", run: short_fuzz },
+    Step { name: "arm", run: on_arm },
     Step { name: "docs", run: docs },
     Step { name: "deny", run: deny },
 ];
@@ -127,6 +128,14 @@ fn short_fuzz() -> Result<Outcome> {
     let mut command = cargo(&["test", "--package", "siskin-tests", "--locked", "--test", "fuzz_short"]);
     command.env("SISKIN_FUZZ_ROUNDS", FUZZ_ROUNDS);
     pass(command)
+}
+
+/// Where this machine has no way to get a compiler and an emulator, the step is skipped.
+fn on_arm() -> Result<Outcome> {
+    match arm::need_tools() {
+        Ok(()) => arm::every_target().map(|()| Outcome::Passed),
+        Err(why) => Ok(Outcome::Skipped(why)),
+    }
 }
 
 fn docs() -> Result<Outcome> {

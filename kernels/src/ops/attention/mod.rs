@@ -16,7 +16,7 @@ mod body;
 mod reference;
 mod softmax;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod tile;
 
 use core::ops::Range;

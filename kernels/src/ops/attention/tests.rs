@@ -4,7 +4,7 @@ use super::{
 };
 use crate::ops::testing::{Random, bits, tables};
 
-struct Blocks {
+pub(crate) struct Blocks {
     keys: Vec<Vec<u32>>,
     values: Vec<Vec<u32>>,
 }
@@ -16,7 +16,12 @@ impl Cache for Blocks {
 }
 
 /// A cache of `length` positions; slots after the end hold NaN, which nobody may read into a result.
-fn cache(cache: CacheType, head_size: usize, length: usize, random: &mut Random) -> (Blocks, Vec<Vec<f32>>) {
+pub(crate) fn cache(
+    cache: CacheType,
+    head_size: usize,
+    length: usize,
+    random: &mut Random,
+) -> (Blocks, Vec<Vec<f32>>) {
     let words = cache.words(head_size);
     let count = length.div_ceil(BLOCK);
     let mut blocks =
@@ -31,7 +36,7 @@ fn cache(cache: CacheType, head_size: usize, length: usize, random: &mut Random)
     (blocks, rows)
 }
 
-fn run(
+pub(crate) fn run(
     table: &crate::ops::Kernels,
     arguments: &Arguments,
     queries: &[Query<'_>],

@@ -11,10 +11,15 @@
 //!
 //! One body serves every instruction set through the `Lanes` trait; [`reference()`] says the same in plain words.
 
-mod lanes;
 mod reference;
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod lanes;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod run;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod tile;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod types;
 
 #[cfg(target_arch = "x86_64")]
@@ -25,7 +30,7 @@ mod avx512;
 mod neon;
 mod scalar;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use core::marker::PhantomData;
 use core::ops::Range;

@@ -1,11 +1,12 @@
 use super::{Input, Output, Product, reference};
+use crate::ops::Kernels;
 use crate::ops::quantise::{self, Layout};
 use crate::ops::testing::{Random, bits, tables};
 use crate::panel::{self, PanelType, ROWS};
 use crate::quant::BlockType;
 
 /// A packed matrix of random blocks and everything around it.
-struct Case {
+pub(crate) struct Case {
     panel: PanelType,
     weights: Vec<u8>,
     outputs: usize,
@@ -16,7 +17,13 @@ struct Case {
 }
 
 impl Case {
-    fn new(block: BlockType, outputs: usize, columns: usize, rows: usize, random: &mut Random) -> Self {
+    pub(crate) fn new(
+        block: BlockType,
+        outputs: usize,
+        columns: usize,
+        rows: usize,
+        random: &mut Random,
+    ) -> Self {
         let panel = PanelType::for_block(block);
         let row_bytes = block.row_bytes(columns).unwrap();
         let matrix: Vec<Vec<u8>> = (0..outputs)
@@ -59,6 +66,17 @@ impl Case {
             input,
         }
     }
+
+    /// The whole product with the kernel of `table`.
+    pub(crate) fn run(&self, table: &Kernels) -> Vec<f32> {
+        let rows = self.rows.len() / self.columns;
+        let product = self.product();
+        let mut got = vec![f32::NAN; rows * self.outputs];
+        // SAFETY: the table has the given size and is used by this call alone.
+        let out = unsafe { Output::new(got.as_mut_ptr(), rows, self.outputs, self.outputs) };
+        table.matmul()(&product, 0..rows, 0..product.panels(), out);
+        got
+    }
 }
 
 #[test]
@@ -79,13 +97,9 @@ fn every_kernel_gives_the_reference_bits_for_every_type() {
                     .map(|i| reference(&product, i / outputs, i % outputs, &mut scratch))
                     .collect();
                 for table in tables() {
-                    let mut got = vec![f32::NAN; rows * outputs];
-                    // SAFETY: the table has the given size and is used by this call alone.
-                    let out = unsafe { Output::new(got.as_mut_ptr(), rows, outputs, outputs) };
-                    table.matmul()(&product, 0..rows, 0..product.panels(), out);
                     let isa = table.cpu().features();
                     assert!(
-                        bits(&got) == bits(&want),
+                        bits(&case.run(&table)) == bits(&want),
                         "{} {rows}×{columns}×{outputs} on {isa}",
                         block.name()
                     );

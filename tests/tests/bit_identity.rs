@@ -1,0 +1,51 @@
+//! The logits of some golden models against committed hashes, so that machines of every kind are held to the
+//! same bits. `kernels/src/ops/identity.rs` does this for each operation.
+//!
+//! `tests/data/golden/hashes.txt` has a line per model and type. A change of the contract changes them:
+//! `cargo test -p siskin-tests --test bit_identity -- --ignored bless` writes the file anew.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use siskin::{ExecutorKind, Features};
+use siskin_convert::Recipe;
+use siskin_kernels::quant::BlockType;
+use siskin_tests::golden::{hash, load_as, model, score};
+use siskin_tests::paths;
+
+const MODELS: [&str; 3] = ["llama", "gpt2", "gemma3"];
+const TYPES: [Option<BlockType>; 4] =
+    [None, Some(BlockType::Q4_0), Some(BlockType::Q5_1), Some(BlockType::Q8_0)];
+
+fn path() -> PathBuf {
+    paths::data("golden").join("hashes.txt")
+}
+
+/// Every line, computed without the given features.
+fn lines(without: Features) -> String {
+    let mut lines = String::new();
+    for name in MODELS {
+        for matrices in TYPES {
+            let golden = load_as(name, matrices.map(|matrices| Recipe { matrices, tables: None }));
+            let model = model(&golden.file, ExecutorKind::Cpu, 2, without);
+            let logits = score(&model, &golden.ids[0], 7);
+            let form = matrices.map_or("source", BlockType::name);
+            writeln!(lines, "{name} {form} {:016x}", hash(&logits)).unwrap();
+        }
+    }
+    lines
+}
+
+#[test]
+fn logits_have_the_committed_bits() {
+    let committed = std::fs::read_to_string(path()).unwrap();
+    for without in [Features::NONE, Features::AVX512, Features::AVX2.with(Features::NEON)] {
+        assert_eq!(lines(without), committed, "without {without}");
+    }
+}
+
+#[test]
+#[ignore = "writes the committed hashes"]
+fn bless() {
+    std::fs::write(path(), lines(Features::AVX2.with(Features::NEON))).unwrap();
+}

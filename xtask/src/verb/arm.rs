@@ -1,0 +1,205 @@
+//! `arm`: the tests on Arm, 64 and 32 bits, built here and run by an emulator.
+//!
+//! Debian's own compiler and sources of the standard library are used, because they need nothing but packages.
+
+use crate::Verb;
+use crate::knobs;
+use crate::shell::{Result, program, shown};
+use crate::tools;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+pub(crate) const VERB: Verb = Verb {
+    name: "arm",
+    usage: "[--all] [TARGET]…",
+    about: "build for 64-bit and 32-bit Arm and run kernels, goldens and bit identity in an emulator",
+    run: arm,
+};
+
+/// A machine to build for.
+struct Target {
+    triple: &'static str,
+    /// What its programs are called: compiler, libraries.
+    prefix: &'static str,
+    emulator: &'static str,
+    /// The packages of its compiler and C library.
+    packages: [&'static str; 2],
+    suites: &'static [Suite],
+}
+
+/// Tests that one cargo command runs.
+struct Suite {
+    name: &'static str,
+    arguments: &'static [&'static str],
+}
+
+const KERNELS: Suite = Suite { name: "kernels", arguments: &["--package", "siskin-kernels", "--lib"] };
+const GOLDENS: Suite = Suite {
+    name: "goldens",
+    arguments: &["--package", "siskin-tests", "--test", "bit_identity", "--test", "goldens"],
+};
+const IDENTITY: Suite =
+    Suite { name: "bit identity", arguments: &["--package", "siskin-tests", "--test", "bit_identity"] };
+/// What `--all` adds.
+const REST: Suite = Suite {
+    name: "the rest",
+    arguments: &[
+        "--package=siskin",
+        "--package=siskin-convert",
+        "--package=siskin-tests",
+        "--lib",
+        "--test=gguf",
+        "--test=hugging_face",
+        "--test=open",
+        "--test=goldens",
+        "--test=fuzz_short",
+        "--test=tokenizers",
+        "--test=no_alloc",
+    ],
+};
+
+const TARGETS: [Target; 2] = [
+    Target {
+        triple: "aarch64-unknown-linux-gnu",
+        prefix: "aarch64-linux-gnu",
+        emulator: "qemu-aarch64-static",
+        packages: ["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"],
+        suites: &[KERNELS, GOLDENS],
+    },
+    Target {
+        triple: "armv7-unknown-linux-gnueabihf",
+        prefix: "arm-linux-gnueabihf",
+        emulator: "qemu-arm-static",
+        packages: ["gcc-arm-linux-gnueabihf", "libc6-dev-armhf-cross"],
+        suites: &[KERNELS, IDENTITY],
+    },
+];
+
+/// The compiler and the sources of the standard library, and the packages that bring them.
+const RUST: [(&str, &str); 3] = [
+    ("/usr/bin/rustc", "rustc-web"),
+    ("/usr/bin/cargo", "cargo-web"),
+    ("/usr/lib/rustlib/src/rust/library/Cargo.lock", "rust-web-src"),
+];
+
+fn arm(arguments: &[String]) -> Result {
+    let triples: Vec<_> = TARGETS.iter().map(|target| target.triple).collect();
+    let (all, chosen): (Vec<_>, Vec<_>) = arguments.iter().partition(|argument| *argument == "--all");
+    if let Some(unknown) = chosen.iter().find(|name| !triples.contains(&name.as_str())) {
+        return Err(format!("no target `{unknown}`; there are {}", triples.join(", ")));
+    }
+    need_tools()?;
+    let wanted = |target: &&Target| chosen.is_empty() || chosen.iter().any(|name| *name == target.triple);
+    let targets: Vec<_> = TARGETS.iter().filter(wanted).collect();
+    run_on(&targets, !all.is_empty())
+}
+
+/// Every target with the short suites.
+pub(crate) fn every_target() -> Result {
+    run_on(&TARGETS.iter().collect::<Vec<_>>(), false)
+}
+
+/// Installs what is missing, or says how.
+pub(crate) fn need_tools() -> Result {
+    let mut needs: Vec<(String, &str)> = RUST.map(|(path, package)| (path.to_owned(), package)).to_vec();
+    for target in &TARGETS {
+        needs.push((format!("/usr/bin/{}-gcc", target.prefix), target.packages[0]));
+        needs.push((format!("/usr/{}/include/stdio.h", target.prefix), target.packages[1]));
+        needs.push((format!("/usr/bin/{}", target.emulator), "qemu-user-static"));
+    }
+    tools::debian(&needs)
+}
+
+/// What a suite came to.
+struct Line {
+    target: &'static str,
+    suite: &'static str,
+    counts: Counts,
+    seconds: f64,
+}
+
+fn run_on(targets: &[&Target], all: bool) -> Result {
+    let mut lines = Vec::new();
+    for target in targets {
+        for suite in target.suites.iter().chain(all.then_some(&REST)) {
+            let begun = Instant::now();
+            let counts = run_suite(target, suite)?;
+            let seconds = begun.elapsed().as_secs_f64();
+            lines.push(Line { target: target.triple, suite: suite.name, counts, seconds });
+        }
+    }
+    println!("\n{:<30} {:<14} {:>6} {:>7} {:>8}", "target", "tests", "passed", "failed", "seconds");
+    for Line { target, suite, counts, seconds } in &lines {
+        println!("{target:<30} {suite:<14} {:>6} {:>7} {seconds:>8.1}", counts.passed, counts.failed);
+    }
+    let failed: usize = lines.iter().map(|line| line.counts.failed).sum();
+    if failed == 0 { Ok(()) } else { Err(format!("{failed} tests failed on Arm")) }
+}
+
+fn run_suite(target: &Target, suite: &Suite) -> Result<Counts> {
+    let mut command = cargo_for(target);
+    command.args(suite.arguments).stderr(Stdio::inherit());
+    println!("$ {}", shown(&command));
+    let answer = command.output().map_err(|error| format!("`{}`: {error}", shown(&command)))?;
+    let said = String::from_utf8_lossy(&answer.stdout);
+    println!("{said}");
+    let counts = counts(&said);
+    // A build that failed ran no tests; a test that broke off is in no count.
+    if !answer.status.success() && counts.failed == 0 || counts.passed + counts.failed == 0 {
+        return Err(format!("`{}` ended with {}", shown(&command), answer.status));
+    }
+    Ok(counts)
+}
+
+/// Debian's cargo, which builds the standard library and tests for `target` and runs them in its emulator.
+fn cargo_for(target: &Target) -> Command {
+    let Target { triple, prefix, emulator, .. } = target;
+    let mut command = program("/usr/bin/cargo", &["test", "-Z", "build-std=std,test,panic_unwind"]);
+    command.args(["--target", triple, "--locked", "--no-fail-fast", "--target-dir"]);
+    command.arg(format!("{}/arm", knobs::target_folder().unwrap_or_else(|| "target".to_owned())));
+    // The calling cargo's settings name another compiler. The flag to build the standard library is unstable.
+    for name in ["CARGO", "RUSTUP_TOOLCHAIN", "LD_LIBRARY_PATH"] {
+        command.env_remove(name);
+    }
+    command.envs([("RUSTC", "/usr/bin/rustc"), ("RUSTDOC", "/usr/bin/rustdoc"), ("RUSTC_BOOTSTRAP", "1")]);
+    let key = triple.replace('-', "_").to_uppercase();
+    command.env(format!("CARGO_TARGET_{key}_LINKER"), format!("{prefix}-gcc"));
+    command.env(format!("CARGO_TARGET_{key}_RUNNER"), format!("{emulator} -cpu max -L /usr/{prefix}"));
+    command
+}
+
+/// Tests that passed and failed.
+#[derive(Debug, Default, PartialEq)]
+struct Counts {
+    passed: usize,
+    failed: usize,
+}
+
+/// Adds up the lines with which test programs end.
+fn counts(said: &str) -> Counts {
+    let mut counts = Counts::default();
+    for line in said.lines().filter_map(|line| line.strip_prefix("test result: ")) {
+        for part in line.split([';', '.']) {
+            match part.trim().split_once(' ') {
+                Some((number, "passed")) => counts.passed += number.parse().unwrap_or(0),
+                Some((number, "failed")) => counts.failed += number.parse().unwrap_or(0),
+                _ => {}
+            }
+        }
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_added_up() {
+        let said = "running 3 tests\ntest a ... ok\n\
+            test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 1.50s\n\
+            test result: FAILED. 0 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.02s\n";
+        assert_eq!(counts(said), Counts { passed: 2, failed: 3 });
+        assert_eq!(counts("error: could not compile"), Counts::default());
+    }
+}
