@@ -1,10 +1,10 @@
 //! `siskin bench`: how fast a model is on this machine.
 
 use crate::memory;
-use crate::options::{ModelArgs, OpenArgs};
+use crate::options::{self, ModelArgs, OpenArgs};
 use crate::output::{self, round};
 use serde_json::{Value, json};
-use siskin::{Error, Model, Result, Session, SessionOptions};
+use siskin::{CacheType, Error, Model, Result, Session, SessionOptions};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -25,6 +25,9 @@ pub(crate) struct Args {
     /// Tokens that are in the context before what is measured
     #[arg(long, default_value_t = 0, value_name = "N")]
     depth: usize,
+    /// The type of cached keys and values: int8, f16 or f32; f16 where nothing is said, f32 for f32 weights
+    #[arg(long, value_name = "TYPE", value_parser = options::cache_type)]
+    kv: Option<CacheType>,
     /// Threads that compute; 0: one for each core
     #[arg(long, default_value_t = 2, value_name = "N")]
     threads: usize,
@@ -49,7 +52,8 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let model = open.model(&args.model, &model_args)?;
     let open_ms = milliseconds(start);
     let context = args.depth + args.prompt.max(args.generate).max(FIRST_PROMPT);
-    let mut session = model.session(SessionOptions { context, ..SessionOptions::default() })?;
+    let mut session =
+        model.session(SessionOptions { context, cache: args.kv, ..SessionOptions::default() })?;
     let ids = ids(context, &model)?;
     session.prefill(&ids[..FIRST_PROMPT])?;
     let first_token_ms = milliseconds(start);

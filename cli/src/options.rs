@@ -4,7 +4,7 @@ use crate::output::{self, Bar};
 use clap::ValueEnum;
 use siskin::file::File;
 use siskin::sample::SamplerOptions;
-use siskin::{Error, ErrorKind, ExecutorKind, Features, Model, ModelOptions, Result};
+use siskin::{CacheType, Error, ErrorKind, ExecutorKind, Features, Model, ModelOptions, Result};
 use siskin_convert::{Cache, OpenOptions};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
@@ -91,6 +91,15 @@ impl ModelArgs {
         let without = self.cpu_features.as_deref().map_or(Ok(Features::NONE), all_but)?;
         Ok(ModelOptions { threads: self.threads, executor, without })
     }
+}
+
+/// The type of cached keys and values of this name.
+pub(crate) fn cache_type(name: &str) -> std::result::Result<CacheType, String> {
+    let known = CacheType::NAMES.iter().find(|(_, known)| *known == name);
+    known.map(|(kind, _)| *kind).ok_or_else(|| {
+        let names: Vec<_> = CacheType::NAMES.iter().map(|(_, name)| *name).collect();
+        format!("is none of {}", names.join(", "))
+    })
 }
 
 /// Every feature that is not among `names`.

@@ -7,14 +7,15 @@ const LOWEST: f32 = -87.0;
 /// Above this, e^x stays at e^88, short of infinity.
 const HIGHEST: f32 = 88.0;
 
-/// e^x within 1.5 units in the last place from −87 to 88; 0 below, e^88 above.
+/// e^x within 1.5 units in the last place from −87 to 88; 0 below, e^88 above, NaN of NaN.
 #[inline(always)]
 pub(crate) fn exp<S: Simd>(s: S, x: S::F) -> S::F {
     const LN2_HIGH: f32 = 0.693_359_4;
     const LN2_LOW: f32 = -2.121_944_4e-4;
     const COEFFICIENTS: [f32; 6] =
         [1.987_569_2e-4, 1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5];
-    let bounded = s.min(s.max(x, s.splat(LOWEST)), s.splat(HIGHEST));
+    // The second operand goes through where it is NaN.
+    let bounded = s.min(s.splat(HIGHEST), s.max(s.splat(LOWEST), x));
     let n = s.round(s.mul(bounded, s.splat(core::f32::consts::LOG2_E)));
     let n_float = s.float(n);
     let r = s.fma(n_float, s.splat(-LN2_HIGH), bounded);

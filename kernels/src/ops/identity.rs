@@ -117,7 +117,7 @@ fn heads(table: &Kernels, lines: &mut Lines) {
             hash.floats(&out);
         }
     });
-    for cache in [CacheType::F16, CacheType::F32] {
+    for cache in [CacheType::Int8, CacheType::F16, CacheType::F32] {
         lines.add(format_args!("attention-{cache:?}"), |hash| {
             for (head_size, length, softcap, slope) in
                 [(16, 5, 0.0, 0.0), (24, 70, 50.0, 0.0), (64, 600, 0.0, 0.25), (80, 257, 0.0, 0.0)]

@@ -121,6 +121,25 @@ impl Simd for Avx2 {
         });
         *out = lanes.map(|lane| lane as i8);
     }
+    const DOT_BIAS: i32 = 0;
+    #[inline(always)]
+    fn splat_int(self, x: i32) -> Self::I {
+        intrinsic!([_mm256_set1_epi32(x); 2])
+    }
+    #[inline(always)]
+    fn dot(self, sum: Self::I, lanes: &[u32; LANES], a: i32) -> Self::I {
+        intrinsic!({
+            let (a, ones) = (_mm256_set1_epi32(a), _mm256_set1_epi16(1));
+            let mut sum = sum;
+            for (half, sum) in sum.iter_mut().enumerate() {
+                let lanes = _mm256_loadu_si256(lanes.as_ptr().add(8 * half).cast());
+                // The sign moves from the lanes to the other side; 2 · 127 · 127 fits 16 bits.
+                let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(lanes), _mm256_sign_epi8(a, lanes));
+                *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(pairs, ones));
+            }
+            sum
+        })
+    }
     #[inline(always)]
     fn load_halves(self, x: &[u32; LANES / 2]) -> Self::F {
         intrinsic!([
@@ -130,7 +149,7 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     fn prefetch(self, words: &[u32]) {
-        for line in words.chunks(16) {
+        for line in words.as_chunks::<16>().0 {
             intrinsic!(_mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()));
         }
     }

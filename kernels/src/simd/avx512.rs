@@ -95,13 +95,26 @@ impl Simd for Avx512 {
     fn store_bytes(self, x: Self::I, out: &mut [i8; LANES]) {
         intrinsic!(_mm_storeu_si128(out.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(x)))
     }
+    /// `dpbusd` takes one side unsigned.
+    const DOT_BIAS: i32 = 128;
+    #[inline(always)]
+    fn splat_int(self, x: i32) -> Self::I {
+        intrinsic!(_mm512_set1_epi32(x))
+    }
+    #[inline(always)]
+    fn dot(self, sum: Self::I, lanes: &[u32; LANES], a: i32) -> Self::I {
+        intrinsic!({
+            let raised = _mm512_xor_si512(_mm512_loadu_si512(lanes.as_ptr().cast()), _mm512_set1_epi8(-128));
+            _mm512_dpbusd_epi32(sum, raised, _mm512_set1_epi32(a))
+        })
+    }
     #[inline(always)]
     fn load_halves(self, x: &[u32; LANES / 2]) -> Self::F {
         intrinsic!(_mm512_cvtph_ps(_mm256_loadu_si256(x.as_ptr().cast())))
     }
     #[inline(always)]
     fn prefetch(self, words: &[u32]) {
-        for line in words.chunks(16) {
+        for line in words.as_chunks::<16>().0 {
             intrinsic!(_mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()));
         }
     }

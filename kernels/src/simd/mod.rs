@@ -64,6 +64,13 @@ pub(crate) trait Simd: Copy {
         self.load(&x.map(f32::from_bits))
     }
 
+    /// What [`Simd::dot`] adds to every byte of the lanes.
+    const DOT_BIAS: i32;
+    fn splat_int(self, x: i32) -> Self::I;
+    /// Adds to each lane the products of its four signed bytes, raised by the bias, with those of `a`; none of
+    /// either is −128.
+    fn dot(self, sum: Self::I, lanes: &[u32; LANES], a: i32) -> Self::I;
+
     /// Asks for words that will be read soon.
     #[inline(always)]
     fn prefetch(self, _words: &[u32]) {}

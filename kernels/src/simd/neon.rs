@@ -103,6 +103,22 @@ impl Simd for Neon {
         }
         *out = lanes.map(|lane| lane as i8);
     }
+    const DOT_BIAS: i32 = 0;
+    #[inline(always)]
+    fn splat_int(self, x: i32) -> Self::I {
+        quad!(_i => vdupq_n_s32(x))
+    }
+    #[inline(always)]
+    fn dot(self, sum: Self::I, lanes: &[u32; LANES], a: i32) -> Self::I {
+        quad!(i => {
+            let lanes = vreinterpretq_s8_u32(vld1q_u32(lanes.as_ptr().add(4 * i)));
+            let a = vreinterpretq_s8_s32(vdupq_n_s32(a));
+            let low = vmull_s8(vget_low_s8(lanes), vget_low_s8(a));
+            let high = vmull_high_s8(lanes, a);
+            // Pairs of products fit 16 bits: 2 · 127 · 127.
+            vpadalq_s16(sum[i], vpaddq_s16(low, high))
+        })
+    }
     #[inline(always)]
     fn load_halves(self, x: &[u32; LANES / 2]) -> Self::F {
         quad!(i => vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(x.as_ptr().cast::<u16>().add(4 * i)))))

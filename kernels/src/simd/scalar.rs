@@ -88,6 +88,19 @@ impl Simd for Scalar {
     fn store_bytes(self, x: Self::I, out: &mut [i8; LANES]) {
         *out = each(x, |x| x as i8);
     }
+    const DOT_BIAS: i32 = 0;
+    #[inline(always)]
+    fn splat_int(self, x: i32) -> Self::I {
+        [x; LANES]
+    }
+    #[inline(always)]
+    fn dot(self, sum: Self::I, lanes: &[u32; LANES], a: i32) -> Self::I {
+        let a = a.to_le_bytes();
+        core::array::from_fn(|i| {
+            let products = lanes[i].to_le_bytes().into_iter().zip(a);
+            products.fold(sum[i], |sum, (x, a)| sum + i32::from(x as i8) * i32::from(a as i8))
+        })
+    }
     #[inline(always)]
     fn load_halves(self, x: &[u32; LANES / 2]) -> Self::F {
         core::array::from_fn(|i| f16::from_bits((x[i / 2] >> (i % 2 * 16)) as u16).to_f32())

@@ -104,6 +104,10 @@ impl Cache {
                 words.push(0);
                 windows.len() - 1
             });
+            if attention.head_size > options.kind.most_columns() {
+                let message = format!("heads of {} columns do not go into it; use f16", attention.head_size);
+                return Err(Error::unsupported("cache", message));
+            }
             let head_words = options.kind.words(attention.head_size);
             layers.push(LayerPlace { kind, offset: words[kind], head_words });
             words[kind] += 2 * head_words * attention.kv_heads;

@@ -40,7 +40,8 @@ fn main() {
         let ceiling = multiply_adds(table);
         println!("\n## {name}: {ceiling:.0} GFLOPS of fused multiply-adds");
         if wanted("attention") {
-            attend(table, ceiling);
+            attend(table, CacheType::F16, ceiling);
+            attend(table, CacheType::Int8, ceiling);
         }
         products(table, &wanted);
     }
@@ -91,19 +92,19 @@ impl attention::Cache for Blocks {
     }
 }
 
-/// Attention with f16 keys and values, as a prompt and as one token do it.
-fn attend(table: &Kernels, ceiling: f64) {
+/// Attention as a prompt and as one token do it.
+fn attend(table: &Kernels, cache: CacheType, ceiling: f64) {
     println!("\n| attention | queries | keys | GFLOPS | of the ceiling | GB/s |\n|---|---|---|---|---|---|");
     let mut random = Random::new(1);
     for (head_size, group, length) in
         [(64, 3, 512), (64, 3, 4096), (64, 3, 16384), (128, 4, 4096), (256, 4, 512)]
     {
-        let words = CacheType::F16.words(head_size);
+        let words = cache.words(head_size);
         let mut blocks = Blocks { words: vec![(vec![0; words], vec![0; words]); length / BLOCK] };
         for position in 0..length {
             let (key, value) = (vector(head_size, &mut random), vector(head_size, &mut random));
             let (keys, values) = &mut blocks.words[position / BLOCK];
-            attention::store(CacheType::F16, position % BLOCK, &key, &value, keys, values);
+            attention::store(cache, position % BLOCK, &key, &value, keys, values);
         }
         for count in [group, attention::QUERIES] {
             let rows: Vec<_> = (0..count).map(|_| vector(head_size, &mut random)).collect();
@@ -115,8 +116,7 @@ fn attend(table: &Kernels, ceiling: f64) {
             };
             let rows: Vec<&'static [f32]> = rows.into_iter().map(|row| &*row.leak()).collect();
             let queries: Vec<_> = rows.into_iter().enumerate().map(query).collect();
-            let arguments =
-                attention::Arguments { head_size, scale: 0.125, softcap: 0.0, cache: CacheType::F16 };
+            let arguments = attention::Arguments { head_size, scale: 0.125, softcap: 0.0, cache };
             let mut scratch = vec![0.0; attention::scratch_size(head_size)];
             let mut out = vec![vec![0.0; head_size]; count];
             let seconds = best(|| {
@@ -124,9 +124,11 @@ fn attend(table: &Kernels, ceiling: f64) {
                 table.attention()(&arguments, &queries, &blocks, Span::Whole, &mut scratch, &mut out);
             });
             let flops = (4 * count * length * head_size) as f64 / seconds / 1e9;
-            let read = (4 * length * head_size) as f64 / seconds / 1e9;
+            let read = (8 * words / BLOCK * length) as f64 / seconds / 1e9;
             let share = 100.0 * flops / ceiling;
-            println!("| {head_size} columns | {count} | {length} | {flops:.0} | {share:.0}% | {read:.1} |");
+            println!(
+                "| {cache:?}, {head_size} columns | {count} | {length} | {flops:.0} | {share:.0}% | {read:.1} |"
+            );
         }
     }
 }

@@ -59,7 +59,7 @@ fn function<S: Simd>(s: S, kind: Kind, x: S::F) -> S::F {
             let erf = math::erf(s, s.mul(x, s.splat(core::f32::consts::FRAC_1_SQRT_2)));
             s.mul(s.mul(x, s.splat(0.5)), s.add(erf, s.splat(1.0)))
         }
-        Kind::Relu => s.max(x, s.splat(0.0)),
+        Kind::Relu => s.max(s.splat(0.0), x),
     }
 }
 

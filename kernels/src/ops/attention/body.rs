@@ -2,9 +2,12 @@
 
 use core::ops::Range;
 
+use super::int8::{self, Seen};
 use super::softmax::{Part, State, merge, weights};
 use super::tile::{Cached, Plain, Vectors, multiply, unpack, unpack_keys};
-use super::{Arguments, BLOCK, CHUNK, Cache, PANEL, QUERIES, Query, Span, chunk_of, chunk_positions, padded};
+use super::{
+    Arguments, BLOCK, CHUNK, Cache, CacheType, PANEL, QUERIES, Query, Span, chunk_of, chunk_positions, padded,
+};
 use crate::simd::Simd;
 
 /// Queries that share the vectors loaded for them; more of them make it worth to unpack a block first.
@@ -20,6 +23,29 @@ struct Scratch<'a> {
     sums: &'a mut [f32],
     /// A block of keys or values as f32.
     unpacked: &'a mut [f32],
+}
+
+/// Runs a block of code for queries `$q..$q + $Q` until `$count` are done, as many at once as there are.
+macro_rules! in_groups {
+    ($count:expr, |$q:ident, $Q:ident| $body:expr) => {{
+        let (mut $q, count) = (0, $count);
+        while $q < count {
+            macro_rules! group {
+                ($size:literal) => {{
+                    const $Q: usize = $size;
+                    $body;
+                    $q += $Q;
+                }};
+            }
+            match count - $q {
+                1 => group!(1),
+                2 => group!(2),
+                3 => group!(3),
+                4 | 5 => group!(4),
+                _ => group!(6),
+            }
+        }
+    }};
 }
 
 #[inline(always)]
@@ -133,12 +159,21 @@ fn attend_chunk<S: Simd, const V: usize>(
     let blocks = first / BLOCK..end.div_ceil(BLOCK);
     // Few queries are done with a block before the next has come, unless it is asked for in time.
     let hurry = queries.len() <= TOGETHER;
+    let whole = arguments.cache == CacheType::Int8;
     for block in blocks.clone() {
         if hurry {
             let next = block + 1;
             s.prefetch(if next < blocks.end { cache.block(next).0 } else { cache.block(blocks.start).1 });
         }
-        score_block::<S, V>(s, arguments, queries, cache, block, scratch);
+        if !whole {
+            score_block::<S, V>(s, arguments, queries, cache, block, scratch);
+        }
+    }
+    if whole {
+        in_groups!(queries.len(), |q, Q| {
+            let scores = &mut scratch.scores[q * CHUNK..];
+            int8::score::<S, Q, V>(s, &queries[q..], cache, blocks.clone(), scores);
+        });
     }
     let mut chunk_states = [State::EMPTY; QUERIES];
     for (q, part) in parts.iter().enumerate() {
@@ -146,40 +181,22 @@ fn attend_chunk<S: Simd, const V: usize>(
         chunk_states[q] = weights(s, arguments, &queries[q], *part, positions.start, scores);
     }
     scratch.sums[..queries.len() * columns].fill(0.0);
+    if whole {
+        mix_whole::<S, V>(s, arguments, parts, &chunk_states, cache, blocks.clone(), scratch);
+    }
     for block in blocks.clone() {
         if hurry && block + 1 < blocks.end {
             s.prefetch(cache.block(block + 1).1);
         }
-        mix_block::<S, V>(s, arguments, parts, cache, block, scratch);
+        if !whole {
+            mix_block::<S, V>(s, arguments, parts, cache, block, scratch);
+        }
     }
     for q in 0..queries.len() {
         let columns = q * columns..(q + 1) * columns;
         let totals = &mut scratch.totals[columns.clone()];
         merge(s, &mut states[q], chunk_states[q], totals, &scratch.sums[columns]);
     }
-}
-
-/// Runs a block of code for queries `$q..$q + $Q` until `$count` are done, as many at once as there are.
-macro_rules! in_groups {
-    ($count:expr, |$q:ident, $Q:ident| $body:expr) => {{
-        let (mut $q, count) = (0, $count);
-        while $q < count {
-            macro_rules! group {
-                ($size:literal) => {{
-                    const $Q: usize = $size;
-                    $body;
-                    $q += $Q;
-                }};
-            }
-            match count - $q {
-                1 => group!(1),
-                2 => group!(2),
-                3 => group!(3),
-                4 | 5 => group!(4),
-                _ => group!(6),
-            }
-        }
-    }};
 }
 
 /// The dot products of all queries with the keys of a block.
@@ -234,6 +251,38 @@ fn score<S: Simd, R: Vectors<S>, const Q: usize, const V: usize>(
         let scores = scores[q * CHUNK..].as_chunks_mut().0;
         for (dot, scores) in dots.iter().zip(scores) {
             s.store(*dot, scores);
+        }
+    }
+}
+
+/// The weighted values of eight bits of a chunk, for all queries.
+#[inline(always)]
+fn mix_whole<S: Simd, const V: usize>(
+    s: S,
+    arguments: &Arguments,
+    parts: &[Part],
+    states: &[State; QUERIES],
+    cache: &dyn Cache,
+    blocks: Range<usize>,
+    scratch: &mut Scratch<'_>,
+) {
+    let columns = padded(arguments.head_size);
+    let start = blocks.start * BLOCK / CHUNK * CHUNK;
+    let mut seen = [Seen { range: (0, 0), sum: 0.0 }; QUERIES];
+    for ((seen, part), state) in seen.iter_mut().zip(parts).zip(states) {
+        *seen = Seen { range: (part.first - start, part.end - start), sum: state.sum };
+    }
+    let mut q = 0;
+    while q < parts.len() {
+        let weights = &mut scratch.scores[q * CHUNK..];
+        let sums = &mut scratch.sums[q * columns..];
+        // Two digits each: half as many queries fill the registers.
+        if parts.len() - q >= 3 {
+            int8::mix::<S, 3, V>(s, arguments, &seen[q..], cache, blocks.clone(), weights, sums);
+            q += 3;
+        } else {
+            int8::mix::<S, 1, V>(s, arguments, &seen[q..], cache, blocks.clone(), weights, sums);
+            q += 1;
         }
     }
 }

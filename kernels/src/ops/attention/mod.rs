@@ -10,9 +10,15 @@
 //!   state and the chunk, `sum = fma(sum, a, chunk sum · b)` and the same for the columns. The first chunk
 //!   that holds a key is the state. The result is divided by the sum.
 //!
+//! With a cache of eight bits, a key or value of a position is integers times a scale: `scale = largest |x| / 127`,
+//! `q = round(x · (127 / largest))`. The query is made the same, and a score's dot product is
+//! `Σ q·k · (key scale · query scale)`. Weights times the values' scales become integers `u` of 14 bits, the largest
+//! of the chunk 16383; with `u = 128·h + l`, a column is `fma(Σ h·v, 128, Σ l·v) · (largest / 16383)`.
+//!
 //! Nothing depends on which other queries are computed, or on how a prompt was cut.
 
 mod body;
+mod int8;
 mod reference;
 mod softmax;
 #[cfg(test)]
@@ -37,6 +43,8 @@ pub const QUERIES: usize = 48;
 /// The type of cached numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheType {
+    /// One byte, and a scale for each position.
+    Int8,
     /// Two bytes.
     F16,
     /// Four bytes.
@@ -44,10 +52,22 @@ pub enum CacheType {
 }
 
 impl CacheType {
+    /// Every type with its name.
+    pub const NAMES: &[(Self, &str)] = &[(Self::Int8, "int8"), (Self::F16, "f16"), (Self::F32, "f32")];
+
+    /// The most columns of a head that the type takes.
+    pub const fn most_columns(self) -> usize {
+        match self {
+            Self::Int8 => 4 * int8::MOST_WORDS,
+            Self::F16 | Self::F32 => usize::MAX,
+        }
+    }
+
     /// 32-bit words of the keys, and of the values, of one head in one block.
     pub const fn words(self, head_size: usize) -> usize {
         let numbers = BLOCK * padded(head_size);
         match self {
+            Self::Int8 => numbers / 4 + BLOCK,
             Self::F16 => numbers / 2,
             Self::F32 => numbers,
         }
@@ -90,6 +110,9 @@ pub struct Query<'a> {
 /// In a block of [`BLOCK`] positions, keys lie in panels of [`PANEL`] positions: column by column, the panel's
 /// positions side by side. Values lie position by position, [`padded`] columns each. Two f16 share a word, the
 /// first in its low half.
+///
+/// Of eight bits, a word holds four columns of a key, a panel's positions side by side; or four positions of a
+/// value's column, sixteen columns side by side, columns before positions. The scales of the positions follow.
 pub trait Cache {
     /// The words of the keys and of the values of block `block` (position / [`BLOCK`]).
     fn block(&self, block: usize) -> (&[u32], &[u32]);
@@ -154,6 +177,19 @@ pub fn store(
     let columns = padded(head_size);
     let panel = slot / PANEL * PANEL * columns;
     match cache {
+        CacheType::Int8 => {
+            let [key_scale, value_scale] = [&mut *keys, &mut *values].map(|words| words.len() - BLOCK + slot);
+            let (scale, inverse) = whole_scales(key);
+            keys[key_scale] = scale.to_bits();
+            for (e, k) in key.iter().enumerate() {
+                set_byte(keys, panel + e / 4 * PANEL * 4 + slot % PANEL * 4 + e % 4, k * inverse);
+            }
+            let (scale, inverse) = whole_scales(value);
+            values[value_scale] = scale.to_bits();
+            for (e, v) in value.iter().enumerate() {
+                set_byte(values, e / 16 * 16 * BLOCK + slot / 4 * 64 + e % 16 * 4 + slot % 4, v * inverse);
+            }
+        }
         CacheType::F32 => {
             for (e, k) in key.iter().enumerate() {
                 keys[panel + e * PANEL + slot % PANEL] = k.to_bits();
@@ -171,6 +207,22 @@ pub fn store(
             }
         }
     }
+}
+
+/// What an integer of a row is worth, not a number where the row is not finite, and the inverse.
+fn whole_scales(x: &[f32]) -> (f32, f32) {
+    let largest = x.iter().fold(0.0, |largest: f32, x| largest.max(x.abs()));
+    match x.iter().all(|x| x.is_finite()) {
+        true => int8::scales(largest, 127.0),
+        false => (f32::NAN, 0.0),
+    }
+}
+
+/// Writes byte `index` of words: a number rounded to an integer.
+fn set_byte(words: &mut [u32], index: usize, x: f32) {
+    let (word, shift) = (&mut words[index / 4], index % 4 * 8);
+    let whole = crate::float::round(x.clamp(-127.0, 127.0)) as i8;
+    *word = *word & !(0xff << shift) | u32::from(whole as u8) << shift;
 }
 
 /// Writes number `index` of words that hold two f16 each.

@@ -1,6 +1,8 @@
 //! Attention of one query in plain words.
 
-use super::{Arguments, BLOCK, CHUNK, Cache, CacheType, PANEL, Query, chunk_of, padded};
+use super::{Arguments, BLOCK, CHUNK, Cache, CacheType, PANEL, Query, chunk_of, int8, padded};
+use core::ops::Range;
+
 use crate::float;
 use crate::math;
 use crate::simd::{Scalar, tree};
@@ -13,6 +15,7 @@ fn exp(x: f32) -> f32 {
 fn number(cache: CacheType, words: &[u32], index: usize) -> f32 {
     match cache {
         CacheType::F32 => f32::from_bits(words[index]),
+        CacheType::Int8 => f32::from(words[index / 4].to_le_bytes()[index % 4] as i8),
         CacheType::F16 => half::f16::from_bits((words[index / 2] >> (index % 2 * 16)) as u16).to_f32(),
     }
 }
@@ -20,16 +23,80 @@ fn number(cache: CacheType, words: &[u32], index: usize) -> f32 {
 fn key(arguments: &Arguments, keys: &[u32], slot: usize, column: usize) -> f32 {
     let columns = padded(arguments.head_size);
     let panel = slot / PANEL * PANEL * columns;
-    let index = panel + column * PANEL + slot % PANEL;
+    let index = match arguments.cache {
+        CacheType::Int8 => panel + (column / 4 * PANEL + slot % PANEL) * 4 + column % 4,
+        CacheType::F16 | CacheType::F32 => panel + column * PANEL + slot % PANEL,
+    };
     number(arguments.cache, keys, index)
+}
+
+fn value(arguments: &Arguments, values: &[u32], slot: usize, column: usize) -> f32 {
+    let index = match arguments.cache {
+        CacheType::Int8 => column / 16 * 16 * BLOCK + (slot / 4 * 16 + column % 16) * 4 + slot % 4,
+        CacheType::F16 | CacheType::F32 => slot * padded(arguments.head_size) + column,
+    };
+    number(arguments.cache, values, index)
+}
+
+/// The scale of a position of a block's keys or values of eight bits.
+fn scale(words: &[u32], slot: usize) -> f32 {
+    f32::from_bits(words[words.len() - BLOCK + slot])
+}
+
+/// The dot product of a query with a key.
+fn dot(arguments: &Arguments, query: &Query<'_>, keys: &[u32], slot: usize) -> f32 {
+    let columns = 0..arguments.head_size;
+    if arguments.cache != CacheType::Int8 {
+        return columns.fold(0.0, |sum, e| float::fma(query.values[e], key(arguments, keys, slot, e), sum));
+    }
+    if query.values.iter().any(|x| !x.is_finite()) {
+        return f32::NAN;
+    }
+    let largest = query.values.iter().fold(0.0, |largest: f32, x| largest.max(x.abs()));
+    let (worth, inverse) = int8::scales(largest, 127.0);
+    let whole = |x: f32| float::round((x * inverse).clamp(-127.0, 127.0));
+    // Exact in any order: integers below 2^24.
+    let sum: f32 = columns.map(|e| whole(query.values[e]) * key(arguments, keys, slot, e)).sum();
+    sum * (scale(keys, slot) * worth)
+}
+
+/// A chunk's weighted sum of a column of values. `weights` are those of the positions in `range`.
+fn column(
+    arguments: &Arguments,
+    cache: &dyn Cache,
+    range: &Range<usize>,
+    weights: &[f32],
+    sum: f32,
+    column: usize,
+) -> f32 {
+    let values = |position: usize| (cache.block(position / BLOCK).1, position % BLOCK);
+    if arguments.cache != CacheType::Int8 {
+        return range.clone().fold(0.0, |sum, position| {
+            let (values, slot) = values(position);
+            float::fma(weights[position % CHUNK], value(arguments, values, slot, column), sum)
+        });
+    }
+    let weight = |position: usize| {
+        let (values, slot) = values(position);
+        weights[position % CHUNK] * scale(values, slot)
+    };
+    let largest = range.clone().map(weight).fold(0.0, |a: f32, b| if b > a { b } else { a });
+    let (worth, inverse) = int8::scales(largest, 16383.0);
+    let (mut high, mut low) = (0, 0);
+    for position in range.clone() {
+        let whole = float::round(weight(position) * inverse) as i32;
+        let (values, slot) = values(position);
+        let value = value(arguments, values, slot, column) as i32;
+        high += whole / 128 * value;
+        low += whole % 128 * value;
+    }
+    float::fma(high as f32, 128.0, low as f32) * (worth + (sum - sum))
 }
 
 fn score(arguments: &Arguments, query: &Query<'_>, cache: &dyn Cache, position: usize) -> f32 {
     let (keys, _) = cache.block(position / BLOCK);
     let slot = position % BLOCK;
-    let dot = (0..arguments.head_size)
-        .fold(0.0, |sum, e| float::fma(query.values[e], key(arguments, keys, slot, e), sum));
-    let mut score = dot * arguments.scale;
+    let mut score = dot(arguments, query, keys, slot) * arguments.scale;
     if arguments.softcap != 0.0 {
         score = crate::ops::elementwise::soft_cap(Scalar, [score; 16], arguments.softcap)[0];
     }
@@ -62,17 +129,15 @@ pub fn reference(
             chunk_maximum = if score > chunk_maximum { score } else { chunk_maximum };
         }
         let mut lanes = [0.0; 16];
-        chunk_columns.fill(0.0);
-        for position in range {
+        for position in range.clone() {
             let weight = exp(scores[position % CHUNK] - chunk_maximum);
             lanes[position % 16] += weight;
-            let (_, values) = cache.block(position / BLOCK);
-            let start = position % BLOCK * padded(arguments.head_size);
-            for (e, column) in chunk_columns.iter_mut().enumerate() {
-                *column = float::fma(weight, number(arguments.cache, values, start + e), *column);
-            }
+            scores[position % CHUNK] = weight;
         }
         let chunk_sum = tree(lanes, |a, b| a + b);
+        for (e, out) in chunk_columns.iter_mut().enumerate() {
+            *out = column(arguments, cache, &range, scores, chunk_sum, e);
+        }
         if begun {
             let larger = if chunk_maximum > maximum { chunk_maximum } else { maximum };
             let (a, b) = (exp(maximum - larger), exp(chunk_maximum - larger));

@@ -52,12 +52,7 @@ pub(super) fn weights<S: Simd>(
             let distance = s.sub(position, s.splat(query.position as f32));
             score = s.fma(s.splat(query.slope), distance, score);
         }
-        if vector * PANEL < first || (vector + 1) * PANEL > end {
-            // Lanes before the first and after the last key of the query must not be seen.
-            let index = lane_numbers(s, vector);
-            score = s.select_less(index, s.splat(end as f32), score, lowest);
-            score = s.select_less(index, s.splat(first as f32), lowest, score);
-        }
+        score = within(s, vector, (first, end), score, lowest);
         maximum = s.max(score, maximum);
         s.store(score, &mut scores[vector]);
     }
@@ -70,6 +65,17 @@ pub(super) fn weights<S: Simd>(
         s.store(weight, &mut scores[vector]);
     }
     State { maximum, sum: s.sum(sum) }
+}
+
+/// The lanes of vector `vector` of a chunk that lie within `range`; the others are `outside`.
+#[inline(always)]
+pub(super) fn within<S: Simd>(s: S, vector: usize, range: (usize, usize), x: S::F, outside: S::F) -> S::F {
+    if range.0 <= vector * PANEL && (vector + 1) * PANEL <= range.1 {
+        return x;
+    }
+    let index = lane_numbers(s, vector);
+    let x = s.select_less(index, s.splat(range.1 as f32), x, outside);
+    s.select_less(index, s.splat(range.0 as f32), outside, x)
 }
 
 /// The positions within the chunk of a vector's lanes.

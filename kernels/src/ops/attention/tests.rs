@@ -79,7 +79,7 @@ fn chunk_by_chunk(
 fn every_kernel_gives_the_reference_bits() {
     let mut random = Random::new(12);
     for (head_size, length) in [(16, 5), (24, 70), (64, 300), (64, 600), (80, 257), (256, 130)] {
-        for cache_type in [CacheType::F16, CacheType::F32] {
+        for cache_type in [CacheType::Int8, CacheType::F16, CacheType::F32] {
             let (blocks, _) = cache(cache_type, head_size, length, &mut random);
             for (softcap, slope, window) in [(0.0, 0.0, length), (50.0, 0.0, 40), (0.0, 0.25, length)] {
                 let arguments = Arguments { head_size, scale: 0.2, softcap, cache: cache_type };

@@ -64,6 +64,7 @@ impl<S: Simd> Vectors<S> for Cached<'_> {
         let words = match self.cache {
             CacheType::F32 => 16,
             CacheType::F16 => 8,
+            CacheType::Int8 => return false,
         };
         let last = self.start + rows.saturating_sub(1) * self.row + vectors.saturating_sub(1) * self.side;
         last < self.words.len() / words
@@ -76,6 +77,8 @@ impl<S: Simd> Vectors<S> for Cached<'_> {
             match self.cache {
                 CacheType::F32 => s.load_words(self.words.as_chunks().0.get_unchecked(index)),
                 CacheType::F16 => s.load_halves(self.words.as_chunks().0.get_unchecked(index)),
+                // Never held.
+                CacheType::Int8 => s.splat(0.0),
             }
         }
     }

@@ -38,7 +38,7 @@ fn map_body<S: Simd>(s: S, map: Map, x: &[f32], out: &mut [f32]) {
         let y = match map {
             Map::Scale(factor) => s.mul(x, s.splat(factor)),
             Map::Softcap(cap) => soft_cap(s, x, cap),
-            Map::Clamp(limit) => s.min(s.max(x, s.splat(-limit)), s.splat(limit)),
+            Map::Clamp(limit) => s.min(s.splat(limit), s.max(s.splat(-limit), x)),
         };
         s.store_part(y, out);
     }
