@@ -157,16 +157,10 @@ fn attend_chunk<S: Simd, const V: usize>(
         return;
     }
     let blocks = first / BLOCK..end.div_ceil(BLOCK);
-    // Few queries are done with a block before the next has come, unless it is asked for in time.
-    let hurry = queries.len() <= TOGETHER;
     let whole = arguments.cache == CacheType::Int8;
     for block in blocks.clone() {
-        if hurry {
-            let next = block + 1;
-            s.prefetch(if next < blocks.end { cache.block(next).0 } else { cache.block(blocks.start).1 });
-        }
         if !whole {
-            score_block::<S, V>(s, arguments, queries, cache, block, scratch);
+            score_block::<S, V>(s, arguments, queries, cache, (block, blocks.end), scratch);
         }
     }
     if whole {
@@ -185,11 +179,8 @@ fn attend_chunk<S: Simd, const V: usize>(
         mix_whole::<S, V>(s, arguments, parts, &chunk_states, cache, blocks.clone(), scratch);
     }
     for block in blocks.clone() {
-        if hurry && block + 1 < blocks.end {
-            s.prefetch(cache.block(block + 1).1);
-        }
         if !whole {
-            mix_block::<S, V>(s, arguments, parts, cache, block, scratch);
+            mix_block::<S, V>(s, arguments, parts, cache, (block, blocks.end), scratch);
         }
     }
     for q in 0..queries.len() {
@@ -206,16 +197,18 @@ fn score_block<S: Simd, const V: usize>(
     arguments: &Arguments,
     queries: &[Query<'_>],
     cache: &dyn Cache,
-    block: usize,
+    (block, end): (usize, usize),
     scratch: &mut Scratch<'_>,
 ) {
     let columns = padded(arguments.head_size);
-    let (keys, _) = cache.block(block);
+    let (keys, values) = cache.block(block);
+    let next = if block + 1 < end { cache.block(block + 1).0 } else { values };
     let at = block * BLOCK % CHUNK;
     if queries.len() <= TOGETHER {
         in_groups!(queries.len(), |q, Q| {
             for panel in (0..BLOCK / PANEL).step_by(V) {
-                let keys = Cached::keys(arguments.cache, keys, columns, panel);
+                let next = &next[next.len() / (BLOCK / PANEL) * panel..][..next.len() / (BLOCK / PANEL) * V];
+                let keys = Cached::keys(arguments.cache, keys, columns, panel).before(next);
                 let scores = &mut scratch.scores[q * CHUNK + at + panel * PANEL..];
                 score::<S, _, Q, V>(s, arguments, &queries[q..], keys, scores);
             }
@@ -295,11 +288,12 @@ fn mix_block<S: Simd, const V: usize>(
     arguments: &Arguments,
     parts: &[Part],
     cache: &dyn Cache,
-    block: usize,
+    (block, end): (usize, usize),
     scratch: &mut Scratch<'_>,
 ) {
     let columns = padded(arguments.head_size);
     let (_, values) = cache.block(block);
+    let next = if block + 1 < end { cache.block(block + 1).1 } else { &[] };
     let unpacked = parts.len() > TOGETHER;
     let here = |range: Range<usize>| {
         range.start.max(block * BLOCK)..range.end.min((block + 1) * BLOCK).max(range.start)
@@ -314,6 +308,7 @@ fn mix_block<S: Simd, const V: usize>(
             let mut mix = Mix {
                 arguments,
                 values,
+                next,
                 unpacked,
                 vector,
                 weights: scratch.scores,
@@ -352,6 +347,8 @@ struct Mix<'a> {
     arguments: &'a Arguments,
     /// The block as the cache keeps it, and whether `buffer` has it as f32.
     values: &'a [u32],
+    /// The block after it.
+    next: &'a [u32],
     unpacked: bool,
     buffer: &'a [f32],
     /// The first vector of columns.
@@ -390,6 +387,8 @@ impl Mix<'_> {
             multiply(s, &left, rows, count, &mut sums);
         } else {
             let rows = Cached::values(self.arguments.cache, self.values, columns, slot, self.vector);
+            // The first strip asks for all strips of the next block.
+            let rows = rows.before(if self.vector == 0 { self.next } else { &[] });
             multiply(s, &left, rows, count, &mut sums);
         }
         for (q, sums) in sums.iter().enumerate() {

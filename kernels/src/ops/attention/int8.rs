@@ -1,6 +1,7 @@
 //! Attention over keys and values of eight bits: sums of integers, scaled once.
 
 use super::softmax::within;
+use super::tile::prefetch_part;
 use super::{Arguments, BLOCK, CHUNK, Cache, PANEL, Query, padded};
 use crate::simd::Simd;
 use core::ops::Range;
@@ -72,8 +73,10 @@ pub(super) fn score<S: Simd, const Q: usize, const V: usize>(
     for ((left, worth), query) in left.iter_mut().zip(&mut worth).zip(queries) {
         *worth = quantise(s, query.values, left);
     }
-    for block in blocks {
-        let keys = Half::new(cache.block(block).0);
+    for block in blocks.clone() {
+        let (keys, values) = cache.block(block);
+        let next = if block + 1 < blocks.end { cache.block(block + 1).0 } else { values };
+        let keys = Half::new(keys);
         let count = keys.words.len() / (BLOCK / PANEL);
         for first in (0..BLOCK / PANEL).step_by(V) {
             let mut dots = [[s.splat_int(0); V]; Q];
@@ -82,6 +85,7 @@ pub(super) fn score<S: Simd, const Q: usize, const V: usize>(
             }
             let panels = &keys.words[first * count..][..V * count];
             for c in 0..count.min(MOST_WORDS) {
+                prefetch_part(s, next, (first / V) * count + c, count * (BLOCK / PANEL / V));
                 for v in 0..V {
                     let line = &panels[v * count + c];
                     for q in 0..Q {

@@ -11,6 +11,10 @@ pub(super) trait Vectors<S: Simd>: Copy {
     /// # Safety
     /// `holds(k + 1, v + 1)`.
     unsafe fn get(self, s: S, k: usize, v: usize) -> S::F;
+
+    /// Asks for a part of what will be read next; called for each of `rows` rows.
+    #[inline(always)]
+    fn look_ahead(self, _s: S, _k: usize, _rows: usize) {}
 }
 
 /// Numbers of a block that were made f32: `V` vectors for each row, one row after the other.
@@ -37,12 +41,14 @@ pub(super) struct Cached<'a> {
     start: usize,
     row: usize,
     side: usize,
+    /// What is read after these, or nothing.
+    next: &'a [u32],
 }
 
 impl<'a> Cached<'a> {
     /// The keys of a block: a row for each column, panels side by side from panel `panel` on.
     pub(super) fn keys(cache: CacheType, words: &'a [u32], columns: usize, panel: usize) -> Self {
-        Self { cache, words, start: panel * columns, row: 1, side: columns }
+        Self { cache, words, start: panel * columns, row: 1, side: columns, next: &[] }
     }
 
     /// The values of a block: a row for each position, from slot `slot` and vector `vector` on.
@@ -54,11 +60,32 @@ impl<'a> Cached<'a> {
         vector: usize,
     ) -> Self {
         let row = columns / 16;
-        Self { cache, words, start: slot * row + vector, row, side: 1 }
+        Self { cache, words, start: slot * row + vector, row, side: 1, next: &[] }
+    }
+}
+
+impl<'a> Cached<'a> {
+    /// The same, with words to ask for on the way.
+    pub(super) fn before(self, next: &'a [u32]) -> Self {
+        Self { next, ..self }
+    }
+}
+
+/// Asks for part `index` of `parts` of some words.
+#[inline(always)]
+pub(super) fn prefetch_part<S: Simd>(s: S, words: &[u32], index: usize, parts: usize) {
+    let size = words.len() / parts;
+    if let Some(part) = words.get(index * size..(index + 1) * size) {
+        s.prefetch(part);
     }
 }
 
 impl<S: Simd> Vectors<S> for Cached<'_> {
+    #[inline(always)]
+    fn look_ahead(self, s: S, k: usize, rows: usize) {
+        prefetch_part(s, self.next, k, rows);
+    }
+
     #[inline(always)]
     fn holds(self, rows: usize, vectors: usize) -> bool {
         let words = match self.cache {
@@ -97,6 +124,7 @@ pub(super) fn multiply<S: Simd, R: Vectors<S>, const Q: usize, const V: usize>(
     // A copy stays in registers.
     let mut totals = *sums;
     for k in 0..count {
+        right.look_ahead(s, k, count);
         // SAFETY: the assertion.
         unsafe {
             let mut row = [s.splat(0.0); V];
