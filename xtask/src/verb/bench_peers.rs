@@ -10,23 +10,61 @@ use std::path::{Path, PathBuf};
 
 pub(crate) const VERB: Verb = Verb {
     name: "bench-peers",
-    usage: "[--threads N] [--rounds N] [MODEL]…",
+    usage: "[--threads N] [--rounds N] [--deep] [MODEL]…",
     about: "measure Siskin and llama.cpp in turns and print a table",
     run: bench_peers,
 };
 
 const LLAMA: &str = "llama-cpp-python==0.3.36";
-/// What is measured: the key both programs print, and how the table calls it.
-const MEASURES: [(&str, &str); 2] = [("prompt_tok_s", "prompt 512"), ("generate_tok_s", "generate 128")];
+
+/// One call of each program, and what is taken from it.
+struct Run {
+    /// Arguments for both.
+    work: &'static [&'static str],
+    /// Arguments for Siskin and for llama.cpp alone.
+    own: [&'static [&'static str]; 2],
+    /// The keys both print, and how the table calls them.
+    measures: &'static [(&'static str, &'static str)],
+    /// Whether only `--deep` asks for it.
+    deep: bool,
+}
+
+const RUNS: &[Run] = &[
+    Run {
+        work: &["--prompt", "512", "--generate", "128", "--repeat", "5"],
+        own: [&[], &[]],
+        measures: &[("prompt_tok_s", "prompt 512"), ("generate_tok_s", "generate 128")],
+        deep: false,
+    },
+    Run {
+        work: &["--prompt", "0", "--generate", "32", "--depth", "4096", "--repeat", "2"],
+        own: [&["--kv", "f16"], &["--kv", "f16"]],
+        measures: &[("generate_tok_s", "generate after 4096, f16 cache")],
+        deep: true,
+    },
+    Run {
+        work: &["--prompt", "0", "--generate", "32", "--depth", "4096", "--repeat", "2"],
+        own: [&["--kv", "int8"], &["--kv", "q8_0"]],
+        measures: &[("generate_tok_s", "generate after 4096, 8-bit cache")],
+        deep: true,
+    },
+    Run {
+        work: &["--prompt", "4096", "--generate", "0", "--repeat", "1"],
+        own: [&["--kv", "f16"], &["--kv", "f16"]],
+        measures: &[("prompt_tok_s", "prompt 4096, f16 cache")],
+        deep: true,
+    },
+];
 
 struct Options {
     threads: usize,
     rounds: usize,
+    deep: bool,
     models: Vec<String>,
 }
 
 fn options(arguments: &[String]) -> Result<Options> {
-    let mut options = Options { threads: 2, rounds: 3, models: Vec::new() };
+    let mut options = Options { threads: 2, rounds: 3, deep: false, models: Vec::new() };
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
         let mut number = || {
@@ -36,6 +74,7 @@ fn options(arguments: &[String]) -> Result<Options> {
         match argument.as_str() {
             "--threads" => options.threads = number()?,
             "--rounds" => options.rounds = number()?,
+            "--deep" => options.deep = true,
             name if model::names().contains(&name) => options.models.push(name.to_owned()),
             name => return Err(format!("no model `{name}`; there are {}", model::names().join(", "))),
         }
@@ -53,18 +92,22 @@ fn bench_peers(arguments: &[String]) -> Result {
     let (mut rows, mut kernels) = (Vec::new(), Vec::new());
     for name in &options.models {
         let file = model::bring(name)?;
-        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-        for round in 0..options.rounds {
-            eprintln!("{name}: round {} of {}", round + 1, options.rounds);
-            ours.push(siskin(&file, options.threads)?);
-            theirs.push(llama(&python, &file, options.threads)?);
+        for work in RUNS.iter().filter(|work| options.deep || !work.deep) {
+            let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+            for round in 0..options.rounds {
+                eprintln!("{name}: {}, round {} of {}", work.measures[0].1, round + 1, options.rounds);
+                ours.push(siskin(&file, work, options.threads)?);
+                theirs.push(llama(&python, &file, work, options.threads)?);
+            }
+            for (key, title) in work.measures {
+                let (a, b) = (median(&ours, key)?, median(&theirs, key)?);
+                rows.push(format!("| {name} | {title} | {a:.1} | {b:.1} | {:.2} |", a / b));
+            }
+            if !work.deep {
+                let used = ours.first().and_then(|json| value(json, "kernels")).unwrap_or("not said");
+                kernels.push(format!("{name}: {used}"));
+            }
         }
-        for (key, title) in MEASURES {
-            let (a, b) = (median(&ours, key)?, median(&theirs, key)?);
-            rows.push(format!("| {name} | {title} | {a:.1} | {b:.1} | {:.2} |", a / b));
-        }
-        let used = ours.first().and_then(|json| value(json, "kernels")).unwrap_or("not said");
-        kernels.push(format!("{name}: {used}"));
     }
     println!("\nCPU: {}. Threads: {}. Medians of {} rounds.", cpu_name(), options.threads, options.rounds);
     println!("llama.cpp: {LLAMA}, built here. Kernels: {}.\n", kernels.join("; "));
@@ -92,23 +135,16 @@ fn peers_python() -> Result<PathBuf> {
     Ok(python)
 }
 
-fn siskin(file: &Path, threads: usize) -> Result<String> {
+fn siskin(file: &Path, work: &Run, threads: usize) -> Result<String> {
     let mut command = program(shell::release("siskin"), &["bench"]);
-    command.arg(file).args(work(threads)).arg("--json");
+    command.arg(file).args(work.work).args(work.own[0]).args(["--threads", &threads.to_string(), "--json"]);
     output(&mut command)
 }
 
-fn llama(python: &Path, file: &Path, threads: usize) -> Result<String> {
+fn llama(python: &Path, file: &Path, work: &Run, threads: usize) -> Result<String> {
     let mut command = program(python, &["xtask/python/bench_llama.py"]);
-    command.arg(file).args(work(threads));
+    command.arg(file).args(work.work).args(work.own[1]).args(["--threads", &threads.to_string()]);
     output(&mut command)
-}
-
-fn work(threads: usize) -> Vec<String> {
-    let threads = threads.to_string();
-    ["--prompt", "512", "--generate", "128", "--repeat", "5", "--threads", &threads]
-        .map(str::to_owned)
-        .to_vec()
 }
 
 /// The text of the value of `key` in a flat JSON object; a list or string as it is written.
