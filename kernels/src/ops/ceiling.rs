@@ -1,5 +1,6 @@
 //! What the processor can do at most: loops that touch no memory, to compare kernels with.
 
+use crate::Cpu;
 use crate::simd::{Simd, instantiate};
 
 /// Fused multiply-adds of sixteen lanes in one round of [`Function`].
@@ -7,6 +8,11 @@ pub const ROUND: usize = 12;
 
 /// Runs `rounds` of [`ROUND`] independent fused multiply-adds; `out` depends on all of them.
 pub type Function = fn(usize, &mut [f32; 16]);
+
+/// The loop for a processor.
+pub fn for_cpu(cpu: Cpu) -> Function {
+    super::select(LIST, cpu).run
+}
 
 instantiate!(LIST: Function = "ceiling" multiply_add(rounds: usize, out: &mut [f32; 16]));
 

@@ -64,13 +64,16 @@ fn lines(table: &Kernels) -> String {
     lines.0
 }
 
+/// An operation with two rows in and one out.
+type RowOperation<'a> = &'a dyn Fn(&[f32], &[f32], &mut [f32]);
+
 /// The operations over rows.
 fn rows(table: &Kernels, lines: &mut Lines) {
     let mut random = Random::new(20);
     let lengths = [1, 16, 31, 576, 641];
     let pairs: Vec<_> =
         lengths.iter().map(|&length| (random.vector(length, 9.0), random.vector(length, 2.0))).collect();
-    let mut each = |name: String, run: &dyn Fn(&[f32], &[f32], &mut [f32])| {
+    let mut each = |name: String, run: RowOperation<'_>| {
         lines.add(name, |hash| {
             for (a, b) in &pairs {
                 let mut out = vec![f32::NAN; a.len()];

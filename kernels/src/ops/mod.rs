@@ -72,8 +72,6 @@ macro_rules! table {
 }
 
 table! {
-    /// See [`ceiling`].
-    ceiling: ceiling::Function = ceiling::LIST;
     /// See [`norm`].
     norm: norm::Function = norm::LIST;
     /// See [`activation`].

@@ -95,7 +95,7 @@ impl Shared {
     pub(super) fn close(&self) {
         self.gate.0.fetch_and(!OPEN, Ordering::AcqRel);
         let mut round = 0;
-        while self.gate.0.load(Ordering::Acquire) % JOB != 0 {
+        while !self.gate.0.load(Ordering::Acquire).is_multiple_of(JOB) {
             pause(&mut round);
         }
     }

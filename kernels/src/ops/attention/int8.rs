@@ -144,7 +144,7 @@ fn digits<S: Simd>(
     }
     let (worth, inverse) = scales(s.largest(largest), LARGEST);
     // The weights of numbers that are not finite are no numbers, and so is their sum.
-    digits.worth = worth + (sum - sum);
+    digits.worth = worth + 0.0 * sum;
     let mut sums = [s.splat(0.0); 2];
     for vector in blocks.flat_map(vectors) {
         let whole = s.round(s.mul(s.load(&weights[vector]), s.splat(inverse)));

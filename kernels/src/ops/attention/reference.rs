@@ -90,7 +90,7 @@ fn column(
         high += whole / 128 * value;
         low += whole % 128 * value;
     }
-    float::fma(high as f32, 128.0, low as f32) * (worth + (sum - sum))
+    float::fma(high as f32, 128.0, low as f32) * (worth + 0.0 * sum)
 }
 
 fn score(arguments: &Arguments, query: &Query<'_>, cache: &dyn Cache, position: usize) -> f32 {
