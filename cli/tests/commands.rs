@@ -81,3 +81,20 @@ fn doctor_prints_one_object() {
     assert_eq!(report["cpu_features"], "scalar");
     assert!(report["cores"].as_u64().unwrap() >= 1);
 }
+
+#[test]
+fn a_model_is_not_written_over() {
+    let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/data/golden/llama");
+    let packed = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("over.siskin");
+    let (golden, packed) = (golden.to_str().unwrap(), packed.to_str().unwrap());
+    let found = siskin(&["convert", golden, "-o", packed, "-q"], b"");
+    assert_eq!(found.status.code(), Some(0), "{}", errors(&found));
+    let input = file("over.safetensors", &std::fs::read(format!("{golden}/io.safetensors")).unwrap());
+    let input = input.to_str().unwrap();
+    for output in [packed, input] {
+        let before = std::fs::read(output).unwrap();
+        let found = siskin(&["logits", packed, "--input", input, "--output", output], b"");
+        assert_eq!(found.status.code(), Some(2), "{}", errors(&found));
+        assert_eq!(std::fs::read(output).unwrap(), before);
+    }
+}

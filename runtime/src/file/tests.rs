@@ -369,3 +369,49 @@ fn a_full_disk_leaves_the_old_file_and_no_other() {
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
     std::fs::remove_dir_all(folder).unwrap();
 }
+
+#[test]
+fn what_must_stay_is_not_replaced() {
+    let folder = folder("stay");
+    let (input, locked) = (folder.join("input"), folder.join("locked"));
+    std::fs::write(&input, b"kept").unwrap();
+    std::fs::write(&locked, b"kept").unwrap();
+    let mut permissions = std::fs::metadata(&locked).unwrap().permissions();
+    permissions.set_readonly(true);
+    std::fs::set_permissions(&locked, permissions).unwrap();
+    let inputs = [folder.join("absent"), input.clone()];
+    let round = folder.join("../").join(folder.file_name().unwrap()).join("input");
+    for (target, words) in
+        [(&input, "are read"), (&round, "are read"), (&locked, "read-only"), (&folder, "regular")]
+    {
+        let error = AtomicFile::create_from(target, &inputs).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
+        assert!(error.message().contains(words), "{error}");
+    }
+    assert!(AtomicFile::create("/dev/null").is_err() || cfg!(not(unix)));
+    assert_eq!(std::fs::read(&input).unwrap(), b"kept");
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2);
+    AtomicFile::create_from(folder.join("absent"), &inputs).unwrap().commit().unwrap();
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[cfg(unix)]
+#[test]
+fn links_are_followed() {
+    let folder = folder("links");
+    std::fs::create_dir(folder.join("far")).unwrap();
+    let (target, link) = (folder.join("far/target"), folder.join("link"));
+    std::os::unix::fs::symlink("far/middle", &link).unwrap();
+    std::os::unix::fs::symlink("target", folder.join("far/middle")).unwrap();
+    for contents in [b"first", b"other"] {
+        let mut file = AtomicFile::create(&link).unwrap();
+        file.write_all(contents).unwrap();
+        file.commit().unwrap();
+        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(std::fs::read(&target).unwrap(), contents);
+    }
+    assert!(AtomicFile::create_from(&link, std::slice::from_ref(&target)).is_err());
+    std::os::unix::fs::symlink("round", folder.join("round")).unwrap();
+    assert!(AtomicFile::create(folder.join("round")).is_err());
+    std::fs::remove_dir_all(folder).unwrap();
+}
