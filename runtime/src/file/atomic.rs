@@ -1,7 +1,8 @@
 //! A file that appears under its name only when it is complete.
 
 use crate::{Error, Result};
-use std::fs::{self, File, OpenOptions};
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +15,8 @@ const MOST_LEFT: u64 = 1 << 16;
 const MOST_LINKS: usize = 40;
 
 /// Writes go to a temporary file beside the target; [`AtomicFile::commit`] renames it. Dropped before that, it
-/// removes the temporary file and leaves what stood under the target's name as it was.
+/// removes the temporary file and leaves what stood under the target's name as it was. What a process left behind
+/// that was killed is removed when the same target is written again.
 ///
 /// A target that is a link stands for the file the link leads to. What stands under the target's name must be a
 /// regular file that may be written.
@@ -39,6 +41,7 @@ impl AtomicFile {
         check(target.as_ref(), inputs, &place)?;
         let target = resolved(target.as_ref(), &place)?;
         let name = target.file_name().ok_or_else(|| Error::argument(&place, "is not the name of a file"))?;
+        sweep(&target, name);
         let (temporary, file) = loop {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             let mut hidden = std::ffi::OsString::from(".");
@@ -46,7 +49,10 @@ impl AtomicFile {
             hidden.push(format!(".{}-{number}.part", std::process::id()));
             let temporary = target.with_file_name(hidden);
             match OpenOptions::new().read(true).write(true).create_new(true).open(&temporary) {
-                Ok(file) => break (temporary, file),
+                Ok(file) if is_ours(&file, &temporary) => break (temporary, file),
+                // Somebody sweeps it away.
+                Ok(_) if number < MOST_LEFT => {}
+                Ok(_) => return Err(Error::io(place, &io::ErrorKind::ResourceBusy.into())),
                 // A process of the same number left it behind.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < MOST_LEFT => {}
                 Err(error) => return Err(Error::io(temporary.display().to_string(), &error)),
@@ -111,6 +117,37 @@ fn is_same(one: &Path, other: &Path) -> bool {
 fn is_same(one: &Path, other: &Path) -> bool {
     let identity = |path| fs::canonicalize(path).ok();
     identity(one).is_some_and(|one| Some(one) == identity(other))
+}
+
+/// Locks a new temporary file, which says that it is being written. `false` where another process removes it.
+fn is_ours(file: &File, temporary: &Path) -> bool {
+    !matches!(file.try_lock(), Err(TryLockError::WouldBlock)) && temporary.exists()
+}
+
+/// Removes temporary files of `target` that nobody writes any more: a lock ends with its process. Where files cannot
+/// be locked, they stay.
+fn sweep(target: &Path, name: &OsStr) {
+    let Ok(entries) = fs::read_dir(folder_of(target)) else { return };
+    for entry in entries.flatten().filter(|entry| is_part(&entry.file_name(), name)) {
+        let path = entry.path();
+        // What is no regular file is not ours, and might wait for a reader.
+        if entry.file_type().is_ok_and(|kind| kind.is_file())
+            && let Ok(file) = OpenOptions::new().write(true).open(&path)
+            && file.try_lock().is_ok()
+        {
+            let _ = fs::remove_file(&path);
+        }
+    }
+}
+
+/// Whether `part` is the name of a temporary file of the target called `name`: `.NAME.PROCESS-NUMBER.part`.
+fn is_part(part: &OsStr, name: &OsStr) -> bool {
+    let numbers = || {
+        let rest = part.as_encoded_bytes().strip_prefix(b".")?.strip_prefix(name.as_encoded_bytes())?;
+        std::str::from_utf8(rest.strip_prefix(b".")?.strip_suffix(b".part")?).ok()?.split_once('-')
+    };
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    numbers().is_some_and(|(process, number)| is_number(process) && is_number(number))
 }
 
 fn folder_of(target: &Path) -> &Path {

@@ -415,3 +415,26 @@ fn links_are_followed() {
     assert!(AtomicFile::create(folder.join("round")).is_err());
     std::fs::remove_dir_all(folder).unwrap();
 }
+
+#[test]
+fn what_a_killed_process_left_is_swept() {
+    let folder = folder("sweep");
+    let path = folder.join("model.siskin");
+    let busy = AtomicFile::create(&path).unwrap();
+    let kept = [
+        ".model.siskin.7-part",
+        ".other.siskin.7-0.part",
+        ".model.siskin.7-0x.part",
+        "model.siskin.7-0.part",
+    ];
+    for name in [&kept[..], &[".model.siskin.7-0.part", ".model.siskin.1-65.part"]].concat() {
+        std::fs::write(folder.join(name), b"part").unwrap();
+    }
+    let next = AtomicFile::create(&path).unwrap();
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), kept.len() + 2, "one more for each writer");
+    busy.commit().unwrap();
+    next.commit().unwrap();
+    assert!(kept.iter().all(|name| folder.join(name).exists()));
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), kept.len() + 1);
+    std::fs::remove_dir_all(folder).unwrap();
+}
