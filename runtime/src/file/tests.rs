@@ -284,6 +284,31 @@ fn wrong_metadata_has_its_errors() {
 }
 
 #[test]
+fn verify_refuses_what_is_reserved() {
+    let table = section_range(&tiny(), 1).start;
+    let (first, name) = (table + 8, "blk.0.attn_q.weight".len());
+    for (at, place) in [
+        (24, "header.reserved"),
+        (31, "header.reserved"),
+        (64 + 24, "section table.reserved"),
+        (64 * 5 + 31, "section table.reserved"),
+        (table + 7, "tensor table.reserved"),
+        (first + 3, "tensor table.tensor[0].reserved"),
+        (first + 6, "tensor table.tensor[0].reserved"),
+        (first + 72 + name, "tensor table.tensor[0].reserved"),
+        (first + 72 + 24 + 7, "tensor table.tensor[1].reserved"),
+    ] {
+        let file = File::from_bytes(changed(at, &[1])).expect("readers ignore it");
+        let error = file.verify(&mut |_, _| true).unwrap_err();
+        assert_eq!((error.kind(), error.place()), (ErrorKind::Corrupt, place));
+    }
+    let mut later = changed(24, &[1]);
+    later[10] = 1;
+    reseal_header(&mut later);
+    File::from_bytes(later).unwrap().verify(&mut |_, _| true).unwrap();
+}
+
+#[test]
 fn verify_names_what_differs_and_can_be_stopped() {
     let mut bytes = tiny();
     bytes[DATA + 5] ^= 1;
