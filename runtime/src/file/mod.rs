@@ -5,6 +5,7 @@
 
 mod atomic;
 mod bytes;
+mod json;
 mod layout;
 mod map;
 mod metadata;
@@ -16,6 +17,7 @@ mod write;
 
 pub use atomic::AtomicFile;
 pub use bytes::Bytes;
+pub use json::parse_json;
 pub use layout::{MAGIC, MAJOR, MINOR, SectionKind, TENSOR_ALIGNMENT};
 pub use metadata::Metadata;
 pub use table::{Role, TensorSpec};

@@ -309,6 +309,22 @@ fn verify_refuses_what_is_reserved() {
 }
 
 #[test]
+fn a_writer_refuses_what_no_reader_takes() {
+    let writer = || Writer::new(Cursor::new(Vec::new())).unwrap();
+    let with = |value: Value| {
+        let config = [("x".to_owned(), value)].into_iter().collect();
+        writer().finish(&Metadata { config, ..metadata() }).map(|_| ())
+    };
+    let deep = |depth: usize| (0..depth).fold(json!(1), |value, _| json!([value]));
+    with(vec![0; 1000].into()).unwrap();
+    with(deep(120)).unwrap();
+    assert_eq!(with(vec![0; 1 << 20].into()).unwrap_err().kind(), ErrorKind::Argument);
+    assert_eq!(with("x".repeat(16 << 20).into()).unwrap_err().kind(), ErrorKind::Argument);
+    assert!(with(deep(126)).unwrap_err().message().contains("recursion"));
+    assert_eq!(writer().section(SectionKind::Template, &[0xff]).unwrap_err().kind(), ErrorKind::Argument);
+}
+
+#[test]
 fn verify_names_what_differs_and_can_be_stopped() {
     let mut bytes = tiny();
     bytes[DATA + 5] ^= 1;
