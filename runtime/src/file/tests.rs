@@ -325,6 +325,14 @@ fn a_writer_refuses_what_no_reader_takes() {
 }
 
 #[test]
+fn only_regular_files_are_opened() {
+    let error = File::open(std::env::temp_dir()).map(|_| ()).unwrap_err();
+    assert!(error.kind() == ErrorKind::Unsupported && error.message().contains("folder"), "{error}");
+    let error = File::open("/dev/zero").map(|_| ()).unwrap_err();
+    assert!(error.kind() == ErrorKind::Unsupported || cfg!(not(unix)), "{error}");
+}
+
+#[test]
 fn verify_names_what_differs_and_can_be_stopped() {
     let mut bytes = tiny();
     bytes[DATA + 5] ^= 1;
