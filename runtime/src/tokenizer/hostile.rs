@@ -1,6 +1,7 @@
 //! Damaged and hostile sections and vocabularies: errors or wrong tokens, never a panic.
 
 use super::*;
+use crate::ErrorKind;
 
 fn small() -> Vocabulary {
     let mut tokens: Vec<VocabularyToken> =
@@ -97,6 +98,26 @@ fn impossible_vocabularies_are_refused() {
             .place()
             .contains("normalizer")
     );
+}
+
+/// Every kind of token that is looked for in a trie.
+#[test]
+fn tokens_too_long_to_look_for_are_refused() {
+    let long = |length: usize, kind| VocabularyToken::new(vec![b'a'; length], kind);
+    for (model, kind) in [
+        (ModelKind::Unigram, TokenKind::Normal),
+        (ModelKind::WordPiece, TokenKind::Normal),
+        (ModelKind::Bpe, TokenKind::UserDefined),
+    ] {
+        let write = |length| {
+            let mut vocabulary = Vocabulary { model, ..unigram() };
+            vocabulary.tokens.push(long(length, kind));
+            vocabulary.write()
+        };
+        assert!(write(1024).is_ok());
+        let error = write(1025).unwrap_err();
+        assert!(error.kind() == ErrorKind::Unsupported && error.place().contains("tokens[6]"), "{error}");
+    }
 }
 
 #[test]

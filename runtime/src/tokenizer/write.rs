@@ -20,6 +20,7 @@ const MOST_TOKENS: usize = 1 << 24;
 const LONGEST_TOKEN: usize = 1 << 16;
 /// Longer tokens cannot be put together from scores: the ways to do so grow with the square.
 const LONGEST_SCORED_TOKEN: usize = 1024;
+const LONGEST_MARKED_TOKEN: usize = 256;
 const DIRECTORY: usize = 96;
 
 /// A merge: left and right symbol, result, rank.
@@ -474,7 +475,8 @@ fn template(vocabulary: &Vocabulary) -> Vec<u8> {
     out.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-/// Marks the tokens that the model makes of their own text.
+/// Marks the tokens that the model makes of their own text. Longer ones are found without the mark, and looking at
+/// them would take long.
 fn mark_whole(vocabulary: &Vocabulary, bytes: &mut [u8]) -> Result<()> {
     if !matches!(vocabulary.model, ModelKind::Bpe | ModelKind::Unigram) {
         return Ok(());
@@ -488,7 +490,7 @@ fn mark_whole(vocabulary: &Vocabulary, bytes: &mut [u8]) -> Result<()> {
     let (mut work, mut out) = (Work::default(), Vec::new());
     let attributes = section.offset(Table::Attributes);
     for (id, token) in vocabulary.tokens.iter().enumerate() {
-        if !token.kind.is_ordinary() || token.text.is_empty() {
+        if !token.kind.is_ordinary() || token.text.is_empty() || token.text.len() > LONGEST_MARKED_TOKEN {
             continue;
         }
         out.clear();
