@@ -1,10 +1,11 @@
 //! Writing a section.
 
 use super::charsmap::Charsmap;
+use super::check_template;
 use super::hash;
 use super::model::{self, ModelKind, Tables, Work};
 use super::normalize::{Circumstances, Normalizer, Rewriting, Steps};
-use super::record::Record;
+use super::record::{MOST_RECORDS, Record};
 use super::regex::Matcher;
 use super::section::{
     HEADER, MAGIC, MOST_PROBES, NONE, Section, TABLES, Table, VERSION, attribute, field, flag,
@@ -44,6 +45,12 @@ fn check(vocabulary: &Vocabulary) -> Result<()> {
     Cutting::of(vocabulary.splitters.iter().map(|step| step.record()))?;
     if vocabulary.normalizers.contains(&Normalizer::Charsmap) {
         Charsmap::open(&vocabulary.charsmap)?;
+    }
+    check_template(&vocabulary.single)?;
+    check_template(&vocabulary.pair)?;
+    if vocabulary.normalizers.len().max(vocabulary.splitters.len()) > MOST_RECORDS {
+        let message = format!("there are more than {MOST_RECORDS} steps");
+        return Err(Error::unsupported("tokenizer.normalizer", message));
     }
     let count = vocabulary.tokens.len();
     if count == 0 || count > MOST_TOKENS {
@@ -494,7 +501,7 @@ fn mark_whole(vocabulary: &Vocabulary, bytes: &mut [u8]) -> Result<()> {
             continue;
         }
         out.clear();
-        model::encode(vocabulary.model, &tables, &token.text, (0, token.text.len()), &mut work, &mut out);
+        model::encode(vocabulary.model, &tables, &token.text, (0, token.text.len()), &mut work, &mut out)?;
         if let [only] = out.as_slice()
             && only.id == id as u32
         {
