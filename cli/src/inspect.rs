@@ -30,6 +30,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         Ok(format) if args.file.extension().is_none_or(|extension| extension != "siskin") => {
             of_source((format.open)(&args.file)?.as_ref(), format.name, args.tensors)?
         }
+        Err(error) if !args.file.is_file() => return Err(error),
         _ => of_file(&File::open(&args.file)?, args.tensors),
     };
     let plan = match args.plan {

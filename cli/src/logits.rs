@@ -4,7 +4,7 @@ use crate::options::{ModelArgs, OpenArgs};
 use serde_json::json;
 use siskin::file::{AtomicFile, Bytes};
 use siskin::{Error, ErrorKind, Result, Session, SessionOptions};
-use siskin_convert::import::safetensors::{self, Tensor};
+use siskin_convert::import::{self, safetensors, safetensors::Tensor};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -23,6 +23,14 @@ pub(crate) struct Args {
     model_args: ModelArgs,
 }
 
+impl Args {
+    /// Every file that is read.
+    fn inputs(&self) -> Vec<PathBuf> {
+        let parts = import::format_of(&self.model).and_then(|format| (format.files)(&self.model));
+        parts.unwrap_or_default().into_iter().chain([self.model.clone(), self.input.clone()]).collect()
+    }
+}
+
 /// Sequences of one length.
 struct Input {
     ids: Vec<i64>,
@@ -33,11 +41,11 @@ struct Input {
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let input = Input::read(&args.input).map_err(|error| error.within(&args.input.display().to_string()))?;
-    let model = open.model(&args.model, &args.model_args)?;
-    let vocabulary = model.hyper().vocabulary;
     let place = args.output.display().to_string();
     let io = |error: std::io::Error| Error::io(&place, &error);
-    let mut out = BufWriter::new(AtomicFile::create(&args.output)?);
+    let mut out = BufWriter::new(AtomicFile::create_from(&args.output, &args.inputs())?);
+    let model = open.model(&args.model, &args.model_args)?;
+    let vocabulary = model.hyper().vocabulary;
     let header = input.header(vocabulary)?;
     out.write_all(&(header.len() as u64).to_le_bytes()).map_err(io)?;
     out.write_all(header.as_bytes()).map_err(io)?;

@@ -1,11 +1,13 @@
 //! `siskin tokenize`: text to ids.
 
 use crate::output;
-use serde_json::json;
 use siskin::tokenizer::EncodeOptions;
 use siskin::{Error, Result};
 use std::io::Read;
 use std::path::PathBuf;
+
+/// Ids that are spelt at once: of a long text they take many times its memory.
+const AT_ONCE: usize = 1 << 16;
 
 /// Turn text into token ids
 #[derive(clap::Args)]
@@ -42,9 +44,12 @@ pub(crate) fn command(args: &Args) -> Result<()> {
     let special = !args.no_special;
     let options = EncodeOptions { add_special: special, parse_special: special };
     let ids = tokenizer.encode_bytes(&text, options)?;
-    if args.json {
-        return output::json(&json!({ "ids": ids }));
+    let (start, separator, end) = if args.json { ("{\"ids\":[", ",", "]}\n") } else { ("", " ", "\n") };
+    output::write(start)?;
+    for (index, part) in ids.chunks(AT_ONCE).enumerate() {
+        let part: Vec<_> = part.iter().map(u32::to_string).collect();
+        output::write(if index == 0 { "" } else { separator })?;
+        output::write(&part.join(separator))?;
     }
-    let ids: Vec<_> = ids.iter().map(u32::to_string).collect();
-    output::line(ids.join(" "))
+    output::write(end)
 }

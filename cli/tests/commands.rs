@@ -81,3 +81,46 @@ fn doctor_prints_one_object() {
     assert_eq!(report["cpu_features"], "scalar");
     assert!(report["cores"].as_u64().unwrap() >= 1);
 }
+
+#[test]
+fn a_model_is_not_written_over() {
+    let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/data/golden/llama");
+    let packed = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("over.siskin");
+    let (golden, packed) = (golden.to_str().unwrap(), packed.to_str().unwrap());
+    let found = siskin(&["convert", golden, "-o", packed, "-q"], b"");
+    assert_eq!(found.status.code(), Some(0), "{}", errors(&found));
+    let input = file("over.safetensors", &std::fs::read(format!("{golden}/io.safetensors")).unwrap());
+    let input = input.to_str().unwrap();
+    for output in [packed, input] {
+        let before = std::fs::read(output).unwrap();
+        let found = siskin(&["logits", packed, "--input", input, "--output", output], b"");
+        assert_eq!(found.status.code(), Some(2), "{}", errors(&found));
+        assert_eq!(std::fs::read(output).unwrap(), before);
+    }
+}
+
+#[test]
+fn what_is_no_model_file_is_named() {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("no-model");
+    std::fs::create_dir_all(&folder).unwrap();
+    let packed = file("no-model/packed", b"SISKIN\r\n\x01\0\0\0");
+    let (folder, packed) = (folder.to_str().unwrap(), packed.to_str().unwrap());
+    let pipe = format!("{folder}/pipe");
+    let has_pipe = Command::new("mkfifo").arg(&pipe).output().is_ok() && cfg!(unix);
+    let output = format!("{folder}/out");
+    let mut rows = vec![
+        (vec!["verify", folder], 3, "is a folder"),
+        (vec!["inspect", folder], 3, "is none of"),
+        (vec!["convert", packed, "-o", &output], 2, "is a .siskin file already"),
+    ];
+    if has_pipe {
+        rows.push((vec!["verify", &pipe], 3, "is not a regular file"));
+        rows.push((vec!["inspect", &pipe], 3, "neither a regular file"));
+    }
+    for (arguments, code, words) in rows {
+        let found = siskin(&arguments, b"");
+        assert_eq!(found.status.code(), Some(code), "{arguments:?}: {}", errors(&found));
+        assert!(errors(&found).contains(words), "{arguments:?}: {}", errors(&found));
+    }
+    let _ = std::fs::remove_dir_all(folder);
+}

@@ -5,9 +5,8 @@ use crate::import::{self, Format};
 use crate::knobs;
 use crate::pack::{self, PackOptions, Recipe};
 use crate::progress::{NoProgress, Progress};
-use siskin::file::{AtomicFile, File, MAGIC};
+use siskin::file::{AtomicFile, File};
 use siskin::{Error, ErrorKind, Result};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// Where the packed form of a model is kept.
@@ -95,12 +94,8 @@ pub fn open_any(path: impl AsRef<Path>, options: &OpenOptions<'_>) -> Result<Fil
 }
 
 fn is_packed(path: &Path) -> bool {
-    let mut magic = [0; MAGIC.len()];
     let named = path.extension().is_some_and(|extension| extension == "siskin") && !path.is_dir();
-    named
-        || (path.is_file()
-            && std::fs::File::open(path).is_ok_and(|mut file| file.read_exact(&mut magic).is_ok())
-            && magic == MAGIC)
+    named || import::is_packed(path)
 }
 
 fn places(path: &Path, options: &OpenOptions<'_>) -> Result<Vec<PathBuf>> {

@@ -1,6 +1,7 @@
 //! Opens the tokenizer of a model, or a vocabulary that stands alone.
 
 use crate::import::gguf::Gguf;
+use crate::import::read::read;
 use crate::import::{tokenizer_gguf, tokenizer_json};
 use siskin::file::{Bytes, File};
 use siskin::tokenizer::{Tokenizer, Vocabulary};
@@ -17,15 +18,15 @@ pub fn open_tokenizer(path: impl AsRef<Path>) -> Result<Tokenizer> {
 fn open(path: &Path) -> Result<Tokenizer> {
     let has_extension = |wanted: &str| path.extension().is_some_and(|extension| extension == wanted);
     if path.is_dir() {
-        let (tokenizer, config) = (path.join("tokenizer.json"), path.join("tokenizer_config.json"));
-        if !tokenizer.exists() {
-            return Err(Error::new(ErrorKind::Missing, "tokenizer.json", "the folder has none"));
-        }
-        let config = if config.exists() { Some(read(&config)?) } else { None };
-        return section(&tokenizer_json::vocabulary(&read(&tokenizer)?, config.as_deref())?);
+        let read = |name: &str| read(&path.join(name), name);
+        let tokenizer = read("tokenizer.json")?
+            .ok_or_else(|| Error::new(ErrorKind::Missing, "tokenizer.json", "the folder has none"))?;
+        let config = read("tokenizer_config.json")?;
+        return section(&tokenizer_json::vocabulary(&tokenizer, config.as_deref())?);
     }
     if has_extension("json") {
-        return section(&tokenizer_json::vocabulary(&read(path)?, None)?);
+        let tokenizer = read(path, "")?.ok_or_else(|| Error::io("", &std::io::ErrorKind::NotFound.into()))?;
+        return section(&tokenizer_json::vocabulary(&tokenizer, None)?);
     }
     if has_extension("siskin") {
         let bytes = File::open(path)?.tokenizer();
@@ -33,10 +34,6 @@ fn open(path: &Path) -> Result<Tokenizer> {
         return Tokenizer::open(bytes);
     }
     section(&tokenizer_gguf::vocabulary(&Gguf::open(path)?)?)
-}
-
-fn read(path: &Path) -> Result<Vec<u8>> {
-    std::fs::read(path).map_err(|error| Error::io(path.display().to_string(), &error))
 }
 
 fn section(vocabulary: &Vocabulary) -> Result<Tokenizer> {

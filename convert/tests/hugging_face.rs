@@ -293,3 +293,48 @@ fn the_tokenizer_comes_along() {
     assert!(error.place().contains("tokenizer.json"), "{error:?}");
     assert!(!folder.join("no.siskin").exists());
 }
+
+/// A copy of a golden folder with its weights, and `change` made to its files.
+fn changed(folder: &Folder, change: impl Fn(&Path)) -> siskin::Result<()> {
+    let source = folder.join("source");
+    let _ = std::fs::remove_dir_all(&source);
+    std::fs::create_dir(&source).unwrap();
+    for name in ["config.json", "model.safetensors"] {
+        std::fs::copy(golden("llama").join(name), source.join(name)).unwrap();
+    }
+    change(&source);
+    pack_file(&source, &folder.join("packed.siskin"), &PackOptions::default())
+}
+
+#[test]
+fn json_of_too_many_values_is_refused() {
+    let folder = Folder::new("hf-values");
+    let many = |count: usize| format!("[{}[]]", "[],".repeat(count));
+    let config = std::fs::read_to_string(golden("llama").join("config.json")).unwrap();
+    let config = |count: usize| config.replacen('{', &format!("{{\"x\": {},", many(count)), 1);
+    changed(&folder, |source| std::fs::write(source.join("config.json"), config(1000)).unwrap()).unwrap();
+    let file = format!("{{\"x\": {}}}", many(3 << 20));
+    for (name, text) in [("config.json", config(1 << 18)), ("tokenizer_config.json", file.clone())] {
+        let error = changed(&folder, |source| std::fs::write(source.join(name), &text).unwrap()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        assert!(error.place().ends_with(name) && error.message().contains("values"), "{error}");
+    }
+    let tokenizer = folder.join("tokenizer.json");
+    std::fs::write(&tokenizer, file).unwrap();
+    let error = siskin_convert::open_tokenizer(&tokenizer).unwrap_err();
+    assert!(error.message().contains("values"), "{error}");
+}
+
+#[cfg(unix)]
+#[test]
+fn what_has_no_end_is_not_read() {
+    let folder = Folder::new("hf-endless");
+    for name in ["tokenizer.json", "chat_template.jinja", "model.safetensors"] {
+        let error = changed(&folder, |source| {
+            let _ = std::fs::remove_file(source.join(name));
+            std::os::unix::fs::symlink("/dev/zero", source.join(name)).unwrap();
+        });
+        let error = error.unwrap_err();
+        assert!(error.to_string().contains(name), "{error}");
+    }
+}

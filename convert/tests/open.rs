@@ -177,3 +177,20 @@ fn many_may_open_at_once() {
     });
     assert_eq!(entries(&folder.join("")), 2);
 }
+
+#[test]
+fn a_model_is_not_packed_over_itself() {
+    let folder = Folder::new("open-over");
+    let path = source(&folder);
+    let before = std::fs::read(&path).unwrap();
+    let error = pack_file(&path, &path, &PackOptions::default()).unwrap_err();
+    assert_eq!((error.kind(), std::fs::read(&path).unwrap()), (ErrorKind::Argument, before));
+    let copy = folder.join("llama");
+    std::fs::create_dir(&copy).unwrap();
+    for name in ["config.json", "model.safetensors"] {
+        std::fs::copy(common::golden("llama").join(name), copy.join(name)).unwrap();
+    }
+    let error = pack_file(&copy, &copy.join("config.json"), &PackOptions::default()).unwrap_err();
+    assert_eq!((error.kind(), entries(&copy)), (ErrorKind::Argument, 2));
+    pack_file(&copy, &copy.join("model.siskin"), &PackOptions::default()).unwrap();
+}

@@ -21,6 +21,8 @@ pub(super) static FORMAT: Format = Format {
 
 /// Longer arrays are vocabularies, not hyper-parameters.
 const LONGEST_ARRAY: usize = 4096;
+/// Half of what metadata may hold, so that there is room for the rest.
+const MOST_VALUES: usize = 1 << 19;
 /// Tensors that are hyper-parameters, and the keys under which the families look for them.
 const FACTORS: &[(&str, &str)] = &[
     ("rope_freqs.weight", "rope.factors"),
@@ -148,6 +150,10 @@ fn source_tensor(info: &TensorInfo, take: Take) -> Result<SourceTensor> {
 
 fn config(gguf: &Gguf, architecture: &str) -> Result<Map<String, Value>> {
     let prefix = format!("{architecture}.");
+    let ours = || gguf.metadata.iter().filter(|(key, _)| key.starts_with(&prefix));
+    if ours().map(|(_, value)| 1 + length(value)).sum::<usize>() > MOST_VALUES {
+        return Err(Error::corrupt(prefix, format!("the keys hold more than {MOST_VALUES} values")));
+    }
     let mut config: Map<String, Value> = gguf
         .metadata
         .iter()
@@ -162,6 +168,15 @@ fn config(gguf: &Gguf, architecture: &str) -> Result<Map<String, Value>> {
         }
     }
     Ok(config)
+}
+
+/// How many values stand for this one in JSON.
+fn length(value: &GgufValue) -> usize {
+    match value {
+        GgufValue::Strings(strings) if strings.len() <= LONGEST_ARRAY => strings.len(),
+        GgufValue::Numbers(numbers) if numbers.len() <= LONGEST_ARRAY => numbers.len(),
+        _ => 0,
+    }
 }
 
 /// A scalar or short array as JSON; `None` for what JSON or a configuration does not hold.

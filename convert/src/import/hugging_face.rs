@@ -1,10 +1,12 @@
 //! A Hugging Face folder as a source: `config.json` and safetensors, whole or in shards.
 
 use super::map::map;
+use super::read::{MOST_VALUES, read};
 use super::safetensors::{self, Tensor};
 use super::{Format, Source, SourceTensor, names, tokenizer_json};
 use serde_json::{Map, Value};
 use siskin::arch::{Config, Family, Take};
+use siskin::file::parse_json;
 use siskin::{Error, ErrorKind, Result};
 use siskin_kernels::quant::BlockType;
 use std::collections::{BTreeSet, HashMap};
@@ -20,7 +22,8 @@ pub(super) static FORMAT: Format = Format {
     },
 };
 
-const LARGEST_JSON: u64 = 64 << 20;
+/// Values of a configuration: half of what metadata may hold, so that there is room for the rest.
+const MOST_CONFIG_VALUES: usize = 1 << 19;
 /// Files that can change what a folder's model is.
 const EXTENSIONS: &[&str] = &["json", "safetensors", "jinja", "model", "txt"];
 
@@ -52,7 +55,7 @@ struct HuggingFace {
 
 impl HuggingFace {
     fn open(folder: &Path) -> Result<Self> {
-        let config = read_object(&folder.join("config.json"))?;
+        let config = read_object(&folder.join("config.json"), MOST_CONFIG_VALUES)?;
         let (family, config) = family_and_config(config)?;
         let tied = config.get("tie_word_embeddings") == Some(&Value::Bool(true));
         let tensors = read_tensors(folder)?;
@@ -119,10 +122,10 @@ impl Source for HuggingFace {
     }
 
     fn tokenizer(&self) -> Result<Option<Vec<u8>>> {
-        let Some(tokenizer) = read_text(&self.folder.join("tokenizer.json"))? else { return Ok(None) };
-        let config = read_text(&self.folder.join("tokenizer_config.json"))?;
-        let config = config.as_ref().map(|text| text.as_bytes());
-        tokenizer_json::vocabulary(tokenizer.as_bytes(), config)?.write().map(Some)
+        let read = |name: &str| read(&self.folder.join(name), name);
+        let Some(tokenizer) = read("tokenizer.json")? else { return Ok(None) };
+        let config = read("tokenizer_config.json")?;
+        tokenizer_json::vocabulary(&tokenizer, config.as_deref())?.write().map(Some)
     }
 
     fn template(&self) -> Option<&str> {
@@ -174,7 +177,7 @@ fn read_tensors(folder: &Path) -> Result<HashMap<String, Tensor>> {
             "there is neither this file nor model.safetensors.index.json; other weight files are not read";
         return Err(Error::new(ErrorKind::Missing, "model.safetensors", message));
     }
-    let index = read_object(&index)?;
+    let index = read_object(&index, MOST_VALUES)?;
     let Some(Value::Object(places)) = index.get("weight_map") else {
         return Err(Error::corrupt("model.safetensors.index.json: weight_map", "is not an object"));
     };
@@ -201,29 +204,24 @@ fn read_tensors(folder: &Path) -> Result<HashMap<String, Tensor>> {
 }
 
 fn read_shard(path: &Path) -> Result<HashMap<String, Tensor>> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    safetensors::parse(map(path)?).map_err(|error| error.within(&name))
+    safetensors::parse(map(path)?).map_err(|error| error.within(&name_of(path)))
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 fn read_text(path: &Path) -> Result<Option<String>> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let length = match std::fs::metadata(path) {
-        Ok(metadata) => metadata.len(),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Error::io(name, &error)),
-    };
-    if length > LARGEST_JSON {
-        return Err(Error::corrupt(name, "is larger than 64 MiB"));
-    }
-    std::fs::read_to_string(path).map(Some).map_err(|error| Error::io(name, &error))
+    let name = name_of(path);
+    let text = read(path, &name)?.map(String::from_utf8).transpose();
+    text.map_err(|error| Error::corrupt(name, format!("is not UTF-8: {}", error.utf8_error())))
 }
 
-fn read_object(path: &Path) -> Result<Map<String, Value>> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let text =
-        read_text(path)?.ok_or_else(|| Error::new(ErrorKind::Missing, &name, "is not in the folder"))?;
-    serde_json::from_str(&text)
-        .map_err(|error| Error::corrupt(name, format!("is not a JSON object: {error}")))
+fn read_object(path: &Path, most_values: usize) -> Result<Map<String, Value>> {
+    let name = name_of(path);
+    let bytes =
+        read(path, &name)?.ok_or_else(|| Error::new(ErrorKind::Missing, &name, "is not in the folder"))?;
+    parse_json(&bytes, &name, most_values)
 }
 
 /// The chat template: a file of its own, or a key of the tokenizer's configuration.
@@ -236,7 +234,7 @@ fn read_template(folder: &Path) -> Result<Option<String>> {
         if !path.is_file() {
             continue;
         }
-        match read_object(&path)?.get("chat_template") {
+        match read_object(&path, MOST_VALUES)?.get("chat_template") {
             Some(Value::String(text)) => return Ok(Some(text.clone())),
             Some(Value::Array(list)) => {
                 let named =

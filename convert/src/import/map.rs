@@ -1,5 +1,6 @@
 //! Maps a source file: the one place of this crate that calls the operating system's map.
 
+use super::read;
 use siskin::file::Bytes;
 use siskin::{Error, Result};
 use std::fs::File;
@@ -8,6 +9,7 @@ use std::path::Path;
 /// The bytes of the file at `path`, mapped read-only.
 pub(crate) fn map(path: &Path) -> Result<Bytes> {
     let place = path.display().to_string();
+    read::is_there(path, &place)?;
     let file = File::open(path).map_err(|error| Error::io(&place, &error))?;
     let length = file.metadata().map_err(|error| Error::io(&place, &error))?.len();
     if length == 0 {

@@ -7,15 +7,17 @@ mod gguf_source;
 mod hugging_face;
 mod map;
 mod names;
+pub(crate) mod read;
 pub mod safetensors;
 pub mod tokenizer_gguf;
 pub mod tokenizer_json;
 
 use serde_json::{Map, Value};
 use siskin::arch::{Config, Family, Take};
-use siskin::file::Bytes;
+use siskin::file::{Bytes, MAGIC};
 use siskin::{Error, Result};
 use siskin_kernels::quant::BlockType;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// Every format, in the order in which a path is offered to them.
@@ -87,9 +89,26 @@ pub fn format_of(path: &Path) -> Result<&'static Format> {
         if !path.exists() {
             return Error::io(place, &std::io::ErrorKind::NotFound.into());
         }
+        if is_packed(path) {
+            return Error::argument(
+                place,
+                "is a .siskin file already; a model of another format is wanted here",
+            );
+        }
+        if !path.is_file() && !path.is_dir() {
+            return Error::unsupported(place, "is neither a regular file nor a folder");
+        }
         let known: Vec<_> = FORMATS.iter().map(|format| format.name).collect();
         Error::unsupported(place, format!("is none of: .siskin, {}", known.join(", ")))
     })
+}
+
+/// Whether the path is that of a packed file, by its first bytes.
+pub(crate) fn is_packed(path: &Path) -> bool {
+    let mut magic = [0; MAGIC.len()];
+    path.is_file()
+        && std::fs::File::open(path).is_ok_and(|mut file| file.read_exact(&mut magic).is_ok())
+        && magic == MAGIC
 }
 
 /// Opens the model at `path` in whichever format it is.

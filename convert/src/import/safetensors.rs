@@ -3,8 +3,9 @@
 //! Parsing is total: the header's length is checked against the file, and tensors must fill the data without
 //! gaps or overlaps, each as long as its type and shape say.
 
+use super::read::MOST_VALUES;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
-use siskin::file::Bytes;
+use siskin::file::{Bytes, parse_json};
 use siskin::{Error, Result};
 use std::collections::HashMap;
 use std::fmt;
@@ -85,8 +86,7 @@ pub fn parse(bytes: Bytes) -> Result<HashMap<String, Tensor>> {
     let header = header.and_then(|length| bytes.get(8..)?.get(..length)).ok_or_else(|| {
         Error::corrupt("header.length", format!("{length} bytes do not fit the file; is it complete?"))
     })?;
-    let Header(mut entries) = serde_json::from_slice(header)
-        .map_err(|error| Error::corrupt("header", format!("is not a table of tensors: {error}")))?;
+    let Header(mut entries) = parse_json(header, "header", MOST_VALUES)?;
     entries.sort_by_key(|(_, entry)| entry.data_offsets);
     let start = 8 + header.len();
     let data = bytes.slice(start..bytes.len()).unwrap_or_default();

@@ -37,11 +37,15 @@ impl Default for PackOptions<'_> {
     }
 }
 
-/// Packs the model at `from`, in any format, into the file `to`, which appears only when it is complete.
+/// Packs the model at `from`, in any format, into the file `to`, which appears only when it is complete. It may not
+/// be a file of the model.
 pub fn pack_file(from: &Path, to: &Path, options: &PackOptions<'_>) -> Result<()> {
     let format = import::format_of(from)?;
     let source = (format.open)(from)?;
-    pack_as(format, from, source.as_ref(), AtomicFile::create(to)?, options)?.commit()
+    let mut inputs = (format.files)(from)?;
+    inputs.push(from.to_owned());
+    let out = AtomicFile::create_from(to, &inputs)?;
+    pack_as(format, from, source.as_ref(), out, options)?.commit()
 }
 
 /// Packs with the format and the files in the provenance.

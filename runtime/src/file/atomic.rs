@@ -1,7 +1,8 @@
 //! A file that appears under its name only when it is complete.
 
 use crate::{Error, Result};
-use std::fs::{self, File, OpenOptions};
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,8 +11,15 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 /// Numbers tried before giving up on a name that nobody else has.
 const MOST_LEFT: u64 = 1 << 16;
 
+/// No chain of links is followed further than this.
+const MOST_LINKS: usize = 40;
+
 /// Writes go to a temporary file beside the target; [`AtomicFile::commit`] renames it. Dropped before that, it
-/// removes the temporary file and leaves what stood under the target's name as it was.
+/// removes the temporary file and leaves what stood under the target's name as it was. What a process left behind
+/// that was killed is removed when the same target is written again.
+///
+/// A target that is a link stands for the file the link leads to. What stands under the target's name must be a
+/// regular file that may be written.
 #[derive(Debug)]
 pub struct AtomicFile {
     file: File,
@@ -23,9 +31,17 @@ pub struct AtomicFile {
 impl AtomicFile {
     /// Creates the temporary file in the target's folder.
     pub fn create(target: impl AsRef<Path>) -> Result<Self> {
-        let target = target.as_ref().to_owned();
-        let place = target.display().to_string();
+        Self::create_from(target, &[])
+    }
+
+    /// As [`AtomicFile::create`], but refuses a target that is one of the files that the work reads. What is
+    /// not there is no such file.
+    pub fn create_from(target: impl AsRef<Path>, inputs: &[PathBuf]) -> Result<Self> {
+        let place = target.as_ref().display().to_string();
+        check(target.as_ref(), inputs, &place)?;
+        let target = resolved(target.as_ref(), &place)?;
         let name = target.file_name().ok_or_else(|| Error::argument(&place, "is not the name of a file"))?;
+        sweep(&target, name);
         let (temporary, file) = loop {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             let mut hidden = std::ffi::OsString::from(".");
@@ -33,7 +49,10 @@ impl AtomicFile {
             hidden.push(format!(".{}-{number}.part", std::process::id()));
             let temporary = target.with_file_name(hidden);
             match OpenOptions::new().read(true).write(true).create_new(true).open(&temporary) {
-                Ok(file) => break (temporary, file),
+                Ok(file) if is_ours(&file, &temporary) => break (temporary, file),
+                // Somebody sweeps it away.
+                Ok(_) if number < MOST_LEFT => {}
+                Ok(_) => return Err(Error::io(place, &io::ErrorKind::ResourceBusy.into())),
                 // A process of the same number left it behind.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < MOST_LEFT => {}
                 Err(error) => return Err(Error::io(temporary.display().to_string(), &error)),
@@ -53,10 +72,91 @@ impl AtomicFile {
     }
 }
 
+/// Where the links that `target` may be lead to.
+fn resolved(target: &Path, place: &str) -> Result<PathBuf> {
+    let mut target = target.to_owned();
+    for _ in 0..MOST_LINKS {
+        if !fs::symlink_metadata(&target).is_ok_and(|metadata| metadata.is_symlink()) {
+            return Ok(target);
+        }
+        let next = fs::read_link(&target).map_err(|error| Error::io(place, &error))?;
+        target = target.parent().unwrap_or(Path::new("")).join(next);
+    }
+    Err(Error::argument(place, "is a link that leads through too many others"))
+}
+
+/// Refuses a target that must not be replaced.
+fn check(target: &Path, inputs: &[PathBuf], place: &str) -> Result<()> {
+    let metadata = match fs::metadata(target) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(Error::io(place, &error)),
+    };
+    if !metadata.is_file() {
+        return Err(Error::argument(place, "is there and is not a regular file; write to another place"));
+    }
+    if inputs.iter().any(|input| is_same(input, target)) {
+        return Err(Error::argument(place, "is one of the files that are read; write to another place"));
+    }
+    match metadata.permissions().readonly() {
+        true => Err(Error::argument(place, "is read-only; remove it or write to another place")),
+        false => Ok(()),
+    }
+}
+
+/// Whether two names stand for one file.
+#[cfg(unix)]
+fn is_same(one: &Path, other: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let identity = |path| fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
+    identity(one).is_some_and(|one| Some(one) == identity(other))
+}
+
+/// Whether two names stand for one file.
+#[cfg(not(unix))]
+fn is_same(one: &Path, other: &Path) -> bool {
+    let identity = |path| fs::canonicalize(path).ok();
+    identity(one).is_some_and(|one| Some(one) == identity(other))
+}
+
+/// Locks a new temporary file, which says that it is being written. `false` where another process removes it.
+fn is_ours(file: &File, temporary: &Path) -> bool {
+    !matches!(file.try_lock(), Err(TryLockError::WouldBlock)) && temporary.exists()
+}
+
+/// Removes temporary files of `target` that nobody writes any more: a lock ends with its process. Where files cannot
+/// be locked, they stay.
+fn sweep(target: &Path, name: &OsStr) {
+    let Ok(entries) = fs::read_dir(folder_of(target)) else { return };
+    for entry in entries.flatten().filter(|entry| is_part(&entry.file_name(), name)) {
+        let path = entry.path();
+        // What is no regular file is not ours, and might wait for a reader.
+        if entry.file_type().is_ok_and(|kind| kind.is_file())
+            && let Ok(file) = OpenOptions::new().write(true).open(&path)
+            && file.try_lock().is_ok()
+        {
+            let _ = fs::remove_file(&path);
+        }
+    }
+}
+
+/// Whether `part` is the name of a temporary file of the target called `name`: `.NAME.PROCESS-NUMBER.part`.
+fn is_part(part: &OsStr, name: &OsStr) -> bool {
+    let numbers = || {
+        let rest = part.as_encoded_bytes().strip_prefix(b".")?.strip_prefix(name.as_encoded_bytes())?;
+        std::str::from_utf8(rest.strip_prefix(b".")?.strip_suffix(b".part")?).ok()?.split_once('-')
+    };
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    numbers().is_some_and(|(process, number)| is_number(process) && is_number(number))
+}
+
+fn folder_of(target: &Path) -> &Path {
+    target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// Makes the rename durable where the system lets folders be synchronised; elsewhere it is already ordered.
 fn sync_folder(target: &Path) {
-    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if let Ok(folder) = File::open(folder) {
+    if let Ok(folder) = File::open(folder_of(target)) {
         let _ = folder.sync_all();
     }
 }

@@ -18,6 +18,8 @@ pub(super) const SECTION_ALIGNMENT: u64 = 8;
 /// A reader that does not know a section's kind refuses the file where this flag is set.
 pub(super) const REQUIRED: u32 = 1;
 const MOST_SECTIONS: usize = 1024;
+/// Of the header, and of an entry of the section table.
+const RESERVED_OFFSET: usize = 24;
 const HASH_OFFSET: usize = 32;
 
 /// A BLAKE3 hash.
@@ -232,6 +234,26 @@ fn known(sections: Vec<Section>) -> Result<Vec<Section>> {
         }
     }
     Ok(sections)
+}
+
+/// Checks that what is reserved in header and section table is zero; `bytes` is a whole file of `count` sections.
+pub(super) fn check_reserved(bytes: &[u8], count: usize) -> Result<()> {
+    for record in 0..=count {
+        let at = record * SECTION_BYTES + RESERVED_OFFSET;
+        if bytes
+            .get(at..HASH_OFFSET - RESERVED_OFFSET + at)
+            .is_none_or(|bytes| bytes.iter().any(|&byte| byte != 0))
+        {
+            let place = if record == 0 { "header" } else { "section table" };
+            return Err(Error::corrupt(format!("{place}.reserved"), "is not zero"));
+        }
+    }
+    Ok(())
+}
+
+/// The minor version in the header of a whole file.
+pub(super) fn minor(bytes: &[u8]) -> u16 {
+    bytes.get(10..12).and_then(|bytes| bytes.try_into().ok()).map_or(0, u16::from_le_bytes)
 }
 
 /// The hash over header and section table, the header's own hash field taken as zeros.

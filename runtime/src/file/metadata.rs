@@ -1,11 +1,15 @@
 //! The metadata section: a JSON object that says what the model is and where it came from.
 
+use super::json;
 use crate::{Error, ErrorKind, Result};
 use serde_json::{Map, Value};
 
-pub(super) const MOST_BYTES: usize = 16 << 20;
-/// Bounds the memory of a parsed object, whose smallest values take two bytes of text.
+const MOST_BYTES: usize = 16 << 20;
 const MOST_VALUES: usize = 1 << 20;
+
+fn fits(bytes: &[u8]) -> bool {
+    bytes.len() <= MOST_BYTES && json::values(bytes) <= MOST_VALUES
+}
 
 /// What a model is and where it came from.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,13 +32,10 @@ impl Metadata {
     /// Reads the section's bytes. Keys that are not known are ignored.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self> {
         let place = |field: &str| format!("metadata.{field}");
-        let values = bytes.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count();
-        if bytes.len() > MOST_BYTES || values > MOST_VALUES {
+        if !fits(bytes) {
             return Err(Error::corrupt("metadata", "the object is too large"));
         }
-        let value: Value = serde_json::from_slice(bytes)
-            .map_err(|error| Error::corrupt("metadata", format!("is not JSON: {error}")))?;
-        let Value::Object(mut object) = value else {
+        let Value::Object(mut object) = json::parse_json(bytes, "metadata", MOST_VALUES)? else {
             return Err(Error::corrupt("metadata", "is not a JSON object"));
         };
         let mut text = |field: &str| match object.remove(field) {

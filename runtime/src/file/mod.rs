@@ -5,6 +5,7 @@
 
 mod atomic;
 mod bytes;
+mod json;
 mod layout;
 mod map;
 mod metadata;
@@ -16,6 +17,7 @@ mod write;
 
 pub use atomic::AtomicFile;
 pub use bytes::Bytes;
+pub use json::parse_json;
 pub use layout::{MAGIC, MAJOR, MINOR, SectionKind, TENSOR_ALIGNMENT};
 pub use metadata::Metadata;
 pub use table::{Role, TensorSpec};
@@ -93,6 +95,11 @@ impl File {
     /// by renaming another over it, as [`AtomicFile`] does, is safe.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let place = path.as_ref().display().to_string();
+        let metadata = std::fs::metadata(&path).map_err(|error| Error::io(&place, &error))?;
+        if !metadata.is_file() {
+            let what = if metadata.is_dir() { "is a folder" } else { "is not a regular file" };
+            return Err(Error::unsupported(place, format!("{what}; a .siskin file is wanted here")));
+        }
         let file = std::fs::File::open(path).map_err(|error| Error::io(&place, &error))?;
         Self::open_descriptor(file, 0, None).map_err(|error| error.within(&place))
     }

@@ -151,6 +151,27 @@ fn record(fields: &mut Fields<'_>, index: usize) -> Result<Record> {
     })
 }
 
+/// Checks that what is reserved is zero in a table that [`parse`] took.
+pub(super) fn check_reserved(bytes: &[u8]) -> Result<()> {
+    let is_zero = |range: std::ops::Range<usize>| {
+        bytes.get(range).is_some_and(|bytes| bytes.iter().all(|&byte| byte == 0))
+    };
+    let wrong = |field: &str| Error::corrupt(format!("tensor table.{field}"), "is not zero");
+    if !is_zero(4..8) {
+        return Err(wrong("reserved"));
+    }
+    let (mut at, mut index) = (8, 0);
+    while let Some(&length) = bytes.get(at..).and_then(|rest| rest.first_chunk()) {
+        let name = at + RECORD_BYTES + usize::from(u16::from_le_bytes(length));
+        let end = name.next_multiple_of(RECORD_ALIGNMENT);
+        if !is_zero(at + 3..at + 4) || !is_zero(at + 6..at + 8) || !is_zero(name..end) {
+            return Err(wrong(&format!("tensor[{index}].reserved")));
+        }
+        (at, index) = (end, index + 1);
+    }
+    Ok(())
+}
+
 /// Checks what a writer is about to add.
 pub(super) fn check(spec: &TensorSpec) -> Result<u64> {
     if spec.name.is_empty() || spec.name.len() > LONGEST_NAME {

@@ -284,6 +284,55 @@ fn wrong_metadata_has_its_errors() {
 }
 
 #[test]
+fn verify_refuses_what_is_reserved() {
+    let table = section_range(&tiny(), 1).start;
+    let (first, name) = (table + 8, "blk.0.attn_q.weight".len());
+    for (at, place) in [
+        (24, "header.reserved"),
+        (31, "header.reserved"),
+        (64 + 24, "section table.reserved"),
+        (64 * 5 + 31, "section table.reserved"),
+        (table + 7, "tensor table.reserved"),
+        (first + 3, "tensor table.tensor[0].reserved"),
+        (first + 6, "tensor table.tensor[0].reserved"),
+        (first + 72 + name, "tensor table.tensor[0].reserved"),
+        (first + 72 + 24 + 7, "tensor table.tensor[1].reserved"),
+    ] {
+        let file = File::from_bytes(changed(at, &[1])).expect("readers ignore it");
+        let error = file.verify(&mut |_, _| true).unwrap_err();
+        assert_eq!((error.kind(), error.place()), (ErrorKind::Corrupt, place));
+    }
+    let mut later = changed(24, &[1]);
+    later[10] = 1;
+    reseal_header(&mut later);
+    File::from_bytes(later).unwrap().verify(&mut |_, _| true).unwrap();
+}
+
+#[test]
+fn a_writer_refuses_what_no_reader_takes() {
+    let writer = || Writer::new(Cursor::new(Vec::new())).unwrap();
+    let with = |value: Value| {
+        let config = [("x".to_owned(), value)].into_iter().collect();
+        writer().finish(&Metadata { config, ..metadata() }).map(|_| ())
+    };
+    let deep = |depth: usize| (0..depth).fold(json!(1), |value, _| json!([value]));
+    with(vec![0; 1000].into()).unwrap();
+    with(deep(120)).unwrap();
+    assert_eq!(with(vec![0; 1 << 20].into()).unwrap_err().kind(), ErrorKind::Argument);
+    assert_eq!(with("x".repeat(16 << 20).into()).unwrap_err().kind(), ErrorKind::Argument);
+    assert!(with(deep(126)).unwrap_err().message().contains("recursion"));
+    assert_eq!(writer().section(SectionKind::Template, &[0xff]).unwrap_err().kind(), ErrorKind::Argument);
+}
+
+#[test]
+fn only_regular_files_are_opened() {
+    let error = File::open(std::env::temp_dir()).map(|_| ()).unwrap_err();
+    assert!(error.kind() == ErrorKind::Unsupported && error.message().contains("folder"), "{error}");
+    let error = File::open("/dev/zero").map(|_| ()).unwrap_err();
+    assert!(error.kind() == ErrorKind::Unsupported || cfg!(not(unix)), "{error}");
+}
+
+#[test]
 fn verify_names_what_differs_and_can_be_stopped() {
     let mut bytes = tiny();
     bytes[DATA + 5] ^= 1;
@@ -367,5 +416,74 @@ fn a_full_disk_leaves_the_old_file_and_no_other() {
     fill(Full { out: AtomicFile::create(&path).unwrap(), left: 1 << 20 }).unwrap().out.commit().unwrap();
     check(&File::open(&path).unwrap());
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn what_must_stay_is_not_replaced() {
+    let folder = folder("stay");
+    let (input, locked) = (folder.join("input"), folder.join("locked"));
+    std::fs::write(&input, b"kept").unwrap();
+    std::fs::write(&locked, b"kept").unwrap();
+    let mut permissions = std::fs::metadata(&locked).unwrap().permissions();
+    permissions.set_readonly(true);
+    std::fs::set_permissions(&locked, permissions).unwrap();
+    let inputs = [folder.join("absent"), input.clone()];
+    let round = folder.join("../").join(folder.file_name().unwrap()).join("input");
+    for (target, words) in
+        [(&input, "are read"), (&round, "are read"), (&locked, "read-only"), (&folder, "regular")]
+    {
+        let error = AtomicFile::create_from(target, &inputs).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
+        assert!(error.message().contains(words), "{error}");
+    }
+    assert!(AtomicFile::create("/dev/null").is_err() || cfg!(not(unix)));
+    assert_eq!(std::fs::read(&input).unwrap(), b"kept");
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2);
+    AtomicFile::create_from(folder.join("absent"), &inputs).unwrap().commit().unwrap();
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[cfg(unix)]
+#[test]
+fn links_are_followed() {
+    let folder = folder("links");
+    std::fs::create_dir(folder.join("far")).unwrap();
+    let (target, link) = (folder.join("far/target"), folder.join("link"));
+    std::os::unix::fs::symlink("far/middle", &link).unwrap();
+    std::os::unix::fs::symlink("target", folder.join("far/middle")).unwrap();
+    for contents in [b"first", b"other"] {
+        let mut file = AtomicFile::create(&link).unwrap();
+        file.write_all(contents).unwrap();
+        file.commit().unwrap();
+        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(std::fs::read(&target).unwrap(), contents);
+    }
+    assert!(AtomicFile::create_from(&link, std::slice::from_ref(&target)).is_err());
+    std::os::unix::fs::symlink("round", folder.join("round")).unwrap();
+    assert!(AtomicFile::create(folder.join("round")).is_err());
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn what_a_killed_process_left_is_swept() {
+    let folder = folder("sweep");
+    let path = folder.join("model.siskin");
+    let busy = AtomicFile::create(&path).unwrap();
+    let kept = [
+        ".model.siskin.7-part",
+        ".other.siskin.7-0.part",
+        ".model.siskin.7-0x.part",
+        "model.siskin.7-0.part",
+    ];
+    for name in [&kept[..], &[".model.siskin.7-0.part", ".model.siskin.1-65.part"]].concat() {
+        std::fs::write(folder.join(name), b"part").unwrap();
+    }
+    let next = AtomicFile::create(&path).unwrap();
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), kept.len() + 2, "one more for each writer");
+    busy.commit().unwrap();
+    next.commit().unwrap();
+    assert!(kept.iter().all(|name| folder.join(name).exists()));
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), kept.len() + 1);
     std::fs::remove_dir_all(folder).unwrap();
 }

@@ -1,17 +1,22 @@
 //! Checks every byte of a file against its hashes.
 
-use super::layout::{HEADER_BYTES, SECTION_BYTES, Section, SectionKind};
-use super::{File, write};
+use super::layout::{self, HEADER_BYTES, MINOR, SECTION_BYTES, Section, SectionKind};
+use super::{File, table, write};
 use crate::{Error, ErrorKind, Result};
 
 /// Bytes hashed between two reports of progress.
 const CHUNK: usize = 4 << 20;
 
 impl File {
-    /// Reads the whole file and compares every hash; the error names the section or tensor that differs.
+    /// Reads the whole file and compares every hash; the error names the section or tensor that differs. What the
+    /// format reserves must be zero, where the file's minor version is not later than this library's.
     ///
     /// `progress` is told how many bytes of how many are done; it stops the work by answering `false`.
     pub fn verify(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<()> {
+        if layout::minor(&self.bytes) <= MINOR {
+            layout::check_reserved(&self.bytes, self.sections.len())?;
+            table::check_reserved(&self.section(SectionKind::TensorTable).unwrap_or_default())?;
+        }
         let mut work = Work { file: self, done: 0, progress };
         let mut end = HEADER_BYTES + self.sections.len() * SECTION_BYTES;
         let mut sections: Vec<&Section> = self.sections.iter().collect();

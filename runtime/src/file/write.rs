@@ -4,7 +4,7 @@ use super::layout::{
     self, HEADER_BYTES, Hash, REQUIRED, SECTION_ALIGNMENT, SECTION_BYTES, Section, SectionKind,
     TENSOR_ALIGNMENT,
 };
-use super::metadata::{self, Metadata};
+use super::metadata::Metadata;
 use super::table::{self, Record, TensorSpec};
 use crate::{Error, ErrorKind, Result};
 use std::io::{Seek, SeekFrom, Write};
@@ -110,6 +110,9 @@ impl<W: Write + Seek + Send> Writer<W> {
         if matches!(kind, Metadata | TensorTable | TensorData) {
             return Err(Error::argument("kind", format!("the section {} is written by finish", kind.name())));
         }
+        if kind == SectionKind::Template && std::str::from_utf8(bytes).is_err() {
+            return Err(Error::argument("template", "is not UTF-8"));
+        }
         let required = if kind == SectionKind::Tokenizer { REQUIRED } else { 0 };
         self.guarded(|writer| {
             writer.close_tensors()?;
@@ -120,9 +123,9 @@ impl<W: Write + Seek + Send> Writer<W> {
     /// Writes metadata, tables and header, and gives back the output, complete.
     pub fn finish(mut self, metadata: &Metadata) -> Result<W> {
         let bytes = metadata.encode();
-        if bytes.len() > metadata::MOST_BYTES {
-            return Err(Error::argument("metadata", "is larger than 16 MiB"));
-        }
+        // Readers have limits on size, number of values and depth.
+        Metadata::parse(&bytes)
+            .map_err(|error| Error::argument("metadata", format!("could not be read again: {error}")))?;
         self.guarded(|writer| {
             writer.close_tensors()?;
             writer.add_section(SectionKind::Metadata, REQUIRED, &bytes)?;

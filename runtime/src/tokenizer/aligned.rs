@@ -1,33 +1,82 @@
 //! Text under rewriting that remembers which part of the input every byte came from.
 
+use super::room;
+use crate::{Error, Result};
 use std::ops::Range;
 
 /// Text, and per byte the range of the input it stands for (only where that is asked for).
+///
+/// What does not fit is left out, and [`Aligned::check`] says so.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Aligned {
     pub(super) text: String,
     starts: Vec<u32>,
     ends: Vec<u32>,
     track: bool,
+    /// The most bytes of text.
+    most: usize,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum State {
+    #[default]
+    Whole,
+    Grown,
+    OutOfMemory,
 }
 
 impl Aligned {
-    /// Empties the text; `track` says whether to remember where bytes come from.
-    pub(super) fn reset(&mut self, track: bool) {
+    /// Empties the text; `track` says whether to remember where bytes come from, `most` how long it may become.
+    pub(super) fn reset(&mut self, track: bool, most: usize) {
         self.text.clear();
         self.starts.clear();
         self.ends.clear();
-        self.track = track;
+        (self.track, self.most, self.state) = (track, most, State::Whole);
     }
 
     /// Fills in `text`, which lies at `base` of the input.
-    pub(super) fn fill(&mut self, text: &str, base: usize, track: bool) {
-        self.reset(track);
+    pub(super) fn fill(&mut self, text: &str, base: usize, track: bool, most: usize) {
+        self.reset(track, most);
+        if !self.make_room(text.len()) {
+            return;
+        }
         self.text.push_str(text);
         if track {
             self.starts.extend((base..base + text.len()).map(|at| at as u32));
             self.ends.extend((base..base + text.len()).map(|at| at as u32 + 1));
         }
+    }
+
+    /// An error where something was left out.
+    pub(super) fn check(&self) -> Result<()> {
+        match self.state {
+            State::Whole => Ok(()),
+            State::Grown => {
+                Err(Error::corrupt("tokenizer.normalizer", "the steps make the text grow without reason"))
+            }
+            State::OutOfMemory => Err(room::short()),
+        }
+    }
+
+    /// Whether so many more bytes of text can follow. Where they cannot, nothing follows any more.
+    #[inline]
+    fn make_room(&mut self, bytes: usize) -> bool {
+        if !matches!(self.state, State::Whole) {
+            return false;
+        }
+        if bytes > self.most.saturating_sub(self.text.len()) {
+            self.state = State::Grown;
+            return false;
+        }
+        let marks = if self.track { bytes } else { 0 };
+        let has_room = self.text.try_reserve(bytes).is_ok()
+            && self.starts.try_reserve(marks).is_ok()
+            && self.ends.try_reserve(marks).is_ok();
+        if !has_room {
+            self.state = State::OutOfMemory;
+        }
+        has_room
     }
 
     pub(super) fn tracks(&self) -> bool {
@@ -47,14 +96,18 @@ impl Aligned {
 
     /// Appends `character`, which stands for `source`.
     pub(super) fn push(&mut self, character: char, source: (u32, u32)) {
-        self.text.push(character);
-        self.mark(character.len_utf8(), source);
+        if self.make_room(character.len_utf8()) {
+            self.text.push(character);
+            self.mark(character.len_utf8(), source);
+        }
     }
 
     /// Appends `text`, all of which stands for `source`.
     pub(super) fn push_str(&mut self, text: &str, source: (u32, u32)) {
-        self.text.push_str(text);
-        self.mark(text.len(), source);
+        if self.make_room(text.len()) {
+            self.text.push_str(text);
+            self.mark(text.len(), source);
+        }
     }
 
     fn mark(&mut self, bytes: usize, (start, end): (u32, u32)) {
@@ -66,6 +119,9 @@ impl Aligned {
 
     /// Appends the bytes in `range` of `other`, unchanged.
     pub(super) fn copy(&mut self, other: &Self, range: Range<usize>) {
+        if !self.make_room(range.len()) {
+            return;
+        }
         self.text.push_str(other.text.get(range.clone()).unwrap_or_default());
         if self.track {
             self.starts.extend_from_slice(other.starts.get(range.clone()).unwrap_or_default());

@@ -3,6 +3,7 @@
 
 use super::normalize::LONGEST_REPLACEMENT;
 use super::section::u32_at;
+use super::trie::LONGEST;
 use crate::{Error, Result};
 
 /// The map, read in place: length of the array u32, the array of u32 units, then the replacements,
@@ -21,13 +22,14 @@ impl<'a> Charsmap<'a> {
         Ok(Self { units, replacements })
     }
 
-    /// The longest prefix of `text` that the map rewrites: its length and what replaces it.
+    /// The longest prefix of `text` that the map rewrites, of no more than [`LONGEST`] bytes: its length and what
+    /// replaces it.
     pub(super) fn longest(&self, text: &[u8]) -> Option<(usize, &'a str)> {
         let unit = |index: u32| u32_at(self.units, index as usize);
         let base = |unit: u32| (unit >> 10) << ((unit & 1 << 9) >> 6);
         let mut node = base(unit(0)?);
         let mut best = None;
-        for (index, &byte) in text.iter().enumerate() {
+        for (index, &byte) in text.iter().take(LONGEST).enumerate() {
             if byte == 0 {
                 break;
             }
@@ -45,5 +47,21 @@ impl<'a> Charsmap<'a> {
         let replacement = self.replacements.get(offset as usize..)?;
         let end = replacement.iter().take(LONGEST_REPLACEMENT).position(|&byte| byte == 0)?;
         Some((length, std::str::from_utf8(&replacement[..end]).ok()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn walks_end() {
+        // Every unit is one for `a`, has a leaf, and leads back to the first.
+        let unit = u32::from(b'a') << 10 | 1 << 8 | u32::from(b'a');
+        let mut bytes = 1024u32.to_le_bytes().to_vec();
+        bytes.extend([unit; 256].iter().flat_map(|unit| unit.to_le_bytes()));
+        bytes.resize(bytes.len() + (1 << 17), 0);
+        let map = Charsmap::open(&bytes).unwrap();
+        assert_eq!(map.longest(&[b'a'; 5000]), Some((LONGEST, "")));
     }
 }

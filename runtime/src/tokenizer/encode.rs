@@ -4,6 +4,7 @@ use super::Tokenizer;
 use super::model::{self, Tables, Token, Work};
 use super::normalize::{Circumstances, Rewriting};
 use super::regex::Matcher;
+use super::room;
 use super::section::{Table, attribute, field, flag};
 use super::split::Piece;
 use super::trie::Trie;
@@ -35,13 +36,24 @@ pub struct Scratch {
     tokens: Vec<Token>,
 }
 
+#[cfg(test)]
+impl Scratch {
+    /// How much room rewriting took for a text.
+    pub(super) fn longest_text(&self) -> usize {
+        self.rewriting.longest_text()
+    }
+}
+
 impl Tokenizer {
     /// The ids of `text`.
     pub fn encode(&self, text: &str, options: EncodeOptions) -> Result<Vec<u32>> {
         let mut scratch = Scratch::default();
         let mut tokens = Vec::new();
         self.assemble(&self.single, [text, ""], options, false, &mut scratch, &mut tokens)?;
-        Ok(tokens.iter().map(|token| token.id).collect())
+        let mut ids = Vec::new();
+        room::reserve(&mut ids, tokens.len())?;
+        ids.extend(tokens.iter().map(|token| token.id));
+        Ok(ids)
     }
 
     /// The tokens of `text`, with the bytes of the text each stands for. Added special tokens have
@@ -83,6 +95,7 @@ impl Tokenizer {
         for item in self.items(&self.pair, options) {
             let before = tokens.len();
             let segment = self.item(item, [first, second], options, true, &mut scratch, &mut tokens)?;
+            room::reserve(&mut segments, tokens.len() - before)?;
             segments.extend(std::iter::repeat_n(segment, tokens.len() - before));
         }
         Ok((tokens, segments))
@@ -158,7 +171,7 @@ impl Tokenizer {
         let mut parts = Parts::new(&run, run.special, text);
         while let Some(part) = parts.next() {
             match part {
-                Part::Token(token) => tokens.push(token),
+                Part::Token(token) => room::push(tokens, token)?,
                 Part::Text(start, end) => run.segment(&text[start..end], start, scratch, tokens)?,
             }
         }
@@ -215,7 +228,7 @@ impl<'a> Run<'a> {
         while let Some(part) = parts.next() {
             let (start, end) = match part {
                 Part::Token(token) => {
-                    found.push(token);
+                    room::push(found, token)?;
                     continue;
                 }
                 Part::Text(start, end) => (start, end),
@@ -223,7 +236,7 @@ impl<'a> Run<'a> {
             self.tokenizer.cutting.run(&now[start..end], matcher, pieces, spare)?;
             for piece in pieces.iter() {
                 let range = (start + piece.start as usize, start + piece.end as usize);
-                model::encode(self.tokenizer.model, &self.tables, now.as_bytes(), range, work, found);
+                model::encode(self.tokenizer.model, &self.tables, now.as_bytes(), range, work, found)?;
             }
         }
         let place = |token: &Token| {
@@ -233,6 +246,7 @@ impl<'a> Run<'a> {
             };
             Token { id: token.id, start, end }
         };
+        room::reserve(tokens, found.len())?;
         tokens.extend(found.iter().map(place));
         Ok(())
     }

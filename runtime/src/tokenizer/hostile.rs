@@ -1,6 +1,7 @@
 //! Damaged and hostile sections and vocabularies: errors or wrong tokens, never a panic.
 
 use super::*;
+use crate::ErrorKind;
 
 fn small() -> Vocabulary {
     let mut tokens: Vec<VocabularyToken> =
@@ -97,6 +98,61 @@ fn impossible_vocabularies_are_refused() {
             .place()
             .contains("normalizer")
     );
+}
+
+/// Every kind of token that is looked for in a trie.
+#[test]
+fn tokens_too_long_to_look_for_are_refused() {
+    let long = |length: usize, kind| VocabularyToken::new(vec![b'a'; length], kind);
+    for (model, kind) in [
+        (ModelKind::Unigram, TokenKind::Normal),
+        (ModelKind::WordPiece, TokenKind::Normal),
+        (ModelKind::Bpe, TokenKind::UserDefined),
+    ] {
+        let write = |length| {
+            let mut vocabulary = Vocabulary { model, ..unigram() };
+            vocabulary.tokens.push(long(length, kind));
+            vocabulary.write()
+        };
+        assert!(write(1024).is_ok());
+        let error = write(1025).unwrap_err();
+        assert!(error.kind() == ErrorKind::Unsupported && error.place().contains("tokens[6]"), "{error}");
+    }
+}
+
+#[test]
+fn templates_that_repeat_the_text_are_refused() {
+    let open = |texts: usize| {
+        let mut vocabulary = small();
+        vocabulary.pair = vec![TemplateItem::First { segment: 0 }; texts];
+        vocabulary.write()
+    };
+    let mut section = open(4).unwrap();
+    assert!(open(5).unwrap_err().place().contains("template"));
+    assert!(Tokenizer::open(Bytes::new(section.clone())).is_ok());
+    // One text and four: the first list's count becomes five, and takes the second list's count for an item.
+    let table = u32::from_le_bytes(section[96 + 8 * 13..][..4].try_into().unwrap()) as usize;
+    let items: Vec<u8> =
+        [5u32].into_iter().chain([1, 0, 0].repeat(5)).chain([0]).flat_map(u32::to_le_bytes).collect();
+    assert!(items.len() <= 4 * (2 + 3 * 5));
+    section[table..table + items.len()].copy_from_slice(&items);
+    let error = Tokenizer::open(Bytes::new(section)).unwrap_err();
+    assert!(error.message().contains("5 texts"), "{error}");
+}
+
+#[test]
+fn steps_that_blow_text_up_stop_in_time() {
+    let mut vocabulary = small();
+    vocabulary.normalizers = vec![Normalizer::Replace { from: "a".into(), to: "b".repeat(128) }];
+    let tokenizer = Tokenizer::open(Bytes::new(vocabulary.write().unwrap())).unwrap();
+    let (text, mut scratch) = ("a".repeat(1 << 16), Scratch::default());
+    let encode = |text: &str, scratch: &mut Scratch| {
+        tokenizer.encode_into(text, EncodeOptions::default(), scratch, &mut Vec::new())
+    };
+    assert!(encode("aa", &mut scratch).is_ok());
+    assert_eq!(encode(&text, &mut scratch).unwrap_err().kind(), ErrorKind::Corrupt);
+    assert!(scratch.longest_text() <= 64 * text.len(), "{}", scratch.longest_text());
+    assert!(encode("aa", &mut scratch).is_ok());
 }
 
 #[test]

@@ -19,6 +19,7 @@ mod model;
 mod normalize;
 mod record;
 mod regex;
+mod room;
 mod section;
 mod split;
 mod trie;
@@ -48,6 +49,8 @@ use trie::Trie;
 
 /// No template has more items than this.
 const MOST_TEMPLATE_ITEMS: usize = 64;
+/// No template has more texts among them: each is encoded.
+const MOST_TEMPLATE_TEXTS: usize = 4;
 /// No more ids than this end generation.
 const MOST_ENDS: usize = 256;
 
@@ -200,7 +203,7 @@ fn read_template(section: &Section) -> Result<[Vec<TemplateItem>; 2]> {
     for list in &mut lists {
         let count = word()? as usize;
         if count > MOST_TEMPLATE_ITEMS {
-            return Err(Error::corrupt("tokenizer.template", format!("{count} items are too many")));
+            return Err(too_many(count, "items"));
         }
         for _ in 0..count {
             let (kind, id, segment) = (word()?, word()?, word()?);
@@ -211,6 +214,20 @@ fn read_template(section: &Section) -> Result<[Vec<TemplateItem>; 2]> {
                 _ => return Err(wrong()),
             });
         }
+        check_template(list)?;
     }
     Ok(lists)
+}
+
+/// Refuses a template that makes much of a text.
+fn check_template(items: &[TemplateItem]) -> Result<()> {
+    let texts = items.iter().filter(|item| !matches!(item, TemplateItem::Token { .. })).count();
+    if items.len() > MOST_TEMPLATE_ITEMS {
+        return Err(too_many(items.len(), "items"));
+    }
+    if texts > MOST_TEMPLATE_TEXTS { Err(too_many(texts, "texts")) } else { Ok(()) }
+}
+
+fn too_many(count: usize, what: &str) -> Error {
+    Error::corrupt("tokenizer.template", format!("{count} {what} are too many"))
 }

@@ -4,6 +4,7 @@ use super::aligned::Aligned;
 use super::charsmap::Charsmap;
 use super::record::Record;
 use super::regex::{Matcher, Pattern};
+use super::room;
 use super::unicode::{self, Form, Placed, set};
 use crate::{Error, Result};
 
@@ -11,6 +12,8 @@ use crate::{Error, Result};
 pub(super) const LONGEST_REPLACEMENT: usize = 128;
 /// A text that grows beyond this many times its length is refused.
 const MOST_GROWTH: usize = 32;
+/// So many bytes more may grow as much.
+const SHORT: usize = 1024;
 
 /// One rewriting step.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,6 +151,13 @@ pub(super) struct Rewriting {
     more_characters: Vec<Placed>,
 }
 
+#[cfg(test)]
+impl Rewriting {
+    pub(super) fn longest_text(&self) -> usize {
+        self.current.text.capacity().max(self.spare.text.capacity())
+    }
+}
+
 /// What the steps need besides the text.
 #[derive(Clone, Copy)]
 pub(super) struct Circumstances<'a> {
@@ -181,23 +191,20 @@ impl Steps {
         (rewriting, matcher): (&mut Rewriting, &mut Matcher),
     ) -> Result<bool> {
         let mut changed = false;
+        let most = MOST_GROWTH.saturating_mul(text.len() + SHORT);
         for step in &self.steps {
             let now = if changed { &rewriting.current.text } else { text };
             if step.changes_nothing(now, circumstances) {
                 continue;
             }
             if !changed {
-                rewriting.current.fill(text, base, track);
+                rewriting.current.fill(text, base, track, most);
+                rewriting.current.check()?;
                 changed = true;
             }
-            rewriting.spare.reset(track);
+            rewriting.spare.reset(track, most);
             step.apply(rewriting, matcher, circumstances)?;
-            if rewriting.current.text.len() / MOST_GROWTH > text.len() + 1024 {
-                return Err(Error::corrupt(
-                    "tokenizer.normalizer",
-                    "the steps make the text grow without reason",
-                ));
-            }
+            rewriting.current.check()?;
         }
         Ok(changed)
     }
@@ -334,12 +341,13 @@ fn each(from: &Aligned, to: &mut Aligned, mut rewrite: impl FnMut(char, (u32, u3
 fn recompose(rewriting: &mut Rewriting, form: Form) -> Result<()> {
     let Rewriting { current, spare, characters, more_characters } = rewriting;
     characters.clear();
+    room::reserve(characters, current.text.chars().count())?;
     for (at, character) in current.text.char_indices() {
         let (start, end) =
             if current.tracks() { current.source(at..at + character.len_utf8()) } else { (0, 0) };
         characters.push(Placed::new(character, start, end));
     }
-    unicode::normalize(form, characters, more_characters);
+    unicode::normalize(form, characters, more_characters)?;
     for placed in characters.iter() {
         spare.push(placed.character, (placed.start, placed.end));
     }

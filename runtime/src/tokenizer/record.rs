@@ -4,7 +4,7 @@ use super::section::u32_at;
 use crate::{Error, Result};
 
 /// No program has more records than this.
-const MOST_RECORDS: usize = 256;
+pub(super) const MOST_RECORDS: usize = 256;
 
 /// One record: `code` u32, `number` u32, then for each of two texts its length u32, then the texts.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]

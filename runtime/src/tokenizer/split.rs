@@ -2,6 +2,7 @@
 
 use super::record::Record;
 use super::regex::{Matcher, Pattern};
+use super::room;
 use super::unicode::{self, set};
 use crate::{Error, Result};
 use std::ops::Range;
@@ -123,7 +124,7 @@ impl Cutting {
             matcher.allow(text.len());
             for piece in pieces.iter() {
                 let part = text.get(piece.start as usize..piece.end as usize).unwrap_or_default();
-                let mut out = Output { base: piece.start, pieces: spare };
+                let mut out = Output { base: piece.start, pieces: spare, is_full: false };
                 match step {
                     Step::Pattern { pattern, behavior: Behavior::Isolated, invert: false } => {
                         isolate(pattern, part, matcher, &mut out)?;
@@ -132,6 +133,9 @@ impl Cutting {
                         cut(pattern, (*behavior, *invert), part, matcher, &mut out)?;
                     }
                     Step::DigitGroups { at_word_ends } => digit_groups(part, *at_word_ends, &mut out),
+                }
+                if out.is_full {
+                    return Err(room::short());
                 }
             }
             std::mem::swap(pieces, spare);
@@ -143,12 +147,15 @@ impl Cutting {
 struct Output<'a> {
     base: u32,
     pieces: &'a mut Vec<Piece>,
+    /// There was no memory for a piece.
+    is_full: bool,
 }
 
 impl Output<'_> {
     fn push(&mut self, start: usize, end: usize) {
         if start < end {
-            self.pieces.push(self.base + start as u32..self.base + end as u32);
+            let piece = self.base + start as u32..self.base + end as u32;
+            self.is_full = self.is_full || room::push(self.pieces, piece).is_err();
         }
     }
 }

@@ -4,6 +4,10 @@ use super::section::{NONE, u32_at};
 use crate::{Error, Result};
 use std::ops::Range;
 
+/// Entries of more bytes are neither written nor found: without a bound, looking at every place of a text would take
+/// the square of its length.
+pub(super) const LONGEST: usize = 1024;
+
 /// A trie read in place. Table: `nodes` u32, then `nodes + 1` first children u32, `nodes` values
 /// u32, `nodes` bytes. Node 0 is the root; the children of node n are the nodes from
 /// `first[n]` to `first[n + 1]`.
@@ -34,7 +38,7 @@ impl<'a> Trie<'a> {
         self.labels.is_empty()
     }
 
-    /// The child of `node` under `byte`.
+    /// The child of `node` under `byte`. Children lie behind their parents: a table that says otherwise has none there.
     #[inline]
     pub(super) fn child(&self, node: u32, byte: u8) -> Option<u32> {
         let start = u32_at(self.first, node as usize)? as usize;
@@ -45,7 +49,7 @@ impl<'a> Trie<'a> {
             256 => usize::from(byte),
             _ => labels.binary_search(&byte).ok()?,
         };
-        Some((start + index) as u32)
+        Some((start + index) as u32).filter(|&child| child > node)
     }
 
     /// The value at `node`.
@@ -54,11 +58,12 @@ impl<'a> Trie<'a> {
         u32_at(self.values, node as usize).filter(|&value| value != NONE)
     }
 
-    /// Calls `found` with the length and value of every entry that `text` starts with, shortest first.
+    /// Calls `found` with the length and value of every entry that `text` starts with, shortest first. Looks at no
+    /// more than [`LONGEST`] bytes.
     #[inline]
     pub(super) fn prefixes(&self, text: &[u8], root: u32, mut found: impl FnMut(usize, u32)) {
         let mut node = root;
-        for (index, &byte) in text.iter().enumerate() {
+        for (index, &byte) in text.iter().take(LONGEST).enumerate() {
             let Some(child) = self.child(node, byte) else { return };
             node = child;
             if let Some(value) = self.value(node) {
@@ -68,10 +73,14 @@ impl<'a> Trie<'a> {
     }
 }
 
-/// Writes the trie of `entries`; of equal keys the first one's value stays.
+/// Writes the trie of `entries`, whose values are tokens; of equal keys the first one's value stays.
 pub(super) fn build(entries: &mut [(&[u8], u32)]) -> Result<Vec<u8>> {
     if entries.is_empty() {
         return Ok(Vec::new());
+    }
+    if let Some((key, id)) = entries.iter().find(|(key, _)| key.len() > LONGEST) {
+        let message = format!("is {} bytes long; at most {LONGEST} are supported here", key.len());
+        return Err(Error::unsupported(format!("tokenizer.tokens[{id}]"), message));
     }
     entries.sort_by_key(|entry| entry.0);
     let (mut first, mut values, mut labels) = (Vec::new(), vec![NONE], vec![0u8]);
@@ -122,5 +131,23 @@ mod tests {
         assert_eq!(found, [(1, 1), (3, 3)]);
         assert!(Trie::open(&table[..table.len() - 1]).is_none());
         assert!(Trie::open(&[]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn walks_end() {
+        let steps = |nodes: u32, first: &dyn Fn(u32) -> u32| {
+            let mut table = nodes.to_le_bytes().to_vec();
+            table.extend((0..=nodes).flat_map(|node| first(node).to_le_bytes()));
+            table.extend((0..nodes).flat_map(|node| node.to_le_bytes()));
+            table.resize(table.len() + nodes as usize, b'a');
+            let mut steps = 0;
+            Trie::open(&table).unwrap().prefixes(&[b'a'; 5000], 0, |_, _| steps += 1);
+            steps
+        };
+        assert_eq!(steps(1, &|node| node), 0, "a node that is its own child");
+        assert_eq!(steps(5001, &|node| (node + 1).min(5001)), LONGEST);
+        let key = [b'a'; LONGEST + 1];
+        assert!(build(&mut [(&key[..LONGEST], 1)]).is_ok());
+        assert!(build(&mut [(&key, 7)]).unwrap_err().place().contains("tokens[7]"));
     }
 }

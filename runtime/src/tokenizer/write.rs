@@ -1,10 +1,11 @@
 //! Writing a section.
 
 use super::charsmap::Charsmap;
+use super::check_template;
 use super::hash;
 use super::model::{self, ModelKind, Tables, Work};
 use super::normalize::{Circumstances, Normalizer, Rewriting, Steps};
-use super::record::Record;
+use super::record::{MOST_RECORDS, Record};
 use super::regex::Matcher;
 use super::section::{
     HEADER, MAGIC, MOST_PROBES, NONE, Section, TABLES, Table, VERSION, attribute, field, flag,
@@ -20,6 +21,7 @@ const MOST_TOKENS: usize = 1 << 24;
 const LONGEST_TOKEN: usize = 1 << 16;
 /// Longer tokens cannot be put together from scores: the ways to do so grow with the square.
 const LONGEST_SCORED_TOKEN: usize = 1024;
+const LONGEST_MARKED_TOKEN: usize = 256;
 const DIRECTORY: usize = 96;
 
 /// A merge: left and right symbol, result, rank.
@@ -43,6 +45,12 @@ fn check(vocabulary: &Vocabulary) -> Result<()> {
     Cutting::of(vocabulary.splitters.iter().map(|step| step.record()))?;
     if vocabulary.normalizers.contains(&Normalizer::Charsmap) {
         Charsmap::open(&vocabulary.charsmap)?;
+    }
+    check_template(&vocabulary.single)?;
+    check_template(&vocabulary.pair)?;
+    if vocabulary.normalizers.len().max(vocabulary.splitters.len()) > MOST_RECORDS {
+        let message = format!("there are more than {MOST_RECORDS} steps");
+        return Err(Error::unsupported("tokenizer.normalizer", message));
     }
     let count = vocabulary.tokens.len();
     if count == 0 || count > MOST_TOKENS {
@@ -474,7 +482,8 @@ fn template(vocabulary: &Vocabulary) -> Vec<u8> {
     out.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-/// Marks the tokens that the model makes of their own text.
+/// Marks the tokens that the model makes of their own text. Longer ones are found without the mark, and looking at
+/// them would take long.
 fn mark_whole(vocabulary: &Vocabulary, bytes: &mut [u8]) -> Result<()> {
     if !matches!(vocabulary.model, ModelKind::Bpe | ModelKind::Unigram) {
         return Ok(());
@@ -488,11 +497,11 @@ fn mark_whole(vocabulary: &Vocabulary, bytes: &mut [u8]) -> Result<()> {
     let (mut work, mut out) = (Work::default(), Vec::new());
     let attributes = section.offset(Table::Attributes);
     for (id, token) in vocabulary.tokens.iter().enumerate() {
-        if !token.kind.is_ordinary() || token.text.is_empty() {
+        if !token.kind.is_ordinary() || token.text.is_empty() || token.text.len() > LONGEST_MARKED_TOKEN {
             continue;
         }
         out.clear();
-        model::encode(vocabulary.model, &tables, &token.text, (0, token.text.len()), &mut work, &mut out);
+        model::encode(vocabulary.model, &tables, &token.text, (0, token.text.len()), &mut work, &mut out)?;
         if let [only] = out.as_slice()
             && only.id == id as u32
         {

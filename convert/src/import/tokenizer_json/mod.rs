@@ -7,9 +7,11 @@ mod model;
 mod pipeline;
 mod template;
 
+use crate::import::read::MOST_VALUES;
 use json::Place;
+use siskin::Result;
+use siskin::file::parse_json;
 use siskin::tokenizer::{TokenKind, Vocabulary, find_ends};
-use siskin::{Error, Result};
 
 /// SentencePiece's spelling of a space.
 const SPACE: &str = "\u{2581}";
@@ -17,10 +19,7 @@ const SPACE: &str = "\u{2581}";
 /// Reads a tokenizer from the bytes of `tokenizer.json` and, where there is one, of
 /// `tokenizer_config.json`.
 pub fn vocabulary(tokenizer: &[u8], config: Option<&[u8]>) -> Result<Vocabulary> {
-    let parse = |bytes: &[u8], file: &str| {
-        serde_json::from_slice::<serde_json::Value>(bytes)
-            .map_err(|error| Error::corrupt(file, format!("is not JSON: {error}")))
-    };
+    let parse = |bytes: &[u8], file: &str| parse_json::<serde_json::Value>(bytes, file, MOST_VALUES);
     let tokenizer = parse(tokenizer, "tokenizer.json")?;
     let root = Place::new(&tokenizer, "tokenizer.json");
     let spelling = pipeline::spelling(&root)?;

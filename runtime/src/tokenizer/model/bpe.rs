@@ -3,8 +3,10 @@
 //! Short pieces are merged by scanning for the best pair; long ones with a heap, so that the time
 //! grows with n log n.
 
+use super::super::room;
 use super::super::section::{NONE, View, flag};
 use super::{Token, characters, push_bytes, push_unknown};
+use crate::Result;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -43,9 +45,10 @@ pub(super) fn encode(
     buffers: &mut Buffers,
     floor: usize,
     out: &mut Vec<Token>,
-) {
-    let Some(bytes) = text.get(start..end) else { return };
+) -> Result<()> {
+    let Some(bytes) = text.get(start..end) else { return Ok(()) };
     buffers.symbols.clear();
+    room::reserve(&mut buffers.symbols, bytes.len())?;
     if view.has(flag::BYTE_LEVEL) {
         byte_symbols(view, bytes, start, &mut buffers.symbols);
     } else {
@@ -57,7 +60,7 @@ pub(super) fn encode(
             emit(view, text, symbol, floor, out);
         }
     } else {
-        merge_by_heap(view, buffers);
+        merge_by_heap(view, buffers)?;
         let mut at = 0;
         while let Some(symbol) = buffers.symbols.get(at as usize) {
             emit(view, text, symbol, floor, out);
@@ -68,6 +71,7 @@ pub(super) fn encode(
             at = symbol.next;
         }
     }
+    Ok(())
 }
 
 fn new_symbol(id: u32, start: usize, end: usize) -> Symbol {
@@ -118,7 +122,7 @@ fn merge_by_scanning(view: &View<'_>, symbols: &mut Vec<Symbol>) {
     }
 }
 
-fn merge_by_heap(view: &View<'_>, buffers: &mut Buffers) {
+fn merge_by_heap(view: &View<'_>, buffers: &mut Buffers) -> Result<()> {
     let Buffers { symbols, heap } = buffers;
     heap.clear();
     let count = symbols.len();
@@ -127,7 +131,7 @@ fn merge_by_heap(view: &View<'_>, buffers: &mut Buffers) {
         symbol.next = if index + 1 == count { NONE } else { index as u32 + 1 };
     }
     for index in 0..count as u32 {
-        consider(view, symbols, heap, index);
+        consider(view, symbols, heap, index)?;
     }
     while let Some(Reverse((_, at, left, right, merged))) = heap.pop() {
         let first = symbols[at as usize];
@@ -144,20 +148,23 @@ fn merge_by_heap(view: &View<'_>, buffers: &mut Buffers) {
         if let Some(after) = symbols.get_mut(second.next as usize) {
             after.previous = at;
         }
-        consider(view, symbols, heap, at);
-        consider(view, symbols, heap, first.previous);
+        consider(view, symbols, heap, at)?;
+        consider(view, symbols, heap, first.previous)?;
     }
+    Ok(())
 }
 
 /// Puts the pair that starts at `at` on the heap, where it merges.
-fn consider(view: &View<'_>, symbols: &[Symbol], heap: &mut BinaryHeap<Candidate>, at: u32) {
-    let Some(left) = symbols.get(at as usize) else { return };
-    let Some(right) = symbols.get(left.next as usize) else { return };
+fn consider(view: &View<'_>, symbols: &[Symbol], heap: &mut BinaryHeap<Candidate>, at: u32) -> Result<()> {
+    let Some(left) = symbols.get(at as usize) else { return Ok(()) };
+    let Some(right) = symbols.get(left.next as usize) else { return Ok(()) };
     if let Some(merge) = view.merge(left.id, right.id)
         && merge.rank != NONE
     {
+        heap.try_reserve(1).map_err(|_| room::short())?;
         heap.push(Reverse((merge.rank, at, left.id, right.id, merge.symbol)));
     }
+    Ok(())
 }
 
 /// Writes a finished symbol: its token, or what stands for text without one.

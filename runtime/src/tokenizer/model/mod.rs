@@ -7,6 +7,7 @@ mod wordpiece;
 
 pub(super) use wordpiece::CONTINUES as WORDPIECE_CONTINUES;
 
+use super::room;
 use super::section::{View, attribute, flag};
 use super::trie::Trie;
 use crate::{Error, Result};
@@ -72,22 +73,31 @@ pub(super) fn encode(
     (start, end): (usize, usize),
     work: &mut Work,
     out: &mut Vec<Token>,
-) {
+) -> Result<()> {
     let view = &tables.view;
+    // Every token covers a byte.
+    room::reserve(out, end.saturating_sub(start))?;
     match kind {
-        ModelKind::WordPiece => return wordpiece::encode(tables, text, (start, end), out),
-        ModelKind::WordLevel => return word_level::encode(view, text, (start, end), out),
+        ModelKind::WordPiece => {
+            wordpiece::encode(tables, text, (start, end), out);
+            return Ok(());
+        }
+        ModelKind::WordLevel => {
+            word_level::encode(view, text, (start, end), out);
+            return Ok(());
+        }
         ModelKind::Bpe | ModelKind::Unigram => {}
     }
     let floor = out.len();
     let mut part = |from: usize, to: usize| {
-        let Some(bytes) = text.get(from..to) else { return };
+        let Some(bytes) = text.get(from..to) else { return Ok(()) };
         if let Some(id) = whole(view, bytes) {
             out.push(Token { id, start: from as u32, end: to as u32 });
-        } else if kind == ModelKind::Bpe {
-            bpe::encode(view, text, (from, to), &mut work.bpe, floor, out);
-        } else {
-            unigram::encode(tables, text, (from, to), &mut work.unigram, floor, out);
+            return Ok(());
+        }
+        match kind {
+            ModelKind::Bpe => bpe::encode(view, text, (from, to), &mut work.bpe, floor, out),
+            _ => unigram::encode(tables, text, (from, to), &mut work.unigram, floor, out),
         }
     };
     if view.joins.is_empty() {
@@ -99,11 +109,11 @@ pub(super) fn encode(
     for at in start + 1..end {
         let (left, right) = (bytes[at - 1], bytes[at]);
         if is_start(right) && !view.joins(left, right) {
-            part(from, at);
+            part(from, at)?;
             from = at;
         }
     }
-    part(from, end);
+    part(from, end)
 }
 
 /// The token that `bytes` is as a whole.

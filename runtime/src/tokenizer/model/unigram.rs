@@ -1,7 +1,9 @@
 //! The likeliest sequence of tokens, by Viterbi's algorithm.
 
+use super::super::room;
 use super::super::section::{attribute, flag};
 use super::{Tables, Token, characters, is_start, push_bytes, push_unknown};
+use crate::Result;
 
 /// The best way to reach a byte of the text.
 #[derive(Clone, Copy, Debug)]
@@ -28,11 +30,12 @@ pub(super) fn encode(
     buffers: &mut Buffers,
     floor: usize,
     out: &mut Vec<Token>,
-) {
-    let Some(piece) = text.get(start..end) else { return };
+) -> Result<()> {
+    let Some(piece) = text.get(start..end) else { return Ok(()) };
     let view = &tables.view;
     let best = &mut buffers.best;
     best.clear();
+    room::reserve(best, piece.len() + 1)?;
     best.resize(piece.len() + 1, UNREACHED);
     best[0].score = 0.0;
     let is_boundary = |at: usize| piece.get(at).is_none_or(|&byte| is_start(byte));
@@ -68,7 +71,7 @@ pub(super) fn encode(
             piece[..at].iter().rposition(|&byte| is_start(byte)).unwrap_or(0) as u32
         };
         let id = if best[at].score > f64::NEG_INFINITY { id } else { view.tokens };
-        buffers.path.push(Token { id, start: from, end: at as u32 });
+        room::push(&mut buffers.path, Token { id, start: from, end: at as u32 })?;
         at = from as usize;
     }
     // A run of unknown characters is one unknown token, or their bytes.
@@ -83,6 +86,7 @@ pub(super) fn encode(
         out.push(Token { id: token.id, start: from as u32, end: to as u32 });
     }
     flush(tables, text, unknown, floor, out);
+    Ok(())
 }
 
 fn flush(

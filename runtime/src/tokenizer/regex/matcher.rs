@@ -1,6 +1,6 @@
 //! Runs a compiled pattern over text.
 
-use super::super::unicode;
+use super::super::{room, unicode};
 use super::class::Class;
 use super::parse::Anchor;
 use super::program::{Instruction, Pattern};
@@ -81,8 +81,7 @@ impl Matcher {
         if self.choices.len() >= self.most_choices {
             return Err(too_much());
         }
-        self.choices.push(Choice { instruction, position, floor });
-        Ok(())
+        room::push(&mut self.choices, Choice { instruction, position, floor })
     }
 
     /// The end of the match that starts at `position` with instruction `start`.

@@ -1,6 +1,8 @@
 //! The four normalization forms, keeping for every character the part of the input it came from.
 
+use super::super::room;
 use super::{combining_class, composition, decomposition};
+use crate::Result;
 
 /// A normalization form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +16,11 @@ pub(in super::super) enum Form {
     /// Compatibility decomposition.
     Nfkd,
 }
+
+/// Characters of the longest decomposition.
+const LONGEST_DECOMPOSITION: usize = 18;
+/// Longer runs of marks are sorted by counting.
+const LONGEST_SORT: usize = 1 << 12;
 
 const L_BASE: u32 = 0x1100;
 const V_BASE: u32 = 0x1161;
@@ -40,17 +47,23 @@ impl Placed {
 }
 
 /// Replaces `characters` by their normal form. `spare` is a buffer to work in.
-pub(in super::super) fn normalize(form: Form, characters: &mut Vec<Placed>, spare: &mut Vec<Placed>) {
+pub(in super::super) fn normalize(
+    form: Form,
+    characters: &mut Vec<Placed>,
+    spare: &mut Vec<Placed>,
+) -> Result<()> {
     spare.clear();
     let compatible = matches!(form, Form::Nfkc | Form::Nfkd);
     for placed in characters.iter() {
+        room::reserve(spare, LONGEST_DECOMPOSITION)?;
         decompose(*placed, compatible, spare);
     }
-    order(spare);
+    order(spare)?;
     if matches!(form, Form::Nfc | Form::Nfkc) {
         compose(spare);
     }
     std::mem::swap(characters, spare);
+    Ok(())
 }
 
 fn decompose(placed: Placed, compatible: bool, out: &mut Vec<Placed>) {
@@ -74,7 +87,7 @@ fn decompose(placed: Placed, compatible: bool, out: &mut Vec<Placed>) {
 }
 
 /// Sorts every run of combining marks by class, keeping equal ones in order.
-fn order(characters: &mut [Placed]) {
+fn order(characters: &mut [Placed]) -> Result<()> {
     let mut start = 0;
     while start < characters.len() {
         if characters[start].class == 0 {
@@ -82,9 +95,34 @@ fn order(characters: &mut [Placed]) {
             continue;
         }
         let length = characters[start..].iter().take_while(|placed| placed.class != 0).count();
-        characters[start..start + length].sort_by_key(|placed| placed.class);
+        match &mut characters[start..start + length] {
+            // Sorting takes memory, which may not be there for more than a few.
+            run if length > LONGEST_SORT => sort_long(run)?,
+            run => run.sort_by_key(|placed| placed.class),
+        }
         start += length;
     }
+    Ok(())
+}
+
+/// Sorts by class by counting, keeping equal ones in order.
+fn sort_long(run: &mut [Placed]) -> Result<()> {
+    let mut sorted = Vec::new();
+    room::reserve(&mut sorted, run.len())?;
+    sorted.extend_from_slice(run);
+    let mut places = [0usize; 257];
+    for placed in &sorted {
+        places[usize::from(placed.class) + 1] += 1;
+    }
+    for class in 1..places.len() {
+        places[class] += places[class - 1];
+    }
+    for placed in sorted {
+        let place = &mut places[usize::from(placed.class)];
+        run[*place] = placed;
+        *place += 1;
+    }
+    Ok(())
 }
 
 fn compose(characters: &mut Vec<Placed>) {
@@ -131,7 +169,7 @@ mod tests {
 
     fn apply(form: Form, text: &str) -> String {
         let mut characters: Vec<Placed> = text.chars().map(|c| Placed::new(c, 0, 0)).collect();
-        normalize(form, &mut characters, &mut Vec::new());
+        normalize(form, &mut characters, &mut Vec::new()).unwrap();
         characters.iter().map(|placed| placed.character).collect()
     }
 
@@ -155,5 +193,20 @@ mod tests {
             assert_eq!(apply(Form::Nfkd, text), nfkd, "NFKD {text:?}");
             assert_eq!(apply(Form::Nfkc, text), nfkc, "NFKC {text:?}");
         }
+    }
+
+    #[test]
+    fn long_runs_of_marks_are_in_order() {
+        // As Python's unicodedata.normalize gives it: classes 220, then 230 in the order they came.
+        let (text, count) = ("\u{301}\u{300}\u{323}", 3000);
+        let wanted = ["\u{323}".repeat(count), "\u{301}\u{300}".repeat(count)].concat();
+        assert_eq!(apply(Form::Nfd, &text.repeat(count)), wanted);
+    }
+
+    #[test]
+    fn no_decomposition_is_longer_than_said() {
+        let length = |point| char::from_u32(point).and_then(|character| decomposition(character, true));
+        let longest = (0..=0x10_FFFF).filter_map(length).map(|text| text.chars().count()).max();
+        assert_eq!(longest, Some(LONGEST_DECOMPOSITION));
     }
 }
