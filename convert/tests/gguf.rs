@@ -7,6 +7,7 @@ use common::{Folder, bits, data, floats, packed, packed_with, row};
 use siskin::arch::Config;
 use siskin::file::File;
 use siskin::{ErrorKind, Result};
+use siskin_convert::import;
 use siskin_convert::import::gguf::Gguf;
 use siskin_convert::{PackOptions, Recipe, pack_file};
 use siskin_kernels::panel::PanelType;
@@ -180,4 +181,36 @@ fn real_models_keep_their_values() {
             }
         }
     }
+}
+
+#[test]
+fn keys_of_too_many_values_are_refused() {
+    let file = |arrays: u64| {
+        let mut out = [b"GGUF".as_slice(), &3u32.to_le_bytes(), &0u64.to_le_bytes()].concat();
+        out.extend((arrays + 1).to_le_bytes());
+        let text = |out: &mut Vec<u8>, text: &str| {
+            out.extend((text.len() as u64).to_le_bytes());
+            out.extend(text.as_bytes());
+        };
+        text(&mut out, "general.architecture");
+        out.extend(8u32.to_le_bytes());
+        text(&mut out, "llama");
+        for index in 0..arrays {
+            // An array of 4096 bytes.
+            text(&mut out, &format!("llama.{index}"));
+            out.extend([9u32, 0].iter().flat_map(|number| number.to_le_bytes()));
+            out.extend(4096u64.to_le_bytes());
+            out.resize(out.len() + 4096, 1);
+        }
+        out
+    };
+    let folder = Folder::new("gguf-values");
+    let path = folder.join("many.gguf");
+    let open = |arrays| {
+        std::fs::write(&path, file(arrays)).unwrap();
+        import::open(&path).map(|source| source.config().values().len())
+    };
+    assert_eq!(open(100).unwrap(), 100);
+    let error = open(128).unwrap_err();
+    assert!(error.kind() == ErrorKind::Corrupt && error.message().contains("values"), "{error}");
 }

@@ -13,7 +13,7 @@ impl File {
     ///
     /// `progress` is told how many bytes of how many are done; it stops the work by answering `false`.
     pub fn verify(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<()> {
-        if layout::minor(&self.bytes) <= MINOR {
+        if (0..=MINOR).contains(&layout::minor(&self.bytes)) {
             layout::check_reserved(&self.bytes, self.sections.len())?;
             table::check_reserved(&self.section(SectionKind::TensorTable).unwrap_or_default())?;
         }
