@@ -127,7 +127,7 @@ impl Chat<'_> {
     }
 
     fn answer(&mut self, prompt: &str) -> Result<()> {
-        let options = GenerateOptions { max_tokens: self.max_tokens, raw: false };
+        let options = GenerateOptions { max_tokens: self.max_tokens, ..GenerateOptions::default() };
         match Answer::generate(&mut self.session, prompt, options, true) {
             Ok(answer) => {
                 output::line("")?;

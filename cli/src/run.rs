@@ -18,6 +18,9 @@ pub(crate) struct Args {
     /// Continue the prompt as it is, without the model's chat template
     #[arg(long)]
     raw: bool,
+    /// With --raw, read control tokens out of the prompt
+    #[arg(long, requires = "raw")]
+    special: bool,
     #[command(flatten)]
     model_args: ModelArgs,
     #[command(flatten)]
@@ -38,7 +41,11 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         ..SessionOptions::default()
     };
     let mut session = model.session(options)?;
-    let options = GenerateOptions { max_tokens: args.text.max_tokens.unwrap_or(usize::MAX), raw: args.raw };
+    let options = GenerateOptions {
+        max_tokens: args.text.max_tokens.unwrap_or(usize::MAX),
+        raw: args.raw,
+        special: args.special,
+    };
     let answer = Answer::generate(&mut session, &args.prompt, options, !args.json)?;
     if args.json {
         return output::json(&json!({

@@ -109,8 +109,8 @@ impl Context {
     }
 
     /// Takes another flag that ends a pass early.
-    pub(crate) fn listen_to(&mut self, stop: Arc<AtomicBool>) {
-        self.stop = stop;
+    pub(crate) fn listen_to(&mut self, stop: &Arc<AtomicBool>) {
+        self.stop = Arc::clone(stop);
     }
 
     /// The most tokens of a sequence.
@@ -128,8 +128,12 @@ impl Context {
     pub fn forward(&mut self, pieces: &[Piece<'_>]) -> Result<()> {
         self.batch.clear();
         let outcome = self.extend(pieces).and_then(|()| self.run());
-        if outcome.is_err() {
+        if let Err(error) = &outcome {
             self.take_back();
+            // A stop is taken when it has stopped something, not when something else went wrong.
+            if error.kind() == ErrorKind::Cancelled {
+                self.stop.store(false, Ordering::Relaxed);
+            }
         }
         outcome
     }
@@ -174,6 +178,7 @@ impl Context {
                     cache: &self.cache,
                     batch: &self.batch,
                     scalar: &model.scalar,
+                    stop: &self.stop,
                 };
                 self.reference = forward.run()?;
             }
@@ -192,7 +197,7 @@ impl Context {
             }
         }
         for row in 0..self.batch.wanted.len() {
-            if self.logits(row).iter().any(|logit| logit.is_nan()) {
+            if self.logits(row).iter().any(|logit| !logit.is_finite()) {
                 let message = "the model produced numbers that are not finite; verify the file";
                 return Err(Error::new(ErrorKind::Numeric, "logits", message));
             }
@@ -210,7 +215,6 @@ impl Context {
             }
         }
         self.batch.clear();
-        self.stop.store(false, Ordering::Relaxed);
     }
 
     /// The logits of wanted row `row` of the last batch; empty where there is none.

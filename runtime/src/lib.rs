@@ -28,6 +28,6 @@ pub mod tokenizer;
 pub use context::{Context, Piece};
 pub use error::{Error, ErrorKind, Result};
 pub use model::{ExecutorKind, Model, ModelOptions};
-pub use session::{GenerateOptions, Memory, Pieces, Session, SessionOptions, StopHandle, Token};
+pub use session::{Ended, GenerateOptions, Memory, Pieces, Session, SessionOptions, StopHandle, Token};
 pub use siskin_kernels::ops::attention::CacheType;
 pub use siskin_kernels::{Cpu, Features};

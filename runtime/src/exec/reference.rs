@@ -3,11 +3,13 @@
 use siskin_kernels::ops::{Kernels, attention, elementwise::Map, matmul, norm, quantise, rope};
 use siskin_kernels::panel::{self, ROWS};
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::{Batch, activation, first_seen};
-use crate::Result;
 use crate::cache::Cache;
 use crate::graph::{Attention, Graph, Node, NormKind, Op, Rows, WeightId};
 use crate::plan::Weights;
+use crate::{Error, ErrorKind, Result};
 
 /// A value: its rows.
 type Table = Vec<Vec<f32>>;
@@ -20,6 +22,8 @@ pub(crate) struct Forward<'a> {
     pub batch: &'a Batch,
     /// The portable kernels, for functions whose definition is a polynomial.
     pub scalar: &'a Kernels,
+    /// Set by whoever wants the pass to end early.
+    pub stop: &'a AtomicBool,
 }
 
 impl Forward<'_> {
@@ -27,6 +31,9 @@ impl Forward<'_> {
     pub(crate) fn run(&self) -> Result<Table> {
         let mut values: Vec<Table> = vec![Table::new(); self.graph.values.len()];
         for node in &self.graph.nodes {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(Error::new(ErrorKind::Cancelled, "", "stopped by the caller"));
+            }
             values[node.output] = self.node(node, &values);
         }
         Ok(std::mem::take(&mut values[self.graph.output]))

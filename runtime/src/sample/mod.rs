@@ -221,6 +221,14 @@ impl Sampler {
         }
     }
 
+    /// Takes `text` for the text so far, in place of what was accepted.
+    pub fn recall(&mut self, text: &[u32]) {
+        for edit in &mut self.edits {
+            edit.reset();
+            text.iter().for_each(|&id| edit.accept(id));
+        }
+    }
+
     /// Forgets the text and starts the random numbers again.
     pub fn reset(&mut self) {
         self.random = Random::new(self.options.seed);

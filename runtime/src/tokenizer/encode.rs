@@ -25,6 +25,24 @@ pub struct EncodeOptions {
     pub parse_special: bool,
 }
 
+/// Places in a text, ascending, that no control token may span.
+#[derive(Clone, Copy)]
+pub(super) struct Guards<'a>(pub(super) &'a [usize]);
+
+impl Guards<'_> {
+    /// Whether a token may stand from `start` to `end`.
+    fn allow(self, start: usize, end: usize) -> bool {
+        let next = self.0.partition_point(|&place| place <= start);
+        self.0.get(next).is_none_or(|&place| place >= end)
+    }
+
+    /// Whether there is none from `start` to `end`.
+    fn spare(self, start: usize, end: usize) -> bool {
+        let next = self.0.partition_point(|&place| place < start);
+        self.0.get(next).is_none_or(|&place| place > end)
+    }
+}
+
 /// Buffers that encoding needs, kept between calls so that they are not allocated each time.
 #[derive(Debug, Default)]
 pub struct Scratch {
@@ -73,6 +91,20 @@ impl Tokenizer {
         tokens: &mut Vec<Token>,
     ) -> Result<()> {
         self.assemble(&self.single, [text, ""], options, true, scratch, tokens)
+    }
+
+    /// Replaces what is in `tokens` by the tokens of `text` without the template, control tokens only where the
+    /// guards allow them.
+    pub(super) fn encode_within(
+        &self,
+        text: &str,
+        guards: Guards<'_>,
+        options: EncodeOptions,
+        scratch: &mut Scratch,
+        tokens: &mut Vec<Token>,
+    ) -> Result<()> {
+        tokens.clear();
+        self.text(text, guards, options, true, scratch, tokens)
     }
 
     /// The ids of UTF-8 `text`; an error that names the place where it is not UTF-8.
@@ -143,11 +175,11 @@ impl Tokenizer {
                 Ok(segment)
             }
             TemplateItem::First { segment } => {
-                self.text(texts[0], options, track, scratch, tokens)?;
+                self.text(texts[0], Guards(&[]), options, track, scratch, tokens)?;
                 Ok(segment)
             }
             TemplateItem::Second { segment } => {
-                self.text(texts[1], options, track, scratch, tokens)?;
+                self.text(texts[1], Guards(&[]), options, track, scratch, tokens)?;
                 Ok(segment)
             }
         }
@@ -157,6 +189,7 @@ impl Tokenizer {
     fn text(
         &self,
         text: &str,
+        guards: Guards<'_>,
         options: EncodeOptions,
         track: bool,
         scratch: &mut Scratch,
@@ -168,11 +201,14 @@ impl Tokenizer {
             return Err(Error::new(ErrorKind::TooLong, "text", message));
         }
         let run = Run::new(self, options, track);
-        let mut parts = Parts::new(&run, run.special, text);
+        let mut parts = Parts::new(&run, run.special, text, Some(guards));
         while let Some(part) = parts.next() {
             match part {
                 Part::Token(token) => room::push(tokens, token)?,
-                Part::Text(start, end) => run.segment(&text[start..end], start, scratch, tokens)?,
+                Part::Text(start, end) => {
+                    let guards = guards.spare(start, end).then_some(Guards(&[]));
+                    run.segment(&text[start..end], start, guards, scratch, tokens)?;
+                }
             }
         }
         Ok(())
@@ -211,8 +247,16 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Appends the tokens of `text`, which lies at `base` and has no raw special tokens.
-    fn segment(&self, text: &str, base: usize, scratch: &mut Scratch, tokens: &mut Vec<Token>) -> Result<()> {
+    /// Appends the tokens of `text`, which lies at `base` and has no raw special tokens. Without guards, no
+    /// control token is looked for: rewriting moves places.
+    fn segment(
+        &self,
+        text: &str,
+        base: usize,
+        guards: Option<Guards<'_>>,
+        scratch: &mut Scratch,
+        tokens: &mut Vec<Token>,
+    ) -> Result<()> {
         let circumstances =
             Circumstances { charsmap: self.tables.view.charsmap, is_first: base == 0, bare: false };
         let Scratch { rewriting, matcher, pieces, spare, work, tokens: found } = scratch;
@@ -224,7 +268,7 @@ impl<'a> Run<'a> {
         )?;
         let now = if changed { rewriting.current.text.as_str() } else { text };
         found.clear();
-        let mut parts = Parts::new(self, self.normalized, now);
+        let mut parts = Parts::new(self, self.normalized, now, guards);
         while let Some(part) = parts.next() {
             let (start, end) = match part {
                 Part::Token(token) => {
@@ -252,14 +296,21 @@ impl<'a> Run<'a> {
     }
 
     /// The longest special token that starts at `at`.
-    fn special_at(&self, trie: Trie<'_>, text: &str, at: usize) -> Option<(u32, usize)> {
+    fn special_at(
+        &self,
+        trie: Trie<'_>,
+        text: &str,
+        at: usize,
+        guards: Option<Guards<'_>>,
+    ) -> Option<(u32, usize)> {
         let view = &self.tables.view;
         let mut longest = None;
         trie.prefixes(&text.as_bytes()[at..], 0, |length, id| {
             let attributes = view.attributes_of(id);
             let is_user_defined =
                 TokenKind::from_number(attributes & attribute::KIND) == TokenKind::UserDefined;
-            if (self.parse_special || is_user_defined)
+            let is_allowed = self.parse_special && guards.is_some_and(|guards| guards.allow(at, at + length));
+            if (is_allowed || is_user_defined)
                 && id < view.tokens
                 && text.is_char_boundary(at + length)
                 && (attributes & attribute::SINGLE_WORD == 0 || stands_alone(text, at, at + length))
@@ -288,6 +339,8 @@ struct Parts<'a, 'b> {
     run: &'b Run<'a>,
     trie: Trie<'a>,
     text: &'b str,
+    /// Where control tokens may stand; nowhere without.
+    guards: Option<Guards<'b>>,
     /// Whether a special token starts with the byte.
     starts: [bool; 256],
     /// Where the part that is not given out yet starts.
@@ -297,9 +350,9 @@ struct Parts<'a, 'b> {
 }
 
 impl<'a, 'b> Parts<'a, 'b> {
-    fn new(run: &'b Run<'a>, trie: Trie<'a>, text: &'b str) -> Self {
+    fn new(run: &'b Run<'a>, trie: Trie<'a>, text: &'b str, guards: Option<Guards<'b>>) -> Self {
         let starts = std::array::from_fn(|byte| !trie.is_empty() && trie.child(0, byte as u8).is_some());
-        Self { run, trie, text, starts, done: 0, found: None }
+        Self { run, trie, text, guards, starts, done: 0, found: None }
     }
 
     fn next(&mut self) -> Option<Part> {
@@ -334,7 +387,7 @@ impl<'a, 'b> Parts<'a, 'b> {
         loop {
             at += bytes.get(at..)?.iter().position(|&byte| self.starts[usize::from(byte)])?;
             if self.text.is_char_boundary(at)
-                && let Some((id, end)) = self.run.special_at(self.trie, self.text, at)
+                && let Some((id, end)) = self.run.special_at(self.trie, self.text, at, self.guards)
             {
                 return Some((id, at, end));
             }

@@ -14,6 +14,7 @@ mod decode;
 mod encode;
 mod ends;
 mod families;
+mod guard;
 mod hash;
 mod model;
 mod normalize;

@@ -1,17 +1,21 @@
 //! One conversation or text: prompt in, tokens and whole characters out.
 
+mod pieces;
+mod prompt;
+
+pub use pieces::{Ended, Pieces};
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use siskin_kernels::ops::attention::CacheType;
 
-use crate::Result;
 use crate::context::{Context, Piece};
 use crate::model::Model;
 use crate::sample::{Sampler, SamplerOptions};
-use crate::template::{Data, Message, RenderOptions};
+use crate::template::Message;
 use crate::text::TextStream;
-use crate::tokenizer::EncodeOptions;
+use crate::{Error, ErrorKind, Result};
 
 /// How a session is opened.
 #[derive(Clone, Debug)]
@@ -56,6 +60,8 @@ pub struct Memory {
 
 /// Stops a session from any thread: a running call ends at the next step with
 /// [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) and the session stays as it was before the call.
+///
+/// Each session, forks included, has its own.
 #[derive(Clone, Debug)]
 pub struct StopHandle {
     flag: Arc<AtomicBool>,
@@ -75,11 +81,13 @@ pub struct GenerateOptions {
     pub max_tokens: usize,
     /// Give the prompt to the model as it is, without the chat template.
     pub raw: bool,
+    /// Read control tokens out of a raw prompt that spells them. Leave this off for text from strangers.
+    pub special: bool,
 }
 
 impl Default for GenerateOptions {
     fn default() -> Self {
-        Self { max_tokens: usize::MAX, raw: false }
+        Self { max_tokens: usize::MAX, raw: false, special: false }
     }
 }
 
@@ -97,6 +105,8 @@ pub struct Session {
     sampler: Sampler,
     logits: Vec<f32>,
     messages: Vec<Message>,
+    /// The last token of a raw text, which was given out but has not gone through the model.
+    unread: Option<u32>,
     stop: StopHandle,
 }
 
@@ -112,13 +122,16 @@ impl Session {
     }
 
     fn in_context(model: Model, options: SessionOptions, mut context: Context) -> Result<Self> {
-        let sampler = Sampler::new(&options.sampler, context.vocabulary())?;
+        // Rows of a padded head that no token stands for are never chosen.
+        let tokens = model.tokenizer().map_or(usize::MAX, |tokenizer| tokenizer.vocabulary_size() as usize);
+        let sampler = Sampler::new(&options.sampler, context.vocabulary().min(tokens.max(1)))?;
         let sequence = context.create();
         let stop = StopHandle { flag: Arc::clone(context.stop_flag()) };
         let logits = vec![0.0; context.vocabulary()];
         let tokens = Vec::with_capacity(context.most_tokens());
         let context = Arc::new(Mutex::new(context));
-        Ok(Self { model, options, context, sequence, tokens, sampler, logits, messages: Vec::new(), stop })
+        let messages = Vec::new();
+        Ok(Self { model, options, context, sequence, tokens, sampler, logits, messages, unread: None, stop })
     }
 
     /// The model.
@@ -133,21 +146,44 @@ impl Session {
 
     /// Appends tokens; the last one's logits are then there.
     pub fn prefill(&mut self, tokens: &[u32]) -> Result<()> {
-        if tokens.is_empty() {
-            return Ok(());
-        }
+        let Some(last) = tokens.len().checked_sub(1) else { return Ok(()) };
+        let batch = locked(&self.context).limits().0;
+        self.forward(tokens, batch, false, &mut |session, first, context| {
+            if last - first < batch {
+                session.copy_from_slice(context.logits(0));
+            }
+        })
+    }
+
+    /// Takes tokens through the model, `batch` at once, and calls `each` with the session's logits and the
+    /// number of the first token of every batch. On an error the session is as it was before, or where a
+    /// sliding window has moved on, holds the tokens that went in.
+    fn forward(
+        &mut self,
+        tokens: &[u32],
+        batch: usize,
+        every: bool,
+        each: &mut dyn FnMut(&mut [f32], usize, &Context),
+    ) -> Result<()> {
         let mut context = locked(&self.context);
+        context.listen_to(&self.stop.flag);
         let before = context.length(self.sequence)?;
-        for chunk in tokens.chunks(context.limits().0) {
-            if let Err(error) =
-                context.forward(&[Piece { sequence: self.sequence, tokens: chunk, every: false }])
-            {
-                // A windowed cache may have moved on: then the tokens that went in stay.
+        let (end, most) = (before + tokens.len(), context.most_tokens());
+        if end > most {
+            let message =
+                format!("{end} tokens do not fit into the context of {most}; open a larger one or truncate");
+            return Err(Error::new(ErrorKind::TooLong, "tokens", message));
+        }
+        for (index, chunk) in tokens.chunks(batch).enumerate() {
+            if let Err(error) = context.forward(&[Piece { sequence: self.sequence, tokens: chunk, every }]) {
                 let _ = context.truncate(self.sequence, before);
+                let kept = context.length(self.sequence)?.saturating_sub(before);
+                drop(context);
+                self.remember(&tokens[..kept]);
                 return Err(error);
             }
+            each(&mut self.logits, index * batch, &context);
         }
-        self.logits.copy_from_slice(context.logits(0));
         drop(context);
         self.remember(tokens);
         Ok(())
@@ -161,18 +197,14 @@ impl Session {
     /// Appends tokens and calls `each` with the number of every one and its logits, in order.
     pub fn score(&mut self, tokens: &[u32], each: &mut dyn FnMut(usize, &[f32])) -> Result<()> {
         self.widen()?;
-        let mut context = locked(&self.context);
-        let (batch, wanted) = context.limits();
-        for (index, chunk) in tokens.chunks(batch.min(wanted)).enumerate() {
-            context.forward(&[Piece { sequence: self.sequence, tokens: chunk, every: true }])?;
-            for row in 0..chunk.len() {
-                each(index * batch.min(wanted) + row, context.logits(row));
+        let (batch, wanted) = locked(&self.context).limits();
+        let batch = batch.min(wanted);
+        self.forward(tokens, batch, true, &mut |logits, first, context| {
+            for row in 0..batch.min(tokens.len() - first) {
+                each(first + row, context.logits(row));
+                logits.copy_from_slice(context.logits(row));
             }
-            self.logits.copy_from_slice(context.logits(chunk.len() - 1));
-        }
-        drop(context);
-        self.remember(tokens);
-        Ok(())
+        })
     }
 
     fn remember(&mut self, tokens: &[u32]) {
@@ -186,7 +218,6 @@ impl Session {
         let alone = Arc::strong_count(&self.context) == 1 && self.position() == 0;
         if alone && locked(&self.context).limits().1 < wanted {
             let mut context = self.model.context(&self.options, 1, wanted)?;
-            context.listen_to(Arc::clone(&self.stop.flag));
             self.sequence = context.create();
             self.context = Arc::new(Mutex::new(context));
         }
@@ -195,11 +226,22 @@ impl Session {
 
     /// Chooses the next token by the sampler and takes it through the model. `None` at the model's end.
     pub fn next_token(&mut self) -> Result<Option<Token>> {
-        let choice = self.sampler.sample(&self.logits)?;
+        let token = self.choose()?;
+        if let Some(token) = token {
+            self.prefill(&[token.id])?;
+        }
+        Ok(token)
+    }
+
+    /// Chooses the next token.
+    fn choose(&mut self) -> Result<Option<Token>> {
+        if self.tokens.is_empty() {
+            return Err(Error::new(ErrorKind::State, "session", "has no tokens to go on from; prefill some"));
+        }
+        let choice = self.sampler.sample(&self.logits[..self.sampler.vocabulary_size()])?;
         if self.model.end_ids().contains(&choice.id) {
             return Ok(None);
         }
-        self.prefill(&[choice.id])?;
         Ok(Some(Token { id: choice.id, log_probability: choice.log_probability }))
     }
 
@@ -208,11 +250,15 @@ impl Session {
         self.sampler.top()
     }
 
-    /// Forgets all but the first `length` tokens. The sampler's history stays; the logits are those of the
-    /// last token that went through until the next one does.
+    /// Forgets all but the first `length` tokens; the logits are those of the last token that went through until
+    /// the next one does.
     pub fn truncate(&mut self, length: usize) -> Result<()> {
         locked(&self.context).truncate(self.sequence, length)?;
-        self.tokens.truncate(length);
+        self.unread = None;
+        if length < self.tokens.len() {
+            self.tokens.truncate(length);
+            self.sampler.recall(&self.tokens);
+        }
         Ok(())
     }
 
@@ -223,6 +269,7 @@ impl Session {
         self.sequence = context.create();
         drop(context);
         self.tokens.clear();
+        self.unread = None;
         self.sampler.reset();
         self.messages.clear();
         self.logits.fill(0.0);
@@ -246,11 +293,12 @@ impl Session {
             sampler: self.sampler.clone(),
             logits: self.logits.clone(),
             messages: self.messages.clone(),
-            stop: self.stop.clone(),
+            unread: self.unread,
+            stop: StopHandle { flag: Arc::default() },
         })
     }
 
-    /// Stops this session (and its forks) from another thread.
+    /// Stops this session from another thread.
     pub fn stop_handle(&self) -> StopHandle {
         self.stop.clone()
     }
@@ -274,50 +322,16 @@ impl Session {
     /// Generates a text: as the answer to `prompt` where the model has a chat template and `raw` is not set,
     /// as its continuation otherwise.
     pub fn generate(&mut self, prompt: &str, options: GenerateOptions) -> Result<Pieces<'_>> {
-        let tokens = self.prompt_tokens(prompt, options.raw)?;
-        self.prefill(&tokens)?;
         let stream = TextStream::new(&self.options.stop)?;
-        Ok(Pieces {
-            session: self,
-            stream,
-            bytes: Vec::new(),
-            answer: String::new(),
-            tokens: 0,
-            left: options.max_tokens,
-            done: false,
-            raw: options.raw,
-        })
-    }
-
-    fn prompt_tokens(&mut self, prompt: &str, raw: bool) -> Result<Vec<u32>> {
-        let model = self.model.clone();
-        let tokenizer = model.tokenizer()?;
-        let template = if raw { None } else { model.template()? };
-        let Some(template) = template else {
-            let add_special = self.position() == 0;
-            return tokenizer.encode(prompt, EncodeOptions { add_special, parse_special: true });
-        };
-        let text = |id: Option<u32>| {
-            id.and_then(|id| tokenizer.token_text(id).ok())
-                .map(|text| String::from_utf8_lossy(text).into_owned())
-        };
-        let render = |messages: &[Message], add_generation_prompt| {
-            let options = RenderOptions {
-                bos_token: text(tokenizer.bos()),
-                eos_token: text(tokenizer.eos()),
-                add_generation_prompt,
-                ..RenderOptions::default()
-            };
-            template.render(&Data::from(messages), &options)
-        };
-        self.messages.push(Message::new("user", prompt));
-        let whole = render(&self.messages, true)?;
-        let mut tokens =
-            tokenizer.encode(&whole, EncodeOptions { add_special: false, parse_special: true })?;
-        if tokenizer.add_bos() && tokens.first().copied() != tokenizer.bos() {
-            tokens.splice(0..0, tokenizer.bos());
+        let said = self.messages.len();
+        let read = self.prompt_tokens(prompt, options).and_then(|tokens| self.prefill(&tokens));
+        if let Err(error) = read {
+            // What was not heard was not said.
+            self.messages.truncate(said);
+            return Err(error);
         }
-        self.keep_common(&tokens)
+        self.unread = None;
+        Ok(Pieces::new(self, stream, options))
     }
 
     /// Goes back to where the sequence and `tokens` part, and returns what has to follow: at least one token.
@@ -331,7 +345,9 @@ impl Session {
         let mut context = locked(&self.context);
         context.remove(self.sequence);
         self.sequence = context.create();
+        drop(context);
         self.tokens.clear();
+        self.sampler.recall(&[]);
         Ok(tokens.to_vec())
     }
 }
@@ -339,69 +355,5 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         locked(&self.context).remove(self.sequence);
-    }
-}
-
-/// The text of a generation, in pieces of whole characters.
-pub struct Pieces<'a> {
-    session: &'a mut Session,
-    stream: TextStream,
-    bytes: Vec<u8>,
-    answer: String,
-    tokens: usize,
-    left: usize,
-    done: bool,
-    raw: bool,
-}
-
-impl Iterator for Pieces<'_> {
-    type Item = Result<String>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        while !self.done {
-            match self.step() {
-                Ok(text) if text.is_empty() => {}
-                Ok(text) => {
-                    self.answer.push_str(&text);
-                    return Some(Ok(text));
-                }
-                Err(error) => {
-                    self.done = true;
-                    return Some(Err(error));
-                }
-            }
-        }
-        None
-    }
-}
-
-impl Pieces<'_> {
-    /// Tokens generated so far.
-    pub fn tokens(&self) -> usize {
-        self.tokens
-    }
-
-    /// The text of one more token, or what was held back at the end.
-    fn step(&mut self) -> Result<String> {
-        let token = if self.left == 0 { None } else { self.session.next_token()? };
-        let Some(token) = token else {
-            self.done = true;
-            return Ok(self.stream.finish().text.to_owned());
-        };
-        self.left -= 1;
-        self.tokens += 1;
-        self.bytes.clear();
-        self.session.model.tokenizer()?.piece_into(token.id, false, &mut self.bytes)?;
-        let step = self.stream.push(&self.bytes);
-        self.done = step.stopped;
-        Ok(step.text.to_owned())
-    }
-}
-
-impl Drop for Pieces<'_> {
-    fn drop(&mut self) {
-        if !self.raw {
-            self.session.messages.push(Message::new("assistant", &self.answer));
-        }
     }
 }

@@ -1,0 +1,93 @@
+//! From what is said to tokens.
+
+use super::{GenerateOptions, Session};
+use crate::template::{ChatTemplate, Data, Message, RenderOptions};
+use crate::tokenizer::{EncodeOptions, Tokenizer};
+use crate::{Error, ErrorKind, Result};
+
+/// How often a message is looked through for control tokens that only appear when others are broken.
+const MOST_ROUNDS: usize = 16;
+
+impl Session {
+    /// The tokens that have to follow for the model to answer `prompt`.
+    pub(super) fn prompt_tokens(&mut self, prompt: &str, options: GenerateOptions) -> Result<Vec<u32>> {
+        let model = self.model.clone();
+        let tokenizer = model.tokenizer()?;
+        let template = if options.raw { None } else { model.template()? };
+        let Some(template) = template else {
+            let add_special = self.position() == 0;
+            let options = EncodeOptions { add_special, parse_special: options.special };
+            let mut tokens = tokenizer.encode(prompt, options)?;
+            tokens.splice(0..0, self.unread);
+            return Ok(tokens);
+        };
+        self.messages.push(Message::new("user", prompt));
+        let mut tokens = conversation(tokenizer, &template, &self.messages)?;
+        if tokenizer.add_bos() && tokens.first().copied() != tokenizer.bos() {
+            tokens.splice(0..0, tokenizer.bos());
+        }
+        self.keep_common(&tokens)
+    }
+}
+
+/// The tokens of a conversation. Control tokens come from the template alone: what a message spells stays text.
+fn conversation(tokenizer: &Tokenizer, template: &ChatTemplate, messages: &[Message]) -> Result<Vec<u32>> {
+    let text = |id: Option<u32>| {
+        id.and_then(|id| tokenizer.token_text(id).ok()).map(|text| String::from_utf8_lossy(text).into_owned())
+    };
+    let options = RenderOptions {
+        bos_token: text(tokenizer.bos()),
+        eos_token: text(tokenizer.eos()),
+        ..RenderOptions::default()
+    };
+    let (messages, marker) = marked(tokenizer, messages)?;
+    let rendered = template.render(&Data::from(messages.as_slice()), &options)?;
+    let mut text = String::with_capacity(rendered.len());
+    let mut guards = Vec::new();
+    for character in rendered.chars() {
+        if character == marker {
+            guards.push(text.len());
+        } else {
+            text.push(character);
+        }
+    }
+    tokenizer.encode_guarded(&text, &guards, EncodeOptions { add_special: false, parse_special: true })
+}
+
+/// The messages, a marker that none of them holds standing between the characters of every control token that
+/// they spell. Templates handle it as any other character of the message.
+fn marked(tokenizer: &Tokenizer, messages: &[Message]) -> Result<(Vec<Message>, char)> {
+    let held = |marker: char| {
+        messages.iter().any(|message| message.content.contains(marker) || message.role.contains(marker))
+    };
+    let marker = ('\u{F0000}'..='\u{FFFFD}').find(|&marker| !held(marker)).ok_or_else(|| {
+        Error::argument("messages", "hold every character of a private plane; take some of them out")
+    })?;
+    let mark = |message: &Message| {
+        let [role, content] = [&message.role, &message.content].map(|text| break_up(tokenizer, text, marker));
+        Ok(Message::new(role?, content?))
+    };
+    Ok((messages.iter().map(mark).collect::<Result<_>>()?, marker))
+}
+
+fn break_up(tokenizer: &Tokenizer, text: &str, marker: char) -> Result<String> {
+    let mut text = text.to_owned();
+    for _ in 0..MOST_ROUNDS {
+        let spans = tokenizer.control_spans(&text)?;
+        if spans.is_empty() {
+            return Ok(text);
+        }
+        let mut broken = String::with_capacity(text.len() * 2);
+        let mut spans = spans.into_iter().peekable();
+        for (at, character) in text.char_indices() {
+            broken.push(character);
+            while spans.next_if(|span| span.end <= at).is_some() {}
+            if spans.peek().is_some_and(|span| span.contains(&at)) && character != marker {
+                broken.push(marker);
+            }
+        }
+        text = broken;
+    }
+    let message = "spells control tokens inside each other; take them out";
+    Err(Error::new(ErrorKind::Argument, "messages", message))
+}
