@@ -39,7 +39,8 @@ fn lines(without: Features) -> String {
 #[test]
 fn logits_have_the_committed_bits() {
     let committed = std::fs::read_to_string(path()).unwrap();
-    for without in [Features::NONE, Features::AVX512, Features::AVX2.with(Features::NEON)] {
+    let (scalar, middle) = (Features::AVX2.with(Features::NEON), Features::AVX512.with(Features::I8MM));
+    for without in [Features::NONE, middle, Features::DOTPROD, scalar] {
         assert_eq!(lines(without), committed, "without {without}");
     }
 }
