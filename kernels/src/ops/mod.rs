@@ -7,7 +7,7 @@ pub mod activation;
 pub mod attention;
 pub mod elementwise;
 #[cfg(test)]
-mod identity;
+mod identity_tests;
 pub mod matmul;
 pub mod norm;
 pub mod quantise;

@@ -139,6 +139,9 @@ unsafe fn macro_block<L: Lanes, P: Plane, S: Scheme, const M: usize, const V: us
 }
 
 /// The sum of the row's integers in the sub-block of `column`.
+///
+/// # Safety
+/// The row must be valid for the sub-block.
 #[inline(always)]
 pub(super) unsafe fn row_sum<S: Scheme>(row: QuantisedRow, column: usize) -> i32 {
     let at = column / 16;
@@ -147,6 +150,9 @@ pub(super) unsafe fn row_sum<S: Scheme>(row: QuantisedRow, column: usize) -> i32
 }
 
 /// The same times the row's scale.
+///
+/// # Safety
+/// The row must be valid for the sub-block.
 #[inline(always)]
 pub(super) unsafe fn scaled_sum<S: Scheme>(row: QuantisedRow, column: usize) -> f32 {
     // SAFETY: sums exist for every 16, scales and scaled sums for every 32 columns of the padded row.
