@@ -111,10 +111,7 @@ fn all_but(names: &[String]) -> Result<Features> {
             Error::argument("--cpu-features", format!("`{name}` is none of: scalar, {}", known()))
         })?);
     }
-    // AVX-512 kernels need AVX2 as well.
-    if kept.contains(Features::AVX512) {
-        kept = kept.with(Features::AVX2);
-    }
+    kept = kept.complete();
     let masked = Features::NAMES.iter().filter(|(feature, _)| !kept.contains(*feature));
     Ok(masked.fold(Features::NONE, |masked, (feature, _)| masked.with(*feature)))
 }
@@ -243,9 +240,10 @@ mod tests {
 
     #[test]
     fn features_not_named_are_masked() {
-        assert_eq!(masked("scalar").unwrap(), "avx2+avx512+neon");
-        assert_eq!(masked("avx2").unwrap(), "avx512+neon");
-        assert_eq!(masked("avx512").unwrap(), "neon");
+        assert_eq!(masked("scalar").unwrap(), "avx2+avx512+neon+dotprod+i8mm");
+        assert_eq!(masked("avx2").unwrap(), "avx512+neon+dotprod+i8mm");
+        assert_eq!(masked("avx512").unwrap(), "neon+dotprod+i8mm");
+        assert_eq!(masked("i8mm").unwrap(), "avx2+avx512");
         assert_eq!(masked("sse9").unwrap_err().kind(), ErrorKind::Argument);
     }
 

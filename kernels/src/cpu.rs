@@ -15,10 +15,26 @@ impl Features {
     pub const AVX512: Self = Self(1 << 1);
     /// Arm: NEON (always there on 64-bit Arm).
     pub const NEON: Self = Self(1 << 2);
+    /// Arm: dot products of bytes, `sdot`.
+    pub const DOTPROD: Self = Self(1 << 3);
+    /// Arm: products of matrices of bytes, `smmla`, beside `sdot`.
+    pub const I8MM: Self = Self(1 << 4);
 
     /// Every feature with the name that `--cpu-features` and `doctor` use.
-    pub const NAMES: &[(Self, &str)] =
-        &[(Self::AVX2, "avx2"), (Self::AVX512, "avx512"), (Self::NEON, "neon")];
+    pub const NAMES: &[(Self, &str)] = &[
+        (Self::AVX2, "avx2"),
+        (Self::AVX512, "avx512"),
+        (Self::NEON, "neon"),
+        (Self::DOTPROD, "dotprod"),
+        (Self::I8MM, "i8mm"),
+    ];
+
+    /// What builds on what: (without this, none of these).
+    const NEEDS: [(Self, Self); 3] = [
+        (Self::AVX2, Self::AVX512),
+        (Self::NEON, Self::DOTPROD.with(Self::I8MM)),
+        (Self::DOTPROD, Self::I8MM),
+    ];
 
     /// The feature of this name.
     pub fn named(name: &str) -> Option<Self> {
@@ -28,6 +44,21 @@ impl Features {
     /// All of both sets.
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
+    }
+
+    /// These and all that they build on.
+    #[must_use]
+    pub const fn complete(self) -> Self {
+        let mut all = self.0;
+        let mut i = 0;
+        while i < Self::NEEDS.len() {
+            let (needed, dependent) = Self::NEEDS[i];
+            if all & dependent.0 != 0 {
+                all |= needed.0;
+            }
+            i += 1;
+        }
+        Self(all)
     }
 
     /// Whether every feature of `other` is here.
@@ -81,12 +112,18 @@ impl Cpu {
         Self { features }
     }
 
-    /// The same processor without some features; without AVX2 there is no AVX-512 either.
+    /// The same processor without some features, and without those that build on them: AVX-512 on AVX2, dot
+    /// products on NEON, matrix products on dot products.
     #[must_use]
     pub const fn without(self, features: Features) -> Self {
         let mut left = self.features.0 & !features.0;
-        if left & Features::AVX2.0 == 0 {
-            left &= !Features::AVX512.0;
+        let mut i = 0;
+        while i < Features::NEEDS.len() {
+            let (needed, dependent) = Features::NEEDS[i];
+            if left & needed.0 == 0 {
+                left &= !dependent.0;
+            }
+            i += 1;
         }
         Self { features: Features(left) }
     }
@@ -118,7 +155,17 @@ fn detected() -> Features {
     Features::AVX2.with(avx512)
 }
 
-#[cfg(all(feature = "std", not(target_arch = "x86_64")))]
+#[cfg(all(feature = "std", target_arch = "aarch64"))]
+fn detected() -> Features {
+    use std::arch::is_aarch64_feature_detected as has;
+    match (has!("dotprod"), has!("dotprod") && has!("i8mm")) {
+        (false, _) => Features::NONE,
+        (true, false) => Features::DOTPROD,
+        (true, true) => Features::DOTPROD.with(Features::I8MM),
+    }
+}
+
+#[cfg(all(feature = "std", not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
 fn detected() -> Features {
     Features::NONE
 }

@@ -27,10 +27,16 @@ fn bits_depend_on_nothing_but_the_tokens() {
         let golden = load(name);
         let ids = &golden.ids[0];
         let want = score(&model(&golden.file, ExecutorKind::Reference, 1, Features::NONE), ids, 64);
-        let tables = [Features::NONE, Features::AVX512, Features::AVX2.with(Features::NEON)];
-        for (without, threads, batch) in
-            [(tables[0], 1, 1), (tables[0], 2, 7), (tables[0], 4, 64), (tables[1], 2, 5), (tables[2], 3, 64)]
-        {
+        let scalar = Features::AVX2.with(Features::NEON);
+        let tables = [Features::NONE, Features::AVX512.with(Features::I8MM), Features::DOTPROD, scalar];
+        for (without, threads, batch) in [
+            (tables[0], 1, 1),
+            (tables[0], 2, 7),
+            (tables[0], 4, 64),
+            (tables[1], 2, 5),
+            (tables[2], 2, 6),
+            (tables[3], 3, 64),
+        ] {
             let model = model(&golden.file, ExecutorKind::Cpu, threads, without);
             let got = score(&model, ids, batch);
             let same = got.iter().zip(&want).filter(|(a, b)| a.to_bits() != b.to_bits()).count();

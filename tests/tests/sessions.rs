@@ -1,5 +1,7 @@
 //! Sessions: what is said, what is answered, and what stays after something went wrong.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
+
 use siskin::sample::SamplerOptions;
 use siskin::{Ended, ErrorKind, ExecutorKind, Features, GenerateOptions, Model, Session, SessionOptions};
 use siskin_convert::{Cache, OpenOptions, open_any};

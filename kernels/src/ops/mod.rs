@@ -8,7 +8,7 @@ pub mod attention;
 pub mod ceiling;
 pub mod elementwise;
 #[cfg(test)]
-mod identity;
+mod identity_tests;
 pub mod matmul;
 pub mod norm;
 pub mod quantise;
@@ -111,8 +111,13 @@ pub(crate) mod testing {
     /// A table for every level that this machine can run, best first.
     pub(crate) fn tables() -> Vec<Kernels> {
         let cpu = Cpu::detect();
-        let mut cpus = vec![cpu, cpu.without(Features::AVX512), Cpu::scalar()];
-        cpus.dedup();
+        let levels = [Features::NONE, Features::AVX512, Features::I8MM, Features::DOTPROD];
+        let mut cpus = Vec::new();
+        for cpu in levels.map(|level| cpu.without(level)).into_iter().chain([Cpu::scalar()]) {
+            if !cpus.contains(&cpu) {
+                cpus.push(cpu);
+            }
+        }
         cpus.into_iter().map(Kernels::for_cpu).collect()
     }
 

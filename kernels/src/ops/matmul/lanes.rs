@@ -1,5 +1,10 @@
 //! The few instructions of which products are made, some output rows at a time.
 
+use core::ops::Range;
+
+use super::tile::{self, QuantisedRow};
+use super::types::{Plane, Scheme};
+
 /// Vectors of [`Lanes::WIDTH`] output rows. A value of an implementing type is the proof that the processor
 /// has the instructions; a vector of bytes holds four columns of each row.
 ///
@@ -40,6 +45,24 @@ pub(super) trait Lanes: Copy {
     fn settle(self, sum: Self::D) -> Self::D;
     /// The dot product as a float; `initial` as given to [`Lanes::start`].
     fn finish(self, sum: Self::D, initial: i32) -> Self::F;
+
+    /// Adds the products of `blocks` to `sums`: where the processor multiplies more than a row at once, an
+    /// inner loop of its own.
+    ///
+    /// # Safety
+    /// As for [`tile::integers`].
+    #[inline(always)]
+    unsafe fn integers<P: Plane, S: Scheme, const M: usize, const V: usize>(
+        self,
+        panels: &[*const u8; V],
+        lanes: &[usize; V],
+        rows: &[QuantisedRow; M],
+        blocks: Range<usize>,
+        sums: &mut [[Self::F; V]; M],
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { tile::integers::<Self, P, S, M, V>(self, panels, lanes, rows, blocks, sums) }
+    }
 
     fn splat(self, x: f32) -> Self::F;
     fn add(self, a: Self::F, b: Self::F) -> Self::F;

@@ -28,6 +28,10 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+#[cfg(target_arch = "aarch64")]
+mod neon_dot;
+#[cfg(target_arch = "aarch64")]
+mod neon_i8mm;
 mod scalar;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -155,6 +159,10 @@ pub(crate) static LIST: &[Kernel<Function>] = &[
     avx512::KERNEL,
     #[cfg(target_arch = "x86_64")]
     avx2::KERNEL,
+    #[cfg(target_arch = "aarch64")]
+    neon_i8mm::KERNEL,
+    #[cfg(target_arch = "aarch64")]
+    neon_dot::KERNEL,
     #[cfg(target_arch = "aarch64")]
     neon::KERNEL,
     scalar::KERNEL,

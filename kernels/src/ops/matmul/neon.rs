@@ -3,9 +3,9 @@
 use core::arch::aarch64::*;
 use core::ops::Range;
 
-use half::f16;
-
 use super::lanes::Lanes;
+use super::tile::{self, QuantisedRow};
+use super::types::{Plane, Scheme};
 use super::{Function, Output, Product, run};
 use crate::Features;
 use crate::ops::Kernel;
@@ -25,21 +25,58 @@ macro_rules! intrinsic {
     };
 }
 
-/// Reads four numbers, which need not be aligned.
-#[inline(always)]
-unsafe fn four<T: Copy>(from: *const u8) -> [T; 4] {
-    // SAFETY: the caller promises the bytes.
-    unsafe { from.cast::<[T; 4]>().read_unaligned() }
+/// Logical shift of each byte to the right.
+macro_rules! shifted {
+    ($x:expr, $shift:ident, $($n:literal)*) => {
+        match const { $shift } {
+            $($n => vshrq_n_u8::<$n>($x),)*
+            _ => $x,
+        }
+    };
 }
 
-impl Neon {
+/// Four bytes at `from`, in the low half of a register.
+#[inline(always)]
+unsafe fn four_bytes(from: *const u8) -> uint8x8_t {
+    // SAFETY: the caller promises the bytes.
+    intrinsic!(vcreate_u8(u64::from(from.cast::<u32>().read_unaligned())))
+}
+
+/// How integers are multiplied: that in which the levels of NEON differ.
+pub(super) trait Multiply: Copy {
+    /// Adds the products of four times four weights with the four integers in `a`, none of which is −128.
+    fn dot(self, sum: int32x4_t, weights: uint8x16_t, a: i32) -> int32x4_t;
+
+    /// See [`Lanes::integers`].
     #[inline(always)]
-    fn from(self, lanes: [f32; 4]) -> float32x4_t {
-        intrinsic!(vld1q_f32(lanes.as_ptr()))
+    unsafe fn tile<P: Plane, S: Scheme, const M: usize, const V: usize>(
+        self,
+        panels: &[*const u8; V],
+        lanes: &[usize; V],
+        rows: &[QuantisedRow; M],
+        blocks: Range<usize>,
+        sums: &mut [[float32x4_t; V]; M],
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { tile::integers::<Self, P, S, M, V>(self, panels, lanes, rows, blocks, sums) }
     }
 }
 
-impl Lanes for Neon {
+impl Multiply for Neon {
+    #[inline(always)]
+    fn dot(self, sum: int32x4_t, weights: uint8x16_t, a: i32) -> int32x4_t {
+        intrinsic!({
+            let w = vreinterpretq_s8_u8(weights);
+            let a = vreinterpretq_s8_s32(vdupq_n_s32(a));
+            // A pair of products is at most 2 · 128 · 127 and fits 16 bits.
+            let low = vmull_s8(vget_low_s8(w), vget_low_s8(a));
+            let high = vmull_high_s8(w, a);
+            vpadalq_s16(sum, vpaddq_s16(low, high))
+        })
+    }
+}
+
+impl<N: Multiply> Lanes for N {
     const WIDTH: usize = 4;
     const SIGNED_BIAS: i32 = 0;
     type B = uint8x16_t;
@@ -52,7 +89,10 @@ impl Lanes for Neon {
     }
     #[inline(always)]
     fn bits<const SHIFT: u32, const MASK: u8>(self, x: Self::B) -> Self::B {
-        intrinsic!(vandq_u8(vshlq_u8(x, vdupq_n_s8(-(SHIFT as i8))), vdupq_n_u8(MASK)))
+        intrinsic!({
+            let shifted = shifted!(x, SHIFT, 1 2 3 4 5 6 7);
+            if const { MASK == u8::MAX >> SHIFT } { shifted } else { vandq_u8(shifted, vdupq_n_u8(MASK)) }
+        })
     }
     #[inline(always)]
     fn raise<const SHIFT: u32>(self, x: Self::B) -> Self::B {
@@ -72,18 +112,11 @@ impl Lanes for Neon {
     }
     #[inline(always)]
     fn dot_small(self, sum: Self::D, weights: Self::B, a: i32) -> Self::D {
-        self.dot_signed(sum, weights, a)
+        self.dot(sum, weights, a)
     }
     #[inline(always)]
     fn dot_signed(self, sum: Self::D, weights: Self::B, a: i32) -> Self::D {
-        intrinsic!({
-            let w = vreinterpretq_s8_u8(weights);
-            let a = vreinterpretq_s8_s32(vdupq_n_s32(a));
-            // A pair of products is at most 2 · 128 · 127 and fits 16 bits.
-            let low = vmull_s8(vget_low_s8(w), vget_low_s8(a));
-            let high = vmull_high_s8(w, a);
-            vpadalq_s16(sum, vpaddq_s16(low, high))
-        })
+        self.dot(sum, weights, a)
     }
     #[inline(always)]
     fn settle(self, sum: Self::D) -> Self::D {
@@ -92,6 +125,18 @@ impl Lanes for Neon {
     #[inline(always)]
     fn finish(self, sum: Self::D, _initial: i32) -> Self::F {
         intrinsic!(vcvtq_f32_s32(sum))
+    }
+    #[inline(always)]
+    unsafe fn integers<P: Plane, S: Scheme, const M: usize, const V: usize>(
+        self,
+        panels: &[*const u8; V],
+        lanes: &[usize; V],
+        rows: &[QuantisedRow; M],
+        blocks: Range<usize>,
+        sums: &mut [[Self::F; V]; M],
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { self.tile::<P, S, M, V>(panels, lanes, rows, blocks, sums) }
     }
     #[inline(always)]
     fn splat(self, x: f32) -> Self::F {
@@ -123,30 +168,41 @@ impl Lanes for Neon {
     }
     #[inline(always)]
     unsafe fn halves(self, from: *const u8) -> Self::F {
-        self.from(intrinsic!(four::<u16>(from)).map(|bits| f16::from_bits(bits).to_f32()))
+        intrinsic!(vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from.cast()))))
     }
     #[inline(always)]
     unsafe fn brains(self, from: *const u8) -> Self::F {
-        self.from(intrinsic!(four::<u16>(from)).map(|bits| f32::from_bits(u32::from(bits) << 16)))
+        intrinsic!(vreinterpretq_f32_u32(vshll_n_u16::<16>(vld1_u16(from.cast()))))
     }
     #[inline(always)]
     unsafe fn signed(self, from: *const u8) -> Self::F {
-        self.from(intrinsic!(four::<i8>(from)).map(f32::from))
+        intrinsic!({
+            let wide = vmovl_s8(vreinterpret_s8_u8(four_bytes(from)));
+            vcvtq_f32_s32(vmovl_s16(vget_low_s16(wide)))
+        })
     }
     #[inline(always)]
     unsafe fn unsigned<const SHIFT: u32, const MASK: u8>(self, from: *const u8) -> Self::F {
-        self.from(intrinsic!(four::<u8>(from)).map(|byte| f32::from((byte >> SHIFT) & MASK)))
+        intrinsic!({
+            let four = four_bytes(from);
+            let bits = self.bits::<SHIFT, MASK>(vcombine_u8(four, four));
+            vcvtq_f32_u32(vmovl_u16(vget_low_u16(vmovl_u8(vget_low_u8(bits)))))
+        })
     }
     #[inline(always)]
     unsafe fn half_pairs(self, from: *const u8) -> (Self::F, Self::F) {
-        let pairs = intrinsic!(four::<[u16; 2]>(from));
-        let half = |bits: u16| f16::from_bits(bits).to_f32();
-        (self.from(pairs.map(|pair| half(pair[0]))), self.from(pairs.map(|pair| half(pair[1]))))
+        intrinsic!({
+            let pairs = vld1q_u32(from.cast());
+            let (low, high) = (vmovn_u32(pairs), vshrn_n_u32::<16>(pairs));
+            (vcvt_f32_f16(vreinterpret_f16_u16(low)), vcvt_f32_f16(vreinterpret_f16_u16(high)))
+        })
     }
     #[inline(always)]
     unsafe fn brain_pairs(self, from: *const u8) -> (Self::F, Self::F) {
-        let pairs = intrinsic!(four::<[u16; 2]>(from));
-        let brain = |bits: u16| f32::from_bits(u32::from(bits) << 16);
-        (self.from(pairs.map(|pair| brain(pair[0]))), self.from(pairs.map(|pair| brain(pair[1]))))
+        intrinsic!({
+            let pairs = vld1q_u32(from.cast());
+            let high = vandq_u32(pairs, vdupq_n_u32(0xffff_0000));
+            (vreinterpretq_f32_u32(vshlq_n_u32::<16>(pairs)), vreinterpretq_f32_u32(high))
+        })
     }
 }

@@ -96,7 +96,7 @@ impl<P: Plane, S: Scheme> Kind for Integers<P, S> {
             let rows = core::array::from_fn(|m| {
                 QuantisedRow::new(words.as_ptr().add((row + m) * layout.words()), layout)
             });
-            tile::integers::<L, P, S, M, V>(l, &vectors.panels, &vectors.lanes, &rows, blocks, &mut sums);
+            l.integers::<P, S, M, V>(&vectors.panels, &vectors.lanes, &rows, blocks, &mut sums);
         }
         sums
     }

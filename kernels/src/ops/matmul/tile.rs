@@ -7,13 +7,13 @@ use super::types::{Place, Plane, Scheme};
 use crate::ops::quantise::Layout;
 
 /// Bytes of a line.
-const LINE: usize = 64;
+pub(super) const LINE: usize = 64;
 
 /// Where a quantised row is.
 #[derive(Clone, Copy)]
 pub(super) struct QuantisedRow {
-    values: *const i32,
-    scales: *const f32,
+    pub(super) values: *const i32,
+    pub(super) scales: *const f32,
     scaled_sums: *const f32,
     sums: *const i32,
 }
@@ -159,16 +159,22 @@ unsafe fn macro_block<L: Lanes, P: Plane, S: Scheme, const M: usize, const V: us
 }
 
 /// The sum of the row's integers in the sub-block of `column`.
+///
+/// # Safety
+/// The row must be valid for the sub-block.
 #[inline(always)]
-unsafe fn row_sum<S: Scheme>(row: QuantisedRow, column: usize) -> i32 {
+pub(super) unsafe fn row_sum<S: Scheme>(row: QuantisedRow, column: usize) -> i32 {
     let at = column / 16;
     // SAFETY: sums exist for every 16 columns of the padded row.
     unsafe { if S::SUB == 16 { *row.sums.add(at) } else { *row.sums.add(at & !1) + *row.sums.add(at | 1) } }
 }
 
 /// The same times the row's scale.
+///
+/// # Safety
+/// The row must be valid for the sub-block.
 #[inline(always)]
-unsafe fn scaled_sum<S: Scheme>(row: QuantisedRow, column: usize) -> f32 {
+pub(super) unsafe fn scaled_sum<S: Scheme>(row: QuantisedRow, column: usize) -> f32 {
     // SAFETY: sums exist for every 16, scales and scaled sums for every 32 columns of the padded row.
     unsafe {
         if S::SUB == 16 {

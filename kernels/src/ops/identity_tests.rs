@@ -1,0 +1,201 @@
+//! One result on every machine: the bits of every kernel of every list against committed hashes.
+//!
+//! `kernels/tests/data/hashes.txt` has a line per operation and variant. A change of the contract changes
+//! them: `cargo test -p siskin-kernels --lib -- --ignored bless` writes the file anew.
+
+use std::fmt::Write as _;
+
+use super::attention::{self, Arguments, CacheType, Query};
+use super::matmul::tests::Case;
+use super::quantise::Layout;
+use super::testing::{Random, tables};
+use super::{Kernels, activation, elementwise, norm, rope};
+use crate::Cpu;
+use crate::quant::BlockType;
+
+const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/hashes.txt");
+
+/// FNV-1a of 64 bits over the little-endian bytes of words.
+struct Hash(u64);
+
+impl Hash {
+    fn new() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+
+    fn words(&mut self, words: &[i32]) {
+        words.iter().for_each(|word| self.bytes(&word.to_le_bytes()));
+    }
+
+    /// Machines disagree about the bits of NaN, so there may be none.
+    fn floats(&mut self, values: &[f32]) {
+        assert!(values.iter().all(|value| value.is_finite()), "numbers that are not finite");
+        values.iter().for_each(|value| self.bytes(&value.to_bits().to_le_bytes()));
+    }
+}
+
+/// The lines of the file, computed with each of some tables.
+struct Lines<'a> {
+    tables: &'a [Kernels],
+    texts: Vec<String>,
+}
+
+impl Lines<'_> {
+    fn add(&mut self, name: impl std::fmt::Display, fill: impl Fn(&Kernels, &mut Hash)) {
+        for (table, text) in self.tables.iter().zip(&mut self.texts) {
+            let mut hash = Hash::new();
+            fill(table, &mut hash);
+            writeln!(text, "{name} {:016x}", hash.0).expect("a string takes everything");
+        }
+    }
+}
+
+/// Every line, computed with each table.
+fn lines(tables: &[Kernels]) -> Vec<String> {
+    let mut lines = Lines { tables, texts: vec![String::new(); tables.len()] };
+    rows(&mut lines);
+    heads(&mut lines);
+    for &block in BlockType::ALL {
+        encoded(block, &mut lines);
+        products(block, &mut lines);
+    }
+    lines.texts
+}
+
+/// An operation over one or two rows.
+type RowFunction<'a> = dyn Fn(&Kernels, &[f32], &[f32], &mut [f32]) + 'a;
+
+/// The operations over rows.
+fn rows(lines: &mut Lines<'_>) {
+    let mut random = Random::new(20);
+    let lengths = [1, 16, 31, 576, 641];
+    let pairs: Vec<_> =
+        lengths.iter().map(|&length| (random.vector(length, 9.0), random.vector(length, 2.0))).collect();
+    let mut each = |name: String, run: &RowFunction<'_>| {
+        lines.add(name, |table, hash| {
+            for (a, b) in &pairs {
+                let mut out = vec![f32::NAN; a.len()];
+                run(table, a, b, &mut out);
+                hash.floats(&out);
+            }
+        });
+    };
+    each("add".to_owned(), &|table, a, b, out| table.add()(a, b, out));
+    for &kind in activation::Kind::ALL {
+        each(format!("activate-{kind:?}"), &|table, a, _, out| table.activate()(kind, a, out));
+        each(format!("gate-{kind:?}"), &|table, a, b, out| table.gate()(kind, a, b, out));
+    }
+    for map in [elementwise::Map::Scale(0.22), elementwise::Map::Softcap(3.0), elementwise::Map::Clamp(4.0)] {
+        each(format!("map-{map:?}"), &|table, a, _, out| table.map()(map, a, out));
+    }
+    for (name, centred) in [("norm-rms", false), ("norm-layer", true)] {
+        each(name.to_owned(), &|table, a, b, out| {
+            let arguments = norm::Arguments { centred, weight: b, bias: a, epsilon: 1e-5 };
+            table.norm()(&arguments, a, out);
+        });
+    }
+    lines.add("quantise", |table, hash| {
+        for (a, _) in &pairs {
+            let mut words = vec![-1; Layout::new(a.len()).words()];
+            table.quantise()(a, &mut words);
+            hash.words(&words);
+        }
+    });
+}
+
+/// The operations over heads.
+fn heads(lines: &mut Lines<'_>) {
+    let mut random = Random::new(21);
+    let sizes = [(24, 12, 3), (64, 32, 2), (80, 16, 1), (14, 7, 2)];
+    let rows: Vec<_> =
+        sizes.iter().map(|(head_size, _, heads)| random.vector(head_size * heads, 2.0)).collect();
+    lines.add("rope", |table, hash| {
+        for (&(head_size, pairs, _), x) in sizes.iter().zip(&rows) {
+            let frequencies: Vec<f32> = (0..pairs).map(|i| 1.0 / (1 + 3 * i) as f32).collect();
+            let mut turns = vec![0.0; 2 * pairs];
+            rope::turns(&frequencies, 1.0, 12_345, &mut turns);
+            let mut out = vec![f32::NAN; x.len()];
+            table.rope()(&turns, head_size, x, &mut out);
+            hash.floats(&turns);
+            hash.floats(&out);
+        }
+    });
+    for cache in [CacheType::Int8, CacheType::F16, CacheType::F32] {
+        attentions(cache, &mut random, lines);
+    }
+}
+
+fn attentions(cache: CacheType, random: &mut Random, lines: &mut Lines<'_>) {
+    let sizes = [(16, 5, 0.0, 0.0), (24, 70, 50.0, 0.0), (64, 600, 0.0, 0.25), (80, 257, 0.0, 0.0)];
+    let cases = sizes.map(|(head_size, length, softcap, slope)| {
+        let (blocks, _) = attention::tests::cache(cache, head_size, length, random);
+        let values: Vec<_> = (0..4).map(|_| random.vector(head_size, 2.0)).collect();
+        (Arguments { head_size, scale: 0.2, softcap, cache }, blocks, values, length, slope)
+    });
+    lines.add(format_args!("attention-{cache:?}"), |table, hash| {
+        for (arguments, blocks, values, length, slope) in &cases {
+            let query = |(i, values)| Query { values, position: length - 1 - i, first: i / 2, slope: *slope };
+            let queries: Vec<_> = values.iter().map(Vec::as_slice).enumerate().map(query).collect();
+            for count in 1..=4 {
+                let out = attention::tests::run(table, arguments, &queries[..count], blocks);
+                out.iter().for_each(|out| hash.floats(out));
+            }
+        }
+    });
+}
+
+/// Columns of a row of whole blocks.
+fn columns(block: BlockType) -> [usize; 2] {
+    match block.codec().elements {
+        1 => [97, 300],
+        256 => [256, 1280],
+        _ => [96, 576],
+    }
+}
+
+/// The encoder, which has no kernels but should not depend on the machine either.
+fn encoded(block: BlockType, lines: &mut Lines<'_>) {
+    let [_, columns] = columns(block);
+    let values = Random::new(22).vector(columns, 0.5);
+    let mut row = vec![0; block.row_bytes(columns).unwrap()];
+    if block.encode_row(&values, None, &mut row) {
+        lines.add(format_args!("encode-{}", block.name()), |_, hash| hash.bytes(&row));
+    }
+}
+
+fn products(block: BlockType, lines: &mut Lines<'_>) {
+    let mut random = Random::new(23);
+    let mut cases = Vec::new();
+    for columns in columns(block) {
+        for (rows, outputs) in [(1, 83), (2, 16), (4, 35), (7, 48), (32, 5)] {
+            cases.push(Case::new(block, outputs, columns, rows, &mut random));
+        }
+    }
+    lines.add(format_args!("matmul-{}", block.name()), |table, hash| {
+        cases.iter().for_each(|case| hash.floats(&case.run(table)));
+    });
+}
+
+#[test]
+fn every_kernel_gives_the_committed_bits() {
+    let committed = std::fs::read_to_string(PATH).unwrap();
+    let tables = tables();
+    for (table, computed) in tables.iter().zip(lines(&tables)) {
+        let known = |line: &&str| committed.lines().any(|known| known == *line);
+        let differ: Vec<_> = computed.lines().filter(|line| !known(line)).collect();
+        assert!(differ.is_empty(), "on {} other bits:\n{}", table.cpu().features(), differ.join("\n"));
+        assert_eq!(computed.lines().count(), committed.lines().count(), "lines of {PATH}");
+    }
+}
+
+#[test]
+#[ignore = "writes the committed hashes"]
+fn bless() {
+    std::fs::write(PATH, lines(&[Kernels::for_cpu(Cpu::scalar())]).concat()).unwrap();
+}

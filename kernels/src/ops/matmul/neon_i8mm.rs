@@ -1,0 +1,223 @@
+//! Products with NEON's products of byte matrices: `smmla` takes eight columns of two rows and two outputs.
+//!
+//! Two neighbouring groups of columns, zipped, give eight columns of the outputs 0 and 1 and of 2 and 3. A
+//! single row takes the way of `sdot`.
+
+use core::arch::aarch64::*;
+use core::arch::asm;
+use core::ops::Range;
+
+use super::lanes::Lanes;
+use super::neon::Multiply;
+use super::neon_dot::Dot;
+use super::tile::{self, LINE, QuantisedRow, row_sum, scaled_sum};
+use super::types::{Place, Plane, Scheme};
+use super::{Function, Output, Product, run};
+use crate::Features;
+use crate::ops::Kernel;
+
+pub(super) const KERNEL: Kernel<Function> =
+    Kernel::new("matmul-i8mm", Features::NEON.with(Features::DOTPROD).with(Features::I8MM), i8mm);
+
+fn i8mm(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
+    // SAFETY: the list selects this entry only where the processor has dot and matrix products.
+    unsafe { shell(product, rows, panels, out) }
+}
+
+#[target_feature(enable = "neon,dotprod,i8mm")]
+fn shell(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
+    run::run::<I8mm, 4, 2>(I8mm::inside(), product, rows, panels, out);
+}
+
+/// Proof that the processor has dot and matrix products of bytes.
+#[derive(Clone, Copy)]
+pub(super) struct I8mm(Dot);
+
+/// Integer sums of one vector of outputs for two pairs of rows: `[pair][half]` holds, row after row, outputs
+/// 0 and 1 or 2 and 3.
+type Squares = [[int32x4_t; 2]; 2];
+
+impl I8mm {
+    #[inline]
+    #[target_feature(enable = "neon,dotprod,i8mm")]
+    fn inside() -> Self {
+        Self(Dot::inside())
+    }
+
+    /// Adds the products of two rows of eight in `a` with two rows of eight in `weights`.
+    #[inline(always)]
+    fn square(self, sum: int32x4_t, a: int32x4_t, weights: uint32x4_t) -> int32x4_t {
+        let mut sum = sum;
+        // SAFETY: `self` proves that the processor has the instruction, which touches only its registers.
+        unsafe {
+            asm!(
+                "smmla {sum:v}.4s, {a:v}.16b, {weights:v}.16b",
+                sum = inout(vreg) sum,
+                a = in(vreg) a,
+                weights = in(vreg) weights,
+                options(pure, nomem, nostack, preserves_flags),
+            );
+        }
+        sum
+    }
+
+    /// Sums that begin at one number for each of four rows.
+    #[inline(always)]
+    fn start_squares(self, initial: [i32; 4]) -> Squares {
+        // SAFETY: NEON is part of the target.
+        [0, 2].map(|m| unsafe { [vcombine_s32(vdup_n_s32(initial[m]), vdup_n_s32(initial[m + 1])); 2] })
+    }
+
+    /// The sums of each of the four rows.
+    #[inline(always)]
+    fn rows(self, squares: Squares) -> [int32x4_t; 4] {
+        core::array::from_fn(|m| {
+            let [low, high] = squares[m / 2];
+            // SAFETY: NEON is part of the target.
+            unsafe {
+                let (low, high) = (vreinterpretq_s64_s32(low), vreinterpretq_s64_s32(high));
+                let both = if m % 2 == 0 { vzip1q_s64(low, high) } else { vzip2q_s64(low, high) };
+                vreinterpretq_s32_s64(both)
+            }
+        })
+    }
+}
+
+impl Multiply for I8mm {
+    #[inline(always)]
+    fn dot(self, sum: int32x4_t, weights: uint8x16_t, a: i32) -> int32x4_t {
+        self.0.dot(sum, weights, a)
+    }
+
+    #[inline(always)]
+    unsafe fn tile<P: Plane, S: Scheme, const M: usize, const V: usize>(
+        self,
+        panels: &[*const u8; V],
+        lanes: &[usize; V],
+        rows: &[QuantisedRow; M],
+        blocks: Range<usize>,
+        sums: &mut [[float32x4_t; V]; M],
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match (rows.first_chunk(), sums.first_chunk_mut()) {
+                (Some(rows), Some(sums)) => four_rows::<P, S, V>(self, panels, lanes, rows, blocks, sums),
+                _ => tile::integers::<Self, P, S, M, V>(self, panels, lanes, rows, blocks, sums),
+            }
+        }
+    }
+}
+
+/// As [`tile::integers`], for four rows.
+#[inline(always)]
+unsafe fn four_rows<P: Plane, S: Scheme, const V: usize>(
+    l: I8mm,
+    panels: &[*const u8; V],
+    lanes: &[usize; V],
+    rows: &[QuantisedRow; 4],
+    blocks: Range<usize>,
+    sums: &mut [[float32x4_t; V]; 4],
+) {
+    let macro_bytes = (P::LINES + S::TAIL) * LINE;
+    let block_bytes = S::HEAD * LINE + S::MACROS * macro_bytes;
+    for block in blocks {
+        for mac in 0..S::MACROS {
+            let at = block * block_bytes + S::HEAD * LINE + mac * macro_bytes;
+            let column = (block * S::MACROS + mac) * 64;
+            // SAFETY: the macro-block lies inside the panel, its columns inside the rows.
+            unsafe {
+                let place = |v: usize| Place {
+                    head: panels[v].add(block * block_bytes),
+                    tail: panels[v].add(at + P::LINES * LINE),
+                    mac,
+                    sub: 0,
+                    lane: lanes[v],
+                };
+                let places: [Place; V] = core::array::from_fn(place);
+                let lines = core::array::from_fn(|v| panels[v].add(at + 4 * lanes[v]));
+                macro_block::<P, S, V>(l, &lines, &places, rows, column, sums);
+            }
+        }
+    }
+}
+
+/// Runs a block of code with the constants `$g` from 0 to 14 and `$h` one more, in steps of two.
+macro_rules! pairs_of_groups {
+    ($g:ident, $h:ident => $body:block) => {
+        pairs_of_groups!(@ $g $h $body 0 2 4 6 8 10 12 14)
+    };
+    (@ $g:ident $h:ident $body:block $($value:literal)*) => {
+        $({ const $g: usize = $value; const $h: usize = $value + 1; $body })*
+    };
+}
+
+#[inline(always)]
+unsafe fn macro_block<P: Plane, S: Scheme, const V: usize>(
+    l: I8mm,
+    lines: &[*const u8; V],
+    places: &[Place; V],
+    rows: &[QuantisedRow; 4],
+    column: usize,
+    sums: &mut [[float32x4_t; V]; 4],
+) {
+    let bias = if P::SIGNED { 0 } else { P::OFFSET };
+    let mut squares = [l.start_squares([0; 4]); V];
+    pairs_of_groups!(G, H => {
+        // SAFETY: the groups' lines lie inside the macro-block, their columns inside the rows.
+        unsafe {
+            if const { G.is_multiple_of(S::SUB / 4) } {
+                squares = [l.start_squares(rows.map(|row| -bias * row_sum::<S>(row, column + 4 * G))); V];
+            }
+            let a = [0, 2].map(|m| {
+                let eight = |row: QuantisedRow| vld1_s32(row.values.add(column / 4 + G));
+                vcombine_s32(eight(rows[m]), eight(rows[m + 1]))
+            });
+            for (squares, line) in squares.iter_mut().zip(lines) {
+                let first = vreinterpretq_u32_u8(P::group::<I8mm, G>(l, *line));
+                let second = vreinterpretq_u32_u8(P::group::<I8mm, H>(l, *line));
+                let (low, high) = (vzip1q_u32(first, second), vzip2q_u32(first, second));
+                for (square, a) in squares.iter_mut().zip(a) {
+                    *square = [l.square(square[0], a, low), l.square(square[1], a, high)];
+                }
+            }
+            if const { (H + 1).is_multiple_of(S::SUB / 4) } {
+                let sub = const { G / (S::SUB / 4) };
+                for v in 0..V {
+                    let dots = l.rows(squares[v]).map(|dot| l.finish(dot, 0));
+                    let place = Place { sub, ..places[v] };
+                    add_scaled::<S, V>(l, place, rows, column + 4 * G, &dots, v, sums);
+                }
+            }
+        }
+    });
+}
+
+/// Adds the dot products of the sub-block at `place`, which begins at `column`, to the sums of vector `v`.
+///
+/// # Safety
+/// As for [`Scheme::scale`], and every row must be valid for the columns.
+#[inline(always)]
+unsafe fn add_scaled<S: Scheme, const V: usize>(
+    l: I8mm,
+    place: Place,
+    rows: &[QuantisedRow; 4],
+    column: usize,
+    dots: &[float32x4_t; 4],
+    v: usize,
+    sums: &mut [[float32x4_t; V]; 4],
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let scale = S::scale(l, place);
+        for m in 0..4 {
+            let row_scale = *rows[m].scales.add(column / 32);
+            sums[m][v] = l.fma(dots[m], l.mul(scale, l.splat(row_scale)), sums[m][v]);
+        }
+        if S::MIN {
+            let min = S::min(l, place);
+            for m in 0..4 {
+                sums[m][v] = l.fma(min, l.splat(scaled_sum::<S>(rows[m], column)), sums[m][v]);
+            }
+        }
+    }
+}
