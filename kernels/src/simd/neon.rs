@@ -16,13 +16,31 @@ impl Neon {
     }
 }
 
-/// The same expression for each of the four registers.
+/// The same expression for each of the four registers. Written out: four rounds of a loop for every operation
+/// would take the compiler minutes to unroll.
 macro_rules! quad {
     ($i:ident => $call:expr) => {
-        core::array::from_fn(|$i| {
-            // SAFETY: NEON is part of the target; pointers come from references to arrays of sixteen lanes.
-            unsafe { $call }
-        })
+        // SAFETY: NEON is part of the target; pointers come from references to arrays of sixteen lanes.
+        unsafe {
+            [
+                {
+                    let $i = 0;
+                    $call
+                },
+                {
+                    let $i = 1;
+                    $call
+                },
+                {
+                    let $i = 2;
+                    $call
+                },
+                {
+                    let $i = 3;
+                    $call
+                },
+            ]
+        }
     };
 }
 
