@@ -1,7 +1,8 @@
 //! One answer of a model, streamed.
 
+use crate::interrupt::Stoppable;
 use crate::output;
-use siskin::{GenerateOptions, Result, Session};
+use siskin::{ErrorKind, GenerateOptions, Result, Session};
 use std::time::Instant;
 
 /// An answer and how long it took.
@@ -13,22 +14,32 @@ pub(crate) struct Answer {
     pub(crate) tokens: usize,
     pub(crate) prompt_seconds: f64,
     pub(crate) seconds: f64,
+    /// Whether Ctrl-C ended it.
+    pub(crate) stopped: bool,
 }
 
 impl Answer {
-    /// Generates an answer, and prints it on the way where `stream` is set.
+    /// Generates an answer, and prints it on the way where `stream` is set. Ctrl-C ends it early.
     pub(crate) fn generate(
         session: &mut Session,
         prompt: &str,
         options: GenerateOptions,
         stream: bool,
     ) -> Result<Self> {
+        let stoppable = Stoppable::new(session);
         let start = Instant::now();
         let mut text = String::new();
+        let mut stopped = false;
         let mut generation = session.generate(prompt, options)?;
         let prompt_seconds = start.elapsed().as_secs_f64();
         for piece in &mut generation {
-            let piece = piece?;
+            let piece = match piece {
+                Err(error) if error.kind() == ErrorKind::Cancelled => {
+                    stopped = true;
+                    break;
+                }
+                piece => piece?,
+            };
             if stream {
                 output::write(&piece)?;
             }
@@ -36,8 +47,9 @@ impl Answer {
         }
         let tokens = generation.tokens();
         drop(generation);
+        drop(stoppable);
         let seconds = start.elapsed().as_secs_f64() - prompt_seconds;
-        Ok(Self { text, position: session.position(), tokens, prompt_seconds, seconds })
+        Ok(Self { text, position: session.position(), tokens, prompt_seconds, seconds, stopped })
     }
 
     /// Generated tokens a second.

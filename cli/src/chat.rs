@@ -2,10 +2,10 @@
 
 use crate::answer::Answer;
 use crate::options::{ModelArgs, OpenArgs, TextArgs};
-use crate::output;
+use crate::{interrupt, output};
 use rustyline::error::ReadlineError;
 use rustyline::{DefaultEditor, history::History as _};
-use siskin::{Error, ErrorKind, GenerateOptions, Result, Session, SessionOptions};
+use siskin::{Error, ErrorKind, GenerateOptions, Result, Session};
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
@@ -40,18 +40,12 @@ struct Chat<'a> {
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
-    let sampler = args.text.sampler.options()?;
+    let options = args.text.session()?;
     let model = open.model(&args.model, &args.model_args)?;
     if model.template()?.is_none() {
         let message = "the model has none and cannot chat; `siskin run` continues texts";
         return Err(Error::new(ErrorKind::Missing, "chat template", message));
     }
-    let options = SessionOptions {
-        context: args.text.context,
-        sampler,
-        stop: args.text.stop.clone(),
-        ..SessionOptions::default()
-    };
     let mut chat = Chat {
         session: model.session(options)?,
         system: args.system.clone(),
@@ -60,6 +54,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         max_tokens: args.text.max_tokens.unwrap_or(usize::MAX),
         open,
     };
+    interrupt::listen()?;
     chat.begin();
     if std::io::stdin().is_terminal() {
         output::note(open, "/help lists the commands");
@@ -140,6 +135,7 @@ impl Chat<'_> {
             Err(error) if error.kind() == ErrorKind::TooLong => {
                 output::line(format!("\n{error}; /reset begins again"))
             }
+            Err(error) if error.kind() == ErrorKind::Cancelled => output::line("\nstopped before the answer"),
             Err(error) => Err(error),
         }
     }

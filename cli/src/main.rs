@@ -7,6 +7,7 @@ mod chat;
 mod convert;
 mod doctor;
 mod inspect;
+mod interrupt;
 mod logits;
 mod memory;
 mod options;

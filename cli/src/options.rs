@@ -4,7 +4,9 @@ use crate::output::{self, Bar};
 use clap::ValueEnum;
 use siskin::file::File;
 use siskin::sample::SamplerOptions;
-use siskin::{CacheType, Error, ErrorKind, ExecutorKind, Features, Model, ModelOptions, Result};
+use siskin::{
+    CacheType, Error, ErrorKind, ExecutorKind, Features, Model, ModelOptions, Result, SessionOptions,
+};
 use siskin_convert::{Cache, OpenOptions};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
@@ -162,6 +164,10 @@ pub(crate) struct SamplerArgs {
     /// The length up to which repetitions stay unpunished [default: 2]
     #[arg(long, value_name = "N")]
     dry_allowed_length: Option<usize>,
+    /// No repetition reaches across this text; `none` for none. May be given several times [default: line break,
+    /// colon, quote, star]
+    #[arg(long, value_name = "TEXT")]
+    dry_breaker: Option<Vec<String>>,
     /// How often top choices are excluded; 0 is off [default: 0]
     #[arg(long, value_name = "VALUE")]
     xtc_probability: Option<f32>,
@@ -185,7 +191,7 @@ fn bias(text: &str) -> std::result::Result<(u32, f32), String> {
 }
 
 impl SamplerArgs {
-    pub(crate) fn options(&self) -> Result<SamplerOptions> {
+    fn options(&self) -> Result<SamplerOptions> {
         let usual = SamplerOptions::default();
         let options = SamplerOptions {
             seed: self.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish()),
@@ -212,22 +218,40 @@ impl SamplerArgs {
         options.validate()?;
         Ok(options)
     }
+
+    fn dry_breakers(&self) -> Option<Vec<String>> {
+        let given = self.dry_breaker.clone()?;
+        Some(given.into_iter().filter(|text| text != "none").collect())
+    }
 }
 
 /// How a text is generated.
 #[derive(clap::Args)]
 pub(crate) struct TextArgs {
     #[command(flatten)]
-    pub(crate) sampler: SamplerArgs,
+    sampler: SamplerArgs,
     /// End the answer before this text. May be given several times
     #[arg(long, value_name = "TEXT")]
-    pub(crate) stop: Vec<String>,
+    stop: Vec<String>,
     /// The most tokens of an answer; without it, until the model ends or the context is full
     #[arg(long, value_name = "N")]
     pub(crate) max_tokens: Option<usize>,
     /// The most tokens of all; 0: the model's own, but no more than 2048
     #[arg(long, default_value_t = 0, value_name = "N")]
-    pub(crate) context: usize,
+    context: usize,
+}
+
+impl TextArgs {
+    pub(crate) fn session(&self) -> Result<SessionOptions> {
+        let usual = SessionOptions::default();
+        Ok(SessionOptions {
+            context: self.context,
+            sampler: self.sampler.options()?,
+            stop: self.stop.clone(),
+            dry_breakers: self.sampler.dry_breakers().unwrap_or_else(|| usual.dry_breakers.clone()),
+            ..usual
+        })
+    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 /// `docs/cli.md` lists these codes.
-fn exit_code(kind: ErrorKind) -> u8 {
+pub(crate) fn exit_code(kind: ErrorKind) -> u8 {
     match kind {
         ErrorKind::Argument => 2,
         ErrorKind::Corrupt
@@ -19,6 +19,8 @@ fn exit_code(kind: ErrorKind) -> u8 {
         | ErrorKind::Shape
         | ErrorKind::Integrity => 3,
         ErrorKind::TooLong | ErrorKind::Memory => 4,
+        // As shells say of programs that an interrupt ended.
+        ErrorKind::Cancelled => 130,
         _ => 1,
     }
 }

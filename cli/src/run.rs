@@ -2,9 +2,9 @@
 
 use crate::answer::Answer;
 use crate::options::{ModelArgs, OpenArgs, TextArgs};
-use crate::output;
+use crate::{interrupt, output};
 use serde_json::json;
-use siskin::{GenerateOptions, Result, SessionOptions};
+use siskin::{Error, ErrorKind, GenerateOptions, Result};
 use std::path::PathBuf;
 
 /// Answer a prompt
@@ -31,15 +31,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
-    let sampler = args.text.sampler.options()?;
-    let seed = sampler.seed;
+    let options = args.text.session()?;
+    let seed = options.sampler.seed;
     let model = open.model(&args.model, &args.model_args)?;
-    let options = SessionOptions {
-        context: args.text.context,
-        sampler,
-        stop: args.text.stop.clone(),
-        ..SessionOptions::default()
-    };
+    interrupt::listen()?;
     let mut session = model.session(options)?;
     let options = GenerateOptions {
         max_tokens: args.text.max_tokens.unwrap_or(usize::MAX),
@@ -48,7 +43,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     };
     let answer = Answer::generate(&mut session, &args.prompt, options, !args.json)?;
     if args.json {
-        return output::json(&json!({
+        output::json(&json!({
             "text": answer.text,
             "seed": seed,
             "tokens": answer.tokens,
@@ -56,9 +51,11 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
             "prompt_seconds": output::round(answer.prompt_seconds, 4),
             "seconds": output::round(answer.seconds, 4),
             "tokens_per_second": answer.rate(),
-        }));
+            "stopped": answer.stopped,
+        }))?;
+    } else {
+        output::line("")?;
+        output::note(open, answer.summary());
     }
-    output::line("")?;
-    output::note(open, answer.summary());
-    Ok(())
+    if answer.stopped { Err(Error::new(ErrorKind::Cancelled, "run", "stopped by Ctrl-C")) } else { Ok(()) }
 }

@@ -124,3 +124,26 @@ fn what_is_no_model_file_is_named() {
     }
     let _ = std::fs::remove_dir_all(folder);
 }
+
+/// Where `cargo xtask model smollm2` has brought a model that talks.
+#[test]
+#[cfg(unix)]
+fn an_interrupt_ends_the_answer_and_leaves_what_was_said() {
+    let model = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../.models/smollm2.gguf");
+    if !model.is_file() {
+        eprintln!("skipped: {} is not there; `cargo xtask model smollm2` brings it", model.display());
+        return;
+    }
+    let mut child = Command::new(env!("CARGO_BIN_EXE_siskin"))
+        .args(["run", "--greedy", model.to_str().unwrap(), "Tell me a very long story."])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = [0];
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut first).unwrap();
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    assert!(errors(&output).contains("tokens a second") && errors(&output).contains("Ctrl-C"));
+}

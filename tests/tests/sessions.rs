@@ -128,3 +128,28 @@ fn what_is_too_long_is_refused_before_it_is_read() {
     assert_eq!(session.score(&many, &mut |_, _| {}).unwrap_err().kind(), ErrorKind::TooLong);
     assert_eq!(session.position(), 0);
 }
+
+#[test]
+fn repetitions_end_at_breakers() {
+    let Some(model) = chatting() else { return };
+    let text = "Name: Ada Lovelace\nName: Ada Lovelace\nName: Ada Lovelace\nName:";
+    let next = |dry_multiplier, breakers: Option<&[&str]>| -> String {
+        let mut options = SessionOptions {
+            context: 128,
+            sampler: SamplerOptions { dry_multiplier, ..SamplerOptions::greedy() },
+            ..SessionOptions::default()
+        };
+        if let Some(breakers) = breakers {
+            options.dry_breakers = breakers.iter().map(|text| (*text).to_owned()).collect();
+        }
+        let mut session = model.session(options).unwrap();
+        let options = GenerateOptions { raw: true, ..tokens(1) };
+        session.generate(text, options).unwrap().map(|piece| piece.unwrap()).collect()
+    };
+    let plain = next(0.0, None);
+    // The colon stands just before, in the defaults and as the end of a longer text.
+    assert_eq!(next(1e6, None), plain);
+    assert_eq!(next(1e6, Some(&["ame:"])), plain);
+    assert_ne!(next(1e6, Some(&["*"])), plain);
+    assert_ne!(next(1e6, Some(&[])), plain);
+}

@@ -1,5 +1,6 @@
 //! One conversation or text: prompt in, tokens and whole characters out.
 
+mod breakers;
 mod pieces;
 mod prompt;
 
@@ -30,11 +31,21 @@ pub struct SessionOptions {
     pub sampler: SamplerOptions,
     /// Texts that end a generation.
     pub stop: Vec<String>,
+    /// Texts that no repetition reaches across where the sampler punishes repetitions by DRY; they add to the
+    /// sampler's own. Without a tokenizer they have no meaning.
+    pub dry_breakers: Vec<String>,
 }
 
 impl Default for SessionOptions {
     fn default() -> Self {
-        Self { context: 0, batch: 256, cache: None, sampler: SamplerOptions::default(), stop: Vec::new() }
+        Self {
+            context: 0,
+            batch: 256,
+            cache: None,
+            sampler: SamplerOptions::default(),
+            stop: Vec::new(),
+            dry_breakers: ["\n", ":", "\"", "*"].map(str::to_owned).to_vec(),
+        }
     }
 }
 
@@ -71,6 +82,11 @@ impl StopHandle {
     /// Stops the running call, or the next one.
     pub fn stop(&self) {
         self.flag.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes back a stop that no call has followed yet.
+    pub fn withdraw(&self) {
+        self.flag.store(false, Ordering::Relaxed);
     }
 }
 
@@ -122,9 +138,16 @@ impl Session {
     }
 
     fn in_context(model: Model, options: SessionOptions, mut context: Context) -> Result<Self> {
-        // Rows of a padded head that no token stands for are never chosen.
-        let tokens = model.tokenizer().map_or(usize::MAX, |tokenizer| tokenizer.vocabulary_size() as usize);
-        let sampler = Sampler::new(&options.sampler, context.vocabulary().min(tokens.max(1)))?;
+        let sampler = match model.tokenizer() {
+            // Rows of a padded head that no token stands for are never chosen. Tokens beyond the head, as in Gemma 3,
+            // cannot be chosen, and are refused where they are read.
+            Ok(tokenizer) => {
+                let choices = context.vocabulary().min(tokenizer.vocabulary_size().max(1) as usize);
+                let sampler = breakers::with_breakers(&options.sampler, &options.dry_breakers, tokenizer)?;
+                Sampler::new(&sampler, choices)?
+            }
+            Err(_) => Sampler::new(&options.sampler, context.vocabulary())?,
+        };
         let sequence = context.create();
         let stop = StopHandle { flag: Arc::clone(context.stop_flag()) };
         let logits = vec![0.0; context.vocabulary()];
