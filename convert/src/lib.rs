@@ -21,6 +21,6 @@ mod progress;
 mod tokenizer;
 
 pub use open::{Cache, OpenOptions, open_any};
-pub use pack::{PackOptions, Recipe, pack, pack_file};
+pub use pack::{PackOptions, Recipe, Target, pack, pack_file};
 pub use progress::{NoProgress, Progress};
 pub use tokenizer::open_tokenizer;

@@ -8,14 +8,12 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use siskin::{ExecutorKind, Features};
-use siskin_convert::Recipe;
-use siskin_kernels::quant::BlockType;
+use siskin_convert::{Recipe, Target};
 use siskin_tests::golden::{hash, load_as, model, score};
 use siskin_tests::paths;
 
 const MODELS: [&str; 3] = ["llama", "gpt2", "gemma3"];
-const TYPES: [Option<BlockType>; 4] =
-    [None, Some(BlockType::Q4_0), Some(BlockType::Q5_1), Some(BlockType::Q8_0)];
+const TYPES: [&str; 6] = ["source", "Q4_0", "Q5_1", "Q8_0", "W4i", "W8r"];
 
 fn path() -> PathBuf {
     paths::data("golden").join("hashes.txt")
@@ -25,11 +23,11 @@ fn path() -> PathBuf {
 fn lines(without: Features) -> String {
     let mut lines = String::new();
     for name in MODELS {
-        for matrices in TYPES {
-            let golden = load_as(name, matrices.map(|matrices| Recipe { matrices, tables: None }));
+        for form in TYPES {
+            let golden =
+                load_as(name, Target::from_name(form).map(|matrices| Recipe { matrices, tables: None }));
             let model = model(&golden.file, ExecutorKind::Cpu, 2, without);
             let logits = score(&model, &golden.ids[0], 7);
-            let form = matrices.map_or("source", BlockType::name);
             writeln!(lines, "{name} {form} {:016x}", hash(&logits)).expect("a string takes everything");
         }
     }

@@ -2,8 +2,10 @@
 
 mod recipe;
 mod rows;
+mod target;
 
 pub use recipe::Recipe;
+pub use target::Target;
 
 use crate::import::{self, Format, Source};
 use crate::progress::{NoProgress, Progress};
@@ -153,7 +155,12 @@ impl<'a> Tensor<'a> {
                 if let Some(recipe) = options.recipe {
                     rows.encode_as(recipe.choose(&weight.name, rows.source_type(), weight.columns));
                 }
-                TensorSpec::matrix(&weight.name, rows.panel(), weight.rows as u64, weight.columns as u64)
+                TensorSpec::matrix(
+                    &weight.name,
+                    rows.target().panel(),
+                    weight.rows as u64,
+                    weight.columns as u64,
+                )
             }
         };
         Ok(Self { rows, spec })

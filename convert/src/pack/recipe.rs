@@ -1,7 +1,9 @@
 //! Which type each matrix is stored as.
 
+use super::target::Target;
 use siskin::{Error, Result};
 use siskin_kernels::quant::BlockType;
+use siskin_kernels::quant::row::RowType;
 use std::fmt;
 use std::str::FromStr;
 
@@ -12,9 +14,9 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recipe {
     /// The type of matrices.
-    pub matrices: BlockType,
+    pub matrices: Target,
     /// The type of token and position tables and of the output matrix.
-    pub tables: Option<BlockType>,
+    pub tables: Option<Target>,
 }
 
 /// What a type becomes in matrices whose columns are not whole blocks of it.
@@ -31,32 +33,36 @@ const FALLBACKS: &[(BlockType, BlockType)] = &[
 
 impl Recipe {
     /// The type of the matrix `name`, whose source has type `source` and rows of `columns`.
-    pub(super) fn choose(&self, name: &str, source: BlockType, columns: usize) -> BlockType {
+    pub(super) fn choose(&self, name: &str, source: BlockType, columns: usize) -> Target {
         let table = ["token_embd.weight", "position_embd.weight", "output.weight"].contains(&name);
+        let bits = |target: Target| target.bits(columns);
         let wanted = match (table, self.tables) {
             (true, Some(tables)) => tables,
-            (true, None) if bits(self.matrices) < bits(BlockType::Q8_0) => BlockType::Q8_0,
+            (true, None) if bits(self.matrices) < 8.0 => match self.matrices {
+                Target::Block(_) => Target::Block(BlockType::Q8_0),
+                Target::Row(_) => Target::Row(RowType::W8R),
+            },
             _ => self.matrices,
         };
-        let wanted = fitting(wanted, columns);
-        if bits(source) >= bits(wanted) { wanted } else { source }
+        let (wanted, source) = (fitting(wanted, columns), Target::Block(source));
+        // A row type is worth more than the same bits in blocks: its products are faster.
+        let keeps = match wanted {
+            Target::Block(_) => bits(source) < bits(wanted),
+            Target::Row(_) => bits(source) + 0.25 < bits(wanted),
+        };
+        if keeps { source } else { wanted }
     }
 }
 
-/// Bits per weight.
-fn bits(block: BlockType) -> f64 {
-    let codec = block.codec();
-    8.0 * codec.bytes as f64 / codec.elements as f64
-}
-
-fn fitting(wanted: BlockType, columns: usize) -> BlockType {
-    if wanted.row_bytes(columns).is_some() {
+fn fitting(wanted: Target, columns: usize) -> Target {
+    let Target::Block(block) = wanted else { return wanted };
+    if block.row_bytes(columns).is_some() {
         return wanted;
     }
-    let other = FALLBACKS.iter().find(|(block, _)| *block == wanted).map(|&(_, other)| other);
+    let other = FALLBACKS.iter().find(|(known, _)| *known == block).map(|&(_, other)| other);
     match other.filter(|other| other.row_bytes(columns).is_some() && other.codec().can_encode()) {
-        Some(other) => other,
-        None => BlockType::F16,
+        Some(other) => Target::Block(other),
+        None => Target::Block(BlockType::F16),
     }
 }
 
@@ -70,19 +76,16 @@ impl FromStr for Recipe {
                 let tables = rest.trim().strip_prefix("tables=").ok_or_else(|| {
                     Error::argument("quant", format!("expected TYPE or TYPE,tables=TYPE, found '{text}'"))
                 })?;
-                (matrices, Some(block(tables)?))
+                (matrices, Some(target(tables)?))
             }
         };
-        Ok(Self { matrices: block(matrices)?, tables })
+        Ok(Self { matrices: target(matrices)?, tables })
     }
 }
 
-fn block(text: &str) -> Result<BlockType> {
-    let found =
-        BlockType::from_name(&text.trim().to_ascii_uppercase()).filter(|block| block.codec().can_encode());
-    found.ok_or_else(|| {
-        let known = BlockType::ALL.iter().filter(|block| block.codec().can_encode());
-        let known: Vec<_> = known.map(|block| block.name().to_ascii_lowercase()).collect();
+fn target(text: &str) -> Result<Target> {
+    Target::from_name(text.trim()).ok_or_else(|| {
+        let known: Vec<_> = Target::all().map(|target| target.to_string()).collect();
         Error::argument(
             "quant",
             format!("no type '{}' to write; there are {}", text.trim(), known.join(", ")),
@@ -92,9 +95,9 @@ fn block(text: &str) -> Result<BlockType> {
 
 impl fmt::Display for Recipe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.matrices.name().to_ascii_lowercase())?;
+        write!(f, "{}", self.matrices)?;
         match self.tables {
-            Some(tables) => write!(f, ",tables={}", tables.name().to_ascii_lowercase()),
+            Some(tables) => write!(f, ",tables={tables}"),
             None => Ok(()),
         }
     }

@@ -1,10 +1,11 @@
 //! The rows of one tensor, taken from its source and packed panel by panel.
 
+use super::target::Target;
 use crate::import::SourceTensor;
 use siskin::arch::{Hyper, Take};
 use siskin::graph::{Role, Weight};
 use siskin::{Error, ErrorKind, Result};
-use siskin_kernels::panel::{self, PanelType};
+use siskin_kernels::panel;
 use siskin_kernels::quant::BlockType;
 
 /// One tensor's way from source to file.
@@ -13,7 +14,7 @@ pub(super) struct Rows<'a> {
     hyper: &'a Hyper,
     rows: usize,
     columns: usize,
-    target: BlockType,
+    target: Target,
 }
 
 /// What a worker needs over and over.
@@ -54,7 +55,7 @@ impl<'a> Rows<'a> {
             return Err(Error::corrupt(&source.name, "has another length than its shape and type say"));
         }
         check_take(&source, weight, hyper)?;
-        let target = source.block;
+        let target = Target::Block(source.block);
         Ok(Self { source, hyper, rows: weight.rows, columns: weight.columns, target })
     }
 
@@ -64,18 +65,13 @@ impl<'a> Rows<'a> {
     }
 
     /// The type whose numbers the panels will hold.
-    pub(super) fn target(&self) -> BlockType {
+    pub(super) fn target(&self) -> Target {
         self.target
     }
 
     /// Re-encodes to `target`, which must have an encoder and fit the columns.
-    pub(super) fn encode_as(&mut self, target: BlockType) {
+    pub(super) fn encode_as(&mut self, target: Target) {
         self.target = target;
-    }
-
-    /// The panel type of the result.
-    pub(super) fn panel(&self) -> PanelType {
-        PanelType::for_block(self.target)
     }
 
     /// The numbers of a vector.
@@ -113,22 +109,24 @@ impl<'a> Rows<'a> {
             _ => self.stored(first, count),
         };
         let rows = rows.ok_or_else(|| self.broken())?;
-        if self.target == self.source.block {
-            return match panel::pack(self.target, &rows, self.columns, out) {
+        if self.target == Target::Block(self.source.block) {
+            return match self.target.pack(&rows, self.columns, out) {
                 true => Ok(Squares::default()),
                 false => Err(self.broken()),
             };
         }
         let size = self.target.row_bytes(self.columns).ok_or_else(|| self.broken())?;
-        values.resize(self.columns, 0.0);
-        again.resize(self.columns, 0.0);
+        encoded.clear();
         encoded.resize(size * count, 0);
         let mut squares = Squares::default();
         for (row, encoded) in rows.iter().zip(encoded.chunks_exact_mut(size)) {
-            let done = self.source.block.decode_row(row, values)
-                && self.target.encode_row(values, None, encoded)
-                && self.target.decode_row(encoded, again);
-            if !done {
+            values.clear();
+            values.resize(self.columns, 0.0);
+            let decoded = self.source.block.decode_row(row, values);
+            // Errors are the same before and after a rotation.
+            self.target.prepare(values);
+            again.resize(values.len(), 0.0);
+            if !(decoded && self.target.encode(values, None, encoded) && self.target.decode(encoded, again)) {
                 return Err(self.broken());
             }
             for (&value, &again) in values.iter().zip(&*again) {
@@ -137,7 +135,7 @@ impl<'a> Rows<'a> {
             }
         }
         let rows: Vec<&[u8]> = encoded.chunks_exact(size).collect();
-        match panel::pack(self.target, &rows, self.columns, out) {
+        match self.target.pack(&rows, self.columns, out) {
             true => Ok(squares),
             false => Err(self.broken()),
         }

@@ -12,6 +12,7 @@ use super::testing::{Random, tables};
 use super::{Kernels, activation, elementwise, norm, rope};
 use crate::Cpu;
 use crate::quant::BlockType;
+use crate::quant::row::RowType;
 
 const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/hashes.txt");
 
@@ -65,6 +66,9 @@ fn lines(tables: &[Kernels]) -> Vec<String> {
         encoded(block, &mut lines);
         products(block, &mut lines);
     }
+    for &ty in RowType::ALL {
+        row_products(ty, &mut lines);
+    }
     lines.texts
 }
 
@@ -100,13 +104,18 @@ fn rows(lines: &mut Lines<'_>) {
             table.norm()(&arguments, a, out);
         });
     }
-    lines.add("quantise", |table, hash| {
-        for (a, _) in &pairs {
-            let mut words = vec![-1; Layout::new(a.len()).words()];
-            table.quantise()(a, &mut words);
-            hash.words(&words);
-        }
-    });
+    for (name, quantise) in [
+        ("quantise", Kernels::quantise as fn(&Kernels) -> _),
+        ("quantise-rotated", Kernels::quantise_rotated),
+    ] {
+        lines.add(name, |table, hash| {
+            for (a, _) in &pairs {
+                let mut words = vec![-1; Layout::new(a.len()).words()];
+                quantise(table)(a, &mut words);
+                hash.words(&words);
+            }
+        });
+    }
 }
 
 /// The operations over heads.
@@ -178,6 +187,15 @@ fn products(block: BlockType, lines: &mut Lines<'_>) {
         }
     }
     lines.add(format_args!("matmul-{}", block.name()), |table, hash| {
+        cases.iter().for_each(|case| hash.floats(&case.run(table)));
+    });
+}
+
+fn row_products(ty: RowType, lines: &mut Lines<'_>) {
+    let mut random = Random::new(24);
+    let cases = [(1, 83, 576), (4, 35, 64), (7, 48, 300), (32, 5, 1000)];
+    let cases = cases.map(|(rows, outputs, columns)| Case::of_rows(ty, outputs, columns, rows, &mut random));
+    lines.add(format_args!("matmul-{}", ty.name()), |table, hash| {
         cases.iter().for_each(|case| hash.floats(&case.run(table)));
     });
 }

@@ -86,6 +86,8 @@ table! {
     rope: rope::Function = rope::LIST;
     /// See [`quantise`].
     quantise: quantise::Function = quantise::LIST;
+    /// See [`quantise`].
+    quantise_rotated: quantise::Function = quantise::ROTATED_LIST;
     /// See [`attention`].
     attention: attention::Function = attention::LIST;
     /// See [`attention`].

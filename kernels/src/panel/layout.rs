@@ -20,6 +20,8 @@ pub(crate) struct Layout {
     pub(crate) planes: &'static [Plane],
     /// Scale fields after the planes of a macro-block.
     pub(crate) tail: &'static [Field],
+    /// The scales of the rows, after the last block of the panel.
+    pub(crate) rows: RowScales,
     pub(crate) meaning: Meaning,
 }
 
@@ -79,6 +81,47 @@ impl Layout {
             codes.copy_from_slice(&group.to_le_bytes());
         }
         take_fields(self.tail, tail, m, lane, parts);
+    }
+}
+
+/// A number per row at the end of a panel.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RowScales {
+    /// There is none.
+    Absent,
+    /// bf16.
+    Brain,
+    /// f32.
+    Full,
+}
+
+impl RowScales {
+    pub(crate) const fn bytes(self) -> usize {
+        16 * self.width()
+    }
+
+    const fn width(self) -> usize {
+        match self {
+            RowScales::Absent => 0,
+            RowScales::Brain => 2,
+            RowScales::Full => 4,
+        }
+    }
+
+    /// Writes one row's scale into the end of a panel.
+    pub(crate) fn put(self, scale: f32, lane: usize, panel: &mut [u8]) {
+        let at = panel.len() - self.bytes() + self.width() * lane;
+        let bytes = scale.to_le_bytes();
+        // A bf16 is the upper half of an f32.
+        panel[at..at + self.width()].copy_from_slice(&bytes[4 - self.width()..]);
+    }
+
+    /// Reads it back; 1 where there is none.
+    pub(crate) fn take(self, lane: usize, panel: &[u8]) -> f32 {
+        let at = panel.len() - self.bytes() + self.width() * lane;
+        let mut bytes = [0; 4];
+        bytes[4 - self.width()..].copy_from_slice(&panel[at..at + self.width()]);
+        if self == RowScales::Absent { 1.0 } else { f32::from_le_bytes(bytes) }
     }
 }
 
@@ -177,21 +220,26 @@ pub(crate) enum Field {
     Nibbles,
     /// The next sub-block's complete scale, an f32.
     Exact,
+    /// The next four sub-blocks' scale factors, a nibble each, in two bytes.
+    FourFactors,
 }
 
 impl Field {
     /// Bytes of one row's number.
     const fn width(self) -> usize {
         match self {
-            Field::Scale(_) | Field::Min(_) | Field::Gap => 2,
+            Field::Scale(_) | Field::Min(_) | Field::Gap | Field::FourFactors => 2,
             Field::Factor | Field::MinFactor | Field::Nibbles => 1,
             Field::Exact => 4,
         }
     }
 }
 
-/// Bytes of the whole lines that hold these fields.
+/// Bytes of the whole lines that hold these fields; four factors alone take half a line.
 const fn lines_of(fields: &[Field]) -> usize {
+    if let [Field::FourFactors] = fields {
+        return LINE / 2;
+    }
     let mut bytes = 0;
     let mut i = 0;
     while i < fields.len() {
@@ -205,6 +253,7 @@ const fn lines_of(fields: &[Field]) -> usize {
 fn numbered(fields: &[Field], m: usize) -> impl Iterator<Item = (Field, usize, usize)> {
     let count = |which: fn(&Field) -> bool| fields.iter().filter(|field| which(field)).count();
     let mut factor = m * count(|field| matches!(field, Field::Factor | Field::Nibbles | Field::Exact));
+    factor += 4 * m * count(|field| matches!(field, Field::FourFactors));
     let mut min = m * count(|field| matches!(field, Field::MinFactor));
     let mut at = 0;
     fields.iter().map(move |&field| {
@@ -214,6 +263,10 @@ fn numbered(fields: &[Field], m: usize) -> impl Iterator<Item = (Field, usize, u
             Field::Factor | Field::Nibbles | Field::Exact => {
                 factor += 1;
                 factor - 1
+            }
+            Field::FourFactors => {
+                factor += 4;
+                factor - 4
             }
             Field::MinFactor => {
                 min += 1;
@@ -237,6 +290,10 @@ fn put_fields(fields: &[Field], parts: &Parts, m: usize, lane: usize, lines: &mu
             Field::MinFactor => out[0] = parts.mins[i],
             Field::Nibbles => out[0] = parts.scales[i] | parts.mins[i] << 4,
             Field::Exact => out.copy_from_slice(&parts.exact[i].to_le_bytes()),
+            Field::FourFactors => {
+                out[0] = parts.scales[i] | parts.scales[i + 1] << 4;
+                out[1] = parts.scales[i + 2] | parts.scales[i + 3] << 4;
+            }
         }
     }
 }
@@ -255,6 +312,11 @@ fn take_fields(fields: &[Field], lines: &[u8], m: usize, lane: usize, parts: &mu
                 parts.mins[i] = bytes[0] >> 4;
             }
             Field::Exact => parts.exact[i] = f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]),
+            Field::FourFactors => {
+                for (factor, scale) in parts.scales[i..i + 4].iter_mut().enumerate() {
+                    *scale = bytes[factor / 2] >> (factor % 2 * 4) & 15;
+                }
+            }
         }
     }
 }

@@ -14,11 +14,22 @@ mod types;
 
 use crate::quant::BlockType;
 pub(crate) use layout::Layout;
-pub use pack::pack;
+pub use pack::{pack, pack_rows};
 pub use read::{SubBlock, row_values, sub_block};
 
 /// Rows of a panel.
 pub const ROWS: usize = 16;
+
+/// What the left side of a product is; see [`quantise`](crate::ops::quantise).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum InputKind {
+    /// Numbers.
+    Float,
+    /// Integers with a scale per block.
+    Quantised,
+    /// Integers of the rotated row with one scale.
+    Rotated,
+}
 
 macro_rules! panel_types {
     ($($(#[$doc:meta])* $name:ident = $id:literal,)*) => {
@@ -80,6 +91,10 @@ panel_types! {
     IQ4XS = 16,
     /// −1, 0 and 1, one scale per 256.
     TERNARY = 17,
+    /// Bytes, one scale per row; rotated.
+    W8R = 18,
+    /// 4 bits through a codebook, a factor per 16 and one scale per row; rotated.
+    W4I = 19,
 }
 
 impl PanelType {
@@ -123,6 +138,20 @@ impl PanelType {
         self.layout().float_bytes != 0
     }
 
+    /// What the rows that are multiplied with such panels have to be.
+    pub fn input(self) -> InputKind {
+        match (self.is_float(), self.is_row()) {
+            (true, _) => InputKind::Float,
+            (false, false) => InputKind::Quantised,
+            (false, true) => InputKind::Rotated,
+        }
+    }
+
+    /// Whether a row has one scale, and its columns are rotated.
+    pub fn is_row(self) -> bool {
+        self.layout().meaning.rule.is_row()
+    }
+
     /// Whether weights are `scale · q + min` rather than `scale · q`.
     pub fn has_min(self) -> bool {
         self.layout().meaning.rule.has_min()
@@ -136,7 +165,8 @@ impl PanelType {
 
     /// Bytes of a panel with `k` columns; `None` on overflow.
     pub fn panel_bytes(self, k: usize) -> Option<usize> {
-        k.div_ceil(self.block_columns()).checked_mul(self.block_bytes())
+        let blocks = k.div_ceil(self.block_columns()).checked_mul(self.block_bytes())?;
+        blocks.checked_add(self.layout().rows.bytes())
     }
 
     /// Bytes of a matrix of `n` rows and `k` columns; `None` on overflow.

@@ -1,8 +1,9 @@
 //! Source blocks to panels.
 
-use super::layout::LINE;
+use super::layout::{LINE, MACRO};
 use super::{Layout, PanelType, ROWS};
 use crate::quant::parts::Parts;
+use crate::quant::row::{self, RowType};
 use crate::quant::{BlockType, Form};
 
 /// Writes one panel of type [`PanelType::for_block`]`(source)`, every byte of it.
@@ -26,6 +27,31 @@ pub fn pack(source: BlockType, rows: &[&[u8]], k: usize, out: &mut [u8]) -> bool
     true
 }
 
+/// Writes one panel of type `source.panel()`, every byte of it, from up to 16 encoded rows of `k` columns. Returns
+/// `false`, with nothing written, as [`pack`] does.
+pub fn pack_rows(source: RowType, rows: &[&[u8]], k: usize, out: &mut [u8]) -> bool {
+    let row_bytes = source.row_bytes(k);
+    if rows.len() > ROWS
+        || rows.iter().any(|row| Some(row.len()) != row_bytes)
+        || source.panel().panel_bytes(k) != Some(out.len())
+    {
+        return false;
+    }
+    out.fill(0);
+    let layout = source.panel().layout();
+    let mut parts = Parts::ZERO;
+    for (lane, row) in rows.iter().enumerate() {
+        let (blocks, scale) = row::blocks(row);
+        for ((codes, factors), block) in blocks.zip(out.chunks_exact_mut(layout.block_bytes())) {
+            parts.codes[..MACRO].copy_from_slice(codes);
+            parts.scales[..4].copy_from_slice(&factors);
+            layout.put(&parts, 0, lane, block);
+        }
+        layout.rows.put(scale, lane, out);
+    }
+    true
+}
+
 /// Number formats of four or two bytes alike: word w of the row is line w.
 fn put_words(row: &[u8], lane: usize, out: &mut [u8]) {
     for (word, line) in row.chunks(4).zip(out.chunks_exact_mut(LINE)) {
@@ -44,7 +70,7 @@ fn put_blocks(
     // A unit is the larger of a source block and a panel block, a whole number of both.
     let sources = (layout.columns / codec.elements).max(1);
     let blocks = (codec.elements / layout.columns).max(1);
-    let macros = layout.columns / super::layout::MACRO;
+    let macros = layout.columns / MACRO;
     let block_bytes = layout.block_bytes();
     let mut parts = Parts::ZERO;
     for (u, unit) in out.chunks_mut(blocks * block_bytes).enumerate() {

@@ -1,7 +1,10 @@
 //! Panels back to numbers: plain code that kernels are checked against.
+//!
+//! In panels of row types, a sub-block is one of the rotated row, its values the integers with their factor.
 
 use super::layout::{LINE, MACRO, line_word};
 use super::{PanelType, ROWS};
+use crate::hadamard;
 use crate::quant::parts::Parts;
 use half::f16;
 
@@ -31,10 +34,15 @@ pub fn sub_block(ty: PanelType, panel: &[u8], lane: usize, index: usize) -> SubB
     let mut parts = Parts::ZERO;
     layout.take(block, s / of_macro, lane, &mut parts);
     (result.scale, result.min) = meaning.rule.scale(&parts, s);
+    let mut factor = 1;
+    if meaning.rule.is_row() {
+        factor = result.scale as i16;
+        result.scale = layout.rows.take(lane, panel);
+    }
     result.count = meaning.sub_block;
     let codes = &parts.codes[s % of_macro * meaning.sub_block..][..meaning.sub_block];
     for (value, &code) in result.values.iter_mut().zip(codes) {
-        *value = meaning.values.integer(code);
+        *value = meaning.values.integer(code) * factor;
     }
     result
 }
@@ -53,6 +61,7 @@ pub fn row_values(ty: PanelType, panel: &[u8], lane: usize, k: usize, out: &mut 
         }
         PanelType::F16 => halves(panel, lane, out, |bits| f16::from_bits(bits).to_f32()),
         PanelType::BF16 => halves(panel, lane, out, |bits| f32::from_bits(u32::from(bits) << 16)),
+        _ if ty.is_row() => rotated(ty, panel, lane, out),
         _ => integers(ty, panel, lane, out),
     }
     true
@@ -75,6 +84,19 @@ fn integers(ty: PanelType, panel: &[u8], lane: usize, out: &mut [f32]) {
         for (m, out) in out.chunks_mut(MACRO).enumerate() {
             layout.take(block, m, lane, &mut parts);
             meaning.evaluate(&parts, m * of_macro, &parts.codes[..MACRO], out);
+        }
+    }
+}
+
+/// The numbers before their rotation.
+fn rotated(ty: PanelType, panel: &[u8], lane: usize, out: &mut [f32]) {
+    let scale = ty.layout().rows.take(lane, panel) * hadamard::NORMAL;
+    let mut numbers = [0.0; hadamard::BLOCK];
+    for (block, out) in panel.chunks_exact(ty.block_bytes()).zip(out.chunks_mut(hadamard::BLOCK)) {
+        integers(ty, block, lane, &mut numbers);
+        hadamard::transform(&mut numbers);
+        for (out, number) in out.iter_mut().zip(numbers) {
+            *out = number * scale;
         }
     }
 }

@@ -8,6 +8,7 @@
 pub mod codebooks;
 mod grids;
 pub(crate) mod parts;
+pub mod row;
 mod search;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -1,5 +1,6 @@
 //! The integer form of a block: codes and scale fields, taken apart but not yet multiplied.
 
+use super::row;
 use half::f16;
 
 /// Codes and scale fields of one panel block of one row.
@@ -68,6 +69,10 @@ pub(crate) enum Rule {
     Factor,
     /// f16 `d[0]` times the sub-block factor; the minimum is minus f16 `m[0]` times its factor.
     FactorMin,
+    /// The scale is that of the row, which stands elsewhere.
+    Row,
+    /// The scale of the row, which stands elsewhere, times the sub-block factor of this code.
+    RowFactor,
 }
 
 impl Rule {
@@ -76,7 +81,13 @@ impl Rule {
         matches!(self, Rule::HalfMin | Rule::FactorMin)
     }
 
-    /// Scale and minimum of sub-block `s` of the block; the minimum is 0 where the rule has none.
+    /// Whether the row has a scale, and its columns are rotated.
+    pub(crate) const fn is_row(self) -> bool {
+        matches!(self, Rule::Row | Rule::RowFactor)
+    }
+
+    /// Scale and minimum of sub-block `s` of the block; the minimum is 0 where the rule has none, and the scale is
+    /// a whole number where the row has one.
     #[inline]
     pub(crate) fn scale(self, parts: &Parts, s: usize) -> (f32, f32) {
         match self {
@@ -86,6 +97,8 @@ impl Rule {
             Rule::Whole => (half(parts.d[0]), 0.0),
             Rule::Exact => (parts.exact[s & 15], 0.0),
             Rule::Factor => (half(parts.d[0]) * f32::from(parts.scales[s & 15] as i8), 0.0),
+            Rule::Row => (1.0, 0.0),
+            Rule::RowFactor => (f32::from(row::factor_of(parts.scales[s & 15])), 0.0),
             Rule::FactorMin => (
                 half(parts.d[0]) * f32::from(parts.scales[s & 15]),
                 -(half(parts.m[0]) * f32::from(parts.mins[s & 15])),

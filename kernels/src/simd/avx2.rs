@@ -121,6 +121,31 @@ impl Simd for Avx2 {
         });
         *out = lanes.map(|lane| lane as i8);
     }
+    #[inline(always)]
+    fn butterfly<const APART: usize>(self, x: Self::F) -> Self::F {
+        if APART == 8 {
+            return [intrinsic!(_mm256_add_ps(x[0], x[1])), intrinsic!(_mm256_sub_ps(x[0], x[1]))];
+        }
+        macro_rules! half {
+            ($x:expr) => {
+                intrinsic!(match const { APART } {
+                    1 => {
+                        let y = _mm256_permute_ps::<0b10_11_00_01>($x);
+                        _mm256_blend_ps::<0b1010_1010>(_mm256_add_ps($x, y), _mm256_sub_ps(y, $x))
+                    }
+                    2 => {
+                        let y = _mm256_permute_ps::<0b01_00_11_10>($x);
+                        _mm256_blend_ps::<0b1100_1100>(_mm256_add_ps($x, y), _mm256_sub_ps(y, $x))
+                    }
+                    _ => {
+                        let y = _mm256_permute2f128_ps::<1>($x, $x);
+                        _mm256_blend_ps::<0b1111_0000>(_mm256_add_ps($x, y), _mm256_sub_ps(y, $x))
+                    }
+                })
+            };
+        }
+        [half!(x[0]), half!(x[1])]
+    }
     const DOT_BIAS: i32 = 0;
     #[inline(always)]
     fn splat_int(self, x: i32) -> Self::I {

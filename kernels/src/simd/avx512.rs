@@ -96,6 +96,26 @@ impl Simd for Avx512 {
         intrinsic!(_mm_storeu_si128(out.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(x)))
     }
     /// `dpbusd` takes one side unsigned.
+    #[inline(always)]
+    fn butterfly<const APART: usize>(self, x: Self::F) -> Self::F {
+        intrinsic!({
+            // Which quarter, or which lane of a quarter, goes where: 0b01_00_11_10 exchanges halves, 0b10_11_00_01
+            // neighbours.
+            let y = match const { APART } {
+                1 => _mm512_permute_ps::<0b10_11_00_01>(x),
+                2 => _mm512_permute_ps::<0b01_00_11_10>(x),
+                4 => _mm512_shuffle_f32x4::<0b10_11_00_01>(x, x),
+                _ => _mm512_shuffle_f32x4::<0b01_00_11_10>(x, x),
+            };
+            let upper = match const { APART } {
+                1 => 0xaaaa,
+                2 => 0xcccc,
+                4 => 0xf0f0,
+                _ => 0xff00,
+            };
+            _mm512_mask_sub_ps(_mm512_add_ps(x, y), upper, y, x)
+        })
+    }
     const DOT_BIAS: i32 = 128;
     #[inline(always)]
     fn splat_int(self, x: i32) -> Self::I {

@@ -71,6 +71,19 @@ pub(crate) trait Simd: Copy {
     /// either is −128.
     fn dot(self, sum: Self::I, lanes: &[u32; LANES], a: i32) -> Self::I;
 
+    /// A stage of the Hadamard transform within the lanes, `APART` being 1, 2, 4 or 8: `x + y` where lane i has
+    /// no such bit, `y − x` where it has, y being the lane `APART` away.
+    #[inline(always)]
+    fn butterfly<const APART: usize>(self, x: Self::F) -> Self::F {
+        let mut lanes = [0.0; LANES];
+        self.store(x, &mut lanes);
+        for i in (0..LANES).filter(|i| i & APART == 0) {
+            let (a, b) = (lanes[i], lanes[i + APART]);
+            (lanes[i], lanes[i + APART]) = (a + b, a - b);
+        }
+        self.load(&lanes)
+    }
+
     /// Asks for words that will be read soon.
     #[inline(always)]
     fn prefetch(self, _words: &[u32]) {}

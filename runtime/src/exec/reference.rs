@@ -1,7 +1,7 @@
 //! Walks the graph in plain words: slow, obvious, never optimised. Every other executor gives its bits.
 
 use siskin_kernels::ops::{Kernels, attention, elementwise::Map, matmul, norm, quantise, rope};
-use siskin_kernels::panel::{self, ROWS};
+use siskin_kernels::panel::{self, InputKind, ROWS};
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -121,11 +121,16 @@ impl Forward<'_> {
     fn product(&self, weight: WeightId, bias: Option<WeightId>, x: &[f32], out: &mut [f32]) {
         let Some(tensor) = self.weights.matrix(weight) else { return };
         let mut words = vec![0; quantise::Layout::new(tensor.columns).words()];
-        let input = if tensor.panel.is_float() {
-            matmul::Input::Float { rows: x, stride: x.len() }
-        } else {
-            quantise::reference(x, &mut words);
-            matmul::Input::Quantised(&words)
+        let input = match tensor.panel.input() {
+            InputKind::Float => matmul::Input::Float { rows: x, stride: x.len() },
+            InputKind::Quantised => {
+                quantise::reference(x, &mut words);
+                matmul::Input::Quantised(&words)
+            }
+            InputKind::Rotated => {
+                quantise::reference_rotated(x, &mut words);
+                matmul::Input::Rotated(&words)
+            }
         };
         let product = matmul::Product {
             panel: tensor.panel,

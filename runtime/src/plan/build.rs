@@ -5,6 +5,7 @@ use crate::graph::{Graph, Node, Op, Rows, ValueId, WeightId};
 use crate::{Error, ErrorKind, Result};
 use siskin_kernels::ops::elementwise::Map;
 use siskin_kernels::ops::quantise::Layout;
+use siskin_kernels::panel::InputKind;
 
 /// A place that a buffer takes in the arena.
 #[derive(Clone, Copy)]
@@ -47,6 +48,7 @@ impl Places {
 struct Quantised {
     /// The value whose buffer the view lies in: both are given up together.
     owner: ValueId,
+    kind: InputKind,
     from: View,
     to: View,
     place: Place,
@@ -281,11 +283,14 @@ impl<'a> Planner<'a> {
         let input = node.inputs[0];
         let rows = self.rows(node.output);
         let from = self.view(input)?;
-        let is_float =
-            |weight: WeightId| self.weights.matrix(weight).is_some_and(|tensor| tensor.panel.is_float());
-        let (floats, integers): (Vec<_>, Vec<_>) =
-            (0..parts.len()).partition(|&part| is_float(parts[part].0));
-        let quantised = if integers.is_empty() { None } else { Some(self.quantise(input, from, rows)) };
+        let kind_of = |part: &(WeightId, _)| self.weights.matrix(part.0).map(|tensor| tensor.panel.input());
+        let kinds: Vec<_> = parts.iter().map(kind_of).collect();
+        let mut inputs = Vec::new();
+        for kind in [InputKind::Float, InputKind::Quantised, InputKind::Rotated] {
+            if kinds.contains(&Some(kind)) {
+                inputs.push((kind, self.input(kind, input, from, rows)));
+            }
+        }
         let (to, residual) = match self.residual_of(index, node, parts.len()) {
             Some((sum, output, residual)) => {
                 self.absorbed.push(sum);
@@ -303,28 +308,36 @@ impl<'a> Planner<'a> {
                 view
             })
             .collect();
-        for (chosen, input, is_quantised) in [(floats, Some(from), false), (integers, quantised, true)] {
-            let Some(input) = input.filter(|_| !chosen.is_empty()) else { continue };
-            let parts = chosen
-                .into_iter()
+        for (kind, input) in inputs {
+            let parts = (0..parts.len())
+                .filter(|&part| kinds[part] == Some(kind))
                 .map(|part| ProductPart { weight: parts[part].0, bias: parts[part].1, to: views[part] })
                 .collect();
-            self.steps.push(Step::Products { rows, input, quantised: is_quantised, parts, residual });
+            self.steps.push(Step::Products { rows, input, kind, parts, residual });
         }
         Ok(())
     }
 
-    /// The quantised form of a value, made once.
-    fn quantise(&mut self, value: ValueId, from: View, rows: Rows) -> View {
-        if let Some(made) = self.quantised.iter().find(|made| made.from == from) {
+    /// A value in the form that products take, made once.
+    fn input(&mut self, kind: InputKind, value: ValueId, from: View, rows: Rows) -> View {
+        if kind == InputKind::Float {
+            return from;
+        }
+        if let Some(made) = self.quantised.iter().find(|made| made.from == from && made.kind == kind) {
             return made.to;
         }
         let words = Layout::new(from.columns).words();
         self.settle(self.row_step(rows));
         let place = self.places.take(words * self.row_count(rows));
         let to = View { offset: place.offset, stride: words, columns: words };
-        self.row_op(rows, RowOp::Quantise { from, to });
-        self.quantised.push(Quantised { owner: self.owners[value], from, to, place });
+        self.row_op(
+            rows,
+            match kind {
+                InputKind::Rotated => RowOp::QuantiseRotated { from, to },
+                _ => RowOp::Quantise { from, to },
+            },
+        );
+        self.quantised.push(Quantised { owner: self.owners[value], kind, from, to, place });
         to
     }
 

@@ -10,6 +10,7 @@ pub(crate) use weights::Weights;
 
 use crate::graph::{ActivationKind, Attention, NormKind, Rows, WeightId};
 use siskin_kernels::ops::elementwise::Map;
+use siskin_kernels::panel::InputKind;
 
 /// A run of columns of a buffer in the arena. Row r begins at `offset + r · stride`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +48,8 @@ pub(crate) enum RowOp {
     Map { map: Map, from: View, to: View },
     /// See [`siskin_kernels::ops::quantise`]; `to` counts words.
     Quantise { from: View, to: View },
+    /// The same for row types.
+    QuantiseRotated { from: View, to: View },
 }
 
 /// A matrix and where its product goes.
@@ -62,8 +65,8 @@ pub(crate) struct ProductPart {
 pub(crate) enum Step {
     /// Operations on each row by itself.
     Rows { rows: Rows, ops: Vec<RowOp> },
-    /// Products of the same rows with some matrices. `input` is quantised rows or floats, as `quantised` says.
-    Products { rows: Rows, input: View, quantised: bool, parts: Vec<ProductPart>, residual: Option<View> },
+    /// Products of the same rows with some matrices. `input` is rows of the kind that the matrices take.
+    Products { rows: Rows, input: View, kind: InputKind, parts: Vec<ProductPart>, residual: Option<View> },
     /// Keys and values go to the cache.
     Append { attention: Attention, keys: View, values: View },
     /// Queries attend.

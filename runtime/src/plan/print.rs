@@ -1,5 +1,6 @@
 //! A plan in words, for `siskin inspect --plan` and for snapshots.
 
+use siskin_kernels::panel::InputKind;
 use std::fmt;
 
 use super::{Plan, Step};
@@ -24,8 +25,12 @@ impl fmt::Display for Plan {
                     }
                     writeln!(f)?;
                 }
-                Step::Products { rows, input, quantised, parts, residual } => {
-                    let kind = if *quantised { "int8" } else { "float" };
+                Step::Products { rows, input, kind, parts, residual } => {
+                    let kind = match kind {
+                        InputKind::Float => "float",
+                        InputKind::Quantised => "int8",
+                        InputKind::Rotated => "rotated int8",
+                    };
                     let outputs: Vec<usize> = parts.iter().map(|part| part.to.columns).collect();
                     let plus = if residual.is_some() { " + residual" } else { "" };
                     writeln!(

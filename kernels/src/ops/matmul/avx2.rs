@@ -7,6 +7,7 @@ use super::lanes::Lanes;
 use super::{Function, Output, Product, run};
 use crate::Features;
 use crate::ops::Kernel;
+use crate::quant::codebooks;
 use crate::simd::Avx2;
 
 pub(super) const KERNEL: Kernel<Function> = Kernel::new("matmul-avx2", Features::AVX2, avx2);
@@ -41,6 +42,7 @@ impl Lanes for Avx2 {
     const SIGNED_BIAS: i32 = 0;
     type B = __m256i;
     type D = Dot;
+    type W = __m256i;
     type F = __m256;
 
     #[inline(always)]
@@ -104,6 +106,33 @@ impl Lanes for Avx2 {
     #[inline(always)]
     fn finish(self, sum: Self::D, initial: i32) -> Self::F {
         intrinsic!(_mm256_cvtepi32_ps(_mm256_add_epi32(sum.sums, _mm256_set1_epi32(initial))))
+    }
+    #[inline(always)]
+    unsafe fn words(self, from: *const u8) -> Self::W {
+        intrinsic!(_mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast())))
+    }
+    #[inline(always)]
+    fn factors<const SHIFT: u32>(self, words: Self::W) -> Self::W {
+        intrinsic!({
+            let codes = _mm256_and_si256(
+                _mm256_srl_epi32(words, _mm_cvtsi32_si128(SHIFT as i32)),
+                _mm256_set1_epi32(15),
+            );
+            // The upper bytes of both halves of a lane look up the factor, the lower ones nothing.
+            let upper = _mm256_or_si256(_mm256_slli_epi32::<8>(codes), _mm256_slli_epi32::<24>(codes));
+            let index = _mm256_or_si256(upper, _mm256_set1_epi16(0x80));
+            let raised = self.look_up(index, &codebooks::W4I_FACTORS);
+            _mm256_srai_epi16::<8>(raised)
+        })
+    }
+    #[inline(always)]
+    fn weigh(self, total: Self::D, dot: Self::D, initial: i32, factors: Self::W) -> Self::D {
+        intrinsic!({
+            // Four pair sums are at most 4 · 2 · 19 · 127.
+            let products = _mm256_madd_epi16(dot.pairs, factors);
+            let first = _mm256_madd_epi16(_mm256_set1_epi32(initial & 0xffff), factors);
+            Dot { pairs: total.pairs, sums: _mm256_add_epi32(total.sums, _mm256_add_epi32(products, first)) }
+        })
     }
     #[inline(always)]
     fn splat(self, x: f32) -> Self::F {

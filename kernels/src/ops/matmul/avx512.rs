@@ -7,6 +7,7 @@ use super::lanes::Lanes;
 use super::{Function, Output, Product, run};
 use crate::Features;
 use crate::ops::Kernel;
+use crate::quant::codebooks;
 use crate::simd::Avx512;
 
 pub(super) const KERNEL: Kernel<Function> = Kernel::new("matmul-avx512vnni", Features::AVX512, avx512);
@@ -35,6 +36,7 @@ impl Lanes for Avx512 {
     const SIGNED_BIAS: i32 = 128;
     type B = __m512i;
     type D = __m512i;
+    type W = __m512i;
     type F = __m512;
 
     #[inline(always)]
@@ -83,6 +85,32 @@ impl Lanes for Avx512 {
     #[inline(always)]
     fn finish(self, sum: Self::D, _initial: i32) -> Self::F {
         intrinsic!(_mm512_cvtepi32_ps(sum))
+    }
+    #[inline(always)]
+    unsafe fn words(self, from: *const u8) -> Self::W {
+        intrinsic!(_mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast())))
+    }
+    #[inline(always)]
+    fn factors<const SHIFT: u32>(self, words: Self::W) -> Self::W {
+        // Factors of 16 bits below zeros; only the low four bits of an index count.
+        const TABLE: [u32; 16] = {
+            let mut table = [0; 16];
+            let mut i = 0;
+            while i < 16 {
+                table[i] = codebooks::W4I_FACTORS[i] as u16 as u32;
+                i += 1;
+            }
+            table
+        };
+        intrinsic!({
+            let table = _mm512_loadu_si512(TABLE.as_ptr().cast());
+            _mm512_permutexvar_epi32(_mm512_srli_epi32::<SHIFT>(words), table)
+        })
+    }
+    #[inline(always)]
+    fn weigh(self, total: Self::D, dot: Self::D, _initial: i32, factors: Self::W) -> Self::D {
+        // The upper half of every factor's lane is zero, so that of the dot product does not count.
+        intrinsic!(_mm512_dpwssd_epi32(total, dot, factors))
     }
     #[inline(always)]
     fn splat(self, x: f32) -> Self::F {

@@ -18,6 +18,8 @@ pub(super) trait Lanes: Copy {
     type B: Copy;
     /// A running integer dot product for each row.
     type D: Copy;
+    /// A small number for each row.
+    type W: Copy;
     /// A float for each row.
     type F: Copy;
 
@@ -45,6 +47,14 @@ pub(super) trait Lanes: Copy {
     fn settle(self, sum: Self::D) -> Self::D;
     /// The dot product as a float; `initial` as given to [`Lanes::start`].
     fn finish(self, sum: Self::D, initial: i32) -> Self::F;
+
+    /// `WIDTH` words of 16 bits, one for each row.
+    unsafe fn words(self, from: *const u8) -> Self::W;
+    /// The factor whose code is the four bits from `SHIFT` on of each word, for [`Lanes::weigh`].
+    fn factors<const SHIFT: u32>(self, words: Self::W) -> Self::W;
+    /// Adds a dot product of sixteen columns with weights below 20, begun at `initial`, times the factors to a
+    /// total. `initial` and the product with it fit 16 bits.
+    fn weigh(self, total: Self::D, dot: Self::D, initial: i32, factors: Self::W) -> Self::D;
 
     /// Adds the products of `blocks` to `sums`: where the processor multiplies more than a row at once, an
     /// inner loop of its own.

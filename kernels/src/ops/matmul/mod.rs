@@ -3,7 +3,9 @@
 //! Contract, for each output:
 //! - The blocks of K are split into [`SEGMENTS`] contiguous runs: run i is blocks `i·B/4 … (i+1)·B/4`. Each
 //!   run has its own accumulator from zero, and the result is `(s₀ + s₁) + (s₂ + s₃)`.
-//! - Integer types: the row is quantised (see [`quantise`](super::quantise)). Sub-block by sub-block in order
+//! - Row types: the row is rotated and quantised, and nothing of the above applies: all products of a row are one
+//!   exact integer sum, and the result is `Σ q·a · (scale · a_scale)`, the scales multiplied first.
+//! - Other integer types: the row is quantised (see [`quantise`](super::quantise)). Sub-block by sub-block in order
 //!   of K, `acc = fma(Σ q·a, scale · a_scale, acc)` with an exact integer sum; types with a minimum follow
 //!   with `acc = fma(min, a_scale · Σ a, acc)`.
 //! - Float types: column by column in order of K, `acc = fma(w, x, acc)`.
@@ -15,6 +17,8 @@ mod reference;
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod lanes;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod rows;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod run;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -43,7 +47,7 @@ pub use reference::reference;
 
 use super::Kernel;
 use super::quantise::Layout;
-use crate::panel::{PanelType, ROWS};
+use crate::panel::{InputKind, PanelType, ROWS};
 
 /// Runs into which the blocks of K are split.
 pub const SEGMENTS: usize = 4;
@@ -53,6 +57,8 @@ pub const SEGMENTS: usize = 4;
 pub enum Input<'a> {
     /// Quantised rows, one after the other, for integer panel types.
     Quantised(&'a [i32]),
+    /// Rotated and quantised rows, one after the other, for row types.
+    Rotated(&'a [i32]),
     /// Plain rows, each `stride` after the last, for float panel types.
     Float {
         /// The rows.
@@ -79,6 +85,16 @@ pub struct Product<'a> {
     pub input: Input<'a>,
 }
 
+impl Input<'_> {
+    fn kind(&self) -> InputKind {
+        match self {
+            Input::Quantised(_) => InputKind::Quantised,
+            Input::Rotated(_) => InputKind::Rotated,
+            Input::Float { .. } => InputKind::Float,
+        }
+    }
+}
+
 impl Product<'_> {
     /// Panels of the matrix.
     pub fn panels(&self) -> usize {
@@ -92,14 +108,13 @@ impl Product<'_> {
         let beyond = "rows beyond the input";
         assert!(panels.end <= self.panels() && needed <= self.weights.len(), "panels beyond the matrix");
         assert!(self.bias.is_empty() || self.bias.len() >= self.outputs, "bias shorter than the outputs");
+        assert!(self.input.kind() == self.panel.input(), "{} panels take other rows", self.panel.name());
         match self.input {
-            Input::Quantised(words) => {
-                assert!(!self.panel.is_float(), "float panels take float rows");
+            Input::Quantised(words) | Input::Rotated(words) => {
                 let end = rows.end.checked_mul(Layout::new(self.columns).words());
                 assert!(end.is_some_and(|end| end <= words.len()), "{beyond}");
             }
             Input::Float { rows: input, stride } => {
-                assert!(self.panel.is_float(), "integer panels take quantised rows");
                 let end = match rows.end.checked_sub(1) {
                     None => Some(0),
                     Some(last) => last.checked_mul(stride).and_then(|start| start.checked_add(self.columns)),

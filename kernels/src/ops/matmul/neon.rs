@@ -9,6 +9,7 @@ use super::types::{Plane, Scheme};
 use super::{Function, Output, Product, run};
 use crate::Features;
 use crate::ops::Kernel;
+use crate::quant::codebooks;
 use crate::simd::Neon;
 
 pub(super) const KERNEL: Kernel<Function> = Kernel::new("matmul-neon", Features::NEON, neon);
@@ -81,6 +82,7 @@ impl<N: Multiply> Lanes for N {
     const SIGNED_BIAS: i32 = 0;
     type B = uint8x16_t;
     type D = int32x4_t;
+    type W = int32x4_t;
     type F = float32x4_t;
 
     #[inline(always)]
@@ -125,6 +127,24 @@ impl<N: Multiply> Lanes for N {
     #[inline(always)]
     fn finish(self, sum: Self::D, _initial: i32) -> Self::F {
         intrinsic!(vcvtq_f32_s32(sum))
+    }
+    #[inline(always)]
+    unsafe fn words(self, from: *const u8) -> Self::W {
+        intrinsic!(vreinterpretq_s32_u32(vmovl_u16(vld1_u16(from.cast()))))
+    }
+    #[inline(always)]
+    fn factors<const SHIFT: u32>(self, words: Self::W) -> Self::W {
+        intrinsic!({
+            let codes = vandq_s32(vshlq_s32(words, vdupq_n_s32(-(SHIFT as i32))), vdupq_n_s32(15));
+            // The top byte looks up the factor, the others nothing.
+            let index = vorrq_s32(vshlq_n_s32::<24>(codes), vdupq_n_s32(0x00ff_ffff));
+            let raised = self.look_up(vreinterpretq_u8_s32(index), &codebooks::W4I_FACTORS);
+            vshrq_n_s32::<24>(vreinterpretq_s32_u8(raised))
+        })
+    }
+    #[inline(always)]
+    fn weigh(self, total: Self::D, dot: Self::D, _initial: i32, factors: Self::W) -> Self::D {
+        intrinsic!(vmlaq_s32(total, dot, factors))
     }
     #[inline(always)]
     unsafe fn integers<P: Plane, S: Scheme, const M: usize, const V: usize>(

@@ -11,11 +11,17 @@ pub fn reference(product: &Product<'_>, row: usize, output: usize, scratch: &mut
     let blocks = product.panel.columns_padded(product.columns) / product.panel.block_columns();
     let bytes = product.panel.panel_bytes(product.columns).unwrap_or(0);
     let panel = &product.weights[output / ROWS * bytes..][..bytes];
+    if let Input::Rotated(words) = product.input {
+        let layout = Layout::new(product.columns);
+        let row = Row::new(layout, &words[row * layout.words()..][..layout.words()]);
+        let sum = whole_row(product, panel, output % ROWS, row);
+        return product.bias.get(output).map_or(sum, |bias| sum + bias);
+    }
     let segment = |i: usize, scratch: &mut [f32]| {
         let columns = product.panel.block_columns();
         let range = i * blocks / SEGMENTS * columns..(i + 1) * blocks / SEGMENTS * columns;
         match product.input {
-            Input::Quantised(words) => {
+            Input::Quantised(words) | Input::Rotated(words) => {
                 let layout = Layout::new(product.columns);
                 let row = Row::new(layout, &words[row * layout.words()..][..layout.words()]);
                 integers(product, panel, output % ROWS, row, range)
@@ -54,4 +60,16 @@ fn integers(
         }
     }
     sum
+}
+
+fn whole_row(product: &Product<'_>, panel: &[u8], lane: usize, row: Row<'_>) -> f32 {
+    let size = product.panel.sub_block();
+    let (mut sum, mut scale) = (0, 0.0);
+    for index in 0..product.panel.columns_padded(product.columns) / size {
+        let block = panel::sub_block(product.panel, panel, lane, index);
+        let products = (0..size).map(|i| i32::from(block.values[i]) * row.value(index * size + i));
+        sum += products.sum::<i32>();
+        scale = block.scale;
+    }
+    sum as f32 * (scale * row.scale(0))
 }

@@ -3,6 +3,7 @@
 use core::ops::Range;
 
 use super::lanes::Lanes;
+use super::rows::{self, BookRow, ByteRow, RowScheme};
 use super::tile::{self, BrainPair, Element, Full, HalfPair, QuantisedRow};
 use super::types::{
     Book, Brain, Bytes, Exact, Five, Half, HalfMin, Nibbles, Plane, Scheme, Six, Super16, Super16Min,
@@ -27,13 +28,17 @@ pub(super) fn run<L: Lanes, const V1: usize, const VN: usize>(
     let part = Part { product, rows, panels, out };
     macro_rules! integers {
         ($plane:ty, $scheme:ty) => {
-            part.tiles::<L, V1, VN>(l, &Integers::<$plane, $scheme>(core::marker::PhantomData))
+            part.tiles::<L, V1, VN>(l, &Segmented::<Integers<$plane, $scheme>>(core::marker::PhantomData))
         };
     }
     match product.panel {
-        PanelType::F32 => part.tiles::<L, V1, VN>(l, &Floats::<Full>(core::marker::PhantomData)),
-        PanelType::F16 => part.tiles::<L, V1, VN>(l, &Floats::<HalfPair>(core::marker::PhantomData)),
-        PanelType::BF16 => part.tiles::<L, V1, VN>(l, &Floats::<BrainPair>(core::marker::PhantomData)),
+        PanelType::F32 => part.tiles::<L, V1, VN>(l, &Segmented::<Floats<Full>>(core::marker::PhantomData)),
+        PanelType::F16 => {
+            part.tiles::<L, V1, VN>(l, &Segmented::<Floats<HalfPair>>(core::marker::PhantomData))
+        }
+        PanelType::BF16 => {
+            part.tiles::<L, V1, VN>(l, &Segmented::<Floats<BrainPair>>(core::marker::PhantomData))
+        }
         PanelType::Q8 => integers!(Bytes, Half),
         PanelType::Q8S16 => integers!(Bytes, Exact),
         PanelType::Q4 => integers!(Nibbles<8>, Half),
@@ -49,14 +54,26 @@ pub(super) fn run<L: Lanes, const V1: usize, const VN: usize>(
         PanelType::Q2K => integers!(Two<0>, Super16Min),
         PanelType::IQ4XS => integers!(Book<0>, SuperHead),
         PanelType::TERNARY => integers!(Two<1>, Whole),
+        PanelType::W8R => part.tiles::<L, V1, VN>(l, &Rows::<ByteRow>(core::marker::PhantomData)),
+        PanelType::W4I => part.tiles::<L, V1, VN>(l, &Rows::<BookRow>(core::marker::PhantomData)),
     }
 }
 
 /// How a tile of one panel type is computed.
 trait Kind {
-    /// Sums of `M` rows from `row` and the `V` vectors at `panels`, over blocks `blocks`.
-    unsafe fn sums<L: Lanes, const M: usize, const V: usize>(
+    /// The products of `M` rows from `row` with the `V` vectors.
+    unsafe fn products<L: Lanes, const M: usize, const V: usize>(
         &self,
+        l: L,
+        product: &Product<'_>,
+        row: usize,
+        vectors: &Vectors<V>,
+    ) -> [[L::F; V]; M];
+}
+
+/// The part of a tile that blocks `blocks` bring, of a type whose sums are of floats.
+trait Segment {
+    unsafe fn sums<L: Lanes, const M: usize, const V: usize>(
         l: L,
         product: &Product<'_>,
         row: usize,
@@ -65,8 +82,39 @@ trait Kind {
     ) -> [[L::F; V]; M];
 }
 
+impl<S: Segment> Kind for Segmented<S> {
+    #[inline(always)]
+    unsafe fn products<L: Lanes, const M: usize, const V: usize>(
+        &self,
+        l: L,
+        product: &Product<'_>,
+        row: usize,
+        vectors: &Vectors<V>,
+    ) -> [[L::F; V]; M] {
+        let blocks = product.panel.columns_padded(product.columns) / product.panel.block_columns();
+        let mut halves = [[[l.splat(0.0); V]; M]; 2];
+        for segment in 0..SEGMENTS {
+            let range = segment * blocks / SEGMENTS..(segment + 1) * blocks / SEGMENTS;
+            // SAFETY: the caller's promise.
+            let sums = unsafe { S::sums::<L, M, V>(l, product, row, vectors, range) };
+            let total = &mut halves[segment / 2];
+            for (total, sums) in total.iter_mut().flatten().zip(sums.iter().flatten()) {
+                *total = if segment % 2 == 0 { *sums } else { l.add(*total, *sums) };
+            }
+        }
+        let [mut total, second] = halves;
+        for (total, second) in total.iter_mut().flatten().zip(second.iter().flatten()) {
+            *total = l.add(*total, *second);
+        }
+        total
+    }
+}
+
+/// Types whose columns are added up in segments.
+struct Segmented<S>(core::marker::PhantomData<S>);
 struct Integers<P, S>(core::marker::PhantomData<(P, S)>);
 struct Floats<E>(core::marker::PhantomData<E>);
+struct Rows<R>(core::marker::PhantomData<R>);
 
 /// Where the vectors of a tile are.
 struct Vectors<const V: usize> {
@@ -78,10 +126,9 @@ struct Vectors<const V: usize> {
     outputs: [usize; V],
 }
 
-impl<P: Plane, S: Scheme> Kind for Integers<P, S> {
+impl<P: Plane, S: Scheme> Segment for Integers<P, S> {
     #[inline(always)]
     unsafe fn sums<L: Lanes, const M: usize, const V: usize>(
-        &self,
         l: L,
         product: &Product<'_>,
         row: usize,
@@ -102,10 +149,9 @@ impl<P: Plane, S: Scheme> Kind for Integers<P, S> {
     }
 }
 
-impl<E: Element> Kind for Floats<E> {
+impl<E: Element> Segment for Floats<E> {
     #[inline(always)]
     unsafe fn sums<L: Lanes, const M: usize, const V: usize>(
-        &self,
         l: L,
         product: &Product<'_>,
         row: usize,
@@ -121,6 +167,34 @@ impl<E: Element> Kind for Floats<E> {
             tile::floats::<L, E, M, V>(l, &vectors.panels, &vectors.lanes, &rows, columns, &mut sums);
         }
         sums
+    }
+}
+
+impl<R: RowScheme> Kind for Rows<R> {
+    #[inline(always)]
+    unsafe fn products<L: Lanes, const M: usize, const V: usize>(
+        &self,
+        l: L,
+        product: &Product<'_>,
+        row: usize,
+        vectors: &Vectors<V>,
+    ) -> [[L::F; V]; M] {
+        let zero = [[l.splat(0.0); V]; M];
+        let Input::Rotated(words) = product.input else { return zero };
+        let layout = Layout::new(product.columns);
+        // SAFETY: `Product::check` saw that rows and panels are there.
+        unsafe {
+            let rows = core::array::from_fn(|m| {
+                QuantisedRow::new(words.as_ptr().add((row + m) * layout.words()), layout)
+            });
+            rows::products::<L, R, M, V>(
+                l,
+                &vectors.panels,
+                &vectors.lanes,
+                &rows,
+                product.columns.div_ceil(64),
+            )
+        }
     }
 }
 
@@ -181,7 +255,6 @@ impl Part<'_> {
         let product = self.product;
         let per_panel = ROWS / L::WIDTH;
         let panel_bytes = product.panel.panel_bytes(product.columns).unwrap_or(0);
-        let blocks = product.panel.columns_padded(product.columns) / product.panel.block_columns();
         let panel_of = |v: usize| (vector + v) / per_panel;
         let lane_of = |v: usize| (vector + v) % per_panel * L::WIDTH;
         let vectors: Vectors<V> = Vectors {
@@ -192,20 +265,11 @@ impl Part<'_> {
             lanes: core::array::from_fn(lane_of),
             outputs: core::array::from_fn(|v| panel_of(v) * ROWS + lane_of(v)),
         };
-        let mut halves = [[[l.splat(0.0); V]; M]; 2];
-        for segment in 0..SEGMENTS {
-            let range = segment * blocks / SEGMENTS..(segment + 1) * blocks / SEGMENTS;
-            // SAFETY: `Product::check` saw that rows and panels are there.
-            let sums = unsafe { kind.sums::<L, M, V>(l, product, row, &vectors, range) };
-            let total = &mut halves[segment / 2];
-            for (total, sums) in total.iter_mut().flatten().zip(sums.iter().flatten()) {
-                *total = if segment % 2 == 0 { *sums } else { l.add(*total, *sums) };
-            }
-        }
-        let [first, second] = &halves;
-        for (m, (first, second)) in first.iter().zip(second).enumerate() {
-            for (v, output) in vectors.outputs.iter().enumerate() {
-                self.finish(l, l.add(first[v], second[v]), row + m, *output);
+        // SAFETY: `Product::check` saw that rows and panels are there.
+        let sums = unsafe { kind.products::<L, M, V>(l, product, row, &vectors) };
+        for (m, sums) in sums.iter().enumerate() {
+            for (sums, output) in sums.iter().zip(&vectors.outputs) {
+                self.finish(l, *sums, row + m, *output);
             }
         }
     }

@@ -23,15 +23,22 @@ fn scalar(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: 
         for first in rows.clone().step_by(TILE) {
             let rows = first..rows.end.min(first + TILE);
             let sums = match product.input {
-                Input::Quantised(words) => integers(product, words, rows.clone(), output),
-                Input::Float { rows: input, stride } => floats(product, input, stride, rows.clone(), output),
+                Input::Rotated(words) => whole_rows(product, words, rows.clone(), output),
+                Input::Quantised(words) => integers(product, words, rows.clone(), output).map(joined),
+                Input::Float { rows: input, stride } => {
+                    floats(product, input, stride, rows.clone(), output).map(joined)
+                }
             };
-            for (row, parts) in rows.zip(sums) {
-                let sum = (parts[0] + parts[1]) + (parts[2] + parts[3]);
+            for (row, sum) in rows.zip(sums) {
                 out.set(row, output, product.bias.get(output).map_or(sum, |bias| sum + bias));
             }
         }
     }
+}
+
+/// The sum of the segments.
+fn joined(parts: [f32; SEGMENTS]) -> f32 {
+    (parts[0] + parts[1]) + (parts[2] + parts[3])
 }
 
 /// The panel of an output, and the blocks of each segment.
@@ -64,6 +71,29 @@ fn integers(
         }
     }
     sums
+}
+
+/// The results of row types.
+fn whole_rows(product: &Product<'_>, words: &[i32], rows: Range<usize>, output: usize) -> [f32; TILE] {
+    let (panel, _) = panel_of(product, output);
+    let layout = Layout::new(product.columns);
+    let row_of = |row: usize| Row::new(layout, &words[row * layout.words()..][..layout.words()]);
+    let size = product.panel.sub_block();
+    let (mut sums, mut scale) = ([0; TILE], 0.0);
+    for index in 0..product.panel.columns_padded(product.columns) / size {
+        let block = panel::sub_block(product.panel, panel, output % ROWS, index);
+        scale = block.scale;
+        for (row, sum) in rows.clone().zip(&mut sums) {
+            let values = block.values[..size].iter().enumerate();
+            let row = row_of(row);
+            *sum += values.map(|(i, q)| i32::from(*q) * row.value(index * size + i)).sum::<i32>();
+        }
+    }
+    let mut results = [0.0; TILE];
+    for ((row, sum), result) in rows.zip(sums).zip(&mut results) {
+        *result = sum as f32 * (scale * row_of(row).scale(0));
+    }
+    results
 }
 
 fn add_sub_block(product: &Product<'_>, block: &SubBlock, row: Row<'_>, column: usize, sum: f32) -> f32 {

@@ -1,9 +1,11 @@
 use super::{Input, Output, Product, reference};
+use crate::hadamard;
 use crate::ops::Kernels;
 use crate::ops::quantise::{self, Layout};
 use crate::ops::testing::{Random, bits, tables};
-use crate::panel::{self, PanelType, ROWS};
+use crate::panel::{self, InputKind, PanelType, ROWS};
 use crate::quant::BlockType;
+use crate::quant::row::RowType;
 
 /// A packed matrix of random blocks and everything around it.
 pub(crate) struct Case {
@@ -24,38 +26,72 @@ impl Case {
         rows: usize,
         random: &mut Random,
     ) -> Self {
-        let panel = PanelType::for_block(block);
         let row_bytes = block.row_bytes(columns).unwrap();
+        let encode = |values: &[f32], random: &mut Random| {
+            let mut row = vec![0; row_bytes];
+            if !block.encode_row(values, None, &mut row) {
+                row.iter_mut().for_each(|byte| *byte = (random.bits() & 0x37) as u8);
+            }
+            row
+        };
+        let pack = |rows: &[&[u8]], out: &mut [u8]| panel::pack(block, rows, columns, out);
+        Self::packed(PanelType::for_block(block), outputs, columns, rows, random, &encode, &pack)
+    }
+
+    pub(crate) fn of_rows(
+        ty: RowType,
+        outputs: usize,
+        columns: usize,
+        rows: usize,
+        random: &mut Random,
+    ) -> Self {
+        let encode = |values: &[f32], _: &mut Random| {
+            let mut rotated = values.to_vec();
+            rotated.resize(columns.next_multiple_of(64), 0.0);
+            hadamard::rotate(&mut rotated);
+            let mut row = vec![0; ty.row_bytes(columns).unwrap()];
+            assert!(ty.encode(&rotated, None, &mut row));
+            row
+        };
+        let pack = |rows: &[&[u8]], out: &mut [u8]| panel::pack_rows(ty, rows, columns, out);
+        Self::packed(ty.panel(), outputs, columns, rows, random, &encode, &pack)
+    }
+
+    fn packed(
+        panel: PanelType,
+        outputs: usize,
+        columns: usize,
+        rows: usize,
+        random: &mut Random,
+        encode: &dyn Fn(&[f32], &mut Random) -> Vec<u8>,
+        pack: &dyn Fn(&[&[u8]], &mut [u8]) -> bool,
+    ) -> Self {
         let matrix: Vec<Vec<u8>> = (0..outputs)
             .map(|_| {
-                let mut row = vec![0; row_bytes];
                 let values = random.vector(columns, 0.5);
-                if !block.encode_row(&values, None, &mut row) {
-                    row.iter_mut().for_each(|byte| *byte = (random.bits() & 0x37) as u8);
-                }
-                row
+                encode(&values, random)
             })
             .collect();
         let panel_bytes = panel.panel_bytes(columns).unwrap();
         let mut weights = vec![0xff; panel_bytes * outputs.div_ceil(ROWS)];
         for (rows, out) in matrix.chunks(ROWS).zip(weights.chunks_mut(panel_bytes)) {
             let rows: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
-            assert!(panel::pack(block, &rows, columns, out));
+            assert!(pack(&rows, out));
         }
         let x = random.vector(rows * columns, 3.0);
         let layout = Layout::new(columns);
         let mut words = vec![0; rows * layout.words()];
         for (x, words) in x.chunks(columns).zip(words.chunks_mut(layout.words())) {
-            quantise::reference(x, words);
+            if panel.is_row() { quantise::reference_rotated(x, words) } else { quantise::reference(x, words) }
         }
         Self { panel, weights, outputs, columns, bias: random.vector(outputs, 1.0), words, rows: x }
     }
 
     fn product(&self) -> Product<'_> {
-        let input = if self.panel.is_float() {
-            Input::Float { rows: &self.rows, stride: self.columns }
-        } else {
-            Input::Quantised(&self.words)
+        let input = match self.panel.input() {
+            InputKind::Float => Input::Float { rows: &self.rows, stride: self.columns },
+            InputKind::Quantised => Input::Quantised(&self.words),
+            InputKind::Rotated => Input::Rotated(&self.words),
         };
         Product {
             panel: self.panel,
@@ -89,22 +125,56 @@ fn every_kernel_gives_the_reference_bits_for_every_type() {
             _ => &[32, 96, 576],
         };
         for &columns in sizes {
-            for (outputs, rows) in [(1, 1), (16, 2), (40, 3), (80, 1), (35, 9)] {
+            for (outputs, rows) in SHAPES {
                 let case = Case::new(block, outputs, columns, rows, &mut random);
-                let product = case.product();
-                let mut scratch = vec![0.0; columns];
-                let want: Vec<f32> = (0..rows * outputs)
-                    .map(|i| reference(&product, i / outputs, i % outputs, &mut scratch))
-                    .collect();
-                for table in tables() {
-                    let isa = table.cpu().features();
-                    assert!(
-                        bits(&case.run(&table)) == bits(&want),
-                        "{} {rows}×{columns}×{outputs} on {isa}",
-                        block.name()
-                    );
-                }
+                check(&case, rows, block.name());
             }
+        }
+    }
+    for &ty in RowType::ALL {
+        for columns in [1, 64, 97, 576] {
+            for (outputs, rows) in SHAPES {
+                check(&Case::of_rows(ty, outputs, columns, rows, &mut random), rows, ty.name());
+            }
+        }
+    }
+}
+
+/// Outputs and rows.
+const SHAPES: [(usize, usize); 5] = [(1, 1), (16, 2), (40, 3), (80, 1), (35, 9)];
+
+/// Every kernel against the reference.
+fn check(case: &Case, rows: usize, name: &str) {
+    let (product, outputs, columns) = (case.product(), case.outputs, case.columns);
+    let mut scratch = vec![0.0; columns];
+    let want: Vec<f32> =
+        (0..rows * outputs).map(|i| reference(&product, i / outputs, i % outputs, &mut scratch)).collect();
+    for table in tables() {
+        let isa = table.cpu().features();
+        assert!(bits(&case.run(&table)) == bits(&want), "{name} {rows}×{columns}×{outputs} on {isa}");
+    }
+}
+
+/// With the largest numbers that there are, sums come as near to the ends of their types as they can.
+#[test]
+fn row_types_do_not_overflow() {
+    for ty in RowType::ALL {
+        for sign in [1.0, -1.0] {
+            let mut random = Random::new(1);
+            let mut case = Case::of_rows(*ty, 16, 2048, 5, &mut random);
+            let mut row = vec![0; ty.row_bytes(2048).unwrap()];
+            assert!(ty.encode(&[-1.0; 2048], None, &mut row));
+            assert!(panel::pack_rows(*ty, &[row.as_slice(); 16], 2048, &mut case.weights));
+            let layout = Layout::new(2048);
+            for words in case.words.chunks_mut(layout.words()) {
+                // A row whose transform is the same everywhere.
+                let mut x = vec![0.0; 2048];
+                x.iter_mut().step_by(64).for_each(|x| *x = sign);
+                quantise::reference_rotated(&x, words);
+            }
+            check(&case, 5, ty.name());
+            let whole = case.run(&tables()[0])[0] - case.bias[0];
+            assert!((whole / (-256.0 * sign) - 1.0).abs() < 0.05, "{} {whole}", ty.name());
         }
     }
 }

@@ -35,6 +35,36 @@ impl QuantisedRow {
             }
         }
     }
+
+    /// The sum of the integers of the sixteen columns from `column` on.
+    ///
+    /// # Safety
+    /// The column must lie inside the padded row.
+    #[inline(always)]
+    pub(super) unsafe fn sum(self, column: usize) -> i32 {
+        // SAFETY: the caller's promise.
+        unsafe { *self.sums.add(column / 16) }
+    }
+
+    /// The sum of all integers of a rotated row.
+    ///
+    /// # Safety
+    /// The row must be valid.
+    #[inline(always)]
+    pub(super) unsafe fn total(self) -> i32 {
+        // SAFETY: it has the place of the first scaled sum.
+        unsafe { *self.scaled_sums.cast() }
+    }
+
+    /// The scale of a rotated row.
+    ///
+    /// # Safety
+    /// The row must be valid.
+    #[inline(always)]
+    pub(super) unsafe fn scale(self) -> f32 {
+        // SAFETY: all scales are the same.
+        unsafe { *self.scales }
+    }
 }
 
 /// Runs a block of code with the constant `$g` from 0 to 15.
@@ -46,6 +76,8 @@ macro_rules! sixteen_groups {
         $({ const $g: usize = $value; $body })*
     };
 }
+
+pub(super) use sixteen_groups;
 
 /// Adds the products of `blocks` to `sums`, for integer types.
 ///
@@ -88,7 +120,7 @@ pub(super) unsafe fn integers<L: Lanes, P: Plane, S: Scheme, const M: usize, con
 
 /// How far ahead weights are asked for: the same place in the panels that come next, or less far in long ones.
 #[inline(always)]
-fn ahead<const V: usize>(panels: &[*const u8; V], lanes: &[usize; V]) -> usize {
+pub(super) fn ahead<const V: usize>(panels: &[*const u8; V], lanes: &[usize; V]) -> usize {
     const MOST: usize = 32 << 10;
     const LONG: usize = 4 << 10;
     let span = panels[V - 1].addr() - panels[0].addr();

@@ -75,6 +75,8 @@ pub(super) struct Bytes;
 pub(super) struct Nibbles<const OFFSET: i32>;
 /// Entries of a codebook: 0 is IQ4_NL, 1 is doubled FP4.
 pub(super) struct Book<const TABLE: usize>;
+/// The levels of W4i, raised by OFFSET.
+pub(super) struct RaisedBook;
 /// 5-bit values minus OFFSET.
 pub(super) struct Five<const OFFSET: i32>;
 /// 6-bit values minus 32.
@@ -150,6 +152,16 @@ impl<const TABLE: usize> Plane for Book<TABLE> {
         let table = if TABLE == 0 { &codebooks::IQ4_NL } else { &codebooks::FP4_DOUBLED };
         // SAFETY: the caller's promise.
         unsafe { l.look_up(nibble::<L, G>(l, lines), table) }
+    }
+}
+
+impl Plane for RaisedBook {
+    const LINES: usize = 8;
+    const OFFSET: i32 = 10;
+    #[inline(always)]
+    unsafe fn group<L: Lanes, const G: usize>(l: L, lines: *const u8) -> L::B {
+        // SAFETY: the caller's promise.
+        unsafe { l.look_up(nibble::<L, G>(l, lines), &codebooks::W4I_RAISED) }
     }
 }
 

@@ -1,9 +1,15 @@
-//! Activations as 8-bit integers with one scale per 32 columns, made once and used by every product.
+//! Activations as 8-bit integers, made once and used by every product: with one scale per 32 columns, or
+//! rotated and with one scale per row.
 //!
 //! Contract: `scale = largest |x| / 127`, `q = round(x · (127 / largest))`, ties to even; a block whose
 //! largest magnitude is below 2^−100 is all zero. Sums of q are kept per 16 columns, and per 32 also
-//! multiplied by the scale. A row with a number that is not finite has zeros with scales of NaN, so that every
+//! multiplied by the scale. `rotated.rs` has the contract of the other kind. In both, a row with a number that is not finite has zeros with scales of NaN, so that every
 //! product of it is NaN.
+
+mod rotated;
+
+pub(crate) use rotated::LIST as ROTATED_LIST;
+pub use rotated::reference as reference_rotated;
 
 use crate::simd::{LANES, Simd, instantiate};
 
@@ -12,6 +18,9 @@ pub const BLOCK: usize = 32;
 
 /// How a quantised row of some columns lies in 32-bit words: the integers (four to a word), then a scale per
 /// 32, then the scaled sum per 32, then a sum per 16. Columns are padded to a multiple of 256 with zeros.
+///
+/// In rotated rows all scales are the same, and the first scaled sum is in its place the sum of all integers, as
+/// an integer; the others are zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     padded: usize,

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use siskin_kernels::ops::matmul::{Input, Output, Product};
 use siskin_kernels::ops::norm;
 use siskin_kernels::ops::{Kernels, rope};
-use siskin_kernels::panel::{self, ROWS};
+use siskin_kernels::panel::{self, InputKind, ROWS};
 
 use super::{Batch, activation};
 use crate::cache::Cache;
@@ -81,8 +81,8 @@ impl Forward<'_> {
                     }
                 })
             }
-            Step::Products { rows, input, quantised, parts, residual } => {
-                self.products(worker, self.row_count(*rows), *input, *quantised, parts, *residual)
+            Step::Products { rows, input, kind, parts, residual } => {
+                self.products(worker, self.row_count(*rows), *input, *kind, parts, *residual)
             }
             Step::Append { attention, keys, values } => self.append(worker, attention, *keys, *values),
             Step::Attend { attention, queries, to } => self.attend(worker, attention, *queries, *to),
@@ -143,6 +143,9 @@ impl Forward<'_> {
                 RowOp::Quantise { from, to } => {
                     kernels.quantise()(arena.row(from, row), arena.words_mut(to, row));
                 }
+                RowOp::QuantiseRotated { from, to } => {
+                    kernels.quantise_rotated()(arena.row(from, row), arena.words_mut(to, row));
+                }
             }
         }
     }
@@ -161,7 +164,7 @@ impl Forward<'_> {
         worker: &Worker<'_>,
         rows: usize,
         input: View,
-        quantised: bool,
+        kind: InputKind,
         parts: &[ProductPart],
         residual: Option<View>,
     ) -> bool {
@@ -182,7 +185,7 @@ impl Forward<'_> {
                 }
                 let panels = at * run..panels_of(part).min((at + 1) * run);
                 let rows_here = block * PRODUCT_ROWS..rows.min((block + 1) * PRODUCT_ROWS);
-                self.product(part, rows, input, quantised, residual, rows_here, panels);
+                self.product(part, rows, input, kind, residual, rows_here, panels);
                 break;
             }
         })
@@ -193,7 +196,7 @@ impl Forward<'_> {
         part: &ProductPart,
         rows: usize,
         input: View,
-        quantised: bool,
+        kind: InputKind,
         residual: Option<View>,
         rows_here: std::ops::Range<usize>,
         panels: std::ops::Range<usize>,
@@ -201,10 +204,10 @@ impl Forward<'_> {
         let Some(tensor) = self.weights.matrix(part.weight) else { return };
         // SAFETY: the input was written in an earlier step, and this step writes other places.
         let input = unsafe {
-            if quantised {
-                Input::Quantised(self.arena.word_rows(input, rows))
-            } else {
-                Input::Float { rows: self.arena.rows(input, rows), stride: input.stride }
+            match kind {
+                InputKind::Float => Input::Float { rows: self.arena.rows(input, rows), stride: input.stride },
+                InputKind::Quantised => Input::Quantised(self.arena.word_rows(input, rows)),
+                InputKind::Rotated => Input::Rotated(self.arena.word_rows(input, rows)),
             }
         };
         let product = Product {

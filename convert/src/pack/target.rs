@@ -1,0 +1,101 @@
+//! What a matrix can be stored as: a block type of GGUF, or a row type of our own.
+
+use siskin_kernels::hadamard;
+use siskin_kernels::panel::{self, PanelType};
+use siskin_kernels::quant::BlockType;
+use siskin_kernels::quant::row::RowType;
+use std::fmt;
+
+/// A type of stored matrices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Blocks of GGUF.
+    Block(BlockType),
+    /// Rows with one scale, rotated.
+    Row(RowType),
+}
+
+impl Target {
+    /// Every type that can be written.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let blocks = BlockType::ALL.iter().copied().filter(|block| block.codec().can_encode());
+        blocks.map(Self::Block).chain(RowType::ALL.iter().copied().map(Self::Row))
+    }
+
+    /// The name, as people write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Block(block) => block.name(),
+            Self::Row(ty) => ty.name(),
+        }
+    }
+
+    /// The type that can be written and has this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::all().find(|target| target.name().eq_ignore_ascii_case(name))
+    }
+
+    /// Bits per weight in rows of `columns`, padding left out.
+    pub fn bits(self, columns: usize) -> f64 {
+        match self {
+            Self::Block(block) => 8.0 * block.codec().bytes as f64 / block.codec().elements as f64,
+            Self::Row(ty) => {
+                let bytes = ty.panel().panel_bytes(columns).unwrap_or(usize::MAX);
+                8.0 * bytes as f64 / (panel::ROWS * columns.max(1)) as f64
+            }
+        }
+    }
+
+    pub(super) fn panel(self) -> PanelType {
+        match self {
+            Self::Block(block) => PanelType::for_block(block),
+            Self::Row(ty) => ty.panel(),
+        }
+    }
+
+    /// Bytes of an encoded row; `None` where the columns are not whole blocks.
+    pub(super) fn row_bytes(self, columns: usize) -> Option<usize> {
+        match self {
+            Self::Block(block) => block.row_bytes(columns),
+            Self::Row(ty) => ty.row_bytes(columns),
+        }
+    }
+
+    /// Pads and rotates a row where the type wants it so.
+    pub(super) fn prepare(self, row: &mut Vec<f32>) {
+        if let Self::Row(_) = self {
+            row.resize(row.len().next_multiple_of(hadamard::BLOCK), 0.0);
+            hadamard::rotate(row);
+        }
+    }
+
+    /// Encodes a prepared row. `false` where a length is wrong.
+    pub(super) fn encode(self, row: &[f32], weights: Option<&[f32]>, out: &mut [u8]) -> bool {
+        match self {
+            Self::Block(block) => block.encode_row(row, weights, out),
+            Self::Row(ty) => ty.encode(row, weights, out),
+        }
+    }
+
+    /// The prepared row again.
+    pub(super) fn decode(self, encoded: &[u8], row: &mut [f32]) -> bool {
+        match self {
+            Self::Block(block) => block.decode_row(encoded, row),
+            Self::Row(ty) => ty.decode(encoded, row),
+        }
+    }
+
+    /// Writes a panel of encoded rows. `false` where a length is wrong.
+    pub(super) fn pack(self, rows: &[&[u8]], columns: usize, out: &mut [u8]) -> bool {
+        match self {
+            Self::Block(block) => panel::pack(block, rows, columns, out),
+            Self::Row(ty) => panel::pack_rows(ty, rows, columns, out),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name().to_ascii_lowercase())
+    }
+}

@@ -1,0 +1,58 @@
+//! The Hadamard transform of blocks of 64 numbers, by which the row types of weights spread what is large.
+//!
+//! Contract: six stages of `(a + b, a − b)` over numbers 1, 2, 4, 8, 16 and 32 apart, in this order, each one
+//! rounding. Nothing is divided: the transform taken twice is the block times 64.
+
+/// Numbers of a block.
+pub const BLOCK: usize = 64;
+
+/// What makes the transform its own inverse: one over the root of [`BLOCK`].
+pub const NORMAL: f32 = 0.125;
+
+/// Transforms a block in place.
+pub fn transform(block: &mut [f32; BLOCK]) {
+    for stage in 0..BLOCK.ilog2() {
+        let apart = 1 << stage;
+        for i in (0..BLOCK).filter(|i| i & apart == 0) {
+            let (a, b) = (block[i], block[i + apart]);
+            (block[i], block[i + apart]) = (a + b, a - b);
+        }
+    }
+}
+
+/// Rotates a row: every block transformed and times [`NORMAL`]. Doing it again undoes it, but for rounding.
+/// What follows the last whole block stays as it is.
+pub fn rotate(row: &mut [f32]) {
+    for block in row.as_chunks_mut().0 {
+        transform(block);
+        block.iter_mut().for_each(|x| *x *= NORMAL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Entry (i, j) of the matrix: minus one to the number of bits that i and j share.
+    #[test]
+    fn it_is_the_matrix_of_hadamard() {
+        for j in 0..BLOCK {
+            let mut block = [0.0; BLOCK];
+            block[j] = 1.0;
+            transform(&mut block);
+            for (i, x) in block.into_iter().enumerate() {
+                assert_eq!(x, if (i & j).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 });
+            }
+        }
+    }
+
+    #[test]
+    fn twice_is_nothing() {
+        let row: Vec<f32> = (0..130).map(|i| (i * i % 37) as f32 - 18.0).collect();
+        let mut twice = row.clone();
+        rotate(&mut twice);
+        assert_ne!(twice[..128], row[..128]);
+        rotate(&mut twice);
+        assert_eq!(twice, row);
+    }
+}

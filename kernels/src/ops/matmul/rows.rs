@@ -1,0 +1,187 @@
+//! The inner loops of row types: one integer sum from the first column to the last.
+
+use super::lanes::Lanes;
+use super::tile::{LINE, QuantisedRow, ahead, sixteen_groups};
+use super::types::{Bytes, Plane, RaisedBook};
+
+/// How the macro-blocks of a row type are added up.
+pub(super) trait RowScheme {
+    /// Bytes of a macro-block.
+    const BYTES: usize;
+
+    /// What the totals of a row begin with.
+    ///
+    /// # Safety
+    /// The row must be valid.
+    unsafe fn initial<L: Lanes>(row: QuantisedRow) -> i32;
+
+    /// Adds the macro-blocks at `lines`, whose first column is `column`, to the totals.
+    ///
+    /// # Safety
+    /// All lines must be valid for a macro-block, and every row for its columns.
+    unsafe fn add<L: Lanes, const M: usize, const V: usize>(
+        l: L,
+        lines: &[*const u8; V],
+        lanes: &[usize; V],
+        rows: &[QuantisedRow; M],
+        column: usize,
+        totals: &mut [[L::D; V]; M],
+    );
+
+    /// The scales of the rows; `end` is where the blocks of the panel end.
+    ///
+    /// # Safety
+    /// The scales must be there.
+    unsafe fn scale<L: Lanes>(l: L, end: *const u8, lane: usize) -> L::F;
+}
+
+/// Signed bytes, f32 scales.
+pub(super) struct ByteRow;
+/// Levels of a codebook, a factor per 16 columns, bf16 scales.
+pub(super) struct BookRow;
+
+/// The products of rows and vectors over all `blocks`.
+///
+/// # Safety
+/// Every pointer of `panels` must be valid for a panel of so many macro-blocks, and every row for their columns.
+#[inline(always)]
+pub(super) unsafe fn products<L: Lanes, R: RowScheme, const M: usize, const V: usize>(
+    l: L,
+    panels: &[*const u8; V],
+    lanes: &[usize; V],
+    rows: &[QuantisedRow; M],
+    blocks: usize,
+) -> [[L::F; V]; M] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let ahead = ahead(panels, lanes);
+        let mut initial = [0; M];
+        let mut totals = [[l.start(0); V]; M];
+        for m in 0..M {
+            initial[m] = R::initial::<L>(rows[m]);
+            totals[m] = [l.start(initial[m]); V];
+        }
+        for block in 0..blocks {
+            let mut lines = *panels;
+            for v in 0..V {
+                lines[v] = panels[v].add(block * R::BYTES);
+                // A single row is done with its weights before the next have come.
+                if M == 1 && V > 1 && lanes[v] == 0 {
+                    for at in (0..R::BYTES).step_by(LINE) {
+                        l.prefetch(lines[v].wrapping_add(ahead + at));
+                    }
+                }
+            }
+            R::add::<L, M, V>(l, &lines, lanes, rows, 64 * block, &mut totals);
+        }
+        let mut products = [[l.splat(0.0); V]; M];
+        for v in 0..V {
+            let scale = R::scale(l, panels[v].add(blocks * R::BYTES), lanes[v]);
+            for m in 0..M {
+                let sum = l.finish(totals[m][v], initial[m]);
+                products[m][v] = l.mul(sum, l.mul(scale, l.splat(rows[m].scale())));
+            }
+        }
+        products
+    }
+}
+
+impl RowScheme for ByteRow {
+    const BYTES: usize = 16 * LINE;
+
+    #[inline(always)]
+    unsafe fn initial<L: Lanes>(row: QuantisedRow) -> i32 {
+        // SAFETY: the caller's promise.
+        unsafe { -L::SIGNED_BIAS * row.total() }
+    }
+
+    #[inline(always)]
+    unsafe fn add<L: Lanes, const M: usize, const V: usize>(
+        l: L,
+        lines: &[*const u8; V],
+        lanes: &[usize; V],
+        rows: &[QuantisedRow; M],
+        column: usize,
+        totals: &mut [[L::D; V]; M],
+    ) {
+        sixteen_groups!(G => {
+            // SAFETY: the group's line lies inside the macro-block, its columns inside the rows.
+            unsafe {
+                for v in 0..V {
+                    let weights = Bytes::group::<L, G>(l, lines[v].add(4 * lanes[v]));
+                    for m in 0..M {
+                        let a = *rows[m].values.add(column / 4 + G);
+                        totals[m][v] = l.dot_signed(totals[m][v], weights, a);
+                    }
+                }
+            }
+        });
+    }
+
+    #[inline(always)]
+    unsafe fn scale<L: Lanes>(l: L, end: *const u8, lane: usize) -> L::F {
+        // SAFETY: the caller's promise.
+        unsafe { l.floats(end.add(4 * lane).cast()) }
+    }
+}
+
+impl RowScheme for BookRow {
+    const BYTES: usize = 8 * LINE + LINE / 2;
+
+    unsafe fn initial<L: Lanes>(_: QuantisedRow) -> i32 {
+        0
+    }
+
+    #[inline(always)]
+    unsafe fn add<L: Lanes, const M: usize, const V: usize>(
+        l: L,
+        lines: &[*const u8; V],
+        lanes: &[usize; V],
+        rows: &[QuantisedRow; M],
+        column: usize,
+        totals: &mut [[L::D; V]; M],
+    ) {
+        let mut initial = [0; M];
+        let mut dots = [[l.start(0); V]; M];
+        // SAFETY: the factors and the groups' lines lie inside the macro-block, its columns inside the rows.
+        unsafe {
+            let mut factors = [l.words(lines[0].add(8 * LINE + 2 * lanes[0])); V];
+            for v in 1..V {
+                factors[v] = l.words(lines[v].add(8 * LINE + 2 * lanes[v]));
+            }
+            sixteen_groups!(G => {
+                if const { G.is_multiple_of(4) } {
+                    for m in 0..M {
+                        initial[m] = -RaisedBook::OFFSET * rows[m].sum(column + 4 * G);
+                        dots[m] = [l.start(initial[m]); V];
+                    }
+                }
+                for v in 0..V {
+                    let weights = RaisedBook::group::<L, G>(l, lines[v].add(4 * lanes[v]));
+                    for m in 0..M {
+                        dots[m][v] = l.dot_small(dots[m][v], weights, *rows[m].values.add(column / 4 + G));
+                    }
+                }
+                if const { (G + 1).is_multiple_of(4) } {
+                    for v in 0..V {
+                        let factor = match const { G / 4 } {
+                            0 => l.factors::<0>(factors[v]),
+                            1 => l.factors::<4>(factors[v]),
+                            2 => l.factors::<8>(factors[v]),
+                            _ => l.factors::<12>(factors[v]),
+                        };
+                        for m in 0..M {
+                            totals[m][v] = l.weigh(totals[m][v], dots[m][v], initial[m], factor);
+                        }
+                    }
+                }
+            });
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn scale<L: Lanes>(l: L, end: *const u8, lane: usize) -> L::F {
+        // SAFETY: the caller's promise.
+        unsafe { l.brains(end.add(2 * lane)) }
+    }
+}

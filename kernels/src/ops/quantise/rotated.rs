@@ -1,0 +1,161 @@
+//! Rows rotated and quantised with one scale, for the row types of weights.
+//!
+//! Contract: the row, padded with zeros to a multiple of 64, is transformed by [`hadamard`](crate::hadamard);
+//! `scale = largest |t| / 127 / 8`, `q = round(t · (127 / largest))`, ties to even. A row whose largest magnitude
+//! is below 2^−100 is all zero.
+
+use super::{Layout, poison_row, scale_of};
+use crate::hadamard::{self, BLOCK};
+use crate::simd::{LANES, Simd, instantiate};
+
+/// Vectors of a block.
+const VECTORS: usize = BLOCK / LANES;
+
+instantiate!(LIST: super::Function = "quantise-rotated" body(x: &[f32], out: &mut [i32]));
+
+#[inline(always)]
+fn body<S: Simd>(s: S, x: &[f32], out: &mut [i32]) {
+    let layout = Layout::new(x.len());
+    out[..layout.words()].fill(0);
+    // Stays zero unless a number is not finite.
+    let mut poison = s.splat(0.0);
+    let mut largest = s.splat(0.0);
+    for block in x.chunks(BLOCK) {
+        for t in transformed(s, block) {
+            poison = s.add(poison, s.sub(t, t));
+            largest = s.max(largest, s.abs(t));
+        }
+    }
+    if s.sum(poison) != 0.0 {
+        return poison_row(layout, out);
+    }
+    let (scale, inverse) = scale_of(s.largest(largest));
+    let mut total = 0;
+    for (index, block) in x.chunks(BLOCK).enumerate() {
+        for (vector, t) in transformed(s, block).into_iter().enumerate() {
+            let scaled = s.mul(t, s.splat(inverse));
+            let rounded = s.round(s.min(s.max(scaled, s.splat(-127.0)), s.splat(127.0)));
+            let mut bytes = [0; LANES];
+            s.store_bytes(rounded, &mut bytes);
+            let sum = s.sum(s.float(rounded)) as i32;
+            put(layout, VECTORS * index + vector, &bytes, sum, out);
+            total += sum;
+        }
+    }
+    finish(layout, scale, total, out);
+}
+
+#[inline(always)]
+fn transformed<S: Simd>(s: S, block: &[f32]) -> [S::F; VECTORS] {
+    let mut x = [s.splat(0.0); VECTORS];
+    for (x, block) in x.iter_mut().zip(block.chunks(LANES)) {
+        let part = s.load_part(block, 0.0);
+        *x = s.butterfly::<8>(s.butterfly::<4>(s.butterfly::<2>(s.butterfly::<1>(part))));
+    }
+    let (a, b, c, d) = (s.add(x[0], x[1]), s.sub(x[0], x[1]), s.add(x[2], x[3]), s.sub(x[2], x[3]));
+    [s.add(a, c), s.add(b, d), s.sub(a, c), s.sub(b, d)]
+}
+
+/// Stores the integers of sixteen columns and their sum.
+#[inline(always)]
+fn put(layout: Layout, sixteen: usize, bytes: &[i8; LANES], sum: i32, out: &mut [i32]) {
+    for (word, bytes) in out[4 * sixteen..][..4].iter_mut().zip(bytes.as_chunks::<4>().0) {
+        *word = i32::from_le_bytes(bytes.map(|byte| byte as u8));
+    }
+    out[layout.sums() + sixteen] = sum;
+}
+
+/// Stores what belongs to the whole row.
+#[inline(always)]
+fn finish(layout: Layout, scale: f32, total: i32, out: &mut [i32]) {
+    let scale = scale * hadamard::NORMAL;
+    out[layout.scales()..layout.scaled_sums()].fill(scale.to_bits() as i32);
+    out[layout.scaled_sums()] = total;
+}
+
+/// The same in plain words.
+pub fn reference(x: &[f32], out: &mut [i32]) {
+    let layout = Layout::new(x.len());
+    out[..layout.words()].fill(0);
+    let transformed = |block: &[f32]| {
+        let mut whole = [0.0; BLOCK];
+        whole[..block.len()].copy_from_slice(block);
+        hadamard::transform(&mut whole);
+        whole
+    };
+    if x.chunks(BLOCK).any(|block| transformed(block).iter().any(|t| !t.is_finite())) {
+        return poison_row(layout, out);
+    }
+    let largest = x.chunks(BLOCK).flat_map(transformed).fold(0.0, |largest: f32, t| largest.max(t.abs()));
+    let (scale, inverse) = scale_of(largest);
+    let mut total = 0;
+    for (index, block) in x.chunks(BLOCK).enumerate() {
+        for (sixteen, t) in transformed(block).as_chunks::<LANES>().0.iter().enumerate() {
+            let bytes = t.map(|t| crate::float::round((t * inverse).clamp(-127.0, 127.0)) as i8);
+            let sum = bytes.iter().map(|&byte| i32::from(byte)).sum();
+            put(layout, BLOCK / LANES * index + sixteen, &bytes, sum, out);
+            total += sum;
+        }
+    }
+    finish(layout, scale, total, out);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Layout, Row};
+    use super::reference;
+    use crate::hadamard;
+    use crate::ops::testing::{Random, tables};
+
+    #[test]
+    fn all_kernels_give_the_reference_bits() {
+        let mut random = Random::new(17);
+        for columns in [1, 15, 63, 64, 65, 384, 576, 1000, 2049] {
+            let x = random.vector(columns, 10.0);
+            for x in [x.clone(), vec![0.0; columns], x.iter().map(|x| x * 1e-36).collect()] {
+                let mut want = vec![0; Layout::new(columns).words()];
+                reference(&x, &mut want);
+                for table in tables() {
+                    let mut got = vec![-1; want.len()];
+                    table.quantise_rotated()(&x, &mut got);
+                    assert!(got == want, "{} {columns}", table.cpu().features());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rotated_back_it_is_the_row() {
+        let mut random = Random::new(18);
+        let mut x = random.vector(200, 1.0);
+        x[70] = 30.0;
+        let layout = Layout::new(200);
+        let mut words = vec![0; layout.words()];
+        tables()[0].quantise_rotated()(&x, &mut words);
+        let row = Row::new(layout, &words);
+        let mut back: Vec<f32> =
+            (0..256).map(|column| row.value(column) as f32 * row.scale(column)).collect();
+        hadamard::rotate(&mut back);
+        for (column, (back, x)) in back.iter().zip(&x).enumerate() {
+            // Half a step in each of the 64 numbers that make one, all of one sign: 8 half steps.
+            assert!((back - x).abs() <= 4.0 * row.scale(0), "{column}: {x} became {back}");
+        }
+        assert_eq!(words[layout.scaled_sums()], (0..256).map(|column| row.value(column)).sum::<i32>());
+    }
+
+    #[test]
+    fn a_number_that_is_not_finite_does_not_hide() {
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 3e38] {
+            let mut x = vec![bad; 130];
+            x[65] = 1.0;
+            let mut want = vec![0; Layout::new(130).words()];
+            reference(&x, &mut want);
+            assert!(Row::new(Layout::new(130), &want).scale(0).is_nan());
+            for table in tables() {
+                let mut words = vec![-1; want.len()];
+                table.quantise_rotated()(&x, &mut words);
+                assert!(words == want, "{} {bad}", table.cpu().features());
+            }
+        }
+    }
+}

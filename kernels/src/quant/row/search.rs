@@ -1,0 +1,82 @@
+//! The scales and factors with the least error.
+
+use super::{GROUP, Grid};
+use crate::quant::search::inverse;
+
+/// Factors that are tried below the one that reaches all numbers.
+const FEWER: i8 = 4;
+
+/// The part of the weights that belongs to group `index`.
+pub(super) fn part(weights: Option<&[f32]>, index: usize) -> Option<&[f32]> {
+    weights.map(|weights| &weights[index * GROUP..][..GROUP])
+}
+
+/// See [`RowType::scale`](super::RowType::scale).
+pub(super) fn scale<G: Grid>(rotated: &[f32], weights: Option<&[f32]>) -> f32 {
+    let most = rotated.iter().fold(0.0, |most: f32, x| most.max(x.abs()));
+    let largest = G::FACTORS.map_or(1.0, |factors| f32::from(*factors.end()));
+    let whole = most / largest / G::ENDS[0].abs();
+    // Also where the numbers are too small to be divided by.
+    if !(whole.is_normal() && (1.0 / whole).is_normal()) {
+        return 0.0;
+    }
+    let (from, to, steps) = G::REACH;
+    let mut best = (f64::INFINITY, G::stored(whole));
+    for step in 0..=steps {
+        let scale = G::stored(whole * (from + (to - from) * step as f32 / steps as f32));
+        let groups = rotated.chunks_exact(GROUP).enumerate();
+        let error: f64 =
+            groups.map(|(index, group)| f64::from(choose::<G>(scale, group, part(weights, index)).0)).sum();
+        if scale.is_normal() && error < best.0 {
+            best = (error, scale);
+        }
+    }
+    best.1
+}
+
+/// See [`RowType::factor`](super::RowType::factor).
+pub(super) fn factor<G: Grid>(scale: f32, group: &[f32], weights: Option<&[f32]>) -> i8 {
+    choose::<G>(scale, group, weights).1
+}
+
+/// The least error and its factor.
+fn choose<G: Grid>(scale: f32, group: &[f32], weights: Option<&[f32]>) -> (f32, i8) {
+    let Some(factors) = G::FACTORS else { return (error::<G>(scale, group, weights), 1) };
+    let most = group.iter().fold(0.0, |most: f32, x| most.max(x.abs()));
+    // Saturates where the scale is zero.
+    let reaching = (most / (scale * G::ENDS[0].abs())).ceil() as i8;
+    let reaching = reaching.clamp(*factors.start(), *factors.end());
+    let mut best = (f32::INFINITY, reaching);
+    for magnitude in reaching.saturating_sub(FEWER).max(*factors.start())..=reaching {
+        for factor in [magnitude, -magnitude] {
+            let error = error::<G>(scale * f32::from(factor), group, weights);
+            if error < best.0 {
+                best = (error, factor);
+            }
+        }
+    }
+    best
+}
+
+/// The weighted squared error of sixteen columns.
+#[inline(always)]
+fn error<G: Grid>(step: f32, group: &[f32], weights: Option<&[f32]>) -> f32 {
+    let [low, high] = G::ENDS;
+    let inverse = inverse(step);
+    let mut errors = [0.0; GROUP];
+    for (error, &x) in errors.iter_mut().zip(group) {
+        let off = x - step * G::level((x * inverse).max(low).min(high));
+        *error = off * off;
+    }
+    if let Some(weights) = weights {
+        errors.iter_mut().zip(weights).for_each(|(error, weight)| *error *= weight);
+    }
+    errors.iter().sum()
+}
+
+/// The q nearest to a number in steps of `step`.
+pub(super) fn integer<G: Grid>(step: f32, x: f32) -> i16 {
+    let [low, high] = G::ENDS;
+    // NaN becomes the lowest.
+    G::level((x * inverse(step)).max(low).min(high)) as i16
+}
