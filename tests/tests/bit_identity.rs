@@ -24,8 +24,10 @@ fn lines(without: Features) -> String {
     let mut lines = String::new();
     for name in MODELS {
         for form in TYPES {
-            let golden =
-                load_as(name, Target::from_name(form).map(|matrices| Recipe { matrices, tables: None }));
+            let golden = load_as(
+                name,
+                Target::from_name(form).map(|matrices| Recipe { matrices, tables: None, always: false }),
+            );
             let model = model(&golden.file, ExecutorKind::Cpu, 2, without);
             let logits = score(&model, &golden.ids[0], 7);
             writeln!(lines, "{name} {form} {:016x}", hash(&logits)).expect("a string takes everything");

@@ -10,13 +10,15 @@ use std::str::FromStr;
 /// Re-encodes matrices whose source takes at least as many bits; what is smaller already stays as it is.
 ///
 /// Token and position tables and the output matrix stay at 8 bits or more where `tables` does not say otherwise.
-/// Written as `q4_k`, or `q4_k,tables=q6_k`.
+/// Written as `q4_k`, or `q4_k,tables=q6_k`; with `,always`, also what takes fewer bits is re-encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recipe {
     /// The type of matrices.
     pub matrices: Target,
     /// The type of token and position tables and of the output matrix.
     pub tables: Option<Target>,
+    /// Whether matrices of fewer bits are re-encoded too.
+    pub always: bool,
 }
 
 /// What a type becomes in matrices whose columns are not whole blocks of it.
@@ -50,7 +52,7 @@ impl Recipe {
             Target::Block(_) => bits(source) < bits(wanted),
             Target::Row(_) => bits(source) + 0.25 < bits(wanted),
         };
-        if keeps { source } else { wanted }
+        if keeps && !self.always { source } else { wanted }
     }
 }
 
@@ -70,16 +72,20 @@ impl FromStr for Recipe {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let (matrices, tables) = match text.split_once(',') {
-            None => (text, None),
-            Some((matrices, rest)) => {
-                let tables = rest.trim().strip_prefix("tables=").ok_or_else(|| {
-                    Error::argument("quant", format!("expected TYPE or TYPE,tables=TYPE, found '{text}'"))
-                })?;
-                (matrices, Some(target(tables)?))
+        let mut parts = text.split(',').map(str::trim);
+        let mut recipe =
+            Self { matrices: target(parts.next().unwrap_or_default())?, tables: None, always: false };
+        for part in parts {
+            match part.strip_prefix("tables=") {
+                Some(tables) => recipe.tables = Some(target(tables)?),
+                None if part == "always" => recipe.always = true,
+                None => {
+                    let message = format!("expected TYPE[,tables=TYPE][,always], found '{text}'");
+                    return Err(Error::argument("quant", message));
+                }
             }
-        };
-        Ok(Self { matrices: target(matrices)?, tables })
+        }
+        Ok(recipe)
     }
 }
 
@@ -96,9 +102,9 @@ fn target(text: &str) -> Result<Target> {
 impl fmt::Display for Recipe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.matrices)?;
-        match self.tables {
-            Some(tables) => write!(f, ",tables={tables}"),
-            None => Ok(()),
+        if let Some(tables) = self.tables {
+            write!(f, ",tables={tables}")?;
         }
+        if self.always { f.write_str(",always") } else { Ok(()) }
     }
 }

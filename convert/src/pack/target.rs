@@ -46,7 +46,8 @@ impl Target {
         }
     }
 
-    pub(super) fn panel(self) -> PanelType {
+    /// The panels that hold it.
+    pub fn panel(self) -> PanelType {
         match self {
             Self::Block(block) => PanelType::for_block(block),
             Self::Row(ty) => ty.panel(),
@@ -54,7 +55,7 @@ impl Target {
     }
 
     /// Bytes of an encoded row; `None` where the columns are not whole blocks.
-    pub(super) fn row_bytes(self, columns: usize) -> Option<usize> {
+    pub fn row_bytes(self, columns: usize) -> Option<usize> {
         match self {
             Self::Block(block) => block.row_bytes(columns),
             Self::Row(ty) => ty.row_bytes(columns),
@@ -62,7 +63,7 @@ impl Target {
     }
 
     /// Pads and rotates a row where the type wants it so.
-    pub(super) fn prepare(self, row: &mut Vec<f32>) {
+    pub fn prepare(self, row: &mut Vec<f32>) {
         if let Self::Row(_) = self {
             row.resize(row.len().next_multiple_of(hadamard::BLOCK), 0.0);
             hadamard::rotate(row);
@@ -70,7 +71,7 @@ impl Target {
     }
 
     /// Encodes a prepared row. `false` where a length is wrong.
-    pub(super) fn encode(self, row: &[f32], weights: Option<&[f32]>, out: &mut [u8]) -> bool {
+    pub fn encode(self, row: &[f32], weights: Option<&[f32]>, out: &mut [u8]) -> bool {
         match self {
             Self::Block(block) => block.encode_row(row, weights, out),
             Self::Row(ty) => ty.encode(row, weights, out),
@@ -78,7 +79,7 @@ impl Target {
     }
 
     /// The prepared row again.
-    pub(super) fn decode(self, encoded: &[u8], row: &mut [f32]) -> bool {
+    pub fn decode(self, encoded: &[u8], row: &mut [f32]) -> bool {
         match self {
             Self::Block(block) => block.decode_row(encoded, row),
             Self::Row(ty) => ty.decode(encoded, row),
@@ -86,7 +87,7 @@ impl Target {
     }
 
     /// Writes a panel of encoded rows. `false` where a length is wrong.
-    pub(super) fn pack(self, rows: &[&[u8]], columns: usize, out: &mut [u8]) -> bool {
+    pub fn pack(self, rows: &[&[u8]], columns: usize, out: &mut [u8]) -> bool {
         match self {
             Self::Block(block) => panel::pack(block, rows, columns, out),
             Self::Row(ty) => panel::pack_rows(ty, rows, columns, out),

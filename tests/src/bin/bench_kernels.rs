@@ -9,7 +9,7 @@ use siskin_kernels::ops::attention::{self, BLOCK, CacheType, Query, Span};
 use siskin_kernels::ops::matmul::{Input, Output, Product};
 use siskin_kernels::ops::quantise::Layout;
 use siskin_kernels::ops::{Kernels, ceiling};
-use siskin_kernels::panel::{self, PanelType, ROWS};
+use siskin_kernels::panel::{self, InputKind, PanelType, ROWS};
 use siskin_kernels::quant::BlockType;
 use siskin_kernels::{Cpu, Features};
 use siskin_tests::fuzz::Random;
@@ -140,20 +140,27 @@ fn products(table: &Kernels, wanted: &dyn Fn(&str) -> bool) {
     let (outputs, columns) = (1024, 2048);
     let mut random = Random::new(2);
     for &ty in PanelType::ALL.iter().filter(|ty| wanted(ty.name())) {
-        let Some(block) = BlockType::ALL.iter().copied().find(|&block| PanelType::for_block(block) == ty)
-        else {
-            continue;
+        let block = BlockType::ALL.iter().copied().find(|&block| PanelType::for_block(block) == ty);
+        let weights = match block {
+            Some(block) => matrix(block, ty, outputs, columns, &mut random),
+            // Row types: any bytes are integers, and scales are used once per row.
+            None => {
+                (0..ty.tensor_bytes(outputs, columns).unwrap()).map(|_| random.bits() as u8 & 0x3f).collect()
+            }
         };
-        let weights = matrix(block, ty, outputs, columns, &mut random);
         let x = vector(128 * columns, &mut random);
         let layout = Layout::new(columns);
         let mut words = vec![0; 128 * layout.words()];
         for (x, words) in x.chunks(columns).zip(words.chunks_mut(layout.words())) {
-            table.quantise()(x, words);
+            match ty.input() {
+                InputKind::Rotated => table.quantise_rotated()(x, words),
+                _ => table.quantise()(x, words),
+            }
         }
-        let input = match ty.is_float() {
-            true => Input::Float { rows: &x, stride: columns },
-            false => Input::Quantised(&words),
+        let input = match ty.input() {
+            InputKind::Float => Input::Float { rows: &x, stride: columns },
+            InputKind::Quantised => Input::Quantised(&words),
+            InputKind::Rotated => Input::Rotated(&words),
         };
         let product = Product { panel: ty, weights: &weights, outputs, columns, bias: &[], input };
         let mut out = vec![0.0; 128 * outputs];

@@ -54,7 +54,7 @@ pub(super) fn run<L: Lanes, const V1: usize, const VN: usize>(
         PanelType::Q2K => integers!(Two<0>, Super16Min),
         PanelType::IQ4XS => integers!(Book<0>, SuperHead),
         PanelType::TERNARY => integers!(Two<1>, Whole),
-        PanelType::W8R => part.tiles::<L, V1, VN>(l, &Rows::<ByteRow>(core::marker::PhantomData)),
+        PanelType::W8R => part.tiles::<L, V1, V1>(l, &Rows::<ByteRow>(core::marker::PhantomData)),
         PanelType::W4I => part.tiles::<L, V1, VN>(l, &Rows::<BookRow>(core::marker::PhantomData)),
     }
 }

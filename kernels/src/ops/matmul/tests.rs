@@ -7,6 +7,9 @@ use crate::panel::{self, InputKind, PanelType, ROWS};
 use crate::quant::BlockType;
 use crate::quant::row::RowType;
 
+type Encode<'a> = dyn Fn(&[f32], &mut Random) -> Vec<u8> + 'a;
+type Pack<'a> = dyn Fn(&[&[u8]], &mut [u8]) -> bool + 'a;
+
 /// A packed matrix of random blocks and everything around it.
 pub(crate) struct Case {
     panel: PanelType,
@@ -63,8 +66,8 @@ impl Case {
         columns: usize,
         rows: usize,
         random: &mut Random,
-        encode: &dyn Fn(&[f32], &mut Random) -> Vec<u8>,
-        pack: &dyn Fn(&[&[u8]], &mut [u8]) -> bool,
+        encode: &Encode<'_>,
+        pack: &Pack<'_>,
     ) -> Self {
         let matrix: Vec<Vec<u8>> = (0..outputs)
             .map(|_| {
