@@ -1,6 +1,6 @@
 //! `test`: everything a change must pass, and a table of what ran.
 
-use super::{arm, model};
+use super::{arm, counts, model};
 use crate::Verb;
 use crate::shell::{Result, cargo, run};
 use crate::tools;
@@ -28,7 +28,7 @@ struct Step {
 /// Compiling the kernels for Arm takes longer than all other steps: only `cargo xtask test arm` does it.
 const ON_DEMAND: &str = "arm";
 
-const STEPS: [Step; 11] = [
+const STEPS: [Step; 12] = [
     Step { name: "tools", run: need_tools },
     Step { name: "format", run: || pass(cargo(&["fmt", "--all", "--check"])) },
     Step { name: "clippy", run: clippy },
@@ -37,6 +37,7 @@ const STEPS: [Step; 11] = [
     Step { name: "tests", run: tests },
     Step { name: "doc-tests", run: || pass(cargo(&["test", "--workspace", "--locked", "--doc"])) },
     Step { name: "short-fuzz", run: short_fuzz },
+    Step { name: "counts", run: count_instructions },
     Step { name: ON_DEMAND, run: on_arm },
     Step { name: "docs", run: docs },
     Step { name: "deny", run: deny },
@@ -138,6 +139,14 @@ fn short_fuzz() -> Result<Outcome> {
 fn on_arm() -> Result<Outcome> {
     match arm::need_tools() {
         Ok(()) => arm::every_target().map(|()| Outcome::Passed),
+        Err(why) => Ok(Outcome::Skipped(why)),
+    }
+}
+
+/// Where this machine has no way to get valgrind, or none to use it, the step is skipped.
+fn count_instructions() -> Result<Outcome> {
+    match counts::need_tools() {
+        Ok(()) => counts::check().map(|()| Outcome::Passed),
         Err(why) => Ok(Outcome::Skipped(why)),
     }
 }
