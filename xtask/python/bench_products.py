@@ -100,6 +100,8 @@ def openvino(width: int, threads: int, counts: list[int]) -> None:
     import openvino as engine
     from openvino import opset13 as ops
 
+    borrowed = []
+
     def int8() -> engine.Model:
         """Rows to 8 bits with a fixed scale, weights with a scale per output."""
         x = ops.parameter(engine.PartialShape([-1, width]), engine.Type.f32)
@@ -115,6 +117,8 @@ def openvino(width: int, threads: int, counts: list[int]) -> None:
         shape = [width, width // GROUP, GROUP]
         x = ops.parameter(engine.PartialShape([-1, width]), engine.Type.f32)
         packed = RANDOM.integers(0, 256, width * width // 2).astype(numpy.uint8)
+        # The tensor borrows the array, and the engine reads it when a number of rows comes for the first time.
+        borrowed.append(packed)
         nibbles = ops.constant(engine.Tensor(packed, shape, engine.Type.u4))
         zero = ops.constant(numpy.full((*shape[:2], 1), 8, numpy.uint8))
         scales = ops.constant((RANDOM.random((*shape[:2], 1)) * 0.01 + 0.001).astype(numpy.float16))

@@ -31,12 +31,13 @@ const COMPARISONS: [Comparison; 3] = [
     Comparison { flag: "--threads-over", run: threads::compare },
 ];
 
-/// Threads of both sides where nothing is said.
+/// Threads of both sides, and rounds, where nothing is said.
 const THREADS: usize = 2;
+const ROUNDS: usize = 3;
 
 struct Options {
     threads: Option<usize>,
-    rounds: usize,
+    rounds: Option<usize>,
     deep: bool,
     comparisons: Vec<&'static Comparison>,
     models: Vec<String>,
@@ -44,7 +45,7 @@ struct Options {
 
 fn options(arguments: &[String]) -> Result<Options> {
     let mut options =
-        Options { threads: None, rounds: 3, deep: false, comparisons: Vec::new(), models: Vec::new() };
+        Options { threads: None, rounds: None, deep: false, comparisons: Vec::new(), models: Vec::new() };
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
         let mut number = || {
@@ -53,7 +54,7 @@ fn options(arguments: &[String]) -> Result<Options> {
         };
         match argument.as_str() {
             "--threads" => options.threads = Some(number()?),
-            "--rounds" => options.rounds = number()?,
+            "--rounds" => options.rounds = Some(number()?),
             "--deep" => options.deep = true,
             name if model::names().contains(&name) => options.models.push(name.to_owned()),
             name => match COMPARISONS.iter().find(|comparison| comparison.flag == name) {

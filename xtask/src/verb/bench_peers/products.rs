@@ -4,7 +4,7 @@
 //! which takes less work; the 4-bit ones have a scale per 32 columns too.
 
 use super::report::cpu_name;
-use super::{Options, peers};
+use super::{Options, ROUNDS, peers};
 use crate::shell::{self, Result, cargo, output, program, run};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -84,7 +84,7 @@ pub(super) fn compare(options: &Options) -> Result {
     }
     run(&mut cargo(&["build", "--release", "--locked", "--package=siskin-tests", "--bin=bench_products"]))?;
     for threads in options.threads.map_or(THREADS.to_vec(), |threads| vec![threads]) {
-        compare_with(&python, &engines, threads, options.rounds)?;
+        compare_with(&python, &engines, threads, options.rounds.unwrap_or(ROUNDS))?;
     }
     Ok(())
 }
@@ -95,7 +95,7 @@ fn skipped(why: &str) -> Result {
 }
 
 fn compare_with(python: &Path, engines: &[&str], threads: usize, rounds: usize) -> Result {
-    let (mut rows, mut ceiling, mut kernel) = (Vec::new(), 0.0_f64, String::new());
+    let (mut measured, mut ceiling, mut kernel) = (Vec::new(), 0.0_f64, String::new());
     for width in WIDTHS {
         let mut ours = Numbers::new();
         let mut theirs = ENGINES.each_ref().map(|_| Numbers::new());
@@ -113,10 +113,12 @@ fn compare_with(python: &Path, engines: &[&str], threads: usize, rounds: usize) 
             }
         }
         ceiling = ceiling.max(number(&ours, "ceiling")?);
-        for work in &WORKS {
-            for count in ROWS {
-                rows.push(row(work, width, count, &ours, &theirs)?);
-            }
+        measured.push((width, ours, theirs));
+    }
+    let mut rows = Vec::new();
+    for (width, ours, theirs) in &measured {
+        for (work, count) in WORKS.iter().flat_map(|work| ROWS.map(|count| (work, count))) {
+            rows.push(row(work, (*width, count), ceiling, ours, theirs)?);
         }
     }
     let packages: Vec<_> = ENGINES.iter().filter_map(|engine| engine.packages.last()).copied().collect();
@@ -150,7 +152,13 @@ fn number(numbers: &Numbers, name: &str) -> Result<f64> {
     numbers.get(name).copied().ok_or_else(|| format!("bench_products said no `{name}`"))
 }
 
-fn row(work: &Work, width: usize, count: &str, ours: &Numbers, theirs: &[Numbers; 2]) -> Result<String> {
+fn row(
+    work: &Work,
+    (width, count): (usize, &str),
+    ceiling: f64,
+    ours: &Numbers,
+    theirs: &[Numbers; 2],
+) -> Result<String> {
     let operations = 2.0 * count.parse::<f64>().unwrap_or(0.0) * (width * width) as f64 / 1e9;
     let seconds = number(ours, &format!("{} {count}", work.ours))?;
     let gops = operations / seconds;
@@ -159,7 +167,7 @@ fn row(work: &Work, width: usize, count: &str, ours: &Numbers, theirs: &[Numbers
         let rate = number(ours, &format!("bytes-{}", work.weights))? / seconds;
         format!("{:.0}% of {:.0} GB/s", 100.0 * rate / reads, reads / 1e9)
     } else {
-        format!("{:.0}%", 100.0 * gops / number(ours, "ceiling")?)
+        format!("{:.0}%", 100.0 * gops / ceiling)
     };
     let time = |(names, numbers): (&&[&str], &Numbers)| {
         let times = names.iter().filter_map(|name| numbers.get(&format!("{name} {count}")).copied());
@@ -188,7 +196,7 @@ mod tests {
         keep_best(&mut ours, "ceiling 128\nint8 1 0.001\nint8 32 2e-3\nbytes-int8 4e6\nreads-int8 5e9\n");
         keep_best(&mut theirs[0], "DynamicQuantizeLinear+MatMulInteger 32 5e-4\n");
         keep_best(&mut theirs[1], "int8 32 4e-3\nint8 1 5e-4\n");
-        let row = |count| row(&WORKS[1], 1000, count, &ours, &theirs);
+        let row = |count| row(&WORKS[1], (1000, count), ours["ceiling"], &ours, &theirs);
         let want = "| int8, rows in f32 | 1000 | 32 | 64 | 50% | 128 | 16 | 0.50 |";
         assert_eq!(row("32").as_deref(), Ok(want));
         let want = "| int8, rows in f32 | 1000 | 1 | 2 | 50% of 8 GB/s | – | 4 | 0.50 |";

@@ -1,7 +1,7 @@
 //! Tokens a second of Siskin and llama.cpp.
 
 use super::report::{cpu_name, median, value};
-use super::{Options, THREADS, build, model, peers};
+use super::{Options, ROUNDS, THREADS, build, model, peers};
 use crate::shell::{self, Result, output, program};
 use std::path::Path;
 
@@ -47,6 +47,7 @@ const RUNS: &[Run] = &[
 /// Measures both in turns and prints a table.
 pub(super) fn compare(options: &Options) -> Result {
     let threads = options.threads.unwrap_or(THREADS);
+    let rounds = options.rounds.unwrap_or(ROUNDS);
     let python = peers::llama_python()?;
     build()?;
     let (mut rows, mut kernels) = (Vec::new(), Vec::new());
@@ -54,8 +55,8 @@ pub(super) fn compare(options: &Options) -> Result {
         let file = model::bring(name)?;
         for work in RUNS.iter().filter(|work| options.deep || !work.deep) {
             let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-            for round in 0..options.rounds {
-                eprintln!("{name}: {}, round {} of {}", work.measures[0].1, round + 1, options.rounds);
+            for round in 0..rounds {
+                eprintln!("{name}: {}, round {} of {rounds}", work.measures[0].1, round + 1);
                 ours.push(siskin(&file, work, threads)?);
                 theirs.push(llama(&python, &file, work, threads)?);
             }
@@ -69,7 +70,7 @@ pub(super) fn compare(options: &Options) -> Result {
             }
         }
     }
-    println!("\nCPU: {}. Threads: {threads}. Medians of {} rounds.", cpu_name(), options.rounds);
+    println!("\nCPU: {}. Threads: {threads}. Medians of {rounds} rounds.", cpu_name());
     println!("llama.cpp: {}, built here. Kernels: {}.\n", peers::LLAMA, kernels.join("; "));
     println!("| model | work | siskin tok/s | llama.cpp tok/s | ratio |\n|---|---|---|---|---|");
     println!("{}", rows.join("\n"));

@@ -12,6 +12,8 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+/// Rounds where nothing is said: they are short.
+const ROUNDS: usize = 7;
 const PROMPT: &str = "The lighthouse keeper wrote in his diary every evening. On the last day of the year";
 /// Tokens generated, so that the process is there to be looked at when the first has come.
 const TOKENS: &str = "32";
@@ -28,7 +30,7 @@ struct Started {
 /// Measures both in turns and prints a table.
 pub(super) fn compare(options: &Options) -> Result {
     let threads = options.threads.unwrap_or(THREADS).to_string();
-    let rounds = options.rounds.max(5);
+    let rounds = options.rounds.unwrap_or(ROUNDS);
     let python = peers::llama_python()?;
     build()?;
     let mut rows = Vec::new();

@@ -1,7 +1,7 @@
 //! `--threads-over`: twice as many threads as cores beside as many as cores.
 
 use super::report::{cpu_name, median, value};
-use super::{Options, build, model};
+use super::{Options, ROUNDS, build, model};
 use crate::shell::{self, Result, output, program};
 use std::path::Path;
 
@@ -12,14 +12,14 @@ const MEASURES: [(&str, &str); 2] = [("prompt_tok_s", "prompt 512"), ("generate_
 pub(super) fn compare(options: &Options) -> Result {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let few = options.threads.unwrap_or(cores);
-    let many = 2 * few;
+    let (many, rounds) = (2 * few, options.rounds.unwrap_or(ROUNDS));
     build()?;
     let mut rows = Vec::new();
     for name in &options.models {
         let file = model::bring(name)?;
         let mut reports = [Vec::new(), Vec::new()];
-        for round in 0..options.rounds {
-            eprintln!("{name}: {few} and {many} threads, round {} of {}", round + 1, options.rounds);
+        for round in 0..rounds {
+            eprintln!("{name}: {few} and {many} threads, round {} of {rounds}", round + 1);
             for (threads, reports) in [few, many].into_iter().zip(&mut reports) {
                 reports.push(bench(&file, threads)?);
             }
@@ -29,7 +29,7 @@ pub(super) fn compare(options: &Options) -> Result {
             rows.push(format!("| {name} | {title} | {a:.1} | {b:.1} | {:.2} |", b / a));
         }
     }
-    println!("\nCPU: {}, {cores} cores. Medians of {} rounds.\n", cpu_name(), options.rounds);
+    println!("\nCPU: {}, {cores} cores. Medians of {rounds} rounds.\n", cpu_name());
     println!("| model | work | {few} threads tok/s | {many} threads tok/s | ratio |\n|---|---|---|---|---|");
     println!("{}", rows.join("\n"));
     Ok(())
