@@ -3,6 +3,7 @@
 //! - [`house`]: the rules of the code base, as functions over its source text.
 //! - [`fuzz`]: one function per untrusted input, and the deterministic mutations run over committed seeds.
 //! - [`counting`]: an allocator that says how much a thread has allocated.
+//! - [`measure`]: what the measurements of kernels share.
 //! - [`paths`]: where the committed test data and the downloaded models lie.
 
 pub mod counting;
@@ -10,4 +11,5 @@ pub mod fuzz;
 pub mod golden;
 pub mod house;
 pub mod knobs;
+pub mod measure;
 pub mod paths;

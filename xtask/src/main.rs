@@ -23,6 +23,7 @@ const VERBS: &[Verb] = &[
     verb::demo::VERB,
     verb::bench_kernels::VERB,
     verb::bench_peers::VERB,
+    verb::counts::VERB,
     verb::fuzz::VERB,
     verb::api::VERB,
 ];

@@ -77,6 +77,16 @@ pub(crate) fn clang() -> Result {
     apt(&["clang-19"])
 }
 
+/// valgrind, which brings what it needs to know about the C library.
+pub(crate) fn valgrind() -> Result {
+    let runs = || succeeds(&mut program("valgrind", &["-q", "--tool=none", "true"]));
+    if runs() {
+        return Ok(());
+    }
+    apt(&["valgrind", "libc6-dbg"])?;
+    if runs() { Ok(()) } else { Err("valgrind is installed, but runs no program here".to_owned()) }
+}
+
 /// `cargo fuzz`.
 pub(crate) fn cargo_fuzz() -> Result {
     if succeeds(&mut cargo(&["fuzz", "--version"])) {

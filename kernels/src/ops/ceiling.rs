@@ -1,20 +1,41 @@
-//! What the processor can do at most: loops that touch no memory, to compare kernels with.
+//! What the processor can do at most: loops that only compute or only read, to compare kernels with.
+
+use core::hint::black_box;
 
 use crate::Cpu;
-use crate::simd::{Simd, instantiate};
+use crate::simd::{LANES, Simd, instantiate};
 
-/// Fused multiply-adds of sixteen lanes in one round of [`Function`].
+/// Operations on sixteen lanes in one round of [`Function`].
 pub const ROUND: usize = 12;
 
-/// Runs `rounds` of [`ROUND`] independent fused multiply-adds; `out` depends on all of them.
+/// Multiply-adds of bytes in one round of the loop that [`dots_for_cpu`] gives.
+pub const DOT_ROUND: usize = ROUND * LANES * 4;
+
+/// Runs `rounds` of [`ROUND`] independent operations; `out` depends on all of them.
 pub type Function = fn(usize, &mut [f32; 16]);
 
-/// The loop for a processor.
+/// Reads whole vectors of sixteen numbers, four at a time; `out` depends on all that are read.
+pub type Read = fn(&[f32], &mut [f32; 16]);
+
+/// The loop of fused multiply-adds for a processor.
 pub fn for_cpu(cpu: Cpu) -> Function {
     super::select(LIST, cpu).run
 }
 
+/// The loop of dot products of four signed bytes in each lane.
+pub fn dots_for_cpu(cpu: Cpu) -> Function {
+    super::select(DOTS, cpu).run
+}
+
+/// The loop that only reads memory.
+pub fn reads_for_cpu(cpu: Cpu) -> Read {
+    super::select(READS, cpu).run
+}
+
 instantiate!(LIST: Function = "ceiling" multiply_add(rounds: usize, out: &mut [f32; 16]));
+instantiate!(DOTS: Function = "ceiling-dots" dots(rounds: usize, out: &mut [f32; 16]));
+
+instantiate!(READS: Read = "ceiling-reads" reads(numbers: &[f32], out: &mut [f32; 16]));
 
 #[inline(always)]
 fn multiply_add<S: Simd>(s: S, rounds: usize, out: &mut [f32; 16]) {
@@ -33,6 +54,45 @@ fn run<S: Simd, const CHAINS: usize>(s: S, rounds: usize, x: S::F, y: S::F, out:
     for _ in 0..rounds {
         for chain in &mut chains {
             *chain = s.fma(*chain, y, x);
+        }
+    }
+    let total = chains.into_iter().fold(s.splat(0.0), |total, chain| s.add(total, chain));
+    s.store(total, out);
+}
+
+#[inline(always)]
+fn dots<S: Simd>(s: S, rounds: usize, out: &mut [f32; 16]) {
+    let lanes = out.map(|x| x.to_bits() & 0x0707_0707);
+    if const { S::REGISTERS >= 32 } {
+        run_dots::<S, ROUND>(s, rounds, &lanes, out);
+    } else {
+        run_dots::<S, { ROUND / 4 }>(s, 4 * rounds, &lanes, out);
+    }
+}
+
+/// The other side is read anew in each round, as kernels do: else parts of a dot product could be kept.
+#[inline(always)]
+fn run_dots<S: Simd, const CHAINS: usize>(s: S, rounds: usize, lanes: &[u32; LANES], out: &mut [f32; 16]) {
+    let others: [i32; CHAINS] = core::array::from_fn(|i| 0x0101_0101 * (i as i32 % 7));
+    let mut chains = [s.splat_int(0); CHAINS];
+    for _ in 0..rounds {
+        for (chain, other) in chains.iter_mut().zip(black_box(&others)) {
+            *chain = s.dot(*chain, lanes, *other);
+        }
+    }
+    let total = chains.into_iter().fold(s.splat(0.0), |total, chain| s.add(total, s.float(chain)));
+    s.store(total, out);
+}
+
+#[inline(always)]
+fn reads<S: Simd>(s: S, numbers: &[f32], out: &mut [f32; 16]) {
+    // With these, and what they are compared with, the registers of every machine are full.
+    const CHAINS: usize = 4;
+    let mut chains = [s.splat(0.0); CHAINS];
+    let vectors = numbers.as_chunks::<LANES>().0;
+    for vectors in vectors.as_chunks::<CHAINS>().0 {
+        for (chain, vector) in chains.iter_mut().zip(vectors) {
+            *chain = s.max(*chain, s.load(vector));
         }
     }
     let total = chains.into_iter().fold(s.splat(0.0), |total, chain| s.add(total, chain));

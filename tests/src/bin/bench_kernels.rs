@@ -2,17 +2,14 @@
 //!
 //! `cargo xtask bench-kernels [FILTER]`. Times are the best of several: whatever else runs only adds to them.
 
-#![allow(clippy::unwrap_used, reason = "a measurement that cannot be set up ends")]
 #![allow(clippy::print_stdout, reason = "this is what it is for")]
 
 use siskin_kernels::ops::attention::{self, BLOCK, CacheType, Query, Span};
-use siskin_kernels::ops::matmul::{Input, Output, Product};
-use siskin_kernels::ops::quantise::Layout;
 use siskin_kernels::ops::{Kernels, ceiling};
-use siskin_kernels::panel::{self, InputKind, PanelType, ROWS};
-use siskin_kernels::quant::BlockType;
+use siskin_kernels::panel::PanelType;
 use siskin_kernels::{Cpu, Features};
 use siskin_tests::fuzz::Random;
+use siskin_tests::measure::{self, Matrix, vector};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -33,12 +30,13 @@ fn main() {
     }
     println!("features: {}", cpu.features());
     for (name, bytes) in [("256 KiB", 256 << 10), ("8 MiB", 8 << 20), ("512 MiB", 512 << 20)] {
-        println!("reading {name}: {:.1} GB/s", bytes as f64 / read(bytes) / 1e9);
+        println!("reading {name}: {:.1} GB/s", measure::read_rate(&tables[0], 1, bytes, PATIENCE) / 1e9);
     }
     for table in &tables {
         let name = table.names().last().unwrap_or_default();
-        let ceiling = multiply_adds(table);
-        println!("\n## {name}: {ceiling:.0} GFLOPS of fused multiply-adds");
+        let ceiling = rate(ceiling::for_cpu(table.cpu()), ceiling::ROUND * 16);
+        let dots = rate(ceiling::dots_for_cpu(table.cpu()), ceiling::DOT_ROUND);
+        println!("\n## {name}: at most {ceiling:.0} GFLOPS of f32 and {dots:.0} GOPS of signed bytes");
         if wanted("attention") {
             attend(table, CacheType::F16, ceiling);
             attend(table, CacheType::Int8, ceiling);
@@ -60,25 +58,11 @@ fn best(mut work: impl FnMut()) -> f64 {
     best
 }
 
-fn read(bytes: usize) -> f64 {
-    let words = vec![1_u64; bytes / 8];
-    best(|| {
-        let sums = words.chunks_exact(32).fold([0_u64; 32], |mut sums, words| {
-            sums.iter_mut().zip(words).for_each(|(sum, word)| *sum = sum.wrapping_add(*word));
-            sums
-        });
-        black_box(sums);
-    })
-}
-
-fn multiply_adds(table: &Kernels) -> f64 {
-    let rounds = 100_000;
-    let seconds = best(|| ceiling::for_cpu(table.cpu())(rounds, black_box(&mut [1.0; 16])));
-    (rounds * ceiling::ROUND * 16 * 2) as f64 / seconds / 1e9
-}
-
-fn vector(length: usize, random: &mut Random) -> Vec<f32> {
-    (0..length).map(|_| (random.below(2001) as f32 - 1000.0) / 1000.0).collect()
+/// Billions of multiplications and additions a second of a loop with `round` of both in a round.
+fn rate(run: ceiling::Function, round: usize) -> f64 {
+    const ROUNDS: usize = 100_000;
+    let seconds = best(|| run(ROUNDS, black_box(&mut [1.0; 16])));
+    (ROUNDS * round * 2) as f64 / seconds / 1e9
 }
 
 struct Blocks {
@@ -140,42 +124,17 @@ fn products(table: &Kernels, wanted: &dyn Fn(&str) -> bool) {
     let (outputs, columns) = (1024, 2048);
     let mut random = Random::new(2);
     for &ty in PanelType::ALL.iter().filter(|ty| wanted(ty.name())) {
-        let block = BlockType::ALL.iter().copied().find(|&block| PanelType::for_block(block) == ty);
-        let weights = match block {
-            Some(block) => matrix(block, ty, outputs, columns, &mut random),
-            // Row types: any bytes are integers, and scales are used once per row.
-            None => {
-                (0..ty.tensor_bytes(outputs, columns).unwrap()).map(|_| random.bits() as u8 & 0x3f).collect()
-            }
-        };
+        let matrix = Matrix::new(ty, outputs, columns, &mut random);
         let x = vector(128 * columns, &mut random);
-        let layout = Layout::new(columns);
-        let mut words = vec![0; 128 * layout.words()];
-        for (x, words) in x.chunks(columns).zip(words.chunks_mut(layout.words())) {
-            match ty.input() {
-                InputKind::Rotated => table.quantise_rotated()(x, words),
-                _ => table.quantise()(x, words),
-            }
-        }
-        let input = match ty.input() {
-            InputKind::Float => Input::Float { rows: &x, stride: columns },
-            InputKind::Quantised => Input::Quantised(&words),
-            InputKind::Rotated => Input::Rotated(&words),
-        };
-        let product = Product { panel: ty, weights: &weights, outputs, columns, bias: &[], input };
+        let words = measure::quantised(table, ty, &x, columns);
+        let input = matrix.input(&x, &words);
         let mut out = vec![0.0; 128 * outputs];
-        let seconds = ROWS_AT_ONCE.map(|rows| {
-            best(|| {
-                // SAFETY: the table has the product's size and nobody else uses it.
-                let to = unsafe { Output::new(out.as_mut_ptr(), rows, outputs, outputs) };
-                table.matmul()(&product, 0..rows, 0..product.panels(), to);
-            })
-        });
+        let seconds = ROWS_AT_ONCE.map(|rows| best(|| matrix.multiply(table, input, rows, &mut out)));
         let gops = |i: usize| (2 * ROWS_AT_ONCE[i] * outputs * columns) as f64 / seconds[i] / 1e9;
         println!(
             "| {} | {:.1} | {:.0} | {:.0} | {:.0} | {:.0} | {:.0} |",
             ty.name(),
-            weights.len() as f64 / seconds[0] / 1e9,
+            matrix.weights.len() as f64 / seconds[0] / 1e9,
             gops(0),
             gops(1),
             gops(2),
@@ -183,25 +142,4 @@ fn products(table: &Kernels, wanted: &dyn Fn(&str) -> bool) {
             gops(4)
         );
     }
-}
-
-/// A packed matrix of small numbers.
-fn matrix(block: BlockType, ty: PanelType, outputs: usize, columns: usize, random: &mut Random) -> Vec<u8> {
-    let row_bytes = block.row_bytes(columns).unwrap();
-    let panel_bytes = ty.panel_bytes(columns).unwrap();
-    let mut weights = vec![0; panel_bytes * outputs / ROWS];
-    for panel in weights.chunks_mut(panel_bytes) {
-        let rows: Vec<Vec<u8>> = (0..ROWS)
-            .map(|_| {
-                let mut row = vec![0; row_bytes];
-                if !block.encode_row(&vector(columns, random), None, &mut row) {
-                    row.iter_mut().for_each(|byte| *byte = (random.bits() & 0x37) as u8);
-                }
-                row
-            })
-            .collect();
-        let rows: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
-        assert!(panel::pack(block, &rows, columns, panel));
-    }
-    weights
 }

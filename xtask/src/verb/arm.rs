@@ -27,6 +27,15 @@ struct Target {
     suites: &'static [Suite],
 }
 
+/// How much is run.
+#[derive(Clone, Copy, PartialEq)]
+enum Extent {
+    /// One hash for every kernel and for some models.
+    Identity,
+    Usual,
+    All,
+}
+
 /// Tests that one cargo command runs.
 struct Suite {
     name: &'static str,
@@ -38,8 +47,11 @@ const GOLDENS: Suite = Suite {
     name: "goldens",
     arguments: &["--package", "siskin-tests", "--test", "bit_identity", "--test", "goldens"],
 };
-const IDENTITY: Suite =
-    Suite { name: "bit identity", arguments: &["--package", "siskin-tests", "--test", "bit_identity"] };
+/// What `cargo xtask test` runs of these.
+const IDENTITY: [Suite; 2] = [
+    Suite { name: "kernel hashes", arguments: &["--package", "siskin-kernels", "--lib", "identity_tests"] },
+    Suite { name: "bit identity", arguments: &["--package", "siskin-tests", "--test", "bit_identity"] },
+];
 /// What `--all` adds.
 const REST: Suite = Suite {
     name: "the rest",
@@ -71,7 +83,7 @@ const TARGETS: [Target; 2] = [
         prefix: "arm-linux-gnueabihf",
         emulator: "qemu-arm-static",
         packages: ["gcc-arm-linux-gnueabihf", "libc6-dev-armhf-cross"],
-        suites: &[KERNELS, IDENTITY],
+        suites: &[KERNELS],
     },
 ];
 
@@ -91,12 +103,12 @@ fn arm(arguments: &[String]) -> Result {
     need_tools()?;
     let wanted = |target: &&Target| chosen.is_empty() || chosen.iter().any(|name| *name == target.triple);
     let targets: Vec<_> = TARGETS.iter().filter(wanted).collect();
-    run_on(&targets, !all.is_empty())
+    run_on(&targets, if all.is_empty() { Extent::Usual } else { Extent::All })
 }
 
-/// Every target with the short suites.
-pub(crate) fn every_target() -> Result {
-    run_on(&TARGETS.iter().collect::<Vec<_>>(), false)
+/// Every target with the tests of bit identity alone.
+pub(crate) fn identity() -> Result {
+    run_on(&TARGETS.iter().collect::<Vec<_>>(), Extent::Identity)
 }
 
 /// Installs what is missing, or says how.
@@ -118,10 +130,12 @@ struct Line {
     seconds: f64,
 }
 
-fn run_on(targets: &[&Target], all: bool) -> Result {
+fn run_on(targets: &[&Target], extent: Extent) -> Result {
     let mut lines = Vec::new();
     for target in targets {
-        for suite in target.suites.iter().chain(all.then_some(&REST)) {
+        let suites = if extent == Extent::Identity { &IDENTITY } else { target.suites };
+        let rest = (extent == Extent::All).then_some(&REST);
+        for suite in suites.iter().chain(rest) {
             let begun = Instant::now();
             let counts = run_suite(target, suite)?;
             let seconds = begun.elapsed().as_secs_f64();

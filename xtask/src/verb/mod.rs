@@ -4,6 +4,7 @@ pub(crate) mod api;
 pub(crate) mod arm;
 pub(crate) mod bench_kernels;
 pub(crate) mod bench_peers;
+pub(crate) mod counts;
 pub(crate) mod demo;
 pub(crate) mod fuzz;
 pub(crate) mod model;

@@ -1,0 +1,65 @@
+//! How fast products of integer panels are here, as lines for `cargo xtask bench-peers --kernels` to read.
+//!
+//! `bench_products WIDTH THREADS ROWS…` multiplies rows with square matrices of `WIDTH` and prints `name value` lines:
+//! for each number of rows M, `bare-int8 M seconds` (quantised rows in), `int8 M seconds` and `int4 M seconds`
+//! (quantising included; `int8` has one scale per row); the ceilings `ceiling GOPS` and `reads-int8 bytes/s`, `reads-int4 bytes/s` of as many
+//! bytes as the matrix has; and the kernel's name.
+
+#![allow(clippy::print_stdout, reason = "this is what it is for")]
+
+use siskin_kernels::Cpu;
+use siskin_kernels::ops::{Kernels, ceiling};
+use siskin_kernels::panel::PanelType;
+use siskin_tests::fuzz::Random;
+use siskin_tests::measure::{self, Matrix, Shared};
+use std::hint::black_box;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// How long each measurement may take.
+const PATIENCE: Duration = Duration::from_millis(150);
+
+fn main() -> ExitCode {
+    let numbers: Option<Vec<usize>> = std::env::args().skip(1).map(|text| text.parse().ok()).collect();
+    match numbers.as_deref() {
+        Some([width, threads, rows @ ..])
+            if width.is_multiple_of(64) && *width > 0 && *threads > 0 && !rows.contains(&0) =>
+        {
+            measure_all(*width, *threads, rows);
+            ExitCode::SUCCESS
+        }
+        _ => {
+            eprintln!("usage: bench_products WIDTH THREADS ROWS…, the width in multiples of 64");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn measure_all(width: usize, threads: usize, rows: &[usize]) {
+    let kernels = Kernels::for_cpu(Cpu::detect());
+    println!("kernel {}", kernels.names().last().unwrap_or_default());
+    println!("ceiling {}", ceiling(&kernels, threads));
+    let mut random = Random::new(3);
+    for (name, panel) in [("int8", PanelType::W8R), ("int4", PanelType::Q4)] {
+        let matrix = Matrix::new(panel, width, width, &mut random);
+        println!("reads-{name} {}", measure::read_rate(&kernels, threads, matrix.weights.len(), PATIENCE));
+        println!("bytes-{name} {}", matrix.weights.len());
+        for &rows in rows {
+            let x = measure::vector(rows * width, &mut random);
+            let mut product = Shared::new(kernels, &matrix, &x);
+            if panel == PanelType::W8R {
+                println!("bare-{name} {rows} {}", product.seconds(threads, false, PATIENCE));
+            }
+            println!("{name} {rows} {}", product.seconds(threads, true, PATIENCE));
+        }
+    }
+}
+
+/// Billions of multiplications and additions of bytes a second, at most.
+fn ceiling(kernels: &Kernels, threads: usize) -> f64 {
+    const ROUNDS: usize = 100_000;
+    let dots = ceiling::dots_for_cpu(kernels.cpu());
+    let run = |_| dots(ROUNDS, black_box(&mut [1.0; 16]));
+    let seconds = measure::time_together(threads, &[(0..threads, &run)], PATIENCE);
+    (2 * threads * ROUNDS * ceiling::DOT_ROUND) as f64 / seconds / 1e9
+}

@@ -1,0 +1,274 @@
+//! What the measurements of kernels share: made-up numbers, products, and the time of threads together.
+
+use crate::fuzz::Random;
+use siskin_kernels::ops::matmul::{Input, Output, Product};
+use siskin_kernels::ops::quantise::{self, Layout};
+use siskin_kernels::ops::{Kernels, ceiling};
+use siskin_kernels::panel::{self, InputKind, PanelType, ROWS};
+use siskin_kernels::quant::BlockType;
+use std::hint::black_box;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Numbers from −1 to 1.
+pub fn vector(length: usize, random: &mut Random) -> Vec<f32> {
+    (0..length).map(|_| (random.below(2001) as f32 - 1000.0) / 1000.0).collect()
+}
+
+/// Rows of `columns` quantised for panels of type `panel`, one after the other.
+pub fn quantised(kernels: &Kernels, panel: PanelType, x: &[f32], columns: usize) -> Vec<i32> {
+    let row = Layout::new(columns).words();
+    let mut words = vec![0; x.len() / columns * row];
+    for (x, words) in x.chunks(columns).zip(words.chunks_mut(row)) {
+        quantiser(kernels, panel)(x, words);
+    }
+    words
+}
+
+fn quantiser(kernels: &Kernels, panel: PanelType) -> quantise::Function {
+    if panel.is_row() { kernels.quantise_rotated() } else { kernels.quantise() }
+}
+
+/// A packed matrix of made-up numbers.
+pub struct Matrix {
+    /// How it is packed.
+    pub panel: PanelType,
+    /// Its panels.
+    pub weights: Vec<u8>,
+    /// Its rows, whole panels of them.
+    pub outputs: usize,
+    /// Its columns.
+    pub columns: usize,
+}
+
+impl Matrix {
+    /// A matrix in panels of type `panel`.
+    ///
+    /// # Panics
+    /// Where the rows are no whole panels or the columns no whole blocks.
+    pub fn new(panel: PanelType, outputs: usize, columns: usize, random: &mut Random) -> Self {
+        assert!(outputs.is_multiple_of(ROWS), "rows that are no whole panels");
+        let Some(block) = BlockType::ALL.iter().copied().find(|&block| PanelType::for_block(block) == panel)
+        else {
+            // Row types: any bytes are integers, and the scales are used once per row.
+            let bytes = panel.tensor_bytes(outputs, columns).expect("a matrix of some size");
+            let weights = (0..bytes).map(|_| random.bits() as u8 & 0x3f).collect();
+            return Self { panel, weights, outputs, columns };
+        };
+        let sizes = block.row_bytes(columns).zip(panel.panel_bytes(columns));
+        let (row_bytes, panel_bytes) = sizes.expect("whole blocks of columns");
+        let mut weights = vec![0; panel_bytes * outputs / ROWS];
+        for panel in weights.chunks_mut(panel_bytes) {
+            let mut row = || {
+                let mut row = vec![0; row_bytes];
+                if !block.encode_row(&vector(columns, random), None, &mut row) {
+                    row.iter_mut().for_each(|byte| *byte = (random.bits() & 0x37) as u8);
+                }
+                row
+            };
+            let rows: Vec<Vec<u8>> = (0..ROWS).map(|_| row()).collect();
+            let rows: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
+            assert!(panel::pack(block, &rows, columns, panel), "rows that cannot be packed");
+        }
+        Self { panel, weights, outputs, columns }
+    }
+
+    /// The rows as the matrix takes them: as they are, or the words that [`quantised`] made of them.
+    pub fn input<'a>(&self, x: &'a [f32], words: &'a [i32]) -> Input<'a> {
+        match self.panel.input() {
+            InputKind::Float => Input::Float { rows: x, stride: self.columns },
+            InputKind::Quantised => Input::Quantised(words),
+            InputKind::Rotated => Input::Rotated(words),
+        }
+    }
+
+    fn product<'a>(&'a self, input: Input<'a>) -> Product<'a> {
+        let (outputs, columns) = (self.outputs, self.columns);
+        Product { panel: self.panel, weights: &self.weights, outputs, columns, bias: &[], input }
+    }
+
+    /// The first `rows` rows of `input` times the matrix, in one call.
+    ///
+    /// # Panics
+    /// Where `out` or the input is too short.
+    pub fn multiply(&self, kernels: &Kernels, input: Input<'_>, rows: usize, out: &mut [f32]) {
+        assert!(rows * self.outputs <= out.len(), "a table too short for the product");
+        let product = self.product(input);
+        // SAFETY: the table has the product's size, and `out` is borrowed for this call alone.
+        let to = unsafe { Output::new(out.as_mut_ptr(), rows, self.outputs, self.outputs) };
+        kernels.matmul()(&product, 0..rows, 0..product.panels(), to);
+    }
+}
+
+/// Rows that several threads multiply with a matrix of an integer type, in pieces such as the runtime cuts.
+pub struct Shared<'a> {
+    kernels: Kernels,
+    matrix: &'a Matrix,
+    x: &'a [f32],
+    words: Vec<i32>,
+    out: Vec<f32>,
+}
+
+impl<'a> Shared<'a> {
+    /// Rows of a piece.
+    const PIECE_ROWS: usize = 128;
+
+    /// The rows of `x` and the matrix.
+    pub fn new(kernels: Kernels, matrix: &'a Matrix, x: &'a [f32]) -> Self {
+        let words = quantised(&kernels, matrix.panel, x, matrix.columns);
+        let out = vec![0.0; x.len() / matrix.columns * matrix.outputs];
+        Self { kernels, matrix, x, words, out }
+    }
+
+    /// How long a product takes, in seconds; with quantising the rows where `whole` is set.
+    pub fn seconds(&mut self, threads: usize, whole: bool, patience: Duration) -> f64 {
+        let Self { kernels, matrix, x, .. } = *self;
+        let (columns, outputs) = (matrix.columns, matrix.outputs);
+        let (rows, row_words) = (x.len() / columns, Layout::new(columns).words());
+        let words = Address(self.words.as_mut_ptr());
+        let out = Address(self.out.as_mut_ptr());
+        let panels = outputs / ROWS;
+        let blocks = rows.div_ceil(Self::PIECE_ROWS);
+        let run = (panels * blocks / (threads * 8)).next_multiple_of(4).clamp(4, 64);
+        let runs = panels.div_ceil(run);
+        let quantise = |row: usize| {
+            // SAFETY: each row is a piece of its own, and nobody reads the words in this phase.
+            let words = unsafe { std::slice::from_raw_parts_mut(words.at(row * row_words), row_words) };
+            quantiser(&kernels, matrix.panel)(&x[row * columns..][..columns], words);
+        };
+        let multiply = |piece: usize| {
+            let (block, at) = (piece / runs, piece % runs);
+            let rows_here = block * Self::PIECE_ROWS..rows.min((block + 1) * Self::PIECE_ROWS);
+            let panels_here = at * run..panels.min((at + 1) * run);
+            // SAFETY: nobody writes the words in this phase; each piece is its own part of the table.
+            let (words, to) = unsafe {
+                let words = std::slice::from_raw_parts(words.at(0).cast_const(), rows * row_words);
+                (words, Output::new(out.at(0), rows, outputs, outputs))
+            };
+            kernels.matmul()(&matrix.product(matrix.input(x, words)), rows_here, panels_here, to);
+        };
+        let phases: [Phase<'_>; 2] = [(0..rows, &quantise), (0..runs * blocks, &multiply)];
+        time_together(threads, if whole { &phases } else { &phases[1..] }, patience)
+    }
+}
+
+/// The start of numbers that the phases share out among threads.
+struct Address<T>(*mut T);
+
+impl<T> Address<T> {
+    fn at(&self, index: usize) -> *mut T {
+        self.0.wrapping_add(index)
+    }
+}
+
+// SAFETY: whoever uses the address says why nobody else uses the same place.
+unsafe impl<T> Sync for Address<T> {}
+
+/// Pieces of work that may be done at the same time, and who does one.
+pub type Phase<'a> = (Range<usize>, &'a (dyn Fn(usize) + Sync));
+
+/// How long a run of the phases takes, one after the other, on `threads` threads that take pieces from a shared
+/// counter, in seconds: one in twenty of many runs was faster. What disturbs a run mostly makes it longer, but a clock
+/// may err in both directions.
+///
+/// # Panics
+/// Where pieces were left out.
+pub fn time_together(threads: usize, phases: &[Phase<'_>], patience: Duration) -> f64 {
+    let (ended, arrived, done) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
+    let counters: Vec<_> = phases.iter().map(|_| AtomicUsize::new(0)).collect();
+    let meet = |target: &mut usize| {
+        *target += threads;
+        arrived.fetch_add(1, Ordering::AcqRel);
+        let mut spins = 0_usize;
+        while arrived.load(Ordering::Acquire) < *target {
+            spins += 1;
+            if spins.is_multiple_of(1 << 14) { std::thread::yield_now() } else { std::hint::spin_loop() }
+        }
+    };
+    let work = |target: &mut usize| {
+        let mut pieces_done = 0;
+        for ((pieces, piece), counter) in phases.iter().zip(&counters) {
+            loop {
+                let next = pieces.start + counter.fetch_add(1, Ordering::Relaxed);
+                if next >= pieces.end {
+                    break;
+                }
+                piece(next);
+                pieces_done += 1;
+            }
+            meet(target);
+        }
+        pieces_done
+    };
+    let member = || {
+        let (mut target, mut pieces_done) = (0, 0);
+        loop {
+            meet(&mut target);
+            if ended.load(Ordering::Acquire) {
+                done.fetch_add(pieces_done, Ordering::Relaxed);
+                return;
+            }
+            pieces_done += work(&mut target);
+        }
+    };
+    let mut times = Vec::new();
+    std::thread::scope(|scope| {
+        (1..threads).for_each(|_| drop(scope.spawn(member)));
+        let (start, mut target, mut pieces_done) = (Instant::now(), 0, 0);
+        while times.len() < 3 || start.elapsed() < patience {
+            counters.iter().for_each(|counter| counter.store(0, Ordering::Relaxed));
+            // Once all have met, others may be done before this thread runs again: the clock starts before.
+            let begun = Instant::now();
+            meet(&mut target);
+            pieces_done += work(&mut target);
+            times.push(begun.elapsed().as_secs_f64());
+        }
+        done.fetch_add(pieces_done, Ordering::Relaxed);
+        ended.store(true, Ordering::Release);
+        meet(&mut target);
+    });
+    let pieces: usize = phases.iter().map(|(pieces, _)| pieces.len()).sum();
+    assert_eq!(done.into_inner(), pieces * times.len(), "pieces done");
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 20]
+}
+
+/// How fast `threads` threads read memory of `bytes` bytes again and again, in bytes a second.
+pub fn read_rate(kernels: &Kernels, threads: usize, bytes: usize, patience: Duration) -> f64 {
+    let numbers = vec![1.0_f32; bytes / 4];
+    let parts: Vec<_> = numbers.chunks(numbers.len().div_ceil(threads).max(1)).collect();
+    let reads = ceiling::reads_for_cpu(kernels.cpu());
+    let read = |part: usize| reads(parts[part], black_box(&mut [0.0; 16]));
+    bytes as f64 / time_together(threads, &[(0..parts.len(), &read)], patience)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use siskin_kernels::Cpu;
+
+    #[test]
+    fn threads_together_give_the_product_of_one_call() {
+        let kernels = Kernels::for_cpu(Cpu::detect());
+        let mut random = Random::new(7);
+        let matrix = Matrix::new(PanelType::Q8, 160, 128, &mut random);
+        let x = vector(37 * 128, &mut random);
+        let mut want = vec![0.0; 37 * 160];
+        let words = quantised(&kernels, PanelType::Q8, &x, 128);
+        matrix.multiply(&kernels, Input::Quantised(&words), 37, &mut want);
+        for (threads, whole) in [(1, false), (3, true)] {
+            let mut shared = Shared::new(kernels, &matrix, &x);
+            assert!(shared.seconds(threads, whole, Duration::ZERO) > 0.0);
+            assert_eq!(shared.out, want);
+        }
+    }
+
+    #[test]
+    fn threads_that_come_late_do_not_shorten_the_time() {
+        let piece = |_| std::thread::sleep(Duration::from_millis(2));
+        let phases: [Phase<'_>; 2] = [(0..16, &piece), (3..4, &piece)];
+        let seconds = time_together(8, &phases, Duration::from_millis(40));
+        assert!((0.006..0.1).contains(&seconds), "{seconds}");
+    }
+}

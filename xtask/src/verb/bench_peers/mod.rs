@@ -1,0 +1,83 @@
+//! `bench-peers`: Siskin and others side by side on this machine, in turns.
+
+mod peers;
+mod products;
+mod report;
+mod speed;
+mod start;
+mod threads;
+
+use super::model;
+use crate::Verb;
+use crate::shell::{Result, cargo, run};
+
+pub(crate) const VERB: Verb = Verb {
+    name: "bench-peers",
+    usage: "[--threads N] [--rounds N] [--deep] [--kernels] [--start] [--threads-over] [MODEL]…",
+    about: "measure Siskin and llama.cpp in turns and print a table; or what the flags name: integer products beside \
+            ONNX Runtime and OpenVINO, start and memory, more threads than cores",
+    run: bench_peers,
+};
+
+/// What a flag asks for instead of the tokens a second.
+struct Comparison {
+    flag: &'static str,
+    run: fn(&Options) -> Result,
+}
+
+const COMPARISONS: [Comparison; 3] = [
+    Comparison { flag: "--kernels", run: products::compare },
+    Comparison { flag: "--start", run: start::compare },
+    Comparison { flag: "--threads-over", run: threads::compare },
+];
+
+/// Threads of both sides, and rounds, where nothing is said.
+const THREADS: usize = 2;
+const ROUNDS: usize = 3;
+
+struct Options {
+    threads: Option<usize>,
+    rounds: Option<usize>,
+    deep: bool,
+    comparisons: Vec<&'static Comparison>,
+    models: Vec<String>,
+}
+
+fn options(arguments: &[String]) -> Result<Options> {
+    let mut options =
+        Options { threads: None, rounds: None, deep: false, comparisons: Vec::new(), models: Vec::new() };
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        let mut number = || {
+            let value = rest.next().and_then(|text| text.parse().ok()).filter(|number| *number > 0);
+            value.ok_or_else(|| format!("{argument} needs a number of 1 or more"))
+        };
+        match argument.as_str() {
+            "--threads" => options.threads = Some(number()?),
+            "--rounds" => options.rounds = Some(number()?),
+            "--deep" => options.deep = true,
+            name if model::names().contains(&name) => options.models.push(name.to_owned()),
+            name => match COMPARISONS.iter().find(|comparison| comparison.flag == name) {
+                Some(comparison) => options.comparisons.push(comparison),
+                None => return Err(format!("no model `{name}`; there are {}", model::names().join(", "))),
+            },
+        }
+    }
+    if options.models.is_empty() {
+        options.models = model::names().into_iter().map(str::to_owned).collect();
+    }
+    Ok(options)
+}
+
+fn bench_peers(arguments: &[String]) -> Result {
+    let options = options(arguments)?;
+    if options.comparisons.is_empty() {
+        return speed::compare(&options);
+    }
+    options.comparisons.iter().try_for_each(|comparison| (comparison.run)(&options))
+}
+
+/// Builds the command line.
+fn build() -> Result {
+    run(&mut cargo(&["build", "--release", "--locked", "--package", "siskin-cli"]))
+}

@@ -1,0 +1,90 @@
+//! Tokens a second of Siskin and llama.cpp.
+
+use super::report::{cpu_name, median, value};
+use super::{Options, ROUNDS, THREADS, build, model, peers};
+use crate::shell::{self, Result, output, program};
+use std::path::Path;
+
+/// One call of each program, and what is taken from it.
+struct Run {
+    /// Arguments for both.
+    work: &'static [&'static str],
+    /// Arguments for Siskin and for llama.cpp alone.
+    own: [&'static [&'static str]; 2],
+    /// The keys both print, and how the table calls them.
+    measures: &'static [(&'static str, &'static str)],
+    /// Whether only `--deep` asks for it.
+    deep: bool,
+}
+
+const RUNS: &[Run] = &[
+    Run {
+        work: &["--prompt", "512", "--generate", "128", "--repeat", "5"],
+        own: [&[], &[]],
+        measures: &[("prompt_tok_s", "prompt 512"), ("generate_tok_s", "generate 128")],
+        deep: false,
+    },
+    Run {
+        work: &["--prompt", "0", "--generate", "32", "--depth", "4096", "--repeat", "2"],
+        own: [&["--kv", "f16"], &["--kv", "f16"]],
+        measures: &[("generate_tok_s", "generate after 4096, f16 cache")],
+        deep: true,
+    },
+    Run {
+        work: &["--prompt", "0", "--generate", "32", "--depth", "4096", "--repeat", "2"],
+        own: [&["--kv", "int8"], &["--kv", "q8_0"]],
+        measures: &[("generate_tok_s", "generate after 4096, 8-bit cache")],
+        deep: true,
+    },
+    Run {
+        work: &["--prompt", "4096", "--generate", "0", "--repeat", "1"],
+        own: [&["--kv", "f16"], &["--kv", "f16"]],
+        measures: &[("prompt_tok_s", "prompt 4096, f16 cache")],
+        deep: true,
+    },
+];
+
+/// Measures both in turns and prints a table.
+pub(super) fn compare(options: &Options) -> Result {
+    let threads = options.threads.unwrap_or(THREADS);
+    let rounds = options.rounds.unwrap_or(ROUNDS);
+    let python = peers::llama_python()?;
+    build()?;
+    let (mut rows, mut kernels) = (Vec::new(), Vec::new());
+    for name in &options.models {
+        let file = model::bring(name)?;
+        for work in RUNS.iter().filter(|work| options.deep || !work.deep) {
+            let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+            for round in 0..rounds {
+                eprintln!("{name}: {}, round {} of {rounds}", work.measures[0].1, round + 1);
+                ours.push(siskin(&file, work, threads)?);
+                theirs.push(llama(&python, &file, work, threads)?);
+            }
+            for (key, title) in work.measures {
+                let (a, b) = (median(&ours, key)?, median(&theirs, key)?);
+                rows.push(format!("| {name} | {title} | {a:.1} | {b:.1} | {:.2} |", a / b));
+            }
+            if !work.deep {
+                let used = ours.first().and_then(|json| value(json, "kernels")).unwrap_or("not said");
+                kernels.push(format!("{name}: {used}"));
+            }
+        }
+    }
+    println!("\nCPU: {}. Threads: {threads}. Medians of {rounds} rounds.", cpu_name());
+    println!("llama.cpp: {}, built here. Kernels: {}.\n", peers::LLAMA, kernels.join("; "));
+    println!("| model | work | siskin tok/s | llama.cpp tok/s | ratio |\n|---|---|---|---|---|");
+    println!("{}", rows.join("\n"));
+    Ok(())
+}
+
+fn siskin(file: &Path, work: &Run, threads: usize) -> Result<String> {
+    let mut command = program(shell::release("siskin"), &["bench"]);
+    command.arg(file).args(work.work).args(work.own[0]).args(["--threads", &threads.to_string(), "--json"]);
+    output(&mut command)
+}
+
+fn llama(python: &Path, file: &Path, work: &Run, threads: usize) -> Result<String> {
+    let mut command = program(python, &["xtask/python/bench_llama.py"]);
+    command.arg(file).args(work.work).args(work.own[1]).args(["--threads", &threads.to_string()]);
+    output(&mut command)
+}

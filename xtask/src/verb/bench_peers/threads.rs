@@ -1,0 +1,47 @@
+//! `--threads-over`: twice as many threads as cores beside as many as cores.
+
+use super::report::{cpu_name, median, value};
+use super::{Options, ROUNDS, build, model};
+use crate::shell::{self, Result, output, program};
+use std::path::Path;
+
+/// The keys that `siskin bench` prints, and how the table calls them.
+const MEASURES: [(&str, &str); 2] = [("prompt_tok_s", "prompt 512"), ("generate_tok_s", "generate 128")];
+
+/// Measures both in turns and prints a table.
+pub(super) fn compare(options: &Options) -> Result {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let few = options.threads.unwrap_or(cores);
+    let (many, rounds) = (2 * few, options.rounds.unwrap_or(ROUNDS));
+    build()?;
+    let mut rows = Vec::new();
+    for name in &options.models {
+        let file = model::bring(name)?;
+        let mut reports = [Vec::new(), Vec::new()];
+        for round in 0..rounds {
+            eprintln!("{name}: {few} and {many} threads, round {} of {rounds}", round + 1);
+            for (threads, reports) in [few, many].into_iter().zip(&mut reports) {
+                reports.push(bench(&file, threads)?);
+            }
+        }
+        for (key, title) in MEASURES {
+            let (a, b) = (median(&reports[0], key)?, median(&reports[1], key)?);
+            rows.push(format!("| {name} | {title} | {a:.1} | {b:.1} | {:.2} |", b / a));
+        }
+    }
+    println!("\nCPU: {}, {cores} cores. Medians of {rounds} rounds.\n", cpu_name());
+    println!("| model | work | {few} threads tok/s | {many} threads tok/s | ratio |\n|---|---|---|---|---|");
+    println!("{}", rows.join("\n"));
+    Ok(())
+}
+
+fn bench(file: &Path, threads: usize) -> Result<String> {
+    let text = threads.to_string();
+    let mut command = program(shell::release("siskin"), &["bench"]);
+    command.arg(file).args(["--prompt", "512", "--generate", "128", "--repeat", "3", "--json"]);
+    let report = output(command.args(["--threads", &text]))?;
+    match value(&report, "threads") {
+        Some(used) if used == text => Ok(report),
+        used => Err(format!("{threads} threads were asked for, and {used:?} ran")),
+    }
+}
