@@ -13,7 +13,7 @@ use siskin_kernels::quant::BlockType;
 use siskin_tests::golden::{hash, load_as, model, score};
 use siskin_tests::paths;
 
-const MODELS: [&str; 3] = ["llama", "gpt2", "gemma3"];
+const MODELS: [&str; 4] = ["llama", "gpt2", "gemma3", "starcoder2"];
 const TYPES: [Option<BlockType>; 4] =
     [None, Some(BlockType::Q4_0), Some(BlockType::Q5_1), Some(BlockType::Q8_0)];
 
