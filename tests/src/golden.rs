@@ -27,6 +27,7 @@ pub const NAMES: &[&str] = &[
     "mpt",
     "olmo2",
     "granite",
+    "starcoder2",
 ];
 
 /// A golden model with its inputs and expected logits.

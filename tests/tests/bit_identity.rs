@@ -12,7 +12,7 @@ use siskin_convert::{Recipe, Target};
 use siskin_tests::golden::{hash, load_as, model, score};
 use siskin_tests::paths;
 
-const MODELS: [&str; 3] = ["llama", "gpt2", "gemma3"];
+const MODELS: [&str; 4] = ["llama", "gpt2", "gemma3", "starcoder2"];
 const TYPES: [&str; 6] = ["source", "Q4_0", "Q5_1", "Q8_0", "W4i", "W8r"];
 
 fn path() -> PathBuf {

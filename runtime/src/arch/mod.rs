@@ -23,6 +23,7 @@ mod phi3;
 mod qwen2;
 mod qwen3;
 mod smollm3;
+mod starcoder2;
 
 pub use config::Config;
 pub use hyper::Hyper;
@@ -47,6 +48,7 @@ pub const FAMILIES: &[&Family] = &[
     &mpt::FAMILY,
     &olmo2::FAMILY,
     &granite::FAMILY,
+    &starcoder2::FAMILY,
 ];
 
 /// A model architecture.

@@ -1,0 +1,70 @@
+//! StarCoder 2: layer norms, biases and a plain feed-forward block, with rotary positions, shared keys and a window.
+
+use super::blocks::{self, block, whole};
+use super::{Config, Family, Hyper, Rule, hyper, rope};
+use crate::graph::ActivationKind;
+use crate::{Error, Result};
+
+pub(super) static FAMILY: Family = Family {
+    name: "starcoder2",
+    hugging_face: &["starcoder2"],
+    gguf: &["starcoder2"],
+    hugging_face_rules: RULES,
+    gguf_rules: &[],
+    hyper,
+    graph: |config, h, mut b| {
+        let activation = hyper::activation(config, ActivationKind::GeluTanh)?;
+        let rope = b.rope_table(rope::read(config, h)?);
+        let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
+        for layer in 0..h.layers {
+            let normed = b.layer_norm(x, &block(layer, "attn_norm"), h.epsilon);
+            let (q, k, v) = blocks::queries_keys_values(&mut b, h, layer, normed);
+            let q = b.rope(q, rope, h.head_size);
+            let k = b.rope(k, rope, h.head_size);
+            let attended = b.attention(q, k, v, blocks::attention(h, layer));
+            let attended = b.linear(attended, &block(layer, "attn_output"), h.width);
+            x = b.add(x, attended);
+            let normed = b.layer_norm(x, &block(layer, "ffn_norm"), h.epsilon);
+            let up = b.linear(normed, &block(layer, "ffn_up"), h.feed_forward);
+            let up = b.activate(activation, up);
+            let fed = b.linear(up, &block(layer, "ffn_down"), h.width);
+            x = b.add(x, fed);
+        }
+        let wanted = b.pick(x);
+        let normed = b.layer_norm(wanted, "output_norm", h.epsilon);
+        let logits = blocks::logits(&mut b, h, normed);
+        Ok(b.finish(logits))
+    },
+};
+
+fn hyper(config: &Config) -> Result<Hyper> {
+    for (key, known) in [("norm_type", "layer_norm"), ("mlp_type", "default")] {
+        if let Some(other) = config.word(&[key])?.filter(|&word| word != known) {
+            return Err(Error::unsupported(
+                format!("config.{key}"),
+                format!("'{other}'; only '{known}' runs"),
+            ));
+        }
+    }
+    let mut hyper = Hyper::read(config, |width| 4 * width)?;
+    // Published configurations hold an `rms_norm_eps` too, which the model does not use.
+    if let Some(epsilon) = config.number(&["norm_epsilon", "attention.layer_norm_epsilon"])? {
+        hyper.epsilon = epsilon as f32;
+    }
+    hyper.slide(config, |_| true)?;
+    Ok(hyper)
+}
+
+const RULES: &[Rule] = &[
+    whole("token_embd", "model.embed_tokens"),
+    whole("blk.{}.attn_norm", "model.layers.{}.input_layernorm"),
+    whole("blk.{}.attn_q", "model.layers.{}.self_attn.q_proj"),
+    whole("blk.{}.attn_k", "model.layers.{}.self_attn.k_proj"),
+    whole("blk.{}.attn_v", "model.layers.{}.self_attn.v_proj"),
+    whole("blk.{}.attn_output", "model.layers.{}.self_attn.o_proj"),
+    whole("blk.{}.ffn_norm", "model.layers.{}.post_attention_layernorm"),
+    whole("blk.{}.ffn_up", "model.layers.{}.mlp.c_fc"),
+    whole("blk.{}.ffn_down", "model.layers.{}.mlp.c_proj"),
+    whole("output_norm", "model.norm"),
+    whole("output", "lm_head"),
+];
