@@ -3,10 +3,10 @@
 use crate::options::OpenArgs;
 use crate::output::{self, Bar};
 use serde_json::json;
-use siskin::Result;
 use siskin::file::File;
-use siskin_convert::{PackOptions, Recipe};
-use std::path::PathBuf;
+use siskin::{Error, Result};
+use siskin_convert::{Calibration, PackOptions, Recipe};
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Convert a GGUF file or a Hugging Face folder into a .siskin file
@@ -20,6 +20,9 @@ pub(crate) struct Args {
     /// Re-encode matrices as this type: q8_0, q6_k, q4_k or `q4_k,tables=q6_k`; without it, numbers stay exact
     #[arg(long, value_name = "TYPE")]
     quant: Option<String>,
+    /// Let the model read this text first, and round the numbers so that its products with what it saw change least
+    #[arg(long, value_name = "FILE", requires = "quant")]
+    calibrate: Option<PathBuf>,
     /// Print a JSON object
     #[arg(long)]
     json: bool,
@@ -30,7 +33,14 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let start = Instant::now();
     {
         let bar = Bar::new(open);
-        let options = PackOptions { recipe, progress: &bar, ..PackOptions::default() };
+        let calibration =
+            args.calibrate.as_deref().map(|text| calibrate(&args.source, text, &bar)).transpose()?;
+        let options = PackOptions {
+            recipe,
+            progress: &bar,
+            calibration: calibration.as_ref(),
+            ..PackOptions::default()
+        };
         siskin_convert::pack_file(&args.source, &args.output, &options)?;
     }
     let seconds = start.elapsed().as_secs_f64();
@@ -47,4 +57,10 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let error = types.get("relative_error").and_then(serde_json::Value::as_f64);
     let error = error.map_or_else(String::new, |error| format!(", relative error {error:.5}"));
     output::line(format!("{place}: {} in {seconds:.1} s{error}", output::bytes(size)))
+}
+
+fn calibrate(source: &Path, text: &Path, progress: &Bar) -> Result<Calibration> {
+    let text =
+        std::fs::read_to_string(text).map_err(|error| Error::io(text.display().to_string(), &error))?;
+    Calibration::collect(source, &text, progress)
 }

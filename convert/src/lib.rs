@@ -13,6 +13,7 @@
 //! ```
 
 mod cache;
+mod calibrate;
 pub mod import;
 mod knobs;
 mod open;
@@ -20,6 +21,7 @@ mod pack;
 mod progress;
 mod tokenizer;
 
+pub use calibrate::Calibration;
 pub use open::{Cache, OpenOptions, open_any};
 pub use pack::{PackOptions, Recipe, Target, pack, pack_file};
 pub use progress::{NoProgress, Progress};

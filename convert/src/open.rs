@@ -76,7 +76,12 @@ pub fn open_any(path: impl AsRef<Path>, options: &OpenOptions<'_>) -> Result<Fil
         match create(place) {
             Ok(out) => {
                 let provenance = cache::provenance(identity);
-                let options = PackOptions { recipe: options.recipe, progress: options.progress, provenance };
+                let options = PackOptions {
+                    recipe: options.recipe,
+                    progress: options.progress,
+                    provenance,
+                    ..PackOptions::default()
+                };
                 pack::pack_as(format, path, source.as_ref(), out, &options)?.commit()?;
                 return File::open(place);
             }

@@ -1,7 +1,7 @@
 //! The memory and the threads in which sequences run: plan, arena, cache, team.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use siskin_kernels::ops::attention::CacheType;
 
@@ -9,6 +9,7 @@ use crate::cache::{Cache, CacheOptions};
 use crate::exec::cpu::Workspace;
 use crate::exec::{self, Batch, Row};
 use crate::model::Inner;
+use crate::observe::{Observation, Observer};
 use crate::plan::{Arena, Plan};
 use crate::team::Team;
 use crate::{Error, ErrorKind, ExecutorKind, Result};
@@ -46,6 +47,7 @@ pub struct Context {
     /// Logits of the reference executor, which has no arena.
     reference: Vec<Vec<f32>>,
     stop: Arc<AtomicBool>,
+    observer: Option<Arc<Mutex<dyn Observer>>>,
 }
 
 impl Context {
@@ -62,6 +64,7 @@ impl Context {
             batch: Batch::with_capacity(batch, plan.wanted),
             reference: Vec::new(),
             stop: Arc::new(AtomicBool::new(false)),
+            observer: None,
             plan,
             workspace,
             model,
@@ -71,6 +74,11 @@ impl Context {
     /// The most rows of a batch, and the most of them whose logits may be wanted.
     pub fn limits(&self) -> (usize, usize) {
         (self.plan.batch, self.plan.wanted)
+    }
+
+    /// Shows everything that goes into matrices to `observer` from now on. The reference executor shows nothing.
+    pub fn observe(&mut self, observer: Arc<Mutex<dyn Observer>>) {
+        self.observer = Some(observer);
     }
 
     /// A new, empty sequence.
@@ -192,6 +200,10 @@ impl Context {
                     cache: &self.cache,
                     batch: &self.batch,
                     stop: &self.stop,
+                    observation: self
+                        .observer
+                        .as_deref()
+                        .map(|observer| Observation { observer, graph: &model.graph }),
                 };
                 forward.run(&mut self.team)?;
             }

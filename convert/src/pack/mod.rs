@@ -7,10 +7,11 @@ mod target;
 pub use recipe::Recipe;
 pub use target::Target;
 
+use crate::calibrate::Calibration;
 use crate::import::{self, Format, Source};
 use crate::progress::{NoProgress, Progress};
 use rayon::prelude::*;
-use rows::{Rows, Scratch, Squares};
+use rows::{Rounding, Rows, Scratch, Squares};
 use serde_json::{Map, Value, json};
 use siskin::arch::Hyper;
 use siskin::file::{self, AtomicFile, Metadata, SectionKind, TensorSink, TensorSpec, Writer};
@@ -29,13 +30,15 @@ pub struct PackOptions<'a> {
     pub recipe: Option<Recipe>,
     /// Is told how far the work is.
     pub progress: &'a dyn Progress,
+    /// What the model was seen to multiply its matrices with: they are rounded so that the products change least.
+    pub calibration: Option<&'a Calibration>,
     /// More entries for the provenance.
     pub provenance: Map<String, Value>,
 }
 
 impl Default for PackOptions<'_> {
     fn default() -> Self {
-        Self { recipe: None, progress: &NoProgress, provenance: Map::new() }
+        Self { recipe: None, progress: &NoProgress, calibration: None, provenance: Map::new() }
     }
 }
 
@@ -84,7 +87,7 @@ pub fn pack<W: Write + Seek + Send>(source: &dyn Source, out: W, options: &PackO
     progress.message("packing");
     progress.total(tensors.iter().filter_map(|tensor| tensor.spec.bytes()).sum());
     // A large vocabulary takes as long as the tensors: both at once.
-    let (written, tokenizer) = rayon::join(|| write_tensors(&tensors, out, progress), || source.tokenizer());
+    let (written, tokenizer) = rayon::join(|| write_tensors(&tensors, out, options), || source.tokenizer());
     let (mut writer, report) = written?;
     if let Some(tokenizer) = tokenizer? {
         writer.section(SectionKind::Tokenizer, &tokenizer)?;
@@ -98,13 +101,13 @@ pub fn pack<W: Write + Seek + Send>(source: &dyn Source, out: W, options: &PackO
 fn write_tensors<W: Write + Seek + Send>(
     tensors: &[Tensor<'_>],
     out: W,
-    progress: &dyn Progress,
+    options: &PackOptions<'_>,
 ) -> Result<(Writer<W>, Report)> {
     let (mut writer, mut report) = (Writer::new(out)?, Report::default());
     for tensor in tensors {
         let mut squares = Squares::default();
         writer.tensor(&tensor.spec, |sink| {
-            squares = tensor.write(sink, progress)?;
+            squares = tensor.write(sink, options)?;
             Ok(())
         })?;
         report.add(tensor, squares);
@@ -122,7 +125,7 @@ fn metadata(source: &dyn Source, options: &PackOptions<'_>, report: &Report) -> 
         name: source.name().map(str::to_owned),
         licence: source.licence().map(str::to_owned),
         provenance,
-        quantisation: report.values(options.recipe),
+        quantisation: report.values(options.recipe, options.calibration),
     }
 }
 
@@ -166,9 +169,10 @@ impl<'a> Tensor<'a> {
         Ok(Self { rows, spec })
     }
 
-    fn write(&self, sink: &mut TensorSink<'_>, progress: &dyn Progress) -> Result<Squares> {
+    fn write(&self, sink: &mut TensorSink<'_>, options: &PackOptions<'_>) -> Result<Squares> {
+        let progress = options.progress;
         match self.spec.role {
-            file::Role::Matrix => self.write_panels(sink, progress),
+            file::Role::Matrix => self.write_panels(sink, &self.rounding(options.calibration), progress),
             file::Role::Vector => {
                 let bytes: Vec<u8> = self.rows.floats()?.into_iter().flat_map(f32::to_le_bytes).collect();
                 sink.write(&bytes)?;
@@ -178,8 +182,25 @@ impl<'a> Tensor<'a> {
         }
     }
 
+    /// How its numbers are rounded. Tables are not multiplied and have no calibration.
+    fn rounding(&self, calibration: Option<&Calibration>) -> Rounding {
+        let Some(calibration) = calibration.filter(|_| self.rows.is_encoded()) else {
+            return Rounding::Nearest;
+        };
+        let rounding = match self.rows.target() {
+            Target::Block(_) => calibration.importance(&self.spec.name).map(Rounding::Weighted),
+            Target::Row(_) => calibration.guide(&self.spec.name).map(Rounding::Guided),
+        };
+        rounding.unwrap_or(Rounding::Nearest)
+    }
+
     /// Packs one chunk of panels while the one before is hashed and written.
-    fn write_panels(&self, sink: &mut TensorSink<'_>, progress: &dyn Progress) -> Result<Squares> {
+    fn write_panels(
+        &self,
+        sink: &mut TensorSink<'_>,
+        rounding: &Rounding,
+        progress: &dyn Progress,
+    ) -> Result<Squares> {
         let panel =
             usize::try_from(self.spec.columns).ok().and_then(|columns| self.spec.panel.panel_bytes(columns));
         let panel =
@@ -191,13 +212,12 @@ impl<'a> Tensor<'a> {
         for first in (0..panels).step_by(at_once) {
             next.resize(at_once.min(panels - first) * panel, 0);
             let (written, packed) =
-                rayon::join(|| sink.write(&ready), || self.pack_chunk(first, &mut next, panel));
+                rayon::join(|| sink.write(&ready), || self.pack_chunk(first, &mut next, panel, rounding));
             written?;
             progress.advance(ready.len() as u64);
             // Summed in the order of rows, so that the report is the same on every machine.
             for part in packed? {
-                squares.error += part.error;
-                squares.signal += part.signal;
+                squares.add(part);
             }
             if progress.cancelled() {
                 return Err(Error::new(ErrorKind::Cancelled, "", "stopped by the caller"));
@@ -209,10 +229,18 @@ impl<'a> Tensor<'a> {
         Ok(squares)
     }
 
-    fn pack_chunk(&self, first: usize, out: &mut [u8], panel: usize) -> Result<Vec<Squares>> {
+    fn pack_chunk(
+        &self,
+        first: usize,
+        out: &mut [u8],
+        panel: usize,
+        rounding: &Rounding,
+    ) -> Result<Vec<Squares>> {
         out.par_chunks_exact_mut(panel)
             .enumerate()
-            .map_init(Scratch::default, |scratch, (index, out)| self.rows.pack(first + index, out, scratch))
+            .map_init(Scratch::default, |scratch, (index, out)| {
+                self.rows.pack(first + index, out, rounding, scratch)
+            })
             .collect()
     }
 }
@@ -221,8 +249,7 @@ impl<'a> Tensor<'a> {
 #[derive(Default)]
 struct Report {
     counts: BTreeMap<&'static str, usize>,
-    error: f64,
-    signal: f64,
+    squares: Squares,
     worst: Option<(String, f64)>,
 }
 
@@ -233,8 +260,7 @@ impl Report {
             file::Role::Matrix => tensor.rows.target().name(),
         };
         *self.counts.entry(name).or_default() += 1;
-        self.error += squares.error;
-        self.signal += squares.signal;
+        self.squares.add(squares);
         if squares.signal > 0.0 {
             let relative = (squares.error / squares.signal).sqrt();
             if self.worst.as_ref().is_none_or(|(_, worst)| relative > *worst) {
@@ -243,14 +269,22 @@ impl Report {
         }
     }
 
-    fn values(&self, recipe: Option<Recipe>) -> Map<String, Value> {
+    fn values(&self, recipe: Option<Recipe>, calibration: Option<&Calibration>) -> Map<String, Value> {
         let mut values = Map::new();
         values.insert("types".to_owned(), json!(self.counts));
         values.insert("recipe".to_owned(), recipe.map_or(Value::Null, |recipe| recipe.to_string().into()));
         if let Some((name, worst)) = &self.worst {
-            let relative = (self.error / self.signal).sqrt();
+            let relative = (self.squares.error / self.squares.signal).sqrt();
             values.insert("relative_error".to_owned(), json!(relative));
             values.insert("worst".to_owned(), json!({"tensor": name, "relative_error": worst}));
+        }
+        if let Some(calibration) = calibration {
+            values.insert("calibration_tokens".to_owned(), calibration.tokens().into());
+            let products = self.squares.products;
+            if products.signal > 0.0 {
+                let relative = (products.error / products.signal).sqrt();
+                values.insert("relative_error_of_products".to_owned(), json!(relative));
+            }
         }
         values
     }

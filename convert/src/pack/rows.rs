@@ -1,6 +1,7 @@
 //! The rows of one tensor, taken from its source and packed panel by panel.
 
 use super::target::Target;
+use crate::calibrate::{Guide, Products};
 use crate::import::SourceTensor;
 use siskin::arch::{Hyper, Take};
 use siskin::graph::{Role, Weight};
@@ -31,6 +32,26 @@ pub(super) struct Scratch {
 pub(super) struct Squares {
     pub(super) error: f64,
     pub(super) signal: f64,
+    /// The same of what the weights were seen to be multiplied to.
+    pub(super) products: Products,
+}
+
+impl Squares {
+    pub(super) fn add(&mut self, other: Self) {
+        self.error += other.error;
+        self.signal += other.signal;
+        self.products.add(other.products);
+    }
+}
+
+/// How numbers are rounded that are re-encoded.
+pub(super) enum Rounding {
+    /// All alike.
+    Nearest,
+    /// With a weight for the error of each column.
+    Weighted(Vec<f32>),
+    /// So that products change least.
+    Guided(Guide),
 }
 
 impl<'a> Rows<'a> {
@@ -62,6 +83,11 @@ impl<'a> Rows<'a> {
     /// The type of the source's blocks.
     pub(super) fn source_type(&self) -> BlockType {
         self.source.block
+    }
+
+    /// Whether the numbers are re-encoded.
+    pub(super) fn is_encoded(&self) -> bool {
+        self.target != Target::Block(self.source.block)
     }
 
     /// The type whose numbers the panels will hold.
@@ -100,7 +126,13 @@ impl<'a> Rows<'a> {
     }
 
     /// Packs panel `index` into exactly its bytes.
-    pub(super) fn pack(&self, index: usize, out: &mut [u8], scratch: &mut Scratch) -> Result<Squares> {
+    pub(super) fn pack(
+        &self,
+        index: usize,
+        out: &mut [u8],
+        rounding: &Rounding,
+        scratch: &mut Scratch,
+    ) -> Result<Squares> {
         let first = index * panel::ROWS;
         let count = self.rows.saturating_sub(first).min(panel::ROWS);
         let Scratch { raw, values, again, encoded } = scratch;
@@ -109,7 +141,7 @@ impl<'a> Rows<'a> {
             _ => self.stored(first, count),
         };
         let rows = rows.ok_or_else(|| self.broken())?;
-        if self.target == Target::Block(self.source.block) {
+        if !self.is_encoded() {
             return match self.target.pack(&rows, self.columns, out) {
                 true => Ok(Squares::default()),
                 false => Err(self.broken()),
@@ -126,9 +158,9 @@ impl<'a> Rows<'a> {
             // Errors are the same before and after a rotation.
             self.target.prepare(values);
             again.resize(values.len(), 0.0);
-            if !(decoded && self.target.encode(values, None, encoded) && self.target.decode(encoded, again)) {
-                return Err(self.broken());
-            }
+            let products = self.encode(values, rounding, encoded).filter(|_| decoded);
+            let done = self.target.decode(encoded, again);
+            squares.products.add(products.filter(|_| done).ok_or_else(|| self.broken())?);
             for (&value, &again) in values.iter().zip(&*again) {
                 squares.error += f64::from(value - again).powi(2);
                 squares.signal += f64::from(value).powi(2);
@@ -139,6 +171,16 @@ impl<'a> Rows<'a> {
             true => Ok(squares),
             false => Err(self.broken()),
         }
+    }
+
+    /// Encodes a prepared row.
+    fn encode(&self, row: &[f32], rounding: &Rounding, out: &mut [u8]) -> Option<Products> {
+        let weights = match (rounding, self.target) {
+            (Rounding::Guided(guide), Target::Row(ty)) => return guide.encode(ty, row, out),
+            (Rounding::Weighted(weights), _) => Some(&weights[..]),
+            _ => None,
+        };
+        self.target.encode(row, weights, out).then(Products::default)
     }
 
     /// The rows as they lie in the source.

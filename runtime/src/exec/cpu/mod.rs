@@ -14,6 +14,7 @@ use siskin_kernels::panel::{self, InputKind, ROWS};
 use super::{Batch, activation};
 use crate::cache::Cache;
 use crate::graph::{Attention, NormKind, Rows};
+use crate::observe::Observation;
 use crate::plan::{Arena, Plan, ProductPart, RowOp, Step, View, Weights};
 use crate::team::{Team, Worker};
 use crate::{Error, ErrorKind, Result};
@@ -34,6 +35,8 @@ pub(crate) struct Forward<'a> {
     pub batch: &'a Batch,
     /// Set by whoever wants the pass to end early.
     pub stop: &'a AtomicBool,
+    /// Who is shown what goes into matrices.
+    pub observation: Option<Observation<'a>>,
 }
 
 impl Forward<'_> {
@@ -82,6 +85,13 @@ impl Forward<'_> {
                 })
             }
             Step::Products { rows, input, kind, parts, residual } => {
+                if let Some(observation) = self.observation {
+                    let count = self.row_count(*rows);
+                    let show = |_| self.show(observation, parts, count, *input, *kind);
+                    if !self.share(worker, 1, show) {
+                        return false;
+                    }
+                }
                 self.products(worker, self.row_count(*rows), *input, *kind, parts, *residual)
             }
             Step::Append { attention, keys, values } => self.append(worker, attention, *keys, *values),
@@ -191,6 +201,34 @@ impl Forward<'_> {
         })
     }
 
+    /// # Safety
+    /// Nobody may write the rows of the view.
+    unsafe fn input(&self, view: View, rows: usize, kind: InputKind) -> Input<'_> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match kind {
+                InputKind::Float => Input::Float { rows: self.arena.rows(view, rows), stride: view.stride },
+                InputKind::Quantised => Input::Quantised(self.arena.word_rows(view, rows)),
+                InputKind::Rotated => Input::Rotated(self.arena.word_rows(view, rows)),
+            }
+        }
+    }
+
+    fn show(
+        &self,
+        observation: Observation<'_>,
+        parts: &[ProductPart],
+        rows: usize,
+        input: View,
+        kind: InputKind,
+    ) {
+        let columns =
+            parts.iter().find_map(|part| self.weights.matrix(part.weight)).map(|tensor| tensor.columns);
+        // SAFETY: the input was written in an earlier step, and this phase writes nothing.
+        let input = unsafe { self.input(input, rows, kind) };
+        observation.show(parts, columns.unwrap_or(0), rows, input);
+    }
+
     fn product(
         &self,
         part: &ProductPart,
@@ -203,13 +241,7 @@ impl Forward<'_> {
     ) {
         let Some(tensor) = self.weights.matrix(part.weight) else { return };
         // SAFETY: the input was written in an earlier step, and this step writes other places.
-        let input = unsafe {
-            match kind {
-                InputKind::Float => Input::Float { rows: self.arena.rows(input, rows), stride: input.stride },
-                InputKind::Quantised => Input::Quantised(self.arena.word_rows(input, rows)),
-                InputKind::Rotated => Input::Rotated(self.arena.word_rows(input, rows)),
-            }
-        };
+        let input = unsafe { self.input(input, rows, kind) };
         let product = Product {
             panel: tensor.panel,
             weights: &tensor.data,

@@ -1,0 +1,60 @@
+//! What goes into the matrices of a model, for those who weigh errors by it.
+
+use std::sync::Mutex;
+
+use siskin_kernels::hadamard;
+use siskin_kernels::ops::matmul::Input;
+use siskin_kernels::ops::quantise::{Layout, Row};
+
+use crate::graph::Graph;
+use crate::plan::ProductPart;
+
+/// Is shown the rows that are multiplied with matrices.
+pub trait Observer: Send {
+    /// Whether the rows that go into the matrix of this name are of interest.
+    fn wants(&self, matrix: &str) -> bool;
+
+    /// `rows`, each of `columns` numbers, went into all of these matrices. Where products take integers, the
+    /// numbers are what the integers stand for.
+    fn see(&mut self, matrices: &[&str], columns: usize, rows: &[f32]);
+}
+
+/// An observer and the names of what it sees.
+#[derive(Clone, Copy)]
+pub(crate) struct Observation<'a> {
+    pub observer: &'a Mutex<dyn Observer>,
+    pub graph: &'a Graph,
+}
+
+impl Observation<'_> {
+    /// Shows `count` rows of `input` to the observer.
+    pub(crate) fn show(self, parts: &[ProductPart], columns: usize, count: usize, input: Input<'_>) {
+        let names: Vec<&str> =
+            parts.iter().map(|part| self.graph.weights[part.weight].name.as_str()).collect();
+        let mut observer = self.observer.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if !names.iter().any(|name| observer.wants(name)) {
+            return;
+        }
+        let rows: Vec<f32> = (0..count).flat_map(|row| row_of(input, row, columns)).collect();
+        observer.see(&names, columns, &rows);
+    }
+}
+
+/// The numbers of a row.
+fn row_of(input: Input<'_>, row: usize, columns: usize) -> Vec<f32> {
+    let layout = Layout::new(columns);
+    let numbers = |words: &[i32], count: usize| -> Vec<f32> {
+        let row = Row::new(layout, &words[row * layout.words()..][..layout.words()]);
+        (0..count).map(|column| row.value(column) as f32 * row.scale(column)).collect()
+    };
+    match input {
+        Input::Float { rows, stride } => rows[row * stride..][..columns].to_vec(),
+        Input::Quantised(words) => numbers(words, columns),
+        Input::Rotated(words) => {
+            let mut numbers = numbers(words, columns.next_multiple_of(hadamard::BLOCK));
+            hadamard::rotate(&mut numbers);
+            numbers.truncate(columns);
+            numbers
+        }
+    }
+}
