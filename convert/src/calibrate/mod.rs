@@ -12,7 +12,7 @@ use crate::progress::Progress;
 use crate::{Cache, OpenOptions, open_any};
 use moments::Moments;
 use siskin::tokenizer::EncodeOptions;
-use siskin::{Context, Error, ErrorKind, Model, ModelOptions, Observer, Piece, Result, SessionOptions};
+use siskin::{Error, ErrorKind, Model, ModelOptions, Observer, Piece, Result, SessionOptions};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,6 +28,8 @@ pub struct Calibration {
     seen: HashMap<String, Arc<Moments>>,
     /// Tokens that were read.
     tokens: usize,
+    /// The guide that was asked for last: matrices with the same input follow each other.
+    last: Mutex<Option<(Arc<Moments>, Arc<Guide>)>>,
 }
 
 /// Collects, while the model runs.
@@ -62,8 +64,7 @@ impl Calibration {
     /// # Errors
     /// Where the model has no tokenizer, or the text is shorter than a chunk of 512 tokens.
     pub fn collect(path: &Path, text: &str, progress: &dyn Progress) -> Result<Self> {
-        let file = open_any(path, &OpenOptions { cache: Cache::Off, recipe: None, progress })?;
-        let model = Model::from_file(file, &ModelOptions::default())?;
+        let model = open(path, progress)?;
         let tokens = model.tokenizer()?.encode(text, EncodeOptions::default())?;
         let most = tokens.len() / CHUNK;
         if most == 0 {
@@ -71,23 +72,41 @@ impl Calibration {
                 format!("gives {} tokens; give at least {CHUNK}, better {}", tokens.len(), CHUNK * CHUNKS);
             return Err(Error::new(ErrorKind::Argument, "calibrate", message));
         }
-        let chunks = most.min(CHUNKS);
-        let options = SessionOptions { context: CHUNK, batch: CHUNK, ..SessionOptions::default() };
+        let (count, bos) = (most.min(CHUNKS), model.tokenizer()?.bos());
+        let chunk = |index: usize| {
+            let mut chunk = tokens[index * most / count * CHUNK..][..CHUNK].to_vec();
+            chunk[0] = bos.unwrap_or(chunk[0]);
+            chunk
+        };
+        Self::read(&model, &(0..count).map(chunk).collect::<Vec<_>>(), progress)
+    }
+
+    /// Lets the model at `path` read some texts as tokens.
+    pub fn collect_tokens(path: &Path, texts: &[Vec<u32>], progress: &dyn Progress) -> Result<Self> {
+        Self::read(&open(path, progress)?, texts, progress)
+    }
+
+    fn read(model: &Model, texts: &[Vec<u32>], progress: &dyn Progress) -> Result<Self> {
+        let longest = texts.iter().map(Vec::len).max().unwrap_or(0).max(1);
+        let options = SessionOptions { context: longest, batch: longest, ..SessionOptions::default() };
         let mut context = model.context(&options, 1, 1)?;
         let collector = Arc::new(Mutex::new(Collector::default()));
         context.observe(Arc::clone(&collector) as Arc<Mutex<dyn Observer>>);
         progress.message("reading");
-        progress.total(chunks as u64);
-        for chunk in 0..chunks {
-            let start = chunk * most / chunks * CHUNK;
-            read(&mut context, model.tokenizer()?.bos(), &tokens[start..start + CHUNK])?;
+        progress.total(texts.len() as u64);
+        for tokens in texts {
+            let sequence = context.create();
+            let outcome = context.forward(&[Piece { sequence, tokens, every: false }]);
+            context.remove(sequence);
+            outcome?;
             progress.advance(1);
         }
         drop(context);
         let collector = std::mem::take(&mut *collector.lock().unwrap_or_else(PoisonError::into_inner));
         let moments: Vec<_> = collector.moments.into_iter().map(Arc::new).collect();
         let seen = collector.names.into_iter().map(|(name, index)| (name, Arc::clone(&moments[index])));
-        Ok(Self { seen: seen.collect(), tokens: chunks * CHUNK })
+        let tokens = texts.iter().map(Vec::len).sum();
+        Ok(Self { seen: seen.collect(), tokens, last: Mutex::default() })
     }
 
     /// Tokens that were read.
@@ -101,19 +120,21 @@ impl Calibration {
     }
 
     /// How to round the matrix, for row types.
-    pub(crate) fn guide(&self, matrix: &str) -> Option<Guide> {
-        Some(Guide::new(self.seen.get(matrix)?))
+    pub(crate) fn guide(&self, matrix: &str) -> Option<Arc<Guide>> {
+        let moments = self.seen.get(matrix)?;
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*last {
+            Some((of, guide)) if Arc::ptr_eq(of, moments) => Some(Arc::clone(guide)),
+            _ => {
+                let guide = Arc::new(Guide::new(moments));
+                *last = Some((Arc::clone(moments), Arc::clone(&guide)));
+                Some(guide)
+            }
+        }
     }
 }
 
-/// Takes a chunk through the model, its first token replaced as the model wants it.
-fn read(context: &mut Context, bos: Option<u32>, tokens: &[u32]) -> Result<()> {
-    let mut tokens = tokens.to_vec();
-    if let (Some(bos), Some(first)) = (bos, tokens.first_mut()) {
-        *first = bos;
-    }
-    let sequence = context.create();
-    let outcome = context.forward(&[Piece { sequence, tokens: &tokens, every: false }]);
-    context.remove(sequence);
-    outcome
+fn open(path: &Path, progress: &dyn Progress) -> Result<Model> {
+    let file = open_any(path, &OpenOptions { cache: Cache::Off, recipe: None, progress })?;
+    Model::from_file(file, &ModelOptions::default())
 }

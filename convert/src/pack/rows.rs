@@ -8,6 +8,7 @@ use siskin::graph::{Role, Weight};
 use siskin::{Error, ErrorKind, Result};
 use siskin_kernels::panel;
 use siskin_kernels::quant::BlockType;
+use std::sync::Arc;
 
 /// One tensor's way from source to file.
 pub(super) struct Rows<'a> {
@@ -51,7 +52,7 @@ pub(super) enum Rounding {
     /// With a weight for the error of each column.
     Weighted(Vec<f32>),
     /// So that products change least.
-    Guided(Guide),
+    Guided(Arc<Guide>),
 }
 
 impl<'a> Rows<'a> {

@@ -1,0 +1,68 @@
+//! Calibration: what a model was seen to compute comes closer to what it computed before.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::{Folder, golden, packed_with};
+use siskin::file::File;
+use siskin::{ErrorKind, Model, ModelOptions, SessionOptions};
+use siskin_convert::{Calibration, NoProgress, PackOptions, Recipe};
+
+const VOCABULARY: u32 = 100;
+
+/// Made-up texts in which tokens depend on those before.
+fn texts(seed: u32, count: u32) -> Vec<Vec<u32>> {
+    let text = |at: u32| {
+        let mut state = seed.wrapping_mul(7919) + at * 31 + 1;
+        let next = |_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            state >> 16
+        };
+        (0..32).map(next).map(|bits| bits % VOCABULARY).collect()
+    };
+    (0..count).map(text).collect()
+}
+
+/// Logits of every token of some texts.
+fn logits(file: &File) -> Vec<f32> {
+    let model = Model::from_file(file.clone(), &ModelOptions::default()).unwrap();
+    let mut all = Vec::new();
+    for text in texts(2, 4) {
+        let mut session =
+            model.session(SessionOptions { context: 32, ..SessionOptions::default() }).unwrap();
+        session.score(&text, &mut |_, logits| all.extend_from_slice(logits)).unwrap();
+    }
+    all
+}
+
+fn distance(a: &[f32], b: &[f32]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| f64::from(a - b).powi(2)).sum()
+}
+
+#[test]
+fn calibrated_models_are_closer() {
+    let folder = Folder::new("calibrate");
+    let source = golden("llama");
+    let exact = logits(&packed_with(&source, &folder, &PackOptions::default()));
+    let calibration = Calibration::collect_tokens(&source, &texts(1, 40), &NoProgress).unwrap();
+    assert_eq!(calibration.tokens(), 40 * 32);
+    for (recipe, most) in [("w4i,tables=w4i", 0.9), ("w8r,tables=w8r", 1.0), ("q4_0,tables=q4_0", 1.1)] {
+        let pack = |calibration| {
+            let recipe = Some(recipe.parse::<Recipe>().unwrap());
+            packed_with(&source, &folder, &PackOptions { recipe, calibration, ..PackOptions::default() })
+        };
+        let (plain, calibrated) = (pack(None), pack(Some(&calibration)));
+        let [plain_error, error] = [&plain, &calibrated].map(|file| distance(&logits(file), &exact));
+        assert!(error < most * plain_error, "{recipe}: {error} against {plain_error}");
+        let report = &calibrated.metadata().quantisation;
+        assert_eq!(report["calibration_tokens"], 40 * 32);
+        assert_eq!(report.contains_key("relative_error_of_products"), recipe.starts_with('w'));
+        assert!(!plain.metadata().quantisation.contains_key("calibration_tokens"));
+    }
+}
+
+#[test]
+fn a_model_without_tokenizer_reads_no_text() {
+    let error = Calibration::collect(&golden("llama"), "some text", &NoProgress).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Missing);
+}
