@@ -28,8 +28,7 @@ fn logits(file: &File) -> Vec<f32> {
     let model = Model::from_file(file.clone(), &ModelOptions::default()).unwrap();
     let mut all = Vec::new();
     for text in texts(2, 4) {
-        let mut session =
-            model.session(SessionOptions { context: 32, ..SessionOptions::default() }).unwrap();
+        let mut session = model.session(SessionOptions { context: 32, ..SessionOptions::default() }).unwrap();
         session.score(&text, &mut |_, logits| all.extend_from_slice(logits)).unwrap();
     }
     all

@@ -57,10 +57,10 @@ impl Recipe {
 }
 
 fn fitting(wanted: Target, columns: usize) -> Target {
-    let Target::Block(block) = wanted else { return wanted };
-    if block.row_bytes(columns).is_some() {
+    if wanted.row_bytes(columns).is_some() {
         return wanted;
     }
+    let Target::Block(block) = wanted else { return fitting(Target::Block(BlockType::Q8_0), columns) };
     let other = FALLBACKS.iter().find(|(known, _)| *known == block).map(|&(_, other)| other);
     match other.filter(|other| other.row_bytes(columns).is_some() && other.codec().can_encode()) {
         Some(other) => Target::Block(other),

@@ -13,6 +13,7 @@ mod tests;
 mod types;
 
 use crate::quant::BlockType;
+use crate::quant::row::MOST_COLUMNS;
 pub(crate) use layout::Layout;
 pub use pack::{pack, pack_rows};
 pub use read::{SubBlock, row_values, sub_block};
@@ -163,8 +164,11 @@ impl PanelType {
         k.checked_next_multiple_of(columns).unwrap_or(usize::MAX / columns * columns)
     }
 
-    /// Bytes of a panel with `k` columns; `None` on overflow.
+    /// Bytes of a panel with `k` columns; `None` on overflow, and for more columns than a row type may have.
     pub fn panel_bytes(self, k: usize) -> Option<usize> {
+        if self.is_row() && k > MOST_COLUMNS {
+            return None;
+        }
         let blocks = k.div_ceil(self.block_columns()).checked_mul(self.block_bytes())?;
         blocks.checked_add(self.layout().rows.bytes())
     }

@@ -1,6 +1,7 @@
 //! Panels against golden blocks and against the byte layout written out by hand.
 
 use super::*;
+use crate::quant::row::RowType;
 use crate::quant::tests::{bits, block_types, floats, golden};
 use std::{vec, vec::Vec};
 
@@ -110,6 +111,7 @@ fn numbers_names_and_sizes_are_those_of_the_format() {
         assert_eq!((PanelType::from_id(id), ty.block_columns()), (Some(ty), 64));
         assert_eq!((ty.panel_bytes(0), ty.panel_bytes(576)), (Some(end), Some(9 * block + end)));
         assert_eq!(ty.tensor_bytes(17, 65), Some(2 * (2 * block + end)));
+        assert!(ty.panel_bytes(1 << 17).is_some() && ty.panel_bytes((1 << 17) + 1).is_none());
     }
     assert_eq!(PanelType::from_id(20), None);
 }
@@ -213,4 +215,33 @@ fn wrong_lengths_are_refused() {
     assert!(!row_values(PanelType::Q4, &panel[1..], 0, 64, &mut out));
     assert_eq!(sub_block(PanelType::Q4, &panel, 0, 2).count, 0);
     assert_eq!(sub_block(PanelType::Q4, &panel, 16, 0).count, 0);
+}
+
+#[test]
+fn row_types_lie_where_the_format_says() {
+    for (ty, block, end) in [(RowType::W8R, 1024, 64), (RowType::W4I, 544, 32)] {
+        let mut row = vec![0; ty.row_bytes(128).unwrap()];
+        // Column 64 + 21 of row 3 is byte 1 of group 5 of the second block; its sub-block is 1.
+        ty.put_factor(&mut row, 5, -7);
+        ty.put_code(&mut row, 85, -6);
+        ty.put_scale(&mut row, 0.375);
+        let zero = vec![0; row.len()];
+        let mut panel = vec![0xff; ty.panel().panel_bytes(128).unwrap()];
+        assert!(pack_rows(ty, &[&zero, &zero, &zero, &row], 128, &mut panel));
+        assert_eq!(panel.len(), 2 * block + end);
+        let mut want = vec![0; panel.len()];
+        match ty {
+            RowType::W8R => {
+                want[block + 5 * 64 + 4 * 3 + 1] = -6_i8 as u8;
+                want[2 * block + 4 * 3..][..4].copy_from_slice(&0.375_f32.to_le_bytes());
+            }
+            RowType::W4I => {
+                // Group 5 is the high nibble of line 2; −6 is entry 2 of the codebook, −7 the code 8 + 2.
+                want[block + 2 * 64 + 4 * 3 + 1] = 2 << 4;
+                want[block + 8 * 64 + 2 * 3] = (8 + 2) << 4;
+                want[2 * block + 2 * 3..][..2].copy_from_slice(&0x3ec0_u16.to_le_bytes());
+            }
+        }
+        assert!(panel == want, "{}", ty.name());
+    }
 }

@@ -23,6 +23,9 @@ use core::ops::RangeInclusive;
 /// Columns that share a factor.
 pub const GROUP: usize = 16;
 
+/// The most columns of a row: with bytes on both sides, sums of more could leave 32 bits.
+pub const MOST_COLUMNS: usize = 1 << 17;
+
 /// Bytes of an encoded block: codes, then factors.
 const BLOCK_BYTES: usize = BLOCK + 2;
 
@@ -122,8 +125,11 @@ impl RowType {
         self.codec().panel
     }
 
-    /// Bytes of an encoded row of `columns`; `None` on overflow.
+    /// Bytes of an encoded row of `columns`; `None` for more than [`MOST_COLUMNS`].
     pub fn row_bytes(self, columns: usize) -> Option<usize> {
+        if columns > MOST_COLUMNS {
+            return None;
+        }
         columns.div_ceil(BLOCK).checked_mul(BLOCK_BYTES)?.checked_add(4)
     }
 
