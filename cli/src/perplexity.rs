@@ -78,7 +78,11 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         return Err(Error::new(ErrorKind::Argument, place, message));
     }
     let start = if tokenizer.add_bos() { tokenizer.bos() } else { None };
-    let mut session = model.session(SessionOptions { context: args.ctx, ..SessionOptions::default() })?;
+    let mut session = model.session(SessionOptions {
+        context: args.ctx,
+        cache: args.model_args.kv,
+        ..SessionOptions::default()
+    })?;
     let mut sum = Sum::default();
     for (index, chunk) in tokens.chunks_exact(args.ctx).take(chunks).enumerate() {
         let mut chunk = chunk.to_vec();
