@@ -128,7 +128,8 @@ def main() -> None:
     for path, rounding in zip(variants[::2], variants[1::2], strict=True):
         weights = load_file(path)
         alone, both = (Model(config, weights, how).embeddings(ids) for how in ("none", rounding))
-        away = [1 - (truth * other).sum(axis=-1) for other in (alone, both)]
+        # Not below zero, where rounding alone would bring what is the same.
+        away = [np.maximum(1 - (truth * other).sum(axis=-1), 0) for other in (alone, both)]
         order = np.corrcoef(ranks(truth), ranks(both))[0, 1]
         print(f"{away[0].mean():.2e} {away[1].mean():.2e} {away[1].max():.2e} {order:.6f}", flush=True)
 
