@@ -40,7 +40,7 @@ struct Chat<'a> {
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
-    let options = args.text.session()?;
+    let options = args.text.session(&args.model_args)?;
     let model = open.model(&args.model, &args.model_args)?;
     if model.template()?.is_none() {
         let message = "the model has none and cannot chat; `siskin run` continues texts";

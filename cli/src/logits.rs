@@ -49,8 +49,11 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let header = input.header(vocabulary)?;
     out.write_all(&(header.len() as u64).to_le_bytes()).map_err(io)?;
     out.write_all(header.as_bytes()).map_err(io)?;
-    let mut session =
-        model.session(SessionOptions { context: input.columns, ..SessionOptions::default() })?;
+    let mut session = model.session(SessionOptions {
+        context: input.columns,
+        cache: args.model_args.kv,
+        ..SessionOptions::default()
+    })?;
     for row in 0..input.rows {
         input.row(row)?.write(&mut session, vocabulary, input.columns, &mut out, &io)?;
     }

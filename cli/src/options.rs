@@ -82,6 +82,9 @@ pub(crate) struct ModelArgs {
     /// Use no features of the processor but these: scalar, or a list such as avx2,avx512
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) cpu_features: Option<Vec<String>>,
+    /// The type of cached keys and values: int8, f16 or f32; f16 where nothing is said, f32 for f32 weights
+    #[arg(long, value_name = "TYPE", value_parser = cache_type)]
+    pub(crate) kv: Option<CacheType>,
 }
 
 impl ModelArgs {
@@ -242,10 +245,11 @@ pub(crate) struct TextArgs {
 }
 
 impl TextArgs {
-    pub(crate) fn session(&self) -> Result<SessionOptions> {
+    pub(crate) fn session(&self, model: &ModelArgs) -> Result<SessionOptions> {
         let usual = SessionOptions::default();
         Ok(SessionOptions {
             context: self.context,
+            cache: model.kv,
             sampler: self.sampler.options()?,
             stop: self.stop.clone(),
             dry_breakers: self.sampler.dry_breakers().unwrap_or_else(|| usual.dry_breakers.clone()),
@@ -264,10 +268,10 @@ mod tests {
 
     #[test]
     fn features_not_named_are_masked() {
-        assert_eq!(masked("scalar").unwrap(), "avx2+avx512+neon+dotprod+i8mm");
-        assert_eq!(masked("avx2").unwrap(), "avx512+neon+dotprod+i8mm");
-        assert_eq!(masked("avx512").unwrap(), "neon+dotprod+i8mm");
-        assert_eq!(masked("i8mm").unwrap(), "avx2+avx512");
+        assert_eq!(masked("scalar").unwrap(), "avx2+avxvnni+avx512+neon+dotprod+i8mm");
+        assert_eq!(masked("avx2").unwrap(), "avxvnni+avx512+neon+dotprod+i8mm");
+        assert_eq!(masked("avx512").unwrap(), "avxvnni+neon+dotprod+i8mm");
+        assert_eq!(masked("i8mm").unwrap(), "avx2+avxvnni+avx512");
         assert_eq!(masked("sse9").unwrap_err().kind(), ErrorKind::Argument);
     }
 

@@ -171,6 +171,7 @@ mod tests {
                 101..=106 => assert_eq!(code, 3, "{kind:?}"),
                 200 => assert_eq!(code, 2),
                 201 | 400 => assert_eq!(code, 4, "{kind:?}"),
+                301 => assert_eq!(code, 130, "{kind:?}"),
                 _ => assert_eq!(code, 1, "{kind:?}"),
             }
         }

@@ -4,12 +4,16 @@ use crate::options::{ModelArgs, OpenArgs};
 use crate::output;
 use serde_json::json;
 use siskin::tokenizer::EncodeOptions;
-use siskin::{Error, ErrorKind, Result, Session, SessionOptions};
-use std::path::PathBuf;
+use siskin::{Error, ErrorKind, Model, Result, Session, SessionOptions};
+use std::path::{Path, PathBuf};
+
+/// Tokens that are scored at a time: what another model's logits are kept for.
+const PIECE: usize = 64;
 
 /// Measure how well a model foresees a text
 ///
-/// The text is cut into chunks of --ctx tokens; in each, the second half is foreseen from the first.
+/// The text is cut into chunks of --ctx tokens; in each, the second half is foreseen from the first. --against
+/// tells how alike another model's forecasts of the same tokens are.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A .siskin or GGUF file, or a Hugging Face folder
@@ -22,6 +26,9 @@ pub(crate) struct Args {
     /// The most chunks; without it, the whole text
     #[arg(long, value_name = "N")]
     chunks: Option<usize>,
+    /// A model with the same tokens, such as a larger form of this one, to compare forecasts with
+    #[arg(long, value_name = "MODEL")]
+    against: Option<PathBuf>,
     #[command(flatten)]
     model_args: ModelArgs,
     /// Print a JSON object
@@ -57,6 +64,43 @@ impl Sum {
     }
 }
 
+/// How alike the forecasts of two models are, summed.
+#[derive(Default)]
+struct Likeness {
+    agreed: usize,
+    nats: f64,
+    tokens: usize,
+}
+
+impl Likeness {
+    /// Compares the logits of one token with those of the other model.
+    fn add(&mut self, logits: &[f32], other: &[f32]) {
+        self.agreed += usize::from(likeliest(logits) == likeliest(other));
+        self.nats += divergence(other, logits);
+        self.tokens += 1;
+    }
+
+    /// The part of tokens where both hold the same one for the likeliest.
+    fn agreement(&self) -> f64 {
+        self.agreed as f64 / self.tokens as f64
+    }
+
+    /// The mean divergence of the model from the other one, in nats.
+    fn divergence(&self) -> f64 {
+        self.nats / self.tokens as f64
+    }
+}
+
+/// The model, the one it is compared with, and what came out so far.
+struct Scores {
+    session: Session,
+    other: Option<Session>,
+    sum: Sum,
+    likeness: Likeness,
+    /// Logits of the other model.
+    kept: Vec<f32>,
+}
+
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     if args.ctx < 4 {
         return Err(Error::argument("--ctx", "is too small; give at least 4"));
@@ -78,55 +122,135 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         return Err(Error::new(ErrorKind::Argument, place, message));
     }
     let start = if tokenizer.add_bos() { tokenizer.bos() } else { None };
-    let mut session = model.session(SessionOptions { context: args.ctx, ..SessionOptions::default() })?;
-    let mut sum = Sum::default();
+    let options =
+        || SessionOptions { context: args.ctx, cache: args.model_args.kv, ..SessionOptions::default() };
+    let other = match &args.against {
+        Some(path) => Some(same_tokens(open.model(path, &args.model_args)?, &model, path)?),
+        None => None,
+    };
+    let mut scores = Scores {
+        session: model.session(options())?,
+        other: other.map(|other| other.session(options())).transpose()?,
+        sum: Sum::default(),
+        likeness: Likeness::default(),
+        kept: Vec::new(),
+    };
     for (index, chunk) in tokens.chunks_exact(args.ctx).take(chunks).enumerate() {
         let mut chunk = chunk.to_vec();
         if let Some(start) = start {
             chunk[0] = start;
         }
-        score(&mut session, &chunk, &mut sum)?;
+        scores.add(&chunk)?;
         if !args.json {
-            output::note(open, format!("[{}/{chunks}] {:.4}", index + 1, sum.perplexity()));
+            output::note(open, format!("[{}/{chunks}] {:.4}", index + 1, scores.sum.perplexity()));
         }
     }
+    report(args, &scores, chunks)
+}
+
+/// `other`, if it is of as many tokens as `model`.
+fn same_tokens(other: Model, model: &Model, path: &Path) -> Result<Model> {
+    let (found, expected) = (other.hyper().vocabulary, model.hyper().vocabulary);
+    if found == expected {
+        return Ok(other);
+    }
+    let message =
+        format!("{} has {found} tokens, not {expected}; give a form of the same model", path.display());
+    Err(Error::argument("--against", message))
+}
+
+fn report(args: &Args, scores: &Scores, chunks: usize) -> Result<()> {
+    let Scores { sum, likeness, .. } = scores;
     let (perplexity, deviation) = (sum.perplexity(), sum.deviation());
-    match args.json {
-        true => output::json(&json!({
+    if args.json {
+        let mut values = json!({
             "perplexity": perplexity,
             "standard_error": deviation,
             "tokens": sum.tokens,
             "chunks": chunks,
             "ctx": args.ctx,
-        })),
-        false => output::line(format!(
-            "perplexity {perplexity:.4} ± {deviation:.4} ({} tokens in {chunks} chunks)",
-            sum.tokens
-        )),
+        });
+        if args.against.is_some() {
+            values["top1_agreement"] = json!(likeness.agreement());
+            values["kl_divergence"] = json!(likeness.divergence());
+        }
+        return output::json(&values);
     }
+    let tokens = sum.tokens;
+    output::line(format!(
+        "perplexity {perplexity:.4} ± {deviation:.4} ({tokens} tokens in {chunks} chunks)"
+    ))?;
+    if args.against.is_some() {
+        let (agreement, divergence) = (100.0 * likeness.agreement(), likeness.divergence());
+        output::line(format!("same likeliest token {agreement:.2}%, divergence {divergence:.6} nats"))?;
+    }
+    Ok(())
 }
 
-/// Adds the surprise at the second half of a chunk.
-fn score(session: &mut Session, chunk: &[u32], sum: &mut Sum) -> Result<()> {
-    let first = chunk.len() / 2;
-    session.reset();
-    // A session that scores its very first token makes room for many tokens' logits; later calls use it.
-    session.score(&chunk[..1], &mut |_, _| {})?;
-    session.prefill(&chunk[1..first])?;
-    let targets = &chunk[first + 1..];
-    session.score(&chunk[first..chunk.len() - 1], &mut |index, logits| {
-        if let Some(&target) = targets.get(index) {
-            sum.add(surprise(logits, target));
+impl Scores {
+    /// Adds the second half of a chunk.
+    fn add(&mut self, chunk: &[u32]) -> Result<()> {
+        let first = chunk.len() / 2;
+        for session in std::iter::once(&mut self.session).chain(&mut self.other) {
+            session.reset();
+            // A session that scores its very first token makes room for many tokens' logits; later calls use it.
+            session.score(&chunk[..1], &mut |_, _| {})?;
+            session.prefill(&chunk[1..first])?;
         }
-    })
+        let mut pairs = chunk[first..chunk.len() - 1].chunks(PIECE).zip(chunk[first + 1..].chunks(PIECE));
+        pairs.try_for_each(|(tokens, targets)| self.score(tokens, targets))
+    }
+
+    /// Adds the forecasts of `targets` that both models make at `tokens`.
+    fn score(&mut self, tokens: &[u32], targets: &[u32]) -> Result<()> {
+        let Self { session, other, sum, likeness, kept } = self;
+        kept.clear();
+        if let Some(other) = other {
+            other.score(tokens, &mut |_, logits| kept.extend_from_slice(logits))?;
+        }
+        session.score(tokens, &mut |index, logits| {
+            if let Some(&target) = targets.get(index) {
+                sum.add(surprise(logits, target));
+            }
+            if let Some(other) = kept.chunks_exact(logits.len()).nth(index) {
+                likeness.add(logits, other);
+            }
+        })
+    }
 }
 
 /// How unexpected `target` is, in nats.
 fn surprise(logits: &[f32], target: u32) -> f64 {
+    let logit = logits.get(target as usize).copied().unwrap_or(f32::NEG_INFINITY);
+    total(logits) - f64::from(logit)
+}
+
+/// What is taken from each logit to make it the logarithm of a probability.
+fn total(logits: &[f32]) -> f64 {
     let highest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let total: f64 = logits.iter().map(|&logit| f64::from(logit - highest).exp()).sum();
-    let logit = logits.get(target as usize).copied().unwrap_or(f32::NEG_INFINITY);
-    total.ln() - f64::from(logit - highest)
+    total.ln() + f64::from(highest)
+}
+
+/// The Kullback-Leibler divergence of the forecast `found` from the forecast `truth`, in nats.
+fn divergence(truth: &[f32], found: &[f32]) -> f64 {
+    let (of_truth, of_found) = (total(truth), total(found));
+    let terms = truth.iter().zip(found).map(|(&truth, &found)| {
+        let logarithm = f64::from(truth) - of_truth;
+        let probability = logarithm.exp();
+        // What cannot be adds nothing, whatever the other model thinks of it.
+        if probability > 0.0 { probability * (logarithm - (f64::from(found) - of_found)) } else { 0.0 }
+    });
+    // Sums of nothing but rounding may come out below zero.
+    terms.sum::<f64>().max(0.0)
+}
+
+/// The token with the highest logit, the first of equals.
+fn likeliest(logits: &[f32]) -> usize {
+    let best = |best: (usize, f32), (index, &logit): (usize, &f32)| {
+        if logit > best.1 { (index, logit) } else { best }
+    };
+    logits.iter().enumerate().fold((0, f32::NEG_INFINITY), best).0
 }
 
 #[cfg(test)]
@@ -138,6 +262,28 @@ mod tests {
         assert!((surprise(&[3.0; 8], 5) - 8f64.ln()).abs() < 1e-12);
         // softmax([0, ln 3]) is [1/4, 3/4]
         assert!((surprise(&[0.0, 3f32.ln()], 0) - 4f64.ln()).abs() < 1e-6);
+    }
+
+    #[test]
+    fn forecasts_differ_by_the_divergence_of_their_odds() {
+        // [1/4, 3/4] against even odds: 1/4 ln 1/2 + 3/4 ln 3/2; even odds against it: 1/2 ln 2 + 1/2 ln 2/3
+        let (uneven, even) = ([5.0, 5.0 + 3f32.ln()], [7.0; 2]);
+        let expected = 0.25 * 0.5f64.ln() + 0.75 * 1.5f64.ln();
+        assert!((divergence(&uneven, &even) - expected).abs() < 1e-6);
+        assert!((divergence(&even, &uneven) - 0.5 * (4.0 / 3.0f64).ln()).abs() < 1e-6);
+        // What cannot be adds nothing.
+        assert!(divergence(&[1.0, f32::NEG_INFINITY], &[1.0, f32::NEG_INFINITY]) == 0.0);
+    }
+
+    #[test]
+    fn agreement_is_of_the_likeliest_tokens() {
+        let mut likeness = Likeness::default();
+        likeness.add(&[0.0, 1.0, 0.5], &[0.1, 3.0, 2.9]);
+        likeness.add(&[0.0, 1.0, 0.5], &[0.1, 2.0, 2.9]);
+        assert_eq!(likeness.agreement(), 0.5);
+        let mut same = Likeness::default();
+        same.add(&[0.0, 1.0, 0.5], &[0.0, 1.0, 0.5]);
+        assert_eq!((same.agreement(), same.divergence()), (1.0, 0.0));
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
-    let options = args.text.session()?;
+    let options = args.text.session(&args.model_args)?;
     let seed = options.sampler.seed;
     let model = open.model(&args.model, &args.model_args)?;
     interrupt::listen()?;

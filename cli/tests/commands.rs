@@ -125,6 +125,40 @@ fn what_is_no_model_file_is_named() {
     let _ = std::fs::remove_dir_all(folder);
 }
 
+/// A model of random weights as a folder with a tokenizer.
+fn talking_golden(name: &str) -> String {
+    let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/data/golden").join(name);
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("talking-{name}"));
+    std::fs::create_dir_all(&folder).unwrap();
+    for part in ["config.json", "model.safetensors"] {
+        std::fs::write(folder.join(part), std::fs::read(golden.join(part)).unwrap()).unwrap();
+    }
+    std::fs::write(folder.join("tokenizer.json"), TOKENIZER).unwrap();
+    folder.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn forecasts_are_compared_with_those_of_another_form() {
+    let folder = talking_golden("llama");
+    let text = file("forecast.txt", "a siskin siskin a a siskin ".repeat(12).as_bytes());
+    let small = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("forecast.siskin");
+    let small = small.to_str().unwrap();
+    let found = siskin(&["convert", &folder, "-o", small, "-q", "--quant", "q4_0,always"], b"");
+    assert_eq!(found.status.code(), Some(0), "{}", errors(&found));
+    let measure = |model: &str, against: &str| {
+        let text = text.to_str().unwrap();
+        let arguments = ["perplexity", model, text, "--ctx", "16", "--json", "-q", "--against", against];
+        let found = siskin(&arguments, b"");
+        assert_eq!(found.status.code(), Some(0), "{}", errors(&found));
+        let report: serde_json::Value = serde_json::from_slice(&found.stdout).unwrap();
+        ["perplexity", "top1_agreement", "kl_divergence"].map(|key| report[key].as_f64().unwrap())
+    };
+    let [exact, agreement, divergence] = measure(&folder, &folder);
+    assert_eq!((agreement, divergence), (1.0, 0.0));
+    let [rounded, _, divergence] = measure(small, &folder);
+    assert!(rounded != exact && divergence > 1e-6 && divergence < 1.0, "{rounded} {exact} {divergence}");
+}
+
 /// Where `cargo xtask model smollm2` has brought a model that talks.
 #[test]
 #[cfg(unix)]

@@ -20,9 +20,13 @@ impl Features {
     /// Arm: products of matrices of bytes, `smmla`, beside `sdot`.
     pub const I8MM: Self = Self(1 << 4);
 
+    /// x86: AVX-VNNI, dot products of bytes beside AVX2.
+    pub const AVXVNNI: Self = Self(1 << 5);
+
     /// Every feature with the name that `--cpu-features` and `doctor` use.
     pub const NAMES: &[(Self, &str)] = &[
         (Self::AVX2, "avx2"),
+        (Self::AVXVNNI, "avxvnni"),
         (Self::AVX512, "avx512"),
         (Self::NEON, "neon"),
         (Self::DOTPROD, "dotprod"),
@@ -31,7 +35,7 @@ impl Features {
 
     /// What builds on what: (without this, none of these).
     const NEEDS: [(Self, Self); 3] = [
-        (Self::AVX2, Self::AVX512),
+        (Self::AVX2, Self::AVX512.with(Self::AVXVNNI)),
         (Self::NEON, Self::DOTPROD.with(Self::I8MM)),
         (Self::DOTPROD, Self::I8MM),
     ];
@@ -112,7 +116,7 @@ impl Cpu {
         Self { features }
     }
 
-    /// The same processor without some features, and without those that build on them: AVX-512 on AVX2, dot
+    /// The same processor without some features, and without those that build on them: AVX-512 and AVX-VNNI on AVX2, dot
     /// products on NEON, matrix products on dot products.
     #[must_use]
     pub const fn without(self, features: Features) -> Self {
@@ -152,7 +156,8 @@ fn detected() -> Features {
     }
     let foundation = has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl");
     let avx512 = if foundation && has!("avx512vnni") { Features::AVX512 } else { Features::NONE };
-    Features::AVX2.with(avx512)
+    let vnni = if has!("avxvnni") { Features::AVXVNNI } else { Features::NONE };
+    Features::AVX2.with(avx512).with(vnni)
 }
 
 #[cfg(all(feature = "std", target_arch = "aarch64"))]

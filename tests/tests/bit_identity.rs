@@ -40,7 +40,8 @@ fn lines(without: Features) -> String {
 fn logits_have_the_committed_bits() {
     let committed = std::fs::read_to_string(path()).unwrap();
     let (scalar, middle) = (Features::AVX2.with(Features::NEON), Features::AVX512.with(Features::I8MM));
-    for without in [Features::NONE, middle, Features::DOTPROD, scalar] {
+    let avx2 = Features::AVX512.with(Features::AVXVNNI);
+    for without in [Features::NONE, middle, avx2, Features::DOTPROD, scalar] {
         assert_eq!(lines(without), committed, "without {without}");
     }
 }

@@ -28,7 +28,8 @@ fn bits_depend_on_nothing_but_the_tokens() {
         let ids = &golden.ids[0];
         let want = score(&model(&golden.file, ExecutorKind::Reference, 1, Features::NONE), ids, 64);
         let scalar = Features::AVX2.with(Features::NEON);
-        let tables = [Features::NONE, Features::AVX512.with(Features::I8MM), Features::DOTPROD, scalar];
+        let avx2 = Features::AVX512.with(Features::AVXVNNI);
+        let tables = [Features::NONE, Features::AVX512.with(Features::I8MM), avx2, Features::DOTPROD, scalar];
         for (without, threads, batch) in [
             (tables[0], 1, 1),
             (tables[0], 2, 7),

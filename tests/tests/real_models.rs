@@ -37,7 +37,8 @@ fn bits_do_not_depend_on_chunks_threads_or_tables() {
         }
         let short = &ids[..40];
         let want = logits(&best, short, 1);
-        for without in [Features::AVX512, Features::AVX2.with(Features::NEON)] {
+        let avx2 = Features::AVX512.with(Features::AVXVNNI);
+        for without in [Features::AVX512, avx2, Features::AVX2.with(Features::NEON)] {
             let model = model(&file, ExecutorKind::Cpu, 2, without);
             assert_eq!(logits(&model, short, 64), want, "{name}: without {without}");
         }

@@ -24,6 +24,7 @@ const VERBS: &[Verb] = &[
     verb::bench_kernels::VERB,
     verb::bench_peers::VERB,
     verb::counts::VERB,
+    verb::quality::VERB,
     verb::fuzz::VERB,
     verb::api::VERB,
 ];

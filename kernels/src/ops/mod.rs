@@ -113,7 +113,8 @@ pub(crate) mod testing {
     /// A table for every level that this machine can run, best first.
     pub(crate) fn tables() -> Vec<Kernels> {
         let cpu = Cpu::detect();
-        let levels = [Features::NONE, Features::AVX512, Features::I8MM, Features::DOTPROD];
+        let avx2 = Features::AVX512.with(Features::AVXVNNI);
+        let levels = [Features::NONE, Features::AVX512, avx2, Features::I8MM, Features::DOTPROD];
         let mut cpus = Vec::new();
         for cpu in levels.map(|level| cpu.without(level)).into_iter().chain([Cpu::scalar()]) {
             if !cpus.contains(&cpu) {

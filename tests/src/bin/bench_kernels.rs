@@ -20,7 +20,8 @@ fn main() {
     let filter = std::env::args().nth(1).unwrap_or_default();
     let wanted = |name: &str| name.to_lowercase().contains(&filter.to_lowercase());
     let cpu = Cpu::detect();
-    let levels = [Features::NONE, Features::AVX512, Features::AVX512.with(Features::AVX2)];
+    let avx2 = Features::AVX512.with(Features::AVXVNNI);
+    let levels = [Features::NONE, Features::AVX512, avx2, Features::AVX2];
     let mut tables: Vec<Kernels> = Vec::new();
     for without in levels {
         let table = Kernels::for_cpu(cpu.without(without));

@@ -65,7 +65,7 @@ fn main() -> ExitCode {
 
 /// The tables that are counted and that this processor can run.
 fn tables() -> Vec<(&'static str, Kernels)> {
-    let avx2 = Cpu::detect().without(Features::AVX512);
+    let avx2 = Cpu::detect().without(Features::AVX512.with(Features::AVXVNNI));
     let best = avx2.has(Features::AVX2).then_some(("avx2", Kernels::for_cpu(avx2)));
     best.into_iter().chain([("scalar", Kernels::for_cpu(Cpu::scalar()))]).collect()
 }

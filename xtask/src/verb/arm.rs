@@ -165,14 +165,22 @@ fn run_suite(target: &Target, suite: &Suite) -> Result<Counts> {
     Ok(counts)
 }
 
-/// Kernels inline so much that the highest level takes minutes on end for Arm, and is no faster in an emulator.
-const LIGHTLY: &str = "profile.dev.package.siskin-kernels.opt-level=1";
+/// Optimising as the tests of this machine do takes minutes on end for Arm, and gains nothing in an emulator.
+const LIGHTLY: [&str; 6] = [
+    "--config=profile.dev.package.siskin-kernels.opt-level=1",
+    "--config=profile.dev.package.siskin.opt-level=1",
+    "--config=profile.dev.package.siskin-convert.opt-level=1",
+    "--config=profile.dev.package.siskin-kernels.debug=false",
+    "--config=profile.dev.package.siskin.debug=false",
+    "--config=profile.dev.package.siskin-convert.debug=false",
+];
 
 /// Debian's cargo, which builds the standard library and tests for `target` and runs them in its emulator.
 fn cargo_for(target: &Target) -> Command {
     let Target { triple, prefix, emulator, .. } = target;
     let mut command = program("/usr/bin/cargo", &["test", "-Z", "build-std=std,test,panic_unwind"]);
-    command.args(["--target", triple, "--locked", "--no-fail-fast", "--config", LIGHTLY, "--target-dir"]);
+    command.args(["--target", triple, "--locked", "--no-fail-fast"]).args(LIGHTLY);
+    command.arg("--target-dir");
     command.arg(format!("{}/arm", knobs::target_folder().unwrap_or_else(|| "target".to_owned())));
     // The calling cargo's settings name another compiler. The flag to build the standard library is unstable.
     for name in ["CARGO", "RUSTUP_TOOLCHAIN", "LD_LIBRARY_PATH"] {

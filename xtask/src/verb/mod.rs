@@ -8,4 +8,5 @@ pub(crate) mod counts;
 pub(crate) mod demo;
 pub(crate) mod fuzz;
 pub(crate) mod model;
+pub(crate) mod quality;
 pub(crate) mod test;

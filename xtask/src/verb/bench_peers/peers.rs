@@ -27,12 +27,12 @@ pub(super) fn llama_python() -> Result<PathBuf> {
 }
 
 /// The Python of the peers, whatever it has.
-pub(super) fn python() -> Result<PathBuf> {
+pub(in crate::verb) fn python() -> Result<PathBuf> {
     knobs::peers_python().map_or_else(|| tools::python("peers"), |python| Ok(python.into()))
 }
 
 /// Installs `packages` from wheels where `python` cannot import `modules`.
-pub(super) fn need(python: &Path, modules: &str, packages: &[&str]) -> Result {
+pub(in crate::verb) fn need(python: &Path, modules: &str, packages: &[&str]) -> Result {
     let check = format!("import {modules}");
     if succeeds(&mut program(python, &["-c", &check])) {
         return Ok(());

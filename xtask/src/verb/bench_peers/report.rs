@@ -4,7 +4,7 @@ use crate::shell::Result;
 use std::fs;
 
 /// The text of the value of `key` in a flat JSON object; a list or string as it is written.
-pub(super) fn value<'a>(json: &'a str, key: &str) -> Option<&'a str> {
+pub(in crate::verb) fn value<'a>(json: &'a str, key: &str) -> Option<&'a str> {
     let start = json.find(&format!("\"{key}\""))? + key.len() + 2;
     let rest = json[start..].trim_start().strip_prefix(':')?.trim_start();
     let end = match rest.as_bytes().first()? {

@@ -1,0 +1,81 @@
+//! Products with AVX-VNNI: as with AVX2, but `dpbusd` for the integers.
+
+use core::arch::x86_64::*;
+use core::ops::Range;
+
+use super::avx2::Integers;
+use super::{Function, Output, Product, run};
+use crate::Features;
+use crate::ops::Kernel;
+
+pub(super) const KERNEL: Kernel<Function> =
+    Kernel::new("matmul-avxvnni", Features::AVX2.with(Features::AVXVNNI), avx_vnni);
+
+fn avx_vnni(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
+    // SAFETY: the list selects this entry only where the processor has AVX2 and AVX-VNNI.
+    unsafe { shell(product, rows, panels, out) }
+}
+
+#[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+fn shell(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
+    run::run::<AvxVnni, 2, 2>(AvxVnni::inside(), product, rows, panels, out);
+}
+
+/// Proof that the processor has AVX2, FMA, F16C and AVX-VNNI.
+#[derive(Clone, Copy)]
+pub(super) struct AvxVnni(());
+
+impl AvxVnni {
+    /// The token, inside a function that is compiled for AVX-VNNI.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+    fn inside() -> Self {
+        Self(())
+    }
+}
+
+/// Wraps intrinsic calls.
+macro_rules! intrinsic {
+    ($call:expr) => {
+        // SAFETY: `self` proves that the processor has the instruction.
+        unsafe { $call }
+    };
+}
+
+impl Integers for AvxVnni {
+    /// `dpbusd` takes unsigned weights: signed ones are raised by 128.
+    const BIAS: i32 = 128;
+    type Dot = __m256i;
+
+    #[inline(always)]
+    fn start(self, initial: i32) -> Self::Dot {
+        intrinsic!(_mm256_set1_epi32(initial))
+    }
+    #[inline(always)]
+    fn dot_small(self, sum: Self::Dot, weights: __m256i, a: i32) -> Self::Dot {
+        intrinsic!(_mm256_dpbusd_avx_epi32(sum, weights, _mm256_set1_epi32(a)))
+    }
+    #[inline(always)]
+    fn dot_signed(self, sum: Self::Dot, weights: __m256i, a: i32) -> Self::Dot {
+        intrinsic!({
+            let raised = _mm256_xor_si256(weights, _mm256_set1_epi8(-128));
+            _mm256_dpbusd_avx_epi32(sum, raised, _mm256_set1_epi32(a))
+        })
+    }
+    #[inline(always)]
+    fn settle(self, sum: Self::Dot) -> Self::Dot {
+        sum
+    }
+    #[inline(always)]
+    fn finish(self, sum: Self::Dot, _initial: i32) -> __m256 {
+        intrinsic!(_mm256_cvtepi32_ps(sum))
+    }
+    #[inline(always)]
+    fn weigh(self, total: Self::Dot, dot: Self::Dot, _initial: i32, factors: __m256i) -> Self::Dot {
+        intrinsic!({
+            // The dot product fits the lower half of its lane; the upper one is its sign and must not count.
+            let lower = _mm256_and_si256(factors, _mm256_set1_epi32(0xffff));
+            _mm256_dpwssd_avx_epi32(total, dot, lower)
+        })
+    }
+}
