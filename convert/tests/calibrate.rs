@@ -65,3 +65,10 @@ fn a_model_without_tokenizer_reads_no_text() {
     let error = Calibration::collect(&golden("llama"), "some text", &NoProgress).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Missing);
 }
+
+#[test]
+fn a_text_without_tokens_adds_nothing() {
+    let texts = [vec![], vec![1]];
+    let calibration = Calibration::collect_tokens(&golden("llama"), &texts, &NoProgress).unwrap();
+    assert_eq!(calibration.tokens(), 1);
+}

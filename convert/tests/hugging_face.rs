@@ -7,7 +7,7 @@ use common::{Folder, bits, floats, golden, packed, row};
 use serde_json::{Value, json};
 use siskin::ErrorKind;
 use siskin::file::File;
-use siskin_convert::{PackOptions, pack_file};
+use siskin_convert::{PackOptions, Recipe, pack_file};
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -336,5 +336,28 @@ fn what_has_no_end_is_not_read() {
         });
         let error = error.unwrap_err();
         assert!(error.to_string().contains(name), "{error}");
+    }
+}
+
+#[test]
+fn numbers_that_are_not_finite_are_kept_or_refused() {
+    let folder = Folder::new("not-finite");
+    let source = folder.join("model");
+    std::fs::create_dir_all(&source).unwrap();
+    std::fs::copy(golden("llama").join("config.json"), source.join("config.json")).unwrap();
+    let mut bytes = std::fs::read(golden("llama").join("model.safetensors")).unwrap();
+    let header = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let text = String::from_utf8(bytes[8..header].to_vec()).unwrap();
+    let at = text.find("model.layers.0.mlp.down_proj.weight").unwrap();
+    let start = text[at..].split_once("\"data_offsets\":[").unwrap().1.split(',').next().unwrap();
+    let start = header + start.trim().parse::<usize>().unwrap();
+    bytes[start..start + 4].copy_from_slice(&f32::NAN.to_le_bytes());
+    std::fs::write(source.join("model.safetensors"), bytes).unwrap();
+    packed(&source, &folder);
+    for recipe in ["w8r,always", "w4i,always", "q8_0"] {
+        let options =
+            PackOptions { recipe: Some(recipe.parse::<Recipe>().unwrap()), ..PackOptions::default() };
+        let error = pack_file(&source, &folder.join("other.siskin"), &options).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{recipe}");
     }
 }

@@ -42,7 +42,11 @@ impl Products {
 }
 
 impl Guide {
-    pub(super) fn new(moments: &Moments) -> Self {
+    /// `None` where the sums have left the range of numbers and say nothing.
+    pub(super) fn new(moments: &Moments) -> Option<Self> {
+        if !moments.blocks.iter().all(|(_, sums)| sums.iter().all(|sum| sum.is_finite())) {
+            return None;
+        }
         let mut importance = Vec::new();
         let blocks = moments.blocks.iter().map(|(columns, sums)| {
             let (upper, diagonal) = factors(sums, columns.len());
@@ -50,7 +54,7 @@ impl Guide {
             Block { columns: columns.clone(), upper }
         });
         let blocks = blocks.collect();
-        Self { importance, blocks }
+        Some(Self { importance, blocks })
     }
 
     /// Encodes a rotated row. `None` where the row is not one of those that the guide is for.
@@ -198,6 +202,15 @@ mod tests {
         assert!((products.error / error(&guided) - 1.0).abs() < 0.2, "{} {}", products.error, error(&guided));
         let signal = (0..size * size).map(|at| f64::from(row[at / size] * sums[at] * row[at % size]));
         assert!((products.signal / signal.sum::<f64>() - 1.0).abs() < 0.2);
+    }
+
+    #[test]
+    fn sums_beyond_all_numbers_guide_nothing() {
+        let mut moments = Moments::new(64);
+        moments.add(&[1e18; 64]);
+        assert!(Guide::new(&moments).is_some());
+        moments.add(&[1e19; 64]);
+        assert!(Guide::new(&moments).is_none());
     }
 
     #[test]

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Tokens that the model reads at once.
+/// Tokens that the model reads at once, unless it was made for fewer.
 const CHUNK: usize = 512;
 /// Chunks that are read, spread over the text.
 const CHUNKS: usize = 24;
@@ -62,23 +62,17 @@ impl Calibration {
     /// Lets the model at `path` read `text`.
     ///
     /// # Errors
-    /// Where the model has no tokenizer, or the text is shorter than a chunk of 512 tokens.
+    /// Where the model has no tokenizer, or the text is shorter than a chunk: 512 tokens, or the model's context.
     pub fn collect(path: &Path, text: &str, progress: &dyn Progress) -> Result<Self> {
         let model = open(path, progress)?;
         let tokens = model.tokenizer()?.encode(text, EncodeOptions::default())?;
-        let most = tokens.len() / CHUNK;
-        if most == 0 {
+        let size = CHUNK.min(model.hyper().context.max(1));
+        if tokens.len() < size {
             let message =
-                format!("gives {} tokens; give at least {CHUNK}, better {}", tokens.len(), CHUNK * CHUNKS);
+                format!("gives {} tokens; give at least {size}, better {}", tokens.len(), size * CHUNKS);
             return Err(Error::new(ErrorKind::Argument, "calibrate", message));
         }
-        let (count, bos) = (most.min(CHUNKS), model.tokenizer()?.bos());
-        let chunk = |index: usize| {
-            let mut chunk = tokens[index * most / count * CHUNK..][..CHUNK].to_vec();
-            chunk[0] = bos.unwrap_or(chunk[0]);
-            chunk
-        };
-        Self::read(&model, &(0..count).map(chunk).collect::<Vec<_>>(), progress)
+        Self::read(&model, &chunks(&tokens, size, model.tokenizer()?.bos()), progress)
     }
 
     /// Lets the model at `path` read some texts as tokens.
@@ -126,7 +120,7 @@ impl Calibration {
         match &*last {
             Some((of, guide)) if Arc::ptr_eq(of, moments) => Some(Arc::clone(guide)),
             _ => {
-                let guide = Arc::new(Guide::new(moments));
+                let guide = Arc::new(Guide::new(moments)?);
                 *last = Some((Arc::clone(moments), Arc::clone(&guide)));
                 Some(guide)
             }
@@ -134,7 +128,34 @@ impl Calibration {
     }
 }
 
+/// Up to [`CHUNKS`] chunks of `size` tokens, spread over `tokens`, each begun by `bos` where there is one.
+fn chunks(tokens: &[u32], size: usize, bos: Option<u32>) -> Vec<Vec<u32>> {
+    let most = tokens.len() / size;
+    let count = most.min(CHUNKS);
+    let chunk = |index: usize| {
+        let mut chunk = tokens[index * most / count * size..][..size].to_vec();
+        chunk[0] = bos.unwrap_or(chunk[0]);
+        chunk
+    };
+    (0..count).map(chunk).collect()
+}
+
 fn open(path: &Path, progress: &dyn Progress) -> Result<Model> {
     let file = open_any(path, &OpenOptions { cache: Cache::Off, recipe: None, progress })?;
     Model::from_file(file, &ModelOptions::default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_are_spread_and_no_longer_than_asked_for() {
+        let tokens: Vec<u32> = (0..1000).collect();
+        let of_ten = chunks(&tokens, 10, Some(7777));
+        assert_eq!(of_ten.len(), CHUNKS);
+        assert!(of_ten.iter().all(|chunk| chunk.len() == 10 && chunk[0] == 7777));
+        assert_eq!((of_ten[0][9], of_ten[CHUNKS - 1][1]), (9, 951));
+        assert_eq!(chunks(&tokens, 400, None), [tokens[..400].to_vec(), tokens[400..800].to_vec()]);
+    }
 }

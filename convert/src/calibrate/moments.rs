@@ -38,6 +38,9 @@ impl Moments {
 
     /// Adds rows, one after the other.
     pub(super) fn add(&mut self, rows: &[f32]) {
+        if rows.is_empty() {
+            return;
+        }
         let padded = self.columns.next_multiple_of(hadamard::BLOCK);
         let mut rotated = Vec::with_capacity(rows.len() / self.columns.max(1) * padded);
         for row in rows.chunks_exact(self.columns) {
@@ -128,6 +131,7 @@ mod tests {
                 );
             }
         }
+        moments.add(&[]);
         let mean: f32 = rows.iter().step_by(columns).map(|x| x * x).sum::<f32>() / count as f32;
         assert!((moments.squares()[0] - mean).abs() < 1e-4 * mean);
     }

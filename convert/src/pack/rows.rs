@@ -156,6 +156,10 @@ impl<'a> Rows<'a> {
             values.clear();
             values.resize(self.columns, 0.0);
             let decoded = self.source.block.decode_row(row, values);
+            if !values.iter().all(|value| value.is_finite()) {
+                let message = "holds numbers that are not finite; without re-encoding they would be kept";
+                return Err(Error::corrupt(&self.source.name, message));
+            }
             // Errors are the same before and after a rotation.
             self.target.prepare(values);
             again.resize(values.len(), 0.0);
