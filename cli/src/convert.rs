@@ -17,7 +17,8 @@ pub(crate) struct Args {
     /// The .siskin file to write; it appears when it is complete
     #[arg(short, long)]
     output: PathBuf,
-    /// Re-encode matrices as this type: q8_0, q6_k, q4_k or `q4_k,tables=q6_k`; without it, numbers stay exact
+    /// Re-encode matrices as this type: w8r, w4i, q8_0, q4_k …; `q4_k,tables=q6_k` names another for tables,
+    /// `q4_k,always` re-encodes what is smaller too. Without it, numbers stay exact
     #[arg(long, value_name = "TYPE")]
     quant: Option<String>,
     /// Let the model read this text first, and round the numbers so that its products with what it saw change least

@@ -153,3 +153,15 @@ fn repetitions_end_at_breakers() {
     assert_ne!(next(1e6, Some(&["*"])), plain);
     assert_ne!(next(1e6, Some(&[])), plain);
 }
+
+#[test]
+fn a_breaker_as_long_as_a_book_is_refused() {
+    let Some(model) = chatting() else { return };
+    let options = SessionOptions {
+        sampler: SamplerOptions { dry_multiplier: 1.0, ..SamplerOptions::greedy() },
+        dry_breakers: vec!["x".to_owned(), "ab".repeat(200)],
+        ..SessionOptions::default()
+    };
+    let error = model.session(options).err().unwrap();
+    assert_eq!((error.kind(), error.place()), (ErrorKind::Argument, "dry_breakers[1]"));
+}

@@ -94,6 +94,9 @@ impl Calibration {
             context.remove(sequence);
             outcome?;
             progress.advance(1);
+            if progress.cancelled() {
+                return Err(Error::new(ErrorKind::Cancelled, "", "stopped by the caller"));
+            }
         }
         drop(context);
         let collector = std::mem::take(&mut *collector.lock().unwrap_or_else(PoisonError::into_inner));

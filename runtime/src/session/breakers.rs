@@ -1,14 +1,17 @@
 //! The texts that no repetition reaches across, as tokens.
 
-use crate::Result;
 use crate::sample::SamplerOptions;
 use crate::tokenizer::{EncodeOptions, Tokenizer};
+use crate::{Error, Result};
 
 /// The most tokens of a breaker that begins inside a token.
 const LONGEST_REST: usize = 20;
 
-/// The options with every way in which tokens spell one of `texts` among the breakers of DRY. Nothing is looked
-/// for where DRY is off.
+/// The longest breaker, in bytes: each token that ends with its beginning has the rest of it encoded.
+const LONGEST_TEXT: usize = 256;
+
+/// The options with the ways in which tokens spell one of `texts` among the breakers of DRY: as a part of a token,
+/// or begun at the end of one. Nothing is looked for where DRY is off.
 pub(super) fn with_breakers(
     options: &SamplerOptions,
     texts: &[String],
@@ -18,7 +21,11 @@ pub(super) fn with_breakers(
     if options.dry_multiplier == 0.0 {
         return Ok(options);
     }
-    for text in texts.iter().filter(|text| !text.is_empty()) {
+    for (index, text) in texts.iter().enumerate().filter(|(_, text)| !text.is_empty()) {
+        if text.len() > LONGEST_TEXT {
+            let message = format!("has {} bytes; give at most {LONGEST_TEXT}", text.len());
+            return Err(Error::argument(format!("dry_breakers[{index}]"), message));
+        }
         for id in 0..tokenizer.vocabulary_size() {
             if let Some(breaker) = spelling(tokenizer, id, text)? {
                 options.dry_sequence_breakers.push(breaker);

@@ -21,13 +21,17 @@ struct Case {
     run: fn(&Kernels, usize),
 }
 
-const CASES: [Case; 12] = [
+const CASES: [Case; 16] = [
     Case { name: "product-q8-1", run: |kernels, repeats| product(kernels, PanelType::Q8, 1, repeats) },
     Case { name: "product-q8-8", run: |kernels, repeats| product(kernels, PanelType::Q8, 8, repeats) },
     Case { name: "product-q4-1", run: |kernels, repeats| product(kernels, PanelType::Q4, 1, repeats) },
     Case { name: "product-q4-8", run: |kernels, repeats| product(kernels, PanelType::Q4, 8, repeats) },
     Case { name: "product-q6k-1", run: |kernels, repeats| product(kernels, PanelType::Q6K, 1, repeats) },
     Case { name: "product-q6k-8", run: |kernels, repeats| product(kernels, PanelType::Q6K, 8, repeats) },
+    Case { name: "product-w8r-1", run: |kernels, repeats| product(kernels, PanelType::W8R, 1, repeats) },
+    Case { name: "product-w8r-8", run: |kernels, repeats| product(kernels, PanelType::W8R, 8, repeats) },
+    Case { name: "product-w4i-1", run: |kernels, repeats| product(kernels, PanelType::W4I, 1, repeats) },
+    Case { name: "product-w4i-8", run: |kernels, repeats| product(kernels, PanelType::W4I, 8, repeats) },
     Case { name: "attention-f16-3", run: |kernels, repeats| attend(kernels, CacheType::F16, 3, repeats) },
     Case { name: "attention-f16-48", run: |kernels, repeats| attend(kernels, CacheType::F16, 48, repeats) },
     Case { name: "attention-int8-3", run: |kernels, repeats| attend(kernels, CacheType::Int8, 3, repeats) },
