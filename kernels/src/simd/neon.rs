@@ -123,35 +123,30 @@ impl Simd for Neon {
     }
     #[inline(always)]
     fn butterfly<const APART: usize>(self, x: Self::F) -> Self::F {
-        // SAFETY: NEON is part of the target.
-        unsafe {
-            match const { APART } {
-                8 => [
-                    vaddq_f32(x[0], x[2]),
-                    vaddq_f32(x[1], x[3]),
-                    vsubq_f32(x[0], x[2]),
-                    vsubq_f32(x[1], x[3]),
-                ],
-                4 => [
-                    vaddq_f32(x[0], x[1]),
-                    vsubq_f32(x[0], x[1]),
-                    vaddq_f32(x[2], x[3]),
-                    vsubq_f32(x[2], x[3]),
-                ],
-                2 => {
-                    let upper = vcombine_u32(vdup_n_u32(0), vdup_n_u32(u32::MAX));
-                    quad!(i => {
-                        let y = vextq_f32::<2>(x[i], x[i]);
-                        vbslq_f32(upper, vsubq_f32(y, x[i]), vaddq_f32(x[i], y))
-                    })
-                }
-                _ => {
-                    let upper = vreinterpretq_u32_u64(vdupq_n_u64(0xffff_ffff_0000_0000));
-                    quad!(i => {
-                        let y = vrev64q_f32(x[i]);
-                        vbslq_f32(upper, vsubq_f32(y, x[i]), vaddq_f32(x[i], y))
-                    })
-                }
+        match const { APART } {
+            // SAFETY: NEON is part of the target.
+            8 => unsafe {
+                [vaddq_f32(x[0], x[2]), vaddq_f32(x[1], x[3]), vsubq_f32(x[0], x[2]), vsubq_f32(x[1], x[3])]
+            },
+            // SAFETY: NEON is part of the target.
+            4 => unsafe {
+                [vaddq_f32(x[0], x[1]), vsubq_f32(x[0], x[1]), vaddq_f32(x[2], x[3]), vsubq_f32(x[2], x[3])]
+            },
+            2 => {
+                // SAFETY: NEON is part of the target.
+                let upper = unsafe { vcombine_u32(vdup_n_u32(0), vdup_n_u32(u32::MAX)) };
+                quad!(i => {
+                    let y = vextq_f32::<2>(x[i], x[i]);
+                    vbslq_f32(upper, vsubq_f32(y, x[i]), vaddq_f32(x[i], y))
+                })
+            }
+            _ => {
+                // SAFETY: NEON is part of the target.
+                let upper = unsafe { vreinterpretq_u32_u64(vdupq_n_u64(0xffff_ffff_0000_0000)) };
+                quad!(i => {
+                    let y = vrev64q_f32(x[i]);
+                    vbslq_f32(upper, vsubq_f32(y, x[i]), vaddq_f32(x[i], y))
+                })
             }
         }
     }
