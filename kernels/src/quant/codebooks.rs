@@ -6,7 +6,8 @@ pub const IQ4_NL: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 2
 /// The sixteen levels of W4i.
 pub const W4I: [i8; 16] = [-10, -8, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 7, 9];
 
-/// The same, raised so that none is negative.
+/// The same, raised so that none is negative, for vectors.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) const W4I_RAISED: [i8; 16] = {
     let mut raised = W4I;
     let mut i = 0;
