@@ -44,7 +44,7 @@ fn choose<G: Grid>(scale: f32, group: &[f32], weights: Option<&[f32]>) -> (f32, 
     let Some(factors) = G::FACTORS else { return (error::<G>(scale, group, weights), 1) };
     let most = group.iter().fold(0.0, |most: f32, x| most.max(x.abs()));
     // Saturates where the scale is zero.
-    let reaching = (most / (scale * G::ENDS[0].abs())).ceil() as i8;
+    let reaching = ((most / (scale * G::ENDS[0].abs())) as i8).saturating_add(1);
     let reaching = reaching.clamp(*factors.start(), *factors.end());
     let mut best = (f32::INFINITY, reaching);
     for magnitude in reaching.saturating_sub(FEWER).max(*factors.start())..=reaching {
