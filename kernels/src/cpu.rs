@@ -1,6 +1,13 @@
 //! What the processor can do, as a value that tests can take away from.
 
+#[cfg(all(feature = "std", target_arch = "x86_64", any(target_os = "linux", target_os = "android")))]
+mod tiles;
+
 use core::fmt;
+#[cfg(feature = "std")]
+use std::sync::OnceLock;
+#[cfg(feature = "std")]
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A set of instruction-set groups.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
@@ -19,23 +26,26 @@ impl Features {
     pub const DOTPROD: Self = Self(1 << 3);
     /// Arm: products of matrices of bytes, `smmla`, beside `sdot`.
     pub const I8MM: Self = Self(1 << 4);
-
     /// x86: AVX-VNNI, dot products of bytes beside AVX2.
     pub const AVXVNNI: Self = Self(1 << 5);
+    /// x86: AMX, products of tiles of bytes, beside AVX-512.
+    pub const AMX: Self = Self(1 << 6);
 
     /// Every feature with the name that `--cpu-features` and `doctor` use.
     pub const NAMES: &[(Self, &str)] = &[
         (Self::AVX2, "avx2"),
         (Self::AVXVNNI, "avxvnni"),
         (Self::AVX512, "avx512"),
+        (Self::AMX, "amx"),
         (Self::NEON, "neon"),
         (Self::DOTPROD, "dotprod"),
         (Self::I8MM, "i8mm"),
     ];
 
     /// What builds on what: (without this, none of these).
-    const NEEDS: [(Self, Self); 3] = [
-        (Self::AVX2, Self::AVX512.with(Self::AVXVNNI)),
+    const NEEDS: [(Self, Self); 4] = [
+        (Self::AVX2, Self::AVX512.with(Self::AVXVNNI).with(Self::AMX)),
+        (Self::AVX512, Self::AMX),
         (Self::NEON, Self::DOTPROD.with(Self::I8MM)),
         (Self::DOTPROD, Self::I8MM),
     ];
@@ -91,7 +101,7 @@ impl fmt::Debug for Features {
 }
 
 /// A processor's features. Holding one in which a feature is set is the permission to use it: the only ways
-/// to get one are to ask the machine and to take features away.
+/// to get one are to ask the machine and to take features away, but for [`Cpu::claim`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cpu {
     features: Features,
@@ -101,7 +111,20 @@ impl Cpu {
     /// What this machine has, asked at run time.
     #[cfg(feature = "std")]
     pub fn detect() -> Self {
-        Self { features: Self::compiled().features.with(detected()) }
+        static DETECTED: OnceLock<Features> = OnceLock::new();
+        let claimed = Features(CLAIMED.load(Ordering::Relaxed));
+        let features = DETECTED.get_or_init(|| Self::compiled().features.with(detected()));
+        Self { features: features.with(claimed) }.without(Features::NONE)
+    }
+
+    /// Makes [`Cpu::detect`] say from now on that the machine has these too, where it has what they build on: for
+    /// tests in which something else carries the instructions out.
+    ///
+    /// # Safety
+    /// Every instruction of these features must work in all threads of this process.
+    #[cfg(feature = "std")]
+    pub unsafe fn claim(features: Features) {
+        CLAIMED.fetch_or(features.0, Ordering::Relaxed);
     }
 
     /// What every machine this build runs on must have.
@@ -116,8 +139,8 @@ impl Cpu {
         Self { features }
     }
 
-    /// The same processor without some features, and without those that build on them: AVX-512 and AVX-VNNI on AVX2, dot
-    /// products on NEON, matrix products on dot products.
+    /// The same processor without some features, and without those that build on them: AVX-512 and AVX-VNNI on AVX2,
+    /// AMX on AVX-512, dot products on NEON, matrix products on dot products.
     #[must_use]
     pub const fn without(self, features: Features) -> Self {
         let mut left = self.features.0 & !features.0;
@@ -148,6 +171,10 @@ impl Cpu {
     }
 }
 
+/// What [`Cpu::claim`] was given.
+#[cfg(feature = "std")]
+static CLAIMED: AtomicU32 = AtomicU32::new(0);
+
 #[cfg(all(feature = "std", target_arch = "x86_64"))]
 fn detected() -> Features {
     use std::arch::is_x86_feature_detected as has;
@@ -157,7 +184,11 @@ fn detected() -> Features {
     let foundation = has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl");
     let avx512 = if foundation && has!("avx512vnni") { Features::AVX512 } else { Features::NONE };
     let vnni = if has!("avxvnni") { Features::AVXVNNI } else { Features::NONE };
-    Features::AVX2.with(avx512).with(vnni)
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let amx = if avx512 != Features::NONE && tiles::usable() { Features::AMX } else { Features::NONE };
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    let amx = Features::NONE;
+    Features::AVX2.with(avx512).with(vnni).with(amx)
 }
 
 #[cfg(all(feature = "std", target_arch = "aarch64"))]

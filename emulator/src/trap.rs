@@ -1,0 +1,69 @@
+//! The handler of the signal that an unknown instruction raises.
+
+use std::cell::UnsafeCell;
+use std::ffi::{c_int, c_void};
+use std::sync::OnceLock;
+
+use crate::decode::{Registers, decode};
+use crate::tiles::Tiles;
+
+thread_local! {
+    static TILES: UnsafeCell<Tiles> = const { UnsafeCell::new(Tiles::NEW) };
+}
+
+pub(crate) fn install() -> bool {
+    static INSTALLED: OnceLock<bool> = OnceLock::new();
+    *INSTALLED.get_or_init(|| {
+        let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = handle;
+        // SAFETY: all zeros are a valid action, and the handler has the form that the flags say.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = handler as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO;
+            libc::sigaction(libc::SIGILL, &raw const action, std::ptr::null_mut()) == 0
+        }
+    })
+}
+
+/// The numbers of the context's fields that hold the general registers.
+const GENERAL: [c_int; 16] = [
+    libc::REG_RAX,
+    libc::REG_RCX,
+    libc::REG_RDX,
+    libc::REG_RBX,
+    libc::REG_RSP,
+    libc::REG_RBP,
+    libc::REG_RSI,
+    libc::REG_RDI,
+    libc::REG_R8,
+    libc::REG_R9,
+    libc::REG_R10,
+    libc::REG_R11,
+    libc::REG_R12,
+    libc::REG_R13,
+    libc::REG_R14,
+    libc::REG_R15,
+];
+
+extern "C" fn handle(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the system hands over the context of the thread, which stands at an instruction; nothing else of the
+    // thread uses its tiles meanwhile, and an instruction of AMX touches what its code says.
+    unsafe {
+        let fields = &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
+        let registers = Registers {
+            general: GENERAL.map(|register| fields[register as usize] as u64),
+            instruction: fields[libc::REG_RIP as usize] as u64,
+        };
+        let done = decode(&registers).and_then(|(instruction, length)| {
+            TILES.with(|tiles| (*tiles.get()).run(instruction))?;
+            Some(length)
+        });
+        match done {
+            Some(length) => fields[libc::REG_RIP as usize] += length as i64,
+            // The instruction runs again and ends the process.
+            None => {
+                libc::signal(libc::SIGILL, libc::SIG_DFL);
+            }
+        }
+    }
+}
