@@ -21,7 +21,8 @@ const SHAPES: [Shape; 4] = [
 fn configuration(shape: Shape) -> [u8; 64] {
     let mut bytes = [0; 64];
     bytes[0] = 1;
-    let tiles = [(0, shape.rows, shape.columns), (1, shape.rows, shape.depth), (2, shape.depth / 4, shape.columns)];
+    let tiles =
+        [(0, shape.rows, shape.columns), (1, shape.rows, shape.depth), (2, shape.depth / 4, shape.columns)];
     for (tile, rows, columns) in tiles {
         bytes[16 + 2 * tile] = columns as u8;
         bytes[48 + tile] = rows as u8;

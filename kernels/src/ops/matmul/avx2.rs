@@ -33,6 +33,7 @@ macro_rules! intrinsic {
 /// How integers are multiplied: that in which AVX2 and AVX-VNNI differ. See [`Lanes`] for what each method does.
 pub(super) trait Integers: Copy {
     const BIAS: i32;
+    const WIDE: bool;
     type Dot: Copy;
 
     fn start(self, initial: i32) -> Self::Dot;
@@ -53,6 +54,8 @@ pub(super) struct Dot {
 
 impl Integers for Avx2 {
     const BIAS: i32 = 0;
+    /// Products of signed bytes take twice the instructions of small ones.
+    const WIDE: bool = false;
     type Dot = Dot;
 
     #[inline(always)]
@@ -101,6 +104,7 @@ impl Integers for Avx2 {
 impl<N: Integers> Lanes for N {
     const WIDTH: usize = 8;
     const SIGNED_BIAS: i32 = N::BIAS;
+    const WIDE: bool = N::WIDE;
     type B = __m256i;
     type D = N::Dot;
     type W = __m256i;
@@ -135,6 +139,18 @@ impl<N: Integers> Lanes for N {
             _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast())),
             x
         ))
+    }
+    #[inline(always)]
+    fn times(self, x: Self::B, factors: Self::W) -> Self::B {
+        intrinsic!({
+            let even = _mm256_mullo_epi16(x, factors);
+            let odd = _mm256_slli_epi16::<8>(_mm256_mullo_epi16(_mm256_srli_epi16::<8>(x), factors));
+            _mm256_blendv_epi8(odd, even, _mm256_set1_epi16(0xff))
+        })
+    }
+    #[inline(always)]
+    unsafe fn store_bytes(self, x: Self::B, to: *mut u8) {
+        intrinsic!(_mm256_storeu_si256(to.cast(), x))
     }
     #[inline(always)]
     fn start(self, initial: i32) -> Self::D {

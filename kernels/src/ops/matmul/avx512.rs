@@ -34,6 +34,7 @@ impl Lanes for Avx512 {
     const WIDTH: usize = 16;
     /// `dpbusd` takes unsigned weights: signed ones are raised by 128.
     const SIGNED_BIAS: i32 = 128;
+    const WIDE: bool = true;
     type B = __m512i;
     type D = __m512i;
     type W = __m512i;
@@ -62,6 +63,20 @@ impl Lanes for Avx512 {
     #[inline(always)]
     fn look_up(self, x: Self::B, table: &[i8; 16]) -> Self::B {
         intrinsic!(_mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast())), x))
+    }
+    #[inline(always)]
+    fn times(self, x: Self::B, factors: Self::W) -> Self::B {
+        intrinsic!({
+            // The factors are in the lower halves of their lanes.
+            let both = _mm512_or_si512(factors, _mm512_slli_epi32::<16>(factors));
+            let even = _mm512_mullo_epi16(x, both);
+            let odd = _mm512_slli_epi16::<8>(_mm512_mullo_epi16(_mm512_srli_epi16::<8>(x), both));
+            _mm512_mask_blend_epi8(0x5555_5555_5555_5555, odd, even)
+        })
+    }
+    #[inline(always)]
+    unsafe fn store_bytes(self, x: Self::B, to: *mut u8) {
+        intrinsic!(_mm512_storeu_si512(to.cast(), x))
     }
     #[inline(always)]
     fn start(self, initial: i32) -> Self::D {

@@ -45,6 +45,7 @@ macro_rules! intrinsic {
 impl Integers for AvxVnni {
     /// `dpbusd` takes unsigned weights: signed ones are raised by 128.
     const BIAS: i32 = 128;
+    const WIDE: bool = true;
     type Dot = __m256i;
 
     #[inline(always)]

@@ -14,6 +14,8 @@ pub(super) trait Lanes: Copy {
     const WIDTH: usize;
     /// What [`Lanes::dot_signed`] adds to every weight; the tile takes it back through the sum of the row.
     const SIGNED_BIAS: i32;
+    /// Whether many rows of W4i are done sooner when its weights are made bytes first.
+    const WIDE: bool;
     /// Four bytes for each row.
     type B: Copy;
     /// A running integer dot product for each row.
@@ -37,6 +39,10 @@ pub(super) trait Lanes: Copy {
     /// The table's entry for each byte, which is below 16.
     fn look_up(self, x: Self::B, table: &[i8; 16]) -> Self::B;
 
+    /// Signed bytes times the factors of their rows; every product fits a byte.
+    fn times(self, x: Self::B, factors: Self::W) -> Self::B;
+    unsafe fn store_bytes(self, x: Self::B, to: *mut u8);
+
     /// A dot product that begins at `initial`.
     fn start(self, initial: i32) -> Self::D;
     /// Adds the products of unsigned weights below 64 with the four integers in `a`.
@@ -50,7 +56,7 @@ pub(super) trait Lanes: Copy {
 
     /// `WIDTH` words of 16 bits, one for each row.
     unsafe fn words(self, from: *const u8) -> Self::W;
-    /// The factor whose code is the four bits from `SHIFT` on of each word, for [`Lanes::weigh`].
+    /// The factor whose code is the four bits from `SHIFT` on of each word, for [`Lanes::weigh`] and [`Lanes::times`].
     fn factors<const SHIFT: u32>(self, words: Self::W) -> Self::W;
     /// Adds a dot product of sixteen columns with weights below 20, begun at `initial`, times the factors to a
     /// total. `initial` and the product with it fit 16 bits.

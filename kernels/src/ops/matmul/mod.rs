@@ -25,6 +25,8 @@ mod run;
 mod tile;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod types;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod wide;
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

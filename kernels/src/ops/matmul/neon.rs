@@ -80,6 +80,7 @@ impl Multiply for Neon {
 impl<N: Multiply> Lanes for N {
     const WIDTH: usize = 4;
     const SIGNED_BIAS: i32 = 0;
+    const WIDE: bool = true;
     type B = uint8x16_t;
     type D = int32x4_t;
     type W = int32x4_t;
@@ -107,6 +108,18 @@ impl<N: Multiply> Lanes for N {
     #[inline(always)]
     fn look_up(self, x: Self::B, table: &[i8; 16]) -> Self::B {
         intrinsic!(vqtbl1q_u8(vreinterpretq_u8_s8(vld1q_s8(table.as_ptr())), x))
+    }
+    #[inline(always)]
+    fn times(self, x: Self::B, factors: Self::W) -> Self::B {
+        intrinsic!({
+            let bytes =
+                vmulq_n_u32(vreinterpretq_u32_s32(vandq_s32(factors, vdupq_n_s32(0xff))), 0x0101_0101);
+            vmulq_u8(x, vreinterpretq_u8_u32(bytes))
+        })
+    }
+    #[inline(always)]
+    unsafe fn store_bytes(self, x: Self::B, to: *mut u8) {
+        intrinsic!(vst1q_u8(to, x))
     }
     #[inline(always)]
     fn start(self, initial: i32) -> Self::D {

@@ -2,7 +2,7 @@
 
 use super::lanes::Lanes;
 use super::tile::{LINE, QuantisedRow, ahead, sixteen_groups};
-use super::types::{Bytes, Plane, RaisedBook};
+use super::types::{Book, Bytes, Plane, RaisedBook};
 
 /// How the macro-blocks of a row type are added up.
 pub(super) trait RowScheme {
@@ -122,6 +122,26 @@ impl RowScheme for ByteRow {
     unsafe fn scale<L: Lanes>(l: L, end: *const u8, lane: usize) -> L::F {
         // SAFETY: the caller's promise.
         unsafe { l.floats(end.add(4 * lane).cast()) }
+    }
+}
+
+impl BookRow {
+    /// Makes a macro-block signed bytes, each a level times its factor, in the lines of [`ByteRow`].
+    ///
+    /// # Safety
+    /// `from` must be valid for a macro-block, and `to` for one of bytes.
+    #[inline(always)]
+    pub(super) unsafe fn unpack<L: Lanes>(l: L, from: *const u8, lane: usize, to: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let words = l.words(from.add(8 * LINE + 2 * lane));
+            let factors =
+                [l.factors::<0>(words), l.factors::<4>(words), l.factors::<8>(words), l.factors::<12>(words)];
+            sixteen_groups!(G => {
+                let levels = Book::<2>::group::<L, G>(l, from.add(4 * lane));
+                l.store_bytes(l.times(levels, factors[G / 4]), to.add(G * LINE + 4 * lane));
+            });
+        }
     }
 }
 

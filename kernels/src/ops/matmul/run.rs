@@ -9,7 +9,7 @@ use super::types::{
     Book, Brain, Bytes, Exact, Five, Half, HalfMin, Nibbles, Plane, Scheme, Six, Super16, Super16Min,
     SuperHead, SuperMin, Three, Two, Whole,
 };
-use super::{Input, Output, Product, SEGMENTS};
+use super::{Input, Output, Product, SEGMENTS, wide};
 use crate::ops::quantise::Layout;
 use crate::panel::{PanelType, ROWS};
 
@@ -55,7 +55,12 @@ pub(super) fn run<L: Lanes, const V1: usize, const VN: usize>(
         PanelType::IQ4XS => integers!(Book<0>, SuperHead),
         PanelType::TERNARY => integers!(Two<1>, Whole),
         PanelType::W8R => part.tiles::<L, V1, V1>(l, &Rows::<ByteRow>(core::marker::PhantomData)),
-        PanelType::W4I => part.tiles::<L, V1, VN>(l, &Rows::<BookRow>(core::marker::PhantomData)),
+        PanelType::W4I => {
+            let many = L::WIDE && part.rows.len() >= wide::LEAST_ROWS;
+            let done = if many { part.wide::<L, V1>(l) } else { part.panels.start };
+            let part = Part { panels: done..part.panels.end, ..part };
+            part.tiles::<L, V1, VN>(l, &Rows::<BookRow>(core::marker::PhantomData))
+        }
     }
 }
 
@@ -199,11 +204,11 @@ impl<R: RowScheme> Kind for Rows<R> {
 }
 
 /// The part of a product that one call computes.
-struct Part<'a> {
-    product: &'a Product<'a>,
-    rows: Range<usize>,
-    panels: Range<usize>,
-    out: Output<'a>,
+pub(super) struct Part<'a> {
+    pub(super) product: &'a Product<'a>,
+    pub(super) rows: Range<usize>,
+    pub(super) panels: Range<usize>,
+    pub(super) out: Output<'a>,
 }
 
 impl Part<'_> {
@@ -276,7 +281,7 @@ impl Part<'_> {
 
     /// Adds bias and residual to the sums of outputs from `output` and stores them.
     #[inline(always)]
-    fn finish<L: Lanes>(&self, l: L, sums: L::F, row: usize, output: usize) {
+    pub(super) fn finish<L: Lanes>(&self, l: L, sums: L::F, row: usize, output: usize) {
         let (product, out) = (self.product, &self.out);
         if output + L::WIDTH > product.outputs {
             return self.finish_partly(l, sums, row, output);

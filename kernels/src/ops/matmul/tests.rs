@@ -144,7 +144,7 @@ fn every_kernel_gives_the_reference_bits_for_every_type() {
 }
 
 /// Outputs and rows.
-const SHAPES: [(usize, usize); 5] = [(1, 1), (16, 2), (40, 3), (80, 1), (35, 9)];
+const SHAPES: [(usize, usize); 6] = [(1, 1), (16, 2), (40, 3), (80, 1), (35, 9), (70, 43)];
 
 /// Every kernel against the reference.
 fn check(case: &Case, rows: usize, name: &str) {
@@ -158,16 +158,31 @@ fn check(case: &Case, rows: usize, name: &str) {
     }
 }
 
+/// More rows and columns than are worked on at once.
+#[test]
+fn many_rows_give_the_reference_bits() {
+    let mut random = Random::new(12);
+    let (outputs, rows, columns) = (90, 141, 2560);
+    for block in [BlockType::Q4_0, BlockType::Q4_1, BlockType::Q8_0, BlockType::Q4_K, BlockType::Q6_K] {
+        check(&Case::new(block, outputs, columns, rows, &mut random), rows, block.name());
+    }
+    for ty in RowType::ALL {
+        check(&Case::of_rows(*ty, outputs, columns, rows, &mut random), rows, ty.name());
+    }
+}
+
 /// With the largest numbers that there are, sums come as near to the ends of their types as they can.
 #[test]
 fn row_types_do_not_overflow() {
     for ty in RowType::ALL {
         for sign in [1.0, -1.0] {
             let mut random = Random::new(1);
-            let mut case = Case::of_rows(*ty, 16, 2048, 5, &mut random);
+            let mut case = Case::of_rows(*ty, 64, 2048, 21, &mut random);
             let mut row = vec![0; ty.row_bytes(2048).unwrap()];
             assert!(ty.encode(&[-1.0; 2048], None, &mut row));
-            assert!(panel::pack_rows(*ty, &[row.as_slice(); 16], 2048, &mut case.weights));
+            for panel in case.weights.chunks_mut(ty.panel().panel_bytes(2048).unwrap()) {
+                assert!(panel::pack_rows(*ty, &[row.as_slice(); 16], 2048, panel));
+            }
             let layout = Layout::new(2048);
             for words in case.words.chunks_mut(layout.words()) {
                 // A row whose transform is the same everywhere.
@@ -175,7 +190,7 @@ fn row_types_do_not_overflow() {
                 x.iter_mut().step_by(64).for_each(|x| *x = sign);
                 quantise::reference_rotated(&x, words);
             }
-            check(&case, 5, ty.name());
+            check(&case, 21, ty.name());
             let whole = case.run(&tables()[0])[0] - case.bias[0];
             assert!((whole / (-256.0 * sign) - 1.0).abs() < 0.05, "{} {whole}", ty.name());
         }

@@ -73,7 +73,7 @@ pub(super) struct Place {
 pub(super) struct Bytes;
 /// 4-bit values minus OFFSET.
 pub(super) struct Nibbles<const OFFSET: i32>;
-/// Entries of a codebook: 0 is IQ4_NL, 1 is doubled FP4.
+/// Entries of a codebook: 0 is IQ4_NL, 1 is doubled FP4, 2 is W4i.
 pub(super) struct Book<const TABLE: usize>;
 /// The levels of W4i, raised by OFFSET.
 pub(super) struct RaisedBook;
@@ -149,7 +149,11 @@ impl<const TABLE: usize> Plane for Book<TABLE> {
     const SIGNED: bool = true;
     #[inline(always)]
     unsafe fn group<L: Lanes, const G: usize>(l: L, lines: *const u8) -> L::B {
-        let table = if TABLE == 0 { &codebooks::IQ4_NL } else { &codebooks::FP4_DOUBLED };
+        let table = match TABLE {
+            0 => &codebooks::IQ4_NL,
+            1 => &codebooks::FP4_DOUBLED,
+            _ => &codebooks::W4I,
+        };
         // SAFETY: the caller's promise.
         unsafe { l.look_up(nibble::<L, G>(l, lines), table) }
     }

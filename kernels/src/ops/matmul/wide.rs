@@ -1,0 +1,170 @@
+//! Many rows times W4i: weights are made bytes once for all rows.
+
+use core::mem::MaybeUninit;
+
+use super::Input;
+use super::lanes::Lanes;
+use super::rows::{BookRow, ByteRow, RowScheme};
+use super::run::Part;
+use super::tile::{LINE, QuantisedRow};
+use crate::ops::quantise::Layout;
+use crate::panel::ROWS;
+
+/// Fewer rows are done sooner without.
+pub(super) const LEAST_ROWS: usize = 12;
+/// Macro-blocks of 64 columns whose bytes are there at once: with four panels they fit the nearest cache.
+const BLOCKS: usize = 8;
+/// Panels that are worked on at once, at most.
+const PANELS: usize = 4;
+/// Rows whose sums are kept at once.
+const GROUP: usize = 128;
+
+impl Part<'_> {
+    /// The whole part, `V` vectors of outputs at a time; returns the first panel that is left over.
+    #[inline(always)]
+    pub(super) fn wide<L: Lanes, const V: usize>(&self, l: L) -> usize {
+        const { assert!(V * L::WIDTH % ROWS == 0 && V * L::WIDTH / ROWS <= PANELS) };
+        let step = V * L::WIDTH / ROWS;
+        let mut panel = self.panels.start;
+        while panel + step <= self.panels.end {
+            for start in self.rows.clone().step_by(GROUP) {
+                let count = GROUP.min(self.rows.end - start);
+                self.wide_group::<L, V>(l, panel, start, count);
+            }
+            panel += step;
+        }
+        panel
+    }
+
+    /// `count` rows from `first` on, times the vectors from panel `panel` on.
+    #[inline(always)]
+    fn wide_group<L: Lanes, const V: usize>(&self, l: L, panel: usize, first: usize, count: usize) {
+        let Input::Rotated(words) = self.product.input else { return };
+        let layout = Layout::new(self.product.columns);
+        let blocks = self.product.columns.div_ceil(64);
+        let panel_bytes = self.product.panel.panel_bytes(self.product.columns).unwrap_or(0);
+        let vectors = Strip::<V>::new::<L>();
+        let mut bytes = MaybeUninit::<[[[u8; LINE]; 16 * BLOCKS]; PANELS]>::uninit();
+        let mut totals = [const { MaybeUninit::<[L::D; V]>::uninit() }; GROUP];
+        // SAFETY: `Product::check` saw that rows and panels are there; bytes are written before they are read, and
+        // so are the totals of each row.
+        unsafe {
+            let weights = self.product.weights.as_ptr().add(panel * panel_bytes);
+            let row = |m: usize| QuantisedRow::new(words.as_ptr().add((first + m) * layout.words()), layout);
+            for start in (0..blocks).step_by(BLOCKS) {
+                let blocks = BLOCKS.min(blocks - start);
+                vectors.unpack(l, weights, panel_bytes, start, blocks, bytes.as_mut_ptr().cast());
+                let chunk = Chunk { bytes: bytes.as_ptr().cast(), start, blocks };
+                let mut m = 0;
+                while m + 4 <= count {
+                    let rows = [row(m), row(m + 1), row(m + 2), row(m + 3)];
+                    chunk.add::<L, 4, V>(l, &vectors, &rows, &mut totals[m..m + 4]);
+                    m += 4;
+                }
+                for m in m..count {
+                    chunk.add::<L, 1, V>(l, &vectors, &[row(m)], &mut totals[m..=m]);
+                }
+            }
+            for (m, totals) in totals[..count].iter().enumerate() {
+                let (row, totals) = (row(m), totals.assume_init());
+                for v in 0..V {
+                    let end = weights.add(vectors.panels[v] * panel_bytes + blocks * BookRow::BYTES);
+                    let scale = BookRow::scale(l, end, vectors.lanes[v]);
+                    let sum = l.finish(totals[v], ByteRow::initial::<L>(row));
+                    let product = l.mul(sum, l.mul(scale, l.splat(row.scale())));
+                    let output = (panel + vectors.panels[v]) * ROWS + vectors.lanes[v];
+                    self.finish(l, product, first + m, output);
+                }
+            }
+        }
+    }
+}
+
+/// Vectors side by side, from the first of a panel on.
+struct Strip<const V: usize> {
+    /// The panel of each, counted from the first.
+    panels: [usize; V],
+    /// Its first row in the panel.
+    lanes: [usize; V],
+}
+
+impl<const V: usize> Strip<V> {
+    #[inline(always)]
+    fn new<L: Lanes>() -> Self {
+        let mut strip = Self { panels: [0; V], lanes: [0; V] };
+        for v in 0..V {
+            (strip.panels[v], strip.lanes[v]) = (v * L::WIDTH / ROWS, v * L::WIDTH % ROWS);
+        }
+        strip
+    }
+
+    /// Makes `blocks` macro-blocks from block `start` on bytes.
+    ///
+    /// # Safety
+    /// The panels at `weights` must have these blocks, and there must be place for [`BLOCKS`] of each panel.
+    #[inline(always)]
+    unsafe fn unpack<L: Lanes>(
+        &self,
+        l: L,
+        weights: *const u8,
+        panel_bytes: usize,
+        start: usize,
+        blocks: usize,
+        to: *mut u8,
+    ) {
+        for (panel, lane) in self.panels.iter().zip(self.lanes) {
+            for block in 0..blocks {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    let from = weights.add(panel * panel_bytes + (start + block) * BookRow::BYTES);
+                    BookRow::unpack(l, from, lane, to.add((panel * BLOCKS + block) * ByteRow::BYTES));
+                }
+            }
+        }
+    }
+}
+
+/// Some columns of the weights, as bytes.
+struct Chunk {
+    bytes: *const u8,
+    /// The first macro-block.
+    start: usize,
+    blocks: usize,
+}
+
+impl Chunk {
+    /// Adds the products of `M` rows to their totals, which the first chunk begins.
+    ///
+    /// # Safety
+    /// The bytes and the rows must be valid, and the totals those of the chunks before.
+    #[inline(always)]
+    unsafe fn add<L: Lanes, const M: usize, const V: usize>(
+        &self,
+        l: L,
+        vectors: &Strip<V>,
+        rows: &[QuantisedRow; M],
+        totals: &mut [MaybeUninit<[L::D; V]>],
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let mut sums = [[l.start(0); V]; M];
+            for m in 0..M {
+                sums[m] = match self.start {
+                    0 => [l.start(ByteRow::initial::<L>(rows[m])); V],
+                    _ => totals[m].assume_init(),
+                };
+            }
+            for block in 0..self.blocks {
+                let mut lines = [self.bytes; V];
+                for v in 0..V {
+                    lines[v] = self.bytes.add((vectors.panels[v] * BLOCKS + block) * ByteRow::BYTES);
+                }
+                let column = 64 * (self.start + block);
+                ByteRow::add::<L, M, V>(l, &lines, &vectors.lanes, rows, column, &mut sums);
+            }
+            for m in 0..M {
+                totals[m].write(sums[m]);
+            }
+        }
+    }
+}
