@@ -112,9 +112,14 @@ pub(crate) mod testing {
 
     /// A table for every level that this machine can run, best first.
     pub(crate) fn tables() -> Vec<Kernels> {
+        if siskin_emulator::install() {
+            // SAFETY: what the machine does not have is carried out in software.
+            unsafe { Cpu::claim(Features::AMX) }
+        }
         let cpu = Cpu::detect();
         let avx2 = Features::AVX512.with(Features::AVXVNNI);
-        let levels = [Features::NONE, Features::AVX512, avx2, Features::I8MM, Features::DOTPROD];
+        let levels =
+            [Features::NONE, Features::AMX, Features::AVX512, avx2, Features::I8MM, Features::DOTPROD];
         let mut cpus = Vec::new();
         for cpu in levels.map(|level| cpu.without(level)).into_iter().chain([Cpu::scalar()]) {
             if !cpus.contains(&cpu) {

@@ -18,7 +18,7 @@ fn avx512(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: 
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-fn shell(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
+pub(super) fn shell(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
     run::run::<Avx512, 4, 2>(Avx512::inside(), product, rows, panels, out);
 }
 

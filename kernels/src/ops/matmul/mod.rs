@@ -29,6 +29,8 @@ mod types;
 mod wide;
 
 #[cfg(target_arch = "x86_64")]
+mod amx;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
@@ -174,6 +176,8 @@ impl<'a> Output<'a> {
 pub type Function = fn(&Product<'_>, Range<usize>, Range<usize>, Output<'_>);
 
 pub(crate) static LIST: &[Kernel<Function>] = &[
+    #[cfg(target_arch = "x86_64")]
+    amx::KERNEL,
     #[cfg(target_arch = "x86_64")]
     avx512::KERNEL,
     #[cfg(target_arch = "x86_64")]

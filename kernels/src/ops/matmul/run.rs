@@ -1,17 +1,15 @@
 //! The outer loops: panels and rows in tiles, segments of K, and what follows the product.
 
+use core::marker::PhantomData;
 use core::ops::Range;
 
 use super::lanes::Lanes;
 use super::rows::{self, BookRow, ByteRow, RowScheme};
 use super::tile::{self, BrainPair, Element, Full, HalfPair, QuantisedRow};
-use super::types::{
-    Book, Brain, Bytes, Exact, Five, Half, HalfMin, Nibbles, Plane, Scheme, Six, Super16, Super16Min,
-    SuperHead, SuperMin, Three, Two, Whole,
-};
+use super::types::{Plane, Scheme, by_type};
 use super::{Input, Output, Product, SEGMENTS, wide};
 use crate::ops::quantise::Layout;
-use crate::panel::{PanelType, ROWS};
+use crate::panel::ROWS;
 
 /// Computes a part of a product with the instructions of `L`. `V1` vectors of outputs are worked on at once
 /// for a single row, `VN` for up to four rows.
@@ -23,45 +21,24 @@ pub(super) fn run<L: Lanes, const V1: usize, const VN: usize>(
     panels: Range<usize>,
     out: Output<'_>,
 ) {
-    product.check(&rows, &panels);
-    assert!(rows.end <= out.rows && product.outputs <= out.columns, "the product is larger than its table");
-    let part = Part { product, rows, panels, out };
-    macro_rules! integers {
+    let part = Part::checked(product, rows, panels, out);
+    macro_rules! segmented {
         ($plane:ty, $scheme:ty) => {
-            part.tiles::<L, V1, VN>(l, &Segmented::<Integers<$plane, $scheme>>(core::marker::PhantomData))
+            part.tiles::<L, V1, VN>(l, &Segmented::<Integers<$plane, $scheme>>(PhantomData))
         };
     }
-    match product.panel {
-        PanelType::F32 => part.tiles::<L, V1, VN>(l, &Segmented::<Floats<Full>>(core::marker::PhantomData)),
-        PanelType::F16 => {
-            part.tiles::<L, V1, VN>(l, &Segmented::<Floats<HalfPair>>(core::marker::PhantomData))
-        }
-        PanelType::BF16 => {
-            part.tiles::<L, V1, VN>(l, &Segmented::<Floats<BrainPair>>(core::marker::PhantomData))
-        }
-        PanelType::Q8 => integers!(Bytes, Half),
-        PanelType::Q8S16 => integers!(Bytes, Exact),
-        PanelType::Q4 => integers!(Nibbles<8>, Half),
-        PanelType::Q4M => integers!(Nibbles<0>, HalfMin),
-        PanelType::Q4NL => integers!(Book<0>, Half),
-        PanelType::MXFP4 => integers!(Book<1>, Brain),
-        PanelType::Q5 => integers!(Five<16>, Half),
-        PanelType::Q5M => integers!(Five<0>, HalfMin),
-        PanelType::Q4K => integers!(Nibbles<0>, SuperMin),
-        PanelType::Q5K => integers!(Five<0>, SuperMin),
-        PanelType::Q6K => integers!(Six, Super16),
-        PanelType::Q3K => integers!(Three, Super16),
-        PanelType::Q2K => integers!(Two<0>, Super16Min),
-        PanelType::IQ4XS => integers!(Book<0>, SuperHead),
-        PanelType::TERNARY => integers!(Two<1>, Whole),
-        PanelType::W8R => part.tiles::<L, V1, V1>(l, &Rows::<ByteRow>(core::marker::PhantomData)),
+    by_type!(product.panel, segmented, {
+        PanelType::F32 => part.tiles::<L, V1, VN>(l, &Segmented::<Floats<Full>>(PhantomData)),
+        PanelType::F16 => part.tiles::<L, V1, VN>(l, &Segmented::<Floats<HalfPair>>(PhantomData)),
+        PanelType::BF16 => part.tiles::<L, V1, VN>(l, &Segmented::<Floats<BrainPair>>(PhantomData)),
+        PanelType::W8R => part.tiles::<L, V1, V1>(l, &Rows::<ByteRow>(PhantomData)),
         PanelType::W4I => {
             let many = L::WIDE && part.rows.len() >= wide::LEAST_ROWS;
             let done = if many { part.wide::<L, V1>(l) } else { part.panels.start };
             let part = Part { panels: done..part.panels.end, ..part };
-            part.tiles::<L, V1, VN>(l, &Rows::<BookRow>(core::marker::PhantomData))
+            part.tiles::<L, V1, VN>(l, &Rows::<BookRow>(PhantomData))
         }
-    }
+    })
 }
 
 /// How a tile of one panel type is computed.
@@ -116,10 +93,10 @@ impl<S: Segment> Kind for Segmented<S> {
 }
 
 /// Types whose columns are added up in segments.
-struct Segmented<S>(core::marker::PhantomData<S>);
-struct Integers<P, S>(core::marker::PhantomData<(P, S)>);
-struct Floats<E>(core::marker::PhantomData<E>);
-struct Rows<R>(core::marker::PhantomData<R>);
+struct Segmented<S>(PhantomData<S>);
+struct Integers<P, S>(PhantomData<(P, S)>);
+struct Floats<E>(PhantomData<E>);
+struct Rows<R>(PhantomData<R>);
 
 /// Where the vectors of a tile are.
 struct Vectors<const V: usize> {
@@ -209,6 +186,23 @@ pub(super) struct Part<'a> {
     pub(super) rows: Range<usize>,
     pub(super) panels: Range<usize>,
     pub(super) out: Output<'a>,
+}
+
+impl<'a> Part<'a> {
+    /// Panics where something of it is not there: the kernels read and write without checks.
+    pub(super) fn checked(
+        product: &'a Product<'a>,
+        rows: Range<usize>,
+        panels: Range<usize>,
+        out: Output<'a>,
+    ) -> Self {
+        product.check(&rows, &panels);
+        assert!(
+            rows.end <= out.rows && product.outputs <= out.columns,
+            "the product is larger than its table"
+        );
+        Self { product, rows, panels, out }
+    }
 }
 
 impl Part<'_> {

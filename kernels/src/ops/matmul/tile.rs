@@ -79,6 +79,16 @@ macro_rules! sixteen_groups {
 
 pub(super) use sixteen_groups;
 
+/// Bytes of a macro-block with its tail.
+pub(super) const fn macro_bytes<P: Plane, S: Scheme>() -> usize {
+    (P::LINES + S::TAIL) * LINE
+}
+
+/// Bytes of a block: its head and its macro-blocks.
+pub(super) const fn block_bytes<P: Plane, S: Scheme>() -> usize {
+    S::HEAD * LINE + S::MACROS * macro_bytes::<P, S>()
+}
+
 /// Adds the products of `blocks` to `sums`, for integer types.
 ///
 /// # Safety
@@ -93,8 +103,7 @@ pub(super) unsafe fn integers<L: Lanes, P: Plane, S: Scheme, const M: usize, con
     blocks: Range<usize>,
     sums: &mut [[L::F; V]; M],
 ) {
-    let macro_bytes = (P::LINES + S::TAIL) * LINE;
-    let block_bytes = S::HEAD * LINE + S::MACROS * macro_bytes;
+    let (macro_bytes, block_bytes) = (macro_bytes::<P, S>(), block_bytes::<P, S>());
     let ahead = ahead(panels, lanes);
     for block in blocks {
         for mac in 0..S::MACROS {

@@ -8,6 +8,34 @@ use crate::quant::codebooks;
 /// Bytes of a line.
 const LINE: usize = 64;
 
+/// What to do for a panel type: `$blocks!(plane, scheme)` where sub-blocks have scales, else one of `$others`.
+macro_rules! by_type {
+    ($panel:expr, $blocks:ident, { $($others:tt)* }) => {{
+        use $crate::ops::matmul::types::*;
+        use $crate::panel::PanelType;
+        match $panel {
+            PanelType::Q8 => $blocks!(Bytes, Half),
+            PanelType::Q8S16 => $blocks!(Bytes, Exact),
+            PanelType::Q4 => $blocks!(Nibbles<8>, Half),
+            PanelType::Q4M => $blocks!(Nibbles<0>, HalfMin),
+            PanelType::Q4NL => $blocks!(Book<0>, Half),
+            PanelType::MXFP4 => $blocks!(Book<1>, Brain),
+            PanelType::Q5 => $blocks!(Five<16>, Half),
+            PanelType::Q5M => $blocks!(Five<0>, HalfMin),
+            PanelType::Q4K => $blocks!(Nibbles<0>, SuperMin),
+            PanelType::Q5K => $blocks!(Five<0>, SuperMin),
+            PanelType::Q6K => $blocks!(Six, Super16),
+            PanelType::Q3K => $blocks!(Three, Super16),
+            PanelType::Q2K => $blocks!(Two<0>, Super16Min),
+            PanelType::IQ4XS => $blocks!(Book<0>, SuperHead),
+            PanelType::TERNARY => $blocks!(Two<1>, Whole),
+            $($others)*
+        }
+    }};
+}
+
+pub(super) use by_type;
+
 /// The integers of a macro-block of 64 columns.
 pub(super) trait Plane {
     /// Lines of a macro-block.

@@ -1,0 +1,297 @@
+//! Types with scales per sub-block: a tile multiplies one sub-block of sixteen rows with a panel, and vectors add the
+//! integers to sums of floats, in the order of the contract.
+
+use core::arch::x86_64::*;
+use core::mem::MaybeUninit;
+use core::ops::Range;
+
+use super::super::lanes::Lanes;
+use super::super::run::Part;
+use super::super::tile::{self, LINE, QuantisedRow, scaled_sum, sixteen_groups};
+use super::super::types::{Place, Plane, Scheme};
+use super::super::{Input, SEGMENTS};
+use super::integers;
+use super::tiles::{self, Shapes, Tiles};
+use crate::ops::quantise::Layout;
+use crate::panel::ROWS;
+use crate::simd::Avx512;
+
+/// Macro-blocks of 64 columns whose bytes are there at once: they fit the nearest cache.
+const MACROS: usize = 32;
+/// Rows whose sums are kept at once.
+const GROUP: usize = 128;
+
+/// The integer products of the sub-blocks of a macro-block, of which there are at most four.
+type Products = [[[i32; ROWS]; tiles::ROWS]; 4];
+/// The sums of a row in each segment.
+type Sums = [[f32; ROWS]; SEGMENTS];
+
+/// Places that a panel's work needs.
+struct Scratch {
+    bytes: [[[u8; LINE]; 16]; MACROS],
+    products: [Products; 2],
+    sums: [Sums; GROUP],
+}
+
+/// Computes a part of a product.
+///
+/// # Safety
+/// The processor must have AMX, and the part must have been checked.
+#[inline(always)]
+pub(super) unsafe fn run<P: Plane, S: Scheme>(l: Avx512, part: &Part<'_>) {
+    let whole = part.rows.start..part.rows.end - part.rows.len() % tiles::ROWS;
+    for start in whole.clone().step_by(GROUP) {
+        let group = Group { part, rows: start..whole.end.min(start + GROUP) };
+        // SAFETY: the caller's promise.
+        unsafe { group.run::<P, S>(l) }
+    }
+    if whole.end < part.rows.end {
+        let group = Group { part, rows: whole.end..part.rows.end };
+        // SAFETY: the caller's promise.
+        unsafe { group.run::<P, S>(l) }
+    }
+}
+
+/// Rows that are multiplied with one part of the weights after the other: whole tiles, or less than one.
+struct Group<'a> {
+    part: &'a Part<'a>,
+    rows: Range<usize>,
+}
+
+/// Some macro-blocks of a panel that lie in one segment.
+struct Chunk {
+    panel: *const u8,
+    macros: Range<usize>,
+    segment: usize,
+    /// Whether the segment begins with it.
+    first: bool,
+}
+
+impl Group<'_> {
+    #[inline(always)]
+    unsafe fn run<P: Plane, S: Scheme>(&self, l: Avx512) {
+        let rows = self.rows.len().min(tiles::ROWS);
+        let mut shapes = Shapes::NONE;
+        for tile in 0..4 {
+            shapes = shapes.with(tile, rows, LINE);
+        }
+        for (left, right) in [(4, 6), (5, 7)] {
+            shapes = shapes.with(left, rows, S::SUB).with(right, S::SUB / 4, LINE);
+        }
+        let product = self.part.product;
+        let panel_bytes = product.panel.panel_bytes(product.columns).unwrap_or(0);
+        let blocks = product.panel.columns_padded(product.columns) / product.panel.block_columns();
+        let mut scratch = MaybeUninit::<Scratch>::uninit();
+        let scratch = scratch.as_mut_ptr();
+        // SAFETY: the caller's promise; everything of the scratch is written before it is read.
+        unsafe {
+            let tiles = Tiles::with_shapes(&shapes);
+            for index in self.part.panels.clone() {
+                let panel = product.weights.as_ptr().add(index * panel_bytes);
+                for segment in 0..SEGMENTS {
+                    let start = segment * blocks / SEGMENTS * S::MACROS;
+                    let end = (segment + 1) * blocks / SEGMENTS * S::MACROS;
+                    let mut at = start;
+                    // An empty segment is a sum of zero.
+                    while at < end || at == start {
+                        let macros = at..end.min(at + MACROS);
+                        at = macros.end.max(at + 1);
+                        let chunk = Chunk { panel, first: macros.start == start, macros, segment };
+                        self.chunk::<P, S>(l, &tiles, &chunk, scratch);
+                    }
+                }
+                for (m, row) in self.rows.clone().enumerate() {
+                    let [a, b, c, d] =
+                        (*scratch).sums[m].each_ref().map(|sums| _mm512_loadu_ps(sums.as_ptr()));
+                    let sum = l.add(l.add(a, b), l.add(c, d));
+                    self.part.finish(l, sum, row, index * ROWS);
+                }
+            }
+        }
+    }
+
+    /// All rows times a chunk of a panel.
+    #[inline(always)]
+    unsafe fn chunk<P: Plane, S: Scheme>(
+        &self,
+        l: Avx512,
+        tiles: &Tiles,
+        chunk: &Chunk,
+        scratch: *mut Scratch,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if !is_direct::<P>() {
+                for (slot, index) in chunk.macros.clone().enumerate() {
+                    let (_, lines) = place_of::<P, S>(chunk.panel, index);
+                    unpack::<P>(l, lines, (&raw mut (*scratch).bytes[slot]).cast());
+                }
+            }
+            for start in (0..self.rows.len()).step_by(tiles::ROWS) {
+                self.sixteen::<P, S>(l, tiles, chunk, start, scratch);
+            }
+        }
+    }
+
+    /// Sixteen rows, or those that there are, from row `start` of the group on.
+    #[inline(always)]
+    unsafe fn sixteen<P: Plane, S: Scheme>(
+        &self,
+        l: Avx512,
+        tiles: &Tiles,
+        chunk: &Chunk,
+        start: usize,
+        scratch: *mut Scratch,
+    ) {
+        let Input::Quantised(words) = self.part.product.input else { return };
+        let layout = Layout::new(self.part.product.columns);
+        let count = (self.rows.len() - start).min(tiles::ROWS);
+        // SAFETY: the caller's promise.
+        unsafe {
+            let rows =
+                Rows { start: words.as_ptr().add((self.rows.start + start) * layout.words()), layout, count };
+            let mut sums = [l.splat(0.0); tiles::ROWS];
+            if !chunk.first {
+                for (m, sum) in sums.iter_mut().enumerate().take(count) {
+                    *sum = _mm512_loadu_ps((*scratch).sums[start + m][chunk.segment].as_ptr());
+                }
+            }
+            // The tiles are a macro-block ahead of the vectors.
+            for (slot, index) in chunk.macros.clone().enumerate() {
+                let (_, lines) = place_of::<P, S>(chunk.panel, index);
+                let bytes = if is_direct::<P>() { lines } else { (&raw const (*scratch).bytes[slot]).cast() };
+                rows.multiply::<S>(tiles, bytes, 64 * index, &raw mut (*scratch).products[slot % 2]);
+                if slot > 0 {
+                    let products = &(*scratch).products[(slot - 1) % 2];
+                    rows.add::<P, S>(l, chunk.panel, index - 1, products, &mut sums);
+                }
+            }
+            if let Some(last) = chunk.macros.clone().next_back() {
+                let products = &(*scratch).products[(chunk.macros.len() - 1) % 2];
+                rows.add::<P, S>(l, chunk.panel, last, products, &mut sums);
+            }
+            for (m, sum) in sums.iter().enumerate().take(count) {
+                _mm512_storeu_ps((*scratch).sums[start + m][chunk.segment].as_mut_ptr(), *sum);
+            }
+        }
+    }
+}
+
+/// Up to sixteen quantised rows.
+struct Rows {
+    start: *const i32,
+    layout: Layout,
+    count: usize,
+}
+
+impl Rows {
+    /// The integer products with the macro-block in `bytes`, whose first column is `column`.
+    ///
+    /// # Safety
+    /// The tiles must have their shapes, and rows and bytes be there.
+    #[inline(always)]
+    unsafe fn multiply<S: Scheme>(
+        &self,
+        tiles: &Tiles,
+        bytes: *const u8,
+        column: usize,
+        products: *mut Products,
+    ) {
+        macro_rules! sub_block {
+            ($tile:literal, $left:literal, $right:literal) => {{
+                tiles.zero::<$tile>();
+                let values = self.start.cast::<u8>().add(column + $tile * S::SUB);
+                tiles.load::<$left>(values, 4 * self.layout.words());
+                tiles.load_lines::<$right>(bytes.add($tile * S::SUB / 4 * LINE));
+                tiles.dot::<$tile, $left, $right>();
+            }};
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            sub_block!(0, 4, 6);
+            sub_block!(1, 5, 7);
+            if S::SUB == 16 {
+                sub_block!(2, 4, 6);
+                sub_block!(3, 5, 7);
+            }
+            tiles.store_lines::<0>((&raw mut (*products)[0]).cast());
+            tiles.store_lines::<1>((&raw mut (*products)[1]).cast());
+            if S::SUB == 16 {
+                tiles.store_lines::<2>((&raw mut (*products)[2]).cast());
+                tiles.store_lines::<3>((&raw mut (*products)[3]).cast());
+            }
+        }
+    }
+
+    /// Adds the products with macro-block `index` to the sums.
+    ///
+    /// # Safety
+    /// The panel must have the macro-block, and products and rows be there.
+    #[inline(always)]
+    unsafe fn add<P: Plane, S: Scheme>(
+        &self,
+        l: Avx512,
+        panel: *const u8,
+        index: usize,
+        products: &Products,
+        sums: &mut [__m512; tiles::ROWS],
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (head, lines) = place_of::<P, S>(panel, index);
+            let tail = lines.add(P::LINES * LINE);
+            for sub in 0..64 / S::SUB {
+                let place = Place { head, tail, mac: index % S::MACROS, sub, lane: 0 };
+                let scale = S::scale(l, place);
+                let min = if S::MIN { S::min(l, place) } else { scale };
+                let column = 64 * index + sub * S::SUB;
+                sixteen_groups!(M => {
+                    if M < self.count {
+                        let row = QuantisedRow::new(self.start.add(M * self.layout.words()), self.layout);
+                        let row_scale = l.splat(*row.scales.add(column / 32));
+                        let product = integers(&products[sub][M]);
+                        sums[M] = l.fma(product, l.mul(scale, row_scale), sums[M]);
+                        if S::MIN {
+                            sums[M] = l.fma(min, l.splat(scaled_sum::<S>(row, column)), sums[M]);
+                        }
+                    }
+                });
+            }
+        }
+    }
+}
+
+/// Whether the lines of a type are signed bytes as they stand.
+const fn is_direct<P: Plane>() -> bool {
+    P::LINES == 16
+}
+
+/// The head of the block in which macro-block `index` lies, and its lines.
+///
+/// # Safety
+/// The panel must have the macro-block.
+#[inline(always)]
+unsafe fn place_of<P: Plane, S: Scheme>(panel: *const u8, index: usize) -> (*const u8, *const u8) {
+    let (block, mac) = (index / S::MACROS, index % S::MACROS);
+    // SAFETY: the caller's promise.
+    unsafe {
+        let head = panel.add(block * tile::block_bytes::<P, S>());
+        (head, head.add(S::HEAD * LINE + mac * tile::macro_bytes::<P, S>()))
+    }
+}
+
+/// Makes a macro-block signed bytes.
+///
+/// # Safety
+/// The lines must be those of a macro-block, and there must be place for sixteen.
+#[inline(always)]
+unsafe fn unpack<P: Plane>(l: Avx512, lines: *const u8, to: *mut u8) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        sixteen_groups!(G => {
+            let values = P::group::<Avx512, G>(l, lines);
+            let values = if P::SIGNED { values } else { _mm512_sub_epi8(values, _mm512_set1_epi8(P::OFFSET as i8)) };
+            l.store_bytes(values, to.add(G * LINE));
+        });
+    }
+}

@@ -1,0 +1,79 @@
+//! Products with AMX: sixteen rows with a panel of sixteen outputs in one instruction.
+//!
+//! Few rows are multiplied faster by vectors, and floats have to be: those go the way of AVX-512.
+
+mod blocks;
+mod rows;
+mod tiles;
+
+use core::arch::x86_64::*;
+use core::ops::Range;
+
+use super::rows::{BookRow, ByteRow};
+use super::run::Part;
+use super::types::by_type;
+use super::{Function, Output, Product, avx512};
+use crate::Features;
+use crate::ops::Kernel;
+use crate::simd::Avx512;
+
+/// Fewer rows are done sooner with vectors.
+const LEAST_ROWS: usize = 9;
+
+pub(super) const KERNEL: Kernel<Function> =
+    Kernel::new("matmul-amx", Features::AVX512.with(Features::AMX), amx);
+
+fn amx(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
+    // SAFETY: the list selects this entry only where the processor has AVX-512 and AMX.
+    unsafe { shell(product, rows, panels, out) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+fn shell(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
+    let tiled = if product.panel.is_float() { 0 } else { tiled_rows(rows.len()) };
+    let (with_tiles, with_vectors) = (rows.start..rows.start + tiled, rows.start + tiled..rows.end);
+    if !with_vectors.is_empty() {
+        avx512::shell(product, with_vectors, panels.clone(), out);
+    }
+    if !with_tiles.is_empty() {
+        let part = Part::checked(product, with_tiles, panels, out);
+        // SAFETY: the processor has AMX.
+        unsafe { multiply(Avx512::inside(), &part) }
+    }
+}
+
+/// How many of the first rows are worth tiles.
+fn tiled_rows(rows: usize) -> usize {
+    let over = rows % tiles::ROWS;
+    if over < LEAST_ROWS { rows - over } else { rows }
+}
+
+/// # Safety
+/// The processor must have AMX.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+unsafe fn multiply(l: Avx512, part: &Part<'_>) {
+    macro_rules! blocks {
+        ($plane:ty, $scheme:ty) => {
+            blocks::run::<$plane, $scheme>(l, part)
+        };
+    }
+    // SAFETY: the caller's promise; the part was checked when it was made.
+    unsafe {
+        by_type!(part.product.panel, blocks, {
+            // Left to vectors.
+            PanelType::F32 | PanelType::F16 | PanelType::BF16 => {}
+            PanelType::W8R => rows::run::<ByteRow>(l, part),
+            PanelType::W4I => rows::run::<BookRow>(l, part),
+        })
+    }
+}
+
+/// Sixteen integers as floats.
+///
+/// # Safety
+/// The processor must have AVX-512.
+#[inline(always)]
+unsafe fn integers(from: &[i32; 16]) -> __m512 {
+    // SAFETY: the caller's promise.
+    unsafe { _mm512_cvtepi32_ps(_mm512_loadu_si512(from.as_ptr().cast())) }
+}

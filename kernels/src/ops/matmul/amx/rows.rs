@@ -1,0 +1,254 @@
+//! Row types: sums of all columns stay in tiles, two tiles of rows times two panels.
+
+use core::mem::MaybeUninit;
+use core::ops::Range;
+
+use super::super::lanes::Lanes;
+use super::super::rows::{BookRow, ByteRow, RowScheme};
+use super::super::run::Part;
+use super::super::tile::{LINE, QuantisedRow};
+use super::super::{Input, Product};
+use super::integers;
+use super::tiles::{self, Shapes, Tiles};
+use crate::ops::quantise::Layout;
+use crate::panel::ROWS;
+use crate::simd::Avx512;
+
+/// Macro-blocks of 64 columns that are multiplied with all rows before the next: two panels of them fit the nearest
+/// cache.
+const BLOCKS: usize = 16;
+/// Rows whose sums are kept at once.
+const GROUP: usize = 128;
+/// Two tiles of rows.
+const TWO: usize = 2 * tiles::ROWS;
+
+/// The sums of two tiles of rows with two panels.
+type Sums = [[[i32; ROWS]; tiles::ROWS]; 4];
+
+/// A row type whose macro-blocks can be had as lines of signed bytes.
+pub(super) trait Weights: RowScheme {
+    /// The lines of macro-block `index` of a panel's `blocks`, which `chunk` has if they had to be made.
+    ///
+    /// # Safety
+    /// The panel must have the block, and `chunk` place for [`BLOCKS`].
+    unsafe fn lines(l: Avx512, panel: *const u8, index: usize, chunk: *mut u8) -> *const u8;
+
+    /// Makes the lines of some macro-blocks.
+    ///
+    /// # Safety
+    /// As for `lines`.
+    unsafe fn prepare(l: Avx512, panel: *const u8, blocks: Range<usize>, chunk: *mut u8);
+}
+
+impl Weights for ByteRow {
+    #[inline(always)]
+    unsafe fn lines(_: Avx512, panel: *const u8, index: usize, _: *mut u8) -> *const u8 {
+        // SAFETY: the caller's promise.
+        unsafe { panel.add(index * Self::BYTES) }
+    }
+
+    #[inline(always)]
+    unsafe fn prepare(_: Avx512, _: *const u8, _: Range<usize>, _: *mut u8) {}
+}
+
+impl Weights for BookRow {
+    #[inline(always)]
+    unsafe fn lines(_: Avx512, _: *const u8, index: usize, chunk: *mut u8) -> *const u8 {
+        // SAFETY: the caller's promise.
+        unsafe { chunk.add(index % BLOCKS * ByteRow::BYTES) }
+    }
+
+    #[inline(always)]
+    unsafe fn prepare(l: Avx512, panel: *const u8, blocks: Range<usize>, chunk: *mut u8) {
+        for index in blocks {
+            // SAFETY: the caller's promise.
+            unsafe {
+                Self::unpack(
+                    l,
+                    panel.add(index * Self::BYTES),
+                    0,
+                    chunk.add(index % BLOCKS * ByteRow::BYTES),
+                );
+            }
+        }
+    }
+}
+
+/// Computes a part of a product of a row type.
+///
+/// # Safety
+/// The processor must have AMX, and the part must have been checked.
+#[inline(always)]
+pub(super) unsafe fn run<W: Weights>(l: Avx512, part: &Part<'_>) {
+    let whole = part.rows.start..part.rows.end - part.rows.len() % TWO;
+    for start in whole.clone().step_by(GROUP) {
+        let group = Group { part, rows: start..whole.end.min(start + GROUP) };
+        // SAFETY: the caller's promise.
+        unsafe { group.run::<W>(l) }
+    }
+    if whole.end < part.rows.end {
+        let group = Group { part, rows: whole.end..part.rows.end };
+        // SAFETY: the caller's promise.
+        unsafe { group.run::<W>(l) }
+    }
+}
+
+/// Rows that are multiplied with one part of the weights after the other: whole pairs of tiles, or less than one.
+struct Group<'a> {
+    part: &'a Part<'a>,
+    rows: Range<usize>,
+}
+
+impl Group<'_> {
+    #[inline(always)]
+    unsafe fn run<W: Weights>(&self, l: Avx512) {
+        let first = self.rows.len().min(tiles::ROWS);
+        let second = self.rows.len().min(TWO) - first;
+        let mut shapes =
+            Shapes::NONE.with(4, first, LINE).with(6, tiles::ROWS, LINE).with(7, tiles::ROWS, LINE);
+        shapes = shapes.with(0, first, LINE).with(1, first, LINE);
+        if second > 0 {
+            shapes = shapes.with(5, second, LINE).with(2, second, LINE).with(3, second, LINE);
+        }
+        let mut panel = self.part.panels.start;
+        // SAFETY: the caller's promise; rows of the second tile are asked for only where it has a shape.
+        unsafe {
+            let tiles = Tiles::with_shapes(&shapes);
+            while panel < self.part.panels.end {
+                let two = panel + 2 <= self.part.panels.end;
+                match (second > 0, two) {
+                    (false, false) => self.panels::<W, 1, 1>(l, &tiles, panel),
+                    (false, true) => self.panels::<W, 1, 2>(l, &tiles, panel),
+                    (true, false) => self.panels::<W, 2, 1>(l, &tiles, panel),
+                    (true, true) => self.panels::<W, 2, 2>(l, &tiles, panel),
+                }
+                panel += if two { 2 } else { 1 };
+            }
+        }
+    }
+
+    /// All rows times `P` panels from `panel` on, `R` tiles of rows at once.
+    #[inline(always)]
+    unsafe fn panels<W: Weights, const R: usize, const P: usize>(
+        &self,
+        l: Avx512,
+        tiles: &Tiles,
+        panel: usize,
+    ) {
+        let product = self.part.product;
+        let blocks = product.columns.div_ceil(64);
+        let panel_bytes = product.panel.panel_bytes(product.columns).unwrap_or(0);
+        let mut chunk = MaybeUninit::<[[[[u8; LINE]; 16]; BLOCKS]; 2]>::uninit();
+        let mut sums = MaybeUninit::<[Sums; GROUP / TWO]>::uninit();
+        let (chunk, sums) = (chunk.as_mut_ptr().cast::<u8>(), sums.as_mut_ptr().cast::<Sums>());
+        let chunks = [chunk, chunk.wrapping_add(BLOCKS * ByteRow::BYTES)];
+        // SAFETY: the caller's promise; sums are read where an earlier chunk has written them.
+        unsafe {
+            let panels =
+                core::array::from_fn::<_, P, _>(|p| product.weights.as_ptr().add((panel + p) * panel_bytes));
+            for start in (0..blocks).step_by(BLOCKS) {
+                let here = start..blocks.min(start + BLOCKS);
+                for p in 0..P {
+                    W::prepare(l, panels[p], here.clone(), chunks[p]);
+                }
+                for (pair, row) in self.rows.clone().step_by(TWO).enumerate() {
+                    let sums = sums.add(pair).cast::<u8>();
+                    resume::<R, P>(tiles, start > 0, sums);
+                    let (rows, stride) = row_bytes(product, row);
+                    for block in here.clone() {
+                        let rows = rows.add(64 * block);
+                        tiles.load::<4>(rows, stride);
+                        tiles.load_lines::<6>(W::lines(l, panels[0], block, chunks[0]));
+                        tiles.dot::<0, 4, 6>();
+                        if P == 2 {
+                            tiles.load_lines::<7>(W::lines(l, panels[P - 1], block, chunks[1]));
+                            tiles.dot::<1, 4, 7>();
+                        }
+                        if R == 2 {
+                            tiles.load::<5>(rows.add(tiles::ROWS * stride), stride);
+                            tiles.dot::<2, 5, 6>();
+                        }
+                        if R == 2 && P == 2 {
+                            tiles.dot::<3, 5, 7>();
+                        }
+                    }
+                    keep::<R, P>(tiles, sums);
+                }
+            }
+            for p in 0..P {
+                let scale = W::scale(l, panels[p].add(blocks * W::BYTES), 0);
+                for (index, row) in self.rows.clone().enumerate() {
+                    let tile = index % TWO / tiles::ROWS * 2 + p;
+                    let sum = &(*sums.add(index / TWO))[tile][index % tiles::ROWS];
+                    let row_scale =
+                        QuantisedRow::new(row_bytes(product, row).0.cast(), Layout::new(product.columns));
+                    let scale = l.mul(scale, l.splat(row_scale.scale()));
+                    self.part.finish(l, l.mul(integers(sum), scale), row, (panel + p) * ROWS);
+                }
+            }
+        }
+    }
+}
+
+/// The bytes of a row, and how far apart rows are.
+#[inline(always)]
+fn row_bytes(product: &Product<'_>, row: usize) -> (*const u8, usize) {
+    let Input::Rotated(words) = product.input else { return (core::ptr::null(), 0) };
+    let words_of_row = Layout::new(product.columns).words();
+    (words.as_ptr().wrapping_add(row * words_of_row).cast(), 4 * words_of_row)
+}
+
+/// The sums begin at zero, or where they stood.
+///
+/// # Safety
+/// The tiles must have shapes, and `sums` be valid for [`Sums`].
+#[inline(always)]
+unsafe fn resume<const R: usize, const P: usize>(tiles: &Tiles, begun: bool, sums: *mut u8) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !begun {
+            tiles.zero::<0>();
+            if P == 2 {
+                tiles.zero::<1>();
+            }
+            if R == 2 {
+                tiles.zero::<2>();
+            }
+            if R == 2 && P == 2 {
+                tiles.zero::<3>();
+            }
+            return;
+        }
+        tiles.load_lines::<0>(sums);
+        if P == 2 {
+            tiles.load_lines::<1>(sums.add(1024));
+        }
+        if R == 2 {
+            tiles.load_lines::<2>(sums.add(2 * 1024));
+        }
+        if R == 2 && P == 2 {
+            tiles.load_lines::<3>(sums.add(3 * 1024));
+        }
+    }
+}
+
+/// Writes the sums.
+///
+/// # Safety
+/// As for [`resume`].
+#[inline(always)]
+unsafe fn keep<const R: usize, const P: usize>(tiles: &Tiles, sums: *mut u8) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        tiles.store_lines::<0>(sums);
+        if P == 2 {
+            tiles.store_lines::<1>(sums.add(1024));
+        }
+        if R == 2 {
+            tiles.store_lines::<2>(sums.add(2 * 1024));
+        }
+        if R == 2 && P == 2 {
+            tiles.store_lines::<3>(sums.add(3 * 1024));
+        }
+    }
+}
