@@ -268,10 +268,10 @@ mod tests {
 
     #[test]
     fn features_not_named_are_masked() {
-        assert_eq!(masked("scalar").unwrap(), "avx2+avxvnni+avx512+neon+dotprod+i8mm");
-        assert_eq!(masked("avx2").unwrap(), "avxvnni+avx512+neon+dotprod+i8mm");
-        assert_eq!(masked("avx512").unwrap(), "avxvnni+neon+dotprod+i8mm");
-        assert_eq!(masked("i8mm").unwrap(), "avx2+avxvnni+avx512");
+        assert_eq!(masked("scalar").unwrap(), "avx2+avxvnni+avx512+amx+neon+dotprod+i8mm");
+        assert_eq!(masked("avx2").unwrap(), "avxvnni+avx512+amx+neon+dotprod+i8mm");
+        assert_eq!(masked("avx512").unwrap(), "avxvnni+amx+neon+dotprod+i8mm");
+        assert_eq!(masked("i8mm").unwrap(), "avx2+avxvnni+avx512+amx");
         assert_eq!(masked("sse9").unwrap_err().kind(), ErrorKind::Argument);
     }
 

@@ -6,6 +6,7 @@ use siskin::file::{Bytes, File};
 use siskin::{ExecutorKind, Features, Model, ModelOptions, Session, SessionOptions};
 use siskin_convert::import::safetensors;
 use siskin_convert::{Cache, OpenOptions, Recipe, open_any};
+use siskin_kernels::Cpu;
 
 use crate::paths;
 
@@ -70,6 +71,25 @@ pub fn load_as(name: &str, recipe: Option<Recipe>) -> Golden {
         file,
         ids: ids.chunks(columns).map(<[u32]>::to_vec).collect(),
         logits: logits.chunks(per_row).map(<[f32]>::to_vec).collect(),
+    }
+}
+
+/// What to take from the processor so that every list of kernels has its turn: nothing first, then the best level that
+/// is left, down to the portable kernels.
+pub const LEVELS: [Features; 6] = [
+    Features::NONE,
+    Features::AMX,
+    Features::AVX512.with(Features::I8MM),
+    Features::AVX512.with(Features::AVXVNNI),
+    Features::DOTPROD,
+    Features::AVX2.with(Features::NEON),
+];
+
+/// From now on AMX is there, carried out in software where the machine has none and could have it.
+pub fn emulate() {
+    if siskin_emulator::install() {
+        // SAFETY: the emulator carries these instructions out in all threads.
+        unsafe { Cpu::claim(Features::AMX) }
     }
 }
 

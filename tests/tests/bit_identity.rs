@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use siskin::{ExecutorKind, Features};
 use siskin_convert::{Recipe, Target};
-use siskin_tests::golden::{hash, load_as, model, score};
+use siskin_tests::golden::{LEVELS, emulate, hash, load_as, model, score};
 use siskin_tests::paths;
 
 const MODELS: [&str; 4] = ["llama", "gpt2", "gemma3", "starcoder2"];
@@ -19,8 +19,8 @@ fn path() -> PathBuf {
     paths::data("golden").join("hashes.txt")
 }
 
-/// Every line, computed without the given features.
-fn lines(without: Features) -> String {
+/// Every line, computed without the given features, in batches.
+fn lines(without: Features, batch: usize) -> String {
     let mut lines = String::new();
     for name in MODELS {
         for form in TYPES {
@@ -29,7 +29,7 @@ fn lines(without: Features) -> String {
                 Target::from_name(form).map(|matrices| Recipe { matrices, tables: None, always: false }),
             );
             let model = model(&golden.file, ExecutorKind::Cpu, 2, without);
-            let logits = score(&model, &golden.ids[0], 7);
+            let logits = score(&model, &golden.ids[0], batch);
             writeln!(lines, "{name} {form} {:016x}", hash(&logits)).expect("a string takes everything");
         }
     }
@@ -39,15 +39,14 @@ fn lines(without: Features) -> String {
 #[test]
 fn logits_have_the_committed_bits() {
     let committed = std::fs::read_to_string(path()).unwrap();
-    let (scalar, middle) = (Features::AVX2.with(Features::NEON), Features::AVX512.with(Features::I8MM));
-    let avx2 = Features::AVX512.with(Features::AVXVNNI);
-    for without in [Features::NONE, middle, avx2, Features::DOTPROD, scalar] {
-        assert_eq!(lines(without), committed, "without {without}");
+    emulate();
+    for (without, batch) in LEVELS.into_iter().zip([64, 7, 32, 5, 1, 7]) {
+        assert_eq!(lines(without, batch), committed, "without {without}, batches of {batch}");
     }
 }
 
 #[test]
 #[ignore = "writes the committed hashes"]
 fn bless() {
-    std::fs::write(path(), lines(Features::AVX2.with(Features::NEON))).unwrap();
+    std::fs::write(path(), lines(Features::AVX2.with(Features::NEON), 7)).unwrap();
 }

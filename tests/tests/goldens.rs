@@ -1,7 +1,7 @@
 //! Every family against PyTorch, and every way of running it against every other, bit for bit.
 
 use siskin::{ExecutorKind, Features};
-use siskin_tests::golden::{self, NAMES, load, model, relative_error, score, session};
+use siskin_tests::golden::{self, LEVELS, NAMES, emulate, load, model, relative_error, score, session};
 
 #[test]
 fn logits_are_those_of_pytorch_on_both_executors() {
@@ -23,21 +23,14 @@ fn logits_are_those_of_pytorch_on_both_executors() {
 
 #[test]
 fn bits_depend_on_nothing_but_the_tokens() {
+    emulate();
     for name in NAMES {
         let golden = load(name);
         let ids = &golden.ids[0];
         let want = score(&model(&golden.file, ExecutorKind::Reference, 1, Features::NONE), ids, 64);
-        let scalar = Features::AVX2.with(Features::NEON);
-        let avx2 = Features::AVX512.with(Features::AVXVNNI);
-        let tables = [Features::NONE, Features::AVX512.with(Features::I8MM), avx2, Features::DOTPROD, scalar];
-        for (without, threads, batch) in [
-            (tables[0], 1, 1),
-            (tables[0], 2, 7),
-            (tables[0], 4, 64),
-            (tables[1], 2, 5),
-            (tables[2], 2, 6),
-            (tables[3], 3, 64),
-        ] {
+        let runs = [(1, 1), (2, 7), (4, 64)].map(|run| (Features::NONE, run)).into_iter();
+        let levels = LEVELS.into_iter().skip(1).zip([(2, 64), (2, 5), (3, 6), (3, 64), (2, 7)]);
+        for (without, (threads, batch)) in runs.chain(levels) {
             let model = model(&golden.file, ExecutorKind::Cpu, threads, without);
             let got = score(&model, ids, batch);
             let same = got.iter().zip(&want).filter(|(a, b)| a.to_bits() != b.to_bits()).count();

@@ -2,7 +2,10 @@
 
 use core::hint::black_box;
 
+use super::Kernel;
 use crate::Cpu;
+#[cfg(target_arch = "x86_64")]
+use crate::Features;
 use crate::simd::{LANES, Simd, instantiate};
 
 /// Operations on sixteen lanes in one round of [`Function`].
@@ -22,10 +25,16 @@ pub fn for_cpu(cpu: Cpu) -> Function {
     super::select(LIST, cpu).run
 }
 
-/// The loop of dot products of four signed bytes in each lane.
+/// The loop of dot products of signed bytes: of four in each lane, or of tiles.
 pub fn dots_for_cpu(cpu: Cpu) -> Function {
-    super::select(DOTS, cpu).run
+    let tiles = TILES.iter().find(|kernel| cpu.has(kernel.needs));
+    tiles.map_or_else(|| super::select(DOTS, cpu).run, |kernel| kernel.run)
 }
+
+static TILES: &[Kernel<Function>] = &[
+    #[cfg(target_arch = "x86_64")]
+    Kernel::new("ceiling-dots-amx", Features::AMX, super::matmul::amx::dots),
+];
 
 /// The loop that only reads memory.
 pub fn reads_for_cpu(cpu: Cpu) -> Read {

@@ -21,7 +21,7 @@ fn main() {
     let wanted = |name: &str| name.to_lowercase().contains(&filter.to_lowercase());
     let cpu = Cpu::detect();
     let avx2 = Features::AVX512.with(Features::AVXVNNI);
-    let levels = [Features::NONE, Features::AVX512, avx2, Features::AVX2];
+    let levels = [Features::NONE, Features::AMX, Features::AVX512, avx2, Features::AVX2];
     let mut tables: Vec<Kernels> = Vec::new();
     for without in levels {
         let table = Kernels::for_cpu(cpu.without(without));

@@ -3,7 +3,7 @@
 use super::Tree;
 
 /// Our crates: the package, its folder, and our packages that it may depend on.
-const CRATES: [(&str, &str, &[&str]); 11] = [
+const CRATES: [(&str, &str, &[&str]); 12] = [
     ("siskin-kernels", "kernels", &[]),
     ("siskin", "runtime", &["siskin-kernels"]),
     ("siskin-convert", "convert", &["siskin", "siskin-kernels"]),
@@ -11,15 +11,27 @@ const CRATES: [(&str, &str, &[&str]); 11] = [
     ("siskin-serve", "serve", &["siskin"]),
     ("siskin-ffi", "ffi", &["siskin"]),
     ("siskin-cli", "cli", &["siskin", "siskin-convert", "siskin-serve", "siskin-trainer"]),
+    ("siskin-emulator", "emulator", &[]),
     (
         "siskin-tests",
         "tests",
-        &["siskin", "siskin-convert", "siskin-kernels", "siskin-serve", "siskin-trainer", "siskin-ffi"],
+        &[
+            "siskin",
+            "siskin-convert",
+            "siskin-emulator",
+            "siskin-kernels",
+            "siskin-serve",
+            "siskin-trainer",
+            "siskin-ffi",
+        ],
     ),
     ("siskin-benches", "benches", &["siskin", "siskin-convert", "siskin-kernels", "siskin-trainer"]),
     ("siskin-fuzz", "fuzz", &["siskin-tests"]),
     ("xtask", "xtask", &[]),
 ];
+
+/// Ours that the tests of every crate may use.
+const FOR_TESTS: &str = "siskin-emulator";
 
 /// A dependency as a manifest declares it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,7 +119,8 @@ pub fn crate_directions(tree: &Tree) -> Vec<String> {
             breaches.push(format!("{path}:1: `{name}` belongs in `{folder}/`"));
         }
         for dependency in manifest.dependencies.iter().filter(|dependency| is_ours(&dependency.name)) {
-            if !allowed.contains(&dependency.name.as_str()) {
+            let for_tests = dependency.dev && dependency.name == FOR_TESTS;
+            if !for_tests && !allowed.contains(&dependency.name.as_str()) {
                 breaches.push(format!(
                     "{path}:{}: `{name}` may not depend on `{}`; it may on {allowed:?}",
                     dependency.line, dependency.name
@@ -129,6 +142,7 @@ mod tests {
             "[dependencies.siskin]\nworkspace = true",
             "[dev-dependencies]\nsiskin = { path = \"../runtime\" }",
             "[target.'cfg(unix)'.dependencies]\nother = { package = \"siskin\" }",
+            "[dependencies]\nsiskin-emulator.workspace = true",
         ] {
             let text = format!("[package]\nname = \"siskin-kernels\"\n{line}\n");
             let found = crate_directions(&Tree::made(&[("kernels/Cargo.toml", &text)]));

@@ -29,7 +29,7 @@ mod types;
 mod wide;
 
 #[cfg(target_arch = "x86_64")]
-mod amx;
+pub(super) mod amx;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]

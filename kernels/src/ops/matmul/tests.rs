@@ -1,4 +1,5 @@
 use super::{Input, Output, Product, reference};
+use crate::Cpu;
 use crate::hadamard;
 use crate::ops::Kernels;
 use crate::ops::quantise::{self, Layout};
@@ -11,6 +12,7 @@ type Encode<'a> = dyn Fn(&[f32], &mut Random) -> Vec<u8> + 'a;
 type Pack<'a> = dyn Fn(&[&[u8]], &mut [u8]) -> bool + 'a;
 
 /// A packed matrix of random blocks and everything around it.
+#[derive(Clone)]
 pub(crate) struct Case {
     panel: PanelType,
     weights: Vec<u8>,
@@ -168,6 +170,34 @@ fn many_rows_give_the_reference_bits() {
     }
     for ty in RowType::ALL {
         check(&Case::of_rows(*ty, outputs, columns, rows, &mut random), rows, ty.name());
+    }
+}
+
+#[test]
+fn rows_do_not_depend_on_their_company() {
+    let mut random = Random::new(13);
+    let (outputs, rows, columns) = (35, 512, 256);
+    let block = |ty, random: &mut Random| Case::new(ty, outputs, columns, rows, random);
+    let mut cases = [BlockType::Q4_0, BlockType::Q4_1, BlockType::Q4_K, BlockType::Q6_K, BlockType::F16]
+        .map(|ty| block(ty, &mut random))
+        .to_vec();
+    cases.extend(RowType::ALL.iter().map(|ty| Case::of_rows(*ty, outputs, columns, rows, &mut random)));
+    for case in &cases {
+        let want = bits(&case.run(&Kernels::for_cpu(Cpu::scalar())));
+        for table in tables() {
+            for together in [1, 7, 32, 512] {
+                let mut got = vec![f32::NAN; rows * outputs];
+                // SAFETY: the table has the given size and is used by this call alone.
+                let out = unsafe { Output::new(got.as_mut_ptr(), rows, outputs, outputs) };
+                let product = case.product();
+                for first in (0..rows).step_by(together) {
+                    let some = first..rows.min(first + together);
+                    table.matmul()(&product, some, 0..product.panels(), out);
+                }
+                let isa = table.cpu().features();
+                assert!(bits(&got) == want, "{}: {together} rows at once on {isa}", case.panel.name());
+            }
+        }
     }
 }
 

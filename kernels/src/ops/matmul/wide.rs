@@ -23,7 +23,7 @@ impl Part<'_> {
     /// The whole part, `V` vectors of outputs at a time; returns the first panel that is left over.
     #[inline(always)]
     pub(super) fn wide<L: Lanes, const V: usize>(&self, l: L) -> usize {
-        const { assert!(V * L::WIDTH % ROWS == 0 && V * L::WIDTH / ROWS <= PANELS) };
+        const { assert!((V * L::WIDTH).is_multiple_of(ROWS) && V * L::WIDTH / ROWS <= PANELS) };
         let step = V * L::WIDTH / ROWS;
         let mut panel = self.panels.start;
         while panel + step <= self.panels.end {
@@ -67,10 +67,10 @@ impl Part<'_> {
             }
             for (m, totals) in totals[..count].iter().enumerate() {
                 let (row, totals) = (row(m), totals.assume_init());
-                for v in 0..V {
+                for (v, total) in totals.into_iter().enumerate() {
                     let end = weights.add(vectors.panels[v] * panel_bytes + blocks * BookRow::BYTES);
                     let scale = BookRow::scale(l, end, vectors.lanes[v]);
-                    let sum = l.finish(totals[v], ByteRow::initial::<L>(row));
+                    let sum = l.finish(total, ByteRow::initial::<L>(row));
                     let product = l.mul(sum, l.mul(scale, l.splat(row.scale())));
                     let output = (panel + vectors.panels[v]) * ROWS + vectors.lanes[v];
                     self.finish(l, product, first + m, output);
@@ -156,8 +156,8 @@ impl Chunk {
             }
             for block in 0..self.blocks {
                 let mut lines = [self.bytes; V];
-                for v in 0..V {
-                    lines[v] = self.bytes.add((vectors.panels[v] * BLOCKS + block) * ByteRow::BYTES);
+                for (line, panel) in lines.iter_mut().zip(vectors.panels) {
+                    *line = self.bytes.add((panel * BLOCKS + block) * ByteRow::BYTES);
                 }
                 let column = 64 * (self.start + block);
                 ByteRow::add::<L, M, V>(l, &lines, &vectors.lanes, rows, column, &mut sums);

@@ -240,7 +240,7 @@ impl Rows {
         unsafe {
             let (head, lines) = place_of::<P, S>(panel, index);
             let tail = lines.add(P::LINES * LINE);
-            for sub in 0..64 / S::SUB {
+            for (sub, products) in products.iter().enumerate().take(64 / S::SUB) {
                 let place = Place { head, tail, mac: index % S::MACROS, sub, lane: 0 };
                 let scale = S::scale(l, place);
                 let min = if S::MIN { S::min(l, place) } else { scale };
@@ -249,7 +249,7 @@ impl Rows {
                     if M < self.count {
                         let row = QuantisedRow::new(self.start.add(M * self.layout.words()), self.layout);
                         let row_scale = l.splat(*row.scales.add(column / 32));
-                        let product = integers(&products[sub][M]);
+                        let product = integers(&products[M]);
                         sums[M] = l.fma(product, l.mul(scale, row_scale), sums[M]);
                         if S::MIN {
                             sums[M] = l.fma(min, l.splat(scaled_sum::<S>(row, column)), sums[M]);

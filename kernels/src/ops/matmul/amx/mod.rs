@@ -9,12 +9,15 @@ mod tiles;
 use core::arch::x86_64::*;
 use core::ops::Range;
 
+use tiles::{Shapes, Tiles};
+
 use super::rows::{BookRow, ByteRow};
 use super::run::Part;
 use super::types::by_type;
 use super::{Function, Output, Product, avx512};
 use crate::Features;
-use crate::ops::Kernel;
+use crate::ops::{Kernel, ceiling};
+use crate::panel::ROWS;
 use crate::simd::Avx512;
 
 /// Fewer rows are done sooner with vectors.
@@ -66,6 +69,28 @@ unsafe fn multiply(l: Avx512, part: &Part<'_>) {
             PanelType::W4I => rows::run::<BookRow>(l, part),
         })
     }
+}
+
+/// The loop that only multiplies: `rounds` of [`ceiling::DOT_ROUND`] products of bytes, or somewhat more.
+pub(in crate::ops) fn dots(rounds: usize, out: &mut [f32; 16]) {
+    const PRODUCTS: usize = tiles::ROWS * 64 * ROWS;
+    let mut shapes = Shapes::NONE;
+    for tile in 0..8 {
+        shapes = shapes.with(tile, tiles::ROWS, 64);
+    }
+    let mut sums = [[0_i32; ROWS]; tiles::ROWS];
+    // SAFETY: the list selects this entry only where the processor has AMX; there is place for the tile.
+    unsafe {
+        let tiles = Tiles::with_shapes(&shapes);
+        for _ in 0..(rounds * ceiling::DOT_ROUND).div_ceil(4 * PRODUCTS) {
+            tiles.dot::<0, 4, 6>();
+            tiles.dot::<1, 4, 7>();
+            tiles.dot::<2, 5, 6>();
+            tiles.dot::<3, 5, 7>();
+        }
+        tiles.store_lines::<0>(sums.as_mut_ptr().cast());
+    }
+    *out = sums[0].map(|sum| sum as f32);
 }
 
 /// Sixteen integers as floats.

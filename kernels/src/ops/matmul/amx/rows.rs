@@ -175,8 +175,8 @@ impl Group<'_> {
                     keep::<R, P>(tiles, sums);
                 }
             }
-            for p in 0..P {
-                let scale = W::scale(l, panels[p].add(blocks * W::BYTES), 0);
+            for (p, weights) in panels.iter().enumerate() {
+                let scale = W::scale(l, weights.add(blocks * W::BYTES), 0);
                 for (index, row) in self.rows.clone().enumerate() {
                     let tile = index % TWO / tiles::ROWS * 2 + p;
                     let sum = &(*sums.add(index / TWO))[tile][index % tiles::ROWS];
