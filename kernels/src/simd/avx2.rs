@@ -196,4 +196,65 @@ impl Simd for Avx2 {
             _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
         })
     }
+    #[inline(always)]
+    fn largest_of_each(self, x: [Self::F; 4]) -> [f32; 4] {
+        let [a, b, c, d] = x;
+        intrinsic!(largest_of_four(
+            _mm256_max_ps(a[0], a[1]),
+            _mm256_max_ps(b[0], b[1]),
+            _mm256_max_ps(c[0], c[1]),
+            _mm256_max_ps(d[0], d[1])
+        ))
+    }
+    #[inline(always)]
+    fn store_bytes_of_each(self, x: [Self::I; 4], out: &mut [[i8; LANES]; 4]) -> [i32; 4] {
+        intrinsic!({
+            let out: *mut __m256i = out.as_mut_ptr().cast();
+            let first = two_of_bytes(x[0], x[1]);
+            let second = two_of_bytes(x[2], x[3]);
+            _mm256_storeu_si256(out, first);
+            _mm256_storeu_si256(out.add(1), second);
+            // Within each half, the first vector's and the second's sums by four lie side by side.
+            let sums = _mm256_hadd_epi32(sums_by_four(first), sums_by_four(second));
+            let sums = _mm256_hadd_epi32(sums, sums);
+            let (even, odd) = (_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums));
+            let mut four = [0; 4];
+            _mm_storeu_si128(four.as_mut_ptr().cast(), _mm_unpacklo_epi32(even, odd));
+            four
+        })
+    }
+}
+
+/// The largest lane of each of four vectors of eight.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn largest_of_four(a: __m256, b: __m256, c: __m256, d: __m256) -> [f32; 4] {
+    let ab = _mm256_max_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
+    let cd = _mm256_max_ps(_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d));
+    // The lower pairs of both, and the upper.
+    let lower = _mm256_shuffle_ps::<0b01_00_01_00>(ab, cd);
+    let upper = _mm256_shuffle_ps::<0b11_10_11_10>(ab, cd);
+    let halves = _mm256_max_ps(lower, upper);
+    let four = _mm_max_ps(_mm256_castps256_ps128(halves), _mm256_extractf128_ps::<1>(halves));
+    let mut out = [0.0; 4];
+    // SAFETY: there is place for four.
+    unsafe { _mm_storeu_ps(out.as_mut_ptr(), four) };
+    out
+}
+
+/// The lanes of two vectors as bytes, in order.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn two_of_bytes(x: [__m256i; 2], y: [__m256i; 2]) -> __m256i {
+    let bytes = _mm256_packs_epi16(_mm256_packs_epi32(x[0], x[1]), _mm256_packs_epi32(y[0], y[1]));
+    // Packing works within 128-bit halves.
+    _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7))
+}
+
+/// The sum of every four bytes.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn sums_by_four(bytes: __m256i) -> __m256i {
+    let pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes);
+    _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))
 }

@@ -2,6 +2,7 @@
 
 use core::arch::x86_64::*;
 
+use super::avx2::largest_of_four;
 use super::{LANES, Simd};
 
 /// Proof that the processor has AVX-512 F, BW, DQ, VL and VNNI.
@@ -154,6 +155,32 @@ impl Simd for Avx512 {
             let four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
             let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
             _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
+        })
+    }
+    #[inline(always)]
+    fn largest_of_each(self, x: [Self::F; 4]) -> [f32; 4] {
+        let [a, b, c, d] = x;
+        intrinsic!(largest_of_four(
+            _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps::<1>(a)),
+            _mm256_max_ps(_mm512_castps512_ps256(b), _mm512_extractf32x8_ps::<1>(b)),
+            _mm256_max_ps(_mm512_castps512_ps256(c), _mm512_extractf32x8_ps::<1>(c)),
+            _mm256_max_ps(_mm512_castps512_ps256(d), _mm512_extractf32x8_ps::<1>(d))
+        ))
+    }
+    #[inline(always)]
+    fn store_bytes_of_each(self, x: [Self::I; 4], out: &mut [[i8; LANES]; 4]) -> [i32; 4] {
+        intrinsic!({
+            let [a, b, c, d] = x;
+            // Each quarter has four bytes of each vector.
+            let quarters = _mm512_packs_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d));
+            let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+            _mm512_storeu_si512(out.as_mut_ptr().cast(), _mm512_permutexvar_epi32(order, quarters));
+            let sums = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), quarters);
+            let sums = _mm256_add_epi32(_mm512_castsi512_si256(sums), _mm512_extracti64x4_epi64::<1>(sums));
+            let sums = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums));
+            let mut four = [0; 4];
+            _mm_storeu_si128(four.as_mut_ptr().cast(), sums);
+            four
         })
     }
 }

@@ -102,6 +102,24 @@ pub(crate) trait Simd: Copy {
         tree(lanes, |a, b| if a > b { a } else { b })
     }
 
+    /// The largest lane of each vector; whatever there is where one is NaN.
+    #[inline(always)]
+    fn largest_of_each(self, x: [Self::F; 4]) -> [f32; 4] {
+        let [a, b, c, d] = x;
+        [self.largest(a), self.largest(b), self.largest(c), self.largest(d)]
+    }
+
+    /// Integers from −127 to 127 as bytes, and the sum of each vector.
+    #[inline(always)]
+    fn store_bytes_of_each(self, x: [Self::I; 4], out: &mut [[i8; LANES]; 4]) -> [i32; 4] {
+        let mut sums = [0; 4];
+        for ((x, out), sum) in x.into_iter().zip(out).zip(&mut sums) {
+            self.store_bytes(x, out);
+            *sum = self.sum(self.float(x)) as i32;
+        }
+        sums
+    }
+
     /// Up to sixteen numbers, the missing lanes filled.
     #[inline(always)]
     fn load_part(self, x: &[f32], fill: f32) -> Self::F {
@@ -141,6 +159,24 @@ pub(crate) fn tree<T: Copy>(mut lanes: [T; LANES], combine: impl Fn(T, T) -> T) 
     }
     lanes[0]
 }
+
+/// Computes `$out` from rows of its length, sixteen columns at a time: in `$value`, the name of a row is that of its
+/// vector.
+macro_rules! each_vector {
+    ($s:ident, [$($x:ident),+] => $out:ident, $value:expr) => {{
+        let (whole, rest) = $out.as_chunks_mut::<{ $crate::simd::LANES }>();
+        $(let $x = $x[..16 * whole.len() + rest.len()].as_chunks::<{ $crate::simd::LANES }>();)+
+        for (i, out) in whole.iter_mut().enumerate() {
+            $(let $x = $s.load(&$x.0[i]);)+
+            $s.store($value, out);
+        }
+        if !rest.is_empty() {
+            $(let $x = $s.load_part($x.1, 0.0);)+
+            $s.store_part($value, rest);
+        }
+    }};
+}
+pub(crate) use each_vector;
 
 /// Makes a list of kernels from one generic body.
 ///

@@ -5,7 +5,7 @@
 #![allow(clippy::print_stdout, reason = "this is what it is for")]
 
 use siskin_kernels::ops::attention::{self, BLOCK, CacheType, Query, Span};
-use siskin_kernels::ops::{Kernels, ceiling};
+use siskin_kernels::ops::{Kernels, activation, ceiling, norm, quantise};
 use siskin_kernels::panel::PanelType;
 use siskin_kernels::{Cpu, Features};
 use siskin_tests::fuzz::Random;
@@ -41,6 +41,9 @@ fn main() {
         if wanted("attention") {
             attend(table, CacheType::F16, ceiling);
             attend(table, CacheType::Int8, ceiling);
+        }
+        if wanted("rows") {
+            rows(table);
         }
         products(table, &wanted);
     }
@@ -116,6 +119,42 @@ fn attend(table: &Kernels, cache: CacheType, ceiling: f64) {
             );
         }
     }
+}
+
+/// Operations over rows, each on a row in the nearest cache.
+fn rows(table: &Kernels) {
+    const SIZES: [usize; 3] = [576, 768, 3072];
+    println!("\n| operation | ns for 576 columns | 768 | 3072 |\n|---|---|---|---|");
+    let mut random = Random::new(3);
+    let report = |name: &str, run: &mut dyn FnMut(usize)| {
+        let times = SIZES.map(|columns| {
+            const TIMES: usize = 64;
+            1e9 * best(|| (0..TIMES).for_each(|_| run(columns))) / TIMES as f64
+        });
+        println!("| {name} | {:.0} | {:.0} | {:.0} |", times[0], times[1], times[2]);
+    };
+    let (a, b) = (vector(3072, &mut random), vector(3072, &mut random));
+    let mut out = vec![0.0; 3072];
+    let mut words = vec![0; quantise::Layout::new(3072).words()];
+    report("quantise", &mut |columns| table.quantise()(black_box(&a[..columns]), &mut words));
+    report("quantise, rotated", &mut |columns| {
+        table.quantise_rotated()(black_box(&a[..columns]), &mut words)
+    });
+    report("norm", &mut |columns| {
+        let weight = &b[..columns];
+        let arguments = norm::Arguments { centred: false, weight, bias: &[], epsilon: 1e-5 };
+        table.norm()(&arguments, black_box(&a[..columns]), &mut out[..columns]);
+    });
+    report("SiLU and gate", &mut |columns| {
+        let gate = table.gate();
+        gate(activation::Kind::Silu, black_box(&a[..columns]), &b[..columns], &mut out[..columns]);
+    });
+    report("GELU", &mut |columns| {
+        table.activate()(activation::Kind::Gelu, black_box(&a[..columns]), &mut out[..columns]);
+    });
+    report("add", &mut |columns| {
+        table.add()(black_box(&a[..columns]), &b[..columns], &mut out[..columns]);
+    });
 }
 
 /// Products of every panel type.

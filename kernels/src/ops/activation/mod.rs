@@ -3,7 +3,7 @@
 //! Contract: the functions follow from one exponential polynomial (see `math.rs`), lane by lane.
 
 use crate::math;
-use crate::simd::{Simd, instantiate};
+use crate::simd::{Simd, each_vector, instantiate};
 
 /// Which function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,17 +33,12 @@ instantiate!(GATE: Gate = "gate" gate(kind: Kind, x: &[f32], up: &[f32], out: &m
 
 #[inline(always)]
 fn activate<S: Simd>(s: S, kind: Kind, x: &[f32], out: &mut [f32]) {
-    for (x, out) in x.chunks(16).zip(out.chunks_mut(16)) {
-        s.store_part(function(s, kind, s.load_part(x, 0.0)), out);
-    }
+    each_vector!(s, [x] => out, function(s, kind, x));
 }
 
 #[inline(always)]
 fn gate<S: Simd>(s: S, kind: Kind, x: &[f32], up: &[f32], out: &mut [f32]) {
-    for ((x, up), out) in x.chunks(16).zip(up.chunks(16)).zip(out.chunks_mut(16)) {
-        let activated = function(s, kind, s.load_part(x, 0.0));
-        s.store_part(s.mul(activated, s.load_part(up, 0.0)), out);
-    }
+    each_vector!(s, [x, up] => out, s.mul(function(s, kind, x), up));
 }
 
 #[inline(always)]

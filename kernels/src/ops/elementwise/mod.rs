@@ -3,7 +3,7 @@
 //! Contract: one rounded operation per number, but for the soft cap (see `math.rs`).
 
 use crate::math;
-use crate::simd::{Simd, instantiate};
+use crate::simd::{Simd, each_vector, instantiate};
 
 /// A function of each number with one constant.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,21 +26,17 @@ instantiate!(MAP: MapFunction = "map" map_body(map: Map, x: &[f32], out: &mut [f
 
 #[inline(always)]
 fn add<S: Simd>(s: S, a: &[f32], b: &[f32], out: &mut [f32]) {
-    for ((a, b), out) in a.chunks(16).zip(b.chunks(16)).zip(out.chunks_mut(16)) {
-        s.store_part(s.add(s.load_part(a, 0.0), s.load_part(b, 0.0)), out);
-    }
+    each_vector!(s, [a, b] => out, s.add(a, b));
 }
 
 #[inline(always)]
 fn map_body<S: Simd>(s: S, map: Map, x: &[f32], out: &mut [f32]) {
-    for (x, out) in x.chunks(16).zip(out.chunks_mut(16)) {
-        let x = s.load_part(x, 0.0);
-        let y = match map {
-            Map::Scale(factor) => s.mul(x, s.splat(factor)),
-            Map::Softcap(cap) => soft_cap(s, x, cap),
-            Map::Clamp(limit) => s.min(s.splat(limit), s.max(s.splat(-limit), x)),
-        };
-        s.store_part(y, out);
+    match map {
+        Map::Scale(factor) => each_vector!(s, [x] => out, s.mul(x, s.splat(factor))),
+        Map::Softcap(cap) => each_vector!(s, [x] => out, soft_cap(s, x, cap)),
+        Map::Clamp(limit) => {
+            each_vector!(s, [x] => out, s.min(s.splat(limit), s.max(s.splat(-limit), x)));
+        }
     }
 }
 

@@ -150,13 +150,23 @@ const SHAPES: [(usize, usize); 6] = [(1, 1), (16, 2), (40, 3), (80, 1), (35, 9),
 
 /// Every kernel against the reference.
 fn check(case: &Case, rows: usize, name: &str) {
+    check_rows(case, &Vec::from_iter(0..rows), name);
+}
+
+/// Some rows of what every kernel gives against the reference.
+fn check_rows(case: &Case, rows: &[usize], name: &str) {
     let (product, outputs, columns) = (case.product(), case.outputs, case.columns);
     let mut scratch = vec![0.0; columns];
-    let want: Vec<f32> =
-        (0..rows * outputs).map(|i| reference(&product, i / outputs, i % outputs, &mut scratch)).collect();
+    let mut want = |&row| -> Vec<f32> {
+        (0..outputs).map(|output| reference(&product, row, output, &mut scratch)).collect()
+    };
+    let want: Vec<Vec<f32>> = rows.iter().map(&mut want).collect();
     for table in tables() {
-        let isa = table.cpu().features();
-        assert!(bits(&case.run(&table)) == bits(&want), "{name} {rows}×{columns}×{outputs} on {isa}");
+        let (isa, got) = (table.cpu().features(), case.run(&table));
+        for (row, want) in rows.iter().zip(&want) {
+            let got = &got[row * outputs..][..outputs];
+            assert!(bits(got) == bits(want), "{name} row {row}, {columns}×{outputs} on {isa}");
+        }
     }
 }
 
@@ -164,23 +174,22 @@ fn check(case: &Case, rows: usize, name: &str) {
 #[test]
 fn many_rows_give_the_reference_bits() {
     let mut random = Random::new(12);
-    let (outputs, rows, columns) = (90, 141, 2560);
-    for block in [BlockType::Q4_0, BlockType::Q4_1, BlockType::Q8_0, BlockType::Q4_K, BlockType::Q6_K] {
-        check(&Case::new(block, outputs, columns, rows, &mut random), rows, block.name());
+    let (outputs, rows, columns) = (90, 141, 2304);
+    for block in [BlockType::Q4_1, BlockType::Q8_0, BlockType::Q6_K] {
+        check_rows(&Case::new(block, outputs, columns, rows, &mut random), &[0, 127, 128, 140], block.name());
     }
     for ty in RowType::ALL {
-        check(&Case::of_rows(*ty, outputs, columns, rows, &mut random), rows, ty.name());
+        check_rows(&Case::of_rows(*ty, outputs, columns, rows, &mut random), &[0, 127, 128, 140], ty.name());
     }
 }
 
 #[test]
 fn rows_do_not_depend_on_their_company() {
     let mut random = Random::new(13);
-    let (outputs, rows, columns) = (35, 512, 256);
+    let (outputs, rows, columns) = (18, 512, 256);
     let block = |ty, random: &mut Random| Case::new(ty, outputs, columns, rows, random);
-    let mut cases = [BlockType::Q4_0, BlockType::Q4_1, BlockType::Q4_K, BlockType::Q6_K, BlockType::F16]
-        .map(|ty| block(ty, &mut random))
-        .to_vec();
+    let mut cases =
+        [BlockType::Q4_1, BlockType::Q6_K, BlockType::F16].map(|ty| block(ty, &mut random)).to_vec();
     cases.extend(RowType::ALL.iter().map(|ty| Case::of_rows(*ty, outputs, columns, rows, &mut random)));
     for case in &cases {
         let want = bits(&case.run(&Kernels::for_cpu(Cpu::scalar())));

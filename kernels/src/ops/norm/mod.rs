@@ -5,7 +5,7 @@
 //! `r = 1 / √(variance + ε)`, each operation rounded once; RMS has no mean and the bias is optional.
 
 use crate::float;
-use crate::simd::{Simd, instantiate};
+use crate::simd::{Simd, each_vector, instantiate};
 
 /// What is normalised, and how.
 #[derive(Clone, Copy, Debug)]
@@ -50,14 +50,13 @@ fn one_group<S: Simd>(s: S, arguments: &Arguments<'_>, x: &[f32], out: &mut [f32
         squares = s.fma(centred, centred, squares);
     }
     let scale = s.splat(1.0 / float::sqrt(s.sum(squares) / count + arguments.epsilon));
-    for (i, (x, out)) in x.chunks(16).zip(out.chunks_mut(16)).enumerate() {
-        let columns = 16 * i..16 * i + x.len();
-        let normed = s.mul(s.sub(s.load_part(x, 0.0), mean_lanes), scale);
-        let mut y = s.mul(normed, s.load_part(&arguments.weight[columns.clone()], 0.0));
-        if !arguments.bias.is_empty() {
-            y = s.add(y, s.load_part(&arguments.bias[columns], 0.0));
-        }
-        s.store_part(y, out);
+    let (weight, bias) = (arguments.weight, arguments.bias);
+    if bias.is_empty() {
+        each_vector!(s, [x, weight] => out, s.mul(s.mul(s.sub(x, mean_lanes), scale), weight));
+    } else {
+        each_vector!(s, [x, weight, bias] => out, {
+            s.add(s.mul(s.mul(s.sub(x, mean_lanes), scale), weight), bias)
+        });
     }
 }
 

@@ -58,32 +58,61 @@ pub type Function = fn(x: &[f32], out: &mut [i32]);
 
 instantiate!(LIST: Function = "quantise" body(x: &[f32], out: &mut [i32]));
 
+/// Blocks that are worked on together.
+const TOGETHER: usize = 4;
+/// Vectors of so many blocks.
+const VECTORS: usize = TOGETHER * BLOCK / LANES;
+
 #[inline(always)]
 fn body<S: Simd>(s: S, x: &[f32], out: &mut [i32]) {
     let layout = Layout::new(x.len());
     // Stays zero unless a number is not finite.
     let mut poison = s.splat(0.0);
-    for block in 0..layout.padded / BLOCK {
-        let start = (block * BLOCK).min(x.len());
-        let values = &x[start..(start + BLOCK).min(x.len())];
-        let (first, second) = values.split_at(values.len().min(LANES));
-        let (first, second) = (s.load_part(first, 0.0), s.load_part(second, 0.0));
-        poison = s.add(poison, s.add(s.sub(first, first), s.sub(second, second)));
-        let largest = s.largest(s.max(s.abs(first), s.abs(second)));
-        let (scale, inverse) = scale_of(largest);
-        let mut bytes = [[0_i8; LANES]; 2];
-        let mut sums = [0; 2];
-        for ((x, bytes), sum) in [first, second].into_iter().zip(&mut bytes).zip(&mut sums) {
-            let scaled = s.mul(x, s.splat(inverse));
-            let rounded = s.round(s.min(s.max(scaled, s.splat(-127.0)), s.splat(127.0)));
-            s.store_bytes(rounded, bytes);
-            *sum = s.sum(s.float(rounded)) as i32;
+    for first in (0..layout.padded / BLOCK).step_by(TOGETHER) {
+        let start = (first * BLOCK).min(x.len());
+        let vectors = load(s, &x[start..(start + TOGETHER * BLOCK).min(x.len())]);
+        let mut largest = [s.splat(0.0); TOGETHER];
+        for (pair, largest) in vectors.as_chunks::<2>().0.iter().zip(&mut largest) {
+            poison = s.fma(pair[0], s.splat(0.0), s.fma(pair[1], s.splat(0.0), poison));
+            *largest = s.max(s.abs(pair[0]), s.abs(pair[1]));
         }
-        finish_block(layout, block, &bytes, sums, scale, out);
+        let scales = scales_of(s.largest_of_each(largest));
+        let mut rounded = [s.round(s.splat(0.0)); VECTORS];
+        for (i, rounded) in rounded.iter_mut().enumerate() {
+            *rounded = s.round(s.mul(vectors[i], s.splat(scales.1[i / 2])));
+        }
+        for (half, rounded) in rounded.as_chunks::<4>().0.iter().enumerate() {
+            let mut bytes = [[0; LANES]; 4];
+            let sums = s.store_bytes_of_each(*rounded, &mut bytes);
+            for pair in 0..2 {
+                let block = 2 * half + pair;
+                let (bytes, sums) = (&bytes.as_chunks().0[pair], sums.as_chunks().0[pair]);
+                finish_block(layout, first + block, bytes, sums, scales.0[block], out);
+            }
+        }
     }
     if s.sum(poison) != 0.0 {
         poison_row(layout, out);
     }
+}
+
+/// The columns of [`TOGETHER`] blocks, zeros where there are fewer.
+#[inline(always)]
+fn load<S: Simd>(s: S, x: &[f32]) -> [S::F; VECTORS] {
+    let mut vectors = [s.splat(0.0); VECTORS];
+    match x.as_chunks::<LANES>() {
+        (whole, []) if whole.len() == VECTORS => {
+            for (vector, x) in vectors.iter_mut().zip(whole) {
+                *vector = s.load(x);
+            }
+        }
+        _ => {
+            for (vector, x) in vectors.iter_mut().zip(x.chunks(LANES)) {
+                *vector = s.load_part(x, 0.0);
+            }
+        }
+    }
+    vectors
 }
 
 /// The row of numbers that are not all finite.
@@ -97,6 +126,16 @@ fn poison_row(layout: Layout, out: &mut [i32]) {
 fn scale_of(largest: f32) -> (f32, f32) {
     const SMALLEST: f32 = 7.888_609e-31;
     if largest < SMALLEST { (0.0, 0.0) } else { (largest / 127.0, 127.0 / largest) }
+}
+
+/// The same for several blocks.
+#[inline(always)]
+fn scales_of(largest: [f32; TOGETHER]) -> ([f32; TOGETHER], [f32; TOGETHER]) {
+    let mut scales = ([0.0; TOGETHER], [0.0; TOGETHER]);
+    for (i, largest) in largest.into_iter().enumerate() {
+        (scales.0[i], scales.1[i]) = scale_of(largest);
+    }
+    scales
 }
 
 #[inline(always)]

@@ -15,15 +15,29 @@ instantiate!(LIST: super::Function = "quantise-rotated" body(x: &[f32], out: &mu
 
 #[inline(always)]
 fn body<S: Simd>(s: S, x: &[f32], out: &mut [i32]) {
+    if x.len() <= 16 * BLOCK {
+        quantise::<S, 16>(s, x, out);
+    } else {
+        quantise::<S, 64>(s, x, out);
+    }
+}
+
+/// Keeps the transform of `KEPT` blocks until the scale is known; later ones are transformed again.
+#[inline(always)]
+fn quantise<S: Simd, const KEPT: usize>(s: S, x: &[f32], out: &mut [i32]) {
     let layout = Layout::new(x.len());
-    out[..layout.words()].fill(0);
     // Stays zero unless a number is not finite.
     let mut poison = s.splat(0.0);
     let mut largest = s.splat(0.0);
-    for block in x.chunks(BLOCK) {
-        for t in transformed(s, block) {
-            poison = s.add(poison, s.sub(t, t));
+    let mut kept = [[s.splat(0.0); VECTORS]; KEPT];
+    for (index, block) in x.chunks(BLOCK).enumerate() {
+        let vectors = transformed(s, block);
+        for t in vectors {
+            poison = s.fma(t, s.splat(0.0), poison);
             largest = s.max(largest, s.abs(t));
+        }
+        if let Some(kept) = kept.get_mut(index) {
+            *kept = vectors;
         }
     }
     if s.sum(poison) != 0.0 {
@@ -32,25 +46,45 @@ fn body<S: Simd>(s: S, x: &[f32], out: &mut [i32]) {
     let (scale, inverse) = scale_of(s.largest(largest));
     let mut total = 0;
     for (index, block) in x.chunks(BLOCK).enumerate() {
-        for (vector, t) in transformed(s, block).into_iter().enumerate() {
-            let scaled = s.mul(t, s.splat(inverse));
-            let rounded = s.round(s.min(s.max(scaled, s.splat(-127.0)), s.splat(127.0)));
-            let mut bytes = [0; LANES];
-            s.store_bytes(rounded, &mut bytes);
-            let sum = s.sum(s.float(rounded)) as i32;
-            put(layout, VECTORS * index + vector, &bytes, sum, out);
+        let vectors = match kept.get(index) {
+            Some(kept) => *kept,
+            None => transformed(s, block),
+        };
+        let mut rounded = [s.round(s.splat(0.0)); VECTORS];
+        for (t, rounded) in vectors.into_iter().zip(&mut rounded) {
+            *rounded = s.round(s.mul(t, s.splat(inverse)));
+        }
+        let mut bytes = [[0; LANES]; VECTORS];
+        let sums = s.store_bytes_of_each(rounded, &mut bytes);
+        for (vector, (bytes, sum)) in bytes.iter().zip(sums).enumerate() {
+            put(layout, VECTORS * index + vector, bytes, sum, out);
             total += sum;
         }
     }
+    let padding = layout.padded / 4;
+    out[x.len().div_ceil(BLOCK) * BLOCK / 4..padding].fill(0);
+    out[layout.sums() + x.len().div_ceil(BLOCK) * VECTORS..layout.words()].fill(0);
+    out[layout.scaled_sums()..layout.sums()].fill(0);
     finish(layout, scale, total, out);
 }
 
 #[inline(always)]
 fn transformed<S: Simd>(s: S, block: &[f32]) -> [S::F; VECTORS] {
     let mut x = [s.splat(0.0); VECTORS];
-    for (x, block) in x.iter_mut().zip(block.chunks(LANES)) {
-        let part = s.load_part(block, 0.0);
-        *x = s.butterfly::<8>(s.butterfly::<4>(s.butterfly::<2>(s.butterfly::<1>(part))));
+    match block.as_chunks::<LANES>() {
+        (whole, []) if whole.len() == VECTORS => {
+            for (x, whole) in x.iter_mut().zip(whole) {
+                *x = s.load(whole);
+            }
+        }
+        _ => {
+            for (x, part) in x.iter_mut().zip(block.chunks(LANES)) {
+                *x = s.load_part(part, 0.0);
+            }
+        }
+    }
+    for x in &mut x {
+        *x = s.butterfly::<8>(s.butterfly::<4>(s.butterfly::<2>(s.butterfly::<1>(*x))));
     }
     let (a, b, c, d) = (s.add(x[0], x[1]), s.sub(x[0], x[1]), s.add(x[2], x[3]), s.sub(x[2], x[3]));
     [s.add(a, c), s.add(b, d), s.sub(a, c), s.sub(b, d)]
