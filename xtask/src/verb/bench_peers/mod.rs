@@ -1,5 +1,6 @@
 //! `bench-peers`: Siskin and others side by side on this machine, in turns.
 
+mod large;
 pub(super) mod peers;
 mod products;
 pub(super) mod report;
@@ -13,9 +14,9 @@ use crate::shell::{Result, cargo, run};
 
 pub(crate) const VERB: Verb = Verb {
     name: "bench-peers",
-    usage: "[--threads N] [--rounds N] [--deep] [--kernels] [--start] [--threads-over] [MODEL]…",
+    usage: "[--threads N] [--rounds N] [--deep] [--kernels] [--start] [--threads-over] [--large] [MODEL]…",
     about: "measure Siskin and llama.cpp in turns and print a table; or what the flags name: integer products beside \
-            ONNX Runtime and OpenVINO, start and memory, more threads than cores",
+            ONNX Runtime and OpenVINO, start and memory, more threads than cores, large models beside the rate of reading",
     run: bench_peers,
 };
 
@@ -25,10 +26,11 @@ struct Comparison {
     run: fn(&Options) -> Result,
 }
 
-const COMPARISONS: [Comparison; 3] = [
+const COMPARISONS: [Comparison; 4] = [
     Comparison { flag: "--kernels", run: products::compare },
     Comparison { flag: "--start", run: start::compare },
     Comparison { flag: "--threads-over", run: threads::compare },
+    Comparison { flag: "--large", run: large::compare },
 ];
 
 /// Threads of both sides, and rounds, where nothing is said.

@@ -1,0 +1,26 @@
+//! How fast this machine reads memory: `bench_reads BYTES THREADS` prints bytes a second.
+
+#![allow(clippy::print_stdout, reason = "this is what it is for")]
+
+use siskin_kernels::Cpu;
+use siskin_kernels::ops::Kernels;
+use siskin_tests::measure;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// How long the measurement takes.
+const PATIENCE: Duration = Duration::from_millis(600);
+
+fn main() -> ExitCode {
+    let numbers: Option<Vec<usize>> = std::env::args().skip(1).map(|text| text.parse().ok()).collect();
+    match numbers.as_deref() {
+        Some([bytes, threads]) if *bytes >= 64 && *threads > 0 => {
+            println!("{}", measure::read_rate(&Kernels::for_cpu(Cpu::detect()), *threads, *bytes, PATIENCE));
+            ExitCode::SUCCESS
+        }
+        _ => {
+            eprintln!("usage: bench_reads BYTES THREADS");
+            ExitCode::from(2)
+        }
+    }
+}
