@@ -286,12 +286,18 @@ pub(super) unsafe fn floats<L: Lanes, E: Element, const M: usize, const V: usize
     columns: Range<usize>,
     sums: &mut [[L::F; V]; M],
 ) {
+    let ahead = ahead(panels, lanes);
     let mut column = columns.start;
     while column < columns.end {
         for v in 0..V {
             // SAFETY: the column lies inside the panel and the rows.
             unsafe {
-                let (first, second) = E::load(l, panels[v].add(column / E::COLUMNS * LINE + 4 * lanes[v]));
+                let line = panels[v].add(column / E::COLUMNS * LINE + 4 * lanes[v]);
+                // A single row is done with its weights before the next have come.
+                if M == 1 && V > 1 && lanes[v] == 0 {
+                    l.prefetch(line.wrapping_add(ahead));
+                }
+                let (first, second) = E::load(l, line);
                 for m in 0..M {
                     sums[m][v] = l.fma(first, l.splat(*rows[m].add(column)), sums[m][v]);
                 }
