@@ -8,6 +8,9 @@ use crate::math;
 use crate::ops::elementwise::soft_cap;
 use crate::simd::Simd;
 
+/// Vectors whose exponentials are taken together.
+const TOGETHER: usize = 4;
+
 /// What a query has gathered so far; nothing where `sum` is zero.
 #[derive(Clone, Copy)]
 pub(super) struct State {
@@ -100,12 +103,26 @@ fn scale<S: Simd>(
 fn exponentiate<S: Simd>(s: S, scores: &mut [[f32; 16]], maximum: f32) -> f32 {
     let shift = s.splat(maximum);
     let mut sum = s.splat(0.0);
-    for score in scores {
-        let weight = math::exp(s, s.sub(s.load(score), shift));
-        sum = s.add(sum, weight);
-        s.store(weight, score);
+    let (runs, rest) = scores.as_chunks_mut::<TOGETHER>();
+    for run in runs {
+        exponentiate_each(s, run, shift, &mut sum);
+    }
+    for score in rest {
+        exponentiate_each(s, core::array::from_mut(score), shift, &mut sum);
     }
     s.sum(sum)
+}
+
+#[inline(always)]
+fn exponentiate_each<S: Simd, const N: usize>(s: S, scores: &mut [[f32; 16]; N], shift: S::F, sum: &mut S::F) {
+    let mut x = [shift; N];
+    for (x, score) in x.iter_mut().zip(&*scores) {
+        *x = s.sub(s.load(score), shift);
+    }
+    for (weight, score) in math::exp_each(s, x).into_iter().zip(scores) {
+        *sum = s.add(*sum, weight);
+        s.store(weight, score);
+    }
 }
 
 /// The lanes of vector `vector` of a chunk that lie within `range`; the others are `outside`.
