@@ -70,21 +70,22 @@ fn rate(run: ceiling::Function, round: usize) -> f64 {
 struct Lines<T> {
     numbers: Vec<T>,
     start: usize,
+    count: usize,
 }
 
 impl<T: Copy + Default> Lines<T> {
     fn new(count: usize) -> Self {
         let numbers = vec![T::default(); count + 64 / size_of::<T>()];
         let start = numbers.as_ptr().align_offset(64);
-        Self { numbers, start }
+        Self { numbers, start, count }
     }
 
     fn get(&self) -> &[T] {
-        &self.numbers[self.start..]
+        &self.numbers[self.start..][..self.count]
     }
 
     fn get_mut(&mut self) -> &mut [T] {
-        &mut self.numbers[self.start..]
+        &mut self.numbers[self.start..][..self.count]
     }
 }
 
@@ -95,7 +96,7 @@ struct Blocks {
 impl attention::Cache for Blocks {
     fn block(&self, block: usize) -> (&[u32], &[u32]) {
         let [keys, values] = &self.words[block];
-        (&keys.get()[..keys.numbers.len() - 16], &values.get()[..values.numbers.len() - 16])
+        (keys.get(), values.get())
     }
 }
 
@@ -111,7 +112,7 @@ fn attend(table: &Kernels, cache: CacheType, ceiling: f64) {
         let mut blocks = Blocks { words: (0..length / BLOCK).map(block).collect() };
         for position in 0..length {
             let (key, value) = (vector(head_size, &mut random), vector(head_size, &mut random));
-            let [keys, values] = blocks.words[position / BLOCK].each_mut().map(|half| &mut half.get_mut()[..words]);
+            let [keys, values] = blocks.words[position / BLOCK].each_mut().map(Lines::get_mut);
             attention::store(cache, position % BLOCK, &key, &value, keys, values);
         }
         for count in [group, attention::QUERIES] {

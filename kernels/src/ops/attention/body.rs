@@ -173,7 +173,6 @@ pub(super) fn merge_chunks<S: Simd>(
 }
 
 /// Adds what the queries see of a chunk. `after` says whether there are keys after it.
-#[expect(clippy::too_many_arguments, reason = "what a call has in hand")]
 #[inline(always)]
 fn attend_chunk<S: Simd, const V: usize>(
     s: S,
@@ -215,7 +214,9 @@ fn attend_chunk<S: Simd, const V: usize>(
         match arguments.cache {
             CacheType::F16 => mix::<S, Half, V>(s, columns, parts, &chunk, &seen, scores, sums),
             CacheType::F32 => mix::<S, Single, V>(s, columns, parts, &chunk, &seen, scores, sums),
-            CacheType::Int8 => int8::mix::<S, V>(s, columns, parts, chunk_states, &chunk, &seen, scores, sums),
+            CacheType::Int8 => {
+                int8::mix::<S, V>(s, columns, parts, chunk_states, &chunk, &seen, scores, sums)
+            }
         }
         let totals = scratch.totals[group.start * columns..].chunks_exact_mut(columns);
         let states = states[group.clone()].iter_mut().zip(&*chunk_states);
@@ -228,7 +229,8 @@ fn attend_chunk<S: Simd, const V: usize>(
 /// The blocks that hold what is seen, or nothing.
 fn blocks(parts: &[Part]) -> Option<Range<usize>> {
     let seen = parts.iter().filter(|part| !part.is_empty());
-    let (first, end) = seen.fold((usize::MAX, 0), |(first, end), part| (first.min(part.first), end.max(part.end)));
+    let (first, end) =
+        seen.fold((usize::MAX, 0), |(first, end), part| (first.min(part.first), end.max(part.end)));
     (first < end).then(|| first / BLOCK..end.div_ceil(BLOCK))
 }
 

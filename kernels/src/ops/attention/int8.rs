@@ -178,8 +178,9 @@ impl Digits {
         // The weights of numbers that are not finite are no numbers, and so is their sum.
         self.worth = worth + 0.0 * sum;
         let mut sums = [s.splat(0.0); 2];
-        for vector in seen.start * (BLOCK / 16)..seen.end * (BLOCK / 16) {
-            let whole = s.float(s.round(s.mul(s.load(&weights[vector]), s.splat(inverse))));
+        let vectors = seen.start * (BLOCK / 16)..seen.end * (BLOCK / 16);
+        for (vector, weight) in vectors.clone().zip(&weights[vectors]) {
+            let whole = s.float(s.round(s.mul(s.load(weight), s.splat(inverse))));
             // Rounding down: what is left after the division lies within 63.5 of its middle.
             let high = s.round(s.fma(whole, s.splat(1.0 / 128.0), s.splat(-63.5 / 128.0)));
             let low = s.fma(s.float(high), s.splat(-128.0), whole);
@@ -192,7 +193,6 @@ impl Digits {
 }
 
 /// The weighted values of some blocks for a group's queries.
-#[expect(clippy::too_many_arguments, reason = "what a chunk has in hand")]
 #[inline(always)]
 pub(super) fn mix<S: Simd, const V: usize>(
     s: S,

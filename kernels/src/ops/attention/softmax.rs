@@ -114,7 +114,12 @@ fn exponentiate<S: Simd>(s: S, scores: &mut [[f32; 16]], maximum: f32) -> f32 {
 }
 
 #[inline(always)]
-fn exponentiate_each<S: Simd, const N: usize>(s: S, scores: &mut [[f32; 16]; N], shift: S::F, sum: &mut S::F) {
+fn exponentiate_each<S: Simd, const N: usize>(
+    s: S,
+    scores: &mut [[f32; 16]; N],
+    shift: S::F,
+    sum: &mut S::F,
+) {
     let mut x = [shift; N];
     for (x, score) in x.iter_mut().zip(&*scores) {
         *x = s.sub(s.load(score), shift);

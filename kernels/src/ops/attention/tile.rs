@@ -57,13 +57,25 @@ pub(super) struct Rows<'a> {
 
 impl<'a> Rows<'a> {
     /// `panels` panels of keys, side by side, from panel `panel` on: a row for each column.
-    pub(super) fn keys(words: &'a [u32], next: &'a [u32], columns: usize, panel: usize, panels: usize) -> Self {
+    pub(super) fn keys(
+        words: &'a [u32],
+        next: &'a [u32],
+        columns: usize,
+        panel: usize,
+        panels: usize,
+    ) -> Self {
         let start = panel * columns;
         Self { words, next: or_same(next, words), start, row: 1, side: columns, asked: panels }
     }
 
     /// Values from slot `slot` and vector `vector` on: a row for each position.
-    pub(super) fn values(words: &'a [u32], next: &'a [u32], columns: usize, slot: usize, vector: usize) -> Self {
+    pub(super) fn values(
+        words: &'a [u32],
+        next: &'a [u32],
+        columns: usize,
+        slot: usize,
+        vector: usize,
+    ) -> Self {
         let row = columns / PANEL;
         Self { words, next: or_same(next, words), start: slot * row + vector, row, side: 1, asked: row }
     }
