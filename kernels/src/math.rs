@@ -10,23 +10,47 @@ const HIGHEST: f32 = 88.0;
 /// e^x within 1.5 units in the last place from −87 to 88; 0 below, e^88 above, NaN of NaN.
 #[inline(always)]
 pub(crate) fn exp<S: Simd>(s: S, x: S::F) -> S::F {
+    let [value] = exp_each(s, [x]);
+    value
+}
+
+/// [`exp`] of some vectors. They go through each step together: while one waits for its last step, the processor has
+/// those of the others.
+#[inline(always)]
+pub(crate) fn exp_each<S: Simd, const N: usize>(s: S, x: [S::F; N]) -> [S::F; N] {
     const LN2_HIGH: f32 = 0.693_359_4;
     const LN2_LOW: f32 = -2.121_944_4e-4;
     const COEFFICIENTS: [f32; 6] =
         [1.987_569_2e-4, 1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5];
-    // The second operand goes through where it is NaN.
-    let bounded = s.min(s.splat(HIGHEST), s.max(s.splat(LOWEST), x));
-    let n = s.round(s.mul(bounded, s.splat(core::f32::consts::LOG2_E)));
-    let n_float = s.float(n);
-    let r = s.fma(n_float, s.splat(-LN2_HIGH), bounded);
-    let r = s.fma(n_float, s.splat(-LN2_LOW), r);
-    let mut polynomial = s.splat(COEFFICIENTS[0]);
-    for coefficient in &COEFFICIENTS[1..] {
-        polynomial = s.fma(polynomial, r, s.splat(*coefficient));
+    let mut value = x;
+    let (mut n, mut r) = ([s.splat_int(0); N], x);
+    for i in 0..N {
+        // The second operand goes through where it is NaN.
+        r[i] = s.min(s.splat(HIGHEST), s.max(s.splat(LOWEST), x[i]));
     }
-    let fraction = s.add(s.fma(s.mul(r, r), polynomial, r), s.splat(1.0));
-    let value = s.mul(fraction, s.power_of_two(n));
-    s.select_less(x, s.splat(LOWEST), s.splat(0.0), value)
+    for i in 0..N {
+        n[i] = s.round(s.mul(r[i], s.splat(core::f32::consts::LOG2_E)));
+    }
+    for i in 0..N {
+        r[i] = s.fma(s.float(n[i]), s.splat(-LN2_HIGH), r[i]);
+    }
+    for i in 0..N {
+        r[i] = s.fma(s.float(n[i]), s.splat(-LN2_LOW), r[i]);
+        value[i] = s.splat(COEFFICIENTS[0]);
+    }
+    for coefficient in &COEFFICIENTS[1..] {
+        for i in 0..N {
+            value[i] = s.fma(value[i], r[i], s.splat(*coefficient));
+        }
+    }
+    for i in 0..N {
+        value[i] = s.fma(s.mul(r[i], r[i]), value[i], r[i]);
+    }
+    for i in 0..N {
+        value[i] = s.mul(s.add(value[i], s.splat(1.0)), s.power_of_two(n[i]));
+        value[i] = s.select_less(x[i], s.splat(LOWEST), s.splat(0.0), value[i]);
+    }
+    value
 }
 
 /// 1 / (1 + e^−x).

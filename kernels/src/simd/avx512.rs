@@ -134,10 +134,8 @@ impl Simd for Avx512 {
         intrinsic!(_mm512_cvtph_ps(_mm256_loadu_si256(x.as_ptr().cast())))
     }
     #[inline(always)]
-    fn prefetch(self, words: &[u32]) {
-        for line in words.as_chunks::<16>().0 {
-            intrinsic!(_mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()));
-        }
+    fn prefetch(self, word: &u32) {
+        intrinsic!(_mm_prefetch::<_MM_HINT_T0>((&raw const *word).cast()));
     }
     #[inline(always)]
     fn sum(self, x: Self::F) -> f32 {

@@ -84,9 +84,9 @@ pub(crate) trait Simd: Copy {
         self.load(&lanes)
     }
 
-    /// Asks for words that will be read soon.
+    /// Asks for the line of a word that will be read soon.
     #[inline(always)]
-    fn prefetch(self, _words: &[u32]) {}
+    fn prefetch(self, _word: &u32) {}
 
     /// The sum by the fixed tree: lanes 8 apart, then 4, 2, 1.
     fn sum(self, x: Self::F) -> f32 {

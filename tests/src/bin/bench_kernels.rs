@@ -69,14 +69,37 @@ fn rate(run: ceiling::Function, round: usize) -> f64 {
     (ROUNDS * round * 2) as f64 / seconds / 1e9
 }
 
+/// Zeros that begin on a line of the cache, as in the runtime.
+struct Lines<T> {
+    numbers: Vec<T>,
+    start: usize,
+    count: usize,
+}
+
+impl<T: Copy + Default> Lines<T> {
+    fn new(count: usize) -> Self {
+        let numbers = vec![T::default(); count + 64 / size_of::<T>()];
+        let start = numbers.as_ptr().align_offset(64);
+        Self { numbers, start, count }
+    }
+
+    fn get(&self) -> &[T] {
+        &self.numbers[self.start..][..self.count]
+    }
+
+    fn get_mut(&mut self) -> &mut [T] {
+        &mut self.numbers[self.start..][..self.count]
+    }
+}
+
 struct Blocks {
-    words: Vec<(Vec<u32>, Vec<u32>)>,
+    words: Vec<[Lines<u32>; 2]>,
 }
 
 impl attention::Cache for Blocks {
     fn block(&self, block: usize) -> (&[u32], &[u32]) {
-        let (keys, values) = &self.words[block];
-        (keys, values)
+        let [keys, values] = &self.words[block];
+        (keys.get(), values.get())
     }
 }
 
@@ -88,10 +111,11 @@ fn attend(table: &Kernels, cache: CacheType, ceiling: f64) {
         [(64, 3, 512), (64, 3, 4096), (64, 3, 16384), (128, 4, 4096), (256, 4, 512)]
     {
         let words = cache.words(head_size);
-        let mut blocks = Blocks { words: vec![(vec![0; words], vec![0; words]); length / BLOCK] };
+        let block = |_| [Lines::new(words), Lines::new(words)];
+        let mut blocks = Blocks { words: (0..length / BLOCK).map(block).collect() };
         for position in 0..length {
             let (key, value) = (vector(head_size, &mut random), vector(head_size, &mut random));
-            let (keys, values) = &mut blocks.words[position / BLOCK];
+            let [keys, values] = blocks.words[position / BLOCK].each_mut().map(Lines::get_mut);
             attention::store(cache, position % BLOCK, &key, &value, keys, values);
         }
         for count in [group, attention::QUERIES] {
@@ -105,11 +129,11 @@ fn attend(table: &Kernels, cache: CacheType, ceiling: f64) {
             let rows: Vec<&'static [f32]> = rows.into_iter().map(|row| &*row.leak()).collect();
             let queries: Vec<_> = rows.into_iter().enumerate().map(query).collect();
             let arguments = attention::Arguments { head_size, scale: 0.125, softcap: 0.0, cache };
-            let mut scratch = vec![0.0; attention::scratch_size(head_size)];
+            let mut scratch = Lines::new(attention::scratch_size(head_size));
             let mut out = vec![vec![0.0; head_size]; count];
             let seconds = best(|| {
                 let mut out: Vec<&mut [f32]> = out.iter_mut().map(Vec::as_mut_slice).collect();
-                table.attention()(&arguments, &queries, &blocks, Span::Whole, &mut scratch, &mut out);
+                table.attention()(&arguments, &queries, &blocks, Span::Whole, scratch.get_mut(), &mut out);
             });
             let flops = (4 * count * length * head_size) as f64 / seconds / 1e9;
             let read = (8 * words / BLOCK * length) as f64 / seconds / 1e9;

@@ -2,50 +2,86 @@
 
 use core::ops::Range;
 
-use super::int8::{self, Seen};
+use super::int8::{self, Whole};
 use super::softmax::{Part, State, merge, weights};
-use super::tile::{Cached, Plain, Vectors, multiply, unpack, unpack_keys};
+use super::tile::{Half, Number, Rows, Single, multiply};
 use super::{
-    Arguments, BLOCK, CHUNK, Cache, CacheType, PANEL, QUERIES, Query, Span, chunk_of, chunk_positions, padded,
+    Arguments, BLOCK, CHUNK, Cache, CacheType, GROUP, PANEL, QUERIES, Query, Span, chunk_of, chunk_positions,
+    padded,
 };
 use crate::simd::Simd;
 
-/// Queries that share the vectors loaded for them; more of them make it worth to unpack a block first.
-const TOGETHER: usize = 6;
+/// Blocks of a chunk.
+const BLOCKS: usize = CHUNK / BLOCK;
+
+/// The keys and values of a chunk that some query sees.
+pub(super) struct Chunk<'a> {
+    /// Its first position.
+    pub start: usize,
+    /// Its blocks' keys and values; empty where nobody sees them.
+    pub blocks: [(&'a [u32], &'a [u32]); BLOCKS],
+    /// The keys that are read after these, or nothing.
+    pub next: &'a [u32],
+}
+
+impl<'a> Chunk<'a> {
+    fn new(cache: &'a dyn Cache, blocks: Range<usize>) -> Self {
+        let first = blocks.start / BLOCKS * BLOCKS;
+        let mut all: [(&[u32], &[u32]); BLOCKS] = [(&[], &[]); BLOCKS];
+        for block in blocks {
+            all[block - first] = cache.block(block);
+        }
+        Self { start: first * BLOCK, blocks: all, next: &[] }
+    }
+
+    /// The keys of a block, and what is read after them where `seen` are the blocks.
+    pub(super) fn keys(&self, block: usize, seen: &Range<usize>) -> (&'a [u32], &'a [u32]) {
+        let next = if block + 1 < seen.end { self.blocks[block + 1].0 } else { self.blocks[seen.start].1 };
+        (self.blocks[block].0, next)
+    }
+
+    /// The values of a block, and what is read after them where `seen` are the blocks.
+    pub(super) fn values(&self, block: usize, seen: &Range<usize>) -> (&'a [u32], &'a [u32]) {
+        let next = if block + 1 < seen.end { self.blocks[block + 1].1 } else { self.next };
+        (self.blocks[block].1, next)
+    }
+}
 
 /// The parts of a worker's scratch.
 struct Scratch<'a> {
-    /// [`CHUNK`] scores, then weights, of each query.
+    /// [`CHUNK`] scores, then weights, of each query of a group.
     scores: &'a mut [f32],
+    /// The sums of a group in a chunk.
+    sums: &'a mut [f32],
     /// What each query has gathered.
     totals: &'a mut [f32],
-    /// The sums of the chunk.
-    sums: &'a mut [f32],
-    /// A block of keys or values as f32.
-    unpacked: &'a mut [f32],
 }
 
-/// Runs a block of code for queries `$q..$q + $Q` until `$count` are done, as many at once as there are.
-macro_rules! in_groups {
-    ($count:expr, |$q:ident, $Q:ident| $body:expr) => {{
-        let (mut $q, count) = (0, $count);
-        while $q < count {
-            macro_rules! group {
-                ($size:literal) => {{
-                    const $Q: usize = $size;
-                    $body;
-                    $q += $Q;
-                }};
-            }
-            match count - $q {
-                1 => group!(1),
-                2 => group!(2),
-                3 => group!(3),
-                4 | 5 => group!(4),
-                _ => group!(6),
-            }
+/// Runs code for `$size` queries, a number up to [`GROUP`], with the constant `$Q`.
+macro_rules! for_size {
+    ($size:expr, |$Q:ident| $body:expr) => {{
+        macro_rules! case {
+            ($number:literal) => {{
+                const $Q: usize = $number;
+                $body
+            }};
+        }
+        match $size {
+            1 => case!(1),
+            2 => case!(2),
+            3 => case!(3),
+            4 => case!(4),
+            5 => case!(5),
+            _ => case!(6),
         }
     }};
+}
+pub(super) use for_size;
+
+/// Runs of at most `most` of `count` queries, as even as can be.
+pub(super) fn groups(count: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
+    let number = count.div_ceil(most).max(1);
+    (0..number).map(move |group| group * count / number..(group + 1) * count / number)
 }
 
 #[inline(always)]
@@ -78,10 +114,14 @@ fn attend_with<S: Simd, const V: usize>(
 ) {
     let queries = &queries[..queries.len().min(QUERIES)];
     let columns = padded(arguments.head_size);
-    let (scores, rest) = scratch.split_at_mut(QUERIES * CHUNK);
-    let (totals, rest) = rest.split_at_mut(QUERIES * columns);
-    let (sums, unpacked) = rest.split_at_mut(QUERIES * columns);
-    let mut scratch = Scratch { scores, totals, sums, unpacked };
+    let (scores, rest) = scratch.split_at_mut(GROUP * CHUNK);
+    let (sums, rest) = rest.split_at_mut(GROUP * columns);
+    let (totals, whole) = rest.split_at_mut(QUERIES * columns);
+    let mut scratch = Scratch { scores, sums, totals };
+    let whole = match arguments.cache {
+        CacheType::Int8 => Whole::new(s, queries, columns, whole),
+        CacheType::F16 | CacheType::F32 => Whole::NONE,
+    };
     let mut states = [State::EMPTY; QUERIES];
     let first = queries.iter().map(|query| query.first).min().unwrap_or(0);
     let last = queries.iter().map(|query| query.position).max().unwrap_or(0);
@@ -90,7 +130,8 @@ fn attend_with<S: Simd, const V: usize>(
         Span::Chunk(chunk) => chunk..chunk + 1,
     };
     for chunk in chunks {
-        attend_chunk::<S, V>(s, arguments, queries, cache, chunk, &mut states, &mut scratch);
+        let after = chunk < chunk_of(last);
+        attend_chunk::<S, V>(s, arguments, queries, &whole, cache, (chunk, after), &mut states, &mut scratch);
     }
     for ((out, state), totals) in out.iter_mut().zip(&states).zip(scratch.totals.chunks(columns)) {
         match span {
@@ -131,13 +172,15 @@ pub(super) fn merge_chunks<S: Simd>(
     finish(s, state, totals, out);
 }
 
+/// Adds what the queries see of a chunk. `after` says whether there are keys after it.
 #[inline(always)]
 fn attend_chunk<S: Simd, const V: usize>(
     s: S,
     arguments: &Arguments,
     queries: &[Query<'_>],
+    whole: &Whole<'_>,
     cache: &dyn Cache,
-    chunk: usize,
+    (chunk, after): (usize, bool),
     states: &mut [State; QUERIES],
     scratch: &mut Scratch<'_>,
 ) {
@@ -148,219 +191,142 @@ fn attend_chunk<S: Simd, const V: usize>(
         let first = query.first.max(positions.start);
         *part = Part { first, end: (query.position + 1).min(positions.end).max(first) };
     }
-    let parts = &parts[..queries.len()];
-    let seen = parts.iter().filter(|part| part.first < part.end);
-    let (first, end) = seen.fold((positions.end, positions.start), |(first, end), part| {
-        (first.min(part.first), end.max(part.end))
-    });
-    if first >= end {
-        return;
-    }
-    let blocks = first / BLOCK..end.div_ceil(BLOCK);
-    let whole = arguments.cache == CacheType::Int8;
-    for block in blocks.clone() {
-        if !whole {
-            score_block::<S, V>(s, arguments, queries, cache, (block, blocks.end), scratch);
+    let Some(seen) = blocks(&parts[..queries.len()]) else { return };
+    let mut chunk = Chunk::new(cache, seen);
+    let following = if after { cache.block(positions.end / BLOCK).0 } else { &[] };
+    for group in groups(queries.len(), GROUP) {
+        let parts = &parts[group.clone()];
+        let Some(seen) = blocks(parts) else { continue };
+        let first = positions.start / BLOCK;
+        let seen = seen.start - first..seen.end - first;
+        chunk.next = if group.end < queries.len() { chunk.blocks[seen.start].0 } else { following };
+        let queries = &queries[group.clone()];
+        let scores = &mut *scratch.scores;
+        match arguments.cache {
+            CacheType::F16 => score::<S, Half, V>(s, columns, queries, &chunk, &seen, scores),
+            CacheType::F32 => score::<S, Single, V>(s, columns, queries, &chunk, &seen, scores),
+            CacheType::Int8 => int8::score::<S, V>(s, whole, group.clone(), &chunk, &seen, scores),
         }
-    }
-    if whole {
-        in_groups!(queries.len(), |q, Q| {
-            let scores = &mut scratch.scores[q * CHUNK..];
-            int8::score::<S, Q, V>(s, &queries[q..], cache, blocks.clone(), scores);
-        });
-    }
-    let mut chunk_states = [State::EMPTY; QUERIES];
-    for (q, part) in parts.iter().enumerate() {
-        let scores = &mut scratch.scores[q * CHUNK..][..CHUNK];
-        chunk_states[q] = weights(s, arguments, &queries[q], *part, positions.start, scores);
-    }
-    scratch.sums[..queries.len() * columns].fill(0.0);
-    if whole {
-        mix_whole::<S, V>(s, arguments, parts, &chunk_states, cache, blocks.clone(), scratch);
-    }
-    for block in blocks.clone() {
-        if !whole {
-            mix_block::<S, V>(s, arguments, parts, cache, (block, blocks.end), scratch);
-        }
-    }
-    for q in 0..queries.len() {
-        let columns = q * columns..(q + 1) * columns;
-        let totals = &mut scratch.totals[columns.clone()];
-        merge(s, &mut states[q], chunk_states[q], totals, &scratch.sums[columns]);
-    }
-}
-
-/// The dot products of all queries with the keys of a block.
-#[inline(always)]
-fn score_block<S: Simd, const V: usize>(
-    s: S,
-    arguments: &Arguments,
-    queries: &[Query<'_>],
-    cache: &dyn Cache,
-    (block, end): (usize, usize),
-    scratch: &mut Scratch<'_>,
-) {
-    let columns = padded(arguments.head_size);
-    let (keys, values) = cache.block(block);
-    let next = if block + 1 < end { cache.block(block + 1).0 } else { values };
-    let at = block * BLOCK % CHUNK;
-    if queries.len() <= TOGETHER {
-        in_groups!(queries.len(), |q, Q| {
-            for panel in (0..BLOCK / PANEL).step_by(V) {
-                let next = &next[next.len() / (BLOCK / PANEL) * panel..][..next.len() / (BLOCK / PANEL) * V];
-                let keys = Cached::keys(arguments.cache, keys, columns, panel).before(next);
-                let scores = &mut scratch.scores[q * CHUNK + at + panel * PANEL..];
-                score::<S, _, Q, V>(s, arguments, &queries[q..], keys, scores);
+        let mut chunk_states = [State::EMPTY; GROUP];
+        let chunk_states = &mut chunk_states[..group.len()];
+        weights(s, arguments, queries, parts, chunk.start, scores, chunk_states);
+        let sums = &mut *scratch.sums;
+        match arguments.cache {
+            CacheType::F16 => mix::<S, Half, V>(s, columns, parts, &chunk, &seen, scores, sums),
+            CacheType::F32 => mix::<S, Single, V>(s, columns, parts, &chunk, &seen, scores, sums),
+            CacheType::Int8 => {
+                int8::mix::<S, V>(s, columns, parts, chunk_states, &chunk, &seen, scores, sums)
             }
-        });
-        return;
-    }
-    unpack_keys::<S, V>(s, arguments.cache, keys, columns, scratch.unpacked);
-    for panel in (0..BLOCK / PANEL).step_by(V) {
-        let run = &scratch.unpacked[panel * PANEL * columns..][..V * PANEL * columns];
-        let keys = Plain::<V>(run.as_chunks().0.as_chunks().0);
-        in_groups!(queries.len(), |q, Q| {
-            let scores = &mut scratch.scores[q * CHUNK + at + panel * PANEL..];
-            score::<S, _, Q, V>(s, arguments, &queries[q..], keys, scores);
-        });
+        }
+        let totals = scratch.totals[group.start * columns..].chunks_exact_mut(columns);
+        let states = states[group.clone()].iter_mut().zip(&*chunk_states);
+        for (((state, chunk), totals), sums) in states.zip(totals).zip(sums.chunks_exact(columns)) {
+            merge(s, state, *chunk, totals, sums);
+        }
     }
 }
 
+/// The blocks that hold what is seen, or nothing.
+fn blocks(parts: &[Part]) -> Option<Range<usize>> {
+    let seen = parts.iter().filter(|part| !part.is_empty());
+    let (first, end) =
+        seen.fold((usize::MAX, 0), |(first, end), part| (first.min(part.first), end.max(part.end)));
+    (first < end).then(|| first / BLOCK..end.div_ceil(BLOCK))
+}
+
+/// The dot products of a group's queries with the keys of some blocks.
 #[inline(always)]
-fn score<S: Simd, R: Vectors<S>, const Q: usize, const V: usize>(
+fn score<S: Simd, T: Number, const V: usize>(
     s: S,
-    arguments: &Arguments,
+    columns: usize,
     queries: &[Query<'_>],
-    keys: R,
+    chunk: &Chunk<'_>,
+    seen: &Range<usize>,
     scores: &mut [f32],
 ) {
-    let mut left: [&[f32]; Q] = [&[]; Q];
-    for (left, query) in left.iter_mut().zip(queries) {
-        *left = query.values;
-    }
-    let mut dots = [[s.splat(0.0); V]; Q];
-    multiply(s, &left, keys, arguments.head_size, &mut dots);
-    for (q, dots) in dots.iter().enumerate() {
-        let scores = scores[q * CHUNK..].as_chunks_mut().0;
-        for (dot, scores) in dots.iter().zip(scores) {
-            s.store(*dot, scores);
+    for_size!(queries.len(), |Q| {
+        let mut left: [&[f32]; Q] = [&[]; Q];
+        for (left, query) in left.iter_mut().zip(queries) {
+            *left = query.values;
         }
-    }
-}
-
-/// The weighted values of eight bits of a chunk, for all queries.
-#[inline(always)]
-fn mix_whole<S: Simd, const V: usize>(
-    s: S,
-    arguments: &Arguments,
-    parts: &[Part],
-    states: &[State; QUERIES],
-    cache: &dyn Cache,
-    blocks: Range<usize>,
-    scratch: &mut Scratch<'_>,
-) {
-    let columns = padded(arguments.head_size);
-    let start = blocks.start * BLOCK / CHUNK * CHUNK;
-    let mut seen = [Seen { range: (0, 0), sum: 0.0 }; QUERIES];
-    for ((seen, part), state) in seen.iter_mut().zip(parts).zip(states) {
-        *seen = Seen { range: (part.first - start, part.end - start), sum: state.sum };
-    }
-    let mut q = 0;
-    while q < parts.len() {
-        let weights = &mut scratch.scores[q * CHUNK..];
-        let sums = &mut scratch.sums[q * columns..];
-        // Two digits each: half as many queries fill the registers.
-        if parts.len() - q >= 3 {
-            int8::mix::<S, 3, V>(s, arguments, &seen[q..], cache, blocks.clone(), weights, sums);
-            q += 3;
-        } else {
-            int8::mix::<S, 1, V>(s, arguments, &seen[q..], cache, blocks.clone(), weights, sums);
-            q += 1;
-        }
-    }
-}
-
-/// Adds the weighted values of a block to the sums of all queries. Positions that the queries of a group see
-/// together are taken for all at once.
-#[inline(always)]
-fn mix_block<S: Simd, const V: usize>(
-    s: S,
-    arguments: &Arguments,
-    parts: &[Part],
-    cache: &dyn Cache,
-    (block, end): (usize, usize),
-    scratch: &mut Scratch<'_>,
-) {
-    let columns = padded(arguments.head_size);
-    let (_, values) = cache.block(block);
-    let next = if block + 1 < end { cache.block(block + 1).1 } else { &[] };
-    let unpacked = parts.len() > TOGETHER;
-    let here = |range: Range<usize>| {
-        range.start.max(block * BLOCK)..range.end.min((block + 1) * BLOCK).max(range.start)
-    };
-    let mut vector = 0;
-    macro_rules! strip {
-        ($width:expr) => {{
-            if unpacked {
-                let values = Cached::values(arguments.cache, values, columns, 0, vector);
-                unpack::<S, { $width }>(s, values, BLOCK, scratch.unpacked);
+        for block in seen.clone() {
+            let (keys, next) = chunk.keys(block, seen);
+            for panel in (0..BLOCK / PANEL).step_by(V) {
+                let keys = Rows::keys(keys, next, columns, panel, V);
+                let mut dots = [[s.splat(0.0); V]; Q];
+                multiply::<S, T, Q, V>(s, &left, keys, left[0].len(), &mut dots);
+                for (q, dots) in dots.iter().enumerate() {
+                    let scores = scores[q * CHUNK + block * BLOCK + panel * PANEL..].as_chunks_mut().0;
+                    for (dot, scores) in dots.iter().zip(scores) {
+                        s.store(*dot, scores);
+                    }
+                }
             }
-            let mut mix = Mix {
-                arguments,
-                values,
-                next,
-                unpacked,
-                vector,
-                weights: scratch.scores,
-                sums: scratch.sums,
-                buffer: scratch.unpacked,
-            };
-            in_groups!(parts.len(), |q, Q| {
-                let group = &parts[q..q + Q];
-                let common_first = group.iter().map(|part| part.first).max().unwrap_or(0);
-                let common_end = group.iter().map(|part| part.end).min().unwrap_or(0).max(common_first);
-                for (i, part) in group.iter().enumerate() {
-                    let before = here(part.first..common_first.min(part.end));
-                    mix.range::<S, 1, { $width }>(s, q + i, before);
-                }
-                mix.range::<S, Q, { $width }>(s, q, here(common_first..common_end));
-                for (i, part) in group.iter().enumerate() {
-                    let after = here(common_end.max(part.first)..part.end);
-                    mix.range::<S, 1, { $width }>(s, q + i, after);
-                }
-            });
-            vector += $width;
-        }};
-    }
-    while vector + V <= columns / 16 {
-        strip!(V);
-    }
-    if V > 1 {
-        while vector < columns / 16 {
-            strip!(1);
         }
-    }
+    });
 }
 
-/// Some vectors of columns of a block of values.
+/// The weighted values of some blocks for a group's queries.
+#[inline(always)]
+fn mix<S: Simd, T: Number, const V: usize>(
+    s: S,
+    columns: usize,
+    parts: &[Part],
+    chunk: &Chunk<'_>,
+    seen: &Range<usize>,
+    weights: &[f32],
+    sums: &mut [f32],
+) {
+    sums[..parts.len() * columns].fill(0.0);
+    for_size!(parts.len(), |Q| {
+        let mut mix = Mix { columns, chunk, seen, vector: 0, weights, sums };
+        while mix.vector + V <= columns / 16 {
+            mix.strip::<S, T, Q, V>(s, parts);
+            mix.vector += V;
+        }
+        if V > 1 {
+            while mix.vector < columns / 16 {
+                mix.strip::<S, T, Q, 1>(s, parts);
+                mix.vector += 1;
+            }
+        }
+    });
+}
+
+/// Some vectors of columns of a chunk's values.
 struct Mix<'a> {
-    arguments: &'a Arguments,
-    /// The block as the cache keeps it, and whether `buffer` has it as f32.
-    values: &'a [u32],
-    /// The block after it.
-    next: &'a [u32],
-    unpacked: bool,
-    buffer: &'a [f32],
-    /// The first vector of columns.
+    columns: usize,
+    chunk: &'a Chunk<'a>,
+    seen: &'a Range<usize>,
+    /// The first vector.
     vector: usize,
     weights: &'a [f32],
     sums: &'a mut [f32],
 }
 
 impl Mix<'_> {
-    /// Adds the values of `positions`, all in one block, to the sums of `Q` queries from `query` on.
+    /// Adds what `Q` queries see of `V` vectors. Positions that all see are taken for all at once.
     #[inline(always)]
-    fn range<S: Simd, const Q: usize, const V: usize>(
+    fn strip<S: Simd, T: Number, const Q: usize, const V: usize>(&mut self, s: S, parts: &[Part]) {
+        let first = parts.iter().map(|part| part.first).max().unwrap_or(0);
+        let end = parts.iter().map(|part| part.end).min().unwrap_or(0).max(first);
+        for before in [true, false] {
+            for (query, part) in parts.iter().enumerate() {
+                let alone = match before {
+                    true => part.first..first.min(part.end),
+                    false => end.max(part.first)..part.end,
+                };
+                self.range::<S, T, 1, V>(s, query, alone);
+            }
+            if before {
+                self.range::<S, T, Q, V>(s, 0, first..end);
+            }
+        }
+    }
+
+    /// Adds the values of `positions` to the sums of `Q` queries from `query` on.
+    #[inline(always)]
+    fn range<S: Simd, T: Number, const Q: usize, const V: usize>(
         &mut self,
         s: S,
         query: usize,
@@ -369,27 +335,25 @@ impl Mix<'_> {
         if positions.is_empty() {
             return;
         }
-        let columns = padded(self.arguments.head_size);
-        let (slot, count) = (positions.start % BLOCK, positions.len());
-        let mut left: [&[f32]; Q] = [&[]; Q];
-        for (q, left) in left.iter_mut().enumerate() {
-            *left = &self.weights[(query + q) * CHUNK + positions.start % CHUNK..];
-        }
-        let at = |q: usize| (query + q) * columns + self.vector * 16;
+        let at = |q: usize| (query + q) * self.columns + self.vector * 16;
         let mut sums = [[s.splat(0.0); V]; Q];
         for (q, sums) in sums.iter_mut().enumerate() {
             for (sum, from) in sums.iter_mut().zip(self.sums[at(q)..].as_chunks().0) {
                 *sum = s.load(from);
             }
         }
-        if self.unpacked {
-            let rows = Plain::<V>(&self.buffer.as_chunks().0.as_chunks().0[slot..slot + count]);
-            multiply(s, &left, rows, count, &mut sums);
-        } else {
-            let rows = Cached::values(self.arguments.cache, self.values, columns, slot, self.vector);
-            // The first strip asks for all strips of the next block.
-            let rows = rows.before(if self.vector == 0 { self.next } else { &[] });
-            multiply(s, &left, rows, count, &mut sums);
+        let (mut slot, end) = (positions.start - self.chunk.start, positions.end - self.chunk.start);
+        while slot < end {
+            let block = slot / BLOCK;
+            let count = end.min((block + 1) * BLOCK) - slot;
+            let (values, next) = self.chunk.values(block, self.seen);
+            let rows = Rows::values(values, next, self.columns, slot % BLOCK, self.vector);
+            let mut left: [&[f32]; Q] = [&[]; Q];
+            for (q, left) in left.iter_mut().enumerate() {
+                *left = &self.weights[(query + q) * CHUNK + slot..];
+            }
+            multiply::<S, T, Q, V>(s, &left, rows, count, &mut sums);
+            slot += count;
         }
         for (q, sums) in sums.iter().enumerate() {
             for (sum, to) in sums.iter().zip(self.sums[at(q)..].as_chunks_mut().0) {

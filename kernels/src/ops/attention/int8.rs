@@ -1,35 +1,62 @@
 //! Attention over keys and values of eight bits: sums of integers, scaled once.
 
-use super::softmax::within;
-use super::tile::prefetch_part;
-use super::{Arguments, BLOCK, CHUNK, Cache, PANEL, Query, padded};
-use crate::simd::Simd;
 use core::ops::Range;
+
+use super::body::{Chunk, for_size, groups};
+use super::softmax::{Part, State, within};
+use super::tile::or_same;
+use super::{BLOCK, CHUNK, GROUP, PANEL, QUERIES, Query};
+use crate::simd::Simd;
 
 /// The largest head whose quantised query fits; words of four columns.
 pub(super) const MOST_WORDS: usize = 128;
 /// The largest integer of a weight: two digits of seven bits.
 const LARGEST: f32 = 16383.0;
-/// Words of four positions in a chunk.
-const CHUNK_WORDS: usize = CHUNK / 4;
+/// Words of four positions in a block.
+const WORDS: usize = BLOCK / 4;
 
 /// A block's keys or values as words, and the scale of each position.
 #[derive(Clone, Copy)]
-struct Half<'a> {
+struct Scaled<'a> {
     words: &'a [[u32; 16]],
     scales: &'a [[u32; 16]],
 }
 
-impl<'a> Half<'a> {
+impl<'a> Scaled<'a> {
     fn new(words: &'a [u32]) -> Self {
         let (words, scales) = words.as_chunks().0.split_at(words.len() / 16 - BLOCK / 16);
         Self { words, scales }
     }
 }
 
-/// Integers of a row and what one of them is worth: `q = round(x · (most / largest))`.
+/// Queries as integers.
+pub(super) struct Whole<'a> {
+    /// The words of a query's columns, as bits, then those of the next.
+    words: &'a [f32],
+    /// Words of a query.
+    count: usize,
+    /// What an integer of a query is worth, and their sum.
+    worth: [(f32, i32); QUERIES],
+}
+
+impl<'a> Whole<'a> {
+    pub(super) const NONE: Self = Self { words: &[], count: 0, worth: [(0.0, 0); QUERIES] };
+
+    /// `scratch` takes a word for four of `columns` of every query.
+    #[inline(always)]
+    pub(super) fn new<S: Simd>(s: S, queries: &[Query<'_>], columns: usize, scratch: &'a mut [f32]) -> Self {
+        let count = columns / 4;
+        let mut worth = [(0.0, 0); QUERIES];
+        for ((query, words), worth) in queries.iter().zip(scratch.chunks_exact_mut(count)).zip(&mut worth) {
+            *worth = quantise(s, query.values, words);
+        }
+        Self { words: scratch, count, worth }
+    }
+}
+
+/// Integers of a row, what one of them is worth, and their sum: `q = round(x · (most / largest))`.
 #[inline(always)]
-fn quantise<S: Simd>(s: S, x: &[f32], words: &mut [i32]) -> (f32, i32) {
+fn quantise<S: Simd>(s: S, x: &[f32], words: &mut [f32]) -> (f32, i32) {
     let mut largest = s.splat(0.0);
     let mut poison = s.splat(0.0);
     for part in x.chunks(16) {
@@ -38,18 +65,19 @@ fn quantise<S: Simd>(s: S, x: &[f32], words: &mut [i32]) -> (f32, i32) {
         poison = s.add(poison, s.sub(part, part));
     }
     let (scale, inverse) = scales(s.largest(largest), 127.0);
-    let mut sum = 0;
-    for (part, words) in x.chunks(16).zip(words.chunks_mut(4)) {
+    let mut sum = s.splat(0.0);
+    for (part, words) in x.chunks(16).zip(words.as_chunks_mut::<4>().0) {
         let scaled = s.mul(s.load_part(part, 0.0), s.splat(inverse));
         let rounded = s.round(s.min(s.max(scaled, s.splat(-127.0)), s.splat(127.0)));
         let mut bytes = [0_i8; 16];
         s.store_bytes(rounded, &mut bytes);
         for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<4>().0) {
-            *word = i32::from_le_bytes(bytes.map(|byte| byte as u8));
+            *word = f32::from_bits(u32::from_le_bytes(bytes.map(|byte| byte as u8)));
         }
-        sum += s.sum(s.float(rounded)) as i32;
+        // Exact: integers.
+        sum = s.add(sum, s.float(rounded));
     }
-    (scale + s.sum(poison), sum)
+    (scale + s.sum(poison), s.sum(sum) as i32)
 }
 
 /// What an integer is worth and its inverse, where `most` stands for the largest magnitude.
@@ -59,144 +87,156 @@ pub(super) fn scales(largest: f32, most: f32) -> (f32, f32) {
     if largest < SMALLEST { (0.0, 0.0) } else { (largest / most, most / largest) }
 }
 
-/// The dot products of `Q` queries with the keys of a run of blocks; `scores` begins with the first query's.
+/// The dot products of a group's queries with the keys of some blocks.
 #[inline(always)]
-pub(super) fn score<S: Simd, const Q: usize, const V: usize>(
+pub(super) fn score<S: Simd, const V: usize>(
     s: S,
-    queries: &[Query<'_>],
-    cache: &dyn Cache,
-    blocks: Range<usize>,
+    whole: &Whole<'_>,
+    group: Range<usize>,
+    chunk: &Chunk<'_>,
+    seen: &Range<usize>,
     scores: &mut [f32],
 ) {
-    let mut left = [[0; MOST_WORDS]; Q];
-    let mut worth = [(0.0, 0); Q];
-    for ((left, worth), query) in left.iter_mut().zip(&mut worth).zip(queries) {
-        *worth = quantise(s, query.values, left);
-    }
-    for block in blocks.clone() {
-        let (keys, values) = cache.block(block);
-        let next = if block + 1 < blocks.end { cache.block(block + 1).0 } else { values };
-        let keys = Half::new(keys);
-        let count = keys.words.len() / (BLOCK / PANEL);
-        for first in (0..BLOCK / PANEL).step_by(V) {
-            let mut dots = [[s.splat_int(0); V]; Q];
-            for (dots, worth) in dots.iter_mut().zip(&worth) {
-                *dots = [s.splat_int(-S::DOT_BIAS * worth.1); V];
-            }
-            let panels = &keys.words[first * count..][..V * count];
-            for c in 0..count.min(MOST_WORDS) {
-                prefetch_part(s, next, (first / V) * count + c, count * (BLOCK / PANEL / V));
-                for v in 0..V {
-                    let line = &panels[v * count + c];
-                    for q in 0..Q {
-                        dots[q][v] = s.dot(dots[q][v], line, left[q][c]);
+    let count = whole.count;
+    for_size!(group.len(), |Q| {
+        let worth = &whole.worth[group.start..][..Q];
+        let mut left: [&[f32]; Q] = [&[]; Q];
+        for (left, words) in left.iter_mut().zip(whole.words[group.start * count..].chunks_exact(count)) {
+            *left = words;
+        }
+        assert!(left.iter().all(|left| left.len() == count), "beyond the queries");
+        for block in seen.clone() {
+            let (keys, next) = chunk.keys(block, seen);
+            let ahead = Scaled::new(or_same(next, keys)).words;
+            let keys = Scaled::new(keys);
+            for first in (0..BLOCK / PANEL).step_by(V) {
+                let mut dots = [[s.splat_int(0); V]; Q];
+                for (dots, worth) in dots.iter_mut().zip(worth) {
+                    *dots = [s.splat_int(-S::DOT_BIAS * worth.1); V];
+                }
+                let panels = &keys.words[first * count..][..V * count];
+                let ahead = &ahead[first * count..][..V * count];
+                for c in 0..count {
+                    for v in 0..V {
+                        s.prefetch(&ahead[c * V + v][0]);
+                    }
+                    for v in 0..V {
+                        let line = &panels[v * count + c];
+                        for q in 0..Q {
+                            dots[q][v] = s.dot(dots[q][v], line, left[q][c].to_bits() as i32);
+                        }
+                    }
+                }
+                for q in 0..Q {
+                    let to = &mut scores[q * CHUNK + block * BLOCK + first * PANEL..];
+                    for (v, to) in to.as_chunks_mut().0.iter_mut().enumerate().take(V) {
+                        let scale = s.mul(s.load_words(&keys.scales[first + v]), s.splat(worth[q].0));
+                        s.store(s.mul(s.float(dots[q][v]), scale), to);
                     }
                 }
             }
-            for q in 0..Q {
-                let to = &mut scores[q * CHUNK + (block * BLOCK + first * PANEL) % CHUNK..];
-                for (v, to) in to.as_chunks_mut().0.iter_mut().enumerate().take(V) {
-                    let scale = s.mul(s.load_words(&keys.scales[first + v]), s.splat(worth[q].0));
-                    s.store(s.mul(s.float(dots[q][v]), scale), to);
-                }
-            }
         }
-    }
+    });
 }
 
-/// A query's weights as integers of two digits.
-#[derive(Clone, Copy)]
+/// A query's weights as integers of two digits, a byte each.
 struct Digits {
-    high: [i32; CHUNK_WORDS],
-    low: [i32; CHUNK_WORDS],
+    high: [i8; CHUNK],
+    low: [i8; CHUNK],
     sums: [i32; 2],
     worth: f32,
 }
 
 impl Digits {
-    const ZERO: Self = Self { high: [0; CHUNK_WORDS], low: [0; CHUNK_WORDS], sums: [0; 2], worth: 0.0 };
-}
+    const ZERO: Self = Self { high: [0; CHUNK], low: [0; CHUNK], sums: [0; 2], worth: 0.0 };
 
-/// Takes the scales of the values into the weights of a query, which are zero for positions it does not see.
-#[inline(always)]
-fn digits<S: Simd>(
-    s: S,
-    weights: &mut [f32],
-    Seen { range, sum }: Seen,
-    cache: &dyn Cache,
-    blocks: Range<usize>,
-) -> Digits {
-    let mut digits = Digits::ZERO;
-    let weights = weights.as_chunks_mut::<16>().0;
-    let vectors = |block: usize| {
-        let first = block * BLOCK % CHUNK / 16;
-        first..first + BLOCK / 16
-    };
-    let mut largest = s.splat(0.0);
-    for block in blocks.clone() {
-        let scales = Half::new(cache.block(block).1).scales;
-        for (vector, scale) in vectors(block).zip(scales) {
-            let weight = s.mul(s.load(&weights[vector]), s.load_words(scale));
-            let weight = within(s, vector, range, weight, s.splat(0.0));
-            s.store(weight, &mut weights[vector]);
-            largest = s.max(weight, largest);
-        }
-    }
-    let (worth, inverse) = scales(s.largest(largest), LARGEST);
-    // The weights of numbers that are not finite are no numbers, and so is their sum.
-    digits.worth = worth + 0.0 * sum;
-    let mut sums = [s.splat(0.0); 2];
-    for vector in blocks.flat_map(vectors) {
-        let whole = s.round(s.mul(s.load(&weights[vector]), s.splat(inverse)));
-        // Rounding down: what is left after the division lies within 63.5 of its middle.
-        let high = s.round(s.fma(s.float(whole), s.splat(1.0 / 128.0), s.splat(-63.5 / 128.0)));
-        let low = s.fma(s.float(high), s.splat(-128.0), s.float(whole));
-        for (digit, words, sum) in [(high, &mut digits.high, 0), (s.round(low), &mut digits.low, 1)] {
-            let mut bytes = [0_i8; 16];
-            s.store_bytes(digit, &mut bytes);
-            for (word, bytes) in words[vector * 4..].iter_mut().zip(bytes.as_chunks::<4>().0) {
-                *word = i32::from_le_bytes(bytes.map(|byte| byte as u8));
+    /// Takes the scales of the values into the weights of a query, which are zero for positions it does not see.
+    /// `sum` is that of the weights.
+    #[inline(always)]
+    fn fill<S: Simd>(
+        &mut self,
+        s: S,
+        weights: &mut [f32],
+        part: Part,
+        sum: f32,
+        chunk: &Chunk<'_>,
+        seen: &Range<usize>,
+    ) {
+        let range = (part.first - chunk.start, part.end - chunk.start);
+        let weights = &mut weights.as_chunks_mut::<16>().0[..CHUNK / 16];
+        let mut largest = s.splat(0.0);
+        for block in seen.clone() {
+            let scales = Scaled::new(chunk.blocks[block].1).scales;
+            for (vector, scale) in (block * (BLOCK / 16)..).zip(scales) {
+                let weight = s.mul(s.load(&weights[vector]), s.load_words(scale));
+                let weight = within(s, vector, range, weight, s.splat(0.0));
+                s.store(weight, &mut weights[vector]);
+                largest = s.max(weight, largest);
             }
-            sums[sum] = s.add(sums[sum], s.float(digit));
         }
+        let (worth, inverse) = scales(s.largest(largest), LARGEST);
+        // The weights of numbers that are not finite are no numbers, and so is their sum.
+        self.worth = worth + 0.0 * sum;
+        let mut sums = [s.splat(0.0); 2];
+        let vectors = seen.start * (BLOCK / 16)..seen.end * (BLOCK / 16);
+        for (vector, weight) in vectors.clone().zip(&weights[vectors]) {
+            let whole = s.float(s.round(s.mul(s.load(weight), s.splat(inverse))));
+            // Rounding down: what is left after the division lies within 63.5 of its middle.
+            let high = s.round(s.fma(whole, s.splat(1.0 / 128.0), s.splat(-63.5 / 128.0)));
+            let low = s.fma(s.float(high), s.splat(-128.0), whole);
+            s.store_bytes(high, &mut self.high.as_chunks_mut().0[vector]);
+            s.store_bytes(s.round(low), &mut self.low.as_chunks_mut().0[vector]);
+            sums = [s.add(sums[0], s.float(high)), s.add(sums[1], low)];
+        }
+        self.sums = [s.sum(sums[0]) as i32, s.sum(sums[1]) as i32];
     }
-    digits.sums = [s.sum(sums[0]) as i32, s.sum(sums[1]) as i32];
-    digits
 }
 
-/// What a query sees of a chunk.
-#[derive(Clone, Copy)]
-pub(super) struct Seen {
-    /// The positions within the chunk: from, to.
-    pub range: (usize, usize),
-    /// The sum of the weights.
-    pub sum: f32,
-}
-
-/// The weighted sums of the values of a run of blocks for `Q` queries; `weights` and `sums` begin with the
-/// first query's.
+/// The weighted values of some blocks for a group's queries.
 #[inline(always)]
-pub(super) fn mix<S: Simd, const Q: usize, const V: usize>(
+pub(super) fn mix<S: Simd, const V: usize>(
     s: S,
-    arguments: &Arguments,
-    seen: &[Seen],
-    cache: &dyn Cache,
-    blocks: Range<usize>,
+    columns: usize,
+    parts: &[Part],
+    states: &[State],
+    chunk: &Chunk<'_>,
+    seen: &Range<usize>,
     weights: &mut [f32],
     sums: &mut [f32],
 ) {
-    let columns = padded(arguments.head_size);
-    let mut left = [Digits::ZERO; Q];
-    for (q, left) in left.iter_mut().enumerate() {
-        *left = digits(s, &mut weights[q * CHUNK..][..CHUNK], seen[q], cache, blocks.clone());
+    // Two digits each: half as many queries fill the registers.
+    for group in groups(parts.len(), GROUP / 2) {
+        let mut left = [const { Digits::ZERO }; GROUP / 2];
+        for (q, left) in group.clone().zip(&mut left) {
+            left.fill(s, &mut weights[q * CHUNK..], parts[q], states[q].sum, chunk, seen);
+        }
+        let sums = &mut sums[group.start * columns..];
+        match group.len() {
+            1 => strips::<S, 1, V>(s, left.first_chunk(), columns, chunk, seen, sums),
+            2 => strips::<S, 2, V>(s, left.first_chunk(), columns, chunk, seen, sums),
+            _ => strips::<S, { GROUP / 2 }, V>(s, left.first_chunk(), columns, chunk, seen, sums),
+        }
     }
+}
+
+/// The sums of all columns for `Q` queries.
+#[inline(always)]
+fn strips<S: Simd, const Q: usize, const V: usize>(
+    s: S,
+    left: Option<&[Digits; Q]>,
+    columns: usize,
+    chunk: &Chunk<'_>,
+    seen: &Range<usize>,
+    sums: &mut [f32],
+) {
+    let Some(left) = left else { return };
     let mut vector = 0;
     while vector + V <= columns / 16 {
-        strip::<S, Q, V>(s, &left, columns, vector, cache, blocks.clone(), sums);
+        strip::<S, Q, V>(s, left, (columns, vector), chunk, seen, sums);
         vector += V;
     }
     while vector < columns / 16 {
-        strip::<S, Q, 1>(s, &left, columns, vector, cache, blocks.clone(), sums);
+        strip::<S, Q, 1>(s, left, (columns, vector), chunk, seen, sums);
         vector += 1;
     }
 }
@@ -206,10 +246,9 @@ pub(super) fn mix<S: Simd, const Q: usize, const V: usize>(
 fn strip<S: Simd, const Q: usize, const V: usize>(
     s: S,
     left: &[Digits; Q],
-    columns: usize,
-    vector: usize,
-    cache: &dyn Cache,
-    blocks: Range<usize>,
+    (columns, vector): (usize, usize),
+    chunk: &Chunk<'_>,
+    seen: &Range<usize>,
     sums: &mut [f32],
 ) {
     let mut high = [[s.splat_int(0); V]; Q];
@@ -218,17 +257,22 @@ fn strip<S: Simd, const Q: usize, const V: usize>(
         high[q] = [s.splat_int(-S::DOT_BIAS * left[q].sums[0]); V];
         low[q] = [s.splat_int(-S::DOT_BIAS * left[q].sums[1]); V];
     }
-    for block in blocks.clone() {
-        let values = &Half::new(cache.block(block).1).words[vector * (BLOCK / 4)..][..V * (BLOCK / 4)];
-        let start = block * BLOCK % CHUNK / 4;
-        let (first, last) = (start, start + BLOCK / 4);
-        assert!(last <= CHUNK_WORDS, "beyond a chunk");
-        for group in 0..last - first {
+    for block in seen.clone() {
+        let (values, next) = chunk.values(block, seen);
+        let run = vector * WORDS..(vector + V) * WORDS;
+        let ahead = &Scaled::new(or_same(next, values)).words[run.clone()];
+        let values = &Scaled::new(values).words[run];
+        for group in 0..WORDS {
             for v in 0..V {
-                let line = &values[v * (BLOCK / 4) + group];
+                s.prefetch(&ahead[group * V + v][0]);
+                let line = &values[v * WORDS + group];
                 for q in 0..Q {
-                    high[q][v] = s.dot(high[q][v], line, left[q].high[start + group]);
-                    low[q][v] = s.dot(low[q][v], line, left[q].low[start + group]);
+                    let digit = |digits: &[i8; CHUNK]| {
+                        let bytes = digits.as_chunks::<4>().0[block * WORDS + group];
+                        i32::from_le_bytes(bytes.map(|byte| byte as u8))
+                    };
+                    high[q][v] = s.dot(high[q][v], line, digit(&left[q].high));
+                    low[q][v] = s.dot(low[q][v], line, digit(&left[q].low));
                 }
             }
         }

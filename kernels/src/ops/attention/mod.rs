@@ -37,7 +37,7 @@ pub const CHUNK: usize = 256;
 pub const BLOCK: usize = 64;
 /// Keys that lie side by side.
 pub const PANEL: usize = 16;
-/// Queries that a call takes at most: their scores stay in the second cache.
+/// Queries that a call takes at most: they share what is read of the keys and values.
 pub const QUERIES: usize = 48;
 
 /// The type of cached numbers.
@@ -118,10 +118,15 @@ pub trait Cache {
     fn block(&self, block: usize) -> (&[u32], &[u32]);
 }
 
-/// Numbers a call of [`Function`] works with: for [`QUERIES`] the chunk's scores and twice the columns, then a
-/// block as f32.
+/// Queries that are taken through a chunk together: with four vectors of keys or values, their sums fill 32
+/// registers.
+const GROUP: usize = 6;
+
+/// Numbers a call of [`Function`] works with: for a [`GROUP`] the chunk's scores and sums, for [`QUERIES`] what they
+/// have gathered and their columns as integers.
 pub const fn scratch_size(head_size: usize) -> usize {
-    QUERIES * (CHUNK + 2 * padded(head_size)) + BLOCK * padded(head_size)
+    let columns = padded(head_size);
+    GROUP * (CHUNK + columns) + QUERIES * (columns + columns / 4)
 }
 
 /// Numbers of a query's part of a chunk: the columns' sums, the maximum, the sum of the weights.

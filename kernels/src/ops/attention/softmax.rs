@@ -1,10 +1,15 @@
 //! Scores to weights, and the merging of chunks.
 
+use core::ops::Range;
+
 use super::{Arguments, CHUNK, PANEL, Query};
 use crate::float;
 use crate::math;
 use crate::ops::elementwise::soft_cap;
 use crate::simd::Simd;
+
+/// Vectors whose exponentials are taken together.
+const TOGETHER: usize = 4;
 
 /// What a query has gathered so far; nothing where `sum` is zero.
 #[derive(Clone, Copy)]
@@ -24,25 +29,59 @@ pub(super) struct Part {
     pub end: usize,
 }
 
-/// Turns a query's dot products with the keys of a chunk into weights, in place.
+impl Part {
+    pub(super) fn is_empty(self) -> bool {
+        self.first >= self.end
+    }
+
+    /// The vectors of the chunk from `start` on that hold positions of it.
+    fn vectors(self, start: usize) -> Range<usize> {
+        (self.first - start) / PANEL..(self.end - start).div_ceil(PANEL)
+    }
+}
+
+/// Turns the dot products of some queries with the keys of a chunk that begins at `start` into weights, in place:
+/// [`CHUNK`] for each query.
 #[inline(always)]
 pub(super) fn weights<S: Simd>(
+    s: S,
+    arguments: &Arguments,
+    queries: &[Query<'_>],
+    parts: &[Part],
+    start: usize,
+    scores: &mut [f32],
+    states: &mut [State],
+) {
+    let rows = scores.as_chunks_mut::<16>().0.chunks_exact_mut(CHUNK / 16);
+    for (((query, part), scores), state) in queries.iter().zip(parts).zip(rows).zip(&mut *states) {
+        *state = State::EMPTY;
+        if !part.is_empty() {
+            state.maximum = scale(s, arguments, query, *part, start, scores);
+        }
+    }
+    // By itself: nothing of a query waits for its own largest score.
+    let rows = scores.as_chunks_mut::<16>().0.chunks_exact_mut(CHUNK / 16);
+    for ((part, scores), state) in parts.iter().zip(rows).zip(states) {
+        if !part.is_empty() {
+            state.sum = exponentiate(s, &mut scores[part.vectors(start)], state.maximum);
+        }
+    }
+}
+
+/// Makes scores of a query's dot products, nothing of those that it does not see, and gives the largest.
+#[inline(always)]
+fn scale<S: Simd>(
     s: S,
     arguments: &Arguments,
     query: &Query<'_>,
     part: Part,
     start: usize,
-    scores: &mut [f32],
-) -> State {
-    if part.first >= part.end {
-        return State::EMPTY;
-    }
-    let (first, end) = (part.first - start, part.end - start);
-    let vectors = first / PANEL..end.div_ceil(PANEL);
-    let scores = &mut scores.as_chunks_mut::<16>().0[..CHUNK / 16];
+    scores: &mut [[f32; 16]],
+) -> f32 {
+    let seen = (part.first - start, part.end - start);
     let lowest = s.splat(f32::NEG_INFINITY);
     let mut maximum = lowest;
-    for vector in vectors.clone() {
+    for vector in part.vectors(start) {
         let mut score = s.mul(s.load(&scores[vector]), s.splat(arguments.scale));
         if arguments.softcap != 0.0 {
             score = soft_cap(s, score, arguments.softcap);
@@ -52,19 +91,43 @@ pub(super) fn weights<S: Simd>(
             let distance = s.sub(position, s.splat(query.position as f32));
             score = s.fma(s.splat(query.slope), distance, score);
         }
-        score = within(s, vector, (first, end), score, lowest);
+        score = within(s, vector, seen, score, lowest);
         maximum = s.max(score, maximum);
         s.store(score, &mut scores[vector]);
     }
-    let maximum = s.largest(maximum);
+    s.largest(maximum)
+}
+
+/// Makes weights of scores, and gives their sum.
+#[inline(always)]
+fn exponentiate<S: Simd>(s: S, scores: &mut [[f32; 16]], maximum: f32) -> f32 {
     let shift = s.splat(maximum);
     let mut sum = s.splat(0.0);
-    for vector in vectors {
-        let weight = math::exp(s, s.sub(s.load(&scores[vector]), shift));
-        sum = s.add(sum, weight);
-        s.store(weight, &mut scores[vector]);
+    let (runs, rest) = scores.as_chunks_mut::<TOGETHER>();
+    for run in runs {
+        exponentiate_each(s, run, shift, &mut sum);
     }
-    State { maximum, sum: s.sum(sum) }
+    for score in rest {
+        exponentiate_each(s, core::array::from_mut(score), shift, &mut sum);
+    }
+    s.sum(sum)
+}
+
+#[inline(always)]
+fn exponentiate_each<S: Simd, const N: usize>(
+    s: S,
+    scores: &mut [[f32; 16]; N],
+    shift: S::F,
+    sum: &mut S::F,
+) {
+    let mut x = [shift; N];
+    for (x, score) in x.iter_mut().zip(&*scores) {
+        *x = s.sub(s.load(score), shift);
+    }
+    for (weight, score) in math::exp_each(s, x).into_iter().zip(scores) {
+        *sum = s.add(*sum, weight);
+        s.store(weight, score);
+    }
 }
 
 /// The lanes of vector `vector` of a chunk that lie within `range`; the others are `outside`.

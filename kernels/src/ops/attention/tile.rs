@@ -1,135 +1,121 @@
 //! The inner product of attention: rows of numbers times sixteen-lane vectors, some of each at once.
 
-use super::{BLOCK, CacheType, PANEL};
+use super::PANEL;
 use crate::simd::Simd;
 
-/// Vectors of lanes that stand side by side: number `v` of row `k`.
-pub(super) trait Vectors<S: Simd>: Copy {
-    /// Whether there are `rows` rows of `vectors` vectors.
-    fn holds(self, rows: usize, vectors: usize) -> bool;
+/// How cached numbers that are not whole are kept.
+pub(super) trait Number: Copy {
+    /// Words of sixteen numbers.
+    const WORDS: usize;
 
+    /// Vector `index` of some words.
+    ///
     /// # Safety
-    /// `holds(k + 1, v + 1)`.
-    unsafe fn get(self, s: S, k: usize, v: usize) -> S::F;
-
-    /// Asks for a part of what will be read next; called for each of `rows` rows.
-    #[inline(always)]
-    fn look_ahead(self, _s: S, _k: usize, _rows: usize) {}
+    /// There are `(index + 1) · WORDS` words.
+    unsafe fn get<S: Simd>(s: S, words: &[u32], index: usize) -> S::F;
 }
 
-/// Numbers of a block that were made f32: `V` vectors for each row, one row after the other.
+/// Two bytes.
 #[derive(Clone, Copy)]
-pub(super) struct Plain<'a, const V: usize>(pub &'a [[[f32; 16]; V]]);
+pub(super) struct Half;
 
-impl<S: Simd, const V: usize> Vectors<S> for Plain<'_, V> {
+impl Number for Half {
+    const WORDS: usize = 8;
+
     #[inline(always)]
-    fn holds(self, rows: usize, vectors: usize) -> bool {
-        rows <= self.0.len() && vectors <= V
-    }
-    #[inline(always)]
-    unsafe fn get(self, s: S, k: usize, v: usize) -> S::F {
+    unsafe fn get<S: Simd>(s: S, words: &[u32], index: usize) -> S::F {
         // SAFETY: the caller's promise.
-        s.load(unsafe { self.0.get_unchecked(k).get_unchecked(v) })
+        s.load_halves(unsafe { words.as_chunks().0.get_unchecked(index) })
     }
 }
 
-/// Numbers as the cache keeps them: vector `start + k · row + v · side`.
+/// Four bytes.
 #[derive(Clone, Copy)]
-pub(super) struct Cached<'a> {
-    cache: CacheType,
+pub(super) struct Single;
+
+impl Number for Single {
+    const WORDS: usize = 16;
+
+    #[inline(always)]
+    unsafe fn get<S: Simd>(s: S, words: &[u32], index: usize) -> S::F {
+        // SAFETY: the caller's promise.
+        s.load_words(unsafe { words.as_chunks().0.get_unchecked(index) })
+    }
+}
+
+/// Keys or values of a block: rows of vectors, number `start + k · row + v · side`.
+#[derive(Clone, Copy)]
+pub(super) struct Rows<'a> {
     words: &'a [u32],
+    /// What is read later, as many words; they are asked for in order, `asked` vectors' words after each row.
+    next: &'a [u32],
     start: usize,
     row: usize,
     side: usize,
-    /// What is read after these, or nothing.
-    next: &'a [u32],
+    asked: usize,
 }
 
-impl<'a> Cached<'a> {
-    /// The keys of a block: a row for each column, panels side by side from panel `panel` on.
-    pub(super) fn keys(cache: CacheType, words: &'a [u32], columns: usize, panel: usize) -> Self {
-        Self { cache, words, start: panel * columns, row: 1, side: columns, next: &[] }
+impl<'a> Rows<'a> {
+    /// `panels` panels of keys, side by side, from panel `panel` on: a row for each column.
+    pub(super) fn keys(
+        words: &'a [u32],
+        next: &'a [u32],
+        columns: usize,
+        panel: usize,
+        panels: usize,
+    ) -> Self {
+        let start = panel * columns;
+        Self { words, next: or_same(next, words), start, row: 1, side: columns, asked: panels }
     }
 
-    /// The values of a block: a row for each position, from slot `slot` and vector `vector` on.
+    /// Values from slot `slot` and vector `vector` on: a row for each position.
     pub(super) fn values(
-        cache: CacheType,
         words: &'a [u32],
+        next: &'a [u32],
         columns: usize,
         slot: usize,
         vector: usize,
     ) -> Self {
-        let row = columns / 16;
-        Self { cache, words, start: slot * row + vector, row, side: 1, next: &[] }
-    }
-}
-
-impl<'a> Cached<'a> {
-    /// The same, with words to ask for on the way.
-    pub(super) fn before(self, next: &'a [u32]) -> Self {
-        Self { next, ..self }
-    }
-}
-
-/// Asks for part `index` of `parts` of some words.
-#[inline(always)]
-pub(super) fn prefetch_part<S: Simd>(s: S, words: &[u32], index: usize, parts: usize) {
-    let size = words.len() / parts;
-    if let Some(part) = words.get(index * size..(index + 1) * size) {
-        s.prefetch(part);
-    }
-}
-
-impl<S: Simd> Vectors<S> for Cached<'_> {
-    #[inline(always)]
-    fn look_ahead(self, s: S, k: usize, rows: usize) {
-        prefetch_part(s, self.next, k, rows);
+        let row = columns / PANEL;
+        Self { words, next: or_same(next, words), start: slot * row + vector, row, side: 1, asked: row }
     }
 
-    #[inline(always)]
-    fn holds(self, rows: usize, vectors: usize) -> bool {
-        let words = match self.cache {
-            CacheType::F32 => 16,
-            CacheType::F16 => 8,
-            CacheType::Int8 => return false,
-        };
+    /// Whether there are `rows` rows of `vectors` vectors, also of those to ask for.
+    fn hold(self, rows: usize, vectors: usize, words: usize) -> bool {
         let last = self.start + rows.saturating_sub(1) * self.row + vectors.saturating_sub(1) * self.side;
-        last < self.words.len() / words
+        let last_asked = self.start + rows.saturating_sub(1) * self.asked + vectors.saturating_sub(1);
+        last < self.words.len() / words && last_asked < self.next.len() / words
     }
-    #[inline(always)]
-    unsafe fn get(self, s: S, k: usize, v: usize) -> S::F {
-        let index = self.start + k * self.row + v * self.side;
-        // SAFETY: the caller's promise.
-        unsafe {
-            match self.cache {
-                CacheType::F32 => s.load_words(self.words.as_chunks().0.get_unchecked(index)),
-                CacheType::F16 => s.load_halves(self.words.as_chunks().0.get_unchecked(index)),
-                // Never held.
-                CacheType::Int8 => s.splat(0.0),
-            }
-        }
-    }
+}
+
+/// The first, or where it has not as many words the second.
+pub(super) fn or_same<'a>(next: &'a [u32], words: &'a [u32]) -> &'a [u32] {
+    if next.len() == words.len() { next } else { words }
 }
 
 /// Continues `sums[q][v] = fma(left[q][k], right[k][v], sums[q][v])` for `count` rows of `right`, in order.
 #[inline(always)]
-pub(super) fn multiply<S: Simd, R: Vectors<S>, const Q: usize, const V: usize>(
+pub(super) fn multiply<S: Simd, T: Number, const Q: usize, const V: usize>(
     s: S,
     left: &[&[f32]; Q],
-    right: R,
+    right: Rows<'_>,
     count: usize,
     sums: &mut [[S::F; V]; Q],
 ) {
-    assert!(left.iter().all(|row| count <= row.len()) && right.holds(count, V), "beyond a block");
+    let enough = left.iter().all(|row| count <= row.len()) && right.hold(count, V, T::WORDS);
+    assert!(enough, "beyond a block");
     // A copy stays in registers.
     let mut totals = *sums;
     for k in 0..count {
-        right.look_ahead(s, k, count);
         // SAFETY: the assertion.
         unsafe {
+            for line in 0..(V * T::WORDS).div_ceil(16) {
+                let at = (right.start + k * right.asked) * T::WORDS + line * 16;
+                s.prefetch(right.next.get_unchecked(at));
+            }
             let mut row = [s.splat(0.0); V];
             for (v, vector) in row.iter_mut().enumerate() {
-                *vector = right.get(s, k, v);
+                *vector = T::get(s, right.words, right.start + k * right.row + v * right.side);
             }
             for q in 0..Q {
                 let x = s.splat(*left[q].get_unchecked(k));
@@ -140,31 +126,4 @@ pub(super) fn multiply<S: Simd, R: Vectors<S>, const Q: usize, const V: usize>(
         }
     }
     *sums = totals;
-}
-
-/// Makes the keys of a block f32: for each run of `V` panels, a row of `V` vectors for each column.
-#[inline(always)]
-pub(super) fn unpack_keys<S: Simd, const V: usize>(
-    s: S,
-    cache: CacheType,
-    words: &[u32],
-    columns: usize,
-    out: &mut [f32],
-) {
-    for (run, out) in out.chunks_exact_mut(columns * V * PANEL).enumerate().take(BLOCK / PANEL / V) {
-        let keys = Cached::keys(cache, words, columns, run * V);
-        unpack::<S, V>(s, keys, columns, out);
-    }
-}
-
-/// Makes `count` rows of `V` vectors f32.
-#[inline(always)]
-pub(super) fn unpack<S: Simd, const V: usize>(s: S, from: Cached<'_>, count: usize, out: &mut [f32]) {
-    assert!(Vectors::<S>::holds(from, count, V), "beyond a block");
-    for (k, row) in out.as_chunks_mut::<16>().0.chunks_exact_mut(V).enumerate().take(count) {
-        for (v, vector) in row.iter_mut().enumerate() {
-            // SAFETY: the assertion.
-            s.store(unsafe { from.get(s, k, v) }, vector);
-        }
-    }
 }
