@@ -73,7 +73,7 @@ pub(crate) enum Executor {
 /// How models run.
 #[derive(clap::Args, Default)]
 pub(crate) struct ModelArgs {
-    /// Threads that compute; 0: one for each core
+    /// Threads that compute; 0: one for each core that keeps up with the fastest
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub(crate) threads: usize,
     /// Who runs the model

@@ -13,6 +13,7 @@ use crate::file::File;
 use crate::graph::{Graph, pass};
 use crate::plan::{Plan, Weights};
 use crate::session::{Session, SessionOptions};
+use crate::team;
 use crate::template::ChatTemplate;
 use crate::tokenizer::Tokenizer;
 use crate::{Error, ErrorKind, Result};
@@ -30,7 +31,7 @@ pub enum ExecutorKind {
 /// How a model is opened.
 #[derive(Clone, Copy, Debug)]
 pub struct ModelOptions {
-    /// Threads that compute; 0: one for each core.
+    /// Threads that compute; 0: one for each core that keeps up with the fastest.
     pub threads: usize,
     /// Who runs the model.
     pub executor: ExecutorKind,
@@ -95,8 +96,7 @@ impl Model {
         }
         let weights = Weights::bind(&graph, &file)?;
         let tokenizer = file.tokenizer().map(Tokenizer::open).transpose()?;
-        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = if options.threads == 0 { cores() } else { options.threads };
+        let threads = if options.threads == 0 { team::worth_using() } else { options.threads };
         let threads = if options.executor == ExecutorKind::Reference { 1 } else { threads.min(MOST_THREADS) };
         let inner = Inner {
             planned: pass::all(&graph),

@@ -4,6 +4,7 @@
 //! whoever is free. A phase is over when its pieces are done, not when all members have come to its end: a
 //! member that lost its core in between holds nobody up, and goes on with the phase that it finds.
 
+mod cores;
 mod shared;
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle, Thread};
 
 use crate::{Error, ErrorKind, Result};
+pub(crate) use cores::worth_using;
 use shared::{Job, Shared, Turn};
 
 /// Some threads that work on one job at a time.

@@ -15,7 +15,7 @@ const ROOMS: [(&str, &[&str]); 17] = [
     ("half", &["kernels"]),
     ("heapless", &["kernels"]),
     ("indicatif", &["cli"]),
-    ("libc", &["emulator"]),
+    ("libc", &["emulator", "runtime/src/team"]),
     ("libfuzzer-sys", &["fuzz"]),
     ("libm", &["kernels", "runtime"]),
     ("memmap2", &["runtime/src/cache", "runtime/src/file", "convert/src/import"]),

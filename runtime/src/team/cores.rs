@@ -1,0 +1,122 @@
+//! How many threads are worth having where nobody says: one for each core that keeps up with the fastest.
+//!
+//! Phones and some laptops have cores of several kinds. A phase is over when its last piece is done, so a core that
+//! takes much longer over a piece costs more than it brings.
+
+use std::ops::RangeInclusive;
+use std::sync::OnceLock;
+use std::thread;
+
+/// Machines with so many cores are measured; fewer are all used, and those with more have one kind.
+const MEASURED: RangeInclusive<usize> = 3..=16;
+/// The part of the fastest core's rate that a core must reach.
+const LEAST_RATE: f64 = 0.5;
+
+/// How many cores are worth a thread, found out once.
+pub(crate) fn worth_using() -> usize {
+    static COUNT: OnceLock<usize> = OnceLock::new();
+    *COUNT.get_or_init(|| {
+        // This knows of limits of time, the measured cores do not.
+        let most = thread::available_parallelism().map_or(1, usize::from);
+        if MEASURED.contains(&most) { keeping_up(&measure::rates()).unwrap_or(most).min(most) } else { most }
+    })
+}
+
+/// How many of these rates are not far below the largest; `None` where none is known.
+fn keeping_up(rates: &[f64]) -> Option<usize> {
+    let fastest = rates.iter().copied().fold(0.0, f64::max);
+    (fastest > 0.0).then(|| rates.iter().filter(|rate| **rate >= LEAST_RATE * fastest).count())
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod measure {
+    use std::mem;
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use siskin_kernels::Cpu;
+    use siskin_kernels::ops::ceiling;
+
+    /// How long all cores compute: long enough for their clocks to rise.
+    const PATIENCE: Duration = Duration::from_millis(8);
+    /// Rounds of the loop between two looks at the clock.
+    const ROUNDS: usize = 4096;
+
+    /// How fast each core that this process may use computes while all do; none where a thread cannot be had.
+    pub(super) fn rates() -> Vec<f64> {
+        let cores = allowed();
+        thread::scope(|scope| {
+            let threads = cores.iter().map(|core| thread::Builder::new().spawn_scoped(scope, || rate(*core)));
+            let threads: Vec<_> = threads.collect();
+            threads.into_iter().filter_map(|thread| thread.ok()?.join().ok()?).collect()
+        })
+    }
+
+    /// The best rate of the loop of multiply-adds on a core.
+    fn rate(core: usize) -> Option<f64> {
+        stay_on(core)?;
+        let run = ceiling::for_cpu(Cpu::detect());
+        let (start, mut best) = (Instant::now(), f64::INFINITY);
+        while start.elapsed() < PATIENCE {
+            let begun = Instant::now();
+            run(ROUNDS, std::hint::black_box(&mut [1.0; 16]));
+            best = best.min(begun.elapsed().as_secs_f64());
+        }
+        Some(1.0 / best)
+    }
+
+    fn allowed() -> Vec<usize> {
+        // SAFETY: all zeros are an empty set, which the call fills.
+        unsafe {
+            let mut set: libc::cpu_set_t = mem::zeroed();
+            if libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) != 0 {
+                return Vec::new();
+            }
+            (0..8 * size_of_val(&set)).filter(|core| libc::CPU_ISSET(*core, &set)).collect()
+        }
+    }
+
+    /// Keeps this thread, which ends with the measurement, on a core.
+    fn stay_on(core: usize) -> Option<()> {
+        // SAFETY: all zeros are an empty set; `allowed` gave a number inside it.
+        let kept = unsafe {
+            let mut set: libc::cpu_set_t = mem::zeroed();
+            libc::CPU_SET(core, &mut set);
+            libc::sched_setaffinity(0, size_of_val(&set), &raw const set)
+        };
+        (kept == 0).then_some(())
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn every_core_has_a_rate() {
+            let rates = rates();
+            assert_eq!(rates.len(), allowed().len());
+            assert!(rates.iter().all(|rate| rate.is_finite() && *rate > 0.0), "{rates:?}");
+        }
+    }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+mod measure {
+    /// Nothing is known.
+    pub(super) fn rates() -> Vec<f64> {
+        Vec::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cores_far_behind_the_fastest_are_left_alone() {
+        assert_eq!(keeping_up(&[3.0, 2.5, 2.4, 2.6, 1.1, 1.2, 1.0, 1.1]), Some(4));
+        assert_eq!(keeping_up(&[2.0, 2.1, 1.05]), Some(3));
+        assert_eq!(keeping_up(&[]), None);
+        assert!((1..=thread::available_parallelism().map_or(1, usize::from)).contains(&worth_using()));
+    }
+}
