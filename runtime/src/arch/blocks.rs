@@ -1,7 +1,7 @@
 //! Pieces that several families share.
 
 use super::{Hyper, Rule, Take};
-use crate::graph::{Attention, Builder, ValueId};
+use crate::graph::{ActivationKind, Attention, Builder, NormKind, ValueId};
 
 /// A rule for a tensor that is taken whole.
 pub(super) const fn whole(name: &'static str, source: &'static str) -> Rule {
@@ -97,9 +97,24 @@ pub(super) fn alibi_slopes(heads: usize, most: f64) -> Vec<f32> {
     even.chain(odd).collect()
 }
 
-/// Logits of the wanted rows of `x`, which the last norm has been through: by `output`, or by the token
-/// table where the source has no `output`.
-pub(super) fn logits(b: &mut Builder<'_>, hyper: &Hyper, x: ValueId) -> ValueId {
+/// The plain feed-forward block: up, a function of each number, down.
+pub(super) fn feed_forward(
+    b: &mut Builder<'_>,
+    hyper: &Hyper,
+    layer: usize,
+    activation: ActivationKind,
+    x: ValueId,
+) -> ValueId {
+    let up = b.linear(x, &block(layer, "ffn_up"), hyper.feed_forward);
+    let up = b.activate(activation, up);
+    b.linear(up, &block(layer, "ffn_down"), hyper.width)
+}
+
+/// Logits of the wanted rows of `x` after the last norm: by `output`, or by the token table where the source has no
+/// `output`.
+pub(super) fn logits(b: &mut Builder<'_>, hyper: &Hyper, norm: NormKind, x: ValueId) -> ValueId {
+    let wanted = b.pick(x);
+    let normed = b.norm_of(norm, wanted, "output_norm", hyper.width, hyper.epsilon);
     let name = if b.has("output.weight") { "output" } else { "token_embd" };
-    b.linear(x, name, hyper.vocabulary)
+    b.linear(normed, name, hyper.vocabulary)
 }

@@ -84,9 +84,7 @@ impl Gemma<'_> {
             let fed = b.rms_norm(fed, &block(layer, "ffn_post_norm"), h.epsilon);
             x = b.add(x, fed);
         }
-        let wanted = b.pick(x);
-        let normed = b.rms_norm(wanted, "output_norm", h.epsilon);
-        let logits = blocks::logits(&mut b, h, normed);
+        let logits = blocks::logits(&mut b, h, NormKind::Rms, x);
         let cap = config.number(&["final_logit_softcapping"])?.map(|cap| cap as f32);
         let logits = b.softcap(logits, cap);
         Ok(b.finish(logits))

@@ -3,7 +3,7 @@
 use super::blocks::{self, LLAMA_GGUF_RULES, LLAMA_RULES, block};
 use super::{Config, Family, Hyper, hyper, rope};
 use crate::Result;
-use crate::graph::{ActivationKind, Attention, Builder, Graph, ValueId};
+use crate::graph::{ActivationKind, Attention, Builder, Graph, NormKind, ValueId};
 
 pub(super) static FAMILY: Family = Family {
     name: "llama",
@@ -60,9 +60,7 @@ impl Shape {
             let fed = b.scale(fed, self.residual);
             x = b.add(x, fed);
         }
-        let wanted = b.pick(x);
-        let normed = b.rms_norm(wanted, "output_norm", h.epsilon);
-        let logits = blocks::logits(&mut b, h, normed);
+        let logits = blocks::logits(&mut b, h, NormKind::Rms, x);
         let logits = b.scale(logits, self.logits);
         Ok(b.finish(logits))
     }

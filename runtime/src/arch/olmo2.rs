@@ -3,7 +3,7 @@
 use super::blocks::{self, block, whole};
 use super::llama::feed_forward;
 use super::{Family, Hyper, Rule, hyper, rope};
-use crate::graph::{ActivationKind, Builder, ValueId};
+use crate::graph::{ActivationKind, Builder, NormKind, ValueId};
 
 pub(super) static FAMILY: Family = Family {
     name: "olmo2",
@@ -27,9 +27,7 @@ pub(super) static FAMILY: Family = Family {
             let fed = b.rms_norm(fed, &block(layer, "ffn_post_norm"), h.epsilon);
             x = b.add(x, fed);
         }
-        let wanted = b.pick(x);
-        let normed = b.rms_norm(wanted, "output_norm", h.epsilon);
-        let logits = blocks::logits(&mut b, h, normed);
+        let logits = blocks::logits(&mut b, h, NormKind::Rms, x);
         Ok(b.finish(logits))
     },
 };

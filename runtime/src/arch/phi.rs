@@ -2,7 +2,7 @@
 
 use super::blocks::{self, block, whole};
 use super::{Family, Hyper, Rule, hyper, rope};
-use crate::graph::ActivationKind;
+use crate::graph::{ActivationKind, NormKind};
 
 pub(super) static FAMILY: Family = Family {
     name: "phi",
@@ -22,15 +22,11 @@ pub(super) static FAMILY: Family = Family {
             let k = b.rope(k, rope, h.head_size);
             let attended = b.attention(q, k, v, blocks::attention(h, layer));
             let attended = b.linear(attended, &block(layer, "attn_output"), h.width);
-            let up = b.linear(normed, &block(layer, "ffn_up"), h.feed_forward);
-            let up = b.activate(activation, up);
-            let fed = b.linear(up, &block(layer, "ffn_down"), h.width);
+            let fed = blocks::feed_forward(&mut b, h, layer, activation, normed);
             x = b.add(x, attended);
             x = b.add(x, fed);
         }
-        let wanted = b.pick(x);
-        let normed = b.layer_norm(wanted, "output_norm", h.epsilon);
-        let logits = blocks::logits(&mut b, h, normed);
+        let logits = blocks::logits(&mut b, h, NormKind::Layer, x);
         Ok(b.finish(logits))
     },
 };

@@ -2,7 +2,7 @@
 
 use super::blocks::{self, block, whole};
 use super::{Config, Family, Hyper, Rule, hyper, rope};
-use crate::graph::ActivationKind;
+use crate::graph::{ActivationKind, NormKind};
 use crate::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
@@ -25,14 +25,10 @@ pub(super) static FAMILY: Family = Family {
             let attended = b.linear(attended, &block(layer, "attn_output"), h.width);
             x = b.add(x, attended);
             let normed = b.layer_norm(x, &block(layer, "ffn_norm"), h.epsilon);
-            let up = b.linear(normed, &block(layer, "ffn_up"), h.feed_forward);
-            let up = b.activate(activation, up);
-            let fed = b.linear(up, &block(layer, "ffn_down"), h.width);
+            let fed = blocks::feed_forward(&mut b, h, layer, activation, normed);
             x = b.add(x, fed);
         }
-        let wanted = b.pick(x);
-        let normed = b.layer_norm(wanted, "output_norm", h.epsilon);
-        let logits = blocks::logits(&mut b, h, normed);
+        let logits = blocks::logits(&mut b, h, NormKind::Layer, x);
         Ok(b.finish(logits))
     },
 };

@@ -122,9 +122,7 @@ impl<P: Plane, S: Scheme> Segment for Integers<P, S> {
         let layout = Layout::new(product.columns);
         // SAFETY: `Product::check` saw that rows and panels are there.
         unsafe {
-            let rows = core::array::from_fn(|m| {
-                QuantisedRow::new(words.as_ptr().add((row + m) * layout.words()), layout)
-            });
+            let rows = QuantisedRow::several(words, layout, row);
             l.integers::<P, S, M, V>(&vectors.panels, &vectors.lanes, &rows, blocks, &mut sums);
         }
         sums
@@ -166,9 +164,7 @@ impl<R: RowScheme> Kind for Rows<R> {
         let layout = Layout::new(product.columns);
         // SAFETY: `Product::check` saw that rows and panels are there.
         unsafe {
-            let rows = core::array::from_fn(|m| {
-                QuantisedRow::new(words.as_ptr().add((row + m) * layout.words()), layout)
-            });
+            let rows = QuantisedRow::several(words, layout, row);
             rows::products::<L, R, M, V>(
                 l,
                 &vectors.panels,

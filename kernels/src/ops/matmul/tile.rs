@@ -36,6 +36,18 @@ impl QuantisedRow {
         }
     }
 
+    /// `M` rows one after the other, from row `first` of `words` on.
+    ///
+    /// # Safety
+    /// The rows must be there.
+    #[inline(always)]
+    pub(super) unsafe fn several<const M: usize>(words: &[i32], layout: Layout, first: usize) -> [Self; M] {
+        // SAFETY: the caller's promise.
+        core::array::from_fn(|m| unsafe {
+            Self::new(words.as_ptr().add((first + m) * layout.words()), layout)
+        })
+    }
+
     /// The sum of the integers of the sixteen columns from `column` on.
     ///
     /// # Safety

@@ -50,23 +50,24 @@ impl Part<'_> {
         // so are the totals of each row.
         unsafe {
             let weights = self.product.weights.as_ptr().add(panel * panel_bytes);
-            let row = |m: usize| QuantisedRow::new(words.as_ptr().add((first + m) * layout.words()), layout);
             for start in (0..blocks).step_by(BLOCKS) {
                 let blocks = BLOCKS.min(blocks - start);
                 vectors.unpack(l, weights, panel_bytes, start, blocks, bytes.as_mut_ptr().cast());
                 let chunk = Chunk { bytes: bytes.as_ptr().cast(), start, blocks };
                 let mut m = 0;
                 while m + 4 <= count {
-                    let rows = [row(m), row(m + 1), row(m + 2), row(m + 3)];
+                    let rows = QuantisedRow::several(words, layout, first + m);
                     chunk.add::<L, 4, V>(l, &vectors, &rows, &mut totals[m..m + 4]);
                     m += 4;
                 }
                 for m in m..count {
-                    chunk.add::<L, 1, V>(l, &vectors, &[row(m)], &mut totals[m..=m]);
+                    let rows = QuantisedRow::several(words, layout, first + m);
+                    chunk.add::<L, 1, V>(l, &vectors, &rows, &mut totals[m..=m]);
                 }
             }
             for (m, totals) in totals[..count].iter().enumerate() {
-                let (row, totals) = (row(m), totals.assume_init());
+                let [row] = QuantisedRow::several(words, layout, first + m);
+                let totals = totals.assume_init();
                 for (v, total) in totals.into_iter().enumerate() {
                     let end = weights.add(vectors.panels[v] * panel_bytes + blocks * BookRow::BYTES);
                     let scale = BookRow::scale(l, end, vectors.lanes[v]);
