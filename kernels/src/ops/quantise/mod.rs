@@ -73,7 +73,7 @@ fn body<S: Simd>(s: S, x: &[f32], out: &mut [i32]) {
         let vectors = load(s, &x[start..(start + TOGETHER * BLOCK).min(x.len())]);
         let mut largest = [s.splat(0.0); TOGETHER];
         for (pair, largest) in vectors.as_chunks::<2>().0.iter().zip(&mut largest) {
-            poison = s.fma(pair[0], s.splat(0.0), s.fma(pair[1], s.splat(0.0), poison));
+            poison = s.add(poison, s.add(s.sub(pair[0], pair[0]), s.sub(pair[1], pair[1])));
             *largest = s.max(s.abs(pair[0]), s.abs(pair[1]));
         }
         let scales = scales_of(s.largest_of_each(largest));
@@ -174,6 +174,11 @@ impl<'a> Row<'a> {
     /// The integer of a column.
     pub fn value(&self, column: usize) -> i32 {
         i32::from(self.words[column / 4].to_le_bytes()[column % 4] as i8)
+    }
+
+    /// The words that hold the integers of some columns, four in each; both ends are multiples of four.
+    pub fn words(&self, columns: core::ops::Range<usize>) -> &'a [i32] {
+        &self.words[columns.start / 4..columns.end / 4]
     }
 
     /// The scale of the block of 32 that holds a column.

@@ -33,7 +33,7 @@ fn quantise<S: Simd, const KEPT: usize>(s: S, x: &[f32], out: &mut [i32]) {
     for (index, block) in x.chunks(BLOCK).enumerate() {
         let vectors = transformed(s, block);
         for t in vectors {
-            poison = s.fma(t, s.splat(0.0), poison);
+            poison = s.add(poison, s.sub(t, t));
             largest = s.max(largest, s.abs(t));
         }
         if let Some(kept) = kept.get_mut(index) {
