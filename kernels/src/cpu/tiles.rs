@@ -2,7 +2,8 @@
 //! permission, and one of them was seen to work.
 //!
 //! Tiles are large, so Linux gives them only to processes that ask. A hypervisor may show the processor's bits and
-//! still trap the instructions; the first product runs in a child process that shares our memory and may die of it.
+//! still trap the instructions; the first product runs in a child process that shares our memory and leaves where it is
+//! refused.
 
 use core::arch::asm;
 use core::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
@@ -176,16 +177,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_child_that_dies_is_no_harm() {
+    fn a_child_that_is_refused_is_no_harm() {
         let mut trial = Trial { configuration: [1; 64], ones: [[1; 64]; 16], result: [[0; 16]; 16] };
-        // SAFETY: the trial is valid; its configuration is none, so that the child dies on every machine.
+        // SAFETY: the trial is valid; its configuration is none, so that every machine refuses it.
         assert!(!unsafe { in_a_child(&mut trial) });
         assert_eq!(trial.result, [[0; 16]; 16]);
     }
 
     #[test]
     fn the_answer_is_that_of_the_processor() {
-        // Where the processor has no tiles, the child must have died of it.
+        // Where the processor has no tiles, the child must have been refused.
         assert_eq!(seen_to_work() && permitted(), usable());
         assert!(in_processor() || !usable());
     }
