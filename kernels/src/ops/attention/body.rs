@@ -214,9 +214,7 @@ fn attend_chunk<S: Simd, const V: usize>(
         match arguments.cache {
             CacheType::F16 => mix::<S, Half, V>(s, columns, parts, &chunk, &seen, scores, sums),
             CacheType::F32 => mix::<S, Single, V>(s, columns, parts, &chunk, &seen, scores, sums),
-            CacheType::Int8 => {
-                int8::mix::<S, V>(s, columns, parts, chunk_states, &chunk, &seen, scores, sums)
-            }
+            CacheType::Int8 => int8::mix::<S, V>(s, columns, parts, &chunk, &seen, scores, sums),
         }
         let totals = scratch.totals[group.start * columns..].chunks_exact_mut(columns);
         let states = states[group.clone()].iter_mut().zip(&*chunk_states);

@@ -3,7 +3,7 @@
 use core::ops::Range;
 
 use super::body::{Chunk, for_size, groups};
-use super::softmax::{Part, State, within};
+use super::softmax::{Part, within};
 use super::tile::or_same;
 use super::{BLOCK, CHUNK, GROUP, PANEL, QUERIES, Query};
 use crate::simd::Simd;
@@ -151,20 +151,20 @@ impl Digits {
     const ZERO: Self = Self { high: [0; CHUNK], low: [0; CHUNK], sums: [0; 2], worth: 0.0 };
 
     /// Takes the scales of the values into the weights of a query, which are zero for positions it does not see.
-    /// `sum` is that of the weights.
     #[inline(always)]
     fn fill<S: Simd>(
         &mut self,
         s: S,
         weights: &mut [f32],
         part: Part,
-        sum: f32,
         chunk: &Chunk<'_>,
         seen: &Range<usize>,
     ) {
         let range = (part.first - chunk.start, part.end - chunk.start);
         let weights = &mut weights.as_chunks_mut::<16>().0[..CHUNK / 16];
         let mut largest = s.splat(0.0);
+        // Stays zero unless a weight or a value is not finite.
+        let mut poison = s.splat(0.0);
         for block in seen.clone() {
             let scales = Scaled::new(chunk.blocks[block].1).scales;
             for (vector, scale) in (block * (BLOCK / 16)..).zip(scales) {
@@ -172,11 +172,11 @@ impl Digits {
                 let weight = within(s, vector, range, weight, s.splat(0.0));
                 s.store(weight, &mut weights[vector]);
                 largest = s.max(weight, largest);
+                poison = s.fma(weight, s.splat(0.0), poison);
             }
         }
         let (worth, inverse) = scales(s.largest(largest), LARGEST);
-        // The weights of numbers that are not finite are no numbers, and so is their sum.
-        self.worth = worth + 0.0 * sum;
+        self.worth = worth + s.sum(poison);
         let mut sums = [s.splat(0.0); 2];
         let vectors = seen.start * (BLOCK / 16)..seen.end * (BLOCK / 16);
         for (vector, weight) in vectors.clone().zip(&weights[vectors]) {
@@ -198,7 +198,6 @@ pub(super) fn mix<S: Simd, const V: usize>(
     s: S,
     columns: usize,
     parts: &[Part],
-    states: &[State],
     chunk: &Chunk<'_>,
     seen: &Range<usize>,
     weights: &mut [f32],
@@ -208,7 +207,7 @@ pub(super) fn mix<S: Simd, const V: usize>(
     for group in groups(parts.len(), GROUP / 2) {
         let mut left = [const { Digits::ZERO }; GROUP / 2];
         for (q, left) in group.clone().zip(&mut left) {
-            left.fill(s, &mut weights[q * CHUNK..], parts[q], states[q].sum, chunk, seen);
+            left.fill(s, &mut weights[q * CHUNK..], parts[q], chunk, seen);
         }
         let sums = &mut sums[group.start * columns..];
         match group.len() {
@@ -254,8 +253,9 @@ fn strip<S: Simd, const Q: usize, const V: usize>(
     let mut high = [[s.splat_int(0); V]; Q];
     let mut low = high;
     for q in 0..Q {
-        high[q] = [s.splat_int(-S::DOT_BIAS * left[q].sums[0]); V];
-        low[q] = [s.splat_int(-S::DOT_BIAS * left[q].sums[1]); V];
+        // They wrap only where the digits are worth no number.
+        let bias = left[q].sums.map(|sum| sum.wrapping_mul(-S::DOT_BIAS));
+        (high[q], low[q]) = ([s.splat_int(bias[0]); V], [s.splat_int(bias[1]); V]);
     }
     for block in seen.clone() {
         let (values, next) = chunk.values(block, seen);

@@ -66,7 +66,6 @@ fn column(
     cache: &dyn Cache,
     range: &Range<usize>,
     weights: &[f32],
-    sum: f32,
     column: usize,
 ) -> f32 {
     let values = |position: usize| (cache.block(position / BLOCK).1, position % BLOCK);
@@ -90,7 +89,8 @@ fn column(
         high += whole / 128 * value;
         low += whole % 128 * value;
     }
-    float::fma(high as f32, 128.0, low as f32) * (worth + 0.0 * sum)
+    let poison: f32 = range.clone().map(|position| weight(position) * 0.0).sum();
+    float::fma(high as f32, 128.0, low as f32) * (worth + poison)
 }
 
 fn score(arguments: &Arguments, query: &Query<'_>, cache: &dyn Cache, position: usize) -> f32 {
@@ -136,7 +136,7 @@ pub fn reference(
         }
         let chunk_sum = tree(lanes, |a, b| a + b);
         for (e, out) in chunk_columns.iter_mut().enumerate() {
-            *out = column(arguments, cache, &range, scores, chunk_sum, e);
+            *out = column(arguments, cache, &range, scores, e);
         }
         if begun {
             let larger = if chunk_maximum > maximum { chunk_maximum } else { maximum };

@@ -129,3 +129,26 @@ fn the_result_is_the_softmax_average() {
         assert!((f64::from(got[0][column]) - want).abs() < 1e-5);
     }
 }
+
+#[test]
+fn a_value_that_is_not_finite_does_not_hide() {
+    let mut random = Random::new(15);
+    let query = random.vector(32, 1.0);
+    for cache_type in [CacheType::Int8, CacheType::F16, CacheType::F32] {
+        for bad in [f32::NAN, f32::INFINITY] {
+            let (mut blocks, _) = cache(cache_type, 32, 90, &mut random);
+            let (keys, values) = (&mut blocks.keys[1], &mut blocks.values[1]);
+            store(cache_type, 70 % BLOCK, &random.vector(32, 1.0), &[bad; 32], keys, values);
+            let arguments = Arguments { head_size: 32, scale: 0.2, softcap: 0.0, cache: cache_type };
+            for table in tables() {
+                let see = |position| {
+                    let query = Query { values: &query, position, first: 0, slope: 0.0 };
+                    run(&table, &arguments, &[query], &blocks).concat()
+                };
+                let isa = table.cpu().features();
+                assert!(see(69).iter().all(|x| x.is_finite()), "{cache_type:?} {isa}");
+                assert!(see(80).iter().all(|x| !x.is_finite()), "{cache_type:?} {isa}");
+            }
+        }
+    }
+}

@@ -91,8 +91,9 @@ impl RowScheme for ByteRow {
 
     #[inline(always)]
     unsafe fn initial<L: Lanes>(row: QuantisedRow) -> i32 {
+        // That of a row that is not finite is no number: it may wrap, for the scale is none either.
         // SAFETY: the caller's promise.
-        unsafe { -L::SIGNED_BIAS * row.total() }
+        unsafe { row.total().wrapping_mul(-L::SIGNED_BIAS) }
     }
 
     #[inline(always)]

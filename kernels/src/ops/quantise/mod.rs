@@ -155,7 +155,8 @@ fn finish_block(
     }
     out[layout.sums() + 2 * block..][..2].copy_from_slice(&sums);
     out[layout.scales() + block] = scale.to_bits() as i32;
-    out[layout.scaled_sums() + block] = (scale * (sums[0] + sums[1]) as f32).to_bits() as i32;
+    // It wraps only in a row that is not finite, which is poisoned in the end.
+    out[layout.scaled_sums() + block] = (scale * sums[0].wrapping_add(sums[1]) as f32).to_bits() as i32;
 }
 
 /// A quantised row, for reading.
