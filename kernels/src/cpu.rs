@@ -109,6 +109,9 @@ pub struct Cpu {
 
 impl Cpu {
     /// What this machine has, asked at run time.
+    ///
+    /// Where a processor shows AMX, the first call asks Linux to let this process use it, after which alternate signal
+    /// stacks have to be larger, and tries an instruction in a child process.
     #[cfg(feature = "std")]
     pub fn detect() -> Self {
         static DETECTED: OnceLock<Features> = OnceLock::new();

@@ -50,7 +50,7 @@ pub(crate) trait Simd: Copy {
     fn abs(self, a: Self::F) -> Self::F;
     /// `a < b ? x : y` lane by lane.
     fn select_less(self, a: Self::F, b: Self::F, x: Self::F, y: Self::F) -> Self::F;
-    /// To the nearest integer, ties to even. Only for |x| below 2^22.
+    /// To the nearest integer, ties to even; for |x| from 2^22 on, and NaN, any integer.
     fn round(self, x: Self::F) -> Self::I;
     fn float(self, x: Self::I) -> Self::F;
     /// 2^x for x from −126 to 127.
@@ -109,7 +109,7 @@ pub(crate) trait Simd: Copy {
         [self.largest(a), self.largest(b), self.largest(c), self.largest(d)]
     }
 
-    /// Integers from −127 to 127 as bytes, and the sum of each vector.
+    /// Integers from −127 to 127 as bytes, and the sum of each vector; of others, any bytes and sums.
     #[inline(always)]
     fn store_bytes_of_each(self, x: [Self::I; 4], out: &mut [[i8; LANES]; 4]) -> [i32; 4] {
         let mut sums = [0; 4];

@@ -114,6 +114,8 @@ impl Product<'_> {
         let beyond = "rows beyond the input";
         assert!(panels.end <= self.panels() && needed <= self.weights.len(), "panels beyond the matrix");
         assert!(self.bias.is_empty() || self.bias.len() >= self.outputs, "bias shorter than the outputs");
+        // Scales of rows that have no words could not be read.
+        assert!(self.columns > 0 || !self.panel.is_row(), "a product of no columns");
         assert!(self.input.kind() == self.panel.input(), "{} panels take other rows", self.panel.name());
         match self.input {
             Input::Quantised(words) | Input::Rotated(words) => {

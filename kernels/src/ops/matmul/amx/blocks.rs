@@ -10,16 +10,14 @@ use super::super::run::Part;
 use super::super::tile::{self, LINE, QuantisedRow, scaled_sum, sixteen_groups};
 use super::super::types::{Place, Plane, Scheme};
 use super::super::{Input, SEGMENTS};
-use super::integers;
 use super::tiles::{self, Shapes, Tiles};
+use super::{GROUP, groups, integers};
 use crate::ops::quantise::Layout;
 use crate::panel::ROWS;
 use crate::simd::Avx512;
 
 /// Macro-blocks of 64 columns whose bytes are there at once: they fit the nearest cache.
 const MACROS: usize = 32;
-/// Rows whose sums are kept at once.
-const GROUP: usize = 128;
 
 /// The integer products of the sub-blocks of a macro-block, of which there are at most four.
 type Products = [[[i32; ROWS]; tiles::ROWS]; 4];
@@ -39,16 +37,9 @@ struct Scratch {
 /// The processor must have AMX, and the part must have been checked.
 #[inline(always)]
 pub(super) unsafe fn run<P: Plane, S: Scheme>(l: Avx512, part: &Part<'_>) {
-    let whole = part.rows.start..part.rows.end - part.rows.len() % tiles::ROWS;
-    for start in whole.clone().step_by(GROUP) {
-        let group = Group { part, rows: start..whole.end.min(start + GROUP) };
+    for rows in groups(part.rows.clone(), tiles::ROWS) {
         // SAFETY: the caller's promise.
-        unsafe { group.run::<P, S>(l) }
-    }
-    if whole.end < part.rows.end {
-        let group = Group { part, rows: whole.end..part.rows.end };
-        // SAFETY: the caller's promise.
-        unsafe { group.run::<P, S>(l) }
+        unsafe { Group { part, rows }.run::<P, S>(l) }
     }
 }
 

@@ -35,7 +35,8 @@ fn amx(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: Out
 fn shell(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
     let tiled = if product.panel.is_float() { 0 } else { tiled_rows(rows.len()) };
     let (with_tiles, with_vectors) = (rows.start..rows.start + tiled, rows.start + tiled..rows.end);
-    if !with_vectors.is_empty() {
+    // Nothing at all is checked by vectors too.
+    if !with_vectors.is_empty() || with_tiles.is_empty() {
         avx512::shell(product, with_vectors, panels.clone(), out);
     }
     if !with_tiles.is_empty() {
@@ -43,6 +44,17 @@ fn shell(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: O
         // SAFETY: the processor has AMX.
         unsafe { multiply(Avx512::inside(), &part) }
     }
+}
+
+/// Rows whose sums are kept at once: a multiple of what tiles take.
+const GROUP: usize = 128;
+
+/// Groups of rows, of whole `step`s but for the last.
+fn groups(rows: Range<usize>, step: usize) -> impl Iterator<Item = Range<usize>> {
+    let whole = rows.start..rows.end - rows.len() % step;
+    let rest = Some(whole.end..rows.end).filter(|rest| !rest.is_empty());
+    let groups = whole.clone().step_by(GROUP).map(move |start| start..whole.end.min(start + GROUP));
+    groups.chain(rest)
 }
 
 /// How many of the first rows are worth tiles.

@@ -8,8 +8,8 @@ use super::super::rows::{BookRow, ByteRow, RowScheme};
 use super::super::run::Part;
 use super::super::tile::{LINE, QuantisedRow};
 use super::super::{Input, Product};
-use super::integers;
 use super::tiles::{self, Shapes, Tiles};
+use super::{GROUP, groups, integers};
 use crate::ops::quantise::Layout;
 use crate::panel::ROWS;
 use crate::simd::Avx512;
@@ -17,8 +17,8 @@ use crate::simd::Avx512;
 /// Macro-blocks of 64 columns that are multiplied with all rows before the next: two panels of them fit the nearest
 /// cache.
 const BLOCKS: usize = 16;
-/// Rows whose sums are kept at once.
-const GROUP: usize = 128;
+/// Bytes of a tile.
+const TILE: usize = tiles::ROWS * LINE;
 /// Two tiles of rows.
 const TWO: usize = 2 * tiles::ROWS;
 
@@ -80,16 +80,9 @@ impl Weights for BookRow {
 /// The processor must have AMX, and the part must have been checked.
 #[inline(always)]
 pub(super) unsafe fn run<W: Weights>(l: Avx512, part: &Part<'_>) {
-    let whole = part.rows.start..part.rows.end - part.rows.len() % TWO;
-    for start in whole.clone().step_by(GROUP) {
-        let group = Group { part, rows: start..whole.end.min(start + GROUP) };
+    for rows in groups(part.rows.clone(), TWO) {
         // SAFETY: the caller's promise.
-        unsafe { group.run::<W>(l) }
-    }
-    if whole.end < part.rows.end {
-        let group = Group { part, rows: whole.end..part.rows.end };
-        // SAFETY: the caller's promise.
-        unsafe { group.run::<W>(l) }
+        unsafe { Group { part, rows }.run::<W>(l) }
     }
 }
 
@@ -198,6 +191,22 @@ fn row_bytes(product: &Product<'_>, row: usize) -> (*const u8, usize) {
     (words.as_ptr().wrapping_add(row * words_of_row).cast(), 4 * words_of_row)
 }
 
+/// Calls a method of the tiles for each that holds sums: the first, and those of a second panel or second rows.
+macro_rules! each_sum {
+    ($tiles:ident.$method:ident($sums:expr)) => {
+        $tiles.$method::<0>($sums);
+        if P == 2 {
+            $tiles.$method::<1>($sums.add(TILE));
+        }
+        if R == 2 {
+            $tiles.$method::<2>($sums.add(2 * TILE));
+        }
+        if R == 2 && P == 2 {
+            $tiles.$method::<3>($sums.add(3 * TILE));
+        }
+    };
+}
+
 /// The sums begin at zero, or where they stood.
 ///
 /// # Safety
@@ -206,29 +215,20 @@ fn row_bytes(product: &Product<'_>, row: usize) -> (*const u8, usize) {
 unsafe fn resume<const R: usize, const P: usize>(tiles: &Tiles, begun: bool, sums: *mut u8) {
     // SAFETY: the caller's promise.
     unsafe {
-        if !begun {
-            tiles.zero::<0>();
-            if P == 2 {
-                tiles.zero::<1>();
-            }
-            if R == 2 {
-                tiles.zero::<2>();
-            }
-            if R == 2 && P == 2 {
-                tiles.zero::<3>();
-            }
+        if begun {
+            each_sum!(tiles.load_lines(sums));
             return;
         }
-        tiles.load_lines::<0>(sums);
-        if P == 2 {
-            tiles.load_lines::<1>(sums.add(1024));
-        }
-        if R == 2 {
-            tiles.load_lines::<2>(sums.add(2 * 1024));
-        }
-        if R == 2 && P == 2 {
-            tiles.load_lines::<3>(sums.add(3 * 1024));
-        }
+    }
+    tiles.zero::<0>();
+    if P == 2 {
+        tiles.zero::<1>();
+    }
+    if R == 2 {
+        tiles.zero::<2>();
+    }
+    if R == 2 && P == 2 {
+        tiles.zero::<3>();
     }
 }
 
@@ -240,15 +240,6 @@ unsafe fn resume<const R: usize, const P: usize>(tiles: &Tiles, begun: bool, sum
 unsafe fn keep<const R: usize, const P: usize>(tiles: &Tiles, sums: *mut u8) {
     // SAFETY: the caller's promise.
     unsafe {
-        tiles.store_lines::<0>(sums);
-        if P == 2 {
-            tiles.store_lines::<1>(sums.add(1024));
-        }
-        if R == 2 {
-            tiles.store_lines::<2>(sums.add(2 * 1024));
-        }
-        if R == 2 && P == 2 {
-            tiles.store_lines::<3>(sums.add(3 * 1024));
-        }
+        each_sum!(tiles.store_lines(sums));
     }
 }
