@@ -9,6 +9,10 @@ use crate::ops::quantise::Layout;
 /// Bytes of a line.
 pub(super) const LINE: usize = 64;
 
+/// Lines that begin where those of the cache do, so that reading one touches no other.
+#[repr(C, align(64))]
+pub(super) struct Lines<const N: usize>([[u8; LINE]; N]);
+
 /// Where a quantised row is.
 #[derive(Clone, Copy)]
 pub(super) struct QuantisedRow {

@@ -6,7 +6,7 @@ use super::Input;
 use super::lanes::Lanes;
 use super::rows::{BookRow, ByteRow, RowScheme};
 use super::run::Part;
-use super::tile::{LINE, QuantisedRow};
+use super::tile::{Lines, QuantisedRow};
 use crate::ops::quantise::Layout;
 use crate::panel::ROWS;
 
@@ -44,16 +44,16 @@ impl Part<'_> {
         let blocks = self.product.columns.div_ceil(64);
         let panel_bytes = self.product.panel.panel_bytes(self.product.columns).unwrap_or(0);
         let vectors = Strip::<V>::new::<L>();
-        let mut bytes = MaybeUninit::<[[[u8; LINE]; 16 * BLOCKS]; PANELS]>::uninit();
+        let mut bytes = MaybeUninit::<Lines<{ PANELS * BLOCKS * 16 }>>::uninit();
         let mut totals = [const { MaybeUninit::<[L::D; V]>::uninit() }; GROUP];
         // SAFETY: `Product::check` saw that rows and panels are there; bytes are written before they are read, and
         // so are the totals of each row.
         unsafe {
             let weights = self.product.weights.as_ptr().add(panel * panel_bytes);
             for start in (0..blocks).step_by(BLOCKS) {
-                let blocks = BLOCKS.min(blocks - start);
-                vectors.unpack(l, weights, panel_bytes, start, blocks, bytes.as_mut_ptr().cast());
-                let chunk = Chunk { bytes: bytes.as_ptr().cast(), start, blocks };
+                let here = BLOCKS.min(blocks - start);
+                vectors.unpack(l, weights, panel_bytes, start, here, bytes.as_mut_ptr().cast());
+                let chunk = Chunk { bytes: bytes.as_ptr().cast(), start, blocks: here };
                 let mut m = 0;
                 while m + 4 <= count {
                     let rows = QuantisedRow::several(words, layout, first + m);

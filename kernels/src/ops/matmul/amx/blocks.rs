@@ -24,7 +24,8 @@ type Products = [[[i32; ROWS]; tiles::ROWS]; 4];
 /// The sums of a row in each segment.
 type Sums = [[f32; ROWS]; SEGMENTS];
 
-/// Places that a panel's work needs.
+/// Places that a panel's work needs, all on lines of the cache.
+#[repr(C, align(64))]
 struct Scratch {
     bytes: [[[u8; LINE]; 16]; MACROS],
     products: [Products; 2],

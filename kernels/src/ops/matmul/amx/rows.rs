@@ -6,7 +6,7 @@ use core::ops::Range;
 use super::super::lanes::Lanes;
 use super::super::rows::{BookRow, ByteRow, RowScheme};
 use super::super::run::Part;
-use super::super::tile::{LINE, QuantisedRow};
+use super::super::tile::{LINE, Lines, QuantisedRow};
 use super::super::{Input, Product};
 use super::tiles::{self, Shapes, Tiles};
 use super::{GROUP, groups, integers};
@@ -24,6 +24,10 @@ const TWO: usize = 2 * tiles::ROWS;
 
 /// The sums of two tiles of rows with two panels.
 type Sums = [[[i32; ROWS]; tiles::ROWS]; 4];
+
+/// Those of a group, on lines of the cache.
+#[repr(C, align(64))]
+struct AllSums([Sums; GROUP / TWO]);
 
 /// A row type whose macro-blocks can be had as lines of signed bytes.
 pub(super) trait Weights: RowScheme {
@@ -131,8 +135,8 @@ impl Group<'_> {
         let product = self.part.product;
         let blocks = product.columns.div_ceil(64);
         let panel_bytes = product.panel.panel_bytes(product.columns).unwrap_or(0);
-        let mut chunk = MaybeUninit::<[[[[u8; LINE]; 16]; BLOCKS]; 2]>::uninit();
-        let mut sums = MaybeUninit::<[Sums; GROUP / TWO]>::uninit();
+        let mut chunk = MaybeUninit::<Lines<{ 2 * BLOCKS * 16 }>>::uninit();
+        let mut sums = MaybeUninit::<AllSums>::uninit();
         let (chunk, sums) = (chunk.as_mut_ptr().cast::<u8>(), sums.as_mut_ptr().cast::<Sums>());
         let chunks = [chunk, chunk.wrapping_add(BLOCKS * ByteRow::BYTES)];
         // SAFETY: the caller's promise; sums are read where an earlier chunk has written them.
