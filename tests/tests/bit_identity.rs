@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use siskin::{ExecutorKind, Features};
 use siskin_convert::{Recipe, Target};
+use siskin_kernels::Cpu;
 use siskin_tests::golden::{LEVELS, emulate, hash, load_as, model, score};
 use siskin_tests::paths;
 
@@ -40,7 +41,13 @@ fn lines(without: Features, batch: usize) -> String {
 fn logits_have_the_committed_bits() {
     let committed = std::fs::read_to_string(path()).unwrap();
     emulate();
+    let mut seen = Vec::new();
     for (without, batch) in LEVELS.into_iter().zip([64, 7, 32, 5, 1, 7]) {
+        let features = Cpu::detect().without(without).features();
+        if seen.contains(&features) {
+            continue;
+        }
+        seen.push(features);
         assert_eq!(lines(without, batch), committed, "without {without}, batches of {batch}");
     }
 }
