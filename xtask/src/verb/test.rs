@@ -30,13 +30,13 @@ const STEPS: [Step; 12] = [
     Step { name: "format", run: || pass(cargo(&["fmt", "--all", "--check"])) },
     Step { name: "clippy", run: clippy },
     Step { name: "core-only", run: core_only },
+    Step { name: "docs", run: docs },
     Step { name: "models", run: bring_models },
     Step { name: "tests", run: tests },
     Step { name: "doc-tests", run: || pass(cargo(&["test", "--workspace", "--locked", "--doc"])) },
     Step { name: "short-fuzz", run: short_fuzz },
     Step { name: "counts", run: count_instructions },
     Step { name: "arm", run: on_arm },
-    Step { name: "docs", run: docs },
     Step { name: "deny", run: deny },
 ];
 

@@ -122,8 +122,8 @@ pub trait Cache {
 /// registers.
 const GROUP: usize = 6;
 
-/// Numbers a call of [`Function`] works with: for a [`GROUP`] the chunk's scores and sums, for [`QUERIES`] what they
-/// have gathered and their columns as integers.
+/// Numbers a call of [`Function`] works with: for queries taken together the chunk's scores and sums, for
+/// [`QUERIES`] what they have gathered and their columns as integers.
 pub const fn scratch_size(head_size: usize) -> usize {
     let columns = padded(head_size);
     GROUP * (CHUNK + columns) + QUERIES * (columns + columns / 4)
