@@ -70,7 +70,7 @@ fn body<S: Simd>(s: S, x: &[f32], out: &mut [i32]) {
     let mut poison = s.splat(0.0);
     for first in (0..layout.padded / BLOCK).step_by(TOGETHER) {
         let start = (first * BLOCK).min(x.len());
-        let vectors = load(s, &x[start..(start + TOGETHER * BLOCK).min(x.len())]);
+        let vectors: [S::F; VECTORS] = load(s, &x[start..(start + TOGETHER * BLOCK).min(x.len())]);
         let mut largest = [s.splat(0.0); TOGETHER];
         for (pair, largest) in vectors.as_chunks::<2>().0.iter().zip(&mut largest) {
             poison = s.add(poison, s.add(s.sub(pair[0], pair[0]), s.sub(pair[1], pair[1])));
@@ -96,12 +96,12 @@ fn body<S: Simd>(s: S, x: &[f32], out: &mut [i32]) {
     }
 }
 
-/// The columns of [`TOGETHER`] blocks, zeros where there are fewer.
+/// The columns of `N` vectors, zeros where there are fewer.
 #[inline(always)]
-fn load<S: Simd>(s: S, x: &[f32]) -> [S::F; VECTORS] {
-    let mut vectors = [s.splat(0.0); VECTORS];
+fn load<S: Simd, const N: usize>(s: S, x: &[f32]) -> [S::F; N] {
+    let mut vectors = [s.splat(0.0); N];
     match x.as_chunks::<LANES>() {
-        (whole, []) if whole.len() == VECTORS => {
+        (whole, []) if whole.len() == N => {
             for (vector, x) in vectors.iter_mut().zip(whole) {
                 *vector = s.load(x);
             }

@@ -4,7 +4,7 @@
 //! `scale = largest |t| / 127 / 8`, `q = round(t · (127 / largest))`, ties to even. A row whose largest magnitude
 //! is below 2^−100 is all zero.
 
-use super::{Layout, poison_row, scale_of};
+use super::{Layout, load, poison_row, scale_of};
 use crate::hadamard::{self, BLOCK};
 use crate::simd::{LANES, Simd, instantiate};
 
@@ -61,28 +61,16 @@ fn quantise<S: Simd, const KEPT: usize>(s: S, x: &[f32], out: &mut [i32]) {
             total += sum;
         }
     }
-    let padding = layout.padded / 4;
-    out[x.len().div_ceil(BLOCK) * BLOCK / 4..padding].fill(0);
-    out[layout.sums() + x.len().div_ceil(BLOCK) * VECTORS..layout.words()].fill(0);
+    let blocks = x.len().div_ceil(BLOCK);
+    out[blocks * BLOCK / 4..layout.scales()].fill(0);
+    out[layout.sums() + blocks * VECTORS..layout.words()].fill(0);
     out[layout.scaled_sums()..layout.sums()].fill(0);
     finish(layout, scale, total, out);
 }
 
 #[inline(always)]
 fn transformed<S: Simd>(s: S, block: &[f32]) -> [S::F; VECTORS] {
-    let mut x = [s.splat(0.0); VECTORS];
-    match block.as_chunks::<LANES>() {
-        (whole, []) if whole.len() == VECTORS => {
-            for (x, whole) in x.iter_mut().zip(whole) {
-                *x = s.load(whole);
-            }
-        }
-        _ => {
-            for (x, part) in x.iter_mut().zip(block.chunks(LANES)) {
-                *x = s.load_part(part, 0.0);
-            }
-        }
-    }
+    let mut x: [S::F; VECTORS] = load(s, block);
     for x in &mut x {
         *x = s.butterfly::<8>(s.butterfly::<4>(s.butterfly::<2>(s.butterfly::<1>(*x))));
     }
