@@ -84,19 +84,20 @@ fn of_file(file: &File, tensors: bool) -> Value {
 
 /// A model that is not packed: the tensors are those its packed form would have.
 fn of_source(source: &dyn Source, format: &str, tensors: bool) -> Result<Value> {
-    let (_, graph) = source.family().build(source.config(), &|name| source.has(name))?;
+    let (_, graphs) = source.family().build(source.config(), &|name| source.has(name))?;
+    let weights = graphs.weights();
     let mut report = json!({
         "format": format,
         "architecture": source.family().name,
         "name": source.name(),
         "licence": source.licence(),
-        "parameters": graph.weights.iter().map(|weight| weight.rows * weight.columns).sum::<usize>(),
+        "parameters": weights.iter().map(|weight| weight.rows * weight.columns).sum::<usize>(),
         "template": source.template().is_some(),
         "config": source.config().values(),
         "provenance": source.provenance(),
     });
     if tensors {
-        let tensors = graph.weights.iter().map(|weight| {
+        let tensors = weights.iter().map(|weight| {
             let tensor = source.tensor(&weight.name)?;
             let source = tensor.name;
             Ok(json!({"name": weight.name, "type": tensor.block.name(), "rows": weight.rows,

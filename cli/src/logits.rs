@@ -1,22 +1,26 @@
-//! `siskin logits`: token ids in, every token's logits out, both as safetensors.
+//! `siskin logits`: token ids in, what the model makes of every token out, both as safetensors.
+
+mod encoded;
 
 use crate::options::{ModelArgs, OpenArgs};
 use serde_json::json;
 use siskin::file::{AtomicFile, Bytes};
-use siskin::{Error, ErrorKind, Result, Session, SessionOptions};
+use siskin::{Error, ErrorKind, Model, Result, Session, SessionOptions};
 use siskin_convert::import::{self, safetensors, safetensors::Tensor};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// Compute the logits of given tokens
+/// Compute what the model makes of given tokens
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A .siskin or GGUF file, or a Hugging Face folder
     model: PathBuf,
-    /// A safetensors file with `input_ids` [batch, tokens] and, where tokens are padding, `attention_mask`
+    /// A safetensors file with `input_ids` [batch, tokens], where tokens are padding `attention_mask`, and where they
+    /// are in segments `token_type_ids`
     #[arg(long)]
     input: PathBuf,
-    /// The safetensors file to write: `logits` [batch, tokens, vocabulary], zeros at padding
+    /// The safetensors file to write, zeros at padding: `logits` [batch, tokens, scores] or [batch, classes], or
+    /// `last_hidden_state` [batch, tokens, width] of a model without a head
     #[arg(long)]
     output: PathBuf,
     #[command(flatten)]
@@ -35,6 +39,7 @@ impl Args {
 struct Input {
     ids: Vec<i64>,
     mask: Option<Vec<i64>>,
+    segments: Option<Vec<i64>>,
     rows: usize,
     columns: usize,
 }
@@ -45,24 +50,61 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let io = |error: std::io::Error| Error::io(&place, &error);
     let mut out = BufWriter::new(AtomicFile::create_from(&args.output, &args.inputs())?);
     let model = open.model(&args.model, &args.model_args)?;
+    if model.graphs().encoder.is_some() {
+        encoded::write(&model, &args.model_args, &input, &mut out, &io)?;
+    } else {
+        write_next(&model, args, &input, &mut out, &io)?;
+    }
+    out.into_inner().map_err(|error| io(error.into_error()))?.commit()
+}
+
+/// The logits of a decoder, as they come.
+fn write_next(
+    model: &Model,
+    args: &Args,
+    input: &Input,
+    out: &mut impl Write,
+    io: &dyn Fn(std::io::Error) -> Error,
+) -> Result<()> {
     let vocabulary = model.hyper().vocabulary;
-    let header = input.header(vocabulary)?;
-    out.write_all(&(header.len() as u64).to_le_bytes()).map_err(io)?;
-    out.write_all(header.as_bytes()).map_err(io)?;
+    write_header("logits", &[input.rows, input.columns, vocabulary], out, io)?;
     let mut session = model.session(SessionOptions {
         context: input.columns,
         cache: args.model_args.kv,
         ..SessionOptions::default()
     })?;
     for row in 0..input.rows {
-        input.row(row)?.write(&mut session, vocabulary, input.columns, &mut out, &io)?;
+        input.row(row)?.write(&mut session, vocabulary, input.columns, out, io)?;
     }
-    out.into_inner().map_err(|error| io(error.into_error()))?.commit()
+    Ok(())
+}
+
+/// The beginning of a safetensors file with one tensor.
+fn write_header(
+    name: &str,
+    shape: &[usize],
+    out: &mut impl Write,
+    io: &dyn Fn(std::io::Error) -> Error,
+) -> Result<()> {
+    let header = header(name, shape)?;
+    out.write_all(&(header.len() as u64).to_le_bytes()).map_err(io)?;
+    out.write_all(header.as_bytes()).map_err(io)
+}
+
+fn header(name: &str, shape: &[usize]) -> Result<String> {
+    let bytes = shape.iter().try_fold(4usize, |size, &factor| size.checked_mul(factor));
+    let bytes = bytes.ok_or_else(|| Error::new(ErrorKind::Memory, name, "would be too large"))?;
+    let mut header = json!({name: {"dtype": "F32", "shape": shape, "data_offsets": [0, bytes]}}).to_string();
+    while !header.len().is_multiple_of(8) {
+        header.push(' ');
+    }
+    Ok(header)
 }
 
 /// One sequence: its tokens, and where they stand in the row.
 struct Row {
     ids: Vec<u32>,
+    segments: Vec<u32>,
     places: Vec<usize>,
 }
 
@@ -109,46 +151,33 @@ impl Input {
         if rows == 0 || columns == 0 {
             return Err(Error::new(ErrorKind::Shape, "input_ids", "is empty"));
         }
-        let mask = match tensors.get("attention_mask") {
-            None => None,
-            Some(mask) if mask.shape == ids.shape => Some(integers("attention_mask", mask)?),
-            Some(_) => {
-                return Err(Error::new(
-                    ErrorKind::Shape,
-                    "attention_mask",
-                    "has another shape than input_ids",
-                ));
-            }
+        let beside = |name: &str| match tensors.get(name) {
+            None => Ok(None),
+            Some(tensor) if tensor.shape == ids.shape => integers(name, tensor).map(Some),
+            Some(_) => Err(Error::new(ErrorKind::Shape, name, "has another shape than input_ids")),
         };
-        Ok(Self { ids: integers("input_ids", ids)?, mask, rows, columns })
-    }
-
-    fn header(&self, vocabulary: usize) -> Result<String> {
-        let bytes = [self.rows, self.columns, vocabulary, 4]
-            .iter()
-            .try_fold(1usize, |size, &factor| size.checked_mul(factor));
-        let bytes = bytes.ok_or_else(|| Error::new(ErrorKind::Memory, "logits", "would be too large"))?;
-        let shape = [self.rows, self.columns, vocabulary];
-        let mut header =
-            json!({"logits": {"dtype": "F32", "shape": shape, "data_offsets": [0, bytes]}}).to_string();
-        while !header.len().is_multiple_of(8) {
-            header.push(' ');
-        }
-        Ok(header)
+        let (mask, segments) = (beside("attention_mask")?, beside("token_type_ids")?);
+        Ok(Self { ids: integers("input_ids", ids)?, mask, segments, rows, columns })
     }
 
     /// The tokens of a row that are no padding.
     fn row(&self, row: usize) -> Result<Row> {
         let range = row * self.columns..(row + 1) * self.columns;
         let masked = |index: usize| self.mask.as_ref().is_some_and(|mask| mask[index] == 0);
-        let (mut ids, mut places) = (Vec::new(), Vec::new());
+        let whole = |name: &str, numbers: &[i64], index: usize| {
+            u32::try_from(numbers[index]).map_err(|_| {
+                Error::argument(format!("{name}[{index}]"), format!("{} is none", numbers[index]))
+            })
+        };
+        let (mut ids, mut segments, mut places) = (Vec::new(), Vec::new(), Vec::new());
         for index in range.clone().filter(|&index| !masked(index)) {
-            ids.push(u32::try_from(self.ids[index]).map_err(|_| {
-                Error::argument(format!("input_ids[{index}]"), format!("{} is no token id", self.ids[index]))
-            })?);
+            ids.push(whole("input_ids", &self.ids, index)?);
+            if let Some(all) = &self.segments {
+                segments.push(whole("token_type_ids", all, index)?);
+            }
             places.push(index - range.start);
         }
-        Ok(Row { ids, places })
+        Ok(Row { ids, segments, places })
     }
 }
 
@@ -173,18 +202,18 @@ mod tests {
 
     #[test]
     fn padding_is_skipped_on_either_side() {
-        let input =
-            Input { ids: vec![9, 5, 6, 7, 8, 9], mask: Some(vec![0, 1, 1, 1, 1, 0]), rows: 2, columns: 3 };
+        let mask = Some(vec![0, 1, 1, 1, 1, 0]);
+        let input = Input { ids: vec![9, 5, 6, 7, 8, 9], mask, segments: None, rows: 2, columns: 3 };
         let (first, second) = (input.row(0).unwrap(), input.row(1).unwrap());
         assert_eq!((first.ids, first.places), (vec![5, 6], vec![1, 2]));
         assert_eq!((second.ids, second.places), (vec![7, 8], vec![0, 1]));
-        let header = input.header(4).unwrap();
+        let header = header("logits", &[2, 3, 4]).unwrap();
         assert!(header.len().is_multiple_of(8) && header.contains("[0,96]"), "{header}");
     }
 
     #[test]
     fn negative_ids_are_refused() {
-        let input = Input { ids: vec![-1], mask: None, rows: 1, columns: 1 };
+        let input = Input { ids: vec![-1], mask: None, segments: None, rows: 1, columns: 1 };
         assert_eq!(input.row(0).err().unwrap().kind(), ErrorKind::Argument);
     }
 }

@@ -7,10 +7,11 @@ use siskin_kernels::ops::attention::CacheType;
 
 use crate::cache::{Cache, CacheOptions};
 use crate::exec::cpu::Workspace;
-use crate::exec::{self, Batch, Row};
+use crate::exec::{self, Batch, Distances, Row};
+use crate::graph::{Graph, pass};
 use crate::model::Inner;
 use crate::observe::{Observation, Observer};
-use crate::plan::{Arena, Plan};
+use crate::plan::{Arena, Plan, Weights};
 use crate::team::Team;
 use crate::{Error, ErrorKind, ExecutorKind, Result};
 
@@ -18,8 +19,12 @@ use crate::{Error, ErrorKind, ExecutorKind, Result};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ContextOptions {
     pub cache: CacheOptions,
-    /// Rows of one batch that may give outputs.
+    /// Rows of one batch of tokens that may give outputs.
     pub wanted: usize,
+    /// Rows of one batch of texts that may give outputs.
+    pub read: usize,
+    /// Whether a text's outputs are what the head makes of its hidden states.
+    pub head: bool,
 }
 
 /// Tokens of one sequence that go through the model.
@@ -33,18 +38,102 @@ pub struct Piece<'a> {
     pub every: bool,
 }
 
+/// Which tokens of a text give outputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted<'a> {
+    /// None: the text is only remembered.
+    None,
+    /// The first.
+    First,
+    /// The last.
+    Last,
+    /// Every one.
+    Every,
+    /// Those at these positions, in this order; others than the text has are left out.
+    At(&'a [usize]),
+}
+
+impl<'a> Wanted<'a> {
+    /// How many tokens of a text of `count` give outputs.
+    pub(crate) fn count(self, count: usize) -> usize {
+        self.of(count).count()
+    }
+
+    /// The tokens of a text of `count` that give outputs.
+    fn of(self, count: usize) -> impl Iterator<Item = usize> + 'a {
+        let (range, list): (_, &[usize]) = match self {
+            Self::None => (0..0, &[]),
+            Self::First => (0..count.min(1), &[]),
+            Self::Last => (count.saturating_sub(1)..count, &[]),
+            Self::Every => (0..count, &[]),
+            Self::At(list) => (0..0, list),
+        };
+        range.chain(list.iter().copied().filter(move |&position| position < count))
+    }
+}
+
+/// A text that a sequence reads at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Text<'a> {
+    /// Which sequence.
+    pub sequence: usize,
+    /// All of its tokens.
+    pub tokens: &'a [u32],
+    /// The segment that each token is in; empty: all in the first.
+    pub segments: &'a [u32],
+    /// Which tokens give outputs.
+    pub wanted: Wanted<'a>,
+}
+
+/// What runs one of a model's graphs.
+struct Stage {
+    /// As the family wrote it, for the reference.
+    graph: Graph,
+    plan: Plan,
+    workspace: Workspace,
+    distances: Distances,
+}
+
+impl Stage {
+    /// For batches of `rows` rows of which `wanted` give outputs, with positions below `reach`.
+    fn new(
+        graph: Graph,
+        weights: &Weights,
+        options: &CacheOptions,
+        threads: usize,
+        (rows, wanted, reach): (usize, usize, usize),
+    ) -> Result<(Self, usize)> {
+        let plan = Plan::build(&pass::all(&graph), weights, rows, wanted.min(rows))?;
+        let attentions: Vec<_> = graph.attentions().collect();
+        let (workspace, words) = Workspace::new(attentions.iter().copied(), options, threads, plan.words);
+        let distances = Distances::new(attentions.into_iter(), weights, reach);
+        Ok((Self { graph, plan, workspace, distances }, words))
+    }
+}
+
+/// Which of a model's graphs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    /// Reads texts at once.
+    Encoder,
+    /// Takes tokens one after the other.
+    Decoder,
+}
+
 /// Several sequences that share weights, cache and threads, and go through the model in one batch.
 ///
 /// [`Session`](crate::Session) is the comfortable way to run one sequence; a server runs many of these.
 pub struct Context {
     model: Arc<Inner>,
-    plan: Plan,
+    /// The encoder's and the decoder's.
+    stages: [Option<Stage>; 2],
+    /// The one that ran last.
+    side: Side,
     arena: Arena,
-    workspace: Workspace,
     cache: Cache,
     team: Team,
     batch: Batch,
-    /// Logits of the reference executor, which has no arena.
+    /// Outputs of the reference executor, which has no arena.
     reference: Vec<Vec<f32>>,
     stop: Arc<AtomicBool>,
     observer: Option<Arc<Mutex<dyn Observer>>>,
@@ -52,28 +141,56 @@ pub struct Context {
 
 impl Context {
     pub(crate) fn new(model: Arc<Inner>, options: ContextOptions) -> Result<Self> {
-        let batch = options.cache.batch;
-        let plan = Plan::build(&model.planned, &model.weights, batch, options.wanted.min(batch))?;
         let threads = model.options.threads;
-        let (workspace, words) = Workspace::new(&model.graph, &options.cache, threads, plan.words);
+        let ContextOptions { cache, wanted, read, head } = options;
+        let encoder = model.graphs.encoder.as_ref().map(|graph| {
+            let graph = if head { graph.clone() } else { graph.without_head() };
+            Stage::new(graph, &model.weights[0], &cache, threads, (cache.text, read, cache.text))
+        });
+        // Who only reads has no use for it.
+        let decoder = model.graphs.decoder.as_ref().filter(|_| cache.batch > 0).map(|graph| {
+            let sizes = (cache.batch, wanted, cache.context);
+            Stage::new(graph.clone(), &model.weights[1], &cache, threads, sizes)
+        });
+        let stages = [encoder.transpose()?, decoder.transpose()?];
+        let words = stages.iter().flatten().map(|(_, words)| *words).max().unwrap_or(0);
         let words = if model.options.executor == ExecutorKind::Cpu { words } else { 0 };
+        let stages = stages.map(|stage| Some(stage?.0));
+        let rows = stages.iter().flatten().map(|stage| stage.plan.batch).max().unwrap_or(0);
+        let outputs = stages.iter().flatten().map(|stage| stage.plan.wanted).max().unwrap_or(0);
         Ok(Self {
             arena: Arena::new(words)?,
-            cache: Cache::new(&model.graph, options.cache)?,
+            cache: Cache::new(stages.iter().flatten().flat_map(|stage| stage.graph.attentions()), cache)?,
             team: Team::new(threads)?,
-            batch: Batch::with_capacity(batch, plan.wanted),
+            batch: Batch::with_capacity(rows, outputs),
             reference: Vec::new(),
             stop: Arc::new(AtomicBool::new(false)),
             observer: None,
-            plan,
-            workspace,
+            side: Side::Decoder,
+            stages,
             model,
         })
     }
 
-    /// The most rows of a batch, and the most of them whose logits may be wanted.
+    fn stage(&self, side: Side) -> Result<&Stage> {
+        self.stages[side as usize].as_ref().ok_or_else(|| {
+            let message = match side {
+                Side::Encoder => "the model reads tokens one after the other; it has no encoder",
+                Side::Decoder => "the model reads whole texts; it does not write",
+            };
+            Error::unsupported("model", message)
+        })
+    }
+
+    /// The most rows of a batch of tokens, and the most of them whose logits may be wanted; zeros where the model does
+    /// not take tokens one after the other.
     pub fn limits(&self) -> (usize, usize) {
-        (self.plan.batch, self.plan.wanted)
+        self.stage(Side::Decoder).map_or((0, 0), |stage| (stage.plan.batch, stage.plan.wanted))
+    }
+
+    /// The same of a batch of texts.
+    pub fn text_limits(&self) -> (usize, usize) {
+        self.stage(Side::Encoder).map_or((0, 0), |stage| (stage.plan.batch, stage.plan.wanted))
     }
 
     /// Shows everything that goes into matrices to `observer` from now on. The reference executor shows nothing.
@@ -108,7 +225,8 @@ impl Context {
 
     /// Bytes of the arena and of the cache.
     pub fn memory(&self) -> (usize, usize) {
-        (self.arena.bytes() + self.model.weights.vector_bytes(), self.cache.bytes())
+        let vectors = self.model.weights.iter().map(Weights::vector_bytes).sum::<usize>();
+        (self.arena.bytes() + vectors, self.cache.bytes())
     }
 
     /// The flag that ends a pass early; see [`StopHandle`](crate::StopHandle).
@@ -131,60 +249,140 @@ impl Context {
         self.model.hyper.vocabulary
     }
 
-    /// Takes tokens of one or more sequences through the model in one batch. [`Context::logits`] then has a row
+    /// Takes tokens of one or more sequences through the model in one batch. [`Context::output`] then has a row
     /// for every token whose logits were wanted, in order. On an error the sequences are as they were.
     pub fn forward(&mut self, pieces: &[Piece<'_>]) -> Result<()> {
         self.batch.clear();
-        let outcome = self.extend(pieces).and_then(|()| self.run());
-        if let Err(error) = &outcome {
+        let outcome = self.extend(pieces).and_then(|()| self.run(Side::Decoder));
+        if outcome.is_err() {
             self.take_back();
-            // A stop is taken when it has stopped something, not when something else went wrong.
-            if error.kind() == ErrorKind::Cancelled {
-                self.stop.store(false, Ordering::Relaxed);
+        }
+        self.settle(outcome)
+    }
+
+    /// Reads whole texts in one batch, each by a sequence of its own, which forgets what it read before.
+    /// [`Context::output`] then has a row for every token that was asked for, in order.
+    pub fn read(&mut self, texts: &[Text<'_>]) -> Result<()> {
+        self.batch.clear();
+        let outcome = self.list(texts).and_then(|()| self.run(Side::Encoder));
+        for text in texts {
+            self.cache.pass(text.sequence);
+            if outcome.is_err() {
+                // Never fails: a text of no tokens needs no room.
+                let _ = self.cache.read(text.sequence, 0);
             }
+        }
+        if outcome.is_err() {
+            self.batch.clear();
+        }
+        self.settle(outcome)
+    }
+
+    /// A stop is taken when it has stopped something, not when something else went wrong.
+    fn settle(&mut self, outcome: Result<()>) -> Result<()> {
+        if outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::Cancelled) {
+            self.stop.store(false, Ordering::Relaxed);
         }
         outcome
     }
 
-    /// Makes room in the cache and lists the rows.
-    fn extend(&mut self, pieces: &[Piece<'_>]) -> Result<()> {
-        let rows: usize = pieces.iter().map(|piece| piece.tokens.len()).sum();
-        let outputs =
-            |piece: &Piece<'_>| if piece.every { piece.tokens.len() } else { piece.tokens.len().min(1) };
-        let wanted: usize = pieces.iter().map(outputs).sum();
-        if rows > self.plan.batch || wanted > self.plan.wanted {
-            let (batch, most) = self.limits();
-            return Err(Error::argument(
-                "batch",
-                format!("{rows} rows with {wanted} outputs; the context takes {batch} with {most}"),
-            ));
+    fn check_batch(&self, side: Side, rows: usize, wanted: usize) -> Result<()> {
+        let plan = &self.stage(side)?.plan;
+        if rows > plan.batch || wanted > plan.wanted {
+            let message = format!(
+                "{rows} rows with {wanted} outputs; the context takes {} with {}",
+                plan.batch, plan.wanted
+            );
+            return Err(Error::argument("batch", message));
         }
-        for piece in pieces {
-            if let Some(token) = piece.tokens.iter().find(|&&token| token as usize >= self.vocabulary()) {
+        Ok(())
+    }
+
+    fn check_tokens(&self, tokens: &[u32]) -> Result<()> {
+        match tokens.iter().find(|&&token| token as usize >= self.vocabulary()) {
+            Some(token) => {
                 let message = format!("token {token} is not below the vocabulary of {}", self.vocabulary());
-                return Err(Error::argument("tokens", message));
+                Err(Error::argument("tokens", message))
             }
-            let start = self.cache.length(piece.sequence)?;
-            self.cache.extend(piece.sequence, piece.tokens.len())?;
-            for (index, &token) in piece.tokens.iter().enumerate() {
-                if piece.every || index + 1 == piece.tokens.len() {
-                    self.batch.wanted.push(self.batch.rows.len());
-                }
-                self.batch.rows.push(Row { sequence: piece.sequence, position: start + index, token });
+            None => Ok(()),
+        }
+    }
+
+    /// Makes room in the cache and lists the rows of texts.
+    fn list(&mut self, texts: &[Text<'_>]) -> Result<()> {
+        let rows = texts.iter().map(|text| text.tokens.len()).sum();
+        let wanted = texts.iter().map(|text| text.wanted.count(text.tokens.len())).sum();
+        self.check_batch(Side::Encoder, rows, wanted)?;
+        for (index, text) in texts.iter().enumerate() {
+            self.check_tokens(text.tokens)?;
+            let count = text.tokens.len();
+            if texts[..index].iter().any(|other| other.sequence == text.sequence) {
+                return Err(Error::argument("texts", "two are for the same sequence"));
+            }
+            if !text.segments.is_empty() && text.segments.len() != count {
+                let message = format!("{} segments for {count} tokens", text.segments.len());
+                return Err(Error::argument("segments", message));
+            }
+            let segments = self.model.hyper.segments;
+            if let Some(segment) = text.segments.iter().find(|&&segment| segment as usize >= segments.max(1))
+            {
+                let message = format!("segment {segment}; the model knows {segments}");
+                return Err(Error::argument("segments", message));
+            }
+            if count > self.model.hyper.context {
+                let message = format!("{count} tokens; the model was made for {}", self.model.hyper.context);
+                return Err(Error::new(ErrorKind::TooLong, "tokens", message));
+            }
+            self.cache.read(text.sequence, count)?;
+            let first = self.batch.rows.len();
+            self.batch.wanted.extend(text.wanted.of(count).map(|token| first + token));
+            for (position, &token) in text.tokens.iter().enumerate() {
+                let segment = text.segments.get(position).copied().unwrap_or(0);
+                self.batch.rows.push(Row { sequence: text.sequence, position, token, segment });
             }
         }
         Ok(())
     }
 
-    fn run(&mut self) -> Result<()> {
-        let model = &*self.model;
+    /// Makes room in the cache and lists the rows.
+    fn extend(&mut self, pieces: &[Piece<'_>]) -> Result<()> {
+        let rows = pieces.iter().map(|piece| piece.tokens.len()).sum();
+        let outputs =
+            |piece: &Piece<'_>| if piece.every { piece.tokens.len() } else { piece.tokens.len().min(1) };
+        self.check_batch(Side::Decoder, rows, pieces.iter().map(outputs).sum())?;
+        let reads = self.stages[Side::Encoder as usize].is_some();
+        for piece in pieces {
+            self.check_tokens(piece.tokens)?;
+            let start = self.cache.length(piece.sequence)?;
+            if reads && self.cache.text(piece.sequence)? == 0 {
+                let message = "the sequence has read nothing yet; let it read a text first";
+                return Err(Error::new(ErrorKind::State, "sequence", message));
+            }
+            self.cache.extend(piece.sequence, piece.tokens.len())?;
+            for (index, &token) in piece.tokens.iter().enumerate() {
+                if piece.every || index + 1 == piece.tokens.len() {
+                    self.batch.wanted.push(self.batch.rows.len());
+                }
+                let (sequence, position) = (piece.sequence, start + index);
+                self.batch.rows.push(Row { sequence, position, token, segment: 0 });
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, side: Side) -> Result<()> {
+        self.stage(side)?;
+        let Some(stage) = &self.stages[side as usize] else { return Ok(()) };
+        let (model, weights) = (&*self.model, &self.model.weights[side as usize]);
+        self.side = side;
         match model.options.executor {
             ExecutorKind::Reference => {
                 let forward = exec::reference::Forward {
-                    graph: &model.graph,
-                    weights: &model.weights,
+                    graph: &stage.graph,
+                    weights,
                     cache: &self.cache,
                     batch: &self.batch,
+                    distances: &stage.distances,
                     scalar: &model.scalar,
                     stop: &self.stop,
                 };
@@ -192,26 +390,27 @@ impl Context {
             }
             ExecutorKind::Cpu => {
                 let forward = exec::cpu::Forward {
-                    plan: &self.plan,
-                    weights: &model.weights,
+                    plan: &stage.plan,
+                    weights,
                     kernels: &model.kernels,
                     arena: &self.arena,
-                    workspace: self.workspace,
+                    workspace: stage.workspace,
                     cache: &self.cache,
                     batch: &self.batch,
+                    distances: &stage.distances,
                     stop: &self.stop,
                     observation: self
                         .observer
                         .as_deref()
-                        .map(|observer| Observation { observer, graph: &model.graph }),
+                        .map(|observer| Observation { observer, graph: &stage.graph }),
                 };
                 forward.run(&mut self.team)?;
             }
         }
         for row in 0..self.batch.wanted.len() {
-            if self.logits(row).iter().any(|logit| !logit.is_finite()) {
+            if self.output(row).iter().any(|number| !number.is_finite()) {
                 let message = "the model produced numbers that are not finite; verify the file";
-                return Err(Error::new(ErrorKind::Numeric, "logits", message));
+                return Err(Error::new(ErrorKind::Numeric, "output", message));
             }
         }
         Ok(())
@@ -229,20 +428,21 @@ impl Context {
         self.batch.clear();
     }
 
-    /// The logits of wanted row `row` of the last batch; empty where there is none.
-    pub fn logits(&self, row: usize) -> &[f32] {
+    /// Row `row` of what was wanted of the last batch; empty where there is none.
+    pub fn output(&self, row: usize) -> &[f32] {
+        let Ok(stage) = self.stage(self.side) else { return &[] };
         if row >= self.batch.wanted.len() {
             return &[];
         }
         match self.model.options.executor {
             ExecutorKind::Reference => self.reference.get(row).map_or(&[], Vec::as_slice),
             // SAFETY: the team rests between batches, so nobody writes.
-            ExecutorKind::Cpu => unsafe { self.arena.row(self.plan.output, row) },
+            ExecutorKind::Cpu => unsafe { self.arena.row(stage.plan.output, row) },
         }
     }
 }
 
 /// The type of cached numbers that suits a model: exact for exact weights.
 pub(crate) fn cache_type(model: &Inner) -> CacheType {
-    if model.weights.any_full_precision() { CacheType::F32 } else { CacheType::F16 }
+    if model.weights.iter().any(Weights::any_full_precision) { CacheType::F32 } else { CacheType::F16 }
 }

@@ -12,6 +12,7 @@
 pub mod arch;
 mod cache;
 mod context;
+pub mod encoder;
 mod error;
 mod exec;
 pub mod file;
@@ -26,7 +27,8 @@ pub mod template;
 pub mod text;
 pub mod tokenizer;
 
-pub use context::{Context, Piece};
+pub use context::{Context, Piece, Text, Wanted};
+pub use encoder::{Encoder, EncoderOptions};
 pub use error::{Error, ErrorKind, Result};
 pub use model::{ExecutorKind, Model, ModelOptions};
 pub use observe::Observer;

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use siskin_kernels::ops::Kernels;
 use siskin_kernels::{Cpu, Features};
 
-use crate::arch::{Config, Family, Hyper};
+use crate::arch::{Config, Family, Graphs, Hyper};
 use crate::cache::CacheOptions;
 use crate::context::{self, Context, ContextOptions};
+use crate::encoder::{Encoder, EncoderOptions};
 use crate::file::File;
 use crate::graph::{Graph, pass};
 use crate::plan::{Plan, Weights};
@@ -53,10 +54,9 @@ pub(crate) struct Inner {
     pub file: File,
     pub family: &'static Family,
     pub hyper: Hyper,
-    pub graph: Graph,
-    /// The graph after all passes.
-    pub planned: Graph,
-    pub weights: Weights,
+    pub graphs: Graphs,
+    /// The weights of the encoder and of the decoder, where there is one.
+    pub weights: [Weights; 2],
     pub tokenizer: Option<Tokenizer>,
     pub kernels: Kernels,
     /// The portable kernels, for the reference.
@@ -90,19 +90,22 @@ impl Model {
         let metadata = file.metadata();
         let family = Family::named(&metadata.architecture).map_err(|error| error.within("metadata"))?;
         let config = Config::new(metadata.config.clone());
-        let (hyper, graph) = family.build(&config, &|name| file.tensor(name).is_some())?;
-        if let Some(odd) = graph.attentions().find(|attention| attention.head_size % 2 != 0) {
+        let (hyper, graphs) = family.build(&config, &|name| file.tensor(name).is_some())?;
+        let odd = graphs.iter().flat_map(Graph::attentions).find(|attention| attention.head_size % 2 != 0);
+        if let Some(odd) = odd {
             return Err(Error::unsupported("config (head size)", format!("{} is odd", odd.head_size)));
         }
-        let weights = Weights::bind(&graph, &file)?;
+        let bind = |graph: &Option<Graph>| {
+            graph.as_ref().map_or_else(|| Ok(Weights::default()), |graph| Weights::bind(graph, &file))
+        };
+        let weights = [bind(&graphs.encoder)?, bind(&graphs.decoder)?];
         let tokenizer = file.tokenizer().map(Tokenizer::open).transpose()?;
         let threads = if options.threads == 0 { team::worth_using() } else { options.threads };
         let threads = if options.executor == ExecutorKind::Reference { 1 } else { threads.min(MOST_THREADS) };
         let inner = Inner {
-            planned: pass::all(&graph),
             family,
             hyper,
-            graph,
+            graphs,
             weights,
             tokenizer,
             kernels: Kernels::for_cpu(Cpu::detect().without(options.without)),
@@ -129,8 +132,8 @@ impl Model {
     }
 
     /// The computation, as the family wrote it.
-    pub fn graph(&self) -> &Graph {
-        &self.inner.graph
+    pub fn graphs(&self) -> &Graphs {
+        &self.inner.graphs
     }
 
     /// The tokenizer; an error where the file holds none.
@@ -163,10 +166,13 @@ impl Model {
         self.inner.options.threads
     }
 
-    /// The plan of a session with the usual options, in words.
+    /// The plans of a session with the usual options, in words.
     pub fn plan_text(&self) -> Result<String> {
-        let plan = Plan::build(&self.inner.planned, &self.inner.weights, SessionOptions::default().batch, 1)?;
-        Ok(plan.to_string())
+        let batch = SessionOptions::default().batch;
+        let plan = |(graph, weights)| Ok(Plan::build(&pass::all(graph), weights, batch, 1)?.to_string());
+        let Graphs { encoder, decoder } = &self.inner.graphs;
+        let sides = [encoder, decoder].into_iter().zip(&self.inner.weights);
+        sides.filter_map(|(graph, weights)| Some((graph.as_ref()?, weights))).map(plan).collect()
     }
 
     /// Memory and threads for `sequences` sequences of up to `context` tokens each.
@@ -181,13 +187,40 @@ impl Model {
             ));
         }
         let context = if options.context == 0 { most.min(2048) } else { options.context };
+        let text = if model.graphs.encoder.is_some() { context } else { 0 };
         let cache = CacheOptions {
             kind: options.cache.unwrap_or_else(|| context::cache_type(model)),
             context,
             sequences: sequences.max(1),
             batch: options.batch.clamp(1, context),
+            text,
         };
-        Context::new(Arc::clone(model), ContextOptions { cache, wanted: wanted.max(1) })
+        let options = ContextOptions { cache, wanted: wanted.max(1), read: wanted.max(1), head: true };
+        Context::new(Arc::clone(model), options)
+    }
+
+    /// Memory and threads for reading `rows` tokens at once, of which `outputs` give outputs.
+    pub(crate) fn reading_context(
+        &self,
+        options: &EncoderOptions,
+        rows: usize,
+        outputs: usize,
+    ) -> Result<Context> {
+        let model = &self.inner;
+        let cache = CacheOptions {
+            kind: options.cache.unwrap_or_else(|| context::cache_type(model)),
+            context: 0,
+            sequences: rows,
+            batch: 0,
+            text: rows,
+        };
+        let options = ContextOptions { cache, wanted: 0, read: outputs, head: options.head };
+        Context::new(Arc::clone(model), options)
+    }
+
+    /// Reads whole texts.
+    pub fn encoder(&self, options: EncoderOptions) -> Result<Encoder> {
+        Encoder::new(self.clone(), options)
     }
 
     /// A session: one conversation or text.

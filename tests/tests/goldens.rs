@@ -74,7 +74,7 @@ fn sequences_in_one_batch_give_what_each_gives_alone() {
         let piece = |sequence, tokens| siskin::Piece { sequence, tokens, every: true };
         context.forward(&[piece(first, &a[..5]), piece(second, b), piece(first, &a[5..])]).unwrap();
         let width = alone[0].len() / a.len();
-        let row = |row: usize| context.logits(row).to_vec();
+        let row = |row: usize| context.output(row).to_vec();
         for index in 0..a.len() {
             let place = if index < 5 { index } else { index + b.len() };
             assert_eq!(row(place), alone[0][index * width..][..width], "{name}: row {index} of the first");

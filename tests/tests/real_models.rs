@@ -46,7 +46,7 @@ fn bits_do_not_depend_on_chunks_threads_or_tables() {
         let (first, second) = (context.create(), context.create());
         let piece = |sequence, tokens| siskin::Piece { sequence, tokens, every: false };
         context.forward(&[piece(first, short), piece(second, &ids[40..70])]).unwrap();
-        let got: Vec<u32> = context.logits(0).iter().map(|logit| logit.to_bits()).collect();
+        let got: Vec<u32> = context.output(0).iter().map(|logit| logit.to_bits()).collect();
         assert_eq!(got, want, "{name}: beside another sequence");
     }
 }

@@ -24,7 +24,20 @@ fn layer(text: &str) -> Option<&str> {
 
 /// A Hugging Face name without the prefixes that wrapper classes put before it.
 pub(super) fn bare(name: &str) -> &str {
-    const PREFIXES: &[&str] = &["model.", "transformer.", "gpt_neox.", "language_model."];
+    const PREFIXES: &[&str] = &[
+        "model.",
+        "transformer.",
+        "gpt_neox.",
+        "language_model.",
+        "bert.",
+        "roberta.",
+        "distilbert.",
+        "albert.",
+        "electra.",
+        "mpnet.",
+        "mobilebert.",
+        "longformer.",
+    ];
     let mut bare = name;
     while let Some(rest) = PREFIXES.iter().find_map(|prefix| bare.strip_prefix(prefix)) {
         bare = rest;

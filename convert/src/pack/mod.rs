@@ -80,9 +80,10 @@ fn files(files: &[std::path::PathBuf]) -> Value {
 pub fn pack<W: Write + Seek + Send>(source: &dyn Source, out: W, options: &PackOptions<'_>) -> Result<W> {
     let progress = options.progress;
     let family = source.family();
-    let (hyper, graph) = family.build(source.config(), &|name| source.has(name))?;
-    check_names(&graph.weights)?;
-    let tensors = graph.weights.iter().map(|weight| Tensor::new(source, weight, &hyper, options));
+    let (hyper, graphs) = family.build(source.config(), &|name| source.has(name))?;
+    let weights = graphs.weights();
+    check_names(&weights)?;
+    let tensors = weights.iter().map(|weight| Tensor::new(source, weight, &hyper, options));
     let tensors = tensors.collect::<Result<Vec<_>>>()?;
     progress.message("packing");
     progress.total(tensors.iter().filter_map(|tensor| tensor.spec.bytes()).sum());
@@ -130,7 +131,7 @@ fn metadata(source: &dyn Source, options: &PackOptions<'_>, report: &Report) -> 
 }
 
 /// One name, one tensor: a family that asks for the same name in two shapes is wrong.
-fn check_names(weights: &[Weight]) -> Result<()> {
+fn check_names(weights: &[&Weight]) -> Result<()> {
     let mut names = HashSet::new();
     match weights.iter().find(|weight| !names.insert(&weight.name)) {
         Some(weight) => Err(Error::new(ErrorKind::Shape, &weight.name, "is needed in two shapes")),

@@ -149,7 +149,8 @@ fn attentions(cache: CacheType, random: &mut Random, lines: &mut Lines<'_>) {
     });
     lines.add(format_args!("attention-{cache:?}"), |table, hash| {
         for (arguments, blocks, values, length, slope) in &cases {
-            let query = |(i, values)| Query { values, position: length - 1 - i, first: i / 2, slope: *slope };
+            let query =
+                |(i, values)| Query { first: i / 2, slope: *slope, ..Query::at(length - 1 - i, values) };
             let queries: Vec<_> = values.iter().map(Vec::as_slice).enumerate().map(query).collect();
             for count in 1..=4 {
                 let out = attention::tests::run(table, arguments, &queries[..count], blocks);

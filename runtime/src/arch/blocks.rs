@@ -1,7 +1,7 @@
 //! Pieces that several families share.
 
 use super::{Hyper, Rule, Take};
-use crate::graph::{ActivationKind, Attention, Builder, NormKind, ValueId};
+use crate::graph::{ActivationKind, Attention, Builder, NormKind, Sight, ValueId};
 
 /// A rule for a tensor that is taken whole.
 pub(super) const fn whole(name: &'static str, source: &'static str) -> Rule {
@@ -50,9 +50,10 @@ pub(super) fn attention(hyper: &Hyper, layer: usize) -> Attention {
         kv_heads: hyper.kv_heads,
         head_size: hyper.head_size,
         scale: hyper.attention_scale(),
-        window: hyper.windows[layer],
+        sight: Sight::Before(hyper.windows[layer]),
         softcap: None,
         alibi: Vec::new(),
+        bias: None,
     }
 }
 

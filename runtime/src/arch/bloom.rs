@@ -1,7 +1,7 @@
 //! BLOOM: GPT-2's blocks with ALiBi instead of positions and a norm after the embeddings.
 
 use super::blocks::{alibi_slopes, taken, whole};
-use super::{Family, Hyper, Rule, Take, gpt2};
+use super::{Family, Form, Hyper, Rule, Take, gpt2};
 use crate::{Error, graph::NormKind};
 
 pub(super) static FAMILY: Family = Family {
@@ -11,7 +11,7 @@ pub(super) static FAMILY: Family = Family {
     hugging_face_rules: RULES,
     gguf_rules: &[],
     hyper: |config| Hyper::read(config, |width| 4 * width),
-    graph: |config, h, mut b| {
+    form: Form::Decoder(|config, h, mut b| {
         if config.flag(&["apply_residual_connection_post_layernorm"])?.unwrap_or(false) {
             return Err(Error::unsupported(
                 "config.apply_residual_connection_post_layernorm",
@@ -22,7 +22,7 @@ pub(super) static FAMILY: Family = Family {
         let x = b.norm_of(NormKind::Layer, x, "token_embd_norm", h.width, h.epsilon);
         let slopes = alibi_slopes(h.heads, 8.0);
         gpt2::blocks_of(config, h, b, x, &|attention| attention.alibi.clone_from(&slopes))
-    },
+    }),
 };
 
 const RULES: &[Rule] = &[

@@ -95,6 +95,15 @@ impl Config {
         }
     }
 
+    /// The number of entries of the object under a key; `None` where there is none.
+    pub fn entries(&self, key: &str) -> Result<Option<usize>> {
+        let Some((value, place)) = self.first(&[key]) else { return Ok(None) };
+        match value.as_object() {
+            Some(object) => Ok(Some(object.len())),
+            None => Err(Error::corrupt(place, format!("expected an object, found {}", short(value)))),
+        }
+    }
+
     /// A list of numbers under the first of the keys that is present.
     pub fn numbers(&self, keys: &[&str]) -> Result<Option<Vec<f64>>> {
         let Some((value, place)) = self.first(keys) else { return Ok(None) };

@@ -2,7 +2,7 @@
 
 use super::blocks::{self, block, taken, whole};
 use super::llama::feed_forward;
-use super::{Config, Family, Hyper, Rule, Take, hyper, rope};
+use super::{Config, Family, Form, Hyper, Rule, Take, hyper, rope};
 use crate::Result;
 use crate::graph::{ActivationKind, Attention, Builder, Graph, NormKind, ValueId};
 
@@ -20,7 +20,7 @@ pub(super) static FAMILY: Family = Family {
         hyper.slide(config, |layer| layer % 2 == 0)?;
         Ok(hyper)
     },
-    graph: |config, hyper, mut b| {
+    form: Form::Decoder(|config, hyper, mut b| {
         let rope = b.rope_table(rope::read(config, hyper)?);
         let softcap = config.number(&["attn_logit_softcapping"])?.map(|cap| cap as f32);
         let scale = attention_scale(config, hyper)?;
@@ -29,7 +29,7 @@ pub(super) static FAMILY: Family = Family {
             attention.scale = scale;
         };
         Gemma { head_norm: false, rope_of: &|_| rope, adjust: &adjust }.graph(config, hyper, b)
-    },
+    }),
 };
 
 pub(super) const RULES: &[Rule] = &[

@@ -1,7 +1,7 @@
 //! Gemma 3 (text): Gemma 2's blocks, head norms instead of soft caps, local layers with their own rope.
 
 use super::gemma2::{self, Gemma};
-use super::{Config, Family, Hyper, rope};
+use super::{Config, Family, Form, Hyper, rope};
 use crate::Result;
 use crate::graph::{Attention, Rope};
 
@@ -18,7 +18,7 @@ pub(super) static FAMILY: Family = Family {
         hyper.slide(config, |layer| (layer + 1) % pattern != 0)?;
         Ok(hyper)
     },
-    graph: |config, hyper, mut b| {
+    form: Form::Decoder(|config, hyper, mut b| {
         let full = b.rope_table(rope::read_kind(config, hyper, "full_attention", 1_000_000.0)?);
         let local = b.rope_table(local_rope(config, hyper)?);
         let scale = gemma2::attention_scale(config, hyper)?;
@@ -29,7 +29,7 @@ pub(super) static FAMILY: Family = Family {
         };
         let rope_of = |layer: usize| if hyper.windows[layer].is_some() { local } else { full };
         Gemma { head_norm: true, rope_of: &rope_of, adjust: &adjust }.graph(config, hyper, b)
-    },
+    }),
 };
 
 /// Local layers turn by their own base, never scaled; sources before `rope_parameters` have a key for it.

@@ -1,7 +1,7 @@
 //! GPT-2: learned positions, layer norms, fused queries, keys and values.
 
 use super::blocks::{self, block, taken, whole};
-use super::{Config, Family, Hyper, Rule, Take, hyper};
+use super::{Config, Family, Form, Hyper, Rule, Take, hyper};
 use crate::Result;
 use crate::graph::{ActivationKind, Attention, Builder, Graph, NormKind};
 
@@ -12,13 +12,13 @@ pub(super) static FAMILY: Family = Family {
     hugging_face_rules: RULES,
     gguf_rules: &[],
     hyper: |config| Hyper::read(config, |width| 4 * width),
-    graph: |config, h, mut b| {
+    form: Form::Decoder(|config, h, mut b| {
         let tokens = b.embed("token_embd.weight", h.vocabulary, h.width);
         let positions = b.embed_position("position_embd.weight", h.context, h.width, 0);
         let x = b.add(tokens, positions);
         let scales = scales(config, h)?;
         blocks_of(config, h, b, x, &|attention| attention.scale = scales[attention.layer])
-    },
+    }),
 };
 
 const RULES: &[Rule] = &[

@@ -1,7 +1,7 @@
 //! GPT-NeoX and Pythia: rotary on part of each head, attention and feed-forward side by side.
 
 use super::blocks::{self, block, taken, whole};
-use super::{Family, Hyper, Rule, Take, hyper, rope};
+use super::{Family, Form, Hyper, Rule, Take, hyper, rope};
 use crate::graph::{ActivationKind, NormKind};
 
 pub(super) static FAMILY: Family = Family {
@@ -11,7 +11,7 @@ pub(super) static FAMILY: Family = Family {
     hugging_face_rules: RULES,
     gguf_rules: &[],
     hyper: |config| Hyper::read(config, |width| 4 * width),
-    graph: |config, h, mut b| {
+    form: Form::Decoder(|config, h, mut b| {
         let activation = hyper::activation(config, ActivationKind::Gelu)?;
         let parallel = config.flag(&["use_parallel_residual"])?.unwrap_or(true);
         let rope = b.rope_table(rope::read(config, h)?);
@@ -30,7 +30,7 @@ pub(super) static FAMILY: Family = Family {
         }
         let logits = blocks::logits(&mut b, h, NormKind::Layer, x);
         Ok(b.finish(logits))
-    },
+    }),
 };
 
 const RULES: &[Rule] = &[

@@ -2,7 +2,7 @@
 
 use super::blocks::{LLAMA_GGUF_RULES, LLAMA_RULES};
 use super::llama::Shape;
-use super::{Family, Hyper};
+use super::{Family, Form, Hyper};
 use crate::Error;
 
 pub(super) static FAMILY: Family = Family {
@@ -12,7 +12,7 @@ pub(super) static FAMILY: Family = Family {
     hugging_face_rules: LLAMA_RULES,
     gguf_rules: LLAMA_GGUF_RULES,
     hyper: |config| Hyper::read(config, |width| 4 * width),
-    graph: |config, hyper, b| {
+    form: Form::Decoder(|config, hyper, b| {
         let number = |keys: &[&str]| config.number(keys).map(|number| number.map(|number| number as f32));
         let scale = number(&["attention_multiplier", "attention.scale"])?.unwrap_or(hyper.attention_scale());
         let divisor = number(&["logits_scaling", "logit_scale"])?.unwrap_or(1.0);
@@ -27,5 +27,5 @@ pub(super) static FAMILY: Family = Family {
             ..Shape::default()
         }
         .graph(config, hyper, b)
-    },
+    }),
 };

@@ -21,6 +21,8 @@ pub struct Hyper {
     pub feed_forward: usize,
     /// V, the number of token ids.
     pub vocabulary: usize,
+    /// The kinds of segment that a token may be in; 0 where the model does not tell them apart.
+    pub segments: usize,
     /// The longest sequence the model was made for.
     pub context: usize,
     /// Added to the variance in norms.
@@ -37,13 +39,13 @@ const MOST_VOCABULARY: usize = 1 << 24;
 impl Hyper {
     /// Reads what all decoders have. `feed_forward` gives F where no key says it.
     pub fn read(config: &Config, feed_forward: impl Fn(usize) -> usize) -> Result<Self> {
-        let width = config.required(&["hidden_size", "n_embd", "d_model", "embedding_length"])?;
+        let width = config.required(&["hidden_size", "n_embd", "d_model", "dim", "embedding_length"])?;
         let layers = config.required(&["num_hidden_layers", "n_layer", "n_layers", "block_count"])?;
         let heads = config.required(&["num_attention_heads", "n_head", "n_heads", "attention.head_count"])?;
         let kv_heads = config.count(&["num_key_value_heads", "attention.head_count_kv"])?.unwrap_or(heads);
         let head_size = config.count(&["head_dim", "attention.key_length"])?.unwrap_or(width / heads);
         let feed_forward = config
-            .count(&["intermediate_size", "n_inner", "ffn_dim", "feed_forward_length"])?
+            .count(&["intermediate_size", "n_inner", "ffn_dim", "hidden_dim", "feed_forward_length"])?
             .unwrap_or_else(|| feed_forward(width));
         let vocabulary = config.required(&["vocab_size"])?;
         let context = config
@@ -60,6 +62,7 @@ impl Hyper {
                 "rms_norm_eps",
                 "layer_norm_eps",
                 "layer_norm_epsilon",
+                "norm_eps",
                 "attention.layer_norm_rms_epsilon",
                 "attention.layer_norm_epsilon",
             ])?
@@ -72,6 +75,7 @@ impl Hyper {
             head_size,
             feed_forward,
             vocabulary,
+            segments: 0,
             context,
             epsilon,
             windows: vec![None; layers.min(MOST_LAYERS)],
@@ -127,8 +131,17 @@ impl Hyper {
     ///
     /// A Hugging Face `layer_types` list takes precedence over `sliding`.
     pub fn slide(&mut self, config: &Config, sliding: impl Fn(usize) -> bool) -> Result<()> {
-        let window =
-            config.count(&["sliding_window", "attention.sliding_window"])?.filter(|&window| window > 0);
+        let window = config.count(&["sliding_window", "attention.sliding_window"])?;
+        self.slide_by(config, window.filter(|&window| window > 0), sliding)
+    }
+
+    /// The same with a window that the caller knows.
+    pub fn slide_by(
+        &mut self,
+        config: &Config,
+        window: Option<usize>,
+        sliding: impl Fn(usize) -> bool,
+    ) -> Result<()> {
         let types = config.words(&["layer_types"])?;
         if let Some(types) = &types
             && types.len() != self.layers
@@ -157,7 +170,7 @@ impl Hyper {
 
 /// The activation that the configuration names, or the family's own.
 pub(super) fn activation(config: &Config, default: ActivationKind) -> Result<ActivationKind> {
-    match config.word(&["hidden_activation", "hidden_act", "activation_function"])? {
+    match config.word(&["hidden_activation", "hidden_act", "activation_function", "activation"])? {
         None => Ok(default),
         Some("silu" | "swish") => Ok(ActivationKind::Silu),
         Some("gelu") => Ok(ActivationKind::Gelu),

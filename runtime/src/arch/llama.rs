@@ -1,7 +1,7 @@
 //! Llama and the models that share its graph: SmolLM2, TinyLlama, Llama 2 and 3.
 
 use super::blocks::{self, LLAMA_GGUF_RULES, LLAMA_RULES, block};
-use super::{Config, Family, Hyper, hyper, rope};
+use super::{Config, Family, Form, Hyper, hyper, rope};
 use crate::Result;
 use crate::graph::{ActivationKind, Attention, Builder, Graph, NormKind, ValueId};
 
@@ -12,7 +12,7 @@ pub(super) static FAMILY: Family = Family {
     hugging_face_rules: LLAMA_RULES,
     gguf_rules: LLAMA_GGUF_RULES,
     hyper: |config| Hyper::read(config, |width| 4 * width),
-    graph: |config, hyper, b| Shape::default().graph(config, hyper, b),
+    form: Form::Decoder(|config, hyper, b| Shape::default().graph(config, hyper, b)),
 };
 
 /// In what the descendants of Llama differ from it.

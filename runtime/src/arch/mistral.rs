@@ -2,7 +2,7 @@
 
 use super::blocks::{LLAMA_GGUF_RULES, LLAMA_RULES};
 use super::llama::Shape;
-use super::{Family, Hyper};
+use super::{Family, Form, Hyper};
 
 pub(super) static FAMILY: Family = Family {
     name: "mistral",
@@ -15,5 +15,5 @@ pub(super) static FAMILY: Family = Family {
         hyper.slide(config, |_| true)?;
         Ok(hyper)
     },
-    graph: |config, hyper, b| Shape::default().graph(config, hyper, b),
+    form: Form::Decoder(|config, hyper, b| Shape::default().graph(config, hyper, b)),
 };

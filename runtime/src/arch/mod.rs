@@ -5,10 +5,16 @@
 
 mod blocks;
 mod config;
+mod heads;
 mod hyper;
 mod rope;
 
+mod albert;
+mod bert;
+mod bigbird;
 mod bloom;
+mod distilbert;
+mod electra;
 mod gemma2;
 mod gemma3;
 mod gpt2;
@@ -16,19 +22,24 @@ mod gpt_neox;
 mod granite;
 mod llama;
 mod mistral;
+mod modernbert;
+mod mpnet;
 mod mpt;
 mod olmo2;
 mod phi;
 mod phi3;
 mod qwen2;
 mod qwen3;
+mod roberta;
 mod smollm3;
 mod starcoder2;
 
 pub use config::Config;
 pub use hyper::Hyper;
 
-use crate::graph::{Builder, Graph};
+use std::collections::HashSet;
+
+use crate::graph::{Builder, Graph, Weight};
 use crate::{Error, Result};
 
 /// Every family, in the order in which `siskin` lists them.
@@ -49,6 +60,14 @@ pub const FAMILIES: &[&Family] = &[
     &olmo2::FAMILY,
     &granite::FAMILY,
     &starcoder2::FAMILY,
+    &bert::FAMILY,
+    &roberta::FAMILY,
+    &distilbert::FAMILY,
+    &albert::FAMILY,
+    &electra::FAMILY,
+    &mpnet::FAMILY,
+    &modernbert::FAMILY,
+    &bigbird::FAMILY,
 ];
 
 /// A model architecture.
@@ -65,8 +84,50 @@ pub struct Family {
     pub gguf_rules: &'static [Rule],
     /// The hyper-parameters.
     pub hyper: fn(&Config) -> Result<Hyper>,
-    /// The forward pass. The builder knows which tensors the source has.
-    pub graph: fn(&Config, &Hyper, Builder<'_>) -> Result<Graph>,
+    /// The forward passes.
+    pub form: Form,
+}
+
+/// Writes a forward pass. The builder knows which tensors the source has.
+pub type Forward = fn(&Config, &Hyper, Builder<'_>) -> Result<Graph>;
+
+/// What the models of a family do with tokens.
+pub enum Form {
+    /// They read and write one after the other.
+    Decoder(Forward),
+    /// They read a text at once.
+    Encoder(Forward),
+    /// They read a text at once and write another with a view of what they remember of the first.
+    Both {
+        /// Reads.
+        encoder: Forward,
+        /// Writes.
+        decoder: Forward,
+    },
+}
+
+/// The forward passes of a model.
+#[derive(Clone, Debug)]
+pub struct Graphs {
+    /// Reads a text at once.
+    pub encoder: Option<Graph>,
+    /// Reads and writes tokens one after the other.
+    pub decoder: Option<Graph>,
+}
+
+impl Graphs {
+    /// Those that there are.
+    pub fn iter(&self) -> impl Iterator<Item = &Graph> {
+        self.encoder.iter().chain(&self.decoder)
+    }
+
+    /// The tensors that they need, each once.
+    pub fn weights(&self) -> Vec<&Weight> {
+        let mut weights: Vec<&Weight> = self.iter().flat_map(|graph| &graph.weights).collect();
+        let mut known = HashSet::new();
+        weights.retain(|weight| known.insert(*weight));
+        weights
+    }
 }
 
 /// Where a source keeps a tensor and how it is laid out there. `{}` stands for a layer's number; both names
@@ -139,10 +200,17 @@ impl Family {
         })
     }
 
-    /// The forward pass for `config`, given which tensors the source has.
-    pub fn build(&self, config: &Config, has: &dyn Fn(&str) -> bool) -> Result<(Hyper, Graph)> {
+    /// The forward passes for `config`, given which tensors the source has.
+    pub fn build(&self, config: &Config, has: &dyn Fn(&str) -> bool) -> Result<(Hyper, Graphs)> {
         let hyper = (self.hyper)(config)?;
-        let graph = (self.graph)(config, &hyper, Builder::new(has))?;
-        Ok((hyper, graph))
+        let write = |forward: &Forward| forward(config, &hyper, Builder::new(has));
+        let (encoder, decoder) = match &self.form {
+            Form::Decoder(decoder) => (None, Some(decoder)),
+            Form::Encoder(encoder) => (Some(encoder), None),
+            Form::Both { encoder, decoder } => (Some(encoder), Some(decoder)),
+        };
+        let graphs =
+            Graphs { encoder: encoder.map(write).transpose()?, decoder: decoder.map(write).transpose()? };
+        Ok((hyper, graphs))
     }
 }

@@ -1,7 +1,7 @@
 //! MPT: GPT-2's blocks with ALiBi, exact GELU and no biases.
 
 use super::blocks::{alibi_slopes, whole};
-use super::{Family, Hyper, Rule, gpt2};
+use super::{Family, Form, Hyper, Rule, gpt2};
 use crate::Error;
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ pub(super) static FAMILY: Family = Family {
     gguf_rules: &[],
     // Hugging Face's MPT is four times as wide in the middle whatever `expansion_ratio` says.
     hyper: |config| Hyper::read(config, |width| 4 * width),
-    graph: |config, h, mut b| {
+    form: Form::Decoder(|config, h, mut b| {
         if config.flag(&["attn_config/alibi"])? == Some(false) {
             return Err(Error::unsupported("config.attn_config.alibi", "only models with ALiBi run"));
         }
@@ -27,7 +27,7 @@ pub(super) static FAMILY: Family = Family {
             attention.alibi.clone_from(&slopes);
             attention.scale = scale.unwrap_or(attention.scale);
         })
-    },
+    }),
 };
 
 const RULES: &[Rule] = &[

@@ -2,7 +2,7 @@
 
 use super::blocks::{self, block, whole};
 use super::llama::feed_forward;
-use super::{Family, Hyper, Rule, hyper, rope};
+use super::{Family, Form, Hyper, Rule, hyper, rope};
 use crate::graph::{ActivationKind, Builder, NormKind, ValueId};
 
 pub(super) static FAMILY: Family = Family {
@@ -15,7 +15,7 @@ pub(super) static FAMILY: Family = Family {
         whole("blk.{}.attn_post_norm", "blk.{}.post_attention_norm"),
     ],
     hyper: |config| Hyper::read(config, |width| 4 * width),
-    graph: |config, h, mut b| {
+    form: Form::Decoder(|config, h, mut b| {
         let activation = hyper::activation(config, ActivationKind::Silu)?;
         let rope = b.rope_table(rope::read(config, h)?);
         let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
@@ -29,7 +29,7 @@ pub(super) static FAMILY: Family = Family {
         }
         let logits = blocks::logits(&mut b, h, NormKind::Rms, x);
         Ok(b.finish(logits))
-    },
+    }),
 };
 
 const RULES: &[Rule] = &[

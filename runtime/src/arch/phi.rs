@@ -1,7 +1,7 @@
 //! Phi 1, 1.5 and 2: one norm feeds attention and feed-forward side by side.
 
 use super::blocks::{self, block, whole};
-use super::{Family, Hyper, Rule, hyper, rope};
+use super::{Family, Form, Hyper, Rule, hyper, rope};
 use crate::graph::{ActivationKind, NormKind};
 
 pub(super) static FAMILY: Family = Family {
@@ -11,7 +11,7 @@ pub(super) static FAMILY: Family = Family {
     hugging_face_rules: RULES,
     gguf_rules: &[],
     hyper: |config| Hyper::read(config, |width| 4 * width),
-    graph: |config, h, mut b| {
+    form: Form::Decoder(|config, h, mut b| {
         let activation = hyper::activation(config, ActivationKind::GeluTanh)?;
         let rope = b.rope_table(rope::read(config, h)?);
         let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
@@ -28,7 +28,7 @@ pub(super) static FAMILY: Family = Family {
         }
         let logits = blocks::logits(&mut b, h, NormKind::Layer, x);
         Ok(b.finish(logits))
-    },
+    }),
 };
 
 const RULES: &[Rule] = &[

@@ -2,7 +2,7 @@
 
 use super::blocks::whole;
 use super::llama::Shape;
-use super::{Family, Hyper, Rule};
+use super::{Family, Form, Hyper, Rule};
 
 pub(super) static FAMILY: Family = Family {
     name: "phi3",
@@ -15,7 +15,7 @@ pub(super) static FAMILY: Family = Family {
         hyper.slide(config, |_| true)?;
         Ok(hyper)
     },
-    graph: |config, hyper, b| Shape::default().graph(config, hyper, b),
+    form: Form::Decoder(|config, hyper, b| Shape::default().graph(config, hyper, b)),
 };
 
 const RULES: &[Rule] = &[

@@ -2,7 +2,7 @@
 
 use super::blocks::LLAMA_RULES;
 use super::llama::Shape;
-use super::{Config, Family, Hyper};
+use super::{Config, Family, Form, Hyper};
 use crate::Result;
 
 pub(super) static FAMILY: Family = Family {
@@ -12,7 +12,7 @@ pub(super) static FAMILY: Family = Family {
     hugging_face_rules: LLAMA_RULES,
     gguf_rules: &[],
     hyper,
-    graph: |config, hyper, b| Shape::default().graph(config, hyper, b),
+    form: Form::Decoder(|config, hyper, b| Shape::default().graph(config, hyper, b)),
 };
 
 /// The window, where it is switched on, serves the layers from `max_window_layers` on.

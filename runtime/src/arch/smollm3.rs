@@ -2,7 +2,7 @@
 
 use super::blocks::{LLAMA_GGUF_RULES, LLAMA_RULES};
 use super::llama::Shape;
-use super::{Config, Family, Hyper};
+use super::{Config, Family, Form, Hyper};
 use crate::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
@@ -16,10 +16,10 @@ pub(super) static FAMILY: Family = Family {
         hyper.slide(config, |_| false)?;
         Ok(hyper)
     },
-    graph: |config, hyper, b| {
+    form: Form::Decoder(|config, hyper, b| {
         let rotated = rotated_layers(config, hyper)?;
         Shape { rotates: Box::new(move |layer| rotated[layer]), ..Shape::default() }.graph(config, hyper, b)
-    },
+    }),
 };
 
 /// Which layers rotate: a list of zeros and ones, or every layer but each fourth.

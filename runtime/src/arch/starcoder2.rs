@@ -1,7 +1,7 @@
 //! StarCoder 2: layer norms, biases and a plain feed-forward block, with rotary positions, shared keys and a window.
 
 use super::blocks::{self, block, whole};
-use super::{Config, Family, Hyper, Rule, hyper, rope};
+use super::{Config, Family, Form, Hyper, Rule, hyper, rope};
 use crate::graph::{ActivationKind, NormKind};
 use crate::{Error, Result};
 
@@ -12,7 +12,7 @@ pub(super) static FAMILY: Family = Family {
     hugging_face_rules: RULES,
     gguf_rules: &[],
     hyper,
-    graph: |config, h, mut b| {
+    form: Form::Decoder(|config, h, mut b| {
         let activation = hyper::activation(config, ActivationKind::GeluTanh)?;
         let rope = b.rope_table(rope::read(config, h)?);
         let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
@@ -30,7 +30,7 @@ pub(super) static FAMILY: Family = Family {
         }
         let logits = blocks::logits(&mut b, h, NormKind::Layer, x);
         Ok(b.finish(logits))
-    },
+    }),
 };
 
 fn hyper(config: &Config) -> Result<Hyper> {

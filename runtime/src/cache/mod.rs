@@ -3,10 +3,13 @@
 //! A sequence holds a list of blocks per kind (layers that see everything, layers with a window). Blocks are
 //! counted by their users: a fork shares them, and the first to write into a shared block copies it. Blocks
 //! that have left a window go back to the pool.
+//!
+//! A text that is read at once has kinds of its own: layers whose keys are gone after them, which all use the same
+//! places, and what is remembered of the text until another is read.
 
 mod pool;
 
-use crate::graph::{Attention, Graph};
+use crate::graph::{Attention, Sight};
 use crate::{Error, ErrorKind, Result};
 use pool::Pool;
 use siskin_kernels::ops::attention::{self, BLOCK, CacheType};
@@ -26,16 +29,41 @@ struct LayerPlace {
     head_words: usize,
 }
 
+/// For how long layers keep what they see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Keep {
+    /// While the sequence grows, or until it has left the window.
+    Growing(Option<usize>),
+    /// While the layer is at work on a text.
+    Passing,
+    /// Until another text is read.
+    Memory,
+}
+
+impl Keep {
+    fn of(sight: Sight, context: usize) -> Self {
+        match sight {
+            Sight::Before(window) => Self::Growing(window.filter(|&window| window < context)),
+            Sight::Whole | Sight::Around(_) => Self::Passing,
+            Sight::Memory => Self::Memory,
+        }
+    }
+
+    fn grows(self) -> bool {
+        matches!(self, Self::Growing(_))
+    }
+}
+
 /// Layers that see the same positions.
 struct Kind {
-    window: Option<usize>,
+    keep: Keep,
     pool: Pool,
 }
 
 impl Kind {
     /// Gives back the blocks that a sequence of `length` tokens will not see again.
     fn drop_unseen(&mut self, blocks: &mut [u32], length: usize) {
-        let Some(window) = self.window else { return };
+        let Keep::Growing(Some(window)) = self.keep else { return };
         let visible = (length + 1).saturating_sub(window) / BLOCK;
         for block in blocks.iter_mut().take(visible).filter(|block| **block != NONE) {
             self.pool.release(*block);
@@ -66,7 +94,10 @@ impl Kind {
 
 /// The blocks of one sequence, one list per kind.
 struct Sequence {
+    /// Tokens of what grows.
     length: usize,
+    /// Positions of the text that was read at once.
+    text: usize,
     blocks: Vec<Vec<u32>>,
 }
 
@@ -81,43 +112,59 @@ pub(crate) struct CacheOptions {
     pub sequences: usize,
     /// Rows of the largest batch.
     pub batch: usize,
+    /// Positions of all texts that are read in one batch.
+    pub text: usize,
 }
 
 /// The keys and values of all layers and sequences.
 pub(crate) struct Cache {
     pub options: CacheOptions,
-    layers: Vec<LayerPlace>,
+    layers: Vec<Option<LayerPlace>>,
     kinds: Vec<Kind>,
     sequences: Vec<Option<Sequence>>,
 }
 
 impl Cache {
-    /// An empty cache for the attention layers of `graph`. Its memory is reserved, and used as it fills.
-    pub(crate) fn new(graph: &Graph, options: CacheOptions) -> Result<Self> {
-        let mut windows: Vec<Option<usize>> = Vec::new();
+    /// An empty cache for some attention layers. Its memory is reserved, and used as it fills.
+    pub(crate) fn new<'a>(
+        attentions: impl Iterator<Item = &'a Attention>,
+        options: CacheOptions,
+    ) -> Result<Self> {
+        let mut keeps: Vec<Keep> = Vec::new();
         let mut words: Vec<usize> = Vec::new();
         let mut layers = Vec::new();
-        for attention in graph.attentions() {
-            let window = attention.window.filter(|&window| window < options.context);
-            let kind = windows.iter().position(|known| *known == window).unwrap_or_else(|| {
-                windows.push(window);
+        for attention in attentions {
+            let keep = Keep::of(attention.sight, options.context);
+            let kind = keeps.iter().position(|known| *known == keep).unwrap_or_else(|| {
+                keeps.push(keep);
                 words.push(0);
-                windows.len() - 1
+                keeps.len() - 1
             });
             if attention.head_size > options.kind.most_columns() {
                 let message = format!("heads of {} columns do not go into it; use f16", attention.head_size);
                 return Err(Error::unsupported("cache", message));
             }
             let head_words = options.kind.words(attention.head_size);
-            layers.push(LayerPlace { kind, offset: words[kind], head_words });
-            words[kind] += 2 * head_words * attention.kv_heads;
+            let layer_words = 2 * head_words * attention.kv_heads;
+            let offset = if keep == Keep::Passing { 0 } else { words[kind] };
+            words[kind] = words[kind].max(offset + layer_words);
+            layers.resize(layers.len().max(attention.layer + 1), None);
+            layers[attention.layer] = Some(LayerPlace { kind, offset, head_words });
         }
-        let kinds = windows.into_iter().zip(words).map(|(window, words)| {
-            // A window's blocks: those it covers, those a batch adds, and one at either end.
-            let reach = window
-                .map_or(options.context, |window| options.context.min(window + options.batch + 2 * BLOCK));
-            let count = reach.div_ceil(BLOCK).saturating_mul(options.sequences);
-            Ok(Kind { window, pool: Pool::new(words, count)? })
+        let kinds = keeps.into_iter().zip(words).map(|(keep, words)| {
+            let blocks = match keep {
+                Keep::Growing(None) => options.context.div_ceil(BLOCK).saturating_mul(options.sequences),
+                // A window's blocks: those it covers, those a batch adds, and one at either end.
+                Keep::Growing(Some(window)) => options
+                    .context
+                    .min(window + options.batch + 2 * BLOCK)
+                    .div_ceil(BLOCK)
+                    .saturating_mul(options.sequences),
+                // The last block of each text may hold only one position.
+                Keep::Passing => options.text.div_ceil(BLOCK).saturating_add(options.sequences),
+                Keep::Memory => options.text.div_ceil(BLOCK).saturating_mul(options.sequences),
+            };
+            Ok(Kind { keep, pool: Pool::new(words, blocks)? })
         });
         let kinds = kinds.collect::<Result<Vec<_>>>()?;
         Ok(Self { options, layers, kinds, sequences: Vec::new() })
@@ -130,25 +177,31 @@ impl Cache {
 
     /// A new, empty sequence.
     pub(crate) fn create(&mut self) -> SequenceId {
-        let most = self.options.context.div_ceil(BLOCK);
+        let most = self.most_blocks();
         let blocks = self.kinds.iter().map(|_| Vec::with_capacity(most)).collect();
-        self.place(Sequence { length: 0, blocks })
+        self.place(Sequence { length: 0, text: 0, blocks })
     }
 
     /// A new sequence that shares all that `of` has.
     pub(crate) fn fork(&mut self, of: SequenceId) -> Result<SequenceId> {
-        let most = self.options.context.div_ceil(BLOCK);
+        let most = self.most_blocks();
         let source = self.sequence(of)?;
         let copy = |blocks: &Vec<u32>| {
             let mut copy = Vec::with_capacity(most);
             copy.extend_from_slice(blocks);
             copy
         };
-        let fork = Sequence { length: source.length, blocks: source.blocks.iter().map(copy).collect() };
+        let blocks = source.blocks.iter().map(copy).collect();
+        let fork = Sequence { length: source.length, text: source.text, blocks };
         for (kind, blocks) in self.kinds.iter_mut().zip(&fork.blocks) {
             blocks.iter().filter(|&&block| block != NONE).for_each(|&block| kind.pool.share(block));
         }
         Ok(self.place(fork))
+    }
+
+    /// Blocks of one kind that a sequence may have.
+    fn most_blocks(&self) -> usize {
+        self.options.context.max(self.options.text).div_ceil(BLOCK)
     }
 
     fn place(&mut self, sequence: Sequence) -> SequenceId {
@@ -182,6 +235,37 @@ impl Cache {
         Ok(self.sequence(id)?.length)
     }
 
+    /// Positions of the text that a sequence has read at once.
+    pub(crate) fn text(&self, id: SequenceId) -> Result<usize> {
+        Ok(self.sequence(id)?.text)
+    }
+
+    /// Makes room for a text of `count` positions that is read at once; the one before it is forgotten.
+    pub(crate) fn read(&mut self, id: SequenceId, count: usize) -> Result<()> {
+        let sequence = self.sequences.get_mut(id).and_then(Option::as_mut).ok_or_else(|| no_sequence(id))?;
+        sequence.text = 0;
+        let kinds = self.kinds.iter_mut().zip(&mut sequence.blocks).filter(|(kind, _)| !kind.keep.grows());
+        for (kind, blocks) in kinds {
+            kind.cut(blocks, 0);
+            if let Err(error) = kind.extend(blocks, 0, count) {
+                kind.cut(blocks, 0);
+                return Err(error);
+            }
+        }
+        sequence.text = count;
+        Ok(())
+    }
+
+    /// Gives back what only the reading of a text needed.
+    pub(crate) fn pass(&mut self, id: SequenceId) {
+        let Some(sequence) = self.sequences.get_mut(id).and_then(Option::as_mut) else { return };
+        for (kind, blocks) in self.kinds.iter_mut().zip(&mut sequence.blocks) {
+            if kind.keep == Keep::Passing {
+                kind.cut(blocks, 0);
+            }
+        }
+    }
+
     /// Forgets all but the first `length` tokens.
     pub(crate) fn truncate(&mut self, id: SequenceId, length: usize) -> Result<()> {
         let sequence = self.sequences.get_mut(id).and_then(Option::as_mut).ok_or_else(|| no_sequence(id))?;
@@ -192,7 +276,7 @@ impl Cache {
             ));
         }
         for (kind, blocks) in self.kinds.iter().zip(&sequence.blocks) {
-            let Some(window) = kind.window else { continue };
+            let Keep::Growing(Some(window)) = kind.keep else { continue };
             let first = (length + 1).saturating_sub(window) / BLOCK;
             if length > 0
                 && blocks.get(first..length.div_ceil(BLOCK)).is_some_and(|seen| seen.contains(&NONE))
@@ -204,9 +288,7 @@ impl Cache {
                 ));
             }
         }
-        for (kind, blocks) in self.kinds.iter_mut().zip(&mut sequence.blocks) {
-            kind.cut(blocks, length);
-        }
+        sequence.grown(&mut self.kinds).for_each(|(kind, blocks)| kind.cut(blocks, length));
         sequence.length = length;
         Ok(())
     }
@@ -227,28 +309,34 @@ impl Cache {
             ));
         }
         let length = sequence.length;
-        for (kind, blocks) in self.kinds.iter_mut().zip(&mut sequence.blocks) {
-            kind.drop_unseen(blocks, length);
+        sequence.grown(&mut self.kinds).for_each(|(kind, blocks)| kind.drop_unseen(blocks, length));
+        let extended =
+            sequence.grown(&mut self.kinds).try_for_each(|(kind, blocks)| kind.extend(blocks, length, end));
+        if extended.is_err() {
+            // What was taken for this call goes back, so that no block stands behind the length.
+            sequence.grown(&mut self.kinds).for_each(|(kind, blocks)| kind.cut(blocks, length));
+        } else {
+            sequence.length = end;
         }
-        for index in 0..self.kinds.len() {
-            if let Err(error) = self.kinds[index].extend(&mut sequence.blocks[index], length, end) {
-                // What was taken for this call goes back, so that no block stands behind the length.
-                for (kind, blocks) in self.kinds.iter_mut().zip(&mut sequence.blocks) {
-                    kind.cut(blocks, length);
-                }
-                return Err(error);
-            }
-        }
-        sequence.length = end;
-        Ok(())
+        extended
     }
 
     /// Where the layer's keys and values of a sequence are, for reading and for storing.
     pub(crate) fn layer(&self, attention: &Attention, id: SequenceId) -> Option<LayerView<'_>> {
-        let place = *self.layers.get(attention.layer)?;
+        let place = (*self.layers.get(attention.layer)?)?;
         let kind = self.kinds.get(place.kind)?;
         let blocks = self.sequences.get(id)?.as_ref()?.blocks.get(place.kind)?;
         Some(LayerView { place, pool: &kind.pool, blocks, cache: self.options.kind })
+    }
+}
+
+impl Sequence {
+    /// The blocks that grow with the sequence, and their kinds.
+    fn grown<'a>(
+        &'a mut self,
+        kinds: &'a mut [Kind],
+    ) -> impl Iterator<Item = (&'a mut Kind, &'a mut Vec<u32>)> {
+        kinds.iter_mut().zip(&mut self.blocks).filter(|(kind, _)| kind.keep.grows())
     }
 }
 

@@ -1,6 +1,6 @@
 use super::{Cache, CacheOptions};
 use crate::ErrorKind;
-use crate::graph::{Attention, Graph, Node, Op};
+use crate::graph::{Attention, Sight};
 use siskin_kernels::ops::attention::{Cache as _, CacheType};
 
 fn attention(layer: usize, window: Option<usize>) -> Attention {
@@ -10,18 +10,18 @@ fn attention(layer: usize, window: Option<usize>) -> Attention {
         kv_heads: 2,
         head_size: 16,
         scale: 1.0,
-        window,
+        sight: Sight::Before(window),
         softcap: None,
         alibi: Vec::new(),
+        bias: None,
     }
 }
 
 fn cache(windows: &[Option<usize>], context: usize) -> Cache {
-    let mut graph = Graph::default();
-    for (layer, window) in windows.iter().enumerate() {
-        graph.nodes.push(Node { op: Op::Attention(attention(layer, *window)), inputs: vec![], output: 0 });
-    }
-    Cache::new(&graph, CacheOptions { kind: CacheType::F32, context, sequences: 2, batch: 8 }).unwrap()
+    let layers: Vec<_> =
+        windows.iter().enumerate().map(|(layer, window)| attention(layer, *window)).collect();
+    let options = CacheOptions { kind: CacheType::F32, context, sequences: 2, batch: 8, text: 0 };
+    Cache::new(layers.iter(), options).unwrap()
 }
 
 fn store(cache: &Cache, sequence: usize, layer: usize, window: Option<usize>, position: usize, number: f32) {

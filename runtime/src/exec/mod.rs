@@ -4,9 +4,13 @@
 //! the kernels of the machine. Both give the same bits.
 
 pub(crate) mod cpu;
+mod distances;
 pub(crate) mod reference;
 
-use crate::cache::SequenceId;
+pub(crate) use distances::Distances;
+
+use crate::cache::{Cache, SequenceId};
+use crate::graph::{Attention, Sight};
 
 /// A token that goes through the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +18,8 @@ pub(crate) struct Row {
     pub sequence: SequenceId,
     pub position: usize,
     pub token: u32,
+    /// The segment of the text that it is in.
+    pub segment: u32,
 }
 
 /// The rows of a forward pass. The rows of a sequence stand in order of position.
@@ -37,9 +43,15 @@ impl Batch {
     }
 }
 
-/// The first position that a query at `position` sees through a window.
-fn first_seen(position: usize, window: Option<usize>) -> usize {
-    window.map_or(0, |window| (position + 1).saturating_sub(window))
+/// The first and the last position that a row sees.
+fn seen(attention: &Attention, row: Row, cache: &Cache) -> (usize, usize) {
+    let position = row.position;
+    let end = || cache.text(row.sequence).unwrap_or(0).saturating_sub(1);
+    match attention.sight {
+        Sight::Before(window) => (window.map_or(0, |window| (position + 1).saturating_sub(window)), position),
+        Sight::Whole | Sight::Memory => (0, end()),
+        Sight::Around(reach) => (position.saturating_sub(reach), end().min(position + reach)),
+    }
 }
 
 fn activation(kind: crate::graph::ActivationKind) -> siskin_kernels::ops::activation::Kind {

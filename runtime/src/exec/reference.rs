@@ -5,9 +5,9 @@ use siskin_kernels::panel::{self, InputKind, ROWS};
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Batch, activation, first_seen};
+use super::{Batch, Distances, activation, seen};
 use crate::cache::Cache;
-use crate::graph::{Attention, Graph, Node, NormKind, Op, Rows, WeightId};
+use crate::graph::{Attention, Graph, Node, NormKind, Op, Rows, Sight, WeightId};
 use crate::plan::Weights;
 use crate::{Error, ErrorKind, Result};
 
@@ -20,6 +20,7 @@ pub(crate) struct Forward<'a> {
     pub weights: &'a Weights,
     pub cache: &'a Cache,
     pub batch: &'a Batch,
+    pub distances: &'a Distances,
     /// The portable kernels, for functions whose definition is a polynomial.
     pub scalar: &'a Kernels,
     /// Set by whoever wants the pass to end early.
@@ -58,6 +59,9 @@ impl Forward<'_> {
             Op::Embed { table } => {
                 each(&|row, out| self.table_row(*table, self.batch.rows[row].token as usize, out))
             }
+            Op::EmbedSegment { table } => {
+                each(&|row, out| self.table_row(*table, self.batch.rows[row].segment as usize, out))
+            }
             Op::EmbedPosition { table, offset } => {
                 each(&|row, out| self.table_row(*table, self.batch.rows[row].position + offset, out))
             }
@@ -91,8 +95,14 @@ impl Forward<'_> {
                 })
             }
             Op::Attention(attention) => {
-                self.append(attention, input(1), input(2));
+                if attention.sight != Sight::Memory {
+                    self.append(attention, input(1), input(2));
+                }
                 each(&|row, out| self.attend(attention, row, &input(0)[row], out))
+            }
+            Op::Remember(attention) => {
+                self.append(attention, input(0), input(1));
+                Table::new()
             }
             Op::Activate(kind) => {
                 each(&|row, out| self.scalar.activate()(activation(*kind), &input(0)[row], out))
@@ -174,12 +184,15 @@ impl Forward<'_> {
             cache: self.cache.options.kind,
         };
         let (mut scores, mut columns) = (vec![0.0; attention::CHUNK], vec![0.0; 2 * size]);
+        let (first, last) = seen(attention, place, self.cache);
         for (head, (values, out)) in queries.chunks(size).zip(out.chunks_mut(size)).enumerate() {
             let query = attention::Query {
                 values,
                 position: place.position,
-                first: first_seen(place.position, attention.window),
+                first,
+                last,
                 slope: attention.alibi.get(head).copied().unwrap_or(0.0),
+                bias: self.distances.of(attention, head, place.position, last),
             };
             let head = layer.head(head * attention.kv_heads / attention.heads);
             attention::reference(&arguments, &query, &head, &mut scores, &mut columns, out);

@@ -1,7 +1,8 @@
 //! Writes a graph line by line, as a model's forward pass reads.
 
 use super::{
-    ActivationKind, Attention, Graph, Node, NormKind, Op, Role, Rope, Rows, Value, ValueId, Weight, WeightId,
+    ActivationKind, Attention, Graph, Head, Node, NormKind, Op, Role, Rope, Rows, Value, ValueId, Weight,
+    WeightId,
 };
 
 /// Appends operations to a graph; each method returns the new value.
@@ -24,9 +25,16 @@ impl<'a> Builder<'a> {
         (self.has)(name)
     }
 
-    /// Closes the graph: `output` leaves it.
-    pub fn finish(mut self, output: ValueId) -> Graph {
+    /// Closes the graph of a decoder: scores of the next token leave it.
+    pub fn finish(self, output: ValueId) -> Graph {
+        self.finish_with(Head::Next, output, output)
+    }
+
+    /// Closes the graph: `output` leaves it, which `head` makes of `hidden`.
+    pub fn finish_with(mut self, head: Head, hidden: ValueId, output: ValueId) -> Graph {
         self.graph.output = output;
+        self.graph.head = head;
+        self.graph.hidden = hidden;
         self.graph
     }
 
@@ -86,6 +94,12 @@ impl<'a> Builder<'a> {
         self.node(Op::Embed { table }, &[], width)
     }
 
+    /// Embeddings of the segment that a token is in, from the table `name`.
+    pub fn embed_segment(&mut self, name: &str, segments: usize, width: usize) -> ValueId {
+        let table = self.matrix(name, segments, width);
+        self.node(Op::EmbedSegment { table }, &[], width)
+    }
+
     /// Learned position embeddings from the table `name`.
     pub fn embed_position(&mut self, name: &str, positions: usize, width: usize, offset: usize) -> ValueId {
         let table = self.matrix(name, positions + offset, width);
@@ -112,9 +126,13 @@ impl<'a> Builder<'a> {
 
     /// `x · Wᵀ` with `<name>.weight`, plus `<name>.bias` where the source has one.
     pub fn linear(&mut self, x: ValueId, name: &str, outputs: usize) -> ValueId {
-        let weight = self.matrix(&format!("{name}.weight"), outputs, self.columns(x));
-        let bias = format!("{name}.bias");
-        let bias = self.has(&bias).then(|| self.vector(&bias, outputs));
+        self.linear_of(x, &format!("{name}.weight"), &format!("{name}.bias"), outputs)
+    }
+
+    /// `x · Wᵀ` with the matrix `weight`, plus the vector `bias` where the source has it.
+    pub fn linear_of(&mut self, x: ValueId, weight: &str, bias: &str, outputs: usize) -> ValueId {
+        let weight = self.matrix(weight, outputs, self.columns(x));
+        let bias = self.has(bias).then(|| self.vector(bias, outputs));
         self.node(Op::Linear { parts: vec![(weight, bias)] }, &[x], outputs)
     }
 
@@ -132,6 +150,17 @@ impl<'a> Builder<'a> {
     pub fn attention(&mut self, q: ValueId, k: ValueId, v: ValueId, attention: Attention) -> ValueId {
         let columns = attention.heads * attention.head_size;
         self.node(Op::Attention(attention), &[q, k, v], columns)
+    }
+
+    /// Attention of `q` over what an encoder remembered.
+    pub fn attend_memory(&mut self, q: ValueId, attention: Attention) -> ValueId {
+        let columns = attention.heads * attention.head_size;
+        self.node(Op::Attention(attention), &[q], columns)
+    }
+
+    /// Remembers `k` and `v` for the attention of another graph.
+    pub fn remember(&mut self, k: ValueId, v: ValueId, attention: Attention) {
+        self.node(Op::Remember(attention), &[k, v], 0);
     }
 
     /// A function of each number.

@@ -32,7 +32,7 @@ pub struct Value {
 }
 
 /// How a weight is held in the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// A matrix in packed panels: rows are outputs (or table entries), columns are inputs.
     Matrix,
@@ -41,7 +41,7 @@ pub enum Role {
 }
 
 /// A tensor that the graph needs from the file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Weight {
     /// The name in the file, such as `blk.0.attn_q.weight`.
     pub name: String,
@@ -84,6 +84,32 @@ pub struct Rope {
     pub magnitude: f32,
 }
 
+/// Which positions a query sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sight {
+    /// Its own and those before it; with a window only so many, its own included.
+    Before(Option<usize>),
+    /// All of a text that is read at once.
+    Whole,
+    /// Those at most so far away, on either side, of a text that is read at once.
+    Around(usize),
+    /// All that an encoder remembered.
+    Memory,
+}
+
+/// A term of the score that depends on how far the key is from the query, with coarser steps the farther it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bias {
+    /// One number for each of [`Bias::buckets`] and head, head by head within a bucket.
+    pub table: WeightId,
+    /// Steps of distance.
+    pub buckets: usize,
+    /// From this distance on there is only one step.
+    pub farthest: usize,
+    /// Whether keys after the query have steps of their own; otherwise they count as distance zero.
+    pub both_ways: bool,
+}
+
 /// Attention of queries over a layer's cached keys and values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attention {
@@ -97,12 +123,14 @@ pub struct Attention {
     pub head_size: usize,
     /// Factor on the dot product.
     pub scale: f32,
-    /// A query sees only this many positions, its own included.
-    pub window: Option<usize>,
+    /// Which positions a query sees.
+    pub sight: Sight,
     /// Scores become `cap · tanh(score / cap)`.
     pub softcap: Option<f32>,
     /// One slope per query head: `slope · (key position − query position)` is added to the score. Empty: none.
     pub alibi: Vec<f32>,
+    /// What is added to the score by distance.
+    pub bias: Option<Bias>,
 }
 
 /// One semantic operation.
@@ -111,6 +139,11 @@ pub enum Op {
     /// Rows of a table, chosen by token id.
     Embed {
         /// V × D.
+        table: WeightId,
+    },
+    /// Rows of a table, chosen by the segment of the text that a token is in.
+    EmbedSegment {
+        /// Segments × D.
         table: WeightId,
     },
     /// Rows of a table, chosen by position.
@@ -150,8 +183,10 @@ pub enum Op {
         /// Columns per head.
         head_size: usize,
     },
-    /// Inputs q, k, v: appends k and v to the cache and attends.
+    /// Inputs q, k, v: stores k and v in the cache and attends. With [`Sight::Memory`] only q: the others are there.
     Attention(Attention),
+    /// Inputs k, v: stores them as what the attention with [`Sight::Memory`] of another graph sees.
+    Remember(Attention),
     /// A function of each number.
     Activate(ActivationKind),
     /// Inputs gate, up: `activation(gate) · up`.
@@ -190,8 +225,30 @@ pub struct Graph {
     pub weights: Vec<Weight>,
     /// The rotary tables in use.
     pub ropes: Vec<Rope>,
-    /// The value that leaves the graph: logits.
+    /// The value that leaves the graph.
     pub output: ValueId,
+    /// What its rows are.
+    pub head: Head,
+    /// What goes into the head.
+    pub hidden: ValueId,
+}
+
+/// What the rows that leave a graph are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Head {
+    /// The last hidden state of each token.
+    #[default]
+    Hidden,
+    /// Scores of the token that comes next.
+    Next,
+    /// Scores of the token that stands there.
+    Token,
+    /// Scores of classes, from the first token of a text.
+    Class,
+    /// Scores of labels for each token.
+    Label,
+    /// Two scores for each token: that an answer begins with it, and that it ends.
+    Span,
 }
 
 impl Graph {
@@ -201,5 +258,10 @@ impl Graph {
             Op::Attention(attention) => Some(attention),
             _ => None,
         })
+    }
+
+    /// The same computation up to the last hidden state, without the head.
+    pub fn without_head(&self) -> Self {
+        Self { output: self.hidden, head: Head::Hidden, ..self.clone() }
     }
 }

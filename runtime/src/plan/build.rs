@@ -1,7 +1,7 @@
 //! Orders the graph's nodes into steps, gives every value a place in the arena, and fuses what lies together.
 
 use super::{Plan, ProductPart, RowOp, Step, View, Weights};
-use crate::graph::{Graph, Node, Op, Rows, ValueId, WeightId};
+use crate::graph::{Attention, Graph, Node, Op, Rows, ValueId, WeightId};
 use crate::{Error, ErrorKind, Result};
 use siskin_kernels::ops::elementwise::Map;
 use siskin_kernels::ops::quantise::Layout;
@@ -221,13 +221,15 @@ impl<'a> Planner<'a> {
             }
             Op::Linear { parts } => self.linear(index, node, parts),
             Op::Attention(attention) => {
-                let [queries, keys, values] =
-                    [self.view(node.inputs[0])?, self.view(node.inputs[1])?, self.view(node.inputs[2])?];
                 let to = self.allocate(node.output, self.steps.len());
-                self.steps.push(Step::Append { attention: attention.clone(), keys, values });
+                if let [_, keys, values] = node.inputs[..] {
+                    self.append(attention, keys, values)?;
+                }
+                let queries = self.view(node.inputs[0])?;
                 self.steps.push(Step::Attend { attention: attention.clone(), queries, to });
                 Ok(())
             }
+            Op::Remember(attention) => self.append(attention, node.inputs[0], node.inputs[1]),
             Op::Rope { rope, head_size } => {
                 let turns = self.turns_of(*rope);
                 let from = self.view(node.inputs[0])?;
@@ -239,6 +241,12 @@ impl<'a> Planner<'a> {
         }
     }
 
+    fn append(&mut self, attention: &Attention, keys: ValueId, values: ValueId) -> Result<()> {
+        let (keys, values) = (self.view(keys)?, self.view(values)?);
+        self.steps.push(Step::Append { attention: attention.clone(), keys, values });
+        Ok(())
+    }
+
     /// Operations with one or two rows in and one out.
     fn simple(&mut self, node: &Node, rows: Rows) -> Result<()> {
         let inputs = node.inputs.iter().map(|&input| self.view(input)).collect::<Result<Vec<_>>>()?;
@@ -247,6 +255,7 @@ impl<'a> Planner<'a> {
         let (from, second) = (input(0), input(1));
         let op = match node.op {
             Op::Embed { table } => RowOp::Embed { table, to },
+            Op::EmbedSegment { table } => RowOp::EmbedSegment { table, to },
             Op::EmbedPosition { table, offset } => RowOp::EmbedPosition { table, offset, to },
             Op::Norm { kind, weight, bias, epsilon, .. } => {
                 RowOp::Norm { kind, weight, bias, epsilon, from, to }
@@ -258,7 +267,8 @@ impl<'a> Planner<'a> {
             Op::Softcap(cap) => RowOp::Map { map: Map::Softcap(cap), from, to },
             Op::Clamp(limit) => RowOp::Map { map: Map::Clamp(limit), from, to },
             Op::Pick => RowOp::Pick { from, to },
-            Op::Columns { .. } | Op::Linear { .. } | Op::Attention(_) | Op::Rope { .. } => return Ok(()),
+            Op::Columns { .. } | Op::Linear { .. } | Op::Rope { .. } => return Ok(()),
+            Op::Attention(_) | Op::Remember(_) => return Ok(()),
         };
         self.row_op(rows, op);
         Ok(())

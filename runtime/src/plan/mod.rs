@@ -30,6 +30,8 @@ pub(crate) enum RowOp {
     Turns { rope: usize, to: View },
     /// The row of a table for the row's token.
     Embed { table: WeightId, to: View },
+    /// The row of a table for the row's segment.
+    EmbedSegment { table: WeightId, to: View },
     /// The row of a table for the row's position.
     EmbedPosition { table: WeightId, offset: usize, to: View },
     /// The row of the batch whose output is wanted.

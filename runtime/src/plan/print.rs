@@ -4,6 +4,7 @@ use siskin_kernels::panel::InputKind;
 use std::fmt;
 
 use super::{Plan, Step};
+use crate::graph::Sight;
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -44,9 +45,14 @@ impl fmt::Display for Plan {
                 }
                 Step::Attend { attention, .. } => {
                     let (heads, kv, size) = (attention.heads, attention.kv_heads, attention.head_size);
-                    let window =
-                        attention.window.map_or(String::new(), |window| format!(", window {window}"));
-                    writeln!(f, "attend layer {}: {heads} heads on {kv} of {size}{window}", attention.layer)?;
+                    let sight = match attention.sight {
+                        Sight::Before(None) => String::new(),
+                        Sight::Before(Some(window)) => format!(", window {window}"),
+                        Sight::Whole => ", the whole text".to_owned(),
+                        Sight::Around(reach) => format!(", {reach} to either side"),
+                        Sight::Memory => ", what was remembered".to_owned(),
+                    };
+                    writeln!(f, "attend layer {}: {heads} heads on {kv} of {size}{sight}", attention.layer)?;
                 }
             }
         }

@@ -14,7 +14,7 @@ pub(crate) enum Bound {
 }
 
 /// The weights of a graph, by their number.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Weights {
     bound: Vec<Bound>,
 }

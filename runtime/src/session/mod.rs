@@ -79,6 +79,15 @@ pub struct StopHandle {
 }
 
 impl StopHandle {
+    /// One that nobody has pulled.
+    pub(crate) fn new() -> Self {
+        Self { flag: Arc::new(AtomicBool::new(false)) }
+    }
+
+    pub(crate) fn flag(&self) -> &Arc<AtomicBool> {
+        &self.flag
+    }
+
     /// Stops the running call, or the next one.
     pub fn stop(&self) {
         self.flag.store(true, Ordering::Relaxed);
@@ -173,7 +182,7 @@ impl Session {
         let batch = locked(&self.context).limits().0;
         self.forward(tokens, batch, false, &mut |session, first, context| {
             if last - first < batch {
-                session.copy_from_slice(context.logits(0));
+                session.copy_from_slice(context.output(0));
             }
         })
     }
@@ -224,8 +233,8 @@ impl Session {
         let batch = batch.min(wanted);
         self.forward(tokens, batch, true, &mut |logits, first, context| {
             for row in 0..batch.min(tokens.len() - first) {
-                each(first + row, context.logits(row));
-                logits.copy_from_slice(context.logits(row));
+                each(first + row, context.output(row));
+                logits.copy_from_slice(context.output(row));
             }
         })
     }

@@ -120,12 +120,7 @@ fn attend(table: &Kernels, cache: CacheType, ceiling: f64) {
         }
         for count in [group, attention::QUERIES] {
             let rows: Vec<_> = (0..count).map(|_| vector(head_size, &mut random)).collect();
-            let query = |(i, values): (usize, &'static [f32])| Query {
-                values,
-                position: length - count + i,
-                first: 0,
-                slope: 0.0,
-            };
+            let query = |(i, values): (usize, &'static [f32])| Query::at(length - count + i, values);
             let rows: Vec<&'static [f32]> = rows.into_iter().map(|row| &*row.leak()).collect();
             let queries: Vec<_> = rows.into_iter().enumerate().map(query).collect();
             let arguments = attention::Arguments { head_size, scale: 0.125, softcap: 0.0, cache };

@@ -108,7 +108,7 @@ fn attend(kernels: &Kernels, cache: CacheType, count: usize, repeats: usize) {
         attention::store(cache, position % BLOCK, &key, &value, keys, values);
     }
     let rows = vector(count * HEAD, &mut random);
-    let query = |(i, values)| Query { values, position: LENGTH - count + i, first: 0, slope: 0.0 };
+    let query = |(i, values)| Query::at(LENGTH - count + i, values);
     let queries: Vec<_> = rows.chunks(HEAD).enumerate().map(query).collect();
     let arguments = attention::Arguments { head_size: HEAD, scale: 0.125, softcap: 0.0, cache };
     let mut scratch = vec![0.0; attention::scratch_size(HEAD)];

@@ -124,7 +124,7 @@ fn attend_with<S: Simd, const V: usize>(
     };
     let mut states = [State::EMPTY; QUERIES];
     let first = queries.iter().map(|query| query.first).min().unwrap_or(0);
-    let last = queries.iter().map(|query| query.position).max().unwrap_or(0);
+    let last = queries.iter().map(|query| query.last).max().unwrap_or(0);
     let chunks = match span {
         Span::Whole => chunk_of(first)..chunk_of(last) + 1,
         Span::Chunk(chunk) => chunk..chunk + 1,
@@ -189,7 +189,7 @@ fn attend_chunk<S: Simd, const V: usize>(
     let mut parts = [Part { first: 0, end: 0 }; QUERIES];
     for (part, query) in parts.iter_mut().zip(queries) {
         let first = query.first.max(positions.start);
-        *part = Part { first, end: (query.position + 1).min(positions.end).max(first) };
+        *part = Part { first, end: (query.last + 1).min(positions.end).max(first) };
     }
     let Some(seen) = blocks(&parts[..queries.len()]) else { return };
     let mut chunk = Chunk::new(cache, seen);

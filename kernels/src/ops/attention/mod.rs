@@ -2,7 +2,7 @@
 //!
 //! Contract, for each query:
 //! - A score is the chain `fma(q[e], k[e], …)` from zero in order of e, times the scale, soft-capped, plus
-//!   `slope · (key position − query position)` as one fused multiply-add.
+//!   `slope · (key position − query position)` as one fused multiply-add, plus the key's bias.
 //! - Keys are taken in chunks of [`CHUNK`] positions from position 0. A chunk has its own maximum, weights
 //!   `exp(score − maximum)`, their sum (sixteen lanes by position, then the fixed tree) and, column by column,
 //!   the chain `fma(weight, v, …)` from zero in order of position.
@@ -99,10 +99,21 @@ pub struct Query<'a> {
     pub values: &'a [f32],
     /// Its position.
     pub position: usize,
-    /// The first position it sees; it sees up to its own.
+    /// The first position it sees.
     pub first: usize,
+    /// The last position it sees.
+    pub last: usize,
     /// Added to the score per position of distance.
     pub slope: f32,
+    /// Added to the score of each position; empty: nothing.
+    pub bias: &'a [f32],
+}
+
+impl<'a> Query<'a> {
+    /// The query of a position that sees itself and all before it.
+    pub const fn at(position: usize, values: &'a [f32]) -> Self {
+        Self { values, position, first: 0, last: position, slope: 0.0, bias: &[] }
+    }
 }
 
 /// Where the cache keeps a head's keys and values.

@@ -103,6 +103,9 @@ fn score(arguments: &Arguments, query: &Query<'_>, cache: &dyn Cache, position: 
     if query.slope != 0.0 {
         score = float::fma(query.slope, position as f32 - query.position as f32, score);
     }
+    if !query.bias.is_empty() {
+        score += query.bias[position];
+    }
     score
 }
 
@@ -120,8 +123,8 @@ pub fn reference(
     let mut maximum = f32::NEG_INFINITY;
     let mut sum = 0.0;
     let mut begun = false;
-    for chunk in chunk_of(query.first)..=chunk_of(query.position) {
-        let range = query.first.max(chunk * CHUNK)..(query.position + 1).min((chunk + 1) * CHUNK);
+    for chunk in chunk_of(query.first)..=chunk_of(query.last) {
+        let range = query.first.max(chunk * CHUNK)..(query.last + 1).min((chunk + 1) * CHUNK);
         let mut chunk_maximum = f32::NEG_INFINITY;
         for position in range.clone() {
             let score = score(arguments, query, cache, position);

@@ -91,6 +91,10 @@ fn scale<S: Simd>(
             let distance = s.sub(position, s.splat(query.position as f32));
             score = s.fma(s.splat(query.slope), distance, score);
         }
+        if !query.bias.is_empty() {
+            let here = start + vector * PANEL..(start + (vector + 1) * PANEL).min(query.bias.len());
+            score = s.add(score, s.load_part(&query.bias[here], 0.0));
+        }
         score = within(s, vector, seen, score, lowest);
         maximum = s.max(score, maximum);
         s.store(score, &mut scores[vector]);

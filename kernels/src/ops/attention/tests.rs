@@ -59,7 +59,7 @@ fn chunk_by_chunk(
 ) -> Vec<Vec<f32>> {
     let size = part_size(arguments.head_size);
     let mut scratch = vec![f32::NAN; scratch_size(arguments.head_size)];
-    let last = queries.iter().map(|query| query.position).max().unwrap();
+    let last = queries.iter().map(|query| query.last).max().unwrap();
     let mut parts = vec![Vec::new(); queries.len()];
     for chunk in 0..=last / CHUNK {
         let mut out = vec![vec![0.0; size]; queries.len()];
@@ -81,7 +81,15 @@ fn every_kernel_gives_the_reference_bits() {
     for (head_size, length) in [(16, 5), (24, 70), (64, 300), (64, 600), (80, 257), (256, 130)] {
         for cache_type in [CacheType::Int8, CacheType::F16, CacheType::F32] {
             let (blocks, _) = cache(cache_type, head_size, length, &mut random);
-            for (softcap, slope, window) in [(0.0, 0.0, length), (50.0, 0.0, 40), (0.0, 0.25, length)] {
+            let bias = random.vector(length, 2.0);
+            let cases = [
+                (0.0, 0.0, length, 0, false),
+                (50.0, 0.0, 40, 0, false),
+                (0.0, 0.25, length, 0, false),
+                (0.0, 0.0, 40, 30, true),
+                (0.0, 0.25, length, length, true),
+            ];
+            for (softcap, slope, window, ahead, biased) in cases {
                 let arguments = Arguments { head_size, scale: 0.2, softcap, cache: cache_type };
                 let rows: Vec<Vec<f32>> = (0..QUERIES).map(|_| random.vector(head_size, 2.0)).collect();
                 let queries: Vec<Query<'_>> = rows
@@ -89,7 +97,10 @@ fn every_kernel_gives_the_reference_bits() {
                     .enumerate()
                     .map(|(i, values)| {
                         let position = length - 1 - (i * 3 % 64).min(length - 1);
-                        Query { values, position, first: (position + 1).saturating_sub(window), slope }
+                        let first = (position + 1).saturating_sub(window);
+                        let last = (position + ahead).min(length - 1);
+                        let bias = if biased { &bias[..=last] } else { &[] };
+                        Query { values, position, first, last, slope, bias }
                     })
                     .collect();
                 for count in [1, 2, 3, 4, 5, 6, 7, QUERIES - 1, QUERIES] {
@@ -117,7 +128,7 @@ fn the_result_is_the_softmax_average() {
     let mut random = Random::new(13);
     let (blocks, rows) = cache(CacheType::F32, 32, 400, &mut random);
     let values = random.vector(32, 1.0);
-    let query = Query { values: &values, position: 399, first: 0, slope: 0.0 };
+    let query = Query::at(399, &values);
     let arguments = Arguments { head_size: 32, scale: 0.5, softcap: 0.0, cache: CacheType::F32 };
     let got = run(&tables()[0], &arguments, &[query], &blocks);
     let dot = |key: &[f32]| values.iter().zip(key).map(|(a, b)| f64::from(a * b)).sum::<f64>();
@@ -142,7 +153,7 @@ fn a_value_that_is_not_finite_does_not_hide() {
             let arguments = Arguments { head_size: 32, scale: 0.2, softcap: 0.0, cache: cache_type };
             for table in tables() {
                 let see = |position| {
-                    let query = Query { values: &query, position, first: 0, slope: 0.0 };
+                    let query = Query::at(position, &query);
                     run(&table, &arguments, &[query], &blocks).concat()
                 };
                 let isa = table.cpu().features();

@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use siskin_kernels::ops::attention::{self as attend, CHUNK, QUERIES, Query, Span};
 
-use super::super::first_seen;
+use super::super::seen;
 use super::Forward;
 use crate::cache::CacheOptions;
-use crate::graph::{Attention, Graph};
+use crate::graph::{Attention, Sight};
 use crate::plan::View;
 use crate::team::Worker;
 
@@ -29,20 +29,29 @@ pub(crate) struct Workspace {
 
 impl Workspace {
     /// Places behind word `start`, and the first word behind them.
-    pub(crate) fn new(graph: &Graph, cache: &CacheOptions, threads: usize, start: usize) -> (Self, usize) {
-        let most = |size: &dyn Fn(&Attention) -> usize| graph.attentions().map(size).max().unwrap_or(0);
+    pub(crate) fn new<'a>(
+        attentions: impl Iterator<Item = &'a Attention> + Clone,
+        cache: &CacheOptions,
+        threads: usize,
+        start: usize,
+    ) -> (Self, usize) {
+        let most = |size: &dyn Fn(&Attention) -> usize| attentions.clone().map(size).max().unwrap_or(0);
         let line = |words: usize| words.next_multiple_of(16);
         let columns = line(most(&|attention| attend::scratch_size(attention.head_size)));
         let scratch = View { offset: line(start), stride: columns, columns };
         let chunks = |attention: &Attention| {
-            let seen = attention.window.map_or(cache.context, |window| window.min(cache.context));
+            let seen = match attention.sight {
+                Sight::Before(window) => window.map_or(cache.context, |window| window.min(cache.context)),
+                Sight::Whole | Sight::Memory => cache.text,
+                Sight::Around(reach) => (2 * reach + 1).min(cache.text),
+            };
             seen.div_ceil(CHUNK) + 1
         };
         let columns = most(&|attention| line(chunks(attention) * attend::part_size(attention.head_size)));
         let parts = View { offset: scratch.offset + scratch.stride * threads, stride: columns, columns };
         let row = most(&|attention| attention.heads) * columns;
         let fitting = PARTS_WORDS.checked_div(row).unwrap_or(0).clamp(1, SPLIT_ROWS);
-        let split_rows = if threads > 1 { fitting.min(cache.batch) } else { 0 };
+        let split_rows = if threads > 1 { fitting.min(cache.batch.max(cache.text)) } else { 0 };
         (Self { scratch, parts, split_rows }, parts.offset + split_rows * row)
     }
 }
@@ -79,8 +88,8 @@ impl Attend<'_> {
 
     /// The chunks that a row's keys lie in.
     fn chunks(&self, row: usize) -> Range<usize> {
-        let position = self.forward.batch.rows[row].position;
-        first_seen(position, self.attention.window) / CHUNK..position / CHUNK + 1
+        let (first, last) = seen(self.attention, self.forward.batch.rows[row], self.forward.cache);
+        first / CHUNK..last / CHUNK + 1
     }
 
     /// Many rows: runs of rows that share what is loaded for them.
@@ -183,11 +192,14 @@ impl Attend<'_> {
         unsafe {
             let query = |(row, head): (usize, usize)| {
                 let position = batch.rows[row].position;
+                let (first, last) = seen(attention, batch.rows[row], cache);
                 Query {
                     values: arena.row(head_view(self.queries, head, attention.head_size), row),
                     position,
-                    first: first_seen(position, attention.window),
+                    first,
+                    last,
                     slope: attention.alibi.get(head).copied().unwrap_or(0.0),
+                    bias: self.forward.distances.of(attention, head, position, last),
                 }
             };
             let mut list = [query(first); QUERIES];

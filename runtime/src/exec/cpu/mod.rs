@@ -11,7 +11,7 @@ use siskin_kernels::ops::norm;
 use siskin_kernels::ops::{Kernels, rope};
 use siskin_kernels::panel::{self, InputKind, ROWS};
 
-use super::{Batch, activation};
+use super::{Batch, Distances, activation};
 use crate::cache::Cache;
 use crate::graph::{Attention, NormKind, Rows};
 use crate::observe::Observation;
@@ -33,6 +33,7 @@ pub(crate) struct Forward<'a> {
     pub workspace: Workspace,
     pub cache: &'a Cache,
     pub batch: &'a Batch,
+    pub distances: &'a Distances,
     /// Set by whoever wants the pass to end early.
     pub stop: &'a AtomicBool,
     /// Who is shown what goes into matrices.
@@ -113,6 +114,9 @@ impl Forward<'_> {
                 }
                 RowOp::Embed { table, to } => {
                     self.table_row(table, self.batch.rows[row].token as usize, arena.row_mut(to, row));
+                }
+                RowOp::EmbedSegment { table, to } => {
+                    self.table_row(table, self.batch.rows[row].segment as usize, arena.row_mut(to, row));
                 }
                 RowOp::EmbedPosition { table, offset, to } => {
                     self.table_row(table, self.batch.rows[row].position + offset, arena.row_mut(to, row));

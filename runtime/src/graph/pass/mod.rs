@@ -3,6 +3,7 @@
 //! A pass changes neither what is computed nor a single bit of it.
 
 mod join_products;
+mod prune;
 
 use super::Graph;
 
@@ -10,7 +11,8 @@ use super::Graph;
 pub type Pass = fn(&Graph) -> Graph;
 
 /// Every pass, in the order in which they run.
-pub const PASSES: &[(&str, Pass)] = &[("join products of one value", join_products::run)];
+pub const PASSES: &[(&str, Pass)] =
+    &[("leave out what is not needed", prune::run), ("join products of one value", join_products::run)];
 
 /// The graph after all passes.
 pub fn all(graph: &Graph) -> Graph {

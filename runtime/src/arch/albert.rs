@@ -1,0 +1,68 @@
+//! ALBERT: BERT with narrow embeddings, whose layers share their weights.
+
+use super::bert::{self, Shape};
+use super::blocks::whole;
+use super::{Config, Family, Form, Hyper, Rule};
+use crate::graph::ActivationKind;
+use crate::{Error, Result};
+
+pub(super) static FAMILY: Family = Family {
+    name: "albert",
+    hugging_face: &["albert"],
+    gguf: &[],
+    hugging_face_rules: RULES,
+    gguf_rules: &[],
+    hyper: |config| {
+        let mut hyper = bert::hyper_of(config, 0)?;
+        hyper.epsilon = config.number(&["layer_norm_eps"])?.unwrap_or(1e-12) as f32;
+        Ok(hyper)
+    },
+    form: Form::Encoder(|config, h, b| {
+        let shape = Shape {
+            embedding: Some(config.count(&["embedding_size"])?.unwrap_or(128)),
+            shared: shared(config, h)?,
+            activation: Some(ActivationKind::GeluTanh),
+            ..Shape::default()
+        };
+        shape.graph(config, h, b)
+    }),
+};
+
+const RULES: &[Rule] = &[
+    whole("token_embd", "albert.embeddings.word_embeddings"),
+    whole("position_embd", "albert.embeddings.position_embeddings"),
+    whole("token_types", "albert.embeddings.token_type_embeddings"),
+    whole("token_embd_norm", "albert.embeddings.LayerNorm"),
+    whole("embd_projection", "albert.encoder.embedding_hidden_mapping_in"),
+    whole("blk.{}.attn_q", "albert.encoder.albert_layer_groups.{}.albert_layers.0.attention.query"),
+    whole("blk.{}.attn_k", "albert.encoder.albert_layer_groups.{}.albert_layers.0.attention.key"),
+    whole("blk.{}.attn_v", "albert.encoder.albert_layer_groups.{}.albert_layers.0.attention.value"),
+    whole("blk.{}.attn_output", "albert.encoder.albert_layer_groups.{}.albert_layers.0.attention.dense"),
+    whole(
+        "blk.{}.attn_output_norm",
+        "albert.encoder.albert_layer_groups.{}.albert_layers.0.attention.LayerNorm",
+    ),
+    whole("blk.{}.ffn_up", "albert.encoder.albert_layer_groups.{}.albert_layers.0.ffn"),
+    whole("blk.{}.ffn_down", "albert.encoder.albert_layer_groups.{}.albert_layers.0.ffn_output"),
+    whole(
+        "blk.{}.layer_output_norm",
+        "albert.encoder.albert_layer_groups.{}.albert_layers.0.full_layer_layer_norm",
+    ),
+    whole("cls", "albert.pooler"),
+    whole("cls.output", "classifier"),
+    whole("labels", "classifier"),
+    whole("answer", "qa_outputs"),
+    whole("tokens", "predictions.dense"),
+    whole("tokens_norm", "predictions.LayerNorm"),
+    whole("output", "predictions.decoder"),
+    whole("output_bias", "predictions.bias"),
+];
+
+/// Layers of a group.
+fn shared(config: &Config, h: &Hyper) -> Result<usize> {
+    let groups = config.count(&["num_hidden_groups"])?.unwrap_or(1).max(1);
+    if config.count(&["inner_group_num"])?.unwrap_or(1) != 1 || !h.layers.is_multiple_of(groups) {
+        return Err(Error::unsupported("config.inner_group_num", "groups of different layers"));
+    }
+    Ok(h.layers / groups)
+}

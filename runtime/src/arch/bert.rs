@@ -1,0 +1,118 @@
+//! BERT and the encoders that share its graph: norms after sums, attention over the whole text.
+
+use super::blocks::{self, block, whole};
+use super::heads::Heads;
+use super::{Config, Family, Form, Hyper, Rule, hyper};
+use crate::Result;
+use crate::graph::{ActivationKind, Bias, Builder, Graph, Sight, ValueId};
+
+pub(super) static FAMILY: Family = Family {
+    name: "bert",
+    hugging_face: &["bert"],
+    gguf: &["bert"],
+    hugging_face_rules: RULES,
+    gguf_rules: &[],
+    hyper: |config| hyper_of(config, 0),
+    form: Form::Encoder(|config, h, b| Shape::default().graph(config, h, b)),
+};
+
+const RULES: &[Rule] = &[
+    whole("token_embd", "bert.embeddings.word_embeddings"),
+    whole("position_embd", "bert.embeddings.position_embeddings"),
+    whole("token_types", "bert.embeddings.token_type_embeddings"),
+    whole("token_embd_norm", "bert.embeddings.LayerNorm"),
+    whole("blk.{}.attn_q", "bert.encoder.layer.{}.attention.self.query"),
+    whole("blk.{}.attn_k", "bert.encoder.layer.{}.attention.self.key"),
+    whole("blk.{}.attn_v", "bert.encoder.layer.{}.attention.self.value"),
+    whole("blk.{}.attn_output", "bert.encoder.layer.{}.attention.output.dense"),
+    whole("blk.{}.attn_output_norm", "bert.encoder.layer.{}.attention.output.LayerNorm"),
+    whole("blk.{}.ffn_up", "bert.encoder.layer.{}.intermediate.dense"),
+    whole("blk.{}.ffn_down", "bert.encoder.layer.{}.output.dense"),
+    whole("blk.{}.layer_output_norm", "bert.encoder.layer.{}.output.LayerNorm"),
+    whole("cls", "bert.pooler.dense"),
+    whole("cls.output", "classifier"),
+    whole("labels", "classifier"),
+    whole("answer", "qa_outputs"),
+    whole("tokens", "cls.predictions.transform.dense"),
+    whole("tokens_norm", "cls.predictions.transform.LayerNorm"),
+    whole("output", "cls.predictions.decoder"),
+    whole("output_bias", "cls.predictions.bias"),
+];
+
+/// The hyper-parameters of an encoder whose first position is row `first` of the position table.
+pub(super) fn hyper_of(config: &Config, first: usize) -> Result<Hyper> {
+    let mut hyper = Hyper::read(config, |width| 4 * width)?;
+    hyper.context = hyper.context.saturating_sub(first).max(1);
+    hyper.segments = config.count(&["type_vocab_size", "token_type_count"])?.unwrap_or(0);
+    Ok(hyper)
+}
+
+/// What tells apart the encoders that normalise after sums.
+#[derive(Default)]
+pub(super) struct Shape {
+    /// The row of the position table that is the first position's.
+    pub first_position: usize,
+    /// Columns of the embeddings, where they are others than the model's width.
+    pub embedding: Option<usize>,
+    /// Layers one after the other that share weights; 0: none.
+    pub shared: usize,
+    /// What is added to all scores by distance.
+    pub bias: Option<Bias>,
+    /// The activation in the blocks, where no key says it; GELU.
+    pub activation: Option<ActivationKind>,
+    /// Between the two products of the head for classes; `None`: tanh.
+    pub class_activation: Option<ActivationKind>,
+}
+
+impl Shape {
+    pub(super) fn graph(&self, config: &Config, h: &Hyper, mut b: Builder<'_>) -> Result<Graph> {
+        let activation = hyper::activation(config, self.activation.unwrap_or(ActivationKind::Gelu))?;
+        let mut x = self.embeddings(h, &mut b);
+        for layer in 0..h.layers {
+            x = self.layer(h, &mut b, layer, activation, x);
+        }
+        let embedding = self.embedding.unwrap_or(h.width);
+        let heads =
+            Heads { class_activation: self.class_activation, token_activation: activation, embedding };
+        heads.finish(config, h, b, x)
+    }
+
+    fn embeddings(&self, h: &Hyper, b: &mut Builder<'_>) -> ValueId {
+        let width = self.embedding.unwrap_or(h.width);
+        let mut x = b.embed("token_embd.weight", h.vocabulary, width);
+        if h.segments > 0 && b.has("token_types.weight") {
+            let segments = b.embed_segment("token_types.weight", h.segments, width);
+            x = b.add(x, segments);
+        }
+        let positions = b.embed_position("position_embd.weight", h.context, width, self.first_position);
+        x = b.add(x, positions);
+        x = b.layer_norm(x, "token_embd_norm", h.epsilon);
+        if width == h.width && !b.has("embd_projection.weight") {
+            return x;
+        }
+        b.linear(x, "embd_projection", h.width)
+    }
+
+    fn layer(
+        &self,
+        h: &Hyper,
+        b: &mut Builder<'_>,
+        layer: usize,
+        activation: ActivationKind,
+        x: ValueId,
+    ) -> ValueId {
+        // Where layers share weights, those of the first of them are there.
+        let weights = layer.checked_div(self.shared).unwrap_or(layer);
+        let (q, k, v) = blocks::queries_keys_values(b, h, weights, x);
+        let mut attention = blocks::attention(h, layer);
+        attention.sight = Sight::Whole;
+        attention.bias = self.bias;
+        let attended = b.attention(q, k, v, attention);
+        let attended = b.linear(attended, &block(weights, "attn_output"), h.width);
+        let x = b.add(x, attended);
+        let x = b.layer_norm(x, &block(weights, "attn_output_norm"), h.epsilon);
+        let fed = blocks::feed_forward(b, h, weights, activation, x);
+        let x = b.add(x, fed);
+        b.layer_norm(x, &block(weights, "layer_output_norm"), h.epsilon)
+    }
+}

@@ -1,0 +1,50 @@
+//! What is put on top of an encoder: scores of tokens, classes, labels or answers, as far as the source has them.
+
+use super::{Config, Hyper};
+use crate::Result;
+use crate::graph::{ActivationKind, Builder, Graph, Head, ValueId};
+
+/// Where heads differ from family to family.
+pub(super) struct Heads {
+    /// Between the two products of the head for classes; `None`: tanh.
+    pub class_activation: Option<ActivationKind>,
+    /// In the head for tokens.
+    pub token_activation: ActivationKind,
+    /// Columns of the token table.
+    pub embedding: usize,
+}
+
+impl Heads {
+    /// Closes the graph of an encoder whose last hidden states are `x`, with the head that the source has.
+    pub(super) fn finish(&self, config: &Config, h: &Hyper, mut b: Builder<'_>, x: ValueId) -> Result<Graph> {
+        let hidden = b.pick(x);
+        let classes = config.entries("id2label")?.or(config.count(&["num_labels"])?).unwrap_or(2);
+        let (head, output) = if b.has("cls.output.weight") && b.has("cls.weight") {
+            let pooled = b.linear(hidden, "cls", h.width);
+            let pooled = match self.class_activation {
+                Some(kind) => b.activate(kind, pooled),
+                None => b.softcap(pooled, Some(1.0)),
+            };
+            (Head::Class, b.linear(pooled, "cls.output", classes))
+        } else if b.has("labels.weight") {
+            (Head::Label, b.linear(hidden, "labels", classes))
+        } else if b.has("answer.weight") {
+            (Head::Span, b.linear(hidden, "answer", 2))
+        } else if b.has("tokens.weight") {
+            (Head::Token, self.tokens(h, &mut b, hidden))
+        } else {
+            (Head::Hidden, hidden)
+        };
+        Ok(b.finish_with(head, hidden, output))
+    }
+
+    /// A product, a function and a norm, then the token table or a matrix of its own.
+    fn tokens(&self, h: &Hyper, b: &mut Builder<'_>, hidden: ValueId) -> ValueId {
+        let x = b.linear(hidden, "tokens", self.embedding);
+        let x = b.activate(self.token_activation, x);
+        let x = b.layer_norm(x, "tokens_norm", h.epsilon);
+        let weight = if b.has("output.weight") { "output.weight" } else { "token_embd.weight" };
+        let bias = if b.has("output_bias") { "output_bias" } else { "output.bias" };
+        b.linear_of(x, weight, bias, h.vocabulary)
+    }
+}

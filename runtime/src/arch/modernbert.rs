@@ -1,0 +1,84 @@
+//! ModernBERT: norms before blocks, rotary positions, gated feed-forward, most layers with a short view.
+
+use super::blocks::{self, block, whole};
+use super::heads::Heads;
+use super::{Config, Family, Form, Hyper, Rule, hyper, llama, rope};
+use crate::graph::{ActivationKind, Builder, Graph, NormKind, Rope, Sight, ValueId};
+use crate::{Error, Result};
+
+pub(super) static FAMILY: Family = Family {
+    name: "modernbert",
+    hugging_face: &["modernbert"],
+    gguf: &["modern-bert"],
+    hugging_face_rules: RULES,
+    gguf_rules: &[],
+    hyper: |config| {
+        let mut hyper = Hyper::read(config, |width| 4 * width)?;
+        // A view of so many positions in all, half of them on either side.
+        let window = config.count(&["local_attention", "attention.sliding_window"])?.unwrap_or(128);
+        let every = config.count(&["global_attn_every_n_layers"])?.unwrap_or(3).max(1);
+        hyper.slide_by(config, Some(window / 2), |layer| layer % every != 0)?;
+        Ok(hyper)
+    },
+    form: Form::Encoder(graph),
+};
+
+const RULES: &[Rule] = &[
+    whole("token_embd", "model.embeddings.tok_embeddings"),
+    whole("token_embd_norm", "model.embeddings.norm"),
+    whole("blk.{}.attn_norm", "model.layers.{}.attn_norm"),
+    whole("blk.{}.attn_qkv", "model.layers.{}.attn.Wqkv"),
+    whole("blk.{}.attn_output", "model.layers.{}.attn.Wo"),
+    whole("blk.{}.ffn_norm", "model.layers.{}.mlp_norm"),
+    whole("blk.{}.ffn_up", "model.layers.{}.mlp.Wi"),
+    whole("blk.{}.ffn_down", "model.layers.{}.mlp.Wo"),
+    whole("output_norm", "model.final_norm"),
+    whole("tokens", "head.dense"),
+    whole("tokens_norm", "head.norm"),
+    whole("output", "decoder"),
+];
+
+fn graph(config: &Config, h: &Hyper, mut b: Builder<'_>) -> Result<Graph> {
+    if config.word(&["classifier_pooling"])? == Some("mean") && b.has("classifier.weight") {
+        return Err(Error::unsupported("config.classifier_pooling", "classes from the mean of a text"));
+    }
+    let activation = hyper::activation(config, ActivationKind::Gelu)?;
+    let ropes = [
+        b.rope_table(rope_of(config, h, "full_attention", "global_rope_theta", 160_000.0)?),
+        b.rope_table(rope_of(config, h, "sliding_attention", "local_rope_theta", 10_000.0)?),
+    ];
+    let x = b.embed("token_embd.weight", h.vocabulary, h.width);
+    let mut x = b.layer_norm(x, "token_embd_norm", h.epsilon);
+    for layer in 0..h.layers {
+        // The first layer's input is normalised already.
+        let norm = block(layer, "attn_norm");
+        let normed = if b.has(&format!("{norm}.weight")) { b.layer_norm(x, &norm, h.epsilon) } else { x };
+        let attended = attend(&mut b, h, layer, ropes, normed);
+        x = b.add(x, attended);
+        let normed = b.layer_norm(x, &block(layer, "ffn_norm"), h.epsilon);
+        let fed = llama::feed_forward(&mut b, h, layer, activation, normed);
+        x = b.add(x, fed);
+    }
+    let x = b.norm_of(NormKind::Layer, x, "output_norm", h.width, h.epsilon);
+    let activation = ActivationKind::Gelu;
+    let heads =
+        Heads { class_activation: Some(activation), token_activation: activation, embedding: h.width };
+    heads.finish(config, h, b, x)
+}
+
+fn attend(b: &mut Builder<'_>, h: &Hyper, layer: usize, ropes: [usize; 2], x: ValueId) -> ValueId {
+    let (q, k, v) = blocks::queries_keys_values(b, h, layer, x);
+    let rope = ropes[usize::from(h.windows[layer].is_some())];
+    let q = b.rope(q, rope, h.head_size);
+    let k = b.rope(k, rope, h.head_size);
+    let mut attention = blocks::attention(h, layer);
+    attention.sight = h.windows[layer].map_or(Sight::Whole, Sight::Around);
+    let attended = b.attention(q, k, v, attention);
+    b.linear(attended, &block(layer, "attn_output"), h.width)
+}
+
+/// The rotary table of a kind of layers, under today's key or its older one.
+fn rope_of(config: &Config, h: &Hyper, kind: &str, key: &str, default: f64) -> Result<Rope> {
+    let theta = config.number(&[key])?.unwrap_or(default);
+    rope::read_kind(config, h, kind, theta)
+}

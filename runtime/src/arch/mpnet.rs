@@ -1,0 +1,47 @@
+//! MPNet: RoBERTa without segments, with a bias by distance that all layers share.
+
+use super::bert::{self, Shape};
+use super::blocks::whole;
+use super::{Family, Form, Rule};
+use crate::graph::Bias;
+
+pub(super) static FAMILY: Family = Family {
+    name: "mpnet",
+    hugging_face: &["mpnet"],
+    gguf: &[],
+    hugging_face_rules: RULES,
+    gguf_rules: &[],
+    hyper: |config| bert::hyper_of(config, FIRST_POSITION),
+    form: Form::Encoder(|config, h, mut b| {
+        let buckets = config.count(&["relative_attention_num_buckets"])?.unwrap_or(32);
+        let table = b.vector("attn_rel_b.weight", buckets * h.heads);
+        let bias = Bias { table, buckets, farthest: 128, both_ways: true };
+        Shape { first_position: FIRST_POSITION, bias: Some(bias), ..Shape::default() }.graph(config, h, b)
+    }),
+};
+
+/// The first positions are those of the padding token and of the one before it.
+const FIRST_POSITION: usize = 2;
+
+const RULES: &[Rule] = &[
+    whole("token_embd", "mpnet.embeddings.word_embeddings"),
+    whole("position_embd", "mpnet.embeddings.position_embeddings"),
+    whole("token_embd_norm", "mpnet.embeddings.LayerNorm"),
+    whole("attn_rel_b", "mpnet.encoder.relative_attention_bias"),
+    whole("blk.{}.attn_q", "mpnet.encoder.layer.{}.attention.attn.q"),
+    whole("blk.{}.attn_k", "mpnet.encoder.layer.{}.attention.attn.k"),
+    whole("blk.{}.attn_v", "mpnet.encoder.layer.{}.attention.attn.v"),
+    whole("blk.{}.attn_output", "mpnet.encoder.layer.{}.attention.attn.o"),
+    whole("blk.{}.attn_output_norm", "mpnet.encoder.layer.{}.attention.LayerNorm"),
+    whole("blk.{}.ffn_up", "mpnet.encoder.layer.{}.intermediate.dense"),
+    whole("blk.{}.ffn_down", "mpnet.encoder.layer.{}.output.dense"),
+    whole("blk.{}.layer_output_norm", "mpnet.encoder.layer.{}.output.LayerNorm"),
+    whole("cls", "classifier.dense"),
+    whole("cls.output", "classifier.out_proj"),
+    whole("labels", "classifier"),
+    whole("answer", "qa_outputs"),
+    whole("tokens", "lm_head.dense"),
+    whole("tokens_norm", "lm_head.layer_norm"),
+    whole("output", "lm_head.decoder"),
+    whole("output_bias", "lm_head.bias"),
+];

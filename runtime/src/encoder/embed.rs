@@ -1,0 +1,72 @@
+//! Texts to vectors.
+
+use serde_json::Value;
+
+use super::{Encoder, Pooling, Tokens};
+use crate::arch::Config;
+use crate::model::Model;
+use crate::{Error, Result};
+
+/// How texts become vectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EmbedOptions {
+    /// How hidden states become one vector.
+    pub pooling: Pooling,
+    /// Whether vectors are brought to length one.
+    pub normalise: bool,
+    /// Columns to keep, for models that were trained to be cut off; 0: all.
+    pub columns: usize,
+}
+
+impl EmbedOptions {
+    /// What the model was made for, as far as its source says it: the mean, brought to length one.
+    pub fn of(model: &Model) -> Result<Self> {
+        let config = Config::new(model.file().metadata().config.clone());
+        let pooling = match config.word(&["sentence_transformers/pooling"])? {
+            None => Pooling::default(),
+            Some(name) => Pooling::NAMES
+                .iter()
+                .find(|(_, known)| *known == name)
+                .map(|(pooling, _)| *pooling)
+                .ok_or_else(|| Error::unsupported("config.sentence_transformers.pooling", name))?,
+        };
+        let normalise =
+            config.get("sentence_transformers/normalise").and_then(Value::as_bool).unwrap_or(true);
+        Ok(Self { pooling, normalise, columns: 0 })
+    }
+}
+
+impl Encoder {
+    /// A vector for each text, in order. The encoder must have been opened without its head, or have none.
+    pub fn embed_tokens(&mut self, texts: &[Tokens], options: &EmbedOptions) -> Result<Vec<Vec<f32>>> {
+        if self.head() != crate::graph::Head::Hidden {
+            let message = "vectors are made of hidden states; open the encoder without its head";
+            return Err(Error::argument("encoder", message));
+        }
+        if options.columns > self.columns() {
+            let message = format!("{} columns; the model has {}", options.columns, self.columns());
+            return Err(Error::argument("columns", message));
+        }
+        let mut vectors = vec![Vec::new(); texts.len()];
+        self.read(texts, options.pooling.wanted(), &mut |index, outputs| {
+            let mut vector = options.pooling.pool(outputs);
+            if options.columns > 0 {
+                vector.truncate(options.columns);
+            }
+            if options.normalise {
+                normalise(&mut vector);
+            }
+            vectors[index] = vector;
+            Ok(())
+        })?;
+        Ok(vectors)
+    }
+}
+
+/// Divides by the length; a vector of zeros stays one.
+fn normalise(vector: &mut [f32]) {
+    let length = vector.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>().sqrt();
+    if length > 0.0 {
+        vector.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
+    }
+}

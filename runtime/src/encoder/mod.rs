@@ -1,0 +1,220 @@
+//! Reading whole texts: many at once, of any lengths, in their order.
+
+mod embed;
+mod pool;
+
+pub use embed::EmbedOptions;
+pub use pool::Pooling;
+
+use siskin_kernels::ops::attention::CacheType;
+
+use crate::context::{Context, Text, Wanted};
+use crate::graph::Head;
+use crate::model::Model;
+use crate::session::StopHandle;
+use crate::{Error, ErrorKind, Result};
+
+/// How an encoder is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct EncoderOptions {
+    /// The most tokens that go through the model at once; a longer text makes room for itself.
+    pub batch: usize,
+    /// The type of keys and values; `None`: f16, or f32 for models whose weights are f32.
+    pub cache: Option<CacheType>,
+    /// Whether outputs are what the head makes of the hidden states, where the model has one.
+    pub head: bool,
+}
+
+impl Default for EncoderOptions {
+    fn default() -> Self {
+        Self { batch: 512, cache: None, head: true }
+    }
+}
+
+/// A text as tokens.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tokens {
+    /// The ids, special ones included.
+    pub ids: Vec<u32>,
+    /// The segment that each is in; empty: all in the first.
+    pub segments: Vec<u32>,
+}
+
+impl From<Vec<u32>> for Tokens {
+    fn from(ids: Vec<u32>) -> Self {
+        Self { ids, segments: Vec::new() }
+    }
+}
+
+/// What went through the model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Batches.
+    pub batches: usize,
+    /// Rows of them, all of them tokens: nothing is padded.
+    pub rows: usize,
+}
+
+/// The rows that a text gave, one after the other.
+#[derive(Clone, Copy)]
+pub struct Outputs<'a> {
+    context: &'a Context,
+    first: usize,
+    count: usize,
+}
+
+impl<'a> Outputs<'a> {
+    /// How many rows there are.
+    pub fn count(self) -> usize {
+        self.count
+    }
+
+    /// One row.
+    pub fn row(self, index: usize) -> &'a [f32] {
+        if index < self.count { self.context.output(self.first + index) } else { &[] }
+    }
+
+    /// All rows.
+    pub fn rows(self) -> impl Iterator<Item = &'a [f32]> {
+        (0..self.count).map(move |index| self.row(index))
+    }
+}
+
+/// Reads texts with a model that has an encoder.
+pub struct Encoder {
+    model: Model,
+    options: EncoderOptions,
+    context: Option<Context>,
+    sequences: Vec<usize>,
+    stop: StopHandle,
+    work: Work,
+}
+
+impl Encoder {
+    pub(crate) fn new(model: Model, options: EncoderOptions) -> Result<Self> {
+        if model.graphs().encoder.is_none() {
+            let message = "the model reads tokens one after the other; it has no encoder";
+            return Err(Error::unsupported("model", message));
+        }
+        Ok(Self {
+            model,
+            options,
+            context: None,
+            sequences: Vec::new(),
+            stop: StopHandle::new(),
+            work: Work::default(),
+        })
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// What the rows are that [`Encoder::read`] gives.
+    pub fn head(&self) -> Head {
+        let head = self.model.graphs().encoder.as_ref().map(|graph| graph.head).unwrap_or_default();
+        if self.options.head { head } else { Head::Hidden }
+    }
+
+    /// Columns of the rows that [`Encoder::read`] gives.
+    pub fn columns(&self) -> usize {
+        let Some(graph) = &self.model.graphs().encoder else { return 0 };
+        graph.values[if self.options.head { graph.output } else { graph.hidden }].columns
+    }
+
+    /// Stops a running call from any thread.
+    pub fn stop_handle(&self) -> StopHandle {
+        self.stop.clone()
+    }
+
+    /// What went through the model so far.
+    pub fn work(&self) -> Work {
+        self.work
+    }
+
+    /// Reads `texts`, those of like length together, and calls `each` with the number of each text and the rows
+    /// of it that are wanted. The calls come in the order in which texts are done.
+    pub fn read(
+        &mut self,
+        texts: &[Tokens],
+        wanted: Wanted<'_>,
+        each: &mut dyn FnMut(usize, Outputs<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let most = self.model.hyper().context;
+        for (index, text) in texts.iter().enumerate() {
+            if text.ids.len() > most {
+                let message = format!("{} tokens; the model was made for {most}", text.ids.len());
+                return Err(Error::new(ErrorKind::TooLong, format!("text {index}"), message));
+            }
+            if text.ids.is_empty() {
+                return Err(Error::argument(format!("text {index}"), "has no tokens"));
+            }
+        }
+        let mut order: Vec<usize> = (0..texts.len()).collect();
+        order.sort_by_key(|&index| std::cmp::Reverse(texts[index].ids.len()));
+        let mut rest = order.as_slice();
+        while let Some(&longest) = rest.first() {
+            let room = self.options.batch.max(texts[longest].ids.len());
+            let mut rows = 0;
+            let count = rest.iter().take_while(|&&index| {
+                rows += texts[index].ids.len();
+                rows <= room
+            });
+            let (batch, after) = rest.split_at(count.count());
+            self.batch(texts, batch, wanted, each)?;
+            rest = after;
+        }
+        Ok(())
+    }
+
+    /// Reads the texts numbered in `batch`.
+    fn batch(
+        &mut self,
+        texts: &[Tokens],
+        batch: &[usize],
+        wanted: Wanted<'_>,
+        each: &mut dyn FnMut(usize, Outputs<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let count = |index: &usize| texts[*index].ids.len();
+        let outputs = |index: &usize| wanted.count(count(index));
+        let rows = batch.iter().map(count).sum();
+        self.make_room(rows, batch.iter().map(outputs).sum())?;
+        let Some(context) = &mut self.context else { return Ok(()) };
+        while self.sequences.len() < batch.len() {
+            self.sequences.push(context.create());
+        }
+        let text = |(&index, &sequence): (&usize, &usize)| Text {
+            sequence,
+            tokens: &texts[index].ids,
+            segments: &texts[index].segments,
+            wanted,
+        };
+        let pieces: Vec<Text<'_>> = batch.iter().zip(&self.sequences).map(text).collect();
+        context.read(&pieces)?;
+        self.work.batches += 1;
+        self.work.rows += rows;
+        let mut first = 0;
+        for index in batch {
+            let count = outputs(index);
+            each(*index, Outputs { context, first, count })?;
+            first += count;
+        }
+        Ok(())
+    }
+
+    /// A context that takes `rows` rows with `outputs` outputs.
+    fn make_room(&mut self, rows: usize, outputs: usize) -> Result<()> {
+        let (have, most) = self.context.as_ref().map_or((0, 0), Context::text_limits);
+        if rows > have || outputs > most {
+            let (rows, outputs) = (rows.max(self.options.batch).max(have), outputs.max(most));
+            // The old one goes first: both at once would be too much.
+            self.context = None;
+            self.sequences.clear();
+            let mut context = self.model.reading_context(&self.options, rows, outputs)?;
+            context.listen_to(self.stop.flag());
+            self.context = Some(context);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,63 @@
+//! One vector from the hidden states of a text's tokens.
+
+use super::Outputs;
+use crate::context::Wanted;
+
+/// How a text's hidden states become one vector.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pooling {
+    /// The mean over all tokens.
+    #[default]
+    Mean,
+    /// The first token's.
+    First,
+    /// The last token's.
+    Last,
+    /// The largest of each column.
+    Max,
+    /// The mean with weights 1, 2, 3, … from the first token on.
+    Weighted,
+}
+
+impl Pooling {
+    /// Every way with its name.
+    pub const NAMES: &[(Self, &str)] = &[
+        (Self::Mean, "mean"),
+        (Self::First, "cls"),
+        (Self::Last, "last"),
+        (Self::Max, "max"),
+        (Self::Weighted, "weighted"),
+    ];
+
+    /// The tokens that are needed for it.
+    pub(super) fn wanted(self) -> Wanted<'static> {
+        match self {
+            Self::First => Wanted::First,
+            Self::Last => Wanted::Last,
+            Self::Mean | Self::Max | Self::Weighted => Wanted::Every,
+        }
+    }
+
+    /// The vector, column by column in order of the tokens.
+    pub(super) fn pool(self, outputs: Outputs<'_>) -> Vec<f32> {
+        let mut rows = outputs.rows();
+        let mut pooled = rows.next().unwrap_or_default().to_vec();
+        for (index, row) in rows.enumerate() {
+            for (sum, x) in pooled.iter_mut().zip(row) {
+                *sum = match self {
+                    Self::Max => sum.max(*x),
+                    Self::Weighted => *sum + (index + 2) as f32 * x,
+                    Self::Mean | Self::First | Self::Last => *sum + x,
+                };
+            }
+        }
+        let count = outputs.count();
+        let whole = match self {
+            Self::Mean => count,
+            Self::Weighted => count * (count + 1) / 2,
+            Self::First | Self::Last | Self::Max => 1,
+        };
+        pooled.iter_mut().for_each(|sum| *sum /= whole as f32);
+        pooled
+    }
+}

@@ -1,0 +1,90 @@
+//! What biases add to scores, by distance.
+
+use crate::graph::{Attention, Bias};
+use crate::plan::Weights;
+
+/// The tables of all biases of a graph, spread out over distances.
+#[derive(Debug, Default)]
+pub(crate) struct Distances {
+    /// The longest distance, and one more.
+    reach: usize,
+    /// For each bias, head by head, a number for every distance from `1 − reach` to `reach − 1`.
+    tables: Vec<(Bias, Vec<f32>)>,
+}
+
+impl Distances {
+    /// Spreads the biases of `attentions` out for positions below `reach`.
+    pub(crate) fn new<'a>(
+        attentions: impl Iterator<Item = &'a Attention>,
+        weights: &Weights,
+        reach: usize,
+    ) -> Self {
+        let mut tables: Vec<(Bias, Vec<f32>)> = Vec::new();
+        for attention in attentions {
+            let Some(bias) = attention.bias else { continue };
+            if tables.iter().any(|(known, _)| *known == bias) {
+                continue;
+            }
+            let numbers = weights.vector(Some(bias.table));
+            let number = |head: usize, index: usize| {
+                let distance = index as i64 - (reach as i64 - 1);
+                numbers.get(bucket(&bias, distance) * attention.heads + head).copied().unwrap_or(0.0)
+            };
+            let spread = (0..attention.heads)
+                .flat_map(|head| (0..(2 * reach).saturating_sub(1)).map(move |index| (head, index)))
+                .map(|(head, index)| number(head, index));
+            tables.push((bias, spread.collect()));
+        }
+        Self { reach, tables }
+    }
+
+    /// What is added for the keys from position 0 to `last` where the query of `head` is at `position`; nothing
+    /// without a bias.
+    pub(crate) fn of(&self, attention: &Attention, head: usize, position: usize, last: usize) -> &[f32] {
+        let table = attention.bias.and_then(|bias| self.tables.iter().find(|(known, _)| *known == bias));
+        let Some((_, numbers)) = table else { return &[] };
+        let start = head * (2 * self.reach - 1) + self.reach - 1 - position;
+        &numbers[start..=start + last]
+    }
+}
+
+/// The step of a distance from the query to the key: one for each small distance, then ever wider ones, evenly by
+/// logarithm.
+fn bucket(bias: &Bias, distance: i64) -> usize {
+    let (steps, first) = match bias.both_ways {
+        true => (bias.buckets / 2, if distance > 0 { bias.buckets / 2 } else { 0 }),
+        false => (bias.buckets, 0),
+    };
+    let far = if bias.both_ways { distance.unsigned_abs() } else { (-distance).max(0) as u64 } as usize;
+    let small = steps / 2;
+    if far < small.max(1) {
+        return first + far.min(steps.saturating_sub(1));
+    }
+    // In f32, as the models were trained: where a logarithm is a whole number, more digits would not do.
+    let logarithm = |x: f32| libm::log(f64::from(x)) as f32;
+    let share = logarithm(far as f32 / small.max(1) as f32);
+    let whole = libm::log(bias.farthest as f64 / small.max(1) as f64) as f32;
+    let step = small + (share / whole * (steps - small) as f32) as usize;
+    first + step.min(steps.saturating_sub(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By the reference implementation of T5 in Hugging Face transformers 5.23.
+    #[test]
+    fn buckets_are_those_of_the_reference() {
+        let both = Bias { table: 0, buckets: 32, farthest: 128, both_ways: true };
+        let got: Vec<usize> =
+            [-200, -128, -127, -91, -64, -32, -16, -9, -8, -7, -1, 0, 1, 7, 8, 12, 16, 45, 46, 90, 91, 500]
+                .map(|distance| bucket(&both, distance))
+                .to_vec();
+        assert_eq!(got, [15, 15, 15, 15, 14, 12, 10, 8, 8, 7, 1, 0, 17, 23, 24, 25, 26, 28, 29, 30, 31, 31]);
+        let back = Bias { both_ways: false, ..both };
+        let got: Vec<usize> = [5, 0, -1, -15, -16, -17, -19, -31, -32, -64, -113, -127, -128, -1000]
+            .map(|distance| bucket(&back, distance))
+            .to_vec();
+        assert_eq!(got, [0, 0, 1, 15, 16, 16, 17, 21, 21, 26, 31, 31, 31, 31]);
+    }
+}
