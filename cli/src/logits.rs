@@ -7,6 +7,7 @@ use serde_json::json;
 use siskin::file::{AtomicFile, Bytes};
 use siskin::{Error, ErrorKind, Model, Result, Session, SessionOptions};
 use siskin_convert::import::{self, safetensors, safetensors::Tensor};
+use std::collections::HashMap;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -16,11 +17,13 @@ pub(crate) struct Args {
     /// A .siskin or GGUF file, or a Hugging Face folder
     model: PathBuf,
     /// A safetensors file with `input_ids` [batch, tokens], where tokens are padding `attention_mask`, and where they
-    /// are in segments `token_type_ids`
+    /// are in segments `token_type_ids`; `input_features` [batch, features, frames] for models of sound;
+    /// `decoder_input_ids` [batch, tokens] for models that read and write
     #[arg(long)]
     input: PathBuf,
     /// The safetensors file to write, zeros at padding: `logits` [batch, tokens, scores] or [batch, classes], or
-    /// `last_hidden_state` [batch, tokens, width] of a model without a head
+    /// `last_hidden_state` [batch, tokens, width] of a model without a head; of a model that reads and writes
+    /// `encoder_hidden` as well
     #[arg(long)]
     output: PathBuf,
     #[command(flatten)]
@@ -36,12 +39,24 @@ impl Args {
 }
 
 /// Sequences of one length.
+#[derive(Default)]
 struct Input {
     ids: Vec<i64>,
     mask: Option<Vec<i64>>,
     segments: Option<Vec<i64>>,
     rows: usize,
     columns: usize,
+    /// What a decoder is given, for models that also read.
+    written: Option<Box<Input>>,
+    /// Features in the place of ids: [batch, features, frames].
+    features: Option<Features>,
+}
+
+/// What is read instead of tokens.
+struct Features {
+    columns: usize,
+    frames: usize,
+    values: Vec<f32>,
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
@@ -51,7 +66,8 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let mut out = BufWriter::new(AtomicFile::create_from(&args.output, &args.inputs())?);
     let model = open.model(&args.model, &args.model_args)?;
     if model.graphs().encoder.is_some() {
-        encoded::write(&model, &args.model_args, &input, &mut out, &io)?;
+        let tables = encoded::tables(&model, &args.model_args, &input)?;
+        write_tables(&tables, &mut out, &io)?;
     } else {
         write_next(&model, args, &input, &mut out, &io)?;
     }
@@ -67,7 +83,7 @@ fn write_next(
     io: &dyn Fn(std::io::Error) -> Error,
 ) -> Result<()> {
     let vocabulary = model.hyper().vocabulary;
-    write_header("logits", &[input.rows, input.columns, vocabulary], out, io)?;
+    write_header(&[("logits", &[input.rows, input.columns, vocabulary])], out, io)?;
     let mut session = model.session(SessionOptions {
         context: input.columns,
         cache: args.model_args.kv,
@@ -79,22 +95,46 @@ fn write_next(
     Ok(())
 }
 
-/// The beginning of a safetensors file with one tensor.
+/// A tensor to write.
+struct Table {
+    name: &'static str,
+    shape: Vec<usize>,
+    values: Vec<f32>,
+}
+
+fn write_tables(tables: &[Table], out: &mut impl Write, io: &dyn Fn(std::io::Error) -> Error) -> Result<()> {
+    let shapes: Vec<_> = tables.iter().map(|table| (table.name, table.shape.as_slice())).collect();
+    write_header(&shapes, out, io)?;
+    for table in tables {
+        let bytes: Vec<u8> = table.values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        out.write_all(&bytes).map_err(io)?;
+    }
+    Ok(())
+}
+
+/// The beginning of a safetensors file with tensors of these names and shapes.
 fn write_header(
-    name: &str,
-    shape: &[usize],
+    tables: &[(&str, &[usize])],
     out: &mut impl Write,
     io: &dyn Fn(std::io::Error) -> Error,
 ) -> Result<()> {
-    let header = header(name, shape)?;
+    let header = header(tables)?;
     out.write_all(&(header.len() as u64).to_le_bytes()).map_err(io)?;
     out.write_all(header.as_bytes()).map_err(io)
 }
 
-fn header(name: &str, shape: &[usize]) -> Result<String> {
-    let bytes = shape.iter().try_fold(4usize, |size, &factor| size.checked_mul(factor));
-    let bytes = bytes.ok_or_else(|| Error::new(ErrorKind::Memory, name, "would be too large"))?;
-    let mut header = json!({name: {"dtype": "F32", "shape": shape, "data_offsets": [0, bytes]}}).to_string();
+fn header(tables: &[(&str, &[usize])]) -> Result<String> {
+    let mut entries = serde_json::Map::new();
+    let mut start = 0_usize;
+    for (name, shape) in tables {
+        let bytes = shape.iter().try_fold(4usize, |size, &factor| size.checked_mul(factor));
+        let end = bytes.and_then(|bytes| start.checked_add(bytes));
+        let end = end.ok_or_else(|| Error::new(ErrorKind::Memory, *name, "would be too large"))?;
+        let entry = json!({"dtype": "F32", "shape": shape, "data_offsets": [start, end]});
+        entries.insert((*name).to_owned(), entry);
+        start = end;
+    }
+    let mut header = serde_json::Value::Object(entries).to_string();
     while !header.len().is_multiple_of(8) {
         header.push(' ');
     }
@@ -138,26 +178,69 @@ impl Input {
     fn read(path: &Path) -> Result<Self> {
         let bytes = std::fs::read(path).map_err(|error| Error::io("", &error))?;
         let tensors = safetensors::parse(Bytes::new(bytes))?;
-        let ids = tensors
-            .get("input_ids")
-            .ok_or_else(|| Error::new(ErrorKind::Missing, "input_ids", "is not in the file"))?;
+        let mut input = match tensors.get("input_features") {
+            Some(features) => Self::of_features(features)?,
+            None => Self::of_ids(&tensors, "input_ids", "attention_mask")?,
+        };
+        if tensors.contains_key("decoder_input_ids") {
+            let written = Self::of_ids(&tensors, "decoder_input_ids", "decoder_attention_mask")?;
+            if written.rows != input.rows {
+                let message = "has another batch than what is read";
+                return Err(Error::new(ErrorKind::Shape, "decoder_input_ids", message));
+            }
+            input.written = Some(Box::new(written));
+        }
+        Ok(input)
+    }
+
+    fn of_features(tensor: &Tensor) -> Result<Self> {
+        let shape: Vec<usize> =
+            tensor.shape.iter().map(|&size| usize::try_from(size).unwrap_or(usize::MAX)).collect();
+        match (&shape[..], tensor.dtype) {
+            (&[rows, columns, frames], "F32") if rows > 0 && columns > 0 && frames > 0 => {
+                let values =
+                    tensor.data.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
+                let features = Some(Features { columns, frames, values });
+                Ok(Self { rows, features, ..Self::default() })
+            }
+            _ => {
+                let message = "is not F32 of [batch, features, frames]";
+                Err(Error::new(ErrorKind::Shape, "input_features", message))
+            }
+        }
+    }
+
+    /// The features of a row, frame by frame.
+    fn frames(&self, row: usize) -> Vec<f32> {
+        let Some(features) = &self.features else { return Vec::new() };
+        let size = features.columns * features.frames;
+        let values = &features.values[row * size..][..size];
+        let frame =
+            |frame: usize| (0..features.columns).map(move |column| values[column * features.frames + frame]);
+        (0..features.frames).flat_map(frame).collect()
+    }
+
+    fn of_ids(tensors: &HashMap<String, Tensor>, name: &str, mask: &str) -> Result<Self> {
+        let ids =
+            tensors.get(name).ok_or_else(|| Error::new(ErrorKind::Missing, name, "is not in the file"))?;
         let sizes: Vec<_> =
             ids.shape.iter().map(|&size| usize::try_from(size).unwrap_or(usize::MAX)).collect();
         let (rows, columns) = match sizes[..] {
             [columns] => (1, columns),
             [rows, columns] => (rows, columns),
-            _ => return Err(Error::new(ErrorKind::Shape, "input_ids", "is not [batch, tokens]")),
+            _ => return Err(Error::new(ErrorKind::Shape, name, "is not [batch, tokens]")),
         };
         if rows == 0 || columns == 0 {
-            return Err(Error::new(ErrorKind::Shape, "input_ids", "is empty"));
+            return Err(Error::new(ErrorKind::Shape, name, "is empty"));
         }
         let beside = |name: &str| match tensors.get(name) {
             None => Ok(None),
             Some(tensor) if tensor.shape == ids.shape => integers(name, tensor).map(Some),
-            Some(_) => Err(Error::new(ErrorKind::Shape, name, "has another shape than input_ids")),
+            Some(_) => Err(Error::new(ErrorKind::Shape, name, "has another shape than the ids")),
         };
-        let (mask, segments) = (beside("attention_mask")?, beside("token_type_ids")?);
-        Ok(Self { ids: integers("input_ids", ids)?, mask, segments, rows, columns })
+        let segments = if name == "input_ids" { beside("token_type_ids")? } else { None };
+        let (mask, ids) = (beside(mask)?, integers(name, ids)?);
+        Ok(Self { ids, mask, segments, rows, columns, ..Self::default() })
     }
 
     /// The tokens of a row that are no padding.
@@ -203,17 +286,17 @@ mod tests {
     #[test]
     fn padding_is_skipped_on_either_side() {
         let mask = Some(vec![0, 1, 1, 1, 1, 0]);
-        let input = Input { ids: vec![9, 5, 6, 7, 8, 9], mask, segments: None, rows: 2, columns: 3 };
+        let input = Input { ids: vec![9, 5, 6, 7, 8, 9], mask, rows: 2, columns: 3, ..Input::default() };
         let (first, second) = (input.row(0).unwrap(), input.row(1).unwrap());
         assert_eq!((first.ids, first.places), (vec![5, 6], vec![1, 2]));
         assert_eq!((second.ids, second.places), (vec![7, 8], vec![0, 1]));
-        let header = header("logits", &[2, 3, 4]).unwrap();
+        let header = header(&[("logits", &[2, 3, 4])]).unwrap();
         assert!(header.len().is_multiple_of(8) && header.contains("[0,96]"), "{header}");
     }
 
     #[test]
     fn negative_ids_are_refused() {
-        let input = Input { ids: vec![-1], mask: None, segments: None, rows: 1, columns: 1 };
+        let input = Input { ids: vec![-1], rows: 1, columns: 1, ..Input::default() };
         assert_eq!(input.row(0).err().unwrap().kind(), ErrorKind::Argument);
     }
 }

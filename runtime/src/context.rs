@@ -83,6 +83,8 @@ pub struct Text<'a> {
     pub segments: &'a [u32],
     /// Which tokens give outputs.
     pub wanted: Wanted<'a>,
+    /// Where a model reads features instead of tokens: those, frame by frame. There are no tokens then.
+    pub features: &'a [f32],
 }
 
 /// What runs one of a model's graphs.
@@ -145,6 +147,7 @@ impl Context {
         let ContextOptions { cache, wanted, read, head } = options;
         let encoder = model.graphs.encoder.as_ref().map(|graph| {
             let graph = if head { graph.clone() } else { graph.without_head() };
+            let graph = if cache.batch > 0 { graph } else { graph.without_memory() };
             Stage::new(graph, &model.weights[0], &cache, threads, (cache.text, read, cache.text))
         });
         // Who only reads has no use for it.
@@ -308,14 +311,30 @@ impl Context {
         }
     }
 
+    /// The rows that a text becomes.
+    fn rows_of(&self, text: &Text<'_>) -> Result<usize> {
+        match self.stage(Side::Encoder)?.plan.frames_per_row {
+            0 if text.features.is_empty() => Ok(text.tokens.len()),
+            0 => Err(Error::argument("features", "the model reads tokens")),
+            _ if !text.tokens.is_empty() => Err(Error::argument("tokens", "the model reads features")),
+            per_row => {
+                let columns = self.model.hyper.features.max(1);
+                if !text.features.len().is_multiple_of(columns) {
+                    let message = format!("{} numbers are no frames of {columns}", text.features.len());
+                    return Err(Error::argument("features", message));
+                }
+                Ok((text.features.len() / columns).div_ceil(per_row))
+            }
+        }
+    }
+
     /// Makes room in the cache and lists the rows of texts.
     fn list(&mut self, texts: &[Text<'_>]) -> Result<()> {
-        let rows = texts.iter().map(|text| text.tokens.len()).sum();
-        let wanted = texts.iter().map(|text| text.wanted.count(text.tokens.len())).sum();
-        self.check_batch(Side::Encoder, rows, wanted)?;
-        for (index, text) in texts.iter().enumerate() {
+        let counts = texts.iter().map(|text| self.rows_of(text)).collect::<Result<Vec<_>>>()?;
+        let wanted = texts.iter().zip(&counts).map(|(text, count)| text.wanted.count(*count)).sum();
+        self.check_batch(Side::Encoder, counts.iter().sum(), wanted)?;
+        for (index, (text, &count)) in texts.iter().zip(&counts).enumerate() {
             self.check_tokens(text.tokens)?;
-            let count = text.tokens.len();
             if texts[..index].iter().any(|other| other.sequence == text.sequence) {
                 return Err(Error::argument("texts", "two are for the same sequence"));
             }
@@ -329,17 +348,24 @@ impl Context {
                 let message = format!("segment {segment}; the model knows {segments}");
                 return Err(Error::argument("segments", message));
             }
-            if count > self.model.hyper.context {
-                let message = format!("{count} tokens; the model was made for {}", self.model.hyper.context);
-                return Err(Error::new(ErrorKind::TooLong, "tokens", message));
+            let most = self.model.hyper.text;
+            if count > most {
+                let message = format!("{count} rows; the model was made for {most}");
+                return Err(Error::new(ErrorKind::TooLong, "text", message));
             }
             self.cache.read(text.sequence, count)?;
             let first = self.batch.rows.len();
             self.batch.wanted.extend(text.wanted.of(count).map(|token| first + token));
-            for (position, &token) in text.tokens.iter().enumerate() {
-                let segment = text.segments.get(position).copied().unwrap_or(0);
+            for position in 0..count {
+                let at = |list: &[u32]| list.get(position).copied().unwrap_or(0);
+                let (token, segment) = (at(text.tokens), at(text.segments));
                 self.batch.rows.push(Row { sequence: text.sequence, position, token, segment });
             }
+            let first = self.batch.frames.len();
+            let end = first + text.features.len() / self.model.hyper.features.max(1);
+            self.batch.frames.resize(end, (first, end));
+            self.batch.row_frames.resize(self.batch.rows.len(), first);
+            self.batch.features.extend_from_slice(text.features);
         }
         Ok(())
     }

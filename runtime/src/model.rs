@@ -187,7 +187,11 @@ impl Model {
             ));
         }
         let context = if options.context == 0 { most.min(2048) } else { options.context };
-        let text = if model.graphs.encoder.is_some() { context } else { 0 };
+        let text = match model.graphs.encoder {
+            None => 0,
+            Some(_) if options.text == 0 => model.hyper.text.min(2048),
+            Some(_) => options.text.min(model.hyper.text),
+        };
         let cache = CacheOptions {
             kind: options.cache.unwrap_or_else(|| context::cache_type(model)),
             context,
@@ -195,7 +199,7 @@ impl Model {
             batch: options.batch.clamp(1, context),
             text,
         };
-        let options = ContextOptions { cache, wanted: wanted.max(1), read: wanted.max(1), head: true };
+        let options = ContextOptions { cache, wanted: wanted.max(1), read: 0, head: true };
         Context::new(Arc::clone(model), options)
     }
 

@@ -1,42 +1,78 @@
 //! What a model that reads whole texts makes of them.
 
-use super::{Input, write_header};
+use super::{Input, Row, Table};
 use crate::options::ModelArgs;
 use siskin::encoder::Tokens;
 use siskin::graph::Head;
-use siskin::{EncoderOptions, Error, Model, Result, Wanted};
-use std::io::Write;
+use siskin::{EncoderOptions, Error, ErrorKind, Model, Result, SessionOptions, Wanted};
 
-/// Writes the rows of every token, or of every text where the head gives classes.
-pub(super) fn write(
-    model: &Model,
-    args: &ModelArgs,
-    input: &Input,
-    out: &mut impl Write,
-    io: &dyn Fn(std::io::Error) -> Error,
-) -> Result<()> {
+/// What the encoder gives, and the decoder's scores where there is one.
+pub(super) fn tables(model: &Model, args: &ModelArgs, input: &Input) -> Result<Vec<Table>> {
+    let rows = match input.features {
+        Some(_) => Vec::new(),
+        None => (0..input.rows).map(|row| input.row(row)).collect::<Result<Vec<_>>>()?,
+    };
+    let text = |row: usize| match rows.get(row) {
+        Some(Row { ids, segments, .. }) => {
+            Tokens { ids: ids.clone(), segments: segments.clone(), ..Tokens::default() }
+        }
+        None => Tokens { features: input.frames(row), ..Tokens::default() },
+    };
+    let texts: Vec<Tokens> = (0..input.rows).map(text).collect();
+    let mut tables = vec![read(model, args, input, &rows, &texts)?];
+    if model.graphs().decoder.is_some() {
+        let written = input.written.as_deref().ok_or_else(|| {
+            let message = "is not in the file, and the model writes as well as it reads";
+            Error::new(ErrorKind::Missing, "decoder_input_ids", message)
+        })?;
+        tables.push(write(model, args, written, &texts)?);
+    }
+    Ok(tables)
+}
+
+/// The rows of every token, or of every text where the head gives classes.
+fn read(model: &Model, args: &ModelArgs, input: &Input, rows: &[Row], texts: &[Tokens]) -> Result<Table> {
     let mut encoder = model.encoder(EncoderOptions { cache: args.kv, ..EncoderOptions::default() })?;
-    let rows = (0..input.rows).map(|row| input.row(row)).collect::<Result<Vec<_>>>()?;
-    let texts: Vec<Tokens> =
-        rows.iter().map(|row| Tokens { ids: row.ids.clone(), segments: row.segments.clone() }).collect();
     let columns = encoder.columns();
+    let hidden = if model.graphs().decoder.is_some() { "encoder_hidden" } else { "last_hidden_state" };
+    let most = texts.iter().map(|text| encoder.rows_of(text)).max().unwrap_or(0);
+    let per_text = input.columns.max(most);
     let (name, wanted, per_text) = match encoder.head() {
         Head::Class => ("logits", Wanted::First, 1),
-        Head::Hidden => ("last_hidden_state", Wanted::Every, input.columns),
-        _ => ("logits", Wanted::Every, input.columns),
+        Head::Hidden => (hidden, Wanted::Every, per_text),
+        _ => ("logits", Wanted::Every, per_text),
     };
-    let mut values = vec![vec![0.0; columns]; input.rows * per_text];
-    encoder.read(&texts, wanted, &mut |text, outputs| {
+    let mut values = vec![0.0; columns * input.rows * per_text];
+    encoder.read(texts, wanted, &mut |text, outputs| {
         for (index, row) in outputs.rows().enumerate() {
-            let place = if per_text == 1 { 0 } else { rows[text].places[index] };
-            values[text * per_text + place].copy_from_slice(row);
+            let place = rows.get(text).filter(|_| per_text > 1).map_or(index, |row| row.places[index]);
+            values[(text * per_text + place) * columns..][..columns].copy_from_slice(row);
         }
         Ok(())
     })?;
-    match per_text {
-        1 => write_header(name, &[input.rows, columns], out, io)?,
-        _ => write_header(name, &[input.rows, per_text, columns], out, io)?,
+    let shape = match wanted {
+        Wanted::First => vec![input.rows, columns],
+        _ => vec![input.rows, per_text, columns],
+    };
+    Ok(Table { name, shape, values })
+}
+
+/// The scores of what comes after each token of `written`.
+fn write(model: &Model, args: &ModelArgs, written: &Input, texts: &[Tokens]) -> Result<Table> {
+    let columns = model.hyper().vocabulary;
+    let mut session = model.session(SessionOptions {
+        context: written.columns,
+        cache: args.kv,
+        ..SessionOptions::default()
+    })?;
+    let mut values = vec![0.0; columns * written.rows * written.columns];
+    for (index, text) in texts.iter().enumerate() {
+        let row = written.row(index)?;
+        session.read(text)?;
+        session.score(&row.ids, &mut |token, logits| {
+            let place = index * written.columns + row.places[token];
+            values[place * columns..][..columns].copy_from_slice(logits);
+        })?;
     }
-    let bytes: Vec<u8> = values.iter().flatten().flat_map(|value| value.to_le_bytes()).collect();
-    out.write_all(&bytes).map_err(io)
+    Ok(Table { name: "logits", shape: vec![written.rows, written.columns, columns], values })
 }

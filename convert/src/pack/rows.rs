@@ -65,6 +65,10 @@ impl<'a> Rows<'a> {
         };
         // Some sources keep vectors as tables of one column, or with dimensions of one.
         let same = match weight.role {
+            // The neighbours are a dimension of their own.
+            Role::Matrix if matches!(source.take, Take::Neighbours(_)) => {
+                found.0.checked_mul(found.1) == weight.rows.checked_mul(weight.columns)
+            }
             Role::Matrix => found == expected,
             Role::Vector => found.0.checked_mul(found.1) == Some(weight.columns),
         };
@@ -117,7 +121,7 @@ impl<'a> Rows<'a> {
             return Err(self.broken());
         }
         Ok(match self.source.take {
-            Take::Whole | Take::Transposed => stored,
+            Take::Whole | Take::Transposed | Take::Neighbours(_) => stored,
             Take::PlusOne => stored.into_iter().map(|value| value + 1.0).collect(),
             take => (0..self.columns)
                 .map(|row| stored.get(take.source_row(row, self.columns, self.hyper)).copied())
@@ -139,6 +143,7 @@ impl<'a> Rows<'a> {
         let Scratch { raw, values, again, encoded } = scratch;
         let rows = match self.source.take {
             Take::Transposed => self.transposed(first, count, raw),
+            Take::Neighbours(neighbours) => self.regrouped(neighbours, first, count, raw),
             _ => self.stored(first, count),
         };
         let rows = rows.ok_or_else(|| self.broken())?;
@@ -213,6 +218,28 @@ impl<'a> Rows<'a> {
         Some(raw.chunks_exact(self.columns * size).collect())
     }
 
+    /// The rows with the numbers of one neighbour after the other.
+    fn regrouped<'b>(
+        &self,
+        neighbours: usize,
+        first: usize,
+        count: usize,
+        raw: &'b mut Vec<u8>,
+    ) -> Option<Vec<&'b [u8]>> {
+        let (size, row_bytes) = (self.source.block.codec().bytes, self.source.block.row_bytes(self.columns)?);
+        let width = self.columns / neighbours;
+        raw.clear();
+        raw.resize(count * row_bytes, 0);
+        let stored = self.source.data.get(first * row_bytes..(first + count) * row_bytes)?;
+        for (stored, raw) in stored.chunks_exact(row_bytes).zip(raw.chunks_exact_mut(row_bytes)) {
+            for (index, number) in stored.chunks_exact(size).enumerate() {
+                let at = (index % neighbours * width + index / neighbours) * size;
+                raw.get_mut(at..at + size)?.copy_from_slice(number);
+            }
+        }
+        Some(raw.chunks_exact(row_bytes).collect())
+    }
+
     fn broken(&self) -> Error {
         Error::corrupt(&self.source.name, "rows cannot be taken from the source")
     }
@@ -226,6 +253,9 @@ fn check_take(source: &SourceTensor, weight: &Weight, hyper: &Hyper) -> Result<(
         Take::Whole => true,
         Take::Transposed => float || weight.role == Role::Vector,
         Take::PlusOne => weight.role == Role::Vector,
+        Take::Neighbours(count) => {
+            weight.role == Role::Vector || float && count > 0 && weight.columns.is_multiple_of(count)
+        }
         Take::RotatedPairs => rows.is_multiple_of(hyper.head_size),
         Take::HeadsOfThree => rows.is_multiple_of(3 * hyper.head_size),
     };

@@ -43,6 +43,7 @@ const RULES: &[Rule] = &[
 pub(super) fn hyper_of(config: &Config, first: usize) -> Result<Hyper> {
     let mut hyper = Hyper::read(config, |width| 4 * width)?;
     hyper.context = hyper.context.saturating_sub(first).max(1);
+    hyper.text = hyper.context;
     hyper.segments = config.count(&["type_vocab_size", "token_type_count"])?.unwrap_or(0);
     Ok(hyper)
 }

@@ -25,6 +25,10 @@ pub struct Hyper {
     pub segments: usize,
     /// The longest sequence the model was made for.
     pub context: usize,
+    /// The most rows that its encoder was made for.
+    pub text: usize,
+    /// Columns of the features that it reads instead of tokens; 0: it reads tokens.
+    pub features: usize,
     /// Added to the variance in norms.
     pub epsilon: f32,
     /// For each layer, how many positions a query sees; `None`: all.
@@ -37,20 +41,51 @@ const MOST_COLUMNS: usize = 1 << 20;
 const MOST_VOCABULARY: usize = 1 << 24;
 
 impl Hyper {
-    /// Reads what all decoders have. `feed_forward` gives F where no key says it.
+    /// Reads what all models have. `feed_forward` gives F where no key says it.
     pub fn read(config: &Config, feed_forward: impl Fn(usize) -> usize) -> Result<Self> {
+        Self::of_side(config, "decoder", feed_forward)
+    }
+
+    /// The same for the `encoder` or the `decoder` of a model that has both.
+    pub fn of_side(config: &Config, side: &str, feed_forward: impl Fn(usize) -> usize) -> Result<Self> {
+        let ours = |key: &str| key.replace("{}", side);
         let width = config.required(&["hidden_size", "n_embd", "d_model", "dim", "embedding_length"])?;
-        let layers = config.required(&["num_hidden_layers", "n_layer", "n_layers", "block_count"])?;
-        let heads = config.required(&["num_attention_heads", "n_head", "n_heads", "attention.head_count"])?;
+        let layers = config.required(&[
+            &ours("{}_layers"),
+            &ours("num_{}_layers"),
+            &ours("{}_block_count"),
+            "num_hidden_layers",
+            "n_layer",
+            "n_layers",
+            "num_layers",
+            "block_count",
+        ])?;
+        let heads = config.required(&[
+            &ours("{}_attention_heads"),
+            "num_attention_heads",
+            "n_head",
+            "n_heads",
+            "num_heads",
+            "attention.head_count",
+        ])?;
         let kv_heads = config.count(&["num_key_value_heads", "attention.head_count_kv"])?.unwrap_or(heads);
-        let head_size = config.count(&["head_dim", "attention.key_length"])?.unwrap_or(width / heads);
+        let head_size = config.count(&["head_dim", "d_kv", "attention.key_length"])?.unwrap_or(width / heads);
         let feed_forward = config
-            .count(&["intermediate_size", "n_inner", "ffn_dim", "hidden_dim", "feed_forward_length"])?
+            .count(&[
+                &ours("{}_ffn_dim"),
+                "intermediate_size",
+                "n_inner",
+                "ffn_dim",
+                "hidden_dim",
+                "d_ff",
+                "feed_forward_length",
+            ])?
             .unwrap_or_else(|| feed_forward(width));
         let vocabulary = config.required(&["vocab_size"])?;
         let context = config
             .count(&[
                 "max_position_embeddings",
+                "max_target_positions",
                 "n_positions",
                 "max_seq_len",
                 "seq_length",
@@ -77,6 +112,8 @@ impl Hyper {
             vocabulary,
             segments: 0,
             context,
+            text: context,
+            features: 0,
             epsilon,
             windows: vec![None; layers.min(MOST_LAYERS)],
         };

@@ -10,6 +10,7 @@ mod hyper;
 mod rope;
 
 mod albert;
+mod bart;
 mod bert;
 mod bigbird;
 mod bloom;
@@ -33,6 +34,8 @@ mod qwen3;
 mod roberta;
 mod smollm3;
 mod starcoder2;
+mod t5;
+mod whisper;
 
 pub use config::Config;
 pub use hyper::Hyper;
@@ -68,6 +71,9 @@ pub const FAMILIES: &[&Family] = &[
     &mpnet::FAMILY,
     &modernbert::FAMILY,
     &bigbird::FAMILY,
+    &t5::FAMILY,
+    &bart::FAMILY,
+    &whisper::FAMILY,
 ];
 
 /// A model architecture.
@@ -132,6 +138,7 @@ impl Graphs {
 
 /// Where a source keeps a tensor and how it is laid out there. `{}` stands for a layer's number; both names
 /// are without `.weight` and `.bias`, to which the rule applies alike.
+#[derive(Clone, Copy, Debug)]
 pub struct Rule {
     /// The name in a `.siskin` file.
     pub name: &'static str,
@@ -153,6 +160,9 @@ pub enum Take {
     /// Rows stand head by head, each head's query, key and value rows together; ours are all queries, all
     /// keys, all values.
     HeadsOfThree,
+    /// A row holds, column by column, the numbers of this many neighbouring rows; ours holds one neighbour after the
+    /// other.
+    Neighbours(usize),
     /// The rows of each head stand as rotated pairs (0, E/2, 1, E/2 + 1, …), as llama.cpp keeps them.
     RotatedPairs,
 }
@@ -162,7 +172,7 @@ impl Take {
     pub fn source_row(self, row: usize, rows: usize, hyper: &Hyper) -> usize {
         let size = hyper.head_size;
         match self {
-            Self::Whole | Self::Transposed | Self::PlusOne => row,
+            Self::Whole | Self::Transposed | Self::PlusOne | Self::Neighbours(_) => row,
             Self::HeadsOfThree => {
                 let part_rows = rows / 3;
                 let (part, within) = (row / part_rows.max(1), row % part_rows.max(1));

@@ -9,7 +9,7 @@ pub use pool::Pooling;
 use siskin_kernels::ops::attention::CacheType;
 
 use crate::context::{Context, Text, Wanted};
-use crate::graph::Head;
+use crate::graph::{Graph, Head};
 use crate::model::Model;
 use crate::session::StopHandle;
 use crate::{Error, ErrorKind, Result};
@@ -32,17 +32,19 @@ impl Default for EncoderOptions {
 }
 
 /// A text as tokens.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tokens {
     /// The ids, special ones included.
     pub ids: Vec<u32>,
     /// The segment that each is in; empty: all in the first.
     pub segments: Vec<u32>,
+    /// For models that read features instead of tokens: those, frame by frame.
+    pub features: Vec<f32>,
 }
 
 impl From<Vec<u32>> for Tokens {
     fn from(ids: Vec<u32>) -> Self {
-        Self { ids, segments: Vec::new() }
+        Self { ids, ..Self::default() }
     }
 }
 
@@ -123,6 +125,13 @@ impl Encoder {
         graph.values[if self.options.head { graph.output } else { graph.hidden }].columns
     }
 
+    /// The rows that a text becomes: its tokens, or what its features are brought together to.
+    pub fn rows_of(&self, text: &Tokens) -> usize {
+        let per_row = self.model.graphs().encoder.as_ref().map_or(0, Graph::frames_per_row);
+        let frames = text.features.len() / self.model.hyper().features.max(1);
+        if per_row == 0 { text.ids.len() } else { frames.div_ceil(per_row) }
+    }
+
     /// Stops a running call from any thread.
     pub fn stop_handle(&self) -> StopHandle {
         self.stop.clone()
@@ -141,28 +150,30 @@ impl Encoder {
         wanted: Wanted<'_>,
         each: &mut dyn FnMut(usize, Outputs<'_>) -> Result<()>,
     ) -> Result<()> {
-        let most = self.model.hyper().context;
+        let most = self.model.hyper().text;
         for (index, text) in texts.iter().enumerate() {
-            if text.ids.len() > most {
-                let message = format!("{} tokens; the model was made for {most}", text.ids.len());
+            let rows = self.rows_of(text);
+            if rows > most {
+                let message = format!("{rows} rows; the model was made for {most}");
                 return Err(Error::new(ErrorKind::TooLong, format!("text {index}"), message));
             }
-            if text.ids.is_empty() {
+            if rows == 0 {
                 return Err(Error::argument(format!("text {index}"), "has no tokens"));
             }
         }
+        let lengths: Vec<usize> = texts.iter().map(|text| self.rows_of(text)).collect();
         let mut order: Vec<usize> = (0..texts.len()).collect();
-        order.sort_by_key(|&index| std::cmp::Reverse(texts[index].ids.len()));
+        order.sort_by_key(|&index| std::cmp::Reverse(lengths[index]));
         let mut rest = order.as_slice();
         while let Some(&longest) = rest.first() {
-            let room = self.options.batch.max(texts[longest].ids.len());
+            let room = self.options.batch.max(lengths[longest]);
             let mut rows = 0;
             let count = rest.iter().take_while(|&&index| {
-                rows += texts[index].ids.len();
+                rows += lengths[index];
                 rows <= room
             });
             let (batch, after) = rest.split_at(count.count());
-            self.batch(texts, batch, wanted, each)?;
+            self.batch(texts, &lengths, batch, wanted, each)?;
             rest = after;
         }
         Ok(())
@@ -172,13 +183,13 @@ impl Encoder {
     fn batch(
         &mut self,
         texts: &[Tokens],
+        lengths: &[usize],
         batch: &[usize],
         wanted: Wanted<'_>,
         each: &mut dyn FnMut(usize, Outputs<'_>) -> Result<()>,
     ) -> Result<()> {
-        let count = |index: &usize| texts[*index].ids.len();
-        let outputs = |index: &usize| wanted.count(count(index));
-        let rows = batch.iter().map(count).sum();
+        let outputs = |index: &usize| wanted.count(lengths[*index]);
+        let rows = batch.iter().map(|&index| lengths[index]).sum();
         self.make_room(rows, batch.iter().map(outputs).sum())?;
         let Some(context) = &mut self.context else { return Ok(()) };
         while self.sequences.len() < batch.len() {
@@ -188,6 +199,7 @@ impl Encoder {
             sequence,
             tokens: &texts[index].ids,
             segments: &texts[index].segments,
+            features: &texts[index].features,
             wanted,
         };
         let pieces: Vec<Text<'_>> = batch.iter().zip(&self.sequences).map(text).collect();

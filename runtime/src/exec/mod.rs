@@ -10,7 +10,7 @@ pub(crate) mod reference;
 pub(crate) use distances::Distances;
 
 use crate::cache::{Cache, SequenceId};
-use crate::graph::{Attention, Sight};
+use crate::graph::{Attention, Rows, Sight};
 
 /// A token that goes through the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,18 +28,44 @@ pub(crate) struct Batch {
     pub rows: Vec<Row>,
     /// Which rows' outputs are wanted.
     pub wanted: Vec<usize>,
+    /// What rows are made of that are no tokens, frame by frame.
+    pub features: Vec<f32>,
+    /// The frames of the sequence that each frame belongs to.
+    pub frames: Vec<(usize, usize)>,
+    /// The first frame of the sequence that each row belongs to.
+    pub row_frames: Vec<usize>,
 }
 
 impl Batch {
     /// Room for `rows` rows of which `wanted` give outputs.
     pub(crate) fn with_capacity(rows: usize, wanted: usize) -> Self {
-        Self { rows: Vec::with_capacity(rows), wanted: Vec::with_capacity(wanted) }
+        Self { rows: Vec::with_capacity(rows), wanted: Vec::with_capacity(wanted), ..Self::default() }
     }
 
     /// Forgets all rows.
     pub(crate) fn clear(&mut self) {
         self.rows.clear();
         self.wanted.clear();
+        self.features.clear();
+        self.frames.clear();
+        self.row_frames.clear();
+    }
+
+    /// The row of `from` rows that stands `offset` away from what output row `row` goes with, in the same sequence.
+    fn neighbour(&self, from: Rows, to: Rows, row: usize, offset: isize, stride: usize) -> Option<usize> {
+        let same = |other: &Row| self.rows.get(row).is_some_and(|row| row.sequence == other.sequence);
+        match (from, to) {
+            (Rows::Frames, Rows::Frames) => {
+                let (first, end) = *self.frames.get(row)?;
+                row.checked_add_signed(offset).filter(|other| (first..end).contains(other))
+            }
+            (Rows::Frames, _) => {
+                let (first, end) = *self.frames.get(*self.row_frames.get(row)?)?;
+                let center = first + self.rows.get(row)?.position * stride;
+                center.checked_add_signed(offset).filter(|other| (first..end).contains(other))
+            }
+            _ => row.checked_add_signed(offset).filter(|&other| self.rows.get(other).is_some_and(same)),
+        }
     }
 }
 

@@ -46,6 +46,7 @@ impl Forward<'_> {
         let rows = match self.graph.values[node.output].rows {
             Rows::Batch => self.batch.rows.len(),
             Rows::Wanted => self.batch.wanted.len(),
+            Rows::Frames => self.batch.frames.len(),
         };
         let each = |function: &dyn Fn(usize, &mut [f32])| -> Table {
             let row = |index| {
@@ -61,6 +62,28 @@ impl Forward<'_> {
             }
             Op::EmbedSegment { table } => {
                 each(&|row, out| self.table_row(*table, self.batch.rows[row].segment as usize, out))
+            }
+            Op::EmbedSine { rope, offset } => {
+                let rope = &self.graph.ropes[*rope];
+                each(&|row, out| {
+                    let position = (self.batch.rows[row].position + offset) as u32;
+                    rope::turns(&rope.frequencies, rope.magnitude, position, out);
+                    out.rotate_left(columns / 2);
+                })
+            }
+            Op::Features => {
+                each(&|row, out| out.copy_from_slice(&self.batch.features[row * columns..][..columns]))
+            }
+            Op::Neighbours { offsets, stride } => {
+                let kind = |value: usize| self.graph.values[value].rows;
+                let (from, to) = (kind(node.inputs[0]), kind(node.output));
+                each(&|row, out| {
+                    for (offset, out) in offsets.iter().zip(out.chunks_mut(columns / offsets.len())) {
+                        if let Some(other) = self.batch.neighbour(from, to, row, *offset, *stride) {
+                            out.copy_from_slice(&input(0)[other]);
+                        }
+                    }
+                })
             }
             Op::EmbedPosition { table, offset } => {
                 each(&|row, out| self.table_row(*table, self.batch.rows[row].position + offset, out))

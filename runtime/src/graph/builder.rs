@@ -74,6 +74,8 @@ impl<'a> Builder<'a> {
     fn node(&mut self, op: Op, inputs: &[ValueId], columns: usize) -> ValueId {
         let rows = match (&op, inputs.first()) {
             (Op::Pick, _) => Rows::Wanted,
+            (Op::Features, _) => Rows::Frames,
+            (Op::Neighbours { stride: 2.., .. }, _) => Rows::Batch,
             (_, Some(&first)) => self.graph.values[first].rows,
             (_, None) => Rows::Batch,
         };
@@ -98,6 +100,23 @@ impl<'a> Builder<'a> {
     pub fn embed_segment(&mut self, name: &str, segments: usize, width: usize) -> ValueId {
         let table = self.matrix(name, segments, width);
         self.node(Op::EmbedSegment { table }, &[], width)
+    }
+
+    /// Sines, then cosines of the angles of a rotary table, `offset` added to the position.
+    pub fn embed_sine(&mut self, rope: usize, offset: usize) -> ValueId {
+        let columns = 2 * self.graph.ropes[rope].frequencies.len();
+        self.node(Op::EmbedSine { rope, offset }, &[], columns)
+    }
+
+    /// The caller's features of `columns` columns.
+    pub fn features(&mut self, columns: usize) -> ValueId {
+        self.node(Op::Features, &[], columns)
+    }
+
+    /// Rows at `offsets` from each row, or from every `stride`th, side by side.
+    pub fn neighbours(&mut self, x: ValueId, offsets: &[isize], stride: usize) -> ValueId {
+        let columns = offsets.len() * self.columns(x);
+        self.node(Op::Neighbours { offsets: offsets.to_vec(), stride }, &[x], columns)
     }
 
     /// Learned position embeddings from the table `name`.

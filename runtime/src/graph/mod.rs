@@ -20,6 +20,8 @@ pub enum Rows {
     Batch,
     /// One for each token whose output the caller asked for.
     Wanted,
+    /// One for each frame of the features that the batch's rows are made of.
+    Frames,
 }
 
 /// The shape of a value: its kind of rows and its number of columns.
@@ -146,6 +148,22 @@ pub enum Op {
         /// Segments × D.
         table: WeightId,
     },
+    /// Sines, then cosines of a rotary table's angles at a position.
+    EmbedSine {
+        /// Index into [`Graph::ropes`].
+        rope: usize,
+        /// Added to the position.
+        offset: usize,
+    },
+    /// The features that the caller gave, frame by frame.
+    Features,
+    /// Rows that stand near each other in a sequence, side by side; zeros where there is none.
+    Neighbours {
+        /// How far each is from the row that goes with the output.
+        offsets: Vec<isize>,
+        /// Input rows for each output row.
+        stride: usize,
+    },
     /// Rows of a table, chosen by position.
     EmbedPosition {
         /// Positions × D.
@@ -258,6 +276,23 @@ impl Graph {
             Op::Attention(attention) => Some(attention),
             _ => None,
         })
+    }
+
+    /// How many frames a row of the batch is made of; 0 where it is made of a token.
+    pub fn frames_per_row(&self) -> usize {
+        let strides = self.nodes.iter().map(|node| match &node.op {
+            Op::Features => 1,
+            Op::Neighbours { stride, .. } => *stride,
+            _ => 0,
+        });
+        let has_features = self.nodes.iter().any(|node| node.op == Op::Features);
+        if has_features { strides.max().unwrap_or(0) } else { 0 }
+    }
+
+    /// The same computation without what another graph needs of it.
+    pub fn without_memory(&self) -> Self {
+        let nodes = self.nodes.iter().filter(|node| !matches!(node.op, Op::Remember(_)));
+        Self { nodes: nodes.cloned().collect(), ..self.clone() }
     }
 
     /// The same computation up to the last hidden state, without the head.

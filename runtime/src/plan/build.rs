@@ -94,6 +94,7 @@ impl Plan {
             output,
             batch,
             wanted,
+            frames_per_row: graph.frames_per_row(),
         })
     }
 }
@@ -143,6 +144,7 @@ impl<'a> Planner<'a> {
         match rows {
             Rows::Batch => self.batch,
             Rows::Wanted => self.wanted,
+            Rows::Frames => self.batch.saturating_mul(self.graph.frames_per_row()),
         }
     }
 
@@ -229,6 +231,16 @@ impl<'a> Planner<'a> {
                 self.steps.push(Step::Attend { attention: attention.clone(), queries, to });
                 Ok(())
             }
+            Op::Neighbours { offsets, stride } => {
+                let from = self.view(node.inputs[0])?;
+                let kinds = [self.rows(node.inputs[0]), rows];
+                // Other rows are read: all of them must have been written in an earlier step.
+                let to = self.allocate(node.output, self.steps.len());
+                let (offsets, stride) = (offsets.clone(), *stride);
+                let op = RowOp::Neighbours { offsets, stride, rows: kinds, from, to };
+                self.steps.push(Step::Rows { rows, ops: vec![op] });
+                Ok(())
+            }
             Op::Remember(attention) => self.append(attention, node.inputs[0], node.inputs[1]),
             Op::Rope { rope, head_size } => {
                 let turns = self.turns_of(*rope);
@@ -255,6 +267,8 @@ impl<'a> Planner<'a> {
         let (from, second) = (input(0), input(1));
         let op = match node.op {
             Op::Embed { table } => RowOp::Embed { table, to },
+            Op::EmbedSine { rope, offset } => RowOp::EmbedSine { rope, offset, to },
+            Op::Features => RowOp::Features { to },
             Op::EmbedSegment { table } => RowOp::EmbedSegment { table, to },
             Op::EmbedPosition { table, offset } => RowOp::EmbedPosition { table, offset, to },
             Op::Norm { kind, weight, bias, epsilon, .. } => {
@@ -268,7 +282,7 @@ impl<'a> Planner<'a> {
             Op::Clamp(limit) => RowOp::Map { map: Map::Clamp(limit), from, to },
             Op::Pick => RowOp::Pick { from, to },
             Op::Columns { .. } | Op::Linear { .. } | Op::Rope { .. } => return Ok(()),
-            Op::Attention(_) | Op::Remember(_) => return Ok(()),
+            Op::Attention(_) | Op::Remember(_) | Op::Neighbours { .. } => return Ok(()),
         };
         self.row_op(rows, op);
         Ok(())

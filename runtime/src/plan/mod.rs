@@ -32,6 +32,12 @@ pub(crate) enum RowOp {
     Embed { table: WeightId, to: View },
     /// The row of a table for the row's segment.
     EmbedSegment { table: WeightId, to: View },
+    /// Sines, then cosines of the row's position.
+    EmbedSine { rope: usize, offset: usize, to: View },
+    /// A frame of the caller's features.
+    Features { to: View },
+    /// Rows of `rows` near the one that goes with this, side by side.
+    Neighbours { offsets: Vec<isize>, stride: usize, rows: [Rows; 2], from: View, to: View },
     /// The row of a table for the row's position.
     EmbedPosition { table: WeightId, offset: usize, to: View },
     /// The row of the batch whose output is wanted.
@@ -88,4 +94,6 @@ pub(crate) struct Plan {
     pub batch: usize,
     /// The most wanted rows of a batch.
     pub wanted: usize,
+    /// Frames that a row is made of; 0 where it is made of a token.
+    pub frames_per_row: usize,
 }

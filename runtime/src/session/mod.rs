@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use siskin_kernels::ops::attention::CacheType;
 
-use crate::context::{Context, Piece};
+use crate::context::{Context, Piece, Text, Wanted};
+use crate::encoder::Tokens;
 use crate::model::Model;
 use crate::sample::{Sampler, SamplerOptions};
 use crate::template::Message;
@@ -25,6 +26,8 @@ pub struct SessionOptions {
     pub context: usize,
     /// The most tokens that go through the model at once.
     pub batch: usize,
+    /// The most rows of a text that is read at once, for models that do; 0: the model's own, but no more than 2048.
+    pub text: usize,
     /// The type of cached numbers; `None`: f16, or f32 for models whose weights are f32.
     pub cache: Option<CacheType>,
     /// How tokens are chosen.
@@ -41,6 +44,7 @@ impl Default for SessionOptions {
         Self {
             context: 0,
             batch: 256,
+            text: 0,
             cache: None,
             sampler: SamplerOptions::default(),
             stop: Vec::new(),
@@ -130,6 +134,8 @@ pub struct Session {
     sampler: Sampler,
     logits: Vec<f32>,
     messages: Vec<Message>,
+    /// What was read at once.
+    source: Option<Tokens>,
     /// The last token of a raw text, which was given out but has not gone through the model.
     unread: Option<u32>,
     stop: StopHandle,
@@ -162,8 +168,19 @@ impl Session {
         let logits = vec![0.0; context.vocabulary()];
         let tokens = Vec::with_capacity(context.most_tokens());
         let context = Arc::new(Mutex::new(context));
-        let messages = Vec::new();
-        Ok(Self { model, options, context, sequence, tokens, sampler, logits, messages, unread: None, stop })
+        Ok(Self {
+            model,
+            options,
+            context,
+            sequence,
+            tokens,
+            sampler,
+            logits,
+            messages: Vec::new(),
+            source: None,
+            unread: None,
+            stop,
+        })
     }
 
     /// The model.
@@ -174,6 +191,23 @@ impl Session {
     /// Tokens so far.
     pub fn position(&self) -> usize {
         locked(&self.context).length(self.sequence).unwrap_or(0)
+    }
+
+    /// Reads a text at once, for models with an encoder and a decoder; what was written before is forgotten.
+    pub fn read(&mut self, text: &Tokens) -> Result<()> {
+        self.reset();
+        self.hear(text)?;
+        self.source = Some(text.clone());
+        Ok(())
+    }
+
+    /// Lets the sequence read `text`.
+    fn hear(&mut self, text: &Tokens) -> Result<()> {
+        let mut context = locked(&self.context);
+        context.listen_to(&self.stop.flag);
+        let Tokens { ids, segments, features } = text;
+        let (sequence, wanted) = (self.sequence, Wanted::None);
+        context.read(&[Text { sequence, tokens: ids, segments, features, wanted }])
     }
 
     /// Appends tokens; the last one's logits are then there.
@@ -252,6 +286,10 @@ impl Session {
             let mut context = self.model.context(&self.options, 1, wanted)?;
             self.sequence = context.create();
             self.context = Arc::new(Mutex::new(context));
+            if let Some(text) = self.source.take() {
+                self.hear(&text)?;
+                self.source = Some(text);
+            }
         }
         Ok(())
     }
@@ -304,6 +342,7 @@ impl Session {
         self.unread = None;
         self.sampler.reset();
         self.messages.clear();
+        self.source = None;
         self.logits.fill(0.0);
     }
 
@@ -325,6 +364,7 @@ impl Session {
             sampler: self.sampler.clone(),
             logits: self.logits.clone(),
             messages: self.messages.clone(),
+            source: self.source.clone(),
             unread: self.unread,
             stop: StopHandle { flag: Arc::default() },
         })

@@ -67,6 +67,7 @@ impl Forward<'_> {
         match rows {
             Rows::Batch => self.batch.rows.len(),
             Rows::Wanted => self.batch.wanted.len(),
+            Rows::Frames => self.batch.frames.len(),
         }
     }
 
@@ -107,6 +108,26 @@ impl Forward<'_> {
         // SAFETY: the caller's promise; the planner gives an operation's views places that do not overlap.
         unsafe {
             match *op {
+                RowOp::EmbedSine { rope: index, offset, to } => {
+                    let table = &self.plan.ropes[index];
+                    let position = (self.batch.rows[row].position + offset) as u32;
+                    let out = arena.row_mut(to, row);
+                    rope::turns(&table.frequencies, table.magnitude, position, out);
+                    out.rotate_left(to.columns / 2);
+                }
+                RowOp::Features { to } => {
+                    let frame = &self.batch.features[row * to.columns..][..to.columns];
+                    arena.row_mut(to, row).copy_from_slice(frame);
+                }
+                RowOp::Neighbours { ref offsets, stride, rows: [kind, ours], from, to } => {
+                    let out = arena.row_mut(to, row).chunks_mut(from.columns);
+                    for (offset, out) in offsets.iter().zip(out) {
+                        match self.batch.neighbour(kind, ours, row, *offset, stride) {
+                            Some(other) => out.copy_from_slice(arena.row(from, other)),
+                            None => out.fill(0.0),
+                        }
+                    }
+                }
                 RowOp::Turns { rope: index, to } => {
                     let table = &self.plan.ropes[index];
                     let position = self.batch.rows[row].position as u32;

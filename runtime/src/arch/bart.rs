@@ -1,0 +1,241 @@
+//! BART, mBART, Marian, M2M-100, NLLB and Pegasus: one pair of graphs, whose pieces the source's tensors tell.
+
+use super::blocks::whole;
+use super::{Config, Family, Form, Hyper, Rule, hyper};
+use crate::Result;
+use crate::graph::{ActivationKind, Attention, Builder, Graph, Head, NormKind, Rope, Sight, ValueId};
+
+pub(super) static FAMILY: Family = Family {
+    name: "bart",
+    hugging_face: &["bart", "mbart", "marian", "m2m_100", "nllb", "pegasus"],
+    gguf: &[],
+    hugging_face_rules: RULES,
+    gguf_rules: &[],
+    hyper: |config| side(config, "decoder"),
+    form: Form::Both {
+        encoder: |config, _, mut b| {
+            let h = side(config, "encoder")?;
+            let x = embeddings(config, &h, &mut b, "enc")?;
+            encoder(config, &h, b, x)
+        },
+        decoder: |config, h, mut b| {
+            let x = embeddings(config, h, &mut b, "dec")?;
+            decoder(config, h, b, x)
+        },
+    },
+};
+
+pub(super) const RULES: &[Rule] = &[
+    whole("token_embd", "model.shared"),
+    whole("enc.token_embd", "model.encoder.embed_tokens"),
+    whole("dec.token_embd", "model.decoder.embed_tokens"),
+    whole("enc.position_embd", "model.encoder.embed_positions"),
+    whole("enc.token_embd_norm", "model.encoder.layernorm_embedding"),
+    whole("enc.blk.{}.attn_q", "model.encoder.layers.{}.self_attn.q_proj"),
+    whole("enc.blk.{}.attn_k", "model.encoder.layers.{}.self_attn.k_proj"),
+    whole("enc.blk.{}.attn_v", "model.encoder.layers.{}.self_attn.v_proj"),
+    whole("enc.blk.{}.attn_o", "model.encoder.layers.{}.self_attn.out_proj"),
+    whole("enc.blk.{}.attn_norm", "model.encoder.layers.{}.self_attn_layer_norm"),
+    whole("enc.blk.{}.ffn_up", "model.encoder.layers.{}.fc1"),
+    whole("enc.blk.{}.ffn_down", "model.encoder.layers.{}.fc2"),
+    whole("enc.blk.{}.ffn_norm", "model.encoder.layers.{}.final_layer_norm"),
+    whole("enc.output_norm", "model.encoder.layer_norm"),
+    whole("dec.position_embd", "model.decoder.embed_positions"),
+    whole("dec.token_embd_norm", "model.decoder.layernorm_embedding"),
+    whole("dec.blk.{}.attn_q", "model.decoder.layers.{}.self_attn.q_proj"),
+    whole("dec.blk.{}.attn_k", "model.decoder.layers.{}.self_attn.k_proj"),
+    whole("dec.blk.{}.attn_v", "model.decoder.layers.{}.self_attn.v_proj"),
+    whole("dec.blk.{}.attn_o", "model.decoder.layers.{}.self_attn.out_proj"),
+    whole("dec.blk.{}.attn_norm", "model.decoder.layers.{}.self_attn_layer_norm"),
+    whole("dec.blk.{}.cross_attn_q", "model.decoder.layers.{}.encoder_attn.q_proj"),
+    whole("dec.blk.{}.cross_attn_k", "model.decoder.layers.{}.encoder_attn.k_proj"),
+    whole("dec.blk.{}.cross_attn_v", "model.decoder.layers.{}.encoder_attn.v_proj"),
+    whole("dec.blk.{}.cross_attn_o", "model.decoder.layers.{}.encoder_attn.out_proj"),
+    whole("dec.blk.{}.cross_attn_norm", "model.decoder.layers.{}.encoder_attn_layer_norm"),
+    whole("dec.blk.{}.ffn_up", "model.decoder.layers.{}.fc1"),
+    whole("dec.blk.{}.ffn_down", "model.decoder.layers.{}.fc2"),
+    whole("dec.blk.{}.ffn_norm", "model.decoder.layers.{}.final_layer_norm"),
+    whole("dec.output_norm", "model.decoder.layer_norm"),
+    whole("output", "lm_head"),
+    whole("output_bias", "final_logits_bias"),
+];
+
+pub(super) fn side(config: &Config, side: &str) -> Result<Hyper> {
+    let mut hyper = Hyper::of_side(config, side, |width| 4 * width)?;
+    hyper.epsilon = 1e-5;
+    hyper.text = hyper.context;
+    Ok(hyper)
+}
+
+/// A layer's prefix on one side.
+fn block(side: &str, layer: usize, name: &str) -> String {
+    format!("{side}.blk.{layer}.{name}")
+}
+
+/// Tokens, scaled where the configuration says so, and positions: learned, or sines.
+fn embeddings(config: &Config, h: &Hyper, b: &mut Builder<'_>, side: &str) -> Result<ValueId> {
+    let own = format!("{side}.token_embd.weight");
+    let table = if b.has("token_embd.weight") { "token_embd.weight".to_owned() } else { own };
+    let tokens = b.embed(&table, h.vocabulary, h.width);
+    let scaled = config.flag(&["scale_embedding"])?.unwrap_or(false);
+    let tokens = b.scale(tokens, if scaled { (h.width as f32).sqrt() } else { 1.0 });
+    let learned = format!("{side}.position_embd.weight");
+    let positions = match config.word(&["model_type"])? {
+        Some("bart" | "mbart") => b.embed_position(&learned, h.context, h.width, 2),
+        Some("m2m_100" | "nllb") => {
+            let first = config.count(&["pad_token_id"])?.unwrap_or(1) + 1;
+            let rope = b.rope_table(sines(h.width, (h.width / 2).saturating_sub(1)));
+            b.embed_sine(rope, first)
+        }
+        _ => {
+            let rope = b.rope_table(sines(h.width, h.width / 2));
+            b.embed_sine(rope, 0)
+        }
+    };
+    let x = b.add(tokens, positions);
+    let norm = format!("{side}.token_embd_norm");
+    Ok(if b.has(&format!("{norm}.weight")) { b.layer_norm(x, &norm, h.epsilon) } else { x })
+}
+
+/// Frequencies that fall from 1 to a ten-thousandth over `steps` steps.
+fn sines(width: usize, steps: usize) -> Rope {
+    let frequency = |i: usize| libm::pow(10_000.0, -(i as f64) / steps.max(1) as f64) as f32;
+    Rope { frequencies: (0..width / 2).map(frequency).collect(), magnitude: 1.0 }
+}
+
+fn attention(h: &Hyper, layer: usize, sight: Sight) -> Attention {
+    let Hyper { heads, kv_heads, head_size, .. } = *h;
+    let scale = h.attention_scale();
+    Attention {
+        layer,
+        heads,
+        kv_heads,
+        head_size,
+        scale,
+        sight,
+        softcap: None,
+        alibi: Vec::new(),
+        bias: None,
+    }
+}
+
+/// The layer of what the decoder's layer `layer` sees of the encoder.
+fn memory(encoder: &Hyper, decoder: &Hyper, layer: usize) -> Attention {
+    attention(decoder, encoder.layers + decoder.layers + layer, Sight::Memory)
+}
+
+/// The layers of an encoder whose embeddings are `x`, and what its decoder remembers of them.
+pub(super) fn encoder(config: &Config, h: &Hyper, mut b: Builder<'_>, x: ValueId) -> Result<Graph> {
+    let decoder = side(config, "decoder")?;
+    let layers = Layers::of(config, "enc", &b)?;
+    let mut x = x;
+    for layer in 0..h.layers {
+        x = layers.attend(&mut b, h, layer, attention(h, layer, Sight::Whole), x);
+        x = layers.feed(&mut b, h, layer, x);
+    }
+    let hidden = layers.last_norm(&mut b, h, x);
+    for layer in 0..decoder.layers {
+        let k = b.linear(hidden, &block("dec", layer, "cross_attn_k"), decoder.kv_columns());
+        let v = b.linear(hidden, &block("dec", layer, "cross_attn_v"), decoder.kv_columns());
+        b.remember(k, v, memory(h, &decoder, layer));
+    }
+    let hidden = b.pick(hidden);
+    Ok(b.finish_with(Head::Hidden, hidden, hidden))
+}
+
+/// The layers of a decoder whose embeddings are `x`, and the scores of the next token.
+pub(super) fn decoder(config: &Config, h: &Hyper, mut b: Builder<'_>, x: ValueId) -> Result<Graph> {
+    let encoder = side(config, "encoder")?;
+    let layers = Layers::of(config, "dec", &b)?;
+    let mut x = x;
+    for layer in 0..h.layers {
+        x = layers.attend(&mut b, h, layer, attention(h, encoder.layers + layer, Sight::Before(None)), x);
+        x = layers.attend_memory(&mut b, h, layer, memory(&encoder, h, layer), x);
+        x = layers.feed(&mut b, h, layer, x);
+    }
+    let wanted = b.pick(x);
+    let hidden = layers.last_norm(&mut b, h, wanted);
+    let tables = ["output.weight", "token_embd.weight", "dec.token_embd.weight"];
+    let table = tables.into_iter().find(|table| b.has(table)).unwrap_or(tables[0]);
+    let logits = b.linear_of(hidden, table, "output_bias", h.vocabulary);
+    Ok(b.finish_with(Head::Next, hidden, logits))
+}
+
+/// The layers of one side: norms before blocks where there is a last norm, after them where there is none.
+struct Layers {
+    side: &'static str,
+    first: bool,
+    activation: ActivationKind,
+}
+
+impl Layers {
+    fn of(config: &Config, side: &'static str, b: &Builder<'_>) -> Result<Self> {
+        let first = b.has(&format!("{side}.output_norm.weight"));
+        Ok(Self { side, first, activation: hyper::activation(config, ActivationKind::Gelu)? })
+    }
+
+    /// What `inner` makes of `x`, added to it, with the norm before or after.
+    fn residual(
+        &self,
+        b: &mut Builder<'_>,
+        h: &Hyper,
+        norm: &str,
+        x: ValueId,
+        inner: impl FnOnce(&mut Builder<'_>, ValueId) -> ValueId,
+    ) -> ValueId {
+        let normed = if self.first { b.layer_norm(x, norm, h.epsilon) } else { x };
+        let made = inner(b, normed);
+        let sum = b.add(x, made);
+        if self.first { sum } else { b.layer_norm(sum, norm, h.epsilon) }
+    }
+
+    fn attend(
+        &self,
+        b: &mut Builder<'_>,
+        h: &Hyper,
+        layer: usize,
+        attention: Attention,
+        x: ValueId,
+    ) -> ValueId {
+        let name = |name: &str| block(self.side, layer, name);
+        self.residual(b, h, &name("attn_norm"), x, |b, x| {
+            let q = b.linear(x, &name("attn_q"), h.query_columns());
+            let k = b.linear(x, &name("attn_k"), h.kv_columns());
+            let v = b.linear(x, &name("attn_v"), h.kv_columns());
+            let attended = b.attention(q, k, v, attention);
+            b.linear(attended, &name("attn_o"), h.width)
+        })
+    }
+
+    fn attend_memory(
+        &self,
+        b: &mut Builder<'_>,
+        h: &Hyper,
+        layer: usize,
+        attention: Attention,
+        x: ValueId,
+    ) -> ValueId {
+        let name = |name: &str| block(self.side, layer, name);
+        self.residual(b, h, &name("cross_attn_norm"), x, |b, x| {
+            let q = b.linear(x, &name("cross_attn_q"), h.query_columns());
+            let attended = b.attend_memory(q, attention);
+            b.linear(attended, &name("cross_attn_o"), h.width)
+        })
+    }
+
+    fn feed(&self, b: &mut Builder<'_>, h: &Hyper, layer: usize, x: ValueId) -> ValueId {
+        let name = |name: &str| block(self.side, layer, name);
+        self.residual(b, h, &name("ffn_norm"), x, |b, x| {
+            let up = b.linear(x, &name("ffn_up"), h.feed_forward);
+            let up = b.activate(self.activation, up);
+            b.linear(up, &name("ffn_down"), h.width)
+        })
+    }
+
+    fn last_norm(&self, b: &mut Builder<'_>, h: &Hyper, x: ValueId) -> ValueId {
+        match self.first {
+            true => b.norm_of(NormKind::Layer, x, &format!("{}.output_norm", self.side), h.width, h.epsilon),
+            false => x,
+        }
+    }
+}

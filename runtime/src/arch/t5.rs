@@ -1,0 +1,191 @@
+//! T5, its gated successors and mT5: norms before blocks, biases by distance instead of positions, no factor on
+//! scores.
+
+use super::blocks::whole;
+use super::{Config, Family, Form, Hyper, Rule};
+use crate::graph::{ActivationKind, Attention, Bias, Builder, Graph, Head, Sight, ValueId};
+use crate::{Error, Result};
+
+pub(super) static FAMILY: Family = Family {
+    name: "t5",
+    hugging_face: &["t5", "mt5", "umt5"],
+    gguf: &["t5"],
+    hugging_face_rules: RULES,
+    gguf_rules: &[],
+    hyper: |config| side(config, "decoder"),
+    form: Form::Both {
+        encoder: |config, _, b| encoder(config, b),
+        decoder: |config, h, b| decoder(config, h, b),
+    },
+};
+
+const RULES: &[Rule] = &[
+    whole("token_embd", "shared"),
+    whole("enc.blk.{}.attn_norm", "encoder.block.{}.layer.0.layer_norm"),
+    whole("enc.blk.{}.attn_q", "encoder.block.{}.layer.0.SelfAttention.q"),
+    whole("enc.blk.{}.attn_k", "encoder.block.{}.layer.0.SelfAttention.k"),
+    whole("enc.blk.{}.attn_v", "encoder.block.{}.layer.0.SelfAttention.v"),
+    whole("enc.blk.{}.attn_o", "encoder.block.{}.layer.0.SelfAttention.o"),
+    whole("enc.blk.{}.attn_rel_b", "encoder.block.{}.layer.0.SelfAttention.relative_attention_bias"),
+    whole("enc.blk.{}.ffn_norm", "encoder.block.{}.layer.1.layer_norm"),
+    whole("enc.blk.{}.ffn_gate", "encoder.block.{}.layer.1.DenseReluDense.wi_0"),
+    whole("enc.blk.{}.ffn_up", "encoder.block.{}.layer.1.DenseReluDense.wi_1"),
+    whole("enc.blk.{}.ffn_single", "encoder.block.{}.layer.1.DenseReluDense.wi"),
+    whole("enc.blk.{}.ffn_down", "encoder.block.{}.layer.1.DenseReluDense.wo"),
+    whole("enc.output_norm", "encoder.final_layer_norm"),
+    whole("dec.blk.{}.attn_norm", "decoder.block.{}.layer.0.layer_norm"),
+    whole("dec.blk.{}.attn_q", "decoder.block.{}.layer.0.SelfAttention.q"),
+    whole("dec.blk.{}.attn_k", "decoder.block.{}.layer.0.SelfAttention.k"),
+    whole("dec.blk.{}.attn_v", "decoder.block.{}.layer.0.SelfAttention.v"),
+    whole("dec.blk.{}.attn_o", "decoder.block.{}.layer.0.SelfAttention.o"),
+    whole("dec.blk.{}.attn_rel_b", "decoder.block.{}.layer.0.SelfAttention.relative_attention_bias"),
+    whole("dec.blk.{}.cross_attn_norm", "decoder.block.{}.layer.1.layer_norm"),
+    whole("dec.blk.{}.cross_attn_q", "decoder.block.{}.layer.1.EncDecAttention.q"),
+    whole("dec.blk.{}.cross_attn_k", "decoder.block.{}.layer.1.EncDecAttention.k"),
+    whole("dec.blk.{}.cross_attn_v", "decoder.block.{}.layer.1.EncDecAttention.v"),
+    whole("dec.blk.{}.cross_attn_o", "decoder.block.{}.layer.1.EncDecAttention.o"),
+    whole("dec.blk.{}.ffn_norm", "decoder.block.{}.layer.2.layer_norm"),
+    whole("dec.blk.{}.ffn_gate", "decoder.block.{}.layer.2.DenseReluDense.wi_0"),
+    whole("dec.blk.{}.ffn_up", "decoder.block.{}.layer.2.DenseReluDense.wi_1"),
+    whole("dec.blk.{}.ffn_single", "decoder.block.{}.layer.2.DenseReluDense.wi"),
+    whole("dec.blk.{}.ffn_down", "decoder.block.{}.layer.2.DenseReluDense.wo"),
+    whole("dec.output_norm", "decoder.final_layer_norm"),
+    whole("output", "lm_head"),
+];
+
+/// Positions are told apart by distance alone: nothing in the model bounds them. This bounds what a file may ask for.
+const MOST_POSITIONS: usize = 1 << 15;
+
+fn side(config: &Config, side: &str) -> Result<Hyper> {
+    let mut hyper = Hyper::of_side(config, side, |width| 4 * width)?;
+    hyper.epsilon =
+        config.number(&["layer_norm_epsilon", "attention.layer_norm_rms_epsilon"])?.unwrap_or(1e-6) as f32;
+    hyper.context = MOST_POSITIONS;
+    hyper.text = MOST_POSITIONS;
+    Ok(hyper)
+}
+
+/// A layer's prefix on one side.
+fn block(side: &str, layer: usize, name: &str) -> String {
+    format!("{side}.blk.{layer}.{name}")
+}
+
+/// Attention without a factor.
+fn attention(h: &Hyper, layer: usize, sight: Sight, bias: Option<Bias>) -> Attention {
+    let Hyper { heads, kv_heads, head_size, .. } = *h;
+    Attention { layer, heads, kv_heads, head_size, scale: 1.0, sight, softcap: None, alibi: Vec::new(), bias }
+}
+
+/// The bias of one side, which all its layers share.
+fn bias(config: &Config, h: &Hyper, b: &mut Builder<'_>, side: &str) -> Result<Bias> {
+    let buckets = config.count(&["relative_attention_num_buckets", "attention.relative_buckets_count"])?;
+    let buckets = buckets.unwrap_or(32);
+    let farthest = config.count(&["relative_attention_max_distance"])?.unwrap_or(128);
+    let table = b.vector(&block(side, 0, "attn_rel_b.weight"), buckets * h.heads);
+    Ok(Bias { table, buckets, farthest, both_ways: side == "enc" })
+}
+
+/// The layer of what the decoder's layer `layer` sees of the encoder.
+fn memory(encoder: &Hyper, decoder: &Hyper, layer: usize) -> Attention {
+    attention(decoder, encoder.layers + decoder.layers + layer, Sight::Memory, None)
+}
+
+fn encoder(config: &Config, mut b: Builder<'_>) -> Result<Graph> {
+    let (h, decoder) = (side(config, "encoder")?, side(config, "decoder")?);
+    let bias = bias(config, &h, &mut b, "enc")?;
+    let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
+    for layer in 0..h.layers {
+        let attention = attention(&h, layer, Sight::Whole, Some(bias));
+        x = attend(&mut b, &h, "enc", layer, attention, x);
+        x = feed(config, &mut b, &h, "enc", layer, x)?;
+    }
+    let hidden = b.rms_norm(x, "enc.output_norm", h.epsilon);
+    for layer in 0..decoder.layers {
+        let k = b.linear(hidden, &block("dec", layer, "cross_attn_k"), decoder.kv_columns());
+        let v = b.linear(hidden, &block("dec", layer, "cross_attn_v"), decoder.kv_columns());
+        b.remember(k, v, memory(&h, &decoder, layer));
+    }
+    let hidden = b.pick(hidden);
+    Ok(b.finish_with(Head::Hidden, hidden, hidden))
+}
+
+fn decoder(config: &Config, h: &Hyper, mut b: Builder<'_>) -> Result<Graph> {
+    let encoder = side(config, "encoder")?;
+    let bias = bias(config, h, &mut b, "dec")?;
+    let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
+    for layer in 0..h.layers {
+        let attention = attention(h, encoder.layers + layer, Sight::Before(None), Some(bias));
+        x = attend(&mut b, h, "dec", layer, attention, x);
+        let normed = b.rms_norm(x, &block("dec", layer, "cross_attn_norm"), h.epsilon);
+        let q = b.linear(normed, &block("dec", layer, "cross_attn_q"), h.query_columns());
+        let attended = b.attend_memory(q, memory(&encoder, h, layer));
+        let attended = b.linear(attended, &block("dec", layer, "cross_attn_o"), h.width);
+        x = b.add(x, attended);
+        x = feed(config, &mut b, h, "dec", layer, x)?;
+    }
+    let wanted = b.pick(x);
+    let hidden = b.rms_norm(wanted, "dec.output_norm", h.epsilon);
+    let tied = !b.has("output.weight");
+    let scaled = config.flag(&["scale_decoder_outputs"])?.or(config.flag(&["tie_word_embeddings"])?);
+    let factor = if scaled.unwrap_or(tied) { 1.0 / (h.width as f32).sqrt() } else { 1.0 };
+    let scaled = b.scale(hidden, factor);
+    let logits = b.linear(scaled, if tied { "token_embd" } else { "output" }, h.vocabulary);
+    Ok(b.finish_with(Head::Next, hidden, logits))
+}
+
+fn attend(
+    b: &mut Builder<'_>,
+    h: &Hyper,
+    side: &str,
+    layer: usize,
+    attention: Attention,
+    x: ValueId,
+) -> ValueId {
+    let normed = b.rms_norm(x, &block(side, layer, "attn_norm"), h.epsilon);
+    let q = b.linear(normed, &block(side, layer, "attn_q"), h.query_columns());
+    let k = b.linear(normed, &block(side, layer, "attn_k"), h.kv_columns());
+    let v = b.linear(normed, &block(side, layer, "attn_v"), h.kv_columns());
+    let attended = b.attention(q, k, v, attention);
+    let attended = b.linear(attended, &block(side, layer, "attn_o"), h.width);
+    b.add(x, attended)
+}
+
+/// The feed-forward block: gated, or a plain one whose only matrix GGUF calls `ffn_up` as well.
+fn feed(
+    config: &Config,
+    b: &mut Builder<'_>,
+    h: &Hyper,
+    side: &str,
+    layer: usize,
+    x: ValueId,
+) -> Result<ValueId> {
+    let gated = b.has(&block(side, layer, "ffn_gate.weight"));
+    let activation = activation(config, gated)?;
+    let normed = b.rms_norm(x, &block(side, layer, "ffn_norm"), h.epsilon);
+    let inner = if gated {
+        let gate = b.linear(normed, &block(side, layer, "ffn_gate"), h.feed_forward);
+        let up = b.linear(normed, &block(side, layer, "ffn_up"), h.feed_forward);
+        b.gate(activation, gate, up)
+    } else {
+        let single = b.has(&block(side, layer, "ffn_single.weight"));
+        let up = b.linear(
+            normed,
+            &block(side, layer, if single { "ffn_single" } else { "ffn_up" }),
+            h.feed_forward,
+        );
+        b.activate(activation, up)
+    };
+    let fed = b.linear(inner, &block(side, layer, "ffn_down"), h.width);
+    Ok(b.add(x, fed))
+}
+
+fn activation(config: &Config, gated: bool) -> Result<ActivationKind> {
+    match config.word(&["feed_forward_proj", "dense_act_fn"])? {
+        None if gated => Ok(ActivationKind::GeluTanh),
+        None | Some("relu" | "gated-relu") => Ok(ActivationKind::Relu),
+        Some("gated-gelu" | "gelu_new") => Ok(ActivationKind::GeluTanh),
+        Some("gelu") => Ok(ActivationKind::Gelu),
+        Some("gated-silu" | "silu") => Ok(ActivationKind::Silu),
+        Some(other) => Err(Error::unsupported("config.feed_forward_proj", format!("activation '{other}'"))),
+    }
+}

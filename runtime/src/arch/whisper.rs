@@ -1,0 +1,64 @@
+//! Whisper: the layers of BART over frames of sound, which two convolutions make rows.
+
+use super::bart;
+use super::blocks::{taken, whole};
+use super::{Config, Family, Form, Hyper, Rule, Take};
+use crate::Result;
+use crate::graph::{ActivationKind, Builder, ValueId};
+
+pub(super) static FAMILY: Family = Family {
+    name: "whisper",
+    hugging_face: &["whisper"],
+    gguf: &[],
+    hugging_face_rules: RULES,
+    gguf_rules: &[],
+    hyper: |config| side(config, "decoder"),
+    form: Form::Both {
+        encoder: |config, _, mut b| {
+            let h = side(config, "encoder")?;
+            let x = sound(&h, &mut b);
+            bart::encoder(config, &h, b, x)
+        },
+        decoder: |config, h, mut b| {
+            let tokens = b.embed("token_embd.weight", h.vocabulary, h.width);
+            let positions = b.embed_position("dec.position_embd.weight", h.context, h.width, 0);
+            let x = b.add(tokens, positions);
+            bart::decoder(config, h, b, x)
+        },
+    },
+};
+
+const RULES: &[Rule] = &{
+    // The layers are BART's; what is before them is Whisper's.
+    const OWN: [Rule; 3] = [
+        taken("enc.conv1", "model.encoder.conv1", Take::Neighbours(3)),
+        taken("enc.conv2", "model.encoder.conv2", Take::Neighbours(3)),
+        whole("token_embd", "model.decoder.embed_tokens"),
+    ];
+    let mut rules = [whole("", ""); OWN.len() + bart::RULES.len()];
+    let mut i = 0;
+    while i < rules.len() {
+        rules[i] = if i < OWN.len() { OWN[i] } else { bart::RULES[i - OWN.len()] };
+        i += 1;
+    }
+    rules
+};
+
+fn side(config: &Config, side: &str) -> Result<Hyper> {
+    let mut hyper = bart::side(config, side)?;
+    hyper.text = config.required(&["max_source_positions"])?;
+    hyper.features = config.required(&["num_mel_bins"])?;
+    Ok(hyper)
+}
+
+/// Frames to rows: each sees its neighbours, twice, and every second stays.
+fn sound(h: &Hyper, b: &mut Builder<'_>) -> ValueId {
+    let mut x = b.features(h.features);
+    for (name, stride) in [("enc.conv1", 1), ("enc.conv2", 2)] {
+        let near = b.neighbours(x, &[-1, 0, 1], stride);
+        x = b.linear(near, name, h.width);
+        x = b.activate(ActivationKind::Gelu, x);
+    }
+    let positions = b.embed_position("enc.position_embd.weight", h.text, h.width, 0);
+    b.add(x, positions)
+}
