@@ -229,6 +229,12 @@ impl Model {
 
     /// A session: one conversation or text.
     pub fn session(&self, options: SessionOptions) -> Result<Session> {
+        if self.inner.graphs.decoder.is_none() {
+            return Err(Error::unsupported(
+                "model",
+                "it reads whole texts and does not write; use an encoder",
+            ));
+        }
         Session::new(self.clone(), options)
     }
 }

@@ -13,3 +13,4 @@ pub mod house;
 pub mod knobs;
 pub mod measure;
 pub mod paths;
+pub mod texts;

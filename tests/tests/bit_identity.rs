@@ -1,4 +1,4 @@
-//! The logits of some golden models against committed hashes, so that machines of every kind are held to the
+//! What some golden models compute against committed hashes, so that machines of every kind are held to the
 //! same bits. `kernels/src/ops/identity_tests.rs` does this for each operation.
 //!
 //! `tests/data/golden/hashes.txt` has a line per model and type. A change of the contract changes them:
@@ -11,9 +11,11 @@ use siskin::{ExecutorKind, Features};
 use siskin_convert::{Recipe, Target};
 use siskin_kernels::Cpu;
 use siskin_tests::golden::{LEVELS, emulate, hash, load_as, model, score};
-use siskin_tests::paths;
+use siskin_tests::{paths, texts};
 
 const MODELS: [&str; 4] = ["llama", "gpt2", "gemma3", "starcoder2"];
+/// Models that read whole texts; of those that write, what they write is looked at.
+const TEXTS: [&str; 4] = ["mpnet", "modernbert", "t5", "whisper"];
 const TYPES: [&str; 6] = ["source", "Q4_0", "Q5_1", "Q8_0", "W4i", "W8r"];
 
 fn path() -> PathBuf {
@@ -25,16 +27,28 @@ fn lines(without: Features, batch: usize) -> String {
     let mut lines = String::new();
     for name in MODELS {
         for form in TYPES {
-            let golden = load_as(
-                name,
-                Target::from_name(form).map(|matrices| Recipe { matrices, tables: None, always: false }),
-            );
+            let golden = load_as(name, recipe(form));
             let model = model(&golden.file, ExecutorKind::Cpu, 2, without);
             let logits = score(&model, &golden.ids[0], batch);
             writeln!(lines, "{name} {form} {:016x}", hash(&logits)).expect("a string takes everything");
         }
     }
+    for name in TEXTS {
+        for form in TYPES {
+            let golden = texts::load(name, recipe(form));
+            let model = model(&golden.file, ExecutorKind::Cpu, 2, without);
+            let values = match golden.written.first() {
+                Some(written) => texts::score(&model, &golden.texts[0], written, batch),
+                None => texts::read(&model, &golden.texts, batch).concat(),
+            };
+            writeln!(lines, "{name} {form} {:016x}", hash(&values)).expect("a string takes everything");
+        }
+    }
     lines
+}
+
+fn recipe(form: &str) -> Option<Recipe> {
+    Target::from_name(form).map(|matrices| Recipe { matrices, tables: None, always: false })
 }
 
 #[test]

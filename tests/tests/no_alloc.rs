@@ -2,7 +2,7 @@
 
 use siskin::{ExecutorKind, Features, SessionOptions};
 use siskin_tests::counting::{Counting, measure};
-use siskin_tests::golden;
+use siskin_tests::{golden, texts};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -25,5 +25,24 @@ fn prefill_and_decode_allocate_nothing_after_the_first_call() {
             });
             assert_eq!(usage.count, 0, "{name} with {threads} threads");
         }
+    }
+}
+
+#[test]
+fn writing_after_reading_allocates_nothing() {
+    for name in texts::WRITERS {
+        let golden = texts::load(name, None);
+        let model = golden::model(&golden.file, ExecutorKind::Cpu, 2, Features::NONE);
+        let mut session = model.session(SessionOptions { context: 32, ..Default::default() }).unwrap();
+        session.read(&golden.texts[0]).unwrap();
+        session.prefill(&golden.written[0][..3]).unwrap();
+        session.next_token().unwrap();
+        let ((), usage) = measure(|| {
+            session.prefill(&golden.written[0]).unwrap();
+            for _ in 0..10 {
+                session.next_token().unwrap();
+            }
+        });
+        assert_eq!(usage.count, 0, "{name}");
     }
 }

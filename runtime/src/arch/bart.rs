@@ -82,6 +82,7 @@ fn embeddings(config: &Config, h: &Hyper, b: &mut Builder<'_>, side: &str) -> Re
     let learned = format!("{side}.position_embd.weight");
     let positions = match config.word(&["model_type"])? {
         Some("bart" | "mbart") => b.embed_position(&learned, h.context, h.width, 2),
+        _ if b.has(&learned) => b.embed_position(&learned, h.context, h.width, 0),
         Some("m2m_100" | "nllb") => {
             let first = config.count(&["pad_token_id"])?.unwrap_or(1) + 1;
             let rope = b.rope_table(sines(h.width, (h.width / 2).saturating_sub(1)));

@@ -13,12 +13,15 @@ pub(super) static FAMILY: Family = Family {
     gguf_rules: &[],
     hyper: |config| bert::hyper_of(config, FIRST_POSITION),
     form: Form::Encoder(|config, h, mut b| {
-        let buckets = config.count(&["relative_attention_num_buckets"])?.unwrap_or(32);
-        let table = b.vector("attn_rel_b.weight", buckets * h.heads);
-        let bias = Bias { table, buckets, farthest: 128, both_ways: true };
+        let rows = config.count(&["relative_attention_num_buckets"])?.unwrap_or(BUCKETS);
+        let table = b.vector("attn_rel_b.weight", rows * h.heads);
+        let bias = Bias { table, buckets: BUCKETS, farthest: 128, both_ways: true };
         Shape { first_position: FIRST_POSITION, bias: Some(bias), ..Shape::default() }.graph(config, h, b)
     }),
 };
+
+/// Steps of distance, whatever the configuration says: the reference reads its key only for the size of the table.
+const BUCKETS: usize = 32;
 
 /// The first positions are those of the padding token and of the one before it.
 const FIRST_POSITION: usize = 2;

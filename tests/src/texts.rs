@@ -1,0 +1,158 @@
+//! The small random models of `tests/data/golden-texts`, which read whole texts, and what PyTorch computed with them.
+
+use std::collections::HashMap;
+
+use siskin::encoder::Tokens;
+use siskin::file::{Bytes, File};
+use siskin::graph::Head;
+use siskin::{Encoder, EncoderOptions, Model, SessionOptions, Wanted};
+use siskin_convert::import::safetensors::{self, Tensor};
+use siskin_convert::{Cache, OpenOptions, Recipe, open_any};
+
+use crate::paths;
+
+/// Every model.
+pub const NAMES: &[&str] = &[
+    "bert",
+    "bert-classes",
+    "bert-labels",
+    "bert-answer",
+    "roberta",
+    "roberta-classes",
+    "distilbert",
+    "albert",
+    "electra",
+    "mpnet",
+    "modernbert",
+    "bigbird",
+    "t5",
+    "flan-t5",
+    "bart",
+    "mbart",
+    "marian",
+    "m2m",
+    "pegasus",
+    "whisper",
+];
+
+/// Those of them that also write.
+pub const WRITERS: &[&str] = &["t5", "flan-t5", "bart", "mbart", "marian", "m2m", "pegasus", "whisper"];
+
+/// A model with its inputs and what is expected.
+#[derive(Debug)]
+pub struct Golden {
+    /// The packed model.
+    pub file: File,
+    /// What is read.
+    pub texts: Vec<Tokens>,
+    /// For each text, the rows that reading it gives, padding left out.
+    pub read: Vec<Vec<f32>>,
+    /// What a decoder is given after each text; empty for models that only read.
+    pub written: Vec<Vec<u32>>,
+    /// The scores of what comes after each of these tokens.
+    pub scores: Vec<Vec<f32>>,
+}
+
+/// Reads and packs a model, with matrices of the types that `recipe` says.
+///
+/// # Panics
+/// Where its files are missing or damaged: they are part of the repository.
+pub fn load(name: &str, recipe: Option<Recipe>) -> Golden {
+    let folder = paths::data("golden-texts").join(name);
+    let options = OpenOptions { cache: Cache::Off, recipe, ..OpenOptions::default() };
+    let file = open_any(&folder, &options).expect("a golden model packs");
+    let io = std::fs::read(folder.join("io.safetensors")).expect("io.safetensors is there");
+    let io = safetensors::parse(Bytes::new(io)).expect("io.safetensors parses");
+    let mask = io.get("attention_mask").map(rows_of_ids);
+    let written = io.get("decoder_input_ids").map(rows_of_ids).unwrap_or_default();
+    let outputs = ["encoder_hidden", "last_hidden_state", "logits"];
+    let read = outputs.iter().find_map(|name| io.get(*name)).expect("an output is there");
+    let mut read = rows_of_numbers(read);
+    if let Some(mask) = mask.filter(|_| io[outputs_of(&io)].shape.len() == 3) {
+        for (row, mask) in read.iter_mut().zip(&mask) {
+            let columns = row.len() / mask.len();
+            row.truncate(columns * mask.iter().filter(|&&there| there == 1).count());
+        }
+    }
+    let scores = if written.is_empty() { Vec::new() } else { rows_of_numbers(&io["logits"]) };
+    Golden { file, texts: texts(&io), read, written, scores }
+}
+
+fn outputs_of(io: &HashMap<String, Tensor>) -> &'static str {
+    ["encoder_hidden", "last_hidden_state"]
+        .into_iter()
+        .find(|name| io.contains_key(*name))
+        .unwrap_or("logits")
+}
+
+fn texts(io: &HashMap<String, Tensor>) -> Vec<Tokens> {
+    if let Some(features) = io.get("input_features") {
+        let (columns, frames) = (features.shape[1] as usize, features.shape[2] as usize);
+        let turned = |values: Vec<f32>| -> Vec<f32> {
+            (0..frames)
+                .flat_map(|frame| (0..columns).map(move |c| c * frames + frame))
+                .map(|i| values[i])
+                .collect()
+        };
+        let text = |values| Tokens { features: turned(values), ..Tokens::default() };
+        return rows_of_numbers(features).into_iter().map(text).collect();
+    }
+    let mask = rows_of_ids(&io["attention_mask"]);
+    let segments = io.get("token_type_ids").map(rows_of_ids);
+    let text = |(row, mut ids): (usize, Vec<u32>)| {
+        let count = mask[row].iter().filter(|&&there| there == 1).count();
+        ids.truncate(count);
+        let segments = segments.as_ref().map(|all| all[row][..count].to_vec()).unwrap_or_default();
+        Tokens { ids, segments, ..Tokens::default() }
+    };
+    rows_of_ids(&io["input_ids"]).into_iter().enumerate().map(text).collect()
+}
+
+fn rows_of_ids(tensor: &Tensor) -> Vec<Vec<u32>> {
+    let words = tensor.data.as_chunks::<8>().0.iter().map(|bytes| i64::from_le_bytes(*bytes) as u32);
+    let words: Vec<u32> = words.collect();
+    words.chunks(tensor.shape[1] as usize).map(<[u32]>::to_vec).collect()
+}
+
+fn rows_of_numbers(tensor: &Tensor) -> Vec<Vec<f32>> {
+    let numbers = tensor.data.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
+    let numbers: Vec<f32> = numbers.collect();
+    numbers.chunks(numbers.len() / tensor.shape[0] as usize).map(<[f32]>::to_vec).collect()
+}
+
+/// An encoder of `model` that takes up to `batch` rows at once.
+///
+/// # Panics
+/// Where the model has none.
+pub fn encoder(model: &Model, batch: usize) -> Encoder {
+    model.encoder(EncoderOptions { batch, ..EncoderOptions::default() }).expect("an encoder opens")
+}
+
+/// The rows that each text gives: of every token, or of the text where the head gives classes.
+///
+/// # Panics
+/// Where the model fails.
+pub fn read(model: &Model, texts: &[Tokens], batch: usize) -> Vec<Vec<f32>> {
+    let mut encoder = encoder(model, batch);
+    let wanted = if encoder.head() == Head::Class { Wanted::First } else { Wanted::Every };
+    let mut all = vec![Vec::new(); texts.len()];
+    let each = &mut |text: usize, outputs: siskin::encoder::Outputs<'_>| {
+        all[text] = outputs.rows().flatten().copied().collect();
+        Ok(())
+    };
+    encoder.read(texts, wanted, each).expect("the model runs");
+    all
+}
+
+/// The scores of what comes after each token of `written`, once `text` was read.
+///
+/// # Panics
+/// Where the model fails.
+pub fn score(model: &Model, text: &Tokens, written: &[u32], batch: usize) -> Vec<f32> {
+    let options = SessionOptions { batch, context: 32, ..SessionOptions::default() };
+    let mut session = model.session(options).expect("a session opens");
+    session.read(text).expect("the model reads");
+    let mut all = Vec::new();
+    session.score(written, &mut |_, scores| all.extend_from_slice(scores)).expect("the model runs");
+    all
+}

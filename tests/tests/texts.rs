@@ -1,0 +1,131 @@
+//! Every family that reads whole texts against PyTorch, and every way of running it against every other.
+
+use siskin::encoder::Tokens;
+use siskin::{Context, ErrorKind, ExecutorKind, Features, Piece, SessionOptions, Text, Wanted};
+use siskin_tests::golden::{LEVELS, emulate, model, relative_error};
+use siskin_tests::texts::{self, NAMES, WRITERS, encoder, load, read, score};
+
+#[test]
+fn outputs_are_those_of_pytorch_on_both_executors() {
+    let mut report = String::new();
+    for name in NAMES {
+        let golden = load(name, None);
+        for executor in [ExecutorKind::Reference, ExecutorKind::Cpu] {
+            let model = model(&golden.file, executor, 2, Features::NONE);
+            let mut check = |what: &str, got: &[f32], want: &[f32]| {
+                let error = relative_error(got, want);
+                if error.is_nan() || error > 1e-4 {
+                    report += &format!("{name} on {executor:?}, {what}: {error:.1e}\n");
+                }
+            };
+            for (got, want) in read(&model, &golden.texts, 64).iter().zip(&golden.read) {
+                check("read", got, want);
+            }
+            for ((text, written), want) in golden.texts.iter().zip(&golden.written).zip(&golden.scores) {
+                check("written", &score(&model, text, written, 16), want);
+            }
+        }
+    }
+    assert!(report.is_empty(), "beyond 1e-4:\n{report}");
+}
+
+#[test]
+fn bits_depend_on_nothing_but_the_text() {
+    emulate();
+    for name in NAMES {
+        let golden = load(name, None);
+        let reference = model(&golden.file, ExecutorKind::Reference, 1, Features::NONE);
+        let want: Vec<_> =
+            golden.texts.iter().map(|text| read(&reference, std::slice::from_ref(text), 8)).collect();
+        let want = want.concat();
+        let scored = |model: &siskin::Model, batch: usize| -> Vec<Vec<f32>> {
+            let pairs = golden.texts.iter().zip(&golden.written);
+            pairs.map(|(text, written)| score(model, text, written, batch)).collect()
+        };
+        let want_scores = scored(&reference, 16);
+        // Shorter texts beside those of the golden, so that batches hold several.
+        let cut = |text: &Tokens| Tokens {
+            ids: text.ids.iter().take(4).copied().collect(),
+            segments: text.segments.iter().take(4).copied().collect(),
+            features: text.features.iter().take(12 * 7).copied().collect(),
+        };
+        let mut crowd: Vec<Tokens> = golden.texts.clone();
+        crowd.extend(golden.texts.iter().map(cut));
+        let runs = [(1, 1), (2, 200), (4, 40)].map(|run| (Features::NONE, run)).into_iter();
+        let levels = LEVELS.into_iter().skip(1).zip([(2, 200), (2, 50), (3, 1), (3, 60), (2, 70)]);
+        for (without, (threads, batch)) in runs.chain(levels) {
+            let model = model(&golden.file, ExecutorKind::Cpu, threads, without);
+            let got = read(&model, &crowd, batch);
+            assert!(got[..want.len()] == want, "{name}: {threads} threads, {batch} rows, without {without}");
+            assert!(
+                scored(&model, batch.min(5)) == want_scores,
+                "{name}: {threads} threads, without {without}"
+            );
+        }
+    }
+}
+
+#[test]
+fn forks_write_on_from_what_was_read() {
+    for name in WRITERS {
+        let golden = load(name, None);
+        let model = texts_model(&golden);
+        let options = SessionOptions { context: 32, ..SessionOptions::default() };
+        let mut context = model.context(&options, 3, 1).unwrap();
+        let trunk = context.create();
+        let hear = |context: &mut Context, sequence, text: &Tokens| {
+            let Tokens { ids, segments, features } = text;
+            context
+                .read(&[Text { sequence, tokens: ids, segments, features, wanted: Wanted::None }])
+                .unwrap();
+        };
+        let say = |context: &mut Context, sequence, tokens: &[u32]| {
+            context.forward(&[Piece { sequence, tokens, every: false }]).unwrap();
+            context.output(0).to_vec()
+        };
+        let (text, written) = (&golden.texts[0], &golden.written[0]);
+        let other = (&golden.texts[1], &golden.written[1]);
+        hear(&mut context, trunk, text);
+        say(&mut context, trunk, &written[..3]);
+        let fork = context.fork(trunk).unwrap();
+        context.remove(trunk);
+        let trunk = context.create();
+        hear(&mut context, trunk, other.0);
+        let trunk = say(&mut context, trunk, other.1);
+        let fork = say(&mut context, fork, &written[3..]);
+        let last = |scores: Vec<f32>| scores[scores.len() - fork.len()..].to_vec();
+        assert_eq!(fork, last(score(&model, text, written, 8)), "{name}: fork");
+        assert_eq!(trunk, last(score(&model, other.0, other.1, 8)), "{name}: trunk");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_refused() {
+    let golden = load("bert", None);
+    let model = model(&golden.file, ExecutorKind::Cpu, 2, Features::NONE);
+    let mut encoder = encoder(&model, 16);
+    let mut kind = |text: Tokens| {
+        let texts = [golden.texts[0].clone(), text];
+        encoder.read(&texts, Wanted::Every, &mut |_, _| Ok(())).unwrap_err().kind()
+    };
+    assert_eq!(kind(Tokens::default()), ErrorKind::Argument);
+    assert_eq!(kind(Tokens::from(vec![5; 65])), ErrorKind::TooLong);
+    assert_eq!(kind(Tokens::from(vec![80])), ErrorKind::Argument);
+    assert_eq!(kind(Tokens { ids: vec![5], segments: vec![2], ..Tokens::default() }), ErrorKind::Argument);
+    assert_eq!(kind(Tokens { ids: vec![5], segments: vec![0, 1], ..Tokens::default() }), ErrorKind::Argument);
+    assert_eq!(kind(Tokens { ids: vec![5], features: vec![0.5], ..Tokens::default() }), ErrorKind::Argument);
+    assert!(model.session(SessionOptions::default()).is_err(), "BERT does not write");
+
+    let golden = load("t5", None);
+    let model = texts_model(&golden);
+    let mut session = model.session(SessionOptions::default()).unwrap();
+    assert_eq!(session.prefill(&[5]).unwrap_err().kind(), ErrorKind::State, "nothing was read");
+    session.read(&golden.texts[0]).unwrap();
+    session.prefill(&[5]).unwrap();
+    assert_eq!(session.read(&Tokens::from(vec![99])).unwrap_err().kind(), ErrorKind::Argument);
+    assert_eq!(session.prefill(&[5]).unwrap_err().kind(), ErrorKind::State, "the text was refused");
+}
+
+fn texts_model(golden: &texts::Golden) -> siskin::Model {
+    model(&golden.file, ExecutorKind::Cpu, 2, Features::NONE)
+}
