@@ -2,10 +2,14 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod answer_question;
 mod bench;
 mod chat;
+mod classify;
 mod convert;
 mod doctor;
+mod embed;
+mod fill_mask;
 mod inspect;
 mod interrupt;
 mod logits;
@@ -13,7 +17,10 @@ mod memory;
 mod options;
 mod output;
 mod perplexity;
+mod rerank;
 mod run;
+mod tag;
+mod texts;
 mod tokenize;
 mod verify;
 
@@ -34,6 +41,12 @@ struct Cli {
 enum Command {
     Run(run::Args),
     Chat(chat::Args),
+    Embed(embed::Args),
+    Rerank(rerank::Args),
+    Classify(classify::Args),
+    Tag(tag::Args),
+    Answer(answer_question::Args),
+    FillMask(fill_mask::Args),
     Convert(convert::Args),
     Inspect(inspect::Args),
     Verify(verify::Args),
@@ -49,6 +62,12 @@ fn main() -> ExitCode {
     let outcome = match &command {
         Command::Run(args) => run::command(args, &open),
         Command::Chat(args) => chat::command(args, &open),
+        Command::Embed(args) => embed::command(args, &open),
+        Command::Rerank(args) => rerank::command(args, &open),
+        Command::Classify(args) => classify::command(args, &open),
+        Command::Tag(args) => tag::command(args, &open),
+        Command::Answer(args) => answer_question::command(args, &open),
+        Command::FillMask(args) => fill_mask::command(args, &open),
         Command::Convert(args) => convert::command(args, &open),
         Command::Inspect(args) => inspect::command(args, &open),
         Command::Verify(args) => verify::command(args, &open),

@@ -3,7 +3,7 @@
 use super::map::map;
 use super::read::{MOST_VALUES, read};
 use super::safetensors::{self, Tensor};
-use super::{Format, Source, SourceTensor, names, tokenizer_json};
+use super::{Format, Source, SourceTensor, names, sentence_transformers, tokenizer_json};
 use serde_json::{Map, Value};
 use siskin::arch::{Config, Family, Take};
 use siskin::file::parse_json;
@@ -56,7 +56,10 @@ struct HuggingFace {
 impl HuggingFace {
     fn open(folder: &Path) -> Result<Self> {
         let config = read_object(&folder.join("config.json"), MOST_CONFIG_VALUES)?;
-        let (family, config) = family_and_config(config)?;
+        let (family, mut config) = family_and_config(config)?;
+        if let Some(settings) = sentence_transformers::settings(folder)? {
+            config.insert("sentence_transformers".to_owned(), settings);
+        }
         let tied = config.get("tie_word_embeddings") == Some(&Value::Bool(true));
         let tensors = read_tensors(folder)?;
         let mut bare: HashMap<String, Option<String>> = HashMap::new();

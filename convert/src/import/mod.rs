@@ -9,6 +9,7 @@ mod map;
 mod names;
 pub(crate) mod read;
 pub mod safetensors;
+mod sentence_transformers;
 pub mod tokenizer_gguf;
 pub mod tokenizer_json;
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Encoder, Pooling, Tokens};
+use super::{Encoder, Long, Pooling, Tokens};
 use crate::arch::Config;
 use crate::model::Model;
 use crate::{Error, Result};
@@ -16,6 +16,8 @@ pub struct EmbedOptions {
     pub normalise: bool,
     /// Columns to keep, for models that were trained to be cut off; 0: all.
     pub columns: usize,
+    /// What is done with long texts. The vectors of parts are averaged by their tokens.
+    pub long: Long,
 }
 
 impl EmbedOptions {
@@ -32,12 +34,43 @@ impl EmbedOptions {
         };
         let normalise =
             config.get("sentence_transformers/normalise").and_then(Value::as_bool).unwrap_or(true);
-        Ok(Self { pooling, normalise, columns: 0 })
+        Ok(Self { pooling, normalise, columns: 0, long: Long::Refuse })
     }
 }
 
 impl Encoder {
     /// A vector for each text, in order. The encoder must have been opened without its head, or have none.
+    pub fn embed<T: AsRef<str>>(&mut self, texts: &[T], options: &EmbedOptions) -> Result<Vec<Vec<f32>>> {
+        let (mut inputs, mut owners) = (Vec::new(), Vec::new());
+        for (index, text) in texts.iter().enumerate() {
+            let parts = self.parts(text.as_ref(), options.long);
+            for part in parts.map_err(|error| error.within(&format!("text {index}")))? {
+                inputs.push(part.tokens);
+                owners.push(index);
+            }
+        }
+        if inputs.len() == texts.len() {
+            return self.embed_tokens(&inputs, options);
+        }
+        let parts = self.embed_tokens(&inputs, &EmbedOptions { normalise: false, ..*options })?;
+        let mut vectors = vec![Vec::new(); texts.len()];
+        let mut counts = vec![0.0_f32; texts.len()];
+        for ((part, tokens), &owner) in parts.iter().zip(&inputs).zip(&owners) {
+            let (vector, count): (&mut Vec<f32>, f32) = (&mut vectors[owner], tokens.ids.len() as f32);
+            vector.resize(part.len(), 0.0);
+            vector.iter_mut().zip(part).for_each(|(sum, x)| *sum += count * x);
+            counts[owner] += count;
+        }
+        for (vector, count) in vectors.iter_mut().zip(counts) {
+            vector.iter_mut().for_each(|sum| *sum /= count);
+            if options.normalise {
+                normalise(vector);
+            }
+        }
+        Ok(vectors)
+    }
+
+    /// The same for texts as tokens.
     pub fn embed_tokens(&mut self, texts: &[Tokens], options: &EmbedOptions) -> Result<Vec<Vec<f32>>> {
         if self.head() != crate::graph::Head::Hidden {
             let message = "vectors are made of hidden states; open the encoder without its head";

@@ -1,10 +1,16 @@
 //! Reading whole texts: many at once, of any lengths, in their order.
 
+mod classify;
 mod embed;
+mod fill;
 mod pool;
+mod text;
 
+pub use classify::{Entity, Scored};
 pub use embed::EmbedOptions;
+pub use fill::{Answer, Filling};
 pub use pool::Pooling;
+pub use text::{Long, Part};
 
 use siskin_kernels::ops::attention::CacheType;
 

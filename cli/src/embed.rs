@@ -1,0 +1,72 @@
+//! `siskin embed`: texts to vectors.
+
+use crate::options::{ModelArgs, OpenArgs};
+use crate::output;
+use crate::texts::{LongText, TextArgs};
+use serde_json::json;
+use siskin::encoder::{EmbedOptions, Pooling};
+use siskin::{EncoderOptions, Result};
+use std::path::PathBuf;
+
+/// Turn texts into vectors, one on each line
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// A .siskin or GGUF file, or a Hugging Face folder
+    model: PathBuf,
+    #[command(flatten)]
+    texts: TextArgs,
+    /// How the hidden states of a text's tokens become one vector: mean, cls, last, max or weighted; what the model was
+    /// made for where nothing is said
+    #[arg(long, value_name = "WAY", value_parser = pooling)]
+    pooling: Option<Pooling>,
+    /// Leave vectors at their length
+    #[arg(long)]
+    no_normalise: bool,
+    /// Keep so many columns, of models that were trained for it; 0: all
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    columns: usize,
+    /// What is done with texts that are too long for the model
+    #[arg(long, value_enum, default_value_t)]
+    long: LongText,
+    /// Tokens that parts of a long text share
+    #[arg(long, default_value_t = 32, value_name = "N")]
+    overlap: usize,
+    /// Tokens that go through the model at once
+    #[arg(long, default_value_t = 512, value_name = "N")]
+    batch: usize,
+    #[command(flatten)]
+    model_args: ModelArgs,
+    /// Print a JSON object for each text
+    #[arg(long)]
+    json: bool,
+}
+
+fn pooling(name: &str) -> std::result::Result<Pooling, String> {
+    let known = Pooling::NAMES.iter().find(|(_, known)| *known == name);
+    known.map(|(pooling, _)| *pooling).ok_or_else(|| {
+        let names: Vec<_> = Pooling::NAMES.iter().map(|(_, name)| *name).collect();
+        format!("is none of {}", names.join(", "))
+    })
+}
+
+pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
+    let model = open.model(&args.model, &args.model_args)?;
+    let mut options = EmbedOptions::of(&model)?;
+    options.pooling = args.pooling.unwrap_or(options.pooling);
+    options.normalise &= !args.no_normalise;
+    options.columns = args.columns;
+    options.long = args.long.with(args.overlap);
+    let mut encoder =
+        model.encoder(EncoderOptions { batch: args.batch, cache: args.model_args.kv, head: false })?;
+    args.texts.each(|first, texts| {
+        for (index, vector) in encoder.embed(texts, &options)?.iter().enumerate() {
+            if args.json {
+                output::json(&json!({"index": first + index, "embedding": vector}))?;
+            } else {
+                let numbers: Vec<String> = vector.iter().map(f32::to_string).collect();
+                output::line(numbers.join(" "))?;
+            }
+        }
+        Ok(())
+    })
+}

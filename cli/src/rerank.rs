@@ -1,0 +1,50 @@
+//! `siskin rerank`: texts in the order in which they go with a question.
+
+use crate::options::{ModelArgs, OpenArgs};
+use crate::output;
+use crate::texts::TextArgs;
+use serde_json::json;
+use siskin::{EncoderOptions, Result};
+use std::path::PathBuf;
+
+/// Put texts in the order in which they go with a question
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// A cross-encoder: a .siskin file or a Hugging Face folder
+    model: PathBuf,
+    /// The question
+    question: String,
+    #[command(flatten)]
+    texts: TextArgs,
+    #[command(flatten)]
+    model_args: ModelArgs,
+    /// Print a JSON object for each text
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
+    let model = open.model(&args.model, &args.model_args)?;
+    let mut encoder =
+        model.encoder(EncoderOptions { cache: args.model_args.kv, ..EncoderOptions::default() })?;
+    let mut scored: Vec<(f32, usize, String)> = Vec::new();
+    args.texts.each(|first, texts| {
+        let scores = encoder.rerank(&args.question, texts)?;
+        scored.extend(
+            scores
+                .into_iter()
+                .zip(texts)
+                .enumerate()
+                .map(|(i, (score, text))| (score, first + i, text.clone())),
+        );
+        Ok(())
+    })?;
+    scored.sort_by(|a, b| b.0.total_cmp(&a.0));
+    for (score, index, text) in scored {
+        match args.json {
+            true => output::json(&json!({"index": index, "score": score}))?,
+            false => output::line(format_args!("{score:.4}\t{text}"))?,
+        }
+    }
+    Ok(())
+}

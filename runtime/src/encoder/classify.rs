@@ -1,0 +1,180 @@
+//! Texts to classes, tokens to labels, and how well texts go with a question.
+
+use serde_json::Value;
+
+use super::{Encoder, Long, Tokens};
+use crate::context::Wanted;
+use crate::graph::Head;
+use crate::{Error, Result};
+
+/// A class or label and how likely it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scored {
+    /// Its name.
+    pub label: String,
+    /// Its probability.
+    pub probability: f32,
+}
+
+/// A run of a text with one label.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entity {
+    /// The label, without the letter that says where in a run a token stands.
+    pub label: String,
+    /// The mean probability of its tokens.
+    pub probability: f32,
+    /// The bytes of the text.
+    pub start: usize,
+    /// The first byte behind it.
+    pub end: usize,
+}
+
+impl Encoder {
+    fn needs(&self, head: Head, what: &str) -> Result<()> {
+        match self.head() == head {
+            true => Ok(()),
+            false => Err(Error::unsupported("model", format!("it has no head for {what}"))),
+        }
+    }
+
+    /// The name of class or label `index`.
+    fn label(&self, index: usize) -> String {
+        let names = self.model().file().metadata().config.get("id2label");
+        let name = names.and_then(|names| names.get(index.to_string())).and_then(Value::as_str);
+        name.map_or_else(|| format!("LABEL_{index}"), str::to_owned)
+    }
+
+    /// Whether the classes exclude each other.
+    fn excludes(&self) -> bool {
+        let config = &self.model().file().metadata().config;
+        config.get("problem_type").and_then(Value::as_str) != Some("multi_label_classification")
+    }
+
+    /// The classes of each text, the likeliest first.
+    pub fn classify<T: AsRef<str>>(&mut self, texts: &[T], long: Long) -> Result<Vec<Vec<Scored>>> {
+        self.needs(Head::Class, "classes")?;
+        let inputs = self.first_parts(texts, long)?;
+        let scores = self.first_rows(&inputs)?;
+        let classes = |row: Vec<f32>| {
+            let probabilities = if self.excludes() && row.len() > 1 { softmax(&row) } else { logistic(&row) };
+            let named = probabilities.into_iter().enumerate();
+            let mut classes: Vec<Scored> =
+                named.map(|(index, probability)| Scored { label: self.label(index), probability }).collect();
+            classes.sort_by(|a, b| b.probability.total_cmp(&a.probability));
+            classes
+        };
+        Ok(scores.into_iter().map(classes).collect())
+    }
+
+    /// How well each text goes with the question, as the model scores it: only the order means something.
+    pub fn rerank<T: AsRef<str>>(&mut self, question: &str, texts: &[T]) -> Result<Vec<f32>> {
+        self.needs(Head::Class, "pairs of texts")?;
+        let pair = |(index, text): (usize, &T)| {
+            self.pair(question, text.as_ref()).map_err(|error| error.within(&format!("text {index}")))
+        };
+        let inputs = texts.iter().enumerate().map(pair).collect::<Result<Vec<_>>>()?;
+        // Of two classes the second says that they go together.
+        Ok(self.first_rows(&inputs)?.into_iter().filter_map(|row| row.last().copied()).collect())
+    }
+
+    /// The runs of each text that have a label other than `O`.
+    pub fn tag<T: AsRef<str>>(&mut self, texts: &[T], long: Long) -> Result<Vec<Vec<Entity>>> {
+        self.needs(Head::Label, "labels")?;
+        let mut all = Vec::new();
+        for (index, text) in texts.iter().enumerate() {
+            let parts =
+                self.parts(text.as_ref(), long).map_err(|error| error.within(&format!("text {index}")))?;
+            let mut entities: Vec<Entity> = Vec::new();
+            for part in parts {
+                let mut rows = Vec::new();
+                self.read(std::slice::from_ref(&part.tokens), Wanted::Every, &mut |_, outputs| {
+                    rows = outputs.rows().map(softmax).collect();
+                    Ok(())
+                })?;
+                let found = self.entities(&rows, &part.spans);
+                // What a part repeats of the one before was found there.
+                let behind = entities.last().map_or(0, |entity| entity.end);
+                entities.extend(found.into_iter().filter(|entity| entity.start >= behind));
+            }
+            all.push(entities);
+        }
+        Ok(all)
+    }
+
+    /// Tokens with one label after the other become one run, unless a label says that another begins.
+    fn entities(&self, rows: &[Vec<f32>], spans: &[(usize, usize)]) -> Vec<Entity> {
+        let mut entities: Vec<(Entity, usize)> = Vec::new();
+        let mut open = false;
+        for (row, &(start, end)) in rows.iter().zip(spans) {
+            let best = (0..row.len()).fold(0, |best, i| if row[i] > row[best] { i } else { best });
+            let name = self.label(best);
+            if start == end {
+                continue;
+            }
+            if name == "O" {
+                open = false;
+                continue;
+            }
+            let (mark, label) = match name.split_once('-') {
+                Some((mark @ ("B" | "I" | "E" | "S" | "L" | "U"), label)) => (mark, label.to_owned()),
+                _ => ("I", name),
+            };
+            let probability = row[best];
+            match entities.last_mut() {
+                Some((entity, count))
+                    if open && entity.label == label && !matches!(mark, "B" | "S" | "U") =>
+                {
+                    entity.end = end;
+                    entity.probability += probability;
+                    *count += 1;
+                }
+                _ => entities.push((Entity { label, probability, start, end }, 1)),
+            }
+            open = !matches!(mark, "E" | "L" | "S" | "U");
+        }
+        let mean = |(entity, count): (Entity, usize)| {
+            let probability = entity.probability / count as f32;
+            Entity { probability, ..entity }
+        };
+        entities.into_iter().map(mean).collect()
+    }
+
+    /// The first part of each text.
+    fn first_parts<T: AsRef<str>>(&self, texts: &[T], long: Long) -> Result<Vec<Tokens>> {
+        let first = |(index, text): (usize, &T)| {
+            let parts =
+                self.parts(text.as_ref(), long).map_err(|error| error.within(&format!("text {index}")))?;
+            match &parts[..] {
+                [part] => Ok(part.tokens.clone()),
+                _ => Err(Error::argument(
+                    "long",
+                    "a text has one class: cut it instead of reading it in parts",
+                )),
+            }
+        };
+        texts.iter().enumerate().map(first).collect()
+    }
+
+    /// The row of the first token of each text.
+    fn first_rows(&mut self, texts: &[Tokens]) -> Result<Vec<Vec<f32>>> {
+        let mut rows = vec![Vec::new(); texts.len()];
+        self.read(texts, Wanted::First, &mut |index, outputs| {
+            rows[index] = outputs.row(0).to_vec();
+            Ok(())
+        })?;
+        Ok(rows)
+    }
+}
+
+/// Probabilities of what excludes each other.
+pub(super) fn softmax(row: &[f32]) -> Vec<f32> {
+    let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let weights: Vec<f64> = row.iter().map(|&x| libm::exp(f64::from(x - largest))).collect();
+    let sum: f64 = weights.iter().sum();
+    weights.into_iter().map(|weight| (weight / sum) as f32).collect()
+}
+
+/// Probabilities of what does not.
+fn logistic(row: &[f32]) -> Vec<f32> {
+    row.iter().map(|&x| (1.0 / (1.0 + libm::exp(-f64::from(x)))) as f32).collect()
+}

@@ -1,0 +1,102 @@
+//! What may stand at a masked place, and where in a text an answer stands.
+
+use super::classify::softmax;
+use super::{Encoder, Long};
+use crate::context::Wanted;
+use crate::graph::Head;
+use crate::tokenizer::EncodeOptions;
+use crate::{Error, ErrorKind, Result};
+
+/// A token for a masked place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Filling {
+    /// Its id.
+    pub id: u32,
+    /// Its text.
+    pub text: String,
+    /// Its probability.
+    pub probability: f32,
+}
+
+/// A part of a text that answers a question.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// The bytes of the text.
+    pub start: usize,
+    /// The first byte behind it.
+    pub end: usize,
+    /// The product of the probabilities of its begin and its end.
+    pub probability: f32,
+}
+
+/// The longest answer, in tokens.
+const LONGEST_ANSWER: usize = 30;
+
+impl Encoder {
+    /// For each place of `text` where the mask token is spelt out, the `count` likeliest tokens.
+    pub fn fill_mask(&mut self, text: &str, count: usize) -> Result<Vec<Vec<Filling>>> {
+        if self.head() != Head::Token {
+            return Err(Error::unsupported("model", "it has no head for masked tokens"));
+        }
+        let model = self.model().clone();
+        let tokenizer = model.tokenizer()?;
+        let mask = tokenizer
+            .mask()
+            .ok_or_else(|| Error::new(ErrorKind::Missing, "tokenizer", "has no token for masked places"))?;
+        let ids = tokenizer.encode(text, EncodeOptions { add_special: true, parse_special: true })?;
+        let places: Vec<usize> = (0..ids.len()).filter(|&place| ids[place] == mask).collect();
+        if places.is_empty() {
+            let spelling = String::from_utf8_lossy(tokenizer.token_text(mask)?).into_owned();
+            return Err(Error::argument("text", format!("has no masked place; write {spelling}")));
+        }
+        let mut rows = Vec::new();
+        self.read(&[ids.into()], Wanted::At(&places), &mut |_, outputs| {
+            rows = outputs.rows().map(softmax).collect();
+            Ok(())
+        })?;
+        let fillings = |row: Vec<f32>| {
+            let mut order: Vec<u32> = (0..row.len() as u32).collect();
+            order.sort_by(|&a, &b| row[b as usize].total_cmp(&row[a as usize]));
+            let filling = |&id: &u32| {
+                let text = tokenizer.piece(id, true)?;
+                let text = String::from_utf8_lossy(&text).into_owned();
+                Ok(Filling { id, text, probability: row[id as usize] })
+            };
+            order.iter().take(count).map(filling).collect::<Result<Vec<_>>>()
+        };
+        rows.into_iter().map(fillings).collect()
+    }
+
+    /// The likeliest place of `text` that answers `question`; `long` says what is done with a long text.
+    pub fn answer(&mut self, question: &str, text: &str, long: Long) -> Result<Answer> {
+        if self.head() != Head::Span {
+            return Err(Error::unsupported("model", "it has no head for answers"));
+        }
+        if long != Long::Refuse {
+            return Err(Error::unsupported("long", "answers are looked for in texts that fit as a whole"));
+        }
+        let input = self.pair(question, text)?;
+        let options = EncodeOptions { add_special: true, parse_special: false };
+        let (tokens, segments) = self.model().tokenizer()?.encode_pair(question, text, options)?;
+        let second = segments.last().copied().unwrap_or(1);
+        let inside = |index: usize| segments[index] == second && tokens[index].start < tokens[index].end;
+        let (mut begins, mut ends) = (Vec::new(), Vec::new());
+        self.read(&[input], Wanted::Every, &mut |_, outputs| {
+            begins = outputs.rows().map(|row| row[0]).collect();
+            ends = outputs.rows().map(|row| row[1]).collect();
+            Ok(())
+        })?;
+        let (begins, ends) = (softmax(&begins), softmax(&ends));
+        let mut best: Option<Answer> = None;
+        for begin in (0..tokens.len()).filter(|&index| inside(index)) {
+            for end in (begin..tokens.len().min(begin + LONGEST_ANSWER)).filter(|&index| inside(index)) {
+                let probability = begins[begin] * ends[end];
+                if best.as_ref().is_none_or(|best| probability > best.probability) {
+                    let (start, end) = (tokens[begin].start as usize, tokens[end].end as usize);
+                    best = Some(Answer { start, end, probability });
+                }
+            }
+        }
+        best.ok_or_else(|| Error::argument("text", "is empty"))
+    }
+}

@@ -1,0 +1,100 @@
+//! From texts to what a model reads.
+
+use super::{Encoder, Tokens};
+use crate::tokenizer::{EncodeOptions, Token};
+use crate::{Error, ErrorKind, Result};
+
+/// What is done with a text that has more tokens than the model reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Long {
+    /// It is refused.
+    #[default]
+    Refuse,
+    /// It is read up to there.
+    Cut,
+    /// It is read in parts, each of which repeats so many tokens of the one before.
+    Window {
+        /// Tokens that two parts share.
+        overlap: usize,
+    },
+}
+
+/// A part of a text as a model reads it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Part {
+    /// The ids, special ones included.
+    pub tokens: Tokens,
+    /// For each, the bytes of the text that it stands for; special ones stand for none.
+    pub spans: Vec<(usize, usize)>,
+}
+
+const SPECIAL: EncodeOptions = EncodeOptions { add_special: true, parse_special: false };
+
+impl Encoder {
+    /// The most tokens of a text, special ones included: the model's own, or fewer where it was made for fewer.
+    pub fn most_tokens(&self) -> usize {
+        let own = self.model().hyper().text;
+        let config = crate::arch::Config::new(self.model().file().metadata().config.clone());
+        let made_for = config.count(&["sentence_transformers/most_tokens"]).ok().flatten();
+        made_for.filter(|&most| most > 2).map_or(own, |most| most.min(own))
+    }
+
+    /// The parts of a text: one, unless it is too long and `long` allows for more.
+    pub fn parts(&self, text: &str, long: Long) -> Result<Vec<Part>> {
+        let tokenizer = self.model().tokenizer()?;
+        let whole = tokenizer.encode_with_offsets(text, SPECIAL)?;
+        let most = self.most_tokens();
+        if whole.len() <= most {
+            return Ok(vec![part(&whole)]);
+        }
+        if long == Long::Refuse {
+            let message =
+                format!("{} tokens; the model reads {most}: cut it, or read it in parts", whole.len());
+            return Err(Error::new(ErrorKind::TooLong, "text", message));
+        }
+        let inner = tokenizer.encode_with_offsets(text, EncodeOptions { add_special: false, ..SPECIAL })?;
+        // What the model expects around a text stands around each part of it.
+        let before = (0..=whole.len() - inner.len())
+            .find(|&start| whole[start..].iter().zip(&inner).all(|(a, b)| a.id == b.id))
+            .unwrap_or(0);
+        let (prefix, suffix) = (&whole[..before], &whole[before + inner.len()..]);
+        let room = most.saturating_sub(prefix.len() + suffix.len()).max(1);
+        let step = match long {
+            Long::Window { overlap } if overlap >= room => {
+                let message = format!("{overlap} tokens; a part has {room}");
+                return Err(Error::argument("overlap", message));
+            }
+            Long::Window { overlap } => room - overlap,
+            Long::Refuse | Long::Cut => inner.len(),
+        };
+        let mut parts = Vec::new();
+        for start in (0..inner.len()).step_by(step) {
+            let end = inner.len().min(start + room);
+            parts.push(part(&[prefix, &inner[start..end], suffix].concat()));
+            if end == inner.len() || long == Long::Cut {
+                break;
+            }
+        }
+        Ok(parts)
+    }
+
+    /// Two texts as one input, such as a question and a passage; the second is what may be too long.
+    pub(super) fn pair(&self, first: &str, second: &str) -> Result<Tokens> {
+        let (tokens, segments) = self.model().tokenizer()?.encode_pair(first, second, SPECIAL)?;
+        let most = self.most_tokens();
+        if tokens.len() > most {
+            let message = format!("{} tokens with what goes before it; the model reads {most}", tokens.len());
+            return Err(Error::new(ErrorKind::TooLong, "text", message));
+        }
+        let segments = if self.model().hyper().segments > 1 { segments } else { Vec::new() };
+        let ids = tokens.iter().map(|token| token.id).collect();
+        Ok(Tokens { ids, segments, ..Tokens::default() })
+    }
+}
+
+fn part(tokens: &[Token]) -> Part {
+    Part {
+        tokens: Tokens::from(tokens.iter().map(|token| token.id).collect::<Vec<_>>()),
+        spans: tokens.iter().map(|token| (token.start as usize, token.end as usize)).collect(),
+    }
+}
