@@ -10,6 +10,7 @@
 //! ```
 
 pub mod arch;
+pub mod audio;
 mod cache;
 mod context;
 pub mod encoder;

@@ -13,6 +13,7 @@ pub const TARGETS: &[Target] = &[
     ("safetensors", safetensors),
     ("template", template),
     ("tokenizer_json", tokenizer_json),
+    ("wav", wav),
 ];
 
 /// A `.siskin` file from anywhere: as it is, and with its hashes made right, so that changes reach what lies
@@ -100,6 +101,13 @@ pub fn tokenizer_json(data: &[u8]) {
     let Ok(tokenizer) = siskin::tokenizer::Tokenizer::open(siskin::file::Bytes::new(section)) else { return };
     let options = siskin::tokenizer::EncodeOptions { add_special: true, parse_special: true };
     let _ = tokenizer.encode("Hello, wörld 12!", options);
+}
+
+/// A WAVE file from anywhere, at its rate and at the one of models.
+pub fn wav(data: &[u8]) {
+    let Ok(sound) = siskin::audio::Sound::from_wav(data) else { return };
+    assert!(sound.rate > 0 && sound.samples.iter().all(|sample| sample.is_finite()));
+    let _ = sound.resampled();
 }
 
 /// Small pseudo-random numbers with one result on every machine.

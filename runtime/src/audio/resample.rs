@@ -1,0 +1,168 @@
+//! Any rate to [`RATE`](super::RATE), by a windowed sinc.
+//!
+//! An output is a weighted sum of the inputs around its moment. The weights depend on where between two inputs that
+//! moment lies, which for rates in a ratio of small numbers takes few values: each has a row of weights in a table.
+//! Where there are too many, the rows stand close enough that weights are interpolated between two of them.
+//!
+//! The filter lets through what lies below 9/10 of the lower of the two Nyquist frequencies and takes 80 dB from what
+//! lies above the whole of it.
+
+use super::{RATE, room_for};
+use crate::{Error, Result};
+use std::f64::consts::PI;
+
+const LOWEST: u32 = 1_000;
+const HIGHEST: u32 = 384_000;
+
+/// How far the filter reaches to each side, in samples of the lower rate.
+const REACH: f64 = 48.0;
+/// The shape of its Kaiser window, and the width of the slope at its edge in shares of the lower rate, both for 80 dB.
+const BETA: f64 = 7.857;
+const SLOPE: f64 = 5.02 / (2.0 * REACH);
+/// The most numbers in a table without interpolation.
+const TABLE: usize = 1 << 16;
+/// Rows of a table with interpolation for each sample of the lower rate. The error of an interpolated weight is below
+/// (π / 512)² / 24 of the greatest weight.
+const ROWS: f64 = 512.0;
+
+/// Sums in a row of weights that are added up side by side.
+const LANES: usize = 8;
+
+/// `samples` of any rate from 1 kHz to 384 kHz at [`RATE`](super::RATE): ⌈length × 16000 ÷ `rate`⌉ of them, the first
+/// at the moment of the first. What is not finite spreads to its surroundings.
+///
+/// # Errors
+/// [`ErrorKind::Argument`](crate::ErrorKind::Argument) for other rates, and
+/// [`ErrorKind::Memory`](crate::ErrorKind::Memory) where there is too little for the result.
+pub fn resample(samples: &[f32], rate: u32) -> Result<Vec<f32>> {
+    if !(LOWEST..=HIGHEST).contains(&rate) {
+        let message = format!("{rate} samples in a second are not between {LOWEST} and {HIGHEST}");
+        return Err(Error::argument("rate", message));
+    }
+    let too_long = || Error::argument("samples", "the sound is too long; cut it into parts");
+    let length = (samples.len() as u64).checked_mul(u64::from(RATE)).ok_or_else(too_long)?;
+    let length = usize::try_from(length.div_ceil(u64::from(rate))).map_err(|_| too_long())?;
+    let mut output = room_for(length, "samples")?;
+    if rate == RATE {
+        output.extend_from_slice(samples);
+        return Ok(output);
+    }
+    let table = Table::new(rate);
+    let mut edge = vec![0.0; table.taps];
+    output.extend((0..length as u64).map(|index| table.at(samples, index, &mut edge)));
+    Ok(output)
+}
+
+struct Table {
+    /// The inputs between two outputs are `step` ÷ `phases`, in lowest terms.
+    step: u64,
+    phases: u64,
+    /// Weights in a row.
+    taps: usize,
+    /// Row `r` is for a moment `r` ÷ `rows` after an input; the last is for the moment of the next one.
+    rows: u64,
+    weights: Vec<f32>,
+}
+
+impl Table {
+    fn new(rate: u32) -> Self {
+        let common = greatest_common_divisor(rate, RATE);
+        let (step, phases) = (u64::from(rate / common), u64::from(RATE / common));
+        // Inputs in a sample of the lower rate.
+        let stretch = (f64::from(rate) / f64::from(RATE)).max(1.0);
+        let half = libm::ceil(REACH * stretch) as usize;
+        let taps = (2 * half).next_multiple_of(LANES);
+        let exact = (phases as usize).saturating_mul(taps) <= TABLE;
+        let rows = if exact { phases } else { libm::ceil(ROWS / stretch) as u64 };
+        let mut weights = Vec::with_capacity((rows as usize + 1) * taps);
+        for row in 0..=rows {
+            // Tap `t` of a row is for the input `t` − (taps ÷ 2 − 1) after the one before the moment.
+            let first = 1.0 - taps as f64 / 2.0 - row as f64 / rows as f64;
+            push_row(&mut weights, taps, first, stretch);
+        }
+        Self { step, phases, taps, rows, weights }
+    }
+
+    /// Output `index`; `edge` is room for the inputs of outputs at the ends.
+    fn at(&self, samples: &[f32], index: u64, edge: &mut [f32]) -> f32 {
+        let moment = index * self.step;
+        let (before, phase) = ((moment / self.phases) as usize, moment % self.phases);
+        let inputs = around(samples, before, edge);
+        let scaled = phase * self.rows;
+        let (row, between) = ((scaled / self.phases) as usize, scaled % self.phases);
+        let here = dot(self.row(row), inputs);
+        if between == 0 {
+            return here;
+        }
+        let share = between as f32 / self.phases as f32;
+        here + share * (dot(self.row(row + 1), inputs) - here)
+    }
+
+    fn row(&self, row: usize) -> &[f32] {
+        &self.weights[row * self.taps..][..self.taps]
+    }
+}
+
+/// As many inputs as `edge` has, input `before` the last of their first half; silence where there are none.
+fn around<'a>(samples: &'a [f32], before: usize, edge: &'a mut [f32]) -> &'a [f32] {
+    let half = edge.len() / 2 - 1;
+    if let Some(inputs) = before.checked_sub(half).and_then(|from| samples.get(from..from + edge.len())) {
+        return inputs;
+    }
+    for (tap, input) in edge.iter_mut().enumerate() {
+        let at = (before + tap).checked_sub(half);
+        *input = at.and_then(|at| samples.get(at)).copied().unwrap_or(0.0);
+    }
+    edge
+}
+
+fn dot(weights: &[f32], inputs: &[f32]) -> f32 {
+    let mut sums = [0.0_f32; LANES];
+    let weights = weights.as_chunks::<LANES>().0;
+    for (weights, inputs) in weights.iter().zip(inputs.as_chunks::<LANES>().0) {
+        for lane in 0..LANES {
+            sums[lane] += weights[lane] * inputs[lane];
+        }
+    }
+    let [a, b, c, d, e, f, g, h] = sums;
+    ((a + e) + (b + f)) + ((c + g) + (d + h))
+}
+
+/// The weights of `taps` inputs, of which the first lies `first` inputs after the moment. Their sum is one, so that a
+/// level stays what it is.
+fn push_row(weights: &mut Vec<f32>, taps: usize, first: f64, stretch: f64) {
+    let peak = bessel(BETA);
+    let weight = |tap: usize| {
+        let distance = (first + tap as f64) / stretch;
+        let inside = 1.0 - (distance / REACH) * (distance / REACH);
+        if inside <= 0.0 {
+            return 0.0;
+        }
+        // The slope ends at the Nyquist frequency, which is half of the lower rate.
+        let width = 1.0 - SLOPE;
+        let angle = PI * width * distance;
+        let sinc = if distance == 0.0 { 1.0 } else { libm::sin(angle) / angle };
+        sinc * bessel(BETA * libm::sqrt(inside)) / peak
+    };
+    let row: Vec<f64> = (0..taps).map(weight).collect();
+    let sum: f64 = row.iter().sum();
+    weights.extend(row.iter().map(|weight| (weight / sum) as f32));
+}
+
+/// The modified Bessel function of the first kind and order zero.
+fn bessel(x: f64) -> f64 {
+    let square = x * x / 4.0;
+    let (mut sum, mut term) = (1.0, 1.0);
+    for k in 1..40 {
+        term *= square / f64::from(k * k);
+        sum += term;
+    }
+    sum
+}
+
+fn greatest_common_divisor(mut a: u32, mut b: u32) -> u32 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}

@@ -1,0 +1,222 @@
+//! RIFF/WAVE bytes to samples.
+//!
+//! The form: `RIFF`, a length, `WAVE`, then chunks of a name, a length and that many bytes, padded to even ones. `fmt `
+//! says what the bytes of `data` mean and comes before it; every other chunk is passed over. The length after `RIFF` is
+//! not believed, as writers that cannot go back leave it wrong.
+
+use super::{Sound, room_for};
+use crate::{Error, Result};
+
+const PCM: u16 = 1;
+const FLOAT: u16 = 3;
+const EXTENSIBLE: u16 = 0xFFFE;
+/// What follows the codec in the 16 bytes that name it in an extensible format.
+const CODEC_TAIL: [u8; 14] = [0, 0, 0, 0, 0x10, 0, 0x80, 0, 0, 0xAA, 0, 0x38, 0x9B, 0x71];
+/// The length of a `data` chunk whose writer did not know it.
+const UNKNOWN: u32 = u32::MAX;
+
+const FORMAT: &str = "wav.fmt";
+const DATA: &str = "wav.data";
+
+/// How samples are written, one after another.
+#[derive(Clone, Copy)]
+enum Coding {
+    Unsigned8,
+    Signed16,
+    Signed24,
+    Signed32,
+    Float32,
+    Float64,
+}
+
+impl Coding {
+    fn bytes(self) -> usize {
+        match self {
+            Self::Unsigned8 => 1,
+            Self::Signed16 => 2,
+            Self::Signed24 => 3,
+            Self::Signed32 | Self::Float32 => 4,
+            Self::Float64 => 8,
+        }
+    }
+}
+
+struct Format {
+    coding: Coding,
+    channels: u16,
+    rate: u32,
+}
+
+/// The sound in a file's bytes.
+pub(super) fn parse(bytes: &[u8]) -> Result<Sound> {
+    let mut rest = after_header(bytes)?;
+    let mut format = None;
+    let mut index = 0_usize;
+    while let Some((head, body)) = rest.split_first_chunk::<8>() {
+        let [a, b, c, d, length @ ..] = *head;
+        let claimed = u32::from_le_bytes(length);
+        let chunk = match (&[a, b, c, d], &format) {
+            (b"data", None) => {
+                return Err(Error::corrupt(FORMAT, "this chunk has to come before `data`"));
+            }
+            (b"data", Some(format)) if claimed == UNKNOWN => return decode(format, body),
+            (b"data", Some(format)) => return decode(format, take(body, claimed, DATA)?),
+            (b"fmt ", Some(_)) => {
+                return Err(Error::corrupt(FORMAT, "there are two of this chunk; one is allowed"));
+            }
+            (b"fmt ", None) => {
+                let chunk = take(body, claimed, FORMAT)?;
+                format = Some(read_format(chunk)?);
+                chunk
+            }
+            _ => take(body, claimed, &format!("wav.chunks[{index}]"))?,
+        };
+        rest = body.get(chunk.len().next_multiple_of(2)..).unwrap_or_default();
+        index += 1;
+    }
+    let missing = if format.is_some() { DATA } else { FORMAT };
+    Err(Error::corrupt(missing, "the file ends without this chunk; is it whole?"))
+}
+
+/// The mean of the channels of 16-bit samples without a header.
+pub(super) fn headerless(bytes: &[u8], rate: u32, channels: u16) -> Result<Sound> {
+    if rate == 0 {
+        return Err(Error::argument("pcm.rate", "the rate is 0; give the samples in a second"));
+    }
+    if channels == 0 {
+        return Err(Error::argument("pcm.channels", "there are no channels; give 1 or more"));
+    }
+    if !bytes.len().is_multiple_of(2 * usize::from(channels)) {
+        let message =
+            format!("{} bytes are no whole number of 16-bit samples in {channels} channels", bytes.len());
+        return Err(Error::argument("pcm.samples", message));
+    }
+    decode(&Format { coding: Coding::Signed16, channels, rate }, bytes)
+}
+
+/// What follows `RIFF`, the length and `WAVE`.
+fn after_header(bytes: &[u8]) -> Result<&[u8]> {
+    let wrong = |message: &str| Err(Error::corrupt("wav.header", message));
+    let Some((head, rest)) = bytes.split_first_chunk::<12>() else {
+        return wrong("a WAVE file has 12 bytes or more");
+    };
+    match (&head[..4], &head[8..]) {
+        (b"RIFF", b"WAVE") => Ok(rest),
+        (b"RF64" | b"RIFX" | b"BW64", b"WAVE") => {
+            let message = "of WAVE files, only little-endian `RIFF` is read; write the file anew as such";
+            Err(Error::unsupported("wav.header", message))
+        }
+        _ => wrong("these are not the bytes of a WAVE file: `RIFF` and `WAVE` are missing"),
+    }
+}
+
+/// The first `claimed` bytes of `body`.
+fn take<'a>(body: &'a [u8], claimed: u32, place: &str) -> Result<&'a [u8]> {
+    let chunk = usize::try_from(claimed).ok().and_then(|claimed| body.get(..claimed));
+    chunk.ok_or_else(|| {
+        let message = format!("{claimed} bytes are claimed and {} are there; is the file whole?", body.len());
+        Error::corrupt(place, message)
+    })
+}
+
+fn read_format(chunk: &[u8]) -> Result<Format> {
+    let Some((head, rest)) = chunk.split_first_chunk::<16>() else {
+        return Err(Error::corrupt(FORMAT, format!("{} bytes are too few; it has 16 or more", chunk.len())));
+    };
+    let short = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
+    let (mut codec, channels, frame, bits) = (short(0), short(2), short(12), short(14));
+    let rate = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
+    if codec == EXTENSIBLE {
+        codec = extended_codec(rest)?;
+    }
+    let coding = coding(codec, bits)?;
+    let wrong = |field: &str, message: String| Err(Error::corrupt(format!("{FORMAT}.{field}"), message));
+    if channels == 0 {
+        return wrong("channels", "there are no channels; a sound has 1 or more".to_owned());
+    }
+    if rate == 0 {
+        return wrong("rate", "the rate is 0 samples in a second".to_owned());
+    }
+    let expected = usize::from(channels) * coding.bytes();
+    if usize::from(frame) != expected {
+        let message = format!("{frame} is not {expected}, the bytes of {channels} samples of {bits} bits");
+        return wrong("block_align", message);
+    }
+    Ok(Format { coding, channels, rate })
+}
+
+/// The codec that the extension of an extensible format names.
+fn extended_codec(rest: &[u8]) -> Result<u16> {
+    let place = "wav.fmt.sub_format";
+    // The length of the extension, the bits that are valid (the higher ones), and which channel is which.
+    let Some((name, _)) = rest.get(8..).and_then(<[u8]>::split_first_chunk::<16>) else {
+        return Err(Error::corrupt(place, "an extensible format has 40 bytes or more"));
+    };
+    let [low, high, tail @ ..] = *name;
+    if tail != CODEC_TAIL {
+        return Err(Error::unsupported(
+            place,
+            "this is neither PCM nor floats; write the file anew as 16-bit PCM",
+        ));
+    }
+    Ok(u16::from_le_bytes([low, high]))
+}
+
+fn coding(codec: u16, bits: u16) -> Result<Coding> {
+    let refuse = |field: &str, message: String| {
+        let message = format!("{message} is not read; write the file anew as 16-bit PCM");
+        Err(Error::unsupported(format!("{FORMAT}.{field}"), message))
+    };
+    match (codec, bits) {
+        (PCM, 8) => Ok(Coding::Unsigned8),
+        (PCM, 16) => Ok(Coding::Signed16),
+        (PCM, 24) => Ok(Coding::Signed24),
+        (PCM, 32) => Ok(Coding::Signed32),
+        (FLOAT, 32) => Ok(Coding::Float32),
+        (FLOAT, 64) => Ok(Coding::Float64),
+        (PCM, _) => refuse("bits", format!("PCM of {bits} bits")),
+        (FLOAT, _) => refuse("bits", format!("floats of {bits} bits")),
+        _ => refuse("codec", format!("codec {codec:#06x}")),
+    }
+}
+
+fn decode(format: &Format, data: &[u8]) -> Result<Sound> {
+    let channels = usize::from(format.channels);
+    let frame = channels * format.coding.bytes();
+    if !data.len().is_multiple_of(frame) {
+        let message = format!("{} bytes are no whole number of {frame}, those of a moment", data.len());
+        return Err(Error::corrupt(DATA, message));
+    }
+    let samples = match format.coding {
+        Coding::Unsigned8 => mix(data, channels, |[byte]: [u8; 1]| (f32::from(byte) - 128.0) / 128.0),
+        Coding::Signed16 => mix(data, channels, |bytes| f32::from(i16::from_le_bytes(bytes)) / 32768.0),
+        Coding::Signed24 => mix(data, channels, |[a, b, c]: [u8; 3]| whole([0, a, b, c])),
+        Coding::Signed32 => mix(data, channels, whole),
+        Coding::Float32 => mix(data, channels, f32::from_le_bytes),
+        Coding::Float64 => mix(data, channels, |bytes| f64::from_le_bytes(bytes) as f32),
+    }?;
+    Ok(Sound { rate: format.rate, samples })
+}
+
+/// A sample of 32 bits, full scale being 1.
+fn whole(bytes: [u8; 4]) -> f32 {
+    (f64::from(i32::from_le_bytes(bytes)) / 2_147_483_648.0) as f32
+}
+
+/// The mean of the channels for each moment of `data`, which holds a whole number of them.
+fn mix<const N: usize>(data: &[u8], channels: usize, sample: impl Fn([u8; N]) -> f32) -> Result<Vec<f32>> {
+    let (numbers, _) = data.as_chunks::<N>();
+    let mut samples = room_for(numbers.len() / channels, DATA)?;
+    let mixed = numbers.chunks_exact(channels).map(|moment| match moment {
+        [one] => sample(*one),
+        _ => (moment.iter().map(|bytes| f64::from(sample(*bytes))).sum::<f64>() / channels as f64) as f32,
+    });
+    samples.extend(mixed);
+    match samples.iter().position(|sample| !sample.is_finite()) {
+        None => Ok(samples),
+        Some(at) => {
+            let place = format!("{DATA}.samples[{at}]");
+            Err(Error::corrupt(place, "a sample is not finite; write the file anew"))
+        }
+    }
+}
