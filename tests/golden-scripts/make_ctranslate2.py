@@ -116,16 +116,16 @@ MODELS = [
     ("bart-bfloat16", "BartForConditionalGeneration", transformers.BartConfig(
         **SIZES, max_position_embeddings=POSITIONS, pad_token_id=0, bos_token_id=1, eos_token_id=2,
         forced_eos_token_id=2), {"normalize_before": False, "normalize_embedding": True}, "bfloat16",
-     bart_model({"token_embd": "model.shared", "enc.token_embd_norm": "model.encoder.layernorm_embedding",
+     bart_model({"token_embd": "model.shared", "output.bias": "final_logits_bias",
+                 "enc.token_embd_norm": "model.encoder.layernorm_embedding",
                  "dec.token_embd_norm": "model.decoder.layernorm_embedding",
                  "enc.position_embd": "model.encoder.embed_positions",
                  "dec.position_embd": "model.decoder.embed_positions"})),
     ("t5-float32", "T5ForConditionalGeneration", transformers.T5Config(**T5), {}, "float32",
      t5_names("encoder", False, False) | t5_names("decoder", True, False) | {"token_embd": "shared"}),
     ("flan-t5-int8_float16", "T5ForConditionalGeneration", transformers.T5Config(
-        **T5, feed_forward_proj="gated-gelu", tie_word_embeddings=False), {}, "int8_float16",
-     t5_names("encoder", False, True) | t5_names("decoder", True, True)
-     | {"token_embd": "shared", "output": "lm_head"}),
+        **T5, feed_forward_proj="gated-gelu"), {}, "int8_float16",
+     t5_names("encoder", False, True) | t5_names("decoder", True, True) | {"token_embd": "shared"}),
     ("bert-float16", "BertModel", transformers.BertConfig(
         hidden_size=WIDTH, num_hidden_layers=1, num_attention_heads=HEADS, intermediate_size=FEED,
         vocab_size=VOCABULARY, max_position_embeddings=POSITIONS), {"position_embedding_type": "absolute"}, "float16",
@@ -162,7 +162,7 @@ def expected(weights, names, kind):
             values = weights.get(f"{source}.{end}", weights.get(source) if name.endswith(f".{end}") else None)
             if values is None:
                 continue
-            if name.startswith("output") and "final_logits_bias" in source:
+            if source == "final_logits_bias":
                 values = values.squeeze(0)
             plain = end == "bias" or values.ndim == 1 or "position_embd" in name or "attn_rel_b" in name
             fused = [source]
@@ -176,18 +176,12 @@ def expected(weights, names, kind):
             yield (name if name.endswith(f".{end}") else f"{name}.{end}"), np.ascontiguousarray(values)
 
 
-def trim(name, kind, values):
-    """What the converters leave out: Marian's padding, and the first two positions of Bart."""
-    if kind == "MarianMTModel" and name in ("token_embd.weight", "output.bias"):
-        return values[:-1]
-    return values[2:] if kind == "BartForConditionalGeneration" and "position_embd" in name else values
-
-
 def make(name, kind, config, extra, quantisation, names):
     torch.manual_seed(7)
     model = getattr(transformers, kind)(config).eval().float()
     with torch.no_grad():
-        for value in list(model.parameters()) + [b for n, b in model.named_buffers() if n == "final_logits_bias"]:
+        noisy = [value for value in model.parameters() if value.requires_grad]
+        for value in noisy + [value for name, value in model.named_buffers() if name == "final_logits_bias"]:
             value.add_(torch.randn_like(value) * 0.1)
         if kind == "MarianMTModel":
             model.final_logits_bias[:, -1] = 0
@@ -198,14 +192,14 @@ def make(name, kind, config, extra, quantisation, names):
         Converter.pad_last = kind == "MarianMTModel"
         Converter(folder).convert(str(OUT / name), quantization=quantisation, force=True)
     weights = {source: value.detach().numpy().copy() for source, value in model.state_dict().items()}
+    # What the converters leave out: the padding of Marian's table, and Bart's first two positions.
     if kind == "MarianMTModel":
-        # The scale is that of the table without padding.
-        for table in ("model.shared.weight",):
-            weights[table] = weights[table][:-1]
-        values = dict(expected(weights, names, quantisation))
-        values["output.bias"] = values["output.bias"][:-1]
-    else:
-        values = {n: trim(n, kind, v) for n, v in expected(weights, names, quantisation)}
+        weights["model.shared.weight"] = weights["model.shared.weight"][:-1]
+        weights["final_logits_bias"] = weights["final_logits_bias"][:, :-1]
+    if kind == "BartForConditionalGeneration":
+        for side in ("encoder", "decoder"):
+            weights[f"model.{side}.embed_positions.weight"] = weights[f"model.{side}.embed_positions.weight"][2:]
+    values = dict(expected(weights, names, quantisation))
     save_file({n: np.ascontiguousarray(v) for n, v in values.items()}, OUT / f"{name}.safetensors")
 
 
