@@ -10,8 +10,10 @@ use siskin::file::Bytes;
 use siskin_convert::import::ctranslate2::{Container, DataType, Folder, Layout, Matrix, Names, Role};
 use std::collections::HashSet;
 
-/// `(model, layout, tensors, layers of encoder and decoder, type of the table's elements)`
-const MODELS: &[(&str, Layout, usize, (usize, usize), DataType)] = &[
+/// Model, layout, tensors, layers of encoder and decoder, type of the table's elements.
+type Case = (&'static str, Layout, usize, (usize, usize), DataType);
+
+const MODELS: &[Case] = &[
     ("whisper-int8", Layout::Whisper, 74, (1, 2), DataType::Int8),
     ("marian-int16", Layout::EncoderDecoder, 72, (1, 2), DataType::Int16),
     ("bart-bfloat16", Layout::EncoderDecoder, 76, (1, 2), DataType::BFloat16),
