@@ -21,6 +21,8 @@ const MODELS: &[Case] = &[
     ("flan-t5-int8_float16", Layout::EncoderDecoder, 42, (1, 2), DataType::Int8),
     ("bert-float16", Layout::Encoder, 23, (1, 0), DataType::Float16),
     ("llama-int8", Layout::Decoder, 12, (0, 1), DataType::Int8),
+    ("gemma2-int8_bfloat16", Layout::Decoder, 13, (0, 1), DataType::Int8),
+    ("gpt-neox-int8", Layout::Decoder, 20, (0, 1), DataType::Int8),
 ];
 
 fn folder(name: &str) -> Folder {

@@ -22,6 +22,10 @@ from ctranslate2.converters import TransformersConverter
 from ctranslate2.specs import model_spec
 from safetensors.numpy import save_file
 
+# The converter asks for them, and newer versions of transformers keep them elsewhere.
+transformers.GPTNeoXConfig.rotary_pct = 0.25
+transformers.GPTNeoXForCausalLM.embed_out = property(lambda self: self.lm_head)
+
 OUT, SEEDS = Path(sys.argv[1]), Path(sys.argv[2])
 VOCABULARY = 20
 WIDTH, HEADS, FEED, POSITIONS = 8, 2, 12, 10
@@ -86,6 +90,16 @@ LLAMA = {f"blk.0.attn_{x}": f"model.layers.0.self_attn.{x}_proj" for x in "qkv"}
     "blk.0.ffn_norm": "model.layers.0.post_attention_layernorm", "blk.0.ffn_gate": "model.layers.0.mlp.gate_proj",
     "blk.0.ffn_up": "model.layers.0.mlp.up_proj", "blk.0.ffn_down": "model.layers.0.mlp.down_proj",
     "token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+GEMMA2 = LLAMA | {
+    "blk.0.post_attention_norm": "model.layers.0.post_attention_layernorm",
+    "blk.0.ffn_norm": "model.layers.0.pre_feedforward_layernorm",
+    "blk.0.post_ffw_norm": "model.layers.0.post_feedforward_layernorm"}
+del GEMMA2["output"]
+NEOX = {f"blk.0.attn_{x}": f"gpt_neox.layers.0.attn.{x}_proj" for x in "qkv"} | {
+    "blk.0.attn_output": "gpt_neox.layers.0.attention.dense", "blk.0.attn_norm": "gpt_neox.layers.0.input_layernorm",
+    "blk.0.ffn_norm": "gpt_neox.layers.0.post_attention_layernorm",
+    "blk.0.ffn_up": "gpt_neox.layers.0.mlp.dense_h_to_4h", "blk.0.ffn_down": "gpt_neox.layers.0.mlp.dense_4h_to_h",
+    "token_embd": "gpt_neox.embed_in", "output_norm": "gpt_neox.final_layer_norm", "output": "lm_head"}
 BERT = {f"blk.0.attn_{x[0]}": f"encoder.layer.0.attention.self.{x}" for x in ("query", "key", "value")} | {
     "blk.0.attn_output": "encoder.layer.0.attention.output.dense",
     "blk.0.attn_output_norm": "encoder.layer.0.attention.output.LayerNorm",
@@ -133,6 +147,12 @@ MODELS = [
     ("llama-int8", "LlamaForCausalLM", transformers.LlamaConfig(
         hidden_size=WIDTH, num_hidden_layers=1, num_attention_heads=HEADS, num_key_value_heads=1,
         intermediate_size=FEED, vocab_size=VOCABULARY, max_position_embeddings=POSITIONS), {}, "int8_float32", LLAMA),
+    ("gemma2-int8_bfloat16", "Gemma2ForCausalLM", transformers.Gemma2Config(
+        hidden_size=WIDTH, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2, head_dim=3,
+        intermediate_size=FEED, vocab_size=VOCABULARY, max_position_embeddings=POSITIONS), {}, "int8_bfloat16", GEMMA2),
+    ("gpt-neox-int8", "GPTNeoXForCausalLM", transformers.GPTNeoXConfig(
+        hidden_size=WIDTH, num_hidden_layers=1, num_attention_heads=HEADS, intermediate_size=FEED,
+        vocab_size=VOCABULARY, max_position_embeddings=POSITIONS), {}, "int8", NEOX),
 ]
 
 
@@ -199,6 +219,13 @@ def make(name, kind, config, extra, quantisation, names):
     if kind == "BartForConditionalGeneration":
         for side in ("encoder", "decoder"):
             weights[f"model.{side}.embed_positions.weight"] = weights[f"model.{side}.embed_positions.weight"][2:]
+    if kind == "GPTNeoXForCausalLM":
+        # The rows of each head stand together, those of its query first.
+        for end in ("weight", "bias"):
+            fused = weights[f"gpt_neox.layers.0.attention.query_key_value.{end}"]
+            heads = fused.reshape(HEADS, 3, WIDTH // HEADS, *fused.shape[1:])
+            for part, letter in enumerate("qkv"):
+                weights[f"gpt_neox.layers.0.attn.{letter}_proj.{end}"] = heads[:, part].reshape(WIDTH, *fused.shape[1:])
     values = dict(expected(weights, names, quantisation))
     save_file({n: np.ascontiguousarray(v) for n, v in values.items()}, OUT / f"{name}.safetensors")
 
