@@ -9,6 +9,7 @@ pub type Target = (&'static str, fn(&[u8]));
 /// Every target.
 pub const TARGETS: &[Target] = &[
     ("container", container),
+    ("ctranslate2", ctranslate2),
     ("gguf", gguf),
     ("safetensors", safetensors),
     ("template", template),
@@ -64,6 +65,30 @@ fn reseal(data: &[u8]) -> Option<Vec<u8>> {
     let hash = blake3::hash(data.get(..end)?);
     data[32..64].copy_from_slice(hash.as_bytes());
     Some(data)
+}
+
+/// A `model.bin` of CTranslate2 from anywhere, or the vocabulary beside it.
+pub fn ctranslate2(data: &[u8]) {
+    use siskin_convert::import::ctranslate2::{Container, Names, Role, Vocabulary};
+    let _ = Vocabulary::from_json(Role::Model, data, "vocabulary.json");
+    let _ = Vocabulary::from_text(Role::Model, data, "vocabulary.txt");
+    let Ok(container) = Container::parse(&siskin::file::Bytes::new(data.to_vec())) else { return };
+    for variable in &container.variables {
+        let _ = (variable.number(), variable.text());
+        let Ok(matrix) = container.matrix(&variable.name) else { continue };
+        for row in [0, matrix.rows.saturating_sub(1)] {
+            if matrix.row_bytes(row).is_some() {
+                let _ = matrix.row_into(row, &mut vec![0.0; matrix.columns]);
+            }
+        }
+    }
+    let Ok(names) = Names::of(&container) else { return };
+    let _ = names.unmapped(&container).count();
+    for rule in names.rules() {
+        let name = rule.name.replace("{}", "0");
+        let _ = names.matrix(&container, &format!("{name}.weight"));
+        let _ = names.matrix(&container, &format!("{name}.bias"));
+    }
 }
 
 /// A GGUF file from anywhere.

@@ -2,6 +2,7 @@
 //!
 //! To add a format: one file with a [`Format`], one line in [`FORMATS`]. `docs/adding-a-format.md` walks through it.
 
+pub mod ctranslate2;
 pub mod gguf;
 mod gguf_source;
 mod hugging_face;

@@ -1,0 +1,326 @@
+//! The container of CTranslate2, `model.bin`, read in place.
+//!
+//! Parsing is total: every count and length is checked against the bytes that are there, each variable is as long as
+//! its type and sizes say, names do not repeat, aliases lead to variables, and nothing is left over.
+//!
+//! | field | bytes |
+//! |---|---|
+//! | version of the container | u32, 3 to 6 |
+//! | name of the specification | string |
+//! | revision of the specification | u32 |
+//! | number of variables | u32 |
+//! | each: name | string |
+//! | number of sizes, sizes | u8, u32 each |
+//! | type (version 3: bytes of an element) | u8 |
+//! | bytes of data (version 3: number of elements) | u32 |
+//! | data | |
+//! | number of aliases | u32 |
+//! | each: alias, name of the variable | two strings |
+//!
+//! Numbers are little-endian. A string is its length with a closing zero byte as u16, the text, and the zero byte.
+
+use siskin::file::Bytes;
+use siskin::{Error, ErrorKind, Result};
+use siskin_kernels::quant::BlockType;
+use std::collections::HashMap;
+
+const OLDEST: u32 = 3;
+const NEWEST: u32 = 6;
+/// The first version that says the type of a variable rather than the size of its elements.
+const TYPED: u32 = 4;
+const MOST_DIMENSIONS: usize = 8;
+/// A string of no characters, a count of sizes, a type and a length.
+const SHORTEST_VARIABLE: usize = 9;
+const SHORTEST_ALIAS: usize = 6;
+/// What belongs to a weight goes by its name and one of these, and an alias of the weight has it too.
+const COMPANIONS: &[&str] = &["_scale", "_zero"];
+
+/// The type of a variable's elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataType {
+    /// 32-bit floats.
+    Float32,
+    /// 8-bit integers: weights with a scale per row, truth values, small numbers and text.
+    Int8,
+    /// 16-bit integers: weights with one scale, and small numbers.
+    Int16,
+    /// 32-bit integers: numbers, and weights packed by other tools.
+    Int32,
+    /// 16-bit floats.
+    Float16,
+    /// The upper halves of 32-bit floats.
+    BFloat16,
+}
+
+impl DataType {
+    /// Every type, in order of its number in the file.
+    pub const ALL: &[Self] =
+        &[Self::Float32, Self::Int8, Self::Int16, Self::Int32, Self::Float16, Self::BFloat16];
+
+    /// Bytes of an element.
+    pub fn size(self) -> usize {
+        match self {
+            Self::Int8 => 1,
+            Self::Int16 | Self::Float16 | Self::BFloat16 => 2,
+            Self::Float32 | Self::Int32 => 4,
+        }
+    }
+
+    /// The name in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Float32 => "float32",
+            Self::Int8 => "int8",
+            Self::Int16 => "int16",
+            Self::Int32 => "int32",
+            Self::Float16 => "float16",
+            Self::BFloat16 => "bfloat16",
+        }
+    }
+
+    /// The blocks of one element that hold the same bytes, for types of floats.
+    pub fn block(self) -> Option<BlockType> {
+        match self {
+            Self::Float32 => Some(BlockType::F32),
+            Self::Float16 => Some(BlockType::F16),
+            Self::BFloat16 => Some(BlockType::BF16),
+            Self::Int8 | Self::Int16 | Self::Int32 => None,
+        }
+    }
+
+    /// What version 3 meant by elements of `size` bytes.
+    fn of_size(size: u8) -> Option<Self> {
+        match size {
+            4 => Some(Self::Float32),
+            2 => Some(Self::Int16),
+            1 => Some(Self::Int8),
+            _ => None,
+        }
+    }
+}
+
+/// A tensor, number or text of a file.
+#[derive(Clone, Debug)]
+pub struct Variable {
+    /// The name, its parts divided by `/`.
+    pub name: String,
+    /// The sizes, the slowest-moving one first; none for a number.
+    pub dims: Vec<u32>,
+    /// The type of the elements.
+    pub data_type: DataType,
+    /// The elements, little-endian.
+    pub data: Bytes,
+}
+
+impl Variable {
+    /// The value of a single number; `None` for what has sizes.
+    pub fn number(&self) -> Option<f64> {
+        if !self.dims.is_empty() {
+            return None;
+        }
+        let data: &[u8] = &self.data;
+        match self.data_type {
+            DataType::Int8 => Some(f64::from(i8::from_le_bytes(data.try_into().ok()?))),
+            DataType::Int16 => Some(f64::from(i16::from_le_bytes(data.try_into().ok()?))),
+            DataType::Int32 => Some(f64::from(i32::from_le_bytes(data.try_into().ok()?))),
+            DataType::Float32 | DataType::Float16 | DataType::BFloat16 => {
+                let mut value = [0.0];
+                self.data_type.block()?.decode_row(data, &mut value).then_some(f64::from(value[0]))
+            }
+        }
+    }
+
+    /// The value as text: settings of older files are lists of int8.
+    pub fn text(&self) -> Option<&str> {
+        let is_list = self.dims.len() == 1 && self.data_type == DataType::Int8;
+        std::str::from_utf8(&self.data).ok().filter(|_| is_list)
+    }
+}
+
+/// A parsed `model.bin`.
+#[derive(Clone, Debug)]
+pub struct Container {
+    /// The version of the container, 3 to 6.
+    pub version: u32,
+    /// The name of the model's specification, such as `WhisperSpec`.
+    pub spec: String,
+    /// The revision of the specification: it grows when variables get other names.
+    pub revision: u32,
+    /// The variables, in order of the file.
+    pub variables: Vec<Variable>,
+    /// Other names of variables, each with the index of its variable.
+    pub aliases: Vec<(String, usize)>,
+    index: HashMap<String, usize>,
+}
+
+impl Container {
+    /// Parses a whole file. Total on any bytes.
+    pub fn parse(bytes: &Bytes) -> Result<Self> {
+        parse(bytes).map_err(|error| error.within("model.bin"))
+    }
+
+    /// The variable of this name or alias. The scales and zero points of an alias are those of its variable.
+    pub fn get(&self, name: &str) -> Option<&Variable> {
+        self.variables.get(self.find(name)?)
+    }
+
+    /// The index of the variable of this name or alias.
+    pub fn find(&self, name: &str) -> Option<usize> {
+        if let Some(&index) = self.index.get(name) {
+            return Some(index);
+        }
+        let (weight, suffix) =
+            COMPANIONS.iter().find_map(|suffix| Some((name.strip_suffix(suffix)?, suffix)))?;
+        let weight = self.variables.get(*self.index.get(weight)?)?;
+        self.index.get(&format!("{}{suffix}", weight.name)).copied()
+    }
+
+    /// The single number of this name; `None` where there is none.
+    pub fn number(&self, name: &str) -> Option<f64> {
+        self.get(name)?.number()
+    }
+}
+
+/// The version, where the file begins as a container of any version does.
+pub(super) fn version_of(start: &[u8]) -> Option<u32> {
+    start
+        .first_chunk()
+        .copied()
+        .map(u32::from_le_bytes)
+        .filter(|version| (1..=u32::from(u8::MAX)).contains(version))
+}
+
+fn parse(bytes: &Bytes) -> Result<Container> {
+    let mut reader = Reader { bytes, view: bytes, offset: 0 };
+    let version = version_of(bytes)
+        .ok_or_else(|| Error::corrupt("version", "this is not a CTranslate2 model, or it is damaged"))?;
+    if !(OLDEST..=NEWEST).contains(&version) {
+        let message = format!(
+            "the container has version {version}, this program reads {OLDEST} to {NEWEST}: convert the model again"
+        );
+        return Err(Error::new(ErrorKind::Version, "version", message));
+    }
+    reader.offset = 4;
+    let spec = reader.text("specification")?;
+    let revision = reader.u32("revision")?;
+    let mut index = HashMap::new();
+    let mut variables: Vec<Variable> = Vec::new();
+    for number in 0..reader.count(SHORTEST_VARIABLE, "variables")? {
+        let variable = variable(&mut reader, version, number)?;
+        if index.insert(variable.name.clone(), number).is_some() {
+            return Err(Error::corrupt(place(number, &variable.name), "occurs twice"));
+        }
+        variables.push(variable);
+    }
+    let mut aliases = Vec::new();
+    for number in 0..reader.count(SHORTEST_ALIAS, "aliases")? {
+        let alias = reader.text(&format!("alias {number}"))?;
+        let place = format!("alias {number} ({alias})");
+        let name = reader.text(&place)?;
+        let target = *index
+            .get(&name)
+            .ok_or_else(|| Error::corrupt(&place, format!("leads to '{name}', which is not in the file")))?;
+        if index.insert(alias.clone(), target).is_some() {
+            return Err(Error::corrupt(place, "occurs twice"));
+        }
+        aliases.push((alias, target));
+    }
+    match reader.remaining() {
+        0 => Ok(Container { version, spec, revision, variables, aliases, index }),
+        left => Err(Error::corrupt("end", format!("{left} bytes follow the last alias"))),
+    }
+}
+
+fn place(number: usize, name: &str) -> String {
+    format!("variable {number} ({name})")
+}
+
+fn variable(reader: &mut Reader<'_>, version: u32, number: usize) -> Result<Variable> {
+    let name = reader.text(&format!("variable {number}"))?;
+    let place = place(number, &name);
+    let rank = usize::from(reader.u8(&place)?);
+    if rank > MOST_DIMENSIONS {
+        return Err(Error::corrupt(place, format!("has {rank} sizes, more than {MOST_DIMENSIONS}")));
+    }
+    let dims = (0..rank).map(|_| reader.u32(&place)).collect::<Result<Vec<_>>>()?;
+    let code = reader.u8(&place)?;
+    let known = match version >= TYPED {
+        true => DataType::ALL.get(usize::from(code)).copied(),
+        false => DataType::of_size(code),
+    };
+    let data_type =
+        known.ok_or_else(|| Error::unsupported(&place, format!("has the unknown element type {code}")))?;
+    let size = data_type.size();
+    let bytes = dims.iter().try_fold(size, |product, &size| product.checked_mul(usize::try_from(size).ok()?));
+    let unit = if version >= TYPED { 1 } else { size };
+    let length = usize::try_from(reader.u32(&place)?).ok().and_then(|length| length.checked_mul(unit));
+    let length = length.filter(|_| length == bytes).ok_or_else(|| {
+        let message = format!("its length is not what {} of sizes {dims:?} takes", data_type.name());
+        Error::corrupt(&place, message)
+    })?;
+    let data = reader.take(length, &place)?;
+    Ok(Variable { name, dims, data_type, data })
+}
+
+struct Reader<'a> {
+    bytes: &'a Bytes,
+    view: &'a [u8],
+    offset: usize,
+}
+
+impl Reader<'_> {
+    fn remaining(&self) -> usize {
+        self.view.len() - self.offset
+    }
+
+    fn take(&mut self, length: usize, place: &str) -> Result<Bytes> {
+        let end = self.offset.checked_add(length);
+        let taken = end.and_then(|end| self.bytes.slice(self.offset..end)).ok_or_else(|| {
+            let message = format!(
+                "needs {length} bytes at offset {}, only {} are left; the file is cut off or damaged",
+                self.offset,
+                self.remaining()
+            );
+            Error::corrupt(place, message)
+        })?;
+        self.offset += length;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self, place: &str) -> Result<[u8; N]> {
+        let taken = self.view.get(self.offset..).and_then(|rest| rest.first_chunk()).copied();
+        let taken = taken.ok_or_else(|| {
+            Error::corrupt(place, format!("the file ends at offset {} within it", self.view.len()))
+        })?;
+        self.offset += N;
+        Ok(taken)
+    }
+
+    fn u8(&mut self, place: &str) -> Result<u8> {
+        self.array(place).map(u8::from_le_bytes)
+    }
+
+    fn u32(&mut self, place: &str) -> Result<u32> {
+        self.array(place).map(u32::from_le_bytes)
+    }
+
+    /// A count of things that take at least `least` bytes each.
+    fn count(&mut self, least: usize, place: &str) -> Result<usize> {
+        let count = self.u32(place)?;
+        let most = self.remaining() / least;
+        usize::try_from(count).ok().filter(|&count| count <= most).ok_or_else(|| {
+            Error::corrupt(place, format!("claims {count}, the file has room for at most {most}"))
+        })
+    }
+
+    fn text(&mut self, place: &str) -> Result<String> {
+        let length = u16::from_le_bytes(self.array(place)?);
+        let bytes = self.take(usize::from(length), place)?;
+        let Some((0, text)) = bytes.split_last() else {
+            return Err(Error::corrupt(place, "its name does not end in a zero byte"));
+        };
+        let text = std::str::from_utf8(text);
+        text.map(str::to_owned)
+            .map_err(|error| Error::corrupt(place, format!("its name is not UTF-8: {error}")))
+    }
+}

@@ -1,0 +1,165 @@
+//! The folder of a model.
+
+use super::container::version_of;
+use super::{Container, Role, Vocabulary};
+use crate::import::map::map;
+use crate::import::read::{is_there, read};
+use serde_json::{Map, Number, Value};
+use siskin::file::parse_json;
+use siskin::{Error, ErrorKind, Result};
+use std::collections::HashSet;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+const MODEL: &str = "model.bin";
+const CONFIG: &str = "config.json";
+/// Values of a configuration: half of what metadata may hold, so that there is room for the rest.
+const MOST_CONFIG_VALUES: usize = 1 << 19;
+/// Tables that a model may have for what goes in.
+const MOST_SOURCES: usize = 16;
+
+/// Vocabularies by the names of their files, `.json` before `.txt`.
+const VOCABULARIES: &[(&str, Role)] = &[
+    ("vocabulary", Role::Model),
+    ("shared_vocabulary", Role::Shared),
+    ("source_vocabulary", Role::Source(0)),
+    ("target_vocabulary", Role::Target),
+];
+
+/// Files that other tools put beside a model, and that say how text becomes its tokens.
+const COMPANIONS: &[&str] = &[
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "generation_config.json",
+    "preprocessor_config.json",
+    "source.spm",
+    "target.spm",
+    "sentencepiece.model",
+    "sentencepiece.bpe.model",
+    "spiece.model",
+    "spm.model",
+    "bpe.codes",
+    "vmap.txt",
+];
+
+/// An open folder. `model.bin` is mapped: nobody may write to it or shorten it while this lives.
+#[derive(Clone, Debug)]
+pub struct Folder {
+    /// Where it is.
+    pub path: PathBuf,
+    /// The tensors.
+    pub container: Container,
+    /// `config.json`: how texts begin and end, and what follows from the model's training; empty where there is none.
+    pub config: Map<String, Value>,
+    /// The vocabularies.
+    pub vocabularies: Vec<Vocabulary>,
+}
+
+impl Folder {
+    /// Whether the path is that of such a folder, by the names of its files and the first bytes.
+    pub fn detect(path: &Path) -> bool {
+        let file = path.join(MODEL);
+        let mut start = [0; 4];
+        file.is_file()
+            && std::fs::File::open(file).is_ok_and(|mut file| file.read_exact(&mut start).is_ok())
+            && version_of(&start).is_some()
+    }
+
+    /// Every file that makes up the model, whether or not it is there.
+    pub fn files(path: &Path) -> Vec<PathBuf> {
+        let vocabularies = VOCABULARIES.iter().map(|(name, _)| (*name).to_owned());
+        let vocabularies = vocabularies.chain((1..=MOST_SOURCES).map(source_name));
+        let vocabularies = vocabularies.flat_map(|name| [format!("{name}.json"), format!("{name}.txt")]);
+        let others = [MODEL, CONFIG].iter().chain(COMPANIONS).map(|&name| name.to_owned());
+        others.chain(vocabularies).map(|name| path.join(name)).collect()
+    }
+
+    /// Opens a folder.
+    pub fn open(path: &Path) -> Result<Self> {
+        Self::read_all(path).map_err(|error| error.within(&path.display().to_string()))
+    }
+
+    fn read_all(path: &Path) -> Result<Self> {
+        let model = path.join(MODEL);
+        if !is_there(&model, MODEL)? {
+            return Err(Error::new(ErrorKind::Missing, MODEL, "is not in the folder"));
+        }
+        let container = Container::parse(&map(&model)?)?;
+        let config: Map<String, Value> = match read(&path.join(CONFIG), CONFIG)? {
+            Some(bytes) => parse_json(&bytes, CONFIG, MOST_CONFIG_VALUES)?,
+            None => Map::new(),
+        };
+        let packed =
+            config.get("quantization_type").filter(|kind| kind.as_u64() != Some(0) && !kind.is_null());
+        if let Some(kind) = packed {
+            let message =
+                format!("is {kind}: weights packed by other tools are not read; convert the original model");
+            return Err(Error::unsupported("config.json: quantization_type", message));
+        }
+        let mut vocabularies = Vec::new();
+        for (name, role) in VOCABULARIES {
+            vocabularies.extend(read_vocabulary(path, name, *role)?);
+        }
+        for number in 0..MOST_SOURCES {
+            vocabularies.extend(read_vocabulary(path, &source_name(number + 1), Role::Source(number))?);
+        }
+        Ok(Self { path: path.to_owned(), container, config, vocabularies })
+    }
+
+    /// The first vocabulary that serves as this.
+    pub fn vocabulary(&self, role: Role) -> Option<&Vocabulary> {
+        self.vocabularies.iter().find(|vocabulary| vocabulary.role == role)
+    }
+
+    /// The contents of a small file of the folder, such as `tokenizer.json`; `None` where it is not there.
+    pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        read(&self.path.join(name), name).map_err(|error| error.within(&self.path.display().to_string()))
+    }
+
+    /// The configuration together with the single numbers of `model.bin`, under the names of their variables
+    /// (`decoder/num_heads`), and the texts that older files keep there.
+    pub fn settings(&self) -> Map<String, Value> {
+        let mut settings = self.config.clone();
+        for variable in &self.container.variables {
+            let value = match variable.number() {
+                Some(number) if number.fract() == 0.0 && number.abs() < 2f64.powi(53) => {
+                    Value::from(number as i64)
+                }
+                Some(number) => Number::from_f64(number).map_or(Value::Null, Value::Number),
+                None if variable.name.contains('/') => continue,
+                None => match variable.text() {
+                    Some(text) => Value::from(text),
+                    None => continue,
+                },
+            };
+            settings.entry(variable.name.clone()).or_insert(value);
+        }
+        settings
+    }
+
+    /// How many layers, from number 0 on, stand under `encoder` or `decoder`.
+    pub fn layers(&self, side: &str) -> usize {
+        let number = |name: &str| -> Option<usize> {
+            let rest = name.strip_prefix(side)?.strip_prefix("/layer_")?;
+            rest.split_once('/')?.0.parse().ok()
+        };
+        let variables = self.container.variables.iter();
+        let numbers: HashSet<_> = variables.filter_map(|variable| number(&variable.name)).collect();
+        (0..numbers.len()).take_while(|number| numbers.contains(number)).count()
+    }
+}
+
+fn source_name(number: usize) -> String {
+    format!("source_{number}_vocabulary")
+}
+
+fn read_vocabulary(folder: &Path, name: &str, role: Role) -> Result<Option<Vocabulary>> {
+    let json = format!("{name}.json");
+    if let Some(bytes) = read(&folder.join(&json), &json)? {
+        return Vocabulary::from_json(role, &bytes, &json).map(Some);
+    }
+    let lines = format!("{name}.txt");
+    let bytes = read(&folder.join(&lines), &lines)?;
+    bytes.map(|bytes| Vocabulary::from_text(role, &bytes, &lines)).transpose()
+}

@@ -1,0 +1,19 @@
+//! CTranslate2 models: a folder with `model.bin`, its configuration and its vocabularies.
+//!
+//! [`Folder`] is what lies in a folder, [`Container`] the tensors, [`Matrix`] the numbers of one of them, and
+//! [`Names`] knows where the tensors of a `.siskin` file lie. Everything is read in place.
+
+pub mod container;
+mod folder;
+mod matrix;
+mod names;
+mod vocabulary;
+
+pub use container::{Container, DataType, Variable};
+pub use folder::Folder;
+pub use matrix::Matrix;
+pub use names::{Kind, Layout, Names, Part, Rule};
+pub use vocabulary::{Role, Vocabulary};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,385 @@
+//! From the tensors of a `.siskin` file to the variables of a CTranslate2 model.
+//!
+//! Which lists of [`Rule`]s hold depends on the specification and on what is in the file; within them the first rule
+//! whose variable is there has the name. Encoders and decoders that belong together are named as GGUF names those of
+//! T5 (`enc.blk.0.attn_q.weight`), a decoder alone as Llama, an encoder alone as BERT.
+
+use super::{Container, Matrix};
+use siskin::{Error, ErrorKind, Result};
+use std::ops::Range;
+
+/// How a name ends in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Weights and biases keep their names.
+    Linear,
+    /// Weights are `gamma`, biases `beta`.
+    Norm,
+    /// The source is the whole name, and there is only a weight.
+    Plain,
+}
+
+/// The rows of a variable that are the tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// All of them.
+    Whole,
+    /// The queries of queries, keys and values: the first third where there are as many heads of each.
+    Queries,
+    /// The keys of queries, keys and values.
+    Keys,
+    /// The values of queries, keys and values.
+    Values,
+    /// The keys of keys and values: the first half.
+    KeysOfTwo,
+    /// The values of keys and values: the second half.
+    ValuesOfTwo,
+}
+
+impl Part {
+    /// Which of `rows` rows it is, with `heads` heads of queries and of keys; `None` where they do not come out even.
+    pub fn range(self, rows: usize, heads: (usize, usize)) -> Option<Range<usize>> {
+        let (queries, keys) = heads;
+        let total = queries.checked_add(keys.checked_mul(2)?)?;
+        let three = |from: usize, count: usize| {
+            let head = rows.checked_div(total).filter(|head| head.checked_mul(total) == Some(rows))?;
+            let start = head.checked_mul(from)?;
+            Some(start..start.checked_add(head.checked_mul(count)?)?)
+        };
+        match self {
+            Self::Whole => Some(0..rows),
+            Self::Queries => three(0, queries),
+            Self::Keys => three(queries, keys),
+            Self::Values => three(queries.checked_add(keys)?, keys),
+            Self::KeysOfTwo => rows.is_multiple_of(2).then_some(0..rows / 2),
+            Self::ValuesOfTwo => rows.is_multiple_of(2).then_some(rows / 2..rows),
+        }
+    }
+}
+
+/// Where a tensor lies. `{}` stands for the number of a layer.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    /// The name in a `.siskin` file, without `.weight` or `.bias`.
+    pub name: &'static str,
+    /// The variable, without `/weight`, `/bias`, `/gamma` or `/beta`.
+    pub source: &'static str,
+    /// How the variable's name ends.
+    pub kind: Kind,
+    /// Which of its rows.
+    pub part: Part,
+    /// The model has no tensor of its own where this one, if it is another, is an alias of the same variable.
+    pub copy_of: &'static str,
+}
+
+const fn rule(name: &'static str, source: &'static str, kind: Kind, part: Part) -> Rule {
+    Rule { name, source, kind, part, copy_of: "" }
+}
+
+const fn linear(name: &'static str, source: &'static str) -> Rule {
+    rule(name, source, Kind::Linear, Part::Whole)
+}
+
+const fn norm(name: &'static str, source: &'static str) -> Rule {
+    rule(name, source, Kind::Norm, Part::Whole)
+}
+
+const fn plain(name: &'static str, source: &'static str) -> Rule {
+    rule(name, source, Kind::Plain, Part::Whole)
+}
+
+const fn part(name: &'static str, source: &'static str, part: Part) -> Rule {
+    rule(name, source, Kind::Linear, part)
+}
+
+const fn shared(rule: Rule, copy_of: &'static str) -> Rule {
+    Rule { copy_of, ..rule }
+}
+
+const WHISPER: &[Rule] = &[
+    linear("token_embd", "decoder/embeddings"),
+    linear("enc.conv1", "encoder/conv1"),
+    linear("enc.conv2", "encoder/conv2"),
+];
+
+const TEXT_TO_TEXT: &[Rule] = &[
+    linear("token_embd", "encoder/embeddings_0"),
+    linear("token_embd", "encoder/embeddings"),
+    shared(linear("dec.token_embd", "decoder/embeddings"), "encoder/embeddings_0"),
+];
+
+const ENCODER: &[Rule] = &[
+    plain("enc.position_embd", "encoder/position_encodings/encodings"),
+    norm("enc.token_embd_norm", "encoder/layernorm_embedding"),
+    norm("enc.output_norm", "encoder/layer_norm"),
+    norm("enc.blk.{}.attn_norm", "encoder/layer_{}/self_attention/layer_norm"),
+    part("enc.blk.{}.attn_q", "encoder/layer_{}/self_attention/linear_0", Part::Queries),
+    part("enc.blk.{}.attn_k", "encoder/layer_{}/self_attention/linear_0", Part::Keys),
+    part("enc.blk.{}.attn_v", "encoder/layer_{}/self_attention/linear_0", Part::Values),
+    linear("enc.blk.{}.attn_o", "encoder/layer_{}/self_attention/linear_1"),
+    shared(
+        plain("enc.blk.{}.attn_rel_b", "encoder/layer_{}/self_attention/relative_attention_bias"),
+        "encoder/layer_0/self_attention/relative_attention_bias",
+    ),
+    norm("enc.blk.{}.ffn_norm", "encoder/layer_{}/ffn/layer_norm"),
+    linear("enc.blk.{}.ffn_down", "encoder/layer_{}/ffn/linear_1"),
+];
+
+const ENCODER_FEED: &[Rule] = &[linear("enc.blk.{}.ffn_up", "encoder/layer_{}/ffn/linear_0")];
+
+const ENCODER_GATED: &[Rule] = &[
+    linear("enc.blk.{}.ffn_gate", "encoder/layer_{}/ffn/linear_0"),
+    linear("enc.blk.{}.ffn_up", "encoder/layer_{}/ffn/linear_0_noact"),
+];
+
+const DECODER: &[Rule] = &[
+    shared(linear("output", "decoder/projection"), "decoder/embeddings"),
+    plain("dec.position_embd", "decoder/position_encodings/encodings"),
+    norm("dec.token_embd_norm", "decoder/layernorm_embedding"),
+    norm("dec.output_norm", "decoder/layer_norm"),
+    norm("dec.blk.{}.attn_norm", "decoder/layer_{}/self_attention/layer_norm"),
+    part("dec.blk.{}.attn_q", "decoder/layer_{}/self_attention/linear_0", Part::Queries),
+    part("dec.blk.{}.attn_k", "decoder/layer_{}/self_attention/linear_0", Part::Keys),
+    part("dec.blk.{}.attn_v", "decoder/layer_{}/self_attention/linear_0", Part::Values),
+    linear("dec.blk.{}.attn_o", "decoder/layer_{}/self_attention/linear_1"),
+    shared(
+        plain("dec.blk.{}.attn_rel_b", "decoder/layer_{}/self_attention/relative_attention_bias"),
+        "decoder/layer_0/self_attention/relative_attention_bias",
+    ),
+    norm("dec.blk.{}.cross_attn_norm", "decoder/layer_{}/attention/layer_norm"),
+    linear("dec.blk.{}.cross_attn_q", "decoder/layer_{}/attention/linear_0"),
+    part("dec.blk.{}.cross_attn_k", "decoder/layer_{}/attention/linear_1", Part::KeysOfTwo),
+    part("dec.blk.{}.cross_attn_v", "decoder/layer_{}/attention/linear_1", Part::ValuesOfTwo),
+    linear("dec.blk.{}.cross_attn_o", "decoder/layer_{}/attention/linear_2"),
+    norm("dec.blk.{}.ffn_norm", "decoder/layer_{}/ffn/layer_norm"),
+    linear("dec.blk.{}.ffn_down", "decoder/layer_{}/ffn/linear_1"),
+];
+
+const DECODER_FEED: &[Rule] = &[linear("dec.blk.{}.ffn_up", "decoder/layer_{}/ffn/linear_0")];
+
+const DECODER_GATED: &[Rule] = &[
+    linear("dec.blk.{}.ffn_gate", "decoder/layer_{}/ffn/linear_0"),
+    linear("dec.blk.{}.ffn_up", "decoder/layer_{}/ffn/linear_0_noact"),
+];
+
+/// An encoder alone, with its norms after the sums.
+const BERT: &[Rule] = &[
+    linear("token_embd", "encoder/embeddings_0"),
+    linear("token_types", "encoder/embeddings_1"),
+    plain("position_embd", "encoder/position_encodings/encodings"),
+    norm("token_embd_norm", "encoder/layernorm_embedding"),
+    norm("output_norm", "encoder/layer_norm"),
+    part("blk.{}.attn_q", "encoder/layer_{}/self_attention/linear_0", Part::Queries),
+    part("blk.{}.attn_k", "encoder/layer_{}/self_attention/linear_0", Part::Keys),
+    part("blk.{}.attn_v", "encoder/layer_{}/self_attention/linear_0", Part::Values),
+    linear("blk.{}.attn_output", "encoder/layer_{}/self_attention/linear_1"),
+    norm("blk.{}.attn_output_norm", "encoder/layer_{}/self_attention/layer_norm"),
+    linear("blk.{}.ffn_down", "encoder/layer_{}/ffn/linear_1"),
+    norm("blk.{}.layer_output_norm", "encoder/layer_{}/ffn/layer_norm"),
+    linear("cls", "pooler_dense"),
+];
+
+const BERT_FEED: &[Rule] = &[linear("blk.{}.ffn_up", "encoder/layer_{}/ffn/linear_0")];
+
+const BERT_GATED: &[Rule] = &[
+    linear("blk.{}.ffn_gate", "encoder/layer_{}/ffn/linear_0"),
+    linear("blk.{}.ffn_up", "encoder/layer_{}/ffn/linear_0_noact"),
+];
+
+const LLAMA: &[Rule] = &[
+    linear("token_embd", "decoder/embeddings"),
+    shared(linear("output", "decoder/projection"), "decoder/embeddings"),
+    plain("position_embd", "decoder/position_encodings/encodings"),
+    norm("token_embd_norm", "decoder/layernorm_embedding"),
+    norm("output_norm", "decoder/layer_norm"),
+    norm("blk.{}.attn_norm", "decoder/layer_{}/self_attention/layer_norm"),
+    norm("blk.{}.attn_norm", "decoder/layer_{}/input_layer_norm"),
+    norm("blk.{}.attn_norm", "decoder/layer_{}/shared_layer_norm"),
+    part("blk.{}.attn_q", "decoder/layer_{}/self_attention/linear_0", Part::Queries),
+    part("blk.{}.attn_k", "decoder/layer_{}/self_attention/linear_0", Part::Keys),
+    part("blk.{}.attn_v", "decoder/layer_{}/self_attention/linear_0", Part::Values),
+    norm("blk.{}.attn_q_norm", "decoder/layer_{}/self_attention/q_norm"),
+    norm("blk.{}.attn_k_norm", "decoder/layer_{}/self_attention/k_norm"),
+    linear("blk.{}.attn_output", "decoder/layer_{}/self_attention/linear_1"),
+    norm("blk.{}.ffn_norm", "decoder/layer_{}/ffn/layer_norm"),
+    linear("blk.{}.ffn_down", "decoder/layer_{}/ffn/linear_1"),
+];
+
+const LLAMA_FEED: &[Rule] = &[linear("blk.{}.ffn_up", "decoder/layer_{}/ffn/linear_0")];
+
+const LLAMA_GATED: &[Rule] = &[
+    linear("blk.{}.ffn_gate", "decoder/layer_{}/ffn/linear_0"),
+    linear("blk.{}.ffn_up", "decoder/layer_{}/ffn/linear_0_noact"),
+];
+
+/// Attention and feed-forward side by side, each with a norm before it.
+const SIDE_BY_SIDE: &[Rule] = &[norm("blk.{}.ffn_norm", "decoder/layer_{}/post_attention_layer_norm")];
+
+/// Norms before and after both.
+const SANDWICH: &[Rule] = &[
+    norm("blk.{}.post_attention_norm", "decoder/layer_{}/post_attention_layer_norm"),
+    norm("blk.{}.ffn_norm", "decoder/layer_{}/pre_feedforward_layer_norm"),
+    norm("blk.{}.post_ffw_norm", "decoder/layer_{}/post_feedforward_layer_norm"),
+];
+
+/// What kind of model it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// Sound to text.
+    Whisper,
+    /// Text to text.
+    EncoderDecoder,
+    /// An encoder alone.
+    Encoder,
+    /// A decoder alone.
+    Decoder,
+}
+
+/// `(specification, layout)`.
+const LAYOUTS: &[(&str, Layout)] = &[
+    ("WhisperSpec", Layout::Whisper),
+    ("TransformerSpec", Layout::EncoderDecoder),
+    ("TransformerEncoderSpec", Layout::Encoder),
+    ("TransformerDecoderSpec", Layout::Decoder),
+];
+
+/// The names of a model.
+#[derive(Clone, Debug)]
+pub struct Names {
+    layout: Layout,
+    rules: Vec<&'static Rule>,
+}
+
+impl Names {
+    /// The names that hold for this file; an error where its specification is not known.
+    pub fn of(container: &Container) -> Result<Self> {
+        let known = LAYOUTS.iter().find(|(spec, _)| *spec == container.spec);
+        let &(_, layout) = known.ok_or_else(|| {
+            let spec: String = container.spec.chars().take(40).collect();
+            Error::unsupported("model.bin specification", format!("models of '{spec}' are not read"))
+        })?;
+        let gated =
+            |side: &str| container.find(&format!("{side}/layer_0/ffn/linear_0_noact/weight")).is_some();
+        let choose = |side: &str, feed: &'static [Rule], gate| if gated(side) { gate } else { feed };
+        let encoder = choose("encoder", ENCODER_FEED, ENCODER_GATED);
+        let decoder = choose("decoder", DECODER_FEED, DECODER_GATED);
+        let lists = match layout {
+            Layout::Whisper => vec![WHISPER, ENCODER, encoder, DECODER, decoder],
+            Layout::EncoderDecoder => vec![TEXT_TO_TEXT, ENCODER, encoder, DECODER, decoder],
+            Layout::Encoder => vec![BERT, choose("encoder", BERT_FEED, BERT_GATED)],
+            Layout::Decoder => {
+                let sandwich = container.find("decoder/layer_0/pre_feedforward_layer_norm/gamma").is_some();
+                let norms = if sandwich { SANDWICH } else { SIDE_BY_SIDE };
+                vec![LLAMA, choose("decoder", LLAMA_FEED, LLAMA_GATED), norms]
+            }
+        };
+        Ok(Self { layout, rules: lists.into_iter().flatten().collect() })
+    }
+
+    /// What kind of model it is.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// The rules, the first that fits first.
+    pub fn rules(&self) -> &[&'static Rule] {
+        &self.rules
+    }
+
+    /// The variable with the tensor of this name, and which part of it; `None` where the model has no such tensor.
+    pub fn find(&self, container: &Container, name: &str) -> Option<(String, Part)> {
+        let (stem, is_bias) = match name.rsplit_once('.')? {
+            (stem, "weight") => (stem, false),
+            (stem, "bias") => (stem, true),
+            _ => return None,
+        };
+        self.rules.iter().find_map(|rule| {
+            let number = number(rule.name, stem)?;
+            let source = rule.kind.source(&rule.source.replacen("{}", number, 1), is_bias)?;
+            let index = container.find(&source)?;
+            let original = rule.kind.source(rule.copy_of, is_bias)?;
+            let is_copy = original != source && container.find(&original) == Some(index);
+            (!is_copy).then_some((source, rule.part))
+        })
+    }
+
+    /// The tensor of this name: of a fused variable, the part that is meant.
+    pub fn matrix(&self, container: &Container, name: &str) -> Result<Matrix> {
+        let found = self.find(container, name);
+        let (source, part) =
+            found.ok_or_else(|| Error::new(ErrorKind::Missing, name, "model.bin has no variable for it"))?;
+        let matrix = container.matrix(&source)?;
+        let heads = heads(container, &source)?;
+        let range = part.range(matrix.length(), heads);
+        range.and_then(|range| matrix.slice(range)).ok_or_else(|| {
+            let message = format!(
+                "its {} rows cannot be divided among {} heads of queries and {} of keys",
+                matrix.length(),
+                heads.0,
+                heads.1
+            );
+            Error::new(ErrorKind::Shape, format!("model.bin: {source}"), message)
+        })
+    }
+
+    /// The tensors of which no rule speaks, by name: a model that needs them is another than the rules know.
+    pub fn unmapped<'a>(&'a self, container: &'a Container) -> impl Iterator<Item = &'a str> {
+        let variables = container.variables.iter();
+        let names = variables.filter(|variable| !variable.dims.is_empty()).map(|variable| &*variable.name);
+        let tensors =
+            names.filter(|name| name.contains('/') && !name.ends_with("_scale") && !name.ends_with("_zero"));
+        tensors.filter(|name| !self.rules.iter().any(|rule| rule.kind.speaks_of(rule.source, name)))
+    }
+}
+
+impl Kind {
+    /// The whole name of the variable.
+    fn source(self, stem: &str, is_bias: bool) -> Option<String> {
+        match (self, is_bias) {
+            (Self::Linear, false) => Some(format!("{stem}/weight")),
+            (Self::Linear, true) => Some(format!("{stem}/bias")),
+            (Self::Norm, false) => Some(format!("{stem}/gamma")),
+            (Self::Norm, true) => Some(format!("{stem}/beta")),
+            (Self::Plain, false) => Some(stem.to_owned()),
+            (Self::Plain, true) => None,
+        }
+    }
+
+    fn speaks_of(self, source: &str, name: &str) -> bool {
+        let stem = match self {
+            Self::Linear => name.strip_suffix("/weight").or_else(|| name.strip_suffix("/bias")),
+            Self::Norm => name.strip_suffix("/gamma").or_else(|| name.strip_suffix("/beta")),
+            Self::Plain => Some(name),
+        };
+        stem.is_some_and(|stem| number(source, stem).is_some())
+    }
+}
+
+/// The digits that stand in `name` where `{}` stands in `pattern`, or nothing where there is no `{}`.
+fn number<'a>(pattern: &str, name: &'a str) -> Option<&'a str> {
+    let Some((before, after)) = pattern.split_once("{}") else {
+        return (pattern == name).then_some("");
+    };
+    let digits = name.strip_prefix(before)?.strip_suffix(after)?;
+    (!digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())).then_some(digits)
+}
+
+/// How many heads of queries and of keys stand in the variables of an attention. Where there are as many of each, how
+/// many there are makes no difference.
+fn heads(container: &Container, source: &str) -> Result<(usize, usize)> {
+    let scope = source.rsplitn(3, '/').nth(2).unwrap_or_default();
+    let count = |name: &str| {
+        let number = container.number(name)?;
+        (number >= 1.0 && number <= f64::from(u16::MAX)).then_some(number as usize)
+    };
+    let keys = match container.number(&format!("{scope}/multi_query")) {
+        Some(flag) if flag != 0.0 => Some(1),
+        _ => count(&format!("{scope}/num_heads_kv")),
+    };
+    let Some(keys) = keys else { return Ok((1, 1)) };
+    let side = scope.split('/').next().unwrap_or_default();
+    let place = format!("{side}/num_heads");
+    let queries = count(&place)
+        .ok_or_else(|| Error::new(ErrorKind::Missing, &place, "model.bin does not say how many heads"))?;
+    Ok((queries, keys))
+}
