@@ -43,6 +43,9 @@ MODELS = {
     "t5": (T.T5ForConditionalGeneration, T.T5Config(**T5)),
     "flan-t5": (T.T5ForConditionalGeneration, T.T5Config(**T5, feed_forward_proj="gated-gelu",
                                                          tie_word_embeddings=False)),
+    "switch": (T.SwitchTransformersForConditionalGeneration, T.SwitchTransformersConfig(
+        **{key: value for key, value in T5.items() if key != "num_decoder_layers"}, num_decoder_layers=2, num_experts=3,
+        num_sparse_encoder_layers=1, num_sparse_decoder_layers=1, expert_capacity=5, router_jitter_noise=0.0)),
     "bart": (T.BartForConditionalGeneration, T.BartConfig(**BOTH)),
     "mbart": (T.MBartForConditionalGeneration, T.MBartConfig(**BOTH)),
     "marian": (T.MarianMTModel, T.MarianConfig(**BOTH)),

@@ -29,6 +29,10 @@ pub const NAMES: &[&str] = &[
     "olmo2",
     "granite",
     "starcoder2",
+    "mixtral",
+    "qwen3-moe",
+    "granite-moe",
+    "olmoe",
 ];
 
 /// A golden model with its inputs and expected logits.

@@ -13,7 +13,7 @@ use siskin_kernels::Cpu;
 use siskin_tests::golden::{LEVELS, emulate, hash, load_as, model, score};
 use siskin_tests::{paths, texts};
 
-const MODELS: [&str; 4] = ["llama", "gpt2", "gemma3", "starcoder2"];
+const MODELS: [&str; 5] = ["llama", "gpt2", "gemma3", "starcoder2", "olmoe"];
 /// Models that read whole texts; of those that write, what they write is looked at.
 const TEXTS: [&str; 4] = ["mpnet", "modernbert", "t5", "whisper"];
 const TYPES: [&str; 6] = ["source", "Q4_0", "Q5_1", "Q8_0", "W4i", "W8r"];

@@ -9,17 +9,33 @@ pub(super) fn apply(rules: &[Rule], name: &str) -> Option<(String, Take)> {
         _ => (name, ""),
     };
     let (source, take) = rules.iter().find_map(|rule| {
-        let number = match rule.name.split_once("{}") {
-            None => (rule.name == stem).then_some("")?,
-            Some((before, after)) => layer(stem.strip_prefix(before)?.strip_suffix(after)?)?,
+        let numbers = numbers(rule.name, stem)?;
+        let mut source = rule.source.to_owned();
+        numbers.iter().for_each(|number| source = source.replacen("{}", number, 1));
+        let take = match rule.take {
+            Take::Stacked { of, part } => {
+                let number: usize = numbers.last()?.parse().ok()?;
+                Take::Chunk(number.checked_mul(of)?.checked_add(part)?)
+            }
+            take => take,
         };
-        Some((rule.source.replacen("{}", number, 1), rule.take))
+        Some((source, take))
     })?;
     Some((if suffix.is_empty() { source } else { format!("{source}.{suffix}") }, take))
 }
 
-fn layer(text: &str) -> Option<&str> {
-    (!text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())).then_some(text)
+/// The numbers that stand in `text` for each `{}` of `pattern`; `None` where the rest is not the same.
+fn numbers<'a>(pattern: &str, text: &'a str) -> Option<Vec<&'a str>> {
+    let mut numbers = Vec::new();
+    let mut parts = pattern.split("{}");
+    let mut rest = text.strip_prefix(parts.next()?)?;
+    for part in parts {
+        let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let (number, after) = rest.split_at(end);
+        numbers.push(Some(number).filter(|number| !number.is_empty())?);
+        rest = after.strip_prefix(part)?;
+    }
+    rest.is_empty().then_some(numbers)
 }
 
 /// A Hugging Face name without the prefixes that wrapper classes put before it.

@@ -69,6 +69,10 @@ impl<'a> Rows<'a> {
             Role::Matrix if matches!(source.take, Take::Neighbours(_)) => {
                 found.0.checked_mul(found.1) == weight.rows.checked_mul(weight.columns)
             }
+            // Others stand in the same tensor.
+            Role::Matrix if matches!(source.take, Take::Chunk(_)) => {
+                found.1 == weight.columns && found.0.is_multiple_of(weight.rows.max(1))
+            }
             Role::Matrix => found == expected,
             Role::Vector => found.0.checked_mul(found.1) == Some(weight.columns),
         };
@@ -253,6 +257,14 @@ fn check_take(source: &SourceTensor, weight: &Weight, hyper: &Hyper) -> Result<(
         Take::Whole => true,
         Take::Transposed => float || weight.role == Role::Vector,
         Take::PlusOne => weight.role == Role::Vector,
+        Take::Stacked { .. } => false,
+        Take::Chunk(chunk) => {
+            weight.role == Role::Matrix
+                && chunk
+                    .checked_add(1)
+                    .and_then(|end| end.checked_mul(rows))
+                    .is_some_and(|end| end <= source.rows)
+        }
         Take::Neighbours(count) => {
             weight.role == Role::Vector || float && count > 0 && weight.columns.is_multiple_of(count)
         }

@@ -2,8 +2,9 @@
 
 use super::blocks::{LLAMA_GGUF_RULES, LLAMA_RULES};
 use super::llama::Shape;
-use super::{Family, Form, Hyper};
-use crate::Error;
+use super::{Config, Family, Form, Hyper};
+use crate::graph::{Builder, Graph};
+use crate::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
     name: "granite",
@@ -12,20 +13,22 @@ pub(super) static FAMILY: Family = Family {
     hugging_face_rules: LLAMA_RULES,
     gguf_rules: LLAMA_GGUF_RULES,
     hyper: |config| Hyper::read(config, |width| 4 * width),
-    form: Form::Decoder(|config, hyper, b| {
-        let number = |keys: &[&str]| config.number(keys).map(|number| number.map(|number| number as f32));
-        let scale = number(&["attention_multiplier", "attention.scale"])?.unwrap_or(hyper.attention_scale());
-        let divisor = number(&["logits_scaling", "logit_scale"])?.unwrap_or(1.0);
-        if divisor == 0.0 {
-            return Err(Error::corrupt("config.logits_scaling", "must not be zero"));
-        }
-        Shape {
-            embedding: number(&["embedding_multiplier", "embedding_scale"])?.unwrap_or(1.0),
-            residual: number(&["residual_multiplier", "residual_scale"])?.unwrap_or(1.0),
-            logits: 1.0 / divisor,
-            attention: Box::new(move |attention| attention.scale = scale),
-            ..Shape::default()
-        }
-        .graph(config, hyper, b)
-    }),
+    form: Form::Decoder(graph),
 };
+
+pub(super) fn graph(config: &Config, hyper: &Hyper, b: Builder<'_>) -> Result<Graph> {
+    let number = |keys: &[&str]| config.number(keys).map(|number| number.map(|number| number as f32));
+    let scale = number(&["attention_multiplier", "attention.scale"])?.unwrap_or(hyper.attention_scale());
+    let divisor = number(&["logits_scaling", "logit_scale"])?.unwrap_or(1.0);
+    if divisor == 0.0 {
+        return Err(Error::corrupt("config.logits_scaling", "must not be zero"));
+    }
+    Shape {
+        embedding: number(&["embedding_multiplier", "embedding_scale"])?.unwrap_or(1.0),
+        residual: number(&["residual_multiplier", "residual_scale"])?.unwrap_or(1.0),
+        logits: 1.0 / divisor,
+        attention: Box::new(move |attention| attention.scale = scale),
+        ..Shape::default()
+    }
+    .graph(config, hyper, b)
+}

@@ -1,7 +1,7 @@
 //! Llama and the models that share its graph: SmolLM2, TinyLlama, Llama 2 and 3.
 
 use super::blocks::{self, LLAMA_GGUF_RULES, LLAMA_RULES, block};
-use super::{Config, Family, Form, Hyper, hyper, rope};
+use super::{Config, Family, Form, Hyper, Rule, experts, hyper, rope, rules};
 use crate::Result;
 use crate::graph::{ActivationKind, Attention, Builder, Graph, NormKind, ValueId};
 
@@ -10,10 +10,14 @@ pub(super) static FAMILY: Family = Family {
     hugging_face: &["llama"],
     gguf: &["llama"],
     hugging_face_rules: LLAMA_RULES,
-    gguf_rules: LLAMA_GGUF_RULES,
+    gguf_rules: &GGUF_RULES,
     hyper: |config| Hyper::read(config, |width| 4 * width),
     form: Form::Decoder(|config, hyper, b| Shape::default().graph(config, hyper, b)),
 };
+
+/// Its files may hold experts: llama.cpp counts Mixtral to the family.
+const GGUF_RULES: [Rule; LLAMA_GGUF_RULES.len() + experts::STACKED.len()] =
+    rules::joined(LLAMA_GGUF_RULES, &experts::STACKED);
 
 /// In what the descendants of Llama differ from it.
 pub(super) struct Shape {
@@ -29,6 +33,12 @@ pub(super) struct Shape {
     pub rotates: Box<dyn Fn(usize) -> bool>,
     /// Whether queries and keys are normalised head by head.
     pub head_norm: bool,
+    /// Whether they are normalised as a whole.
+    pub row_norm: bool,
+    /// Whether the weights of chosen experts are brought to a sum of one, where no key says it.
+    pub normalises: bool,
+    /// Queries, keys and values are limited to ± this.
+    pub clamp: Option<f32>,
 }
 
 impl Default for Shape {
@@ -40,6 +50,9 @@ impl Default for Shape {
             attention: Box::new(|_| {}),
             rotates: Box::new(|_| true),
             head_norm: false,
+            row_norm: false,
+            normalises: true,
+            clamp: None,
         }
     }
 }
@@ -56,7 +69,12 @@ impl Shape {
             let attended = b.scale(attended, self.residual);
             x = b.add(x, attended);
             let normed = b.rms_norm(x, &block(layer, "ffn_norm"), h.epsilon);
-            let fed = feed_forward(&mut b, h, layer, activation, normed);
+            let fed = match experts::routing(config, &b, layer, self.normalises)? {
+                Some(routing) => {
+                    experts::feed_forward(&mut b, config, h, layer, activation, routing, normed)?
+                }
+                None => feed_forward(&mut b, h, layer, activation, normed),
+            };
             let fed = b.scale(fed, self.residual);
             x = b.add(x, fed);
         }
@@ -67,22 +85,17 @@ impl Shape {
 
     fn attend(&self, b: &mut Builder<'_>, h: &Hyper, layer: usize, rope: usize, x: ValueId) -> ValueId {
         let (mut q, mut k, v) = blocks::queries_keys_values(b, h, layer, x);
-        if self.head_norm {
-            q = b.norm_of(
-                crate::graph::NormKind::Rms,
-                q,
-                &block(layer, "attn_q_norm"),
-                h.head_size,
-                h.epsilon,
-            );
-            k = b.norm_of(
-                crate::graph::NormKind::Rms,
-                k,
-                &block(layer, "attn_k_norm"),
-                h.head_size,
-                h.epsilon,
-            );
+        if self.head_norm || self.row_norm {
+            let group = |columns: usize| if self.head_norm { h.head_size } else { columns };
+            let norms = [
+                (block(layer, "attn_q_norm"), h.query_columns()),
+                (block(layer, "attn_k_norm"), h.kv_columns()),
+            ];
+            let [(q_norm, q_columns), (k_norm, k_columns)] = &norms;
+            q = b.norm_of(NormKind::Rms, q, q_norm, group(*q_columns), h.epsilon);
+            k = b.norm_of(NormKind::Rms, k, k_norm, group(*k_columns), h.epsilon);
         }
+        let (mut q, mut k, v) = (b.clamp(q, self.clamp), b.clamp(k, self.clamp), b.clamp(v, self.clamp));
         if (self.rotates)(layer) {
             q = b.rope(q, rope, h.head_size);
             k = b.rope(k, rope, h.head_size);

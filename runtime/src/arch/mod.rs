@@ -5,9 +5,11 @@
 
 mod blocks;
 mod config;
+mod experts;
 mod heads;
 mod hyper;
 mod rope;
+mod rules;
 
 mod albert;
 mod bart;
@@ -21,24 +23,30 @@ mod gemma3;
 mod gpt2;
 mod gpt_neox;
 mod granite;
+mod granite_moe;
 mod llama;
 mod mistral;
+mod mixtral;
 mod modernbert;
 mod mpnet;
 mod mpt;
 mod olmo2;
+mod olmoe;
 mod phi;
 mod phi3;
 mod qwen2;
 mod qwen3;
+mod qwen3_moe;
 mod roberta;
 mod smollm3;
 mod starcoder2;
+mod switch;
 mod t5;
 mod whisper;
 
 pub use config::Config;
 pub use hyper::Hyper;
+pub use rules::{Rule, Take};
 
 use std::collections::HashSet;
 
@@ -63,6 +71,10 @@ pub const FAMILIES: &[&Family] = &[
     &olmo2::FAMILY,
     &granite::FAMILY,
     &starcoder2::FAMILY,
+    &mixtral::FAMILY,
+    &qwen3_moe::FAMILY,
+    &granite_moe::FAMILY,
+    &olmoe::FAMILY,
     &bert::FAMILY,
     &roberta::FAMILY,
     &distilbert::FAMILY,
@@ -72,6 +84,7 @@ pub const FAMILIES: &[&Family] = &[
     &modernbert::FAMILY,
     &bigbird::FAMILY,
     &t5::FAMILY,
+    &switch::FAMILY,
     &bart::FAMILY,
     &whisper::FAMILY,
 ];
@@ -133,57 +146,6 @@ impl Graphs {
         let mut known = HashSet::new();
         weights.retain(|weight| known.insert(*weight));
         weights
-    }
-}
-
-/// Where a source keeps a tensor and how it is laid out there. `{}` stands for a layer's number; both names
-/// are without `.weight` and `.bias`, to which the rule applies alike.
-#[derive(Clone, Copy, Debug)]
-pub struct Rule {
-    /// The name in a `.siskin` file.
-    pub name: &'static str,
-    /// The name in the source.
-    pub source: &'static str,
-    /// What to do with it.
-    pub take: Take,
-}
-
-/// How a source's tensor becomes ours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Take {
-    /// As it is.
-    Whole,
-    /// Stored with inputs as rows and outputs as columns (biases are as they are).
-    Transposed,
-    /// Stored as its difference from one.
-    PlusOne,
-    /// Rows stand head by head, each head's query, key and value rows together; ours are all queries, all
-    /// keys, all values.
-    HeadsOfThree,
-    /// A row holds, column by column, the numbers of this many neighbouring rows; ours holds one neighbour after the
-    /// other.
-    Neighbours(usize),
-    /// The rows of each head stand as rotated pairs (0, E/2, 1, E/2 + 1, …), as llama.cpp keeps them.
-    RotatedPairs,
-}
-
-impl Take {
-    /// The row of the source (of `rows` rows) that becomes our row `row`, for takes that reorder rows.
-    pub fn source_row(self, row: usize, rows: usize, hyper: &Hyper) -> usize {
-        let size = hyper.head_size;
-        match self {
-            Self::Whole | Self::Transposed | Self::PlusOne | Self::Neighbours(_) => row,
-            Self::HeadsOfThree => {
-                let part_rows = rows / 3;
-                let (part, within) = (row / part_rows.max(1), row % part_rows.max(1));
-                (within / size * 3 + part) * size + within % size
-            }
-            Self::RotatedPairs => {
-                let (head, within) = (row / size, row % size);
-                let half = size / 2;
-                head * size + if within < half { 2 * within } else { 2 * (within - half) + 1 }
-            }
-        }
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::blocks::whole;
 use super::{Config, Family, Form, Hyper, Rule};
-use crate::graph::{ActivationKind, Attention, Bias, Builder, Graph, Head, Sight, ValueId};
+use crate::graph::{ActivationKind, Attention, Bias, Builder, Graph, Head, Routing, Sight, ValueId};
 use crate::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
@@ -12,14 +12,14 @@ pub(super) static FAMILY: Family = Family {
     gguf: &["t5"],
     hugging_face_rules: RULES,
     gguf_rules: &[],
-    hyper: |config| side(config, "decoder"),
-    form: Form::Both {
-        encoder: |config, _, b| encoder(config, b),
-        decoder: |config, h, b| decoder(config, h, b),
-    },
+    hyper,
+    form: FORM,
 };
 
-const RULES: &[Rule] = &[
+pub(super) const FORM: Form =
+    Form::Both { encoder: |config, _, b| encoder(config, b), decoder: |config, h, b| decoder(config, h, b) };
+
+pub(super) const RULES: &[Rule] = &[
     whole("token_embd", "shared"),
     whole("enc.blk.{}.attn_norm", "encoder.block.{}.layer.0.layer_norm"),
     whole("enc.blk.{}.attn_q", "encoder.block.{}.layer.0.SelfAttention.q"),
@@ -52,6 +52,10 @@ const RULES: &[Rule] = &[
     whole("dec.output_norm", "decoder.final_layer_norm"),
     whole("output", "lm_head"),
 ];
+
+pub(super) fn hyper(config: &Config) -> Result<Hyper> {
+    side(config, "decoder")
+}
 
 /// Positions are told apart by distance alone: nothing in the model bounds them. This bounds what a file may ask for.
 const MOST_POSITIONS: usize = 1 << 15;
@@ -162,6 +166,10 @@ fn feed(
     let gated = b.has(&block(side, layer, "ffn_gate.weight"));
     let activation = activation(config, gated)?;
     let normed = b.rms_norm(x, &block(side, layer, "ffn_norm"), h.epsilon);
+    if b.has(&block(side, layer, "ffn_gate_inp.weight")) {
+        let fed = switch(config, b, h, side, layer, activation, normed)?;
+        return Ok(b.add(x, fed));
+    }
     let inner = if gated {
         let gate = b.linear(normed, &block(side, layer, "ffn_gate"), h.feed_forward);
         let up = b.linear(normed, &block(side, layer, "ffn_up"), h.feed_forward);
@@ -177,6 +185,30 @@ fn feed(
     };
     let fed = b.linear(inner, &block(side, layer, "ffn_down"), h.width);
     Ok(b.add(x, fed))
+}
+
+/// One expert for each row, which takes only so many of a text.
+fn switch(
+    config: &Config,
+    b: &mut Builder<'_>,
+    h: &Hyper,
+    side: &str,
+    layer: usize,
+    activation: ActivationKind,
+    x: ValueId,
+) -> Result<ValueId> {
+    let experts = config.required(&["num_experts"])?;
+    let capacity = Some(config.count(&["expert_capacity"])?.unwrap_or(64));
+    let routing = Routing { experts, chosen: 1, normalise: false, capacity };
+    let name =
+        |part: &'static str| move |expert: usize| block(side, layer, &format!("{part}.{expert}.weight"));
+    let scores = b.linear(x, &block(side, layer, "ffn_gate_inp"), experts);
+    let routed = b.route(scores, routing);
+    let slots = b.dispatch(x, routed, routing);
+    let up = b.expert_linear(slots, routed, routing, &name("ffn_up_exp"), h.feed_forward);
+    let up = b.activate(activation, up);
+    let down = b.expert_linear(up, routed, routing, &name("ffn_down_exp"), h.width);
+    Ok(b.combine(down, routed, routing))
 }
 
 fn activation(config: &Config, gated: bool) -> Result<ActivationKind> {

@@ -2,7 +2,7 @@
 
 use super::bart;
 use super::blocks::{taken, whole};
-use super::{Config, Family, Form, Hyper, Rule, Take};
+use super::{Config, Family, Form, Hyper, Rule, Take, rules};
 use crate::Result;
 use crate::graph::{ActivationKind, Builder, ValueId};
 
@@ -10,7 +10,7 @@ pub(super) static FAMILY: Family = Family {
     name: "whisper",
     hugging_face: &["whisper"],
     gguf: &[],
-    hugging_face_rules: RULES,
+    hugging_face_rules: &RULES,
     gguf_rules: &[],
     hyper: |config| side(config, "decoder"),
     form: Form::Both {
@@ -28,21 +28,14 @@ pub(super) static FAMILY: Family = Family {
     },
 };
 
-const RULES: &[Rule] = &{
-    // The layers are BART's; what is before them is Whisper's.
-    const OWN: [Rule; 3] = [
-        taken("enc.conv1", "model.encoder.conv1", Take::Neighbours(3)),
-        taken("enc.conv2", "model.encoder.conv2", Take::Neighbours(3)),
-        whole("token_embd", "model.decoder.embed_tokens"),
-    ];
-    let mut rules = [whole("", ""); OWN.len() + bart::RULES.len()];
-    let mut i = 0;
-    while i < rules.len() {
-        rules[i] = if i < OWN.len() { OWN[i] } else { bart::RULES[i - OWN.len()] };
-        i += 1;
-    }
-    rules
-};
+/// What is before the layers, which are BART's.
+const OWN: [Rule; 3] = [
+    taken("enc.conv1", "model.encoder.conv1", Take::Neighbours(3)),
+    taken("enc.conv2", "model.encoder.conv2", Take::Neighbours(3)),
+    whole("token_embd", "model.decoder.embed_tokens"),
+];
+
+const RULES: [Rule; OWN.len() + bart::RULES.len()] = rules::joined(&OWN, bart::RULES);
 
 fn side(config: &Config, side: &str) -> Result<Hyper> {
     let mut hyper = bart::side(config, side)?;

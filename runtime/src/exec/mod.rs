@@ -5,9 +5,11 @@
 
 pub(crate) mod cpu;
 mod distances;
+mod experts;
 pub(crate) mod reference;
 
 pub(crate) use distances::Distances;
+pub(crate) use experts::Slots;
 
 use crate::cache::{Cache, SequenceId};
 use crate::graph::{Attention, Rows, Sight};

@@ -5,9 +5,10 @@ use siskin_kernels::panel::{self, InputKind, ROWS};
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::experts::{self, Slots};
 use super::{Batch, Distances, activation, seen};
 use crate::cache::Cache;
-use crate::graph::{Attention, Graph, Node, NormKind, Op, Rows, Sight, WeightId};
+use crate::graph::{Attention, Graph, Node, NormKind, Op, Routing, Rows, Sight, WeightId};
 use crate::plan::Weights;
 use crate::{Error, ErrorKind, Result};
 
@@ -47,6 +48,7 @@ impl Forward<'_> {
             Rows::Batch => self.batch.rows.len(),
             Rows::Wanted => self.batch.wanted.len(),
             Rows::Frames => self.batch.frames.len(),
+            Rows::Slots(chosen) => self.batch.rows.len() * chosen,
         };
         let each = |function: &dyn Fn(usize, &mut [f32])| -> Table {
             let row = |index| {
@@ -105,6 +107,31 @@ impl Forward<'_> {
                     start = end;
                 }
             }),
+            Op::Route(routing) => each(&|row, out| experts::route(routing, &input(0)[row], out)),
+            Op::Dispatch(routing) => {
+                let words = self.arrangement(routing, input(1));
+                let slots = Slots::new(routing, &words);
+                each(&|slot, out| {
+                    if let Some(row) = slots.row(slot) {
+                        out.copy_from_slice(&input(0)[row]);
+                    }
+                })
+            }
+            Op::ExpertLinear { routing, weights } => {
+                let words = self.arrangement(routing, input(1));
+                let slots = Slots::new(routing, &words);
+                each(&|slot, out| {
+                    let expert = (0..routing.experts).find(|&expert| slots.of(expert).contains(&slot));
+                    if let Some(expert) = expert {
+                        self.product(weights[expert], None, &input(0)[slot], out);
+                    }
+                })
+            }
+            Op::Combine(routing) => {
+                let words = self.arrangement(routing, input(1));
+                let slots = Slots::new(routing, &words);
+                each(&|row, out| slots.combine(row, &input(1)[row], |slot| &input(0)[slot], out))
+            }
             Op::Columns { start } => {
                 each(&|row, out| out.copy_from_slice(&input(0)[row][*start..][..columns]))
             }
@@ -141,6 +168,12 @@ impl Forward<'_> {
             Op::Clamp(limit) => each(&|row, out| self.scalar.map()(Map::Clamp(*limit), &input(0)[row], out)),
             Op::Pick => each(&|row, out| out.copy_from_slice(&input(0)[self.batch.wanted[row]])),
         }
+    }
+
+    fn arrangement(&self, routing: &Routing, routed: &Table) -> Vec<i32> {
+        let mut words = vec![0; Slots::words(routing, self.batch.rows.len())];
+        experts::arrange(routing, self.batch, |row| &routed[row], &mut words);
+        words
     }
 
     fn table_row(&self, table: WeightId, row: usize, out: &mut [f32]) {

@@ -1,8 +1,8 @@
 //! Writes a graph line by line, as a model's forward pass reads.
 
 use super::{
-    ActivationKind, Attention, Graph, Head, Node, NormKind, Op, Role, Rope, Rows, Value, ValueId, Weight,
-    WeightId,
+    ActivationKind, Attention, Graph, Head, Node, NormKind, Op, Role, Rope, Routing, Rows, Value, ValueId,
+    Weight, WeightId,
 };
 
 /// Appends operations to a graph; each method returns the new value.
@@ -75,6 +75,8 @@ impl<'a> Builder<'a> {
         let rows = match (&op, inputs.first()) {
             (Op::Pick, _) => Rows::Wanted,
             (Op::Features, _) => Rows::Frames,
+            (Op::Dispatch(routing), _) => Rows::Slots(routing.chosen),
+            (Op::Combine(_), _) => Rows::Batch,
             (Op::Neighbours { stride: 2.., .. }, _) => Rows::Batch,
             (_, Some(&first)) => self.graph.values[first].rows,
             (_, None) => Rows::Batch,
@@ -216,6 +218,38 @@ impl<'a> Builder<'a> {
             Some(limit) => self.same(Op::Clamp(limit), &[x]),
             None => x,
         }
+    }
+
+    /// The experts that rows choose by `scores`, one for each expert.
+    pub fn route(&mut self, scores: ValueId, routing: Routing) -> ValueId {
+        self.node(Op::Route(routing), &[scores], 2 * routing.chosen)
+    }
+
+    /// The rows of `x`, each once for every expert that it chose.
+    pub fn dispatch(&mut self, x: ValueId, routed: ValueId, routing: Routing) -> ValueId {
+        let columns = self.columns(x);
+        self.node(Op::Dispatch(routing), &[x, routed], columns)
+    }
+
+    /// Products with the matrices `name(expert)` of the experts that rows were dispatched to.
+    pub fn expert_linear(
+        &mut self,
+        x: ValueId,
+        routed: ValueId,
+        routing: Routing,
+        name: &dyn Fn(usize) -> String,
+        outputs: usize,
+    ) -> ValueId {
+        let columns = self.columns(x);
+        let weights =
+            (0..routing.experts).map(|expert| self.matrix(&name(expert), outputs, columns)).collect();
+        self.node(Op::ExpertLinear { routing, weights }, &[x, routed], outputs)
+    }
+
+    /// What the chosen experts gave, each times its weight, together.
+    pub fn combine(&mut self, x: ValueId, routed: ValueId, routing: Routing) -> ValueId {
+        let columns = self.columns(x);
+        self.node(Op::Combine(routing), &[x, routed], columns)
     }
 
     /// Only the rows whose output is wanted.

@@ -22,6 +22,8 @@ pub enum Rows {
     Wanted,
     /// One for each frame of the features that the batch's rows are made of.
     Frames,
+    /// So many for each token of the batch: the experts that it chose.
+    Slots(usize),
 }
 
 /// The shape of a value: its kind of rows and its number of columns.
@@ -135,6 +137,19 @@ pub struct Attention {
     pub bias: Option<Bias>,
 }
 
+/// How rows choose experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Routing {
+    /// How many there are.
+    pub experts: usize,
+    /// How many each row chooses.
+    pub chosen: usize,
+    /// Whether the weights of the chosen are brought to a sum of one.
+    pub normalise: bool,
+    /// The most rows of a text that an expert takes; others pass it by.
+    pub capacity: Option<usize>,
+}
+
 /// One semantic operation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
@@ -189,6 +204,19 @@ pub enum Op {
         /// The matrices and biases.
         parts: Vec<(WeightId, Option<WeightId>)>,
     },
+    /// Input: a score for each expert. The weights and the numbers of the experts that a row chooses.
+    Route(Routing),
+    /// Inputs: rows, what was routed. The row of each slot.
+    Dispatch(Routing),
+    /// Inputs: slots, what was routed. The product of each slot with the matrix of its expert.
+    ExpertLinear {
+        /// How they were chosen.
+        routing: Routing,
+        /// One matrix for each expert.
+        weights: Vec<WeightId>,
+    },
+    /// Inputs: slots, what was routed. The weighted sum of each row's slots.
+    Combine(Routing),
     /// Some neighbouring columns.
     Columns {
         /// The first.

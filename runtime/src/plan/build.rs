@@ -1,7 +1,8 @@
 //! Orders the graph's nodes into steps, gives every value a place in the arena, and fuses what lies together.
 
 use super::{Plan, ProductPart, RowOp, Step, View, Weights};
-use crate::graph::{Attention, Graph, Node, Op, Rows, ValueId, WeightId};
+use crate::exec::Slots;
+use crate::graph::{Attention, Graph, Node, Op, Routing, Rows, ValueId, WeightId};
 use crate::{Error, ErrorKind, Result};
 use siskin_kernels::ops::elementwise::Map;
 use siskin_kernels::ops::quantise::Layout;
@@ -70,6 +71,8 @@ struct Planner<'a> {
     /// The last node that reads each value or a view into it.
     last_use: Vec<usize>,
     turns: Vec<Option<View>>,
+    /// Where the slots of what was routed are: both are given up together.
+    slots: Vec<(ValueId, View, Place)>,
     steps: Vec<Step>,
     /// Sums that were taken into a product.
     absorbed: Vec<usize>,
@@ -125,6 +128,7 @@ impl<'a> Planner<'a> {
             quantised: Vec::new(),
             last_use,
             turns: vec![None; graph.ropes.len()],
+            slots: Vec::new(),
             steps: Vec::new(),
             absorbed: Vec::new(),
             pending: Vec::new(),
@@ -145,6 +149,7 @@ impl<'a> Planner<'a> {
             Rows::Batch => self.batch,
             Rows::Wanted => self.wanted,
             Rows::Frames => self.batch.saturating_mul(self.graph.frames_per_row()),
+            Rows::Slots(chosen) => self.batch.saturating_mul(chosen),
         }
     }
 
@@ -172,6 +177,13 @@ impl<'a> Planner<'a> {
             }
         }
         let (last_use, pending) = (&self.last_use, &mut self.pending);
+        self.slots.retain(|&(routed, _, place)| {
+            let keep = last_use[routed] != index;
+            if !keep {
+                pending.push((step, place));
+            }
+            keep
+        });
         self.quantised.retain(|made| {
             let keep = last_use[made.owner] != index;
             if !keep {
@@ -232,15 +244,24 @@ impl<'a> Planner<'a> {
                 Ok(())
             }
             Op::Neighbours { offsets, stride } => {
-                let from = self.view(node.inputs[0])?;
-                let kinds = [self.rows(node.inputs[0]), rows];
-                // Other rows are read: all of them must have been written in an earlier step.
-                let to = self.allocate(node.output, self.steps.len());
-                let (offsets, stride) = (offsets.clone(), *stride);
-                let op = RowOp::Neighbours { offsets, stride, rows: kinds, from, to };
-                self.steps.push(Step::Rows { rows, ops: vec![op] });
+                let (from, offsets, stride) = (self.view(node.inputs[0])?, offsets.clone(), *stride);
+                let rows = [self.rows(node.inputs[0]), rows];
+                let op = |to| RowOp::Neighbours { offsets: offsets.clone(), stride, rows, from, to };
+                self.gather(node.output, &op);
                 Ok(())
             }
+            Op::Dispatch(routing) => {
+                let (from, slots) = (self.view(node.inputs[0])?, self.slots_of(*routing, node.inputs[1])?);
+                self.gather(node.output, &|to| RowOp::Dispatch { routing: *routing, slots, from, to });
+                Ok(())
+            }
+            Op::Combine(routing) => {
+                let (from, slots) = (self.view(node.inputs[0])?, self.slots_of(*routing, node.inputs[1])?);
+                let (routing, routed) = (*routing, self.view(node.inputs[1])?);
+                self.gather(node.output, &|to| RowOp::Combine { routing, slots, routed, from, to });
+                Ok(())
+            }
+            Op::ExpertLinear { routing, weights } => self.expert_linear(node, *routing, weights),
             Op::Remember(attention) => self.append(attention, node.inputs[0], node.inputs[1]),
             Op::Rope { rope, head_size } => {
                 let turns = self.turns_of(*rope);
@@ -251,6 +272,50 @@ impl<'a> Planner<'a> {
             }
             _ => self.simple(node, rows),
         }
+    }
+
+    /// An operation that reads other rows than its own: all of them must have been written in an earlier step.
+    fn gather(&mut self, output: ValueId, op: &dyn Fn(View) -> RowOp) {
+        let to = self.allocate(output, self.steps.len());
+        self.steps.push(Step::Rows { rows: self.rows(output), ops: vec![op(to)] });
+    }
+
+    /// Where the slots of what was routed are, arranged once.
+    fn slots_of(&mut self, routing: Routing, routed: ValueId) -> Result<View> {
+        if let Some((_, view, _)) = self.slots.iter().find(|(known, ..)| *known == routed) {
+            return Ok(*view);
+        }
+        let from = self.view(routed)?;
+        self.settle(self.steps.len());
+        let words = Slots::words(&routing, self.batch);
+        let place = self.places.take(words);
+        let to = View { offset: place.offset, stride: words, columns: words };
+        self.steps.push(Step::Arrange { routing, routed: from, to });
+        self.slots.push((routed, to, place));
+        Ok(to)
+    }
+
+    fn expert_linear(&mut self, node: &Node, routing: Routing, weights: &[WeightId]) -> Result<()> {
+        let input = node.inputs[0];
+        let (rows, from) = (self.rows(node.output), self.view(input)?);
+        let slots = self.slots_of(routing, node.inputs[1])?;
+        let kind_of = |weight: &WeightId| self.weights.matrix(*weight).map(|tensor| tensor.panel.input());
+        let kinds: Vec<_> = weights.iter().map(kind_of).collect();
+        let mut inputs = Vec::new();
+        for kind in [InputKind::Float, InputKind::Quantised, InputKind::Rotated] {
+            if kinds.contains(&Some(kind)) {
+                inputs.push((kind, self.input(kind, input, from, rows)));
+            }
+        }
+        let to = self.allocate(node.output, self.steps.len());
+        for (kind, input) in inputs {
+            let parts = (0..weights.len())
+                .filter(|&expert| kinds[expert] == Some(kind))
+                .map(|expert| (expert, ProductPart { weight: weights[expert], bias: None, to }))
+                .collect();
+            self.steps.push(Step::ExpertProducts { routing, slots, input, kind, parts });
+        }
+        Ok(())
     }
 
     fn append(&mut self, attention: &Attention, keys: ValueId, values: ValueId) -> Result<()> {
@@ -269,6 +334,7 @@ impl<'a> Planner<'a> {
             Op::Embed { table } => RowOp::Embed { table, to },
             Op::EmbedSine { rope, offset } => RowOp::EmbedSine { rope, offset, to },
             Op::Features => RowOp::Features { to },
+            Op::Route(routing) => RowOp::Route { routing, from, to },
             Op::EmbedSegment { table } => RowOp::EmbedSegment { table, to },
             Op::EmbedPosition { table, offset } => RowOp::EmbedPosition { table, offset, to },
             Op::Norm { kind, weight, bias, epsilon, .. } => {
@@ -283,6 +349,7 @@ impl<'a> Planner<'a> {
             Op::Pick => RowOp::Pick { from, to },
             Op::Columns { .. } | Op::Linear { .. } | Op::Rope { .. } => return Ok(()),
             Op::Attention(_) | Op::Remember(_) | Op::Neighbours { .. } => return Ok(()),
+            Op::Dispatch(_) | Op::ExpertLinear { .. } | Op::Combine(_) => return Ok(()),
         };
         self.row_op(rows, op);
         Ok(())

@@ -8,7 +8,7 @@ mod weights;
 pub(crate) use arena::Arena;
 pub(crate) use weights::Weights;
 
-use crate::graph::{ActivationKind, Attention, NormKind, Rows, WeightId};
+use crate::graph::{ActivationKind, Attention, NormKind, Routing, Rows, WeightId};
 use siskin_kernels::ops::elementwise::Map;
 use siskin_kernels::panel::InputKind;
 
@@ -50,6 +50,12 @@ pub(crate) enum RowOp {
     Activate { kind: ActivationKind, from: View, to: View },
     /// The same, times another row.
     Gate { kind: ActivationKind, gate: View, up: View, to: View },
+    /// The experts that a row chooses.
+    Route { routing: Routing, from: View, to: View },
+    /// The row of a slot.
+    Dispatch { routing: Routing, slots: View, from: View, to: View },
+    /// The weighted sum of a row's slots.
+    Combine { routing: Routing, slots: View, routed: View, from: View, to: View },
     /// The sum of two rows.
     Add { a: View, b: View, to: View },
     /// See [`siskin_kernels::ops::elementwise`].
@@ -75,6 +81,16 @@ pub(crate) enum Step {
     Rows { rows: Rows, ops: Vec<RowOp> },
     /// Products of the same rows with some matrices. `input` is rows of the kind that the matrices take.
     Products { rows: Rows, input: View, kind: InputKind, parts: Vec<ProductPart>, residual: Option<View> },
+    /// Every choice of an expert gets its slot; `to` counts words, in one row.
+    Arrange { routing: Routing, routed: View, to: View },
+    /// Products of each expert's slots with its matrix.
+    ExpertProducts {
+        routing: Routing,
+        slots: View,
+        input: View,
+        kind: InputKind,
+        parts: Vec<(usize, ProductPart)>,
+    },
     /// Keys and values go to the cache.
     Append { attention: Attention, keys: View, values: View },
     /// Queries attend.

@@ -40,6 +40,13 @@ impl fmt::Display for Plan {
                         input.columns
                     )?;
                 }
+                Step::Arrange { routing, .. } => {
+                    writeln!(f, "arrange rows by {} of {} experts", routing.chosen, routing.experts)?
+                }
+                Step::ExpertProducts { input, parts, .. } => {
+                    let outputs = parts.first().map_or(0, |(_, part)| part.to.columns);
+                    writeln!(f, "products of experts: input of {} → {outputs}", input.columns)?;
+                }
                 Step::Append { attention, .. } => {
                     writeln!(f, "append keys and values of layer {}", attention.layer)?
                 }

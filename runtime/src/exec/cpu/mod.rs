@@ -11,9 +11,10 @@ use siskin_kernels::ops::norm;
 use siskin_kernels::ops::{Kernels, rope};
 use siskin_kernels::panel::{self, InputKind, ROWS};
 
+use super::experts::{self, Slots};
 use super::{Batch, Distances, activation};
 use crate::cache::Cache;
-use crate::graph::{Attention, NormKind, Rows};
+use crate::graph::{Attention, NormKind, Routing, Rows};
 use crate::observe::Observation;
 use crate::plan::{Arena, Plan, ProductPart, RowOp, Step, View, Weights};
 use crate::team::{Team, Worker};
@@ -68,6 +69,7 @@ impl Forward<'_> {
             Rows::Batch => self.batch.rows.len(),
             Rows::Wanted => self.batch.wanted.len(),
             Rows::Frames => self.batch.frames.len(),
+            Rows::Slots(chosen) => self.batch.rows.len() * chosen,
         }
     }
 
@@ -95,6 +97,18 @@ impl Forward<'_> {
                     }
                 }
                 self.products(worker, self.row_count(*rows), *input, *kind, parts, *residual)
+            }
+            Step::Arrange { routing, routed, to } => self.share(worker, 1, |_| {
+                // SAFETY: rows were routed in an earlier step, and one worker writes the slots.
+                unsafe {
+                    let chosen = |row: usize| self.arena.row(*routed, row);
+                    let words =
+                        &mut self.arena.words_mut(*to, 0)[..Slots::words(routing, self.batch.rows.len())];
+                    experts::arrange(routing, self.batch, chosen, words);
+                }
+            }),
+            Step::ExpertProducts { routing, slots, input, kind, parts } => {
+                self.expert_products(worker, routing, *slots, *input, *kind, parts)
             }
             Step::Append { attention, keys, values } => self.append(worker, attention, *keys, *values),
             Step::Attend { attention, queries, to } => self.attend(worker, attention, *queries, *to),
@@ -127,6 +141,18 @@ impl Forward<'_> {
                             None => out.fill(0.0),
                         }
                     }
+                }
+                RowOp::Route { routing, from, to } => {
+                    experts::route(&routing, arena.row(from, row), arena.row_mut(to, row));
+                }
+                RowOp::Dispatch { routing, slots, from, to } => match self.slots(&routing, slots).row(row) {
+                    Some(other) => arena.row_mut(to, row).copy_from_slice(arena.row(from, other)),
+                    None => arena.row_mut(to, row).fill(0.0),
+                },
+                RowOp::Combine { routing, slots, routed, from, to } => {
+                    let weights = arena.row(routed, row);
+                    let given = |slot| arena.row(from, slot);
+                    self.slots(&routing, slots).combine(row, weights, given, arena.row_mut(to, row));
                 }
                 RowOp::Turns { rope: index, to } => {
                     let table = &self.plan.ropes[index];
@@ -183,6 +209,45 @@ impl Forward<'_> {
                 }
             }
         }
+    }
+
+    /// Where the slots of the batch are.
+    ///
+    /// # Safety
+    /// They must have been arranged in an earlier step.
+    unsafe fn slots(&self, routing: &Routing, view: View) -> Slots<'_> {
+        let words = Slots::words(routing, self.batch.rows.len());
+        // SAFETY: the caller's promise.
+        Slots::new(routing, unsafe {
+            self.arena.word_rows(View { stride: words, columns: words, ..view }, 1)
+        })
+    }
+
+    /// Each expert's matrix times its slots: those of experts that nobody chose are not touched.
+    fn expert_products(
+        &self,
+        worker: &Worker<'_>,
+        routing: &Routing,
+        slots: View,
+        input: View,
+        kind: InputKind,
+        parts: &[(usize, ProductPart)],
+    ) -> bool {
+        // SAFETY: the slots were arranged in an earlier step.
+        let slots = unsafe { self.slots(routing, slots) };
+        let panels = parts.first().map_or(0, |(_, part)| part.to.columns.div_ceil(ROWS));
+        let run = (panels / (worker.team * 2)).next_multiple_of(4).clamp(4, 64);
+        let runs = panels.div_ceil(run);
+        let rows = self.batch.rows.len() * routing.chosen;
+        self.share(worker, parts.len() * runs, |piece| {
+            let (expert, part) = &parts[piece / runs];
+            let panels = piece % runs * run..panels.min((piece % runs + 1) * run);
+            let of = slots.of(*expert);
+            for start in of.clone().step_by(PRODUCT_ROWS) {
+                let rows_here = start..of.end.min(start + PRODUCT_ROWS);
+                self.product(part, rows, input, kind, None, rows_here, panels.clone());
+            }
+        })
     }
 
     /// A row of a packed table.

@@ -1,0 +1,28 @@
+//! Mixtral: Llama with experts.
+
+use super::blocks::{LLAMA_RULES, whole};
+use super::llama::Shape;
+use super::{Family, Form, Hyper, Rule, rules};
+
+pub(super) static FAMILY: Family = Family {
+    name: "mixtral",
+    hugging_face: &["mixtral"],
+    gguf: &[],
+    hugging_face_rules: &RULES,
+    gguf_rules: &[],
+    hyper: |config| {
+        let mut hyper = Hyper::read(config, |width| 4 * width)?;
+        hyper.slide(config, |_| true)?;
+        Ok(hyper)
+    },
+    form: Form::Decoder(|config, hyper, b| Shape::default().graph(config, hyper, b)),
+};
+
+const OWN: [Rule; 4] = [
+    whole("blk.{}.ffn_gate_inp", "model.layers.{}.block_sparse_moe.gate"),
+    whole("blk.{}.ffn_gate_exp.{}", "model.layers.{}.block_sparse_moe.experts.{}.w1"),
+    whole("blk.{}.ffn_up_exp.{}", "model.layers.{}.block_sparse_moe.experts.{}.w3"),
+    whole("blk.{}.ffn_down_exp.{}", "model.layers.{}.block_sparse_moe.experts.{}.w2"),
+];
+
+const RULES: [Rule; OWN.len() + LLAMA_RULES.len()] = rules::joined(&OWN, LLAMA_RULES);

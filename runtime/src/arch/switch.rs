@@ -1,0 +1,29 @@
+//! Switch Transformers: T5 with experts in some layers, one for each token.
+
+use super::blocks::whole;
+use super::{Family, Rule, rules, t5};
+
+pub(super) static FAMILY: Family = Family {
+    name: "switch",
+    hugging_face: &["switch_transformers"],
+    gguf: &[],
+    hugging_face_rules: &RULES,
+    gguf_rules: &[],
+    hyper: t5::hyper,
+    form: t5::FORM,
+};
+
+const OWN: [Rule; 10] = [
+    whole("enc.blk.{}.ffn_single", "encoder.block.{}.layer.1.mlp.wi"),
+    whole("enc.blk.{}.ffn_down", "encoder.block.{}.layer.1.mlp.wo"),
+    whole("enc.blk.{}.ffn_gate_inp", "encoder.block.{}.layer.1.mlp.router.classifier"),
+    whole("enc.blk.{}.ffn_up_exp.{}", "encoder.block.{}.layer.1.mlp.experts.expert_{}.wi"),
+    whole("enc.blk.{}.ffn_down_exp.{}", "encoder.block.{}.layer.1.mlp.experts.expert_{}.wo"),
+    whole("dec.blk.{}.ffn_single", "decoder.block.{}.layer.2.mlp.wi"),
+    whole("dec.blk.{}.ffn_down", "decoder.block.{}.layer.2.mlp.wo"),
+    whole("dec.blk.{}.ffn_gate_inp", "decoder.block.{}.layer.2.mlp.router.classifier"),
+    whole("dec.blk.{}.ffn_up_exp.{}", "decoder.block.{}.layer.2.mlp.experts.expert_{}.wi"),
+    whole("dec.blk.{}.ffn_down_exp.{}", "decoder.block.{}.layer.2.mlp.experts.expert_{}.wo"),
+];
+
+const RULES: [Rule; OWN.len() + t5::RULES.len()] = rules::joined(&OWN, t5::RULES);
