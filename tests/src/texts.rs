@@ -37,7 +37,8 @@ pub const NAMES: &[&str] = &[
 ];
 
 /// Those of them that also write.
-pub const WRITERS: &[&str] = &["t5", "flan-t5", "switch", "bart", "mbart", "marian", "m2m", "pegasus", "whisper"];
+pub const WRITERS: &[&str] =
+    &["t5", "flan-t5", "switch", "bart", "mbart", "marian", "m2m", "pegasus", "whisper"];
 
 /// A model with its inputs and what is expected.
 #[derive(Debug)]

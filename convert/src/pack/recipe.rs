@@ -33,10 +33,19 @@ const FALLBACKS: &[(BlockType, BlockType)] = &[
     (BlockType::TQ2_0, BlockType::Q4_0),
 ];
 
+/// Tables of tokens, positions and segments, and the matrix that scores tokens.
+const TABLES: &[&str] = &["token_embd", "position_embd", "token_types", "output"];
+/// What chooses experts: small, and a wrong choice costs much. It keeps its type.
+const ROUTER: &str = "ffn_gate_inp";
+
 impl Recipe {
     /// The type of the matrix `name`, whose source has type `source` and rows of `columns`.
     pub(super) fn choose(&self, name: &str, source: BlockType, columns: usize) -> Target {
-        let table = ["token_embd.weight", "position_embd.weight", "output.weight"].contains(&name);
+        let part = name.rsplit('.').nth(1).unwrap_or_default();
+        if part == ROUTER {
+            return Target::Block(source);
+        }
+        let table = TABLES.contains(&part);
         let bits = |target: Target| target.bits(columns);
         let wanted = match (table, self.tables) {
             (true, Some(tables)) => tables,

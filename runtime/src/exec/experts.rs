@@ -35,18 +35,13 @@ pub(super) fn route(routing: &Routing, scores: &[f32], out: &mut [f32]) {
 /// Where the slots of a batch are: the first slot of each expert and the end of the last one's, the slot of each
 /// choice, and the row of each slot.
 #[derive(Clone, Copy)]
-pub(crate) struct Slots<'a> {
+pub(super) struct Slots<'a> {
     words: &'a [i32],
     experts: usize,
     chosen: usize,
 }
 
 impl<'a> Slots<'a> {
-    /// Words for `rows` rows.
-    pub(crate) const fn words(routing: &Routing, rows: usize) -> usize {
-        routing.experts + 1 + 2 * rows * routing.chosen
-    }
-
     /// What [`arrange`] wrote.
     pub(super) fn new(routing: &Routing, words: &'a [i32]) -> Self {
         Self { words, experts: routing.experts, chosen: routing.chosen }
@@ -102,8 +97,7 @@ pub(super) fn arrange<'b>(
     for row in 0..rows {
         for choice in 0..routing.chosen {
             let expert = number(row, choice);
-            let kept =
-                routing.capacity.is_none_or(|most| before(routing, batch, row, expert, &number) < most);
+            let kept = routing.capacity.is_none_or(|most| before(routing, batch, row, expert, number) < most);
             slots[row * routing.chosen + choice] = if kept { 0 } else { NONE };
             starts[expert + 1] += i32::from(kept);
         }
@@ -144,6 +138,7 @@ fn before(
 mod tests {
     use super::*;
     use crate::exec::Row;
+    use crate::plan::slot_words;
 
     #[test]
     fn every_choice_has_a_slot_while_there_is_room() {
@@ -166,7 +161,7 @@ mod tests {
         for (sequence, position) in [(0, 0), (0, 1), (0, 2), (1, 0)] {
             batch.rows.push(Row { sequence, position, token: 0, segment: 0 });
         }
-        let mut words = vec![7; Slots::words(&routing, 4)];
+        let mut words = vec![7; slot_words(&routing, 4)];
         arrange(&routing, &batch, |row| &routed[row], &mut words);
         let slots = Slots::new(&routing, &words);
         // The third row finds no room at the first expert.

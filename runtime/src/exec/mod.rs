@@ -9,7 +9,6 @@ mod experts;
 pub(crate) mod reference;
 
 pub(crate) use distances::Distances;
-pub(crate) use experts::Slots;
 
 use crate::cache::{Cache, SequenceId};
 use crate::graph::{Attention, Rows, Sight};

@@ -9,7 +9,7 @@ use super::experts::{self, Slots};
 use super::{Batch, Distances, activation, seen};
 use crate::cache::Cache;
 use crate::graph::{Attention, Graph, Node, NormKind, Op, Routing, Rows, Sight, WeightId};
-use crate::plan::Weights;
+use crate::plan::{Weights, slot_words};
 use crate::{Error, ErrorKind, Result};
 
 /// A value: its rows.
@@ -171,7 +171,7 @@ impl Forward<'_> {
     }
 
     fn arrangement(&self, routing: &Routing, routed: &Table) -> Vec<i32> {
-        let mut words = vec![0; Slots::words(routing, self.batch.rows.len())];
+        let mut words = vec![0; slot_words(routing, self.batch.rows.len())];
         experts::arrange(routing, self.batch, |row| &routed[row], &mut words);
         words
     }

@@ -1,7 +1,6 @@
 //! Orders the graph's nodes into steps, gives every value a place in the arena, and fuses what lies together.
 
-use super::{Plan, ProductPart, RowOp, Step, View, Weights};
-use crate::exec::Slots;
+use super::{Plan, ProductPart, RowOp, Step, View, Weights, slot_words};
 use crate::graph::{Attention, Graph, Node, Op, Routing, Rows, ValueId, WeightId};
 use crate::{Error, ErrorKind, Result};
 use siskin_kernels::ops::elementwise::Map;
@@ -287,7 +286,7 @@ impl<'a> Planner<'a> {
         }
         let from = self.view(routed)?;
         self.settle(self.steps.len());
-        let words = Slots::words(&routing, self.batch);
+        let words = slot_words(&routing, self.batch);
         let place = self.places.take(words);
         let to = View { offset: place.offset, stride: words, columns: words };
         self.steps.push(Step::Arrange { routing, routed: from, to });

@@ -16,7 +16,7 @@ use super::{Batch, Distances, activation};
 use crate::cache::Cache;
 use crate::graph::{Attention, NormKind, Routing, Rows};
 use crate::observe::Observation;
-use crate::plan::{Arena, Plan, ProductPart, RowOp, Step, View, Weights};
+use crate::plan::{Arena, Plan, ProductPart, RowOp, Step, View, Weights, slot_words};
 use crate::team::{Team, Worker};
 use crate::{Error, ErrorKind, Result};
 
@@ -103,7 +103,7 @@ impl Forward<'_> {
                 unsafe {
                     let chosen = |row: usize| self.arena.row(*routed, row);
                     let words =
-                        &mut self.arena.words_mut(*to, 0)[..Slots::words(routing, self.batch.rows.len())];
+                        &mut self.arena.words_mut(*to, 0)[..slot_words(routing, self.batch.rows.len())];
                     experts::arrange(routing, self.batch, chosen, words);
                 }
             }),
@@ -216,7 +216,7 @@ impl Forward<'_> {
     /// # Safety
     /// They must have been arranged in an earlier step.
     unsafe fn slots(&self, routing: &Routing, view: View) -> Slots<'_> {
-        let words = Slots::words(routing, self.batch.rows.len());
+        let words = slot_words(routing, self.batch.rows.len());
         // SAFETY: the caller's promise.
         Slots::new(routing, unsafe {
             self.arena.word_rows(View { stride: words, columns: words, ..view }, 1)
