@@ -1,5 +1,7 @@
 //! `siskin bench`: how fast a model is on this machine.
 
+mod reading;
+
 use crate::memory;
 use crate::options::{self, ModelArgs, OpenArgs};
 use crate::output::{self, round};
@@ -16,12 +18,18 @@ const FIRST_PROMPT: usize = 8;
 pub(crate) struct Args {
     /// A .siskin or GGUF file, or a Hugging Face folder
     model: PathBuf,
-    /// Tokens of the prompt; 0: do not measure it
+    /// Tokens of the prompt, or of each text for models that read whole texts; 0: do not measure it
     #[arg(long, default_value_t = 512, value_name = "N")]
     prompt: usize,
     /// Tokens to generate; 0: do not measure it
     #[arg(long, default_value_t = 128, value_name = "N")]
     generate: usize,
+    /// Texts that are read at once, by models that read whole texts
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    texts: usize,
+    /// Tokens of these texts in turn, such as 16,128,40
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    lengths: Vec<usize>,
     /// Tokens that are in the context before what is measured
     #[arg(long, default_value_t = 0, value_name = "N")]
     depth: usize,
@@ -51,18 +59,17 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let start = Instant::now();
     let model = open.model(&args.model, &model_args)?;
     let open_ms = milliseconds(start);
+    if model.graphs().decoder.is_none() {
+        return reading::report(args, &model, open_ms, start);
+    }
     let context = args.depth + args.prompt.max(args.generate).max(FIRST_PROMPT);
     let mut session =
         model.session(SessionOptions { context, cache: args.kv, ..SessionOptions::default() })?;
     let ids = ids(context, &model)?;
     session.prefill(&ids[..FIRST_PROMPT])?;
     let first_token_ms = milliseconds(start);
-    let mut report = Vec::new();
+    let mut report = measured(args, &model, open_ms);
     let mut add = |name: &'static str, value: Value| report.push((name, value));
-    add("model", args.model.display().to_string().into());
-    add("family", model.family().into());
-    add("threads", model.threads().into());
-    add("open_ms", round(open_ms, 2).into());
     add("first_token_ms", round(first_token_ms, 2).into());
     session.reset();
     if args.depth > 0 {
@@ -83,6 +90,16 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     add("mapped_mib", json!(resident.map(|(_, files)| round(files, 1))));
     add("kernels", json!(model.kernels()));
     output::report(report, args.json)
+}
+
+/// What was measured, and how long opening took.
+fn measured(args: &Args, model: &Model, open_ms: f64) -> Vec<(&'static str, Value)> {
+    vec![
+        ("model", args.model.display().to_string().into()),
+        ("family", model.family().into()),
+        ("threads", model.threads().into()),
+        ("open_ms", round(open_ms, 2).into()),
+    ]
 }
 
 /// Ids that are spread over the vocabulary.

@@ -27,6 +27,8 @@ mod tile;
 
 use core::ops::Range;
 
+use half::slice::HalfFloatSliceExt;
+
 pub use reference::reference;
 
 use crate::simd::instantiate;
@@ -215,11 +217,20 @@ pub fn store(
             }
         }
         CacheType::F16 => {
-            for (e, k) in key.iter().enumerate() {
-                set_half(keys, panel + e * PANEL + slot % PANEL, *k);
+            let mut halves = [half::f16::ZERO; HALVES];
+            for (run, key) in key.chunks(HALVES).enumerate() {
+                halves[..key.len()].convert_from_f32_slice(key);
+                for (e, k) in halves[..key.len()].iter().enumerate() {
+                    set_half(keys, panel + (run * HALVES + e) * PANEL + slot % PANEL, *k);
+                }
             }
-            for (e, v) in value.iter().enumerate() {
-                set_half(values, slot * columns + e, *v);
+            let words = values[slot * columns / 2..].chunks_mut(HALVES / 2);
+            for (words, value) in words.zip(value.chunks(HALVES)) {
+                halves[..value.len()].convert_from_f32_slice(value);
+                for (word, pair) in words.iter_mut().zip(halves[..value.len()].chunks(2)) {
+                    let high = pair.get(1).map_or(*word >> 16, |half| u32::from(half.to_bits()));
+                    *word = u32::from(pair[0].to_bits()) | high << 16;
+                }
             }
         }
     }
@@ -241,10 +252,13 @@ fn set_byte(words: &mut [u32], index: usize, x: f32) {
     *word = *word & !(0xff << shift) | u32::from(whole as u8) << shift;
 }
 
+/// f16 that are made of f32 at once.
+const HALVES: usize = 64;
+
 /// Writes number `index` of words that hold two f16 each.
-fn set_half(words: &mut [u32], index: usize, x: f32) {
+fn set_half(words: &mut [u32], index: usize, x: half::f16) {
     let (word, shift) = (&mut words[index / 2], index % 2 * 16);
-    *word = *word & !(0xffff << shift) | u32::from(half::f16::from_f32(x).to_bits()) << shift;
+    *word = *word & !(0xffff << shift) | u32::from(x.to_bits()) << shift;
 }
 
 /// The chunk that holds a position, and the positions of a chunk.

@@ -6,6 +6,7 @@ pub(crate) use attention::Workspace;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use siskin_kernels::ops::attention::PANEL;
 use siskin_kernels::ops::matmul::{Input, Output, Product};
 use siskin_kernels::ops::norm;
 use siskin_kernels::ops::{Kernels, rope};
@@ -22,6 +23,8 @@ use crate::{Error, ErrorKind, Result};
 
 /// Rows that a worker takes at once.
 const ROW_BLOCK: usize = 8;
+/// Rows whose keys and values a worker stores at once.
+const PANEL_ROWS: usize = 2 * PANEL;
 /// Rows of a product that a worker takes at once: their integers stay in the second cache.
 const PRODUCT_ROWS: usize = 128;
 
@@ -351,21 +354,57 @@ impl Forward<'_> {
         self.kernels.matmul()(&product, rows_here, panels, out);
     }
 
-    /// Each worker stores all rows of its heads, so that no two write the same lines.
+    /// No two workers write the same lines: each stores all rows of its heads or, of many rows, all heads of whole
+    /// panels of positions, so that rows are read from end to end.
     fn append(&self, worker: &Worker<'_>, attention: &Attention, keys: View, values: View) -> bool {
-        let size = attention.head_size;
-        self.share(worker, attention.kv_heads, |head| {
-            for (index, row) in self.batch.rows.iter().enumerate() {
-                let Some(layer) = self.cache.layer(attention, row.sequence) else { continue };
-                let columns = head * size..(head + 1) * size;
-                // SAFETY: keys and values were written in an earlier step; the head is this worker's alone,
-                // and a block that is written belongs to one sequence.
-                unsafe {
-                    let key = &self.arena.row(keys, index)[columns.clone()];
-                    let value = &self.arena.row(values, index)[columns];
-                    layer.head(head).store(row.position, key, value);
+        let rows = &self.batch.rows;
+        let begins = |row: usize| row == 0 || rows[row - 1].sequence != rows[row].sequence;
+        let on_edge = |row: usize| rows[row].position.is_multiple_of(PANEL);
+        let by_panels = rows.len() >= PANEL_ROWS && (0..rows.len()).all(|row| !begins(row) || on_edge(row));
+        if !by_panels {
+            return self.share(worker, attention.kv_heads, |head| {
+                for row in 0..rows.len() {
+                    // SAFETY: keys and values were written in an earlier step; the head is this worker's alone,
+                    // and a block that is written belongs to one sequence.
+                    unsafe { self.store(attention, keys, values, row, head..head + 1) }
                 }
+            });
+        }
+        // A piece has the panels that begin within its rows.
+        self.share(worker, rows.len().div_ceil(PANEL_ROWS), |piece| {
+            let edge =
+                |row: usize| (row..rows.len()).find(|&row| begins(row) || on_edge(row)).unwrap_or(rows.len());
+            let (start, end) = (piece * PANEL_ROWS, rows.len().min((piece + 1) * PANEL_ROWS));
+            for row in edge(start)..edge(end) {
+                // SAFETY: as above, but that the row's panel is this worker's alone.
+                unsafe { self.store(attention, keys, values, row, 0..attention.kv_heads) }
             }
         })
+    }
+
+    /// Stores some heads of a row.
+    ///
+    /// # Safety
+    /// Nobody may write the keys and values, and nobody else use these heads of the row's panel in the cache.
+    unsafe fn store(
+        &self,
+        attention: &Attention,
+        keys: View,
+        values: View,
+        row: usize,
+        heads: std::ops::Range<usize>,
+    ) {
+        let place = self.batch.rows[row];
+        let Some(layer) = self.cache.layer(attention, place.sequence) else { return };
+        let size = attention.head_size;
+        for head in heads {
+            let columns = head * size..(head + 1) * size;
+            // SAFETY: the caller's promise.
+            unsafe {
+                let key = &self.arena.row(keys, row)[columns.clone()];
+                let value = &self.arena.row(values, row)[columns];
+                layer.head(head).store(place.position, key, value);
+            }
+        }
     }
 }

@@ -1,0 +1,50 @@
+//! How fast a model reads whole texts.
+
+use super::{Args, ids, measured, median, milliseconds};
+use crate::memory;
+use crate::output::{self, round};
+use serde_json::{Value, json};
+use siskin::encoder::Tokens;
+use siskin::{EncoderOptions, Model, Result, Wanted};
+use std::time::Instant;
+
+/// Reads `--texts` texts of `--prompt` tokens, or, with several lengths in `--lengths`, of those in turn.
+pub(super) fn report(args: &Args, model: &Model, open_ms: f64, start: Instant) -> Result<()> {
+    let most = model.hyper().text.max(1);
+    let lengths: &[usize] = if args.lengths.is_empty() { &[args.prompt] } else { &args.lengths };
+    let text = |index: usize| {
+        let count = lengths[index % lengths.len()].clamp(1, most);
+        Ok(Tokens::from(ids(index * 31 + count, model)?.split_off(index * 31)))
+    };
+    let texts: Vec<Tokens> = (0..args.texts.max(1)).map(text).collect::<Result<_>>()?;
+    let mut encoder =
+        model.encoder(EncoderOptions { cache: args.kv, head: false, ..EncoderOptions::default() })?;
+    let mut read = || encoder.read(&texts, Wanted::Every, &mut |_, _| Ok(()));
+    read()?;
+    let first_ms = milliseconds(start);
+    // Short work is done often, so that its median means something.
+    let begun = Instant::now();
+    read()?;
+    let patience = 0.5;
+    let repeats = (patience / begun.elapsed().as_secs_f64().max(1e-6)) as usize;
+    let mut times = Vec::new();
+    for _ in 0..repeats.clamp(usize::from(args.repeat), 1000) {
+        let begun = Instant::now();
+        read()?;
+        times.push(milliseconds(begun));
+    }
+    let tokens: usize = texts.iter().map(|text| text.ids.len()).sum();
+    let middle = median(times);
+    let mut report = measured(args, model, open_ms);
+    let mut add = |name: &'static str, value: Value| report.push((name, value));
+    add("first_read_ms", round(first_ms, 2).into());
+    add("texts", texts.len().into());
+    add("tokens", tokens.into());
+    add("read_ms", round(middle, 3).into());
+    add("read_tok_s", round(output::rate(tokens, middle / 1e3), 1).into());
+    let resident = memory::resident();
+    add("anonymous_mib", json!(resident.map(|(own, _)| round(own, 1))));
+    add("mapped_mib", json!(resident.map(|(_, files)| round(files, 1))));
+    add("kernels", json!(model.kernels()));
+    output::report(report, args.json)
+}
