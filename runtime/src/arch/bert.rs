@@ -73,8 +73,12 @@ impl Shape {
             x = self.layer(h, &mut b, layer, activation, x);
         }
         let embedding = self.embedding.unwrap_or(h.width);
-        let heads =
-            Heads { class_activation: self.class_activation, token_activation: activation, embedding };
+        let heads = Heads {
+            class_activation: self.class_activation,
+            token_activation: activation,
+            embedding,
+            rest: 0,
+        };
         heads.finish(config, h, b, x)
     }
 

@@ -23,6 +23,7 @@ mod gpt_neox;
 mod granite;
 mod llama;
 mod mistral;
+mod mobilebert;
 mod modernbert;
 mod mpnet;
 mod mpt;
@@ -70,6 +71,7 @@ pub const FAMILIES: &[&Family] = &[
     &electra::FAMILY,
     &mpnet::FAMILY,
     &modernbert::FAMILY,
+    &mobilebert::FAMILY,
     &bigbird::FAMILY,
     &t5::FAMILY,
     &bart::FAMILY,

@@ -1,6 +1,8 @@
 //! Walks the graph in plain words: slow, obvious, never optimised. Every other executor gives its bits.
 
-use siskin_kernels::ops::{Kernels, attention, elementwise::Map, matmul, norm, quantise, rope};
+use siskin_kernels::ops::{
+    Kernels, attention, elementwise::Map, elementwise::reference_affine, matmul, norm, quantise, rope,
+};
 use siskin_kernels::panel::{self, InputKind, ROWS};
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -134,6 +136,15 @@ impl Forward<'_> {
                 each(&|row, out| self.scalar.gate()(activation(*kind), &input(0)[row], &input(1)[row], out))
             }
             Op::Add => each(&|row, out| self.scalar.add()(&input(0)[row], &input(1)[row], out)),
+            Op::Affine { weight, bias } => {
+                let (weight, bias) = (self.weights.vector(Some(*weight)), self.weights.vector(Some(*bias)));
+                each(&|row, out| {
+                    for (((out, x), weight), bias) in out.iter_mut().zip(&input(0)[row]).zip(weight).zip(bias)
+                    {
+                        *out = reference_affine(*x, *weight, *bias);
+                    }
+                })
+            }
             Op::Scale(factor) => {
                 each(&|row, out| self.scalar.map()(Map::Scale(*factor), &input(0)[row], out))
             }

@@ -143,6 +143,14 @@ impl<'a> Builder<'a> {
         self.norm_of(NormKind::Layer, x, name, self.columns(x), epsilon)
     }
 
+    /// `x · weight + bias`, column by column, with `<name>.weight` and `<name>.bias`.
+    pub fn affine(&mut self, x: ValueId, name: &str) -> ValueId {
+        let columns = self.columns(x);
+        let weight = self.vector(&format!("{name}.weight"), columns);
+        let bias = self.vector(&format!("{name}.bias"), columns);
+        self.same(Op::Affine { weight, bias }, &[x])
+    }
+
     /// `x · Wᵀ` with `<name>.weight`, plus `<name>.bias` where the source has one.
     pub fn linear(&mut self, x: ValueId, name: &str, outputs: usize) -> ValueId {
         self.linear_of(x, &format!("{name}.weight"), &format!("{name}.bias"), outputs)

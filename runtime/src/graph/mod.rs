@@ -211,6 +211,13 @@ pub enum Op {
     Gate(ActivationKind),
     /// The sum of two values.
     Add,
+    /// Every number times a factor of its column, plus a term of its column, rounded once.
+    Affine {
+        /// Factor per column.
+        weight: WeightId,
+        /// Term per column.
+        bias: WeightId,
+    },
     /// Every number times a constant.
     Scale(f32),
     /// Every number x becomes `cap · tanh(x / cap)`.

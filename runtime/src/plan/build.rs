@@ -277,6 +277,7 @@ impl<'a> Planner<'a> {
             Op::Activate(kind) => RowOp::Activate { kind, from, to },
             Op::Gate(kind) => RowOp::Gate { kind, gate: from, up: second, to },
             Op::Add => RowOp::Add { a: from, b: second, to },
+            Op::Affine { weight, bias } => RowOp::Affine { weight, bias, from, to },
             Op::Scale(factor) => RowOp::Map { map: Map::Scale(factor), from, to },
             Op::Softcap(cap) => RowOp::Map { map: Map::Softcap(cap), from, to },
             Op::Clamp(limit) => RowOp::Map { map: Map::Clamp(limit), from, to },

@@ -172,6 +172,10 @@ impl Forward<'_> {
                 RowOp::Add { a, b, to } => {
                     kernels.add()(arena.row(a, row), arena.row(b, row), arena.row_mut(to, row));
                 }
+                RowOp::Affine { weight, bias, from, to } => {
+                    let (weight, bias) = (self.weights.vector(Some(weight)), self.weights.vector(Some(bias)));
+                    kernels.affine()(arena.row(from, row), weight, bias, arena.row_mut(to, row));
+                }
                 RowOp::Map { map, from, to } => {
                     kernels.map()(map, arena.row(from, row), arena.row_mut(to, row));
                 }
