@@ -22,6 +22,7 @@ mod gpt2;
 mod gpt_neox;
 mod granite;
 mod llama;
+mod longformer;
 mod mistral;
 mod mobilebert;
 mod modernbert;
@@ -72,6 +73,7 @@ pub const FAMILIES: &[&Family] = &[
     &mpnet::FAMILY,
     &modernbert::FAMILY,
     &mobilebert::FAMILY,
+    &longformer::FAMILY,
     &bigbird::FAMILY,
     &t5::FAMILY,
     &bart::FAMILY,

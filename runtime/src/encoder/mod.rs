@@ -40,6 +40,9 @@ pub struct Tokens {
     pub segments: Vec<u32>,
     /// For models that read features instead of tokens: those, frame by frame.
     pub features: Vec<f32>,
+    /// For models whose tokens see only what is near, the positions of those that see all and are seen by all, as
+    /// those of a question; empty: the first.
+    pub global: Vec<usize>,
 }
 
 impl From<Vec<u32>> for Tokens {
@@ -200,6 +203,7 @@ impl Encoder {
             tokens: &texts[index].ids,
             segments: &texts[index].segments,
             features: &texts[index].features,
+            global: &texts[index].global,
             wanted,
         };
         let pieces: Vec<Text<'_>> = batch.iter().zip(&self.sequences).map(text).collect();

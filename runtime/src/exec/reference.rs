@@ -7,7 +7,7 @@ use siskin_kernels::panel::{self, InputKind, ROWS};
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Batch, Distances, activation, seen};
+use super::{Batch, Distances, activation, also_seen, marked_place, seen};
 use crate::cache::Cache;
 use crate::graph::{Attention, Graph, Node, NormKind, Op, Rows, Sight, WeightId};
 use crate::plan::Weights;
@@ -123,7 +123,13 @@ impl Forward<'_> {
                 if attention.sight != Sight::Memory {
                     self.append(attention, input(1), input(2));
                 }
-                each(&|row, out| self.attend(attention, row, &input(0)[row], out))
+                each(&|row, out| {
+                    if attention.sight == Sight::FromMarked && self.batch.rows[row].mark.is_none() {
+                        out.copy_from_slice(&input(3)[row]);
+                    } else {
+                        self.attend(attention, row, &input(0)[row], out);
+                    }
+                })
             }
             Op::Remember(attention) => {
                 self.append(attention, input(0), input(1));
@@ -195,13 +201,11 @@ impl Forward<'_> {
             let Some(layer) = self.cache.layer(attention, row.sequence) else { continue };
             for head in 0..attention.kv_heads {
                 let columns = head * attention.head_size..(head + 1) * attention.head_size;
-                // SAFETY: one thread runs the reference.
-                unsafe {
-                    layer.head(head).store(
-                        row.position,
-                        &keys[index][columns.clone()],
-                        &values[index][columns],
-                    );
+                let (key, value) = (&keys[index][columns.clone()], &values[index][columns]);
+                let second = marked_place(attention, *row, self.cache);
+                for place in [Some(row.position), second].into_iter().flatten() {
+                    // SAFETY: one thread runs the reference.
+                    unsafe { layer.head(head).store(place, key, value) }
                 }
             }
         }
@@ -226,7 +230,8 @@ impl Forward<'_> {
                 first,
                 last,
                 slope: attention.alibi.get(head).copied().unwrap_or(0.0),
-                bias: self.distances.of(attention, head, place.position, last),
+                bias: self.batch.bias(attention, self.distances, head, row, last),
+                also: also_seen(attention, place, self.cache),
             };
             let head = layer.head(head * attention.kv_heads / attention.heads);
             attention::reference(&arguments, &query, &head, &mut scores, &mut columns, out);

@@ -185,6 +185,17 @@ impl<'a> Builder<'a> {
         self.node(Op::Attention(attention), &[q], columns)
     }
 
+    /// `base`, but for marked rows the attention of `q` over `k` and `v`. Nothing else may read `base`.
+    pub fn attend_from_marked(
+        &mut self,
+        [q, k, v]: [ValueId; 3],
+        base: ValueId,
+        attention: Attention,
+    ) -> ValueId {
+        let columns = attention.heads * attention.head_size;
+        self.node(Op::Attention(attention), &[q, k, v, base], columns)
+    }
+
     /// Remembers `k` and `v` for the attention of another graph.
     pub fn remember(&mut self, k: ValueId, v: ValueId, attention: Attention) {
         self.node(Op::Remember(attention), &[k, v], 0);

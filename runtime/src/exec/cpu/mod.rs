@@ -11,7 +11,7 @@ use siskin_kernels::ops::norm;
 use siskin_kernels::ops::{Kernels, rope};
 use siskin_kernels::panel::{self, InputKind, ROWS};
 
-use super::{Batch, Distances, activation};
+use super::{Batch, Distances, activation, marked_place};
 use crate::cache::Cache;
 use crate::graph::{Attention, NormKind, Rows};
 use crate::observe::Observation;
@@ -297,12 +297,15 @@ impl Forward<'_> {
             for (index, row) in self.batch.rows.iter().enumerate() {
                 let Some(layer) = self.cache.layer(attention, row.sequence) else { continue };
                 let columns = head * size..(head + 1) * size;
+                let second = marked_place(attention, *row, self.cache);
                 // SAFETY: keys and values were written in an earlier step; the head is this worker's alone,
                 // and a block that is written belongs to one sequence.
                 unsafe {
                     let key = &self.arena.row(keys, index)[columns.clone()];
                     let value = &self.arena.row(values, index)[columns];
-                    layer.head(head).store(row.position, key, value);
+                    for place in [Some(row.position), second].into_iter().flatten() {
+                        layer.head(head).store(place, key, value);
+                    }
                 }
             }
         })
