@@ -149,6 +149,8 @@ struct Row {
     /// Which tokens see all and are seen by all.
     global: Vec<usize>,
     places: Vec<usize>,
+    /// What stands after the last of them, where that is padding.
+    after: Option<u32>,
 }
 
 impl Row {
@@ -269,7 +271,9 @@ impl Input {
             }
             places.push(index - range.start);
         }
-        Ok(Row { ids, segments, global, places })
+        let end = places.last().map_or(range.end, |last| range.start + last + 1);
+        let after = range.contains(&end).then(|| u32::try_from(self.ids[end]).ok()).flatten();
+        Ok(Row { ids, segments, global, places, after })
     }
 }
 
@@ -297,6 +301,7 @@ mod tests {
         let mask = Some(vec![0, 1, 1, 1, 1, 0]);
         let input = Input { ids: vec![9, 5, 6, 7, 8, 9], mask, rows: 2, columns: 3, ..Input::default() };
         let (first, second) = (input.row(0).unwrap(), input.row(1).unwrap());
+        assert_eq!((first.after, second.after), (None, Some(9)));
         assert_eq!((first.ids, first.places), (vec![5, 6], vec![1, 2]));
         assert_eq!((second.ids, second.places), (vec![7, 8], vec![0, 1]));
         let header = header(&[("logits", &[2, 3, 4])]).unwrap();

@@ -88,6 +88,9 @@ pub struct Text<'a> {
     /// For models whose tokens see only what is near, the positions of those that see all and are seen by all;
     /// empty: the first.
     pub global: &'a [usize],
+    /// For models whose tokens look at those beside them, what the last one finds after it where the text was padded;
+    /// others pay no heed.
+    pub after: Option<u32>,
 }
 
 /// What runs one of a model's graphs.
@@ -275,7 +278,7 @@ impl Context {
             self.cache.pass(text.sequence);
             if outcome.is_err() {
                 // Never fails: a text of no tokens needs no room.
-                let _ = self.cache.read(text.sequence, 0, 0);
+                let _ = self.cache.read(text.sequence, 0, 0, false);
             }
         }
         if outcome.is_err() {
@@ -335,9 +338,13 @@ impl Context {
     fn list(&mut self, texts: &[Text<'_>]) -> Result<()> {
         let counts = texts.iter().map(|text| self.rows_of(text)).collect::<Result<Vec<_>>>()?;
         let wanted = texts.iter().zip(&counts).map(|(text, count)| text.wanted.count(*count)).sum();
-        self.check_batch(Side::Encoder, counts.iter().sum(), wanted)?;
+        let beside = self.stage(Side::Encoder)?.graph.looks_beside();
+        let after = |text: &Text<'_>| text.after.filter(|_| beside);
+        let extra = texts.iter().filter_map(after).count();
+        self.check_batch(Side::Encoder, counts.iter().sum::<usize>() + extra, wanted)?;
         for (index, (text, &count)) in texts.iter().zip(&counts).enumerate() {
             self.check_tokens(text.tokens)?;
+            self.check_tokens(after(text).as_slice())?;
             if texts[..index].iter().any(|other| other.sequence == text.sequence) {
                 return Err(Error::argument("texts", "two are for the same sequence"));
             }
@@ -359,13 +366,19 @@ impl Context {
             let first = self.batch.rows.len();
             let before = self.batch.marked.len();
             let marked = self.mark(text.global, count)?;
-            self.cache.read(text.sequence, count, marked)?;
+            self.cache.read(text.sequence, count, marked, after(text).is_some())?;
             self.batch.wanted.extend(text.wanted.of(count).map(|token| first + token));
             for position in 0..count {
                 let at = |list: &[u32]| list.get(position).copied().unwrap_or(0);
                 let (token, segment) = (at(text.tokens), at(text.segments));
                 let mark = self.batch.marked[before..].binary_search(&(first + position)).ok();
                 self.batch.rows.push(Row { sequence: text.sequence, position, token, segment, mark });
+            }
+            if let Some(token) = after(text) {
+                // It has a place behind all that is seen.
+                let position = count + marked;
+                let row = Row { sequence: text.sequence, position, token, segment: 0, mark: None };
+                self.batch.rows.push(row);
             }
             let first = self.batch.frames.len();
             let end = first + text.features.len() / self.model.hyper.features.max(1);

@@ -251,16 +251,16 @@ impl Cache {
         self.sequence(id).map_or(0, |sequence| sequence.marked)
     }
 
-    /// Makes room for a text of `count` positions that is read at once, of which `marked` are marked; the one before
-    /// it is forgotten.
-    pub(crate) fn read(&mut self, id: SequenceId, count: usize, marked: usize) -> Result<()> {
+    /// Makes room for a text of `count` positions that is read at once, of which `marked` are marked, and
+    /// where it was padded for one more that nobody sees; the text before it is forgotten.
+    pub(crate) fn read(&mut self, id: SequenceId, count: usize, marked: usize, padded: bool) -> Result<()> {
         let sequence = self.sequences.get_mut(id).and_then(Option::as_mut).ok_or_else(|| no_sequence(id))?;
         (sequence.text, sequence.marked) = (0, 0);
         let kinds = self.kinds.iter_mut().zip(&mut sequence.blocks).filter(|(kind, _)| !kind.keep.grows());
         for (kind, blocks) in kinds {
             kind.cut(blocks, 0);
-            let room = if kind.keep == Keep::Passing { count + marked } else { count };
-            if let Err(error) = kind.extend(blocks, 0, room) {
+            let behind = if kind.keep == Keep::Passing { marked } else { 0 } + usize::from(padded);
+            if let Err(error) = kind.extend(blocks, 0, count + behind) {
                 kind.cut(blocks, 0);
                 return Err(error);
             }

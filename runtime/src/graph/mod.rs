@@ -295,6 +295,15 @@ impl Graph {
         self.attentions().any(|attention| matches!(attention.sight, Sight::Marked(_) | Sight::FromMarked))
     }
 
+    /// Whether tokens look at those beside them before anything else.
+    pub fn looks_beside(&self) -> bool {
+        let beside = |node: &Node| {
+            let of_tokens = |&value: &ValueId| self.values[value].rows == Rows::Batch;
+            matches!(node.op, Op::Neighbours { .. }) && node.inputs.iter().all(of_tokens)
+        };
+        self.nodes.iter().any(beside)
+    }
+
     /// How many frames a row of the batch is made of; 0 where it is made of a token.
     pub fn frames_per_row(&self) -> usize {
         let strides = self.nodes.iter().map(|node| match &node.op {
