@@ -180,7 +180,7 @@ fn a_second_run_is_part_of_the_average() {
 
 /// The softmax average over what a query sees and is not hidden, in double precision.
 fn average(query: &Query<'_>, rows: &[Vec<f32>], scale: f64) -> Vec<f64> {
-    let second = query.also.map_or(1..=0, |(first, last)| first..=last);
+    let second = query.also.into_iter().flat_map(|(first, last)| first..=last);
     let seen = (query.first..=query.last).filter(|&i| query.bias[i] == 0.0).chain(second);
     let mut sums = vec![0.0; query.values.len() + 1];
     for position in seen {
