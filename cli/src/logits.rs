@@ -17,7 +17,7 @@ pub(crate) struct Args {
     /// A .siskin or GGUF file, or a Hugging Face folder
     model: PathBuf,
     /// A safetensors file with `input_ids` [batch, tokens], where tokens are padding `attention_mask`, and where they
-    /// are in segments `token_type_ids`; `input_features` [batch, features, frames] for models of sound;
+    /// are in segments `token_type_ids`, which of them see all and are seen by all `global_attention_mask`; `input_features` [batch, features, frames] for models of sound;
     /// `decoder_input_ids` [batch, tokens] for models that read and write
     #[arg(long)]
     input: PathBuf,
@@ -44,6 +44,7 @@ struct Input {
     ids: Vec<i64>,
     mask: Option<Vec<i64>>,
     segments: Option<Vec<i64>>,
+    global: Option<Vec<i64>>,
     rows: usize,
     columns: usize,
     /// What a decoder is given, for models that also read.
@@ -145,7 +146,11 @@ fn header(tables: &[(&str, &[usize])]) -> Result<String> {
 struct Row {
     ids: Vec<u32>,
     segments: Vec<u32>,
+    /// Which tokens see all and are seen by all.
+    global: Vec<usize>,
     places: Vec<usize>,
+    /// What stands after the last of them, where that is padding.
+    after: Option<u32>,
 }
 
 impl Row {
@@ -238,9 +243,11 @@ impl Input {
             Some(tensor) if tensor.shape == ids.shape => integers(name, tensor).map(Some),
             Some(_) => Err(Error::new(ErrorKind::Shape, name, "has another shape than the ids")),
         };
-        let segments = if name == "input_ids" { beside("token_type_ids")? } else { None };
+        let read = name == "input_ids";
+        let segments = if read { beside("token_type_ids")? } else { None };
+        let global = if read { beside("global_attention_mask")? } else { None };
         let (mask, ids) = (beside(mask)?, integers(name, ids)?);
-        Ok(Self { ids, mask, segments, rows, columns, ..Self::default() })
+        Ok(Self { ids, mask, segments, global, rows, columns, ..Self::default() })
     }
 
     /// The tokens of a row that are no padding.
@@ -253,14 +260,20 @@ impl Input {
             })
         };
         let (mut ids, mut segments, mut places) = (Vec::new(), Vec::new(), Vec::new());
+        let mut global = Vec::new();
         for index in range.clone().filter(|&index| !masked(index)) {
             ids.push(whole("input_ids", &self.ids, index)?);
             if let Some(all) = &self.segments {
                 segments.push(whole("token_type_ids", all, index)?);
             }
+            if self.global.as_ref().is_some_and(|global| global[index] != 0) {
+                global.push(places.len());
+            }
             places.push(index - range.start);
         }
-        Ok(Row { ids, segments, places })
+        let end = places.last().map_or(range.end, |last| range.start + last + 1);
+        let after = range.contains(&end).then(|| u32::try_from(self.ids[end]).ok()).flatten();
+        Ok(Row { ids, segments, global, places, after })
     }
 }
 
@@ -288,6 +301,7 @@ mod tests {
         let mask = Some(vec![0, 1, 1, 1, 1, 0]);
         let input = Input { ids: vec![9, 5, 6, 7, 8, 9], mask, rows: 2, columns: 3, ..Input::default() };
         let (first, second) = (input.row(0).unwrap(), input.row(1).unwrap());
+        assert_eq!((first.after, second.after), (None, Some(9)));
         assert_eq!((first.ids, first.places), (vec![5, 6], vec![1, 2]));
         assert_eq!((second.ids, second.places), (vec![7, 8], vec![0, 1]));
         let header = header(&[("logits", &[2, 3, 4])]).unwrap();

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use siskin_kernels::ops::attention::CacheType;
+use siskin_kernels::ops::attention::{CacheType, HIDDEN};
 
 use crate::cache::{Cache, CacheOptions};
 use crate::exec::cpu::Workspace;
@@ -85,6 +85,12 @@ pub struct Text<'a> {
     pub wanted: Wanted<'a>,
     /// Where a model reads features instead of tokens: those, frame by frame. There are no tokens then.
     pub features: &'a [f32],
+    /// For models whose tokens see only what is near, the positions of those that see all and are seen by all;
+    /// empty: the first.
+    pub global: &'a [usize],
+    /// For models whose tokens look at those beside them, what the last one finds after it where the text was padded;
+    /// others pay no heed.
+    pub after: Option<u32>,
 }
 
 /// What runs one of a model's graphs.
@@ -272,7 +278,7 @@ impl Context {
             self.cache.pass(text.sequence);
             if outcome.is_err() {
                 // Never fails: a text of no tokens needs no room.
-                let _ = self.cache.read(text.sequence, 0);
+                let _ = self.cache.read(text.sequence, 0, 0, false);
             }
         }
         if outcome.is_err() {
@@ -332,9 +338,13 @@ impl Context {
     fn list(&mut self, texts: &[Text<'_>]) -> Result<()> {
         let counts = texts.iter().map(|text| self.rows_of(text)).collect::<Result<Vec<_>>>()?;
         let wanted = texts.iter().zip(&counts).map(|(text, count)| text.wanted.count(*count)).sum();
-        self.check_batch(Side::Encoder, counts.iter().sum(), wanted)?;
+        let beside = self.stage(Side::Encoder)?.graph.looks_beside();
+        let after = |text: &Text<'_>| text.after.filter(|_| beside);
+        let extra = texts.iter().filter_map(after).count();
+        self.check_batch(Side::Encoder, counts.iter().sum::<usize>() + extra, wanted)?;
         for (index, (text, &count)) in texts.iter().zip(&counts).enumerate() {
             self.check_tokens(text.tokens)?;
+            self.check_tokens(after(text).as_slice())?;
             if texts[..index].iter().any(|other| other.sequence == text.sequence) {
                 return Err(Error::argument("texts", "two are for the same sequence"));
             }
@@ -353,13 +363,22 @@ impl Context {
                 let message = format!("{count} rows; the model was made for {most}");
                 return Err(Error::new(ErrorKind::TooLong, "text", message));
             }
-            self.cache.read(text.sequence, count)?;
             let first = self.batch.rows.len();
+            let before = self.batch.marked.len();
+            let marked = self.mark(text.global, count)?;
+            self.cache.read(text.sequence, count, marked, after(text).is_some())?;
             self.batch.wanted.extend(text.wanted.of(count).map(|token| first + token));
             for position in 0..count {
                 let at = |list: &[u32]| list.get(position).copied().unwrap_or(0);
                 let (token, segment) = (at(text.tokens), at(text.segments));
-                self.batch.rows.push(Row { sequence: text.sequence, position, token, segment });
+                let mark = self.batch.marked[before..].binary_search(&(first + position)).ok();
+                self.batch.rows.push(Row { sequence: text.sequence, position, token, segment, mark });
+            }
+            if let Some(token) = after(text) {
+                // It has a place behind all that is seen.
+                let position = count + marked;
+                let row = Row { sequence: text.sequence, position, token, segment: 0, mark: None };
+                self.batch.rows.push(row);
             }
             let first = self.batch.frames.len();
             let end = first + text.features.len() / self.model.hyper.features.max(1);
@@ -368,6 +387,25 @@ impl Context {
             self.batch.features.extend_from_slice(text.features);
         }
         Ok(())
+    }
+
+    /// Marks rows of a text of `count` rows that is listed next, and gives how many.
+    fn mark(&mut self, global: &[usize], count: usize) -> Result<usize> {
+        if !self.stage(Side::Encoder)?.graph.marks() {
+            let message = "every token of the model sees all others; leave it empty";
+            return if global.is_empty() { Ok(0) } else { Err(Error::argument("global", message)) };
+        }
+        if let Some(position) = global.iter().find(|&&position| position >= count) {
+            let message = format!("position {position} of a text of {count} tokens");
+            return Err(Error::argument("global", message));
+        }
+        let first = self.batch.rows.len();
+        let (hidden, before) = (&mut self.batch.hidden, self.batch.marked.len());
+        hidden.resize(first + count, 0.0);
+        let global = if global.is_empty() { &[0] } else { global };
+        global.iter().for_each(|&position| hidden[first + position] = HIDDEN);
+        self.batch.marked.extend((first..first + count).filter(|&row| hidden[row] != 0.0));
+        Ok(self.batch.marked.len() - before)
     }
 
     /// Makes room in the cache and lists the rows.
@@ -390,7 +428,7 @@ impl Context {
                     self.batch.wanted.push(self.batch.rows.len());
                 }
                 let (sequence, position) = (piece.sequence, start + index);
-                self.batch.rows.push(Row { sequence, position, token, segment: 0 });
+                self.batch.rows.push(Row { sequence, position, token, segment: 0, mark: None });
             }
         }
         Ok(())

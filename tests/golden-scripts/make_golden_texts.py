@@ -40,6 +40,11 @@ MODELS = {
         **{key: value for key, value in ENCODER.items() if key != "layer_norm_eps"}, norm_eps=1e-3, local_attention=6,
         global_attn_every_n_layers=2, pad_token_id=0, cls_token_id=1, sep_token_id=2, bos_token_id=1, eos_token_id=2)),
     "bigbird": (T.BigBirdForMaskedLM, T.BigBirdConfig(**ENCODER, attention_type="original_full")),
+    "mobilebert": (T.MobileBertForMaskedLM, T.MobileBertConfig(
+        **{key: value for key, value in ENCODER.items() if key != "layer_norm_eps"}, embedding_size=16,
+        intra_bottleneck_size=24, true_hidden_size=24, num_feedforward_networks=3)),
+    "longformer": (T.LongformerForMaskedLM, T.LongformerConfig(
+        **(ENCODER | dict(max_position_embeddings=POSITIONS + 2)), attention_window=[4, 6], pad_token_id=1)),
     "t5": (T.T5ForConditionalGeneration, T.T5Config(**T5)),
     "flan-t5": (T.T5ForConditionalGeneration, T.T5Config(**T5, feed_forward_proj="gated-gelu",
                                                          tie_word_embeddings=False)),
@@ -67,7 +72,13 @@ def inputs(name, config):
         given = dict(input_ids=ids, attention_mask=mask)
     if config.is_encoder_decoder:
         given["decoder_input_ids"] = torch.randint(5, VOCABULARY, (2, WRITTEN))
-    elif getattr(config, "type_vocab_size", 0) == 2:
+    if name == "longformer":
+        given["global_attention_mask"] = torch.zeros_like(ids)
+        given["global_attention_mask"][:, [0, 3, 11]] = 1
+    elif name == "mobilebert":
+        # Its tokens see their neighbours, padding too.
+        given["attention_mask"][:] = 1
+    if not config.is_encoder_decoder and getattr(config, "type_vocab_size", 0) == 2:
         given["token_type_ids"] = torch.randint(0, 2, (2, TOKENS))
     return given
 

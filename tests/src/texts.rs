@@ -25,6 +25,8 @@ pub const NAMES: &[&str] = &[
     "mpnet",
     "modernbert",
     "bigbird",
+    "mobilebert",
+    "longformer",
     "t5",
     "flan-t5",
     "switch",
@@ -101,11 +103,13 @@ fn texts(io: &HashMap<String, Tensor>) -> Vec<Tokens> {
     }
     let mask = rows_of_ids(&io["attention_mask"]);
     let segments = io.get("token_type_ids").map(rows_of_ids);
+    let marks = io.get("global_attention_mask").map(rows_of_ids);
     let text = |(row, mut ids): (usize, Vec<u32>)| {
         let count = mask[row].iter().filter(|&&there| there == 1).count();
         ids.truncate(count);
         let segments = segments.as_ref().map(|all| all[row][..count].to_vec()).unwrap_or_default();
-        Tokens { ids, segments, ..Tokens::default() }
+        let global = marks.as_ref().map(|all| (0..count).filter(|&place| all[row][place] == 1).collect());
+        Tokens { ids, segments, global: global.unwrap_or_default(), ..Tokens::default() }
     };
     rows_of_ids(&io["input_ids"]).into_iter().enumerate().map(text).collect()
 }

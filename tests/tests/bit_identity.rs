@@ -15,7 +15,7 @@ use siskin_tests::{paths, texts};
 
 const MODELS: [&str; 5] = ["llama", "gpt2", "gemma3", "starcoder2", "olmoe"];
 /// Models that read whole texts; of those that write, what they write is looked at.
-const TEXTS: [&str; 4] = ["mpnet", "modernbert", "t5", "whisper"];
+const TEXTS: [&str; 7] = ["mpnet", "modernbert", "mobilebert", "longformer", "t5", "switch", "whisper"];
 const TYPES: [&str; 6] = ["source", "Q4_0", "Q5_1", "Q8_0", "W4i", "W8r"];
 
 fn path() -> PathBuf {

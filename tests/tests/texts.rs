@@ -47,7 +47,9 @@ fn bits_depend_on_nothing_but_the_text() {
         let cut = |text: &Tokens| Tokens {
             ids: text.ids.iter().take(4).copied().collect(),
             segments: text.segments.iter().take(4).copied().collect(),
+            global: text.global.iter().filter(|&&place| place < 4).copied().collect(),
             features: text.features.iter().take(12 * 7).copied().collect(),
+            after: None,
         };
         let mut crowd: Vec<Tokens> = golden.texts.clone();
         crowd.extend(golden.texts.iter().map(cut));
@@ -74,9 +76,10 @@ fn forks_write_on_from_what_was_read() {
         let mut context = model.context(&options, 3, 1).unwrap();
         let trunk = context.create();
         let hear = |context: &mut Context, sequence, text: &Tokens| {
-            let Tokens { ids, segments, features } = text;
+            let Tokens { ids, segments, features, global, after } = text;
+            let (wanted, after) = (Wanted::None, *after);
             context
-                .read(&[Text { sequence, tokens: ids, segments, features, wanted: Wanted::None }])
+                .read(&[Text { sequence, tokens: ids, segments, features, global, after, wanted }])
                 .unwrap();
         };
         let say = |context: &mut Context, sequence, tokens: &[u32]| {

@@ -13,8 +13,9 @@ pub(super) fn tables(model: &Model, args: &ModelArgs, input: &Input) -> Result<V
         None => (0..input.rows).map(|row| input.row(row)).collect::<Result<Vec<_>>>()?,
     };
     let text = |row: usize| match rows.get(row) {
-        Some(Row { ids, segments, .. }) => {
-            Tokens { ids: ids.clone(), segments: segments.clone(), ..Tokens::default() }
+        Some(Row { ids, segments, global, after, .. }) => {
+            let (ids, segments, global) = (ids.clone(), segments.clone(), global.clone());
+            Tokens { ids, segments, global, after: *after, ..Tokens::default() }
         }
         None => Tokens { features: input.frames(row), ..Tokens::default() },
     };

@@ -91,6 +91,7 @@ fn rows(lines: &mut Lines<'_>) {
         });
     };
     each("add".to_owned(), &|table, a, b, out| table.add()(a, b, out));
+    each("affine".to_owned(), &|table, a, b, out| table.affine()(a, b, a, out));
     for &kind in activation::Kind::ALL {
         each(format!("activate-{kind:?}"), &|table, a, _, out| table.activate()(kind, a, out));
         each(format!("gate-{kind:?}"), &|table, a, b, out| table.gate()(kind, a, b, out));

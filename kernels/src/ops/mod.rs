@@ -81,6 +81,8 @@ table! {
     /// See [`elementwise`].
     add: elementwise::Add = elementwise::ADD;
     /// See [`elementwise`].
+    affine: elementwise::Affine = elementwise::AFFINE;
+    /// See [`elementwise`].
     map: elementwise::MapFunction = elementwise::MAP;
     /// See [`rope`].
     rope: rope::Function = rope::LIST;

@@ -63,7 +63,12 @@ pub(super) struct Shape {
     pub activation: Option<ActivationKind>,
     /// Between the two products of the head for classes; `None`: tanh.
     pub class_activation: Option<ActivationKind>,
+    /// What a layer's tokens gather, of its number and input, where that is not attention over the whole text.
+    pub gather: Option<Gather>,
 }
+
+/// From a layer's number and input to what its tokens attended.
+pub(super) type Gather = fn(&Hyper, &mut Builder<'_>, usize, ValueId) -> ValueId;
 
 impl Shape {
     pub(super) fn graph(&self, config: &Config, h: &Hyper, mut b: Builder<'_>) -> Result<Graph> {
@@ -73,8 +78,12 @@ impl Shape {
             x = self.layer(h, &mut b, layer, activation, x);
         }
         let embedding = self.embedding.unwrap_or(h.width);
-        let heads =
-            Heads { class_activation: self.class_activation, token_activation: activation, embedding };
+        let heads = Heads {
+            class_activation: self.class_activation,
+            token_activation: activation,
+            embedding,
+            rest: 0,
+        };
         heads.finish(config, h, b, x)
     }
 
@@ -104,11 +113,16 @@ impl Shape {
     ) -> ValueId {
         // Where layers share weights, those of the first of them are there.
         let weights = layer.checked_div(self.shared).unwrap_or(layer);
-        let (q, k, v) = blocks::queries_keys_values(b, h, weights, x);
-        let mut attention = blocks::attention(h, layer);
-        attention.sight = Sight::Whole;
-        attention.bias = self.bias;
-        let attended = b.attention(q, k, v, attention);
+        let attended = match self.gather {
+            Some(gather) => gather(h, b, layer, x),
+            None => {
+                let (q, k, v) = blocks::queries_keys_values(b, h, weights, x);
+                let mut attention = blocks::attention(h, layer);
+                attention.sight = Sight::Whole;
+                attention.bias = self.bias;
+                b.attention(q, k, v, attention)
+            }
+        };
         let attended = b.linear(attended, &block(weights, "attn_output"), h.width);
         let x = b.add(x, attended);
         let x = b.layer_norm(x, &block(weights, "attn_output_norm"), h.epsilon);

@@ -12,13 +12,15 @@ pub(super) struct Heads {
     pub token_activation: ActivationKind,
     /// Columns of the token table.
     pub embedding: usize,
+    /// Columns that the head for tokens has besides, with a matrix of their own.
+    pub rest: usize,
 }
 
 impl Heads {
     /// Closes the graph of an encoder whose last hidden states are `x`, with the head that the source has.
     pub(super) fn finish(&self, config: &Config, h: &Hyper, mut b: Builder<'_>, x: ValueId) -> Result<Graph> {
         let hidden = b.pick(x);
-        let classes = config.entries("id2label")?.or(config.count(&["num_labels"])?).unwrap_or(2);
+        let classes = classes(config)?;
         let (head, output) = if b.has("cls.output.weight") && b.has("cls.weight") {
             let pooled = b.linear(hidden, "cls", h.width);
             let pooled = match self.class_activation {
@@ -40,11 +42,22 @@ impl Heads {
 
     /// A product, a function and a norm, then the token table or a matrix of its own.
     fn tokens(&self, h: &Hyper, b: &mut Builder<'_>, hidden: ValueId) -> ValueId {
-        let x = b.linear(hidden, "tokens", self.embedding);
+        let x = b.linear(hidden, "tokens", self.embedding + self.rest);
         let x = b.activate(self.token_activation, x);
         let x = b.layer_norm(x, "tokens_norm", h.epsilon);
         let weight = if b.has("output.weight") { "output.weight" } else { "token_embd.weight" };
         let bias = if b.has("output_bias") { "output_bias" } else { "output.bias" };
-        b.linear_of(x, weight, bias, h.vocabulary)
+        if self.rest == 0 {
+            return b.linear_of(x, weight, bias, h.vocabulary);
+        }
+        let (first, rest) = (b.slice(x, 0, self.embedding), b.slice(x, self.embedding, self.rest));
+        let first = b.linear_of(first, weight, bias, h.vocabulary);
+        let rest = b.linear(rest, "output_rest", h.vocabulary);
+        b.add(first, rest)
     }
+}
+
+/// How many classes or labels there are.
+pub(super) fn classes(config: &Config) -> Result<usize> {
+    Ok(config.entries("id2label")?.or(config.count(&["num_labels"])?).unwrap_or(2))
 }

@@ -25,8 +25,10 @@ mod gpt_neox;
 mod granite;
 mod granite_moe;
 mod llama;
+mod longformer;
 mod mistral;
 mod mixtral;
+mod mobilebert;
 mod modernbert;
 mod mpnet;
 mod mpt;
@@ -82,6 +84,8 @@ pub const FAMILIES: &[&Family] = &[
     &electra::FAMILY,
     &mpnet::FAMILY,
     &modernbert::FAMILY,
+    &mobilebert::FAMILY,
+    &longformer::FAMILY,
     &bigbird::FAMILY,
     &t5::FAMILY,
     &switch::FAMILY,

@@ -61,8 +61,12 @@ fn graph(config: &Config, h: &Hyper, mut b: Builder<'_>) -> Result<Graph> {
     }
     let x = b.norm_of(NormKind::Layer, x, "output_norm", h.width, h.epsilon);
     let activation = ActivationKind::Gelu;
-    let heads =
-        Heads { class_activation: Some(activation), token_activation: activation, embedding: h.width };
+    let heads = Heads {
+        class_activation: Some(activation),
+        token_activation: activation,
+        embedding: h.width,
+        rest: 0,
+    };
     heads.finish(config, h, b, x)
 }
 

@@ -44,7 +44,7 @@ impl Keep {
     fn of(sight: Sight, context: usize) -> Self {
         match sight {
             Sight::Before(window) => Self::Growing(window.filter(|&window| window < context)),
-            Sight::Whole | Sight::Around(_) => Self::Passing,
+            Sight::Whole | Sight::Around(_) | Sight::Marked(_) | Sight::FromMarked => Self::Passing,
             Sight::Memory => Self::Memory,
         }
     }
@@ -98,6 +98,8 @@ struct Sequence {
     length: usize,
     /// Positions of the text that was read at once.
     text: usize,
+    /// How many of them are marked: they have places of their own behind the text.
+    marked: usize,
     blocks: Vec<Vec<u32>>,
 }
 
@@ -133,7 +135,9 @@ impl Cache {
         let mut keeps: Vec<Keep> = Vec::new();
         let mut words: Vec<usize> = Vec::new();
         let mut layers = Vec::new();
+        let mut marks = false;
         for attention in attentions {
+            marks |= matches!(attention.sight, Sight::Marked(_));
             let keep = Keep::of(attention.sight, options.context);
             let kind = keeps.iter().position(|known| *known == keep).unwrap_or_else(|| {
                 keeps.push(keep);
@@ -160,8 +164,10 @@ impl Cache {
                     .min(window + options.batch + 2 * BLOCK)
                     .div_ceil(BLOCK)
                     .saturating_mul(options.sequences),
-                // The last block of each text may hold only one position.
-                Keep::Passing => options.text.div_ceil(BLOCK).saturating_add(options.sequences),
+                // The last block of each text may hold only one position, and all may be marked.
+                Keep::Passing => (options.text.saturating_mul(1 + usize::from(marks)))
+                    .div_ceil(BLOCK)
+                    .saturating_add(options.sequences),
                 Keep::Memory => options.text.div_ceil(BLOCK).saturating_mul(options.sequences),
             };
             Ok(Kind { keep, pool: Pool::new(words, blocks)? })
@@ -179,7 +185,7 @@ impl Cache {
     pub(crate) fn create(&mut self) -> SequenceId {
         let most = self.most_blocks();
         let blocks = self.kinds.iter().map(|_| Vec::with_capacity(most)).collect();
-        self.place(Sequence { length: 0, text: 0, blocks })
+        self.place(Sequence { length: 0, text: 0, marked: 0, blocks })
     }
 
     /// A new sequence that shares all that `of` has.
@@ -192,7 +198,7 @@ impl Cache {
             copy
         };
         let blocks = source.blocks.iter().map(copy).collect();
-        let fork = Sequence { length: source.length, text: source.text, blocks };
+        let fork = Sequence { length: source.length, text: source.text, marked: source.marked, blocks };
         for (kind, blocks) in self.kinds.iter_mut().zip(&fork.blocks) {
             blocks.iter().filter(|&&block| block != NONE).for_each(|&block| kind.pool.share(block));
         }
@@ -240,19 +246,26 @@ impl Cache {
         Ok(self.sequence(id)?.text)
     }
 
-    /// Makes room for a text of `count` positions that is read at once; the one before it is forgotten.
-    pub(crate) fn read(&mut self, id: SequenceId, count: usize) -> Result<()> {
+    /// How many positions of that text are marked.
+    pub(crate) fn marked(&self, id: SequenceId) -> usize {
+        self.sequence(id).map_or(0, |sequence| sequence.marked)
+    }
+
+    /// Makes room for a text of `count` positions that is read at once, of which `marked` are marked, and
+    /// where it was padded for one more that nobody sees; the text before it is forgotten.
+    pub(crate) fn read(&mut self, id: SequenceId, count: usize, marked: usize, padded: bool) -> Result<()> {
         let sequence = self.sequences.get_mut(id).and_then(Option::as_mut).ok_or_else(|| no_sequence(id))?;
-        sequence.text = 0;
+        (sequence.text, sequence.marked) = (0, 0);
         let kinds = self.kinds.iter_mut().zip(&mut sequence.blocks).filter(|(kind, _)| !kind.keep.grows());
         for (kind, blocks) in kinds {
             kind.cut(blocks, 0);
-            if let Err(error) = kind.extend(blocks, 0, count) {
+            let behind = if kind.keep == Keep::Passing { marked } else { 0 } + usize::from(padded);
+            if let Err(error) = kind.extend(blocks, 0, count + behind) {
                 kind.cut(blocks, 0);
                 return Err(error);
             }
         }
-        sequence.text = count;
+        (sequence.text, sequence.marked) = (count, marked);
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 use super::{Cache, CacheOptions};
 use crate::ErrorKind;
 use crate::graph::{Attention, Sight};
-use siskin_kernels::ops::attention::{Cache as _, CacheType};
+use siskin_kernels::ops::attention::{BLOCK, Cache as _, CacheType};
 
 fn attention(layer: usize, window: Option<usize>) -> Attention {
     Attention {
@@ -91,4 +91,23 @@ fn a_refused_extension_leaves_nothing_that_a_fork_could_share() {
     store(&cache, first, 0, None, 69, 1.0);
     store(&cache, fork, 0, None, 69, 2.0);
     assert_eq!([value(&cache, first, 0, None, 69), value(&cache, fork, 0, None, 69)], [1.0, 2.0]);
+}
+
+#[test]
+fn texts_of_marked_tokens_alone_fit_however_they_are_cut() {
+    for texts in [vec![128], vec![1; 128], vec![63, 65]] {
+        let near = Attention { sight: Sight::Marked(4), ..attention(0, None) };
+        let all = Attention { sight: Sight::FromMarked, ..attention(1, None) };
+        let options =
+            CacheOptions { kind: CacheType::F32, context: 0, sequences: texts.len(), batch: 0, text: 128 };
+        let mut cache = Cache::new([&near, &all].into_iter(), options).unwrap();
+        let ids: Vec<_> = texts.iter().map(|_| cache.create()).collect();
+        for (&id, &count) in ids.iter().zip(&texts) {
+            cache.read(id, count, count, false).unwrap();
+            assert_eq!((cache.text(id).unwrap(), cache.marked(id)), (count, count));
+            let places = cache.layer(&near, id).unwrap().blocks.len() * BLOCK;
+            assert!(places >= 2 * count, "{places} places for {count} tokens");
+        }
+        ids.iter().for_each(|&id| cache.pass(id));
+    }
 }

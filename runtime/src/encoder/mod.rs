@@ -46,6 +46,12 @@ pub struct Tokens {
     pub segments: Vec<u32>,
     /// For models that read features instead of tokens: those, frame by frame.
     pub features: Vec<f32>,
+    /// For models whose tokens see only what is near, the positions of those that see all and are seen by all, as
+    /// those of a question; empty: the first.
+    pub global: Vec<usize>,
+    /// For models whose tokens look at those beside them, what the last one finds after it where the text was padded;
+    /// others pay no heed. Without it nothing is there, however texts are read together.
+    pub after: Option<u32>,
 }
 
 impl From<Vec<u32>> for Tokens {
@@ -195,8 +201,9 @@ impl Encoder {
         each: &mut dyn FnMut(usize, Outputs<'_>) -> Result<()>,
     ) -> Result<()> {
         let outputs = |index: &usize| wanted.count(lengths[*index]);
-        let rows = batch.iter().map(|&index| lengths[index]).sum();
-        self.make_room(rows, batch.iter().map(outputs).sum())?;
+        let rows: usize = batch.iter().map(|&index| lengths[index]).sum();
+        let padded = batch.iter().filter(|&&index| texts[index].after.is_some()).count();
+        self.make_room(rows + padded, batch.iter().map(outputs).sum())?;
         let Some(context) = &mut self.context else { return Ok(()) };
         while self.sequences.len() < batch.len() {
             self.sequences.push(context.create());
@@ -206,6 +213,8 @@ impl Encoder {
             tokens: &texts[index].ids,
             segments: &texts[index].segments,
             features: &texts[index].features,
+            global: &texts[index].global,
+            after: texts[index].after,
             wanted,
         };
         let pieces: Vec<Text<'_>> = batch.iter().zip(&self.sequences).map(text).collect();

@@ -21,6 +21,8 @@ pub(crate) struct Row {
     pub token: u32,
     /// The segment of the text that it is in.
     pub segment: u32,
+    /// Which of the marked tokens of its text it is.
+    pub mark: Option<usize>,
 }
 
 /// The rows of a forward pass. The rows of a sequence stand in order of position.
@@ -29,6 +31,10 @@ pub(crate) struct Batch {
     pub rows: Vec<Row>,
     /// Which rows' outputs are wanted.
     pub wanted: Vec<usize>,
+    /// The rows that are marked, in order.
+    pub marked: Vec<usize>,
+    /// For each row of a model whose tokens may be marked what is added to its score where it is not seen as marked.
+    pub hidden: Vec<f32>,
     /// What rows are made of that are no tokens, frame by frame.
     pub features: Vec<f32>,
     /// The frames of the sequence that each frame belongs to.
@@ -47,9 +53,37 @@ impl Batch {
     pub(crate) fn clear(&mut self) {
         self.rows.clear();
         self.wanted.clear();
+        self.marked.clear();
+        self.hidden.clear();
         self.features.clear();
         self.frames.clear();
         self.row_frames.clear();
+    }
+
+    /// How many rows attend.
+    fn attending(&self, attention: &Attention) -> usize {
+        if attention.sight == Sight::FromMarked { self.marked.len() } else { self.rows.len() }
+    }
+
+    /// The row that attends as number `index`.
+    fn attending_row(&self, attention: &Attention, index: usize) -> usize {
+        if attention.sight == Sight::FromMarked { self.marked[index] } else { index }
+    }
+
+    /// What is added to the scores of the keys up to position `last` of the text of row `row`.
+    fn bias<'a>(
+        &'a self,
+        attention: &Attention,
+        distances: &'a Distances,
+        head: usize,
+        row: usize,
+        last: usize,
+    ) -> &'a [f32] {
+        let position = self.rows[row].position;
+        match attention.sight {
+            Sight::Marked(_) => &self.hidden[row - position..=row - position + last],
+            _ => distances.of(attention, head, position, last),
+        }
     }
 
     /// The row of `from` rows that stands `offset` away from what output row `row` goes with, in the same sequence.
@@ -71,14 +105,32 @@ impl Batch {
 }
 
 /// The first and the last position that a row sees.
+///
+/// Marked tokens are stored twice: at their own position, where they are hidden from rows that see what is marked, and
+/// one after the other behind the text; see [`also_seen`] and [`marked_place`].
 fn seen(attention: &Attention, row: Row, cache: &Cache) -> (usize, usize) {
     let position = row.position;
     let end = || cache.text(row.sequence).unwrap_or(0).saturating_sub(1);
     match attention.sight {
         Sight::Before(window) => (window.map_or(0, |window| (position + 1).saturating_sub(window)), position),
-        Sight::Whole | Sight::Memory => (0, end()),
-        Sight::Around(reach) => (position.saturating_sub(reach), end().min(position + reach)),
+        Sight::Whole | Sight::FromMarked | Sight::Memory => (0, end()),
+        Sight::Around(reach) | Sight::Marked(reach) => {
+            (position.saturating_sub(reach), end().min(position + reach))
+        }
     }
+}
+
+/// The first and the last place behind the text that a row sees.
+fn also_seen(attention: &Attention, row: Row, cache: &Cache) -> Option<(usize, usize)> {
+    let marked = cache.marked(row.sequence).checked_sub(1)?;
+    let text = cache.text(row.sequence).ok()?;
+    matches!(attention.sight, Sight::Marked(_)).then_some((text, text + marked))
+}
+
+/// Where a row is stored behind the text.
+fn marked_place(attention: &Attention, row: Row, cache: &Cache) -> Option<usize> {
+    let mark = row.mark.filter(|_| matches!(attention.sight, Sight::Marked(_)))?;
+    Some(cache.text(row.sequence).ok()? + mark)
 }
 
 fn activation(kind: crate::graph::ActivationKind) -> siskin_kernels::ops::activation::Kind {

@@ -1,12 +1,14 @@
 //! Walks the graph in plain words: slow, obvious, never optimised. Every other executor gives its bits.
 
-use siskin_kernels::ops::{Kernels, attention, elementwise::Map, matmul, norm, quantise, rope};
+use siskin_kernels::ops::{
+    Kernels, attention, elementwise::Map, elementwise::reference_affine, matmul, norm, quantise, rope,
+};
 use siskin_kernels::panel::{self, InputKind, ROWS};
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::experts::{self, Slots};
-use super::{Batch, Distances, activation, seen};
+use super::{Batch, Distances, activation, also_seen, marked_place, seen};
 use crate::cache::Cache;
 use crate::graph::{Attention, Graph, Node, NormKind, Op, Routing, Rows, Sight, WeightId};
 use crate::plan::{Weights, slot_words};
@@ -148,7 +150,13 @@ impl Forward<'_> {
                 if attention.sight != Sight::Memory {
                     self.append(attention, input(1), input(2));
                 }
-                each(&|row, out| self.attend(attention, row, &input(0)[row], out))
+                each(&|row, out| {
+                    if attention.sight == Sight::FromMarked && self.batch.rows[row].mark.is_none() {
+                        out.copy_from_slice(&input(3)[row]);
+                    } else {
+                        self.attend(attention, row, &input(0)[row], out);
+                    }
+                })
             }
             Op::Remember(attention) => {
                 self.append(attention, input(0), input(1));
@@ -161,6 +169,15 @@ impl Forward<'_> {
                 each(&|row, out| self.scalar.gate()(activation(*kind), &input(0)[row], &input(1)[row], out))
             }
             Op::Add => each(&|row, out| self.scalar.add()(&input(0)[row], &input(1)[row], out)),
+            Op::Affine { weight, bias } => {
+                let (weight, bias) = (self.weights.vector(Some(*weight)), self.weights.vector(Some(*bias)));
+                each(&|row, out| {
+                    for (((out, x), weight), bias) in out.iter_mut().zip(&input(0)[row]).zip(weight).zip(bias)
+                    {
+                        *out = reference_affine(*x, *weight, *bias);
+                    }
+                })
+            }
             Op::Scale(factor) => {
                 each(&|row, out| self.scalar.map()(Map::Scale(*factor), &input(0)[row], out))
             }
@@ -217,13 +234,11 @@ impl Forward<'_> {
             let Some(layer) = self.cache.layer(attention, row.sequence) else { continue };
             for head in 0..attention.kv_heads {
                 let columns = head * attention.head_size..(head + 1) * attention.head_size;
-                // SAFETY: one thread runs the reference.
-                unsafe {
-                    layer.head(head).store(
-                        row.position,
-                        &keys[index][columns.clone()],
-                        &values[index][columns],
-                    );
+                let (key, value) = (&keys[index][columns.clone()], &values[index][columns]);
+                let second = marked_place(attention, *row, self.cache);
+                for place in [Some(row.position), second].into_iter().flatten() {
+                    // SAFETY: one thread runs the reference.
+                    unsafe { layer.head(head).store(place, key, value) }
                 }
             }
         }
@@ -248,7 +263,8 @@ impl Forward<'_> {
                 first,
                 last,
                 slope: attention.alibi.get(head).copied().unwrap_or(0.0),
-                bias: self.distances.of(attention, head, place.position, last),
+                bias: self.batch.bias(attention, self.distances, head, row, last),
+                also: also_seen(attention, place, self.cache),
             };
             let head = layer.head(head * attention.kv_heads / attention.heads);
             attention::reference(&arguments, &query, &head, &mut scores, &mut columns, out);

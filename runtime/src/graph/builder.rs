@@ -145,6 +145,14 @@ impl<'a> Builder<'a> {
         self.norm_of(NormKind::Layer, x, name, self.columns(x), epsilon)
     }
 
+    /// `x · weight + bias`, column by column, with `<name>.weight` and `<name>.bias`.
+    pub fn affine(&mut self, x: ValueId, name: &str) -> ValueId {
+        let columns = self.columns(x);
+        let weight = self.vector(&format!("{name}.weight"), columns);
+        let bias = self.vector(&format!("{name}.bias"), columns);
+        self.same(Op::Affine { weight, bias }, &[x])
+    }
+
     /// `x · Wᵀ` with `<name>.weight`, plus `<name>.bias` where the source has one.
     pub fn linear(&mut self, x: ValueId, name: &str, outputs: usize) -> ValueId {
         self.linear_of(x, &format!("{name}.weight"), &format!("{name}.bias"), outputs)
@@ -177,6 +185,17 @@ impl<'a> Builder<'a> {
     pub fn attend_memory(&mut self, q: ValueId, attention: Attention) -> ValueId {
         let columns = attention.heads * attention.head_size;
         self.node(Op::Attention(attention), &[q], columns)
+    }
+
+    /// `base`, but for marked rows the attention of `q` over `k` and `v`. Nothing else may read `base`.
+    pub fn attend_from_marked(
+        &mut self,
+        [q, k, v]: [ValueId; 3],
+        base: ValueId,
+        attention: Attention,
+    ) -> ValueId {
+        let columns = attention.heads * attention.head_size;
+        self.node(Op::Attention(attention), &[q, k, v, base], columns)
     }
 
     /// Remembers `k` and `v` for the attention of another graph.

@@ -97,6 +97,10 @@ pub enum Sight {
     Whole,
     /// Those at most so far away, on either side, of a text that is read at once.
     Around(usize),
+    /// Those at most so far away, on either side, of a text that is read at once, and those that the caller marked.
+    Marked(usize),
+    /// All of a text that is read at once, for those that the caller marked; the others do not look.
+    FromMarked,
     /// All that an encoder remembered.
     Memory,
 }
@@ -230,6 +234,7 @@ pub enum Op {
         head_size: usize,
     },
     /// Inputs q, k, v: stores k and v in the cache and attends. With [`Sight::Memory`] only q: the others are there.
+    /// With [`Sight::FromMarked`] also what rows that are not marked have in the end, which nothing else may read.
     Attention(Attention),
     /// Inputs k, v: stores them as what the attention with [`Sight::Memory`] of another graph sees.
     Remember(Attention),
@@ -239,6 +244,13 @@ pub enum Op {
     Gate(ActivationKind),
     /// The sum of two values.
     Add,
+    /// Every number times a factor of its column, plus a term of its column, rounded once.
+    Affine {
+        /// Factor per column.
+        weight: WeightId,
+        /// Term per column.
+        bias: WeightId,
+    },
     /// Every number times a constant.
     Scale(f32),
     /// Every number x becomes `cap · tanh(x / cap)`.
@@ -304,6 +316,20 @@ impl Graph {
             Op::Attention(attention) => Some(attention),
             _ => None,
         })
+    }
+
+    /// Whether the caller's marks on tokens matter.
+    pub fn marks(&self) -> bool {
+        self.attentions().any(|attention| matches!(attention.sight, Sight::Marked(_) | Sight::FromMarked))
+    }
+
+    /// Whether tokens look at those beside them before anything else.
+    pub fn looks_beside(&self) -> bool {
+        let beside = |node: &Node| {
+            let of_tokens = |&value: &ValueId| self.values[value].rows == Rows::Batch;
+            matches!(node.op, Op::Neighbours { .. }) && node.inputs.iter().all(of_tokens)
+        };
+        self.nodes.iter().any(beside)
     }
 
     /// How many frames a row of the batch is made of; 0 where it is made of a token.

@@ -106,8 +106,10 @@ impl<'a> Planner<'a> {
         let count = graph.values.len();
         let mut owners: Vec<ValueId> = (0..count).collect();
         for node in &graph.nodes {
-            if let Op::Columns { .. } = node.op {
-                owners[node.output] = owners[node.inputs[0]];
+            match (&node.op, &node.inputs[..]) {
+                (Op::Columns { .. }, &[whole, ..]) => owners[node.output] = owners[whole],
+                (Op::Attention(_), &[_, _, _, base]) => owners[node.output] = owners[base],
+                _ => {}
             }
         }
         let mut last_use = vec![0; count];
@@ -234,8 +236,13 @@ impl<'a> Planner<'a> {
             }
             Op::Linear { parts } => self.linear(index, node, parts),
             Op::Attention(attention) => {
-                let to = self.allocate(node.output, self.steps.len());
-                if let [_, keys, values] = node.inputs[..] {
+                let to = match node.inputs[..] {
+                    // What other rows have stays where it is.
+                    [_, _, _, base] => self.view(base)?,
+                    _ => self.allocate(node.output, self.steps.len()),
+                };
+                self.views[node.output] = Some(to);
+                if let [_, keys, values, ..] = node.inputs[..] {
                     self.append(attention, keys, values)?;
                 }
                 let queries = self.view(node.inputs[0])?;
@@ -342,6 +349,7 @@ impl<'a> Planner<'a> {
             Op::Activate(kind) => RowOp::Activate { kind, from, to },
             Op::Gate(kind) => RowOp::Gate { kind, gate: from, up: second, to },
             Op::Add => RowOp::Add { a: from, b: second, to },
+            Op::Affine { weight, bias } => RowOp::Affine { weight, bias, from, to },
             Op::Scale(factor) => RowOp::Map { map: Map::Scale(factor), from, to },
             Op::Softcap(cap) => RowOp::Map { map: Map::Softcap(cap), from, to },
             Op::Clamp(limit) => RowOp::Map { map: Map::Clamp(limit), from, to },

@@ -59,6 +59,8 @@ pub(crate) enum RowOp {
     /// The sum of two rows.
     Add { a: View, b: View, to: View },
     /// See [`siskin_kernels::ops::elementwise`].
+    Affine { weight: WeightId, bias: WeightId, from: View, to: View },
+    /// See [`siskin_kernels::ops::elementwise`].
     Map { map: Map, from: View, to: View },
     /// See [`siskin_kernels::ops::quantise`]; `to` counts words.
     Quantise { from: View, to: View },

@@ -57,6 +57,8 @@ impl fmt::Display for Plan {
                         Sight::Before(Some(window)) => format!(", window {window}"),
                         Sight::Whole => ", the whole text".to_owned(),
                         Sight::Around(reach) => format!(", {reach} to either side"),
+                        Sight::Marked(reach) => format!(", {reach} to either side and what is marked"),
+                        Sight::FromMarked => ", the whole text, from what is marked".to_owned(),
                         Sight::Memory => ", what was remembered".to_owned(),
                     };
                     writeln!(f, "attend layer {}: {heads} heads on {kv} of {size}{sight}", attention.layer)?;

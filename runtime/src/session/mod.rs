@@ -205,9 +205,9 @@ impl Session {
     fn hear(&mut self, text: &Tokens) -> Result<()> {
         let mut context = locked(&self.context);
         context.listen_to(&self.stop.flag);
-        let Tokens { ids, segments, features } = text;
+        let Tokens { ids, segments, features, global, after } = text;
         let (sequence, wanted) = (self.sequence, Wanted::None);
-        context.read(&[Text { sequence, tokens: ids, segments, features, wanted }])
+        context.read(&[Text { sequence, tokens: ids, segments, features, wanted, global, after: *after }])
     }
 
     /// Appends tokens; the last one's logits are then there.

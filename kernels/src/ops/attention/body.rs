@@ -123,15 +123,14 @@ fn attend_with<S: Simd, const V: usize>(
         CacheType::F16 | CacheType::F32 => Whole::NONE,
     };
     let mut states = [State::EMPTY; QUERIES];
-    let first = queries.iter().map(|query| query.first).min().unwrap_or(0);
-    let last = queries.iter().map(|query| query.last).max().unwrap_or(0);
-    let chunks = match span {
-        Span::Whole => chunk_of(first)..chunk_of(last) + 1,
-        Span::Chunk(chunk) => chunk..chunk + 1,
-    };
-    for chunk in chunks {
-        let after = chunk < chunk_of(last);
-        attend_chunk::<S, V>(s, arguments, queries, &whole, cache, (chunk, after), &mut states, &mut scratch);
+    attend_run::<S, V>(s, arguments, queries, &whole, cache, span, &mut states, &mut scratch);
+    if span == Span::Whole && queries.iter().any(|query| query.also.is_some()) {
+        let mut seconds = [NOTHING; QUERIES];
+        for (second, query) in seconds.iter_mut().zip(queries) {
+            *second = query.second().unwrap_or(Query { values: query.values, ..NOTHING });
+        }
+        let seconds = &seconds[..queries.len()];
+        attend_run::<S, V>(s, arguments, seconds, &whole, cache, span, &mut states, &mut scratch);
     }
     for ((out, state), totals) in out.iter_mut().zip(&states).zip(scratch.totals.chunks(columns)) {
         match span {
@@ -141,6 +140,34 @@ fn attend_with<S: Simd, const V: usize>(
                 out[columns..][..2].copy_from_slice(&[state.maximum, state.sum]);
             }
         }
+    }
+}
+
+/// A query that sees no position.
+const NOTHING: Query<'_> =
+    Query { values: &[], position: 0, first: usize::MAX, last: 0, slope: 0.0, bias: &[], also: None };
+
+/// Adds what the queries see of one run of positions each.
+#[inline(always)]
+fn attend_run<S: Simd, const V: usize>(
+    s: S,
+    arguments: &Arguments,
+    queries: &[Query<'_>],
+    whole: &Whole<'_>,
+    cache: &dyn Cache,
+    span: Span,
+    states: &mut [State; QUERIES],
+    scratch: &mut Scratch<'_>,
+) {
+    let first = queries.iter().map(|query| query.first).min().unwrap_or(0);
+    let last = queries.iter().map(|query| query.last).max().unwrap_or(0);
+    let chunks = match span {
+        Span::Whole => chunk_of(first)..chunk_of(last) + 1,
+        Span::Chunk(chunk) => chunk..chunk + 1,
+    };
+    for chunk in chunks {
+        let after = chunk < chunk_of(last);
+        attend_chunk::<S, V>(s, arguments, queries, whole, cache, (chunk, after), states, scratch);
     }
 }
 

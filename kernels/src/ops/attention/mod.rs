@@ -6,6 +6,7 @@
 //! - Keys are taken in chunks of [`CHUNK`] positions from position 0. A chunk has its own maximum, weights
 //!   `exp(score − maximum)`, their sum (sixteen lanes by position, then the fixed tree) and, column by column,
 //!   the chain `fma(weight, v, …)` from zero in order of position.
+//! - A query may see a second run of positions: its chunks follow those of the first, without slope and bias.
 //! - Chunks are merged in order: with `M` the larger maximum and factors `a`, `b` = exp(maximum − M) of the
 //!   state and the chunk, `sum = fma(sum, a, chunk sum · b)` and the same for the columns. The first chunk
 //!   that holds a key is the state. The result is divided by the sum.
@@ -41,6 +42,10 @@ pub const BLOCK: usize = 64;
 pub const PANEL: usize = 16;
 /// Queries that a call takes at most: they share what is read of the keys and values.
 pub const QUERIES: usize = 48;
+
+/// A bias that hides a key from a query that sees another: no score is anywhere near it, and the key's weight
+/// becomes zero.
+pub const HIDDEN: f32 = -1e30;
 
 /// The type of cached numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,12 +114,20 @@ pub struct Query<'a> {
     pub slope: f32,
     /// Added to the score of each position; empty: nothing.
     pub bias: &'a [f32],
+    /// The first and the last position of a second run that it sees.
+    pub also: Option<(usize, usize)>,
 }
 
 impl<'a> Query<'a> {
     /// The query of a position that sees itself and all before it.
     pub const fn at(position: usize, values: &'a [f32]) -> Self {
-        Self { values, position, first: 0, last: position, slope: 0.0, bias: &[] }
+        Self { values, position, first: 0, last: position, slope: 0.0, bias: &[], also: None }
+    }
+
+    /// The same query of its second run, where it sees one.
+    pub(crate) fn second(&self) -> Option<Self> {
+        let (first, last) = self.also?;
+        Some(Self { first, last, slope: 0.0, bias: &[], also: None, ..*self })
     }
 }
 
@@ -152,7 +165,7 @@ pub const fn part_size(head_size: usize) -> usize {
 pub enum Span {
     /// All: the result is the attention's, `head_size` numbers.
     Whole,
-    /// Those in one chunk: the result is a part of [`part_size`] numbers for [`Merge`]. A query may see none.
+    /// Those of the first run in one chunk: the result is a part of [`part_size`] numbers for [`Merge`]. A query may see none.
     Chunk(usize),
 }
 

@@ -123,11 +123,14 @@ pub fn reference(
     let mut maximum = f32::NEG_INFINITY;
     let mut sum = 0.0;
     let mut begun = false;
-    for chunk in chunk_of(query.first)..=chunk_of(query.last) {
+    let runs = [Some(*query), query.second()].into_iter().flatten();
+    let chunks =
+        runs.flat_map(|run| (chunk_of(run.first)..=chunk_of(run.last)).map(move |chunk| (run, chunk)));
+    for (query, chunk) in chunks {
         let range = query.first.max(chunk * CHUNK)..(query.last + 1).min((chunk + 1) * CHUNK);
         let mut chunk_maximum = f32::NEG_INFINITY;
         for position in range.clone() {
-            let score = score(arguments, query, cache, position);
+            let score = score(arguments, &query, cache, position);
             scores[position % CHUNK] = score;
             chunk_maximum = if score > chunk_maximum { score } else { chunk_maximum };
         }

@@ -1,6 +1,6 @@
 use super::{
-    Arguments, BLOCK, CHUNK, Cache, CacheType, QUERIES, Query, Span, part_size, reference, scratch_size,
-    store,
+    Arguments, BLOCK, CHUNK, Cache, CacheType, HIDDEN, QUERIES, Query, Span, part_size, reference,
+    scratch_size, store,
 };
 use crate::ops::testing::{Random, bits, tables};
 
@@ -100,7 +100,7 @@ fn every_kernel_gives_the_reference_bits() {
                         let first = (position + 1).saturating_sub(window);
                         let last = (position + ahead).min(length - 1);
                         let bias = if biased { &bias[..=last] } else { &[] };
-                        Query { values, position, first, last, slope, bias }
+                        Query { values, position, first, last, slope, bias, also: None }
                     })
                     .collect();
                 for count in [1, 2, 3, 4, 5, 6, 7, QUERIES - 1, QUERIES] {
@@ -139,6 +139,60 @@ fn the_result_is_the_softmax_average() {
             rows.chunks(2).zip(&weights).map(|(row, w)| f64::from(row[1][column]) * w).sum::<f64>() / total;
         assert!((f64::from(got[0][column]) - want).abs() < 1e-5);
     }
+}
+
+/// Keys 0 to 9 and every 17th of a window are hidden; a second run is seen, by some queries.
+#[test]
+fn a_second_run_is_part_of_the_average() {
+    let mut random = Random::new(14);
+    let (head_size, length) = (24, 700);
+    let bias: Vec<f32> = (0..length).map(|i| if i < 10 || i % 17 == 0 { HIDDEN } else { 0.0 }).collect();
+    let values: Vec<Vec<f32>> = (0..QUERIES).map(|_| random.vector(head_size, 2.0)).collect();
+    for cache_type in [CacheType::Int8, CacheType::F16, CacheType::F32] {
+        let (blocks, rows) = cache(cache_type, head_size, length, &mut random);
+        let arguments = Arguments { head_size, scale: 0.2, softcap: 0.0, cache: cache_type };
+        let query = |(i, values)| {
+            let (first, last) = (4 + 5 * i, 9 + 10 * i);
+            let also = (i % 7 != 3 || i == 0).then_some((500, 500 + 4 * i));
+            Query { values, position: last, first, last, slope: 0.0, bias: &bias[..=last], also }
+        };
+        let queries: Vec<_> = values.iter().map(Vec::as_slice).enumerate().map(query).collect();
+        for table in tables() {
+            for count in [1, 5, QUERIES] {
+                let mut scratch = vec![f32::NAN; scratch_size(head_size)];
+                let mut out = vec![vec![0.0; head_size]; count];
+                let mut places: Vec<&mut [f32]> = out.iter_mut().map(Vec::as_mut_slice).collect();
+                let queries = &queries[..count];
+                table.attention()(&arguments, queries, &blocks, Span::Whole, &mut scratch, &mut places);
+                for (query, got) in queries.iter().zip(&out) {
+                    let mut want = vec![0.0; head_size];
+                    let (mut scores, mut columns) = (vec![0.0; CHUNK], vec![0.0; 2 * head_size]);
+                    reference(&arguments, query, &blocks, &mut scores, &mut columns, &mut want);
+                    assert!(bits(got) == bits(&want), "{cache_type:?} {}", table.cpu().features());
+                    let average = average(query, &rows, 0.2);
+                    let close = |(got, want): (&f32, f64)| (f64::from(*got) - want).abs() < 0.03;
+                    assert!(got.iter().zip(average).all(close), "{cache_type:?} {got:?}");
+                }
+            }
+        }
+    }
+}
+
+/// The softmax average over what a query sees and is not hidden, in double precision.
+fn average(query: &Query<'_>, rows: &[Vec<f32>], scale: f64) -> Vec<f64> {
+    let second = query.also.into_iter().flat_map(|(first, last)| first..=last);
+    let seen = (query.first..=query.last).filter(|&i| query.bias[i] == 0.0).chain(second);
+    let mut sums = vec![0.0; query.values.len() + 1];
+    for position in seen {
+        let (key, value) = (&rows[2 * position], &rows[2 * position + 1]);
+        let dot: f64 = query.values.iter().zip(key).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+        let weight = (dot * scale).exp();
+        for (sum, x) in sums.iter_mut().zip(value.iter().chain(&[1.0])) {
+            *sum += weight * f64::from(*x);
+        }
+    }
+    let total = sums.pop().unwrap_or_default();
+    sums.iter().map(|sum| sum / total).collect()
 }
 
 #[test]

@@ -1,7 +1,8 @@
-//! Sums of two rows, and simple maps of one.
+//! Sums of two rows, a factor and a term for each column, and simple maps of one number.
 //!
-//! Contract: one rounded operation per number, but for the soft cap (see `math.rs`).
+//! Contract: one rounded operation per number (a fused multiply-add is one), but for the soft cap (see `math.rs`).
 
+use crate::float;
 use crate::math;
 use crate::simd::{Simd, each_vector, instantiate};
 
@@ -18,15 +19,23 @@ pub enum Map {
 
 /// `out = a + b`.
 pub type Add = fn(&[f32], &[f32], &mut [f32]);
+/// `out = x · weight + bias`, rounded once.
+pub type Affine = fn(&[f32], &[f32], &[f32], &mut [f32]);
 /// `out = map(x)`.
 pub type MapFunction = fn(Map, &[f32], &mut [f32]);
 
 instantiate!(ADD: Add = "add" add(a: &[f32], b: &[f32], out: &mut [f32]));
+instantiate!(AFFINE: Affine = "affine" affine(x: &[f32], weight: &[f32], bias: &[f32], out: &mut [f32]));
 instantiate!(MAP: MapFunction = "map" map_body(map: Map, x: &[f32], out: &mut [f32]));
 
 #[inline(always)]
 fn add<S: Simd>(s: S, a: &[f32], b: &[f32], out: &mut [f32]) {
     each_vector!(s, [a, b] => out, s.add(a, b));
+}
+
+#[inline(always)]
+fn affine<S: Simd>(s: S, x: &[f32], weight: &[f32], bias: &[f32], out: &mut [f32]) {
+    each_vector!(s, [x, weight, bias] => out, s.fma(x, weight, bias));
 }
 
 #[inline(always)]
@@ -47,6 +56,11 @@ pub(crate) fn soft_cap<S: Simd>(s: S, x: S::F, cap: f32) -> S::F {
     s.mul(math::tanh(s, s.div(x, cap)), cap)
 }
 
+/// The fused multiply-add of one column.
+pub fn reference_affine(x: f32, weight: f32, bias: f32) -> f32 {
+    float::fma(x, weight, bias)
+}
+
 /// The map in double precision, from the definition.
 pub fn reference(map: Map, x: f64) -> f64 {
     match map {
@@ -58,7 +72,7 @@ pub fn reference(map: Map, x: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Map, reference};
+    use super::{Map, reference, reference_affine};
     use crate::ops::testing::{Random, bits, tables};
 
     #[test]
@@ -74,6 +88,24 @@ mod tests {
                     assert!((f64::from(y) - want).abs() <= 1e-5, "{map:?}({x}) = {y}, not {want}");
                 }
                 assert_eq!(first.get_or_insert_with(|| bits(&out)), &bits(&out));
+            }
+        }
+    }
+
+    #[test]
+    fn factors_and_terms_are_rounded_once() {
+        let mut random = Random::new(5);
+        for length in [1, 16, 19, 576] {
+            let [x, weight, bias] = [3.0, 1.5, 0.25].map(|scale| random.vector(length, scale));
+            for table in tables() {
+                let mut out = vec![f32::NAN; length];
+                table.affine()(&x, &weight, &bias, &mut out);
+                for (i, &got) in out.iter().enumerate() {
+                    // Two factors of 24 bits and a term of like size: the sum is exact in double precision.
+                    let want = f64::from(x[i]) * f64::from(weight[i]) + f64::from(bias[i]);
+                    assert_eq!(got.to_bits(), (want as f32).to_bits(), "{length} {i}");
+                    assert_eq!(got.to_bits(), reference_affine(x[i], weight[i], bias[i]).to_bits());
+                }
             }
         }
     }

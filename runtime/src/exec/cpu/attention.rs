@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use siskin_kernels::ops::attention::{self as attend, CHUNK, QUERIES, Query, Span};
 
-use super::super::seen;
+use super::super::{also_seen, seen};
 use super::Forward;
 use crate::cache::CacheOptions;
 use crate::graph::{Attention, Sight};
@@ -42,7 +42,9 @@ impl Workspace {
         let chunks = |attention: &Attention| {
             let seen = match attention.sight {
                 Sight::Before(window) => window.map_or(cache.context, |window| window.min(cache.context)),
-                Sight::Whole | Sight::Memory => cache.text,
+                Sight::Whole | Sight::FromMarked | Sight::Memory => cache.text,
+                // Never shared out chunk by chunk.
+                Sight::Marked(_) => 1,
                 Sight::Around(reach) => (2 * reach + 1).min(cache.text),
             };
             seen.div_ceil(CHUNK) + 1
@@ -59,10 +61,11 @@ impl Workspace {
 impl Forward<'_> {
     pub(super) fn attend(&self, worker: &Worker<'_>, attention: &Attention, queries: View, to: View) -> bool {
         let step = Attend { forward: self, attention, queries, to };
-        let rows = self.batch.rows.len();
+        let rows = self.batch.attending(attention);
         let most_chunks = (0..rows).map(|row| step.chunks(row).len()).max().unwrap_or(0);
         let few = rows * attention.kv_heads < 4 * worker.team;
-        if few && most_chunks > 1 && rows <= self.workspace.split_rows {
+        let apart = !matches!(attention.sight, Sight::Marked(_));
+        if few && apart && most_chunks > 1 && rows <= self.workspace.split_rows {
             step.chunk_by_chunk(worker, rows, most_chunks)
         } else if few {
             step.query_by_query(worker, rows)
@@ -72,7 +75,7 @@ impl Forward<'_> {
     }
 }
 
-/// An attention step.
+/// An attention step. Rows are numbered as they attend: see [`Attend::row`].
 struct Attend<'a> {
     forward: &'a Forward<'a>,
     attention: &'a Attention,
@@ -86,9 +89,19 @@ impl Attend<'_> {
         self.attention.heads / self.attention.kv_heads
     }
 
+    /// The row of the batch that attends as number `index`.
+    fn row(&self, index: usize) -> usize {
+        self.forward.batch.attending_row(self.attention, index)
+    }
+
+    /// Where the result of a row and head goes.
+    fn result(&self, row: usize, head: usize) -> (View, usize) {
+        (head_view(self.to, head, self.attention.head_size), self.row(row))
+    }
+
     /// The chunks that a row's keys lie in.
     fn chunks(&self, row: usize) -> Range<usize> {
-        let (first, last) = seen(self.attention, self.forward.batch.rows[row], self.forward.cache);
+        let (first, last) = seen(self.attention, self.forward.batch.rows[self.row(row)], self.forward.cache);
         first / CHUNK..last / CHUNK + 1
     }
 
@@ -105,19 +118,19 @@ impl Attend<'_> {
             let rows = block * together..rows.min((block + 1) * together);
             let mut next = rows.flat_map(|row| heads.clone().map(move |head| (row, head))).peekable();
             while let Some(&first) = next.peek() {
-                let sequence = self.forward.batch.rows[first.0].sequence;
+                let sequence_of = |row: usize| self.forward.batch.rows[self.row(row)].sequence;
+                let sequence = sequence_of(first.0);
                 let mut chosen = [first; QUERIES];
                 let mut count = 0;
                 while count < QUERIES {
-                    match next.next_if(|(row, _)| self.forward.batch.rows[*row].sequence == sequence) {
+                    match next.next_if(|(row, _)| sequence_of(*row) == sequence) {
                         Some(query) => chosen[count] = query,
                         None => break,
                     }
                     count += 1;
                 }
-                self.queries(worker, kv_head, &chosen[..count], Span::Whole, |row, head| {
-                    (head_view(self.to, head, self.attention.head_size), row)
-                });
+                let result = |row, head| self.result(row, head);
+                self.queries(worker, kv_head, &chosen[..count], Span::Whole, result);
             }
         })
     }
@@ -126,9 +139,8 @@ impl Attend<'_> {
     fn query_by_query(&self, worker: &Worker<'_>, rows: usize) -> bool {
         self.forward.share(worker, rows * self.attention.heads, |piece| {
             let (row, head) = (piece / self.attention.heads, piece % self.attention.heads);
-            self.queries(worker, head / self.group(), &[(row, head)], Span::Whole, |row, head| {
-                (head_view(self.to, head, self.attention.head_size), row)
-            });
+            let result = |row, head| self.result(row, head);
+            self.queries(worker, head / self.group(), &[(row, head)], Span::Whole, result);
         })
     }
 
@@ -159,7 +171,8 @@ impl Attend<'_> {
             unsafe {
                 let arena = self.forward.arena;
                 let scratch = arena.row_mut(self.forward.workspace.scratch, worker.index);
-                let out = arena.row_mut(head_view(self.to, head, self.attention.head_size), row);
+                let (to, to_row) = self.result(row, head);
+                let out = arena.row_mut(to, to_row);
                 let head_size = self.attention.head_size;
                 self.forward.kernels.merge()(head_size, arena.row(view, piece), scratch, out);
             }
@@ -180,7 +193,7 @@ impl Attend<'_> {
         let Forward { arena, batch, cache, kernels, workspace, .. } = self.forward;
         let attention = self.attention;
         let Some(&first) = chosen.first() else { return };
-        let Some(layer) = cache.layer(attention, batch.rows[first.0].sequence) else { return };
+        let Some(layer) = cache.layer(attention, batch.rows[self.row(first.0)].sequence) else { return };
         let arguments = attend::Arguments {
             head_size: attention.head_size,
             scale: attention.scale,
@@ -191,15 +204,17 @@ impl Attend<'_> {
         // scratch are this worker's alone.
         unsafe {
             let query = |(row, head): (usize, usize)| {
-                let position = batch.rows[row].position;
-                let (first, last) = seen(attention, batch.rows[row], cache);
+                let row = self.row(row);
+                let place = batch.rows[row];
+                let (first, last) = seen(attention, place, cache);
                 Query {
                     values: arena.row(head_view(self.queries, head, attention.head_size), row),
-                    position,
+                    position: place.position,
                     first,
                     last,
                     slope: attention.alibi.get(head).copied().unwrap_or(0.0),
-                    bias: self.forward.distances.of(attention, head, position, last),
+                    bias: batch.bias(attention, self.forward.distances, head, row, last),
+                    also: also_seen(attention, place, cache),
                 }
             };
             let mut list = [query(first); QUERIES];

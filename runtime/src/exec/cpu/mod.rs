@@ -13,9 +13,9 @@ use siskin_kernels::ops::{Kernels, rope};
 use siskin_kernels::panel::{self, InputKind, ROWS};
 
 use super::experts::{self, Slots};
-use super::{Batch, Distances, activation};
+use super::{Batch, Distances, activation, marked_place};
 use crate::cache::Cache;
-use crate::graph::{Attention, NormKind, Routing, Rows};
+use crate::graph::{Attention, NormKind, Routing, Rows, Sight};
 use crate::observe::Observation;
 use crate::plan::{Arena, Plan, ProductPart, RowOp, Step, View, Weights, slot_words};
 use crate::team::{Team, Worker};
@@ -201,6 +201,10 @@ impl Forward<'_> {
                 RowOp::Add { a, b, to } => {
                     kernels.add()(arena.row(a, row), arena.row(b, row), arena.row_mut(to, row));
                 }
+                RowOp::Affine { weight, bias, from, to } => {
+                    let (weight, bias) = (self.weights.vector(Some(weight)), self.weights.vector(Some(bias)));
+                    kernels.affine()(arena.row(from, row), weight, bias, arena.row_mut(to, row));
+                }
                 RowOp::Map { map, from, to } => {
                     kernels.map()(map, arena.row(from, row), arena.row_mut(to, row));
                 }
@@ -360,7 +364,10 @@ impl Forward<'_> {
         let rows = &self.batch.rows;
         let begins = |row: usize| row == 0 || rows[row - 1].sequence != rows[row].sequence;
         let on_edge = |row: usize| rows[row].position.is_multiple_of(PANEL);
-        let by_panels = rows.len() >= PANEL_ROWS && (0..rows.len()).all(|row| !begins(row) || on_edge(row));
+        // A marked row is stored a second time, in a panel that it shares with any other.
+        let by_panels = rows.len() >= PANEL_ROWS
+            && !matches!(attention.sight, Sight::Marked(_))
+            && (0..rows.len()).all(|row| !begins(row) || on_edge(row));
         if !by_panels {
             return self.share(worker, attention.kv_heads, |head| {
                 for row in 0..rows.len() {
@@ -396,14 +403,16 @@ impl Forward<'_> {
     ) {
         let place = self.batch.rows[row];
         let Some(layer) = self.cache.layer(attention, place.sequence) else { return };
-        let size = attention.head_size;
+        let (size, second) = (attention.head_size, marked_place(attention, place, self.cache));
         for head in heads {
             let columns = head * size..(head + 1) * size;
             // SAFETY: the caller's promise.
             unsafe {
                 let key = &self.arena.row(keys, row)[columns.clone()];
                 let value = &self.arena.row(values, row)[columns];
-                layer.head(head).store(place.position, key, value);
+                for position in [Some(place.position), second].into_iter().flatten() {
+                    layer.head(head).store(position, key, value);
+                }
             }
         }
     }

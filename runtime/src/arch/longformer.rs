@@ -1,0 +1,109 @@
+//! Longformer: RoBERTa whose tokens see those around them and a few that the caller marked, which alone see all, by
+//! products of their own.
+
+use super::bert::{self, Shape};
+use super::blocks::{self, block, whole};
+use super::{Config, Family, Form, Hyper, Rule};
+use crate::graph::{Attention, Builder, Sight, ValueId};
+use crate::{Error, Result};
+
+pub(super) static FAMILY: Family = Family {
+    name: "longformer",
+    hugging_face: &["longformer"],
+    gguf: &[],
+    hugging_face_rules: RULES,
+    gguf_rules: &[],
+    hyper: |config| {
+        let mut hyper = bert::hyper_of(config, first_position(config)?)?;
+        hyper.epsilon = config.number(&["layer_norm_eps"])?.unwrap_or(1e-12) as f32;
+        for (layer, reach) in reaches(config, hyper.layers)?.into_iter().enumerate() {
+            hyper.windows[layer] = Some(reach);
+        }
+        Ok(hyper)
+    },
+    form: Form::Encoder(|config, h, b| {
+        let first_position = first_position(config)?;
+        Shape { first_position, gather: Some(gather), ..Shape::default() }.graph(config, h, b)
+    }),
+};
+
+const RULES: &[Rule] = &[
+    whole("token_embd", "longformer.embeddings.word_embeddings"),
+    whole("position_embd", "longformer.embeddings.position_embeddings"),
+    whole("token_types", "longformer.embeddings.token_type_embeddings"),
+    whole("token_embd_norm", "longformer.embeddings.LayerNorm"),
+    whole("blk.{}.attn_q", "longformer.encoder.layer.{}.attention.self.query"),
+    whole("blk.{}.attn_k", "longformer.encoder.layer.{}.attention.self.key"),
+    whole("blk.{}.attn_v", "longformer.encoder.layer.{}.attention.self.value"),
+    whole("blk.{}.attn_global_q", "longformer.encoder.layer.{}.attention.self.query_global"),
+    whole("blk.{}.attn_global_k", "longformer.encoder.layer.{}.attention.self.key_global"),
+    whole("blk.{}.attn_global_v", "longformer.encoder.layer.{}.attention.self.value_global"),
+    whole("blk.{}.attn_output", "longformer.encoder.layer.{}.attention.output.dense"),
+    whole("blk.{}.attn_output_norm", "longformer.encoder.layer.{}.attention.output.LayerNorm"),
+    whole("blk.{}.ffn_up", "longformer.encoder.layer.{}.intermediate.dense"),
+    whole("blk.{}.ffn_down", "longformer.encoder.layer.{}.output.dense"),
+    whole("blk.{}.layer_output_norm", "longformer.encoder.layer.{}.output.LayerNorm"),
+    whole("cls", "classifier.dense"),
+    whole("cls.output", "classifier.out_proj"),
+    whole("labels", "classifier"),
+    whole("answer", "qa_outputs"),
+    whole("tokens", "lm_head.dense"),
+    whole("tokens_norm", "lm_head.layer_norm"),
+    whole("output", "lm_head.decoder"),
+    whole("output_bias", "lm_head.bias"),
+];
+
+fn first_position(config: &Config) -> Result<usize> {
+    Ok(config.count(&["pad_token_id"])?.unwrap_or(1) + 1)
+}
+
+/// How far the tokens of each layer see on either side: half of its window.
+fn reaches(config: &Config, layers: usize) -> Result<Vec<usize>> {
+    const KEY: &str = "attention_window";
+    let windows = match config.get(KEY) {
+        Some(serde_json::Value::Array(_)) => config.numbers(&[KEY])?.unwrap_or_default(),
+        _ => vec![config.count(&[KEY])?.unwrap_or(512) as f64; layers],
+    };
+    let place = format!("config.{KEY}");
+    if windows.len() != layers {
+        return Err(Error::corrupt(place, format!("expected {layers} entries, found {}", windows.len())));
+    }
+    let reach = |window: f64| match (2.0..=2_147_483_648.0).contains(&window) && window % 2.0 == 0.0 {
+        true => Ok(window as usize / 2),
+        false => Err(Error::corrupt(place.clone(), format!("{window} is not even and above zero"))),
+    };
+    windows.into_iter().map(reach).collect()
+}
+
+fn gather(h: &Hyper, b: &mut Builder<'_>, layer: usize, x: ValueId) -> ValueId {
+    let (q, k, v) = blocks::queries_keys_values(b, h, layer, x);
+    let mut attention = blocks::attention(h, layer);
+    attention.sight = Sight::Marked(h.windows[layer].unwrap_or(0));
+    let near = b.attention(q, k, v, attention.clone());
+    let ours = ["attn_global_q", "attn_global_k", "attn_global_v"]
+        .map(|name| b.linear(x, &block(layer, name), h.query_columns()));
+    // Keys and values of both kinds take the same places one after the other.
+    let all = Attention { layer: h.layers + layer, sight: Sight::FromMarked, ..attention };
+    b.attend_from_marked(ours, near, all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn windows(json: serde_json::Value) -> Result<Vec<usize>> {
+        let values = json.as_object().cloned().unwrap_or_default();
+        reaches(&Config::new(values), 2)
+    }
+
+    #[test]
+    fn windows_are_one_for_all_layers_or_one_for_each() {
+        let json = |window: serde_json::Value| serde_json::json!({ "attention_window": window });
+        assert_eq!(windows(serde_json::json!({})).unwrap(), [256, 256]);
+        assert_eq!(windows(json(64.into())).unwrap(), [32, 32]);
+        assert_eq!(windows(json(vec![8, 512].into())).unwrap(), [4, 256]);
+        for bad in [vec![8], vec![8, 7], vec![0, 8], vec![-2, 8]] {
+            assert!(windows(json(bad.clone().into())).is_err(), "{bad:?}");
+        }
+    }
+}
