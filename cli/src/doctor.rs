@@ -3,7 +3,10 @@
 use crate::options::{ModelArgs, OpenArgs};
 use crate::output;
 use serde_json::{Value, json};
-use siskin::{Cpu, Error, ErrorKind, ExecutorKind, Model, ModelOptions, Result, SessionOptions};
+use siskin::encoder::Tokens;
+use siskin::{
+    Cpu, EncoderOptions, Error, ErrorKind, ExecutorKind, Model, ModelOptions, Result, SessionOptions, Wanted,
+};
 use std::path::{Path, PathBuf};
 
 /// Tokens of the self-test.
@@ -57,12 +60,35 @@ fn test(path: &Path, open: &OpenArgs, options: &ModelOptions) -> Result<(Vec<&'s
     Ok((model_under_test.kernels(), (!same).then_some(message)))
 }
 
+/// What the model makes of some tokens, or of some sound, and what it writes then.
 fn logits(model: &Model) -> Result<Vec<f32>> {
-    let context = TOKENS.min(model.hyper().context.max(1));
-    let mut session = model.session(SessionOptions { context, ..SessionOptions::default() })?;
-    let vocabulary = model.hyper().vocabulary.max(1);
-    let ids: Vec<u32> = (0..context).map(|index| ((1000 + 7919 * index) % vocabulary) as u32).collect();
+    let hyper = model.hyper();
+    let vocabulary = hyper.vocabulary.max(1);
+    let ids = |count: usize| -> Vec<u32> {
+        (0..count).map(|index| ((1000 + 7919 * index) % vocabulary) as u32).collect()
+    };
     let mut all = Vec::new();
-    session.score(&ids, &mut |_, logits| all.extend_from_slice(logits))?;
+    let text = match hyper.features {
+        0 => Tokens::from(ids(TOKENS.min(hyper.text.max(1)))),
+        bands => {
+            let features = (0..2 * TOKENS * bands).map(|index| (index * 37 % 101) as f32 / 101.0 - 0.5);
+            Tokens { features: features.collect(), ..Tokens::default() }
+        }
+    };
+    if model.graphs().encoder.is_some() {
+        let mut encoder = model.encoder(EncoderOptions::default())?;
+        encoder.read(std::slice::from_ref(&text), Wanted::Every, &mut |_, outputs| {
+            outputs.rows().for_each(|row| all.extend_from_slice(row));
+            Ok(())
+        })?;
+    }
+    if model.graphs().decoder.is_some() {
+        let context = TOKENS.min(hyper.context.max(1));
+        let mut session = model.session(SessionOptions { context, ..SessionOptions::default() })?;
+        if model.graphs().encoder.is_some() {
+            session.read(&text)?;
+        }
+        session.score(&ids(context), &mut |_, logits| all.extend_from_slice(logits))?;
+    }
     Ok(all)
 }
