@@ -60,6 +60,9 @@ impl HuggingFace {
         if let Some(settings) = sentence_transformers::settings(folder)? {
             config.insert("sentence_transformers".to_owned(), settings);
         }
+        if let Some(settings) = generation(folder)? {
+            config.insert("generation".to_owned(), Value::Object(settings));
+        }
         let tied = config.get("tie_word_embeddings") == Some(&Value::Bool(true));
         let tensors = read_tensors(folder)?;
         let mut bare: HashMap<String, Option<String>> = HashMap::new();
@@ -225,6 +228,12 @@ fn read_object(path: &Path, most_values: usize) -> Result<Map<String, Value>> {
     let bytes =
         read(path, &name)?.ok_or_else(|| Error::new(ErrorKind::Missing, &name, "is not in the folder"))?;
     parse_json(&bytes, &name, most_values)
+}
+
+/// `generation_config.json`: how the model is meant to write.
+fn generation(folder: &Path) -> Result<Option<Map<String, Value>>> {
+    let path = folder.join("generation_config.json");
+    if path.is_file() { read_object(&path, MOST_CONFIG_VALUES).map(Some) } else { Ok(None) }
 }
 
 /// The chat template: a file of its own, or a key of the tokenizer's configuration.
