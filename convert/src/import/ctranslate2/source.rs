@@ -146,10 +146,8 @@ impl Source for CTranslate2 {
 
     fn provenance(&self) -> Map<String, Value> {
         let container = &self.folder.container;
-        let entries = [
-            ("specification", Value::from(&*container.spec)),
-            ("revision", Value::from(container.revision)),
-        ];
+        let entries =
+            [("specification", Value::from(&*container.spec)), ("revision", Value::from(container.revision))];
         entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
 }
