@@ -29,6 +29,8 @@ const ROW: usize = 2;
 const HOP: usize = RATE as usize / FRAMES;
 /// Fewer frames than this after a window are its end.
 const LEAST: usize = 20;
+/// What does not reach this is no sound: 80 dB below full scale.
+const FAINTEST: f32 = 1e-4;
 /// The least mean logarithm of probabilities at which a window is text though silence seemed likely.
 const SURE: f32 = -1.0;
 
@@ -85,7 +87,7 @@ pub struct Segment {
 /// What is said in a sound.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Transcript {
-    /// The language that is spoken; `None` for models of one language and sounds without a sample.
+    /// The language that is spoken; `None` for models of one language and silent sounds.
     pub language: Option<String>,
     /// The parts, in order; silent ones are left out.
     pub segments: Vec<Segment>,
@@ -184,6 +186,10 @@ impl Transcriber {
         let mut seek = 0;
         while seek == 0 && frames > 0 || seek + LEAST <= frames {
             let length = (frames - seek).min(self.mel.frames());
+            if !is_audible(&samples, seek * HOP, length * HOP) {
+                seek += length;
+                continue;
+            }
             self.listen(&samples, seek * HOP)?;
             if language.is_none() && !self.special.languages.is_empty() {
                 let heard = self.heard_languages();
@@ -302,6 +308,12 @@ impl Transcriber {
             silence: written.silence,
         })
     }
+}
+
+/// Whether there is any sound in `count` samples; what is not a number is for others to judge.
+fn is_audible(samples: &[f32], from: usize, count: usize) -> bool {
+    let window = samples.iter().skip(from).take(count);
+    window.into_iter().any(|sample| sample.abs() >= FAINTEST || sample.is_nan())
 }
 
 /// The samples at the rate of models.
