@@ -32,6 +32,9 @@ pub(crate) struct Args {
     /// Let the model see the text of the 30 seconds before
     #[arg(long)]
     previous: bool,
+    /// Always take the likeliest token, also where this leads round in circles
+    #[arg(long)]
+    greedy: bool,
     /// The most tokens of 30 seconds; without it, half the model's context
     #[arg(long, value_name = "N")]
     max_tokens: Option<usize>,
@@ -52,6 +55,7 @@ impl Args {
             max_tokens: self.max_tokens.unwrap_or(usual.max_tokens),
             prompt: self.prompt.clone(),
             previous: self.previous,
+            again: !self.greedy,
             ..usual
         }
     }

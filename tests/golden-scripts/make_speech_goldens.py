@@ -23,7 +23,7 @@ OUT, MODEL = Path(sys.argv[1]), Path(sys.argv[2])
 RATE = 16000
 SENTENCES = {
     "english": ("en-gb", "We walked along the beach. It was cold."),
-    "german": ("de", "Wir gehen heute in den Park."),
+    "german": ("de", "Heute ist das Wetter schön und wir gehen in den Park."),
 }
 
 

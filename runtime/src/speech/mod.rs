@@ -1,7 +1,7 @@
 //! Speech to text with models of the Whisper kind.
 //!
 //! A [`Transcriber`] hears sound window by window: features of 30 seconds go through the encoder once, and the decoder
-//! writes what it hears, always the likeliest token that the rules of [`rules`] allow. Where the sound is longer, the
+//! writes what it hears: the likeliest token of those that may follow, and where this leads nowhere, others by chance. Where the sound is longer, the
 //! next window begins where the last whole segment ended.
 
 mod rules;
@@ -9,6 +9,7 @@ mod segments;
 mod special;
 #[cfg(test)]
 mod tests;
+mod write;
 
 use std::borrow::Cow;
 
@@ -21,6 +22,7 @@ use crate::session::{Session, SessionOptions, StopHandle};
 use crate::tokenizer::{DecodeOptions, EncodeOptions};
 use crate::{Error, Result};
 use special::Special;
+use write::Written;
 
 /// Frames in a second, and in a row of what the encoder gives.
 const FRAMES: usize = 100;
@@ -49,6 +51,9 @@ pub struct TranscribeOptions {
     pub prompt: Option<String>,
     /// Let the model see the text of the windows before. What it got wrong once, it may then repeat.
     pub previous: bool,
+    /// Where the likeliest tokens go round in circles or are unlikely, write again with tokens by chance: the same ones
+    /// every time.
+    pub again: bool,
     /// A window is silent from this probability of silence on, unless its text is likely; above 1: never.
     pub silence: f32,
 }
@@ -62,6 +67,7 @@ impl Default for TranscribeOptions {
             max_tokens: usize::MAX,
             prompt: None,
             previous: false,
+            again: true,
             silence: 0.6,
         }
     }
@@ -112,13 +118,6 @@ pub struct Transcriber {
     special: Special,
     mel: Mel,
     scores: Vec<f32>,
-}
-
-/// The tokens of a window.
-struct Written {
-    ids: Vec<u32>,
-    log_probability: f32,
-    silence: f32,
 }
 
 impl Transcriber {
@@ -195,7 +194,7 @@ impl Transcriber {
                 let heard = self.heard_languages();
                 language = heard.first().map(|(code, _)| self.special.language(code)).transpose()?;
             }
-            let written = self.write(&before, language, with_times, options)?;
+            let written = self.write(&before, language, with_times, options, seek as u64)?;
             let is_silent = written.silence > options.silence && written.log_probability <= SURE;
             let (parts, next) = segments::cut(&written.ids, self.special.times, length);
             for part in parts.iter().filter(|_| !is_silent) {
@@ -241,50 +240,6 @@ impl Transcriber {
         let mut heard: Vec<_> = self.special.languages.iter().map(share).collect();
         heard.sort_by(|(_, a), (_, b)| b.total_cmp(a));
         heard
-    }
-
-    /// Writes what the window says that was read, after `before`.
-    fn write(
-        &mut self,
-        before: &[u32],
-        language: Option<u32>,
-        with_times: bool,
-        options: &TranscribeOptions,
-    ) -> Result<Written> {
-        let special = &self.special;
-        let silence = special.silence.map_or(0.0, |id| rules::probability(self.session.logits(), id, &[]));
-        let task = if options.translate { special.translate } else { special.transcribe };
-        let times = (!with_times).then_some(special.no_times);
-        let rest: Vec<u32> = [language, language.and(task), times].into_iter().flatten().collect();
-        let half = self.session.model().hyper().context / 2;
-        match special.previous.filter(|_| !before.is_empty()) {
-            Some(previous) => {
-                let kept = before.len().saturating_sub(half.saturating_sub(1));
-                let start = [special.start];
-                let tokens = [&[previous], &before[kept..], &start, &*rest].concat();
-                self.session.truncate(0)?;
-                self.session.prefill(&tokens)?;
-            }
-            None => self.session.prefill(&rest)?,
-        }
-        let most = options.max_tokens.min(half);
-        let (mut ids, mut sum) = (Vec::with_capacity(most), 0.0);
-        loop {
-            self.scores.copy_from_slice(self.session.logits());
-            rules::forbid(&mut self.scores, &ids, special, with_times);
-            let choice = rules::choose(&self.scores, special);
-            sum += choice.log_probability;
-            if choice.id == special.end {
-                break;
-            }
-            ids.push(choice.id);
-            if ids.len() >= most {
-                break;
-            }
-            self.session.prefill(&[choice.id])?;
-        }
-        let log_probability = sum / (ids.len() + 1) as f32;
-        Ok(Written { ids, log_probability, silence })
     }
 
     /// A segment of the window that begins at frame `seek`; its bytes are appended to `text`.

@@ -1,6 +1,7 @@
 //! Which tokens may come next, as Whisper was trained to write them.
 
 use super::special::Special;
+use crate::sample::random::Random;
 
 /// The latest time at which the first segment of a window may begin, in steps of 20 ms.
 const LATEST_START: usize = 50;
@@ -73,19 +74,30 @@ fn log_sum(scores: &[f32]) -> f64 {
     most + libm::log(sum)
 }
 
-/// The token with the highest score, the first of several; the end where none may follow.
-pub(super) fn choose(scores: &[f32], special: &Special) -> Choice {
-    let mut best = (special.end as usize, f32::NEG_INFINITY);
-    for (id, &score) in scores.iter().enumerate() {
-        if score > best.1 {
-            best = (id, score);
-        }
+/// A token: that with the highest score, the first of several, or by chance where there is a temperature; the end where
+/// none may follow.
+pub(super) fn choose(scores: &[f32], special: &Special, temperature: f32, random: &mut Random) -> Choice {
+    let highest = most(scores);
+    if highest == f64::NEG_INFINITY {
+        return Choice { id: special.end, log_probability: 0.0 };
     }
-    let log_probability = match best.1 == f32::NEG_INFINITY {
-        true => 0.0,
-        false => (f64::from(best.1) - log_sum(scores)) as f32,
+    let at = match temperature > 0.0 {
+        true => by_chance(scores, highest, f64::from(temperature), random),
+        false => scores.iter().position(|score| f64::from(*score) == highest),
     };
-    Choice { id: best.0 as u32, log_probability }
+    let at = at.unwrap_or(special.end as usize);
+    let score = scores.get(at).copied().unwrap_or(f32::NEG_INFINITY);
+    Choice { id: at as u32, log_probability: (f64::from(score) - log_sum(scores)) as f32 }
+}
+
+fn by_chance(scores: &[f32], highest: f64, temperature: f64, random: &mut Random) -> Option<usize> {
+    let share = |score: &f32| libm::exp((f64::from(*score) - highest) / temperature);
+    let mut rest = random.unit() * scores.iter().map(share).sum::<f64>();
+    let found = scores.iter().position(|score| {
+        rest -= share(score);
+        rest < 0.0
+    });
+    found.or_else(|| scores.iter().rposition(|score| share(score) > 0.0))
 }
 
 /// The probability of `id` among `ids`, or among all where there are none.

@@ -3,6 +3,8 @@
 use super::rules::{choose, forbid, probability};
 use super::segments::{Part, cut};
 use super::special::Special;
+use super::write::circle;
+use crate::sample::random::Random;
 
 /// Text is 0 to 9, 10 ends it, 11 to 14 are control tokens, times begin at 15.
 const TIMES: u32 = 15;
@@ -78,10 +80,20 @@ fn times_win_together() {
 #[test]
 fn the_highest_score_is_chosen_with_its_probability() {
     let scores = [1.0_f32, 3.0, f32::NEG_INFINITY, 3.0];
-    let choice = choose(&scores, &special());
+    let mut random = Random::new(1);
+    let mut at = |scores: &[f32], temperature| choose(scores, &special(), temperature, &mut random);
+    let choice = at(&scores, 0.0);
     let expected = 3.0 - (1_f32.exp() + 2.0 * 3_f32.exp()).ln();
     assert!(choice.id == 1 && (choice.log_probability - expected).abs() < 1e-6);
-    assert_eq!(choose(&[f32::NEG_INFINITY; 4], &special()).id, 10);
+    assert_eq!(at(&[f32::NEG_INFINITY; 4], 0.0).id, 10);
+    assert_eq!(at(&[f32::NEG_INFINITY; 4], 1.0).id, 10);
+    let mut counts = [0; 4];
+    (0..2000).for_each(|_| counts[at(&scores, 2.0).id as usize] += 1);
+    // Shares of 1 to e twice: 0.155 and 0.422.
+    assert!(
+        (250..370).contains(&counts[0]) && (780..910).contains(&counts[1]) && counts[2] == 0,
+        "{counts:?}"
+    );
     assert!((probability(&scores, 0, &[0, 1]) - 1.0 / (1.0 + 2_f32.exp())).abs() < 1e-6);
     assert_eq!(probability(&scores, 77, &[]), 0.0);
 }
@@ -112,4 +124,16 @@ fn windows_without_pairs_are_one_segment() {
     assert_eq!(cut(&[], TIMES, 70), (part(70, &[]), 70));
     let beyond = [TIMES, 1, u32::MAX, u32::MAX];
     assert_eq!(cut(&beyond, TIMES, 70).0[0].end, 70);
+}
+
+#[test]
+fn circles_are_noticed_and_end_after_their_first_round() {
+    let list = |start: &[u32], group: &[u32], times: usize| [start, &group.repeat(times)].concat();
+    assert_eq!(circle(&list(&[1, 2], &[5], 24)), Some(3));
+    assert_eq!(circle(&list(&[1, 2], &[5], 23)), None);
+    assert_eq!(circle(&list(&[1, 2], &[5, 6, 7], 8)), Some(5));
+    assert_eq!(circle(&list(&[], &[5, 6, 7], 8)), Some(3));
+    assert_eq!(circle(&list(&[9], &(0..32).collect::<Vec<_>>(), 4)), Some(33));
+    assert_eq!(circle(&list(&[9], &(0..33).collect::<Vec<_>>(), 5)), None);
+    assert_eq!(circle(&[]), None);
 }
