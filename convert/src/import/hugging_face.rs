@@ -24,6 +24,8 @@ pub(super) static FORMAT: Format = Format {
 
 /// Values of a configuration: half of what metadata may hold, so that there is room for the rest.
 const MOST_CONFIG_VALUES: usize = 1 << 19;
+/// Values of the configuration of a generation: a list of tokens that are never chosen is the longest of them.
+const MOST_GENERATION_VALUES: usize = 1 << 16;
 /// Files that can change what a folder's model is.
 const EXTENSIONS: &[&str] = &["json", "safetensors", "jinja", "model", "txt"];
 
@@ -233,7 +235,7 @@ fn read_object(path: &Path, most_values: usize) -> Result<Map<String, Value>> {
 /// `generation_config.json`: how the model is meant to write.
 fn generation(folder: &Path) -> Result<Option<Map<String, Value>>> {
     let path = folder.join("generation_config.json");
-    if path.is_file() { read_object(&path, MOST_CONFIG_VALUES).map(Some) } else { Ok(None) }
+    if path.is_file() { read_object(&path, MOST_GENERATION_VALUES).map(Some) } else { Ok(None) }
 }
 
 /// The chat template: a file of its own, or a key of the tokenizer's configuration.
