@@ -9,6 +9,7 @@ use siskin::encoder::Tokens;
 use siskin::file::{Bytes, File};
 use siskin::{EncoderOptions, ErrorKind, Model, ModelOptions, SessionOptions, Wanted};
 use siskin_convert::import::{self, safetensors};
+use siskin_convert::{Cache, OpenOptions, open_any};
 
 /// Model, family.
 const MODELS: &[(&str, &str)] = &[
@@ -99,6 +100,17 @@ fn numbers_come_from_shapes_and_settings() {
     let marian = config("marian-int16");
     assert_eq!(marian.count(&["decoder_start_token_id"]).unwrap(), Some(19));
     assert_eq!(marian.count(&["eos_token_id"]).unwrap(), Some(1));
+}
+
+#[test]
+fn the_packed_form_is_kept() {
+    let folder = Folder::new("ct2-cache");
+    let options = OpenOptions { cache: Cache::Folder(folder.join("")), ..OpenOptions::default() };
+    let open = || open_any(data("ctranslate2/whisper-int8"), &options).unwrap();
+    assert_eq!(open().metadata().architecture, "whisper");
+    let kept: Vec<_> = std::fs::read_dir(folder.join("")).unwrap().collect();
+    assert_eq!(kept.len(), 1);
+    assert_eq!(open().metadata().architecture, "whisper");
 }
 
 #[test]

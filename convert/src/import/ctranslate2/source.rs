@@ -12,7 +12,7 @@ use siskin_kernels::quant::BlockType;
 pub(in crate::import) static FORMAT: Format = Format {
     name: "CTranslate2 folder",
     detect: Folder::detect,
-    files: |path| Ok(Folder::files(path)),
+    files: |path| Ok(Folder::files(path).into_iter().filter(|file| file.is_file()).collect()),
     open: |path| {
         let place = path.display().to_string();
         let folder = Folder::open(path)?;
