@@ -22,6 +22,7 @@ mod run;
 mod tag;
 mod texts;
 mod tokenize;
+mod transcribe;
 mod verify;
 
 use clap::{Parser, Subcommand};
@@ -47,6 +48,7 @@ enum Command {
     Tag(tag::Args),
     Answer(answer_question::Args),
     FillMask(fill_mask::Args),
+    Transcribe(transcribe::Args),
     Convert(convert::Args),
     Inspect(inspect::Args),
     Verify(verify::Args),
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
         Command::Tag(args) => tag::command(args, &open),
         Command::Answer(args) => answer_question::command(args, &open),
         Command::FillMask(args) => fill_mask::command(args, &open),
+        Command::Transcribe(args) => transcribe::command(args, &open),
         Command::Convert(args) => convert::command(args, &open),
         Command::Inspect(args) => inspect::command(args, &open),
         Command::Verify(args) => verify::command(args, &open),

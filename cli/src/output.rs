@@ -119,13 +119,22 @@ pub(crate) fn round(value: f64, digits: i32) -> f64 {
 pub(crate) struct Bar(ProgressBar);
 
 impl Bar {
+    /// Of bytes.
     pub(crate) fn new(open: &OpenArgs) -> Self {
+        let counts = "{msg} {wide_bar} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}";
+        Self::with(open, counts)
+    }
+
+    /// Of seconds of sound.
+    pub(crate) fn of_seconds(open: &OpenArgs) -> Self {
+        Self::with(open, "{wide_bar} {pos}/{len} s {eta}")
+    }
+
+    fn with(open: &OpenArgs, template: &str) -> Self {
         if open.quiet || !std::io::stderr().is_terminal() {
             return Self(ProgressBar::hidden());
         }
-        let style = ProgressStyle::with_template(
-            "{msg} {wide_bar} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}",
-        );
+        let style = ProgressStyle::with_template(template);
         let bar = ProgressBar::new(0);
         Self(match style {
             Ok(style) => bar.with_style(style),

@@ -181,3 +181,12 @@ fn an_interrupt_ends_the_answer_and_leaves_what_was_said() {
     assert_eq!(output.status.code(), Some(130));
     assert!(errors(&output).contains("tokens a second") && errors(&output).contains("Ctrl-C"));
 }
+
+#[test]
+fn only_models_that_listen_transcribe() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/golden-texts/bart");
+    let output = siskin(&["transcribe", folder, "-", "--no-cache", "--quiet"], &[0; 32]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(errors(&output).contains("whisper does"), "{}", errors(&output));
+    assert_eq!(siskin(&["transcribe", folder], b"").status.code(), Some(2));
+}

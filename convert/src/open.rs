@@ -41,7 +41,7 @@ impl Default for OpenOptions<'_> {
     }
 }
 
-/// Opens the model at `path`: a `.siskin` file, a GGUF file, or a Hugging Face folder.
+/// Opens the model at `path`: a `.siskin` file, a GGUF file, or a folder of Hugging Face or CTranslate2.
 ///
 /// What is not a `.siskin` file is packed once; later calls find the packed file as long as the source's files keep
 /// their sizes and times. Several processes may do so at once. What is opened stays mapped: see

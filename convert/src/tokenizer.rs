@@ -9,7 +9,7 @@ use siskin::{Error, ErrorKind, Result};
 use std::path::Path;
 
 /// Opens the tokenizer at `path` without packing anything: of a `.siskin` file, of a GGUF file (one with a
-/// vocabulary alone will do), of a Hugging Face folder, or a `tokenizer.json`.
+/// vocabulary alone will do), of a folder of Hugging Face or CTranslate2, or a `tokenizer.json`.
 pub fn open_tokenizer(path: impl AsRef<Path>) -> Result<Tokenizer> {
     let path = path.as_ref();
     open(path).map_err(|error| error.within(&path.display().to_string()))

@@ -361,3 +361,14 @@ fn numbers_that_are_not_finite_are_kept_or_refused() {
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{recipe}");
     }
 }
+
+#[test]
+fn how_a_model_is_meant_to_write_comes_along() {
+    let folder = Folder::new("generation");
+    for name in ["config.json", "model.safetensors"] {
+        std::fs::copy(golden("llama").join(name), folder.join(name)).unwrap();
+    }
+    std::fs::write(folder.join("generation_config.json"), r#"{"suppress_tokens": [1, 2]}"#).unwrap();
+    let file = packed(&folder.join(""), &folder);
+    assert_eq!(file.metadata().config["generation"]["suppress_tokens"], serde_json::json!([1, 2]));
+}

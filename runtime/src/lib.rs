@@ -23,6 +23,7 @@ mod observe;
 mod plan;
 pub mod sample;
 mod session;
+pub mod speech;
 mod team;
 pub mod template;
 pub mod text;

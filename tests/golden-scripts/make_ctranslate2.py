@@ -4,6 +4,7 @@ usage: make_ctranslate2.py OUT_DIR SEEDS_DIR
 
 OUT_DIR/NAME/: a model with random weights as `ctranslate2.converters` writes it; OUT_DIR/NAME.safetensors: the weights of
 the Hugging Face model that it was made from, under the names of a .siskin file, rounded as the model's type rounds them.
+OUT_DIR/NAME.io.safetensors, for models that read a text at once: inputs, and what PyTorch computes with those weights.
 OUT_DIR/types.bin with types.safetensors: one variable of each type, and an alias. SEEDS_DIR: small files for fuzzing.
 
 Needs ctranslate2, transformers and torch.
@@ -228,6 +229,43 @@ def make(name, kind, config, extra, quantisation, names):
                 weights[f"gpt_neox.layers.0.attn.{letter}_proj.{end}"] = heads[:, part].reshape(WIDTH, *fused.shape[1:])
     values = dict(expected(weights, names, quantisation))
     save_file({n: np.ascontiguousarray(v) for n, v in values.items()}, OUT / f"{name}.safetensors")
+    if not kind.endswith("CausalLM"):
+        restore(model, kind, names, values)
+        save_file(computed(model, kind, config), OUT / f"{name}.io.safetensors")
+
+
+def restore(model, kind, names, values):
+    """Puts the rounded values back into the model that they came from, with what the converters leave out."""
+    state = model.state_dict()
+    for name, value in values.items():
+        stem, end = name.rsplit(".", 1)
+        source = names.get(name) or f"{names[stem]}.{end}"
+        value, whole = torch.from_numpy(value), state[source]
+        if kind == "BartForConditionalGeneration" and "embed_positions" in source:
+            whole[2:] = value
+        elif kind == "MarianMTModel" and source == "model.shared.weight":
+            whole[:-1], whole[-1] = value, 0
+        elif source == "final_logits_bias":
+            whole[0, : value.numel()] = value
+        else:
+            whole.copy_(value)
+
+
+def computed(model, kind, config):
+    """Inputs, and what PyTorch makes of them."""
+    ids = torch.randint(0, VOCABULARY - 1, (1, 7))
+    if kind == "BertModel":
+        given = dict(input_ids=ids, token_type_ids=torch.randint(0, 2, (1, 7)))
+    else:
+        start = getattr(config, "decoder_start_token_id", None) or 0
+        written = torch.cat([torch.tensor([[start]]), torch.randint(0, VOCABULARY - 1, (1, 4))], 1)
+        read = dict(input_features=torch.randn(1, 5, 12)) if kind.startswith("Whisper") else dict(input_ids=ids)
+        given = read | dict(decoder_input_ids=written)
+    with torch.no_grad():
+        made = model(**given)
+    output = made.last_hidden_state if kind == "BertModel" else made.logits
+    output = output[:, :, : VOCABULARY - (kind == "MarianMTModel")]
+    return {n: v.contiguous().numpy() for n, v in (given | {"output": output}).items()}
 
 
 class Linear(model_spec.LayerSpec):

@@ -17,8 +17,11 @@ pub fn data(name: &str) -> PathBuf {
 /// A real model brought by `cargo xtask model <name>`, or `None` after printing how to bring it.
 pub fn model(name: &str) -> Option<PathBuf> {
     let path = root().join(".models").join(format!("{name}.gguf"));
-    if path.is_file() {
-        return Some(path);
+    // Those of several files are folders.
+    for path in [&path, &path.with_extension("")] {
+        if path.exists() {
+            return Some(path.clone());
+        }
     }
     eprintln!("skipped: {} is not there; `cargo xtask model {name}` brings it", path.display());
     None

@@ -24,6 +24,8 @@ pub(super) static FORMAT: Format = Format {
 
 /// Values of a configuration: half of what metadata may hold, so that there is room for the rest.
 const MOST_CONFIG_VALUES: usize = 1 << 19;
+/// Values of the configuration of a generation: a list of tokens that are never chosen is the longest of them.
+const MOST_GENERATION_VALUES: usize = 1 << 16;
 /// Files that can change what a folder's model is.
 const EXTENSIONS: &[&str] = &["json", "safetensors", "jinja", "model", "txt"];
 
@@ -59,6 +61,9 @@ impl HuggingFace {
         let (family, mut config) = family_and_config(config)?;
         if let Some(settings) = sentence_transformers::settings(folder)? {
             config.insert("sentence_transformers".to_owned(), settings);
+        }
+        if let Some(settings) = generation(folder)? {
+            config.insert("generation".to_owned(), Value::Object(settings));
         }
         let tied = config.get("tie_word_embeddings") == Some(&Value::Bool(true));
         let tensors = read_tensors(folder)?;
@@ -225,6 +230,12 @@ fn read_object(path: &Path, most_values: usize) -> Result<Map<String, Value>> {
     let bytes =
         read(path, &name)?.ok_or_else(|| Error::new(ErrorKind::Missing, &name, "is not in the folder"))?;
     parse_json(&bytes, &name, most_values)
+}
+
+/// `generation_config.json`: how the model is meant to write.
+fn generation(folder: &Path) -> Result<Option<Map<String, Value>>> {
+    let path = folder.join("generation_config.json");
+    if path.is_file() { read_object(&path, MOST_GENERATION_VALUES).map(Some) } else { Ok(None) }
 }
 
 /// The chat template: a file of its own, or a key of the tokenizer's configuration.

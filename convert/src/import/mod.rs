@@ -23,7 +23,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// Every format, in the order in which a path is offered to them.
-pub const FORMATS: &[&Format] = &[&gguf_source::FORMAT, &hugging_face::FORMAT];
+pub const FORMATS: &[&Format] = &[&gguf_source::FORMAT, &ctranslate2::FORMAT, &hugging_face::FORMAT];
 
 /// A way to store models.
 pub struct Format {

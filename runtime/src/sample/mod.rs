@@ -22,7 +22,7 @@ mod min_p;
 mod mirostat;
 mod options;
 mod penalties;
-mod random;
+pub(crate) mod random;
 mod temperature;
 mod top_k;
 mod top_p;

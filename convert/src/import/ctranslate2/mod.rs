@@ -7,6 +7,8 @@ pub mod container;
 mod folder;
 mod matrix;
 mod names;
+mod settings;
+mod source;
 mod vocabulary;
 
 pub use container::{Container, DataType, Variable};
@@ -14,6 +16,8 @@ pub use folder::Folder;
 pub use matrix::Matrix;
 pub use names::{Kind, Layout, Names, Part, Rule};
 pub use vocabulary::{Role, Vocabulary};
+
+pub(super) use source::FORMAT;
 
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,189 @@
+//! A CTranslate2 folder as a source.
+
+use super::settings::settings;
+use super::{Folder, Layout, Matrix, Names};
+use crate::import::{Format, Source, SourceTensor, tokenizer_json};
+use serde_json::{Map, Value};
+use siskin::arch::{Config, Family, Take};
+use siskin::file::Bytes;
+use siskin::{Error, Result};
+use siskin_kernels::quant::BlockType;
+
+pub(in crate::import) static FORMAT: Format = Format {
+    name: "CTranslate2 folder",
+    detect: Folder::detect,
+    files: |path| Ok(Folder::files(path).into_iter().filter(|file| file.is_file()).collect()),
+    open: |path| {
+        let place = path.display().to_string();
+        let folder = Folder::open(path)?;
+        Ok(Box::new(CTranslate2::new(folder).map_err(|error| error.within(&place))?))
+    },
+};
+
+/// The columns that a convolution sees side by side.
+const KERNEL: usize = 3;
+/// What the score of the token is whose embedding is zero, and which only stands before texts: never chosen.
+const NEVER: f32 = -1e9;
+
+struct CTranslate2 {
+    folder: Folder,
+    names: Names,
+    family: &'static Family,
+    config: Config,
+    /// Whether what is read and what is written have tables of their own.
+    two_tables: bool,
+    /// Whether texts that are written begin with a token whose embedding is zero: one after the last of the table.
+    zero_start: bool,
+}
+
+impl CTranslate2 {
+    fn new(folder: Folder) -> Result<Self> {
+        let names = Names::of(&folder.container)?;
+        if let Some(unknown) = names.unmapped(&folder.container).next() {
+            let message = "nothing is known of this variable; convert the original model";
+            return Err(Error::unsupported(format!("model.bin: {unknown}"), message));
+        }
+        let has = |name: &str| names.find(&folder.container, name).is_some();
+        let family = Family::named(match names.layout() {
+            Layout::Whisper => "whisper",
+            Layout::EncoderDecoder if has("dec.blk.0.attn_rel_b.weight") => "t5",
+            Layout::EncoderDecoder => "bart",
+            Layout::Encoder => "bert",
+            Layout::Decoder => {
+                let message = "decoders alone are not read from CTranslate2; convert the original model";
+                return Err(Error::unsupported("model.bin specification", message));
+            }
+        })?;
+        let two_tables = has("dec.token_embd.weight");
+        let flag = folder.container.number("decoder/start_from_zero_embedding");
+        let zero_start = flag.is_some_and(|flag| flag != 0.0);
+        let config = Config::new(settings(&folder, &names, family.name, zero_start)?);
+        Ok(Self { names, family, config, two_tables, zero_start, folder })
+    }
+
+    /// The name among those that `Names` knows.
+    fn known<'a>(&self, name: &'a str) -> Option<&'a str> {
+        match name {
+            "token_embd.weight" if self.two_tables => None,
+            "enc.token_embd.weight" => self.two_tables.then_some("token_embd.weight"),
+            "output_bias" => Some("output.bias"),
+            other => Some(other),
+        }
+        .filter(|name| self.names.find(&self.folder.container, name).is_some())
+    }
+
+    /// The row for the token that stands before texts, where `name` needs one.
+    fn last_row(&self, name: &str) -> Option<f32> {
+        match name {
+            _ if !self.zero_start => None,
+            "token_embd.weight" | "enc.token_embd.weight" | "dec.token_embd.weight" | "output.weight" => {
+                Some(0.0)
+            }
+            "output_bias" => Some(NEVER),
+            _ => None,
+        }
+    }
+}
+
+impl Source for CTranslate2 {
+    fn family(&self) -> &'static Family {
+        self.family
+    }
+
+    fn config(&self) -> &Config {
+        &self.config
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.known(name).is_some() || name == "output_bias" && self.zero_start
+    }
+
+    fn tensor(&self, name: &str) -> Result<SourceTensor> {
+        let take = match name {
+            "enc.conv1.weight" | "enc.conv2.weight" => Take::Neighbours(KERNEL),
+            _ => Take::Whole,
+        };
+        let last = self.last_row(name);
+        let Some(known) = self.known(name) else {
+            return match (name, last) {
+                ("output_bias", Some(last)) => self.bias_of_start(last),
+                _ => Err(Error::new(siskin::ErrorKind::Missing, name, "model.bin has no variable for it")),
+            };
+        };
+        let matrix = self.names.matrix(&self.folder.container, known)?;
+        let Matrix { rows, columns, .. } = matrix;
+        let source = matrix.name.clone();
+        let (block, data) = match (matrix.data_type.block(), last) {
+            (Some(block), None) => (block, matrix.data),
+            (_, last) => (BlockType::F32, floats(&matrix, last)?),
+        };
+        let is_list = rows == 1 && known.ends_with(".bias");
+        let (rows, columns) = match last {
+            None => (rows, columns),
+            Some(_) if is_list => (rows, columns + 1),
+            Some(_) => (rows + 1, columns),
+        };
+        Ok(SourceTensor { name: source, block, rows, columns, data, take })
+    }
+
+    fn tokenizer(&self) -> Result<Option<Vec<u8>>> {
+        let Some(tokenizer) = self.folder.read("tokenizer.json")? else { return Ok(None) };
+        let config = self.folder.read("tokenizer_config.json")?;
+        tokenizer_json::vocabulary(&tokenizer, config.as_deref())?.write().map(Some)
+    }
+
+    fn template(&self) -> Option<&str> {
+        None
+    }
+
+    fn name(&self) -> Option<&str> {
+        None
+    }
+
+    fn licence(&self) -> Option<&str> {
+        None
+    }
+
+    fn provenance(&self) -> Map<String, Value> {
+        let container = &self.folder.container;
+        let entries =
+            [("specification", Value::from(&*container.spec)), ("revision", Value::from(container.revision))];
+        entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+    }
+}
+
+impl CTranslate2 {
+    /// A bias that only keeps the token before texts from being chosen.
+    fn bias_of_start(&self, last: f32) -> Result<SourceTensor> {
+        let columns = self.config.required(&["vocab_size"])?;
+        let mut bytes = vec![0; columns.saturating_sub(1).saturating_mul(4)];
+        bytes.extend_from_slice(&last.to_le_bytes());
+        Ok(SourceTensor {
+            name: "output_bias".to_owned(),
+            block: BlockType::F32,
+            rows: 1,
+            columns,
+            data: Bytes::new(bytes),
+            take: Take::Whole,
+        })
+    }
+}
+
+/// The values of all rows, and those of one more where each is `last`; of a list, one more value.
+fn floats(matrix: &Matrix, last: Option<f32>) -> Result<Bytes> {
+    let most = matrix.rows.checked_add(1).and_then(|rows| rows.checked_mul(matrix.columns)?.checked_mul(4));
+    let mut bytes = Vec::new();
+    most.and_then(|most| bytes.try_reserve_exact(most).ok()).ok_or_else(|| {
+        Error::new(siskin::ErrorKind::Memory, &matrix.name, "there is too little for its numbers as floats")
+    })?;
+    let mut values = vec![0.0; matrix.columns];
+    for row in 0..matrix.rows {
+        matrix.row_into(row, &mut values)?;
+        bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+    }
+    if let Some(last) = last {
+        let count = if last == NEVER { 1 } else { matrix.columns };
+        bytes.extend(std::iter::repeat_n(last.to_le_bytes(), count).flatten());
+    }
+    Ok(Bytes::new(bytes))
+}

@@ -1,0 +1,111 @@
+//! Which tokens may come next, as Whisper was trained to write them.
+
+use super::special::Special;
+use crate::sample::random::Random;
+
+/// The latest time at which the first segment of a window may begin, in steps of 20 ms.
+const LATEST_START: usize = 50;
+
+/// A token and the logarithm of its probability.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Choice {
+    pub id: u32,
+    pub log_probability: f32,
+}
+
+/// Sets the scores of tokens that may not follow `written` to minus infinity.
+pub(super) fn forbid(scores: &mut [f32], written: &[u32], special: &Special, with_times: bool) {
+    let first = if written.is_empty() { &*special.never_first } else { &[] };
+    for &id in special.never.iter().chain(first) {
+        if let Some(score) = scores.get_mut(id as usize) {
+            *score = f32::NEG_INFINITY;
+        }
+    }
+    let (end, times, count) = (special.end as usize, special.times as usize, scores.len());
+    fill(scores, end + 1, times);
+    if with_times {
+        forbid_times(scores, written, (end, times, count));
+        // Where a time is likelier than any text, it is a time.
+        let (text, stamps) = scores.split_at_mut(times.min(count));
+        if log_sum(stamps) > most(text) {
+            text.fill(f32::NEG_INFINITY);
+        }
+    }
+}
+
+/// Times come in pairs, but for the first and the last, and never go back; what lies between a pair takes time.
+fn forbid_times(scores: &mut [f32], written: &[u32], (end, times, count): (usize, usize, usize)) {
+    let is_time = |id: &u32| *id as usize >= times;
+    let Some(last) = written.last() else {
+        fill(scores, 0, times);
+        return fill(scores, times + LATEST_START + 1, count);
+    };
+    let second = written.len().checked_sub(2).and_then(|at| written.get(at));
+    let opens = is_time(last) && second.is_none_or(is_time);
+    let closes = is_time(last) && !opens;
+    if opens {
+        fill(scores, times, count);
+    } else if closes {
+        fill(scores, 0, end);
+    }
+    if let Some(latest) = written.iter().rfind(|id| is_time(id)) {
+        fill(scores, times, *latest as usize + usize::from(!closes));
+    }
+}
+
+fn fill(scores: &mut [f32], from: usize, to: usize) {
+    let to = to.min(scores.len());
+    if let Some(part) = scores.get_mut(from..to) {
+        part.fill(f32::NEG_INFINITY);
+    }
+}
+
+fn most(scores: &[f32]) -> f64 {
+    f64::from(scores.iter().fold(f32::NEG_INFINITY, |most, score| most.max(*score)))
+}
+
+/// The logarithm of the sum of the exponentials; minus infinity for none.
+fn log_sum(scores: &[f32]) -> f64 {
+    let most = most(scores);
+    if most == f64::NEG_INFINITY {
+        return most;
+    }
+    let sum: f64 = scores.iter().map(|score| libm::exp(f64::from(*score) - most)).sum();
+    most + libm::log(sum)
+}
+
+/// A token: that with the highest score, the first of several, or by chance where there is a temperature; the end where
+/// none may follow.
+pub(super) fn choose(scores: &[f32], special: &Special, temperature: f32, random: &mut Random) -> Choice {
+    let highest = most(scores);
+    if highest == f64::NEG_INFINITY {
+        return Choice { id: special.end, log_probability: 0.0 };
+    }
+    let at = match temperature > 0.0 {
+        true => by_chance(scores, highest, f64::from(temperature), random),
+        false => scores.iter().position(|score| f64::from(*score) == highest),
+    };
+    let at = at.unwrap_or(special.end as usize);
+    let score = scores.get(at).copied().unwrap_or(f32::NEG_INFINITY);
+    Choice { id: at as u32, log_probability: (f64::from(score) - log_sum(scores)) as f32 }
+}
+
+fn by_chance(scores: &[f32], highest: f64, temperature: f64, random: &mut Random) -> Option<usize> {
+    let share = |score: &f32| libm::exp((f64::from(*score) - highest) / temperature);
+    let mut rest = random.unit() * scores.iter().map(share).sum::<f64>();
+    let found = scores.iter().position(|score| {
+        rest -= share(score);
+        rest < 0.0
+    });
+    found.or_else(|| scores.iter().rposition(|score| share(score) > 0.0))
+}
+
+/// The probability of `id` among `ids`, or among all where there are none.
+pub(super) fn probability(scores: &[f32], id: u32, among: &[u32]) -> f32 {
+    let score = |id: u32| scores.get(id as usize).copied().unwrap_or(f32::NEG_INFINITY);
+    let all = match among.is_empty() {
+        true => log_sum(scores),
+        false => log_sum(&among.iter().map(|&id| score(id)).collect::<Vec<_>>()),
+    };
+    libm::exp(f64::from(score(id)) - all) as f32
+}

@@ -1,0 +1,39 @@
+//! What a window's tokens say: segments, and where the next window begins.
+
+/// Frames in the step of a time.
+const FRAMES: usize = 2;
+
+/// A part of a window, in frames from its beginning.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Part<'a> {
+    pub start: usize,
+    pub end: usize,
+    pub ids: &'a [u32],
+}
+
+/// Cuts the tokens of a window of `frames` frames where one segment's time is followed by the next one's, and says
+/// after how many frames the next window begins: where the last whole segment ends, or after all of this window.
+pub(super) fn cut(ids: &[u32], times: u32, frames: usize) -> (Vec<Part<'_>>, usize) {
+    let is_time = |index: usize| ids.get(index).is_some_and(|&id| id >= times);
+    let frame = |index: usize| match ids.get(index) {
+        Some(&id) if id >= times => ((id - times) as usize).saturating_mul(FRAMES).min(frames),
+        _ => 0,
+    };
+    let mut cuts: Vec<usize> = (1..ids.len()).filter(|&at| is_time(at) && is_time(at - 1)).collect();
+    if cuts.is_empty() {
+        let last = (0..ids.len()).rfind(|&at| is_time(at)).map_or(0, frame);
+        let end = if last > 0 { last } else { frames };
+        return (vec![Part { start: 0, end, ids }], frames);
+    }
+    // A time at the end with text before it closes the last segment; after it there is nothing.
+    let is_closed = is_time(ids.len() - 1) && !is_time(ids.len() - 2);
+    if is_closed {
+        cuts.push(ids.len());
+    }
+    let starts = std::iter::once(0).chain(cuts.iter().copied());
+    let part =
+        |(from, to): (usize, &usize)| Part { start: frame(from), end: frame(to - 1), ids: &ids[from..*to] };
+    let parts = starts.zip(&cuts).map(part).collect();
+    let last = cuts.last().map_or(0, |&at| frame(at - 1));
+    (parts, if is_closed || last == 0 { frames } else { last })
+}

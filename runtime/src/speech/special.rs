@@ -1,0 +1,94 @@
+//! The tokens of a Whisper model that are not text, and those that are never chosen.
+
+use crate::arch::Config;
+use crate::model::Model;
+use crate::{Error, ErrorKind, Result};
+
+/// Models with fewer tokens than this know English alone.
+const MULTILINGUAL: usize = 51_865;
+
+/// Where tokens that are not text lie.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Special {
+    /// Ends a text. Text tokens have smaller ids.
+    pub end: u32,
+    /// Begins a text.
+    pub start: u32,
+    /// Stands before what was said before.
+    pub previous: Option<u32>,
+    /// Asks for a text in the language that is spoken; absent in models of one language.
+    pub transcribe: Option<u32>,
+    /// Asks for a text in English.
+    pub translate: Option<u32>,
+    /// Says that there is no speech.
+    pub silence: Option<u32>,
+    /// Asks for a text without times.
+    pub no_times: u32,
+    /// The time 0. Those after it are 20 ms apart; there are as many as the model has scores.
+    pub times: u32,
+    /// Codes such as `en`, and their tokens; none where the model knows one language.
+    pub languages: Vec<(String, u32)>,
+    /// Tokens that are never chosen.
+    pub never: Vec<u32>,
+    /// Tokens that are not chosen first.
+    pub never_first: Vec<u32>,
+}
+
+impl Special {
+    /// Those of a model, by the spelling of its tokens and by its configuration.
+    pub(super) fn of(model: &Model) -> Result<Self> {
+        let tokenizer = model.tokenizer()?;
+        let find = |names: &[&str]| {
+            let id = |name: &&str| tokenizer.token_to_id(name.as_bytes());
+            names.iter().find_map(id).filter(|&id| (id as usize) < model.hyper().vocabulary)
+        };
+        let need = |name: &str| {
+            let message = format!("there is no {name}: this is not the tokenizer of a Whisper model");
+            find(&[name]).ok_or_else(|| Error::new(ErrorKind::Missing, "tokenizer", message))
+        };
+        let start = need("<|startoftranscript|>")?;
+        let no_times = need("<|notimestamps|>")?;
+        let is_multilingual = model.hyper().vocabulary >= MULTILINGUAL;
+        let translate = find(&["<|translate|>"]).filter(|_| is_multilingual);
+        let code = |id: u32| {
+            let text = std::str::from_utf8(tokenizer.token_text(id).ok()?).ok()?;
+            Some((text.strip_prefix("<|")?.strip_suffix("|>")?.to_owned(), id))
+        };
+        let languages = (start + 1..translate.unwrap_or(0)).filter_map(code).collect();
+        let config = Config::new(model.file().metadata().config.clone());
+        Ok(Self {
+            end: need("<|endoftext|>")?,
+            start,
+            previous: find(&["<|startofprev|>"]),
+            transcribe: find(&["<|transcribe|>"]).filter(|_| is_multilingual),
+            translate,
+            silence: find(&["<|nospeech|>", "<|nocaptions|>"]),
+            no_times,
+            times: no_times + 1,
+            languages,
+            never: ids(&config, "suppress_tokens")?,
+            never_first: ids(&config, "begin_suppress_tokens")?,
+        })
+    }
+
+    /// The token of a language.
+    pub(super) fn language(&self, code: &str) -> Result<u32> {
+        let known = self.languages.iter().find(|(known, _)| known == code);
+        known.map(|(_, id)| *id).ok_or_else(|| {
+            let codes: Vec<&str> = self.languages.iter().map(|(code, _)| &**code).collect();
+            let message = match codes.is_empty() {
+                true => format!("`{code}`, but the model knows English alone; name no language"),
+                false => format!("`{code}` is none of {}", codes.join(", ")),
+            };
+            Error::argument("language", message)
+        })
+    }
+}
+
+/// A list of tokens, which the generation's own configuration says first. Negative numbers stand for no token.
+fn ids(config: &Config, key: &str) -> Result<Vec<u32>> {
+    let own = format!("generation/{key}");
+    let numbers = config.numbers(&[&own, key])?.unwrap_or_default();
+    let id = |number: &f64| (0.0..4e9).contains(number).then_some(*number as u32);
+    Ok(numbers.iter().filter_map(id).collect())
+}

@@ -1,0 +1,117 @@
+//! The tokens of one window: the likeliest ones, and where these go round in circles or are unlikely, others by chance.
+
+use super::{SURE, TranscribeOptions, Transcriber, rules};
+use crate::Result;
+use crate::sample::random::Random;
+
+/// What scores are divided by, one attempt after the other.
+const TEMPERATURES: &[f32] = &[0.0, 0.2, 0.4, 0.6, 0.8, 1.0];
+/// The longest group of tokens whose repetition is noticed.
+const LONGEST_GROUP: usize = 32;
+/// How often a group stands in a row, and how many tokens that takes at least, before it is a circle.
+const TIMES: usize = 4;
+const LEAST_TOKENS: usize = 24;
+
+/// The tokens of a window.
+pub(super) struct Written {
+    pub ids: Vec<u32>,
+    /// The mean logarithm of their probabilities.
+    pub log_probability: f32,
+    /// The probability that the window is silent.
+    pub silence: f32,
+    /// Whether they went round in circles.
+    is_circle: bool,
+}
+
+impl Transcriber {
+    /// Writes what the window says that was read, after `before`. Chance is the same for the same `seed`.
+    pub(super) fn write(
+        &mut self,
+        before: &[u32],
+        language: Option<u32>,
+        with_times: bool,
+        options: &TranscribeOptions,
+        seed: u64,
+    ) -> Result<Written> {
+        let silence = self.special.silence;
+        let silence = silence.map_or(0.0, |id| rules::probability(self.session.logits(), id, &[]));
+        let task = if options.translate { self.special.translate } else { self.special.transcribe };
+        let times = (!with_times).then_some(self.special.no_times);
+        let rest: Vec<u32> = [language, language.and(task), times].into_iter().flatten().collect();
+        let half = self.session.model().hyper().context / 2;
+        match self.special.previous.filter(|_| !before.is_empty()) {
+            Some(previous) => {
+                let kept = before.len().saturating_sub(half.saturating_sub(1));
+                let tokens = [&[previous], &before[kept..], &[self.special.start], &*rest].concat();
+                self.session.truncate(0)?;
+                self.session.prefill(&tokens)?;
+            }
+            None => self.session.prefill(&rest)?,
+        }
+        let begin = (self.session.position(), self.session.logits().to_vec());
+        let most = options.max_tokens.min(half);
+        let mut random = Random::new(seed);
+        let mut best: Option<Written> = None;
+        for &temperature in if options.again { TEMPERATURES } else { &TEMPERATURES[..1] } {
+            let mut written = self.attempt(&begin, with_times, most, (temperature, &mut random))?;
+            written.silence = silence;
+            let is_silent = silence > options.silence;
+            if !written.is_circle && (is_silent || written.log_probability >= SURE) {
+                return Ok(written);
+            }
+            let rank = |written: &Written| (!written.is_circle, written.log_probability);
+            if best.as_ref().is_none_or(|best| rank(best) < rank(&written)) {
+                best = Some(written);
+            }
+        }
+        Ok(best.unwrap_or(Written { ids: Vec::new(), log_probability: 0.0, silence, is_circle: false }))
+    }
+
+    /// Writes from the prompt's end on, whose position and scores are given.
+    fn attempt(
+        &mut self,
+        begin: &(usize, Vec<f32>),
+        with_times: bool,
+        most: usize,
+        (temperature, random): (f32, &mut Random),
+    ) -> Result<Written> {
+        self.session.truncate(begin.0)?;
+        self.scores.copy_from_slice(&begin.1);
+        let (mut ids, mut sum, mut is_circle) = (Vec::with_capacity(most), 0.0, false);
+        while ids.len() < most {
+            rules::forbid(&mut self.scores, &ids, &self.special, with_times);
+            let choice = rules::choose(&self.scores, &self.special, temperature, random);
+            sum += choice.log_probability;
+            if choice.id == self.special.end {
+                break;
+            }
+            ids.push(choice.id);
+            if let Some(first) = circle(&ids) {
+                // What was said once may have been said.
+                ids.truncate(first);
+                is_circle = true;
+                break;
+            }
+            if ids.len() < most {
+                self.session.prefill(&[choice.id])?;
+                self.scores.copy_from_slice(self.session.logits());
+            }
+        }
+        let log_probability = sum / (ids.len() + 1) as f32;
+        Ok(Written { ids, log_probability, silence: 0.0, is_circle })
+    }
+}
+
+/// Where the first of many equal groups ends that the list ends with.
+pub(super) fn circle(ids: &[u32]) -> Option<usize> {
+    let equal = |at: usize, group: usize| ids.get(at) == ids.get(at - group);
+    (1..=LONGEST_GROUP).find_map(|group| {
+        let least = (group * TIMES).max(LEAST_TOKENS);
+        let from = ids.len().checked_sub(least)? + group;
+        if !(from..ids.len()).all(|at| equal(at, group)) {
+            return None;
+        }
+        let odd = (group..from).rfind(|&at| !equal(at, group));
+        Some(odd.map_or(group, |odd| odd + 1))
+    })
+}
