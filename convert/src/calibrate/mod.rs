@@ -12,7 +12,9 @@ use crate::progress::Progress;
 use crate::{Cache, OpenOptions, open_any};
 use moments::Moments;
 use siskin::tokenizer::EncodeOptions;
-use siskin::{Error, ErrorKind, Model, ModelOptions, Observer, Piece, Result, SessionOptions};
+use siskin::{
+    Context, Error, ErrorKind, Model, ModelOptions, Observer, Piece, Result, SessionOptions, Text, Wanted,
+};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -66,13 +68,17 @@ impl Calibration {
     pub fn collect(path: &Path, text: &str, progress: &dyn Progress) -> Result<Self> {
         let model = open(path, progress)?;
         let tokens = model.tokenizer()?.encode(text, EncodeOptions::default())?;
-        let size = CHUNK.min(model.hyper().context.max(1));
+        let hyper = model.hyper();
+        let most =
+            if model.graphs().encoder.is_some() { hyper.text.min(hyper.context) } else { hyper.context };
+        let size = CHUNK.min(most.max(1));
         if tokens.len() < size {
             let message =
                 format!("gives {} tokens; give at least {size}, better {}", tokens.len(), size * CHUNKS);
             return Err(Error::new(ErrorKind::Argument, "calibrate", message));
         }
-        Self::read(&model, &chunks(&tokens, size, model.tokenizer()?.bos()), progress)
+        let tokenizer = model.tokenizer()?;
+        Self::read(&model, &chunks(&tokens, size, tokenizer.bos().or(tokenizer.cls())), progress)
     }
 
     /// Lets the model at `path` read some texts as tokens.
@@ -81,8 +87,12 @@ impl Calibration {
     }
 
     fn read(model: &Model, texts: &[Vec<u32>], progress: &dyn Progress) -> Result<Self> {
+        if model.hyper().features > 0 {
+            return Err(Error::unsupported("model", "it reads sound; calibration reads text"));
+        }
         let longest = texts.iter().map(Vec::len).max().unwrap_or(0).max(1);
-        let options = SessionOptions { context: longest, batch: longest, ..SessionOptions::default() };
+        let options =
+            SessionOptions { context: longest, batch: longest, text: longest, ..SessionOptions::default() };
         let mut context = model.context(&options, 1, 1)?;
         let collector = Arc::new(Mutex::new(Collector::default()));
         context.observe(Arc::clone(&collector) as Arc<Mutex<dyn Observer>>);
@@ -90,7 +100,7 @@ impl Calibration {
         progress.total(texts.len() as u64);
         for tokens in texts {
             let sequence = context.create();
-            let outcome = context.forward(&[Piece { sequence, tokens, every: false }]);
+            let outcome = see(model, &mut context, sequence, tokens);
             context.remove(sequence);
             outcome?;
             progress.advance(1);
@@ -131,6 +141,19 @@ impl Calibration {
     }
 }
 
+/// Takes tokens through the model: as what it reads, as what it writes, or both.
+fn see(model: &Model, context: &mut Context, sequence: usize, tokens: &[u32]) -> Result<()> {
+    if model.graphs().encoder.is_some() {
+        let wanted = Wanted::None;
+        let (segments, features, global, after) = (&[][..], &[][..], &[][..], None);
+        context.read(&[Text { sequence, tokens, segments, features, global, after, wanted }])?;
+    }
+    match model.graphs().decoder {
+        Some(_) => context.forward(&[Piece { sequence, tokens, every: false }]),
+        None => Ok(()),
+    }
+}
+
 /// Up to [`CHUNKS`] chunks of `size` tokens, spread over `tokens`, each begun by `bos` where there is one.
 fn chunks(tokens: &[u32], size: usize, bos: Option<u32>) -> Vec<Vec<u32>> {
     let most = tokens.len() / size;
@@ -151,6 +174,30 @@ fn open(path: &Path, progress: &dyn Progress) -> Result<Model> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::progress::NoProgress;
+
+    #[test]
+    fn models_that_read_whole_texts_are_seen_as_well() {
+        for (name, matrices) in [
+            ("bert", &["blk.0.attn_q.weight", "blk.1.ffn_down.weight"][..]),
+            (
+                "t5",
+                &[
+                    "enc.blk.0.ffn_down.weight",
+                    "dec.blk.2.cross_attn_q.weight",
+                    "dec.blk.0.cross_attn_k.weight",
+                ],
+            ),
+        ] {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/golden-texts").join(name);
+            let texts = [vec![5, 6, 7, 8], vec![9, 10]];
+            let seen = Calibration::collect_tokens(&path, &texts, &NoProgress).unwrap();
+            for matrix in matrices {
+                let importance = seen.importance(matrix).unwrap_or_default();
+                assert!(importance.iter().any(|&x| x > 0.0), "{name}: {matrix}");
+            }
+        }
+    }
 
     #[test]
     fn chunks_are_spread_and_no_longer_than_asked_for() {
