@@ -402,7 +402,7 @@ impl Context {
         let first = self.batch.rows.len();
         let (hidden, before) = (&mut self.batch.hidden, self.batch.marked.len());
         hidden.resize(first + count, 0.0);
-        let global = if global.is_empty() { &[0] } else { global };
+        let global = if global.is_empty() && count > 0 { &[0] } else { global };
         global.iter().for_each(|&position| hidden[first + position] = HIDDEN);
         self.batch.marked.extend((first..first + count).filter(|&row| hidden[row] != 0.0));
         Ok(self.batch.marked.len() - before)

@@ -78,7 +78,13 @@ impl GgufSource {
         let (source, take) =
             names::apply(self.family.gguf_rules, name).unwrap_or_else(|| (name.to_owned(), Take::Whole));
         let index = self.tensors.get(&source).or_else(|| self.tensors.get(name))?;
-        Some((self.gguf.tensors.get(*index)?, take))
+        let info = self.gguf.tensors.get(*index)?;
+        let is_there = match take {
+            // The last dimension counts what stands in one tensor.
+            Take::Chunk(chunk) => info.dims.last().is_some_and(|&count| (chunk as u64) < count),
+            _ => true,
+        };
+        is_there.then_some((info, take))
     }
 
     fn text(&self, key: &str) -> Option<&str> {

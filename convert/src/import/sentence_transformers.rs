@@ -20,11 +20,10 @@ const WAYS: &[(&str, Pooling)] = &[
 /// The settings for the configuration key `sentence_transformers`; nothing where the folder has none.
 pub(super) fn settings(folder: &Path) -> Result<Option<Value>> {
     let Some(modules) = read(&folder.join("modules.json"), "modules.json")? else { return Ok(None) };
-    let modules: Value = serde_json::from_slice(&modules)
-        .map_err(|error| Error::corrupt("modules.json", error.to_string()))?;
+    let modules: Vec<Value> = parse_json(&modules, "modules.json", MOST_VALUES)?;
     let mut settings = Map::new();
     settings.insert("normalise".to_owned(), false.into());
-    for module in modules.as_array().into_iter().flatten() {
+    for module in &modules {
         let text = |key: &str| module.get(key).and_then(Value::as_str).unwrap_or_default();
         match text("type").rsplit('.').next().unwrap_or_default() {
             "Transformer" => {}

@@ -2,8 +2,8 @@
 
 use super::blocks::whole;
 use super::{Config, Family, Form, Hyper, Rule, hyper};
-use crate::Result;
 use crate::graph::{ActivationKind, Attention, Builder, Graph, Head, NormKind, Rope, Sight, ValueId};
+use crate::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
     name: "bart",
@@ -93,6 +93,12 @@ fn embeddings(config: &Config, h: &Hyper, b: &mut Builder<'_>, side: &str) -> Re
             b.embed_sine(rope, 0)
         }
     };
+    if b.columns(positions) != h.width {
+        return Err(Error::unsupported(
+            "config (width)",
+            format!("{} is odd, and positions are sines", h.width),
+        ));
+    }
     let x = b.add(tokens, positions);
     let norm = format!("{side}.token_embd_norm");
     Ok(if b.has(&format!("{norm}.weight")) { b.layer_norm(x, &norm, h.epsilon) } else { x })

@@ -3,10 +3,11 @@
 use super::blocks::{block, taken, whole};
 use super::{Config, Hyper, Rule, Take};
 use crate::graph::{ActivationKind, Builder, Routing, ValueId};
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 
-/// Above this a file is hostile or from another age.
+/// Above these a file is hostile or from another age: the time of a choice grows with both.
 const MOST_EXPERTS: usize = 4096;
+const MOST_CHOSEN: usize = 64;
 
 /// Where files of the families that llama.cpp knows keep experts: all of a layer in one tensor.
 pub(super) const STACKED: [Rule; 3] = [
@@ -41,12 +42,29 @@ pub(super) fn routing(
 fn chosen(config: &Config, normalise: bool) -> Result<Routing> {
     let experts = config.required(&["num_local_experts", "num_experts", "expert_count"])?;
     let chosen = config.required(&["num_experts_per_tok", "expert_used_count"])?;
-    if experts > MOST_EXPERTS || chosen > experts {
+    check(experts, chosen)?;
+    let normalise = config.flag(&["norm_topk_prob", "expert_weights_norm"])?.unwrap_or(normalise);
+    Ok(Routing { experts, chosen, normalise, capacity: None })
+}
+
+/// Refuses numbers that no model has.
+pub(super) fn check(experts: usize, chosen: usize) -> Result<()> {
+    if experts > MOST_EXPERTS || chosen > experts.min(MOST_CHOSEN) {
         let message = format!("{chosen} of {experts} experts cannot be chosen");
         return Err(Error::corrupt("config.num_experts_per_tok", message));
     }
-    let normalise = config.flag(&["norm_topk_prob", "expert_weights_norm"])?.unwrap_or(normalise);
-    Ok(Routing { experts, chosen, normalise, capacity: None })
+    Ok(())
+}
+
+/// Refuses a layer that lacks an expert, before there is a list of them all.
+pub(super) fn check_all(b: &Builder<'_>, experts: usize, name: &dyn Fn(usize) -> String) -> Result<()> {
+    match (0..experts).map(name).find(|name| !b.has(name)) {
+        Some(name) => {
+            let message = format!("it is missing, and the configuration has {experts} experts");
+            Err(Error::new(ErrorKind::Missing, format!("tensor {name}"), message))
+        }
+        None => Ok(()),
+    }
 }
 
 /// The gated block of each chosen expert, weighted and added up.
@@ -62,6 +80,7 @@ pub(super) fn feed_forward(
     let width =
         config.count(&["moe_intermediate_size", "expert_feed_forward_length"])?.unwrap_or(h.feed_forward);
     let name = |part: &'static str| move |expert: usize| block(layer, &format!("{part}.{expert}.weight"));
+    check_all(b, routing.experts, &name("ffn_down_exp"))?;
     let scores = b.linear(x, &block(layer, "ffn_gate_inp"), routing.experts);
     let routed = b.route(scores, routing);
     let slots = b.dispatch(x, routed, routing);
@@ -70,4 +89,22 @@ pub(super) fn feed_forward(
     let gated = b.gate(activation, gate, up);
     let down = b.expert_linear(gated, routed, routing, &name("ffn_down_exp"), h.width);
     Ok(b.combine(down, routed, routing))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_file_lacks_is_not_listed() {
+        assert!(check(8, 2).is_ok() && check(1, 1).is_ok());
+        for (experts, chosen) in [(4, 5), (5000, 1), (4096, 4096), (1 << 31, 1)] {
+            assert!(check(experts, chosen).is_err(), "{chosen} of {experts}");
+        }
+        let has = |name: &str| name.ends_with(".0.weight");
+        let name = |expert: usize| format!("blk.3.ffn_down_exp.{expert}.weight");
+        assert!(check_all(&Builder::new(&has), 1, &name).is_ok());
+        let error = check_all(&Builder::new(&has), 2, &name).unwrap_err();
+        assert!(error.to_string().contains("blk.3.ffn_down_exp.1.weight"));
+    }
 }

@@ -2,7 +2,7 @@
 //! scores.
 
 use super::blocks::whole;
-use super::{Config, Family, Form, Hyper, Rule};
+use super::{Config, Family, Form, Hyper, Rule, experts};
 use crate::graph::{ActivationKind, Attention, Bias, Builder, Graph, Head, Routing, Sight, ValueId};
 use crate::{Error, Result};
 
@@ -198,10 +198,12 @@ fn switch(
     x: ValueId,
 ) -> Result<ValueId> {
     let experts = config.required(&["num_experts"])?;
+    experts::check(experts, 1)?;
     let capacity = Some(config.count(&["expert_capacity"])?.unwrap_or(64));
     let routing = Routing { experts, chosen: 1, normalise: false, capacity };
     let name =
         |part: &'static str| move |expert: usize| block(side, layer, &format!("{part}.{expert}.weight"));
+    experts::check_all(b, experts, &name("ffn_down_exp"))?;
     let scores = b.linear(x, &block(side, layer, "ffn_gate_inp"), experts);
     let routed = b.route(scores, routing);
     let slots = b.dispatch(x, routed, routing);

@@ -70,7 +70,9 @@ impl Encoder {
     pub fn rerank<T: AsRef<str>>(&mut self, question: &str, texts: &[T]) -> Result<Vec<f32>> {
         self.needs(Head::Class, "pairs of texts")?;
         let pair = |(index, text): (usize, &T)| {
-            self.pair(question, text.as_ref()).map_err(|error| error.within(&format!("text {index}")))
+            self.pair(question, text.as_ref())
+                .map(|pair| pair.tokens)
+                .map_err(|error| error.within(&format!("text {index}")))
         };
         let inputs = texts.iter().enumerate().map(pair).collect::<Result<Vec<_>>>()?;
         // Of two classes the second says that they go together.

@@ -1,9 +1,10 @@
 //! What may stand at a masked place, and where in a text an answer stands.
 
 use super::classify::softmax;
+use super::text::Pair;
 use super::{Encoder, Long};
 use crate::context::Wanted;
-use crate::graph::Head;
+use crate::graph::{Graph, Head};
 use crate::tokenizer::EncodeOptions;
 use crate::{Error, ErrorKind, Result};
 
@@ -55,7 +56,9 @@ impl Encoder {
             Ok(())
         })?;
         let fillings = |row: Vec<f32>| {
-            let mut order: Vec<u32> = (0..row.len() as u32).collect();
+            // A padded head has rows that no token stands for.
+            let choices = (row.len() as u32).min(tokenizer.vocabulary_size());
+            let mut order: Vec<u32> = (0..choices).collect();
             order.sort_by(|&a, &b| row[b as usize].total_cmp(&row[a as usize]));
             let filling = |&id: &u32| {
                 let text = tokenizer.piece(id, true)?;
@@ -75,24 +78,25 @@ impl Encoder {
         if long != Long::Refuse {
             return Err(Error::unsupported("long", "answers are looked for in texts that fit as a whole"));
         }
-        let input = self.pair(question, text)?;
-        let options = EncodeOptions { add_special: true, parse_special: false };
-        let (tokens, segments) = self.model().tokenizer()?.encode_pair(question, text, options)?;
-        let second = segments.last().copied().unwrap_or(1);
-        let inside = |index: usize| segments[index] == second && tokens[index].start < tokens[index].end;
+        let Pair { mut tokens, spans, places: [first, second] } = self.pair(question, text)?;
+        if self.model().graphs().encoder.as_ref().is_some_and(Graph::marks) {
+            // Such models were trained with a question that sees all, what begins the input included.
+            tokens.global = (0..first.end).collect();
+        }
+        let inside = |index: &usize| spans[*index].0 < spans[*index].1;
         let (mut begins, mut ends) = (Vec::new(), Vec::new());
-        self.read(&[input], Wanted::Every, &mut |_, outputs| {
+        self.read(&[tokens], Wanted::Every, &mut |_, outputs| {
             begins = outputs.rows().map(|row| row[0]).collect();
             ends = outputs.rows().map(|row| row[1]).collect();
             Ok(())
         })?;
         let (begins, ends) = (softmax(&begins), softmax(&ends));
         let mut best: Option<Answer> = None;
-        for begin in (0..tokens.len()).filter(|&index| inside(index)) {
-            for end in (begin..tokens.len().min(begin + LONGEST_ANSWER)).filter(|&index| inside(index)) {
+        for begin in second.clone().filter(inside) {
+            for end in (begin..second.end.min(begin + LONGEST_ANSWER)).filter(inside) {
                 let probability = begins[begin] * ends[end];
                 if best.as_ref().is_none_or(|best| probability > best.probability) {
-                    let (start, end) = (tokens[begin].start as usize, tokens[end].end as usize);
+                    let (start, end) = (spans[begin].0, spans[end].1);
                     best = Some(Answer { start, end, probability });
                 }
             }

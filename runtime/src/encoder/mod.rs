@@ -94,6 +94,9 @@ impl<'a> Outputs<'a> {
     }
 }
 
+/// The most tokens at once that a caller may ask for: sizes computed from it do not overflow.
+const MOST_ROWS: usize = 1 << 20;
+
 /// Reads texts with a model that has an encoder.
 pub struct Encoder {
     model: Model,
@@ -110,6 +113,7 @@ impl Encoder {
             let message = "the model reads tokens one after the other; it has no encoder";
             return Err(Error::unsupported("model", message));
         }
+        let options = EncoderOptions { batch: options.batch.min(MOST_ROWS), ..options };
         Ok(Self {
             model,
             options,

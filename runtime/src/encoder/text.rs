@@ -1,5 +1,7 @@
 //! From texts to what a model reads.
 
+use std::ops::Range;
+
 use super::{Encoder, Tokens};
 use crate::tokenizer::{EncodeOptions, Token};
 use crate::{Error, ErrorKind, Result};
@@ -28,6 +30,16 @@ pub struct Part {
     pub spans: Vec<(usize, usize)>,
 }
 
+/// Two texts as one input.
+pub(super) struct Pair {
+    /// The ids, special ones included.
+    pub tokens: Tokens,
+    /// For each, the bytes of its text that it stands for.
+    pub spans: Vec<(usize, usize)>,
+    /// The tokens of either text.
+    pub places: [Range<usize>; 2],
+}
+
 const SPECIAL: EncodeOptions = EncodeOptions { add_special: true, parse_special: false };
 
 impl Encoder {
@@ -54,18 +66,22 @@ impl Encoder {
         }
         let inner = tokenizer.encode_with_offsets(text, EncodeOptions { add_special: false, ..SPECIAL })?;
         // What the model expects around a text stands around each part of it.
-        let before = (0..=whole.len() - inner.len())
+        let before = (0..=whole.len().saturating_sub(inner.len()))
             .find(|&start| whole[start..].iter().zip(&inner).all(|(a, b)| a.id == b.id))
             .unwrap_or(0);
-        let (prefix, suffix) = (&whole[..before], &whole[before + inner.len()..]);
-        let room = most.saturating_sub(prefix.len() + suffix.len()).max(1);
+        let (prefix, suffix) = (&whole[..before], whole.get(before + inner.len()..).unwrap_or_default());
+        let around = prefix.len() + suffix.len();
+        let Some(room) = most.checked_sub(around).filter(|&room| room > 0) else {
+            let message = format!("{around} tokens stand around every text; the model reads {most}");
+            return Err(Error::new(ErrorKind::TooLong, "text", message));
+        };
         let step = match long {
             Long::Window { overlap } if overlap >= room => {
                 let message = format!("{overlap} tokens; a part has {room}");
                 return Err(Error::argument("overlap", message));
             }
             Long::Window { overlap } => room - overlap,
-            Long::Refuse | Long::Cut => inner.len(),
+            Long::Refuse | Long::Cut => inner.len().max(1),
         };
         let mut parts = Vec::new();
         for start in (0..inner.len()).step_by(step) {
@@ -79,8 +95,9 @@ impl Encoder {
     }
 
     /// Two texts as one input, such as a question and a passage; the second is what may be too long.
-    pub(super) fn pair(&self, first: &str, second: &str) -> Result<Tokens> {
-        let (tokens, segments) = self.model().tokenizer()?.encode_pair(first, second, SPECIAL)?;
+    pub(super) fn pair(&self, first: &str, second: &str) -> Result<Pair> {
+        let (tokens, segments, places) =
+            self.model().tokenizer()?.encode_pair_apart(first, second, SPECIAL)?;
         let most = self.most_tokens();
         if tokens.len() > most {
             let message = format!("{} tokens with what goes before it; the model reads {most}", tokens.len());
@@ -88,7 +105,7 @@ impl Encoder {
         }
         let segments = if self.model().hyper().segments > 1 { segments } else { Vec::new() };
         let ids = tokens.iter().map(|token| token.id).collect();
-        Ok(Tokens { ids, segments, ..Tokens::default() })
+        Ok(Pair { tokens: Tokens { ids, segments, ..Tokens::default() }, spans: part(&tokens).spans, places })
     }
 }
 

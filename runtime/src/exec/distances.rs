@@ -64,7 +64,8 @@ fn bucket(bias: &Bias, distance: i64) -> usize {
     let logarithm = |x: f32| libm::log(f64::from(x)) as f32;
     let share = logarithm(far as f32 / small.max(1) as f32);
     let whole = libm::log(bias.farthest as f64 / small.max(1) as f64) as f32;
-    let step = small + (share / whole * (steps - small) as f32) as usize;
+    // Where the farthest distance is no longer than the small ones, the division gives anything.
+    let step = small + ((share / whole * (steps - small) as f32) as usize).min(steps - small);
     first + step.min(steps.saturating_sub(1))
 }
 
@@ -86,5 +87,19 @@ mod tests {
             .map(|distance| bucket(&back, distance))
             .to_vec();
         assert_eq!(got, [0, 0, 1, 15, 16, 16, 17, 21, 21, 26, 31, 31, 31, 31]);
+    }
+
+    #[test]
+    fn no_configuration_leaves_the_table() {
+        for buckets in [0, 1, 2, 3, 32] {
+            for farthest in [0, 1, 8, 16, 1 << 31] {
+                for both_ways in [false, true] {
+                    let bias = Bias { table: 0, buckets, farthest, both_ways };
+                    for distance in [-32768, -17, -16, -1, 0, 1, 8, 9, 32768] {
+                        assert!(bucket(&bias, distance) <= buckets.saturating_sub(1), "{bias:?} {distance}");
+                    }
+                }
+            }
+        }
     }
 }

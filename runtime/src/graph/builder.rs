@@ -1,5 +1,7 @@
 //! Writes a graph line by line, as a model's forward pass reads.
 
+use std::collections::HashMap;
+
 use super::{
     ActivationKind, Attention, Graph, Head, Node, NormKind, Op, Role, Rope, Routing, Rows, Value, ValueId,
     Weight, WeightId,
@@ -11,13 +13,15 @@ use super::{
 /// often as the family's.
 pub struct Builder<'a> {
     graph: Graph,
+    /// The number of each weight: models of many experts have tens of thousands.
+    known: HashMap<Weight, WeightId>,
     has: &'a dyn Fn(&str) -> bool,
 }
 
 impl<'a> Builder<'a> {
     /// An empty graph. `has` tells whether the source holds a tensor.
     pub fn new(has: &'a dyn Fn(&str) -> bool) -> Self {
-        Self { graph: Graph::default(), has }
+        Self { graph: Graph::default(), known: HashMap::new(), has }
     }
 
     /// Whether the source holds the tensor `name`.
@@ -55,11 +59,13 @@ impl<'a> Builder<'a> {
 
     fn weight(&mut self, name: &str, rows: usize, columns: usize, role: Role) -> WeightId {
         let weight = Weight { name: name.to_owned(), rows, columns, role };
-        if let Some(known) = self.graph.weights.iter().position(|other| *other == weight) {
+        if let Some(&known) = self.known.get(&weight) {
             return known;
         }
+        let id = self.graph.weights.len();
+        self.known.insert(weight.clone(), id);
         self.graph.weights.push(weight);
-        self.graph.weights.len() - 1
+        id
     }
 
     /// Registers a rotary table.

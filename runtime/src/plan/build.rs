@@ -24,7 +24,8 @@ struct Places {
 impl Places {
     /// The lowest gap of `words`.
     fn take(&mut self, words: usize) -> Place {
-        let words = words.next_multiple_of(16);
+        // Places are told apart by their offsets: none is empty.
+        let words = words.next_multiple_of(16).max(16);
         let mut offset = 0;
         for place in &self.taken {
             if offset + words <= place.offset {

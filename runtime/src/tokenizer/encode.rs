@@ -1,5 +1,7 @@
 //! Text → tokens.
 
+use std::ops::Range;
+
 use super::Tokenizer;
 use super::model::{self, Tables, Token, Work};
 use super::normalize::{Circumstances, Rewriting};
@@ -123,14 +125,31 @@ impl Tokenizer {
         second: &str,
         options: EncodeOptions,
     ) -> Result<(Vec<Token>, Vec<u32>)> {
+        let (tokens, segments, _) = self.encode_pair_apart(first, second, options)?;
+        Ok((tokens, segments))
+    }
+
+    /// The same, and the tokens that each of the texts became: segments do not tell them apart in every model.
+    pub(crate) fn encode_pair_apart(
+        &self,
+        first: &str,
+        second: &str,
+        options: EncodeOptions,
+    ) -> Result<(Vec<Token>, Vec<u32>, [Range<usize>; 2])> {
         let (mut scratch, mut tokens, mut segments) = (Scratch::default(), Vec::new(), Vec::new());
+        let mut places = [0..0, 0..0];
         for item in self.items(&self.pair, options) {
             let before = tokens.len();
             let segment = self.item(item, [first, second], options, true, &mut scratch, &mut tokens)?;
             room::reserve(&mut segments, tokens.len() - before)?;
             segments.extend(std::iter::repeat_n(segment, tokens.len() - before));
+            match item {
+                TemplateItem::First { .. } => places[0] = before..tokens.len(),
+                TemplateItem::Second { .. } => places[1] = before..tokens.len(),
+                TemplateItem::Token { .. } => {}
+            }
         }
-        Ok((tokens, segments))
+        Ok((tokens, segments, places))
     }
 
     fn items<'a>(

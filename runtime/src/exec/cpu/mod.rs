@@ -6,7 +6,7 @@ pub(crate) use attention::Workspace;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use siskin_kernels::ops::attention::PANEL;
+use siskin_kernels::ops::attention::{BLOCK, PANEL};
 use siskin_kernels::ops::matmul::{Input, Output, Product};
 use siskin_kernels::ops::norm;
 use siskin_kernels::ops::{Kernels, rope};
@@ -261,9 +261,11 @@ impl Forward<'_> {
     fn table_row(&self, table: usize, row: usize, out: &mut [f32]) {
         let Some(tensor) = self.weights.matrix(table) else { return };
         let bytes = tensor.panel.panel_bytes(tensor.columns).unwrap_or(0);
-        if let Some(panel) = tensor.data.get(row / ROWS * bytes..(row / ROWS + 1) * bytes) {
-            panel::row_values(tensor.panel, panel, row % ROWS, tensor.columns, out);
-        }
+        let Some(panel) = tensor.data.get(row / ROWS * bytes..(row / ROWS + 1) * bytes) else {
+            // A row that only pads a text may stand behind the last position.
+            return out.fill(0.0);
+        };
+        panel::row_values(tensor.panel, panel, row % ROWS, tensor.columns, out);
     }
 
     fn products(
@@ -359,16 +361,16 @@ impl Forward<'_> {
     }
 
     /// No two workers write the same lines: each stores all rows of its heads or, of many rows, all heads of whole
-    /// panels of positions, so that rows are read from end to end.
+    /// blocks of positions, so that rows are read from end to end.
     fn append(&self, worker: &Worker<'_>, attention: &Attention, keys: View, values: View) -> bool {
         let rows = &self.batch.rows;
         let begins = |row: usize| row == 0 || rows[row - 1].sequence != rows[row].sequence;
-        let on_edge = |row: usize| rows[row].position.is_multiple_of(PANEL);
-        // A marked row is stored a second time, in a panel that it shares with any other.
-        let by_panels = rows.len() >= PANEL_ROWS
+        let on_edge = |row: usize| rows[row].position.is_multiple_of(BLOCK);
+        // A marked row is stored a second time, in a block that it shares with any other.
+        let by_blocks = rows.len() >= PANEL_ROWS
             && !matches!(attention.sight, Sight::Marked(_))
             && (0..rows.len()).all(|row| !begins(row) || on_edge(row));
-        if !by_panels {
+        if !by_blocks {
             return self.share(worker, attention.kv_heads, |head| {
                 for row in 0..rows.len() {
                     // SAFETY: keys and values were written in an earlier step; the head is this worker's alone,
@@ -377,13 +379,13 @@ impl Forward<'_> {
                 }
             });
         }
-        // A piece has the panels that begin within its rows.
+        // A piece has the blocks that begin within its rows.
         self.share(worker, rows.len().div_ceil(PANEL_ROWS), |piece| {
             let edge =
                 |row: usize| (row..rows.len()).find(|&row| begins(row) || on_edge(row)).unwrap_or(rows.len());
             let (start, end) = (piece * PANEL_ROWS, rows.len().min((piece + 1) * PANEL_ROWS));
             for row in edge(start)..edge(end) {
-                // SAFETY: as above, but that the row's panel is this worker's alone.
+                // SAFETY: as above, but that the row's block is this worker's alone.
                 unsafe { self.store(attention, keys, values, row, 0..attention.kv_heads) }
             }
         })
@@ -392,7 +394,7 @@ impl Forward<'_> {
     /// Stores some heads of a row.
     ///
     /// # Safety
-    /// Nobody may write the keys and values, and nobody else use these heads of the row's panel in the cache.
+    /// Nobody may write the keys and values, and nobody else use these heads of the row's block in the cache.
     unsafe fn store(
         &self,
         attention: &Attention,

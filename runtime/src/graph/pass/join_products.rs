@@ -6,12 +6,17 @@ use crate::graph::{Graph, Node, Op, Value, ValueId};
 pub(super) fn run(graph: &Graph) -> Graph {
     let mut joined = Graph { nodes: Vec::new(), ..graph.clone() };
     let mut done: Vec<ValueId> = Vec::new();
+    let remembered = remembered(graph);
     for node in &graph.nodes {
         if done.contains(&node.output) {
             continue;
         }
         let group = match node.op {
-            Op::Linear { .. } => products_of(graph, node.inputs[0]),
+            Op::Linear { .. } if !remembered[node.output] => {
+                let mut group = products_of(graph, node.inputs[0]);
+                group.retain(|product| !remembered[product.output]);
+                group
+            }
             _ => Vec::new(),
         };
         if group.len() < 2 {
@@ -41,6 +46,14 @@ pub(super) fn run(graph: &Graph) -> Graph {
     joined
 }
 
+/// What is stored at once for another graph: those of all its layers side by side would be many megabytes.
+fn remembered(graph: &Graph) -> Vec<bool> {
+    let mut remembered = vec![false; graph.values.len()];
+    let stores = graph.nodes.iter().filter(|node| matches!(node.op, Op::Remember(_)));
+    stores.flat_map(|node| &node.inputs).for_each(|&input| remembered[input] = true);
+    remembered
+}
+
 fn products_of(graph: &Graph, input: ValueId) -> Vec<&Node> {
     graph
         .nodes
@@ -51,7 +64,7 @@ fn products_of(graph: &Graph, input: ValueId) -> Vec<&Node> {
 
 #[cfg(test)]
 mod tests {
-    use crate::graph::{Builder, Op};
+    use crate::graph::{Attention, Builder, Op, Sight};
 
     #[test]
     fn three_products_of_one_value_become_one_and_keep_their_values() {
@@ -78,5 +91,32 @@ mod tests {
             .collect();
         assert_eq!(starts, [(q, 0), (k, 8), (v, 12)]);
         assert!(joined.nodes.iter().any(|node| node.output == sum));
+    }
+
+    #[test]
+    fn what_is_remembered_stays_apart() {
+        let mut b = Builder::new(&|_| false);
+        let x = b.embed("t", 10, 8);
+        for layer in 0..2 {
+            let [k, v] = ["k", "v"].map(|name| b.linear(x, &format!("{name}{layer}"), 8));
+            b.remember(k, v, memory(layer));
+        }
+        let hidden = b.pick(x);
+        let graph = b.finish(hidden);
+        assert_eq!(super::run(&graph).nodes, graph.nodes);
+    }
+
+    fn memory(layer: usize) -> Attention {
+        Attention {
+            layer,
+            heads: 1,
+            kv_heads: 1,
+            head_size: 8,
+            scale: 1.0,
+            sight: Sight::Memory,
+            softcap: None,
+            alibi: Vec::new(),
+            bias: None,
+        }
     }
 }
