@@ -123,14 +123,29 @@ fn attend_with<S: Simd, const V: usize>(
         CacheType::F16 | CacheType::F32 => Whole::NONE,
     };
     let mut states = [State::EMPTY; QUERIES];
-    attend_run::<S, V>(s, arguments, queries, &whole, cache, span, &mut states, &mut scratch);
-    if span == Span::Whole && queries.iter().any(|query| query.also.is_some()) {
-        let mut seconds = [NOTHING; QUERIES];
-        for (second, query) in seconds.iter_mut().zip(queries) {
-            *second = query.second().unwrap_or(Query { values: query.values, ..NOTHING });
+    let runs = 1 + usize::from(span == Span::Whole && queries.iter().any(|query| query.also.is_some()));
+    for run in 0..runs {
+        let seen = || queries.iter().filter_map(|query| query.run(run));
+        let first = seen().map(|query| query.first).min().unwrap_or(0);
+        let last = seen().map(|query| query.last).max().unwrap_or(0);
+        let chunks = match span {
+            Span::Whole => chunk_of(first)..chunk_of(last) + 1,
+            Span::Chunk(chunk) => chunk..chunk + 1,
+        };
+        for chunk in chunks {
+            let chunk = (chunk, chunk < chunk_of(last));
+            // The only call: each is a copy of all inner loops.
+            attend_chunk::<S, V>(
+                s,
+                arguments,
+                (queries, run),
+                &whole,
+                cache,
+                chunk,
+                &mut states,
+                &mut scratch,
+            );
         }
-        let seconds = &seconds[..queries.len()];
-        attend_run::<S, V>(s, arguments, seconds, &whole, cache, span, &mut states, &mut scratch);
     }
     for ((out, state), totals) in out.iter_mut().zip(&states).zip(scratch.totals.chunks(columns)) {
         match span {
@@ -140,34 +155,6 @@ fn attend_with<S: Simd, const V: usize>(
                 out[columns..][..2].copy_from_slice(&[state.maximum, state.sum]);
             }
         }
-    }
-}
-
-/// A query that sees no position.
-const NOTHING: Query<'_> =
-    Query { values: &[], position: 0, first: usize::MAX, last: 0, slope: 0.0, bias: &[], also: None };
-
-/// Adds what the queries see of one run of positions each.
-#[inline(always)]
-fn attend_run<S: Simd, const V: usize>(
-    s: S,
-    arguments: &Arguments,
-    queries: &[Query<'_>],
-    whole: &Whole<'_>,
-    cache: &dyn Cache,
-    span: Span,
-    states: &mut [State; QUERIES],
-    scratch: &mut Scratch<'_>,
-) {
-    let first = queries.iter().map(|query| query.first).min().unwrap_or(0);
-    let last = queries.iter().map(|query| query.last).max().unwrap_or(0);
-    let chunks = match span {
-        Span::Whole => chunk_of(first)..chunk_of(last) + 1,
-        Span::Chunk(chunk) => chunk..chunk + 1,
-    };
-    for chunk in chunks {
-        let after = chunk < chunk_of(last);
-        attend_chunk::<S, V>(s, arguments, queries, whole, cache, (chunk, after), states, scratch);
     }
 }
 
@@ -199,12 +186,12 @@ pub(super) fn merge_chunks<S: Simd>(
     finish(s, state, totals, out);
 }
 
-/// Adds what the queries see of a chunk. `after` says whether there are keys after it.
+/// Adds what the queries see of a chunk in run `run` of theirs. `after` says whether there are keys after it.
 #[inline(always)]
 fn attend_chunk<S: Simd, const V: usize>(
     s: S,
     arguments: &Arguments,
-    queries: &[Query<'_>],
+    (queries, run): (&[Query<'_>], usize),
     whole: &Whole<'_>,
     cache: &dyn Cache,
     (chunk, after): (usize, bool),
@@ -213,8 +200,9 @@ fn attend_chunk<S: Simd, const V: usize>(
 ) {
     let columns = padded(arguments.head_size);
     let positions = chunk_positions(chunk);
-    let mut parts = [Part { first: 0, end: 0 }; QUERIES];
+    let mut parts = [Part { first: positions.start, end: positions.start }; QUERIES];
     for (part, query) in parts.iter_mut().zip(queries) {
+        let Some(query) = query.run(run) else { continue };
         let first = query.first.max(positions.start);
         *part = Part { first, end: (query.last + 1).min(positions.end).max(first) };
     }
@@ -227,7 +215,11 @@ fn attend_chunk<S: Simd, const V: usize>(
         let first = positions.start / BLOCK;
         let seen = seen.start - first..seen.end - first;
         chunk.next = if group.end < queries.len() { chunk.blocks[seen.start].0 } else { following };
-        let queries = &queries[group.clone()];
+        let mut several = [Query::at(0, &[]); GROUP];
+        for (slot, query) in several.iter_mut().zip(&queries[group.clone()]) {
+            *slot = query.run(run).unwrap_or(*query);
+        }
+        let queries = &several[..group.len()];
         let scores = &mut *scratch.scores;
         match arguments.cache {
             CacheType::F16 => score::<S, Half, V>(s, columns, queries, &chunk, &seen, scores),

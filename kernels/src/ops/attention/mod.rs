@@ -124,8 +124,11 @@ impl<'a> Query<'a> {
         Self { values, position, first: 0, last: position, slope: 0.0, bias: &[], also: None }
     }
 
-    /// The same query of its second run, where it sees one.
-    pub(crate) fn second(&self) -> Option<Self> {
+    /// The query of one of its runs of positions: 0 is that from `first` to `last`, 1 what it also sees.
+    pub(crate) fn run(&self, run: usize) -> Option<Self> {
+        if run == 0 {
+            return Some(Self { also: None, ..*self });
+        }
         let (first, last) = self.also?;
         Some(Self { first, last, slope: 0.0, bias: &[], also: None, ..*self })
     }

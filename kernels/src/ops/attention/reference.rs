@@ -123,7 +123,7 @@ pub fn reference(
     let mut maximum = f32::NEG_INFINITY;
     let mut sum = 0.0;
     let mut begun = false;
-    let runs = [Some(*query), query.second()].into_iter().flatten();
+    let runs = (0..2).filter_map(|run| query.run(run));
     let chunks =
         runs.flat_map(|run| (chunk_of(run.first)..=chunk_of(run.last)).map(move |chunk| (run, chunk)));
     for (query, chunk) in chunks {
