@@ -27,6 +27,9 @@ pub struct EncodeOptions {
     pub parse_special: bool,
 }
 
+/// The tokens of two texts, their segments, and which tokens each text became.
+pub(crate) type Pair = (Vec<Token>, Vec<u32>, [Range<usize>; 2]);
+
 /// Places in a text, ascending, that no control token may span.
 #[derive(Clone, Copy)]
 pub(super) struct Guards<'a>(pub(super) &'a [usize]);
@@ -135,7 +138,7 @@ impl Tokenizer {
         first: &str,
         second: &str,
         options: EncodeOptions,
-    ) -> Result<(Vec<Token>, Vec<u32>, [Range<usize>; 2])> {
+    ) -> Result<Pair> {
         let (mut scratch, mut tokens, mut segments) = (Scratch::default(), Vec::new(), Vec::new());
         let mut places = [0..0, 0..0];
         for item in self.items(&self.pair, options) {
