@@ -1,8 +1,9 @@
 //! BART, mBART, Marian, M2M-100, NLLB and Pegasus: one pair of graphs, whose pieces the source's tensors tell.
 
 use super::blocks::whole;
+use super::pair::{self, block};
 use super::{Config, Family, Form, Hyper, Rule, hyper};
-use crate::graph::{ActivationKind, Attention, Builder, Graph, Head, NormKind, Rope, Sight, ValueId};
+use crate::graph::{ActivationKind, Attention, Builder, Graph, Head, NormKind, Rope, ValueId};
 use crate::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
@@ -67,11 +68,6 @@ pub(super) fn side(config: &Config, side: &str) -> Result<Hyper> {
     Ok(hyper)
 }
 
-/// A layer's prefix on one side.
-fn block(side: &str, layer: usize, name: &str) -> String {
-    format!("{side}.blk.{layer}.{name}")
-}
-
 /// Tokens, scaled where the configuration says so, and positions: learned, or sines.
 fn embeddings(config: &Config, h: &Hyper, b: &mut Builder<'_>, side: &str) -> Result<ValueId> {
     let own = format!("{side}.token_embd.weight");
@@ -110,42 +106,17 @@ fn sines(width: usize, steps: usize) -> Rope {
     Rope { frequencies: (0..width / 2).map(frequency).collect(), magnitude: 1.0 }
 }
 
-fn attention(h: &Hyper, layer: usize, sight: Sight) -> Attention {
-    let Hyper { heads, kv_heads, head_size, .. } = *h;
-    let scale = h.attention_scale();
-    Attention {
-        layer,
-        heads,
-        kv_heads,
-        head_size,
-        scale,
-        sight,
-        softcap: None,
-        alibi: Vec::new(),
-        bias: None,
-    }
-}
-
-/// The layer of what the decoder's layer `layer` sees of the encoder.
-fn memory(encoder: &Hyper, decoder: &Hyper, layer: usize) -> Attention {
-    attention(decoder, encoder.layers + decoder.layers + layer, Sight::Memory)
-}
-
 /// The layers of an encoder whose embeddings are `x`, and what its decoder remembers of them.
 pub(super) fn encoder(config: &Config, h: &Hyper, mut b: Builder<'_>, x: ValueId) -> Result<Graph> {
     let decoder = side(config, "decoder")?;
     let layers = Layers::of(config, "enc", &b)?;
     let mut x = x;
     for layer in 0..h.layers {
-        x = layers.attend(&mut b, h, layer, attention(h, layer, Sight::Whole), x);
+        x = layers.attend(&mut b, h, layer, pair::attention_of_encoder(h, layer), x);
         x = layers.feed(&mut b, h, layer, x);
     }
     let hidden = layers.last_norm(&mut b, h, x);
-    for layer in 0..decoder.layers {
-        let k = b.linear(hidden, &block("dec", layer, "cross_attn_k"), decoder.kv_columns());
-        let v = b.linear(hidden, &block("dec", layer, "cross_attn_v"), decoder.kv_columns());
-        b.remember(k, v, memory(h, &decoder, layer));
-    }
+    pair::remember(&mut b, h, &decoder, hidden, decoder.attention_scale());
     let hidden = b.pick(hidden);
     Ok(b.finish_with(Head::Hidden, hidden, hidden))
 }
@@ -156,8 +127,8 @@ pub(super) fn decoder(config: &Config, h: &Hyper, mut b: Builder<'_>, x: ValueId
     let layers = Layers::of(config, "dec", &b)?;
     let mut x = x;
     for layer in 0..h.layers {
-        x = layers.attend(&mut b, h, layer, attention(h, encoder.layers + layer, Sight::Before(None)), x);
-        x = layers.attend_memory(&mut b, h, layer, memory(&encoder, h, layer), x);
+        x = layers.attend(&mut b, h, layer, pair::attention_of_decoder(&encoder, h, layer), x);
+        x = layers.attend_memory(&mut b, h, layer, pair::attention_to_memory(&encoder, h, layer), x);
         x = layers.feed(&mut b, h, layer, x);
     }
     let wanted = b.pick(x);
@@ -205,13 +176,7 @@ impl Layers {
         x: ValueId,
     ) -> ValueId {
         let name = |name: &str| block(self.side, layer, name);
-        self.residual(b, h, &name("attn_norm"), x, |b, x| {
-            let q = b.linear(x, &name("attn_q"), h.query_columns());
-            let k = b.linear(x, &name("attn_k"), h.kv_columns());
-            let v = b.linear(x, &name("attn_v"), h.kv_columns());
-            let attended = b.attention(q, k, v, attention);
-            b.linear(attended, &name("attn_o"), h.width)
-        })
+        self.residual(b, h, &name("attn_norm"), x, |b, x| pair::attend(b, h, name, attention, x))
     }
 
     fn attend_memory(
@@ -223,11 +188,7 @@ impl Layers {
         x: ValueId,
     ) -> ValueId {
         let name = |name: &str| block(self.side, layer, name);
-        self.residual(b, h, &name("cross_attn_norm"), x, |b, x| {
-            let q = b.linear(x, &name("cross_attn_q"), h.query_columns());
-            let attended = b.attend_memory(q, attention);
-            b.linear(attended, &name("cross_attn_o"), h.width)
-        })
+        self.residual(b, h, &name("cross_attn_norm"), x, |b, x| pair::attend_memory(b, h, name, attention, x))
     }
 
     fn feed(&self, b: &mut Builder<'_>, h: &Hyper, layer: usize, x: ValueId) -> ValueId {

@@ -16,19 +16,30 @@ pub(super) static FAMILY: Family = Family {
     form: Form::Encoder(|config, h, b| Shape::default().graph(config, h, b)),
 };
 
-const RULES: &[Rule] = &[
-    whole("token_embd", "bert.embeddings.word_embeddings"),
-    whole("position_embd", "bert.embeddings.position_embeddings"),
-    whole("token_types", "bert.embeddings.token_type_embeddings"),
-    whole("token_embd_norm", "bert.embeddings.LayerNorm"),
-    whole("blk.{}.attn_q", "bert.encoder.layer.{}.attention.self.query"),
-    whole("blk.{}.attn_k", "bert.encoder.layer.{}.attention.self.key"),
-    whole("blk.{}.attn_v", "bert.encoder.layer.{}.attention.self.value"),
-    whole("blk.{}.attn_output", "bert.encoder.layer.{}.attention.output.dense"),
-    whole("blk.{}.attn_output_norm", "bert.encoder.layer.{}.attention.output.LayerNorm"),
-    whole("blk.{}.ffn_up", "bert.encoder.layer.{}.intermediate.dense"),
-    whole("blk.{}.ffn_down", "bert.encoder.layer.{}.output.dense"),
-    whole("blk.{}.layer_output_norm", "bert.encoder.layer.{}.output.LayerNorm"),
+/// The names of BERT's embeddings and layers behind a prefix, and what a family has of its own.
+macro_rules! trunk {
+    ($prefix:literal; $($own:expr),* $(,)?) => {
+        &[
+            whole("token_embd", concat!($prefix, ".embeddings.word_embeddings")),
+            whole("position_embd", concat!($prefix, ".embeddings.position_embeddings")),
+            whole("token_types", concat!($prefix, ".embeddings.token_type_embeddings")),
+            whole("token_embd_norm", concat!($prefix, ".embeddings.LayerNorm")),
+            whole("blk.{}.attn_q", concat!($prefix, ".encoder.layer.{}.attention.self.query")),
+            whole("blk.{}.attn_k", concat!($prefix, ".encoder.layer.{}.attention.self.key")),
+            whole("blk.{}.attn_v", concat!($prefix, ".encoder.layer.{}.attention.self.value")),
+            whole("blk.{}.attn_output", concat!($prefix, ".encoder.layer.{}.attention.output.dense")),
+            whole("blk.{}.attn_output_norm", concat!($prefix, ".encoder.layer.{}.attention.output.LayerNorm")),
+            whole("blk.{}.ffn_up", concat!($prefix, ".encoder.layer.{}.intermediate.dense")),
+            whole("blk.{}.ffn_down", concat!($prefix, ".encoder.layer.{}.output.dense")),
+            whole("blk.{}.layer_output_norm", concat!($prefix, ".encoder.layer.{}.output.LayerNorm")),
+            $($own),*
+        ]
+    };
+}
+pub(super) use trunk;
+
+const RULES: &[Rule] = trunk! {
+    "bert";
     whole("cls", "bert.pooler.dense"),
     whole("cls.output", "classifier"),
     whole("labels", "classifier"),
@@ -37,7 +48,7 @@ const RULES: &[Rule] = &[
     whole("tokens_norm", "cls.predictions.transform.LayerNorm"),
     whole("output", "cls.predictions.decoder"),
     whole("output_bias", "cls.predictions.bias"),
-];
+};
 
 /// The hyper-parameters of an encoder whose first position is row `first` of the position table.
 pub(super) fn hyper_of(config: &Config, first: usize) -> Result<Hyper> {

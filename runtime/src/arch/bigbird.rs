@@ -2,7 +2,7 @@
 
 use super::bert::{self, Shape};
 use super::blocks::whole;
-use super::{Config, Family, Form, Rule};
+use super::{Config, Family, Form, Rule, hyper};
 use crate::graph::ActivationKind;
 use crate::{Error, Result};
 
@@ -17,26 +17,15 @@ pub(super) static FAMILY: Family = Family {
         check(config)?;
         let shape = Shape {
             activation: Some(ActivationKind::GeluTanh),
-            class_activation: Some(hidden_activation(config)?),
+            class_activation: Some(hyper::activation(config, ActivationKind::GeluTanh)?),
             ..Shape::default()
         };
         shape.graph(config, h, b)
     }),
 };
 
-const RULES: &[Rule] = &[
-    whole("token_embd", "bert.embeddings.word_embeddings"),
-    whole("position_embd", "bert.embeddings.position_embeddings"),
-    whole("token_types", "bert.embeddings.token_type_embeddings"),
-    whole("token_embd_norm", "bert.embeddings.LayerNorm"),
-    whole("blk.{}.attn_q", "bert.encoder.layer.{}.attention.self.query"),
-    whole("blk.{}.attn_k", "bert.encoder.layer.{}.attention.self.key"),
-    whole("blk.{}.attn_v", "bert.encoder.layer.{}.attention.self.value"),
-    whole("blk.{}.attn_output", "bert.encoder.layer.{}.attention.output.dense"),
-    whole("blk.{}.attn_output_norm", "bert.encoder.layer.{}.attention.output.LayerNorm"),
-    whole("blk.{}.ffn_up", "bert.encoder.layer.{}.intermediate.dense"),
-    whole("blk.{}.ffn_down", "bert.encoder.layer.{}.output.dense"),
-    whole("blk.{}.layer_output_norm", "bert.encoder.layer.{}.output.LayerNorm"),
+const RULES: &[Rule] = bert::trunk! {
+    "bert";
     whole("cls", "classifier.dense"),
     whole("cls.output", "classifier.out_proj"),
     whole("labels", "classifier"),
@@ -45,11 +34,7 @@ const RULES: &[Rule] = &[
     whole("tokens_norm", "cls.predictions.transform.LayerNorm"),
     whole("output", "cls.predictions.decoder"),
     whole("output_bias", "cls.predictions.bias"),
-];
-
-fn hidden_activation(config: &Config) -> Result<ActivationKind> {
-    super::hyper::activation(config, ActivationKind::GeluTanh)
-}
+};
 
 fn check(config: &Config) -> Result<()> {
     if config.flag(&["rescale_embeddings"])? == Some(true) {

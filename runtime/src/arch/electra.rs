@@ -22,20 +22,9 @@ pub(super) static FAMILY: Family = Family {
     }),
 };
 
-const RULES: &[Rule] = &[
-    whole("token_embd", "electra.embeddings.word_embeddings"),
-    whole("position_embd", "electra.embeddings.position_embeddings"),
-    whole("token_types", "electra.embeddings.token_type_embeddings"),
-    whole("token_embd_norm", "electra.embeddings.LayerNorm"),
+const RULES: &[Rule] = bert::trunk! {
+    "electra";
     whole("embd_projection", "electra.embeddings_project"),
-    whole("blk.{}.attn_q", "electra.encoder.layer.{}.attention.self.query"),
-    whole("blk.{}.attn_k", "electra.encoder.layer.{}.attention.self.key"),
-    whole("blk.{}.attn_v", "electra.encoder.layer.{}.attention.self.value"),
-    whole("blk.{}.attn_output", "electra.encoder.layer.{}.attention.output.dense"),
-    whole("blk.{}.attn_output_norm", "electra.encoder.layer.{}.attention.output.LayerNorm"),
-    whole("blk.{}.ffn_up", "electra.encoder.layer.{}.intermediate.dense"),
-    whole("blk.{}.ffn_down", "electra.encoder.layer.{}.output.dense"),
-    whole("blk.{}.layer_output_norm", "electra.encoder.layer.{}.output.LayerNorm"),
     whole("cls", "classifier.dense"),
     whole("cls.output", "classifier.out_proj"),
     whole("labels", "classifier"),
@@ -43,4 +32,4 @@ const RULES: &[Rule] = &[
     whole("tokens", "generator_predictions.dense"),
     whole("tokens_norm", "generator_predictions.LayerNorm"),
     whole("output", "generator_lm_head"),
-];
+};

@@ -3,7 +3,7 @@
 
 use super::bert::{self, Shape};
 use super::blocks::{self, block, whole};
-use super::{Config, Family, Form, Hyper, Rule};
+use super::{Config, Family, Form, Hyper, Rule, roberta};
 use crate::graph::{Attention, Builder, Sight, ValueId};
 use crate::{Error, Result};
 
@@ -14,7 +14,7 @@ pub(super) static FAMILY: Family = Family {
     hugging_face_rules: RULES,
     gguf_rules: &[],
     hyper: |config| {
-        let mut hyper = bert::hyper_of(config, first_position(config)?)?;
+        let mut hyper = bert::hyper_of(config, roberta::first_position(config)?)?;
         hyper.epsilon = config.number(&["layer_norm_eps"])?.unwrap_or(1e-12) as f32;
         for (layer, reach) in reaches(config, hyper.layers)?.into_iter().enumerate() {
             hyper.windows[layer] = Some(reach);
@@ -22,27 +22,16 @@ pub(super) static FAMILY: Family = Family {
         Ok(hyper)
     },
     form: Form::Encoder(|config, h, b| {
-        let first_position = first_position(config)?;
+        let first_position = roberta::first_position(config)?;
         Shape { first_position, gather: Some(gather), ..Shape::default() }.graph(config, h, b)
     }),
 };
 
-const RULES: &[Rule] = &[
-    whole("token_embd", "longformer.embeddings.word_embeddings"),
-    whole("position_embd", "longformer.embeddings.position_embeddings"),
-    whole("token_types", "longformer.embeddings.token_type_embeddings"),
-    whole("token_embd_norm", "longformer.embeddings.LayerNorm"),
-    whole("blk.{}.attn_q", "longformer.encoder.layer.{}.attention.self.query"),
-    whole("blk.{}.attn_k", "longformer.encoder.layer.{}.attention.self.key"),
-    whole("blk.{}.attn_v", "longformer.encoder.layer.{}.attention.self.value"),
+const RULES: &[Rule] = bert::trunk! {
+    "longformer";
     whole("blk.{}.attn_global_q", "longformer.encoder.layer.{}.attention.self.query_global"),
     whole("blk.{}.attn_global_k", "longformer.encoder.layer.{}.attention.self.key_global"),
     whole("blk.{}.attn_global_v", "longformer.encoder.layer.{}.attention.self.value_global"),
-    whole("blk.{}.attn_output", "longformer.encoder.layer.{}.attention.output.dense"),
-    whole("blk.{}.attn_output_norm", "longformer.encoder.layer.{}.attention.output.LayerNorm"),
-    whole("blk.{}.ffn_up", "longformer.encoder.layer.{}.intermediate.dense"),
-    whole("blk.{}.ffn_down", "longformer.encoder.layer.{}.output.dense"),
-    whole("blk.{}.layer_output_norm", "longformer.encoder.layer.{}.output.LayerNorm"),
     whole("cls", "classifier.dense"),
     whole("cls.output", "classifier.out_proj"),
     whole("labels", "classifier"),
@@ -51,11 +40,7 @@ const RULES: &[Rule] = &[
     whole("tokens_norm", "lm_head.layer_norm"),
     whole("output", "lm_head.decoder"),
     whole("output_bias", "lm_head.bias"),
-];
-
-fn first_position(config: &Config) -> Result<usize> {
-    Ok(config.count(&["pad_token_id"])?.unwrap_or(1) + 1)
-}
+};
 
 /// How far the tokens of each layer see on either side: half of its window.
 fn reaches(config: &Config, layers: usize) -> Result<Vec<usize>> {

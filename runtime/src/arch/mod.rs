@@ -8,6 +8,7 @@ mod config;
 mod experts;
 mod heads;
 mod hyper;
+mod pair;
 mod rope;
 mod rules;
 

@@ -18,19 +18,8 @@ pub(super) static FAMILY: Family = Family {
     }),
 };
 
-const RULES: &[Rule] = &[
-    whole("token_embd", "roberta.embeddings.word_embeddings"),
-    whole("position_embd", "roberta.embeddings.position_embeddings"),
-    whole("token_types", "roberta.embeddings.token_type_embeddings"),
-    whole("token_embd_norm", "roberta.embeddings.LayerNorm"),
-    whole("blk.{}.attn_q", "roberta.encoder.layer.{}.attention.self.query"),
-    whole("blk.{}.attn_k", "roberta.encoder.layer.{}.attention.self.key"),
-    whole("blk.{}.attn_v", "roberta.encoder.layer.{}.attention.self.value"),
-    whole("blk.{}.attn_output", "roberta.encoder.layer.{}.attention.output.dense"),
-    whole("blk.{}.attn_output_norm", "roberta.encoder.layer.{}.attention.output.LayerNorm"),
-    whole("blk.{}.ffn_up", "roberta.encoder.layer.{}.intermediate.dense"),
-    whole("blk.{}.ffn_down", "roberta.encoder.layer.{}.output.dense"),
-    whole("blk.{}.layer_output_norm", "roberta.encoder.layer.{}.output.LayerNorm"),
+const RULES: &[Rule] = bert::trunk! {
+    "roberta";
     whole("cls", "classifier.dense"),
     whole("cls.output", "classifier.out_proj"),
     whole("labels", "classifier"),
@@ -39,8 +28,9 @@ const RULES: &[Rule] = &[
     whole("tokens_norm", "lm_head.layer_norm"),
     whole("output", "lm_head.decoder"),
     whole("output_bias", "lm_head.bias"),
-];
+};
 
-fn first_position(config: &Config) -> Result<usize> {
+/// The row behind that of the padding token.
+pub(super) fn first_position(config: &Config) -> Result<usize> {
     Ok(config.count(&["pad_token_id"])?.unwrap_or(1) + 1)
 }

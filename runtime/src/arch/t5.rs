@@ -2,8 +2,9 @@
 //! scores.
 
 use super::blocks::whole;
+use super::pair::{self, block};
 use super::{Config, Family, Form, Hyper, Rule, experts};
-use crate::graph::{ActivationKind, Attention, Bias, Builder, Graph, Head, Routing, Sight, ValueId};
+use crate::graph::{ActivationKind, Attention, Bias, Builder, Graph, Head, Routing, ValueId};
 use crate::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
@@ -57,6 +58,9 @@ pub(super) fn hyper(config: &Config) -> Result<Hyper> {
     side(config, "decoder")
 }
 
+/// Scores are as they are.
+const SCALE: f32 = 1.0;
+
 /// Positions are told apart by distance alone: nothing in the model bounds them. This bounds what a file may ask for.
 const MOST_POSITIONS: usize = 1 << 15;
 
@@ -69,17 +73,6 @@ fn side(config: &Config, side: &str) -> Result<Hyper> {
     Ok(hyper)
 }
 
-/// A layer's prefix on one side.
-fn block(side: &str, layer: usize, name: &str) -> String {
-    format!("{side}.blk.{layer}.{name}")
-}
-
-/// Attention without a factor.
-fn attention(h: &Hyper, layer: usize, sight: Sight, bias: Option<Bias>) -> Attention {
-    let Hyper { heads, kv_heads, head_size, .. } = *h;
-    Attention { layer, heads, kv_heads, head_size, scale: 1.0, sight, softcap: None, alibi: Vec::new(), bias }
-}
-
 /// The bias of one side, which all its layers share.
 fn bias(config: &Config, h: &Hyper, b: &mut Builder<'_>, side: &str) -> Result<Bias> {
     let buckets = config.count(&["relative_attention_num_buckets", "attention.relative_buckets_count"])?;
@@ -89,26 +82,17 @@ fn bias(config: &Config, h: &Hyper, b: &mut Builder<'_>, side: &str) -> Result<B
     Ok(Bias { table, buckets, farthest, both_ways: side == "enc" })
 }
 
-/// The layer of what the decoder's layer `layer` sees of the encoder.
-fn memory(encoder: &Hyper, decoder: &Hyper, layer: usize) -> Attention {
-    attention(decoder, encoder.layers + decoder.layers + layer, Sight::Memory, None)
-}
-
 fn encoder(config: &Config, mut b: Builder<'_>) -> Result<Graph> {
     let (h, decoder) = (side(config, "encoder")?, side(config, "decoder")?);
     let bias = bias(config, &h, &mut b, "enc")?;
     let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
     for layer in 0..h.layers {
-        let attention = attention(&h, layer, Sight::Whole, Some(bias));
+        let attention = Attention { scale: SCALE, bias: Some(bias), ..pair::attention_of_encoder(&h, layer) };
         x = attend(&mut b, &h, "enc", layer, attention, x);
         x = feed(config, &mut b, &h, "enc", layer, x)?;
     }
     let hidden = b.rms_norm(x, "enc.output_norm", h.epsilon);
-    for layer in 0..decoder.layers {
-        let k = b.linear(hidden, &block("dec", layer, "cross_attn_k"), decoder.kv_columns());
-        let v = b.linear(hidden, &block("dec", layer, "cross_attn_v"), decoder.kv_columns());
-        b.remember(k, v, memory(&h, &decoder, layer));
-    }
+    pair::remember(&mut b, &h, &decoder, hidden, SCALE);
     let hidden = b.pick(hidden);
     Ok(b.finish_with(Head::Hidden, hidden, hidden))
 }
@@ -118,12 +102,12 @@ fn decoder(config: &Config, h: &Hyper, mut b: Builder<'_>) -> Result<Graph> {
     let bias = bias(config, h, &mut b, "dec")?;
     let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
     for layer in 0..h.layers {
-        let attention = attention(h, encoder.layers + layer, Sight::Before(None), Some(bias));
+        let attention = pair::attention_of_decoder(&encoder, h, layer);
+        let attention = Attention { scale: SCALE, bias: Some(bias), ..attention };
         x = attend(&mut b, h, "dec", layer, attention, x);
         let normed = b.rms_norm(x, &block("dec", layer, "cross_attn_norm"), h.epsilon);
-        let q = b.linear(normed, &block("dec", layer, "cross_attn_q"), h.query_columns());
-        let attended = b.attend_memory(q, memory(&encoder, h, layer));
-        let attended = b.linear(attended, &block("dec", layer, "cross_attn_o"), h.width);
+        let memory = Attention { scale: SCALE, ..pair::attention_to_memory(&encoder, h, layer) };
+        let attended = pair::attend_memory(&mut b, h, |name| block("dec", layer, name), memory, normed);
         x = b.add(x, attended);
         x = feed(config, &mut b, h, "dec", layer, x)?;
     }
@@ -146,11 +130,7 @@ fn attend(
     x: ValueId,
 ) -> ValueId {
     let normed = b.rms_norm(x, &block(side, layer, "attn_norm"), h.epsilon);
-    let q = b.linear(normed, &block(side, layer, "attn_q"), h.query_columns());
-    let k = b.linear(normed, &block(side, layer, "attn_k"), h.kv_columns());
-    let v = b.linear(normed, &block(side, layer, "attn_v"), h.kv_columns());
-    let attended = b.attention(q, k, v, attention);
-    let attended = b.linear(attended, &block(side, layer, "attn_o"), h.width);
+    let attended = pair::attend(b, h, |name| block(side, layer, name), attention, normed);
     b.add(x, attended)
 }
 

@@ -1,0 +1,65 @@
+//! What models with an encoder and a decoder share: the names of their sides, and which layers of the cache are whose.
+//!
+//! The encoder's layers come first, then the decoder's, then what the decoder's layers see of the encoder.
+
+use super::{Hyper, blocks};
+use crate::graph::{Attention, Builder, Sight, ValueId};
+
+/// The name of a tensor in a layer of one side.
+pub(super) fn block(side: &str, layer: usize, name: &str) -> String {
+    format!("{side}.blk.{layer}.{name}")
+}
+
+/// Attention of a layer of the encoder.
+pub(super) fn attention_of_encoder(encoder: &Hyper, layer: usize) -> Attention {
+    Attention { sight: Sight::Whole, ..blocks::attention(encoder, layer) }
+}
+
+/// Attention of a layer of the decoder to what was written before.
+pub(super) fn attention_of_decoder(encoder: &Hyper, decoder: &Hyper, layer: usize) -> Attention {
+    let sight = Sight::Before(None);
+    Attention { layer: encoder.layers + layer, sight, ..blocks::attention(decoder, layer) }
+}
+
+/// Attention of a layer of the decoder to what the encoder read.
+pub(super) fn attention_to_memory(encoder: &Hyper, decoder: &Hyper, layer: usize) -> Attention {
+    let place = encoder.layers + decoder.layers + layer;
+    Attention { layer: place, sight: Sight::Memory, ..blocks::attention(decoder, layer) }
+}
+
+/// Stores the keys and values that the decoder's layers will see of the encoder's rows `hidden`.
+pub(super) fn remember(b: &mut Builder<'_>, encoder: &Hyper, decoder: &Hyper, hidden: ValueId, scale: f32) {
+    for layer in 0..decoder.layers {
+        let k = b.linear(hidden, &block("dec", layer, "cross_attn_k"), decoder.kv_columns());
+        let v = b.linear(hidden, &block("dec", layer, "cross_attn_v"), decoder.kv_columns());
+        b.remember(k, v, Attention { scale, ..attention_to_memory(encoder, decoder, layer) });
+    }
+}
+
+/// Attention over rows that are normed already, by matrices whose names begin with `name`.
+pub(super) fn attend(
+    b: &mut Builder<'_>,
+    h: &Hyper,
+    name: impl Fn(&str) -> String,
+    attention: Attention,
+    x: ValueId,
+) -> ValueId {
+    let q = b.linear(x, &name("attn_q"), h.query_columns());
+    let k = b.linear(x, &name("attn_k"), h.kv_columns());
+    let v = b.linear(x, &name("attn_v"), h.kv_columns());
+    let attended = b.attention(q, k, v, attention);
+    b.linear(attended, &name("attn_o"), h.width)
+}
+
+/// The same over what the encoder read.
+pub(super) fn attend_memory(
+    b: &mut Builder<'_>,
+    h: &Hyper,
+    name: impl Fn(&str) -> String,
+    attention: Attention,
+    x: ValueId,
+) -> ValueId {
+    let q = b.linear(x, &name("cross_attn_q"), h.query_columns());
+    let attended = b.attend_memory(q, attention);
+    b.linear(attended, &name("cross_attn_o"), h.width)
+}
