@@ -14,3 +14,8 @@ pub(crate) fn target_folder() -> Option<String> {
 pub(crate) fn peers_python() -> Option<String> {
     std::env::var("SISKIN_PEERS_PYTHON").ok().filter(|path| !path.is_empty())
 }
+
+/// `SISKIN_PEERS_AVX2_PYTHON`: a Python whose llama-cpp-python was built for AVX2 alone.
+pub(crate) fn peers_avx2_python() -> Option<String> {
+    std::env::var("SISKIN_PEERS_AVX2_PYTHON").ok().filter(|path| !path.is_empty())
+}

@@ -7,6 +7,7 @@ pub(super) mod report;
 mod speed;
 mod start;
 mod threads;
+mod types;
 
 use super::model;
 use crate::Verb;
@@ -14,9 +15,9 @@ use crate::shell::{Result, cargo, run};
 
 pub(crate) const VERB: Verb = Verb {
     name: "bench-peers",
-    usage: "[--threads N] [--rounds N] [--deep] [--kernels] [--start] [--threads-over] [--large] [MODEL]…",
+    usage: "[--threads N] [--rounds N] [--deep] [--kernels] [--start] [--threads-over] [--large] [--types] [--avx2] [MODEL]…",
     about: "measure Siskin and llama.cpp in turns and print a table; or what the flags name: integer products beside \
-            ONNX Runtime and OpenVINO, start and memory, more threads than cores, large models beside the rate of reading",
+            ONNX Runtime and OpenVINO, start and memory, more threads than cores, large models beside the rate of reading, other types of weights, both sides with AVX2 alone",
     run: bench_peers,
 };
 
@@ -26,11 +27,13 @@ struct Comparison {
     run: fn(&Options) -> Result,
 }
 
-const COMPARISONS: [Comparison; 4] = [
+const COMPARISONS: [Comparison; 6] = [
     Comparison { flag: "--kernels", run: products::compare },
     Comparison { flag: "--start", run: start::compare },
     Comparison { flag: "--threads-over", run: threads::compare },
     Comparison { flag: "--large", run: large::compare },
+    Comparison { flag: "--types", run: types::native },
+    Comparison { flag: "--avx2", run: types::avx2 },
 ];
 
 /// Threads of both sides, and rounds, where nothing is said.

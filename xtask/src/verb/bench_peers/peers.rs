@@ -7,21 +7,53 @@ use std::path::{Path, PathBuf};
 
 pub(super) const LLAMA: &str = "llama-cpp-python==0.3.36";
 
-/// A Python that has llama.cpp, built with the compiler that does its AMX code justice.
-pub(super) fn llama_python() -> Result<PathBuf> {
-    let check = ["-c", "import llama_cpp"];
-    let python = python()?;
-    if succeeds(&mut program(&python, &check)) {
-        return Ok(python);
+/// What llama.cpp is built for.
+#[derive(Clone, Copy)]
+pub(super) enum Build {
+    /// All that this processor has.
+    Native,
+    /// AVX2 and nothing newer.
+    Avx2,
+}
+
+impl Build {
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::Native => "for this processor",
+            Self::Avx2 => "for AVX2 alone",
+        }
     }
-    if knobs::peers_python().is_some() {
-        return Err(format!("{} cannot import llama_cpp", python.display()));
+
+    fn flags(self) -> &'static str {
+        match self {
+            Self::Native => "-DGGML_NATIVE=ON -DLLAMA_BUILD_TOOLS=OFF",
+            Self::Avx2 => {
+                "-DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON -DLLAMA_BUILD_TOOLS=OFF"
+            }
+        }
+    }
+
+    /// A Python from outside that has it, or the virtual environment that is to have it.
+    fn python(self) -> Result<PathBuf> {
+        match self {
+            Self::Native => python(),
+            Self::Avx2 => {
+                knobs::peers_avx2_python().map_or_else(|| tools::python("peers-avx2"), |own| Ok(own.into()))
+            }
+        }
+    }
+}
+
+/// A Python that has llama.cpp, built with the compiler that does its AMX code justice.
+pub(super) fn llama_python(build: Build) -> Result<PathBuf> {
+    let python = build.python()?;
+    if succeeds(&mut program(&python, &["-c", "import llama_cpp"])) {
+        return Ok(python);
     }
     tools::clang()?;
     let mut pip = pip(&python);
-    pip.args(["--no-binary", "llama-cpp-python", LLAMA]);
-    pip.env("CC", "clang-19").env("CXX", "clang++-19");
-    pip.env("CMAKE_ARGS", "-DGGML_NATIVE=ON -DLLAMA_BUILD_TOOLS=OFF");
+    pip.args(["--no-binary", "llama-cpp-python", "--no-cache-dir", LLAMA]);
+    pip.env("CC", "clang-19").env("CXX", "clang++-19").env("CMAKE_ARGS", build.flags());
     run(&mut pip)?;
     Ok(python)
 }

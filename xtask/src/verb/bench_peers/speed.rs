@@ -48,7 +48,7 @@ const RUNS: &[Run] = &[
 pub(super) fn compare(options: &Options) -> Result {
     let threads = options.threads.unwrap_or(THREADS);
     let rounds = options.rounds.unwrap_or(ROUNDS);
-    let python = peers::llama_python()?;
+    let python = peers::llama_python(peers::Build::Native)?;
     build()?;
     let (mut rows, mut kernels) = (Vec::new(), Vec::new());
     for name in &options.models {

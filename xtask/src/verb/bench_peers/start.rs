@@ -31,7 +31,7 @@ struct Started {
 pub(super) fn compare(options: &Options) -> Result {
     let threads = options.threads.unwrap_or(THREADS).to_string();
     let rounds = options.rounds.unwrap_or(ROUNDS);
-    let python = peers::llama_python()?;
+    let python = peers::llama_python(peers::Build::Native)?;
     build()?;
     let mut rows = Vec::new();
     for name in &options.models {

@@ -1,0 +1,84 @@
+//! `--types` and `--avx2`: the same model with several types of weights, and our own types beside llama.cpp's of as
+//! many bits.
+
+use super::peers::Build;
+use super::report::{cpu_name, median, value};
+use super::{Options, ROUNDS, THREADS, build, model, peers};
+use crate::shell::{self, Result, output, program, run};
+use std::path::{Path, PathBuf};
+
+/// A type of weights of llama.cpp, and what Siskin re-encodes it as for the comparison, or nothing.
+const PAIRS: [(&str, Option<&str>); 5] =
+    [("q4_0", None), ("q4_1", None), ("q8_0", None), ("q4_0", Some("w4i")), ("q8_0", Some("w8r"))];
+
+const WORK: [&str; 6] = ["--prompt", "512", "--generate", "128", "--repeat", "3"];
+const MEASURES: [(&str, &str); 2] = [("prompt_tok_s", "prompt 512"), ("generate_tok_s", "generate 128")];
+
+/// Both sides with all that the processor has.
+pub(super) fn native(options: &Options) -> Result {
+    compare(options, Build::Native, &[])
+}
+
+/// Both sides as on a processor whose newest vector instructions are AVX2.
+pub(super) fn avx2(options: &Options) -> Result {
+    compare(options, Build::Avx2, &["--cpu-features", "avx2"])
+}
+
+fn compare(options: &Options, peer: Build, own: &[&str]) -> Result {
+    let (threads, rounds) = (options.threads.unwrap_or(THREADS), options.rounds.unwrap_or(ROUNDS));
+    let threads = threads.to_string();
+    let python = peers::llama_python(peer)?;
+    build()?;
+    let (mut rows, mut kernels) = (Vec::new(), "not said".to_owned());
+    for name in &options.models {
+        let source = model::bring(name)?;
+        for (theirs_as, ours_as) in PAIRS {
+            let theirs_file = requantised(&python, &source, theirs_as)?;
+            let ours_file = ours_as.map_or(Ok(theirs_file.clone()), |recipe| converted(&source, recipe))?;
+            let title = ours_as.unwrap_or(theirs_as);
+            let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+            for round in 0..rounds {
+                eprintln!("{name}: {title} and {theirs_as}, round {} of {rounds}", round + 1);
+                let mut command = program(shell::release("siskin"), &["bench"]);
+                command.arg(&ours_file).args(WORK).args(own).args(["--threads", &threads, "--json"]);
+                ours.push(output(&mut command)?);
+                let mut command = program(&python, &["xtask/python/bench_llama.py"]);
+                theirs.push(output(command.arg(&theirs_file).args(WORK).args(["--threads", &threads]))?);
+            }
+            for (key, work) in MEASURES {
+                let (a, b) = (median(&ours, key)?, median(&theirs, key)?);
+                rows.push(format!(
+                    "| {name} | {work} | {title} | {a:.1} | {theirs_as} | {b:.1} | {:.2} |",
+                    a / b
+                ));
+            }
+            if let Some(used) = ours.first().and_then(|json| value(json, "kernels")) {
+                kernels = used.to_owned();
+            }
+        }
+    }
+    println!("\nCPU: {}. Threads: {threads}. Medians of {rounds} rounds. Kernels: {kernels}.", cpu_name());
+    println!("llama.cpp: {}, built here {}.\n", peers::LLAMA, peer.words());
+    println!("| model | work | siskin | tok/s | llama.cpp | tok/s | ratio |\n|---|---|---|---|---|---|---|");
+    println!("{}", rows.join("\n"));
+    Ok(())
+}
+
+/// The model with llama.cpp's type `kind`, written once.
+fn requantised(python: &Path, source: &Path, kind: &str) -> Result<PathBuf> {
+    let file = source.with_extension(format!("{kind}.gguf"));
+    if !file.exists() {
+        let unfinished = source.with_extension("unfinished");
+        run(program(python, &["xtask/python/requantise.py"]).arg(source).arg(&unfinished).arg(kind))?;
+        std::fs::rename(&unfinished, &file).map_err(|error| format!("{}: {error}", file.display()))?;
+    }
+    Ok(file)
+}
+
+/// The model re-encoded by `recipe`.
+fn converted(source: &Path, recipe: &str) -> Result<PathBuf> {
+    let file = source.with_extension(format!("{recipe}.siskin"));
+    let mut convert = program(shell::release("siskin"), &["convert", "--quiet", "--quant", recipe]);
+    run(convert.arg(source).arg("--output").arg(&file))?;
+    Ok(file)
+}
