@@ -33,7 +33,7 @@ pub(crate) struct Args {
     /// Tokens that are in the context before what is measured
     #[arg(long, default_value_t = 0, value_name = "N")]
     depth: usize,
-    /// The type of cached keys and values: int8, f16 or f32; f16 where nothing is said, f32 for f32 weights
+    /// The type of cached keys and values: int8, f16 or f32; where nothing is said, f16, and f32 for f32 weights and for what is seen only while a text is read
     #[arg(long, value_name = "TYPE", value_parser = options::cache_type)]
     kv: Option<CacheType>,
     /// Threads that compute; 0: one for each core that keeps up with the fastest

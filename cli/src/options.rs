@@ -82,7 +82,7 @@ pub(crate) struct ModelArgs {
     /// Use no features of the processor but these: scalar, or a list such as avx2,avx512
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) cpu_features: Option<Vec<String>>,
-    /// The type of cached keys and values: int8, f16 or f32; f16 where nothing is said, f32 for f32 weights
+    /// The type of cached keys and values: int8, f16 or f32; where nothing is said, f16, and f32 for f32 weights and for what is seen only while a text is read
     #[arg(long, value_name = "TYPE", value_parser = cache_type)]
     pub(crate) kv: Option<CacheType>,
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use siskin_kernels::ops::attention::{CacheType, HIDDEN};
 
-use crate::cache::{Cache, CacheOptions};
+use crate::cache::{Cache, CacheOptions, CacheTypes};
 use crate::exec::cpu::Workspace;
 use crate::exec::{self, Batch, Distances, Row};
 use crate::graph::{Graph, pass};
@@ -506,7 +506,12 @@ impl Context {
     }
 }
 
-/// The type of cached numbers that suits a model: exact for exact weights.
-pub(crate) fn cache_type(model: &Inner) -> CacheType {
-    if model.weights.iter().any(Weights::any_full_precision) { CacheType::F32 } else { CacheType::F16 }
+/// The types of cached numbers: as `asked`, or what suits the model. Exact weights want exact numbers; what passes is
+/// not worth packing.
+pub(crate) fn cache_types(model: &Inner, asked: Option<CacheType>) -> CacheTypes {
+    let kept = match model.weights.iter().any(Weights::any_full_precision) {
+        true => CacheType::F32,
+        false => CacheType::F16,
+    };
+    asked.map_or(CacheTypes { kept, passing: CacheType::F32 }, CacheTypes::all)
 }

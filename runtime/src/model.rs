@@ -193,7 +193,7 @@ impl Model {
             Some(_) => options.text.min(model.hyper.text),
         };
         let cache = CacheOptions {
-            kind: options.cache.unwrap_or_else(|| context::cache_type(model)),
+            types: context::cache_types(model, options.cache),
             context,
             sequences: sequences.max(1),
             batch: options.batch.clamp(1, context),
@@ -212,7 +212,7 @@ impl Model {
     ) -> Result<Context> {
         let model = &self.inner;
         let cache = CacheOptions {
-            kind: options.cache.unwrap_or_else(|| context::cache_type(model)),
+            types: context::cache_types(model, options.cache),
             context: 0,
             sequences: rows,
             batch: 0,

@@ -25,7 +25,7 @@ pub(super) fn apply(rules: &[Rule], name: &str) -> Option<(String, Take)> {
 }
 
 /// The numbers that stand in `text` for each `{}` of `pattern`; `None` where the rest is not the same.
-fn numbers<'a>(pattern: &str, text: &'a str) -> Option<Vec<&'a str>> {
+pub(super) fn numbers<'a>(pattern: &str, text: &'a str) -> Option<Vec<&'a str>> {
     let mut numbers = Vec::new();
     let mut parts = pattern.split("{}");
     let mut rest = text.strip_prefix(parts.next()?)?;

@@ -57,6 +57,7 @@ impl Keep {
 /// Layers that see the same positions.
 struct Kind {
     keep: Keep,
+    cached: CacheType,
     pool: Pool,
 }
 
@@ -103,11 +104,31 @@ struct Sequence {
     blocks: Vec<Vec<u32>>,
 }
 
+/// The types of cached numbers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CacheTypes {
+    /// Of what later tokens see.
+    pub kept: CacheType,
+    /// Of what only the rows of one batch see, while their layer is at work.
+    pub passing: CacheType,
+}
+
+impl CacheTypes {
+    /// The same for all.
+    pub(crate) fn all(kind: CacheType) -> Self {
+        Self { kept: kind, passing: kind }
+    }
+
+    fn of(self, keep: Keep) -> CacheType {
+        if keep == Keep::Passing { self.passing } else { self.kept }
+    }
+}
+
 /// How large a cache is to be.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CacheOptions {
-    /// The type of cached numbers.
-    pub kind: CacheType,
+    /// The types of cached numbers.
+    pub types: CacheTypes,
     /// Positions of the longest sequence.
     pub context: usize,
     /// Sequences that may fill their context at the same time.
@@ -144,11 +165,12 @@ impl Cache {
                 words.push(0);
                 keeps.len() - 1
             });
-            if attention.head_size > options.kind.most_columns() {
+            let cached = options.types.of(keep);
+            if attention.head_size > cached.most_columns() {
                 let message = format!("heads of {} columns do not go into it; use f16", attention.head_size);
                 return Err(Error::unsupported("cache", message));
             }
-            let head_words = options.kind.words(attention.head_size);
+            let head_words = cached.words(attention.head_size);
             let layer_words = 2 * head_words * attention.kv_heads;
             let offset = if keep == Keep::Passing { 0 } else { words[kind] };
             words[kind] = words[kind].max(offset + layer_words);
@@ -170,7 +192,7 @@ impl Cache {
                     .saturating_add(options.sequences),
                 Keep::Memory => options.text.div_ceil(BLOCK).saturating_mul(options.sequences),
             };
-            Ok(Kind { keep, pool: Pool::new(words, blocks)? })
+            Ok(Kind { keep, cached: options.types.of(keep), pool: Pool::new(words, blocks)? })
         });
         let kinds = kinds.collect::<Result<Vec<_>>>()?;
         Ok(Self { options, layers, kinds, sequences: Vec::new() })
@@ -339,7 +361,7 @@ impl Cache {
         let place = (*self.layers.get(attention.layer)?)?;
         let kind = self.kinds.get(place.kind)?;
         let blocks = self.sequences.get(id)?.as_ref()?.blocks.get(place.kind)?;
-        Some(LayerView { place, pool: &kind.pool, blocks, cache: self.options.kind })
+        Some(LayerView { place, pool: &kind.pool, blocks, cached: kind.cached })
     }
 }
 
@@ -363,10 +385,15 @@ pub(crate) struct LayerView<'a> {
     place: LayerPlace,
     pool: &'a Pool,
     blocks: &'a [u32],
-    cache: CacheType,
+    cached: CacheType,
 }
 
 impl<'a> LayerView<'a> {
+    /// The type of its numbers.
+    pub(crate) fn cached(self) -> CacheType {
+        self.cached
+    }
+
     /// The cache of one head.
     pub(crate) fn head(self, head: usize) -> HeadView<'a> {
         HeadView { offset: self.place.offset + 2 * head * self.place.head_words, layer: self }
@@ -399,7 +426,7 @@ impl HeadView<'_> {
         // SAFETY: the caller's promise.
         let part = unsafe { self.layer.pool.words_mut(index, self.offset, 2 * words) };
         let (keys, values) = part.split_at_mut(words);
-        attention::store(self.layer.cache, position % BLOCK, key, value, keys, values);
+        attention::store(self.layer.cached, position % BLOCK, key, value, keys, values);
     }
 }
 

@@ -1,4 +1,4 @@
-use super::{Cache, CacheOptions};
+use super::{Cache, CacheOptions, CacheTypes};
 use crate::ErrorKind;
 use crate::graph::{Attention, Sight};
 use siskin_kernels::ops::attention::{BLOCK, Cache as _, CacheType};
@@ -20,7 +20,8 @@ fn attention(layer: usize, window: Option<usize>) -> Attention {
 fn cache(windows: &[Option<usize>], context: usize) -> Cache {
     let layers: Vec<_> =
         windows.iter().enumerate().map(|(layer, window)| attention(layer, *window)).collect();
-    let options = CacheOptions { kind: CacheType::F32, context, sequences: 2, batch: 8, text: 0 };
+    let options =
+        CacheOptions { types: CacheTypes::all(CacheType::F32), context, sequences: 2, batch: 8, text: 0 };
     Cache::new(layers.iter(), options).unwrap()
 }
 
@@ -98,8 +99,13 @@ fn texts_of_marked_tokens_alone_fit_however_they_are_cut() {
     for texts in [vec![128], vec![1; 128], vec![63, 65]] {
         let near = Attention { sight: Sight::Marked(4), ..attention(0, None) };
         let all = Attention { sight: Sight::FromMarked, ..attention(1, None) };
-        let options =
-            CacheOptions { kind: CacheType::F32, context: 0, sequences: texts.len(), batch: 0, text: 128 };
+        let options = CacheOptions {
+            types: CacheTypes::all(CacheType::F32),
+            context: 0,
+            sequences: texts.len(),
+            batch: 0,
+            text: 128,
+        };
         let mut cache = Cache::new([&near, &all].into_iter(), options).unwrap();
         let ids: Vec<_> = texts.iter().map(|_| cache.create()).collect();
         for (&id, &count) in ids.iter().zip(&texts) {

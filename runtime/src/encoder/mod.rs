@@ -25,7 +25,7 @@ use crate::{Error, ErrorKind, Result};
 pub struct EncoderOptions {
     /// The most tokens that go through the model at once; a longer text makes room for itself.
     pub batch: usize,
-    /// The type of keys and values; `None`: f16, or f32 for models whose weights are f32.
+    /// The type of keys and values; `None`: what suits the model, as a rule f32.
     pub cache: Option<CacheType>,
     /// Whether outputs are what the head makes of the hidden states, where the model has one.
     pub head: bool,

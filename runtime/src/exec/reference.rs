@@ -252,7 +252,7 @@ impl Forward<'_> {
             head_size: size,
             scale: attention.scale,
             softcap: attention.softcap.unwrap_or(0.0),
-            cache: self.cache.options.kind,
+            cache: layer.cached(),
         };
         let (mut scores, mut columns) = (vec![0.0; attention::CHUNK], vec![0.0; 2 * size]);
         let (first, last) = seen(attention, place, self.cache);

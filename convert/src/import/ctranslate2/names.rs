@@ -4,6 +4,7 @@
 //! whose variable is there has the name. Encoders and decoders that belong together are named as GGUF names those of
 //! T5 (`enc.blk.0.attn_q.weight`), a decoder alone as Llama, an encoder alone as BERT.
 
+use super::super::names::numbers;
 use super::{Container, Matrix};
 use siskin::{Error, ErrorKind, Result};
 use std::ops::Range;
@@ -96,6 +97,19 @@ const fn shared(rule: Rule, copy_of: &'static str) -> Rule {
     Rule { copy_of, ..rule }
 }
 
+/// The first products of the feed-forward blocks under both names: without gates, and with them.
+macro_rules! feed {
+    ($name:literal, $source:literal) => {
+        [
+            &[linear(concat!($name, ".ffn_up"), concat!($source, "/layer_{}/ffn/linear_0"))],
+            &[
+                linear(concat!($name, ".ffn_gate"), concat!($source, "/layer_{}/ffn/linear_0")),
+                linear(concat!($name, ".ffn_up"), concat!($source, "/layer_{}/ffn/linear_0_noact")),
+            ],
+        ]
+    };
+}
+
 const WHISPER: &[Rule] = &[
     linear("token_embd", "decoder/embeddings"),
     linear("enc.conv1", "encoder/conv1"),
@@ -125,12 +139,7 @@ const ENCODER: &[Rule] = &[
     linear("enc.blk.{}.ffn_down", "encoder/layer_{}/ffn/linear_1"),
 ];
 
-const ENCODER_FEED: &[Rule] = &[linear("enc.blk.{}.ffn_up", "encoder/layer_{}/ffn/linear_0")];
-
-const ENCODER_GATED: &[Rule] = &[
-    linear("enc.blk.{}.ffn_gate", "encoder/layer_{}/ffn/linear_0"),
-    linear("enc.blk.{}.ffn_up", "encoder/layer_{}/ffn/linear_0_noact"),
-];
+const ENCODER_FEED: [&[Rule]; 2] = feed!("enc.blk.{}", "encoder");
 
 const DECODER: &[Rule] = &[
     shared(linear("output", "decoder/projection"), "decoder/embeddings"),
@@ -155,12 +164,7 @@ const DECODER: &[Rule] = &[
     linear("dec.blk.{}.ffn_down", "decoder/layer_{}/ffn/linear_1"),
 ];
 
-const DECODER_FEED: &[Rule] = &[linear("dec.blk.{}.ffn_up", "decoder/layer_{}/ffn/linear_0")];
-
-const DECODER_GATED: &[Rule] = &[
-    linear("dec.blk.{}.ffn_gate", "decoder/layer_{}/ffn/linear_0"),
-    linear("dec.blk.{}.ffn_up", "decoder/layer_{}/ffn/linear_0_noact"),
-];
+const DECODER_FEED: [&[Rule]; 2] = feed!("dec.blk.{}", "decoder");
 
 /// An encoder alone, with its norms after the sums.
 const BERT: &[Rule] = &[
@@ -179,12 +183,7 @@ const BERT: &[Rule] = &[
     linear("cls", "pooler_dense"),
 ];
 
-const BERT_FEED: &[Rule] = &[linear("blk.{}.ffn_up", "encoder/layer_{}/ffn/linear_0")];
-
-const BERT_GATED: &[Rule] = &[
-    linear("blk.{}.ffn_gate", "encoder/layer_{}/ffn/linear_0"),
-    linear("blk.{}.ffn_up", "encoder/layer_{}/ffn/linear_0_noact"),
-];
+const BERT_FEED: [&[Rule]; 2] = feed!("blk.{}", "encoder");
 
 const LLAMA: &[Rule] = &[
     linear("token_embd", "decoder/embeddings"),
@@ -205,12 +204,7 @@ const LLAMA: &[Rule] = &[
     linear("blk.{}.ffn_down", "decoder/layer_{}/ffn/linear_1"),
 ];
 
-const LLAMA_FEED: &[Rule] = &[linear("blk.{}.ffn_up", "decoder/layer_{}/ffn/linear_0")];
-
-const LLAMA_GATED: &[Rule] = &[
-    linear("blk.{}.ffn_gate", "decoder/layer_{}/ffn/linear_0"),
-    linear("blk.{}.ffn_up", "decoder/layer_{}/ffn/linear_0_noact"),
-];
+const LLAMA_FEED: [&[Rule]; 2] = feed!("blk.{}", "decoder");
 
 /// Attention and feed-forward side by side, each with a norm before it.
 const SIDE_BY_SIDE: &[Rule] = &[norm("blk.{}.ffn_norm", "decoder/layer_{}/post_attention_layer_norm")];
@@ -260,17 +254,18 @@ impl Names {
         })?;
         let gated =
             |side: &str| container.find(&format!("{side}/layer_0/ffn/linear_0_noact/weight")).is_some();
-        let choose = |side: &str, feed: &'static [Rule], gate| if gated(side) { gate } else { feed };
-        let encoder = choose("encoder", ENCODER_FEED, ENCODER_GATED);
-        let decoder = choose("decoder", DECODER_FEED, DECODER_GATED);
+        let choose =
+            |side: &str, [plain, gates]: [&'static [Rule]; 2]| if gated(side) { gates } else { plain };
+        let encoder = choose("encoder", ENCODER_FEED);
+        let decoder = choose("decoder", DECODER_FEED);
         let lists = match layout {
             Layout::Whisper => vec![WHISPER, ENCODER, encoder, DECODER, decoder],
             Layout::EncoderDecoder => vec![TEXT_TO_TEXT, ENCODER, encoder, DECODER, decoder],
-            Layout::Encoder => vec![BERT, choose("encoder", BERT_FEED, BERT_GATED)],
+            Layout::Encoder => vec![BERT, choose("encoder", BERT_FEED)],
             Layout::Decoder => {
                 let sandwich = container.find("decoder/layer_0/pre_feedforward_layer_norm/gamma").is_some();
                 let norms = if sandwich { SANDWICH } else { SIDE_BY_SIDE };
-                vec![LLAMA, choose("decoder", LLAMA_FEED, LLAMA_GATED), norms]
+                vec![LLAMA, choose("decoder", LLAMA_FEED), norms]
             }
         };
         Ok(Self { layout, rules: lists.into_iter().flatten().collect() })
@@ -294,8 +289,9 @@ impl Names {
             _ => return None,
         };
         self.rules.iter().find_map(|rule| {
-            let number = number(rule.name, stem)?;
-            let source = rule.kind.source(&rule.source.replacen("{}", number, 1), is_bias)?;
+            let numbers = numbers(rule.name, stem)?;
+            let layer = numbers.first().copied().unwrap_or_default();
+            let source = rule.kind.source(&rule.source.replacen("{}", layer, 1), is_bias)?;
             let index = container.find(&source)?;
             let original = rule.kind.source(rule.copy_of, is_bias)?;
             let is_copy = original != source && container.find(&original) == Some(index);
@@ -351,17 +347,8 @@ impl Kind {
             Self::Norm => name.strip_suffix("/gamma").or_else(|| name.strip_suffix("/beta")),
             Self::Plain => Some(name),
         };
-        stem.is_some_and(|stem| number(source, stem).is_some())
+        stem.is_some_and(|stem| numbers(source, stem).is_some())
     }
-}
-
-/// The digits that stand in `name` where `{}` stands in `pattern`, or nothing where there is no `{}`.
-fn number<'a>(pattern: &str, name: &'a str) -> Option<&'a str> {
-    let Some((before, after)) = pattern.split_once("{}") else {
-        return (pattern == name).then_some("");
-    };
-    let digits = name.strip_prefix(before)?.strip_suffix(after)?;
-    (!digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())).then_some(digits)
 }
 
 /// How many heads of queries and of keys stand in the variables of an attention. Where there are as many of each, how

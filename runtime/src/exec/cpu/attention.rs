@@ -198,7 +198,7 @@ impl Attend<'_> {
             head_size: attention.head_size,
             scale: attention.scale,
             softcap: attention.softcap.unwrap_or(0.0),
-            cache: cache.options.kind,
+            cache: layer.cached(),
         };
         // SAFETY: queries were written in an earlier step; every (row, head) of the result and the worker's
         // scratch are this worker's alone.
