@@ -10,7 +10,7 @@ pub(crate) const VERB: Verb =
     Verb { name: "test", usage: "[STEP]…", about: "run every check, or the steps named", run: test };
 
 /// Real models that tests use where they are there.
-const MODELS: [&str; 1] = ["smollm2"];
+const MODELS: [&str; 3] = ["smollm2", "minilm", "whisper"];
 /// Mutations per seed; the plain test run does a tenth.
 const FUZZ_ROUNDS: &str = "2000";
 
