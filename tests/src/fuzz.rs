@@ -12,6 +12,7 @@ pub const TARGETS: &[Target] = &[
     ("ctranslate2", ctranslate2),
     ("gguf", gguf),
     ("safetensors", safetensors),
+    ("source", source),
     ("template", template),
     ("tokenizer_json", tokenizer_json),
     ("wav", wav),
@@ -29,6 +30,10 @@ pub fn container(data: &[u8]) {
 fn open_container(data: Vec<u8>) {
     let Ok(file) = siskin::file::File::from_bytes(data) else { return };
     let _ = file.verify(&mut |_, _| true);
+    run_a_little(file);
+}
+
+fn run_a_little(file: siskin::file::File) {
     let options = siskin::ModelOptions { threads: 1, ..Default::default() };
     let Ok(model) = siskin::Model::from_file(file, &options) else { return };
     if let Ok(tokenizer) = model.tokenizer() {
@@ -37,7 +42,13 @@ fn open_container(data: Vec<u8>) {
     }
     let _ = model.template();
     let options = siskin::SessionOptions { context: 8, batch: 4, ..Default::default() };
+    let text = siskin::encoder::Tokens::from(vec![1, 2, 3, 0, 1]);
+    let reading = siskin::EncoderOptions { batch: 8, ..Default::default() };
+    if let Ok(mut encoder) = model.encoder(reading) {
+        let _ = encoder.read(std::slice::from_ref(&text), siskin::Wanted::Every, &mut |_, _| Ok(()));
+    }
     let Ok(mut session) = model.session(options) else { return };
+    let _ = session.read(&text);
     let _ = session.prefill(&[1, 2, 3, 0, 1]);
     let _ = session.next_token();
 }
@@ -108,6 +119,35 @@ pub fn gguf(data: &[u8]) {
 pub fn safetensors(data: &[u8]) {
     let _ = siskin_convert::import::safetensors::parse(siskin::file::Bytes::new(data.to_vec()));
 }
+
+/// A model in another format from anywhere, packed, opened and asked for a token: a GGUF file, or what is not one as
+/// the `model.bin` of a CTranslate2 folder.
+pub fn source(data: &[u8]) {
+    if let Ok(file) = open_source(data) {
+        run_a_little(file);
+    }
+}
+
+fn open_source(data: &[u8]) -> siskin::Result<siskin::file::File> {
+    let folder = std::env::temp_dir().join(format!("siskin-fuzz-{}", std::process::id()));
+    let is_gguf = data.starts_with(b"GGUF");
+    let file = folder.join(if is_gguf { "model.gguf" } else { "model.bin" });
+    let written = std::fs::create_dir_all(&folder)
+        .and_then(|()| std::fs::write(&file, data))
+        .and_then(|()| std::fs::write(folder.join("config.json"), CTRANSLATE2_CONFIG))
+        .and_then(|()| std::fs::write(folder.join("shared_vocabulary.json"), CTRANSLATE2_VOCABULARY));
+    written.map_err(|error| siskin::Error::new(siskin::ErrorKind::Io, "seed", error.to_string()))?;
+    let options = siskin_convert::OpenOptions { cache: siskin_convert::Cache::Off, ..Default::default() };
+    let opened = siskin_convert::open_any(if is_gguf { &file } else { &folder }, &options);
+    let _ = std::fs::remove_dir_all(&folder);
+    opened
+}
+
+const CTRANSLATE2_CONFIG: &str = r#"{"add_source_bos": false, "add_source_eos": false, "bos_token": "<pad>", "decoder_start_token":
+"<pad>", "eos_token": "</s>", "layer_norm_epsilon": null, "multi_query_attention": false,
+"unk_token": "<unk>"}"#;
+const CTRANSLATE2_VOCABULARY: &str = r#"["<pad>", "<s>", "</s>", "<unk>", "t0", "t1", "t2", "t3", "t4", "t5", "t6", "t7", "t8", "t9", "t10",
+"t11", "t12", "t13", "t14", "t15"]"#;
 
 /// A chat template from a model file.
 pub fn template(data: &[u8]) {
@@ -258,5 +298,15 @@ mod tests {
     fn nothing_mutates_to_something_without_panic() {
         let mut random = Random::new(1);
         (0..500).for_each(|_| drop(mutate(b"", b"", &mut random)));
+    }
+
+    #[test]
+    fn seeds_of_sources_are_models() {
+        for seed in ["gguf", "ctranslate2"] {
+            let path = crate::paths::data("fuzz/source").join(format!("{seed}.bin"));
+            let data = std::fs::read(path).expect("the seed is there");
+            let file = open_source(&data).unwrap_or_else(|error| panic!("{seed}: {error}"));
+            siskin::Model::from_file(file, &siskin::ModelOptions::default()).expect("the model opens");
+        }
     }
 }
