@@ -39,6 +39,9 @@ pub(crate) struct Args {
     /// Threads that compute; 0: one for each core that keeps up with the fastest
     #[arg(long, default_value_t = 2, value_name = "N")]
     threads: usize,
+    /// Use no features of the processor but these: scalar, or a list such as avx2,avx512
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    cpu_features: Option<Vec<String>>,
     /// How often each is measured; medians are reported
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     repeat: u16,
@@ -51,7 +54,8 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     if args.prompt == 0 && args.generate == 0 {
         return Err(Error::argument("--prompt", "is 0, and so is --generate: nothing is left to measure"));
     }
-    let model_args = ModelArgs { threads: args.threads, ..ModelArgs::default() };
+    let cpu_features = args.cpu_features.clone();
+    let model_args = ModelArgs { threads: args.threads, cpu_features, ..ModelArgs::default() };
     if !open.no_cache {
         // Packing, where it is needed, is not opening.
         drop(open.file(&args.model)?);

@@ -1,6 +1,5 @@
 //! The few instructions of which products are made, some output rows at a time.
 
-use core::ops::Range;
 
 use super::tile::{self, QuantisedRow};
 use super::types::{Plane, Scheme};
@@ -62,7 +61,7 @@ pub(super) trait Lanes: Copy {
     /// total. `initial` and the product with it fit 16 bits.
     fn weigh(self, total: Self::D, dot: Self::D, initial: i32, factors: Self::W) -> Self::D;
 
-    /// Adds the products of `blocks` to `sums`: where the processor multiplies more than a row at once, an
+    /// Adds the products of all `blocks` blocks to `sums`: where the processor multiplies more than a row at once, an
     /// inner loop of its own.
     ///
     /// # Safety
@@ -73,7 +72,7 @@ pub(super) trait Lanes: Copy {
         panels: &[*const u8; V],
         lanes: &[usize; V],
         rows: &[QuantisedRow; M],
-        blocks: Range<usize>,
+        blocks: usize,
         sums: &mut [[Self::F; V]; M],
     ) {
         // SAFETY: the caller's promise.

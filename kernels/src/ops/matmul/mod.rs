@@ -1,14 +1,12 @@
 //! Products of rows with packed matrices: `out = x · Wᵀ (+ bias) (+ residual)`.
 //!
 //! Contract, for each output:
-//! - The blocks of K are split into [`SEGMENTS`] contiguous runs: run i is blocks `i·B/4 … (i+1)·B/4`. Each
-//!   run has its own accumulator from zero, and the result is `(s₀ + s₁) + (s₂ + s₃)`.
-//! - Row types: the row is rotated and quantised, and nothing of the above applies: all products of a row are one
-//!   exact integer sum, and the result is `Σ q·a · (scale · a_scale)`, the scales multiplied first.
-//! - Other integer types: the row is quantised (see [`quantise`](super::quantise)). Sub-block by sub-block in order
-//!   of K, `acc = fma(Σ q·a, scale · a_scale, acc)` with an exact integer sum; types with a minimum follow
+//! - Row types: the row is rotated and quantised; all products of a row are one exact integer sum, and the result is
+//!   `Σ q·a · (scale · a_scale)`, the scales multiplied first.
+//! - Other integer types: the row is quantised (see [`quantise`](super::quantise)). From zero, sub-block by sub-block
+//!   in order of K, `acc = fma(Σ q·a, scale · a_scale, acc)` with an exact integer sum; types with a minimum follow
 //!   with `acc = fma(min, a_scale · Σ a, acc)`.
-//! - Float types: column by column in order of K, `acc = fma(w, x, acc)`.
+//! - Float types: from zero, column by column in order of K, `acc = fma(w, x, acc)`.
 //! - Bias and residual are added in this order, one rounding each.
 //!
 //! One body serves every instruction set through the `Lanes` trait; [`reference()`] says the same in plain words.
@@ -54,9 +52,6 @@ pub use reference::reference;
 use super::Kernel;
 use super::quantise::Layout;
 use crate::panel::{InputKind, PanelType, ROWS};
-
-/// Runs into which the blocks of K are split.
-pub const SEGMENTS: usize = 4;
 
 /// The rows on the left of a product.
 #[derive(Clone, Copy, Debug)]

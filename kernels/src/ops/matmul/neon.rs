@@ -55,7 +55,7 @@ pub(super) trait Multiply: Copy {
         panels: &[*const u8; V],
         lanes: &[usize; V],
         rows: &[QuantisedRow; M],
-        blocks: Range<usize>,
+        blocks: usize,
         sums: &mut [[float32x4_t; V]; M],
     ) {
         // SAFETY: the caller's promise.
@@ -165,7 +165,7 @@ impl<N: Multiply> Lanes for N {
         panels: &[*const u8; V],
         lanes: &[usize; V],
         rows: &[QuantisedRow; M],
-        blocks: Range<usize>,
+        blocks: usize,
         sums: &mut [[Self::F; V]; M],
     ) {
         // SAFETY: the caller's promise.

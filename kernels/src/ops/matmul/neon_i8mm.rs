@@ -95,7 +95,7 @@ impl Multiply for I8mm {
         panels: &[*const u8; V],
         lanes: &[usize; V],
         rows: &[QuantisedRow; M],
-        blocks: Range<usize>,
+        blocks: usize,
         sums: &mut [[float32x4_t; V]; M],
     ) {
         // SAFETY: the caller's promise.
@@ -115,12 +115,12 @@ unsafe fn four_rows<P: Plane, S: Scheme, const V: usize>(
     panels: &[*const u8; V],
     lanes: &[usize; V],
     rows: &[QuantisedRow; 4],
-    blocks: Range<usize>,
+    blocks: usize,
     sums: &mut [[float32x4_t; V]; 4],
 ) {
     let macro_bytes = (P::LINES + S::TAIL) * LINE;
     let block_bytes = S::HEAD * LINE + S::MACROS * macro_bytes;
-    for block in blocks {
+    for block in 0..blocks {
         for mac in 0..S::MACROS {
             let at = block * block_bytes + S::HEAD * LINE + mac * macro_bytes;
             let column = (block * S::MACROS + mac) * 64;

@@ -1,6 +1,6 @@
 //! The product in plain words: output by output, straight from the contract.
 
-use super::{Input, Product, SEGMENTS};
+use super::{Input, Product};
 use crate::float;
 use crate::ops::quantise::{Layout, Row};
 use crate::panel::{self, ROWS};
@@ -8,7 +8,6 @@ use crate::panel::{self, ROWS};
 /// Output `output` of row `row`, with its bias and without a residual. `scratch` holds K numbers and is used
 /// for float types only.
 pub fn reference(product: &Product<'_>, row: usize, output: usize, scratch: &mut [f32]) -> f32 {
-    let blocks = product.panel.columns_padded(product.columns) / product.panel.block_columns();
     let bytes = product.panel.panel_bytes(product.columns).unwrap_or(0);
     let panel = &product.weights[output / ROWS * bytes..][..bytes];
     if let Input::Rotated(words) = product.input {
@@ -17,38 +16,25 @@ pub fn reference(product: &Product<'_>, row: usize, output: usize, scratch: &mut
         let sum = whole_row(product, panel, output % ROWS, row);
         return product.bias.get(output).map_or(sum, |bias| sum + bias);
     }
-    let segment = |i: usize, scratch: &mut [f32]| {
-        let columns = product.panel.block_columns();
-        let range = i * blocks / SEGMENTS * columns..(i + 1) * blocks / SEGMENTS * columns;
-        match product.input {
-            Input::Quantised(words) | Input::Rotated(words) => {
-                let layout = Layout::new(product.columns);
-                let row = Row::new(layout, &words[row * layout.words()..][..layout.words()]);
-                integers(product, panel, output % ROWS, row, range)
-            }
-            Input::Float { rows, stride } => {
-                let row = &rows[row * stride..][..product.columns];
-                panel::row_values(product.panel, panel, output % ROWS, product.columns, scratch);
-                let range = range.start.min(row.len())..range.end.min(row.len());
-                range.fold(0.0, |sum, column| float::fma(scratch[column], row[column], sum))
-            }
+    let sum = match product.input {
+        Input::Quantised(words) | Input::Rotated(words) => {
+            let layout = Layout::new(product.columns);
+            let row = Row::new(layout, &words[row * layout.words()..][..layout.words()]);
+            integers(product, panel, output % ROWS, row)
+        }
+        Input::Float { rows, stride } => {
+            let row = &rows[row * stride..][..product.columns];
+            panel::row_values(product.panel, panel, output % ROWS, product.columns, scratch);
+            row.iter().zip(scratch.iter()).fold(0.0, |sum, (x, w)| float::fma(*w, *x, sum))
         }
     };
-    let segments: [f32; SEGMENTS] = core::array::from_fn(|i| segment(i, scratch));
-    let sum = (segments[0] + segments[1]) + (segments[2] + segments[3]);
     product.bias.get(output).map_or(sum, |bias| sum + bias)
 }
 
-fn integers(
-    product: &Product<'_>,
-    panel: &[u8],
-    lane: usize,
-    row: Row<'_>,
-    columns: core::ops::Range<usize>,
-) -> f32 {
+fn integers(product: &Product<'_>, panel: &[u8], lane: usize, row: Row<'_>) -> f32 {
     let size = product.panel.sub_block();
     let mut sum = 0.0;
-    for index in columns.start / size..columns.end / size {
+    for index in 0..product.panel.columns_padded(product.columns) / size {
         let block = panel::sub_block(product.panel, panel, lane, index);
         let value = |i: usize| row.value(index * size + i);
         let dot: i32 = (0..size).map(|i| i32::from(block.values[i]) * value(i)).sum();

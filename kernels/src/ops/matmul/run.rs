@@ -1,4 +1,4 @@
-//! The outer loops: panels and rows in tiles, segments of K, and what follows the product.
+//! The outer loops: panels and rows in tiles, and what follows the product.
 
 use core::marker::PhantomData;
 use core::ops::Range;
@@ -7,7 +7,7 @@ use super::lanes::Lanes;
 use super::rows::{self, BookRow, ByteRow, RowScheme};
 use super::tile::{self, BrainPair, Element, Full, HalfPair, QuantisedRow};
 use super::types::{Plane, Scheme, by_type};
-use super::{Input, Output, Product, SEGMENTS, wide};
+use super::{Input, Output, Product, wide};
 use crate::ops::quantise::Layout;
 use crate::panel::ROWS;
 
@@ -22,15 +22,15 @@ pub(super) fn run<L: Lanes, const V1: usize, const VN: usize>(
     out: Output<'_>,
 ) {
     let part = Part::checked(product, rows, panels, out);
-    macro_rules! segmented {
+    macro_rules! integers {
         ($plane:ty, $scheme:ty) => {
-            part.tiles::<L, V1, VN>(l, &Segmented::<Integers<$plane, $scheme>>(PhantomData))
+            part.tiles::<L, V1, VN>(l, &Integers::<$plane, $scheme>(PhantomData))
         };
     }
-    by_type!(product.panel, segmented, {
-        PanelType::F32 => part.tiles::<L, V1, VN>(l, &Segmented::<Floats<Full>>(PhantomData)),
-        PanelType::F16 => part.tiles::<L, V1, VN>(l, &Segmented::<Floats<HalfPair>>(PhantomData)),
-        PanelType::BF16 => part.tiles::<L, V1, VN>(l, &Segmented::<Floats<BrainPair>>(PhantomData)),
+    by_type!(product.panel, integers, {
+        PanelType::F32 => part.tiles::<L, V1, VN>(l, &Floats::<Full>(PhantomData)),
+        PanelType::F16 => part.tiles::<L, V1, VN>(l, &Floats::<HalfPair>(PhantomData)),
+        PanelType::BF16 => part.tiles::<L, V1, VN>(l, &Floats::<BrainPair>(PhantomData)),
         PanelType::W8R => part.tiles::<L, V1, V1>(l, &Rows::<ByteRow>(PhantomData)),
         PanelType::W4I => {
             let many = L::WIDE && part.rows.len() >= wide::LEAST_ROWS;
@@ -53,47 +53,6 @@ trait Kind {
     ) -> [[L::F; V]; M];
 }
 
-/// The part of a tile that blocks `blocks` bring, of a type whose sums are of floats.
-trait Segment {
-    unsafe fn sums<L: Lanes, const M: usize, const V: usize>(
-        l: L,
-        product: &Product<'_>,
-        row: usize,
-        vectors: &Vectors<V>,
-        blocks: Range<usize>,
-    ) -> [[L::F; V]; M];
-}
-
-impl<S: Segment> Kind for Segmented<S> {
-    #[inline(always)]
-    unsafe fn products<L: Lanes, const M: usize, const V: usize>(
-        &self,
-        l: L,
-        product: &Product<'_>,
-        row: usize,
-        vectors: &Vectors<V>,
-    ) -> [[L::F; V]; M] {
-        let blocks = product.panel.columns_padded(product.columns) / product.panel.block_columns();
-        let mut halves = [[[l.splat(0.0); V]; M]; 2];
-        for segment in 0..SEGMENTS {
-            let range = segment * blocks / SEGMENTS..(segment + 1) * blocks / SEGMENTS;
-            // SAFETY: the caller's promise.
-            let sums = unsafe { S::sums::<L, M, V>(l, product, row, vectors, range) };
-            let total = &mut halves[segment / 2];
-            for (total, sums) in total.iter_mut().flatten().zip(sums.iter().flatten()) {
-                *total = if segment % 2 == 0 { *sums } else { l.add(*total, *sums) };
-            }
-        }
-        let [mut total, second] = halves;
-        for (total, second) in total.iter_mut().flatten().zip(second.iter().flatten()) {
-            *total = l.add(*total, *second);
-        }
-        total
-    }
-}
-
-/// Types whose columns are added up in segments.
-struct Segmented<S>(PhantomData<S>);
 struct Integers<P, S>(PhantomData<(P, S)>);
 struct Floats<E>(PhantomData<E>);
 struct Rows<R>(PhantomData<R>);
@@ -108,15 +67,16 @@ struct Vectors<const V: usize> {
     outputs: [usize; V],
 }
 
-impl<P: Plane, S: Scheme> Segment for Integers<P, S> {
+impl<P: Plane, S: Scheme> Kind for Integers<P, S> {
     #[inline(always)]
-    unsafe fn sums<L: Lanes, const M: usize, const V: usize>(
+    unsafe fn products<L: Lanes, const M: usize, const V: usize>(
+        &self,
         l: L,
         product: &Product<'_>,
         row: usize,
         vectors: &Vectors<V>,
-        blocks: Range<usize>,
     ) -> [[L::F; V]; M] {
+        let blocks = product.panel.columns_padded(product.columns) / product.panel.block_columns();
         let mut sums = [[l.splat(0.0); V]; M];
         let Input::Quantised(words) = product.input else { return sums };
         let layout = Layout::new(product.columns);
@@ -129,22 +89,21 @@ impl<P: Plane, S: Scheme> Segment for Integers<P, S> {
     }
 }
 
-impl<E: Element> Segment for Floats<E> {
+impl<E: Element> Kind for Floats<E> {
     #[inline(always)]
-    unsafe fn sums<L: Lanes, const M: usize, const V: usize>(
+    unsafe fn products<L: Lanes, const M: usize, const V: usize>(
+        &self,
         l: L,
         product: &Product<'_>,
         row: usize,
         vectors: &Vectors<V>,
-        blocks: Range<usize>,
     ) -> [[L::F; V]; M] {
         let mut sums = [[l.splat(0.0); V]; M];
         let Input::Float { rows, stride } = product.input else { return sums };
-        let columns = blocks.start * 64..(blocks.end * 64).min(product.columns);
         // SAFETY: `Product::check` saw that rows and panels are there.
         unsafe {
             let rows = core::array::from_fn(|m| rows.as_ptr().add((row + m) * stride));
-            tile::floats::<L, E, M, V>(l, &vectors.panels, &vectors.lanes, &rows, columns, &mut sums);
+            tile::floats::<L, E, M, V>(l, &vectors.panels, &vectors.lanes, &rows, product.columns, &mut sums);
         }
         sums
     }

@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use super::{Function, Input, Output, Product, SEGMENTS};
+use super::{Function, Input, Output, Product};
 use crate::Features;
 use crate::float;
 use crate::ops::Kernel;
@@ -24,10 +24,8 @@ fn scalar(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: 
             let rows = first..rows.end.min(first + TILE);
             let sums = match product.input {
                 Input::Rotated(words) => whole_rows(product, words, rows.clone(), output),
-                Input::Quantised(words) => integers(product, words, rows.clone(), output).map(joined),
-                Input::Float { rows: input, stride } => {
-                    floats(product, input, stride, rows.clone(), output).map(joined)
-                }
+                Input::Quantised(words) => integers(product, words, rows.clone(), output),
+                Input::Float { rows: input, stride } => floats(product, input, stride, rows.clone(), output),
             };
             for (row, sum) in rows.zip(sums) {
                 out.set(row, output, product.bias.get(output).map_or(sum, |bias| sum + bias));
@@ -36,38 +34,22 @@ fn scalar(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: 
     }
 }
 
-/// The sum of the segments.
-fn joined(parts: [f32; SEGMENTS]) -> f32 {
-    (parts[0] + parts[1]) + (parts[2] + parts[3])
-}
-
-/// The panel of an output, and the blocks of each segment.
-fn panel_of<'a>(product: &Product<'a>, output: usize) -> (&'a [u8], [Range<usize>; SEGMENTS]) {
+/// The panel of an output.
+fn panel_of<'a>(product: &Product<'a>, output: usize) -> &'a [u8] {
     let bytes = product.panel.panel_bytes(product.columns).unwrap_or(0);
-    let blocks = product.panel.columns_padded(product.columns) / product.panel.block_columns();
-    let segments = core::array::from_fn(|i| i * blocks / SEGMENTS..(i + 1) * blocks / SEGMENTS);
-    (&product.weights[output / ROWS * bytes..][..bytes], segments)
+    &product.weights[output / ROWS * bytes..][..bytes]
 }
 
-fn integers(
-    product: &Product<'_>,
-    words: &[i32],
-    rows: Range<usize>,
-    output: usize,
-) -> [[f32; SEGMENTS]; TILE] {
-    let (panel, segments) = panel_of(product, output);
+fn integers(product: &Product<'_>, words: &[i32], rows: Range<usize>, output: usize) -> [f32; TILE] {
+    let panel = panel_of(product, output);
     let layout = Layout::new(product.columns);
     let size = product.panel.sub_block();
-    let per_block = product.panel.block_columns() / size;
-    let mut sums = [[0.0; SEGMENTS]; TILE];
-    for (segment, blocks) in segments.into_iter().enumerate() {
-        for index in blocks.start * per_block..blocks.end * per_block {
-            let block = panel::sub_block(product.panel, panel, output % ROWS, index);
-            for (row, sums) in rows.clone().zip(&mut sums) {
-                let row = Row::new(layout, &words[row * layout.words()..][..layout.words()]);
-                let sum = &mut sums[segment];
-                *sum = add_sub_block(product, &block, row, index * size, *sum);
-            }
+    let mut sums = [0.0; TILE];
+    for index in 0..product.panel.columns_padded(product.columns) / size {
+        let block = panel::sub_block(product.panel, panel, output % ROWS, index);
+        for (row, sum) in rows.clone().zip(&mut sums) {
+            let row = Row::new(layout, &words[row * layout.words()..][..layout.words()]);
+            *sum = add_sub_block(product, &block, row, index * size, *sum);
         }
     }
     sums
@@ -75,7 +57,7 @@ fn integers(
 
 /// The results of row types.
 fn whole_rows(product: &Product<'_>, words: &[i32], rows: Range<usize>, output: usize) -> [f32; TILE] {
-    let (panel, _) = panel_of(product, output);
+    let panel = panel_of(product, output);
     let layout = Layout::new(product.columns);
     let row_of = |row: usize| Row::new(layout, &words[row * layout.words()..][..layout.words()]);
     let size = product.panel.sub_block();
@@ -123,22 +105,18 @@ fn floats(
     stride: usize,
     rows: Range<usize>,
     output: usize,
-) -> [[f32; SEGMENTS]; TILE] {
-    let (panel, segments) = panel_of(product, output);
+) -> [f32; TILE] {
+    let panel = panel_of(product, output);
     let block_bytes = product.panel.block_bytes();
-    let mut sums = [[0.0; SEGMENTS]; TILE];
+    let mut sums = [0.0; TILE];
     let mut weights = [0.0; COLUMNS];
-    for (segment, blocks) in segments.into_iter().enumerate() {
-        for block in blocks {
-            let column = block * COLUMNS;
-            let weights = &mut weights[..COLUMNS.min(product.columns - column)];
-            let lines = &panel[block * block_bytes..][..block_bytes];
-            panel::row_values(product.panel, lines, output % ROWS, weights.len(), weights);
-            for (row, sums) in rows.clone().zip(&mut sums) {
-                let x = &input[row * stride + column..][..weights.len()];
-                let sum = &mut sums[segment];
-                *sum = weights.iter().zip(x).fold(*sum, |sum, (w, x)| float::fma(*w, *x, sum));
-            }
+    for (block, lines) in panel.chunks(block_bytes).enumerate() {
+        let column = block * COLUMNS;
+        let weights = &mut weights[..COLUMNS.min(product.columns - column)];
+        panel::row_values(product.panel, lines, output % ROWS, weights.len(), weights);
+        for (row, sum) in rows.clone().zip(&mut sums) {
+            let x = &input[row * stride + column..][..weights.len()];
+            *sum = weights.iter().zip(x).fold(*sum, |sum, (w, x)| float::fma(*w, *x, sum));
         }
     }
     sums

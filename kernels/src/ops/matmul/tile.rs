@@ -1,6 +1,5 @@
-//! The inner loops: some rows times some vectors of outputs, over a run of blocks.
+//! The inner loops: some rows times some vectors of outputs, over all columns.
 
-use core::ops::Range;
 
 use super::lanes::Lanes;
 use super::types::{Place, Plane, Scheme};
@@ -105,7 +104,7 @@ pub(super) const fn block_bytes<P: Plane, S: Scheme>() -> usize {
     S::HEAD * LINE + S::MACROS * macro_bytes::<P, S>()
 }
 
-/// Adds the products of `blocks` to `sums`, for integer types.
+/// Adds the products of all `blocks` blocks to `sums`, for integer types.
 ///
 /// # Safety
 /// Every pointer of `panels` must be valid for the panel's blocks, offset by its vector's first row `lanes`,
@@ -116,12 +115,12 @@ pub(super) unsafe fn integers<L: Lanes, P: Plane, S: Scheme, const M: usize, con
     panels: &[*const u8; V],
     lanes: &[usize; V],
     rows: &[QuantisedRow; M],
-    blocks: Range<usize>,
+    blocks: usize,
     sums: &mut [[L::F; V]; M],
 ) {
     let (macro_bytes, block_bytes) = (macro_bytes::<P, S>(), block_bytes::<P, S>());
     let ahead = ahead(panels, lanes);
-    for block in blocks {
+    for block in 0..blocks {
         for mac in 0..S::MACROS {
             let at = block * block_bytes + S::HEAD * LINE + mac * macro_bytes;
             // SAFETY: the macro-block lies inside the panel, its columns inside the rows.
@@ -289,7 +288,7 @@ impl Element for BrainPair {
     }
 }
 
-/// Adds the products of `columns` to `sums`, for float types. `columns.start` is even.
+/// Adds the products of all `columns` columns to `sums`, for float types.
 ///
 /// # Safety
 /// Every pointer of `panels` must be valid for the panel's lines, and every row for the columns.
@@ -299,12 +298,12 @@ pub(super) unsafe fn floats<L: Lanes, E: Element, const M: usize, const V: usize
     panels: &[*const u8; V],
     lanes: &[usize; V],
     rows: &[*const f32; M],
-    columns: Range<usize>,
+    columns: usize,
     sums: &mut [[L::F; V]; M],
 ) {
     let ahead = ahead(panels, lanes);
-    let mut column = columns.start;
-    while column < columns.end {
+    let mut column = 0;
+    while column < columns {
         for v in 0..V {
             // SAFETY: the column lies inside the panel and the rows.
             unsafe {
@@ -317,7 +316,7 @@ pub(super) unsafe fn floats<L: Lanes, E: Element, const M: usize, const V: usize
                 for m in 0..M {
                     sums[m][v] = l.fma(first, l.splat(*rows[m].add(column)), sums[m][v]);
                 }
-                if E::COLUMNS == 2 && column + 1 < columns.end {
+                if E::COLUMNS == 2 && column + 1 < columns {
                     for m in 0..M {
                         sums[m][v] = l.fma(second, l.splat(*rows[m].add(column + 1)), sums[m][v]);
                     }

@@ -5,11 +5,11 @@ use core::arch::x86_64::*;
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
+use super::super::Input;
 use super::super::lanes::Lanes;
 use super::super::run::Part;
 use super::super::tile::{self, LINE, QuantisedRow, scaled_sum, sixteen_groups};
 use super::super::types::{Place, Plane, Scheme};
-use super::super::{Input, SEGMENTS};
 use super::tiles::{self, Shapes, Tiles};
 use super::{GROUP, groups, integers};
 use crate::ops::quantise::Layout;
@@ -21,15 +21,13 @@ const MACROS: usize = 32;
 
 /// The integer products of the sub-blocks of a macro-block, of which there are at most four.
 type Products = [[[i32; ROWS]; tiles::ROWS]; 4];
-/// The sums of a row in each segment.
-type Sums = [[f32; ROWS]; SEGMENTS];
 
 /// Places that a panel's work needs, all on lines of the cache.
 #[repr(C, align(64))]
 struct Scratch {
     bytes: [[[u8; LINE]; 16]; MACROS],
     products: [Products; 2],
-    sums: [Sums; GROUP],
+    sums: [[f32; ROWS]; GROUP],
 }
 
 /// Computes a part of a product.
@@ -50,13 +48,10 @@ struct Group<'a> {
     rows: Range<usize>,
 }
 
-/// Some macro-blocks of a panel that lie in one segment.
+/// Some macro-blocks of a panel.
 struct Chunk {
     panel: *const u8,
     macros: Range<usize>,
-    segment: usize,
-    /// Whether the segment begins with it.
-    first: bool,
 }
 
 impl Group<'_> {
@@ -72,7 +67,7 @@ impl Group<'_> {
         }
         let product = self.part.product;
         let panel_bytes = product.panel.panel_bytes(product.columns).unwrap_or(0);
-        let blocks = product.panel.columns_padded(product.columns) / product.panel.block_columns();
+        let macros = product.panel.columns_padded(product.columns) / 64;
         let mut scratch = MaybeUninit::<Scratch>::uninit();
         let scratch = scratch.as_mut_ptr();
         // SAFETY: the caller's promise; everything of the scratch is written before it is read.
@@ -80,22 +75,18 @@ impl Group<'_> {
             let tiles = Tiles::with_shapes(&shapes);
             for index in self.part.panels.clone() {
                 let panel = product.weights.as_ptr().add(index * panel_bytes);
-                for segment in 0..SEGMENTS {
-                    let start = segment * blocks / SEGMENTS * S::MACROS;
-                    let end = (segment + 1) * blocks / SEGMENTS * S::MACROS;
-                    let mut at = start;
-                    // An empty segment is a sum of zero.
-                    while at < end || at == start {
-                        let macros = at..end.min(at + MACROS);
-                        at = macros.end.max(at + 1);
-                        let chunk = Chunk { panel, first: macros.start == start, macros, segment };
-                        self.chunk::<P, S>(l, &tiles, &chunk, scratch);
+                let mut at = 0;
+                // Once for no columns too, so that the sums are there.
+                loop {
+                    let chunk = Chunk { panel, macros: at..macros.min(at + MACROS) };
+                    at = chunk.macros.end;
+                    self.chunk::<P, S>(l, &tiles, &chunk, scratch);
+                    if at >= macros {
+                        break;
                     }
                 }
                 for (m, row) in self.rows.clone().enumerate() {
-                    let [a, b, c, d] =
-                        (*scratch).sums[m].each_ref().map(|sums| _mm512_loadu_ps(sums.as_ptr()));
-                    let sum = l.add(l.add(a, b), l.add(c, d));
+                    let sum = _mm512_loadu_ps((*scratch).sums[m].as_ptr());
                     self.part.finish(l, sum, row, index * ROWS);
                 }
             }
@@ -143,9 +134,9 @@ impl Group<'_> {
             let rows =
                 Rows { start: words.as_ptr().add((self.rows.start + start) * layout.words()), layout, count };
             let mut sums = [l.splat(0.0); tiles::ROWS];
-            if !chunk.first {
+            if chunk.macros.start > 0 {
                 for (m, sum) in sums.iter_mut().enumerate().take(count) {
-                    *sum = _mm512_loadu_ps((*scratch).sums[start + m][chunk.segment].as_ptr());
+                    *sum = _mm512_loadu_ps((*scratch).sums[start + m].as_ptr());
                 }
             }
             // The tiles are a macro-block ahead of the vectors.
@@ -163,7 +154,7 @@ impl Group<'_> {
                 rows.add::<P, S>(l, chunk.panel, last, products, &mut sums);
             }
             for (m, sum) in sums.iter().enumerate().take(count) {
-                _mm512_storeu_ps((*scratch).sums[start + m][chunk.segment].as_mut_ptr(), *sum);
+                _mm512_storeu_ps((*scratch).sums[start + m].as_mut_ptr(), *sum);
             }
         }
     }
