@@ -33,6 +33,12 @@ pub const NAMES: &[&str] = &[
     "qwen3-moe",
     "granite-moe",
     "olmoe",
+    "gpt-oss",
+    "qwen2-moe",
+    "granite-moe-shared",
+    "qwen3-next",
+    "llama-dynamic",
+    "llama-linear",
 ];
 
 /// A golden model with its inputs and expected logits.

@@ -8,6 +8,7 @@ mod config;
 mod experts;
 mod heads;
 mod hyper;
+mod kinds;
 mod rope;
 mod rules;
 
@@ -22,8 +23,10 @@ mod gemma2;
 mod gemma3;
 mod gpt2;
 mod gpt_neox;
+mod gpt_oss;
 mod granite;
 mod granite_moe;
+mod granite_moe_shared;
 mod llama;
 mod longformer;
 mod mistral;
@@ -37,8 +40,10 @@ mod olmoe;
 mod phi;
 mod phi3;
 mod qwen2;
+mod qwen2_moe;
 mod qwen3;
 mod qwen3_moe;
+mod qwen3_next;
 mod roberta;
 mod smollm3;
 mod starcoder2;
@@ -47,8 +52,8 @@ mod t5;
 mod whisper;
 
 pub use config::Config;
-pub use hyper::Hyper;
-pub use rules::{Rule, Take};
+pub use hyper::{Hyper, StateSizes};
+pub use rules::{Rule, StatePart, Take};
 
 use std::collections::HashSet;
 
@@ -77,6 +82,10 @@ pub const FAMILIES: &[&Family] = &[
     &qwen3_moe::FAMILY,
     &granite_moe::FAMILY,
     &olmoe::FAMILY,
+    &gpt_oss::FAMILY,
+    &qwen2_moe::FAMILY,
+    &granite_moe_shared::FAMILY,
+    &qwen3_next::FAMILY,
     &bert::FAMILY,
     &roberta::FAMILY,
     &distilbert::FAMILY,
@@ -179,7 +188,7 @@ impl Family {
     /// The forward passes for `config`, given which tensors the source has.
     pub fn build(&self, config: &Config, has: &dyn Fn(&str) -> bool) -> Result<(Hyper, Graphs)> {
         let hyper = (self.hyper)(config)?;
-        let write = |forward: &Forward| forward(config, &hyper, Builder::new(has));
+        let write = |forward: &Forward| kinds::apply(config, forward(config, &hyper, Builder::new(has))?);
         let (encoder, decoder) = match &self.form {
             Form::Decoder(decoder) => (None, Some(decoder)),
             Form::Encoder(encoder) => (Some(encoder), None),

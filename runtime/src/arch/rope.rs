@@ -1,7 +1,7 @@
-//! Rotary frequencies from a configuration: plain, linear, llama3, yarn and longrope scaling.
+//! Rotary frequencies from a configuration: plain, linear, dynamic NTK, llama3, yarn and longrope scaling.
 
 use super::{Config, Hyper};
-use crate::graph::Rope;
+use crate::graph::{Rope, Stretch};
 use crate::{Error, Result};
 
 /// What the frequencies are made from.
@@ -81,11 +81,16 @@ pub(super) fn read_kind(config: &Config, hyper: &Hyper, kind: &str, default_thet
     let name =
         config.word(&[&format!("{object}/rope_type"), &format!("{object}/type"), "rope.scaling.type"])?;
     let mut rope = match name.unwrap_or("default") {
-        "default" | "none" => Rope { frequencies: narrow(&plain), magnitude: 1.0 },
+        "default" | "none" => Rope { frequencies: narrow(&plain), magnitude: 1.0, stretch: None },
         "linear" => {
             let factor = scaling.required("factor", "rope.scaling.factor")?;
-            Rope { frequencies: plain.iter().map(|f| (f / factor) as f32).collect(), magnitude: 1.0 }
+            Rope {
+                frequencies: plain.iter().map(|f| (f / factor) as f32).collect(),
+                magnitude: 1.0,
+                stretch: None,
+            }
         }
+        "dynamic" => dynamic(&scaling, hyper, &plain, theta)?,
         "llama3" => llama3(&scaling, &plain)?,
         "yarn" => yarn(&scaling, hyper, &plain, theta)?,
         "longrope" | "su" => longrope(&scaling, hyper, &plain)?,
@@ -124,6 +129,30 @@ fn divide_by_factors(config: &Config, rope: &mut Rope) -> Result<()> {
     Ok(())
 }
 
+/// The context of a model that was made for `context` tokens: with dynamic scaling, it may be longer by the factor.
+pub(super) fn stretched(config: &Config, context: usize) -> Result<usize> {
+    let scaling = Scaling { config, object: object_of(config, "full_attention") };
+    let name =
+        config.word(&[&format!("{}/rope_type", scaling.object), &format!("{}/type", scaling.object)])?;
+    if name != Some("dynamic") {
+        return Ok(context);
+    }
+    Ok((context as f64 * scaling.required("factor", "rope.scaling.factor")?) as usize)
+}
+
+/// Frequencies of a base that grows once the sequence is longer than the context that the model was made for.
+fn dynamic(scaling: &Scaling<'_>, hyper: &Hyper, plain: &[f64], base: f64) -> Result<Rope> {
+    let factor = scaling.required("factor", "rope.scaling.factor")?;
+    let keys = ["max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "context_length"];
+    let length = scaling.config.count(&keys)?.unwrap_or(hyper.context);
+    if plain.len() < 2 || factor < 1.0 || length == 0 {
+        let message = format!("dynamic scaling by {factor} of {} pairs from {length} tokens", plain.len());
+        return Err(Error::unsupported(format!("config.{}", scaling.object), message));
+    }
+    let stretch = Some(Stretch { base, factor, length });
+    Ok(Rope { frequencies: narrow(plain), magnitude: 1.0, stretch })
+}
+
 fn llama3(scaling: &Scaling<'_>, plain: &[f64]) -> Result<Rope> {
     let factor = scaling.required("factor", "rope.scaling.factor")?;
     let low = scaling.required("low_freq_factor", "rope.scaling.low_freq_factor")?;
@@ -141,7 +170,7 @@ fn llama3(scaling: &Scaling<'_>, plain: &[f64]) -> Result<Rope> {
             ((1.0 - smooth) * frequency / factor + smooth * frequency) as f32
         }
     });
-    Ok(Rope { frequencies: frequencies.collect(), magnitude: 1.0 })
+    Ok(Rope { frequencies: frequencies.collect(), magnitude: 1.0, stretch: None })
 }
 
 fn yarn(scaling: &Scaling<'_>, hyper: &Hyper, plain: &[f64], theta: f64) -> Result<Rope> {
@@ -155,17 +184,26 @@ fn yarn(scaling: &Scaling<'_>, hyper: &Hyper, plain: &[f64], theta: f64) -> Resu
     let boundary = |rotations: f64| {
         size * libm::log(original / (rotations * std::f64::consts::TAU)) / (2.0 * libm::log(theta))
     };
-    let low = libm::floor(boundary(fast)).max(0.0);
-    let high = libm::ceil(boundary(slow)).min(size - 1.0);
+    let whole = scaling.config.flag(&[&format!("{}/truncate", scaling.object)])?.unwrap_or(true);
+    let (mut low, mut high) = (boundary(fast), boundary(slow));
+    if whole {
+        (low, high) = (libm::floor(low), libm::ceil(high));
+    }
+    let (low, high) = (low.max(0.0), high.min(size - 1.0));
     let span = if high > low { high - low } else { 0.001 };
     let frequencies = plain.iter().enumerate().map(|(i, &frequency)| {
         let stretched = ((i as f64 - low) / span).clamp(0.0, 1.0);
         (frequency / factor * stretched + frequency * (1.0 - stretched)) as f32
     });
-    let magnitude = scaling
-        .number("attention_factor", "rope.scaling.attn_factor")?
-        .unwrap_or_else(|| if factor <= 1.0 { 1.0 } else { 0.1 * libm::log(factor) + 1.0 });
-    Ok(Rope { frequencies: frequencies.collect(), magnitude: magnitude as f32 })
+    let usual = |times: f64| if factor <= 1.0 { 1.0 } else { 0.1 * times * libm::log(factor) + 1.0 };
+    let mscale = |key: &str| scaling.number(key, key).map(|number| number.filter(|&number| number != 0.0));
+    let magnitude = match (scaling.number("attention_factor", "rope.scaling.attn_factor")?, mscale("mscale")?)
+    {
+        (Some(magnitude), _) => magnitude,
+        (None, Some(times)) => mscale("mscale_all_dim")?.map_or(usual(1.0), |all| usual(times) / usual(all)),
+        (None, None) => usual(1.0),
+    };
+    Ok(Rope { frequencies: frequencies.collect(), magnitude: magnitude as f32, stretch: None })
 }
 
 fn longrope(scaling: &Scaling<'_>, hyper: &Hyper, plain: &[f64]) -> Result<Rope> {
@@ -194,10 +232,14 @@ fn longrope(scaling: &Scaling<'_>, hyper: &Hyper, plain: &[f64]) -> Result<Rope>
         if factor <= 1.0 { 1.0 } else { libm::sqrt(1.0 + libm::log(factor) / libm::log(original)) }
     });
     let frequencies = plain.iter().zip(factors).map(|(frequency, factor)| (frequency / factor) as f32);
-    Ok(Rope { frequencies: frequencies.collect(), magnitude: magnitude as f32 })
+    Ok(Rope { frequencies: frequencies.collect(), magnitude: magnitude as f32, stretch: None })
 }
 
 /// Unscaled frequencies of a given base.
 pub(super) fn unscaled(config: &Config, hyper: &Hyper, theta: f64) -> Result<Rope> {
-    Ok(Rope { frequencies: narrow(&plain(theta, rotary_size(config, hyper)?)), magnitude: 1.0 })
+    Ok(Rope {
+        frequencies: narrow(&plain(theta, rotary_size(config, hyper)?)),
+        magnitude: 1.0,
+        stretch: None,
+    })
 }

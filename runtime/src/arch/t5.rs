@@ -77,7 +77,20 @@ fn block(side: &str, layer: usize, name: &str) -> String {
 /// Attention without a factor.
 fn attention(h: &Hyper, layer: usize, sight: Sight, bias: Option<Bias>) -> Attention {
     let Hyper { heads, kv_heads, head_size, .. } = *h;
-    Attention { layer, heads, kv_heads, head_size, scale: 1.0, sight, softcap: None, alibi: Vec::new(), bias }
+    let (alibi, softcap, sinks, projection) = (Vec::new(), None, None, None);
+    Attention {
+        layer,
+        heads,
+        kv_heads,
+        head_size,
+        scale: 1.0,
+        sight,
+        softcap,
+        alibi,
+        bias,
+        sinks,
+        projection,
+    }
 }
 
 /// The bias of one side, which all its layers share.
