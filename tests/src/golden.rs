@@ -37,6 +37,7 @@ pub const NAMES: &[&str] = &[
     "qwen2-moe",
     "granite-moe-shared",
     "qwen3-next",
+    "qwen3-5",
     "llama-dynamic",
     "llama-linear",
 ];

@@ -28,6 +28,8 @@ pub const NAMES: &[&str] = &[
     "bigbird-blocks",
     "bert-linear",
     "bert-mixed",
+    "nomic-bert",
+    "gte",
     "mobilebert",
     "longformer",
     "t5",

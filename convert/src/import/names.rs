@@ -65,6 +65,8 @@ pub(super) fn bare(name: &str) -> &str {
         "mpnet.",
         "mobilebert.",
         "longformer.",
+        "nomic_bert.",
+        "gte.",
     ];
     let mut bare = name;
     while let Some(rest) = PREFIXES.iter().find_map(|prefix| bare.strip_prefix(prefix)) {

@@ -27,6 +27,7 @@ mod gpt_oss;
 mod granite;
 mod granite_moe;
 mod granite_moe_shared;
+mod gte;
 mod llama;
 mod longformer;
 mod mistral;
@@ -35,6 +36,7 @@ mod mobilebert;
 mod modernbert;
 mod mpnet;
 mod mpt;
+mod nomic_bert;
 mod olmo2;
 mod olmoe;
 mod phi;
@@ -42,6 +44,7 @@ mod phi3;
 mod qwen2;
 mod qwen2_moe;
 mod qwen3;
+mod qwen3_5;
 mod qwen3_moe;
 mod qwen3_next;
 mod roberta;
@@ -86,6 +89,7 @@ pub const FAMILIES: &[&Family] = &[
     &qwen2_moe::FAMILY,
     &granite_moe_shared::FAMILY,
     &qwen3_next::FAMILY,
+    &qwen3_5::FAMILY,
     &bert::FAMILY,
     &roberta::FAMILY,
     &distilbert::FAMILY,
@@ -96,6 +100,8 @@ pub const FAMILIES: &[&Family] = &[
     &mobilebert::FAMILY,
     &longformer::FAMILY,
     &bigbird::FAMILY,
+    &nomic_bert::FAMILY,
+    &gte::FAMILY,
     &t5::FAMILY,
     &switch::FAMILY,
     &bart::FAMILY,

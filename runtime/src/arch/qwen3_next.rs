@@ -59,7 +59,7 @@ const MOST_TAPS: usize = 64;
 const MOST_HEADS: usize = 4096;
 const MOST_COLUMNS: usize = 4096;
 
-fn hyper_of(config: &Config) -> Result<Hyper> {
+pub(super) fn hyper_of(config: &Config) -> Result<Hyper> {
     let mut hyper = Hyper::read(config, |width| 4 * width)?;
     let sizes = StateSizes {
         key_heads: config.required(&["linear_num_key_heads"])?,
@@ -96,7 +96,7 @@ fn states(config: &Config, h: &Hyper) -> Result<Vec<bool>> {
     }
 }
 
-fn graph(config: &Config, h: &Hyper, mut b: Builder<'_>) -> Result<Graph> {
+pub(super) fn graph(config: &Config, h: &Hyper, mut b: Builder<'_>) -> Result<Graph> {
     let activation = hyper::activation(config, ActivationKind::Silu)?;
     let taps = config.count(&["linear_conv_kernel_dim"])?.unwrap_or(4);
     if taps == 0 || taps > MOST_TAPS {

@@ -176,7 +176,7 @@ impl Cache {
             }
             states.resize(states.len().max(state + 1), 0);
             states[state] = words[0];
-            words[0] += size.next_multiple_of(16);
+            words[0] = words[0].saturating_add(size.div_ceil(16).saturating_mul(16));
         }
         let mut mixed = 0;
         for attention in attentions {

@@ -197,7 +197,7 @@ impl Recurrence {
 
     /// Numbers of a head's state.
     pub(crate) fn head_words(&self) -> usize {
-        self.state_columns() * self.key_size
+        self.state_columns().saturating_mul(self.key_size)
     }
 }
 
@@ -454,7 +454,9 @@ impl Graph {
     /// The states of the sequence, each with its number of words.
     pub(crate) fn states(&self) -> impl Iterator<Item = (usize, usize)> {
         self.nodes.iter().filter_map(|node| match &node.op {
-            Op::Recur(recurrence) => Some((recurrence.state, recurrence.heads * recurrence.head_words())),
+            Op::Recur(recurrence) => {
+                Some((recurrence.state, recurrence.heads.saturating_mul(recurrence.head_words())))
+            }
             Op::Convolve { state, taps, .. } => {
                 Some((*state, taps.saturating_sub(1) * self.values[node.output].columns))
             }
