@@ -87,6 +87,11 @@ mod tests {
     #[test]
     fn layers_and_suffixes_are_kept() {
         let apply = |name| apply(RULES, name);
+        let across = Take::StackedAcross { of: 2, part: 1 };
+        let rules = [Rule { name: "blk.{}.up.{}.bias", source: "h.{}.up_bias", take: across }];
+        let taken = Take::Across { chunk: 5, of: 2, part: 1 };
+        assert_eq!(super::apply(&rules, "blk.3.up.5.bias"), Some(("h.3.up_bias".into(), taken)));
+        assert_eq!(super::apply(&rules, "blk.3.up.5.weight"), None);
         assert_eq!(apply("token_embd.weight"), Some(("transformer.wte.weight".into(), Take::Whole)));
         assert_eq!(apply("blk.17.attn_q.bias"), Some(("h.17.c_attn.bias".into(), Take::Transposed)));
         for other in

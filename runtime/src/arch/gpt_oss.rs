@@ -2,7 +2,7 @@
 
 use super::blocks::{LLAMA_RULES, taken, whole};
 use super::llama::Shape;
-use super::{Config, Family, Form, Hyper, Rule, Take, experts, rules};
+use super::{Config, Family, Form, Hyper, Rule, Take, experts, rope, rules};
 use crate::Result;
 use crate::graph::Limits;
 
@@ -14,7 +14,9 @@ pub(super) static FAMILY: Family = Family {
     gguf_rules: &GGUF_RULES,
     hyper,
     form: Form::Decoder(|config, hyper, b| {
-        Shape { limits: Some(limits(config)?), ..Shape::default() }.graph(config, hyper, b)
+        let rope = rope::read_with(config, hyper, "full_attention", 150_000.0, false)?;
+        let shape = Shape { limits: Some(limits(config)?), rope: Some(rope), ..Shape::default() };
+        shape.graph(config, hyper, b)
     }),
 };
 

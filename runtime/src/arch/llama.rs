@@ -3,7 +3,7 @@
 use super::blocks::{self, LLAMA_GGUF_RULES, LLAMA_RULES, block};
 use super::{Config, Family, Form, Hyper, Rule, experts, hyper, rope, rules};
 use crate::Result;
-use crate::graph::{ActivationKind, Attention, Builder, Graph, Limits, NormKind, ValueId};
+use crate::graph::{ActivationKind, Attention, Builder, Graph, Limits, NormKind, Rope, ValueId};
 
 pub(super) static FAMILY: Family = Family {
     name: "llama",
@@ -37,6 +37,8 @@ pub(super) struct Shape {
     pub row_norm: bool,
     /// Whether the weights of chosen experts are brought to a sum of one, where no key says it.
     pub normalises: bool,
+    /// The rotary table, where it is not the usual one.
+    pub rope: Option<Rope>,
     /// How gates of experts are limited.
     pub limits: Option<Limits>,
     /// Queries, keys and values are limited to ± this.
@@ -54,6 +56,7 @@ impl Default for Shape {
             head_norm: false,
             row_norm: false,
             normalises: true,
+            rope: None,
             limits: None,
             clamp: None,
         }
@@ -63,7 +66,11 @@ impl Default for Shape {
 impl Shape {
     pub(super) fn graph(&self, config: &Config, h: &Hyper, mut b: Builder<'_>) -> Result<Graph> {
         let activation = hyper::activation(config, ActivationKind::Silu)?;
-        let rope = b.rope_table(rope::read(config, h)?);
+        let rope = match &self.rope {
+            Some(rope) => rope.clone(),
+            None => rope::read(config, h)?,
+        };
+        let rope = b.rope_table(rope);
         let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
         x = b.scale(x, self.embedding);
         for layer in 0..h.layers {

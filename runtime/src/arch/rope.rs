@@ -73,6 +73,17 @@ pub(super) fn read(config: &Config, hyper: &Hyper) -> Result<Rope> {
 
 /// The rotary table of one kind of layers (`full_attention` or `sliding_attention`).
 pub(super) fn read_kind(config: &Config, hyper: &Hyper, kind: &str, default_theta: f64) -> Result<Rope> {
+    read_with(config, hyper, kind, default_theta, true)
+}
+
+/// The same. GGUF does not say whether YaRN's bounds are whole: `whole` does.
+pub(super) fn read_with(
+    config: &Config,
+    hyper: &Hyper,
+    kind: &str,
+    default_theta: f64,
+    whole: bool,
+) -> Result<Rope> {
     let object = object_of(config, kind);
     let scaling = Scaling { config, object };
     let size = rotary_size(config, hyper)?;
@@ -92,7 +103,7 @@ pub(super) fn read_kind(config: &Config, hyper: &Hyper, kind: &str, default_thet
         }
         "dynamic" => dynamic(&scaling, hyper, &plain, theta)?,
         "llama3" => llama3(&scaling, &plain)?,
-        "yarn" => yarn(&scaling, hyper, &plain, theta)?,
+        "yarn" => yarn(&scaling, hyper, &plain, (theta, whole))?,
         "longrope" | "su" => longrope(&scaling, hyper, &plain)?,
         other => {
             return Err(Error::unsupported(
@@ -173,7 +184,7 @@ fn llama3(scaling: &Scaling<'_>, plain: &[f64]) -> Result<Rope> {
     Ok(Rope { frequencies: frequencies.collect(), magnitude: 1.0, stretch: None })
 }
 
-fn yarn(scaling: &Scaling<'_>, hyper: &Hyper, plain: &[f64], theta: f64) -> Result<Rope> {
+fn yarn(scaling: &Scaling<'_>, hyper: &Hyper, plain: &[f64], (theta, whole): (f64, bool)) -> Result<Rope> {
     let factor = scaling.required("factor", "rope.scaling.factor")?;
     let original = scaling
         .number("original_max_position_embeddings", "rope.scaling.original_context_length")?
@@ -184,7 +195,8 @@ fn yarn(scaling: &Scaling<'_>, hyper: &Hyper, plain: &[f64], theta: f64) -> Resu
     let boundary = |rotations: f64| {
         size * libm::log(original / (rotations * std::f64::consts::TAU)) / (2.0 * libm::log(theta))
     };
-    let whole = scaling.config.flag(&[&format!("{}/truncate", scaling.object)])?.unwrap_or(true);
+    let truncate = scaling.config.flag(&[&format!("{}/truncate", scaling.object)])?;
+    let whole = truncate.unwrap_or(whole || scaling.config.get(scaling.object).is_some());
     let (mut low, mut high) = (boundary(fast), boundary(slow));
     if whole {
         (low, high) = (libm::floor(low), libm::ceil(high));

@@ -168,15 +168,21 @@ impl Cache {
         let mut words: Vec<usize> = Vec::new();
         let mut layers = Vec::new();
         let mut marks = false;
-        let mut states = Vec::new();
+        // Two graphs of a model use the same numbers at different times.
+        let mut sizes: Vec<usize> = Vec::new();
         for (state, size) in state_words {
-            if keeps.is_empty() {
-                keeps.push(Keep::State);
-                words.push(0);
+            sizes.resize(sizes.len().max(state + 1), 0);
+            sizes[state] = sizes[state].max(size.div_ceil(16).saturating_mul(16));
+        }
+        let mut states = Vec::new();
+        if !sizes.is_empty() {
+            keeps.push(Keep::State);
+            let mut end = 0_usize;
+            for size in sizes {
+                states.push(end);
+                end = end.saturating_add(size);
             }
-            states.resize(states.len().max(state + 1), 0);
-            states[state] = words[0];
-            words[0] = words[0].saturating_add(size.div_ceil(16).saturating_mul(16));
+            words.push(end);
         }
         let mut mixed = 0;
         for attention in attentions {
@@ -334,6 +340,10 @@ impl Cache {
         let mixed = self.mixed;
         let kinds = self.kinds.iter_mut().zip(&mut sequence.blocks).filter(|(kind, _)| !kind.keep.grows());
         for (kind, blocks) in kinds {
+            if kind.keep == Keep::State && sequence.length > 0 {
+                let message = "the sequence has tokens already; reset it first";
+                return Err(Error::new(ErrorKind::State, "sequence", message));
+            }
             kind.cut(blocks, 0);
             if kind.keep == Keep::State {
                 blocks.extend([NONE, kind.pool.take()?]);
