@@ -1,6 +1,9 @@
-"""The golden model gpt-oss as a GGUF file, its tensors as llama.cpp keeps them.
+"""The golden model gpt-oss as a GGUF file, its tensors as llama.cpp keeps them, and what PyTorch computes with them.
 
-usage: make_gguf_gpt_oss.py GOLDEN_FOLDER OUT_FILE
+usage: make_gguf_gpt_oss.py GOLDEN_FOLDER OUT_FOLDER
+
+GGUF does not say how gates are limited, so the logits are those with the limits of the published models. Without
+PyTorch the script writes only the GGUF file.
 """
 import json
 import sys
@@ -12,7 +15,7 @@ from safetensors.numpy import load_file
 folder = Path(sys.argv[1])
 config, tensors = json.loads((folder / "config.json").read_text()), load_file(folder / "model.safetensors")
 rope = config["rope_parameters"]
-writer = gguf.GGUFWriter(sys.argv[2], "gpt-oss")
+writer = gguf.GGUFWriter(Path(sys.argv[2]) / "model.gguf", "gpt-oss")
 writer.add_block_count(config["num_hidden_layers"])
 writer.add_context_length(config["max_position_embeddings"])
 writer.add_embedding_length(config["hidden_size"])
@@ -69,3 +72,15 @@ writer.write_header_to_file()
 writer.write_kv_data_to_file()
 writer.write_tensors_to_file()
 writer.close()
+
+import torch
+import transformers
+from safetensors.torch import load_file as load_torch, save_file
+
+published = transformers.GptOssConfig(**(config | dict(swiglu_limit=7.0, swiglu_alpha=1.702)))
+model = transformers.GptOssForCausalLM._from_config(published, attn_implementation="eager").eval().float()
+model.load_state_dict(load_torch(folder / "model.safetensors"))
+ids = load_torch(folder / "io.safetensors")["input_ids"]
+with torch.no_grad():
+    logits = model(input_ids=ids).logits
+save_file({"input_ids": ids, "logits": logits.contiguous()}, Path(sys.argv[2]) / "io.safetensors")

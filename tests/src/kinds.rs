@@ -14,14 +14,16 @@ pub const FIRST: usize = 3;
 /// The first tokens that see each other both ways with the mask `prefix`.
 pub const PREFIX: usize = 7;
 
-/// Reads and packs a model; the expected logits are those under the mask.
+/// Reads and packs a model; the expected logits are those under the mask, or `logits` where there is none.
 ///
 /// # Panics
 /// Where its files are missing or damaged: they are part of the repository.
 pub fn masked(name: &str, mask: &str) -> Golden {
     let folder = paths::data("golden-kinds").join(name);
     let options = OpenOptions { cache: Cache::Off, ..OpenOptions::default() };
-    let file = open_any(&folder, &options).expect("a golden model packs");
+    let gguf = folder.join("model.gguf");
+    let source = if gguf.is_file() { &gguf } else { &folder };
+    let file = open_any(source, &options).expect("a golden model packs");
     let io = std::fs::read(folder.join("io.safetensors")).expect("io.safetensors is there");
     let io = safetensors::parse(Bytes::new(io)).expect("io.safetensors parses");
     let ids = &io["input_ids"];

@@ -1,10 +1,8 @@
 //! Ways to attend that a session chooses, against PyTorch with the same mask: `tests/golden-scripts/make_golden_kinds.py`.
 
 use siskin::{ErrorKind, ExecutorKind, Features, Model, Session, SessionOptions, Window};
-use siskin_convert::{Cache, OpenOptions, open_any};
 use siskin_tests::golden::{LEVELS, emulate, load, model, relative_error, score};
 use siskin_tests::kinds::{FIRST, PREFIX, RECENT, masked};
-use siskin_tests::paths;
 
 fn options(window: Option<Window>, batch: usize) -> SessionOptions {
     SessionOptions { window, batch, ..SessionOptions::default() }
@@ -200,10 +198,8 @@ fn dynamic_frequencies_follow_the_length_of_what_goes_in() {
 
 #[test]
 fn gpt_oss_comes_from_gguf_too() {
-    let golden = load("gpt-oss");
-    let options = OpenOptions { cache: Cache::Off, ..OpenOptions::default() };
-    let file = open_any(&paths::data("golden-kinds").join("gpt-oss.gguf"), &options).unwrap();
-    let model = model(&file, ExecutorKind::Cpu, 2, Features::NONE);
+    let golden = masked("gpt-oss-gguf", "logits");
+    let model = model(&golden.file, ExecutorKind::Cpu, 2, Features::NONE);
     for (ids, want) in golden.ids.iter().zip(&golden.logits) {
         let error = relative_error(&score(&model, ids, 64), want);
         assert!(error <= 1e-4, "{error:.1e}");

@@ -21,6 +21,9 @@ pub(crate) type SequenceId = usize;
 /// No block: not yet filled, or out of the window.
 const NONE: u32 = u32::MAX;
 
+/// Forks of sequences with states for which there is room beside the sequences themselves.
+const FORKS: usize = 6;
+
 /// Where a layer's keys and values lie in the blocks of its kind.
 #[derive(Clone, Copy, Debug)]
 struct LayerPlace {
@@ -214,8 +217,8 @@ impl Cache {
                     .min(recent + first.next_multiple_of(BLOCK) + options.batch + 2 * BLOCK)
                     .div_ceil(BLOCK)
                     .saturating_mul(options.sequences),
-                // What was and what becomes.
-                Keep::State => options.sequences.saturating_mul(2),
+                // What was and what becomes, and some for forks.
+                Keep::State => options.sequences.saturating_mul(2).saturating_add(FORKS),
                 // The last block of each text may hold only one position, and all may be marked.
                 Keep::Passing => (options.text.saturating_mul(1 + usize::from(marks)))
                     .div_ceil(BLOCK)
