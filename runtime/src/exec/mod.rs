@@ -148,7 +148,7 @@ pub(crate) fn scratch_size(graph: &Graph) -> usize {
 fn block_of(size: usize, random: usize, row: Row, cache: &Cache) -> Option<usize> {
     let text = cache.text(row.sequence).unwrap_or(0);
     let block = row.position / size;
-    let many = text > (5 + 2 * random) * size;
+    let many = text > size.saturating_mul(5 + 2 * random);
     (many && block > 0 && block < (text - 1) / size).then_some(block)
 }
 
