@@ -185,10 +185,13 @@ fn llama3(scaling: &Scaling<'_>, plain: &[f64]) -> Result<Rope> {
 }
 
 fn yarn(scaling: &Scaling<'_>, hyper: &Hyper, plain: &[f64], (theta, whole): (f64, bool)) -> Result<Rope> {
-    let factor = scaling.required("factor", "rope.scaling.factor")?;
     let original = scaling
         .number("original_max_position_embeddings", "rope.scaling.original_context_length")?
         .unwrap_or(hyper.context as f64);
+    let factor = match scaling.number("factor", "rope.scaling.factor")? {
+        None if original > 0.0 => hyper.context as f64 / original,
+        _ => scaling.required("factor", "rope.scaling.factor")?,
+    };
     let fast = scaling.number("beta_fast", "rope.scaling.yarn_beta_fast")?.unwrap_or(32.0);
     let slow = scaling.number("beta_slow", "rope.scaling.yarn_beta_slow")?.unwrap_or(1.0);
     let size = (plain.len() * 2) as f64;
@@ -240,6 +243,7 @@ fn longrope(scaling: &Scaling<'_>, hyper: &Hyper, plain: &[f64]) -> Result<Rope>
                 format!("expected {} numbers", plain.len()),
             )
         })?;
+    let factor = scaling.number("factor", "rope.scaling.factor")?.unwrap_or(factor);
     let magnitude = scaling.number("attention_factor", "rope.scaling.attn_factor")?.unwrap_or_else(|| {
         if factor <= 1.0 { 1.0 } else { libm::sqrt(1.0 + libm::log(factor) / libm::log(original)) }
     });
@@ -254,4 +258,146 @@ pub(super) fn unscaled(config: &Config, hyper: &Hyper, theta: f64) -> Result<Rop
         magnitude: 1.0,
         stretch: None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn rope_of(parameters: Value) -> Rope {
+        let config = json!({
+            "hidden_size": 64, "num_attention_heads": 4, "head_dim": 16, "num_hidden_layers": 1, "vocab_size": 8,
+            "max_position_embeddings": 256, "rope_parameters": parameters,
+        });
+        let config = Config::new(config.as_object().cloned().unwrap_or_default());
+        let hyper = Hyper::read(&config, |width| width).unwrap();
+        read(&config, &hyper).unwrap()
+    }
+
+    fn check(got: &[f32], want: [f64; 8]) {
+        let close = |(a, b): (&f32, &f64)| (f64::from(*a) - b).abs() <= 2e-6 * b;
+        assert!(got.len() == 8 && got.iter().zip(&want).all(close), "{got:?}, not {want:?}");
+    }
+
+    /// By `ROPE_INIT_FUNCTIONS` of Hugging Face transformers 5.23.
+    #[test]
+    fn frequencies_are_those_of_the_reference() {
+        let linear = rope_of(json!({"rope_type": "linear", "rope_theta": 5000.0, "factor": 3.0}));
+        check(
+            &linear.frequencies,
+            [
+                0.333333343,
+                0.114949614,
+                0.0396402366,
+                0.0136698894,
+                0.00471404521,
+                0.00162563287,
+                0.000560597575,
+                0.000193321423,
+            ],
+        );
+        let llama3 = rope_of(json!({
+            "rope_type": "llama3", "rope_theta": 5000.0, "factor": 8.0, "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0, "original_max_position_embeddings": 128,
+        }));
+        check(
+            &llama3.frequencies,
+            [
+                1.0,
+                0.344848841,
+                0.0642094016,
+                0.00512620853,
+                0.00176776701,
+                0.000609612325,
+                0.000210224098,
+                7.24955316e-05,
+            ],
+        );
+        let long = rope_of(json!({
+            "rope_type": "longrope", "rope_theta": 5000.0, "original_max_position_embeddings": 64,
+            "short_factor": [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0],
+            "long_factor": [1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5],
+        }));
+        check(
+            &long.frequencies,
+            [
+                1.0,
+                0.229899228,
+                0.0594603568,
+                0.0164038669,
+                0.00471404521,
+                0.00139339967,
+                0.000420448196,
+                0.000128880944,
+            ],
+        );
+        assert!((f64::from(long.magnitude) - 1.154_700_5).abs() < 1e-6);
+    }
+
+    /// By the same.
+    #[test]
+    fn yarn_is_that_of_the_reference() {
+        for parameters in [
+            json!({"rope_type": "yarn", "rope_theta": 5000.0, "factor": 4.0,
+                "original_max_position_embeddings": 64}),
+            json!({"rope_type": "yarn", "rope_theta": 5000.0, "original_max_position_embeddings": 64}),
+        ] {
+            let yarn = rope_of(parameters);
+            check(
+                &yarn.frequencies,
+                [
+                    1.0,
+                    0.258636624,
+                    0.0594603568,
+                    0.0102524171,
+                    0.00353553402,
+                    0.00121922465,
+                    0.000420448196,
+                    0.000144991063,
+                ],
+            );
+            assert!((f64::from(yarn.magnitude) - 1.138_629_4).abs() < 1e-6);
+        }
+        let yarn = rope_of(json!({
+            "rope_type": "yarn", "rope_theta": 5000.0, "factor": 4.0, "original_max_position_embeddings": 64,
+            "truncate": false, "beta_fast": 16.0, "beta_slow": 2.0, "mscale": 0.7, "mscale_all_dim": 1.3,
+        }));
+        check(
+            &yarn.frequencies,
+            [
+                1.0,
+                0.175695807,
+                0.0297301784,
+                0.0102524171,
+                0.00353553402,
+                0.00121922465,
+                0.000420448196,
+                0.000144991063,
+            ],
+        );
+        assert!((f64::from(yarn.magnitude) - 0.929_523_5).abs() < 1e-6);
+    }
+
+    /// By the same, for 400 tokens.
+    #[test]
+    fn long_sequences_stretch_dynamic_frequencies() {
+        let rope = rope_of(json!({"rope_type": "dynamic", "rope_theta": 5000.0, "factor": 4.0}));
+        let stretch = rope.stretch.unwrap();
+        assert_eq!(stretch.base_for(256, 16), 5000.0);
+        let frequencies: Vec<f32> = plain(stretch.base_for(400, 16), 16).iter().map(|&f| f as f32).collect();
+        check(
+            &frequencies,
+            [
+                1.0,
+                0.291408718,
+                0.0849190503,
+                0.0247461516,
+                0.00721124467,
+                0.00210141973,
+                0.000612372009,
+                0.000178450544,
+            ],
+        );
+    }
 }

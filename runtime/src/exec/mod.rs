@@ -206,9 +206,7 @@ fn turns(table: &Rope, row: Row, out: &mut [f32]) {
     match table.stretch.filter(|stretch| row.length > stretch.length) {
         None => rope::turns(&table.frequencies, table.magnitude, position, out),
         Some(stretch) => {
-            let size = out.len() as f64;
-            let times = stretch.factor * row.length as f64 / stretch.length as f64 - (stretch.factor - 1.0);
-            let base = stretch.base * libm::pow(times, size / (size - 2.0));
+            let (size, base) = (out.len() as f64, stretch.base_for(row.length, out.len()));
             let frequency = |pair: usize| (1.0 / libm::pow(base, (2 * pair) as f64 / size)) as f32;
             rope::turns_of(&frequency, table.magnitude, position, out);
         }

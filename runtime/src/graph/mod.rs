@@ -107,6 +107,17 @@ pub struct Stretch {
     pub length: usize,
 }
 
+impl Stretch {
+    /// The base for a sequence of `length` tokens where `size` columns of each head are rotated.
+    pub fn base_for(&self, length: usize, size: usize) -> f64 {
+        if length <= self.length {
+            return self.base;
+        }
+        let times = self.factor * length as f64 / self.length as f64 - (self.factor - 1.0);
+        self.base * libm::pow(times, size as f64 / (size as f64 - 2.0))
+    }
+}
+
 /// Which positions a query sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sight {
