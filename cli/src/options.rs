@@ -5,7 +5,7 @@ use clap::ValueEnum;
 use siskin::file::File;
 use siskin::sample::SamplerOptions;
 use siskin::{
-    CacheType, Error, ErrorKind, ExecutorKind, Features, Model, ModelOptions, Result, SessionOptions,
+    CacheType, Error, ErrorKind, ExecutorKind, Features, Model, ModelOptions, Result, SessionOptions, Window,
 };
 use siskin_convert::{Cache, OpenOptions};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -242,6 +242,12 @@ pub(crate) struct TextArgs {
     /// The most tokens of all; 0: the model's own, but no more than 2048
     #[arg(long, default_value_t = 0, value_name = "N")]
     context: usize,
+    /// Let tokens see no more than so many of the newest, and the first; memory for keys is bounded by these
+    #[arg(long, value_name = "N")]
+    recent: Option<usize>,
+    /// How many of the first tokens stay in sight with `--recent`
+    #[arg(long, default_value_t = 4, value_name = "N", requires = "recent")]
+    keep_first: usize,
 }
 
 impl TextArgs {
@@ -249,6 +255,7 @@ impl TextArgs {
         let usual = SessionOptions::default();
         Ok(SessionOptions {
             context: self.context,
+            window: self.recent.map(|recent| Window { recent, first: self.keep_first }),
             cache: model.kv,
             sampler: self.sampler.options()?,
             stop: self.stop.clone(),

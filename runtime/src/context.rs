@@ -12,6 +12,7 @@ use crate::graph::{Graph, pass};
 use crate::model::Inner;
 use crate::observe::{Observation, Observer};
 use crate::plan::{Arena, Plan, Weights};
+use crate::session::Window;
 use crate::team::Team;
 use crate::{Error, ErrorKind, ExecutorKind, Result};
 
@@ -19,6 +20,8 @@ use crate::{Error, ErrorKind, ExecutorKind, Result};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ContextOptions {
     pub cache: CacheOptions,
+    /// What tokens see at most.
+    pub window: Option<Window>,
     /// Rows of one batch of tokens that may give outputs.
     pub wanted: usize,
     /// Rows of one batch of texts that may give outputs.
@@ -113,7 +116,8 @@ impl Stage {
     ) -> Result<(Self, usize)> {
         let plan = Plan::build(&pass::all(&graph), weights, rows, wanted.min(rows))?;
         let attentions: Vec<_> = graph.attentions().collect();
-        let (workspace, words) = Workspace::new(attentions.iter().copied(), options, threads, plan.words);
+        let team = (threads, exec::scratch_size(&graph));
+        let (workspace, words) = Workspace::new(attentions.iter().copied(), options, team, plan.words);
         let distances = Distances::new(attentions.into_iter(), weights, reach);
         Ok((Self { graph, plan, workspace, distances }, words))
     }
@@ -150,7 +154,7 @@ pub struct Context {
 impl Context {
     pub(crate) fn new(model: Arc<Inner>, options: ContextOptions) -> Result<Self> {
         let threads = model.options.threads;
-        let ContextOptions { cache, wanted, read, head } = options;
+        let ContextOptions { cache, window, wanted, read, head } = options;
         let encoder = model.graphs.encoder.as_ref().map(|graph| {
             let graph = if head { graph.clone() } else { graph.without_head() };
             let graph = if cache.batch > 0 { graph } else { graph.without_memory() };
@@ -159,7 +163,9 @@ impl Context {
         // Who only reads has no use for it.
         let decoder = model.graphs.decoder.as_ref().filter(|_| cache.batch > 0).map(|graph| {
             let sizes = (cache.batch, wanted, cache.context);
-            Stage::new(graph.clone(), &model.weights[1], &cache, threads, sizes)
+            let graph =
+                window.map_or_else(|| graph.clone(), |window| graph.within(window.recent, window.first));
+            Stage::new(graph, &model.weights[1], &cache, threads, sizes)
         });
         let stages = [encoder.transpose()?, decoder.transpose()?];
         let words = stages.iter().flatten().map(|(_, words)| *words).max().unwrap_or(0);
@@ -169,7 +175,11 @@ impl Context {
         let outputs = stages.iter().flatten().map(|stage| stage.plan.wanted).max().unwrap_or(0);
         Ok(Self {
             arena: Arena::new(words)?,
-            cache: Cache::new(stages.iter().flatten().flat_map(|stage| stage.graph.attentions()), cache)?,
+            cache: Cache::new(
+                stages.iter().flatten().flat_map(|stage| stage.graph.attentions()),
+                stages.iter().flatten().flat_map(|stage| stage.graph.states()),
+                cache,
+            )?,
             team: Team::new(threads)?,
             batch: Batch::with_capacity(rows, outputs),
             reference: Vec::new(),
@@ -265,8 +275,26 @@ impl Context {
         let outcome = self.extend(pieces).and_then(|()| self.run(Side::Decoder));
         if outcome.is_err() {
             self.take_back();
+        } else {
+            self.batch.sequences.iter().for_each(|&sequence| self.cache.settle(sequence));
         }
         self.settle(outcome)
+    }
+
+    /// Says that what is given next brings a sequence to `length` tokens, in as many batches as it takes. Models whose
+    /// frequencies depend on the length take them for all of these tokens; others pay no heed.
+    pub fn expect(&mut self, sequence: usize, length: usize) -> Result<()> {
+        self.cache.expect(sequence, length)
+    }
+
+    /// Lets the first `count` tokens of an empty sequence see each other both ways. They must go in at once.
+    pub fn set_prefix(&mut self, sequence: usize, count: usize) -> Result<()> {
+        self.cache.set_prefix(sequence, count)
+    }
+
+    /// The length from which on frequencies change with the length of the sequence.
+    pub(crate) fn stretches(&self) -> Option<usize> {
+        self.stages[Side::Decoder as usize].as_ref().and_then(|stage| stage.graph.stretches())
     }
 
     /// Reads whole texts in one batch, each by a sequence of its own, which forgets what it read before.
@@ -372,13 +400,14 @@ impl Context {
                 let at = |list: &[u32]| list.get(position).copied().unwrap_or(0);
                 let (token, segment) = (at(text.tokens), at(text.segments));
                 let mark = self.batch.marked[before..].binary_search(&(first + position)).ok();
-                self.batch.rows.push(Row { sequence: text.sequence, position, token, segment, mark });
+                let sequence = text.sequence;
+                self.batch.push(Row { sequence, position, token, segment, mark, length: count });
             }
             if let Some(token) = after(text) {
                 // It has a place behind all that is seen.
                 let position = count + marked;
-                let row = Row { sequence: text.sequence, position, token, segment: 0, mark: None };
-                self.batch.rows.push(row);
+                let (sequence, length) = (text.sequence, count);
+                self.batch.push(Row { sequence, position, token, segment: 0, mark: None, length });
             }
             let first = self.batch.frames.len();
             let end = first + text.features.len() / self.model.hyper.features.max(1);
@@ -423,12 +452,14 @@ impl Context {
                 return Err(Error::new(ErrorKind::State, "sequence", message));
             }
             self.cache.extend(piece.sequence, piece.tokens.len())?;
+            let expected = self.cache.expected(piece.sequence);
             for (index, &token) in piece.tokens.iter().enumerate() {
                 if piece.every || index + 1 == piece.tokens.len() {
                     self.batch.wanted.push(self.batch.rows.len());
                 }
                 let (sequence, position) = (piece.sequence, start + index);
-                self.batch.rows.push(Row { sequence, position, token, segment: 0, mark: None });
+                let length = expected.max(position + 1);
+                self.batch.push(Row { sequence, position, token, segment: 0, mark: None, length });
             }
         }
         Ok(())

@@ -34,6 +34,8 @@ pub use encoder::{Encoder, EncoderOptions};
 pub use error::{Error, ErrorKind, Result};
 pub use model::{ExecutorKind, Model, ModelOptions};
 pub use observe::Observer;
-pub use session::{Ended, GenerateOptions, Memory, Pieces, Session, SessionOptions, StopHandle, Token};
+pub use session::{
+    Ended, GenerateOptions, Memory, Pieces, Session, SessionOptions, StopHandle, Token, Window,
+};
 pub use siskin_kernels::ops::attention::CacheType;
 pub use siskin_kernels::{Cpu, Features};

@@ -199,7 +199,11 @@ impl Model {
             batch: options.batch.clamp(1, context),
             text,
         };
-        let options = ContextOptions { cache, wanted: wanted.max(1), read: 0, head: true };
+        if options.window.is_some_and(|window| window.recent == 0) {
+            return Err(Error::argument("window", "a token sees itself: give at least 1"));
+        }
+        let window = options.window;
+        let options = ContextOptions { cache, window, wanted: wanted.max(1), read: 0, head: true };
         Context::new(Arc::clone(model), options)
     }
 
@@ -218,7 +222,7 @@ impl Model {
             batch: 0,
             text: rows,
         };
-        let options = ContextOptions { cache, wanted: 0, read: outputs, head: options.head };
+        let options = ContextOptions { cache, window: None, wanted: 0, read: outputs, head: options.head };
         Context::new(Arc::clone(model), options)
     }
 

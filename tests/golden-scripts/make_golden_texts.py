@@ -40,6 +40,10 @@ MODELS = {
         **{key: value for key, value in ENCODER.items() if key != "layer_norm_eps"}, norm_eps=1e-3, local_attention=6,
         global_attn_every_n_layers=2, pad_token_id=0, cls_token_id=1, sep_token_id=2, bos_token_id=1, eos_token_id=2)),
     "bigbird": (T.BigBirdForMaskedLM, T.BigBirdConfig(**ENCODER, attention_type="original_full")),
+    "nomic-bert": (T.NomicBertForMaskedLM, T.NomicBertConfig(**ENCODER, rope_parameters=dict(rope_type="default",
+                                                                                       rope_theta=3000.0))),
+    "gte": (T.GteForMaskedLM, T.GteConfig(**ENCODER, type_vocab_size=2, rope_parameters=dict(
+        rope_type="default", rope_theta=3000.0))),
     "mobilebert": (T.MobileBertForMaskedLM, T.MobileBertConfig(
         **{key: value for key, value in ENCODER.items() if key != "layer_norm_eps"}, embedding_size=16,
         intra_bottleneck_size=24, true_hidden_size=24, num_feedforward_networks=3)),

@@ -33,6 +33,13 @@ pub const NAMES: &[&str] = &[
     "qwen3-moe",
     "granite-moe",
     "olmoe",
+    "gpt-oss",
+    "qwen2-moe",
+    "granite-moe-shared",
+    "qwen3-next",
+    "qwen3-5",
+    "llama-dynamic",
+    "llama-linear",
 ];
 
 /// A golden model with its inputs and expected logits.

@@ -3,6 +3,7 @@
 //! - [`house`]: the rules of the code base, as functions over its source text.
 //! - [`fuzz`]: one function per untrusted input, and the deterministic mutations run over committed seeds.
 //! - [`counting`]: an allocator that says how much a thread has allocated.
+//! - [`kinds`]: models that attend as a session chooses.
 //! - [`measure`]: what the measurements of kernels share.
 //! - [`paths`]: where the committed test data and the downloaded models lie.
 
@@ -10,6 +11,7 @@ pub mod counting;
 pub mod fuzz;
 pub mod golden;
 pub mod house;
+pub mod kinds;
 pub mod knobs;
 pub mod measure;
 pub mod paths;

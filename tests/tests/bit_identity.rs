@@ -13,9 +13,21 @@ use siskin_kernels::Cpu;
 use siskin_tests::golden::{LEVELS, emulate, hash, load_as, model, score};
 use siskin_tests::{paths, texts};
 
-const MODELS: [&str; 5] = ["llama", "gpt2", "gemma3", "starcoder2", "olmoe"];
+const MODELS: [&str; 8] =
+    ["llama", "gpt2", "gemma3", "starcoder2", "olmoe", "gpt-oss", "qwen3-next", "llama-linear"];
 /// Models that read whole texts; of those that write, what they write is looked at.
-const TEXTS: [&str; 7] = ["mpnet", "modernbert", "mobilebert", "longformer", "t5", "switch", "whisper"];
+const TEXTS: [&str; 10] = [
+    "mpnet",
+    "modernbert",
+    "mobilebert",
+    "longformer",
+    "t5",
+    "switch",
+    "whisper",
+    "bigbird-blocks",
+    "bert-linear",
+    "bert-mixed",
+];
 const TYPES: [&str; 6] = ["source", "Q4_0", "Q5_1", "Q8_0", "W4i", "W8r"];
 
 fn path() -> PathBuf {

@@ -4,12 +4,22 @@ use siskin::arch::{Rule, Take};
 
 /// What `rules` say about `name`: the source's name and what to do. `None` where no rule speaks of it.
 pub(super) fn apply(rules: &[Rule], name: &str) -> Option<(String, Take)> {
+    // A rule whose name ends like the tensor's says the whole name of the source.
+    if let Some(whole) = applied(rules, name) {
+        return Some(whole);
+    }
     let (stem, suffix) = match name.rsplit_once('.') {
         Some((stem, suffix @ ("weight" | "bias"))) => (stem, suffix),
         _ => (name, ""),
     };
-    let (source, take) = rules.iter().find_map(|rule| {
-        let numbers = numbers(rule.name, stem)?;
+    let (source, take) = applied(rules, stem)?;
+    Some((if suffix.is_empty() { source } else { format!("{source}.{suffix}") }, take))
+}
+
+/// The same for a name that rules spell as it is.
+fn applied(rules: &[Rule], name: &str) -> Option<(String, Take)> {
+    rules.iter().find_map(|rule| {
+        let numbers = numbers(rule.name, name)?;
         let mut source = rule.source.to_owned();
         numbers.iter().for_each(|number| source = source.replacen("{}", number, 1));
         let take = match rule.take {
@@ -17,11 +27,13 @@ pub(super) fn apply(rules: &[Rule], name: &str) -> Option<(String, Take)> {
                 let number: usize = numbers.last()?.parse().ok()?;
                 Take::Chunk(number.checked_mul(of)?.checked_add(part)?)
             }
+            Take::StackedAcross { of, part } => {
+                Take::Across { chunk: numbers.last()?.parse().ok()?, of, part }
+            }
             take => take,
         };
         Some((source, take))
-    })?;
-    Some((if suffix.is_empty() { source } else { format!("{source}.{suffix}") }, take))
+    })
 }
 
 /// The numbers that stand in `text` for each `{}` of `pattern`; `None` where the rest is not the same.
@@ -53,6 +65,8 @@ pub(super) fn bare(name: &str) -> &str {
         "mpnet.",
         "mobilebert.",
         "longformer.",
+        "nomic_bert.",
+        "gte.",
     ];
     let mut bare = name;
     while let Some(rest) = PREFIXES.iter().find_map(|prefix| bare.strip_prefix(prefix)) {
@@ -73,6 +87,11 @@ mod tests {
     #[test]
     fn layers_and_suffixes_are_kept() {
         let apply = |name| apply(RULES, name);
+        let across = Take::StackedAcross { of: 2, part: 1 };
+        let rules = [Rule { name: "blk.{}.up.{}.bias", source: "h.{}.up_bias", take: across }];
+        let taken = Take::Across { chunk: 5, of: 2, part: 1 };
+        assert_eq!(super::apply(&rules, "blk.3.up.5.bias"), Some(("h.3.up_bias".into(), taken)));
+        assert_eq!(super::apply(&rules, "blk.3.up.5.weight"), None);
         assert_eq!(apply("token_embd.weight"), Some(("transformer.wte.weight".into(), Take::Whole)));
         assert_eq!(apply("blk.17.attn_q.bias"), Some(("h.17.c_attn.bias".into(), Take::Transposed)));
         for other in

@@ -61,6 +61,7 @@ impl<'a> Rows<'a> {
         let found = (source.rows, source.columns);
         let expected = match (weight.role, source.take) {
             (Role::Matrix, Take::Transposed) => (weight.columns, weight.rows),
+            (Role::Matrix, Take::HalfOfHeads(_)) => (weight.rows.saturating_mul(2), weight.columns),
             _ => (weight.rows, weight.columns),
         };
         // Some sources keep vectors as tables of one column, or with dimensions of one.
@@ -73,7 +74,15 @@ impl<'a> Rows<'a> {
             Role::Matrix if matches!(source.take, Take::Chunk(_)) => {
                 found.1 == weight.columns && found.0.is_multiple_of(weight.rows.max(1))
             }
-            Role::Matrix => found == expected,
+            Role::Matrix if matches!(source.take, Take::OfState(_)) => found.1 == weight.columns,
+            Role::Matrix => match source.take {
+                Take::Across { .. } => across_fits(&source, weight.rows),
+                _ => found == expected,
+            },
+            Role::Vector if matches!(source.take, Take::Chunk(_)) => found.1 == weight.columns,
+            Role::Vector if matches!(source.take, Take::Across { .. }) => {
+                across_fits(&source, weight.columns)
+            }
             Role::Vector => found.0.checked_mul(found.1) == Some(weight.columns),
         };
         if !same {
@@ -111,6 +120,9 @@ impl<'a> Rows<'a> {
 
     /// The numbers of a vector.
     pub(super) fn floats(&self) -> Result<Vec<f32>> {
+        if let Take::Chunk(chunk) | Take::Across { chunk, .. } = self.source.take {
+            return self.floats_of(chunk).ok_or_else(|| self.broken());
+        }
         let mut stored = vec![0.0; self.columns];
         let decoded = match self.source.block.row_bytes(self.source.columns) {
             Some(row) if row > 0 => self
@@ -134,6 +146,20 @@ impl<'a> Rows<'a> {
         })
     }
 
+    /// The numbers of a vector that is row `chunk` of its source, or some of its columns.
+    fn floats_of(&self, chunk: usize) -> Option<Vec<f32>> {
+        let row = self.source.block.row_bytes(self.source.columns)?;
+        let data = self.source.data.get(chunk.checked_mul(row)?..)?.get(..row)?;
+        let mut stored = vec![0.0; self.source.columns];
+        if !self.source.block.decode_row(data, &mut stored) {
+            return None;
+        }
+        Some(match self.source.take {
+            Take::Across { of, part, .. } => stored.into_iter().skip(part).step_by(of.max(1)).collect(),
+            _ => stored,
+        })
+    }
+
     /// Packs panel `index` into exactly its bytes.
     pub(super) fn pack(
         &self,
@@ -148,6 +174,7 @@ impl<'a> Rows<'a> {
         let rows = match self.source.take {
             Take::Transposed => self.transposed(first, count, raw),
             Take::Neighbours(neighbours) => self.regrouped(neighbours, first, count, raw),
+            Take::Across { chunk, of, part } => self.across([chunk, of, part], first, count, raw),
             _ => self.stored(first, count),
         };
         let rows = rows.ok_or_else(|| self.broken())?;
@@ -222,6 +249,30 @@ impl<'a> Rows<'a> {
         Some(raw.chunks_exact(self.columns * size).collect())
     }
 
+    /// The rows gathered from some of the columns of tensor `chunk` of those in the source.
+    fn across<'b>(
+        &self,
+        [chunk, of, part]: [usize; 3],
+        first: usize,
+        count: usize,
+        raw: &'b mut Vec<u8>,
+    ) -> Option<Vec<&'b [u8]>> {
+        let size = self.source.block.codec().bytes;
+        let line = self.source.columns.checked_mul(size)?;
+        let start = chunk.checked_mul(self.columns)?.checked_mul(line)?;
+        let stored = self.source.data.get(start..)?.get(..self.columns.checked_mul(line)?)?;
+        raw.clear();
+        raw.resize(count * self.columns * size, 0);
+        for (column, stored) in stored.chunks_exact(line).enumerate() {
+            for row in 0..count {
+                let from = ((first + row) * of + part) * size;
+                let at = (row * self.columns + column) * size;
+                raw.get_mut(at..at + size)?.copy_from_slice(stored.get(from..from + size)?);
+            }
+        }
+        Some(raw.chunks_exact(self.columns * size).collect())
+    }
+
     /// The rows with the numbers of one neighbour after the other.
     fn regrouped<'b>(
         &self,
@@ -257,13 +308,22 @@ fn check_take(source: &SourceTensor, weight: &Weight, hyper: &Hyper) -> Result<(
         Take::Whole => true,
         Take::Transposed => float || weight.role == Role::Vector,
         Take::PlusOne => weight.role == Role::Vector,
-        Take::Stacked { .. } => false,
+        Take::Stacked { .. } | Take::StackedAcross { .. } => false,
         Take::Chunk(chunk) => {
-            weight.role == Role::Matrix
-                && chunk
-                    .checked_add(1)
-                    .and_then(|end| end.checked_mul(rows))
-                    .is_some_and(|end| end <= source.rows)
+            let rows = if weight.role == Role::Matrix { rows } else { 1 };
+            chunk.checked_add(1).and_then(|end| end.checked_mul(rows)).is_some_and(|end| end <= source.rows)
+        }
+        Take::Across { chunk, of, part } => {
+            let rows = if weight.role == Role::Matrix { weight.columns } else { 1 };
+            let end = chunk.checked_add(1).and_then(|end| end.checked_mul(rows));
+            float && part < of && end.is_some_and(|end| end <= source.rows)
+        }
+        Take::HalfOfHeads(half) => {
+            weight.role == Role::Matrix && half < 2 && rows.is_multiple_of(hyper.head_size)
+        }
+        Take::OfState(_) => {
+            let last = source.take.source_row(rows.saturating_sub(1), rows, hyper);
+            weight.role == Role::Matrix && last < source.rows
         }
         Take::Neighbours(count) => {
             weight.role == Role::Vector || float && count > 0 && weight.columns.is_multiple_of(count)
@@ -274,5 +334,13 @@ fn check_take(source: &SourceTensor, weight: &Weight, hyper: &Hyper) -> Result<(
     match possible {
         true => Ok(()),
         false => Err(Error::unsupported(&source.name, format!("{:?} of this shape and type", source.take))),
+    }
+}
+
+/// Whether a vector is every so many columns of a row of its source.
+fn across_fits(source: &SourceTensor, columns: usize) -> bool {
+    match source.take {
+        Take::Across { of, .. } => Some(source.columns) == columns.checked_mul(of),
+        _ => false,
     }
 }

@@ -9,7 +9,7 @@ use super::attention::{self, Arguments, CacheType, Query};
 use super::matmul::tests::Case;
 use super::quantise::Layout;
 use super::testing::{Random, tables};
-use super::{Kernels, activation, elementwise, norm, rope};
+use super::{Kernels, activation, elementwise, norm, recurrence, rope};
 use crate::Cpu;
 use crate::quant::BlockType;
 use crate::quant::row::RowType;
@@ -96,6 +96,9 @@ fn rows(lines: &mut Lines<'_>) {
         each(format!("activate-{kind:?}"), &|table, a, _, out| table.activate()(kind, a, out));
         each(format!("gate-{kind:?}"), &|table, a, b, out| table.gate()(kind, a, b, out));
     }
+    each("gate-limited".to_owned(), &|table, a, b, out| {
+        table.limited_gate()(activation::Limits { limit: 7.0, slope: 1.702 }, a, b, out);
+    });
     for map in [elementwise::Map::Scale(0.22), elementwise::Map::Softcap(3.0), elementwise::Map::Clamp(4.0)] {
         each(format!("map-{map:?}"), &|table, a, _, out| table.map()(map, a, out));
     }
@@ -136,8 +139,25 @@ fn heads(lines: &mut Lines<'_>) {
             hash.floats(&out);
         }
     });
+    recurrences(&mut Random::new(25), lines);
     for cache in [CacheType::Int8, CacheType::F16, CacheType::F32] {
         attentions(cache, &mut random, lines);
+    }
+}
+
+fn recurrences(random: &mut Random, lines: &mut Lines<'_>) {
+    for (name, rate) in [("recurrence", None), ("recurrence-delta", Some(0.7))] {
+        let [query, key, value] = [24, 24, 16 * 9].map(|length| random.vector(length, 1.0));
+        let state = random.vector(query.len() * value.len(), 1.0);
+        lines.add(name, |table, hash| {
+            let (mut state, mut out) = (state.clone(), vec![f32::NAN; value.len()]);
+            for decay in [1.0, 0.9] {
+                let token = recurrence::Token { query: &query, key: &key, value: &value, decay, rate };
+                table.recurrence()(&token, &mut state, &mut out);
+                hash.floats(&out);
+            }
+            hash.floats(&state);
+        });
     }
 }
 

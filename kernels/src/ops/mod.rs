@@ -12,6 +12,7 @@ mod identity_tests;
 pub mod matmul;
 pub mod norm;
 pub mod quantise;
+pub mod recurrence;
 pub mod rope;
 
 use crate::{Cpu, Features};
@@ -78,6 +79,10 @@ table! {
     activate: activation::Activate = activation::ACTIVATE;
     /// See [`activation`].
     gate: activation::Gate = activation::GATE;
+    /// See [`activation`].
+    limited_gate: activation::LimitedGate = activation::LIMITED_GATE;
+    /// See [`recurrence`].
+    recurrence: recurrence::Function = recurrence::LIST;
     /// See [`elementwise`].
     add: elementwise::Add = elementwise::ADD;
     /// See [`elementwise`].

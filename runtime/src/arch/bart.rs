@@ -103,7 +103,7 @@ fn embeddings(config: &Config, h: &Hyper, b: &mut Builder<'_>, side: &str) -> Re
 /// Frequencies that fall from 1 to a ten-thousandth over `steps` steps.
 fn sines(width: usize, steps: usize) -> Rope {
     let frequency = |i: usize| libm::pow(10_000.0, -(i as f64) / steps.max(1) as f64) as f32;
-    Rope { frequencies: (0..width / 2).map(frequency).collect(), magnitude: 1.0 }
+    Rope { frequencies: (0..width / 2).map(frequency).collect(), magnitude: 1.0, stretch: None }
 }
 
 /// The layers of an encoder whose embeddings are `x`, and what its decoder remembers of them.

@@ -3,8 +3,8 @@
 use super::blocks::{self, block, whole};
 use super::heads::Heads;
 use super::{Config, Family, Form, Hyper, Rule, hyper};
-use crate::Result;
 use crate::graph::{ActivationKind, Bias, Builder, Graph, Sight, ValueId};
+use crate::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
     name: "bert",
@@ -27,6 +27,8 @@ macro_rules! trunk {
             whole("blk.{}.attn_q", concat!($prefix, ".encoder.layer.{}.attention.self.query")),
             whole("blk.{}.attn_k", concat!($prefix, ".encoder.layer.{}.attention.self.key")),
             whole("blk.{}.attn_v", concat!($prefix, ".encoder.layer.{}.attention.self.value")),
+            whole("blk.{}.attn_k_mix", concat!($prefix, ".encoder.layer.{}.attention.self.key_positions")),
+            whole("blk.{}.attn_v_mix", concat!($prefix, ".encoder.layer.{}.attention.self.value_positions")),
             whole("blk.{}.attn_output", concat!($prefix, ".encoder.layer.{}.attention.output.dense")),
             whole("blk.{}.attn_output_norm", concat!($prefix, ".encoder.layer.{}.attention.output.LayerNorm")),
             whole("blk.{}.ffn_up", concat!($prefix, ".encoder.layer.{}.intermediate.dense")),
@@ -55,6 +57,12 @@ pub(super) fn hyper_of(config: &Config, first: usize) -> Result<Hyper> {
     let mut hyper = Hyper::read(config, |width| 4 * width)?;
     hyper.context = hyper.context.saturating_sub(first).max(1);
     hyper.text = hyper.context;
+    if let Some(count) = config.count(&["position_projections"])? {
+        // The tables of a layer are as large as the text is long.
+        let numbers = count.checked_mul(hyper.text).filter(|&numbers| count > 0 && numbers <= 1 << 26);
+        numbers.ok_or_else(|| Error::corrupt("config.position_projections", format!("{count}")))?;
+        hyper.mixed = count;
+    }
     hyper.segments = config.count(&["type_vocab_size", "token_type_count"])?.unwrap_or(0);
     Ok(hyper)
 }
@@ -74,6 +82,8 @@ pub(super) struct Shape {
     pub activation: Option<ActivationKind>,
     /// Between the two products of the head for classes; `None`: tanh.
     pub class_activation: Option<ActivationKind>,
+    /// Which positions a query sees; the whole text.
+    pub sight: Option<Sight>,
     /// What a layer's tokens gather, of its number and input, where that is not attention over the whole text.
     pub gather: Option<Gather>,
 }
@@ -129,8 +139,9 @@ impl Shape {
             None => {
                 let (q, k, v) = blocks::queries_keys_values(b, h, weights, x);
                 let mut attention = blocks::attention(h, layer);
-                attention.sight = Sight::Whole;
+                attention.sight = self.sight.unwrap_or(Sight::Whole);
                 attention.bias = self.bias;
+                blocks::mix_positions(b, &mut attention, h, weights);
                 b.attention(q, k, v, attention)
             }
         };

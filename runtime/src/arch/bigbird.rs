@@ -1,9 +1,9 @@
-//! BigBird with full attention: BERT with another activation.
+//! BigBird: BERT with another activation, and attention in blocks.
 
 use super::bert::{self, Shape};
 use super::blocks::whole;
 use super::{Config, Family, Form, Rule, hyper};
-use crate::graph::ActivationKind;
+use crate::graph::{ActivationKind, Sight};
 use crate::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
@@ -14,8 +14,8 @@ pub(super) static FAMILY: Family = Family {
     gguf_rules: &[],
     hyper: |config| bert::hyper_of(config, 0),
     form: Form::Encoder(|config, h, b| {
-        check(config)?;
         let shape = Shape {
+            sight: Some(sight(config)?),
             activation: Some(ActivationKind::GeluTanh),
             class_activation: Some(hyper::activation(config, ActivationKind::GeluTanh)?),
             ..Shape::default()
@@ -36,15 +36,28 @@ const RULES: &[Rule] = bert::trunk! {
     whole("output_bias", "cls.predictions.bias"),
 };
 
-fn check(config: &Config) -> Result<()> {
+/// Random blocks are drawn in training alone: see [`Sight::Blocks`].
+fn sight(config: &Config) -> Result<Sight> {
     if config.flag(&["rescale_embeddings"])? == Some(true) {
         return Err(Error::unsupported("config.rescale_embeddings", "rescaled embeddings"));
     }
     match config.word(&["attention_type"])? {
-        Some("original_full") => Ok(()),
-        other => {
-            let message = format!("attention of type '{}'", other.unwrap_or("block_sparse"));
+        Some("original_full") => Ok(Sight::Whole),
+        None | Some("block_sparse") => {
+            let size = config.count(&["block_size"])?.unwrap_or(64);
+            let random = config.count(&["num_random_blocks"])?.unwrap_or(3);
+            if size == 0 || size > MOST || random > MOST {
+                let message = format!("blocks of {size} with {random} at random");
+                return Err(Error::corrupt("config.block_size", message));
+            }
+            Ok(Sight::Blocks { size, random })
+        }
+        Some(other) => {
+            let message = format!("attention of type '{other}'");
             Err(Error::unsupported("config.attention_type", message))
         }
     }
 }
+
+/// Above this a file is hostile.
+const MOST: usize = 1 << 16;

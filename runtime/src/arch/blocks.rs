@@ -1,7 +1,7 @@
 //! Pieces that several families share.
 
 use super::{Hyper, Rule, Take};
-use crate::graph::{ActivationKind, Attention, Builder, NormKind, Sight, ValueId};
+use crate::graph::{ActivationKind, Attention, Builder, NormKind, Projection, Sight, ValueId};
 
 /// A rule for a tensor that is taken whole.
 pub(super) const fn whole(name: &'static str, source: &'static str) -> Rule {
@@ -54,7 +54,20 @@ pub(super) fn attention(hyper: &Hyper, layer: usize) -> Attention {
         softcap: None,
         alibi: Vec::new(),
         bias: None,
+        sinks: None,
+        projection: None,
     }
+}
+
+/// Lets attention over whole texts see sums over their positions, where the model has weights for these.
+pub(super) fn mix_positions(b: &mut Builder<'_>, attention: &mut Attention, h: &Hyper, layer: usize) {
+    let names = ["attn_k_mix.weight", "attn_v_mix.weight"].map(|name| block(layer, name));
+    if h.mixed == 0 || attention.sight != Sight::Whole || !b.has(&names[0]) {
+        return;
+    }
+    let [keys, values] = names.map(|name| b.vector(&name, h.mixed * h.text));
+    attention.sight = Sight::Mixed;
+    attention.projection = Some(Projection { count: h.mixed, positions: h.text, keys, values });
 }
 
 /// Separate query, key and value products of `x`.

@@ -2,7 +2,7 @@
 
 use super::blocks::{block, taken, whole};
 use super::{Config, Hyper, Rule, Take};
-use crate::graph::{ActivationKind, Builder, Routing, ValueId};
+use crate::graph::{ActivationKind, Builder, Limits, Routing, ValueId};
 use crate::{Error, ErrorKind, Result};
 
 /// Above these a file is hostile or from another age: the time of a choice grows with both.
@@ -14,6 +14,14 @@ pub(super) const STACKED: [Rule; 3] = [
     taken("blk.{}.ffn_gate_exp.{}", "blk.{}.ffn_gate_exps", Take::Stacked { of: 1, part: 0 }),
     taken("blk.{}.ffn_up_exp.{}", "blk.{}.ffn_up_exps", Take::Stacked { of: 1, part: 0 }),
     taken("blk.{}.ffn_down_exp.{}", "blk.{}.ffn_down_exps", Take::Stacked { of: 1, part: 0 }),
+];
+
+/// The names of the shared expert in Qwen's models.
+pub(super) const SHARED_RULES: [Rule; 4] = [
+    whole("blk.{}.ffn_gate_shexp", "model.layers.{}.mlp.shared_expert.gate_proj"),
+    whole("blk.{}.ffn_up_shexp", "model.layers.{}.mlp.shared_expert.up_proj"),
+    whole("blk.{}.ffn_down_shexp", "model.layers.{}.mlp.shared_expert.down_proj"),
+    whole("blk.{}.ffn_gate_inp_shexp", "model.layers.{}.mlp.shared_expert_gate"),
 ];
 
 /// The names of experts in Qwen's models and their kin.
@@ -67,13 +75,22 @@ pub(super) fn check_all(b: &Builder<'_>, experts: usize, name: &dyn Fn(usize) ->
     }
 }
 
-/// The gated block of each chosen expert, weighted and added up.
+/// How what experts make of a row is gated.
+#[derive(Clone, Copy)]
+pub(super) enum Gate {
+    /// `activation(gate) · up`.
+    Plain(ActivationKind),
+    /// With limits.
+    Limited(Limits),
+}
+
+/// The gated block of each chosen expert, weighted and added up, and that of the shared expert where there is one.
 pub(super) fn feed_forward(
     b: &mut Builder<'_>,
     config: &Config,
     h: &Hyper,
     layer: usize,
-    activation: ActivationKind,
+    gating: Gate,
     routing: Routing,
     x: ValueId,
 ) -> Result<ValueId> {
@@ -86,9 +103,47 @@ pub(super) fn feed_forward(
     let slots = b.dispatch(x, routed, routing);
     let gate = b.expert_linear(slots, routed, routing, &name("ffn_gate_exp"), width);
     let up = b.expert_linear(slots, routed, routing, &name("ffn_up_exp"), width);
-    let gated = b.gate(activation, gate, up);
+    let gated = match gating {
+        Gate::Plain(activation) => b.gate(activation, gate, up),
+        Gate::Limited(limits) => b.gate_limited(limits, gate, up),
+    };
     let down = b.expert_linear(gated, routed, routing, &name("ffn_down_exp"), h.width);
-    Ok(b.combine(down, routed, routing))
+    let chosen = b.combine(down, routed, routing);
+    Ok(match (gating, b.has(&block(layer, "ffn_down_shexp.weight"))) {
+        (Gate::Plain(activation), true) => {
+            let shared = shared_expert(b, config, h, layer, activation, x)?;
+            b.add(chosen, shared)
+        }
+        _ => chosen,
+    })
+}
+
+/// The gated block that all rows go through, weighted by a gate of its own where the source has one.
+fn shared_expert(
+    b: &mut Builder<'_>,
+    config: &Config,
+    h: &Hyper,
+    layer: usize,
+    activation: ActivationKind,
+    x: ValueId,
+) -> Result<ValueId> {
+    let width = config
+        .count(&[
+            "shared_expert_intermediate_size",
+            "shared_intermediate_size",
+            "expert_shared_feed_forward_length",
+        ])?
+        .unwrap_or(h.feed_forward);
+    let gate = b.linear(x, &block(layer, "ffn_gate_shexp"), width);
+    let up = b.linear(x, &block(layer, "ffn_up_shexp"), width);
+    let gated = b.gate(activation, gate, up);
+    let down = b.linear(gated, &block(layer, "ffn_down_shexp"), h.width);
+    if !b.has(&block(layer, "ffn_gate_inp_shexp.weight")) {
+        return Ok(down);
+    }
+    let weight = b.linear(x, &block(layer, "ffn_gate_inp_shexp"), 1);
+    let weight = b.repeat(weight, h.width);
+    Ok(b.gate(ActivationKind::Sigmoid, weight, down))
 }
 
 #[cfg(test)]

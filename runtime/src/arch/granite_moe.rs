@@ -35,4 +35,4 @@ const OWN: [Rule; 4] = [
     ),
 ];
 
-const RULES: [Rule; OWN.len() + LLAMA_RULES.len()] = rules::joined(&OWN, LLAMA_RULES);
+pub(super) const RULES: [Rule; OWN.len() + LLAMA_RULES.len()] = rules::joined(&OWN, LLAMA_RULES);

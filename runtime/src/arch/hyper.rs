@@ -33,12 +33,29 @@ pub struct Hyper {
     pub epsilon: f32,
     /// For each layer, how many positions a query sees; `None`: all.
     pub windows: Vec<Option<usize>>,
+    /// The heads of layers with a state; zeros where there are none.
+    pub state: StateSizes,
+    /// How many sums over positions keys and values become; 0: they stay as they are.
+    pub mixed: usize,
 }
 
 /// Above these a file is hostile or from another age; they bound the work of reading it.
 const MOST_LAYERS: usize = 1024;
 const MOST_COLUMNS: usize = 1 << 20;
 const MOST_VOCABULARY: usize = 1 << 24;
+
+/// The heads of layers with a state of constant size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StateSizes {
+    /// Heads of queries and keys; divides the heads of values.
+    pub key_heads: usize,
+    /// Heads of values.
+    pub value_heads: usize,
+    /// Columns of a query and of a key.
+    pub key_size: usize,
+    /// Columns of a value.
+    pub value_size: usize,
+}
 
 impl Hyper {
     /// Reads what all models have. `feed_forward` gives F where no key says it.
@@ -92,6 +109,7 @@ impl Hyper {
                 "context_length",
             ])?
             .unwrap_or(2048);
+        let context = super::rope::stretched(config, context)?;
         let epsilon = config
             .number(&[
                 "rms_norm_eps",
@@ -116,6 +134,8 @@ impl Hyper {
             features: 0,
             epsilon,
             windows: vec![None; layers.min(MOST_LAYERS)],
+            state: StateSizes::default(),
+            mixed: 0,
         };
         hyper.check()?;
         Ok(hyper)

@@ -3,7 +3,7 @@
 use super::blocks::{self, LLAMA_GGUF_RULES, LLAMA_RULES, block};
 use super::{Config, Family, Form, Hyper, Rule, experts, hyper, rope, rules};
 use crate::Result;
-use crate::graph::{ActivationKind, Attention, Builder, Graph, NormKind, ValueId};
+use crate::graph::{ActivationKind, Attention, Builder, Graph, Limits, NormKind, Rope, ValueId};
 
 pub(super) static FAMILY: Family = Family {
     name: "llama",
@@ -37,6 +37,10 @@ pub(super) struct Shape {
     pub row_norm: bool,
     /// Whether the weights of chosen experts are brought to a sum of one, where no key says it.
     pub normalises: bool,
+    /// The rotary table, where it is not the usual one.
+    pub rope: Option<Rope>,
+    /// How gates of experts are limited.
+    pub limits: Option<Limits>,
     /// Queries, keys and values are limited to ± this.
     pub clamp: Option<f32>,
 }
@@ -52,6 +56,8 @@ impl Default for Shape {
             head_norm: false,
             row_norm: false,
             normalises: true,
+            rope: None,
+            limits: None,
             clamp: None,
         }
     }
@@ -60,7 +66,11 @@ impl Default for Shape {
 impl Shape {
     pub(super) fn graph(&self, config: &Config, h: &Hyper, mut b: Builder<'_>) -> Result<Graph> {
         let activation = hyper::activation(config, ActivationKind::Silu)?;
-        let rope = b.rope_table(rope::read(config, h)?);
+        let rope = match &self.rope {
+            Some(rope) => rope.clone(),
+            None => rope::read(config, h)?,
+        };
+        let rope = b.rope_table(rope);
         let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
         x = b.scale(x, self.embedding);
         for layer in 0..h.layers {
@@ -71,7 +81,8 @@ impl Shape {
             let normed = b.rms_norm(x, &block(layer, "ffn_norm"), h.epsilon);
             let fed = match experts::routing(config, &b, layer, self.normalises)? {
                 Some(routing) => {
-                    experts::feed_forward(&mut b, config, h, layer, activation, routing, normed)?
+                    let gate = self.limits.map_or(experts::Gate::Plain(activation), experts::Gate::Limited);
+                    experts::feed_forward(&mut b, config, h, layer, gate, routing, normed)?
                 }
                 None => feed_forward(&mut b, h, layer, activation, normed),
             };
@@ -101,6 +112,9 @@ impl Shape {
             k = b.rope(k, rope, h.head_size);
         }
         let mut attention = blocks::attention(h, layer);
+        if b.has(&block(layer, "attn_sinks.weight")) {
+            attention.sinks = Some(b.vector(&block(layer, "attn_sinks.weight"), h.heads));
+        }
         (self.attention)(&mut attention);
         let attended = b.attention(q, k, v, attention);
         b.linear(attended, &block(layer, "attn_output"), h.width)

@@ -8,6 +8,7 @@ mod config;
 mod experts;
 mod heads;
 mod hyper;
+mod kinds;
 mod pair;
 mod rope;
 mod rules;
@@ -23,8 +24,11 @@ mod gemma2;
 mod gemma3;
 mod gpt2;
 mod gpt_neox;
+mod gpt_oss;
 mod granite;
 mod granite_moe;
+mod granite_moe_shared;
+mod gte;
 mod llama;
 mod longformer;
 mod mistral;
@@ -33,13 +37,17 @@ mod mobilebert;
 mod modernbert;
 mod mpnet;
 mod mpt;
+mod nomic_bert;
 mod olmo2;
 mod olmoe;
 mod phi;
 mod phi3;
 mod qwen2;
+mod qwen2_moe;
 mod qwen3;
+mod qwen3_5;
 mod qwen3_moe;
+mod qwen3_next;
 mod roberta;
 mod smollm3;
 mod starcoder2;
@@ -48,8 +56,8 @@ mod t5;
 mod whisper;
 
 pub use config::Config;
-pub use hyper::Hyper;
-pub use rules::{Rule, Take};
+pub use hyper::{Hyper, StateSizes};
+pub use rules::{Rule, StatePart, Take};
 
 use std::collections::HashSet;
 
@@ -78,6 +86,11 @@ pub const FAMILIES: &[&Family] = &[
     &qwen3_moe::FAMILY,
     &granite_moe::FAMILY,
     &olmoe::FAMILY,
+    &gpt_oss::FAMILY,
+    &qwen2_moe::FAMILY,
+    &granite_moe_shared::FAMILY,
+    &qwen3_next::FAMILY,
+    &qwen3_5::FAMILY,
     &bert::FAMILY,
     &roberta::FAMILY,
     &distilbert::FAMILY,
@@ -88,6 +101,8 @@ pub const FAMILIES: &[&Family] = &[
     &mobilebert::FAMILY,
     &longformer::FAMILY,
     &bigbird::FAMILY,
+    &nomic_bert::FAMILY,
+    &gte::FAMILY,
     &t5::FAMILY,
     &switch::FAMILY,
     &bart::FAMILY,
@@ -180,7 +195,7 @@ impl Family {
     /// The forward passes for `config`, given which tensors the source has.
     pub fn build(&self, config: &Config, has: &dyn Fn(&str) -> bool) -> Result<(Hyper, Graphs)> {
         let hyper = (self.hyper)(config)?;
-        let write = |forward: &Forward| forward(config, &hyper, Builder::new(has));
+        let write = |forward: &Forward| kinds::apply(config, forward(config, &hyper, Builder::new(has))?);
         let (encoder, decoder) = match &self.form {
             Form::Decoder(decoder) => (None, Some(decoder)),
             Form::Encoder(encoder) => (Some(encoder), None),

@@ -1,7 +1,7 @@
-//! Rotary frequencies from a configuration: plain, linear, llama3, yarn and longrope scaling.
+//! Rotary frequencies from a configuration: plain, linear, dynamic NTK, llama3, yarn and longrope scaling.
 
 use super::{Config, Hyper};
-use crate::graph::Rope;
+use crate::graph::{Rope, Stretch};
 use crate::{Error, Result};
 
 /// What the frequencies are made from.
@@ -73,6 +73,17 @@ pub(super) fn read(config: &Config, hyper: &Hyper) -> Result<Rope> {
 
 /// The rotary table of one kind of layers (`full_attention` or `sliding_attention`).
 pub(super) fn read_kind(config: &Config, hyper: &Hyper, kind: &str, default_theta: f64) -> Result<Rope> {
+    read_with(config, hyper, kind, default_theta, true)
+}
+
+/// The same. GGUF does not say whether YaRN's bounds are whole: `whole` does.
+pub(super) fn read_with(
+    config: &Config,
+    hyper: &Hyper,
+    kind: &str,
+    default_theta: f64,
+    whole: bool,
+) -> Result<Rope> {
     let object = object_of(config, kind);
     let scaling = Scaling { config, object };
     let size = rotary_size(config, hyper)?;
@@ -81,13 +92,18 @@ pub(super) fn read_kind(config: &Config, hyper: &Hyper, kind: &str, default_thet
     let name =
         config.word(&[&format!("{object}/rope_type"), &format!("{object}/type"), "rope.scaling.type"])?;
     let mut rope = match name.unwrap_or("default") {
-        "default" | "none" => Rope { frequencies: narrow(&plain), magnitude: 1.0 },
+        "default" | "none" => Rope { frequencies: narrow(&plain), magnitude: 1.0, stretch: None },
         "linear" => {
             let factor = scaling.required("factor", "rope.scaling.factor")?;
-            Rope { frequencies: plain.iter().map(|f| (f / factor) as f32).collect(), magnitude: 1.0 }
+            Rope {
+                frequencies: plain.iter().map(|f| (f / factor) as f32).collect(),
+                magnitude: 1.0,
+                stretch: None,
+            }
         }
+        "dynamic" => dynamic(&scaling, hyper, &plain, theta)?,
         "llama3" => llama3(&scaling, &plain)?,
-        "yarn" => yarn(&scaling, hyper, &plain, theta)?,
+        "yarn" => yarn(&scaling, hyper, &plain, (theta, whole))?,
         "longrope" | "su" => longrope(&scaling, hyper, &plain)?,
         other => {
             return Err(Error::unsupported(
@@ -124,6 +140,30 @@ fn divide_by_factors(config: &Config, rope: &mut Rope) -> Result<()> {
     Ok(())
 }
 
+/// The context of a model that was made for `context` tokens: with dynamic scaling, it may be longer by the factor.
+pub(super) fn stretched(config: &Config, context: usize) -> Result<usize> {
+    let scaling = Scaling { config, object: object_of(config, "full_attention") };
+    let name =
+        config.word(&[&format!("{}/rope_type", scaling.object), &format!("{}/type", scaling.object)])?;
+    if name != Some("dynamic") {
+        return Ok(context);
+    }
+    Ok((context as f64 * scaling.required("factor", "rope.scaling.factor")?) as usize)
+}
+
+/// Frequencies of a base that grows once the sequence is longer than the context that the model was made for.
+fn dynamic(scaling: &Scaling<'_>, hyper: &Hyper, plain: &[f64], base: f64) -> Result<Rope> {
+    let factor = scaling.required("factor", "rope.scaling.factor")?;
+    let keys = ["max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "context_length"];
+    let length = scaling.config.count(&keys)?.unwrap_or(hyper.context);
+    if plain.len() < 2 || factor < 1.0 || length == 0 {
+        let message = format!("dynamic scaling by {factor} of {} pairs from {length} tokens", plain.len());
+        return Err(Error::unsupported(format!("config.{}", scaling.object), message));
+    }
+    let stretch = Some(Stretch { base, factor, length });
+    Ok(Rope { frequencies: narrow(plain), magnitude: 1.0, stretch })
+}
+
 fn llama3(scaling: &Scaling<'_>, plain: &[f64]) -> Result<Rope> {
     let factor = scaling.required("factor", "rope.scaling.factor")?;
     let low = scaling.required("low_freq_factor", "rope.scaling.low_freq_factor")?;
@@ -141,31 +181,44 @@ fn llama3(scaling: &Scaling<'_>, plain: &[f64]) -> Result<Rope> {
             ((1.0 - smooth) * frequency / factor + smooth * frequency) as f32
         }
     });
-    Ok(Rope { frequencies: frequencies.collect(), magnitude: 1.0 })
+    Ok(Rope { frequencies: frequencies.collect(), magnitude: 1.0, stretch: None })
 }
 
-fn yarn(scaling: &Scaling<'_>, hyper: &Hyper, plain: &[f64], theta: f64) -> Result<Rope> {
-    let factor = scaling.required("factor", "rope.scaling.factor")?;
+fn yarn(scaling: &Scaling<'_>, hyper: &Hyper, plain: &[f64], (theta, whole): (f64, bool)) -> Result<Rope> {
     let original = scaling
         .number("original_max_position_embeddings", "rope.scaling.original_context_length")?
         .unwrap_or(hyper.context as f64);
+    let factor = match scaling.number("factor", "rope.scaling.factor")? {
+        None if original > 0.0 => hyper.context as f64 / original,
+        _ => scaling.required("factor", "rope.scaling.factor")?,
+    };
     let fast = scaling.number("beta_fast", "rope.scaling.yarn_beta_fast")?.unwrap_or(32.0);
     let slow = scaling.number("beta_slow", "rope.scaling.yarn_beta_slow")?.unwrap_or(1.0);
     let size = (plain.len() * 2) as f64;
     let boundary = |rotations: f64| {
         size * libm::log(original / (rotations * std::f64::consts::TAU)) / (2.0 * libm::log(theta))
     };
-    let low = libm::floor(boundary(fast)).max(0.0);
-    let high = libm::ceil(boundary(slow)).min(size - 1.0);
+    let truncate = scaling.config.flag(&[&format!("{}/truncate", scaling.object)])?;
+    let whole = truncate.unwrap_or(whole || scaling.config.get(scaling.object).is_some());
+    let (mut low, mut high) = (boundary(fast), boundary(slow));
+    if whole {
+        (low, high) = (libm::floor(low), libm::ceil(high));
+    }
+    let (low, high) = (low.max(0.0), high.min(size - 1.0));
     let span = if high > low { high - low } else { 0.001 };
     let frequencies = plain.iter().enumerate().map(|(i, &frequency)| {
         let stretched = ((i as f64 - low) / span).clamp(0.0, 1.0);
         (frequency / factor * stretched + frequency * (1.0 - stretched)) as f32
     });
-    let magnitude = scaling
-        .number("attention_factor", "rope.scaling.attn_factor")?
-        .unwrap_or_else(|| if factor <= 1.0 { 1.0 } else { 0.1 * libm::log(factor) + 1.0 });
-    Ok(Rope { frequencies: frequencies.collect(), magnitude: magnitude as f32 })
+    let usual = |times: f64| if factor <= 1.0 { 1.0 } else { 0.1 * times * libm::log(factor) + 1.0 };
+    let mscale = |key: &str| scaling.number(key, key).map(|number| number.filter(|&number| number != 0.0));
+    let magnitude = match (scaling.number("attention_factor", "rope.scaling.attn_factor")?, mscale("mscale")?)
+    {
+        (Some(magnitude), _) => magnitude,
+        (None, Some(times)) => mscale("mscale_all_dim")?.map_or(usual(1.0), |all| usual(times) / usual(all)),
+        (None, None) => usual(1.0),
+    };
+    Ok(Rope { frequencies: frequencies.collect(), magnitude: magnitude as f32, stretch: None })
 }
 
 fn longrope(scaling: &Scaling<'_>, hyper: &Hyper, plain: &[f64]) -> Result<Rope> {
@@ -190,14 +243,161 @@ fn longrope(scaling: &Scaling<'_>, hyper: &Hyper, plain: &[f64]) -> Result<Rope>
                 format!("expected {} numbers", plain.len()),
             )
         })?;
+    let factor = scaling.number("factor", "rope.scaling.factor")?.unwrap_or(factor);
     let magnitude = scaling.number("attention_factor", "rope.scaling.attn_factor")?.unwrap_or_else(|| {
         if factor <= 1.0 { 1.0 } else { libm::sqrt(1.0 + libm::log(factor) / libm::log(original)) }
     });
     let frequencies = plain.iter().zip(factors).map(|(frequency, factor)| (frequency / factor) as f32);
-    Ok(Rope { frequencies: frequencies.collect(), magnitude: magnitude as f32 })
+    Ok(Rope { frequencies: frequencies.collect(), magnitude: magnitude as f32, stretch: None })
 }
 
 /// Unscaled frequencies of a given base.
 pub(super) fn unscaled(config: &Config, hyper: &Hyper, theta: f64) -> Result<Rope> {
-    Ok(Rope { frequencies: narrow(&plain(theta, rotary_size(config, hyper)?)), magnitude: 1.0 })
+    Ok(Rope {
+        frequencies: narrow(&plain(theta, rotary_size(config, hyper)?)),
+        magnitude: 1.0,
+        stretch: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn rope_of(parameters: Value) -> Rope {
+        let config = json!({
+            "hidden_size": 64, "num_attention_heads": 4, "head_dim": 16, "num_hidden_layers": 1, "vocab_size": 8,
+            "max_position_embeddings": 256, "rope_parameters": parameters,
+        });
+        let config = Config::new(config.as_object().cloned().unwrap_or_default());
+        let hyper = Hyper::read(&config, |width| width).unwrap();
+        read(&config, &hyper).unwrap()
+    }
+
+    fn check(got: &[f32], want: [f64; 8]) {
+        let close = |(a, b): (&f32, &f64)| (f64::from(*a) - b).abs() <= 2e-6 * b;
+        assert!(got.len() == 8 && got.iter().zip(&want).all(close), "{got:?}, not {want:?}");
+    }
+
+    /// By `ROPE_INIT_FUNCTIONS` of Hugging Face transformers 5.23.
+    #[test]
+    fn frequencies_are_those_of_the_reference() {
+        let linear = rope_of(json!({"rope_type": "linear", "rope_theta": 5000.0, "factor": 3.0}));
+        check(
+            &linear.frequencies,
+            [
+                0.333333343,
+                0.114949614,
+                0.0396402366,
+                0.0136698894,
+                0.00471404521,
+                0.00162563287,
+                0.000560597575,
+                0.000193321423,
+            ],
+        );
+        let llama3 = rope_of(json!({
+            "rope_type": "llama3", "rope_theta": 5000.0, "factor": 8.0, "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0, "original_max_position_embeddings": 128,
+        }));
+        check(
+            &llama3.frequencies,
+            [
+                1.0,
+                0.344848841,
+                0.0642094016,
+                0.00512620853,
+                0.00176776701,
+                0.000609612325,
+                0.000210224098,
+                7.24955316e-05,
+            ],
+        );
+        let long = rope_of(json!({
+            "rope_type": "longrope", "rope_theta": 5000.0, "original_max_position_embeddings": 64,
+            "short_factor": [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0],
+            "long_factor": [1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5],
+        }));
+        check(
+            &long.frequencies,
+            [
+                1.0,
+                0.229899228,
+                0.0594603568,
+                0.0164038669,
+                0.00471404521,
+                0.00139339967,
+                0.000420448196,
+                0.000128880944,
+            ],
+        );
+        assert!((f64::from(long.magnitude) - 1.154_700_5).abs() < 1e-6);
+    }
+
+    /// By the same.
+    #[test]
+    fn yarn_is_that_of_the_reference() {
+        for parameters in [
+            json!({"rope_type": "yarn", "rope_theta": 5000.0, "factor": 4.0,
+                "original_max_position_embeddings": 64}),
+            json!({"rope_type": "yarn", "rope_theta": 5000.0, "original_max_position_embeddings": 64}),
+        ] {
+            let yarn = rope_of(parameters);
+            check(
+                &yarn.frequencies,
+                [
+                    1.0,
+                    0.258636624,
+                    0.0594603568,
+                    0.0102524171,
+                    0.00353553402,
+                    0.00121922465,
+                    0.000420448196,
+                    0.000144991063,
+                ],
+            );
+            assert!((f64::from(yarn.magnitude) - 1.138_629_4).abs() < 1e-6);
+        }
+        let yarn = rope_of(json!({
+            "rope_type": "yarn", "rope_theta": 5000.0, "factor": 4.0, "original_max_position_embeddings": 64,
+            "truncate": false, "beta_fast": 16.0, "beta_slow": 2.0, "mscale": 0.7, "mscale_all_dim": 1.3,
+        }));
+        check(
+            &yarn.frequencies,
+            [
+                1.0,
+                0.175695807,
+                0.0297301784,
+                0.0102524171,
+                0.00353553402,
+                0.00121922465,
+                0.000420448196,
+                0.000144991063,
+            ],
+        );
+        assert!((f64::from(yarn.magnitude) - 0.929_523_5).abs() < 1e-6);
+    }
+
+    /// By the same, for 400 tokens.
+    #[test]
+    fn long_sequences_stretch_dynamic_frequencies() {
+        let rope = rope_of(json!({"rope_type": "dynamic", "rope_theta": 5000.0, "factor": 4.0}));
+        let stretch = rope.stretch.unwrap();
+        assert_eq!(stretch.base_for(256, 16), 5000.0);
+        let frequencies: Vec<f32> = plain(stretch.base_for(400, 16), 16).iter().map(|&f| f as f32).collect();
+        check(
+            &frequencies,
+            [
+                1.0,
+                0.291408718,
+                0.0849190503,
+                0.0247461516,
+                0.00721124467,
+                0.00210141973,
+                0.000612372009,
+                0.000178450544,
+            ],
+        );
+    }
 }

@@ -8,6 +8,7 @@
 //! places, and what is remembered of the text until another is read.
 
 mod pool;
+mod state;
 
 use crate::graph::{Attention, Sight};
 use crate::{Error, ErrorKind, Result};
@@ -19,6 +20,9 @@ pub(crate) type SequenceId = usize;
 
 /// No block: not yet filled, or out of the window.
 const NONE: u32 = u32::MAX;
+
+/// Forks of sequences with states for which there is room beside the sequences themselves.
+const FORKS: usize = 6;
 
 /// Where a layer's keys and values lie in the blocks of its kind.
 #[derive(Clone, Copy, Debug)]
@@ -33,18 +37,36 @@ struct LayerPlace {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keep {
     /// While the sequence grows, or until it has left the window.
-    Growing(Option<usize>),
+    Growing(Option<Window>),
     /// While the layer is at work on a text.
     Passing,
     /// Until another text is read.
     Memory,
+    /// As one block that every batch replaces: what is behind it is the batch before.
+    State,
+}
+
+/// What of a growing sequence is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Window {
+    /// The newest positions.
+    recent: usize,
+    /// The oldest.
+    first: usize,
 }
 
 impl Keep {
     fn of(sight: Sight, context: usize) -> Self {
         match sight {
-            Sight::Before(window) => Self::Growing(window.filter(|&window| window < context)),
+            Sight::Before(window) => {
+                let window = window.filter(|&window| window < context);
+                Self::Growing(window.map(|recent| Window { recent, first: 0 }))
+            }
+            Sight::Recent { window: recent, first } => Self::Growing(
+                Some(Window { recent, first }).filter(|_| recent.saturating_add(first) < context),
+            ),
             Sight::Whole | Sight::Around(_) | Sight::Marked(_) | Sight::FromMarked => Self::Passing,
+            Sight::Blocks { .. } | Sight::Mixed => Self::Passing,
             Sight::Memory => Self::Memory,
         }
     }
@@ -64,9 +86,10 @@ struct Kind {
 impl Kind {
     /// Gives back the blocks that a sequence of `length` tokens will not see again.
     fn drop_unseen(&mut self, blocks: &mut [u32], length: usize) {
-        let Keep::Growing(Some(window)) = self.keep else { return };
-        let visible = (length + 1).saturating_sub(window) / BLOCK;
-        for block in blocks.iter_mut().take(visible).filter(|block| **block != NONE) {
+        let Keep::Growing(Some(Window { recent, first })) = self.keep else { return };
+        let visible = (length + 1).saturating_sub(recent) / BLOCK;
+        let dropped = blocks.iter_mut().take(visible).skip(first.div_ceil(BLOCK));
+        for block in dropped.filter(|block| **block != NONE) {
             self.pool.release(*block);
             *block = NONE;
         }
@@ -101,6 +124,12 @@ struct Sequence {
     text: usize,
     /// How many of them are marked: they have places of their own behind the text.
     marked: usize,
+    /// The first tokens that see each other both ways.
+    prefix: usize,
+    /// Tokens that its states have taken in.
+    stated: usize,
+    /// Tokens that it is about to have.
+    expected: usize,
     blocks: Vec<Vec<u32>>,
 }
 
@@ -143,21 +172,45 @@ pub(crate) struct CacheOptions {
 pub(crate) struct Cache {
     pub options: CacheOptions,
     layers: Vec<Option<LayerPlace>>,
+    /// Where states lie in the block of their kind.
+    states: Vec<usize>,
+    /// Positions that a text of any length is mixed into.
+    mixed: usize,
     kinds: Vec<Kind>,
     sequences: Vec<Option<Sequence>>,
 }
 
 impl Cache {
-    /// An empty cache for some attention layers. Its memory is reserved, and used as it fills.
+    /// An empty cache for some attention layers and states, each with its number of words. Its memory is reserved, and
+    /// used as it fills.
     pub(crate) fn new<'a>(
         attentions: impl Iterator<Item = &'a Attention>,
+        state_words: impl Iterator<Item = (usize, usize)>,
         options: CacheOptions,
     ) -> Result<Self> {
         let mut keeps: Vec<Keep> = Vec::new();
         let mut words: Vec<usize> = Vec::new();
         let mut layers = Vec::new();
         let mut marks = false;
+        // Two graphs of a model use the same numbers at different times.
+        let mut sizes: Vec<usize> = Vec::new();
+        for (state, size) in state_words {
+            sizes.resize(sizes.len().max(state + 1), 0);
+            sizes[state] = sizes[state].max(size.div_ceil(16).saturating_mul(16));
+        }
+        let mut states = Vec::new();
+        if !sizes.is_empty() {
+            keeps.push(Keep::State);
+            let mut end = 0_usize;
+            for size in sizes {
+                states.push(end);
+                end = end.saturating_add(size);
+            }
+            words.push(end);
+        }
+        let mut mixed = 0;
         for attention in attentions {
+            mixed = mixed.max(attention.projection.map_or(0, |projection| projection.count));
             marks |= matches!(attention.sight, Sight::Marked(_));
             let keep = Keep::of(attention.sight, options.context);
             let kind = keeps.iter().position(|known| *known == keep).unwrap_or_else(|| {
@@ -181,21 +234,24 @@ impl Cache {
             let blocks = match keep {
                 Keep::Growing(None) => options.context.div_ceil(BLOCK).saturating_mul(options.sequences),
                 // A window's blocks: those it covers, those a batch adds, and one at either end.
-                Keep::Growing(Some(window)) => options
+                Keep::Growing(Some(Window { recent, first })) => options
                     .context
-                    .min(window + options.batch + 2 * BLOCK)
+                    .min(recent + first.next_multiple_of(BLOCK) + options.batch + 2 * BLOCK)
                     .div_ceil(BLOCK)
                     .saturating_mul(options.sequences),
+                // What was and what becomes, and some for forks.
+                Keep::State => options.sequences.saturating_mul(2).saturating_add(FORKS),
                 // The last block of each text may hold only one position, and all may be marked.
                 Keep::Passing => (options.text.saturating_mul(1 + usize::from(marks)))
                     .div_ceil(BLOCK)
-                    .saturating_add(options.sequences),
+                    .saturating_add(options.sequences)
+                    .saturating_add(mixed.div_ceil(BLOCK).saturating_mul(options.sequences)),
                 Keep::Memory => options.text.div_ceil(BLOCK).saturating_mul(options.sequences),
             };
             Ok(Kind { keep, cached: options.types.of(keep), pool: Pool::new(words, blocks)? })
         });
         let kinds = kinds.collect::<Result<Vec<_>>>()?;
-        Ok(Self { options, layers, kinds, sequences: Vec::new() })
+        Ok(Self { options, layers, states, mixed, kinds, sequences: Vec::new() })
     }
 
     /// Bytes that are reserved.
@@ -207,7 +263,7 @@ impl Cache {
     pub(crate) fn create(&mut self) -> SequenceId {
         let most = self.most_blocks();
         let blocks = self.kinds.iter().map(|_| Vec::with_capacity(most)).collect();
-        self.place(Sequence { length: 0, text: 0, marked: 0, blocks })
+        self.place(Sequence { length: 0, text: 0, marked: 0, prefix: 0, stated: 0, expected: 0, blocks })
     }
 
     /// A new sequence that shares all that `of` has.
@@ -220,7 +276,7 @@ impl Cache {
             copy
         };
         let blocks = source.blocks.iter().map(copy).collect();
-        let fork = Sequence { length: source.length, text: source.text, marked: source.marked, blocks };
+        let fork = Sequence { blocks, ..*source };
         for (kind, blocks) in self.kinds.iter_mut().zip(&fork.blocks) {
             blocks.iter().filter(|&&block| block != NONE).for_each(|&block| kind.pool.share(block));
         }
@@ -229,7 +285,7 @@ impl Cache {
 
     /// Blocks of one kind that a sequence may have.
     fn most_blocks(&self) -> usize {
-        self.options.context.max(self.options.text).div_ceil(BLOCK)
+        self.options.context.max(self.options.text).div_ceil(BLOCK).max(2)
     }
 
     fn place(&mut self, sequence: Sequence) -> SequenceId {
@@ -273,14 +329,52 @@ impl Cache {
         self.sequence(id).map_or(0, |sequence| sequence.marked)
     }
 
+    /// The first tokens of a sequence, which see each other both ways.
+    pub(crate) fn prefix(&self, id: SequenceId) -> usize {
+        self.sequence(id).map_or(0, |sequence| sequence.prefix)
+    }
+
+    /// Tokens that a sequence is about to have.
+    pub(crate) fn expected(&self, id: SequenceId) -> usize {
+        self.sequence(id).map_or(0, |sequence| sequence.expected)
+    }
+
+    /// Says that a sequence is about to have `length` tokens.
+    pub(crate) fn expect(&mut self, id: SequenceId, length: usize) -> Result<()> {
+        let sequence = self.sequences.get_mut(id).and_then(Option::as_mut).ok_or_else(|| no_sequence(id))?;
+        sequence.expected = length;
+        Ok(())
+    }
+
+    /// Lets the first `count` tokens of an empty sequence see each other both ways.
+    pub(crate) fn set_prefix(&mut self, id: SequenceId, count: usize) -> Result<()> {
+        let sequence = self.sequences.get_mut(id).and_then(Option::as_mut).ok_or_else(|| no_sequence(id))?;
+        if sequence.length > 0 {
+            let message = "the sequence has tokens already; reset it first";
+            return Err(Error::new(ErrorKind::State, "prefix", message));
+        }
+        sequence.prefix = count;
+        Ok(())
+    }
+
     /// Makes room for a text of `count` positions that is read at once, of which `marked` are marked, and
     /// where it was padded for one more that nobody sees; the text before it is forgotten.
     pub(crate) fn read(&mut self, id: SequenceId, count: usize, marked: usize, padded: bool) -> Result<()> {
         let sequence = self.sequences.get_mut(id).and_then(Option::as_mut).ok_or_else(|| no_sequence(id))?;
         (sequence.text, sequence.marked) = (0, 0);
+        let mixed = self.mixed;
         let kinds = self.kinds.iter_mut().zip(&mut sequence.blocks).filter(|(kind, _)| !kind.keep.grows());
         for (kind, blocks) in kinds {
+            if kind.keep == Keep::State && sequence.length > 0 {
+                let message = "the sequence has tokens already; reset it first";
+                return Err(Error::new(ErrorKind::State, "sequence", message));
+            }
             kind.cut(blocks, 0);
+            if kind.keep == Keep::State {
+                blocks.extend([NONE, kind.pool.take()?]);
+                continue;
+            }
+            let count = if kind.keep == Keep::Passing { count.max(mixed) } else { count };
             let behind = if kind.keep == Keep::Passing { marked } else { 0 } + usize::from(padded);
             if let Err(error) = kind.extend(blocks, 0, count + behind) {
                 kind.cut(blocks, 0);
@@ -295,7 +389,7 @@ impl Cache {
     pub(crate) fn pass(&mut self, id: SequenceId) {
         let Some(sequence) = self.sequences.get_mut(id).and_then(Option::as_mut) else { return };
         for (kind, blocks) in self.kinds.iter_mut().zip(&mut sequence.blocks) {
-            if kind.keep == Keep::Passing {
+            if kind.keep == Keep::Passing || kind.keep == Keep::State && sequence.length == 0 {
                 kind.cut(blocks, 0);
             }
         }
@@ -310,21 +404,17 @@ impl Cache {
                 format!("the sequence has only {} tokens", sequence.length),
             ));
         }
-        for (kind, blocks) in self.kinds.iter().zip(&sequence.blocks) {
-            let Keep::Growing(Some(window)) = kind.keep else { continue };
-            let first = (length + 1).saturating_sub(window) / BLOCK;
-            if length > 0
-                && blocks.get(first..length.div_ceil(BLOCK)).is_some_and(|seen| seen.contains(&NONE))
-            {
-                return Err(Error::new(
-                    ErrorKind::State,
-                    "length",
-                    "a sliding window has already dropped the tokens before it; reset and prefill again",
-                ));
-            }
+        if length > 0 {
+            sequence.check_cut(&self.kinds, length)?;
         }
         sequence.grown(&mut self.kinds).for_each(|(kind, blocks)| kind.cut(blocks, length));
-        sequence.length = length;
+        (sequence.length, sequence.expected) = (length, 0);
+        for (kind, blocks) in self.kinds.iter_mut().zip(&mut sequence.blocks) {
+            if kind.keep == Keep::State {
+                kind.undo(blocks, length);
+                sequence.stated = length;
+            }
+        }
         Ok(())
     }
 
@@ -344,6 +434,16 @@ impl Cache {
             ));
         }
         let length = sequence.length;
+        if length < sequence.prefix && (length > 0 || count < sequence.prefix) {
+            return Err(Error::argument(
+                "tokens",
+                format!("the prefix of {} tokens must go in at once; open a larger batch", sequence.prefix),
+            ));
+        }
+        let states = self.kinds.iter_mut().zip(&mut sequence.blocks);
+        for (kind, blocks) in states.filter(|(kind, _)| kind.keep == Keep::State) {
+            kind.renew(blocks)?;
+        }
         sequence.grown(&mut self.kinds).for_each(|(kind, blocks)| kind.drop_unseen(blocks, length));
         let extended =
             sequence.grown(&mut self.kinds).try_for_each(|(kind, blocks)| kind.extend(blocks, length, end));
@@ -356,6 +456,17 @@ impl Cache {
         extended
     }
 
+    /// Keeps what a batch made of a sequence's states.
+    pub(crate) fn settle(&mut self, id: SequenceId) {
+        let Some(sequence) = self.sequences.get_mut(id).and_then(Option::as_mut) else { return };
+        for (kind, blocks) in self.kinds.iter_mut().zip(&mut sequence.blocks) {
+            if kind.keep == Keep::State {
+                kind.settle(blocks);
+            }
+        }
+        sequence.stated = sequence.length;
+    }
+
     /// Where the layer's keys and values of a sequence are, for reading and for storing.
     pub(crate) fn layer(&self, attention: &Attention, id: SequenceId) -> Option<LayerView<'_>> {
         let place = (*self.layers.get(attention.layer)?)?;
@@ -366,6 +477,33 @@ impl Cache {
 }
 
 impl Sequence {
+    /// Whether all but the first `length` tokens can be forgotten.
+    fn check_cut(&self, kinds: &[Kind], length: usize) -> Result<()> {
+        if length < self.prefix.min(self.length) {
+            let message = "the tokens before it have seen those after it; reset and prefill again";
+            return Err(Error::new(ErrorKind::State, "length", message));
+        }
+        for (kind, blocks) in kinds.iter().zip(&self.blocks) {
+            let seen = match kind.keep {
+                Keep::Growing(Some(Window { recent, .. })) => {
+                    let first = (length + 1).saturating_sub(recent) / BLOCK;
+                    blocks.get(first..length.div_ceil(BLOCK)).is_none_or(|seen| !seen.contains(&NONE))
+                }
+                Keep::State if length != self.stated => {
+                    let message = "a state of constant size does not go back; reset and prefill again";
+                    return Err(Error::new(ErrorKind::State, "length", message));
+                }
+                _ => true,
+            };
+            if !seen {
+                let message =
+                    "a sliding window has already dropped the tokens before it; reset and prefill again";
+                return Err(Error::new(ErrorKind::State, "length", message));
+            }
+        }
+        Ok(())
+    }
+
     /// The blocks that grow with the sequence, and their kinds.
     fn grown<'a>(
         &'a mut self,

@@ -14,6 +14,8 @@ fn attention(layer: usize, window: Option<usize>) -> Attention {
         softcap: None,
         alibi: Vec::new(),
         bias: None,
+        sinks: None,
+        projection: None,
     }
 }
 
@@ -22,7 +24,7 @@ fn cache(windows: &[Option<usize>], context: usize) -> Cache {
         windows.iter().enumerate().map(|(layer, window)| attention(layer, *window)).collect();
     let options =
         CacheOptions { types: CacheTypes::all(CacheType::F32), context, sequences: 2, batch: 8, text: 0 };
-    Cache::new(layers.iter(), options).unwrap()
+    Cache::new(layers.iter(), [].into_iter(), options).unwrap()
 }
 
 fn store(cache: &Cache, sequence: usize, layer: usize, window: Option<usize>, position: usize, number: f32) {
@@ -106,7 +108,7 @@ fn texts_of_marked_tokens_alone_fit_however_they_are_cut() {
             batch: 0,
             text: 128,
         };
-        let mut cache = Cache::new([&near, &all].into_iter(), options).unwrap();
+        let mut cache = Cache::new([&near, &all].into_iter(), [].into_iter(), options).unwrap();
         let ids: Vec<_> = texts.iter().map(|_| cache.create()).collect();
         for (&id, &count) in ids.iter().zip(&texts) {
             cache.read(id, count, count, false).unwrap();

@@ -1,6 +1,6 @@
 //! What biases add to scores, by distance.
 
-use crate::graph::{Attention, Bias};
+use crate::graph::{Attention, Bias, Sight};
 use crate::plan::Weights;
 
 /// The tables of all biases of a graph, spread out over distances.
@@ -10,6 +10,8 @@ pub(crate) struct Distances {
     reach: usize,
     /// For each bias, head by head, a number for every distance from `1 − reach` to `reach − 1`.
     tables: Vec<(Bias, Vec<f32>)>,
+    /// For each kind of blocks (size, random), a number for every position.
+    blocks: Vec<((usize, usize), Vec<f32>)>,
 }
 
 impl Distances {
@@ -20,7 +22,16 @@ impl Distances {
         reach: usize,
     ) -> Self {
         let mut tables: Vec<(Bias, Vec<f32>)> = Vec::new();
+        let mut blocks: Vec<((usize, usize), Vec<f32>)> = Vec::new();
         for attention in attentions {
+            if let Sight::Blocks { size, random } = attention.sight
+                && blocks.iter().all(|(known, _)| *known != (size, random))
+            {
+                // A key that counts n times has a weight n times as large.
+                let times = libm::log((1 + random) as f64) as f32;
+                let number = |position: usize| if position < size { times } else { 0.0 };
+                blocks.push(((size, random), (0..reach).map(number).collect()));
+            }
             let Some(bias) = attention.bias else { continue };
             if tables.iter().any(|(known, _)| *known == bias) {
                 continue;
@@ -35,7 +46,13 @@ impl Distances {
                 .map(|(head, index)| number(head, index));
             tables.push((bias, spread.collect()));
         }
-        Self { reach, tables }
+        Self { reach, tables, blocks }
+    }
+
+    /// What is added for the keys of a text that is seen in blocks.
+    pub(crate) fn of_blocks(&self, size: usize, random: usize, text: usize) -> &[f32] {
+        let known = self.blocks.iter().find(|(known, _)| *known == (size, random));
+        known.and_then(|(_, numbers)| numbers.get(..text)).unwrap_or(&[])
     }
 
     /// What is added for the keys from position 0 to `last` where the query of `head` is at `position`; nothing

@@ -1,16 +1,20 @@
 //! Walks the graph in plain words: slow, obvious, never optimised. Every other executor gives its bits.
 
 use siskin_kernels::ops::{
-    Kernels, attention, elementwise::Map, elementwise::reference_affine, matmul, norm, quantise, rope,
+    Kernels, attention, elementwise::Map, elementwise::reference_affine, matmul, norm, quantise, recurrence,
+    rope,
 };
 use siskin_kernels::panel::{self, InputKind, ROWS};
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::experts::{self, Slots};
+use super::state::{self, Head};
 use super::{Batch, Distances, activation, also_seen, marked_place, seen};
 use crate::cache::Cache;
-use crate::graph::{Attention, Graph, Node, NormKind, Op, Routing, Rows, Sight, WeightId};
+use crate::graph::{
+    Attention, Graph, Node, NormKind, Op, Projection, Recurrence, Routing, Rows, Sight, WeightId,
+};
 use crate::plan::{Weights, slot_words};
 use crate::{Error, ErrorKind, Result};
 
@@ -119,13 +123,13 @@ impl Forward<'_> {
                     }
                 })
             }
-            Op::ExpertLinear { routing, weights } => {
+            Op::ExpertLinear { routing, weights, biases } => {
                 let words = self.arrangement(routing, input(1));
                 let slots = Slots::new(routing, &words);
                 each(&|slot, out| {
                     let expert = (0..routing.experts).find(|&expert| slots.of(expert).contains(&slot));
                     if let Some(expert) = expert {
-                        self.product(weights[expert], None, &input(0)[slot], out);
+                        self.product(weights[expert], biases.get(expert).copied(), &input(0)[slot], out);
                     }
                 })
             }
@@ -141,8 +145,7 @@ impl Forward<'_> {
                 let table = &self.graph.ropes[*rope];
                 each(&|row, out| {
                     let mut turns = vec![0.0; 2 * table.frequencies.len()];
-                    let position = self.batch.rows[row].position as u32;
-                    rope::turns(&table.frequencies, table.magnitude, position, &mut turns);
+                    super::turns(table, self.batch.rows[row], &mut turns);
                     rope::reference(&turns, *head_size, &input(0)[row], out);
                 })
             }
@@ -167,6 +170,24 @@ impl Forward<'_> {
             }
             Op::Gate(kind) => {
                 each(&|row, out| self.scalar.gate()(activation(*kind), &input(0)[row], &input(1)[row], out))
+            }
+            Op::GateLimited(limits) => {
+                each(&|row, out| self.scalar.limited_gate()(*limits, &input(0)[row], &input(1)[row], out))
+            }
+            Op::Repeat(times) => each(&|row, out| state::repeat(*times, &input(0)[row], out)),
+            Op::Unit { group, epsilon, factor } => {
+                each(&|row, out| state::unit(*group, *epsilon, *factor, &input(0)[row], out))
+            }
+            Op::Decay { log, bias } => {
+                let (log, bias) = (self.weights.vector(Some(*log)), self.weights.vector(Some(*bias)));
+                each(&|row, out| state::decay(log, bias, &input(0)[row], out))
+            }
+            Op::Convolve { state, taps, weight } => {
+                self.convolve(*state, *taps, self.weights.vector(Some(*weight)), input(0))
+            }
+            Op::Recur(recurrence) => {
+                let inputs: Vec<&Table> = node.inputs.iter().map(|&input| &values[input]).collect();
+                self.recur(recurrence, &inputs, columns)
             }
             Op::Add => each(&|row, out| self.scalar.add()(&input(0)[row], &input(1)[row], out)),
             Op::Affine { weight, bias } => {
@@ -229,7 +250,77 @@ impl Forward<'_> {
         }
     }
 
+    /// The rows of a sequence, in order.
+    fn rows_of(&self, sequence: usize) -> impl Iterator<Item = usize> + Clone {
+        (0..self.batch.rows.len()).filter(move |&row| self.batch.rows[row].sequence == sequence)
+    }
+
+    fn convolve(&self, number: usize, taps: usize, weights: &[f32], x: &Table) -> Table {
+        let mut out = x.clone();
+        let columns = x.first().map_or(0, Vec::len);
+        for &sequence in &self.batch.sequences {
+            let Some(state) = self.cache.state(number, sequence) else { continue };
+            for first in (0..columns).step_by(state::COLUMNS) {
+                let part = first..columns.min(first + state::COLUMNS);
+                let weights = &weights[part.start * taps..part.end * taps];
+                // SAFETY: one thread runs the reference.
+                let history = unsafe { state.begin(first * (taps - 1), part.len() * (taps - 1)) };
+                for row in self.rows_of(sequence) {
+                    let (x, out) = (&x[row][part.clone()], &mut out[row][part.clone()]);
+                    state::convolve(taps, weights, history, x, out);
+                }
+            }
+        }
+        out
+    }
+
+    fn recur(&self, recurrence: &Recurrence, inputs: &[&Table], columns: usize) -> Table {
+        let size = recurrence.value_size;
+        let mut table = vec![vec![0.0; columns]; self.batch.rows.len()];
+        let mut scratch = vec![0.0; state::scratch_size(recurrence)];
+        for &sequence in &self.batch.sequences {
+            let Some(state) = self.cache.state(recurrence.state, sequence) else { continue };
+            for head in 0..recurrence.heads {
+                let words = recurrence.head_words();
+                // SAFETY: one thread runs the reference.
+                let numbers = unsafe { state.begin(head * words, words) };
+                let input = |number: usize, row: usize| inputs[number][row].as_slice();
+                let out = |row: usize, finish: &mut dyn FnMut(&mut [f32])| {
+                    finish(&mut table[row][head * size..(head + 1) * size]);
+                };
+                let mut head = Head::new(recurrence, head, recurrence::reference, &mut scratch);
+                head.run(self.rows_of(sequence), input, out, numbers);
+            }
+        }
+        table
+    }
+
+    fn append_mixed(&self, attention: &Attention, projection: Projection, keys: &Table, values: &Table) {
+        let size = attention.head_size;
+        let weights = [projection.keys, projection.values].map(|id| self.weights.vector(Some(id)));
+        for &sequence in &self.batch.sequences {
+            let Some(layer) = self.cache.layer(attention, sequence) else { continue };
+            for (head, sum) in
+                (0..attention.kv_heads).flat_map(|h| (0..projection.count).map(move |s| (h, s)))
+            {
+                let part = sum * projection.positions..(sum + 1) * projection.positions;
+                let mixed = |table: &Table, weights: &[f32]| {
+                    let rows = self.rows_of(sequence).map(|row| &table[row][head * size..(head + 1) * size]);
+                    let mut out = vec![0.0; size];
+                    state::mix(&weights[part.clone()], rows, &mut out);
+                    out
+                };
+                let (key, value) = (mixed(keys, weights[0]), mixed(values, weights[1]));
+                // SAFETY: one thread runs the reference.
+                unsafe { layer.head(head).store(sum, &key, &value) }
+            }
+        }
+    }
+
     fn append(&self, attention: &Attention, keys: &Table, values: &Table) {
+        if let Some(projection) = attention.projection {
+            return self.append_mixed(attention, projection, keys, values);
+        }
         for (index, row) in self.batch.rows.iter().enumerate() {
             let Some(layer) = self.cache.layer(attention, row.sequence) else { continue };
             for head in 0..attention.kv_heads {
@@ -263,8 +354,9 @@ impl Forward<'_> {
                 first,
                 last,
                 slope: attention.alibi.get(head).copied().unwrap_or(0.0),
-                bias: self.batch.bias(attention, self.distances, head, row, last),
+                bias: self.batch.bias(attention, self.distances, head, row, last, self.cache),
                 also: also_seen(attention, place, self.cache),
+                sink: self.weights.vector(attention.sinks).get(head).copied(),
             };
             let head = layer.head(head * attention.kv_heads / attention.heads);
             attention::reference(&arguments, &query, &head, &mut scores, &mut columns, out);

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::{
-    ActivationKind, Attention, Graph, Head, Node, NormKind, Op, Role, Rope, Routing, Rows, Value, ValueId,
-    Weight, WeightId,
+    ActivationKind, Attention, Graph, Head, Limits, Node, NormKind, Op, Recurrence, Role, Rope, Routing,
+    Rows, Value, ValueId, Weight, WeightId,
 };
 
 /// Appends operations to a graph; each method returns the new value.
@@ -219,6 +219,47 @@ impl<'a> Builder<'a> {
         self.same(Op::Gate(kind), &[gate, up])
     }
 
+    /// `g · sigmoid(slope · g) · (u + 1)` of limited gate and up.
+    pub fn gate_limited(&mut self, limits: Limits, gate: ValueId, up: ValueId) -> ValueId {
+        self.same(Op::GateLimited(limits), &[gate, up])
+    }
+
+    /// Every column `times` times, side by side.
+    pub fn repeat(&mut self, x: ValueId, times: usize) -> ValueId {
+        let columns = self.columns(x) * times;
+        self.node(Op::Repeat(times), &[x], columns)
+    }
+
+    /// Each run of `group` columns brought to the length `factor`.
+    pub fn unit(&mut self, x: ValueId, group: usize, epsilon: f32, factor: f32) -> ValueId {
+        self.same(Op::Unit { group, epsilon, factor }, &[x])
+    }
+
+    /// `exp(−exp(log) · softplus(x + bias))` with the vectors `log` and `bias`.
+    pub fn decay(&mut self, x: ValueId, log: &str, bias: &str) -> ValueId {
+        let columns = self.columns(x);
+        let (log, bias) = (self.vector(log, columns), self.vector(bias, columns));
+        self.same(Op::Decay { log, bias }, &[x])
+    }
+
+    /// The number of the next state.
+    pub fn next_state(&self) -> usize {
+        self.graph.states().map(|(state, _)| state + 1).max().unwrap_or(0)
+    }
+
+    /// Sums of each column over the last `taps` tokens with the vector `weight`.
+    pub fn convolve(&mut self, x: ValueId, taps: usize, weight: &str) -> ValueId {
+        let (state, columns) = (self.next_state(), self.columns(x));
+        let weight = self.vector(weight, columns * taps);
+        self.same(Op::Convolve { state, taps, weight }, &[x])
+    }
+
+    /// Attention with a state of constant size.
+    pub fn recur(&mut self, inputs: &[ValueId], recurrence: Recurrence) -> ValueId {
+        let columns = recurrence.heads * recurrence.value_size;
+        self.node(Op::Recur(recurrence), inputs, columns)
+    }
+
     /// `a + b`.
     pub fn add(&mut self, a: ValueId, b: ValueId) -> ValueId {
         self.same(Op::Add, &[a, b])
@@ -256,7 +297,8 @@ impl<'a> Builder<'a> {
         self.node(Op::Dispatch(routing), &[x, routed], columns)
     }
 
-    /// Products with the matrices `name(expert)` of the experts that rows were dispatched to.
+    /// Products with the matrices `name(expert)` of the experts that rows were dispatched to, plus the biases where
+    /// the source has them.
     pub fn expert_linear(
         &mut self,
         x: ValueId,
@@ -268,7 +310,13 @@ impl<'a> Builder<'a> {
         let columns = self.columns(x);
         let weights =
             (0..routing.experts).map(|expert| self.matrix(&name(expert), outputs, columns)).collect();
-        self.node(Op::ExpertLinear { routing, weights }, &[x, routed], outputs)
+        let bias = |expert: usize| {
+            let name = name(expert);
+            format!("{}.bias", name.strip_suffix(".weight").unwrap_or(&name))
+        };
+        let biased = if self.has(&bias(0)) { routing.experts } else { 0 };
+        let biases = (0..biased).map(|expert| self.vector(&bias(expert), outputs)).collect();
+        self.node(Op::ExpertLinear { routing, weights, biases }, &[x, routed], outputs)
     }
 
     /// What the chosen experts gave, each times its weight, together.

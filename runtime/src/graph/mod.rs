@@ -7,6 +7,8 @@ mod builder;
 pub mod pass;
 
 pub use builder::Builder;
+pub use siskin_kernels::ops::activation::Limits;
+use siskin_kernels::ops::recurrence;
 
 /// Index of a [`Value`] in [`Graph::values`].
 pub type ValueId = usize;
@@ -77,6 +79,10 @@ pub enum ActivationKind {
     GeluTanh,
     /// max(x, 0).
     Relu,
+    /// 1 / (1 + e^−x).
+    Sigmoid,
+    /// x + 1 above zero, e^x below.
+    EluPlusOne,
 }
 
 /// How rotary positions pair the columns of a head.
@@ -86,13 +92,45 @@ pub struct Rope {
     pub frequencies: Vec<f32>,
     /// Factor on sine and cosine.
     pub magnitude: f32,
+    /// How frequencies change for long sequences.
+    pub stretch: Option<Stretch>,
+}
+
+/// A base of rotary frequencies that grows with the length of the sequence (dynamic NTK scaling).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stretch {
+    /// The base of sequences that are not long.
+    pub base: f64,
+    /// How many times longer sequences may be.
+    pub factor: f64,
+    /// The length up to which nothing changes.
+    pub length: usize,
+}
+
+impl Stretch {
+    /// The base for a sequence of `length` tokens where `size` columns of each head are rotated.
+    pub fn base_for(&self, length: usize, size: usize) -> f64 {
+        if length <= self.length {
+            return self.base;
+        }
+        let times = self.factor * length as f64 / self.length as f64 - (self.factor - 1.0);
+        self.base * libm::pow(times, size as f64 / (size as f64 - 2.0))
+    }
 }
 
 /// Which positions a query sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sight {
-    /// Its own and those before it; with a window only so many, its own included.
+    /// Its own and those before it; with a window only so many, its own included. Tokens of a sequence's prefix see
+    /// all of the prefix.
     Before(Option<usize>),
+    /// Its own and those before it in a window, and the first of the sequence.
+    Recent {
+        /// How many in the window, its own included.
+        window: usize,
+        /// How many of the first.
+        first: usize,
+    },
     /// All of a text that is read at once.
     Whole,
     /// Those at most so far away, on either side, of a text that is read at once.
@@ -101,8 +139,77 @@ pub enum Sight {
     Marked(usize),
     /// All of a text that is read at once, for those that the caller marked; the others do not look.
     FromMarked,
+    /// Of a text that is read at once, in blocks: the first and the last block, its own and those to either side; from
+    /// the first and the last block all. Texts of few blocks are seen as a whole.
+    Blocks {
+        /// Tokens of a block.
+        size: usize,
+        /// How many blocks are drawn beside these: without a draw, the first block counts once more for each.
+        random: usize,
+    },
+    /// All of a text that is read at once, its positions mixed into fewer by a [`Projection`].
+    Mixed,
     /// All that an encoder remembered.
     Memory,
+}
+
+/// Keys and values that are sums over the positions of a text, each with its weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Projection {
+    /// Sums.
+    pub count: usize,
+    /// Positions of the longest text: the columns of the tables.
+    pub positions: usize,
+    /// A row of weights for each sum of keys, one after the other.
+    pub keys: WeightId,
+    /// The same for values.
+    pub values: WeightId,
+}
+
+/// Attention with a state of constant size: see `siskin_kernels::ops::recurrence`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recurrence {
+    /// Which state.
+    pub state: usize,
+    /// How many heads have a state.
+    pub heads: usize,
+    /// Heads of queries; divides `heads`.
+    pub query_heads: usize,
+    /// Heads of keys; divides `heads`.
+    pub key_heads: usize,
+    /// Heads of values; divides `heads`.
+    pub value_heads: usize,
+    /// Columns of a query and of a key.
+    pub key_size: usize,
+    /// Columns of a value.
+    pub value_size: usize,
+    /// How the state takes tokens in.
+    pub rule: Rule,
+}
+
+/// How a state takes tokens in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// Values are added; results are divided by the query's product with the sum of the keys. Inputs: q, k, v.
+    Sum,
+    /// The same over a text that is read at once: all of it is taken in before the first query.
+    WholeSum,
+    /// What the state holds decays, and a part of what it answers to the key is replaced. Inputs: q, k, v, the decay
+    /// and the part of each head.
+    Delta,
+}
+
+impl Recurrence {
+    /// Columns of a head's state: whole panels.
+    pub(crate) fn state_columns(&self) -> usize {
+        let normaliser = usize::from(self.rule != Rule::Delta);
+        (self.value_size + normaliser).next_multiple_of(recurrence::PANEL)
+    }
+
+    /// Numbers of a head's state.
+    pub(crate) fn head_words(&self) -> usize {
+        self.state_columns().saturating_mul(self.key_size)
+    }
 }
 
 /// A term of the score that depends on how far the key is from the query, with coarser steps the farther it is.
@@ -139,6 +246,10 @@ pub struct Attention {
     pub alibi: Vec<f32>,
     /// What is added to the score by distance.
     pub bias: Option<Bias>,
+    /// A score for each query head that takes part in the softmax and has no value.
+    pub sinks: Option<WeightId>,
+    /// What positions become with [`Sight::Mixed`].
+    pub projection: Option<Projection>,
 }
 
 /// How rows choose experts.
@@ -218,6 +329,8 @@ pub enum Op {
         routing: Routing,
         /// One matrix for each expert.
         weights: Vec<WeightId>,
+        /// One vector for each expert, or none.
+        biases: Vec<WeightId>,
     },
     /// Inputs: slots, what was routed. The weighted sum of each row's slots.
     Combine(Routing),
@@ -242,6 +355,37 @@ pub enum Op {
     Activate(ActivationKind),
     /// Inputs gate, up: `activation(gate) · up`.
     Gate(ActivationKind),
+    /// Inputs gate, up: see `siskin_kernels::ops::activation::Limits`.
+    GateLimited(Limits),
+    /// Every column as many times, side by side.
+    Repeat(usize),
+    /// Each run of `group` columns brought to length one, times a factor.
+    Unit {
+        /// Columns of a run.
+        group: usize,
+        /// Added to the square of the length.
+        epsilon: f32,
+        /// The length that is wanted.
+        factor: f32,
+    },
+    /// A factor between zero and one: `exp(−exp(log) · softplus(x + bias))`.
+    Decay {
+        /// Per column.
+        log: WeightId,
+        /// Per column.
+        bias: WeightId,
+    },
+    /// Each column's sum over its last numbers of the sequence, those before the first being zero.
+    Convolve {
+        /// Which state.
+        state: usize,
+        /// How many numbers, the newest included.
+        taps: usize,
+        /// Factors of each column, the oldest first.
+        weight: WeightId,
+    },
+    /// Attention with a state of constant size.
+    Recur(Recurrence),
     /// The sum of two values.
     Add,
     /// Every number times a factor of its column, plus a term of its column, rounded once.
@@ -318,6 +462,24 @@ impl Graph {
         })
     }
 
+    /// The states of the sequence, each with its number of words.
+    pub(crate) fn states(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.nodes.iter().filter_map(|node| match &node.op {
+            Op::Recur(recurrence) => {
+                Some((recurrence.state, recurrence.heads.saturating_mul(recurrence.head_words())))
+            }
+            Op::Convolve { state, taps, .. } => {
+                Some((*state, taps.saturating_sub(1) * self.values[node.output].columns))
+            }
+            _ => None,
+        })
+    }
+
+    /// Whether frequencies change with the length of the sequence.
+    pub(crate) fn stretches(&self) -> Option<usize> {
+        self.ropes.iter().filter_map(|rope| rope.stretch.map(|stretch| stretch.length)).min()
+    }
+
     /// Whether the caller's marks on tokens matter.
     pub fn marks(&self) -> bool {
         self.attentions().any(|attention| matches!(attention.sight, Sight::Marked(_) | Sight::FromMarked))
@@ -347,6 +509,20 @@ impl Graph {
     pub fn without_memory(&self) -> Self {
         let nodes = self.nodes.iter().filter(|node| !matches!(node.op, Op::Remember(_)));
         Self { nodes: nodes.cloned().collect(), ..self.clone() }
+    }
+
+    /// The same computation, but that tokens see no more than the `recent` newest before them and the `first`.
+    pub fn within(&self, recent: usize, first: usize) -> Self {
+        let mut graph = self.clone();
+        for node in &mut graph.nodes {
+            if let Op::Attention(attention) = &mut node.op
+                && let Sight::Before(window) = attention.sight
+                && window.is_none_or(|window| window > recent)
+            {
+                attention.sight = Sight::Recent { window: recent, first };
+            }
+        }
+        graph
     }
 
     /// The same computation up to the last hidden state, without the head.

@@ -268,7 +268,20 @@ impl<'a> Planner<'a> {
                 self.gather(node.output, &|to| RowOp::Combine { routing, slots, routed, from, to });
                 Ok(())
             }
-            Op::ExpertLinear { routing, weights } => self.expert_linear(node, *routing, weights),
+            Op::ExpertLinear { routing, weights, biases } => {
+                self.expert_linear(node, *routing, weights, biases)
+            }
+            Op::Convolve { state, taps, weight } => {
+                let (from, to) = (self.view(node.inputs[0])?, self.allocate(node.output, self.steps.len()));
+                self.steps.push(Step::Convolve { state: *state, taps: *taps, weight: *weight, from, to });
+                Ok(())
+            }
+            Op::Recur(recurrence) => {
+                let inputs = node.inputs.iter().map(|&input| self.view(input)).collect::<Result<_>>()?;
+                let to = self.allocate(node.output, self.steps.len());
+                self.steps.push(Step::Recur { recurrence: recurrence.clone(), inputs, to });
+                Ok(())
+            }
             Op::Remember(attention) => self.append(attention, node.inputs[0], node.inputs[1]),
             Op::Rope { rope, head_size } => {
                 let turns = self.turns_of(*rope);
@@ -302,7 +315,13 @@ impl<'a> Planner<'a> {
         Ok(to)
     }
 
-    fn expert_linear(&mut self, node: &Node, routing: Routing, weights: &[WeightId]) -> Result<()> {
+    fn expert_linear(
+        &mut self,
+        node: &Node,
+        routing: Routing,
+        weights: &[WeightId],
+        biases: &[WeightId],
+    ) -> Result<()> {
         let input = node.inputs[0];
         let (rows, from) = (self.rows(node.output), self.view(input)?);
         let slots = self.slots_of(routing, node.inputs[1])?;
@@ -318,7 +337,10 @@ impl<'a> Planner<'a> {
         for (kind, input) in inputs {
             let parts = (0..weights.len())
                 .filter(|&expert| kinds[expert] == Some(kind))
-                .map(|expert| (expert, ProductPart { weight: weights[expert], bias: None, to }))
+                .map(|expert| {
+                    let bias = biases.get(expert).copied();
+                    (expert, ProductPart { weight: weights[expert], bias, to })
+                })
                 .collect();
             self.steps.push(Step::ExpertProducts { routing, slots, input, kind, parts });
         }
@@ -349,6 +371,10 @@ impl<'a> Planner<'a> {
             }
             Op::Activate(kind) => RowOp::Activate { kind, from, to },
             Op::Gate(kind) => RowOp::Gate { kind, gate: from, up: second, to },
+            Op::GateLimited(limits) => RowOp::GateLimited { limits, gate: from, up: second, to },
+            Op::Repeat(times) => RowOp::Repeat { times, from, to },
+            Op::Unit { group, epsilon, factor } => RowOp::Unit { group, epsilon, factor, from, to },
+            Op::Decay { log, bias } => RowOp::Decay { log, bias, from, to },
             Op::Add => RowOp::Add { a: from, b: second, to },
             Op::Affine { weight, bias } => RowOp::Affine { weight, bias, from, to },
             Op::Scale(factor) => RowOp::Map { map: Map::Scale(factor), from, to },
@@ -357,6 +383,7 @@ impl<'a> Planner<'a> {
             Op::Pick => RowOp::Pick { from, to },
             Op::Columns { .. } | Op::Linear { .. } | Op::Rope { .. } => return Ok(()),
             Op::Attention(_) | Op::Remember(_) | Op::Neighbours { .. } => return Ok(()),
+            Op::Convolve { .. } | Op::Recur(_) => return Ok(()),
             Op::Dispatch(_) | Op::ExpertLinear { .. } | Op::Combine(_) => return Ok(()),
         };
         self.row_op(rows, op);

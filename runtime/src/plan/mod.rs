@@ -8,7 +8,7 @@ mod weights;
 pub(crate) use arena::Arena;
 pub(crate) use weights::Weights;
 
-use crate::graph::{ActivationKind, Attention, NormKind, Routing, Rows, WeightId};
+use crate::graph::{ActivationKind, Attention, Limits, NormKind, Recurrence, Routing, Rows, WeightId};
 use siskin_kernels::ops::elementwise::Map;
 use siskin_kernels::panel::InputKind;
 
@@ -50,6 +50,14 @@ pub(crate) enum RowOp {
     Activate { kind: ActivationKind, from: View, to: View },
     /// The same, times another row.
     Gate { kind: ActivationKind, gate: View, up: View, to: View },
+    /// The same with limits.
+    GateLimited { limits: Limits, gate: View, up: View, to: View },
+    /// Every column as many times.
+    Repeat { times: usize, from: View, to: View },
+    /// Runs of columns brought to one length.
+    Unit { group: usize, epsilon: f32, factor: f32, from: View, to: View },
+    /// Factors between zero and one.
+    Decay { log: WeightId, bias: WeightId, from: View, to: View },
     /// The experts that a row chooses.
     Route { routing: Routing, from: View, to: View },
     /// The row of a slot.
@@ -103,6 +111,10 @@ pub(crate) enum Step {
     Append { attention: Attention, keys: View, values: View },
     /// Queries attend.
     Attend { attention: Attention, queries: View, to: View },
+    /// Sums of each column over the last tokens of its sequence.
+    Convolve { state: usize, taps: usize, weight: WeightId, from: View, to: View },
+    /// Tokens go through the state of their sequence, one after the other.
+    Recur { recurrence: Recurrence, inputs: Vec<View>, to: View },
 }
 
 /// Everything there is to do for one batch.

@@ -55,6 +55,9 @@ impl fmt::Display for Plan {
                     let sight = match attention.sight {
                         Sight::Before(None) => String::new(),
                         Sight::Before(Some(window)) => format!(", window {window}"),
+                        Sight::Recent { window, first } => format!(", window {window} and the first {first}"),
+                        Sight::Blocks { size, .. } => format!(", blocks of {size}"),
+                        Sight::Mixed => ", the whole text, mixed".to_owned(),
                         Sight::Whole => ", the whole text".to_owned(),
                         Sight::Around(reach) => format!(", {reach} to either side"),
                         Sight::Marked(reach) => format!(", {reach} to either side and what is marked"),
@@ -62,6 +65,14 @@ impl fmt::Display for Plan {
                         Sight::Memory => ", what was remembered".to_owned(),
                     };
                     writeln!(f, "attend layer {}: {heads} heads on {kv} of {size}{sight}", attention.layer)?;
+                }
+                Step::Convolve { taps, to, .. } => {
+                    writeln!(f, "sums over {taps} tokens of {} columns", to.columns)?
+                }
+                Step::Recur { recurrence, .. } => {
+                    let (heads, keys, values) =
+                        (recurrence.heads, recurrence.key_size, recurrence.value_size);
+                    writeln!(f, "go through a state: {heads} heads of {keys} × {values}")?;
                 }
             }
         }

@@ -28,6 +28,9 @@ pub struct SessionOptions {
     pub batch: usize,
     /// The most rows of a text that is read at once, for models that do; 0: the model's own, but no more than 2048.
     pub text: usize,
+    /// What tokens see, where that is to be less than the model's all; layers with a shorter window of their own keep
+    /// it. The cache then holds no more than this.
+    pub window: Option<Window>,
     /// The type of cached numbers; `None`: f16, or f32 for models whose weights are f32.
     pub cache: Option<CacheType>,
     /// How tokens are chosen.
@@ -45,12 +48,26 @@ impl Default for SessionOptions {
             context: 0,
             batch: 256,
             text: 0,
+            window: None,
             cache: None,
             sampler: SamplerOptions::default(),
             stop: Vec::new(),
             dry_breakers: ["\n", ":", "\"", "*"].map(str::to_owned).to_vec(),
         }
     }
+}
+
+/// The newest tokens of a sequence and its first, all at their true positions.
+///
+/// What a model was not trained on stays what it is: a model that was trained with full attention goes on well where
+/// the first few tokens, on which much of its attention rests, stay in sight. Positions do not begin anew, so that a
+/// sequence is no longer than the context either way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// How many of the newest, the token itself included; at least 1.
+    pub recent: usize,
+    /// How many of the first.
+    pub first: usize,
 }
 
 /// A token that was chosen.
@@ -221,6 +238,18 @@ impl Session {
         })
     }
 
+    /// Appends tokens as the prefix of an empty session: they see each other both ways, and what follows sees all of
+    /// them. They go in at once, so that there are no more than [`SessionOptions::batch`].
+    pub fn prefill_prefix(&mut self, tokens: &[u32]) -> Result<()> {
+        locked(&self.context).set_prefix(self.sequence, tokens.len())?;
+        let read = self.prefill(tokens);
+        if read.is_err() {
+            // Never fails: a session that took nothing is as empty as it was.
+            let _ = locked(&self.context).set_prefix(self.sequence, 0);
+        }
+        read
+    }
+
     /// Takes tokens through the model, `batch` at once, and calls `each` with the session's logits and the
     /// number of the first token of every batch. On an error the session is as it was before, or where a
     /// sliding window has moved on, holds the tokens that went in.
@@ -240,6 +269,7 @@ impl Session {
                 format!("{end} tokens do not fit into the context of {most}; open a larger one or truncate");
             return Err(Error::new(ErrorKind::TooLong, "tokens", message));
         }
+        context.expect(self.sequence, end)?;
         for (index, chunk) in tokens.chunks(batch).enumerate() {
             if let Err(error) = context.forward(&[Piece { sequence: self.sequence, tokens: chunk, every }]) {
                 let _ = context.truncate(self.sequence, before);
@@ -410,10 +440,13 @@ impl Session {
     fn keep_common(&mut self, tokens: &[u32]) -> Result<Vec<u32>> {
         let common = self.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count();
         let common = common.min(tokens.len().saturating_sub(1));
-        if self.truncate(common).is_ok() {
+        // Frequencies of a long sequence are those of its length when a token went in.
+        let longest = self.tokens.len().max(tokens.len());
+        let stretched = locked(&self.context).stretches().is_some_and(|length| longest > length);
+        if !stretched && self.truncate(common).is_ok() {
             return Ok(tokens[common..].to_vec());
         }
-        // A sliding window has dropped what the past would need: begin again.
+        // What the past would need is not there any more: begin again.
         let mut context = locked(&self.context);
         context.remove(self.sequence);
         self.sequence = context.create();

@@ -16,11 +16,16 @@ pub enum Kind {
     GeluTanh,
     /// max(x, 0).
     Relu,
+    /// 1 / (1 + e^−x).
+    Sigmoid,
+    /// x + 1 above zero, e^x below.
+    EluPlusOne,
 }
 
 impl Kind {
     /// Every function.
-    pub const ALL: &[Self] = &[Self::Silu, Self::Gelu, Self::GeluTanh, Self::Relu];
+    pub const ALL: &[Self] =
+        &[Self::Silu, Self::Gelu, Self::GeluTanh, Self::Relu, Self::Sigmoid, Self::EluPlusOne];
 }
 
 /// `out = function(x)`.
@@ -55,7 +60,49 @@ fn function<S: Simd>(s: S, kind: Kind, x: S::F) -> S::F {
             s.mul(s.mul(x, s.splat(0.5)), s.add(erf, s.splat(1.0)))
         }
         Kind::Relu => s.max(s.splat(0.0), x),
+        Kind::Sigmoid => math::sigmoid(s, x),
+        Kind::EluPlusOne => {
+            let zero = s.splat(0.0);
+            s.select_less(zero, x, s.add(x, s.splat(1.0)), math::exp(s, x))
+        }
     }
+}
+
+/// How a gate is limited: `g · sigmoid(slope · g) · (u + 1)`, with g the gate up to `limit` and u the other within
+/// ± `limit`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limits {
+    /// The largest number.
+    pub limit: f32,
+    /// Factor within the sigmoid.
+    pub slope: f32,
+}
+
+/// `out` of gate and up, limited.
+pub type LimitedGate = fn(Limits, &[f32], &[f32], &mut [f32]);
+
+instantiate!(LIMITED_GATE: LimitedGate = "limited-gate" limited_gate(
+    limits: Limits,
+    x: &[f32],
+    up: &[f32],
+    out: &mut [f32]
+));
+
+#[inline(always)]
+fn limited_gate<S: Simd>(s: S, limits: Limits, x: &[f32], up: &[f32], out: &mut [f32]) {
+    let (limit, slope, one) = (s.splat(limits.limit), s.splat(limits.slope), s.splat(1.0));
+    each_vector!(s, [x, up] => out, {
+        let gate = s.min(limit, x);
+        let up = s.min(limit, s.max(s.splat(-limits.limit), up));
+        s.mul(s.add(up, one), s.mul(gate, math::sigmoid(s, s.mul(gate, slope))))
+    });
+}
+
+/// The limited gate in double precision, from the definition.
+pub fn reference_limited(limits: Limits, gate: f64, up: f64) -> f64 {
+    let (limit, slope) = (f64::from(limits.limit), f64::from(limits.slope));
+    let gate = libm::fmin(gate, limit);
+    (up.clamp(-limit, limit) + 1.0) * gate / (1.0 + libm::exp(-slope * gate))
 }
 
 /// The function in double precision, from the definition. Kernels agree to a few units in 10⁷.
@@ -68,12 +115,20 @@ pub fn reference(kind: Kind, x: f64) -> f64 {
             0.5 * x * (1.0 + libm::tanh(inner))
         }
         Kind::Relu => libm::fmax(x, 0.0),
+        Kind::Sigmoid => 1.0 / (1.0 + libm::exp(-x)),
+        Kind::EluPlusOne => {
+            if x > 0.0 {
+                x + 1.0
+            } else {
+                libm::exp(x)
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Kind, reference};
+    use super::{Kind, Limits, reference, reference_limited};
     use crate::ops::testing::{bits, tables};
 
     #[test]
@@ -99,6 +154,23 @@ mod tests {
                 assert_eq!(&bits(&out), want, "{kind:?} on {}", table.cpu().features());
                 assert_eq!(&bits(&gated), want_gated, "{kind:?} on {}", table.cpu().features());
             }
+        }
+    }
+
+    #[test]
+    fn limited_gates_agree_with_the_definition_and_bit_for_bit_with_each_other() {
+        let gate: Vec<f32> = (-1100..1103).map(|i| i as f32 * 0.01).collect();
+        let up: Vec<f32> = gate.iter().map(|x| 3.0 - 1.7 * x).collect();
+        let limits = Limits { limit: 7.0, slope: 1.702 };
+        let mut first = None;
+        for table in tables() {
+            let mut out = vec![0.0; gate.len()];
+            table.limited_gate()(limits, &gate, &up, &mut out);
+            for ((&gate, &up), &got) in gate.iter().zip(&up).zip(&out) {
+                let want = reference_limited(limits, f64::from(gate), f64::from(up));
+                assert!((f64::from(got) - want).abs() <= 4e-7 * want.abs().max(1.0), "{gate} {up}");
+            }
+            assert_eq!(first.get_or_insert_with(|| bits(&out)), &bits(&out));
         }
     }
 }

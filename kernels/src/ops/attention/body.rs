@@ -123,7 +123,10 @@ fn attend_with<S: Simd, const V: usize>(
         CacheType::F16 | CacheType::F32 => Whole::NONE,
     };
     let mut states = [State::EMPTY; QUERIES];
-    let runs = 1 + usize::from(span == Span::Whole && queries.iter().any(|query| query.also.is_some()));
+    let runs = match span {
+        Span::Whole => queries.iter().map(Query::runs).max().unwrap_or(1),
+        Span::Chunk(_) => 1,
+    };
     for run in 0..runs {
         let seen = || queries.iter().filter_map(|query| query.run(run));
         let first = seen().map(|query| query.first).min().unwrap_or(0);
@@ -147,7 +150,15 @@ fn attend_with<S: Simd, const V: usize>(
             );
         }
     }
-    for ((out, state), totals) in out.iter_mut().zip(&states).zip(scratch.totals.chunks(columns)) {
+    let sinks = queries.iter().map(|query| query.sink.filter(|_| span == Span::Whole));
+    scratch.sums[..columns].fill(0.0);
+    let states = states.iter_mut().zip(sinks);
+    for ((out, (state, sink)), totals) in
+        out.iter_mut().zip(states).zip(scratch.totals.chunks_exact_mut(columns))
+    {
+        if let Some(maximum) = sink {
+            merge(s, state, State { maximum, sum: 1.0 }, totals, &scratch.sums[..columns]);
+        }
         match span {
             Span::Whole => finish(s, *state, totals, out),
             Span::Chunk(_) => {

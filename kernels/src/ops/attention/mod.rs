@@ -6,7 +6,9 @@
 //! - Keys are taken in chunks of [`CHUNK`] positions from position 0. A chunk has its own maximum, weights
 //!   `exp(score − maximum)`, their sum (sixteen lanes by position, then the fixed tree) and, column by column,
 //!   the chain `fma(weight, v, …)` from zero in order of position.
-//! - A query may see a second run of positions: its chunks follow those of the first, without slope and bias.
+//! - A query may see up to [`RUNS`] runs of positions: the chunks of a run follow those of the run before it. A bias
+//!   that ends before the last position of a run does not count in it.
+//! - A sink is one more chunk, the last: its maximum is the sink, its sum 1, and its columns are zeros.
 //! - Chunks are merged in order: with `M` the larger maximum and factors `a`, `b` = exp(maximum − M) of the
 //!   state and the chunk, `sum = fma(sum, a, chunk sum · b)` and the same for the columns. The first chunk
 //!   that holds a key is the state. The result is divided by the sum.
@@ -42,6 +44,9 @@ pub const BLOCK: usize = 64;
 pub const PANEL: usize = 16;
 /// Queries that a call takes at most: they share what is read of the keys and values.
 pub const QUERIES: usize = 48;
+
+/// Runs of positions that a query sees at most.
+pub const RUNS: usize = 3;
 
 /// A bias that hides a key from a query that sees another: no score is anywhere near it, and the key's weight
 /// becomes zero.
@@ -114,23 +119,32 @@ pub struct Query<'a> {
     pub slope: f32,
     /// Added to the score of each position; empty: nothing.
     pub bias: &'a [f32],
-    /// The first and the last position of a second run that it sees.
-    pub also: Option<(usize, usize)>,
+    /// The first and the last position of other runs that it sees, none after nothing.
+    pub also: [Option<(usize, usize)>; RUNS - 1],
+    /// A score that takes part in the softmax and has no value.
+    pub sink: Option<f32>,
 }
 
 impl<'a> Query<'a> {
     /// The query of a position that sees itself and all before it.
     pub const fn at(position: usize, values: &'a [f32]) -> Self {
-        Self { values, position, first: 0, last: position, slope: 0.0, bias: &[], also: None }
+        let also = [None; RUNS - 1];
+        Self { values, position, first: 0, last: position, slope: 0.0, bias: &[], also, sink: None }
     }
 
-    /// The query of one of its runs of positions: 0 is that from `first` to `last`, 1 what it also sees.
+    /// The query of one of its runs of positions: 0 is that from `first` to `last`, others what it also sees.
     pub(crate) fn run(&self, run: usize) -> Option<Self> {
-        if run == 0 {
-            return Some(Self { also: None, ..*self });
-        }
-        let (first, last) = self.also?;
-        Some(Self { first, last, slope: 0.0, bias: &[], also: None, ..*self })
+        let (first, last) = match run.checked_sub(1) {
+            None => (self.first, self.last),
+            Some(other) => self.also[other]?,
+        };
+        let bias = if self.bias.len() > last { self.bias } else { &[] };
+        Some(Self { first, last, bias, ..*self })
+    }
+
+    /// How many runs of positions it sees.
+    pub(crate) fn runs(&self) -> usize {
+        1 + self.also.iter().flatten().count()
     }
 }
 
@@ -163,12 +177,21 @@ pub const fn part_size(head_size: usize) -> usize {
     padded(head_size) + 2
 }
 
+/// Writes the part of a sink, which follows those of all chunks.
+pub fn sink_part(sink: f32, part: &mut [f32]) {
+    part.fill(0.0);
+    if let [.., maximum, sum] = part {
+        (*maximum, *sum) = (sink, 1.0);
+    }
+}
+
 /// How much of a query's keys a call takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Span {
     /// All: the result is the attention's, `head_size` numbers.
     Whole,
-    /// Those of the first run in one chunk: the result is a part of [`part_size`] numbers for [`Merge`]. A query may see none.
+    /// Those of the first run in one chunk, without the sink: the result is a part of [`part_size`] numbers for
+    /// [`Merge`]. A query may see none.
     Chunk(usize),
 }
 

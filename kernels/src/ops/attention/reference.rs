@@ -1,6 +1,6 @@
 //! Attention of one query in plain words.
 
-use super::{Arguments, BLOCK, CHUNK, Cache, CacheType, PANEL, Query, chunk_of, int8, padded};
+use super::{Arguments, BLOCK, CHUNK, Cache, CacheType, PANEL, Query, RUNS, chunk_of, int8, padded};
 use core::ops::Range;
 
 use crate::float;
@@ -123,7 +123,7 @@ pub fn reference(
     let mut maximum = f32::NEG_INFINITY;
     let mut sum = 0.0;
     let mut begun = false;
-    let runs = (0..2).filter_map(|run| query.run(run));
+    let runs = (0..RUNS).filter_map(|run| query.run(run));
     let chunks =
         runs.flat_map(|run| (chunk_of(run.first)..=chunk_of(run.last)).map(move |chunk| (run, chunk)));
     for (query, chunk) in chunks {
@@ -158,6 +158,12 @@ pub fn reference(
             sum = chunk_sum;
             state.copy_from_slice(chunk_columns);
         }
+    }
+    if let Some(sink) = query.sink {
+        let larger = if sink > maximum { sink } else { maximum };
+        let (a, b) = (exp(maximum - larger), exp(sink - larger));
+        sum = float::fma(sum, a, b);
+        state.iter_mut().for_each(|column| *column = float::fma(*column, a, 0.0 * b));
     }
     for (out, column) in out.iter_mut().zip(state) {
         *out = *column / sum;

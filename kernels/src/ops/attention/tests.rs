@@ -1,6 +1,6 @@
 use super::{
     Arguments, BLOCK, CHUNK, Cache, CacheType, HIDDEN, QUERIES, Query, Span, part_size, reference,
-    scratch_size, store,
+    scratch_size, sink_part, store,
 };
 use crate::ops::testing::{Random, bits, tables};
 
@@ -67,7 +67,12 @@ fn chunk_by_chunk(
         table.attention()(arguments, queries, cache, Span::Chunk(chunk), &mut scratch, &mut rows);
         parts.iter_mut().zip(out).for_each(|(parts, out)| parts.extend(out));
     }
-    let merged = parts.iter().map(|parts| {
+    let merged = parts.iter_mut().zip(queries).map(|(parts, query)| {
+        if let Some(sink) = query.sink {
+            let mut part = vec![f32::NAN; size];
+            sink_part(sink, &mut part);
+            parts.extend(part);
+        }
         let mut out = vec![0.0; arguments.head_size];
         table.merge()(arguments.head_size, parts, &mut scratch, &mut out);
         out
@@ -100,7 +105,8 @@ fn every_kernel_gives_the_reference_bits() {
                         let first = (position + 1).saturating_sub(window);
                         let last = (position + ahead).min(length - 1);
                         let bias = if biased { &bias[..=last] } else { &[] };
-                        Query { values, position, first, last, slope, bias, also: None }
+                        let sink = (i % 3 == 1).then_some(0.5);
+                        Query { values, position, first, last, slope, bias, also: [None; 2], sink }
                     })
                     .collect();
                 for count in [1, 2, 3, 4, 5, 6, 7, QUERIES - 1, QUERIES] {
@@ -141,9 +147,9 @@ fn the_result_is_the_softmax_average() {
     }
 }
 
-/// Keys 0 to 9 and every 17th of a window are hidden; a second run is seen, by some queries.
+/// Keys 0 to 9 and every 17th of a window are hidden; other runs are seen by some queries, and some have a sink.
 #[test]
-fn a_second_run_is_part_of_the_average() {
+fn other_runs_and_sinks_are_part_of_the_average() {
     let mut random = Random::new(14);
     let (head_size, length) = (24, 700);
     let bias: Vec<f32> = (0..length).map(|i| if i < 10 || i % 17 == 0 { HIDDEN } else { 0.0 }).collect();
@@ -153,8 +159,10 @@ fn a_second_run_is_part_of_the_average() {
         let arguments = Arguments { head_size, scale: 0.2, softcap: 0.0, cache: cache_type };
         let query = |(i, values)| {
             let (first, last) = (4 + 5 * i, 9 + 10 * i);
-            let also = (i % 7 != 3 || i == 0).then_some((500, 500 + 4 * i));
-            Query { values, position: last, first, last, slope: 0.0, bias: &bias[..=last], also }
+            let second = (i % 7 != 3 || i == 0).then_some((500, 500 + 4 * i));
+            let also = [second, second.filter(|_| i % 2 == 0).map(|_| (690, 690 + i / 5))];
+            let sink = (i % 4 == 2).then_some(1.5);
+            Query { values, position: last, first, last, slope: 0.0, bias: &bias[..=last], also, sink }
         };
         let queries: Vec<_> = values.iter().map(Vec::as_slice).enumerate().map(query).collect();
         for table in tables() {
@@ -180,9 +188,10 @@ fn a_second_run_is_part_of_the_average() {
 
 /// The softmax average over what a query sees and is not hidden, in double precision.
 fn average(query: &Query<'_>, rows: &[Vec<f32>], scale: f64) -> Vec<f64> {
-    let second = query.also.into_iter().flat_map(|(first, last)| first..=last);
-    let seen = (query.first..=query.last).filter(|&i| query.bias[i] == 0.0).chain(second);
+    let others = query.also.iter().flatten().flat_map(|&(first, last)| first..=last);
+    let seen = (query.first..=query.last).filter(|&i| query.bias[i] == 0.0).chain(others);
     let mut sums = vec![0.0; query.values.len() + 1];
+    sums[query.values.len()] = query.sink.map_or(0.0, |sink| f64::from(sink).exp());
     for position in seen {
         let (key, value) = (&rows[2 * position], &rows[2 * position + 1]);
         let dot: f64 = query.values.iter().zip(key).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();

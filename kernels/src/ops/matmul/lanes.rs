@@ -1,6 +1,5 @@
 //! The few instructions of which products are made, some output rows at a time.
 
-
 use super::tile::{self, QuantisedRow};
 use super::types::{Plane, Scheme};
 

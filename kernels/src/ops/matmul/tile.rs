@@ -1,6 +1,5 @@
 //! The inner loops: some rows times some vectors of outputs, over all columns.
 
-
 use super::lanes::Lanes;
 use super::types::{Place, Plane, Scheme};
 use crate::ops::quantise::Layout;

@@ -37,9 +37,14 @@ fn body<S: Simd>(s: S, turns: &[f32], head_size: usize, x: &[f32], out: &mut [f3
 ///
 /// The angle is rounded to f32 as PyTorch does before its sine is taken.
 pub fn turns(frequencies: &[f32], magnitude: f32, position: u32, turns: &mut [f32]) {
-    let (cosines, sines) = turns.split_at_mut(frequencies.len());
-    for ((frequency, cosine), sine) in frequencies.iter().zip(cosines).zip(sines) {
-        let angle = f64::from(position as f32 * frequency);
+    turns_of(&|pair| frequencies[pair], magnitude, position, &mut turns[..2 * frequencies.len()]);
+}
+
+/// The same with frequencies that are made as they are needed.
+pub fn turns_of(frequency: &dyn Fn(usize) -> f32, magnitude: f32, position: u32, turns: &mut [f32]) {
+    let (cosines, sines) = turns.split_at_mut(turns.len() / 2);
+    for (pair, (cosine, sine)) in cosines.iter_mut().zip(sines).enumerate() {
+        let angle = f64::from(position as f32 * frequency(pair));
         let (s, c) = libm::sincos(angle);
         *cosine = (c as f32) * magnitude;
         *sine = (s as f32) * magnitude;

@@ -28,26 +28,33 @@ pub(crate) struct Workspace {
 }
 
 impl Workspace {
-    /// Places behind word `start`, and the first word behind them.
+    /// One part for each worker.
+    pub(super) fn scratch(&self) -> View {
+        self.scratch
+    }
+
+    /// Places behind word `start`, and the first word behind them. Each of `threads` workers has at least `scratch`
+    /// words.
     pub(crate) fn new<'a>(
         attentions: impl Iterator<Item = &'a Attention> + Clone,
         cache: &CacheOptions,
-        threads: usize,
+        (threads, scratch): (usize, usize),
         start: usize,
     ) -> (Self, usize) {
         let most = |size: &dyn Fn(&Attention) -> usize| attentions.clone().map(size).max().unwrap_or(0);
         let line = |words: usize| words.next_multiple_of(16);
-        let columns = line(most(&|attention| attend::scratch_size(attention.head_size)));
+        let columns = line(most(&|attention| attend::scratch_size(attention.head_size)).max(scratch));
         let scratch = View { offset: line(start), stride: columns, columns };
         let chunks = |attention: &Attention| {
             let seen = match attention.sight {
                 Sight::Before(window) => window.map_or(cache.context, |window| window.min(cache.context)),
                 Sight::Whole | Sight::FromMarked | Sight::Memory => cache.text,
                 // Never shared out chunk by chunk.
-                Sight::Marked(_) => 1,
+                Sight::Marked(_) | Sight::Recent { .. } | Sight::Blocks { .. } => 1,
+                Sight::Mixed => attention.projection.map_or(1, |projection| projection.count),
                 Sight::Around(reach) => (2 * reach + 1).min(cache.text),
             };
-            seen.div_ceil(CHUNK) + 1
+            seen.div_ceil(CHUNK) + 1 + usize::from(attention.sinks.is_some())
         };
         let columns = most(&|attention| line(chunks(attention) * attend::part_size(attention.head_size)));
         let parts = View { offset: scratch.offset + scratch.stride * threads, stride: columns, columns };
@@ -64,7 +71,8 @@ impl Forward<'_> {
         let rows = self.batch.attending(attention);
         let most_chunks = (0..rows).map(|row| step.chunks(row).len()).max().unwrap_or(0);
         let few = rows * attention.kv_heads < 4 * worker.team;
-        let apart = !matches!(attention.sight, Sight::Marked(_));
+        let apart =
+            !matches!(attention.sight, Sight::Marked(_) | Sight::Recent { .. } | Sight::Blocks { .. });
         if few && apart && most_chunks > 1 && rows <= self.workspace.split_rows {
             step.chunk_by_chunk(worker, rows, most_chunks)
         } else if few {
@@ -92,6 +100,11 @@ impl Attend<'_> {
     /// The row of the batch that attends as number `index`.
     fn row(&self, index: usize) -> usize {
         self.forward.batch.attending_row(self.attention, index)
+    }
+
+    /// The sink of a head.
+    fn sink(&self, head: usize) -> Option<f32> {
+        self.forward.weights.vector(self.attention.sinks).get(head).copied()
     }
 
     /// Where the result of a row and head goes.
@@ -165,11 +178,17 @@ impl Attend<'_> {
         });
         let merged = self.forward.share(worker, rows * heads, |piece| {
             let (row, head) = (piece / heads, piece % heads);
-            let view = View { columns: self.chunks(row).len() * size, ..parts };
-            // SAFETY: the parts were written in the last phase; the result and the worker's scratch are this
-            // worker's alone.
+            let chunks = self.chunks(row).len();
+            let sink = self.sink(head);
+            let view = View { columns: (chunks + usize::from(sink.is_some())) * size, ..parts };
+            // SAFETY: the parts were written in the last phase; the part behind them, the result and the worker's
+            // scratch are this worker's alone.
             unsafe {
                 let arena = self.forward.arena;
+                if let Some(sink) = sink {
+                    let last = View { offset: parts.offset + chunks * size, columns: size, ..parts };
+                    attend::sink_part(sink, arena.row_mut(last, piece));
+                }
                 let scratch = arena.row_mut(self.forward.workspace.scratch, worker.index);
                 let (to, to_row) = self.result(row, head);
                 let out = arena.row_mut(to, to_row);
@@ -213,8 +232,9 @@ impl Attend<'_> {
                     first,
                     last,
                     slope: attention.alibi.get(head).copied().unwrap_or(0.0),
-                    bias: batch.bias(attention, self.forward.distances, head, row, last),
+                    bias: batch.bias(attention, self.forward.distances, head, row, last, cache),
                     also: also_seen(attention, place, cache),
+                    sink: self.sink(head),
                 }
             };
             let mut list = [query(first); QUERIES];

@@ -1,6 +1,7 @@
 //! Runs a plan on a team of threads.
 
 mod attention;
+mod state;
 
 pub(crate) use attention::Workspace;
 
@@ -13,6 +14,7 @@ use siskin_kernels::ops::{Kernels, rope};
 use siskin_kernels::panel::{self, InputKind, ROWS};
 
 use super::experts::{self, Slots};
+use super::state as states;
 use super::{Batch, Distances, activation, marked_place};
 use crate::cache::Cache;
 use crate::graph::{Attention, NormKind, Routing, Rows, Sight};
@@ -113,7 +115,14 @@ impl Forward<'_> {
             Step::ExpertProducts { routing, slots, input, kind, parts } => {
                 self.expert_products(worker, routing, *slots, *input, *kind, parts)
             }
-            Step::Append { attention, keys, values } => self.append(worker, attention, *keys, *values),
+            Step::Append { attention, keys, values } => match attention.projection {
+                Some(projection) => self.append_mixed(worker, attention, projection, [*keys, *values]),
+                None => self.append(worker, attention, *keys, *values),
+            },
+            Step::Convolve { state, taps, weight, from, to } => {
+                self.convolve(worker, (*state, *taps), self.weights.vector(Some(*weight)), *from, *to)
+            }
+            Step::Recur { recurrence, inputs, to } => self.recur(worker, recurrence, inputs, *to),
             Step::Attend { attention, queries, to } => self.attend(worker, attention, *queries, *to),
         }
     }
@@ -158,9 +167,7 @@ impl Forward<'_> {
                     self.slots(&routing, slots).combine(row, weights, given, arena.row_mut(to, row));
                 }
                 RowOp::Turns { rope: index, to } => {
-                    let table = &self.plan.ropes[index];
-                    let position = self.batch.rows[row].position as u32;
-                    rope::turns(&table.frequencies, table.magnitude, position, arena.row_mut(to, row));
+                    super::turns(&self.plan.ropes[index], self.batch.rows[row], arena.row_mut(to, row));
                 }
                 RowOp::Embed { table, to } => {
                     self.table_row(table, self.batch.rows[row].token as usize, arena.row_mut(to, row));
@@ -197,6 +204,20 @@ impl Forward<'_> {
                 RowOp::Gate { kind, gate, up, to } => {
                     let (gate, up) = (arena.row(gate, row), arena.row(up, row));
                     kernels.gate()(activation(kind), gate, up, arena.row_mut(to, row));
+                }
+                RowOp::GateLimited { limits, gate, up, to } => {
+                    let (gate, up) = (arena.row(gate, row), arena.row(up, row));
+                    kernels.limited_gate()(limits, gate, up, arena.row_mut(to, row));
+                }
+                RowOp::Repeat { times, from, to } => {
+                    states::repeat(times, arena.row(from, row), arena.row_mut(to, row));
+                }
+                RowOp::Unit { group, epsilon, factor, from, to } => {
+                    states::unit(group, epsilon, factor, arena.row(from, row), arena.row_mut(to, row));
+                }
+                RowOp::Decay { log, bias, from, to } => {
+                    let (log, bias) = (self.weights.vector(Some(log)), self.weights.vector(Some(bias)));
+                    states::decay(log, bias, arena.row(from, row), arena.row_mut(to, row));
                 }
                 RowOp::Add { a, b, to } => {
                     kernels.add()(arena.row(a, row), arena.row(b, row), arena.row_mut(to, row));

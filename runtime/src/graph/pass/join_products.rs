@@ -117,6 +117,8 @@ mod tests {
             softcap: None,
             alibi: Vec::new(),
             bias: None,
+            sinks: None,
+            projection: None,
         }
     }
 }

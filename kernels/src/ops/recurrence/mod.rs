@@ -1,0 +1,181 @@
+//! Attention with a state of constant size: a matrix that takes in a key and a value of each token and answers its
+//! query.
+//!
+//! Contract: the state has a row for each column of the key and a column for each column of the value. For a token
+//! - every number of the state is multiplied by the decay;
+//! - the change is the value or, with a rate, `(value − read) · rate`, where `read` is, column by column, the chain
+//!   `fma(k[i], state[i], …)` from zero in order of i;
+//! - `state[i] = fma(k[i], change, state[i])`;
+//! - the result is, column by column, the chain `fma(q[i], state[i], …)` from zero in order of i.
+//!
+//! Columns do not depend on each other, so that a call may take some of them.
+
+use crate::float;
+use crate::simd::{LANES, Simd, instantiate};
+
+/// Columns that lie side by side in a state.
+pub const PANEL: usize = LANES;
+
+/// What a token brings.
+#[derive(Clone, Copy, Debug)]
+pub struct Token<'a> {
+    /// Asks.
+    pub query: &'a [f32],
+    /// As many columns as the query.
+    pub key: &'a [f32],
+    /// Whole panels of columns.
+    pub value: &'a [f32],
+    /// Factor on what the state holds.
+    pub decay: f32,
+    /// How much of what the state answers to the key is replaced; without one, the value is added.
+    pub rate: Option<f32>,
+}
+
+/// Takes a token in and writes its result, as many columns as the value. The state lies in panels of [`PANEL`]
+/// columns: row by row, the panel's columns side by side.
+pub type Function = fn(&Token<'_>, &mut [f32], &mut [f32]);
+
+instantiate!(LIST: Function = "recurrence" body(token: &Token<'_>, state: &mut [f32], out: &mut [f32]));
+
+/// Panels that are taken together: while one waits for its last step, the processor has those of the others.
+const TOGETHER: usize = 4;
+
+#[inline(always)]
+fn body<S: Simd>(s: S, token: &Token<'_>, state: &mut [f32], out: &mut [f32]) {
+    let rows = token.key.len();
+    let values = token.value.as_chunks::<LANES>().0;
+    let outs = out.as_chunks_mut::<LANES>().0;
+    let state = state.as_chunks_mut::<LANES>().0;
+    let whole = values.len().min(outs.len()).min(state.len() / rows.max(1));
+    let mut panel = 0;
+    while panel + TOGETHER <= whole {
+        let state = &mut state[panel * rows..(panel + TOGETHER) * rows];
+        panels::<S, TOGETHER>(s, token, &values[panel..], state, &mut outs[panel..]);
+        panel += TOGETHER;
+    }
+    while panel < whole {
+        panels::<S, 1>(
+            s,
+            token,
+            &values[panel..],
+            &mut state[panel * rows..(panel + 1) * rows],
+            &mut outs[panel..],
+        );
+        panel += 1;
+    }
+}
+
+/// `P` panels. `state` has as many rows for each.
+#[inline(always)]
+fn panels<S: Simd, const P: usize>(
+    s: S,
+    token: &Token<'_>,
+    values: &[[f32; LANES]],
+    state: &mut [[f32; LANES]],
+    out: &mut [[f32; LANES]],
+) {
+    let rows = token.key.len();
+    let mut changes = [s.splat(0.0); P];
+    for (change, value) in changes.iter_mut().zip(values) {
+        *change = s.load(value);
+    }
+    if token.rate.is_some() || token.decay != 1.0 {
+        let decay = s.splat(token.decay);
+        let mut reads = [s.splat(0.0); P];
+        for (row, key) in token.key.iter().enumerate() {
+            let key = s.splat(*key);
+            for (panel, read) in reads.iter_mut().enumerate() {
+                let place = &mut state[panel * rows + row];
+                let kept = s.mul(s.load(place), decay);
+                s.store(kept, place);
+                *read = s.fma(key, kept, *read);
+            }
+        }
+        if let Some(rate) = token.rate {
+            for (change, read) in changes.iter_mut().zip(&reads) {
+                *change = s.mul(s.sub(*change, *read), s.splat(rate));
+            }
+        }
+    }
+    let mut sums = [s.splat(0.0); P];
+    for (row, (key, query)) in token.key.iter().zip(token.query).enumerate() {
+        let (key, query) = (s.splat(*key), s.splat(*query));
+        for (panel, (sum, change)) in sums.iter_mut().zip(&changes).enumerate() {
+            let place = &mut state[panel * rows + row];
+            let grown = s.fma(key, *change, s.load(place));
+            s.store(grown, place);
+            *sum = s.fma(query, grown, *sum);
+        }
+    }
+    for (sum, out) in sums.iter().zip(out) {
+        s.store(*sum, out);
+    }
+}
+
+/// The same in plain words.
+pub fn reference(token: &Token<'_>, state: &mut [f32], out: &mut [f32]) {
+    let rows = token.key.len();
+    let place = |row: usize, column: usize| (column / PANEL * rows + row) * PANEL + column % PANEL;
+    for (column, (value, out)) in token.value.iter().zip(out).enumerate() {
+        let mut read = 0.0;
+        for (row, key) in token.key.iter().enumerate() {
+            let kept = &mut state[place(row, column)];
+            *kept *= token.decay;
+            read = float::fma(*key, *kept, read);
+        }
+        let change = token.rate.map_or(*value, |rate| (value - read) * rate);
+        *out = 0.0;
+        for (row, (key, query)) in token.key.iter().zip(token.query).enumerate() {
+            let grown = &mut state[place(row, column)];
+            *grown = float::fma(*key, change, *grown);
+            *out = float::fma(*query, *grown, *out);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PANEL, Token, reference};
+    use crate::ops::testing::{Random, bits, tables};
+
+    #[test]
+    fn all_kernels_give_the_reference_bits() {
+        let mut random = Random::new(31);
+        for (size, panels) in [(1, 1), (7, 3), (16, 4), (24, 6), (128, 9)] {
+            let columns = panels * PANEL;
+            let first = random.vector(size * columns, 1.0);
+            for (decay, rate) in [(1.0, None), (0.9, None), (0.8, Some(0.6)), (1.0, Some(1.0))] {
+                let tokens: Vec<[Vec<f32>; 3]> =
+                    (0..3).map(|_| [size, size, columns].map(|length| random.vector(length, 1.0))).collect();
+                let run = |function: super::Function| {
+                    let (mut state, mut outs) = (first.clone(), Vec::new());
+                    for [query, key, value] in &tokens {
+                        let mut out = vec![f32::NAN; columns];
+                        function(&Token { query, key, value, decay, rate }, &mut state, &mut out);
+                        outs.extend(out);
+                    }
+                    (bits(&state), bits(&outs))
+                };
+                let want = run(reference);
+                for table in tables() {
+                    let isa = table.cpu().features();
+                    assert!(run(table.recurrence()) == want, "{size} {panels} {decay} {rate:?} {isa}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_asked_again_gives_its_value() {
+        let key: Vec<f32> = (0..16).map(|i| if i == 3 { 1.0 } else { 0.0 }).collect();
+        let values = [[2.0; PANEL], [5.0; PANEL]];
+        for table in tables() {
+            let (mut state, mut out) = (vec![0.0; 16 * PANEL], [0.0; PANEL]);
+            for value in &values {
+                let token = Token { query: &key, key: &key, value, decay: 1.0, rate: Some(1.0) };
+                table.recurrence()(&token, &mut state, &mut out);
+                assert_eq!(&out, value);
+            }
+        }
+    }
+}

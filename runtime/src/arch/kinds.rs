@@ -1,0 +1,71 @@
+//! Ways to attend that a configuration may ask of any family.
+
+use super::Config;
+use crate::graph::{ActivationKind, Attention, Graph, Node, Op, Recurrence, Rule, Sight, Value, ValueId};
+use crate::{Error, Result};
+
+/// The key that names the feature map of linear attention.
+const FEATURE_MAP: &str = "attention_feature_map";
+
+/// The graph with the attention that `config` asks for.
+pub(super) fn apply(config: &Config, graph: Graph) -> Result<Graph> {
+    match config.word(&[FEATURE_MAP])? {
+        None => Ok(graph),
+        Some("elu") => linear(graph),
+        Some(other) => {
+            Err(Error::unsupported(format!("config.{FEATURE_MAP}"), format!("feature map '{other}'")))
+        }
+    }
+}
+
+/// Attention whose weights are products of elu(x) + 1 of queries and keys, by a state of constant size.
+fn linear(mut graph: Graph) -> Result<Graph> {
+    let nodes = std::mem::take(&mut graph.nodes);
+    let mut state = graph.states().map(|(state, _)| state + 1).max().unwrap_or(0);
+    for mut node in nodes {
+        if let Op::Attention(attention) = &node.op
+            && attention.sight != Sight::Memory
+        {
+            let recurrence = recurrence(attention, state)?;
+            state += 1;
+            for input in node.inputs.iter_mut().take(2) {
+                *input = mapped(&mut graph, *input);
+            }
+            node.op = Op::Recur(recurrence);
+        }
+        graph.nodes.push(node);
+    }
+    Ok(graph)
+}
+
+fn recurrence(attention: &Attention, state: usize) -> Result<Recurrence> {
+    let rule = match attention.sight {
+        Sight::Before(None) => Some(Rule::Sum),
+        Sight::Whole => Some(Rule::WholeSum),
+        _ => None,
+    };
+    let plain = attention.alibi.is_empty() && attention.bias.is_none() && attention.sinks.is_none();
+    let Some(rule) = rule.filter(|_| plain && attention.softcap.is_none()) else {
+        let message = format!("with windows, biases, caps or sinks, as in layer {}", attention.layer);
+        return Err(Error::unsupported(format!("config.{FEATURE_MAP}"), message));
+    };
+    Ok(Recurrence {
+        state,
+        heads: attention.heads,
+        query_heads: attention.heads,
+        key_heads: attention.kv_heads,
+        value_heads: attention.kv_heads,
+        key_size: attention.head_size,
+        value_size: attention.head_size,
+        rule,
+    })
+}
+
+/// The feature map of a value.
+fn mapped(graph: &mut Graph, input: ValueId) -> ValueId {
+    let Value { rows, columns } = graph.values[input];
+    graph.values.push(Value { rows, columns });
+    let output = graph.values.len() - 1;
+    graph.nodes.push(Node { op: Op::Activate(ActivationKind::EluPlusOne), inputs: vec![input], output });
+    output
+}

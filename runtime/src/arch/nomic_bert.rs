@@ -1,0 +1,77 @@
+//! Nomic BERT: BERT with rotary positions and gated feed-forward blocks.
+
+use super::blocks::{self, block, whole};
+use super::heads::Heads;
+use super::{Config, Family, Form, Hyper, Rule, bert, hyper, llama, rope};
+use crate::Result;
+use crate::graph::{ActivationKind, Builder, Graph, Sight};
+
+pub(super) static FAMILY: Family = Family {
+    name: "nomic-bert",
+    hugging_face: &["nomic_bert"],
+    gguf: &[],
+    hugging_face_rules: RULES,
+    gguf_rules: &[],
+    hyper: |config| bert::hyper_of(config, 0),
+    form: Form::Encoder(|config, h, b| {
+        // Older configurations name the block and not its function.
+        let activation = match config.word(&["activation_function"])? {
+            Some("swiglu") => ActivationKind::Silu,
+            _ => hyper::activation(config, ActivationKind::Silu)?,
+        };
+        graph(config, h, b, [activation, activation], 1000.0)
+    }),
+};
+
+const RULES: &[Rule] = &[
+    whole("token_embd", "nomic_bert.embeddings.word_embeddings"),
+    whole("token_types", "nomic_bert.embeddings.token_type_embeddings"),
+    whole("token_embd_norm", "nomic_bert.emb_ln"),
+    whole("blk.{}.attn_qkv", "nomic_bert.encoder.layers.{}.attn.Wqkv"),
+    whole("blk.{}.attn_output", "nomic_bert.encoder.layers.{}.attn.out_proj"),
+    whole("blk.{}.attn_output_norm", "nomic_bert.encoder.layers.{}.norm1"),
+    whole("blk.{}.ffn_up", "nomic_bert.encoder.layers.{}.mlp.fc11"),
+    whole("blk.{}.ffn_gate", "nomic_bert.encoder.layers.{}.mlp.fc12"),
+    whole("blk.{}.ffn_down", "nomic_bert.encoder.layers.{}.mlp.fc2"),
+    whole("blk.{}.layer_output_norm", "nomic_bert.encoder.layers.{}.norm2"),
+    whole("cls", "nomic_bert.pooler.dense"),
+    whole("cls.output", "classifier"),
+    whole("labels", "classifier"),
+    whole("tokens", "cls.predictions.transform.dense"),
+    whole("tokens_norm", "cls.predictions.transform.layer_norm"),
+    whole("output", "cls.predictions.decoder"),
+    whole("output_bias", "cls.predictions.bias"),
+];
+
+/// Norms after sums, attention over the whole text with rotary positions of the base `theta` where no key says it. The
+/// activations are those of the blocks and of the head for tokens.
+pub(super) fn graph(
+    config: &Config,
+    h: &Hyper,
+    mut b: Builder<'_>,
+    [activation, token_activation]: [ActivationKind; 2],
+    theta: f64,
+) -> Result<Graph> {
+    let rope = b.rope_table(rope::read_kind(config, h, "full_attention", theta)?);
+    let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
+    if h.segments > 0 && b.has("token_types.weight") {
+        let segments = b.embed_segment("token_types.weight", h.segments, h.width);
+        x = b.add(x, segments);
+    }
+    x = b.layer_norm(x, "token_embd_norm", h.epsilon);
+    for layer in 0..h.layers {
+        let (q, k, v) = blocks::queries_keys_values(&mut b, h, layer, x);
+        let (q, k) = (b.rope(q, rope, h.head_size), b.rope(k, rope, h.head_size));
+        let mut attention = blocks::attention(h, layer);
+        attention.sight = Sight::Whole;
+        let attended = b.attention(q, k, v, attention);
+        let attended = b.linear(attended, &block(layer, "attn_output"), h.width);
+        x = b.add(x, attended);
+        x = b.layer_norm(x, &block(layer, "attn_output_norm"), h.epsilon);
+        let fed = llama::feed_forward(&mut b, h, layer, activation, x);
+        x = b.add(x, fed);
+        x = b.layer_norm(x, &block(layer, "layer_output_norm"), h.epsilon);
+    }
+    let heads = Heads { class_activation: None, token_activation, embedding: h.width, rest: 0 };
+    heads.finish(config, h, b, x)
+}

@@ -1,0 +1,79 @@
+//! States of constant size: a block for each sequence, which a batch replaces as a whole.
+//!
+//! While a batch runs, a sequence has the block from before it, which nobody writes, and the one that it will have:
+//! a batch that fails leaves the first, and forks share a block that is not written again.
+
+use super::pool::Pool;
+use super::{Cache, Keep, Kind, NONE, SequenceId};
+use crate::Result;
+
+impl Kind {
+    /// Takes a block for what a batch makes of the states; once for each batch.
+    pub(super) fn renew(&mut self, blocks: &mut Vec<u32>) -> Result<()> {
+        if blocks.is_empty() {
+            blocks.push(NONE);
+        }
+        if blocks.len() == 1 {
+            blocks.push(self.pool.take()?);
+        }
+        Ok(())
+    }
+
+    /// Gives back what was before the batch.
+    pub(super) fn settle(&mut self, blocks: &mut Vec<u32>) {
+        if blocks.len() == 2 {
+            let before = blocks.remove(0);
+            if before != NONE {
+                self.pool.release(before);
+            }
+        }
+    }
+
+    /// Gives back what a batch that failed has made, and for a sequence of `length` zero what was before it.
+    pub(super) fn undo(&mut self, blocks: &mut Vec<u32>, length: usize) {
+        let kept = usize::from(length > 0);
+        while blocks.len() > kept {
+            if let Some(block) = blocks.pop().filter(|&block| block != NONE) {
+                self.pool.release(block);
+            }
+        }
+    }
+}
+
+impl Cache {
+    /// A state of a sequence, while a batch runs.
+    pub(crate) fn state(&self, state: usize, id: SequenceId) -> Option<StateView<'_>> {
+        let kind = self.kinds.iter().position(|kind| kind.keep == Keep::State)?;
+        let blocks = self.sequences.get(id)?.as_ref()?.blocks.get(kind)?;
+        let &[before, now] = blocks.as_slice() else { return None };
+        let before = Some(before).filter(|&block| block != NONE);
+        Some(StateView { pool: &self.kinds[kind].pool, before, now, offset: *self.states.get(state)? })
+    }
+}
+
+/// A state of one sequence.
+#[derive(Clone, Copy)]
+pub(crate) struct StateView<'a> {
+    pool: &'a Pool,
+    before: Option<u32>,
+    now: u32,
+    offset: usize,
+}
+
+impl StateView<'_> {
+    /// Numbers `start..start + count` as the batch makes them, set to what they were before it: zeros in the beginning.
+    ///
+    /// # Safety
+    /// Nobody else may use them while the result lives.
+    #[expect(clippy::mut_from_ref, reason = "workers write disjoint parts of one state")]
+    pub(crate) unsafe fn begin(&self, start: usize, count: usize) -> &mut [f32] {
+        // SAFETY: the caller's promise.
+        let words = unsafe { self.pool.words_mut(self.now, self.offset + start, count) };
+        match self.before {
+            Some(before) => words.copy_from_slice(self.pool.words(before, self.offset + start, count)),
+            None => words.fill(0),
+        }
+        // SAFETY: f32 and u32 have the same size and alignment, and all bits are valid for both.
+        unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), count) }
+    }
+}

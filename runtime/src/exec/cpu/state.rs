@@ -1,0 +1,103 @@
+//! Steps that go through the states of sequences: a piece of work is a part of one sequence's state.
+
+use siskin_kernels::ops::attention::padded;
+
+use super::super::state::{self, COLUMNS, Head};
+use super::Forward;
+use crate::graph::{Attention, Projection, Recurrence};
+use crate::plan::View;
+use crate::team::Worker;
+
+impl Forward<'_> {
+    /// The rows of a sequence, in order.
+    fn rows_of(&self, sequence: usize) -> impl Iterator<Item = usize> + Clone {
+        let rows = &self.batch.rows;
+        (0..rows.len()).filter(move |&row| rows[row].sequence == sequence)
+    }
+
+    pub(super) fn convolve(
+        &self,
+        worker: &Worker<'_>,
+        (number, taps): (usize, usize),
+        weights: &[f32],
+        from: View,
+        to: View,
+    ) -> bool {
+        let parts = from.columns.div_ceil(COLUMNS);
+        self.share(worker, self.batch.sequences.len() * parts, |piece| {
+            let (sequence, first) = (self.batch.sequences[piece / parts], piece % parts * COLUMNS);
+            let Some(state) = self.cache.state(number, sequence) else { return };
+            let columns = COLUMNS.min(from.columns - first);
+            let part = |view: View| View { offset: view.offset + first, columns, ..view };
+            let weights = &weights[first * taps..(first + columns) * taps];
+            // SAFETY: these columns of the state and of the results are this piece's alone; the input was written in
+            // an earlier step.
+            unsafe {
+                let history = state.begin(first * (taps - 1), columns * (taps - 1));
+                for row in self.rows_of(sequence) {
+                    let (x, out) = (self.arena.row(part(from), row), self.arena.row_mut(part(to), row));
+                    state::convolve(taps, weights, history, x, out);
+                }
+            }
+        })
+    }
+
+    pub(super) fn recur(
+        &self,
+        worker: &Worker<'_>,
+        recurrence: &Recurrence,
+        inputs: &[View],
+        to: View,
+    ) -> bool {
+        let (heads, size) = (recurrence.heads, recurrence.value_size);
+        self.share(worker, self.batch.sequences.len() * heads, |piece| {
+            let (sequence, head) = (self.batch.sequences[piece / heads], piece % heads);
+            let Some(state) = self.cache.state(recurrence.state, sequence) else { return };
+            let result = View { offset: to.offset + head * size, columns: size, ..to };
+            // SAFETY: this head's part of the state, its columns of the results and the worker's scratch are this
+            // piece's alone; inputs were written in an earlier step.
+            unsafe {
+                let numbers = state.begin(head * recurrence.head_words(), recurrence.head_words());
+                let scratch = self.arena.row_mut(self.workspace.scratch(), worker.index);
+                let input = |number: usize, row: usize| self.arena.row(inputs[number], row);
+                let out = |row: usize, finish: &mut dyn FnMut(&mut [f32])| {
+                    finish(self.arena.row_mut(result, row));
+                };
+                let mut head = Head::new(recurrence, head, self.kernels.recurrence(), scratch);
+                head.run(self.rows_of(sequence), input, out, numbers);
+            }
+        })
+    }
+
+    /// Stores sums over the positions of each text.
+    pub(super) fn append_mixed(
+        &self,
+        worker: &Worker<'_>,
+        attention: &Attention,
+        projection: Projection,
+        [keys, values]: [View; 2],
+    ) -> bool {
+        let (heads, size) = (attention.kv_heads, attention.head_size);
+        let weights = [projection.keys, projection.values].map(|id| self.weights.vector(Some(id)));
+        self.share(worker, self.batch.sequences.len() * heads, |piece| {
+            let (sequence, head) = (self.batch.sequences[piece / heads], piece % heads);
+            let Some(layer) = self.cache.layer(attention, sequence) else { return };
+            // SAFETY: the head of the sequence and the worker's scratch are this piece's alone; keys and values were
+            // written in an earlier step.
+            unsafe {
+                let scratch = self.arena.row_mut(self.workspace.scratch(), worker.index);
+                let (key, rest) = scratch.split_at_mut(padded(size));
+                for sum in 0..projection.count {
+                    let part = sum * projection.positions..(sum + 1) * projection.positions;
+                    let of = |view: View| {
+                        let view = View { offset: view.offset + head * size, columns: size, ..view };
+                        self.rows_of(sequence).map(move |row| self.arena.row(view, row))
+                    };
+                    state::mix(&weights[0][part.clone()], of(keys), &mut key[..size]);
+                    state::mix(&weights[1][part], of(values), &mut rest[..size]);
+                    layer.head(head).store(sum, &key[..size], &rest[..size]);
+                }
+            }
+        })
+    }
+}

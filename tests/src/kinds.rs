@@ -1,0 +1,41 @@
+//! The small random models of `tests/data/golden-kinds`, and what PyTorch computed with them under some masks.
+
+use siskin::file::Bytes;
+use siskin_convert::import::safetensors;
+use siskin_convert::{Cache, OpenOptions, open_any};
+
+use crate::golden::Golden;
+use crate::paths;
+
+/// The newest tokens that the mask `recent` leaves.
+pub const RECENT: usize = 6;
+/// The first tokens that the mask `recent` leaves.
+pub const FIRST: usize = 3;
+/// The first tokens that see each other both ways with the mask `prefix`.
+pub const PREFIX: usize = 7;
+
+/// Reads and packs a model; the expected logits are those under the mask, or `logits` where there is none.
+///
+/// # Panics
+/// Where its files are missing or damaged: they are part of the repository.
+pub fn masked(name: &str, mask: &str) -> Golden {
+    let folder = paths::data("golden-kinds").join(name);
+    let options = OpenOptions { cache: Cache::Off, ..OpenOptions::default() };
+    let gguf = folder.join("model.gguf");
+    let source = if gguf.is_file() { &gguf } else { &folder };
+    let file = open_any(source, &options).expect("a golden model packs");
+    let io = std::fs::read(folder.join("io.safetensors")).expect("io.safetensors is there");
+    let io = safetensors::parse(Bytes::new(io)).expect("io.safetensors parses");
+    let ids = &io["input_ids"];
+    let columns = ids.shape[1] as usize;
+    let words = ids.data.as_chunks::<8>().0.iter().map(|bytes| i64::from_le_bytes(*bytes) as u32);
+    let ids: Vec<u32> = words.collect();
+    let logits: Vec<f32> =
+        io[mask].data.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+    let per_row = logits.len() / (ids.len() / columns);
+    Golden {
+        file,
+        ids: ids.chunks(columns).map(<[u32]>::to_vec).collect(),
+        logits: logits.chunks(per_row).map(<[f32]>::to_vec).collect(),
+    }
+}
