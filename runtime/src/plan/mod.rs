@@ -68,10 +68,10 @@ pub(crate) enum RowOp {
     QuantiseRotated { from: View, to: View },
 }
 
-/// Words that the slots of `rows` rows take: where each expert's begin and the last one's end, the slot of each choice,
-/// the row of each slot.
+/// Words that the slots of `rows` rows take: where each expert's begin and the last one's end, how many rows of a
+/// sequence chose each, the slot of each choice, the row of each slot.
 pub(crate) const fn slot_words(routing: &Routing, rows: usize) -> usize {
-    routing.experts + 1 + 2 * rows * routing.chosen
+    2 * routing.experts + 1 + 2 * rows * routing.chosen
 }
 
 /// A matrix and where its product goes.
