@@ -32,6 +32,9 @@ const RULES: &[Rule] = &[
     whole("cls", "bert.pooler.dense"),
     whole("cls.output", "classifier"),
     whole("labels", "classifier"),
+    whole("exit.{}.cls", "bert.encoder.highway.{}.pooler.dense"),
+    whole("exit.{}.output", "bert.encoder.highway.{}.classifier"),
+    whole("exit.{}.shared_output", "classifiers.{}"),
     whole("answer", "qa_outputs"),
     whole("tokens", "cls.predictions.transform.dense"),
     whole("tokens_norm", "cls.predictions.transform.LayerNorm"),
@@ -74,8 +77,10 @@ impl Shape {
     pub(super) fn graph(&self, config: &Config, h: &Hyper, mut b: Builder<'_>) -> Result<Graph> {
         let activation = hyper::activation(config, self.activation.unwrap_or(ActivationKind::Gelu))?;
         let mut x = self.embeddings(h, &mut b);
+        let mut states = Vec::with_capacity(h.layers);
         for layer in 0..h.layers {
             x = self.layer(h, &mut b, layer, activation, x);
+            states.push(x);
         }
         let embedding = self.embedding.unwrap_or(h.width);
         let heads = Heads {
@@ -84,6 +89,7 @@ impl Shape {
             embedding,
             rest: 0,
         };
+        heads.exits(config, h, &mut b, &states)?;
         heads.finish(config, h, b, x)
     }
 

@@ -36,6 +36,8 @@ pub(crate) enum RowOp {
     EmbedSine { rope: usize, offset: usize, to: View },
     /// A frame of the caller's features.
     Features { to: View },
+    /// A row that another part of the graph gave.
+    Carried { to: View },
     /// Rows of `rows` near the one that goes with this, side by side.
     Neighbours { offsets: Vec<isize>, stride: usize, rows: [Rows; 2], from: View, to: View },
     /// The row of a table for the row's position.

@@ -5,6 +5,7 @@ mod pieces;
 mod prompt;
 
 pub use pieces::{Ended, Pieces};
+pub(crate) use prompt::first_tokens;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
