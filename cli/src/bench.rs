@@ -34,7 +34,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 0, value_name = "N")]
     depth: usize,
     /// The type of cached keys and values: int8, f16 or f32; f16 where nothing is said, f32 for f32 weights
-    #[arg(long, value_name = "TYPE", value_parser = options::cache_type)]
+    #[arg(long, value_name = "TYPE", value_parser = options::named(CacheType::NAMES))]
     kv: Option<CacheType>,
     /// Threads that compute; 0: one for each core that keeps up with the fastest
     #[arg(long, default_value_t = 2, value_name = "N")]

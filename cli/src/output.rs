@@ -130,6 +130,19 @@ impl Bar {
         Self::with(open, "{wide_bar} {pos}/{len} s {eta}")
     }
 
+    /// Of texts, where what they give does not show how far it is. Without a total it counts.
+    pub(crate) fn of_texts(open: &OpenArgs, total: Option<u64>) -> Self {
+        if std::io::stdout().is_terminal() {
+            return Self(ProgressBar::hidden());
+        }
+        let bar = Self::with(
+            open,
+            if total.is_some() { "{wide_bar} {percent} % {eta}" } else { "{pos} texts {elapsed}" },
+        );
+        bar.0.set_length(total.unwrap_or(0));
+        bar
+    }
+
     fn with(open: &OpenArgs, template: &str) -> Self {
         if open.quiet || !std::io::stderr().is_terminal() {
             return Self(ProgressBar::hidden());
