@@ -277,7 +277,7 @@ impl Context {
         let outputs =
             |piece: &Piece<'_>| if piece.every { piece.tokens.len() } else { piece.tokens.len().min(1) };
         self.check_batch(Side::Decoder, rows, pieces.iter().map(outputs).sum())?;
-        let reads = self.stage(Side::Encoder).is_ok();
+        let reads = self.stages[0].is_some();
         for piece in pieces {
             self.check_tokens(piece.tokens)?;
             let start = self.cache.length(piece.sequence)?;

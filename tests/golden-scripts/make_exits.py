@@ -184,6 +184,9 @@ def skip(names, auto, folder):
             tuples = []
             hook = layer.register_forward_hook(lambda module, inputs, output: tuples.append(isinstance(output, tuple)))
             arguments = {"use_cache": False} if auto is AutoModelForCausalLM else {}
+            for more in ("token_type_ids", "global_attention_mask"):
+                if more in io:
+                    arguments[more] = io[more][:1, : ids.shape[1]]
             with torch.no_grad():
                 model(input_ids=ids, **arguments)
                 hook.remove()
@@ -215,8 +218,9 @@ def answers():
             begins, ends = (torch.softmax(scores[0].double(), 0) for scores in (out.start_logits, out.end_logits))
             inside = [i for i, part in enumerate(read.sequence_ids(window)) if part == 1]
             spans = read["offset_mapping"][window]
+            # Of equal answers the first.
             best = max([best] + [((begins[i] * ends[j]).item(), spans[i][0], spans[j][1])
-                                 for i in inside for j in inside if i <= j < i + 30])
+                                 for i in inside for j in inside if i <= j < i + 30], key=lambda found: found[0])
         probability, start, end = best
         cases.append({"text": text, "start": start, "end": end, "probability": probability})
     (OUT / "answers.json").write_text(json.dumps({"question": question, "cases": cases}) + "\n")
@@ -229,7 +233,7 @@ early("pabee", 4)
 answers()
 DECODERS = ["llama", "smollm3", "mistral", "qwen2", "qwen3", "gemma2", "gemma3", "phi", "phi3", "gpt2", "gpt-neox",
             "bloom", "mpt", "olmo2", "granite", "starcoder2", "mixtral", "qwen3-moe", "granite-moe", "olmoe"]
-ENCODERS = ["bert", "roberta", "distilbert", "electra", "mpnet", "modernbert", "mobilebert", "longformer", "bigbird"]
+ENCODERS = ["bert", "roberta", "distilbert", "electra", "mpnet", "mobilebert", "longformer", "bigbird"]
 skipped = dict(skip(DECODERS, AutoModelForCausalLM, "golden"))
 for name in ENCODERS:
     try:
