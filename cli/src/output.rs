@@ -130,15 +130,10 @@ impl Bar {
         Self::with(open, "{wide_bar} {pos}/{len} s {eta}")
     }
 
-    /// Of texts, where what they give does not show how far it is. Without a total it counts.
+    /// Of texts; without a total it counts.
     pub(crate) fn of_texts(open: &OpenArgs, total: Option<u64>) -> Self {
-        if std::io::stdout().is_terminal() {
-            return Self(ProgressBar::hidden());
-        }
-        let bar = Self::with(
-            open,
-            if total.is_some() { "{wide_bar} {percent} % {eta}" } else { "{pos} texts {elapsed}" },
-        );
+        let counts = if total.is_some() { "{wide_bar} {percent} % {eta}" } else { "{pos} texts {elapsed}" };
+        let bar = Self::with(open, counts);
         bar.0.set_length(total.unwrap_or(0));
         bar
     }

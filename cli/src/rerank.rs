@@ -26,7 +26,7 @@ pub(crate) struct Args {
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let mut encoder = open.encoder(&args.model, &args.model_args, EncoderOptions::default())?;
     let mut scored: Vec<(f32, usize, String)> = Vec::new();
-    args.texts.each(open, |first, texts| {
+    args.texts.gather(open, |first, texts| {
         let scores = encoder.rerank(&args.question, texts)?;
         scored.extend(
             scores

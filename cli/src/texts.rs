@@ -4,7 +4,7 @@ use crate::options::OpenArgs;
 use crate::output::Bar;
 use siskin::{Error, Result};
 use siskin_convert::Progress;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, IsTerminal};
 use std::path::PathBuf;
 
 /// Where texts come from.
@@ -29,6 +29,25 @@ impl TextArgs {
     pub(crate) fn each(
         &self,
         open: &OpenArgs,
+        each: impl FnMut(usize, &[String]) -> Result<()>,
+    ) -> Result<()> {
+        // Lines on the terminal show how far it is.
+        self.walk(open, !std::io::stdout().is_terminal(), each)
+    }
+
+    /// The same for results that come when all is done.
+    pub(crate) fn gather(
+        &self,
+        open: &OpenArgs,
+        each: impl FnMut(usize, &[String]) -> Result<()>,
+    ) -> Result<()> {
+        self.walk(open, true, each)
+    }
+
+    fn walk(
+        &self,
+        open: &OpenArgs,
+        shows: bool,
         mut each: impl FnMut(usize, &[String]) -> Result<()>,
     ) -> Result<()> {
         let mut first = 0;
@@ -47,7 +66,7 @@ impl TextArgs {
             (None, true) => (Box::new(std::io::stdin().lock()) as Box<dyn BufRead>, None),
             (None, false) => return self.texts.chunks(AT_ONCE).try_for_each(each),
         };
-        let bar = Bar::of_texts(open, total);
+        let bar = shows.then(|| Bar::of_texts(open, total));
         let mut texts = Vec::with_capacity(AT_ONCE);
         let mut bytes = 0;
         for line in reader.lines() {
@@ -56,7 +75,8 @@ impl TextArgs {
             texts.push(line);
             if texts.len() == AT_ONCE {
                 each(&texts)?;
-                bar.advance(if total.is_some() { bytes } else { texts.len() as u64 });
+                let done = if total.is_some() { bytes } else { texts.len() as u64 };
+                bar.iter().for_each(|bar| bar.advance(done));
                 (bytes, texts) = (0, Vec::with_capacity(AT_ONCE));
             }
         }

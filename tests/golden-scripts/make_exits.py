@@ -3,8 +3,9 @@
 
 Usage: python3 tests/golden-scripts/make_exits.py tests/data
 
-golden-exits/deebert, golden-exits/pabee: a BERT with a head on each layer, as DeeBERT (a pooler and a classifier each)
-and PABEE (a classifier each, one pooler) name them: config.json, model.safetensors, expected.json.
+golden-exits/deebert, golden-exits/pabee, golden-exits/pabee-albert: a BERT, or an ALBERT, with a head on each layer, as
+DeeBERT (a pooler and a classifier each) and PABEE (a classifier each, one pooler) name them: config.json,
+model.safetensors, expected.json.
 golden-exits/skipped.safetensors: MODEL.LAYER: the last token's logits of the first row (decoders), or all hidden states
 of the first row (encoders), with that layer replaced by the identity.
 golden-exits/words.json: a tokenizer of 80 words for BERT; golden-exits/answers.json: what the likeliest answers are in
@@ -17,7 +18,7 @@ import sys
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForCausalLM, AutoModelForQuestionAnswering
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+from transformers import AlbertConfig, AlbertModel, BertConfig, BertModel, PreTrainedTokenizerFast
 
 DATA = pathlib.Path(sys.argv[1])
 OUT = DATA / "golden-exits"
@@ -87,18 +88,22 @@ def pabee(scores, patience):
 
 def early(name, seed):
     torch.manual_seed(seed)
-    config = BertConfig(vocab_size=WORDS, hidden_size=32, num_hidden_layers=5, num_attention_heads=4,
-                        intermediate_size=48, max_position_embeddings=64, layer_norm_eps=1e-3,
-                        initializer_range=0.25, num_labels=LABELS)
-    bert = BertModel(config).eval()
+    albert = name.endswith("albert")
+    config = (AlbertConfig if albert else BertConfig)(
+        vocab_size=WORDS, hidden_size=32, num_hidden_layers=5, num_attention_heads=4, intermediate_size=48,
+        max_position_embeddings=64, layer_norm_eps=1e-3, initializer_range=0.25, num_labels=LABELS,
+        **({"embedding_size": 16} if albert else {}))
+    bert = (AlbertModel if albert else BertModel)(config).eval()
+    prefix = "albert" if albert else "bert"
+    pooler_name = "albert.pooler" if albert else "bert.pooler.dense"
     linear = lambda *size: torch.randn(*size) * 0.35
-    weights = {f"bert.{key}": value for key, value in bert.state_dict().items() if "position_ids" not in key}
+    weights = {f"{prefix}.{key}": value for key, value in bert.state_dict().items() if "position_ids" not in key}
     classifiers = []
     for layer in range(config.num_hidden_layers):
         weight, bias = linear(LABELS, 32), linear(LABELS)
-        if name == "pabee":
+        if name != "deebert":
             weights[f"classifiers.{layer}.weight"], weights[f"classifiers.{layer}.bias"] = weight, bias
-            pooler = (weights["bert.pooler.dense.weight"], weights["bert.pooler.dense.bias"])
+            pooler = (weights[f"{pooler_name}.weight"], weights[f"{pooler_name}.bias"])
         else:
             place = f"bert.encoder.highway.{layer}"
             pooler = linear(32, 32), linear(32)
@@ -138,8 +143,7 @@ def early(name, seed):
             print(name, rule, value, runs[-1]["layers"])
     folder = OUT / name
     folder.mkdir(parents=True, exist_ok=True)
-    saved = config.to_dict() | {"architectures": ["BertForSequenceClassification"],
-                                "id2label": {str(i): f"LABEL_{i}" for i in range(LABELS)}}
+    saved = config.to_dict() | {"id2label": {str(i): f"LABEL_{i}" for i in range(LABELS)}}
     (folder / "config.json").write_text(json.dumps(saved, indent=1, sort_keys=True, default=str) + "\n")
     save_file({key: value.contiguous().clone() for key, value in weights.items()}, folder / "model.safetensors")
     (folder / "expected.json").write_text(json.dumps({"texts": texts, "runs": runs}) + "\n")
@@ -230,6 +234,7 @@ OUT.mkdir(parents=True, exist_ok=True)
 (OUT / "words.json").write_text(json.dumps(words()) + "\n")
 early("deebert", 3)
 early("pabee", 4)
+early("pabee-albert", 6)
 answers()
 DECODERS = ["llama", "smollm3", "mistral", "qwen2", "qwen3", "gemma2", "gemma3", "phi", "phi3", "gpt2", "gpt-neox",
             "bloom", "mpt", "olmo2", "granite", "starcoder2", "mixtral", "qwen3-moe", "granite-moe", "olmoe"]

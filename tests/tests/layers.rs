@@ -10,6 +10,9 @@ use siskin_convert::import::safetensors;
 use siskin_tests::golden::{self, relative_error, score};
 use siskin_tests::{paths, texts};
 
+/// Models with a head on each layer.
+const EARLY: [&str; 3] = ["deebert", "pabee", "pabee-albert"];
+
 fn expected(name: &str) -> Value {
     let path = paths::data("golden-exits").join(name);
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
@@ -27,7 +30,7 @@ fn in_order(mut classes: Vec<Scored>) -> Vec<f32> {
 
 #[test]
 fn texts_leave_where_pytorch_lets_them() {
-    for name in ["deebert", "pabee"] {
+    for name in EARLY {
         let file = texts::with_words(&format!("golden-exits/{name}"));
         let expected = expected(&format!("{name}/expected.json"));
         let texts = words(&expected["texts"]);
@@ -69,7 +72,7 @@ fn texts_leave_where_pytorch_lets_them() {
 
 #[test]
 fn texts_that_never_leave_early_have_the_bits_of_a_plain_run() {
-    for name in ["deebert", "pabee"] {
+    for name in EARLY {
         let model =
             Model::from_file(texts::with_words(&format!("golden-exits/{name}")), &ModelOptions::default());
         let model = model.unwrap();
