@@ -2,7 +2,7 @@
 
 use crate::interrupt::Stoppable;
 use crate::output;
-use siskin::{ErrorKind, GenerateOptions, Result, Session};
+use siskin::{Ended, ErrorKind, GenerateOptions, Result, Session};
 use std::time::Instant;
 
 /// An answer and how long it took.
@@ -16,6 +16,8 @@ pub(crate) struct Answer {
     pub(crate) seconds: f64,
     /// Whether Ctrl-C ended it.
     pub(crate) stopped: bool,
+    /// Why it ended, where it did by itself.
+    pub(crate) ended: Option<Ended>,
 }
 
 impl Answer {
@@ -45,11 +47,11 @@ impl Answer {
             }
             text.push_str(&piece);
         }
-        let tokens = generation.tokens();
+        let (tokens, ended) = (generation.tokens(), generation.ended());
         drop(generation);
         drop(stoppable);
         let seconds = start.elapsed().as_secs_f64() - prompt_seconds;
-        Ok(Self { text, position: session.position(), tokens, prompt_seconds, seconds, stopped })
+        Ok(Self { text, position: session.position(), tokens, prompt_seconds, seconds, stopped, ended })
     }
 
     /// Generated tokens a second.

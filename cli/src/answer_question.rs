@@ -2,9 +2,8 @@
 
 use crate::options::{ModelArgs, OpenArgs};
 use crate::output;
-use crate::texts::TextArgs;
+use crate::texts::{LongText, TextArgs};
 use serde_json::json;
-use siskin::encoder::Long;
 use siskin::{EncoderOptions, Result};
 use std::path::PathBuf;
 
@@ -17,6 +16,12 @@ pub(crate) struct Args {
     question: String,
     #[command(flatten)]
     texts: TextArgs,
+    /// What is done with texts that are too long for the model together with the question
+    #[arg(long, value_enum, default_value_t)]
+    long: LongText,
+    /// Tokens that parts of a long text share: as many as the longest answer, or more
+    #[arg(long, default_value_t = 32, value_name = "N")]
+    overlap: usize,
     #[command(flatten)]
     model_args: ModelArgs,
     /// Print a JSON object for each text
@@ -25,12 +30,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
-    let model = open.model(&args.model, &args.model_args)?;
-    let mut encoder =
-        model.encoder(EncoderOptions { cache: args.model_args.kv, ..EncoderOptions::default() })?;
-    args.texts.each(|first, texts| {
+    let mut encoder = open.encoder(&args.model, &args.model_args, EncoderOptions::default())?;
+    args.texts.each(open, |first, texts| {
         for (index, text) in texts.iter().enumerate() {
-            let answer = encoder.answer(&args.question, text, Long::Refuse)?;
+            let answer = encoder.answer(&args.question, text, args.long.with(args.overlap))?;
             let found = text.get(answer.start..answer.end).unwrap_or_default();
             match args.json {
                 true => {

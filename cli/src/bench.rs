@@ -3,10 +3,10 @@
 mod reading;
 
 use crate::memory;
-use crate::options::{self, ModelArgs, OpenArgs};
+use crate::options::{ModelArgs, OpenArgs};
 use crate::output::{self, round};
 use serde_json::{Value, json};
-use siskin::{CacheType, Error, Model, Result, Session, SessionOptions};
+use siskin::{Error, Model, Result, Session, SessionOptions};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -33,42 +33,33 @@ pub(crate) struct Args {
     /// Tokens that are in the context before what is measured
     #[arg(long, default_value_t = 0, value_name = "N")]
     depth: usize,
-    /// The type of cached keys and values: int8, f16 or f32; where nothing is said, f16, and f32 for f32 weights and for what is seen only while a text is read
-    #[arg(long, value_name = "TYPE", value_parser = options::cache_type)]
-    kv: Option<CacheType>,
-    /// Threads that compute; 0: one for each core that keeps up with the fastest
-    #[arg(long, default_value_t = 2, value_name = "N")]
-    threads: usize,
-    /// Use no features of the processor but these: scalar, or a list such as avx2,avx512
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    cpu_features: Option<Vec<String>>,
     /// How often each is measured; medians are reported
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     repeat: u16,
     /// Print a JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    model_args: ModelArgs,
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     if args.prompt == 0 && args.generate == 0 {
         return Err(Error::argument("--prompt", "is 0, and so is --generate: nothing is left to measure"));
     }
-    let cpu_features = args.cpu_features.clone();
-    let model_args = ModelArgs { threads: args.threads, cpu_features, ..ModelArgs::default() };
     if !open.no_cache {
         // Packing, where it is needed, is not opening.
         drop(open.file(&args.model)?);
     }
     let start = Instant::now();
-    let model = open.model(&args.model, &model_args)?;
+    let model = open.model(&args.model, &args.model_args)?;
     let open_ms = milliseconds(start);
     if model.graphs().decoder.is_none() {
         return reading::report(args, &model, open_ms, start);
     }
     let context = args.depth + args.prompt.max(args.generate).max(FIRST_PROMPT);
     let mut session =
-        model.session(SessionOptions { context, cache: args.kv, ..SessionOptions::default() })?;
+        model.session(SessionOptions { context, cache: args.model_args.kv, ..SessionOptions::default() })?;
     let ids = ids(context, &model)?;
     session.prefill(&ids[..FIRST_PROMPT])?;
     let first_token_ms = milliseconds(start);

@@ -4,6 +4,7 @@ use crate::options::{ModelArgs, OpenArgs};
 use crate::output;
 use crate::texts::{LongText, TextArgs};
 use serde_json::{Value, json};
+use siskin::encoder::Early;
 use siskin::{EncoderOptions, Result};
 use std::path::PathBuf;
 
@@ -17,6 +18,10 @@ pub(crate) struct Args {
     /// What is done with texts that are too long for the model: refuse or cut
     #[arg(long, value_enum, default_value_t)]
     long: LongText,
+    /// Let a text leave a model that has heads on its layers when enough is known: confidence=P (the likeliest class has
+    /// this probability), entropy=NATS (the classes have less) or patience=N (so many heads say the same again)
+    #[arg(long, value_name = "RULE", value_parser = early)]
+    early: Option<Early>,
     #[command(flatten)]
     model_args: ModelArgs,
     /// Print a JSON object for each text, with all classes
@@ -24,20 +29,40 @@ pub(crate) struct Args {
     json: bool,
 }
 
+fn early(text: &str) -> std::result::Result<Early, String> {
+    let rule = text.split_once('=').and_then(|(name, value)| {
+        Some(match name {
+            "confidence" => Early::Confidence(value.parse().ok()?),
+            "entropy" => Early::Entropy(value.parse().ok()?),
+            "patience" => Early::Patience(value.parse().ok()?),
+            _ => return None,
+        })
+    });
+    rule.ok_or_else(|| {
+        "give confidence=0.9, entropy=0.3 or patience=2, with a number that suits you".to_owned()
+    })
+}
+
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
-    let model = open.model(&args.model, &args.model_args)?;
-    let mut encoder =
-        model.encoder(EncoderOptions { cache: args.model_args.kv, ..EncoderOptions::default() })?;
-    args.texts.each(|first, texts| {
-        for (index, classes) in encoder.classify(texts, args.long.with(0))?.iter().enumerate() {
+    let wanted = EncoderOptions { early: args.early, ..EncoderOptions::default() };
+    let mut encoder = open.encoder(&args.model, &args.model_args, wanted)?;
+    args.texts.each(open, |first, texts| {
+        let all = encoder.classify(texts, args.long.with(0))?;
+        for (index, classes) in all.iter().enumerate() {
+            let layers = encoder.layers().get(index);
             if args.json {
                 let class = |class: &siskin::encoder::Scored| {
                     json!({"label": class.label, "probability": class.probability})
                 };
                 let classes: Vec<Value> = classes.iter().map(class).collect();
-                output::json(&json!({"index": first + index, "classes": classes}))?;
+                let mut text = json!({"index": first + index, "classes": classes});
+                if let Some(layers) = layers {
+                    text["layers"] = json!(layers);
+                }
+                output::json(&text)?;
             } else if let Some(best) = classes.first() {
-                output::line(format_args!("{}\t{:.4}", best.label, best.probability))?;
+                let layers = layers.map_or_else(String::new, |layers| format!("\t{layers} layers"));
+                output::line(format_args!("{}\t{:.4}{layers}", best.label, best.probability))?;
             }
         }
         Ok(())

@@ -1,12 +1,13 @@
 //! `siskin embed`: texts to vectors.
 
-use crate::options::{ModelArgs, OpenArgs};
+use crate::options::{MemoArgs, ModelArgs, OpenArgs, named};
 use crate::output;
 use crate::texts::{LongText, TextArgs};
 use serde_json::json;
 use siskin::encoder::{EmbedOptions, Pooling};
 use siskin::{EncoderOptions, Result};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Turn texts into vectors, one on each line
 #[derive(clap::Args)]
@@ -17,7 +18,7 @@ pub(crate) struct Args {
     texts: TextArgs,
     /// How the hidden states of a text's tokens become one vector: mean, cls, last, max or weighted; what the model was
     /// made for where nothing is said
-    #[arg(long, value_name = "WAY", value_parser = pooling)]
+    #[arg(long, value_name = "WAY", value_parser = named(Pooling::NAMES))]
     pooling: Option<Pooling>,
     /// Leave vectors at their length
     #[arg(long)]
@@ -35,30 +36,25 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 512, value_name = "N")]
     batch: usize,
     #[command(flatten)]
+    memo: MemoArgs,
+    #[command(flatten)]
     model_args: ModelArgs,
     /// Print a JSON object for each text
     #[arg(long)]
     json: bool,
 }
 
-fn pooling(name: &str) -> std::result::Result<Pooling, String> {
-    let known = Pooling::NAMES.iter().find(|(_, known)| *known == name);
-    known.map(|(pooling, _)| *pooling).ok_or_else(|| {
-        let names: Vec<_> = Pooling::NAMES.iter().map(|(_, name)| *name).collect();
-        format!("is none of {}", names.join(", "))
-    })
-}
-
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
-    let model = open.model(&args.model, &args.model_args)?;
-    let mut options = EmbedOptions::of(&model)?;
+    let wanted = EncoderOptions { batch: args.batch, head: false, ..EncoderOptions::default() };
+    let mut encoder = open.encoder(&args.model, &args.model_args, wanted)?;
+    let mut options = EmbedOptions::of(encoder.model())?;
     options.pooling = args.pooling.unwrap_or(options.pooling);
     options.normalise &= !args.no_normalise;
     options.columns = args.columns;
     options.long = args.long.with(args.overlap);
-    let mut encoder =
-        model.encoder(EncoderOptions { batch: args.batch, cache: args.model_args.kv, head: false })?;
-    args.texts.each(|first, texts| {
+    let memo = args.memo.open()?.map(Arc::new);
+    memo.iter().for_each(|memo| encoder.remember(Arc::clone(memo)));
+    let outcome = args.texts.each(open, |first, texts| {
         for (index, vector) in encoder.embed(texts, &options)?.iter().enumerate() {
             if args.json {
                 output::json(&json!({"index": first + index, "embedding": vector}))?;
@@ -68,5 +64,11 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
             }
         }
         Ok(())
-    })
+    });
+    if let Some(memo) = memo {
+        let siskin::memo::Statistics { hits, misses, .. } = memo.statistics();
+        output::note(open, format_args!("[{hits} vectors remembered, {misses} computed]"));
+        args.memo.save(&memo)?;
+    }
+    outcome
 }

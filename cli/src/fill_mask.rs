@@ -25,10 +25,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
-    let model = open.model(&args.model, &args.model_args)?;
-    let mut encoder =
-        model.encoder(EncoderOptions { cache: args.model_args.kv, ..EncoderOptions::default() })?;
-    args.texts.each(|first, texts| {
+    let mut encoder = open.encoder(&args.model, &args.model_args, EncoderOptions::default())?;
+    args.texts.each(open, |first, texts| {
         for (index, text) in texts.iter().enumerate() {
             let places = encoder.fill_mask(text, args.top)?;
             if args.json {

@@ -3,13 +3,16 @@
 use crate::output::{self, Bar};
 use clap::ValueEnum;
 use siskin::file::File;
+use siskin::memo::{Memo, MemoOptions};
 use siskin::sample::SamplerOptions;
 use siskin::{
-    CacheType, Error, ErrorKind, ExecutorKind, Features, Model, ModelOptions, Result, SessionOptions, Window,
+    CacheType, Encoder, EncoderOptions, Error, ErrorKind, ExecutorKind, Features, LayerSet, Model,
+    ModelOptions, Result, SessionOptions, Window,
 };
 use siskin_convert::{Cache, OpenOptions};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// How models are opened.
 #[derive(clap::Args)]
@@ -53,6 +56,11 @@ impl OpenArgs {
         Model::from_file(self.file(path)?, &options)
             .map_err(|error| error.within(&path.display().to_string()))
     }
+
+    /// Opens a model in any format, to read whole texts.
+    pub(crate) fn encoder(&self, path: &Path, args: &ModelArgs, options: EncoderOptions) -> Result<Encoder> {
+        self.model(path, args)?.encoder(EncoderOptions { cache: args.kv, ..options })
+    }
 }
 
 /// Whether a packed form could not be kept, so that packing without keeping it may do.
@@ -83,8 +91,11 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) cpu_features: Option<Vec<String>>,
     /// The type of cached keys and values: int8, f16 or f32; where nothing is said, f16, and f32 for f32 weights and for what is seen only while a text is read
-    #[arg(long, value_name = "TYPE", value_parser = cache_type)]
+    #[arg(long, value_name = "TYPE", value_parser = named(CacheType::NAMES))]
     pub(crate) kv: Option<CacheType>,
+    /// Leave out these layers, such as 9,10, counted from 0: faster, and less sure
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    skip_layers: Vec<usize>,
 }
 
 impl ModelArgs {
@@ -94,17 +105,22 @@ impl ModelArgs {
             Executor::Cpu => ExecutorKind::Cpu,
         };
         let without = self.cpu_features.as_deref().map_or(Ok(Features::NONE), all_but)?;
-        Ok(ModelOptions { threads: self.threads, executor, without })
+        let skip = LayerSet::of(&self.skip_layers).map_err(|error| error.within("--skip-layers"))?;
+        Ok(ModelOptions { threads: self.threads, executor, without, skip })
     }
 }
 
-/// The type of cached keys and values of this name.
-pub(crate) fn cache_type(name: &str) -> std::result::Result<CacheType, String> {
-    let known = CacheType::NAMES.iter().find(|(_, known)| *known == name);
-    known.map(|(kind, _)| *kind).ok_or_else(|| {
-        let names: Vec<_> = CacheType::NAMES.iter().map(|(_, name)| *name).collect();
-        format!("is none of {}", names.join(", "))
-    })
+/// A parser for what has a name.
+pub(crate) fn named<T: Copy + Send + Sync>(
+    names: &'static [(T, &'static str)],
+) -> impl Fn(&str) -> std::result::Result<T, String> + Clone + Send + Sync {
+    move |name| {
+        let known = names.iter().find(|(_, known)| *known == name);
+        known.map(|(thing, _)| *thing).ok_or_else(|| {
+            let names: Vec<_> = names.iter().map(|(_, name)| *name).collect();
+            format!("is none of {}", names.join(", "))
+        })
+    }
 }
 
 /// Every feature that is not among `names`.
@@ -228,6 +244,36 @@ impl SamplerArgs {
     }
 }
 
+/// Where results are remembered.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Memory of results")]
+pub(crate) struct MemoArgs {
+    /// Look for results in this file before computing them, and add those that were computed
+    #[arg(long, value_name = "FILE")]
+    pub(crate) memo: Option<PathBuf>,
+    /// The most megabytes that it holds; what was not used for the longest time goes first
+    #[arg(long, default_value_t = 64, value_name = "N", requires = "memo")]
+    memo_size: usize,
+    /// For how many hours a result is good; without it, for ever
+    #[arg(long, value_name = "HOURS", requires = "memo")]
+    memo_life: Option<u32>,
+}
+
+impl MemoArgs {
+    /// The memo, where one is asked for.
+    pub(crate) fn open(&self) -> Result<Option<Memo>> {
+        let Some(path) = &self.memo else { return Ok(None) };
+        let life = self.memo_life.map(|hours| Duration::from_secs(3600 * u64::from(hours)));
+        let bytes = self.memo_size.saturating_mul(1 << 20);
+        Memo::open(path, MemoOptions { bytes, life, ..MemoOptions::default() }).map(Some)
+    }
+
+    /// Writes it back.
+    pub(crate) fn save(&self, memo: &Memo) -> Result<()> {
+        self.memo.as_ref().map_or(Ok(()), |path| memo.save(path))
+    }
+}
+
 /// How a text is generated.
 #[derive(clap::Args)]
 pub(crate) struct TextArgs {
@@ -251,6 +297,12 @@ pub(crate) struct TextArgs {
 }
 
 impl TextArgs {
+    /// Whether the same prompt gets the same answer each time.
+    pub(crate) fn repeats(&self) -> bool {
+        let SamplerArgs { seed, greedy, temperature, .. } = &self.sampler;
+        seed.is_some() || *greedy || *temperature == Some(0.0)
+    }
+
     pub(crate) fn session(&self, model: &ModelArgs) -> Result<SessionOptions> {
         let usual = SessionOptions::default();
         Ok(SessionOptions {
@@ -280,6 +332,13 @@ mod tests {
         assert_eq!(masked("avx512").unwrap(), "avxvnni+amx+neon+dotprod+i8mm");
         assert_eq!(masked("i8mm").unwrap(), "avx2+avxvnni+avx512+amx");
         assert_eq!(masked("sse9").unwrap_err().kind(), ErrorKind::Argument);
+    }
+
+    #[test]
+    fn names_stand_for_what_has_them() {
+        let kv = named(CacheType::NAMES);
+        assert_eq!(kv("f16"), Ok(CacheType::F16));
+        assert_eq!(kv("f15"), Err("is none of int8, f16, f32".to_owned()));
     }
 
     #[test]

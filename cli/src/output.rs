@@ -130,6 +130,14 @@ impl Bar {
         Self::with(open, "{wide_bar} {pos}/{len} s {eta}")
     }
 
+    /// Of texts; without a total it counts.
+    pub(crate) fn of_texts(open: &OpenArgs, total: Option<u64>) -> Self {
+        let counts = if total.is_some() { "{wide_bar} {percent} % {eta}" } else { "{pos} texts {elapsed}" };
+        let bar = Self::with(open, counts);
+        bar.0.set_length(total.unwrap_or(0));
+        bar
+    }
+
     fn with(open: &OpenArgs, template: &str) -> Self {
         if open.quiet || !std::io::stderr().is_terminal() {
             return Self(ProgressBar::hidden());

@@ -24,11 +24,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
-    let model = open.model(&args.model, &args.model_args)?;
-    let mut encoder =
-        model.encoder(EncoderOptions { cache: args.model_args.kv, ..EncoderOptions::default() })?;
+    let mut encoder = open.encoder(&args.model, &args.model_args, EncoderOptions::default())?;
     let mut scored: Vec<(f32, usize, String)> = Vec::new();
-    args.texts.each(|first, texts| {
+    args.texts.gather(open, |first, texts| {
         let scores = encoder.rerank(&args.question, texts)?;
         scored.extend(
             scores

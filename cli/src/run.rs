@@ -1,10 +1,12 @@
 //! `siskin run`: one prompt, one answer.
 
 use crate::answer::Answer;
-use crate::options::{ModelArgs, OpenArgs, TextArgs};
+use crate::options::{MemoArgs, ModelArgs, OpenArgs, TextArgs};
 use crate::{interrupt, output};
 use serde_json::json;
-use siskin::{Error, ErrorKind, GenerateOptions, Result};
+use siskin::encoder::EmbedOptions;
+use siskin::memo::{Answered, Memo, Question};
+use siskin::{EncoderOptions, Error, ErrorKind, GenerateOptions, Model, Result, SessionOptions};
 use std::path::PathBuf;
 
 /// Answer a prompt
@@ -25,6 +27,16 @@ pub(crate) struct Args {
     model_args: ModelArgs,
     #[command(flatten)]
     text: TextArgs,
+    #[command(flatten)]
+    memo: MemoArgs,
+    /// Let this model for texts say which prompts mean the same: one that means nearly what an earlier one did gets
+    /// its answer
+    #[arg(long, value_name = "MODEL", requires = "memo", help_heading = "Memory of results")]
+    memo_model: Option<PathBuf>,
+    /// How like two prompts must be: the cosine of the angle between their vectors
+    #[arg(long, default_value_t = 0.95, value_name = "VALUE", requires = "memo_model")]
+    #[arg(help_heading = "Memory of results")]
+    memo_likeness: f32,
     /// Print a JSON object at the end instead of the text as it comes
     #[arg(long)]
     json: bool,
@@ -32,16 +44,70 @@ pub(crate) struct Args {
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let options = args.text.session(&args.model_args)?;
-    let seed = options.sampler.seed;
+    let memo = args.memo.open()?;
+    if memo.is_some() && !args.text.repeats() {
+        let message = "the answer would be another each time; give --greedy or a --seed";
+        return Err(Error::argument("--memo", message));
+    }
     let model = open.model(&args.model, &args.model_args)?;
     interrupt::listen()?;
+    let Some(memo) = memo else { return answer(args, open, &model, options).map(drop) };
+    let mut question = Question::new(&model, &[], &args.prompt, &options, args.generate())?;
+    match find(args, open, &memo, &mut question)? {
+        Some((found, likeness)) => repeat(args, open, &found, likeness)?,
+        None => {
+            let Answer { text, tokens, ended, .. } = answer(args, open, &model, options)?;
+            if let Some(ended) = ended {
+                memo.keep(&question, &Answered { text, tokens, ended })?;
+            }
+        }
+    }
+    args.memo.save(&memo)
+}
+
+impl Args {
+    fn generate(&self) -> GenerateOptions {
+        let max_tokens = self.text.max_tokens.unwrap_or(usize::MAX);
+        GenerateOptions { max_tokens, raw: self.raw, special: self.special }
+    }
+}
+
+/// An earlier answer to the question, or to one that means the same, and how like the two questions are.
+fn find(
+    args: &Args,
+    open: &OpenArgs,
+    memo: &Memo,
+    question: &mut Question,
+) -> Result<Option<(Answered, f32)>> {
+    if let Some(found) = memo.recall(question) {
+        return Ok(Some((found, 1.0)));
+    }
+    let Some(path) = &args.memo_model else { return Ok(None) };
+    let wanted = EncoderOptions { head: false, ..EncoderOptions::default() };
+    let mut encoder = open.encoder(path, &args.model_args, wanted)?;
+    let options = EmbedOptions::of(encoder.model())?;
+    match question.understand(&mut encoder, &options) {
+        // Only its beginning could be compared: that says too little.
+        Err(error) if error.kind() == ErrorKind::TooLong => Ok(None),
+        outcome => outcome.map(|()| memo.recall_near(question, args.memo_likeness)),
+    }
+}
+
+/// Tells an earlier answer.
+fn repeat(args: &Args, open: &OpenArgs, found: &Answered, likeness: f32) -> Result<()> {
+    if args.json {
+        return output::json(&json!({"text": found.text, "tokens": found.tokens, "likeness": likeness}));
+    }
+    output::line(&found.text)?;
+    output::note(open, format_args!("[{} tokens remembered, prompts alike by {likeness:.3}]", found.tokens));
+    Ok(())
+}
+
+/// Lets the model answer.
+fn answer(args: &Args, open: &OpenArgs, model: &Model, options: SessionOptions) -> Result<Answer> {
+    let seed = options.sampler.seed;
     let mut session = model.session(options)?;
-    let options = GenerateOptions {
-        max_tokens: args.text.max_tokens.unwrap_or(usize::MAX),
-        raw: args.raw,
-        special: args.special,
-    };
-    let answer = Answer::generate(&mut session, &args.prompt, options, !args.json)?;
+    let answer = Answer::generate(&mut session, &args.prompt, args.generate(), !args.json)?;
     if args.json {
         output::json(&json!({
             "text": answer.text,
@@ -57,5 +123,8 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         output::line("")?;
         output::note(open, answer.summary());
     }
-    if answer.stopped { Err(Error::new(ErrorKind::Cancelled, "run", "stopped by Ctrl-C")) } else { Ok(()) }
+    match answer.stopped {
+        true => Err(Error::new(ErrorKind::Cancelled, "run", "stopped by Ctrl-C")),
+        false => Ok(answer),
+    }
 }

@@ -28,10 +28,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
-    let model = open.model(&args.model, &args.model_args)?;
-    let mut encoder =
-        model.encoder(EncoderOptions { cache: args.model_args.kv, ..EncoderOptions::default() })?;
-    args.texts.each(|first, texts| {
+    let mut encoder = open.encoder(&args.model, &args.model_args, EncoderOptions::default())?;
+    args.texts.each(open, |first, texts| {
         for (index, entities) in encoder.tag(texts, args.long.with(args.overlap))?.iter().enumerate() {
             for entity in entities {
                 let found = texts[index].get(entity.start..entity.end).unwrap_or_default();

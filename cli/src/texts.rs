@@ -1,7 +1,10 @@
 //! Texts from arguments, files and standard input.
 
+use crate::options::OpenArgs;
+use crate::output::Bar;
 use siskin::{Error, Result};
-use std::io::{BufRead, BufReader};
+use siskin_convert::Progress;
+use std::io::{BufRead, BufReader, IsTerminal};
 use std::path::PathBuf;
 
 /// Where texts come from.
@@ -22,28 +25,59 @@ pub(crate) struct TextArgs {
 const AT_ONCE: usize = 256;
 
 impl TextArgs {
-    /// Calls `each` with some texts at a time, and the number of the first of them.
-    pub(crate) fn each(&self, mut each: impl FnMut(usize, &[String]) -> Result<()>) -> Result<()> {
+    /// Calls `each` with some texts at a time, and the number of the first of them. A bar shows how far it is.
+    pub(crate) fn each(
+        &self,
+        open: &OpenArgs,
+        each: impl FnMut(usize, &[String]) -> Result<()>,
+    ) -> Result<()> {
+        // Lines on the terminal show how far it is.
+        self.walk(open, !std::io::stdout().is_terminal(), each)
+    }
+
+    /// The same for results that come when all is done.
+    pub(crate) fn gather(
+        &self,
+        open: &OpenArgs,
+        each: impl FnMut(usize, &[String]) -> Result<()>,
+    ) -> Result<()> {
+        self.walk(open, true, each)
+    }
+
+    fn walk(
+        &self,
+        open: &OpenArgs,
+        shows: bool,
+        mut each: impl FnMut(usize, &[String]) -> Result<()>,
+    ) -> Result<()> {
         let mut first = 0;
         let mut each = |texts: &[String]| {
             let outcome = if texts.is_empty() { Ok(()) } else { each(first, texts) };
             first += texts.len();
             outcome
         };
-        let reader: Box<dyn BufRead> = match (&self.file, self.stdin) {
+        let (reader, total) = match (&self.file, self.stdin) {
             (Some(path), _) => {
-                let file = std::fs::File::open(path);
-                Box::new(BufReader::new(file.map_err(|error| Error::io(path.display().to_string(), &error))?))
+                let io = |error| Error::io(path.display().to_string(), &error);
+                let file = std::fs::File::open(path).map_err(io)?;
+                let total = file.metadata().map_err(io)?.len();
+                (Box::new(BufReader::new(file)) as Box<dyn BufRead>, Some(total))
             }
-            (None, true) => Box::new(std::io::stdin().lock()),
+            (None, true) => (Box::new(std::io::stdin().lock()) as Box<dyn BufRead>, None),
             (None, false) => return self.texts.chunks(AT_ONCE).try_for_each(each),
         };
+        let bar = shows.then(|| Bar::of_texts(open, total));
         let mut texts = Vec::with_capacity(AT_ONCE);
+        let mut bytes = 0;
         for line in reader.lines() {
-            texts.push(line.map_err(|error| Error::io("input", &error))?);
+            let line = line.map_err(|error| Error::io("input", &error))?;
+            bytes += line.len() as u64 + 1;
+            texts.push(line);
             if texts.len() == AT_ONCE {
                 each(&texts)?;
-                texts.clear();
+                let done = if total.is_some() { bytes } else { texts.len() as u64 };
+                bar.iter().for_each(|bar| bar.advance(done));
+                (bytes, texts) = (0, Vec::with_capacity(AT_ONCE));
             }
         }
         each(&texts)

@@ -190,3 +190,67 @@ fn only_models_that_listen_transcribe() {
     assert!(errors(&output).contains("whisper does"), "{}", errors(&output));
     assert_eq!(siskin(&["transcribe", folder], b"").status.code(), Some(2));
 }
+
+/// A tiny model of the golden data with a tokenizer of the words w5 to w79.
+fn model(folder: &str) -> String {
+    let data = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/data");
+    let place = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(folder.replace('/', "-"));
+    std::fs::create_dir_all(&place).unwrap();
+    for name in ["config.json", "model.safetensors"] {
+        std::fs::copy(data.join(folder).join(name), place.join(name)).unwrap();
+    }
+    std::fs::copy(data.join("golden-exits/words.json"), place.join("tokenizer.json")).unwrap();
+    place.to_str().unwrap().to_owned()
+}
+
+fn text(output: &Output) -> String {
+    assert!(output.status.success(), "{}", errors(output));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+#[test]
+fn results_are_remembered() {
+    let (bert, llama) = (model("golden-texts/bert"), model("golden/llama"));
+    let memo = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("results.memo");
+    let _ = std::fs::remove_file(&memo);
+    let memo = memo.to_str().unwrap();
+    let embed = ["embed", &bert, "w5 w6", "w7", "--no-cache", "--memo", memo];
+    let (first, second) = (siskin(&embed, b""), siskin(&embed, b""));
+    assert_eq!(text(&first), text(&second));
+    assert!(errors(&first).contains("[0 vectors remembered, 2 computed]"), "{}", errors(&first));
+    assert!(errors(&second).contains("[2 vectors remembered, 0 computed]"), "{}", errors(&second));
+    let run = ["run", &llama, "w5 w6", "--raw", "--max-tokens", "5", "--no-cache", "--memo", memo];
+    assert_eq!(siskin(&run, b"").status.code(), Some(2), "another answer each time");
+    let greedy = [&run[..], &["--greedy"]].concat();
+    let (first, second) = (siskin(&greedy, b""), siskin(&greedy, b""));
+    assert_eq!(text(&first), text(&second));
+    assert!(errors(&second).contains("5 tokens remembered"), "{}", errors(&second));
+    let like = [&greedy[..], &["--memo-model", &bert, "--memo-likeness", "0.2"]].concat();
+    let asked =
+        |prompt| like.iter().map(|&word| if word == "w5 w6" { prompt } else { word }).collect::<Vec<_>>();
+    assert!(
+        !errors(&siskin(&asked("w8 w9 w10"), b"")).contains("remembered"),
+        "the first that is understood"
+    );
+    let near = siskin(&asked("w8 w9 w11"), b"");
+    assert!(errors(&near).contains("prompts alike by 0."), "{}", errors(&near));
+    std::fs::write(memo, b"SISKMEMO and more").unwrap();
+    assert_eq!(siskin(&embed, b"").status.code(), Some(3));
+}
+
+#[test]
+fn texts_leave_early_and_layers_are_left_out() {
+    let pabee = model("golden-exits/pabee");
+    let classify = ["classify", &pabee, "w5 w6", "--no-cache", "--json"];
+    let with = |more: &[&str]| siskin(&[&classify[..], more].concat(), b"");
+    let layers = |more: &[&str]| {
+        let value: serde_json::Value = serde_json::from_str(&text(&with(more))).unwrap();
+        value["layers"].as_u64()
+    };
+    assert_eq!(layers(&[]), None);
+    assert_eq!(layers(&["--early", "confidence=0.1"]), Some(1));
+    assert_eq!(layers(&["--early", "patience=5"]), Some(5));
+    assert_eq!(with(&["--early", "patience"]).status.code(), Some(2));
+    assert_ne!(text(&with(&["--skip-layers", "1,3"])), text(&with(&[])));
+    assert_eq!(with(&["--skip-layers", "5"]).status.code(), Some(2));
+}

@@ -1,9 +1,14 @@
-//! The memory and the threads in which sequences run: plan, arena, cache, team.
+//! The memory and the threads in which sequences run: plan, arena, cache, team. `texts.rs` reads whole texts.
+
+mod exits;
+mod texts;
+
+pub use texts::{Text, Wanted};
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use siskin_kernels::ops::attention::{CacheType, HIDDEN};
+use siskin_kernels::ops::attention::CacheType;
 
 use crate::cache::{Cache, CacheOptions, CacheTypes};
 use crate::exec::cpu::Workspace;
@@ -28,6 +33,8 @@ pub(crate) struct ContextOptions {
     pub read: usize,
     /// Whether a text's outputs are what the head makes of its hidden states.
     pub head: bool,
+    /// Whether texts may leave early.
+    pub exits: bool,
 }
 
 /// Tokens of one sequence that go through the model.
@@ -41,61 +48,6 @@ pub struct Piece<'a> {
     pub every: bool,
 }
 
-/// Which tokens of a text give outputs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted<'a> {
-    /// None: the text is only remembered.
-    None,
-    /// The first.
-    First,
-    /// The last.
-    Last,
-    /// Every one.
-    Every,
-    /// Those at these positions, in this order; others than the text has are left out.
-    At(&'a [usize]),
-}
-
-impl<'a> Wanted<'a> {
-    /// How many tokens of a text of `count` give outputs.
-    pub(crate) fn count(self, count: usize) -> usize {
-        self.of(count).count()
-    }
-
-    /// The tokens of a text of `count` that give outputs.
-    fn of(self, count: usize) -> impl Iterator<Item = usize> + 'a {
-        let (range, list): (_, &[usize]) = match self {
-            Self::None => (0..0, &[]),
-            Self::First => (0..count.min(1), &[]),
-            Self::Last => (count.saturating_sub(1)..count, &[]),
-            Self::Every => (0..count, &[]),
-            Self::At(list) => (0..0, list),
-        };
-        range.chain(list.iter().copied().filter(move |&position| position < count))
-    }
-}
-
-/// A text that a sequence reads at once.
-#[derive(Clone, Copy, Debug)]
-pub struct Text<'a> {
-    /// Which sequence.
-    pub sequence: usize,
-    /// All of its tokens.
-    pub tokens: &'a [u32],
-    /// The segment that each token is in; empty: all in the first.
-    pub segments: &'a [u32],
-    /// Which tokens give outputs.
-    pub wanted: Wanted<'a>,
-    /// Where a model reads features instead of tokens: those, frame by frame. There are no tokens then.
-    pub features: &'a [f32],
-    /// For models whose tokens see only what is near, the positions of those that see all and are seen by all;
-    /// empty: the first.
-    pub global: &'a [usize],
-    /// For models whose tokens look at those beside them, what the last one finds after it where the text was padded;
-    /// others pay no heed.
-    pub after: Option<u32>,
-}
-
 /// What runs one of a model's graphs.
 struct Stage {
     /// As the family wrote it, for the reference.
@@ -103,6 +55,10 @@ struct Stage {
     plan: Plan,
     workspace: Workspace,
     distances: Distances,
+    /// Whether the caller's marks on tokens matter.
+    marks: bool,
+    /// Whether tokens look at those beside them.
+    looks_beside: bool,
 }
 
 impl Stage {
@@ -119,7 +75,8 @@ impl Stage {
         let team = (threads, exec::scratch_size(&graph));
         let (workspace, words) = Workspace::new(attentions.iter().copied(), options, team, plan.words);
         let distances = Distances::new(attentions.into_iter(), weights, reach);
-        Ok((Self { graph, plan, workspace, distances }, words))
+        let (marks, looks_beside) = (graph.marks(), graph.looks_beside());
+        Ok((Self { graph, plan, workspace, distances, marks, looks_beside }, words))
     }
 }
 
@@ -130,6 +87,10 @@ enum Side {
     Encoder,
     /// Takes tokens one after the other.
     Decoder,
+    /// A part of the encoder.
+    Body(usize),
+    /// What is on top of a part of the encoder.
+    Head(usize),
 }
 
 /// Several sequences that share weights, cache and threads, and go through the model in one batch.
@@ -139,6 +100,8 @@ pub struct Context {
     model: Arc<Inner>,
     /// The encoder's and the decoder's.
     stages: [Option<Stage>; 2],
+    /// The encoder in parts, where texts may leave early.
+    parts: Vec<exits::Part>,
     /// The one that ran last.
     side: Side,
     arena: Arena,
@@ -154,7 +117,7 @@ pub struct Context {
 impl Context {
     pub(crate) fn new(model: Arc<Inner>, options: ContextOptions) -> Result<Self> {
         let threads = model.options.threads;
-        let ContextOptions { cache, window, wanted, read, head } = options;
+        let ContextOptions { cache, window, wanted, read, head, exits } = options;
         let encoder = model.graphs.encoder.as_ref().map(|graph| {
             let graph = if head { graph.clone() } else { graph.without_head() };
             let graph = if cache.batch > 0 { graph } else { graph.without_memory() };
@@ -168,7 +131,14 @@ impl Context {
             Stage::new(graph, &model.weights[1], &cache, threads, sizes)
         });
         let stages = [encoder.transpose()?, decoder.transpose()?];
-        let words = stages.iter().flatten().map(|(_, words)| *words).max().unwrap_or(0);
+        let (parts, part_words) = match &model.graphs.encoder {
+            Some(graph) if exits => {
+                let sizes = (model.hyper.layers, read);
+                exits::Part::all(graph, &model.weights[0], &cache, threads, sizes)?
+            }
+            _ => (Vec::new(), 0),
+        };
+        let words = stages.iter().flatten().map(|(_, words)| *words).fold(part_words, usize::max);
         let words = if model.options.executor == ExecutorKind::Cpu { words } else { 0 };
         let stages = stages.map(|stage| Some(stage?.0));
         let rows = stages.iter().flatten().map(|stage| stage.plan.batch).max().unwrap_or(0);
@@ -187,15 +157,17 @@ impl Context {
             observer: None,
             side: Side::Decoder,
             stages,
+            parts,
             model,
         })
     }
 
     fn stage(&self, side: Side) -> Result<&Stage> {
-        self.stages[side as usize].as_ref().ok_or_else(|| {
+        stage_of(&self.stages, &self.parts, side).ok_or_else(|| {
             let message = match side {
                 Side::Encoder => "the model reads tokens one after the other; it has no encoder",
                 Side::Decoder => "the model reads whole texts; it does not write",
+                Side::Body(_) | Side::Head(_) => "it is not read in parts",
             };
             Error::unsupported("model", message)
         })
@@ -294,25 +266,7 @@ impl Context {
 
     /// The length from which on frequencies change with the length of the sequence.
     pub(crate) fn stretches(&self) -> Option<usize> {
-        self.stages[Side::Decoder as usize].as_ref().and_then(|stage| stage.graph.stretches())
-    }
-
-    /// Reads whole texts in one batch, each by a sequence of its own, which forgets what it read before.
-    /// [`Context::output`] then has a row for every token that was asked for, in order.
-    pub fn read(&mut self, texts: &[Text<'_>]) -> Result<()> {
-        self.batch.clear();
-        let outcome = self.list(texts).and_then(|()| self.run(Side::Encoder));
-        for text in texts {
-            self.cache.pass(text.sequence);
-            if outcome.is_err() {
-                // Never fails: a text of no tokens needs no room.
-                let _ = self.cache.read(text.sequence, 0, 0, false);
-            }
-        }
-        if outcome.is_err() {
-            self.batch.clear();
-        }
-        self.settle(outcome)
+        self.stage(Side::Decoder).ok().and_then(|stage| stage.graph.stretches())
     }
 
     /// A stop is taken when it has stopped something, not when something else went wrong.
@@ -345,105 +299,13 @@ impl Context {
         }
     }
 
-    /// The rows that a text becomes.
-    fn rows_of(&self, text: &Text<'_>) -> Result<usize> {
-        match self.stage(Side::Encoder)?.plan.frames_per_row {
-            0 if text.features.is_empty() => Ok(text.tokens.len()),
-            0 => Err(Error::argument("features", "the model reads tokens")),
-            _ if !text.tokens.is_empty() => Err(Error::argument("tokens", "the model reads features")),
-            per_row => {
-                let columns = self.model.hyper.features.max(1);
-                if !text.features.len().is_multiple_of(columns) {
-                    let message = format!("{} numbers are no frames of {columns}", text.features.len());
-                    return Err(Error::argument("features", message));
-                }
-                Ok((text.features.len() / columns).div_ceil(per_row))
-            }
-        }
-    }
-
-    /// Makes room in the cache and lists the rows of texts.
-    fn list(&mut self, texts: &[Text<'_>]) -> Result<()> {
-        let counts = texts.iter().map(|text| self.rows_of(text)).collect::<Result<Vec<_>>>()?;
-        let wanted = texts.iter().zip(&counts).map(|(text, count)| text.wanted.count(*count)).sum();
-        let beside = self.stage(Side::Encoder)?.graph.looks_beside();
-        let after = |text: &Text<'_>| text.after.filter(|_| beside);
-        let extra = texts.iter().filter_map(after).count();
-        self.check_batch(Side::Encoder, counts.iter().sum::<usize>() + extra, wanted)?;
-        for (index, (text, &count)) in texts.iter().zip(&counts).enumerate() {
-            self.check_tokens(text.tokens)?;
-            self.check_tokens(after(text).as_slice())?;
-            if texts[..index].iter().any(|other| other.sequence == text.sequence) {
-                return Err(Error::argument("texts", "two are for the same sequence"));
-            }
-            if !text.segments.is_empty() && text.segments.len() != count {
-                let message = format!("{} segments for {count} tokens", text.segments.len());
-                return Err(Error::argument("segments", message));
-            }
-            let segments = self.model.hyper.segments;
-            if let Some(segment) = text.segments.iter().find(|&&segment| segment as usize >= segments.max(1))
-            {
-                let message = format!("segment {segment}; the model knows {segments}");
-                return Err(Error::argument("segments", message));
-            }
-            let most = self.model.hyper.text;
-            if count > most {
-                let message = format!("{count} rows; the model was made for {most}");
-                return Err(Error::new(ErrorKind::TooLong, "text", message));
-            }
-            let first = self.batch.rows.len();
-            let before = self.batch.marked.len();
-            let marked = self.mark(text.global, count)?;
-            self.cache.read(text.sequence, count, marked, after(text).is_some())?;
-            self.batch.wanted.extend(text.wanted.of(count).map(|token| first + token));
-            for position in 0..count {
-                let at = |list: &[u32]| list.get(position).copied().unwrap_or(0);
-                let (token, segment) = (at(text.tokens), at(text.segments));
-                let mark = self.batch.marked[before..].binary_search(&(first + position)).ok();
-                let sequence = text.sequence;
-                self.batch.push(Row { sequence, position, token, segment, mark, length: count });
-            }
-            if let Some(token) = after(text) {
-                // It has a place behind all that is seen.
-                let position = count + marked;
-                let (sequence, length) = (text.sequence, count);
-                self.batch.push(Row { sequence, position, token, segment: 0, mark: None, length });
-            }
-            let first = self.batch.frames.len();
-            let end = first + text.features.len() / self.model.hyper.features.max(1);
-            self.batch.frames.resize(end, (first, end));
-            self.batch.row_frames.resize(self.batch.rows.len(), first);
-            self.batch.features.extend_from_slice(text.features);
-        }
-        Ok(())
-    }
-
-    /// Marks rows of a text of `count` rows that is listed next, and gives how many.
-    fn mark(&mut self, global: &[usize], count: usize) -> Result<usize> {
-        if !self.stage(Side::Encoder)?.graph.marks() {
-            let message = "every token of the model sees all others; leave it empty";
-            return if global.is_empty() { Ok(0) } else { Err(Error::argument("global", message)) };
-        }
-        if let Some(position) = global.iter().find(|&&position| position >= count) {
-            let message = format!("position {position} of a text of {count} tokens");
-            return Err(Error::argument("global", message));
-        }
-        let first = self.batch.rows.len();
-        let (hidden, before) = (&mut self.batch.hidden, self.batch.marked.len());
-        hidden.resize(first + count, 0.0);
-        let global = if global.is_empty() && count > 0 { &[0] } else { global };
-        global.iter().for_each(|&position| hidden[first + position] = HIDDEN);
-        self.batch.marked.extend((first..first + count).filter(|&row| hidden[row] != 0.0));
-        Ok(self.batch.marked.len() - before)
-    }
-
     /// Makes room in the cache and lists the rows.
     fn extend(&mut self, pieces: &[Piece<'_>]) -> Result<()> {
         let rows = pieces.iter().map(|piece| piece.tokens.len()).sum();
         let outputs =
             |piece: &Piece<'_>| if piece.every { piece.tokens.len() } else { piece.tokens.len().min(1) };
         self.check_batch(Side::Decoder, rows, pieces.iter().map(outputs).sum())?;
-        let reads = self.stages[Side::Encoder as usize].is_some();
+        let reads = self.stages[0].is_some();
         for piece in pieces {
             self.check_tokens(piece.tokens)?;
             let start = self.cache.length(piece.sequence)?;
@@ -467,8 +329,8 @@ impl Context {
 
     fn run(&mut self, side: Side) -> Result<()> {
         self.stage(side)?;
-        let Some(stage) = &self.stages[side as usize] else { return Ok(()) };
-        let (model, weights) = (&*self.model, &self.model.weights[side as usize]);
+        let Some(stage) = stage_of(&self.stages, &self.parts, side) else { return Ok(()) };
+        let (model, weights) = (&*self.model, &self.model.weights[usize::from(side == Side::Decoder)]);
         self.side = side;
         match model.options.executor {
             ExecutorKind::Reference => {
@@ -545,4 +407,14 @@ pub(crate) fn cache_types(model: &Inner, asked: Option<CacheType>) -> CacheTypes
         false => CacheType::F16,
     };
     asked.map_or(CacheTypes { kept, passing: CacheType::F32 }, CacheTypes::all)
+}
+
+/// The stage of a side, where there is one.
+fn stage_of<'a>(stages: &'a [Option<Stage>; 2], parts: &'a [exits::Part], side: Side) -> Option<&'a Stage> {
+    match side {
+        Side::Encoder => stages[0].as_ref(),
+        Side::Decoder => stages[1].as_ref(),
+        Side::Body(number) => parts.get(number).and_then(exits::Part::body),
+        Side::Head(number) => parts.get(number).map(exits::Part::head),
+    }
 }

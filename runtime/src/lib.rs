@@ -18,6 +18,7 @@ mod error;
 mod exec;
 pub mod file;
 pub mod graph;
+pub mod memo;
 mod model;
 mod observe;
 mod plan;
@@ -32,6 +33,7 @@ pub mod tokenizer;
 pub use context::{Context, Piece, Text, Wanted};
 pub use encoder::{Encoder, EncoderOptions};
 pub use error::{Error, ErrorKind, Result};
+pub use graph::pass::layers::LayerSet;
 pub use model::{ExecutorKind, Model, ModelOptions};
 pub use observe::Observer;
 pub use session::{

@@ -4,14 +4,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use siskin_kernels::ops::Kernels;
+use siskin_kernels::ops::attention::CacheType;
 use siskin_kernels::{Cpu, Features};
 
 use crate::arch::{Config, Family, Graphs, Hyper};
-use crate::cache::CacheOptions;
+use crate::cache::{CacheOptions, CacheTypes};
 use crate::context::{self, Context, ContextOptions};
 use crate::encoder::{Encoder, EncoderOptions};
 use crate::file::File;
-use crate::graph::{Graph, pass};
+use crate::graph::Graph;
+use crate::graph::pass::{self, layers::LayerSet};
 use crate::plan::{Plan, Weights};
 use crate::session::{Session, SessionOptions};
 use crate::team;
@@ -38,11 +40,13 @@ pub struct ModelOptions {
     pub executor: ExecutorKind,
     /// Features of the processor that are not to be used.
     pub without: Features,
+    /// Layers that are left out: what enters them goes on to the next. For models whose layers are made alike.
+    pub skip: LayerSet,
 }
 
 impl Default for ModelOptions {
     fn default() -> Self {
-        Self { threads: 0, executor: ExecutorKind::default(), without: Features::NONE }
+        Self { threads: 0, executor: ExecutorKind::default(), without: Features::NONE, skip: LayerSet::NONE }
     }
 }
 
@@ -91,6 +95,7 @@ impl Model {
         let family = Family::named(&metadata.architecture).map_err(|error| error.within("metadata"))?;
         let config = Config::new(metadata.config.clone());
         let (hyper, graphs) = family.build(&config, &|name| file.tensor(name).is_some())?;
+        let graphs = graphs.without_layers(options.skip)?;
         let odd = graphs.iter().flat_map(Graph::attentions).find(|attention| attention.head_size % 2 != 0);
         if let Some(odd) = odd {
             return Err(Error::unsupported("config (head size)", format!("{} is odd", odd.head_size)));
@@ -153,6 +158,11 @@ impl Model {
         self.inner.file.template().map(ChatTemplate::new).transpose()
     }
 
+    /// The layers that are left out.
+    pub fn skipped(&self) -> LayerSet {
+        self.inner.options.skip
+    }
+
     /// The names of the kernels chosen for this machine.
     pub fn kernels(&self) -> Vec<&'static str> {
         match self.inner.options.executor {
@@ -175,6 +185,11 @@ impl Model {
         sides.filter_map(|(graph, weights)| Some((graph.as_ref()?, weights))).map(plan).collect()
     }
 
+    /// The types of cached numbers: those that are asked for, or those that suit the model.
+    pub(crate) fn cache_types(&self, asked: Option<CacheType>) -> CacheTypes {
+        context::cache_types(&self.inner, asked)
+    }
+
     /// Memory and threads for `sequences` sequences of up to `context` tokens each.
     pub fn context(&self, options: &SessionOptions, sequences: usize, wanted: usize) -> Result<Context> {
         let model = &self.inner;
@@ -193,7 +208,7 @@ impl Model {
             Some(_) => options.text.min(model.hyper.text),
         };
         let cache = CacheOptions {
-            types: context::cache_types(model, options.cache),
+            types: self.cache_types(options.cache),
             context,
             sequences: sequences.max(1),
             batch: options.batch.clamp(1, context),
@@ -203,7 +218,8 @@ impl Model {
             return Err(Error::argument("window", "a token sees itself: give at least 1"));
         }
         let window = options.window;
-        let options = ContextOptions { cache, window, wanted: wanted.max(1), read: 0, head: true };
+        let options =
+            ContextOptions { cache, window, wanted: wanted.max(1), read: 0, head: true, exits: false };
         Context::new(Arc::clone(model), options)
     }
 
@@ -216,13 +232,15 @@ impl Model {
     ) -> Result<Context> {
         let model = &self.inner;
         let cache = CacheOptions {
-            types: context::cache_types(model, options.cache),
+            types: self.cache_types(options.cache),
             context: 0,
             sequences: rows,
             batch: 0,
             text: rows,
         };
-        let options = ContextOptions { cache, window: None, wanted: 0, read: outputs, head: options.head };
+        let exits = options.early.is_some();
+        let options =
+            ContextOptions { cache, window: None, wanted: 0, read: outputs, head: options.head, exits };
         Context::new(Arc::clone(model), options)
     }
 

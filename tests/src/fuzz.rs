@@ -11,6 +11,7 @@ pub const TARGETS: &[Target] = &[
     ("container", container),
     ("ctranslate2", ctranslate2),
     ("gguf", gguf),
+    ("memo", memo),
     ("safetensors", safetensors),
     ("source", source),
     ("template", template),
@@ -76,6 +77,29 @@ fn reseal(data: &[u8]) -> Option<Vec<u8>> {
     let hash = blake3::hash(data.get(..end)?);
     data[32..64].copy_from_slice(hash.as_bytes());
     Some(data)
+}
+
+/// A file that a memo was saved to, from anywhere: as it is, and with its hash made right.
+pub fn memo(data: &[u8]) {
+    use siskin::memo::{Key, Memo, MemoOptions};
+    let sealed = data.split_last_chunk::<32>().map(|(body, _)| {
+        let hash = blake3::hash(body);
+        [body, hash.as_bytes()].concat()
+    });
+    for data in std::iter::once(data).chain(sealed.as_deref()) {
+        let memo = Memo::new(MemoOptions { bytes: 4096, ..MemoOptions::default() });
+        if memo.load(data).is_err() {
+            continue;
+        }
+        let bytes = |at: usize| data.get(at..).and_then(|bytes| bytes.first_chunk::<32>()).copied();
+        let keys = [24, 72].map(|at| Key::from_bytes(bytes(at).unwrap_or_default()));
+        for key in keys {
+            let _ = (memo.get(&key), memo.near(&key, &[1.0, 0.0, -1.0], 0.1));
+        }
+        let again = Memo::new(MemoOptions { bytes: 4096, ..MemoOptions::default() });
+        assert!(again.load(&memo.to_bytes()).is_ok(), "what was read can be written");
+        assert_eq!(again.to_bytes(), memo.to_bytes());
+    }
 }
 
 /// A `model.bin` of CTranslate2 from anywhere, or the vocabulary beside it.

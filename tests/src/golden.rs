@@ -109,7 +109,8 @@ pub fn emulate() {
 /// # Panics
 /// Where the model does not open.
 pub fn model(file: &File, executor: ExecutorKind, threads: usize, without: Features) -> Model {
-    Model::from_file(file.clone(), &ModelOptions { threads, executor, without }).expect("the model opens")
+    let options = ModelOptions { threads, executor, without, ..ModelOptions::default() };
+    Model::from_file(file.clone(), &options).expect("the model opens")
 }
 
 /// The logits of every token of `ids`, in a fresh session.

@@ -1,6 +1,7 @@
 //! The small random models of `tests/data/golden-texts`, which read whole texts, and what PyTorch computed with them.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use siskin::encoder::Tokens;
 use siskin::file::{Bytes, File};
@@ -166,4 +167,25 @@ pub fn score(model: &Model, text: &Tokens, written: &[u32], batch: usize) -> Vec
     let mut all = Vec::new();
     session.score(written, &mut |_, scores| all.extend_from_slice(scores)).expect("the model runs");
     all
+}
+
+/// The tiny model of `tests/data/<folder>` with a tokenizer of the words w5 to w79.
+///
+/// # Panics
+/// Where its files are missing or damaged: they are part of the repository.
+pub fn with_words(folder: &str) -> File {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let place = std::env::temp_dir().join(format!("siskin-words-{}-{number}", std::process::id()));
+    std::fs::create_dir_all(&place).expect("a folder can be made");
+    for name in ["config.json", "model.safetensors"] {
+        std::fs::copy(paths::data(folder).join(name), place.join(name)).expect("the model is there");
+    }
+    let words = paths::data("golden-exits").join("words.json");
+    std::fs::copy(words, place.join("tokenizer.json")).expect("the tokenizer is there");
+    let options = OpenOptions { cache: Cache::Off, ..OpenOptions::default() };
+    let file = open_any(&place, &options).expect("a golden model packs");
+    // Nobody looks at it again.
+    let _ = std::fs::remove_dir_all(&place);
+    file
 }

@@ -17,8 +17,11 @@ pub(super) fn report(args: &Args, model: &Model, open_ms: f64, start: Instant) -
         Ok(Tokens::from(ids(index * 31 + count, model)?.split_off(index * 31)))
     };
     let texts: Vec<Tokens> = (0..args.texts.max(1)).map(text).collect::<Result<_>>()?;
-    let mut encoder =
-        model.encoder(EncoderOptions { cache: args.kv, head: false, ..EncoderOptions::default() })?;
+    let mut encoder = model.encoder(EncoderOptions {
+        cache: args.model_args.kv,
+        head: false,
+        ..EncoderOptions::default()
+    })?;
     let mut read = || encoder.read(&texts, Wanted::Every, &mut |_, _| Ok(()));
     read()?;
     let first_ms = milliseconds(start);

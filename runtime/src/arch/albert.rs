@@ -48,6 +48,7 @@ const RULES: &[Rule] = &[
         "blk.{}.layer_output_norm",
         "albert.encoder.albert_layer_groups.{}.albert_layers.0.full_layer_layer_norm",
     ),
+    whole("exit.{}.shared_output", "classifiers.{}"),
     whole("cls", "albert.pooler"),
     whole("cls.output", "classifier"),
     whole("labels", "classifier"),

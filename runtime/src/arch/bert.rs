@@ -45,6 +45,9 @@ const RULES: &[Rule] = trunk! {
     whole("cls", "bert.pooler.dense"),
     whole("cls.output", "classifier"),
     whole("labels", "classifier"),
+    whole("exit.{}.cls", "bert.encoder.highway.{}.pooler.dense"),
+    whole("exit.{}.output", "bert.encoder.highway.{}.classifier"),
+    whole("exit.{}.shared_output", "classifiers.{}"),
     whole("answer", "qa_outputs"),
     whole("tokens", "cls.predictions.transform.dense"),
     whole("tokens_norm", "cls.predictions.transform.LayerNorm"),
@@ -95,8 +98,10 @@ impl Shape {
     pub(super) fn graph(&self, config: &Config, h: &Hyper, mut b: Builder<'_>) -> Result<Graph> {
         let activation = hyper::activation(config, self.activation.unwrap_or(ActivationKind::Gelu))?;
         let mut x = self.embeddings(h, &mut b);
+        let mut states = Vec::with_capacity(h.layers);
         for layer in 0..h.layers {
             x = self.layer(h, &mut b, layer, activation, x);
+            states.push(x);
         }
         let embedding = self.embedding.unwrap_or(h.width);
         let heads = Heads {
@@ -105,6 +110,7 @@ impl Shape {
             embedding,
             rest: 0,
         };
+        heads.exits(config, h, &mut b, &states)?;
         heads.finish(config, h, b, x)
     }
 

@@ -21,13 +21,11 @@ impl Heads {
     pub(super) fn finish(&self, config: &Config, h: &Hyper, mut b: Builder<'_>, x: ValueId) -> Result<Graph> {
         let hidden = b.pick(x);
         let classes = classes(config)?;
+        let last_exit = b.exits().iter().find(|exit| exit.hidden == x).map(|exit| exit.output);
         let (head, output) = if b.has("cls.output.weight") && b.has("cls.weight") {
-            let pooled = b.linear(hidden, "cls", h.width);
-            let pooled = match self.class_activation {
-                Some(kind) => b.activate(kind, pooled),
-                None => b.softcap(pooled, Some(1.0)),
-            };
-            (Head::Class, b.linear(pooled, "cls.output", classes))
+            (Head::Class, self.classes(h, &mut b, hidden, "cls", "cls.output", classes))
+        } else if let Some(output) = last_exit {
+            (Head::Class, output)
         } else if b.has("labels.weight") {
             (Head::Label, b.linear(hidden, "labels", classes))
         } else if b.has("answer.weight") {
@@ -38,6 +36,48 @@ impl Heads {
             (Head::Hidden, hidden)
         };
         Ok(b.finish_with(head, hidden, output))
+    }
+
+    /// Lets texts leave after each of the layers that gave `states`, as far as the source has heads for it: with
+    /// products of their own before the scores, or with that of the head for classes.
+    pub(super) fn exits(
+        &self,
+        config: &Config,
+        h: &Hyper,
+        b: &mut Builder<'_>,
+        states: &[ValueId],
+    ) -> Result<()> {
+        for (layer, &state) in states.iter().enumerate() {
+            let own = format!("exit.{layer}.cls");
+            let (pooled, output) = match b.has(&format!("{own}.weight")) {
+                true => (own.as_str(), format!("exit.{layer}.output")),
+                false => ("cls", format!("exit.{layer}.shared_output")),
+            };
+            if b.has(&format!("{output}.weight")) && b.has(&format!("{pooled}.weight")) {
+                let hidden = b.pick(state);
+                let output = self.classes(h, b, hidden, pooled, &output, classes(config)?);
+                b.exit(layer + 1, state, output);
+            }
+        }
+        Ok(())
+    }
+
+    /// Scores of classes: a product, a function, a product.
+    fn classes(
+        &self,
+        h: &Hyper,
+        b: &mut Builder<'_>,
+        hidden: ValueId,
+        pooled: &str,
+        output: &str,
+        classes: usize,
+    ) -> ValueId {
+        let pooled = b.linear(hidden, pooled, h.width);
+        let pooled = match self.class_activation {
+            Some(kind) => b.activate(kind, pooled),
+            None => b.softcap(pooled, Some(1.0)),
+        };
+        b.linear(pooled, output, classes)
     }
 
     /// A product, a function and a norm, then the token table or a matrix of its own.

@@ -61,6 +61,7 @@ pub use rules::{Rule, StatePart, Take};
 
 use std::collections::HashSet;
 
+use crate::graph::pass::layers::{self, LayerSet};
 use crate::graph::{Builder, Graph, Weight};
 use crate::{Error, Result};
 
@@ -158,6 +159,19 @@ impl Graphs {
     /// Those that there are.
     pub fn iter(&self) -> impl Iterator<Item = &Graph> {
         self.encoder.iter().chain(&self.decoder)
+    }
+
+    /// The same without some layers.
+    pub fn without_layers(self, skipped: LayerSet) -> Result<Self> {
+        if skipped == LayerSet::NONE {
+            return Ok(self);
+        }
+        if self.encoder.is_some() && self.decoder.is_some() {
+            let message = "layers of models with an encoder and a decoder cannot be left out";
+            return Err(Error::unsupported("skip", message));
+        }
+        let without = |graph: Option<Graph>| graph.map(|graph| layers::without(&graph, skipped)).transpose();
+        Ok(Self { encoder: without(self.encoder)?, decoder: without(self.decoder)? })
     }
 
     /// The tensors that they need, each once.

@@ -2,9 +2,11 @@
 
 use serde_json::Value;
 
-use super::{Encoder, Long, Tokens};
+use super::text::numbered;
+use super::{Encoder, Long, Part, Tokens};
 use crate::context::Wanted;
 use crate::graph::Head;
+use crate::model::Model;
 use crate::{Error, Result};
 
 /// A class or label and how likely it is.
@@ -44,19 +46,14 @@ impl Encoder {
         name.map_or_else(|| format!("LABEL_{index}"), str::to_owned)
     }
 
-    /// Whether the classes exclude each other.
-    fn excludes(&self) -> bool {
-        let config = &self.model().file().metadata().config;
-        config.get("problem_type").and_then(Value::as_str) != Some("multi_label_classification")
-    }
-
     /// The classes of each text, the likeliest first.
     pub fn classify<T: AsRef<str>>(&mut self, texts: &[T], long: Long) -> Result<Vec<Vec<Scored>>> {
         self.needs(Head::Class, "classes")?;
         let inputs = self.first_parts(texts, long)?;
         let scores = self.first_rows(&inputs)?;
+        let excludes = classes_exclude(self.model());
         let classes = |row: Vec<f32>| {
-            let probabilities = if self.excludes() && row.len() > 1 { softmax(&row) } else { logistic(&row) };
+            let probabilities = if excludes && row.len() > 1 { softmax(&row) } else { logistic(&row) };
             let named = probabilities.into_iter().enumerate();
             let mut classes: Vec<Scored> =
                 named.map(|(index, probability)| Scored { label: self.label(index), probability }).collect();
@@ -70,11 +67,11 @@ impl Encoder {
     pub fn rerank<T: AsRef<str>>(&mut self, question: &str, texts: &[T]) -> Result<Vec<f32>> {
         self.needs(Head::Class, "pairs of texts")?;
         let pair = |(index, text): (usize, &T)| {
-            self.pair(question, text.as_ref())
-                .map(|pair| pair.tokens)
-                .map_err(|error| error.within(&format!("text {index}")))
+            let pairs = self.pairs(question, text.as_ref(), Long::Refuse);
+            pairs.map_err(|error| error.within(&format!("text {index}")))
         };
-        let inputs = texts.iter().enumerate().map(pair).collect::<Result<Vec<_>>>()?;
+        let pairs = texts.iter().enumerate().map(pair).collect::<Result<Vec<_>>>()?;
+        let inputs: Vec<Tokens> = pairs.into_iter().flatten().map(|pair| pair.tokens).collect();
         // Of two classes the second says that they go together.
         Ok(self.first_rows(&inputs)?.into_iter().filter_map(|row| row.last().copied()).collect())
     }
@@ -82,23 +79,22 @@ impl Encoder {
     /// The runs of each text that have a label other than `O`.
     pub fn tag<T: AsRef<str>>(&mut self, texts: &[T], long: Long) -> Result<Vec<Vec<Entity>>> {
         self.needs(Head::Label, "labels")?;
-        let mut all = Vec::new();
-        for (index, text) in texts.iter().enumerate() {
-            let parts =
-                self.parts(text.as_ref(), long).map_err(|error| error.within(&format!("text {index}")))?;
-            let mut entities: Vec<Entity> = Vec::new();
-            for part in parts {
-                let mut rows = Vec::new();
-                self.read(std::slice::from_ref(&part.tokens), Wanted::Every, &mut |_, outputs| {
-                    rows = outputs.rows().map(softmax).collect();
-                    Ok(())
-                })?;
-                let found = self.entities(&rows, &part.spans);
-                // What a part repeats of the one before was found there.
-                let behind = entities.last().map_or(0, |entity| entity.end);
-                entities.extend(found.into_iter().filter(|entity| entity.start >= behind));
-            }
-            all.push(entities);
+        let (owners, parts): (Vec<usize>, Vec<Part>) =
+            self.all_parts(&numbered(texts), long)?.into_iter().unzip();
+        let (inputs, spans): (Vec<Tokens>, Vec<_>) =
+            parts.into_iter().map(|part| (part.tokens, part.spans)).unzip();
+        let mut rows = vec![Vec::new(); inputs.len()];
+        self.read(&inputs, Wanted::Every, &mut |index, outputs| {
+            rows[index] = outputs.rows().map(softmax).collect();
+            Ok(())
+        })?;
+        let mut all = vec![Vec::new(); texts.len()];
+        for ((owner, rows), spans) in owners.into_iter().zip(&rows).zip(&spans) {
+            let entities: &mut Vec<Entity> = &mut all[owner];
+            // What a part repeats of the one before was found there.
+            let behind = entities.last().map_or(0, |entity| entity.end);
+            let found = self.entities(rows, spans).into_iter();
+            entities.extend(found.filter(|entity| entity.start >= behind));
         }
         Ok(all)
     }
@@ -143,22 +139,19 @@ impl Encoder {
 
     /// The first part of each text.
     fn first_parts<T: AsRef<str>>(&self, texts: &[T], long: Long) -> Result<Vec<Tokens>> {
-        let first = |(index, text): (usize, &T)| {
-            let parts =
-                self.parts(text.as_ref(), long).map_err(|error| error.within(&format!("text {index}")))?;
-            match &parts[..] {
-                [part] => Ok(part.tokens.clone()),
-                _ => Err(Error::argument(
-                    "long",
-                    "a text has one class: cut it instead of reading it in parts",
-                )),
-            }
-        };
-        texts.iter().enumerate().map(first).collect()
+        let parts = self.all_parts(&numbered(texts), long)?;
+        if parts.len() != texts.len() {
+            let message = "a text has one class: cut it instead of reading it in parts";
+            return Err(Error::argument("long", message));
+        }
+        Ok(parts.into_iter().map(|(_, part)| part.tokens).collect())
     }
 
     /// The row of the first token of each text.
     fn first_rows(&mut self, texts: &[Tokens]) -> Result<Vec<Vec<f32>>> {
+        if let Some(early) = self.options.early {
+            return self.read_early(texts, early);
+        }
         let mut rows = vec![Vec::new(); texts.len()];
         self.read(texts, Wanted::First, &mut |index, outputs| {
             rows[index] = outputs.row(0).to_vec();
@@ -166,6 +159,12 @@ impl Encoder {
         })?;
         Ok(rows)
     }
+}
+
+/// Whether a model's classes exclude each other.
+pub(super) fn classes_exclude(model: &Model) -> bool {
+    let kind = model.file().metadata().config.get("problem_type").and_then(Value::as_str);
+    kind != Some("multi_label_classification")
 }
 
 /// Probabilities of what excludes each other.

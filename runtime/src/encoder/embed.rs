@@ -2,8 +2,10 @@
 
 use serde_json::Value;
 
+use super::text::numbered;
 use super::{Encoder, Long, Pooling, Tokens};
 use crate::arch::Config;
+use crate::memo::{self, Key};
 use crate::model::Model;
 use crate::{Error, Result};
 
@@ -40,38 +42,61 @@ impl EmbedOptions {
 
 impl Encoder {
     /// A vector for each text, in order. The encoder must have been opened without its head, or have none.
+    ///
+    /// Where the encoder [remembers](Encoder::remember) vectors, only those of texts that are new to it are computed.
     pub fn embed<T: AsRef<str>>(&mut self, texts: &[T], options: &EmbedOptions) -> Result<Vec<Vec<f32>>> {
-        let (mut inputs, mut owners) = (Vec::new(), Vec::new());
-        for (index, text) in texts.iter().enumerate() {
-            let parts = self.parts(text.as_ref(), options.long);
-            for part in parts.map_err(|error| error.within(&format!("text {index}")))? {
-                inputs.push(part.tokens);
-                owners.push(index);
-            }
+        self.check(options)?;
+        let Some(memo) = self.memo.clone() else { return self.compute(&numbered(texts), options) };
+        let (kind, columns) = (self.cache_type(), self.columns());
+        let columns = if options.columns > 0 { options.columns } else { columns };
+        let key = |text: &T| memo::embedding_key(&self.model, kind, options, text.as_ref());
+        let keys: Vec<Key> = texts.iter().map(key).collect();
+        let known = |key: &Key| memo.get(key).and_then(|value| memo::numbers_of(&value, columns));
+        let mut vectors: Vec<Option<Vec<f32>>> = keys.iter().map(known).collect();
+        let mut missing = numbered(texts);
+        missing.retain(|(number, _)| vectors[*number].is_none());
+        for ((number, _), vector) in missing.iter().zip(self.compute(&missing, options)?) {
+            let bytes: Vec<u8> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();
+            memo.put(keys[*number], &bytes);
+            vectors[*number] = Some(vector);
         }
+        Ok(vectors.into_iter().flatten().collect())
+    }
+
+    /// Vectors of texts, those of parts averaged by their tokens.
+    fn compute(&mut self, texts: &[(usize, &str)], options: &EmbedOptions) -> Result<Vec<Vec<f32>>> {
+        let parts = self.all_parts(texts, options.long)?;
+        let (owners, inputs): (Vec<usize>, Vec<Tokens>) =
+            parts.into_iter().map(|(owner, part)| (owner, part.tokens)).unzip();
         if inputs.len() == texts.len() {
             return self.embed_tokens(&inputs, options);
         }
         let parts = self.embed_tokens(&inputs, &EmbedOptions { normalise: false, ..*options })?;
-        let mut vectors = vec![Vec::new(); texts.len()];
-        let mut counts = vec![0.0_f32; texts.len()];
-        for ((part, tokens), &owner) in parts.iter().zip(&inputs).zip(&owners) {
-            let (vector, count): (&mut Vec<f32>, f32) = (&mut vectors[owner], tokens.ids.len() as f32);
-            vector.resize(part.len(), 0.0);
-            vector.iter_mut().zip(part).for_each(|(sum, x)| *sum += count * x);
-            counts[owner] += count;
-        }
-        for (vector, count) in vectors.iter_mut().zip(counts) {
-            vector.iter_mut().for_each(|sum| *sum /= count);
-            if options.normalise {
-                normalise(vector);
+        let mut all = owners.iter().zip(&inputs).zip(parts).peekable();
+        let mut vectors = Vec::with_capacity(texts.len());
+        while let Some(((&owner, tokens), mut vector)) = all.next() {
+            let mut count = tokens.ids.len() as f32;
+            let mut next = || all.next_if(|((other, _), _)| **other == owner);
+            // A text of one part has its vector, as if it were alone.
+            if let Some(second) = next() {
+                vector.iter_mut().for_each(|x| *x *= count);
+                for ((_, tokens), part) in std::iter::once(second).chain(std::iter::from_fn(next)) {
+                    let weight = tokens.ids.len() as f32;
+                    vector.iter_mut().zip(&part).for_each(|(sum, x)| *sum += weight * x);
+                    count += weight;
+                }
+                vector.iter_mut().for_each(|sum| *sum /= count);
             }
+            if options.normalise {
+                normalise(&mut vector);
+            }
+            vectors.push(vector);
         }
         Ok(vectors)
     }
 
-    /// The same for texts as tokens.
-    pub fn embed_tokens(&mut self, texts: &[Tokens], options: &EmbedOptions) -> Result<Vec<Vec<f32>>> {
+    /// Whether the encoder can do what is wanted.
+    fn check(&self, options: &EmbedOptions) -> Result<()> {
         if self.head() != crate::graph::Head::Hidden {
             let message = "vectors are made of hidden states; open the encoder without its head";
             return Err(Error::argument("encoder", message));
@@ -80,6 +105,12 @@ impl Encoder {
             let message = format!("{} columns; the model has {}", options.columns, self.columns());
             return Err(Error::argument("columns", message));
         }
+        Ok(())
+    }
+
+    /// The same for texts as tokens.
+    pub fn embed_tokens(&mut self, texts: &[Tokens], options: &EmbedOptions) -> Result<Vec<Vec<f32>>> {
+        self.check(options)?;
         let mut vectors = vec![Vec::new(); texts.len()];
         self.read(texts, options.pooling.wanted(), &mut |index, outputs| {
             let mut vector = options.pooling.pool(outputs);

@@ -2,9 +2,9 @@
 
 use super::classify::softmax;
 use super::text::Pair;
-use super::{Encoder, Long};
+use super::{Encoder, Long, Outputs, Tokens};
 use crate::context::Wanted;
-use crate::graph::{Graph, Head};
+use crate::graph::Head;
 use crate::tokenizer::EncodeOptions;
 use crate::{Error, ErrorKind, Result};
 
@@ -70,37 +70,44 @@ impl Encoder {
         rows.into_iter().map(fillings).collect()
     }
 
-    /// The likeliest place of `text` that answers `question`; `long` says what is done with a long text.
+    /// The likeliest place of `text` that answers `question`; `long` says what is done with a long text. Of parts, each
+    /// with the question before it, the one with the likeliest answer has it.
     pub fn answer(&mut self, question: &str, text: &str, long: Long) -> Result<Answer> {
         if self.head() != Head::Span {
             return Err(Error::unsupported("model", "it has no head for answers"));
         }
-        if long != Long::Refuse {
-            return Err(Error::unsupported("long", "answers are looked for in texts that fit as a whole"));
-        }
-        let Pair { mut tokens, spans, places: [first, second] } = self.pair(question, text)?;
-        if self.model().graphs().encoder.as_ref().is_some_and(Graph::marks) {
+        let mut pairs = self.pairs(question, text, long)?;
+        if self.facts.marks {
             // Such models were trained with a question that sees all, what begins the input included.
-            tokens.global = (0..first.end).collect();
+            pairs.iter_mut().for_each(|pair| pair.tokens.global = (0..pair.places[0].end).collect());
         }
-        let inside = |index: &usize| spans[*index].0 < spans[*index].1;
-        let (mut begins, mut ends) = (Vec::new(), Vec::new());
-        self.read(&[tokens], Wanted::Every, &mut |_, outputs| {
-            begins = outputs.rows().map(|row| row[0]).collect();
-            ends = outputs.rows().map(|row| row[1]).collect();
+        let inputs: Vec<Tokens> = pairs.iter_mut().map(|pair| std::mem::take(&mut pair.tokens)).collect();
+        let mut found = vec![None; pairs.len()];
+        self.read(&inputs, Wanted::Every, &mut |index, outputs| {
+            found[index] = best_answer(&pairs[index], outputs);
             Ok(())
         })?;
-        let (begins, ends) = (softmax(&begins), softmax(&ends));
-        let mut best: Option<Answer> = None;
-        for begin in second.clone().filter(inside) {
-            for end in (begin..second.end.min(begin + LONGEST_ANSWER)).filter(inside) {
-                let probability = begins[begin] * ends[end];
-                if best.as_ref().is_none_or(|best| probability > best.probability) {
-                    let (start, end) = (spans[begin].0, spans[end].1);
-                    best = Some(Answer { start, end, probability });
-                }
+        let better =
+            |best: Answer, answer: Answer| if answer.probability > best.probability { answer } else { best };
+        found.into_iter().flatten().reduce(better).ok_or_else(|| Error::argument("text", "is empty"))
+    }
+}
+
+/// The likeliest answer in a part of a text.
+fn best_answer(pair: &Pair, outputs: Outputs<'_>) -> Option<Answer> {
+    let Pair { spans, places: [_, second], .. } = pair;
+    let inside = |index: &usize| spans[*index].0 < spans[*index].1;
+    let scores = |column: usize| softmax(&outputs.rows().map(|row| row[column]).collect::<Vec<_>>());
+    let (begins, ends) = (scores(0), scores(1));
+    let mut best: Option<Answer> = None;
+    for begin in second.clone().filter(inside) {
+        for end in (begin..second.end.min(begin + LONGEST_ANSWER)).filter(inside) {
+            let probability = begins[begin] * ends[end];
+            if best.as_ref().is_none_or(|best| probability > best.probability) {
+                let (start, end) = (spans[begin].0, spans[end].1);
+                best = Some(Answer { start, end, probability });
             }
         }
-        best.ok_or_else(|| Error::argument("text", "is empty"))
     }
+    best
 }

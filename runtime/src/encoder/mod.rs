@@ -1,21 +1,28 @@
 //! Reading whole texts: many at once, of any lengths, in their order.
 
 mod classify;
+mod early;
 mod embed;
 mod fill;
 mod pool;
 mod text;
 
 pub use classify::{Entity, Scored};
+pub use early::Early;
 pub use embed::EmbedOptions;
 pub use fill::{Answer, Filling};
 pub use pool::Pooling;
 pub use text::{Long, Part};
 
+use std::sync::Arc;
+
 use siskin_kernels::ops::attention::CacheType;
 
+use classify::classes_exclude;
+
 use crate::context::{Context, Text, Wanted};
-use crate::graph::{Graph, Head};
+use crate::graph::Head;
+use crate::memo::Memo;
 use crate::model::Model;
 use crate::session::StopHandle;
 use crate::{Error, ErrorKind, Result};
@@ -29,11 +36,14 @@ pub struct EncoderOptions {
     pub cache: Option<CacheType>,
     /// Whether outputs are what the head makes of the hidden states, where the model has one.
     pub head: bool,
+    /// When texts leave before the last layer while they are classified, for models that have heads for it; `None`:
+    /// they do not.
+    pub early: Option<Early>,
 }
 
 impl Default for EncoderOptions {
     fn default() -> Self {
-        Self { batch: 512, cache: None, head: true }
+        Self { batch: 512, cache: None, head: true, early: None }
     }
 }
 
@@ -101,26 +111,74 @@ const MOST_ROWS: usize = 1 << 20;
 pub struct Encoder {
     model: Model,
     options: EncoderOptions,
+    facts: Facts,
     context: Option<Context>,
     sequences: Vec<usize>,
     stop: StopHandle,
     work: Work,
+    /// Where vectors are looked for before they are computed.
+    memo: Option<Arc<Memo>>,
+    /// How many layers each text went through, where texts may leave early.
+    layers: Vec<usize>,
+}
+
+/// What the model says of itself, looked up once.
+#[derive(Clone, Copy, Debug)]
+struct Facts {
+    head: Head,
+    columns: usize,
+    /// Frames that a row is made of; 0 where it is made of a token.
+    frames_per_row: usize,
+    /// Whether marks on tokens matter.
+    marks: bool,
+    /// The most tokens of a text.
+    most_tokens: usize,
+    /// Whether texts may leave early: classes that exclude each other have heads before the last layer.
+    exits: bool,
+}
+
+impl Facts {
+    fn of(model: &Model, with_head: bool) -> Option<Self> {
+        let graph = model.graphs().encoder.as_ref()?;
+        let config = crate::arch::Config::new(model.file().metadata().config.clone());
+        let made_for = config.count(&["sentence_transformers/most_tokens"]).ok().flatten();
+        let own = model.hyper().text;
+        let columns = graph.values[if with_head { graph.output } else { graph.hidden }].columns;
+        Some(Self {
+            head: if with_head { graph.head } else { Head::Hidden },
+            columns,
+            frames_per_row: graph.frames_per_row(),
+            marks: graph.marks(),
+            exits: with_head && !graph.exits.is_empty() && classes_exclude(model) && columns > 1,
+            most_tokens: made_for.filter(|&most| most > 2).map_or(own, |most| most.min(own)),
+        })
+    }
 }
 
 impl Encoder {
     pub(crate) fn new(model: Model, options: EncoderOptions) -> Result<Self> {
-        if model.graphs().encoder.is_none() {
+        let Some(facts) = Facts::of(&model, options.head) else {
             let message = "the model reads tokens one after the other; it has no encoder";
             return Err(Error::unsupported("model", message));
+        };
+        if let Some(early) = options.early {
+            early.check()?;
+            if !facts.exits {
+                let message = "it has no heads on layers before the last that tell classes apart";
+                return Err(Error::unsupported("model", message));
+            }
         }
         let options = EncoderOptions { batch: options.batch.min(MOST_ROWS), ..options };
         Ok(Self {
             model,
             options,
+            facts,
             context: None,
             sequences: Vec::new(),
             stop: StopHandle::new(),
             work: Work::default(),
+            memo: None,
+            layers: Vec::new(),
         })
     }
 
@@ -131,21 +189,36 @@ impl Encoder {
 
     /// What the rows are that [`Encoder::read`] gives.
     pub fn head(&self) -> Head {
-        let head = self.model.graphs().encoder.as_ref().map(|graph| graph.head).unwrap_or_default();
-        if self.options.head { head } else { Head::Hidden }
+        self.facts.head
     }
 
     /// Columns of the rows that [`Encoder::read`] gives.
     pub fn columns(&self) -> usize {
-        let Some(graph) = &self.model.graphs().encoder else { return 0 };
-        graph.values[if self.options.head { graph.output } else { graph.hidden }].columns
+        self.facts.columns
+    }
+
+    /// The most tokens of a text, special ones included: the model's own, or fewer where it was made for fewer.
+    pub fn most_tokens(&self) -> usize {
+        self.facts.most_tokens
     }
 
     /// The rows that a text becomes: its tokens, or what its features are brought together to.
     pub fn rows_of(&self, text: &Tokens) -> usize {
-        let per_row = self.model.graphs().encoder.as_ref().map_or(0, Graph::frames_per_row);
-        let frames = text.features.len() / self.model.hyper().features.max(1);
-        if per_row == 0 { text.ids.len() } else { frames.div_ceil(per_row) }
+        match self.facts.frames_per_row {
+            0 => text.ids.len(),
+            per_row => (text.features.len() / self.model.hyper().features.max(1)).div_ceil(per_row),
+        }
+    }
+
+    /// The type of keys and values.
+    pub fn cache_type(&self) -> CacheType {
+        self.model.cache_types(self.options.cache).passing
+    }
+
+    /// Looks for the vectors of texts in `memo` before it computes them, and stores those that it computes. A vector
+    /// that is found has the same bits.
+    pub fn remember(&mut self, memo: Arc<Memo>) {
+        self.memo = Some(memo);
     }
 
     /// Stops a running call from any thread.
@@ -166,9 +239,16 @@ impl Encoder {
         wanted: Wanted<'_>,
         each: &mut dyn FnMut(usize, Outputs<'_>) -> Result<()>,
     ) -> Result<()> {
+        wanted.check()?;
+        let lengths = self.lengths(texts)?;
+        self.batches(&lengths).iter().try_for_each(|batch| self.batch(texts, &lengths, batch, wanted, each))
+    }
+
+    /// The rows of each text, where all can be read.
+    fn lengths(&self, texts: &[Tokens]) -> Result<Vec<usize>> {
         let most = self.model.hyper().text;
-        for (index, text) in texts.iter().enumerate() {
-            let rows = self.rows_of(text);
+        let lengths: Vec<usize> = texts.iter().map(|text| self.rows_of(text)).collect();
+        for (index, &rows) in lengths.iter().enumerate() {
             if rows > most {
                 let message = format!("{rows} rows; the model was made for {most}");
                 return Err(Error::new(ErrorKind::TooLong, format!("text {index}"), message));
@@ -177,10 +257,15 @@ impl Encoder {
                 return Err(Error::argument(format!("text {index}"), "has no tokens"));
             }
         }
-        let lengths: Vec<usize> = texts.iter().map(|text| self.rows_of(text)).collect();
-        let mut order: Vec<usize> = (0..texts.len()).collect();
+        Ok(lengths)
+    }
+
+    /// The texts that are read at once, those of like length together.
+    fn batches(&self, lengths: &[usize]) -> Vec<Vec<usize>> {
+        let mut order: Vec<usize> = (0..lengths.len()).collect();
         order.sort_by_key(|&index| std::cmp::Reverse(lengths[index]));
         let mut rest = order.as_slice();
+        let mut batches = Vec::new();
         while let Some(&longest) = rest.first() {
             let room = self.options.batch.max(lengths[longest]);
             let mut rows = 0;
@@ -189,10 +274,10 @@ impl Encoder {
                 rows <= room
             });
             let (batch, after) = rest.split_at(count.count());
-            self.batch(texts, &lengths, batch, wanted, each)?;
+            batches.push(batch.to_vec());
             rest = after;
         }
-        Ok(())
+        batches
     }
 
     /// Reads the texts numbered in `batch`.
@@ -208,19 +293,9 @@ impl Encoder {
         let rows: usize = batch.iter().map(|&index| lengths[index]).sum();
         let padded = batch.iter().filter(|&&index| texts[index].after.is_some()).count();
         self.make_room(rows + padded, batch.iter().map(outputs).sum())?;
+        self.make_sequences(batch.len());
         let Some(context) = &mut self.context else { return Ok(()) };
-        while self.sequences.len() < batch.len() {
-            self.sequences.push(context.create());
-        }
-        let text = |(&index, &sequence): (&usize, &usize)| Text {
-            sequence,
-            tokens: &texts[index].ids,
-            segments: &texts[index].segments,
-            features: &texts[index].features,
-            global: &texts[index].global,
-            after: texts[index].after,
-            wanted,
-        };
+        let text = |(&index, &sequence): (&usize, &usize)| early::text(&texts[index], sequence, wanted);
         let pieces: Vec<Text<'_>> = batch.iter().zip(&self.sequences).map(text).collect();
         context.read(&pieces)?;
         self.work.batches += 1;
@@ -232,6 +307,14 @@ impl Encoder {
             first += count;
         }
         Ok(())
+    }
+
+    /// At least `count` sequences of the context.
+    fn make_sequences(&mut self, count: usize) {
+        let Some(context) = &mut self.context else { return };
+        while self.sequences.len() < count {
+            self.sequences.push(context.create());
+        }
     }
 
     /// A context that takes `rows` rows with `outputs` outputs.

@@ -43,14 +43,6 @@ pub(super) struct Pair {
 const SPECIAL: EncodeOptions = EncodeOptions { add_special: true, parse_special: false };
 
 impl Encoder {
-    /// The most tokens of a text, special ones included: the model's own, or fewer where it was made for fewer.
-    pub fn most_tokens(&self) -> usize {
-        let own = self.model().hyper().text;
-        let config = crate::arch::Config::new(self.model().file().metadata().config.clone());
-        let made_for = config.count(&["sentence_transformers/most_tokens"]).ok().flatten();
-        made_for.filter(|&most| most > 2).map_or(own, |most| most.min(own))
-    }
-
     /// The parts of a text: one, unless it is too long and `long` allows for more.
     pub fn parts(&self, text: &str, long: Long) -> Result<Vec<Part>> {
         let tokenizer = self.model().tokenizer()?;
@@ -71,42 +63,84 @@ impl Encoder {
             .unwrap_or(0);
         let (prefix, suffix) = (&whole[..before], whole.get(before + inner.len()..).unwrap_or_default());
         let around = prefix.len() + suffix.len();
-        let Some(room) = most.checked_sub(around).filter(|&room| room > 0) else {
-            let message = format!("{around} tokens stand around every text; the model reads {most}");
+        let parts = long.parts(inner.len(), most.saturating_sub(around), around)?;
+        Ok(parts.into_iter().map(|range| part(&[prefix, &inner[range], suffix].concat())).collect())
+    }
+
+    /// The parts of all texts, and which text each is of. Errors call the texts by their numbers.
+    pub(super) fn all_parts(&self, texts: &[(usize, &str)], long: Long) -> Result<Vec<(usize, Part)>> {
+        let mut all = Vec::with_capacity(texts.len());
+        for (place, (number, text)) in texts.iter().enumerate() {
+            let parts = self.parts(text, long).map_err(|error| error.within(&format!("text {number}")))?;
+            all.extend(parts.into_iter().map(|part| (place, part)));
+        }
+        Ok(all)
+    }
+
+    /// Two texts as one input, such as a question and a passage; the second is what may be too long. Parts of it all
+    /// have the first.
+    pub(super) fn pairs(&self, first: &str, second: &str, long: Long) -> Result<Vec<Pair>> {
+        let (tokens, segments, [before, inner]) =
+            self.model().tokenizer()?.encode_pair_apart(first, second, SPECIAL)?;
+        let segments = if self.model().hyper().segments > 1 { segments } else { Vec::new() };
+        let (most, around) = (self.most_tokens(), tokens.len() - inner.len());
+        if tokens.len() > most && long == Long::Refuse {
+            let message = format!(
+                "{} tokens with what goes before it; the model reads {most}: cut it, or read it in parts",
+                tokens.len()
+            );
             return Err(Error::new(ErrorKind::TooLong, "text", message));
+        }
+        let room = most.saturating_sub(around);
+        let parts = match tokens.len() <= most {
+            true => std::iter::once(0..inner.len()).collect(),
+            false => long.parts(inner.len(), room, around)?,
         };
-        let step = match long {
-            Long::Window { overlap } if overlap >= room => {
+        let pair = |part: Range<usize>| {
+            let part = inner.start + part.start..inner.start + part.end;
+            let places = [before.clone(), inner.start..inner.start + part.len()];
+            let tokens = [&tokens[..inner.start], &tokens[part.clone()], &tokens[inner.end..]].concat();
+            let segments = match segments.is_empty() {
+                true => Vec::new(),
+                false => [&segments[..inner.start], &segments[part], &segments[inner.end..]].concat(),
+            };
+            let Part { tokens, spans } = self::part(&tokens);
+            Pair { tokens: Tokens { segments, ..tokens }, spans, places }
+        };
+        Ok(parts.into_iter().map(pair).collect())
+    }
+}
+
+impl Long {
+    /// The parts of `count` tokens where each has room for `room` of them beside `around` others.
+    fn parts(self, count: usize, room: usize, around: usize) -> Result<Vec<Range<usize>>> {
+        if room == 0 {
+            let message = format!("{around} tokens stand around every text; the model reads no more");
+            return Err(Error::new(ErrorKind::TooLong, "text", message));
+        }
+        let step = match self {
+            Self::Window { overlap } if overlap >= room => {
                 let message = format!("{overlap} tokens; a part has {room}");
                 return Err(Error::argument("overlap", message));
             }
-            Long::Window { overlap } => room - overlap,
-            Long::Refuse | Long::Cut => inner.len().max(1),
+            Self::Window { overlap } => room - overlap,
+            Self::Refuse | Self::Cut => count.max(1),
         };
         let mut parts = Vec::new();
-        for start in (0..inner.len()).step_by(step) {
-            let end = inner.len().min(start + room);
-            parts.push(part(&[prefix, &inner[start..end], suffix].concat()));
-            if end == inner.len() || long == Long::Cut {
+        for start in (0..count).step_by(step) {
+            let end = count.min(start + room);
+            parts.push(start..end);
+            if end == count {
                 break;
             }
         }
         Ok(parts)
     }
+}
 
-    /// Two texts as one input, such as a question and a passage; the second is what may be too long.
-    pub(super) fn pair(&self, first: &str, second: &str) -> Result<Pair> {
-        let (tokens, segments, places) =
-            self.model().tokenizer()?.encode_pair_apart(first, second, SPECIAL)?;
-        let most = self.most_tokens();
-        if tokens.len() > most {
-            let message = format!("{} tokens with what goes before it; the model reads {most}", tokens.len());
-            return Err(Error::new(ErrorKind::TooLong, "text", message));
-        }
-        let segments = if self.model().hyper().segments > 1 { segments } else { Vec::new() };
-        let ids = tokens.iter().map(|token| token.id).collect();
-        Ok(Pair { tokens: Tokens { ids, segments, ..Tokens::default() }, spans: part(&tokens).spans, places })
-    }
+/// Texts with their numbers.
+pub(super) fn numbered<T: AsRef<str>>(texts: &[T]) -> Vec<(usize, &str)> {
+    texts.iter().map(AsRef::as_ref).enumerate().collect()
 }
 
 fn part(tokens: &[Token]) -> Part {

@@ -32,8 +32,8 @@ pub(super) fn route(routing: &Routing, scores: &[f32], out: &mut [f32]) {
     }
 }
 
-/// Where the slots of a batch are: the first slot of each expert and the end of the last one's, the slot of each
-/// choice, and the row of each slot.
+/// Where the slots of a batch are: the first slot of each expert and the end of the last one's, how many rows of a
+/// sequence chose each expert, the slot of each choice, and the row of each slot.
 #[derive(Clone, Copy)]
 pub(super) struct Slots<'a> {
     words: &'a [i32],
@@ -54,12 +54,13 @@ impl<'a> Slots<'a> {
 
     /// The slot of choice `choice` of row `row`.
     fn slot(self, row: usize, choice: usize) -> Option<usize> {
-        usize::try_from(self.words[self.experts + 1 + row * self.chosen + choice]).ok()
+        usize::try_from(self.words[2 * self.experts + 1 + row * self.chosen + choice]).ok()
     }
 
     /// The row of a slot; nothing for those that are left over.
     pub(super) fn row(self, slot: usize) -> Option<usize> {
-        let start = self.experts + 1 + (self.words.len() - self.experts - 1) / 2;
+        let choices = 2 * self.experts + 1;
+        let start = choices + (self.words.len() - choices) / 2;
         (slot < self.words[self.experts] as usize).then(|| self.words[start + slot] as usize)
     }
 
@@ -90,14 +91,19 @@ pub(super) fn arrange<'b>(
 ) {
     let rows = batch.rows.len();
     let (starts, rest) = words.split_at_mut(routing.experts + 1);
+    let (taken, rest) = rest.split_at_mut(routing.experts);
     let middle = rest.len() / 2;
     let (slots, owners) = rest.split_at_mut(middle);
     let number = |row: usize, choice: usize| chosen(row)[routing.chosen + choice] as usize;
     starts.fill(0);
     for row in 0..rows {
+        if row == 0 || batch.rows[row].sequence != batch.rows[row - 1].sequence {
+            taken.fill(0);
+        }
         for choice in 0..routing.chosen {
             let expert = number(row, choice);
-            let kept = routing.capacity.is_none_or(|most| before(routing, batch, row, expert, number) < most);
+            let kept = routing.capacity.is_none_or(|most| (taken[expert] as usize) < most);
+            taken[expert] += 1;
             slots[row * routing.chosen + choice] = if kept { 0 } else { NONE };
             starts[expert + 1] += i32::from(kept);
         }
@@ -119,19 +125,6 @@ pub(super) fn arrange<'b>(
     // Every start has become the end of its expert, which is the start of the next.
     starts.copy_within(..routing.experts, 1);
     starts[0] = 0;
-}
-
-/// Rows of the same sequence before `row` that chose the expert.
-fn before(
-    routing: &Routing,
-    batch: &Batch,
-    row: usize,
-    expert: usize,
-    number: impl Fn(usize, usize) -> usize,
-) -> usize {
-    let sequence = batch.rows[row].sequence;
-    let same = (0..row).rev().take_while(|&other| batch.rows[other].sequence == sequence);
-    same.filter(|&other| (0..routing.chosen).any(|choice| number(other, choice) == expert)).count()
 }
 
 #[cfg(test)]

@@ -44,6 +44,8 @@ pub(crate) struct Batch {
     pub hidden: Vec<f32>,
     /// What rows are made of that are no tokens, frame by frame.
     pub features: Vec<f32>,
+    /// What another part of the graph gave for each row.
+    pub carried: Vec<f32>,
     /// The frames of the sequence that each frame belongs to.
     pub frames: Vec<(usize, usize)>,
     /// The first frame of the sequence that each row belongs to.
@@ -69,6 +71,7 @@ impl Batch {
         self.marked.clear();
         self.hidden.clear();
         self.features.clear();
+        self.carried.clear();
         self.frames.clear();
         self.row_frames.clear();
     }

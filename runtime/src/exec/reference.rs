@@ -79,6 +79,9 @@ impl Forward<'_> {
                     out.rotate_left(columns / 2);
                 })
             }
+            Op::Carried => {
+                each(&|row, out| out.copy_from_slice(&self.batch.carried[row * columns..][..columns]))
+            }
             Op::Features => {
                 each(&|row, out| out.copy_from_slice(&self.batch.features[row * columns..][..columns]))
             }

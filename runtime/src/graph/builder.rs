@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::{
-    ActivationKind, Attention, Graph, Head, Limits, Node, NormKind, Op, Recurrence, Role, Rope, Routing,
-    Rows, Value, ValueId, Weight, WeightId,
+    ActivationKind, Attention, Exit, Graph, Head, Limits, Node, NormKind, Op, Recurrence, Role, Rope,
+    Routing, Rows, Value, ValueId, Weight, WeightId,
 };
 
 /// Appends operations to a graph; each method returns the new value.
@@ -40,6 +40,16 @@ impl<'a> Builder<'a> {
         self.graph.head = head;
         self.graph.hidden = hidden;
         self.graph
+    }
+
+    /// Lets a text leave after `layers` layers, which give `hidden`, with the scores `output`.
+    pub fn exit(&mut self, layers: usize, hidden: ValueId, output: ValueId) {
+        self.graph.exits.push(Exit { layers, hidden, output });
+    }
+
+    /// Where texts may leave so far.
+    pub fn exits(&self) -> &[Exit] {
+        &self.graph.exits
     }
 
     /// The number of columns of a value.

@@ -287,6 +287,8 @@ pub enum Op {
     },
     /// The features that the caller gave, frame by frame.
     Features,
+    /// Rows that another part of the graph gave, which the caller carried over.
+    Carried,
     /// Rows that stand near each other in a sequence, side by side; zeros where there is none.
     Neighbours {
         /// How far each is from the row that goes with the output.
@@ -433,6 +435,19 @@ pub struct Graph {
     pub head: Head,
     /// What goes into the head.
     pub hidden: ValueId,
+    /// Where a text may leave early, in order of layer.
+    pub exits: Vec<Exit>,
+}
+
+/// A head on top of a layer that is not the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exit {
+    /// How many layers come before it.
+    pub layers: usize,
+    /// What these give: one row for each token.
+    pub hidden: ValueId,
+    /// Scores of classes, from the first token of a text.
+    pub output: ValueId,
 }
 
 /// What the rows that leave a graph are.
@@ -527,6 +542,6 @@ impl Graph {
 
     /// The same computation up to the last hidden state, without the head.
     pub fn without_head(&self) -> Self {
-        Self { output: self.hidden, head: Head::Hidden, ..self.clone() }
+        Self { output: self.hidden, head: Head::Hidden, exits: Vec::new(), ..self.clone() }
     }
 }

@@ -363,6 +363,7 @@ impl<'a> Planner<'a> {
             Op::Embed { table } => RowOp::Embed { table, to },
             Op::EmbedSine { rope, offset } => RowOp::EmbedSine { rope, offset, to },
             Op::Features => RowOp::Features { to },
+            Op::Carried => RowOp::Carried { to },
             Op::Route(routing) => RowOp::Route { routing, from, to },
             Op::EmbedSegment { table } => RowOp::EmbedSegment { table, to },
             Op::EmbedPosition { table, offset } => RowOp::EmbedPosition { table, offset, to },

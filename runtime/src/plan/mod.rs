@@ -36,6 +36,8 @@ pub(crate) enum RowOp {
     EmbedSine { rope: usize, offset: usize, to: View },
     /// A frame of the caller's features.
     Features { to: View },
+    /// A row that another part of the graph gave.
+    Carried { to: View },
     /// Rows of `rows` near the one that goes with this, side by side.
     Neighbours { offsets: Vec<isize>, stride: usize, rows: [Rows; 2], from: View, to: View },
     /// The row of a table for the row's position.
@@ -76,10 +78,10 @@ pub(crate) enum RowOp {
     QuantiseRotated { from: View, to: View },
 }
 
-/// Words that the slots of `rows` rows take: where each expert's begin and the last one's end, the slot of each choice,
-/// the row of each slot.
+/// Words that the slots of `rows` rows take: where each expert's begin and the last one's end, how many rows of a
+/// sequence chose each, the slot of each choice, the row of each slot.
 pub(crate) const fn slot_words(routing: &Routing, rows: usize) -> usize {
-    routing.experts + 1 + 2 * rows * routing.chosen
+    2 * routing.experts + 1 + 2 * rows * routing.chosen
 }
 
 /// A matrix and where its product goes.

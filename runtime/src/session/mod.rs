@@ -5,6 +5,7 @@ mod pieces;
 mod prompt;
 
 pub use pieces::{Ended, Pieces};
+pub(crate) use prompt::first_tokens;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -310,9 +311,10 @@ impl Session {
 
     /// Makes room for the logits of many rows, once. Only an empty, unshared session can be remade.
     fn widen(&mut self) -> Result<()> {
-        let wanted = (SCORE_BYTES / (4 * self.logits.len())).clamp(1, self.options.batch.max(1));
+        let (batch, most) = locked(&self.context).limits();
+        let wanted = (SCORE_BYTES / (4 * self.logits.len())).clamp(1, batch.max(1));
         let alone = Arc::strong_count(&self.context) == 1 && self.position() == 0;
-        if alone && locked(&self.context).limits().1 < wanted {
+        if alone && most < wanted {
             let mut context = self.model.context(&self.options, 1, wanted)?;
             self.sequence = context.create();
             self.context = Arc::new(Mutex::new(context));

@@ -1,6 +1,7 @@
 //! From what is said to tokens.
 
 use super::{GenerateOptions, Session};
+use crate::model::Model;
 use crate::template::{ChatTemplate, Data, Message, RenderOptions};
 use crate::tokenizer::{EncodeOptions, Tokenizer};
 use crate::{Error, ErrorKind, Result};
@@ -22,11 +23,26 @@ impl Session {
             return Ok(tokens);
         };
         self.messages.push(Message::new("user", prompt));
-        let mut tokens = conversation(tokenizer, &template, &self.messages)?;
-        if tokenizer.add_bos() && tokens.first().copied() != tokenizer.bos() {
-            tokens.splice(0..0, tokenizer.bos());
-        }
+        let tokens = conversation(tokenizer, &template, &self.messages)?;
         self.keep_common(&tokens)
+    }
+}
+
+/// The tokens that a fresh session of `model` reads to answer `prompt` after `messages`.
+pub(crate) fn first_tokens(
+    model: &Model,
+    messages: &[Message],
+    prompt: &str,
+    options: GenerateOptions,
+) -> Result<Vec<u32>> {
+    let tokenizer = model.tokenizer()?;
+    let template = if options.raw { None } else { model.template()? };
+    match template {
+        Some(template) => {
+            let messages = [messages, &[Message::new("user", prompt)]].concat();
+            conversation(tokenizer, &template, &messages)
+        }
+        None => tokenizer.encode(prompt, EncodeOptions { add_special: true, parse_special: options.special }),
     }
 }
 
@@ -51,7 +67,12 @@ fn conversation(tokenizer: &Tokenizer, template: &ChatTemplate, messages: &[Mess
             text.push(character);
         }
     }
-    tokenizer.encode_guarded(&text, &guards, EncodeOptions { add_special: false, parse_special: true })
+    let options = EncodeOptions { add_special: false, parse_special: true };
+    let mut tokens = tokenizer.encode_guarded(&text, &guards, options)?;
+    if tokenizer.add_bos() && tokens.first().copied() != tokenizer.bos() {
+        tokens.splice(0..0, tokenizer.bos());
+    }
+    Ok(tokens)
 }
 
 /// The messages, a marker that none of them holds standing between the characters of every control token that

@@ -145,6 +145,10 @@ impl Forward<'_> {
                     let frame = &self.batch.features[row * to.columns..][..to.columns];
                     arena.row_mut(to, row).copy_from_slice(frame);
                 }
+                RowOp::Carried { to } => {
+                    let carried = &self.batch.carried[row * to.columns..][..to.columns];
+                    arena.row_mut(to, row).copy_from_slice(carried);
+                }
                 RowOp::Neighbours { ref offsets, stride, rows: [kind, ours], from, to } => {
                     let out = arena.row_mut(to, row).chunks_mut(from.columns);
                     for (offset, out) in offsets.iter().zip(out) {

@@ -1,8 +1,11 @@
 //! Small pure functions from graph to graph: one file and one line in [`PASSES`] each.
 //!
-//! A pass changes neither what is computed nor a single bit of it.
+//! A pass changes neither what is computed nor a single bit of it. Apart from them, `layers.rs` leaves layers out and
+//! `cut.rs` takes parts.
 
+pub(crate) mod cut;
 mod join_products;
+pub mod layers;
 mod prune;
 
 use super::Graph;

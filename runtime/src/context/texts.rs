@@ -1,0 +1,214 @@
+//! Whole texts that are read in one batch: what is checked, and which rows they become.
+
+use siskin_kernels::ops::attention::HIDDEN;
+
+use super::{Context, Side, Stage};
+use crate::exec::Row;
+use crate::{Error, ErrorKind, Result};
+
+/// Which tokens of a text give outputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted<'a> {
+    /// None: the text is only remembered.
+    None,
+    /// The first.
+    First,
+    /// The last.
+    Last,
+    /// Every one.
+    Every,
+    /// Those at these positions, each once, in this order; others than the text has are left out.
+    At(&'a [usize]),
+}
+
+impl<'a> Wanted<'a> {
+    /// Refuses positions that are given more than once.
+    pub(crate) fn check(self) -> Result<()> {
+        let Self::At(list) = self else { return Ok(()) };
+        let mut sorted = list.to_vec();
+        sorted.sort_unstable();
+        match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => Err(Error::argument("wanted", format!("position {} is given twice", pair[0]))),
+            None => Ok(()),
+        }
+    }
+
+    /// How many tokens of a text of `count` give outputs.
+    pub(crate) fn count(self, count: usize) -> usize {
+        self.of(count).count()
+    }
+
+    /// The tokens of a text of `count` that give outputs.
+    fn of(self, count: usize) -> impl Iterator<Item = usize> + 'a {
+        let (range, list): (_, &[usize]) = match self {
+            Self::None => (0..0, &[]),
+            Self::First => (0..count.min(1), &[]),
+            Self::Last => (count.saturating_sub(1)..count, &[]),
+            Self::Every => (0..count, &[]),
+            Self::At(list) => (0..0, list),
+        };
+        range.chain(list.iter().copied().filter(move |&position| position < count))
+    }
+}
+
+/// A text that a sequence reads at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Text<'a> {
+    /// Which sequence.
+    pub sequence: usize,
+    /// All of its tokens.
+    pub tokens: &'a [u32],
+    /// The segment that each token is in; empty: all in the first.
+    pub segments: &'a [u32],
+    /// Which tokens give outputs.
+    pub wanted: Wanted<'a>,
+    /// Where a model reads features instead of tokens: those, frame by frame. There are no tokens then.
+    pub features: &'a [f32],
+    /// For models whose tokens see only what is near, the positions of those that see all and are seen by all;
+    /// empty: the first.
+    pub global: &'a [usize],
+    /// For models whose tokens look at those beside them, what the last one finds after it where the text was padded;
+    /// others pay no heed.
+    pub after: Option<u32>,
+}
+
+/// What a text becomes.
+pub(super) struct Listed {
+    /// Rows.
+    count: usize,
+    /// What the last of them finds after it.
+    after: Option<u32>,
+}
+
+impl Context {
+    /// Reads whole texts in one batch, each by a sequence of its own, which forgets what it read before.
+    /// [`Context::output`] then has a row for every token that was asked for, in order. Texts that are refused change
+    /// nothing; where reading fails, the sequences have read nothing.
+    pub fn read(&mut self, texts: &[Text<'_>]) -> Result<()> {
+        let listed = self.check_texts(texts)?;
+        self.batch.clear();
+        let outcome = self.list(texts, &listed).and_then(|()| self.run(Side::Encoder));
+        for text in texts {
+            self.cache.pass(text.sequence);
+            if outcome.is_err() {
+                // Never fails: a text of no tokens needs no room.
+                let _ = self.cache.read(text.sequence, 0, 0, false);
+            }
+        }
+        if outcome.is_err() {
+            self.batch.clear();
+        }
+        self.settle(outcome)
+    }
+
+    /// What texts become, where they can be read.
+    pub(super) fn check_texts(&self, texts: &[Text<'_>]) -> Result<Vec<Listed>> {
+        let stage = self.stage(Side::Encoder)?;
+        let list = |text: &Text<'_>| {
+            let after = text.after.filter(|_| stage.looks_beside);
+            Ok(Listed { count: self.rows_of(stage, text)?, after })
+        };
+        let listed = texts.iter().map(list).collect::<Result<Vec<_>>>()?;
+        let pairs = || texts.iter().zip(&listed);
+        let rows = listed.iter().map(|text| text.count + usize::from(text.after.is_some())).sum::<usize>();
+        let wanted = pairs().map(|(text, listed)| text.wanted.count(listed.count)).sum();
+        pairs().try_for_each(|(text, listed)| self.check_text(stage, text, listed))?;
+        self.check_batch(Side::Encoder, rows, wanted)?;
+        for (index, text) in texts.iter().enumerate() {
+            if texts[..index].iter().any(|other| other.sequence == text.sequence) {
+                return Err(Error::argument("texts", "two are for the same sequence"));
+            }
+        }
+        Ok(listed)
+    }
+
+    fn check_text(&self, stage: &Stage, text: &Text<'_>, listed: &Listed) -> Result<()> {
+        let count = listed.count;
+        self.cache.text(text.sequence)?;
+        text.wanted.check()?;
+        self.check_tokens(text.tokens)?;
+        self.check_tokens(listed.after.as_slice())?;
+        if !text.segments.is_empty() && text.segments.len() != count {
+            let message = format!("{} segments for {count} tokens", text.segments.len());
+            return Err(Error::argument("segments", message));
+        }
+        let segments = self.model.hyper.segments;
+        if let Some(segment) = text.segments.iter().find(|&&segment| segment as usize >= segments.max(1)) {
+            let message = format!("segment {segment}; the model knows {segments}");
+            return Err(Error::argument("segments", message));
+        }
+        let most = self.model.hyper.text;
+        if count > most {
+            let message = format!("{count} rows; the model was made for {most}");
+            return Err(Error::new(ErrorKind::TooLong, "text", message));
+        }
+        if !stage.marks && !text.global.is_empty() {
+            let message = "every token of the model sees all others; leave it empty";
+            return Err(Error::argument("global", message));
+        }
+        if let Some(position) = text.global.iter().find(|&&position| position >= count) {
+            let message = format!("position {position} of a text of {count} tokens");
+            return Err(Error::argument("global", message));
+        }
+        Ok(())
+    }
+
+    /// The rows that a text becomes.
+    fn rows_of(&self, stage: &Stage, text: &Text<'_>) -> Result<usize> {
+        match stage.plan.frames_per_row {
+            0 if text.features.is_empty() => Ok(text.tokens.len()),
+            0 => Err(Error::argument("features", "the model reads tokens")),
+            _ if !text.tokens.is_empty() => Err(Error::argument("tokens", "the model reads features")),
+            per_row => {
+                let columns = self.model.hyper.features.max(1);
+                if !text.features.len().is_multiple_of(columns) {
+                    let message = format!("{} numbers are no frames of {columns}", text.features.len());
+                    return Err(Error::argument("features", message));
+                }
+                Ok((text.features.len() / columns).div_ceil(per_row))
+            }
+        }
+    }
+
+    /// Makes room in the cache and lists the rows of texts that were checked.
+    pub(super) fn list(&mut self, texts: &[Text<'_>], listed: &[Listed]) -> Result<()> {
+        let marks = self.stage(Side::Encoder)?.marks;
+        for (text, &Listed { count, after }) in texts.iter().zip(listed) {
+            let first = self.batch.rows.len();
+            let before = self.batch.marked.len();
+            let marked = if marks { self.mark(text.global, count) } else { 0 };
+            self.cache.read(text.sequence, count, marked, after.is_some())?;
+            self.batch.wanted.extend(text.wanted.of(count).map(|token| first + token));
+            for position in 0..count {
+                let at = |list: &[u32]| list.get(position).copied().unwrap_or(0);
+                let (token, segment) = (at(text.tokens), at(text.segments));
+                let mark = self.batch.marked[before..].binary_search(&(first + position)).ok();
+                let sequence = text.sequence;
+                self.batch.push(Row { sequence, position, token, segment, mark, length: count });
+            }
+            if let Some(token) = after {
+                // It has a place behind all that is seen.
+                let position = count + marked;
+                let (sequence, length) = (text.sequence, count);
+                self.batch.push(Row { sequence, position, token, segment: 0, mark: None, length });
+            }
+            let first = self.batch.frames.len();
+            let end = first + text.features.len() / self.model.hyper.features.max(1);
+            self.batch.frames.resize(end, (first, end));
+            self.batch.row_frames.resize(self.batch.rows.len(), first);
+            self.batch.features.extend_from_slice(text.features);
+        }
+        Ok(())
+    }
+
+    /// Marks rows of a text of `count` rows that is listed next, and gives how many.
+    fn mark(&mut self, global: &[usize], count: usize) -> usize {
+        let first = self.batch.rows.len();
+        let (hidden, before) = (&mut self.batch.hidden, self.batch.marked.len());
+        hidden.resize(first + count, 0.0);
+        let global = if global.is_empty() && count > 0 { &[0] } else { global };
+        global.iter().for_each(|&position| hidden[first + position] = HIDDEN);
+        self.batch.marked.extend((first..first + count).filter(|&row| hidden[row] != 0.0));
+        self.batch.marked.len() - before
+    }
+}

@@ -1,0 +1,122 @@
+//! When a text has gone through enough layers.
+
+use super::classify::softmax;
+use super::{Encoder, Tokens};
+use crate::context::{Text, Wanted};
+use crate::{Error, Result};
+
+/// When a text leaves a model that has heads on layers before the last.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Early {
+    /// When the likeliest class has at least this probability.
+    Confidence(f32),
+    /// When the entropy of the classes is below this, in nats, as DeeBERT does.
+    Entropy(f32),
+    /// When so many heads one after the other say what the one before them said, as PABEE does.
+    Patience(usize),
+}
+
+/// What the heads have said of a text so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct Said {
+    class: Option<usize>,
+    /// How many said the same as the one before.
+    again: usize,
+}
+
+impl Early {
+    /// Refuses what makes no sense.
+    pub(super) fn check(self) -> Result<()> {
+        let good = match self {
+            Self::Confidence(least) => (0.0..=1.0).contains(&least),
+            Self::Entropy(most) => most >= 0.0,
+            Self::Patience(count) => count > 0,
+        };
+        if good { Ok(()) } else { Err(Error::argument("early", format!("{self:?} is out of range"))) }
+    }
+
+    /// Whether a text with these scores leaves.
+    fn is_enough(self, scores: &[f32], said: &mut Said) -> bool {
+        match self {
+            Self::Confidence(least) => softmax(scores).into_iter().any(|probability| probability >= least),
+            Self::Entropy(most) => {
+                let nats = |p: f32| if p > 0.0 { -f64::from(p) * libm::log(f64::from(p)) } else { 0.0 };
+                softmax(scores).into_iter().map(nats).sum::<f64>() < f64::from(most)
+            }
+            Self::Patience(count) => {
+                let best =
+                    |best: usize, class: usize| if scores[class] > scores[best] { class } else { best };
+                let class = (0..scores.len()).reduce(best);
+                let again = if said.class.is_some() && said.class == class { said.again + 1 } else { 0 };
+                *said = Said { class, again };
+                again >= count
+            }
+        }
+    }
+}
+
+impl Encoder {
+    /// How many of the model's layers each text of the last call of [`Encoder::classify`] or [`Encoder::rerank`] went
+    /// through, where texts may leave early.
+    pub fn layers(&self) -> &[usize] {
+        &self.layers
+    }
+
+    /// The scores of each text's classes, from the head with which it left.
+    pub(super) fn read_early(&mut self, texts: &[Tokens], early: Early) -> Result<Vec<Vec<f32>>> {
+        let lengths = self.lengths(texts)?;
+        let mut all = vec![Vec::new(); texts.len()];
+        self.layers = vec![0; texts.len()];
+        for batch in self.batches(&lengths) {
+            let rows = batch.iter().map(|&index| lengths[index]).sum();
+            self.make_room(rows, batch.len())?;
+            self.make_sequences(batch.len());
+            let Some(context) = &mut self.context else { continue };
+            let text = |(&index, &sequence): (&usize, &usize)| text(&texts[index], sequence, Wanted::First);
+            let pieces: Vec<Text<'_>> = batch.iter().zip(&self.sequences).map(text).collect();
+            let mut said = vec![Said::default(); batch.len()];
+            let layers = &mut self.layers;
+            context.read_in_parts(&pieces, &mut |look| {
+                let leaves = early.is_enough(look.scores, &mut said[look.text]) || look.last;
+                if leaves {
+                    all[batch[look.text]] = look.scores.to_vec();
+                    layers[batch[look.text]] = look.layers;
+                }
+                !leaves
+            })?;
+            self.work.batches += 1;
+            self.work.rows += rows;
+        }
+        Ok(all)
+    }
+}
+
+/// A text that a sequence reads.
+pub(super) fn text<'a>(tokens: &'a Tokens, sequence: usize, wanted: Wanted<'a>) -> Text<'a> {
+    let Tokens { ids, segments, features, global, after } = tokens;
+    Text { sequence, tokens: ids, segments, features, global, after: *after, wanted }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patience_counts_heads_that_agree() {
+        let leaves_at = |early: Early, scores: &[[f32; 2]]| {
+            let mut said = Said::default();
+            scores.iter().position(|scores| early.is_enough(scores, &mut said))
+        };
+        let (a, b) = ([1.0, 0.0], [0.0, 1.0]);
+        assert_eq!(leaves_at(Early::Patience(1), &[a, b, a, a, b]), Some(3));
+        assert_eq!(leaves_at(Early::Patience(2), &[a, a, b, b, b]), Some(4));
+        assert_eq!(leaves_at(Early::Patience(3), &[a, a, a]), None);
+        // exp(1) / (exp(1) + 1) is 0.731; the entropy is 0.582.
+        assert_eq!(leaves_at(Early::Confidence(0.73), &[[0.5, 0.0], a]), Some(1));
+        assert_eq!(leaves_at(Early::Confidence(0.74), &[[0.5, 0.0], a]), None);
+        assert_eq!(leaves_at(Early::Entropy(0.59), &[[0.5, 0.0], a]), Some(1));
+        assert_eq!(leaves_at(Early::Entropy(0.58), &[[0.5, 0.0], a]), None);
+        assert!(Early::Patience(0).check().is_err() && Early::Confidence(1.5).check().is_err());
+        assert!(Early::Entropy(f32::NAN).check().is_err() && Early::Entropy(0.1).check().is_ok());
+    }
+}

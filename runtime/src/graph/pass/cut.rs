@@ -1,0 +1,51 @@
+//! A part of a graph, for work that goes on where it was left.
+
+use crate::graph::{Graph, Node, Op, Rows, Value, ValueId};
+
+/// What is computed from value `from`, which the caller carries over, to value `to`: rows of the batch all leave, rows
+/// that are wanted leave as they are. Without `from` the part begins where the graph does.
+pub(crate) fn part(graph: &Graph, from: Option<ValueId>, to: ValueId) -> Graph {
+    let mut part = Graph { exits: Vec::new(), hidden: to, output: to, nodes: Vec::new(), ..graph.clone() };
+    let mut needed = vec![false; graph.values.len()];
+    needed[to] = true;
+    for node in graph.nodes.iter().rev().filter(|node| Some(node.output) != from) {
+        if needed[node.output] {
+            node.inputs.iter().for_each(|&input| needed[input] = true);
+            part.nodes.push(node.clone());
+        }
+    }
+    if let Some(from) = from {
+        part.nodes.push(Node { op: Op::Carried, inputs: Vec::new(), output: from });
+    }
+    part.nodes.reverse();
+    if part.values[to].rows == Rows::Batch {
+        part.output = part.values.len();
+        part.values.push(Value { rows: Rows::Wanted, ..part.values[to] });
+        part.nodes.push(Node { op: Op::Pick, inputs: vec![to], output: part.output });
+    }
+    part
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::Builder;
+
+    #[test]
+    fn parts_stop_where_the_next_begins() {
+        let mut b = Builder::new(&|_| false);
+        let first = b.embed("t", 10, 8);
+        let second = b.linear(first, "a", 8);
+        let third = b.linear(second, "b", 8);
+        let last = b.pick(third);
+        let graph = b.finish(last);
+        let begin = part(&graph, None, second);
+        assert_eq!(begin.nodes[..2], graph.nodes[..2]);
+        assert_eq!((begin.nodes.len(), begin.nodes[2].op == Op::Pick), (3, true));
+        assert_eq!(begin.values[begin.output], Value { rows: Rows::Wanted, columns: 8 });
+        let rest = part(&graph, Some(second), last);
+        assert_eq!(rest.nodes[0], Node { op: Op::Carried, inputs: vec![], output: second });
+        assert_eq!(rest.nodes[1..], graph.nodes[2..]);
+        assert_eq!(rest.output, last);
+    }
+}

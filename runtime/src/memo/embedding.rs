@@ -1,0 +1,21 @@
+//! What the vector of a text depends on.
+
+use siskin_kernels::ops::attention::CacheType;
+
+use super::Key;
+use crate::encoder::EmbedOptions;
+use crate::model::Model;
+
+/// The key of the vector of `text`.
+pub(crate) fn embedding_key(model: &Model, kind: CacheType, options: &EmbedOptions, text: &str) -> Key {
+    let options = format!("{kind:?} {options:?}");
+    Key::of("embed", &[Key::of_model(model).bytes(), options.as_bytes(), text.as_bytes()])
+}
+
+/// The finite numbers that a value holds; nothing where it holds something else.
+pub(crate) fn numbers_of(value: &[u8], columns: usize) -> Option<Vec<f32>> {
+    let (numbers, rest) = value.as_chunks();
+    let numbers: Vec<f32> = numbers.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
+    let good = rest.is_empty() && numbers.len() == columns && numbers.iter().all(|x| x.is_finite());
+    good.then_some(numbers)
+}

@@ -1,0 +1,229 @@
+//! The entries: by key, by shelf, and in the order in which they were last used.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::shelf::Shelf;
+use super::{Key, MemoOptions, Near, Statistics};
+
+/// What an entry takes beside its value and its vector, as it is counted.
+pub(super) const ENTRY_BYTES: usize = 192;
+/// The end of a chain.
+const NONE: usize = usize::MAX;
+
+/// A value and where it stands.
+struct Entry {
+    key: Key,
+    value: Arc<[u8]>,
+    /// Milliseconds since 1970.
+    stored: u64,
+    /// The shelf and the row of its vector.
+    place: Option<(Key, usize)>,
+    /// Those used next before and next after it.
+    older: usize,
+    newer: usize,
+}
+
+/// Entries with their bounds. Times are milliseconds.
+pub(super) struct Store {
+    options: MemoOptions,
+    entries: Vec<Option<Entry>>,
+    free: Vec<usize>,
+    index: HashMap<Key, usize>,
+    shelves: HashMap<Key, Shelf>,
+    oldest: usize,
+    newest: usize,
+    bytes: usize,
+    pub statistics: Statistics,
+}
+
+impl Store {
+    pub(super) fn new(options: MemoOptions) -> Self {
+        Self {
+            options,
+            entries: Vec::new(),
+            free: Vec::new(),
+            index: HashMap::new(),
+            shelves: HashMap::new(),
+            oldest: NONE,
+            newest: NONE,
+            bytes: 0,
+            statistics: Statistics::default(),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Columns of the vectors on a shelf, where there are any.
+    pub(super) fn columns(&self, shelf: &Key) -> Option<usize> {
+        self.shelves.get(shelf).map(Shelf::columns)
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self { statistics: self.statistics, ..Self::new(self.options) };
+    }
+
+    fn is_over(&self, stored: u64, now: u64) -> bool {
+        let age = u128::from(now.saturating_sub(stored));
+        self.options.life.is_some_and(|life| age >= life.as_millis())
+    }
+
+    pub(super) fn get(&mut self, key: &Key, now: u64) -> Option<Arc<[u8]>> {
+        let slot = self.index.get(key).copied();
+        let Some((slot, stored)) = slot.and_then(|slot| Some((slot, self.entries[slot].as_ref()?.stored)))
+        else {
+            self.statistics.misses += 1;
+            return None;
+        };
+        if self.is_over(stored, now) {
+            self.remove(slot);
+            self.statistics.expired += 1;
+            self.statistics.misses += 1;
+            return None;
+        }
+        self.statistics.hits += 1;
+        self.use_now(slot)
+    }
+
+    /// See [`Memo::near`](super::Memo::near); `vector` is of length one. Of equal likenesses the smaller key counts.
+    pub(super) fn near(&mut self, shelf: &Key, vector: &[f32], least: f32, now: u64) -> Option<Near> {
+        let columns = self.columns(shelf)?;
+        if columns != vector.len() {
+            return None;
+        }
+        let good = |slot: usize| {
+            self.entries
+                .get(slot)?
+                .as_ref()
+                .filter(|entry| !self.is_over(entry.stored, now))
+                .map(|entry| entry.key)
+        };
+        let all = self.shelves.get(shelf)?.likenesses(vector);
+        let enough = all.filter(|&(_, likeness)| likeness >= least);
+        let best = enough
+            .filter_map(|(slot, likeness)| Some((likeness, std::cmp::Reverse(good(slot)?), slot)))
+            .max_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))?;
+        let (likeness, _, slot) = best;
+        self.statistics.near += 1;
+        Some(Near { value: self.use_now(slot)?, likeness })
+    }
+
+    /// Stores `value`, made at `stored`. The vector is of length one and of the shelf's columns, or is left out.
+    pub(super) fn put(
+        &mut self,
+        key: Key,
+        vector: Option<(Key, Vec<f32>)>,
+        value: &[u8],
+        stored: u64,
+        now: u64,
+    ) {
+        if let Some(&slot) = self.index.get(&key) {
+            self.remove(slot);
+        }
+        let vector = vector.filter(|(shelf, vector)| {
+            !vector.is_empty() && self.columns(shelf).is_none_or(|columns| columns == vector.len())
+        });
+        let bytes = entry_bytes(value.len(), vector.as_ref().map_or(0, |(_, vector)| vector.len()));
+        if bytes > self.options.bytes || self.options.entries == 0 || self.is_over(stored, now) {
+            return;
+        }
+        while self.len() >= self.options.entries || self.bytes + bytes > self.options.bytes {
+            self.remove(self.oldest);
+            self.statistics.evicted += 1;
+        }
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.entries.push(None);
+            self.entries.len() - 1
+        });
+        let place = vector.map(|(shelf, vector)| {
+            let row =
+                self.shelves.entry(shelf).or_insert_with(|| Shelf::new(vector.len())).push(&vector, slot);
+            (shelf, row)
+        });
+        self.entries[slot] =
+            Some(Entry { key, value: value.into(), stored, place, older: NONE, newer: NONE });
+        self.index.insert(key, slot);
+        self.bytes += bytes;
+        self.link(slot);
+    }
+
+    /// Every entry that is still good, those not used for the longest time first.
+    pub(super) fn each(&self, now: u64, mut each: impl FnMut(&Key, Option<(&Key, &[f32])>, &[u8], u64)) {
+        let mut slot = self.oldest;
+        while let Some(entry) = self.entries.get(slot).and_then(Option::as_ref) {
+            if !self.is_over(entry.stored, now) {
+                let vector = entry
+                    .place
+                    .as_ref()
+                    .and_then(|(shelf, row)| Some((shelf, self.shelves.get(shelf)?.row(*row))));
+                each(&entry.key, vector, &entry.value, entry.stored);
+            }
+            slot = entry.newer;
+        }
+    }
+
+    /// Makes an entry the one that was used last.
+    fn use_now(&mut self, slot: usize) -> Option<Arc<[u8]>> {
+        self.unlink(slot);
+        self.link(slot);
+        self.entries[slot].as_ref().map(|entry| Arc::clone(&entry.value))
+    }
+
+    fn remove(&mut self, slot: usize) {
+        self.unlink(slot);
+        let Some(entry) = self.entries.get_mut(slot).and_then(Option::take) else { return };
+        self.index.remove(&entry.key);
+        self.free.push(slot);
+        let mut columns = 0;
+        if let Some((key, row)) = entry.place
+            && let Some(shelf) = self.shelves.get_mut(&key)
+        {
+            columns = shelf.columns();
+            if let Some(moved) = shelf.remove(row)
+                && let Some(Entry { place: Some(place), .. }) = &mut self.entries[moved]
+            {
+                place.1 = row;
+            }
+            if shelf.is_empty() {
+                self.shelves.remove(&key);
+            }
+        }
+        self.bytes -= entry_bytes(entry.value.len(), columns);
+    }
+
+    /// Puts a slot that is in no chain at the end of those used.
+    fn link(&mut self, slot: usize) {
+        let before = std::mem::replace(&mut self.newest, slot);
+        match self.entries.get_mut(before).and_then(Option::as_mut) {
+            Some(entry) => entry.newer = slot,
+            None => self.oldest = slot,
+        }
+        if let Some(entry) = &mut self.entries[slot] {
+            (entry.older, entry.newer) = (before, NONE);
+        }
+    }
+
+    fn unlink(&mut self, slot: usize) {
+        let Some(entry) = self.entries.get(slot).and_then(Option::as_ref) else { return };
+        let (older, newer) = (entry.older, entry.newer);
+        match self.entries.get_mut(older).and_then(Option::as_mut) {
+            Some(entry) => entry.newer = newer,
+            None => self.oldest = newer,
+        }
+        match self.entries.get_mut(newer).and_then(Option::as_mut) {
+            Some(entry) => entry.older = older,
+            None => self.newest = older,
+        }
+    }
+}
+
+/// What an entry counts.
+fn entry_bytes(value: usize, columns: usize) -> usize {
+    ENTRY_BYTES + value + columns * size_of::<f32>()
+}

@@ -1,0 +1,264 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::store::ENTRY_BYTES;
+use super::*;
+use crate::ErrorKind;
+
+/// Numbers that look random and are the same each time.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+
+    fn vector(&mut self, columns: usize) -> Vec<f32> {
+        (0..columns).map(|_| self.below(2001) as f32 / 1000.0 - 1.0).collect()
+    }
+}
+
+/// A memo whose clock is set by hand, in seconds.
+fn timed(options: MemoOptions) -> (Memo, Arc<AtomicU64>) {
+    let clock = Arc::new(AtomicU64::new(1000));
+    let seconds = Arc::clone(&clock);
+    (Memo::with_clock(options, move || Duration::from_secs(seconds.load(Ordering::Relaxed))), clock)
+}
+
+fn key(number: u64) -> Key {
+    Key::of("test", &[&number.to_le_bytes()])
+}
+
+#[test]
+fn keys_tell_apart_what_is_cut_otherwise() {
+    let keys = [
+        Key::of("a", &[b"bc", b"d"]),
+        Key::of("a", &[b"b", b"cd"]),
+        Key::of("a", &[b"bcd"]),
+        Key::of("ab", &[b"c", b"d"]),
+        Key::of("a", &[b"bc", b"d", b""]),
+    ];
+    for (index, key) in keys.iter().enumerate() {
+        assert!(keys[index + 1..].iter().all(|other| other != key));
+    }
+}
+
+/// The same rules in the plainest words: a list, the last used at its end.
+struct Plain {
+    list: Vec<(u64, Vec<u8>, usize)>,
+    options: MemoOptions,
+}
+
+impl Plain {
+    fn bytes(&self) -> usize {
+        self.list.iter().map(|(_, value, columns)| ENTRY_BYTES + value.len() + 4 * columns).sum()
+    }
+
+    fn get(&mut self, key: u64) -> Option<Vec<u8>> {
+        let at = self.list.iter().position(|(other, ..)| *other == key)?;
+        let entry = self.list.remove(at);
+        self.list.push(entry);
+        self.list.last().map(|(_, value, _)| value.clone())
+    }
+
+    fn put(&mut self, key: u64, value: &[u8], columns: usize) {
+        self.list.retain(|(other, ..)| *other != key);
+        if ENTRY_BYTES + value.len() + 4 * columns > self.options.bytes {
+            return;
+        }
+        self.list.push((key, value.to_vec(), columns));
+        while self.list.len() > self.options.entries || self.bytes() > self.options.bytes {
+            self.list.remove(0);
+        }
+    }
+}
+
+#[test]
+fn what_was_not_used_for_the_longest_time_goes_first() {
+    for (entries, bytes) in [(1, 10_000), (7, 10_000), (100, 2000), (9, 1500), (0, 1000)] {
+        let options = MemoOptions { entries, bytes, life: None };
+        let (memo, _) = timed(options);
+        let mut plain = Plain { list: Vec::new(), options };
+        let mut numbers = Numbers(entries as u64);
+        for _ in 0..2000 {
+            let number = numbers.below(20);
+            match numbers.below(3) {
+                0 => {
+                    let value = vec![number as u8; numbers.below(300) as usize];
+                    memo.put(key(number), &value);
+                    plain.put(number, &value, 0);
+                }
+                1 => {
+                    let (value, vector) = (number.to_le_bytes(), numbers.vector(4));
+                    if super::shelf::unit(&vector).is_some() {
+                        memo.put_near(key(number), key(1000 + number % 2), &vector, &value).unwrap();
+                        plain.put(number, &value, 4);
+                    }
+                }
+                _ => assert_eq!(memo.get(&key(number)).as_deref(), plain.get(number).as_deref()),
+            }
+            assert_eq!((memo.len(), memo.bytes()), (plain.list.len(), plain.bytes()));
+            assert!(memo.len() <= entries && memo.bytes() <= bytes);
+        }
+        // In the same order to the last, also once written and read again.
+        let (copy, _) = timed(options);
+        copy.load(&memo.to_bytes()).unwrap();
+        assert_eq!(copy.to_bytes(), memo.to_bytes());
+        assert!(
+            plain.list.iter().all(|(number, value, _)| copy.get(&key(*number)).as_deref() == Some(value))
+        );
+    }
+}
+
+#[test]
+fn entries_expire_by_the_clock_that_was_given() {
+    let (memo, clock) = timed(MemoOptions { life: Some(Duration::from_secs(60)), ..MemoOptions::default() });
+    let shelf = key(9);
+    memo.put(key(1), b"one");
+    memo.put_near(key(2), shelf, &[1.0, 0.0], b"two").unwrap();
+    clock.store(1059, Ordering::Relaxed);
+    assert_eq!(memo.get(&key(1)).as_deref(), Some(&b"one"[..]));
+    assert!(memo.near(&shelf, &[1.0, 0.1], 0.9).is_some());
+    let saved = memo.to_bytes();
+    clock.store(1060, Ordering::Relaxed);
+    assert_eq!(memo.get(&key(1)), None, "being used keeps nothing alive");
+    assert_eq!(memo.near(&shelf, &[1.0, 0.1], 0.9), None);
+    let statistics = memo.statistics();
+    assert_eq!((statistics.hits, statistics.near, statistics.misses, statistics.expired), (1, 1, 1, 1));
+    // What a file says was stored later than now counts as stored now.
+    let (early, clock) = timed(MemoOptions { life: Some(Duration::from_secs(60)), ..MemoOptions::default() });
+    clock.store(10, Ordering::Relaxed);
+    early.load(&saved).unwrap();
+    clock.store(69, Ordering::Relaxed);
+    assert!(early.get(&key(1)).is_some());
+    clock.store(70, Ordering::Relaxed);
+    assert!(early.get(&key(1)).is_none());
+    // Over before it is loaded.
+    memo.load(&saved).unwrap();
+    assert_eq!(memo.get(&key(2)), None);
+}
+
+#[test]
+fn the_nearest_is_found_while_others_come_and_go() {
+    let options = MemoOptions { entries: 40, ..MemoOptions::default() };
+    let (memo, _) = timed(options);
+    let mut numbers = Numbers(5);
+    let mut kept: Vec<(u64, Vec<f32>)> = Vec::new();
+    let cosine = |a: &[f32], b: &[f32]| {
+        let sum =
+            |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
+        sum(a, b) / (sum(a, a) * sum(b, b)).sqrt()
+    };
+    for number in 0..400 {
+        let vector = numbers.vector(37);
+        memo.put_near(key(number), key(9), &vector, &number.to_le_bytes()).unwrap();
+        kept.push((number, vector));
+        if kept.len() > 40 {
+            kept.remove(0);
+        }
+        let asked = numbers.vector(37);
+        let best =
+            kept.iter().max_by(|a, b| cosine(&a.1, &asked).total_cmp(&cosine(&b.1, &asked))).unwrap().clone();
+        let want = cosine(&best.1, &asked);
+        let near = memo.near(&key(9), &asked, -1.0).unwrap();
+        assert_eq!(*near.value, best.0.to_le_bytes());
+        assert!((f64::from(near.likeness) - want).abs() < 1e-5);
+        assert_eq!(memo.near(&key(9), &asked, want as f32 + 1e-4), None);
+        // It was used now.
+        let at = kept.iter().position(|(number, _)| *number == best.0).unwrap();
+        let used = kept.remove(at);
+        kept.push(used);
+    }
+    assert_eq!(memo.near(&key(8), &[1.0; 37], -1.0), None, "another shelf");
+    assert_eq!(memo.near(&key(9), &[1.0; 36], -1.0), None);
+    for vector in [vec![], vec![0.0; 37], vec![f32::NAN; 37], vec![1.0; 36]] {
+        let kind = memo.put_near(key(1), key(9), &vector, b"").unwrap_err().kind();
+        assert_eq!(kind, ErrorKind::Argument);
+    }
+}
+
+#[test]
+fn no_damaged_memo_is_read() {
+    let (memo, _) = timed(MemoOptions::default());
+    memo.put(key(1), b"one");
+    memo.put_near(key(2), key(9), &[0.5, -0.5, 1.5], b"two").unwrap();
+    let good = memo.to_bytes();
+    let (other, _) = timed(MemoOptions::default());
+    other.put(key(3), b"three");
+    for length in 0..good.len() {
+        assert!(other.load(&good[..length]).is_err(), "{length} bytes");
+    }
+    for place in 0..good.len() {
+        let mut bad = good.clone();
+        bad[place] ^= 1;
+        let error = other.load(&bad).unwrap_err();
+        let kinds = [ErrorKind::Corrupt, ErrorKind::Integrity, ErrorKind::Version];
+        assert!(kinds.contains(&error.kind()), "byte {place}: {error}");
+    }
+    // With a hash that is right, for what it says.
+    let sealed = |place: usize, byte: u8| {
+        let mut bad = good[..good.len() - 32].to_vec();
+        bad[place] = byte;
+        let hash = blake3::hash(&bad);
+        bad.extend(hash.as_bytes());
+        bad
+    };
+    assert_eq!(other.load(&sealed(8, 2)).unwrap_err().kind(), ErrorKind::Version);
+    assert_eq!(other.load(&sealed(13, 1)).unwrap_err().place(), "memo.reserved");
+    assert_eq!(other.load(&sealed(16, 1)).unwrap_err().place(), "memo.count");
+    assert_eq!(other.load(&sealed(23, 255)).unwrap_err().place(), "memo[2]");
+    assert_eq!(other.load(&sealed(24 + 40 + 3, 255)).unwrap_err().place(), "memo[0]");
+    // The last number of the only vector.
+    assert_eq!(other.load(&sealed(good.len() - 32 - 4, 0x7f)).unwrap_err().place(), "memo[1].vector");
+    assert_eq!(other.len(), 1, "what is refused changes nothing");
+    other.load(&good).unwrap();
+    assert_eq!(other.len(), 3);
+}
+
+#[test]
+fn files_are_found_again() {
+    let path = std::env::temp_dir().join(format!("siskin-memo-{}", std::process::id()));
+    let options = MemoOptions::default();
+    let memo = Memo::open(&path, options).unwrap();
+    assert!(memo.is_empty());
+    memo.put(key(1), b"one");
+    memo.save(&path).unwrap();
+    let again = Memo::open(&path, options).unwrap();
+    assert_eq!(again.get(&key(1)).as_deref(), Some(&b"one"[..]));
+    // A smaller one takes what was used last.
+    memo.put(key(2), b"two");
+    memo.get(&key(1));
+    memo.save(&path).unwrap();
+    let small = Memo::open(&path, MemoOptions { entries: 1, ..options }).unwrap();
+    assert!(small.get(&key(1)).is_some() && small.len() == 1);
+    std::fs::write(&path, b"SISKMEMO").unwrap();
+    assert_eq!(Memo::open(&path, options).unwrap_err().kind(), ErrorKind::Corrupt);
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(Memo::open(std::env::temp_dir(), options).unwrap_err().kind(), ErrorKind::Argument);
+}
+
+#[test]
+fn threads_share_a_memo() {
+    let memo = Memo::new(MemoOptions { entries: 50, ..MemoOptions::default() });
+    std::thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let memo = &memo;
+            scope.spawn(move || {
+                for round in 0..500_u64 {
+                    let number = (thread * 31 + round * 7) % 80;
+                    if let Some(value) = memo.get(&key(number)) {
+                        assert_eq!(*value, number.to_le_bytes());
+                    }
+                    memo.put_near(key(number), key(99), &[1.0, number as f32], &number.to_le_bytes())
+                        .unwrap();
+                    assert!(memo.near(&key(99), &[1.0, 3.0], 0.3).is_some());
+                }
+            });
+        }
+    });
+    let statistics = memo.statistics();
+    assert_eq!(statistics.hits + statistics.misses, 2000);
+    assert_eq!(memo.len(), 50);
+}

@@ -1,0 +1,258 @@
+//! What encoders make of texts, with a small tokenizer: answers in windows, vectors that are remembered.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot read its inputs fails")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use siskin::encoder::{EmbedOptions, Long, Pooling, Tokens};
+use siskin::memo::{Answered, Memo, MemoOptions, Question};
+use siskin::sample::SamplerOptions;
+use siskin::{
+    CacheType, Encoder, EncoderOptions, Ended, ErrorKind, ExecutorKind, GenerateOptions, LayerSet, Model,
+    ModelOptions, SessionOptions, Text, Wanted,
+};
+use siskin_tests::{golden, paths, texts};
+
+fn open(folder: &str) -> Model {
+    Model::from_file(texts::with_words(folder), &ModelOptions { threads: 2, ..ModelOptions::default() })
+        .unwrap()
+}
+
+fn words(count: usize, seed: usize) -> String {
+    let word = |i: usize| format!("w{}", 5 + (i * i * 7 + i * (3 + seed) + seed) % 75);
+    (0..count).map(word).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn answers_in_long_texts_are_those_of_transformers() {
+    let model = open("golden-texts/bert-answer");
+    let mut encoder = model.encoder(EncoderOptions::default()).unwrap();
+    let expected = std::fs::read(paths::data("golden-exits").join("answers.json")).unwrap();
+    let expected: Value = serde_json::from_slice(&expected).unwrap();
+    let question = expected["question"].as_str().unwrap();
+    for case in expected["cases"].as_array().unwrap() {
+        let text = case["text"].as_str().unwrap();
+        let answer = encoder.answer(question, text, Long::Window { overlap: 32 }).unwrap();
+        let place = (answer.start as u64, answer.end as u64);
+        assert_eq!(place, (case["start"].as_u64().unwrap(), case["end"].as_u64().unwrap()));
+        assert!((f64::from(answer.probability) / case["probability"].as_f64().unwrap() - 1.0).abs() < 1e-3);
+        assert_eq!(encoder.answer(question, text, Long::Refuse).unwrap_err().kind(), ErrorKind::TooLong);
+        // What is cut is answered from its beginning: 64 tokens less the question and three special ones.
+        let cut: Vec<&str> = text.split(' ').take(57).collect();
+        let beginning = encoder.answer(question, &cut.join(" "), Long::Refuse).unwrap();
+        assert_eq!(encoder.answer(question, text, Long::Cut).unwrap(), beginning);
+        assert_eq!(encoder.answer(question, &cut.join(" "), Long::Window { overlap: 5 }).unwrap(), beginning);
+        let wide = encoder.answer(question, text, Long::Window { overlap: 57 }).unwrap_err();
+        assert_eq!(wide.kind(), ErrorKind::Argument);
+    }
+    assert_eq!(encoder.answer(question, "", Long::Refuse).unwrap_err().kind(), ErrorKind::Argument);
+}
+
+#[test]
+fn labels_do_not_depend_on_the_other_texts() {
+    let model = open("golden-texts/bert-labels");
+    let mut encoder = model.encoder(EncoderOptions::default()).unwrap();
+    let texts: Vec<String> = [150, 3, 61, 62, 200].iter().map(|&count| words(count, count)).collect();
+    let long = Long::Window { overlap: 10 };
+    let together = encoder.tag(&texts, long).unwrap();
+    for (text, together) in texts.iter().zip(&together) {
+        assert_eq!(&encoder.tag(&[text], long).unwrap()[0], together);
+    }
+    assert!(together[0].windows(2).all(|pair| pair[0].end <= pair[1].start));
+    assert!(together[0].last().is_some_and(|entity| entity.end > texts[0].len() / 2), "later parts count");
+    assert!(encoder.tag(&texts, Long::Refuse).unwrap_err().place().starts_with("text 0"));
+}
+
+fn embedder(model: &Model) -> Encoder {
+    model.encoder(EncoderOptions { head: false, ..EncoderOptions::default() }).unwrap()
+}
+
+#[test]
+fn remembered_vectors_have_the_same_bits() {
+    let model = open("golden-texts/bert");
+    let (mut plain, mut remembering) = (embedder(&model), embedder(&model));
+    let memo = Arc::new(Memo::new(MemoOptions::default()));
+    remembering.remember(Arc::clone(&memo));
+    let usual = EmbedOptions { long: Long::Window { overlap: 4 }, ..EmbedOptions::of(&model).unwrap() };
+    let texts: Vec<String> = [5, 130, 1, 40, 62].iter().map(|&count| words(count, count)).collect();
+    let all = plain.embed(&texts, &usual).unwrap();
+    for (text, vector) in texts.iter().zip(&all) {
+        assert_eq!(&plain.embed(&[text], &usual).unwrap()[0], vector, "long neighbours change nothing");
+    }
+    let few = [&texts[3], &texts[1]];
+    assert_eq!(remembering.embed(&few, &usual).unwrap(), [all[3].clone(), all[1].clone()]);
+    assert_eq!(remembering.embed(&texts, &usual).unwrap(), all);
+    let statistics = memo.statistics();
+    assert_eq!((statistics.hits, statistics.misses), (2, 5));
+    let work = remembering.work();
+    assert_eq!(remembering.embed(&texts, &usual).unwrap(), all);
+    assert_eq!(remembering.work(), work, "nothing was computed");
+    // Saved and loaded.
+    let again = Arc::new(Memo::new(MemoOptions::default()));
+    again.load(&memo.to_bytes()).unwrap();
+    let mut other = embedder(&model);
+    other.remember(again);
+    assert_eq!(other.embed(&texts, &usual).unwrap(), all);
+    assert_eq!(other.work().rows, 0);
+    // Errors name texts by where the caller has them.
+    let refused = EmbedOptions { long: Long::Refuse, ..usual };
+    assert_eq!(remembering.embed(&texts, &refused).unwrap_err().place(), "text 1: text");
+}
+
+#[test]
+fn other_models_and_options_get_vectors_of_their_own() {
+    let file = texts::with_words("golden-texts/bert");
+    let open_as = |options| Model::from_file(file.clone(), &options).unwrap();
+    let model = open_as(ModelOptions { threads: 2, ..ModelOptions::default() });
+    let memo = Arc::new(Memo::new(MemoOptions::default()));
+    let usual = EmbedOptions::of(&model).unwrap();
+    let skip = LayerSet::of(&[1]).unwrap();
+    let shorter = open_as(ModelOptions { skip, ..ModelOptions::default() });
+    let same =
+        open_as(ModelOptions { threads: 1, executor: ExecutorKind::Reference, ..ModelOptions::default() });
+    let exact = EncoderOptions { head: false, cache: Some(CacheType::F32), ..EncoderOptions::default() };
+    let coarse = EncoderOptions { cache: Some(CacheType::Int8), ..exact };
+    let encoders = [
+        (model.encoder(exact).unwrap(), true),
+        (model.encoder(coarse).unwrap(), true),
+        (embedder(&open("golden-texts/bert-classes")), true),
+        (embedder(&shorter), true),
+        // The type that is chosen where none is asked for, and whoever computes.
+        (embedder(&same), false),
+    ];
+    for (mut encoder, differs) in encoders {
+        encoder.remember(Arc::clone(&memo));
+        let before = memo.len();
+        let options = [
+            usual,
+            EmbedOptions { pooling: Pooling::Max, ..usual },
+            EmbedOptions { normalise: false, ..usual },
+            EmbedOptions { columns: 8, ..usual },
+        ];
+        for options in options {
+            encoder.embed(&["w5 w6", "w6 w5"], &options).unwrap();
+        }
+        assert_eq!(memo.len() - before, if differs { 8 } else { 0 });
+    }
+}
+
+#[test]
+fn answers_are_found_by_everything_they_depend_on() {
+    let model = open("golden/llama");
+    let memo = Memo::new(MemoOptions { life: Some(Duration::from_secs(3600)), ..MemoOptions::default() });
+    let session = SessionOptions { context: 64, ..SessionOptions::default() };
+    let generate = GenerateOptions { max_tokens: 8, raw: true, special: false };
+    let ask = |prompt: &str, session: &SessionOptions, generate| {
+        Question::new(&model, &[], prompt, session, generate).unwrap()
+    };
+    let compute = |prompt: &str, session: &SessionOptions| {
+        let mut session = model.session(session.clone()).unwrap();
+        let mut pieces = session.generate(prompt, generate).unwrap();
+        let text: String = pieces.by_ref().map(Result::unwrap).collect();
+        Answered { text, tokens: pieces.tokens(), ended: pieces.ended().unwrap() }
+    };
+    let answer = compute("w5 w6 w7", &session);
+    assert_eq!((answer.tokens, answer.ended), (8, Ended::Length));
+    memo.keep(&ask("w5 w6 w7", &session, generate), &answer).unwrap();
+    let found = memo.recall(&ask("w5 w6 w7", &session, generate)).unwrap();
+    assert_eq!(found, compute("w5 w6 w7", &session));
+    // Batches change nothing; everything else does.
+    let cut = SessionOptions { batch: 2, ..session.clone() };
+    assert!(memo.recall(&ask("w5 w6 w7", &cut, generate)).is_some());
+    let sampled = |change: fn(&mut SamplerOptions)| {
+        let mut session = session.clone();
+        change(&mut session.sampler);
+        session
+    };
+    let others = [
+        sampled(|sampler| sampler.seed = 9),
+        sampled(|sampler| sampler.temperature = 0.7),
+        sampled(|sampler| sampler.logit_bias = vec![(5, 0.5)]),
+        SessionOptions { stop: vec!["w9".to_owned()], ..session.clone() },
+        SessionOptions { cache: Some(CacheType::Int8), ..session.clone() },
+    ];
+    assert!(others.iter().all(|other| memo.recall(&ask("w5 w6 w7", other, generate)).is_none()));
+    assert!(memo.recall(&ask("w5 w6", &session, generate)).is_none());
+    assert!(memo.recall(&ask("w5 w6 w7", &session, GenerateOptions { max_tokens: 9, ..generate })).is_none());
+    // Whoever always takes the likeliest token draws no random number.
+    let greedy = |seed| SessionOptions {
+        sampler: SamplerOptions { seed, ..SamplerOptions::greedy() },
+        ..session.clone()
+    };
+    memo.keep(&ask("w8", &greedy(1), generate), &answer).unwrap();
+    assert!(memo.recall(&ask("w8", &greedy(2), generate)).is_some());
+}
+
+#[test]
+fn answers_are_found_by_what_the_prompt_means() {
+    let model = open("golden/llama");
+    let mut encoder = embedder(&open("golden-texts/bert"));
+    let options = EmbedOptions::of(encoder.model()).unwrap();
+    let memo = Memo::new(MemoOptions::default());
+    let generate = GenerateOptions { max_tokens: 8, raw: true, special: false };
+    let mut ask = |prompt: &str, max_tokens: usize| {
+        let generate = GenerateOptions { max_tokens, ..generate };
+        let mut question = Question::new(&model, &[], prompt, &SessionOptions::default(), generate).unwrap();
+        assert_eq!(memo.recall_near(&question, -1.0), None, "not understood yet");
+        question.understand(&mut encoder, &options).unwrap();
+        question
+    };
+    let [first, second] =
+        ["one", "two"].map(|text| Answered { text: text.to_owned(), tokens: 1, ended: Ended::Model });
+    let prompts = [words(20, 1), words(20, 2)];
+    memo.keep(&ask(&prompts[0], 8), &first).unwrap();
+    memo.keep(&ask(&prompts[1], 8), &second).unwrap();
+    // One word of twenty is another one.
+    let near = ask(&prompts[0].replacen("w6", "w7", 1), 8);
+    assert_eq!(memo.recall(&near), None);
+    let (found, likeness) = memo.recall_near(&near, 0.5).unwrap();
+    assert_eq!(found, first);
+    assert!(likeness < 0.999_99 && memo.recall_near(&near, likeness + 1e-4).is_none());
+    assert_eq!(memo.recall_near(&ask(&prompts[0], 9), -1.0), None, "other options");
+}
+
+#[test]
+fn refused_texts_change_nothing() {
+    let golden = texts::load("t5", None);
+    let model = golden::model(&golden.file, siskin::ExecutorKind::Cpu, 2, siskin::Features::NONE);
+    let options = SessionOptions { context: 32, ..SessionOptions::default() };
+    let mut context = model.context(&options, 2, 1).unwrap();
+    let sequence = context.create();
+    let say = |context: &mut siskin::Context, tokens: &[u32]| {
+        context.forward(&[siskin::Piece { sequence, tokens, every: false }])?;
+        Ok::<_, siskin::Error>(context.output(0).to_vec())
+    };
+    let read = |context: &mut siskin::Context, text: &Tokens, sequence: usize, wanted| {
+        let Tokens { ids, segments, features, global, after } = text;
+        let (tokens, after) = (&ids[..], *after);
+        context.read(&[Text { sequence, tokens, segments, features, global, after, wanted }])
+    };
+    read(&mut context, &golden.texts[0], sequence, Wanted::None).unwrap();
+    say(&mut context, &[5]).unwrap();
+    let want = say(&mut context, &[6]).unwrap();
+    let kind = |outcome: siskin::Result<()>| outcome.unwrap_err().kind();
+    context.truncate(sequence, 1).unwrap();
+    let refused = [Tokens::from(vec![9999]), Tokens { segments: vec![7], ..Tokens::from(vec![5]) }];
+    for text in &refused {
+        assert_eq!(kind(read(&mut context, text, sequence, Wanted::None)), ErrorKind::Argument);
+    }
+    let twice = [1, 0, 1];
+    assert_eq!(kind(read(&mut context, &golden.texts[1], sequence, Wanted::At(&twice))), ErrorKind::Argument);
+    assert!(read(&mut context, &golden.texts[1], 99, Wanted::None).is_err());
+    assert_eq!(context.output(0), want, "what was there is there");
+    assert_eq!(say(&mut context, &[6]).unwrap(), want, "the text is still remembered");
+}
+
+#[test]
+fn a_memo_that_another_program_wrote_is_read() {
+    let bytes = std::fs::read(paths::data("fuzz").join("memo/vectors.memo")).unwrap();
+    let memo = Memo::new(MemoOptions::default());
+    memo.load(&bytes).unwrap();
+    let key = |byte: u8| siskin::memo::Key::from_bytes([byte; 32]);
+    assert_eq!(memo.get(&key(4)).as_deref(), Some(&b"four"[..]));
+    let near = memo.near(&key(7), &[6.0, 0.0, -8.0], 0.9).unwrap();
+    assert!(*near.value == *b"two" && (near.likeness - 1.0).abs() < 1e-6);
+    assert_eq!(memo.near(&key(7), &[0.0, 1.0, 0.0], 0.1), None);
+}
