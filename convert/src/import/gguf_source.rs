@@ -132,8 +132,13 @@ impl Source for GgufSource {
     }
 
     fn provenance(&self) -> Map<String, Value> {
-        let keys =
-            ["general.architecture", "general.organization", "general.source.url", "general.license.link"];
+        let keys = [
+            "general.architecture",
+            "general.organization",
+            "general.source.url",
+            "general.license.link",
+            "tokenizer.ggml.pre",
+        ];
         let texts = keys.iter().filter_map(|&key| Some((key.to_owned(), Value::from(self.text(key)?))));
         texts.collect()
     }

@@ -3,7 +3,7 @@
 use siskin::arch::{Rule, Take};
 
 /// What `rules` say about `name`: the source's name and what to do. `None` where no rule speaks of it.
-pub(super) fn apply(rules: &[Rule], name: &str) -> Option<(String, Take)> {
+pub(crate) fn apply(rules: &[Rule], name: &str) -> Option<(String, Take)> {
     let (stem, suffix) = match name.rsplit_once('.') {
         Some((stem, suffix @ ("weight" | "bias"))) => (stem, suffix),
         _ => (name, ""),
