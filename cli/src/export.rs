@@ -38,7 +38,8 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let report = {
         let bar = Bar::new(open);
         let inputs = export::inputs_of(&args.model)?;
-        let options = ExportOptions { dtype, force: args.force, inputs, progress: &bar };
+        let options =
+            ExportOptions { dtype, force: args.force, inputs, progress: &bar, ..ExportOptions::default() };
         export::export(&file, format, &args.output, &options)
             .map_err(|error| error.within(&args.model.display().to_string()))?
     };

@@ -34,11 +34,16 @@ fn goldens() -> Vec<PathBuf> {
 }
 
 fn assert_same_tensors(one: &File, other: &File, what: &str) {
-    let names = |file: &File| file.tensors().iter().map(|tensor| tensor.name.clone()).collect::<BTreeSet<_>>();
+    let names =
+        |file: &File| file.tensors().iter().map(|tensor| tensor.name.clone()).collect::<BTreeSet<_>>();
     assert_eq!(names(one), names(other), "{what}");
     for tensor in one.tensors() {
         let again = other.tensor(&tensor.name).unwrap();
-        assert_eq!((tensor.rows, tensor.columns, tensor.panel), (again.rows, again.columns, again.panel), "{what}");
+        assert_eq!(
+            (tensor.rows, tensor.columns, tensor.panel),
+            (again.rows, again.columns, again.panel),
+            "{what}"
+        );
         assert!(tensor.data[..] == again.data[..], "{what}: {} differs", tensor.name);
     }
 }
@@ -74,7 +79,9 @@ fn names_and_shapes_are_those_of_the_source() {
         let made = common::floats(&folder.join("out/model.safetensors"));
         for (tensor, (shape, values)) in &made {
             // Some sources keep tensors under names without their class's prefix.
-            let theirs = source.iter().filter(|(theirs, _)| tensor == *theirs || tensor.ends_with(&format!(".{theirs}")));
+            let theirs = source
+                .iter()
+                .filter(|(theirs, _)| tensor == *theirs || tensor.ends_with(&format!(".{theirs}")));
             let same = theirs.clone().any(|(_, (other, numbers))| other == shape && numbers == values);
             assert!(same, "{name}: {tensor} {shape:?} is not in the source");
         }
@@ -108,7 +115,10 @@ fn blocks_come_back_to_the_byte() {
     let inner = Folder::new("export-gguf-again");
     let file_again = packed(&to, &inner);
     assert_eq!(file.metadata().config, file_again.metadata().config);
-    assert_eq!(file.tokenizer().map(|bytes| bytes.to_vec()), file_again.tokenizer().map(|bytes| bytes.to_vec()));
+    assert_eq!(
+        file.tokenizer().map(|bytes| bytes.to_vec()),
+        file_again.tokenizer().map(|bytes| bytes.to_vec())
+    );
     if lost == 0 {
         assert_same_tensors(&file, &file_again, "tiny.gguf");
     }
@@ -146,13 +156,15 @@ fn rows_with_rotation_are_rotated_back() {
     let recipe: Recipe = "w8r,always".parse().unwrap();
     let options = PackOptions { recipe: Some(recipe), ..PackOptions::default() };
     let file = packed_with(&common::golden("llama"), &folder, &options);
-    written(&file, &folder.join("out"), &ExportOptions { dtype: Dtype::F32, ..ExportOptions::default() }).unwrap();
+    written(&file, &folder.join("out"), &ExportOptions { dtype: Dtype::F32, ..ExportOptions::default() })
+        .unwrap();
     let source = common::floats(&common::golden("llama").join("model.safetensors"));
     let made = common::floats(&folder.join("out/model.safetensors"));
     for (name, (_, values)) in &made {
-        let (error, signal) = source[name].1.iter().zip(values).fold((0.0, 0.0), |(error, signal), (a, b)| {
-            (error + f64::from(a - b).powi(2), signal + f64::from(*a).powi(2))
-        });
+        let (error, signal) =
+            source[name].1.iter().zip(values).fold((0.0, 0.0), |(error, signal), (a, b)| {
+                (error + f64::from(a - b).powi(2), signal + f64::from(*a).powi(2))
+            });
         assert!((error / signal).sqrt() < 0.02, "{name}: {}", (error / signal).sqrt());
     }
 }
@@ -173,7 +185,10 @@ fn nothing_is_replaced_unless_that_is_wanted() {
     let inputs = vec![folder.join("packed.siskin")];
     let options = ExportOptions { force: true, inputs, ..ExportOptions::default() };
     let onnx = export::format_for(Some("onnx"), Path::new("")).unwrap();
-    assert_eq!(export::export(&file, onnx, &folder.join("packed.siskin"), &options).unwrap_err().kind(), ErrorKind::Argument);
+    assert_eq!(
+        export::export(&file, onnx, &folder.join("packed.siskin"), &options).unwrap_err().kind(),
+        ErrorKind::Argument
+    );
 }
 
 /// Fields of a protobuf message: numbers and ranges of bytes.
@@ -259,4 +274,43 @@ fn onnx_models_name_nothing_that_is_not_there() {
             assert!(known.contains_key(texts(&output, 1)[0]), "{name}");
         }
     }
+}
+
+#[test]
+fn many_weights_stand_in_a_file_of_their_own() {
+    let folder = Folder::new("export-onnx-data");
+    let file = packed(&common::golden("gpt2"), &folder);
+    let (inside, outside) = (folder.join("inside.onnx"), folder.join("outside.onnx"));
+    written(&file, &inside, &ExportOptions::default()).unwrap();
+    let options = ExportOptions { most_inside: 1000, ..ExportOptions::default() };
+    let report = written(&file, &outside, &options).unwrap();
+    assert_eq!(report.files, [outside.clone(), folder.join("outside.onnx.data")]);
+    let [inside, outside, data] =
+        [inside, outside, folder.join("outside.onnx.data")].map(|path| std::fs::read(path).unwrap());
+    let weights = |bytes: &[u8]| {
+        let model = fields(bytes);
+        let graph = fields(model.iter().find(|field| field.0 == 7).unwrap().2);
+        let weights = graph.iter().filter(|field| field.0 == 5).map(|field| {
+            let tensor = fields(field.2);
+            let facts: HashMap<String, String> = tensor
+                .iter()
+                .filter(|field| field.0 == 13)
+                .map(|field| {
+                    let entry = fields(field.2);
+                    (texts(&entry, 1)[0].to_owned(), texts(&entry, 2)[0].to_owned())
+                })
+                .collect();
+            let raw = tensor.iter().find(|field| field.0 == 9).map(|field| field.2.to_vec());
+            let raw = raw.unwrap_or_else(|| {
+                assert_eq!(facts["location"], "outside.onnx.data");
+                let number = |key: &str| facts[key].parse::<usize>().unwrap();
+                assert_eq!(number("offset") % 64, 0);
+                data[number("offset")..][..number("length")].to_vec()
+            });
+            (texts(&tensor, 8)[0].to_owned(), raw)
+        });
+        weights.collect::<HashMap<_, _>>()
+    };
+    assert!(outside.len() < inside.len() / 2);
+    assert_eq!(weights(&inside), weights(&outside));
 }

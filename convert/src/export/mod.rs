@@ -23,6 +23,9 @@ use std::str::FromStr;
 /// Every format, in the order in which messages list them. What has no known ending is a folder of the first.
 pub const FORMATS: &[&Format] = &[&safetensors::FORMAT, &gguf::FORMAT, &onnx::FORMAT];
 
+/// Bytes of weights in an ONNX model's own file.
+const MOST_INSIDE: u64 = 1_500_000_000;
+
 /// A way to store models for others.
 pub struct Format {
     /// The name on the command line.
@@ -82,13 +85,21 @@ pub struct ExportOptions<'a> {
     pub force: bool,
     /// Files that the model is read from: they are never replaced.
     pub inputs: Vec<PathBuf>,
+    /// An ONNX model with more bytes of weights keeps them in a file beside it: readers take no more than 2 GiB at once.
+    pub most_inside: u64,
     /// Is told how far the work is.
     pub progress: &'a dyn Progress,
 }
 
 impl Default for ExportOptions<'_> {
     fn default() -> Self {
-        Self { dtype: Dtype::Keep, force: false, inputs: Vec::new(), progress: &NoProgress }
+        Self {
+            dtype: Dtype::Keep,
+            force: false,
+            inputs: Vec::new(),
+            most_inside: MOST_INSIDE,
+            progress: &NoProgress,
+        }
     }
 }
 
@@ -114,6 +125,12 @@ pub fn format_for(name: Option<&str>, to: &Path) -> Result<&'static Format> {
             let names: Vec<_> = FORMATS.iter().map(|format| format.name).collect();
             Error::argument("to", format!("'{name}' is none of {}", names.join(", ")))
         }),
+        None if to.extension().is_some_and(|ending| ending == "safetensors") => {
+            Err(Error::argument(to.display().to_string(), "safetensors are written as a folder: name one"))
+        }
+        None if to.extension().is_some_and(|ending| ending == "siskin") => {
+            Err(Error::argument(to.display().to_string(), "a .siskin file is what `siskin convert` writes"))
+        }
         None => {
             let known = FORMATS.iter().copied().find(ends);
             let folder = FORMATS.iter().copied().find(|format| format.ending.is_empty());
@@ -132,12 +149,16 @@ pub fn inputs_of(from: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Writes `file` as `format` to `to`, a file or a folder as the format has it. Files appear when they are complete.
+/// Writes `file` as `format` to `to`, a file or a folder as the format has it; a file goes into a folder that is there
+/// as `model` with the format's ending. Files appear when they are complete.
 pub fn export(file: &File, format: &Format, to: &Path, options: &ExportOptions<'_>) -> Result<Report> {
     let model = Model::of(file)?;
-    let mut report = (format.write)(&model, to, options)?;
+    let inside = to.join("model").with_extension(format.ending);
+    let is_inside = !format.ending.is_empty() && to.is_dir();
+    let mut report = (format.write)(&model, if is_inside { &inside } else { to }, options)?;
     for path in &report.files {
-        let metadata = std::fs::metadata(path).map_err(|error| Error::io(path.display().to_string(), &error))?;
+        let metadata =
+            std::fs::metadata(path).map_err(|error| Error::io(path.display().to_string(), &error))?;
         report.bytes += metadata.len();
     }
     Ok(report)

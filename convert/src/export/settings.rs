@@ -43,7 +43,17 @@ const WORDS: &[(&str, Words)] = &[
     ("bloom", ["hidden_size", "n_layer", "n_head", "", "seq_length", "layer_norm_epsilon"]),
     ("mpt", ["d_model", "n_layers", "n_heads", "", "max_seq_len", "layer_norm_epsilon"]),
     ("t5", ["d_model", "num_layers", "num_heads", "d_ff", "", "layer_norm_epsilon"]),
-    ("starcoder2", ["hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "max_position_embeddings", "norm_epsilon"]),
+    (
+        "starcoder2",
+        [
+            "hidden_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "intermediate_size",
+            "max_position_embeddings",
+            "norm_epsilon",
+        ],
+    ),
 ];
 
 const LLAMA_3: [(f64, f64, f64, f64); 2] = [(8.0, 1.0, 4.0, 8192.0), (32.0, 1.0, 4.0, 8192.0)];
@@ -51,7 +61,8 @@ const LLAMA_3: [(f64, f64, f64, f64); 2] = [(8.0, 1.0, 4.0, 8192.0), (32.0, 1.0,
 /// `config.json`: the source's own where it was one of Hugging Face, and one that says the same where it was not.
 pub(super) fn hugging_face(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Map<String, Value>> {
     let values = model.config.values();
-    let is_gguf = model.source() == "GGUF" || !values.contains_key("model_type") && values.contains_key("block_count");
+    let is_gguf =
+        model.source() == "GGUF" || !values.contains_key("model_type") && values.contains_key("block_count");
     let mut config = if is_gguf { translated(model, notes)? } else { values.clone() };
     let kind = model_type(model)?;
     config.entry("model_type").or_insert_with(|| kind.into());
@@ -112,12 +123,18 @@ fn translated(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Map<String, 
     }
     if let Some(section) = model.file.tokenizer() {
         let tokenizer = Tokenizer::open(section)?;
-        let ids = [("bos_token_id", tokenizer.bos()), ("eos_token_id", tokenizer.eos()), ("pad_token_id", tokenizer.pad())];
+        let ids = [
+            ("bos_token_id", tokenizer.bos()),
+            ("eos_token_id", tokenizer.eos()),
+            ("pad_token_id", tokenizer.pad()),
+        ];
         for (key, id) in ids {
             set(key, json!(id));
         }
     }
-    notes.push("config.json is made of GGUF's keys; compare it with the model's own where there is one".to_owned());
+    notes.push(
+        "config.json is made of GGUF's keys; compare it with the model's own where there is one".to_owned(),
+    );
     Ok(config)
 }
 
@@ -127,9 +144,17 @@ fn usual(kind: &str) -> bool {
 }
 
 fn usual_words(graph: &Graph) -> Words {
-    let root_mean_square = graph.nodes.iter().any(|node| matches!(node.op, Op::Norm { kind: NormKind::Rms, .. }));
+    let root_mean_square =
+        graph.nodes.iter().any(|node| matches!(node.op, Op::Norm { kind: NormKind::Rms, .. }));
     let epsilon = if root_mean_square { "rms_norm_eps" } else { "layer_norm_eps" };
-    ["hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "max_position_embeddings", epsilon]
+    [
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "intermediate_size",
+        "max_position_embeddings",
+        epsilon,
+    ]
 }
 
 fn activation(graph: &Graph, kind: &str) -> &'static str {
@@ -158,7 +183,10 @@ fn family(model: &Model<'_>, graph: &Graph, kind: &str) -> Result<Vec<(String, V
         ("embedding_scale", "embedding_multiplier"),
         ("residual_scale", "residual_multiplier"),
         ("logit_scale", "logits_scaling"),
-        ("expert_count", if kind == "mixtral" || kind == "granitemoe" { "num_local_experts" } else { "num_experts" }),
+        (
+            "expert_count",
+            if kind == "mixtral" || kind == "granitemoe" { "num_local_experts" } else { "num_experts" },
+        ),
         ("expert_used_count", "num_experts_per_tok"),
         ("expert_feed_forward_length", "moe_intermediate_size"),
         ("expert_weights_norm", "norm_topk_prob"),
@@ -174,7 +202,10 @@ fn family(model: &Model<'_>, graph: &Graph, kind: &str) -> Result<Vec<(String, V
     if kind == "gemma2" || kind == "gemma3_text" {
         let scale = graph.attentions().next().map_or(1.0, |attention| f64::from(attention.scale));
         set("query_pre_attn_scalar", json!((1.0 / (scale * scale)).round()));
-        let kinds = h.windows.iter().map(|window| if window.is_some() { "sliding_attention" } else { "full_attention" });
+        let kinds = h
+            .windows
+            .iter()
+            .map(|window| if window.is_some() { "sliding_attention" } else { "full_attention" });
         set("layer_types", kinds.collect());
     }
     if let Some(window) = h.windows.iter().flatten().max() {
@@ -238,10 +269,16 @@ fn rotation(
         (config.get("rope.long_factor"), config.get("rope.short_factor"))
     {
         keys.push(("original_max_position_embeddings".to_owned(), json!(original)));
-        keys.push(("rope_scaling".to_owned(), json!({"type": "longrope", "long_factor": long, "short_factor": short})));
+        keys.push((
+            "rope_scaling".to_owned(),
+            json!({"type": "longrope", "long_factor": long, "short_factor": short}),
+        ));
     } else if let Some(word) = config.word(&["rope.scaling.type"])?.filter(|word| *word != "none") {
-        keys.push(("rope_scaling".to_owned(), json!({"rope_type": word, "factor": factor,
-            "original_max_position_embeddings": original})));
+        keys.push((
+            "rope_scaling".to_owned(),
+            json!({"rope_type": word, "factor": factor,
+            "original_max_position_embeddings": original}),
+        ));
     }
     Ok(keys)
 }
@@ -260,8 +297,11 @@ fn llama_3(theta: f64, factors: &[f64]) -> Option<Value> {
                 1.0 / ((1.0 - smooth) / factor + smooth)
             }
         };
-        let fits = factors.iter().enumerate().all(|(pair, &found)| (found / expected(pair) - 1.0).abs() < 1e-4);
-        fits.then(|| json!({"rope_type": "llama3", "factor": factor, "low_freq_factor": low,
-            "high_freq_factor": high, "original_max_position_embeddings": original}))
+        let fits =
+            factors.iter().enumerate().all(|(pair, &found)| (found / expected(pair) - 1.0).abs() < 1e-4);
+        fits.then(|| {
+            json!({"rope_type": "llama3", "factor": factor, "low_freq_factor": low,
+            "high_freq_factor": high, "original_max_position_embeddings": original})
+        })
     })
 }

@@ -96,7 +96,8 @@ impl<'a> Entry<'a> {
             (Role::Matrix, Take::Transposed) => vec![columns, rows],
             (Role::Matrix, Take::Neighbours(count)) => vec![rows, columns / count, *count],
             (Role::Matrix, Take::Chunk(_)) => {
-                let kinds: HashSet<String> = self.parts.iter().map(|part| without_number(part.tensor)).collect();
+                let kinds: HashSet<String> =
+                    self.parts.iter().map(|part| without_number(part.tensor)).collect();
                 let of = kinds.len().max(1);
                 vec![self.parts.len() / of, of * rows, columns]
             }
@@ -140,7 +141,8 @@ impl<'a> Entry<'a> {
             let values = floats(bytes);
             let mut encoded = vec![0; usual.row_bytes(values.len()).unwrap_or(0)];
             let mut again = vec![0.0; values.len()];
-            let done = usual.encode_row(&values, None, &mut encoded) && usual.decode_row(&encoded, &mut again);
+            let done =
+                usual.encode_row(&values, None, &mut encoded) && usual.decode_row(&encoded, &mut again);
             exact &= done && values.iter().zip(&again).all(|(a, b)| a.to_bits() == b.to_bits());
             Ok(())
         })?;
@@ -161,7 +163,10 @@ impl<'a> Entry<'a> {
     pub(super) fn bytes(&self, block: BlockType) -> Result<u64> {
         let columns = self.columns();
         let row = block.row_bytes(columns).ok_or_else(|| {
-            Error::unsupported(&self.name, format!("{columns} columns are not whole blocks of {}", block.name()))
+            Error::unsupported(
+                &self.name,
+                format!("{columns} columns are not whole blocks of {}", block.name()),
+            )
         })?;
         Ok(row as u64 * (self.elements() / columns.max(1)) as u64)
     }
@@ -195,7 +200,8 @@ impl<'a> Entry<'a> {
         sink: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
         let Part { tensor, take } = *part;
-        let places = places(take, if tensor.role == Role::Vector { tensor.columns } else { tensor.rows }, self.hyper);
+        let places =
+            places(take, if tensor.role == Role::Vector { tensor.columns } else { tensor.rows }, self.hyper);
         if tensor.role == Role::Vector {
             let numbers = tensor.floats();
             let number = |index: usize| {
@@ -309,7 +315,13 @@ fn places(take: Take, rows: usize, hyper: &Hyper) -> Option<Vec<usize>> {
 fn without_number(tensor: &Tensor) -> String {
     let parts: Vec<&str> = tensor.name.split('.').collect();
     let last = parts.iter().rposition(|part| part.bytes().all(|byte| byte.is_ascii_digit()));
-    parts.iter().enumerate().filter(|(at, _)| Some(*at) != last).map(|(_, part)| *part).collect::<Vec<_>>().join(".")
+    parts
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| Some(*at) != last)
+        .map(|(_, part)| *part)
+        .collect::<Vec<_>>()
+        .join(".")
 }
 
 fn floats(bytes: &[u8]) -> Vec<f32> {

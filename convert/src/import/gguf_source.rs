@@ -135,6 +135,10 @@ impl Source for GgufSource {
         let keys = [
             "general.architecture",
             "general.organization",
+            "general.basename",
+            "general.finetune",
+            "general.version",
+            "general.size_label",
             "general.source.url",
             "general.license.link",
             "tokenizer.ggml.pre",
@@ -172,6 +176,9 @@ fn config(gguf: &Gguf, architecture: &str) -> Result<Map<String, Value>> {
         .collect();
     if let Some(rows) = gguf.tensor("token_embd.weight").and_then(|table| table.dims.get(1)) {
         config.insert("vocab_size".to_owned(), Value::from(*rows));
+    }
+    if let Some(segments) = gguf.unsigned("tokenizer.ggml.token_type_count")? {
+        config.insert("token_type_count".to_owned(), Value::from(segments));
     }
     for (name, key) in FACTORS {
         if let Some(info) = gguf.tensor(name) {

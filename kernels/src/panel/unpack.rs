@@ -31,9 +31,7 @@ fn blocks(target: BlockType, join: Join, panel: &[u8], lane: usize, out: &mut [u
     // Of the types that can be joined, none has larger blocks than its panel.
     let sources = (layout.columns / codec.elements).max(1);
     let (mut parts, mut whole) = (Parts::ZERO, Parts::ZERO);
-    for (block, out) in
-        panel.chunks_exact(layout.block_bytes()).zip(out.chunks_mut(sources * codec.bytes))
-    {
+    for (block, out) in panel.chunks_exact(layout.block_bytes()).zip(out.chunks_mut(sources * codec.bytes)) {
         for (m, codes) in whole.codes[..layout.columns].chunks_exact_mut(MACRO).enumerate() {
             layout.take(block, m, lane, &mut parts);
             codes.copy_from_slice(&parts.codes[..MACRO]);

@@ -15,6 +15,17 @@ const TENSORS: &[(&str, &str)] = &[
     ("rope.short_factor", "rope_factors_short.weight"),
 ];
 
+/// Texts that importers keep.
+const KEPT: [&str; 7] = [
+    "general.organization",
+    "general.basename",
+    "general.finetune",
+    "general.version",
+    "general.size_label",
+    "general.source.url",
+    "general.license.link",
+];
+
 /// The numbers that `general.file_type` has for the type of most tensors.
 const FILE_TYPES: &[(BlockType, u32)] = &[
     (BlockType::F32, 0),
@@ -49,12 +60,13 @@ pub(super) fn of(
     let mut keys = vec![text("general.architecture", architecture), text("general.type", "model")];
     keys.extend(metadata.name.as_deref().map(|name| text("general.name", name)));
     keys.extend(metadata.licence.as_deref().map(|licence| text("general.license", licence)));
-    for key in ["general.organization", "general.source.url", "general.license.link"] {
+    for key in KEPT {
         let known = Some(model.provenance(key)).filter(|known| !known.is_empty());
         keys.extend(known.map(|known| text(key, known)));
     }
     let count = |block: BlockType| types.iter().filter(|&&other| other == block).count();
-    let most = FILE_TYPES.iter().max_by_key(|(block, _)| count(*block) * usize::from(*block != BlockType::F32));
+    let most =
+        FILE_TYPES.iter().max_by_key(|(block, _)| count(*block) * usize::from(*block != BlockType::F32));
     let most = most.filter(|(block, _)| count(*block) > 0).map_or(0, |(_, number)| *number);
     keys.push(("general.file_type".to_owned(), Value::Unsigned(most)));
     keys.push(("general.quantization_version".to_owned(), Value::Unsigned(2)));
@@ -66,7 +78,9 @@ pub(super) fn of(
 /// The source's own keys.
 fn kept(model: &Model<'_>) -> Vec<(String, Value)> {
     let keys = model.config.values().iter();
-    let keys = keys.filter(|(key, _)| TENSORS.iter().all(|(known, _)| known != key));
+    let keys = keys.filter(|(key, _)| {
+        TENSORS.iter().all(|(known, _)| known != key) && key.as_str() != "token_type_count"
+    });
     keys.filter_map(|(key, value)| Some((key.clone(), value_of(value)?))).collect()
 }
 
@@ -107,10 +121,12 @@ fn made(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Vec<(String, Value
     let mut keys = Vec::new();
     let mut count = |key: &str, number: usize| keys.push((key.to_owned(), Value::Unsigned(number as u32)));
     count("vocab_size", h.vocabulary);
-    let context = config.count(&["n_positions"])?.filter(|_| model.family.name == "t5").unwrap_or(match model.family.name {
-        "t5" => 512,
-        _ => h.context,
-    });
+    let context = config.count(&["n_positions"])?.filter(|_| model.family.name == "t5").unwrap_or(
+        match model.family.name {
+            "t5" => 512,
+            _ => h.context,
+        },
+    );
     count("context_length", context);
     count("embedding_length", h.width);
     count("feed_forward_length", h.feed_forward);
@@ -166,8 +182,8 @@ fn rotation(model: &Model<'_>, keys: &mut Vec<(String, Value)>, notes: &mut Vec<
     let Some(object) = scaling.into_iter().find(|object| config.get(object).is_some()) else { return Ok(()) };
     let number = |key: &str| config.number(&[&format!("{object}/{key}")]);
     let kind = config.word(&[&format!("{object}/rope_type"), &format!("{object}/type")])?;
-    let original = number("original_max_position_embeddings")?
-        .or(config.number(&["original_max_position_embeddings"])?);
+    let original =
+        number("original_max_position_embeddings")?.or(config.number(&["original_max_position_embeddings"])?);
     match kind.unwrap_or("default") {
         "linear" | "yarn" => {
             float("rope.scaling.factor", number("factor")?.unwrap_or(1.0));
@@ -182,7 +198,8 @@ fn rotation(model: &Model<'_>, keys: &mut Vec<(String, Value)>, notes: &mut Vec<
             keys.push(("rope.scaling.type".to_owned(), Value::Text(kind.unwrap_or_default().to_owned())));
         }
         "longrope" | "su" => {
-            let magnitude = main_graph(model).and_then(|graph| graph.ropes.first()).map_or(1.0, |rope| rope.magnitude);
+            let magnitude =
+                main_graph(model).and_then(|graph| graph.ropes.first()).map_or(1.0, |rope| rope.magnitude);
             float("rope.scaling.attn_factor", f64::from(magnitude));
         }
         "default" | "none" | "llama3" => {}
@@ -238,6 +255,19 @@ fn own(model: &Model<'_>, keys: &mut Vec<(String, Value)>, notes: &mut Vec<Strin
     }
     let push = |keys: &mut Vec<(String, Value)>, key: &str, value| keys.push((key.to_owned(), value));
     match model.family.name {
+        "gemma2" | "gemma3" => {
+            let windows = &model.hyper.windows;
+            let slides = |layer: usize, period: usize| (layer + 1) % period != 0;
+            let fits = |period: &usize| {
+                windows.iter().enumerate().all(|(layer, window)| window.is_some() == slides(layer, *period))
+            };
+            match (1..=windows.len().max(6)).find(fits) {
+                Some(period) => {
+                    push(keys, "attention.sliding_window_pattern", Value::Unsigned(period as u32));
+                }
+                None => notes.push("llama.cpp knows no such pattern of layers with a window".to_owned()),
+            }
+        }
         "gpt-neox" => {
             let parallel = config.flag(&["use_parallel_residual"])?.unwrap_or(true);
             push(keys, "use_parallel_residual", Value::Bool(parallel));
@@ -275,13 +305,16 @@ pub(super) fn factors(model: &Model<'_>) -> Result<Vec<Extra>> {
             add(name, numbers);
         }
     }
-    for (key, name) in [("long_factor", "rope_factors_long.weight"), ("short_factor", "rope_factors_short.weight")] {
+    for (key, name) in
+        [("long_factor", "rope_factors_long.weight"), ("short_factor", "rope_factors_short.weight")]
+    {
         let keys = [format!("rope_scaling/{key}"), format!("rope_parameters/{key}")];
         if let Some(numbers) = model.config.numbers(&[&keys[0], &keys[1]])? {
             add(name, numbers);
         }
     }
-    let kind = ["rope_scaling", "rope_parameters"].map(|object| [format!("{object}/rope_type"), format!("{object}/type")]);
+    let kind = ["rope_scaling", "rope_parameters"]
+        .map(|object| [format!("{object}/rope_type"), format!("{object}/type")]);
     let kind: Vec<&str> = kind.iter().flatten().map(String::as_str).collect();
     if model.config.word(&kind)? == Some("llama3")
         && let Some(rope) = main_graph(model).and_then(|graph| graph.ropes.first())
@@ -289,7 +322,8 @@ pub(super) fn factors(model: &Model<'_>) -> Result<Vec<Extra>> {
         let theta = theta(model)?.unwrap_or(10_000.0);
         let size = (2 * rope.frequencies.len()) as f64;
         let plain = |pair: usize| theta.powf(-(2.0 * pair as f64) / size);
-        let ratios = rope.frequencies.iter().enumerate().map(|(pair, &frequency)| plain(pair) / f64::from(frequency));
+        let ratios =
+            rope.frequencies.iter().enumerate().map(|(pair, &frequency)| plain(pair) / f64::from(frequency));
         add("rope_freqs.weight", ratios.collect());
     }
     Ok(extras)

@@ -49,17 +49,20 @@ struct Extra {
 fn write(model: &Model<'_>, to: &Path, options: &ExportOptions<'_>) -> Result<Report> {
     let (architecture, rules) = architecture(model)?;
     let mut report = Report::default();
-    let mut entries = tensors::entries(model, rules, |weight| Ok(weight.name.clone()))?;
+    let mut entries =
+        tensors::entries(model, rules, |weight| Ok(weight.name.replace("ffn_single", "ffn_up")))?;
     if model.graphs.decoder.is_none() {
         let all = entries.len();
-        let foreign = |name: &str| FOREIGN.iter().any(|part| name.starts_with(part)) || name == "output.weight";
+        let foreign =
+            |name: &str| FOREIGN.iter().any(|part| name.starts_with(part)) || name == "output.weight";
         entries.retain(|entry| !foreign(&entry.name));
         if entries.len() < all {
             report.notes.push("llama.cpp has no place for the model's head: it is left out".to_owned());
         }
     }
     let types: Vec<_> = entries.iter().map(|entry| block(model, entry, options.dtype)).collect();
-    let lost = entries.iter().zip(&types).filter(|(entry, block)| entry.native(model) != Some(**block)).count();
+    let lost =
+        entries.iter().zip(&types).filter(|(entry, block)| entry.native(model) != Some(**block)).count();
     if lost > 0 && options.dtype == Dtype::Keep {
         report.notes.push(format!("{lost} tensors of types that are not packed as GGUF's blocks become F16"));
     }
@@ -71,7 +74,9 @@ fn write(model: &Model<'_>, to: &Path, options: &ExportOptions<'_>) -> Result<Re
     let mut out = options.create(to)?;
     out.write_all(&head).map_err(io)?;
     options.progress.message("writing");
-    options.progress.total(entries.iter().zip(&types).filter_map(|(entry, block)| entry.bytes(*block).ok()).sum());
+    options
+        .progress
+        .total(entries.iter().zip(&types).filter_map(|(entry, block)| entry.bytes(*block).ok()).sum());
     for (entry, block) in entries.iter().zip(&types) {
         entry.write_with(*block, options.progress, &mut |bytes| out.write_all(bytes).map_err(io))?;
         out.write_all(&padding(entry.bytes(*block)?)).map_err(io)?;

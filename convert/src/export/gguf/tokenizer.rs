@@ -2,10 +2,11 @@
 
 use super::value::Value;
 use crate::export::model::Model;
-use siskin::tokenizer::{
-    Merges, ModelKind, Normalizer, TokenKind, Tokenizer, Vocabulary, VocabularyToken, family_like, to_byte_level,
-};
 use siskin::Result;
+use siskin::tokenizer::{
+    Merges, ModelKind, Normalizer, TokenKind, Tokenizer, Vocabulary, VocabularyToken, family_like,
+    to_byte_level,
+};
 use std::collections::HashMap;
 
 /// SentencePiece's spelling of a space.
@@ -13,11 +14,16 @@ const SPACE: &str = "\u{2581}";
 
 /// The keys of the packed tokenizer; none where there is none.
 pub(super) fn keys(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Vec<(String, Value)>> {
+    let mut keys = Vec::new();
+    if model.hyper.segments > 0 {
+        let segments = Value::Unsigned(model.hyper.segments as u32);
+        keys.push(("tokenizer.ggml.token_type_count".to_owned(), segments));
+    }
     let Some(section) = model.file.tokenizer() else {
-        return Ok(vec![("tokenizer.ggml.model".to_owned(), Value::Text("no_vocab".to_owned()))]);
+        keys.push(("tokenizer.ggml.model".to_owned(), Value::Text("no_vocab".to_owned())));
+        return Ok(keys);
     };
     let vocabulary = Tokenizer::open(section)?.vocabulary()?;
-    let mut keys = Vec::new();
     let mut add = |key: &str, value: Value| keys.push((format!("tokenizer.ggml.{key}"), value));
     let name = kind(&vocabulary);
     add("model", Value::Text(name.to_owned()));
@@ -26,7 +32,9 @@ pub(super) fn keys(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Vec<(St
     add("token_type", Value::Ints(vocabulary.tokens.iter().map(number_of_kind).collect()));
     match (&vocabulary.merges, name) {
         (Merges::Listed(pairs), "gpt2") => {
-            let spell = |text: &[u8]| if vocabulary.byte_level { to_byte_level(text).into_bytes() } else { spaced(text) };
+            let spell = |text: &[u8]| {
+                if vocabulary.byte_level { to_byte_level(text).into_bytes() } else { spaced(text) }
+            };
             let merge = |(left, right): &(Vec<u8>, Vec<u8>)| [spell(left), spell(right)].join(&b' ');
             add("merges", Value::Texts(pairs.iter().map(merge).collect()));
         }
@@ -68,8 +76,10 @@ pub(super) fn keys(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Vec<(St
     }
     if name == "bert" {
         add("normalizer.lowercase", Value::Bool(has(|step| *step == Normalizer::Lowercase)));
-        add("normalizer.strip_accents", Value::Bool(has(|step| matches!(step, Normalizer::StripMarks { .. }))));
-        add("token_type_count", Value::Unsigned(model.hyper.segments.max(1) as u32));
+        add(
+            "normalizer.strip_accents",
+            Value::Bool(has(|step| matches!(step, Normalizer::StripMarks { .. }))),
+        );
     }
     if let Some(template) = model.file.template() {
         keys.push(("tokenizer.chat_template".to_owned(), Value::Text(template.to_owned())));
@@ -101,10 +111,15 @@ fn pre(model: &Model<'_>, vocabulary: &Vocabulary, kind: &str, notes: &mut Vec<S
     if !known.is_empty() || kind != "gpt2" {
         return if known.is_empty() { "default".to_owned() } else { known.to_owned() };
     }
-    family_like(&vocabulary.splitters, vocabulary.whole_first).unwrap_or_else(|| {
-        notes.push("llama.cpp has no pre-tokenizer that cuts text as this one does; the file names gpt-2".to_owned());
-        "gpt-2"
-    }).to_owned()
+    family_like(&vocabulary.splitters, vocabulary.whole_first)
+        .unwrap_or_else(|| {
+            notes.push(
+                "llama.cpp has no pre-tokenizer that cuts text as this one does; the file names gpt-2"
+                    .to_owned(),
+            );
+            "gpt-2"
+        })
+        .to_owned()
 }
 
 fn number_of_kind(token: &VocabularyToken) -> i32 {

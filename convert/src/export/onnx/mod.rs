@@ -30,8 +30,6 @@ pub(super) static FORMAT: Format = Format { name: "onnx", ending: "onnx", write 
 const OPSET: i64 = 17;
 /// The version of the container that goes with it.
 const IR: i64 = 8;
-/// A model with more bytes keeps its weights in a file beside it: readers take no more than 2 GiB at once.
-const MOST_INSIDE: u64 = 1_500_000_000;
 /// Weights in a file of their own begin at multiples of this.
 const ALIGNMENT: u64 = 64;
 
@@ -47,11 +45,12 @@ fn write(model: &Model<'_>, to: &Path, options: &ExportOptions<'_>) -> Result<Re
     let mut report = Report::default();
     let form = form(model, &entries, &types)?;
     let bytes = entries.iter().zip(&types).map(|(entry, block)| entry.bytes(*block)).sum::<Result<u64>>()?;
-    let outside = bytes > MOST_INSIDE;
+    let outside = bytes > options.most_inside;
     let mut out = options.create(to)?;
     let beside = outside.then(|| to.with_extension("onnx.data"));
     let mut data = beside.as_deref().map(|path| options.create(path)).transpose()?;
-    let location = beside.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+    let location =
+        beside.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
     let starts = starts(&entries, &types, location.as_deref())?;
     options.progress.message("writing");
     options.progress.total(bytes);
@@ -64,7 +63,9 @@ fn write(model: &Model<'_>, to: &Path, options: &ExportOptions<'_>) -> Result<Re
     for ((entry, block), start) in entries.iter().zip(&types).zip(&starts) {
         out.write_all(start.message.bytes()).map_err(io)?;
         match &mut data {
-            None => entry.write_with(*block, options.progress, &mut |bytes| out.write_all(bytes).map_err(io))?,
+            None => {
+                entry.write_with(*block, options.progress, &mut |bytes| out.write_all(bytes).map_err(io))?
+            }
             Some(data) => {
                 data.write_all(&vec![0; (start.offset - written) as usize]).map_err(io)?;
                 entry.write_with(*block, options.progress, &mut |bytes| data.write_all(bytes).map_err(io))?;
@@ -165,7 +166,9 @@ fn form(model: &Model<'_>, entries: &[Entry<'_>], types: &[BlockType]) -> Result
         let out = side.write()?;
         let hidden = side.hidden.take();
         match &model.graphs.decoder {
-            Some(_) => outputs.push(output(&mut nodes, graph, "encoder_last_hidden_state", &out, &[BATCH, ROWS])),
+            Some(_) => {
+                outputs.push(output(&mut nodes, graph, "encoder_last_hidden_state", &out, &[BATCH, ROWS]))
+            }
             None => reading_outputs(&mut nodes, graph, &out, hidden, &mut outputs),
         }
     }
@@ -219,7 +222,9 @@ fn reading_outputs(
     match graph.head {
         Head::Hidden => {}
         Head::Class => outputs.push(output(nodes, graph, "logits", out, &[BATCH])),
-        Head::Next | Head::Token | Head::Label => outputs.push(output(nodes, graph, "logits", out, &[BATCH, ROWS])),
+        Head::Next | Head::Token | Head::Label => {
+            outputs.push(output(nodes, graph, "logits", out, &[BATCH, ROWS]))
+        }
         Head::Span => {
             for (column, name) in ["start_logits", "end_logits"].into_iter().enumerate() {
                 let column = nodes.int(column as i64);

@@ -28,7 +28,12 @@ impl Nodes {
     }
 
     /// A node of two outputs.
-    pub(super) fn two(&mut self, op: &str, inputs: &[&str], attributes: &[Attribute<'_>]) -> (String, String) {
+    pub(super) fn two(
+        &mut self,
+        op: &str,
+        inputs: &[&str],
+        attributes: &[Attribute<'_>],
+    ) -> (String, String) {
         let name = self.fresh(op);
         let outputs = (format!("{name}_values"), format!("{name}_indices"));
         self.nodes.push(proto::node(op, &name, inputs, &[&outputs.0, &outputs.1], attributes));

@@ -95,8 +95,18 @@ impl Attribute<'_> {
 }
 
 /// `NodeProto`.
-pub(super) fn node(op: &str, name: &str, inputs: &[&str], outputs: &[&str], attributes: &[Attribute<'_>]) -> Message {
-    let message = Message::default().texts(1, inputs.iter().copied()).texts(2, outputs.iter().copied()).text(3, name).text(4, op);
+pub(super) fn node(
+    op: &str,
+    name: &str,
+    inputs: &[&str],
+    outputs: &[&str],
+    attributes: &[Attribute<'_>],
+) -> Message {
+    let message = Message::default()
+        .texts(1, inputs.iter().copied())
+        .texts(2, outputs.iter().copied())
+        .text(3, name)
+        .text(4, op);
     attributes.iter().fold(message, |message, attribute| message.message(5, &attribute.message()))
 }
 

@@ -154,7 +154,8 @@ impl<'a, 'b> Side<'a, 'b> {
                 self.rotate(&x, *rope, *head_size as i64, columns)
             }
             Op::Attention(attention) => {
-                let inputs = (0..node.inputs.len()).map(|index| input(self, index)).collect::<Result<Vec<_>>>()?;
+                let inputs =
+                    (0..node.inputs.len()).map(|index| input(self, index)).collect::<Result<Vec<_>>>()?;
                 self.attention(attention, &inputs)?
             }
             Op::Remember(attention) => {
@@ -266,7 +267,8 @@ impl<'a, 'b> Side<'a, 'b> {
         let bias = bias.map(|bias| part(self, bias));
         let normed = match kind {
             NormKind::Layer if !grouped => {
-                let inputs: Vec<&str> = [Some(input.as_str()), Some(&weight), bias.as_deref()].into_iter().flatten().collect();
+                let inputs: Vec<&str> =
+                    [Some(input.as_str()), Some(&weight), bias.as_deref()].into_iter().flatten().collect();
                 let attributes = [Attribute::Int("axis", -1), Attribute::Float("epsilon", epsilon)];
                 self.nodes.with("LayerNormalization", &inputs, &attributes)
             }
@@ -354,17 +356,9 @@ impl<'a, 'b> Side<'a, 'b> {
     /// Rows that stand near each other, side by side.
     fn neighbours(&mut self, x: &str, offsets: &[isize], stride: usize) -> String {
         let reach = offsets.iter().map(|offset| offset.unsigned_abs()).max().unwrap_or(0) as i64;
-        // Beside the first and the last token of a text there is nothing.
-        let x = match self.inputs.mask.clone() {
-            Some(mask) => {
-                let mask = self.nodes.cast(&mask, Element::Float);
-                let mask = self.nodes.unsqueeze(&mask, &[2]);
-                self.nodes.add("Mul", &[x, &mask])
-            }
-            None => x.to_owned(),
-        };
+        // What stands beside a text is seen even where it is padding, as the models were trained.
         let pads = self.nodes.ints(&[0, reach, 0, 0, reach, 0]);
-        let padded = self.nodes.add("Pad", &[&x, &pads]);
+        let padded = self.nodes.add("Pad", &[x, &pads]);
         let parts: Vec<String> = offsets
             .iter()
             .map(|&offset| {

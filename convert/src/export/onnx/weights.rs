@@ -75,7 +75,14 @@ impl<'a> Weights<'a> {
         made
     }
 
-    fn taken(&self, nodes: &mut Nodes, entry: &Entry<'_>, part: usize, whole: String, turned: bool) -> String {
+    fn taken(
+        &self,
+        nodes: &mut Nodes,
+        entry: &Entry<'_>,
+        part: usize,
+        whole: String,
+        turned: bool,
+    ) -> String {
         let ours = &entry.parts[part];
         let (rows, columns) = (ours.tensor.rows as i64, ours.tensor.columns as i64);
         let size = self.model.hyper.head_size as i64;

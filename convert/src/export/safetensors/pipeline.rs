@@ -16,7 +16,8 @@ pub(super) fn of(vocabulary: &Vocabulary, notes: &mut Vec<String>) -> Pipeline {
     let mut cuts = Vec::new();
     let mut splitters = &vocabulary.splitters[..];
     if vocabulary.byte_level {
-        let prefix = matches!(steps.last(), Some(Normalizer::Prefix { text, unless_there: true, .. }) if text == " ");
+        let prefix =
+            matches!(steps.last(), Some(Normalizer::Prefix { text, unless_there: true, .. }) if text == " ");
         steps = &steps[..steps.len() - usize::from(prefix)];
         let usual = family("gpt-2").is_ok_and(|family| family.splitters == splitters);
         if !usual {
@@ -59,19 +60,22 @@ struct Metaspace {
 }
 
 fn metaspace(vocabulary: &Vocabulary) -> Option<Metaspace> {
-    let marks = |step: &Normalizer| {
-        matches!(step, Normalizer::Replace { from, to } if from == SPACE && to == " ")
-    };
-    let cut = Splitter::Pattern { pattern: " ".to_owned(), behavior: Behavior::MergedWithNext, invert: false };
+    let marks =
+        |step: &Normalizer| matches!(step, Normalizer::Replace { from, to } if from == SPACE && to == " ");
+    let cut =
+        Splitter::Pattern { pattern: " ".to_owned(), behavior: Behavior::MergedWithNext, invert: false };
     let split = match &vocabulary.splitters[..] {
         [] => false,
         [only] if *only == cut => true,
         _ => return None,
     };
     let words = |steps: &[Normalizer]| match steps {
-        [.., mark, Normalizer::Strip { left: true, right: true }, Normalizer::ReplacePattern { pattern, to }] => {
-            marks(mark) && pattern == r"\s+" && to == " "
-        }
+        [
+            ..,
+            mark,
+            Normalizer::Strip { left: true, right: true },
+            Normalizer::ReplacePattern { pattern, to },
+        ] => marks(mark) && pattern == r"\s+" && to == " ",
         _ => false,
     };
     match &vocabulary.normalizers[..] {
@@ -170,9 +174,7 @@ fn cut(splitters: &[Splitter]) -> Vec<Value> {
 }
 
 fn splitter(splitter: &Splitter) -> Value {
-    let split = |pattern: &str, behavior: &str, invert: bool| {
-        json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": behavior, "invert": invert})
-    };
+    let split = |pattern: &str, behavior: &str, invert: bool| json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": behavior, "invert": invert});
     match splitter {
         Splitter::Pattern { pattern, behavior, invert } => {
             let behavior = match behavior {
@@ -217,7 +219,8 @@ fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {
-        let number = chunk.iter().fold(0u32, |number, &byte| number << 8 | u32::from(byte)) << (8 * (3 - chunk.len()));
+        let number =
+            chunk.iter().fold(0u32, |number, &byte| number << 8 | u32::from(byte)) << (8 * (3 - chunk.len()));
         for digit in 0..4 {
             let value = (number >> (18 - 6 * digit) & 63) as usize;
             out.push(if digit <= chunk.len() { char::from(DIGITS[value]) } else { '=' });

@@ -3,8 +3,8 @@
 use super::pipeline;
 use crate::export::model::Model;
 use serde_json::{Map, Value, json};
-use siskin::tokenizer::{Merges, ModelKind, TemplateItem, TokenKind, Tokenizer, Vocabulary, VocabularyToken};
 use siskin::tokenizer::to_byte_level;
+use siskin::tokenizer::{Merges, ModelKind, TemplateItem, TokenKind, Tokenizer, Vocabulary, VocabularyToken};
 use siskin::{Error, Result};
 use std::collections::HashMap;
 
