@@ -31,6 +31,20 @@ const CLASSES: &[(&str, &str)] = &[
     ("bert", "BertModel"),
     ("modernbert", "ModernBertModel"),
     ("t5", "T5ForConditionalGeneration"),
+    ("bart", "BartForConditionalGeneration"),
+    ("mbart", "MBartForConditionalGeneration"),
+    ("marian", "MarianMTModel"),
+    ("m2m_100", "M2M100ForConditionalGeneration"),
+    ("pegasus", "PegasusForConditionalGeneration"),
+    ("whisper", "WhisperForConditionalGeneration"),
+];
+
+/// T5's keys, and those of models with two sides that say the same.
+const SIDES: &[(&str, &str)] = &[
+    ("num_layers", "encoder_layers"),
+    ("num_decoder_layers", "decoder_layers"),
+    ("num_heads", "encoder_attention_heads"),
+    ("d_ff", "encoder_ffn_dim"),
 ];
 
 /// The keys for width, layers, heads, feed-forward width, positions and the term of norms; empty where a class
@@ -66,9 +80,14 @@ pub(super) fn hugging_face(model: &Model<'_>, notes: &mut Vec<String>) -> Result
     let mut config = if is_gguf { translated(model, notes)? } else { values.clone() };
     let kind = model_type(model)?;
     config.entry("model_type").or_insert_with(|| kind.into());
-    if !config.contains_key("architectures")
-        && let Some((_, class)) = CLASSES.iter().find(|(known, _)| *known == kind)
-    {
+    for (theirs, ours) in SIDES.iter().filter(|_| kind == "t5") {
+        if let Some(value) = config.get(*ours).cloned() {
+            config.entry(*theirs).or_insert(value);
+        }
+    }
+    let kind = config.get("model_type").and_then(Value::as_str).unwrap_or(kind);
+    let class = CLASSES.iter().find(|(known, _)| *known == kind).map(|(_, class)| *class);
+    if let Some(class) = class.filter(|_| !config.contains_key("architectures")) {
         config.insert("architectures".to_owned(), json!([class]));
     }
     Ok(config)

@@ -15,7 +15,7 @@ pub(crate) const VERB: Verb = Verb {
 
 const SCRIPT: &str = "tests/golden-scripts/check_onnx_export.py";
 const GOLDENS: [&str; 2] = ["tests/data/golden", "tests/data/golden-texts"];
-const PACKAGES: [&str; 4] = ["numpy==2.4.6", "safetensors==0.8.0", "onnx", "onnxruntime"];
+const PACKAGES: [&str; 4] = ["numpy==2.4.6", "safetensors==0.8.0", "onnx==1.23.2", "onnxruntime==1.31.1"];
 
 fn export(folders: &[String]) -> Result {
     let python = need_tools()?;
