@@ -115,7 +115,7 @@ fn translated(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Map<String, 
         json!(h.heads),
         json!(h.feed_forward),
         json!(h.context),
-        json!(h.epsilon),
+        json!(h.epsilon.to_string().parse::<f64>().unwrap_or_default()),
     ];
     for (word, number) in words.into_iter().zip(numbers).filter(|(word, _)| !word.is_empty()) {
         config.insert(word.to_owned(), number);
@@ -220,7 +220,7 @@ fn family(model: &Model<'_>, graph: &Graph, kind: &str) -> Result<Vec<(String, V
     }
     if kind == "gemma2" || kind == "gemma3_text" {
         let scale = graph.attentions().next().map_or(1.0, |attention| f64::from(attention.scale));
-        set("query_pre_attn_scalar", json!((1.0 / (scale * scale)).round()));
+        set("query_pre_attn_scalar", json!((1.0 / (scale * scale)).round() as u64));
         let kinds = h
             .windows
             .iter()

@@ -30,6 +30,10 @@ fn write(model: &Model<'_>, to: &Path, options: &ExportOptions<'_>) -> Result<Re
     if entries.iter().any(|entry| entry.native(model).is_none_or(|block| block.codec().elements != 1)) {
         report.notes.push("quantised weights are written as floats".to_owned());
     }
+    if model.hyper.features > 0 {
+        let note = "preprocessor_config.json is not kept: take that of the model for other programs";
+        report.notes.push(note.to_owned());
+    }
     std::fs::create_dir_all(to).map_err(|error| Error::io(to.display().to_string(), &error))?;
     // Every file is begun before the first is complete, so that what is there already stops the work at once.
     let names = texts.iter().map(|(name, _)| name.as_str());
