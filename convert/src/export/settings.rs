@@ -70,6 +70,7 @@ const WORDS: &[(&str, Words)] = &[
     ),
 ];
 
+/// Factor, low and high frequency factor and original length of the scalings that Llama 3's models have.
 const LLAMA_3: [(f64, f64, f64, f64); 2] = [(8.0, 1.0, 4.0, 8192.0), (32.0, 1.0, 4.0, 8192.0)];
 
 /// `config.json`: the source's own where it was one of Hugging Face, and one that says the same where it was not.

@@ -19,11 +19,18 @@ pub(super) fn keys(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Vec<(St
         let segments = Value::Unsigned(model.hyper.segments as u32);
         keys.push(("tokenizer.ggml.token_type_count".to_owned(), segments));
     }
-    let Some(section) = model.file.tokenizer() else {
+    let vocabulary = match model.file.tokenizer() {
+        Some(section) => Some(Tokenizer::open(section)?.vocabulary()?),
+        None => None,
+    };
+    if vocabulary.as_ref().is_some_and(|vocabulary| vocabulary.model == ModelKind::WordLevel) {
+        notes.push("llama.cpp has no tokenizer of whole words: the tokenizer is left out".to_owned());
+    }
+    let vocabulary = vocabulary.filter(|vocabulary| vocabulary.model != ModelKind::WordLevel);
+    let Some(vocabulary) = vocabulary else {
         keys.push(("tokenizer.ggml.model".to_owned(), Value::Text("no_vocab".to_owned())));
         return Ok(keys);
     };
-    let vocabulary = Tokenizer::open(section)?.vocabulary()?;
     let mut add = |key: &str, value: Value| keys.push((format!("tokenizer.ggml.{key}"), value));
     let name = kind(&vocabulary);
     add("model", Value::Text(name.to_owned()));
