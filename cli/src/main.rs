@@ -9,6 +9,7 @@ mod classify;
 mod convert;
 mod doctor;
 mod embed;
+mod export;
 mod fill_mask;
 mod inspect;
 mod interrupt;
@@ -50,6 +51,7 @@ enum Command {
     FillMask(fill_mask::Args),
     Transcribe(transcribe::Args),
     Convert(convert::Args),
+    Export(export::Args),
     Inspect(inspect::Args),
     Verify(verify::Args),
     Doctor(doctor::Args),
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
         Command::FillMask(args) => fill_mask::command(args, &open),
         Command::Transcribe(args) => transcribe::command(args, &open),
         Command::Convert(args) => convert::command(args, &open),
+        Command::Export(args) => export::command(args, &open),
         Command::Inspect(args) => inspect::command(args, &open),
         Command::Verify(args) => verify::command(args, &open),
         Command::Doctor(args) => doctor::command(args, &open),

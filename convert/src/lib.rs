@@ -14,6 +14,7 @@
 
 mod cache;
 mod calibrate;
+pub mod export;
 pub mod import;
 mod knobs;
 mod open;

@@ -5,6 +5,7 @@ use flate2::read::GzDecoder;
 use siskin::ErrorKind;
 use siskin::file::Bytes;
 use siskin::tokenizer::{DecodeOptions, EncodeOptions, Tokenizer};
+use siskin_convert::export::tokenizer_json as tokenizer_json_of;
 use siskin_convert::import::gguf::{Gguf, Part};
 use siskin_convert::import::{tokenizer_gguf, tokenizer_json};
 use std::io::Read;
@@ -147,6 +148,34 @@ fn tokenizer_json_files_give_what_hugging_face_gives() {
             wrong.extend(
                 check_case(&tokenizer, case, &name).into_iter().map(|line| format!("{name}: {line}")),
             );
+        }
+    }
+    assert!(wrong.is_empty(), "{} differences\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn sections_and_exported_files_say_the_same() {
+    let mut wrong = Vec::new();
+    let mut paths: Vec<PathBuf> =
+        std::fs::read_dir(data()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths.retain(|path| path.to_str().unwrap().ends_with(".json.gz"));
+    for path in paths {
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        let golden: serde_json::Value = serde_json::from_slice(&unpack(&path)).unwrap();
+        let section = tokenizer_json::vocabulary(golden["tokenizer"].to_string().as_bytes(), None).unwrap();
+        let section = section.write().unwrap();
+        let vocabulary = Tokenizer::open(Bytes::new(section.clone())).unwrap().vocabulary().unwrap();
+        assert!(vocabulary.write().unwrap() == section, "{name}: the section comes back otherwise");
+        let mut notes = Vec::new();
+        let json = tokenizer_json_of(&vocabulary, &mut notes).unwrap();
+        let again = tokenizer_json::vocabulary(json.to_string().as_bytes(), None)
+            .and_then(|vocabulary| vocabulary.write())
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        let tokenizer = Tokenizer::open(Bytes::new(again)).unwrap();
+        for case in golden["cases"].as_array().unwrap() {
+            let lines = check_case(&tokenizer, case, &name);
+            wrong.extend(lines.into_iter().map(|line| format!("{name} {notes:?}: {line}")));
         }
     }
     assert!(wrong.is_empty(), "{} differences\n{}", wrong.len(), wrong.join("\n"));

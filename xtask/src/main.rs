@@ -25,6 +25,7 @@ const VERBS: &[Verb] = &[
     verb::bench_peers::VERB,
     verb::counts::VERB,
     verb::quality::VERB,
+    verb::export::VERB,
     verb::fuzz::VERB,
     verb::api::VERB,
 ];

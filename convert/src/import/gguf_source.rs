@@ -132,8 +132,17 @@ impl Source for GgufSource {
     }
 
     fn provenance(&self) -> Map<String, Value> {
-        let keys =
-            ["general.architecture", "general.organization", "general.source.url", "general.license.link"];
+        let keys = [
+            "general.architecture",
+            "general.organization",
+            "general.basename",
+            "general.finetune",
+            "general.version",
+            "general.size_label",
+            "general.source.url",
+            "general.license.link",
+            "tokenizer.ggml.pre",
+        ];
         let texts = keys.iter().filter_map(|&key| Some((key.to_owned(), Value::from(self.text(key)?))));
         texts.collect()
     }
@@ -167,6 +176,9 @@ fn config(gguf: &Gguf, architecture: &str) -> Result<Map<String, Value>> {
         .collect();
     if let Some(rows) = gguf.tensor("token_embd.weight").and_then(|table| table.dims.get(1)) {
         config.insert("vocab_size".to_owned(), Value::from(*rows));
+    }
+    if let Some(segments) = gguf.unsigned("tokenizer.ggml.token_type_count")? {
+        config.insert("token_type_count".to_owned(), Value::from(segments));
     }
     for (name, key) in FACTORS {
         if let Some(info) = gguf.tensor(name) {

@@ -7,12 +7,14 @@ pub mod gguf;
 mod gguf_source;
 mod hugging_face;
 mod map;
-mod names;
+pub(crate) mod names;
 pub(crate) mod read;
 pub mod safetensors;
 mod sentence_transformers;
 pub mod tokenizer_gguf;
 pub mod tokenizer_json;
+
+pub(crate) use sentence_transformers::WAYS as POOLING_KEYS;
 
 use serde_json::{Map, Value};
 use siskin::arch::{Config, Family, Take};

@@ -3,7 +3,7 @@
 use siskin::arch::{Rule, Take};
 
 /// What `rules` say about `name`: the source's name and what to do. `None` where no rule speaks of it.
-pub(super) fn apply(rules: &[Rule], name: &str) -> Option<(String, Take)> {
+pub(crate) fn apply(rules: &[Rule], name: &str) -> Option<(String, Take)> {
     // A rule whose name ends like the tensor's says the whole name of the source.
     if let Some(whole) = applied(rules, name) {
         return Some(whole);

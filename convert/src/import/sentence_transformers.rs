@@ -9,7 +9,7 @@ use siskin::{Error, ErrorKind};
 use std::path::Path;
 
 /// What their files call each way of pooling, and what we do.
-const WAYS: &[(&str, Pooling)] = &[
+pub(crate) const WAYS: &[(&str, Pooling)] = &[
     ("pooling_mode_cls_token", Pooling::First),
     ("pooling_mode_lasttoken", Pooling::Last),
     ("pooling_mode_max_tokens", Pooling::Max),

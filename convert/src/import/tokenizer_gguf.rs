@@ -184,7 +184,7 @@ pub(super) fn bert_normalizers(
 }
 
 /// BERT's splitting: at white space, which goes away, and around punctuation.
-pub(super) fn bert_splitters() -> Vec<Splitter> {
+pub(crate) fn bert_splitters() -> Vec<Splitter> {
     vec![
         Splitter::Pattern { pattern: r"\s+".to_owned(), behavior: Behavior::Removed, invert: false },
         Splitter::isolated(r"[!-/:-@\[-`{-~\p{P}]"),

@@ -1,7 +1,7 @@
 //! The packed panel layout: 16 rows of a weight matrix, interleaved so that a SIMD lane belongs to one row.
 //!
-//! `docs/format.md` specifies it; [`pack`] writes it, [`sub_block`] and [`row_values`] read it back. Unpacking what was
-//! packed gives the same floats as decoding the source blocks, bit for bit.
+//! `docs/format.md` specifies it; [`pack`] writes it, [`sub_block`] and [`row_values`] read it back, and [`unpack`]
+//! gives the source's blocks again. The floats are those of the source blocks, bit for bit.
 //!
 //! To add a type: one description in `types.rs` and one line in the list below.
 
@@ -11,12 +11,14 @@ mod read;
 #[cfg(test)]
 mod tests;
 mod types;
+mod unpack;
 
 use crate::quant::BlockType;
 use crate::quant::row::MOST_COLUMNS;
 pub(crate) use layout::Layout;
 pub use pack::{pack, pack_rows};
 pub use read::{SubBlock, row_values, sub_block};
+pub use unpack::unpack;
 
 /// Rows of a panel.
 pub const ROWS: usize = 16;

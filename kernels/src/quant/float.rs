@@ -12,6 +12,7 @@ pub(super) const F32: Codec = Codec {
     panel: PanelType::F32,
     form: Form::Float(|bytes, out| convert(bytes, out, f32::from_le_bytes)),
     encode: Some(|values, _, out| out.copy_from_slice(&values[0].to_le_bytes())),
+    join: None,
 };
 
 pub(super) const F16: Codec = Codec {
@@ -22,6 +23,7 @@ pub(super) const F16: Codec = Codec {
     panel: PanelType::F16,
     form: Form::Float(|bytes, out| convert(bytes, out, |bytes| f16::from_le_bytes(bytes).to_f32())),
     encode: Some(|values, _, out| out.copy_from_slice(&f16::from_f32(values[0]).to_le_bytes())),
+    join: None,
 };
 
 pub(super) const BF16: Codec = Codec {
@@ -32,6 +34,7 @@ pub(super) const BF16: Codec = Codec {
     panel: PanelType::BF16,
     form: Form::Float(|bytes, out| convert(bytes, out, |bytes: [u8; 2]| f32::from_le_bytes([0, 0, bytes[0], bytes[1]]))),
     encode: Some(|values, _, out| out.copy_from_slice(&bf16::from_f32(values[0]).to_le_bytes())),
+    join: None,
 };
 
 fn convert<const N: usize>(bytes: &[u8], out: &mut [f32], number: impl Fn([u8; N]) -> f32) {

@@ -14,6 +14,7 @@ pub(super) const SMALL: Codec = Codec {
     panel: PanelType::Q8S16,
     form: Form::Integer(split_small),
     encode: None,
+    join: None,
 };
 
 /// IQ1_M: 32 low index bytes, 32 nibbles of high index bits and sign of the shift, 4 words of scales that also hold d.
@@ -25,6 +26,7 @@ pub(super) const MEDIUM: Codec = Codec {
     panel: PanelType::Q8S16,
     form: Form::Integer(split_medium),
     encode: None,
+    join: None,
 };
 
 fn split_small(block: &[u8], _: usize, parts: &mut Parts) {

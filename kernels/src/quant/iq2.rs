@@ -14,6 +14,7 @@ pub(super) const TINY: Codec = Codec {
     panel: PanelType::Q8S16,
     form: Form::Integer(split_tiny),
     encode: None,
+    join: None,
 };
 
 /// IQ2_XS: f16 d, 32 words of index and sign, 16 scale nibbles.
@@ -25,6 +26,7 @@ pub(super) const EXTRA_SMALL: Codec = Codec {
     panel: PanelType::Q8S16,
     form: Form::Integer(split_extra_small),
     encode: None,
+    join: None,
 };
 
 /// IQ2_S: f16 d, 32 low index bytes, 32 sign bytes, 32 2-bit high index parts, 16 scale nibbles.
@@ -36,6 +38,7 @@ pub(super) const SMALL: Codec = Codec {
     panel: PanelType::Q8S16,
     form: Form::Integer(split_small),
     encode: None,
+    join: None,
 };
 
 fn split_tiny(block: &[u8], _: usize, parts: &mut Parts) {

@@ -14,6 +14,7 @@ pub(super) const TINY: Codec = Codec {
     panel: PanelType::Q8S16,
     form: Form::Integer(split_tiny),
     encode: None,
+    join: None,
 };
 
 /// IQ3_S: f16 d, 64 low index bytes, 64 ninth index bits, 32 sign bytes, 8 scale nibbles.
@@ -25,6 +26,7 @@ pub(super) const SMALL: Codec = Codec {
     panel: PanelType::Q8S16,
     form: Form::Integer(split_small),
     encode: None,
+    join: None,
 };
 
 fn split_tiny(block: &[u8], _: usize, parts: &mut Parts) {

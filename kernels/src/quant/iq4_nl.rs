@@ -15,6 +15,7 @@ pub(super) const CODEC: Codec = Codec {
     panel: PanelType::Q4NL,
     form: Form::Integer(split),
     encode: Some(encode),
+    join: Some(join),
 };
 
 fn split(block: &[u8], slot: usize, parts: &mut Parts) {
@@ -26,9 +27,14 @@ const REACH: Reach = Reach { from: 0.8, to: 1.3, steps: 20 };
 
 fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     let weights = Weights::new(weights);
-    let mut codes = [0; 32];
-    let d = symmetric_half(values, weights.from(0), Table(&IQ4_NL), REACH);
-    put_codes(values, Table(&IQ4_NL), half(d), 0.0, &mut codes);
-    block[..2].copy_from_slice(&d.to_le_bytes());
-    join_nibbles(&codes, &mut block[2..]);
+    let mut parts = Parts::ZERO;
+    parts.d[0] = symmetric_half(values, weights.from(0), Table(&IQ4_NL), REACH);
+    put_codes(values, Table(&IQ4_NL), half(parts.d[0]), 0.0, &mut parts.codes[..32]);
+    join(&parts, 0, block);
+}
+
+/// The block that [`split`] takes apart.
+fn join(parts: &Parts, slot: usize, block: &mut [u8]) {
+    block[..2].copy_from_slice(&parts.d[slot].to_le_bytes());
+    join_nibbles(&parts.codes[32 * slot..][..32], &mut block[2..]);
 }

@@ -15,6 +15,7 @@ pub(super) const CODEC: Codec = Codec {
     panel: PanelType::IQ4XS,
     form: Form::Integer(split),
     encode: Some(encode),
+    join: Some(join),
 };
 
 fn split(block: &[u8], _: usize, parts: &mut Parts) {
@@ -34,6 +35,11 @@ const REACH: Reach = Reach { from: 0.8, to: 1.3, steps: 20 };
 fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     let mut parts = Parts::ZERO;
     symmetric_factors(values, weights, (Table(&IQ4_NL), REACH, 32, -32.0), &mut parts);
+    join(&parts, 0, block);
+}
+
+/// The block that [`split`] takes apart.
+fn join(parts: &Parts, _: usize, block: &mut [u8]) {
     block[..2].copy_from_slice(&parts.d[0].to_le_bytes());
     let scale = |s: usize| parts.scales[s].wrapping_add(32);
     let high = (0..8).fold(0, |word, s| word | u16::from(scale(s) >> 4) << (2 * s));

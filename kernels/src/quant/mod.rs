@@ -20,6 +20,9 @@ use parts::Parts;
 /// Encodes one block: values, optional importance of each value, the block's bytes.
 pub(crate) type Encode = fn(&[f32], Option<&[f32]>, &mut [u8]);
 
+/// Writes block number `slot` of a panel block from its parts.
+pub(crate) type Join = fn(parts: &Parts, slot: usize, block: &mut [u8]);
+
 /// One weight type.
 pub struct Codec {
     /// The name, as GGUF tools print it.
@@ -34,6 +37,7 @@ pub struct Codec {
     pub panel: PanelType,
     form: Form,
     encode: Option<Encode>,
+    join: Option<Join>,
 }
 
 /// What the bytes of a block are.
@@ -66,6 +70,11 @@ impl Codec {
 
     pub(crate) fn form(&self) -> Form {
         self.form
+    }
+
+    /// The way back from parts to blocks; `None` where parts do not tell all of a block.
+    pub(crate) fn join(&self) -> Option<Join> {
+        self.join
     }
 
     fn decode_blocks(&self, blocks: &[u8], out: &mut [f32]) -> bool {

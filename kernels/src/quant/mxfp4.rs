@@ -14,6 +14,7 @@ pub(super) const CODEC: Codec = Codec {
     panel: PanelType::MXFP4,
     form: Form::Integer(split),
     encode: Some(encode),
+    join: Some(join),
 };
 
 fn split(block: &[u8], slot: usize, parts: &mut Parts) {
@@ -41,10 +42,10 @@ fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
             best = (error, exponent);
         }
     }
-    let mut codes = [0; 32];
-    put_codes(values, Fp4, scale(best.1), 0.0, &mut codes);
-    block[0] = best.1;
-    join_nibbles(&codes, &mut block[1..]);
+    let mut parts = Parts::ZERO;
+    parts.d[0] = scale_bits(best.1);
+    put_codes(values, Fp4, scale(best.1), 0.0, &mut parts.codes[..32]);
+    join(&parts, 0, block);
 }
 
 fn scale(exponent: u8) -> f32 {
@@ -70,5 +71,20 @@ impl Levels for Fp4 {
 
     fn ends(self) -> [f32; 2] {
         [-12.0, 12.0]
+    }
+}
+
+/// The block that [`split`] takes apart.
+fn join(parts: &Parts, slot: usize, block: &mut [u8]) {
+    block[0] = exponent(parts.d[slot]);
+    join_nibbles(&parts.codes[32 * slot..][..32], &mut block[1..]);
+}
+
+/// The exponent of [`scale_bits`].
+fn exponent(bits: u16) -> u8 {
+    match bits {
+        0x0020 => 0,
+        0x0040 => 1,
+        _ => (bits >> 7) as u8 + 1,
     }
 }

@@ -13,6 +13,7 @@ pub(super) const CODEC: Codec = Codec {
     panel: PanelType::Q2K,
     form: Form::Integer(split),
     encode: Some(encode),
+    join: Some(join),
 };
 
 fn split(block: &[u8], _: usize, parts: &mut Parts) {
@@ -28,6 +29,11 @@ fn split(block: &[u8], _: usize, parts: &mut Parts) {
 fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     let mut parts = Parts::ZERO;
     affine_factors(values, weights, (3.0, 16, 15.0), &mut parts);
+    join(&parts, 0, block);
+}
+
+/// The block that [`split`] takes apart.
+fn join(parts: &Parts, _: usize, block: &mut [u8]) {
     for (s, byte) in block[..16].iter_mut().enumerate() {
         *byte = parts.scales[s] & 15 | parts.mins[s] << 4;
     }

@@ -14,6 +14,7 @@ pub(super) const CODEC: Codec = Codec {
     panel: PanelType::Q3K,
     form: Form::Integer(split),
     encode: Some(encode),
+    join: Some(join),
 };
 
 fn split(block: &[u8], _: usize, parts: &mut Parts) {
@@ -36,6 +37,11 @@ const REACH: Reach = Reach { from: 0.7, to: 1.6, steps: 18 };
 fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     let mut parts = Parts::ZERO;
     symmetric_factors(values, weights, (Range(-4.0, 3.0), REACH, 16, -32.0), &mut parts);
+    join(&parts, 0, block);
+}
+
+/// The block that [`split`] takes apart.
+fn join(parts: &Parts, _: usize, block: &mut [u8]) {
     for (i, byte) in block[..32].iter_mut().enumerate() {
         *byte = (0..8).fold(0, |byte, t| byte | (parts.codes[32 * t + i] >> 2 & 1) << t);
     }

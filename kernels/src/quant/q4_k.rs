@@ -13,6 +13,7 @@ pub(super) const CODEC: Codec = Codec {
     panel: PanelType::Q4K,
     form: Form::Integer(split),
     encode: Some(encode),
+    join: Some(join),
 };
 
 fn split(block: &[u8], _: usize, parts: &mut Parts) {
@@ -39,9 +40,14 @@ pub(super) fn put_scales(bytes: &[u8], parts: &mut Parts) {
 fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     let mut parts = Parts::ZERO;
     affine_factors(values, weights, (15.0, 32, 63.0), &mut parts);
+    join(&parts, 0, block);
+}
+
+/// The block that [`split`] takes apart.
+fn join(parts: &Parts, _: usize, block: &mut [u8]) {
     block[0..2].copy_from_slice(&parts.d[0].to_le_bytes());
     block[2..4].copy_from_slice(&parts.m[0].to_le_bytes());
-    join_scales(&parts, &mut block[4..16]);
+    join_scales(parts, &mut block[4..16]);
     for (bytes, codes) in block[16..].chunks_exact_mut(32).zip(parts.codes.chunks_exact(64)) {
         join_nibbles(codes, bytes);
     }

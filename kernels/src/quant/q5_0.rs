@@ -13,6 +13,7 @@ pub(super) const CODEC: Codec = Codec {
     panel: PanelType::Q5,
     form: Form::Integer(split),
     encode: Some(encode),
+    join: Some(join),
 };
 
 fn split(block: &[u8], slot: usize, parts: &mut Parts) {
@@ -33,16 +34,22 @@ const REACH: Reach = Reach { from: 0.93, to: 1.15, steps: 18 };
 
 fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     let weights = Weights::new(weights);
-    let mut codes = [0; 32];
-    let d = symmetric_half(values, weights.from(0), Range(-16.0, 15.0), REACH);
-    put_codes(values, Range(-16.0, 15.0), half(d), 0.0, &mut codes);
-    block[..2].copy_from_slice(&d.to_le_bytes());
-    block[2..6].copy_from_slice(&fifth_bits(&codes));
-    join_nibbles(&codes, &mut block[6..]);
+    let mut parts = Parts::ZERO;
+    parts.d[0] = symmetric_half(values, weights.from(0), Range(-16.0, 15.0), REACH);
+    put_codes(values, Range(-16.0, 15.0), half(parts.d[0]), 0.0, &mut parts.codes[..32]);
+    join(&parts, 0, block);
 }
 
 /// Bit 4 of each code, as four bytes.
-pub(super) fn fifth_bits(codes: &[u8; 32]) -> [u8; 4] {
+pub(super) fn fifth_bits(codes: &[u8]) -> [u8; 4] {
     let bits = codes.iter().enumerate().fold(0, |bits, (i, &code)| bits | u32::from(code >> 4 & 1) << i);
     bits.to_le_bytes()
+}
+
+/// The block that [`split`] takes apart.
+fn join(parts: &Parts, slot: usize, block: &mut [u8]) {
+    let codes = &parts.codes[32 * slot..][..32];
+    block[..2].copy_from_slice(&parts.d[slot].to_le_bytes());
+    block[2..6].copy_from_slice(&fifth_bits(codes));
+    join_nibbles(codes, &mut block[6..]);
 }

@@ -14,6 +14,7 @@ pub(super) const CODEC: Codec = Codec {
     panel: PanelType::Q5M,
     form: Form::Integer(split),
     encode: Some(encode),
+    join: Some(join),
 };
 
 fn split(block: &[u8], slot: usize, parts: &mut Parts) {
@@ -25,11 +26,18 @@ fn split(block: &[u8], slot: usize, parts: &mut Parts) {
 
 fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     let weights = Weights::new(weights);
-    let mut codes = [0; 32];
-    let (d, m) = affine_half(values, weights.from(0), 31.0);
-    put_codes(values, Range(0.0, 31.0), half(d), half(m), &mut codes);
-    block[..2].copy_from_slice(&d.to_le_bytes());
-    block[2..4].copy_from_slice(&m.to_le_bytes());
-    block[4..8].copy_from_slice(&fifth_bits(&codes));
-    join_nibbles(&codes, &mut block[8..]);
+    let mut parts = Parts::ZERO;
+    (parts.d[0], parts.m[0]) = affine_half(values, weights.from(0), 31.0);
+    let (d, m) = (half(parts.d[0]), half(parts.m[0]));
+    put_codes(values, Range(0.0, 31.0), d, m, &mut parts.codes[..32]);
+    join(&parts, 0, block);
+}
+
+/// The block that [`split`] takes apart.
+fn join(parts: &Parts, slot: usize, block: &mut [u8]) {
+    let codes = &parts.codes[32 * slot..][..32];
+    block[..2].copy_from_slice(&parts.d[slot].to_le_bytes());
+    block[2..4].copy_from_slice(&parts.m[slot].to_le_bytes());
+    block[4..8].copy_from_slice(&fifth_bits(codes));
+    join_nibbles(codes, &mut block[8..]);
 }

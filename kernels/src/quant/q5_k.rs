@@ -14,6 +14,7 @@ pub(super) const CODEC: Codec = Codec {
     panel: PanelType::Q5K,
     form: Form::Integer(split),
     encode: Some(encode),
+    join: Some(join),
 };
 
 fn split(block: &[u8], _: usize, parts: &mut Parts) {
@@ -33,9 +34,14 @@ fn split(block: &[u8], _: usize, parts: &mut Parts) {
 fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     let mut parts = Parts::ZERO;
     affine_factors(values, weights, (31.0, 32, 63.0), &mut parts);
+    join(&parts, 0, block);
+}
+
+/// The block that [`split`] takes apart.
+fn join(parts: &Parts, _: usize, block: &mut [u8]) {
     block[0..2].copy_from_slice(&parts.d[0].to_le_bytes());
     block[2..4].copy_from_slice(&parts.m[0].to_le_bytes());
-    join_scales(&parts, &mut block[4..16]);
+    join_scales(parts, &mut block[4..16]);
     for (i, byte) in block[16..48].iter_mut().enumerate() {
         *byte = (0..8).fold(0, |byte, s| byte | (parts.codes[32 * s + i] >> 4 & 1) << s);
     }

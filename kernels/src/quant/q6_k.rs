@@ -14,6 +14,7 @@ pub(super) const CODEC: Codec = Codec {
     panel: PanelType::Q6K,
     form: Form::Integer(split),
     encode: Some(encode),
+    join: Some(join),
 };
 
 fn split(block: &[u8], _: usize, parts: &mut Parts) {
@@ -36,6 +37,11 @@ const REACH: Reach = Reach { from: 0.95, to: 1.1, steps: 12 };
 fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     let mut parts = Parts::ZERO;
     symmetric_factors(values, weights, (Range(-32.0, 31.0), REACH, 16, -128.0), &mut parts);
+    join(&parts, 0, block);
+}
+
+/// The block that [`split`] takes apart.
+fn join(parts: &Parts, _: usize, block: &mut [u8]) {
     for (bytes, codes) in block[..128].chunks_exact_mut(64).zip(parts.codes.chunks_exact(128)) {
         join_nibbles(codes, bytes);
     }

@@ -13,6 +13,7 @@ pub(super) const CODEC: Codec = Codec {
     panel: PanelType::Q8,
     form: Form::Integer(split),
     encode: Some(encode),
+    join: Some(join),
 };
 
 fn split(block: &[u8], slot: usize, parts: &mut Parts) {
@@ -24,11 +25,15 @@ const REACH: Reach = Reach { from: 0.99, to: 1.01, steps: 10 };
 
 fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     let weights = Weights::new(weights);
-    let mut codes = [0; 32];
-    let d = symmetric_half(values, weights.from(0), Range(-127.0, 127.0), REACH);
-    put_codes(values, Range(-127.0, 127.0), half(d), 0.0, &mut codes);
-    block[..2].copy_from_slice(&d.to_le_bytes());
-    for (byte, code) in block[2..].iter_mut().zip(codes) {
-        *byte = code.wrapping_sub(127);
-    }
+    let mut parts = Parts::ZERO;
+    parts.d[0] = symmetric_half(values, weights.from(0), Range(-127.0, 127.0), REACH);
+    put_codes(values, Range(-127.0, 127.0), half(parts.d[0]), 0.0, &mut parts.codes[..32]);
+    parts.codes[..32].iter_mut().for_each(|code| *code = code.wrapping_sub(127));
+    join(&parts, 0, block);
+}
+
+/// The block that [`split`] takes apart.
+fn join(parts: &Parts, slot: usize, block: &mut [u8]) {
+    block[..2].copy_from_slice(&parts.d[slot].to_le_bytes());
+    block[2..].copy_from_slice(&parts.codes[32 * slot..][..32]);
 }

@@ -13,6 +13,7 @@ pub(super) const CODEC: Codec = Codec {
     panel: PanelType::TERNARY,
     form: Form::Integer(split),
     encode: Some(encode),
+    join: Some(join),
 };
 
 fn split(block: &[u8], _: usize, parts: &mut Parts) {
@@ -34,11 +35,17 @@ fn put_digits(bytes: &[u8], codes: &mut [u8]) {
 }
 
 fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
-    let (codes, d) = ternary(values, weights);
-    join_digits(&codes[..160], &mut block[..32]);
-    join_digits(&codes[160..240], &mut block[32..48]);
-    join_digits(&codes[240..], &mut block[48..52]);
-    block[52..].copy_from_slice(&d.to_le_bytes());
+    let mut parts = Parts::ZERO;
+    (parts.codes, parts.d[0]) = ternary(values, weights);
+    join(&parts, 0, block);
+}
+
+/// The block that [`split`] takes apart.
+fn join(parts: &Parts, _: usize, block: &mut [u8]) {
+    join_digits(&parts.codes[..160], &mut block[..32]);
+    join_digits(&parts.codes[160..240], &mut block[32..48]);
+    join_digits(&parts.codes[240..], &mut block[48..52]);
+    block[52..].copy_from_slice(&parts.d[0].to_le_bytes());
 }
 
 /// Joins digits as [`put_digits`] takes them: rounded up, so that truncation finds every digit again.

@@ -13,6 +13,7 @@ pub(super) const CODEC: Codec = Codec {
     panel: PanelType::TERNARY,
     form: Form::Integer(split),
     encode: Some(encode),
+    join: Some(join),
 };
 
 fn split(block: &[u8], _: usize, parts: &mut Parts) {
@@ -21,9 +22,15 @@ fn split(block: &[u8], _: usize, parts: &mut Parts) {
 }
 
 fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
-    let (codes, d) = ternary(values, weights);
-    join_pairs(&codes, &mut block[..64]);
-    block[64..].copy_from_slice(&d.to_le_bytes());
+    let mut parts = Parts::ZERO;
+    (parts.codes, parts.d[0]) = ternary(values, weights);
+    join(&parts, 0, block);
+}
+
+/// The block that [`split`] takes apart.
+fn join(parts: &Parts, _: usize, block: &mut [u8]) {
+    join_pairs(&parts.codes, &mut block[..64]);
+    block[64..].copy_from_slice(&parts.d[0].to_le_bytes());
 }
 
 const REACH: Reach = Reach { from: 0.9, to: 3.2, steps: 46 };

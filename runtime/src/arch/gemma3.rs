@@ -13,8 +13,8 @@ pub(super) static FAMILY: Family = Family {
     gguf_rules: gemma2::FAMILY.gguf_rules,
     hyper: |config| {
         let mut hyper = Hyper::read(config, |width| 4 * width)?;
-        let pattern =
-            config.count(&["_sliding_window_pattern", "sliding_window_pattern"])?.unwrap_or(6).max(1);
+        let keys = ["_sliding_window_pattern", "sliding_window_pattern", "attention.sliding_window_pattern"];
+        let pattern = config.count(&keys)?.unwrap_or(6).max(1);
         hyper.slide(config, |layer| (layer + 1) % pattern != 0)?;
         Ok(hyper)
     },

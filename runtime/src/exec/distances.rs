@@ -39,7 +39,7 @@ impl Distances {
             let numbers = weights.vector(Some(bias.table));
             let number = |head: usize, index: usize| {
                 let distance = index as i64 - (reach as i64 - 1);
-                numbers.get(bucket(&bias, distance) * attention.heads + head).copied().unwrap_or(0.0)
+                numbers.get(bias.bucket(distance) * attention.heads + head).copied().unwrap_or(0.0)
             };
             let spread = (0..attention.heads)
                 .flat_map(|head| (0..(2 * reach).saturating_sub(1)).map(move |index| (head, index)))
@@ -65,27 +65,6 @@ impl Distances {
     }
 }
 
-/// The step of a distance from the query to the key: one for each small distance, then ever wider ones, evenly by
-/// logarithm.
-fn bucket(bias: &Bias, distance: i64) -> usize {
-    let (steps, first) = match bias.both_ways {
-        true => (bias.buckets / 2, if distance > 0 { bias.buckets / 2 } else { 0 }),
-        false => (bias.buckets, 0),
-    };
-    let far = if bias.both_ways { distance.unsigned_abs() } else { (-distance).max(0) as u64 } as usize;
-    let small = steps / 2;
-    if far < small.max(1) {
-        return first + far.min(steps.saturating_sub(1));
-    }
-    // In f32, as the models were trained: where a logarithm is a whole number, more digits would not do.
-    let logarithm = |x: f32| libm::log(f64::from(x)) as f32;
-    let share = logarithm(far as f32 / small.max(1) as f32);
-    let whole = libm::log(bias.farthest as f64 / small.max(1) as f64) as f32;
-    // Where the farthest distance is no longer than the small ones, the division gives anything.
-    let step = small + ((share / whole * (steps - small) as f32) as usize).min(steps - small);
-    first + step.min(steps.saturating_sub(1))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,12 +75,12 @@ mod tests {
         let both = Bias { table: 0, buckets: 32, farthest: 128, both_ways: true };
         let got: Vec<usize> =
             [-200, -128, -127, -91, -64, -32, -16, -9, -8, -7, -1, 0, 1, 7, 8, 12, 16, 45, 46, 90, 91, 500]
-                .map(|distance| bucket(&both, distance))
+                .map(|distance| both.bucket(distance))
                 .to_vec();
         assert_eq!(got, [15, 15, 15, 15, 14, 12, 10, 8, 8, 7, 1, 0, 17, 23, 24, 25, 26, 28, 29, 30, 31, 31]);
         let back = Bias { both_ways: false, ..both };
         let got: Vec<usize> = [5, 0, -1, -15, -16, -17, -19, -31, -32, -64, -113, -127, -128, -1000]
-            .map(|distance| bucket(&back, distance))
+            .map(|distance| back.bucket(distance))
             .to_vec();
         assert_eq!(got, [0, 0, 1, 15, 16, 16, 17, 21, 21, 26, 31, 31, 31, 31]);
     }
@@ -113,7 +92,7 @@ mod tests {
                 for both_ways in [false, true] {
                     let bias = Bias { table: 0, buckets, farthest, both_ways };
                     for distance in [-32768, -17, -16, -1, 0, 1, 8, 9, 32768] {
-                        assert!(bucket(&bias, distance) <= buckets.saturating_sub(1), "{bias:?} {distance}");
+                        assert!(bias.bucket(distance) <= buckets.saturating_sub(1), "{bias:?} {distance}");
                     }
                 }
             }

@@ -225,6 +225,29 @@ pub struct Bias {
     pub both_ways: bool,
 }
 
+impl Bias {
+    /// The step of a distance from the query to the key: one for each small distance, then ever wider ones, evenly by
+    /// logarithm.
+    pub fn bucket(&self, distance: i64) -> usize {
+        let (steps, first) = match self.both_ways {
+            true => (self.buckets / 2, if distance > 0 { self.buckets / 2 } else { 0 }),
+            false => (self.buckets, 0),
+        };
+        let far = if self.both_ways { distance.unsigned_abs() } else { (-distance).max(0) as u64 } as usize;
+        let small = steps / 2;
+        if far < small.max(1) {
+            return first + far.min(steps.saturating_sub(1));
+        }
+        // In f32, as the models were trained: where a logarithm is a whole number, more digits would not do.
+        let logarithm = |x: f32| libm::log(f64::from(x)) as f32;
+        let share = logarithm(far as f32 / small.max(1) as f32);
+        let whole = libm::log(self.farthest as f64 / small.max(1) as f64) as f32;
+        // Where the farthest distance is no longer than the small ones, the division gives anything.
+        let step = small + ((share / whole * (steps - small) as f32) as usize).min(steps - small);
+        first + step.min(steps.saturating_sub(1))
+    }
+}
+
 /// Attention of queries over a layer's cached keys and values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attention {

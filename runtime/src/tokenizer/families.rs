@@ -214,6 +214,18 @@ pub fn family(name: &str) -> Result<Family> {
     })
 }
 
+/// A name whose pre-tokenizer cuts text in these steps and looks pieces up whole where that is wanted, if there is one.
+pub fn family_like(splitters: &[Splitter], whole_first: bool) -> Option<&'static str> {
+    let alike = |patterns: &[&str]| {
+        patterns.len() == splitters.len()
+            && patterns.iter().zip(splitters).all(|(pattern, step)| *step == Splitter::isolated(pattern))
+    };
+    let names = PATTERNS.iter().filter(|(_, patterns)| alike(patterns)).flat_map(|(names, _)| names.iter());
+    let mut names = names.copied();
+    let first = names.clone().next();
+    names.find(|name| WHOLE_FIRST.contains(name) == whole_first).or(first)
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::regex::Pattern;

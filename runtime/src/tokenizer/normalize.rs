@@ -100,7 +100,7 @@ impl Normalizer {
         }
     }
 
-    fn from_record(record: Record) -> Result<Self> {
+    pub(super) fn from_record(record: Record) -> Result<Self> {
         let bit = |bit: u32| record.number >> bit & 1 == 1;
         let [first, second] = record.texts.clone();
         Ok(match record.code {

@@ -53,6 +53,18 @@ impl Splitter {
         Self::Pattern { pattern: pattern.to_owned(), behavior: Behavior::Isolated, invert: false }
     }
 
+    pub(super) fn from_record(record: Record) -> Result<Self> {
+        let Record { code, number, texts: [pattern, _] } = record;
+        match (code, Behavior::ALL.get((number & 255) as usize)) {
+            (1, Some(&behavior)) => Ok(Self::Pattern { pattern, behavior, invert: number >> 8 & 1 == 1 }),
+            (1, None) => {
+                Err(Error::unsupported("tokenizer.splitter", format!("behaviour {number} is unknown")))
+            }
+            (2, _) => Ok(Self::DigitGroups { at_word_ends: number & 1 == 1 }),
+            _ => Err(Error::unsupported("tokenizer.splitter", format!("step {code} is unknown"))),
+        }
+    }
+
     pub(super) fn record(&self) -> Record {
         match self {
             Self::Pattern { pattern, behavior, invert } => {
@@ -86,21 +98,11 @@ impl Cutting {
     pub(super) fn of(records: impl IntoIterator<Item = Record>) -> Result<Self> {
         let mut steps = Vec::new();
         for record in records {
-            steps.push(match record.code {
-                1 => Step::Pattern {
-                    pattern: Box::new(Pattern::new(&record.texts[0])?),
-                    behavior: *Behavior::ALL.get((record.number & 255) as usize).ok_or_else(|| {
-                        Error::unsupported(
-                            "tokenizer.splitter",
-                            format!("behaviour {} is unknown", record.number),
-                        )
-                    })?,
-                    invert: record.number >> 8 & 1 == 1,
-                },
-                2 => Step::DigitGroups { at_word_ends: record.number & 1 == 1 },
-                code => {
-                    return Err(Error::unsupported("tokenizer.splitter", format!("step {code} is unknown")));
+            steps.push(match Splitter::from_record(record)? {
+                Splitter::Pattern { pattern, behavior, invert } => {
+                    Step::Pattern { pattern: Box::new(Pattern::new(&pattern)?), behavior, invert }
                 }
+                Splitter::DigitGroups { at_word_ends } => Step::DigitGroups { at_word_ends },
             });
         }
         Ok(Self { steps })

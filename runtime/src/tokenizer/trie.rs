@@ -58,6 +58,11 @@ impl<'a> Trie<'a> {
         u32_at(self.values, node as usize).filter(|&value| value != NONE)
     }
 
+    /// Every value.
+    pub(super) fn all(&self) -> impl Iterator<Item = u32> {
+        (0..self.labels.len() as u32).filter_map(|node| self.value(node))
+    }
+
     /// Calls `found` with the length and value of every entry that `text` starts with, shortest first. Looks at no
     /// more than [`LONGEST`] bytes.
     #[inline]

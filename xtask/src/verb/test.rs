@@ -1,6 +1,6 @@
 //! `test`: everything a change must pass, and a table of what ran.
 
-use super::{arm, counts, model};
+use super::{arm, counts, export, model};
 use crate::Verb;
 use crate::shell::{Result, cargo, run};
 use crate::tools;
@@ -25,7 +25,7 @@ struct Step {
     run: fn() -> Result<Outcome>,
 }
 
-const STEPS: [Step; 12] = [
+const STEPS: [Step; 13] = [
     Step { name: "tools", run: need_tools },
     Step { name: "format", run: || pass(cargo(&["fmt", "--all", "--check"])) },
     Step { name: "clippy", run: clippy },
@@ -37,6 +37,7 @@ const STEPS: [Step; 12] = [
     Step { name: "short-fuzz", run: short_fuzz },
     Step { name: "counts", run: count_instructions },
     Step { name: "arm", run: on_arm },
+    Step { name: "export", run: exports },
     Step { name: "deny", run: deny },
 ];
 
@@ -143,6 +144,14 @@ fn on_arm() -> Result<Outcome> {
 fn count_instructions() -> Result<Outcome> {
     match counts::need_tools() {
         Ok(()) => counts::check().map(|()| Outcome::Passed),
+        Err(why) => Ok(Outcome::Skipped(why)),
+    }
+}
+
+/// Where this machine has no way to get ONNX Runtime, the step is skipped.
+fn exports() -> Result<Outcome> {
+    match export::need_tools() {
+        Ok(python) => export::check(&python, &[]).map(|()| Outcome::Passed),
         Err(why) => Ok(Outcome::Skipped(why)),
     }
 }

@@ -1,0 +1,58 @@
+//! `siskin export`: a model as files of another project.
+
+use crate::options::OpenArgs;
+use crate::output::{self, Bar};
+use serde_json::json;
+use siskin::Result;
+use siskin_convert::export::{self, Dtype, ExportOptions};
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Write a model as a Hugging Face folder with safetensors, a GGUF file or an ONNX model
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The model, in any format
+    model: PathBuf,
+    /// The file to write, or the folder for safetensors; files appear when they are complete
+    #[arg(short, long)]
+    output: PathBuf,
+    /// The format: safetensors, gguf or onnx. Without it, that of the output's ending, and safetensors where it has none
+    #[arg(long, value_name = "FORMAT")]
+    to: Option<String>,
+    /// The type of numbers: f32, f16, bf16, or keep: the model's own as far as the format has it
+    #[arg(long, value_name = "TYPE", default_value = "keep")]
+    dtype: String,
+    /// Replace files that are there
+    #[arg(long)]
+    force: bool,
+    /// Print a JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
+    let format = export::format_for(args.to.as_deref(), &args.output)?;
+    let dtype = args.dtype.parse::<Dtype>()?;
+    let start = Instant::now();
+    let file = open.file(&args.model)?;
+    let report = {
+        let bar = Bar::new(open);
+        let inputs = export::inputs_of(&args.model)?;
+        let options =
+            ExportOptions { dtype, force: args.force, inputs, progress: &bar, ..ExportOptions::default() };
+        export::export(&file, format, &args.output, &options)
+            .map_err(|error| error.within(&args.model.display().to_string()))?
+    };
+    let seconds = start.elapsed().as_secs_f64();
+    if args.json {
+        let files: Vec<_> = report.files.iter().map(|file| file.display().to_string()).collect();
+        let seconds = output::round(seconds, 3);
+        return output::json(&json!({"output": args.output.display().to_string(), "format": format.name,
+            "files": files, "bytes": report.bytes, "seconds": seconds, "notes": report.notes}));
+    }
+    for note in &report.notes {
+        output::note(open, format!("note: {note}"));
+    }
+    let (place, size) = (args.output.display(), output::bytes(report.bytes));
+    output::line(format!("{place}: {size} in {seconds:.1} s"))
+}

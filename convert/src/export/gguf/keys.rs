@@ -1,0 +1,330 @@
+//! Hyper-parameters under llama.cpp's keys.
+
+use super::Extra;
+use super::value::Value;
+use crate::export::model::Model;
+use serde_json::Value as Json;
+use siskin::Result;
+use siskin::graph::{Graph, NormKind, Op};
+use siskin_kernels::quant::BlockType;
+
+/// Keys of configurations that stand for tensors.
+const TENSORS: &[(&str, &str)] = &[
+    ("rope.factors", "rope_freqs.weight"),
+    ("rope.long_factor", "rope_factors_long.weight"),
+    ("rope.short_factor", "rope_factors_short.weight"),
+];
+
+/// Texts that importers keep.
+const KEPT: [&str; 7] = [
+    "general.organization",
+    "general.basename",
+    "general.finetune",
+    "general.version",
+    "general.size_label",
+    "general.source.url",
+    "general.license.link",
+];
+
+/// The numbers that `general.file_type` has for the type of most tensors.
+const FILE_TYPES: &[(BlockType, u32)] = &[
+    (BlockType::F32, 0),
+    (BlockType::F16, 1),
+    (BlockType::Q4_0, 2),
+    (BlockType::Q4_1, 3),
+    (BlockType::Q8_0, 7),
+    (BlockType::Q5_0, 8),
+    (BlockType::Q5_1, 9),
+    (BlockType::Q2_K, 10),
+    (BlockType::Q3_K, 12),
+    (BlockType::Q4_K, 15),
+    (BlockType::Q5_K, 17),
+    (BlockType::Q6_K, 18),
+    (BlockType::IQ4_NL, 25),
+    (BlockType::IQ4_XS, 30),
+    (BlockType::BF16, 32),
+    (BlockType::TQ1_0, 36),
+    (BlockType::TQ2_0, 37),
+    (BlockType::MXFP4, 38),
+];
+
+/// Every key but the tokenizer's.
+pub(super) fn of(
+    model: &Model<'_>,
+    architecture: &str,
+    types: &[BlockType],
+    notes: &mut Vec<String>,
+) -> Result<Vec<(String, Value)>> {
+    let metadata = model.file.metadata();
+    let text = |key: &str, text: &str| (key.to_owned(), Value::Text(text.to_owned()));
+    let mut keys = vec![text("general.architecture", architecture), text("general.type", "model")];
+    keys.extend(metadata.name.as_deref().map(|name| text("general.name", name)));
+    keys.extend(metadata.licence.as_deref().map(|licence| text("general.license", licence)));
+    for key in KEPT {
+        let known = Some(model.provenance(key)).filter(|known| !known.is_empty());
+        keys.extend(known.map(|known| text(key, known)));
+    }
+    let count = |block: BlockType| types.iter().filter(|&&other| other == block).count();
+    let most =
+        FILE_TYPES.iter().max_by_key(|(block, _)| count(*block) * usize::from(*block != BlockType::F32));
+    let most = most.filter(|(block, _)| count(*block) > 0).map_or(0, |(_, number)| *number);
+    keys.push(("general.file_type".to_owned(), Value::Unsigned(most)));
+    keys.push(("general.quantization_version".to_owned(), Value::Unsigned(2)));
+    let own = if model.source() == "GGUF" { kept(model) } else { made(model, notes)? };
+    keys.extend(own.into_iter().map(|(key, value)| (format!("{architecture}.{key}"), value)));
+    Ok(keys)
+}
+
+/// The source's own keys.
+fn kept(model: &Model<'_>) -> Vec<(String, Value)> {
+    let keys = model.config.values().iter();
+    let keys = keys.filter(|(key, _)| {
+        TENSORS.iter().all(|(known, _)| known != key) && key.as_str() != "token_type_count"
+    });
+    keys.filter_map(|(key, value)| Some((key.clone(), value_of(value)?))).collect()
+}
+
+fn value_of(json: &Json) -> Option<Value> {
+    let whole = |json: &Json| json.as_i64().and_then(|number| i32::try_from(number).ok());
+    match json {
+        Json::Bool(truth) => Some(Value::Bool(*truth)),
+        Json::Number(number) => match number.as_u64().and_then(|number| u32::try_from(number).ok()) {
+            Some(number) => Some(Value::Unsigned(number)),
+            None => number.as_f64().map(|number| Value::Float(number as f32)),
+        },
+        Json::String(text) => Some(Value::Text(text.clone())),
+        Json::Array(list) if list.iter().all(Json::is_boolean) => {
+            Some(Value::Bools(list.iter().filter_map(Json::as_bool).collect()))
+        }
+        Json::Array(list) if list.iter().all(|json| whole(json).is_some()) => {
+            Some(Value::Ints(list.iter().filter_map(whole).collect()))
+        }
+        Json::Array(list) if list.iter().all(Json::is_number) => {
+            Some(Value::Floats(list.iter().filter_map(Json::as_f64).map(|number| number as f32).collect()))
+        }
+        Json::Array(list) if list.iter().all(Json::is_string) => {
+            let texts = list.iter().filter_map(Json::as_str).map(|text| text.as_bytes().to_vec());
+            Some(Value::Texts(texts.collect()))
+        }
+        _ => None,
+    }
+}
+
+/// What a graph says of the shapes in it.
+fn main_graph<'a>(model: &'a Model<'_>) -> Option<&'a Graph> {
+    model.graphs.decoder.as_ref().or(model.graphs.encoder.as_ref())
+}
+
+/// Keys from the hyper-parameters of another source.
+fn made(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Vec<(String, Value)>> {
+    let (h, config) = (&model.hyper, &model.config);
+    let mut keys = Vec::new();
+    let mut count = |key: &str, number: usize| keys.push((key.to_owned(), Value::Unsigned(number as u32)));
+    count("vocab_size", h.vocabulary);
+    let context = config.count(&["n_positions"])?.filter(|_| model.family.name == "t5").unwrap_or(
+        match model.family.name {
+            "t5" => 512,
+            _ => h.context,
+        },
+    );
+    count("context_length", context);
+    count("embedding_length", h.width);
+    count("feed_forward_length", h.feed_forward);
+    count("attention.head_count", h.heads);
+    count("attention.head_count_kv", h.kv_heads);
+    count("attention.key_length", h.head_size);
+    count("attention.value_length", h.head_size);
+    let layers = config.count(&["num_layers"])?.filter(|_| model.family.name == "t5");
+    count("block_count", layers.unwrap_or(h.layers));
+    let window = h.windows.iter().flatten().max().copied();
+    if let Some(window) = window {
+        // Our views are what is on one side; a configuration counts both.
+        count("attention.sliding_window", if model.graphs.decoder.is_some() { window } else { 2 * window });
+    }
+    if let Some(graph) = main_graph(model) {
+        if let Some(rope) = graph.ropes.first() {
+            count("rope.dimension_count", 2 * rope.frequencies.len());
+        }
+        let norms = graph.nodes.iter().filter_map(|node| match node.op {
+            Op::Norm { kind, .. } => Some(kind),
+            _ => None,
+        });
+        let key = match norms.last() {
+            Some(NormKind::Rms) => "attention.layer_norm_rms_epsilon",
+            _ => "attention.layer_norm_epsilon",
+        };
+        keys.push((key.to_owned(), Value::Float(h.epsilon)));
+    }
+    rotation(model, &mut keys, notes)?;
+    own(model, &mut keys, notes)?;
+    Ok(keys)
+}
+
+/// The scaling of rotary positions.
+fn rotation(model: &Model<'_>, keys: &mut Vec<(String, Value)>, notes: &mut Vec<String>) -> Result<()> {
+    if main_graph(model).is_none_or(|graph| graph.ropes.is_empty()) {
+        return Ok(());
+    }
+    let config = &model.config;
+    let mut float = |key: &str, number: f64| keys.push((key.to_owned(), Value::Float(number as f32)));
+    if let Some(theta) = theta(model)? {
+        float("rope.freq_base", theta);
+    }
+    let local = config.number(&[
+        "rope_parameters/sliding_attention/rope_theta",
+        "rope_local_base_freq",
+        "local_rope_theta",
+    ])?;
+    if let Some(local) = local {
+        float("rope.freq_base_swa", local);
+    }
+    let scaling = ["rope_parameters/full_attention", "rope_parameters", "rope_scaling"];
+    let Some(object) = scaling.into_iter().find(|object| config.get(object).is_some()) else { return Ok(()) };
+    let number = |key: &str| config.number(&[&format!("{object}/{key}")]);
+    let kind = config.word(&[&format!("{object}/rope_type"), &format!("{object}/type")])?;
+    let original =
+        number("original_max_position_embeddings")?.or(config.number(&["original_max_position_embeddings"])?);
+    match kind.unwrap_or("default") {
+        "linear" | "yarn" => {
+            float("rope.scaling.factor", number("factor")?.unwrap_or(1.0));
+            if let Some(factor) = number("attention_factor")? {
+                float("rope.scaling.attn_factor", factor);
+            }
+            for (key, ours) in [("beta_fast", "yarn_beta_fast"), ("beta_slow", "yarn_beta_slow")] {
+                if let Some(value) = number(key)? {
+                    float(&format!("rope.scaling.{ours}"), value);
+                }
+            }
+            keys.push(("rope.scaling.type".to_owned(), Value::Text(kind.unwrap_or_default().to_owned())));
+        }
+        "longrope" | "su" => {
+            let magnitude =
+                main_graph(model).and_then(|graph| graph.ropes.first()).map_or(1.0, |rope| rope.magnitude);
+            float("rope.scaling.attn_factor", f64::from(magnitude));
+        }
+        "default" | "none" | "llama3" => {}
+        other => notes.push(format!("llama.cpp has no rotary positions of kind '{other}'")),
+    }
+    if let Some(original) = original {
+        keys.push(("rope.scaling.original_context_length".to_owned(), Value::Unsigned(original as u32)));
+    }
+    Ok(())
+}
+
+fn theta(model: &Model<'_>) -> Result<Option<f64>> {
+    model.config.number(&[
+        "rope_parameters/full_attention/rope_theta",
+        "rope_parameters/rope_theta",
+        "rope_theta",
+        "rotary_emb_base",
+        "global_rope_theta",
+    ])
+}
+
+/// What only some families have.
+fn own(model: &Model<'_>, keys: &mut Vec<(String, Value)>, notes: &mut Vec<String>) -> Result<()> {
+    let config = &model.config;
+    let floats = [
+        ("attn_logit_softcapping", "attn_logit_softcapping"),
+        ("final_logit_softcapping", "final_logit_softcapping"),
+        ("attention_multiplier", "attention.scale"),
+        ("embedding_multiplier", "embedding_scale"),
+        ("residual_multiplier", "residual_scale"),
+        ("logits_scaling", "logit_scale"),
+        ("clip_qkv", "attention.clamp_kqv"),
+        ("attn_config/clip_qkv", "attention.clamp_kqv"),
+    ];
+    for (theirs, ours) in floats {
+        if let Some(number) = config.number(&[theirs])? {
+            keys.push((ours.to_owned(), Value::Float(number as f32)));
+        }
+    }
+    let counts = [
+        ("num_local_experts", "expert_count"),
+        ("num_experts", "expert_count"),
+        ("num_experts_per_tok", "expert_used_count"),
+        ("moe_intermediate_size", "expert_feed_forward_length"),
+        ("relative_attention_num_buckets", "attention.relative_buckets_count"),
+        ("decoder_start_token_id", "decoder_start_token_id"),
+        ("num_decoder_layers", "decoder_block_count"),
+    ];
+    for (theirs, ours) in counts {
+        if let Some(number) = config.count(&[theirs])? {
+            keys.push((ours.to_owned(), Value::Unsigned(number as u32)));
+        }
+    }
+    let push = |keys: &mut Vec<(String, Value)>, key: &str, value| keys.push((key.to_owned(), value));
+    match model.family.name {
+        "gemma2" | "gemma3" => {
+            let windows = &model.hyper.windows;
+            let slides = |layer: usize, period: usize| (layer + 1) % period != 0;
+            let fits = |period: &usize| {
+                windows.iter().enumerate().all(|(layer, window)| window.is_some() == slides(layer, *period))
+            };
+            match (1..=windows.len().max(6)).find(fits) {
+                Some(period) => {
+                    push(keys, "attention.sliding_window_pattern", Value::Unsigned(period as u32));
+                }
+                None => notes.push("llama.cpp knows no such pattern of layers with a window".to_owned()),
+            }
+        }
+        "gpt-neox" => {
+            let parallel = config.flag(&["use_parallel_residual"])?.unwrap_or(true);
+            push(keys, "use_parallel_residual", Value::Bool(parallel));
+        }
+        "mpt" => {
+            let most = config.number(&["attn_config/alibi_bias_max"])?.unwrap_or(8.0);
+            push(keys, "attention.max_alibi_bias", Value::Float(most as f32));
+        }
+        "bert" | "modernbert" => {
+            let pooling = match config.word(&["sentence_transformers/pooling"])? {
+                Some("first" | "cls") => 2,
+                Some("last") => 3,
+                Some(_) => 1,
+                None => 0,
+            };
+            push(keys, "pooling_type", Value::Unsigned(pooling));
+            push(keys, "attention.causal", Value::Bool(false));
+        }
+        "mistral" if model.hyper.windows.iter().any(Option::is_some) => {
+            notes.push("llama.cpp runs Mistral without its sliding window".to_owned());
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Factors of rotary frequencies, which files keep as tensors.
+pub(super) fn factors(model: &Model<'_>) -> Result<Vec<Extra>> {
+    let mut extras = Vec::new();
+    let mut add = |name: &'static str, numbers: Vec<f64>| {
+        extras.push(Extra { name, numbers: numbers.into_iter().map(|number| number as f32).collect() });
+    };
+    for (key, name) in TENSORS {
+        if let Some(numbers) = model.config.numbers(&[key])? {
+            add(name, numbers);
+        }
+    }
+    for (key, name) in
+        [("long_factor", "rope_factors_long.weight"), ("short_factor", "rope_factors_short.weight")]
+    {
+        let keys = [format!("rope_scaling/{key}"), format!("rope_parameters/{key}")];
+        if let Some(numbers) = model.config.numbers(&[&keys[0], &keys[1]])? {
+            add(name, numbers);
+        }
+    }
+    let kind = ["rope_scaling", "rope_parameters"]
+        .map(|object| [format!("{object}/rope_type"), format!("{object}/type")]);
+    let kind: Vec<&str> = kind.iter().flatten().map(String::as_str).collect();
+    if model.config.word(&kind)? == Some("llama3")
+        && let Some(rope) = main_graph(model).and_then(|graph| graph.ropes.first())
+    {
+        let theta = theta(model)?.unwrap_or(10_000.0);
+        let size = (2 * rope.frequencies.len()) as f64;
+        let plain = |pair: usize| theta.powf(-(2.0 * pair as f64) / size);
+        let ratios =
+            rope.frequencies.iter().enumerate().map(|(pair, &frequency)| plain(pair) / f64::from(frequency));
+        add("rope_freqs.weight", ratios.collect());
+    }
+    Ok(extras)
+}

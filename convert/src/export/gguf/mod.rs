@@ -1,0 +1,139 @@
+//! A GGUF file as llama.cpp reads it: its names, keys and tokenizer tables; blocks stay what they are.
+
+mod keys;
+mod tokenizer;
+mod value;
+
+use super::model::Model;
+use super::tensors::{self, Entry};
+use super::{Dtype, ExportOptions, Format, Report};
+use siskin::arch::{FAMILIES, Family, Rule};
+use siskin::{Error, Result};
+use siskin_kernels::quant::BlockType;
+use std::io::Write;
+use std::path::Path;
+use value::Value;
+
+pub(super) static FORMAT: Format = Format { name: "gguf", ending: "gguf", write };
+
+/// Tensors begin at multiples of this.
+const ALIGNMENT: usize = 32;
+const VERSION: u32 = 3;
+/// Families that llama.cpp runs as another one.
+const RUN_AS: &[(&str, &str)] = &[("mistral", "llama"), ("mixtral", "llama")];
+/// The parts of heads that llama.cpp has no place for: it refuses files with more tensors than it knows.
+const FOREIGN: &[&str] = &["tokens.", "tokens_norm.", "output_bias", "labels.", "answer."];
+
+/// What llama.cpp calls the family, and where its files keep tensors.
+fn architecture(model: &Model<'_>) -> Result<(&'static str, &'static [Rule])> {
+    let ours = model.family.name;
+    let name = RUN_AS.iter().find(|(family, _)| *family == ours).map_or(ours, |(_, other)| *other);
+    let family = Family::named(name)?;
+    let architecture = family.gguf.first().ok_or_else(|| {
+        let known = FAMILIES.iter().filter(|family| !family.gguf.is_empty()).map(|family| family.name);
+        let mut known: Vec<_> = known.chain(RUN_AS.iter().map(|(name, _)| *name)).collect();
+        known.sort_unstable();
+        known.dedup();
+        let message = format!("llama.cpp does not know the family {ours}; it knows {}", known.join(", "));
+        Error::unsupported("gguf", message)
+    })?;
+    Ok((architecture, family.gguf_rules))
+}
+
+/// A tensor that the file has although it is none of the graph's.
+struct Extra {
+    name: &'static str,
+    numbers: Vec<f32>,
+}
+
+fn write(model: &Model<'_>, to: &Path, options: &ExportOptions<'_>) -> Result<Report> {
+    let (architecture, rules) = architecture(model)?;
+    let mut report = Report::default();
+    let mut entries =
+        tensors::entries(model, rules, |weight| Ok(weight.name.replace("ffn_single", "ffn_up")))?;
+    if model.graphs.decoder.is_none() {
+        let all = entries.len();
+        let foreign =
+            |name: &str| FOREIGN.iter().any(|part| name.starts_with(part)) || name == "output.weight";
+        entries.retain(|entry| !foreign(&entry.name));
+        if entries.len() < all {
+            report.notes.push("llama.cpp has no place for the model's head: it is left out".to_owned());
+        }
+    }
+    let types: Vec<_> = entries.iter().map(|entry| block(model, entry, options.dtype)).collect();
+    let lost =
+        entries.iter().zip(&types).filter(|(entry, block)| entry.native(model) != Some(**block)).count();
+    if lost > 0 && options.dtype == Dtype::Keep {
+        report.notes.push(format!("{lost} tensors of types that are not packed as GGUF's blocks become F16"));
+    }
+    let mut metadata = keys::of(model, architecture, &types, &mut report.notes)?;
+    metadata.extend(tokenizer::keys(model, &mut report.notes)?);
+    let extras = keys::factors(model)?;
+    let head = head(&metadata, &entries, &types, &extras)?;
+    let io = |error: std::io::Error| Error::io(to.display().to_string(), &error);
+    let mut out = options.create(to)?;
+    out.write_all(&head).map_err(io)?;
+    options.progress.message("writing");
+    options
+        .progress
+        .total(entries.iter().zip(&types).filter_map(|(entry, block)| entry.bytes(*block).ok()).sum());
+    for (entry, block) in entries.iter().zip(&types) {
+        entry.write_with(*block, options.progress, &mut |bytes| out.write_all(bytes).map_err(io))?;
+        out.write_all(&padding(entry.bytes(*block)?)).map_err(io)?;
+    }
+    for extra in &extras {
+        let bytes: Vec<u8> = extra.numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        out.write_all(&bytes).map_err(io)?;
+        out.write_all(&padding(bytes.len() as u64)).map_err(io)?;
+    }
+    out.commit()?;
+    report.files.push(to.to_owned());
+    Ok(report)
+}
+
+/// The type of a tensor's blocks: lists are always floats of 32 bits.
+fn block(model: &Model<'_>, entry: &Entry<'_>, dtype: Dtype) -> BlockType {
+    if entry.is_vector() {
+        return BlockType::F32;
+    }
+    dtype.block().or_else(|| entry.native(model)).unwrap_or(BlockType::F16)
+}
+
+fn padding(bytes: u64) -> Vec<u8> {
+    let rest = (bytes % ALIGNMENT as u64) as usize;
+    vec![0; if rest == 0 { 0 } else { ALIGNMENT - rest }]
+}
+
+/// Everything before the tensors.
+fn head(
+    metadata: &[(String, Value)],
+    entries: &[Entry<'_>],
+    types: &[BlockType],
+    extras: &[Extra],
+) -> Result<Vec<u8>> {
+    let mut out = b"GGUF".to_vec();
+    out.extend(VERSION.to_le_bytes());
+    out.extend(((entries.len() + extras.len()) as u64).to_le_bytes());
+    out.extend((metadata.len() as u64).to_le_bytes());
+    for (key, value) in metadata {
+        value::text(key.as_bytes(), &mut out);
+        value.write(&mut out);
+    }
+    let mut offset = 0u64;
+    let mut describe = |name: &str, shape: &[usize], block: BlockType, bytes: u64| {
+        value::text(name.as_bytes(), &mut out);
+        out.extend((shape.len() as u32).to_le_bytes());
+        out.extend(shape.iter().rev().flat_map(|&size| (size as u64).to_le_bytes()));
+        out.extend(block.codec().gguf_id.to_le_bytes());
+        out.extend(offset.to_le_bytes());
+        offset += bytes.next_multiple_of(ALIGNMENT as u64);
+    };
+    for (entry, block) in entries.iter().zip(types) {
+        describe(&entry.name, &entry.shape, *block, entry.bytes(*block)?);
+    }
+    for extra in extras {
+        describe(extra.name, &[extra.numbers.len()], BlockType::F32, 4 * extra.numbers.len() as u64);
+    }
+    out.resize(out.len().next_multiple_of(ALIGNMENT), 0);
+    Ok(out)
+}

@@ -1,0 +1,177 @@
+//! The tokenizer's tables under llama.cpp's keys.
+
+use super::value::Value;
+use crate::export::model::Model;
+use siskin::Result;
+use siskin::tokenizer::{
+    Merges, ModelKind, Normalizer, TokenKind, Tokenizer, Vocabulary, VocabularyToken, family_like,
+    to_byte_level,
+};
+use std::collections::HashMap;
+
+/// SentencePiece's spelling of a space.
+const SPACE: &str = "\u{2581}";
+
+/// The keys of the packed tokenizer; none where there is none.
+pub(super) fn keys(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Vec<(String, Value)>> {
+    let mut keys = Vec::new();
+    if model.hyper.segments > 0 {
+        let segments = Value::Unsigned(model.hyper.segments as u32);
+        keys.push(("tokenizer.ggml.token_type_count".to_owned(), segments));
+    }
+    let vocabulary = match model.file.tokenizer() {
+        Some(section) => Some(Tokenizer::open(section)?.vocabulary()?),
+        None => None,
+    };
+    if vocabulary.as_ref().is_some_and(|vocabulary| vocabulary.model == ModelKind::WordLevel) {
+        notes.push("llama.cpp has no tokenizer of whole words: the tokenizer is left out".to_owned());
+    }
+    let vocabulary = vocabulary.filter(|vocabulary| vocabulary.model != ModelKind::WordLevel);
+    let Some(vocabulary) = vocabulary else {
+        keys.push(("tokenizer.ggml.model".to_owned(), Value::Text("no_vocab".to_owned())));
+        return Ok(keys);
+    };
+    let mut add = |key: &str, value: Value| keys.push((format!("tokenizer.ggml.{key}"), value));
+    let name = kind(&vocabulary);
+    add("model", Value::Text(name.to_owned()));
+    add("pre", Value::Text(pre(model, &vocabulary, name, notes)));
+    add("tokens", Value::Texts(spellings(&vocabulary)));
+    add("token_type", Value::Ints(vocabulary.tokens.iter().map(number_of_kind).collect()));
+    match (&vocabulary.merges, name) {
+        (Merges::Listed(pairs), "gpt2") => {
+            let spell = |text: &[u8]| {
+                if vocabulary.byte_level { to_byte_level(text).into_bytes() } else { spaced(text) }
+            };
+            let merge = |(left, right): &(Vec<u8>, Vec<u8>)| [spell(left), spell(right)].join(&b' ');
+            add("merges", Value::Texts(pairs.iter().map(merge).collect()));
+        }
+        (Merges::Listed(pairs), "llama") => add("scores", Value::Floats(scores_of(&vocabulary, pairs))),
+        (_, "llama" | "t5") => {
+            add("scores", Value::Floats(vocabulary.tokens.iter().map(|token| token.score).collect()));
+        }
+        _ => {}
+    }
+    let special = &vocabulary.special;
+    let class = special.class.filter(|class| special.bos != Some(*class) || name == "bert");
+    let bos = if name == "bert" { special.class.or(special.bos) } else { special.bos };
+    for (key, id) in [
+        ("bos_token_id", bos),
+        ("eos_token_id", special.eos),
+        ("eot_token_id", special.eot),
+        ("unknown_token_id", special.unknown),
+        ("seperator_token_id", special.separator),
+        ("padding_token_id", special.pad),
+        ("mask_token_id", special.mask),
+        ("cls_token_id", class),
+    ] {
+        if let Some(id) = id {
+            add(key, Value::Unsigned(id));
+        }
+    }
+    add("add_bos_token", Value::Bool(vocabulary.add_bos));
+    add("add_eos_token", Value::Bool(vocabulary.add_eos));
+    let has = |wanted: fn(&Normalizer) -> bool| vocabulary.normalizers.iter().any(wanted);
+    if matches!(name, "llama" | "t5") {
+        let prefix = has(|step| matches!(step, Normalizer::Prefix { .. }));
+        add("add_space_prefix", Value::Bool(prefix));
+    }
+    if name == "t5" {
+        add("remove_extra_whitespaces", Value::Bool(has(collapses)));
+        if !vocabulary.charsmap.is_empty() {
+            add("precompiled_charsmap", Value::Bytes(vocabulary.charsmap.clone()));
+        }
+    }
+    if name == "bert" {
+        add("normalizer.lowercase", Value::Bool(has(|step| *step == Normalizer::Lowercase)));
+        add(
+            "normalizer.strip_accents",
+            Value::Bool(has(|step| matches!(step, Normalizer::StripMarks { .. }))),
+        );
+    }
+    if let Some(template) = model.file.template() {
+        keys.push(("tokenizer.chat_template".to_owned(), Value::Text(template.to_owned())));
+    }
+    Ok(keys)
+}
+
+fn collapses(step: &Normalizer) -> bool {
+    match step {
+        Normalizer::CollapseSpaces => true,
+        Normalizer::ReplacePattern { pattern, to } => to == " " && (pattern == " {2,}" || pattern == r"\s+"),
+        _ => false,
+    }
+}
+
+/// llama.cpp's name for the way in which pieces become tokens.
+fn kind(vocabulary: &Vocabulary) -> &'static str {
+    match vocabulary.model {
+        ModelKind::Unigram => "t5",
+        ModelKind::WordPiece => "bert",
+        ModelKind::Bpe if vocabulary.spells_spaces && !vocabulary.byte_level => "llama",
+        _ => "gpt2",
+    }
+}
+
+/// The name of the pre-tokenizer: the source's, or one that cuts text alike.
+fn pre(model: &Model<'_>, vocabulary: &Vocabulary, kind: &str, notes: &mut Vec<String>) -> String {
+    let known = model.provenance("tokenizer.ggml.pre");
+    if !known.is_empty() || kind != "gpt2" {
+        return if known.is_empty() { "default".to_owned() } else { known.to_owned() };
+    }
+    family_like(&vocabulary.splitters, vocabulary.whole_first)
+        .unwrap_or_else(|| {
+            notes.push(
+                "llama.cpp has no pre-tokenizer that cuts text as this one does; the file names gpt-2"
+                    .to_owned(),
+            );
+            "gpt-2"
+        })
+        .to_owned()
+}
+
+fn number_of_kind(token: &VocabularyToken) -> i32 {
+    match token.kind {
+        _ if token.text.is_empty() => 5,
+        TokenKind::Normal | TokenKind::Unreachable => 1,
+        TokenKind::Unknown => 2,
+        TokenKind::Control => 3,
+        TokenKind::UserDefined => 4,
+        TokenKind::Unused => 5,
+        TokenKind::Byte => 6,
+    }
+}
+
+fn spaced(text: &[u8]) -> Vec<u8> {
+    match std::str::from_utf8(text) {
+        Ok(text) => text.replace(' ', SPACE).into_bytes(),
+        Err(_) => text.to_vec(),
+    }
+}
+
+fn spellings(vocabulary: &Vocabulary) -> Vec<Vec<u8>> {
+    let spell = |(id, token): (usize, &VocabularyToken)| {
+        let is_text = matches!(token.kind, TokenKind::Normal | TokenKind::Unused);
+        match vocabulary.model {
+            _ if token.text.is_empty() => format!("[PAD{id}]").into_bytes(),
+            // Tokens that start a word carry the mark of a space; the others continue one.
+            ModelKind::WordPiece if token.kind == TokenKind::Normal && !token.continues => {
+                [SPACE.as_bytes(), &token.text].concat()
+            }
+            _ if is_text && vocabulary.byte_level => to_byte_level(&token.text).into_bytes(),
+            _ if is_text && vocabulary.spells_spaces => spaced(&token.text),
+            _ => token.text.clone(),
+        }
+    };
+    vocabulary.tokens.iter().enumerate().map(spell).collect()
+}
+
+/// Scores in the order of the merges that make the tokens.
+fn scores_of(vocabulary: &Vocabulary, pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<f32> {
+    let mut ranks: HashMap<Vec<u8>, usize> = HashMap::new();
+    for (rank, (left, right)) in pairs.iter().enumerate() {
+        ranks.entry([&left[..], right].concat()).or_insert(rank);
+    }
+    let last = pairs.len();
+    let score = |token: &VocabularyToken| -(ranks.get(&token.text).copied().unwrap_or(last) as f32);
+    vocabulary.tokens.iter().map(score).collect()
+}

@@ -1,0 +1,79 @@
+//! Metadata values and tensor descriptions, as bytes of a GGUF file.
+
+/// A metadata value.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Value {
+    Unsigned(u32),
+    Float(f32),
+    Bool(bool),
+    Text(String),
+    Texts(Vec<Vec<u8>>),
+    Bytes(Vec<u8>),
+    Ints(Vec<i32>),
+    Bools(Vec<bool>),
+    Floats(Vec<f32>),
+}
+
+/// Numbers of types.
+const BYTE: u32 = 0;
+const UNSIGNED: u32 = 4;
+const INT: u32 = 5;
+const FLOAT: u32 = 6;
+const BOOL: u32 = 7;
+const TEXT: u32 = 8;
+const ARRAY: u32 = 9;
+
+/// A text with its length before it.
+pub(super) fn text(text: &[u8], out: &mut Vec<u8>) {
+    out.extend((text.len() as u64).to_le_bytes());
+    out.extend_from_slice(text);
+}
+
+impl Value {
+    /// The number of the type, then the value.
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        let array = |kind: u32, length: usize, out: &mut Vec<u8>| {
+            out.extend(ARRAY.to_le_bytes());
+            out.extend(kind.to_le_bytes());
+            out.extend((length as u64).to_le_bytes());
+        };
+        match self {
+            Self::Unsigned(number) => {
+                out.extend(UNSIGNED.to_le_bytes());
+                out.extend(number.to_le_bytes());
+            }
+            Self::Float(number) => {
+                out.extend(FLOAT.to_le_bytes());
+                out.extend(number.to_le_bytes());
+            }
+            Self::Bool(truth) => {
+                out.extend(BOOL.to_le_bytes());
+                out.push(u8::from(*truth));
+            }
+            Self::Text(value) => {
+                out.extend(TEXT.to_le_bytes());
+                text(value.as_bytes(), out);
+            }
+            Self::Texts(texts) => {
+                array(TEXT, texts.len(), out);
+                texts.iter().for_each(|value| text(value, out));
+            }
+            Self::Bytes(bytes) => {
+                array(BYTE, bytes.len(), out);
+                out.extend_from_slice(bytes);
+            }
+            Self::Ints(numbers) => {
+                array(INT, numbers.len(), out);
+                out.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+            }
+            Self::Bools(truths) => {
+                array(BOOL, truths.len(), out);
+                out.extend(truths.iter().map(|&truth| u8::from(truth)));
+            }
+            Self::Floats(numbers) => {
+                array(FLOAT, numbers.len(), out);
+                out.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+            }
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! A packed model, taken apart for writing.
+
+use siskin::arch::{Config, Family, Graphs, Hyper};
+use siskin::file::{File, Tensor};
+use siskin::graph::Weight;
+use siskin::{Error, ErrorKind, Result};
+use siskin_kernels::panel::PanelType;
+use siskin_kernels::quant::BlockType;
+
+/// What every format needs of a file.
+pub(super) struct Model<'a> {
+    pub(super) file: &'a File,
+    pub(super) family: &'static Family,
+    pub(super) config: Config,
+    pub(super) hyper: Hyper,
+    pub(super) graphs: Graphs,
+}
+
+impl<'a> Model<'a> {
+    pub(super) fn of(file: &'a File) -> Result<Self> {
+        let metadata = file.metadata();
+        let family = Family::named(&metadata.architecture).map_err(|error| error.within("metadata"))?;
+        let config = Config::new(metadata.config.clone());
+        let (hyper, graphs) = family.build(&config, &|name| file.tensor(name).is_some())?;
+        Ok(Self { file, family, config, hyper, graphs })
+    }
+
+    /// The tensor of a weight, of the weight's shape.
+    pub(super) fn tensor(&self, weight: &Weight) -> Result<&'a Tensor> {
+        let tensor = self.file.tensor(&weight.name).ok_or_else(|| {
+            Error::new(ErrorKind::Missing, &weight.name, "the model needs it, and the file lacks it")
+        })?;
+        if (tensor.rows, tensor.columns) != (weight.rows, weight.columns) {
+            let message = format!(
+                "is {} x {}, expected {} x {}",
+                tensor.rows, tensor.columns, weight.rows, weight.columns
+            );
+            return Err(Error::new(ErrorKind::Shape, &weight.name, message));
+        }
+        Ok(tensor)
+    }
+
+    /// The format that the model was packed from, where the file says it.
+    pub(super) fn source(&self) -> &str {
+        self.provenance("format")
+    }
+
+    /// A text of the provenance; empty where there is none.
+    pub(super) fn provenance(&self, key: &str) -> &str {
+        self.file.metadata().provenance.get(key).and_then(serde_json::Value::as_str).unwrap_or_default()
+    }
+
+    /// The type of blocks that panels of a matrix hold to the byte.
+    pub(super) fn block_of(&self, panel: PanelType) -> Option<BlockType> {
+        let types = self.file.metadata().quantisation.get("types");
+        let had = |block: &BlockType| types.is_some_and(|types| types.get(block.name()).is_some());
+        let holds = |block: &&BlockType| block.codec().panel == panel && panel != PanelType::Q8S16;
+        let mut fitting = BlockType::ALL.iter().filter(holds);
+        // Two types of blocks share the panels of ternary weights: the file says which it was.
+        let ternary = fitting.clone().find(|block| had(block));
+        ternary.or_else(|| fitting.next_back()).copied()
+    }
+}

@@ -1,0 +1,164 @@
+//! Attention: scores, what is added to them, who sees whom, and the weighted sum.
+
+use super::proto::{Attribute, Element};
+use super::side::{Side, unwritten};
+use siskin::graph::{Attention, Bias, Sight};
+use siskin::{Error, ErrorKind, Result};
+
+/// No text has more positions: distances beyond count as this one.
+const FARTHEST: usize = 1 << 15;
+
+impl Side<'_, '_> {
+    /// `inputs` are those of the operation: queries, keys, values, and what unmarked rows have in the end.
+    pub(super) fn attention(&mut self, attention: &Attention, inputs: &[String]) -> Result<String> {
+        let (keys, values) = match (attention.sight, inputs) {
+            (Sight::Memory, _) => self.memory.get(&attention.layer).cloned().ok_or_else(|| {
+                Error::new(ErrorKind::Missing, "graph", format!("nobody remembers layer {}", attention.layer))
+            })?,
+            (_, [_, keys, values, ..]) => (keys.clone(), values.clone()),
+            _ => return Err(Error::unsupported("graph", "attention without keys and values")),
+        };
+        if attention.sinks.is_some() {
+            return Err(unwritten("scores that take part in the softmax without a value"));
+        }
+        let Attention { heads, kv_heads, head_size, .. } = *attention;
+        let queries = self.heads(&inputs[0], head_size);
+        let keys = self.shared(&keys, attention, kv_heads);
+        let values = self.shared(&values, attention, kv_heads);
+        let keys = self.nodes.transpose(&keys, &[0, 1, 3, 2]);
+        // The factor goes to what has fewer numbers.
+        let queries = self.nodes.times(&queries, attention.scale);
+        let mut scores = self.nodes.add("MatMul", &[&queries, &keys]);
+        if let Some(cap) = attention.softcap {
+            scores = self.softcap(&scores, cap);
+        }
+        if !attention.alibi.is_empty() {
+            let distances = self.distances();
+            let distances = self.nodes.cast(&distances, Element::Float);
+            let slopes = self.nodes.floats(&[1, heads, 1, 1], &attention.alibi);
+            let added = self.nodes.add("Mul", &[&distances, &slopes]);
+            scores = self.nodes.add("Add", &[&scores, &added]);
+        }
+        if let Some(bias) = attention.bias {
+            let added = self.bias(&bias, heads)?;
+            scores = self.nodes.add("Add", &[&scores, &added]);
+        }
+        if let Some(seen) = self.seen(attention.sight)? {
+            let least = self.nodes.float(f32::MIN);
+            scores = self.nodes.add("Where", &[&seen, &scores, &least]);
+        }
+        let shares = self.nodes.with("Softmax", &[&scores], &[Attribute::Int("axis", -1)]);
+        let sums = self.nodes.add("MatMul", &[&shares, &values]);
+        let sums = self.nodes.transpose(&sums, &[0, 2, 1, 3]);
+        let sums = self.nodes.reshape(&sums, &[0, 0, (heads * head_size) as i64]);
+        match (attention.sight, inputs) {
+            (Sight::FromMarked, [_, _, _, base]) => {
+                let marks = self.marks()?;
+                let marks = self.nodes.cast(&marks, Element::Bool);
+                let marks = self.nodes.unsqueeze(&marks, &[2]);
+                Ok(self.nodes.add("Where", &[&marks, &sums, base]))
+            }
+            _ => Ok(sums),
+        }
+    }
+
+    /// Texts × heads × rows × columns of a head.
+    fn heads(&mut self, x: &str, head_size: usize) -> String {
+        let heads = self.nodes.reshape(x, &[0, 0, -1, head_size as i64]);
+        self.nodes.transpose(&heads, &[0, 2, 1, 3])
+    }
+
+    /// The same, each head as often as queries share it.
+    fn shared(&mut self, x: &str, attention: &Attention, kv_heads: usize) -> String {
+        let heads = self.heads(x, attention.head_size);
+        let times = attention.heads / kv_heads.max(1);
+        if times == 1 {
+            return heads;
+        }
+        let apart = self.nodes.unsqueeze(&heads, &[2]);
+        let copies = self.nodes.ints(&[1, 1, times as i64, 1, 1]);
+        let copies = self.nodes.add("Expand", &[&apart, &copies]);
+        // A size of −1 stands for what is left: the rows.
+        self.nodes.reshape(&copies, &[0, attention.heads as i64, -1, attention.head_size as i64])
+    }
+
+    /// What is added to scores by distance: texts × heads × queries × keys.
+    fn bias(&mut self, bias: &Bias, heads: usize) -> Result<String> {
+        let word = format!("bias {bias:?}");
+        if let Some(made) = self.made.get(&word) {
+            return Ok(made.clone());
+        }
+        let reach = bias.farthest.max(bias.buckets).min(FARTHEST) as i64;
+        let steps: Vec<i64> = (-reach..=reach).map(|distance| bias.bucket(distance) as i64).collect();
+        let distances = self.distances();
+        let (low, high) = (self.nodes.int(-reach), self.nodes.int(reach));
+        let near = self.nodes.add("Max", &[&distances, &low]);
+        let near = self.nodes.add("Min", &[&near, &high]);
+        let near = self.moved(&near, reach);
+        let steps = self.nodes.ints(&steps);
+        let step = self.nodes.gather(&steps, &near, 0);
+        let axes = self.nodes.ints(&[1]);
+        let step = self.nodes.add("Squeeze", &[&step, &axes]);
+        let table = self.weight(bias.table)?;
+        let table = self.nodes.reshape(&table, &[-1, heads as i64]);
+        let added = self.nodes.gather(&table, &step, 0);
+        let added = self.nodes.transpose(&added, &[0, 3, 1, 2]);
+        self.made.insert(word, added.clone());
+        Ok(added)
+    }
+
+    /// Who sees whom, as truth values that fit scores; `None`: everybody sees everything.
+    fn seen(&mut self, sight: Sight) -> Result<Option<String>> {
+        let word = format!("seen {sight:?}");
+        if let Some(made) = self.made.get(&word) {
+            return Ok(Some(made.clone()));
+        }
+        let mask = if sight == Sight::Memory { self.memory_mask.clone() } else { self.inputs.mask.clone() };
+        let there = mask.map(|mask| {
+            let there = self.nodes.cast(&mask, Element::Bool);
+            self.nodes.unsqueeze(&there, &[1, 2])
+        });
+        let near = match sight {
+            Sight::Whole | Sight::Memory | Sight::FromMarked => None,
+            Sight::Before(window) => {
+                let distances = self.distances();
+                let zero = self.nodes.int(0);
+                let before = self.nodes.add("LessOrEqual", &[&distances, &zero]);
+                Some(match window {
+                    None => before,
+                    Some(window) => {
+                        let least = self.nodes.int(-(window as i64));
+                        let near = self.nodes.add("Greater", &[&distances, &least]);
+                        self.nodes.add("And", &[&before, &near])
+                    }
+                })
+            }
+            Sight::Recent { .. } => return Err(unwritten("a window that keeps the first tokens")),
+            Sight::Blocks { .. } => return Err(unwritten("attention in blocks")),
+            Sight::Mixed => return Err(unwritten("keys and values mixed over positions")),
+            Sight::Around(reach) => Some(self.within(reach)),
+            Sight::Marked(reach) => {
+                let near = self.within(reach);
+                let marks = self.marks()?;
+                let marks = self.nodes.cast(&marks, Element::Bool);
+                let marks = self.nodes.unsqueeze(&marks, &[1, 2]);
+                Some(self.nodes.add("Or", &[&near, &marks]))
+            }
+        };
+        let seen = match (near, there) {
+            (Some(near), Some(there)) => Some(self.nodes.add("And", &[&near, &there])),
+            (near, there) => near.or(there),
+        };
+        if let Some(seen) = &seen {
+            self.made.insert(word, seen.clone());
+        }
+        Ok(seen)
+    }
+
+    fn within(&mut self, reach: usize) -> String {
+        let distances = self.distances();
+        let far = self.nodes.add("Abs", &[&distances]);
+        let reach = self.nodes.int(reach as i64);
+        self.nodes.add("LessOrEqual", &[&far, &reach])
+    }
+}

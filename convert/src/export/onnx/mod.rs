@@ -1,0 +1,250 @@
+//! An ONNX model (opset 17): the graph as its family wrote it, one function for each operation.
+//!
+//! Initialisers have the names and the layout of Hugging Face; family and configuration stand in the model's
+//! properties, so that an importer need not guess.
+
+mod attention;
+mod nodes;
+mod places;
+mod proto;
+mod side;
+mod weights;
+
+use super::model::Model;
+use super::tensors::{self, Entry};
+use super::{ExportOptions, Format, Report};
+use nodes::Nodes;
+use proto::{Element, Message, Size};
+use side::{Inputs, Side};
+use siskin::graph::{Graph, Head};
+use siskin::{Error, Result};
+use siskin_kernels::quant::BlockType;
+use std::collections::HashMap;
+use std::io::Write;
+use std::path::Path;
+use weights::Weights;
+
+pub(super) static FORMAT: Format = Format { name: "onnx", ending: "onnx", write };
+
+/// The version of the operations.
+const OPSET: i64 = 17;
+/// The version of the container that goes with it.
+const IR: i64 = 8;
+/// Weights in a file of their own begin at multiples of this.
+const ALIGNMENT: u64 = 64;
+
+const BATCH: Size = Size::Named("batch");
+const ROWS: Size = Size::Named("sequence");
+const WRITTEN: Size = Size::Named("decoder_sequence");
+
+fn write(model: &Model<'_>, to: &Path, options: &ExportOptions<'_>) -> Result<Report> {
+    let entries = tensors::entries(model, model.family.hugging_face_rules, |weight| Ok(weight.name.clone()))?;
+    let usual = tensors::usual_float(model, &entries);
+    let types = entries.iter().map(|entry| entry.float(model, options.dtype, usual));
+    let types = types.collect::<Result<Vec<_>>>()?;
+    let mut report = Report::default();
+    let form = form(model, &entries, &types)?;
+    let bytes = entries.iter().zip(&types).map(|(entry, block)| entry.bytes(*block)).sum::<Result<u64>>()?;
+    let outside = bytes > options.most_inside;
+    let mut out = options.create(to)?;
+    let beside = outside.then(|| to.with_extension("onnx.data"));
+    let mut data = beside.as_deref().map(|path| options.create(path)).transpose()?;
+    let location =
+        beside.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+    let starts = starts(&entries, &types, location.as_deref())?;
+    options.progress.message("writing");
+    options.progress.total(bytes);
+    let io = |error: std::io::Error| Error::io(to.display().to_string(), &error);
+    let length: u64 = form.bytes().len() as u64 + starts.iter().map(Start::length).sum::<u64>();
+    let model_start = model_message(model).head(7, length);
+    out.write_all(model_start.bytes()).map_err(io)?;
+    out.write_all(form.bytes()).map_err(io)?;
+    let mut written = 0;
+    for ((entry, block), start) in entries.iter().zip(&types).zip(&starts) {
+        out.write_all(start.message.bytes()).map_err(io)?;
+        match &mut data {
+            None => {
+                entry.write_with(*block, options.progress, &mut |bytes| out.write_all(bytes).map_err(io))?
+            }
+            Some(data) => {
+                data.write_all(&vec![0; (start.offset - written) as usize]).map_err(io)?;
+                entry.write_with(*block, options.progress, &mut |bytes| data.write_all(bytes).map_err(io))?;
+                written = start.offset + start.bytes;
+            }
+        }
+    }
+    if let (Some(data), Some(path)) = (data, beside) {
+        data.commit()?;
+        report.files.push(path);
+    }
+    out.commit()?;
+    report.files.insert(0, to.to_owned());
+    note_what_is_left_out(model, &mut report.notes);
+    Ok(report)
+}
+
+fn note_what_is_left_out(model: &Model<'_>, notes: &mut Vec<String>) {
+    if model.file.tokenizer().is_some() {
+        notes.push("the tokenizer is not part of an ONNX model: export a folder for it".to_owned());
+    }
+}
+
+/// The beginning of an initialiser: what stands before its data in the model's file.
+struct Start {
+    message: Message,
+    /// Where its data begins in the file of their own.
+    offset: u64,
+    /// Its data.
+    bytes: u64,
+    /// Whether the data follows.
+    inside: bool,
+}
+
+impl Start {
+    fn length(&self) -> u64 {
+        self.message.bytes().len() as u64 + if self.inside { self.bytes } else { 0 }
+    }
+}
+
+fn starts(entries: &[Entry<'_>], types: &[BlockType], location: Option<&str>) -> Result<Vec<Start>> {
+    let mut starts = Vec::new();
+    let mut end = 0u64;
+    for (entry, block) in entries.iter().zip(types) {
+        let element = match block {
+            BlockType::F16 => Element::Half,
+            BlockType::BF16 => Element::Brain,
+            _ => Element::Float,
+        };
+        let bytes = entry.bytes(*block)?;
+        let offset = end.next_multiple_of(ALIGNMENT);
+        end = offset + bytes;
+        let tensor = proto::tensor(&entry.name, element, &entry.shape);
+        let (tensor, inside) = match location {
+            None => (tensor.head(9, bytes), true),
+            Some(location) => {
+                let facts =
+                    [("location", location), ("offset", &offset.to_string()), ("length", &bytes.to_string())];
+                let tensor = facts
+                    .iter()
+                    .fold(tensor, |tensor, (key, value)| tensor.message(13, &proto::entry(key, value)))
+                    .number(14, 1);
+                (tensor, false)
+            }
+        };
+        let length = tensor.bytes().len() as u64 + if inside { bytes } else { 0 };
+        let message = Message::default().head(5, length).then(&tensor);
+        starts.push(Start { message, offset, bytes, inside });
+    }
+    Ok(starts)
+}
+
+/// The model but for its graph.
+fn model_message(model: &Model<'_>) -> Message {
+    let config = serde_json::Value::Object(model.config.values().clone()).to_string();
+    let opset = Message::default().text(1, "").number(2, OPSET);
+    Message::default()
+        .number(1, IR)
+        .text(2, "siskin")
+        .text(3, env!("CARGO_PKG_VERSION"))
+        .message(8, &opset)
+        .message(14, &proto::entry("siskin.family", model.family.name))
+        .message(14, &proto::entry("siskin.config", &config))
+}
+
+/// The graph but for the weights: nodes, constants, inputs and outputs.
+fn form(model: &Model<'_>, entries: &[Entry<'_>], types: &[BlockType]) -> Result<Message> {
+    let mut nodes = Nodes::default();
+    let mut weights = Weights::new(model, entries, types);
+    let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
+    let mut memory = HashMap::new();
+    let mut mask = None;
+    if let Some(graph) = &model.graphs.encoder {
+        nodes.scope = "encoder";
+        let names = reading(graph, model, &mut inputs);
+        mask.clone_from(&names.mask);
+        let mut side = Side::new(graph, &mut nodes, &mut weights, names, (&mut memory, None));
+        let out = side.write()?;
+        let hidden = side.hidden.take();
+        match &model.graphs.decoder {
+            Some(_) => {
+                outputs.push(output(&mut nodes, graph, "encoder_last_hidden_state", &out, &[BATCH, ROWS]))
+            }
+            None => reading_outputs(&mut nodes, graph, &out, hidden, &mut outputs),
+        }
+    }
+    if let Some(graph) = &model.graphs.decoder {
+        nodes.scope = "decoder";
+        let names = match &model.graphs.encoder {
+            None => reading(graph, model, &mut inputs),
+            Some(_) => {
+                inputs.push(proto::value("decoder_input_ids", Element::Int64, &[BATCH, WRITTEN]));
+                Inputs { rows: "decoder_input_ids".to_owned(), ..Inputs::default() }
+            }
+        };
+        let rows = if model.graphs.encoder.is_some() { WRITTEN } else { ROWS };
+        let mut side = Side::new(graph, &mut nodes, &mut weights, names, (&mut memory, mask));
+        let out = side.write()?;
+        outputs.insert(0, output(&mut nodes, graph, "logits", &out, &[BATCH, rows]));
+    }
+    let graph = nodes.nodes.iter().fold(Message::default(), |graph, node| graph.message(1, node));
+    let graph = graph.text(2, model.family.name);
+    let graph = nodes.constants.iter().fold(graph, |graph, constant| graph.message(5, constant));
+    let graph = inputs.iter().fold(graph, |graph, input| graph.message(11, input));
+    Ok(outputs.iter().fold(graph, |graph, output| graph.message(12, output)))
+}
+
+/// The inputs of a graph that reads.
+fn reading(graph: &Graph, model: &Model<'_>, inputs: &mut Vec<Message>) -> Inputs {
+    if graph.frames_per_row() > 0 {
+        let sizes = [BATCH, Size::Known(model.hyper.features), Size::Named("frames")];
+        inputs.push(proto::value("input_features", Element::Float, &sizes));
+        return Inputs { rows: "input_features".to_owned(), ..Inputs::default() };
+    }
+    let mut ids = |name: &str| {
+        inputs.push(proto::value(name, Element::Int64, &[BATCH, ROWS]));
+        name.to_owned()
+    };
+    let rows = ids("input_ids");
+    let mask = Some(ids("attention_mask"));
+    let segmented = graph.nodes.iter().any(|node| matches!(node.op, siskin::graph::Op::EmbedSegment { .. }));
+    let segments = (segmented && model.hyper.segments > 1).then(|| ids("token_type_ids"));
+    let marks = graph.marks().then(|| ids("global_attention_mask"));
+    Inputs { rows, mask, segments, marks }
+}
+
+fn reading_outputs(
+    nodes: &mut Nodes,
+    graph: &Graph,
+    out: &str,
+    hidden: Option<String>,
+    outputs: &mut Vec<Message>,
+) {
+    match graph.head {
+        Head::Hidden => {}
+        Head::Class => outputs.push(output(nodes, graph, "logits", out, &[BATCH])),
+        Head::Next | Head::Token | Head::Label => {
+            outputs.push(output(nodes, graph, "logits", out, &[BATCH, ROWS]))
+        }
+        Head::Span => {
+            for (column, name) in ["start_logits", "end_logits"].into_iter().enumerate() {
+                let column = nodes.int(column as i64);
+                let scores = nodes.gather(out, &column, 2);
+                nodes.named("Identity", &[&scores], name, &[]);
+                outputs.push(proto::value(name, Element::Float, &[BATCH, ROWS]));
+            }
+        }
+    }
+    if let Some(hidden) = hidden {
+        nodes.named("Identity", &[&hidden], "last_hidden_state", &[]);
+        let sizes = [BATCH, ROWS, Size::Known(graph.values[graph.hidden].columns)];
+        outputs.push(proto::value("last_hidden_state", Element::Float, &sizes));
+    }
+}
+
+/// Gives what leaves a graph its name.
+fn output(nodes: &mut Nodes, graph: &Graph, name: &str, value: &str, rows: &[Size]) -> Message {
+    nodes.named("Identity", &[value], name, &[]);
+    let mut sizes = rows.to_vec();
+    sizes.push(Size::Known(graph.values[graph.output].columns));
+    proto::value(name, Element::Float, &sizes)
+}

@@ -1,0 +1,161 @@
+//! Positions: where rows stand, and what follows from it.
+
+use super::proto::{Attribute, Element};
+use super::side::Side;
+use siskin::graph::Routing;
+
+impl Side<'_, '_> {
+    fn once(&mut self, word: &str, make: impl FnOnce(&mut Self) -> String) -> String {
+        if let Some(made) = self.made.get(word) {
+            return made.clone();
+        }
+        let made = make(self);
+        self.made.insert(word.to_owned(), made.clone());
+        made
+    }
+
+    /// The position of each row among those of its text: padding does not count.
+    pub(super) fn positions(&mut self) -> String {
+        self.once("positions", |side| match side.inputs.mask.clone() {
+            Some(mask) => {
+                let axis = side.nodes.int(1);
+                let count = side.nodes.add("CumSum", &[&mask, &axis]);
+                let count = side.moved(&count, -1);
+                let zero = side.nodes.int(0);
+                side.nodes.add("Max", &[&count, &zero])
+            }
+            None => {
+                let length = side.length();
+                let (zero, one) = (side.nodes.int(0), side.nodes.int(1));
+                let range = side.nodes.add("Range", &[&zero, &length, &one]);
+                side.nodes.unsqueeze(&range, &[0])
+            }
+        })
+    }
+
+    /// How many rows a text has; frames give half as many.
+    fn length(&mut self) -> String {
+        let rows = self.inputs.rows.clone();
+        let shape = self.nodes.add("Shape", &[&rows]);
+        let stride = self.graph.frames_per_row() as i64;
+        let axis = self.nodes.int(if stride > 0 { 2 } else { 1 });
+        let length = self.nodes.gather(&shape, &axis, 0);
+        if stride < 2 {
+            return length;
+        }
+        let length = self.moved(&length, stride - 1);
+        let stride = self.nodes.int(stride);
+        self.nodes.add("Div", &[&length, &stride])
+    }
+
+    /// Whole numbers plus one of them.
+    pub(super) fn moved(&mut self, x: &str, by: i64) -> String {
+        if by == 0 {
+            return x.to_owned();
+        }
+        let by = self.nodes.int(by);
+        self.nodes.add("Add", &[x, &by])
+    }
+
+    /// The position of the key minus that of the query: texts × 1 × queries × keys.
+    pub(super) fn distances(&mut self) -> String {
+        self.once("distances", |side| {
+            let positions = side.positions();
+            let keys = side.nodes.unsqueeze(&positions, &[1, 2]);
+            let queries = side.nodes.unsqueeze(&positions, &[1, 3]);
+            side.nodes.add("Sub", &[&keys, &queries])
+        })
+    }
+
+    /// The angles of a rotary table at each position, their cosines and sines.
+    fn angles(&mut self, rope: usize, offset: usize) -> (String, String) {
+        let mut turn = |op: &str| {
+            self.once(&format!("{op} {rope} {offset}"), |side| {
+                let table = side.graph.ropes[rope].clone();
+                let angles = side.once(&format!("angles {rope} {offset}"), |side| {
+                    let positions = side.positions();
+                    let positions = side.moved(&positions, offset as i64);
+                    let positions = side.nodes.cast(&positions, Element::Float);
+                    let positions = side.nodes.unsqueeze(&positions, &[2]);
+                    let frequencies = side.nodes.floats(&[table.frequencies.len()], &table.frequencies);
+                    side.nodes.add("Mul", &[&positions, &frequencies])
+                });
+                let turned = side.nodes.add(op, &[&angles]);
+                side.nodes.times(&turned, table.magnitude)
+            })
+        };
+        (turn("Cos"), turn("Sin"))
+    }
+
+    /// Sines, then cosines.
+    pub(super) fn sines(&mut self, rope: usize, offset: usize) -> String {
+        let (cosines, sines) = self.angles(rope, offset);
+        self.nodes.concat(&[&sines, &cosines], -1)
+    }
+
+    /// Turns the pairs of each head by their angles.
+    pub(super) fn rotate(&mut self, x: &str, rope: usize, head_size: i64, columns: i64) -> String {
+        let pairs = self.graph.ropes[rope].frequencies.len() as i64;
+        let turn = |name: &str, side: &mut Self| {
+            let (cosines, sines) = side.angles(rope, 0);
+            let turned = if name == "cosines" { cosines } else { sines };
+            side.once(&format!("{name} {rope} of heads"), |side| side.nodes.unsqueeze(&turned, &[2]))
+        };
+        let (cosines, sines) = (turn("cosines", self), turn("sines", self));
+        let nodes = &mut *self.nodes;
+        let heads = nodes.reshape(x, &[0, 0, -1, head_size]);
+        let first = nodes.slice(&heads, -1, 0, pairs, 1);
+        let second = nodes.slice(&heads, -1, pairs, 2 * pairs, 1);
+        let product = |nodes: &mut super::nodes::Nodes, a: &str, b: &str| nodes.add("Mul", &[a, b]);
+        let (a, b) = (product(nodes, &first, &cosines), product(nodes, &second, &sines));
+        let (c, d) = (product(nodes, &second, &cosines), product(nodes, &first, &sines));
+        let (left, right) = (nodes.add("Sub", &[&a, &b]), nodes.add("Add", &[&c, &d]));
+        let turned = if 2 * pairs < head_size {
+            let rest = nodes.slice(&heads, -1, 2 * pairs, head_size, 1);
+            nodes.concat(&[&left, &right, &rest], -1)
+        } else {
+            nodes.concat(&[&left, &right], -1)
+        };
+        nodes.reshape(&turned, &[0, 0, columns])
+    }
+
+    /// The weight of every expert for each row: zero but for those chosen.
+    pub(super) fn route(&mut self, scores: &str, routing: &Routing) -> String {
+        let axis = [Attribute::Int("axis", -1)];
+        let likely = self.nodes.with("Softmax", &[scores], &axis);
+        let chosen = self.nodes.ints(&[routing.chosen as i64]);
+        let (values, indices) = self.nodes.two("TopK", &[&likely, &chosen], &axis);
+        let values = if routing.normalise {
+            let axes = self.nodes.ints(&[-1]);
+            let sum = self.nodes.add("ReduceSum", &[&values, &axes]);
+            self.nodes.add("Div", &[&values, &sum])
+        } else {
+            values
+        };
+        let zero = self.nodes.float(0.0);
+        let zeros = self.nodes.add("Mul", &[&likely, &zero]);
+        let shares = self.nodes.with("ScatterElements", &[&zeros, &indices, &values], &axis);
+        match routing.capacity {
+            Some(most) => self.with_room(&shares, most),
+            None => shares,
+        }
+    }
+
+    /// An expert takes no more rows of a text than it has room for.
+    fn with_room(&mut self, shares: &str, most: usize) -> String {
+        let zero = self.nodes.float(0.0);
+        let taken = self.nodes.add("Greater", &[shares, &zero]);
+        let mut taken = self.nodes.cast(&taken, Element::Float);
+        if let Some(mask) = self.inputs.mask.clone() {
+            let mask = self.nodes.cast(&mask, Element::Float);
+            let mask = self.nodes.unsqueeze(&mask, &[2]);
+            taken = self.nodes.add("Mul", &[&taken, &mask]);
+        }
+        let axis = self.nodes.int(1);
+        let count = self.nodes.add("CumSum", &[&taken, &axis]);
+        let most = self.nodes.float(most as f32);
+        let room = self.nodes.add("LessOrEqual", &[&count, &most]);
+        let room = self.nodes.cast(&room, Element::Float);
+        self.nodes.add("Mul", &[shares, &room])
+    }
+}

@@ -1,0 +1,120 @@
+//! Weights: initialisers as Hugging Face keeps them, and the nodes that make the graph's form of them.
+//!
+//! Runtimes compute these nodes once, when they load the model.
+
+use super::nodes::Nodes;
+use super::proto::Element;
+use crate::export::model::Model;
+use crate::export::tensors::Entry;
+use siskin::arch::Take;
+use siskin::file::Role;
+use siskin::graph::Weight;
+use siskin::{Error, ErrorKind, Result};
+use siskin_kernels::quant::BlockType;
+use std::collections::HashMap;
+
+/// Where each of our tensors is among the initialisers.
+pub(super) struct Weights<'a> {
+    model: &'a Model<'a>,
+    entries: &'a [Entry<'a>],
+    types: &'a [BlockType],
+    /// Our name to the entry and the part in it.
+    places: HashMap<&'a str, (usize, usize)>,
+    /// What was made already: the name, and whether rows and columns are exchanged.
+    made: HashMap<(String, bool), String>,
+}
+
+impl<'a> Weights<'a> {
+    pub(super) fn new(model: &'a Model<'a>, entries: &'a [Entry<'a>], types: &'a [BlockType]) -> Self {
+        let mut places = HashMap::new();
+        for (at, entry) in entries.iter().enumerate() {
+            for (part, ours) in entry.parts.iter().enumerate() {
+                places.insert(ours.tensor.name.as_str(), (at, part));
+            }
+        }
+        Self { model, entries, types, places, made: HashMap::new() }
+    }
+
+    /// A weight with outputs as rows, or a list.
+    pub(super) fn plain(&mut self, nodes: &mut Nodes, weight: &Weight) -> Result<String> {
+        self.value(nodes, weight, false)
+    }
+
+    /// A matrix with inputs as rows, for a product from the left.
+    pub(super) fn turned(&mut self, nodes: &mut Nodes, weight: &Weight) -> Result<String> {
+        self.value(nodes, weight, true)
+    }
+
+    fn value(&mut self, nodes: &mut Nodes, weight: &Weight, turned: bool) -> Result<String> {
+        let key = (weight.name.clone(), turned);
+        if let Some(made) = self.made.get(&key) {
+            return Ok(made.clone());
+        }
+        let missing = || Error::new(ErrorKind::Missing, &weight.name, "it is not among the initialisers");
+        let &(at, part) = self.places.get(weight.name.as_str()).ok_or_else(missing)?;
+        let entry = self.entries.get(at).ok_or_else(missing)?;
+        let scope = std::mem::replace(&mut nodes.scope, "weights");
+        let made = match self.types.get(at) {
+            Some(BlockType::F32) => entry.name.clone(),
+            _ => self.widened(nodes, entry),
+        };
+        let made = self.taken(nodes, entry, part, made, turned);
+        nodes.scope = scope;
+        self.made.insert(key, made.clone());
+        Ok(made)
+    }
+
+    /// The initialiser as 32-bit floats.
+    fn widened(&mut self, nodes: &mut Nodes, entry: &Entry<'_>) -> String {
+        let key = (format!("{} as f32", entry.name), false);
+        if let Some(made) = self.made.get(&key) {
+            return made.clone();
+        }
+        let made = nodes.cast(&entry.name, Element::Float);
+        self.made.insert(key, made.clone());
+        made
+    }
+
+    fn taken(
+        &self,
+        nodes: &mut Nodes,
+        entry: &Entry<'_>,
+        part: usize,
+        whole: String,
+        turned: bool,
+    ) -> String {
+        let ours = &entry.parts[part];
+        let (rows, columns) = (ours.tensor.rows as i64, ours.tensor.columns as i64);
+        let size = self.model.hyper.head_size as i64;
+        let is_vector = ours.tensor.role == Role::Vector;
+        let plain = match ours.take {
+            Take::Transposed if !is_vector => {
+                return if turned { whole } else { nodes.transpose(&whole, &[1, 0]) };
+            }
+            Take::PlusOne => {
+                let one = nodes.float(1.0);
+                nodes.add("Add", &[&whole, &one])
+            }
+            Take::HeadsOfThree if is_vector => {
+                let heads = nodes.reshape(&whole, &[-1, 3, size]);
+                let kinds = nodes.transpose(&heads, &[1, 0, 2]);
+                nodes.reshape(&kinds, &[-1])
+            }
+            Take::HeadsOfThree => {
+                let heads = nodes.reshape(&whole, &[-1, 3, size, columns]);
+                let kinds = nodes.transpose(&heads, &[1, 0, 2, 3]);
+                nodes.reshape(&kinds, &[rows, columns])
+            }
+            Take::Neighbours(_) if !is_vector => {
+                let near = nodes.transpose(&whole, &[0, 2, 1]);
+                nodes.reshape(&near, &[rows, columns])
+            }
+            Take::Chunk(chunk) => {
+                let flat = nodes.reshape(&whole, &[-1, columns]);
+                nodes.slice(&flat, 0, chunk as i64 * rows, (chunk as i64 + 1) * rows, 1)
+            }
+            _ => whole,
+        };
+        if turned && !is_vector { nodes.transpose(&plain, &[1, 0]) } else { plain }
+    }
+}

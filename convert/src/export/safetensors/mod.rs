@@ -1,0 +1,152 @@
+//! A Hugging Face folder: safetensors, configuration, tokenizer.
+
+mod pipeline;
+mod tokenizer;
+
+pub use tokenizer::tokenizer_json;
+
+use super::model::Model;
+use super::tensors::{self, Entry};
+use super::{ExportOptions, Format, Report, settings};
+use serde_json::{Map, Value, json};
+use siskin::encoder::Pooling;
+use siskin::{Error, Result};
+use siskin_kernels::quant::BlockType;
+use std::io::Write;
+use std::path::Path;
+
+pub(super) static FORMAT: Format = Format { name: "safetensors", ending: "", write };
+
+fn write(model: &Model<'_>, to: &Path, options: &ExportOptions<'_>) -> Result<Report> {
+    let entries = tensors::entries(model, model.family.hugging_face_rules, |weight| {
+        let message = format!("Hugging Face has no name for it in the family {}", model.family.name);
+        Err(Error::unsupported(&weight.name, message))
+    })?;
+    let usual = tensors::usual_float(model, &entries);
+    let types = entries.iter().map(|entry| entry.float(model, options.dtype, usual));
+    let types = types.collect::<Result<Vec<_>>>()?;
+    let mut report = Report::default();
+    let mut texts = files(model, options.dtype.block().unwrap_or(usual), &mut report.notes)?;
+    if entries.iter().any(|entry| entry.native(model).is_none_or(|block| block.codec().elements != 1)) {
+        report.notes.push("quantised weights are written as floats".to_owned());
+    }
+    if model.hyper.features > 0 {
+        let note = "preprocessor_config.json is not kept: take that of the model for other programs";
+        report.notes.push(note.to_owned());
+    }
+    std::fs::create_dir_all(to).map_err(|error| Error::io(to.display().to_string(), &error))?;
+    // Every file is begun before the first is complete, so that what is there already stops the work at once.
+    let names = texts.iter().map(|(name, _)| name.as_str());
+    for name in names.filter(|name| name.contains('/')) {
+        let folder = to.join(name);
+        let folder = folder.parent().unwrap_or(to);
+        std::fs::create_dir_all(folder).map_err(|error| Error::io(folder.display().to_string(), &error))?;
+    }
+    let mut weights = options.create(&to.join("model.safetensors"))?;
+    let mut others = Vec::new();
+    for (name, text) in texts.drain(..) {
+        let path = to.join(name);
+        others.push((options.create(&path)?, path, text));
+    }
+    write_weights(&entries, &types, options, &mut weights)?;
+    weights.commit()?;
+    report.files.push(to.join("model.safetensors"));
+    for (mut file, path, text) in others {
+        file.write_all(&text).map_err(|error| Error::io(path.display().to_string(), &error))?;
+        file.commit()?;
+        report.files.push(path);
+    }
+    Ok(report)
+}
+
+fn write_weights(
+    entries: &[Entry<'_>],
+    types: &[BlockType],
+    options: &ExportOptions<'_>,
+    out: &mut impl Write,
+) -> Result<()> {
+    let io = |error: std::io::Error| Error::io("model.safetensors", &error);
+    let mut header = Map::new();
+    header.insert("__metadata__".to_owned(), json!({"format": "pt"}));
+    let mut end = 0;
+    for (entry, block) in entries.iter().zip(types) {
+        let start = end;
+        end += entry.bytes(*block)?;
+        header.insert(
+            entry.name.clone(),
+            json!({"dtype": block.name(), "shape": entry.shape, "data_offsets": [start, end]}),
+        );
+    }
+    let mut header = Value::Object(header).to_string().into_bytes();
+    header.resize(header.len().next_multiple_of(8), b' ');
+    out.write_all(&(header.len() as u64).to_le_bytes()).map_err(io)?;
+    out.write_all(&header).map_err(io)?;
+    options.progress.message("writing");
+    options.progress.total(end);
+    for (entry, block) in entries.iter().zip(types) {
+        entry.write_with(*block, options.progress, &mut |bytes| out.write_all(bytes).map_err(io))?;
+    }
+    Ok(())
+}
+
+/// The texts beside the weights.
+fn files(model: &Model<'_>, dtype: BlockType, notes: &mut Vec<String>) -> Result<Vec<(String, Vec<u8>)>> {
+    let mut config = settings::hugging_face(model, notes)?;
+    let mut files = Vec::new();
+    let mut add = |name: &str, value: &Value| files.push((name.to_owned(), pretty(value)));
+    if let Some(generation) = config.remove("generation") {
+        add("generation_config.json", &generation);
+    }
+    if let Some(settings) = config.remove("sentence_transformers") {
+        sentence_transformers(model, &settings, &mut add);
+    }
+    let dtype = match dtype {
+        BlockType::F16 => "float16",
+        BlockType::BF16 => "bfloat16",
+        _ => "float32",
+    };
+    let key = if config.contains_key("torch_dtype") { "torch_dtype" } else { "dtype" };
+    config.insert(key.to_owned(), dtype.into());
+    add("config.json", &Value::Object(config));
+    tokenizer::files(model, &mut add, notes)?;
+    if let Some(template) = model.file.template() {
+        files.push(("chat_template.jinja".to_owned(), template.as_bytes().to_vec()));
+    }
+    Ok(files)
+}
+
+fn pretty(value: &Value) -> Vec<u8> {
+    let mut text = serde_json::to_vec_pretty(value).unwrap_or_default();
+    text.push(b'\n');
+    text
+}
+
+/// How texts become vectors, in the files of sentence-transformers.
+fn sentence_transformers(model: &Model<'_>, settings: &Value, add: &mut impl FnMut(&str, &Value)) {
+    let module = |number: usize, path: &str, kind: &str| {
+        json!({"idx": number, "name": number.to_string(), "path": path,
+            "type": format!("sentence_transformers.models.{kind}")})
+    };
+    let mut modules = vec![module(0, "", "Transformer")];
+    if let Some(pooling) = settings.get("pooling").and_then(Value::as_str) {
+        modules.push(module(1, "1_Pooling", "Pooling"));
+        let chosen = Pooling::NAMES.iter().find(|(_, name)| *name == pooling).map(|(way, _)| *way);
+        let mut ways: Map<String, Value> = crate::import::POOLING_KEYS
+            .iter()
+            .map(|(key, way)| ((*key).to_owned(), (Some(*way) == chosen).into()))
+            .collect();
+        ways.insert("word_embedding_dimension".to_owned(), model.hyper.width.into());
+        ways.insert("pooling_mode_mean_sqrt_len_tokens".to_owned(), false.into());
+        add("1_Pooling/config.json", &Value::Object(ways));
+    }
+    if settings.get("normalise") == Some(&Value::Bool(true)) {
+        modules.push(module(modules.len(), &format!("{}_Normalize", modules.len()), "Normalize"));
+    }
+    add("modules.json", &Value::Array(modules));
+    if let Some(most) = settings.get("most_tokens").filter(|most| !most.is_null()) {
+        add("sentence_bert_config.json", &json!({"max_seq_length": most, "do_lower_case": false}));
+    }
+    if let Some(prompts) = settings.get("prompts") {
+        add("config_sentence_transformers.json", &json!({"prompts": prompts}));
+    }
+}

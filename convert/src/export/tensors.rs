@@ -1,0 +1,339 @@
+//! The tensors of a model under the names and in the order of another vocabulary.
+
+use super::Dtype;
+use super::model::Model;
+use crate::import::names;
+use crate::progress::Progress;
+use rayon::prelude::*;
+use siskin::arch::{Hyper, Rule, Take};
+use siskin::file::{Role, Tensor};
+use siskin::graph::Weight;
+use siskin::{Error, Result};
+use siskin_kernels::panel::{self, ROWS};
+use siskin_kernels::quant::BlockType;
+use std::collections::{HashMap, HashSet};
+
+/// Bytes that are in memory at a time.
+const CHUNK: usize = 4 << 20;
+
+/// A tensor as it will stand in a file: one of ours, or several of them one after the other.
+pub(super) struct Entry<'a> {
+    /// The name there.
+    pub(super) name: String,
+    /// The sizes there, the slowest-moving one first.
+    pub(super) shape: Vec<usize>,
+    /// Our tensors, and how each was taken from there.
+    pub(super) parts: Vec<Part<'a>>,
+    hyper: &'a Hyper,
+}
+
+/// One of our tensors.
+pub(super) struct Part<'a> {
+    /// The tensor.
+    pub(super) tensor: &'a Tensor,
+    /// How it was taken.
+    pub(super) take: Take,
+}
+
+/// The tensors of `model` under the names that `rules` give them; `unnamed` says what becomes of those of which no
+/// rule speaks.
+pub(super) fn entries<'a>(
+    model: &'a Model<'a>,
+    rules: &[Rule],
+    unnamed: impl Fn(&Weight) -> Result<String>,
+) -> Result<Vec<Entry<'a>>> {
+    let mut entries: Vec<Entry<'a>> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
+    let mut known = HashSet::new();
+    for weight in model.graphs.weights().into_iter().filter(|weight| known.insert(&weight.name)) {
+        let (name, take) = match names::apply(rules, &asked(model, weight)) {
+            Some(found) => found,
+            None => (unnamed(weight)?, Take::Whole),
+        };
+        let tensor = model.tensor(weight)?;
+        let part = Part { tensor, take };
+        match (places.get(&name), take) {
+            (Some(&at), Take::Chunk(_)) => entries[at].parts.push(part),
+            (Some(_), _) => {
+                return Err(Error::unsupported(&weight.name, format!("two tensors would be called {name}")));
+            }
+            (None, _) => {
+                places.insert(name.clone(), entries.len());
+                entries.push(Entry { name, shape: Vec::new(), parts: vec![part], hyper: &model.hyper });
+            }
+        }
+    }
+    for entry in &mut entries {
+        entry.finish()?;
+    }
+    Ok(entries)
+}
+
+/// The name by which rules know a weight: GGUF calls T5's only matrix before the activation as it calls the second.
+fn asked(model: &Model<'_>, weight: &Weight) -> String {
+    let single = weight.name.strip_suffix("ffn_up.weight").filter(|stem| {
+        model.family.name == "t5" && model.file.tensor(&format!("{stem}ffn_gate.weight")).is_none()
+    });
+    single.map_or_else(|| weight.name.clone(), |stem| format!("{stem}ffn_single.weight"))
+}
+
+impl<'a> Entry<'a> {
+    fn finish(&mut self) -> Result<()> {
+        let chunk = |part: &Part<'_>| if let Take::Chunk(chunk) = part.take { chunk } else { 0 };
+        self.parts.sort_by_key(chunk);
+        if self.parts.iter().enumerate().any(|(index, part)| self.parts.len() > 1 && chunk(part) != index) {
+            return Err(Error::unsupported(&self.name, "some of the tensors that stand in it are missing"));
+        }
+        let Some(Part { tensor, take }) = self.parts.first() else { return Ok(()) };
+        let (rows, columns) = (tensor.rows, tensor.columns);
+        self.shape = match (tensor.role, take) {
+            (Role::Vector, _) if tensor.name.ends_with("attn_rel_b.weight") => {
+                let heads = self.hyper.heads.max(1);
+                vec![columns / heads, heads]
+            }
+            (Role::Vector, _) if self.name == "final_logits_bias" => vec![1, columns],
+            (Role::Vector, _) => vec![columns],
+            (Role::Matrix, Take::Transposed) => vec![columns, rows],
+            (Role::Matrix, Take::Neighbours(count)) => vec![rows, columns / count, *count],
+            (Role::Matrix, Take::Chunk(_)) => {
+                let kinds: HashSet<String> =
+                    self.parts.iter().map(|part| without_number(part.tensor)).collect();
+                let of = kinds.len().max(1);
+                vec![self.parts.len() / of, of * rows, columns]
+            }
+            (Role::Matrix, _) => vec![rows, columns],
+        };
+        Ok(())
+    }
+
+    /// Whether it is a list of numbers in the model.
+    pub(super) fn is_vector(&self) -> bool {
+        self.parts.iter().any(|part| part.tensor.role == Role::Vector)
+    }
+
+    /// The numbers in it.
+    pub(super) fn elements(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// The type of blocks in which the model holds it, where all of its parts have the same.
+    pub(super) fn native(&self, model: &Model<'_>) -> Option<BlockType> {
+        if self.is_vector() {
+            return Some(BlockType::F32);
+        }
+        let mut types = self.parts.iter().map(|part| model.block_of(part.tensor.panel));
+        let first = types.next()??;
+        types.all(|other| other == Some(first)).then_some(first)
+    }
+
+    /// The type of floats in which it is written where floats are wanted: the model's own for [`Dtype::Keep`], and
+    /// for lists `usual` where that holds them exactly.
+    pub(super) fn float(&self, model: &Model<'_>, dtype: Dtype, usual: BlockType) -> Result<BlockType> {
+        if let Some(block) = dtype.block() {
+            return Ok(block);
+        }
+        if !self.is_vector() {
+            let native = self.native(model).filter(|block| block.codec().elements == 1);
+            return Ok(native.unwrap_or(BlockType::F32));
+        }
+        let mut exact = true;
+        self.write(BlockType::F32, &mut |bytes| {
+            let values = floats(bytes);
+            let mut encoded = vec![0; usual.row_bytes(values.len()).unwrap_or(0)];
+            let mut again = vec![0.0; values.len()];
+            let done =
+                usual.encode_row(&values, None, &mut encoded) && usual.decode_row(&encoded, &mut again);
+            exact &= done && values.iter().zip(&again).all(|(a, b)| a.to_bits() == b.to_bits());
+            Ok(())
+        })?;
+        Ok(if exact { usual } else { BlockType::F32 })
+    }
+
+    /// Columns of a row as it is written.
+    fn columns(&self) -> usize {
+        let tensor = self.parts.first().map(|part| (part.tensor, part.take));
+        match tensor {
+            Some((tensor, Take::Transposed)) if tensor.role == Role::Matrix => tensor.rows,
+            Some((tensor, _)) => tensor.columns,
+            None => 0,
+        }
+    }
+
+    /// Bytes in blocks of `block`; an error where rows are not whole blocks.
+    pub(super) fn bytes(&self, block: BlockType) -> Result<u64> {
+        let columns = self.columns();
+        let row = block.row_bytes(columns).ok_or_else(|| {
+            Error::unsupported(
+                &self.name,
+                format!("{columns} columns are not whole blocks of {}", block.name()),
+            )
+        })?;
+        Ok(row as u64 * (self.elements() / columns.max(1)) as u64)
+    }
+
+    /// Gives its bytes in blocks of `block`, in order.
+    pub(super) fn write(&self, block: BlockType, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        self.parts.iter().try_for_each(|part| self.write_part(part, block, sink))
+    }
+
+    /// The same, telling how far it is.
+    pub(super) fn write_with(
+        &self,
+        block: BlockType,
+        progress: &dyn Progress,
+        sink: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        self.write(block, &mut |bytes| {
+            sink(bytes)?;
+            progress.advance(bytes.len() as u64);
+            match progress.cancelled() {
+                true => Err(Error::new(siskin::ErrorKind::Cancelled, "", "stopped by the caller")),
+                false => Ok(()),
+            }
+        })
+    }
+
+    fn write_part(
+        &self,
+        part: &Part<'_>,
+        block: BlockType,
+        sink: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let Part { tensor, take } = *part;
+        let places =
+            places(take, if tensor.role == Role::Vector { tensor.columns } else { tensor.rows }, self.hyper);
+        if tensor.role == Role::Vector {
+            let numbers = tensor.floats();
+            let number = |index: usize| {
+                let number = numbers.get(places.as_ref().map_or(index, |places| places[index]));
+                let number = number.copied().unwrap_or(0.0);
+                if take == Take::PlusOne { number - 1.0 } else { number }
+            };
+            let values: Vec<f32> = (0..numbers.len()).map(number).collect();
+            return sink(&self.encoded(&values, block)?);
+        }
+        if take == Take::Transposed {
+            return self.write_transposed(tensor, block, sink);
+        }
+        let size = block.row_bytes(tensor.columns).filter(|&size| size > 0);
+        let size = size.ok_or_else(|| Error::unsupported(&self.name, "rows are not whole blocks"))?;
+        let at_once = (CHUNK / size).clamp(1, tensor.rows.max(1));
+        let mut out = Vec::new();
+        for first in (0..tensor.rows).step_by(at_once) {
+            out.resize(at_once.min(tensor.rows - first) * size, 0);
+            out.par_chunks_exact_mut(size).enumerate().try_for_each(|(index, out)| {
+                let row = places.as_ref().map_or(first + index, |places| places[first + index]);
+                self.row(tensor, take, row, block, out)
+            })?;
+            sink(&out)?;
+        }
+        Ok(())
+    }
+
+    /// Writes row `row` of ours as blocks.
+    fn row(&self, tensor: &Tensor, take: Take, row: usize, block: BlockType, out: &mut [u8]) -> Result<()> {
+        let columns = tensor.columns;
+        let bytes = panel(tensor, row).ok_or_else(|| self.broken())?;
+        if block.codec().panel == tensor.panel
+            && !matches!(take, Take::Neighbours(_))
+            && panel::unpack(block, bytes, row % ROWS, columns, out)
+        {
+            return Ok(());
+        }
+        let mut values = vec![0.0; columns];
+        if !panel::row_values(tensor.panel, bytes, row % ROWS, columns, &mut values) {
+            return Err(self.broken());
+        }
+        if let Take::Neighbours(count) = take {
+            let width = columns / count.max(1);
+            values = (0..columns).map(|index| values[index % count * width + index / count]).collect();
+        }
+        match block.encode_row(&values, None, out) {
+            true => Ok(()),
+            false => Err(self.broken()),
+        }
+    }
+
+    /// Our columns as rows.
+    fn write_transposed(
+        &self,
+        tensor: &Tensor,
+        block: BlockType,
+        sink: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let (rows, columns) = (tensor.rows, tensor.columns);
+        let mut values = vec![0.0; rows * columns];
+        values.par_chunks_exact_mut(columns.max(1)).enumerate().try_for_each(|(row, out)| {
+            let bytes = panel(tensor, row).ok_or_else(|| self.broken())?;
+            match panel::row_values(tensor.panel, bytes, row % ROWS, columns, out) {
+                true => Ok(()),
+                false => Err(self.broken()),
+            }
+        })?;
+        for column in 0..columns {
+            let gathered: Vec<f32> = (0..rows).map(|row| values[row * columns + column]).collect();
+            sink(&self.encoded(&gathered, block)?)?;
+        }
+        Ok(())
+    }
+
+    fn encoded(&self, values: &[f32], block: BlockType) -> Result<Vec<u8>> {
+        let mut out = vec![0; block.row_bytes(values.len()).unwrap_or(0)];
+        match block.encode_row(values, None, &mut out) {
+            true => Ok(out),
+            false => Err(self.broken()),
+        }
+    }
+
+    fn broken(&self) -> Error {
+        Error::corrupt(&self.name, "its rows cannot be read from the packed file")
+    }
+}
+
+/// The panel that holds a row.
+fn panel(tensor: &Tensor, row: usize) -> Option<&[u8]> {
+    let bytes = tensor.panel.panel_bytes(tensor.columns)?;
+    let start = (row / ROWS).checked_mul(bytes)?;
+    tensor.data.get(start..start.checked_add(bytes)?)
+}
+
+/// For each row as it is written, the row of ours; `None` where all stay in their places.
+fn places(take: Take, rows: usize, hyper: &Hyper) -> Option<Vec<usize>> {
+    if !matches!(take, Take::HeadsOfThree | Take::RotatedPairs) {
+        return None;
+    }
+    let mut places = vec![0; rows];
+    for row in 0..rows {
+        if let Some(place) = places.get_mut(take.source_row(row, rows, hyper)) {
+            *place = row;
+        }
+    }
+    Some(places)
+}
+
+/// The name of a tensor but for its last number.
+fn without_number(tensor: &Tensor) -> String {
+    let parts: Vec<&str> = tensor.name.split('.').collect();
+    let last = parts.iter().rposition(|part| part.bytes().all(|byte| byte.is_ascii_digit()));
+    parts
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| Some(*at) != last)
+        .map(|(_, part)| *part)
+        .collect::<Vec<_>>()
+        .join(".")
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect()
+}
+
+/// The most common type of floats among the matrices.
+pub(super) fn usual_float(model: &Model<'_>, entries: &[Entry<'_>]) -> BlockType {
+    let floats = [BlockType::F32, BlockType::F16, BlockType::BF16];
+    let count = |block: BlockType| {
+        let all = entries.iter().filter(|entry| !entry.is_vector());
+        all.filter(|entry| entry.native(model) == Some(block)).map(Entry::elements).sum::<usize>()
+    };
+    floats.into_iter().max_by_key(|&block| (count(block), block == BlockType::F32)).unwrap_or(BlockType::F32)
+}

@@ -1,0 +1,44 @@
+//! Panels back to source blocks, byte for byte.
+
+use super::layout::{LINE, MACRO};
+use super::{PanelType, ROWS};
+use crate::quant::parts::Parts;
+use crate::quant::{BlockType, Form, Join};
+
+/// Writes the first `k` weights of row `lane` as blocks of `target`: the bytes that [`pack`](super::pack) was given.
+///
+/// `false`, with nothing written, when the panel does not hold every bit of such blocks (as that of no IQ1, IQ2 and IQ3
+/// does), `out` is not as long as such a row, `panel` is not a panel of `k` columns or the lane is above 15.
+pub fn unpack(target: BlockType, panel: &[u8], lane: usize, k: usize, out: &mut [u8]) -> bool {
+    let ty = PanelType::for_block(target);
+    if target.row_bytes(k) != Some(out.len()) || lane >= ROWS || ty.panel_bytes(k) != Some(panel.len()) {
+        return false;
+    }
+    match (target.codec().form(), target.codec().join()) {
+        (Form::Float(_), _) => {
+            for (line, word) in panel.chunks_exact(LINE).zip(out.chunks_mut(4)) {
+                word.copy_from_slice(&line[4 * lane..][..word.len()]);
+            }
+        }
+        (Form::Integer(_), Some(join)) => blocks(target, join, panel, lane, out),
+        (Form::Integer(_), None) => return false,
+    }
+    true
+}
+
+fn blocks(target: BlockType, join: Join, panel: &[u8], lane: usize, out: &mut [u8]) {
+    let (codec, layout) = (target.codec(), PanelType::for_block(target).layout());
+    // Of the types that can be joined, none has larger blocks than its panel.
+    let sources = (layout.columns / codec.elements).max(1);
+    let (mut parts, mut whole) = (Parts::ZERO, Parts::ZERO);
+    for (block, out) in panel.chunks_exact(layout.block_bytes()).zip(out.chunks_mut(sources * codec.bytes)) {
+        for (m, codes) in whole.codes[..layout.columns].chunks_exact_mut(MACRO).enumerate() {
+            layout.take(block, m, lane, &mut parts);
+            codes.copy_from_slice(&parts.codes[..MACRO]);
+        }
+        (whole.d, whole.m, whole.scales, whole.mins) = (parts.d, parts.m, parts.scales, parts.mins);
+        for (slot, block) in out.chunks_exact_mut(codec.bytes).enumerate() {
+            join(&whole, slot, block);
+        }
+    }
+}
