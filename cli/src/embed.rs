@@ -11,7 +11,7 @@ use std::path::PathBuf;
 /// Turn texts into vectors, one on each line
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A .siskin or GGUF file, or a Hugging Face folder
+    /// A .siskin, GGUF or ONNX file, or a model folder
     model: PathBuf,
     #[command(flatten)]
     texts: TextArgs,

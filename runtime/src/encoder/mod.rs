@@ -113,6 +113,11 @@ impl Encoder {
             let message = "the model reads tokens one after the other; it has no encoder";
             return Err(Error::unsupported("model", message));
         }
+        let bare = model.engine().is_none_or(|engine| engine.outline().hidden.is_some());
+        if !options.head && !bare {
+            let message = "its hidden states do not come out; it was exported with its head alone";
+            return Err(Error::unsupported("model", message));
+        }
         let options = EncoderOptions { batch: options.batch.min(MOST_ROWS), ..options };
         Ok(Self {
             model,
