@@ -16,7 +16,7 @@ const FIRST_PROMPT: usize = 8;
 /// Measure the speed of a model
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A .siskin or GGUF file, or a Hugging Face folder
+    /// A .siskin, GGUF or ONNX file, or a model folder
     model: PathBuf,
     /// Tokens of the prompt, or of each text for models that read whole texts; 0: do not measure it
     #[arg(long, default_value_t = 512, value_name = "N")]

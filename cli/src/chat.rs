@@ -19,7 +19,7 @@ const HELP: &str = "/help          this list
 /// Talk with a model
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A .siskin or GGUF file, or a Hugging Face folder
+    /// A .siskin, GGUF or ONNX file, or a model folder
     model: PathBuf,
     /// The system prompt
     #[arg(long, value_name = "TEXT")]

@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// Turn texts into vectors, one on each line
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A .siskin or GGUF file, or a Hugging Face folder
+    /// A .siskin, GGUF or ONNX file, or a model folder
     model: PathBuf,
     #[command(flatten)]
     texts: TextArgs,

@@ -4,15 +4,16 @@ use crate::options::{ModelArgs, OpenArgs};
 use crate::output;
 use crate::verify::identity;
 use serde_json::{Value, json};
-use siskin::Result;
+use siskin::engine::Port;
 use siskin::file::{File, Role};
+use siskin::{ErrorKind, Result};
 use siskin_convert::import::{self, Source};
 use std::path::{Path, PathBuf};
 
 /// Show what a model file holds
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A .siskin or GGUF file, or a Hugging Face folder
+    /// A .siskin, GGUF or ONNX file, or a model folder
     file: PathBuf,
     /// List the tensors
     #[arg(long)]
@@ -28,7 +29,13 @@ pub(crate) struct Args {
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let mut report = match import::format_of(&args.file) {
         Ok(format) if args.file.extension().is_none_or(|extension| extension != "siskin") => {
-            of_source((format.open)(&args.file)?.as_ref(), format.name, args.tensors)?
+            match (format.open)(&args.file) {
+                Ok(source) => of_source(source.as_ref(), format.name, args.tensors)?,
+                Err(error) if error.kind() == ErrorKind::Unsupported => {
+                    of_general(args, open, format.name).unwrap_or(Err(error))?
+                }
+                Err(error) => return Err(error),
+            }
         }
         Err(error) if !args.file.is_file() => return Err(error),
         _ => of_file(&File::open(&args.file)?, args.tensors),
@@ -108,6 +115,30 @@ fn of_source(source: &dyn Source, format: &str, tensors: bool) -> Result<Value> 
     Ok(report)
 }
 
+/// A model that is not packed, but runs as it is; `None` where it is none.
+fn of_general(args: &Args, open: &OpenArgs, format: &str) -> Option<Result<Value>> {
+    let model = open.model(&args.file, &ModelArgs::default()).ok()?;
+    let engine = model.engine()?;
+    let port = |port: &Port| {
+        let size = |size: &Option<usize>| size.map_or_else(|| "any".into(), Value::from);
+        let shape = port.shape.as_ref().map(|sizes| sizes.iter().map(size).collect::<Vec<_>>());
+        (port.name.clone(), json!({"shape": shape, "integers": port.integers}))
+    };
+    let ports = |ports: Vec<Port>| ports.iter().map(port).collect::<serde_json::Map<_, _>>();
+    let metadata = model.file().metadata();
+    Some(Ok(json!({
+        "format": format,
+        "architecture": model.family(),
+        "name": metadata.name,
+        "tokenizer": model.file().tokenizer().is_some(),
+        "template": model.file().template().is_some(),
+        "config": metadata.config,
+        "inputs": ports(engine.inputs()),
+        "outputs": ports(engine.outputs()),
+        "notes": model.notes(),
+    })))
+}
+
 /// What stands first in print; the rest follows.
 const FIRST: &[&str] = &[
     "format",
@@ -137,7 +168,8 @@ fn print(report: &Value, path: &Path) -> Result<()> {
             }
             Value::Array(rows) => {
                 output::line(format!("{key}:"))?;
-                rows.iter().try_for_each(|row| output::line(format!("  {}", cells(row))))?;
+                let line = |row: &Value| row.as_str().map_or_else(|| cells(row), str::to_owned);
+                rows.iter().try_for_each(|row| output::line(format!("  {}", line(row))))?;
             }
             value => output::line(format!("{key}: {}", short(value)))?,
         }

@@ -1,12 +1,14 @@
 //! `siskin logits`: token ids in, what the model makes of every token out, both as safetensors.
 
 mod encoded;
+mod named;
 
 use crate::options::{ModelArgs, OpenArgs};
 use serde_json::json;
 use siskin::file::{AtomicFile, Bytes};
 use siskin::{Error, ErrorKind, Model, Result, Session, SessionOptions};
 use siskin_convert::import::{self, safetensors, safetensors::Tensor};
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -14,16 +16,17 @@ use std::path::{Path, PathBuf};
 /// Compute what the model makes of given tokens
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A .siskin or GGUF file, or a Hugging Face folder
+    /// A .siskin, GGUF or ONNX file, or a model folder
     model: PathBuf,
     /// A safetensors file with `input_ids` [batch, tokens], where tokens are padding `attention_mask`, and where they
     /// are in segments `token_type_ids`, which of them see all and are seen by all `global_attention_mask`; `input_features` [batch, features, frames] for models of sound;
-    /// `decoder_input_ids` [batch, tokens] for models that read and write
+    /// `decoder_input_ids` [batch, tokens] for models that read and write. An ONNX model whose inputs are no tokens
+    /// takes its inputs by their names
     #[arg(long)]
     input: PathBuf,
     /// The safetensors file to write, zeros at padding: `logits` [batch, tokens, scores] or [batch, classes], or
     /// `last_hidden_state` [batch, tokens, width] of a model without a head; of a model that reads and writes
-    /// `encoder_hidden` as well
+    /// `encoder_hidden` as well. All outputs, whole numbers as floats, of an ONNX model whose inputs are no tokens
     #[arg(long)]
     output: PathBuf,
     #[command(flatten)]
@@ -61,16 +64,19 @@ struct Features {
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
-    let input = Input::read(&args.input).map_err(|error| error.within(&args.input.display().to_string()))?;
+    let input = || Input::read(&args.input).map_err(|error| error.within(&args.input.display().to_string()));
     let place = args.output.display().to_string();
     let io = |error: std::io::Error| Error::io(&place, &error);
     let mut out = BufWriter::new(AtomicFile::create_from(&args.output, &args.inputs())?);
     let model = open.model(&args.model, &args.model_args)?;
-    if model.graphs().encoder.is_some() {
-        let tables = encoded::tables(&model, &args.model_args, &input)?;
+    let graphs = model.graphs();
+    if model.engine().is_some() && graphs.iter().next().is_none() {
+        write_tables(&named::tables(&model, &args.input)?, &mut out, &io)?;
+    } else if graphs.encoder.is_some() {
+        let tables = encoded::tables(&model, &args.model_args, &input()?)?;
         write_tables(&tables, &mut out, &io)?;
     } else {
-        write_next(&model, args, &input, &mut out, &io)?;
+        write_next(&model, args, &input()?, &mut out, &io)?;
     }
     out.into_inner().map_err(|error| io(error.into_error()))?.commit()
 }
@@ -98,13 +104,13 @@ fn write_next(
 
 /// A tensor to write.
 struct Table {
-    name: &'static str,
+    name: Cow<'static, str>,
     shape: Vec<usize>,
     values: Vec<f32>,
 }
 
 fn write_tables(tables: &[Table], out: &mut impl Write, io: &dyn Fn(std::io::Error) -> Error) -> Result<()> {
-    let shapes: Vec<_> = tables.iter().map(|table| (table.name, table.shape.as_slice())).collect();
+    let shapes: Vec<_> = tables.iter().map(|table| (&*table.name, table.shape.as_slice())).collect();
     write_header(&shapes, out, io)?;
     for table in tables {
         let bytes: Vec<u8> = table.values.iter().flat_map(|value| value.to_le_bytes()).collect();

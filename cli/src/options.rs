@@ -29,8 +29,12 @@ pub(crate) struct OpenArgs {
 }
 
 impl OpenArgs {
-    /// Opens a model in any format.
+    /// Opens a model in any format that can be packed.
     pub(crate) fn file(&self, path: &Path) -> Result<File> {
+        self.open(path, &|options| siskin_convert::open_any(path, options))
+    }
+
+    fn open<T>(&self, path: &Path, open: &dyn Fn(&OpenOptions<'_>) -> Result<T>) -> Result<T> {
         let cache = match (&self.cache, self.no_cache) {
             (Some(folder), _) => Cache::Folder(folder.clone()),
             (None, true) => Cache::Off,
@@ -38,13 +42,12 @@ impl OpenArgs {
         };
         let chosen = self.cache.is_some() || self.no_cache;
         let bar = Bar::new(self);
-        let open =
-            |cache| siskin_convert::open_any(path, &OpenOptions { cache, recipe: None, progress: &bar });
+        let open = |cache| open(&OpenOptions { cache, recipe: None, progress: &bar });
         match open(cache) {
             Err(error) if is_no_place(&error) && !chosen && path.exists() => {
-                let file = open(Cache::Off)?;
+                let opened = open(Cache::Off)?;
                 output::note(self, format!("note: packed for this run alone: {error}"));
-                Ok(file)
+                Ok(opened)
             }
             outcome => outcome,
         }
@@ -52,9 +55,12 @@ impl OpenArgs {
 
     /// Opens a model in any format, to run it.
     pub(crate) fn model(&self, path: &Path, args: &ModelArgs) -> Result<Model> {
-        let options = args.options()?;
-        Model::from_file(self.file(path)?, &options)
-            .map_err(|error| error.within(&path.display().to_string()))
+        let model_options = args.options()?;
+        let model = self.open(path, &|options| siskin_convert::open_model(path, options, &model_options))?;
+        for note in model.notes() {
+            output::note(self, format!("note: {}: {note}", path.display()));
+        }
+        Ok(model)
     }
 
     /// Opens a model in any format, to read whole texts.

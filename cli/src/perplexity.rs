@@ -16,7 +16,7 @@ const PIECE: usize = 64;
 /// tells how alike another model's forecasts of the same tokens are.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A .siskin or GGUF file, or a Hugging Face folder
+    /// A .siskin, GGUF or ONNX file, or a model folder
     model: PathBuf,
     /// The text
     file: PathBuf,

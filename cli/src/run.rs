@@ -12,7 +12,7 @@ use std::path::PathBuf;
 /// Answer a prompt
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A .siskin or GGUF file, or a Hugging Face folder
+    /// A .siskin, GGUF or ONNX file, or a model folder
     model: PathBuf,
     /// What to answer, or with --raw, to continue
     #[arg(allow_hyphen_values = true)]

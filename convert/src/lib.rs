@@ -23,7 +23,7 @@ mod progress;
 mod tokenizer;
 
 pub use calibrate::Calibration;
-pub use open::{Cache, OpenOptions, open_any};
+pub use open::{Cache, OpenOptions, open_any, open_model};
 pub use pack::{PackOptions, Recipe, Target, pack, pack_file};
 pub use progress::{NoProgress, Progress};
 pub use tokenizer::open_tokenizer;

@@ -1,12 +1,12 @@
 //! Opens a model in any format: packed files directly, others through a cache file.
 
 use crate::cache::{self, Found};
-use crate::import::{self, Format};
+use crate::import::{self, Format, Source};
 use crate::knobs;
 use crate::pack::{self, PackOptions, Recipe};
 use crate::progress::{NoProgress, Progress};
 use siskin::file::{AtomicFile, File};
-use siskin::{Error, ErrorKind, Result};
+use siskin::{Error, ErrorKind, Model, ModelOptions, Result};
 use std::path::{Path, PathBuf};
 
 /// Where the packed form of a model is kept.
@@ -41,13 +41,48 @@ impl Default for OpenOptions<'_> {
     }
 }
 
-/// Opens the model at `path`: a `.siskin` file, a GGUF file, or a folder of Hugging Face or CTranslate2.
+/// Opens the model at `path`: a `.siskin` file, a GGUF file, a folder of Hugging Face or CTranslate2, or an ONNX model
+/// of a family that is known; [`open_model`] takes other ONNX models too.
 ///
 /// What is not a `.siskin` file is packed once; later calls find the packed file as long as the source's files keep
 /// their sizes and times. Several processes may do so at once. What is opened stays mapped: see
 /// [`File::open`] for what that asks of the caller.
 pub fn open_any(path: impl AsRef<Path>, options: &OpenOptions<'_>) -> Result<File> {
     let path = path.as_ref();
+    open_with(path, options, |format| (format.open)(path))
+}
+
+/// Opens a model to run it: as [`open_any`] and [`Model::from_file`] do, and an ONNX model that is of no known family
+/// as it is. [`Model::notes`] says so then.
+pub fn open_model(
+    path: impl AsRef<Path>,
+    options: &OpenOptions<'_>,
+    model_options: &ModelOptions,
+) -> Result<Model> {
+    let path = path.as_ref();
+    let within = |error: Error| error.within(&path.display().to_string());
+    #[cfg(feature = "tract")]
+    if import::onnx::is_there(path) {
+        let mut general = None;
+        let file = open_with(path, options, |_| import::onnx::source_or(path, &mut general));
+        return match general {
+            None => Model::from_file(file?, model_options).map_err(within),
+            Some(reason) => {
+                options.progress.message("making the graph ready");
+                let (engine, file) = import::onnx::General::open(path, &reason)?;
+                Model::of_engine(file, std::sync::Arc::new(engine), model_options).map_err(within)
+            }
+        };
+    }
+    Model::from_file(open_any(path, options)?, model_options).map_err(within)
+}
+
+/// Opens a model whose source, should it be needed, `open` opens.
+fn open_with(
+    path: &Path,
+    options: &OpenOptions<'_>,
+    open: impl FnOnce(&Format) -> Result<Box<dyn Source>>,
+) -> Result<File> {
     if is_packed(path) {
         return match options.recipe {
             None => File::open(path),
@@ -58,7 +93,7 @@ pub fn open_any(path: impl AsRef<Path>, options: &OpenOptions<'_>) -> Result<Fil
     }
     let format = import::format_of(path)?;
     if options.cache == Cache::Off {
-        return unnamed(path, format, options);
+        return unnamed(path, format, open(format)?.as_ref(), options);
     }
     let identity = cache::identity(path, format, options.recipe)?;
     let places = places(path, options)?;
@@ -70,7 +105,7 @@ pub fn open_any(path: impl AsRef<Path>, options: &OpenOptions<'_>) -> Result<Fil
             Found::Foreign => {}
         }
     }
-    let source = (format.open)(path)?;
+    let source = open(format)?;
     let mut refusals = Vec::new();
     for place in usable {
         match create(place) {
@@ -136,18 +171,25 @@ fn create(place: &Path) -> Result<AtomicFile> {
 }
 
 /// Packs into a temporary file that has lost its name before it is mapped.
-fn unnamed(path: &Path, format: &Format, options: &OpenOptions<'_>) -> Result<File> {
-    let source = (format.open)(path)?;
-    let pack_options =
+fn unnamed(path: &Path, format: &Format, source: &dyn Source, options: &OpenOptions<'_>) -> Result<File> {
+    let options =
         PackOptions { recipe: options.recipe, progress: options.progress, ..PackOptions::default() };
     if cfg!(unix) {
-        let file = nameless_file()?;
-        let file = pack::pack_as(format, path, source.as_ref(), file, &pack_options)?;
+        let file = pack::pack_as(format, path, source, nameless_file()?, &options)?;
         return File::open_descriptor(file, 0, None);
     }
     let out = std::io::Cursor::new(Vec::new());
-    let bytes = pack::pack_as(format, path, source.as_ref(), out, &pack_options)?;
-    File::from_bytes(bytes.into_inner())
+    File::from_bytes(pack::pack_as(format, path, source, out, &options)?.into_inner())
+}
+
+/// The packed form of `source` with its numbers as they are, in a temporary file that has lost its name.
+#[cfg(feature = "tract")]
+pub(crate) fn nameless(source: &dyn Source) -> Result<File> {
+    let options = PackOptions::default();
+    if cfg!(unix) {
+        return File::open_descriptor(pack::pack(source, nameless_file()?, &options)?, 0, None);
+    }
+    File::from_bytes(pack::pack(source, std::io::Cursor::new(Vec::new()), &options)?.into_inner())
 }
 
 /// A file in the system's folder for temporary files, whose name is gone.

@@ -1,6 +1,7 @@
 //! Opens the tokenizer of a model, or a vocabulary that stands alone.
 
 use crate::import::gguf::Gguf;
+use crate::import::onnx::Folder;
 use crate::import::read::read;
 use crate::import::{tokenizer_gguf, tokenizer_json};
 use siskin::file::{Bytes, File};
@@ -9,7 +10,7 @@ use siskin::{Error, ErrorKind, Result};
 use std::path::Path;
 
 /// Opens the tokenizer at `path` without packing anything: of a `.siskin` file, of a GGUF file (one with a
-/// vocabulary alone will do), of a folder of Hugging Face or CTranslate2, or a `tokenizer.json`.
+/// vocabulary alone will do), of a folder of Hugging Face or CTranslate2, of an ONNX model (the one beside it), or a `tokenizer.json`.
 pub fn open_tokenizer(path: impl AsRef<Path>) -> Result<Tokenizer> {
     let path = path.as_ref();
     open(path).map_err(|error| error.within(&path.display().to_string()))
@@ -17,8 +18,9 @@ pub fn open_tokenizer(path: impl AsRef<Path>) -> Result<Tokenizer> {
 
 fn open(path: &Path) -> Result<Tokenizer> {
     let has_extension = |wanted: &str| path.extension().is_some_and(|extension| extension == wanted);
-    if path.is_dir() {
-        let read = |name: &str| read(&path.join(name), name);
+    let described = Folder::find(path).map(|model| model.home);
+    if let Some(folder) = described.as_deref().or_else(|| path.is_dir().then_some(path)) {
+        let read = |name: &str| read(&folder.join(name), name);
         let tokenizer = read("tokenizer.json")?
             .ok_or_else(|| Error::new(ErrorKind::Missing, "tokenizer.json", "the folder has none"))?;
         let config = read("tokenizer_config.json")?;

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use siskin_kernels::ops::attention::CacheType;
 
 use crate::cache::{Cache, CacheOptions, CacheTypes};
+use crate::engine::History;
 use crate::exec::cpu::Workspace;
 use crate::exec::{self, Batch, Distances, Row};
 use crate::graph::{Graph, pass};
@@ -108,8 +109,10 @@ pub struct Context {
     cache: Cache,
     team: Team,
     batch: Batch,
-    /// Outputs of the reference executor, which has no arena.
+    /// Outputs of what has no arena: the reference executor and engines.
     reference: Vec<Vec<f32>>,
+    /// What an engine is told again.
+    history: History,
     stop: Arc<AtomicBool>,
     observer: Option<Arc<Mutex<dyn Observer>>>,
 }
@@ -153,6 +156,7 @@ impl Context {
             team: Team::new(threads)?,
             batch: Batch::with_capacity(rows, outputs),
             reference: Vec::new(),
+            history: History::default(),
             stop: Arc::new(AtomicBool::new(false)),
             observer: None,
             side: Side::Decoder,
@@ -196,7 +200,11 @@ impl Context {
 
     /// A new sequence with all tokens of `sequence`, whose cache it shares until either goes on.
     pub fn fork(&mut self, sequence: usize) -> Result<usize> {
-        self.cache.fork(sequence)
+        let fork = self.cache.fork(sequence)?;
+        if self.model.engine.is_some() {
+            self.history.copy(sequence, fork);
+        }
+        Ok(fork)
     }
 
     /// Forgets a sequence.
@@ -333,6 +341,10 @@ impl Context {
         let (model, weights) = (&*self.model, &self.model.weights[usize::from(side == Side::Decoder)]);
         self.side = side;
         match model.options.executor {
+            _ if let Some(engine) = &model.engine => {
+                let what = (side == Side::Encoder, stage.graph.output != stage.graph.hidden);
+                self.reference = self.history.run(&**engine, &self.batch, what, &self.stop)?;
+            }
             ExecutorKind::Reference => {
                 let forward = exec::reference::Forward {
                     graph: &stage.graph,

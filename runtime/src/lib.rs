@@ -14,6 +14,7 @@ pub mod audio;
 mod cache;
 mod context;
 pub mod encoder;
+pub mod engine;
 mod error;
 mod exec;
 pub mod file;

@@ -11,6 +11,7 @@ use crate::arch::{Config, Family, Graphs, Hyper};
 use crate::cache::{CacheOptions, CacheTypes};
 use crate::context::{self, Context, ContextOptions};
 use crate::encoder::{Encoder, EncoderOptions};
+use crate::engine::{self, Engine, NamedTensor};
 use crate::file::File;
 use crate::graph::Graph;
 use crate::graph::pass::{self, layers::LayerSet};
@@ -66,6 +67,10 @@ pub(crate) struct Inner {
     /// The portable kernels, for the reference.
     pub scalar: Kernels,
     pub options: ModelOptions,
+    /// Computes in the place of the graphs.
+    pub engine: Option<Arc<dyn Engine>>,
+    /// What there is to tell about how it runs.
+    pub notes: Vec<String>,
 }
 
 /// An open model. Cloning shares it; sessions keep it alive.
@@ -92,6 +97,10 @@ impl Model {
     /// Makes a model of an open file: builds its graph and finds its weights, without reading them.
     pub fn from_file(file: File, options: &ModelOptions) -> Result<Self> {
         let metadata = file.metadata();
+        if metadata.architecture == engine::GENERAL {
+            let message = "only stands in for a model of another format; open that";
+            return Err(Error::unsupported("metadata.architecture", message));
+        }
         let family = Family::named(&metadata.architecture).map_err(|error| error.within("metadata"))?;
         let config = Config::new(metadata.config.clone());
         let (hyper, graphs) = family.build(&config, &|name| file.tensor(name).is_some())?;
@@ -116,9 +125,49 @@ impl Model {
             kernels: Kernels::for_cpu(Cpu::detect().without(options.without)),
             scalar: Kernels::for_cpu(Cpu::scalar()),
             options: ModelOptions { threads, ..*options },
+            engine: None,
+            notes: Vec::new(),
             file,
         };
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Makes a model that `engine` computes. `file` holds no tensors, but what there is of configuration, tokenizer
+    /// and chat template.
+    pub fn of_engine(file: File, engine: Arc<dyn Engine>, options: &ModelOptions) -> Result<Self> {
+        let (hyper, graphs) = engine::shape(&engine.outline());
+        let inner = Inner {
+            family: &engine::FAMILY,
+            hyper,
+            graphs,
+            weights: <[Weights; 2]>::default(),
+            tokenizer: file.tokenizer().map(Tokenizer::open).transpose()?,
+            kernels: Kernels::for_cpu(Cpu::scalar()),
+            scalar: Kernels::for_cpu(Cpu::scalar()),
+            options: ModelOptions { threads: 1, executor: ExecutorKind::Reference, ..*options },
+            notes: vec![engine.note()],
+            engine: Some(engine),
+            file,
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// What there is to tell people about how the model runs, such as that it is slower than it could be.
+    pub fn notes(&self) -> &[String] {
+        &self.inner.notes
+    }
+
+    /// What computes the model, where that is not our graph.
+    pub fn engine(&self) -> Option<&Arc<dyn Engine>> {
+        self.inner.engine.as_ref()
+    }
+
+    /// Computes the outputs of a model that an engine runs, from its inputs.
+    pub fn run(&self, inputs: &[NamedTensor]) -> Result<Vec<NamedTensor>> {
+        let engine = self.inner.engine.as_ref().ok_or_else(|| {
+            Error::unsupported("model", "it takes tokens, not tensors by name; use a session or an encoder")
+        })?;
+        engine.run(inputs)
     }
 
     /// The file.
@@ -166,6 +215,7 @@ impl Model {
     /// The names of the kernels chosen for this machine.
     pub fn kernels(&self) -> Vec<&'static str> {
         match self.inner.options.executor {
+            _ if self.inner.engine.is_some() => vec![engine::GENERAL],
             ExecutorKind::Cpu => self.inner.kernels.names().collect(),
             ExecutorKind::Reference => vec!["reference"],
         }

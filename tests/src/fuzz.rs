@@ -12,6 +12,7 @@ pub const TARGETS: &[Target] = &[
     ("ctranslate2", ctranslate2),
     ("gguf", gguf),
     ("memo", memo),
+    ("onnx", onnx),
     ("safetensors", safetensors),
     ("source", source),
     ("template", template),
@@ -136,6 +137,21 @@ pub fn gguf(data: &[u8]) {
     }
     for tensor in &part.tensors {
         let _ = format!("{tensor:?}");
+    }
+}
+
+/// An ONNX file from anywhere, up to the names of its tensors and their numbers. tract, which may panic on what is
+/// left, has tests of its own.
+pub fn onnx(data: &[u8]) {
+    use siskin_convert::import::onnx::{Model, Store, recover, weights};
+    let bytes = siskin::file::Bytes::new(data.to_vec());
+    let Ok(model) = Model::parse(&bytes) else { return };
+    let mut store = Store::of_bytes(bytes.clone(), std::path::Path::new("no such folder"));
+    for named in recover(&model.graph).values() {
+        let _ = store.data(named.tensor);
+    }
+    for tensor in weights(&model.graph) {
+        let _ = (tensor.count(), tensor.integers(), tensor.bytes());
     }
 }
 

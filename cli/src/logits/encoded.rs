@@ -55,7 +55,7 @@ fn read(model: &Model, args: &ModelArgs, input: &Input, rows: &[Row], texts: &[T
         Wanted::First => vec![input.rows, columns],
         _ => vec![input.rows, per_text, columns],
     };
-    Ok(Table { name, shape, values })
+    Ok(Table { name: name.into(), shape, values })
 }
 
 /// The scores of what comes after each token of `written`.
@@ -75,5 +75,5 @@ fn write(model: &Model, args: &ModelArgs, written: &Input, texts: &[Tokens]) -> 
             values[place * columns..][..columns].copy_from_slice(logits);
         })?;
     }
-    Ok(Table { name: "logits", shape: vec![written.rows, written.columns, columns], values })
+    Ok(Table { name: "logits".into(), shape: vec![written.rows, written.columns, columns], values })
 }

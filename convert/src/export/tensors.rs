@@ -50,6 +50,10 @@ pub(super) fn entries<'a>(
             Some(found) => found,
             None => (unnamed(weight)?, Take::Whole),
         };
+        if matches!(take, Take::Across { .. } | Take::HalfOfHeads(_) | Take::OfState(_)) {
+            let message = format!("it is interleaved with others in {name}, which is not written yet");
+            return Err(Error::unsupported(&weight.name, message));
+        }
         let tensor = model.tensor(weight)?;
         let part = Part { tensor, take };
         match (places.get(&name), take) {

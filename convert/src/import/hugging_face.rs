@@ -6,10 +6,10 @@ use super::safetensors::{self, Tensor};
 use super::{Format, Source, SourceTensor, names, sentence_transformers, tokenizer_json};
 use serde_json::{Map, Value};
 use siskin::arch::{Config, Family, Take};
-use siskin::file::parse_json;
+use siskin::file::{Bytes, parse_json};
 use siskin::{Error, ErrorKind, Result};
 use siskin_kernels::quant::BlockType;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 pub(super) static FORMAT: Format = Format {
@@ -43,13 +43,16 @@ fn files(path: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-struct HuggingFace {
+/// A model with its tensors under Hugging Face names, and the files that describe it in a folder.
+pub(super) struct HuggingFace {
     folder: PathBuf,
     family: &'static Family,
     config: Config,
     tensors: HashMap<String, Tensor>,
     /// Names without wrappers' prefixes to names in the files; `None` where two have the same.
     bare: HashMap<String, Option<String>>,
+    /// Tensors whose rows and columns are exchanged.
+    flipped: HashSet<String>,
     tied: bool,
     template: Option<String>,
     name: Option<String>,
@@ -57,16 +60,19 @@ struct HuggingFace {
 
 impl HuggingFace {
     fn open(folder: &Path) -> Result<Self> {
-        let config = read_object(&folder.join("config.json"), MOST_CONFIG_VALUES)?;
-        let (family, mut config) = family_and_config(config)?;
-        if let Some(settings) = sentence_transformers::settings(folder)? {
-            config.insert("sentence_transformers".to_owned(), settings);
-        }
-        if let Some(settings) = generation(folder)? {
-            config.insert("generation".to_owned(), Value::Object(settings));
-        }
+        let (family, config) = describe(folder)?;
+        Self::new(folder, family, config, read_tensors(folder)?, HashSet::new())
+    }
+
+    /// The model whose tensors are `tensors`, of which `flipped` have rows and columns exchanged.
+    pub(super) fn new(
+        folder: &Path,
+        family: &'static Family,
+        config: Map<String, Value>,
+        tensors: HashMap<String, Tensor>,
+        flipped: HashSet<String>,
+    ) -> Result<Self> {
         let tied = config.get("tie_word_embeddings") == Some(&Value::Bool(true));
-        let tensors = read_tensors(folder)?;
         let mut bare: HashMap<String, Option<String>> = HashMap::new();
         for name in tensors.keys() {
             let known = bare.entry(names::bare(name).to_owned());
@@ -76,13 +82,23 @@ impl HuggingFace {
         let name = name.filter(|name| !name.is_empty());
         let template = read_template(folder)?;
         let folder = folder.to_owned();
-        Ok(Self { folder, family, config: Config::new(config), tensors, bare, tied, template, name })
+        let config = Config::new(config);
+        Ok(Self { folder, family, config, tensors, bare, flipped, tied, template, name })
+    }
+
+    /// The source's tensor for `name`, whether or not the model has a use for it.
+    pub(super) fn stored(&self, name: &str) -> Option<&Tensor> {
+        self.look_up(name).map(|(_, tensor, _)| tensor)
     }
 
     fn find(&self, name: &str) -> Option<(&str, &Tensor, Take)> {
         if self.tied && name == "output.weight" {
             return None;
         }
+        self.look_up(name)
+    }
+
+    fn look_up(&self, name: &str) -> Option<(&str, &Tensor, Take)> {
         let (source, take) = names::apply(self.family.hugging_face_rules, name)?;
         let known = match self.tensors.get_key_value(&source) {
             Some(exact) => exact,
@@ -126,14 +142,13 @@ impl Source for HuggingFace {
         let (Some(rows), Some(columns)) = (rows, size(*last)) else {
             return Err(Error::corrupt(place(), "the shape is too large"));
         };
-        Ok(SourceTensor { name: source.to_owned(), block, rows, columns, data: tensor.data.clone(), take })
+        let tensor =
+            SourceTensor { name: source.to_owned(), block, rows, columns, data: tensor.data.clone(), take };
+        if self.flipped.contains(source) { turned(tensor) } else { Ok(tensor) }
     }
 
     fn tokenizer(&self) -> Result<Option<Vec<u8>>> {
-        let read = |name: &str| read(&self.folder.join(name), name);
-        let Some(tokenizer) = read("tokenizer.json")? else { return Ok(None) };
-        let config = read("tokenizer_config.json")?;
-        tokenizer_json::vocabulary(&tokenizer, config.as_deref())?.write().map(Some)
+        tokenizer(&self.folder)
     }
 
     fn template(&self) -> Option<&str> {
@@ -152,6 +167,59 @@ impl Source for HuggingFace {
         let version = self.config.get("transformers_version").cloned();
         version.map(|version| ("transformers_version".to_owned(), version)).into_iter().collect()
     }
+}
+
+/// The same tensor, of which rows and columns are exchanged against what its `take` is about.
+fn turned(tensor: SourceTensor) -> Result<SourceTensor> {
+    match tensor.take {
+        Take::Whole => Ok(SourceTensor { take: Take::Transposed, ..tensor }),
+        Take::Transposed => Ok(SourceTensor { take: Take::Whole, ..tensor }),
+        _ => {
+            let SourceTensor { rows, columns, .. } = tensor;
+            let width = tensor.block.row_bytes(1).unwrap_or(1).max(1);
+            let mut data = Vec::with_capacity(tensor.data.len());
+            for column in 0..columns {
+                for row in 0..rows {
+                    let start = (row * columns + column) * width;
+                    data.extend_from_slice(tensor.data.get(start..start + width).unwrap_or_default());
+                }
+            }
+            Ok(SourceTensor { rows: columns, columns: rows, data: Bytes::new(data), ..tensor })
+        }
+    }
+}
+
+/// The tokenizer section, where `folder` has a tokenizer.
+pub(super) fn tokenizer(folder: &Path) -> Result<Option<Vec<u8>>> {
+    let read = |name: &str| read(&folder.join(name), name);
+    let Some(tokenizer) = read("tokenizer.json")? else { return Ok(None) };
+    let config = read("tokenizer_config.json")?;
+    tokenizer_json::vocabulary(&tokenizer, config.as_deref())?.write().map(Some)
+}
+
+/// The family, and what the files of `folder` say about the model and how it is used.
+pub(super) fn describe(folder: &Path) -> Result<(&'static Family, Map<String, Value>)> {
+    let config = read_object(&folder.join("config.json"), MOST_CONFIG_VALUES)?;
+    let (family, mut config) = family_and_config(config)?;
+    add_settings(folder, &mut config)?;
+    Ok((family, config))
+}
+
+/// Adds what other files than `config.json` say about how the model is used.
+pub(super) fn add_settings(folder: &Path, config: &mut Map<String, Value>) -> Result<()> {
+    if let Some(settings) = sentence_transformers::settings(folder)? {
+        config.insert("sentence_transformers".to_owned(), settings);
+    }
+    if let Some(settings) = generation(folder)? {
+        config.insert("generation".to_owned(), Value::Object(settings));
+    }
+    Ok(())
+}
+
+/// `config.json` as it is; `None` where there is none.
+pub(super) fn plain_config(folder: &Path) -> Result<Option<Map<String, Value>>> {
+    let path = folder.join("config.json");
+    if path.is_file() { read_object(&path, MOST_CONFIG_VALUES).map(Some) } else { Ok(None) }
 }
 
 /// The family, and the configuration of its text model where it is nested in a larger one.
@@ -239,7 +307,7 @@ fn generation(folder: &Path) -> Result<Option<Map<String, Value>>> {
 }
 
 /// The chat template: a file of its own, or a key of the tokenizer's configuration.
-fn read_template(folder: &Path) -> Result<Option<String>> {
+pub(super) fn read_template(folder: &Path) -> Result<Option<String>> {
     if let Some(text) = read_text(&folder.join("chat_template.jinja"))? {
         return Ok(Some(text));
     }

@@ -8,6 +8,7 @@ mod gguf_source;
 mod hugging_face;
 mod map;
 pub(crate) mod names;
+pub mod onnx;
 pub(crate) mod read;
 pub mod safetensors;
 mod sentence_transformers;
@@ -25,7 +26,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// Every format, in the order in which a path is offered to them.
-pub const FORMATS: &[&Format] = &[&gguf_source::FORMAT, &ctranslate2::FORMAT, &hugging_face::FORMAT];
+pub const FORMATS: &[&Format] =
+    &[&gguf_source::FORMAT, &ctranslate2::FORMAT, &onnx::FORMAT, &hugging_face::FORMAT];
 
 /// A way to store models.
 pub struct Format {

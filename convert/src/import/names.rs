@@ -36,6 +36,16 @@ fn applied(rules: &[Rule], name: &str) -> Option<(String, Take)> {
     })
 }
 
+/// What the model does with its source's tensor `source`; `None` where no rule speaks of it.
+pub(super) fn take_of(rules: &[Rule], source: &str) -> Option<Take> {
+    let stem = source.strip_suffix(".weight").or_else(|| source.strip_suffix(".bias"));
+    let is = |rule: &&Rule| {
+        let pattern = bare(rule.source);
+        [Some(source), stem].into_iter().flatten().any(|name| numbers(pattern, bare(name)).is_some())
+    };
+    rules.iter().find(is).map(|rule| rule.take)
+}
+
 /// The numbers that stand in `text` for each `{}` of `pattern`; `None` where the rest is not the same.
 pub(super) fn numbers<'a>(pattern: &str, text: &'a str) -> Option<Vec<&'a str>> {
     let mut numbers = Vec::new();

@@ -168,6 +168,11 @@ impl Encoder {
                 return Err(Error::unsupported("model", message));
             }
         }
+        let bare = model.engine().is_none_or(|engine| engine.outline().hidden.is_some());
+        if !options.head && !bare {
+            let message = "its hidden states do not come out; it was exported with its head alone";
+            return Err(Error::unsupported("model", message));
+        }
         let options = EncoderOptions { batch: options.batch.min(MOST_ROWS), ..options };
         Ok(Self {
             model,

@@ -84,6 +84,12 @@ struct Planner<'a> {
 impl Plan {
     /// The steps of `graph` for up to `batch` rows of which up to `wanted` give outputs.
     pub(crate) fn build(graph: &Graph, weights: &Weights, batch: usize, wanted: usize) -> Result<Self> {
+        if graph.nodes.is_empty() {
+            // An engine computes it.
+            let output = View { offset: 0, stride: 0, columns: 0 };
+            let (steps, ropes) = (Vec::new(), Vec::new());
+            return Ok(Self { steps, ropes, words: 0, output, batch, wanted, frames_per_row: 0 });
+        }
         let mut planner = Planner::new(graph, weights, batch, wanted);
         for (index, node) in graph.nodes.iter().enumerate() {
             planner.node(index, node)?;

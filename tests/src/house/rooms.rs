@@ -5,7 +5,7 @@ use super::rust::word_positions;
 use super::{RustFile, Tree, manifests};
 
 /// The folders of code that ships which may use a package. Test code, and the tests crate, are free.
-const ROOMS: [(&str, &[&str]); 17] = [
+const ROOMS: [(&str, &[&str]); 18] = [
     ("blake3", &["runtime"]),
     ("cc", &["kernels/build.rs", "tests"]),
     ("clap", &["cli"]),
@@ -23,6 +23,7 @@ const ROOMS: [(&str, &[&str]); 17] = [
     ("rustyline", &["cli"]),
     ("serde", &["runtime", "convert", "serve", "trainer", "cli"]),
     ("serde_json", &["runtime", "convert", "serve", "trainer", "cli"]),
+    ("tract-onnx", &["convert/src/import/onnx/general"]),
 ];
 
 /// Dependencies that a manifest declares outside their rooms, or that have none.

@@ -1,0 +1,211 @@
+//! The files of a model: one graph or two, what lies beside them, and the folder that describes it all.
+
+use super::tensor::{Data, Tensor};
+use crate::import::map::map;
+use siskin::file::Bytes;
+use siskin::{Error, Result};
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::path::{Component, Path, PathBuf};
+
+/// What a graph does in its model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Everything.
+    Whole,
+    /// It reads.
+    Encoder,
+    /// It writes.
+    Decoder,
+}
+
+impl Side {
+    /// The module that the graph is of in the whole model.
+    pub(super) fn module(self) -> Option<&'static str> {
+        match self {
+            Self::Whole => None,
+            Self::Encoder => Some("encoder"),
+            Self::Decoder => Some("decoder"),
+        }
+    }
+}
+
+const WHOLE: &str = "model.onnx";
+const ENCODER: &str = "encoder_model.onnx";
+/// The decoders that exporters write, the simplest first: the others only add what was remembered.
+const DECODERS: &[&str] = &["decoder_model.onnx", "decoder_model_merged.onnx"];
+/// Where exporters put graphs beside the original weights.
+const WITHIN: &str = "onnx";
+/// Files that can change what the model is.
+const EXTENSIONS: &[&str] =
+    &["onnx", "onnx_data", "data", "bin", "weight", "weights", "json", "jinja", "model", "txt"];
+
+/// Where the files of a model are.
+#[derive(Clone, Debug)]
+pub struct Folder {
+    /// Holds `config.json`, `tokenizer.json` and the like.
+    pub home: PathBuf,
+    /// The graphs.
+    pub graphs: Vec<(Side, PathBuf)>,
+}
+
+impl Folder {
+    /// The model at `path`, a file or a folder; `None` where there is none. A folder with the weights that the graphs
+    /// were exported from is not a folder of graphs.
+    pub fn find(path: &Path) -> Option<Self> {
+        if path.is_file() {
+            return Self::of_file(path);
+        }
+        if ["model.safetensors", "model.safetensors.index.json"].iter().any(|name| path.join(name).is_file())
+        {
+            return None;
+        }
+        let graphs = [path.to_owned(), path.join(WITHIN)].iter().find_map(|folder| graphs(folder))?;
+        Some(Self { home: home(path), graphs })
+    }
+
+    fn of_file(path: &Path) -> Option<Self> {
+        let name = path.file_name()?.to_str()?;
+        let folder = path.parent()?;
+        let extension = path.extension()?;
+        if !extension.eq_ignore_ascii_case("onnx") {
+            return None;
+        }
+        let part = name == ENCODER || DECODERS.contains(&name);
+        let pair = if part { graphs(folder).filter(|graphs| graphs.len() == 2) } else { None };
+        let graphs = pair.unwrap_or_else(|| vec![(Side::Whole, path.to_owned())]);
+        Some(Self { home: home(folder), graphs })
+    }
+
+    /// Every file whose change makes another model.
+    pub fn files(path: &Path) -> Result<Vec<PathBuf>> {
+        let Some(found) = Self::find(path) else { return Ok(Vec::new()) };
+        let mut folders = vec![found.home.clone()];
+        folders.extend(found.graphs.iter().filter_map(|(_, graph)| Some(graph.parent()?.to_owned())));
+        folders.sort();
+        folders.dedup();
+        let mut files = Vec::new();
+        for folder in folders {
+            let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { &folder };
+            let io = |error: std::io::Error| Error::io(folder.display().to_string(), &error);
+            for entry in std::fs::read_dir(folder).map_err(io)? {
+                let file = entry.map_err(io)?.path();
+                let extension = file.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+                if EXTENSIONS.contains(&extension) && file.is_file() {
+                    files.push(file);
+                }
+            }
+        }
+        files.sort();
+        Ok(files)
+    }
+}
+
+/// The folder that describes the model whose graphs are in `folder`.
+fn home(folder: &Path) -> PathBuf {
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let above = folder.parent().filter(|_| folder.file_name().is_some_and(|name| name == WITHIN));
+    match above {
+        Some(above) if !folder.join("config.json").is_file() && above.join("config.json").is_file() => {
+            above.to_owned()
+        }
+        _ => folder.to_owned(),
+    }
+}
+
+/// The graphs in a folder.
+fn graphs(folder: &Path) -> Option<Vec<(Side, PathBuf)>> {
+    let there = |name: &str| Some(folder.join(name)).filter(|file| file.is_file());
+    if let Some(whole) = there(WHOLE) {
+        return Some(vec![(Side::Whole, whole)]);
+    }
+    let decoder = DECODERS.iter().find_map(|name| there(name));
+    match (there(ENCODER), decoder) {
+        (Some(encoder), Some(decoder)) => {
+            return Some(vec![(Side::Encoder, encoder), (Side::Decoder, decoder)]);
+        }
+        (None, Some(decoder)) => return Some(vec![(Side::Whole, decoder)]),
+        _ => {}
+    }
+    let entries = std::fs::read_dir(folder).ok()?;
+    let files = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let mut files = files.filter(|file| file.extension().is_some_and(|end| end == "onnx") && file.is_file());
+    match (files.next(), files.next()) {
+        (Some(only), None) => Some(vec![(Side::Whole, only)]),
+        _ => None,
+    }
+}
+
+/// A graph's file, and the files beside it that hold numbers. Each is mapped once.
+pub struct Store {
+    /// The file.
+    pub bytes: Bytes,
+    folder: PathBuf,
+    beside: HashMap<String, Bytes>,
+}
+
+impl Store {
+    /// Maps the graph at `path`.
+    pub fn open(path: &Path) -> Result<Self> {
+        let folder = path.parent().unwrap_or(Path::new("")).to_owned();
+        Ok(Self { bytes: map(path)?, folder, beside: HashMap::new() })
+    }
+
+    /// A graph that is in memory, with nothing beside it but what is in `folder`.
+    pub fn of_bytes(bytes: Bytes, folder: &Path) -> Self {
+        Self { bytes, folder: folder.to_owned(), beside: HashMap::new() }
+    }
+
+    /// The numbers of a tensor of this graph, as they lie in the file where they do.
+    pub fn data(&mut self, tensor: &Tensor<'_>) -> Result<Bytes> {
+        match &tensor.data {
+            Data::Here(Cow::Owned(data)) => Ok(Bytes::new(data.clone())),
+            Data::Here(Cow::Borrowed(data)) => {
+                let start = (data.as_ptr() as usize).checked_sub(self.bytes.as_ptr() as usize);
+                let inside = start.and_then(|start| self.bytes.slice(start..start.checked_add(data.len())?));
+                // What was parsed from another copy of the file is copied.
+                let same = inside.filter(|inside| inside.as_ptr() == data.as_ptr());
+                Ok(same.unwrap_or_else(|| Bytes::new(data.to_vec())))
+            }
+            &Data::Beside { location, offset, length } => {
+                let wanted = tensor.bytes()?;
+                let place = || format!("{}: external_data", super::model::short(tensor.name));
+                if length.is_some_and(|length| length != wanted) {
+                    return Err(Error::corrupt(place(), "is not as long as type and shape say"));
+                }
+                let file = self.file(location).map_err(|error| error.within(&place()))?;
+                let range = usize::try_from(offset).ok().zip(usize::try_from(wanted).ok());
+                let range = range.and_then(|(start, length)| Some(start..start.checked_add(length)?));
+                range.and_then(|range| file.slice(range)).ok_or_else(|| {
+                    let message = format!(
+                        "{wanted} bytes from {offset} on are not in `{}`, which has {}; is it complete?",
+                        super::model::short(location),
+                        file.len()
+                    );
+                    Error::corrupt(place(), message)
+                })
+            }
+        }
+    }
+
+    /// A file beside the graph: within its folder, wherever its name points.
+    fn file(&mut self, location: &str) -> Result<Bytes> {
+        if let Some(known) = self.beside.get(location) {
+            return Ok(known.clone());
+        }
+        let path = Path::new(location);
+        let plain = |component| matches!(component, Component::Normal(_) | Component::CurDir);
+        if !path.components().all(plain) || location.contains('\\') || location.contains('\0') {
+            let message = format!("`{}` is not within the model's folder", super::model::short(location));
+            return Err(Error::corrupt("location", message));
+        }
+        let path = self.folder.join(path);
+        if !path.is_file() {
+            let message = format!("there is no file `{}` beside the graph", super::model::short(location));
+            return Err(Error::new(siskin::ErrorKind::Missing, "location", message));
+        }
+        let file = map(&path)?;
+        self.beside.insert(location.to_owned(), file.clone());
+        Ok(file)
+    }
+}

@@ -1,0 +1,185 @@
+//! One graph in tract: made ready for the shapes that come, and run.
+//!
+//! tract was not written for files from anywhere: what it makes of one may panic. Such a panic ends in an error here.
+
+use super::proto;
+use crate::import::onnx::model::short;
+use crate::import::onnx::{Model, Size, Store};
+use siskin::engine::{NamedTensor, Numbers, Port};
+use siskin::{Error, ErrorKind, Result};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+use tract_onnx::prelude::{
+    DatumType, Framework, InferenceFact, InferenceModel, InferenceModelExt, IntoRunnable, IntoTValue, TValue,
+    Tensor, TractResult, TypedRunnableModel,
+};
+use tract_onnx::tract_hir::infer::Factoid;
+
+/// Forms of a graph that are kept ready, by the shapes of what goes in.
+const MOST_FORMS: usize = 16;
+
+/// A graph that is ready for some shapes.
+type Form = (Vec<Vec<usize>>, Arc<TypedRunnableModel>);
+
+/// A graph.
+pub(super) struct Runner {
+    pub(super) inputs: Vec<Port>,
+    pub(super) outputs: Vec<Port>,
+    model: InferenceModel,
+    /// The one that was used last comes last.
+    forms: Mutex<Vec<Form>>,
+}
+
+impl Runner {
+    pub(super) fn new(model: &Model<'_>, store: &mut Store) -> Result<Self> {
+        check_operators(model)?;
+        let proto = proto::model(model, store)?;
+        let inference = guarded("reading the graph", || tract_onnx::onnx().model_for_proto_model(&proto))?;
+        let given: std::collections::HashSet<_> =
+            model.graph.tensors.iter().map(|tensor| tensor.name).collect();
+        let inputs = model.graph.inputs.iter().filter(|port| !given.contains(port.name));
+        Ok(Self {
+            inputs: inputs.map(port).collect(),
+            outputs: model.graph.outputs.iter().map(port).collect(),
+            model: inference,
+            forms: Mutex::default(),
+        })
+    }
+
+    /// Whether there is an input of this name.
+    pub(super) fn takes(&self, name: &str) -> bool {
+        self.inputs.iter().any(|port| port.name == name)
+    }
+
+    /// Computes all outputs from all inputs.
+    pub(super) fn run(&self, inputs: &[NamedTensor]) -> Result<Vec<NamedTensor>> {
+        let inputs = self.inputs.iter().map(|port| self.input(port, inputs)).collect::<Result<Vec<_>>>()?;
+        let shapes: Vec<_> = inputs.iter().map(|input| input.shape().to_vec()).collect();
+        let form = self.form(shapes, &inputs)?;
+        let values = inputs.into_iter().map(IntoTValue::into_tvalue).collect();
+        let outputs = guarded("running the graph", || form.run(values))?;
+        self.outputs.iter().zip(outputs).map(|(port, value)| output(&port.name, &value)).collect()
+    }
+
+    fn input(&self, port: &Port, inputs: &[NamedTensor]) -> Result<Tensor> {
+        let given = inputs.iter().find(|input| input.name == port.name).ok_or_else(|| {
+            let message = format!("is wanted, of shape {}", shape_text(port));
+            Error::new(ErrorKind::Missing, format!("input {}", port.name), message)
+        })?;
+        let fits = port.shape.as_ref().is_none_or(|shape| {
+            let fits = |(size, wanted): (&usize, &Option<usize>)| wanted.is_none_or(|wanted| wanted == *size);
+            shape.len() == given.shape.len() && given.shape.iter().zip(shape).all(fits)
+        });
+        let count = given.shape.iter().try_fold(1_usize, |product, &size| product.checked_mul(size));
+        let length = match &given.numbers {
+            Numbers::Floats(numbers) => numbers.len(),
+            Numbers::Integers(numbers) => numbers.len(),
+        };
+        if !fits || count != Some(length) {
+            let message =
+                format!("{length} numbers of shape {:?}; wanted is {}", given.shape, shape_text(port));
+            return Err(Error::new(ErrorKind::Shape, format!("input {}", port.name), message));
+        }
+        let index = self.inputs.iter().position(|other| other.name == port.name).unwrap_or(0);
+        guarded("taking an input", || {
+            let tensor = match &given.numbers {
+                Numbers::Floats(numbers) => Tensor::from_shape(&given.shape, numbers)?,
+                Numbers::Integers(numbers) => Tensor::from_shape(&given.shape, numbers)?,
+            };
+            let wanted = self.model.input_fact(index)?.datum_type.concretize().unwrap_or(tensor.datum_type());
+            Ok(tensor.cast_to_dt(wanted)?.into_owned())
+        })
+    }
+
+    /// The graph made ready for inputs of these shapes.
+    fn form(&self, shapes: Vec<Vec<usize>>, inputs: &[Tensor]) -> Result<Arc<TypedRunnableModel>> {
+        let mut forms = self.forms.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = forms.iter().position(|(known, _)| *known == shapes) {
+            let known = forms.remove(at);
+            let form = Arc::clone(&known.1);
+            forms.push(known);
+            return Ok(form);
+        }
+        let made = guarded("making the graph ready", || {
+            let mut model = self.model.clone();
+            for (index, input) in inputs.iter().enumerate() {
+                let fact = InferenceFact::dt_shape_from_tensor(input);
+                model = model.with_input_fact(index, fact)?;
+            }
+            model.into_optimized()?.into_runnable()
+        })?;
+        if forms.len() == MOST_FORMS {
+            forms.remove(0);
+        }
+        forms.push((shapes, Arc::clone(&made)));
+        Ok(made)
+    }
+}
+
+/// An error where an operator is not there.
+fn check_operators(model: &Model<'_>) -> Result<()> {
+    let known = tract_onnx::onnx().op_register.0;
+    for node in model.graph.all_nodes() {
+        let own = match node.domain {
+            "" | "ai.onnx" | "ai.onnx.ml" => false,
+            // ONNX Runtime's attention has another meaning than the standard's of the same name.
+            "com.microsoft" => node.operator == "Attention",
+            _ => true,
+        };
+        if own || !known.contains_key(node.operator) {
+            let (operator, domain) = (short(node.operator), short(node.domain));
+            let whose = if own { format!(" of {domain}") } else { String::new() };
+            return Err(Error::unsupported(
+                short(node.name),
+                format!("the operator {operator}{whose} is not run"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What tract does, its errors and its panics as ours.
+fn guarded<T>(what: &str, work: impl FnOnce() -> TractResult<T>) -> Result<T> {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(error)) => {
+            let text: String = format!("{error:#}").chars().take(400).collect();
+            Err(Error::unsupported("graph", format!("{what} in tract: {text}")))
+        }
+        Err(_) => {
+            Err(Error::unsupported("graph", format!("{what} in tract failed badly; is the file whole?")))
+        }
+    }
+}
+
+fn port(port: &crate::import::onnx::Port<'_>) -> Port {
+    let size = |size: &Size<'_>| match size {
+        Size::Fixed(size) => usize::try_from(*size).ok(),
+        Size::Named(_) | Size::Unknown => None,
+    };
+    let floats = matches!(port.kind, 1 | 10 | 11 | 16);
+    let shape = port.shape.as_ref().map(|sizes| sizes.iter().map(size).collect());
+    Port { name: port.name.to_owned(), shape, integers: !floats }
+}
+
+fn shape_text(port: &Port) -> String {
+    let size = |size: &Option<usize>| size.map_or_else(|| "any".to_owned(), |size| size.to_string());
+    match &port.shape {
+        Some(sizes) => format!("[{}]", sizes.iter().map(size).collect::<Vec<_>>().join(", ")),
+        None => "any".to_owned(),
+    }
+}
+
+fn output(name: &str, value: &TValue) -> Result<NamedTensor> {
+    let floats = matches!(value.datum_type(), DatumType::F16 | DatumType::F32 | DatumType::F64);
+    let numbers = guarded("giving an output", || {
+        Ok(if floats {
+            let values = value.cast_to::<f32>()?;
+            Numbers::Floats(values.to_plain_array_view::<f32>()?.iter().copied().collect())
+        } else {
+            let values = value.cast_to::<i64>()?;
+            Numbers::Integers(values.to_plain_array_view::<i64>()?.iter().copied().collect())
+        })
+    })?;
+    Ok(NamedTensor { name: name.to_owned(), shape: value.shape().to_vec(), numbers })
+}

@@ -1,0 +1,291 @@
+//! Tokens in and rows out of a graph, by the names that exporters of language models give to inputs and outputs.
+
+use super::General;
+use super::graph::Runner;
+use siskin::arch::Config;
+use siskin::engine::{NamedTensor, Numbers, Outline, Rows};
+use siskin::graph::Head;
+use siskin::{Error, ErrorKind, Result};
+
+/// How the names of classes end whose models give each kind of row.
+const CLASSES: &[(&str, Head)] = &[
+    ("ForMaskedLM", Head::Token),
+    ("ForPreTraining", Head::Token),
+    ("ForSequenceClassification", Head::Class),
+    ("ForTokenClassification", Head::Label),
+    ("ForQuestionAnswering", Head::Span),
+    ("ForCausalLM", Head::Next),
+    ("LMHeadModel", Head::Next),
+    ("ForConditionalGeneration", Head::Next),
+    ("MTModel", Head::Next),
+    ("Model", Head::Hidden),
+];
+/// What is read of a model that nothing describes.
+const USUAL_CONTEXT: usize = 512;
+/// As many ids as a tokenizer may have where nothing says how many there are.
+const MOST_IDS: usize = 1 << 24;
+/// Writing is in steps of so many tokens, so that the graph need not be made ready for each length.
+const STEP: usize = 16;
+
+/// What a model of these graphs does with tokens; nothing where its inputs are others.
+pub(super) fn outline(general: &General, config: &Config) -> Result<Outline> {
+    let main = &general.main;
+    if !main.inputs.iter().all(|port| is_known(&port.name))
+        || !main.inputs.iter().any(|port| is_ids(&port.name))
+    {
+        return Ok(Outline::default());
+    }
+    let context = config.count(&[
+        "max_position_embeddings",
+        "max_target_positions",
+        "n_positions",
+        "max_seq_len",
+        "seq_length",
+    ])?;
+    let mut outline = Outline {
+        vocabulary: config.count(&["vocab_size", "text_config/vocab_size"])?.unwrap_or(MOST_IDS),
+        segments: if main.takes("token_type_ids") {
+            config.count(&["type_vocab_size"])?.unwrap_or(2)
+        } else {
+            0
+        },
+        context: fixed_length(main).or(context).unwrap_or(USUAL_CONTEXT),
+        ..Outline::default()
+    };
+    let both = general.encoder.is_some() || main.takes("decoder_input_ids");
+    let head = if both { Head::Next } else { head(main, config) };
+    // What comes out says more than any description of it.
+    let tried: &[u32] = &[0, 1_u32.min((outline.vocabulary as u32).saturating_sub(1))];
+    let memory = if both {
+        let rows = read_whole(general, tried, &[], false)?;
+        outline.reads = Some(Head::Hidden);
+        (outline.columns, outline.hidden) = (rows.columns, Some(rows.columns));
+        Some(rows)
+    } else {
+        None
+    };
+    if head == Head::Next {
+        let rows = scores(general, tried, memory.as_ref())?;
+        outline.writes = true;
+        outline.vocabulary = rows.columns;
+        return Ok(outline);
+    }
+    outline.reads = Some(head);
+    outline.columns = rows_of(general, tried, &[], head)?.columns;
+    outline.hidden = match head {
+        Head::Hidden => Some(outline.columns),
+        _ if main.outputs.iter().any(|port| port.name == "last_hidden_state") => {
+            Some(rows_of(general, tried, &[], Head::Hidden)?.columns)
+        }
+        _ => None,
+    };
+    Ok(outline)
+}
+
+fn is_ids(name: &str) -> bool {
+    matches!(name, "input_ids" | "decoder_input_ids")
+}
+
+fn is_known(name: &str) -> bool {
+    const KNOWN: &[&str] = &[
+        "attention_mask",
+        "decoder_attention_mask",
+        "token_type_ids",
+        "position_ids",
+        "encoder_hidden_states",
+        "encoder_attention_mask",
+        "use_cache_branch",
+        "cache_position",
+    ];
+    is_ids(name) || KNOWN.contains(&name) || is_past(name)
+}
+
+/// What was remembered of tokens before: nothing.
+fn is_past(name: &str) -> bool {
+    name.starts_with("past_key_values") || name.starts_with("past.")
+}
+
+/// The length that ids must have, where the graph was exported for one.
+fn fixed_length(runner: &Runner) -> Option<usize> {
+    let port = runner.inputs.iter().find(|port| is_ids(&port.name))?;
+    *port.shape.as_ref()?.get(1)?
+}
+
+/// What rows come out of a model that does not both read and write.
+fn head(main: &Runner, config: &Config) -> Head {
+    let class = config.get("architectures/0").or_else(|| config.get("architectures")?.get(0));
+    let class = class.and_then(|class| class.as_str()).unwrap_or_default();
+    let known = CLASSES.iter().find(|(ending, _)| class.ends_with(ending)).map(|(_, head)| *head);
+    let has = |name: &str| main.outputs.iter().any(|port| port.name == name);
+    let scores = main.outputs.iter().find(|port| port.name == "logits");
+    match (known, scores.and_then(|port| port.shape.as_ref())) {
+        _ if has("start_logits") && has("end_logits") => Head::Span,
+        (Some(Head::Hidden) | None, _) if has("last_hidden_state") => Head::Hidden,
+        (Some(head), _) => head,
+        _ if main.outputs.iter().any(|port| port.name.starts_with("present")) => Head::Next,
+        (None, Some(shape)) if shape.len() == 2 => Head::Class,
+        (None, Some(_)) => Head::Token,
+        _ => Head::Hidden,
+    }
+}
+
+/// Reads a text; see [`siskin::engine::Engine::read`].
+pub(super) fn read(general: &General, ids: &[u32], segments: &[u32], head: bool) -> Result<Rows> {
+    let reads = general.outline.reads.ok_or_else(not_text)?;
+    if general.outline.writes {
+        return read_whole(general, ids, segments, head);
+    }
+    rows_of(general, ids, segments, if head { reads } else { Head::Hidden })
+}
+
+/// What the decoder is to see of a text: hidden states, or where they stay inside, the ids.
+fn read_whole(general: &General, ids: &[u32], segments: &[u32], _: bool) -> Result<Rows> {
+    let Some(encoder) = &general.encoder else {
+        return Ok(Rows { columns: 1, values: ids.iter().map(|&id| id as f32).collect() });
+    };
+    let outputs = encoder.run(&text_inputs(encoder, ids, segments, None, ids.len())?)?;
+    rows(pick(&outputs, &["last_hidden_state", "encoder_hidden_states"])?, ids.len())
+}
+
+/// Scores of what follows each token.
+pub(super) fn write(general: &General, ids: &[u32], memory: Option<&Rows>) -> Result<Rows> {
+    if !general.outline.writes {
+        return Err(not_text());
+    }
+    scores(general, ids, memory)
+}
+
+fn not_text() -> Error {
+    Error::unsupported("model", "its inputs are not tokens of text; give it tensors by name")
+}
+
+fn scores(general: &General, ids: &[u32], memory: Option<&Rows>) -> Result<Rows> {
+    let main = &general.main;
+    // No token sees those after it.
+    let length = ids.len().next_multiple_of(STEP);
+    let outputs = main.run(&text_inputs(main, ids, &[], memory, length)?)?;
+    rows(pick(&outputs, &["logits"])?, ids.len())
+}
+
+/// The rows of one kind that a text gives.
+fn rows_of(general: &General, ids: &[u32], segments: &[u32], head: Head) -> Result<Rows> {
+    let main = &general.main;
+    let outputs = main.run(&text_inputs(main, ids, segments, None, ids.len())?)?;
+    match head {
+        Head::Span => {
+            let (starts, ends) = (pick(&outputs, &["start_logits"])?, pick(&outputs, &["end_logits"])?);
+            let (starts, ends) = (floats(starts)?, floats(ends)?);
+            let pairs = starts.iter().zip(ends).take(ids.len()).flat_map(|(start, end)| [*start, *end]);
+            Ok(Rows { columns: 2, values: pairs.collect() })
+        }
+        Head::Hidden => rows(pick(&outputs, &["last_hidden_state"])?, ids.len()),
+        _ => rows(pick(&outputs, &["logits"])?, ids.len()),
+    }
+}
+
+/// The first output with one of these names, or the first of floats.
+fn pick<'a>(outputs: &'a [NamedTensor], names: &[&str]) -> Result<&'a NamedTensor> {
+    let named = outputs.iter().find(|output| names.contains(&output.name.as_str()));
+    let first = || outputs.iter().find(|output| matches!(output.numbers, Numbers::Floats(_)));
+    named.or_else(first).ok_or_else(|| Error::new(ErrorKind::Missing, "output", "the graph gives no floats"))
+}
+
+fn floats(tensor: &NamedTensor) -> Result<&[f32]> {
+    match &tensor.numbers {
+        Numbers::Floats(values) => Ok(values),
+        Numbers::Integers(_) => {
+            Err(Error::new(ErrorKind::Shape, format!("output {}", tensor.name), "is no float"))
+        }
+    }
+}
+
+/// The rows of the first text of an output: one for each of `count` tokens, or one for the text.
+fn rows(tensor: &NamedTensor, count: usize) -> Result<Rows> {
+    let values = floats(tensor)?;
+    let (columns, count) = match tensor.shape[..] {
+        [_, tokens, columns] if tokens >= count => (columns, count),
+        [_, columns] => (columns, 1),
+        _ => {
+            let message =
+                format!("has shape {:?}, not [texts, tokens, columns] or [texts, columns]", tensor.shape);
+            return Err(Error::new(ErrorKind::Shape, format!("output {}", tensor.name), message));
+        }
+    };
+    let values = values.get(..columns * count).unwrap_or_default().to_vec();
+    Ok(Rows { columns, values })
+}
+
+/// Every input of a graph for a text of `ids`, filled up to `length` tokens where any length will do.
+fn text_inputs(
+    runner: &Runner,
+    ids: &[u32],
+    segments: &[u32],
+    memory: Option<&Rows>,
+    length: usize,
+) -> Result<Vec<NamedTensor>> {
+    let length = fixed_length(runner).unwrap_or(length);
+    if ids.len() > length {
+        let message = format!("{} tokens; the graph was exported for {length}", ids.len());
+        return Err(Error::new(ErrorKind::TooLong, "text", message));
+    }
+    let whole = runner.takes("decoder_input_ids") && runner.takes("input_ids");
+    let padded = |values: &mut dyn Iterator<Item = i64>| -> Vec<i64> {
+        values.chain(std::iter::repeat(0)).take(length).collect()
+    };
+    let mut inputs = Vec::new();
+    for port in &runner.inputs {
+        let batch = port.shape.as_ref().and_then(|shape| *shape.first()?).unwrap_or(1);
+        let read = memory.map(|memory| memory.count()).unwrap_or(0);
+        let ones = |count: usize| vec![1_i64; count];
+        let numbers = match port.name.as_str() {
+            "input_ids" | "attention_mask" if whole => {
+                let ids = memory.map(|memory| memory.values.iter().map(|&id| id as i64).collect());
+                if port.name == "input_ids" { ids.unwrap_or_default() } else { ones(read) }
+            }
+            name if is_ids(name) => padded(&mut ids.iter().map(|&id| i64::from(id))),
+            "attention_mask" | "decoder_attention_mask" => padded(&mut ids.iter().map(|_| 1)),
+            "token_type_ids" => padded(&mut segments.iter().map(|&segment| i64::from(segment))),
+            "position_ids" => (0..length as i64).collect(),
+            "encoder_attention_mask" => ones(read),
+            "use_cache_branch" | "cache_position" => {
+                let count = if port.name == "cache_position" { length as i64 } else { 1 };
+                let numbers = (0..count).collect::<Vec<i64>>();
+                inputs.push(tensor(port.name.clone(), vec![numbers.len()], Numbers::Integers(numbers)));
+                continue;
+            }
+            "encoder_hidden_states" => {
+                let memory =
+                    memory.ok_or_else(|| Error::new(ErrorKind::State, "text", "nothing was read"))?;
+                let shape = vec![batch, read, memory.columns];
+                inputs.push(tensor(port.name.clone(), shape, Numbers::Floats(memory.values.repeat(batch))));
+                continue;
+            }
+            _ => {
+                inputs.push(nothing(port)?);
+                continue;
+            }
+        };
+        let shape = vec![batch, numbers.len()];
+        inputs.push(tensor(port.name.clone(), shape, Numbers::Integers(numbers.repeat(batch))));
+    }
+    Ok(inputs)
+}
+
+fn tensor(name: String, shape: Vec<usize>, numbers: Numbers) -> NamedTensor {
+    NamedTensor { name, shape, numbers }
+}
+
+/// What was remembered of no tokens: [texts, heads, 0, columns].
+fn nothing(port: &siskin::engine::Port) -> Result<NamedTensor> {
+    let shape = port.shape.as_deref().unwrap_or_default();
+    let &[batch, heads, None, columns] = shape else {
+        let message = "is an input of which nothing is known; give tensors by name";
+        return Err(Error::unsupported(format!("input {}", port.name), message));
+    };
+    let (Some(heads), Some(columns)) = (heads, columns) else {
+        let message = "does not say how many heads and columns it has";
+        return Err(Error::unsupported(format!("input {}", port.name), message));
+    };
+    let shape = vec![batch.unwrap_or(1), heads, 0, columns];
+    Ok(tensor(port.name.clone(), shape, Numbers::Floats(Vec::new())))
+}

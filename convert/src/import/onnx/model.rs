@@ -1,0 +1,457 @@
+//! A model file: nodes, tensors, inputs and outputs, read in place.
+//!
+//! Parsing is total and holds a small multiple of the file: lists are counted before they are made. What it gives is
+//! in order: every node uses what was there before it.
+
+use super::tensor::Tensor;
+use super::wire::{Wire, count, fields};
+use siskin::{Error, ErrorKind, Result};
+use std::collections::HashSet;
+
+/// Graphs within attributes of nodes, one inside the other.
+const DEEPEST: usize = 8;
+/// Nodes, tensors and attributes of a file.
+const MOST_PARTS: usize = 1 << 21;
+/// No message of Protocol Buffers is longer.
+const LONGEST: usize = i32::MAX as usize;
+
+/// A parsed file.
+#[derive(Clone, Debug)]
+pub struct Model<'a> {
+    /// The version of the standard operators.
+    pub opset: u64,
+    /// The tool that wrote it.
+    pub producer: &'a str,
+    /// Names of functions that the file brings along.
+    pub functions: Vec<&'a str>,
+    /// The computation.
+    pub graph: Graph<'a>,
+}
+
+/// A computation.
+#[derive(Clone, Debug, Default)]
+pub struct Graph<'a> {
+    /// What is computed, in order.
+    pub nodes: Vec<Node<'a>>,
+    /// What is given with the model.
+    pub tensors: Vec<Tensor<'a>>,
+    /// What the caller gives, and with older tools also `tensors`.
+    pub inputs: Vec<Port<'a>>,
+    /// What comes out.
+    pub outputs: Vec<Port<'a>>,
+}
+
+/// An operation.
+#[derive(Clone, Debug, Default)]
+pub struct Node<'a> {
+    /// Its name, which often says where in the model it is.
+    pub name: &'a str,
+    /// What it does.
+    pub operator: &'a str,
+    /// Whose operator it is; empty: the standard's.
+    pub domain: &'a str,
+    /// The values it uses; empty: none in this place.
+    pub inputs: Vec<&'a str>,
+    /// The values it makes.
+    pub outputs: Vec<&'a str>,
+    /// How it does it.
+    pub attributes: Vec<Attribute<'a>>,
+    /// The modules in which it was written, from the outermost on, as newer exporters note them.
+    pub scopes: &'a str,
+}
+
+/// How a node does what it does.
+#[derive(Clone, Debug)]
+pub struct Attribute<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its value.
+    pub value: Setting<'a>,
+}
+
+/// The value of an attribute.
+#[derive(Clone, Debug)]
+pub enum Setting<'a> {
+    /// A float.
+    Float(f32),
+    /// A whole number.
+    Integer(i64),
+    /// A text.
+    Text(&'a [u8]),
+    /// A tensor.
+    Tensor(Tensor<'a>),
+    /// A computation.
+    Graph(Box<Graph<'a>>),
+    /// Floats.
+    Floats(Vec<f32>),
+    /// Whole numbers.
+    Integers(Vec<i64>),
+    /// Texts.
+    Texts(Vec<&'a [u8]>),
+    /// Something else.
+    Other,
+}
+
+/// A size of an input or output.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Size<'a> {
+    /// Always this.
+    Fixed(u64),
+    /// Whatever it is in a call; the same name stands for the same size.
+    Named(&'a str),
+    /// Not said.
+    Unknown,
+}
+
+/// An input or output.
+#[derive(Clone, Debug)]
+pub struct Port<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// The number of the element type; 0 where it is no tensor.
+    pub kind: u64,
+    /// Its sizes; `None` where not even their number is said.
+    pub shape: Option<Vec<Size<'a>>>,
+}
+
+impl<'a> Node<'a> {
+    /// The value of an attribute.
+    pub fn setting(&self, name: &str) -> Option<&Setting<'a>> {
+        self.attributes.iter().find(|attribute| attribute.name == name).map(|attribute| &attribute.value)
+    }
+
+    /// A whole number among the attributes.
+    pub fn integer(&self, name: &str) -> Option<i64> {
+        match self.setting(name) {
+            Some(Setting::Integer(number)) => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// The graphs among the attributes.
+    pub fn graphs(&self) -> impl Iterator<Item = &Graph<'a>> {
+        self.attributes.iter().filter_map(|attribute| match &attribute.value {
+            Setting::Graph(graph) => Some(&**graph),
+            _ => None,
+        })
+    }
+}
+
+impl<'a> Graph<'a> {
+    /// Every node, those of graphs within nodes included.
+    pub fn all_nodes(&self) -> Vec<&Node<'a>> {
+        let mut all = Vec::new();
+        self.collect(&mut |graph| all.extend(&graph.nodes));
+        all
+    }
+
+    /// Every tensor that is given with the model, by name.
+    pub fn all_tensors(&self) -> Vec<&Tensor<'a>> {
+        let mut all = Vec::new();
+        self.collect(&mut |graph| all.extend(&graph.tensors));
+        all
+    }
+
+    fn collect<'b>(&'b self, each: &mut dyn FnMut(&'b Graph<'a>)) {
+        each(self);
+        for graph in self.nodes.iter().flat_map(Node::graphs) {
+            graph.collect(each);
+        }
+    }
+}
+
+impl<'a> Model<'a> {
+    /// Parses a whole file. Total on any bytes.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self> {
+        if bytes.len() > LONGEST {
+            return Err(Error::corrupt("file", "is longer than 2 GiB, which no ONNX file is"));
+        }
+        let mut model = Self { opset: 0, producer: "", functions: Vec::new(), graph: Graph::default() };
+        let mut parts = MOST_PARTS;
+        let mut graph = None;
+        for field in fields(bytes, "file") {
+            match field? {
+                (2, wire) => model.producer = wire.text("producer_name")?,
+                (7, wire) => graph = Some(wire.bytes("graph")?),
+                (8, wire) => model.operators(wire)?,
+                (25, wire) => {
+                    take(&mut parts, 1)?;
+                    for field in fields(wire.bytes("functions")?, "functions") {
+                        if let (1, name) = field? {
+                            model.functions.push(name.text("functions.name")?);
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        let graph = graph.ok_or_else(|| {
+            Error::new(ErrorKind::Missing, "graph", "the file holds none; is it an ONNX model?")
+        })?;
+        model.graph = Graph::parse(graph, 0, &mut parts).map_err(|error| error.within("graph"))?;
+        check_order(&model.graph, &mut HashSet::new()).map_err(|error| error.within("graph"))?;
+        Ok(model)
+    }
+
+    fn operators(&mut self, wire: Wire<'a>) -> Result<()> {
+        let (mut domain, mut version) = ("", 0);
+        for field in fields(wire.bytes("opset_import")?, "opset_import") {
+            match field? {
+                (1, wire) => domain = wire.text("opset_import.domain")?,
+                (2, wire) => version = wire.number("opset_import.version")?,
+                _ => {}
+            }
+        }
+        if domain.is_empty() || domain == "ai.onnx" {
+            self.opset = version;
+        }
+        Ok(())
+    }
+}
+
+/// Takes `count` off what a file may still have.
+fn take(parts: &mut usize, count: usize) -> Result<()> {
+    *parts = parts.checked_sub(count).ok_or_else(|| {
+        Error::corrupt("", format!("has more than {MOST_PARTS} nodes, tensors and attributes"))
+    })?;
+    Ok(())
+}
+
+impl<'a> Graph<'a> {
+    fn parse(bytes: &'a [u8], depth: usize, parts: &mut usize) -> Result<Self> {
+        if depth > DEEPEST {
+            let message = format!("stand more than {DEEPEST} deep in each other");
+            return Err(Error::corrupt("graphs within nodes", message));
+        }
+        let [nodes, tensors, inputs, outputs] = [1, 5, 11, 12].map(|number| count(bytes, number));
+        take(parts, nodes + tensors + inputs + outputs)?;
+        let mut graph = Self {
+            nodes: Vec::with_capacity(nodes),
+            tensors: Vec::with_capacity(tensors),
+            inputs: Vec::with_capacity(inputs),
+            outputs: Vec::with_capacity(outputs),
+        };
+        for field in fields(bytes, "fields") {
+            match field? {
+                (1, wire) => {
+                    let index = graph.nodes.len();
+                    let node = wire.bytes("node").and_then(|bytes| Node::parse(bytes, depth, parts));
+                    graph.nodes.push(node.map_err(|error| error.within(&format!("node[{index}]")))?);
+                }
+                (5, wire) => {
+                    let index = graph.tensors.len();
+                    let tensor = wire.bytes("initializer").and_then(Tensor::parse);
+                    graph
+                        .tensors
+                        .push(tensor.map_err(|error| error.within(&format!("initializer[{index}]")))?);
+                }
+                (11, wire) => graph.inputs.push(Port::parse(wire.bytes("input")?)?),
+                (12, wire) => graph.outputs.push(Port::parse(wire.bytes("output")?)?),
+                (15, _) => {
+                    return Err(Error::unsupported("sparse_initializer", "sparse tensors are not read"));
+                }
+                _ => {}
+            }
+        }
+        Ok(graph)
+    }
+}
+
+impl<'a> Node<'a> {
+    fn parse(bytes: &'a [u8], depth: usize, parts: &mut usize) -> Result<Self> {
+        let attributes = count(bytes, 5);
+        take(parts, attributes)?;
+        let mut node = Self {
+            inputs: Vec::with_capacity(count(bytes, 1)),
+            outputs: Vec::with_capacity(count(bytes, 2)),
+            attributes: Vec::with_capacity(attributes),
+            ..Self::default()
+        };
+        for field in fields(bytes, "fields") {
+            match field? {
+                (1, wire) => node.inputs.push(wire.text("input")?),
+                (2, wire) => node.outputs.push(wire.text("output")?),
+                (3, wire) => node.name = wire.text("name")?,
+                (4, wire) => node.operator = wire.text("op_type")?,
+                (5, wire) => {
+                    let attribute = Attribute::parse(wire.bytes("attribute")?, depth, parts);
+                    let index = node.attributes.len();
+                    node.attributes
+                        .push(attribute.map_err(|error| error.within(&format!("attribute[{index}]")))?);
+                }
+                (7, wire) => node.domain = wire.text("domain")?,
+                (9, wire) => {
+                    let (key, value) = entry(wire.bytes("metadata_props")?)?;
+                    if key == "pkg.torch.onnx.name_scopes" {
+                        node.scopes = value;
+                    }
+                }
+                _ => {}
+            }
+        }
+        match node.operator.is_empty() || node.outputs.is_empty() {
+            true => Err(Error::corrupt("", "has no operator or no output")),
+            false => Ok(node),
+        }
+    }
+}
+
+/// A key and its value.
+pub(super) fn entry(bytes: &[u8]) -> Result<(&str, &str)> {
+    let (mut key, mut value) = ("", "");
+    for field in fields(bytes, "entry") {
+        match field? {
+            (1, wire) => key = wire.text("entry.key")?,
+            (2, wire) => value = wire.text("entry.value")?,
+            _ => {}
+        }
+    }
+    Ok((key, value))
+}
+
+impl<'a> Attribute<'a> {
+    fn parse(bytes: &'a [u8], depth: usize, parts: &mut usize) -> Result<Self> {
+        let mut attribute = Self { name: "", value: Setting::Other };
+        let (mut floats, mut integers, mut texts) = (Vec::new(), Vec::new(), Vec::new());
+        let mut kind = None;
+        for field in fields(bytes, "fields") {
+            match field? {
+                (1, wire) => attribute.name = wire.text("name")?,
+                (2, Wire::Four(bits)) => attribute.value = Setting::Float(f32::from_bits(bits)),
+                (3, wire) => attribute.value = Setting::Integer(wire.number("i")? as i64),
+                (4, wire) => attribute.value = Setting::Text(wire.bytes("s")?),
+                (5, wire) => attribute.value = Setting::Tensor(Tensor::parse(wire.bytes("t")?)?),
+                (6, wire) => {
+                    let graph = Graph::parse(wire.bytes("g")?, depth + 1, parts)?;
+                    attribute.value = Setting::Graph(Box::new(graph));
+                }
+                (7, Wire::Four(bits)) => floats.push(f32::from_bits(bits)),
+                (7, Wire::Bytes(bytes)) => {
+                    floats.extend(bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)));
+                }
+                (8, wire) => wire.numbers("ints", &mut |number| integers.push(number as i64))?,
+                (9, wire) => texts.push(wire.bytes("strings")?),
+                (20, wire) => kind = Some(wire.number("type")?),
+                (10 | 11 | 22 | 23, _) => {
+                    return Err(Error::unsupported(
+                        attribute.name,
+                        "lists of tensors or graphs are not read",
+                    ));
+                }
+                _ => {}
+            }
+        }
+        // An empty list has no field of its own.
+        match kind {
+            Some(6) => attribute.value = Setting::Floats(floats),
+            Some(7) => attribute.value = Setting::Integers(integers),
+            Some(8) => attribute.value = Setting::Texts(texts),
+            // Neither has what is 0 where a writer leaves it out.
+            Some(1) if matches!(attribute.value, Setting::Other) => attribute.value = Setting::Float(0.0),
+            Some(2) if matches!(attribute.value, Setting::Other) => attribute.value = Setting::Integer(0),
+            Some(3) if matches!(attribute.value, Setting::Other) => attribute.value = Setting::Text(&[]),
+            None if !floats.is_empty() => attribute.value = Setting::Floats(floats),
+            None if !integers.is_empty() => attribute.value = Setting::Integers(integers),
+            None if !texts.is_empty() => attribute.value = Setting::Texts(texts),
+            _ => {}
+        }
+        Ok(attribute)
+    }
+}
+
+impl<'a> Port<'a> {
+    fn parse(bytes: &'a [u8]) -> Result<Self> {
+        let mut port = Self { name: "", kind: 0, shape: None };
+        for field in fields(bytes, "value") {
+            match field? {
+                (1, wire) => port.name = wire.text("value.name")?,
+                (2, wire) => {
+                    for field in fields(wire.bytes("value.type")?, "value.type") {
+                        if let (1, wire) = field? {
+                            port.tensor_type(wire.bytes("value.type.tensor_type")?)?;
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(port)
+    }
+
+    fn tensor_type(&mut self, bytes: &'a [u8]) -> Result<()> {
+        for field in fields(bytes, "value.type") {
+            match field? {
+                (1, wire) => self.kind = wire.number("value.type.elem_type")?,
+                (2, wire) => {
+                    let bytes = wire.bytes("value.type.shape")?;
+                    let mut sizes = Vec::with_capacity(count(bytes, 1));
+                    for field in fields(bytes, "value.type.shape") {
+                        if let (1, wire) = field? {
+                            sizes.push(Size::parse(wire.bytes("value.type.shape.dim")?)?);
+                        }
+                    }
+                    self.shape = Some(sizes);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Size<'a> {
+    fn parse(bytes: &'a [u8]) -> Result<Self> {
+        let mut size = Self::Unknown;
+        for field in fields(bytes, "value.type.shape.dim") {
+            match field? {
+                (1, wire) => size = Self::Fixed(wire.number("value.type.shape.dim.value")?),
+                (2, wire) => {
+                    let name = wire.text("value.type.shape.dim.param")?;
+                    size = if name.is_empty() { Self::Unknown } else { Self::Named(name) };
+                }
+                _ => {}
+            }
+        }
+        Ok(size)
+    }
+}
+
+/// Every node uses what was there before it, and no two make the same value.
+fn check_order<'a>(graph: &Graph<'a>, known: &mut HashSet<&'a str>) -> Result<()> {
+    let before: Vec<&str> = graph
+        .tensors
+        .iter()
+        .map(|tensor| tensor.name)
+        .chain(graph.inputs.iter().map(|port| port.name))
+        .filter(|name| known.insert(*name))
+        .collect();
+    let mut made = Vec::with_capacity(graph.nodes.len());
+    for (index, node) in graph.nodes.iter().enumerate() {
+        let place = || format!("node[{index}] ({})", node.operator.chars().take(40).collect::<String>());
+        if let Some(unknown) = node.inputs.iter().find(|name| !name.is_empty() && !known.contains(*name)) {
+            let message = format!("uses `{}`, which nothing before it makes", short(unknown));
+            return Err(Error::corrupt(place(), message));
+        }
+        for inner in node.graphs() {
+            check_order(inner, known).map_err(|error| error.within(&place()))?;
+        }
+        for output in node.outputs.iter().filter(|name| !name.is_empty()) {
+            if !known.insert(*output) {
+                return Err(Error::corrupt(place(), format!("makes `{}` once more", short(output))));
+            }
+            made.push(*output);
+        }
+    }
+    if let Some(port) = graph.outputs.iter().find(|port| !known.contains(port.name)) {
+        return Err(Error::corrupt("output", format!("`{}` is made by nothing", short(port.name))));
+    }
+    for name in before.into_iter().chain(made) {
+        known.remove(name);
+    }
+    Ok(())
+}
+
+/// A name from a file, cut for messages.
+pub(super) fn short(name: &str) -> String {
+    name.chars().take(80).collect()
+}

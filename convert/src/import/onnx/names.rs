@@ -1,0 +1,199 @@
+//! What the tensors of a graph are called in the model that it was exported from.
+//!
+//! Exporters keep the names of biases, norms and tables, and lose those of matrices that they turn or fold. Such a
+//! matrix is found by what uses it: the modules that newer exporters note with each node, the node's own name, which
+//! with others is a path of modules, or the bias that is added to the product.
+
+use super::model::{Graph, Node, Setting};
+use super::tensor::Tensor;
+use std::collections::HashMap;
+
+/// Steps from a value back to the tensor that it is a form of.
+const MOST_STEPS: usize = 8;
+
+/// How the numbers of a tensor lie, against the model that it comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lie {
+    /// As there; or with rows and columns exchanged.
+    AsNamed {
+        /// Rows and columns are exchanged.
+        flipped: bool,
+    },
+    /// Inputs are rows, outputs columns.
+    InputsFirst,
+    /// Outputs are rows, inputs columns.
+    OutputsFirst,
+}
+
+/// A tensor that has a name.
+#[derive(Clone, Copy, Debug)]
+pub struct Named<'g, 'a> {
+    /// The tensor.
+    pub tensor: &'g Tensor<'a>,
+    /// How it lies.
+    pub lie: Lie,
+}
+
+/// The tensors of a graph by the names that they may have in the model; a tensor can be there more than once.
+pub fn recover<'g, 'a>(graph: &'g Graph<'a>) -> HashMap<String, Named<'g, 'a>> {
+    let links = Links::new(graph);
+    let mut names = HashMap::new();
+    for tensor in &links.tensors {
+        let named = Named { tensor, lie: Lie::AsNamed { flipped: false } };
+        names.entry(tensor.name.to_owned()).or_insert(named);
+    }
+    for node in &links.nodes {
+        for output in &node.outputs {
+            if let Some((tensor, flipped)) = links.tensor(output) {
+                let named = Named { tensor, lie: Lie::AsNamed { flipped } };
+                names.entry((*output).to_owned()).or_insert(named);
+            }
+        }
+    }
+    for node in &links.nodes {
+        let Some(named) = links.operand(node) else { continue };
+        for name in links.names_by_use(node) {
+            names.entry(name).or_insert(named);
+        }
+    }
+    names
+}
+
+/// The tensors that products are made with, and tables.
+pub fn weights<'g, 'a>(graph: &'g Graph<'a>) -> Vec<&'g Tensor<'a>> {
+    let links = Links::new(graph);
+    let mut weights: Vec<&Tensor<'_>> =
+        links.nodes.iter().filter_map(|node| Some(links.operand(node)?.tensor)).collect();
+    weights.sort_by_key(|tensor| std::ptr::from_ref(*tensor));
+    weights.dedup_by_key(|tensor| std::ptr::from_ref(*tensor));
+    weights
+}
+
+/// Who makes and who uses what.
+struct Links<'g, 'a> {
+    nodes: Vec<&'g Node<'a>>,
+    tensors: Vec<&'g Tensor<'a>>,
+    given: HashMap<&'a str, &'g Tensor<'a>>,
+    makers: HashMap<&'a str, &'g Node<'a>>,
+    /// The additions that use a value.
+    sums: HashMap<&'a str, &'g Node<'a>>,
+}
+
+impl<'g, 'a> Links<'g, 'a> {
+    fn new(graph: &'g Graph<'a>) -> Self {
+        let (nodes, tensors) = (graph.all_nodes(), graph.all_tensors());
+        let given = tensors.iter().map(|tensor| (tensor.name, *tensor)).collect();
+        let (mut makers, mut sums) = (HashMap::new(), HashMap::new());
+        for &node in &nodes {
+            makers.extend(node.outputs.iter().map(|output| (*output, node)));
+            if node.operator == "Add" {
+                sums.extend(node.inputs.iter().map(|input| (*input, node)));
+            }
+        }
+        Self { nodes, tensors, given, makers, sums }
+    }
+
+    /// The tensor that a value is a form of, and whether rows and columns are exchanged.
+    fn tensor(&self, value: &str) -> Option<(&'g Tensor<'a>, bool)> {
+        let (mut value, mut flipped) = (value, false);
+        for _ in 0..MOST_STEPS {
+            if let Some(tensor) = self.given.get(value).copied() {
+                return Some((tensor, flipped));
+            }
+            let node = self.makers.get(value).copied()?;
+            match (node.operator, node.setting("value")) {
+                ("Constant", Some(Setting::Tensor(tensor))) => return Some((tensor, flipped)),
+                ("Identity" | "Cast", _) => {}
+                ("Transpose", _) => match node.setting("perm") {
+                    Some(Setting::Integers(order)) if order == &[1, 0] => flipped = !flipped,
+                    _ => return None,
+                },
+                _ => return None,
+            }
+            value = node.inputs.first().copied()?;
+        }
+        None
+    }
+
+    /// The matrix or table that a node works with.
+    fn operand(&self, node: &Node<'a>) -> Option<Named<'g, 'a>> {
+        let (value, outputs_first) = match node.operator {
+            "MatMul" => (node.inputs.get(1)?, false),
+            "Gemm" => (node.inputs.get(1)?, node.integer("transB").unwrap_or(0) != 0),
+            "Gather" => (node.inputs.first()?, true),
+            _ => return None,
+        };
+        let (tensor, flipped) = self.tensor(value)?;
+        let floats = matches!(tensor.type_name(), "F32" | "F16" | "BF16");
+        if tensor.shape.len() != 2 || !floats {
+            return None;
+        }
+        let lie = match node.operator {
+            "Gather" => Lie::AsNamed { flipped },
+            _ if outputs_first != flipped => Lie::OutputsFirst,
+            _ => Lie::InputsFirst,
+        };
+        Some(Named { tensor, lie })
+    }
+
+    /// What the weight of a node may be called, the surest name first.
+    fn names_by_use(&self, node: &Node<'a>) -> Vec<String> {
+        let mut names = Vec::new();
+        // A list as Python prints it, of which every text is a module and the last one the operation.
+        let scopes: Vec<&str> = node.scopes.split('\'').skip(1).step_by(2).collect();
+        names.extend(scopes.iter().rev().filter(|scope| !scope.is_empty()).map(|scope| (*scope).to_owned()));
+        if let Some((modules, _)) = node.name.strip_prefix('/').and_then(|path| path.rsplit_once('/')) {
+            names.push(modules.replace('/', "."));
+        }
+        let sum = node.outputs.first().and_then(|output| self.sums.get(output));
+        let bias = sum.into_iter().flat_map(|sum| &sum.inputs).find_map(|input| {
+            let (tensor, _) = self.tensor(input)?;
+            input.strip_suffix(".bias").or_else(|| tensor.name.strip_suffix(".bias"))
+        });
+        names.extend(bias.map(str::to_owned));
+        names.iter_mut().for_each(|name| name.push_str(".weight"));
+        names
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::borrow::Cow;
+
+    fn tensor(name: &str) -> Tensor<'_> {
+        let data = crate::import::onnx::Data::Here(Cow::Owned(vec![0; 24]));
+        Tensor { name, kind: 1, shape: vec![2, 3], data }
+    }
+
+    fn node<'a>(operator: &'a str, name: &'a str, inputs: &[&'a str], output: &'a str) -> Node<'a> {
+        Node { operator, name, inputs: inputs.to_vec(), outputs: vec![output], ..Node::default() }
+    }
+
+    #[test]
+    fn matrices_are_found_by_module_path_and_bias() {
+        let mut noted = node("MatMul", "node_MatMul_86", &["x", "val_87"], "n");
+        noted.scopes = "['', 'encoder.layer.0', 'encoder.layer.0.query', 'linear']";
+        let graph = Graph {
+            nodes: vec![
+                node("MatMul", "/encoder/layer.1/dense/MatMul", &["x", "onnx::MatMul_1"], "a"),
+                node("MatMul", "MatMul_7", &["x", "9"], "b"),
+                node("Add", "Add_8", &["layer.2.dense.bias", "b"], "c"),
+                noted,
+                node("Identity", "", &["layer.2.dense.bias"], "layer.3.dense.bias"),
+            ],
+            tensors: ["onnx::MatMul_1", "9", "val_87", "layer.2.dense.bias"].map(tensor).to_vec(),
+            ..Graph::default()
+        };
+        let names = recover(&graph);
+        for (name, tensor, lie) in [
+            ("encoder.layer.1.dense.weight", "onnx::MatMul_1", Lie::InputsFirst),
+            ("layer.2.dense.weight", "9", Lie::InputsFirst),
+            ("encoder.layer.0.query.weight", "val_87", Lie::InputsFirst),
+            ("layer.3.dense.bias", "layer.2.dense.bias", Lie::AsNamed { flipped: false }),
+        ] {
+            assert_eq!((names[name].tensor.name, names[name].lie), (tensor, lie), "{name}");
+        }
+        assert_eq!(weights(&graph).len(), 3);
+    }
+}

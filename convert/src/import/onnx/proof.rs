@@ -1,0 +1,135 @@
+//! Whether our graph computes what the exported one does.
+
+use super::{Folder, General, Model, Side, Store};
+use crate::import::Source;
+use siskin::encoder::Tokens;
+use siskin::engine::Engine;
+use siskin::graph::Head;
+use siskin::{CacheType, EncoderOptions, Error, ModelOptions, Result, SessionOptions, Wanted};
+
+/// The largest difference over the largest expected number that two ways of rounding may make.
+const CLOSE: f32 = 1e-3;
+/// Tokens of the texts that are tried.
+const LENGTHS: [usize; 2] = [11, 5];
+
+/// What trying showed.
+pub(super) enum Proof {
+    /// The same numbers.
+    Same,
+    /// Other numbers, and how far apart.
+    Other(String),
+    /// Nothing: the graph did not run, and why.
+    Impossible(String),
+}
+
+/// Runs both on some texts.
+pub(super) fn prove(
+    _: &Folder,
+    models: &[Model<'_>],
+    stores: &mut [(Side, Store)],
+    source: &dyn Source,
+) -> Result<Proof> {
+    let general = match General::of_parts(models, stores, source.config().values()) {
+        Ok(general) if general.outline().reads.is_some() || general.outline().writes => general,
+        Ok(_) => return Ok(Proof::Impossible("its inputs are not tokens".to_owned())),
+        Err(error) => return Ok(Proof::Impossible(error.to_string())),
+    };
+    let file = crate::open::nameless(source)?;
+    let ours = siskin::Model::from_file(file, &ModelOptions::default())?;
+    match compare(&general, &ours) {
+        Ok(worst) if worst <= CLOSE => Ok(Proof::Same),
+        Ok(worst) => Ok(Proof::Other(format!(
+            "its outputs are not those of the family {}: {worst:.1e} apart",
+            source.family().name
+        ))),
+        Err(error) => Ok(Proof::Impossible(error.to_string())),
+    }
+}
+
+/// How far apart the outputs are for texts that are made up.
+fn compare(general: &General, ours: &siskin::Model) -> Result<f32> {
+    let vocabulary = ours.hyper().vocabulary.max(1);
+    let mut number = 0x2545_F491_4F6C_DD1D_u64;
+    let mut worst = 0.0_f32;
+    for length in LENGTHS.map(|length| length.min(ours.hyper().text.min(ours.hyper().context))) {
+        let mut token = || {
+            number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            // Small ids are special tokens, which some models count positions by.
+            let ordinary = vocabulary.saturating_sub(4).max(1);
+            ((number >> 33) as usize % ordinary + (vocabulary - ordinary)) as u32
+        };
+        let ids: Vec<u32> = (0..length).map(|_| token()).collect();
+        let written: Vec<u32> = (0..length).map(|_| token()).collect();
+        worst = worst.max(compare_text(general, ours, &ids, &written)?);
+    }
+    Ok(worst)
+}
+
+fn compare_text(general: &General, ours: &siskin::Model, ids: &[u32], written: &[u32]) -> Result<f32> {
+    let outline = general.outline();
+    let graphs = ours.graphs();
+    let segments: Vec<u32> = match outline.segments.min(ours.hyper().segments) {
+        0 | 1 => Vec::new(),
+        kinds => (0..ids.len()).map(|index| (index * kinds / ids.len()) as u32).collect(),
+    };
+    let text = Tokens { ids: ids.to_vec(), segments: segments.clone(), ..Tokens::default() };
+    let mut worst = 0.0_f32;
+    let mut memory = None;
+    if graphs.encoder.is_some() {
+        let reads = outline.reads.ok_or_else(|| Error::unsupported("graph", "it does not read texts"))?;
+        // A graph that was exported without its head has our hidden states.
+        let head = reads != Head::Hidden;
+        let theirs = general.read(ids, &segments, head)?;
+        if graphs.decoder.is_none() || theirs.columns > 1 {
+            let got = read(ours, &text, head)?;
+            let got = if theirs.count() == 1 { got.get(..theirs.columns).unwrap_or_default() } else { &got };
+            worst = worst.max(difference(got, &theirs.values));
+        }
+        memory = Some(theirs);
+    }
+    if graphs.decoder.is_some() {
+        let given = if memory.is_some() { written } else { ids };
+        let theirs = general.write(given, memory.as_ref())?;
+        let got = write(ours, memory.is_some().then_some(&text), given)?;
+        worst = worst.max(difference(&got, &theirs.values));
+    }
+    Ok(worst)
+}
+
+/// What our encoder makes of a text.
+fn read(ours: &siskin::Model, text: &Tokens, head: bool) -> Result<Vec<f32>> {
+    let mut encoder =
+        ours.encoder(EncoderOptions { cache: Some(CacheType::F32), head, ..EncoderOptions::default() })?;
+    let mut rows = Vec::new();
+    encoder.read(std::slice::from_ref(text), Wanted::Every, &mut |_, outputs| {
+        outputs.rows().for_each(|row| rows.extend_from_slice(row));
+        Ok(())
+    })?;
+    Ok(rows)
+}
+
+/// The scores that our decoder gives.
+fn write(ours: &siskin::Model, text: Option<&Tokens>, ids: &[u32]) -> Result<Vec<f32>> {
+    let options = SessionOptions {
+        context: ids.len(),
+        text: text.map_or(0, |text| text.ids.len()),
+        cache: Some(CacheType::F32),
+        ..SessionOptions::default()
+    };
+    let mut session = ours.session(options)?;
+    if let Some(text) = text {
+        session.read(text)?;
+    }
+    let mut scores = Vec::new();
+    session.score(ids, &mut |_, row| scores.extend_from_slice(row))?;
+    Ok(scores)
+}
+
+/// The largest difference over the largest expected number; infinite where there are more of one than of the other.
+fn difference(got: &[f32], want: &[f32]) -> f32 {
+    if got.len() != want.len() || got.iter().any(|number| !number.is_finite()) {
+        return f32::INFINITY;
+    }
+    let largest = want.iter().fold(f32::MIN_POSITIVE, |largest, number| largest.max(number.abs()));
+    got.iter().zip(want).fold(0.0, |most: f32, (got, want)| most.max((got - want).abs())) / largest
+}

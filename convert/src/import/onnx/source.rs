@@ -1,0 +1,234 @@
+//! An ONNX model as a source, where it is recognised as an export of a family that we know.
+
+use super::{Folder, Lie, Model, Side, Store, Tensor, recover, weights};
+use crate::import::hugging_face::{self, HuggingFace};
+use crate::import::{Format, Source, names, safetensors};
+use serde_json::{Map, Value};
+use siskin::arch::{Family, Take};
+use siskin::{Error, ErrorKind, Result};
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+pub(in crate::import) static FORMAT: Format = Format {
+    name: "ONNX model",
+    detect: |path| Folder::find(path).is_some(),
+    files: Folder::files,
+    open: |path| match open(path)? {
+        Opened::Recognised(source) => Ok(source),
+        Opened::General(reason) => {
+            let message = format!(
+                "is not recognised as a model of a known family, so it cannot be packed ({reason}); it runs as it is, \
+                 without being converted"
+            );
+            Err(Error::unsupported(path.display().to_string(), message))
+        }
+    },
+};
+
+/// Whether the path is that of an ONNX model.
+#[cfg(feature = "tract")]
+pub(crate) fn is_there(path: &Path) -> bool {
+    crate::import::format_of(path).is_ok_and(|format| std::ptr::eq(format, &FORMAT))
+}
+
+/// The source, or an error and in `general` why the model has none.
+#[cfg(feature = "tract")]
+pub(crate) fn source_or(path: &Path, general: &mut Option<String>) -> Result<Box<dyn Source>> {
+    match open(path)? {
+        Opened::Recognised(source) => Ok(source),
+        Opened::General(reason) => {
+            *general = Some(reason);
+            Err(Error::unsupported(path.display().to_string(), "is not recognised"))
+        }
+    }
+}
+
+/// What an ONNX model turned out to be.
+enum Opened {
+    /// An export of a family: its tensors by our names.
+    Recognised(Box<dyn Source>),
+    /// Something else, and why.
+    General(String),
+}
+
+/// Opens the model at `path` and finds out what it is.
+fn open(path: &Path) -> Result<Opened> {
+    let within = |error: Error| error.within(&path.display().to_string());
+    let folder = Folder::find(path)
+        .ok_or_else(|| Error::new(ErrorKind::Missing, path.display().to_string(), "has no ONNX graph"))?;
+    let mut stores = Vec::new();
+    for (side, file) in &folder.graphs {
+        stores.push((*side, Store::open(file)?));
+    }
+    let files: Vec<_> = stores.iter().map(|(_, store)| store.bytes.clone()).collect();
+    let mut models = Vec::new();
+    for (bytes, (_, file)) in files.iter().zip(&folder.graphs) {
+        let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        models.push(Model::parse(bytes).map_err(|error| within(error.within(&name)))?);
+    }
+    let described = match hugging_face::describe(&folder.home) {
+        Ok(described) => described,
+        Err(error) => return Ok(Opened::General(error.to_string())),
+    };
+    let source = match recognise(&folder, &models, &mut stores, described) {
+        Ok(source) => source,
+        Err(error) if error.kind() == ErrorKind::Corrupt => return Err(within(error)),
+        Err(error) => return Ok(Opened::General(error.to_string())),
+    };
+    prove(&folder, &models, &mut stores, source).map_err(within)
+}
+
+/// The source, if the graph computes what the family would with these tensors.
+#[cfg(feature = "tract")]
+fn prove(
+    folder: &Folder,
+    models: &[Model<'_>],
+    stores: &mut [(Side, Store)],
+    source: HuggingFace,
+) -> Result<Opened> {
+    use super::proof::{Proof, prove};
+    match prove(folder, models, stores, &source)? {
+        Proof::Same => Ok(Opened::Recognised(Box::new(source))),
+        Proof::Other(reason) => Ok(Opened::General(reason)),
+        Proof::Impossible(reason) => match nothing_left(models, &source) {
+            Ok(()) => Ok(Opened::Recognised(Box::new(source))),
+            Err(error) => Ok(Opened::General(format!("{error}; and it was not compared, as {reason}"))),
+        },
+    }
+}
+
+/// The source, if every matrix of the graph is in it.
+#[cfg(not(feature = "tract"))]
+fn prove(_: &Folder, models: &[Model<'_>], _: &mut [(Side, Store)], source: HuggingFace) -> Result<Opened> {
+    match nothing_left(models, &source) {
+        Ok(()) => Ok(Opened::Recognised(Box::new(source))),
+        Err(error) => Ok(Opened::General(error.to_string())),
+    }
+}
+
+/// The tensors of the graphs as those of a Hugging Face model; an error where something of it is missing.
+fn recognise(
+    folder: &Folder,
+    models: &[Model<'_>],
+    stores: &mut [(Side, Store)],
+    (family, mut config): (&'static Family, Map<String, Value>),
+) -> Result<HuggingFace> {
+    let (mut tensors, mut flipped) = (HashMap::new(), HashSet::new());
+    for (model, (side, store)) in models.iter().zip(stores) {
+        let mut found: Vec<_> = recover(&model.graph).into_iter().collect();
+        found.sort_by(|(a, _), (b, _)| a.cmp(b));
+        for (name, named) in found {
+            let Some((name, take)) = known_name(family, &name, *side) else { continue };
+            let name = names::bare(&name).to_owned();
+            let Some(tensor) = floats(named.tensor, store)? else { continue };
+            if is_flipped(named.lie, take) && tensor.shape.len() == 2 {
+                flipped.insert(name.clone());
+            }
+            tensors.entry(name).or_insert(tensor);
+        }
+    }
+    if !config.contains_key("tie_word_embeddings") && is_tied(family, &tensors, &flipped) {
+        config.insert("tie_word_embeddings".to_owned(), true.into());
+    }
+    let source = HuggingFace::new(&folder.home, family, config, tensors, flipped)?;
+    let (_, graphs) = family.build(source.config(), &|name| source.has(name))?;
+    graphs.weights().iter().try_for_each(|weight| source.tensor(&weight.name).map(drop))?;
+    Ok(source)
+}
+
+/// Modules that an exporter may have wrapped around the model, one in the other.
+const MOST_WRAPPERS: usize = 3;
+
+/// The name that a family knows a tensor of one side by, and what it does with it.
+fn known_name(family: &Family, name: &str, side: Side) -> Option<(String, Take)> {
+    let wrapped = std::iter::successors(Some(name), |name| name.split_once('.').map(|(_, rest)| rest));
+    let mut known = Vec::new();
+    for name in wrapped.take(1 + MOST_WRAPPERS) {
+        known.push(name.to_owned());
+        known.extend(side.module().map(|module| format!("{module}.{}", names::bare(name))));
+    }
+    if name.ends_with("embed_tokens.weight") {
+        known.push("shared.weight".to_owned());
+    }
+    known.into_iter().find_map(|name| {
+        let take = names::take_of(family.hugging_face_rules, &name)?;
+        Some((name, take))
+    })
+}
+
+/// Whether rows and columns are exchanged against the Hugging Face model.
+fn is_flipped(lie: Lie, take: Take) -> bool {
+    match lie {
+        Lie::AsNamed { flipped } => flipped,
+        Lie::InputsFirst => take != Take::Transposed,
+        Lie::OutputsFirst => take == Take::Transposed,
+    }
+}
+
+/// A tensor of floats as safetensors has them; `None` for others.
+fn floats(tensor: &Tensor<'_>, store: &mut Store) -> Result<Option<safetensors::Tensor>> {
+    let dtype = tensor.type_name();
+    if !matches!(dtype, "F32" | "F16" | "BF16") {
+        return Ok(None);
+    }
+    let data = store.data(tensor)?;
+    Ok(Some(safetensors::Tensor { dtype, shape: tensor.shape.clone(), data }))
+}
+
+/// Whether the matrix of the scores is the token table once more, as exporters write it where both are one.
+fn is_tied(
+    family: &Family,
+    tensors: &HashMap<String, safetensors::Tensor>,
+    flipped: &HashSet<String>,
+) -> bool {
+    let find = |name: &str| {
+        let (source, _) = names::apply(family.hugging_face_rules, name)?;
+        let name = names::bare(&source);
+        Some((tensors.get(name)?, flipped.contains(name)))
+    };
+    let (Some((table, turned)), Some((scores, other))) = (find("token_embd.weight"), find("output.weight"))
+    else {
+        return false;
+    };
+    if turned || !other || table.dtype != scores.dtype {
+        return !turned && !other && table.data[..] == scores.data[..];
+    }
+    let (&[rows, columns], &[inputs, outputs]) = (&table.shape[..], &scores.shape[..]) else { return false };
+    if (rows, columns) != (outputs, inputs) || rows == 0 || columns == 0 {
+        return false;
+    }
+    let width = table.data.len() / (rows * columns).max(1) as usize;
+    let (rows, columns) = (rows as usize, columns as usize);
+    let (table, scores) = (&table.data[..], &scores.data[..]);
+    (0..rows).all(|row| {
+        (0..columns)
+            .all(|column| at(table, row * columns + column, width) == at(scores, column * rows + row, width))
+    })
+}
+
+fn at(data: &[u8], index: usize, width: usize) -> Option<&[u8]> {
+    data.get(index * width..(index + 1) * width)
+}
+
+/// An error where a matrix or table of the graphs is none of the model's.
+fn nothing_left(models: &[Model<'_>], source: &HuggingFace) -> Result<()> {
+    let (_, graphs) = source.family().build(source.config(), &|name| source.has(name))?;
+    let mut used = HashSet::new();
+    for weight in graphs.weights() {
+        let tensor = source.tensor(&weight.name)?;
+        used.insert((tensor.data.as_ptr(), tensor.data.len()));
+    }
+    // Exporters write the scores' matrix once more where it is the token table.
+    if let Some(tensor) = source.stored("output.weight") {
+        used.insert((tensor.data.as_ptr(), tensor.data.len()));
+    }
+    for tensor in models.iter().flat_map(|model| weights(&model.graph)) {
+        let super::Data::Here(data) = &tensor.data else { continue };
+        if !used.contains(&(data.as_ptr(), data.len())) && !tensor.name.contains("pooler") {
+            let message =
+                format!("of shape {:?} is no tensor of the family {}", tensor.shape, source.family().name);
+            return Err(Error::unsupported(super::model::short(tensor.name), message));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,323 @@
+//! Models that something else computes than our graph: the same sessions, contexts and encoders run them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::arch::{Family, Form, Graphs, Hyper};
+use crate::exec::Batch;
+use crate::graph::{Graph, Head, Rows as RowKind, Value};
+use crate::{Error, ErrorKind, Result};
+
+/// The numbers of a tensor.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Numbers {
+    /// Floats.
+    Floats(Vec<f32>),
+    /// Whole numbers; truth is 0 or 1.
+    Integers(Vec<i64>),
+}
+
+/// A tensor that goes into an engine or comes out of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NamedTensor {
+    /// The name of the input or output.
+    pub name: String,
+    /// The sizes, the slowest-moving one first.
+    pub shape: Vec<usize>,
+    /// The numbers.
+    pub numbers: Numbers,
+}
+
+/// An input or output of an engine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Port {
+    /// Its name.
+    pub name: String,
+    /// Its sizes; `None` where a size differs from call to call. `None` as a whole where it is not known.
+    pub shape: Option<Vec<Option<usize>>>,
+    /// Whether it takes whole numbers.
+    pub integers: bool,
+}
+
+/// Rows of equal length, one for each token or one for a text.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rows {
+    /// Numbers in each.
+    pub columns: usize,
+    /// One row after the other.
+    pub values: Vec<f32>,
+}
+
+impl Rows {
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.values.len().checked_div(self.columns).unwrap_or(0)
+    }
+
+    /// The row of token `index`: where there is one for a text, that.
+    fn row(&self, index: usize) -> Option<&[f32]> {
+        let index = if self.count() == 1 { 0 } else { index };
+        self.values.get(index.checked_mul(self.columns)?..)?.get(..self.columns)
+    }
+}
+
+/// What an engine's model does with tokens.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outline {
+    /// What the rows are that a text gives; `None` where the model does not read texts at once.
+    pub reads: Option<Head>,
+    /// Columns of those rows.
+    pub columns: usize,
+    /// Columns of the hidden states, where they come out as well.
+    pub hidden: Option<usize>,
+    /// Whether it writes tokens one after the other; after a text where it reads as well.
+    pub writes: bool,
+    /// Token ids.
+    pub vocabulary: usize,
+    /// Kinds of segment that a token may be in; 0 where they are not told apart.
+    pub segments: usize,
+    /// The most tokens of a sequence.
+    pub context: usize,
+}
+
+/// Computes a model. [`Model::of_engine`](crate::Model::of_engine) makes a model of it.
+pub trait Engine: Send + Sync {
+    /// What the model does with tokens; the same on every call.
+    fn outline(&self) -> Outline;
+
+    /// A sentence on how it runs, for people.
+    fn note(&self) -> String;
+
+    /// Reads a text: the rows that its head makes, or its hidden states.
+    fn read(&self, ids: &[u32], segments: &[u32], head: bool) -> Result<Rows>;
+
+    /// The scores of the token after each of `ids`, with a view of what was read.
+    fn write(&self, ids: &[u32], memory: Option<&Rows>) -> Result<Rows>;
+
+    /// What goes in.
+    fn inputs(&self) -> Vec<Port>;
+
+    /// What comes out.
+    fn outputs(&self) -> Vec<Port>;
+
+    /// Computes all outputs from all inputs.
+    fn run(&self, inputs: &[NamedTensor]) -> Result<Vec<NamedTensor>>;
+}
+
+/// The architecture of a file that stands in for a model that an engine computes.
+pub const GENERAL: &str = "general";
+
+/// Stands in for a family where an engine computes.
+pub(crate) static FAMILY: Family = Family {
+    name: GENERAL,
+    hugging_face: &[],
+    gguf: &[],
+    hugging_face_rules: &[],
+    gguf_rules: &[],
+    hyper: |_| Err(Error::unsupported("architecture", "is computed by an engine")),
+    form: Form::Encoder(|_, _, b| Ok(b.finish(0))),
+};
+
+/// Hyper-parameters and graphs without operations that say to the rest what an outline says.
+pub(crate) fn shape(outline: &Outline) -> (Hyper, Graphs) {
+    let context = outline.context.clamp(1, 1 << 26);
+    let hyper = Hyper {
+        width: outline.hidden.unwrap_or(0),
+        layers: 0,
+        heads: 1,
+        kv_heads: 1,
+        head_size: 2,
+        feed_forward: 0,
+        vocabulary: outline.vocabulary,
+        segments: outline.segments,
+        context,
+        text: context,
+        features: 0,
+        epsilon: 0.0,
+        windows: Vec::new(),
+        state: Default::default(),
+        mixed: 0,
+    };
+    let graph = |head: Head, columns: usize| {
+        let value = |columns| Value { rows: RowKind::Wanted, columns };
+        let values = vec![value(outline.hidden.unwrap_or(0)), value(columns)];
+        let output = usize::from(head != Head::Hidden);
+        Graph { values, output, hidden: 0, head, ..Graph::default() }
+    };
+    let encoder = outline.reads.map(|head| graph(head, outline.columns));
+    let decoder = outline.writes.then(|| graph(Head::Next, outline.vocabulary));
+    (hyper, Graphs { encoder, decoder })
+}
+
+/// What the sequences of a context have seen, as an engine that remembers nothing must be told again.
+#[derive(Default)]
+pub(crate) struct History {
+    sequences: Vec<Seen>,
+}
+
+#[derive(Clone, Default)]
+struct Seen {
+    tokens: Vec<u32>,
+    memory: Option<Arc<Rows>>,
+}
+
+impl History {
+    fn of(&mut self, sequence: usize) -> &mut Seen {
+        if self.sequences.len() <= sequence {
+            self.sequences.resize(sequence + 1, Seen::default());
+        }
+        &mut self.sequences[sequence]
+    }
+
+    /// `to` has seen what `from` has.
+    pub(crate) fn copy(&mut self, from: usize, to: usize) {
+        let seen = self.of(from).clone();
+        *self.of(to) = seen;
+    }
+
+    /// The rows that are wanted of a batch. `head`: not the hidden states.
+    pub(crate) fn run(
+        &mut self,
+        engine: &dyn Engine,
+        batch: &Batch,
+        (reads, head): (bool, bool),
+        stop: &AtomicBool,
+    ) -> Result<Vec<Vec<f32>>> {
+        let mut outputs = Vec::with_capacity(batch.wanted.len());
+        let mut start = 0;
+        while let Some(first) = batch.rows.get(start) {
+            if stop.load(Ordering::Relaxed) {
+                return Err(Error::new(ErrorKind::Cancelled, "", "stopped by the caller"));
+            }
+            let rows = &batch.rows[start..];
+            let count = rows.iter().take_while(|row| row.sequence == first.sequence).count();
+            let ids: Vec<u32> = rows[..count].iter().map(|row| row.token).collect();
+            let seen = self.of(first.sequence);
+            let (given, before) = if reads {
+                let segments: Vec<u32> = rows[..count].iter().map(|row| row.segment).collect();
+                let given = Arc::new(engine.read(&ids, &segments, head)?);
+                seen.memory = engine.outline().writes.then(|| Arc::clone(&given));
+                (given, 0)
+            } else {
+                seen.tokens.truncate(first.position);
+                seen.tokens.extend(&ids);
+                (Arc::new(engine.write(&seen.tokens, seen.memory.as_deref())?), first.position)
+            };
+            for &row in batch.wanted.iter().filter(|&&row| (start..start + count).contains(&row)) {
+                let row = given.row(before + row - start).ok_or_else(|| {
+                    Error::new(ErrorKind::Shape, "output", "the model gave fewer rows than there are tokens")
+                })?;
+                outputs.push(row.to_vec());
+            }
+            start += count;
+        }
+        Ok(outputs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::encoder::{EncoderOptions, Tokens};
+    use crate::file::{File, Metadata, Writer};
+    use crate::{Model, ModelOptions, SessionOptions, Wanted};
+
+    /// Scores of a token: how often it was there, plus ten times how often what was read has it.
+    struct Counts;
+
+    impl Engine for Counts {
+        fn outline(&self) -> Outline {
+            Outline {
+                reads: Some(Head::Hidden),
+                columns: 2,
+                hidden: Some(2),
+                writes: true,
+                vocabulary: 4,
+                segments: 2,
+                context: 8,
+            }
+        }
+
+        fn note(&self) -> String {
+            "counts".to_owned()
+        }
+
+        fn read(&self, ids: &[u32], segments: &[u32], _: bool) -> Result<Rows> {
+            let pairs = ids.iter().zip(segments).flat_map(|(id, segment)| [*id as f32, *segment as f32]);
+            Ok(Rows { columns: 2, values: pairs.collect() })
+        }
+
+        fn write(&self, ids: &[u32], memory: Option<&Rows>) -> Result<Rows> {
+            let read: Vec<f32> = memory.map(|rows| rows.values.iter().step_by(2).copied().collect()).unwrap();
+            let mut values = Vec::new();
+            for end in 1..=ids.len() {
+                values.extend((0..4).map(|token| {
+                    let written = ids[..end].iter().filter(|&&id| id == token).count();
+                    (written + 10 * read.iter().filter(|&&id| id == token as f32).count()) as f32
+                }));
+            }
+            Ok(Rows { columns: 4, values })
+        }
+
+        fn inputs(&self) -> Vec<Port> {
+            Vec::new()
+        }
+
+        fn outputs(&self) -> Vec<Port> {
+            Vec::new()
+        }
+
+        fn run(&self, inputs: &[NamedTensor]) -> Result<Vec<NamedTensor>> {
+            Ok(inputs.to_vec())
+        }
+    }
+
+    fn model() -> Model {
+        let writer = Writer::new(std::io::Cursor::new(Vec::new())).unwrap();
+        let metadata = Metadata { architecture: GENERAL.to_owned(), ..Metadata::default() };
+        let file = File::from_bytes(writer.finish(&metadata).unwrap().into_inner()).unwrap();
+        Model::of_engine(file, Arc::new(Counts), &ModelOptions::default()).unwrap()
+    }
+
+    #[test]
+    fn sessions_write_on_and_forks_go_their_own_way() {
+        let model = model();
+        assert_eq!(model.notes(), ["counts"]);
+        let mut session = model.session(SessionOptions { batch: 2, ..SessionOptions::default() }).unwrap();
+        assert_eq!(session.prefill(&[1]).unwrap_err().kind(), ErrorKind::State);
+        session.read(&Tokens::from(vec![3, 3, 1])).unwrap();
+        session.prefill(&[1, 2, 1]).unwrap();
+        assert_eq!(session.logits(), [0.0, 12.0, 1.0, 20.0]);
+        let mut fork = session.fork().unwrap();
+        fork.prefill(&[0]).unwrap();
+        session.truncate(1).unwrap();
+        session.prefill(&[2]).unwrap();
+        assert_eq!(fork.logits(), [1.0, 12.0, 1.0, 20.0]);
+        assert_eq!(session.logits(), [0.0, 11.0, 1.0, 20.0]);
+        let mut scores = Vec::new();
+        session.score(&[0, 0], &mut |index, row| scores.push((index, row[0]))).unwrap();
+        assert_eq!(scores, [(0, 1.0), (1, 2.0)]);
+        assert_eq!(session.prefill(&[4]).unwrap_err().kind(), ErrorKind::Argument);
+        assert_eq!(session.prefill(&[0; 8]).unwrap_err().kind(), ErrorKind::TooLong);
+        session.stop_handle().stop();
+        assert_eq!(session.prefill(&[0]).unwrap_err().kind(), ErrorKind::Cancelled);
+        session.prefill(&[0]).unwrap();
+        assert_eq!(session.logits()[0], 3.0);
+    }
+
+    #[test]
+    fn encoders_read_in_any_order() {
+        let mut encoder = model().encoder(EncoderOptions::default()).unwrap();
+        assert_eq!((encoder.head(), encoder.columns()), (Head::Hidden, 2));
+        let texts =
+            [Tokens::from(vec![1]), Tokens { ids: vec![2, 3], segments: vec![0, 1], ..Tokens::default() }];
+        let mut rows = vec![Vec::new(); 2];
+        encoder
+            .read(&texts, Wanted::Every, &mut |index, outputs| {
+                rows[index] = outputs.rows().flatten().copied().collect();
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!(rows, [vec![1.0, 0.0], vec![2.0, 0.0, 3.0, 1.0]]);
+    }
+}
