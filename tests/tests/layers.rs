@@ -78,7 +78,7 @@ fn texts_that_never_leave_early_have_the_bits_of_a_plain_run() {
         let model = model.unwrap();
         let expected = expected(&format!("{name}/expected.json"));
         let texts = words(&expected["texts"]);
-        let mut classify = |early| {
+        let classify = |early| {
             let mut encoder = model.encoder(EncoderOptions { early, ..EncoderOptions::default() }).unwrap();
             (encoder.classify(&texts, Long::Refuse).unwrap(), encoder.layers().to_vec())
         };
