@@ -1,5 +1,6 @@
 //! Exports of PyTorch's two exporters against what PyTorch computed, and other graphs against ONNX Runtime
 //! (`tests/golden-scripts/make_onnx.py`).
+#![cfg(feature = "tract")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
 //! ONNX files made to do harm: typed errors, from parsing to what tract makes of them.
+#![cfg(feature = "tract")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::{Path, PathBuf};

@@ -65,7 +65,7 @@ pub(super) fn check(experts: usize, chosen: usize) -> Result<()> {
 }
 
 /// Refuses a layer that lacks an expert, before there is a list of them all.
-pub(super) fn check_all(b: &Builder<'_>, experts: usize, name: &dyn Fn(usize) -> String) -> Result<()> {
+fn check_all(b: &Builder<'_>, experts: usize, name: &dyn Fn(usize) -> String) -> Result<()> {
     match (0..experts).map(name).find(|name| !b.has(name)) {
         Some(name) => {
             let message = format!("it is missing, and the configuration has {experts} experts");
@@ -78,6 +78,8 @@ pub(super) fn check_all(b: &Builder<'_>, experts: usize, name: &dyn Fn(usize) ->
 /// How what experts make of a row is gated.
 #[derive(Clone, Copy)]
 pub(super) enum Gate {
+    /// Not at all: `activation(up)`.
+    Absent(ActivationKind),
     /// `activation(gate) · up`.
     Plain(ActivationKind),
     /// With limits.
@@ -96,19 +98,8 @@ pub(super) fn feed_forward(
 ) -> Result<ValueId> {
     let width =
         config.count(&["moe_intermediate_size", "expert_feed_forward_length"])?.unwrap_or(h.feed_forward);
-    let name = |part: &'static str| move |expert: usize| block(layer, &format!("{part}.{expert}.weight"));
-    check_all(b, routing.experts, &name("ffn_down_exp"))?;
-    let scores = b.linear(x, &block(layer, "ffn_gate_inp"), routing.experts);
-    let routed = b.route(scores, routing);
-    let slots = b.dispatch(x, routed, routing);
-    let gate = b.expert_linear(slots, routed, routing, &name("ffn_gate_exp"), width);
-    let up = b.expert_linear(slots, routed, routing, &name("ffn_up_exp"), width);
-    let gated = match gating {
-        Gate::Plain(activation) => b.gate(activation, gate, up),
-        Gate::Limited(limits) => b.gate_limited(limits, gate, up),
-    };
-    let down = b.expert_linear(gated, routed, routing, &name("ffn_down_exp"), h.width);
-    let chosen = b.combine(down, routed, routing);
+    let name = |part: &str| block(layer, part);
+    let chosen = mixture(b, &name, gating, routing, (width, h.width), x)?;
     Ok(match (gating, b.has(&block(layer, "ffn_down_shexp.weight"))) {
         (Gate::Plain(activation), true) => {
             let shared = shared_expert(b, config, h, layer, activation, x)?;
@@ -116,6 +107,41 @@ pub(super) fn feed_forward(
         }
         _ => chosen,
     })
+}
+
+/// The block of each chosen expert, weighted and added up. `widths` are columns inside and outside of it.
+pub(super) fn mixture(
+    b: &mut Builder<'_>,
+    name: &dyn Fn(&str) -> String,
+    gating: Gate,
+    routing: Routing,
+    widths: (usize, usize),
+    x: ValueId,
+) -> Result<ValueId> {
+    let named = |part: &'static str| move |expert: usize| name(&format!("{part}.{expert}.weight"));
+    let (gate, up, down) = (named("ffn_gate_exp"), named("ffn_up_exp"), named("ffn_down_exp"));
+    check_all(b, routing.experts, &down)?;
+    let scores = b.linear(x, &name("ffn_gate_inp"), routing.experts);
+    let routed = b.route(scores, routing);
+    let slots = b.dispatch(x, routed, routing);
+    let inner = match gating {
+        Gate::Absent(activation) => {
+            let up = b.expert_linear(slots, routed, routing, &up, widths.0);
+            b.activate(activation, up)
+        }
+        Gate::Plain(activation) => {
+            let gate = b.expert_linear(slots, routed, routing, &gate, widths.0);
+            let up = b.expert_linear(slots, routed, routing, &up, widths.0);
+            b.gate(activation, gate, up)
+        }
+        Gate::Limited(limits) => {
+            let gate = b.expert_linear(slots, routed, routing, &gate, widths.0);
+            let up = b.expert_linear(slots, routed, routing, &up, widths.0);
+            b.gate_limited(limits, gate, up)
+        }
+    };
+    let outer = b.expert_linear(inner, routed, routing, &down, widths.1);
+    Ok(b.combine(outer, routed, routing))
 }
 
 /// The gated block that all rows go through, weighted by a gate of its own where the source has one.

@@ -2,8 +2,9 @@
 //! scores.
 
 use super::blocks::whole;
+use super::experts::{self, Gate};
 use super::pair::{self, block};
-use super::{Config, Family, Form, Hyper, Rule, experts};
+use super::{Config, Family, Form, Hyper, Rule};
 use crate::graph::{ActivationKind, Attention, Bias, Builder, Graph, Head, Routing, ValueId};
 use crate::{Error, Result};
 
@@ -181,16 +182,8 @@ fn switch(
     experts::check(experts, 1)?;
     let capacity = Some(config.count(&["expert_capacity"])?.unwrap_or(64));
     let routing = Routing { experts, chosen: 1, normalise: false, capacity };
-    let name =
-        |part: &'static str| move |expert: usize| block(side, layer, &format!("{part}.{expert}.weight"));
-    experts::check_all(b, experts, &name("ffn_down_exp"))?;
-    let scores = b.linear(x, &block(side, layer, "ffn_gate_inp"), experts);
-    let routed = b.route(scores, routing);
-    let slots = b.dispatch(x, routed, routing);
-    let up = b.expert_linear(slots, routed, routing, &name("ffn_up_exp"), h.feed_forward);
-    let up = b.activate(activation, up);
-    let down = b.expert_linear(up, routed, routing, &name("ffn_down_exp"), h.width);
-    Ok(b.combine(down, routed, routing))
+    let name = |part: &str| block(side, layer, part);
+    experts::mixture(b, &name, Gate::Absent(activation), routing, (h.feed_forward, h.width), x)
 }
 
 fn activation(config: &Config, gated: bool) -> Result<ActivationKind> {

@@ -42,15 +42,21 @@ struct Suite {
     arguments: &'static [&'static str],
 }
 
+/// tract takes minutes to compile, and has nothing to do with these tests.
+const WITHOUT_TRACT: &str = "--no-default-features";
+
 const KERNELS: Suite = Suite { name: "kernels", arguments: &["--package", "siskin-kernels", "--lib"] };
 const GOLDENS: Suite = Suite {
     name: "goldens",
-    arguments: &["--package", "siskin-tests", "--test", "bit_identity", "--test", "goldens"],
+    arguments: &["--package", "siskin-tests", WITHOUT_TRACT, "--test", "bit_identity", "--test", "goldens"],
 };
 /// What `cargo xtask test` runs of these.
 const IDENTITY: [Suite; 2] = [
     Suite { name: "kernel hashes", arguments: &["--package", "siskin-kernels", "--lib", "identity_tests"] },
-    Suite { name: "bit identity", arguments: &["--package", "siskin-tests", "--test", "bit_identity"] },
+    Suite {
+        name: "bit identity",
+        arguments: &["--package", "siskin-tests", WITHOUT_TRACT, "--test", "bit_identity"],
+    },
 ];
 /// What `--all` adds.
 const REST: Suite = Suite {
@@ -59,6 +65,7 @@ const REST: Suite = Suite {
         "--package=siskin",
         "--package=siskin-convert",
         "--package=siskin-tests",
+        WITHOUT_TRACT,
         "--lib",
         "--test=gguf",
         "--test=hugging_face",
