@@ -48,7 +48,7 @@ def export(model, path, inputs, outputs, dynamo, beside=False):
     """Exports with all batches and lengths left open. The wrapper's name is taken out of the graph's names."""
     path.parent.mkdir(parents=True, exist_ok=True)
     names = list(inputs)
-    wrapped = Named(model, names, outputs)
+    wrapped = Named(model, names, outputs).eval()
     values = tuple(inputs.values())
     if dynamo:
         shapes = tuple({axis: torch.export.Dim.DYNAMIC for axis in range(min(2, value.ndim))} for value in values)
@@ -156,10 +156,10 @@ def decoder(name, kind, settings, dynamo):
     model.config.use_cache = False
     model.eval()
     given = text(False)
-    export(model, OUT / name / "model.onnx", given, ["logits"], dynamo)
-    model.config.save_pretrained(OUT / name)
     with torch.no_grad():
         logits = model(**given).logits
+    export(model, OUT / name / "model.onnx", given, ["logits"], dynamo)
+    model.config.save_pretrained(OUT / name)
     write_io(name, dict(input_ids=given["input_ids"].numpy()), dict(logits=logits.numpy()))
 
 
