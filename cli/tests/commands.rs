@@ -183,6 +183,25 @@ fn an_interrupt_ends_the_answer_and_leaves_what_was_said() {
 }
 
 #[test]
+fn a_graph_of_no_family_runs_and_says_so() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/onnx/mlp");
+    let (input, written) = (format!("{folder}/io.safetensors"), file("mlp.safetensors", b""));
+    let model = ["--no-cache", "logits", folder, "--input", &input, "--output", written.to_str().unwrap()];
+    let output = siskin(&model, b"");
+    assert!(output.status.success(), "{}", errors(&output));
+    assert!(errors(&output).contains("runs as a general graph through tract"), "{}", errors(&output));
+    assert!(std::fs::read(&written).unwrap().windows(3).any(|part| part == b"\"y\""));
+    let output = siskin(&["inspect", folder], b"");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("[\"any\",3]"), "{}", errors(&output));
+    let output = siskin(&["convert", folder, "-o", written.to_str().unwrap()], b"");
+    assert!(
+        output.status.code() == Some(3) && errors(&output).contains("runs as it is"),
+        "{}",
+        errors(&output)
+    );
+}
+
+#[test]
 fn only_models_that_listen_transcribe() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/golden-texts/bart");
     let output = siskin(&["transcribe", folder, "-", "--no-cache", "--quiet"], &[0; 32]);

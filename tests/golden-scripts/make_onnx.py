@@ -11,6 +11,7 @@ Needs torch, transformers, onnx, onnxscript and onnxruntime. Names say by which 
 """
 import shutil
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 
@@ -48,7 +49,7 @@ def export(model, path, inputs, outputs, dynamo, beside=False):
     """Exports with all batches and lengths left open. The wrapper's name is taken out of the graph's names."""
     path.parent.mkdir(parents=True, exist_ok=True)
     names = list(inputs)
-    wrapped = Named(model, names, outputs)
+    wrapped = Named(model, names, outputs).eval()
     values = tuple(inputs.values())
     if dynamo:
         shapes = tuple({axis: torch.export.Dim.DYNAMIC for axis in range(min(2, value.ndim))} for value in values)
@@ -146,7 +147,7 @@ def t5():
     config("t5", folder)
 
 
-def decoder(name, kind, settings, dynamo):
+def decoder(name, kind, settings):
     torch.manual_seed(7)
     model = kind(settings)
     with torch.no_grad():
@@ -156,26 +157,26 @@ def decoder(name, kind, settings, dynamo):
     model.config.use_cache = False
     model.eval()
     given = text(False)
-    export(model, OUT / name / "model.onnx", given, ["logits"], dynamo)
-    model.config.save_pretrained(OUT / name)
     with torch.no_grad():
         logits = model(**given).logits
+    export(model, OUT / name / "model.onnx", given, ["logits"], False)
+    model.config.save_pretrained(OUT / name)
     write_io(name, dict(input_ids=given["input_ids"].numpy()), dict(logits=logits.numpy()))
 
 
 SMALL = dict(vocab_size=80, max_position_embeddings=64)
 
 
-def gpt2(name="gpt2", dynamo=False):
+def gpt2():
     settings = T.GPT2Config(vocab_size=80, n_positions=64, n_embd=32, n_layer=2, n_head=4, layer_norm_epsilon=1e-3,
                             bos_token_id=1, eos_token_id=2)
-    decoder(name, T.GPT2LMHeadModel, settings, dynamo)
+    decoder("gpt2", T.GPT2LMHeadModel, settings)
 
 
 def llama():
     settings = T.LlamaConfig(**SMALL, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
                              num_key_value_heads=2, bos_token_id=1, eos_token_id=2)
-    decoder("llama", T.LlamaForCausalLM, settings, False)
+    decoder("llama", T.LlamaForCausalLM, settings)
 
 
 def other_activation():
@@ -192,7 +193,10 @@ def other_activation():
 
 def halves(name, kind):
     """`bert-classes` with its matrices as halves, cast where they are used."""
-    model = onnx.load(OUT / "bert-classes" / "model.onnx")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        export(golden("bert-classes", T.BertForSequenceClassification), path, text(True), ["logits"], False)
+        model = onnx.load(path)
     casts = []
     for tensor in model.graph.initializer:
         if tensor.data_type != TensorProto.FLOAT or len(tensor.dims) < 2:
@@ -273,13 +277,11 @@ def seeds():
 
 MAKERS = {
     "bert": lambda: known("bert", "bert", T.BertForMaskedLM, ["logits"], False),
-    "bert-classes": lambda: known("bert-classes", "bert-classes", T.BertForSequenceClassification, ["logits"], False),
     "bert-labels-dynamo": lambda: known("bert-labels-dynamo", "bert-labels", T.BertForTokenClassification, ["logits"], True),
     "distilbert-dynamo": lambda: known("distilbert-dynamo", "distilbert", T.DistilBertForSequenceClassification,
                                        ["logits"], True, segments=False, beside=True),
     "t5": t5,
     "gpt2": gpt2,
-    "gpt2-dynamo": lambda: gpt2("gpt2-dynamo", True),
     "llama": llama,
     "bert-tanh": other_activation,
     "bert-f16": lambda: halves("bert-f16", TensorProto.FLOAT16),

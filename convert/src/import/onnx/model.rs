@@ -188,6 +188,10 @@ impl<'a> Model<'a> {
         let graph = graph.ok_or_else(|| {
             Error::new(ErrorKind::Missing, "graph", "the file holds none; is it an ONNX model?")
         })?;
+        if model.opset == 0 {
+            let message = "does not say by which version of the operators it was written";
+            return Err(Error::new(ErrorKind::Missing, "opset_import", message));
+        }
         model.graph = Graph::parse(graph, 0, &mut parts).map_err(|error| error.within("graph"))?;
         check_order(&model.graph, &mut HashSet::new()).map_err(|error| error.within("graph"))?;
         Ok(model)

@@ -1,16 +1,19 @@
 //! Whether our graph computes what the exported one does.
 
-use super::{Folder, General, Model, Side, Store};
+use super::{General, Model, Side, Store};
 use crate::import::Source;
 use siskin::encoder::Tokens;
 use siskin::engine::Engine;
 use siskin::graph::Head;
-use siskin::{CacheType, EncoderOptions, Error, ModelOptions, Result, SessionOptions, Wanted};
+use siskin::{CacheType, EncoderOptions, Error, ErrorKind, ModelOptions, Result, SessionOptions, Wanted};
 
 /// The largest difference over the largest expected number that two ways of rounding may make.
 const CLOSE: f32 = 1e-3;
 /// Tokens of the texts that are tried.
 const LENGTHS: [usize; 2] = [11, 5];
+
+/// The most bytes that a model may have as f32 to be tried: trying holds them in memory twice.
+const MOST_BYTES: u64 = 6 << 30;
 
 /// What trying showed.
 pub(super) enum Proof {
@@ -24,18 +27,31 @@ pub(super) enum Proof {
 
 /// Runs both on some texts.
 pub(super) fn prove(
-    _: &Folder,
     models: &[Model<'_>],
     stores: &mut [(Side, Store)],
     source: &dyn Source,
 ) -> Result<Proof> {
+    let tensors = models.iter().flat_map(|model| model.graph.all_tensors());
+    let bytes = tensors.fold(0_u64, |sum, tensor| sum.saturating_add(tensor.count().saturating_mul(4)));
+    if bytes > MOST_BYTES {
+        return Ok(Proof::Impossible("it is too large to be tried".to_owned()));
+    }
     let general = match General::of_parts(models, stores, source.config().values()) {
         Ok(general) if general.outline().reads.is_some() || general.outline().writes => general,
         Ok(_) => return Ok(Proof::Impossible("its inputs are not tokens".to_owned())),
         Err(error) => return Ok(Proof::Impossible(error.to_string())),
     };
-    let file = crate::open::nameless(source)?;
-    let ours = siskin::Model::from_file(file, &ModelOptions::default())?;
+    let packed = crate::open::nameless(source);
+    let ours = packed.and_then(|file| siskin::Model::from_file(file, &ModelOptions::default()));
+    let ours = match ours {
+        Ok(ours) => ours,
+        Err(error)
+            if matches!(error.kind(), ErrorKind::Shape | ErrorKind::Missing | ErrorKind::Unsupported) =>
+        {
+            return Ok(Proof::Other(error.to_string()));
+        }
+        Err(error) => return Err(error),
+    };
     match compare(&general, &ours) {
         Ok(worst) if worst <= CLOSE => Ok(Proof::Same),
         Ok(worst) => Ok(Proof::Other(format!(

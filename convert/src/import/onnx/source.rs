@@ -75,19 +75,14 @@ fn open(path: &Path) -> Result<Opened> {
         Err(error) if error.kind() == ErrorKind::Corrupt => return Err(within(error)),
         Err(error) => return Ok(Opened::General(error.to_string())),
     };
-    prove(&folder, &models, &mut stores, source).map_err(within)
+    prove(&models, &mut stores, source).map_err(within)
 }
 
 /// The source, if the graph computes what the family would with these tensors.
 #[cfg(feature = "tract")]
-fn prove(
-    folder: &Folder,
-    models: &[Model<'_>],
-    stores: &mut [(Side, Store)],
-    source: HuggingFace,
-) -> Result<Opened> {
+fn prove(models: &[Model<'_>], stores: &mut [(Side, Store)], source: HuggingFace) -> Result<Opened> {
     use super::proof::{Proof, prove};
-    match prove(folder, models, stores, &source)? {
+    match prove(models, stores, &source)? {
         Proof::Same => Ok(Opened::Recognised(Box::new(source))),
         Proof::Other(reason) => Ok(Opened::General(reason)),
         Proof::Impossible(reason) => match nothing_left(models, &source) {
@@ -99,7 +94,7 @@ fn prove(
 
 /// The source, if every matrix of the graph is in it.
 #[cfg(not(feature = "tract"))]
-fn prove(_: &Folder, models: &[Model<'_>], _: &mut [(Side, Store)], source: HuggingFace) -> Result<Opened> {
+fn prove(models: &[Model<'_>], _: &mut [(Side, Store)], source: HuggingFace) -> Result<Opened> {
     match nothing_left(models, &source) {
         Ok(()) => Ok(Opened::Recognised(Box::new(source))),
         Err(error) => Ok(Opened::General(error.to_string())),
