@@ -130,6 +130,11 @@ impl Bar {
         Self::with(open, "{wide_bar} {pos}/{len} s {eta}")
     }
 
+    /// Of texts.
+    pub(crate) fn of_texts(open: &OpenArgs) -> Self {
+        Self::with(open, "{wide_bar} {pos}/{len} texts {eta}")
+    }
+
     fn with(open: &OpenArgs, template: &str) -> Self {
         if open.quiet || !std::io::stderr().is_terminal() {
             return Self(ProgressBar::hidden());

@@ -4,6 +4,7 @@ use crate::answer::Answer;
 use crate::options::{ModelArgs, OpenArgs, TextArgs};
 use crate::{interrupt, output};
 use serde_json::json;
+use siskin::rules::Rules;
 use siskin::{Error, ErrorKind, GenerateOptions, Result};
 use std::path::PathBuf;
 
@@ -31,9 +32,12 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
-    let options = args.text.session(&args.model_args)?;
+    let mut options = args.text.session(&args.model_args)?;
     let seed = options.sampler.seed;
     let model = open.model(&args.model, &args.model_args)?;
+    if model.graphs().encoder.is_some() {
+        options.sampler.rules = Rules::of(&model)?;
+    }
     interrupt::listen()?;
     let mut session = model.session(options)?;
     let options = GenerateOptions {

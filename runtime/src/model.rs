@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use siskin_kernels::ops::Kernels;
+use siskin_kernels::ops::attention::CacheType;
 use siskin_kernels::{Cpu, Features};
 
 use crate::arch::{Config, Family, Graphs, Hyper};
@@ -17,6 +18,7 @@ use crate::session::{Session, SessionOptions};
 use crate::team;
 use crate::template::ChatTemplate;
 use crate::tokenizer::Tokenizer;
+use crate::writer::{Writer, WriterOptions};
 use crate::{Error, ErrorKind, Result};
 
 /// Who runs the model.
@@ -220,6 +222,22 @@ impl Model {
         };
         let options = ContextOptions { cache, wanted: 0, read: outputs, head: options.head };
         Context::new(Arc::clone(model), options)
+    }
+
+    /// Memory and threads for writing many texts, of which `rows` give outputs at once.
+    pub(crate) fn writing_context(&self, cache: CacheOptions, rows: usize) -> Result<Context> {
+        let options = ContextOptions { cache, wanted: rows, read: 0, head: true };
+        Context::new(Arc::clone(&self.inner), options)
+    }
+
+    /// The type of cached numbers that suits the model.
+    pub(crate) fn cache_type(&self) -> CacheType {
+        context::cache_type(&self.inner)
+    }
+
+    /// Writes texts for texts.
+    pub fn writer(&self, options: WriterOptions) -> Result<Writer> {
+        Writer::new(self.clone(), options)
     }
 
     /// Reads whole texts.

@@ -5,6 +5,7 @@
 //! - [`counting`]: an allocator that says how much a thread has allocated.
 //! - [`measure`]: what the measurements of kernels share.
 //! - [`paths`]: where the committed test data and the downloaded models lie.
+//! - [`search`]: what Transformers finds with the golden models.
 
 pub mod counting;
 pub mod fuzz;
@@ -13,4 +14,5 @@ pub mod house;
 pub mod knobs;
 pub mod measure;
 pub mod paths;
+pub mod search;
 pub mod texts;

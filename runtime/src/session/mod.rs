@@ -3,6 +3,7 @@
 mod breakers;
 mod pieces;
 mod prompt;
+mod search;
 
 pub use pieces::{Ended, Pieces};
 
@@ -30,6 +31,8 @@ pub struct SessionOptions {
     pub text: usize,
     /// The type of cached numbers; `None`: f16, or f32 for models whose weights are f32.
     pub cache: Option<CacheType>,
+    /// How many forks may go on beside the session, as the beams of a search do, each with a context of its own.
+    pub forks: usize,
     /// How tokens are chosen.
     pub sampler: SamplerOptions,
     /// Texts that end a generation.
@@ -46,6 +49,7 @@ impl Default for SessionOptions {
             batch: 256,
             text: 0,
             cache: None,
+            forks: 0,
             sampler: SamplerOptions::default(),
             stop: Vec::new(),
             dry_breakers: ["\n", ":", "\"", "*"].map(str::to_owned).to_vec(),
@@ -148,7 +152,8 @@ fn locked(context: &Mutex<Context>) -> MutexGuard<'_, Context> {
 
 impl Session {
     pub(crate) fn new(model: Model, options: SessionOptions) -> Result<Self> {
-        let context = model.context(&options, 1, 1)?;
+        let sequences = options.forks.saturating_add(1);
+        let context = model.context(&options, sequences, sequences)?;
         Self::in_context(model, options, context)
     }
 
@@ -186,6 +191,16 @@ impl Session {
     /// The model.
     pub fn model(&self) -> &Model {
         &self.model
+    }
+
+    /// How it was opened.
+    pub(crate) fn options(&self) -> &SessionOptions {
+        &self.options
+    }
+
+    /// Lets another handle stop the session.
+    pub(crate) fn stop_by(&mut self, stop: StopHandle) {
+        self.stop = stop;
     }
 
     /// Tokens so far.
@@ -283,7 +298,8 @@ impl Session {
         let wanted = (SCORE_BYTES / (4 * self.logits.len())).clamp(1, self.options.batch.max(1));
         let alone = Arc::strong_count(&self.context) == 1 && self.position() == 0;
         if alone && locked(&self.context).limits().1 < wanted {
-            let mut context = self.model.context(&self.options, 1, wanted)?;
+            let sequences = self.options.forks.saturating_add(1);
+            let mut context = self.model.context(&self.options, sequences, wanted)?;
             self.sequence = context.create();
             self.context = Arc::new(Mutex::new(context));
             if let Some(text) = self.source.take() {
@@ -392,7 +408,8 @@ impl Session {
     }
 
     /// Generates a text: as the answer to `prompt` where the model has a chat template and `raw` is not set,
-    /// as its continuation otherwise.
+    /// as its continuation otherwise. A model with an encoder reads the prompt, forgets what it read before, and writes
+    /// another text.
     pub fn generate(&mut self, prompt: &str, options: GenerateOptions) -> Result<Pieces<'_>> {
         let stream = TextStream::new(&self.options.stop)?;
         let said = self.messages.len();
@@ -403,6 +420,8 @@ impl Session {
             return Err(error);
         }
         self.unread = None;
+        let source = self.source.as_ref().map_or(&[][..], |text| &text.ids);
+        self.sampler.begin(source, options.max_tokens);
         Ok(Pieces::new(self, stream, options))
     }
 
