@@ -175,6 +175,7 @@ fn print(index: usize, candidates: &[Candidate], as_json: bool) -> Result<()> {
         return output::json(&json!({"index": index, "text": text, "candidates": all}));
     }
     match candidates {
+        [] => output::line(""),
         [one] => output::line(&one.text),
         all => {
             all.iter().try_for_each(|one| output::line(format_args!("{index}\t{:.4}\t{}", one.score, one.text)))

@@ -118,11 +118,7 @@ impl Beams {
             group.take(&best, written, self.most, self.prompt, &settings);
             chosen.extend(group.begun.iter().filter_map(|begun| begun.text.last()));
         }
-        let mut row = 0;
-        for begun in self.begun_mut() {
-            begun.row = row;
-            row += 1;
-        }
+        self.begun_mut().enumerate().for_each(|(row, begun)| begun.row = row);
     }
 
     /// The best steps of a group, given what groups before it chose.

@@ -420,7 +420,7 @@ impl Session {
             return Err(error);
         }
         self.unread = None;
-        let source = self.source.as_ref().map_or(&[][..], |text| &text.ids);
+        let source = self.source.as_ref().map_or(&[][..], |text| text.ids.as_slice());
         self.sampler.begin(source, options.max_tokens);
         Ok(Pieces::new(self, stream, options))
     }

@@ -117,8 +117,7 @@ fn is_code(text: &str) -> bool {
     })
 }
 
-/// The languages that tokens stand for, by what `code` finds in their spelling. Only control tokens and those that a
-/// user added are looked at: words of a text may look like codes.
+/// The languages that tokens stand for, by what `code` finds in their spelling.
 fn languages(tokenizer: &Tokenizer, code: &dyn Fn(&str) -> Option<&str>) -> Vec<(String, u32)> {
     let language = |id: u32| {
         let text = std::str::from_utf8(tokenizer.token_text(id).ok()?).ok()?;

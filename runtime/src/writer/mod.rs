@@ -1,6 +1,6 @@
 //! Text to text: translations, summaries and continuations of many texts at once, in their order.
 //!
-//! A [`Writer`] turns texts into what the model reads ([`source`](self)), reads those of like length together where it
+//! A [`Writer`] turns texts into what the model reads, reads those of like length together where it
 //! has an encoder, and writes on all of them in one batch; where one is done, the next takes its place.
 
 mod language;
@@ -113,7 +113,7 @@ impl Writer {
             }
         }
         let mut found: Vec<Option<Vec<Found>>> = vec![None; jobs.len()];
-        let (mut rest, mut done) = (parts_of, 0);
+        let (mut rest, mut done) = (parts_of.clone(), 0);
         self.run(&jobs, writing, &mut |job, texts| {
             found[job] = Some(texts);
             rest[owners[job]] -= 1;
@@ -124,8 +124,7 @@ impl Writer {
         for (&owner, found) in owners.iter().zip(found) {
             self.join(&mut written[owner], found.unwrap_or_default(), writing)?;
         }
-        for (candidates, index) in written.iter_mut().zip(0..) {
-            let parts = owners.iter().filter(|&&owner| owner == index).count().max(1);
+        for (candidates, parts) in written.iter_mut().zip(parts_of) {
             candidates.iter_mut().for_each(|candidate: &mut Candidate| candidate.score /= parts as f64);
         }
         Ok(written)
