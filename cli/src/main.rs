@@ -11,6 +11,7 @@ mod doctor;
 mod embed;
 mod export;
 mod fill_mask;
+mod generate;
 mod inspect;
 mod interrupt;
 mod logits;
@@ -20,11 +21,14 @@ mod output;
 mod perplexity;
 mod rerank;
 mod run;
+mod summarise;
 mod tag;
 mod texts;
 mod tokenize;
 mod transcribe;
+mod translate;
 mod verify;
+mod writing;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -43,6 +47,9 @@ struct Cli {
 enum Command {
     Run(run::Args),
     Chat(chat::Args),
+    Generate(generate::Args),
+    Translate(translate::Args),
+    Summarise(summarise::Args),
     Embed(embed::Args),
     Rerank(rerank::Args),
     Classify(classify::Args),
@@ -66,6 +73,9 @@ fn main() -> ExitCode {
     let outcome = match &command {
         Command::Run(args) => run::command(args, &open),
         Command::Chat(args) => chat::command(args, &open),
+        Command::Generate(args) => generate::command(args, &open),
+        Command::Translate(args) => translate::command(args, &open),
+        Command::Summarise(args) => summarise::command(args, &open),
         Command::Embed(args) => embed::command(args, &open),
         Command::Rerank(args) => rerank::command(args, &open),
         Command::Classify(args) => classify::command(args, &open),

@@ -216,7 +216,7 @@ fn bias(text: &str) -> std::result::Result<(u32, f32), String> {
 }
 
 impl SamplerArgs {
-    fn options(&self) -> Result<SamplerOptions> {
+    pub(crate) fn options(&self) -> Result<SamplerOptions> {
         let usual = SamplerOptions::default();
         let options = SamplerOptions {
             seed: self.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish()),

@@ -6,6 +6,7 @@ use crate::{interrupt, output};
 use serde_json::json;
 use siskin::encoder::EmbedOptions;
 use siskin::memo::{Answered, Memo, Question};
+use siskin::rules::Rules;
 use siskin::{EncoderOptions, Error, ErrorKind, GenerateOptions, Model, Result, SessionOptions};
 use std::path::PathBuf;
 
@@ -43,13 +44,16 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
-    let options = args.text.session(&args.model_args)?;
+    let mut options = args.text.session(&args.model_args)?;
     let memo = args.memo.open()?;
     if memo.is_some() && !args.text.repeats() {
         let message = "the answer would be another each time; give --greedy or a --seed";
         return Err(Error::argument("--memo", message));
     }
     let model = open.model(&args.model, &args.model_args)?;
+    if model.graphs().encoder.is_some() {
+        options.sampler.rules = Rules::of(&model)?;
+    }
     interrupt::listen()?;
     let Some(memo) = memo else { return answer(args, open, &model, options).map(drop) };
     let mut question = Question::new(&model, &[], &args.prompt, &options, args.generate())?;

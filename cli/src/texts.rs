@@ -44,6 +44,15 @@ impl TextArgs {
         self.walk(open, true, each)
     }
 
+    /// The same without a bar, for those that show one of their own.
+    pub(crate) fn each_in_silence(
+        &self,
+        open: &OpenArgs,
+        each: impl FnMut(usize, &[String]) -> Result<()>,
+    ) -> Result<()> {
+        self.walk(open, false, each)
+    }
+
     fn walk(
         &self,
         open: &OpenArgs,

@@ -32,6 +32,9 @@ pub(crate) struct Args {
     /// Let the model see the text of the 30 seconds before
     #[arg(long)]
     previous: bool,
+    /// Texts that go on at the same time, of which the likeliest by its length is taken; 1: the likeliest token each time
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    beams: usize,
     /// Always take the likeliest token, also where this leads round in circles
     #[arg(long)]
     greedy: bool,
@@ -55,6 +58,7 @@ impl Args {
             max_tokens: self.max_tokens.unwrap_or(usual.max_tokens),
             prompt: self.prompt.clone(),
             previous: self.previous,
+            beams: self.beams,
             again: !self.greedy,
             ..usual
         }

@@ -23,13 +23,16 @@ pub mod memo;
 mod model;
 mod observe;
 mod plan;
+pub mod rules;
 pub mod sample;
+pub mod search;
 mod session;
 pub mod speech;
 mod team;
 pub mod template;
 pub mod text;
 pub mod tokenizer;
+pub mod writer;
 
 pub use context::{Context, Piece, Text, Wanted};
 pub use encoder::{Encoder, EncoderOptions};
@@ -42,3 +45,4 @@ pub use session::{
 };
 pub use siskin_kernels::ops::attention::CacheType;
 pub use siskin_kernels::{Cpu, Features};
+pub use writer::{Writer, WriterOptions, Writing};

@@ -20,6 +20,7 @@ use crate::session::{Session, SessionOptions};
 use crate::team;
 use crate::template::ChatTemplate;
 use crate::tokenizer::Tokenizer;
+use crate::writer::{Writer, WriterOptions};
 use crate::{Error, ErrorKind, Result};
 
 /// Who runs the model.
@@ -292,6 +293,17 @@ impl Model {
         let options =
             ContextOptions { cache, window: None, wanted: 0, read: outputs, head: options.head, exits };
         Context::new(Arc::clone(model), options)
+    }
+
+    /// Memory and threads for writing many texts, of which `rows` give outputs at once.
+    pub(crate) fn writing_context(&self, cache: CacheOptions, rows: usize) -> Result<Context> {
+        let options = ContextOptions { cache, window: None, wanted: rows, read: 0, head: true, exits: false };
+        Context::new(Arc::clone(&self.inner), options)
+    }
+
+    /// Writes texts for texts.
+    pub fn writer(&self, options: WriterOptions) -> Result<Writer> {
+        Writer::new(self.clone(), options)
     }
 
     /// Reads whole texts.

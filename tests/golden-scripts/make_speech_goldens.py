@@ -3,7 +3,8 @@
 usage: make_speech_goldens.py OUT_DIR MODEL_DIR
 
 OUT_DIR/NAME.wav: a sentence spoken by espeak-ng, 16-bit at 16 kHz; OUT_DIR/speech.json: for each the language, the
-probability of silence, and the ids of the likeliest tokens one after the other, without times and with them, in f32.
+probability of silence, and the ids of the likeliest tokens one after the other, without times and with them, and those
+that a search with five beams finds, in f32.
 MODEL_DIR is the folder that `cargo xtask model whisper` brings.
 
 Needs espeak-ng, ctranslate2, numpy, tokenizers and transformers.
@@ -56,7 +57,9 @@ for name, (voice, text) in SENTENCES.items():
     for key, last in (("plain", [tokenizer.token_to_id("<|notimestamps|>")]), ("times", [])):
         ids = [tokenizer.token_to_id(token) for token in ("<|startoftranscript|>", language, "<|transcribe|>")]
         written = model.generate(features, [ids + last], beam_size=1, return_no_speech_prob=True)[0]
-        entry |= {key: written.sequences_ids[0], "silence": written.no_speech_prob}
+        beams = model.generate(features, [ids + last], beam_size=5)[0]
+        entry |= {key: written.sequences_ids[0], f"{key}_beams": beams.sequences_ids[0],
+                  "silence": written.no_speech_prob}
     made[name] = entry
     print(name, entry, tokenizer.decode(entry["plain"]))
 (OUT / "speech.json").write_text(json.dumps(made, indent=1) + "\n")

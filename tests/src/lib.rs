@@ -6,6 +6,7 @@
 //! - [`kinds`]: models that attend as a session chooses.
 //! - [`measure`]: what the measurements of kernels share.
 //! - [`paths`]: where the committed test data and the downloaded models lie.
+//! - [`search`]: what Transformers finds with the golden models.
 
 pub mod counting;
 pub mod fuzz;
@@ -15,4 +16,5 @@ pub mod kinds;
 pub mod knobs;
 pub mod measure;
 pub mod paths;
+pub mod search;
 pub mod texts;

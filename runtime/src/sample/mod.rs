@@ -2,7 +2,7 @@
 //!
 //! The chain works in place in buffers made at its creation and allocates nothing per token. Its order is
 //!
-//! 1. over the whole vocabulary, the edits in `EDITS`: logit bias, penalties, DRY;
+//! 1. over the whole vocabulary, the edits in `EDITS`: logit bias, penalties, DRY, rules;
 //! 2. greedy choice when the temperature is 0, and the end;
 //! 3. the candidates: top-k;
 //! 4. the filters in `FILTERS`: typical, top-p, min-p, XTC, temperature, Mirostat 2 (which switches the
@@ -23,6 +23,7 @@ mod mirostat;
 mod options;
 mod penalties;
 pub(crate) mod random;
+mod rules;
 mod temperature;
 mod top_k;
 mod top_p;
@@ -46,6 +47,8 @@ trait Edit: Send + Sync {
     fn apply(&mut self, scores: &mut [f32]);
     /// A token was added to the text.
     fn accept(&mut self, _id: u32) {}
+    /// The prompt is over: up to `most` tokens follow. `source` is what the model read before, if it reads.
+    fn begin(&mut self, _source: &[u32], _most: usize) {}
     /// Forgets the text.
     fn reset(&mut self) {}
     /// A copy with the same state and the same room.
@@ -66,7 +69,7 @@ trait Filter: Send + Sync {
 
 type Build<Step> = fn(&SamplerOptions, usize) -> Option<Box<Step>>;
 
-const EDITS: &[Build<dyn Edit>] = &[bias::build, penalties::build, dry::build];
+const EDITS: &[Build<dyn Edit>] = &[bias::build, penalties::build, dry::build, rules::build];
 
 const FILTERS: &[Build<dyn Filter>] =
     &[typical::build, top_p::build, min_p::build, xtc::build, temperature::build, mirostat::build];
@@ -219,6 +222,12 @@ impl Sampler {
         for edit in &mut self.edits {
             edit.accept(id);
         }
+    }
+
+    /// Says that the prompt is over and up to `most` tokens follow. `source` is what the model read before, where it
+    /// reads. Without this, rules take what was accepted before the first choice for the prompt.
+    pub fn begin(&mut self, source: &[u32], most: usize) {
+        self.edits.iter_mut().for_each(|edit| edit.begin(source, most));
     }
 
     /// Takes `text` for the text so far, in place of what was accepted.

@@ -1,5 +1,6 @@
 //! How to choose tokens.
 
+use crate::rules::Rules;
 use crate::{Error, Result};
 
 /// The longest history a step may look back on.
@@ -65,6 +66,8 @@ pub struct SamplerOptions {
     pub mirostat_eta: f32,
     /// Numbers added to single tokens' logits; minus infinity forbids the token.
     pub logit_bias: Vec<(u32, f32)>,
+    /// What is forced, forbidden or punished by its place in the text.
+    pub rules: Rules,
     /// Compute the chosen token's log-probability.
     pub log_probabilities: bool,
     /// Also report so many of the likeliest tokens with every choice, which turns
@@ -98,6 +101,7 @@ impl Default for SamplerOptions {
             mirostat_tau: 5.0,
             mirostat_eta: 0.1,
             logit_bias: Vec::new(),
+            rules: Rules::default(),
             log_probabilities: false,
             top_log_probabilities: 0,
         }
@@ -144,6 +148,7 @@ impl SamplerOptions {
                 return Err(Error::argument(name, message));
             }
         }
+        self.rules.validate()?;
         self.validate_lists()
     }
 

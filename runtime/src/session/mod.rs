@@ -3,6 +3,7 @@
 mod breakers;
 mod pieces;
 mod prompt;
+mod search;
 
 pub use pieces::{Ended, Pieces};
 pub(crate) use prompt::first_tokens;
@@ -34,6 +35,8 @@ pub struct SessionOptions {
     pub window: Option<Window>,
     /// The type of cached numbers; `None`: f16, or f32 for models whose weights are f32.
     pub cache: Option<CacheType>,
+    /// How many forks may go on beside the session, as the beams of a search do, each with a context of its own.
+    pub forks: usize,
     /// How tokens are chosen.
     pub sampler: SamplerOptions,
     /// Texts that end a generation.
@@ -51,6 +54,7 @@ impl Default for SessionOptions {
             text: 0,
             window: None,
             cache: None,
+            forks: 0,
             sampler: SamplerOptions::default(),
             stop: Vec::new(),
             dry_breakers: ["\n", ":", "\"", "*"].map(str::to_owned).to_vec(),
@@ -166,7 +170,8 @@ fn locked(context: &Mutex<Context>) -> MutexGuard<'_, Context> {
 
 impl Session {
     pub(crate) fn new(model: Model, options: SessionOptions) -> Result<Self> {
-        let context = model.context(&options, 1, 1)?;
+        let sequences = options.forks.saturating_add(1);
+        let context = model.context(&options, sequences, sequences)?;
         Self::in_context(model, options, context)
     }
 
@@ -204,6 +209,16 @@ impl Session {
     /// The model.
     pub fn model(&self) -> &Model {
         &self.model
+    }
+
+    /// How it was opened.
+    pub(crate) fn options(&self) -> &SessionOptions {
+        &self.options
+    }
+
+    /// Lets another handle stop the session.
+    pub(crate) fn stop_by(&mut self, stop: StopHandle) {
+        self.stop = stop;
     }
 
     /// Tokens so far.
@@ -315,7 +330,8 @@ impl Session {
         let wanted = (SCORE_BYTES / (4 * self.logits.len())).clamp(1, batch.max(1));
         let alone = Arc::strong_count(&self.context) == 1 && self.position() == 0;
         if alone && most < wanted {
-            let mut context = self.model.context(&self.options, 1, wanted)?;
+            let sequences = self.options.forks.saturating_add(1);
+            let mut context = self.model.context(&self.options, sequences, wanted)?;
             self.sequence = context.create();
             self.context = Arc::new(Mutex::new(context));
             if let Some(text) = self.source.take() {
@@ -424,7 +440,8 @@ impl Session {
     }
 
     /// Generates a text: as the answer to `prompt` where the model has a chat template and `raw` is not set,
-    /// as its continuation otherwise.
+    /// as its continuation otherwise. A model with an encoder reads the prompt, forgets what it read before, and writes
+    /// another text.
     pub fn generate(&mut self, prompt: &str, options: GenerateOptions) -> Result<Pieces<'_>> {
         let stream = TextStream::new(&self.options.stop)?;
         let said = self.messages.len();
@@ -435,6 +452,8 @@ impl Session {
             return Err(error);
         }
         self.unread = None;
+        let source = self.source.as_ref().map_or(&[][..], |text| text.ids.as_slice());
+        self.sampler.begin(source, options.max_tokens);
         Ok(Pieces::new(self, stream, options))
     }
 

@@ -4,6 +4,7 @@ use super::{GenerateOptions, Session};
 use crate::model::Model;
 use crate::template::{ChatTemplate, Data, Message, RenderOptions};
 use crate::tokenizer::{EncodeOptions, Tokenizer};
+use crate::writer::start_tokens;
 use crate::{Error, ErrorKind, Result};
 
 /// How often a message is looked through for control tokens that only appear when others are broken.
@@ -14,6 +15,11 @@ impl Session {
     pub(super) fn prompt_tokens(&mut self, prompt: &str, options: GenerateOptions) -> Result<Vec<u32>> {
         let model = self.model.clone();
         let tokenizer = model.tokenizer()?;
+        if model.graphs().encoder.is_some() {
+            let encode = EncodeOptions { add_special: true, parse_special: options.special };
+            self.read(&tokenizer.encode(prompt, encode)?.into())?;
+            return start_tokens(&model);
+        }
         let template = if options.raw { None } else { model.template()? };
         let Some(template) = template else {
             let add_special = self.position() == 0;

@@ -51,6 +51,11 @@ pub struct TranscribeOptions {
     pub prompt: Option<String>,
     /// Let the model see the text of the windows before. What it got wrong once, it may then repeat.
     pub previous: bool,
+    /// How many texts go on at the same time, of which the likeliest by its length is taken; 1: the likeliest token
+    /// each time.
+    pub beams: usize,
+    /// The power of a text's length that its score is divided by, where there are beams.
+    pub length_penalty: f32,
     /// Where the likeliest tokens go round in circles or are unlikely, write again with tokens by chance: the same ones
     /// every time.
     pub again: bool,
@@ -67,6 +72,8 @@ impl Default for TranscribeOptions {
             max_tokens: usize::MAX,
             prompt: None,
             previous: false,
+            beams: 1,
+            length_penalty: 1.0,
             again: true,
             silence: 0.6,
         }
@@ -177,6 +184,7 @@ impl Transcriber {
         if options.translate && self.special.translate.is_none() {
             return Err(Error::argument("translate", "the model knows English alone"));
         }
+        self.make_room(options.beams)?;
         let samples = at_rate(sound)?;
         let frames = samples.len().div_ceil(HOP);
         let with_times = options.timestamps || samples.len() > self.mel.samples();
@@ -216,6 +224,21 @@ impl Transcriber {
         });
         transcript.text = String::from_utf8_lossy(&text).trim().to_owned();
         Ok(transcript)
+    }
+
+    /// Opens the session again where it has no room for so many beams.
+    fn make_room(&mut self, beams: usize) -> Result<()> {
+        if beams == 0 {
+            return Err(Error::argument("beams", "is 0; give 1 or more"));
+        }
+        let options = self.session.options();
+        if beams > 1 && options.forks < beams {
+            let (options, stop) =
+                (SessionOptions { forks: beams, ..options.clone() }, self.session.stop_handle());
+            self.session = self.session.model().session(options)?;
+            self.session.stop_by(stop);
+        }
+        Ok(())
     }
 
     /// The tokens of what might have been said before.

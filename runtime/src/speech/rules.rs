@@ -1,6 +1,10 @@
 //! Which tokens may come next, as Whisper was trained to write them.
 
+use std::sync::Arc;
+
 use super::special::Special;
+use crate::Result;
+use crate::rules::{Place, Rule, RuleList};
 use crate::sample::random::Random;
 
 /// The latest time at which the first segment of a window may begin, in steps of 20 ms.
@@ -13,22 +17,36 @@ pub(super) struct Choice {
     pub log_probability: f32,
 }
 
-/// Sets the scores of tokens that may not follow `written` to minus infinity.
-pub(super) fn forbid(scores: &mut [f32], written: &[u32], special: &Special, with_times: bool) {
-    let first = if written.is_empty() { &*special.never_first } else { &[] };
-    for &id in special.never.iter().chain(first) {
-        if let Some(score) = scores.get_mut(id as usize) {
-            *score = f32::NEG_INFINITY;
-        }
-    }
-    let (end, times, count) = (special.end as usize, special.times as usize, scores.len());
-    fill(scores, end + 1, times);
-    if with_times {
-        forbid_times(scores, written, (end, times, count));
-        // Where a time is likelier than any text, it is a time.
-        let (text, stamps) = scores.split_at_mut(times.min(count));
-        if log_sum(stamps) > most(text) {
-            text.fill(f32::NEG_INFINITY);
+/// Which tokens of Whisper's own may come: no task or language, and times where they belong.
+pub(super) struct Times {
+    pub end: usize,
+    pub times: usize,
+    pub wanted: bool,
+}
+
+/// All rules of a window.
+pub(super) fn of(special: &Special, with_times: bool) -> Result<RuleList> {
+    let mut list = RuleList::new(&special.rules)?;
+    list.push(Arc::new(Times {
+        end: special.end as usize,
+        times: special.times as usize,
+        wanted: with_times,
+    }));
+    Ok(list)
+}
+
+impl Rule for Times {
+    fn apply(&self, scores: &mut [f32], place: &Place<'_>) {
+        let Self { end, times, wanted } = *self;
+        fill(scores, end + 1, times);
+        if wanted {
+            let count = scores.len();
+            forbid_times(scores, place.text.get(place.prompt..).unwrap_or_default(), (end, times, count));
+            // Where a time is likelier than any text, it is a time.
+            let (text, stamps) = scores.split_at_mut(times.min(count));
+            if log_sum(stamps) > most(text) {
+                text.fill(f32::NEG_INFINITY);
+            }
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use crate::arch::Config;
 use crate::model::Model;
+use crate::rules::Rules;
+use crate::rules::of::ids;
 use crate::{Error, ErrorKind, Result};
 
 /// Models with fewer tokens than this know English alone.
@@ -28,10 +30,8 @@ pub(super) struct Special {
     pub times: u32,
     /// Codes such as `en`, and their tokens; none where the model knows one language.
     pub languages: Vec<(String, u32)>,
-    /// Tokens that are never chosen.
-    pub never: Vec<u32>,
-    /// Tokens that are not chosen first.
-    pub never_first: Vec<u32>,
+    /// Tokens that are never chosen, or not first, and the one that ends a text.
+    pub rules: Rules,
 }
 
 impl Special {
@@ -66,8 +66,12 @@ impl Special {
             no_times,
             times: no_times + 1,
             languages,
-            never: ids(&config, "suppress_tokens")?,
-            never_first: ids(&config, "begin_suppress_tokens")?,
+            rules: Rules {
+                ends: vec![need("<|endoftext|>")?],
+                suppress: ids(&config, "suppress_tokens"),
+                suppress_first: ids(&config, "begin_suppress_tokens"),
+                ..Rules::default()
+            },
         })
     }
 
@@ -83,12 +87,4 @@ impl Special {
             Error::argument("language", message)
         })
     }
-}
-
-/// A list of tokens, which the generation's own configuration says first. Negative numbers stand for no token.
-fn ids(config: &Config, key: &str) -> Result<Vec<u32>> {
-    let own = format!("generation/{key}");
-    let numbers = config.numbers(&[&own, key])?.unwrap_or_default();
-    let id = |number: &f64| (0.0..4e9).contains(number).then_some(*number as u32);
-    Ok(numbers.iter().filter_map(id).collect())
 }

@@ -1,9 +1,10 @@
 //! The rules and the cutting of windows, by the words of OpenAI's description of them.
 
-use super::rules::{choose, forbid, probability};
+use super::rules::{self, choose, probability};
 use super::segments::{Part, cut};
 use super::special::Special;
 use super::write::circle;
+use crate::rules::{Place, Rules};
 use crate::sample::random::Random;
 
 /// Text is 0 to 9, 10 ends it, 11 to 14 are control tokens, times begin at 15.
@@ -15,8 +16,7 @@ fn special() -> Special {
         end: 10,
         start: 11,
         times: TIMES,
-        never: vec![3, 900],
-        never_first: vec![0, 10],
+        rules: Rules { suppress: vec![3, 900], suppress_first: vec![0, 10], ..Rules::default() },
         ..Special::default()
     }
 }
@@ -27,7 +27,8 @@ fn allowed(written: &[u32], with_times: bool, scores: &[(usize, f32)]) -> Vec<u3
     for &(id, score) in scores {
         all[id] = score;
     }
-    forbid(&mut all, written, &special(), with_times);
+    let place = Place { source: &[], text: written, prompt: 0, left: 99 };
+    rules::of(&special(), with_times).unwrap().apply(&mut all, &place);
     (0..COUNT as u32).filter(|&id| all[id as usize] > f32::NEG_INFINITY).collect()
 }
 

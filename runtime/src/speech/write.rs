@@ -1,8 +1,10 @@
 //! The tokens of one window: the likeliest ones, and where these go round in circles or are unlikely, others by chance.
 
-use super::{SURE, TranscribeOptions, Transcriber, rules};
+use super::{SURE, TranscribeOptions, Transcriber};
 use crate::Result;
+use crate::rules::{Place, RuleList};
 use crate::sample::random::Random;
+use crate::search::{Early, SearchOptions};
 
 /// What scores are divided by, one attempt after the other.
 const TEMPERATURES: &[f32] = &[0.0, 0.2, 0.4, 0.6, 0.8, 1.0];
@@ -34,7 +36,7 @@ impl Transcriber {
         seed: u64,
     ) -> Result<Written> {
         let silence = self.special.silence;
-        let silence = silence.map_or(0.0, |id| rules::probability(self.session.logits(), id, &[]));
+        let silence = silence.map_or(0.0, |id| super::rules::probability(self.session.logits(), id, &[]));
         let task = if options.translate { self.special.translate } else { self.special.transcribe };
         let times = (!with_times).then_some(self.special.no_times);
         let rest: Vec<u32> = [language, language.and(task), times].into_iter().flatten().collect();
@@ -50,10 +52,14 @@ impl Transcriber {
         }
         let begin = (self.session.position(), self.session.logits().to_vec());
         let most = options.max_tokens.min(half);
+        let rules = super::rules::of(&self.special, with_times)?;
         let mut random = Random::new(seed);
         let mut best: Option<Written> = None;
         for &temperature in if options.again { TEMPERATURES } else { &TEMPERATURES[..1] } {
-            let mut written = self.attempt(&begin, with_times, most, (temperature, &mut random))?;
+            let mut written = match options.beams {
+                2.. if temperature == 0.0 => self.search(&rules, most, options)?,
+                _ => self.attempt(&begin, &rules, most, (temperature, &mut random))?,
+            };
             written.silence = silence;
             let is_silent = silence > options.silence;
             if !written.is_circle && (is_silent || written.log_probability >= SURE) {
@@ -71,7 +77,7 @@ impl Transcriber {
     fn attempt(
         &mut self,
         begin: &(usize, Vec<f32>),
-        with_times: bool,
+        rules: &RuleList,
         most: usize,
         (temperature, random): (f32, &mut Random),
     ) -> Result<Written> {
@@ -79,8 +85,9 @@ impl Transcriber {
         self.scores.copy_from_slice(&begin.1);
         let (mut ids, mut sum, mut is_circle) = (Vec::with_capacity(most), 0.0, false);
         while ids.len() < most {
-            rules::forbid(&mut self.scores, &ids, &self.special, with_times);
-            let choice = rules::choose(&self.scores, &self.special, temperature, random);
+            let place = Place { source: &[], text: &ids, prompt: 0, left: most - ids.len() };
+            rules.apply(&mut self.scores, &place);
+            let choice = super::rules::choose(&self.scores, &self.special, temperature, random);
             sum += choice.log_probability;
             if choice.id == self.special.end {
                 break;
@@ -99,6 +106,26 @@ impl Transcriber {
         }
         let log_probability = sum / (ids.len() + 1) as f32;
         Ok(Written { ids, log_probability, silence: 0.0, is_circle })
+    }
+
+    /// Writes the text that is likeliest by its length, of many that go on at the same time.
+    fn search(&mut self, rules: &RuleList, most: usize, options: &TranscribeOptions) -> Result<Written> {
+        let search = SearchOptions {
+            beams: options.beams,
+            length_penalty: options.length_penalty,
+            early: Early::Full,
+            max_tokens: most,
+            rules: self.special.rules.clone(),
+            ..SearchOptions::default()
+        };
+        let found = self.session.search_with(&search, rules.clone())?.into_iter().next();
+        let (mut ids, score) = found.map_or((Vec::new(), 0.0), |found| (found.tokens, found.score));
+        ids.pop_if(|last| *last == self.special.end);
+        let sum = score * libm::pow(ids.len().max(1) as f64, f64::from(options.length_penalty));
+        let log_probability = (sum / (ids.len() + 1) as f64) as f32;
+        let first = circle(&ids);
+        ids.truncate(first.unwrap_or(ids.len()));
+        Ok(Written { ids, log_probability, silence: 0.0, is_circle: first.is_some() })
     }
 }
 

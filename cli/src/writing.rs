@@ -1,0 +1,185 @@
+//! What `generate`, `translate` and `summarise` share.
+
+use crate::options::{ModelArgs, OpenArgs, SamplerArgs};
+use crate::output::{self, Bar};
+use crate::texts::{LongText, TextArgs};
+use clap::ValueEnum;
+use serde_json::{Value, json};
+use siskin::search::Early;
+use siskin::tokenizer::EncodeOptions;
+use siskin::writer::Candidate;
+use siskin::{Model, Result, Writer, WriterOptions, Writing};
+
+/// How texts are written.
+#[derive(clap::Args)]
+pub(crate) struct WritingArgs {
+    /// Texts that go on at the same time, of which the likeliest are kept; 1: one token after the other. What the model
+    /// was made for where nothing is said
+    #[arg(long, value_name = "N")]
+    beams: Option<usize>,
+    /// Give so many texts, the best first
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    best: usize,
+    /// Divide the beams into groups, each of which looks for something else
+    #[arg(long, value_name = "N")]
+    groups: Option<usize>,
+    /// What a token loses for every beam of an earlier group that takes it
+    #[arg(long, value_name = "VALUE")]
+    diversity: Option<f32>,
+    /// The power of a text's length that its score is divided by: more prefers longer texts
+    #[arg(long, value_name = "VALUE", allow_negative_numbers = true)]
+    length_penalty: Option<f32>,
+    /// When a search ends that has as many texts as beams
+    #[arg(long, value_enum, value_name = "WHEN")]
+    early: Option<EarlyText>,
+    /// No group of so many tokens comes twice; 0 is off
+    #[arg(long, value_name = "N")]
+    no_repeat: Option<usize>,
+    /// The fewest tokens of a text
+    #[arg(long, value_name = "N")]
+    min: Option<usize>,
+    /// The most tokens of a text
+    #[arg(long, value_name = "N")]
+    max: Option<usize>,
+    /// Never write this. May be given several times
+    #[arg(long, value_name = "TEXT")]
+    never: Vec<String>,
+    /// Never take this token. May be given several times
+    #[arg(long, value_name = "ID")]
+    suppress: Vec<u32>,
+    /// Begin every text with this
+    #[arg(long, value_name = "TEXT")]
+    prefix: Option<String>,
+    /// With one beam, choose tokens by chance, as the options under Sampling say
+    #[arg(long, conflicts_with_all = ["beams", "greedy"])]
+    sample: bool,
+    /// The most tokens of the model's decoder; 0: the model's own, but no more than 1024
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    context: usize,
+    /// What is done with texts that are too long for the model; parts end where sentences do
+    #[arg(long, value_enum, default_value_t)]
+    long: LongText,
+    /// Tokens that parts of a long text share
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    overlap: usize,
+    #[command(flatten)]
+    sampler: SamplerArgs,
+}
+
+/// When a search has found enough.
+#[derive(Clone, Copy, ValueEnum)]
+enum EarlyText {
+    /// At once
+    Full,
+    /// Where what goes on is not likelier so far
+    Unlikely,
+    /// Where nothing can become likelier
+    Never,
+}
+
+/// A text as the tokens that it may be spelt with, at the beginning of a text and inside.
+fn spellings(model: &Model, text: &str) -> Result<Vec<Vec<u32>>> {
+    let options = EncodeOptions { add_special: false, parse_special: false };
+    let mut all = Vec::new();
+    for text in [text.to_owned(), format!(" {text}")] {
+        let ids = model.tokenizer()?.encode(&text, options)?;
+        if !ids.is_empty() && !all.contains(&ids) {
+            all.push(ids);
+        }
+    }
+    Ok(all)
+}
+
+impl WritingArgs {
+    /// What a task asks for, and what was said about it.
+    fn over(&self, model: &Model, mut writing: Writing) -> Result<Writing> {
+        let search = &mut writing.search;
+        search.beams = if self.sample { 1 } else { self.beams.unwrap_or(search.beams) };
+        search.best = self.best;
+        if self.beams.is_none() && !self.sample {
+            // Who asks for several texts asks for as many beams.
+            search.beams = search.beams.max(self.best).next_multiple_of(self.groups.unwrap_or(1).max(1));
+        }
+        search.groups =
+            self.groups.unwrap_or(if search.beams.is_multiple_of(search.groups) { search.groups } else { 1 });
+        search.diversity = self.diversity.unwrap_or(search.diversity);
+        search.length_penalty = self.length_penalty.unwrap_or(search.length_penalty);
+        search.max_tokens = self.max.unwrap_or(search.max_tokens);
+        search.early = match self.early {
+            None => search.early,
+            Some(EarlyText::Full) => Early::Full,
+            Some(EarlyText::Unlikely) => Early::Unlikely,
+            Some(EarlyText::Never) => Early::Never,
+        };
+        let rules = &mut search.rules;
+        rules.no_repeat = self.no_repeat.unwrap_or(rules.no_repeat);
+        if let Some(min) = self.min {
+            (rules.min_tokens, rules.min_length) = (min, 0);
+        }
+        rules.suppress.extend(&self.suppress);
+        for text in &self.never {
+            rules.bad_words.extend(spellings(model, text)?);
+        }
+        if let Some(prefix) = &self.prefix {
+            writing.prefix = spellings(model, prefix)?.into_iter().next().unwrap_or_default();
+        }
+        if self.sample {
+            writing.sampler = self.sampler.options()?;
+        }
+        writing.long = self.long.with(self.overlap);
+        Ok(writing)
+    }
+
+    /// Writes for all texts, and prints what was written in their order.
+    pub(crate) fn run(
+        &self,
+        model: &Model,
+        (args, open): (&ModelArgs, &OpenArgs),
+        texts: &TextArgs,
+        writing: Writing,
+        as_json: bool,
+    ) -> Result<()> {
+        let writing = self.over(model, writing)?;
+        let options = WriterOptions { context: self.context, cache: args.kv, ..WriterOptions::default() };
+        let mut writer = model.writer(options)?;
+        texts.each_in_silence(open, |first, texts| {
+            let all = write(&mut writer, texts, &writing, (first, open))?;
+            for (index, candidates) in all.iter().enumerate() {
+                print(first + index, candidates, as_json)?;
+            }
+            Ok(())
+        })
+    }
+}
+
+fn write(
+    writer: &mut Writer,
+    texts: &[String],
+    writing: &Writing,
+    (first, open): (usize, &OpenArgs),
+) -> Result<Vec<Vec<Candidate>>> {
+    let bar = Bar::of_texts(open, Some((first + texts.len()) as u64));
+    writer.write_with(texts, writing, &mut |done| {
+        bar.set((first + done) as u64, (first + texts.len()) as u64);
+        Ok(())
+    })
+}
+
+fn print(index: usize, candidates: &[Candidate], as_json: bool) -> Result<()> {
+    if as_json {
+        let value = |candidate: &Candidate| {
+            json!({"text": candidate.text, "score": output::round(candidate.score, 6), "ids": candidate.tokens,
+                "ended": candidate.ended})
+        };
+        let all: Vec<Value> = candidates.iter().map(value).collect();
+        let text = candidates.first().map(|best| best.text.clone());
+        return output::json(&json!({"index": index, "text": text, "candidates": all}));
+    }
+    match candidates {
+        [] => output::line(""),
+        [one] => output::line(&one.text),
+        all => all
+            .iter()
+            .try_for_each(|one| output::line(format_args!("{index}\t{:.4}\t{}", one.score, one.text))),
+    }
+}

@@ -1,0 +1,41 @@
+//! Tokens that come at a place, whatever the model says.
+
+use std::sync::Arc;
+
+use super::{Place, Rule, Rules};
+
+struct Forced {
+    first: Option<u32>,
+    last: Vec<u32>,
+}
+
+/// The rule, where `rules` ask for it.
+pub(super) fn build(rules: &Rules) -> Option<Arc<dyn Rule>> {
+    let Rules { forced_first: first, ref forced_last, .. } = *rules;
+    let is_on = first.is_some() || !forced_last.is_empty();
+    is_on.then(|| Arc::new(Forced { first, last: forced_last.clone() }) as Arc<dyn Rule>)
+}
+
+/// Lets only `ids` come, each as likely as can be. Where the model has none of them, nothing changes.
+fn force(scores: &mut [f32], ids: &[u32]) {
+    if !ids.iter().any(|&id| (id as usize) < scores.len()) {
+        return;
+    }
+    scores.fill(f32::NEG_INFINITY);
+    for &id in ids {
+        if let Some(score) = scores.get_mut(id as usize) {
+            *score = 0.0;
+        }
+    }
+}
+
+impl Rule for Forced {
+    fn apply(&self, scores: &mut [f32], place: &Place<'_>) {
+        if place.text.len() == 1 {
+            force(scores, self.first.as_slice());
+        }
+        if place.left == 1 {
+            force(scores, &self.last);
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Groups of tokens that come once.
+
+use std::sync::Arc;
+
+use super::{Place, Rule, Rules, forbid};
+
+/// Groups of the text itself, or of the source.
+struct Groups {
+    size: usize,
+    of_source: bool,
+}
+
+/// The rule about the text, where `rules` ask for it.
+pub(super) fn build(rules: &Rules) -> Option<Arc<dyn Rule>> {
+    let size = rules.no_repeat;
+    (size > 0).then(|| Arc::new(Groups { size, of_source: false }) as Arc<dyn Rule>)
+}
+
+/// The rule about the source, where `rules` ask for it.
+pub(super) fn build_source(rules: &Rules) -> Option<Arc<dyn Rule>> {
+    let size = rules.no_repeat_source;
+    (size > 0).then(|| Arc::new(Groups { size, of_source: true }) as Arc<dyn Rule>)
+}
+
+impl Rule for Groups {
+    fn apply(&self, scores: &mut [f32], place: &Place<'_>) {
+        let Some(begun) = place.text.len().checked_sub(self.size - 1) else { return };
+        let begun = &place.text[begun..];
+        let list = if self.of_source { place.source } else { place.text };
+        for group in list.windows(self.size).filter(|group| group.starts_with(begun)) {
+            forbid(scores, group.last().copied());
+        }
+    }
+}

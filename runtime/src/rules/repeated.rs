@@ -1,0 +1,29 @@
+//! Tokens that are in the text are made less likely.
+
+use std::sync::Arc;
+
+use super::{Place, Rule, Rules};
+
+struct Repeated {
+    penalty: f32,
+}
+
+/// The rule, where `rules` ask for it.
+pub(super) fn build(rules: &Rules) -> Option<Arc<dyn Rule>> {
+    let penalty = rules.repetition_penalty;
+    (penalty != 1.0).then(|| Arc::new(Repeated { penalty }) as Arc<dyn Rule>)
+}
+
+impl Rule for Repeated {
+    fn apply(&self, scores: &mut [f32], place: &Place<'_>) {
+        let mut known = place.text.to_vec();
+        known.sort_unstable();
+        known.dedup();
+        for id in known {
+            if let Some(score) = scores.get_mut(id as usize) {
+                let changed = if *score < 0.0 { *score * self.penalty } else { *score / self.penalty };
+                *score = changed.min(f32::MAX);
+            }
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! Texts do not end too early.
+
+use std::sync::Arc;
+
+use super::{Place, Rule, Rules, forbid};
+
+struct Shortest {
+    ends: Vec<u32>,
+    length: usize,
+    tokens: usize,
+}
+
+/// The rule, where `rules` ask for it.
+pub(super) fn build(rules: &Rules) -> Option<Arc<dyn Rule>> {
+    let Rules { min_length: length, min_tokens: tokens, .. } = *rules;
+    let is_on = (length > 0 || tokens > 0) && !rules.ends.is_empty();
+    is_on.then(|| Arc::new(Shortest { ends: rules.ends.clone(), length, tokens }) as Arc<dyn Rule>)
+}
+
+impl Rule for Shortest {
+    fn apply(&self, scores: &mut [f32], place: &Place<'_>) {
+        let written = place.text.len() - place.prompt.min(place.text.len());
+        if place.text.len() < self.length || written < self.tokens {
+            forbid(scores, self.ends.iter().copied());
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Tokens that never come, or not first.
+
+use std::sync::Arc;
+
+use super::{Place, Rule, Rules, forbid};
+
+struct Suppressed {
+    always: Vec<u32>,
+    first: Vec<u32>,
+    /// Whether a token is forced behind a prompt of one.
+    forces_first: bool,
+}
+
+/// The rule, where `rules` ask for it.
+pub(super) fn build(rules: &Rules) -> Option<Arc<dyn Rule>> {
+    let Rules { suppress, suppress_first, .. } = rules;
+    let is_on = !suppress.is_empty() || !suppress_first.is_empty();
+    let rule = || Suppressed {
+        always: suppress.clone(),
+        first: suppress_first.clone(),
+        forces_first: rules.forced_first.is_some(),
+    };
+    is_on.then(|| Arc::new(rule()) as Arc<dyn Rule>)
+}
+
+impl Rule for Suppressed {
+    fn apply(&self, scores: &mut [f32], place: &Place<'_>) {
+        forbid(scores, self.always.iter().copied());
+        let first = place.prompt + usize::from(self.forces_first && place.prompt == 1);
+        if place.text.len() == first {
+            forbid(scores, self.first.iter().copied());
+        }
+    }
+}

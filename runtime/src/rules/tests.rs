@@ -1,0 +1,70 @@
+use super::*;
+
+fn after(rules: &Rules, text: &[u32], prompt: usize, left: usize) -> Vec<f32> {
+    let mut scores = vec![1.0, 2.0, -1.0, -2.0, 0.5, 3.0];
+    let place = Place { source: &[4, 1, 5], text, prompt, left };
+    RuleList::new(rules).unwrap().apply(&mut scores, &place);
+    scores
+}
+
+const NO: f32 = f32::NEG_INFINITY;
+const ALL: [f32; 6] = [1.0, 2.0, -1.0, -2.0, 0.5, 3.0];
+
+#[test]
+fn nothing_changes_unasked() {
+    assert!(RuleList::new(&Rules::default()).unwrap().is_empty());
+    assert_eq!(after(&Rules::default(), &[0, 1], 1, 9), ALL);
+}
+
+#[test]
+fn repeated_tokens_are_punished_once() {
+    let rules = Rules { repetition_penalty: 2.0, ..Rules::default() };
+    assert_eq!(after(&rules, &[1, 1, 3, 90], 1, 9), [1.0, 1.0, -1.0, -4.0, 0.5, 3.0]);
+}
+
+#[test]
+fn groups_come_once() {
+    let rules = Rules { no_repeat: 2, ..Rules::default() };
+    assert_eq!(after(&rules, &[1, 0, 1, 2, 1], 1, 9), [NO, 2.0, NO, -2.0, 0.5, 3.0]);
+    assert_eq!(after(&rules, &[1], 1, 9), ALL);
+    let rules = Rules { no_repeat: 1, ..Rules::default() };
+    assert_eq!(after(&rules, &[2], 1, 9), [1.0, 2.0, NO, -2.0, 0.5, 3.0]);
+    let rules = Rules { no_repeat_source: 2, ..Rules::default() };
+    assert_eq!(after(&rules, &[0, 1], 1, 9), [1.0, 2.0, -1.0, -2.0, 0.5, NO]);
+}
+
+#[test]
+fn words_are_forbidden_but_not_the_end() {
+    let bad_words = vec![vec![5], vec![0], vec![3, 1], vec![3, 2, 4]];
+    let rules = Rules { bad_words, ends: vec![0], ..Rules::default() };
+    assert_eq!(after(&rules, &[3], 0, 9), [1.0, NO, -1.0, -2.0, 0.5, NO]);
+    assert_eq!(after(&rules, &[3, 2], 0, 9), [1.0, 2.0, -1.0, -2.0, NO, NO]);
+    assert!(RuleList::new(&Rules { bad_words: vec![vec![]], ..Rules::default() }).is_err());
+}
+
+#[test]
+fn lengths_count_with_and_without_the_prompt() {
+    let rules = Rules { ends: vec![0, 2], min_length: 3, ..Rules::default() };
+    assert_eq!(after(&rules, &[5, 5], 2, 9), [NO, 2.0, NO, -2.0, 0.5, 3.0]);
+    assert_eq!(after(&rules, &[5, 5, 5], 2, 9), ALL);
+    let rules = Rules { ends: vec![0], min_tokens: 2, ..Rules::default() };
+    assert_eq!(after(&rules, &[5, 5, 5], 2, 9)[0], NO);
+    assert_eq!(after(&rules, &[5, 5, 5, 5], 2, 9), ALL);
+}
+
+#[test]
+fn tokens_are_forced_at_either_end() {
+    let rules = Rules { forced_first: Some(4), forced_last: vec![0, 1], ..Rules::default() };
+    assert_eq!(after(&rules, &[5], 1, 9), [NO, NO, NO, NO, 0.0, NO]);
+    assert_eq!(after(&rules, &[5, 4], 1, 9), ALL);
+    assert_eq!(after(&rules, &[5, 4], 1, 1), [0.0, 0.0, NO, NO, NO, NO]);
+}
+
+#[test]
+fn what_is_suppressed_first_comes_behind_what_is_forced() {
+    let mut rules = Rules { suppress: vec![3], suppress_first: vec![1], ..Rules::default() };
+    assert_eq!(after(&rules, &[5], 1, 9), [1.0, NO, -1.0, NO, 0.5, 3.0]);
+    assert_eq!(after(&rules, &[5, 5], 1, 9), [1.0, 2.0, -1.0, NO, 0.5, 3.0]);
+    rules.forced_first = Some(0);
+    assert_eq!(after(&rules, &[5, 0], 1, 9), [1.0, NO, -1.0, NO, 0.5, 3.0]);
+}

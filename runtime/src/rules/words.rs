@@ -1,0 +1,26 @@
+//! Groups of tokens that never come: the last token of one is forbidden behind the others.
+
+use std::sync::Arc;
+
+use super::{Place, Rule, Rules, forbid};
+
+struct Words {
+    words: Vec<Vec<u32>>,
+}
+
+/// The rule, where `rules` ask for it. A text may always end.
+pub(super) fn build(rules: &Rules) -> Option<Arc<dyn Rule>> {
+    let is_end = |word: &[u32]| matches!(word, [id] if rules.ends.contains(id));
+    let words: Vec<_> = rules.bad_words.iter().filter(|word| !is_end(word)).cloned().collect();
+    (!words.is_empty()).then(|| Arc::new(Words { words }) as Arc<dyn Rule>)
+}
+
+impl Rule for Words {
+    fn apply(&self, scores: &mut [f32], place: &Place<'_>) {
+        for (last, begun) in self.words.iter().filter_map(|word| word.split_last()) {
+            if place.text.ends_with(begun) {
+                forbid(scores, [*last]);
+            }
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! The rules of [`crate::rules`] as a step of the chain.
+
+use super::{Edit, SamplerOptions};
+use crate::rules::{Place, RuleList};
+
+/// Tokens that there is room for from the beginning.
+const ROOM: usize = 1 << 12;
+
+struct Step {
+    rules: RuleList,
+    source: Vec<u32>,
+    text: Vec<u32>,
+    /// How much of the text is the prompt, and the most tokens that may follow it.
+    prompt: Option<(usize, usize)>,
+}
+
+/// The step, where `options` ask for it.
+pub(super) fn build(options: &SamplerOptions, _vocabulary_size: usize) -> Option<Box<dyn Edit>> {
+    let rules = RuleList::new(&options.rules).ok().filter(|rules| !rules.is_empty())?;
+    Some(Box::new(Step { rules, source: Vec::new(), text: Vec::with_capacity(ROOM), prompt: None }))
+}
+
+impl Edit for Step {
+    fn apply(&mut self, scores: &mut [f32]) {
+        let (prompt, most) = *self.prompt.get_or_insert((self.text.len(), usize::MAX));
+        let left = most.saturating_sub(self.text.len().saturating_sub(prompt));
+        self.rules.apply(scores, &Place { source: &self.source, text: &self.text, prompt, left });
+    }
+
+    fn begin(&mut self, source: &[u32], most: usize) {
+        self.source.clear();
+        self.source.extend_from_slice(source);
+        self.prompt = Some((self.text.len(), most));
+    }
+
+    fn accept(&mut self, id: u32) {
+        self.text.push(id);
+    }
+
+    fn reset(&mut self) {
+        self.text.clear();
+    }
+
+    fn fork(&self) -> Box<dyn Edit> {
+        let mut text = Vec::with_capacity(self.text.capacity());
+        text.extend_from_slice(&self.text);
+        Box::new(Self { rules: self.rules.clone(), source: self.source.clone(), text, prompt: self.prompt })
+    }
+}

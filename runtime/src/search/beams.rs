@@ -1,0 +1,217 @@
+//! What is begun and done of one text.
+
+use std::sync::Arc;
+
+use super::scores::{Best, Scorer, Step, When, normalise};
+use super::{Early, Found, SearchOptions};
+use crate::Result;
+use crate::rules::{Place, RuleList};
+
+/// A text that goes on.
+#[derive(Clone, Debug)]
+pub(super) struct Begun {
+    /// The sequence of the context that holds all of it but the last token.
+    pub sequence: usize,
+    /// Prompt and text.
+    pub text: Vec<u32>,
+    /// The sum of the logarithms of its tokens' probabilities.
+    sum: f64,
+    /// Which of the text's rows of logits is its own.
+    row: usize,
+}
+
+/// Beams that know nothing of other groups but what these chose.
+#[derive(Clone, Debug, Default)]
+struct Group {
+    begun: Vec<Begun>,
+    /// Best first.
+    done: Vec<Found>,
+}
+
+/// What all texts of a search have in common.
+pub(crate) struct Settings {
+    options: SearchOptions,
+    scorer: Scorer,
+    /// Scores beyond these stand for no token.
+    choices: usize,
+    /// Whether the token that ends a text counts for its length.
+    counts_end: bool,
+}
+
+impl Settings {
+    /// Beams of one search.
+    pub(crate) fn new(options: &SearchOptions, choices: usize) -> Result<Arc<Self>> {
+        options.validate()?;
+        let scorer = Scorer { rules: RuleList::new(&options.rules)?, when: When::After };
+        Ok(Arc::new(Self { options: options.clone(), scorer, choices, counts_end: true }))
+    }
+
+    /// The same with rules of the caller's, which come before scores are made probabilities. The tokens that end a text
+    /// do not count for its length.
+    pub(crate) fn with_rules(options: &SearchOptions, choices: usize, rules: RuleList) -> Result<Arc<Self>> {
+        options.validate()?;
+        let scorer = Scorer { rules, when: When::Before };
+        Ok(Arc::new(Self { options: options.clone(), scorer, choices, counts_end: false }))
+    }
+
+    /// The beams of a group.
+    fn size(&self) -> usize {
+        self.options.beams / self.options.groups
+    }
+
+    /// How many steps are looked at, so that enough of them go on.
+    fn steps(&self) -> usize {
+        self.size() * (1 + self.options.rules.ends.len()).max(2)
+    }
+}
+
+/// The beams of one text.
+pub(crate) struct Beams {
+    settings: Arc<Settings>,
+    groups: Vec<Group>,
+    source: Arc<[u32]>,
+    prompt: usize,
+    most: usize,
+}
+
+impl Beams {
+    /// Begins behind `prompt`, which `sequence` holds, with up to `most` tokens.
+    pub(crate) fn new(
+        settings: &Arc<Settings>,
+        sequence: usize,
+        prompt: &[u32],
+        source: Arc<[u32]>,
+        most: usize,
+    ) -> Self {
+        let begun = vec![Begun { sequence, text: prompt.to_vec(), sum: 0.0, row: 0 }];
+        let group = Group { begun, done: Vec::new() };
+        Self {
+            groups: vec![group; settings.options.groups],
+            settings: Arc::clone(settings),
+            source,
+            prompt: prompt.len(),
+            most: most.min(settings.options.max_tokens),
+        }
+    }
+
+    /// What goes on.
+    pub(super) fn begun(&self) -> impl Iterator<Item = &Begun> {
+        self.groups.iter().flat_map(|group| &group.begun)
+    }
+
+    /// The same.
+    pub(super) fn begun_mut(&mut self) -> impl Iterator<Item = &mut Begun> {
+        self.groups.iter_mut().flat_map(|group| &mut group.begun)
+    }
+
+    /// Chooses the next tokens by rows of logits, of which `row` gives one; `scratch` has room for one.
+    pub(crate) fn step<'a>(&mut self, row: impl Fn(usize) -> &'a [f32], scratch: &mut Vec<f32>) {
+        let settings = Arc::clone(&self.settings);
+        let mut chosen: Vec<u32> = Vec::new();
+        for index in 0..self.groups.len() {
+            if self.groups[index].begun.is_empty() {
+                continue;
+            }
+            let best = self.best_steps(index, &chosen, &row, scratch);
+            let written = self.groups[index].begun[0].text.len() + 1 - self.prompt;
+            let group = &mut self.groups[index];
+            group.take(&best, written, self.most, self.prompt, &settings);
+            chosen.extend(group.begun.iter().filter_map(|begun| begun.text.last()));
+        }
+        self.begun_mut().enumerate().for_each(|(row, begun)| begun.row = row);
+    }
+
+    /// The best steps of a group, given what groups before it chose.
+    fn best_steps<'a>(
+        &self,
+        group: usize,
+        chosen: &[u32],
+        row: &impl Fn(usize) -> &'a [f32],
+        scratch: &mut Vec<f32>,
+    ) -> Vec<Step> {
+        let Settings { options, scorer, choices, .. } = &*self.settings;
+        let taken: Vec<(u32, f32)> = chosen.iter().map(|&id| (id, options.diversity)).collect();
+        let mut best = Best::new(self.settings.steps());
+        for (of, begun) in self.groups[group].begun.iter().enumerate() {
+            let logits = row(begun.row);
+            scratch.clear();
+            scratch.extend_from_slice(&logits[..logits.len().min(*choices)]);
+            let left = self.most.saturating_sub(begun.text.len() - self.prompt);
+            let place = Place { source: &self.source, text: &begun.text, prompt: self.prompt, left };
+            scorer.score(scratch, &place, &taken);
+            best.offer(of, begun.sum, scratch);
+        }
+        best.steps
+    }
+
+    /// What was found, the best first.
+    pub(crate) fn finish(self) -> Vec<Found> {
+        let mut found: Vec<Found> = self.groups.into_iter().flat_map(|group| group.done).collect();
+        found.sort_by(|a, b| b.score.total_cmp(&a.score));
+        found.truncate(self.settings.options.best);
+        found
+    }
+}
+
+impl Group {
+    /// Takes the best steps: those that end a text are done, others go on, as many as there are beams.
+    fn take(&mut self, best: &[Step], written: usize, most: usize, prompt: usize, settings: &Settings) {
+        let Settings { options, counts_end, .. } = settings;
+        let size = settings.size();
+        let is_last = written >= most;
+        let ends = |step: &Step| options.rules.ends.contains(&step.id);
+        let was_full = self.is_full(size, options);
+        let mut next = Vec::with_capacity(size);
+        let before = std::mem::take(&mut self.begun);
+        let text = |step: &Step| {
+            let mut text = Vec::with_capacity(before[step.of].text.len() + 1);
+            text.extend_from_slice(&before[step.of].text);
+            text.push(step.id);
+            text
+        };
+        for (rank, step) in best.iter().enumerate() {
+            if !is_last && !ends(step) {
+                if next.len() < size {
+                    let Begun { sequence, row, .. } = before[step.of];
+                    next.push(Begun { sequence, text: text(step), sum: step.sum, row });
+                }
+            } else if rank < size && !was_full {
+                let length = if ends(step) && !counts_end { written - 1 } else { written };
+                let score = normalise(step.sum, length.max(1), options.length_penalty);
+                self.add(Found { tokens: text(step).split_off(prompt), score }, size);
+            }
+        }
+        self.begun = next;
+        if self.is_full(size, options) || !self.may_improve(best, written, most, settings) {
+            self.begun.clear();
+        }
+    }
+
+    fn add(&mut self, found: Found, size: usize) {
+        let at = self.done.partition_point(|done| done.score >= found.score);
+        self.done.insert(at, found);
+        self.done.truncate(size);
+    }
+
+    /// Whether there are as many texts as are enough.
+    fn is_full(&self, size: usize, options: &SearchOptions) -> bool {
+        options.early == Early::Full && self.done.len() >= size
+    }
+
+    /// Whether something that goes on may become better than what is done.
+    fn may_improve(&self, best: &[Step], written: usize, most: usize, settings: &Settings) -> bool {
+        let Settings { options, .. } = settings;
+        let worst = match self.done.last() {
+            Some(worst) if self.done.len() >= settings.size() => worst.score,
+            _ => return true,
+        };
+        let highest = match (options.groups, self.begun.first(), best.first()) {
+            (1, Some(begun), _) => begun.sum,
+            // Groups look at what has ended as well.
+            (2.., _, Some(step)) => step.sum,
+            _ => return false,
+        };
+        let may_grow = options.early == Early::Never && options.length_penalty > 0.0;
+        normalise(highest, if may_grow { most } else { written }, options.length_penalty) > worst
+    }
+}

@@ -1,0 +1,125 @@
+//! Texts whose tokens are chosen one after the other: the likeliest each time, or by chance.
+
+use std::sync::Arc;
+
+use super::{Found, normalise};
+use crate::Result;
+use crate::context::{Context, Piece};
+use crate::sample::{Sampler, SamplerOptions};
+
+/// What all texts have in common.
+pub(crate) struct Drawing {
+    /// Chooses, and reports logarithms of probabilities. Others are its copies, each with a seed of its own.
+    pub samplers: Vec<Sampler>,
+    pub ends: Vec<u32>,
+    pub length_penalty: f32,
+}
+
+impl Drawing {
+    /// For `count` texts of every prompt.
+    pub(crate) fn new(
+        options: &SamplerOptions,
+        count: usize,
+        choices: usize,
+        length_penalty: f32,
+    ) -> Result<Arc<Self>> {
+        let sampler = |index: usize| {
+            let seed = options.seed.wrapping_add(index as u64);
+            Sampler::new(&SamplerOptions { seed, log_probabilities: true, ..options.clone() }, choices)
+        };
+        let samplers = (0..count).map(sampler).collect::<Result<_>>()?;
+        Ok(Arc::new(Self { samplers, ends: options.rules.ends.clone(), length_penalty }))
+    }
+}
+
+/// A text that goes on or is done.
+struct Draw {
+    sampler: Sampler,
+    sequence: usize,
+    tokens: Vec<u32>,
+    sum: f64,
+    goes_on: bool,
+}
+
+/// The texts of one prompt.
+pub(crate) struct Draws {
+    drawing: Arc<Drawing>,
+    draws: Vec<Draw>,
+    most: usize,
+}
+
+impl Draws {
+    /// Begins behind `prompt`, which `sequence` holds and whose last token gave these logits, with up to `most` tokens.
+    /// Goes on once it is settled.
+    pub(crate) fn begin(
+        drawing: &Arc<Drawing>,
+        sequence: usize,
+        (prompt, source, most): (&[u32], &[u32], usize),
+        logits: &[f32],
+    ) -> Result<Self> {
+        let draw = |sampler: &Sampler| {
+            let mut sampler = sampler.clone();
+            sampler.recall(prompt);
+            sampler.begin(source, most);
+            Draw { sampler, sequence, tokens: Vec::new(), sum: 0.0, goes_on: true }
+        };
+        let mut draws: Vec<Draw> = drawing.samplers.iter().map(draw).collect();
+        draws.iter_mut().try_for_each(|draw| draw.take(logits, drawing, most))?;
+        Ok(Self { drawing: Arc::clone(drawing), draws, most })
+    }
+
+    /// How many sequences go on.
+    pub(crate) fn width(&self) -> usize {
+        self.draws.iter().filter(|draw| draw.goes_on).count()
+    }
+
+    /// The last tokens, which have to go through the model.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
+        let piece = |draw: &Draw| (draw.sequence, draw.tokens.len() - 1);
+        self.draws.iter().filter(|draw| draw.goes_on).map(move |draw| {
+            let (sequence, last) = piece(draw);
+            Piece { sequence, tokens: &draw.tokens[last..], every: false }
+        })
+    }
+
+    /// Goes on by the logits of these tokens, which stand in the context's outputs from `first` on.
+    pub(crate) fn step(&mut self, context: &Context, first: usize) -> Result<()> {
+        let goes_on = self.draws.iter_mut().filter(|draw| draw.goes_on);
+        goes_on
+            .enumerate()
+            .try_for_each(|(row, draw)| draw.take(context.output(first + row), &self.drawing, self.most))
+    }
+
+    /// Gives each text a sequence of its own, where they share the prompt's.
+    pub(crate) fn settle(&mut self, context: &mut Context) -> Result<()> {
+        for index in 1..self.draws.len() {
+            let (before, rest) = self.draws.split_at_mut(index);
+            if rest[0].sequence == before[0].sequence {
+                rest[0].sequence = context.fork(before[0].sequence)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets the sequences and gives the texts, the best first.
+    pub(crate) fn finish(self, context: &mut Context) -> Vec<Found> {
+        let power = self.drawing.length_penalty;
+        self.draws.iter().for_each(|draw| context.remove(draw.sequence));
+        let found =
+            |draw: Draw| Found { score: normalise(draw.sum, draw.tokens.len(), power), tokens: draw.tokens };
+        let mut found: Vec<Found> = self.draws.into_iter().map(found).collect();
+        found.sort_by(|a, b| b.score.total_cmp(&a.score));
+        found
+    }
+}
+
+impl Draw {
+    fn take(&mut self, logits: &[f32], drawing: &Drawing, most: usize) -> Result<()> {
+        let choice = self.sampler.sample(&logits[..logits.len().min(self.sampler.vocabulary_size())])?;
+        self.sampler.accept(choice.id);
+        self.tokens.push(choice.id);
+        self.sum += f64::from(choice.log_probability);
+        self.goes_on = self.tokens.len() < most && !drawing.ends.contains(&choice.id);
+        Ok(())
+    }
+}

@@ -1,0 +1,110 @@
+//! Takes what is begun through the model.
+
+use super::{Beams, Found};
+use crate::Result;
+use crate::context::{Context, Piece};
+
+/// Takes the tokens of sequences through the model, as many at once as the context takes, and calls `each` with the
+/// number of every one whose last token has gone in and its logits.
+pub(crate) fn feed(
+    context: &mut Context,
+    pieces: &[(usize, &[u32])],
+    each: &mut dyn FnMut(usize, &[f32]),
+) -> Result<()> {
+    let (rows, wanted) = context.limits();
+    let mut rest: Vec<(usize, usize, &[u32])> =
+        pieces.iter().enumerate().map(|(index, &(sequence, tokens))| (index, sequence, tokens)).collect();
+    rest.retain(|(_, _, tokens)| !tokens.is_empty());
+    let mut rest = rest.as_mut_slice();
+    while !rest.is_empty() {
+        let (mut room, mut count) = (rows, 0);
+        let mut batch = Vec::new();
+        for (_, sequence, tokens) in rest.iter().take(wanted) {
+            let taken = tokens.len().min(room);
+            if taken == 0 {
+                break;
+            }
+            batch.push(Piece { sequence: *sequence, tokens: &tokens[..taken], every: false });
+            room -= taken;
+            count += usize::from(taken == tokens.len());
+        }
+        context.forward(&batch)?;
+        rest.iter()
+            .take(count)
+            .enumerate()
+            .for_each(|(row, (index, _, _))| each(*index, context.output(row)));
+        let cut = batch.last().filter(|_| batch.len() > count).map_or(0, |piece| piece.tokens.len());
+        rest = &mut rest[count..];
+        if let Some((_, _, tokens)) = rest.first_mut() {
+            *tokens = &tokens[cut..];
+        }
+    }
+    Ok(())
+}
+
+/// A text that is looked for, with the sequences of the context that are its own.
+pub(crate) struct Hunt {
+    beams: Beams,
+    sequences: Vec<usize>,
+}
+
+impl Hunt {
+    /// Of `beams` that begin in `sequence`, whose last token gave these logits. Goes on once it is settled.
+    pub(crate) fn begin(mut beams: Beams, sequence: usize, logits: &[f32], scratch: &mut Vec<f32>) -> Self {
+        beams.step(|_| logits, scratch);
+        Self { beams, sequences: vec![sequence] }
+    }
+
+    /// Whether nothing goes on.
+    pub(crate) fn is_over(&self) -> bool {
+        self.width() == 0
+    }
+
+    /// How many sequences go on.
+    pub(crate) fn width(&self) -> usize {
+        self.beams.begun().count()
+    }
+
+    /// The last tokens, which have to go through the model.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
+        self.beams.begun().map(|begun| Piece {
+            sequence: begun.sequence,
+            tokens: &begun.text[begun.text.len() - 1..],
+            every: false,
+        })
+    }
+
+    /// Goes on by the logits of these tokens, which stand in the context's outputs from `first` on, once it is
+    /// settled.
+    pub(crate) fn step(&mut self, context: &Context, first: usize, scratch: &mut Vec<f32>) {
+        self.beams.step(|row| context.output(first + row), scratch);
+    }
+
+    /// Gives each beginning a sequence of its own: the first to go on from a sequence keeps it, others fork it. Those
+    /// that nothing goes on from are forgotten first, so that there is room.
+    pub(crate) fn settle(&mut self, context: &mut Context) -> Result<()> {
+        let beams = &mut self.beams;
+        self.sequences.retain(|&sequence| {
+            let goes_on = beams.begun().any(|begun| begun.sequence == sequence);
+            if !goes_on {
+                context.remove(sequence);
+            }
+            goes_on
+        });
+        let mut used = Vec::new();
+        for begun in beams.begun_mut() {
+            if used.contains(&begun.sequence) {
+                begun.sequence = context.fork(begun.sequence)?;
+                self.sequences.push(begun.sequence);
+            }
+            used.push(begun.sequence);
+        }
+        Ok(())
+    }
+
+    /// Forgets the sequences and gives what was found.
+    pub(crate) fn finish(self, context: &mut Context) -> Vec<Found> {
+        self.sequences.iter().for_each(|&sequence| context.remove(sequence));
+        self.beams.finish()
+    }
+}

@@ -1,0 +1,70 @@
+use std::sync::Arc;
+
+use super::scores::{Best, Step, log_softmax};
+use super::*;
+
+#[test]
+fn of_equal_steps_the_first_that_came_is_better() {
+    let mut best = Best::new(3);
+    best.offer(0, -1.0, &[-1.0, -3.0, -1.0, f32::NEG_INFINITY]);
+    best.offer(1, -2.0, &[0.0, -0.5, 5.0, -9.0]);
+    let step = |of, id, sum| Step { of, id, sum };
+    assert_eq!(best.steps, [step(1, 2, 3.0), step(0, 0, -2.0), step(0, 2, -2.0)]);
+}
+
+#[test]
+fn logarithms_sum_up_to_one() {
+    let mut scores = [1.0, 2.0, f32::NEG_INFINITY, 3.0];
+    log_softmax(&mut scores);
+    let sum: f32 = scores.iter().map(|score| score.exp()).sum();
+    assert!((sum - 1.0).abs() < 1e-6 && scores[2] == f32::NEG_INFINITY);
+    let mut nothing = [f32::NEG_INFINITY; 2];
+    log_softmax(&mut nothing);
+    assert_eq!(nothing, [f32::NEG_INFINITY; 2]);
+}
+
+/// What is found where each step has the same probabilities.
+fn found(options: SearchOptions, shares: &[f32], most: usize) -> Vec<(Vec<u32>, f64)> {
+    let settings = Settings::new(&options, shares.len()).unwrap();
+    let logits: Vec<f32> = shares.iter().map(|share| share.ln()).collect();
+    let mut beams = Beams::new(&settings, 0, &[9], Arc::from([]), most);
+    let mut scratch = Vec::new();
+    while beams.begun().next().is_some() {
+        beams.step(|_| &logits, &mut scratch);
+    }
+    beams.finish().into_iter().map(|found| (found.tokens, found.score.exp())).collect()
+}
+
+#[test]
+fn the_likeliest_texts_are_found() {
+    let rules = Rules { ends: vec![2], ..Rules::default() };
+    let options = SearchOptions {
+        beams: 3,
+        best: 3,
+        length_penalty: 0.0,
+        early: Early::Never,
+        rules,
+        ..SearchOptions::default()
+    };
+    let found = found(options, &[0.5, 0.1, 0.4], 3);
+    let want = [(vec![2], 0.4), (vec![0, 2], 0.2), (vec![0, 0, 0], 0.125)];
+    for ((tokens, share), (wanted, whole)) in found.iter().zip(&want) {
+        assert_eq!(tokens, wanted);
+        assert!((share - whole).abs() < 1e-6);
+    }
+    assert_eq!(found.len(), want.len());
+}
+
+#[test]
+fn groups_go_ways_of_their_own() {
+    let options = SearchOptions {
+        beams: 2,
+        groups: 2,
+        best: 2,
+        diversity: 10.0,
+        max_tokens: 2,
+        ..SearchOptions::default()
+    };
+    let texts: Vec<Vec<u32>> = found(options, &[0.5, 0.3, 0.2], 9).into_iter().map(|found| found.0).collect();
+    assert_eq!(texts, [[0, 0], [1, 1]]);
+}

@@ -1,0 +1,53 @@
+//! Many texts that may follow, of which the likeliest are kept.
+
+use std::sync::Arc;
+
+use super::{Session, locked};
+use crate::rules::RuleList;
+use crate::search::{Beams, Found, Hunt, SearchOptions, Settings};
+use crate::{Error, ErrorKind, Result};
+
+impl Session {
+    /// Looks for the likeliest texts that may follow what the session holds, which stays as it is. Needs as many
+    /// [`forks`](super::SessionOptions::forks) as there are beams.
+    pub fn search(&mut self, options: &SearchOptions) -> Result<Vec<Found>> {
+        let settings = Settings::new(options, self.sampler.vocabulary_size())?;
+        self.search_by(&settings, options.beams, &self.tokens.clone())
+    }
+
+    /// The same by rules of the caller's.
+    pub(crate) fn search_with(&mut self, options: &SearchOptions, rules: RuleList) -> Result<Vec<Found>> {
+        let settings = Settings::with_rules(options, self.logits.len(), rules)?;
+        self.search_by(&settings, options.beams, &[])
+    }
+
+    /// Looks for texts behind what rules are to know as the `prompt`.
+    fn search_by(&mut self, settings: &Arc<Settings>, beams: usize, prompt: &[u32]) -> Result<Vec<Found>> {
+        if self.tokens.is_empty() {
+            return Err(Error::new(ErrorKind::State, "session", "has no tokens to go on from; prefill some"));
+        }
+        let mut context = locked(&self.context);
+        context.listen_to(&self.stop.flag);
+        let (rows, wanted) = context.limits();
+        if beams > rows.min(wanted) {
+            let message = format!("{beams}; open the session with at least as many forks");
+            return Err(Error::argument("beams", message));
+        }
+        let most = context.most_tokens() + 1 - self.tokens.len().min(context.most_tokens());
+        let source = self.source.as_ref().map(|text| Arc::from(text.ids.as_slice())).unwrap_or_default();
+        let root = context.fork(self.sequence)?;
+        let beams = Beams::new(settings, root, prompt, source, most);
+        let mut scratch = Vec::new();
+        let mut hunt = Hunt::begin(beams, root, &self.logits, &mut scratch);
+        let mut outcome = hunt.settle(&mut context);
+        while outcome.is_ok() && !hunt.is_over() {
+            let pieces: Vec<_> = hunt.pieces().collect();
+            outcome = context.forward(&pieces).and_then(|()| {
+                hunt.step(&context, 0, &mut scratch);
+                hunt.settle(&mut context)
+            });
+        }
+        let found = hunt.finish(&mut context);
+        outcome.map(|()| found)
+    }
+}

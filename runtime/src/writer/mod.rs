@@ -1,0 +1,194 @@
+//! Text to text: translations, summaries and continuations of many texts at once, in their order.
+//!
+//! A [`Writer`] turns texts into what the model reads, reads those of like length together where it
+//! has an encoder, and writes on all of them in one batch; where one is done, the next takes its place.
+
+mod language;
+mod options;
+mod run;
+mod source;
+mod start;
+
+pub use options::{WriterOptions, Writing};
+pub(crate) use start::start_tokens;
+
+use crate::context::Context;
+use crate::encoder::Long;
+use crate::model::Model;
+use crate::search::Found;
+use crate::session::StopHandle;
+use crate::tokenizer::DecodeOptions;
+use crate::{Error, ErrorKind, Result};
+use run::Job;
+
+/// A text that was written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidate {
+    /// The text; of a source that was read in parts, those of the parts with spaces between them.
+    pub text: String,
+    /// Its tokens, with those it had to begin with.
+    pub tokens: Vec<u32>,
+    /// The sum of the logarithms of its tokens' probabilities, divided by a power of its length; the mean over parts.
+    pub score: f64,
+    /// Whether the model ended it; otherwise there was room for no more.
+    pub ended: bool,
+}
+
+/// Writes texts for texts.
+///
+/// ```no_run
+/// let model = siskin::Model::open("opus-mt-de-en.siskin")?;
+/// let mut writer = model.writer(Default::default())?;
+/// for candidates in writer.translate(&["Guten Morgen.", "Wie geht es dir?"], "de", "en")? {
+///     println!("{}", candidates[0].text);
+/// }
+/// # Ok::<(), siskin::Error>(())
+/// ```
+pub struct Writer {
+    model: Model,
+    options: WriterOptions,
+    context: Option<Context>,
+    stop: StopHandle,
+}
+
+impl Writer {
+    pub(crate) fn new(model: Model, options: WriterOptions) -> Result<Self> {
+        if model.graphs().decoder.is_none() {
+            let message = "it reads whole texts and does not write; use an encoder";
+            return Err(Error::unsupported("model", message));
+        }
+        model.tokenizer()?;
+        Ok(Self { model, options, context: None, stop: StopHandle::new() })
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Stops a running call from any thread.
+    pub fn stop_handle(&self) -> StopHandle {
+        self.stop.clone()
+    }
+
+    /// What is written for each text, the best first: what a model with an encoder makes of it, and what other models
+    /// write behind it.
+    pub fn write<T: AsRef<str>>(&mut self, texts: &[T], writing: &Writing) -> Result<Vec<Vec<Candidate>>> {
+        self.write_with(texts, writing, &mut |_| Ok(()))
+    }
+
+    /// Translates. Languages are named as the model names them, or by the code with which its own names begin.
+    pub fn translate<T: AsRef<str>>(
+        &mut self,
+        texts: &[T],
+        from: &str,
+        to: &str,
+    ) -> Result<Vec<Vec<Candidate>>> {
+        let writing = Writing::translation(&self.model, Some(from), Some(to))?;
+        self.write(texts, &writing)
+    }
+
+    /// Says in few words what texts say.
+    pub fn summarise<T: AsRef<str>>(&mut self, texts: &[T]) -> Result<Vec<Vec<Candidate>>> {
+        let writing = Writing::summary(&self.model)?;
+        self.write(texts, &writing)
+    }
+
+    /// The same as [`Writer::write`], and calls `each` with the number of texts that are done each time that one is.
+    pub fn write_with<T: AsRef<str>>(
+        &mut self,
+        texts: &[T],
+        writing: &Writing,
+        each: &mut dyn FnMut(usize) -> Result<()>,
+    ) -> Result<Vec<Vec<Candidate>>> {
+        writing.validate()?;
+        let (mut jobs, mut owners) = (Vec::new(), Vec::new());
+        let mut parts_of = vec![0; texts.len()];
+        for (index, text) in texts.iter().enumerate() {
+            let sources = self.sources(text.as_ref(), writing);
+            for source in sources.map_err(|error| error.within(&format!("text {index}")))? {
+                jobs.push(self.job(source, writing).map_err(|error| error.within(&format!("text {index}")))?);
+                owners.push(index);
+                parts_of[index] += 1;
+            }
+        }
+        let mut found: Vec<Option<Vec<Found>>> = vec![None; jobs.len()];
+        let (mut rest, mut done) = (parts_of.clone(), 0);
+        self.run(&jobs, writing, &mut |job, texts| {
+            found[job] = Some(texts);
+            rest[owners[job]] -= 1;
+            done += usize::from(rest[owners[job]] == 0);
+            if rest[owners[job]] == 0 { each(done) } else { Ok(()) }
+        })?;
+        let mut written = vec![Vec::new(); texts.len()];
+        for (&owner, found) in owners.iter().zip(found) {
+            self.join(&mut written[owner], found.unwrap_or_default(), writing)?;
+        }
+        for (candidates, parts) in written.iter_mut().zip(parts_of) {
+            candidates.iter_mut().for_each(|candidate: &mut Candidate| candidate.score /= parts as f64);
+        }
+        Ok(written)
+    }
+
+    /// What goes into the model for a source.
+    fn job(&self, source: Vec<u32>, writing: &Writing) -> Result<Job> {
+        let most = writing.search.max_tokens;
+        if self.model.graphs().encoder.is_none() {
+            let prompt = [source, writing.prefix.clone()].concat();
+            return Ok(Job { source: Vec::new(), prompt, most });
+        }
+        let start = match writing.start.is_empty() {
+            true => start_tokens(&self.model)?,
+            false => writing.start.clone(),
+        };
+        Ok(Job { source, prompt: [start, writing.prefix.clone()].concat(), most })
+    }
+
+    /// Puts what was found for a part behind what was found for those before it.
+    fn join(&self, candidates: &mut Vec<Candidate>, found: Vec<Found>, writing: &Writing) -> Result<()> {
+        let is_first = candidates.is_empty();
+        if !is_first {
+            candidates.truncate(found.len());
+        }
+        for (index, Found { tokens, score }) in found.into_iter().enumerate() {
+            let ended = tokens.last().is_some_and(|last| writing.search.rules.ends.contains(last));
+            let tokens = [writing.prefix.as_slice(), &tokens].concat();
+            let bytes = self.model.tokenizer()?.decode(&tokens, DecodeOptions { skip_special: true })?;
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            let text = match self.model.graphs().encoder {
+                Some(_) => text.trim().to_owned(),
+                None => text,
+            };
+            if is_first {
+                candidates.push(Candidate { text, tokens, score, ended });
+            } else if let Some(candidate) = candidates.get_mut(index) {
+                candidate.text = format!("{} {text}", candidate.text).trim().to_owned();
+                candidate.tokens.extend(tokens);
+                candidate.score += score;
+                candidate.ended &= ended;
+            }
+        }
+        Ok(())
+    }
+
+    /// The sources that a text becomes: one, unless it is too long.
+    fn sources(&self, text: &str, writing: &Writing) -> Result<Vec<Vec<u32>>> {
+        let reads = self.model.graphs().encoder.is_some();
+        if !reads && matches!(writing.long, Long::Window { .. }) {
+            let message = "the model writes on from a text as a whole; refuse or cut texts that are too long";
+            return Err(Error::unsupported("long", message));
+        }
+        let most = match reads {
+            true => self.most_source(),
+            false => self.most_prompt(writing),
+        };
+        if most == 0 {
+            return Err(Error::new(
+                ErrorKind::TooLong,
+                "context",
+                "has no room for a text; open a larger one",
+            ));
+        }
+        source::parts(self.model.tokenizer()?, text, writing, most)
+    }
+}

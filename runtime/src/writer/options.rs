@@ -1,0 +1,147 @@
+//! How texts are written, and what a model's own configuration says about it.
+
+use serde_json::Value;
+use siskin_kernels::ops::attention::CacheType;
+
+use crate::arch::Config;
+use crate::encoder::Long;
+use crate::model::Model;
+use crate::rules::Rules;
+use crate::rules::of::own;
+use crate::sample::SamplerOptions;
+use crate::search::{Early, SearchOptions};
+use crate::{Error, Result};
+
+/// How a writer is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct WriterOptions {
+    /// How many beams of all texts go on at the same time; a text with more makes room for itself.
+    pub rows: usize,
+    /// The most tokens of texts that are read at once; a longer text makes room for itself.
+    pub batch: usize,
+    /// The most tokens of a source, for models that read it first; 0: the model's own.
+    pub source: usize,
+    /// The most tokens that a decoder holds, prompt included; 0: the model's own, but no more than 1024.
+    pub context: usize,
+    /// The type of keys and values; `None`: f16, or f32 for models whose weights are f32.
+    pub cache: Option<CacheType>,
+}
+
+impl Default for WriterOptions {
+    fn default() -> Self {
+        Self { rows: 32, batch: 512, source: 0, context: 0, cache: None }
+    }
+}
+
+/// How texts are written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Writing {
+    /// Beams, rules and lengths. With one beam, tokens are chosen by the sampler, and `best` says how many texts are
+    /// drawn of each source.
+    pub search: SearchOptions,
+    /// Chooses tokens where there is one beam. Rules are those of the search.
+    pub sampler: SamplerOptions,
+    /// What stands before each text, such as the name of a task.
+    pub before: String,
+    /// The tokens before and behind each source, in place of those that the tokenizer adds.
+    pub around: Option<(Vec<u32>, Vec<u32>)>,
+    /// The tokens that a decoder behind an encoder begins with; none: the model's own.
+    pub start: Vec<u32>,
+    /// The tokens that each text has to begin with.
+    pub prefix: Vec<u32>,
+    /// What is done with texts that are too long for the model. Parts end where sentences do, where there are any.
+    pub long: Long,
+}
+
+impl Default for Writing {
+    fn default() -> Self {
+        Self {
+            search: SearchOptions { beams: 1, ..SearchOptions::default() },
+            sampler: SamplerOptions::greedy(),
+            before: String::new(),
+            around: None,
+            start: Vec::new(),
+            prefix: Vec::new(),
+            long: Long::Refuse,
+        }
+    }
+}
+
+impl Writing {
+    /// What the model's configuration of generation asks for; greedy where it asks for nothing.
+    pub fn of(model: &Model) -> Result<Self> {
+        Self::read(&config(model), model)
+    }
+
+    /// The same for one of the tasks that the model's configuration names, where it names one of these.
+    pub fn task(model: &Model, names: &[&str]) -> Result<Self> {
+        let mut config = config(model).values().clone();
+        let known = config.get("task_specific_params").and_then(Value::as_object);
+        let task =
+            known.and_then(|known| names.iter().find_map(|name| known.get(*name)?.as_object())).cloned();
+        let before = task.as_ref().and_then(|task| task.get("prefix")).and_then(Value::as_str);
+        let before = before.unwrap_or_default().to_owned();
+        if let Some(task) = task {
+            let generation = config.entry("generation").or_insert_with(|| Value::Object(Default::default()));
+            if let Some(generation) = generation.as_object_mut() {
+                generation.extend(task);
+            }
+        }
+        Ok(Self { before, ..Self::read(&Config::new(config), model)? })
+    }
+
+    /// A summary, as the model was made for it.
+    pub fn summary(model: &Model) -> Result<Self> {
+        let writing = Self::task(model, &["summarization", "summarisation"])?;
+        let asks = matches!(model.family(), "t5" | "switch") && writing.before.is_empty();
+        Ok(if asks { Self { before: "summarize: ".to_owned(), ..writing } } else { writing })
+    }
+
+    fn read(config: &Config, model: &Model) -> Result<Self> {
+        let usual = Self::default();
+        let count = |key: &str| config.count(&[&own(key), key]);
+        let number = |key: &str| config.number(&[&own(key), key]);
+        let early = config.get(&own("early_stopping")).or_else(|| config.get("early_stopping"));
+        let early = match early {
+            Some(Value::Bool(true)) => Early::Full,
+            Some(Value::String(word)) if word == "never" => Early::Never,
+            _ => Early::Unlikely,
+        };
+        let reads = model.graphs().encoder.is_some();
+        // The start counts for the length.
+        let longest = count("max_length")?.filter(|_| reads).map(|length| length.saturating_sub(1));
+        let beams = count("num_beams")?.unwrap_or(1).max(1);
+        let groups = count("num_beam_groups")?.unwrap_or(1).max(1);
+        let search = SearchOptions {
+            beams,
+            groups: if beams.is_multiple_of(groups) { groups } else { 1 },
+            diversity: number("diversity_penalty")?.unwrap_or(0.0) as f32,
+            length_penalty: number("length_penalty")?.unwrap_or(1.0) as f32,
+            early,
+            best: 1,
+            max_tokens: count("max_new_tokens")?.or(longest).filter(|&most| most > 0).unwrap_or(usize::MAX),
+            rules: Rules::read(config, model.end_ids())?,
+        };
+        Ok(Self { search, ..usual })
+    }
+
+    /// How many texts of a source go on at the same time.
+    pub(super) fn width(&self) -> usize {
+        if self.search.beams > 1 { self.search.beams } else { self.search.best.max(1) }
+    }
+
+    pub(super) fn validate(&self) -> Result<()> {
+        if self.search.beams > 1 {
+            return self.search.validate();
+        }
+        if self.search.best > 1 && self.sampler.temperature == 0.0 {
+            let message = "without beams or a temperature, all texts are the same; ask for as many beams";
+            return Err(Error::argument("best", message));
+        }
+        SearchOptions { beams: self.width(), groups: 1, ..self.search.clone() }.validate()
+    }
+}
+
+fn config(model: &Model) -> Config {
+    Config::new(model.file().metadata().config.clone())
+}

@@ -1,0 +1,295 @@
+//! The texts of a call, through the model: as many at once as there is room for.
+
+use std::sync::Arc;
+
+use super::{Writer, Writing};
+use crate::cache::CacheOptions;
+use crate::context::{Context, Text, Wanted};
+use crate::search::{Beams, Drawing, Draws, Found, Hunt, Settings, feed};
+use crate::{Error, ErrorKind, Result};
+
+/// A context with no size of its own has no more tokens than this.
+const USUAL_CONTEXT: usize = 1024;
+/// Tokens that are left for the text behind a prompt where nothing is said about its length.
+const LEAST_LEFT: usize = 1;
+/// Memory for the logits of a batch.
+const LOGIT_BYTES: usize = 64 << 20;
+
+/// What goes into the model for one text.
+pub(super) struct Job {
+    /// What the encoder reads; empty where there is none.
+    pub source: Vec<u32>,
+    /// What the decoder begins with.
+    pub prompt: Vec<u32>,
+    /// The most tokens behind it.
+    pub most: usize,
+}
+
+/// How all texts of a call are written.
+enum Manner {
+    Search(Arc<Settings>),
+    Draw(Arc<Drawing>),
+}
+
+/// A text that is being written.
+enum Task {
+    Search(Hunt),
+    Draw(Draws),
+}
+
+impl Task {
+    fn width(&self) -> usize {
+        match self {
+            Self::Search(hunt) => hunt.width(),
+            Self::Draw(draws) => draws.width(),
+        }
+    }
+
+    fn settle(&mut self, context: &mut Context) -> Result<()> {
+        match self {
+            Self::Search(hunt) => hunt.settle(context),
+            Self::Draw(draws) => draws.settle(context),
+        }
+    }
+
+    fn step(&mut self, context: &mut Context, first: usize, scratch: &mut Vec<f32>) -> Result<()> {
+        match self {
+            Self::Search(hunt) => hunt.step(context, first, scratch),
+            Self::Draw(draws) => draws.step(context, first)?,
+        }
+        self.settle(context)
+    }
+
+    fn finish(self, context: &mut Context) -> Vec<Found> {
+        match self {
+            Self::Search(hunt) => hunt.finish(context),
+            Self::Draw(draws) => draws.finish(context),
+        }
+    }
+}
+
+impl Writer {
+    /// The most tokens of a source.
+    pub(super) fn most_source(&self) -> usize {
+        let own = self.model.hyper().text;
+        if self.options.source == 0 { own } else { self.options.source.min(own) }
+    }
+
+    /// The most tokens that the decoder holds.
+    fn most_context(&self) -> usize {
+        let own = self.model.hyper().context.max(1);
+        if self.options.context == 0 { own.min(USUAL_CONTEXT) } else { self.options.context.min(own) }
+    }
+
+    /// The most tokens of a prompt that is written on.
+    pub(super) fn most_prompt(&self, writing: &Writing) -> usize {
+        let left = match writing.search.max_tokens {
+            usize::MAX => LEAST_LEFT,
+            // The last token need not go through the model.
+            most => most - 1,
+        };
+        self.most_context().saturating_sub(left + writing.prefix.len())
+    }
+
+    /// Writes all `jobs`, the longest first, and calls `each` with the number of each and what was found when it is
+    /// done.
+    pub(super) fn run(
+        &mut self,
+        jobs: &[Job],
+        writing: &Writing,
+        each: &mut dyn FnMut(usize, Vec<Found>) -> Result<()>,
+    ) -> Result<()> {
+        if jobs.is_empty() {
+            return Ok(());
+        }
+        let width = writing.width();
+        let rows = self.make_room(jobs, width)?;
+        let Some(mut context) = self.context.take() else { return Ok(()) };
+        let mut flow =
+            Flow { jobs, manner: self.manner(writing)?, batch: self.options.batch, scratch: Vec::new() };
+        flow.run(&mut context, rows, width, each)?;
+        // After an error, sequences are left behind: a new context takes its place.
+        self.context = Some(context);
+        Ok(())
+    }
+
+    fn manner(&self, writing: &Writing) -> Result<Manner> {
+        let choices = match self.model.tokenizer() {
+            Ok(tokenizer) => (tokenizer.vocabulary_size().max(1) as usize).min(self.model.hyper().vocabulary),
+            Err(_) => self.model.hyper().vocabulary,
+        };
+        let search = &writing.search;
+        if search.beams > 1 {
+            return Settings::new(search, choices).map(Manner::Search);
+        }
+        let sampler =
+            crate::sample::SamplerOptions { rules: search.rules.clone(), ..writing.sampler.clone() };
+        Drawing::new(&sampler, search.best, choices, search.length_penalty).map(Manner::Draw)
+    }
+
+    /// A context for these jobs; gives how many rows go through it at once.
+    fn make_room(&mut self, jobs: &[Job], width: usize) -> Result<usize> {
+        let longest = |length: &dyn Fn(&Job) -> usize| jobs.iter().map(length).max().unwrap_or(0);
+        let prompt = longest(&|job| job.prompt.len());
+        let context = longest(&|job| job.prompt.len().saturating_add(job.most)).min(self.most_context());
+        if prompt > context || prompt == 0 {
+            let message = format!("{prompt} tokens of a prompt; there is room for 1 to {context}");
+            return Err(Error::new(ErrorKind::TooLong, "prompt", message));
+        }
+        let source = longest(&|job| job.source.len());
+        let affordable = LOGIT_BYTES / (4 * self.model.hyper().vocabulary.max(1));
+        let texts = self.options.rows.min(affordable).div_euclid(width).max(1).min(jobs.len());
+        let rows = texts * width;
+        let reads = self.model.graphs().encoder.is_some();
+        let batch = if reads { rows.max(prompt) } else { rows.max(self.options.batch.min(prompt)) };
+        let fits = self.context.as_ref().is_some_and(|have| {
+            let (most, wanted) = have.limits();
+            most >= batch && wanted >= rows && have.most_tokens() >= context && have.text_limits().0 >= source
+        });
+        if !fits {
+            // The old one goes first: both at once would be too much.
+            self.context = None;
+            let text = if reads { source.max(self.options.batch) } else { 0 };
+            let cache = CacheOptions {
+                types: self.model.cache_types(self.options.cache),
+                context,
+                sequences: rows,
+                batch,
+                text,
+            };
+            let mut context = self.model.writing_context(cache, rows)?;
+            context.listen_to(self.stop.flag());
+            self.context = Some(context);
+        }
+        Ok(rows)
+    }
+}
+
+/// The jobs of a call on their way.
+struct Flow<'a> {
+    jobs: &'a [Job],
+    manner: Manner,
+    batch: usize,
+    scratch: Vec<f32>,
+}
+
+impl Flow<'_> {
+    fn run(
+        &mut self,
+        context: &mut Context,
+        rows: usize,
+        width: usize,
+        each: &mut dyn FnMut(usize, Vec<Found>) -> Result<()>,
+    ) -> Result<()> {
+        let texts = rows / width;
+        let mut order: Vec<usize> = (0..self.jobs.len()).collect();
+        order
+            .sort_by_key(|&job| std::cmp::Reverse(self.jobs[job].source.len() + self.jobs[job].prompt.len()));
+        let mut waiting = order.as_slice();
+        let mut tasks: Vec<(usize, Task)> = Vec::new();
+        while !waiting.is_empty() || !tasks.is_empty() {
+            let free = texts - tasks.len();
+            // Texts are read together, not one each time that another is done.
+            if tasks.is_empty() || 2 * free >= texts {
+                let (next, rest) = waiting.split_at(free.min(waiting.len()));
+                self.admit(context, next, &mut tasks)?;
+                waiting = rest;
+            }
+            self.advance(context, &mut tasks)?;
+            let (done, rest): (Vec<_>, Vec<_>) = tasks.into_iter().partition(|(_, task)| task.width() == 0);
+            tasks = rest;
+            done.into_iter().try_for_each(|(job, task)| each(job, task.finish(context)))?;
+        }
+        Ok(())
+    }
+
+    /// Takes the last tokens of all tasks through the model in one batch.
+    fn advance(&mut self, context: &mut Context, tasks: &mut [(usize, Task)]) -> Result<()> {
+        let mut pieces = Vec::new();
+        for (_, task) in tasks.iter() {
+            match task {
+                Task::Search(hunt) => pieces.extend(hunt.pieces()),
+                Task::Draw(draws) => pieces.extend(draws.pieces()),
+            }
+        }
+        if pieces.is_empty() {
+            return Ok(());
+        }
+        context.forward(&pieces)?;
+        let mut first = 0;
+        for (_, task) in tasks {
+            let width = task.width();
+            task.step(context, first, &mut self.scratch)?;
+            first += width;
+        }
+        Ok(())
+    }
+
+    /// Reads the sources and prompts of jobs, and begins to write.
+    fn admit(&mut self, context: &mut Context, jobs: &[usize], tasks: &mut Vec<(usize, Task)>) -> Result<()> {
+        let sequences: Vec<usize> = jobs.iter().map(|_| context.create()).collect();
+        self.read(context, jobs, &sequences)?;
+        let pieces: Vec<(usize, &[u32])> = jobs
+            .iter()
+            .zip(&sequences)
+            .map(|(&job, &sequence)| (sequence, &*self.jobs[job].prompt))
+            .collect();
+        let room = context.most_tokens();
+        let mut begun: Vec<Option<Task>> = jobs.iter().map(|_| None).collect();
+        let mut failed = Ok(());
+        let (manner, scratch, all) = (&self.manner, &mut self.scratch, self.jobs);
+        feed(context, &pieces, &mut |index, logits| {
+            let (job, sequence) = (&all[jobs[index]], sequences[index]);
+            // The last token need not go through the model.
+            let most = job.most.min(room + 1 - job.prompt.len().min(room));
+            let task = match manner {
+                Manner::Search(settings) => {
+                    let beams =
+                        Beams::new(settings, sequence, &job.prompt, job.source.as_slice().into(), most);
+                    Ok(Task::Search(Hunt::begin(beams, sequence, logits, scratch)))
+                }
+                Manner::Draw(drawing) => {
+                    Draws::begin(drawing, sequence, (&job.prompt, &job.source, most), logits).map(Task::Draw)
+                }
+            };
+            match task {
+                Ok(task) => begun[index] = Some(task),
+                Err(error) => failed = Err(error),
+            }
+        })?;
+        failed?;
+        for (mut task, &job) in begun.into_iter().flatten().zip(jobs) {
+            task.settle(context)?;
+            tasks.push((job, task));
+        }
+        Ok(())
+    }
+
+    /// Lets sequences read the sources of jobs, where there are any.
+    fn read(&self, context: &mut Context, jobs: &[usize], sequences: &[usize]) -> Result<()> {
+        let text = |(&job, &sequence): (&usize, &usize)| Text {
+            sequence,
+            tokens: &self.jobs[job].source,
+            segments: &[],
+            wanted: Wanted::None,
+            features: &[],
+            global: &[],
+            after: None,
+        };
+        let texts: Vec<Text<'_>> =
+            jobs.iter().zip(sequences).map(text).filter(|text| !text.tokens.is_empty()).collect();
+        let mut rest = texts.as_slice();
+        while let Some(longest) = rest.first() {
+            let room = self.batch.max(longest.tokens.len());
+            let mut rows = 0;
+            let count = rest.iter().take_while(|text| {
+                rows += text.tokens.len();
+                rows <= room
+            });
+            let (batch, after) = rest.split_at(count.count());
+            context.read(batch)?;
+            rest = after;
+        }
+        Ok(())
+    }
+}

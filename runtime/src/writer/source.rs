@@ -1,0 +1,139 @@
+//! From texts to what a model reads: whole, or in parts that end where sentences do.
+
+use super::Writing;
+use crate::encoder::Long;
+use crate::tokenizer::{EncodeOptions, Tokenizer};
+use crate::{Error, ErrorKind, Result};
+
+/// Marks behind which a sentence may be over.
+const ENDS: &[char] = &['.', '!', '?', '…', '。', '！', '？', '\n'];
+
+/// The tokens of a text, as the model reads it.
+fn encode(tokenizer: &Tokenizer, text: &str, writing: &Writing) -> Result<Vec<u32>> {
+    let text = format!("{}{text}", writing.before);
+    let options = EncodeOptions { add_special: writing.around.is_none(), parse_special: false };
+    let tokens = tokenizer.encode(&text, options)?;
+    Ok(match &writing.around {
+        None => tokens,
+        Some((before, after)) => [before, tokens.as_slice(), after].concat(),
+    })
+}
+
+/// The sources that a text becomes, each of up to `most` tokens.
+pub(super) fn parts(
+    tokenizer: &Tokenizer,
+    text: &str,
+    writing: &Writing,
+    most: usize,
+) -> Result<Vec<Vec<u32>>> {
+    let whole = encode(tokenizer, text, writing)?;
+    if whole.is_empty() {
+        return Err(Error::argument("text", "has no tokens"));
+    }
+    if whole.len() <= most {
+        return Ok(vec![whole]);
+    }
+    let overlap = match writing.long {
+        Long::Refuse => {
+            let message =
+                format!("{} tokens; there is room for {most}: cut it, or read it in parts", whole.len());
+            return Err(Error::new(ErrorKind::TooLong, "text", message));
+        }
+        Long::Cut => 0,
+        Long::Window { overlap } => overlap,
+    };
+    let plain = EncodeOptions { add_special: false, parse_special: false };
+    let spans: Vec<(usize, usize)> = tokenizer
+        .encode_with_offsets(text, plain)?
+        .iter()
+        .map(|token| (token.start as usize, token.end as usize))
+        .collect();
+    let around = whole.len().saturating_sub(spans.len());
+    let Some(room) = most.checked_sub(around).filter(|&room| room > overlap) else {
+        let message = format!(
+            "{around} tokens stand around every text, and parts share {overlap}; there is room for {most}"
+        );
+        return Err(Error::new(ErrorKind::TooLong, "text", message));
+    };
+    let mut parts = Vec::new();
+    let mut first = 0;
+    while first < spans.len() {
+        let (tokens, end) = part(tokenizer, text, writing, (&spans, first, room, most))?;
+        parts.push(tokens);
+        if end >= spans.len() || writing.long == Long::Cut {
+            break;
+        }
+        // A part that begins where the one before it began would never end.
+        first = end.saturating_sub(overlap).max(first + 1);
+    }
+    Ok(parts)
+}
+
+/// The part from token `first` on, and the token that the next one begins with.
+fn part(
+    tokenizer: &Tokenizer,
+    text: &str,
+    writing: &Writing,
+    (spans, first, room, most): (&[(usize, usize)], usize, usize, usize),
+) -> Result<(Vec<u32>, usize)> {
+    let from = floor(text, spans[first].0);
+    let mut count = room.min(spans.len() - first);
+    loop {
+        let mut end = first + count;
+        let mut to = spans.get(end).map_or(text.len(), |next| floor(text, next.0));
+        if writing.long != Long::Cut && end < spans.len() {
+            let cut = sentence_end(&text[from..to.max(from)]).map_or(to, |length| from + length);
+            end = spans.partition_point(|span| span.0 < cut).clamp(first + 1, end);
+            to = cut;
+        }
+        let tokens = encode(tokenizer, &text[from..to.max(from)], writing)?;
+        // A text's parts may have more tokens than they had in the whole.
+        match tokens.len().checked_sub(most) {
+            None | Some(0) => return Ok((tokens, end)),
+            Some(_) if count == 1 => {
+                let message =
+                    format!("a part of one token becomes {}; there is room for {most}", tokens.len());
+                return Err(Error::new(ErrorKind::TooLong, "text", message));
+            }
+            Some(excess) => count = count.saturating_sub(excess).max(1),
+        }
+    }
+}
+
+/// The last place up to `at` where a character begins.
+fn floor(text: &str, at: usize) -> usize {
+    (0..=at.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)
+}
+
+/// Where in its second half a text's last sentence ends, or its last word; `None` where there are neither.
+fn sentence_end(text: &str) -> Option<usize> {
+    let half = text.len() / 2;
+    let mut word = None;
+    let mut sentence = None;
+    let mut characters = text.char_indices().peekable();
+    while let Some((at, character)) = characters.next() {
+        let end = at + character.len_utf8();
+        let before_space = characters.peek().is_some_and(|(_, next)| next.is_whitespace());
+        let is_wide = ('\u{3000}'..='\u{FFEF}').contains(&character);
+        if end > half && ENDS.contains(&character) && (before_space || is_wide || character == '\n') {
+            sentence = Some(end);
+        }
+        if end > half && character.is_whitespace() {
+            word = Some(end);
+        }
+    }
+    sentence.or(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_end_with_sentences_or_words() {
+        assert_eq!(sentence_end("One. Two is here. Three fol"), Some(17));
+        assert_eq!(sentence_end("One. Two is here and on"), Some(21));
+        assert_eq!(sentence_end("3.14159"), None);
+        assert_eq!(sentence_end("一二三。四"), Some(12));
+    }
+}

@@ -1,0 +1,136 @@
+//! What Transformers finds with the small random models, as `tests/data/search` holds it.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use siskin::file::File;
+use siskin::rules::Rules;
+use siskin::search::{Early, Found, SearchOptions};
+use siskin_convert::{Cache, OpenOptions, open_any};
+
+use crate::paths;
+
+/// A source or prompt, how it is searched, and what is found.
+#[derive(Debug)]
+pub struct Case {
+    /// The folder of the model, in `tests/data`.
+    pub model: String,
+    /// Whether the model reads the source before it writes.
+    pub reads: bool,
+    /// How; with one beam, the likeliest token each time.
+    pub options: SearchOptions,
+    /// What is read, or written on.
+    pub source: Vec<u32>,
+    /// What the text begins with, behind the model's own start.
+    pub prefix: Vec<u32>,
+    /// The texts; greedy ones have no score.
+    pub found: Vec<Found>,
+}
+
+/// The cases of a file.
+///
+/// # Panics
+/// Where it is missing or damaged: it is part of the repository.
+pub fn cases(name: &str) -> Vec<Case> {
+    let bytes = std::fs::read(paths::data("search").join(name)).expect("the cases are there");
+    let all: Vec<Value> = serde_json::from_slice(&bytes).expect("the cases are JSON");
+    all.iter().map(case).collect()
+}
+
+fn ids(value: &Value) -> Vec<u32> {
+    let id = |value: &Value| value.as_u64().expect("an id") as u32;
+    match value {
+        Value::Array(list) => list.iter().map(id).collect(),
+        Value::Null => Vec::new(),
+        one => vec![id(one)],
+    }
+}
+
+fn case(case: &Value) -> Case {
+    let options = &case["options"];
+    let count = |key: &str, usual: u64| options[key].as_u64().unwrap_or(usual) as usize;
+    let number = |key: &str, usual: f64| options[key].as_f64().unwrap_or(usual) as f32;
+    let rules = Rules {
+        ends: ids(&options["eos_token_id"]),
+        repetition_penalty: number("repetition_penalty", 1.0),
+        no_repeat: count("no_repeat_ngram_size", 0),
+        no_repeat_source: count("encoder_no_repeat_ngram_size", 0),
+        bad_words: options["bad_words_ids"]
+            .as_array()
+            .map(|all| all.iter().map(ids).collect())
+            .unwrap_or_default(),
+        min_length: count("min_length", 0),
+        min_tokens: count("min_new_tokens", 0),
+        forced_first: ids(&options["forced_bos_token_id"]).first().copied(),
+        forced_last: ids(&options["forced_eos_token_id"]),
+        suppress: ids(&options["suppress_tokens"]),
+        suppress_first: ids(&options["begin_suppress_tokens"]),
+    };
+    let early = match &options["early_stopping"] {
+        Value::Bool(true) => Early::Full,
+        Value::String(_) => Early::Never,
+        _ => Early::Unlikely,
+    };
+    let options = SearchOptions {
+        beams: count("num_beams", 1),
+        groups: count("num_beam_groups", 1),
+        diversity: number("diversity_penalty", 0.0),
+        length_penalty: number("length_penalty", 1.0),
+        early,
+        best: count("num_return_sequences", 1),
+        max_tokens: count("max_new_tokens", 20),
+        rules,
+    };
+    let found = |found: &Value| Found {
+        tokens: ids(&found["tokens"]),
+        score: found["score"].as_f64().unwrap_or(f64::NAN),
+    };
+    let model = case["model"].as_str().expect("a name").to_owned();
+    Case {
+        reads: model.contains("texts"),
+        model,
+        options,
+        source: ids(&case["source"]),
+        prefix: ids(&case["options"]["decoder_input_ids"]).get(1..).unwrap_or_default().to_vec(),
+        found: case["found"].as_array().expect("a list").iter().map(found).collect(),
+    }
+}
+
+/// A golden model packed with a tokenizer whose texts are `t0 t1 t2` and so on, but for tokens that are spelt otherwise,
+/// and with these entries in its configuration. The folder it is made in is named `name`.
+///
+/// # Panics
+/// Where that cannot be written.
+pub fn with_tokenizer(folder: &Path, name: &str, model: &str, spelt: &[(u32, &str)], config: &Value) -> File {
+    let source = paths::data(model);
+    let made: PathBuf = folder.join(name);
+    std::fs::create_dir_all(&made).expect("a folder is made");
+    std::fs::copy(source.join("model.safetensors"), made.join("model.safetensors")).expect("a copy is made");
+    let bytes = std::fs::read(source.join("config.json")).expect("config.json is there");
+    let mut own: Value = serde_json::from_slice(&bytes).expect("config.json is JSON");
+    for (key, value) in config.as_object().expect("an object") {
+        own[key] = value.clone();
+    }
+    std::fs::write(made.join("config.json"), own.to_string()).expect("config.json is written");
+    let count = own["vocab_size"].as_u64().expect("a count") as u32;
+    let spelling = |id: u32| {
+        let other = spelt.iter().find(|(known, _)| *known == id);
+        other.map_or_else(|| format!("t{id}"), |(_, text)| (*text).to_owned())
+    };
+    let vocabulary: serde_json::Map<String, Value> = (0..count).map(|id| (spelling(id), json!(id))).collect();
+    let added = |(id, text): &(u32, &str)| {
+        json!({"id": id, "content": text, "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": false, "special": true})
+    };
+    let tokenizer = json!({"version": "1.0", "truncation": null, "padding": null,
+        "added_tokens": spelt.iter().map(added).collect::<Vec<_>>(), "normalizer": null,
+        "pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": null, "decoder": null,
+        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": spelling(0)}});
+    std::fs::write(made.join("tokenizer.json"), tokenizer.to_string()).expect("tokenizer.json is written");
+    open_any(&made, &OpenOptions { cache: Cache::Off, ..OpenOptions::default() }).expect("the model packs")
+}
+
+/// The text of tokens in such a model.
+pub fn text(ids: &[u32]) -> String {
+    ids.iter().map(|id| format!("t{id}")).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,274 @@
+//! Beam search, greedy choice and their rules against Transformers, and every way of running them against every other.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use serde_json::json;
+use siskin::encoder::{Long, Tokens};
+use siskin::file::File;
+use siskin::sample::SamplerOptions;
+use siskin::search::{Found, SearchOptions};
+use siskin::writer::Candidate;
+use siskin::{ErrorKind, ExecutorKind, Features, Model, SessionOptions, WriterOptions, Writing};
+use siskin_convert::{Cache, OpenOptions, open_any};
+use siskin_tests::golden::model;
+use siskin_tests::paths;
+use siskin_tests::search::{Case, cases, text, with_tokenizer};
+
+/// What one session finds.
+fn find(model: &Model, case: &Case) -> Vec<Found> {
+    let sampler = SamplerOptions {
+        rules: case.options.rules.clone(),
+        repetition_penalty: 1.0,
+        ..SamplerOptions::greedy()
+    };
+    let options = SessionOptions { context: 48, forks: case.options.beams, sampler, ..Default::default() };
+    let mut session = model.session(options).expect("a session opens");
+    let mut prompt = case.source.clone();
+    if case.reads {
+        session.read(&Tokens::from(case.source.clone())).expect("the model reads");
+        let start = model.file().metadata().config["decoder_start_token_id"].as_u64().expect("a start");
+        prompt = [&[start as u32], &*case.prefix].concat();
+    }
+    session.prefill(&prompt).expect("the model runs");
+    if case.options.beams > 1 {
+        return session.search(&case.options).expect("something is found");
+    }
+    let mut tokens = Vec::new();
+    while tokens.len() < case.options.max_tokens {
+        let token = session.next_token().expect("a token is chosen").expect("no tokenizer ends the text");
+        tokens.push(token.id);
+        if case.options.rules.ends.contains(&token.id) {
+            break;
+        }
+    }
+    vec![Found { tokens, score: f64::NAN }]
+}
+
+fn differs(got: &[Found], want: &[Found]) -> bool {
+    let alike = |(got, want): (&Found, &Found)| {
+        got.tokens == want.tokens && (want.score.is_nan() || (got.score - want.score).abs() < 1e-4)
+    };
+    got.len() != want.len() || !got.iter().zip(want).all(alike)
+}
+
+#[test]
+fn what_is_found_is_what_transformers_finds() {
+    let mut report = String::new();
+    let mut models: HashMap<String, Model> = HashMap::new();
+    let all: Vec<Case> = ["beams.json", "groups.json"].into_iter().flat_map(cases).collect();
+    for case in &all {
+        let open = || {
+            let options = OpenOptions { cache: Cache::Off, ..OpenOptions::default() };
+            let file = open_any(&paths::data(&case.model), &options).expect("a golden model packs");
+            model(&file, ExecutorKind::Cpu, 2, Features::NONE)
+        };
+        let model = models.entry(case.model.clone()).or_insert_with(open);
+        let got = find(model, case);
+        if differs(&got, &case.found) {
+            report += &format!("{case:?}\n  got {got:?}\n");
+        }
+    }
+    let count = report.lines().count() / 2;
+    assert!(report.is_empty(), "{count} of {}:\n{report}", all.len());
+}
+
+/// A model whose texts are tokens' numbers.
+fn spelt(name: &str, from: &str, words: &[(u32, &str)], config: &serde_json::Value) -> File {
+    with_tokenizer(Path::new(env!("CARGO_TARGET_TMPDIR")), name, from, words, config)
+}
+
+fn opened(file: &File, threads: usize) -> Model {
+    model(file, ExecutorKind::Cpu, threads, Features::NONE)
+}
+
+fn found(candidates: &[Candidate]) -> Vec<Found> {
+    candidates.iter().map(|one| Found { tokens: one.tokens.clone(), score: one.score }).collect()
+}
+
+#[test]
+fn texts_together_are_written_as_each_alone() {
+    let mut all: HashMap<String, Vec<Case>> = HashMap::new();
+    for case in ["beams.json", "groups.json"].into_iter().flat_map(cases) {
+        if ["bart", "t5", "gpt2"].iter().any(|name| case.model.ends_with(&format!("/{name}")))
+            && case.prefix.is_empty()
+        {
+            all.entry(case.model.clone()).or_default().push(case);
+        }
+    }
+    for (name, cases) in &all {
+        let file = spelt(&name.replace('/', "-"), name, &[], &json!({}));
+        let texts: Vec<String> = cases.iter().map(|case| text(&case.source)).collect();
+        let around = Some((Vec::new(), Vec::new()));
+        let mut first: Vec<Vec<Vec<Candidate>>> = Vec::new();
+        for (threads, rows, batch) in [(1, 1, 1), (2, 40, 64), (2, 7, 1000)] {
+            let model = opened(&file, threads);
+            let options = WriterOptions { rows, batch, context: 48, ..WriterOptions::default() };
+            let mut writer = model.writer(options).expect("a writer opens");
+            for (index, case) in cases.iter().enumerate() {
+                let writing =
+                    Writing { search: case.options.clone(), around: around.clone(), ..Writing::default() };
+                let written = writer.write(&texts, &writing).expect("texts are written");
+                assert!(!differs(&found(&written[index]), &case.found), "{name}, case {index}: {written:?}");
+                match first.get(index) {
+                    None => first.push(written),
+                    Some(first) => {
+                        assert_eq!(*first, written, "{name}, case {index}, {rows} rows, {threads} threads")
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn drawn_texts_are_the_same_for_a_seed_wherever_they_stand() {
+    let file = spelt("drawn", "golden-texts/bart", &[], &json!({}));
+    let model = opened(&file, 2);
+    let search = SearchOptions { beams: 1, best: 3, max_tokens: 8, ..SearchOptions::default() };
+    let sampler = SamplerOptions { seed: 5, ..SamplerOptions::default() };
+    let writing = Writing { search, sampler, ..Writing::default() };
+    let mut writer = model.writer(WriterOptions { rows: 7, ..WriterOptions::default() }).unwrap();
+    let texts = ["t4 t5 t6", "t9", "t30 t31 t32 t33", "t9"];
+    let all = writer.write(&texts, &writing).unwrap();
+    assert_eq!(all[1], all[3]);
+    assert_ne!(all[0], all[1]);
+    assert!(all[0][0] != all[0][1] && all[0].len() == 3, "each has a seed of its own");
+    assert_eq!(writer.write(&texts[..1], &writing).unwrap()[0], all[0]);
+    let greedy = Writing { sampler: SamplerOptions::greedy(), ..writing };
+    assert_eq!(writer.write(&texts, &greedy).unwrap_err().kind(), ErrorKind::Argument);
+}
+
+#[test]
+fn long_texts_are_refused_cut_or_read_in_parts() {
+    let file = spelt("long", "golden-texts/bart", &[], &json!({}));
+    let model = opened(&file, 2);
+    let search = SearchOptions { beams: 2, max_tokens: 5, ..SearchOptions::default() };
+    let mut writing = Writing { search, around: Some((vec![0], vec![2])), ..Writing::default() };
+    let mut writer = model.writer(WriterOptions { source: 8, ..WriterOptions::default() }).unwrap();
+    let ids: Vec<u32> = (10..25).collect();
+    let texts = [text(&ids)];
+    let error = writer.write(&texts, &writing).unwrap_err();
+    assert_eq!((error.kind(), error.place()), (ErrorKind::TooLong, "text 0: text"));
+    let parts = |writer: &mut siskin::Writer, writing: &Writing, parts: &[&[u32]]| {
+        let texts: Vec<String> = parts.iter().map(|ids| text(ids)).collect();
+        let all = writer.write(&texts, &Writing { long: Long::Refuse, ..writing.clone() }).unwrap();
+        let tokens: Vec<u32> = all.iter().flat_map(|one| one[0].tokens.clone()).collect();
+        (tokens, all.iter().map(|one| &*one[0].text).collect::<Vec<_>>().join(" "))
+    };
+    let got = |writer: &mut siskin::Writer, writing: &Writing| {
+        let one = writer.write(&texts, writing).unwrap().remove(0).remove(0);
+        (one.tokens, one.text)
+    };
+    writing.long = Long::Cut;
+    assert_eq!(got(&mut writer, &writing), parts(&mut writer, &writing, &[&ids[..6]]));
+    writing.long = Long::Window { overlap: 0 };
+    assert_eq!(
+        got(&mut writer, &writing),
+        parts(&mut writer, &writing, &[&ids[..6], &ids[6..12], &ids[12..]])
+    );
+    writing.long = Long::Window { overlap: 2 };
+    let want = parts(&mut writer, &writing, &[&ids[..6], &ids[4..10], &ids[8..14], &ids[12..]]);
+    assert_eq!(got(&mut writer, &writing), want);
+    writing.long = Long::Window { overlap: 6 };
+    assert_eq!(writer.write(&texts, &writing).unwrap_err().kind(), ErrorKind::TooLong);
+}
+
+#[test]
+fn languages_are_told_as_each_family_was_taught() {
+    let words = &[(3, "__de__"), (4, "__en__"), (2, "</s>")];
+    let m2m = opened(&spelt("m2m", "golden-texts/m2m", words, &json!({})), 2);
+    let writing = Writing::translation(&m2m, Some("de"), Some("en")).unwrap();
+    assert_eq!(writing.around, Some((vec![3], vec![2])));
+    assert_eq!(writing.search.rules.forced_first, Some(4));
+    assert_eq!(Writing::translation(&m2m, Some("de"), Some("fr")).unwrap_err().kind(), ErrorKind::Argument);
+    assert_eq!(Writing::translation(&m2m, None, Some("en")).unwrap_err().kind(), ErrorKind::Argument);
+    let mut writer = m2m.writer(WriterOptions::default()).unwrap();
+    let texts = writer.translate(&["t9 t10", "t11"], "de", "en").unwrap();
+    assert!(texts.iter().all(|candidates| candidates[0].tokens[0] == 4));
+
+    let words = &[(3, "de_DE"), (4, "en_XX"), (2, "</s>")];
+    let fifty = opened(&spelt("mbart50", "golden-texts/mbart", words, &json!({})), 2);
+    let writing = Writing::translation(&fifty, Some("de"), Some("en_XX")).unwrap();
+    assert_eq!((writing.around, writing.search.rules.forced_first), (Some((vec![3], vec![2])), Some(4)));
+    let first = spelt("mbart", "golden-texts/mbart", words, &json!({"decoder_start_token_id": 4}));
+    let writing = Writing::translation(&opened(&first, 1), Some("de"), Some("en")).unwrap();
+    assert_eq!((writing.around, writing.start), (Some((vec![], vec![2, 3])), vec![4]));
+
+    let words = &[(3, ">>deu<<"), (4, ">>nld<<"), (0, "</s>")];
+    let many = opened(&spelt("marian-many", "golden-texts/marian", words, &json!({})), 2);
+    let writing = Writing::translation(&many, None, Some("deu")).unwrap();
+    assert_eq!(writing.around.map(|around| around.0), Some(vec![3]));
+    let one = opened(&spelt("marian", "golden-texts/marian", &[], &json!({})), 2);
+    assert_eq!(Writing::translation(&one, None, None).unwrap().around, None);
+}
+
+#[test]
+fn tasks_bring_their_prefix_and_their_settings() {
+    let tasks = json!({"task_specific_params": {
+        "summarization": {"num_beams": 4, "length_penalty": 2.0, "early_stopping": true, "min_length": 30,
+            "max_length": 200, "no_repeat_ngram_size": 3, "prefix": "summarize: "},
+        "translation_en_to_de": {"num_beams": 3, "prefix": "translate English to German: "}}});
+    let t5 = opened(&spelt("t5-tasks", "golden-texts/t5", &[], &tasks), 2);
+    let summary = Writing::summary(&t5).unwrap();
+    assert_eq!(summary.before, "summarize: ");
+    let SearchOptions { beams, length_penalty, max_tokens, rules, .. } = &summary.search;
+    assert_eq!((*beams, *length_penalty, *max_tokens), (4, 2.0, 199));
+    assert_eq!((rules.min_length, rules.no_repeat, &rules.ends), (30, 3, &vec![1]));
+    let writing = Writing::translation(&t5, Some("en"), Some("de")).unwrap();
+    assert_eq!((&*writing.before, writing.search.beams), ("translate English to German: ", 3));
+    let writing = Writing::translation(&t5, Some("de"), Some("Dutch")).unwrap();
+    assert_eq!((&*writing.before, writing.search.beams), ("translate German to Dutch: ", 1));
+}
+
+#[test]
+fn what_cannot_be_searched_is_refused() {
+    let file = spelt("refused", "golden/gpt2", &[], &json!({}));
+    let model = opened(&file, 1);
+    let mut session = model.session(SessionOptions { forks: 2, ..Default::default() }).unwrap();
+    let kind =
+        |session: &mut siskin::Session, options: &SearchOptions| session.search(options).unwrap_err().kind();
+    let fine = SearchOptions { beams: 2, max_tokens: 3, ..SearchOptions::default() };
+    assert_eq!(kind(&mut session, &fine), ErrorKind::State, "nothing to go on from");
+    session.prefill(&[5, 6]).unwrap();
+    assert_eq!(session.search(&fine).unwrap()[0].tokens.len(), 3);
+    for wrong in [
+        SearchOptions { beams: 0, ..fine.clone() },
+        SearchOptions { beams: 9, ..fine.clone() },
+        SearchOptions { groups: 3, ..fine.clone() },
+        SearchOptions { best: 3, ..fine.clone() },
+        SearchOptions { length_penalty: f32::NAN, ..fine.clone() },
+        SearchOptions { diversity: -1.0, ..fine.clone() },
+        SearchOptions { max_tokens: 0, ..fine.clone() },
+    ] {
+        assert_eq!(kind(&mut session, &wrong), ErrorKind::Argument, "{wrong:?}");
+    }
+    assert_eq!(session.position(), 2, "a search leaves the session as it was");
+    let mut writer = model.writer(WriterOptions { context: 8, ..WriterOptions::default() }).unwrap();
+    let writing = Writing { search: fine, ..Writing::default() };
+    let long = text(&(10..18).collect::<Vec<_>>());
+    assert_eq!(writer.write(&[long], &writing).unwrap_err().kind(), ErrorKind::TooLong);
+    assert_eq!(writer.write(&[""], &writing).unwrap_err().kind(), ErrorKind::Argument);
+    assert!(writer.write::<&str>(&[], &writing).unwrap().is_empty());
+}
+
+#[test]
+fn a_session_reads_its_prompt_where_the_model_has_an_encoder() {
+    let file = spelt("session", "golden-texts/bart", &[(2, "</s>")], &json!({}));
+    let model = opened(&file, 2);
+    let options = SessionOptions { context: 48, sampler: SamplerOptions::greedy(), ..Default::default() };
+    let mut session = model.session(options).unwrap();
+    let generate = siskin::GenerateOptions { max_tokens: 6, ..Default::default() };
+    let mut say = |prompt: &str| -> String {
+        session.generate(prompt, generate).unwrap().map(|piece| piece.unwrap()).collect()
+    };
+    let (first, second) = (say("t9 t10 t11"), say("t40"));
+    assert_eq!(say("t9 t10 t11"), first, "what was read before is forgotten");
+    let mut writer = model.writer(WriterOptions { context: 48, ..WriterOptions::default() }).unwrap();
+    let search = SearchOptions { beams: 1, max_tokens: 6, ..Writing::of(&model).unwrap().search };
+    let rules = siskin::rules::Rules { ends: search.rules.ends.clone(), ..Default::default() };
+    let writing = Writing { search: SearchOptions { rules, ..search }, ..Writing::default() };
+    let all = writer.write(&["t9 t10 t11", "t40"], &writing).unwrap();
+    let squeeze = |text: &str| text.split_whitespace().collect::<String>();
+    assert_eq!([squeeze(&all[0][0].text), squeeze(&all[1][0].text)], [squeeze(&first), squeeze(&second)]);
+}
