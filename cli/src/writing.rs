@@ -100,7 +100,8 @@ impl WritingArgs {
             // Who asks for several texts asks for as many beams.
             search.beams = search.beams.max(self.best).next_multiple_of(self.groups.unwrap_or(1).max(1));
         }
-        search.groups = self.groups.unwrap_or(if search.beams.is_multiple_of(search.groups) { search.groups } else { 1 });
+        search.groups =
+            self.groups.unwrap_or(if search.beams.is_multiple_of(search.groups) { search.groups } else { 1 });
         search.diversity = self.diversity.unwrap_or(search.diversity);
         search.length_penalty = self.length_penalty.unwrap_or(search.length_penalty);
         search.max_tokens = self.max.unwrap_or(search.max_tokens);
@@ -177,8 +178,8 @@ fn print(index: usize, candidates: &[Candidate], as_json: bool) -> Result<()> {
     match candidates {
         [] => output::line(""),
         [one] => output::line(&one.text),
-        all => {
-            all.iter().try_for_each(|one| output::line(format_args!("{index}\t{:.4}\t{}", one.score, one.text)))
-        }
+        all => all
+            .iter()
+            .try_for_each(|one| output::line(format_args!("{index}\t{:.4}\t{}", one.score, one.text))),
     }
 }

@@ -55,7 +55,10 @@ fn case(case: &Value) -> Case {
         repetition_penalty: number("repetition_penalty", 1.0),
         no_repeat: count("no_repeat_ngram_size", 0),
         no_repeat_source: count("encoder_no_repeat_ngram_size", 0),
-        bad_words: options["bad_words_ids"].as_array().map(|all| all.iter().map(ids).collect()).unwrap_or_default(),
+        bad_words: options["bad_words_ids"]
+            .as_array()
+            .map(|all| all.iter().map(ids).collect())
+            .unwrap_or_default(),
         min_length: count("min_length", 0),
         min_tokens: count("min_new_tokens", 0),
         forced_first: ids(&options["forced_bos_token_id"]).first().copied(),

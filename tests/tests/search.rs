@@ -9,9 +9,7 @@ use siskin::file::File;
 use siskin::sample::SamplerOptions;
 use siskin::search::{Found, SearchOptions};
 use siskin::writer::Candidate;
-use siskin::{
-    ErrorKind, ExecutorKind, Features, Model, SessionOptions, WriterOptions, Writing,
-};
+use siskin::{ErrorKind, ExecutorKind, Features, Model, SessionOptions, WriterOptions, Writing};
 use siskin_convert::{Cache, OpenOptions, open_any};
 use siskin_tests::golden::model;
 use siskin_tests::paths;
@@ -92,7 +90,9 @@ fn found(candidates: &[Candidate]) -> Vec<Found> {
 fn texts_together_are_written_as_each_alone() {
     let mut all: HashMap<String, Vec<Case>> = HashMap::new();
     for case in ["beams.json", "groups.json"].into_iter().flat_map(cases) {
-        if ["bart", "t5", "gpt2"].iter().any(|name| case.model.ends_with(&format!("/{name}"))) && case.prefix.is_empty() {
+        if ["bart", "t5", "gpt2"].iter().any(|name| case.model.ends_with(&format!("/{name}")))
+            && case.prefix.is_empty()
+        {
             all.entry(case.model.clone()).or_default().push(case);
         }
     }
@@ -106,12 +106,15 @@ fn texts_together_are_written_as_each_alone() {
             let options = WriterOptions { rows, batch, context: 48, ..WriterOptions::default() };
             let mut writer = model.writer(options).expect("a writer opens");
             for (index, case) in cases.iter().enumerate() {
-                let writing = Writing { search: case.options.clone(), around: around.clone(), ..Writing::default() };
+                let writing =
+                    Writing { search: case.options.clone(), around: around.clone(), ..Writing::default() };
                 let written = writer.write(&texts, &writing).expect("texts are written");
                 assert!(!differs(&found(&written[index]), &case.found), "{name}, case {index}: {written:?}");
                 match first.get(index) {
                     None => first.push(written),
-                    Some(first) => assert_eq!(*first, written, "{name}, case {index}, {rows} rows, {threads} threads"),
+                    Some(first) => {
+                        assert_eq!(*first, written, "{name}, case {index}, {rows} rows, {threads} threads")
+                    }
                 }
             }
         }
@@ -160,7 +163,10 @@ fn long_texts_are_refused_cut_or_read_in_parts() {
     writing.long = Long::Cut;
     assert_eq!(got(&mut writer, &writing), parts(&mut writer, &writing, &[&ids[..6]]));
     writing.long = Long::Window { overlap: 0 };
-    assert_eq!(got(&mut writer, &writing), parts(&mut writer, &writing, &[&ids[..6], &ids[6..12], &ids[12..]]));
+    assert_eq!(
+        got(&mut writer, &writing),
+        parts(&mut writer, &writing, &[&ids[..6], &ids[6..12], &ids[12..]])
+    );
     writing.long = Long::Window { overlap: 2 };
     let want = parts(&mut writer, &writing, &[&ids[..6], &ids[4..10], &ids[8..14], &ids[12..]]);
     assert_eq!(got(&mut writer, &writing), want);
@@ -220,7 +226,8 @@ fn what_cannot_be_searched_is_refused() {
     let file = spelt("refused", "golden/gpt2", &[], &json!({}));
     let model = opened(&file, 1);
     let mut session = model.session(SessionOptions { forks: 2, ..Default::default() }).unwrap();
-    let kind = |session: &mut siskin::Session, options: &SearchOptions| session.search(options).unwrap_err().kind();
+    let kind =
+        |session: &mut siskin::Session, options: &SearchOptions| session.search(options).unwrap_err().kind();
     let fine = SearchOptions { beams: 2, max_tokens: 3, ..SearchOptions::default() };
     assert_eq!(kind(&mut session, &fine), ErrorKind::State, "nothing to go on from");
     session.prefill(&[5, 6]).unwrap();

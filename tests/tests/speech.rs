@@ -30,7 +30,8 @@ fn tokens_are_those_of_ctranslate2() {
         assert_eq!(heard[0].0, expected["language"], "{name}");
         let share = expected["share"].as_f64().expect("a number");
         assert!((f64::from(heard[0].1) - share).abs() < 1e-3, "{name}: {} is not {share}", heard[0].1);
-        let ways = [("plain", false, 1), ("times", true, 1), ("plain_beams", false, 5), ("times_beams", true, 5)];
+        let ways =
+            [("plain", false, 1), ("times", true, 1), ("plain_beams", false, 5), ("times_beams", true, 5)];
         for (key, timestamps, beams) in ways {
             let options = TranscribeOptions { timestamps, beams, ..TranscribeOptions::default() };
             let found = transcriber.transcribe(&sound, &options).expect("the model runs");

@@ -105,10 +105,8 @@ impl Draws {
     pub(crate) fn finish(self, context: &mut Context) -> Vec<Found> {
         let power = self.drawing.length_penalty;
         self.draws.iter().for_each(|draw| context.remove(draw.sequence));
-        let found = |draw: Draw| Found {
-            score: normalise(draw.sum, draw.tokens.len(), power),
-            tokens: draw.tokens,
-        };
+        let found =
+            |draw: Draw| Found { score: normalise(draw.sum, draw.tokens.len(), power), tokens: draw.tokens };
         let mut found: Vec<Found> = self.draws.into_iter().map(found).collect();
         found.sort_by(|a, b| b.score.total_cmp(&a.score));
         found

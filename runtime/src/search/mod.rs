@@ -17,7 +17,7 @@ mod scores;
 mod tests;
 
 pub(crate) use beams::{Beams, Settings};
-pub(crate) use draws::{Draws, Drawing};
+pub(crate) use draws::{Drawing, Draws};
 pub(crate) use run::{Hunt, feed};
 pub(crate) use scores::normalise;
 

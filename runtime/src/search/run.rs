@@ -29,7 +29,10 @@ pub(crate) fn feed(
             count += usize::from(taken == tokens.len());
         }
         context.forward(&batch)?;
-        rest.iter().take(count).enumerate().for_each(|(row, (index, _, _))| each(*index, context.output(row)));
+        rest.iter()
+            .take(count)
+            .enumerate()
+            .for_each(|(row, (index, _, _))| each(*index, context.output(row)));
         let cut = batch.last().filter(|_| batch.len() > count).map_or(0, |piece| piece.tokens.len());
         rest = &mut rest[count..];
         if let Some((_, _, tokens)) = rest.first_mut() {

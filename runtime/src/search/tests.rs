@@ -38,8 +38,14 @@ fn found(options: SearchOptions, shares: &[f32], most: usize) -> Vec<(Vec<u32>, 
 #[test]
 fn the_likeliest_texts_are_found() {
     let rules = Rules { ends: vec![2], ..Rules::default() };
-    let options =
-        SearchOptions { beams: 3, best: 3, length_penalty: 0.0, early: Early::Never, rules, ..SearchOptions::default() };
+    let options = SearchOptions {
+        beams: 3,
+        best: 3,
+        length_penalty: 0.0,
+        early: Early::Never,
+        rules,
+        ..SearchOptions::default()
+    };
     let found = found(options, &[0.5, 0.1, 0.4], 3);
     let want = [(vec![2], 0.4), (vec![0, 2], 0.2), (vec![0, 0, 0], 0.125)];
     for ((tokens, share), (wanted, whole)) in found.iter().zip(&want) {

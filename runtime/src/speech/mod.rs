@@ -233,7 +233,8 @@ impl Transcriber {
         }
         let options = self.session.options();
         if beams > 1 && options.forks < beams {
-            let (options, stop) = (SessionOptions { forks: beams, ..options.clone() }, self.session.stop_handle());
+            let (options, stop) =
+                (SessionOptions { forks: beams, ..options.clone() }, self.session.stop_handle());
             self.session = self.session.model().session(options)?;
             self.session.stop_by(stop);
         }

@@ -27,7 +27,11 @@ pub(super) struct Times {
 /// All rules of a window.
 pub(super) fn of(special: &Special, with_times: bool) -> Result<RuleList> {
     let mut list = RuleList::new(&special.rules)?;
-    list.push(Arc::new(Times { end: special.end as usize, times: special.times as usize, wanted: with_times }));
+    list.push(Arc::new(Times {
+        end: special.end as usize,
+        times: special.times as usize,
+        wanted: with_times,
+    }));
     Ok(list)
 }
 

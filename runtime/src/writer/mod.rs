@@ -21,6 +21,9 @@ use crate::tokenizer::DecodeOptions;
 use crate::{Error, ErrorKind, Result};
 use run::Job;
 
+/// The most tokens at once that a caller may ask for: sizes computed from it do not overflow.
+const MOST_ROWS: usize = 1 << 20;
+
 /// A text that was written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
@@ -58,6 +61,7 @@ impl Writer {
             return Err(Error::unsupported("model", message));
         }
         model.tokenizer()?;
+        let options = WriterOptions { batch: options.batch.clamp(1, MOST_ROWS), ..options };
         Ok(Self { model, options, context: None, stop: StopHandle::new() })
     }
 
@@ -183,7 +187,11 @@ impl Writer {
             false => self.most_prompt(writing),
         };
         if most == 0 {
-            return Err(Error::new(ErrorKind::TooLong, "context", "has no room for a text; open a larger one"));
+            return Err(Error::new(
+                ErrorKind::TooLong,
+                "context",
+                "has no room for a text; open a larger one",
+            ));
         }
         source::parts(self.model.tokenizer()?, text, writing, most)
     }

@@ -105,7 +105,8 @@ impl Writer {
         let width = writing.width();
         let rows = self.make_room(jobs, width)?;
         let Some(mut context) = self.context.take() else { return Ok(()) };
-        let mut flow = Flow { jobs, manner: self.manner(writing)?, batch: self.options.batch, scratch: Vec::new() };
+        let mut flow =
+            Flow { jobs, manner: self.manner(writing)?, batch: self.options.batch, scratch: Vec::new() };
         flow.run(&mut context, rows, width, each)?;
         // After an error, sequences are left behind: a new context takes its place.
         self.context = Some(context);
@@ -121,7 +122,8 @@ impl Writer {
         if search.beams > 1 {
             return Settings::new(search, choices).map(Manner::Search);
         }
-        let sampler = crate::sample::SamplerOptions { rules: search.rules.clone(), ..writing.sampler.clone() };
+        let sampler =
+            crate::sample::SamplerOptions { rules: search.rules.clone(), ..writing.sampler.clone() };
         Drawing::new(&sampler, search.best, choices, search.length_penalty).map(Manner::Draw)
     }
 
@@ -181,7 +183,8 @@ impl Flow<'_> {
     ) -> Result<()> {
         let texts = rows / width;
         let mut order: Vec<usize> = (0..self.jobs.len()).collect();
-        order.sort_by_key(|&job| std::cmp::Reverse(self.jobs[job].source.len() + self.jobs[job].prompt.len()));
+        order
+            .sort_by_key(|&job| std::cmp::Reverse(self.jobs[job].source.len() + self.jobs[job].prompt.len()));
         let mut waiting = order.as_slice();
         let mut tasks: Vec<(usize, Task)> = Vec::new();
         while !waiting.is_empty() || !tasks.is_empty() {
@@ -226,8 +229,11 @@ impl Flow<'_> {
     fn admit(&mut self, context: &mut Context, jobs: &[usize], tasks: &mut Vec<(usize, Task)>) -> Result<()> {
         let sequences: Vec<usize> = jobs.iter().map(|_| context.create()).collect();
         self.read(context, jobs, &sequences)?;
-        let pieces: Vec<(usize, &[u32])> =
-            jobs.iter().zip(&sequences).map(|(&job, &sequence)| (sequence, &*self.jobs[job].prompt)).collect();
+        let pieces: Vec<(usize, &[u32])> = jobs
+            .iter()
+            .zip(&sequences)
+            .map(|(&job, &sequence)| (sequence, &*self.jobs[job].prompt))
+            .collect();
         let room = context.most_tokens();
         let mut begun: Vec<Option<Task>> = jobs.iter().map(|_| None).collect();
         let mut failed = Ok(());
@@ -238,7 +244,8 @@ impl Flow<'_> {
             let most = job.most.min(room + 1 - job.prompt.len().min(room));
             let task = match manner {
                 Manner::Search(settings) => {
-                    let beams = Beams::new(settings, sequence, &job.prompt, job.source.as_slice().into(), most);
+                    let beams =
+                        Beams::new(settings, sequence, &job.prompt, job.source.as_slice().into(), most);
                     Ok(Task::Search(Hunt::begin(beams, sequence, logits, scratch)))
                 }
                 Manner::Draw(drawing) => {

@@ -35,7 +35,8 @@ pub(super) fn parts(
     }
     let overlap = match writing.long {
         Long::Refuse => {
-            let message = format!("{} tokens; there is room for {most}: cut it, or read it in parts", whole.len());
+            let message =
+                format!("{} tokens; there is room for {most}: cut it, or read it in parts", whole.len());
             return Err(Error::new(ErrorKind::TooLong, "text", message));
         }
         Long::Cut => 0,
@@ -49,7 +50,9 @@ pub(super) fn parts(
         .collect();
     let around = whole.len().saturating_sub(spans.len());
     let Some(room) = most.checked_sub(around).filter(|&room| room > overlap) else {
-        let message = format!("{around} tokens stand around every text, and parts share {overlap}; there is room for {most}");
+        let message = format!(
+            "{around} tokens stand around every text, and parts share {overlap}; there is room for {most}"
+        );
         return Err(Error::new(ErrorKind::TooLong, "text", message));
     };
     let mut parts = Vec::new();
@@ -88,7 +91,8 @@ fn part(
         match tokens.len().checked_sub(most) {
             None | Some(0) => return Ok((tokens, end)),
             Some(_) if count == 1 => {
-                let message = format!("a part of one token becomes {}; there is room for {most}", tokens.len());
+                let message =
+                    format!("a part of one token becomes {}; there is room for {most}", tokens.len());
                 return Err(Error::new(ErrorKind::TooLong, "text", message));
             }
             Some(excess) => count = count.saturating_sub(excess).max(1),
