@@ -16,10 +16,11 @@ impl Rules {
 
     /// The same of a configuration. `ends` are the tokenizer's, which stand in where the configuration says none.
     pub(crate) fn read(config: &Config, ends: &[u32]) -> Result<Self> {
-        let count = |key: &str| config.count(&[&own(key), key]).map(Option::unwrap_or_default);
-        let own_ends = ids(config, "eos_token_id");
-        let penalty = config.number(&[&own("repetition_penalty"), "repetition_penalty"])?.unwrap_or(1.0);
-        let words = config.get(&own("bad_words_ids")).or_else(|| config.get("bad_words_ids"));
+        let count = |key: &str| config.count(&[&place(config, key)]).map(Option::unwrap_or_default);
+        let ids = |key: &str| config.get(&place(config, key)).map(listed).unwrap_or_default();
+        let own_ends = tokens(config, "eos_token_id");
+        let penalty = config.number(&[&place(config, "repetition_penalty")])?.unwrap_or(1.0);
+        let words = config.get(&place(config, "bad_words_ids"));
         let word = |word: &Value| word.as_array().map(|list| list.iter().filter_map(id).collect());
         let words = words.and_then(Value::as_array).map(|list| list.iter().filter_map(word).collect());
         let bad_words: Vec<Vec<u32>> = words.unwrap_or_default();
@@ -31,17 +32,18 @@ impl Rules {
             bad_words: bad_words.into_iter().filter(|word| !word.is_empty()).collect(),
             min_length: count("min_length")?,
             min_tokens: count("min_new_tokens")?,
-            forced_first: ids(config, "forced_bos_token_id").first().copied(),
-            forced_last: ids(config, "forced_eos_token_id"),
-            suppress: ids(config, "suppress_tokens"),
-            suppress_first: ids(config, "begin_suppress_tokens"),
+            forced_first: ids("forced_bos_token_id").first().copied(),
+            forced_last: ids("forced_eos_token_id"),
+            suppress: ids("suppress_tokens"),
+            suppress_first: ids("begin_suppress_tokens"),
         })
     }
 }
 
-/// Where the configuration of generation has a key.
-pub(crate) fn own(key: &str) -> String {
-    format!("generation/{key}")
+/// Where a setting of generation stands: in the configuration of generation, which is all that holds where there is one,
+/// and otherwise in the model's own.
+pub(crate) fn place(config: &Config, key: &str) -> String {
+    if config.get("generation").is_some() { format!("generation/{key}") } else { key.to_owned() }
 }
 
 /// A token; negative numbers stand for none.
@@ -49,11 +51,16 @@ fn id(value: &Value) -> Option<u32> {
     value.as_u64().and_then(|id| u32::try_from(id).ok())
 }
 
-/// A token or a list of tokens, which the configuration of generation says first.
-pub(crate) fn ids(config: &Config, key: &str) -> Vec<u32> {
-    match config.get(&own(key)).or_else(|| config.get(key)) {
-        Some(Value::Array(list)) => list.iter().filter_map(id).collect(),
-        Some(one) => id(one).into_iter().collect(),
-        None => Vec::new(),
+/// A token or a list of tokens.
+fn listed(value: &Value) -> Vec<u32> {
+    match value {
+        Value::Array(list) => list.iter().filter_map(id).collect(),
+        one => id(one).into_iter().collect(),
     }
+}
+
+/// A token or a list of tokens that every model has, which the configuration of generation says first.
+pub(crate) fn tokens(config: &Config, key: &str) -> Vec<u32> {
+    let own = config.get(&format!("generation/{key}"));
+    own.or_else(|| config.get(key)).map(listed).unwrap_or_default()
 }

@@ -68,3 +68,27 @@ fn what_is_suppressed_first_comes_behind_what_is_forced() {
     rules.forced_first = Some(0);
     assert_eq!(after(&rules, &[5, 0], 1, 9), [1.0, NO, -1.0, NO, 0.5, 3.0]);
 }
+
+#[test]
+fn a_configuration_of_generation_is_all_that_holds() {
+    let read = |text: &str| {
+        let values = serde_json::from_str(text).unwrap();
+        Rules::read(&crate::arch::Config::new(values), &[7]).unwrap()
+    };
+    let old = read(r#"{"no_repeat_ngram_size": 3, "forced_bos_token_id": 0, "forced_eos_token_id": 2}"#);
+    let want = Rules {
+        ends: vec![7],
+        no_repeat: 3,
+        forced_first: Some(0),
+        forced_last: vec![2],
+        ..Rules::default()
+    };
+    assert_eq!(old, want);
+    let new = read(
+        r#"{"no_repeat_ngram_size": 3, "eos_token_id": 2,
+            "generation": {"suppress_tokens": [-1, 4], "bad_words_ids": [[5], [6, 7]], "min_length": 9}}"#,
+    );
+    let bad_words = vec![vec![5], vec![6, 7]];
+    let want = Rules { ends: vec![2], suppress: vec![4], bad_words, min_length: 9, ..Rules::default() };
+    assert_eq!(new, want);
+}

@@ -115,8 +115,7 @@ impl Beams {
             let best = self.best_steps(index, &chosen, &row, scratch);
             let written = self.groups[index].begun[0].text.len() + 1 - self.prompt;
             let group = &mut self.groups[index];
-            group.take(&best, written, self.most, self.prompt, &settings);
-            chosen.extend(group.begun.iter().filter_map(|begun| begun.text.last()));
+            chosen.extend(group.take(&best, written, self.most, self.prompt, &settings));
         }
         self.begun_mut().enumerate().for_each(|(row, begun)| begun.row = row);
     }
@@ -154,14 +153,18 @@ impl Beams {
 }
 
 impl Group {
-    /// Takes the best steps: those that end a text are done, others go on, as many as there are beams.
-    fn take(&mut self, best: &[Step], written: usize, most: usize, prompt: usize, settings: &Settings) {
+    /// Takes the best steps: those that end a text are done, others go on, as many as there are beams. Gives the tokens
+    /// of these, also where no more may come behind them.
+    fn take(
+        &mut self,
+        best: &[Step],
+        written: usize,
+        most: usize,
+        prompt: usize,
+        settings: &Settings,
+    ) -> Vec<u32> {
         let Settings { options, counts_end, .. } = settings;
         let size = settings.size();
-        let is_last = written >= most;
-        let ends = |step: &Step| options.rules.ends.contains(&step.id);
-        let was_full = self.is_full(size, options);
-        let mut next = Vec::with_capacity(size);
         let before = std::mem::take(&mut self.begun);
         let text = |step: &Step| {
             let mut text = Vec::with_capacity(before[step.of].text.len() + 1);
@@ -169,22 +172,30 @@ impl Group {
             text.push(step.id);
             text
         };
-        for (rank, step) in best.iter().enumerate() {
-            if !is_last && !ends(step) {
-                if next.len() < size {
-                    let Begun { sequence, row, .. } = before[step.of];
-                    next.push(Begun { sequence, text: text(step), sum: step.sum, row });
-                }
-            } else if rank < size && !was_full {
-                let length = if ends(step) && !counts_end { written - 1 } else { written };
-                let score = normalise(step.sum, length.max(1), options.length_penalty);
-                self.add(Found { tokens: text(step).split_off(prompt), score }, size);
-            }
+        let found = |step: &Step, length: usize| Found {
+            tokens: text(step).split_off(prompt),
+            score: normalise(step.sum, length.max(1), options.length_penalty),
+        };
+        let ends = |step: &&Step| options.rules.ends.contains(&step.id);
+        let goes_on = |step: &&Step| !ends(step);
+        // What is not among the best as many as there are beams only stands in for those that end.
+        let first = &best[..size.min(best.len())];
+        let length = if *counts_end { written } else { written - 1 };
+        first.iter().filter(ends).for_each(|step| self.add(found(step, length), size));
+        let chosen = best.iter().filter(goes_on).take(size).map(|step| step.id).collect();
+        if written < most {
+            let begun = |step: &Step| {
+                let Begun { sequence, row, .. } = before[step.of];
+                Begun { sequence, text: text(step), sum: step.sum, row }
+            };
+            self.begun = best.iter().filter(goes_on).take(size).map(begun).collect();
+        } else if options.groups == 1 || !self.is_full(size, options) {
+            first.iter().filter(goes_on).for_each(|step| self.add(found(step, written), size));
         }
-        self.begun = next;
         if self.is_full(size, options) || !self.may_improve(best, written, most, settings) {
             self.begun.clear();
         }
+        chosen
     }
 
     fn add(&mut self, found: Found, size: usize) {

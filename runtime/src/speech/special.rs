@@ -3,7 +3,7 @@
 use crate::arch::Config;
 use crate::model::Model;
 use crate::rules::Rules;
-use crate::rules::of::ids;
+use crate::rules::of::tokens;
 use crate::{Error, ErrorKind, Result};
 
 /// Models with fewer tokens than this know English alone.
@@ -68,8 +68,8 @@ impl Special {
             languages,
             rules: Rules {
                 ends: vec![need("<|endoftext|>")?],
-                suppress: ids(&config, "suppress_tokens"),
-                suppress_first: ids(&config, "begin_suppress_tokens"),
+                suppress: tokens(&config, "suppress_tokens"),
+                suppress_first: tokens(&config, "begin_suppress_tokens"),
                 ..Rules::default()
             },
         })

@@ -3,7 +3,7 @@
 use super::Writing;
 use crate::arch::Config;
 use crate::model::Model;
-use crate::rules::of::ids;
+use crate::rules::of::tokens;
 use crate::tokenizer::Tokenizer;
 use crate::{Error, ErrorKind, Result};
 
@@ -82,11 +82,11 @@ fn by_tokens(
         languages(tokenizer, &|text| between(text, "__", "__").or(Some(text).filter(|text| is_code(text))));
     let from = language(tokenizer, "from", needed("from", from)?, &known)?;
     let to = language(tokenizer, "to", needed("to", to)?, &known)?;
-    let ends = ids(config, "eos_token_id");
+    let ends = tokens(config, "eos_token_id");
     let end = ends.first().copied().or(tokenizer.eos()).ok_or_else(|| {
         Error::new(ErrorKind::Missing, "config.eos_token_id", "does not say which token ends a text")
     })?;
-    let start = ids(config, "decoder_start_token_id");
+    let start = tokens(config, "decoder_start_token_id");
     if start.first().is_none_or(|start| *start == end) {
         writing.around = Some((vec![from], vec![end]));
         writing.search.rules.forced_first = Some(to);

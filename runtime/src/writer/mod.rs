@@ -21,6 +21,9 @@ use crate::tokenizer::DecodeOptions;
 use crate::{Error, ErrorKind, Result};
 use run::Job;
 
+/// The most tokens at once that a caller may ask for: sizes computed from it do not overflow.
+const MOST_ROWS: usize = 1 << 20;
+
 /// A text that was written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
@@ -58,6 +61,7 @@ impl Writer {
             return Err(Error::unsupported("model", message));
         }
         model.tokenizer()?;
+        let options = WriterOptions { batch: options.batch.clamp(1, MOST_ROWS), ..options };
         Ok(Self { model, options, context: None, stop: StopHandle::new() })
     }
 

@@ -7,7 +7,7 @@ use crate::arch::Config;
 use crate::encoder::Long;
 use crate::model::Model;
 use crate::rules::Rules;
-use crate::rules::of::own;
+use crate::rules::of::place;
 use crate::sample::SamplerOptions;
 use crate::search::{Early, SearchOptions};
 use crate::{Error, Result};
@@ -82,9 +82,9 @@ impl Writing {
         let before = task.as_ref().and_then(|task| task.get("prefix")).and_then(Value::as_str);
         let before = before.unwrap_or_default().to_owned();
         if let Some(task) = task {
-            let generation = config.entry("generation").or_insert_with(|| Value::Object(Default::default()));
-            if let Some(generation) = generation.as_object_mut() {
-                generation.extend(task);
+            match config.get_mut("generation").and_then(Value::as_object_mut) {
+                Some(generation) => generation.extend(task),
+                None => config.extend(task),
             }
         }
         Ok(Self { before, ..Self::read(&Config::new(config), model)? })
@@ -99,10 +99,9 @@ impl Writing {
 
     fn read(config: &Config, model: &Model) -> Result<Self> {
         let usual = Self::default();
-        let count = |key: &str| config.count(&[&own(key), key]);
-        let number = |key: &str| config.number(&[&own(key), key]);
-        let early = config.get(&own("early_stopping")).or_else(|| config.get("early_stopping"));
-        let early = match early {
+        let count = |key: &str| config.count(&[&place(config, key)]);
+        let number = |key: &str| config.number(&[&place(config, key)]);
+        let early = match config.get(&place(config, "early_stopping")) {
             Some(Value::Bool(true)) => Early::Full,
             Some(Value::String(word)) if word == "never" => Early::Never,
             _ => Early::Unlikely,

@@ -3,14 +3,14 @@
 use crate::Result;
 use crate::arch::Config;
 use crate::model::Model;
-use crate::rules::of::ids;
+use crate::rules::of::tokens;
 use crate::{Error, ErrorKind};
 
 /// The tokens that a text begins behind, for models that read another first.
 pub(crate) fn start_tokens(model: &Model) -> Result<Vec<u32>> {
     let config = Config::new(model.file().metadata().config.clone());
     let stated = ["decoder_start_token_id", "decoder.start_token_id", "bos_token_id"];
-    let stated = stated.iter().map(|key| ids(&config, key)).find(|ids| !ids.is_empty());
+    let stated = stated.iter().map(|key| tokens(&config, key)).find(|ids| !ids.is_empty());
     let tokenizer = model.tokenizer().ok();
     let own = || tokenizer.and_then(|tokenizer| tokenizer.bos().or(tokenizer.pad())).map(|id| vec![id]);
     stated.or_else(own).ok_or_else(|| {
