@@ -140,7 +140,8 @@ def main():
                 words = json.loads((folder / "config.json").read_text())["vocab_size"]
                 tensors = {"input_ids": numpy.random.default_rng(1).integers(1, words, (1, 40))}
                 torch = None
-            padding = alone_and_padded(run, tensors)
+            # MobileBERT's last token sees the one behind it even where that is padding.
+            padding = alone_and_padded(run, tensors) if family != "mobilebert" else None
             worst = max(torch or 0.0, padding or 0.0)
             failed |= not worst <= MOST
             shown = [f"{value:9.1e}" if value is not None else f"{'–':>9}" for value in (torch, padding)]

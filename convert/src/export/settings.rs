@@ -86,6 +86,12 @@ pub(super) fn hugging_face(model: &Model<'_>, notes: &mut Vec<String>) -> Result
             config.entry(*theirs).or_insert(value);
         }
     }
+    // CTranslate2 keeps all numbers alike.
+    if let Some(distance) = config.get_mut("relative_attention_max_distance")
+        && let Some(number) = distance.as_f64()
+    {
+        *distance = json!(number as u64);
+    }
     let kind = config.get("model_type").and_then(Value::as_str).unwrap_or(kind);
     let class = CLASSES.iter().find(|(known, _)| *known == kind).map(|(_, class)| *class);
     if let Some(class) = class.filter(|_| !config.contains_key("architectures")) {

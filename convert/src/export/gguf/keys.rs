@@ -15,6 +15,9 @@ const TENSORS: &[(&str, &str)] = &[
     ("rope.short_factor", "rope_factors_short.weight"),
 ];
 
+/// llama.cpp's number for taking a text's classes in place of a vector.
+const RANK: u32 = 4;
+
 /// Texts that importers keep.
 const KEPT: [&str; 7] = [
     "general.organization",
@@ -283,6 +286,15 @@ fn own(model: &Model<'_>, keys: &mut Vec<(String, Value)>, notes: &mut Vec<Strin
                 Some(_) => 1,
                 None => 0,
             };
+            let classes = model.file.tensor("cls.output.weight").map(|tensor| tensor.rows);
+            let pooling = if classes.is_some() { RANK } else { pooling };
+            if let Some(classes) = classes {
+                let name = |class: usize| {
+                    let name = config.get(&format!("id2label/{class}")).and_then(Json::as_str);
+                    name.map_or_else(|| format!("LABEL_{class}"), str::to_owned).into_bytes()
+                };
+                push(keys, "classifier.output_labels", Value::Texts((0..classes).map(name).collect()));
+            }
             push(keys, "pooling_type", Value::Unsigned(pooling));
             push(keys, "attention.causal", Value::Bool(false));
         }
