@@ -234,3 +234,7 @@ fn activation(kind: crate::graph::ActivationKind) -> siskin_kernels::ops::activa
         Ours::EluPlusOne => Kind::EluPlusOne,
     }
 }
+
+fn limits(limits: crate::graph::Limits) -> siskin_kernels::ops::activation::Limits {
+    siskin_kernels::ops::activation::Limits { limit: limits.limit, slope: limits.slope }
+}

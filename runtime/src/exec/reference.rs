@@ -174,9 +174,9 @@ impl Forward<'_> {
             Op::Gate(kind) => {
                 each(&|row, out| self.scalar.gate()(activation(*kind), &input(0)[row], &input(1)[row], out))
             }
-            Op::GateLimited(limits) => {
-                each(&|row, out| self.scalar.limited_gate()(*limits, &input(0)[row], &input(1)[row], out))
-            }
+            Op::GateLimited(limits) => each(&|row, out| {
+                self.scalar.limited_gate()(super::limits(*limits), &input(0)[row], &input(1)[row], out)
+            }),
             Op::Repeat(times) => each(&|row, out| state::repeat(*times, &input(0)[row], out)),
             Op::Unit { group, epsilon, factor } => {
                 each(&|row, out| state::unit(*group, *epsilon, *factor, &input(0)[row], out))

@@ -1,8 +1,10 @@
 //! What goes through states of constant size, token by token: each step is the same whatever the batch.
 
-use siskin_kernels::ops::recurrence::{Function, Token};
+use siskin_kernels::ops::recurrence::{Function, PANEL, Token};
 
-use crate::graph::{Recurrence, Rule};
+use crate::graph::{Recurrence, Rule, STATE_PANEL};
+
+const _: () = assert!(STATE_PANEL == PANEL);
 
 /// Added to what results of [`Rule::Sum`] are divided by.
 const EPSILON: f32 = 1e-6;

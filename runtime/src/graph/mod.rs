@@ -7,8 +7,6 @@ mod builder;
 pub mod pass;
 
 pub use builder::Builder;
-pub use siskin_kernels::ops::activation::Limits;
-use siskin_kernels::ops::recurrence;
 
 /// Index of a [`Value`] in [`Graph::values`].
 pub type ValueId = usize;
@@ -83,6 +81,15 @@ pub enum ActivationKind {
     Sigmoid,
     /// x + 1 above zero, e^x below.
     EluPlusOne,
+}
+
+/// How gates are limited.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limits {
+    /// The largest number of a gate; what it is multiplied with stays within ± this.
+    pub limit: f32,
+    /// Factor within the sigmoid.
+    pub slope: f32,
 }
 
 /// How rotary positions pair the columns of a head.
@@ -166,7 +173,8 @@ pub struct Projection {
     pub values: WeightId,
 }
 
-/// Attention with a state of constant size: see `siskin_kernels::ops::recurrence`.
+/// Attention with a state of constant size: a matrix for each head, which takes in a key and a value of each token and
+/// answers its query.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recurrence {
     /// Which state.
@@ -199,11 +207,14 @@ pub enum Rule {
     Delta,
 }
 
+/// Columns of a state that lie side by side.
+pub(crate) const STATE_PANEL: usize = 16;
+
 impl Recurrence {
     /// Columns of a head's state: whole panels.
     pub(crate) fn state_columns(&self) -> usize {
         let normaliser = usize::from(self.rule != Rule::Delta);
-        (self.value_size + normaliser).next_multiple_of(recurrence::PANEL)
+        (self.value_size + normaliser).next_multiple_of(STATE_PANEL)
     }
 
     /// Numbers of a head's state.
@@ -380,7 +391,7 @@ pub enum Op {
     Activate(ActivationKind),
     /// Inputs gate, up: `activation(gate) · up`.
     Gate(ActivationKind),
-    /// Inputs gate, up: see `siskin_kernels::ops::activation::Limits`.
+    /// Inputs gate, up: `g · sigmoid(slope · g) · (u + 1)` of what the limits leave of them.
     GateLimited(Limits),
     /// Every column as many times, side by side.
     Repeat(usize),

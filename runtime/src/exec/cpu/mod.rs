@@ -211,7 +211,7 @@ impl Forward<'_> {
                 }
                 RowOp::GateLimited { limits, gate, up, to } => {
                     let (gate, up) = (arena.row(gate, row), arena.row(up, row));
-                    kernels.limited_gate()(limits, gate, up, arena.row_mut(to, row));
+                    kernels.limited_gate()(super::limits(limits), gate, up, arena.row_mut(to, row));
                 }
                 RowOp::Repeat { times, from, to } => {
                     states::repeat(times, arena.row(from, row), arena.row_mut(to, row));
