@@ -47,6 +47,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     if args.prompt == 0 && args.generate == 0 {
         return Err(Error::argument("--prompt", "is 0, and so is --generate: nothing is left to measure"));
     }
+    args.model_args.options()?;
     if !open.no_cache {
         // Packing, where it is needed, is not opening.
         drop(open.file(&args.model)?);

@@ -217,6 +217,7 @@ fn family(model: &Model<'_>, graph: &Graph, kind: &str) -> Result<Vec<(String, V
         ),
         ("expert_used_count", "num_experts_per_tok"),
         ("expert_feed_forward_length", "moe_intermediate_size"),
+        ("expert_shared_feed_forward_length", "shared_expert_intermediate_size"),
         ("expert_weights_norm", "norm_topk_prob"),
         ("use_parallel_residual", "use_parallel_residual"),
         ("attention.relative_buckets_count", "relative_attention_num_buckets"),

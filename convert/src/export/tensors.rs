@@ -99,6 +99,7 @@ impl<'a> Entry<'a> {
             (Role::Vector, _) => vec![columns],
             (Role::Matrix, Take::Transposed) => vec![columns, rows],
             (Role::Matrix, Take::Neighbours(count)) => vec![rows, columns / count, *count],
+            (Role::Matrix, Take::Chunk(_)) if !is_numbered(tensor) => vec![self.parts.len() * rows, columns],
             (Role::Matrix, Take::Chunk(_)) => {
                 let kinds: HashSet<String> =
                     self.parts.iter().map(|part| without_number(part.tensor)).collect();
@@ -313,6 +314,12 @@ fn places(take: Take, rows: usize, hyper: &Hyper) -> Option<Vec<usize>> {
         }
     }
     Some(places)
+}
+
+/// Whether a tensor is one of several under one name, as those of experts are.
+fn is_numbered(tensor: &Tensor) -> bool {
+    let number = tensor.name.rsplit('.').nth(1);
+    number.is_some_and(|part| part.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// The name of a tensor but for its last number.

@@ -247,6 +247,8 @@ fn own(model: &Model<'_>, keys: &mut Vec<(String, Value)>, notes: &mut Vec<Strin
         ("num_experts", "expert_count"),
         ("num_experts_per_tok", "expert_used_count"),
         ("moe_intermediate_size", "expert_feed_forward_length"),
+        ("shared_expert_intermediate_size", "expert_shared_feed_forward_length"),
+        ("shared_intermediate_size", "expert_shared_feed_forward_length"),
         ("relative_attention_num_buckets", "attention.relative_buckets_count"),
         ("decoder_start_token_id", "decoder_start_token_id"),
         ("num_decoder_layers", "decoder_block_count"),

@@ -19,6 +19,9 @@ pub(super) fn keys(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Vec<(St
         let segments = Value::Unsigned(model.hyper.segments as u32);
         keys.push(("tokenizer.ggml.token_type_count".to_owned(), segments));
     }
+    if let Some(template) = model.file.template() {
+        keys.push(("tokenizer.chat_template".to_owned(), Value::Text(template.to_owned())));
+    }
     let vocabulary = match model.file.tokenizer() {
         Some(section) => Some(Tokenizer::open(section)?.vocabulary()?),
         None => None,
@@ -87,9 +90,6 @@ pub(super) fn keys(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Vec<(St
             "normalizer.strip_accents",
             Value::Bool(has(|step| matches!(step, Normalizer::StripMarks { .. }))),
         );
-    }
-    if let Some(template) = model.file.template() {
-        keys.push(("tokenizer.chat_template".to_owned(), Value::Text(template.to_owned())));
     }
     Ok(keys)
 }
