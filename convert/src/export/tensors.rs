@@ -95,6 +95,10 @@ impl<'a> Entry<'a> {
                 let heads = self.hyper.heads.max(1);
                 vec![columns / heads, heads]
             }
+            (Role::Vector, _) if tensor.name.ends_with("_mix.weight") => {
+                let sums = self.hyper.mixed.max(1);
+                vec![sums, columns / sums]
+            }
             (Role::Vector, _) if self.name == "final_logits_bias" => vec![1, columns],
             (Role::Vector, _) => vec![columns],
             (Role::Matrix, Take::Transposed) => vec![columns, rows],

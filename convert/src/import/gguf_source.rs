@@ -180,6 +180,10 @@ fn config(gguf: &Gguf, architecture: &str) -> Result<Map<String, Value>> {
     if let Some(segments) = gguf.unsigned("tokenizer.ggml.token_type_count")? {
         config.insert("token_type_count".to_owned(), Value::from(segments));
     }
+    if let Some(Value::Array(labels)) = config.remove("classifier.output_labels") {
+        let labels = labels.into_iter().enumerate().map(|(class, label)| (class.to_string(), label));
+        config.insert("id2label".to_owned(), Value::Object(labels.collect()));
+    }
     for (name, key) in FACTORS {
         if let Some(info) = gguf.tensor(name) {
             config.insert((*key).to_owned(), factors(info)?);
