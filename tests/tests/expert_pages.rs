@@ -1,5 +1,6 @@
 //! What of a file with many experts a token brings into memory, as Linux counts it.
 #![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use siskin::{ExecutorKind, Features};
 use siskin_convert::{Cache, OpenOptions, open_any};

@@ -60,7 +60,7 @@ fn what_is_found_is_what_transformers_finds() {
     for case in &all {
         let open = || {
             let options = OpenOptions { cache: Cache::Off, ..OpenOptions::default() };
-            let file = open_any(&paths::data(&case.model), &options).expect("a golden model packs");
+            let file = open_any(paths::data(&case.model), &options).expect("a golden model packs");
             model(&file, ExecutorKind::Cpu, 2, Features::NONE)
         };
         let model = models.entry(case.model.clone()).or_insert_with(open);

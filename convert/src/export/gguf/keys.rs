@@ -148,11 +148,11 @@ fn made(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Vec<(String, Value
         if let Some(rope) = graph.ropes.first() {
             count("rope.dimension_count", 2 * rope.frequencies.len());
         }
-        let norms = graph.nodes.iter().filter_map(|node| match node.op {
+        let mut norms = graph.nodes.iter().filter_map(|node| match node.op {
             Op::Norm { kind, .. } => Some(kind),
             _ => None,
         });
-        let key = match norms.last() {
+        let key = match norms.next_back() {
             Some(NormKind::Rms) => "attention.layer_norm_rms_epsilon",
             _ => "attention.layer_norm_epsilon",
         };
@@ -262,7 +262,7 @@ fn own(model: &Model<'_>, keys: &mut Vec<(String, Value)>, notes: &mut Vec<Strin
     match model.family.name {
         "gemma2" | "gemma3" => {
             let windows = &model.hyper.windows;
-            let slides = |layer: usize, period: usize| (layer + 1) % period != 0;
+            let slides = |layer: usize, period: usize| !(layer + 1).is_multiple_of(period);
             let fits = |period: &usize| {
                 windows.iter().enumerate().all(|(layer, window)| window.is_some() == slides(layer, *period))
             };
