@@ -7,6 +7,9 @@ use std::process::{Command, Stdio};
 /// What a chore gives back: nothing, or what went wrong and what to do.
 pub(crate) type Result<T = ()> = std::result::Result<T, String>;
 
+/// For builds that read no ONNX models: tract takes minutes to compile.
+pub(crate) const WITHOUT_TRACT: &str = "--no-default-features";
+
 /// The root of the workspace.
 pub(crate) fn root() -> PathBuf {
     let mut path = PathBuf::from(env!("CARGO_MANIFEST_DIR"));

@@ -217,6 +217,7 @@ pub(super) fn add_settings(folder: &Path, config: &mut Map<String, Value>) -> Re
 }
 
 /// `config.json` as it is; `None` where there is none.
+#[cfg(feature = "tract")]
 pub(super) fn plain_config(folder: &Path) -> Result<Option<Map<String, Value>>> {
     let path = folder.join("config.json");
     if path.is_file() { read_object(&path, MOST_CONFIG_VALUES).map(Some) } else { Ok(None) }

@@ -4,7 +4,7 @@
 
 use crate::Verb;
 use crate::knobs;
-use crate::shell::{Result, program, shown};
+use crate::shell::{Result, WITHOUT_TRACT, program, shown};
 use crate::tools;
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -41,9 +41,6 @@ struct Suite {
     name: &'static str,
     arguments: &'static [&'static str],
 }
-
-/// tract takes minutes to compile, and has nothing to do with these tests.
-const WITHOUT_TRACT: &str = "--no-default-features";
 
 const KERNELS: Suite = Suite { name: "kernels", arguments: &["--package", "siskin-kernels", "--lib"] };
 const GOLDENS: Suite = Suite {

@@ -1,7 +1,7 @@
 //! `bench-kernels`: every kernel beside what the machine can do.
 
 use crate::Verb;
-use crate::shell::{Result, cargo, run};
+use crate::shell::{Result, WITHOUT_TRACT, cargo, run};
 
 pub(crate) const VERB: Verb = Verb {
     name: "bench-kernels",
@@ -11,7 +11,16 @@ pub(crate) const VERB: Verb = Verb {
 };
 
 fn bench_kernels(arguments: &[String]) -> Result {
-    let package =
-        ["run", "--release", "--locked", "--package", "siskin-tests", "--bin", "bench_kernels", "--"];
+    let package = [
+        "run",
+        "--release",
+        "--locked",
+        WITHOUT_TRACT,
+        "--package",
+        "siskin-tests",
+        "--bin",
+        "bench_kernels",
+        "--",
+    ];
     run(cargo(&package).args(arguments))
 }

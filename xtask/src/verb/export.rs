@@ -2,7 +2,7 @@
 
 use super::bench_peers::peers;
 use crate::Verb;
-use crate::shell::{Result, cargo, program, release, root, run};
+use crate::shell::{Result, WITHOUT_TRACT, cargo, program, release, root, run};
 use std::path::PathBuf;
 
 pub(crate) const VERB: Verb = Verb {
@@ -31,7 +31,14 @@ pub(super) fn need_tools() -> Result<PathBuf> {
 
 /// Fails where an output is too far away. Without folders, all golden models are checked.
 pub(super) fn check(python: &std::path::Path, folders: &[String]) -> Result {
-    run(&mut cargo(&["build", "--release", "--locked", "--package=siskin-cli", "--bin=siskin"]))?;
+    run(&mut cargo(&[
+        "build",
+        "--release",
+        "--locked",
+        WITHOUT_TRACT,
+        "--package=siskin-cli",
+        "--bin=siskin",
+    ]))?;
     let mut command = program(python, &[]);
     command.arg(root().join(SCRIPT)).arg(release("siskin"));
     match folders {

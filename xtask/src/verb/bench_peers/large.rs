@@ -2,7 +2,7 @@
 
 use super::report::{cpu_name, median, middle, value};
 use super::{Options, ROUNDS, THREADS, build, model};
-use crate::shell::{self, Result, cargo, output, program, run};
+use crate::shell::{self, Result, WITHOUT_TRACT, cargo, output, program, run};
 use std::path::Path;
 
 /// What the models are re-encoded as, so that they are large, and how much is read for a token at least.
@@ -14,7 +14,14 @@ pub(super) fn compare(options: &Options) -> Result {
     let (threads, rounds) = (options.threads.unwrap_or(THREADS), options.rounds.unwrap_or(ROUNDS));
     let threads = threads.to_string();
     build()?;
-    run(&mut cargo(&["build", "--release", "--locked", "--package=siskin-tests", "--bin=bench_reads"]))?;
+    run(&mut cargo(&[
+        "build",
+        "--release",
+        "--locked",
+        WITHOUT_TRACT,
+        "--package=siskin-tests",
+        "--bin=bench_reads",
+    ]))?;
     let mut rows = Vec::new();
     for name in &options.models {
         let source = model::bring(name)?;
