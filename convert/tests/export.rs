@@ -207,6 +207,15 @@ fn what_is_interleaved_is_refused() {
             let error = written(&file, &folder.join(out), &ExportOptions::default()).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unsupported, "{name}: {error}");
         }
+        let gguf = folder.join("model.gguf");
+        if written(&file, &gguf, &ExportOptions::default()).is_ok() {
+            let inner = Folder::new("export-interleaved-again");
+            let again = packed(&gguf, &inner);
+            for tensor in file.tensors() {
+                let other = again.tensor(&tensor.name).unwrap_or_else(|| panic!("{name}: {}", tensor.name));
+                assert!(tensor.data[..] == other.data[..], "{name}: {} differs", tensor.name);
+            }
+        }
     }
 }
 

@@ -100,7 +100,8 @@ impl<'a> Entry<'a> {
                 vec![sums, columns / sums]
             }
             (Role::Vector, _) if self.name == "final_logits_bias" => vec![1, columns],
-            (Role::Vector, _) => vec![columns],
+            (Role::Vector, Take::Chunk(_)) if is_numbered(tensor) => vec![self.parts.len(), columns],
+            (Role::Vector, _) => vec![self.parts.len() * columns],
             (Role::Matrix, Take::Transposed) => vec![columns, rows],
             (Role::Matrix, Take::Neighbours(count)) => vec![rows, columns / count, *count],
             (Role::Matrix, Take::Chunk(_)) if !is_numbered(tensor) => vec![self.parts.len() * rows, columns],
@@ -288,6 +289,14 @@ impl<'a> Entry<'a> {
 
     fn encoded(&self, values: &[f32], block: BlockType) -> Result<Vec<u8>> {
         let mut out = vec![0; block.row_bytes(values.len()).unwrap_or(0)];
+        if matches!(block, BlockType::F16)
+            && values.iter().any(|x| x.is_finite() && x.abs() >= TOO_MUCH_FOR_F16)
+        {
+            return Err(Error::unsupported(
+                &self.name,
+                "it has numbers beyond those of f16: export it as f32 or bf16",
+            ));
+        }
         match block.encode_row(values, None, &mut out) {
             true => Ok(out),
             false => Err(self.broken()),
@@ -298,6 +307,9 @@ impl<'a> Entry<'a> {
         Error::corrupt(&self.name, "its rows cannot be read from the packed file")
     }
 }
+
+/// What is so large becomes infinite.
+const TOO_MUCH_FOR_F16: f32 = 65520.0;
 
 /// The panel that holds a row.
 fn panel(tensor: &Tensor, row: usize) -> Option<&[u8]> {

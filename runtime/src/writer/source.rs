@@ -83,8 +83,9 @@ fn part(
         let mut to = spans.get(end).map_or(text.len(), |next| floor(text, next.0));
         if writing.long != Long::Cut && end < spans.len() {
             let cut = sentence_end(&text[from..to.max(from)]).map_or(to, |length| from + length);
-            end = spans.partition_point(|span| span.0 < cut).clamp(first + 1, end);
-            to = cut;
+            // A token that goes on behind the cut, as one does that begins with a space, is left to the next part.
+            end = spans.partition_point(|span| span.1 <= cut).clamp(first + 1, end);
+            to = spans.get(end).map_or(text.len(), |next| floor(text, next.0));
         }
         let tokens = encode(tokenizer, &text[from..to.max(from)], writing)?;
         // A text's parts may have more tokens than they had in the whole.

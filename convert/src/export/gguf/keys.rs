@@ -4,7 +4,7 @@ use super::Extra;
 use super::value::Value;
 use crate::export::model::Model;
 use serde_json::Value as Json;
-use siskin::Result;
+use siskin::{Error, Result};
 use siskin::graph::{Graph, NormKind, Op};
 use siskin_kernels::quant::BlockType;
 
@@ -227,6 +227,10 @@ fn theta(model: &Model<'_>) -> Result<Option<f64>> {
 /// What only some families have.
 fn own(model: &Model<'_>, keys: &mut Vec<(String, Value)>, notes: &mut Vec<String>) -> Result<()> {
     let config = &model.config;
+    if model.hyper.mixed > 0 || config.word(&["attention_feature_map"])?.is_some() {
+        let message = "llama.cpp has no such attention: it knows the softmax over all keys";
+        return Err(Error::unsupported("attention", message));
+    }
     let floats = [
         ("attn_logit_softcapping", "attn_logit_softcapping"),
         ("final_logit_softcapping", "final_logit_softcapping"),
@@ -300,8 +304,27 @@ fn own(model: &Model<'_>, keys: &mut Vec<(String, Value)>, notes: &mut Vec<Strin
             push(keys, "pooling_type", Value::Unsigned(pooling));
             push(keys, "attention.causal", Value::Bool(false));
         }
-        "mistral" if model.hyper.windows.iter().any(Option::is_some) => {
-            notes.push("llama.cpp runs Mistral without its sliding window".to_owned());
+        "mistral" | "mixtral" if model.hyper.windows.iter().any(Option::is_some) => {
+            notes.push("llama.cpp runs the model without its sliding window".to_owned());
+        }
+        "t5" => {
+            const FARTHEST: usize = 128;
+            if let Some(farthest) = config.count(&["relative_attention_max_distance"])? {
+                push(keys, "relative_attention_max_distance", Value::Unsigned(farthest as u32));
+                if farthest != FARTHEST {
+                    notes.push(format!(
+                        "llama.cpp takes {FARTHEST} for the farthest distance, not {farthest}"
+                    ));
+                }
+            }
+            if let Some(scaled) = config.flag(&["scale_decoder_outputs"])? {
+                push(keys, "scale_decoder_outputs", Value::Bool(scaled));
+                if !scaled && model.file.tensor("output.weight").is_none() {
+                    notes.push(
+                        "llama.cpp scales what goes into the head, which the model does not".to_owned(),
+                    );
+                }
+            }
         }
         _ => {}
     }

@@ -146,6 +146,9 @@ fn difference(got: &[f32], want: &[f32]) -> f32 {
     if got.len() != want.len() || got.iter().any(|number| !number.is_finite()) {
         return f32::INFINITY;
     }
-    let largest = want.iter().fold(f32::MIN_POSITIVE, |largest, number| largest.max(number.abs()));
-    got.iter().zip(want).fold(0.0, |most: f32, (got, want)| most.max((got - want).abs())) / largest
+    let finite = want.iter().filter(|number| number.is_finite());
+    let largest = finite.fold(f32::MIN_POSITIVE, |largest, number| largest.max(number.abs()));
+    let apart = got.iter().zip(want).map(|(got, want)| (got - want).abs() / largest);
+    // What is no number is as far away as can be.
+    apart.fold(0.0, |most, apart| if apart.is_nan() { f32::INFINITY } else { apart.max(most) })
 }

@@ -32,6 +32,7 @@ impl General {
             Error::new(siskin::ErrorKind::Missing, path.display().to_string(), "has no graph")
         })?;
         let mut parts = Vec::new();
+        let identity = folder_identity(&folder.home)?;
         for (side, file) in &folder.graphs {
             let mut store = Store::open(file)?;
             let bytes = store.bytes.clone();
@@ -40,7 +41,7 @@ impl General {
         }
         let config = hugging_face::plain_config(&folder.home).map_err(within)?.unwrap_or_default();
         let general = Self::new(parts, &config, reason).map_err(within)?;
-        Ok((general, stand_in(&folder.home, config).map_err(within)?))
+        Ok((general, stand_in(&folder.home, config, identity).map_err(within)?))
     }
 
     /// A model of these graphs.
@@ -80,8 +81,27 @@ impl General {
     }
 }
 
+/// What tells the graphs and the files beside them from others: their names, sizes and times.
+fn folder_identity(home: &Path) -> Result<Vec<Value>> {
+    let io = |error: std::io::Error| Error::io(home.display().to_string(), &error);
+    let mut folders = vec![home.to_owned(), home.join("onnx")];
+    folders.retain(|folder| folder.is_dir());
+    let mut files = Vec::new();
+    for entry in folders.iter().flat_map(std::fs::read_dir).flatten() {
+        let entry = entry.map_err(io)?;
+        let facts = entry.metadata().map_err(io)?;
+        if facts.is_file() {
+            let time = facts.modified().ok().and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
+            let time = time.map_or(0, |time| time.as_nanos());
+            files.push(format!("{} {} {time}", entry.path().display(), facts.len()));
+        }
+    }
+    files.sort();
+    Ok(files.into_iter().map(Value::from).collect())
+}
+
 /// A file without tensors, with what describes the model.
-fn stand_in(home: &Path, mut config: Map<String, Value>) -> Result<File> {
+fn stand_in(home: &Path, mut config: Map<String, Value>, identity: Vec<Value>) -> Result<File> {
     hugging_face::add_settings(home, &mut config)?;
     let name = config.get("_name_or_path").and_then(Value::as_str).filter(|name| !name.is_empty());
     let name = name.map(str::to_owned);
@@ -92,7 +112,9 @@ fn stand_in(home: &Path, mut config: Map<String, Value>) -> Result<File> {
     if let Some(template) = hugging_face::read_template(home)? {
         writer.section(SectionKind::Template, template.as_bytes())?;
     }
-    let metadata = Metadata { architecture: GENERAL.to_owned(), config, name, ..Metadata::default() };
+    let provenance = Map::from_iter([("files".to_owned(), Value::Array(identity))]);
+    let architecture = GENERAL.to_owned();
+    let metadata = Metadata { architecture, config, name, provenance, ..Metadata::default() };
     File::from_bytes(writer.finish(&metadata)?.into_inner())
 }
 
