@@ -136,6 +136,12 @@ impl Model {
     /// Makes a model that `engine` computes. `file` holds no tensors, but what there is of configuration, tokenizer
     /// and chat template.
     pub fn of_engine(file: File, engine: Arc<dyn Engine>, options: &ModelOptions) -> Result<Self> {
+        if options.skip != LayerSet::NONE {
+            return Err(Error::unsupported(
+                "layers",
+                "an engine computes the model as it is: none can be left out",
+            ));
+        }
         let (hyper, graphs) = engine::shape(&engine.outline());
         let inner = Inner {
             family: &engine::FAMILY,

@@ -23,6 +23,7 @@ impl Writing {
     /// # Errors
     /// [`ErrorKind::Argument`] where the model has no such language, or needs to be told one and is not.
     pub fn translation(model: &Model, from: Option<&str>, to: Option<&str>) -> Result<Self> {
+        reads(model, "translate")?;
         let config = Config::new(model.file().metadata().config.clone());
         let tokenizer = model.tokenizer()?;
         match (model.family(), config.word(&["model_type"])?.unwrap_or_default()) {
@@ -31,6 +32,15 @@ impl Writing {
             _ => by_first_token(model, tokenizer, to),
         }
     }
+}
+
+/// Refuses models that only write on from what they are given.
+pub(super) fn reads(model: &Model, what: &str) -> Result<()> {
+    if model.graphs().encoder.is_some() {
+        return Ok(());
+    }
+    let message = format!("it writes on from texts and was not made to {what} them; ask it in a prompt");
+    Err(Error::unsupported("model", message))
 }
 
 /// T5: the task's name stands before the text, or a token of the language.

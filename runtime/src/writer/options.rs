@@ -92,6 +92,7 @@ impl Writing {
 
     /// A summary, as the model was made for it.
     pub fn summary(model: &Model) -> Result<Self> {
+        super::language::reads(model, "summarise")?;
         let writing = Self::task(model, &["summarization", "summarisation"])?;
         let asks = matches!(model.family(), "t5" | "switch") && writing.before.is_empty();
         Ok(if asks { Self { before: "summarize: ".to_owned(), ..writing } } else { writing })

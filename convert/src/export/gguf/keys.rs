@@ -4,8 +4,8 @@ use super::Extra;
 use super::value::Value;
 use crate::export::model::Model;
 use serde_json::Value as Json;
-use siskin::{Error, Result};
 use siskin::graph::{Graph, NormKind, Op};
+use siskin::{Error, Result};
 use siskin_kernels::quant::BlockType;
 
 /// Keys of configurations that stand for tensors.
