@@ -178,27 +178,27 @@ fn rows(table: &Kernels) {
 
 /// Products of every panel type.
 fn products(table: &Kernels, wanted: &dyn Fn(&str) -> bool) {
-    const ROWS_AT_ONCE: [usize; 5] = [1, 4, 8, 32, 128];
-    println!("\n| type | M = 1, GB/s | M = 1 | 4 | 8 | 32 | 128, GOPS |\n|---|---|---|---|---|---|---|");
-    let (outputs, columns) = (1024, 2048);
+    const OUTPUTS: usize = 1024;
+    /// Rows and columns; a tile of short rows spends more of its time before and after them.
+    const SIZES: [(usize, usize); 6] = [(1, 2048), (4, 2048), (8, 2048), (32, 2048), (128, 2048), (128, 512)];
+    let titles = SIZES.map(|(rows, columns)| format!(" {rows} × {columns} |")).concat();
+    println!("\n| type | GB/s |{titles}\n|---|---|{}", "---|".repeat(SIZES.len()));
     let mut random = Random::new(2);
     for &ty in PanelType::ALL.iter().filter(|ty| wanted(ty.name())) {
-        let matrix = Matrix::new(ty, outputs, columns, &mut random);
-        let x = vector(128 * columns, &mut random);
-        let words = measure::quantised(table, ty, &x, columns);
-        let input = matrix.input(&x, &words);
-        let mut out = vec![0.0; 128 * outputs];
-        let seconds = ROWS_AT_ONCE.map(|rows| best(|| matrix.multiply(table, input, rows, &mut out)));
-        let gops = |i: usize| (2 * ROWS_AT_ONCE[i] * outputs * columns) as f64 / seconds[i] / 1e9;
-        println!(
-            "| {} | {:.1} | {:.0} | {:.0} | {:.0} | {:.0} | {:.0} |",
-            ty.name(),
-            matrix.weights.len() as f64 / seconds[0] / 1e9,
-            gops(0),
-            gops(1),
-            gops(2),
-            gops(3),
-            gops(4)
-        );
+        let cells = SIZES.map(|(rows, columns)| {
+            let matrix = Matrix::new(ty, OUTPUTS, columns, &mut random);
+            let x = vector(rows * columns, &mut random);
+            let words = measure::quantised(table, ty, &x, columns);
+            let mut out = vec![0.0; rows * OUTPUTS];
+            let seconds = best(|| matrix.multiply(table, matrix.input(&x, &words), rows, &mut out));
+            let gops = (2 * rows * OUTPUTS * columns) as f64 / seconds / 1e9;
+            let read = if rows == 1 {
+                format!(" {:.1} |", matrix.weights.len() as f64 / seconds / 1e9)
+            } else {
+                String::new()
+            };
+            format!("{read} {gops:.0} |")
+        });
+        println!("| {} |{}", ty.name(), cells.concat());
     }
 }

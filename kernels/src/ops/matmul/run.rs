@@ -47,10 +47,37 @@ trait Kind {
     unsafe fn products<L: Lanes, const M: usize, const V: usize>(
         &self,
         l: L,
-        product: &Product<'_>,
+        input: Input<'_>,
+        shape: Shape,
         row: usize,
         vectors: &Vectors<V>,
     ) -> [[L::F; V]; M];
+}
+
+/// What all tiles of a product have in common, computed before the first: a tile of short rows is done in the time
+/// of a few divisions.
+#[derive(Clone, Copy)]
+struct Shape {
+    weights: *const u8,
+    panel_bytes: usize,
+    columns: usize,
+    /// Blocks of a panel.
+    blocks: usize,
+    /// Of quantised rows.
+    layout: Layout,
+}
+
+impl Shape {
+    fn new(product: &Product<'_>) -> Self {
+        let (panel, columns) = (product.panel, product.columns);
+        Self {
+            weights: product.weights.as_ptr(),
+            panel_bytes: panel.panel_bytes(columns).unwrap_or(0),
+            columns,
+            blocks: panel.columns_padded(columns) / panel.block_columns(),
+            layout: Layout::new(columns),
+        }
+    }
 }
 
 struct Integers<P, S>(PhantomData<(P, S)>);
@@ -72,18 +99,17 @@ impl<P: Plane, S: Scheme> Kind for Integers<P, S> {
     unsafe fn products<L: Lanes, const M: usize, const V: usize>(
         &self,
         l: L,
-        product: &Product<'_>,
+        input: Input<'_>,
+        shape: Shape,
         row: usize,
         vectors: &Vectors<V>,
     ) -> [[L::F; V]; M] {
-        let blocks = product.panel.columns_padded(product.columns) / product.panel.block_columns();
         let mut sums = [[l.splat(0.0); V]; M];
-        let Input::Quantised(words) = product.input else { return sums };
-        let layout = Layout::new(product.columns);
+        let Input::Quantised(words) = input else { return sums };
         // SAFETY: `Product::check` saw that rows and panels are there.
         unsafe {
-            let rows = QuantisedRow::several(words, layout, row);
-            l.integers::<P, S, M, V>(&vectors.panels, &vectors.lanes, &rows, blocks, &mut sums);
+            let rows = QuantisedRow::several(words, shape.layout, row);
+            l.integers::<P, S, M, V>(&vectors.panels, &vectors.lanes, &rows, shape.blocks, &mut sums);
         }
         sums
     }
@@ -94,16 +120,17 @@ impl<E: Element> Kind for Floats<E> {
     unsafe fn products<L: Lanes, const M: usize, const V: usize>(
         &self,
         l: L,
-        product: &Product<'_>,
+        input: Input<'_>,
+        shape: Shape,
         row: usize,
         vectors: &Vectors<V>,
     ) -> [[L::F; V]; M] {
         let mut sums = [[l.splat(0.0); V]; M];
-        let Input::Float { rows, stride } = product.input else { return sums };
+        let Input::Float { rows, stride } = input else { return sums };
         // SAFETY: `Product::check` saw that rows and panels are there.
         unsafe {
             let rows = core::array::from_fn(|m| rows.as_ptr().add((row + m) * stride));
-            tile::floats::<L, E, M, V>(l, &vectors.panels, &vectors.lanes, &rows, product.columns, &mut sums);
+            tile::floats::<L, E, M, V>(l, &vectors.panels, &vectors.lanes, &rows, shape.columns, &mut sums);
         }
         sums
     }
@@ -114,22 +141,22 @@ impl<R: RowScheme> Kind for Rows<R> {
     unsafe fn products<L: Lanes, const M: usize, const V: usize>(
         &self,
         l: L,
-        product: &Product<'_>,
+        input: Input<'_>,
+        shape: Shape,
         row: usize,
         vectors: &Vectors<V>,
     ) -> [[L::F; V]; M] {
         let zero = [[l.splat(0.0); V]; M];
-        let Input::Rotated(words) = product.input else { return zero };
-        let layout = Layout::new(product.columns);
+        let Input::Rotated(words) = input else { return zero };
         // SAFETY: `Product::check` saw that rows and panels are there.
         unsafe {
-            let rows = QuantisedRow::several(words, layout, row);
+            let rows = QuantisedRow::several(words, shape.layout, row);
             rows::products::<L, R, M, V>(
                 l,
                 &vectors.panels,
                 &vectors.lanes,
                 &rows,
-                product.columns.div_ceil(64),
+                shape.columns.div_ceil(64),
             )
         }
     }
@@ -166,6 +193,7 @@ impl Part<'_> {
     #[inline(always)]
     fn tiles<L: Lanes, const V1: usize, const VN: usize>(&self, l: L, kind: &impl Kind) {
         let per_panel = ROWS / L::WIDTH;
+        let shape = Shape::new(self.product);
         let end = self.panels.end * per_panel;
         let mut vector = self.panels.start * per_panel;
         // The vectors of a strip are walked once per row or four rows, so that they stay in the nearest cache.
@@ -179,14 +207,14 @@ impl Part<'_> {
                 while at < strip_end {
                     let left = strip_end - at;
                     if rows == 4 && left >= VN {
-                        self.tile::<L, 4, VN>(l, kind, row, at);
+                        self.tile::<L, 4, VN>(l, kind, shape, row, at);
                         at += VN;
                     } else if rows == 1 && left >= V1 {
-                        self.tile::<L, 1, V1>(l, kind, row, at);
+                        self.tile::<L, 1, V1>(l, kind, shape, row, at);
                         at += V1;
                     } else {
                         for row in row..row + rows {
-                            self.tile::<L, 1, 1>(l, kind, row, at);
+                            self.tile::<L, 1, 1>(l, kind, shape, row, at);
                         }
                         at += 1;
                     }
@@ -203,24 +231,21 @@ impl Part<'_> {
         &self,
         l: L,
         kind: &impl Kind,
+        shape: Shape,
         row: usize,
         vector: usize,
     ) {
-        let product = self.product;
         let per_panel = ROWS / L::WIDTH;
-        let panel_bytes = product.panel.panel_bytes(product.columns).unwrap_or(0);
         let panel_of = |v: usize| (vector + v) / per_panel;
         let lane_of = |v: usize| (vector + v) % per_panel * L::WIDTH;
         let vectors: Vectors<V> = Vectors {
             // SAFETY: `Product::check` saw that the panels are there.
-            panels: core::array::from_fn(|v| unsafe {
-                product.weights.as_ptr().add(panel_of(v) * panel_bytes)
-            }),
+            panels: core::array::from_fn(|v| unsafe { shape.weights.add(panel_of(v) * shape.panel_bytes) }),
             lanes: core::array::from_fn(lane_of),
             outputs: core::array::from_fn(|v| panel_of(v) * ROWS + lane_of(v)),
         };
         // SAFETY: `Product::check` saw that rows and panels are there.
-        let sums = unsafe { kind.products::<L, M, V>(l, product, row, &vectors) };
+        let sums = unsafe { kind.products::<L, M, V>(l, self.product.input, shape, row, &vectors) };
         for (m, sums) in sums.iter().enumerate() {
             for (sums, output) in sums.iter().zip(&vectors.outputs) {
                 self.finish(l, *sums, row + m, *output);
