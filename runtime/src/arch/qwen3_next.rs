@@ -17,7 +17,8 @@ pub(super) static FAMILY: Family = Family {
     form: Form::Decoder(graph),
 };
 
-const OWN: [Rule; 23] = [
+/// What Qwen3.5 has as well.
+pub(super) const SHARED: [Rule; 20] = [
     whole("token_embd", "model.embed_tokens"),
     taken("blk.{}.attn_norm", "model.layers.{}.input_layernorm", Take::PlusOne),
     taken("blk.{}.ffn_norm", "model.layers.{}.post_attention_layernorm", Take::PlusOne),
@@ -28,10 +29,6 @@ const OWN: [Rule; 23] = [
     taken("blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_norm", Take::PlusOne),
     taken("blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_norm", Take::PlusOne),
     whole("blk.{}.attn_output", "model.layers.{}.self_attn.o_proj"),
-    of_state("blk.{}.ssm_qkv", "model.layers.{}.linear_attn.in_proj_qkvz", StatePart::QueriesKeysValues),
-    of_state("blk.{}.ssm_gate", "model.layers.{}.linear_attn.in_proj_qkvz", StatePart::Gates),
-    of_state("blk.{}.ssm_beta", "model.layers.{}.linear_attn.in_proj_ba", StatePart::Rates),
-    of_state("blk.{}.ssm_alpha", "model.layers.{}.linear_attn.in_proj_ba", StatePart::Decays),
     whole("blk.{}.ssm_conv1d", "model.layers.{}.linear_attn.conv1d"),
     whole("blk.{}.ssm_dt.bias", "model.layers.{}.linear_attn.dt_bias"),
     whole("blk.{}.ssm_a.weight", "model.layers.{}.linear_attn.A_log"),
@@ -41,14 +38,22 @@ const OWN: [Rule; 23] = [
     whole("blk.{}.ffn_up", "model.layers.{}.mlp.up_proj"),
     whole("blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"),
     taken("output_norm", "model.norm", Take::PlusOne),
+    whole("output", "lm_head"),
 ];
 
-const HEAD: [Rule; 1 + experts::SHARED_RULES.len()] =
-    rules::joined(&[whole("output", "lm_head")], &experts::SHARED_RULES);
+const STATE: [Rule; 4] = [
+    of_state("blk.{}.ssm_qkv", "model.layers.{}.linear_attn.in_proj_qkvz", StatePart::QueriesKeysValues),
+    of_state("blk.{}.ssm_gate", "model.layers.{}.linear_attn.in_proj_qkvz", StatePart::Gates),
+    of_state("blk.{}.ssm_beta", "model.layers.{}.linear_attn.in_proj_ba", StatePart::Rates),
+    of_state("blk.{}.ssm_alpha", "model.layers.{}.linear_attn.in_proj_ba", StatePart::Decays),
+];
 
-const EXPERTS: [Rule; HEAD.len() + experts::QWEN_RULES.len()] = rules::joined(&HEAD, &experts::QWEN_RULES);
+const EXPERTS: [Rule; experts::SHARED_RULES.len() + experts::QWEN_RULES.len()] =
+    rules::joined(&experts::SHARED_RULES, &experts::QWEN_RULES);
 
-const RULES: [Rule; OWN.len() + EXPERTS.len()] = rules::joined(&EXPERTS, &OWN);
+const OWN: [Rule; STATE.len() + EXPERTS.len()] = rules::joined(&EXPERTS, &STATE);
+
+const RULES: [Rule; OWN.len() + SHARED.len()] = rules::joined(&OWN, &SHARED);
 
 const fn of_state(name: &'static str, source: &'static str, part: StatePart) -> Rule {
     taken(name, source, Take::OfState(part))
