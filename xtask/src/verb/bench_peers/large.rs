@@ -1,5 +1,6 @@
 //! `--large`: how near the generation of large models comes to the rate at which the machine reads memory.
 
+use super::programs::siskin;
 use super::report::{cpu_name, median, middle, value};
 use super::{Options, ROUNDS, THREADS, build, model};
 use crate::shell::{self, Result, WITHOUT_TRACT, cargo, output, program, run};
@@ -12,7 +13,6 @@ const LEAST_BYTES: f64 = 300e6;
 /// Measures reading and generating in turns and prints a table.
 pub(super) fn compare(options: &Options) -> Result {
     let (threads, rounds) = (options.threads.unwrap_or(THREADS), options.rounds.unwrap_or(ROUNDS));
-    let threads = threads.to_string();
     build()?;
     run(&mut cargo(&[
         "build",
@@ -33,11 +33,9 @@ pub(super) fn compare(options: &Options) -> Result {
         for round in 0..rounds {
             eprintln!("{name}: round {} of {rounds}", round + 1);
             let size = format!("{bytes:.0}");
-            let rate = output(&mut program(shell::release("bench_reads"), &[&size, &threads]))?;
+            let rate = output(&mut program(shell::release("bench_reads"), &[&size, &threads.to_string()]))?;
             reads.push(rate.trim().parse().map_err(|_| format!("bench_reads said `{rate}`"))?);
-            let mut command = program(shell::release("siskin"), &["bench"]);
-            command.arg(&file).args(["--prompt", "0", "--generate", "64", "--repeat", "3", "--json"]);
-            reports.push(output(command.args(["--threads", &threads]))?);
+            reports.push(siskin(&file, &["--prompt", "0", "--generate", "64", "--repeat", "3"], threads)?);
         }
         std::fs::remove_file(&file).map_err(|error| format!("{}: {error}", file.display()))?;
         let tokens = median(&reports, "generate_tok_s")?;

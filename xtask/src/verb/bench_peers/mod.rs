@@ -3,6 +3,7 @@
 mod large;
 pub(super) mod peers;
 mod products;
+mod programs;
 pub(super) mod report;
 mod speed;
 mod start;

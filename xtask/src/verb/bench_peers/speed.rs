@@ -1,9 +1,9 @@
 //! Tokens a second of Siskin and llama.cpp.
 
+use super::programs::{llama, siskin};
 use super::report::{cpu_name, median, value};
 use super::{Options, ROUNDS, THREADS, build, model, peers};
-use crate::shell::{self, Result, output, program};
-use std::path::Path;
+use crate::shell::Result;
 
 /// One call of each program, and what is taken from it.
 struct Run {
@@ -57,8 +57,9 @@ pub(super) fn compare(options: &Options) -> Result {
             let (mut ours, mut theirs) = (Vec::new(), Vec::new());
             for round in 0..rounds {
                 eprintln!("{name}: {}, round {} of {rounds}", work.measures[0].1, round + 1);
-                ours.push(siskin(&file, work, threads)?);
-                theirs.push(llama(&python, &file, work, threads)?);
+                let [own, their] = work.own.map(|own| [work.work, own].concat());
+                ours.push(siskin(&file, &own, threads)?);
+                theirs.push(llama(&python, &file, &their, threads)?);
             }
             for (key, title) in work.measures {
                 let (a, b) = (median(&ours, key)?, median(&theirs, key)?);
@@ -75,16 +76,4 @@ pub(super) fn compare(options: &Options) -> Result {
     println!("| model | work | siskin tok/s | llama.cpp tok/s | ratio |\n|---|---|---|---|---|");
     println!("{}", rows.join("\n"));
     Ok(())
-}
-
-fn siskin(file: &Path, work: &Run, threads: usize) -> Result<String> {
-    let mut command = program(shell::release("siskin"), &["bench"]);
-    command.arg(file).args(work.work).args(work.own[0]).args(["--threads", &threads.to_string(), "--json"]);
-    output(&mut command)
-}
-
-fn llama(python: &Path, file: &Path, work: &Run, threads: usize) -> Result<String> {
-    let mut command = program(python, &["xtask/python/bench_llama.py"]);
-    command.arg(file).args(work.work).args(work.own[1]).args(["--threads", &threads.to_string()]);
-    output(&mut command)
 }

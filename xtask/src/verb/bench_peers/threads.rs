@@ -1,8 +1,9 @@
 //! `--threads-over`: twice as many threads as cores beside as many as cores.
 
+use super::programs::siskin;
 use super::report::{cpu_name, median, value};
 use super::{Options, ROUNDS, build, model};
-use crate::shell::{self, Result, output, program};
+use crate::shell::Result;
 use std::path::Path;
 
 /// The keys that `siskin bench` prints, and how the table calls them.
@@ -36,12 +37,9 @@ pub(super) fn compare(options: &Options) -> Result {
 }
 
 fn bench(file: &Path, threads: usize) -> Result<String> {
-    let text = threads.to_string();
-    let mut command = program(shell::release("siskin"), &["bench"]);
-    command.arg(file).args(["--prompt", "512", "--generate", "128", "--repeat", "3", "--json"]);
-    let report = output(command.args(["--threads", &text]))?;
+    let report = siskin(file, &["--prompt", "512", "--generate", "128", "--repeat", "3"], threads)?;
     match value(&report, "threads") {
-        Some(used) if used == text => Ok(report),
+        Some(used) if used == threads.to_string() => Ok(report),
         used => Err(format!("{threads} threads were asked for, and {used:?} ran")),
     }
 }

@@ -2,9 +2,10 @@
 //! many bits.
 
 use super::peers::Build;
+use super::programs::{llama, siskin};
 use super::report::{cpu_name, median, value};
 use super::{Options, ROUNDS, THREADS, build, model, peers};
-use crate::shell::{self, Result, output, program, run};
+use crate::shell::{self, Result, program, run};
 use std::path::{Path, PathBuf};
 
 /// A type of weights of llama.cpp, and what Siskin re-encodes it as for the comparison, or nothing.
@@ -26,7 +27,6 @@ pub(super) fn avx2(options: &Options) -> Result {
 
 fn compare(options: &Options, peer: Build, own: &[&str]) -> Result {
     let (threads, rounds) = (options.threads.unwrap_or(THREADS), options.rounds.unwrap_or(ROUNDS));
-    let threads = threads.to_string();
     let python = peers::llama_python(peer)?;
     build()?;
     let (mut rows, mut kernels) = (Vec::new(), "not said".to_owned());
@@ -39,11 +39,8 @@ fn compare(options: &Options, peer: Build, own: &[&str]) -> Result {
             let (mut ours, mut theirs) = (Vec::new(), Vec::new());
             for round in 0..rounds {
                 eprintln!("{name}: {title} and {theirs_as}, round {} of {rounds}", round + 1);
-                let mut command = program(shell::release("siskin"), &["bench"]);
-                command.arg(&ours_file).args(WORK).args(own).args(["--threads", &threads, "--json"]);
-                ours.push(output(&mut command)?);
-                let mut command = program(&python, &["xtask/python/bench_llama.py"]);
-                theirs.push(output(command.arg(&theirs_file).args(WORK).args(["--threads", &threads]))?);
+                ours.push(siskin(&ours_file, &[&WORK, own].concat(), threads)?);
+                theirs.push(llama(&python, &theirs_file, &WORK, threads)?);
             }
             for (key, work) in MEASURES {
                 let (a, b) = (median(&ours, key)?, median(&theirs, key)?);
