@@ -22,9 +22,10 @@ pub(super) fn report(args: &Args, model: &Model, open_ms: f64, start: Instant) -
         head: false,
         ..EncoderOptions::default()
     })?;
-    let mut read = || encoder.read(&texts, Wanted::Every, &mut |_, _| Ok(()));
-    read()?;
+    encoder.read(&texts, Wanted::Every, &mut |_, _| Ok(()))?;
     let first_ms = milliseconds(start);
+    let work = encoder.work();
+    let mut read = || encoder.read(&texts, Wanted::Every, &mut |_, _| Ok(()));
     // Short work is done often, so that its median means something.
     let begun = Instant::now();
     read()?;
@@ -37,19 +38,15 @@ pub(super) fn report(args: &Args, model: &Model, open_ms: f64, start: Instant) -
         times.push(milliseconds(begun));
     }
     let tokens: usize = texts.iter().map(|text| text.ids.len()).sum();
-    let before = encoder.work();
-    encoder.read(&texts, Wanted::Every, &mut |_, _| Ok(()))?;
-    let work = encoder.work();
-    let rows = work.rows - before.rows;
     let middle = median(times);
     let mut report = measured(args, model, open_ms);
     let mut add = |name: &'static str, value: Value| report.push((name, value));
     add("first_read_ms", round(first_ms, 2).into());
     add("texts", texts.len().into());
     add("tokens", tokens.into());
-    add("batches", (work.batches - before.batches).into());
-    add("rows", rows.into());
-    add("padding", round(1.0 - tokens as f64 / rows as f64, 4).into());
+    add("batches", work.batches.into());
+    add("rows", work.rows.into());
+    add("padding", round(1.0 - tokens as f64 / work.rows as f64, 4).into());
     add("read_ms", round(middle, 3).into());
     add("read_tok_s", round(output::rate(tokens, middle / 1e3), 1).into());
     let resident = memory::resident();
