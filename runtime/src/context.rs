@@ -8,9 +8,7 @@ pub use texts::{Text, Wanted};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use siskin_kernels::ops::attention::CacheType;
-
-use crate::cache::{Cache, CacheOptions, CacheTypes};
+use crate::cache::{Cache, CacheOptions};
 use crate::engine::History;
 use crate::exec::cpu::Workspace;
 use crate::exec::{self, Batch, Distances, Row};
@@ -409,16 +407,6 @@ impl Context {
             ExecutorKind::Cpu => unsafe { self.arena.row(stage.plan.output, row) },
         }
     }
-}
-
-/// The types of cached numbers: as `asked`, or what suits the model. Exact weights want exact numbers; what passes is
-/// not worth packing.
-pub(crate) fn cache_types(model: &Inner, asked: Option<CacheType>) -> CacheTypes {
-    let kept = match model.weights.iter().any(Weights::any_full_precision) {
-        true => CacheType::F32,
-        false => CacheType::F16,
-    };
-    asked.map_or(CacheTypes { kept, passing: CacheType::F32 }, CacheTypes::all)
 }
 
 /// The stage of a side, where there is one.

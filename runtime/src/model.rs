@@ -9,7 +9,7 @@ use siskin_kernels::{Cpu, Features};
 
 use crate::arch::{Config, Family, Graphs, Hyper};
 use crate::cache::{CacheOptions, CacheTypes};
-use crate::context::{self, Context, ContextOptions};
+use crate::context::{Context, ContextOptions};
 use crate::encoder::{Encoder, EncoderOptions};
 use crate::engine::{self, Engine, NamedTensor};
 use crate::file::File;
@@ -242,9 +242,14 @@ impl Model {
         sides.filter_map(|(graph, weights)| Some((graph.as_ref()?, weights))).map(plan).collect()
     }
 
-    /// The types of cached numbers: those that are asked for, or those that suit the model.
+    /// The types of cached numbers: as `asked`, or what suits the model. Exact weights want exact numbers; what passes
+    /// is not worth packing.
     pub(crate) fn cache_types(&self, asked: Option<CacheType>) -> CacheTypes {
-        context::cache_types(&self.inner, asked)
+        let kept = match self.inner.weights.iter().any(Weights::any_full_precision) {
+            true => CacheType::F32,
+            false => CacheType::F16,
+        };
+        asked.map_or(CacheTypes { kept, passing: CacheType::F32 }, CacheTypes::all)
     }
 
     /// Memory and threads for `sequences` sequences of up to `context` tokens each.

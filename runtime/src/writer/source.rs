@@ -76,16 +76,16 @@ fn part(
     writing: &Writing,
     (spans, first, room, most): (&[(usize, usize)], usize, usize, usize),
 ) -> Result<(Vec<u32>, usize)> {
-    let from = floor(text, spans[first].0);
+    let from = text.floor_char_boundary(spans[first].0);
     let mut count = room.min(spans.len() - first);
     loop {
         let mut end = first + count;
-        let mut to = spans.get(end).map_or(text.len(), |next| floor(text, next.0));
+        let mut to = spans.get(end).map_or(text.len(), |next| text.floor_char_boundary(next.0));
         if writing.long != Long::Cut && end < spans.len() {
             let cut = sentence_end(&text[from..to.max(from)]).map_or(to, |length| from + length);
             // A token that goes on behind the cut, as one does that begins with a space, is left to the next part.
             end = spans.partition_point(|span| span.1 <= cut).clamp(first + 1, end);
-            to = spans.get(end).map_or(text.len(), |next| floor(text, next.0));
+            to = spans.get(end).map_or(text.len(), |next| text.floor_char_boundary(next.0));
         }
         let tokens = encode(tokenizer, &text[from..to.max(from)], writing)?;
         // A text's parts may have more tokens than they had in the whole.
@@ -99,11 +99,6 @@ fn part(
             Some(excess) => count = count.saturating_sub(excess).max(1),
         }
     }
-}
-
-/// The last place up to `at` where a character begins.
-fn floor(text: &str, at: usize) -> usize {
-    (0..=at.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)
 }
 
 /// Where in its second half a text's last sentence ends, or its last word; `None` where there are neither.

@@ -234,11 +234,7 @@ fn next(text: &str, position: usize) -> Option<char> {
 /// The start of the character before `position`.
 #[inline]
 fn previous(text: &str, position: usize) -> usize {
-    let mut position = position.saturating_sub(1);
-    while position > 0 && !text.is_char_boundary(position) {
-        position -= 1;
-    }
-    position
+    text.floor_char_boundary(position.saturating_sub(1))
 }
 
 fn holds(anchor: Anchor, text: &str, position: usize) -> bool {
