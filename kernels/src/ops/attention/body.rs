@@ -312,11 +312,13 @@ fn mix<S: Simd, T: Number, const V: usize>(
             mix.strip::<S, T, Q, V>(s, parts);
             mix.vector += V;
         }
-        if V > 1 {
-            while mix.vector < columns / 16 {
-                mix.strip::<S, T, Q, 1>(s, parts);
-                mix.vector += 1;
-            }
+        // Heads of 32 columns would wait for one sum after the other.
+        if const { V > 2 } && mix.vector + 2 <= columns / 16 {
+            mix.strip::<S, T, Q, 2>(s, parts);
+            mix.vector += 2;
+        }
+        if const { V > 1 } && mix.vector < columns / 16 {
+            mix.strip::<S, T, Q, 1>(s, parts);
         }
     });
 }
