@@ -1,5 +1,6 @@
 //! `siskin bench`: how fast a model is on this machine.
 
+mod pair;
 mod reading;
 
 use crate::memory;
@@ -18,7 +19,8 @@ const FIRST_PROMPT: usize = 8;
 pub(crate) struct Args {
     /// A .siskin, GGUF or ONNX file, or a model folder
     model: PathBuf,
-    /// Tokens of the prompt, or of each text for models that read whole texts; 0: do not measure it
+    /// Tokens of the prompt, or of each text for models that read whole texts; 0: do not measure it. Models of speech
+    /// read a whole window
     #[arg(long, default_value_t = 512, value_name = "N")]
     prompt: usize,
     /// Tokens to generate; 0: do not measure it
@@ -55,8 +57,10 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let start = Instant::now();
     let model = open.model(&args.model, &args.model_args)?;
     let open_ms = milliseconds(start);
-    if model.graphs().decoder.is_none() {
-        return reading::report(args, &model, open_ms, start);
+    match (&model.graphs().encoder, &model.graphs().decoder) {
+        (_, None) => return reading::report(args, &model, open_ms, start),
+        (Some(_), Some(_)) => return pair::report(args, &model, open_ms, start),
+        (None, Some(_)) => {}
     }
     let context = args.depth + args.prompt.max(args.generate).max(FIRST_PROMPT);
     let mut session =
@@ -81,11 +85,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         let generate = |session: &mut Session| ids.iter().try_for_each(|&id| session.prefill(&[id]));
         add("generate_tok_s", measure(args, &mut session, ids, generate)?.into());
     }
-    let resident = memory::resident();
-    add("anonymous_mib", json!(resident.map(|(own, _)| round(own, 1))));
-    add("mapped_mib", json!(resident.map(|(_, files)| round(files, 1))));
-    add("kernels", json!(model.kernels()));
-    output::report(report, args.json)
+    finish(args, &model, report)
 }
 
 /// What was measured, and how long opening took.
@@ -96,6 +96,17 @@ fn measured(args: &Args, model: &Model, open_ms: f64) -> Vec<(&'static str, Valu
         ("threads", model.threads().into()),
         ("open_ms", round(open_ms, 2).into()),
     ]
+}
+
+/// Prints the report, with what memory holds by then and which kernels ran.
+fn finish(args: &Args, model: &Model, mut report: Vec<(&'static str, Value)>) -> Result<()> {
+    let resident = memory::resident();
+    report.extend([
+        ("anonymous_mib", json!(resident.map(|(own, _)| round(own, 1)))),
+        ("mapped_mib", json!(resident.map(|(_, files)| round(files, 1)))),
+        ("kernels", json!(model.kernels())),
+    ]);
+    output::report(report, args.json)
 }
 
 /// Ids that are spread over the vocabulary.

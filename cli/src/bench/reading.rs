@@ -1,9 +1,8 @@
 //! How fast a model reads whole texts.
 
-use super::{Args, ids, measured, median, milliseconds};
-use crate::memory;
+use super::{Args, finish, ids, measured, median, milliseconds};
 use crate::output::{self, round};
-use serde_json::{Value, json};
+use serde_json::Value;
 use siskin::encoder::Tokens;
 use siskin::{EncoderOptions, Model, Result, Wanted};
 use std::time::Instant;
@@ -49,9 +48,5 @@ pub(super) fn report(args: &Args, model: &Model, open_ms: f64, start: Instant) -
     add("padding", round(1.0 - tokens as f64 / work.rows as f64, 4).into());
     add("read_ms", round(middle, 3).into());
     add("read_tok_s", round(output::rate(tokens, middle / 1e3), 1).into());
-    let resident = memory::resident();
-    add("anonymous_mib", json!(resident.map(|(own, _)| round(own, 1))));
-    add("mapped_mib", json!(resident.map(|(_, files)| round(files, 1))));
-    add("kernels", json!(model.kernels()));
-    output::report(report, args.json)
+    finish(args, model, report)
 }

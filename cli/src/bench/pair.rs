@@ -1,0 +1,54 @@
+//! How fast a model reads a text or sound at once and writes another text of it.
+
+use super::{Args, FIRST_PROMPT, finish, ids, measure, measured, median, milliseconds};
+use crate::output::{self, round};
+use serde_json::Value;
+use siskin::encoder::Tokens;
+use siskin::{Model, Result, Session, SessionOptions};
+use std::time::Instant;
+
+/// Frames of sound that the encoder brings together to a row.
+const FRAMES: usize = 2;
+
+/// Reads a text of `--prompt` tokens, or as much sound as the model takes, and writes `--generate` tokens.
+pub(super) fn report(args: &Args, model: &Model, open_ms: f64, start: Instant) -> Result<()> {
+    let hyper = model.hyper();
+    let source = match hyper.features {
+        0 => Tokens::from(ids(args.prompt.clamp(1, hyper.text.max(1)), model)?),
+        columns => Tokens { features: vec![0.0; FRAMES * hyper.text * columns], ..Tokens::default() },
+    };
+    let mut session = model.session(SessionOptions {
+        context: args.depth + args.generate.max(FIRST_PROMPT),
+        text: source.ids.len(),
+        cache: args.model_args.kv,
+        ..SessionOptions::default()
+    })?;
+    let written = ids(args.depth + args.generate.max(1), model)?;
+    session.read(&source)?;
+    session.prefill(&written[..1])?;
+    let first_token_ms = milliseconds(start);
+    let mut report = measured(args, model, open_ms);
+    let mut add = |name: &'static str, value: Value| report.push((name, value));
+    add("first_token_ms", round(first_token_ms, 2).into());
+    let mut times = Vec::new();
+    for _ in 0..args.repeat {
+        let begun = Instant::now();
+        session.read(&source)?;
+        times.push(milliseconds(begun));
+    }
+    let read_ms = median(times);
+    add("read_ms", round(read_ms, 3).into());
+    if hyper.features == 0 {
+        add("read_tok_s", round(output::rate(source.ids.len(), read_ms / 1e3), 1).into());
+    }
+    if args.generate > 0 {
+        if args.depth > 0 {
+            add("depth", args.depth.into());
+            session.prefill(&written[..args.depth])?;
+        }
+        let ids = &written[..args.generate];
+        let write = |session: &mut Session| ids.iter().try_for_each(|&id| session.prefill(&[id]));
+        add("generate_tok_s", measure(args, &mut session, ids, write)?.into());
+    }
+    finish(args, model, report)
+}
