@@ -144,7 +144,7 @@ fn all_but(names: &[String]) -> Result<Features> {
 }
 
 /// How tokens are chosen.
-#[derive(clap::Args)]
+#[derive(clap::Args, Clone, Default, PartialEq)]
 #[command(next_help_heading = "Sampling")]
 pub(crate) struct SamplerArgs {
     /// Where the random numbers start; without it, somewhere else each time
@@ -244,7 +244,18 @@ impl SamplerArgs {
         Ok(options)
     }
 
-    fn dry_breakers(&self) -> Option<Vec<String>> {
+    /// Whether the likeliest token is asked for each time.
+    pub(crate) fn is_greedy(&self) -> bool {
+        self.greedy
+    }
+
+    /// Whether anything is asked for that has to do with chance.
+    pub(crate) fn asks(&self) -> bool {
+        *self != Self { greedy: self.greedy, ..Self::default() }
+    }
+
+    /// The texts that no repetition reaches across, where any are given.
+    pub(crate) fn dry_breakers(&self) -> Option<Vec<String>> {
         let given = self.dry_breaker.clone()?;
         Some(given.into_iter().filter(|text| text != "none").collect())
     }

@@ -75,6 +75,27 @@ fn exit_codes_tell_what_is_wrong() {
 }
 
 #[test]
+fn options_without_effect_are_refused() {
+    // What is wrong is said before the model is looked for.
+    let model = "/no/such/model";
+    for (arguments, words) in [
+        (&["generate", model, "a", "--top-k", "5"][..], "--sample: "),
+        (&["translate", model, "a", "--logit-bias", "7=1"], "--sample: "),
+        (&["summarise", model, "a", "--dry-breaker", "."], "--sample: "),
+        (&["generate", model, "a", "--sample", "--early", "full"], "cannot be used with"),
+        (&["generate", model, "a", "--greedy", "--beams", "3"], "cannot be used with"),
+        (&["generate", model, "a", "--overlap", "3"], "--overlap: "),
+        (&["embed", model, "a", "--overlap", "3", "--long", "cut"], "--overlap: "),
+        (&["tag", model, "a", "--overlap", "3"], "--overlap: "),
+        (&["classify", model, "a", "--long", "window"], "--long: "),
+    ] {
+        let found = siskin(arguments, b"");
+        assert_eq!(found.status.code(), Some(2), "{arguments:?}: {}", errors(&found));
+        assert!(errors(&found).contains(words), "{arguments:?}: {}", errors(&found));
+    }
+}
+
+#[test]
 fn doctor_prints_one_object() {
     let found = siskin(&["doctor", "--json", "--cpu-features", "scalar"], b"");
     let report: serde_json::Value = serde_json::from_slice(&found.stdout).unwrap();

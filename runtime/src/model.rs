@@ -209,6 +209,14 @@ impl Model {
         self.inner.tokenizer.as_ref().map_or(&[], Tokenizer::end_ids)
     }
 
+    /// How many tokens can be chosen: rows of a padded head that no token stands for are not, nor tokens beyond the head.
+    pub(crate) fn choices(&self) -> usize {
+        let head = self.hyper().vocabulary;
+        let tokens =
+            self.inner.tokenizer.as_ref().map(|tokenizer| tokenizer.vocabulary_size().max(1) as usize);
+        tokens.map_or(head, |tokens| tokens.min(head))
+    }
+
     /// The chat template, where the file holds one.
     pub fn template(&self) -> Result<Option<ChatTemplate>> {
         self.inner.file.template().map(ChatTemplate::new).transpose()

@@ -42,6 +42,7 @@ impl Settings {
     /// Beams of one search.
     pub(crate) fn new(options: &SearchOptions, choices: usize) -> Result<Arc<Self>> {
         options.validate()?;
+        options.rules.validate_for(choices)?;
         let scorer = Scorer { rules: RuleList::new(&options.rules)?, when: When::After };
         Ok(Arc::new(Self { options: options.clone(), scorer, choices, counts_end: true }))
     }

@@ -5,6 +5,7 @@ mod pieces;
 mod prompt;
 mod search;
 
+pub(crate) use breakers::with_breakers;
 pub use pieces::{Ended, Pieces};
 pub(crate) use prompt::first_tokens;
 
@@ -181,7 +182,7 @@ impl Session {
             // cannot be chosen, and are refused where they are read.
             Ok(tokenizer) => {
                 let choices = context.vocabulary().min(tokenizer.vocabulary_size().max(1) as usize);
-                let sampler = breakers::with_breakers(&options.sampler, &options.dry_breakers, tokenizer)?;
+                let sampler = with_breakers(&options.sampler, &options.dry_breakers, tokenizer)?;
                 Sampler::new(&sampler, choices)?
             }
             Err(_) => Sampler::new(&options.sampler, context.vocabulary())?,
