@@ -34,8 +34,8 @@ fn files(path: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(path).map_err(io)? {
         let file = entry.map_err(io)?.path();
-        let extension = file.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
-        if EXTENSIONS.contains(&extension) && file.is_file() {
+        let ending = file.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+        if EXTENSIONS.iter().any(|known| known.eq_ignore_ascii_case(ending)) && file.is_file() {
             files.push(file);
         }
     }

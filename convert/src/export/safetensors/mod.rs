@@ -7,13 +7,39 @@ pub use tokenizer::tokenizer_json;
 
 use super::model::Model;
 use super::tensors::{self, Entry};
-use super::{ExportOptions, Format, Report, settings};
+use super::{ExportOptions, Format, Report, finish, settings};
 use serde_json::{Map, Value, json};
 use siskin::encoder::Pooling;
 use siskin::{Error, Result};
 use siskin_kernels::quant::BlockType;
 use std::io::Write;
 use std::path::Path;
+
+/// Texts that exports write, each where the model has what is in it.
+const OWN: &[&str] = &[
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "modules.json",
+    "1_Pooling/config.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+];
+/// What other programs may read beside these.
+const STAY: &[&str] = &[
+    "added_tokens.json",
+    "merges.txt",
+    "pytorch_model.bin",
+    "preprocessor_config.json",
+    "sentencepiece.bpe.model",
+    "special_tokens_map.json",
+    "spiece.model",
+    "tokenizer.model",
+    "vocab.json",
+    "vocab.txt",
+];
 
 pub(super) static FORMAT: Format = Format { name: "safetensors", ending: "", write };
 
@@ -34,6 +60,9 @@ fn write(model: &Model<'_>, to: &Path, options: &ExportOptions<'_>) -> Result<Re
         let note = "preprocessor_config.json is not kept: take that of the model for other programs";
         report.notes.push(note.to_owned());
     }
+    let leftovers = options.leftovers(to, others_in(to, &texts))?;
+    let stays = STAY.iter().filter(|name| options.force && to.join(name).is_file());
+    report.notes.extend(stays.map(|name| format!("{name} was there and stays: is it of this model?")));
     std::fs::create_dir_all(to).map_err(|error| Error::io(to.display().to_string(), &error))?;
     // Every file is begun before the first is complete, so that what is there already stops the work at once.
     let names = texts.iter().map(|(name, _)| name.as_str());
@@ -43,20 +72,32 @@ fn write(model: &Model<'_>, to: &Path, options: &ExportOptions<'_>) -> Result<Re
         std::fs::create_dir_all(folder).map_err(|error| Error::io(folder.display().to_string(), &error))?;
     }
     let mut weights = options.create(&to.join("model.safetensors"))?;
+    report.files.push(to.join("model.safetensors"));
     let mut others = Vec::new();
     for (name, text) in texts.drain(..) {
         let path = to.join(name);
-        others.push((options.create(&path)?, path, text));
-    }
-    write_weights(&entries, &types, options, &mut weights)?;
-    weights.commit()?;
-    report.files.push(to.join("model.safetensors"));
-    for (mut file, path, text) in others {
+        let mut file = options.create(&path)?;
         file.write_all(&text).map_err(|error| Error::io(path.display().to_string(), &error))?;
-        file.commit()?;
+        others.push(file);
         report.files.push(path);
     }
+    write_weights(&entries, &types, options, &mut weights)?;
+    finish(others.into_iter().chain([weights]), &leftovers)?;
     Ok(report)
+}
+
+/// What a folder holds of another model under names that exports write, and this one does not.
+fn others_in(folder: &Path, texts: &[(String, Vec<u8>)]) -> Vec<String> {
+    let mut names: Vec<String> = OWN.iter().map(|name| (*name).to_owned()).collect();
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let small = name.to_ascii_lowercase();
+        if small.ends_with(".safetensors") || small.ends_with(".safetensors.index.json") {
+            names.push(name);
+        }
+    }
+    names.retain(|name| name != "model.safetensors" && texts.iter().all(|(written, _)| written != name));
+    names
 }
 
 fn write_weights(
