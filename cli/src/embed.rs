@@ -65,7 +65,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     if let Some(memo) = memo {
         let siskin::memo::Statistics { hits, misses, .. } = memo.statistics();
         output::note(open, format_args!("[{hits} vectors remembered, {misses} computed]"));
-        args.memo.save(&memo)?;
+        args.memo.save(&memo);
     }
     outcome
 }
