@@ -161,6 +161,7 @@ impl Encoder {
             let message = "the model reads tokens one after the other; it has no encoder";
             return Err(Error::unsupported("model", message));
         };
+        model.check_engine(options.cache, None)?;
         if let Some(early) = options.early {
             early.check()?;
             if !facts.exits {

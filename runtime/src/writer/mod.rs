@@ -61,6 +61,7 @@ impl Writer {
             let message = "it reads whole texts and does not write; use an encoder";
             return Err(Error::unsupported("model", message));
         }
+        model.check_engine(options.cache, None)?;
         model.tokenizer()?;
         let options = WriterOptions { batch: options.batch.clamp(1, MOST_ROWS), ..options };
         Ok(Self { model, options, context: None, stop: StopHandle::new() })
