@@ -4,7 +4,7 @@ use crate::options::{MemoArgs, ModelArgs, OpenArgs, named};
 use crate::output;
 use crate::texts::{LongArgs, OVERLAP, TextArgs};
 use serde_json::json;
-use siskin::encoder::{EmbedOptions, Pooling};
+use siskin::encoder::{EmbedOptions, Pooling, Prompt};
 use siskin::{EncoderOptions, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,6 +20,10 @@ pub(crate) struct Args {
     /// made for where nothing is said
     #[arg(long, value_name = "WAY", value_parser = named(Pooling::NAMES))]
     pooling: Option<Pooling>,
+    /// What stands before each text: a prompt of the model's by its name, or `none`; the model's usual one where nothing is
+    /// said
+    #[arg(long, value_name = "NAME")]
+    prompt: Option<String>,
     /// Leave vectors at their length
     #[arg(long)]
     no_normalise: bool,
@@ -48,6 +52,11 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     options.pooling = args.pooling.unwrap_or(options.pooling);
     options.normalise &= !args.no_normalise;
     options.columns = args.columns;
+    options.prompt = match args.prompt.as_deref() {
+        None => Prompt::Usual,
+        Some("none") => Prompt::None,
+        Some(name) => Prompt::named(encoder.model(), name)?,
+    };
     options.long = long;
     let memo = args.memo.open()?.map(Arc::new);
     memo.iter().for_each(|memo| encoder.remember(Arc::clone(memo)));

@@ -103,25 +103,36 @@ pub struct Rope {
     pub stretch: Option<Stretch>,
 }
 
-/// A base of rotary frequencies that grows with the length of the sequence (dynamic NTK scaling).
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// Rotary frequencies that depend on the length of the sequence.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Stretch {
-    /// The base of sequences that are not long.
-    pub base: f64,
-    /// How many times longer sequences may be.
-    pub factor: f64,
     /// The length up to which nothing changes.
     pub length: usize,
+    /// What comes then.
+    pub growth: Growth,
 }
 
-impl Stretch {
-    /// The base for a sequence of `length` tokens where `size` columns of each head are rotated.
-    pub fn base_for(&self, length: usize, size: usize) -> f64 {
-        if length <= self.length {
-            return self.base;
-        }
-        let times = self.factor * length as f64 / self.length as f64 - (self.factor - 1.0);
-        self.base * libm::pow(times, size as f64 / (size as f64 - 2.0))
+/// The rotary frequencies of long sequences.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Growth {
+    /// Those of a base that grows with the length (dynamic NTK scaling).
+    Base {
+        /// The base of sequences that are not long.
+        base: f64,
+        /// How many times longer sequences may be.
+        factor: f64,
+    },
+    /// Others, the same for all long sequences (longrope).
+    Other(Vec<f32>),
+}
+
+impl Growth {
+    /// The base for a sequence of `length` tokens, more than the `usual`, where `size` columns of each head are rotated;
+    /// `None` where there is no base.
+    pub fn base_for(&self, length: usize, usual: usize, size: usize) -> Option<f64> {
+        let &Self::Base { base, factor } = self else { return None };
+        let times = factor * length as f64 / usual as f64 - (factor - 1.0);
+        Some(base * libm::pow(times, size as f64 / (size as f64 - 2.0)))
     }
 }
 
@@ -526,7 +537,16 @@ impl Graph {
 
     /// Whether frequencies change with the length of the sequence.
     pub(crate) fn stretches(&self) -> Option<usize> {
-        self.ropes.iter().filter_map(|rope| rope.stretch.map(|stretch| stretch.length)).min()
+        self.ropes.iter().filter_map(|rope| Some(rope.stretch.as_ref()?.length)).min()
+    }
+
+    /// The length beyond which a sequence has other frequencies as a whole.
+    pub(crate) fn switches(&self) -> Option<usize> {
+        let stretches = self.ropes.iter().filter_map(|rope| rope.stretch.as_ref());
+        stretches
+            .filter(|stretch| matches!(stretch.growth, Growth::Other(_)))
+            .map(|stretch| stretch.length)
+            .min()
     }
 
     /// Whether the caller's marks on tokens matter.

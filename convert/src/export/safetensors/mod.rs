@@ -10,7 +10,7 @@ use super::tensors::{self, Entry};
 use super::{ExportOptions, Format, Report, finish, settings};
 use serde_json::{Map, Value, json};
 use siskin::encoder::Pooling;
-use siskin::{Error, Result};
+use siskin::{Error, ErrorKind, Result};
 use siskin_kernels::quant::BlockType;
 use std::io::Write;
 use std::path::Path;
@@ -24,6 +24,10 @@ const OWN: &[&str] = &[
     "chat_template.jinja",
     "modules.json",
     "1_Pooling/config.json",
+    "2_Dense/config.json",
+    "2_Dense/model.safetensors",
+    "3_Dense/config.json",
+    "3_Dense/model.safetensors",
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
 ];
@@ -138,9 +142,7 @@ fn files(model: &Model<'_>, dtype: BlockType, notes: &mut Vec<String>) -> Result
     if let Some(generation) = config.remove("generation") {
         add("generation_config.json", &generation);
     }
-    if let Some(settings) = config.remove("sentence_transformers") {
-        sentence_transformers(model, &settings, &mut add);
-    }
+    let sentences = config.remove("sentence_transformers");
     let dtype = match dtype {
         BlockType::F16 => "float16",
         BlockType::BF16 => "bfloat16",
@@ -150,6 +152,9 @@ fn files(model: &Model<'_>, dtype: BlockType, notes: &mut Vec<String>) -> Result
     config.insert(key.to_owned(), dtype.into());
     add("config.json", &Value::Object(config));
     tokenizer::files(model, &mut add, notes)?;
+    if let Some(settings) = sentences {
+        sentence_transformers(model, &settings, &mut files)?;
+    }
     if let Some(template) = model.file.template() {
         files.push(("chat_template.jinja".to_owned(), template.as_bytes().to_vec()));
     }
@@ -163,7 +168,13 @@ fn pretty(value: &Value) -> Vec<u8> {
 }
 
 /// How texts become vectors, in the files of sentence-transformers.
-fn sentence_transformers(model: &Model<'_>, settings: &Value, add: &mut impl FnMut(&str, &Value)) {
+fn sentence_transformers(
+    model: &Model<'_>,
+    settings: &Value,
+    files: &mut Vec<(String, Vec<u8>)>,
+) -> Result<()> {
+    let layers = settings.get("dense").and_then(Value::as_array).cloned().unwrap_or_default();
+    let mut add = |name: &str, value: &Value| files.push((name.to_owned(), pretty(value)));
     let module = |number: usize, path: &str, kind: &str| {
         json!({"idx": number, "name": number.to_string(), "path": path,
             "type": format!("sentence_transformers.models.{kind}")})
@@ -178,7 +189,21 @@ fn sentence_transformers(model: &Model<'_>, settings: &Value, add: &mut impl FnM
             .collect();
         ways.insert("word_embedding_dimension".to_owned(), model.hyper.width.into());
         ways.insert("pooling_mode_mean_sqrt_len_tokens".to_owned(), false.into());
+        ways.insert(
+            "include_prompt".to_owned(),
+            (settings.get("include_prompt") != Some(&Value::Bool(false))).into(),
+        );
         add("1_Pooling/config.json", &Value::Object(ways));
+    }
+    for layer in &layers {
+        let number = modules.len();
+        modules.push(module(number, &format!("{number}_Dense"), "Dense"));
+        let named = |(_, ours): &&(&str, &str)| layer.get("activation") == Some(&Value::from(*ours));
+        let activation = crate::import::ACTIVATIONS.iter().find(named).map(|(name, _)| *name);
+        let config = json!({"in_features": layer.get("inputs"), "out_features": layer.get("outputs"),
+            "bias": model.file.tensor(&format!("sentence.{}.bias", number - 2)).is_some(),
+            "activation_function": activation});
+        add(&format!("{number}_Dense/config.json"), &config);
     }
     if settings.get("normalise") == Some(&Value::Bool(true)) {
         modules.push(module(modules.len(), &format!("{}_Normalize", modules.len()), "Normalize"));
@@ -188,6 +213,38 @@ fn sentence_transformers(model: &Model<'_>, settings: &Value, add: &mut impl FnM
         add("sentence_bert_config.json", &json!({"max_seq_length": most, "do_lower_case": false}));
     }
     if let Some(prompts) = settings.get("prompts") {
-        add("config_sentence_transformers.json", &json!({"prompts": prompts}));
+        let usual = settings.get("default_prompt_name");
+        add("config_sentence_transformers.json", &json!({"prompts": prompts, "default_prompt_name": usual}));
     }
+    for (index, layer) in layers.iter().enumerate() {
+        files.push((format!("{}_Dense/model.safetensors", index + 2), layer_file(model, index, layer)?));
+    }
+    Ok(())
+}
+
+/// The safetensors file of a layer behind pooling.
+fn layer_file(model: &Model<'_>, index: usize, layer: &Value) -> Result<Vec<u8>> {
+    let (mut header, mut data) = (Map::new(), Vec::new());
+    for kind in ["weight", "bias"] {
+        let name = format!("sentence.{index}.{kind}");
+        let shape = match kind {
+            "weight" => json!([layer.get("outputs"), layer.get("inputs")]),
+            _ => json!([layer.get("outputs")]),
+        };
+        match model.file.tensor(&name) {
+            Some(tensor) => {
+                let start = data.len();
+                data.extend_from_slice(&tensor.data);
+                let entry = json!({"dtype": "F32", "shape": shape, "data_offsets": [start, data.len()]});
+                header.insert(format!("linear.{kind}"), entry);
+            }
+            None if kind == "weight" => {
+                return Err(Error::new(ErrorKind::Missing, name, "the file lacks it"));
+            }
+            None => {}
+        }
+    }
+    let mut header = Value::Object(header).to_string().into_bytes();
+    header.resize(header.len().next_multiple_of(8), b' ');
+    Ok([&(header.len() as u64).to_le_bytes()[..], &header, &data].concat())
 }
