@@ -223,6 +223,11 @@ impl Model {
         self.inner.tokenizer.as_ref().map_or(&[], Tokenizer::end_ids)
     }
 
+    /// The kernels that compute the model.
+    pub(crate) fn kernel_table(&self) -> Kernels {
+        self.inner.kernels
+    }
+
     /// How many tokens can be chosen: rows of a padded head that no token stands for are not, nor tokens beyond the head.
     pub(crate) fn choices(&self) -> usize {
         let head = self.hyper().vocabulary;

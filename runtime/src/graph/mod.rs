@@ -306,7 +306,8 @@ pub struct Routing {
     pub chosen: usize,
     /// Whether the weights of the chosen are brought to a sum of one.
     pub normalise: bool,
-    /// The most rows of a text that an expert takes; others pass it by.
+    /// The most rows of a text that an expert takes in one pass; others pass it by. A text that goes through in pieces, as
+    /// one that is written token by token, finds room anew in each, as in the reference, which counts by call.
     pub capacity: Option<usize>,
 }
 

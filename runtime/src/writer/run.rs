@@ -119,7 +119,7 @@ impl Writer {
         let choices = self.model.choices();
         let search = &writing.search;
         if search.beams > 1 {
-            return Settings::new(search, choices).map(Manner::Search);
+            return Settings::new(search, choices, self.model.kernel_table()).map(Manner::Search);
         }
         let sampler = SamplerOptions { rules: search.rules.clone(), ..writing.sampler.clone() };
         let sampler = with_breakers(&sampler, &writing.dry_breakers, self.model.tokenizer()?)?;
