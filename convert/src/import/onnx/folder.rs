@@ -89,7 +89,7 @@ impl Folder {
             let io = |error: std::io::Error| Error::io(folder.display().to_string(), &error);
             for entry in std::fs::read_dir(folder).map_err(io)? {
                 let file = entry.map_err(io)?.path();
-                if ends_with(&file, EXTENSIONS) && file.is_file() {
+                if (ends_with(&file, EXTENSIONS) || is_tensor(&file)) && file.is_file() {
                     files.push(file);
                 }
             }
@@ -97,6 +97,12 @@ impl Folder {
         files.sort();
         Ok(files)
     }
+}
+
+/// Whether the file may hold one tensor's numbers: exporters name it as the tensor, often without an ending.
+fn is_tensor(path: &Path) -> bool {
+    let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+    !name.starts_with('.') && (path.extension().is_none() || name.starts_with("onnx__"))
 }
 
 /// The folder that describes the model whose graphs are in `folder`.
