@@ -2,7 +2,7 @@
 
 use crate::options::{ModelArgs, OpenArgs};
 use crate::output;
-use crate::texts::{LongText, TextArgs};
+use crate::texts::{LongArgs, OVERLAP, TextArgs};
 use serde_json::json;
 use siskin::{EncoderOptions, Result};
 use std::path::PathBuf;
@@ -16,12 +16,8 @@ pub(crate) struct Args {
     question: String,
     #[command(flatten)]
     texts: TextArgs,
-    /// What is done with texts that are too long for the model together with the question
-    #[arg(long, value_enum, default_value_t)]
-    long: LongText,
-    /// Tokens that parts of a long text share: as many as the longest answer, or more
-    #[arg(long, default_value_t = 32, value_name = "N")]
-    overlap: usize,
+    #[command(flatten)]
+    long: LongArgs,
     #[command(flatten)]
     model_args: ModelArgs,
     /// Print a JSON object for each text
@@ -30,10 +26,11 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
+    let long = args.long.read(OVERLAP)?;
     let mut encoder = open.encoder(&args.model, &args.model_args, EncoderOptions::default())?;
     args.texts.each(open, |first, texts| {
         for (index, text) in texts.iter().enumerate() {
-            let answer = encoder.answer(&args.question, text, args.long.with(args.overlap))?;
+            let answer = encoder.answer(&args.question, text, long)?;
             let found = text.get(answer.start..answer.end).unwrap_or_default();
             match args.json {
                 true => {

@@ -44,10 +44,11 @@ fn early(text: &str) -> std::result::Result<Early, String> {
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
+    let long = args.long.whole()?;
     let wanted = EncoderOptions { early: args.early, ..EncoderOptions::default() };
     let mut encoder = open.encoder(&args.model, &args.model_args, wanted)?;
     args.texts.each(open, |first, texts| {
-        let all = encoder.classify(texts, args.long.with(0))?;
+        let all = encoder.classify(texts, long)?;
         for (index, classes) in all.iter().enumerate() {
             let layers = encoder.layers().get(index);
             if args.json {

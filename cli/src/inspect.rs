@@ -28,7 +28,7 @@ pub(crate) struct Args {
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let mut report = match import::format_of(&args.file) {
-        Ok(format) if args.file.extension().is_none_or(|extension| extension != "siskin") => {
+        Ok(format) if args.file.extension().is_none_or(|ending| !ending.eq_ignore_ascii_case("siskin")) => {
             match (format.open)(&args.file) {
                 Ok(source) => of_source(source.as_ref(), format.name, args.tensors)?,
                 Err(error) if error.kind() == ErrorKind::Unsupported => {

@@ -144,7 +144,7 @@ fn all_but(names: &[String]) -> Result<Features> {
 }
 
 /// How tokens are chosen.
-#[derive(clap::Args)]
+#[derive(clap::Args, Clone, Default, PartialEq)]
 #[command(next_help_heading = "Sampling")]
 pub(crate) struct SamplerArgs {
     /// Where the random numbers start; without it, somewhere else each time
@@ -244,7 +244,18 @@ impl SamplerArgs {
         Ok(options)
     }
 
-    fn dry_breakers(&self) -> Option<Vec<String>> {
+    /// Whether the likeliest token is asked for each time.
+    pub(crate) fn is_greedy(&self) -> bool {
+        self.greedy
+    }
+
+    /// Whether anything is asked for that has to do with chance.
+    pub(crate) fn asks(&self) -> bool {
+        *self != Self { greedy: self.greedy, ..Self::default() }
+    }
+
+    /// The texts that no repetition reaches across, where any are given.
+    pub(crate) fn dry_breakers(&self) -> Option<Vec<String>> {
         let given = self.dry_breaker.clone()?;
         Some(given.into_iter().filter(|text| text != "none").collect())
     }
@@ -270,13 +281,19 @@ impl MemoArgs {
     pub(crate) fn open(&self) -> Result<Option<Memo>> {
         let Some(path) = &self.memo else { return Ok(None) };
         let life = self.memo_life.map(|hours| Duration::from_secs(3600 * u64::from(hours)));
+        if self.memo_size == 0 {
+            let message = "nothing can be kept in 0 MB, and what the file holds would go; give at least 1";
+            return Err(Error::argument("--memo-size", message));
+        }
         let bytes = self.memo_size.saturating_mul(1 << 20);
         Memo::open(path, MemoOptions { bytes, life, ..MemoOptions::default() }).map(Some)
     }
 
-    /// Writes it back.
-    pub(crate) fn save(&self, memo: &Memo) -> Result<()> {
-        self.memo.as_ref().map_or(Ok(()), |path| memo.save(path))
+    /// Writes it back. Where that fails, the results stand all the same: it is told, and nothing more.
+    pub(crate) fn save(&self, memo: &Memo) {
+        if let Some(Err(error)) = self.memo.as_ref().map(|path| memo.save(path)) {
+            output::warn(format_args!("results are not remembered: {error}"));
+        }
     }
 }
 

@@ -55,6 +55,12 @@ pub(crate) fn fail(error: &Error) -> ExitCode {
 /// Where a reader such as `head` has read enough: no failure.
 const CLOSED_PIPE: &str = "stdout (closed by its reader)";
 
+/// Tells on standard error what went wrong beside the result, which stands.
+pub(crate) fn warn(text: impl std::fmt::Display) {
+    // Nobody is left to tell where standard error is gone.
+    let _ = writeln!(std::io::stderr(), "warning: {text}");
+}
+
 /// Writes text to standard output at once.
 pub(crate) fn write(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();

@@ -35,12 +35,18 @@ pub(crate) struct Args {
     #[arg(long, value_name = "MODEL", requires = "memo", help_heading = "Memory of results")]
     memo_model: Option<PathBuf>,
     /// How like two prompts must be: the cosine of the angle between their vectors
-    #[arg(long, default_value_t = 0.95, value_name = "VALUE", requires = "memo_model")]
+    #[arg(long, default_value_t = 0.95, value_name = "VALUE", requires = "memo_model", value_parser = likeness)]
     #[arg(help_heading = "Memory of results")]
     memo_likeness: f32,
     /// Print a JSON object at the end instead of the text as it comes
     #[arg(long)]
     json: bool,
+}
+
+/// A cosine that prompts which mean the same may have.
+fn likeness(text: &str) -> std::result::Result<f32, String> {
+    let value = text.parse::<f32>().ok().filter(|value| (0.0..=1.0).contains(value));
+    value.ok_or_else(|| "give a number from 0 to 1, such as 0.95".to_owned())
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
@@ -66,7 +72,8 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
             }
         }
     }
-    args.memo.save(&memo)
+    args.memo.save(&memo);
+    Ok(())
 }
 
 impl Args {

@@ -2,7 +2,7 @@
 
 use crate::options::{ModelArgs, OpenArgs};
 use crate::output;
-use crate::texts::{LongText, TextArgs};
+use crate::texts::{LongArgs, OVERLAP, TextArgs};
 use serde_json::json;
 use siskin::{EncoderOptions, Result};
 use std::path::PathBuf;
@@ -14,12 +14,8 @@ pub(crate) struct Args {
     model: PathBuf,
     #[command(flatten)]
     texts: TextArgs,
-    /// What is done with texts that are too long for the model
-    #[arg(long, value_enum, default_value_t)]
-    long: LongText,
-    /// Tokens that parts of a long text share
-    #[arg(long, default_value_t = 32, value_name = "N")]
-    overlap: usize,
+    #[command(flatten)]
+    long: LongArgs,
     #[command(flatten)]
     model_args: ModelArgs,
     /// Print a JSON object for each find
@@ -28,9 +24,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
+    let long = args.long.read(OVERLAP)?;
     let mut encoder = open.encoder(&args.model, &args.model_args, EncoderOptions::default())?;
     args.texts.each(open, |first, texts| {
-        for (index, entities) in encoder.tag(texts, args.long.with(args.overlap))?.iter().enumerate() {
+        for (index, entities) in encoder.tag(texts, long)?.iter().enumerate() {
             for entity in entities {
                 let found = texts[index].get(entity.start..entity.end).unwrap_or_default();
                 if args.json {

@@ -2,6 +2,7 @@
 
 use crate::options::OpenArgs;
 use crate::output::Bar;
+use siskin::encoder::Long;
 use siskin::{Error, Result};
 use siskin_convert::Progress;
 use std::io::{BufRead, BufReader, IsTerminal};
@@ -94,7 +95,7 @@ impl TextArgs {
 }
 
 /// What is done with texts that are too long.
-#[derive(Clone, Copy, Default, clap::ValueEnum)]
+#[derive(Clone, Copy, Default, PartialEq, clap::ValueEnum)]
 pub(crate) enum LongText {
     /// They are refused
     #[default]
@@ -107,11 +108,48 @@ pub(crate) enum LongText {
 
 impl LongText {
     /// The same for the library, with parts that share `overlap` tokens.
-    pub(crate) fn with(self, overlap: usize) -> siskin::encoder::Long {
+    fn with(self, overlap: usize) -> Long {
         match self {
-            Self::Refuse => siskin::encoder::Long::Refuse,
-            Self::Cut => siskin::encoder::Long::Cut,
-            Self::Window => siskin::encoder::Long::Window { overlap },
+            Self::Refuse => Long::Refuse,
+            Self::Cut => Long::Cut,
+            Self::Window => Long::Window { overlap },
         }
+    }
+
+    /// The same of commands that read no text in parts.
+    pub(crate) fn whole(self) -> Result<Long> {
+        match self {
+            Self::Window => {
+                Err(Error::argument("--long", "parts have no answer of their own here; cut texts"))
+            }
+            other => Ok(other.with(0)),
+        }
+    }
+}
+
+/// Tokens that parts of a text share where nothing is said and each part is read for itself.
+pub(crate) const OVERLAP: usize = 32;
+
+/// What is done with texts that are too long, where they may be read in parts.
+#[derive(clap::Args)]
+pub(crate) struct LongArgs {
+    /// What is done with texts that are too long for the model
+    #[arg(long, value_enum, default_value_t)]
+    long: LongText,
+    /// With `--long window`, tokens that parts of a long text share [default: 32; 0 where texts are written]
+    #[arg(long, value_name = "N")]
+    overlap: Option<usize>,
+}
+
+impl LongArgs {
+    /// The same for the library; parts share `usual` tokens where nothing is said.
+    pub(crate) fn read(&self, usual: usize) -> Result<Long> {
+        if self.overlap.is_some() && self.long != LongText::Window {
+            return Err(Error::argument(
+                "--overlap",
+                "parts share tokens with `--long window` alone; add it",
+            ));
+        }
+        Ok(self.long.with(self.overlap.unwrap_or(usual)))
     }
 }

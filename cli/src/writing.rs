@@ -2,35 +2,40 @@
 
 use crate::options::{ModelArgs, OpenArgs, SamplerArgs};
 use crate::output::{self, Bar};
-use crate::texts::{LongText, TextArgs};
+use crate::texts::{LongArgs, TextArgs};
 use clap::ValueEnum;
 use serde_json::{Value, json};
-use siskin::search::Early;
+use siskin::search::{Early, SearchOptions};
 use siskin::tokenizer::EncodeOptions;
 use siskin::writer::Candidate;
-use siskin::{Model, Result, Writer, WriterOptions, Writing};
+use siskin::{Error, Model, Result, Writer, WriterOptions, Writing};
+use std::path::PathBuf;
 
 /// How texts are written.
 #[derive(clap::Args)]
 pub(crate) struct WritingArgs {
+    /// A .siskin, GGUF or ONNX file, or a model folder
+    model: PathBuf,
+    #[command(flatten)]
+    texts: TextArgs,
     /// Texts that go on at the same time, of which the likeliest are kept; 1: one token after the other. What the model
     /// was made for where nothing is said
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", conflicts_with_all = ["sample", "greedy"])]
     beams: Option<usize>,
     /// Give so many texts, the best first
     #[arg(long, default_value_t = 1, value_name = "N")]
     best: usize,
     /// Divide the beams into groups, each of which looks for something else
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", conflicts_with_all = ["sample", "greedy"])]
     groups: Option<usize>,
     /// What a token loses for every beam of an earlier group that takes it
-    #[arg(long, value_name = "VALUE")]
+    #[arg(long, value_name = "VALUE", conflicts_with_all = ["sample", "greedy"])]
     diversity: Option<f32>,
     /// The power of a text's length that its score is divided by: more prefers longer texts
     #[arg(long, value_name = "VALUE", allow_negative_numbers = true)]
     length_penalty: Option<f32>,
     /// When a search ends that has as many texts as beams
-    #[arg(long, value_enum, value_name = "WHEN")]
+    #[arg(long, value_enum, value_name = "WHEN", conflicts_with_all = ["sample", "greedy"])]
     early: Option<EarlyText>,
     /// No group of so many tokens comes twice; 0 is off
     #[arg(long, value_name = "N")]
@@ -51,19 +56,20 @@ pub(crate) struct WritingArgs {
     #[arg(long, value_name = "TEXT")]
     prefix: Option<String>,
     /// With one beam, choose tokens by chance, as the options under Sampling say
-    #[arg(long, conflicts_with_all = ["beams", "greedy"])]
+    #[arg(long, conflicts_with = "greedy")]
     sample: bool,
     /// The most tokens of the model's decoder; 0: the model's own, but no more than 1024
     #[arg(long, default_value_t = 0, value_name = "N")]
     context: usize,
-    /// What is done with texts that are too long for the model; parts end where sentences do
-    #[arg(long, value_enum, default_value_t)]
-    long: LongText,
-    /// Tokens that parts of a long text share
-    #[arg(long, default_value_t = 0, value_name = "N")]
-    overlap: usize,
+    #[command(flatten)]
+    long: LongArgs,
     #[command(flatten)]
     sampler: SamplerArgs,
+    #[command(flatten)]
+    model_args: ModelArgs,
+    /// Print a JSON object for each text
+    #[arg(long, help_heading = "Options")]
+    json: bool,
 }
 
 /// When a search has found enough.
@@ -77,8 +83,8 @@ enum EarlyText {
     Never,
 }
 
-/// A text as the tokens that it may be spelt with, at the beginning of a text and inside.
-fn spellings(model: &Model, text: &str) -> Result<Vec<Vec<u32>>> {
+/// A text of `option` as the tokens that it may be spelt with, at the beginning of a text and inside.
+fn spellings(model: &Model, option: &str, text: &str) -> Result<Vec<Vec<u32>>> {
     let options = EncodeOptions { add_special: false, parse_special: false };
     let mut all = Vec::new();
     for text in [text.to_owned(), format!(" {text}")] {
@@ -87,68 +93,90 @@ fn spellings(model: &Model, text: &str) -> Result<Vec<Vec<u32>>> {
             all.push(ids);
         }
     }
-    Ok(all)
+    match text.is_empty() || all.is_empty() {
+        true => Err(Error::argument(option, "the text has no tokens; give one that has some")),
+        false => Ok(all),
+    }
 }
 
 impl WritingArgs {
+    /// Writes for all texts, and prints what was written in their order. `task` is what the model was made for.
+    pub(crate) fn run(&self, open: &OpenArgs, task: impl FnOnce(&Model) -> Result<Writing>) -> Result<()> {
+        let asks = self.sampler.asks();
+        if asks && !self.sample {
+            let message = "tokens are chosen by chance, as the options under Sampling say, with it alone; add it, or \
+                leave those out";
+            return Err(Error::argument("--sample", message));
+        }
+        let long = self.long.read(0)?;
+        let model = open.model(&self.model, &self.model_args)?;
+        let writing = Writing { long, ..self.over(&model, task(&model)?)? };
+        let cache = self.model_args.kv;
+        let mut writer =
+            model.writer(WriterOptions { context: self.context, cache, ..WriterOptions::default() })?;
+        self.texts.each_in_silence(open, |first, texts| {
+            let all = write(&mut writer, texts, &writing, (first, open))?;
+            for (index, candidates) in all.iter().enumerate() {
+                print(first + index, candidates, self.json)?;
+            }
+            Ok(())
+        })
+    }
+
     /// What a task asks for, and what was said about it.
     fn over(&self, model: &Model, mut writing: Writing) -> Result<Writing> {
-        let search = &mut writing.search;
-        search.beams = if self.sample { 1 } else { self.beams.unwrap_or(search.beams) };
-        search.best = self.best;
-        if self.beams.is_none() && !self.sample {
-            // Who asks for several texts asks for as many beams.
-            search.beams = search.beams.max(self.best).next_multiple_of(self.groups.unwrap_or(1).max(1));
-        }
-        search.groups =
-            self.groups.unwrap_or(if search.beams.is_multiple_of(search.groups) { search.groups } else { 1 });
-        search.diversity = self.diversity.unwrap_or(search.diversity);
-        search.length_penalty = self.length_penalty.unwrap_or(search.length_penalty);
-        search.max_tokens = self.max.unwrap_or(search.max_tokens);
-        search.early = match self.early {
-            None => search.early,
-            Some(EarlyText::Full) => Early::Full,
-            Some(EarlyText::Unlikely) => Early::Unlikely,
-            Some(EarlyText::Never) => Early::Never,
-        };
-        let rules = &mut search.rules;
+        self.search(&mut writing.search)?;
+        let rules = &mut writing.search.rules;
         rules.no_repeat = self.no_repeat.unwrap_or(rules.no_repeat);
         if let Some(min) = self.min {
             (rules.min_tokens, rules.min_length) = (min, 0);
         }
         rules.suppress.extend(&self.suppress);
         for text in &self.never {
-            rules.bad_words.extend(spellings(model, text)?);
+            rules.bad_words.extend(spellings(model, "--never", text)?);
         }
         if let Some(prefix) = &self.prefix {
-            writing.prefix = spellings(model, prefix)?.into_iter().next().unwrap_or_default();
+            writing.prefix = spellings(model, "--prefix", prefix)?.into_iter().next().unwrap_or_default();
         }
         if self.sample {
             writing.sampler = self.sampler.options()?;
+            writing.dry_breakers = self.sampler.dry_breakers().unwrap_or(writing.dry_breakers);
         }
-        writing.long = self.long.with(self.overlap);
         Ok(writing)
     }
 
-    /// Writes for all texts, and prints what was written in their order.
-    pub(crate) fn run(
-        &self,
-        model: &Model,
-        (args, open): (&ModelArgs, &OpenArgs),
-        texts: &TextArgs,
-        writing: Writing,
-        as_json: bool,
-    ) -> Result<()> {
-        let writing = self.over(model, writing)?;
-        let options = WriterOptions { context: self.context, cache: args.kv, ..WriterOptions::default() };
-        let mut writer = model.writer(options)?;
-        texts.each_in_silence(open, |first, texts| {
-            let all = write(&mut writer, texts, &writing, (first, open))?;
-            for (index, candidates) in all.iter().enumerate() {
-                print(first + index, candidates, as_json)?;
+    /// The same about beams and lengths.
+    fn search(&self, search: &mut SearchOptions) -> Result<()> {
+        let usual = SearchOptions::default();
+        search.best = self.best;
+        search.beams = self.beams.unwrap_or(search.beams);
+        if self.sample || self.sampler.is_greedy() {
+            (search.beams, search.groups) = (1, 1);
+        } else if self.beams.is_none() {
+            // Who asks for several texts asks for as many beams.
+            let groups = self.groups.unwrap_or(1).max(1);
+            let beams = search.beams.max(self.best);
+            search.beams = beams.checked_next_multiple_of(groups).unwrap_or(usize::MAX);
+        }
+        let fits = search.beams.is_multiple_of(search.groups);
+        search.groups = self.groups.unwrap_or(if fits { search.groups } else { usual.groups });
+        let own = if search.groups == 1 { usual.diversity } else { search.diversity };
+        search.diversity = self.diversity.unwrap_or(own);
+        search.length_penalty = self.length_penalty.unwrap_or(search.length_penalty);
+        search.max_tokens = self.max.unwrap_or(search.max_tokens);
+        search.early = match self.early {
+            None => search.early,
+            Some(_) if search.beams == 1 => {
+                return Err(Error::argument(
+                    "--early",
+                    "is about several beams; ask for some with `--beams`",
+                ));
             }
-            Ok(())
-        })
+            Some(EarlyText::Full) => Early::Full,
+            Some(EarlyText::Unlikely) => Early::Unlikely,
+            Some(EarlyText::Never) => Early::Never,
+        };
+        Ok(())
     }
 }
 

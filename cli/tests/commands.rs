@@ -75,6 +75,27 @@ fn exit_codes_tell_what_is_wrong() {
 }
 
 #[test]
+fn options_without_effect_are_refused() {
+    // What is wrong is said before the model is looked for.
+    let model = "/no/such/model";
+    for (arguments, words) in [
+        (&["generate", model, "a", "--top-k", "5"][..], "--sample: "),
+        (&["translate", model, "a", "--logit-bias", "7=1"], "--sample: "),
+        (&["summarise", model, "a", "--dry-breaker", "."], "--sample: "),
+        (&["generate", model, "a", "--sample", "--early", "full"], "cannot be used with"),
+        (&["generate", model, "a", "--greedy", "--beams", "3"], "cannot be used with"),
+        (&["generate", model, "a", "--overlap", "3"], "--overlap: "),
+        (&["embed", model, "a", "--overlap", "3", "--long", "cut"], "--overlap: "),
+        (&["tag", model, "a", "--overlap", "3"], "--overlap: "),
+        (&["classify", model, "a", "--long", "window"], "--long: "),
+    ] {
+        let found = siskin(arguments, b"");
+        assert_eq!(found.status.code(), Some(2), "{arguments:?}: {}", errors(&found));
+        assert!(errors(&found).contains(words), "{arguments:?}: {}", errors(&found));
+    }
+}
+
+#[test]
 fn doctor_prints_one_object() {
     let found = siskin(&["doctor", "--json", "--cpu-features", "scalar"], b"");
     let report: serde_json::Value = serde_json::from_slice(&found.stdout).unwrap();
@@ -191,6 +212,16 @@ fn a_graph_of_no_family_runs_and_says_so() {
     assert!(output.status.success(), "{}", errors(&output));
     assert!(errors(&output).contains("runs as a general graph through tract"), "{}", errors(&output));
     assert!(std::fs::read(&written).unwrap().windows(3).any(|part| part == b"\"y\""));
+    for (options, code, words) in [
+        (&["--executor", "reference"][..], 3, "executor: an engine runs the model"),
+        (&["--cpu-features", "scalar"], 3, "cpu_features: an engine runs the model"),
+        (&["--skip-layers", "0"], 3, "layers: an engine runs the model"),
+        (&["--threads", "3"], 0, "computes with one thread, not 3"),
+    ] {
+        let output = siskin(&[&model[..], options].concat(), b"");
+        assert_eq!(output.status.code(), Some(code), "{options:?}: {}", errors(&output));
+        assert!(errors(&output).contains(words), "{options:?}: {}", errors(&output));
+    }
     let output = siskin(&["inspect", folder], b"");
     assert!(String::from_utf8_lossy(&output.stdout).contains("[\"any\",3]"), "{}", errors(&output));
     let output = siskin(&["convert", folder, "-o", written.to_str().unwrap()], b"");
@@ -255,6 +286,17 @@ fn results_are_remembered() {
     assert!(errors(&near).contains("prompts alike by 0."), "{}", errors(&near));
     std::fs::write(memo, b"SISKMEMO and more").unwrap();
     assert_eq!(siskin(&embed, b"").status.code(), Some(3));
+    for wrong in [&["--memo-size", "0"][..], &["--memo-model", &bert, "--memo-likeness", "nan"]] {
+        assert_eq!(siskin(&[&greedy[..], wrong].concat(), b"").status.code(), Some(2), "{wrong:?}");
+    }
+    // What was computed stands where it cannot be kept.
+    let nowhere = format!("{}/no-such-folder/results.memo", env!("CARGO_TARGET_TMPDIR"));
+    for command in [&embed[..], &greedy[..]] {
+        let command: Vec<&str> =
+            command.iter().map(|&word| if word == memo { nowhere.as_str() } else { word }).collect();
+        let output = siskin(&command, b"");
+        assert!(!text(&output).is_empty() && errors(&output).contains("warning: "), "{}", errors(&output));
+    }
 }
 
 #[test]

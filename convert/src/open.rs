@@ -134,7 +134,8 @@ fn open_with(
 }
 
 fn is_packed(path: &Path) -> bool {
-    let named = path.extension().is_some_and(|extension| extension == "siskin") && !path.is_dir();
+    let named =
+        path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("siskin")) && !path.is_dir();
     named || import::is_packed(path)
 }
 

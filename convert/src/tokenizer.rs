@@ -17,7 +17,8 @@ pub fn open_tokenizer(path: impl AsRef<Path>) -> Result<Tokenizer> {
 }
 
 fn open(path: &Path) -> Result<Tokenizer> {
-    let has_extension = |wanted: &str| path.extension().is_some_and(|extension| extension == wanted);
+    let has_extension =
+        |wanted: &str| path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(wanted));
     let described = Folder::find(path).map(|model| model.home);
     if let Some(folder) = described.as_deref().or_else(|| path.is_dir().then_some(path)) {
         let read = |name: &str| read(&folder.join(name), name);

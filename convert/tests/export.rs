@@ -350,3 +350,37 @@ fn many_weights_stand_in_a_file_of_their_own() {
     assert!(outside.len() < inside.len() / 2);
     assert_eq!(weights(&inside), weights(&outside));
 }
+
+#[test]
+fn what_is_left_of_another_model_stops_the_export_or_goes() {
+    let folder = Folder::new("export-leftovers");
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/golden/llama");
+    let file = packed(&golden, &folder);
+    let to = folder.join("out");
+    std::fs::create_dir_all(to.join("1_Pooling")).unwrap();
+    let others =
+        ["model-00001-of-00002.safetensors", "model.safetensors.index.json", "1_Pooling/config.json"];
+    for name in others.into_iter().chain(["vocab.txt", "notes.md"]) {
+        std::fs::write(to.join(name), b"another").unwrap();
+    }
+    let error = written(&file, &to, &ExportOptions::default()).unwrap_err();
+    assert!(error.kind() == ErrorKind::Argument && error.message().contains("--force"), "{error}");
+    assert!(others.iter().all(|name| to.join(name).is_file()) && !to.join("config.json").exists());
+    let inputs = vec![to.join(others[0])];
+    let forced = ExportOptions { force: true, inputs, ..ExportOptions::default() };
+    assert_eq!(written(&file, &to, &forced).unwrap_err().kind(), ErrorKind::Argument, "it is read");
+    assert!(to.join(others[0]).is_file());
+    let report = written(&file, &to, &ExportOptions { inputs: Vec::new(), ..forced }).unwrap();
+    assert!(others.iter().all(|name| !to.join(name).exists()), "nothing of the other is left");
+    assert!(to.join("notes.md").is_file() && to.join("vocab.txt").is_file());
+    assert!(report.notes.iter().any(|note| note.starts_with("vocab.txt was there")), "{:?}", report.notes);
+    assert_same_tensors(&file, &packed(&to, &Folder::new("export-leftovers-again")), "llama");
+    // Data beside an ONNX model that has none.
+    let graph = folder.join("MODEL.ONNX");
+    let data = folder.join("MODEL.onnx.data");
+    std::fs::write(&data, b"another").unwrap();
+    assert_eq!(written(&file, &graph, &ExportOptions::default()).unwrap_err().kind(), ErrorKind::Argument);
+    written(&file, &graph, &ExportOptions { force: true, ..ExportOptions::default() }).unwrap();
+    assert!(graph.is_file() && !data.exists());
+    assert_eq!(export::format_for(None, Path::new("a/MODEL.GGUF")).unwrap().name, "gguf");
+}

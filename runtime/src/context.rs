@@ -275,6 +275,11 @@ impl Context {
         self.stage(Side::Decoder).ok().and_then(|stage| stage.graph.stretches())
     }
 
+    /// The length beyond which a sequence has other frequencies as a whole.
+    pub(crate) fn switches(&self) -> Option<usize> {
+        self.stage(Side::Decoder).ok().and_then(|stage| stage.graph.switches())
+    }
+
     /// A stop is taken when it has stopped something, not when something else went wrong.
     fn settle(&mut self, outcome: Result<()>) -> Result<()> {
         if outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::Cancelled) {

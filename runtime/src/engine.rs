@@ -220,7 +220,7 @@ mod tests {
     use super::*;
     use crate::encoder::{EncoderOptions, Tokens};
     use crate::file::{File, Metadata, Writer};
-    use crate::{Model, ModelOptions, SessionOptions, Wanted};
+    use crate::{CacheType, ExecutorKind, Features, Model, ModelOptions, SessionOptions, Wanted, Window};
 
     /// Scores of a token: how often it was there, plus ten times how often what was read has it.
     struct Counts;
@@ -303,6 +303,30 @@ mod tests {
         assert_eq!(session.prefill(&[0]).unwrap_err().kind(), ErrorKind::Cancelled);
         session.prefill(&[0]).unwrap();
         assert_eq!(session.logits()[0], 3.0);
+    }
+
+    #[test]
+    fn what_an_engine_cannot_heed_is_refused_or_told() {
+        let open = |options: &ModelOptions| {
+            let file = model().file().clone();
+            Model::of_engine(file, Arc::new(Counts), options)
+        };
+        let usual = ModelOptions::default();
+        for (place, options) in [
+            ("executor", ModelOptions { executor: ExecutorKind::Reference, ..usual }),
+            ("cpu_features", ModelOptions { without: Features::AVX2, ..usual }),
+        ] {
+            let error = open(&options).err().unwrap();
+            assert_eq!((error.kind(), error.place()), (ErrorKind::Unsupported, place));
+        }
+        let notes = open(&ModelOptions { threads: 3, ..usual }).unwrap().notes().to_vec();
+        assert_eq!(notes, ["counts", "computes with one thread, not 3"]);
+        let cache = Some(CacheType::Int8);
+        let session = model().session(SessionOptions { cache, ..SessionOptions::default() }).err().unwrap();
+        let encoder = model().encoder(EncoderOptions { cache, ..EncoderOptions::default() }).err().unwrap();
+        let window = Some(Window { recent: 2, first: 0 });
+        let seen = model().session(SessionOptions { window, ..SessionOptions::default() }).err().unwrap();
+        assert_eq!([session.place(), encoder.place(), seen.place()], ["cache", "cache", "window"]);
     }
 
     #[test]

@@ -136,11 +136,25 @@ impl Model {
     /// Makes a model that `engine` computes. `file` holds no tensors, but what there is of configuration, tokenizer
     /// and chat template.
     pub fn of_engine(file: File, engine: Arc<dyn Engine>, options: &ModelOptions) -> Result<Self> {
-        if options.skip != LayerSet::NONE {
-            return Err(Error::unsupported(
+        let refusals = [
+            (
+                options.skip != LayerSet::NONE,
                 "layers",
-                "an engine computes the model as it is: none can be left out",
-            ));
+                "it computes the model as it is: none can be left out",
+            ),
+            (
+                options.executor == ExecutorKind::Reference,
+                "executor",
+                "it computes the model itself: ask for no other",
+            ),
+            (options.without != Features::NONE, "cpu_features", "it chooses its own: leave out none"),
+        ];
+        if let Some((_, place, message)) = refusals.into_iter().find(|(is_asked, ..)| *is_asked) {
+            return Err(Error::unsupported(place, format!("an engine runs the model; {message}")));
+        }
+        let mut notes = vec![engine.note()];
+        if options.threads > 1 {
+            notes.push(format!("computes with one thread, not {}", options.threads));
         }
         let (hyper, graphs) = engine::shape(&engine.outline());
         let inner = Inner {
@@ -152,7 +166,7 @@ impl Model {
             kernels: Kernels::for_cpu(Cpu::scalar()),
             scalar: Kernels::for_cpu(Cpu::scalar()),
             options: ModelOptions { threads: 1, executor: ExecutorKind::Reference, ..*options },
-            notes: vec![engine.note()],
+            notes,
             engine: Some(engine),
             file,
         };
@@ -209,6 +223,19 @@ impl Model {
         self.inner.tokenizer.as_ref().map_or(&[], Tokenizer::end_ids)
     }
 
+    /// The kernels that compute the model.
+    pub(crate) fn kernel_table(&self) -> Kernels {
+        self.inner.kernels
+    }
+
+    /// How many tokens can be chosen: rows of a padded head that no token stands for are not, nor tokens beyond the head.
+    pub(crate) fn choices(&self) -> usize {
+        let head = self.hyper().vocabulary;
+        let tokens =
+            self.inner.tokenizer.as_ref().map(|tokenizer| tokenizer.vocabulary_size().max(1) as usize);
+        tokens.map_or(head, |tokens| tokens.min(head))
+    }
+
     /// The chat template, where the file holds one.
     pub fn template(&self) -> Result<Option<ChatTemplate>> {
         self.inner.file.template().map(ChatTemplate::new).transpose()
@@ -252,8 +279,29 @@ impl Model {
         asked.map_or(CacheTypes { kept, passing: CacheType::F32 }, CacheTypes::all)
     }
 
+    /// An error where keys and values are to have a type, or tokens a window, that the model's engine knows nothing of.
+    pub(crate) fn check_engine(&self, cache: Option<CacheType>, window: Option<crate::Window>) -> Result<()> {
+        if self.inner.engine.is_none() {
+            return Ok(());
+        }
+        if let Some(asked) = cache.filter(|asked| *asked != CacheType::F32) {
+            let message = format!(
+                "an engine runs the model and keeps no keys and values as {asked:?}; ask for no type"
+            );
+            return Err(Error::unsupported("cache", message));
+        }
+        match window {
+            None => Ok(()),
+            Some(_) => {
+                let message = "an engine runs the model, and its tokens see all before them; ask for none";
+                Err(Error::unsupported("window", message))
+            }
+        }
+    }
+
     /// Memory and threads for `sequences` sequences of up to `context` tokens each.
     pub fn context(&self, options: &SessionOptions, sequences: usize, wanted: usize) -> Result<Context> {
+        self.check_engine(options.cache, options.window)?;
         let model = &self.inner;
         let most = model.hyper.context.max(1);
         if options.context > most {

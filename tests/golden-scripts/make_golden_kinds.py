@@ -3,8 +3,9 @@
 usage: make_golden_kinds.py DATA_DIR [NAME]…
 
 DATA_DIR is tests/data. `llama-linear` goes to golden/, `bert-linear`, `bert-mixed` and `bigbird-blocks` to
-golden-texts/, `llama` and `bloom` to golden-kinds/: each with config.json, model.safetensors and io.safetensors. The
-last two hold one output for each mask.
+golden-texts/, `llama`, `bloom` and `phi3-longrope` to golden-kinds/: each with config.json, model.safetensors and
+io.safetensors. `llama` and `bloom` hold one output for each mask, `phi3-longrope` (which Transformers does have) those
+of all tokens, for which long factors hold, and those of as many as short ones hold for.
 """
 import sys
 from pathlib import Path
@@ -137,7 +138,20 @@ def bigbird_blocks(data):
     texts(model, data / "golden-texts/bigbird-blocks", [46, 40, 37, 20], 64)
 
 
-MAKERS = {"llama": llama, "bloom": bloom, "llama-linear": llama_linear, "bert-linear": bert_linear,
+def phi3_longrope(data):
+    factors = dict(short_factor=[1.0, 1.1, 1.2, 1.3, 1.4, 1.5], long_factor=[1.0, 1.6, 2.2, 2.8, 3.4, 4.0])
+    config = T.Phi3Config(**{key: value for key, value in DECODER.items() if key != "head_dim"} | dict(
+        hidden_size=48, max_position_embeddings=64, original_max_position_embeddings=16, pad_token_id=0, bos_token_id=1,
+        eos_token_id=2, rope_parameters=dict(rope_type="longrope", rope_theta=5000.0, **factors)))
+    model = noisy(T.Phi3ForCausalLM._from_config(config, attn_implementation="eager"))
+    ids = torch.randint(5, 96, (2, 23))
+    outputs = dict(logits=model(ids, use_cache=False).logits, short=model(ids[:, :16], use_cache=False).logits)
+    # A cache that was begun with short factors is computed again, as `prepare_inputs_for_generation` does.
+    written = model.generate(ids[:1, :12], max_new_tokens=10, min_new_tokens=10, do_sample=False)
+    save(data / "golden-kinds/phi3-longrope", model, {"input_ids": ids} | outputs | {"written": written})
+
+
+MAKERS = {"phi3-longrope": phi3_longrope, "llama": llama, "bloom": bloom, "llama-linear": llama_linear, "bert-linear": bert_linear,
           "bert-mixed": bert_mixed, "bigbird-blocks": bigbird_blocks}
 for name in sys.argv[2:] or MAKERS:
     torch.manual_seed(SEED)

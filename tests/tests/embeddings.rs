@@ -1,8 +1,12 @@
 //! Sentence embeddings of all-MiniLM-L6-v2, where `cargo xtask model minilm` has brought it, beside PyTorch's.
 
-use siskin::encoder::{EmbedOptions, EncoderOptions};
-use siskin::file::Bytes;
-use siskin::{Model, ModelOptions};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use siskin::encoder::{EmbedOptions, Encoder, EncoderOptions, Long, Prompt, Tokens};
+use siskin::file::{Bytes, File};
+use siskin::{ErrorKind, Model, ModelOptions, Result};
+use siskin_convert::export::{self, ExportOptions};
 use siskin_convert::import::safetensors;
 use siskin_convert::{Cache, OpenOptions, open_any};
 use siskin_tests::paths;
@@ -40,4 +44,131 @@ fn embeddings_are_those_of_pytorch() {
         println!("{recipe}: {mean:.6}");
         assert!(mean > least, "{recipe}: {cosines:?}");
     }
+}
+
+const LAYERS: &[&str] = &[
+    "modules.json",
+    "config_sentence_transformers.json",
+    "1_Pooling/config.json",
+    "2_Dense/config.json",
+    "2_Dense/model.safetensors",
+    "3_Dense/config.json",
+    "3_Dense/model.safetensors",
+];
+
+/// The tiny model with layers behind pooling, in a folder of its own.
+fn layered(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("layers").join(name);
+    let copy = |from: PathBuf, to: &str| {
+        let to = folder.join(to);
+        std::fs::create_dir_all(to.parent().expect("it has a folder")).expect("a folder is made");
+        std::fs::copy(from, to).expect("a copy is made");
+    };
+    LAYERS.iter().for_each(|name| copy(paths::data("embeddings/layers").join(name), name));
+    ["config.json", "model.safetensors"]
+        .iter()
+        .for_each(|name| copy(paths::data("golden-texts/bert").join(name), name));
+    copy(paths::data("golden-exits/words.json"), "tokenizer.json");
+    folder
+}
+
+/// Changes a file of a folder.
+fn change(folder: &Path, name: &str, change: impl FnOnce(&mut Value)) {
+    let path = folder.join(name);
+    let mut value = serde_json::from_slice(&std::fs::read(&path).expect("it is there")).expect("it is JSON");
+    change(&mut value);
+    std::fs::write(path, value.to_string()).expect("it is written");
+}
+
+fn packed(folder: &Path) -> Result<File> {
+    open_any(folder, &OpenOptions { cache: Cache::Off, ..OpenOptions::default() })
+}
+
+fn embedder(file: &File) -> Encoder {
+    let model = Model::from_file(file.clone(), &ModelOptions::default()).expect("the model opens");
+    model.encoder(EncoderOptions { head: false, ..EncoderOptions::default() }).expect("the model reads")
+}
+
+#[test]
+fn layers_behind_pooling_are_those_of_pytorch() {
+    let truth = std::fs::read(paths::data("embeddings/layers/vectors.json")).expect("the truth is there");
+    let truth: Value = serde_json::from_slice(&truth).expect("it is JSON");
+    let ids: Vec<Vec<u32>> = serde_json::from_value(truth["ids"].clone()).expect("ids are lists");
+    let want: Vec<Vec<f32>> = serde_json::from_value(truth["vectors"].clone()).expect("vectors are lists");
+    let texts: Vec<Tokens> = ids.into_iter().map(Tokens::from).collect();
+    let check = |file: &File| {
+        let mut encoder = embedder(file);
+        assert_eq!((encoder.embedding_columns(), encoder.columns()), (12, 32));
+        let options = EmbedOptions::of(encoder.model()).expect("the model says how");
+        for (got, want) in encoder.embed_tokens(&texts, &options).expect("the model runs").iter().zip(&want) {
+            let apart = got.iter().zip(want).map(|(got, want)| (got - want).abs()).fold(0.0, f32::max);
+            assert!(got.len() == want.len() && apart < 1e-5, "{apart}");
+        }
+        let cut = EmbedOptions { columns: 13, ..options };
+        assert_eq!(encoder.embed_tokens(&texts, &cut).expect_err("there are 12").kind(), ErrorKind::Argument);
+    };
+    let folder = layered("plain");
+    let file = packed(&folder).expect("the model packs");
+    check(&file);
+    let out = folder.join("out");
+    let format = export::format_for(None, &out).expect("a folder");
+    let options = ExportOptions { force: true, ..ExportOptions::default() };
+    export::export(&file, format, &out, &options).expect("it is written");
+    check(&packed(&out).expect("it comes back"));
+}
+
+#[test]
+fn prompts_stand_before_texts() {
+    let folder = layered("prompts");
+    let mut encoder = embedder(&packed(&folder).expect("the model packs"));
+    let usual = EmbedOptions::of(encoder.model()).expect("the model says how");
+    let query = Prompt::named(encoder.model(), "query").expect("it is there");
+    let error = Prompt::named(encoder.model(), "passage").expect_err("it is not there");
+    assert!(error.kind() == ErrorKind::Argument && error.message().contains("query"), "{error}");
+    let with = |prompt| EmbedOptions { prompt, ..usual };
+    let mut embed = |text: &str, options: EmbedOptions| encoder.embed(&[text], &options);
+    let spelt = embed("w5 w6 w7", usual).expect("it runs");
+    assert_eq!(embed("w7", with(query)).expect("it runs"), spelt);
+    assert_ne!(embed("w7", usual).expect("it runs"), spelt, "the model has no usual prompt");
+    let parts = EmbedOptions { long: Long::Window { overlap: 0 }, ..with(query) };
+    assert_eq!(embed("w7", parts).expect_err("parts lack it").kind(), ErrorKind::Unsupported);
+    change(&folder, "config_sentence_transformers.json", |config| {
+        config["default_prompt_name"] = json!("query")
+    });
+    let mut encoder = embedder(&packed(&folder).expect("the model packs"));
+    assert_eq!(encoder.embed(&["w7"], &usual).expect("it runs"), spelt);
+    assert_ne!(encoder.embed(&["w7"], &with(Prompt::None)).expect("it runs"), spelt);
+    change(&folder, "1_Pooling/config.json", |config| config["include_prompt"] = json!(false));
+    let mut encoder = embedder(&packed(&folder).expect("the model packs"));
+    assert_eq!(encoder.embed(&["w7"], &usual).expect_err("not done").kind(), ErrorKind::Unsupported);
+    assert!(encoder.embed(&["w7"], &with(Prompt::None)).is_ok());
+}
+
+#[test]
+fn modules_that_would_be_wrong_are_refused() {
+    let refused = |name: &str, file: &str, change_it: fn(&mut Value)| {
+        let folder = layered(name);
+        change(&folder, file, change_it);
+        packed(&folder).expect_err("it is refused").kind()
+    };
+    assert_eq!(
+        refused("order", "modules.json", |modules| modules.as_array_mut().expect("a list").swap(1, 2)),
+        ErrorKind::Unsupported
+    );
+    assert_eq!(
+        refused("gelu", "2_Dense/config.json", |config| config["activation_function"] = json!("GELU")),
+        ErrorKind::Unsupported
+    );
+    assert_eq!(
+        refused("tokens", "2_Dense/config.json", |config| config["module_input_name"] =
+            json!("token_embeddings")),
+        ErrorKind::Unsupported
+    );
+    assert_eq!(
+        refused("shape", "3_Dense/config.json", |config| config["in_features"] = json!(23)),
+        ErrorKind::Shape
+    );
+    let folder = layered("lost");
+    std::fs::remove_file(folder.join("2_Dense/model.safetensors")).expect("it is removed");
+    assert_eq!(packed(&folder).expect_err("it is refused").kind(), ErrorKind::Missing);
 }

@@ -196,6 +196,34 @@ fn dynamic_frequencies_follow_the_length_of_what_goes_in() {
     }
 }
 
+/// Transformers takes the long factors for all tokens of a sequence that is longer than the original context, and
+/// computes the past again where a sequence grows beyond it.
+#[test]
+fn longrope_has_short_factors_up_to_the_original_length() {
+    let (long, short) = (masked("phi3-longrope", "logits"), masked("phi3-longrope", "short"));
+    for executor in [ExecutorKind::Reference, ExecutorKind::Cpu] {
+        let model = model(&long.file, executor, 2, Features::NONE);
+        for (row, ids) in long.ids.iter().enumerate() {
+            assert!(relative_error(&score(&model, ids, 64), &long.logits[row]) <= 1e-4);
+            assert!(relative_error(&score(&model, &ids[..16], 64), &short.logits[row]) <= 1e-4);
+            let width = short.logits[row].len() / 16;
+            for batch in [1, 4] {
+                let mut session = model.session(options(None, batch)).unwrap();
+                for (index, id) in ids.iter().enumerate() {
+                    session.prefill(&[*id]).unwrap();
+                    let want = if index == 15 { Some(&short.logits[row]) } else { None };
+                    let want = want.or((index == 22).then_some(&long.logits[row]));
+                    if let Some(want) = want {
+                        let error = relative_error(session.logits(), &want[index * width..]);
+                        assert!(error <= 1e-4, "{index}: {error:.1e}");
+                    }
+                }
+                assert_eq!(session.position(), 23);
+            }
+        }
+    }
+}
+
 #[test]
 fn gpt_oss_comes_from_gguf_too() {
     let golden = masked("gpt-oss-gguf", "logits");

@@ -80,6 +80,29 @@ fn a_whole_file_runs() {
 }
 
 #[test]
+fn tensors_that_would_be_too_large_are_refused() {
+    let shape: Vec<u8> = [1_u64 << 16, 1].iter().flat_map(|size| size.to_le_bytes()).collect();
+    let axes = bytes(5, [bytes(1, "axes"), number(8, 0), vec![0xA0, 1, 7]].concat());
+    let keep = bytes(5, [bytes(1, "keepdims"), number(3, 0), vec![0xA0, 1, 2]].concat());
+    let file = model(&[
+        tensor("s", 7, &[2], &bytes(9, shape)),
+        node("Expand", &["x", "s"], "w", &[]),
+        node("ReduceMax", &["w"], "y", &[axes, keep]),
+    ]);
+    let model = open("large", &file).unwrap();
+    let x = |count: usize| NamedTensor {
+        name: "x".into(),
+        shape: vec![count],
+        numbers: Numbers::Floats(vec![1.0; count]),
+    };
+    assert_eq!(model.run(&[x(2)]).unwrap()[0].numbers, Numbers::Floats(vec![1.0; 2]));
+    let error = model.run(&[x(1 << 16)]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Memory, "{error}");
+    // Errors say which model they are of.
+    assert!(error.place().contains("onnx-hostile/large/model.onnx: "), "{error}");
+}
+
+#[test]
 fn lies_about_sizes_are_found() {
     let add = || node("Add", &["x", "w"], "y", &[]);
     let four = bytes(9, [0; 4]);

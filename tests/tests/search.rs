@@ -253,6 +253,67 @@ fn what_cannot_be_searched_is_refused() {
 }
 
 #[test]
+fn what_would_have_no_effect_is_refused() {
+    let model = opened(&spelt("effects", "golden-texts/bart", &[], &json!({})), 1);
+    let mut writer = model.writer(WriterOptions::default()).unwrap();
+    let mut place = |writing: &Writing| {
+        let error = writer.write(&["t4 t5"], writing).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
+        error.place().to_owned()
+    };
+    let rules = |rules: siskin::rules::Rules| SearchOptions { rules, max_tokens: 4, ..Default::default() };
+    let far = 1 << 20;
+    for (search, want) in [
+        (SearchOptions { beams: 0, ..Default::default() }, "beams"),
+        (SearchOptions { beams: 1, groups: 2, ..Default::default() }, "groups"),
+        (SearchOptions { beams: 1, diversity: 0.5, ..Default::default() }, "diversity"),
+        (SearchOptions { beams: 2, diversity: 0.5, ..Default::default() }, "diversity"),
+        (SearchOptions { beams: 2, best: 3, ..Default::default() }, "best"),
+        (SearchOptions { beams: 1, best: 3, ..Default::default() }, "best"),
+        (rules(siskin::rules::Rules { min_tokens: 5, ..Default::default() }), "min_tokens"),
+        (rules(siskin::rules::Rules { suppress: vec![3, far], ..Default::default() }), "suppress"),
+        (rules(siskin::rules::Rules { bad_words: vec![vec![far]], ..Default::default() }), "bad_words"),
+        (rules(siskin::rules::Rules { forced_first: Some(far), ..Default::default() }), "forced_first"),
+    ] {
+        let writing = Writing { search: search.clone(), ..Writing::default() };
+        assert_eq!(place(&writing), want, "{search:?}");
+        let one = SearchOptions { beams: search.beams.min(1), ..search.clone() };
+        if search.rules != siskin::rules::Rules::default() {
+            assert_eq!(place(&Writing { search: one, ..Writing::default() }), want, "{search:?}");
+        }
+    }
+    let search = SearchOptions { beams: 2, ..Default::default() };
+    let writing = Writing { search, sampler: SamplerOptions::default(), ..Writing::default() };
+    assert_eq!(place(&writing), "sampler");
+    let search = SearchOptions { beams: 1, best: 5000, ..Default::default() };
+    let writing = Writing { search, sampler: SamplerOptions::default(), ..Writing::default() };
+    assert_eq!(place(&writing), "best");
+    // What a configuration says of tokens that are not there is left out.
+    let config = json!({"suppress_tokens": [5, far], "bad_words_ids": [[far], [6]]});
+    let rules =
+        Writing::of(&opened(&spelt("absent", "golden-texts/bart", &[], &config), 1)).unwrap().search.rules;
+    assert_eq!((rules.suppress, rules.bad_words), (vec![5], vec![vec![6]]));
+}
+
+#[test]
+fn parts_of_a_long_text_give_the_likeliest_wholes() {
+    let model = opened(&spelt("wholes", "golden-texts/bart", &[], &json!({})), 2);
+    let search = SearchOptions { beams: 3, best: 3, max_tokens: 5, ..SearchOptions::default() };
+    let mut writing = Writing { search, around: Some((vec![0], vec![2])), ..Writing::default() };
+    let mut writer = model.writer(WriterOptions { source: 8, ..WriterOptions::default() }).unwrap();
+    let ids: Vec<u32> = (10..22).collect();
+    let parts = writer.write(&[text(&ids[..6]), text(&ids[6..])], &writing).unwrap();
+    let mut want: Vec<f64> =
+        parts[0].iter().flat_map(|a| parts[1].iter().map(|b| (a.score + b.score) / 2.0)).collect();
+    want.sort_by(|a, b| b.total_cmp(a));
+    writing.long = Long::Window { overlap: 0 };
+    let got = writer.write(&[text(&ids)], &writing).unwrap().remove(0);
+    let scores: Vec<f64> = got.iter().map(|one| one.score).collect();
+    assert_eq!(scores, want[..3]);
+    assert_eq!(got[0].tokens, [&*parts[0][0].tokens, &parts[1][0].tokens].concat());
+}
+
+#[test]
 fn a_session_reads_its_prompt_where_the_model_has_an_encoder() {
     let file = spelt("session", "golden-texts/bart", &[(2, "</s>")], &json!({}));
     let model = opened(&file, 2);

@@ -118,17 +118,18 @@ pub struct Report {
 pub fn format_for(name: Option<&str>, to: &Path) -> Result<&'static Format> {
     let ends = |format: &&Format| {
         let ending = to.extension().and_then(|ending| ending.to_str());
-        !format.ending.is_empty() && ending == Some(format.ending)
+        !format.ending.is_empty() && ending.is_some_and(|ending| ending.eq_ignore_ascii_case(format.ending))
     };
+    let has_ending = |wanted: &str| to.extension().is_some_and(|ending| ending.eq_ignore_ascii_case(wanted));
     match name {
         Some(name) => FORMATS.iter().copied().find(|format| format.name == name).ok_or_else(|| {
             let names: Vec<_> = FORMATS.iter().map(|format| format.name).collect();
             Error::argument("to", format!("'{name}' is none of {}", names.join(", ")))
         }),
-        None if to.extension().is_some_and(|ending| ending == "safetensors") => {
+        None if has_ending("safetensors") => {
             Err(Error::argument(to.display().to_string(), "safetensors are written as a folder: name one"))
         }
-        None if to.extension().is_some_and(|ending| ending == "siskin") => {
+        None if has_ending("siskin") => {
             Err(Error::argument(to.display().to_string(), "a .siskin file is what `siskin convert` writes"))
         }
         None => {
@@ -150,7 +151,8 @@ pub fn inputs_of(from: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// Writes `file` as `format` to `to`, a file or a folder as the format has it; a file goes into a folder that is there
-/// as `model` with the format's ending. Files appear when they are complete.
+/// as `model` with the format's ending. Files appear together, when all are complete; with [`ExportOptions::force`], what
+/// is left of another model under names that exports write goes.
 pub fn export(file: &File, format: &Format, to: &Path, options: &ExportOptions<'_>) -> Result<Report> {
     let model = Model::of(file)?;
     let inside = to.join("model").with_extension(format.ending);
@@ -164,6 +166,15 @@ pub fn export(file: &File, format: &Format, to: &Path, options: &ExportOptions<'
     Ok(report)
 }
 
+/// Puts files under their names, all of which are complete, in place of what was there and of `leftovers`.
+fn finish(files: impl IntoIterator<Item = AtomicFile>, leftovers: &[PathBuf]) -> Result<()> {
+    // A folder from which something is missing is better than one that holds two models.
+    for path in leftovers {
+        std::fs::remove_file(path).map_err(|error| Error::io(path.display().to_string(), &error))?;
+    }
+    AtomicFile::commit_all(files)
+}
+
 impl ExportOptions<'_> {
     /// Begins the file at `path`.
     fn create(&self, path: &Path) -> Result<AtomicFile> {
@@ -172,5 +183,19 @@ impl ExportOptions<'_> {
             return Err(Error::argument(path.display().to_string(), message));
         }
         AtomicFile::create_from(path, &self.inputs)
+    }
+
+    /// Those of `names` that are in `folder`: they are of another model, and must go. An error where they may not.
+    fn leftovers(&self, folder: &Path, names: impl IntoIterator<Item = String>) -> Result<Vec<PathBuf>> {
+        let paths = names.into_iter().map(|name| folder.join(name));
+        let there: Vec<_> = paths.filter(|path| path.symlink_metadata().is_ok()).collect();
+        if let Some(path) = there.first().filter(|_| !self.force) {
+            let message =
+                "is of another model; give another place, or --force to remove what is left of that";
+            return Err(Error::argument(path.display().to_string(), message));
+        }
+        // Beginning a file finds out whether it may be replaced.
+        there.iter().try_for_each(|path| self.create(path).map(drop))?;
+        Ok(there)
     }
 }

@@ -34,13 +34,26 @@ fn files(path: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(path).map_err(io)? {
         let file = entry.map_err(io)?.path();
-        let extension = file.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
-        if EXTENSIONS.contains(&extension) && file.is_file() {
+        let ending = file.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+        if EXTENSIONS.iter().any(|known| known.eq_ignore_ascii_case(ending)) && file.is_file() {
             files.push(file);
+        } else if is_module(&file) {
+            files.extend(
+                ["config.json", "model.safetensors"]
+                    .map(|name| file.join(name))
+                    .into_iter()
+                    .filter(|file| file.is_file()),
+            );
         }
     }
     files.sort();
     Ok(files)
+}
+
+/// Whether this is the folder of a module of sentence-transformers, such as `1_Pooling`.
+fn is_module(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.split_once('_'));
+    name.is_some_and(|(number, _)| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// A model with its tensors under Hugging Face names, and the files that describe it in a folder.
@@ -161,6 +174,10 @@ impl Source for HuggingFace {
 
     fn licence(&self) -> Option<&str> {
         None
+    }
+
+    fn lists(&self) -> Result<Vec<(String, Vec<f32>)>> {
+        sentence_transformers::numbers(&self.folder, self.config.get("sentence_transformers"))
     }
 
     fn provenance(&self) -> Map<String, Value> {

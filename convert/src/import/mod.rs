@@ -15,7 +15,7 @@ mod sentence_transformers;
 pub mod tokenizer_gguf;
 pub mod tokenizer_json;
 
-pub(crate) use sentence_transformers::WAYS as POOLING_KEYS;
+pub(crate) use sentence_transformers::{ACTIVATIONS, WAYS as POOLING_KEYS};
 
 use serde_json::{Map, Value};
 use siskin::arch::{Config, Family, Take};
@@ -66,6 +66,11 @@ pub trait Source: Send + Sync {
 
     /// The licence, where the source says it.
     fn licence(&self) -> Option<&str>;
+
+    /// Lists of numbers beside the tensors of the graph, by name: layers behind pooling.
+    fn lists(&self) -> Result<Vec<(String, Vec<f32>)>> {
+        Ok(Vec::new())
+    }
 
     /// What else is worth knowing about where the model came from.
     fn provenance(&self) -> Map<String, Value>;

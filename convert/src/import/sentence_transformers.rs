@@ -1,12 +1,15 @@
 //! What a folder of sentence-transformers says beside the model: how texts become vectors.
 
+use super::map::map;
 use super::read::{MOST_VALUES, read};
+use super::safetensors;
 use serde_json::{Map, Value, json};
 use siskin::Result;
 use siskin::encoder::Pooling;
 use siskin::file::parse_json;
 use siskin::{Error, ErrorKind};
-use std::path::Path;
+use siskin_kernels::quant::BlockType;
+use std::path::{Path, PathBuf};
 
 /// What their files call each way of pooling, and what we do.
 pub(crate) const WAYS: &[(&str, Pooling)] = &[
@@ -17,42 +20,147 @@ pub(crate) const WAYS: &[(&str, Pooling)] = &[
     ("pooling_mode_mean_tokens", Pooling::Mean),
 ];
 
+/// Numbers of a layer's matrix.
+const MOST_NUMBERS: u64 = 1 << 28;
+
+/// What their files call each activation, and what the settings do.
+pub(crate) const ACTIVATIONS: &[(&str, &str)] = &[
+    ("torch.nn.modules.linear.Identity", "identity"),
+    ("torch.nn.modules.activation.Tanh", "tanh"),
+    ("torch.nn.modules.activation.ReLU", "relu"),
+];
+
 /// The settings for the configuration key `sentence_transformers`; nothing where the folder has none.
 pub(super) fn settings(folder: &Path) -> Result<Option<Value>> {
     let Some(modules) = read(&folder.join("modules.json"), "modules.json")? else { return Ok(None) };
     let modules: Vec<Value> = parse_json(&modules, "modules.json", MOST_VALUES)?;
     let mut settings = Map::new();
-    settings.insert("normalise".to_owned(), false.into());
-    for module in &modules {
+    let (mut normalise, mut dense) = (false, Vec::new());
+    for (index, module) in modules.iter().enumerate() {
         let text = |key: &str| module.get(key).and_then(Value::as_str).unwrap_or_default();
-        match text("type").rsplit('.').next().unwrap_or_default() {
-            "Transformer" => {}
-            "Normalize" => {
-                settings.insert("normalise".to_owned(), true.into());
+        let kind = text("type").rsplit('.').next().unwrap_or_default();
+        let pooled = settings.contains_key("pooling");
+        match kind {
+            "Transformer" if index == 0 => {}
+            "Pooling" if !pooled => {
+                let (way, with_prompt) = pooling(folder, text("path"))?;
+                settings.insert("pooling".to_owned(), way.into());
+                if !with_prompt {
+                    settings.insert("include_prompt".to_owned(), false.into());
+                }
             }
-            "Pooling" => {
-                settings.insert("pooling".to_owned(), pooling(folder, text("path"))?.into());
+            "Dense" if pooled && !normalise => dense.push(layer(folder, text("path"))?),
+            "Normalize" if pooled || modules.len() == 2 => normalise = true,
+            "Transformer" | "Pooling" | "Dense" | "Normalize" => {
+                let message = format!("a module of type '{kind}' in place {index}");
+                return Err(Error::unsupported("modules.json", message));
             }
             other => {
                 return Err(Error::unsupported("modules.json", format!("a module of type '{other}'")));
             }
         }
     }
+    settings.insert("normalise".to_owned(), normalise.into());
+    if !dense.is_empty() {
+        settings.insert("dense".to_owned(), dense.into());
+    }
     if let Some(model) = object(folder, "sentence_bert_config.json")? {
         settings.insert("most_tokens".to_owned(), model.get("max_seq_length").cloned().unwrap_or_default());
     }
-    let prompts = object(folder, "config_sentence_transformers.json")?;
-    if let Some(prompts) = prompts.and_then(|mut config| config.remove("prompts")) {
-        settings.insert("prompts".to_owned(), prompts);
+    if let Some(mut config) = object(folder, "config_sentence_transformers.json")? {
+        for key in ["prompts", "default_prompt_name"] {
+            if let Some(value) = config.remove(key).filter(|value| !value.is_null()) {
+                settings.insert(key.to_owned(), value);
+            }
+        }
     }
     Ok(Some(json!(settings)))
 }
 
-fn pooling(folder: &Path, path: &str) -> Result<&'static str> {
+/// The settings of a layer behind pooling.
+fn layer(folder: &Path, path: &str) -> Result<Value> {
+    let (_, config) = module(folder, path)?;
+    let place = || format!("{path}/config.json");
+    let size =
+        |key: &str| config.get(key).and_then(Value::as_u64).filter(|size| (1..=MOST_NUMBERS).contains(size));
+    let (Some(inputs), Some(outputs)) = (size("in_features"), size("out_features")) else {
+        return Err(Error::corrupt(place(), "does not say how many features there are"));
+    };
+    let own = |key: &str, usual: &str| config.get(key).is_none_or(|name| name.is_null() || name == usual);
+    if !own("module_input_name", "sentence_embedding") || !own("module_output_name", "sentence_embedding") {
+        return Err(Error::unsupported(place(), "a layer that is not for the vectors of texts"));
+    }
+    let word = config
+        .get("activation_function")
+        .and_then(Value::as_str)
+        .unwrap_or("torch.nn.modules.activation.Tanh");
+    let activation = ACTIVATIONS.iter().find(|(name, _)| *name == word).map(|(_, ours)| *ours);
+    let activation =
+        activation.ok_or_else(|| Error::unsupported(place(), format!("an activation by '{word}'")))?;
+    Ok(json!({"path": path, "inputs": inputs, "outputs": outputs, "activation": activation}))
+}
+
+/// The numbers of the layers behind pooling, by the names that our files have for them.
+pub(super) fn numbers(folder: &Path, settings: Option<&Value>) -> Result<Vec<(String, Vec<f32>)>> {
+    let layers = settings.and_then(|settings| settings.get("dense")).and_then(Value::as_array);
+    let mut all = Vec::new();
+    for (index, layer) in layers.into_iter().flatten().enumerate() {
+        let path = layer.get("path").and_then(Value::as_str).unwrap_or_default();
+        let place = format!("{path}/model.safetensors");
+        let file = module(folder, path)?.0.join("model.safetensors");
+        if !file.is_file() {
+            let message =
+                "is not in the folder; other weight files are not read: save the layer as safetensors";
+            return Err(Error::new(ErrorKind::Missing, place, message));
+        }
+        let tensors = safetensors::parse(map(&file)?).map_err(|error| error.within(&place))?;
+        let size = |key: &str| layer.get(key).and_then(Value::as_u64).unwrap_or_default();
+        let (inputs, outputs) = (size("inputs"), size("outputs"));
+        for (name, shape) in [("weight", vec![outputs, inputs]), ("bias", vec![outputs])] {
+            let place = format!("{place}: linear.{name}");
+            match tensors.get(&format!("linear.{name}")) {
+                Some(tensor) if tensor.shape != shape => {
+                    let message = format!("has shape {:?}, not {shape:?}", tensor.shape);
+                    return Err(Error::new(ErrorKind::Shape, place, message));
+                }
+                Some(tensor) => all.push((format!("sentence.{index}.{name}"), floats(tensor, &place)?)),
+                None if name == "weight" => {
+                    return Err(Error::new(ErrorKind::Missing, place, "is not there"));
+                }
+                None => {}
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn floats(tensor: &safetensors::Tensor, place: &str) -> Result<Vec<f32>> {
+    let block = [BlockType::F32, BlockType::F16, BlockType::BF16]
+        .into_iter()
+        .find(|block| block.name() == tensor.dtype);
+    let unread = || Error::unsupported(place, format!("weights of type {} cannot be read", tensor.dtype));
+    let block = block.ok_or_else(unread)?;
+    let mut numbers = vec![0.0; tensor.data.len() / block.codec().bytes];
+    match block.decode_row(&tensor.data, &mut numbers) {
+        true => Ok(numbers),
+        false => Err(unread()),
+    }
+}
+
+/// A module's folder and its configuration.
+fn module(folder: &Path, path: &str) -> Result<(PathBuf, Map<String, Value>)> {
     let inside = path.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c)) && !path.is_empty();
+    let folder = folder.join(if inside { path } else { "" });
+    let config = if inside { object(&folder, "config.json")? } else { None };
+    let missing = || Error::new(ErrorKind::Missing, format!("{path}/config.json"), "is not in the folder");
+    Ok((folder, config.ok_or_else(missing)?))
+}
+
+/// The way of pooling, and whether tokens of prompts have a part in it.
+fn pooling(folder: &Path, path: &str) -> Result<(&'static str, bool)> {
     let place = format!("{path}/config.json");
-    let config = if inside { object(&folder.join(path), "config.json")? } else { None };
-    let config = config.ok_or_else(|| Error::new(ErrorKind::Missing, &place, "is not in the folder"))?;
+    let (_, config) = module(folder, path)?;
+    let with_prompt = config.get("include_prompt") != Some(&Value::Bool(false));
     let is_on = |key: &str| config.get(key) == Some(&Value::Bool(true));
     if is_on("pooling_mode_mean_sqrt_len_tokens") {
         return Err(Error::unsupported(place, "sums over the root of the length"));
@@ -60,7 +168,9 @@ fn pooling(folder: &Path, path: &str) -> Result<&'static str> {
     let mut ways = WAYS.iter().filter(|(key, _)| is_on(key));
     match (ways.next(), ways.next()) {
         (Some((_, way)), None) => {
-            Ok(Pooling::NAMES.iter().find(|(known, _)| known == way).map_or("mean", |(_, name)| *name))
+            let name =
+                Pooling::NAMES.iter().find(|(known, _)| known == way).map_or("mean", |(_, name)| *name);
+            Ok((name, with_prompt))
         }
         _ => Err(Error::unsupported(place, "other than one way of pooling")),
     }

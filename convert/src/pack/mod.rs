@@ -90,6 +90,10 @@ pub fn pack<W: Write + Seek + Send>(source: &dyn Source, out: W, options: &PackO
     // A large vocabulary takes as long as the tensors: both at once.
     let (written, tokenizer) = rayon::join(|| write_tensors(&tensors, out, options), || source.tokenizer());
     let (mut writer, report) = written?;
+    for (name, numbers) in source.lists()? {
+        let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        writer.tensor(&TensorSpec::vector(name, numbers.len() as u64), |sink| sink.write(&bytes))?;
+    }
     if let Some(tokenizer) = tokenizer? {
         writer.section(SectionKind::Tokenizer, &tokenizer)?;
     }

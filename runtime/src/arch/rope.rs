@@ -1,7 +1,7 @@
 //! Rotary frequencies from a configuration: plain, linear, dynamic NTK, llama3, yarn and longrope scaling.
 
 use super::{Config, Hyper};
-use crate::graph::{Rope, Stretch};
+use crate::graph::{Growth, Rope, Stretch};
 use crate::{Error, Result};
 
 /// What the frequencies are made from.
@@ -160,7 +160,7 @@ fn dynamic(scaling: &Scaling<'_>, hyper: &Hyper, plain: &[f64], base: f64) -> Re
         let message = format!("dynamic scaling by {factor} of {} pairs from {length} tokens", plain.len());
         return Err(Error::unsupported(format!("config.{}", scaling.object), message));
     }
-    let stretch = Some(Stretch { base, factor, length });
+    let stretch = Some(Stretch { length, growth: Growth::Base { base, factor } });
     Ok(Rope { frequencies: narrow(plain), magnitude: 1.0, stretch })
 }
 
@@ -231,24 +231,27 @@ fn longrope(scaling: &Scaling<'_>, hyper: &Hyper, plain: &[f64]) -> Result<Rope>
         ])?
         .unwrap_or(hyper.context as f64);
     let factor = hyper.context as f64 / original;
-    // The short factors serve contexts within the original length: which one a session gets is decided
-    // once for the model, so that a sequence never changes its frequencies on the way.
-    let list = if factor > 1.0 { "long_factor" } else { "short_factor" };
-    let factors = config
-        .numbers(&[&format!("{}/{list}", scaling.object), &format!("rope.{list}")])?
-        .filter(|factors| factors.len() == plain.len() && factors.iter().all(|&factor| factor > 0.0))
-        .ok_or_else(|| {
-            Error::corrupt(
-                format!("config.{}.{list}", scaling.object),
-                format!("expected {} numbers", plain.len()),
-            )
-        })?;
+    let divided = |list: &str| -> Result<Vec<f32>> {
+        let factors = config
+            .numbers(&[&format!("{}/{list}", scaling.object), &format!("rope.{list}")])?
+            .filter(|factors| factors.len() == plain.len() && factors.iter().all(|&factor| factor > 0.0))
+            .ok_or_else(|| {
+                let message = format!("expected {} numbers", plain.len());
+                Error::corrupt(format!("config.{}.{list}", scaling.object), message)
+            })?;
+        Ok(plain.iter().zip(factors).map(|(frequency, factor)| (frequency / factor) as f32).collect())
+    };
+    // Sequences within the original length have the short factors, longer ones the long ones for all their tokens.
+    let frequencies = divided("short_factor")?;
+    let stretch = match factor > 1.0 {
+        true => Some(Stretch { length: original as usize, growth: Growth::Other(divided("long_factor")?) }),
+        false => None,
+    };
     let factor = scaling.number("factor", "rope.scaling.factor")?.unwrap_or(factor);
     let magnitude = scaling.number("attention_factor", "rope.scaling.attn_factor")?.unwrap_or_else(|| {
         if factor <= 1.0 { 1.0 } else { libm::sqrt(1.0 + libm::log(factor) / libm::log(original)) }
     });
-    let frequencies = plain.iter().zip(factors).map(|(frequency, factor)| (frequency / factor) as f32);
-    Ok(Rope { frequencies: frequencies.collect(), magnitude: magnitude as f32, stretch: None })
+    Ok(Rope { frequencies, magnitude: magnitude as f32, stretch })
 }
 
 /// Unscaled frequencies of a given base.
@@ -319,8 +322,12 @@ mod tests {
             "short_factor": [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0],
             "long_factor": [1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5],
         }));
+        check(&long.frequencies, [0, 1, 2, 3, 4, 5, 6, 7].map(|pair| 5000_f64.powf(-f64::from(pair) / 8.0)));
+        let stretch = long.stretch.unwrap();
+        assert_eq!(stretch.length, 64);
+        let Growth::Other(frequencies) = stretch.growth else { panic!("{:?}", stretch.growth) };
         check(
-            &long.frequencies,
+            &frequencies,
             [
                 1.0,
                 0.229899228,
@@ -384,8 +391,9 @@ mod tests {
     fn long_sequences_stretch_dynamic_frequencies() {
         let rope = rope_of(json!({"rope_type": "dynamic", "rope_theta": 5000.0, "factor": 4.0}));
         let stretch = rope.stretch.unwrap();
-        assert_eq!(stretch.base_for(256, 16), 5000.0);
-        let frequencies: Vec<f32> = plain(stretch.base_for(400, 16), 16).iter().map(|&f| f as f32).collect();
+        let base = |length: usize| stretch.growth.base_for(length, stretch.length, 16).unwrap();
+        assert_eq!((stretch.length, base(256)), (256, 5000.0));
+        let frequencies: Vec<f32> = plain(base(400), 16).iter().map(|&f| f as f32).collect();
         check(
             &frequencies,
             [

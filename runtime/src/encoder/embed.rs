@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::sentence::{Dense, Prompt};
 use super::text::numbered;
 use super::{Encoder, Long, Pooling, Tokens};
 use crate::arch::Config;
@@ -20,6 +21,8 @@ pub struct EmbedOptions {
     pub columns: usize,
     /// What is done with long texts. The vectors of parts are averaged by their tokens.
     pub long: Long,
+    /// What stands before each text.
+    pub prompt: Prompt,
 }
 
 impl EmbedOptions {
@@ -36,7 +39,7 @@ impl EmbedOptions {
         };
         let normalise =
             config.get("sentence_transformers/normalise").and_then(Value::as_bool).unwrap_or(true);
-        Ok(Self { pooling, normalise, columns: 0, long: Long::Refuse })
+        Ok(Self { pooling, normalise, columns: 0, long: Long::Refuse, prompt: Prompt::Usual })
     }
 }
 
@@ -46,8 +49,27 @@ impl Encoder {
     /// Where the encoder [remembers](Encoder::remember) vectors, only those of texts that are new to it are computed.
     pub fn embed<T: AsRef<str>>(&mut self, texts: &[T], options: &EmbedOptions) -> Result<Vec<Vec<f32>>> {
         self.check(options)?;
+        let prompt = options.prompt.text(&self.model)?;
+        if !prompt.is_empty() {
+            if matches!(options.long, Long::Window { .. }) {
+                let message =
+                    "the parts of a long text would lack the prompt; cut texts, or ask for no prompt";
+                return Err(Error::unsupported("long", message));
+            }
+            let texts: Vec<String> = texts.iter().map(|text| format!("{prompt}{}", text.as_ref())).collect();
+            return self.embed_prompted(&texts, options);
+        }
+        self.embed_prompted(texts, options)
+    }
+
+    /// The same for texts that have their prompt.
+    fn embed_prompted<T: AsRef<str>>(
+        &mut self,
+        texts: &[T],
+        options: &EmbedOptions,
+    ) -> Result<Vec<Vec<f32>>> {
         let Some(memo) = self.memo.clone() else { return self.compute(&numbered(texts), options) };
-        let (kind, columns) = (self.cache_type(), self.columns());
+        let (kind, columns) = (self.cache_type(), self.embedding_columns());
         let columns = if options.columns > 0 { options.columns } else { columns };
         let key = |text: &T| memo::embedding_key(&self.model, kind, options, text.as_ref());
         let keys: Vec<Key> = texts.iter().map(key).collect();
@@ -101,19 +123,28 @@ impl Encoder {
             let message = "vectors are made of hidden states; open the encoder without its head";
             return Err(Error::argument("encoder", message));
         }
-        if options.columns > self.columns() {
-            let message = format!("{} columns; the model has {}", options.columns, self.columns());
+        let columns = self.embedding_columns();
+        if options.columns > columns {
+            let message = format!("{} columns; the model has {columns}", options.columns);
             return Err(Error::argument("columns", message));
         }
         Ok(())
     }
 
-    /// The same for texts as tokens.
+    /// The same for texts as tokens, which have their prompt where they are to have one.
     pub fn embed_tokens(&mut self, texts: &[Tokens], options: &EmbedOptions) -> Result<Vec<Vec<f32>>> {
         self.check(options)?;
+        let dense = std::mem::take(&mut self.dense);
+        let outcome = self.pool(texts, options, &dense);
+        self.dense = dense;
+        outcome
+    }
+
+    fn pool(&mut self, texts: &[Tokens], options: &EmbedOptions, dense: &[Dense]) -> Result<Vec<Vec<f32>>> {
         let mut vectors = vec![Vec::new(); texts.len()];
         self.read(texts, options.pooling.wanted(), &mut |index, outputs| {
-            let mut vector = options.pooling.pool(outputs);
+            let pooled = options.pooling.pool(outputs);
+            let mut vector = dense.iter().fold(pooled, |vector, layer| layer.apply(&vector));
             if options.columns > 0 {
                 vector.truncate(options.columns);
             }

@@ -5,6 +5,7 @@ mod early;
 mod embed;
 mod fill;
 mod pool;
+mod sentence;
 mod text;
 
 pub use classify::{Entity, Scored};
@@ -12,6 +13,7 @@ pub use early::Early;
 pub use embed::EmbedOptions;
 pub use fill::{Answer, Filling};
 pub use pool::Pooling;
+pub use sentence::Prompt;
 pub use text::{Long, Part};
 
 use std::sync::Arc;
@@ -19,6 +21,7 @@ use std::sync::Arc;
 use siskin_kernels::ops::attention::CacheType;
 
 use classify::classes_exclude;
+use sentence::Dense;
 
 use crate::context::{Context, Text, Wanted};
 use crate::graph::Head;
@@ -120,6 +123,8 @@ pub struct Encoder {
     memo: Option<Arc<Memo>>,
     /// How many layers each text went through, where texts may leave early.
     layers: Vec<usize>,
+    /// Layers behind pooling.
+    dense: Vec<Dense>,
 }
 
 /// What the model says of itself, looked up once.
@@ -161,6 +166,7 @@ impl Encoder {
             let message = "the model reads tokens one after the other; it has no encoder";
             return Err(Error::unsupported("model", message));
         };
+        model.check_engine(options.cache, None)?;
         if let Some(early) = options.early {
             early.check()?;
             if !facts.exits {
@@ -174,7 +180,9 @@ impl Encoder {
             return Err(Error::unsupported("model", message));
         }
         let options = EncoderOptions { batch: options.batch.min(MOST_ROWS), ..options };
+        let dense = if facts.head == Head::Hidden { Dense::of(&model, facts.columns)? } else { Vec::new() };
         Ok(Self {
+            dense,
             model,
             options,
             facts,
@@ -200,6 +208,11 @@ impl Encoder {
     /// Columns of the rows that [`Encoder::read`] gives.
     pub fn columns(&self) -> usize {
         self.facts.columns
+    }
+
+    /// Columns of the vectors that [`Encoder::embed`] gives, where none are cut off.
+    pub fn embedding_columns(&self) -> usize {
+        self.dense.last().map_or(self.facts.columns, |last| last.outputs)
     }
 
     /// The most tokens of a text, special ones included: the model's own, or fewer where it was made for fewer.

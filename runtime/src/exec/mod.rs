@@ -12,7 +12,7 @@ mod state;
 pub(crate) use distances::Distances;
 
 use crate::cache::{Cache, SequenceId};
-use crate::graph::{Attention, Graph, Op, Rope, Rows, Sight};
+use crate::graph::{Attention, Graph, Growth, Op, Rope, Rows, Sight};
 use siskin_kernels::ops::attention::RUNS;
 use siskin_kernels::ops::rope;
 
@@ -206,10 +206,13 @@ fn also_seen(attention: &Attention, row: Row, cache: &Cache) -> [Option<(usize, 
 /// Cosines and sines of a row's position.
 fn turns(table: &Rope, row: Row, out: &mut [f32]) {
     let position = row.position as u32;
-    match table.stretch.filter(|stretch| row.length > stretch.length) {
+    let long = table.stretch.as_ref().filter(|stretch| row.length > stretch.length);
+    match long.map(|stretch| (&stretch.growth, stretch.length)) {
         None => rope::turns(&table.frequencies, table.magnitude, position, out),
-        Some(stretch) => {
-            let (size, base) = (out.len() as f64, stretch.base_for(row.length, out.len()));
+        Some((Growth::Other(frequencies), _)) => rope::turns(frequencies, table.magnitude, position, out),
+        Some((growth, usual)) => {
+            let base = growth.base_for(row.length, usual, out.len()).unwrap_or(1.0);
+            let size = out.len() as f64;
             let frequency = |pair: usize| (1.0 / libm::pow(base, (2 * pair) as f64 / size)) as f32;
             rope::turns_of(&frequency, table.magnitude, position, out);
         }

@@ -62,9 +62,24 @@ impl AtomicFile {
     }
 
     /// Makes the bytes durable and puts them under the target's name, in place of what was there.
-    pub fn commit(mut self) -> Result<()> {
+    pub fn commit(self) -> Result<()> {
+        self.sync()?;
+        self.appear()
+    }
+
+    /// The same of several files: every one is durable before the first appears.
+    pub fn commit_all(files: impl IntoIterator<Item = Self>) -> Result<()> {
+        let files: Vec<Self> = files.into_iter().collect();
+        files.iter().try_for_each(Self::sync)?;
+        files.into_iter().try_for_each(Self::appear)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync_all().map_err(|error| Error::io(self.target.display().to_string(), &error))
+    }
+
+    fn appear(mut self) -> Result<()> {
         let place = self.target.display().to_string();
-        self.file.sync_all().map_err(|error| Error::io(&place, &error))?;
         fs::rename(&self.temporary, &self.target).map_err(|error| Error::io(&place, &error))?;
         self.committed = true;
         sync_folder(&self.target);

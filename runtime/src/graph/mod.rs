@@ -5,8 +5,10 @@
 
 mod builder;
 pub mod pass;
+mod rope;
 
 pub use builder::Builder;
+pub use rope::{Growth, Rope, Stretch};
 
 /// Index of a [`Value`] in [`Graph::values`].
 pub type ValueId = usize;
@@ -90,39 +92,6 @@ pub struct Limits {
     pub limit: f32,
     /// Factor within the sigmoid.
     pub slope: f32,
-}
-
-/// How rotary positions pair the columns of a head.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Rope {
-    /// One angular frequency per rotated pair: pair i is columns i and i + pairs of each head.
-    pub frequencies: Vec<f32>,
-    /// Factor on sine and cosine.
-    pub magnitude: f32,
-    /// How frequencies change for long sequences.
-    pub stretch: Option<Stretch>,
-}
-
-/// A base of rotary frequencies that grows with the length of the sequence (dynamic NTK scaling).
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Stretch {
-    /// The base of sequences that are not long.
-    pub base: f64,
-    /// How many times longer sequences may be.
-    pub factor: f64,
-    /// The length up to which nothing changes.
-    pub length: usize,
-}
-
-impl Stretch {
-    /// The base for a sequence of `length` tokens where `size` columns of each head are rotated.
-    pub fn base_for(&self, length: usize, size: usize) -> f64 {
-        if length <= self.length {
-            return self.base;
-        }
-        let times = self.factor * length as f64 / self.length as f64 - (self.factor - 1.0);
-        self.base * libm::pow(times, size as f64 / (size as f64 - 2.0))
-    }
 }
 
 /// Which positions a query sees.
@@ -295,7 +264,8 @@ pub struct Routing {
     pub chosen: usize,
     /// Whether the weights of the chosen are brought to a sum of one.
     pub normalise: bool,
-    /// The most rows of a text that an expert takes; others pass it by.
+    /// The most rows of a text that an expert takes in one pass; others pass it by. A text that goes through in pieces, as
+    /// one that is written token by token, finds room anew in each, as in the reference, which counts by call.
     pub capacity: Option<usize>,
 }
 
@@ -526,7 +496,16 @@ impl Graph {
 
     /// Whether frequencies change with the length of the sequence.
     pub(crate) fn stretches(&self) -> Option<usize> {
-        self.ropes.iter().filter_map(|rope| rope.stretch.map(|stretch| stretch.length)).min()
+        self.ropes.iter().filter_map(|rope| Some(rope.stretch.as_ref()?.length)).min()
+    }
+
+    /// The length beyond which a sequence has other frequencies as a whole.
+    pub(crate) fn switches(&self) -> Option<usize> {
+        let stretches = self.ropes.iter().filter_map(|rope| rope.stretch.as_ref());
+        stretches
+            .filter(|stretch| matches!(stretch.growth, Growth::Other(_)))
+            .map(|stretch| stretch.length)
+            .min()
     }
 
     /// Whether the caller's marks on tokens matter.

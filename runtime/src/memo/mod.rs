@@ -91,7 +91,16 @@ impl Memo {
     }
 
     /// The memo that [`Memo::save`] wrote to `path`, or an empty one where there is no such file.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Argument`](crate::ErrorKind::Argument) where the memo could hold nothing, so that saving it would
+    /// empty the file; and what keeps the file from being read.
     pub fn open(path: impl AsRef<Path>, options: MemoOptions) -> Result<Self> {
+        for (name, most) in [("bytes", options.bytes), ("entries", options.entries)] {
+            if most == 0 {
+                return Err(Error::argument(name, "is 0: nothing could be kept; give more"));
+            }
+        }
         let memo = Self::new(options);
         if let Some(bytes) = record::read_file(path.as_ref())? {
             memo.load(&bytes).map_err(|error| error.within(&path.as_ref().display().to_string()))?;
@@ -131,7 +140,7 @@ impl Memo {
     }
 
     /// Of the entries on `shelf`, the one whose vector is the most like `vector`, if the cosine of the angle between
-    /// them is at least `least`.
+    /// them is at least `least`. No number as `least` finds nothing.
     pub fn near(&self, shelf: &Key, vector: &[f32], least: f32) -> Option<Near> {
         let now = self.now();
         let vector = shelf::unit(vector)?;

@@ -237,6 +237,9 @@ fn files_are_found_again() {
     assert_eq!(Memo::open(&path, options).unwrap_err().kind(), ErrorKind::Corrupt);
     std::fs::remove_file(&path).unwrap();
     assert_eq!(Memo::open(std::env::temp_dir(), options).unwrap_err().kind(), ErrorKind::Argument);
+    for none in [MemoOptions { bytes: 0, ..options }, MemoOptions { entries: 0, ..options }] {
+        assert_eq!(Memo::open(&path, none).unwrap_err().kind(), ErrorKind::Argument);
+    }
 }
 
 #[test]

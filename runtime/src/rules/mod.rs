@@ -81,6 +81,30 @@ impl Rules {
             None => Ok(()),
         }
     }
+
+    /// Whether every token that a rule names is one of `vocabulary` tokens: others never come, and forbidding or forcing
+    /// them has no effect, or leaves nothing.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Argument`](crate::ErrorKind::Argument), whose place is the rule's name.
+    pub(crate) fn validate_for(&self, vocabulary: usize) -> Result<()> {
+        let first: Vec<u32> = self.forced_first.into_iter().collect();
+        let words: Vec<u32> = self.bad_words.concat();
+        let named = [
+            ("suppress", &self.suppress),
+            ("suppress_first", &self.suppress_first),
+            ("forced_first", &first),
+            ("forced_last", &self.forced_last),
+            ("bad_words", &words),
+        ];
+        for (name, ids) in named {
+            if let Some(id) = ids.iter().find(|id| **id as usize >= vocabulary) {
+                let message = format!("there is no token {id}; give ids below {vocabulary}");
+                return Err(Error::argument(name, message));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Where the next token is chosen.

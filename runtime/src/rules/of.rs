@@ -11,13 +11,18 @@ impl Rules {
     /// Those that the model's configuration of generation asks for, with the tokens that end its texts.
     pub fn of(model: &Model) -> Result<Self> {
         let config = Config::new(model.file().metadata().config.clone());
-        Self::read(&config, model.end_ids())
+        Self::read(&config, model.end_ids(), model.choices())
     }
 
-    /// The same of a configuration. `ends` are the tokenizer's, which stand in where the configuration says none.
-    pub(crate) fn read(config: &Config, ends: &[u32]) -> Result<Self> {
+    /// The same of a configuration. `ends` are the tokenizer's, which stand in where the configuration says none. Tokens
+    /// from `choices` on are never chosen: what is said of them is left out.
+    pub(crate) fn read(config: &Config, ends: &[u32], choices: usize) -> Result<Self> {
+        let is_there = |id: &u32| (*id as usize) < choices;
         let count = |key: &str| config.count(&[&place(config, key)]).map(Option::unwrap_or_default);
-        let ids = |key: &str| config.get(&place(config, key)).map(listed).unwrap_or_default();
+        let ids = |key: &str| -> Vec<u32> {
+            let all = config.get(&place(config, key)).map(listed).unwrap_or_default();
+            all.into_iter().filter(is_there).collect()
+        };
         let own_ends = tokens(config, "eos_token_id");
         let penalty = config.number(&[&place(config, "repetition_penalty")])?.unwrap_or(1.0);
         let words = config.get(&place(config, "bad_words_ids"));
@@ -29,7 +34,10 @@ impl Rules {
             repetition_penalty: penalty as f32,
             no_repeat: count("no_repeat_ngram_size")?,
             no_repeat_source: count("encoder_no_repeat_ngram_size")?,
-            bad_words: bad_words.into_iter().filter(|word| !word.is_empty()).collect(),
+            bad_words: bad_words
+                .into_iter()
+                .filter(|word| !word.is_empty() && word.iter().all(is_there))
+                .collect(),
             min_length: count("min_length")?,
             min_tokens: count("min_new_tokens")?,
             forced_first: ids("forced_bos_token_id").first().copied(),

@@ -73,7 +73,7 @@ fn what_is_suppressed_first_comes_behind_what_is_forced() {
 fn a_configuration_of_generation_is_all_that_holds() {
     let read = |text: &str| {
         let values = serde_json::from_str(text).unwrap();
-        Rules::read(&crate::arch::Config::new(values), &[7]).unwrap()
+        Rules::read(&crate::arch::Config::new(values), &[7], usize::MAX).unwrap()
     };
     let old = read(r#"{"no_repeat_ngram_size": 3, "forced_bos_token_id": 0, "forced_eos_token_id": 2}"#);
     let want = Rules {

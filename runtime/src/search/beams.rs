@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use siskin_kernels::ops::Kernels;
+
 use super::scores::{Best, Scorer, Step, When, normalise};
 use super::{Early, Found, SearchOptions};
 use crate::Result;
@@ -40,17 +42,23 @@ pub(crate) struct Settings {
 
 impl Settings {
     /// Beams of one search.
-    pub(crate) fn new(options: &SearchOptions, choices: usize) -> Result<Arc<Self>> {
+    pub(crate) fn new(options: &SearchOptions, choices: usize, kernels: Kernels) -> Result<Arc<Self>> {
         options.validate()?;
-        let scorer = Scorer { rules: RuleList::new(&options.rules)?, when: When::After };
+        options.rules.validate_for(choices)?;
+        let scorer = Scorer { rules: RuleList::new(&options.rules)?, when: When::After, kernels };
         Ok(Arc::new(Self { options: options.clone(), scorer, choices, counts_end: true }))
     }
 
     /// The same with rules of the caller's, which come before scores are made probabilities. The tokens that end a text
     /// do not count for its length.
-    pub(crate) fn with_rules(options: &SearchOptions, choices: usize, rules: RuleList) -> Result<Arc<Self>> {
+    pub(crate) fn with_rules(
+        options: &SearchOptions,
+        choices: usize,
+        rules: RuleList,
+        kernels: Kernels,
+    ) -> Result<Arc<Self>> {
         options.validate()?;
-        let scorer = Scorer { rules, when: When::Before };
+        let scorer = Scorer { rules, when: When::Before, kernels };
         Ok(Arc::new(Self { options: options.clone(), scorer, choices, counts_end: false }))
     }
 

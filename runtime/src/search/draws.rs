@@ -101,15 +101,13 @@ impl Draws {
         Ok(())
     }
 
-    /// Forgets the sequences and gives the texts, the best first.
+    /// Forgets the sequences and gives the texts, in the order of their seeds.
     pub(crate) fn finish(self, context: &mut Context) -> Vec<Found> {
         let power = self.drawing.length_penalty;
         self.draws.iter().for_each(|draw| context.remove(draw.sequence));
         let found =
             |draw: Draw| Found { score: normalise(draw.sum, draw.tokens.len(), power), tokens: draw.tokens };
-        let mut found: Vec<Found> = self.draws.into_iter().map(found).collect();
-        found.sort_by(|a, b| b.score.total_cmp(&a.score));
-        found
+        self.draws.into_iter().map(found).collect()
     }
 }
 

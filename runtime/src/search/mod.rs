@@ -43,7 +43,8 @@ pub struct SearchOptions {
     pub beams: usize,
     /// Into how many groups the beams are divided, each of which looks for something else; 1: none. It divides `beams`.
     pub groups: usize,
-    /// What is taken from a token's score for every beam of an earlier group that goes on with it in the same step.
+    /// What is taken from a token's score for every beam of an earlier group that goes on with it in the same step; 0
+    /// where there is one group.
     pub diversity: f32,
     /// The power of a text's length that its score is divided by: above 0 prefers long texts, below 0 short ones.
     pub length_penalty: f32,
@@ -74,7 +75,7 @@ impl Default for SearchOptions {
 }
 
 /// The most beams of a text.
-const MOST_BEAMS: usize = 1024;
+pub(crate) const MOST_BEAMS: usize = 1024;
 
 impl SearchOptions {
     /// Whether every option is in its range.
@@ -102,8 +103,18 @@ impl SearchOptions {
             let message = format!("is {}; give a number from 0", self.diversity);
             return Err(Error::argument("diversity", message));
         }
-        if self.max_tokens == 0 {
+        if self.diversity > 0.0 && groups == 1 {
+            let message = "sets groups apart, and there is one; ask for several groups of beams";
+            return Err(Error::argument("diversity", message));
+        }
+        let (least, most) = (self.rules.min_tokens, self.max_tokens);
+        if most == 0 {
             return Err(Error::argument("max_tokens", "is 0; give at least 1"));
+        }
+        if least > most {
+            let message =
+                format!("{least} tokens of a text that has up to {most}; ask for fewer, or allow more");
+            return Err(Error::argument("min_tokens", message));
         }
         self.rules.validate()
     }

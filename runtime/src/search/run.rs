@@ -11,6 +11,10 @@ pub(crate) fn feed(
     pieces: &[(usize, &[u32])],
     each: &mut dyn FnMut(usize, &[f32]),
 ) -> Result<()> {
+    for &(sequence, tokens) in pieces {
+        let length = context.length(sequence)?.saturating_add(tokens.len());
+        context.expect(sequence, length)?;
+    }
     let (rows, wanted) = context.limits();
     let mut rest: Vec<(usize, usize, &[u32])> =
         pieces.iter().enumerate().map(|(index, &(sequence, tokens))| (index, sequence, tokens)).collect();

@@ -12,7 +12,7 @@ const LONGEST_TEXT: usize = 256;
 
 /// The options with the ways in which tokens spell one of `texts` among the breakers of DRY: as a part of a token,
 /// or begun at the end of one. Nothing is looked for where DRY is off.
-pub(super) fn with_breakers(
+pub(crate) fn with_breakers(
     options: &SamplerOptions,
     texts: &[String],
     tokenizer: &Tokenizer,

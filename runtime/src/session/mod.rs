@@ -4,7 +4,9 @@ mod breakers;
 mod pieces;
 mod prompt;
 mod search;
+mod switch;
 
+pub(crate) use breakers::with_breakers;
 pub use pieces::{Ended, Pieces};
 pub(crate) use prompt::first_tokens;
 
@@ -181,7 +183,7 @@ impl Session {
             // cannot be chosen, and are refused where they are read.
             Ok(tokenizer) => {
                 let choices = context.vocabulary().min(tokenizer.vocabulary_size().max(1) as usize);
-                let sampler = breakers::with_breakers(&options.sampler, &options.dry_breakers, tokenizer)?;
+                let sampler = with_breakers(&options.sampler, &options.dry_breakers, tokenizer)?;
                 Sampler::new(&sampler, choices)?
             }
             Err(_) => Sampler::new(&options.sampler, context.vocabulary())?,
@@ -268,7 +270,7 @@ impl Session {
 
     /// Takes tokens through the model, `batch` at once, and calls `each` with the session's logits and the
     /// number of the first token of every batch. On an error the session is as it was before, or where a
-    /// sliding window has moved on, holds the tokens that went in.
+    /// sliding window has moved on or the past was computed again, holds the tokens that went in.
     fn forward(
         &mut self,
         tokens: &[u32],
@@ -276,6 +278,7 @@ impl Session {
         every: bool,
         each: &mut dyn FnMut(&mut [f32], usize, &Context),
     ) -> Result<()> {
+        self.switch(tokens.len(), batch)?;
         let mut context = locked(&self.context);
         context.listen_to(&self.stop.flag);
         let before = context.length(self.sequence)?;

@@ -11,13 +11,13 @@ impl Session {
     /// Looks for the likeliest texts that may follow what the session holds, which stays as it is. Needs as many
     /// [`forks`](super::SessionOptions::forks) as there are beams.
     pub fn search(&mut self, options: &SearchOptions) -> Result<Vec<Found>> {
-        let settings = Settings::new(options, self.sampler.vocabulary_size())?;
+        let settings = Settings::new(options, self.sampler.vocabulary_size(), self.model.kernel_table())?;
         self.search_by(&settings, options.beams, &self.tokens.clone())
     }
 
     /// The same by rules of the caller's.
     pub(crate) fn search_with(&mut self, options: &SearchOptions, rules: RuleList) -> Result<Vec<Found>> {
-        let settings = Settings::with_rules(options, self.logits.len(), rules)?;
+        let settings = Settings::with_rules(options, self.logits.len(), rules, self.model.kernel_table())?;
         self.search_by(&settings, options.beams, &[])
     }
 

@@ -3,6 +3,7 @@
 //! A [`Writer`] turns texts into what the model reads, reads those of like length together where it
 //! has an encoder, and writes on all of them in one batch; where one is done, the next takes its place.
 
+mod join;
 mod language;
 mod options;
 mod run;
@@ -60,6 +61,7 @@ impl Writer {
             let message = "it reads whole texts and does not write; use an encoder";
             return Err(Error::unsupported("model", message));
         }
+        model.check_engine(options.cache, None)?;
         model.tokenizer()?;
         let options = WriterOptions { batch: options.batch.clamp(1, MOST_ROWS), ..options };
         Ok(Self { model, options, context: None, stop: StopHandle::new() })
@@ -124,14 +126,14 @@ impl Writer {
             done += usize::from(rest[owners[job]] == 0);
             if rest[owners[job]] == 0 { each(done) } else { Ok(()) }
         })?;
-        let mut written = vec![Vec::new(); texts.len()];
+        let mut parts = vec![Vec::new(); texts.len()];
         for (&owner, found) in owners.iter().zip(found) {
-            self.join(&mut written[owner], found.unwrap_or_default(), writing)?;
+            let found: Vec<Found> = found.unwrap_or_default();
+            let found = found.into_iter().map(|found| self.candidate(found, writing));
+            parts[owner].push(found.collect::<Result<Vec<_>>>()?);
         }
-        for (candidates, parts) in written.iter_mut().zip(parts_of) {
-            candidates.iter_mut().for_each(|candidate: &mut Candidate| candidate.score /= parts as f64);
-        }
-        Ok(written)
+        let searched = writing.search.beams > 1;
+        Ok(parts.into_iter().map(|parts| join::join(parts, searched, writing.search.best)).collect())
     }
 
     /// What goes into the model for a source.
@@ -148,31 +150,17 @@ impl Writer {
         Ok(Job { source, prompt: [start, writing.prefix.clone()].concat(), most })
     }
 
-    /// Puts what was found for a part behind what was found for those before it.
-    fn join(&self, candidates: &mut Vec<Candidate>, found: Vec<Found>, writing: &Writing) -> Result<()> {
-        let is_first = candidates.is_empty();
-        if !is_first {
-            candidates.truncate(found.len());
-        }
-        for (index, Found { tokens, score }) in found.into_iter().enumerate() {
-            let ended = tokens.last().is_some_and(|last| writing.search.rules.ends.contains(last));
-            let tokens = [writing.prefix.as_slice(), &tokens].concat();
-            let bytes = self.model.tokenizer()?.decode(&tokens, DecodeOptions { skip_special: true })?;
-            let text = String::from_utf8_lossy(&bytes).into_owned();
-            let text = match self.model.graphs().encoder {
-                Some(_) => text.trim().to_owned(),
-                None => text,
-            };
-            if is_first {
-                candidates.push(Candidate { text, tokens, score, ended });
-            } else if let Some(candidate) = candidates.get_mut(index) {
-                candidate.text = format!("{} {text}", candidate.text).trim().to_owned();
-                candidate.tokens.extend(tokens);
-                candidate.score += score;
-                candidate.ended &= ended;
-            }
-        }
-        Ok(())
+    /// What was found, as text.
+    fn candidate(&self, Found { tokens, score }: Found, writing: &Writing) -> Result<Candidate> {
+        let ended = tokens.last().is_some_and(|last| writing.search.rules.ends.contains(last));
+        let tokens = [writing.prefix.as_slice(), &tokens].concat();
+        let bytes = self.model.tokenizer()?.decode(&tokens, DecodeOptions { skip_special: true })?;
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let text = match self.model.graphs().encoder {
+            Some(_) => text.trim().to_owned(),
+            None => text,
+        };
+        Ok(Candidate { text, tokens, score, ended })
     }
 
     /// The sources that a text becomes: one, unless it is too long.

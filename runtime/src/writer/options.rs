@@ -9,7 +9,8 @@ use crate::model::Model;
 use crate::rules::Rules;
 use crate::rules::of::place;
 use crate::sample::SamplerOptions;
-use crate::search::{Early, SearchOptions};
+use crate::search::{Early, MOST_BEAMS, SearchOptions};
+use crate::session::SessionOptions;
 use crate::{Error, Result};
 
 /// How a writer is opened.
@@ -37,10 +38,12 @@ impl Default for WriterOptions {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Writing {
     /// Beams, rules and lengths. With one beam, tokens are chosen by the sampler, and `best` says how many texts are
-    /// drawn of each source.
+    /// drawn of each source. There is one group then.
     pub search: SearchOptions,
-    /// Chooses tokens where there is one beam. Rules are those of the search.
+    /// Chooses tokens where there is one beam, and asks for nothing where there are more. Rules are those of the search.
     pub sampler: SamplerOptions,
+    /// No repetition that the sampler punishes reaches across one of these texts.
+    pub dry_breakers: Vec<String>,
     /// What stands before each text, such as the name of a task.
     pub before: String,
     /// The tokens before and behind each source, in place of those that the tokenizer adds.
@@ -58,6 +61,7 @@ impl Default for Writing {
         Self {
             search: SearchOptions { beams: 1, ..SearchOptions::default() },
             sampler: SamplerOptions::greedy(),
+            dry_breakers: SessionOptions::default().dry_breakers,
             before: String::new(),
             around: None,
             start: Vec::new(),
@@ -112,15 +116,17 @@ impl Writing {
         let longest = count("max_length")?.filter(|_| reads).map(|length| length.saturating_sub(1));
         let beams = count("num_beams")?.unwrap_or(1).max(1);
         let groups = count("num_beam_groups")?.unwrap_or(1).max(1);
+        let groups = if beams.is_multiple_of(groups) { groups } else { 1 };
+        let diversity = number("diversity_penalty")?.filter(|_| groups > 1);
         let search = SearchOptions {
             beams,
-            groups: if beams.is_multiple_of(groups) { groups } else { 1 },
-            diversity: number("diversity_penalty")?.unwrap_or(0.0) as f32,
+            groups,
+            diversity: diversity.unwrap_or(0.0) as f32,
             length_penalty: number("length_penalty")?.unwrap_or(1.0) as f32,
             early,
             best: 1,
             max_tokens: count("max_new_tokens")?.or(longest).filter(|&most| most > 0).unwrap_or(usize::MAX),
-            rules: Rules::read(config, model.end_ids())?,
+            rules: Rules::read(config, model.end_ids(), model.choices())?,
         };
         Ok(Self { search, ..usual })
     }
@@ -131,10 +137,26 @@ impl Writing {
     }
 
     pub(super) fn validate(&self) -> Result<()> {
-        if self.search.beams > 1 {
+        let SearchOptions { beams, groups, best, .. } = &self.search;
+        if *beams != 1 {
+            if self.sampler != SamplerOptions::greedy() {
+                let message =
+                    "chooses tokens where there is one beam alone; ask for one, or leave it as it is";
+                return Err(Error::argument("sampler", message));
+            }
             return self.search.validate();
         }
-        if self.search.best > 1 && self.sampler.temperature == 0.0 {
+        if *groups != 1 {
+            return Err(Error::argument("groups", format!("{groups} of one beam; ask for more beams")));
+        }
+        if self.sampler.rules != Rules::default() {
+            let message = "are those of the search; give them there";
+            return Err(Error::argument("sampler.rules", message));
+        }
+        if *best > MOST_BEAMS {
+            return Err(Error::argument("best", format!("{best}; give 1 to {MOST_BEAMS}")));
+        }
+        if *best > 1 && self.sampler.temperature == 0.0 {
             let message = "without beams or a temperature, all texts are the same; ask for as many beams";
             return Err(Error::argument("best", message));
         }

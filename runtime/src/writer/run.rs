@@ -5,7 +5,9 @@ use std::sync::Arc;
 use super::{Writer, Writing};
 use crate::cache::CacheOptions;
 use crate::context::{Context, Text, Wanted};
+use crate::sample::SamplerOptions;
 use crate::search::{Beams, Drawing, Draws, Found, Hunt, Settings, feed};
+use crate::session::with_breakers;
 use crate::{Error, ErrorKind, Result};
 
 /// A context with no size of its own has no more tokens than this.
@@ -114,16 +116,13 @@ impl Writer {
     }
 
     fn manner(&self, writing: &Writing) -> Result<Manner> {
-        let choices = match self.model.tokenizer() {
-            Ok(tokenizer) => (tokenizer.vocabulary_size().max(1) as usize).min(self.model.hyper().vocabulary),
-            Err(_) => self.model.hyper().vocabulary,
-        };
+        let choices = self.model.choices();
         let search = &writing.search;
         if search.beams > 1 {
-            return Settings::new(search, choices).map(Manner::Search);
+            return Settings::new(search, choices, self.model.kernel_table()).map(Manner::Search);
         }
-        let sampler =
-            crate::sample::SamplerOptions { rules: search.rules.clone(), ..writing.sampler.clone() };
+        let sampler = SamplerOptions { rules: search.rules.clone(), ..writing.sampler.clone() };
+        let sampler = with_breakers(&sampler, &writing.dry_breakers, self.model.tokenizer()?)?;
         Drawing::new(&sampler, search.best, choices, search.length_penalty).map(Manner::Draw)
     }
 

@@ -302,6 +302,13 @@ fn own(model: &Model<'_>, keys: &mut Vec<(String, Value)>, notes: &mut Vec<Strin
                 push(keys, "classifier.output_labels", Value::Texts((0..classes).map(name).collect()));
             }
             push(keys, "pooling_type", Value::Unsigned(pooling));
+            for key in ["dense", "prompts"] {
+                if config.get(&format!("sentence_transformers/{key}")).is_some() {
+                    notes.push(format!(
+                        "GGUF does not keep the {key} of sentence-transformers: vectors differ without"
+                    ));
+                }
+            }
             push(keys, "attention.causal", Value::Bool(false));
         }
         "mistral" | "mixtral" if model.hyper.windows.iter().any(Option::is_some) => {

@@ -12,7 +12,7 @@ mod weights;
 
 use super::model::Model;
 use super::tensors::{self, Entry};
-use super::{ExportOptions, Format, Report};
+use super::{ExportOptions, Format, Report, finish};
 use nodes::Nodes;
 use proto::{Element, Message, Size};
 use side::{Inputs, Side};
@@ -48,6 +48,14 @@ fn write(model: &Model<'_>, to: &Path, options: &ExportOptions<'_>) -> Result<Re
     let outside = bytes > options.most_inside;
     let mut out = options.create(to)?;
     let beside = outside.then(|| to.with_extension("onnx.data"));
+    let leftovers = match &beside {
+        Some(_) => Vec::new(),
+        None => {
+            let name =
+                to.with_extension("onnx.data").file_name().map(|name| name.to_string_lossy().into_owned());
+            options.leftovers(to.parent().unwrap_or(Path::new("")), name)?
+        }
+    };
     let mut data = beside.as_deref().map(|path| options.create(path)).transpose()?;
     let location =
         beside.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
@@ -73,12 +81,9 @@ fn write(model: &Model<'_>, to: &Path, options: &ExportOptions<'_>) -> Result<Re
             }
         }
     }
-    if let (Some(data), Some(path)) = (data, beside) {
-        data.commit()?;
-        report.files.push(path);
-    }
-    out.commit()?;
-    report.files.insert(0, to.to_owned());
+    finish(data.into_iter().chain([out]), &leftovers)?;
+    report.files.push(to.to_owned());
+    report.files.extend(beside);
     note_what_is_left_out(model, &mut report.notes);
     Ok(report)
 }

@@ -2,7 +2,7 @@
 
 use super::proto::{Attribute, Element};
 use super::side::Side;
-use siskin::graph::Routing;
+use siskin::graph::{Growth, Rope, Routing, Stretch};
 
 impl Side<'_, '_> {
     fn once(&mut self, word: &str, make: impl FnOnce(&mut Self) -> String) -> String {
@@ -77,7 +77,7 @@ impl Side<'_, '_> {
                     let positions = side.moved(&positions, offset as i64);
                     let positions = side.nodes.cast(&positions, Element::Float);
                     let positions = side.nodes.unsqueeze(&positions, &[2]);
-                    let frequencies = side.nodes.floats(&[table.frequencies.len()], &table.frequencies);
+                    let frequencies = side.frequencies(&table);
                     side.nodes.add("Mul", &[&positions, &frequencies])
                 });
                 let turned = side.nodes.add(op, &[&angles]);
@@ -85,6 +85,20 @@ impl Side<'_, '_> {
             })
         };
         (turn("Cos"), turn("Sin"))
+    }
+
+    /// The frequencies of a table, for each text those of its length.
+    fn frequencies(&mut self, table: &Rope) -> String {
+        let usual = self.nodes.floats(&[table.frequencies.len()], &table.frequencies);
+        let Some(Stretch { length, growth: Growth::Other(long) }) = &table.stretch else { return usual };
+        let long = self.nodes.floats(&[long.len()], long);
+        let positions = self.positions();
+        let axes = [Attribute::Ints("axes", &[1]), Attribute::Int("keepdims", 1)];
+        let last = self.nodes.with("ReduceMax", &[&positions], &axes);
+        let most = self.nodes.int(*length as i64 - 1);
+        let is_long = self.nodes.add("Greater", &[&last, &most]);
+        let is_long = self.nodes.unsqueeze(&is_long, &[2]);
+        self.nodes.add("Where", &[&is_long, &long, &usual])
     }
 
     /// Sines, then cosines.

@@ -3,7 +3,9 @@
 use super::nodes::Nodes;
 use super::proto::{Attribute, Element};
 use super::weights::Weights;
-use siskin::graph::{ActivationKind, Graph, Head, Node, NormKind, Op, Sight, ValueId, WeightId};
+use siskin::graph::{
+    ActivationKind, Graph, Growth, Head, Node, NormKind, Op, Sight, Stretch, ValueId, WeightId,
+};
 use siskin::{Error, Result};
 use std::collections::HashMap;
 
@@ -73,7 +75,8 @@ impl<'a, 'b> Side<'a, 'b> {
     /// Writes every node and gives the name of what leaves the graph.
     pub(super) fn write(&mut self) -> Result<String> {
         let graph = self.graph;
-        if graph.ropes.iter().any(|rope| rope.stretch.is_some()) {
+        let grows = |stretch: &Stretch| matches!(stretch.growth, Growth::Base { .. });
+        if graph.ropes.iter().any(|rope| rope.stretch.as_ref().is_some_and(grows)) {
             return Err(unwritten("rotary frequencies that change with the length"));
         }
         for node in &graph.nodes {

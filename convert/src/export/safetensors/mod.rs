@@ -7,13 +7,43 @@ pub use tokenizer::tokenizer_json;
 
 use super::model::Model;
 use super::tensors::{self, Entry};
-use super::{ExportOptions, Format, Report, settings};
+use super::{ExportOptions, Format, Report, finish, settings};
 use serde_json::{Map, Value, json};
 use siskin::encoder::Pooling;
-use siskin::{Error, Result};
+use siskin::{Error, ErrorKind, Result};
 use siskin_kernels::quant::BlockType;
 use std::io::Write;
 use std::path::Path;
+
+/// Texts that exports write, each where the model has what is in it.
+const OWN: &[&str] = &[
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "modules.json",
+    "1_Pooling/config.json",
+    "2_Dense/config.json",
+    "2_Dense/model.safetensors",
+    "3_Dense/config.json",
+    "3_Dense/model.safetensors",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+];
+/// What other programs may read beside these.
+const STAY: &[&str] = &[
+    "added_tokens.json",
+    "merges.txt",
+    "pytorch_model.bin",
+    "preprocessor_config.json",
+    "sentencepiece.bpe.model",
+    "special_tokens_map.json",
+    "spiece.model",
+    "tokenizer.model",
+    "vocab.json",
+    "vocab.txt",
+];
 
 pub(super) static FORMAT: Format = Format { name: "safetensors", ending: "", write };
 
@@ -34,6 +64,9 @@ fn write(model: &Model<'_>, to: &Path, options: &ExportOptions<'_>) -> Result<Re
         let note = "preprocessor_config.json is not kept: take that of the model for other programs";
         report.notes.push(note.to_owned());
     }
+    let leftovers = options.leftovers(to, others_in(to, &texts))?;
+    let stays = STAY.iter().filter(|name| options.force && to.join(name).is_file());
+    report.notes.extend(stays.map(|name| format!("{name} was there and stays: is it of this model?")));
     std::fs::create_dir_all(to).map_err(|error| Error::io(to.display().to_string(), &error))?;
     // Every file is begun before the first is complete, so that what is there already stops the work at once.
     let names = texts.iter().map(|(name, _)| name.as_str());
@@ -43,20 +76,32 @@ fn write(model: &Model<'_>, to: &Path, options: &ExportOptions<'_>) -> Result<Re
         std::fs::create_dir_all(folder).map_err(|error| Error::io(folder.display().to_string(), &error))?;
     }
     let mut weights = options.create(&to.join("model.safetensors"))?;
+    report.files.push(to.join("model.safetensors"));
     let mut others = Vec::new();
     for (name, text) in texts.drain(..) {
         let path = to.join(name);
-        others.push((options.create(&path)?, path, text));
-    }
-    write_weights(&entries, &types, options, &mut weights)?;
-    weights.commit()?;
-    report.files.push(to.join("model.safetensors"));
-    for (mut file, path, text) in others {
+        let mut file = options.create(&path)?;
         file.write_all(&text).map_err(|error| Error::io(path.display().to_string(), &error))?;
-        file.commit()?;
+        others.push(file);
         report.files.push(path);
     }
+    write_weights(&entries, &types, options, &mut weights)?;
+    finish(others.into_iter().chain([weights]), &leftovers)?;
     Ok(report)
+}
+
+/// What a folder holds of another model under names that exports write, and this one does not.
+fn others_in(folder: &Path, texts: &[(String, Vec<u8>)]) -> Vec<String> {
+    let mut names: Vec<String> = OWN.iter().map(|name| (*name).to_owned()).collect();
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let small = name.to_ascii_lowercase();
+        if small.ends_with(".safetensors") || small.ends_with(".safetensors.index.json") {
+            names.push(name);
+        }
+    }
+    names.retain(|name| name != "model.safetensors" && texts.iter().all(|(written, _)| written != name));
+    names
 }
 
 fn write_weights(
@@ -97,9 +142,7 @@ fn files(model: &Model<'_>, dtype: BlockType, notes: &mut Vec<String>) -> Result
     if let Some(generation) = config.remove("generation") {
         add("generation_config.json", &generation);
     }
-    if let Some(settings) = config.remove("sentence_transformers") {
-        sentence_transformers(model, &settings, &mut add);
-    }
+    let sentences = config.remove("sentence_transformers");
     let dtype = match dtype {
         BlockType::F16 => "float16",
         BlockType::BF16 => "bfloat16",
@@ -109,6 +152,9 @@ fn files(model: &Model<'_>, dtype: BlockType, notes: &mut Vec<String>) -> Result
     config.insert(key.to_owned(), dtype.into());
     add("config.json", &Value::Object(config));
     tokenizer::files(model, &mut add, notes)?;
+    if let Some(settings) = sentences {
+        sentence_transformers(model, &settings, &mut files)?;
+    }
     if let Some(template) = model.file.template() {
         files.push(("chat_template.jinja".to_owned(), template.as_bytes().to_vec()));
     }
@@ -122,7 +168,13 @@ fn pretty(value: &Value) -> Vec<u8> {
 }
 
 /// How texts become vectors, in the files of sentence-transformers.
-fn sentence_transformers(model: &Model<'_>, settings: &Value, add: &mut impl FnMut(&str, &Value)) {
+fn sentence_transformers(
+    model: &Model<'_>,
+    settings: &Value,
+    files: &mut Vec<(String, Vec<u8>)>,
+) -> Result<()> {
+    let layers = settings.get("dense").and_then(Value::as_array).cloned().unwrap_or_default();
+    let mut add = |name: &str, value: &Value| files.push((name.to_owned(), pretty(value)));
     let module = |number: usize, path: &str, kind: &str| {
         json!({"idx": number, "name": number.to_string(), "path": path,
             "type": format!("sentence_transformers.models.{kind}")})
@@ -137,7 +189,21 @@ fn sentence_transformers(model: &Model<'_>, settings: &Value, add: &mut impl FnM
             .collect();
         ways.insert("word_embedding_dimension".to_owned(), model.hyper.width.into());
         ways.insert("pooling_mode_mean_sqrt_len_tokens".to_owned(), false.into());
+        ways.insert(
+            "include_prompt".to_owned(),
+            (settings.get("include_prompt") != Some(&Value::Bool(false))).into(),
+        );
         add("1_Pooling/config.json", &Value::Object(ways));
+    }
+    for layer in &layers {
+        let number = modules.len();
+        modules.push(module(number, &format!("{number}_Dense"), "Dense"));
+        let named = |(_, ours): &&(&str, &str)| layer.get("activation") == Some(&Value::from(*ours));
+        let activation = crate::import::ACTIVATIONS.iter().find(named).map(|(name, _)| *name);
+        let config = json!({"in_features": layer.get("inputs"), "out_features": layer.get("outputs"),
+            "bias": model.file.tensor(&format!("sentence.{}.bias", number - 2)).is_some(),
+            "activation_function": activation});
+        add(&format!("{number}_Dense/config.json"), &config);
     }
     if settings.get("normalise") == Some(&Value::Bool(true)) {
         modules.push(module(modules.len(), &format!("{}_Normalize", modules.len()), "Normalize"));
@@ -147,6 +213,38 @@ fn sentence_transformers(model: &Model<'_>, settings: &Value, add: &mut impl FnM
         add("sentence_bert_config.json", &json!({"max_seq_length": most, "do_lower_case": false}));
     }
     if let Some(prompts) = settings.get("prompts") {
-        add("config_sentence_transformers.json", &json!({"prompts": prompts}));
+        let usual = settings.get("default_prompt_name");
+        add("config_sentence_transformers.json", &json!({"prompts": prompts, "default_prompt_name": usual}));
     }
+    for (index, layer) in layers.iter().enumerate() {
+        files.push((format!("{}_Dense/model.safetensors", index + 2), layer_file(model, index, layer)?));
+    }
+    Ok(())
+}
+
+/// The safetensors file of a layer behind pooling.
+fn layer_file(model: &Model<'_>, index: usize, layer: &Value) -> Result<Vec<u8>> {
+    let (mut header, mut data) = (Map::new(), Vec::new());
+    for kind in ["weight", "bias"] {
+        let name = format!("sentence.{index}.{kind}");
+        let shape = match kind {
+            "weight" => json!([layer.get("outputs"), layer.get("inputs")]),
+            _ => json!([layer.get("outputs")]),
+        };
+        match model.file.tensor(&name) {
+            Some(tensor) => {
+                let start = data.len();
+                data.extend_from_slice(&tensor.data);
+                let entry = json!({"dtype": "F32", "shape": shape, "data_offsets": [start, data.len()]});
+                header.insert(format!("linear.{kind}"), entry);
+            }
+            None if kind == "weight" => {
+                return Err(Error::new(ErrorKind::Missing, name, "the file lacks it"));
+            }
+            None => {}
+        }
+    }
+    let mut header = Value::Object(header).to_string().into_bytes();
+    header.resize(header.len().next_multiple_of(8), b' ');
+    Ok([&(header.len() as u64).to_le_bytes()[..], &header, &data].concat())
 }

@@ -67,8 +67,7 @@ impl Folder {
     fn of_file(path: &Path) -> Option<Self> {
         let name = path.file_name()?.to_str()?;
         let folder = path.parent()?;
-        let extension = path.extension()?;
-        if !extension.eq_ignore_ascii_case("onnx") {
+        if !ends_with(path, &["onnx"]) {
             return None;
         }
         let part = name == ENCODER || DECODERS.contains(&name);
@@ -90,8 +89,7 @@ impl Folder {
             let io = |error: std::io::Error| Error::io(folder.display().to_string(), &error);
             for entry in std::fs::read_dir(folder).map_err(io)? {
                 let file = entry.map_err(io)?.path();
-                let extension = file.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
-                if EXTENSIONS.contains(&extension) && file.is_file() {
+                if (ends_with(&file, EXTENSIONS) || is_tensor(&file)) && file.is_file() {
                     files.push(file);
                 }
             }
@@ -99,6 +97,12 @@ impl Folder {
         files.sort();
         Ok(files)
     }
+}
+
+/// Whether the file may hold one tensor's numbers: exporters name it as the tensor, often without an ending.
+fn is_tensor(path: &Path) -> bool {
+    let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+    !name.starts_with('.') && (path.extension().is_none() || name.starts_with("onnx__"))
 }
 
 /// The folder that describes the model whose graphs are in `folder`.
@@ -129,11 +133,17 @@ fn graphs(folder: &Path) -> Option<Vec<(Side, PathBuf)>> {
     }
     let entries = std::fs::read_dir(folder).ok()?;
     let files = entries.filter_map(|entry| Some(entry.ok()?.path()));
-    let mut files = files.filter(|file| file.extension().is_some_and(|end| end == "onnx") && file.is_file());
+    let mut files = files.filter(|file| ends_with(file, &["onnx"]) && file.is_file());
     match (files.next(), files.next()) {
         (Some(only), None) => Some(vec![(Side::Whole, only)]),
         _ => None,
     }
+}
+
+/// Whether a file's ending is one of these, in capitals or not.
+fn ends_with(path: &Path, endings: &[&str]) -> bool {
+    let ending = path.extension().and_then(|ending| ending.to_str());
+    ending.is_some_and(|ending| endings.iter().any(|known| ending.eq_ignore_ascii_case(known)))
 }
 
 /// A graph's file, and the files beside it that hold numbers. Each is mapped once.

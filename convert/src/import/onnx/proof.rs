@@ -10,7 +10,10 @@ use siskin::{CacheType, EncoderOptions, Error, ErrorKind, ModelOptions, Result, 
 /// The largest difference over the largest expected number that two ways of rounding may make.
 const CLOSE: f32 = 1e-3;
 /// Tokens of the texts that are tried.
-const LENGTHS: [usize; 2] = [11, 5];
+const LENGTHS: [usize; 4] = [11, 1, 5, 37];
+/// A text is also filled up to so many tokens that the mask hides: as many as one of the lengths, so that the graph is
+/// ready for it.
+const FILLED: usize = 11;
 
 /// The most bytes that a model may have as f32 to be tried: trying holds them in memory twice.
 const MOST_BYTES: u64 = 6 << 30;
@@ -67,7 +70,9 @@ fn compare(general: &General, ours: &siskin::Model) -> Result<f32> {
     let vocabulary = ours.hyper().vocabulary.max(1);
     let mut number = 0x2545_F491_4F6C_DD1D_u64;
     let mut worst = 0.0_f32;
-    for length in LENGTHS.map(|length| length.min(ours.hyper().text.min(ours.hyper().context))) {
+    let mut lengths = LENGTHS.map(|length| length.min(ours.hyper().text.min(ours.hyper().context))).to_vec();
+    lengths.dedup();
+    for length in lengths {
         let mut token = || {
             number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             // Small ids are special tokens, which some models count positions by.
@@ -100,6 +105,12 @@ fn compare_text(general: &General, ours: &siskin::Model, ids: &[u32], written: &
             let got = read(ours, &text, head)?;
             let got = if theirs.count() == 1 { got.get(..theirs.columns).unwrap_or_default() } else { &got };
             worst = worst.max(difference(got, &theirs.values));
+            if ids.len() < FILLED
+                && FILLED <= ours.hyper().text
+                && let Some(filled) = general.read_padded(ids, &segments, head, FILLED)?
+            {
+                worst = worst.max(difference(got, &filled.values));
+            }
         }
         memory = Some(theirs);
     }

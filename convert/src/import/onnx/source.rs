@@ -85,7 +85,7 @@ fn prove(models: &[Model<'_>], stores: &mut [(Side, Store)], source: HuggingFace
     match prove(models, stores, &source)? {
         Proof::Same => Ok(Opened::Recognised(Box::new(source))),
         Proof::Other(reason) => Ok(Opened::General(reason)),
-        Proof::Impossible(reason) => match nothing_left(models, &source) {
+        Proof::Impossible(reason) => match nothing_left(models, stores, &source) {
             Ok(()) => Ok(Opened::Recognised(Box::new(source))),
             Err(error) => Ok(Opened::General(format!("{error}; and it was not compared, as {reason}"))),
         },
@@ -94,8 +94,8 @@ fn prove(models: &[Model<'_>], stores: &mut [(Side, Store)], source: HuggingFace
 
 /// The source, if every matrix of the graph is in it.
 #[cfg(not(feature = "tract"))]
-fn prove(models: &[Model<'_>], _: &mut [(Side, Store)], source: HuggingFace) -> Result<Opened> {
-    match nothing_left(models, &source) {
+fn prove(models: &[Model<'_>], stores: &mut [(Side, Store)], source: HuggingFace) -> Result<Opened> {
+    match nothing_left(models, stores, &source) {
         Ok(()) => Ok(Opened::Recognised(Box::new(source))),
         Err(error) => Ok(Opened::General(error.to_string())),
     }
@@ -206,7 +206,7 @@ fn at(data: &[u8], index: usize, width: usize) -> Option<&[u8]> {
 }
 
 /// An error where a matrix or table of the graphs is none of the model's.
-fn nothing_left(models: &[Model<'_>], source: &HuggingFace) -> Result<()> {
+fn nothing_left(models: &[Model<'_>], stores: &mut [(Side, Store)], source: &HuggingFace) -> Result<()> {
     let (_, graphs) = source.family().build(source.config(), &|name| source.has(name))?;
     let mut used = HashSet::new();
     for weight in graphs.weights() {
@@ -217,8 +217,12 @@ fn nothing_left(models: &[Model<'_>], source: &HuggingFace) -> Result<()> {
     if let Some(tensor) = source.stored("output.weight") {
         used.insert((tensor.data.as_ptr(), tensor.data.len()));
     }
-    for tensor in models.iter().flat_map(|model| weights(&model.graph)) {
-        let super::Data::Here(data) = &tensor.data else { continue };
+    let weights = models.iter().zip(stores).flat_map(|(model, (_, store))| {
+        // The numbers lie where those of the source do: each file is mapped once.
+        weights(&model.graph).into_iter().map(|tensor| (tensor, store.data(tensor))).collect::<Vec<_>>()
+    });
+    for (tensor, data) in weights {
+        let data = data?;
         if !used.contains(&(data.as_ptr(), data.len())) && !tensor.name.contains("pooler") {
             let message =
                 format!("of shape {:?} is no tensor of the family {}", tensor.shape, source.family().name);

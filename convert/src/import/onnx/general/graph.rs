@@ -1,22 +1,28 @@
 //! One graph in tract: made ready for the shapes that come, and run.
 //!
-//! tract was not written for files from anywhere: what it makes of one may panic. Such a panic ends in an error here.
+//! tract was not written for files from anywhere: what it makes of one may panic. Such a panic ends in an error here,
+//! and says nothing on standard error. What a graph asks for may be large: where its sizes follow from those of its
+//! inputs, they are bounded before it runs.
 
 use super::proto;
 use crate::import::onnx::model::short;
 use crate::import::onnx::{Model, Size, Store};
 use siskin::engine::{NamedTensor, Numbers, Port};
 use siskin::{Error, ErrorKind, Result};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 use tract_onnx::prelude::{
     DatumType, Framework, InferenceFact, InferenceModel, InferenceModelExt, IntoRunnable, IntoTValue, TValue,
-    Tensor, TractResult, TypedRunnableModel,
+    Tensor, TractResult, TypedModel, TypedRunnableModel,
 };
 use tract_onnx::tract_hir::infer::Factoid;
 
 /// Forms of a graph that are kept ready, by the shapes of what goes in.
 const MOST_FORMS: usize = 16;
+
+/// The most bytes of one tensor inside a graph.
+const MOST_BYTES: usize = 4 << 30;
 
 /// A graph that is ready for some shapes.
 type Form = (Vec<Vec<usize>>, Arc<TypedRunnableModel>);
@@ -106,14 +112,33 @@ impl Runner {
                 let fact = InferenceFact::dt_shape_from_tensor(input);
                 model = model.with_input_fact(index, fact)?;
             }
-            model.into_optimized()?.into_runnable()
+            model.into_typed()
         })?;
+        check_sizes(&made)?;
+        let made = guarded("making the graph ready", || made.into_optimized()?.into_runnable())?;
         if forms.len() == MOST_FORMS {
             forms.remove(0);
         }
         forms.push((shapes, Arc::clone(&made)));
         Ok(made)
     }
+}
+
+/// An error where a tensor of the graph is larger than any should be. What depends on numbers that it computes is not
+/// known before it runs.
+fn check_sizes(model: &TypedModel) -> Result<()> {
+    for node in model.nodes() {
+        for outlet in &node.outputs {
+            let Some(shape) = outlet.fact.shape.as_concrete() else { continue };
+            let size = outlet.fact.datum_type.size_of();
+            let bytes = shape.iter().try_fold(size, |product, &size| product.checked_mul(size));
+            if bytes.is_none_or(|bytes| bytes > MOST_BYTES) {
+                let message = format!("a tensor of shape {shape:?} is too large; give smaller inputs");
+                return Err(Error::new(ErrorKind::Memory, short(&node.name), message));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// An error where an operator is not there.
@@ -138,9 +163,40 @@ fn check_operators(model: &Model<'_>) -> Result<()> {
     Ok(())
 }
 
+thread_local! {
+    /// Whether panics of this thread are caught and told as errors.
+    static GUARDED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Keeps panics that become errors off standard error; those of other threads and of other code are told as before.
+fn hush() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(quieted(before));
+    });
+}
+
+type Hook = Box<dyn Fn(&PanicHookInfo<'_>) + Send + Sync>;
+
+fn quieted(before: Hook) -> Hook {
+    Box::new(move |panic| {
+        if !GUARDED.get() {
+            before(panic);
+        }
+    })
+}
+
 /// What tract does, its errors and its panics as ours.
 fn guarded<T>(what: &str, work: impl FnOnce() -> TractResult<T>) -> Result<T> {
-    match catch_unwind(AssertUnwindSafe(work)) {
+    // The hook cannot be changed by a thread that panics already; it prints then.
+    if !std::thread::panicking() {
+        hush();
+    }
+    let before = GUARDED.replace(true);
+    let outcome = catch_unwind(AssertUnwindSafe(work));
+    GUARDED.set(before);
+    match outcome {
         Ok(Ok(done)) => Ok(done),
         Ok(Err(error)) => {
             let text: String = format!("{error:#}").chars().take(400).collect();
@@ -182,4 +238,28 @@ fn output(name: &str, value: &TValue) -> Result<NamedTensor> {
         })
     })?;
     Ok(NamedTensor { name: name.to_owned(), shape: value.shape().to_vec(), numbers })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn panics_of_tract_become_errors_and_others_are_told() {
+        static TOLD: AtomicUsize = AtomicUsize::new(0);
+        guarded("doing nothing", || Ok(())).unwrap();
+        let installed = std::panic::take_hook();
+        std::panic::set_hook(quieted(Box::new(|panic| {
+            let own = panic.payload().downcast_ref::<&str>() == Some(&"made for a test");
+            TOLD.fetch_add(usize::from(own), Ordering::Relaxed);
+        })));
+        let error = guarded("running the graph", || -> TractResult<()> { panic!("made for a test") });
+        let caught = TOLD.load(Ordering::Relaxed);
+        let others = std::thread::spawn(|| panic!("made for a test")).join();
+        std::panic::set_hook(installed);
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::Unsupported);
+        assert!(others.is_err());
+        assert_eq!((caught, TOLD.load(Ordering::Relaxed)), (0, 1));
+    }
 }

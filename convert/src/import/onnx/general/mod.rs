@@ -5,7 +5,8 @@ mod graph;
 mod proto;
 mod text;
 
-use super::{Folder, Model, Side, Store};
+use super::{FORMAT, Folder, Model, Side, Store};
+use crate::cache;
 use crate::import::hugging_face;
 use graph::Runner;
 use serde_json::{Map, Value};
@@ -22,6 +23,8 @@ pub struct General {
     main: Runner,
     outline: Outline,
     note: String,
+    /// Where errors happen; empty where the model came from memory.
+    place: String,
 }
 
 impl General {
@@ -32,7 +35,7 @@ impl General {
             Error::new(siskin::ErrorKind::Missing, path.display().to_string(), "has no graph")
         })?;
         let mut parts = Vec::new();
-        let identity = folder_identity(&folder.home)?;
+        let identity = cache::identity(path, &FORMAT, None)?;
         for (side, file) in &folder.graphs {
             let mut store = Store::open(file)?;
             let bytes = store.bytes.clone();
@@ -40,7 +43,8 @@ impl General {
             parts.push((*side, Runner::new(&model, &mut store).map_err(within)?));
         }
         let config = hugging_face::plain_config(&folder.home).map_err(within)?.unwrap_or_default();
-        let general = Self::new(parts, &config, reason).map_err(within)?;
+        let mut general = Self::new(parts, &config, reason).map_err(within)?;
+        general.place = path.display().to_string();
         Ok((general, stand_in(&folder.home, config, identity).map_err(within)?))
     }
 
@@ -75,33 +79,35 @@ impl General {
         let note = format!(
             "runs as a general graph through tract: not packed, slower, and with more memory ({reason})"
         );
-        let mut general = Self { encoder, main, outline: Outline::default(), note };
+        let mut general = Self { encoder, main, outline: Outline::default(), note, place: String::new() };
         general.outline = text::outline(&general, &Config::new(config.clone()))?;
         Ok(general)
     }
-}
 
-/// What tells the graphs and the files beside them from others: their names, sizes and times.
-fn folder_identity(home: &Path) -> Result<Vec<Value>> {
-    let io = |error: std::io::Error| Error::io(home.display().to_string(), &error);
-    let mut folders = vec![home.to_owned(), home.join("onnx")];
-    folders.retain(|folder| folder.is_dir());
-    let mut files = Vec::new();
-    for entry in folders.iter().flat_map(std::fs::read_dir).flatten() {
-        let entry = entry.map_err(io)?;
-        let facts = entry.metadata().map_err(io)?;
-        if facts.is_file() {
-            let time = facts.modified().ok().and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
-            let time = time.map_or(0, |time| time.as_nanos());
-            files.push(format!("{} {} {time}", entry.path().display(), facts.len()));
+    /// The same outcome, with the model's place in errors.
+    fn placed<T>(&self, outcome: Result<T>) -> Result<T> {
+        outcome.map_err(|error| if self.place.is_empty() { error } else { error.within(&self.place) })
+    }
+
+    /// Reads a text filled up to `length` tokens that the mask hides: the rows of its own tokens. `None` where the graph
+    /// takes no mask, so that texts cannot be filled up.
+    pub(super) fn read_padded(
+        &self,
+        ids: &[u32],
+        segments: &[u32],
+        head: bool,
+        length: usize,
+    ) -> Result<Option<Rows>> {
+        let reader = self.encoder.as_ref().unwrap_or(&self.main);
+        match reader.takes("attention_mask") && !reader.takes("decoder_input_ids") {
+            true => text::read(self, ids, segments, head, length).map(Some),
+            false => Ok(None),
         }
     }
-    files.sort();
-    Ok(files.into_iter().map(Value::from).collect())
 }
 
 /// A file without tensors, with what describes the model.
-fn stand_in(home: &Path, mut config: Map<String, Value>, identity: Vec<Value>) -> Result<File> {
+fn stand_in(home: &Path, mut config: Map<String, Value>, identity: Value) -> Result<File> {
     hugging_face::add_settings(home, &mut config)?;
     let name = config.get("_name_or_path").and_then(Value::as_str).filter(|name| !name.is_empty());
     let name = name.map(str::to_owned);
@@ -112,7 +118,7 @@ fn stand_in(home: &Path, mut config: Map<String, Value>, identity: Vec<Value>) -
     if let Some(template) = hugging_face::read_template(home)? {
         writer.section(SectionKind::Template, template.as_bytes())?;
     }
-    let provenance = Map::from_iter([("files".to_owned(), Value::Array(identity))]);
+    let provenance = Map::from_iter([("files".to_owned(), identity)]);
     let architecture = GENERAL.to_owned();
     let metadata = Metadata { architecture, config, name, provenance, ..Metadata::default() };
     File::from_bytes(writer.finish(&metadata)?.into_inner())
@@ -128,11 +134,11 @@ impl Engine for General {
     }
 
     fn read(&self, ids: &[u32], segments: &[u32], head: bool) -> Result<Rows> {
-        text::read(self, ids, segments, head)
+        self.placed(text::read(self, ids, segments, head, ids.len()))
     }
 
     fn write(&self, ids: &[u32], memory: Option<&Rows>) -> Result<Rows> {
-        text::write(self, ids, memory)
+        self.placed(text::write(self, ids, memory))
     }
 
     fn inputs(&self) -> Vec<Port> {
@@ -144,6 +150,6 @@ impl Engine for General {
     }
 
     fn run(&self, inputs: &[NamedTensor]) -> Result<Vec<NamedTensor>> {
-        self.main.run(inputs)
+        self.placed(self.main.run(inputs))
     }
 }

@@ -57,7 +57,7 @@ pub(super) fn outline(general: &General, config: &Config) -> Result<Outline> {
     // What comes out says more than any description of it.
     let tried: &[u32] = &[0, 1_u32.min((outline.vocabulary as u32).saturating_sub(1))];
     let memory = if both {
-        let rows = read_whole(general, tried, &[], false)?;
+        let rows = read_whole(general, tried, &[], tried.len())?;
         outline.reads = Some(Head::Hidden);
         (outline.columns, outline.hidden) = (rows.columns, Some(rows.columns));
         Some(rows)
@@ -71,11 +71,11 @@ pub(super) fn outline(general: &General, config: &Config) -> Result<Outline> {
         return Ok(outline);
     }
     outline.reads = Some(head);
-    outline.columns = rows_of(general, tried, &[], head)?.columns;
+    outline.columns = rows_of(general, tried, &[], head, tried.len())?.columns;
     outline.hidden = match head {
         Head::Hidden => Some(outline.columns),
         _ if main.outputs.iter().any(|port| port.name == "last_hidden_state") => {
-            Some(rows_of(general, tried, &[], Head::Hidden)?.columns)
+            Some(rows_of(general, tried, &[], Head::Hidden, tried.len())?.columns)
         }
         _ => None,
     };
@@ -129,21 +129,27 @@ fn head(main: &Runner, config: &Config) -> Head {
     }
 }
 
-/// Reads a text; see [`siskin::engine::Engine::read`].
-pub(super) fn read(general: &General, ids: &[u32], segments: &[u32], head: bool) -> Result<Rows> {
+/// Reads a text, filled up to `length` tokens that the mask hides; see [`siskin::engine::Engine::read`].
+pub(super) fn read(
+    general: &General,
+    ids: &[u32],
+    segments: &[u32],
+    head: bool,
+    length: usize,
+) -> Result<Rows> {
     let reads = general.outline.reads.ok_or_else(not_text)?;
     if general.outline.writes {
-        return read_whole(general, ids, segments, head);
+        return read_whole(general, ids, segments, length);
     }
-    rows_of(general, ids, segments, if head { reads } else { Head::Hidden })
+    rows_of(general, ids, segments, if head { reads } else { Head::Hidden }, length)
 }
 
 /// What the decoder is to see of a text: hidden states, or where they stay inside, the ids.
-fn read_whole(general: &General, ids: &[u32], segments: &[u32], _: bool) -> Result<Rows> {
+fn read_whole(general: &General, ids: &[u32], segments: &[u32], length: usize) -> Result<Rows> {
     let Some(encoder) = &general.encoder else {
         return Ok(Rows { columns: 1, values: ids.iter().map(|&id| id as f32).collect() });
     };
-    let outputs = encoder.run(&text_inputs(encoder, ids, segments, None, ids.len())?)?;
+    let outputs = encoder.run(&text_inputs(encoder, ids, segments, None, length)?)?;
     rows(pick(&outputs, &["last_hidden_state", "encoder_hidden_states"])?, ids.len())
 }
 
@@ -168,9 +174,9 @@ fn scores(general: &General, ids: &[u32], memory: Option<&Rows>) -> Result<Rows>
 }
 
 /// The rows of one kind that a text gives.
-fn rows_of(general: &General, ids: &[u32], segments: &[u32], head: Head) -> Result<Rows> {
+fn rows_of(general: &General, ids: &[u32], segments: &[u32], head: Head, length: usize) -> Result<Rows> {
     let main = &general.main;
-    let outputs = main.run(&text_inputs(main, ids, segments, None, ids.len())?)?;
+    let outputs = main.run(&text_inputs(main, ids, segments, None, length)?)?;
     match head {
         Head::Span => {
             let (starts, ends) = (pick(&outputs, &["start_logits"])?, pick(&outputs, &["end_logits"])?);

@@ -1,0 +1,152 @@
+//! What a model for sentences has besides its graph: prompts before texts, and layers behind pooling.
+
+use serde_json::Value;
+
+use crate::arch::Config;
+use crate::file::Role;
+use crate::model::Model;
+use crate::{Error, ErrorKind, Result};
+
+/// What stands before each text, of what the model was taught.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Prompt {
+    /// Its usual prompt, where it has one.
+    #[default]
+    Usual,
+    /// Nothing.
+    None,
+    /// The one of this number, as [`Prompt::named`] finds it.
+    Number(usize),
+}
+
+impl Prompt {
+    /// The prompt that the model has under this name.
+    pub fn named(model: &Model, name: &str) -> Result<Self> {
+        let prompts = prompts(&config(model))?;
+        prompts.iter().position(|(known, _)| known == name).map(Self::Number).ok_or_else(|| {
+            let names: Vec<_> = prompts.iter().map(|(name, _)| name.as_str()).collect();
+            let known = if names.is_empty() { "none at all".to_owned() } else { names.join(", ") };
+            Error::argument("prompt", format!("`{name}` is none of the model's: it has {known}"))
+        })
+    }
+
+    /// Its text; empty where there is none.
+    pub(super) fn text(self, model: &Model) -> Result<String> {
+        let config = config(model);
+        let prompts = prompts(&config)?;
+        let found = match self {
+            Self::None => return Ok(String::new()),
+            Self::Number(number) => prompts.into_iter().nth(number),
+            Self::Usual => match config.word(&["sentence_transformers/default_prompt_name"])? {
+                None => return Ok(String::new()),
+                Some(name) => prompts.into_iter().find(|(known, _)| known == name),
+            },
+        };
+        let (_, text) = found.ok_or_else(|| Error::argument("prompt", "the model has no such prompt"))?;
+        if !text.is_empty() && config.flag(&["sentence_transformers/include_prompt"])? == Some(false) {
+            let message =
+                "the model leaves tokens of prompts out of its vectors, which is not done yet; ask for none";
+            return Err(Error::unsupported("prompt", message));
+        }
+        Ok(text)
+    }
+}
+
+fn config(model: &Model) -> Config {
+    Config::new(model.file().metadata().config.clone())
+}
+
+/// Names and texts.
+fn prompts(config: &Config) -> Result<Vec<(String, String)>> {
+    let place = "config.sentence_transformers.prompts";
+    let Some(prompts) = config.get("sentence_transformers/prompts").filter(|prompts| !prompts.is_null())
+    else {
+        return Ok(Vec::new());
+    };
+    let prompts = prompts.as_object().ok_or_else(|| Error::corrupt(place, "is no object"))?;
+    let text = |(name, text): (&String, &Value)| {
+        let text = text.as_str().ok_or_else(|| Error::corrupt(format!("{place}.{name}"), "is no text"))?;
+        Ok((name.clone(), text.to_owned()))
+    };
+    prompts.iter().map(text).collect()
+}
+
+/// A layer behind pooling, which turns a text's vector into another.
+pub(super) struct Dense {
+    inputs: usize,
+    pub(super) outputs: usize,
+    /// A row for each output.
+    weight: Vec<f32>,
+    bias: Vec<f32>,
+    activation: Activation,
+}
+
+#[derive(Clone, Copy)]
+enum Activation {
+    Identity,
+    Tanh,
+    Relu,
+}
+
+impl Dense {
+    /// Those of the model, of which the first takes `columns`.
+    pub(super) fn of(model: &Model, mut columns: usize) -> Result<Vec<Self>> {
+        let config = config(model);
+        let place = "config.sentence_transformers.dense";
+        let Some(stated) = config.get("sentence_transformers/dense") else { return Ok(Vec::new()) };
+        let stated = stated.as_array().ok_or_else(|| Error::corrupt(place, "is no list"))?;
+        let mut layers = Vec::new();
+        for (index, layer) in stated.iter().enumerate() {
+            let place = format!("{place}[{index}]");
+            let size = |key: &str| {
+                layer.get(key).and_then(Value::as_u64).and_then(|size| usize::try_from(size).ok())
+            };
+            let (Some(inputs), Some(outputs)) = (size("inputs"), size("outputs")) else {
+                return Err(Error::corrupt(place, "does not say its sizes"));
+            };
+            let activation = match layer.get("activation").and_then(Value::as_str) {
+                Some("identity") => Activation::Identity,
+                Some("tanh") => Activation::Tanh,
+                Some("relu") => Activation::Relu,
+                other => return Err(Error::unsupported(place, format!("activation {other:?}"))),
+            };
+            if inputs != columns || outputs == 0 {
+                let message = format!("takes {inputs} columns and gives {outputs}; there are {columns}");
+                return Err(Error::new(ErrorKind::Shape, place, message));
+            }
+            let numbers =
+                |kind: &str, count: Option<usize>| numbers(model, &format!("sentence.{index}.{kind}"), count);
+            let weight = numbers("weight", inputs.checked_mul(outputs))?.ok_or_else(|| {
+                Error::new(ErrorKind::Missing, format!("sentence.{index}.weight"), "is not in the file")
+            })?;
+            let bias = numbers("bias", Some(outputs))?.unwrap_or_default();
+            layers.push(Self { inputs, outputs, weight, bias, activation });
+            columns = outputs;
+        }
+        Ok(layers)
+    }
+
+    /// What becomes of a vector.
+    pub(super) fn apply(&self, vector: &[f32]) -> Vec<f32> {
+        let output = |(index, row): (usize, &[f32])| {
+            let products = row.iter().zip(vector).map(|(w, x)| f64::from(*w) * f64::from(*x));
+            let sum = products.sum::<f64>() + self.bias.get(index).map_or(0.0, |bias| f64::from(*bias));
+            match self.activation {
+                Activation::Identity => sum as f32,
+                Activation::Tanh => libm::tanh(sum) as f32,
+                Activation::Relu => sum.max(0.0) as f32,
+            }
+        };
+        self.weight.chunks(self.inputs).enumerate().map(output).collect()
+    }
+}
+
+/// A list of numbers of the file; nothing where it has none of this name.
+fn numbers(model: &Model, name: &str, count: Option<usize>) -> Result<Option<Vec<f32>>> {
+    let Some(tensor) = model.file().tensor(name) else { return Ok(None) };
+    if tensor.role != Role::Vector || Some(tensor.columns) != count {
+        let message = format!("has {} numbers, not {count:?}", tensor.columns);
+        return Err(Error::new(ErrorKind::Shape, name, message));
+    }
+    Ok(Some(tensor.data.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect()))
+}

@@ -1,0 +1,73 @@
+//! The texts of a long source, of those that were found for its parts.
+
+use super::Candidate;
+
+/// The `best` texts, the best first, of the candidates of each part. What was searched for becomes the combinations with
+/// the highest mean score; what was drawn becomes one text for each draw, as each draw is a text of its own.
+pub(super) fn join(parts: Vec<Vec<Candidate>>, searched: bool, best: usize) -> Vec<Candidate> {
+    let count = parts.len();
+    let mut parts = parts.into_iter();
+    let mut all = parts.next().unwrap_or_default();
+    for found in parts {
+        all = match searched {
+            true => combine(&all, &found, best),
+            false => all.iter().zip(&found).map(|(before, after)| behind(before, after)).collect(),
+        };
+    }
+    all.iter_mut().for_each(|candidate| candidate.score /= count as f64);
+    // Of equal scores, what comes first stays first.
+    all.sort_by(|a, b| b.score.total_cmp(&a.score));
+    all
+}
+
+/// The combinations with the highest sums.
+fn combine(before: &[Candidate], after: &[Candidate], best: usize) -> Vec<Candidate> {
+    let pairs = before.iter().flat_map(|before| after.iter().map(move |after| (before, after)));
+    let mut pairs: Vec<_> = pairs.collect();
+    let sum = |(before, after): &(&Candidate, &Candidate)| before.score + after.score;
+    pairs.sort_by(|a, b| sum(b).total_cmp(&sum(a)));
+    pairs.iter().take(best).map(|(before, after)| behind(before, after)).collect()
+}
+
+/// A text behind another, with their scores added.
+fn behind(before: &Candidate, after: &Candidate) -> Candidate {
+    Candidate {
+        text: format!("{} {}", before.text, after.text).trim().to_owned(),
+        tokens: [before.tokens.as_slice(), &after.tokens].concat(),
+        score: before.score + after.score,
+        ended: before.ended && after.ended,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(scores: &[(&str, f64)]) -> Vec<Candidate> {
+        let one = |&(text, score): &(&str, f64)| Candidate {
+            text: text.to_owned(),
+            tokens: vec![text.len() as u32],
+            score,
+            ended: text != "B",
+        };
+        scores.iter().map(one).collect()
+    }
+
+    fn joined(searched: bool, best: usize) -> Vec<(String, f64)> {
+        let parts = vec![part(&[("A", -1.0), ("B", -5.0)]), part(&[("c", -2.0), ("d", -2.5), ("e", -3.0)])];
+        join(parts, searched, best).into_iter().map(|one| (one.text, one.score)).collect()
+    }
+
+    #[test]
+    fn searched_parts_become_the_likeliest_combinations() {
+        let want = [("A c", -1.5), ("A d", -1.75), ("A e", -2.0), ("B c", -3.5)];
+        assert_eq!(joined(true, 4), want.map(|(text, score)| (text.to_owned(), score)));
+    }
+
+    #[test]
+    fn drawn_parts_become_a_text_for_each_draw() {
+        let want = [("A c", -1.5), ("B d", -3.75)];
+        assert_eq!(joined(false, 2), want.map(|(text, score)| (text.to_owned(), score)));
+        assert!(!join(vec![part(&[("B", -1.0)]), part(&[("c", -1.0)])], false, 1)[0].ended);
+    }
+}
