@@ -3,6 +3,8 @@
 use crate::output::{self, Bar};
 use clap::ValueEnum;
 use siskin::file::File;
+use siskin::governor::Target;
+use siskin::governor::Target;
 use siskin::memo::{Memo, MemoOptions};
 use siskin::sample::SamplerOptions;
 use siskin::{
@@ -57,6 +59,9 @@ impl OpenArgs {
     pub(crate) fn model(&self, path: &Path, args: &ModelArgs) -> Result<Model> {
         let model_options = args.options()?;
         let model = self.open(path, &|options| siskin_convert::open_model(path, options, &model_options))?;
+        if let Some(pace) = args.pace {
+            model.governor().hold(pace).map_err(|error| error.within("--pace"))?;
+        }
         for note in model.notes() {
             output::note(self, format!("note: {}: {note}", path.display()));
         }
@@ -102,6 +107,9 @@ pub(crate) struct ModelArgs {
     /// Leave out these layers, such as 9,10, counted from 0: faster, and less sure
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     skip_layers: Vec<usize>,
+    /// Compute no faster than this: `background`, a part of the time such as 50%, or written tokens a second such as 12/s
+    #[arg(long, value_name = "PACE", value_parser = pace)]
+    pace: Option<Target>,
 }
 
 impl ModelArgs {
@@ -113,6 +121,18 @@ impl ModelArgs {
         let without = self.cpu_features.as_deref().map_or(Ok(Features::NONE), all_but)?;
         let skip = LayerSet::of(&self.skip_layers).map_err(|error| error.within("--skip-layers"))?;
         Ok(ModelOptions { threads: self.threads, executor, without, skip })
+    }
+}
+
+/// A pace: a word, a part of the time, or a rate.
+fn pace(text: &str) -> std::result::Result<Target, String> {
+    let unknown = || "is neither `background`, nor like 50% or 12/s".to_owned();
+    let number = |text: &str| text.trim().parse::<f32>().map_err(|_| unknown());
+    match (text, text.strip_suffix('%'), text.strip_suffix("/s")) {
+        ("background", ..) => Ok(Target::Background),
+        (_, Some(part), _) => Ok(Target::DutyCycle(number(part)? / 100.0)),
+        (_, _, Some(rate)) => Ok(Target::TokensPerSecond(number(rate)?)),
+        _ => Err(unknown()),
     }
 }
 

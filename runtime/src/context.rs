@@ -338,7 +338,17 @@ impl Context {
         Ok(())
     }
 
+    /// Runs the batch when the model's governor lets it.
     fn run(&mut self, side: Side) -> Result<()> {
+        let pass = self.model.governor.begin(self.model.options.threads, &self.stop);
+        let outcome = self.compute(side, pass.threads);
+        // Of a text that is read only the last row is wanted.
+        let wrote = side == Side::Decoder && self.batch.rows.len() == self.batch.wanted.len();
+        self.model.governor.end(pass, wrote);
+        outcome
+    }
+
+    fn compute(&mut self, side: Side, threads: usize) -> Result<()> {
         self.stage(side)?;
         let Some(stage) = stage_of(&self.stages, &self.parts, side) else { return Ok(()) };
         let (model, weights) = (&*self.model, &self.model.weights[usize::from(side == Side::Decoder)]);
@@ -376,7 +386,7 @@ impl Context {
                         .as_deref()
                         .map(|observer| Observation { observer, graph: &stage.graph }),
                 };
-                forward.run(&mut self.team)?;
+                forward.run(&mut self.team, threads)?;
             }
         }
         for row in 0..self.batch.wanted.len() {

@@ -18,6 +18,7 @@ pub mod engine;
 mod error;
 mod exec;
 pub mod file;
+pub mod governor;
 pub mod graph;
 pub mod memo;
 mod model;

@@ -13,6 +13,7 @@ use crate::context::{Context, ContextOptions};
 use crate::encoder::{Encoder, EncoderOptions};
 use crate::engine::{self, Engine, NamedTensor};
 use crate::file::File;
+use crate::governor::Governor;
 use crate::graph::Graph;
 use crate::graph::pass::{self, layers::LayerSet};
 use crate::plan::{Plan, Weights};
@@ -72,6 +73,7 @@ pub(crate) struct Inner {
     pub engine: Option<Arc<dyn Engine>>,
     /// What there is to tell about how it runs.
     pub notes: Vec<String>,
+    pub governor: Governor,
 }
 
 /// An open model. Cloning shares it; sessions keep it alive.
@@ -128,6 +130,7 @@ impl Model {
             options: ModelOptions { threads, ..*options },
             engine: None,
             notes: Vec::new(),
+            governor: Governor::new(threads),
             file,
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -167,6 +170,7 @@ impl Model {
             scalar: Kernels::for_cpu(Cpu::scalar()),
             options: ModelOptions { threads: 1, executor: ExecutorKind::Reference, ..*options },
             notes,
+            governor: Governor::new(1),
             engine: Some(engine),
             file,
         };
@@ -258,6 +262,11 @@ impl Model {
     /// Threads that compute.
     pub fn threads(&self) -> usize {
         self.inner.options.threads
+    }
+
+    /// Holds all that compute with the model to a pace; off unless something is asked of it.
+    pub fn governor(&self) -> &Governor {
+        &self.inner.governor
     }
 
     /// The plans of a session with the usual options, in words.

@@ -165,3 +165,33 @@ fn a_breaker_as_long_as_a_book_is_refused() {
     let error = model.session(options).err().unwrap();
     assert_eq!((error.kind(), error.place()), (ErrorKind::Argument, "dry_breakers[1]"));
 }
+
+#[test]
+fn a_pace_changes_when_and_not_what() {
+    use siskin::governor::{Power, Target, Thermal};
+
+    let model = model(&load("llama").file, ExecutorKind::Cpu, 3, Features::NONE);
+    let written = |model: &Model| {
+        let mut session = greedy(model, 64);
+        session.prefill(&[5, 6, 7]).unwrap();
+        (0..12).map(|_| session.next_token().unwrap().unwrap().id).collect::<Vec<_>>()
+    };
+    let free = written(&model);
+    assert_eq!(model.governor().stats().passes, 0, "nothing is held");
+    let governor = model.governor();
+    for (target, most) in [(Target::Background, 1), (Target::DutyCycle(0.5), 3), (Target::Full, 1)] {
+        governor.hold(target).unwrap();
+        if target == Target::Full {
+            governor.power(Power { saving: true, ..Power::default() });
+            governor.thermal(Thermal::Severe);
+        }
+        let before = governor.stats();
+        assert_eq!(written(&model), free, "{target:?}");
+        let after = governor.stats();
+        assert!(after.passes >= before.passes + 12 && after.waited > before.waited, "{target:?}: {after:?}");
+        assert_eq!(after.threads, most, "{target:?}");
+    }
+    governor.hold(Target::Off).unwrap();
+    let stats = governor.stats();
+    assert_eq!((written(&model), governor.stats().passes), (free, stats.passes));
+}

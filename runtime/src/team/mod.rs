@@ -28,7 +28,7 @@ pub(crate) struct Team {
 /// One thread's view of the job it takes part in.
 pub(crate) struct Worker<'a> {
     shared: &'a Shared,
-    /// Threads of the team.
+    /// Threads of the job.
     pub team: usize,
     /// Phases this worker has seen the end of.
     phase: Cell<u32>,
@@ -46,7 +46,7 @@ impl Team {
                 .name(format!("siskin-{index}"))
                 .spawn(move || {
                     let mut last = 0;
-                    while let Some(job) = shared.enter(&mut last) {
+                    while let Some((job, size)) = shared.enter(index, &mut last) {
                         work(&shared, (index, size), job);
                         shared.leave();
                     }
@@ -58,18 +58,19 @@ impl Team {
         Ok(team)
     }
 
-    /// Runs `job` on the members that come, this thread among them, until it has returned everywhere. All must
-    /// go through the same phases.
-    pub(crate) fn run<F: Fn(&Worker<'_>) + Sync>(&mut self, job: &F) -> Result<()> {
+    /// Runs `job` on up to `most` members that come, this thread among them, until it has returned everywhere. All
+    /// must go through the same phases.
+    pub(crate) fn run<F: Fn(&Worker<'_>) + Sync>(&mut self, most: usize, job: &F) -> Result<()> {
         if self.shared.is_broken() {
             return Err(broken());
         }
         let job = Job::new(job);
+        let size = (self.members.len() + 1).min(most.max(1));
         // SAFETY: only the owner of the team gets here, and `close` returns when nobody is inside any more, so
         // the job outlives every call.
-        unsafe { self.shared.open(job) };
-        self.handles.iter().for_each(Thread::unpark);
-        work(&self.shared, (0, self.members.len() + 1), job);
+        unsafe { self.shared.open(job, size) };
+        self.handles[..size - 1].iter().for_each(Thread::unpark);
+        work(&self.shared, (0, size), job);
         self.shared.close();
         if self.shared.is_broken() { Err(broken()) } else { Ok(()) }
     }

@@ -52,6 +52,8 @@ struct Apart<T>(T);
 pub(super) struct Shared {
     job: UnsafeCell<Option<Job>>,
     gate: Apart<AtomicU64>,
+    /// Members with a number from here on stay out of the job.
+    size: AtomicUsize,
     /// The phase in the high half, its next piece in the low one.
     ticket: Apart<AtomicU64>,
     /// Pieces of the phase that are done.
@@ -78,13 +80,14 @@ pub(super) enum Turn {
 }
 
 impl Shared {
-    /// Opens the gate for a job.
+    /// Opens the gate for a job of `size` threads.
     ///
     /// # Safety
     /// The gate must be closed with nobody inside, and the job must live until [`Shared::close`] returns.
-    pub(super) unsafe fn open(&self, job: Job) {
+    pub(super) unsafe fn open(&self, job: Job, size: usize) {
         // SAFETY: nobody is inside, so nobody reads.
         unsafe { *self.job.get() = Some(job) };
+        self.size.store(size, Ordering::Relaxed);
         self.ticket.0.store(0, Ordering::Relaxed);
         self.finished.0.store(0, Ordering::Relaxed);
         let jobs = self.gate.0.load(Ordering::Relaxed) / JOB;
@@ -100,22 +103,24 @@ impl Shared {
         }
     }
 
-    /// Waits for a job other than `last`, the one this member was in, and enters it; nothing when the team is
-    /// dismissed.
-    pub(super) fn enter(&self, last: &mut u64) -> Option<Job> {
+    /// Waits for a job other than `last`, the one this member was in, and enters it, with the number of its threads;
+    /// nothing when the team is dismissed.
+    pub(super) fn enter(&self, index: usize, last: &mut u64) -> Option<(Job, usize)> {
         let mut round = 0;
         loop {
             if self.closing.load(Ordering::Acquire) {
                 return None;
             }
             let gate = self.gate.0.load(Ordering::Acquire);
-            if gate & OPEN != 0 && gate / JOB != *last {
+            let size = self.size.load(Ordering::Relaxed);
+            if gate & OPEN != 0 && gate / JOB != *last && index < size {
                 let entered =
                     self.gate.0.compare_exchange(gate, gate + 1, Ordering::AcqRel, Ordering::Relaxed);
                 if entered.is_ok() {
                     *last = gate / JOB;
                     // SAFETY: the gate was open, so the job is set and stays until this member leaves.
-                    return unsafe { *self.job.get() };
+                    let job = unsafe { *self.job.get() };
+                    return job.map(|job| (job, size));
                 }
             } else if round < SPINS + YIELDS {
                 pause(&mut round);

@@ -47,10 +47,10 @@ pub(crate) struct Forward<'a> {
 }
 
 impl Forward<'_> {
-    /// Runs every step. An error leaves the cache with tokens whose keys are not valid.
-    pub(crate) fn run(&self, team: &mut Team) -> Result<()> {
+    /// Runs every step with up to `threads` of the team. An error leaves the cache with tokens whose keys are not valid.
+    pub(crate) fn run(&self, team: &mut Team, threads: usize) -> Result<()> {
         let stopped = AtomicBool::new(false);
-        team.run(&|worker| {
+        team.run(threads, &|worker| {
             for step in &self.plan.steps {
                 if !self.step(step, worker) {
                     stopped.store(true, Ordering::Relaxed);

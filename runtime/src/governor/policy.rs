@@ -1,0 +1,171 @@
+//! What a governor decides, as a function of times that it is told.
+
+use std::time::Duration;
+
+use super::{GovernorStats, Power, Target, Thermal};
+
+/// What each degree of heat leaves: the part of the time, and of the threads; at least one.
+const HEAT: [(f32, f32); 7] =
+    [(1.0, 1.0), (1.0, 1.0), (0.7, 1.0), (0.4, 0.5), (0.15, 0.0), (0.05, 0.0), (0.05, 0.0)];
+/// The same where the owner wants to save power, or little is left.
+const SAVING: (f32, f32) = (0.5, 0.5);
+/// The same in the background.
+const BACKGROUND: (f32, f32) = (0.25, 0.0);
+/// What is little in a battery.
+const LOW: f32 = 0.15;
+/// How long a degree of heat is remembered before the next lower one is believed.
+const COOLING: Duration = Duration::from_secs(10);
+/// Tokens by which the cost of one is judged, and after which the number of threads changes at most once.
+const JUDGED: u32 = 8;
+/// The part of the time between tokens that one may cost with fewer threads before they are tried.
+const ROOM: f32 = 0.85;
+/// How long a number of threads that was too small is not tried again.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[derive(Debug)]
+pub(super) struct Policy {
+    /// Threads of the model.
+    most: usize,
+    target: Target,
+    power: Power,
+    /// The degree that was said last.
+    said: Thermal,
+    /// The degree that is believed, and since when.
+    believed: (Thermal, Duration),
+    /// No pass begins before.
+    rest_until: Duration,
+    /// When the next token is due.
+    due: Duration,
+    /// Threads that the target's rate takes.
+    threads: usize,
+    /// Seconds that a token costs with them, over so many tokens.
+    cost: (f32, u32),
+    /// A number of threads that was too small, and when.
+    too_few: (usize, Duration),
+    stats: GovernorStats,
+}
+
+impl Policy {
+    pub(super) fn new(most: usize) -> Self {
+        let most = most.max(1);
+        Self {
+            most,
+            target: Target::Off,
+            power: Power::default(),
+            said: Thermal::None,
+            believed: (Thermal::None, Duration::ZERO),
+            rest_until: Duration::ZERO,
+            due: Duration::ZERO,
+            threads: most,
+            cost: (0.0, 0),
+            too_few: (0, Duration::ZERO),
+            stats: GovernorStats::default(),
+        }
+    }
+
+    pub(super) fn target(&self) -> Target {
+        self.target
+    }
+
+    pub(super) fn hold(&mut self, target: Target) {
+        self.target = target;
+        (self.rest_until, self.due) = (Duration::ZERO, Duration::ZERO);
+        (self.threads, self.cost, self.too_few) = (self.most, (0.0, 0), (0, Duration::ZERO));
+    }
+
+    pub(super) fn power(&mut self, power: Power) {
+        self.power = power;
+    }
+
+    pub(super) fn thermal(&mut self, thermal: Thermal, now: Duration) {
+        self.cool(now);
+        self.said = thermal;
+        if thermal >= self.believed.0 {
+            self.believed = (thermal, now);
+        }
+    }
+
+    pub(super) fn stats(&mut self, now: Duration) -> GovernorStats {
+        self.cool(now);
+        GovernorStats { duty: self.limits().0, ..self.stats }
+    }
+
+    /// Believes a degree less for every [`COOLING`] since it was hotter.
+    fn cool(&mut self, now: Duration) {
+        while self.believed.0 > self.said && now.saturating_sub(self.believed.1) >= COOLING {
+            let lower = Thermal::ALL[(self.believed.0 as usize).saturating_sub(1)];
+            self.believed = (lower, self.believed.1 + COOLING);
+        }
+    }
+
+    /// The part of the time, and the threads, that are allowed.
+    fn limits(&self) -> (f32, usize) {
+        let (mut duty, mut share) = HEAT[self.believed.0 as usize];
+        let mut limit = |(most_duty, most_share): (f32, f32)| {
+            (duty, share) = (duty.min(most_duty), share.min(most_share));
+        };
+        let low = self.power.on_battery && self.power.battery.is_some_and(|left| left < LOW);
+        if self.power.saving || low {
+            limit(SAVING);
+        }
+        match self.target {
+            Target::DutyCycle(part) => limit((part, 1.0)),
+            Target::Background => limit(BACKGROUND),
+            Target::Off => (duty, share) = (1.0, 1.0),
+            Target::Full | Target::TokensPerSecond(_) => {}
+        }
+        (duty, ((self.most as f32 * share) as usize).max(1))
+    }
+
+    /// How long a pass that comes now has to wait.
+    pub(super) fn rest(&self, now: Duration) -> Duration {
+        self.rest_until.saturating_sub(now)
+    }
+
+    /// A pass begins after it `waited`; gives its threads.
+    pub(super) fn begin(&mut self, now: Duration, waited: Duration) -> usize {
+        self.cool(now);
+        self.stats.waited += waited;
+        self.stats.threads = self.threads.min(self.limits().1);
+        self.stats.threads
+    }
+
+    /// A pass is over.
+    pub(super) fn end(&mut self, begun: Duration, now: Duration, wrote: bool) {
+        let worked = now.saturating_sub(begun);
+        self.stats.passes += 1;
+        self.stats.worked += worked;
+        let duty = self.limits().0;
+        self.rest_until = now + worked.mul_f32(((1.0 - duty) / duty).max(0.0));
+        if let (Target::TokensPerSecond(rate), true) = (self.target, wrote) {
+            // A rate of very little is a wait of very long, not of more than can be told.
+            let interval = Duration::try_from_secs_f32(1.0 / rate).unwrap_or(Duration::from_secs(1 << 30));
+            // What came late is made up for by one token, not by many at once.
+            self.due = self.due.max(begun.saturating_sub(interval)) + interval;
+            self.rest_until = self.rest_until.max(self.due);
+            self.judge(worked.as_secs_f32(), interval.as_secs_f32(), now);
+        }
+    }
+
+    /// Takes a thread less where the rate can be held without, and one more where it cannot be held.
+    fn judge(&mut self, worked: f32, interval: f32, now: Duration) {
+        let (cost, count) = self.cost;
+        let share = 1.0 / (count + 1).min(JUDGED) as f32;
+        let cost = cost + (worked - cost) * share;
+        self.cost = (cost, count + 1);
+        if count + 1 < JUDGED {
+            return;
+        }
+        let threads = self.threads;
+        if cost > interval && threads < self.most {
+            self.too_few = (threads, now);
+            (self.threads, self.cost) = (threads + 1, (0.0, 0));
+        } else if threads > 1 {
+            let fewer = cost * threads as f32 / (threads - 1) as f32;
+            let known = threads - 1 <= self.too_few.0 && now.saturating_sub(self.too_few.1) < PATIENCE;
+            if fewer < ROOM * interval && !known {
+                (self.threads, self.cost) = (threads - 1, (0.0, 0));
+            }
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Governors on simulated devices: time goes by as the device says.
+
+use super::policy::Policy;
+use super::*;
+
+/// A device whose passes cost `work` seconds on one thread, and which warms up while it computes.
+struct Device {
+    policy: Policy,
+    now: Duration,
+    work: f32,
+    /// Degrees above its surroundings.
+    heat: f32,
+    /// Degrees a second of a thread at work, and the part of them that goes a second.
+    warms: f32,
+    cools: f32,
+}
+
+impl Device {
+    fn new(threads: usize, work: f32, target: Target) -> Self {
+        let mut policy = Policy::new(threads);
+        policy.hold(target);
+        Self { policy, now: Duration::from_secs(1), work, heat: 0.0, warms: 0.0, cools: 0.0 }
+    }
+
+    fn goes_by(&mut self, time: Duration, threads: usize) {
+        let seconds = time.as_secs_f32();
+        let still = (-self.cools * seconds).exp();
+        let balance = if self.cools > 0.0 { threads as f32 * self.warms / self.cools } else { 0.0 };
+        self.heat = balance + (self.heat - balance) * still;
+        self.now += time;
+    }
+
+    /// A pass; gives its threads.
+    fn pass(&mut self, wrote: bool) -> usize {
+        let rest = self.policy.rest(self.now);
+        self.goes_by(rest, 0);
+        let threads = self.policy.begin(self.now, rest);
+        let begun = self.now;
+        self.goes_by(Duration::from_secs_f32(self.work / threads as f32), threads);
+        self.policy.end(begun, self.now, wrote);
+        threads
+    }
+
+    /// Passes for so many seconds; gives how many a second there were.
+    fn run(&mut self, seconds: f32, mut between: impl FnMut(&mut Self)) -> f32 {
+        let (start, mut passes) = (self.now, 0);
+        while (self.now - start).as_secs_f32() < seconds {
+            self.pass(true);
+            between(self);
+            passes += 1;
+        }
+        passes as f32 / (self.now - start).as_secs_f32()
+    }
+}
+
+fn near(found: f32, wanted: f32) -> bool {
+    (found - wanted).abs() < 0.05 * wanted
+}
+
+#[test]
+fn a_rate_is_held_with_few_threads() {
+    // A token costs 40 ms of one thread: 10 a second take one, 40 a second two, 80 a second four.
+    for (rate, threads) in [(10.0, 1), (40.0, 2), (80.0, 4)] {
+        let mut device = Device::new(4, 0.04, Target::TokensPerSecond(rate));
+        device.run(5.0, |_| {});
+        let found = device.run(20.0, |_| {});
+        assert!(near(found, rate), "{found} of {rate}");
+        assert_eq!(device.pass(true), threads, "{rate}");
+    }
+    // What cannot be reached gets all threads.
+    let mut device = Device::new(2, 0.04, Target::TokensPerSecond(200.0));
+    device.run(3.0, |_| {});
+    assert!(near(device.run(5.0, |_| {}), 50.0));
+    assert_eq!(device.pass(true), 2);
+}
+
+#[test]
+fn a_rate_is_held_while_the_device_changes() {
+    let mut device = Device::new(4, 0.04, Target::TokensPerSecond(20.0));
+    device.run(5.0, |_| {});
+    assert_eq!(device.pass(true), 1);
+    // Twice as slow, as when the clock falls.
+    device.work = 0.08;
+    device.run(5.0, |_| {});
+    assert!(near(device.run(20.0, |_| {}), 20.0));
+    assert_eq!(device.pass(true), 2);
+    device.work = 0.03;
+    device.run(30.0, |_| {});
+    assert_eq!(device.pass(true), 1);
+}
+
+#[test]
+fn what_came_late_does_not_come_in_a_rush() {
+    let mut device = Device::new(1, 0.01, Target::TokensPerSecond(10.0));
+    device.run(2.0, |_| {});
+    device.goes_by(Duration::from_secs(60), 0);
+    let start = device.now;
+    for _ in 0..10 {
+        device.pass(true);
+    }
+    assert!((device.now - start).as_secs_f32() > 0.75);
+}
+
+#[test]
+fn a_duty_cycle_is_kept_and_time_elsewhere_counts() {
+    for duty in [0.1, 0.5, 1.0] {
+        let mut device = Device::new(2, 0.2, Target::DutyCycle(duty));
+        let found = device.run(100.0, |_| {});
+        assert!(near(found * 0.1, duty), "{found} passes of {duty}");
+    }
+    let mut device = Device::new(2, 0.2, Target::DutyCycle(0.5));
+    device.run(20.0, |device| device.goes_by(Duration::from_millis(100), 0));
+    assert!(device.policy.stats(device.now).waited.as_secs_f32() < 0.1);
+}
+
+#[test]
+fn the_background_is_slow() {
+    let mut device = Device::new(8, 0.1, Target::Background);
+    assert!(near(device.run(50.0, |_| {}) * 0.1, 0.25));
+    assert_eq!(device.pass(false), 1);
+}
+
+#[test]
+fn heat_slows_down_at_once_and_passes_slowly() {
+    let mut device = Device::new(4, 0.04, Target::Full);
+    assert_eq!(device.pass(true), 4);
+    device.policy.thermal(Thermal::Critical, device.now);
+    assert_eq!((device.pass(true), device.policy.stats(device.now).duty), (1, 0.15));
+    device.policy.thermal(Thermal::None, device.now);
+    assert_eq!(device.pass(true), 1, "still believed");
+    device.goes_by(Duration::from_secs(11), 0);
+    assert_eq!((device.pass(true), device.policy.stats(device.now).duty), (2, 0.4));
+    device.goes_by(Duration::from_secs(30), 0);
+    assert_eq!((device.pass(true), device.policy.stats(device.now).duty), (4, 1.0));
+}
+
+#[test]
+fn a_device_stays_below_what_it_bears() {
+    // Alone it would come to 4 · 1 / 0.05 = 80 degrees; it slows itself down from 40 on.
+    let mut device = Device::new(4, 0.04, Target::Full);
+    (device.warms, device.cools) = (1.0, 0.05);
+    let mut hottest: f32 = 0.0;
+    device.run(600.0, |device| {
+        let level = match device.heat {
+            heat if heat < 25.0 => Thermal::None,
+            heat if heat < 35.0 => Thermal::Light,
+            heat if heat < 42.0 => Thermal::Moderate,
+            heat if heat < 50.0 => Thermal::Severe,
+            _ => Thermal::Critical,
+        };
+        device.policy.thermal(level, device.now);
+        hottest = hottest.max(device.heat);
+    });
+    assert!(hottest > 35.0 && hottest < 52.0, "{hottest}");
+    // It is not throttled to a crawl either.
+    assert!(device.policy.stats(device.now).worked.as_secs_f32() > 100.0);
+}
+
+#[test]
+fn power_matters_where_something_is_held() {
+    let mut policy = Policy::new(4);
+    policy.power(Power { saving: true, ..Power::default() });
+    assert_eq!(policy.begin(Duration::ZERO, Duration::ZERO), 4, "off");
+    policy.hold(Target::Full);
+    assert_eq!(policy.begin(Duration::ZERO, Duration::ZERO), 2);
+    policy.power(Power { saving: false, on_battery: true, battery: Some(0.1) });
+    assert_eq!(policy.stats(Duration::ZERO).duty, 0.5);
+    policy.power(Power { saving: false, on_battery: false, battery: Some(0.1) });
+    assert_eq!(policy.stats(Duration::ZERO).duty, 1.0);
+}
+
+#[test]
+fn targets_that_make_no_sense_are_refused() {
+    let governor = Governor::new(2);
+    for target in [
+        Target::TokensPerSecond(0.0),
+        Target::TokensPerSecond(f32::NAN),
+        Target::TokensPerSecond(f32::INFINITY),
+        Target::DutyCycle(0.0),
+        Target::DutyCycle(1.5),
+    ] {
+        assert!(governor.hold(target).is_err(), "{target:?}");
+    }
+    assert_eq!(governor.target(), Target::Off);
+    // The smallest rates are long waits, not overflows.
+    governor.hold(Target::TokensPerSecond(f32::MIN_POSITIVE)).unwrap();
+    let stop = AtomicBool::new(false);
+    let pass = governor.begin(2, &stop);
+    governor.end(pass, true);
+    stop.store(true, Ordering::Relaxed);
+    assert_eq!(governor.begin(2, &stop).threads, 2, "a stop ends the wait");
+}
