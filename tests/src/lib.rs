@@ -11,6 +11,7 @@
 pub mod counting;
 pub mod fuzz;
 pub mod golden;
+pub mod header;
 pub mod house;
 pub mod kinds;
 pub mod knobs;
