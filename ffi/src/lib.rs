@@ -11,6 +11,8 @@ mod encoder;
 mod error;
 mod found;
 mod guard;
+#[cfg(test)]
+mod layout;
 mod log;
 mod memory;
 mod model;

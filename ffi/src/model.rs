@@ -9,7 +9,7 @@ use siskin::{Model, ModelOptions};
 
 use crate::arguments::{Frame, place, text, values};
 use crate::callback::{Foreign, siskin_release};
-use crate::error::{Failure, Outcome, SISKIN_ERROR_UNSUPPORTED, siskin_error};
+use crate::error::{Failure, Outcome, siskin_error};
 use crate::guard::{self, Handle, looking, looking_or_default};
 use crate::log::{SISKIN_LOG_WARNING, tell};
 use crate::memory::siskin_memory;
@@ -193,7 +193,7 @@ unsafe fn mapped(descriptor: i32, offset: u64, length: Option<u64>) -> Outcome<F
 #[cfg(not(unix))]
 unsafe fn mapped(_: i32, _: u64, _: Option<u64>) -> Outcome<File> {
     let message = "this system has none; open the file by its path";
-    Err(Failure::new(SISKIN_ERROR_UNSUPPORTED, "descriptor", message))
+    Err(siskin::Error::unsupported("descriptor", message).into())
 }
 
 /// Opens a `.siskin` model that is in memory, and copies it.

@@ -317,11 +317,11 @@ mod packing {
 #[cfg(not(feature = "import"))]
 mod packing {
     use super::Options;
-    use crate::error::{Failure, Outcome, SISKIN_ERROR_UNSUPPORTED};
+    use crate::error::Outcome;
 
     fn refusal<T>() -> Outcome<T> {
         let message = "this build of the library opens .siskin files alone; convert the model before";
-        Err(Failure::new(SISKIN_ERROR_UNSUPPORTED, "import", message))
+        Err(siskin::Error::unsupported("import", message).into())
     }
 
     /// Nothing is packed, so that it is not kept either.

@@ -31,6 +31,9 @@ const CHAPTERS: &[(&str, &str)] = &[
     ("transcriber", "Transcribers"),
 ];
 
+/// Types that no function of their own chapter takes.
+const SHARED: &[&str] = &["siskin_release", "siskin_memory", "siskin_found"];
+
 const PREFACE: &str = include_str!("header.txt");
 
 /// What the header is to be.
@@ -64,14 +67,15 @@ pub fn functions(header: &str) -> Vec<String> {
 fn function(line: &str) -> Option<&str> {
     let (before, _) = line.split_once('(')?;
     let name = before.rsplit([' ', '*']).next()?;
-    (name.starts_with("siskin_") && !line.starts_with([' ', '\t']) && !line.starts_with("typedef")).then_some(name)
+    (name.starts_with("siskin_") && !line.starts_with([' ', '\t']) && !line.starts_with("typedef"))
+        .then_some(name)
 }
 
 /// The part of the header that one file makes.
 fn fragment(file: &str) -> String {
     let mut config = Config {
         language: Language::C,
-        style: Style::Type,
+        style: Style::Both,
         no_includes: true,
         documentation_style: DocumentationStyle::Cxx,
         usize_is_size_t: true,
@@ -79,10 +83,12 @@ fn fragment(file: &str) -> String {
         tab_width: 4,
         ..Config::default()
     };
-    config.style = Style::Both;
+    // What functions of other chapters use.
+    config.export.include = SHARED.iter().map(|name| (*name).to_owned()).collect();
     config.function.must_use = Some("SISKIN_NODISCARD".to_owned());
     let source = paths::root().join("ffi/src").join(format!("{file}.rs"));
-    let made = Builder::new().with_src(&source).with_config(config).generate().expect("the sources make a header");
+    let made =
+        Builder::new().with_src(&source).with_config(config).generate().expect("the sources make a header");
     let mut text = Vec::new();
     made.write(&mut text);
     String::from_utf8(text).expect("headers are text")
@@ -102,5 +108,11 @@ fn without_safety(text: &str) -> String {
             lines.pop();
         }
     }
-    lines.iter().map(|line| line.trim_end()).collect::<Vec<_>>().join("\n")
+    lines.iter().map(|line| plain(line.trim_end())).collect::<Vec<_>>().join("\n")
+}
+
+/// A line as every compiler reads it, with types by the names that they have been given.
+fn plain(line: &str) -> String {
+    let line = line.replace('…', "...").replace('−', "-");
+    if line.starts_with("typedef") { line } else { line.replace("struct siskin_", "siskin_") }
 }
