@@ -58,7 +58,8 @@ pub struct siskin_error {
     _opaque: [u8; 0],
 }
 
-/// What is behind a [`siskin_error`].
+/// What is behind a [`siskin_error`]. As with handles, a magic word is the first of it.
+#[repr(C)]
 struct Told {
     magic: [u8; 8],
     code: i32,
@@ -164,8 +165,10 @@ unsafe fn behind<'a>(error: *const siskin_error) -> Option<&'a Told> {
     if told.is_null() || !told.is_aligned() {
         return None;
     }
-    // SAFETY: the caller's promise.
-    Some(unsafe { &*told }).filter(|told| told.magic == MAGIC)
+    // SAFETY: whatever the library gives out begins with a magic word; nothing else is looked at before that is right.
+    let right = unsafe { (*told).magic } == MAGIC;
+    // SAFETY: the magic word says that this is one, and the caller that it was not freed.
+    right.then(|| unsafe { &*told })
 }
 
 /// The stable number of an error, one of `SISKIN_ERROR_…`; 0 for null.
