@@ -54,6 +54,9 @@ pub(crate) unsafe fn text_or_none(
     Ok(Some(text.to_owned()).filter(|text| !text.is_empty()))
 }
 
+/// The largest number up to which a double tells all whole ones apart.
+const MOST_WHOLE: f64 = 9_007_199_254_740_992.0;
+
 /// Where an output goes.
 ///
 /// # Safety
@@ -107,7 +110,7 @@ impl<T: Copy> Frame<T> {
 
 /// A whole number that came as a double.
 pub(crate) fn whole(name: &str, value: f64) -> Outcome<usize> {
-    if value >= 0.0 && value <= 9_007_199_254_740_992.0 && value.fract() == 0.0 {
+    if (0.0..=MOST_WHOLE).contains(&value) && value.fract() == 0.0 {
         return Ok(value as usize);
     }
     Err(Failure::argument(name, format!("is {value}; give a whole number from 0")))

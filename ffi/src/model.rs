@@ -127,7 +127,7 @@ pub unsafe extern "C" fn siskin_model_open(
 unsafe fn open_path(path: &str, options: *const siskin_model_options) -> Outcome<Model> {
     let open = |options: &crate::model_options::Options| {
         let teller = options.teller();
-        let (cache, recipe) = (options.cache.clone(), options.recipe.clone());
+        let (cache, recipe) = (options.cache.clone(), options.recipe);
         let open = siskin_convert::OpenOptions { cache, recipe, progress: &teller };
         Ok(siskin_convert::open_model(path, &open, &options.model)?)
     };

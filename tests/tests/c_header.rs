@@ -37,3 +37,10 @@ fn documentation_speaks_of_nothing_that_is_not_there() {
     let unknown: Vec<&str> = unknown.filter(|word| !header.contains(word)).collect();
     assert_eq!(unknown, Vec::<&str>::new());
 }
+
+#[test]
+fn the_first_program_is_one_that_is_run() {
+    let guide = committed("docs/abi.md");
+    let shown = guide.split("```c\n").nth(1).and_then(|rest| rest.split("```").next());
+    assert_eq!(shown, Some(committed("tests/c/first.c").as_str()));
+}

@@ -56,6 +56,8 @@ pub(crate) fn check() -> Result {
         command.arg("--errors-for-leak-kinds=definite,indirect").arg("--show-leak-kinds=definite,indirect");
         run(command.arg(plain).arg(&place.models).env("RUST_BACKTRACE", "0"))?;
     }
+    let first = place.compile("gcc", "first", false)?;
+    run(program(first, &[]).arg(place.models.join("chat.siskin")).arg("Why?"))?;
     place.real_models()
 }
 
