@@ -11,8 +11,6 @@ mod encoder;
 mod error;
 mod found;
 mod guard;
-#[cfg(test)]
-mod layout;
 mod log;
 mod memory;
 mod model;
@@ -24,6 +22,8 @@ mod session_state;
 mod stop;
 #[cfg(feature = "ffi-testing")]
 mod testing;
+#[cfg(test)]
+mod tests;
 mod texts;
 mod transcriber;
 mod version;

@@ -8,6 +8,7 @@ use crate::error::siskin_error;
 use crate::guard::{calling_back, guarded};
 
 /// What is being done.
+#[cfg_attr(not(feature = "import"), expect(dead_code, reason = "only packing takes long enough to tell of"))]
 pub const SISKIN_LOG_INFO: i32 = 1;
 /// What could be better.
 pub const SISKIN_LOG_WARNING: i32 = 2;

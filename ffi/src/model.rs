@@ -10,7 +10,7 @@ use siskin::{Model, ModelOptions};
 use crate::arguments::{Frame, place, text, values};
 use crate::callback::{Foreign, siskin_release};
 use crate::error::{Failure, Outcome, siskin_error};
-use crate::guard::{self, Handle, looking, looking_or_default};
+use crate::guard::{self, Handle, looking_or_default};
 use crate::log::{SISKIN_LOG_WARNING, tell};
 use crate::memory::siskin_memory;
 use crate::model_options::siskin_model_options;
@@ -135,7 +135,7 @@ unsafe fn open_path(path: &str, options: *const siskin_model_options) -> Outcome
         return open(&crate::model_options::Options::default());
     }
     // SAFETY: the caller's promise.
-    unsafe { looking(options, open) }
+    unsafe { guard::looking(options, open) }
 }
 
 /// # Safety
