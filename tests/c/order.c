@@ -63,7 +63,8 @@ static void sources(char **arguments) {
     CHECK(strcmp(text, from_path) == 0);
     siskin_session_free(session);
     CHECK(released == 1);
-    FAILS(SISKIN_ERROR_CORRUPT, siskin_model_open_memory(calloc(64, 1), 64, NULL, release, NULL, &model));
+    bytes = calloc(64, 1);
+    FAILS(SISKIN_ERROR_CORRUPT, siskin_model_open_memory(bytes, 64, bytes, release, NULL, &model));
     CHECK(released == 2);
     siskin_model *none = NULL;
     FAILS(SISKIN_ERROR_NULL, siskin_model_open_memory(NULL, 64, NULL, release, NULL, &none));
@@ -90,7 +91,6 @@ static void sources(char **arguments) {
     FAILS(SISKIN_ERROR_IO, siskin_model_open(TEXT("/nowhere/model.siskin"), NULL, &none));
 }
 
-// `calloc` above is freed by nobody but the test.
 static void order(char **arguments) {
     siskin_model *chat = open_model(arguments, "chat"), *classes = open_model(arguments, "classes");
     siskin_session *session = greedy(chat, 4);

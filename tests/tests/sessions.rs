@@ -290,7 +290,7 @@ fn bytes_that_were_made_up_do_no_harm() {
             Err(_) => refused += 1,
         }
     }
-    assert!(taken > 0 && refused > 100, "{taken} taken, {refused} refused");
+    assert!(taken > 0 && refused > 50, "{taken} taken, {refused} refused");
     session.restore(&saved).unwrap();
     assert_eq!(session.save().unwrap(), saved);
 }
