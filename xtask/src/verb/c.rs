@@ -54,6 +54,8 @@ pub(crate) fn check() -> Result {
         let plain = place.compile("gcc", name, false)?;
         let mut command = program("valgrind", &["-q", "--error-exitcode=9", "--leak-check=full"]);
         command.arg("--errors-for-leak-kinds=definite,indirect").arg("--show-leak-kinds=definite,indirect");
+        // Without this, threads that spin keep the others out.
+        command.arg("--fair-sched=yes");
         run(command.arg(plain).arg(&place.models).env("RUST_BACKTRACE", "0"))?;
     }
     let first = place.compile("gcc", "first", false)?;
