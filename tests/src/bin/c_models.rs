@@ -8,8 +8,10 @@ use siskin_tests::{every, header, paths};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Each model's name, where its source lies in `tests/data`, and which tokenizer it gets.
-const MODELS: [(&str, &str, fn() -> Value); 6] = [
+/// A model's name, where its source lies in `tests/data`, and which tokenizer it gets.
+type Recipe = (&'static str, &'static str, fn() -> Value);
+
+const MODELS: [Recipe; 6] = [
     ("chat", "golden/llama", bytes),
     ("vectors", "golden-texts/bert", letters),
     ("classes", "golden-texts/bert-classes", letters),
@@ -41,7 +43,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn make(folder: &Path, (name, source, tokenizer): &(&str, &str, fn() -> Value)) -> Result<()> {
+fn make(folder: &Path, (name, source, tokenizer): &Recipe) -> Result<()> {
     let io = |error: std::io::Error| Error::io(folder.display().to_string(), &error);
     let target = folder.join(name);
     std::fs::create_dir_all(&target).map_err(io)?;
