@@ -4,7 +4,6 @@ use crate::output::{self, Bar};
 use clap::ValueEnum;
 use siskin::file::File;
 use siskin::governor::Target;
-use siskin::governor::Target;
 use siskin::memo::{Memo, MemoOptions};
 use siskin::sample::SamplerOptions;
 use siskin::{

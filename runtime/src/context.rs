@@ -8,11 +8,11 @@ pub use texts::{Text, Wanted};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::cache::{Cache, CacheOptions};
+use crate::cache::{Cache, CacheOptions, Saved, Shape};
 use crate::engine::History;
 use crate::exec::cpu::Workspace;
 use crate::exec::{self, Batch, Distances, Row};
-use crate::graph::{Graph, pass};
+use crate::graph::{Attention, Graph, pass};
 use crate::model::Inner;
 use crate::observe::{Observation, Observer};
 use crate::plan::{Arena, Plan, Weights};
@@ -115,10 +115,17 @@ pub struct Context {
     observer: Option<Arc<Mutex<dyn Observer>>>,
 }
 
-impl Context {
-    pub(crate) fn new(model: Arc<Inner>, options: ContextOptions) -> Result<Self> {
+/// The plans of a context, and the words of the arena in which they run.
+struct Stages {
+    both: [Option<Stage>; 2],
+    parts: Vec<exits::Part>,
+    words: usize,
+}
+
+impl Stages {
+    fn new(model: &Inner, options: &ContextOptions) -> Result<Self> {
         let threads = model.options.threads;
-        let ContextOptions { cache, window, wanted, read, head, exits } = options;
+        let ContextOptions { cache, window, wanted, read, head, exits } = *options;
         let encoder = model.graphs.encoder.as_ref().map(|graph| {
             let graph = if head { graph.clone() } else { graph.without_head() };
             let graph = if cache.batch > 0 { graph } else { graph.without_memory() };
@@ -131,7 +138,7 @@ impl Context {
                 window.map_or_else(|| graph.clone(), |window| graph.within(window.recent, window.first));
             Stage::new(graph, &model.weights[1], &cache, threads, sizes)
         });
-        let stages = [encoder.transpose()?, decoder.transpose()?];
+        let both = [encoder.transpose()?, decoder.transpose()?];
         let (parts, part_words) = match &model.graphs.encoder {
             Some(graph) if exits => {
                 let sizes = (model.hyper.layers, read);
@@ -139,29 +146,47 @@ impl Context {
             }
             _ => (Vec::new(), 0),
         };
-        let words = stages.iter().flatten().map(|(_, words)| *words).fold(part_words, usize::max);
+        let words = both.iter().flatten().map(|(_, words)| *words).fold(part_words, usize::max);
         let words = if model.options.executor == ExecutorKind::Cpu { words } else { 0 };
-        let stages = stages.map(|stage| Some(stage?.0));
-        let rows = stages.iter().flatten().map(|stage| stage.plan.batch).max().unwrap_or(0);
-        let outputs = stages.iter().flatten().map(|stage| stage.plan.wanted).max().unwrap_or(0);
+        Ok(Self { both: both.map(|stage| Some(stage?.0)), parts, words })
+    }
+
+    fn attentions(&self) -> impl Iterator<Item = &Attention> {
+        self.both.iter().flatten().flat_map(|stage| stage.graph.attentions())
+    }
+
+    /// The states of all graphs, each with its number of words.
+    fn states(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.both.iter().flatten().flat_map(|stage| stage.graph.states())
+    }
+}
+
+impl Context {
+    pub(crate) fn new(model: Arc<Inner>, options: ContextOptions) -> Result<Self> {
+        let stages = Stages::new(&model, &options)?;
+        let rows = stages.both.iter().flatten().map(|stage| stage.plan.batch).max().unwrap_or(0);
+        let outputs = stages.both.iter().flatten().map(|stage| stage.plan.wanted).max().unwrap_or(0);
         Ok(Self {
-            arena: Arena::new(words)?,
-            cache: Cache::new(
-                stages.iter().flatten().flat_map(|stage| stage.graph.attentions()),
-                stages.iter().flatten().flat_map(|stage| stage.graph.states()),
-                cache,
-            )?,
-            team: Team::new(threads)?,
+            arena: Arena::new(stages.words)?,
+            cache: Cache::new(stages.attentions(), stages.states(), options.cache)?,
+            team: Team::new(model.options.threads)?,
             batch: Batch::with_capacity(rows, outputs),
             reference: Vec::new(),
             history: History::default(),
             stop: Arc::new(AtomicBool::new(false)),
             observer: None,
             side: Side::Decoder,
-            stages,
-            parts,
+            stages: stages.both,
+            parts: stages.parts,
             model,
         })
+    }
+
+    /// The bytes of the arena and of the cache that a context with these options would have.
+    pub(crate) fn cost(model: &Inner, options: &ContextOptions) -> Result<(usize, usize)> {
+        let stages = Stages::new(model, options)?;
+        let cache = Shape::new(stages.attentions(), stages.states(), &options.cache)?;
+        Ok((Arena::bytes_of(stages.words).saturating_add(vector_bytes(model)), cache.bytes()))
     }
 
     fn stage(&self, side: Side) -> Result<&Stage> {
@@ -220,10 +245,29 @@ impl Context {
         self.cache.truncate(sequence, length)
     }
 
+    /// Appends what a sequence holds; gives the first tokens that see each other both ways, and how many it expects.
+    pub(crate) fn save(&self, sequence: usize, out: &mut Vec<u8>) -> Result<(usize, usize)> {
+        if self.model.engine.is_some() {
+            return Err(Error::unsupported("session", "an engine keeps nothing of it that could be saved"));
+        }
+        self.cache.save(sequence, out)
+    }
+
+    /// Makes `sequence` what was saved. On an error it is as it was, or, where forks have taken its room, empty.
+    pub(crate) fn restore(&mut self, sequence: usize, saved: &Saved<'_>) -> Result<usize> {
+        self.cache.check(saved)?;
+        self.cache.remove(sequence);
+        self.cache.restore(saved)
+    }
+
+    /// Gives memory that holds nothing back to the system, which gives it again as it is needed.
+    pub fn trim(&mut self) {
+        self.cache.trim();
+    }
+
     /// Bytes of the arena and of the cache.
     pub fn memory(&self) -> (usize, usize) {
-        let vectors = self.model.weights.iter().map(Weights::vector_bytes).sum::<usize>();
-        (self.arena.bytes() + vectors, self.cache.bytes())
+        (self.arena.bytes() + vector_bytes(&self.model), self.cache.bytes())
     }
 
     /// The flag that ends a pass early; see [`StopHandle`](crate::StopHandle).
@@ -381,6 +425,7 @@ impl Context {
                     batch: &self.batch,
                     distances: &stage.distances,
                     stop: &self.stop,
+                    stopped: AtomicBool::new(false),
                     observation: self
                         .observer
                         .as_deref()
@@ -422,6 +467,11 @@ impl Context {
             ExecutorKind::Cpu => unsafe { self.arena.row(stage.plan.output, row) },
         }
     }
+}
+
+/// Bytes of the weights that are no matrices, which are copied.
+fn vector_bytes(model: &Inner) -> usize {
+    model.weights.iter().map(Weights::vector_bytes).sum()
 }
 
 /// The stage of a side, where there is one.

@@ -42,7 +42,8 @@ pub use graph::pass::layers::LayerSet;
 pub use model::{ExecutorKind, Model, ModelOptions};
 pub use observe::Observer;
 pub use session::{
-    Ended, GenerateOptions, Memory, Pieces, Session, SessionOptions, StopHandle, Token, Window,
+    Ended, GenerateOptions, Generation, Memory, Pieces, Session, SessionOptions, Step, StopHandle, Token,
+    Window,
 };
 pub use siskin_kernels::ops::attention::CacheType;
 pub use siskin_kernels::{Cpu, Features};

@@ -1,5 +1,7 @@
 //! An open model: file, graph, weights, tokenizer and the kernels chosen for it.
 
+mod budget;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -17,7 +19,7 @@ use crate::governor::Governor;
 use crate::graph::Graph;
 use crate::graph::pass::{self, layers::LayerSet};
 use crate::plan::{Plan, Weights};
-use crate::session::{Session, SessionOptions};
+use crate::session::{Memory, Session, SessionOptions};
 use crate::team;
 use crate::template::ChatTemplate;
 use crate::tokenizer::Tokenizer;
@@ -310,6 +312,32 @@ impl Model {
 
     /// Memory and threads for `sequences` sequences of up to `context` tokens each.
     pub fn context(&self, options: &SessionOptions, sequences: usize, wanted: usize) -> Result<Context> {
+        let made = self.context_options(options, sequences, wanted)?;
+        if let Some(budget) = options.budget {
+            budget::check(budget, made.cache.context, &|context| {
+                let options = SessionOptions { context, ..options.clone() };
+                let (arena, cache) =
+                    Context::cost(&self.inner, &self.context_options(&options, sequences, wanted)?)?;
+                Ok(arena.saturating_add(cache))
+            })?;
+        }
+        Context::new(Arc::clone(&self.inner), made)
+    }
+
+    /// What a session with these options would hold in memory. Nothing of it is reserved.
+    pub fn memory(&self, options: &SessionOptions) -> Result<Memory> {
+        let sequences = options.forks.saturating_add(1);
+        let (arena, cache) =
+            Context::cost(&self.inner, &self.context_options(options, sequences, sequences)?)?;
+        Ok(Memory { arena, cache, mapped: self.inner.file.bytes().len() })
+    }
+
+    fn context_options(
+        &self,
+        options: &SessionOptions,
+        sequences: usize,
+        wanted: usize,
+    ) -> Result<ContextOptions> {
         self.check_engine(options.cache, options.window)?;
         let model = &self.inner;
         let most = model.hyper.context.max(1);
@@ -337,9 +365,7 @@ impl Model {
             return Err(Error::argument("window", "a token sees itself: give at least 1"));
         }
         let window = options.window;
-        let options =
-            ContextOptions { cache, window, wanted: wanted.max(1), read: 0, head: true, exits: false };
-        Context::new(Arc::clone(model), options)
+        Ok(ContextOptions { cache, window, wanted: wanted.max(1), read: 0, head: true, exits: false })
     }
 
     /// Memory and threads for reading `rows` tokens at once, of which `outputs` give outputs.

@@ -9,8 +9,10 @@
 //! - [`search`]: what Transformers finds with the golden models.
 
 pub mod counting;
+pub mod every;
 pub mod fuzz;
 pub mod golden;
+pub mod header;
 pub mod house;
 pub mod kinds;
 pub mod knobs;

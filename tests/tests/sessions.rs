@@ -195,3 +195,132 @@ fn a_pace_changes_when_and_not_what() {
     let stats = governor.stats();
     assert_eq!((written(&model), governor.stats().passes), (free, stats.passes));
 }
+
+#[test]
+fn a_saved_session_goes_on_as_if_it_had_not_been() {
+    // One with windows, one with states of constant size, one with neither.
+    for name in ["llama", "gemma3", "qwen3-next", "mistral"] {
+        let golden = load(name);
+        let model = model(&golden.file, ExecutorKind::Cpu, 2, Features::NONE);
+        let sampler = SamplerOptions { temperature: 1.0, seed: 3, ..SamplerOptions::default() };
+        let options = SessionOptions { sampler, batch: 8, ..SessionOptions::default() };
+        let open = || model.session(options.clone()).unwrap();
+        let next = |session: &mut Session| -> Vec<_> {
+            (0..6).map(|_| session.next_token().unwrap().map(|token| token.id)).collect()
+        };
+        let mut first = open();
+        first.say("system", "Be brief.");
+        first.prefill(&golden.ids[0]).unwrap();
+        next(&mut first);
+        let saved = first.save().unwrap();
+        let wanted = next(&mut first);
+        let mut second = open();
+        second.prefill(&golden.ids[0][..3]).unwrap();
+        second.restore(&saved).unwrap();
+        assert_eq!(next(&mut second), wanted, "{name}");
+        assert_eq!(second.logits(), first.logits(), "{name}");
+        assert_eq!(second.save().unwrap(), first.save().unwrap(), "{name}");
+        second.trim();
+        assert_eq!(next(&mut second), next(&mut first), "{name}");
+        // What cannot be is refused, and changes nothing.
+        let position = second.position();
+        for damaged in [&saved[..saved.len() - 1], &saved[1..], &[], &[0; 40]] {
+            assert!(second.restore(damaged).is_err(), "{name}");
+        }
+        let mut other = model.session(SessionOptions { context: 8, ..options.clone() }).unwrap();
+        let refusal = other.restore(&saved).unwrap_err().kind();
+        assert!(matches!(refusal, ErrorKind::TooLong | ErrorKind::Unsupported), "{name}: {refusal:?}");
+        let cache = Some(siskin::CacheType::Int8);
+        let mut other = model.session(SessionOptions { cache, ..options.clone() }).unwrap();
+        assert_eq!(other.restore(&saved).unwrap_err().kind(), ErrorKind::Unsupported, "{name}");
+        assert_eq!((second.position(), other.position()), (position, 0), "{name}");
+    }
+}
+
+#[test]
+fn another_models_session_is_refused() {
+    let open = |name| session(&model(&load(name).file, ExecutorKind::Cpu, 1, Features::NONE), 64);
+    let mut llama = open("llama");
+    llama.prefill(&[1, 2, 3]).unwrap();
+    let error = open("mistral").restore(&llama.save().unwrap()).unwrap_err();
+    assert_eq!((error.kind(), error.place()), (ErrorKind::Unsupported, "saved.model"));
+}
+
+#[test]
+fn memory_is_known_before_it_is_taken() {
+    let golden = load("llama");
+    let model = model(&golden.file, ExecutorKind::Cpu, 2, Features::NONE);
+    let options = SessionOptions { context: 128, batch: 32, ..SessionOptions::default() };
+    let planned = model.memory(&options).unwrap();
+    assert_eq!(model.session(options.clone()).unwrap().memory(), planned);
+    let budget = planned.arena + planned.cache;
+    let with = |budget| model.session(SessionOptions { budget: Some(budget), ..options.clone() });
+    assert!(with(budget).is_ok());
+    let error = with(budget - 1).err().unwrap();
+    assert_eq!((error.kind(), error.place()), (ErrorKind::Memory, "budget"));
+    let fits: usize =
+        error.message().split("context of ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    let offered = SessionOptions { context: fits, budget: Some(budget - 1), ..options.clone() };
+    assert!(fits > 0 && model.session(offered).is_ok());
+}
+
+#[test]
+fn a_step_that_was_stopped_can_be_taken_again() {
+    let golden = load("llama");
+    let model = model(&golden.file, ExecutorKind::Cpu, 2, Features::NONE);
+    let written = |stops: bool| {
+        let mut session = session(&model, 64);
+        let options = GenerateOptions { max_tokens: 8, ..GenerateOptions::default() };
+        let mut ids = Vec::new();
+        let mut generation = session.begin_tokens(&golden.ids[0], options).unwrap();
+        let mut text = String::new();
+        loop {
+            if stops {
+                session.stop_handle().stop();
+            }
+            match generation.step(&mut session, &mut text) {
+                Ok(Some(siskin::Step::Token(token))) => ids.push(token.id),
+                Ok(Some(siskin::Step::Rest)) => {}
+                Ok(None) => break ids,
+                Err(error) if stops && error.kind() == ErrorKind::Cancelled => {
+                    match generation.step(&mut session, &mut text).unwrap() {
+                        Some(siskin::Step::Token(token)) => ids.push(token.id),
+                        Some(siskin::Step::Rest) => {}
+                        None => break ids,
+                    }
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    };
+    assert_eq!(written(false).len(), 8);
+    assert_eq!(written(true), written(false));
+}
+
+#[test]
+fn bytes_that_were_made_up_do_no_harm() {
+    let golden = load("gemma3");
+    let model = model(&golden.file, ExecutorKind::Cpu, 1, Features::NONE);
+    let mut session = session(&model, 64);
+    session.prefill(&golden.ids[0]).unwrap();
+    let saved = session.save().unwrap();
+    let body = saved.len() - 32;
+    let (mut taken, mut refused) = (0, 0);
+    for round in 0..400_usize {
+        let mut bytes = saved[..body].to_vec();
+        // What stands before the logits and behind them decides over lengths.
+        let at = if round < 200 { 44 + round } else { (round * 7919) % body };
+        bytes[at] = bytes[at].wrapping_add((1 + round % 255) as u8);
+        bytes.extend(blake3::hash(&bytes).as_bytes());
+        match session.restore(&bytes) {
+            Ok(()) => {
+                taken += 1;
+                let _ = session.next_token();
+            }
+            Err(_) => refused += 1,
+        }
+    }
+    assert!(taken > 0 && refused > 50, "{taken} taken, {refused} refused");
+    session.restore(&saved).unwrap();
+    assert_eq!(session.save().unwrap(), saved);
+}

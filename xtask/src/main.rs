@@ -28,6 +28,8 @@ const VERBS: &[Verb] = &[
     verb::export::VERB,
     verb::fuzz::VERB,
     verb::api::VERB,
+    verb::header::VERB,
+    verb::c::VERB,
 ];
 
 fn main() -> ExitCode {

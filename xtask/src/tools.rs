@@ -77,6 +77,17 @@ pub(crate) fn clang() -> Result {
     apt(&["clang-19"])
 }
 
+/// The compilers that C programs are built with, each for C and C++ and with its sanitisers.
+pub(crate) fn c_compilers() -> Result<[&'static str; 2]> {
+    let is_there = |name: &&str| succeeds(&mut program(name, &["--version"]));
+    let mut clangs = ["clang", "clang-19"].into_iter();
+    let clang = clangs.find(is_there);
+    if clang.is_none() || !is_there(&"g++") {
+        apt(&["gcc", "g++", "clang", "libc6-dev", "libclang-rt-14-dev"])?;
+    }
+    Ok(["gcc", clang.unwrap_or("clang")])
+}
+
 /// valgrind, which brings what it needs to know about the C library.
 pub(crate) fn valgrind() -> Result {
     let runs = || succeeds(&mut program("valgrind", &["-q", "--tool=none", "true"]));

@@ -8,11 +8,16 @@
 //! places, and what is remembered of the text until another is read.
 
 mod pool;
+mod save;
+mod shape;
 mod state;
 
 use crate::graph::{Attention, Sight};
 use crate::{Error, ErrorKind, Result};
 use pool::Pool;
+pub(crate) use save::Saved;
+use shape::KindShape;
+pub(crate) use shape::Shape;
 use siskin_kernels::ops::attention::{self, BLOCK, CacheType};
 
 /// Which sequence of a cache.
@@ -20,9 +25,6 @@ pub(crate) type SequenceId = usize;
 
 /// No block: not yet filled, or out of the window.
 const NONE: u32 = u32::MAX;
-
-/// Forks of sequences with states for which there is room beside the sequences themselves.
-const FORKS: usize = 6;
 
 /// Where a layer's keys and values lie in the blocks of its kind.
 #[derive(Clone, Copy, Debug)]
@@ -188,69 +190,11 @@ impl Cache {
         state_words: impl Iterator<Item = (usize, usize)>,
         options: CacheOptions,
     ) -> Result<Self> {
-        let mut keeps: Vec<Keep> = Vec::new();
-        let mut words: Vec<usize> = Vec::new();
-        let mut layers = Vec::new();
-        let mut marks = false;
-        // Two graphs of a model use the same numbers at different times.
-        let mut sizes: Vec<usize> = Vec::new();
-        for (state, size) in state_words {
-            sizes.resize(sizes.len().max(state + 1), 0);
-            sizes[state] = sizes[state].max(size.div_ceil(16).saturating_mul(16));
-        }
-        let mut states = Vec::new();
-        if !sizes.is_empty() {
-            keeps.push(Keep::State);
-            let mut end = 0_usize;
-            for size in sizes {
-                states.push(end);
-                end = end.saturating_add(size);
-            }
-            words.push(end);
-        }
-        let mut mixed = 0;
-        for attention in attentions {
-            mixed = mixed.max(attention.projection.map_or(0, |projection| projection.count));
-            marks |= matches!(attention.sight, Sight::Marked(_));
-            let keep = Keep::of(attention.sight, options.context);
-            let kind = keeps.iter().position(|known| *known == keep).unwrap_or_else(|| {
-                keeps.push(keep);
-                words.push(0);
-                keeps.len() - 1
-            });
-            let cached = options.types.of(keep);
-            if attention.head_size > cached.most_columns() {
-                let message = format!("heads of {} columns do not go into it; use f16", attention.head_size);
-                return Err(Error::unsupported("cache", message));
-            }
-            let head_words = cached.words(attention.head_size);
-            let layer_words = 2 * head_words * attention.kv_heads;
-            let offset = if keep == Keep::Passing { 0 } else { words[kind] };
-            words[kind] = words[kind].max(offset + layer_words);
-            layers.resize(layers.len().max(attention.layer + 1), None);
-            layers[attention.layer] = Some(LayerPlace { kind, offset, head_words });
-        }
-        let kinds = keeps.into_iter().zip(words).map(|(keep, words)| {
-            let blocks = match keep {
-                Keep::Growing(None) => options.context.div_ceil(BLOCK).saturating_mul(options.sequences),
-                // A window's blocks: those it covers, those a batch adds, and one at either end.
-                Keep::Growing(Some(Window { recent, first })) => options
-                    .context
-                    .min(recent + first.next_multiple_of(BLOCK) + options.batch + 2 * BLOCK)
-                    .div_ceil(BLOCK)
-                    .saturating_mul(options.sequences),
-                // What was and what becomes, and some for forks.
-                Keep::State => options.sequences.saturating_mul(2).saturating_add(FORKS),
-                // The last block of each text may hold only one position, and all may be marked.
-                Keep::Passing => (options.text.saturating_mul(1 + usize::from(marks)))
-                    .div_ceil(BLOCK)
-                    .saturating_add(options.sequences)
-                    .saturating_add(mixed.div_ceil(BLOCK).saturating_mul(options.sequences)),
-                Keep::Memory => options.text.div_ceil(BLOCK).saturating_mul(options.sequences),
-            };
+        let Shape { layers, states, mixed, kinds } = Shape::new(attentions, state_words, &options)?;
+        let kind = |KindShape { keep, words, blocks }| {
             Ok(Kind { keep, cached: options.types.of(keep), pool: Pool::new(words, blocks)? })
-        });
-        let kinds = kinds.collect::<Result<Vec<_>>>()?;
+        };
+        let kinds = kinds.into_iter().map(kind).collect::<Result<Vec<_>>>()?;
         Ok(Self { options, layers, states, mixed, kinds, sequences: Vec::new() })
     }
 

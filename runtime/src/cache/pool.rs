@@ -2,6 +2,10 @@
 
 use crate::{Error, ErrorKind, Result};
 
+/// Pages are no larger than this on any system that we know of.
+#[cfg(unix)]
+const PAGE: usize = 64 << 10;
+
 /// Blocks of one size. A block's words may be written by whoever alone uses it.
 pub(super) struct Pool {
     /// Zeros from the system, which takes memory for a page when it is first written.
@@ -34,6 +38,43 @@ impl Pool {
     /// Bytes that are reserved.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Words of a block.
+    pub(super) fn block_words(&self) -> usize {
+        self.block_words
+    }
+
+    /// Puts little-endian words into a block that one user has; those that are not given stay.
+    pub(super) fn fill(&mut self, block: u32, words: &[[u8; 4]]) {
+        // SAFETY: `&mut self` keeps everybody else away.
+        let own = unsafe { self.words_mut(block, 0, self.block_words) };
+        own.iter_mut().zip(words).for_each(|(own, word)| *own = u32::from_le_bytes(*word));
+    }
+
+    /// Gives the memory of free blocks back to the system.
+    pub(super) fn trim(&mut self) {
+        #[cfg(unix)]
+        for &block in &self.free {
+            let (start, length) = (block as usize * self.block_words * 4, self.block_words * 4);
+            // SAFETY: nobody uses a free block: who takes it again writes what it reads, and whole pages that are
+            // given back read as zeros. The range lies inside the map, whose neighbours in a page stay: see below.
+            let _ = unsafe { self.release_pages(start, length) };
+        }
+    }
+
+    /// Gives the pages that lie whole inside a range back to the system.
+    ///
+    /// # Safety
+    /// Nobody may need what is in them.
+    #[cfg(unix)]
+    unsafe fn release_pages(&self, start: usize, length: usize) -> std::io::Result<()> {
+        let (first, end) = (start.next_multiple_of(PAGE), (start + length) / PAGE * PAGE);
+        if first >= end {
+            return Ok(());
+        }
+        // SAFETY: the caller's promise; the range is inside the map and of whole pages.
+        unsafe { self.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, first, end - first) }
     }
 
     /// A block for one user.

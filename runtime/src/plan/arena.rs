@@ -39,6 +39,11 @@ impl Arena {
         self.lines.len() * 64
     }
 
+    /// Bytes that `words` would take.
+    pub(crate) fn bytes_of(words: usize) -> usize {
+        words.div_ceil(16).saturating_mul(64)
+    }
+
     /// A pointer to word `offset`.
     pub(crate) fn pointer(&self, offset: usize) -> *mut f32 {
         assert!(offset <= self.lines.len() * 16, "beyond the arena");

@@ -239,6 +239,16 @@ impl Sampler {
         }
     }
 
+    /// Where the random numbers are, so that another sampler can go on from there.
+    pub(crate) fn chance(&self) -> [u64; 4] {
+        self.random.state()
+    }
+
+    /// Goes on from where the random numbers of another sampler were.
+    pub(crate) fn set_chance(&mut self, state: [u64; 4]) {
+        self.random = Random::of_state(state);
+    }
+
     /// Forgets the text and starts the random numbers again.
     pub fn reset(&mut self) {
         self.random = Random::new(self.options.seed);

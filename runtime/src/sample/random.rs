@@ -13,6 +13,16 @@ impl Random {
         Self { state: std::array::from_fn(|_| split_mix(&mut counter)) }
     }
 
+    /// Where the stream is.
+    pub(crate) fn state(&self) -> [u64; 4] {
+        self.state
+    }
+
+    /// The stream that goes on from `state`; zeros, which lead nowhere, stand for that of seed 0.
+    pub(crate) fn of_state(state: [u64; 4]) -> Self {
+        if state == [0; 4] { Self::new(0) } else { Self { state } }
+    }
+
     /// The next 64 bits.
     pub(crate) fn bits(&mut self) -> u64 {
         let state = &mut self.state;

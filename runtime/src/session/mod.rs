@@ -1,13 +1,16 @@
 //! One conversation or text: prompt in, tokens and whole characters out.
 
 mod breakers;
+mod generation;
 mod pieces;
 mod prompt;
+mod save;
 mod search;
 mod switch;
 
 pub(crate) use breakers::with_breakers;
-pub use pieces::{Ended, Pieces};
+pub use generation::{Ended, Generation, Step};
+pub use pieces::Pieces;
 pub(crate) use prompt::first_tokens;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +23,6 @@ use crate::encoder::Tokens;
 use crate::model::Model;
 use crate::sample::{Sampler, SamplerOptions};
 use crate::template::Message;
-use crate::text::TextStream;
 use crate::{Error, ErrorKind, Result};
 
 /// How a session is opened.
@@ -39,6 +41,9 @@ pub struct SessionOptions {
     pub cache: Option<CacheType>,
     /// How many forks may go on beside the session, as the beams of a search do, each with a context of its own.
     pub forks: usize,
+    /// The most bytes of activations, keys and values together; a session that would reserve more is refused, and told
+    /// what would fit. `None`: no limit.
+    pub budget: Option<usize>,
     /// How tokens are chosen.
     pub sampler: SamplerOptions,
     /// Texts that end a generation.
@@ -57,6 +62,7 @@ impl Default for SessionOptions {
             window: None,
             cache: None,
             forks: 0,
+            budget: None,
             sampler: SamplerOptions::default(),
             stop: Vec::new(),
             dry_breakers: ["\n", ":", "\"", "*"].map(str::to_owned).to_vec(),
@@ -432,6 +438,11 @@ impl Session {
         Memory { arena, cache, mapped: self.model.file().bytes().len() }
     }
 
+    /// Gives memory that holds nothing, such as that of forgotten tokens, back to the system.
+    pub fn trim(&mut self) {
+        locked(&self.context).trim();
+    }
+
     /// Says `prompt` as the user and generates the answer with the usual options.
     pub fn ask(&mut self, prompt: &str) -> Result<Pieces<'_>> {
         self.generate(prompt, GenerateOptions::default())
@@ -446,18 +457,17 @@ impl Session {
     /// as its continuation otherwise. A model with an encoder reads the prompt, forgets what it read before, and writes
     /// another text.
     pub fn generate(&mut self, prompt: &str, options: GenerateOptions) -> Result<Pieces<'_>> {
-        let stream = TextStream::new(&self.options.stop)?;
-        let said = self.messages.len();
-        let read = self.prompt_tokens(prompt, options).and_then(|tokens| self.prefill(&tokens));
-        if let Err(error) = read {
-            // What was not heard was not said.
-            self.messages.truncate(said);
-            return Err(error);
+        let generation = self.begin(prompt, options)?;
+        Ok(Pieces::new(self, generation))
+    }
+
+    /// What stays of a text that is not written any further.
+    fn keep(&mut self, answer: &str, last: Option<u32>, raw: bool) {
+        if raw {
+            self.unread = last;
+        } else {
+            self.messages.push(Message::new("assistant", answer));
         }
-        self.unread = None;
-        let source = self.source.as_ref().map_or(&[][..], |text| text.ids.as_slice());
-        self.sampler.begin(source, options.max_tokens);
-        Ok(Pieces::new(self, stream, options))
     }
 
     /// Goes back to where the sequence and `tokens` part, and returns what has to follow: at least one token.

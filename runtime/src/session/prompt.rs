@@ -1,8 +1,9 @@
 //! From what is said to tokens.
 
-use super::{GenerateOptions, Session};
+use super::{GenerateOptions, Generation, Session};
 use crate::model::Model;
 use crate::template::{ChatTemplate, Data, Message, RenderOptions};
+use crate::text::TextStream;
 use crate::tokenizer::{EncodeOptions, Tokenizer};
 use crate::writer::start_tokens;
 use crate::{Error, ErrorKind, Result};
@@ -31,6 +32,27 @@ impl Session {
         self.messages.push(Message::new("user", prompt));
         let tokens = conversation(tokenizer, &template, &self.messages)?;
         self.keep_common(&tokens)
+    }
+
+    /// Begins the answer to a whole conversation, which takes the place of what was said before. What it shares with
+    /// that is not read again.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] where the model has no chat template.
+    pub fn converse(&mut self, messages: &[Message], options: GenerateOptions) -> Result<Generation> {
+        let stream = TextStream::new(&self.options.stop)?;
+        let model = self.model.clone();
+        let template = model.template()?.ok_or_else(|| {
+            Error::unsupported("model", "it has no chat template; give it a text to go on from")
+        })?;
+        if model.graphs().encoder.is_some() {
+            return Err(Error::unsupported("model", "it makes a text of a text and does not chat"));
+        }
+        let tokens = conversation(model.tokenizer()?, &template, messages)?;
+        let rest = self.keep_common(&tokens)?;
+        self.prefill(&rest)?;
+        self.messages = messages.to_vec();
+        Ok(self.begun(stream, GenerateOptions { raw: false, ..options }))
     }
 }
 

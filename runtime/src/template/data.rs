@@ -9,7 +9,8 @@ use super::value::{ELEMENT, ListKind, Value};
 use crate::{Error, Result};
 
 /// A message of a conversation that is only text.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Message {
     /// Who speaks: mostly `system`, `user` or `assistant`.
     pub role: String,
@@ -21,6 +22,15 @@ impl Message {
     /// What `role` says.
     pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
         Self { role: role.into(), content: content.into() }
+    }
+
+    /// The messages of a JSON list of objects with `role` and `content`, which are texts.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Argument`](crate::ErrorKind::Argument) where it is none, or a message has more than these: what
+    /// would not be used is refused.
+    pub fn list_from_json(text: &str) -> Result<Vec<Self>> {
+        serde_json::from_str(text).map_err(|error| Error::argument("messages", error.to_string()))
     }
 }
 

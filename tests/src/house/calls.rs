@@ -17,8 +17,8 @@ const RULES: [Rule; 6] = [
     },
     Rule {
         calls: &["env::var", "env::var_os", "env::vars", "env::set_var", "env::remove_var"],
-        places: &["knobs.rs"],
-        why: "environment variables are declared and read in a file `knobs.rs` only",
+        places: &["knobs.rs", "build.rs"],
+        why: "environment variables are declared and read in a file `knobs.rs` only, but for those of cargo's builds",
     },
     Rule {
         calls: &["println!", "print!", "eprintln!", "eprint!", "io::stdout", "io::stderr"],

@@ -9,7 +9,7 @@ const CRATES: [(&str, &str, &[&str]); 12] = [
     ("siskin-convert", "convert", &["siskin", "siskin-kernels"]),
     ("siskin-trainer", "trainer", &["siskin", "siskin-kernels"]),
     ("siskin-serve", "serve", &["siskin"]),
-    ("siskin-ffi", "ffi", &["siskin"]),
+    ("siskin-ffi", "ffi", &["siskin", "siskin-convert"]),
     ("siskin-cli", "cli", &["siskin", "siskin-convert", "siskin-serve", "siskin-trainer"]),
     ("siskin-emulator", "emulator", &[]),
     (

@@ -42,6 +42,8 @@ pub(crate) struct Forward<'a> {
     pub distances: &'a Distances,
     /// Set by whoever wants the pass to end early.
     pub stop: &'a AtomicBool,
+    /// Whether the pass has seen that; false in the beginning.
+    pub stopped: AtomicBool,
     /// Who is shown what goes into matrices.
     pub observation: Option<Observation<'a>>,
 }
@@ -49,24 +51,36 @@ pub(crate) struct Forward<'a> {
 impl Forward<'_> {
     /// Runs every step with up to `threads` of the team. An error leaves the cache with tokens whose keys are not valid.
     pub(crate) fn run(&self, team: &mut Team, threads: usize) -> Result<()> {
-        let stopped = AtomicBool::new(false);
         team.run(threads, &|worker| {
             for step in &self.plan.steps {
                 if !self.step(step, worker) {
-                    stopped.store(true, Ordering::Relaxed);
                     return;
                 }
             }
         })?;
-        if stopped.into_inner() {
+        if self.stopped.load(Ordering::Relaxed) {
             return Err(Error::new(ErrorKind::Cancelled, "", "stopped by the caller"));
         }
         Ok(())
     }
 
-    /// A phase of the pass, which ends early when the caller wants it.
+    /// Whether the pass is to end. Once it is, it stays so, whatever becomes of the caller's flag: pieces may have
+    /// been left out.
+    fn is_stopped(&self) -> bool {
+        if self.stop.load(Ordering::Relaxed) {
+            self.stopped.store(true, Ordering::Relaxed);
+        }
+        self.stopped.load(Ordering::Relaxed)
+    }
+
+    /// A phase of the pass, which ends early when the caller wants it: what is left of its pieces is left out.
     fn share(&self, worker: &Worker<'_>, pieces: usize, work: impl Fn(usize)) -> bool {
-        worker.share(pieces, || self.stop.load(Ordering::Relaxed), work)
+        let unless_stopped = |piece| {
+            if !self.is_stopped() {
+                work(piece);
+            }
+        };
+        worker.share(pieces, || self.is_stopped(), unless_stopped)
     }
 
     fn row_count(&self, rows: Rows) -> usize {

@@ -1,0 +1,255 @@
+//! Errors as objects: a stable number, words, and where it went wrong.
+
+use std::any::Any;
+use std::borrow::Cow;
+use std::ffi::c_char;
+
+use siskin::ErrorKind;
+
+/// A file or folder could not be read or written.
+pub const SISKIN_ERROR_IO: i32 = 100;
+/// The bytes are not in the format they claim.
+pub const SISKIN_ERROR_CORRUPT: i32 = 101;
+/// The format or the request is right, but this version or this model cannot do it.
+pub const SISKIN_ERROR_UNSUPPORTED: i32 = 102;
+/// The file's major version is unknown.
+pub const SISKIN_ERROR_VERSION: i32 = 103;
+/// Something the model needs is not in the file.
+pub const SISKIN_ERROR_MISSING: i32 = 104;
+/// A tensor has a shape or type that the architecture does not allow.
+pub const SISKIN_ERROR_SHAPE: i32 = 105;
+/// A hash differs: the file was changed or damaged.
+pub const SISKIN_ERROR_INTEGRITY: i32 = 106;
+/// A value is out of range or contradicts another.
+pub const SISKIN_ERROR_ARGUMENT: i32 = 200;
+/// The text or tokens are longer than the context.
+pub const SISKIN_ERROR_TOO_LONG: i32 = 201;
+/// The chat template failed or refused the messages.
+pub const SISKIN_ERROR_TEMPLATE: i32 = 202;
+/// A pointer is null, or lies where no such thing can.
+pub const SISKIN_ERROR_NULL: i32 = 210;
+/// A handle is of another kind.
+pub const SISKIN_ERROR_HANDLE: i32 = 211;
+/// A text is not UTF-8.
+pub const SISKIN_ERROR_UTF8: i32 = 212;
+/// A struct's `struct_size` was not set to its size.
+pub const SISKIN_ERROR_STRUCT_SIZE: i32 = 213;
+/// The handle is in a state that does not allow the call.
+pub const SISKIN_ERROR_STATE: i32 = 300;
+/// The caller stopped the work. The call can be made again.
+pub const SISKIN_ERROR_CANCELLED: i32 = 301;
+/// The model produced numbers that are not finite.
+pub const SISKIN_ERROR_NUMERIC: i32 = 302;
+/// Another call is at work on the handle, or the call came from a callback.
+pub const SISKIN_ERROR_BUSY: i32 = 310;
+/// An earlier call failed inside the handle: free it.
+pub const SISKIN_ERROR_POISONED: i32 = 311;
+/// The session is suspended: resume it first.
+pub const SISKIN_ERROR_SUSPENDED: i32 = 312;
+/// A memory limit does not allow the request.
+pub const SISKIN_ERROR_MEMORY: i32 = 400;
+/// There was not even memory for an error.
+pub const SISKIN_ERROR_OUT_OF_MEMORY: i32 = 401;
+/// The library failed inside: please tell its makers.
+pub const SISKIN_ERROR_PANIC: i32 = 999;
+
+/// What went wrong. Whoever gets one frees it with `siskin_error_free`. Any threads may read it at the same time.
+pub struct siskin_error {
+    _opaque: [u8; 0],
+}
+
+/// What is behind a [`siskin_error`]. As with handles, a magic word is the first of it.
+#[repr(C)]
+struct Told {
+    magic: [u8; 8],
+    code: i32,
+    /// These end with a zero.
+    message: Cow<'static, [u8]>,
+    place: Cow<'static, [u8]>,
+}
+
+const MAGIC: [u8; 8] = *b"SISKerro";
+
+static OUT_OF_MEMORY: Told = Told {
+    magic: MAGIC,
+    code: SISKIN_ERROR_OUT_OF_MEMORY,
+    message: Cow::Borrowed(b"there is no memory left, not even for an error\0"),
+    place: Cow::Borrowed(b"\0"),
+};
+
+/// What went wrong, before it is an object.
+pub(crate) struct Failure {
+    code: i32,
+    place: String,
+    message: String,
+}
+
+/// What a function's work gives.
+pub(crate) type Outcome<T = ()> = Result<T, Failure>;
+
+impl Failure {
+    pub(crate) fn new(code: i32, place: &str, message: impl Into<String>) -> Self {
+        Self { code, place: place.to_owned(), message: message.into() }
+    }
+
+    pub(crate) fn argument(place: &str, message: impl Into<String>) -> Self {
+        Self::new(SISKIN_ERROR_ARGUMENT, place, message)
+    }
+}
+
+/// Every kind of error that the runtime has, and its constant.
+const KINDS: [(ErrorKind, i32); 14] = [
+    (ErrorKind::Io, SISKIN_ERROR_IO),
+    (ErrorKind::Corrupt, SISKIN_ERROR_CORRUPT),
+    (ErrorKind::Unsupported, SISKIN_ERROR_UNSUPPORTED),
+    (ErrorKind::Version, SISKIN_ERROR_VERSION),
+    (ErrorKind::Missing, SISKIN_ERROR_MISSING),
+    (ErrorKind::Shape, SISKIN_ERROR_SHAPE),
+    (ErrorKind::Integrity, SISKIN_ERROR_INTEGRITY),
+    (ErrorKind::Argument, SISKIN_ERROR_ARGUMENT),
+    (ErrorKind::TooLong, SISKIN_ERROR_TOO_LONG),
+    (ErrorKind::Template, SISKIN_ERROR_TEMPLATE),
+    (ErrorKind::State, SISKIN_ERROR_STATE),
+    (ErrorKind::Cancelled, SISKIN_ERROR_CANCELLED),
+    (ErrorKind::Numeric, SISKIN_ERROR_NUMERIC),
+    (ErrorKind::Memory, SISKIN_ERROR_MEMORY),
+];
+
+impl From<siskin::Error> for Failure {
+    fn from(error: siskin::Error) -> Self {
+        let known = KINDS.iter().find(|(kind, _)| *kind == error.kind());
+        let code = known.map_or(i32::from(error.kind().code()), |(_, code)| *code);
+        Self::new(code, error.place(), error.message())
+    }
+}
+
+/// The failure that a panic is.
+pub(crate) fn thrown(payload: &(dyn Any + Send)) -> Failure {
+    let text = payload.downcast_ref::<&str>().copied();
+    let text =
+        text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("it gave no reason");
+    Failure::new(SISKIN_ERROR_PANIC, "library", format!("failed inside, please report it: {text}"))
+}
+
+/// The bytes of a text with a zero behind them, and none inside.
+fn ended(text: String) -> Cow<'static, [u8]> {
+    let mut bytes = text.into_bytes();
+    bytes.retain(|&byte| byte != 0);
+    if bytes.try_reserve_exact(1).is_err() {
+        return Cow::Borrowed(b"\0");
+    }
+    bytes.push(0);
+    Cow::Owned(bytes)
+}
+
+/// The object of a failure.
+pub(crate) fn told(failure: Failure) -> *mut siskin_error {
+    let Failure { code, place, message } = failure;
+    let object = Told { magic: MAGIC, code, message: ended(message), place: ended(place) };
+    // SAFETY: the size is not zero.
+    let memory = unsafe { std::alloc::alloc(std::alloc::Layout::new::<Told>()) }.cast::<Told>();
+    if memory.is_null() {
+        return (&raw const OUT_OF_MEMORY).cast_mut().cast();
+    }
+    // SAFETY: it was allocated for this.
+    unsafe { memory.write(object) };
+    memory.cast()
+}
+
+/// What is behind an error, where there is one.
+///
+/// # Safety
+/// The pointer is null, or an error of the library that was not freed.
+unsafe fn behind<'a>(error: *const siskin_error) -> Option<&'a Told> {
+    let told = error.cast::<Told>();
+    if told.is_null() || !told.is_aligned() {
+        return None;
+    }
+    // SAFETY: whatever the library gives out begins with a magic word; nothing else is looked at before that is right.
+    let right = unsafe { (*told).magic } == MAGIC;
+    // SAFETY: the magic word says that this is one, and the caller that it was not freed.
+    right.then(|| unsafe { &*told })
+}
+
+/// The stable number of an error, one of `SISKIN_ERROR_…`; 0 for null.
+///
+/// # Safety
+/// Pointers are good.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_error_code(error: *const siskin_error) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe { behind(error) }.map_or(0, |told| told.code)
+}
+
+/// What went wrong and what to do, in words that end with a zero. They live as long as the error; those of null are
+/// empty.
+///
+/// # Safety
+/// Pointers are good.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_error_message(error: *const siskin_error) -> *const c_char {
+    // SAFETY: the caller's promise.
+    unsafe { behind(error) }.map_or(c"".as_ptr(), |told| told.message.as_ptr().cast())
+}
+
+/// Where it went wrong: a file, section and field, or the name of an argument, as words that end with a zero. They live
+/// as long as the error; those of null are empty.
+///
+/// # Safety
+/// Pointers are good.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_error_place(error: *const siskin_error) -> *const c_char {
+    // SAFETY: the caller's promise.
+    unsafe { behind(error) }.map_or(c"".as_ptr(), |told| told.place.as_ptr().cast())
+}
+
+/// Frees an error. Null is nothing.
+///
+/// # Safety
+/// Pointers are good, and nobody uses the error afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_error_free(error: *mut siskin_error) {
+    let is_static = std::ptr::eq(error.cast_const().cast(), &raw const OUT_OF_MEMORY);
+    // SAFETY: the caller's promise.
+    if is_static || unsafe { behind(error) }.is_none() {
+        return;
+    }
+    let told = error.cast::<Told>();
+    // SAFETY: `told` made it with this layout, and the caller gives it back.
+    unsafe {
+        (*told).magic = [0; 8];
+        drop(Box::from_raw(told));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_its_constant() {
+        assert_eq!(KINDS.map(|(kind, _)| kind), ErrorKind::ALL);
+        for (kind, code) in KINDS {
+            assert_eq!(code, i32::from(kind.code()), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn errors_say_what_they_were_told() {
+        let failure = Failure::from(siskin::Error::new(ErrorKind::TooLong, "a\0b", "much too long"));
+        let error = told(failure);
+        // SAFETY: the error was just made, and is freed once.
+        unsafe {
+            assert_eq!(siskin_error_code(error), 201);
+            assert_eq!(std::ffi::CStr::from_ptr(siskin_error_message(error)), c"much too long");
+            assert_eq!(std::ffi::CStr::from_ptr(siskin_error_place(error)), c"ab");
+            siskin_error_free(error);
+            let memory = (&raw const OUT_OF_MEMORY).cast_mut().cast();
+            assert_eq!(siskin_error_code(memory), SISKIN_ERROR_OUT_OF_MEMORY);
+            siskin_error_free(memory);
+            siskin_error_free(std::ptr::null_mut());
+            assert_eq!(siskin_error_code(memory), SISKIN_ERROR_OUT_OF_MEMORY);
+            assert_eq!(siskin_error_code(std::ptr::null()), 0);
+        }
+    }
+}

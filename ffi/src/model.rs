@@ -1,0 +1,453 @@
+//! Open models.
+
+use std::ffi::{c_char, c_void};
+
+use siskin::file::File;
+use siskin::graph::Head;
+use siskin::tokenizer::EncodeOptions;
+use siskin::{Model, ModelOptions};
+
+use crate::arguments::{Frame, place, text, values};
+use crate::callback::{Foreign, siskin_release};
+use crate::error::{Failure, Outcome, siskin_error};
+use crate::guard::{self, Handle, looking_or_default};
+use crate::log::{SISKIN_LOG_WARNING, tell};
+use crate::memory::siskin_memory;
+use crate::model_options::siskin_model_options;
+use crate::session_options::siskin_session_options;
+
+/// An open model. Any threads may use it together; what is made of it keeps it alive, so that it may be freed first.
+/// Freed with `siskin_model_free`.
+pub struct siskin_model {
+    _opaque: [u8; 0],
+}
+
+impl Handle for siskin_model {
+    type Inner = Model;
+    type Remote = ();
+    const MAGIC: [u8; 8] = *b"SISKmodl";
+    const NAME: &'static str = "model";
+}
+
+/// The model writes: it can have sessions and writers.
+pub const SISKIN_MODEL_WRITES: u32 = 1;
+/// The model reads whole texts: it can have encoders, or writers where it writes too.
+pub const SISKIN_MODEL_READS: u32 = 2;
+/// The model has a chat template.
+pub const SISKIN_MODEL_CHATS: u32 = 4;
+/// The model has a tokenizer: it takes text.
+pub const SISKIN_MODEL_TAKES_TEXT: u32 = 8;
+/// The model listens: it can have transcribers.
+pub const SISKIN_MODEL_LISTENS: u32 = 16;
+/// The model's head tells classes, and scores pairs: `siskin_encoder_classify`, `siskin_encoder_rerank`.
+pub const SISKIN_MODEL_CLASSIFIES: u32 = 32;
+/// The model's head labels tokens: `siskin_encoder_tag`.
+pub const SISKIN_MODEL_TAGS: u32 = 64;
+/// The model's head finds answers: `siskin_encoder_answer`.
+pub const SISKIN_MODEL_ANSWERS: u32 = 128;
+/// The model's head fills masked places: `siskin_encoder_fill_mask`.
+pub const SISKIN_MODEL_FILLS: u32 = 256;
+
+/// What a model is. Set `struct_size` before the call. Texts live as long as the model.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct siskin_model_info {
+    /// `sizeof(siskin_model_info)`.
+    pub struct_size: usize,
+    /// The name of its family.
+    pub family: *const c_char,
+    /// Bytes of that.
+    pub family_length: usize,
+    /// The most tokens that it was made for.
+    pub context: u64,
+    /// Tokens of its vocabulary.
+    pub vocabulary: u64,
+    /// Columns of its hidden states.
+    pub width: u64,
+    /// Bytes of its file.
+    pub bytes: u64,
+    /// Threads that compute.
+    pub threads: u32,
+    /// What it can do: bits of `SISKIN_MODEL_…`.
+    pub abilities: u32,
+    /// How many notes there are on how it runs: `siskin_model_note`.
+    pub notes: usize,
+}
+
+/// A model that `open` opens with the caller's options.
+///
+/// # Safety
+/// As for every function of the header.
+unsafe fn opened(
+    options: *const siskin_model_options,
+    out: *mut *mut siskin_model,
+    open: impl FnOnce(&ModelOptions) -> Outcome<Model>,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe {
+        guard::made(out, || {
+            let options = looking_or_default(options, |options| Ok(options.model))?;
+            Ok((noted(open(&options)?), ()))
+        })
+    }
+}
+
+/// Tells what there is to tell of a model.
+fn noted(model: Model) -> Model {
+    model.notes().iter().for_each(|note| tell(SISKIN_LOG_WARNING, note));
+    model
+}
+
+/// Opens the model at a path of `length` bytes: a `.siskin` file; where the library was built with `import`, also a
+/// GGUF file, a folder of safetensors or an ONNX model, which is packed once and then opened from where that is kept.
+/// `options` may be null.
+///
+/// The file is mapped: nobody may write to it or shorten it while the model or anything made of it is there. Replacing
+/// it by renaming another over it is safe.
+///
+/// Threads: any.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_model_open(
+    path: *const c_char,
+    length: usize,
+    options: *const siskin_model_options,
+    out: *mut *mut siskin_model,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe { guard::made(out, || Ok((noted(open_path(text("path", path, length)?, options)?), ()))) }
+}
+
+/// # Safety
+/// As for every function of the header.
+#[cfg(feature = "import")]
+unsafe fn open_path(path: &str, options: *const siskin_model_options) -> Outcome<Model> {
+    let open = |options: &crate::model_options::Options| {
+        let teller = options.teller();
+        let (cache, recipe) = (options.cache.clone(), options.recipe);
+        let open = siskin_convert::OpenOptions { cache, recipe, progress: &teller };
+        Ok(siskin_convert::open_model(path, &open, &options.model)?)
+    };
+    if options.is_null() {
+        return open(&crate::model_options::Options::default());
+    }
+    // SAFETY: the caller's promise.
+    unsafe { guard::looking(options, open) }
+}
+
+/// # Safety
+/// As for every function of the header.
+#[cfg(not(feature = "import"))]
+unsafe fn open_path(path: &str, options: *const siskin_model_options) -> Outcome<Model> {
+    // SAFETY: the caller's promise.
+    let options = unsafe { looking_or_default(options, |options| Ok(options.model)) }?;
+    let file = File::open(path)?;
+    Ok(Model::from_file(file, &options).map_err(|error| error.within(path))?)
+}
+
+/// Opens a model that is `length` bytes of an open file from `offset` on, such as an uncompressed asset of an Android
+/// package; 0 bytes: all that follow. The descriptor stays the caller's and may be closed afterwards. It must be a
+/// `.siskin` file, and its tensors are best served by an offset that is a multiple of 16384.
+///
+/// Only on systems with file descriptors. Threads: any.
+///
+/// # Safety
+/// Pointers are good, and the descriptor is open.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_model_open_descriptor(
+    descriptor: i32,
+    offset: u64,
+    length: u64,
+    options: *const siskin_model_options,
+    out: *mut *mut siskin_model,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe {
+        opened(options, out, |options| {
+            let length = Some(length).filter(|&length| length > 0);
+            Ok(Model::from_file(mapped(descriptor, offset, length)?, options)?)
+        })
+    }
+}
+
+/// # Safety
+/// The descriptor is open.
+#[cfg(unix)]
+unsafe fn mapped(descriptor: i32, offset: u64, length: Option<u64>) -> Outcome<File> {
+    use std::os::fd::BorrowedFd;
+    if descriptor < 0 {
+        return Err(Failure::argument("descriptor", format!("is {descriptor}; open the file first")));
+    }
+    // SAFETY: the caller's promise; −1, which no descriptor may be, was refused.
+    let own = unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned();
+    let own = own.map_err(|error| siskin::Error::io("descriptor", &error))?;
+    Ok(File::open_descriptor(own, offset, length)?)
+}
+
+/// # Safety
+/// None is needed.
+#[cfg(not(unix))]
+unsafe fn mapped(_: i32, _: u64, _: Option<u64>) -> Outcome<File> {
+    let message = "this system has none; open the file by its path";
+    Err(siskin::Error::unsupported("descriptor", message).into())
+}
+
+/// Opens a `.siskin` model that is in memory, and copies it.
+///
+/// Threads: any.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_model_open_copy(
+    bytes: *const u8,
+    length: usize,
+    options: *const siskin_model_options,
+    out: *mut *mut siskin_model,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe {
+        opened(options, out, |options| {
+            let bytes = values("bytes", bytes, length)?.to_vec();
+            Ok(Model::from_file(File::from_bytes(bytes)?, options)?)
+        })
+    }
+}
+
+/// The host's memory with a model in it.
+struct Lent {
+    start: *const u8,
+    length: usize,
+    _foreign: Foreign,
+}
+
+// SAFETY: the host promises that nobody changes the memory until it is let go of.
+unsafe impl Send for Lent {}
+// SAFETY: as above.
+unsafe impl Sync for Lent {}
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: the host promises that the memory is there until it is let go of; `values` looked at the pointer.
+        unsafe { std::slice::from_raw_parts(self.start, self.length) }
+    }
+}
+
+/// Opens a `.siskin` model in memory of the caller's that stays where it is and as it is. `release` is called with
+/// `user` when neither the model nor anything made of it needs it any more, and at once where opening fails.
+///
+/// Threads: any.
+///
+/// # Safety
+/// Pointers are good, those to the bytes until `release` is called.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_model_open_memory(
+    bytes: *const u8,
+    length: usize,
+    user: *mut c_void,
+    release: siskin_release,
+    options: *const siskin_model_options,
+    out: *mut *mut siskin_model,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let foreign = Foreign::new(user, release);
+        opened(options, out, |options| {
+            let start = values("bytes", bytes, length)?.as_ptr();
+            let file = File::from_bytes(Lent { start, length, _foreign: foreign })?;
+            Ok(Model::from_file(file, options)?)
+        })
+    }
+}
+
+/// What the model is.
+///
+/// Threads: any.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_model_describe(
+    model: *const siskin_model,
+    out: *mut siskin_model_info,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe {
+        guard::shared(model, |model| {
+            let frame = Frame::new("out", out)?;
+            let (family, hyper) = (model.family(), model.hyper());
+            frame.fill(&siskin_model_info {
+                struct_size: 0,
+                family: family.as_ptr().cast(),
+                family_length: family.len(),
+                context: hyper.context.max(hyper.text) as u64,
+                vocabulary: hyper.vocabulary as u64,
+                width: hyper.width as u64,
+                bytes: model.file().bytes().len() as u64,
+                threads: u32::try_from(model.threads()).unwrap_or(u32::MAX),
+                abilities: abilities(model),
+                notes: model.notes().len(),
+            });
+            Ok(())
+        })
+    }
+}
+
+fn abilities(model: &Model) -> u32 {
+    let graphs = model.graphs();
+    let head = graphs.encoder.as_ref().map(|graph| graph.head);
+    let bits = [
+        (SISKIN_MODEL_WRITES, graphs.decoder.is_some()),
+        (SISKIN_MODEL_READS, graphs.encoder.is_some()),
+        (SISKIN_MODEL_CHATS, model.file().template().is_some()),
+        (SISKIN_MODEL_TAKES_TEXT, model.tokenizer().is_ok()),
+        (SISKIN_MODEL_LISTENS, model.family() == "whisper"),
+        (SISKIN_MODEL_CLASSIFIES, head == Some(Head::Class)),
+        (SISKIN_MODEL_TAGS, head == Some(Head::Label)),
+        (SISKIN_MODEL_ANSWERS, head == Some(Head::Span)),
+        (SISKIN_MODEL_FILLS, head == Some(Head::Token)),
+    ];
+    bits.iter().filter(|(_, there)| *there).fold(0, |all, (bit, _)| all | bit)
+}
+
+/// A note on how the model runs, such as that it is slower than it could be. The text lives as long as the model.
+///
+/// Threads: any.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_model_note(
+    model: *const siskin_model,
+    index: usize,
+    text: *mut *const c_char,
+    length: *mut usize,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe {
+        guard::shared(model, |model| {
+            let (text, length) = (place("text", text)?, place("length", length)?);
+            let none = || Failure::argument("index", format!("there is no note {index}"));
+            let note = model.notes().get(index).ok_or_else(none)?;
+            text.write(note.as_ptr().cast());
+            length.write(note.len());
+            Ok(())
+        })
+    }
+}
+
+/// What a session with these options would hold in memory; nothing of it is taken. `options` may be null.
+///
+/// Threads: any.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_model_plan(
+    model: *const siskin_model,
+    options: *const siskin_session_options,
+    out: *mut siskin_memory,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe {
+        guard::shared(model, |model| {
+            let frame = Frame::new("out", out)?;
+            let options = looking_or_default(options, |options| Ok(options.session.clone()))?;
+            frame.fill(&model.memory(&options)?.into());
+            Ok(())
+        })
+    }
+}
+
+/// The tokens of a text. `count` becomes how many there are; as many of them as `capacity` are put into `ids`, which
+/// may be null where that is 0. `special` says whether the tokens that the model expects around a text are added; what
+/// the text spells is never a special token.
+///
+/// Threads: any.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_model_tokenize(
+    model: *const siskin_model,
+    text: *const c_char,
+    length: usize,
+    special: bool,
+    ids: *mut u32,
+    capacity: usize,
+    count: *mut usize,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe {
+        guard::shared(model, |model| {
+            let (text, count) = (self::text("text", text, length)?, place("count", count)?);
+            values("ids", ids.cast_const(), capacity)?;
+            let options = EncodeOptions { add_special: special, parse_special: false };
+            let found = model.tokenizer()?.encode(text, options)?;
+            for (index, &id) in found.iter().take(capacity).enumerate() {
+                ids.add(index).write(id);
+            }
+            count.write(found.len());
+            Ok(())
+        })
+    }
+}
+
+/// The bytes that a token stands for, which may be a part of a character. They live as long as the model.
+///
+/// Threads: any.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_model_token(
+    model: *const siskin_model,
+    id: u32,
+    bytes: *mut *const u8,
+    length: *mut usize,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe {
+        guard::shared(model, |model| {
+            let (bytes, length) = (place("bytes", bytes)?, place("length", length)?);
+            let found = model.tokenizer()?.token_text(id)?;
+            bytes.write(found.as_ptr());
+            length.write(found.len());
+            Ok(())
+        })
+    }
+}
+
+/// Compares all hashes of the model's file with what they stand for, which reads all of it.
+///
+/// Threads: any.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_model_verify(model: *const siskin_model) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe { guard::shared(model, |model| Ok(model.file().verify(&mut |_, _| true)?)) }
+}
+
+/// Frees a model; what was made of it lives on. Null is nothing.
+///
+/// # Safety
+/// Pointers are good, and nobody uses it afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_model_free(model: *mut siskin_model) {
+    // SAFETY: the caller's promise.
+    unsafe { guard::free(model) }
+}

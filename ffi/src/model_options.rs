@@ -1,0 +1,341 @@
+//! How models are opened.
+
+use std::ffi::{c_char, c_void};
+#[cfg(feature = "import")]
+use std::path::PathBuf;
+#[cfg(feature = "import")]
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use siskin::{ExecutorKind, Features, LayerSet, ModelOptions};
+
+use crate::arguments::{text, values};
+use crate::callback::{Foreign, siskin_release};
+use crate::error::{Failure, siskin_error};
+#[cfg(feature = "import")]
+use crate::guard::calling_back;
+use crate::guard::{self, Handle};
+
+/// The packed form of another format's model is kept beside it, or in the user's folder for caches.
+pub const SISKIN_CACHE_AUTO: u32 = 0;
+/// It is kept nowhere: the model is packed each time.
+pub const SISKIN_CACHE_OFF: u32 = 1;
+
+/// How a model is opened. Null stands for the usual way. Freed with `siskin_model_options_free`.
+pub struct siskin_model_options {
+    _opaque: [u8; 0],
+}
+
+/// Is told how much of the packed form is written, in bytes; `total` is 0 while it is not known. Returns whether to go
+/// on. Calls come one at a time, and may not call the library.
+pub type siskin_progress_function =
+    Option<unsafe extern "C" fn(user: *mut c_void, done: u64, total: u64) -> bool>;
+
+/// The options behind a handle.
+#[derive(Default)]
+pub(crate) struct Options {
+    pub(crate) model: ModelOptions,
+    #[cfg(feature = "import")]
+    pub(crate) cache: siskin_convert::Cache,
+    #[cfg(feature = "import")]
+    pub(crate) recipe: Option<siskin_convert::Recipe>,
+    progress: Option<Progress>,
+}
+
+struct Progress {
+    #[cfg_attr(not(feature = "import"), expect(dead_code, reason = "without import, nothing takes long"))]
+    function: unsafe extern "C" fn(*mut c_void, u64, u64) -> bool,
+    #[cfg_attr(not(feature = "import"), expect(dead_code, reason = "without import, nothing takes long"))]
+    foreign: Foreign,
+}
+
+impl Handle for siskin_model_options {
+    type Inner = Options;
+    type Remote = ();
+    const MAGIC: [u8; 8] = *b"SISKmopt";
+    const NAME: &'static str = "options";
+}
+
+/// Tells the host how far packing is.
+#[cfg(feature = "import")]
+pub(crate) struct Teller<'a> {
+    progress: Option<&'a Progress>,
+    total: AtomicU64,
+    done: AtomicU64,
+    cancelled: AtomicBool,
+}
+
+#[cfg(feature = "import")]
+impl Options {
+    pub(crate) fn teller(&self) -> Teller<'_> {
+        let (total, done) = (AtomicU64::new(0), AtomicU64::new(0));
+        Teller { progress: self.progress.as_ref(), total, done, cancelled: AtomicBool::new(false) }
+    }
+}
+
+#[cfg(feature = "import")]
+impl Teller<'_> {
+    fn tell(&self) {
+        let Some(Progress { function, foreign }) = self.progress else { return };
+        let (done, total) = (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed));
+        // SAFETY: the host promised that the function may be called with its pointer until that is let go of.
+        if !calling_back(|| unsafe { function(foreign.user(), done, total) }) {
+            self.cancelled.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(feature = "import")]
+impl siskin_convert::Progress for Teller<'_> {
+    fn total(&self, bytes: u64) {
+        self.total.store(bytes, Ordering::Relaxed);
+        self.tell();
+    }
+
+    fn advance(&self, bytes: u64) {
+        self.done.fetch_add(bytes, Ordering::Relaxed);
+        self.tell();
+    }
+
+    fn message(&self, text: &str) {
+        crate::log::tell(crate::log::SISKIN_LOG_INFO, text);
+    }
+
+    fn cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed)
+    }
+}
+
+/// Makes the usual options.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_model_options_new(out: *mut *mut siskin_model_options) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe { guard::made(out, || Ok((Options::default(), ()))) }
+}
+
+/// How many threads compute; 0, as usual: one for each core that keeps up with the fastest.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_model_options_set_threads(
+    options: *mut siskin_model_options,
+    threads: u32,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe {
+        guard::alone(options, |options, ()| {
+            options.model.threads = threads as usize;
+            Ok(())
+        })
+    }
+}
+
+/// Features of the processor that are not used, by name with commas between them: `avx512,amx`. The same bits come out.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_model_options_set_without(
+    options: *mut siskin_model_options,
+    names: *const c_char,
+    length: usize,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe {
+        guard::alone(options, |options, ()| {
+            let names = text("names", names, length)?;
+            let mut without = Features::NONE;
+            for name in names.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+                let unknown = || Failure::argument("names", format!("`{name}` is no feature of a processor"));
+                without = without.with(Features::named(name).ok_or_else(unknown)?);
+            }
+            options.model.without = without;
+            Ok(())
+        })
+    }
+}
+
+/// Computes in plain words on one thread, slowly: to compare with.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_model_options_set_reference(
+    options: *mut siskin_model_options,
+    reference: bool,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe {
+        guard::alone(options, |options, ()| {
+            options.model.executor = if reference { ExecutorKind::Reference } else { ExecutorKind::Cpu };
+            Ok(())
+        })
+    }
+}
+
+/// Leaves out layers, by their numbers from 0 on.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_model_options_set_skip(
+    options: *mut siskin_model_options,
+    layers: *const u32,
+    count: usize,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe {
+        guard::alone(options, |options, ()| {
+            let layers: Vec<usize> =
+                values("layers", layers, count)?.iter().map(|&layer| layer as usize).collect();
+            options.model.skip = LayerSet::of(&layers)?;
+            Ok(())
+        })
+    }
+}
+
+/// Where the packed form of a model of another format is kept: `SISKIN_CACHE_…`.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_model_options_set_cache(
+    options: *mut siskin_model_options,
+    cache: u32,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe {
+        guard::alone(options, |options, ()| {
+            let cache = match cache {
+                SISKIN_CACHE_AUTO => true,
+                SISKIN_CACHE_OFF => false,
+                other => {
+                    return Err(Failure::argument("cache", format!("{other} is none of SISKIN_CACHE_…")));
+                }
+            };
+            keep(options, cache)
+        })
+    }
+}
+
+/// Keeps the packed form of a model of another format in this folder, which is made where it is absent. On a phone,
+/// that is a folder of the app's.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_model_options_set_cache_folder(
+    options: *mut siskin_model_options,
+    path: *const c_char,
+    length: usize,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe { guard::alone(options, |options, ()| keep_in(options, text("path", path, length)?)) }
+}
+
+/// Which types the matrices of a model of another format get when it is packed, such as `w4i` or `q4_k`; empty, as
+/// usual: those of its source, exactly.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_model_options_set_recipe(
+    options: *mut siskin_model_options,
+    recipe: *const c_char,
+    length: usize,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe { guard::alone(options, |options, ()| pack_as(options, text("recipe", recipe, length)?)) }
+}
+
+/// Tells `function` how far packing is; null: nobody. `release` is called with `user` when the options are freed or
+/// told otherwise.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_model_options_set_progress(
+    options: *mut siskin_model_options,
+    function: siskin_progress_function,
+    user: *mut c_void,
+    release: siskin_release,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe {
+        guard::alone(options, |options, ()| {
+            let foreign = Foreign::new(user, release);
+            options.progress = function.map(|function| Progress { function, foreign });
+            Ok(())
+        })
+    }
+}
+
+/// Frees options. Null is nothing.
+///
+/// # Safety
+/// Pointers are good, and nobody uses them afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_model_options_free(options: *mut siskin_model_options) {
+    // SAFETY: the caller's promise.
+    unsafe { guard::free(options) }
+}
+
+#[cfg(feature = "import")]
+mod packing {
+    use super::{Options, PathBuf};
+    use crate::error::Outcome;
+    use siskin_convert::Cache;
+
+    pub(super) fn keep(options: &mut Options, kept: bool) -> Outcome {
+        options.cache = if kept { Cache::Auto } else { Cache::Off };
+        Ok(())
+    }
+
+    pub(super) fn keep_in(options: &mut Options, folder: &str) -> Outcome {
+        options.cache = Cache::Folder(PathBuf::from(folder));
+        Ok(())
+    }
+
+    pub(super) fn pack_as(options: &mut Options, recipe: &str) -> Outcome {
+        options.recipe = Some(recipe).filter(|recipe| !recipe.is_empty()).map(str::parse).transpose()?;
+        Ok(())
+    }
+}
+
+#[cfg(not(feature = "import"))]
+mod packing {
+    use super::Options;
+    use crate::error::Outcome;
+
+    fn refusal<T>() -> Outcome<T> {
+        let message = "this build of the library opens .siskin files alone; convert the model before";
+        Err(siskin::Error::unsupported("import", message).into())
+    }
+
+    /// Nothing is packed, so that it is not kept either.
+    pub(super) fn keep(_: &mut Options, _: bool) -> Outcome {
+        Ok(())
+    }
+
+    pub(super) fn keep_in(_: &mut Options, _: &str) -> Outcome {
+        Ok(())
+    }
+
+    pub(super) fn pack_as(_: &mut Options, _: &str) -> Outcome {
+        refusal()
+    }
+}
+
+use packing::{keep, keep_in, pack_as};

@@ -1,0 +1,235 @@
+//! How sessions are opened.
+
+use std::ffi::c_char;
+
+use siskin::{CacheType, SessionOptions, Window};
+
+use crate::arguments::text;
+use crate::error::{Failure, Outcome, siskin_error};
+use crate::guard::{self, Handle, looking};
+use crate::sampler::siskin_sampler;
+
+/// How a session is opened. Null stands for the usual way. Freed with `siskin_session_options_free`.
+pub struct siskin_session_options {
+    _opaque: [u8; 0],
+}
+
+/// The options behind a handle.
+#[derive(Clone)]
+pub(crate) struct Options {
+    pub(crate) session: SessionOptions,
+    pub(crate) max_tokens: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { session: SessionOptions::default(), max_tokens: usize::MAX }
+    }
+}
+
+impl Handle for siskin_session_options {
+    type Inner = Options;
+    type Remote = ();
+    const MAGIC: [u8; 8] = *b"SISKsopt";
+    const NAME: &'static str = "options";
+}
+
+/// What suits the model.
+pub const SISKIN_CACHE_TYPE_AUTO: u32 = 0;
+/// Bytes with a scale: half the memory of f16.
+pub const SISKIN_CACHE_TYPE_INT8: u32 = 1;
+/// Halves.
+pub const SISKIN_CACHE_TYPE_F16: u32 = 2;
+/// Floats.
+pub const SISKIN_CACHE_TYPE_F32: u32 = 3;
+
+/// The type of cached numbers that a constant stands for.
+pub(crate) fn cache_type(kind: u32) -> Outcome<Option<CacheType>> {
+    match kind {
+        SISKIN_CACHE_TYPE_AUTO => Ok(None),
+        SISKIN_CACHE_TYPE_INT8 => Ok(Some(CacheType::Int8)),
+        SISKIN_CACHE_TYPE_F16 => Ok(Some(CacheType::F16)),
+        SISKIN_CACHE_TYPE_F32 => Ok(Some(CacheType::F32)),
+        other => Err(Failure::argument("type", format!("{other} is none of SISKIN_CACHE_TYPE_…"))),
+    }
+}
+
+/// Makes the usual options.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_session_options_new(
+    out: *mut *mut siskin_session_options,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe { guard::made(out, || Ok((Options::default(), ()))) }
+}
+
+/// The most tokens of the conversation or text; 0, as usual: the model's own, but no more than 2048.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_session_options_set_context(
+    options: *mut siskin_session_options,
+    tokens: usize,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe { change(options, |options| options.session.context = tokens) }
+}
+
+/// The most tokens of a prompt that go through the model at once. More are faster and take more memory; the same text
+/// comes out. Usually 256.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_session_options_set_batch(
+    options: *mut siskin_session_options,
+    tokens: usize,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe { change(options, |options| options.session.batch = tokens) }
+}
+
+/// The most bytes of activations, keys and values together: a session that would take more is refused with
+/// `SISKIN_ERROR_MEMORY`, whose message names the longest context that fits. 0, as usual: no limit.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_session_options_set_budget(
+    options: *mut siskin_session_options,
+    bytes: u64,
+) -> *mut siskin_error {
+    let budget = Some(bytes).filter(|&bytes| bytes > 0);
+    let budget = budget.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+    // SAFETY: the caller's promise.
+    unsafe { change(options, |options| options.session.budget = budget) }
+}
+
+/// Lets tokens see the `recent` newest and the `first` oldest alone, so that less is kept. 0 and 0: all that the model
+/// sees.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_session_options_set_window(
+    options: *mut siskin_session_options,
+    recent: usize,
+    first: usize,
+) -> *mut siskin_error {
+    let window = Some(Window { recent, first }).filter(|_| recent > 0 || first > 0);
+    // SAFETY: the caller's promise.
+    unsafe { change(options, |options| options.session.window = window) }
+}
+
+/// The type of keys and values: one of `SISKIN_CACHE_TYPE_…`.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_session_options_set_cache_type(
+    options: *mut siskin_session_options,
+    kind: u32,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe {
+        guard::alone(options, |options, ()| {
+            options.session.cache = cache_type(kind)?;
+            Ok(())
+        })
+    }
+}
+
+/// The most tokens of an answer; 0, as usual: as many as there is room for.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_session_options_set_max_tokens(
+    options: *mut siskin_session_options,
+    tokens: usize,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe { change(options, |options| options.max_tokens = if tokens == 0 { usize::MAX } else { tokens }) }
+}
+
+/// How tokens are chosen, which is copied. Null: the usual way.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_session_options_set_sampler(
+    options: *mut siskin_session_options,
+    sampler: *const siskin_sampler,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe {
+        guard::alone(options, |options, ()| {
+            options.session.sampler = match sampler.is_null() {
+                true => siskin::sample::SamplerOptions::default(),
+                false => looking(sampler, |sampler| Ok(sampler.clone()))?,
+            };
+            Ok(())
+        })
+    }
+}
+
+/// Adds a text that ends an answer where it comes; it is not a part of it.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_session_options_add_stop(
+    options: *mut siskin_session_options,
+    stop: *const c_char,
+    length: usize,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe {
+        guard::alone(options, |options, ()| {
+            let stop = text("stop", stop, length)?;
+            if stop.is_empty() {
+                return Err(Failure::argument("stop", "is empty: every text would end at once"));
+            }
+            options.session.stop.push(stop.to_owned());
+            Ok(())
+        })
+    }
+}
+
+/// Frees options. Null is nothing.
+///
+/// # Safety
+/// Pointers are good, and nobody uses them afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_session_options_free(options: *mut siskin_session_options) {
+    // SAFETY: the caller's promise.
+    unsafe { guard::free(options) }
+}
+
+/// # Safety
+/// As for every function of the header.
+unsafe fn change(
+    options: *mut siskin_session_options,
+    change: impl FnOnce(&mut Options),
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe {
+        guard::alone(options, |options, ()| {
+            change(options);
+            Ok(())
+        })
+    }
+}

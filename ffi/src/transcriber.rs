@@ -1,0 +1,355 @@
+//! Transcribers: speech to text.
+
+use std::ffi::c_char;
+
+use siskin::audio::Sound;
+use siskin::speech::{TranscribeOptions, Transcriber, Transcript};
+
+use crate::arguments::{Frame, place, text_or_none, truth, values, whole};
+use crate::error::{Failure, Outcome, siskin_error};
+use crate::guard::{self, Handle, looking};
+use crate::model::siskin_model;
+use crate::stop::{Remote, siskin_stop, stop_of};
+
+/// Writes down what is said. One call at a time may be at work on it, from any thread. Freed with
+/// `siskin_transcriber_free`.
+pub struct siskin_transcriber {
+    _opaque: [u8; 0],
+}
+
+impl Handle for siskin_transcriber {
+    type Inner = State;
+    type Remote = Remote;
+    const MAGIC: [u8; 8] = *b"SISKhear";
+    const NAME: &'static str = "transcriber";
+}
+
+/// The transcriber behind a handle, and what it heard last.
+pub(crate) struct State {
+    transcriber: Transcriber,
+    options: TranscribeOptions,
+    transcript: Transcript,
+}
+
+/// A part of a sound, and what is said in it. Set `struct_size` before the call. The text is good until the next call
+/// that changes the transcriber.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct siskin_segment {
+    /// `sizeof(siskin_segment)`.
+    pub struct_size: usize,
+    /// What is said; UTF-8, without a zero.
+    pub text: *const c_char,
+    /// Bytes of that.
+    pub length: usize,
+    /// Where it begins, in seconds.
+    pub start: f64,
+    /// Where it ends, in seconds.
+    pub end: f64,
+    /// The mean logarithm of the probabilities of its window's tokens.
+    pub log_probability: f32,
+    /// The probability that its window is silent.
+    pub silence: f32,
+}
+
+/// 1: write English, whatever is spoken.
+pub const SISKIN_TRANSCRIBE_TRANSLATE: u32 = 1;
+/// 1: cut the text into segments with times.
+pub const SISKIN_TRANSCRIBE_TIMESTAMPS: u32 = 2;
+/// How many texts go on at the same time, of which the likeliest is taken.
+pub const SISKIN_TRANSCRIBE_BEAMS: u32 = 3;
+/// 1: let the model see the text of the windows before.
+pub const SISKIN_TRANSCRIBE_PREVIOUS: u32 = 4;
+/// The probability from which a window is silent, unless its text is likely.
+pub const SISKIN_TRANSCRIBE_SILENCE: u32 = 5;
+/// The most tokens of a window.
+pub const SISKIN_TRANSCRIBE_MAX_TOKENS: u32 = 6;
+
+fn set(options: &mut TranscribeOptions, option: u32, value: f64) -> Outcome {
+    match option {
+        SISKIN_TRANSCRIBE_TRANSLATE => options.translate = truth("value", value)?,
+        SISKIN_TRANSCRIBE_TIMESTAMPS => options.timestamps = truth("value", value)?,
+        SISKIN_TRANSCRIBE_BEAMS => options.beams = whole("value", value)?,
+        SISKIN_TRANSCRIBE_PREVIOUS => options.previous = truth("value", value)?,
+        SISKIN_TRANSCRIBE_SILENCE if !value.is_nan() => options.silence = value as f32,
+        SISKIN_TRANSCRIBE_MAX_TOKENS => options.max_tokens = whole("value", value)?,
+        SISKIN_TRANSCRIBE_SILENCE => return Err(Failure::argument("value", "is not a number")),
+        other => return Err(Failure::argument("option", format!("{other} is none of SISKIN_TRANSCRIBE_…"))),
+    }
+    Ok(())
+}
+
+/// Opens a transcriber, for models that listen.
+///
+/// Threads: any.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_transcriber_new(
+    model: *const siskin_model,
+    out: *mut *mut siskin_transcriber,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe {
+        guard::made(out, || {
+            let transcriber = looking(model, |model| Ok(Transcriber::new(model, None)?))?;
+            let remote = Remote::new(transcriber.stop_handle());
+            let options = TranscribeOptions::default();
+            Ok((State { transcriber, options, transcript: Transcript::default() }, remote))
+        })
+    }
+}
+
+/// Sets one of `SISKIN_TRANSCRIBE_…`.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_transcriber_set(
+    transcriber: *mut siskin_transcriber,
+    option: u32,
+    value: f64,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe { guard::alone(transcriber, |state, _| set(&mut state.options, option, value)) }
+}
+
+/// The language that is spoken, such as `en`; empty, as usual: what the model hears.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_transcriber_set_language(
+    transcriber: *mut siskin_transcriber,
+    language: *const c_char,
+    length: usize,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe {
+        guard::alone(transcriber, |state, _| {
+            state.options.language = text_or_none("language", language, length)?;
+            Ok(())
+        })
+    }
+}
+
+/// What might have been said before: names and words that the sound may hold. Empty: nothing.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_transcriber_set_prompt(
+    transcriber: *mut siskin_transcriber,
+    prompt: *const c_char,
+    length: usize,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe {
+        guard::alone(transcriber, |state, _| {
+            state.options.prompt = text_or_none("prompt", prompt, length)?;
+            Ok(())
+        })
+    }
+}
+
+/// Writes down one channel of sound with `rate` samples in a second, full scale being −1 to 1.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_transcriber_hear(
+    transcriber: *mut siskin_transcriber,
+    samples: *const f32,
+    count: usize,
+    rate: u32,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe {
+        guard::alone(transcriber, |state, remote| {
+            remote.check()?;
+            let samples = values("samples", samples, count)?.to_vec();
+            state.hear(&Sound { rate, samples })
+        })
+    }
+}
+
+/// The same of little-endian 16-bit samples, `channels` of them for each moment.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_transcriber_hear_pcm16(
+    transcriber: *mut siskin_transcriber,
+    bytes: *const u8,
+    length: usize,
+    rate: u32,
+    channels: u16,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe {
+        guard::alone(transcriber, |state, remote| {
+            remote.check()?;
+            state.hear(&Sound::from_pcm16(values("bytes", bytes, length)?, rate, channels)?)
+        })
+    }
+}
+
+/// The same of the bytes of a WAVE file.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_transcriber_hear_wav(
+    transcriber: *mut siskin_transcriber,
+    bytes: *const u8,
+    length: usize,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe {
+        guard::alone(transcriber, |state, remote| {
+            remote.check()?;
+            state.hear(&Sound::from_wav(values("bytes", bytes, length)?)?)
+        })
+    }
+}
+
+impl State {
+    fn hear(&mut self, sound: &Sound) -> Outcome {
+        self.transcript = self.transcriber.transcribe(sound, &self.options)?;
+        Ok(())
+    }
+}
+
+/// The whole text, and the language that is spoken, which is empty where that is not known. Both are good until the next
+/// call that changes the transcriber.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_transcriber_text(
+    transcriber: *const siskin_transcriber,
+    text: *mut *const c_char,
+    length: *mut usize,
+    language: *mut *const c_char,
+    language_length: *mut usize,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe {
+        guard::shared(transcriber, |state| {
+            let (text, length) = (place("text", text)?, place("length", length)?);
+            let (language, language_length) =
+                (place("language", language)?, place("language_length", language_length)?);
+            let spoken = state.transcript.language.as_deref().unwrap_or("");
+            text.write(state.transcript.text.as_ptr().cast());
+            length.write(state.transcript.text.len());
+            language.write(spoken.as_ptr().cast());
+            language_length.write(spoken.len());
+            Ok(())
+        })
+    }
+}
+
+/// How many segments there are.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_transcriber_count(
+    transcriber: *const siskin_transcriber,
+    count: *mut usize,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe {
+        guard::shared(transcriber, |state| {
+            place("count", count)?.write(state.transcript.segments.len());
+            Ok(())
+        })
+    }
+}
+
+/// Segment `index`, in their order.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_transcriber_segment(
+    transcriber: *const siskin_transcriber,
+    index: usize,
+    out: *mut siskin_segment,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe {
+        guard::shared(transcriber, |state| {
+            let frame = Frame::new("out", out)?;
+            let none = || Failure::argument("index", format!("there is no segment {index}"));
+            let segment = state.transcript.segments.get(index).ok_or_else(none)?;
+            frame.fill(&siskin_segment {
+                struct_size: 0,
+                text: segment.text.as_ptr().cast(),
+                length: segment.text.len(),
+                start: segment.start,
+                end: segment.end,
+                log_probability: segment.log_probability,
+                silence: segment.silence,
+            });
+            Ok(())
+        })
+    }
+}
+
+/// Stops the running call, or the next one, within milliseconds: it gives `SISKIN_ERROR_CANCELLED`.
+///
+/// Threads: any, at any time while the transcriber is there.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_transcriber_stop(
+    transcriber: *const siskin_transcriber,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe {
+        guard::remote(transcriber, |remote| {
+            remote.stop.stop();
+            Ok(())
+        })
+    }
+}
+
+/// Makes the means to stop the transcriber, which may outlive it.
+///
+/// Threads: any, at any time while the transcriber is there.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_transcriber_stopper(
+    transcriber: *const siskin_transcriber,
+    out: *mut *mut siskin_stop,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe { stop_of(transcriber, out) }
+}
+
+/// Frees a transcriber. Null is nothing. One that a call is at work on stays as it is.
+///
+/// # Safety
+/// Pointers are good, and nobody uses it afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_transcriber_free(transcriber: *mut siskin_transcriber) {
+    // SAFETY: the caller's promise.
+    unsafe { guard::free(transcriber) }
+}

@@ -1,0 +1,168 @@
+//! A sequence as words, and back.
+//!
+//! Words from outside may say anything: where blocks are missing that the sequence would look at, they are refused.
+
+use super::{Cache, Keep, Kind, NONE, Sequence, SequenceId, Window};
+use crate::{Error, ErrorKind, Result};
+use siskin_kernels::ops::attention::BLOCK;
+
+/// What stands for a block that the sequence does not have any more.
+const ABSENT: u32 = 0;
+const PRESENT: u32 = 1;
+
+/// A sequence that was saved, checked as far as that goes without a cache.
+pub(crate) struct Saved<'a> {
+    pub length: usize,
+    pub prefix: usize,
+    pub expected: usize,
+    words: &'a [[u8; 4]],
+}
+
+impl<'a> Saved<'a> {
+    /// A sequence of `length` tokens whose blocks `words` holds.
+    pub(crate) fn new((length, prefix, expected): (usize, usize, usize), words: &'a [[u8; 4]]) -> Self {
+        Self { length, prefix, expected, words }
+    }
+}
+
+impl Kind {
+    /// Says of which make the blocks are: those of another one mean something else.
+    fn make(&self) -> u32 {
+        let text = format!("{:?} {:?} {}", self.keep, self.cached, self.pool.block_words());
+        let hash = blake3::hash(text.as_bytes());
+        u32::from_le_bytes([hash.as_bytes()[0], hash.as_bytes()[1], hash.as_bytes()[2], hash.as_bytes()[3]])
+    }
+
+    /// Whether a sequence of `length` tokens can be without block `index`.
+    fn may_lack(&self, index: usize, length: usize) -> bool {
+        let Keep::Growing(Some(Window { recent, first })) = self.keep else { return false };
+        index >= first.div_ceil(BLOCK) && index < (length + 1).saturating_sub(recent) / BLOCK
+    }
+
+    /// How many blocks a sequence of `length` tokens has.
+    fn blocks_of(&self, length: usize) -> usize {
+        match self.keep {
+            Keep::Growing(_) => length.div_ceil(BLOCK),
+            Keep::State => usize::from(length > 0),
+            Keep::Passing | Keep::Memory => 0,
+        }
+    }
+}
+
+impl Cache {
+    /// Appends the blocks of a sequence, each kind's after its make and their number.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] for sequences that have read a text.
+    pub(crate) fn save(&self, id: SequenceId, out: &mut Vec<u8>) -> Result<(usize, usize)> {
+        let sequence = self.sequence(id)?;
+        if sequence.text > 0 {
+            return Err(Error::unsupported("session", "it has read a text; save those that only write"));
+        }
+        for (kind, blocks) in self.kinds.iter().zip(&sequence.blocks) {
+            out.extend(kind.make().to_le_bytes());
+            out.extend((blocks.len() as u32).to_le_bytes());
+            for &block in blocks {
+                let there = block != NONE;
+                out.extend(if there { PRESENT } else { ABSENT }.to_le_bytes());
+                if there {
+                    let words = kind.pool.words(block, 0, kind.pool.block_words());
+                    out.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+                }
+            }
+        }
+        Ok((sequence.prefix, sequence.expected))
+    }
+
+    /// Whether a sequence could be what was saved.
+    pub(crate) fn check(&self, saved: &Saved<'_>) -> Result<()> {
+        if saved.length > self.options.context {
+            let message = format!(
+                "{} tokens do not fit into the context of {}; open a larger one",
+                saved.length, self.options.context
+            );
+            return Err(Error::new(ErrorKind::TooLong, "saved.tokens", message));
+        }
+        if saved.prefix > saved.length {
+            return Err(Error::corrupt("saved.prefix", "is longer than the sequence"));
+        }
+        self.walk(saved, &mut |_, _, _| ())
+    }
+
+    /// Goes through the blocks that were saved: kind, whether it is there, its words.
+    fn walk<'a>(&self, saved: &Saved<'a>, each: &mut dyn FnMut(usize, bool, &'a [[u8; 4]])) -> Result<()> {
+        let mut rest = saved.words;
+        let mut take = |count: usize| {
+            let (taken, left) = rest.split_at_checked(count)?;
+            rest = left;
+            Some(taken)
+        };
+        let cut = || Error::corrupt("saved.cache", "is cut off");
+        for (index, kind) in self.kinds.iter().enumerate() {
+            let &[make, count] = take(2).ok_or_else(cut)? else { return Err(cut()) };
+            if u32::from_le_bytes(make) != kind.make() {
+                let message = "it was saved with another type of cache, window or context; open one like it";
+                return Err(Error::new(ErrorKind::Unsupported, "saved.cache", message));
+            }
+            if u32::from_le_bytes(count) as usize != kind.blocks_of(saved.length) {
+                return Err(Error::corrupt("saved.cache", "has not as many blocks as its tokens take"));
+            }
+            for block in 0..kind.blocks_of(saved.length) {
+                let there = take(1).ok_or_else(cut)? == [PRESENT.to_le_bytes()];
+                if !there && !kind.may_lack(block, saved.length) {
+                    return Err(Error::corrupt("saved.cache", "lacks a block that its tokens see"));
+                }
+                let words = if there { kind.pool.block_words() } else { 0 };
+                each(index, there, take(words).ok_or_else(cut)?);
+            }
+        }
+        if rest.is_empty() { Ok(()) } else { Err(Error::corrupt("saved.cache", "goes on behind its end")) }
+    }
+
+    /// A new sequence that is what was saved.
+    pub(crate) fn restore(&mut self, saved: &Saved<'_>) -> Result<SequenceId> {
+        self.check(saved)?;
+        let mut found = Vec::new();
+        self.walk(saved, &mut |kind, there, words| found.push((kind, there, words)))?;
+        let mut blocks: Vec<Vec<u32>> =
+            self.kinds.iter().map(|_| Vec::with_capacity(self.most_blocks())).collect();
+        let mut failed = None;
+        for (kind, there, words) in found {
+            let block = match there {
+                false => Ok(NONE),
+                true => self.kinds[kind].pool.take(),
+            };
+            match block {
+                Ok(block) => {
+                    blocks[kind].push(block);
+                    if there {
+                        self.kinds[kind].pool.fill(block, words);
+                    }
+                }
+                Err(error) => failed = Some(error),
+            }
+        }
+        let sequence = Sequence {
+            length: saved.length,
+            text: 0,
+            marked: 0,
+            prefix: saved.prefix,
+            stated: saved.length,
+            expected: saved.expected,
+            blocks,
+        };
+        let id = self.place(sequence);
+        match failed {
+            None => Ok(id),
+            Some(error) => {
+                self.remove(id);
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives the memory of blocks that nobody uses back to the system, which gives it again when they are written.
+    pub(crate) fn trim(&mut self) {
+        self.kinds.iter_mut().for_each(|kind| kind.pool.trim());
+    }
+}

@@ -1,0 +1,43 @@
+//! Agreeing on memory before there is any.
+
+use crate::{Error, ErrorKind, Result};
+
+/// Contexts that are offered in the place of one that is too large are multiples of this.
+const STEP: usize = 64;
+
+/// Refuses a context of `wanted` tokens that costs more than `budget` bytes, and names the longest that does not.
+pub(super) fn check(budget: usize, wanted: usize, cost: &dyn Fn(usize) -> Result<usize>) -> Result<()> {
+    let needed = cost(wanted)?;
+    if needed <= budget {
+        return Ok(());
+    }
+    let (mut fits, mut too_many) = (0, wanted.div_ceil(STEP));
+    while too_many - fits > 1 {
+        let middle = fits + (too_many - fits) / 2;
+        match cost(middle * STEP)? <= budget {
+            true => fits = middle,
+            false => too_many = middle,
+        }
+    }
+    let advice = match fits * STEP {
+        0 => format!("even {STEP} tokens do not fit; lower the batch or allow more"),
+        tokens => format!("a context of {tokens} tokens fits"),
+    };
+    let message = format!("{wanted} tokens take {needed} bytes, {budget} are allowed; {advice}");
+    Err(Error::new(ErrorKind::Memory, "budget", message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_the_longest_context_that_fits() {
+        let cost = |tokens: usize| Ok(1000 + 10 * tokens);
+        assert!(check(3560, 256, &cost).is_ok());
+        let error = check(3559, 256, &cost).unwrap_err();
+        assert_eq!((error.kind(), error.place()), (ErrorKind::Memory, "budget"));
+        assert!(error.message().contains("a context of 192 tokens fits"), "{error}");
+        assert!(check(1639, 256, &cost).unwrap_err().message().contains("even 64"), "{error}");
+    }
+}

@@ -1,0 +1,227 @@
+//! A session as bytes, and back.
+//!
+//! Little-endian: the magic, the version (u32), the model's identity (32 bytes); the layers that are left out (u32 each,
+//! after their number), as are the tokens, the messages (role and content, each after its length), and the logits
+//! (f32 bits); the token that was given out and not read (u32; all ones: none), where the random numbers are (four
+//! u64), the prefix and the expected length (u32), and the cache; at the end the BLAKE3 hash of all that.
+
+use std::io::Write;
+use std::path::Path;
+
+use super::{Session, locked};
+use crate::cache::Saved;
+use crate::file::AtomicFile;
+use crate::template::Message;
+use crate::{Error, ErrorKind, Result};
+
+const MAGIC: [u8; 8] = *b"SISKSESS";
+const VERSION: u32 = 1;
+const HASH_BYTES: usize = 32;
+const NO_TOKEN: u32 = u32::MAX;
+
+/// The longest saved session that is read, in bytes.
+const MOST_BYTES: u64 = 1 << 40;
+
+impl Session {
+    /// What the session holds: tokens, messages, keys and values, and where its random numbers are. Mirostat begins
+    /// anew after it is restored.
+    ///
+    /// Whoever has the bytes can read what was said.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] for sessions that have read a text, and those of models that an engine runs.
+    pub fn save(&self) -> Result<Vec<u8>> {
+        let mut out = Vec::from(MAGIC);
+        put(&mut out, VERSION as usize)?;
+        out.extend(self.model.file().identity());
+        let skipped: Vec<u32> = self.model.skipped().numbers().map(|number| number as u32).collect();
+        put_all(&mut out, &skipped)?;
+        put_all(&mut out, &self.tokens)?;
+        put(&mut out, self.messages.len())?;
+        for text in self.messages.iter().flat_map(|message| [&message.role, &message.content]) {
+            put(&mut out, text.len())?;
+            out.extend(text.as_bytes());
+        }
+        let bits: Vec<u32> = self.logits.iter().map(|logit| logit.to_bits()).collect();
+        put_all(&mut out, &bits)?;
+        out.extend(self.unread.unwrap_or(NO_TOKEN).to_le_bytes());
+        self.sampler.chance().iter().for_each(|word| out.extend(word.to_le_bytes()));
+        let mut cache = Vec::new();
+        let (prefix, expected) = locked(&self.context).save(self.sequence, &mut cache)?;
+        put(&mut out, prefix)?;
+        put(&mut out, expected)?;
+        out.append(&mut cache);
+        let hash = blake3::hash(&out);
+        out.extend(hash.as_bytes());
+        Ok(out)
+    }
+
+    /// Writes [`Session::save`] to a file, which appears when it is complete.
+    pub fn save_to(&self, path: impl AsRef<Path>) -> Result<()> {
+        let place = path.as_ref().display().to_string();
+        let mut file = AtomicFile::create(path)?;
+        file.write_all(&self.save()?).map_err(|error| Error::io(place, &error))?;
+        file.commit()
+    }
+
+    /// Goes on from what [`Session::save`] gave, in place of what was said here. It must come from the same model, and
+    /// from a session with the same type of cache and window. What follows is what would have followed there.
+    ///
+    /// On an error the session is as it was, or, where forks have taken its memory, empty.
+    pub fn restore(&mut self, bytes: &[u8]) -> Result<()> {
+        let parts = Parts::read(bytes)?;
+        if parts.identity != self.model.file().identity() || !parts.skips(self) {
+            let message = "it was saved with another model; open that";
+            return Err(Error::new(ErrorKind::Unsupported, "saved.model", message));
+        }
+        let vocabulary = self.logits.len();
+        let known = |id: &u32| (*id as usize) < vocabulary;
+        if parts.logits.len() != vocabulary
+            || !parts.tokens.iter().chain(&parts.unread).all(known)
+            || !parts.logits.iter().all(|logit| logit.is_finite())
+        {
+            return Err(Error::corrupt("saved.tokens", "are not of the model's vocabulary"));
+        }
+        let mut context = locked(&self.context);
+        let saved = Saved::new((parts.tokens.len(), parts.prefix, parts.expected), parts.cache);
+        match context.restore(self.sequence, &saved) {
+            Ok(sequence) => self.sequence = sequence,
+            Err(error) => {
+                let gone = context.length(self.sequence).is_err();
+                drop(context);
+                if gone {
+                    self.reset();
+                }
+                return Err(error);
+            }
+        }
+        drop(context);
+        self.tokens.clear();
+        self.tokens.extend_from_slice(&parts.tokens);
+        self.sampler.reset();
+        self.sampler.recall(&self.tokens);
+        self.sampler.set_chance(parts.chance);
+        self.logits.copy_from_slice(&parts.logits);
+        (self.messages, self.unread, self.source) = (parts.messages, parts.unread, None);
+        Ok(())
+    }
+
+    /// The same from a file.
+    pub fn restore_from(&mut self, path: impl AsRef<Path>) -> Result<()> {
+        let place = path.as_ref().display().to_string();
+        let length = std::fs::metadata(&path).map_err(|error| Error::io(&place, &error))?.len();
+        if length > MOST_BYTES {
+            return Err(Error::corrupt(place, "is too large for a saved session"));
+        }
+        let bytes = std::fs::read(path).map_err(|error| Error::io(&place, &error))?;
+        self.restore(&bytes).map_err(|error| error.within(&place))
+    }
+}
+
+/// What bytes say, before a session has looked at it.
+struct Parts<'a> {
+    identity: [u8; 32],
+    skipped: Vec<u32>,
+    tokens: Vec<u32>,
+    messages: Vec<Message>,
+    logits: Vec<f32>,
+    unread: Option<u32>,
+    chance: [u64; 4],
+    prefix: usize,
+    expected: usize,
+    cache: &'a [[u8; 4]],
+}
+
+impl<'a> Parts<'a> {
+    fn read(bytes: &'a [u8]) -> Result<Self> {
+        let cut = || Error::corrupt("saved", "is cut off");
+        let (body, hash) = bytes.split_at_checked(bytes.len().wrapping_sub(HASH_BYTES)).ok_or_else(cut)?;
+        if body.get(..8) != Some(&MAGIC) {
+            return Err(Error::corrupt("saved.magic", "this is no saved session"));
+        }
+        if blake3::hash(body).as_bytes() != hash {
+            return Err(Error::new(
+                ErrorKind::Integrity,
+                "saved",
+                "its hash differs: it was changed or damaged",
+            ));
+        }
+        let mut rest = Reader { rest: &body[8..] };
+        match rest.word()? {
+            VERSION => {}
+            other => {
+                let message = format!("version {other} is not known; save the session again");
+                return Err(Error::new(ErrorKind::Version, "saved.version", message));
+            }
+        }
+        let identity = *rest.array()?;
+        let (skipped, tokens) = (rest.words()?, rest.words()?);
+        let mut messages = Vec::new();
+        for _ in 0..rest.word()? {
+            messages.push(Message::new(rest.text()?, rest.text()?));
+        }
+        let logits = rest.words()?.into_iter().map(f32::from_bits).collect();
+        let unread = Some(rest.word()?).filter(|&id| id != NO_TOKEN);
+        let mut chance = [0; 4];
+        for word in &mut chance {
+            *word = u64::from_le_bytes(*rest.array()?);
+        }
+        let (prefix, expected) = (rest.word()? as usize, rest.word()? as usize);
+        let (cache, odd) = rest.rest.as_chunks::<4>();
+        if !odd.is_empty() {
+            return Err(cut());
+        }
+        Ok(Self { identity, skipped, tokens, messages, logits, unread, chance, prefix, expected, cache })
+    }
+
+    /// Whether the same layers are left out.
+    fn skips(&self, session: &Session) -> bool {
+        session.model.skipped().numbers().eq(self.skipped.iter().map(|&number| number as usize))
+    }
+}
+
+/// Reads from front to back; nothing is taken for longer than the bytes are.
+struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, count: usize) -> Result<&'a [u8]> {
+        let (taken, rest) =
+            self.rest.split_at_checked(count).ok_or_else(|| Error::corrupt("saved", "is cut off"))?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    fn array<const COUNT: usize>(&mut self) -> Result<&'a [u8; COUNT]> {
+        self.take(COUNT)?.try_into().map_err(|_| Error::corrupt("saved", "is cut off"))
+    }
+
+    fn word(&mut self) -> Result<u32> {
+        Ok(u32::from_le_bytes(*self.array()?))
+    }
+
+    fn words(&mut self) -> Result<Vec<u32>> {
+        let bytes = (self.word()? as usize).saturating_mul(4);
+        Ok(self.take(bytes)?.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect())
+    }
+
+    fn text(&mut self) -> Result<&'a str> {
+        let length = self.word()? as usize;
+        std::str::from_utf8(self.take(length)?)
+            .map_err(|error| Error::corrupt("saved.messages", error.to_string()))
+    }
+}
+
+fn put(out: &mut Vec<u8>, count: usize) -> Result<()> {
+    let count = u32::try_from(count)
+        .map_err(|_| Error::unsupported("session", "a part of it is longer than can be saved"))?;
+    out.extend(count.to_le_bytes());
+    Ok(())
+}
+
+fn put_all(out: &mut Vec<u8>, words: &[u32]) -> Result<()> {
+    put(out, words.len())?;
+    words.iter().for_each(|word| out.extend(word.to_le_bytes()));
+    Ok(())
+}

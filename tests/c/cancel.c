@@ -1,0 +1,63 @@
+// How long it takes to stop a long prompt: the model is the first argument, the most milliseconds the second.
+#include "check.h"
+#include <pthread.h>
+#include <time.h>
+
+enum { TOKENS = 4096, ROUNDS = 12 };
+
+static double seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+struct request {
+    const siskin_stop *stop;
+    long nanoseconds;
+    double at;
+};
+
+static void *stop_later(void *given) {
+    struct request *request = given;
+    nanosleep(&(struct timespec){.tv_nsec = request->nanoseconds}, NULL);
+    request->at = seconds();
+    OK(siskin_stop_now(request->stop));
+    return NULL;
+}
+
+int main(int count, char **arguments) {
+    CHECK(count == 3);
+    siskin_model *model = NULL;
+    siskin_session_options *options = NULL;
+    siskin_session *session = NULL;
+    siskin_stop *stop = NULL;
+    OK(siskin_model_open(TEXT(arguments[1]), NULL, &model));
+    OK(siskin_session_options_new(&options));
+    OK(siskin_session_options_set_context(options, TOKENS + 64));
+    OK(siskin_session_new(model, options, &session));
+    OK(siskin_session_stopper(session, &stop));
+    static uint32_t ids[TOKENS];
+    for (size_t i = 0; i < TOKENS; i++) ids[i] = 1000 + (uint32_t)(i * 7919 % 20000);
+    double worst = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        struct request request = {.stop = stop, .nanoseconds = 50000000L + 37000000L * round};
+        pthread_t other;
+        CHECK(pthread_create(&other, NULL, stop_later, &request) == 0);
+        siskin_error *error = siskin_session_prompt_tokens(session, ids, TOKENS);
+        double end = seconds();
+        CHECK(pthread_join(other, NULL) == 0);
+        FAILS(SISKIN_ERROR_CANCELLED, error);
+        if (end - request.at > worst) worst = end - request.at;
+        // Nothing of it was read.
+        siskin_stats stats = {.struct_size = sizeof stats};
+        OK(siskin_session_stats(session, &stats));
+        CHECK(stats.position == 0);
+    }
+    printf("cancel: the slowest of %d stops took %.1f ms\n", ROUNDS, worst * 1e3);
+    CHECK(worst * 1e3 <= atof(arguments[2]));
+    siskin_stop_free(stop);
+    siskin_session_free(session);
+    siskin_session_options_free(options);
+    siskin_model_free(model);
+    return 0;
+}

@@ -1,0 +1,188 @@
+// Sessions: prompts of every kind, pieces, saving, going back, plans and budgets.
+#include "check.h"
+
+enum { MOST = 24, ROOM = 4096 };
+
+static void prompts(const siskin_model *model) {
+    char text[ROOM] = "", again[ROOM] = "";
+    uint32_t ids[MOST], others[MOST];
+    siskin_session *session = greedy(model, MOST);
+    OK(siskin_session_say(session, TEXT("system"), TEXT("Be brief.")));
+    OK(siskin_session_prompt(session, TEXT("Why is the sky blue? \xf0\x9f\x98\x80")));
+    size_t count = take_answer(session, text, ROOM, ids);
+    CHECK(count > 0 && count <= MOST);
+    // The end stays the end.
+    siskin_piece piece = {.struct_size = sizeof piece};
+    OK(siskin_session_next(session, &piece));
+    CHECK(piece.done && !piece.has_token);
+    siskin_stats stats = {.struct_size = sizeof stats};
+    OK(siskin_session_stats(session, &stats));
+    CHECK(stats.tokens == count && stats.prompt_tokens > 0 && stats.position > 0);
+    siskin_session_free(session);
+
+    session = greedy(model, MOST);
+    const char *json = "[{\"role\":\"system\",\"content\":\"Be brief.\"},"
+                       "{\"role\":\"user\",\"content\":\"Why is the sky blue? \\ud83d\\ude00\"}]";
+    OK(siskin_session_prompt_messages(session, TEXT(json)));
+    CHECK(take_answer(session, again, ROOM, others) == count);
+    CHECK(strcmp(text, again) == 0 && memcmp(ids, others, count * sizeof *ids) == 0);
+    FAILS(SISKIN_ERROR_ARGUMENT, siskin_session_prompt_messages(session, TEXT("[{\"role\":\"user\"}]")));
+    FAILS(SISKIN_ERROR_ARGUMENT,
+          siskin_session_prompt_messages(session, TEXT("[{\"role\":\"u\",\"content\":\"\",\"name\":\"x\"}]")));
+    FAILS(SISKIN_ERROR_UTF8, siskin_session_prompt(session, "\xff", 1));
+    siskin_session_free(session);
+}
+
+// Tokens that were counted by hand go on as the text does that they spell.
+static void tokens(const siskin_model *model) {
+    char text[ROOM] = "", again[ROOM] = "";
+    uint32_t ids[MOST], others[MOST], prompt[64];
+    size_t count = 0;
+    OK(siskin_model_tokenize(model, TEXT("Once upon"), true, NULL, 0, &count));
+    CHECK(count > 0 && count <= 64);
+    size_t same = 0;
+    OK(siskin_model_tokenize(model, TEXT("Once upon"), true, prompt, 64, &same));
+    CHECK(same == count);
+    siskin_session *session = greedy(model, 8);
+    OK(siskin_session_prompt_raw(session, TEXT("Once upon"), false));
+    size_t written = take_answer(session, text, ROOM, ids);
+    OK(siskin_session_forget(session));
+    OK(siskin_session_prompt_tokens(session, prompt, count));
+    CHECK(take_answer(session, again, ROOM, others) == written && strcmp(text, again) == 0);
+    FAILS(SISKIN_ERROR_ARGUMENT, siskin_session_prompt_tokens(session, &(uint32_t){4000000000u}, 1));
+    siskin_session_free(session);
+}
+
+// What follows after saving and restoring is what would have followed.
+static void saving(char **arguments, const siskin_model *model) {
+    char whole[ROOM] = "", rest[ROOM] = "", path[ROOM];
+    uint32_t ids[MOST], others[MOST];
+    siskin_session *first = greedy(model, 6);
+    OK(siskin_session_prompt_raw(first, TEXT("A long story"), false));
+    take_answer(first, whole, ROOM, ids);
+    const uint8_t *bytes = NULL;
+    size_t length = 0;
+    OK(siskin_session_save_memory(first, &bytes, &length));
+    CHECK(length > 100);
+    siskin_session *second = greedy(model, 6), *third = greedy(model, 6);
+    OK(siskin_session_restore_memory(second, bytes, length));
+    FAILS(SISKIN_ERROR_CORRUPT, siskin_session_restore_memory(second, bytes, 5));
+    snprintf(path, sizeof path, "%s/session.saved", arguments[1]);
+    OK(siskin_session_save(first, TEXT(path)));
+    OK(siskin_session_restore(third, TEXT(path)));
+    OK(siskin_session_prompt_raw(first, TEXT(" and"), false));
+    size_t count = take_answer(first, whole, ROOM, ids);
+    siskin_session *restored[] = {second, third};
+    for (int i = 0; i < 2; i++) {
+        OK(siskin_session_prompt_raw(restored[i], TEXT(" and"), false));
+        CHECK(take_answer(restored[i], rest, ROOM, others) == count && strcmp(whole, rest) == 0);
+    }
+    FAILS(SISKIN_ERROR_IO, siskin_session_restore(third, TEXT("/nowhere/at/all")));
+    siskin_session_free(third);
+    siskin_session_free(second);
+    siskin_session_free(first);
+}
+
+static void going_back(const siskin_model *model) {
+    siskin_session *session = greedy(model, 4);
+    siskin_piece piece = {.struct_size = sizeof piece};
+    FAILS(SISKIN_ERROR_STATE, siskin_session_next(session, &piece));
+    OK(siskin_session_prompt_raw(session, TEXT("abcdef"), false));
+    OK(siskin_session_next(session, &piece));
+    OK(siskin_session_rewind(session, 3));
+    siskin_stats stats = {.struct_size = sizeof stats};
+    OK(siskin_session_stats(session, &stats));
+    CHECK(stats.position == 3);
+    FAILS(SISKIN_ERROR_STATE, siskin_session_next(session, &piece));
+    FAILS(SISKIN_ERROR_ARGUMENT, siskin_session_rewind(session, 1000));
+    const float *logits = NULL;
+    size_t count = 0;
+    OK(siskin_session_logits(session, &logits, &count));
+    CHECK(count == 256 && logits[0] == logits[0]);
+    OK(siskin_session_trim(session, SISKIN_TRIM_UNUSED));
+    OK(siskin_session_trim(session, SISKIN_TRIM_ALL));
+    FAILS(SISKIN_ERROR_ARGUMENT, siskin_session_trim(session, 77));
+    OK(siskin_session_stats(session, &stats));
+    CHECK(stats.position == 0);
+    siskin_session_free(session);
+}
+
+static void memory(const siskin_model *model) {
+    siskin_session_options *options = NULL;
+    siskin_session *session = NULL;
+    siskin_memory plan = {.struct_size = sizeof plan}, held = {.struct_size = sizeof held};
+    OK(siskin_session_options_new(&options));
+    OK(siskin_session_options_set_context(options, 128));
+    OK(siskin_session_options_set_batch(options, 32));
+    OK(siskin_session_options_set_cache_type(options, SISKIN_CACHE_TYPE_F16));
+    OK(siskin_model_plan(model, options, &plan));
+    CHECK(plan.activations > 0 && plan.cache > 0 && plan.mapped > 0);
+    OK(siskin_session_options_set_budget(options, plan.activations + plan.cache - 1));
+    FAILS(SISKIN_ERROR_MEMORY, siskin_session_new(model, options, &session));
+    CHECK(session == NULL);
+    OK(siskin_session_options_set_budget(options, plan.activations + plan.cache));
+    OK(siskin_session_new(model, options, &session));
+    OK(siskin_session_memory(session, &held));
+    CHECK(held.activations == plan.activations && held.cache == plan.cache && held.mapped == plan.mapped);
+    // Older programs know of less, and newer ones of more.
+    struct { siskin_memory known; uint64_t later; } newer = {.known = {.struct_size = sizeof newer}, .later = 7};
+    OK(siskin_session_memory(session, &newer.known));
+    CHECK(newer.known.mapped == plan.mapped && newer.later == 7);
+    siskin_memory older = {.struct_size = offsetof(siskin_memory, cache), .cache = 5};
+    OK(siskin_session_memory(session, &older));
+    CHECK(older.activations == plan.activations && older.cache == 5);
+    FAILS(SISKIN_ERROR_STRUCT_SIZE, siskin_session_memory(session, &(siskin_memory){0}));
+    siskin_session_free(session);
+    siskin_session_options_free(options);
+}
+
+static void choices(const siskin_model *model) {
+    siskin_sampler *sampler = NULL;
+    siskin_session_options *options = NULL;
+    siskin_session *session = NULL;
+    OK(siskin_sampler_new(&sampler));
+    OK(siskin_sampler_set_seed(sampler, 7));
+    OK(siskin_sampler_set(sampler, SISKIN_SAMPLER_TOP_LOG_PROBABILITIES, 5));
+    OK(siskin_sampler_add_bias(sampler, 0, -1.0f / 0.0f));
+    FAILS(SISKIN_ERROR_ARGUMENT, siskin_sampler_set(sampler, SISKIN_SAMPLER_TOP_P, 2));
+    FAILS(SISKIN_ERROR_ARGUMENT, siskin_sampler_set(sampler, SISKIN_SAMPLER_TOP_K, 0.5));
+    FAILS(SISKIN_ERROR_ARGUMENT, siskin_sampler_set(sampler, 4711, 1));
+    OK(siskin_session_options_new(&options));
+    OK(siskin_session_options_set_sampler(options, sampler));
+    OK(siskin_session_options_set_window(options, 40, 4));
+    OK(siskin_session_options_add_stop(options, TEXT("\n\nUser:")));
+    OK(siskin_session_new(model, options, &session));
+    OK(siskin_session_set_max_tokens(session, 3));
+    OK(siskin_session_prompt_raw(session, TEXT("x"), false));
+    siskin_piece piece = {.struct_size = sizeof piece};
+    for (int i = 0; i < 3; i++) {
+        OK(siskin_session_next(session, &piece));
+        CHECK(piece.has_token && piece.token != 0 && piece.byte_count == 1 && piece.top_count == 5);
+        CHECK(piece.log_probability <= 0 && piece.top[0].log_probability >= piece.top[4].log_probability);
+    }
+    while (!piece.done) OK(siskin_session_next(session, &piece));
+    CHECK(piece.ended == SISKIN_ENDED_LENGTH);
+    siskin_session_free(session);
+    siskin_session_options_free(options);
+    siskin_sampler_free(sampler);
+}
+
+int main(int count, char **arguments) {
+    CHECK(count == 2);
+    CHECK(siskin_abi_version() >= SISKIN_ABI_VERSION && strlen(siskin_version()) > 0);
+    siskin_model *model = open_model(arguments, "chat");
+    siskin_model_info info = {.struct_size = sizeof info};
+    OK(siskin_model_describe(model, &info));
+    CHECK(info.vocabulary == 256 && strncmp(info.family, "llama", info.family_length) == 0);
+    CHECK(info.abilities == (SISKIN_MODEL_WRITES | SISKIN_MODEL_CHATS | SISKIN_MODEL_TAKES_TEXT));
+    OK(siskin_model_verify(model));
+    prompts(model);
+    tokens(model);
+    saving(arguments, model);
+    going_back(model);
+    memory(model);
+    choices(model);
+    siskin_model_free(model);
+    puts("session: ok");
+    return 0;
+}

@@ -1,0 +1,130 @@
+// Two threads at once: who is alone, who may look on, and who may stop.
+#include "check.h"
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+
+enum { ROUNDS = 200 };
+
+static atomic_int busy, done, cancelled;
+
+static double seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+// What may happen where others use the same handle.
+static void either(siskin_error *error) {
+    int code = siskin_error_code(error);
+    CHECK(code == 0 || code == SISKIN_ERROR_BUSY || code == SISKIN_ERROR_CANCELLED || code == SISKIN_ERROR_STATE);
+    busy += code == SISKIN_ERROR_BUSY;
+    done += code == 0;
+    cancelled += code == SISKIN_ERROR_CANCELLED;
+    siskin_error_free(error);
+}
+
+static void *use_session(void *given) {
+    siskin_session *session = given;
+    for (int round = 0; round < ROUNDS; round++) {
+        siskin_piece piece = {.struct_size = sizeof piece};
+        siskin_stats stats = {.struct_size = sizeof stats};
+        either(siskin_session_prompt_raw(session, TEXT("ab"), false));
+        either(siskin_session_next(session, &piece));
+        either(siskin_session_stats(session, &stats));
+        either(siskin_session_trim(session, SISKIN_TRIM_UNUSED));
+        if (round % 16 == 0) either(siskin_session_stop(session));
+        if (round % 32 == 0) either(siskin_session_forget(session));
+    }
+    return NULL;
+}
+
+static void *use_model(void *given) {
+    const siskin_model *model = given;
+    for (int round = 0; round < 20; round++) {
+        uint32_t ids[8];
+        char text[64];
+        siskin_session *session = greedy(model, 4);
+        OK(siskin_session_prompt(session, TEXT("hello")));
+        take_answer(session, text, sizeof text, ids);
+        siskin_session_free(session);
+    }
+    return NULL;
+}
+
+static void both(void *(*work)(void *), void *given) {
+    pthread_t other;
+    CHECK(pthread_create(&other, NULL, work, given) == 0);
+    work(given);
+    CHECK(pthread_join(other, NULL) == 0);
+}
+
+static void *stop_after(void *given) {
+    const siskin_stop *stop = given;
+    nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
+    OK(siskin_stop_now(stop));
+    return NULL;
+}
+
+static void *suspend_after(void *given) {
+    const siskin_session *session = given;
+    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    OK(siskin_session_suspend(session));
+    return NULL;
+}
+
+// Whoever stops a long answer is heard; what was written stays, and goes on.
+static void stopping(const siskin_model *model) {
+    siskin_session *session = greedy(model, 0);
+    siskin_stop *stop = NULL;
+    siskin_piece piece = {.struct_size = sizeof piece};
+    pthread_t other;
+    OK(siskin_session_stopper(session, &stop));
+    OK(siskin_session_prompt(session, TEXT("go on for ever")));
+    CHECK(pthread_create(&other, NULL, stop_after, stop) == 0);
+    siskin_error *error = NULL;
+    double end = seconds() + 120;
+    while (error == NULL && seconds() < end) {
+        error = siskin_session_next(session, &piece);
+        if (error == NULL && piece.done) error = siskin_session_prompt(session, TEXT("and on"));
+        if (siskin_error_code(error) == SISKIN_ERROR_TOO_LONG) {
+            siskin_error_free(error);
+            error = NULL;
+            OK(siskin_session_forget(session));
+            OK(siskin_session_prompt(session, TEXT("again")));
+        }
+    }
+    FAILS(SISKIN_ERROR_CANCELLED, error);
+    CHECK(pthread_join(other, NULL) == 0);
+    OK(siskin_session_forget(session));
+    OK(siskin_session_prompt(session, TEXT("hi")));
+    OK(siskin_session_next(session, &piece));
+    // Held, and let go.
+    CHECK(pthread_create(&other, NULL, suspend_after, session) == 0);
+    CHECK(pthread_join(other, NULL) == 0);
+    FAILS(SISKIN_ERROR_SUSPENDED, siskin_session_next(session, &piece));
+    FAILS(SISKIN_ERROR_SUSPENDED, siskin_session_prompt(session, TEXT("hi")));
+    OK(siskin_session_resume(session));
+    OK(siskin_session_next(session, &piece));
+    CHECK(piece.has_token || piece.done);
+    // A stop that nothing followed is taken back.
+    OK(siskin_stop_now(stop));
+    OK(siskin_stop_withdraw(stop));
+    OK(siskin_session_next(session, &piece));
+    siskin_stop_free(stop);
+    siskin_session_free(session);
+}
+
+int main(int count, char **arguments) {
+    CHECK(count == 2);
+    siskin_model *model = open_model(arguments, "chat");
+    both(use_model, model);
+    siskin_session *session = greedy(model, 4);
+    both(use_session, session);
+    siskin_session_free(session);
+    CHECK(done > 0);
+    stopping(model);
+    siskin_model_free(model);
+    printf("threads: ok (%d done, %d busy, %d stopped)\n", (int)done, (int)busy, (int)cancelled);
+    return 0;
+}

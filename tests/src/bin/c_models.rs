@@ -1,0 +1,113 @@
+//! Packs the small models that the C programs of `tests/c` work with into a folder, and writes the program there that
+//! calls every function.
+
+use serde_json::{Map, Value, json};
+use siskin::{Error, Result};
+use siskin_convert::{PackOptions, pack_file};
+use siskin_tests::{every, header, paths};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// A model's name, where its source lies in `tests/data`, and which tokenizer it gets.
+type Recipe = (&'static str, &'static str, fn() -> Value);
+
+const MODELS: [Recipe; 6] = [
+    ("chat", "golden/llama", bytes),
+    ("vectors", "golden-texts/bert", letters),
+    ("classes", "golden-texts/bert-classes", letters),
+    ("labels", "golden-texts/bert-labels", letters),
+    ("answers", "golden-texts/bert-answer", letters),
+    ("translates", "golden-texts/marian", letters),
+];
+
+const CHAT: &str = "{% for message in messages %}[{{ message.role }}]{{ message.content }}{% endfor %}\
+    {% if add_generation_prompt %}[assistant]{% endif %}";
+
+fn main() -> ExitCode {
+    let Some(folder) = std::env::args().nth(1) else {
+        eprintln!("usage: c_models FOLDER");
+        return ExitCode::from(2);
+    };
+    let folder = Path::new(&folder);
+    let program = || {
+        let path = folder.join("every.c");
+        let written = std::fs::write(&path, every::program(&header::generated()));
+        written.map_err(|error| Error::io(path.display().to_string(), &error))
+    };
+    match MODELS.iter().try_for_each(|model| make(folder, model)).and_then(|()| program()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn make(folder: &Path, (name, source, tokenizer): &Recipe) -> Result<()> {
+    let io = |error: std::io::Error| Error::io(folder.display().to_string(), &error);
+    let target = folder.join(name);
+    std::fs::create_dir_all(&target).map_err(io)?;
+    for file in ["config.json", "model.safetensors"] {
+        std::fs::copy(paths::data(source).join(file), target.join(file)).map_err(io)?;
+    }
+    let config = json!({ "chat_template": if *name == "chat" { Value::from(CHAT) } else { Value::Null } });
+    std::fs::write(target.join("tokenizer_config.json"), config.to_string()).map_err(io)?;
+    std::fs::write(target.join("tokenizer.json"), tokenizer().to_string()).map_err(io)?;
+    pack_file(&target, &folder.join(format!("{name}.siskin")), &PackOptions::default())?;
+    Ok(())
+}
+
+/// A token for each byte, so that characters come in parts.
+fn bytes() -> Value {
+    // How GPT-2 writes bytes as characters: those that cannot be seen stand behind the others.
+    let seen =
+        |byte: u32| (33..=126).contains(&byte) || (161..=172).contains(&byte) || (174..=255).contains(&byte);
+    let mut vocabulary = Map::new();
+    let mut hidden = 256;
+    for byte in 0..256_u32 {
+        let character = if seen(byte) { byte } else { hidden };
+        hidden += u32::from(!seen(byte));
+        vocabulary.insert(char::from_u32(character).unwrap_or_default().to_string(), byte.into());
+    }
+    let level = json!({
+        "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false
+    });
+    json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+        "pre_tokenizer": level, "post_processor": null, "decoder": level,
+        "model": {
+            "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
+            "vocab": vocabulary, "merges": []
+        }
+    })
+}
+
+/// A token for each letter, at the beginning of a word and inside.
+fn letters() -> Value {
+    let special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"];
+    let all = special.iter().map(|text| (*text).to_owned());
+    let all = all.chain(('a'..='z').map(String::from)).chain(('a'..='z').map(|letter| format!("##{letter}")));
+    let vocabulary: Map<String, Value> = all.zip(0_u32..).map(|(text, id)| (text, id.into())).collect();
+    let added = |(id, text): (usize, &&str)| {
+        json!({
+            "id": id, "content": text, "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": false, "special": true
+        })
+    };
+    json!({
+        "version": "1.0", "truncation": null, "padding": null,
+        "added_tokens": special.iter().enumerate().map(added).collect::<Vec<_>>(),
+        "normalizer": {
+            "type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true, "strip_accents": null,
+            "lowercase": true
+        },
+        "pre_tokenizer": { "type": "BertPreTokenizer" },
+        "post_processor": { "type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2] },
+        "decoder": { "type": "WordPiece", "prefix": "##", "cleanup": true },
+        "model": {
+            "type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 100, "vocab": vocabulary
+        }
+    })
+}

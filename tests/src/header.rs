@@ -1,0 +1,118 @@
+//! The C header, made of the sources of `siskin-ffi`, and what else is made of them.
+
+use cbindgen::{Builder, Config, DocumentationStyle, Language, Style};
+
+use crate::paths;
+
+/// The header, from the workspace's root.
+pub const HEADER: &str = "ffi/include/siskin.h";
+/// The list of all functions, from the workspace's root.
+pub const EXPORTS: &str = "ffi/exports.txt";
+
+/// The chapters of the header, each made of one file, in the order in which one needs them.
+const CHAPTERS: &[(&str, &str)] = &[
+    ("version", "Versions"),
+    ("error", "Errors"),
+    ("callback", "What callbacks bring"),
+    ("log", "Messages"),
+    ("stop", "Stopping"),
+    ("memory", "Memory"),
+    ("model_options", "How models are opened"),
+    ("model", "Models"),
+    ("sampler", "How tokens are chosen"),
+    ("session_options", "How sessions are opened"),
+    ("session", "Sessions"),
+    ("session_state", "What sessions hold"),
+    ("texts", "Batches of texts"),
+    ("found", "What encoders find"),
+    ("encoder", "Encoders"),
+    ("writing", "How writers write"),
+    ("writer", "Writers"),
+    ("transcriber", "Transcribers"),
+];
+
+/// Types that no function of their own chapter takes.
+const SHARED: &[&str] = &["siskin_release", "siskin_memory", "siskin_found"];
+
+const PREFACE: &str = include_str!("header.txt");
+
+/// What the header is to be.
+///
+/// # Panics
+/// Where a source is missing or makes no header: they are part of the repository.
+pub fn generated() -> String {
+    let chapters: Vec<(&str, String)> =
+        CHAPTERS.iter().map(|(file, title)| (*title, without_safety(&fragment(file)))).collect();
+    let opaque = |line: &&str| line.starts_with("typedef struct") && !line.contains('{');
+    let mut forward: Vec<&str> = chapters.iter().flat_map(|(_, text)| text.lines()).filter(opaque).collect();
+    forward.sort_unstable();
+    forward.dedup();
+    let mut body = format!("{}\n", forward.join("\n"));
+    for (title, text) in &chapters {
+        let line = "-".repeat(100 - title.len());
+        body.push_str(&format!("\n// {title} {line}\n\n{}\n", text.trim()));
+    }
+    PREFACE.replace("@BODY@", body.trim_end())
+}
+
+/// The functions that the header declares, in order of name.
+pub fn functions(header: &str) -> Vec<String> {
+    let code = header.lines().filter(|line| !line.starts_with("//") && !line.starts_with('#'));
+    let mut names: Vec<String> = code.filter_map(function).map(str::to_owned).collect();
+    names.sort_unstable();
+    names
+}
+
+/// The function whose declaration begins in a line: its name stands before the first bracket.
+fn function(line: &str) -> Option<&str> {
+    let (before, _) = line.split_once('(')?;
+    let name = before.rsplit([' ', '*']).next()?;
+    (name.starts_with("siskin_") && !line.starts_with([' ', '\t']) && !line.starts_with("typedef"))
+        .then_some(name)
+}
+
+/// The part of the header that one file makes.
+fn fragment(file: &str) -> String {
+    let mut config = Config {
+        language: Language::C,
+        style: Style::Both,
+        no_includes: true,
+        documentation_style: DocumentationStyle::Cxx,
+        usize_is_size_t: true,
+        line_length: 110,
+        tab_width: 4,
+        ..Config::default()
+    };
+    // What functions of other chapters use.
+    config.export.include = SHARED.iter().map(|name| (*name).to_owned()).collect();
+    config.function.must_use = Some("SISKIN_NODISCARD".to_owned());
+    let source = paths::root().join("ffi/src").join(format!("{file}.rs"));
+    let made =
+        Builder::new().with_src(&source).with_config(config).generate().expect("the sources make a header");
+    let mut text = Vec::new();
+    made.write(&mut text);
+    String::from_utf8(text).expect("headers are text")
+}
+
+/// Takes out what Rust's documentation says for Rust's sake alone: everything from `# Safety` on.
+fn without_safety(text: &str) -> String {
+    let mut lines: Vec<&str> = Vec::new();
+    let mut inside = false;
+    for line in text.lines() {
+        inside = line.starts_with("///") && (inside || line.trim_start_matches('/').trim() == "# Safety");
+        if !inside {
+            lines.push(line);
+            continue;
+        }
+        while lines.last().is_some_and(|last| last.trim() == "///") {
+            lines.pop();
+        }
+    }
+    lines.iter().map(|line| plain(line.trim_end())).collect::<Vec<_>>().join("\n")
+}
+
+/// A line as every compiler reads it, with types by the names that they have been given.
+fn plain(line: &str) -> String {
+    let line = line.replace('…', "...").replace('−', "-");
+    if line.starts_with("typedef") { line } else { line.replace("struct siskin_", "siskin_") }
+}

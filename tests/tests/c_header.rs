@@ -1,0 +1,46 @@
+//! The C header is what the sources make, and names every function that the library has.
+
+use siskin_tests::{header, house, paths};
+
+fn committed(path: &str) -> String {
+    std::fs::read_to_string(paths::root().join(path)).unwrap_or_default()
+}
+
+#[test]
+fn the_header_is_the_committed_one() {
+    let advice = "the C interface changed: if it is meant, run `cargo xtask header --bless`";
+    assert!(committed(header::HEADER) == header::generated(), "{advice}");
+}
+
+#[test]
+fn no_function_is_forgotten() {
+    let tree = house::Tree::read(&paths::root());
+    let sources =
+        tree.rust().filter(|file| file.path.starts_with("ffi/src/") && file.path != "ffi/src/testing.rs");
+    let lines = sources.flat_map(|file| file.text.lines());
+    let named = lines
+        .filter_map(|line| line.split_once("extern \"C\" fn siskin_"))
+        .map(|(_, rest)| format!("siskin_{}", rest.split('(').next().unwrap_or_default()));
+    let mut named: Vec<String> = named.collect();
+    named.sort_unstable();
+    assert_eq!(named, header::functions(&committed(header::HEADER)));
+    assert_eq!(named.join("\n") + "\n", committed(header::EXPORTS), "run `cargo xtask header --bless`");
+    assert!(named.len() > 80);
+}
+
+#[test]
+fn documentation_speaks_of_nothing_that_is_not_there() {
+    let (header, guide) = (committed(header::HEADER), committed("docs/abi.md"));
+    let words = guide.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+    let unknown =
+        words.filter(|word| word.to_ascii_lowercase().starts_with("siskin_") && !word.ends_with('_'));
+    let unknown: Vec<&str> = unknown.filter(|word| !header.contains(word)).collect();
+    assert_eq!(unknown, Vec::<&str>::new());
+}
+
+#[test]
+fn the_first_program_is_one_that_is_run() {
+    let guide = committed("docs/abi.md");
+    let shown = guide.split("```c\n").nth(1).and_then(|rest| rest.split("```").next());
+    assert_eq!(shown, Some(committed("tests/c/first.c").as_str()));
+}

@@ -1,0 +1,25 @@
+//! `header`: the C header and the list of its functions.
+
+use crate::Verb;
+use crate::shell::{Result, WITHOUT_TRACT, cargo, run};
+
+pub(crate) const VERB: Verb = Verb {
+    name: "header",
+    usage: "[--bless]",
+    about: "print the C header that the sources make, or commit it with its list of functions and the layout of structs",
+    run: header,
+};
+
+fn header(arguments: &[String]) -> Result {
+    let mut command =
+        cargo(&["run", "--quiet", "--package", "siskin-tests", WITHOUT_TRACT, "--bin", "c_header", "--"]);
+    match arguments {
+        [] => run(&mut command),
+        [flag] if flag == "--bless" => {
+            run(command.arg(flag))?;
+            let mut layout = cargo(&["test", "--quiet", "--package", "siskin-ffi", "--lib", "layout"]);
+            run(layout.env("SISKIN_BLESS", "1"))
+        }
+        _ => Err("usage: cargo xtask header [--bless]".to_owned()),
+    }
+}
