@@ -386,9 +386,7 @@ impl Context {
     fn run(&mut self, side: Side) -> Result<()> {
         let pass = self.model.governor.begin(self.model.options.threads, &self.stop);
         let outcome = self.compute(side, pass.threads);
-        // Of a text that is read only the last row is wanted.
-        let wrote = side == Side::Decoder && self.batch.rows.len() == self.batch.wanted.len();
-        self.model.governor.end(pass, wrote);
+        self.model.governor.end(pass, outcome.is_ok() && side == Side::Decoder && self.batch.writes());
         outcome
     }
 

@@ -225,6 +225,26 @@ fn longrope_has_short_factors_up_to_the_original_length() {
 }
 
 #[test]
+fn a_stop_while_the_past_is_computed_again_loses_nothing() {
+    let golden = masked("phi3-longrope", "logits");
+    let model = model(&golden.file, ExecutorKind::Cpu, 2, Features::NONE);
+    let read = |stops: bool| {
+        let mut session = model.session(options(None, 4)).unwrap();
+        for (index, id) in golden.ids[0].iter().enumerate() {
+            // The seventeenth token is beyond the original length.
+            if stops && index >= 15 {
+                session.stop_handle().stop();
+                assert_eq!(session.prefill(&[*id]).unwrap_err().kind(), ErrorKind::Cancelled);
+                assert_eq!(session.position(), index);
+            }
+            session.prefill(&[*id]).unwrap();
+        }
+        session.logits().to_vec()
+    };
+    assert_eq!(read(true), read(false));
+}
+
+#[test]
 fn gpt_oss_comes_from_gguf_too() {
     let golden = masked("gpt-oss-gguf", "logits");
     let model = model(&golden.file, ExecutorKind::Cpu, 2, Features::NONE);

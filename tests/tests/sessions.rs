@@ -3,7 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
 use siskin::sample::SamplerOptions;
-use siskin::{Ended, ErrorKind, ExecutorKind, Features, GenerateOptions, Model, Session, SessionOptions};
+use siskin::{
+    Ended, ErrorKind, ExecutorKind, Features, GenerateOptions, Generation, Model, Session, SessionOptions,
+    Step,
+};
 use siskin_convert::{Cache, OpenOptions, open_any};
 use siskin_tests::golden::{load, model, session};
 use siskin_tests::paths;
@@ -323,4 +326,48 @@ fn bytes_that_were_made_up_do_no_harm() {
     assert!(taken > 0 && refused > 50, "{taken} taken, {refused} refused");
     session.restore(&saved).unwrap();
     assert_eq!(session.save().unwrap(), saved);
+}
+
+#[test]
+fn an_answer_goes_on_after_it_was_saved() {
+    let golden = load("llama");
+    let model = model(&golden.file, ExecutorKind::Cpu, 2, Features::NONE);
+    let written = |session: &mut Session, generation: &mut Generation, count: usize| -> Vec<u32> {
+        let mut text = String::new();
+        let mut step = || match generation.step(session, &mut text).unwrap() {
+            Some(Step::Token(token)) => token.id,
+            other => panic!("{other:?}"),
+        };
+        (0..count).map(|_| step()).collect()
+    };
+    let prompt = &golden.ids[0][..4];
+    let mut whole = greedy(&model, 64);
+    let mut generation = whole.begin_tokens(prompt, tokens(12)).unwrap();
+    let wanted = written(&mut whole, &mut generation, 12);
+    let mut session = greedy(&model, 64);
+    let mut generation = session.begin_tokens(prompt, tokens(12)).unwrap();
+    assert_eq!(written(&mut session, &mut generation, 5), wanted[..5]);
+    let saved = session.save_during(&generation).unwrap();
+    assert_eq!(written(&mut session, &mut generation, 7), wanted[5..]);
+    let mut other = greedy(&model, 64);
+    other.restore(&saved).unwrap();
+    let mut generation = other.begin_tokens(&[], tokens(7)).unwrap();
+    assert_eq!(written(&mut other, &mut generation, 7), wanted[5..]);
+}
+
+#[test]
+fn what_follows_a_rewind_follows_what_is_left() {
+    let golden = load("llama");
+    let model = model(&golden.file, ExecutorKind::Cpu, 2, Features::NONE);
+    let read = |count: usize| {
+        let mut session = greedy(&model, 64);
+        session.prefill(&golden.ids[0][..count]).unwrap();
+        session
+    };
+    let mut session = read(8);
+    assert_eq!(session.rewind(9).unwrap_err().kind(), ErrorKind::Argument);
+    session.rewind(5).unwrap();
+    assert_eq!((session.position(), session.logits()), (5, read(5).logits()));
+    session.rewind(0).unwrap();
+    assert_eq!(session.position(), 0);
 }

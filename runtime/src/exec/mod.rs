@@ -63,6 +63,11 @@ impl Batch {
         }
     }
 
+    /// Whether every sequence gets a token: of a text that is read only the last row is wanted.
+    pub(crate) fn writes(&self) -> bool {
+        self.rows.len() == self.wanted.len() && self.rows.len() == self.sequences.len()
+    }
+
     /// Forgets all rows.
     pub(crate) fn clear(&mut self) {
         self.rows.clear();

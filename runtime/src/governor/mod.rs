@@ -27,8 +27,8 @@ pub enum Target {
     Off,
     /// As fast as the hints allow.
     Full,
-    /// So many written tokens a second, no more, with no more threads than that takes. Texts are read as fast as the
-    /// hints allow.
+    /// So many tokens a second of each text that is written, no more, with no more threads than that takes. Texts are
+    /// read as fast as the hints allow.
     TokensPerSecond(f32),
     /// The part of the time in which there may be computing: above 0, at most 1.
     DutyCycle(f32),
@@ -145,6 +145,11 @@ impl Governor {
         Ok(())
     }
 
+    /// Whether something is held.
+    pub(crate) fn is_on(&self) -> bool {
+        self.on.load(Ordering::Relaxed)
+    }
+
     /// What is held.
     pub fn target(&self) -> Target {
         self.policy().target()
@@ -167,24 +172,35 @@ impl Governor {
         self.policy().stats(now)
     }
 
-    /// Lets a pass begin when it may, or at once when `stop` is set meanwhile.
-    pub(crate) fn begin(&self, most: usize, stop: &AtomicBool) -> Pass {
-        if !self.on.load(Ordering::Relaxed) {
-            return Pass { threads: most, begun: None };
+    /// Waits until a pass may begin, or until `stop` is set.
+    pub(crate) fn wait(&self, stop: &AtomicBool) {
+        if !self.is_on() {
+            return;
         }
         let came = self.start.elapsed();
         loop {
             let now = self.start.elapsed();
-            let rest = self.policy().rest(now);
+            let mut policy = self.policy();
+            let rest = policy.rest(now);
             if rest.is_zero() || stop.load(Ordering::Relaxed) {
-                let threads = self.policy().begin(now, now - came);
-                return Pass { threads: threads.min(most), begun: Some(now) };
+                return policy.waited(now.saturating_sub(came));
             }
+            drop(policy);
             thread::sleep(rest.min(SLICE));
         }
     }
 
-    /// Notes that a pass is over, which wrote a token or did not.
+    /// Lets a pass begin when it may, or at once when `stop` is set meanwhile.
+    pub(crate) fn begin(&self, most: usize, stop: &AtomicBool) -> Pass {
+        if !self.is_on() {
+            return Pass { threads: most, begun: None };
+        }
+        self.wait(stop);
+        let now = self.start.elapsed();
+        Pass { threads: self.policy().begin(now).min(most), begun: Some(now) }
+    }
+
+    /// Notes that a pass is over, which wrote a token of each text or did not.
     pub(crate) fn end(&self, pass: Pass, wrote: bool) {
         if let Some(begun) = pass.begun {
             let now = self.start.elapsed();

@@ -19,6 +19,8 @@ const COOLING: Duration = Duration::from_secs(10);
 const JUDGED: u32 = 8;
 /// The part of the time between tokens that one may cost with fewer threads before they are tried.
 const ROOM: f32 = 0.85;
+/// What is longer, in seconds, is as good as for ever.
+const EVER: f32 = 1e9;
 /// How long a number of threads that was too small is not tried again.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -79,6 +81,10 @@ impl Policy {
 
     pub(super) fn thermal(&mut self, thermal: Thermal, now: Duration) {
         self.cool(now);
+        if self.said == self.believed.0 {
+            // It was as hot as that until now.
+            self.believed.1 = now;
+        }
         self.said = thermal;
         if thermal >= self.believed.0 {
             self.believed = (thermal, now);
@@ -122,26 +128,30 @@ impl Policy {
         self.rest_until.saturating_sub(now)
     }
 
-    /// A pass begins after it `waited`; gives its threads.
-    pub(super) fn begin(&mut self, now: Duration, waited: Duration) -> usize {
+    /// A pass waited for so long.
+    pub(super) fn waited(&mut self, time: Duration) {
+        self.stats.waited += time;
+    }
+
+    /// A pass begins; gives its threads.
+    pub(super) fn begin(&mut self, now: Duration) -> usize {
         self.cool(now);
-        self.stats.waited += waited;
         self.stats.threads = self.threads.min(self.limits().1);
         self.stats.threads
     }
 
-    /// A pass is over.
+    /// A pass is over. Where several ran at once, the longest rest holds.
     pub(super) fn end(&mut self, begun: Duration, now: Duration, wrote: bool) {
         let worked = now.saturating_sub(begun);
         self.stats.passes += 1;
         self.stats.worked += worked;
         let duty = self.limits().0;
-        self.rest_until = now + worked.mul_f32(((1.0 - duty) / duty).max(0.0));
+        let rest = seconds(worked.as_secs_f32() * (1.0 - duty) / duty);
+        self.rest_until = self.rest_until.max(now.saturating_add(rest));
         if let (Target::TokensPerSecond(rate), true) = (self.target, wrote) {
-            // A rate of very little is a wait of very long, not of more than can be told.
-            let interval = Duration::try_from_secs_f32(1.0 / rate).unwrap_or(Duration::from_secs(1 << 30));
+            let interval = seconds(1.0 / rate);
             // What came late is made up for by one token, not by many at once.
-            self.due = self.due.max(begun.saturating_sub(interval)) + interval;
+            self.due = self.due.max(begun.saturating_sub(interval)).saturating_add(interval);
             self.rest_until = self.rest_until.max(self.due);
             self.judge(worked.as_secs_f32(), interval.as_secs_f32(), now);
         }
@@ -168,4 +178,8 @@ impl Policy {
             }
         }
     }
+}
+
+fn seconds(count: f32) -> Duration {
+    Duration::try_from_secs_f32(count.min(EVER)).unwrap_or_default()
 }

@@ -34,7 +34,8 @@ impl Device {
     fn pass(&mut self, wrote: bool) -> usize {
         let rest = self.policy.rest(self.now);
         self.goes_by(rest, 0);
-        let threads = self.policy.begin(self.now, rest);
+        self.policy.waited(rest);
+        let threads = self.policy.begin(self.now);
         let begun = self.now;
         self.goes_by(Duration::from_secs_f32(self.work / threads as f32), threads);
         self.policy.end(begun, self.now, wrote);
@@ -135,6 +136,30 @@ fn heat_slows_down_at_once_and_passes_slowly() {
 }
 
 #[test]
+fn heat_that_lasted_is_remembered_from_its_end() {
+    let mut policy = Policy::new(4);
+    policy.hold(Target::Full);
+    let at = Duration::from_secs;
+    policy.thermal(Thermal::Critical, at(1));
+    policy.thermal(Thermal::None, at(120));
+    assert_eq!(policy.stats(at(121)).duty, 0.15);
+    assert_eq!(policy.stats(at(131)).duty, 0.4);
+    // A lower degree that was said meanwhile is not gone below.
+    policy.thermal(Thermal::Moderate, at(132));
+    assert_eq!((policy.stats(at(145)).duty, policy.stats(at(500)).duty), (0.7, 0.7));
+}
+
+#[test]
+fn passes_at_once_rest_for_the_longest() {
+    let mut policy = Policy::new(4);
+    policy.hold(Target::DutyCycle(0.25));
+    let at = Duration::from_millis;
+    policy.end(at(0), at(1000), true);
+    policy.end(at(1000), at(1020), true);
+    assert_eq!(policy.rest(at(1020)), at(2980));
+}
+
+#[test]
 fn a_device_stays_below_what_it_bears() {
     // Alone it would come to 4 · 1 / 0.05 = 80 degrees; it slows itself down from 40 on.
     let mut device = Device::new(4, 0.04, Target::Full);
@@ -160,9 +185,9 @@ fn a_device_stays_below_what_it_bears() {
 fn power_matters_where_something_is_held() {
     let mut policy = Policy::new(4);
     policy.power(Power { saving: true, ..Power::default() });
-    assert_eq!(policy.begin(Duration::ZERO, Duration::ZERO), 4, "off");
+    assert_eq!(policy.begin(Duration::ZERO), 4, "off");
     policy.hold(Target::Full);
-    assert_eq!(policy.begin(Duration::ZERO, Duration::ZERO), 2);
+    assert_eq!(policy.begin(Duration::ZERO), 2);
     policy.power(Power { saving: false, on_battery: true, battery: Some(0.1) });
     assert_eq!(policy.stats(Duration::ZERO).duty, 0.5);
     policy.power(Power { saving: false, on_battery: false, battery: Some(0.1) });
@@ -183,10 +208,19 @@ fn targets_that_make_no_sense_are_refused() {
     }
     assert_eq!(governor.target(), Target::Off);
     // The smallest rates are long waits, not overflows.
-    governor.hold(Target::TokensPerSecond(f32::MIN_POSITIVE)).unwrap();
-    let stop = AtomicBool::new(false);
-    let pass = governor.begin(2, &stop);
-    governor.end(pass, true);
-    stop.store(true, Ordering::Relaxed);
-    assert_eq!(governor.begin(2, &stop).threads, 2, "a stop ends the wait");
+    for target in [1e-19, 1e-38, f32::MIN_POSITIVE, f32::from_bits(1)]
+        .into_iter()
+        .flat_map(|least| [Target::TokensPerSecond(least), Target::DutyCycle(least)])
+    {
+        governor.hold(target).unwrap();
+        let stop = AtomicBool::new(false);
+        for _ in 0..3 {
+            let pass = governor.begin(2, &stop);
+            assert!((1..=2).contains(&pass.threads), "a stop ends the wait");
+            thread::sleep(Duration::from_millis(1));
+            governor.end(pass, true);
+            stop.store(true, Ordering::Relaxed);
+        }
+        assert!(governor.policy().rest(Duration::ZERO) > Duration::from_secs(1 << 20), "{target:?}");
+    }
 }

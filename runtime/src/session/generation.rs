@@ -129,7 +129,13 @@ impl Generation {
     }
 
     pub(super) fn leave(&mut self, session: &mut Session) {
-        session.keep(&std::mem::take(&mut self.answer), self.last, self.options.raw);
+        self.keep(session);
+        self.answer.clear();
+    }
+
+    /// Tells the session what was written so far.
+    pub(super) fn keep(&self, session: &mut Session) {
+        session.keep(&self.answer, self.last, self.options.raw);
     }
 }
 

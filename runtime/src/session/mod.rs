@@ -168,7 +168,17 @@ pub struct Session {
     source: Option<Tokens>,
     /// The last token of a raw text, which was given out but has not gone through the model.
     unread: Option<u32>,
+    /// The tokens are not in the cache, where they were to be computed again and that was stopped.
+    lost: bool,
     stop: StopHandle,
+}
+
+/// The context, once the model's governor lets a pass begin: forks wait for nobody who rests.
+fn ready<'a>(context: &'a Mutex<Context>, model: &Model, stop: &StopHandle) -> MutexGuard<'a, Context> {
+    model.governor().wait(&stop.flag);
+    let mut context = locked(context);
+    context.listen_to(&stop.flag);
+    context
 }
 
 /// The context, also after a panic elsewhere: every batch checks what it needs.
@@ -210,6 +220,7 @@ impl Session {
             messages: Vec::new(),
             source: None,
             unread: None,
+            lost: false,
             stop,
         })
     }
@@ -231,7 +242,10 @@ impl Session {
 
     /// Tokens so far.
     pub fn position(&self) -> usize {
-        locked(&self.context).length(self.sequence).unwrap_or(0)
+        match self.lost {
+            true => self.tokens.len(),
+            false => locked(&self.context).length(self.sequence).unwrap_or(0),
+        }
     }
 
     /// Reads a text at once, for models with an encoder and a decoder; what was written before is forgotten.
@@ -276,7 +290,7 @@ impl Session {
 
     /// Takes tokens through the model, `batch` at once, and calls `each` with the session's logits and the
     /// number of the first token of every batch. On an error the session is as it was before, or where a
-    /// sliding window has moved on or the past was computed again, holds the tokens that went in.
+    /// sliding window has moved on, holds the tokens that went in.
     fn forward(
         &mut self,
         tokens: &[u32],
@@ -284,9 +298,8 @@ impl Session {
         every: bool,
         each: &mut dyn FnMut(&mut [f32], usize, &Context),
     ) -> Result<()> {
-        self.switch(tokens.len(), batch)?;
-        let mut context = locked(&self.context);
-        context.listen_to(&self.stop.flag);
+        let switched = self.switch(tokens.len(), batch)?;
+        let mut context = ready(&self.context, &self.model, &self.stop);
         let before = context.length(self.sequence)?;
         let (end, most) = (before + tokens.len(), context.most_tokens());
         if end > most {
@@ -296,7 +309,17 @@ impl Session {
         }
         context.expect(self.sequence, end)?;
         for (index, chunk) in tokens.chunks(batch).enumerate() {
+            if index > 0 && self.model.governor().is_on() {
+                drop(context);
+                context = ready(&self.context, &self.model, &self.stop);
+            }
             if let Err(error) = context.forward(&[Piece { sequence: self.sequence, tokens: chunk, every }]) {
+                if switched {
+                    // What is cached was turned for a length that was not reached.
+                    drop(context);
+                    self.lose();
+                    return Err(error);
+                }
                 let _ = context.truncate(self.sequence, before);
                 let kept = context.length(self.sequence)?.saturating_sub(before);
                 drop(context);
@@ -380,7 +403,14 @@ impl Session {
     /// Forgets all but the first `length` tokens; the logits are those of the last token that went through until
     /// the next one does.
     pub fn truncate(&mut self, length: usize) -> Result<()> {
-        locked(&self.context).truncate(self.sequence, length)?;
+        match self.lost {
+            true if length > self.tokens.len() => {
+                let message = format!("{length} tokens are to be kept of {}", self.tokens.len());
+                return Err(Error::argument("length", message));
+            }
+            true => {}
+            false => locked(&self.context).truncate(self.sequence, length)?,
+        }
         self.unread = None;
         if length < self.tokens.len() {
             self.tokens.truncate(length);
@@ -400,7 +430,23 @@ impl Session {
         self.sampler.reset();
         self.messages.clear();
         self.source = None;
+        self.lost = false;
         self.logits.fill(0.0);
+    }
+
+    /// Forgets all but the first `length` tokens, and all messages, and takes the last of those through the model again:
+    /// what is written next follows it.
+    pub fn rewind(&mut self, length: usize) -> Result<()> {
+        if length == 0 {
+            self.reset();
+            return Ok(());
+        }
+        let last = *self.tokens.get(length - 1).ok_or_else(|| {
+            Error::argument("length", format!("{length} tokens are to be kept of {}", self.tokens.len()))
+        })?;
+        self.truncate(length - 1)?;
+        self.messages.clear();
+        self.prefill(&[last])
     }
 
     /// A second session that goes on from here; both share the cache of what they have in common.
@@ -423,6 +469,7 @@ impl Session {
             messages: self.messages.clone(),
             source: self.source.clone(),
             unread: self.unread,
+            lost: self.lost,
             stop: StopHandle { flag: Arc::default() },
         })
     }
@@ -486,6 +533,7 @@ impl Session {
         self.sequence = context.create();
         drop(context);
         self.tokens.clear();
+        self.lost = false;
         self.sampler.recall(&[]);
         Ok(tokens.to_vec())
     }

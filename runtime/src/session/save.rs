@@ -8,7 +8,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use super::{Session, locked};
+use super::{Generation, Session, locked};
 use crate::cache::Saved;
 use crate::file::AtomicFile;
 use crate::template::Message;
@@ -30,7 +30,8 @@ impl Session {
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] for sessions that have read a text, and those of models that an engine runs.
-    pub fn save(&self) -> Result<Vec<u8>> {
+    pub fn save(&mut self) -> Result<Vec<u8>> {
+        self.recover()?;
         let mut out = Vec::from(MAGIC);
         put(&mut out, VERSION as usize)?;
         out.extend(self.model.file().identity());
@@ -57,11 +58,26 @@ impl Session {
     }
 
     /// Writes [`Session::save`] to a file, which appears when it is complete.
-    pub fn save_to(&self, path: impl AsRef<Path>) -> Result<()> {
-        let place = path.as_ref().display().to_string();
-        let mut file = AtomicFile::create(path)?;
-        file.write_all(&self.save()?).map_err(|error| Error::io(place, &error))?;
-        file.commit()
+    pub fn save_to(&mut self, path: impl AsRef<Path>) -> Result<()> {
+        let bytes = self.save()?;
+        write(path.as_ref(), &bytes)
+    }
+
+    /// [`Session::save`] while a text is being written, which can go on afterwards. What is saved is what would be there
+    /// if it ended here.
+    pub fn save_during(&mut self, generation: &Generation) -> Result<Vec<u8>> {
+        let (said, unread) = (self.messages.len(), self.unread);
+        generation.keep(self);
+        let saved = self.save();
+        self.messages.truncate(said);
+        self.unread = unread;
+        saved
+    }
+
+    /// The same to a file, which appears when it is complete.
+    pub fn save_during_to(&mut self, generation: &Generation, path: impl AsRef<Path>) -> Result<()> {
+        let bytes = self.save_during(generation)?;
+        write(path.as_ref(), &bytes)
     }
 
     /// Goes on from what [`Session::save`] gave, in place of what was said here. It must come from the same model, and
@@ -103,19 +119,26 @@ impl Session {
         self.sampler.set_chance(parts.chance);
         self.logits.copy_from_slice(&parts.logits);
         (self.messages, self.unread, self.source) = (parts.messages, parts.unread, None);
+        self.lost = false;
         Ok(())
     }
 
     /// The same from a file.
     pub fn restore_from(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let place = path.as_ref().display().to_string();
-        let length = std::fs::metadata(&path).map_err(|error| Error::io(&place, &error))?.len();
-        if length > MOST_BYTES {
-            return Err(Error::corrupt(place, "is too large for a saved session"));
+        let facts = std::fs::metadata(&path).map_err(|error| Error::io(&place, &error))?;
+        if !facts.is_file() || facts.len() > MOST_BYTES {
+            return Err(Error::corrupt(place, "is no saved session: it is no file, or too large"));
         }
         let bytes = std::fs::read(path).map_err(|error| Error::io(&place, &error))?;
         self.restore(&bytes).map_err(|error| error.within(&place))
     }
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut file = AtomicFile::create(path)?;
+    file.write_all(bytes).map_err(|error| Error::io(path.display().to_string(), &error))?;
+    file.commit()
 }
 
 /// What bytes say, before a session has looked at it.

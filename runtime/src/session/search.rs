@@ -26,6 +26,7 @@ impl Session {
         if self.tokens.is_empty() {
             return Err(Error::new(ErrorKind::State, "session", "has no tokens to go on from; prefill some"));
         }
+        self.recover()?;
         let mut context = locked(&self.context);
         context.listen_to(&self.stop.flag);
         let (rows, wanted) = context.limits();
