@@ -96,7 +96,9 @@ fn others_in(folder: &Path, texts: &[(String, Vec<u8>)]) -> Vec<String> {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let small = name.to_ascii_lowercase();
-        if small.ends_with(".safetensors") || small.ends_with(".safetensors.index.json") {
+        let of_weights = small.ends_with(".safetensors") || small.ends_with(".safetensors.index.json");
+        // What stands beside a model, such as an adapter, stays.
+        if small.starts_with("model") && of_weights && entry.file_type().is_ok_and(|kind| !kind.is_dir()) {
             names.push(name);
         }
     }

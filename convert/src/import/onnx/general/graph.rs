@@ -22,7 +22,7 @@ use tract_onnx::tract_hir::infer::Factoid;
 const MOST_FORMS: usize = 16;
 
 /// The most bytes of one tensor inside a graph.
-const MOST_BYTES: usize = 4 << 30;
+const MOST_BYTES: u64 = 4 << 30;
 
 /// A graph that is ready for some shapes.
 type Form = (Vec<Vec<usize>>, Arc<TypedRunnableModel>);
@@ -130,8 +130,8 @@ fn check_sizes(model: &TypedModel) -> Result<()> {
     for node in model.nodes() {
         for outlet in &node.outputs {
             let Some(shape) = outlet.fact.shape.as_concrete() else { continue };
-            let size = outlet.fact.datum_type.size_of();
-            let bytes = shape.iter().try_fold(size, |product, &size| product.checked_mul(size));
+            let size = outlet.fact.datum_type.size_of() as u64;
+            let bytes = shape.iter().try_fold(size, |product, &size| product.checked_mul(size as u64));
             if bytes.is_none_or(|bytes| bytes > MOST_BYTES) {
                 let message = format!("a tensor of shape {shape:?} is too large; give smaller inputs");
                 return Err(Error::new(ErrorKind::Memory, short(&node.name), message));
