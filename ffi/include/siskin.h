@@ -226,7 +226,8 @@ typedef struct siskin_memory {
 typedef struct siskin_model_options siskin_model_options;
 
 /// Is told how much of the packed form is written, in bytes; `total` is 0 while it is not known. Returns whether to go
-/// on. Calls come one at a time, and may not call the library.
+/// on. Calls come one at a time for each model that is opened, from threads of the library while the call that opens it
+/// waits, and may not call the library.
 typedef bool (*siskin_progress_function)(void *user, uint64_t done, uint64_t total);
 
 /// Makes the usual options.
@@ -774,11 +775,15 @@ siskin_error *siskin_session_logits(const siskin_session *session,
 /// Forgets all that was said and read. The answer that is being written is dropped.
 SISKIN_NODISCARD siskin_error *siskin_session_forget(siskin_session *session);
 
-/// Forgets all but the first `position` tokens. The answer that is being written is dropped.
-SISKIN_NODISCARD siskin_error *siskin_session_rewind(siskin_session *session, size_t position);
+/// Forgets all but the first `position` tokens, and all messages: what follows goes on from those tokens. The answer
+/// that is being written is dropped.
+SISKIN_NODISCARD
+siskin_error *siskin_session_rewind(siskin_session *session,
+                                    size_t position);
 
 /// Writes what the session holds to a file, which appears when it is complete: who has it can read what was said. An
-/// answer that is being written is left as it is first.
+/// answer that is being written goes on afterwards; in the file it ends here. For a moment it takes as much memory
+/// again as the session's tokens do.
 SISKIN_NODISCARD
 siskin_error *siskin_session_save(siskin_session *session,
                                   const char *path,
@@ -811,7 +816,7 @@ siskin_error *siskin_session_restore_memory(siskin_session *session,
 SISKIN_NODISCARD
 siskin_error *siskin_session_suspend(const siskin_session *session);
 
-/// Lets the session work again.
+/// Lets the session work again, and takes back stops that no call has followed.
 ///
 /// Threads: any, at any time while the session is there.
 SISKIN_NODISCARD siskin_error *siskin_session_resume(const siskin_session *session);

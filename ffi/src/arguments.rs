@@ -8,13 +8,10 @@ use crate::error::{Failure, Outcome, SISKIN_ERROR_NULL, SISKIN_ERROR_STRUCT_SIZE
 /// No struct of the header is larger, in any version.
 const LARGEST_STRUCT: usize = 1 << 16;
 
-/// `count` values from `start` on. Where there are none, the pointer does not matter.
-///
-/// # Safety
-/// The pointer is null or good for so many values, which nobody changes meanwhile.
-pub(crate) unsafe fn values<'a, T>(name: &str, start: *const T, count: usize) -> Outcome<&'a [T]> {
+/// Refuses a pointer that cannot be one to `count` values. Where there are none, it does not matter.
+pub(crate) fn room<T>(name: &str, start: *const T, count: usize) -> Outcome {
     if count == 0 {
-        return Ok(&[]);
+        return Ok(());
     }
     if start.is_null() || !start.is_aligned() {
         return Err(Failure::new(
@@ -25,6 +22,18 @@ pub(crate) unsafe fn values<'a, T>(name: &str, start: *const T, count: usize) ->
     }
     if count.checked_mul(size_of::<T>().max(1)).is_none_or(|bytes| isize::try_from(bytes).is_err()) {
         return Err(Failure::argument(name, format!("{count} values do not fit into memory")));
+    }
+    Ok(())
+}
+
+/// `count` values from `start` on. Where there are none, the pointer does not matter.
+///
+/// # Safety
+/// The pointer is null or good for so many values, which nobody changes meanwhile.
+pub(crate) unsafe fn values<'a, T>(name: &str, start: *const T, count: usize) -> Outcome<&'a [T]> {
+    room(name, start, count)?;
+    if count == 0 {
+        return Ok(&[]);
     }
     // SAFETY: the caller's promise; address and size were checked.
     Ok(unsafe { std::slice::from_raw_parts(start, count) })

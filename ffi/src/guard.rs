@@ -16,7 +16,7 @@ use crate::error::{
 /// An opaque type of the header, and what is behind it.
 pub(crate) trait Handle {
     /// What its functions work on.
-    type Inner: Send;
+    type Inner: Send + Sync;
     /// What any thread may use at any time, also while a function is at work.
     type Remote: Send + Sync;
     /// The first word of its memory.

@@ -51,9 +51,10 @@ pub unsafe extern "C" fn siskin_log_set(
     user: *mut c_void,
     release: siskin_release,
 ) -> *mut siskin_error {
+    // Made first, so that it is let go of where the call is refused.
+    // SAFETY: the caller's promise.
+    let foreign = unsafe { Foreign::new(user, release) };
     guarded(|| {
-        // SAFETY: the caller's promise.
-        let foreign = unsafe { Foreign::new(user, release) };
         let logger = function.map(|function| Arc::new(Logger { function, foreign }));
         let before = std::mem::replace(&mut *LOGGER.lock().unwrap_or_else(PoisonError::into_inner), logger);
         drop(before);

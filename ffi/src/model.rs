@@ -7,7 +7,7 @@ use siskin::graph::Head;
 use siskin::tokenizer::EncodeOptions;
 use siskin::{Model, ModelOptions};
 
-use crate::arguments::{Frame, place, text, values};
+use crate::arguments::{Frame, place, room, text, values};
 use crate::callback::{Foreign, siskin_release};
 use crate::error::{Failure, Outcome, siskin_error};
 use crate::guard::{self, Handle, looking_or_default};
@@ -391,7 +391,7 @@ pub unsafe extern "C" fn siskin_model_tokenize(
     unsafe {
         guard::shared(model, |model| {
             let (text, count) = (self::text("text", text, length)?, place("count", count)?);
-            values("ids", ids.cast_const(), capacity)?;
+            room("ids", ids, capacity)?;
             let options = EncodeOptions { add_special: special, parse_special: false };
             let found = model.tokenizer()?.encode(text, options)?;
             for (index, &id) in found.iter().take(capacity).enumerate() {

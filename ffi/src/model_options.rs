@@ -26,7 +26,8 @@ pub struct siskin_model_options {
 }
 
 /// Is told how much of the packed form is written, in bytes; `total` is 0 while it is not known. Returns whether to go
-/// on. Calls come one at a time, and may not call the library.
+/// on. Calls come one at a time for each model that is opened, from threads of the library while the call that opens it
+/// waits, and may not call the library.
 pub type siskin_progress_function =
     Option<unsafe extern "C" fn(user: *mut c_void, done: u64, total: u64) -> bool>;
 
@@ -274,8 +275,9 @@ pub unsafe extern "C" fn siskin_model_options_set_progress(
 ) -> *mut siskin_error {
     // SAFETY: the caller's promise.
     unsafe {
+        // Made first, so that it is let go of where the call is refused.
+        let foreign = Foreign::new(user, release);
         guard::alone(options, |options, ()| {
-            let foreign = Foreign::new(user, release);
             options.progress = function.map(|function| Progress { function, foreign });
             Ok(())
         })

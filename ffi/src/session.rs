@@ -31,7 +31,7 @@ pub(crate) struct State {
     pub(crate) session: Session,
     pub(crate) saved: Vec<u8>,
     pub(crate) stats: Counts,
-    generation: Option<Generation>,
+    pub(crate) generation: Option<Generation>,
     max_tokens: usize,
     /// The last piece's text, with a zero behind it.
     text: String,

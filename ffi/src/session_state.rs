@@ -113,7 +113,8 @@ pub unsafe extern "C" fn siskin_session_forget(session: *mut siskin_session) -> 
     }
 }
 
-/// Forgets all but the first `position` tokens. The answer that is being written is dropped.
+/// Forgets all but the first `position` tokens, and all messages: what follows goes on from those tokens. The answer
+/// that is being written is dropped.
 ///
 /// # Safety
 /// Pointers are good.
@@ -126,15 +127,16 @@ pub unsafe extern "C" fn siskin_session_rewind(
     // SAFETY: the caller's promise.
     unsafe {
         guard::alone(session, |state, _| {
-            state.session.truncate(position)?;
             state.drop_answer();
+            state.session.rewind(position)?;
             Ok(())
         })
     }
 }
 
 /// Writes what the session holds to a file, which appears when it is complete: who has it can read what was said. An
-/// answer that is being written is left as it is first.
+/// answer that is being written goes on afterwards; in the file it ends here. For a moment it takes as much memory
+/// again as the session's tokens do.
 ///
 /// # Safety
 /// Pointers are good.
@@ -149,8 +151,10 @@ pub unsafe extern "C" fn siskin_session_save(
     unsafe {
         guard::alone(session, |state, _| {
             let path = text("path", path, length)?;
-            state.leave();
-            Ok(state.session.save_to(path)?)
+            Ok(match &state.generation {
+                Some(generation) => state.session.save_during_to(generation, path)?,
+                None => state.session.save_to(path)?,
+            })
         })
     }
 }
@@ -170,8 +174,10 @@ pub unsafe extern "C" fn siskin_session_save_memory(
     unsafe {
         guard::alone(session, |state, _| {
             let (bytes, length) = (place("bytes", bytes)?, place("length", length)?);
-            state.leave();
-            state.saved = state.session.save()?;
+            state.saved = match &state.generation {
+                Some(generation) => state.session.save_during(generation)?,
+                None => state.session.save()?,
+            };
             bytes.write(state.saved.as_ptr());
             length.write(state.saved.len());
             Ok(())
@@ -242,7 +248,7 @@ pub unsafe extern "C" fn siskin_session_suspend(session: *const siskin_session) 
     }
 }
 
-/// Lets the session work again.
+/// Lets the session work again, and takes back stops that no call has followed.
 ///
 /// Threads: any, at any time while the session is there.
 ///
