@@ -444,6 +444,73 @@ SISKIN_NODISCARD siskin_error *siskin_model_verify(const siskin_model *model);
 /// Frees a model; what was made of it lives on. Null is nothing.
 void siskin_model_free(siskin_model *model);
 
+// How fast models compute -----------------------------------------------------------------------------
+
+/// Nothing is held: heat and power are noted, and nothing is slowed down.
+#define SISKIN_PACE_OFF 0
+
+/// As fast as heat and power allow.
+#define SISKIN_PACE_FULL 1
+
+/// So many tokens a second of each text that is written, with no more threads than that takes.
+#define SISKIN_PACE_TOKENS 2
+
+/// The part of the time in which there may be computing: above 0, at most 1.
+#define SISKIN_PACE_DUTY 3
+
+/// Work that nobody waits for: one thread, a quarter of the time.
+#define SISKIN_PACE_BACKGROUND 4
+
+/// What was done while a pace was held. Set `struct_size` before the call.
+typedef struct siskin_pace_stats {
+    /// `sizeof(siskin_pace_stats)`.
+    size_t struct_size;
+    /// Passes through the model.
+    uint64_t passes;
+    /// The time that they took.
+    uint64_t worked_nanoseconds;
+    /// The time that was let go by before them.
+    uint64_t waited_nanoseconds;
+    /// Threads of the last pass; 0: there was none.
+    uint32_t threads;
+    /// The part of the time in which there may be computing now.
+    float duty;
+} siskin_pace_stats;
+
+/// Holds all that compute with the model to a pace, `SISKIN_PACE_...`; `value` is that of the pace, where it has one.
+/// Results do not depend on it. A call that rests can be stopped as any other.
+///
+/// Threads: any, at any time.
+SISKIN_NODISCARD
+siskin_error *siskin_model_set_pace(const siskin_model *model,
+                                    uint32_t pace,
+                                    float value);
+
+/// Says how hot the device is, from 0 to 6 as Android's thermal status counts; iOS's nominal, fair, serious and critical
+/// are 0, 1, 3 and 4. Where it cools down, the pace rises step by step.
+///
+/// Threads: any, at any time.
+SISKIN_NODISCARD
+siskin_error *siskin_model_set_heat(const siskin_model *model,
+                                    uint32_t level);
+
+/// Says what the device runs on: whether its owner asked it to save power, whether it runs on its battery alone, and
+/// what is left in that, from 0 to 1; less than 0 where that is not known.
+///
+/// Threads: any, at any time.
+SISKIN_NODISCARD
+siskin_error *siskin_model_set_power(const siskin_model *model,
+                                     bool saving,
+                                     bool on_battery,
+                                     float battery);
+
+/// What was done while a pace was held.
+///
+/// Threads: any, at any time.
+SISKIN_NODISCARD
+siskin_error *siskin_model_pace_stats(const siskin_model *model,
+                                      siskin_pace_stats *out);
+
 // How tokens are chosen -------------------------------------------------------------------------------
 
 /// What logits are divided by; 0: always the likeliest token. Usually 0.8.

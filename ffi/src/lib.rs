@@ -10,6 +10,7 @@ mod callback;
 mod encoder;
 mod error;
 mod found;
+mod governor;
 mod guard;
 mod log;
 mod memory;

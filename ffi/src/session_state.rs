@@ -2,6 +2,8 @@
 
 use std::ffi::c_char;
 
+use siskin::ErrorKind;
+
 use crate::arguments::{Frame, place, text, values};
 use crate::error::{Failure, siskin_error};
 use crate::guard;
@@ -127,9 +129,11 @@ pub unsafe extern "C" fn siskin_session_rewind(
     // SAFETY: the caller's promise.
     unsafe {
         guard::alone(session, |state, _| {
-            state.drop_answer();
-            state.session.rewind(position)?;
-            Ok(())
+            let outcome = state.session.rewind(position);
+            if outcome.as_ref().err().is_none_or(|error| error.kind() != ErrorKind::Argument) {
+                state.drop_answer();
+            }
+            Ok(outcome?)
         })
     }
 }
@@ -151,10 +155,11 @@ pub unsafe extern "C" fn siskin_session_save(
     unsafe {
         guard::alone(session, |state, _| {
             let path = text("path", path, length)?;
-            Ok(match &state.generation {
+            match &state.generation {
                 Some(generation) => state.session.save_during_to(generation, path)?,
                 None => state.session.save_to(path)?,
-            })
+            }
+            Ok(())
         })
     }
 }

@@ -3,6 +3,7 @@
 use std::mem::offset_of;
 
 use crate::found::siskin_found;
+use crate::governor::siskin_pace_stats;
 use crate::memory::siskin_memory;
 use crate::model::siskin_model_info;
 use crate::session::{siskin_choice, siskin_piece};
@@ -28,6 +29,7 @@ macro_rules! layout {
 
 layout! {
     siskin_memory { struct_size, activations, cache, mapped }
+    siskin_pace_stats { struct_size, passes, worked_nanoseconds, waited_nanoseconds, threads, duty }
     siskin_model_info {
         struct_size, family, family_length, context, vocabulary, width, bytes, threads, abilities, notes,
     }

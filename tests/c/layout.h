@@ -8,6 +8,15 @@ _Static_assert(offsetof(siskin_memory, activations) == 8, "siskin_memory.activat
 _Static_assert(offsetof(siskin_memory, cache) == 16, "siskin_memory.cache");
 _Static_assert(offsetof(siskin_memory, mapped) == 24, "siskin_memory.mapped");
 
+_Static_assert(sizeof(siskin_pace_stats) == 40, "siskin_pace_stats");
+_Static_assert(_Alignof(siskin_pace_stats) == 8, "siskin_pace_stats");
+_Static_assert(offsetof(siskin_pace_stats, struct_size) == 0, "siskin_pace_stats.struct_size");
+_Static_assert(offsetof(siskin_pace_stats, passes) == 8, "siskin_pace_stats.passes");
+_Static_assert(offsetof(siskin_pace_stats, worked_nanoseconds) == 16, "siskin_pace_stats.worked_nanoseconds");
+_Static_assert(offsetof(siskin_pace_stats, waited_nanoseconds) == 24, "siskin_pace_stats.waited_nanoseconds");
+_Static_assert(offsetof(siskin_pace_stats, threads) == 32, "siskin_pace_stats.threads");
+_Static_assert(offsetof(siskin_pace_stats, duty) == 36, "siskin_pace_stats.duty");
+
 _Static_assert(sizeof(siskin_model_info) == 72, "siskin_model_info");
 _Static_assert(_Alignof(siskin_model_info) == 8, "siskin_model_info");
 _Static_assert(offsetof(siskin_model_info, struct_size) == 0, "siskin_model_info.struct_size");

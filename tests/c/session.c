@@ -107,6 +107,30 @@ static void going_back(const siskin_model *model) {
     siskin_session_free(session);
 }
 
+// A pace changes when, and not what.
+static void pace(const siskin_model *model) {
+    char free_text[ROOM] = "", held_text[ROOM] = "";
+    uint32_t ids[MOST], others[MOST];
+    siskin_session *session = greedy(model, 8);
+    OK(siskin_session_prompt(session, TEXT("hello")));
+    size_t count = take_answer(session, free_text, ROOM, ids);
+    siskin_session_free(session);
+    FAILS(SISKIN_ERROR_ARGUMENT, siskin_model_set_pace(model, 77, 1));
+    FAILS(SISKIN_ERROR_ARGUMENT, siskin_model_set_pace(model, SISKIN_PACE_DUTY, 0));
+    FAILS(SISKIN_ERROR_ARGUMENT, siskin_model_set_heat(model, 7));
+    OK(siskin_model_set_heat(model, 2));
+    OK(siskin_model_set_power(model, false, true, -1));
+    OK(siskin_model_set_pace(model, SISKIN_PACE_BACKGROUND, 0));
+    session = greedy(model, 8);
+    OK(siskin_session_prompt(session, TEXT("hello")));
+    CHECK(take_answer(session, held_text, ROOM, others) == count && strcmp(free_text, held_text) == 0);
+    siskin_session_free(session);
+    siskin_pace_stats stats = {.struct_size = sizeof stats};
+    OK(siskin_model_pace_stats(model, &stats));
+    CHECK(stats.threads == 1 && stats.duty == 0.25f && stats.passes > 0 && stats.waited_nanoseconds > 0);
+    OK(siskin_model_set_pace(model, SISKIN_PACE_OFF, 0));
+}
+
 static void memory(const siskin_model *model) {
     siskin_session_options *options = NULL;
     siskin_session *session = NULL;
@@ -179,6 +203,7 @@ int main(int count, char **arguments) {
     prompts(model);
     tokens(model);
     saving(arguments, model);
+    pace(model);
     going_back(model);
     memory(model);
     choices(model);

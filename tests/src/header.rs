@@ -19,6 +19,7 @@ const CHAPTERS: &[(&str, &str)] = &[
     ("memory", "Memory"),
     ("model_options", "How models are opened"),
     ("model", "Models"),
+    ("governor", "How fast models compute"),
     ("sampler", "How tokens are chosen"),
     ("session_options", "How sessions are opened"),
     ("session", "Sessions"),

@@ -1,0 +1,147 @@
+//! The pace of a model: what the app asks for, and what it knows of the device.
+
+use siskin::governor::{Power, Target, Thermal};
+
+use crate::arguments::Frame;
+use crate::error::{Failure, siskin_error};
+use crate::guard;
+use crate::model::siskin_model;
+
+/// Nothing is held: heat and power are noted, and nothing is slowed down.
+pub const SISKIN_PACE_OFF: u32 = 0;
+/// As fast as heat and power allow.
+pub const SISKIN_PACE_FULL: u32 = 1;
+/// So many tokens a second of each text that is written, with no more threads than that takes.
+pub const SISKIN_PACE_TOKENS: u32 = 2;
+/// The part of the time in which there may be computing: above 0, at most 1.
+pub const SISKIN_PACE_DUTY: u32 = 3;
+/// Work that nobody waits for: one thread, a quarter of the time.
+pub const SISKIN_PACE_BACKGROUND: u32 = 4;
+
+/// What was done while a pace was held. Set `struct_size` before the call.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct siskin_pace_stats {
+    /// `sizeof(siskin_pace_stats)`.
+    pub struct_size: usize,
+    /// Passes through the model.
+    pub passes: u64,
+    /// The time that they took.
+    pub worked_nanoseconds: u64,
+    /// The time that was let go by before them.
+    pub waited_nanoseconds: u64,
+    /// Threads of the last pass; 0: there was none.
+    pub threads: u32,
+    /// The part of the time in which there may be computing now.
+    pub duty: f32,
+}
+
+/// Holds all that compute with the model to a pace, `SISKIN_PACE_…`; `value` is that of the pace, where it has one.
+/// Results do not depend on it. A call that rests can be stopped as any other.
+///
+/// Threads: any, at any time.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_model_set_pace(
+    model: *const siskin_model,
+    pace: u32,
+    value: f32,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe {
+        guard::shared(model, |model| {
+            let target = match pace {
+                SISKIN_PACE_OFF => Target::Off,
+                SISKIN_PACE_FULL => Target::Full,
+                SISKIN_PACE_TOKENS => Target::TokensPerSecond(value),
+                SISKIN_PACE_DUTY => Target::DutyCycle(value),
+                SISKIN_PACE_BACKGROUND => Target::Background,
+                other => {
+                    return Err(Failure::argument("pace", format!("{other} is none of SISKIN_PACE_…")));
+                }
+            };
+            Ok(model.governor().hold(target)?)
+        })
+    }
+}
+
+/// Says how hot the device is, from 0 to 6 as Android's thermal status counts; iOS's nominal, fair, serious and critical
+/// are 0, 1, 3 and 4. Where it cools down, the pace rises step by step.
+///
+/// Threads: any, at any time.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_model_set_heat(model: *const siskin_model, level: u32) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe {
+        guard::shared(model, |model| {
+            let thermal = Thermal::ALL.get(level as usize).ok_or_else(|| {
+                Failure::argument("level", format!("{level}; the hottest is {}", Thermal::ALL.len() - 1))
+            })?;
+            model.governor().thermal(*thermal);
+            Ok(())
+        })
+    }
+}
+
+/// Says what the device runs on: whether its owner asked it to save power, whether it runs on its battery alone, and
+/// what is left in that, from 0 to 1; less than 0 where that is not known.
+///
+/// Threads: any, at any time.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_model_set_power(
+    model: *const siskin_model,
+    saving: bool,
+    on_battery: bool,
+    battery: f32,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe {
+        guard::shared(model, |model| {
+            let battery = (battery >= 0.0).then_some(battery);
+            model.governor().power(Power { saving, on_battery, battery });
+            Ok(())
+        })
+    }
+}
+
+/// What was done while a pace was held.
+///
+/// Threads: any, at any time.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_model_pace_stats(
+    model: *const siskin_model,
+    out: *mut siskin_pace_stats,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe {
+        guard::shared(model, |model| {
+            let frame = Frame::new("out", out)?;
+            let stats = model.governor().stats();
+            let nanoseconds = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+            frame.fill(&siskin_pace_stats {
+                struct_size: 0,
+                passes: stats.passes,
+                worked_nanoseconds: nanoseconds(stats.worked),
+                waited_nanoseconds: nanoseconds(stats.waited),
+                threads: stats.threads as u32,
+                duty: stats.duty,
+            });
+            Ok(())
+        })
+    }
+}
