@@ -30,6 +30,13 @@ pub(crate) fn release(name: &str) -> PathBuf {
     root().join(target).join("release").join(name)
 }
 
+/// Builds a program of the tests for speed, and gives its file.
+pub(crate) fn measuring(name: &str) -> Result<PathBuf> {
+    let package = ["--package", "siskin-tests", "--bin", name];
+    run(cargo(&["build", "--release", "--locked", WITHOUT_TRACT]).args(package))?;
+    Ok(release(name))
+}
+
 /// A program that will run at the root of the workspace.
 pub(crate) fn program(name: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> Command {
     let mut command = Command::new(name);

@@ -4,7 +4,7 @@
 //! AVX-512: the AVX2 and the portable kernels are counted.
 
 use crate::Verb;
-use crate::shell::{self, Result, WITHOUT_TRACT, cargo, output, program, run};
+use crate::shell::{self, Result, output, program};
 use crate::tools;
 use std::collections::BTreeMap;
 use std::fs;
@@ -117,17 +117,7 @@ fn compare(committed: &Counts, counted: &Counts, margin: f64) -> Vec<String> {
 
 /// Counts every call that the processor which valgrind shows can run.
 fn count() -> Result<Counts> {
-    run(&mut cargo(&[
-        "build",
-        "--release",
-        "--locked",
-        WITHOUT_TRACT,
-        "--package",
-        "siskin-tests",
-        "--bin",
-        PROGRAM,
-    ]))?;
-    let file = shell::release(PROGRAM);
+    let file = shell::measuring(PROGRAM)?;
     let listed = output(program("valgrind", &["-q", "--tool=none"]).arg(&file))?;
     let mut counts = Counts::new();
     for name in listed.lines() {

@@ -3,7 +3,7 @@
 use super::programs::siskin;
 use super::report::{cpu_name, median, middle, value};
 use super::{Options, ROUNDS, THREADS, build, model};
-use crate::shell::{self, Result, WITHOUT_TRACT, cargo, output, program, run};
+use crate::shell::{self, Result, output, program, run};
 use std::path::Path;
 
 /// What the models are re-encoded as, so that they are large, and how much is read for a token at least.
@@ -14,14 +14,7 @@ const LEAST_BYTES: f64 = 300e6;
 pub(super) fn compare(options: &Options) -> Result {
     let (threads, rounds) = (options.threads.unwrap_or(THREADS), options.rounds.unwrap_or(ROUNDS));
     build()?;
-    run(&mut cargo(&[
-        "build",
-        "--release",
-        "--locked",
-        WITHOUT_TRACT,
-        "--package=siskin-tests",
-        "--bin=bench_reads",
-    ]))?;
+    let reader = shell::measuring("bench_reads")?;
     let mut rows = Vec::new();
     for name in &options.models {
         let source = model::bring(name)?;
@@ -33,7 +26,7 @@ pub(super) fn compare(options: &Options) -> Result {
         for round in 0..rounds {
             eprintln!("{name}: round {} of {rounds}", round + 1);
             let size = format!("{bytes:.0}");
-            let rate = output(&mut program(shell::release("bench_reads"), &[&size, &threads.to_string()]))?;
+            let rate = output(&mut program(&reader, &[&size, &threads.to_string()]))?;
             reads.push(rate.trim().parse().map_err(|_| format!("bench_reads said `{rate}`"))?);
             reports.push(siskin(&file, &["--prompt", "0", "--generate", "64", "--repeat", "3"], threads)?);
         }

@@ -5,7 +5,7 @@
 
 use super::report::cpu_name;
 use super::{Options, ROUNDS, peers};
-use crate::shell::{self, Result, WITHOUT_TRACT, cargo, output, program, run};
+use crate::shell::{self, Result, output, program};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
@@ -82,14 +82,7 @@ pub(super) fn compare(options: &Options) -> Result {
     if engines.is_empty() {
         return skipped("neither ONNX Runtime nor OpenVINO could be installed");
     }
-    run(&mut cargo(&[
-        "build",
-        "--release",
-        "--locked",
-        WITHOUT_TRACT,
-        "--package=siskin-tests",
-        "--bin=bench_products",
-    ]))?;
+    shell::measuring("bench_products")?;
     for threads in options.threads.map_or(THREADS.to_vec(), |threads| vec![threads]) {
         compare_with(&python, &engines, threads, options.rounds.unwrap_or(ROUNDS))?;
     }
