@@ -11,7 +11,7 @@ use crate::found::{Found, siskin_found};
 use crate::guard::{self, Handle, looking};
 use crate::model::siskin_model;
 use crate::session_options::cache_type;
-use crate::stop::{Remote, siskin_stop, stop_of};
+use crate::stop::{Remote, siskin_stop, stop_now, stop_of};
 use crate::texts::siskin_texts;
 
 /// Reads whole texts. One call at a time may be at work on it, from any thread. Freed with `siskin_encoder_free`.
@@ -417,12 +417,7 @@ pub unsafe extern "C" fn siskin_encoder_found(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_encoder_stop(encoder: *const siskin_encoder) -> *mut siskin_error {
     // SAFETY: the caller's promise.
-    unsafe {
-        guard::remote(encoder, |remote| {
-            remote.stop.stop();
-            Ok(())
-        })
-    }
+    unsafe { stop_now(encoder) }
 }
 
 /// Makes the means to stop the encoder, which may outlive it.

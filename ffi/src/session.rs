@@ -11,7 +11,7 @@ use crate::error::{Failure, Outcome, SISKIN_ERROR_STATE, siskin_error};
 use crate::guard::{self, Handle, looking, looking_or_default};
 use crate::model::siskin_model;
 use crate::session_options::siskin_session_options;
-use crate::stop::{Remote, siskin_stop, stop_of};
+use crate::stop::{Remote, siskin_stop, stop_now, stop_of};
 
 /// One conversation or text. One call at a time may be at work on it, from any thread; others get
 /// `SISKIN_ERROR_BUSY`. Freed with `siskin_session_free`.
@@ -386,12 +386,7 @@ pub unsafe extern "C" fn siskin_session_set_max_tokens(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_stop(session: *const siskin_session) -> *mut siskin_error {
     // SAFETY: the caller's promise.
-    unsafe {
-        guard::remote(session, |remote| {
-            remote.stop.stop();
-            Ok(())
-        })
-    }
+    unsafe { stop_now(session) }
 }
 
 /// Makes the means to stop the session, which may outlive it.

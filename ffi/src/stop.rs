@@ -97,6 +97,20 @@ pub unsafe extern "C" fn siskin_stop_free(stop: *mut siskin_stop) {
     unsafe { guard::free(stop) }
 }
 
+/// Stops what `handle` does.
+///
+/// # Safety
+/// As for every function of the header.
+pub(crate) unsafe fn stop_now<T: Handle<Remote = Remote>>(handle: *const T) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe {
+        guard::remote(handle, |remote| {
+            remote.stop.stop();
+            Ok(())
+        })
+    }
+}
+
 /// Makes the means to stop what `handle` does.
 ///
 /// # Safety

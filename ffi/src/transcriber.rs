@@ -9,7 +9,7 @@ use crate::arguments::{Frame, place, text_or_none, truth, values, whole};
 use crate::error::{Failure, Outcome, siskin_error};
 use crate::guard::{self, Handle, looking};
 use crate::model::siskin_model;
-use crate::stop::{Remote, siskin_stop, stop_of};
+use crate::stop::{Remote, siskin_stop, stop_now, stop_of};
 
 /// Writes down what is said. One call at a time may be at work on it, from any thread. Freed with
 /// `siskin_transcriber_free`.
@@ -320,12 +320,7 @@ pub unsafe extern "C" fn siskin_transcriber_stop(
     transcriber: *const siskin_transcriber,
 ) -> *mut siskin_error {
     // SAFETY: the caller's promise.
-    unsafe {
-        guard::remote(transcriber, |remote| {
-            remote.stop.stop();
-            Ok(())
-        })
-    }
+    unsafe { stop_now(transcriber) }
 }
 
 /// Makes the means to stop the transcriber, which may outlive it.

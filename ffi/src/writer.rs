@@ -9,7 +9,7 @@ use crate::arguments::{Frame, place};
 use crate::error::{Failure, siskin_error};
 use crate::guard::{self, Handle, looking};
 use crate::model::siskin_model;
-use crate::stop::{Remote, siskin_stop, stop_of};
+use crate::stop::{Remote, siskin_stop, stop_now, stop_of};
 use crate::texts::siskin_texts;
 use crate::writing::siskin_writing;
 
@@ -174,12 +174,7 @@ pub unsafe extern "C" fn siskin_writer_written(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_writer_stop(writer: *const siskin_writer) -> *mut siskin_error {
     // SAFETY: the caller's promise.
-    unsafe {
-        guard::remote(writer, |remote| {
-            remote.stop.stop();
-            Ok(())
-        })
-    }
+    unsafe { stop_now(writer) }
 }
 
 /// Makes the means to stop the writer, which may outlive it.
