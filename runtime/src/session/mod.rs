@@ -301,13 +301,7 @@ impl Session {
         let switched = self.switch(tokens.len(), batch)?;
         let mut context = ready(&self.context, &self.model, &self.stop);
         let before = context.length(self.sequence)?;
-        let (end, most) = (before + tokens.len(), context.most_tokens());
-        if end > most {
-            let message =
-                format!("{end} tokens do not fit into the context of {most}; open a larger one or truncate");
-            return Err(Error::new(ErrorKind::TooLong, "tokens", message));
-        }
-        context.expect(self.sequence, end)?;
+        context.expect(self.sequence, before + tokens.len())?;
         for (index, chunk) in tokens.chunks(batch).enumerate() {
             if index > 0 && self.model.governor().is_on() {
                 drop(context);
@@ -419,12 +413,16 @@ impl Session {
         Ok(())
     }
 
-    /// Forgets everything.
-    pub fn reset(&mut self) {
+    /// Takes an empty sequence in the place of the session's.
+    fn empty(&mut self) {
         let mut context = locked(&self.context);
         context.remove(self.sequence);
         self.sequence = context.create();
-        drop(context);
+    }
+
+    /// Forgets everything.
+    pub fn reset(&mut self) {
+        self.empty();
         self.tokens.clear();
         self.unread = None;
         self.sampler.reset();
@@ -528,10 +526,7 @@ impl Session {
             return Ok(tokens[common..].to_vec());
         }
         // What the past would need is not there any more: begin again.
-        let mut context = locked(&self.context);
-        context.remove(self.sequence);
-        self.sequence = context.create();
-        drop(context);
+        self.empty();
         self.tokens.clear();
         self.lost = false;
         self.sampler.recall(&[]);
