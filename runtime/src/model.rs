@@ -202,6 +202,11 @@ impl Model {
         &self.inner.file
     }
 
+    /// What the file says of the model.
+    pub(crate) fn config(&self) -> Config {
+        Config::new(self.inner.file.metadata().config.clone())
+    }
+
     /// The name of the model's family.
     pub fn family(&self) -> &'static str {
         self.inner.family.name

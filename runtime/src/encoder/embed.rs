@@ -5,7 +5,6 @@ use serde_json::Value;
 use super::sentence::{Dense, Prompt};
 use super::text::numbered;
 use super::{Encoder, Long, Pooling, Tokens};
-use crate::arch::Config;
 use crate::memo::{self, Key};
 use crate::model::Model;
 use crate::{Error, Result};
@@ -28,7 +27,7 @@ pub struct EmbedOptions {
 impl EmbedOptions {
     /// What the model was made for, as far as its source says it: the mean, brought to length one.
     pub fn of(model: &Model) -> Result<Self> {
-        let config = Config::new(model.file().metadata().config.clone());
+        let config = model.config();
         let pooling = match config.word(&["sentence_transformers/pooling"])? {
             None => Pooling::default(),
             Some(name) => Pooling::NAMES
@@ -49,7 +48,7 @@ impl Encoder {
     /// Where the encoder [remembers](Encoder::remember) vectors, only those of texts that are new to it are computed.
     pub fn embed<T: AsRef<str>>(&mut self, texts: &[T], options: &EmbedOptions) -> Result<Vec<Vec<f32>>> {
         self.check(options)?;
-        let prompt = options.prompt.text(&self.model)?;
+        let prompt = options.prompt.text(&self.config)?;
         if !prompt.is_empty() {
             if matches!(options.long, Long::Window { .. }) {
                 let message =

@@ -23,6 +23,7 @@ use siskin_kernels::ops::attention::CacheType;
 use classify::classes_exclude;
 use sentence::Dense;
 
+use crate::arch::Config;
 use crate::context::{Context, Text, Wanted};
 use crate::graph::Head;
 use crate::memo::Memo;
@@ -125,6 +126,8 @@ pub struct Encoder {
     layers: Vec<usize>,
     /// Layers behind pooling.
     dense: Vec<Dense>,
+    /// The model's, where its prompts are.
+    config: Config,
 }
 
 /// What the model says of itself, looked up once.
@@ -143,9 +146,8 @@ struct Facts {
 }
 
 impl Facts {
-    fn of(model: &Model, with_head: bool) -> Option<Self> {
+    fn of(model: &Model, config: &Config, with_head: bool) -> Option<Self> {
         let graph = model.graphs().encoder.as_ref()?;
-        let config = crate::arch::Config::new(model.file().metadata().config.clone());
         let made_for = config.count(&["sentence_transformers/most_tokens"]).ok().flatten();
         let own = model.hyper().text;
         let columns = graph.values[if with_head { graph.output } else { graph.hidden }].columns;
@@ -162,7 +164,8 @@ impl Facts {
 
 impl Encoder {
     pub(crate) fn new(model: Model, options: EncoderOptions) -> Result<Self> {
-        let Some(facts) = Facts::of(&model, options.head) else {
+        let config = model.config();
+        let Some(facts) = Facts::of(&model, &config, options.head) else {
             let message = "the model reads tokens one after the other; it has no encoder";
             return Err(Error::unsupported("model", message));
         };
@@ -180,9 +183,13 @@ impl Encoder {
             return Err(Error::unsupported("model", message));
         }
         let options = EncoderOptions { batch: options.batch.min(MOST_ROWS), ..options };
-        let dense = if facts.head == Head::Hidden { Dense::of(&model, facts.columns)? } else { Vec::new() };
+        let dense = match facts.head {
+            Head::Hidden => Dense::of(&model, &config, facts.columns)?,
+            _ => Vec::new(),
+        };
         Ok(Self {
             dense,
+            config,
             model,
             options,
             facts,

@@ -22,7 +22,7 @@ pub enum Prompt {
 impl Prompt {
     /// The prompt that the model has under this name.
     pub fn named(model: &Model, name: &str) -> Result<Self> {
-        let prompts = prompts(&config(model))?;
+        let prompts = prompts(&model.config())?;
         prompts.iter().position(|(known, _)| known == name).map(Self::Number).ok_or_else(|| {
             let names: Vec<_> = prompts.iter().map(|(name, _)| name.as_str()).collect();
             let known = if names.is_empty() { "none at all".to_owned() } else { names.join(", ") };
@@ -31,9 +31,8 @@ impl Prompt {
     }
 
     /// Its text; empty where there is none.
-    pub(super) fn text(self, model: &Model) -> Result<String> {
-        let config = config(model);
-        let prompts = prompts(&config)?;
+    pub(super) fn text(self, config: &Config) -> Result<String> {
+        let prompts = prompts(config)?;
         let found = match self {
             Self::None => return Ok(String::new()),
             Self::Number(number) => prompts.into_iter().nth(number),
@@ -50,10 +49,6 @@ impl Prompt {
         }
         Ok(text)
     }
-}
-
-fn config(model: &Model) -> Config {
-    Config::new(model.file().metadata().config.clone())
 }
 
 /// Names and texts.
@@ -90,8 +85,7 @@ enum Activation {
 
 impl Dense {
     /// Those of the model, of which the first takes `columns`.
-    pub(super) fn of(model: &Model, mut columns: usize) -> Result<Vec<Self>> {
-        let config = config(model);
+    pub(super) fn of(model: &Model, config: &Config, mut columns: usize) -> Result<Vec<Self>> {
         let place = "config.sentence_transformers.dense";
         let Some(stated) = config.get("sentence_transformers/dense") else { return Ok(Vec::new()) };
         let stated = stated.as_array().ok_or_else(|| Error::corrupt(place, "is no list"))?;

@@ -10,7 +10,7 @@ use crate::model::Model;
 impl Rules {
     /// Those that the model's configuration of generation asks for, with the tokens that end its texts.
     pub fn of(model: &Model) -> Result<Self> {
-        let config = Config::new(model.file().metadata().config.clone());
+        let config = model.config();
         Self::read(&config, model.end_ids(), model.choices())
     }
 

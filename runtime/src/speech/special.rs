@@ -1,6 +1,5 @@
 //! The tokens of a Whisper model that are not text, and those that are never chosen.
 
-use crate::arch::Config;
 use crate::model::Model;
 use crate::rules::Rules;
 use crate::rules::of::tokens;
@@ -55,7 +54,7 @@ impl Special {
             Some((text.strip_prefix("<|")?.strip_suffix("|>")?.to_owned(), id))
         };
         let languages = (start + 1..translate.unwrap_or(0)).filter_map(code).collect();
-        let config = Config::new(model.file().metadata().config.clone());
+        let config = model.config();
         Ok(Self {
             end: need("<|endoftext|>")?,
             start,

@@ -24,7 +24,7 @@ impl Writing {
     /// [`ErrorKind::Argument`] where the model has no such language, or needs to be told one and is not.
     pub fn translation(model: &Model, from: Option<&str>, to: Option<&str>) -> Result<Self> {
         reads(model, "translate")?;
-        let config = Config::new(model.file().metadata().config.clone());
+        let config = model.config();
         let tokenizer = model.tokenizer()?;
         match (model.family(), config.word(&["model_type"])?.unwrap_or_default()) {
             ("t5" | "switch", _) => by_name(model, tokenizer, from, to),

@@ -74,12 +74,12 @@ impl Default for Writing {
 impl Writing {
     /// What the model's configuration of generation asks for; greedy where it asks for nothing.
     pub fn of(model: &Model) -> Result<Self> {
-        Self::read(&config(model), model)
+        Self::read(&model.config(), model)
     }
 
     /// The same for one of the tasks that the model's configuration names, where it names one of these.
     pub fn task(model: &Model, names: &[&str]) -> Result<Self> {
-        let mut config = config(model).values().clone();
+        let mut config = model.config().values().clone();
         let known = config.get("task_specific_params").and_then(Value::as_object);
         let task =
             known.and_then(|known| names.iter().find_map(|name| known.get(*name)?.as_object())).cloned();
@@ -162,8 +162,4 @@ impl Writing {
         }
         SearchOptions { beams: self.width(), groups: 1, ..self.search.clone() }.validate()
     }
-}
-
-fn config(model: &Model) -> Config {
-    Config::new(model.file().metadata().config.clone())
 }

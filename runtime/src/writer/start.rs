@@ -1,14 +1,13 @@
 //! What a decoder behind an encoder begins with.
 
 use crate::Result;
-use crate::arch::Config;
 use crate::model::Model;
 use crate::rules::of::tokens;
 use crate::{Error, ErrorKind};
 
 /// The tokens that a text begins behind, for models that read another first.
 pub(crate) fn start_tokens(model: &Model) -> Result<Vec<u32>> {
-    let config = Config::new(model.file().metadata().config.clone());
+    let config = model.config();
     let stated = ["decoder_start_token_id", "decoder.start_token_id", "bos_token_id"];
     let stated = stated.iter().map(|key| tokens(&config, key)).find(|ids| !ids.is_empty());
     let tokenizer = model.tokenizer().ok();
