@@ -1,5 +1,6 @@
 //! Every chore of the project: `cargo xtask <verb>`.
 
+mod foreign;
 mod knobs;
 mod shell;
 mod tools;

@@ -1,10 +1,8 @@
 //! `arm`: the tests on Arm, 64 and 32 bits, built here and run by an emulator.
-//!
-//! Debian's own compiler and sources of the standard library are used, because they need nothing but packages.
 
 use crate::Verb;
-use crate::knobs;
-use crate::shell::{Result, WITHOUT_TRACT, program, shown};
+use crate::foreign;
+use crate::shell::{Result, WITHOUT_TRACT, shown};
 use crate::tools;
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -95,13 +93,6 @@ const TARGETS: [Target; 2] = [
     },
 ];
 
-/// The compiler and the sources of the standard library, and the packages that bring them.
-const RUST: [(&str, &str); 3] = [
-    ("/usr/bin/rustc", "rustc-web"),
-    ("/usr/bin/cargo", "cargo-web"),
-    ("/usr/lib/rustlib/src/rust/library/Cargo.lock", "rust-web-src"),
-];
-
 fn arm(arguments: &[String]) -> Result {
     let triples: Vec<_> = TARGETS.iter().map(|target| target.triple).collect();
     let (all, chosen): (Vec<_>, Vec<_>) = arguments.iter().partition(|argument| *argument == "--all");
@@ -121,7 +112,7 @@ pub(crate) fn identity() -> Result {
 
 /// Installs what is missing, or says how.
 pub(crate) fn need_tools() -> Result {
-    let mut needs: Vec<(String, &str)> = RUST.map(|(path, package)| (path.to_owned(), package)).to_vec();
+    let mut needs = foreign::needs();
     for target in &TARGETS {
         needs.push((format!("/usr/bin/{}-gcc", target.prefix), target.packages[0]));
         needs.push((format!("/usr/{}/include/stdio.h", target.prefix), target.packages[1]));
@@ -189,18 +180,10 @@ const LIGHTLY: [&str; 6] = [
 /// Debian's cargo, which builds the standard library and tests for `target` and runs them in its emulator.
 fn cargo_for(target: &Target) -> Command {
     let Target { triple, prefix, emulator, .. } = target;
-    let mut command = program("/usr/bin/cargo", &["test", "-Z", "build-std=std,test,panic_unwind"]);
-    command.args(["--target", triple, "--locked", "--no-fail-fast"]).args(LIGHTLY);
-    command.arg("--target-dir");
-    command.arg(format!("{}/arm", knobs::target_folder().unwrap_or_else(|| "target".to_owned())));
-    // The calling cargo's settings name another compiler. The flag to build the standard library is unstable.
-    for name in ["CARGO", "RUSTUP_TOOLCHAIN", "LD_LIBRARY_PATH"] {
-        command.env_remove(name);
-    }
-    command.envs([("RUSTC", "/usr/bin/rustc"), ("RUSTDOC", "/usr/bin/rustdoc"), ("RUSTC_BOOTSTRAP", "1")]);
-    let key = triple.replace('-', "_").to_uppercase();
-    command.env(format!("CARGO_TARGET_{key}_LINKER"), format!("{prefix}-gcc"));
-    command.env(format!("CARGO_TARGET_{key}_RUNNER"), format!("{emulator} -cpu max -L /usr/{prefix}"));
+    let mut command = foreign::cargo("test", triple, foreign::STANDARD_WITH_TESTS);
+    command.arg("--no-fail-fast").args(LIGHTLY);
+    foreign::link_with(&mut command, triple, &format!("{prefix}-gcc"));
+    foreign::run_with(&mut command, triple, &format!("{emulator} -cpu max -L /usr/{prefix}"));
     command
 }
 
