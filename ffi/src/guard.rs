@@ -90,6 +90,12 @@ pub(crate) fn calling_back<R>(call: impl FnOnce() -> R) -> R {
 
 /// Runs `work`; makes an error object of what goes wrong, panics included.
 pub(crate) fn guarded(work: impl FnOnce() -> Outcome) -> *mut siskin_error {
+    let mut work = Some(work);
+    // There are more than a hundred functions: what ends their panics is compiled once.
+    run_guarded(&mut || work.take().map_or(Ok(()), |work| work()))
+}
+
+fn run_guarded(work: &mut dyn FnMut() -> Outcome) -> *mut siskin_error {
     if CALLING_BACK.get() {
         let message = "a callback may not call the library; return from it first";
         return told(Failure::new(SISKIN_ERROR_BUSY, "callback", message));

@@ -142,11 +142,19 @@ impl Cpu {
         Self { features }
     }
 
+    /// What cannot be taken away: there are no kernels without it.
+    const LEAST: Features = if cfg!(any(feature = "portable", not(target_arch = "aarch64"))) {
+        Features::NONE
+    } else {
+        Features::NEON
+    };
+
     /// The same processor without some features, and without those that build on them: AVX-512 and AVX-VNNI on AVX2,
-    /// AMX on AVX-512, dot products on NEON, matrix products on dot products.
+    /// AMX on AVX-512, dot products on NEON, matrix products on dot products. Builds for 64-bit Arm without the crate's
+    /// feature `portable` keep NEON.
     #[must_use]
     pub const fn without(self, features: Features) -> Self {
-        let mut left = self.features.0 & !features.0;
+        let mut left = self.features.0 & !features.0 | Self::LEAST.0;
         let mut i = 0;
         while i < Features::NEEDS.len() {
             let (needed, dependent) = Features::NEEDS[i];
@@ -158,9 +166,9 @@ impl Cpu {
         Self { features: Features(left) }
     }
 
-    /// The baseline: only portable code.
+    /// The baseline: only portable code, or the least that there is.
     pub const fn scalar() -> Self {
-        Self { features: Features::NONE }
+        Self { features: Self::LEAST }
     }
 
     /// Whether all of `features` may be used.

@@ -23,6 +23,7 @@ pub mod graph;
 pub mod memo;
 mod model;
 mod observe;
+mod part;
 mod plan;
 pub mod rules;
 pub mod sample;

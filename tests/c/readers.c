@@ -118,6 +118,26 @@ static void spans(char **arguments) {
     siskin_encoder_free(encoder);
 }
 
+static void masks(char **arguments) {
+    siskin_encoder *encoder = open_encoder(arguments, "vectors", true);
+    siskin_found found = {.struct_size = sizeof found};
+    size_t count = 0;
+    OK(siskin_encoder_fill_mask(encoder, TEXT("the [MASK] is [MASK]"), 3));
+    for (size_t place = 0; place < 2; place++) {
+        float before = 1;
+        OK(siskin_encoder_found_count(encoder, place, &count));
+        CHECK(count == 3);
+        for (size_t rank = 0; rank < count; rank++) {
+            OK(siskin_encoder_found(encoder, place, rank, &found));
+            CHECK(found.score > 0 && found.score <= before && found.token != UINT32_MAX && found.length > 0);
+            before = found.score;
+        }
+    }
+    FAILS(SISKIN_ERROR_ARGUMENT, siskin_encoder_found_count(encoder, 2, &count));
+    FAILS(SISKIN_ERROR_ARGUMENT, siskin_encoder_fill_mask(encoder, TEXT("nothing is hidden"), 3));
+    siskin_encoder_free(encoder);
+}
+
 static void writers(char **arguments) {
     siskin_model *model = open_model(arguments, "translates");
     siskin_writer *writer = NULL;
@@ -165,6 +185,7 @@ int main(int count, char **arguments) {
     vectors(arguments);
     classes(arguments);
     spans(arguments);
+    masks(arguments);
     writers(arguments);
     puts("readers: ok");
     return 0;

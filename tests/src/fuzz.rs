@@ -14,6 +14,7 @@ pub const TARGETS: &[Target] = &[
     ("memo", memo),
     ("onnx", onnx),
     ("safetensors", safetensors),
+    ("session", session),
     ("source", source),
     ("template", template),
     ("tokenizer_json", tokenizer_json),
@@ -158,6 +159,37 @@ pub fn onnx(data: &[u8]) {
 /// A safetensors file from anywhere.
 pub fn safetensors(data: &[u8]) {
     let _ = siskin_convert::import::safetensors::parse(siskin::file::Bytes::new(data.to_vec()));
+}
+
+/// A saved session from anywhere: as it is, and as one of the very model with its hash made right. What is taken is gone
+/// on with, and can be saved.
+pub fn session(data: &[u8]) {
+    let Ok(mut session) = small_session() else { return };
+    let _ = session.restore(data);
+    let Some(body) = data.len().checked_sub(blake3::OUT_LEN).and_then(|end| data.get(..end)) else { return };
+    let (Ok(own), mut body) = (session.save(), body.to_vec()) else { return };
+    // Magic, version and identity; tests/data/fuzz/session comes from an earlier build of the model.
+    let (Some(told), Some(right)) = (body.get_mut(..44), own.get(..44)) else { return };
+    told.copy_from_slice(right);
+    let hash = blake3::hash(&body);
+    body.extend(hash.as_bytes());
+    if session.restore(&body).is_ok() {
+        let _ = session.prefill(&[1]);
+        let _ = session.next_token();
+        let _ = session.save();
+    }
+}
+
+/// A session of the model that the target `container` begins with.
+pub fn small_session() -> siskin::Result<siskin::Session> {
+    static MODEL: std::sync::OnceLock<siskin::Result<siskin::Model>> = std::sync::OnceLock::new();
+    let model = MODEL.get_or_init(|| {
+        let options = siskin::ModelOptions { threads: 1, ..Default::default() };
+        let file = siskin::file::File::open(crate::paths::data("fuzz/container/small.bin"))?;
+        siskin::Model::from_file(file, &options)
+    });
+    let options = siskin::SessionOptions { context: 32, batch: 4, ..Default::default() };
+    model.as_ref().map_err(Clone::clone)?.session(options)
 }
 
 /// A model in another format from anywhere, packed, opened and asked for a token: a GGUF file, or what is not one as

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot read its inputs fails")]
 
 use siskin_tests::counting::{Counting, measure};
-use siskin_tests::fuzz::{Random, TARGETS, mutate};
+use siskin_tests::fuzz::{Random, TARGETS, mutate, small_session};
 use siskin_tests::{knobs, paths};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -70,6 +70,18 @@ fn mutated_seeds_give_errors_and_nothing_worse() {
         }
         println!("{target}: {} seeds, {rounds} mutations each", seeds.len());
     }
+}
+
+/// The seed of the target `session`: a prompt was read, and an answer begun.
+#[test]
+#[ignore = "writes tests/data/fuzz/session"]
+fn bless_session() {
+    let mut session = small_session().unwrap();
+    session.prefill(&[1, 2, 3, 0, 1]).unwrap();
+    session.next_token().unwrap();
+    let folder = paths::data("fuzz/session");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("small.bin"), session.save().unwrap()).unwrap();
 }
 
 #[test]

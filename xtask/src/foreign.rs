@@ -7,9 +7,10 @@ use crate::shell::program;
 use std::process::Command;
 
 /// What the standard library is built of: panics unwind, and end at the C interface.
-#[allow(dead_code, reason = "for builds of the library alone")]
 pub(crate) const STANDARD: &str = "std,panic_unwind";
-/// The same with the library that tests are built on.
+/// The standard library without what prints the names of functions where a program fails, and with small sorts.
+pub(crate) const SMALL: &str = "-Zbuild-std-features=optimize_for_size";
+/// [`STANDARD`] with the library that tests are built on.
 pub(crate) const STANDARD_WITH_TESTS: &str = "std,test,panic_unwind";
 
 /// The files of the compiler and of the standard library's sources, and the packages that bring them.

@@ -2,6 +2,7 @@
 
 mod foreign;
 mod knobs;
+mod library;
 mod shell;
 mod tools;
 mod verb;
@@ -31,6 +32,7 @@ const VERBS: &[Verb] = &[
     verb::api::VERB,
     verb::header::VERB,
     verb::c::VERB,
+    verb::size::VERB,
 ];
 
 fn main() -> ExitCode {

@@ -17,7 +17,7 @@ mod wav;
 pub use mel::{Features, Mel};
 pub use resample::resample;
 
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, part};
 
 /// Samples in a second, as models want them.
 pub const RATE: u32 = 16_000;
@@ -41,6 +41,7 @@ impl Sound {
     /// [`ErrorKind::Corrupt`] with the chunk and field that is wrong; [`ErrorKind::Unsupported`] for other codecs;
     /// [`ErrorKind::Memory`] where there is too little for the samples.
     pub fn from_wav(bytes: &[u8]) -> Result<Self> {
+        part::AUDIO.need()?;
         wav::parse(bytes)
     }
 
@@ -50,6 +51,7 @@ impl Sound {
     /// [`ErrorKind::Argument`] where rate or channels are zero, or the bytes are no whole number of moments;
     /// [`ErrorKind::Memory`] where there is too little for the samples.
     pub fn from_pcm16(bytes: &[u8], rate: u32, channels: u16) -> Result<Self> {
+        part::AUDIO.need()?;
         wav::headerless(bytes, rate, channels)
     }
 

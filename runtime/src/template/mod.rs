@@ -44,7 +44,7 @@ use machine::Machine;
 use parser::Parsed;
 use value::Value;
 
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, part};
 
 /// The longest source of a template, in bytes.
 const LONGEST_SOURCE: usize = 1 << 20;
@@ -113,6 +113,7 @@ impl ChatTemplate {
     /// [`ErrorKind::Template`] where the source is no template, too long or nested too deeply; the place
     /// names the line.
     pub fn new(source: &str) -> Result<Self> {
+        part::TEMPLATES.need()?;
         if source.len() > LONGEST_SOURCE {
             let message = format!("is {} bytes long; at most {LONGEST_SOURCE} are allowed", source.len());
             return Err(Error::new(ErrorKind::Template, "chat template", message));
@@ -128,6 +129,7 @@ impl ChatTemplate {
     /// [`ErrorKind::Template`] where the template fails, refuses the messages, or goes over its bounds; the
     /// place names the line.
     pub fn render(&self, messages: &Data, options: &RenderOptions) -> Result<String> {
+        part::TEMPLATES.need()?;
         let variables = variables(messages, options);
         let input: usize = variables.iter().map(|(_, data)| data.bytes).fold(0, usize::saturating_add);
         let memory = MOST_MEMORY.saturating_add(MEMORY_PER_INPUT.saturating_mul(input as u64));

@@ -1,8 +1,8 @@
 //! `c`: the C interface from C: what it exports, how large it is, and programs against it, under every checker.
 
 use crate::Verb;
-use crate::shell::{self, Result, WITHOUT_TRACT, cargo, output, program, run};
-use crate::{knobs, tools};
+use crate::shell::{self, Result, WITHOUT_TRACT, cargo, program, run};
+use crate::{knobs, library, tools};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -41,7 +41,7 @@ pub(crate) fn need_tools() -> Result {
 pub(crate) fn check() -> Result {
     let place = Place::new()?;
     place.build(&[])?;
-    place.exports()?;
+    library::check(&place.target.join("libsiskin_ffi.so"))?;
     place.build(&["--features", "ffi-testing"])?;
     let compilers = tools::c_compilers()?;
     headers(compilers)?;
@@ -100,30 +100,6 @@ impl Place {
     /// Builds the library for tests, which is quick and checks for overflow.
     fn build(&self, features: &[&str]) -> Result {
         run(cargo(&["build", "--package", "siskin-ffi", "--locked"]).args(features))
-    }
-
-    /// What the shared library exports is what is listed, and no more.
-    fn exports(&self) -> Result {
-        let library = self.target.join("libsiskin_ffi.so");
-        let listing = output(program("nm", &["-D", "--defined-only"]).arg(library))?;
-        let mut found: Vec<&str> = listing.lines().filter_map(|line| line.split(' ').next_back()).collect();
-        found.sort_unstable();
-        let path = shell::root().join("ffi/exports.txt");
-        let listed =
-            std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let listed: Vec<&str> = listed.lines().collect();
-        let odd = |a: &[&str], b: &[&str]| -> Vec<String> {
-            a.iter().filter(|name| !b.contains(name)).map(|name| (*name).to_owned()).collect()
-        };
-        match (odd(&found, &listed), odd(&listed, &found)) {
-            (more, less) if more.is_empty() && less.is_empty() => {
-                println!("{} functions are exported, as ffi/exports.txt lists them", found.len());
-                Ok(())
-            }
-            (more, less) => {
-                Err(format!("exported but not listed: {more:?}; listed but not exported: {less:?}"))
-            }
-        }
     }
 
     /// A program, against the shared library or, with sanitisers, against the static one.

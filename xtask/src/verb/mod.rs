@@ -13,4 +13,5 @@ pub(crate) mod header;
 pub(crate) mod model;
 mod model_folders;
 pub(crate) mod quality;
+pub(crate) mod size;
 pub(crate) mod test;

@@ -1,5 +1,6 @@
 //! The few instructions of which products are made, some output rows at a time.
 
+use super::Function;
 use super::tile::{self, QuantisedRow};
 use super::types::{Plane, Scheme};
 
@@ -12,6 +13,8 @@ pub(super) trait Lanes: Copy {
     const WIDTH: usize;
     /// What [`Lanes::dot_signed`] adds to every weight; the tile takes it back through the sum of the row.
     const SIGNED_BIAS: i32;
+    /// Where floats are multiplied as another kernel does: that one.
+    const FLOATS: Option<Function> = None;
     /// Whether many rows of W4i are done sooner when its weights are made bytes first.
     const WIDE: bool;
     /// Four bytes for each row.

@@ -45,6 +45,9 @@ unsafe fn four_bytes(from: *const u8) -> uint8x8_t {
 
 /// How integers are multiplied: that in which the levels of NEON differ.
 pub(super) trait Multiply: Copy {
+    /// See [`Lanes::FLOATS`].
+    const FLOATS: Option<Function> = Some(neon);
+
     /// Adds the products of four times four weights with the four integers in `a`, none of which is −128.
     fn dot(self, sum: int32x4_t, weights: uint8x16_t, a: i32) -> int32x4_t;
 
@@ -64,6 +67,8 @@ pub(super) trait Multiply: Copy {
 }
 
 impl Multiply for Neon {
+    const FLOATS: Option<Function> = None;
+
     #[inline(always)]
     fn dot(self, sum: int32x4_t, weights: uint8x16_t, a: i32) -> int32x4_t {
         intrinsic!({
@@ -80,6 +85,7 @@ impl Multiply for Neon {
 impl<N: Multiply> Lanes for N {
     const WIDTH: usize = 4;
     const SIGNED_BIAS: i32 = 0;
+    const FLOATS: Option<Function> = <N as Multiply>::FLOATS;
     const WIDE: bool = true;
     type B = uint8x16_t;
     type D = int32x4_t;

@@ -9,7 +9,7 @@ use super::tile::{self, BrainPair, Element, Full, HalfPair, QuantisedRow};
 use super::types::{Plane, Scheme, by_type};
 use super::{Input, Output, Product, wide};
 use crate::ops::quantise::Layout;
-use crate::panel::ROWS;
+use crate::panel::{PanelType, ROWS};
 
 /// Computes a part of a product with the instructions of `L`. `V1` vectors of outputs are worked on at once
 /// for a single row, `VN` for up to four rows.
@@ -21,6 +21,12 @@ pub(super) fn run<L: Lanes, const V1: usize, const VN: usize>(
     panels: Range<usize>,
     out: Output<'_>,
 ) {
+    let is_float = matches!(product.panel, PanelType::F32 | PanelType::F16 | PanelType::BF16);
+    if let Some(floats) = L::FLOATS
+        && is_float
+    {
+        return floats(product, rows, panels, out);
+    }
     let part = Part::checked(product, rows, panels, out);
     macro_rules! integers {
         ($plane:ty, $scheme:ty) => {
@@ -28,6 +34,7 @@ pub(super) fn run<L: Lanes, const V1: usize, const VN: usize>(
         };
     }
     by_type!(product.panel, integers, {
+        PanelType::F32 | PanelType::F16 | PanelType::BF16 if const { L::FLOATS.is_some() } => unreachable!(),
         PanelType::F32 => part.tiles::<L, V1, VN>(l, &Floats::<Full>(PhantomData)),
         PanelType::F16 => part.tiles::<L, V1, VN>(l, &Floats::<HalfPair>(PhantomData)),
         PanelType::BF16 => part.tiles::<L, V1, VN>(l, &Floats::<BrainPair>(PhantomData)),
@@ -198,6 +205,8 @@ impl Part<'_> {
         let mut vector = self.panels.start * per_panel;
         // The vectors of a strip are walked once per row or four rows, so that they stay in the nearest cache.
         let strip = if self.rows.len() == 1 { V1 } else { V1.max(VN) };
+        // Where panels are whole numbers of tiles, nothing is left over, and no copy is made for it.
+        let is_even = const { (ROWS / L::WIDTH).is_multiple_of(V1) && V1.is_multiple_of(VN) };
         while vector < end {
             let strip_end = end.min(vector + strip);
             let mut row = self.rows.start;
@@ -213,6 +222,7 @@ impl Part<'_> {
                         self.tile::<L, 1, V1>(l, kind, shape, row, at);
                         at += V1;
                     } else {
+                        assert!(!is_even, "a panel is no whole number of tiles");
                         for row in row..row + rows {
                             self.tile::<L, 1, 1>(l, kind, shape, row, at);
                         }

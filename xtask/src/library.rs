@@ -1,0 +1,119 @@
+//! What a shared library may export, import and ask of memory.
+
+use crate::shell::{self, Result, output, program};
+use std::path::Path;
+
+/// The least alignment of what is loaded: pages of 16 KiB, as new phones have them.
+const PAGE: u64 = 16 << 10;
+/// What nothing here has a use for: whatever reaches a network.
+const NETWORK: [&str; 14] = [
+    "socket",
+    "socketpair",
+    "connect",
+    "bind",
+    "listen",
+    "accept",
+    "accept4",
+    "send",
+    "sendto",
+    "sendmsg",
+    "recv",
+    "recvfrom",
+    "getaddrinfo",
+    "gethostbyname",
+];
+
+/// The names in a library's table of symbols.
+struct Symbols {
+    exported: Vec<String>,
+    imported: Vec<String>,
+}
+
+/// Exports are those of `ffi/exports.txt`, no import reaches a network, and all that is loaded lies on large pages.
+pub(crate) fn check(library: &Path) -> Result {
+    let symbols = symbols(library)?;
+    let listed = listed()?;
+    let odd = |a: &[String], b: &[String]| -> Vec<String> {
+        a.iter().filter(|name| !b.contains(name)).cloned().collect()
+    };
+    let (more, less) = (odd(&symbols.exported, &listed), odd(&listed, &symbols.exported));
+    if !more.is_empty() || !less.is_empty() {
+        return Err(format!("exported but not listed: {more:?}; listed but not exported: {less:?}"));
+    }
+    let network: Vec<_> = symbols.imported.iter().filter(|name| NETWORK.contains(&name.as_str())).collect();
+    if !network.is_empty() {
+        return Err(format!("{} reaches a network: {network:?}", library.display()));
+    }
+    let alignment = alignment(&output(program("readelf", &["-lW"]).arg(library))?);
+    if alignment.is_none_or(|least| least < PAGE) {
+        return Err(format!("{}: alignment {alignment:?} of what is loaded", library.display()));
+    }
+    println!(
+        "{} functions are exported, as ffi/exports.txt lists them; {} imported, none of a network; pages of 16 KiB",
+        symbols.exported.len(),
+        symbols.imported.len()
+    );
+    Ok(())
+}
+
+fn listed() -> Result<Vec<String>> {
+    let path = shell::root().join("ffi/exports.txt");
+    let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(text.lines().map(str::to_owned).collect())
+}
+
+fn symbols(library: &Path) -> Result<Symbols> {
+    Ok(read_symbols(&output(program("readelf", &["--dyn-syms", "-W"]).arg(library))?))
+}
+
+/// Reads `readelf`'s table: number, value, size, type, binding, visibility, section, name and version.
+fn read_symbols(table: &str) -> Symbols {
+    let mut symbols = Symbols { exported: Vec::new(), imported: Vec::new() };
+    for line in table.lines() {
+        let words: Vec<_> = line.split_whitespace().collect();
+        if let [_, _, _, _, "GLOBAL" | "WEAK", _, section, name, ..] = words[..] {
+            let name = name.split('@').next().unwrap_or(name).to_owned();
+            match section {
+                "UND" => symbols.imported.push(name),
+                _ => symbols.exported.push(name),
+            }
+        }
+    }
+    symbols
+}
+
+/// The least alignment of the segments that are loaded.
+fn alignment(segments: &str) -> Option<u64> {
+    let loaded = segments.lines().map(str::trim_start).filter(|line| line.starts_with("LOAD "));
+    let digits = loaded.map(|line| line.split_whitespace().next_back()?.strip_prefix("0x"));
+    digits.map(|digits| u64::from_str_radix(digits?, 16).ok()).min().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_read() {
+        let table = "\nSymbol table '.dynsym' contains 4 entries:\n   \
+            Num:    Value          Size Type    Bind   Vis      Ndx Name\n     \
+            0: 0000000000000000     0 NOTYPE  LOCAL  DEFAULT  UND \n     \
+            1: 0000000000000000     0 FUNC    GLOBAL DEFAULT  UND connect@GLIBC_2.17 (2)\n     \
+            2: 0000000000041dc0     8 FUNC    GLOBAL DEFAULT   12 siskin_abi_version\n";
+        let symbols = read_symbols(table);
+        assert_eq!(
+            (symbols.exported, symbols.imported),
+            (vec!["siskin_abi_version".into()], vec!["connect".into()])
+        );
+    }
+
+    #[test]
+    fn the_least_alignment_counts() {
+        let line = |page| {
+            format!("  LOAD  0x000000 0x0000000000000000 0x0000000000000000 0x3ec5f4 0x3ec5f4 R E {page}\n")
+        };
+        assert_eq!(alignment(&(line("0x10000") + &line("0x4000"))), Some(0x4000));
+        assert_eq!(alignment(&(line("0x10000") + &line("0x1000"))), Some(0x1000));
+        assert_eq!(alignment("no segments"), None);
+    }
+}
