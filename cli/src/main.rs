@@ -21,6 +21,7 @@ mod output;
 mod perplexity;
 mod rerank;
 mod run;
+mod serve;
 mod summarise;
 mod tag;
 mod texts;
@@ -66,6 +67,7 @@ enum Command {
     Logits(logits::Args),
     Perplexity(perplexity::Args),
     Bench(bench::Args),
+    Serve(serve::Args),
 }
 
 fn main() -> ExitCode {
@@ -92,6 +94,7 @@ fn main() -> ExitCode {
         Command::Logits(args) => logits::command(args, &open),
         Command::Perplexity(args) => perplexity::command(args, &open),
         Command::Bench(args) => bench::command(args, &open),
+        Command::Serve(args) => serve::command(args, &open),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
