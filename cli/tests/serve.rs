@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const TEMPLATE: &str = "{% for message in messages %}{{ message.content }} {% endfor %}w9";
 
@@ -14,7 +15,10 @@ fn data(path: &str) -> PathBuf {
 
 /// A tiny model of the golden data with a tokenizer of the words w5 to w79 and a template.
 fn model(folder: &str) -> String {
-    let place = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("serve").join(folder.replace('/', "-"));
+    // Tests run beside each other.
+    static MADE: AtomicUsize = AtomicUsize::new(0);
+    let number = MADE.fetch_add(1, Ordering::Relaxed).to_string();
+    let place = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("serve").join(number);
     std::fs::create_dir_all(&place).unwrap();
     for name in ["config.json", "model.safetensors"] {
         std::fs::copy(data(folder).join(name), place.join(name)).unwrap();
