@@ -58,6 +58,7 @@ enum Command {
     Answer(answer_question::Args),
     FillMask(fill_mask::Args),
     Transcribe(transcribe::Args),
+    Serve(serve::Args),
     Convert(convert::Args),
     Export(export::Args),
     Inspect(inspect::Args),
@@ -67,7 +68,6 @@ enum Command {
     Logits(logits::Args),
     Perplexity(perplexity::Args),
     Bench(bench::Args),
-    Serve(serve::Args),
 }
 
 fn main() -> ExitCode {
@@ -85,6 +85,7 @@ fn main() -> ExitCode {
         Command::Answer(args) => answer_question::command(args, &open),
         Command::FillMask(args) => fill_mask::command(args, &open),
         Command::Transcribe(args) => transcribe::command(args, &open),
+        Command::Serve(args) => serve::command(args, &open),
         Command::Convert(args) => convert::command(args, &open),
         Command::Export(args) => export::command(args, &open),
         Command::Inspect(args) => inspect::command(args, &open),
@@ -94,7 +95,6 @@ fn main() -> ExitCode {
         Command::Logits(args) => logits::command(args, &open),
         Command::Perplexity(args) => perplexity::command(args, &open),
         Command::Bench(args) => bench::command(args, &open),
-        Command::Serve(args) => serve::command(args, &open),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
