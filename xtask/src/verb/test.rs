@@ -1,6 +1,6 @@
 //! `test`: everything a change must pass, and a table of what ran.
 
-use super::{arm, c, counts, export, model};
+use super::{arm, c, counts, deb, export, model};
 use crate::Verb;
 use crate::shell::{Result, cargo, run};
 use crate::tools;
@@ -25,7 +25,7 @@ struct Step {
     run: fn() -> Result<Outcome>,
 }
 
-const STEPS: [Step; 14] = [
+const STEPS: [Step; 15] = [
     Step { name: "tools", run: need_tools },
     Step { name: "format", run: || pass(cargo(&["fmt", "--all", "--check"])) },
     Step { name: "clippy", run: clippy },
@@ -38,6 +38,7 @@ const STEPS: [Step; 14] = [
     Step { name: "counts", run: count_instructions },
     Step { name: "c", run: from_c },
     Step { name: "arm", run: on_arm },
+    Step { name: "deb", run: debian_packages },
     Step { name: "export", run: exports },
     Step { name: "deny", run: deny },
 ];
@@ -153,6 +154,14 @@ fn count_instructions() -> Result<Outcome> {
 fn from_c() -> Result<Outcome> {
     match c::need_tools() {
         Ok(()) => c::check().map(|()| Outcome::Passed),
+        Err(why) => Ok(Outcome::Skipped(why)),
+    }
+}
+
+/// Where this machine has no way to get Debian's tools, the step is skipped.
+fn debian_packages() -> Result<Outcome> {
+    match deb::need_native_tools() {
+        Ok(()) => deb::native().map(|()| Outcome::Passed),
         Err(why) => Ok(Outcome::Skipped(why)),
     }
 }
