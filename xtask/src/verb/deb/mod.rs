@@ -1,5 +1,7 @@
 //! `deb`: Debian packages of the library, its header and the command, and what they do in a fresh Debian 12.
 
+mod asking;
+mod boot;
 mod emulator;
 mod machine;
 mod packages;

@@ -31,7 +31,7 @@ pub(super) fn whether(machine: &Machine) -> Result {
     Emulator::begin(machine).map(drop)
 }
 
-/// A system of the essential packages and apt, which is gone at the end.
+/// A system of the essential packages and apt, and for this machine systemd, which is gone at the end.
 pub(super) struct Root {
     pub(super) folder: PathBuf,
     // Undone after everything else.
@@ -48,6 +48,9 @@ impl Root {
         fs::write(&sources, sources_list()?).map_err(said(&sources))?;
         let mut make =
             program("mmdebstrap", &["--quiet", "--mode=root", "--variant=apt", "--skip=cleanup/apt/lists"]);
+        if machine.is_own() {
+            make.arg("--include=systemd-sysv");
+        }
         make.arg(format!("--architectures={}", machine.name)).arg(RELEASE);
         run(make.arg(&root.folder).arg(&sources))?;
         Ok(root)

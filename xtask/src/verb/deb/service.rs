@@ -1,5 +1,6 @@
 //! The units of the service: what systemd thinks of them, and an answer over a socket.
 
+use super::asking::ask;
 use super::machine::Machine;
 use super::packages::{install, said, tree};
 use crate::shell::{Result, program, run};
@@ -39,49 +40,18 @@ pub(super) fn check(machine: &Machine, folder: &Path) -> Result {
     if machine.is_own() { answers(&package.join("usr/bin/siskin"), folder) } else { Ok(()) }
 }
 
-/// Asks as programs on a box do: over a socket, whose connection the command has for its input and output.
-#[cfg(unix)]
+/// Asks over a socket, whose connection the command has for its input and output.
 fn answers(siskin: &Path, folder: &Path) -> Result {
-    use std::io::{Read, Write};
-    use std::os::unix::net::UnixStream;
-    use std::time::Duration;
-
     let (socket, model) = (Socket::new(), folder.join("models/chat.siskin"));
     let mut listener = program("systemd-socket-activate", &["--accept", "--inetd", "-l"]);
     listener.arg(&socket.0).arg(siskin).args(["--quiet", "serve"]).arg(&model);
     let mut listener = listener.spawn().map_err(|error| format!("systemd-socket-activate: {error}"))?;
-    let ask = || -> std::io::Result<String> {
-        let mut tries = 0;
-        let mut stream = loop {
-            match UnixStream::connect(&socket.0) {
-                Err(_) if tries < 100 => std::thread::sleep(Duration::from_millis(50)),
-                outcome => break outcome?,
-            }
-            tries += 1;
-        };
-        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
-        stream.write_all(b"{\"id\": 1, \"prompt\": \"Why?\", \"greedy\": true, \"max_tokens\": 4}\n")?;
-        stream.shutdown(std::net::Shutdown::Write)?;
-        let mut said = String::new();
-        stream.read_to_string(&mut said)?;
-        Ok(said)
-    };
     // Two connections, as each has a process of its own.
-    let answers = [ask(), ask()];
+    let answers = ask(&socket.0).and_then(|()| ask(&socket.0));
     let _ = listener.kill();
     let _ = listener.wait();
-    for answer in answers {
-        let answer = answer.map_err(|error| format!("{}: {error}", socket.0.display()))?;
-        if !answer.trim_end().lines().last().is_some_and(|line| line.starts_with("{\"id\":1,\"done\":")) {
-            return Err(format!("over a socket siskin serve says\n{answer}"));
-        }
-    }
+    answers?;
     println!("siskin serve answers over a socket");
-    Ok(())
-}
-
-#[cfg(not(unix))]
-fn answers(_: &Path, _: &Path) -> Result {
     Ok(())
 }
 
