@@ -3,8 +3,9 @@
 use crate::options::{ModelArgs, OpenArgs};
 use crate::output;
 use crate::texts::{LongArgs, OVERLAP, TextArgs};
-use serde_json::json;
-use siskin::{EncoderOptions, Result};
+use serde_json::{Value, json};
+use siskin::encoder::{Answer, Long};
+use siskin::{Encoder, EncoderOptions, Result};
 use std::path::PathBuf;
 
 /// Find the part of each text that answers a question
@@ -25,19 +26,36 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// What `--json` prints.
+pub(crate) fn values(
+    encoder: &mut Encoder,
+    question: &str,
+    texts: &[String],
+    long: Long,
+) -> Result<Vec<Value>> {
+    let each =
+        |(index, text): (usize, &String)| Ok(value(index, &encoder.answer(question, text, long)?, text));
+    texts.iter().enumerate().map(each).collect()
+}
+
+fn value(index: usize, answer: &Answer, text: &str) -> Value {
+    json!({"index": index, "start": answer.start, "end": answer.end, "text": spanned(answer, text),
+        "probability": answer.probability})
+}
+
+fn spanned<'a>(answer: &Answer, text: &'a str) -> &'a str {
+    text.get(answer.start..answer.end).unwrap_or_default()
+}
+
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let long = args.long.read(OVERLAP)?;
     let mut encoder = open.encoder(&args.model, &args.model_args, EncoderOptions::default())?;
     args.texts.each(open, |first, texts| {
         for (index, text) in texts.iter().enumerate() {
             let answer = encoder.answer(&args.question, text, long)?;
-            let found = text.get(answer.start..answer.end).unwrap_or_default();
             match args.json {
-                true => {
-                    output::json(&json!({"index": first + index, "start": answer.start, "end": answer.end,
-                    "text": found, "probability": answer.probability}))?
-                }
-                false => output::line(format_args!("{:.4}\t{found}", answer.probability))?,
+                true => output::json(&value(first + index, &answer, text))?,
+                false => output::line(format_args!("{:.4}\t{}", answer.probability, spanned(&answer, text)))?,
             }
         }
         Ok(())

@@ -4,8 +4,8 @@ use crate::options::{ModelArgs, OpenArgs};
 use crate::output;
 use crate::texts::{LongText, TextArgs};
 use serde_json::{Value, json};
-use siskin::encoder::Early;
-use siskin::{EncoderOptions, Result};
+use siskin::encoder::{Early, Long, Scored};
+use siskin::{Encoder, EncoderOptions, Result};
 use std::path::PathBuf;
 
 /// Tell which class each text is of
@@ -43,6 +43,17 @@ fn early(text: &str) -> std::result::Result<Early, String> {
     })
 }
 
+/// What `--json` prints.
+pub(crate) fn values(encoder: &mut Encoder, texts: &[String], long: Long) -> Result<Vec<Value>> {
+    let all = encoder.classify(texts, long)?;
+    Ok(all.iter().enumerate().map(|(index, classes)| value(index, classes)).collect())
+}
+
+fn value(index: usize, classes: &[Scored]) -> Value {
+    let class = |class: &Scored| json!({"label": class.label, "probability": class.probability});
+    json!({"index": index, "classes": classes.iter().map(class).collect::<Vec<_>>()})
+}
+
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let long = args.long.whole()?;
     let wanted = EncoderOptions { early: args.early, ..EncoderOptions::default() };
@@ -52,11 +63,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         for (index, classes) in all.iter().enumerate() {
             let layers = encoder.layers().get(index);
             if args.json {
-                let class = |class: &siskin::encoder::Scored| {
-                    json!({"label": class.label, "probability": class.probability})
-                };
-                let classes: Vec<Value> = classes.iter().map(class).collect();
-                let mut text = json!({"index": first + index, "classes": classes});
+                let mut text = value(first + index, classes);
                 if let Some(layers) = layers {
                     text["layers"] = json!(layers);
                 }

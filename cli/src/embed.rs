@@ -3,9 +3,10 @@
 use crate::options::{MemoArgs, ModelArgs, OpenArgs, named};
 use crate::output;
 use crate::texts::{LongArgs, OVERLAP, TextArgs};
-use serde_json::json;
-use siskin::encoder::{EmbedOptions, Pooling, Prompt};
-use siskin::{EncoderOptions, Result};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Value, json};
+use siskin::encoder::{EmbedOptions, Long, Pooling, Prompt};
+use siskin::{Encoder, EncoderOptions, Model, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -16,20 +17,8 @@ pub(crate) struct Args {
     model: PathBuf,
     #[command(flatten)]
     texts: TextArgs,
-    /// How the hidden states of a text's tokens become one vector: mean, cls, last, max or weighted; what the model was
-    /// made for where nothing is said
-    #[arg(long, value_name = "WAY", value_parser = named(Pooling::NAMES))]
-    pooling: Option<Pooling>,
-    /// What stands before each text: a prompt of the model's by its name, or `none`; the model's usual one where nothing is
-    /// said
-    #[arg(long, value_name = "NAME")]
-    prompt: Option<String>,
-    /// Leave vectors at their length
-    #[arg(long)]
-    no_normalise: bool,
-    /// Keep so many columns, of models that were trained for it; 0: all
-    #[arg(long, default_value_t = 0, value_name = "N")]
-    columns: usize,
+    #[command(flatten)]
+    vectors: VectorArgs,
     #[command(flatten)]
     long: LongArgs,
     /// Tokens that go through the model at once
@@ -44,26 +33,71 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// What a vector is.
+#[derive(clap::Args, Deserialize, Default)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct VectorArgs {
+    /// How the hidden states of a text's tokens become one vector: mean, cls, last, max or weighted; what the model was
+    /// made for where nothing is said
+    #[arg(long, value_name = "WAY", value_parser = named(Pooling::NAMES))]
+    #[serde(deserialize_with = "pooling")]
+    pooling: Option<Pooling>,
+    /// What stands before each text: a prompt of the model's by its name, or `none`; the model's usual one where nothing is
+    /// said
+    #[arg(long, value_name = "NAME")]
+    prompt: Option<String>,
+    /// Leave vectors at their length
+    #[arg(long)]
+    no_normalise: bool,
+    /// Keep so many columns, of models that were trained for it; 0: all
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    columns: usize,
+}
+
+fn pooling<'a, D: Deserializer<'a>>(value: D) -> std::result::Result<Option<Pooling>, D::Error> {
+    let name = Option::<String>::deserialize(value)?;
+    name.as_deref().map(named(Pooling::NAMES)).transpose().map_err(serde::de::Error::custom)
+}
+
+impl VectorArgs {
+    pub(crate) fn options(&self, model: &Model, long: Long) -> Result<EmbedOptions> {
+        let usual = EmbedOptions::of(model)?;
+        let prompt = match self.prompt.as_deref() {
+            None => Prompt::Usual,
+            Some("none") => Prompt::None,
+            Some(name) => Prompt::named(model, name)?,
+        };
+        Ok(EmbedOptions {
+            pooling: self.pooling.unwrap_or(usual.pooling),
+            normalise: usual.normalise && !self.no_normalise,
+            columns: self.columns,
+            long,
+            prompt,
+        })
+    }
+}
+
+/// What `--json` prints.
+pub(crate) fn values(encoder: &mut Encoder, texts: &[String], options: &EmbedOptions) -> Result<Vec<Value>> {
+    let vectors = encoder.embed(texts, options)?;
+    Ok(vectors.iter().enumerate().map(|(index, vector)| value(index, vector)).collect())
+}
+
+fn value(index: usize, vector: &[f32]) -> Value {
+    json!({"index": index, "embedding": vector})
+}
+
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let long = args.long.read(OVERLAP)?;
     let wanted = EncoderOptions { batch: args.batch, head: false, ..EncoderOptions::default() };
     let mut encoder = open.encoder(&args.model, &args.model_args, wanted)?;
-    let mut options = EmbedOptions::of(encoder.model())?;
-    options.pooling = args.pooling.unwrap_or(options.pooling);
-    options.normalise &= !args.no_normalise;
-    options.columns = args.columns;
-    options.prompt = match args.prompt.as_deref() {
-        None => Prompt::Usual,
-        Some("none") => Prompt::None,
-        Some(name) => Prompt::named(encoder.model(), name)?,
-    };
-    options.long = long;
+    let options = args.vectors.options(encoder.model(), long)?;
     let memo = args.memo.open()?.map(Arc::new);
     memo.iter().for_each(|memo| encoder.remember(Arc::clone(memo)));
     let outcome = args.texts.each(open, |first, texts| {
         for (index, vector) in encoder.embed(texts, &options)?.iter().enumerate() {
             if args.json {
-                output::json(&json!({"index": first + index, "embedding": vector}))?;
+                output::json(&value(first + index, vector))?;
             } else {
                 let numbers: Vec<String> = vector.iter().map(f32::to_string).collect();
                 output::line(numbers.join(" "))?;

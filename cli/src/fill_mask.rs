@@ -4,8 +4,12 @@ use crate::options::{ModelArgs, OpenArgs};
 use crate::output;
 use crate::texts::TextArgs;
 use serde_json::{Value, json};
-use siskin::{EncoderOptions, Result};
+use siskin::encoder::Filling;
+use siskin::{Encoder, EncoderOptions, Result};
 use std::path::PathBuf;
+
+/// How many tokens are told where nothing is said.
+pub(crate) const TOP: usize = 5;
 
 /// Tell what may stand where a text has its mask token, such as [MASK]
 #[derive(clap::Args)]
@@ -15,7 +19,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     texts: TextArgs,
     /// How many tokens are told for each place
-    #[arg(long, default_value_t = 5, value_name = "N")]
+    #[arg(long, default_value_t = TOP, value_name = "N")]
     top: usize,
     #[command(flatten)]
     model_args: ModelArgs,
@@ -24,23 +28,32 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// What `--json` prints.
+pub(crate) fn values(encoder: &mut Encoder, texts: &[String], top: usize) -> Result<Vec<Value>> {
+    let each = |(index, text): (usize, &String)| Ok(value(index, &encoder.fill_mask(text, top)?));
+    texts.iter().enumerate().map(each).collect()
+}
+
+fn value(index: usize, places: &[Vec<Filling>]) -> Value {
+    let filling = |filling: &Filling| json!({"id": filling.id, "text": filling.text, "probability": filling.probability});
+    let places: Vec<Vec<Value>> = places.iter().map(|place| place.iter().map(filling).collect()).collect();
+    json!({"index": index, "places": places})
+}
+
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let mut encoder = open.encoder(&args.model, &args.model_args, EncoderOptions::default())?;
     args.texts.each(open, |first, texts| {
         for (index, text) in texts.iter().enumerate() {
             let places = encoder.fill_mask(text, args.top)?;
             if args.json {
-                let filling = |filling: &siskin::encoder::Filling| {
-                    json!({"id": filling.id, "text": filling.text, "probability": filling.probability})
-                };
-                let places: Vec<Vec<Value>> =
-                    places.iter().map(|place| place.iter().map(filling).collect()).collect();
-                output::json(&json!({"index": first + index, "places": places}))?;
+                output::json(&value(first + index, &places))?;
                 continue;
             }
             for place in places {
-                let told: Vec<String> =
-                    place.iter().map(|filling| format!("{} {:.4}", filling.text, filling.probability)).collect();
+                let told: Vec<String> = place
+                    .iter()
+                    .map(|filling| format!("{} {:.4}", filling.text, filling.probability))
+                    .collect();
                 output::line(told.join("\t"))?;
             }
         }

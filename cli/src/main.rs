@@ -21,6 +21,7 @@ mod output;
 mod perplexity;
 mod rerank;
 mod run;
+mod serve;
 mod summarise;
 mod tag;
 mod texts;
@@ -57,6 +58,7 @@ enum Command {
     Answer(answer_question::Args),
     FillMask(fill_mask::Args),
     Transcribe(transcribe::Args),
+    Serve(serve::Args),
     Convert(convert::Args),
     Export(export::Args),
     Inspect(inspect::Args),
@@ -83,6 +85,7 @@ fn main() -> ExitCode {
         Command::Answer(args) => answer_question::command(args, &open),
         Command::FillMask(args) => fill_mask::command(args, &open),
         Command::Transcribe(args) => transcribe::command(args, &open),
+        Command::Serve(args) => serve::command(args, &open),
         Command::Convert(args) => convert::command(args, &open),
         Command::Export(args) => export::command(args, &open),
         Command::Inspect(args) => inspect::command(args, &open),

@@ -163,7 +163,8 @@ fn all_but(names: &[String]) -> Result<Features> {
 }
 
 /// How tokens are chosen.
-#[derive(clap::Args, Clone, Default, PartialEq)]
+#[derive(clap::Args, serde::Deserialize, Clone, Default, PartialEq)]
+#[serde(default, deny_unknown_fields)]
 #[command(next_help_heading = "Sampling")]
 pub(crate) struct SamplerArgs {
     /// Where the random numbers start; without it, somewhere else each time
@@ -268,6 +269,16 @@ impl SamplerArgs {
         self.greedy
     }
 
+    /// Whether tokens are chosen by chance.
+    pub(crate) fn draws(&self) -> bool {
+        !self.greedy && self.temperature != Some(0.0)
+    }
+
+    /// Whether it is said where random numbers start.
+    pub(crate) fn has_seed(&self) -> bool {
+        self.seed.is_some()
+    }
+
     /// Whether anything is asked for that has to do with chance.
     pub(crate) fn asks(&self) -> bool {
         *self != Self { greedy: self.greedy, ..Self::default() }
@@ -327,6 +338,13 @@ pub(crate) struct TextArgs {
     /// The most tokens of an answer; without it, until the model ends or the context is full
     #[arg(long, value_name = "N")]
     pub(crate) max_tokens: Option<usize>,
+    #[command(flatten)]
+    context: ContextArgs,
+}
+
+/// How much a session remembers.
+#[derive(clap::Args)]
+pub(crate) struct ContextArgs {
     /// The most tokens of all; 0: the model's own, but no more than 2048
     #[arg(long, default_value_t = 0, value_name = "N")]
     context: usize,
@@ -341,19 +359,30 @@ pub(crate) struct TextArgs {
 impl TextArgs {
     /// Whether the same prompt gets the same answer each time.
     pub(crate) fn repeats(&self) -> bool {
-        let SamplerArgs { seed, greedy, temperature, .. } = &self.sampler;
-        seed.is_some() || *greedy || *temperature == Some(0.0)
+        self.sampler.has_seed() || !self.sampler.draws()
     }
 
     pub(crate) fn session(&self, model: &ModelArgs) -> Result<SessionOptions> {
+        self.context.session(model, &self.sampler, &self.stop)
+    }
+}
+
+impl ContextArgs {
+    /// A session whose tokens are chosen as `sampler` says.
+    pub(crate) fn session(
+        &self,
+        model: &ModelArgs,
+        sampler: &SamplerArgs,
+        stop: &[String],
+    ) -> Result<SessionOptions> {
         let usual = SessionOptions::default();
         Ok(SessionOptions {
             context: self.context,
             window: self.recent.map(|recent| Window { recent, first: self.keep_first }),
             cache: model.kv,
-            sampler: self.sampler.options()?,
-            stop: self.stop.clone(),
-            dry_breakers: self.sampler.dry_breakers().unwrap_or_else(|| usual.dry_breakers.clone()),
+            sampler: sampler.options()?,
+            stop: stop.to_vec(),
+            dry_breakers: sampler.dry_breakers().unwrap_or_else(|| usual.dry_breakers.clone()),
             ..usual
         })
     }

@@ -3,8 +3,8 @@
 use crate::options::{ModelArgs, OpenArgs};
 use crate::output;
 use crate::texts::TextArgs;
-use serde_json::json;
-use siskin::{EncoderOptions, Result};
+use serde_json::{Value, json};
+use siskin::{Encoder, EncoderOptions, Result};
 use std::path::PathBuf;
 
 /// Put texts in the order in which they go with a question
@@ -40,9 +40,20 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     scored.sort_by(|a, b| b.0.total_cmp(&a.0));
     for (score, index, text) in scored {
         match args.json {
-            true => output::json(&json!({"index": index, "score": score}))?,
+            true => output::json(&value(score, index))?,
             false => output::line(format_args!("{score:.4}\t{text}"))?,
         }
     }
     Ok(())
+}
+
+fn value(score: f32, index: usize) -> Value {
+    json!({"index": index, "score": score})
+}
+
+/// What `--json` prints.
+pub(crate) fn values(encoder: &mut Encoder, question: &str, texts: &[String]) -> Result<Vec<Value>> {
+    let mut scored: Vec<(f32, usize)> = encoder.rerank(question, texts)?.into_iter().zip(0..).collect();
+    scored.sort_by(|a, b| b.0.total_cmp(&a.0));
+    Ok(scored.into_iter().map(|(score, index)| value(score, index)).collect())
 }

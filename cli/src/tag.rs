@@ -3,8 +3,9 @@
 use crate::options::{ModelArgs, OpenArgs};
 use crate::output;
 use crate::texts::{LongArgs, OVERLAP, TextArgs};
-use serde_json::json;
-use siskin::{EncoderOptions, Result};
+use serde_json::{Value, json};
+use siskin::encoder::{Entity, Long};
+use siskin::{Encoder, EncoderOptions, Result};
 use std::path::PathBuf;
 
 /// Find what has a label in texts, such as names
@@ -23,20 +24,36 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// What `--json` prints.
+pub(crate) fn values(encoder: &mut Encoder, texts: &[String], long: Long) -> Result<Vec<Value>> {
+    let all = encoder.tag(texts, long)?;
+    let rows = all.iter().zip(texts).enumerate();
+    Ok(rows
+        .flat_map(|(index, (found, text))| found.iter().map(move |entity| value(index, entity, text)))
+        .collect())
+}
+
+fn value(index: usize, entity: &Entity, text: &str) -> Value {
+    json!({"index": index, "label": entity.label, "start": entity.start, "end": entity.end,
+        "text": spanned(entity, text), "probability": entity.probability})
+}
+
+fn spanned<'a>(entity: &Entity, text: &'a str) -> &'a str {
+    text.get(entity.start..entity.end).unwrap_or_default()
+}
+
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let long = args.long.read(OVERLAP)?;
     let mut encoder = open.encoder(&args.model, &args.model_args, EncoderOptions::default())?;
     args.texts.each(open, |first, texts| {
         for (index, entities) in encoder.tag(texts, long)?.iter().enumerate() {
             for entity in entities {
-                let found = texts[index].get(entity.start..entity.end).unwrap_or_default();
-                if args.json {
-                    output::json(
-                        &json!({"index": first + index, "label": entity.label, "start": entity.start,
-                        "end": entity.end, "text": found, "probability": entity.probability}),
-                    )?;
-                } else {
-                    output::line(format_args!("{}\t{}\t{found}", first + index, entity.label))?;
+                let (number, text) = (first + index, &texts[index]);
+                match args.json {
+                    true => output::json(&value(number, entity, text))?,
+                    false => {
+                        output::line(format_args!("{number}\t{}\t{}", entity.label, spanned(entity, text)))?
+                    }
                 }
             }
         }

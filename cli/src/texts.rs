@@ -95,7 +95,8 @@ impl TextArgs {
 }
 
 /// What is done with texts that are too long.
-#[derive(Clone, Copy, Default, PartialEq, clap::ValueEnum)]
+#[derive(Clone, Copy, Default, PartialEq, clap::ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum LongText {
     /// They are refused
     #[default]
@@ -131,7 +132,8 @@ impl LongText {
 pub(crate) const OVERLAP: usize = 32;
 
 /// What is done with texts that are too long, where they may be read in parts.
-#[derive(clap::Args)]
+#[derive(clap::Args, serde::Deserialize, Default)]
+#[serde(default, deny_unknown_fields)]
 pub(crate) struct LongArgs {
     /// What is done with texts that are too long for the model
     #[arg(long, value_enum, default_value_t)]

@@ -4,7 +4,7 @@ use crate::options::{ModelArgs, OpenArgs};
 use crate::output::{self, Bar};
 use serde_json::{Value, json};
 use siskin::audio::{RATE, Sound};
-use siskin::speech::{Segment, TranscribeOptions, Transcriber};
+use siskin::speech::{Segment, TranscribeOptions, Transcriber, Transcript};
 use siskin::{Error, Result};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -17,6 +17,19 @@ pub(crate) struct Args {
     /// WAVE files; `-` for 16-bit samples without a header on standard input, 16000 in a second
     #[arg(required = true)]
     files: Vec<PathBuf>,
+    #[command(flatten)]
+    hearing: HearingArgs,
+    #[command(flatten)]
+    model_args: ModelArgs,
+    /// Print a JSON object for each file
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is made of speech.
+#[derive(clap::Args, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct HearingArgs {
     /// The language that is spoken, such as en; without it, what the model hears first
     #[arg(long, value_name = "CODE")]
     language: Option<String>,
@@ -41,15 +54,18 @@ pub(crate) struct Args {
     /// The most tokens of 30 seconds; without it, half the model's context
     #[arg(long, value_name = "N")]
     max_tokens: Option<usize>,
-    #[command(flatten)]
-    model_args: ModelArgs,
-    /// Print a JSON object for each file
-    #[arg(long)]
-    json: bool,
 }
 
-impl Args {
-    fn options(&self) -> TranscribeOptions {
+impl Default for HearingArgs {
+    fn default() -> Self {
+        let (language, prompt, max_tokens) = (None, None, None);
+        let [translate, timestamps, previous, greedy] = [false; 4];
+        Self { language, translate, timestamps, prompt, previous, beams: 1, greedy, max_tokens }
+    }
+}
+
+impl HearingArgs {
+    pub(crate) fn options(&self) -> TranscribeOptions {
         let usual = TranscribeOptions::default();
         TranscribeOptions {
             language: self.language.clone(),
@@ -69,14 +85,14 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let model = open.model(&args.model, &args.model_args)?;
     let mut transcriber = Transcriber::new(&model, args.model_args.kv)
         .map_err(|error| error.within(&args.model.display().to_string()))?;
-    let options = args.options();
+    let options = args.hearing.options();
     for path in &args.files {
         let place = path.display().to_string();
         let sound = sound(path).map_err(|error| error.within(&place))?;
-        let shows_segments = args.timestamps && !args.json;
+        let shows_segments = args.hearing.timestamps && !args.json;
         // Lines that come as they are ready show how far it is.
         let bar = (!shows_segments).then(|| Bar::of_seconds(open));
-        let seconds = sound.samples.len() as f64 / f64::from(sound.rate.max(1));
+        let seconds = seconds(&sound);
         let mut each = |segment: &Segment| {
             if let Some(bar) = &bar {
                 bar.set(segment.end.min(seconds) as u64, seconds.ceil() as u64);
@@ -92,9 +108,9 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         let transcript = transcriber.transcribe_with(&sound, &options, &mut each)?;
         drop(bar);
         if args.json {
-            let segments: Vec<Value> = transcript.segments.iter().map(value).collect();
-            output::json(&json!({"file": place, "seconds": output::round(seconds, 3),
-                "language": transcript.language, "text": transcript.text, "segments": segments}))?;
+            let mut told = value(seconds, &transcript);
+            told["file"] = place.into();
+            output::json(&told)?;
         } else if !shows_segments {
             output::line(&transcript.text)?;
         }
@@ -111,7 +127,26 @@ fn sound(path: &Path) -> Result<Sound> {
     Sound::from_wav(&std::fs::read(path).map_err(|error| Error::io("", &error))?)
 }
 
-fn value(segment: &Segment) -> Value {
+fn seconds(sound: &Sound) -> f64 {
+    sound.samples.len() as f64 / f64::from(sound.rate.max(1))
+}
+
+/// What `--json` prints of a sound.
+pub(crate) fn heard(
+    transcriber: &mut Transcriber,
+    sound: &Sound,
+    options: &TranscribeOptions,
+) -> Result<Value> {
+    Ok(value(seconds(sound), &transcriber.transcribe(sound, options)?))
+}
+
+fn value(seconds: f64, transcript: &Transcript) -> Value {
+    let segments: Vec<Value> = transcript.segments.iter().map(segment).collect();
+    json!({"seconds": output::round(seconds, 3), "language": transcript.language, "text": transcript.text,
+        "segments": segments})
+}
+
+fn segment(segment: &Segment) -> Value {
     json!({"start": segment.start, "end": segment.end, "text": segment.text, "ids": segment.ids,
         "log_probability": segment.log_probability, "silence": segment.silence})
 }

@@ -18,6 +18,29 @@ pub(crate) struct WritingArgs {
     model: PathBuf,
     #[command(flatten)]
     texts: TextArgs,
+    #[command(flatten)]
+    search: SearchArgs,
+    /// With one beam, choose tokens by chance, as the options under Sampling say
+    #[arg(long, conflicts_with = "greedy")]
+    sample: bool,
+    /// The most tokens of the model's decoder; 0: the model's own, but no more than 1024
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    context: usize,
+    #[command(flatten)]
+    long: LongArgs,
+    #[command(flatten)]
+    sampler: SamplerArgs,
+    #[command(flatten)]
+    model_args: ModelArgs,
+    /// Print a JSON object for each text
+    #[arg(long, help_heading = "Options")]
+    json: bool,
+}
+
+/// What is looked for.
+#[derive(clap::Args, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct SearchArgs {
     /// Texts that go on at the same time, of which the likeliest are kept; 1: one token after the other. What the model
     /// was made for where nothing is said
     #[arg(long, value_name = "N", conflicts_with_all = ["sample", "greedy"])]
@@ -55,25 +78,30 @@ pub(crate) struct WritingArgs {
     /// Begin every text with this
     #[arg(long, value_name = "TEXT")]
     prefix: Option<String>,
-    /// With one beam, choose tokens by chance, as the options under Sampling say
-    #[arg(long, conflicts_with = "greedy")]
-    sample: bool,
-    /// The most tokens of the model's decoder; 0: the model's own, but no more than 1024
-    #[arg(long, default_value_t = 0, value_name = "N")]
-    context: usize,
-    #[command(flatten)]
-    long: LongArgs,
-    #[command(flatten)]
-    sampler: SamplerArgs,
-    #[command(flatten)]
-    model_args: ModelArgs,
-    /// Print a JSON object for each text
-    #[arg(long, help_heading = "Options")]
-    json: bool,
+}
+
+impl Default for SearchArgs {
+    fn default() -> Self {
+        Self {
+            beams: None,
+            best: 1,
+            groups: None,
+            diversity: None,
+            length_penalty: None,
+            early: None,
+            no_repeat: None,
+            min: None,
+            max: None,
+            never: Vec::new(),
+            suppress: Vec::new(),
+            prefix: None,
+        }
+    }
 }
 
 /// When a search has found enough.
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone, Copy, ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 enum EarlyText {
     /// At once
     Full,
@@ -110,7 +138,12 @@ impl WritingArgs {
         }
         let long = self.long.read(0)?;
         let model = open.model(&self.model, &self.model_args)?;
-        let writing = Writing { long, ..self.over(&model, task(&model)?)? };
+        let mut writing = Writing { long, ..task(&model)? };
+        self.search.over(&model, &mut writing, self.sample || self.sampler.is_greedy())?;
+        if self.sample {
+            writing.sampler = self.sampler.options()?;
+            writing.dry_breakers = self.sampler.dry_breakers().unwrap_or(writing.dry_breakers);
+        }
         let cache = self.model_args.kv;
         let mut writer =
             model.writer(WriterOptions { context: self.context, cache, ..WriterOptions::default() })?;
@@ -122,10 +155,12 @@ impl WritingArgs {
             Ok(())
         })
     }
+}
 
-    /// What a task asks for, and what was said about it.
-    fn over(&self, model: &Model, mut writing: Writing) -> Result<Writing> {
-        self.search(&mut writing.search)?;
+impl SearchArgs {
+    /// Puts what was said over what a task asks for. With `alone` there is one beam, whatever that is.
+    pub(crate) fn over(&self, model: &Model, writing: &mut Writing, alone: bool) -> Result<()> {
+        self.search(&mut writing.search, alone)?;
         let rules = &mut writing.search.rules;
         rules.no_repeat = self.no_repeat.unwrap_or(rules.no_repeat);
         if let Some(min) = self.min {
@@ -138,19 +173,15 @@ impl WritingArgs {
         if let Some(prefix) = &self.prefix {
             writing.prefix = spellings(model, "--prefix", prefix)?.into_iter().next().unwrap_or_default();
         }
-        if self.sample {
-            writing.sampler = self.sampler.options()?;
-            writing.dry_breakers = self.sampler.dry_breakers().unwrap_or(writing.dry_breakers);
-        }
-        Ok(writing)
+        Ok(())
     }
 
     /// The same about beams and lengths.
-    fn search(&self, search: &mut SearchOptions) -> Result<()> {
+    fn search(&self, search: &mut SearchOptions, alone: bool) -> Result<()> {
         let usual = SearchOptions::default();
         search.best = self.best;
         search.beams = self.beams.unwrap_or(search.beams);
-        if self.sample || self.sampler.is_greedy() {
+        if alone {
             (search.beams, search.groups) = (1, 1);
         } else if self.beams.is_none() {
             // Who asks for several texts asks for as many beams.
@@ -193,15 +224,25 @@ fn write(
     })
 }
 
+/// What `--json` prints.
+pub(crate) fn values(writer: &mut Writer, texts: &[String], writing: &Writing) -> Result<Vec<Value>> {
+    let all = writer.write(texts, writing)?;
+    Ok(all.iter().enumerate().map(|(index, candidates)| value(index, candidates)).collect())
+}
+
+fn value(index: usize, candidates: &[Candidate]) -> Value {
+    let one = |candidate: &Candidate| {
+        json!({"text": candidate.text, "score": output::round(candidate.score, 6), "ids": candidate.tokens,
+            "ended": candidate.ended})
+    };
+    let all: Vec<Value> = candidates.iter().map(one).collect();
+    let text = candidates.first().map(|best| best.text.clone());
+    json!({"index": index, "text": text, "candidates": all})
+}
+
 fn print(index: usize, candidates: &[Candidate], as_json: bool) -> Result<()> {
     if as_json {
-        let value = |candidate: &Candidate| {
-            json!({"text": candidate.text, "score": output::round(candidate.score, 6), "ids": candidate.tokens,
-                "ended": candidate.ended})
-        };
-        let all: Vec<Value> = candidates.iter().map(value).collect();
-        let text = candidates.first().map(|best| best.text.clone());
-        return output::json(&json!({"index": index, "text": text, "candidates": all}));
+        return output::json(&value(index, candidates));
     }
     match candidates {
         [] => output::line(""),

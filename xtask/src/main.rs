@@ -33,6 +33,7 @@ const VERBS: &[Verb] = &[
     verb::header::VERB,
     verb::c::VERB,
     verb::size::VERB,
+    verb::deb::VERB,
 ];
 
 fn main() -> ExitCode {

@@ -1,6 +1,6 @@
 //! `test`: everything a change must pass, and a table of what ran.
 
-use super::{arm, c, counts, export, model, size};
+use super::{arm, c, counts, deb, export, model, size};
 use crate::Verb;
 use crate::shell::{Result, cargo, run};
 use crate::tools;
@@ -25,7 +25,7 @@ struct Step {
     run: fn() -> Result<Outcome>,
 }
 
-const STEPS: [Step; 15] = [
+const STEPS: [Step; 16] = [
     Step { name: "tools", run: need_tools },
     Step { name: "format", run: || pass(cargo(&["fmt", "--all", "--check"])) },
     Step { name: "clippy", run: clippy },
@@ -35,10 +35,11 @@ const STEPS: [Step; 15] = [
     Step { name: "tests", run: tests },
     Step { name: "doc-tests", run: || pass(cargo(&["test", "--workspace", "--locked", "--doc"])) },
     Step { name: "short-fuzz", run: short_fuzz },
-    Step { name: "counts", run: count_instructions },
-    Step { name: "c", run: from_c },
-    Step { name: "arm", run: on_arm },
-    Step { name: "size", run: sizes },
+    Step { name: "counts", run: || where_possible(counts::need_tools, counts::check) },
+    Step { name: "c", run: || where_possible(c::need_tools, c::check) },
+    Step { name: "arm", run: || where_possible(arm::need_tools, arm::identity) },
+    Step { name: "size", run: || where_possible(size::need_tools, size::check) },
+    Step { name: "deb", run: || where_possible(deb::need_native_tools, deb::native) },
     Step { name: "export", run: exports },
     Step { name: "deny", run: deny },
 ];
@@ -134,34 +135,10 @@ fn short_fuzz() -> Result<Outcome> {
     pass(command)
 }
 
-/// Where this machine has no way to get a compiler and an emulator, the step is skipped.
-fn on_arm() -> Result<Outcome> {
-    match arm::need_tools() {
-        Ok(()) => arm::identity().map(|()| Outcome::Passed),
-        Err(why) => Ok(Outcome::Skipped(why)),
-    }
-}
-
-/// Where this machine has no way to get valgrind, or none to use it, the step is skipped.
-fn count_instructions() -> Result<Outcome> {
-    match counts::need_tools() {
-        Ok(()) => counts::check().map(|()| Outcome::Passed),
-        Err(why) => Ok(Outcome::Skipped(why)),
-    }
-}
-
-/// Where this machine has no way to get compilers and valgrind, the step is skipped.
-fn from_c() -> Result<Outcome> {
-    match c::need_tools() {
-        Ok(()) => c::check().map(|()| Outcome::Passed),
-        Err(why) => Ok(Outcome::Skipped(why)),
-    }
-}
-
-/// Where this machine has no way to get a compiler for Arm, the step is skipped.
-fn sizes() -> Result<Outcome> {
-    match size::need_tools() {
-        Ok(()) => size::check().map(|()| Outcome::Passed),
+/// A check that is skipped where this machine has no way to get what it needs.
+fn where_possible(needs: fn() -> Result, check: fn() -> Result) -> Result<Outcome> {
+    match needs() {
+        Ok(()) => check().map(|()| Outcome::Passed),
         Err(why) => Ok(Outcome::Skipped(why)),
     }
 }

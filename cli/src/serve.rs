@@ -1,0 +1,100 @@
+//! `siskin serve`: a model that answers requests line by line. `docs/cli.md` describes the lines.
+//!
+//! One thread reads, so that a request can be stopped while it is worked on; the other works on one request after the
+//! other and is the only one that writes.
+
+mod answers;
+mod base64;
+mod desk;
+mod fields;
+mod lines;
+mod request;
+mod work;
+
+use crate::options::{ContextArgs, ModelArgs, OpenArgs};
+use answers::tell;
+use desk::Desk;
+use lines::{Line, Lines};
+use request::{Heard, Refusal, Request};
+use siskin::{Error, ErrorKind, Result};
+use std::io::Read;
+use std::path::PathBuf;
+use std::sync::Arc;
+use work::Work;
+
+/// Answer requests: JSON objects, one on each line, from standard input to standard output
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// A .siskin, GGUF or ONNX file, or a model folder
+    model: PathBuf,
+    /// The most bytes of a request; longer ones are refused unread, and so many may wait
+    #[arg(long, default_value_t = 16 << 20, value_name = "BYTES")]
+    longest: usize,
+    /// The most tokens of an answer, whatever a request asks for
+    #[arg(long, value_name = "N")]
+    max_tokens: Option<usize>,
+    #[command(flatten)]
+    context: ContextArgs,
+    #[command(flatten)]
+    model_args: ModelArgs,
+}
+
+pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
+    let model = match open.model(&args.model, &args.model_args) {
+        Ok(model) => model,
+        Err(error) => {
+            // Who asks over a socket does not see standard error.
+            tell(None, &answers::Answer::Error(&error))?;
+            return Err(error);
+        }
+    };
+    let desk = Arc::new(Desk::new(args.longest));
+    let (input, longest) = (Arc::clone(&desk), args.longest);
+    std::thread::spawn(move || {
+        read(std::io::stdin(), longest, &input);
+        input.end();
+    });
+    let mut work = Work::new(model, args, &desk);
+    while let Some(job) = desk.take() {
+        let outcome = work.answer(job);
+        desk.done();
+        outcome?;
+    }
+    Ok(())
+}
+
+/// Puts what `input` asks for on the desk, until it ends.
+fn read(input: impl Read, longest: usize, desk: &Desk) {
+    let mut lines = Lines::new(input, longest);
+    let mut number = 0;
+    loop {
+        let line = lines.next();
+        number += 1;
+        let refused = |kind, message: String| {
+            Err(Refusal { id: None, error: Error::new(kind, format!("line {number}"), message) })
+        };
+        let heard = match line {
+            Ok(None) => return,
+            Err(error) => {
+                let error = Error::io("standard input", &error);
+                desk.put(Err(Refusal { id: None, error }), 0);
+                return;
+            }
+            Ok(Some(Line::TooLong)) => {
+                refused(ErrorKind::TooLong, format!("has more than {longest} bytes; see --longest"))
+            }
+            Ok(Some(Line::Whole(bytes))) => match std::str::from_utf8(bytes) {
+                Ok(text) if text.trim().is_empty() => continue,
+                Ok(text) => Request::read(text).map_err(|refusal| refusal.on_line(number)),
+                Err(error) => {
+                    refused(ErrorKind::Argument, format!("is not UTF-8 at byte {}", error.valid_up_to()))
+                }
+            },
+        };
+        match heard {
+            Ok(Heard::Stop(id)) => desk.stop(&id),
+            Ok(Heard::Request(request)) => desk.put(Ok(*request), lines.length()),
+            Err(refusal) => desk.put(Err(refusal), 0),
+        }
+    }
+}

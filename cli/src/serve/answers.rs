@@ -1,0 +1,71 @@
+//! The lines that are written.
+
+use super::request::Id;
+use crate::output;
+use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
+use siskin::{Error, Result};
+
+/// What is said to a request.
+#[derive(Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Answer<'a> {
+    /// The next piece of a text.
+    Text(&'a str),
+    /// It is answered.
+    Done(Value),
+    /// It is answered no further.
+    #[serde(serialize_with = "failure")]
+    Error(&'a Error),
+    /// The program itself failed.
+    #[serde(rename = "error", serialize_with = "panic")]
+    Panic(&'a str),
+}
+
+/// The code of what is wrong with the program, as in the C interface.
+const PANIC: u16 = 999;
+
+#[derive(Serialize)]
+struct Told<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a Id>,
+    #[serde(flatten)]
+    answer: &'a Answer<'a>,
+}
+
+fn failure<S: Serializer>(error: &Error, to: S) -> std::result::Result<S::Ok, S::Error> {
+    json!({"code": error.kind().code(), "place": error.place(), "message": error.message()}).serialize(to)
+}
+
+fn panic<S: Serializer>(message: &str, to: S) -> std::result::Result<S::Ok, S::Error> {
+    json!({"code": PANIC, "place": "siskin", "message": message}).serialize(to)
+}
+
+/// Writes a line.
+pub(super) fn tell(id: Option<&Id>, answer: &Answer<'_>) -> Result<()> {
+    let line = serde_json::to_string(&Told { id, answer });
+    output::line(line.map_err(|error| Error::io("stdout", &error.into()))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use siskin::ErrorKind;
+
+    fn line(id: Option<&Id>, answer: &Answer<'_>) -> String {
+        serde_json::to_string(&Told { id, answer }).unwrap()
+    }
+
+    #[test]
+    fn lines_say_whom_they_are_for() {
+        let id = Id::Number(7);
+        assert_eq!(line(Some(&id), &Answer::Text("a\n\"b")), r#"{"id":7,"text":"a\n\"b"}"#);
+        let id = Id::Text("x".to_owned());
+        assert_eq!(line(Some(&id), &Answer::Done(json!({"tokens": 1}))), r#"{"id":"x","done":{"tokens":1}}"#);
+        let error = Error::new(ErrorKind::Argument, "line 3", "is wrong");
+        let expected = r#"{"error":{"code":200,"message":"is wrong","place":"line 3"}}"#;
+        assert_eq!(line(None, &Answer::Error(&error)), expected);
+        let expected = r#"{"error":{"code":999,"message":"fell over","place":"siskin"}}"#;
+        assert_eq!(line(None, &Answer::Panic("fell over")), expected);
+    }
+}

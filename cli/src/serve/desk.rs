@@ -1,0 +1,129 @@
+//! Where requests wait, and what is worked on.
+
+use super::request::{Id, Refusal, Request};
+use siskin::StopHandle;
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// What waits: a request, or what is wrong with one.
+pub(super) type Job = std::result::Result<Request, Refusal>;
+
+/// Between the thread that reads and the one that works.
+pub(super) struct Desk {
+    state: Mutex<State>,
+    changed: Condvar,
+    most_bytes: usize,
+    most_jobs: usize,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Waiting>,
+    bytes: usize,
+    ended: bool,
+    running: Option<Running>,
+}
+
+struct Waiting {
+    job: Job,
+    bytes: usize,
+    stopped: bool,
+}
+
+/// The request that is worked on.
+struct Running {
+    id: Option<Id>,
+    handle: Option<StopHandle>,
+    stopped: bool,
+}
+
+impl Running {
+    fn stop(&mut self) {
+        self.stopped = true;
+        self.handle.iter().for_each(StopHandle::stop);
+    }
+}
+
+/// The most requests that wait.
+const MOST_JOBS: usize = 1024;
+
+impl Desk {
+    pub(super) fn new(most_bytes: usize) -> Self {
+        let (state, changed) = (Mutex::default(), Condvar::new());
+        Self { state, changed, most_bytes, most_jobs: MOST_JOBS }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn changed<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a request of so many bytes behind the others, once there is room.
+    pub(super) fn put(&self, job: Job, bytes: usize) {
+        let mut state = self.state();
+        while !state.waiting.is_empty()
+            && (state.bytes + bytes > self.most_bytes || state.waiting.len() >= self.most_jobs)
+        {
+            state = self.changed(state);
+        }
+        state.bytes += bytes;
+        state.waiting.push_back(Waiting { job, bytes, stopped: false });
+        self.changed.notify_all();
+    }
+
+    /// Says that nothing more comes.
+    pub(super) fn end(&self) {
+        self.state().ended = true;
+        self.changed.notify_all();
+    }
+
+    /// The next request, which is the running one then; `None` after the last.
+    pub(super) fn take(&self) -> Option<Job> {
+        let mut state = self.state();
+        loop {
+            if let Some(Waiting { job, bytes, stopped }) = state.waiting.pop_front() {
+                state.bytes -= bytes;
+                let id = job.as_ref().ok().and_then(|request| request.id.clone());
+                state.running = Some(Running { id, handle: None, stopped });
+                self.changed.notify_all();
+                return Some(job);
+            }
+            if state.ended {
+                return None;
+            }
+            state = self.changed(state);
+        }
+    }
+
+    /// Stops every request of this name that waits or runs.
+    pub(super) fn stop(&self, id: &Id) {
+        let mut state = self.state();
+        for waiting in &mut state.waiting {
+            let named = waiting.job.as_ref().is_ok_and(|request| request.id.as_ref() == Some(id));
+            waiting.stopped |= named;
+        }
+        if let Some(running) = state.running.as_mut().filter(|running| running.id.as_ref() == Some(id)) {
+            running.stop();
+        }
+    }
+
+    /// What stops the running request from here on.
+    pub(super) fn stoppable(&self, handle: StopHandle) {
+        if let Some(running) = &mut self.state().running {
+            if running.stopped {
+                handle.stop();
+            }
+            running.handle = Some(handle);
+        }
+    }
+
+    /// Says that the running request is answered. A stop that came after its last step is not meant for the next.
+    pub(super) fn done(&self) {
+        if let Some(handle) = self.state().running.take().and_then(|running| running.handle) {
+            handle.withdraw();
+        }
+    }
+}

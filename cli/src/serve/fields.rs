@@ -1,0 +1,70 @@
+//! The fields of a request: each is taken once, and what is left over is refused.
+
+use serde::Deserialize;
+use serde::de::value::MapDeserializer;
+use serde_json::value::RawValue;
+use siskin::{Error, Result};
+use std::collections::BTreeMap;
+
+/// The fields of a JSON object, not yet read: a line takes little more memory than it is long.
+pub(super) struct Fields<'a>(BTreeMap<String, &'a RawValue>);
+
+impl<'a> Fields<'a> {
+    pub(super) fn read(line: &'a str) -> Result<Self> {
+        let fields = serde_json::from_str(line).map(Self);
+        fields.map_err(|error| Error::argument("", format!("is no JSON object: {error}")))
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    /// The field `name`, where it is there and not null.
+    pub(super) fn take<T: Deserialize<'a>>(&mut self, name: &str) -> Result<Option<T>> {
+        let Some(value) = self.0.remove(name) else { return Ok(None) };
+        serde_json::from_str(value.get()).map_err(|error| wrong(name, &error))
+    }
+
+    /// The field `name`, which must be there.
+    pub(super) fn need<T: Deserialize<'a>>(&mut self, name: &str) -> Result<T> {
+        self.take(name)?.ok_or_else(|| Error::argument(name, "is missing"))
+    }
+
+    /// Options that have the names of these fields.
+    pub(super) fn some<T: Deserialize<'a>>(&mut self, names: &[&str]) -> Result<T> {
+        let given = names.iter().filter_map(|name| self.0.remove_entry(*name)).collect();
+        options(&given)
+    }
+
+    /// Options that have the names of all other fields.
+    pub(super) fn rest<T: Deserialize<'a>>(self) -> Result<T> {
+        options(&self.0)
+    }
+
+    /// Nothing else is there.
+    pub(super) fn end(self) -> Result<()> {
+        self.rest::<Nothing>().map(drop)
+    }
+}
+
+/// Of requests that have no options.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+fn options<'a, T: Deserialize<'a>>(given: &BTreeMap<String, &'a RawValue>) -> Result<T> {
+    let fields = || given.iter().map(|(name, value)| (name.as_str(), *value));
+    // One after the other first, so that an error has a name.
+    for field in fields() {
+        let alone = MapDeserializer::new(std::iter::once(field));
+        T::deserialize(alone).map_err(|error: serde_json::Error| wrong(field.0, &error))?;
+    }
+    T::deserialize(MapDeserializer::new(fields())).map_err(|error: serde_json::Error| wrong("", &error))
+}
+
+fn wrong(name: &str, error: &serde_json::Error) -> Error {
+    let text = error.to_string();
+    // The place is that in the field alone.
+    let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
+    Error::argument(name, text)
+}

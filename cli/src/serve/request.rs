@@ -1,0 +1,249 @@
+//! What a line asks for.
+
+use super::base64;
+use super::fields::Fields;
+use crate::embed::VectorArgs;
+use crate::fill_mask;
+use crate::options::SamplerArgs;
+use crate::texts::{LongArgs, LongText, OVERLAP};
+use crate::transcribe::HearingArgs;
+use crate::writing::SearchArgs;
+use serde::de::{Deserializer, Visitor};
+use serde::{Deserialize, Serialize};
+use siskin::encoder::Long;
+use siskin::template::Message;
+use siskin::{Error, ErrorKind, Result};
+
+/// What the one who asks calls a request: a text or a whole number.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub(super) enum Id {
+    Text(String),
+    Number(i64),
+}
+
+/// The longest name, in bytes: it comes back with every piece of an answer.
+const LONGEST_ID: usize = 256;
+
+impl<'a> Deserialize<'a> for Id {
+    fn deserialize<D: Deserializer<'a>>(from: D) -> std::result::Result<Self, D::Error> {
+        struct Reader;
+        impl Visitor<'_> for Reader {
+            type Value = Id;
+            fn expecting(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(to, "a text of up to {LONGEST_ID} bytes or a whole number of 64 bits")
+            }
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> std::result::Result<Id, E> {
+                if text.len() > LONGEST_ID {
+                    return Err(E::invalid_length(text.len(), &self));
+                }
+                Ok(Id::Text(text.to_owned()))
+            }
+            fn visit_i64<E>(self, number: i64) -> std::result::Result<Id, E> {
+                Ok(Id::Number(number))
+            }
+            fn visit_u64<E: serde::de::Error>(self, number: u64) -> std::result::Result<Id, E> {
+                i64::try_from(number).map(Id::Number).map_err(E::custom)
+            }
+        }
+        from.deserialize_any(Reader)
+    }
+}
+
+/// A request that was understood.
+pub(super) struct Request {
+    pub(super) id: Option<Id>,
+    pub(super) ask: Ask,
+}
+
+/// One that was not.
+pub(super) struct Refusal {
+    pub(super) id: Option<Id>,
+    pub(super) error: Error,
+}
+
+impl Refusal {
+    /// Where there is no name, the line says whose it is.
+    pub(super) fn on_line(self, number: usize) -> Self {
+        match self.id {
+            None => Self { error: self.error.within(&format!("line {number}")), ..self },
+            Some(_) => self,
+        }
+    }
+}
+
+/// What a line says.
+pub(super) enum Heard {
+    Request(Box<Request>),
+    /// Stop the requests of this name.
+    Stop(Id),
+}
+
+/// How a text is written on.
+pub(super) struct TextAsk {
+    pub(super) max_tokens: usize,
+    pub(super) stop: Vec<String>,
+    pub(super) sampler: SamplerArgs,
+}
+
+/// What is asked for.
+pub(super) enum Ask {
+    Chat { messages: Vec<Message>, text: TextAsk },
+    Prompt { prompt: String, special: bool, text: TextAsk },
+    Embed { texts: Vec<String>, vectors: VectorArgs, long: Long },
+    Rerank { texts: Vec<String>, question: String },
+    Classify { texts: Vec<String>, long: Long },
+    Tag { texts: Vec<String>, long: Long },
+    Answer { texts: Vec<String>, question: String, long: Long },
+    FillMask { texts: Vec<String>, top: usize },
+    Write { texts: Vec<String>, task: Task, search: Box<SearchArgs>, long: Long },
+    Transcribe { sound: Vec<u8>, hearing: HearingArgs },
+    Stats,
+}
+
+/// What is made of texts.
+pub(super) enum Task {
+    Generate,
+    Translate { from: Option<String>, to: Option<String> },
+    Summarise,
+}
+
+type Reader = fn(&str, Fields<'_>) -> Result<Ask>;
+
+/// Every kind of request by the field that asks for it. Of several, the first is meant: the others may be options.
+const KINDS: [(&str, Reader); 13] = [
+    ("chat", chat),
+    ("embed", embed),
+    ("rerank", rerank),
+    ("classify", classify),
+    ("tag", tag),
+    ("answer", answer),
+    ("fill_mask", fill_mask),
+    ("generate", write),
+    ("translate", write),
+    ("summarise", write),
+    ("transcribe", transcribe),
+    ("prompt", prompt),
+    ("stats", stats),
+];
+
+impl Request {
+    pub(super) fn read(line: &str) -> std::result::Result<Heard, Refusal> {
+        let refused = |error| Refusal { id: None, error };
+        let mut fields = Fields::read(line).map_err(refused)?;
+        let id: Option<Id> = fields.take("id").map_err(refused)?;
+        Self::of(&id, fields).map_err(|error| Refusal { id, error })
+    }
+
+    fn of(id: &Option<Id>, mut fields: Fields<'_>) -> Result<Heard> {
+        if fields.has("stop") && !KINDS.iter().any(|(name, _)| fields.has(name)) {
+            let stop = fields.need("stop")?;
+            fields.end()?;
+            return match id {
+                None => Ok(Heard::Stop(stop)),
+                Some(_) => Err(Error::argument("id", "a stop has no answer; leave its name out")),
+            };
+        }
+        let kind = KINDS.iter().find(|(name, _)| fields.has(name)).ok_or_else(|| {
+            let names: Vec<_> = KINDS.iter().map(|(name, _)| *name).collect();
+            Error::argument("request", format!("asks for nothing; give one of {}, stop", names.join(", ")))
+        })?;
+        let ask = kind.1(kind.0, fields)?;
+        Ok(Heard::Request(Box::new(Self { id: id.clone(), ask })))
+    }
+}
+
+/// Texts: a list of them, or one.
+fn texts(name: &str, fields: &mut Fields<'_>) -> Result<Vec<String>> {
+    let texts: Vec<String> = fields.need(name)?;
+    if texts.is_empty() {
+        return Err(Error::argument(name, "has no texts; give some"));
+    }
+    Ok(texts)
+}
+
+fn long(fields: &mut Fields<'_>, overlap: usize) -> Result<Long> {
+    fields.some::<LongArgs>(&["long", "overlap"])?.read(overlap)
+}
+
+fn chat(name: &str, mut fields: Fields<'_>) -> Result<Ask> {
+    let messages: Vec<Message> = fields.need(name)?;
+    if messages.is_empty() {
+        return Err(Error::argument(name, "has no messages; give one at least"));
+    }
+    Ok(Ask::Chat { messages, text: text(fields)? })
+}
+
+fn prompt(name: &str, mut fields: Fields<'_>) -> Result<Ask> {
+    let (prompt, special) = (fields.need(name)?, fields.take("special")?.unwrap_or_default());
+    Ok(Ask::Prompt { prompt, special, text: text(fields)? })
+}
+
+fn text(mut fields: Fields<'_>) -> Result<TextAsk> {
+    let max_tokens = fields.take("max_tokens")?.unwrap_or(usize::MAX);
+    let stop = fields.take("stop")?.unwrap_or_default();
+    let sampler: SamplerArgs = fields.rest()?;
+    sampler.options()?;
+    Ok(TextAsk { max_tokens, stop, sampler })
+}
+
+fn embed(name: &str, mut fields: Fields<'_>) -> Result<Ask> {
+    let (texts, long) = (texts(name, &mut fields)?, long(&mut fields, OVERLAP)?);
+    Ok(Ask::Embed { texts, long, vectors: fields.rest()? })
+}
+
+fn rerank(name: &str, mut fields: Fields<'_>) -> Result<Ask> {
+    let (texts, question) = (texts(name, &mut fields)?, fields.need("question")?);
+    fields.end()?;
+    Ok(Ask::Rerank { texts, question })
+}
+
+fn classify(name: &str, mut fields: Fields<'_>) -> Result<Ask> {
+    let texts = texts(name, &mut fields)?;
+    let long = fields.take::<LongText>("long")?.unwrap_or_default().whole()?;
+    fields.end()?;
+    Ok(Ask::Classify { texts, long })
+}
+
+fn tag(name: &str, mut fields: Fields<'_>) -> Result<Ask> {
+    let (texts, long) = (texts(name, &mut fields)?, long(&mut fields, OVERLAP)?);
+    fields.end()?;
+    Ok(Ask::Tag { texts, long })
+}
+
+fn answer(name: &str, mut fields: Fields<'_>) -> Result<Ask> {
+    let (texts, question) = (texts(name, &mut fields)?, fields.need("question")?);
+    let long = long(&mut fields, OVERLAP)?;
+    fields.end()?;
+    Ok(Ask::Answer { texts, question, long })
+}
+
+fn fill_mask(name: &str, mut fields: Fields<'_>) -> Result<Ask> {
+    let (texts, top) = (texts(name, &mut fields)?, fields.take("top")?.unwrap_or(fill_mask::TOP));
+    fields.end()?;
+    Ok(Ask::FillMask { texts, top })
+}
+
+fn write(name: &str, mut fields: Fields<'_>) -> Result<Ask> {
+    let (texts, long) = (texts(name, &mut fields)?, long(&mut fields, 0)?);
+    let task = match name {
+        "translate" => Task::Translate { from: fields.take("from")?, to: fields.take("to")? },
+        "summarise" => Task::Summarise,
+        _ => Task::Generate,
+    };
+    Ok(Ask::Write { texts, task, search: Box::new(fields.rest()?), long })
+}
+
+fn transcribe(name: &str, mut fields: Fields<'_>) -> Result<Ask> {
+    let sound: String = fields.need(name)?;
+    Ok(Ask::Transcribe { sound: base64::decode(&sound)?, hearing: fields.rest()? })
+}
+
+fn stats(name: &str, mut fields: Fields<'_>) -> Result<Ask> {
+    let wanted: bool = fields.need(name)?;
+    fields.end()?;
+    match wanted {
+        true => Ok(Ask::Stats),
+        false => Err(Error::new(ErrorKind::Argument, name, "asks for nothing; say true")),
+    }
+}

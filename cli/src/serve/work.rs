@@ -1,0 +1,268 @@
+//! Answers requests, one after the other.
+
+use super::Args;
+use super::answers::{Answer, tell};
+use super::desk::{Desk, Job};
+use super::request::{Ask, Id, Request, Task, TextAsk};
+use crate::options::SamplerArgs;
+use crate::{answer_question, classify, embed, fill_mask, memory, output, rerank, tag, transcribe, writing};
+use serde_json::{Value, json};
+use siskin::audio::Sound;
+use siskin::rules::Rules;
+use siskin::speech::Transcriber;
+use siskin::{
+    Encoder, EncoderOptions, Ended, Error, ErrorKind, GenerateOptions, Generation, Model, Result, Session,
+    Writer, WriterOptions, Writing,
+};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
+
+/// A model and what was made of it so far.
+pub(super) struct Work<'a> {
+    model: Model,
+    args: &'a Args,
+    desk: &'a Desk,
+    made: Made,
+    /// Requests so far.
+    requests: usize,
+}
+
+/// What requests need, made when the first one does.
+#[derive(Default)]
+struct Made {
+    session: Option<(Settings, Session)>,
+    /// Without the model's head, for vectors.
+    bare: Option<Encoder>,
+    encoder: Option<Encoder>,
+    writer: Option<Writer>,
+    transcriber: Option<Transcriber>,
+}
+
+/// What a session is made with.
+#[derive(PartialEq)]
+struct Settings {
+    sampler: SamplerArgs,
+    stop: Vec<String>,
+}
+
+/// Why a request is not answered.
+enum Failed {
+    /// It cannot be.
+    Request(Error),
+    /// Nobody can be told any more.
+    Output(Error),
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self::Request(error)
+    }
+}
+
+type Answered<T = Value> = std::result::Result<T, Failed>;
+
+impl<'a> Work<'a> {
+    pub(super) fn new(model: Model, args: &'a Args, desk: &'a Desk) -> Self {
+        Self { model, args, desk, made: Made::default(), requests: 0 }
+    }
+
+    /// Answers one request. An error is that nobody can be told any more.
+    pub(super) fn answer(&mut self, job: Job) -> Result<()> {
+        self.requests += 1;
+        let Request { id, ask } = match job {
+            Ok(request) => request,
+            Err(refusal) => return tell(refusal.id.as_ref(), &Answer::Error(&refusal.error)),
+        };
+        let id = id.as_ref();
+        match catch_unwind(AssertUnwindSafe(|| self.ask(id, ask))) {
+            Ok(Ok(done)) => tell(id, &Answer::Done(done)),
+            Ok(Err(Failed::Request(error))) => tell(id, &Answer::Error(&error)),
+            Ok(Err(Failed::Output(error))) => Err(error),
+            Err(_) => {
+                // Whatever was at work then is in no state to go on.
+                self.made = Made::default();
+                tell(id, &Answer::Panic("failed inside, which is an error of the program; please report it"))
+            }
+        }
+    }
+
+    fn ask(&mut self, id: Option<&Id>, ask: Ask) -> Answered {
+        let results = match ask {
+            Ask::Stats => return Ok(self.stats()),
+            Ask::Chat { messages, text } => {
+                let (max_tokens, begun) = (self.most(&text), Instant::now());
+                let options = GenerateOptions { max_tokens, ..GenerateOptions::default() };
+                let anew = text.sampler.draws() && text.sampler.has_seed();
+                let session = self.session(text)?;
+                if anew {
+                    session.reset();
+                }
+                let outcome = session.converse(&messages, options);
+                return written(id, session, outcome, begun);
+            }
+            Ask::Prompt { prompt, special, text } => {
+                let (max_tokens, begun) = (self.most(&text), Instant::now());
+                if text.sampler.draws() && !text.sampler.has_seed() {
+                    // Where random numbers start is chosen with a session.
+                    self.made.session = None;
+                }
+                let session = self.session(text)?;
+                session.reset();
+                let outcome = session.begin(&prompt, GenerateOptions { max_tokens, raw: true, special });
+                return written(id, session, outcome, begun);
+            }
+            Ask::Embed { texts, vectors, long } => {
+                let options = vectors.options(&self.model, long)?;
+                embed::values(self.encoder(false)?, &texts, &options)?
+            }
+            Ask::Rerank { texts, question } => rerank::values(self.encoder(true)?, &question, &texts)?,
+            Ask::Classify { texts, long } => classify::values(self.encoder(true)?, &texts, long)?,
+            Ask::Tag { texts, long } => tag::values(self.encoder(true)?, &texts, long)?,
+            Ask::Answer { texts, question, long } => {
+                answer_question::values(self.encoder(true)?, &question, &texts, long)?
+            }
+            Ask::FillMask { texts, top } => fill_mask::values(self.encoder(true)?, &texts, top)?,
+            Ask::Write { texts, task, search, long } => {
+                let writing = match &task {
+                    Task::Generate => Writing::of(&self.model),
+                    Task::Translate { from, to } => {
+                        Writing::translation(&self.model, from.as_deref(), to.as_deref())
+                    }
+                    Task::Summarise => Writing::summary(&self.model),
+                };
+                let mut writing = Writing { long, ..writing? };
+                search.over(&self.model, &mut writing, false)?;
+                writing::values(self.writer()?, &texts, &writing)?
+            }
+            Ask::Transcribe { sound, hearing } => {
+                let sound = Sound::from_wav(&sound)?;
+                vec![transcribe::heard(self.transcriber()?, &sound, &hearing.options())?]
+            }
+        };
+        Ok(json!({ "results": results }))
+    }
+
+    /// The most tokens of an answer.
+    fn most(&self, text: &TextAsk) -> usize {
+        text.max_tokens.min(self.args.max_tokens.unwrap_or(usize::MAX))
+    }
+
+    /// The session, which is another one where something else is asked of it.
+    fn session(&mut self, text: TextAsk) -> Result<&mut Session> {
+        let TextAsk { stop, sampler, .. } = text;
+        let settings = Settings { sampler, stop };
+        let kept = self.made.session.take().filter(|(known, _)| *known == settings);
+        let (_, session) = match kept {
+            Some(kept) => self.made.session.insert(kept),
+            None => {
+                let Settings { sampler, stop } = &settings;
+                let mut options = self.args.context.session(&self.args.model_args, sampler, stop)?;
+                if self.model.graphs().encoder.is_some() {
+                    options.sampler.rules = Rules::of(&self.model)?;
+                }
+                let session = self.model.session(options)?;
+                self.made.session.insert((settings, session))
+            }
+        };
+        self.desk.stoppable(session.stop_handle());
+        Ok(session)
+    }
+
+    /// What reads texts, with the model's head or without.
+    fn encoder(&mut self, head: bool) -> Result<&mut Encoder> {
+        let place = if head { &mut self.made.encoder } else { &mut self.made.bare };
+        let encoder = match place.take() {
+            Some(encoder) => encoder,
+            None => {
+                let cache = self.args.model_args.kv;
+                self.model.encoder(EncoderOptions { head, cache, ..EncoderOptions::default() })?
+            }
+        };
+        self.desk.stoppable(encoder.stop_handle());
+        Ok(place.insert(encoder))
+    }
+
+    fn writer(&mut self) -> Result<&mut Writer> {
+        let writer = match self.made.writer.take() {
+            Some(writer) => writer,
+            None => {
+                let cache = self.args.model_args.kv;
+                self.model.writer(WriterOptions { cache, ..WriterOptions::default() })?
+            }
+        };
+        self.desk.stoppable(writer.stop_handle());
+        Ok(self.made.writer.insert(writer))
+    }
+
+    fn transcriber(&mut self) -> Result<&mut Transcriber> {
+        let transcriber = match self.made.transcriber.take() {
+            Some(transcriber) => transcriber,
+            None => Transcriber::new(&self.model, self.args.model_args.kv)?,
+        };
+        self.desk.stoppable(transcriber.stop_handle());
+        Ok(self.made.transcriber.insert(transcriber))
+    }
+
+    fn stats(&self) -> Value {
+        let resident = memory::resident();
+        let mib = |part: Option<f64>| part.map(|part| output::round(part, 1));
+        let context = self.made.session.as_ref().map(|(_, session)| session.position());
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "family": self.model.family(),
+            "kernels": self.model.kernels(),
+            "threads": self.model.threads(),
+            "requests": self.requests,
+            "context_tokens": context,
+            "anonymous_mib": mib(resident.map(|(anonymous, _)| anonymous)),
+            "mapped_mib": mib(resident.map(|(_, mapped)| mapped)),
+        })
+    }
+}
+
+/// Writes a text that was begun, piece by piece.
+fn written(id: Option<&Id>, session: &mut Session, outcome: Result<Generation>, begun: Instant) -> Answered {
+    let seconds = |since: Instant| since.elapsed().as_secs_f64();
+    let prompt_seconds = seconds(begun);
+    let mut generation = match outcome {
+        Ok(generation) => generation,
+        Err(error) if error.kind() == ErrorKind::Cancelled => {
+            return Ok(told("stopped", 0, session, prompt_seconds, 0.0));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let begun = Instant::now();
+    let mut text = String::new();
+    let ended = loop {
+        match generation.step(session, &mut text) {
+            Ok(Some(_)) if text.is_empty() => {}
+            Ok(Some(_)) => tell(id, &Answer::Text(&text)).map_err(Failed::Output)?,
+            Ok(None) => break generation.ended().map_or("model", name),
+            Err(error) if error.kind() == ErrorKind::Cancelled => break "stopped",
+            Err(error) => return Err(error.into()),
+        }
+    };
+    let tokens = generation.tokens();
+    generation.finish(session);
+    Ok(told(ended, tokens, session, prompt_seconds, seconds(begun)))
+}
+
+fn told(ended: &str, tokens: usize, session: &Session, prompt_seconds: f64, seconds: f64) -> Value {
+    json!({
+        "ended": ended,
+        "tokens": tokens,
+        "context_tokens": session.position(),
+        "prompt_seconds": output::round(prompt_seconds, 4),
+        "seconds": output::round(seconds, 4),
+        "tokens_per_second": output::round(output::rate(tokens, seconds), 1),
+    })
+}
+
+fn name(ended: Ended) -> &'static str {
+    match ended {
+        Ended::StopText => "stop",
+        Ended::Length => "length",
+        Ended::Context => "context",
+        _ => "model",
+    }
+}

@@ -1,0 +1,131 @@
+//! The service under a systemd of its own: a fresh system that is started in a container.
+
+use super::asking::ask;
+use super::packages::{Package, said};
+use super::roots::Root;
+use crate::shell::{Result, program, run, succeeds};
+use crate::tools;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The longest time in which a system starts or ends.
+const PATIENCE: Duration = Duration::from_secs(60);
+const MODEL: &str = "var/lib/siskin/model.siskin";
+
+/// Installs the command in a system that has systemd, enables the service, starts the system and asks.
+pub(super) fn check(root: &Root, folder: &Path, package: &Package) -> Result {
+    if let Err(why) = tools::debian(&[("/usr/bin/systemd-nspawn".to_owned(), "systemd-container")]) {
+        println!("the service was not started: {why}");
+        return Ok(());
+    }
+    let file = root.bring(&package.file)?;
+    run(&mut root.program(&["apt-get", "install", "-q", "-y", &file]))?;
+    let model = root.folder.join(MODEL);
+    fs::copy(folder.join("models/chat.siskin"), &model).map_err(said(&model))?;
+    run(&mut root.program(&["systemd-machine-id-setup"]))?;
+    run(&mut root.program(&["systemctl", "enable", "siskin.socket"]))?;
+    match Container::start(&root.folder, &folder.join("boot.log")) {
+        Ok(container) => {
+            ask(&container.file("run/siskin.sock"))?;
+            container.hardened()?;
+            println!("siskin@.service answers under systemd, as nobody and without capabilities");
+        }
+        Err(why) => println!("the service was not started: {why}"),
+    }
+    fs::remove_file(&model).map_err(said(&model))?;
+    run(&mut root.program(&["apt-get", "purge", "-q", "-y", "siskin"]))?;
+    let left: Vec<String> = root.files()?.into_iter().filter(|file| file.contains("siskin")).collect();
+    if left.is_empty() { Ok(()) } else { Err(format!("what is left of the service: {}", left.join(", "))) }
+}
+
+/// A system that runs.
+struct Container {
+    nspawn: Child,
+    /// Its first process.
+    leader: u32,
+}
+
+impl Container {
+    /// Starts it, and waits until it listens.
+    fn start(root: &Path, log: &Path) -> Result<Self> {
+        let out = File::create(log).map_err(said(log))?;
+        let mut nspawn = Command::new("systemd-nspawn");
+        nspawn.args(["--quiet", "--register=no", "--keep-unit", "--boot", "--directory"]).arg(root);
+        nspawn.stdin(Stdio::null()).stderr(out.try_clone().map_err(said(log))?).stdout(out);
+        let nspawn = nspawn.spawn().map_err(|error| format!("systemd-nspawn: {error}"))?;
+        let mut container = Self { nspawn, leader: 0 };
+        let begun = Instant::now();
+        while begun.elapsed() < PATIENCE {
+            let ended = container.nspawn.try_wait().map_err(|error| format!("systemd-nspawn: {error}"))?;
+            if ended.is_some() {
+                break;
+            }
+            container.leader = child_of(container.nspawn.id()).unwrap_or(0);
+            if container.leader != 0 && container.file("run/siskin.sock").exists() {
+                return Ok(container);
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let log = fs::read_to_string(log).unwrap_or_default();
+        Err(format!("systemd-nspawn starts no system here; it says\n{}", log.trim_end()))
+    }
+
+    /// A file of the running system.
+    fn file(&self, path: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root/{path}", self.leader))
+    }
+
+    /// Who answers is no user, and may do nothing.
+    #[cfg(unix)]
+    fn hardened(&self) -> Result {
+        use std::os::unix::net::UnixStream;
+
+        let socket = self.file("run/siskin.sock");
+        let _connection = UnixStream::connect(&socket).map_err(said(&socket))?;
+        let begun = Instant::now();
+        let mut found = None;
+        while found.is_none() && begun.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(100));
+            found = self.serving();
+        }
+        let found = found.ok_or("no process answers the connection")?;
+        let has = |line: &str| found.lines().any(|other| other == line);
+        let expected =
+            ["CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"];
+        match expected.iter().all(|line| has(line)) && !found.contains("Uid:\t0\t") {
+            true => Ok(()),
+            false => Err(format!("the service may do more than it should:\n{found}")),
+        }
+    }
+    /// What the system says of the process that answers.
+    fn serving(&self) -> Option<String> {
+        let parent = format!("PPid:\t{}", self.leader);
+        let states = fs::read_dir("/proc").ok()?.filter_map(|entry| {
+            // Processes come and go.
+            fs::read_to_string(entry.ok()?.path().join("status")).ok()
+        });
+        let mut mine = states.filter(|state| state.lines().any(|line| line == parent));
+        mine.find(|state| state.lines().any(|line| line == "Name:\tsiskin"))
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        // What tells systemd to end the system.
+        let asked = succeeds(&mut program("kill", &["-s", "RTMIN+4", &self.leader.to_string()]));
+        let begun = Instant::now();
+        while asked && begun.elapsed() < PATIENCE && matches!(self.nspawn.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let _ = self.nspawn.kill();
+        let _ = self.nspawn.wait();
+    }
+}
+
+/// The first process that this one has started.
+fn child_of(parent: u32) -> Option<u32> {
+    let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).ok()?;
+    children.split_whitespace().next()?.parse().ok()
+}

@@ -1,0 +1,87 @@
+//! The machines that there are packages for, and what is built for them.
+
+use crate::foreign;
+use crate::shell::{self, Result, WITHOUT_TRACT, cargo, output, program, run};
+use std::path::PathBuf;
+use std::process::Command;
+
+/// A machine as Debian and the compiler name it.
+pub(super) struct Machine {
+    pub(super) name: &'static str,
+    /// Where its libraries lie, and what its tools are called.
+    pub(super) multiarch: &'static str,
+    triple: &'static str,
+    /// The packages of its compiler and C library, where it is not this machine.
+    cross: [&'static str; 2],
+    /// What runs its programs, where it is not this machine.
+    pub(super) emulator: &'static str,
+}
+
+pub(super) const MACHINES: [Machine; 2] = [
+    Machine {
+        name: "amd64",
+        multiarch: "x86_64-linux-gnu",
+        triple: "x86_64-unknown-linux-gnu",
+        cross: ["gcc-x86-64-linux-gnu", "libc6-dev-amd64-cross"],
+        emulator: "/usr/bin/qemu-x86_64-static",
+    },
+    Machine {
+        name: "arm64",
+        multiarch: "aarch64-linux-gnu",
+        triple: "aarch64-unknown-linux-gnu",
+        cross: ["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"],
+        emulator: "/usr/bin/qemu-aarch64-static",
+    },
+];
+
+/// What is shipped.
+const PROFILE: [&str; 2] = ["--profile", "ship"];
+const LIBRARY: [&str; 2] = ["--package", "siskin-ffi"];
+/// Reads the same formats on every machine: where there is a board, tract is too large.
+const COMMAND: [&str; 3] = ["--package", "siskin-cli", WITHOUT_TRACT];
+
+/// What Debian calls this machine.
+pub(super) fn own() -> Result<String> {
+    let name = output(&mut program("dpkg", &["--print-architecture"]))
+        .map_err(|error| format!("{error}. Debian packages are built on Debian and what is made of it"))?;
+    Ok(name.trim().to_owned())
+}
+
+impl Machine {
+    pub(super) fn is_own(&self) -> bool {
+        own().is_ok_and(|own| own == self.name)
+    }
+
+    /// The files that building for it needs on the machine `own`, and the packages that bring them.
+    pub(super) fn needs(&self, own: &str) -> Result<Vec<(String, &'static str)>> {
+        if self.name == own {
+            return Ok(Vec::new());
+        }
+        let mut needs = foreign::needs();
+        needs.push((format!("/usr/bin/{}-gcc", self.multiarch), self.cross[0]));
+        needs.push((format!("/usr/{}/include/stdio.h", self.multiarch), self.cross[1]));
+        Ok(needs)
+    }
+
+    /// Its C compiler.
+    pub(super) fn compiler(&self) -> String {
+        if self.is_own() { "cc".to_owned() } else { format!("{}-gcc", self.multiarch) }
+    }
+
+    /// Builds the library and the command, and gives the folder that they are in.
+    pub(super) fn build(&self) -> Result<PathBuf> {
+        let own = self.is_own();
+        for package in [&LIBRARY[..], &COMMAND] {
+            let mut command = if own { cargo(&["build", "--locked"]) } else { self.cargo() };
+            run(command.args(PROFILE).args(package))?;
+        }
+        let elsewhere = || shell::root().join(foreign::folder()).join(self.triple).join("ship");
+        Ok(if own { super::built("ship") } else { elsewhere() })
+    }
+
+    fn cargo(&self) -> Command {
+        let mut command = foreign::cargo("build", self.triple, foreign::STANDARD);
+        foreign::link_with(&mut command, self.triple, &self.compiler());
+        command
+    }
+}

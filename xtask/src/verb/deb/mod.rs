@@ -1,0 +1,101 @@
+//! `deb`: Debian packages of the library, its header and the command, and what they do in a fresh Debian 12.
+
+mod asking;
+mod boot;
+mod emulator;
+mod machine;
+mod packages;
+mod roots;
+mod service;
+mod uses;
+
+use crate::Verb;
+use crate::knobs;
+use crate::shell::{self, Result};
+use crate::tools;
+use machine::{MACHINES, Machine};
+use packages::Package;
+use std::path::PathBuf;
+use std::time::Instant;
+
+pub(crate) const VERB: Verb = Verb {
+    name: "deb",
+    usage: "[amd64] [arm64]",
+    about: "build Debian packages and install, use and remove them in fresh Debian 12 roots",
+    run: deb,
+};
+
+fn deb(arguments: &[String]) -> Result {
+    let known: Vec<_> = MACHINES.iter().map(|machine| machine.name).collect();
+    if let Some(unknown) = arguments.iter().find(|name| !known.contains(&name.as_str())) {
+        return Err(format!("no machine `{unknown}`; there are {}", known.join(", ")));
+    }
+    let wanted =
+        |machine: &&Machine| arguments.is_empty() || arguments.iter().any(|name| name == machine.name);
+    let machines: Vec<_> = MACHINES.iter().filter(wanted).collect();
+    need_tools(&machines)?;
+    check(&machines)
+}
+
+/// This machine's packages.
+pub(crate) fn native() -> Result {
+    let own = machine::own()?;
+    let machine = MACHINES.iter().find(|machine| machine.name == own);
+    check(&[machine.ok_or_else(|| format!("there are no packages for {own}"))?])
+}
+
+/// Installs what builds this machine's packages, or says how.
+pub(crate) fn need_native_tools() -> Result {
+    let own = machine::own()?;
+    need_tools(&MACHINES.iter().filter(|machine| machine.name == own).collect::<Vec<_>>())
+}
+
+fn need_tools(machines: &[&Machine]) -> Result {
+    let own = machine::own()?;
+    let mut needs = vec![
+        ("/usr/bin/dpkg-shlibdeps".to_owned(), "dpkg-dev"),
+        ("/usr/bin/readelf".to_owned(), "binutils"),
+        ("/usr/bin/make".to_owned(), "make"),
+        ("/usr/bin/pkg-config".to_owned(), "pkg-config"),
+    ];
+    for machine in machines {
+        needs.extend(machine.needs(&own)?);
+    }
+    tools::linker()?;
+    tools::debian(&needs)
+}
+
+/// Builds the packages of these machines, looks at them, and uses them.
+fn check(machines: &[&Machine]) -> Result {
+    let folder = built("deb");
+    uses::models(&folder)?;
+    let mut made: Vec<Package> = Vec::new();
+    for machine in machines {
+        let built = machine.build()?;
+        let packages = packages::pack(machine, &built, &folder)?;
+        packages::lint(&packages)?;
+        service::check(machine, &folder)?;
+        made.extend(packages);
+    }
+    for machine in machines {
+        let begun = Instant::now();
+        match roots::whether(machine) {
+            Ok(()) => {
+                uses::check(machine, &folder, &made)?;
+                println!("{}: used in a fresh root, in {:.0} s", machine.name, begun.elapsed().as_secs_f64());
+            }
+            Err(why) => println!("{}: not installed anywhere: {why}", machine.name),
+        }
+    }
+    println!("\n{:<44} {:>10}", "package", "bytes");
+    for package in &made {
+        println!("{:<44} {:>10}", package.file.display(), package.bytes);
+    }
+    Ok(())
+}
+
+/// A folder among those where cargo puts what it builds.
+fn built(name: &str) -> PathBuf {
+    let target = knobs::target_folder().map_or_else(|| PathBuf::from("target"), PathBuf::from);
+    shell::root().join(target).join(name)
+}

@@ -1,0 +1,294 @@
+//! From what was built to packages: the same bytes each time.
+
+use super::machine::Machine;
+use crate::shell::{self, Result, output, program, run};
+use crate::tools;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A package that was made.
+pub(super) struct Package {
+    pub(super) name: &'static str,
+    pub(super) machine: &'static str,
+    pub(super) file: PathBuf,
+    pub(super) bytes: u64,
+}
+
+/// The package of the library, of what is built with it, and of the command.
+pub(super) const NAMES: [&str; 3] = ["libsiskin0", "libsiskin-dev", "siskin"];
+pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
+const TEMPLATES: &str = "linux/debian";
+/// What a package may have beside its control file, and the mode of that.
+const CONTROL: [(&str, &str); 5] =
+    [("triggers", "644"), ("conffiles", "644"), ("postinst", "755"), ("prerm", "755"), ("postrm", "755")];
+
+/// Makes the packages of a machine twice, and fails where they differ.
+pub(super) fn pack(machine: &Machine, built: &Path, folder: &Path) -> Result<Vec<Package>> {
+    let changelog = |field: &str| {
+        let list = format!("-l{TEMPLATES}/changelog");
+        output(&mut program("dpkg-parsechangelog", &[&list, "-S", field])).map(|text| text.trim().to_owned())
+    };
+    let newest = changelog("Version")?;
+    if newest != VERSION {
+        return Err(format!("{TEMPLATES}/changelog ends at {newest}; begin it with {VERSION}"));
+    }
+    let stage = Stage { machine, built, time: changelog("Timestamp")? };
+    let (first, second) = (tree(folder, machine), folder.join(format!("again-{}", machine.name)));
+    let made = stage.pack(&first, folder)?;
+    for (package, again) in made.iter().zip(stage.pack(&second, &second.join("made"))?) {
+        let [one, other] = [&package.file, &again.file].map(|path| fs::read(path).map_err(said(path)));
+        if one? != other? {
+            return Err(format!("{} is another when it is made again", package.file.display()));
+        }
+    }
+    fs::remove_dir_all(&second).map_err(said(&second))?;
+    println!("{}: {} packages, byte for byte the same when made again", machine.name, made.len());
+    Ok(made)
+}
+
+/// Where the files of a machine's packages are put together; each package is a folder in it.
+pub(super) fn tree(folder: &Path, machine: &Machine) -> PathBuf {
+    folder.join("tree").join(machine.name)
+}
+
+/// What goes with an error about a file.
+pub(super) fn said(path: &Path) -> impl Fn(std::io::Error) -> String {
+    move |error| format!("{}: {error}", path.display())
+}
+
+/// Puts packages together.
+struct Stage<'a> {
+    machine: &'a Machine,
+    built: &'a Path,
+    /// What time everything has, in seconds.
+    time: String,
+}
+
+impl Stage<'_> {
+    fn pack(&self, tree: &Path, to: &Path) -> Result<Vec<Package>> {
+        if tree.exists() {
+            fs::remove_dir_all(tree).map_err(said(tree))?;
+        }
+        fs::create_dir_all(to).map_err(said(to))?;
+        self.library(tree)?;
+        self.command(&tree.join("siskin"))?;
+        NAMES.iter().map(|name| self.close(name, &tree.join(name), to)).collect()
+    }
+
+    /// The files of the library, as its Makefile installs them.
+    fn library(&self, tree: &Path) -> Result {
+        let (library, development) = (tree.join("libsiskin0"), tree.join("libsiskin-dev"));
+        let folder = format!("usr/lib/{}", self.machine.multiarch);
+        let mut make = program("make", &["--silent", "-C", "ffi", "install", "PREFIX=/usr", "CARGO=true"]);
+        make.arg(format!("built={}", self.built.display())).arg(format!("LIBDIR=/{folder}"));
+        run(make.arg(format!("DESTDIR={}", development.display())))?;
+        let place = library.join(&folder);
+        fs::create_dir_all(&place).map_err(said(&place))?;
+        let major = VERSION.split('.').next().unwrap_or_default();
+        for name in [format!("libsiskin.so.{VERSION}"), format!("libsiskin.so.{major}")] {
+            let from = development.join(&folder).join(&name);
+            fs::rename(&from, place.join(&name)).map_err(said(&from))?;
+        }
+        // Debian's libraries cannot be run, and are not marked so.
+        run(program("chmod", &["644"]).arg(place.join(format!("libsiskin.so.{VERSION}"))))?;
+        let example = "usr/share/doc/libsiskin-dev/examples/first.c";
+        install("644", &shell::root().join("tests/c/first.c"), &development.join(example))?;
+        install(
+            "644",
+            &shell::root().join("docs/abi.md"),
+            &development.join("usr/share/doc/libsiskin-dev/abi.md"),
+        )
+    }
+
+    /// The files of the command and its service.
+    fn command(&self, tree: &Path) -> Result {
+        install("755", &self.built.join("siskin"), &tree.join("usr/bin/siskin"))?;
+        let root = shell::root();
+        let rows = [
+            ("linux/systemd/siskin.socket", "lib/systemd/system/siskin.socket"),
+            ("linux/systemd/siskin@.service", "lib/systemd/system/siskin@.service"),
+            ("linux/debian/siskin.conf", "etc/siskin/siskin.conf"),
+            ("linux/debian/siskin.1", "usr/share/man/man1/siskin.1"),
+            ("docs/cli.md", "usr/share/doc/siskin/cli.md"),
+            ("docs/linux.md", "usr/share/doc/siskin/linux.md"),
+        ];
+        for (from, to) in rows {
+            install("644", &root.join(from), &tree.join(to))?;
+        }
+        let page = tree.join("usr/share/man/man1/siskin.1");
+        fill(&page, &[("@VERSION@", VERSION)])?;
+        run(program("gzip", &["-9n"]).arg(&page))?;
+        let models = tree.join("var/lib/siskin");
+        fs::create_dir_all(&models).map_err(said(&models))
+    }
+
+    /// Adds what every package has, and makes the package.
+    fn close(&self, name: &'static str, tree: &Path, to: &Path) -> Result<Package> {
+        let (templates, control) = (shell::root().join(TEMPLATES), tree.join("DEBIAN"));
+        let documents = tree.join("usr/share/doc").join(name);
+        install("644", &templates.join("copyright"), &documents.join("copyright"))?;
+        fill(&documents.join("copyright"), &[("@MIT@", &licence()?)])?;
+        install("644", &templates.join("changelog"), &documents.join("changelog"))?;
+        run(program("gzip", &["-9n"]).arg(documents.join("changelog")))?;
+        install("644", &templates.join(format!("{name}.control")), &control.join("control"))?;
+        for (part, mode) in CONTROL {
+            let template = templates.join(format!("{name}.{part}"));
+            if template.exists() {
+                install(mode, &template, &control.join(part))?;
+            }
+        }
+        let facts = Facts::of(tree)?;
+        let depends = match facts.programs.as_slice() {
+            [] => String::new(),
+            programs => self.depends(programs)?,
+        };
+        let size = facts.kibibytes.to_string();
+        let filled = [
+            ("@VERSION@", VERSION),
+            ("@ARCH@", self.machine.name),
+            ("@SIZE@", &size),
+            ("@DEPENDS@", &depends),
+        ];
+        fill(&control.join("control"), &filled)?;
+        if name == "libsiskin0" {
+            let major = VERSION.split('.').next().unwrap_or_default();
+            // A function that is new asks for the version that brought it: nothing less is promised before 1.0.
+            let line = format!("libsiskin {major} libsiskin0 (>= {VERSION})\n");
+            fs::write(control.join("shlibs"), line).map_err(said(&control))?;
+        }
+        let sums = "find * -type f ! -path 'DEBIAN/*' ! -path 'etc/*' | LC_ALL=C sort | xargs md5sum > DEBIAN/md5sums";
+        run(program("sh", &["-c", sums]).current_dir(tree))?;
+        self.make(name, tree, to)
+    }
+
+    fn make(&self, name: &'static str, tree: &Path, to: &Path) -> Result<Package> {
+        let even = format!(
+            "find . -type d -exec chmod 755 {{}} + && chmod 644 DEBIAN/md5sums && \
+            find . -exec touch --no-dereference --date=@{} {{}} +",
+            self.time
+        );
+        run(program("sh", &["-c", &even]).current_dir(tree))?;
+        let file = to.join(format!("{name}_{VERSION}_{}.deb", self.machine.name));
+        let mut make = program("dpkg-deb", &["--root-owner-group", "-Zxz", "--build"]);
+        run(make.arg(tree).arg(&file).env("SOURCE_DATE_EPOCH", &self.time))?;
+        let bytes = fs::metadata(&file).map_err(said(&file))?.len();
+        Ok(Package { name, machine: self.machine.name, file, bytes })
+    }
+
+    /// What programs need of other packages, in which versions.
+    fn depends(&self, programs: &[PathBuf]) -> Result<String> {
+        let newest = programs.iter().map(|program| newest_of_c(program)).collect::<Result<Vec<_>>>()?;
+        let newest = newest.into_iter().max().unwrap_or_default();
+        let newest = format!("libc6 (>= {}.{})", newest.0, newest.1);
+        let folder = self.built.join("shlibdeps");
+        let control = folder.join("debian/control");
+        fs::create_dir_all(folder.join("debian")).map_err(said(&folder))?;
+        fs::write(&control, "Source: siskin\n\nPackage: siskin\nArchitecture: any\n")
+            .map_err(said(&control))?;
+        let own = self.machine.is_own();
+        let mut command = match own {
+            true => program("dpkg-shlibdeps", &["-O"]),
+            false => self.for_machine(),
+        };
+        let said = output(command.args(programs).current_dir(&folder))?;
+        let depends = said.trim().trim_start_matches("shlibs:Depends=");
+        if own && !depends.split(", ").any(|part| part == newest) {
+            return Err(format!("dpkg-shlibdeps says `{depends}`, and the programs themselves `{newest}`"));
+        }
+        // The packages for cross compilers know no versions of the C library's functions but their own.
+        let parts = depends.split(", ").map(|part| match part.strip_prefix("libc6") {
+            Some(_) => newest.clone(),
+            None => part.replace(&format!(":{}", self.machine.name), ""),
+        });
+        Ok(parts.collect::<Vec<_>>().join(", "))
+    }
+
+    /// The same program, for libraries of another machine.
+    fn for_machine(&self) -> Command {
+        let machine = self.machine;
+        let mut command = program("dpkg-architecture", &[&format!("-a{}", machine.name), "-c"]);
+        command.args(["dpkg-shlibdeps", "-O"]).arg(format!("-l/usr/{}/lib", machine.multiarch));
+        command.env("CC", machine.compiler());
+        command
+    }
+}
+
+/// The newest version of the C library's functions that a program uses.
+fn newest_of_c(file: &Path) -> Result<(u32, u32)> {
+    let said = output(program("readelf", &["--version-info", "--wide"]).arg(file))?;
+    let versions = said.split_whitespace().filter_map(|word| {
+        let (major, minor) = word.strip_prefix("GLIBC_")?.split_once('.')?;
+        Some((major.parse().ok()?, minor.split('.').next()?.parse().ok()?))
+    });
+    versions.max().ok_or_else(|| format!("{} uses no C library", file.display()))
+}
+
+/// What a tree holds.
+#[derive(Default)]
+struct Facts {
+    /// As dpkg counts them: whole ones for each file, one for everything else.
+    kibibytes: u64,
+    /// Files that need libraries.
+    programs: Vec<PathBuf>,
+}
+
+impl Facts {
+    fn of(tree: &Path) -> Result<Self> {
+        let mut facts = Self::default();
+        facts.add(tree)?;
+        facts.programs.sort();
+        Ok(facts)
+    }
+
+    fn add(&mut self, folder: &Path) -> Result {
+        for entry in fs::read_dir(folder).map_err(said(folder))? {
+            let path = entry.map_err(said(folder))?.path();
+            let facts = fs::symlink_metadata(&path).map_err(said(&path))?;
+            if path.ends_with("DEBIAN") {
+                continue;
+            }
+            self.kibibytes += if facts.is_file() { facts.len().div_ceil(1024) } else { 1 };
+            if facts.is_dir() {
+                self.add(&path)?;
+            } else if facts.is_file() && fs::read(&path).map_err(said(&path))?.starts_with(b"\x7fELF") {
+                self.programs.push(path);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The text of the licence, as a copyright file holds it.
+fn licence() -> Result<String> {
+    let path = shell::root().join("LICENSE-MIT");
+    let text = fs::read_to_string(&path).map_err(said(&path))?;
+    let lines = text
+        .trim_end()
+        .lines()
+        .map(|line| if line.is_empty() { " .".to_owned() } else { format!(" {line}") });
+    Ok(lines.collect::<Vec<_>>().join("\n"))
+}
+
+/// Writes values in the place of names.
+fn fill(path: &Path, values: &[(&str, &str)]) -> Result {
+    let mut text = fs::read_to_string(path).map_err(said(path))?;
+    for (name, value) in values {
+        text = text.replace(name, value);
+    }
+    fs::write(path, text).map_err(said(path))
+}
+
+pub(super) fn install(mode: &str, from: &Path, to: &Path) -> Result {
+    shell::output(program("install", &["-D", "-m", mode]).arg(from).arg(to)).map(drop)
+}
+
+/// What Debian's own checker finds wrong, where there is one.
+pub(super) fn lint(packages: &[Package]) -> Result {
+    if let Err(why) = tools::debian(&[("/usr/bin/lintian".to_owned(), "lintian")]) {
+        println!("not looked at by lintian: {why}");
+        return Ok(());
+    }
+    let mut lintian = program("lintian", &["--fail-on", "error", "--allow-root"]);
+    run(lintian.args(packages.iter().map(|package| &package.file)))
+}

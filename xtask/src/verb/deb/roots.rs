@@ -1,0 +1,121 @@
+//! Fresh Debian 12 systems in folders.
+
+use super::emulator::Emulator;
+use super::machine::Machine;
+use super::packages::said;
+use crate::shell::{Result, output, program, run};
+use crate::tools;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The Debian that packages are tried on.
+const RELEASE: &str = "bookworm";
+
+/// Whether a root can be had for a machine; installs what makes one.
+pub(super) fn whether(machine: &Machine) -> Result {
+    if output(&mut program("id", &["-u"]))?.trim() != "0" {
+        return Err(format!(
+            "only root makes systems in folders; run as root: cargo xtask deb {}",
+            machine.name
+        ));
+    }
+    let mut needs = vec![
+        ("/usr/bin/mmdebstrap".to_owned(), "mmdebstrap"),
+        ("/usr/bin/arch-test".to_owned(), "arch-test"),
+    ];
+    if !machine.is_own() {
+        needs.push((machine.emulator.to_owned(), "qemu-user-static"));
+    }
+    tools::debian(&needs)?;
+    Emulator::begin(machine).map(drop)
+}
+
+/// A system of the essential packages and apt, and for this machine systemd, which is gone at the end.
+pub(super) struct Root {
+    pub(super) folder: PathBuf,
+    // Undone after everything else.
+    _emulator: Emulator,
+}
+
+impl Root {
+    pub(super) fn make(machine: &Machine, folder: &Path) -> Result<Self> {
+        let place = folder.join(format!("root-{}", machine.name));
+        fs::create_dir_all(folder).map_err(said(folder))?;
+        let root = Self { _emulator: Emulator::begin(machine)?, folder: place };
+        root.remove()?;
+        let sources = folder.join("sources.list");
+        fs::write(&sources, sources_list()?).map_err(said(&sources))?;
+        let mut make =
+            program("mmdebstrap", &["--quiet", "--mode=root", "--variant=apt", "--skip=cleanup/apt/lists"]);
+        if machine.is_own() {
+            make.arg("--include=systemd-sysv");
+        }
+        make.arg(format!("--architectures={}", machine.name)).arg(RELEASE);
+        run(make.arg(&root.folder).arg(&sources))?;
+        Ok(root)
+    }
+
+    /// A program in the system.
+    pub(super) fn program(&self, words: &[&str]) -> Command {
+        let mut command = program("chroot", &[]);
+        command.arg(&self.folder).args(["/usr/bin/env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"]);
+        command.args(["LC_ALL=C.UTF-8", "HOME=/root", "DEBIAN_FRONTEND=noninteractive"]).args(words);
+        command
+    }
+
+    /// Copies a file to the folder /tmp of the system.
+    pub(super) fn bring(&self, file: &Path) -> Result<String> {
+        let name = file.file_name().unwrap_or_default();
+        let to = self.folder.join("tmp").join(name);
+        fs::copy(file, &to).map_err(said(file))?;
+        Ok(format!("/tmp/{}", name.to_string_lossy()))
+    }
+
+    /// Every file and folder, but for those in which the system itself keeps records.
+    pub(super) fn files(&self) -> Result<Vec<String>> {
+        let but = "find . -xdev \\( -path ./tmp -o -path ./var/log -o -path ./var/cache -o -path ./var/lib/dpkg \
+            -o -path ./var/lib/apt -o -path ./proc -o -path ./sys -o -path ./dev \\) -prune -o -print | LC_ALL=C sort";
+        let list = output(program("sh", &["-c", but]).current_dir(&self.folder))?;
+        Ok(list.lines().map(str::to_owned).collect())
+    }
+
+    fn remove(&self) -> Result {
+        if !self.folder.exists() {
+            return Ok(());
+        }
+        // What was mounted in it must not be emptied.
+        run(program("rm", &["--one-file-system", "-rf"]).arg(&self.folder))
+    }
+}
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        if let Err(why) = self.remove() {
+            eprintln!("{why}");
+        }
+    }
+}
+
+/// Where this machine's apt has Debian from.
+fn sources_list() -> Result<String> {
+    let fields = "$(ORIGIN) $(COMPONENT) $(REPO_URI) $(CODENAME)";
+    let said =
+        output(&mut program("apt-get", &["indextargets", "--format", fields, "Created-By: Packages"]))?;
+    let all: Vec<(&str, &str)> = said
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.strip_prefix("Debian main ")?.split(' ');
+            Some((words.next()?, words.next()?))
+        })
+        .collect();
+    let mut list: Vec<(&str, &str)> =
+        all.iter().copied().filter(|(_, name)| name.starts_with(RELEASE)).collect();
+    if list.is_empty() {
+        let (place, _) = all.first().ok_or("apt has no Debian; run: apt-get update")?;
+        list.push((place, RELEASE));
+    }
+    list.sort_unstable();
+    list.dedup();
+    Ok(list.iter().map(|(place, name)| format!("deb {place} {name} main\n")).collect())
+}

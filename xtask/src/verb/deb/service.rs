@@ -1,0 +1,71 @@
+//! The units of the service: what systemd thinks of them, and an answer over a socket.
+
+use super::asking::ask;
+use super::machine::Machine;
+use super::packages::{install, said, tree};
+use crate::shell::{Result, program, run};
+use crate::tools;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// How exposed the service may be, in tenths, of at most 100.
+const EXPOSURE: &str = "10";
+const UNITS: [&str; 2] = ["siskin.socket", "siskin@.service"];
+
+/// Checks the units of a machine's packages.
+pub(super) fn check(machine: &Machine, folder: &Path) -> Result {
+    if let Err(why) = tools::debian(&[("/usr/bin/systemd-analyze".to_owned(), "systemd")]) {
+        println!("units not looked at: {why}");
+        return Ok(());
+    }
+    let place = folder.join("units");
+    if place.exists() {
+        fs::remove_dir_all(&place).map_err(said(&place))?;
+    }
+    let units = place.join("usr/lib/systemd/system");
+    fs::create_dir_all(&units).map_err(said(&units))?;
+    // What ours stand on.
+    run(program("cp", &["-a", "/lib/systemd/system/."]).arg(&units))?;
+    let package = tree(folder, machine).join("siskin");
+    for unit in UNITS {
+        install("644", &package.join("lib/systemd/system").join(unit), &units.join(unit))?;
+    }
+    install("755", &package.join("usr/bin/siskin"), &place.join("usr/bin/siskin"))?;
+    let at = format!("--root={}", place.display());
+    run(program("systemd-analyze", &["verify", "--man=no", &at]).args(UNITS))?;
+    let exposure = format!("--threshold={EXPOSURE}");
+    let security = ["security", "--no-pager", "--offline=true", &exposure, &at, UNITS[1]];
+    run(&mut program("systemd-analyze", &security))?;
+    fs::remove_dir_all(&place).map_err(said(&place))?;
+    if machine.is_own() { answers(&package.join("usr/bin/siskin"), folder) } else { Ok(()) }
+}
+
+/// Asks over a socket, whose connection the command has for its input and output.
+fn answers(siskin: &Path, folder: &Path) -> Result {
+    let (socket, model) = (Socket::new(), folder.join("models/chat.siskin"));
+    let mut listener = program("systemd-socket-activate", &["--accept", "--inetd", "-l"]);
+    listener.arg(&socket.0).arg(siskin).args(["--quiet", "serve"]).arg(&model);
+    let mut listener = listener.spawn().map_err(|error| format!("systemd-socket-activate: {error}"))?;
+    // Two connections, as each has a process of its own.
+    let answers = ask(&socket.0).and_then(|()| ask(&socket.0));
+    let _ = listener.kill();
+    let _ = listener.wait();
+    answers?;
+    println!("siskin serve answers over a socket");
+    Ok(())
+}
+
+/// A place for a socket, whose name must be short; gone at the end.
+struct Socket(PathBuf);
+
+impl Socket {
+    fn new() -> Self {
+        Self(std::env::temp_dir().join(format!("siskin-deb-{}.sock", std::process::id())))
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}

@@ -1,0 +1,128 @@
+//! What the packages do once they are installed, beside what this machine prints.
+
+use super::boot;
+use super::machine::Machine;
+use super::packages::{NAMES, Package, VERSION, said, tree};
+use super::roots::Root;
+use crate::shell::{self, Result, output, program, run};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What is compared: the command, with the name of a model in the place of `MODEL`.
+const QUESTIONS: [(&str, &[&str]); 4] = [
+    ("chat", &["run", "MODEL", "Why?", "--greedy", "--max-tokens", "24", "--quiet"]),
+    ("vectors", &["embed", "MODEL", "a siskin", "sings", "--quiet"]),
+    ("translates", &["generate", "MODEL", "a siskin", "--beams", "3", "--max", "12", "--quiet"]),
+    ("chat", SPOKEN),
+];
+/// What `first.c` does.
+const SPOKEN: &[&str] = &["run", "MODEL", "Why?", "--seed", "0", "--quiet"];
+/// The golden's own inputs, for the same logits to the last bit.
+const INPUTS: &str = "tests/data/golden/llama/io.safetensors";
+
+/// Installs the packages of a machine in a fresh system, uses them and removes them again.
+pub(super) fn check(machine: &Machine, folder: &Path, made: &[Package]) -> Result {
+    let (models, reference) = (folder.join("models"), reference()?);
+    let root = Root::make(machine, folder)?;
+    let before = root.files()?;
+    let packages = made.iter().filter(|package| package.machine == machine.name);
+    let packages = packages.map(|package| root.bring(&package.file)).collect::<Result<Vec<_>>>()?;
+    let install = ["apt-get", "install", "-q", "-y", "--no-install-recommends"];
+    run(root.program(&install).args(&packages))?;
+    let version = output(&mut root.program(&["siskin", "--version"]))?;
+    if version.trim() != format!("siskin {VERSION}") {
+        return Err(format!("siskin --version says `{}`", version.trim()));
+    }
+    for (name, words) in QUESTIONS {
+        let model = models.join(format!("{name}.siskin"));
+        let there = root.bring(&model)?;
+        let found = output(root.program(&["siskin"]).args(with(words, &there)))?;
+        let expected = output(program(&reference, &[]).args(with(words, &model.to_string_lossy())))?;
+        same(words[0], &found, &expected)?;
+    }
+    logits(&root, &models, &reference)?;
+    let first = root.bring(&first(machine, folder)?)?;
+    let found = output(&mut root.program(&[&first, "/tmp/chat.siskin", "Why?"]))?;
+    let model = models.join("chat.siskin");
+    let expected = output(program(&reference, &[]).args(with(SPOKEN, &model.to_string_lossy())))?;
+    same("first.c", found.trim_end(), expected.trim_end())?;
+    run(root.program(&["apt-get", "purge", "-q", "-y"]).args(NAMES))?;
+    let left: Vec<String> = root.files()?.into_iter().filter(|file| !before.contains(file)).collect();
+    if !left.is_empty() {
+        return Err(format!("what is left of the packages: {}", left.join(", ")));
+    }
+    let command = made.iter().find(|package| package.machine == machine.name && package.name == "siskin");
+    // In an emulator no system starts.
+    match command.filter(|_| machine.is_own()) {
+        Some(command) => boot::check(&root, folder, command),
+        None => Ok(()),
+    }
+}
+
+fn with<'a>(words: &[&'a str], model: &'a str) -> Vec<&'a str> {
+    words.iter().map(|&word| if word == "MODEL" { model } else { word }).collect()
+}
+
+fn same(what: &str, found: &str, expected: &str) -> Result {
+    if found == expected && !found.trim().is_empty() {
+        println!("{what}: the same {} bytes as on this machine", found.len());
+        return Ok(());
+    }
+    Err(format!("{what} says in the fresh system\n{found}\nand on this machine\n{expected}"))
+}
+
+/// The logits of a golden's tokens, bit for bit.
+fn logits(root: &Root, models: &Path, reference: &Path) -> Result {
+    let (model, written) = (models.join("chat.siskin"), models.join("logits.safetensors"));
+    let input = root.bring(&shell::root().join(INPUTS))?;
+    let words = ["logits", "/tmp/chat.siskin", "--input", &input, "--output", "/tmp/found", "--quiet"];
+    run(root.program(&["siskin"]).args(words))?;
+    let mut command = program(reference, &["logits"]);
+    command.arg(&model).args(["--input", INPUTS, "--quiet", "--output"]);
+    run(command.arg(&written))?;
+    let [found, expected] =
+        [&root.folder.join("tmp/found"), &written].map(|path| fs::read(path).map_err(said(path)));
+    let (found, expected) = (found?, expected?);
+    match found == expected {
+        true => {
+            println!("logits: the same {} bytes as on this machine", found.len());
+            Ok(())
+        }
+        false => Err("logits differ from those of this machine".to_owned()),
+    }
+}
+
+/// The command as tests build it.
+fn reference() -> Result<PathBuf> {
+    let package = ["--package", "siskin-cli", shell::WITHOUT_TRACT];
+    run(shell::cargo(&["build", "--quiet", "--locked"]).args(package))?;
+    Ok(super::built("debug/siskin"))
+}
+
+/// Packs the tiny models that everything is tried with.
+pub(super) fn models(folder: &Path) -> Result {
+    let models = folder.join("models");
+    fs::create_dir_all(&models).map_err(said(&models))?;
+    let package = ["--package", "siskin-tests", shell::WITHOUT_TRACT, "--bin", "c_models", "--"];
+    run(shell::cargo(&["run", "--quiet", "--locked"]).args(package).arg(&models))
+}
+
+/// `docs/abi.md`'s first program, built with nothing but the files of the packages.
+fn first(machine: &Machine, folder: &Path) -> Result<PathBuf> {
+    let tree = tree(folder, machine);
+    let (library, development) = (tree.join("libsiskin0"), tree.join("libsiskin-dev"));
+    let place = format!("usr/lib/{}", machine.multiarch);
+    let mut asked = program("pkg-config", &["--cflags", "--libs", "siskin"]);
+    asked.env("PKG_CONFIG_LIBDIR", development.join(&place).join("pkgconfig"));
+    asked.env("PKG_CONFIG_SYSROOT_DIR", &development);
+    asked.env("PKG_CONFIG_ALLOW_SYSTEM_CFLAGS", "1").env("PKG_CONFIG_ALLOW_SYSTEM_LIBS", "1");
+    let flags = output(&mut asked)?;
+    let binary = folder.join(format!("first-{}", machine.name));
+    let mut compile = program(machine.compiler(), &["-std=c11", "-Wall", "-Werror"]);
+    compile.arg(development.join("usr/share/doc/libsiskin-dev/examples/first.c")).arg("-o").arg(&binary);
+    compile.args(flags.split_whitespace());
+    // The link of the one package points into the other.
+    compile.arg("-L").arg(library.join(&place)).arg("-l:libsiskin.so.0");
+    run(&mut compile)?;
+    Ok(binary)
+}
