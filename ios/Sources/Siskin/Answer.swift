@@ -93,7 +93,7 @@ final class Suspension: @unchecked Sendable {
             return count
         }
         await withTaskCancellationHandler {
-            await withCheckedContinuation { continuation in
+            await withCheckedContinuation(isolation: isolation) { continuation in
                 lock.lock()
                 let waits = isHeld && !Task.isCancelled
                 if waits { waiting[id] = continuation }

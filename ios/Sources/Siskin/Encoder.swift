@@ -183,10 +183,10 @@ public actor Encoder {
     }
 
     /// Reads texts, and takes what came of each.
-    private func read<T>(
+    private func read<T: Sendable>(
         _ texts: [String],
-        _ read: (OpaquePointer, OpaquePointer) -> OpaquePointer?,
-        each: (OpaquePointer, Int) throws(SiskinError) -> T
+        _ read: @Sendable (OpaquePointer, OpaquePointer) -> OpaquePointer?,
+        each: @Sendable (OpaquePointer, Int) throws(SiskinError) -> T
     ) async throws(SiskinError) -> [T] {
         let native = try Texts(texts)
         return try await worker.run { encoder throws(SiskinError) in

@@ -6,13 +6,13 @@ public struct Piece: Sendable, Hashable {
     public let text: String
     /// The bytes of the token, which may be a part of a character.
     public let bytes: [UInt8]
-    /// The token; `nil` for text that was held back until the end.
+    /// The token; `nil` for text that was held back until the end, and for the end itself.
     public let token: UInt32?
     /// The logarithm of its probability, where the sampler was asked for it.
     public let logProbability: Float?
     /// The likeliest tokens in its place, where the sampler was asked for them.
     public let top: [Choice]
-    /// Why the answer ended, once that is known.
+    /// Why the answer ended: the last piece of every answer says so, and no other.
     public let ended: Ended?
 
     init(_ piece: siskin_piece) {

@@ -11,6 +11,8 @@ public actor Session {
     private let queue = Queue("session")
     /// The number of the prompt that is being answered.
     private var prompts = 0
+    /// Whether a piece has said why the answer ended.
+    private var isTold = false
 
     /// Calls run here.
     public nonisolated var unownedExecutor: UnownedSerialExecutor { queue.asUnownedSerialExecutor() }
@@ -67,13 +69,15 @@ public actor Session {
     /// Goes on from tokens behind those that the session has.
     public func prompt(tokens: [UInt32]) async throws(SiskinError) { try await begin(.tokens(tokens)) }
 
-    /// The next token of the answer and the text that it brought; `nil` where the answer is over. Where it was
-    /// cancelled, the answer is where it was: the call can be made again.
+    /// The next token of the answer and the text that it brought. The last piece says why the answer ended, and may have
+    /// neither; after that comes `nil`. Where the call was cancelled, the answer is where it was: it can be made again.
     public func next() async throws(SiskinError) -> Piece? {
-        try await worker.run(goesOn: true) { session throws(SiskinError) in
-            let piece = try filled(siskin_piece(), \.struct_size) { siskin_session_next(session, &$0) }
-            return piece.done ? nil : Piece(piece)
+        let piece = try await worker.run(goesOn: true) { session throws(SiskinError) in
+            Piece(try filled(siskin_piece(), \.struct_size) { siskin_session_next(session, &$0) })
         }
+        let isOver = isTold
+        isTold = piece.ended != nil
+        return isOver ? nil : piece
     }
 
     /// The most tokens of the answers that begin from now on; 0: as many as there is room for.
@@ -89,6 +93,7 @@ public actor Session {
     func begin(_ prompt: Prompt) async throws(SiskinError) -> Int {
         prompts += 1
         try await worker.run { session throws(SiskinError) in try prompt.give(to: session) }
+        isTold = false
         return prompts
     }
 

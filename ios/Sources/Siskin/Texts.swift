@@ -1,7 +1,7 @@
 import CSiskin
 
 /// Texts that are read or written for together, in the library's form.
-struct Texts {
+struct Texts: Sendable {
     let owner: Owner
 
     init(_ texts: [String]) throws(SiskinError) {

@@ -129,7 +129,7 @@ public actor Transcriber {
         try await heard { transcriber in withBytes(bytes) { siskin_transcriber_hear_wav(transcriber, $0, $1) } }
     }
 
-    private func heard(_ hear: (OpaquePointer) -> OpaquePointer?) async throws(SiskinError) -> Transcript {
+    private func heard(_ hear: @Sendable (OpaquePointer) -> OpaquePointer?) async throws(SiskinError) -> Transcript {
         try await worker.run { transcriber throws(SiskinError) in
             try check(hear(transcriber))
             var start: UnsafePointer<CChar>?

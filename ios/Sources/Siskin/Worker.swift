@@ -76,14 +76,16 @@ final class Worker: @unchecked Sendable {
     }
 
     /// Makes a call that the task's cancellation stops. One that goes on with an answer heeds a stop that came before it.
-    func run<T>(
+    func run<T: Sendable>(
         goesOn: Bool = false,
         isolation: isolated (any Actor)? = #isolation,
-        _ body: (OpaquePointer) throws(SiskinError) -> T
+        _ body: @Sendable (OpaquePointer) throws(SiskinError) -> T
     ) async throws(SiskinError) -> T {
         let call = announce()
         let result = await withTaskCancellationHandler {
-            caught { () throws(SiskinError) in
+            // A closure that does not name its actor runs on the threads that tasks share.
+            isolation?.assertIsolated()
+            return caught { () throws(SiskinError) in
                 try begin(call, goesOn)
                 defer { end() }
                 return try owner.lend(body)
@@ -104,7 +106,9 @@ final class Worker: @unchecked Sendable {
     /// Stops the running call, and lends the handle no more.
     func close() {
         owner.close()
-        stop()
+        lock.lock()
+        defer { lock.unlock() }
+        if isRunning { stopNow() }
     }
 
     private func announce() -> UInt64 {
