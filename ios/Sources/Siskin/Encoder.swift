@@ -9,7 +9,7 @@ public struct EncoderOptions: Sendable, Hashable {
     /// The type of keys and values.
     public var cacheType = CacheType.auto
     /// What is done with texts that have more tokens than the model reads.
-    public var long = Long.refuse
+    public var long = LongTexts.refuse
     /// How hidden states become one vector; `nil`: as the model was made for.
     public var pooling: Pooling?
 
@@ -25,7 +25,7 @@ public struct EncoderOptions: Sendable, Hashable {
 }
 
 /// What is done with texts that have too many tokens.
-public enum Long: Sendable, Hashable {
+public enum LongTexts: Sendable, Hashable {
     /// They are refused.
     case refuse
     /// They are read as far as the model reads.

@@ -68,6 +68,28 @@ public final class Model: Sendable {
         }
     }
 
+    /// Opens a session: for models that write.
+    public func session(_ options: SessionOptions = SessionOptions()) async throws(SiskinError) -> Session {
+        try await Session(self, options: options)
+    }
+
+    /// Opens an encoder: for models that read whole texts.
+    public func encoder(_ options: EncoderOptions = EncoderOptions()) async throws(SiskinError) -> Encoder {
+        try await Encoder(self, options: options)
+    }
+
+    /// Opens a writer: for models that write texts for texts.
+    public func writer(rows: Int = 0, context: Int = 0) async throws(SiskinError) -> Writer {
+        try await Writer(self, rows: rows, context: context)
+    }
+
+    /// Opens a transcriber: for models that listen.
+    public func transcriber(
+        _ options: TranscriberOptions = TranscriberOptions()
+    ) async throws(SiskinError) -> Transcriber {
+        try await Transcriber(self, options: options)
+    }
+
     /// Compares all hashes of the model's file with what they stand for, which reads all of it.
     public func verify() async throws(SiskinError) {
         try await aside { _ throws(SiskinError) in

@@ -62,8 +62,8 @@ func filled<T>(
 
 /// A number that is no less than 0 and fits the header's type.
 func number<T: FixedWidthInteger>(_ value: Int, _ place: String, as type: T.Type = T.self) throws(SiskinError) -> T {
-    guard let number = T(exactly: value) else {
-        throw SiskinError(.argument, place: place, message: "\(value) is out of range; give \(T.min) to \(T.max)")
+    guard value >= 0, let number = T(exactly: value) else {
+        throw SiskinError(.argument, place: place, message: "\(value) is out of range; give 0 to \(T.max)")
     }
     return number
 }

@@ -110,13 +110,13 @@ public actor Transcriber {
     private func settle() {}
 
     /// Writes down one channel of sound with `rate` samples in a second, full scale being -1 to 1.
-    public func hear(_ samples: [Float], rate: Int) async throws(SiskinError) -> Transcript {
+    public func transcribe(_ samples: [Float], rate: Int = 16000) async throws(SiskinError) -> Transcript {
         let rate: UInt32 = try number(rate, "rate")
         return try await heard { siskin_transcriber_hear($0, samples, samples.count, rate) }
     }
 
     /// The same of little-endian 16-bit samples, `channels` of them for each moment.
-    public func hear(pcm16 bytes: Data, rate: Int, channels: Int = 1) async throws(SiskinError) -> Transcript {
+    public func transcribe(pcm16 bytes: Data, rate: Int, channels: Int = 1) async throws(SiskinError) -> Transcript {
         let rate: UInt32 = try number(rate, "rate")
         let channels: UInt16 = try number(channels, "channels")
         return try await heard { transcriber in
@@ -125,13 +125,13 @@ public actor Transcriber {
     }
 
     /// The same of a WAVE file.
-    public func hear(wav bytes: Data) async throws(SiskinError) -> Transcript {
+    public func transcribe(wav bytes: Data) async throws(SiskinError) -> Transcript {
         try await heard { transcriber in withBytes(bytes) { siskin_transcriber_hear_wav(transcriber, $0, $1) } }
     }
 
-    private func heard(_ hear: @Sendable (OpaquePointer) -> OpaquePointer?) async throws(SiskinError) -> Transcript {
+    private func transcribed(_ read: @Sendable (OpaquePointer) -> OpaquePointer?) async throws(SiskinError) -> Transcript {
         try await worker.run { transcriber throws(SiskinError) in
-            try check(hear(transcriber))
+            try check(read(transcriber))
             var start: UnsafePointer<CChar>?
             var length = 0
             var languageStart: UnsafePointer<CChar>?

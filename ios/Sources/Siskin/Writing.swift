@@ -17,7 +17,7 @@ public struct Writing: Sendable, Hashable {
     /// What groups lose for the same tokens.
     public var diversity: Double?
     /// What is done with texts that are too long for the model. Parts end where sentences do.
-    public var long: Long?
+    public var long: LongTexts?
     /// What stands before each text, such as the name of a task.
     public var before: String?
     /// How tokens are chosen where there is one beam.

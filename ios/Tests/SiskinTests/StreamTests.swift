@@ -48,7 +48,7 @@ final class StreamTests: XCTestCase {
             (sampler.topK, sampler.topP, sampler.minP) = (0, 1, 0)
             for token in try model.tokenize(character, special: false) { sampler.bias[token] = 10_000 }
             XCTAssertGreaterThan(sampler.bias.count, 1, "\(character) has several tokens")
-            (options.sampler, options.maxTokens, options.context) = (sampler, 300, 512)
+            (options.sampler, options.maxTokens, options.context) = (sampler, 100, 512)
             let session = try await Session(model, options: options)
             var pieces: [Piece] = []
             for try await piece in session.answer(raw: "x") { pieces.append(piece) }

@@ -18,7 +18,7 @@ final class TranscriberTests: XCTestCase {
         model.close()
         let expected = try JSONDecoder().decode([String: Expected].self, from: try data("speech/speech.json"))["english"]
         let wav = try data("speech/english.wav")
-        let heard = try await transcriber.hear(wav: wav)
+        let heard = try await transcriber.transcribe(wav: wav)
         print("Whisper: \(heard.text)")
         // The tokens of tests/data/speech/speech.json spell this.
         XCTAssertEqual(heard.text, "we walked along the beach. It was cold.")
@@ -35,23 +35,23 @@ final class TranscriberTests: XCTestCase {
         // The same as samples: what is behind the header of 44 bytes.
         let pcm = Data(wav.dropFirst(44))
         let rate = Int(wav[24]) | Int(wav[25]) << 8
-        let again = try await transcriber.hear(pcm16: pcm, rate: rate)
+        let again = try await transcriber.transcribe(pcm16: pcm, rate: rate)
         XCTAssertEqual(again.text, heard.text)
         let samples = stride(from: 0, to: pcm.count - 1, by: 2).map {
             Float(Int16(truncatingIfNeeded: Int(pcm[$0]) | Int(pcm[$0 + 1]) << 8)) / 32768
         }
-        let floats = try await transcriber.hear(samples, rate: rate)
+        let floats = try await transcriber.transcribe(samples, rate: rate)
         XCTAssertEqual(floats.text, heard.text)
 
         options.language = "en"
         try await transcriber.set(options)
-        let silence = try await transcriber.hear([Float](repeating: 0, count: 16000), rate: 16000)
+        let silence = try await transcriber.transcribe([Float](repeating: 0, count: 16000), rate: 16000)
         XCTAssertEqual(silence.segments, [])
-        await assertFails(.corrupt) { try await transcriber.hear(wav: Data("RIFF".utf8)) }
+        await assertFails(.corrupt) { try await transcriber.transcribe(wav: Data("RIFF".utf8)) }
         options.beams = -1
         await assertFails(.argument) { [options] in try await transcriber.set(options) }
 
-        let hearing = Task { try await transcriber.hear(wav: wav) }
+        let hearing = Task { try await transcriber.transcribe(wav: wav) }
         try await Task.sleep(for: .milliseconds(60))
         let clock = ContinuousClock()
         let begun = clock.now
@@ -59,6 +59,6 @@ final class TranscriberTests: XCTestCase {
         await assertFails(.cancelled) { try await hearing.value }
         XCTAssertLessThan(report("a cancelled transcript", [clock.now - begun]).middle, patience)
         await transcriber.close()
-        await assertFails(.state) { try await transcriber.hear(wav: wav) }
+        await assertFails(.state) { try await transcriber.transcribe(wav: wav) }
     }
 }
