@@ -112,21 +112,21 @@ public actor Transcriber {
     /// Writes down one channel of sound with `rate` samples in a second, full scale being -1 to 1.
     public func transcribe(_ samples: [Float], rate: Int = 16000) async throws(SiskinError) -> Transcript {
         let rate: UInt32 = try number(rate, "rate")
-        return try await heard { siskin_transcriber_hear($0, samples, samples.count, rate) }
+        return try await transcribed { siskin_transcriber_hear($0, samples, samples.count, rate) }
     }
 
     /// The same of little-endian 16-bit samples, `channels` of them for each moment.
     public func transcribe(pcm16 bytes: Data, rate: Int, channels: Int = 1) async throws(SiskinError) -> Transcript {
         let rate: UInt32 = try number(rate, "rate")
         let channels: UInt16 = try number(channels, "channels")
-        return try await heard { transcriber in
+        return try await transcribed { transcriber in
             withBytes(bytes) { siskin_transcriber_hear_pcm16(transcriber, $0, $1, rate, channels) }
         }
     }
 
     /// The same of a WAVE file.
     public func transcribe(wav bytes: Data) async throws(SiskinError) -> Transcript {
-        try await heard { transcriber in withBytes(bytes) { siskin_transcriber_hear_wav(transcriber, $0, $1) } }
+        try await transcribed { transcriber in withBytes(bytes) { siskin_transcriber_hear_wav(transcriber, $0, $1) } }
     }
 
     private func transcribed(_ read: @Sendable (OpaquePointer) -> OpaquePointer?) async throws(SiskinError) -> Transcript {
