@@ -25,10 +25,11 @@ const LEFT_OUT: [&str; 10] = [
 ];
 /// The file that a root has when it is whole. Its name changes with what a root has to be.
 const WHOLE: &str = "siskin-root-1";
-/// Runs a command in a root: its path, the folders that are seen in it as they are outside, `--`, the command. What is
-/// mounted goes with the last of its processes.
-const INSIDE: &str = r#"
-set -e
+/// A script in the root.
+const SCRIPT: &str = "siskin-inside.sh";
+/// What that does: it runs a command in a root. Its arguments are the path of the root, the folders that are seen in it as
+/// they are outside, `--`, the command. What is mounted goes with the last of its processes.
+const INSIDE: &str = r#"set -e
 root=$1; shift
 mount -t proc proc "$root/proc"
 mount --rbind /dev "$root/dev"
@@ -80,9 +81,9 @@ impl Swift {
             }
             Self::Inside(root) => {
                 let mut command = inside(root, folders);
-                command.args(["/usr/bin/env", "-i", "PATH=/usr/bin:/bin", "HOME=/tmp", "LANG=C.UTF-8"]);
-                command.args(variables.iter().map(|(name, value)| format!("{name}={value}")));
-                command.arg("--chdir").arg(shell::root()).arg("swift");
+                command.args(["/usr/bin/env", "-i", "--chdir"]).arg(shell::root());
+                command.args(["PATH=/usr/bin:/bin", "HOME=/tmp", "LANG=C.UTF-8"]);
+                command.args(variables.iter().map(|(name, value)| format!("{name}={value}"))).arg("swift");
                 command
             }
         }
@@ -91,8 +92,8 @@ impl Swift {
 
 /// A command in a root that sees the folders of the machine.
 fn inside(root: &Path, folders: &[&Path]) -> Command {
-    let mut command = program("unshare", &["--mount", "--propagation", "private", "sh", "-c", INSIDE, "sh"]);
-    command.arg(root).args(folders).arg("--");
+    let mut command = program("unshare", &["--mount", "--propagation", "private", "sh"]);
+    command.arg(root.join(SCRIPT)).arg(root).args(folders).arg("--");
     command
 }
 
@@ -104,7 +105,7 @@ fn make(root: &Path) -> Result {
         fs::remove_dir_all(root).map_err(failed)?;
     }
     fs::create_dir_all(root).map_err(failed)?;
-    println!("making a Debian root with Swift in {}: two minutes, 600 MB to load, 1.5 GB", root.display());
+    println!("making a Debian root with Swift in {}: two minutes, 600 MB to load, 2 GB", root.display());
     let mut command = program("debootstrap", &["--variant=minbase", SUITE]);
     command.arg(root).args(mirror());
     run(&mut command)?;
@@ -117,6 +118,7 @@ fn make(root: &Path) -> Result {
             fs::write(root.join(&name[1..]), text).map_err(failed)?;
         }
     }
+    fs::write(root.join(SCRIPT), INSIDE).map_err(failed)?;
     let apt = |arguments: &[&str]| {
         let mut command = inside(root, &[]);
         command.args(["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"]).args(arguments);
