@@ -85,6 +85,19 @@ final class CancelTests: XCTestCase {
         }
     }
 
+    func testAStopThatACallDidNotHeedIsTakenBack() async throws {
+        _ = try Testing.error(0)
+        let session = try await Session(try await chatModel(), options: greedy())
+        for stop in [true, false] {
+            let working = Task { try await session.work(60) }
+            try await Task.sleep(for: .milliseconds(20))
+            if stop { session.stop() } else { working.cancel() }
+            try await working.value
+            let answer = try await whole(session.answer(to: "x"))
+            XCTAssertEqual(answer.tokens.count, 24)
+        }
+    }
+
     func testLongCallsLeaveTheSharedThreadsFree() async throws {
         _ = try Testing.error(0)
         let model = try await chatModel()

@@ -182,6 +182,13 @@ extension Session {
         }
     }
 
+    /// The same as work that heeds no stop.
+    func work(_ milliseconds: UInt32) async throws {
+        try await worker.run { session throws(SiskinError) in
+            try check((try? Testing.hold(session, milliseconds)) ?? nil)
+        }
+    }
+
     /// Makes the library fail inside.
     func panic() throws {
         try worker.owner.lend { session throws(SiskinError) in try check((try? Testing.panic(session)) ?? nil) }

@@ -123,10 +123,11 @@ fn unexplained<'a>(names: &BTreeSet<&str>, manifest: &str) -> Option<(&'a str, &
         .find(|(name, _)| names.contains(name))
 }
 
-/// The names in the tables of symbols: each begins with an underscore and ends with a zero.
+/// The names in the tables of symbols: each begins with an underscore and ends with a zero. What stands behind a dollar
+/// sign is a kind of the same function.
 fn names(library: &[u8]) -> BTreeSet<&str> {
     let texts = library.split(|byte| *byte == 0).filter_map(|bytes| std::str::from_utf8(bytes).ok());
-    texts.filter_map(|text| text.strip_prefix('_')).collect()
+    texts.filter_map(|text| text.strip_prefix('_')?.split('$').next()).collect()
 }
 
 fn text(path: &str) -> Result<String> {
@@ -147,7 +148,7 @@ mod tests {
 
     #[test]
     fn what_apple_wants_reasons_for_is_found() {
-        let bytes = b"\x01\xff\0_fstat\0_statfs\0_siskin_version\0__ZN4stat\0connect\0";
+        let bytes = b"\x01\xff\0_fstat$INODE64\0_statfs\0_siskin_version\0__ZN4stat\0connect\0";
         let names = names(bytes);
         assert!(names.contains("fstat") && names.contains("siskin_version") && !names.contains("connect"));
         let file = "NSPrivacyAccessedAPICategoryFileTimestamp";
