@@ -34,6 +34,7 @@ const VERBS: &[Verb] = &[
     verb::c::VERB,
     verb::size::VERB,
     verb::deb::VERB,
+    verb::ios::VERB,
 ];
 
 fn main() -> ExitCode {

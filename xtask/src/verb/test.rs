@@ -1,6 +1,6 @@
 //! `test`: everything a change must pass, and a table of what ran.
 
-use super::{arm, c, counts, deb, export, model, size};
+use super::{arm, c, counts, deb, export, ios, model, size};
 use crate::Verb;
 use crate::shell::{Result, cargo, run};
 use crate::tools;
@@ -25,7 +25,7 @@ struct Step {
     run: fn() -> Result<Outcome>,
 }
 
-const STEPS: [Step; 16] = [
+const STEPS: [Step; 17] = [
     Step { name: "tools", run: need_tools },
     Step { name: "format", run: || pass(cargo(&["fmt", "--all", "--check"])) },
     Step { name: "clippy", run: clippy },
@@ -35,12 +35,13 @@ const STEPS: [Step; 16] = [
     Step { name: "tests", run: tests },
     Step { name: "doc-tests", run: || pass(cargo(&["test", "--workspace", "--locked", "--doc"])) },
     Step { name: "short-fuzz", run: short_fuzz },
-    Step { name: "counts", run: || where_possible(counts::need_tools, counts::check) },
-    Step { name: "c", run: || where_possible(c::need_tools, c::check) },
-    Step { name: "arm", run: || where_possible(arm::need_tools, arm::identity) },
-    Step { name: "size", run: || where_possible(size::need_tools, size::check) },
-    Step { name: "deb", run: || where_possible(deb::need_native_tools, deb::native) },
-    Step { name: "export", run: exports },
+    Step { name: "counts", run: || where_possible(counts::need_tools, |()| counts::check()) },
+    Step { name: "c", run: || where_possible(c::need_tools, |()| c::check()) },
+    Step { name: "ios", run: || where_possible(ios::need_tools, |swift| ios::check(&swift)) },
+    Step { name: "arm", run: || where_possible(arm::need_tools, |()| arm::identity()) },
+    Step { name: "size", run: || where_possible(size::need_tools, |()| size::check()) },
+    Step { name: "deb", run: || where_possible(deb::need_native_tools, |()| deb::native()) },
+    Step { name: "export", run: || where_possible(export::need_tools, |python| export::check(&python, &[])) },
     Step { name: "deny", run: deny },
 ];
 
@@ -136,17 +137,9 @@ fn short_fuzz() -> Result<Outcome> {
 }
 
 /// A check that is skipped where this machine has no way to get what it needs.
-fn where_possible(needs: fn() -> Result, check: fn() -> Result) -> Result<Outcome> {
+fn where_possible<T>(needs: fn() -> Result<T>, check: impl FnOnce(T) -> Result) -> Result<Outcome> {
     match needs() {
-        Ok(()) => check().map(|()| Outcome::Passed),
-        Err(why) => Ok(Outcome::Skipped(why)),
-    }
-}
-
-/// Where this machine has no way to get ONNX Runtime, the step is skipped.
-fn exports() -> Result<Outcome> {
-    match export::need_tools() {
-        Ok(python) => export::check(&python, &[]).map(|()| Outcome::Passed),
+        Ok(tools) => check(tools).map(|()| Outcome::Passed),
         Err(why) => Ok(Outcome::Skipped(why)),
     }
 }

@@ -1,0 +1,1 @@
+../../../../ffi/include/siskin.h

@@ -1,0 +1,107 @@
+import Foundation
+
+/// Answers as streams. The prompt is read when the first piece is asked for, and each piece is computed when it is asked
+/// for: nothing is computed that nobody takes. Who stops taking leaves the answer where it is, and `next()` or another
+/// prompt goes on from there. The cancellation of the task that takes stops the running call.
+///
+/// While the session is suspended, its streams wait.
+extension Session {
+    /// Says a text as the user, and streams the answer: `prompt(_:)`, and `next()` to the end.
+    public nonisolated func answer(to text: String) -> AsyncThrowingStream<Piece, any Error> { stream(.text(text)) }
+
+    /// Answers a conversation, which takes the place of what was said before.
+    public nonisolated func answer(to messages: [Message]) -> AsyncThrowingStream<Piece, any Error> {
+        stream(.messages(messages))
+    }
+
+    /// Goes on from a text as it is, without the chat template.
+    public nonisolated func answer(raw text: String, special: Bool = false) -> AsyncThrowingStream<Piece, any Error> {
+        stream(.raw(text, special: special))
+    }
+
+    /// Goes on from tokens.
+    public nonisolated func answer(tokens: [UInt32]) -> AsyncThrowingStream<Piece, any Error> { stream(.tokens(tokens)) }
+
+    private nonisolated func stream(_ prompt: Prompt) -> AsyncThrowingStream<Piece, any Error> {
+        let answer = Answer(prompt)
+        return AsyncThrowingStream { try await self.piece(of: answer) }
+    }
+
+    private func piece(of answer: Answer) async throws(SiskinError) -> Piece? {
+        if answer.number == nil {
+            answer.number = try await held { session throws(SiskinError) in try await session.begin(answer.prompt) }
+        }
+        return try await held { session throws(SiskinError) in
+            guard let number = answer.number, session.isLast(number) else {
+                throw SiskinError(.state, place: "session", message: "was given another prompt; take that one's answer")
+            }
+            return try await session.next()
+        }
+    }
+
+    /// Makes a call; where the session is suspended before or meanwhile, waits, and makes it again.
+    private func held<T: Sendable>(
+        _ call: (isolated Session) async throws(SiskinError) -> T
+    ) async throws(SiskinError) -> T {
+        while true {
+            let before = try stats().position
+            do {
+                return try await call(self)
+            } catch {
+                // What was read in part may not be read again.
+                let isHeld = suspension.isOn && [.cancelled, .suspended].contains(error.code)
+                guard isHeld, !Task.isCancelled, try stats().position == before else { throw error }
+                await suspension.wait()
+            }
+        }
+    }
+}
+
+/// An answer that is taken piece by piece. Only its session's jobs touch it.
+private final class Answer: @unchecked Sendable {
+    let prompt: Prompt
+    var number: Int?
+    init(_ prompt: Prompt) { self.prompt = prompt }
+}
+
+/// Whether a session is held, and who waits until it is not.
+final class Suspension: @unchecked Sendable {
+    private let lock = NSLock()
+    // Only touched by who holds the lock.
+    private var isHeld = false
+    private var waiting: [UInt64: CheckedContinuation<Void, Never>] = [:]
+    private var count: UInt64 = 0
+
+    var isOn: Bool { lock.withLock { isHeld } }
+
+    func begin() { lock.withLock { isHeld = true } }
+
+    /// Lets all go on.
+    func end() {
+        let all = lock.withLock {
+            isHeld = false
+            defer { waiting = [:] }
+            return waiting.values.map { $0 }
+        }
+        all.forEach { $0.resume() }
+    }
+
+    /// Waits for the end, or for the task's cancellation.
+    func wait(isolation: isolated (any Actor)? = #isolation) async {
+        let id = lock.withLock {
+            count += 1
+            return count
+        }
+        await withTaskCancellationHandler {
+            await withCheckedContinuation(isolation: isolation) { continuation in
+                lock.lock()
+                let waits = isHeld && !Task.isCancelled
+                if waits { waiting[id] = continuation }
+                lock.unlock()
+                if !waits { continuation.resume() }
+            }
+        } onCancel: {
+            lock.withLock { waiting.removeValue(forKey: id) }?.resume()
+        }
+    }
+}

@@ -1,0 +1,210 @@
+import CSiskin
+
+/// How an encoder is opened and reads.
+public struct EncoderOptions: Sendable, Hashable {
+    /// Whether the model's head is used, which classes, labels, scores and answers need and vectors must not have.
+    public var head = false
+    /// The most tokens that go through the model at once; 0: 512.
+    public var batch = 0
+    /// The type of keys and values.
+    public var cacheType = CacheType.auto
+    /// What is done with texts that have more tokens than the model reads.
+    public var long = LongTexts.refuse
+    /// How hidden states become one vector; `nil`: as the model was made for.
+    public var pooling: Pooling?
+
+    /// The usual way.
+    public init() {}
+
+    /// The usual way, with the model's head.
+    public static var withHead: EncoderOptions {
+        var options = EncoderOptions()
+        options.head = true
+        return options
+    }
+}
+
+/// What is done with texts that have too many tokens.
+public enum LongTexts: Sendable, Hashable {
+    /// They are refused.
+    case refuse
+    /// They are read as far as the model reads.
+    case cut
+    /// They are read in parts that share some tokens.
+    case parts(overlap: Int)
+
+    func native() throws(SiskinError) -> (UInt32, Int) {
+        switch self {
+        case .refuse: (UInt32(SISKIN_LONG_REFUSE), 0)
+        case .cut: (UInt32(SISKIN_LONG_CUT), 0)
+        case .parts(let overlap): (UInt32(SISKIN_LONG_PARTS), try number(overlap, "overlap"))
+        }
+    }
+}
+
+/// How hidden states become one vector.
+public struct Pooling: Sendable, Hashable {
+    /// What of them is taken.
+    public var kind: Kind
+    /// Whether vectors are brought to length one.
+    public var normalise: Bool
+    /// How many columns are kept, for models that were trained to be cut off; 0: all.
+    public var columns: Int
+
+    /// Pooling of these.
+    public init(_ kind: Kind = .auto, normalise: Bool = true, columns: Int = 0) {
+        (self.kind, self.normalise, self.columns) = (kind, normalise, columns)
+    }
+
+    /// What of the hidden states is taken.
+    public enum Kind: Sendable, Hashable {
+        /// What the model was made for.
+        case auto
+        /// The mean over all tokens.
+        case mean
+        /// The first token's.
+        case first
+        /// The last token's.
+        case last
+        /// The largest of each column.
+        case max
+        /// The mean with weights 1, 2, 3, …
+        case weighted
+    }
+
+    func tell(_ encoder: OpaquePointer) throws(SiskinError) {
+        let kind =
+            switch kind {
+            case .auto: SISKIN_POOLING_AUTO
+            case .mean: SISKIN_POOLING_MEAN
+            case .first: SISKIN_POOLING_FIRST
+            case .last: SISKIN_POOLING_LAST
+            case .max: SISKIN_POOLING_MAX
+            case .weighted: SISKIN_POOLING_WEIGHTED
+            }
+        try check(siskin_encoder_set_pooling(encoder, UInt32(kind), normalise, try number(columns, "columns")))
+    }
+}
+
+/// Reads whole texts. Calls come one after the other, on a thread of the encoder's own; the cancellation of a call's
+/// task stops it.
+public actor Encoder {
+    private let worker: Worker
+    private let queue = Queue("encoder")
+
+    /// Calls run here.
+    public nonisolated var unownedExecutor: UnownedSerialExecutor { queue.asUnownedSerialExecutor() }
+
+    /// Opens an encoder.
+    public init(_ model: Model, options: EncoderOptions = EncoderOptions()) async throws(SiskinError) {
+        worker = try await aside { _ throws(SiskinError) in
+            let batch: Int = try number(options.batch, "batch")
+            let encoder = try model.owner.lend { model throws(SiskinError) in
+                try made { siskin_encoder_new(model, options.head, batch, options.cacheType.native, &$0) }
+            }
+            let owner = Owner(encoder, "encoder", free: { siskin_encoder_free($0) })
+            try owner.lend { encoder throws(SiskinError) in
+                let (long, overlap) = try options.long.native()
+                try check(siskin_encoder_set_long(encoder, long, overlap))
+                try options.pooling?.tell(encoder)
+            }
+            return try Worker(owner, stopper: { siskin_encoder_stopper($0, &$1) })
+        }
+    }
+
+    /// Stops the running call within milliseconds.
+    public nonisolated func stop() { worker.stop() }
+
+    /// Stops the running call, waits for it, and lets go of the encoder; later calls throw. May be called again.
+    public nonisolated func close() async {
+        worker.close()
+        await settle()
+    }
+
+    private func settle() {}
+
+    /// Makes a vector of each text.
+    public func embed(_ texts: [String]) async throws(SiskinError) -> [[Float]] {
+        try await read(texts) { siskin_encoder_embed($0, $1) } each: { encoder, index throws(SiskinError) in
+            var start: UnsafePointer<Float>?
+            var count = 0
+            try check(siskin_encoder_vector(encoder, index, &start, &count))
+            return values(start, count)
+        }
+    }
+
+    /// Makes a vector of a text.
+    public func embed(_ text: String) async throws(SiskinError) -> [Float] { try await embed([text])[0] }
+
+    /// Tells the classes of each text, the likeliest first.
+    public func classify(_ texts: [String]) async throws(SiskinError) -> [[Found]] {
+        try await read(texts) { siskin_encoder_classify($0, $1) } each: { encoder, index throws(SiskinError) in
+            try Encoder.found(encoder, index)
+        }
+    }
+
+    /// Scores how well each text goes with a question: only the order means something.
+    public func rerank(_ question: String, _ texts: [String]) async throws(SiskinError) -> [Float] {
+        try await read(texts) { encoder, texts in
+            withText(question) { siskin_encoder_rerank(encoder, $0, $1, texts) }
+        } each: { encoder, index throws(SiskinError) in
+            try filled(siskin_found(), \.struct_size) { siskin_encoder_found(encoder, index, 0, &$0) }.score
+        }
+    }
+
+    /// Finds the runs of each text that have a label, such as names.
+    public func tag(_ texts: [String]) async throws(SiskinError) -> [[Found]] {
+        try await read(texts) { siskin_encoder_tag($0, $1) } each: { encoder, index throws(SiskinError) in
+            try Encoder.found(encoder, index)
+        }
+    }
+
+    /// Finds the likeliest place of each text that answers a question; `nil` where there is none.
+    public func answer(_ question: String, in texts: [String]) async throws(SiskinError) -> [Found?] {
+        try await read(texts) { encoder, texts in
+            withText(question) { siskin_encoder_answer(encoder, $0, $1, texts) }
+        } each: { encoder, index throws(SiskinError) in
+            try Encoder.found(encoder, index).first
+        }
+    }
+
+    /// Finds the `count` likeliest tokens for each masked place of a text.
+    public func fillMask(_ text: String, count: Int = 5) async throws(SiskinError) -> [[Found]] {
+        let count: Int = try number(count, "count")
+        return try await worker.run { encoder throws(SiskinError) in
+            try check(withText(text) { siskin_encoder_fill_mask(encoder, $0, $1, count) })
+            var places: [[Found]] = []
+            // The first place that is not there ends it.
+            while case .success(let found) = caught({ () throws(SiskinError) in
+                try Encoder.found(encoder, places.count)
+            }) { places.append(found) }
+            return places
+        }
+    }
+
+    /// Reads texts, and takes what came of each.
+    private func read<T: Sendable>(
+        _ texts: [String],
+        _ read: @Sendable (OpaquePointer, OpaquePointer) -> OpaquePointer?,
+        each: @Sendable (OpaquePointer, Int) throws(SiskinError) -> T
+    ) async throws(SiskinError) -> [T] {
+        let native = try Texts(texts)
+        return try await worker.run { encoder throws(SiskinError) in
+            try native.owner.lend { texts throws(SiskinError) in try check(read(encoder, texts)) }
+            var results: [T] = []
+            for index in texts.indices { results.append(try each(encoder, index)) }
+            return results
+        }
+    }
+
+    /// All that was found for a text.
+    private static func found(_ encoder: OpaquePointer, _ index: Int) throws(SiskinError) -> [Found] {
+        var count = 0
+        try check(siskin_encoder_found_count(encoder, index, &count))
+        var all: [Found] = []
+        for rank in 0..<count {
+            all.append(Found(try filled(siskin_found(), \.struct_size) { siskin_encoder_found(encoder, index, rank, &$0) }))
+        }
+        return all
+    }
+}

@@ -1,0 +1,88 @@
+import CSiskin
+import Foundation
+
+/// Every way to open a model. Where the task is cancelled while a model of another format is packed, packing ends.
+extension Model {
+    /// Opens the model at a file URL: a `.siskin` file; where the library was built with `import`, also a GGUF file, a
+    /// folder of safetensors or an ONNX model, which is packed once and then opened from where that is kept.
+    ///
+    /// The file is mapped: nobody may write to it or shorten it while the model or anything made of it is there.
+    /// Replacing it by renaming another over it is safe.
+    public static func open(_ url: URL, options: ModelOptions = ModelOptions()) async throws(SiskinError) -> Model {
+        let path = try path(url)
+        return try await opened(options) { options, out in
+            withText(path) { siskin_model_open($0, $1, options, &out) }
+        }
+    }
+
+    /// Opens the `.siskin` model that is `length` bytes of an open file from `offset` on; `nil`: all that follow. The
+    /// file may be closed afterwards. Offsets that are multiples of 16384 serve best.
+    public static func open(
+        _ file: FileHandle,
+        offset: UInt64 = 0,
+        length: UInt64? = nil,
+        options: ModelOptions = ModelOptions()
+    ) async throws(SiskinError) -> Model {
+        if length == 0 { throw SiskinError(.argument, place: "length", message: "is 0; give nil for all that follow") }
+        let lent = Lent(file)
+        return try await opened(options) { options, out in
+            siskin_model_open_descriptor(lent.value.fileDescriptor, offset, length ?? 0, options, &out)
+        }
+    }
+
+    /// Opens a `.siskin` model that is in memory. It is kept where it is for as long as it is needed, mapped data too;
+    /// `copying` copies it.
+    public static func open(
+        _ data: Data,
+        copying: Bool = false,
+        options: ModelOptions = ModelOptions()
+    ) async throws(SiskinError) -> Model {
+        if copying {
+            return try await opened(options) { options, out in
+                withBytes(data) { siskin_model_open_copy($0, $1, options, &out) }
+            }
+        }
+        return try await opened(options) { options, out in
+            // Its bytes stay where they are for as long as it lives, which those of `Data` need not.
+            let kept = NSData(data: data)
+            let user = Unmanaged.passRetained(kept).toOpaque()
+            let bytes = kept.bytes.assumingMemoryBound(to: UInt8.self)
+            let release: siskin_release = { user in
+                if let user { Unmanaged<NSData>.fromOpaque(user).release() }
+            }
+            return siskin_model_open_memory(bytes, kept.length, user, release, options, &out)
+        }
+    }
+
+    /// Opens the `.siskin` model that is a resource of an app or a package.
+    public static func open(
+        resource: String,
+        withExtension type: String = "siskin",
+        in bundle: Bundle = .main,
+        options: ModelOptions = ModelOptions()
+    ) async throws(SiskinError) -> Model {
+        guard let url = bundle.url(forResource: resource, withExtension: type) else {
+            throw SiskinError(.io, place: "\(resource).\(type)", message: "is no resource of \(bundle.bundlePath)")
+        }
+        return try await open(url, options: options)
+    }
+
+    private static func opened(
+        _ options: ModelOptions,
+        _ open: @escaping @Sendable (OpaquePointer, inout OpaquePointer?) -> OpaquePointer?
+    ) async throws(SiskinError) -> Model {
+        try Library.checkVersion()
+        return try await aside { isStopped throws(SiskinError) in
+            let options = try options.native(isStopped: isStopped)
+            return try options.lend { options throws(SiskinError) in
+                Model(Owner(try made { open(options, &$0) }, "model", free: { siskin_model_free($0) }))
+            }
+        }
+    }
+}
+
+/// A value that its owner leaves alone while it is used elsewhere.
+private struct Lent<T>: @unchecked Sendable {
+    let value: T
+    init(_ value: T) { self.value = value }
+}

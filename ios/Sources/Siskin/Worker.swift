@@ -1,0 +1,156 @@
+import CSiskin
+import Dispatch
+import Foundation
+
+/// Runs the jobs of one actor, one after the other, on threads of its own: calls of the library take seconds, and the
+/// threads that tasks share must not wait for them.
+final class Queue: SerialExecutor {
+    private let queue: DispatchQueue
+
+    init(_ name: String) {
+        queue = DispatchQueue(label: "siskin.\(name)", qos: .userInitiated)
+    }
+
+    func enqueue(_ job: consuming ExecutorJob) {
+        let job = UnownedJob(job)
+        queue.async { job.runSynchronously(on: self.asUnownedSerialExecutor()) }
+    }
+}
+
+/// Does work that belongs to no actor, such as opening, on threads of its own.
+/// `isStopped` says whether the task was cancelled meanwhile.
+func aside<T: Sendable>(
+    _ work: @escaping @Sendable (_ isStopped: @escaping @Sendable () -> Bool) throws(SiskinError) -> T
+) async throws(SiskinError) -> T {
+    let flag = Flag()
+    let result: Result<T, SiskinError> = await withTaskCancellationHandler {
+        await withCheckedContinuation { continuation in
+            DispatchQueue.global(qos: .userInitiated).async {
+                continuation.resume(returning: caught { () throws(SiskinError) in
+                    if flag.isSet { throw SiskinError(.cancelled, place: "task", message: "was cancelled") }
+                    return try work { flag.isSet }
+                })
+            }
+        }
+    } onCancel: {
+        flag.set()
+    }
+    return try result.get()
+}
+
+/// What any thread may set.
+private final class Flag: @unchecked Sendable {
+    private let lock = NSLock()
+    private var value = false
+    var isSet: Bool { lock.withLock { value } }
+    func set() { lock.withLock { value = true } }
+}
+
+/// What a call gives or throws.
+func caught<T>(_ call: () throws(SiskinError) -> T) -> Result<T, SiskinError> {
+    do { return .success(try call()) } catch { return .failure(error) }
+}
+
+/// A handle that does long work for an actor, and what stops it.
+///
+/// A stop meets the call that it was meant for, and no other: one that comes too late is taken back.
+final class Worker: @unchecked Sendable {
+    /// The handle.
+    let owner: Owner
+    private let stopper: Owner
+    // What follows the lock is only touched by who holds it.
+    private let lock = NSLock()
+    /// The number of the call that was announced last.
+    private var call: UInt64 = 0
+    private var isRunning = false
+    private var isStopped = false
+    /// Whether a stop came between the calls that write an answer.
+    private var stopsAnswer = false
+    /// A call that was cancelled before it began.
+    private var cancelled: UInt64 = 0
+
+    init(_ owner: Owner, stopper: (OpaquePointer, inout OpaquePointer?) -> OpaquePointer?) throws(SiskinError) {
+        self.owner = owner
+        let pointer = try owner.lend { handle throws(SiskinError) in try made { stopper(handle, &$0) } }
+        self.stopper = Owner(pointer, "stop", free: { siskin_stop_free($0) })
+    }
+
+    /// Makes a call that the task's cancellation stops. One that goes on with an answer heeds a stop that came before it.
+    func run<T: Sendable>(
+        goesOn: Bool = false,
+        isolation: isolated (any Actor)? = #isolation,
+        _ body: @Sendable (OpaquePointer) throws(SiskinError) -> T
+    ) async throws(SiskinError) -> T {
+        let call = announce()
+        let result = await withTaskCancellationHandler {
+            // A closure that does not name its actor runs on the threads that tasks share.
+            isolation?.assertIsolated()
+            return caught { () throws(SiskinError) in
+                try begin(call, goesOn)
+                defer { end() }
+                return try owner.lend(body)
+            }
+        } onCancel: {
+            cancel(call)
+        }
+        return try result.get()
+    }
+
+    /// Stops the running call, or the answer that is being written.
+    func stop() {
+        lock.lock()
+        defer { lock.unlock() }
+        if isRunning { stopNow() } else { stopsAnswer = true }
+    }
+
+    /// Stops the running call, and lends the handle no more.
+    func close() {
+        owner.close()
+        lock.lock()
+        defer { lock.unlock() }
+        if isRunning { stopNow() }
+    }
+
+    private func announce() -> UInt64 {
+        lock.lock()
+        defer { lock.unlock() }
+        call += 1
+        return call
+    }
+
+    private func begin(_ call: UInt64, _ goesOn: Bool) throws(SiskinError) {
+        lock.lock()
+        defer { lock.unlock() }
+        let isStopped = goesOn && stopsAnswer
+        stopsAnswer = false
+        if isStopped { throw SiskinError(.cancelled, place: "session", message: "was stopped; ask for the next piece to go on") }
+        if cancelled == call {
+            throw SiskinError(.cancelled, place: "task", message: "was cancelled before the call began")
+        }
+        isRunning = true
+    }
+
+    private func end() {
+        lock.lock()
+        defer { lock.unlock() }
+        isRunning = false
+        if isStopped { try? withdraw() }
+        isStopped = false
+    }
+
+    private func cancel(_ call: UInt64) {
+        lock.lock()
+        defer { lock.unlock() }
+        guard self.call == call else { return }
+        if isRunning { stopNow() } else { cancelled = call }
+    }
+
+    private func stopNow() {
+        isStopped = true
+        try? stopper.lend { stop throws(SiskinError) in try check(siskin_stop_now(stop)) }
+    }
+
+    private func withdraw() throws(SiskinError) {
+        try stopper.lend { stop throws(SiskinError) in try check(siskin_stop_withdraw(stop)) }
+    }
+}

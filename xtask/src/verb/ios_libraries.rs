@@ -1,0 +1,159 @@
+//! The static libraries for Apple's systems. Nothing of Apple's is needed to make them: what links them brings that.
+
+use crate::foreign;
+use crate::knobs;
+use crate::shell::{self, Result, cargo, program, run};
+use crate::tools;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The targets: phones and tablets, their simulator on Macs with Apple's processors, Macs of both kinds.
+pub(super) const TARGETS: [&str; 4] =
+    ["aarch64-apple-ios", "aarch64-apple-ios-sim", "aarch64-apple-darwin", "x86_64-apple-darwin"];
+/// The oldest systems that `ios/Package.swift` allows.
+const OLDEST: [(&str, &str); 2] =
+    [("IPHONEOS_DEPLOYMENT_TARGET", "17.0"), ("MACOSX_DEPLOYMENT_TARGET", "14.0")];
+
+/// Functions that Apple wants reasons for, by the category that `PrivacyInfo.xcprivacy` must then name.
+const REASONS: [(&str, &[&str]); 3] = [
+    (
+        "NSPrivacyAccessedAPICategoryFileTimestamp",
+        &[
+            "stat",
+            "lstat",
+            "fstat",
+            "fstatat",
+            "getattrlist",
+            "fgetattrlist",
+            "getattrlistat",
+            "getattrlistbulk",
+        ],
+    ),
+    ("NSPrivacyAccessedAPICategorySystemBootTime", &["mach_absolute_time", "mach_continuous_time"]),
+    ("NSPrivacyAccessedAPICategoryDiskSpace", &["statfs", "fstatfs", "statvfs", "fstatvfs"]),
+];
+/// Functions of the network, of which no library of ours has any.
+const NETWORK: [&str; 6] = ["socket", "connect", "bind", "listen", "getaddrinfo", "sendto"];
+
+/// How a library is built that is only looked at.
+const QUICKLY: [&str; 6] = [
+    "--config=profile.dev.package.siskin-kernels.opt-level=0",
+    "--config=profile.dev.package.siskin.opt-level=0",
+    "--config=profile.dev.package.siskin-convert.opt-level=0",
+    "--config=profile.dev.package.siskin.debug=false",
+    "--config=profile.dev.package.siskin-convert.debug=false",
+    "--config=profile.dev.debug=false",
+];
+
+/// How much is optimised.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum For {
+    /// What is shipped.
+    Shipping,
+    /// Whether it builds.
+    Checking,
+}
+
+/// Installs what is missing, or says how.
+pub(super) fn need_tools() -> Result {
+    if cfg!(target_os = "macos") {
+        return run(program("rustup", &["target", "add"]).args(TARGETS));
+    }
+    tools::debian(&foreign::needs())
+}
+
+/// Builds the library for a target, looks at what it takes from the system, and gives its path.
+pub(super) fn build(target: &str, folder: &Path, purpose: For) -> Result<PathBuf> {
+    let mut command = if cfg!(target_os = "macos") {
+        let mut command = cargo(&["rustc", "--target", target, "--locked", "--target-dir"]);
+        command.arg(foreign::folder());
+        command
+    } else {
+        foreign::cargo("rustc", target, foreign::STANDARD)
+    };
+    command.args(["--package", "siskin-ffi", "--lib", "--crate-type", "staticlib"]).envs(OLDEST);
+    match purpose {
+        For::Shipping => command.args(["--profile", "ship"]),
+        For::Checking => command.args(QUICKLY),
+    };
+    run(&mut command)?;
+    let profile = if purpose == For::Shipping { "ship" } else { "debug" };
+    let place = shell::root().join(foreign::folder()).join(target);
+    let library = place.join(profile).join("libsiskin_ffi.a");
+    let bytes = fs::read(&library).map_err(|error| format!("{}: {error}", library.display()))?;
+    check(&bytes, purpose).map_err(|error| format!("{target}: {error}"))?;
+    if purpose == For::Checking {
+        println!("{target}: builds, with every function of the header");
+        return Ok(library);
+    }
+    let place = folder.join("libraries").join(target);
+    fs::create_dir_all(&place).map_err(|error| format!("{}: {error}", place.display()))?;
+    let place = place.join("libsiskin.a");
+    fs::copy(&library, &place).map_err(|error| format!("{}: {error}", place.display()))?;
+    println!("{target}: {} bytes, {}", bytes.len(), place.display());
+    Ok(place)
+}
+
+/// Whether a library has every function of the header and, where what is not used is left out of it, nothing of the
+/// network and nothing that Apple wants reasons for and that the privacy manifest does not name.
+fn check(library: &[u8], purpose: For) -> Result {
+    let names = names(library);
+    let exports = text("ffi/exports.txt")?;
+    let missing: Vec<_> = exports.lines().filter(|name| !names.contains(name)).collect();
+    if !missing.is_empty() {
+        return Err(format!("the library has no {}", missing.join(", ")));
+    }
+    if purpose == For::Checking {
+        return Ok(());
+    }
+    if let Some(name) = NETWORK.iter().find(|name| names.contains(*name)) {
+        return Err(format!("the library uses `{name}`, which is of the network"));
+    }
+    let manifest = text("ios/Sources/Siskin/PrivacyInfo.xcprivacy")?;
+    unexplained(&names, &manifest).map_or(Ok(()), |(name, category)| {
+        Err(format!("the library uses `{name}`; name {category} with its reasons in PrivacyInfo.xcprivacy"))
+    })
+}
+
+/// A function that is used and whose category the manifest does not name.
+fn unexplained<'a>(names: &BTreeSet<&str>, manifest: &str) -> Option<(&'a str, &'a str)> {
+    let open = REASONS.iter().filter(|(category, _)| !manifest.contains(category));
+    open.flat_map(|(category, all)| all.iter().map(move |name| (*name, *category)))
+        .find(|(name, _)| names.contains(name))
+}
+
+/// The names in the tables of symbols: each begins with an underscore and ends with a zero. What stands behind a dollar
+/// sign is a kind of the same function.
+fn names(library: &[u8]) -> BTreeSet<&str> {
+    let texts = library.split(|byte| *byte == 0).filter_map(|bytes| std::str::from_utf8(bytes).ok());
+    texts.filter_map(|text| text.strip_prefix('_')?.split('$').next()).collect()
+}
+
+fn text(path: &str) -> Result<String> {
+    fs::read_to_string(shell::root().join(path)).map_err(|error| format!("{path}: {error}"))
+}
+
+/// The folder of all that this verb makes.
+pub(super) fn folder() -> Result<PathBuf> {
+    let target = knobs::target_folder().map_or_else(|| PathBuf::from("target"), PathBuf::from);
+    let folder = shell::root().join(target).join("ios");
+    fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    Ok(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_apple_wants_reasons_for_is_found() {
+        let bytes = b"\x01\xff\0_fstat$INODE64\0_statfs\0_siskin_version\0__ZN4stat\0connect\0";
+        let names = names(bytes);
+        assert!(names.contains("fstat") && names.contains("siskin_version") && !names.contains("connect"));
+        let file = "NSPrivacyAccessedAPICategoryFileTimestamp";
+        assert_eq!(unexplained(&names, file).map(|found| found.0), Some("statfs"));
+        assert_eq!(unexplained(&names, &format!("{file} NSPrivacyAccessedAPICategoryDiskSpace")), None);
+        assert_eq!(unexplained(&names, "").map(|found| found.0), Some("fstat"));
+    }
+}
