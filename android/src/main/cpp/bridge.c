@@ -25,7 +25,7 @@ bool failed(JNIEnv *env, siskin_error *error) {
     siskin_error_free(error);
     if (what == NULL) return true;
     jobject exception = (*env)->CallStaticObjectMethod(env, known.errors, known.errors_of, code, where, what);
-    if (exception != NULL) (*env)->Throw(env, exception);
+    if (!(*env)->ExceptionCheck(env) && exception != NULL) (*env)->Throw(env, exception);
     (*env)->DeleteLocalRef(env, where);
     (*env)->DeleteLocalRef(env, what);
     return true;

@@ -23,6 +23,11 @@ public class Session internal constructor(pointer: Long) :
     /** A piece that was made for somebody who went away. Changed in turn. */
     private var kept: Piece? = null
 
+    /** Why the answer ended; `null` while it goes on. */
+    @Volatile
+    public var ended: Ended? = null
+        private set
+
     /** Adds a message that stands before the next prompt, such as one of the role `system`. */
     public suspend fun say(role: String, content: String): Unit =
         briefly { NativeSession.say(it, role.encodeToByteArray(), content.encodeToByteArray()) }
@@ -86,7 +91,7 @@ public class Session internal constructor(pointer: Long) :
      */
     public suspend fun next(): Piece? = again {
         work({ lost: Piece? -> kept = lost }) { pointer ->
-            kept?.also { kept = null } ?: Piece.read(NativeSession.next(pointer))
+            kept?.also { kept = null } ?: Piece.read(NativeSession.next(pointer)) { ended = it }
         }
     }
 
@@ -156,6 +161,7 @@ public class Session internal constructor(pointer: Long) :
     private suspend fun begin(call: (Long) -> Unit): Unit = work { pointer ->
         call(pointer)
         kept = null
+        ended = null
     }
 
     /** Makes a call that suspension ended or refused again when the session is resumed. */

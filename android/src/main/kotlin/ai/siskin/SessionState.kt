@@ -15,16 +15,18 @@ public class Piece internal constructor(
     public val logProbability: Float?,
     /** The likeliest tokens in its place, where the sampler was asked for them. */
     public val top: List<Choice>,
-    /** Why the answer ended, once that is known. */
-    public val ended: Ended?,
 ) {
     override fun toString(): String = text
 
     internal companion object {
-        /** The piece, or nothing where the answer is over. */
-        fun read(bytes: ByteArray): Piece? = Unpacker(bytes).run {
-            if (flag()) return null
-            val ended = Ended.entries.getOrNull(int() - 1)
+        /** The piece, or nothing where the answer is over; then [over] is told why. */
+        fun read(bytes: ByteArray, over: (Ended?) -> Unit): Piece? = Unpacker(bytes).run {
+            val isOver = flag()
+            val ended = int()
+            if (isOver) {
+                over(Ended.entries.getOrNull(ended - 1))
+                return null
+            }
             val hasToken = flag()
             val token = int()
             val probability = float()
@@ -34,7 +36,6 @@ public class Piece internal constructor(
                 token = token.takeIf { hasToken },
                 logProbability = probability.takeUnless { it.isNaN() },
                 top = list { Choice(int(), float()) },
-                ended = ended,
             )
         }
     }
