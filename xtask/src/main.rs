@@ -31,6 +31,7 @@ const VERBS: &[Verb] = &[
     verb::api::VERB,
     verb::header::VERB,
     verb::c::VERB,
+    verb::android::VERB,
 ];
 
 fn main() -> ExitCode {

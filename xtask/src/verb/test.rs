@@ -1,6 +1,6 @@
 //! `test`: everything a change must pass, and a table of what ran.
 
-use super::{arm, c, counts, export, model};
+use super::{android, arm, c, counts, export, model};
 use crate::Verb;
 use crate::shell::{Result, cargo, run};
 use crate::tools;
@@ -25,7 +25,7 @@ struct Step {
     run: fn() -> Result<Outcome>,
 }
 
-const STEPS: [Step; 14] = [
+const STEPS: [Step; 15] = [
     Step { name: "tools", run: need_tools },
     Step { name: "format", run: || pass(cargo(&["fmt", "--all", "--check"])) },
     Step { name: "clippy", run: clippy },
@@ -37,6 +37,7 @@ const STEPS: [Step; 14] = [
     Step { name: "short-fuzz", run: short_fuzz },
     Step { name: "counts", run: count_instructions },
     Step { name: "c", run: from_c },
+    Step { name: "android", run: from_kotlin },
     Step { name: "arm", run: on_arm },
     Step { name: "export", run: exports },
     Step { name: "deny", run: deny },
@@ -153,6 +154,14 @@ fn count_instructions() -> Result<Outcome> {
 fn from_c() -> Result<Outcome> {
     match c::need_tools() {
         Ok(()) => c::check().map(|()| Outcome::Passed),
+        Err(why) => Ok(Outcome::Skipped(why)),
+    }
+}
+
+/// Where this machine has no way to get Java and compilers, the step is skipped.
+fn from_kotlin() -> Result<Outcome> {
+    match android::need_tools() {
+        Ok(()) => android::check().map(|_| Outcome::Passed),
         Err(why) => Ok(Outcome::Skipped(why)),
     }
 }
