@@ -32,14 +32,16 @@ fn every_function_is_reached() {
     let mut wrong = Vec::new();
     for name in read("ffi/exports.txt").lines() {
         let reached = bridge.iter().any(|text| has_word(text, name));
-        let listed =
-            left_out.lines().any(|line| line.split_once(": ").is_some_and(|(known, why)| known == name && why.len() > 10));
+        let listed = left_out
+            .lines()
+            .any(|line| line.split_once(": ").is_some_and(|(known, why)| known == name && why.len() > 10));
         if reached == listed {
             wrong.push(format!("{name}: reached {reached}, listed in android/not-wrapped.txt {listed}"));
         }
     }
     let exported = read("ffi/exports.txt");
-    let stale = left_out.lines().filter(|line| !exported.lines().any(|name| line.starts_with(&format!("{name}: "))));
+    let stale =
+        left_out.lines().filter(|line| !exported.lines().any(|name| line.starts_with(&format!("{name}: "))));
     wrong.extend(stale.map(|line| format!("android/not-wrapped.txt: {line}")));
     house::assert_clean("Kotlin reaches every function of the header.", &wrong);
 }
@@ -50,7 +52,9 @@ fn every_error_has_its_number() {
     let mut wrong = Vec::new();
     let mut count = 0;
     for line in read("ffi/include/siskin.h").lines() {
-        let Some((name, number)) = line.strip_prefix("#define SISKIN_ERROR_").and_then(|rest| rest.split_once(' ')) else {
+        let Some((name, number)) =
+            line.strip_prefix("#define SISKIN_ERROR_").and_then(|rest| rest.split_once(' '))
+        else {
             continue;
         };
         count += 1;
@@ -87,7 +91,8 @@ fn lists_have_the_order_of_the_header() {
             .filter_map(|line| line.strip_prefix("#define ")?.strip_prefix(prefix)?.split(' ').next())
             .filter(|name| *name != "NOT")
             .collect();
-        let body = kotlin.split(list).nth(1).and_then(|rest| rest.split_once('{')).map_or("", |(_, rest)| rest);
+        let body =
+            kotlin.split(list).nth(1).and_then(|rest| rest.split_once('{')).map_or("", |(_, rest)| rest);
         let ours: Vec<&str> = body
             .split('}')
             .next()

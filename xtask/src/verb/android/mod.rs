@@ -44,6 +44,12 @@ pub(crate) fn need_tools() -> Result {
         needs.push(("/usr/bin/mvn".to_owned(), "maven"));
     }
     tools::debian(&needs)?;
+    let version = shell::output(&mut program("javac", &["-version"]))?;
+    let major =
+        version.trim().strip_prefix("javac ").and_then(|rest| rest.split('.').next()?.parse::<u32>().ok());
+    if major.is_some_and(|major| major < 17) {
+        return Err(format!("{} is too old; set PATH to a JDK 17 or later", version.trim()));
+    }
     tools::c_compilers().map(drop)
 }
 
@@ -98,9 +104,9 @@ pub(crate) fn check() -> Result<Place> {
     let host = bridge::host(&place, &shipped, "host", false)?;
     let tested = bridge::host(&place, &testing, "testing", true)?;
     let classes = kotlin::compile(&place, &jars)?;
-    let archive = package::archive(&place, &classes, "host", &[("host", &host)])?;
+    let package = package::package(&place, &classes, "host", &[("host", &host)])?;
     kotlin::sample(&place, &jars, &classes)?;
-    kotlin::test(&place, &jars, &kotlin::Tested { classes: &classes, library: &tested, models, archive })?;
+    kotlin::test(&place, &jars, &kotlin::Tested { package: &package, library: &tested, models })?;
     Ok(place)
 }
 
@@ -123,8 +129,8 @@ fn devices(place: &Place) -> Result {
         return Ok(());
     }
     let jni: Vec<_> = libraries.iter().map(|(name, path)| (*name, path.as_path())).collect();
-    let archive = package::archive(place, &place.at("classes"), "all", &jni)?;
-    package::repository(place, &archive)
+    let package = package::package(place, &place.at("classes"), "all", &jni)?;
+    package::repository(place, &package.archive)
 }
 
 fn make_folder(path: &Path) -> Result {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// The oldest version of Android that the package is for: 5.0.
-pub(super) const OLDEST: u32 = 21;
+const OLDEST: u32 = 21;
 
 /// An NDK for Linux.
 pub(super) struct Ndk {
@@ -30,7 +30,10 @@ impl Ndk {
             println!("NDK: {}", home.display());
             return Ok(Some(Self { clang }));
         }
-        Err(format!("{} is not there: ANDROID_NDK_HOME must be the folder of an NDK, 23 or later", clang.display()))
+        Err(format!(
+            "{} is not there: ANDROID_NDK_HOME must be the folder of an NDK, 23 or later",
+            clang.display()
+        ))
     }
 
     /// Its compiler and linker for an ABI.

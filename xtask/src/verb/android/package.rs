@@ -1,6 +1,5 @@
 //! The package: an AAR, and the folder of a Maven repository with it.
 
-use super::ndk::OLDEST;
 use super::{Place, copy, empty_folder, make_folder, size, write};
 use crate::shell::{self, Result, program, run};
 use std::path::{Path, PathBuf};
@@ -14,8 +13,29 @@ const NEEDS: [(&str, &str, &str); 2] = [
     ("org.jetbrains.kotlinx", "kotlinx-coroutines-core", "1.8.1"),
 ];
 
+/// A package, and the folder of what is in it.
+pub(super) struct Package {
+    pub(super) archive: PathBuf,
+    folder: PathBuf,
+}
+
+impl Package {
+    pub(super) fn classes(&self) -> PathBuf {
+        self.folder.join("classes.jar")
+    }
+
+    pub(super) fn library(&self, abi: &str) -> PathBuf {
+        self.folder.join("jni").join(abi).join("libsiskin_jni.so")
+    }
+}
+
 /// Makes an AAR of classes and of a library for each ABI; `name` tells it from others.
-pub(super) fn archive(place: &Place, classes: &Path, name: &str, libraries: &[(&str, &Path)]) -> Result<PathBuf> {
+pub(super) fn package(
+    place: &Place,
+    classes: &Path,
+    name: &str,
+    libraries: &[(&str, &Path)],
+) -> Result<Package> {
     let folder = place.at("aar").join(name);
     empty_folder(&folder)?;
     let main = shell::root().join("android/src/main");
@@ -37,8 +57,8 @@ pub(super) fn archive(place: &Place, classes: &Path, name: &str, libraries: &[(&
     zip(&folder.join("classes.jar"), classes)?;
     let archive = place.at(&format!("siskin-{VERSION}-{name}.aar"));
     zip(&archive, &folder)?;
-    println!("{}: {}, for Android {OLDEST} and later", archive.display(), size(&archive));
-    Ok(archive)
+    println!("{}: {}", archive.display(), size(&archive));
+    Ok(Package { archive, folder })
 }
 
 /// Packs the files of a folder.

@@ -39,7 +39,7 @@ class ArchiveTest {
             val input = DataInputStream(ByteArrayInputStream(bytes))
             assertEquals(0xCAFEBABE.toInt(), input.readInt())
             input.readShort()
-            assertEquals("$name is for Java 8", 52, input.readShort())
+            assertEquals("$name is for Java 8", 52, input.readShort().toInt())
         }
         assertFalse(classes.keys.any { "Testing" in it })
         // Kotlin's users need its notes on the functions that stand outside classes.
