@@ -12,6 +12,7 @@ import kotlinx.coroutines.joinAll
 import kotlinx.coroutines.launch
 import org.junit.Assert.assertEquals
 import org.junit.Assert.assertTrue
+import org.junit.Assume.assumeNotNull
 import org.junit.Test
 
 class CloseTest {
@@ -36,6 +37,22 @@ class CloseTest {
                 assertTrue("$error", error is SiskinException.Closed)
                 assertEquals(SISKIN_ERROR_STATE, (error as SiskinException).code)
             }
+        }
+    }
+
+    @Test
+    fun `closing stops a long prompt`() = test {
+        assumeNotNull(given("siskin.chat"))
+        Model.open(given("siskin.chat")!!.path).use { model ->
+            val session = model.session { context = 4096 + 64 }
+            val prompt = async(Dispatchers.IO) { runCatching { session.promptTokens(IntArray(4096) { 1000 + it }) } }
+            delay(100)
+            val before = System.nanoTime()
+            session.close()
+            val took = (System.nanoTime() - before) / 1e6
+            assertTrue("${prompt.await()}", prompt.await().exceptionOrNull() is SiskinException.Closed)
+            println("close: a prompt of 4096 tokens took %.1f ms to close".format(took))
+            assertTrue("$took ms", took < 500)
         }
     }
 
