@@ -19,3 +19,13 @@ pub(crate) fn peers_python() -> Option<String> {
 pub(crate) fn peers_avx2_python() -> Option<String> {
     std::env::var("SISKIN_PEERS_AVX2_PYTHON").ok().filter(|path| !path.is_empty())
 }
+
+/// `ANDROID_NDK_HOME`: the folder of Android's compiler.
+pub(crate) fn android_ndk() -> Option<String> {
+    std::env::var("ANDROID_NDK_HOME").ok().filter(|path| !path.is_empty())
+}
+
+/// `ANDROID_HOME`: the folder of Android's tools, which may have compilers in `ndk/`.
+pub(crate) fn android_sdk() -> Option<String> {
+    std::env::var("ANDROID_HOME").ok().filter(|path| !path.is_empty())
+}

@@ -35,6 +35,7 @@ const VERBS: &[Verb] = &[
     verb::size::VERB,
     verb::deb::VERB,
     verb::ios::VERB,
+    verb::android::VERB,
 ];
 
 fn main() -> ExitCode {

@@ -1,5 +1,6 @@
 //! One file per verb.
 
+pub(crate) mod android;
 pub(crate) mod api;
 pub(crate) mod arm;
 pub(crate) mod bench_kernels;

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+package ai.siskin.sample
+
+import ai.siskin.Model
+import ai.siskin.Pace
+import ai.siskin.SiskinException
+import ai.siskin.android.DeviceWatch
+import ai.siskin.android.MemoryCallbacks
+import ai.siskin.android.open
+import ai.siskin.setPace
+import android.app.Activity
+import android.os.Bundle
+import android.view.View
+import android.widget.FrameLayout
+import android.widget.LinearLayout
+import kotlinx.coroutines.MainScope
+import kotlinx.coroutines.cancel
+import kotlinx.coroutines.launch
+
+/** Two screens: a chat, and a search by meaning. Their models are the assets `chat.siskin` and `search.siskin`. */
+class MainActivity : Activity() {
+    private val scope = MainScope()
+    private val open = mutableListOf<AutoCloseable>()
+    private lateinit var content: FrameLayout
+
+    override fun onCreate(state: Bundle?) {
+        super.onCreate(state)
+        content = FrameLayout(this)
+        setContentView(column(row(tab("Chat", ::showChat), tab("Search", ::showSearch)), content.filling()))
+        showChat()
+    }
+
+    override fun onDestroy() {
+        // What is being done is stopped, and its memory given back.
+        scope.cancel()
+        open.asReversed().forEach(AutoCloseable::close)
+        super.onDestroy()
+    }
+
+    private val chat by lazy {
+        ChatScreen(this, scope).also { screen ->
+            bring("chat.siskin", screen::say) { model ->
+                val session = model.session { context = 2048 }.also(open::add)
+                val memory = MemoryCallbacks(scope).apply { add(session) }
+                registerComponentCallbacks(memory)
+                open += AutoCloseable { unregisterComponentCallbacks(memory) }
+                screen.session = session
+            }
+        }
+    }
+
+    private val search by lazy {
+        SearchScreen(this, scope).also { screen ->
+            bring("search.siskin", screen::say) { model -> screen.notes = Notes.read(model.encoder().also(open::add)) }
+        }
+    }
+
+    /** Opens a model where it lies in the package, and slows it down when the device is hot. */
+    private fun bring(asset: String, say: (String) -> Unit, use: suspend (Model) -> Unit) = scope.launch {
+        try {
+            val model = Model.open(assets, asset).also(open::add)
+            open += DeviceWatch(this@MainActivity, model)
+            model.setPace(Pace.Full)
+            use(model)
+        } catch (error: SiskinException) {
+            say("${error.place}: ${error.message}")
+        }
+    }
+
+    private fun showChat() = show(chat.view)
+
+    private fun showSearch() = show(search.view)
+
+    private fun show(view: View) {
+        content.removeAllViews()
+        content.addView(view)
+    }
+
+    private fun tab(title: String, show: () -> Unit): View =
+        label(title, 16f, INK).apply { setOnClickListener { show() } }.sharing()
+
+    private fun row(vararg views: View) = LinearLayout(this).apply { views.forEach(::addView) }
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+package ai.siskin
+
+/** How a model is opened. */
+public class ModelOptions {
+    /** How many threads compute; 0: one for each core that keeps up with the fastest. */
+    public var threads: Int = 0
+
+    /** Features of the processor that are not used, by name, such as `avx512`. The same bits come out. */
+    public var without: List<String> = emptyList()
+
+    /** Computes in plain words on one thread, slowly: to compare with. */
+    public var reference: Boolean = false
+
+    /** Layers that are left out, by their numbers from 0 on. */
+    public var skip: List<Int> = emptyList()
+
+    /** Whether the packed form of a model of another format is kept. */
+    public var cache: Cache = Cache.AUTO
+
+    /** The folder in which it is kept, such as one of `Context.getCacheDir()`; made where it is absent. */
+    public var cacheFolder: String? = null
+
+    /** Which types the matrices of a model of another format get, such as `w4i`; empty: those of its source. */
+    public var recipe: String = ""
+
+    /** Is told how far packing is. */
+    public var progress: ProgressListener? = null
+
+    /** Where the packed form of a model of another format is kept. */
+    public enum class Cache {
+        /** Beside the model, or in the user's folder for caches. */
+        AUTO,
+
+        /** Nowhere: the model is packed each time. */
+        OFF,
+    }
+
+    /** Runs [use] with the library's form of these, whose progress also asks [isWanted]. */
+    internal fun <T> lend(isWanted: () -> Boolean, use: (Long) -> T): T {
+        val sink = ProgressSink(progress, isWanted)
+        val answer = lent(NativeModelOptions.create(), NativeModelOptions::free) { options ->
+            fill(options, sink)
+            runCatching { use(options) }
+        }
+        sink.thrown?.let { throw it }
+        return answer.getOrThrow()
+    }
+
+    private fun fill(options: Long, sink: ProgressSink) {
+        NativeModelOptions.setThreads(options, natural("threads", threads))
+        NativeModelOptions.setWithout(options, without.joinToString(",").encodeToByteArray())
+        NativeModelOptions.setReference(options, reference)
+        NativeModelOptions.setSkip(options, IntArray(skip.size) { natural("skip", skip[it]) })
+        NativeModelOptions.setCache(options, cache.ordinal)
+        cacheFolder?.let { NativeModelOptions.setCacheFolder(options, it.encodeToByteArray()) }
+        NativeModelOptions.setRecipe(options, recipe.encodeToByteArray())
+        NativeModelOptions.setProgress(options, sink)
+    }
+}
+
+/** Whom opening tells how far it is. */
+public fun interface ProgressListener {
+    /**
+     * Is told how many bytes of the packed form are written; [total] is 0 while it is not known. Returns whether to go
+     * on. Calls come one at a time, from threads of the library's, and must not use the library. What this throws ends
+     * the opening, which throws it again.
+     */
+    public fun progress(done: Long, total: Long): Boolean
+}
+
+/** What the bridge calls with progress. */
+internal class ProgressSink(private val listener: ProgressListener?, private val isWanted: () -> Boolean) {
+    @Volatile
+    var thrown: Throwable? = null
+
+    fun progress(done: Long, total: Long): Boolean = Callbacks.inside {
+        try {
+            isWanted() && listener?.progress(done, total) != false
+        } catch (error: Throwable) {
+            thrown = error
+            false
+        }
+    }
+}
+
+internal object NativeModelOptions {
+    @JvmStatic external fun create(): Long
+
+    @JvmStatic external fun setThreads(options: Long, threads: Int)
+
+    @JvmStatic external fun setWithout(options: Long, names: ByteArray)
+
+    @JvmStatic external fun setReference(options: Long, reference: Boolean)
+
+    @JvmStatic external fun setSkip(options: Long, layers: IntArray)
+
+    @JvmStatic external fun setCache(options: Long, cache: Int)
+
+    @JvmStatic external fun setCacheFolder(options: Long, path: ByteArray)
+
+    @JvmStatic external fun setRecipe(options: Long, recipe: ByteArray)
+
+    @JvmStatic external fun setProgress(options: Long, sink: ProgressSink?)
+
+    @JvmStatic external fun free(options: Long)
+}

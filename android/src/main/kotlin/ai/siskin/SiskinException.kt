@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+package ai.siskin
+
+/**
+ * What the library refuses or fails at. [code] never changes its meaning, [place] says where (a file, section and field,
+ * or the name of an argument), and [message] what went wrong and what to do.
+ */
+public sealed class SiskinException(
+    /** The stable number of the error. */
+    public val code: Int,
+    /** Where it went wrong; may be empty. */
+    public val place: String,
+    override val message: String,
+) : RuntimeException(message) {
+    /** A file or folder could not be read or written. */
+    public class Io internal constructor(place: String, message: String) :
+        SiskinException(SISKIN_ERROR_IO, place, message)
+
+    /** The bytes are not in the format they claim. */
+    public class Corrupt internal constructor(place: String, message: String) :
+        SiskinException(SISKIN_ERROR_CORRUPT, place, message)
+
+    /** The format or the request is right, but this version or this model cannot do it. */
+    public class Unsupported internal constructor(place: String, message: String) :
+        SiskinException(SISKIN_ERROR_UNSUPPORTED, place, message)
+
+    /** The file's major version is unknown. */
+    public class Version internal constructor(place: String, message: String) :
+        SiskinException(SISKIN_ERROR_VERSION, place, message)
+
+    /** Something the model needs is not in the file. */
+    public class Missing internal constructor(place: String, message: String) :
+        SiskinException(SISKIN_ERROR_MISSING, place, message)
+
+    /** A tensor has a shape or type that the architecture does not allow. */
+    public class Shape internal constructor(place: String, message: String) :
+        SiskinException(SISKIN_ERROR_SHAPE, place, message)
+
+    /** A hash differs: the file was changed or damaged. */
+    public class Integrity internal constructor(place: String, message: String) :
+        SiskinException(SISKIN_ERROR_INTEGRITY, place, message)
+
+    /** A value is out of range or contradicts another. */
+    public class Argument internal constructor(place: String, message: String) :
+        SiskinException(SISKIN_ERROR_ARGUMENT, place, message)
+
+    /** The text or tokens are longer than the context. */
+    public class TooLong internal constructor(place: String, message: String) :
+        SiskinException(SISKIN_ERROR_TOO_LONG, place, message)
+
+    /** The chat template failed or refused the messages. */
+    public class Template internal constructor(place: String, message: String) :
+        SiskinException(SISKIN_ERROR_TEMPLATE, place, message)
+
+    /** A pointer is null, or lies where no such thing can. */
+    public class Null internal constructor(place: String, message: String) :
+        SiskinException(SISKIN_ERROR_NULL, place, message)
+
+    /** A handle is of another kind. */
+    public class WrongHandle internal constructor(place: String, message: String) :
+        SiskinException(SISKIN_ERROR_HANDLE, place, message)
+
+    /** A text is not UTF-8. */
+    public class Utf8 internal constructor(place: String, message: String) :
+        SiskinException(SISKIN_ERROR_UTF8, place, message)
+
+    /** A struct's size was not set. */
+    public class StructSize internal constructor(place: String, message: String) :
+        SiskinException(SISKIN_ERROR_STRUCT_SIZE, place, message)
+
+    /** The handle is in a state that does not allow the call. */
+    public open class State internal constructor(place: String, message: String) :
+        SiskinException(SISKIN_ERROR_STATE, place, message)
+
+    /** The handle was closed. */
+    public class Closed internal constructor(place: String) :
+        State(place, "was closed; open another")
+
+    /** [WorkingHandle.stop] stopped the call, which can be made again. */
+    public class Cancelled internal constructor(place: String, message: String) :
+        SiskinException(SISKIN_ERROR_CANCELLED, place, message)
+
+    /** The model produced numbers that are not finite. */
+    public class Numeric internal constructor(place: String, message: String) :
+        SiskinException(SISKIN_ERROR_NUMERIC, place, message)
+
+    /** Another call is at work on the handle, or the call came from a listener. */
+    public class Busy internal constructor(place: String, message: String) :
+        SiskinException(SISKIN_ERROR_BUSY, place, message)
+
+    /** An earlier call failed inside the handle: close it. */
+    public class Poisoned internal constructor(place: String, message: String) :
+        SiskinException(SISKIN_ERROR_POISONED, place, message)
+
+    /** The session is suspended: resume it first. */
+    public class Suspended internal constructor(place: String, message: String) :
+        SiskinException(SISKIN_ERROR_SUSPENDED, place, message)
+
+    /** A memory limit does not allow the request. */
+    public class Memory internal constructor(place: String, message: String) :
+        SiskinException(SISKIN_ERROR_MEMORY, place, message)
+
+    /** There was not even memory for an error. */
+    public class OutOfMemory internal constructor(place: String, message: String) :
+        SiskinException(SISKIN_ERROR_OUT_OF_MEMORY, place, message)
+
+    /** The library failed inside: please tell its makers. */
+    public class Panic internal constructor(place: String, message: String) :
+        SiskinException(SISKIN_ERROR_PANIC, place, message)
+
+    /** An error that a later library knows and this class does not. */
+    public class Unknown internal constructor(code: Int, place: String, message: String) :
+        SiskinException(code, place, message)
+
+    override fun toString(): String =
+        javaClass.name + " ($code): " + (if (place.isEmpty()) "" else "$place: ") + message
+}
+
+internal const val SISKIN_ERROR_IO: Int = 100
+internal const val SISKIN_ERROR_CORRUPT: Int = 101
+internal const val SISKIN_ERROR_UNSUPPORTED: Int = 102
+internal const val SISKIN_ERROR_VERSION: Int = 103
+internal const val SISKIN_ERROR_MISSING: Int = 104
+internal const val SISKIN_ERROR_SHAPE: Int = 105
+internal const val SISKIN_ERROR_INTEGRITY: Int = 106
+internal const val SISKIN_ERROR_ARGUMENT: Int = 200
+internal const val SISKIN_ERROR_TOO_LONG: Int = 201
+internal const val SISKIN_ERROR_TEMPLATE: Int = 202
+internal const val SISKIN_ERROR_NULL: Int = 210
+internal const val SISKIN_ERROR_HANDLE: Int = 211
+internal const val SISKIN_ERROR_UTF8: Int = 212
+internal const val SISKIN_ERROR_STRUCT_SIZE: Int = 213
+internal const val SISKIN_ERROR_STATE: Int = 300
+internal const val SISKIN_ERROR_CANCELLED: Int = 301
+internal const val SISKIN_ERROR_NUMERIC: Int = 302
+internal const val SISKIN_ERROR_BUSY: Int = 310
+internal const val SISKIN_ERROR_POISONED: Int = 311
+internal const val SISKIN_ERROR_SUSPENDED: Int = 312
+internal const val SISKIN_ERROR_MEMORY: Int = 400
+internal const val SISKIN_ERROR_OUT_OF_MEMORY: Int = 401
+internal const val SISKIN_ERROR_PANIC: Int = 999
+
+/** What the bridge makes exceptions with. */
+internal object NativeErrors {
+    @JvmStatic
+    fun of(code: Int, place: ByteArray, message: ByteArray): Throwable =
+        of(code, place.decodeToString(), message.decodeToString())
+
+    private fun of(code: Int, place: String, message: String): SiskinException = when (code) {
+        SISKIN_ERROR_IO -> SiskinException.Io(place, message)
+        SISKIN_ERROR_CORRUPT -> SiskinException.Corrupt(place, message)
+        SISKIN_ERROR_UNSUPPORTED -> SiskinException.Unsupported(place, message)
+        SISKIN_ERROR_VERSION -> SiskinException.Version(place, message)
+        SISKIN_ERROR_MISSING -> SiskinException.Missing(place, message)
+        SISKIN_ERROR_SHAPE -> SiskinException.Shape(place, message)
+        SISKIN_ERROR_INTEGRITY -> SiskinException.Integrity(place, message)
+        SISKIN_ERROR_ARGUMENT -> SiskinException.Argument(place, message)
+        SISKIN_ERROR_TOO_LONG -> SiskinException.TooLong(place, message)
+        SISKIN_ERROR_TEMPLATE -> SiskinException.Template(place, message)
+        SISKIN_ERROR_NULL -> SiskinException.Null(place, message)
+        SISKIN_ERROR_HANDLE -> SiskinException.WrongHandle(place, message)
+        SISKIN_ERROR_UTF8 -> SiskinException.Utf8(place, message)
+        SISKIN_ERROR_STRUCT_SIZE -> SiskinException.StructSize(place, message)
+        SISKIN_ERROR_STATE -> SiskinException.State(place, message)
+        SISKIN_ERROR_CANCELLED -> SiskinException.Cancelled(place, message)
+        SISKIN_ERROR_NUMERIC -> SiskinException.Numeric(place, message)
+        SISKIN_ERROR_BUSY -> SiskinException.Busy(place, message)
+        SISKIN_ERROR_POISONED -> SiskinException.Poisoned(place, message)
+        SISKIN_ERROR_SUSPENDED -> SiskinException.Suspended(place, message)
+        SISKIN_ERROR_MEMORY -> SiskinException.Memory(place, message)
+        SISKIN_ERROR_OUT_OF_MEMORY -> SiskinException.OutOfMemory(place, message)
+        SISKIN_ERROR_PANIC -> SiskinException.Panic(place, message)
+        else -> SiskinException.Unknown(code, place, message)
+    }
+}

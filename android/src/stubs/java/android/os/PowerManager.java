@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+package android.os;
+
+import java.util.ArrayList;
+import java.util.List;
+
+/** The calls that are newer than the stub classes of Maven Central, to compile against; and a device for the tests. */
+public final class PowerManager {
+    public static final String ACTION_POWER_SAVE_MODE_CHANGED = "android.os.action.POWER_SAVE_MODE_CHANGED";
+
+    public interface OnThermalStatusChangedListener {
+        void onThermalStatusChanged(int status);
+    }
+
+    final List<OnThermalStatusChangedListener> listeners = new ArrayList<>();
+    int status;
+    boolean saving;
+
+    public boolean isPowerSaveMode() {
+        return saving;
+    }
+
+    public void addThermalStatusListener(OnThermalStatusChangedListener listener) {
+        listeners.add(listener);
+        listener.onThermalStatusChanged(status);
+    }
+
+    public void removeThermalStatusListener(OnThermalStatusChangedListener listener) {
+        listeners.remove(listener);
+    }
+}

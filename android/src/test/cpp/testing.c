@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//
+// Functions of libraries with the feature `ffi-testing`, which panic, fail and wait. No package has them.
+#include "bridge.h"
+
+siskin_error *siskin_testing_panic(siskin_session *session);
+siskin_error *siskin_testing_error(int32_t code);
+siskin_error *siskin_testing_hold(siskin_session *session, uint32_t milliseconds);
+
+static void testing_panic(JNIEnv *env, TYPE, jlong session) {
+    failed(env, siskin_testing_panic(HANDLE(siskin_session, session)));
+}
+
+static void testing_error(JNIEnv *env, TYPE, jint code) {
+    failed(env, siskin_testing_error(code));
+}
+
+static void testing_hold(JNIEnv *env, TYPE, jlong session, jint milliseconds) {
+    failed(env, siskin_testing_hold(HANDLE(siskin_session, session), (uint32_t)milliseconds));
+}
+
+static const JNINativeMethod METHODS[] = {
+    METHOD("panic", "(J)V", testing_panic),
+    METHOD("error", "(I)V", testing_error),
+    METHOD("hold", "(JI)V", testing_hold),
+};
+
+NATIVES(natives_testing, "NativeTesting", METHODS);

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+package android.content;
+
+/** What is heard of. */
+public class IntentFilter {
+    public IntentFilter(String action) {}
+
+    public final void addAction(String action) {}
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+package ai.siskin
+
+import java.io.ByteArrayInputStream
+import java.io.DataInputStream
+import java.nio.ByteBuffer
+import java.nio.ByteOrder
+import java.util.zip.ZipFile
+import java.util.zip.ZipInputStream
+import org.junit.Assert.assertEquals
+import org.junit.Assert.assertFalse
+import org.junit.Assert.assertTrue
+import org.junit.Test
+
+/** Looks into the package. */
+class ArchiveTest {
+    private val files: Map<String, ByteArray> = ZipFile(given("siskin.archive")!!).use { zip ->
+        zip.entries().asSequence().filterNot { it.isDirectory }.associate { it.name to zip.getInputStream(it).readBytes() }
+    }
+
+    @Test
+    fun `it has what Gradle looks for`() {
+        val expected = setOf(
+            "AndroidManifest.xml", "R.txt", "classes.jar", "proguard.txt",
+            "META-INF/com/android/build/gradle/aar-metadata.properties",
+        )
+        assertEquals(expected, files.keys.filterNot { it.startsWith("jni/") }.toSet())
+        assertTrue("minSdkVersion=\"21\"" in files.getValue("AndroidManifest.xml").decodeToString())
+        assertTrue(files.keys.any { it.startsWith("jni/") && it.endsWith("/libsiskin_jni.so") })
+    }
+
+    @Test
+    fun `its classes are ours, and old enough for every Android`() {
+        val classes = classes()
+        assertTrue(classes.size > 50)
+        for ((name, bytes) in classes) {
+            if (!name.endsWith(".class")) continue
+            assertTrue(name, name.startsWith("ai/siskin/"))
+            val input = DataInputStream(ByteArrayInputStream(bytes))
+            assertEquals(0xCAFEBABE.toInt(), input.readInt())
+            input.readShort()
+            assertEquals("$name is for Java 8", 52, input.readShort().toInt())
+        }
+        assertFalse(classes.keys.any { "Testing" in it })
+        // Kotlin's users need its notes on the functions that stand outside classes.
+        assertTrue("META-INF/siskin.kotlin_module" in classes)
+    }
+
+    private fun classes(): Map<String, ByteArray> {
+        val found = mutableMapOf<String, ByteArray>()
+        ZipInputStream(ByteArrayInputStream(files.getValue("classes.jar"))).use { zip ->
+            while (true) {
+                val entry = zip.nextEntry ?: break
+                if (!entry.isDirectory) found[entry.name] = zip.readBytes()
+            }
+        }
+        return found
+    }
+
+    @Test
+    fun `what the bridge looks up is kept by name`() {
+        val rules = files.getValue("proguard.txt").decodeToString()
+        for (name in listOf("Native*", "NativeErrors", "LogSink", "ProgressSink")) {
+            assertTrue(name, "class ai.siskin.$name {" in rules)
+        }
+    }
+
+    @Test
+    fun `its libraries are aligned and give away one name`() {
+        val libraries = files.filterKeys { it.endsWith(".so") }
+        for ((name, bytes) in libraries) {
+            val elf = Elf(bytes)
+            assertTrue(name, elf.alignments.isNotEmpty() && elf.alignments.all { it >= 16384 })
+            assertEquals(name, listOf("JNI_OnLoad"), elf.exports)
+            println("$name: ${bytes.size shr 10} KiB, aligned to ${elf.alignments.min()}, gives away ${elf.exports}")
+        }
+    }
+}
+
+/** What is looked at of a library for 32 or 64 bits. */
+internal class Elf(bytes: ByteArray) {
+    private val data = ByteBuffer.wrap(bytes).order(ByteOrder.LITTLE_ENDIAN)
+    private val wide = bytes[4].toInt() == 2
+
+    private fun word(at: Int): Long = if (wide) data.getLong(at) else data.getInt(at).toLong() and 0xffffffff
+
+    private fun half(at: Int): Int = data.getShort(at).toInt() and 0xffff
+
+    /** The alignments of the segments that are loaded. */
+    val alignments: List<Long>
+        get() {
+            val (table, size, count) = if (wide) Triple(word(32), half(54), half(56)) else Triple(word(28), half(42), half(44))
+            return List(count) { table.toInt() + it * size }.filter { data.getInt(it) == 1 }
+                .map { word(it + if (wide) 48 else 28) }
+        }
+
+    /** Where its sections begin. */
+    private val sections: List<Int>
+        get() {
+            val (table, size, count) = if (wide) Triple(word(40), half(58), half(60)) else Triple(word(32), half(46), half(48))
+            return List(count) { table.toInt() + it * size }
+        }
+
+    private fun place(section: Int): Int = word(section + if (wide) 24 else 16).toInt()
+
+    private fun length(section: Int): Int = word(section + if (wide) 32 else 20).toInt()
+
+    /** The names of the dynamic symbols that are defined. */
+    val exports: List<String>
+        get() {
+            val symbols = sections.single { data.getInt(it + 4) == 11 }
+            val names = place(sections[data.getInt(symbols + if (wide) 40 else 24)])
+            val size = if (wide) 24 else 16
+            return List(length(symbols) / size) { place(symbols) + it * size }
+                .filter { half(it + if (wide) 6 else 14) != 0 }
+                .map { text(names + data.getInt(it)) }
+                .filter { it.isNotEmpty() }
+        }
+
+    private fun text(at: Int): String = buildString {
+        var next = at
+        while (data.get(next).toInt() != 0) append(data.get(next++).toInt().toChar())
+    }
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+package ai.siskin
+
+import java.io.File
+import kotlin.coroutines.CoroutineContext
+import kotlinx.coroutines.CoroutineScope
+import kotlinx.coroutines.Dispatchers
+import kotlinx.coroutines.runBlocking
+import kotlinx.coroutines.withTimeout
+
+/** A file or folder that whoever runs the tests names by a property of Java's; nothing where it is absent. */
+internal fun given(name: String): File? = System.getProperty(name)?.let(::File)?.takeIf(File::exists)
+
+/** The path of one of the small models. */
+internal fun small(name: String): String = File(given("siskin.models")!!, "$name.siskin").path
+
+/** Runs a test, which ends within two minutes. */
+internal fun test(context: CoroutineContext = Dispatchers.Default, block: suspend CoroutineScope.() -> Unit) {
+    runBlocking(context) { withTimeout(120_000, block) }
+}
+
+/** Opens one of the small models for a test. */
+internal suspend fun <T> with(name: String, block: suspend (Model) -> T): T =
+    Model.open(small(name)) { threads = 2 }.use { block(it) }
+
+/** A session that always chooses the likeliest token, and writes so many at most. */
+internal suspend fun Model.greedy(most: Int): Session = session {
+    sampler = Sampler.greedy()
+    maxTokens = most
+}
+
+/** What a call throws, which must be an error of kind [T]. */
+internal suspend inline fun <reified T : Throwable> fails(crossinline call: suspend () -> Unit): T {
+    try {
+        call()
+    } catch (error: Throwable) {
+        if (error is T) return error
+        throw AssertionError("not a ${T::class.simpleName}", error)
+    }
+    throw AssertionError("did not throw a ${T::class.simpleName}")
+}
+
+/** Has functions that panic, fail and wait. */
+internal object NativeTesting {
+    @JvmStatic external fun panic(session: Long)
+
+    @JvmStatic external fun error(code: Int)
+
+    @JvmStatic external fun hold(session: Long, milliseconds: Int)
+}

@@ -1,0 +1,114 @@
+//! The Kotlin compiler and the libraries that `android/jars.txt` names, from Maven's repository.
+
+use super::{Place, make_folder, write};
+use crate::shell::{self, Result, output, program, run};
+use std::path::{Path, PathBuf};
+
+/// Jars that are here, and are what they should be.
+pub(super) struct Jars {
+    folder: PathBuf,
+    jars: Vec<Jar>,
+}
+
+/// One line of the list: what it is for, which it is, and the SHA-256 of its bytes.
+struct Jar {
+    what_for: String,
+    group: String,
+    name: String,
+    version: String,
+    hash: String,
+}
+
+impl Jar {
+    fn file(&self) -> String {
+        format!("{}-{}.jar", self.name, self.version)
+    }
+}
+
+impl Jars {
+    /// Fetches what is not here yet, and compares all with the list.
+    pub(super) fn bring(place: &Place) -> Result<Self> {
+        let path = shell::root().join("android/jars.txt");
+        let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let jars: Option<Vec<Jar>> = text.lines().map(parse).collect();
+        let jars = jars.ok_or("android/jars.txt: a line is not `USE GROUP:NAME:VERSION SHA256`")?;
+        let jars = Self { folder: place.at("jars"), jars };
+        make_folder(&jars.folder)?;
+        if jars.wrong().is_some() {
+            jars.fetch(place)?;
+        }
+        match jars.wrong() {
+            Some(why) => Err(format!("{why}\nTake target/android/jars away and try again")),
+            None => Ok(jars),
+        }
+    }
+
+    /// The jars that are for any of these, as Java wants to be told.
+    pub(super) fn path(&self, uses: &[&str]) -> String {
+        let wanted = self.jars.iter().filter(|jar| uses.contains(&jar.what_for.as_str()));
+        let paths: Vec<_> =
+            wanted.map(|jar| self.folder.join(jar.file()).to_string_lossy().into_owned()).collect();
+        paths.join(":")
+    }
+
+    /// Why the files are not those of the list, if they are not.
+    fn wrong(&self) -> Option<String> {
+        let list: String = self.jars.iter().map(|jar| format!("{}  {}\n", jar.hash, jar.file())).collect();
+        let path = self.folder.join("sha256");
+        if let Err(why) = write(&path, &list) {
+            return Some(why);
+        }
+        let mut check = program("sha256sum", &["--check", "--strict", "--quiet", "sha256"]);
+        output(check.current_dir(&self.folder)).err()
+    }
+
+    /// Maven knows how this machine reaches the repository.
+    fn fetch(&self, place: &Place) -> Result {
+        let pom = place.at("jars.xml");
+        write(&pom, &self.pom())?;
+        let copy = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies";
+        let mut maven = program("mvn", &["-q", "-B", copy, "-DexcludeTransitive=true", "-f"]);
+        run(maven.arg(&pom).arg(option("outputDirectory", &self.folder)))
+    }
+
+    fn pom(&self) -> String {
+        let mut text = String::from(
+            "<project xmlns=\"http://maven.apache.org/POM/4.0.0\"><modelVersion>4.0.0</modelVersion>\
+            <groupId>ai.siskin</groupId><artifactId>jars</artifactId><version>1</version>\
+            <packaging>pom</packaging><dependencies>\n",
+        );
+        for Jar { group, name, version, .. } in &self.jars {
+            text += &format!(
+                "<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>\
+                <version>{version}</version></dependency>\n"
+            );
+        }
+        text + "</dependencies></project>\n"
+    }
+}
+
+fn parse(line: &str) -> Option<Jar> {
+    let mut words = line.split(' ');
+    let (what_for, coordinates, hash) = (words.next()?, words.next()?, words.next()?);
+    let mut parts = coordinates.split(':');
+    let (group, name, version) = (parts.next()?, parts.next()?, parts.next()?);
+    let [what_for, group, name, version, hash] = [what_for, group, name, version, hash].map(str::to_owned);
+    Some(Jar { what_for, group, name, version, hash })
+}
+
+fn option(name: &str, path: &Path) -> String {
+    format!("-D{name}={}", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read() {
+        let jar = parse("test junit:junit:4.13.2 8e49").expect("the line is one");
+        assert_eq!((jar.what_for.as_str(), jar.group.as_str(), jar.hash.as_str()), ("test", "junit", "8e49"));
+        assert_eq!(jar.file(), "junit-4.13.2.jar");
+        assert!(parse("test junit:junit 8e49").is_none() && parse("").is_none());
+    }
+}

@@ -1,0 +1,147 @@
+//! Kotlin and Java: the package's classes, the sample's, and the tests.
+
+use super::jars::Jars;
+use super::package::Package;
+use super::{Place, empty_folder, sources};
+use crate::shell::{self, Result, output, program, shown};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// What the package's classes are compiled with: for Java 8, as older versions of Android need, with visibilities
+/// spelt out.
+const STRICT: [&str; 3] = ["-Xjdk-release=1.8", "-Xexplicit-api=strict", "-Werror"];
+/// The most milliseconds in which calls stop, more often than not. Less than 20 are asked for; others that keep the
+/// cores busy must not fail the check, and a prompt that does not stop takes seconds.
+const PATIENCE: &str = "100";
+/// What Java says where the bridge breaks a rule of its.
+const BROKEN_RULES: [&str; 3] = ["WARNING in native method", "FATAL ERROR in native method", "WARNING: JNI"];
+
+/// What is tested.
+pub(super) struct Tested<'a> {
+    pub(super) package: &'a Package,
+    /// The bridge with the functions for tests.
+    pub(super) library: &'a Path,
+    /// The folder of the small models.
+    pub(super) models: PathBuf,
+}
+
+/// The package's classes.
+pub(super) fn compile(place: &Place, jars: &Jars) -> Result<PathBuf> {
+    let (stubs, classes) = (place.at("stubs"), place.at("classes"));
+    java(&stubs, &[], "src/stubs/java")?;
+    let path = format!("{}:{}", stubs.display(), jars.path(&["library", "android"]));
+    let mut compiler = kotlinc(jars, &path, &classes)?;
+    compiler.args(STRICT).args(["-module-name", "siskin"]);
+    quietly(
+        compiler.args(["android/src/main/kotlin", "android/src/android/kotlin"]),
+        "the package's Kotlin",
+    )?;
+    Ok(classes)
+}
+
+/// The sample's classes, which show that it compiles.
+pub(super) fn sample(place: &Place, jars: &Jars, classes: &Path) -> Result {
+    let libraries = jars.path(&["library", "android"]);
+    let path = format!("{}:{}:{libraries}", place.at("stubs").display(), classes.display());
+    let mut compiler = kotlinc(jars, &path, &place.at("sample"))?;
+    compiler.args(["-Werror", "-module-name", "sample"]);
+    quietly(compiler.arg("android/sample/app/src/main/kotlin"), "the sample's Kotlin")
+}
+
+/// Compiles the tests and runs them with every check of the bridge that Java has: with the package as it is, and
+/// those that need functions for tests with the library that has them.
+pub(super) fn test(place: &Place, jars: &Jars, tested: &Tested<'_>) -> Result {
+    let (stubs, fakes, tests) = (place.at("stubs"), place.at("fakes"), place.at("tests"));
+    java(&fakes, &[&stubs], "src/test/java")?;
+    let classes = tested.package.classes();
+    let [stubs, fakes, tests, classes] =
+        [&stubs, &fakes, &tests, &classes].map(|path| path.display().to_string());
+    let path = format!("{stubs}:{fakes}:{classes}:{}", jars.path(&["library", "test", "android"]));
+    let mut compiler = kotlinc(jars, &path, Path::new(&tests))?;
+    compiler.arg(format!("-Xfriend-paths={classes}")).args(["-module-name", "siskin_test"]);
+    quietly(compiler.arg("android/src/test/kotlin"), "the tests' Kotlin")?;
+    let (with_testing, plain) = test_classes()?;
+    let shipped = tested.package.library("host");
+    for (library, names) in [(shipped.as_path(), plain), (tested.library, with_testing)] {
+        let mut machine = program("java", &["-ea", "-Xcheck:jni", "-Xmx512m"]);
+        machine.args(["--add-opens", "java.base/java.io=ALL-UNNAMED", "-cp", &format!("{tests}:{path}")]);
+        machine.args(properties(tested, library)?).arg("org.junit.runner.JUnitCore").args(names);
+        run_strictly(machine.env("RUST_BACKTRACE", "0"))?;
+    }
+    Ok(())
+}
+
+/// Files and folders that the tests are told of.
+fn properties(tested: &Tested<'_>, library: &Path) -> Result<Vec<String>> {
+    let (root, models) = (shell::root(), shell::models()?);
+    let paths = [
+        ("library", library.to_owned()),
+        ("models", tested.models.clone()),
+        ("archive", tested.package.archive.clone()),
+        ("data", root.join("tests/data")),
+        ("header", root.join("ffi/include/siskin.h")),
+        ("chat", models.join("smollm2.gguf")),
+        ("vectors", models.join("minilm")),
+        ("hears", models.join("whisper")),
+    ];
+    let told = paths.iter().map(|(name, path)| format!("-Dsiskin.{name}={}", path.display()));
+    Ok(told.chain([format!("-Dsiskin.patience={PATIENCE}")]).collect())
+}
+
+/// Every file of tests is a class: those that need functions for tests, and the others.
+fn test_classes() -> Result<(Vec<String>, Vec<String>)> {
+    let root = shell::root().join("android/src/test/kotlin");
+    let (mut with_testing, mut plain) = (Vec::new(), Vec::new());
+    for file in sources("src/test/kotlin", "Test.kt")? {
+        let text = std::fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+        let path = file.strip_prefix(&root).unwrap_or(&file).with_extension("");
+        let list = if text.contains("NativeTesting") { &mut with_testing } else { &mut plain };
+        list.push(path.to_string_lossy().replace('/', "."));
+    }
+    Ok((with_testing, plain))
+}
+
+/// Runs Java, and fails where it says that the bridge broke a rule too.
+fn run_strictly(command: &mut Command) -> Result {
+    println!("$ {}", shown(command));
+    let answer = command
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| format!("`{}`: {error}", shown(command)))?;
+    let said = String::from_utf8_lossy(&answer.stdout);
+    println!("{said}");
+    if let Some(rule) = BROKEN_RULES.iter().find(|rule| said.contains(**rule)) {
+        return Err(format!("Java says `{rule}`: see above"));
+    }
+    if answer.status.success() { Ok(()) } else { Err("tests of the Android package failed".to_owned()) }
+}
+
+/// Compiles, and says no more than what, where it goes well.
+fn quietly(compiler: &mut Command, what: &str) -> Result {
+    let begun = Instant::now();
+    output(compiler)?;
+    println!("compiled {what} in {:.1} s", begun.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// The Kotlin compiler, with no libraries but those it is given.
+fn kotlinc(jars: &Jars, path: &str, out: &Path) -> Result<Command> {
+    empty_folder(out)?;
+    let compiler = jars.path(&["compile", "library"]);
+    let mut command = program("java", &["-Xmx1g", "-cp", &compiler]);
+    command.args(["org.jetbrains.kotlin.cli.jvm.K2JVMCompiler", "-no-stdlib", "-no-reflect"]);
+    command.args(["-jvm-target", "1.8", "-cp", path, "-d"]).arg(out);
+    Ok(command)
+}
+
+/// Compiles the Java of a folder of `android/`.
+fn java(out: &Path, path: &[&Path], folder: &str) -> Result {
+    empty_folder(out)?;
+    let mut command = program("javac", &["--release", "8", "-nowarn", "-Xlint:-options", "-d"]);
+    command.arg(out);
+    if let [path] = path {
+        command.arg("-cp").arg(path);
+    }
+    quietly(command.args(sources(folder, ".java")?), folder)
+}

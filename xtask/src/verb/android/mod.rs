@@ -1,0 +1,179 @@
+//! `android`: the package for Android apps, and its tests on this machine's Java.
+//!
+//! Everything is made in `target/android/`. With an NDK, the package has libraries for every ABI of Android's; without
+//! one, Rust's static libraries are built for them, and a package for this machine alone, which the tests run.
+
+mod bridge;
+mod jars;
+mod kotlin;
+mod ndk;
+mod package;
+mod rust;
+
+use crate::Verb;
+use crate::shell::{self, Result, WITHOUT_TRACT, cargo, program, run};
+use crate::{knobs, tools};
+use std::path::{Path, PathBuf};
+
+pub(crate) const VERB: Verb = Verb {
+    name: "android",
+    usage: "[--host]",
+    about: "build the Android package, with an NDK for every ABI, and run its tests on this machine's Java; \
+        --host: that alone",
+    run: android,
+};
+
+fn android(arguments: &[String]) -> Result {
+    let host = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => false,
+        ["--host"] => true,
+        _ => return Err("usage: cargo xtask android [--host]".to_owned()),
+    };
+    need_tools()?;
+    let place = check()?;
+    if host { Ok(()) } else { devices(&place) }
+}
+
+/// Java, Maven to fetch jars with, and compilers for C.
+pub(crate) fn need_tools() -> Result {
+    let mut needs = Vec::new();
+    if !shell::succeeds(&mut program("javac", &["-version"])) {
+        needs.push(("/usr/bin/javac".to_owned(), "openjdk-17-jdk-headless"));
+    }
+    if !shell::succeeds(&mut program("mvn", &["-version"])) {
+        needs.push(("/usr/bin/mvn".to_owned(), "maven"));
+    }
+    tools::debian(&needs)?;
+    let version = shell::output(&mut program("javac", &["-version"]))?;
+    let major =
+        version.trim().strip_prefix("javac ").and_then(|rest| rest.split('.').next()?.parse::<u32>().ok());
+    if major.is_some_and(|major| major < 17) {
+        return Err(format!("{} is too old; set PATH to a JDK 17 or later", version.trim()));
+    }
+    tools::c_compilers().map(drop)
+}
+
+/// Where things are made.
+pub(crate) struct Place {
+    /// Cargo's folder.
+    target: PathBuf,
+    /// `target/android`.
+    folder: PathBuf,
+}
+
+impl Place {
+    fn new() -> Result<Self> {
+        let target = knobs::target_folder().map_or_else(|| PathBuf::from("target"), PathBuf::from);
+        let target = shell::root().join(target);
+        let folder = target.join("android");
+        make_folder(&folder)?;
+        Ok(Self { target, folder })
+    }
+
+    /// A file or folder below `target/android`.
+    fn at(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Builds this machine's static library, which is quick and checks for overflow, and keeps it under a name.
+    fn static_library(&self, name: &str, features: &[&str]) -> Result<PathBuf> {
+        run(cargo(&["build", "--package", "siskin-ffi", "--locked"]).args(features))?;
+        let kept = self.at(name);
+        copy(&self.target.join("debug/libsiskin_ffi.a"), &kept)?;
+        Ok(kept)
+    }
+
+    /// The small models that the C programs work with too.
+    fn models(&self) -> Result<PathBuf> {
+        let models = self.at("models");
+        make_folder(&models)?;
+        let mut make =
+            cargo(&["run", "--quiet", "--package", "siskin-tests", WITHOUT_TRACT, "--bin", "c_models"]);
+        run(make.arg("--").arg(&models))?;
+        Ok(models)
+    }
+}
+
+/// The package for this machine, and all tests.
+pub(crate) fn check() -> Result<Place> {
+    let place = Place::new()?;
+    let jars = jars::Jars::bring(&place)?;
+    let models = place.models()?;
+    let shipped = place.static_library("libsiskin.a", &[])?;
+    let testing = place.static_library("libsiskin-testing.a", &["--features", "ffi-testing"])?;
+    let host = bridge::host(&place, &shipped, "host", false)?;
+    let tested = bridge::host(&place, &testing, "testing", true)?;
+    let classes = kotlin::compile(&place, &jars)?;
+    let package = package::package(&place, &classes, "host", &[("host", &host)])?;
+    kotlin::sample(&place, &jars, &classes)?;
+    kotlin::test(&place, &jars, &kotlin::Tested { package: &package, library: &tested, models })?;
+    Ok(place)
+}
+
+/// Libraries for Android's ABIs, and the package where there is an NDK to link them.
+fn devices(place: &Place) -> Result {
+    let found = ndk::Ndk::find()?;
+    let mut libraries = Vec::new();
+    for abi in &rust::ABIS {
+        let archive = rust::static_library(place, abi)?;
+        println!("{}: {}, {}", abi.name, archive.display(), size(&archive));
+        if let Some(ndk) = &found {
+            libraries.push((abi.name, bridge::device(place, ndk, abi, &archive)?));
+        }
+    }
+    if found.is_none() {
+        println!(
+            "No NDK was found, so that the libraries stay static. Set ANDROID_NDK_HOME to one, or ANDROID_HOME to an \
+            SDK that has one, and run this again for a package with all ABIs."
+        );
+        return Ok(());
+    }
+    let jni: Vec<_> = libraries.iter().map(|(name, path)| (*name, path.as_path())).collect();
+    let package = package::package(place, &place.at("classes"), "all", &jni)?;
+    package::repository(place, &package.archive)
+}
+
+fn make_folder(path: &Path) -> Result {
+    std::fs::create_dir_all(path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// The folder, with nothing in it.
+fn empty_folder(path: &Path) -> Result {
+    if path.exists() {
+        std::fs::remove_dir_all(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    make_folder(path)
+}
+
+fn copy(from: &Path, to: &Path) -> Result {
+    std::fs::copy(from, to).map_err(|error| format!("{}: {error}", to.display())).map(drop)
+}
+
+fn write(path: &Path, text: &str) -> Result {
+    std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Files below a folder of `android/` that end so, in the order of their names.
+fn sources(folder: &str, ending: &str) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let mut folders = vec![shell::root().join("android").join(folder)];
+    while let Some(folder) = folders.pop() {
+        let entries = std::fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        for entry in entries {
+            let path = entry.map_err(|error| format!("{}: {error}", folder.display()))?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.to_string_lossy().ends_with(ending) {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// How large a file is, in words.
+fn size(path: &Path) -> String {
+    let bytes = std::fs::metadata(path).map_or(0, |data| data.len());
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}

@@ -1,0 +1,85 @@
+//! Rust's static libraries for Android's ABIs.
+//!
+//! Debian's own compiler and sources of the standard library are used, because they need nothing but packages.
+
+use super::{Place, copy, make_folder};
+use crate::shell::{Result, output, program, run};
+use crate::tools;
+use std::path::{Path, PathBuf};
+
+/// A processor that Android runs on.
+pub(super) struct Abi {
+    /// What Android calls it.
+    pub(super) name: &'static str,
+    /// What Rust calls it.
+    triple: &'static str,
+    /// What clang calls it; the API level follows.
+    pub(super) clang: &'static str,
+    /// What objects for it say: their class and machine in `readelf`'s words.
+    elf: [&'static str; 2],
+}
+
+pub(super) const ABIS: [Abi; 3] = [
+    Abi {
+        name: "arm64-v8a",
+        triple: "aarch64-linux-android",
+        clang: "aarch64-linux-android",
+        elf: ["ELF64", "AArch64"],
+    },
+    Abi {
+        name: "armeabi-v7a",
+        triple: "armv7-linux-androideabi",
+        clang: "armv7a-linux-androideabi",
+        elf: ["ELF32", "ARM"],
+    },
+    Abi {
+        name: "x86_64",
+        triple: "x86_64-linux-android",
+        clang: "x86_64-linux-android",
+        elf: ["ELF64", "Advanced Micro Devices X86-64"],
+    },
+];
+
+/// The compiler and the sources of the standard library, and the packages that bring them.
+const RUST: [(&str, &str); 3] = [
+    ("/usr/bin/rustc", "rustc-web"),
+    ("/usr/bin/cargo", "cargo-web"),
+    ("/usr/lib/rustlib/src/rust/library/Cargo.lock", "rust-web-src"),
+];
+
+/// Builds the library for one ABI. Panics unwind, and end at the C interface.
+pub(super) fn static_library(place: &Place, abi: &Abi) -> Result<PathBuf> {
+    tools::debian(&RUST.map(|(path, package)| (path.to_owned(), package)))?;
+    let work = place.at("rust");
+    let mut command = program("/usr/bin/cargo", &["rustc", "-Z", "build-std=std,panic_unwind"]);
+    command.args(["--target", abi.triple, "--locked", "--profile", "ship", "--package", "siskin-ffi"]);
+    command.args(["--lib", "--crate-type", "staticlib", "--target-dir"]).arg(&work);
+    // The calling cargo's settings name another compiler. The flag to build the standard library is unstable.
+    for name in ["CARGO", "RUSTUP_TOOLCHAIN", "LD_LIBRARY_PATH"] {
+        command.env_remove(name);
+    }
+    command.envs([("RUSTC", "/usr/bin/rustc"), ("RUSTDOC", "/usr/bin/rustdoc"), ("RUSTC_BOOTSTRAP", "1")]);
+    run(&mut command)?;
+    let built = work.join(abi.triple).join("ship/libsiskin_ffi.a");
+    looks_right(&built, abi)?;
+    let kept = place.at("static").join(abi.name);
+    make_folder(&kept)?;
+    let kept = kept.join("libsiskin.a");
+    copy(&built, &kept)?;
+    Ok(kept)
+}
+
+/// Every object of it is for the ABI, and there are some.
+fn looks_right(archive: &Path, abi: &Abi) -> Result {
+    let said = output(program("readelf", &["-h", "-W"]).arg(archive))?;
+    for (field, expected) in [("Class:", abi.elf[0]), ("Machine:", abi.elf[1])] {
+        let values: Vec<_> =
+            said.lines().filter_map(|line| line.trim().strip_prefix(field)).map(str::trim).collect();
+        match values.iter().find(|value| **value != expected) {
+            _ if values.is_empty() => return Err(format!("{}: has no objects", archive.display())),
+            Some(other) => return Err(format!("{}: {other}, and not {expected}", archive.display())),
+            None => {}
+        }
+    }
+    Ok(())
+}
