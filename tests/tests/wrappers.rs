@@ -22,6 +22,9 @@ const WRAPPERS: [Wrapper; 2] = [
     Wrapper { folder: "ios", errors: "ios/Sources/Siskin/SiskinError.swift", endings: &["swift"] },
 ];
 
+/// What begins like a name of the header and is none: the library of the Kotlin package.
+const OWN: [&str; 1] = ["siskin_jni"];
+
 fn read(path: &str) -> String {
     let path = paths::root().join(path);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -95,7 +98,8 @@ fn every_name_of_the_library_is_in_the_header() {
         let known = words(&header, prefix);
         for wrapper in &WRAPPERS {
             let text = wrapper.text();
-            let unknown: Vec<_> = words(&text, prefix).difference(&known).copied().collect();
+            let unknown: Vec<_> =
+                words(&text, prefix).difference(&known).filter(|name| !OWN.contains(name)).copied().collect();
             assert!(unknown.is_empty(), "{}/ names {unknown:?}, which the header has not", wrapper.folder);
         }
     }
