@@ -7,7 +7,6 @@ use crate::shell::program;
 use std::process::Command;
 
 /// What the standard library is built of: panics unwind, and end at the C interface.
-#[allow(dead_code, reason = "for builds of the library alone")]
 pub(crate) const STANDARD: &str = "std,panic_unwind";
 /// The same with the library that tests are built on.
 pub(crate) const STANDARD_WITH_TESTS: &str = "std,test,panic_unwind";
