@@ -1,9 +1,8 @@
 //! Rust's static libraries for Android's ABIs.
-//!
-//! Debian's own compiler and sources of the standard library are used, because they need nothing but packages.
 
 use super::{Place, copy, make_folder};
-use crate::shell::{Result, output, program, run};
+use crate::foreign;
+use crate::shell::{self, Result, output, program, run};
 use crate::tools;
 use std::path::{Path, PathBuf};
 
@@ -40,27 +39,13 @@ pub(super) const ABIS: [Abi; 3] = [
     },
 ];
 
-/// The compiler and the sources of the standard library, and the packages that bring them.
-const RUST: [(&str, &str); 3] = [
-    ("/usr/bin/rustc", "rustc-web"),
-    ("/usr/bin/cargo", "cargo-web"),
-    ("/usr/lib/rustlib/src/rust/library/Cargo.lock", "rust-web-src"),
-];
-
 /// Builds the library for one ABI. Panics unwind, and end at the C interface.
 pub(super) fn static_library(place: &Place, abi: &Abi) -> Result<PathBuf> {
-    tools::debian(&RUST.map(|(path, package)| (path.to_owned(), package)))?;
-    let work = place.at("rust");
-    let mut command = program("/usr/bin/cargo", &["rustc", "-Z", "build-std=std,panic_unwind"]);
-    command.args(["--target", abi.triple, "--locked", "--profile", "ship", "--package", "siskin-ffi"]);
-    command.args(["--lib", "--crate-type", "staticlib", "--target-dir"]).arg(&work);
-    // The calling cargo's settings name another compiler. The flag to build the standard library is unstable.
-    for name in ["CARGO", "RUSTUP_TOOLCHAIN", "LD_LIBRARY_PATH"] {
-        command.env_remove(name);
-    }
-    command.envs([("RUSTC", "/usr/bin/rustc"), ("RUSTDOC", "/usr/bin/rustdoc"), ("RUSTC_BOOTSTRAP", "1")]);
+    tools::debian(&foreign::needs())?;
+    let mut command = foreign::cargo("rustc", abi.triple, foreign::STANDARD);
+    command.args(["--profile", "ship", "--package", "siskin-ffi", "--lib", "--crate-type", "staticlib"]);
     run(&mut command)?;
-    let built = work.join(abi.triple).join("ship/libsiskin_ffi.a");
+    let built = shell::root().join(foreign::folder()).join(abi.triple).join("ship/libsiskin_ffi.a");
     looks_right(&built, abi)?;
     let kept = place.at("static").join(abi.name);
     make_folder(&kept)?;

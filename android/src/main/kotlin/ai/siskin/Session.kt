@@ -143,8 +143,8 @@ public class Session internal constructor(pointer: Long) :
 
     /**
      * Holds the session, for when an app goes to the background: a running call ends within milliseconds, and nothing is
-     * lost. [next], the flows and prompts of messages wait and go on once it is resumed; other calls throw
-     * [SiskinException.Suspended].
+     * lost. [next], [prompt] and the flows wait and go on once it is resumed; [promptRaw] and [promptTokens] throw
+     * [SiskinException.Suspended]. It can be saved and trimmed meanwhile.
      */
     public fun suspend() {
         held.value = true

@@ -59,8 +59,6 @@ public class MemoryCallbacks(
             session.trim(trim)
         } catch (_: SiskinException.Closed) {
             remove(session)
-        } catch (_: SiskinException.Suspended) {
-            // What is held is not in the way of what Android does next.
         }
     }
 }
