@@ -25,7 +25,12 @@ public enum Library {
         let user = Unmanaged.passRetained(Log(function)).toOpaque()
         let forward: siskin_log_function = { user, level, bytes, length in
             guard let user else { return }
-            let level: LogLevel = level == SISKIN_LOG_WARNING ? .warning : .info
+            let level: LogLevel =
+                switch level {
+                case SISKIN_LOG_INFO: .info
+                case SISKIN_LOG_WARNING: .warning
+                default: .warning
+                }
             Unmanaged<Log>.fromOpaque(user).takeUnretainedValue().function(level, text(bytes, length))
         }
         try check(siskin_log_set(forward, user) { user in

@@ -30,8 +30,8 @@ extension Model {
         }
     }
 
-    /// Opens a `.siskin` model that is in memory. It is kept where it is for as long as it is needed, mapped data too;
-    /// `copying` copies it.
+    /// Opens a `.siskin` model that is in memory. It is kept as `NSData` for as long as it is needed, which is no copy where
+    /// the system's Foundation makes none; `copying` makes one. A model that is a file is best opened as one.
     public static func open(
         _ data: Data,
         copying: Bool = false,
@@ -44,7 +44,7 @@ extension Model {
         }
         return try await opened(options) { options, out in
             // Its bytes stay where they are for as long as it lives, which those of `Data` need not.
-            let kept = NSData(data: data)
+            let kept = data as NSData
             let user = Unmanaged.passRetained(kept).toOpaque()
             let bytes = kept.bytes.assumingMemoryBound(to: UInt8.self)
             let release: siskin_release = { user in

@@ -106,7 +106,7 @@ final class CancelTests: XCTestCase {
         let clock = ContinuousClock()
         let begun = clock.now
         let longest = try await withThrowingTaskGroup(of: Void.self) { group in
-            for session in sessions { group.addTask { try await session.hold(400) } }
+            for session in sessions { group.addTask { try await session.work(400) } }
             try await Task.sleep(for: .milliseconds(50))
             var took: [Duration] = []
             for _ in 0..<20 {

@@ -149,7 +149,13 @@ final class Shared<T: Sendable>: @unchecked Sendable {
 /// Functions that only libraries for tests have.
 enum Testing {
     private static func symbol(_ name: String) throws -> UnsafeMutableRawPointer {
-        guard let symbol = dlsym(UnsafeMutableRawPointer(bitPattern: 0), name) else {
+        // `RTLD_DEFAULT`, which Swift does not take from C.
+        #if canImport(Darwin)
+        let everywhere = UnsafeMutableRawPointer(bitPattern: -2)
+        #else
+        let everywhere = UnsafeMutableRawPointer(bitPattern: 0)
+        #endif
+        guard let symbol = dlsym(everywhere, name) else {
             throw XCTSkip("the library has no \(name); build it with the feature `ffi-testing`")
         }
         return symbol
