@@ -2,7 +2,7 @@
 
 use super::boot;
 use super::machine::Machine;
-use super::packages::{NAMES, Package, VERSION, said, tree};
+use super::packages::{NAMES, Package, VERSION, said};
 use super::roots::Root;
 use crate::shell::{self, Result, output, program, run};
 use std::fs;
@@ -25,10 +25,10 @@ pub(super) fn check(machine: &Machine, folder: &Path, made: &[Package]) -> Resul
     let (models, reference) = (folder.join("models"), reference()?);
     let root = Root::make(machine, folder)?;
     let before = root.files()?;
-    let packages = made.iter().filter(|package| package.machine == machine.name);
-    let packages = packages.map(|package| root.bring(&package.file)).collect::<Result<Vec<_>>>()?;
+    let made: Vec<&Package> = made.iter().filter(|package| package.machine == machine.name).collect();
+    let files = made.iter().map(|package| root.bring(&package.file)).collect::<Result<Vec<_>>>()?;
     let install = ["apt-get", "install", "-q", "-y", "--no-install-recommends"];
-    run(root.program(&install).args(&packages))?;
+    run(root.program(&install).args(&files))?;
     let version = output(&mut root.program(&["siskin", "--version"]))?;
     if version.trim() != format!("siskin {VERSION}") {
         return Err(format!("siskin --version says `{}`", version.trim()));
@@ -41,7 +41,7 @@ pub(super) fn check(machine: &Machine, folder: &Path, made: &[Package]) -> Resul
         same(words[0], &found, &expected)?;
     }
     logits(&root, &models, &reference)?;
-    let first = root.bring(&first(machine, folder)?)?;
+    let first = root.bring(&first(machine, folder, &made)?)?;
     let found = output(&mut root.program(&[&first, "/tmp/chat.siskin", "Why?"]))?;
     let model = models.join("chat.siskin");
     let expected = output(program(&reference, &[]).args(with(SPOKEN, &model.to_string_lossy())))?;
@@ -51,9 +51,8 @@ pub(super) fn check(machine: &Machine, folder: &Path, made: &[Package]) -> Resul
     if !left.is_empty() {
         return Err(format!("what is left of the packages: {}", left.join(", ")));
     }
-    let command = made.iter().find(|package| package.machine == machine.name && package.name == "siskin");
     // In an emulator no system starts.
-    match command.filter(|_| machine.is_own()) {
+    match made.iter().find(|package| package.name == "siskin" && machine.is_own()) {
         Some(command) => boot::check(&root, folder, command),
         None => Ok(()),
     }
@@ -108,21 +107,20 @@ pub(super) fn models(folder: &Path) -> Result {
 }
 
 /// `docs/abi.md`'s first program, built with nothing but the files of the packages.
-fn first(machine: &Machine, folder: &Path) -> Result<PathBuf> {
-    let tree = tree(folder, machine);
-    let (library, development) = (tree.join("libsiskin0"), tree.join("libsiskin-dev"));
-    let place = format!("usr/lib/{}", machine.multiarch);
+fn first(machine: &Machine, folder: &Path, made: &[&Package]) -> Result<PathBuf> {
+    let files = folder.join(format!("files-{}", machine.name));
+    run(program("rm", &["-rf"]).arg(&files))?;
+    for package in made {
+        run(program("dpkg-deb", &["--extract"]).arg(&package.file).arg(&files))?;
+    }
     let mut asked = program("pkg-config", &["--cflags", "--libs", "siskin"]);
-    asked.env("PKG_CONFIG_LIBDIR", development.join(&place).join("pkgconfig"));
-    asked.env("PKG_CONFIG_SYSROOT_DIR", &development);
+    asked.env("PKG_CONFIG_LIBDIR", files.join(format!("usr/lib/{}/pkgconfig", machine.multiarch)));
+    asked.env("PKG_CONFIG_SYSROOT_DIR", &files);
     asked.env("PKG_CONFIG_ALLOW_SYSTEM_CFLAGS", "1").env("PKG_CONFIG_ALLOW_SYSTEM_LIBS", "1");
     let flags = output(&mut asked)?;
     let binary = folder.join(format!("first-{}", machine.name));
     let mut compile = program(machine.compiler(), &["-std=c11", "-Wall", "-Werror"]);
-    compile.arg(development.join("usr/share/doc/libsiskin-dev/examples/first.c")).arg("-o").arg(&binary);
-    compile.args(flags.split_whitespace());
-    // The link of the one package points into the other.
-    compile.arg("-L").arg(library.join(&place)).arg("-l:libsiskin.so.0");
-    run(&mut compile)?;
+    compile.arg(files.join("usr/share/doc/libsiskin-dev/examples/first.c")).arg("-o").arg(&binary);
+    run(compile.args(flags.split_whitespace()))?;
     Ok(binary)
 }
