@@ -17,6 +17,10 @@ const QUESTIONS: [(&str, &[&str]); 4] = [
 ];
 /// What `first.c` does.
 const SPOKEN: &[&str] = &["run", "MODEL", "Why?", "--seed", "0", "--quiet"];
+/// Processors of boards that `docs/linux.md` names, as the emulator has them: what Siskin finds, with the pages of memory
+/// that their systems have.
+const BOARDS: [(&str, &str, &str); 2] =
+    [("cortex-a72", "4096", "neon"), ("cortex-a76", "16384", "neon+dotprod")];
 /// The golden's own inputs, for the same logits to the last bit.
 const INPUTS: &str = "tests/data/golden/llama/io.safetensors";
 
@@ -46,6 +50,9 @@ pub(super) fn check(machine: &Machine, folder: &Path, made: &[Package]) -> Resul
     let model = models.join("chat.siskin");
     let expected = output(program(&reference, &[]).args(with(SPOKEN, &model.to_string_lossy())))?;
     same("first.c", found.trim_end(), expected.trim_end())?;
+    if machine.name == "arm64" && !machine.is_own() {
+        boards(machine, &root)?;
+    }
     run(root.program(&["apt-get", "purge", "-q", "-y"]).args(NAMES))?;
     let left: Vec<String> = root.files()?.into_iter().filter(|file| !before.contains(file)).collect();
     if !left.is_empty() {
@@ -89,6 +96,23 @@ fn logits(root: &Root, models: &Path, reference: &Path) -> Result {
         }
         false => Err("logits differ from those of this machine".to_owned()),
     }
+}
+
+/// The kernels that boards get, which give the reference's bits.
+fn boards(machine: &Machine, root: &Root) -> Result {
+    for (processor, pages, features) in BOARDS {
+        let mut doctor = program(machine.emulator, &["-cpu", processor, "-p", pages, "-L"]);
+        doctor.arg(&root.folder).arg(root.folder.join("usr/bin/siskin")).args(["doctor", "--quiet"]);
+        let said = output(doctor.arg(root.folder.join("tmp/chat.siskin")))?;
+        let says = |name: &str, value: &str| {
+            said.lines().any(|line| line.strip_prefix(name).is_some_and(|rest| rest.trim() == value))
+        };
+        if !says("cpu_features", features) || !says("self_test", "same bits") {
+            return Err(format!("siskin doctor says on {processor}\n{said}"));
+        }
+        println!("{processor}: {features}, the reference's bits");
+    }
+    Ok(())
 }
 
 /// The command as tests build it.
