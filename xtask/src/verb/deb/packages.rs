@@ -196,10 +196,14 @@ impl Stage<'_> {
         if own && !depends.split(", ").any(|part| part == newest) {
             return Err(format!("dpkg-shlibdeps says `{depends}`, and the programs themselves `{newest}`"));
         }
-        // The packages for cross compilers know no versions of the C library's functions but their own.
+        // The packages for cross compilers have other names, and know one version of the C library: their own.
         let parts = depends.split(", ").map(|part| match part.strip_prefix("libc6") {
             Some(_) => newest.clone(),
-            None => part.replace(&format!(":{}", self.machine.name), ""),
+            None => {
+                let (qualified, cross) =
+                    (format!(":{}", self.machine.name), format!("-{}-cross", self.machine.name));
+                part.replace(&qualified, "").replace(&cross, "")
+            }
         });
         Ok(parts.collect::<Vec<_>>().join(", "))
     }

@@ -3,10 +3,11 @@
 use super::asking::ask;
 use super::machine::Machine;
 use super::packages::{install, said, tree};
-use crate::shell::{Result, program, run};
+use crate::shell::{Result, output, program, run};
 use crate::tools;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 /// How exposed the service may be, in tenths, of at most 100.
 const EXPOSURE: &str = "10";
@@ -35,7 +36,8 @@ pub(super) fn check(machine: &Machine, folder: &Path) -> Result {
     run(program("systemd-analyze", &["verify", "--man=no", &at]).args(UNITS))?;
     let exposure = format!("--threshold={EXPOSURE}");
     let security = ["security", "--no-pager", "--offline=true", &exposure, &at, UNITS[1]];
-    run(&mut program("systemd-analyze", &security))?;
+    let verdict = output(&mut program("systemd-analyze", &security))?;
+    println!("{}", verdict.trim_end().lines().last().unwrap_or_default());
     fs::remove_dir_all(&place).map_err(said(&place))?;
     if machine.is_own() { answers(&package.join("usr/bin/siskin"), folder) } else { Ok(()) }
 }
@@ -45,7 +47,10 @@ fn answers(siskin: &Path, folder: &Path) -> Result {
     let (socket, model) = (Socket::new(), folder.join("models/chat.siskin"));
     let mut listener = program("systemd-socket-activate", &["--accept", "--inetd", "-l"]);
     listener.arg(&socket.0).arg(siskin).args(["--quiet", "serve"]).arg(&model);
-    let mut listener = listener.spawn().map_err(|error| format!("systemd-socket-activate: {error}"))?;
+    let mut listener = listener
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|error| format!("systemd-socket-activate: {error}"))?;
     // Two connections, as each has a process of its own.
     let answers = ask(&socket.0).and_then(|()| ask(&socket.0));
     let _ = listener.kill();

@@ -2,7 +2,7 @@
 
 use super::boot;
 use super::machine::Machine;
-use super::packages::{NAMES, Package, VERSION, said, tree};
+use super::packages::{NAMES, Package, VERSION, said};
 use super::roots::Root;
 use crate::shell::{self, Result, output, program, run};
 use std::fs;
@@ -17,6 +17,10 @@ const QUESTIONS: [(&str, &[&str]); 4] = [
 ];
 /// What `first.c` does.
 const SPOKEN: &[&str] = &["run", "MODEL", "Why?", "--seed", "0", "--quiet"];
+/// Processors of boards that `docs/linux.md` names, as the emulator has them: what Siskin finds, with the pages of memory
+/// that their systems have.
+const BOARDS: [(&str, &str, &str); 2] =
+    [("cortex-a72", "4096", "neon"), ("cortex-a76", "16384", "neon+dotprod")];
 /// The golden's own inputs, for the same logits to the last bit.
 const INPUTS: &str = "tests/data/golden/llama/io.safetensors";
 
@@ -25,10 +29,10 @@ pub(super) fn check(machine: &Machine, folder: &Path, made: &[Package]) -> Resul
     let (models, reference) = (folder.join("models"), reference()?);
     let root = Root::make(machine, folder)?;
     let before = root.files()?;
-    let packages = made.iter().filter(|package| package.machine == machine.name);
-    let packages = packages.map(|package| root.bring(&package.file)).collect::<Result<Vec<_>>>()?;
+    let made: Vec<&Package> = made.iter().filter(|package| package.machine == machine.name).collect();
+    let files = made.iter().map(|package| root.bring(&package.file)).collect::<Result<Vec<_>>>()?;
     let install = ["apt-get", "install", "-q", "-y", "--no-install-recommends"];
-    run(root.program(&install).args(&packages))?;
+    run(root.program(&install).args(&files))?;
     let version = output(&mut root.program(&["siskin", "--version"]))?;
     if version.trim() != format!("siskin {VERSION}") {
         return Err(format!("siskin --version says `{}`", version.trim()));
@@ -41,19 +45,21 @@ pub(super) fn check(machine: &Machine, folder: &Path, made: &[Package]) -> Resul
         same(words[0], &found, &expected)?;
     }
     logits(&root, &models, &reference)?;
-    let first = root.bring(&first(machine, folder)?)?;
+    let first = root.bring(&first(machine, folder, &made)?)?;
     let found = output(&mut root.program(&[&first, "/tmp/chat.siskin", "Why?"]))?;
     let model = models.join("chat.siskin");
     let expected = output(program(&reference, &[]).args(with(SPOKEN, &model.to_string_lossy())))?;
     same("first.c", found.trim_end(), expected.trim_end())?;
+    if machine.name == "arm64" && !machine.is_own() {
+        boards(machine, &root)?;
+    }
     run(root.program(&["apt-get", "purge", "-q", "-y"]).args(NAMES))?;
     let left: Vec<String> = root.files()?.into_iter().filter(|file| !before.contains(file)).collect();
     if !left.is_empty() {
         return Err(format!("what is left of the packages: {}", left.join(", ")));
     }
-    let command = made.iter().find(|package| package.machine == machine.name && package.name == "siskin");
     // In an emulator no system starts.
-    match command.filter(|_| machine.is_own()) {
+    match made.iter().find(|package| package.name == "siskin" && machine.is_own()) {
         Some(command) => boot::check(&root, folder, command),
         None => Ok(()),
     }
@@ -92,6 +98,23 @@ fn logits(root: &Root, models: &Path, reference: &Path) -> Result {
     }
 }
 
+/// The kernels that boards get, which give the reference's bits.
+fn boards(machine: &Machine, root: &Root) -> Result {
+    for (processor, pages, features) in BOARDS {
+        let mut doctor = program(machine.emulator, &["-cpu", processor, "-p", pages, "-L"]);
+        doctor.arg(&root.folder).arg(root.folder.join("usr/bin/siskin")).args(["doctor", "--quiet"]);
+        let said = output(doctor.arg(root.folder.join("tmp/chat.siskin")))?;
+        let says = |name: &str, value: &str| {
+            said.lines().any(|line| line.strip_prefix(name).is_some_and(|rest| rest.trim() == value))
+        };
+        if !says("cpu_features", features) || !says("self_test", "same bits") {
+            return Err(format!("siskin doctor says on {processor}\n{said}"));
+        }
+        println!("{processor}: {features}, the reference's bits");
+    }
+    Ok(())
+}
+
 /// The command as tests build it.
 fn reference() -> Result<PathBuf> {
     let package = ["--package", "siskin-cli", shell::WITHOUT_TRACT];
@@ -108,21 +131,20 @@ pub(super) fn models(folder: &Path) -> Result {
 }
 
 /// `docs/abi.md`'s first program, built with nothing but the files of the packages.
-fn first(machine: &Machine, folder: &Path) -> Result<PathBuf> {
-    let tree = tree(folder, machine);
-    let (library, development) = (tree.join("libsiskin0"), tree.join("libsiskin-dev"));
-    let place = format!("usr/lib/{}", machine.multiarch);
+fn first(machine: &Machine, folder: &Path, made: &[&Package]) -> Result<PathBuf> {
+    let files = folder.join(format!("files-{}", machine.name));
+    run(program("rm", &["-rf"]).arg(&files))?;
+    for package in made {
+        run(program("dpkg-deb", &["--extract"]).arg(&package.file).arg(&files))?;
+    }
     let mut asked = program("pkg-config", &["--cflags", "--libs", "siskin"]);
-    asked.env("PKG_CONFIG_LIBDIR", development.join(&place).join("pkgconfig"));
-    asked.env("PKG_CONFIG_SYSROOT_DIR", &development);
+    asked.env("PKG_CONFIG_LIBDIR", files.join(format!("usr/lib/{}/pkgconfig", machine.multiarch)));
+    asked.env("PKG_CONFIG_SYSROOT_DIR", &files);
     asked.env("PKG_CONFIG_ALLOW_SYSTEM_CFLAGS", "1").env("PKG_CONFIG_ALLOW_SYSTEM_LIBS", "1");
     let flags = output(&mut asked)?;
     let binary = folder.join(format!("first-{}", machine.name));
     let mut compile = program(machine.compiler(), &["-std=c11", "-Wall", "-Werror"]);
-    compile.arg(development.join("usr/share/doc/libsiskin-dev/examples/first.c")).arg("-o").arg(&binary);
-    compile.args(flags.split_whitespace());
-    // The link of the one package points into the other.
-    compile.arg("-L").arg(library.join(&place)).arg("-l:libsiskin.so.0");
-    run(&mut compile)?;
+    compile.arg(files.join("usr/share/doc/libsiskin-dev/examples/first.c")).arg("-o").arg(&binary);
+    run(compile.args(flags.split_whitespace()))?;
     Ok(binary)
 }
