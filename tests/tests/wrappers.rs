@@ -22,8 +22,8 @@ const WRAPPERS: [Wrapper; 2] = [
     Wrapper { folder: "ios", errors: "ios/Sources/Siskin/SiskinError.swift", endings: &["swift"] },
 ];
 
-/// What begins like a name of the header and is none: the library of the Kotlin package.
-const OWN: [&str; 1] = ["siskin_jni"];
+/// What begins like a name of the header and is none: the Kotlin package's library, and what its bridge in C defines.
+const OWN: [&str; 3] = ["siskin_jni", "SISKIN_BRIDGE_H", "SISKIN_TESTING"];
 
 fn read(path: &str) -> String {
     let path = paths::root().join(path);
