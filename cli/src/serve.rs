@@ -94,7 +94,7 @@ fn read(input: impl Read, longest: usize, desk: &Desk) {
         match heard {
             Ok(Heard::Stop(id)) => desk.stop(&id),
             Ok(Heard::Request(request)) => desk.put(Ok(*request), lines.length()),
-            Err(refusal) => desk.put(Err(refusal), 0),
+            Err(refusal) => desk.put(Err(refusal), lines.length()),
         }
     }
 }

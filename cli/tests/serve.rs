@@ -206,9 +206,14 @@ fn requests_that_a_model_cannot_answer_are_refused() {
         json!({"id": 6, "embed": ["w5"], "prompt": "no such prompt"}),
         json!({"id": 7, "embed": ["w5 ".repeat(4000)]}),
         json!({"id": 8, "embed": []}),
+        json!({"id": 9, "embed": vec!["w"; 5000]}),
+        json!({"id": 10, "transcribe": "UklGRg", "translate": true}),
+        json!({"id": 11, "embed": "w".repeat(10_000)}),
     ];
-    let codes: Vec<u64> = ask(&bert, &requests).iter().map(|answer| error(answer).0).collect();
-    assert_eq!(codes, [102, 102, 102, 102, 101, 200, 201, 200]);
+    let answers = ask(&bert, &requests);
+    let codes: Vec<u64> = answers.iter().map(|answer| error(answer).0).collect();
+    assert_eq!(codes, [102, 102, 102, 102, 101, 200, 201, 200, 201, 101, 200]);
+    assert!(answers.iter().all(|answer| answer.to_string().len() < 1000), "a refusal repeats no request");
 }
 
 /// A run that is talked with.

@@ -37,8 +37,10 @@ impl Remote {
     }
 
     pub(crate) fn resume(&self) {
-        self.suspended.store(false, Ordering::SeqCst);
-        self.stop.withdraw();
+        // A stop that was not suspension's stays.
+        if self.suspended.swap(false, Ordering::SeqCst) {
+            self.stop.withdraw();
+        }
     }
 
     /// Refuses work while it is suspended.

@@ -3,7 +3,7 @@
 //! Debian's own compiler builds the standard library from its sources, because that needs nothing but packages.
 
 use crate::knobs;
-use crate::shell::program;
+use crate::shell::{Result, output, program};
 use std::process::Command;
 
 /// What the standard library is built of: panics unwind, and end at the C interface.
@@ -50,6 +50,11 @@ pub(crate) fn link_with<'a>(command: &'a mut Command, triple: &str, linker: &str
 /// Has `runner` run what `command` builds for the machine `triple`.
 pub(crate) fn run_with<'a>(command: &'a mut Command, triple: &str, runner: &str) -> &'a mut Command {
     command.env(format!("CARGO_TARGET_{}_RUNNER", key(triple)), runner)
+}
+
+/// The compiler's name and version.
+pub(crate) fn compiler() -> Result<String> {
+    Ok(output(&mut program("/usr/bin/rustc", &["--version"]))?.trim().to_owned())
 }
 
 /// How the names of cargo's settings spell a machine.

@@ -66,5 +66,11 @@ fn wrong(name: &str, error: &serde_json::Error) -> Error {
     let text = error.to_string();
     // The place is that in the field alone.
     let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
-    Error::argument(name, text)
+    Error::argument(shortened(name), shortened(text))
+}
+
+/// The beginning of what repeats a request, which may be as long as that.
+fn shortened(text: &str) -> &str {
+    const MOST: usize = 256;
+    &text[..text.floor_char_boundary(MOST)]
 }

@@ -119,13 +119,16 @@ const KINDS: [(&str, Reader); 13] = [
     ("tag", tag),
     ("answer", answer),
     ("fill_mask", fill_mask),
+    ("transcribe", transcribe),
     ("generate", write),
     ("translate", write),
     ("summarise", write),
-    ("transcribe", transcribe),
     ("prompt", prompt),
     ("stats", stats),
 ];
+
+/// The most texts of a request: what is found for all of them is held at once.
+const MOST_TEXTS: usize = 4096;
 
 impl Request {
     pub(super) fn read(line: &str) -> std::result::Result<Heard, Refusal> {
@@ -156,10 +159,15 @@ impl Request {
 /// Texts: a list of them, or one.
 fn texts(name: &str, fields: &mut Fields<'_>) -> Result<Vec<String>> {
     let texts: Vec<String> = fields.need(name)?;
-    if texts.is_empty() {
-        return Err(Error::argument(name, "has no texts; give some"));
+    match texts.len() {
+        0 => Err(Error::argument(name, "has no texts; give some")),
+        1..=MOST_TEXTS => Ok(texts),
+        count => {
+            let message =
+                format!("has {count} texts; give {MOST_TEXTS} at most, and the others in another request");
+            Err(Error::new(ErrorKind::TooLong, name, message))
+        }
     }
-    Ok(texts)
 }
 
 fn long(fields: &mut Fields<'_>, overlap: usize) -> Result<Long> {

@@ -76,7 +76,13 @@ impl<'a> Work<'a> {
         let id = id.as_ref();
         match catch_unwind(AssertUnwindSafe(|| self.ask(id, ask))) {
             Ok(Ok(done)) => tell(id, &Answer::Done(done)),
-            Ok(Err(Failed::Request(error))) => tell(id, &Answer::Error(&error)),
+            Ok(Err(Failed::Request(error))) => {
+                // What failed inside stays so; the next request gets another.
+                if error.kind() == ErrorKind::State {
+                    self.made = Made::default();
+                }
+                tell(id, &Answer::Error(&error))
+            }
             Ok(Err(Failed::Output(error))) => Err(error),
             Err(_) => {
                 // Whatever was at work then is in no state to go on.

@@ -1,6 +1,6 @@
 //! `test`: everything a change must pass, and a table of what ran.
 
-use super::{android, arm, c, counts, deb, export, ios, model, size};
+use super::{android, arm, c, counts, export, ios, model, size};
 use crate::Verb;
 use crate::shell::{Result, cargo, run};
 use crate::tools;
@@ -25,7 +25,7 @@ struct Step {
     run: fn() -> Result<Outcome>,
 }
 
-const STEPS: [Step; 18] = [
+const STEPS: [Step; 17] = [
     Step { name: "tools", run: need_tools },
     Step { name: "format", run: || pass(cargo(&["fmt", "--all", "--check"])) },
     Step { name: "clippy", run: clippy },
@@ -41,7 +41,6 @@ const STEPS: [Step; 18] = [
     Step { name: "ios", run: || where_possible(ios::need_tools, |swift| ios::check(&swift)) },
     Step { name: "arm", run: || where_possible(arm::need_tools, |()| arm::identity()) },
     Step { name: "size", run: || where_possible(size::need_tools, |()| size::check()) },
-    Step { name: "deb", run: || where_possible(deb::need_native_tools, |()| deb::native()) },
     Step { name: "export", run: || where_possible(export::need_tools, |python| export::check(&python, &[])) },
     Step { name: "deny", run: deny },
 ];

@@ -43,6 +43,7 @@ pub(super) const ABIS: [Abi; 3] = [
 pub(super) fn static_library(place: &Place, abi: &Abi) -> Result<PathBuf> {
     tools::debian(&foreign::needs())?;
     let mut command = foreign::cargo("rustc", abi.triple, foreign::STANDARD);
+    command.arg(foreign::SMALL);
     command.args(["--profile", "ship", "--package", "siskin-ffi", "--lib", "--crate-type", "staticlib"]);
     run(&mut command)?;
     let built = shell::root().join(foreign::folder()).join(abi.triple).join("ship/libsiskin_ffi.a");

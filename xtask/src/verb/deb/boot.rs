@@ -26,13 +26,13 @@ pub(super) fn check(root: &Root, folder: &Path, package: &Package) -> Result {
     fs::copy(folder.join("models/chat.siskin"), &model).map_err(said(&model))?;
     run(&mut root.program(&["systemd-machine-id-setup"]))?;
     run(&mut root.program(&["systemctl", "enable", "siskin.socket"]))?;
-    match Container::start(&root.folder, &folder.join("boot.log")) {
-        Ok(container) => {
+    match Container::start(&root.folder, &folder.join("boot.log"))? {
+        Some(container) => {
             ask(&container.file("run/siskin.sock"))?;
             container.hardened()?;
             println!("siskin@.service answers under systemd, as nobody and without capabilities");
         }
-        Err(why) => println!("the service was not started: {why}"),
+        None => println!("the service was not started: systemd-nspawn starts no system here"),
     }
     fs::remove_file(&model).map_err(said(&model))?;
     run(&mut root.program(&["apt-get", "purge", "-q", "-y", "siskin"]))?;
@@ -43,38 +43,44 @@ pub(super) fn check(root: &Root, folder: &Path, package: &Package) -> Result {
 /// A system that runs.
 struct Container {
     nspawn: Child,
-    /// Its first process.
-    leader: u32,
+    /// Its first process, where there is one.
+    leader: Option<u32>,
 }
 
 impl Container {
-    /// Starts it, and waits until it listens.
-    fn start(root: &Path, log: &Path) -> Result<Self> {
+    /// Starts it, and waits until it listens; `None` where this machine starts no system. One that starts and does not
+    /// listen is an error.
+    fn start(root: &Path, log: &Path) -> Result<Option<Self>> {
         let out = File::create(log).map_err(said(log))?;
         let mut nspawn = Command::new("systemd-nspawn");
         nspawn.args(["--quiet", "--register=no", "--keep-unit", "--boot", "--directory"]).arg(root);
         nspawn.stdin(Stdio::null()).stderr(out.try_clone().map_err(said(log))?).stdout(out);
         let nspawn = nspawn.spawn().map_err(|error| format!("systemd-nspawn: {error}"))?;
-        let mut container = Self { nspawn, leader: 0 };
+        let mut container = Self { nspawn, leader: None };
         let begun = Instant::now();
         while begun.elapsed() < PATIENCE {
             let ended = container.nspawn.try_wait().map_err(|error| format!("systemd-nspawn: {error}"))?;
             if ended.is_some() {
                 break;
             }
-            container.leader = child_of(container.nspawn.id()).unwrap_or(0);
-            if container.leader != 0 && container.file("run/siskin.sock").exists() {
-                return Ok(container);
+            container.leader = child_of(container.nspawn.id());
+            if container.leader.is_some() && container.file("run/siskin.sock").exists() {
+                return Ok(Some(container));
             }
             std::thread::sleep(Duration::from_millis(100));
         }
-        let log = fs::read_to_string(log).unwrap_or_default();
-        Err(format!("systemd-nspawn starts no system here; it says\n{}", log.trim_end()))
+        let said = fs::read_to_string(log).unwrap_or_default();
+        let (booted, said) = (container.file("run/systemd/system").exists(), said.trim_end());
+        println!("systemd-nspawn says\n{said}");
+        if container.leader.is_some() && booted {
+            return Err("the system started, and siskin.socket does not listen".to_owned());
+        }
+        Ok(None)
     }
 
     /// A file of the running system.
     fn file(&self, path: &str) -> PathBuf {
-        PathBuf::from(format!("/proc/{}/root/{path}", self.leader))
+        PathBuf::from(format!("/proc/{}/root/{path}", self.leader.unwrap_or_default()))
     }
 
     /// Who answers is no user, and may do nothing.
@@ -101,7 +107,7 @@ impl Container {
     }
     /// What the system says of the process that answers.
     fn serving(&self) -> Option<String> {
-        let parent = format!("PPid:\t{}", self.leader);
+        let parent = format!("PPid:\t{}", self.leader.unwrap_or_default());
         let states = fs::read_dir("/proc").ok()?.filter_map(|entry| {
             // Processes come and go.
             fs::read_to_string(entry.ok()?.path().join("status")).ok()
@@ -114,7 +120,10 @@ impl Container {
 impl Drop for Container {
     fn drop(&mut self) {
         // What tells systemd to end the system.
-        let asked = succeeds(&mut program("kill", &["-s", "RTMIN+4", &self.leader.to_string()]));
+        let runs = matches!(self.nspawn.try_wait(), Ok(None));
+        let leader = self.leader.filter(|_| runs);
+        let asked = leader
+            .is_some_and(|leader| succeeds(&mut program("kill", &["-s", "RTMIN+4", &leader.to_string()])));
         let begun = Instant::now();
         while asked && begun.elapsed() < PATIENCE && matches!(self.nspawn.try_wait(), Ok(None)) {
             std::thread::sleep(Duration::from_millis(100));

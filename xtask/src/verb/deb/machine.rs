@@ -36,9 +36,10 @@ pub(super) const MACHINES: [Machine; 2] = [
 
 /// What is shipped.
 const PROFILE: [&str; 2] = ["--profile", "ship"];
-const LIBRARY: [&str; 2] = ["--package", "siskin-ffi"];
 /// Reads the same formats on every machine: where there is a board, tract is too large.
 const COMMAND: [&str; 3] = ["--package", "siskin-cli", WITHOUT_TRACT];
+/// One after the other: built beside the static library, the shared one keeps what only that needs.
+const LIBRARIES: [&str; 2] = ["staticlib", "cdylib"];
 
 /// What Debian calls this machine.
 pub(super) fn own() -> Result<String> {
@@ -71,17 +72,19 @@ impl Machine {
     /// Builds the library and the command, and gives the folder that they are in.
     pub(super) fn build(&self) -> Result<PathBuf> {
         let own = self.is_own();
-        for package in [&LIBRARY[..], &COMMAND] {
-            let mut command = if own { cargo(&["build", "--locked"]) } else { self.cargo() };
-            run(command.args(PROFILE).args(package))?;
+        let cargo = |verb| if own { cargo(&[verb, "--locked"]) } else { self.cargo(verb) };
+        for kind in LIBRARIES {
+            let library = ["--package", "siskin-ffi", "--lib", "--crate-type", kind];
+            run(cargo("rustc").args(PROFILE).args(library))?;
         }
+        run(cargo("build").args(PROFILE).args(COMMAND))?;
         let elsewhere = || shell::root().join(foreign::folder()).join(self.triple).join("ship");
         Ok(if own { super::built("ship") } else { elsewhere() })
     }
 
-    fn cargo(&self) -> Command {
-        let mut command = foreign::cargo("build", self.triple, foreign::STANDARD);
-        foreign::link_with(&mut command, self.triple, &self.compiler());
+    fn cargo(&self, verb: &str) -> Command {
+        let mut command = foreign::cargo(verb, self.triple, foreign::STANDARD);
+        foreign::link_with(&mut command, self.triple, &self.compiler()).arg(foreign::SMALL);
         command
     }
 }

@@ -37,19 +37,6 @@ fn deb(arguments: &[String]) -> Result {
     check(&machines)
 }
 
-/// This machine's packages.
-pub(crate) fn native() -> Result {
-    let own = machine::own()?;
-    let machine = MACHINES.iter().find(|machine| machine.name == own);
-    check(&[machine.ok_or_else(|| format!("there are no packages for {own}"))?])
-}
-
-/// Installs what builds this machine's packages, or says how.
-pub(crate) fn need_native_tools() -> Result {
-    let own = machine::own()?;
-    need_tools(&MACHINES.iter().filter(|machine| machine.name == own).collect::<Vec<_>>())
-}
-
 fn need_tools(machines: &[&Machine]) -> Result {
     let own = machine::own()?;
     let mut needs = vec![
