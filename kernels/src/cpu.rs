@@ -143,11 +143,12 @@ impl Cpu {
     }
 
     /// What cannot be taken away: there are no kernels without it.
-    const LEAST: Features = if cfg!(any(feature = "portable", not(target_arch = "aarch64"))) {
-        Features::NONE
-    } else {
-        Features::NEON
-    };
+    const LEAST: Features =
+        if cfg!(any(feature = "portable", not(all(target_arch = "aarch64", target_feature = "neon")))) {
+            Features::NONE
+        } else {
+            Features::NEON
+        };
 
     /// The same processor without some features, and without those that build on them: AVX-512 and AVX-VNNI on AVX2,
     /// AMX on AVX-512, dot products on NEON, matrix products on dot products. Builds for 64-bit Arm without the crate's

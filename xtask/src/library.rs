@@ -5,6 +5,8 @@ use std::path::Path;
 
 /// The least alignment of what is loaded: pages of 16 KiB, as new phones have them.
 const PAGE: u64 = 16 << 10;
+/// What is in the library that is shipped, as arguments of cargo.
+pub(crate) const PARTS: [&str; 2] = ["--no-default-features", "--features=import,templates,audio"];
 /// What nothing here has a use for: whatever reaches a network.
 const NETWORK: [&str; 14] = [
     "socket",

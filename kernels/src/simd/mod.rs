@@ -209,7 +209,7 @@ macro_rules! instantiate {
             fn neon($($argument: $type),*) {
                 $body($crate::simd::Neon::inside(), $($argument),*)
             }
-            #[cfg(any(feature = "portable", not(target_arch = "aarch64")))]
+            #[cfg(any(feature = "portable", not(all(target_arch = "aarch64", target_feature = "neon"))))]
             fn scalar($($argument: $type),*) {
                 $body($crate::simd::Scalar, $($argument),*)
             }
@@ -220,7 +220,7 @@ macro_rules! instantiate {
                 $crate::ops::Kernel::new(concat!($op, "-avx2"), $crate::Features::AVX2, avx2 as $function),
                 #[cfg(target_arch = "aarch64")]
                 $crate::ops::Kernel::new(concat!($op, "-neon"), $crate::Features::NEON, neon as $function),
-                #[cfg(any(feature = "portable", not(target_arch = "aarch64")))]
+                #[cfg(any(feature = "portable", not(all(target_arch = "aarch64", target_feature = "neon"))))]
                 $crate::ops::Kernel::new(concat!($op, "-scalar"), $crate::Features::NONE, scalar as $function),
             ]
         };

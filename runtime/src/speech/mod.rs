@@ -18,6 +18,7 @@ use siskin_kernels::ops::attention::CacheType;
 use crate::audio::{Mel, RATE, Sound, resample};
 use crate::encoder::Tokens;
 use crate::model::Model;
+use crate::search::MOST_BEAMS;
 use crate::session::{Session, SessionOptions, StopHandle};
 use crate::tokenizer::{DecodeOptions, EncodeOptions};
 use crate::{Error, Result, part};
@@ -231,8 +232,8 @@ impl Transcriber {
 
     /// Opens the session again where it has no room for so many beams.
     fn make_room(&mut self, beams: usize) -> Result<()> {
-        if beams == 0 {
-            return Err(Error::argument("beams", "is 0; give 1 or more"));
+        if !(1..=MOST_BEAMS).contains(&beams) {
+            return Err(Error::argument("beams", format!("{beams}; give 1 to {MOST_BEAMS}")));
         }
         let options = self.session.options();
         if beams > 1 && options.forks < beams {

@@ -28,7 +28,7 @@ const LINKER: Option<[&str; 3]> =
     Some(["aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"]);
 
 const BUILDS: [Build; 5] = [
-    Build { target: ARM64, linker: LINKER, parts: "all", features: &[], most: Some(3_000_000) },
+    Build { target: ARM64, linker: LINKER, parts: "all", features: &library::PARTS, most: Some(3_000_000) },
     Build {
         target: ARM64,
         linker: LINKER,
@@ -41,10 +41,16 @@ const BUILDS: [Build; 5] = [
         target: "armv7-unknown-linux-gnueabihf",
         linker: Some(["arm-linux-gnueabihf-gcc", "gcc-arm-linux-gnueabihf", "libc6-dev-armhf-cross"]),
         parts: "all",
-        features: &[],
+        features: &library::PARTS,
         most: None,
     },
-    Build { target: "x86_64-unknown-linux-gnu", linker: None, parts: "all", features: &[], most: None },
+    Build {
+        target: "x86_64-unknown-linux-gnu",
+        linker: None,
+        parts: "all",
+        features: &library::PARTS,
+        most: None,
+    },
 ];
 
 /// The compiler for other machines, and a size for each library.

@@ -1,9 +1,9 @@
 //! Rust's static libraries for Android's ABIs.
 
 use super::{Place, copy, make_folder};
-use crate::foreign;
 use crate::shell::{self, Result, output, program, run};
 use crate::tools;
+use crate::{foreign, library};
 use std::path::{Path, PathBuf};
 
 /// A processor that Android runs on.
@@ -43,7 +43,7 @@ pub(super) const ABIS: [Abi; 3] = [
 pub(super) fn static_library(place: &Place, abi: &Abi) -> Result<PathBuf> {
     tools::debian(&foreign::needs())?;
     let mut command = foreign::cargo("rustc", abi.triple, foreign::STANDARD);
-    command.arg(foreign::SMALL);
+    command.arg(foreign::SMALL).args(library::PARTS);
     command.args(["--profile", "ship", "--package", "siskin-ffi", "--lib", "--crate-type", "staticlib"]);
     run(&mut command)?;
     let built = shell::root().join(foreign::folder()).join(abi.triple).join("ship/libsiskin_ffi.a");

@@ -1,7 +1,7 @@
 //! The machines that there are packages for, and what is built for them.
 
-use crate::foreign;
 use crate::shell::{self, Result, WITHOUT_TRACT, cargo, output, program, run};
+use crate::{foreign, library};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -74,8 +74,8 @@ impl Machine {
         let own = self.is_own();
         let cargo = |verb| if own { cargo(&[verb, "--locked"]) } else { self.cargo(verb) };
         for kind in LIBRARIES {
-            let library = ["--package", "siskin-ffi", "--lib", "--crate-type", kind];
-            run(cargo("rustc").args(PROFILE).args(library))?;
+            let what = ["--package", "siskin-ffi", "--lib", "--crate-type", kind];
+            run(cargo("rustc").args(PROFILE).args(what).args(library::PARTS))?;
         }
         run(cargo("build").args(PROFILE).args(COMMAND))?;
         let elsewhere = || shell::root().join(foreign::folder()).join(self.triple).join("ship");
