@@ -112,7 +112,7 @@ public class Model internal constructor(pointer: Long) : Handle(Owner("model", p
             Library.load()
             val opening = Opening()
             return aside(opening::cancel, Handle::close) {
-                Model(options.lend({ opening.isWanted }, open))
+                Model(options.open({ opening.isWanted }, open))
             }
         }
     }
