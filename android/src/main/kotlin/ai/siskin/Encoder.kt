@@ -14,8 +14,8 @@ public class EncoderOptions {
     /** The type of keys and values. */
     public var cacheType: CacheType = CacheType.AUTO
 
-    /** What is done with texts that have more tokens than the model reads; `null`: what the model was made for. */
-    public var long: LongTexts? = null
+    /** What is done with texts that have more tokens than the model reads. */
+    public var long: LongTexts = LongTexts.REFUSE
 
     /** How many tokens the parts of [LongTexts.PARTS] share. */
     public var overlap: Int = 0
@@ -23,7 +23,10 @@ public class EncoderOptions {
     /** How hidden states become one vector. */
     public var pooling: Pooling = Pooling.AUTO
 
-    /** Whether vectors are brought to length one; `null`: what the model was made for. */
+    /**
+     * Whether vectors are brought to length one; `null`: what the model was made for, or `true` where [pooling] or
+     * [columns] is set.
+     */
     public var normalise: Boolean? = null
 
     /** How many columns of vectors are kept, for models that were trained to be cut off; 0: all. */
@@ -41,7 +44,7 @@ public class EncoderOptions {
     }
 
     private fun fill(encoder: Long) {
-        long?.let { NativeEncoder.setLong(encoder, it.ordinal, natural("overlap", overlap)) }
+        NativeEncoder.setLong(encoder, long.ordinal, natural("overlap", overlap))
         if (pooling != Pooling.AUTO || normalise != null || columns != 0) {
             NativeEncoder.setPooling(encoder, pooling.ordinal, normalise ?: true, natural("columns", columns))
         }

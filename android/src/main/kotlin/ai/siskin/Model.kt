@@ -13,7 +13,7 @@ public class Model internal constructor(pointer: Long) : Handle(Owner("model", p
 
     /** Opens a session: one conversation or text. */
     public suspend fun session(options: SessionOptions): Session = make { pointer ->
-        options.lend { how -> Session(NativeSession.create(pointer, how)) }
+        options.lend { how -> Session(NativeSession.create(pointer, how), Ability.CHATS in info.abilities) }
     }
 
     /** Opens a session: `model.session { context = 4096 }`. */
@@ -60,8 +60,11 @@ public class Model internal constructor(pointer: Long) : Handle(Owner("model", p
     /** The bytes that a token stands for, which may be a part of a character. */
     public fun tokenBytes(token: Int): ByteArray = owner.lend { NativeModel.token(it, token) }
 
-    /** Compares all hashes of the model's file with what they stand for, which reads all of it. */
-    public suspend fun verify(): Unit = aside({}, {}) { owner.lend(NativeModel::verify) }
+    /**
+     * Compares all hashes of the model's file with what they stand for, which reads all of it. It cannot be stopped: who
+     * cancels it waits for its end, and who closes the model leaves it to end by itself.
+     */
+    public suspend fun verify(): Unit = aside({}, null) { owner.lend(NativeModel::verify) }
 
     /** Makes something of the model, or frees it where nobody waits for it any more. */
     private suspend fun <T : Handle> make(open: (Long) -> T): T = aside({}, Handle::close) { owner.lend(open) }
@@ -109,7 +112,7 @@ public class Model internal constructor(pointer: Long) : Handle(Owner("model", p
             Library.load()
             val opening = Opening()
             return aside(opening::cancel, Handle::close) {
-                Model(options.lend({ opening.isWanted }, open))
+                Model(options.open({ opening.isWanted }, open))
             }
         }
     }

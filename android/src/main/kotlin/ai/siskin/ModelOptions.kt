@@ -36,14 +36,17 @@ public class ModelOptions {
         OFF,
     }
 
-    /** Runs [use] with the library's form of these, whose progress also asks [isWanted]. */
-    internal fun <T> lend(isWanted: () -> Boolean, use: (Long) -> T): T {
+    /** The model that [open] opens with the library's form of these, whose progress also asks [isWanted]. */
+    internal fun open(isWanted: () -> Boolean, open: (Long) -> Long): Long {
         val sink = ProgressSink(progress, isWanted)
         val answer = lent(NativeModelOptions.create(), NativeModelOptions::free) { options ->
             fill(options, sink)
-            runCatching { use(options) }
+            runCatching { open(options) }
         }
-        sink.thrown?.let { throw it }
+        sink.thrown?.let { thrown ->
+            answer.onSuccess(NativeModel::free)
+            throw thrown
+        }
         return answer.getOrThrow()
     }
 

@@ -18,7 +18,8 @@ public sealed class Handle(internal val owner: Owner) : AutoCloseable {
 
     /**
      * Stops what is being done, waits until that has ended, which takes milliseconds, and frees the memory. Further
-     * calls do nothing. Whoever uses it afterwards, or was at work on it, gets [SiskinException.Closed].
+     * calls do nothing. Whoever uses it afterwards, or was at work on it, gets [SiskinException.Closed]. What is done
+     * with a [Model] cannot be stopped and is not waited for: the last call frees the memory when it ends.
      */
     override fun close() {
         Reaper.forget(trace)
@@ -82,7 +83,7 @@ internal class Owner(
             if (users == 0) release() else stop()
         }
         // A listener runs inside a call, which cannot end before the listener does.
-        if (!Callbacks.areRunning) {
+        if (stop != 0L && !Callbacks.areRunning) {
             while (!freed) over.awaitUninterruptibly()
         }
     }

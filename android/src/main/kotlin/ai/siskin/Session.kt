@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 package ai.siskin
 
+import java.util.concurrent.atomic.AtomicReference
 import kotlinx.coroutines.flow.Flow
+import kotlinx.coroutines.flow.FlowCollector
 import kotlinx.coroutines.flow.MutableStateFlow
-import kotlinx.coroutines.flow.emitAll
-import kotlinx.coroutines.flow.filter
 import kotlinx.coroutines.flow.first
-import kotlinx.coroutines.flow.flow
-import kotlinx.coroutines.flow.map
 
 /**
  * One conversation or text. Calls run one after the other; what they do to the conversation is in that order.
@@ -15,10 +13,16 @@ import kotlinx.coroutines.flow.map
  * ```
  * session.chat("Why is the sky blue?").collect { print(it) }
  * ```
+ *
+ * A cancelled flow loses nothing: what its collector did not get comes first in the next one. Operators that buffer, such
+ * as `flowOn`, `buffer` and `collectLatest`, lose what they hold when they are cancelled.
  */
-public class Session internal constructor(pointer: Long) :
+public class Session internal constructor(pointer: Long, private val chats: Boolean) :
     WorkingHandle(Owner("session", pointer, NativeSession.stopper(pointer), NativeSession::free)) {
+    private enum class Answer { NONE, GOING, STOPPED }
+
     private val held = MutableStateFlow(false)
+    private val answer = AtomicReference(Answer.NONE)
 
     /** A piece that was made for somebody who went away. Changed in turn. */
     private var kept: Piece? = null
@@ -36,29 +40,30 @@ public class Session internal constructor(pointer: Long) :
      * Says a text as the user, and streams the answer in whole characters. Nothing is done before the flow is collected;
      * whoever stops collecting stops the answer, and [pieces] or [texts] go on with it.
      */
-    public fun chat(text: String): Flow<String> = flow {
-        prompt(text)
-        emitAll(texts())
-    }
+    public fun chat(text: String): Flow<String> = texts { prompt(text) }
 
     /** Answers a conversation, which takes the place of what was said before; what both share is not read again. */
-    public fun chat(messages: List<Message>): Flow<String> = flow {
-        prompt(messages)
-        emitAll(texts())
-    }
+    public fun chat(messages: List<Message>): Flow<String> = texts { prompt(messages) }
 
     /** Goes on from a text as it is, without the chat template, and streams what follows in whole characters. */
-    public fun complete(text: String, special: Boolean = false): Flow<String> = flow {
-        promptRaw(text, special)
-        emitAll(texts())
+    public fun complete(text: String, special: Boolean = false): Flow<String> = texts {
+        again { promptRaw(text, special) }
     }
 
     /** The rest of the answer, in whole characters. While the session is suspended, the flow waits. */
-    public fun texts(): Flow<String> = pieces().map { it.text }.filter { it.isNotEmpty() }
+    public fun texts(): Flow<String> = texts {}
 
     /** The rest of the answer, token by token. While the session is suspended, the flow waits. */
-    public fun pieces(): Flow<Piece> = flow {
+    public fun pieces(): Flow<Piece> = direct {
         while (true) emit(next() ?: break)
+    }
+
+    private inline fun texts(crossinline begin: suspend () -> Unit): Flow<String> = direct {
+        begin()
+        while (true) {
+            val text = (next() ?: break).text
+            if (text.isNotEmpty()) emit(text)
+        }
     }
 
     /**
@@ -67,12 +72,12 @@ public class Session internal constructor(pointer: Long) :
      * not said. Waits while the session is suspended.
      */
     public suspend fun prompt(text: String): Unit = again {
-        begin { NativeSession.prompt(it, text.encodeToByteArray()) }
+        begin(rereads = chats) { NativeSession.prompt(it, text.encodeToByteArray()) }
     }
 
     /** Answers a conversation: see [chat]. Waits while the session is suspended. */
     public suspend fun prompt(messages: List<Message>): Unit = again {
-        begin { NativeSession.promptMessages(it, messages.json().encodeToByteArray()) }
+        begin(rereads = true) { NativeSession.promptMessages(it, messages.json().encodeToByteArray()) }
     }
 
     /**
@@ -80,10 +85,11 @@ public class Session internal constructor(pointer: Long) :
      * strangers. An empty text goes on where the last one ended.
      */
     public suspend fun promptRaw(text: String, special: Boolean = false): Unit =
-        begin { NativeSession.promptRaw(it, text.encodeToByteArray(), special) }
+        begin(rereads = false) { NativeSession.promptRaw(it, text.encodeToByteArray(), special) }
 
     /** Goes on from tokens behind those that the session has. */
-    public suspend fun promptTokens(tokens: IntArray): Unit = begin { NativeSession.promptTokens(it, tokens) }
+    public suspend fun promptTokens(tokens: IntArray): Unit =
+        begin(rereads = false) { NativeSession.promptTokens(it, tokens) }
 
     /**
      * The next token of the answer and the text that it brought; `null` after the last one. After a cancellation the
@@ -91,7 +97,13 @@ public class Session internal constructor(pointer: Long) :
      */
     public suspend fun next(): Piece? = again {
         work({ lost: Piece? -> kept = lost }) { pointer ->
-            kept?.also { kept = null } ?: Piece.read(NativeSession.next(pointer)) { ended = it }
+            if (answer.compareAndSet(Answer.STOPPED, Answer.GOING)) {
+                throw SiskinException.Cancelled(owner.name, "was stopped; call it again to go on", isFinal = true)
+            }
+            kept?.also { kept = null } ?: Piece.read(NativeSession.next(pointer)) {
+                ended = it
+                answer.set(Answer.NONE)
+            }
         }
     }
 
@@ -109,14 +121,14 @@ public class Session internal constructor(pointer: Long) :
     public suspend fun logits(): FloatArray = briefly(NativeSessionState::logits)
 
     /** Forgets all that was said and read. The answer that is being written is dropped. */
-    public suspend fun forget(): Unit = begin(NativeSessionState::forget)
+    public suspend fun forget(): Unit = drop(NativeSessionState::forget)
 
     /**
      * Forgets all but the first [position] tokens, and all messages: what follows goes on from those tokens. The answer
      * that is being written is dropped.
      */
     public suspend fun rewind(position: Int): Unit =
-        begin { NativeSessionState.rewind(it, natural("position", position)) }
+        drop { NativeSessionState.rewind(it, natural("position", position)) }
 
     /** Writes what the session holds to a file, which appears when it is complete. Who has it can read what was said. */
     public suspend fun save(path: String): Unit = work { NativeSessionState.save(it, path.encodeToByteArray()) }
@@ -129,11 +141,11 @@ public class Session internal constructor(pointer: Long) :
      * the same type of cache and window.
      */
     public suspend fun restore(path: String): Unit =
-        begin { NativeSessionState.restore(it, path.encodeToByteArray()) }
+        drop { NativeSessionState.restore(it, path.encodeToByteArray()) }
 
     /** The same from memory. */
     public suspend fun restore(bytes: ByteArray): Unit =
-        begin { NativeSessionState.restoreMemory(it, bytes) }
+        drop { NativeSessionState.restoreMemory(it, bytes) }
 
     /** Gives memory back to the system, which gives it again as it is needed. A running call is waited for. */
     public suspend fun trim(level: Trim): Unit = work { pointer ->
@@ -143,26 +155,70 @@ public class Session internal constructor(pointer: Long) :
 
     /**
      * Holds the session, for when an app goes to the background: a running call ends within milliseconds, and nothing is
-     * lost. [next], [prompt] and the flows wait and go on once it is resumed; [promptRaw] and [promptTokens] throw
-     * [SiskinException.Suspended]. It can be saved and trimmed meanwhile.
+     * lost. [next], [prompt] and the flows wait and go on once it is resumed, or throw [SiskinException.Closed] once it
+     * is closed. [promptRaw] and [promptTokens] throw [SiskinException.Suspended], or [SiskinException.Cancelled] where
+     * they were at work. It can be saved and trimmed meanwhile.
      */
-    public fun suspend() {
+    public fun suspend(): Unit = synchronized(held) {
         held.value = true
-        owner.lend(NativeSessionState::suspend)
+        try {
+            owner.lend(NativeSessionState::suspend)
+        } catch (error: Throwable) {
+            held.value = false
+            throw error
+        }
     }
 
     /** Lets the session work again. */
-    public fun resume() {
-        owner.lend(NativeSessionState::resume)
+    public fun resume(): Unit = synchronized(held) {
+        owner.lend { pointer ->
+            NativeSessionState.resume(pointer)
+            stopAgain()
+        }
         held.value = false
     }
 
-    /** What begins or drops an answer, and with it the piece that nobody got. */
-    private suspend fun begin(call: (Long) -> Unit): Unit = work { pointer ->
+    override fun close() {
+        try {
+            super.close()
+        } finally {
+            held.value = false
+        }
+    }
+
+    override fun missed() {
+        answer.compareAndSet(Answer.GOING, Answer.STOPPED)
+    }
+
+    /**
+     * What begins an answer. A call that [rereads] compares what was read with all that is to be read, and can be made
+     * again wherever it was cancelled; others only where they read nothing.
+     */
+    private suspend fun begin(rereads: Boolean, call: (Long) -> Unit): Unit = work { pointer ->
+        val before = position(pointer)
+        try {
+            call(pointer)
+        } catch (cancelled: SiskinException.Cancelled) {
+            cancelled.isFinal = !rereads && position(pointer) != before
+            throw cancelled
+        }
+        renew(Answer.GOING)
+    }
+
+    /** What drops an answer. */
+    private suspend fun drop(call: (Long) -> Unit): Unit = work { pointer ->
         call(pointer)
+        renew(Answer.NONE)
+    }
+
+    /** Forgets the last answer, and with it the piece that nobody got. */
+    private fun renew(next: Answer) {
         kept = null
         ended = null
+        answer.set(next)
     }
+
+    private fun position(pointer: Long) = Stats.read(NativeSessionState.stats(pointer)).position
 
     /** Makes a call that suspension ended or refused again when the session is resumed. */
     private suspend inline fun <T> again(call: () -> T): T {
@@ -170,12 +226,17 @@ public class Session internal constructor(pointer: Long) :
             try {
                 return call()
             } catch (error: SiskinException) {
-                val isHeld = error is SiskinException.Cancelled || error is SiskinException.Suspended
-                if (!isHeld || !held.value) throw error
+                val isHeld = error is SiskinException.Suspended || error is SiskinException.Cancelled && !error.isFinal
+                if (!isHeld) throw error
             }
             held.first { !it }
         }
     }
+}
+
+/** A flow whose pieces go straight to the collector, with nothing between that could be cancelled. */
+private inline fun <T> direct(crossinline block: suspend FlowCollector<T>.() -> Unit): Flow<T> = object : Flow<T> {
+    override suspend fun collect(collector: FlowCollector<T>) = collector.block()
 }
 
 /** A message of a conversation. */

@@ -77,8 +77,12 @@ public sealed class SiskinException(
         State(place, "was closed; open another")
 
     /** [WorkingHandle.stop] stopped the call, which can be made again. */
-    public class Cancelled internal constructor(place: String, message: String) :
-        SiskinException(SISKIN_ERROR_CANCELLED, place, message)
+    public class Cancelled internal constructor(
+        place: String,
+        message: String,
+        /** Whether nobody but the caller may make the call again. */
+        internal var isFinal: Boolean = false,
+    ) : SiskinException(SISKIN_ERROR_CANCELLED, place, message)
 
     /** The model produced numbers that are not finite. */
     public class Numeric internal constructor(place: String, message: String) :

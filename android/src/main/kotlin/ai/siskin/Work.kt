@@ -26,21 +26,35 @@ public sealed class WorkingHandle(owner: Owner) : Handle(owner) {
     private var running: Call? = null
 
     /**
-     * Stops the running call within milliseconds: it throws [SiskinException.Cancelled] and can be made again. Where
-     * none is running, nothing happens. To stop from the coroutine's side, cancel it.
+     * Stops the running call within milliseconds: it throws [SiskinException.Cancelled] and can be made again. Between
+     * two pieces of an answer, it is the next piece that is stopped, unless a new answer is begun. Otherwise, where no
+     * call is running, nothing happens. To stop from the coroutine's side, cancel it.
      */
     public fun stop() {
-        running?.stop()
+        if (running?.stop() != true) missed()
     }
 
-    /** Runs [block] when it is its turn. What it gave and nobody got, because of a cancellation, goes to [lost]. */
-    internal suspend fun <T> work(lost: (T) -> Unit = {}, block: (Long) -> T): T = turn.withLock {
+    /** Is told of a stop that ended no call. */
+    internal open fun missed() {}
+
+    /** Stops what was to stop, where the library took all stops back. */
+    internal fun stopAgain() {
+        running?.stopAgain()
+        if (owner.isClosed) owner.stop()
+    }
+
+    /**
+     * Runs [block] when it is its turn. What it gave before a cancellation came goes to [lost], or where that is `null`
+     * to the caller, whom the next suspending call tells of the cancellation.
+     */
+    internal suspend fun <T> work(lost: ((T) -> Unit)? = null, block: (Long) -> T): T = turn.withLock {
         val call = Call(owner)
         running = call
         try {
-            aside(call::stop, lost) { call.run(block) }
+            aside(call::cancel, lost) { call.run(block) }
         } finally {
             running = null
+            if (call.missedStop) missed()
         }
     }
 
@@ -54,28 +68,58 @@ internal class Call(private val owner: Owner) {
 
     private var state = State.WAITING
     private var stopped = false
+    private var isAsked = false
+    private var isGood = false
 
-    fun stop(): Unit = synchronized(this) {
+    /** Whether [stop] was called, and the call did all the same what it was to do. */
+    val missedStop: Boolean
+        get() = synchronized(this) { isAsked && isGood }
+
+    /** Stops the call as somebody asked for it; `false` where it was over. */
+    fun stop(): Boolean = synchronized(this) {
+        if (state == State.DONE) return false
+        isAsked = true
+        cancel()
+        true
+    }
+
+    /** Stops the call since nobody waits for it. */
+    fun cancel(): Unit = synchronized(this) {
         if (state == State.DONE || stopped) return
         stopped = true
         if (state == State.RUNNING) owner.stop()
     }
 
+    fun stopAgain(): Unit = synchronized(this) {
+        if (stopped && state == State.RUNNING) owner.stop()
+    }
+
     fun <T> run(block: (Long) -> T): T = owner.lend { pointer ->
         begin()
         try {
-            block(pointer)
-        } catch (cancelled: SiskinException.Cancelled) {
-            throw if (owner.isClosed) SiskinException.Closed(owner.name) else cancelled
+            block(pointer).also { synchronized(this) { isGood = true } }
+        } catch (error: SiskinException) {
+            throw why(error)
         } finally {
             end()
         }
     }
 
     private fun begin(): Unit = synchronized(this) {
-        if (stopped) throw SiskinException.Cancelled(owner.name, "was stopped before it began; call it again")
+        if (stopped) throw stoppedEarly()
         state = State.RUNNING
     }
+
+    /** What the caller is told of an error. Whoever was to stop is not told that it is suspended. */
+    private fun why(error: SiskinException): SiskinException {
+        if (error !is SiskinException.Cancelled && error !is SiskinException.Suspended) return error
+        if (owner.isClosed) return SiskinException.Closed(owner.name)
+        if (!synchronized(this) { stopped }) return error
+        return (error as? SiskinException.Cancelled)?.apply { isFinal = true } ?: stoppedEarly()
+    }
+
+    private fun stoppedEarly() =
+        SiskinException.Cancelled(owner.name, "was stopped before it began; call it again", isFinal = true)
 
     /** A stop that came too late must not stop the next call. */
     private fun end(): Unit = synchronized(this) {
@@ -86,9 +130,9 @@ internal class Call(private val owner: Owner) {
 
 /**
  * Runs [block] on a thread of the library's. Where the coroutine is cancelled, [cancel] is called at once, and the
- * coroutine goes on when the block has ended; what that gave goes to [lost].
+ * coroutine goes on when the block has ended; what that gave goes to [lost], or where that is `null` to the caller.
  */
-internal suspend fun <T> aside(cancel: () -> Unit, lost: (T) -> Unit, block: () -> T): T {
+internal suspend fun <T> aside(cancel: () -> Unit, lost: ((T) -> Unit)?, block: () -> T): T {
     val ended = Job()
     var outcome: Result<T>? = null
     try {
@@ -103,7 +147,10 @@ internal suspend fun <T> aside(cancel: () -> Unit, lost: (T) -> Unit, block: () 
         }
     } catch (cancelled: CancellationException) {
         withContext(NonCancellable) { ended.join() }
-        outcome?.onSuccess(lost)
+        outcome?.onSuccess { given ->
+            if (lost == null) return given
+            lost(given)
+        }
         throw cancelled
     }
 }

@@ -6,6 +6,7 @@ import kotlinx.coroutines.Dispatchers
 import kotlinx.coroutines.async
 import kotlinx.coroutines.cancelAndJoin
 import kotlinx.coroutines.delay
+import kotlinx.coroutines.flow.collect
 import kotlinx.coroutines.flow.toList
 import kotlinx.coroutines.joinAll
 import kotlinx.coroutines.launch
@@ -73,6 +74,86 @@ class CancelTest {
                 }
                 println("cancel: $cancelled times inside forty answers of ${all.size} tokens")
                 assertTrue(cancelled > 5)
+            }
+        }
+    }
+
+    @Test
+    fun `nothing is lost by a cancelled flow`() = test {
+        with("chat") { model ->
+            model.greedy(96).use { session ->
+                val all = session.apply { promptRaw("abc") }.pieces().toList().mapNotNull { it.token }
+                val text = session.run { forget(); complete("abc").toList() }.joinToString("")
+                var cancelled = 0
+                repeat(60) { round ->
+                    session.forget()
+                    val tokens = java.util.concurrent.CopyOnWriteArrayList<Int>()
+                    val texts = java.util.concurrent.CopyOnWriteArrayList<String>()
+                    session.promptRaw("abc")
+                    do {
+                        val job = launch(Dispatchers.IO) {
+                            if (round % 2 == 0) session.pieces().collect { piece -> piece.token?.let(tokens::add) }
+                            else session.texts().collect { texts += it }
+                        }
+                        val most = tokens.size + texts.size + (1..5).random()
+                        while (tokens.size + texts.size < most && job.isActive) Thread.onSpinWait()
+                        repeat((0..200).random()) { Thread.onSpinWait() }
+                        cancelled += if (job.isActive) 1 else 0
+                        job.cancelAndJoin()
+                    } while (session.ended == null)
+                    if (round % 2 == 0) assertEquals(all, tokens) else assertEquals(text, texts.joinToString(""))
+                }
+                println("cancel: $cancelled times inside the flows of sixty answers")
+                assertTrue(cancelled > 5)
+            }
+        }
+    }
+
+    @Test
+    fun `what was done before a cancellation came is told`() = test {
+        with("chat") { model ->
+            model.greedy(4).use { session ->
+                var got: Int? = null
+                val job = launch(Dispatchers.IO) {
+                    got = session.work { pointer -> hold(session, pointer).let { 7 } }
+                    kotlinx.coroutines.yield()
+                    got = null
+                }
+                delay(30)
+                job.cancelAndJoin()
+                assertEquals(7, got)
+            }
+        }
+    }
+
+    @Test
+    fun `a stop between two pieces stops the next one`() = test {
+        with("chat") { model ->
+            model.greedy(12).use { session ->
+                val all = session.apply { promptRaw("abc") }.pieces().toList().map { it.token }
+                session.stop()
+                session.forget()
+                session.promptRaw("abc")
+                val parts = mutableListOf<Int?>()
+                fails<SiskinException.Cancelled> {
+                    session.pieces().collect {
+                        parts += it.token
+                        if (parts.size == 3) session.stop()
+                    }
+                }
+                assertEquals(3, parts.size)
+                session.stop()
+                session.stop()
+                fails<SiskinException.Cancelled> { session.next() }
+                session.pieces().collect { parts += it.token }
+                assertEquals(all, parts)
+                // A stop belongs to the answer that was being written.
+                session.forget()
+                session.promptRaw("abc")
+                session.stop()
+                session.forget()
+                session.promptRaw("abc")
+                assertEquals(all.first(), session.next()!!.token)
             }
         }
     }

@@ -3,6 +3,7 @@ package ai.siskin
 
 import java.io.File
 import java.util.concurrent.CountDownLatch
+import java.util.concurrent.TimeUnit
 import kotlinx.coroutines.Dispatchers
 import kotlinx.coroutines.async
 import kotlinx.coroutines.delay
@@ -54,6 +55,18 @@ class CloseTest {
             println("close: a prompt of 4096 tokens took %.1f ms to close".format(took))
             assertTrue("$took ms", took < 500)
         }
+    }
+
+    @Test
+    fun `what cannot be stopped is not waited for`() = test {
+        val model = Model.open(small("chat"))
+        val (begun, over) = List(2) { CountDownLatch(1) }
+        val use = async(Dispatchers.IO) { model.owner.lend { begun.countDown(); over.await(5, TimeUnit.SECONDS) } }
+        begun.await()
+        model.close()
+        over.countDown()
+        assertTrue("closing waited", use.await())
+        fails<SiskinException.Closed> { model.verify() }
     }
 
     @Test

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 package ai.siskin
 
+import ai.siskin.android.MemoryCallbacks
+import android.content.ComponentCallbacks2
+import kotlinx.coroutines.coroutineScope
 import org.junit.Assert.assertEquals
 import org.junit.Assert.assertFalse
 import org.junit.Assert.assertTrue
@@ -54,6 +57,10 @@ class ErrorTest {
                 // What failed inside is of no use any more, and can be closed.
                 fails<SiskinException.Panic> { session.work { NativeTesting.panic(it) } }
                 fails<SiskinException.Poisoned> { session.promptRaw("a") }
+                coroutineScope {
+                    val memory = MemoryCallbacks(this).apply { add(session) }
+                    memory.onTrimMemory(ComponentCallbacks2.TRIM_MEMORY_COMPLETE)
+                }
             }
             model.greedy(4).use { assertTrue(it.apply { promptRaw("a") }.next() != null) }
         }

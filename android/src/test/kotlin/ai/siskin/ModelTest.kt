@@ -75,6 +75,8 @@ class ModelTest {
         fails<SiskinException.Cancelled> { Model.open(source, quiet) }
         quiet.progress = ProgressListener { _, _ -> throw IllegalStateException("no room") }
         assertEquals("no room", fails<IllegalStateException> { Model.open(source, quiet) }.message)
+        quiet.progress = ProgressListener { _, _ -> calls.decrementAndGet() > 0 || throw IllegalStateException("at the end") }
+        assertEquals("at the end", fails<IllegalStateException> { Model.open(source, quiet) }.message)
         val folder = kotlin.io.path.createTempDirectory("cache").toFile()
         Model.open(source) { cacheFolder = folder.resolve("packed").path }.close()
         assertEquals(1, folder.resolve("packed").listFiles()!!.size)

@@ -2,14 +2,20 @@
 package ai.siskin
 
 import java.io.File
+import kotlinx.coroutines.CompletableDeferred
 import kotlinx.coroutines.Dispatchers
 import kotlinx.coroutines.async
+import kotlinx.coroutines.cancelAndJoin
 import kotlinx.coroutines.delay
+import kotlinx.coroutines.flow.collect
 import kotlinx.coroutines.flow.onEach
 import kotlinx.coroutines.flow.toList
+import kotlinx.coroutines.launch
+import kotlinx.coroutines.withTimeout
 import org.junit.Assert.assertEquals
 import org.junit.Assert.assertFalse
 import org.junit.Assert.assertTrue
+import org.junit.Assume.assumeNotNull
 import org.junit.Test
 
 class StateTest {
@@ -72,6 +78,90 @@ class StateTest {
                 fails<SiskinException.Suspended> { session.promptRaw("x") }
                 session.resume()
                 assertEquals(all, answer.await())
+            }
+        }
+    }
+
+    @Test
+    fun `a suspended answer ends with its job and with its session`() = test {
+        with("chat") { model ->
+            val session = model.greedy(40)
+            session.promptRaw("go on")
+            session.suspend()
+            val cancelled = launch(Dispatchers.IO) { session.texts().collect() }
+            val closed = async(Dispatchers.IO) { runCatching { session.texts().collect() } }
+            val prompt = async(Dispatchers.IO) { runCatching { session.prompt("hello") } }
+            delay(50)
+            assertTrue(cancelled.isActive && closed.isActive && prompt.isActive)
+            withTimeout(5000) { cancelled.cancelAndJoin() }
+            session.close()
+            for (call in listOf(closed, prompt)) {
+                val error = withTimeout(5000) { call.await().exceptionOrNull() }
+                assertTrue("$error", error is SiskinException.Closed)
+            }
+            fails<SiskinException.Closed> { session.suspend() }
+            fails<SiskinException.Closed> { session.next() }
+        }
+    }
+
+    @Test
+    fun `a stop is not taken for a suspension`() = test {
+        with("chat") { model ->
+            repeat(40) { round ->
+                model.session { maxTokens = 0 }.use { session ->
+                    val begun = CompletableDeferred<Unit>()
+                    val answer = async(Dispatchers.IO) {
+                        runCatching {
+                            while (true) {
+                                session.forget()
+                                session.promptRaw("go on")
+                                session.pieces().collect { begun.complete(Unit) }
+                            }
+                        }
+                    }
+                    begun.await()
+                    repeat(round * 200) { Thread.onSpinWait() }
+                    do {
+                        session.stop()
+                        session.suspend()
+                        if (round % 2 == 0) session.resume()
+                        delay(5)
+                    } while (round % 2 == 0 && answer.isActive)
+                    val error = withTimeout(5000) { answer.await().exceptionOrNull() }
+                    val isStop = error is SiskinException.Cancelled
+                    assertTrue("$error", isStop || round % 2 == 1 && error is SiskinException.Suspended)
+                }
+            }
+        }
+    }
+
+    @Test
+    fun `a suspended prompt is said once`() = test {
+        assumeNotNull(given("siskin.chat"))
+        val text = "The sky is blue, and the sea is too. ".repeat(80)
+        Model.open(given("siskin.chat")!!.path).use { model ->
+            model.session { context = 2048; maxTokens = 8; sampler = Sampler.greedy() }.use { session ->
+                for (flow in listOf(session.chat(text), session.complete(text), session.chat(listOf(Message("user", text))))) {
+                    session.forget()
+                    val expected = flow.toList()
+                    val position = session.stats().position
+                    session.forget()
+                    val before = session.stats().position
+                    val answer = async(Dispatchers.IO) { flow.toList() }
+                    var times = 0
+                    while (session.stats().position == before && times < 3) {
+                        delay(60)
+                        if (answer.isCompleted) break
+                        session.suspend()
+                        delay(20)
+                        session.resume()
+                        times++
+                    }
+                    assertEquals(expected, answer.await())
+                    assertEquals(position, session.stats().position)
+                    println("suspend: $times times inside a prompt of $position tokens")
+                    assertTrue(times > 0)
+                }
             }
         }
     }

@@ -9,12 +9,14 @@ import android.content.res.Configuration
 import java.util.Collections
 import java.util.WeakHashMap
 import kotlinx.coroutines.CoroutineScope
+import kotlinx.coroutines.currentCoroutineContext
+import kotlinx.coroutines.ensureActive
 import kotlinx.coroutines.launch
 
 /**
  * Gives memory of sessions back when Android asks for it: what holds nothing where memory is short or the app is not
- * seen any more, and from [forgetFrom] on also what was said and read, after [beforeForgetting], which may save it.
- * Android names the level; by default nothing is forgotten.
+ * seen any more, and from [forgetFrom] on also what was said and read, after [beforeForgetting], which may save it: where
+ * that fails, nothing is forgotten. Android names the level; by default nothing is forgotten.
  *
  * ```
  * val memory = MemoryCallbacks(scope)
@@ -29,7 +31,7 @@ public class MemoryCallbacks(
 ) : ComponentCallbacks2 {
     private val sessions = Collections.synchronizedMap(WeakHashMap<Session, Unit>())
 
-    /** Looks after a session, until it is closed or nobody has it any more. */
+    /** Looks after a session, until it is closed, failed inside, or nobody has it any more. */
     public fun add(session: Session) {
         sessions[session] = Unit
     }
@@ -55,11 +57,21 @@ public class MemoryCallbacks(
 
     private suspend fun trim(session: Session, trim: Trim) {
         try {
-            if (trim == Trim.ALL) beforeForgetting(session)
-            session.trim(trim)
-        } catch (_: SiskinException.Closed) {
-            remove(session)
+            val forgets = trim == Trim.ALL && isReady(session)
+            session.trim(if (forgets) Trim.ALL else Trim.UNUSED)
+        } catch (error: SiskinException) {
+            // Others keep what they hold until Android asks again.
+            if (error is SiskinException.Closed || error is SiskinException.Poisoned) remove(session)
         }
+    }
+
+    /** Whether a session may be forgotten. */
+    private suspend fun isReady(session: Session): Boolean = try {
+        beforeForgetting(session)
+        true
+    } catch (_: Exception) {
+        currentCoroutineContext().ensureActive()
+        false
     }
 }
 

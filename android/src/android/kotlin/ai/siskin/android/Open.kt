@@ -34,7 +34,14 @@ public suspend fun Model.Companion.open(
 public suspend fun Model.Companion.open(
     descriptor: ParcelFileDescriptor,
     options: ModelOptions = ModelOptions(),
-): Model = openDescriptor(descriptor.fd, options = options)
+): Model {
+    try {
+        return openDescriptor(descriptor.fd, options = options)
+    } finally {
+        // A descriptor that nobody can reach any more closes its file.
+        synchronized(descriptor) {}
+    }
+}
 
 /** Opens a `.siskin` model in a document that the user chose, where it lies. */
 public suspend fun Model.Companion.open(

@@ -107,6 +107,12 @@ class DeviceTest {
             session.resume()
             session.restore(saved.single())
             assertTrue(session.stats().position > 0)
+            coroutineScope {
+                val memory = MemoryCallbacks(this, ComponentCallbacks2.TRIM_MEMORY_MODERATE) { it.save("/nowhere/at/all") }
+                memory.add(session)
+                memory.onTrimMemory(ComponentCallbacks2.TRIM_MEMORY_COMPLETE)
+            }
+            assertTrue("forgot what was not saved", session.stats().position > 0)
             session.close()
             trim(session, saved, ComponentCallbacks2.TRIM_MEMORY_COMPLETE)
         }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 package ai.siskin.sample
 
+import ai.siskin.SiskinException
 import android.app.Activity
 import android.view.View
 import kotlinx.coroutines.CoroutineScope
@@ -25,11 +26,18 @@ class SearchScreen(private val activity: Activity, private val scope: CoroutineS
         val notes = notes ?: return say("The model is not open yet.")
         searching?.cancel()
         searching = scope.launch {
-            val found = notes.find(wanted.text.toString())
-            lines.removeAllViews()
-            for ((text, nearness) in found) {
-                lines.addView(activity.label("%s  %.2f".format(text, nearness), 16f, if (nearness > 0.3) INK else FAINT))
+            try {
+                show(notes.find(wanted.text.toString()))
+            } catch (error: SiskinException) {
+                say(error.message)
             }
+        }
+    }
+
+    private fun show(found: List<Pair<String, Float>>) {
+        lines.removeAllViews()
+        for ((text, nearness) in found) {
+            lines.addView(activity.label("%s  %.2f".format(text, nearness), 16f, if (nearness > 0.3) INK else FAINT))
         }
     }
 }
