@@ -29,9 +29,12 @@ extension Session {
 
     private func piece(of answer: Answer) async throws(SiskinError) -> Piece? {
         if answer.number == nil {
-            answer.number = try await held { session throws(SiskinError) in try await session.begin(answer.prompt) }
+            let isWhole = readsWhole(answer.prompt)
+            answer.number = try await held(isWhole) { session throws(SiskinError) in
+                try await session.begin(answer.prompt)
+            }
         }
-        return try await held { session throws(SiskinError) in
+        return try await held(true) { session throws(SiskinError) in
             guard let number = answer.number, session.isLast(number) else {
                 throw SiskinError(.state, place: "session", message: "was given another prompt; take that one's answer")
             }
@@ -39,8 +42,20 @@ extension Session {
         }
     }
 
-    /// Makes a call; where the session is suspended before or meanwhile, waits, and makes it again.
+    /// Whether a prompt says all that is read, and means the same when it is given again.
+    private func readsWhole(_ prompt: Prompt) -> Bool {
+        switch prompt {
+        case .messages: true
+        case .text: !abilities.isDisjoint(with: [.chats, .reads])
+        case .raw: abilities.contains(.reads)
+        case .tokens: false
+        }
+    }
+
+    /// Makes a call; where the session is suspended before or meanwhile, waits, and makes it again. One that means
+    /// something else where a part of it was read, and that is not `isSame` when made again, then ends.
     private func held<T: Sendable>(
+        _ isSame: Bool,
         _ call: (isolated Session) async throws(SiskinError) -> T
     ) async throws(SiskinError) -> T {
         while true {
@@ -48,9 +63,10 @@ extension Session {
             do {
                 return try await call(self)
             } catch {
-                // What was read in part may not be read again.
-                let isHeld = suspension.isOn && [.cancelled, .suspended].contains(error.code)
-                guard isHeld, !Task.isCancelled, try stats().position == before else { throw error }
+                let isHeld = error.code == .suspended || error.code == .cancelled && suspension.isOn
+                guard isHeld, !Task.isCancelled else { throw error }
+                // Calls that are refused have not begun.
+                if error.code == .cancelled, !isSame, try stats().position != before { throw error }
                 await suspension.wait()
             }
         }

@@ -8,6 +8,8 @@ import Foundation
 public actor Session {
     let worker: Worker
     let suspension = Suspension()
+    /// What the model can do.
+    let abilities: ModelInfo.Abilities
     private let queue = Queue("session")
     /// The number of the prompt that is being answered.
     private var prompts = 0
@@ -19,6 +21,7 @@ public actor Session {
 
     /// Opens a session, and reserves its memory.
     public init(_ model: Model, options: SessionOptions = SessionOptions()) async throws(SiskinError) {
+        abilities = try model.info().abilities
         worker = try await aside { _ throws(SiskinError) in
             let options = try options.native()
             let session = try model.owner.lend { model throws(SiskinError) in

@@ -131,6 +131,46 @@ final class StreamTests: XCTestCase {
         XCTAssertEqual(answer, expected)
     }
 
+    /// What was read before and is not of the new conversation is gone once its prompt has begun.
+    func testAPromptThatTakesTheOldOnesPlaceIsReadAgainAfterTheBackground() async throws {
+        let model = try await realModel("smollm2.gguf")
+        let options = greedy(4, context: 1024)
+        let long = (0..<90).map { "\($0) birds sing. " }.joined()
+        let edited = [Message(role: "system", content: "Be brief."), Message(role: "user", content: long)]
+        let expected = try await whole(try await Session(model, options: options).answer(to: edited))
+        var stopped = 0
+        for round in 0..<3 {
+            let session = try await Session(model, options: options)
+            _ = try await whole(session.answer(to: "What do birds do all day?"))
+            let before = try await session.stats().position
+            let answering = Task { try await whole(session.answer(to: edited)) }
+            try await Task.sleep(for: .milliseconds(60 + 40 * round))
+            try session.suspend()
+            let middle = try await session.stats().position
+            stopped += middle < before ? 1 : 0
+            try session.resume()
+            let answer = try await answering.value
+            XCTAssertEqual(answer, expected)
+        }
+        XCTAssertGreaterThan(stopped, 0, "a prompt was stopped in the middle")
+    }
+
+    func testATextThatTakesTheOldOnesPlaceIsReadAgainAfterTheBackground() async throws {
+        let model = try await Model.open(try small("translates"))
+        let text = String(repeating: "abc", count: 10)
+        let expected = try await whole(try await Session(model, options: greedy(8)).answer(to: text))
+        let session = try await Session(model, options: greedy(8))
+        for round in 0..<200 {
+            let answering = Task { try await whole(session.answer(to: text)) }
+            try await Task.sleep(for: .microseconds(round * 10))
+            try session.suspend()
+            _ = try await session.stats()
+            try session.resume()
+            let answer = try await answering.value
+            XCTAssertEqual(answer, expected)
+        }
+    }
+
     func testAStreamThatWaitsEndsWithItsTaskOrItsSession() async throws {
         let session = try await Session(try await chatModel(), options: greedy())
         try session.suspend()
