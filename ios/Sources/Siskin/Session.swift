@@ -94,8 +94,8 @@ public actor Session {
     /// Reads a prompt, and gives its number.
     @discardableResult
     func begin(_ prompt: Prompt) async throws(SiskinError) -> Int {
-        prompts += 1
         try await worker.run { session throws(SiskinError) in try prompt.give(to: session) }
+        prompts += 1
         isTold = false
         return prompts
     }

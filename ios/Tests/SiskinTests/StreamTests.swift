@@ -89,6 +89,29 @@ final class StreamTests: XCTestCase {
         XCTAssertEqual(other.tokens.count, 24)
     }
 
+    func testAStreamGoesOnWhereAnotherPromptWasRefused() async throws {
+        _ = try Testing.error(0)
+        let model = try await chatModel()
+        let expected = try await whole(try await Session(model, options: greedy()).answer(to: "Why?"))
+        let session = try await Session(model, options: greedy())
+        var taken = Whole()
+        var pieces = session.answer(to: "Why?").makeAsyncIterator()
+        if let piece = try await pieces.next() { taken.add(piece) }
+        try session.suspend()
+        await assertFails(.suspended) { try await session.prompt("no") }
+        try session.resume()
+        if let piece = try await pieces.next() { taken.add(piece) }
+        // Cancelled before its turn.
+        let holding = Task { try await session.hold(100) }
+        try await Task.sleep(for: .milliseconds(20))
+        let waiting = Task { try await session.prompt("no") }
+        waiting.cancel()
+        await assertFails(.cancelled) { try await waiting.value }
+        try await holding.value
+        while let piece = try await pieces.next() { taken.add(piece) }
+        XCTAssertEqual(taken, expected)
+    }
+
     func testTheCancellationOfItsTaskEndsAStreamAndLeavesTheSession() async throws {
         let session = try await Session(try await chatModel(), options: greedy(100))
         let count = Shared(0)
