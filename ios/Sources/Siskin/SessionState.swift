@@ -121,6 +121,7 @@ extension Session {
     /// Lets the session work again.
     public nonisolated func resume() throws(SiskinError) {
         try worker.owner.lend { session throws(SiskinError) in try check(siskin_session_resume(session)) }
+        worker.stopAgain()
         suspension.end()
     }
 }

@@ -103,6 +103,13 @@ final class Worker: @unchecked Sendable {
         if isRunning { stopNow() } else { stopsAnswer = true }
     }
 
+    /// Stops the running call where it was stopped before: the library may have taken that back with a suspension.
+    func stopAgain() {
+        lock.lock()
+        defer { lock.unlock() }
+        if isRunning && isStopped { stopNow() }
+    }
+
     /// Stops the running call, and lends the handle no more.
     func close() {
         owner.close()

@@ -98,6 +98,25 @@ final class CancelTests: XCTestCase {
         }
     }
 
+    func testAResumeTakesBackNoStop() async throws {
+        let model = try await realModel("smollm2.gguf")
+        let session = try await Session(model, options: greedy(4, context: 4096 + 64))
+        let ids = (0..<4096).map { 1000 + UInt32($0 * 7919 % 20000) }
+        for stop in [true, false, true, false] {
+            let reading = Task { try await session.prompt(tokens: ids) }
+            try await Task.sleep(for: .milliseconds(100))
+            if stop { session.stop() } else { reading.cancel() }
+            try session.resume()
+            await assertFails(.cancelled) { try await reading.value }
+        }
+        let reading = Task { try await session.prompt(tokens: ids) }
+        try await Task.sleep(for: .milliseconds(100))
+        async let closed: Void = session.close()
+        try? session.resume()
+        await closed
+        await assertFails(.cancelled) { try await reading.value }
+    }
+
     func testLongCallsLeaveTheSharedThreadsFree() async throws {
         _ = try Testing.error(0)
         let model = try await chatModel()
