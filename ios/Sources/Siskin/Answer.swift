@@ -24,21 +24,21 @@ extension Session {
 
     private nonisolated func stream(_ prompt: Prompt) -> AsyncThrowingStream<Piece, any Error> {
         let answer = Answer(prompt)
-        return AsyncThrowingStream { try await self.piece(of: answer) }
+        return AsyncThrowingStream { try await self.piece(of: answer, self.worker.announce()) }
     }
 
-    private func piece(of answer: Answer) async throws(SiskinError) -> Piece? {
+    private func piece(of answer: Answer, _ call: UInt64) async throws(SiskinError) -> Piece? {
         if answer.number == nil {
             let isWhole = readsWhole(answer.prompt)
             answer.number = try await held(isWhole) { session throws(SiskinError) in
-                try await session.begin(answer.prompt)
+                try await session.begin(answer.prompt, call)
             }
         }
         return try await held(true) { session throws(SiskinError) in
             guard let number = answer.number, session.isLast(number) else {
                 throw SiskinError(.state, place: "session", message: "was given another prompt; take that one's answer")
             }
-            return try await session.next()
+            return try await session.piece(call)
         }
     }
 
