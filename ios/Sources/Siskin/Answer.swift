@@ -30,11 +30,11 @@ extension Session {
     private func piece(of answer: Answer, _ call: UInt64) async throws(SiskinError) -> Piece? {
         if answer.number == nil {
             let isWhole = readsWhole(answer.prompt)
-            answer.number = try await held(isWhole) { session throws(SiskinError) in
+            answer.number = try await held(call, isWhole) { session throws(SiskinError) in
                 try await session.begin(answer.prompt, call)
             }
         }
-        return try await held(true) { session throws(SiskinError) in
+        return try await held(call, true) { session throws(SiskinError) in
             guard let number = answer.number, session.isLast(number) else {
                 throw SiskinError(.state, place: "session", message: "was given another prompt; take that one's answer")
             }
@@ -52,22 +52,25 @@ extension Session {
         }
     }
 
-    /// Makes a call; where the session is suspended before or meanwhile, waits, and makes it again. One that means
-    /// something else where a part of it was read, and that is not `isSame` when made again, then ends.
+    /// Makes a call that was announced; where the session is suspended before or meanwhile, waits, and makes it again.
+    /// One that means something else where a part of it was read, and that is not `isSame` when made again, then ends.
+    /// So does one that somebody stopped.
     private func held<T: Sendable>(
+        _ call: UInt64,
         _ isSame: Bool,
-        _ call: (isolated Session) async throws(SiskinError) -> T
+        _ make: (isolated Session) async throws(SiskinError) -> T
     ) async throws(SiskinError) -> T {
         while true {
             let before = try stats().position
             do {
-                return try await call(self)
+                return try await make(self)
             } catch {
-                let isHeld = error.code == .suspended || error.code == .cancelled && suspension.isOn
-                guard isHeld, !Task.isCancelled else { throw error }
+                // What neither its task nor a stop has ended, a suspension has.
+                guard [.suspended, .cancelled].contains(error.code), !Task.isCancelled else { throw error }
+                if error.code == .cancelled, worker.isStopped(call) { throw error }
                 // Calls that are refused have not begun.
                 if error.code == .cancelled, !isSame, try stats().position != before { throw error }
-                await suspension.wait()
+                await suspension.wait { worker.isStopped(call) }
             }
         }
     }
@@ -88,22 +91,48 @@ final class Suspension: @unchecked Sendable {
     private var waiting: [UInt64: CheckedContinuation<Void, Never>] = [:]
     private var count: UInt64 = 0
 
-    var isOn: Bool { lock.withLock { isHeld } }
-
-    func begin() { lock.withLock { isHeld = true } }
-
-    /// Lets all go on.
-    func end() {
-        let all = lock.withLock {
-            isHeld = false
-            defer { waiting = [:] }
-            return waiting.values.map { $0 }
-        }
-        all.forEach { $0.resume() }
+    /// Holds the session: `hold` tells the library.
+    func begin(_ hold: () throws(SiskinError) -> Void) throws(SiskinError) {
+        lock.lock()
+        defer { lock.unlock() }
+        try hold()
+        isHeld = true
     }
 
-    /// Waits for the end, or for the task's cancellation.
-    func wait(isolation: isolated (any Actor)? = #isolation) async {
+    /// Lets all go on, once `release` has told the library.
+    func end(_ release: () throws(SiskinError) -> Void) throws(SiskinError) {
+        lock.lock()
+        defer { lock.unlock() }
+        try release()
+        letGo()
+    }
+
+    /// Lets all go on: the session is closed, and nobody can hold it any more.
+    func close() {
+        lock.lock()
+        defer { lock.unlock() }
+        letGo()
+    }
+
+    /// Has all who wait look again.
+    func wake() {
+        lock.lock()
+        defer { lock.unlock() }
+        wakeAll()
+    }
+
+    private func letGo() {
+        isHeld = false
+        wakeAll()
+    }
+
+    private func wakeAll() {
+        waiting.values.forEach { $0.resume() }
+        waiting = [:]
+    }
+
+    /// Waits for the end, for the task's cancellation, or until `isOver` when all are woken.
+    func wait(isolation: isolated (any Actor)? = #isolation, unless isOver: () -> Bool) async {
         let id = lock.withLock {
             count += 1
             return count
@@ -111,7 +140,7 @@ final class Suspension: @unchecked Sendable {
         await withTaskCancellationHandler {
             await withCheckedContinuation(isolation: isolation) { continuation in
                 lock.lock()
-                let waits = isHeld && !Task.isCancelled
+                let waits = isHeld && !Task.isCancelled && !isOver()
                 if waits { waiting[id] = continuation }
                 lock.unlock()
                 if !waits { continuation.resume() }

@@ -34,12 +34,15 @@ public actor Session {
 
     /// Stops the running call and those that wait for their turn, or the answer that is being written, within
     /// milliseconds.
-    public nonisolated func stop() { worker.stop() }
+    public nonisolated func stop() {
+        worker.stop()
+        suspension.wake()
+    }
 
     /// Stops the running call, waits for it, and lets go of the session; later calls throw. May be called again.
     public nonisolated func close() async {
         worker.close()
-        suspension.end()
+        suspension.close()
         await settle()
     }
 

@@ -120,6 +120,13 @@ final class Worker: @unchecked Sendable {
         if isRunning { stopNow() } else { stopsAnswer = true }
     }
 
+    /// Whether a stop met a call that was announced.
+    func isStopped(_ call: UInt64) -> Bool {
+        lock.lock()
+        defer { lock.unlock() }
+        return call <= stopped
+    }
+
     /// Stops the running call where it was stopped before: the library may have taken that back with a suspension.
     func stopAgain() {
         lock.lock()
@@ -132,7 +139,9 @@ final class Worker: @unchecked Sendable {
         owner.close()
         lock.lock()
         defer { lock.unlock() }
-        if isRunning { stopNow() }
+        guard isRunning else { return }
+        stopped = max(stopped, turn)
+        stopNow()
     }
 
     private func give(_ call: UInt64) {
@@ -146,7 +155,10 @@ final class Worker: @unchecked Sendable {
         defer { lock.unlock() }
         let endsAnswer = goesOn && stopsAnswer
         stopsAnswer = false
-        if endsAnswer { throw SiskinError(.cancelled, place: "session", message: "was stopped; ask for the next piece to go on") }
+        if endsAnswer {
+            stopped = max(stopped, call)
+            throw SiskinError(.cancelled, place: "session", message: "was stopped; ask for the next piece to go on")
+        }
         if call <= stopped { throw SiskinError(.cancelled, place: "call", message: "was stopped before it began") }
         if cancelled == call {
             throw SiskinError(.cancelled, place: "task", message: "was cancelled before the call began")

@@ -187,7 +187,6 @@ final class StreamTests: XCTestCase {
             let answering = Task { try await whole(session.answer(to: text)) }
             try await Task.sleep(for: .microseconds(round * 10))
             try session.suspend()
-            _ = try await session.stats()
             try session.resume()
             let answer = try await answering.value
             XCTAssertEqual(answer, expected)
@@ -205,6 +204,37 @@ final class StreamTests: XCTestCase {
         try await Task.sleep(for: .milliseconds(20))
         await session.close()
         await assertFails(.state) { try await closed.value }
+    }
+
+    func testAStopEndsAStreamInTheBackground() async throws {
+        let session = try await Session(try await chatModel(), options: greedy())
+        var pieces = session.answer(to: "Why?").makeAsyncIterator()
+        _ = try await pieces.next()
+        // Stopped between two pieces, before the background.
+        session.stop()
+        try session.suspend()
+        await assertFails(.cancelled) { try await pieces.next() }
+        // And while it waits there.
+        let waiting = Task { try await whole(session.answer(to: "And?")) }
+        try await Task.sleep(for: .milliseconds(50))
+        session.stop()
+        await assertFails(.cancelled) { try await waiting.value }
+        try session.resume()
+        let answer = try await whole(session.answer(to: "And?"))
+        XCTAssertFalse(answer.tokens.isEmpty)
+    }
+
+    func testAStopIsNotTakenForTheBackground() async throws {
+        let session = try await Session(try await realModel("smollm2.gguf"), options: greedy(4, context: 4096))
+        let long = (0..<400).map { "\($0) birds sing. " }.joined()
+        for _ in 0..<4 {
+            let answering = Task { try await whole(session.answer(to: long)) }
+            try await Task.sleep(for: .milliseconds(100))
+            session.stop()
+            try session.suspend()
+            await assertFails(.cancelled) { try await answering.value }
+            try session.resume()
+        }
     }
 
     func testAStopEndsTheAnswerThatIsBeingWritten() async throws {
