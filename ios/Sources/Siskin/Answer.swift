@@ -24,34 +24,53 @@ extension Session {
 
     private nonisolated func stream(_ prompt: Prompt) -> AsyncThrowingStream<Piece, any Error> {
         let answer = Answer(prompt)
-        return AsyncThrowingStream { try await self.piece(of: answer) }
+        return AsyncThrowingStream { try await self.piece(of: answer, self.worker.announce()) }
     }
 
-    private func piece(of answer: Answer) async throws(SiskinError) -> Piece? {
+    private func piece(of answer: Answer, _ call: UInt64) async throws(SiskinError) -> Piece? {
         if answer.number == nil {
-            answer.number = try await held { session throws(SiskinError) in try await session.begin(answer.prompt) }
+            let isWhole = readsWhole(answer.prompt)
+            answer.number = try await held(call, isWhole) { session throws(SiskinError) in
+                try await session.begin(answer.prompt, call)
+            }
         }
-        return try await held { session throws(SiskinError) in
+        return try await held(call, true) { session throws(SiskinError) in
             guard let number = answer.number, session.isLast(number) else {
                 throw SiskinError(.state, place: "session", message: "was given another prompt; take that one's answer")
             }
-            return try await session.next()
+            return try await session.piece(call)
         }
     }
 
-    /// Makes a call; where the session is suspended before or meanwhile, waits, and makes it again.
+    /// Whether a prompt says all that is read, and means the same when it is given again.
+    private func readsWhole(_ prompt: Prompt) -> Bool {
+        switch prompt {
+        case .messages: true
+        case .text: !abilities.isDisjoint(with: [.chats, .reads])
+        case .raw: abilities.contains(.reads)
+        case .tokens: false
+        }
+    }
+
+    /// Makes a call that was announced; where the session is suspended before or meanwhile, waits, and makes it again.
+    /// One that means something else where a part of it was read, and that is not `isSame` when made again, then ends.
+    /// So does one that somebody stopped.
     private func held<T: Sendable>(
-        _ call: (isolated Session) async throws(SiskinError) -> T
+        _ call: UInt64,
+        _ isSame: Bool,
+        _ make: (isolated Session) async throws(SiskinError) -> T
     ) async throws(SiskinError) -> T {
         while true {
             let before = try stats().position
             do {
-                return try await call(self)
+                return try await make(self)
             } catch {
-                // What was read in part may not be read again.
-                let isHeld = suspension.isOn && [.cancelled, .suspended].contains(error.code)
-                guard isHeld, !Task.isCancelled, try stats().position == before else { throw error }
-                await suspension.wait()
+                // What neither its task nor a stop has ended, a suspension has.
+                guard [.suspended, .cancelled].contains(error.code), !Task.isCancelled else { throw error }
+                if error.code == .cancelled, worker.isStopped(call) { throw error }
+                // Calls that are refused have not begun.
+                if error.code == .cancelled, !isSame, try stats().position != before { throw error }
+                await suspension.wait { worker.isStopped(call) }
             }
         }
     }
@@ -72,22 +91,48 @@ final class Suspension: @unchecked Sendable {
     private var waiting: [UInt64: CheckedContinuation<Void, Never>] = [:]
     private var count: UInt64 = 0
 
-    var isOn: Bool { lock.withLock { isHeld } }
-
-    func begin() { lock.withLock { isHeld = true } }
-
-    /// Lets all go on.
-    func end() {
-        let all = lock.withLock {
-            isHeld = false
-            defer { waiting = [:] }
-            return waiting.values.map { $0 }
-        }
-        all.forEach { $0.resume() }
+    /// Holds the session: `hold` tells the library.
+    func begin(_ hold: () throws(SiskinError) -> Void) throws(SiskinError) {
+        lock.lock()
+        defer { lock.unlock() }
+        try hold()
+        isHeld = true
     }
 
-    /// Waits for the end, or for the task's cancellation.
-    func wait(isolation: isolated (any Actor)? = #isolation) async {
+    /// Lets all go on, once `release` has told the library.
+    func end(_ release: () throws(SiskinError) -> Void) throws(SiskinError) {
+        lock.lock()
+        defer { lock.unlock() }
+        try release()
+        letGo()
+    }
+
+    /// Lets all go on: the session is closed, and nobody can hold it any more.
+    func close() {
+        lock.lock()
+        defer { lock.unlock() }
+        letGo()
+    }
+
+    /// Has all who wait look again.
+    func wake() {
+        lock.lock()
+        defer { lock.unlock() }
+        wakeAll()
+    }
+
+    private func letGo() {
+        isHeld = false
+        wakeAll()
+    }
+
+    private func wakeAll() {
+        waiting.values.forEach { $0.resume() }
+        waiting = [:]
+    }
+
+    /// Waits for the end, for the task's cancellation, or until `isOver` when all are woken.
+    func wait(isolation: isolated (any Actor)? = #isolation, unless isOver: () -> Bool) async {
         let id = lock.withLock {
             count += 1
             return count
@@ -95,7 +140,7 @@ final class Suspension: @unchecked Sendable {
         await withTaskCancellationHandler {
             await withCheckedContinuation(isolation: isolation) { continuation in
                 lock.lock()
-                let waits = isHeld && !Task.isCancelled
+                let waits = isHeld && !Task.isCancelled && !isOver()
                 if waits { waiting[id] = continuation }
                 lock.unlock()
                 if !waits { continuation.resume() }

@@ -8,6 +8,8 @@ import Foundation
 public actor Session {
     let worker: Worker
     let suspension = Suspension()
+    /// What the model can do.
+    let abilities: ModelInfo.Abilities
     private let queue = Queue("session")
     /// The number of the prompt that is being answered.
     private var prompts = 0
@@ -19,6 +21,7 @@ public actor Session {
 
     /// Opens a session, and reserves its memory.
     public init(_ model: Model, options: SessionOptions = SessionOptions()) async throws(SiskinError) {
+        abilities = try model.info().abilities
         worker = try await aside { _ throws(SiskinError) in
             let options = try options.native()
             let session = try model.owner.lend { model throws(SiskinError) in
@@ -29,13 +32,17 @@ public actor Session {
         }
     }
 
-    /// Stops the running call, or the answer that is being written, within milliseconds.
-    public nonisolated func stop() { worker.stop() }
+    /// Stops the running call and those that wait for their turn, or the answer that is being written, within
+    /// milliseconds.
+    public nonisolated func stop() {
+        worker.stop()
+        suspension.wake()
+    }
 
     /// Stops the running call, waits for it, and lets go of the session; later calls throw. May be called again.
     public nonisolated func close() async {
         worker.close()
-        suspension.end()
+        suspension.close()
         await settle()
     }
 
@@ -55,24 +62,27 @@ public actor Session {
     /// has read is not read again. An answer that was being written is left as it is.
     ///
     /// Control tokens that the text spells are text. Where it was cancelled, the text was not said.
-    public func prompt(_ text: String) async throws(SiskinError) { try await begin(.text(text)) }
+    public nonisolated func prompt(_ text: String) async throws(SiskinError) { try await announced(.text(text)) }
 
     /// Goes on from a text as it is, without the chat template. `special` says whether control tokens that it spells are
     /// such: not for text from strangers. An empty text goes on where the last one ended.
-    public func prompt(raw text: String, special: Bool = false) async throws(SiskinError) {
-        try await begin(.raw(text, special: special))
+    public nonisolated func prompt(raw text: String, special: Bool = false) async throws(SiskinError) {
+        try await announced(.raw(text, special: special))
     }
 
     /// Answers a conversation. It takes the place of what was said before; what both have in common is not read again.
-    public func prompt(_ messages: [Message]) async throws(SiskinError) { try await begin(.messages(messages)) }
+    public nonisolated func prompt(_ messages: [Message]) async throws(SiskinError) { try await announced(.messages(messages)) }
 
     /// Goes on from tokens behind those that the session has.
-    public func prompt(tokens: [UInt32]) async throws(SiskinError) { try await begin(.tokens(tokens)) }
+    public nonisolated func prompt(tokens: [UInt32]) async throws(SiskinError) { try await announced(.tokens(tokens)) }
 
     /// The next token of the answer and the text that it brought. The last piece says why the answer ended, and may have
     /// neither; after that comes `nil`. Where the call was cancelled, the answer is where it was: it can be made again.
-    public func next() async throws(SiskinError) -> Piece? {
-        let piece = try await worker.run(goesOn: true) { session throws(SiskinError) in
+    public nonisolated func next() async throws(SiskinError) -> Piece? { try await piece(worker.announce()) }
+
+    /// The next piece, for a call that was announced.
+    func piece(_ call: UInt64) async throws(SiskinError) -> Piece? {
+        let piece = try await worker.run(call, goesOn: true) { session throws(SiskinError) in
             Piece(try filled(siskin_piece(), \.struct_size) { siskin_session_next(session, &$0) })
         }
         let isOver = isTold
@@ -88,11 +98,14 @@ public actor Session {
         }
     }
 
-    /// Reads a prompt, and gives its number.
-    @discardableResult
-    func begin(_ prompt: Prompt) async throws(SiskinError) -> Int {
+    private nonisolated func announced(_ prompt: Prompt) async throws(SiskinError) {
+        _ = try await begin(prompt, worker.announce())
+    }
+
+    /// Reads a prompt for a call that was announced, and gives its number.
+    func begin(_ prompt: Prompt, _ call: UInt64) async throws(SiskinError) -> Int {
+        try await worker.run(call) { session throws(SiskinError) in try prompt.give(to: session) }
         prompts += 1
-        try await worker.run { session throws(SiskinError) in try prompt.give(to: session) }
         isTold = false
         return prompts
     }

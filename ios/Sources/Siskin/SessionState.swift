@@ -114,13 +114,16 @@ extension Session {
     /// `SiskinError.Code.cancelled`, and those after it are refused with `suspended`. Nothing is lost: streams of
     /// answers wait, and go on once it is resumed.
     public nonisolated func suspend() throws(SiskinError) {
-        suspension.begin()
-        try worker.owner.lend { session throws(SiskinError) in try check(siskin_session_suspend(session)) }
+        try suspension.begin { () throws(SiskinError) in
+            try worker.owner.lend { session throws(SiskinError) in try check(siskin_session_suspend(session)) }
+        }
     }
 
     /// Lets the session work again.
     public nonisolated func resume() throws(SiskinError) {
-        try worker.owner.lend { session throws(SiskinError) in try check(siskin_session_resume(session)) }
-        suspension.end()
+        try suspension.end { () throws(SiskinError) in
+            try worker.owner.lend { session throws(SiskinError) in try check(siskin_session_resume(session)) }
+            worker.stopAgain()
+        }
     }
 }

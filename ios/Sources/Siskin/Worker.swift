@@ -53,7 +53,7 @@ func caught<T>(_ call: () throws(SiskinError) -> T) -> Result<T, SiskinError> {
 
 /// A handle that does long work for an actor, and what stops it.
 ///
-/// A stop meets the call that it was meant for, and no other: one that comes too late is taken back.
+/// A stop meets the calls that were announced before it, and no others: one that comes too late is taken back.
 final class Worker: @unchecked Sendable {
     /// The handle.
     let owner: Owner
@@ -61,9 +61,13 @@ final class Worker: @unchecked Sendable {
     // What follows the lock is only touched by who holds it.
     private let lock = NSLock()
     /// The number of the call that was announced last.
-    private var call: UInt64 = 0
+    private var announced: UInt64 = 0
+    /// The number of the call whose turn it is, or was last.
+    private var turn: UInt64 = 0
     private var isRunning = false
     private var isStopped = false
+    /// Calls up to this number were stopped.
+    private var stopped: UInt64 = 0
     /// Whether a stop came between the calls that write an answer.
     private var stopsAnswer = false
     /// A call that was cancelled before it began.
@@ -75,13 +79,25 @@ final class Worker: @unchecked Sendable {
         self.stopper = Owner(pointer, "stop", free: { siskin_stop_free($0) })
     }
 
-    /// Makes a call that the task's cancellation stops. One that goes on with an answer heeds a stop that came before it.
+    /// Announces a call: stops reach it from now on, also while it waits for its turn. It may be made in several parts,
+    /// and again.
+    func announce() -> UInt64 {
+        lock.lock()
+        defer { lock.unlock() }
+        announced += 1
+        return announced
+    }
+
+    /// Makes a call that the task's cancellation stops, and that is announced now where it was not before. One that goes
+    /// on with an answer heeds a stop that came before it.
     func run<T: Sendable>(
+        _ call: UInt64? = nil,
         goesOn: Bool = false,
         isolation: isolated (any Actor)? = #isolation,
         _ body: @Sendable (OpaquePointer) throws(SiskinError) -> T
     ) async throws(SiskinError) -> T {
-        let call = announce()
+        let call = call ?? announce()
+        give(call)
         let result = await withTaskCancellationHandler {
             // A closure that does not name its actor runs on the threads that tasks share.
             isolation?.assertIsolated()
@@ -96,11 +112,26 @@ final class Worker: @unchecked Sendable {
         return try result.get()
     }
 
-    /// Stops the running call, or the answer that is being written.
+    /// Stops the running call and those that wait for their turn, or the answer that is being written.
     func stop() {
         lock.lock()
         defer { lock.unlock() }
+        stopped = announced
         if isRunning { stopNow() } else { stopsAnswer = true }
+    }
+
+    /// Whether a stop met a call that was announced.
+    func isStopped(_ call: UInt64) -> Bool {
+        lock.lock()
+        defer { lock.unlock() }
+        return call <= stopped
+    }
+
+    /// Stops the running call where it was stopped before: the library may have taken that back with a suspension.
+    func stopAgain() {
+        lock.lock()
+        defer { lock.unlock() }
+        if isRunning && isStopped { stopNow() }
     }
 
     /// Stops the running call, and lends the handle no more.
@@ -108,22 +139,27 @@ final class Worker: @unchecked Sendable {
         owner.close()
         lock.lock()
         defer { lock.unlock() }
-        if isRunning { stopNow() }
+        guard isRunning else { return }
+        stopped = max(stopped, turn)
+        stopNow()
     }
 
-    private func announce() -> UInt64 {
+    private func give(_ call: UInt64) {
         lock.lock()
         defer { lock.unlock() }
-        call += 1
-        return call
+        turn = call
     }
 
     private func begin(_ call: UInt64, _ goesOn: Bool) throws(SiskinError) {
         lock.lock()
         defer { lock.unlock() }
-        let isStopped = goesOn && stopsAnswer
+        let endsAnswer = goesOn && stopsAnswer
         stopsAnswer = false
-        if isStopped { throw SiskinError(.cancelled, place: "session", message: "was stopped; ask for the next piece to go on") }
+        if endsAnswer {
+            stopped = max(stopped, call)
+            throw SiskinError(.cancelled, place: "session", message: "was stopped; ask for the next piece to go on")
+        }
+        if call <= stopped { throw SiskinError(.cancelled, place: "call", message: "was stopped before it began") }
         if cancelled == call {
             throw SiskinError(.cancelled, place: "task", message: "was cancelled before the call began")
         }
@@ -141,7 +177,7 @@ final class Worker: @unchecked Sendable {
     private func cancel(_ call: UInt64) {
         lock.lock()
         defer { lock.unlock() }
-        guard self.call == call else { return }
+        guard turn == call else { return }
         if isRunning { stopNow() } else { cancelled = call }
     }
 

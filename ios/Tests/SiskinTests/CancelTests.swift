@@ -70,6 +70,28 @@ final class CancelTests: XCTestCase {
         XCTAssertEqual(answer.tokens.count, 24)
     }
 
+    func testAStopReachesTheCallsThatWaitForTheirTurn() async throws {
+        _ = try Testing.error(0)
+        let session = try await Session(try await chatModel(), options: greedy())
+        // Work that heeds no stop, and what no stop can reach.
+        for works in [true, false] {
+            let holding = Task { if works { try await session.work(100) } else { try await session.hold(100) } }
+            try await Task.sleep(for: .milliseconds(20))
+            let waiting = [
+                Task { _ = try await whole(session.answer(to: "x")) }, Task { try await session.prompt("x") },
+                Task { _ = try await session.next() },
+            ]
+            try await Task.sleep(for: .milliseconds(20))
+            session.stop()
+            for task in waiting { await assertFails(.cancelled) { try await task.value } }
+            try await holding.value
+            let tokens = try await session.stats().promptTokens
+            XCTAssertEqual(tokens, 0)
+        }
+        let answer = try await whole(session.answer(to: "x"))
+        XCTAssertEqual(answer.tokens.count, 24)
+    }
+
     func testStopsThatComeTooLateMeetNothing() async throws {
         let session = try await Session(try await chatModel(), options: greedy(2))
         for round in 0..<300 {
@@ -96,6 +118,25 @@ final class CancelTests: XCTestCase {
             let answer = try await whole(session.answer(to: "x"))
             XCTAssertEqual(answer.tokens.count, 24)
         }
+    }
+
+    func testAResumeTakesBackNoStop() async throws {
+        let model = try await realModel("smollm2.gguf")
+        let session = try await Session(model, options: greedy(4, context: 4096 + 64))
+        let ids = (0..<4096).map { 1000 + UInt32($0 * 7919 % 20000) }
+        for stop in [true, false, true, false] {
+            let reading = Task { try await session.prompt(tokens: ids) }
+            try await Task.sleep(for: .milliseconds(100))
+            if stop { session.stop() } else { reading.cancel() }
+            try session.resume()
+            await assertFails(.cancelled) { try await reading.value }
+        }
+        let reading = Task { try await session.prompt(tokens: ids) }
+        try await Task.sleep(for: .milliseconds(100))
+        async let closed: Void = session.close()
+        try? session.resume()
+        await closed
+        await assertFails(.cancelled) { try await reading.value }
     }
 
     func testLongCallsLeaveTheSharedThreadsFree() async throws {

@@ -89,6 +89,29 @@ final class StreamTests: XCTestCase {
         XCTAssertEqual(other.tokens.count, 24)
     }
 
+    func testAStreamGoesOnWhereAnotherPromptWasRefused() async throws {
+        _ = try Testing.error(0)
+        let model = try await chatModel()
+        let expected = try await whole(try await Session(model, options: greedy()).answer(to: "Why?"))
+        let session = try await Session(model, options: greedy())
+        var taken = Whole()
+        var pieces = session.answer(to: "Why?").makeAsyncIterator()
+        if let piece = try await pieces.next() { taken.add(piece) }
+        try session.suspend()
+        await assertFails(.suspended) { try await session.prompt("no") }
+        try session.resume()
+        if let piece = try await pieces.next() { taken.add(piece) }
+        // Cancelled before its turn.
+        let holding = Task { try await session.hold(100) }
+        try await Task.sleep(for: .milliseconds(20))
+        let waiting = Task { try await session.prompt("no") }
+        waiting.cancel()
+        await assertFails(.cancelled) { try await waiting.value }
+        try await holding.value
+        while let piece = try await pieces.next() { taken.add(piece) }
+        XCTAssertEqual(taken, expected)
+    }
+
     func testTheCancellationOfItsTaskEndsAStreamAndLeavesTheSession() async throws {
         let session = try await Session(try await chatModel(), options: greedy(100))
         let count = Shared(0)
@@ -131,6 +154,45 @@ final class StreamTests: XCTestCase {
         XCTAssertEqual(answer, expected)
     }
 
+    /// What was read before and is not of the new conversation is gone once its prompt has begun.
+    func testAPromptThatTakesTheOldOnesPlaceIsReadAgainAfterTheBackground() async throws {
+        let model = try await realModel("smollm2.gguf")
+        let options = greedy(4, context: 1024)
+        let long = (0..<90).map { "\($0) birds sing. " }.joined()
+        let edited = [Message(role: "system", content: "Be brief."), Message(role: "user", content: long)]
+        let expected = try await whole(try await Session(model, options: options).answer(to: edited))
+        var stopped = 0
+        for round in 0..<3 {
+            let session = try await Session(model, options: options)
+            _ = try await whole(session.answer(to: "What do birds do all day?"))
+            let before = try await session.stats().position
+            let answering = Task { try await whole(session.answer(to: edited)) }
+            try await Task.sleep(for: .milliseconds(60 + 40 * round))
+            try session.suspend()
+            let middle = try await session.stats().position
+            stopped += middle < before ? 1 : 0
+            try session.resume()
+            let answer = try await answering.value
+            XCTAssertEqual(answer, expected)
+        }
+        XCTAssertGreaterThan(stopped, 0, "a prompt was stopped in the middle")
+    }
+
+    func testATextThatTakesTheOldOnesPlaceIsReadAgainAfterTheBackground() async throws {
+        let model = try await Model.open(try small("translates"))
+        let text = String(repeating: "abc", count: 10)
+        let expected = try await whole(try await Session(model, options: greedy(8)).answer(to: text))
+        let session = try await Session(model, options: greedy(8))
+        for round in 0..<200 {
+            let answering = Task { try await whole(session.answer(to: text)) }
+            try await Task.sleep(for: .microseconds(round * 10))
+            try session.suspend()
+            try session.resume()
+            let answer = try await answering.value
+            XCTAssertEqual(answer, expected)
+        }
+    }
+
     func testAStreamThatWaitsEndsWithItsTaskOrItsSession() async throws {
         let session = try await Session(try await chatModel(), options: greedy())
         try session.suspend()
@@ -142,6 +204,37 @@ final class StreamTests: XCTestCase {
         try await Task.sleep(for: .milliseconds(20))
         await session.close()
         await assertFails(.state) { try await closed.value }
+    }
+
+    func testAStopEndsAStreamInTheBackground() async throws {
+        let session = try await Session(try await chatModel(), options: greedy())
+        var pieces = session.answer(to: "Why?").makeAsyncIterator()
+        _ = try await pieces.next()
+        // Stopped between two pieces, before the background.
+        session.stop()
+        try session.suspend()
+        await assertFails(.cancelled) { try await pieces.next() }
+        // And while it waits there.
+        let waiting = Task { try await whole(session.answer(to: "And?")) }
+        try await Task.sleep(for: .milliseconds(50))
+        session.stop()
+        await assertFails(.cancelled) { try await waiting.value }
+        try session.resume()
+        let answer = try await whole(session.answer(to: "And?"))
+        XCTAssertFalse(answer.tokens.isEmpty)
+    }
+
+    func testAStopIsNotTakenForTheBackground() async throws {
+        let session = try await Session(try await realModel("smollm2.gguf"), options: greedy(4, context: 4096))
+        let long = (0..<400).map { "\($0) birds sing. " }.joined()
+        for _ in 0..<4 {
+            let answering = Task { try await whole(session.answer(to: long)) }
+            try await Task.sleep(for: .milliseconds(100))
+            session.stop()
+            try session.suspend()
+            await assertFails(.cancelled) { try await answering.value }
+            try session.resume()
+        }
     }
 
     func testAStopEndsTheAnswerThatIsBeingWritten() async throws {

@@ -74,7 +74,8 @@ pub(super) fn build(target: &str, folder: &Path, purpose: For) -> Result<PathBuf
     };
     command.args(["--package", "siskin-ffi", "--lib", "--crate-type", "staticlib"]).envs(OLDEST);
     match purpose {
-        For::Shipping => command.args(["--profile", "ship"]),
+        For::Shipping if cfg!(target_os = "macos") => command.args(["--profile", "ship"]),
+        For::Shipping => command.args(["--profile", "ship", foreign::SMALL]),
         For::Checking => command.args(QUICKLY),
     };
     run(&mut command)?;
