@@ -14,8 +14,8 @@ import kotlinx.coroutines.flow.first
  * session.chat("Why is the sky blue?").collect { print(it) }
  * ```
  *
- * A cancelled flow loses nothing: what its collector did not get comes first in the next one. Operators that buffer, such
- * as `flowOn`, `buffer` and `collectLatest`, lose what they hold when they are cancelled.
+ * A cancelled flow loses nothing: what its collector did not get comes first in the next one. Operators that buffer,
+ * such as `flowOn`, `buffer` and `collectLatest`, lose what they hold when they are cancelled.
  */
 public class Session internal constructor(pointer: Long, private val chats: Boolean) :
     WorkingHandle(Owner("session", pointer, NativeSession.stopper(pointer), NativeSession::free)) {
