@@ -71,7 +71,9 @@ public actor Session {
     }
 
     /// Answers a conversation. It takes the place of what was said before; what both have in common is not read again.
-    public nonisolated func prompt(_ messages: [Message]) async throws(SiskinError) { try await announced(.messages(messages)) }
+    public nonisolated func prompt(_ messages: [Message]) async throws(SiskinError) {
+        try await announced(.messages(messages))
+    }
 
     /// Goes on from tokens behind those that the session has.
     public nonisolated func prompt(tokens: [UInt32]) async throws(SiskinError) { try await announced(.tokens(tokens)) }

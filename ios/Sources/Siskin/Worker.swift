@@ -70,6 +70,8 @@ final class Worker: @unchecked Sendable {
     private var stopped: UInt64 = 0
     /// Whether a stop came between the calls that write an answer.
     private var stopsAnswer = false
+    /// The call that last met such a stop.
+    private var ended: UInt64 = 0
     /// A call that was cancelled before it began.
     private var cancelled: UInt64 = 0
 
@@ -124,7 +126,7 @@ final class Worker: @unchecked Sendable {
     func isStopped(_ call: UInt64) -> Bool {
         lock.lock()
         defer { lock.unlock() }
-        return call <= stopped
+        return call <= stopped || call == ended
     }
 
     /// Stops the running call where it was stopped before: the library may have taken that back with a suspension.
@@ -156,7 +158,7 @@ final class Worker: @unchecked Sendable {
         let endsAnswer = goesOn && stopsAnswer
         stopsAnswer = false
         if endsAnswer {
-            stopped = max(stopped, call)
+            ended = call
             throw SiskinError(.cancelled, place: "session", message: "was stopped; ask for the next piece to go on")
         }
         if call <= stopped { throw SiskinError(.cancelled, place: "call", message: "was stopped before it began") }
