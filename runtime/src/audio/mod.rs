@@ -41,7 +41,9 @@ impl Sound {
     /// [`ErrorKind::Corrupt`] with the chunk and field that is wrong; [`ErrorKind::Unsupported`] for other codecs;
     /// [`ErrorKind::Memory`] where there is too little for the samples.
     pub fn from_wav(bytes: &[u8]) -> Result<Self> {
-        part::AUDIO.need()?;
+        if !part::AUDIO.is_there {
+            return Err(part::AUDIO.missing());
+        }
         wav::parse(bytes)
     }
 
@@ -51,7 +53,9 @@ impl Sound {
     /// [`ErrorKind::Argument`] where rate or channels are zero, or the bytes are no whole number of moments;
     /// [`ErrorKind::Memory`] where there is too little for the samples.
     pub fn from_pcm16(bytes: &[u8], rate: u32, channels: u16) -> Result<Self> {
-        part::AUDIO.need()?;
+        if !part::AUDIO.is_there {
+            return Err(part::AUDIO.missing());
+        }
         wav::headerless(bytes, rate, channels)
     }
 

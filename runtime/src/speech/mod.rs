@@ -136,7 +136,9 @@ impl Transcriber {
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for other models, and
     /// [`ErrorKind::Missing`](crate::ErrorKind::Missing) where the tokenizer has not the tokens of Whisper.
     pub fn new(model: &Model, cache: Option<CacheType>) -> Result<Self> {
-        part::AUDIO.need()?;
+        if !part::AUDIO.is_there {
+            return Err(part::AUDIO.missing());
+        }
         if model.family() != "whisper" {
             let message = format!("a model of the family {} does not listen; whisper does", model.family());
             return Err(Error::unsupported("model", message));
@@ -165,7 +167,9 @@ impl Transcriber {
 
     /// The probabilities of the languages in the first window of a sound, the likeliest first.
     pub fn detect_language(&mut self, sound: &Sound) -> Result<Vec<(String, f32)>> {
-        part::AUDIO.need()?;
+        if !part::AUDIO.is_there {
+            return Err(part::AUDIO.missing());
+        }
         let samples = at_rate(sound)?;
         self.listen(&samples, 0)?;
         Ok(self.heard_languages())
@@ -183,7 +187,9 @@ impl Transcriber {
         options: &TranscribeOptions,
         each: &mut dyn FnMut(&Segment) -> Result<()>,
     ) -> Result<Transcript> {
-        part::AUDIO.need()?;
+        if !part::AUDIO.is_there {
+            return Err(part::AUDIO.missing());
+        }
         let mut language = options.language.as_deref().map(|code| self.special.language(code)).transpose()?;
         if options.translate && self.special.translate.is_none() {
             return Err(Error::argument("translate", "the model knows English alone"));

@@ -113,7 +113,9 @@ impl ChatTemplate {
     /// [`ErrorKind::Template`] where the source is no template, too long or nested too deeply; the place
     /// names the line.
     pub fn new(source: &str) -> Result<Self> {
-        part::TEMPLATES.need()?;
+        if !part::TEMPLATES.is_there {
+            return Err(part::TEMPLATES.missing());
+        }
         if source.len() > LONGEST_SOURCE {
             let message = format!("is {} bytes long; at most {LONGEST_SOURCE} are allowed", source.len());
             return Err(Error::new(ErrorKind::Template, "chat template", message));
@@ -129,7 +131,9 @@ impl ChatTemplate {
     /// [`ErrorKind::Template`] where the template fails, refuses the messages, or goes over its bounds; the
     /// place names the line.
     pub fn render(&self, messages: &Data, options: &RenderOptions) -> Result<String> {
-        part::TEMPLATES.need()?;
+        if !part::TEMPLATES.is_there {
+            return Err(part::TEMPLATES.missing());
+        }
         let variables = variables(messages, options);
         let input: usize = variables.iter().map(|(_, data)| data.bytes).fold(0, usize::saturating_add);
         let memory = MOST_MEMORY.saturating_add(MEMORY_PER_INPUT.saturating_mul(input as u64));
