@@ -2,8 +2,8 @@
 //!
 //! Debian's own compiler builds the standard library from its sources, because that needs nothing but packages.
 
-use crate::knobs;
-use crate::shell::{Result, output, program};
+use crate::shell::{self, Result, output, program};
+use std::path::PathBuf;
 use std::process::Command;
 
 /// What the standard library is built of: panics unwind, and end at the C interface.
@@ -25,15 +25,15 @@ pub(crate) fn needs() -> Vec<(String, &'static str)> {
 }
 
 /// The folder in which everything for other machines is built.
-pub(crate) fn folder() -> String {
-    format!("{}/arm", knobs::target_folder().unwrap_or_else(|| "target".to_owned()))
+pub(crate) fn folder() -> PathBuf {
+    shell::built("arm")
 }
 
 /// Debian's `cargo VERB` for the machine `triple`, with its standard library.
 pub(crate) fn cargo(verb: &str, triple: &str, standard: &str) -> Command {
     let mut command = program("/usr/bin/cargo", &[verb, "-Z"]);
     command.arg(format!("build-std={standard}"));
-    command.args(["--target", triple, "--locked", "--target-dir", &folder()]);
+    command.args(["--target", triple, "--locked", "--target-dir"]).arg(folder());
     // The calling cargo's settings name another compiler. The flag to build the standard library is unstable.
     for name in ["CARGO", "RUSTUP_TOOLCHAIN", "LD_LIBRARY_PATH"] {
         command.env_remove(name);

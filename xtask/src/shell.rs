@@ -24,10 +24,15 @@ pub(crate) fn models() -> Result<PathBuf> {
     Ok(path)
 }
 
+/// What lies at `path` where cargo puts what it builds.
+pub(crate) fn built(path: &str) -> PathBuf {
+    let target = knobs::target_folder().map_or_else(|| PathBuf::from("target"), PathBuf::from);
+    root().join(target).join(path)
+}
+
 /// A file that a release build makes.
 pub(crate) fn release(name: &str) -> PathBuf {
-    let target = knobs::target_folder().map_or_else(|| PathBuf::from("target"), PathBuf::from);
-    root().join(target).join("release").join(name)
+    built("release").join(name)
 }
 
 /// Builds a program of the tests for speed, and gives its file.

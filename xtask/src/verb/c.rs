@@ -2,7 +2,7 @@
 
 use crate::Verb;
 use crate::shell::{self, Result, WITHOUT_TRACT, cargo, program, run};
-use crate::{knobs, library, tools};
+use crate::{library, tools};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -86,8 +86,7 @@ struct Place {
 
 impl Place {
     fn new() -> Result<Self> {
-        let target = knobs::target_folder().map_or_else(|| PathBuf::from("target"), PathBuf::from);
-        let target = shell::root().join(target).join("debug");
+        let target = shell::built("debug");
         let folder = target.join("c");
         let models = folder.join("models");
         std::fs::create_dir_all(&models).map_err(|error| format!("{}: {error}", models.display()))?;

@@ -1,7 +1,6 @@
 //! The static libraries for Apple's systems. Nothing of Apple's is needed to make them: what links them brings that.
 
 use crate::foreign;
-use crate::knobs;
 use crate::shell::{self, Result, cargo, program, run};
 use crate::tools;
 use std::collections::BTreeSet;
@@ -80,7 +79,7 @@ pub(super) fn build(target: &str, folder: &Path, purpose: For) -> Result<PathBuf
     };
     run(&mut command)?;
     let profile = if purpose == For::Shipping { "ship" } else { "debug" };
-    let place = shell::root().join(foreign::folder()).join(target);
+    let place = foreign::folder().join(target);
     let library = place.join(profile).join("libsiskin_ffi.a");
     let bytes = fs::read(&library).map_err(|error| format!("{}: {error}", library.display()))?;
     check(&bytes, purpose).map_err(|error| format!("{target}: {error}"))?;
@@ -137,8 +136,7 @@ fn text(path: &str) -> Result<String> {
 
 /// The folder of all that this verb makes.
 pub(super) fn folder() -> Result<PathBuf> {
-    let target = knobs::target_folder().map_or_else(|| PathBuf::from("target"), PathBuf::from);
-    let folder = shell::root().join(target).join("ios");
+    let folder = shell::built("ios");
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     Ok(folder)
 }

@@ -1,9 +1,9 @@
 //! `size`: how large the library is that apps get, for each machine and with parts left out.
 
 use crate::shell::{self, Result, cargo, run};
-use crate::{Verb, foreign, knobs, library, tools};
+use crate::{Verb, foreign, library, tools};
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 pub(crate) const VERB: Verb = Verb {
     name: "size",
@@ -55,6 +55,8 @@ const BUILDS: [Build; 5] = [
 
 /// The compiler for other machines, and a size for each library.
 const LEDGER: &str = "tests/data/sizes.txt";
+/// Where cargo puts it.
+const FILE: &str = "ship/libsiskin_ffi.so";
 /// By how much a library may grow before its new size must be blessed, in percent. Another compiler may do as it likes
 /// below the bound.
 const GROWTH: f64 = 1.0;
@@ -141,17 +143,12 @@ impl Build {
         let what = ["--package", "siskin-ffi", "--profile", "ship", "--lib", "--crate-type", "cdylib"];
         let Some([linker, ..]) = self.linker else {
             run(cargo(&["rustc", "--locked"]).args(what).args(self.features))?;
-            let target = knobs::target_folder().unwrap_or_else(|| "target".to_owned());
-            return Ok(file(&shell::root().join(target)));
+            return Ok(shell::built(FILE));
         };
         let mut command = foreign::cargo("rustc", self.target, foreign::STANDARD);
         command.arg(foreign::SMALL).args(what).args(self.features);
         foreign::link_with(&mut command, self.target, linker);
         run(&mut command)?;
-        Ok(file(&shell::root().join(foreign::folder()).join(self.target)))
+        Ok(foreign::folder().join(self.target).join(FILE))
     }
-}
-
-fn file(folder: &Path) -> PathBuf {
-    folder.join("ship/libsiskin_ffi.so")
 }

@@ -12,7 +12,7 @@ mod rust;
 
 use crate::Verb;
 use crate::shell::{self, Result, WITHOUT_TRACT, cargo, program, run};
-use crate::{knobs, tools};
+use crate::tools;
 use std::path::{Path, PathBuf};
 
 pub(crate) const VERB: Verb = Verb {
@@ -63,8 +63,7 @@ pub(crate) struct Place {
 
 impl Place {
     fn new() -> Result<Self> {
-        let target = knobs::target_folder().map_or_else(|| PathBuf::from("target"), PathBuf::from);
-        let target = shell::root().join(target);
+        let target = shell::built("");
         let folder = target.join("android");
         make_folder(&folder)?;
         Ok(Self { target, folder })

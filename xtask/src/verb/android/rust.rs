@@ -1,7 +1,7 @@
 //! Rust's static libraries for Android's ABIs.
 
 use super::{Place, copy, make_folder};
-use crate::shell::{self, Result, output, program, run};
+use crate::shell::{Result, output, program, run};
 use crate::tools;
 use crate::{foreign, library};
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ pub(super) fn static_library(place: &Place, abi: &Abi) -> Result<PathBuf> {
     command.arg(foreign::SMALL).args(library::PARTS);
     command.args(["--profile", "ship", "--package", "siskin-ffi", "--lib", "--crate-type", "staticlib"]);
     run(&mut command)?;
-    let built = shell::root().join(foreign::folder()).join(abi.triple).join("ship/libsiskin_ffi.a");
+    let built = foreign::folder().join(abi.triple).join("ship/libsiskin_ffi.a");
     looks_right(&built, abi)?;
     let kept = place.at("static").join(abi.name);
     make_folder(&kept)?;

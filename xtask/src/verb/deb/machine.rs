@@ -78,8 +78,8 @@ impl Machine {
             run(cargo("rustc").args(PROFILE).args(what).args(library::PARTS))?;
         }
         run(cargo("build").args(PROFILE).args(COMMAND))?;
-        let elsewhere = || shell::root().join(foreign::folder()).join(self.triple).join("ship");
-        Ok(if own { super::built("ship") } else { elsewhere() })
+        let elsewhere = || foreign::folder().join(self.triple).join("ship");
+        Ok(if own { shell::built("ship") } else { elsewhere() })
     }
 
     fn cargo(&self, verb: &str) -> Command {

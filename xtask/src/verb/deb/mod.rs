@@ -10,12 +10,10 @@ mod service;
 mod uses;
 
 use crate::Verb;
-use crate::knobs;
 use crate::shell::{self, Result};
 use crate::tools;
 use machine::{MACHINES, Machine};
 use packages::Package;
-use std::path::PathBuf;
 use std::time::Instant;
 
 pub(crate) const VERB: Verb = Verb {
@@ -54,7 +52,7 @@ fn need_tools(machines: &[&Machine]) -> Result {
 
 /// Builds the packages of these machines, looks at them, and uses them.
 fn check(machines: &[&Machine]) -> Result {
-    let folder = built("deb");
+    let folder = shell::built("deb");
     uses::models(&folder)?;
     let mut made: Vec<Package> = Vec::new();
     for machine in machines {
@@ -79,10 +77,4 @@ fn check(machines: &[&Machine]) -> Result {
         println!("{:<44} {:>10}", package.file.display(), package.bytes);
     }
     Ok(())
-}
-
-/// A folder among those where cargo puts what it builds.
-fn built(name: &str) -> PathBuf {
-    let target = knobs::target_folder().map_or_else(|| PathBuf::from("target"), PathBuf::from);
-    shell::root().join(target).join(name)
 }

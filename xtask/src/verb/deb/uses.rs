@@ -119,7 +119,7 @@ fn boards(machine: &Machine, root: &Root) -> Result {
 fn reference() -> Result<PathBuf> {
     let package = ["--package", "siskin-cli", shell::WITHOUT_TRACT];
     run(shell::cargo(&["build", "--quiet", "--locked"]).args(package))?;
-    Ok(super::built("debug/siskin"))
+    Ok(shell::built("debug/siskin"))
 }
 
 /// Packs the tiny models that everything is tried with.
