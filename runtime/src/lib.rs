@@ -39,6 +39,7 @@ pub mod writer;
 pub use context::{Context, Piece, Text, Wanted};
 pub use encoder::{Encoder, EncoderOptions};
 pub use error::{Error, ErrorKind, Result};
+pub use exec::turns;
 pub use graph::pass::layers::LayerSet;
 pub use model::{ExecutorKind, Model, ModelOptions};
 pub use observe::Observer;

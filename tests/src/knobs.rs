@@ -9,3 +9,8 @@ pub fn fuzz_rounds() -> usize {
 pub fn cargo() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
 }
+
+/// `SISKIN_GRADIENTS`: the folder of gradients whose numbers are kept as reference. Default: none.
+pub fn gradients() -> Option<std::path::PathBuf> {
+    std::env::var_os("SISKIN_GRADIENTS").map(Into::into)
+}

@@ -12,6 +12,7 @@ pub mod counting;
 pub mod every;
 pub mod fuzz;
 pub mod golden;
+pub mod gradients;
 pub mod header;
 pub mod house;
 pub mod kinds;

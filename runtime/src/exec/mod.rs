@@ -8,13 +8,13 @@ mod distances;
 mod experts;
 pub(crate) mod reference;
 mod state;
+mod turns;
 
 pub(crate) use distances::Distances;
+pub use turns::turns;
 
 use crate::cache::{Cache, SequenceId};
-use crate::graph::{Attention, Graph, Growth, Op, Rope, Rows, Sight};
-use siskin_kernels::ops::attention::RUNS;
-use siskin_kernels::ops::rope;
+use crate::graph::{Attention, Graph, Op, Place, Rows, Sight};
 
 /// A token that goes through the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +114,7 @@ impl Batch {
     ) -> &'a [f32] {
         let position = self.rows[row].position;
         match attention.sight {
-            Sight::Blocks { size, random } => match block_of(size, random, self.rows[row], cache) {
+            Sight::Blocks { size, random } => match attention.sight.block(place(self.rows[row], cache)) {
                 Some(_) => {
                     distances.of_blocks(size, random, cache.text(self.rows[row].sequence).unwrap_or(0))
                 }
@@ -152,75 +152,13 @@ pub(crate) fn scratch_size(graph: &Graph) -> usize {
     sizes.max().unwrap_or(0)
 }
 
-/// The block of a row that does not see its whole text.
-fn block_of(size: usize, random: usize, row: Row, cache: &Cache) -> Option<usize> {
-    let text = cache.text(row.sequence).unwrap_or(0);
-    let block = row.position / size;
-    let many = text > size.saturating_mul(5 + 2 * random);
-    (many && block > 0 && block < (text - 1) / size).then_some(block)
-}
-
-/// The first and the last position that a row sees.
-///
-/// Marked tokens are stored twice: at their own position, where they are hidden from rows that see what is marked, and
-/// one after the other behind the text; see [`also_seen`] and [`marked_place`].
-fn seen(attention: &Attention, row: Row, cache: &Cache) -> (usize, usize) {
-    let position = row.position;
-    let end = || cache.text(row.sequence).unwrap_or(0).saturating_sub(1);
-    let last = || cache.prefix(row.sequence).saturating_sub(1).max(position);
-    match attention.sight {
-        Sight::Before(window) => (window.map_or(0, |window| (position + 1).saturating_sub(window)), last()),
-        Sight::Recent { window, first } => {
-            let start = (position + 1).saturating_sub(window);
-            (if start <= first { 0 } else { start }, last())
-        }
-        Sight::Whole | Sight::FromMarked | Sight::Memory => (0, end()),
-        Sight::Around(reach) | Sight::Marked(reach) => {
-            (position.saturating_sub(reach), end().min(position + reach))
-        }
-        Sight::Blocks { size, random } => match block_of(size, random, row, cache) {
-            Some(block) => ((block - 1) * size, end().min((block + 2) * size - 1)),
-            None => (0, end()),
-        },
-        Sight::Mixed => (0, attention.projection.map_or(0, |projection| projection.count.saturating_sub(1))),
-    }
-}
-
-/// The first and the last places of what a row sees besides.
-fn also_seen(attention: &Attention, row: Row, cache: &Cache) -> [Option<(usize, usize)>; RUNS - 1] {
-    let (first, last) = seen(attention, row, cache);
-    match attention.sight {
-        Sight::Marked(_) => {
-            let text = cache.text(row.sequence).unwrap_or(0);
-            let marked = cache.marked(row.sequence).checked_sub(1);
-            [marked.map(|marked| (text, text + marked)), None]
-        }
-        Sight::Recent { first: kept, .. } => {
-            [Some((0, kept.saturating_sub(1))).filter(|_| first > 0 && kept > 0), None]
-        }
-        Sight::Blocks { size, .. } => {
-            let end = cache.text(row.sequence).unwrap_or(0).saturating_sub(1);
-            let before = (first > 0).then(|| (0, size - 1));
-            let after = (last < end).then(|| (end / size * size, end));
-            if before.is_some() { [before, after] } else { [after, None] }
-        }
-        _ => [None; RUNS - 1],
-    }
-}
-
-/// Cosines and sines of a row's position.
-fn turns(table: &Rope, row: Row, out: &mut [f32]) {
-    let position = row.position as u32;
-    let long = table.stretch.as_ref().filter(|stretch| row.length > stretch.length);
-    match long.map(|stretch| (&stretch.growth, stretch.length)) {
-        None => rope::turns(&table.frequencies, table.magnitude, position, out),
-        Some((Growth::Other(frequencies), _)) => rope::turns(frequencies, table.magnitude, position, out),
-        Some((growth, usual)) => {
-            let base = growth.base_for(row.length, usual, out.len()).unwrap_or(1.0);
-            let size = out.len() as f64;
-            let frequency = |pair: usize| (1.0 / libm::pow(base, (2 * pair) as f64 / size)) as f32;
-            rope::turns_of(&frequency, table.magnitude, position, out);
-        }
+/// Where a row stands in its text.
+fn place(row: Row, cache: &Cache) -> Place {
+    Place {
+        position: row.position,
+        text: cache.text(row.sequence).unwrap_or(0),
+        prefix: cache.prefix(row.sequence),
+        marked: cache.marked(row.sequence),
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::experts::{self, Slots};
 use super::state::{self, Head};
-use super::{Batch, Distances, activation, also_seen, marked_place, seen};
+use super::{Batch, Distances, activation, marked_place};
 use crate::cache::Cache;
 use crate::graph::{
     Attention, Graph, Node, NormKind, Op, Projection, Recurrence, Routing, Rows, Sight, WeightId,
@@ -148,7 +148,8 @@ impl Forward<'_> {
                 let table = &self.graph.ropes[*rope];
                 each(&|row, out| {
                     let mut turns = vec![0.0; 2 * table.frequencies.len()];
-                    super::turns(table, self.batch.rows[row], &mut turns);
+                    let row_of = self.batch.rows[row];
+                    super::turns(table, row_of.position, row_of.length, &mut turns);
                     rope::reference(&turns, *head_size, &input(0)[row], out);
                 })
             }
@@ -349,7 +350,8 @@ impl Forward<'_> {
             cache: layer.cached(),
         };
         let (mut scores, mut columns) = (vec![0.0; attention::CHUNK], vec![0.0; 2 * size]);
-        let (first, last) = seen(attention, place, self.cache);
+        let seen_from = super::place(place, self.cache);
+        let (first, last) = attention.seen(seen_from);
         for (head, (values, out)) in queries.chunks(size).zip(out.chunks_mut(size)).enumerate() {
             let query = attention::Query {
                 values,
@@ -358,7 +360,7 @@ impl Forward<'_> {
                 last,
                 slope: attention.alibi.get(head).copied().unwrap_or(0.0),
                 bias: self.batch.bias(attention, self.distances, head, row, last, self.cache),
-                also: also_seen(attention, place, self.cache),
+                also: attention.also_seen(seen_from),
                 sink: self.weights.vector(attention.sinks).get(head).copied(),
             };
             let head = layer.head(head * attention.kv_heads / attention.heads);

@@ -6,9 +6,12 @@
 mod builder;
 pub mod pass;
 mod rope;
+mod sight;
+mod used;
 
 pub use builder::Builder;
 pub use rope::{Growth, Rope, Stretch};
+pub use sight::{Place, RUNS};
 
 /// Index of a [`Value`] in [`Graph::values`].
 pub type ValueId = usize;

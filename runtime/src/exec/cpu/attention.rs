@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use siskin_kernels::ops::attention::{self as attend, CHUNK, QUERIES, Query, Span};
 
-use super::super::{also_seen, seen};
 use super::Forward;
 use crate::cache::CacheOptions;
 use crate::graph::{Attention, Sight};
@@ -114,7 +113,8 @@ impl Attend<'_> {
 
     /// The chunks that a row's keys lie in.
     fn chunks(&self, row: usize) -> Range<usize> {
-        let (first, last) = seen(self.attention, self.forward.batch.rows[self.row(row)], self.forward.cache);
+        let row = self.forward.batch.rows[self.row(row)];
+        let (first, last) = self.attention.seen(super::super::place(row, self.forward.cache));
         first / CHUNK..last / CHUNK + 1
     }
 
@@ -224,8 +224,8 @@ impl Attend<'_> {
         unsafe {
             let query = |(row, head): (usize, usize)| {
                 let row = self.row(row);
-                let place = batch.rows[row];
-                let (first, last) = seen(attention, place, cache);
+                let place = super::super::place(batch.rows[row], cache);
+                let (first, last) = attention.seen(place);
                 Query {
                     values: arena.row(head_view(self.queries, head, attention.head_size), row),
                     position: place.position,
@@ -233,7 +233,7 @@ impl Attend<'_> {
                     last,
                     slope: attention.alibi.get(head).copied().unwrap_or(0.0),
                     bias: batch.bias(attention, self.forward.distances, head, row, last, cache),
-                    also: also_seen(attention, place, cache),
+                    also: attention.also_seen(place),
                     sink: self.sink(head),
                 }
             };

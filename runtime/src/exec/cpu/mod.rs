@@ -185,7 +185,8 @@ impl Forward<'_> {
                     self.slots(&routing, slots).combine(row, weights, given, arena.row_mut(to, row));
                 }
                 RowOp::Turns { rope: index, to } => {
-                    super::turns(&self.plan.ropes[index], self.batch.rows[row], arena.row_mut(to, row));
+                    let (table, from) = (&self.plan.ropes[index], self.batch.rows[row]);
+                    super::turns(table, from.position, from.length, arena.row_mut(to, row));
                 }
                 RowOp::Embed { table, to } => {
                     self.table_row(table, self.batch.rows[row].token as usize, arena.row_mut(to, row));

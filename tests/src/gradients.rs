@@ -1,0 +1,187 @@
+//! What PyTorch says the gradients of the golden models are: some numbers of each tensor, under our names.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use siskin::file::{Bytes, File};
+use siskin::graph::{Head, Rows};
+use siskin_convert::import::safetensors;
+use siskin_convert::{Cache, OpenOptions, open_any};
+use siskin_trainer::batch::{Batch, Texts};
+use siskin_trainer::loss::{Loss, Outputs, Sum, Targets};
+use siskin_trainer::{Parameters, Program, Real};
+
+use crate::{golden, paths, texts};
+
+/// Numbers of a tensor that are kept.
+const KEPT: usize = 96;
+
+/// Models whose reference PyTorch cannot compute by itself: they were made by other means.
+pub const WITHOUT: &[&str] = &["bert-linear", "bert-mixed"];
+
+/// A golden model as it is trained, and what its gradients should be.
+pub struct Case {
+    /// The packed model.
+    pub file: File,
+    /// Its program.
+    pub program: Program,
+    /// What goes through.
+    pub batch: Batch,
+    /// What should come out, row by row.
+    pub outputs: Vec<f32>,
+}
+
+/// The folder of a golden model.
+pub fn folder(name: &str) -> PathBuf {
+    let decoder = golden::NAMES.contains(&name);
+    paths::data(if decoder { "golden" } else { "golden-texts" }).join(name)
+}
+
+/// Reads a model and what goes through it.
+///
+/// # Panics
+/// Where its files are missing or damaged: they are part of the repository.
+pub fn load(name: &str) -> Case {
+    let mut batch = Batch::default();
+    let (file, outputs);
+    if golden::NAMES.contains(&name) {
+        let golden = golden::load(name);
+        golden.ids.iter().for_each(|ids| batch.writer.push(ids, &[]));
+        (file, outputs) = (golden.file, golden.logits.concat());
+    } else {
+        let golden = texts::load(name, None);
+        for text in &golden.texts {
+            let first = batch.reader.rows.len();
+            batch.reader.push(&text.ids, &text.segments);
+            batch.reader.marked.resize(batch.reader.rows.len(), false);
+            text.global.iter().for_each(|&place| batch.reader.marked[first + place as usize] = true);
+        }
+        golden.written.iter().for_each(|ids| batch.writer.push(ids, &[]));
+        outputs = if golden.written.is_empty() { golden.read.concat() } else { golden.scores.concat() };
+        file = golden.file;
+        let features: Vec<&[f32]> = golden.texts.iter().map(|text| &text.features[..]).collect();
+        if features.iter().any(|features| !features.is_empty()) {
+            listen(&file, &features, &mut batch.reader);
+        }
+    }
+    let program = Program::of_file(&file).expect("the model has a program");
+    let wanted = program.side();
+    let side = if batch.writer.rows.is_empty() { &mut batch.reader } else { &mut batch.writer };
+    if program.head == Head::Class {
+        side.wanted = side.spans.iter().map(|span| span.start).collect();
+    } else {
+        side.want_all();
+    }
+    assert_eq!(program.values[program.output].row_count(&batch), wanted.texts(&batch).wanted.len());
+    Case { file, program, batch, outputs }
+}
+
+/// Makes rows of what a model listens to.
+fn listen(file: &File, features: &[&[f32]], reader: &mut Texts) {
+    let program = Program::of_file(file).expect("the model has a program");
+    let frames = program.values.iter().find(|value| value.rows == Rows::Frames);
+    let columns = frames.map_or(1, |value| value.columns);
+    *reader = Texts::default();
+    for features in features {
+        let first = reader.frame_count();
+        let count = features.len() / columns;
+        reader.frames.push(first..first + count);
+        reader.features.extend_from_slice(features);
+        reader.push(&vec![0; count.div_ceil(2)], &[]);
+    }
+}
+
+/// The sum of all outputs, each times a number that depends on its place.
+pub struct Direction;
+
+impl Direction {
+    fn at(row: usize, column: usize, columns: usize) -> f64 {
+        (0.3 * row as f64 + 1.7 * column as f64).cos() / (columns as f64).sqrt()
+    }
+}
+
+impl<T: Real> Loss<T> for Direction {
+    fn add(
+        &self,
+        outputs: &Outputs<'_, T>,
+        _: &Targets,
+        scale: f64,
+        gradient: &mut [T],
+    ) -> siskin::Result<Sum> {
+        let mut loss = 0.0;
+        for (index, (gradient, x)) in gradient.iter_mut().zip(outputs.numbers).enumerate() {
+            let (row, column) = (outputs.first + index / outputs.columns, index % outputs.columns);
+            let factor = Self::at(row, column, outputs.columns);
+            *gradient = T::of(factor * scale);
+            loss += factor * x.f64();
+        }
+        Ok(Sum { loss, weight: 1.0, right: 0.0 })
+    }
+}
+
+/// The places of a tensor's numbers that are kept.
+fn places(length: usize) -> impl Iterator<Item = usize> {
+    let count = length.min(KEPT);
+    (0..count).map(move |index| index * length / count)
+}
+
+/// What is kept of a gradient: its length, its largest magnitude, and some of its numbers.
+pub fn sample<T: Real>(gradient: &[T]) -> Vec<f64> {
+    let length = gradient.iter().map(|x| x.f64() * x.f64()).sum::<f64>().sqrt();
+    let largest = gradient.iter().map(|x| x.f64().abs()).fold(0.0, f64::max);
+    [length, largest].into_iter().chain(places(gradient.len()).map(|place| gradient[place].f64())).collect()
+}
+
+/// What is kept of all gradients of a model.
+///
+/// # Panics
+/// Where its file is missing or damaged.
+pub fn reference(name: &str) -> HashMap<String, Vec<f32>> {
+    let path = paths::data("gradients").join(format!("{name}.safetensors"));
+    let bytes = std::fs::read(&path).expect("the reference gradients are part of the repository");
+    let tensors = safetensors::parse(Bytes::new(bytes)).expect("reference gradients parse");
+    let numbers = |data: &Bytes| data.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
+    tensors.into_iter().map(|(name, tensor)| (name, numbers(&tensor.data))).collect()
+}
+
+/// Keeps some numbers of the gradients in `folder`, a model whose weights they are: see
+/// `golden-scripts/make_gradients.py`. What the import adds to weights is taken off again.
+///
+/// # Panics
+/// Where the folder is no such model.
+pub fn bless(name: &str, folder: &Path) {
+    let case = load(name);
+    let read = |folder: &Path| -> Parameters<f64> {
+        let options = OpenOptions { cache: Cache::Off, ..OpenOptions::default() };
+        let file = open_any(folder, &options).expect("a folder of gradients packs");
+        Parameters::read(&case.program.weights, &file).expect("gradients have the model's shapes")
+    };
+    let gradients = read(folder);
+    let zeros = folder.with_extension("zeros");
+    std::fs::create_dir_all(&zeros).expect("a folder can be made");
+    std::fs::copy(folder.join("config.json"), zeros.join("config.json")).expect("a copy can be made");
+    let mut bytes = std::fs::read(folder.join("model.safetensors")).expect("there are weights");
+    let header = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")) as usize;
+    bytes[8 + header..].fill(0);
+    std::fs::write(zeros.join("model.safetensors"), bytes).expect("zeros can be written");
+    let offsets = read(&zeros);
+    let mut header = serde_json::Map::new();
+    let mut data: Vec<u8> = Vec::new();
+    for (gradient, offset) in gradients.list.iter().zip(&offsets.list) {
+        let numbers: Vec<f64> = gradient.numbers.iter().zip(&offset.numbers).map(|(a, b)| a - b).collect();
+        let start = data.len();
+        let kept = sample(&numbers);
+        data.extend(kept.iter().flat_map(|number| (*number as f32).to_le_bytes()));
+        let entry = serde_json::json!({
+            "dtype": "F32", "shape": [kept.len()], "data_offsets": [start, data.len()]
+        });
+        header.insert(gradient.name.clone(), entry);
+    }
+    let header = serde_json::Value::Object(header).to_string();
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend(header.as_bytes());
+    file.extend(data);
+    let out = paths::data("gradients");
+    std::fs::create_dir_all(&out).expect("a folder can be made");
+    std::fs::write(out.join(format!("{name}.safetensors")), file).expect("gradients can be written");
+}

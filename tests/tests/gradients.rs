@@ -1,0 +1,126 @@
+//! The gradients of every family against PyTorch's.
+
+use siskin_tests::gradients::{Case, Direction, WITHOUT, bless, load, reference, sample};
+use siskin_tests::{golden, texts};
+use siskin_trainer::loss::Targets;
+use siskin_trainer::{Goal, Gradients, Parameters, Real, Recompute, Runner};
+
+fn names() -> impl Iterator<Item = &'static str> {
+    golden::NAMES.iter().chain(texts::NAMES).copied()
+}
+
+/// The gradients of a case, tensor by tensor, and what left the program.
+fn run<T: Real>(case: &Case, recompute: Recompute) -> (Vec<Vec<T>>, Vec<T>) {
+    let parameters = Parameters::<T>::read(&case.program.weights, &case.file).unwrap();
+    let mut gradients = Gradients::zeros(&parameters, |_| true);
+    let mut runner = Runner::new(case.program.clone(), recompute, |_| true).unwrap();
+    let targets = Targets::default();
+    let goal = Goal { loss: &Direction, targets: &targets, scale: 1.0 };
+    let mut outputs = Vec::new();
+    let mut see = |_, numbers: &[T]| outputs.extend_from_slice(numbers);
+    runner.evaluate(&parameters, &case.batch, goal, Some(&mut see)).unwrap();
+    runner.run(&parameters, &case.batch, goal, &mut gradients).unwrap();
+    (gradients.list.into_iter().flatten().collect(), outputs)
+}
+
+/// How far outputs and gradients are from PyTorch's, as lines of what is beyond `limit`.
+fn compare<T: Real>(name: &str, limit: f64) -> String {
+    let case = load(name);
+    let (gradients, outputs) = run::<T>(&case, Recompute::Nothing);
+    let mut report = String::new();
+    let outputs: Vec<f32> = outputs.iter().map(|x| x.f64() as f32).collect();
+    let error = golden::relative_error(&outputs, &case.outputs);
+    if error.is_nan() || f64::from(error) > limit {
+        report += &format!("{name}: outputs {error:.1e}\n");
+    }
+    if WITHOUT.contains(&name) {
+        return report;
+    }
+    let reference = reference(name);
+    // What is small beside the whole gradient is held to the size of the whole.
+    let whole: f64 = reference.values().map(|kept| f64::from(kept[0]).powi(2)).sum::<f64>().sqrt();
+    for (weight, gradient) in case.program.weights.iter().zip(&gradients) {
+        let (got, want) = (sample(gradient), &reference[&weight.name]);
+        let largest = f64::from(want[1]).max(1e-3 * whole / (gradient.len() as f64).sqrt());
+        let scale = |index: usize| if index == 0 { f64::from(want[0]).max(1e-3 * whole) } else { largest };
+        let errors = got.iter().zip(want).enumerate();
+        let worst = errors.map(|(i, (got, want))| (got - f64::from(*want)).abs() / scale(i)).fold(0.0, f64::max);
+        if worst.is_nan() || worst > limit {
+            report += &format!("{name}: {} {worst:.1e}\n", weight.name);
+        }
+    }
+    report
+}
+
+#[test]
+fn gradients_are_those_of_pytorch() {
+    let report: String = names().map(|name| compare::<f32>(name, 1e-4)).collect();
+    assert!(report.is_empty(), "beyond 1e-4:\n{report}");
+}
+
+#[test]
+fn what_is_computed_again_changes_no_bit() {
+    for name in ["llama", "gemma2", "mixtral", "bert", "t5", "qwen3-next", "longformer"] {
+        let case = load(name);
+        let want = run::<f32>(&case, Recompute::Nothing).0;
+        for recompute in
+            [Recompute::Layers(1), Recompute::Layers(2), Recompute::Attention, Recompute::Cheap]
+        {
+            assert!(run::<f32>(&case, recompute).0 == want, "{name} with {recompute:?}");
+        }
+    }
+}
+
+#[test]
+fn forgetting_takes_less_memory() {
+    let case = load("llama");
+    let parameters = Parameters::<f32>::read(&case.program.weights, &case.file).unwrap();
+    let bytes = |recompute| {
+        let runner = Runner::<f32>::new(case.program.clone(), recompute, |_| true).unwrap();
+        runner.memory(&case.batch, &parameters).unwrap()[0]
+    };
+    let all = bytes(Recompute::Nothing);
+    for recompute in [Recompute::Layers(1), Recompute::Attention, Recompute::Cheap] {
+        assert!(bytes(recompute) < all, "{recompute:?}: {} of {all}", bytes(recompute));
+    }
+}
+
+/// Each rule against differences: every 37th number of every tensor is moved a little both ways.
+#[test]
+fn gradients_are_how_the_loss_changes() {
+    for name in ["gpt2", "gemma2", "bert-linear", "bert-mixed", "qwen3-next", "gpt-oss", "bigbird-blocks", "switch"] {
+        let case = load(name);
+        let mut parameters = Parameters::<f64>::read(&case.program.weights, &case.file).unwrap();
+        let gradients = run::<f64>(&case, Recompute::Nothing).0;
+        let mut runner = Runner::new(case.program.clone(), Recompute::Nothing, |_| true).unwrap();
+        let targets = Targets::default();
+        let goal = Goal { loss: &Direction, targets: &targets, scale: 1.0 };
+        for (weight, gradient) in gradients.iter().enumerate() {
+            let largest = gradient.iter().map(|x| x.abs()).fold(1e-6, f64::max);
+            let step = (gradient.len() / 3).max(1);
+            for place in (0..gradient.len()).step_by(step) {
+                let mut loss = |change: f64| {
+                    let was = parameters.list[weight].numbers[place];
+                    parameters.list[weight].numbers[place] = was + change;
+                    let sum = runner.evaluate(&parameters, &case.batch, goal, None).unwrap();
+                    parameters.list[weight].numbers[place] = was;
+                    sum.loss
+                };
+                let slope = (loss(1e-5) - loss(-1e-5)) / 2e-5;
+                let error = (slope - gradient[place]).abs() / largest;
+                let tensor = &case.program.weights[weight].name;
+                assert!(error < 1e-4, "{name}: {tensor} at {place}: {slope} and {}", gradient[place]);
+            }
+        }
+    }
+}
+
+/// Keeps what `golden-scripts/make_gradients.py` wrote to the folder that SISKIN_GRADIENTS names.
+#[test]
+#[ignore = "changes the reference"]
+fn bless_gradients() {
+    let folder = siskin_tests::knobs::gradients().expect("SISKIN_GRADIENTS names a folder");
+    for name in names().filter(|name| !WITHOUT.contains(name)) {
+        bless(name, &folder.join(name));
+    }
+}

@@ -1,0 +1,132 @@
+//! Products of matrices that are views of slices.
+
+use rayon::prelude::*;
+
+use crate::real::Real;
+
+/// A matrix in a slice.
+#[derive(Clone, Copy, Debug)]
+pub struct Matrix<'a, T> {
+    numbers: &'a [T],
+    rows: usize,
+    columns: usize,
+    /// From a row to the next, and from a column to the next.
+    strides: [usize; 2],
+}
+
+impl<'a, T> Matrix<'a, T> {
+    /// `rows` × `columns`, each row `stride` after the last.
+    ///
+    /// # Panics
+    /// Where the slice is too short.
+    pub fn new(numbers: &'a [T], rows: usize, columns: usize, stride: usize) -> Self {
+        assert!(fits(numbers.len(), rows, columns, [stride, 1]), "a matrix beyond its numbers");
+        Self { numbers, rows, columns, strides: [stride, 1] }
+    }
+
+    /// The same with rows as columns.
+    #[must_use]
+    pub fn turned(self) -> Self {
+        Self { rows: self.columns, columns: self.rows, strides: [self.strides[1], self.strides[0]], ..self }
+    }
+
+    /// Some of its rows.
+    fn part(self, first: usize, rows: usize) -> Self {
+        Self { numbers: &self.numbers[first * self.strides[0]..], rows, ..self }
+    }
+}
+
+fn fits(length: usize, rows: usize, columns: usize, strides: [usize; 2]) -> bool {
+    rows == 0 || columns == 0 || (rows - 1) * strides[0] + (columns - 1) * strides[1] < length
+}
+
+/// A matrix that is written: rows one after the other, `stride` apart.
+#[derive(Debug)]
+pub struct Target<'a, T> {
+    numbers: &'a mut [T],
+    stride: usize,
+}
+
+impl<'a, T> Target<'a, T> {
+    /// Rows that begin `stride` after each other.
+    pub fn new(numbers: &'a mut [T], stride: usize) -> Self {
+        Self { numbers, stride }
+    }
+}
+
+/// `out = factor · a · b`, or added to what `out` holds. On this thread alone.
+///
+/// # Panics
+/// Where the shapes do not fit.
+pub fn multiply<T: Real>(factor: T, a: Matrix<'_, T>, b: Matrix<'_, T>, add: bool, out: Target<'_, T>) {
+    let (m, k, n) = (a.rows, a.columns, b.columns);
+    assert!(b.rows == k && (m < 2 || out.stride >= n), "products of matrices that do not fit");
+    assert!(fits(out.numbers.len(), m, n, [out.stride, 1]), "a product beyond its place");
+    assert!(fits(a.numbers.len(), m, k, a.strides) && fits(b.numbers.len(), k, n, b.strides));
+    let signed = |strides: [usize; 2]| strides.map(|stride| stride as isize);
+    let beta = if add { T::ONE } else { T::ZERO };
+    // SAFETY: all places were seen to lie in the slices; rows of the output do not overlap.
+    unsafe {
+        T::gemm_raw(
+            [m, k, n],
+            factor,
+            (a.numbers.as_ptr(), signed(a.strides)),
+            (b.numbers.as_ptr(), signed(b.strides)),
+            beta,
+            (out.numbers.as_mut_ptr(), signed([out.stride, 1])),
+        );
+    }
+}
+
+/// Rows of the output that one task computes: fixed, so that results do not depend on the number of threads.
+const ROWS: usize = 192;
+
+/// The same on all threads.
+///
+/// # Panics
+/// Where the shapes do not fit.
+pub fn multiply_together<T: Real>(
+    factor: T,
+    a: Matrix<'_, T>,
+    b: Matrix<'_, T>,
+    add: bool,
+    out: Target<'_, T>,
+) {
+    let (rows, stride) = (a.rows, out.stride);
+    if rows <= ROWS {
+        return multiply(factor, a, b, add, out);
+    }
+    assert!(fits(out.numbers.len(), rows, b.columns, [stride, 1]), "a product beyond its place");
+    out.numbers.par_chunks_mut(ROWS * stride).enumerate().for_each(|(index, numbers)| {
+        let first = index * ROWS;
+        let count = ROWS.min(rows.saturating_sub(first));
+        if count > 0 {
+            multiply(factor, a.part(first, count), b, add, Target::new(numbers, stride));
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn products_are_those_of_plain_loops() {
+        for (m, k, n) in [(1, 1, 1), (3, 5, 7), (400, 33, 20), (193, 64, 65)] {
+            let number = |i: usize| ((i * 37 % 101) as f64 - 50.0) / 50.0;
+            let a: Vec<f64> = (0..m * k).map(number).collect();
+            let b: Vec<f64> = (0..n * k).map(|i| number(i + 3)).collect();
+            let mut out = vec![1.0; m * (n + 2)];
+            let b = Matrix::new(&b, n, k, k);
+            multiply_together(2.0, Matrix::new(&a, m, k, k), b.turned(), true, Target::new(&mut out, n + 2));
+            for row in 0..m {
+                for column in 0..n {
+                    let sum: f64 = (0..k).map(|i| a[row * k + i] * b.numbers[column * k + i]).sum();
+                    assert!((out[row * (n + 2) + column] - 1.0 - 2.0 * sum).abs() < 1e-9);
+                }
+                let between = &out[row * (n + 2) + n..(row + 1) * (n + 2)];
+                assert_eq!(between, [1.0, 1.0], "what stands between rows stays");
+            }
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Sums of values, and factors and terms of columns.
+
+use siskin::graph::Op;
+
+use super::{Back, Call, Reads, Rule, table};
+use crate::real::Real;
+
+/// The sum of two values.
+pub(super) struct Add;
+
+impl<T: Real> Rule<T> for Add {
+    fn reads(&self) -> Reads {
+        Reads::NOTHING
+    }
+
+    fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
+        let columns = call.columns();
+        table::each(out, columns, |row, out| {
+            let (a, b) = (table::row(inputs[0], columns, row), table::row(inputs[1], columns, row));
+            out.iter_mut().zip(a).zip(b).for_each(|((out, a), b)| *out = *a + *b);
+        });
+    }
+
+    fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
+        let columns = call.columns();
+        for to in back.to.iter_mut().flatten() {
+            table::each(to, columns, |row, to| {
+                let from = table::row(back.gradient, columns, row);
+                to.iter_mut().zip(from).for_each(|(to, from)| *to += *from);
+            });
+        }
+    }
+}
+
+/// Every number times a factor of its column, plus a term of its column.
+pub(super) struct Affine;
+
+impl<T: Real> Rule<T> for Affine {
+    fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
+        let Op::Affine { weight, bias } = call.node.op else { return };
+        let (weight, bias, columns) = (call.weight(weight), call.weight(bias), call.columns());
+        table::each(out, columns, |row, out| {
+            let x = table::row(inputs[0], columns, row);
+            let factors = weight.iter().zip(bias);
+            out.iter_mut().zip(x).zip(factors).for_each(|((out, x), (w, b))| *out = *x * *w + *b);
+        });
+    }
+
+    fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
+        let Op::Affine { weight, bias } = call.node.op else { return };
+        let columns = call.columns();
+        let gradient = |row| table::row(back.gradient, columns, row);
+        if let Some(to) = &mut back.to[0] {
+            let factors = call.weight(weight);
+            table::each(to, columns, |row, to| {
+                to.iter_mut().zip(gradient(row)).zip(factors).for_each(|((to, g), w)| *to += *g * *w);
+            });
+        }
+        if let Some(sums) = back.weights.of(weight) {
+            table::sum_rows(call.rows, sums, |row, sums| {
+                let x = table::row(back.inputs[0], columns, row);
+                sums.iter_mut().zip(gradient(row)).zip(x).for_each(|((sum, g), x)| *sum += *g * *x);
+            });
+        }
+        if let Some(sums) = back.weights.of(bias) {
+            table::sum_rows(call.rows, sums, |row, sums| {
+                sums.iter_mut().zip(gradient(row)).for_each(|(sum, g)| *sum += *g);
+            });
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! One kv head of one text, and the query heads that look at it.
+
+use std::ops::Range;
+
+use siskin::graph::{Attention, Place, Sight};
+
+use crate::gemm::{Matrix, Target, multiply};
+use crate::real::Real;
+
+/// Queries of a tile.
+const TILE: usize = 64;
+
+/// What is added to scores.
+pub(super) struct Terms<'a, T> {
+    description: &'a Attention,
+    bias: &'a [T],
+    sinks: &'a [T],
+    /// The step of each distance from `1 − reach` to `reach − 1`.
+    steps: Vec<usize>,
+    reach: usize,
+}
+
+impl<'a, T: Real> Terms<'a, T> {
+    /// For positions below `reach`.
+    pub(super) fn new(
+        description: &'a Attention,
+        weight: impl Fn(usize) -> &'a [T],
+        reach: usize,
+    ) -> Self {
+        let last = reach as i64 - 1;
+        let steps = description.bias.map_or(Vec::new(), |bias| (-last..=last).map(|d| bias.bucket(d)).collect());
+        Self {
+            description,
+            bias: description.bias.map_or(&[], |bias| weight(bias.table)),
+            sinks: description.sinks.map_or(&[], weight),
+            steps,
+            reach,
+        }
+    }
+
+    /// The place in the table of what is added for a key.
+    fn place(&self, head: usize, query: usize, key: usize) -> Option<usize> {
+        let step = self.steps.get((key + self.reach - 1).checked_sub(query)?)?;
+        Some(step * self.description.heads + head)
+    }
+
+    /// What is added to a score after it was limited.
+    fn term(&self, head: usize, query: usize, key: usize, many: Option<T>) -> T {
+        let mut term = match self.description.alibi.get(head) {
+            Some(slope) => T::of(f64::from(*slope)) * T::of(key as f64 - query as f64),
+            None => T::ZERO,
+        };
+        if let Some(place) = self.place(head, query, key) {
+            term += self.bias[place];
+        }
+        match (self.description.sight, many) {
+            (Sight::Blocks { size, .. }, Some(many)) if key < size => term + many,
+            _ => term,
+        }
+    }
+
+    /// What is added for keys of the first block, which count more than once for a query that does not see all.
+    fn many(&self, query: usize, text: usize) -> Option<T> {
+        let Sight::Blocks { random, .. } = self.description.sight else { return None };
+        let place = Place { position: query, text, prefix: 0, marked: 0 };
+        self.description.sight.block(place).map(|_| T::of((1 + random) as f64).ln())
+    }
+
+    fn has_terms(&self) -> bool {
+        !self.description.alibi.is_empty()
+            || !self.steps.is_empty()
+            || matches!(self.description.sight, Sight::Blocks { .. })
+    }
+}
+
+/// Sums over positions, each with its weights.
+pub(super) struct Mix<'a, T> {
+    /// A row of weights for each sum.
+    pub weights: &'a [T],
+    /// Sums.
+    pub count: usize,
+    /// Positions that have a weight.
+    pub positions: usize,
+}
+
+impl<T: Real> Mix<'_, T> {
+    /// The sums over the rows of `x`.
+    pub(super) fn mix(&self, size: usize, x: &[T]) -> Vec<T> {
+        let mut out = vec![T::ZERO; self.count * size];
+        let rows = x.len() / size;
+        let weights = Matrix::new(self.weights, self.count, rows, self.positions);
+        multiply(T::ONE, weights, Matrix::new(x, rows, size, size), false, Target::new(&mut out, size));
+        out
+    }
+}
+
+/// The gradients that a head gives.
+pub(super) struct Given<T> {
+    pub queries: Vec<T>,
+    pub keys_and_values: [Vec<T>; 2],
+    pub bias: Vec<T>,
+    pub sinks: Vec<T>,
+    pub mixes: [Vec<T>; 2],
+}
+
+impl<T: Real> Given<T> {
+    /// Makes gradients of sums those of keys, values and weights.
+    pub(super) fn unmix(&mut self, mixes: &[Mix<'_, T>; 2], head: &Head<'_, T>) {
+        for (which, mix) in mixes.iter().enumerate() {
+            let (x, size) = (head.unmixed[which], head.size);
+            let rows = x.len() / size;
+            let sums = std::mem::take(&mut self.keys_and_values[which]);
+            let sums = Matrix::new(&sums, mix.count, size, size);
+            let weights = Matrix::new(mix.weights, mix.count, rows, mix.positions);
+            let mut to = vec![T::ZERO; x.len()];
+            multiply(T::ONE, weights.turned(), sums, false, Target::new(&mut to, size));
+            let mut steep = vec![T::ZERO; mix.weights.len()];
+            let x = Matrix::new(x, rows, size, size);
+            multiply(T::ONE, sums, x.turned(), false, Target::new(&mut steep, mix.positions));
+            self.keys_and_values[which] = to;
+            self.mixes[which] = steep;
+        }
+    }
+}
+
+/// A kv head of a text. Queries, and what goes with them, stand head by head.
+pub(super) struct Head<'a, T> {
+    pub terms: &'a Terms<'a, T>,
+    /// The first query head, and how many.
+    pub first: usize,
+    pub group: usize,
+    pub size: usize,
+    /// The position of each query.
+    pub rows: &'a [usize],
+    /// What each query sees.
+    pub seen: &'a [Vec<Range<usize>>],
+    pub queries: &'a [T],
+    pub keys: &'a [T],
+    pub values: &'a [T],
+    /// Keys and values before they were mixed.
+    pub unmixed: [&'a [T]; 2],
+}
+
+/// Some queries of a head, and the keys from the first to the last that any of them sees.
+struct Tile {
+    head: usize,
+    queries: Range<usize>,
+    keys: Range<usize>,
+}
+
+impl<T: Real> Head<'_, T> {
+    fn tiles(&self) -> impl Iterator<Item = Tile> + '_ {
+        let starts = (0..self.rows.len()).step_by(TILE);
+        (0..self.group).flat_map(move |head| starts.clone().map(move |start| (head, start))).map(
+            |(head, start)| {
+                let queries = start..self.rows.len().min(start + TILE);
+                let seen = self.seen[queries.clone()].iter().flatten();
+                let first = seen.clone().map(|run| run.start).min().unwrap_or(0);
+                let end = seen.map(|run| run.end).max().unwrap_or(0);
+                Tile { head, queries, keys: first..end }
+            },
+        )
+    }
+
+    /// The rows of a tile in a table of all queries.
+    fn rows_of(&self, tile: &Tile) -> Range<usize> {
+        let first = tile.head * self.rows.len();
+        first + tile.queries.start..first + tile.queries.end
+    }
+
+    /// The queries of a tile in a table of all.
+    fn part<'b>(&self, tile: &Tile, table: &'b [T]) -> Matrix<'b, T> {
+        let rows = self.rows_of(tile);
+        Matrix::new(&table[rows.start * self.size..rows.end * self.size], rows.len(), self.size, self.size)
+    }
+
+    fn keys_of<'b>(&self, tile: &Tile, table: &'b [T]) -> Matrix<'b, T> {
+        let keys = &table[tile.keys.start * self.size..tile.keys.end * self.size];
+        Matrix::new(keys, tile.keys.len(), self.size, self.size)
+    }
+
+    /// Products of queries and keys, scaled.
+    fn products(&self, tile: &Tile, scores: &mut [T]) {
+        let width = tile.keys.len();
+        let scale = T::of(f64::from(self.terms.description.scale));
+        let (q, k) = (self.part(tile, self.queries), self.keys_of(tile, self.keys));
+        multiply(scale, q, k.turned(), false, Target::new(scores, width));
+    }
+
+    /// Makes scores of the products of query `query` with what it sees.
+    fn finish(&self, tile: &Tile, query: usize, scores: &mut [T]) {
+        let cap = self.terms.description.softcap.map(|cap| T::of(f64::from(cap)));
+        let (head, position) = (self.first + tile.head, self.rows[query]);
+        let many = self.terms.many(position, self.keys.len() / self.size);
+        let has_terms = self.terms.has_terms();
+        for key in self.seen[query].iter().cloned().flatten() {
+            let score = &mut scores[key - tile.keys.start];
+            if let Some(cap) = cap {
+                *score = cap * (*score / cap).tanh();
+            }
+            if has_terms {
+                *score += self.terms.term(head, position, key, many);
+            }
+        }
+    }
+
+    /// Outputs, and the logarithm of each query's sum of exponentials.
+    pub(super) fn forward(&self) -> (Vec<T>, Vec<T>) {
+        let mut out = vec![T::ZERO; self.queries.len()];
+        let mut totals = vec![T::ZERO; self.group * self.rows.len()];
+        let mut scores = Vec::new();
+        for tile in self.tiles() {
+            let width = tile.keys.len();
+            scores.resize(tile.queries.len() * width, T::ZERO);
+            self.products(&tile, &mut scores);
+            for (query, scores) in tile.queries.clone().zip(scores.chunks_mut(width.max(1))) {
+                self.finish(&tile, query, scores);
+                let sink = self.terms.sinks.get(self.first + tile.head).copied();
+                totals[tile.head * self.rows.len() + query] = self.share(&tile, query, sink, scores);
+            }
+            let rows = self.rows_of(&tile);
+            let shares = Matrix::new(&scores, tile.queries.len(), width, width);
+            let out = Target::new(&mut out[rows.start * self.size..rows.end * self.size], self.size);
+            multiply(T::ONE, shares, self.keys_of(&tile, self.values), false, out);
+        }
+        (out, totals)
+    }
+
+    /// Makes shares of a query's scores; zero for what it does not see.
+    fn share(&self, tile: &Tile, query: usize, sink: Option<T>, scores: &mut [T]) -> T {
+        let place = |key: usize| key - tile.keys.start;
+        let seen = || self.seen[query].iter().cloned().flatten();
+        let most = seen().map(|key| scores[place(key)]).chain(sink).reduce(T::max).unwrap_or(T::ZERO);
+        let sum: T = seen().map(|key| (scores[place(key)] - most).exp()).sum();
+        let sum = sum + sink.map_or(T::ZERO, |sink| (sink - most).exp());
+        let total = most + sum.ln();
+        self.exponentials(tile, query, total, scores);
+        total
+    }
+
+    /// `exp(score − total)` for what a query sees, zero elsewhere.
+    fn exponentials(&self, tile: &Tile, query: usize, total: T, scores: &mut [T]) {
+        let mut at = tile.keys.start;
+        for run in &self.seen[query] {
+            scores[at - tile.keys.start..run.start - tile.keys.start].fill(T::ZERO);
+            let run_scores = &mut scores[run.start - tile.keys.start..run.end - tile.keys.start];
+            run_scores.iter_mut().for_each(|score| *score = (*score - total).exp());
+            at = run.end;
+        }
+        scores[at - tile.keys.start..].fill(T::ZERO);
+    }
+
+    /// The gradients, given those of the output.
+    pub(super) fn backward(&self, gradient: &[T], output: &[T], totals: &[T]) -> Given<T> {
+        let mut given = Given {
+            queries: vec![T::ZERO; self.queries.len()],
+            keys_and_values: [vec![T::ZERO; self.keys.len()], vec![T::ZERO; self.values.len()]],
+            bias: vec![T::ZERO; self.terms.bias.len()],
+            sinks: vec![T::ZERO; if self.terms.sinks.is_empty() { 0 } else { self.group }],
+            mixes: [Vec::new(), Vec::new()],
+        };
+        let (mut shares, mut steep, mut slopes) = (Vec::new(), Vec::new(), Vec::new());
+        let scale = T::of(f64::from(self.terms.description.scale));
+        for tile in self.tiles() {
+            let (width, count) = (tile.keys.len(), tile.queries.len());
+            if width == 0 {
+                continue;
+            }
+            [&mut shares, &mut steep].into_iter().for_each(|table| table.resize(count * width, T::ZERO));
+            self.products(&tile, &mut shares);
+            let g = self.part(&tile, gradient);
+            multiply(T::ONE, g, self.keys_of(&tile, self.values).turned(), false, Target::new(&mut steep, width));
+            for (index, query) in tile.queries.clone().enumerate() {
+                let row = tile.head * self.rows.len() + query;
+                let along: T = (row * self.size..(row + 1) * self.size).map(|i| gradient[i] * output[i]).sum();
+                let shares = &mut shares[index * width..(index + 1) * width];
+                self.slopes(&tile, query, shares, &mut slopes);
+                self.finish(&tile, query, shares);
+                self.exponentials(&tile, query, totals[row], shares);
+                let steep = &mut steep[index * width..(index + 1) * width];
+                steep.iter_mut().zip(&*shares).for_each(|(steep, share)| *steep = *share * (*steep - along));
+                self.terms_back(&tile, query, steep, &mut given.bias);
+                if let Some(sink) = self.terms.sinks.get(self.first + tile.head) {
+                    given.sinks[tile.head] -= (*sink - totals[row]).exp() * along;
+                }
+                steep.iter_mut().zip(&slopes).for_each(|(steep, slope)| *steep *= *slope);
+            }
+            let rows = self.rows_of(&tile);
+            let shares = Matrix::new(&shares, count, width, width);
+            let steep = Matrix::new(&steep, count, width, width);
+            let keys = tile.keys.start * self.size..tile.keys.end * self.size;
+            let [to_keys, to_values] = &mut given.keys_and_values;
+            let to_queries = &mut given.queries[rows.start * self.size..rows.end * self.size];
+            let target = Target::new(to_queries, self.size);
+            multiply(scale, steep, self.keys_of(&tile, self.keys), false, target);
+            let q = self.part(&tile, self.queries);
+            multiply(scale, steep.turned(), q, true, Target::new(&mut to_keys[keys.clone()], self.size));
+            multiply(T::ONE, shares.turned(), g, true, Target::new(&mut to_values[keys], self.size));
+        }
+        given
+    }
+
+    /// How steep the limit of scores is at the products of a query; nothing where there is no limit.
+    fn slopes(&self, tile: &Tile, query: usize, products: &[T], slopes: &mut Vec<T>) {
+        slopes.clear();
+        let Some(cap) = self.terms.description.softcap.map(|cap| T::of(f64::from(cap))) else { return };
+        slopes.resize(tile.keys.len(), T::ZERO);
+        for key in self.seen[query].iter().cloned().flatten() {
+            let t = (products[key - tile.keys.start] / cap).tanh();
+            slopes[key - tile.keys.start] = T::ONE - t * t;
+        }
+    }
+
+    /// Adds the gradients of what was added to a query's scores.
+    fn terms_back(&self, tile: &Tile, query: usize, steep: &[T], bias: &mut [T]) {
+        if bias.is_empty() {
+            return;
+        }
+        for key in self.seen[query].iter().cloned().flatten() {
+            if let Some(place) = self.terms.place(self.first + tile.head, self.rows[query], key) {
+                bias[place] += steep[key - tile.keys.start];
+            }
+        }
+    }
+}

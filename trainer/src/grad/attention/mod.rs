@@ -1,0 +1,245 @@
+//! Attention of every kind, in tiles of queries: of the scores nothing is kept but one number per query and head, from
+//! which backward finds the shares again.
+
+mod head;
+mod sight;
+
+use rayon::prelude::*;
+use siskin::graph::{Attention as Description, Op, Sight};
+
+use self::head::{Given, Head, Mix, Terms};
+use super::{Back, Call, Reads, Rule, table};
+use crate::batch::Texts;
+use crate::parameters::Gradients;
+use crate::real::Real;
+
+/// Queries over keys and values.
+pub(super) struct Attention;
+
+/// What the heads of a node share.
+struct Work<'a, 'b, T> {
+    description: &'a Description,
+    queries: &'a Texts,
+    keys: &'a Texts,
+    terms: Terms<'a, T>,
+    /// What makes fewer keys and values of those of a text.
+    mixes: Option<[Mix<'a, T>; 2]>,
+    inputs: [&'b [T]; 3],
+    /// Columns of a row of queries, and of keys.
+    widths: [usize; 2],
+    /// The rows of each text that attend, counted from its first.
+    attending: Vec<Vec<usize>>,
+    /// The number of each row among those of its text that attend.
+    numbers: Vec<Option<usize>>,
+}
+
+impl<'a, 'b, T: Real> Work<'a, 'b, T> {
+    fn new(call: &Call<'a, T>, inputs: &[&'b [T]]) -> Option<Self> {
+        let Op::Attention(description) = &call.node.op else { return None };
+        let (queries, keys) = (call.texts(), call.input(1).side.texts(call.batch));
+        let marked = |row: usize| queries.marked.get(row).copied().unwrap_or(false);
+        let attends = |row: usize| description.sight != Sight::FromMarked || marked(row);
+        let of_text = |span: &std::ops::Range<usize>| -> Vec<usize> {
+            (0..span.len()).filter(|&row| attends(span.start + row)).collect()
+        };
+        let attending: Vec<Vec<usize>> = queries.spans.iter().map(of_text).collect();
+        let mut numbers = vec![None; queries.rows.len()];
+        for (span, rows) in queries.spans.iter().zip(&attending) {
+            rows.iter().enumerate().for_each(|(number, row)| numbers[span.start + row] = Some(number));
+        }
+        let reach = queries.spans.iter().chain(&keys.spans).map(ExactSizeIterator::len).max().unwrap_or(0);
+        let mixes = description.projection.map(|projection| {
+            [projection.keys, projection.values].map(|weight| Mix {
+                weights: call.weight(weight),
+                count: projection.count,
+                positions: projection.positions,
+            })
+        });
+        Some(Self {
+            description,
+            queries,
+            keys,
+            terms: Terms::new(description, |weight| call.weight(weight), reach),
+            mixes,
+            inputs: [inputs[0], inputs[1], inputs[2]],
+            widths: [call.input(0).columns, call.input(1).columns],
+            attending,
+            numbers,
+        })
+    }
+
+    /// Query heads of a kv head.
+    fn group(&self) -> usize {
+        self.description.heads / self.description.kv_heads
+    }
+
+    /// Calls `work` for each kv head of each text, on all threads: text by text.
+    fn each<R: Send>(&self, work: impl Fn(usize, &Head<'_, T>) -> R + Sync) -> Vec<R> {
+        let heads = self.description.kv_heads;
+        let tasks = (0..self.queries.spans.len() * heads).into_par_iter();
+        tasks.map(|task| self.with_head(task / heads, task % heads, |head| work(task / heads, head))).collect()
+    }
+
+    fn with_head<R>(&self, text: usize, kv_head: usize, work: impl FnOnce(&Head<'_, T>) -> R) -> R {
+        let size = self.description.head_size;
+        let span = self.keys.spans[text].clone();
+        let part = |which: usize| -> Vec<T> {
+            let rows = span.clone().map(|row| table::row(self.inputs[which], self.widths[1], row));
+            rows.flat_map(|row| &row[kv_head * size..(kv_head + 1) * size]).copied().collect()
+        };
+        let (keys, values) = (part(1), part(2));
+        let queries = self.columns_of_heads(self.inputs[0], text, kv_head);
+        let mixed = self.mixes.as_ref().map(|[k, v]| [k.mix(size, &keys), v.mix(size, &values)]);
+        let (k, v) = mixed.as_ref().map_or((&keys, &values), |[k, v]| (k, v));
+        let rows = &self.attending[text];
+        let seen: Vec<_> =
+            rows.iter().map(|&row| sight::runs(self.description, self.queries, self.keys, text, row)).collect();
+        work(&Head {
+            terms: &self.terms,
+            first: kv_head * self.group(),
+            group: self.group(),
+            size,
+            rows,
+            seen: &seen,
+            queries: &queries,
+            keys: k,
+            values: v,
+            unmixed: [&keys, &values],
+        })
+    }
+
+    /// The columns of a kv head's query heads, head by head, of the rows that attend.
+    fn columns_of_heads(&self, from: &[T], text: usize, kv_head: usize) -> Vec<T> {
+        let (size, group, first) =
+            (self.description.head_size, self.group(), self.queries.spans[text].start);
+        let head = |head: usize| {
+            let start = (kv_head * group + head) * size;
+            self.attending[text].iter().flat_map(move |row| {
+                table::row(from, self.widths[0], first + row)[start..start + size].iter().copied()
+            })
+        };
+        (0..group).flat_map(head).collect()
+    }
+
+    /// Calls `set` with the columns of each row that attends, and what the heads' tables have for them.
+    fn spread(&self, out: &mut [T], of: impl Fn(usize) -> &'b [T] + Sync, add: bool) {
+        let (size, group, heads) = (self.description.head_size, self.group(), self.description.kv_heads);
+        table::each(out, self.widths[0], |row, out| {
+            let (text, Some(number)) = (self.queries.rows[row].text, self.numbers[row]) else { return };
+            let count = self.attending[text].len();
+            for (head, out) in out.chunks_mut(size).enumerate() {
+                let from = of(text * heads + head / group);
+                copy(table::row(from, size, head % group * count + number), out, add);
+            }
+        });
+    }
+
+    /// Adds what the heads' tables have to rows of keys or values.
+    fn spread_keys(&self, out: &mut [T], of: impl Fn(usize) -> &'b [T] + Sync) {
+        let (size, heads) = (self.description.head_size, self.description.kv_heads);
+        table::each(out, self.widths[1], |row, out| {
+            let place = self.keys.rows[row];
+            for (head, out) in out.chunks_mut(size).enumerate() {
+                copy(table::row(of(place.text * heads + head), size, place.position), out, true);
+            }
+        });
+    }
+}
+
+fn copy<T: Real>(from: &[T], to: &mut [T], add: bool) {
+    if add {
+        to.iter_mut().zip(from).for_each(|(to, from)| *to += *from);
+    } else {
+        to.copy_from_slice(from);
+    }
+}
+
+impl<T: Real> Rule<T> for Attention {
+    fn reads(&self) -> Reads {
+        Reads::BOTH
+    }
+
+    fn keeps(&self, call: &Call<'_, T>) -> usize {
+        let Op::Attention(description) = &call.node.op else { return 0 };
+        call.rows * description.heads
+    }
+
+    fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], kept: &mut [T]) {
+        let Some(work) = Work::new(call, inputs) else { return };
+        if let Some(others) = inputs.get(3) {
+            out.copy_from_slice(others);
+        }
+        let results = work.each(|_, head| head.forward());
+        work.spread(out, |task| &results[task].0, false);
+        let (heads, group) = (work.description.heads, work.group());
+        table::each(kept, heads, |row, kept| {
+            let (text, Some(number)) = (work.queries.rows[row].text, work.numbers[row]) else { return };
+            let count = work.attending[text].len();
+            for (head, kept) in kept.iter_mut().enumerate() {
+                *kept = results[text * work.description.kv_heads + head / group].1[head % group * count + number];
+            }
+        });
+    }
+
+    fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
+        let Some(work) = Work::new(call, back.inputs) else { return };
+        let (heads, group) = (work.description.heads, work.group());
+        let results = work.each(|text, head| {
+            let kv_head = head.first / group;
+            let totals = (0..group).flat_map(|own| {
+                let first = work.queries.spans[text].start;
+                head.rows.iter().map(move |row| back.kept[(first + row) * heads + head.first + own])
+            });
+            let totals: Vec<T> = totals.collect();
+            let gradient = work.columns_of_heads(back.gradient, text, kv_head);
+            let output = work.columns_of_heads(back.output, text, kv_head);
+            let mut given = head.backward(&gradient, &output, &totals);
+            if let Some(mixes) = &work.mixes {
+                given.unmix(mixes, head);
+            }
+            given
+        });
+        if let Some(to) = &mut back.to[0] {
+            work.spread(to, |task| &results[task].queries, true);
+        }
+        for (input, to) in back.to.iter_mut().enumerate().skip(1).take(2) {
+            if let Some(to) = to {
+                work.spread_keys(to, |task| &results[task].keys_and_values[input - 1]);
+            }
+        }
+        if let Some(Some(to)) = back.to.get_mut(3) {
+            table::each(to, call.columns(), |row, to| {
+                if work.numbers[row].is_none() {
+                    copy(table::row(back.gradient, call.columns(), row), to, true);
+                }
+            });
+        }
+        weights(work.description, group, &results, back.weights);
+    }
+}
+
+/// Adds the gradients of a node's own weights.
+fn weights<T: Real>(
+    description: &Description,
+    group: usize,
+    results: &[Given<T>],
+    weights: &mut Gradients<T>,
+) {
+    if let Some(bias) = description.bias
+        && let Some(to) = weights.of(bias.table)
+    {
+        results.iter().for_each(|given| copy(&given.bias, to, true));
+    }
+    if let Some(to) = description.sinks.and_then(|sinks| weights.of(sinks)) {
+        for (task, given) in results.iter().enumerate() {
+            copy(&given.sinks, &mut to[task % description.kv_heads * group..][..group], true);
+        }
+    }
+    if let Some(projection) = description.projection {
+        for (which, weight) in [projection.keys, projection.values].into_iter().enumerate() {
+            if let Some(to) = weights.of(weight) {
+                results.iter().for_each(|given| copy(&given.mixes[which], to, true));
+            }
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Some columns, some rows, and columns more than once.
+
+use siskin::graph::Op;
+
+use super::{Back, Call, Reads, Rule, table};
+use crate::real::Real;
+
+/// Some neighbouring columns.
+pub(super) struct Columns;
+
+impl<T: Real> Rule<T> for Columns {
+    fn reads(&self) -> Reads {
+        Reads::NOTHING
+    }
+
+    fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
+        let Op::Columns { start } = call.node.op else { return };
+        let (wide, columns) = (call.input(0).columns, call.columns());
+        table::each(out, columns, |row, out| {
+            out.copy_from_slice(&table::row(inputs[0], wide, row)[start..start + columns]);
+        });
+    }
+
+    fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
+        let Op::Columns { start } = call.node.op else { return };
+        let (wide, columns) = (call.input(0).columns, call.columns());
+        if let Some(to) = &mut back.to[0] {
+            table::each(to, wide, |row, to| {
+                let from = table::row(back.gradient, columns, row);
+                to[start..start + columns].iter_mut().zip(from).for_each(|(to, from)| *to += *from);
+            });
+        }
+    }
+}
+
+/// Every column as many times, side by side.
+pub(super) struct Repeat;
+
+impl<T: Real> Rule<T> for Repeat {
+    fn reads(&self) -> Reads {
+        Reads::NOTHING
+    }
+
+    fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
+        let Op::Repeat(times) = call.node.op else { return };
+        let narrow = call.input(0).columns;
+        table::each(out, call.columns(), |row, out| {
+            let x = table::row(inputs[0], narrow, row);
+            out.chunks_mut(times).zip(x).for_each(|(out, x)| out.fill(*x));
+        });
+    }
+
+    fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
+        let Op::Repeat(times) = call.node.op else { return };
+        let columns = call.columns();
+        if let Some(to) = &mut back.to[0] {
+            table::each(to, call.input(0).columns, |row, to| {
+                let from = table::row(back.gradient, columns, row);
+                to.iter_mut().zip(from.chunks(times)).for_each(|(to, from)| *to += from.iter().copied().sum());
+            });
+        }
+    }
+}
+
+/// The rows whose output is wanted.
+pub(super) struct Pick;
+
+impl<T: Real> Rule<T> for Pick {
+    fn reads(&self) -> Reads {
+        Reads::NOTHING
+    }
+
+    fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
+        let (wanted, columns) = (&call.texts().wanted, call.columns());
+        table::each(out, columns, |row, out| {
+            out.copy_from_slice(table::row(inputs[0], columns, wanted[row]));
+        });
+    }
+
+    fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
+        let columns = call.columns();
+        if let Some(to) = &mut back.to[0] {
+            for (row, &wanted) in call.texts().wanted.iter().enumerate() {
+                let from = table::row(back.gradient, columns, row);
+                let to = &mut to[wanted * columns..(wanted + 1) * columns];
+                to.iter_mut().zip(from).for_each(|(to, from)| *to += *from);
+            }
+        }
+    }
+}

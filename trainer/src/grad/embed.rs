@@ -1,0 +1,91 @@
+//! Where values begin: rows of tables, angles, and what the caller gives.
+
+use siskin::graph::Op;
+
+use super::{Back, Call, Reads, Rule, table};
+use crate::real::Real;
+
+/// Rows of a table, by token, segment or position.
+pub(super) struct Embed;
+
+/// The table, and the row of it that belongs to a row of the batch.
+fn place<T: Real>(call: &Call<'_, T>) -> Option<(usize, impl Fn(usize) -> usize + Sync)> {
+    let rows = &call.texts().rows;
+    let (table, kind, offset) = match call.node.op {
+        Op::Embed { table } => (table, 0, 0),
+        Op::EmbedSegment { table } => (table, 1, 0),
+        Op::EmbedPosition { table, offset } => (table, 2, offset),
+        _ => return None,
+    };
+    Some((table, move |row: usize| match kind {
+        0 => rows[row].token as usize,
+        1 => rows[row].segment as usize,
+        _ => rows[row].position + offset,
+    }))
+}
+
+impl<T: Real> Rule<T> for Embed {
+    fn reads(&self) -> Reads {
+        Reads::NOTHING
+    }
+
+    fn forward(&self, call: &Call<'_, T>, _: &[&[T]], out: &mut [T], _: &mut [T]) {
+        let Some((weight, number)) = place(call) else { return };
+        let (numbers, columns) = (call.weight(weight), call.columns());
+        table::each(out, columns, |row, out| out.copy_from_slice(table::row(numbers, columns, number(row))));
+    }
+
+    fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
+        let Some((weight, number)) = place(call) else { return };
+        let columns = call.columns();
+        let Some(to) = back.weights.of(weight) else { return };
+        for row in 0..call.rows {
+            let from = table::row(back.gradient, columns, row);
+            let to = &mut to[number(row) * columns..][..columns];
+            to.iter_mut().zip(from).for_each(|(to, from)| *to += *from);
+        }
+    }
+}
+
+/// Sines, then cosines of a position's angles.
+pub(super) struct Sine;
+
+impl<T: Real> Rule<T> for Sine {
+    fn reads(&self) -> Reads {
+        Reads::NOTHING
+    }
+
+    fn forward(&self, call: &Call<'_, T>, _: &[&[T]], out: &mut [T], _: &mut [T]) {
+        let Op::EmbedSine { rope, offset } = call.node.op else { return };
+        let (table, columns) = (&call.program.ropes[rope], call.columns());
+        let mut turns = vec![0.0; columns];
+        for (row, out) in call.texts().rows.iter().zip(out.chunks_mut(columns.max(1))) {
+            siskin_kernels::ops::rope::turns(
+                &table.frequencies,
+                table.magnitude,
+                (row.position + offset) as u32,
+                &mut turns,
+            );
+            turns.rotate_left(columns / 2);
+            out.iter_mut().zip(&turns).for_each(|(out, turn)| *out = T::of(f64::from(*turn)));
+        }
+    }
+
+    fn backward(&self, _: &Call<'_, T>, _: Back<'_, '_, T>) {}
+}
+
+/// The features that the caller gave.
+pub(super) struct Features;
+
+impl<T: Real> Rule<T> for Features {
+    fn reads(&self) -> Reads {
+        Reads::NOTHING
+    }
+
+    fn forward(&self, call: &Call<'_, T>, _: &[&[T]], out: &mut [T], _: &mut [T]) {
+        let features = &call.texts().features;
+        out.iter_mut().zip(features).for_each(|(out, feature)| *out = T::of(f64::from(*feature)));
+    }
+
+    fn backward(&self, _: &Call<'_, T>, _: Back<'_, '_, T>) {}
+}

@@ -1,0 +1,240 @@
+//! Rows that choose experts, and what these make of them.
+//!
+//! The output of [`Route`] holds for each row the weights of the chosen, then their numbers, which have no gradient.
+
+use siskin::graph::{Op, Routing};
+
+use super::{Back, Call, Rule, table};
+use crate::gemm::{Matrix, Target, multiply_together};
+use crate::real::Real;
+
+/// The weights and the numbers of the experts that a row chooses.
+pub(super) struct Route;
+
+/// The softmax of a row's scores.
+fn softmax<T: Real>(scores: &[T]) -> Vec<T> {
+    let most = scores.iter().copied().fold(scores[0], T::max);
+    let mut shares: Vec<T> = scores.iter().map(|score| (*score - most).exp()).collect();
+    let sum: T = shares.iter().copied().sum();
+    shares.iter_mut().for_each(|share| *share /= sum);
+    shares
+}
+
+impl<T: Real> Rule<T> for Route {
+    fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
+        let Op::Route(routing) = call.node.op else { return };
+        table::each(out, call.columns(), |row, out| {
+            let scores = table::row(inputs[0], routing.experts, row);
+            let shares = softmax(scores);
+            let (weights, numbers) = out.split_at_mut(routing.chosen);
+            for choice in 0..routing.chosen {
+                let taken = |expert: &usize| numbers[..choice].iter().any(|n| n.f64() == *expert as f64);
+                let better =
+                    |best: usize, expert: usize| if scores[expert] > scores[best] { expert } else { best };
+                let expert = (0..scores.len()).filter(|expert| !taken(expert)).reduce(better).unwrap_or(0);
+                weights[choice] = shares[expert];
+                numbers[choice] = T::of(expert as f64);
+            }
+            if routing.normalise {
+                let sum: T = weights.iter().copied().sum();
+                weights.iter_mut().for_each(|weight| *weight /= sum);
+            }
+        });
+    }
+
+    fn reads(&self) -> super::Reads {
+        super::Reads::BOTH
+    }
+
+    fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
+        let Op::Route(routing) = call.node.op else { return };
+        let columns = call.columns();
+        let Some(to) = &mut back.to[0] else { return };
+        table::each(to, routing.experts, |row, to| {
+            let shares = softmax(table::row(back.inputs[0], routing.experts, row));
+            let chosen = &table::row(back.output, columns, row)[routing.chosen..];
+            let gradient = table::row(back.gradient, columns, row);
+            // The gradients of the shares.
+            let mut steep = vec![T::ZERO; routing.experts];
+            let place = |choice: usize| chosen[choice].f64() as usize;
+            let sum: T = (0..routing.chosen).map(|choice| shares[place(choice)]).sum();
+            let along: T = (0..routing.chosen).map(|c| gradient[c] * shares[place(c)]).sum();
+            for (choice, g) in gradient.iter().enumerate().take(routing.chosen) {
+                steep[place(choice)] = if routing.normalise { *g / sum - along / (sum * sum) } else { *g };
+            }
+            let along: T = steep.iter().zip(&shares).map(|(steep, share)| *steep * *share).sum();
+            for ((to, share), steep) in to.iter_mut().zip(&shares).zip(&steep) {
+                *to += *share * (*steep - along);
+            }
+        });
+    }
+}
+
+/// Which choice has which slot: the slots of an expert stand side by side, in the order of the rows.
+struct Slots {
+    /// The first slot of each expert, and the end of the last one's.
+    starts: Vec<usize>,
+    /// The slot of each choice of each row, where there is room.
+    places: Vec<Option<usize>>,
+    /// The choice (row · chosen + choice) of each slot.
+    owners: Vec<usize>,
+}
+
+impl Slots {
+    fn new<T: Real>(call: &Call<'_, T>, routing: &Routing, routed: &[T]) -> Self {
+        let rows = &call.texts().rows;
+        let number = |index: usize| {
+            let (row, choice) = (index / routing.chosen, index % routing.chosen);
+            routed[row * 2 * routing.chosen + routing.chosen + choice].f64() as usize
+        };
+        let mut of_expert: Vec<Vec<usize>> = vec![Vec::new(); routing.experts];
+        let mut taken = vec![0; routing.experts];
+        for index in 0..rows.len() * routing.chosen {
+            let row = index / routing.chosen;
+            if rows[row].position == 0 && index % routing.chosen == 0 {
+                taken.fill(0);
+            }
+            let expert = number(index);
+            if routing.capacity.is_none_or(|most| taken[expert] < most) {
+                of_expert[expert].push(index);
+            }
+            taken[expert] += 1;
+        }
+        let mut starts = vec![0];
+        let (mut places, mut owners) = (vec![None; rows.len() * routing.chosen], Vec::new());
+        for indices in of_expert {
+            for index in indices {
+                places[index] = Some(owners.len());
+                owners.push(index);
+            }
+            starts.push(owners.len());
+        }
+        Self { starts, places, owners }
+    }
+}
+
+/// The row of each slot.
+pub(super) struct Dispatch;
+
+impl<T: Real> Rule<T> for Dispatch {
+    fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
+        let Op::Dispatch(routing) = call.node.op else { return };
+        let (slots, columns) = (Slots::new(call, &routing, inputs[1]), call.columns());
+        table::each(out, columns, |slot, out| match slots.owners.get(slot) {
+            Some(index) => out.copy_from_slice(table::row(inputs[0], columns, index / routing.chosen)),
+            None => out.fill(T::ZERO),
+        });
+    }
+
+    fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
+        let Op::Dispatch(routing) = call.node.op else { return };
+        let (slots, columns) = (Slots::new(call, &routing, back.inputs[1]), call.columns());
+        let Some(to) = &mut back.to[0] else { return };
+        table::each(to, columns, |row, to| {
+            let places = &slots.places[row * routing.chosen..(row + 1) * routing.chosen];
+            for slot in places.iter().flatten() {
+                let from = table::row(back.gradient, columns, *slot);
+                to.iter_mut().zip(from).for_each(|(to, from)| *to += *from);
+            }
+        });
+    }
+}
+
+/// The product of each slot with the matrix of its expert.
+pub(super) struct ExpertLinear;
+
+impl<T: Real> Rule<T> for ExpertLinear {
+    fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
+        let Op::ExpertLinear { routing, weights, biases } = &call.node.op else { return };
+        let (slots, depth, columns) =
+            (Slots::new(call, routing, inputs[1]), call.input(0).columns, call.columns());
+        out.fill(T::ZERO);
+        for (expert, &weight) in weights.iter().enumerate() {
+            let (first, end) = (slots.starts[expert], slots.starts[expert + 1]);
+            if first == end {
+                continue;
+            }
+            let x = Matrix::new(&inputs[0][first * depth..], end - first, depth, depth);
+            let w = Matrix::new(call.weight(weight), columns, depth, depth);
+            let out = &mut out[first * columns..end * columns];
+            multiply_together(T::ONE, x, w.turned(), false, Target::new(out, columns));
+            if let Some(&bias) = biases.get(expert) {
+                let bias = call.weight(bias);
+                let add = |out: &mut [T]| out.iter_mut().zip(bias).for_each(|(out, bias)| *out += *bias);
+                out.chunks_mut(columns).for_each(add);
+            }
+        }
+    }
+
+    fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
+        let Op::ExpertLinear { routing, weights, biases } = &call.node.op else { return };
+        let (slots, depth, columns) =
+            (Slots::new(call, routing, back.inputs[1]), call.input(0).columns, call.columns());
+        for (expert, &weight) in weights.iter().enumerate() {
+            let (first, end) = (slots.starts[expert], slots.starts[expert + 1]);
+            if first == end {
+                continue;
+            }
+            let x = Matrix::new(&back.inputs[0][first * depth..], end - first, depth, depth);
+            let gradient = &back.gradient[first * columns..end * columns];
+            let g = Matrix::new(gradient, end - first, columns, columns);
+            if let Some(to) = &mut back.to[0] {
+                let w = Matrix::new(call.weight(weight), columns, depth, depth);
+                multiply_together(T::ONE, g, w, true, Target::new(&mut to[first * depth..end * depth], depth));
+            }
+            if let Some(to) = back.weights.of(weight) {
+                multiply_together(T::ONE, g.turned(), x, true, Target::new(to, depth));
+            }
+            if let Some(sums) = biases.get(expert).and_then(|&bias| back.weights.of(bias)) {
+                for from in gradient.chunks(columns) {
+                    sums.iter_mut().zip(from).for_each(|(sum, from)| *sum += *from);
+                }
+            }
+        }
+    }
+}
+
+/// The weighted sum of each row's slots.
+pub(super) struct Combine;
+
+impl<T: Real> Rule<T> for Combine {
+    fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
+        let Op::Combine(routing) = call.node.op else { return };
+        let (slots, columns) = (Slots::new(call, &routing, inputs[1]), call.columns());
+        table::each(out, columns, |row, out| {
+            out.fill(T::ZERO);
+            let weights = table::row(inputs[1], 2 * routing.chosen, row);
+            for (choice, weight) in weights.iter().enumerate().take(routing.chosen) {
+                let Some(slot) = slots.places[row * routing.chosen + choice] else { continue };
+                let from = table::row(inputs[0], columns, slot);
+                out.iter_mut().zip(from).for_each(|(out, from)| *out += *weight * *from);
+            }
+        });
+    }
+
+    fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
+        let Op::Combine(routing) = call.node.op else { return };
+        let (slots, columns) = (Slots::new(call, &routing, back.inputs[1]), call.columns());
+        let wide = 2 * routing.chosen;
+        let [given, routed] = back.to else { return };
+        if let Some(to) = given {
+            table::each(to, columns, |slot, to| {
+                let Some(&index) = slots.owners.get(slot) else { return };
+                let (row, choice) = (index / routing.chosen, index % routing.chosen);
+                let weight = table::row(back.inputs[1], wide, row)[choice];
+                let from = table::row(back.gradient, columns, row);
+                to.iter_mut().zip(from).for_each(|(to, from)| *to += weight * *from);
+            });
+        }
+        if let Some(to) = routed {
+            table::each(to, wide, |row, to| {
+                let gradient = table::row(back.gradient, columns, row);
+                for (choice, to) in to.iter_mut().enumerate().take(routing.chosen) {
+                    let Some(slot) = slots.places[row * routing.chosen + choice] else { continue };
+                    let from = table::row(back.inputs[0], columns, slot);
+                    *to += gradient.iter().zip(from).map(|(g, x)| *g * *x).sum();
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Products with matrices.
+
+use siskin::graph::Op;
+
+use super::{Back, Call, Rule, table};
+use crate::gemm::{Matrix, Target, multiply_together};
+use crate::real::Real;
+
+/// Products with one or more matrices, their outputs side by side.
+pub(super) struct Linear;
+
+impl<T: Real> Rule<T> for Linear {
+    fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
+        let Op::Linear { parts } = &call.node.op else { return };
+        let (depth, columns) = (call.input(0).columns, call.columns());
+        let x = Matrix::new(inputs[0], call.rows, depth, depth);
+        let mut start = 0;
+        for &(weight, bias) in parts {
+            let width = call.program.weights[weight].rows;
+            let w = Matrix::new(call.weight(weight), width, depth, depth);
+            if call.rows > 0 {
+                multiply_together(T::ONE, x, w.turned(), false, Target::new(&mut out[start..], columns));
+            }
+            if let Some(bias) = bias {
+                let bias = call.weight(bias);
+                table::each(out, columns, |_, out| {
+                    out[start..].iter_mut().zip(bias).for_each(|(out, bias)| *out += *bias);
+                });
+            }
+            start += width;
+        }
+    }
+
+    fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
+        let Op::Linear { parts } = &call.node.op else { return };
+        if call.rows == 0 {
+            return;
+        }
+        let (depth, columns) = (call.input(0).columns, call.columns());
+        let x = Matrix::new(back.inputs[0], call.rows, depth, depth);
+        let mut start = 0;
+        for &(weight, bias) in parts {
+            let width = call.program.weights[weight].rows;
+            let gradient = Matrix::new(&back.gradient[start..], call.rows, width, columns);
+            if let Some(to) = &mut back.to[0] {
+                let w = Matrix::new(call.weight(weight), width, depth, depth);
+                multiply_together(T::ONE, gradient, w, true, Target::new(to, depth));
+            }
+            if let Some(to) = back.weights.of(weight) {
+                multiply_together(T::ONE, gradient.turned(), x, true, Target::new(to, depth));
+            }
+            if let Some(sums) = bias.and_then(|bias| back.weights.of(bias)) {
+                table::sum_rows(call.rows, sums, |row, sums| {
+                    let from = &table::row(back.gradient, columns, row)[start..];
+                    sums.iter_mut().zip(from).for_each(|(sum, from)| *sum += *from);
+                });
+            }
+            start += width;
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! What each operation computes while training, and what its gradients are: one rule for each, one file for each idea.
+//!
+//! A rule states its forward pass in plain numbers, not in the integers and panels of the runtime, and adds what the
+//! gradient of its output means for its inputs and weights.
+
+mod add;
+mod attention;
+mod columns;
+mod embed;
+mod experts;
+mod linear;
+mod map;
+mod neighbours;
+mod norm;
+mod recurrence;
+mod rope;
+mod table;
+
+use siskin::graph::Op;
+use siskin::{Error, Result};
+
+use crate::batch::{Batch, Texts};
+use crate::parameters::{Gradients, Parameters};
+use crate::program::{Node, Program, Value};
+use crate::real::Real;
+
+/// What a rule is called with.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a, T> {
+    /// What is run.
+    pub program: &'a Program,
+    /// The node.
+    pub node: &'a Node,
+    /// What goes through.
+    pub batch: &'a Batch,
+    /// The weights.
+    pub parameters: &'a Parameters<T>,
+    /// Rows of the output.
+    pub rows: usize,
+}
+
+impl<'a, T: Real> Call<'a, T> {
+    /// The output's shape.
+    pub fn output(&self) -> Value {
+        self.program.values[self.node.output]
+    }
+
+    /// The shape of an input.
+    pub fn input(&self, index: usize) -> Value {
+        self.program.values[self.node.inputs[index]]
+    }
+
+    /// Columns of the output.
+    pub fn columns(&self) -> usize {
+        self.output().columns
+    }
+
+    /// The texts that the rows belong to.
+    pub fn texts(&self) -> &'a Texts {
+        self.output().side.texts(self.batch)
+    }
+
+    /// The numbers of a weight.
+    pub fn weight(&self, weight: usize) -> &'a [T] {
+        self.parameters.numbers(weight)
+    }
+}
+
+/// What a rule's backward pass reads and writes.
+#[derive(Debug)]
+pub struct Back<'a, 'b, T> {
+    /// The inputs; empty where the rule does not need them.
+    pub inputs: &'a [&'b [T]],
+    /// The output; empty where the rule does not need it.
+    pub output: &'b [T],
+    /// What the forward pass kept.
+    pub kept: &'b [T],
+    /// The gradient of the output.
+    pub gradient: &'b [T],
+    /// The gradients of the inputs, to be added to; `None` where nobody needs it.
+    pub to: &'a mut [Option<&'b mut [T]>],
+    /// The gradients of the weights, to be added to.
+    pub weights: &'a mut Gradients<T>,
+}
+
+/// What backward needs of forward.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reads {
+    /// The inputs.
+    pub inputs: bool,
+    /// The output.
+    pub output: bool,
+}
+
+impl Reads {
+    const NOTHING: Self = Self { inputs: false, output: false };
+    const INPUTS: Self = Self { inputs: true, output: false };
+    const BOTH: Self = Self { inputs: true, output: true };
+}
+
+/// An operation while training.
+pub trait Rule<T: Real>: Sync {
+    /// What backward reads.
+    fn reads(&self) -> Reads {
+        Reads::INPUTS
+    }
+
+    /// Numbers that forward keeps for backward.
+    fn keeps(&self, _: &Call<'_, T>) -> usize {
+        0
+    }
+
+    /// Computes the output, all of it.
+    fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], kept: &mut [T]);
+
+    /// Adds to the gradients of inputs and weights.
+    fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>);
+}
+
+/// The rule of an operation: one line for each.
+pub fn rule<T: Real>(op: &Op) -> Result<&'static dyn Rule<T>> {
+    Ok(match op {
+        Op::Embed { .. } | Op::EmbedSegment { .. } | Op::EmbedPosition { .. } => &embed::Embed,
+        Op::EmbedSine { .. } => &embed::Sine,
+        Op::Features => &embed::Features,
+        Op::Neighbours { .. } => &neighbours::Neighbours,
+        Op::Norm { .. } => &norm::Norm,
+        Op::Linear { .. } => &linear::Linear,
+        Op::Route(_) => &experts::Route,
+        Op::Dispatch(_) => &experts::Dispatch,
+        Op::ExpertLinear { .. } => &experts::ExpertLinear,
+        Op::Combine(_) => &experts::Combine,
+        Op::Columns { .. } => &columns::Columns,
+        Op::Repeat(_) => &columns::Repeat,
+        Op::Pick => &columns::Pick,
+        Op::Rope { .. } => &rope::Rope,
+        Op::Attention(_) => &attention::Attention,
+        Op::Activate(_) => &map::Activate,
+        Op::Gate(_) => &map::Gate,
+        Op::GateLimited(_) => &map::GateLimited,
+        Op::Scale(_) => &map::Scale,
+        Op::Softcap(_) => &map::Softcap,
+        Op::Clamp(_) => &map::Clamp,
+        Op::Add => &add::Add,
+        Op::Affine { .. } => &add::Affine,
+        Op::Unit { .. } => &norm::Unit,
+        Op::Decay { .. } => &recurrence::Decay,
+        Op::Convolve { .. } => &recurrence::Convolve,
+        Op::Recur(_) => &recurrence::Recur,
+        Op::Carried | Op::Remember(_) => {
+            return Err(Error::unsupported("graph", "this part of a graph cannot be trained by itself"));
+        }
+    })
+}

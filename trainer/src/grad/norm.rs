@@ -1,0 +1,134 @@
+//! Runs of columns brought to a common size.
+
+use siskin::graph::{NormKind, Op};
+
+use super::{Back, Call, Rule, table};
+use crate::real::Real;
+
+/// Normalises each run of columns.
+pub(super) struct Norm;
+
+/// Mean and factor of a run.
+fn moments<T: Real>(kind: NormKind, epsilon: T, x: &[T]) -> (T, T) {
+    let count = T::of(x.len() as f64);
+    let mean = match kind {
+        NormKind::Layer => x.iter().copied().sum::<T>() / count,
+        NormKind::Rms => T::ZERO,
+    };
+    let square: T = x.iter().map(|x| (*x - mean) * (*x - mean)).sum();
+    (mean, T::ONE / (square / count + epsilon).sqrt())
+}
+
+impl<T: Real> Rule<T> for Norm {
+    fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
+        let Op::Norm { kind, weight, bias, epsilon, group } = call.node.op else { return };
+        let (columns, epsilon) = (call.columns(), T::of(f64::from(epsilon)));
+        let (weight, bias) = (call.weight(weight), bias.map(|bias| call.weight(bias)));
+        table::each(out, columns, |row, out| {
+            let x = table::row(inputs[0], columns, row);
+            for (run, (x, out)) in x.chunks(group).zip(out.chunks_mut(group)).enumerate() {
+                let (mean, factor) = moments(kind, epsilon, x);
+                let first = run * group % weight.len();
+                for (i, (out, x)) in out.iter_mut().zip(x).enumerate() {
+                    *out = (*x - mean) * factor * weight[first + i];
+                    if let Some(bias) = bias {
+                        *out += bias[first + i];
+                    }
+                }
+            }
+        });
+    }
+
+    fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
+        let Op::Norm { kind, weight, bias, epsilon, group } = call.node.op else { return };
+        let (columns, epsilon) = (call.columns(), T::of(f64::from(epsilon)));
+        let factors = call.weight(weight);
+        let (inputs, gradient) = (back.inputs, back.gradient);
+        if let Some(to) = &mut back.to[0] {
+            table::each(to, columns, |row, to| {
+                let runs = table::row(inputs[0], columns, row).chunks(group);
+                let runs = runs.zip(table::row(gradient, columns, row).chunks(group));
+                for (run, ((x, g), to)) in runs.zip(to.chunks_mut(group)).enumerate() {
+                    let first = run * group % factors.len();
+                    run_backward(kind, epsilon, &factors[first..first + x.len()], [x, g], to);
+                }
+            });
+        }
+        if let Some(sums) = back.weights.of(weight) {
+            table::sum_rows(call.rows, sums, |row, sums| {
+                let runs = table::row(inputs[0], columns, row).chunks(group);
+                for (run, (x, g)) in runs.zip(table::row(gradient, columns, row).chunks(group)).enumerate() {
+                    let (mean, factor) = moments(kind, epsilon, x);
+                    let first = run * group % factors.len();
+                    for (i, (x, g)) in x.iter().zip(g).enumerate() {
+                        sums[first + i] += *g * (*x - mean) * factor;
+                    }
+                }
+            });
+        }
+        if let Some(sums) = bias.and_then(|bias| back.weights.of(bias)) {
+            let width = sums.len();
+            table::sum_rows(call.rows, sums, |row, sums| {
+                for (i, g) in table::row(gradient, columns, row).iter().enumerate() {
+                    sums[i % width] += *g;
+                }
+            });
+        }
+    }
+}
+
+/// Adds the gradient of a run `x` whose output has the gradient `g`.
+fn run_backward<T: Real>(kind: NormKind, epsilon: T, weight: &[T], [x, g]: [&[T]; 2], to: &mut [T]) {
+    let count = T::of(x.len() as f64);
+    let (mean, factor) = moments(kind, epsilon, x);
+    let (mut sum, mut along) = (T::ZERO, T::ZERO);
+    for ((x, g), w) in x.iter().zip(g).zip(weight) {
+        sum += *g * *w;
+        along += *g * *w * (*x - mean) * factor;
+    }
+    let sum = if kind == NormKind::Layer { sum / count } else { T::ZERO };
+    let along = along / count;
+    for (((to, x), g), w) in to.iter_mut().zip(x).zip(g).zip(weight) {
+        *to += factor * (*g * *w - sum - (*x - mean) * factor * along);
+    }
+}
+
+/// Each run of columns brought to length one, times a factor.
+pub(super) struct Unit;
+
+impl<T: Real> Rule<T> for Unit {
+    fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
+        let Op::Unit { group, epsilon, factor } = call.node.op else { return };
+        let (columns, epsilon, factor) =
+            (call.columns(), T::of(f64::from(epsilon)), T::of(f64::from(factor)));
+        table::each(out, columns, |row, out| {
+            let x = table::row(inputs[0], columns, row);
+            for (x, out) in x.chunks(group).zip(out.chunks_mut(group)) {
+                let square: T = x.iter().map(|x| *x * *x).sum();
+                let scale = factor / (square + epsilon).sqrt();
+                out.iter_mut().zip(x).for_each(|(out, x)| *out = *x * scale);
+            }
+        });
+    }
+
+    fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
+        let Op::Unit { group, epsilon, factor } = call.node.op else { return };
+        let (columns, epsilon, factor) =
+            (call.columns(), T::of(f64::from(epsilon)), T::of(f64::from(factor)));
+        let (inputs, gradient) = (back.inputs, back.gradient);
+        let Some(to) = &mut back.to[0] else { return };
+        table::each(to, columns, |row, to| {
+            let runs = table::row(inputs[0], columns, row).chunks(group);
+            let runs = runs.zip(table::row(gradient, columns, row).chunks(group));
+            for ((x, g), to) in runs.zip(to.chunks_mut(group)) {
+                let square: T = x.iter().map(|x| *x * *x).sum();
+                let length = (square + epsilon).sqrt();
+                let along: T = x.iter().zip(g).map(|(x, g)| *x * *g).sum();
+                let along = along / (square + epsilon);
+                for ((to, x), g) in to.iter_mut().zip(x).zip(g) {
+                    *to += factor / length * (*g - *x * along);
+                }
+            }
+        });
+    }
+}

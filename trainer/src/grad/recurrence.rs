@@ -1,0 +1,383 @@
+//! States of constant size, token by token, and what goes with them.
+
+use rayon::prelude::*;
+use siskin::graph::{Op, Recurrence, Rule as Taking};
+
+use super::map::sigmoid;
+use super::{Back, Call, Reads, Rule, table};
+use crate::real::Real;
+
+/// Added to what results of sums are divided by, as the runtime does.
+const EPSILON: f64 = 1e-6;
+
+/// `exp(−exp(log) · softplus(x + bias))`.
+pub(super) struct Decay;
+
+impl<T: Real> Rule<T> for Decay {
+    fn reads(&self) -> Reads {
+        Reads::BOTH
+    }
+
+    fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
+        let Op::Decay { log, bias } = call.node.op else { return };
+        let (log, bias, columns) = (call.weight(log), call.weight(bias), call.columns());
+        table::each(out, columns, |row, out| {
+            for (i, x) in table::row(inputs[0], columns, row).iter().enumerate() {
+                out[i] = (-log[i].exp() * softplus(*x + bias[i])).exp();
+            }
+        });
+    }
+
+    fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
+        let Op::Decay { log, bias } = call.node.op else { return };
+        let (logs, biases, columns) = (call.weight(log), call.weight(bias), call.columns());
+        // How the output changes with the exponent's sum and with its logarithm.
+        let slopes = |row: usize, i: usize| {
+            let at = row * columns + i;
+            let sum = back.inputs[0][at] + biases[i];
+            let steep = -back.gradient[at] * back.output[at] * logs[i].exp();
+            (steep * sigmoid(sum), steep * softplus(sum))
+        };
+        if let Some(to) = &mut back.to[0] {
+            table::each(to, columns, |row, to| {
+                to.iter_mut().enumerate().for_each(|(i, to)| *to += slopes(row, i).0);
+            });
+        }
+        for (weight, of_log) in [(log, true), (bias, false)] {
+            let Some(sums) = back.weights.of(weight) else { continue };
+            table::sum_rows(call.rows, sums, |row, sums| {
+                for (i, sum) in sums.iter_mut().enumerate() {
+                    let (along, along_log) = slopes(row, i);
+                    *sum += if of_log { along_log } else { along };
+                }
+            });
+        }
+    }
+}
+
+fn softplus<T: Real>(x: T) -> T {
+    if x > T::of(20.0) { x } else { x.exp().ln_1p() }
+}
+
+/// Each column's sum over its last numbers.
+pub(super) struct Convolve;
+
+impl<T: Real> Rule<T> for Convolve {
+    fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
+        let Op::Convolve { taps, weight, .. } = call.node.op else { return };
+        let (weight, columns, rows) = (call.weight(weight), call.columns(), &call.texts().rows);
+        table::each(out, columns, |row, out| {
+            for (i, out) in out.iter_mut().enumerate() {
+                let reach = taps.min(rows[row].position + 1);
+                *out = (0..reach).map(|ago| weight[(i + 1) * taps - 1 - ago] * inputs[0][(row - ago) * columns + i]).sum();
+            }
+        });
+    }
+
+    fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
+        let Op::Convolve { taps, weight, .. } = call.node.op else { return };
+        let (factors, columns, texts) = (call.weight(weight), call.columns(), call.texts());
+        if let Some(to) = &mut back.to[0] {
+            table::each(to, columns, |row, to| {
+                let end = texts.spans[texts.rows[row].text].end;
+                for (i, to) in to.iter_mut().enumerate() {
+                    let reach = taps.min(end - row);
+                    *to += (0..reach)
+                        .map(|later| factors[(i + 1) * taps - 1 - later] * back.gradient[(row + later) * columns + i])
+                        .sum();
+                }
+            });
+        }
+        if let Some(sums) = back.weights.of(weight) {
+            table::sum_rows(call.rows, sums, |row, sums| {
+                for (i, g) in table::row(back.gradient, columns, row).iter().enumerate() {
+                    for ago in 0..taps.min(texts.rows[row].position + 1) {
+                        sums[(i + 1) * taps - 1 - ago] += *g * back.inputs[0][(row - ago) * columns + i];
+                    }
+                }
+            });
+        }
+    }
+}
+
+/// Attention with a state of constant size.
+pub(super) struct Recur;
+
+/// What a head reads: queries, keys and values of a text, and with [`Taking::Delta`] decays and rates, each token by
+/// token; or gradients of these.
+struct Tokens<T> {
+    parts: Vec<Vec<T>>,
+    count: usize,
+}
+
+/// Heads of each input, and columns of a head.
+fn shapes(r: &Recurrence) -> Vec<(usize, usize)> {
+    let mut shapes =
+        vec![(r.query_heads, r.key_size), (r.key_heads, r.key_size), (r.value_heads, r.value_size)];
+    if r.rule == Taking::Delta {
+        shapes.extend([(r.heads, 1), (r.heads, 1)]);
+    }
+    shapes
+}
+
+/// Where a head's columns are in an input.
+fn columns_of(r: &Recurrence, head: usize, (heads, size): (usize, usize)) -> std::ops::Range<usize> {
+    let own = head * heads / r.heads;
+    own * size..(own + 1) * size
+}
+
+fn each_head<T: Real, R: Send>(
+    call: &Call<'_, T>,
+    r: &Recurrence,
+    inputs: &[&[T]],
+    work: impl Fn(usize, usize, Tokens<T>) -> R + Sync,
+) -> Vec<R> {
+    let spans = &call.texts().spans;
+    let task = |task: usize| {
+        let (text, head) = (task / r.heads, task % r.heads);
+        let gather = |(table, shape): (&&[T], (usize, usize))| -> Vec<T> {
+            let columns = columns_of(r, head, shape);
+            let rows = spans[text].clone().map(|row| table::row(table, shape.0 * shape.1, row));
+            rows.flat_map(|row| &row[columns.clone()]).copied().collect()
+        };
+        let parts = inputs.iter().zip(shapes(r)).map(gather).collect();
+        work(text, head, Tokens { parts, count: spans[text].len() })
+    };
+    (0..spans.len() * r.heads).into_par_iter().map(task).collect()
+}
+
+/// A state, row by row of the key.
+struct State<T> {
+    numbers: Vec<T>,
+    columns: usize,
+}
+
+impl<T: Real> State<T> {
+    /// `left · self`, column by column.
+    fn read(&self, left: &[T]) -> Vec<T> {
+        let mut out = vec![T::ZERO; self.columns];
+        for (factor, row) in left.iter().zip(self.numbers.chunks(self.columns)) {
+            out.iter_mut().zip(row).for_each(|(out, x)| *out += *factor * *x);
+        }
+        out
+    }
+
+    /// `self · right`, row by row.
+    fn across(&self, right: &[T]) -> impl Iterator<Item = T> + '_ {
+        let right = right.to_vec();
+        self.numbers.chunks(self.columns).map(move |row| row.iter().zip(&right).map(|(x, y)| *x * *y).sum())
+    }
+
+    /// Adds `left · rightᵀ`.
+    fn grow(&mut self, left: &[T], right: &[T]) {
+        for (factor, row) in left.iter().zip(self.numbers.chunks_mut(self.columns)) {
+            row.iter_mut().zip(right).for_each(|(x, y)| *x += *factor * *y);
+        }
+    }
+
+    fn scale(&mut self, factor: T) {
+        self.numbers.iter_mut().for_each(|x| *x *= factor);
+    }
+}
+
+/// One head of one text.
+struct Run<'a, T> {
+    r: &'a Recurrence,
+    tokens: &'a Tokens<T>,
+}
+
+impl<T: Real> Run<'_, T> {
+    fn part(&self, input: usize, token: usize) -> &[T] {
+        let size = shapes(self.r)[input].1;
+        &self.tokens.parts[input][token * size..(token + 1) * size]
+    }
+
+    /// A token's value; where results are divided by the sum of keys, one more column gathers it.
+    fn value(&self, token: usize) -> Vec<T> {
+        let gathers = self.r.rule != Taking::Delta;
+        self.part(2, token).iter().copied().chain(gathers.then_some(T::ONE)).collect()
+    }
+
+    fn empty(&self) -> State<T> {
+        let columns = self.r.value_size + usize::from(self.r.rule != Taking::Delta);
+        State { numbers: vec![T::ZERO; columns * self.r.key_size], columns }
+    }
+
+    /// What changes in a decayed state.
+    fn change(&self, state: &State<T>, token: usize) -> Vec<T> {
+        let mut change = self.value(token);
+        if self.r.rule == Taking::Delta {
+            let (read, rate) = (state.read(self.part(1, token)), self.part(4, token)[0]);
+            change.iter_mut().zip(read).for_each(|(value, read)| *value = (*value - read) * rate);
+        }
+        change
+    }
+
+    /// Takes a token in.
+    fn learn(&self, state: &mut State<T>, token: usize) {
+        if self.r.rule == Taking::Delta {
+            state.scale(self.part(3, token)[0]);
+        }
+        let change = self.change(state, token);
+        state.grow(self.part(1, token), &change);
+    }
+
+    /// What a state answers to a token.
+    fn answer(&self, state: &State<T>, token: usize, out: &mut [T]) {
+        let answer = state.read(self.part(0, token));
+        out.copy_from_slice(&answer[..self.r.value_size]);
+        if self.r.rule != Taking::Delta {
+            let sum = answer[self.r.value_size] + T::of(EPSILON);
+            out.iter_mut().for_each(|x| *x /= sum);
+        }
+    }
+
+    fn forward(&self) -> Vec<T> {
+        let mut out = vec![T::ZERO; self.tokens.count * self.r.value_size];
+        let mut state = self.empty();
+        let whole = self.r.rule == Taking::WholeSum;
+        if whole {
+            (0..self.tokens.count).for_each(|token| self.learn(&mut state, token));
+        }
+        for (token, out) in out.chunks_mut(self.r.value_size).enumerate() {
+            if !whole {
+                self.learn(&mut state, token);
+            }
+            self.answer(&state, token, out);
+        }
+        out
+    }
+
+    /// The gradient of what a state answered, before it was divided.
+    fn answer_back(&self, state: &State<T>, token: usize, gradient: &[T]) -> Vec<T> {
+        if self.r.rule == Taking::Delta {
+            return gradient.to_vec();
+        }
+        let answer = state.read(self.part(0, token));
+        let sum = answer[self.r.value_size] + T::of(EPSILON);
+        let along: T = gradient.iter().zip(&answer).map(|(g, x)| *g * *x).sum();
+        gradient.iter().map(|g| *g / sum).chain([-along / (sum * sum)]).collect()
+    }
+
+    fn backward(&self, gradient: &[T]) -> Vec<Vec<T>> {
+        let mut given: Vec<Vec<T>> =
+            self.tokens.parts.iter().map(|part| vec![T::ZERO; part.len()]).collect();
+        // The state after each token.
+        let mut states: Vec<State<T>> = Vec::with_capacity(self.tokens.count);
+        let mut state = self.empty();
+        for token in 0..self.tokens.count {
+            self.learn(&mut state, token);
+            states.push(State { numbers: state.numbers.clone(), columns: state.columns });
+        }
+        let mut steep = self.empty();
+        let whole = self.r.rule == Taking::WholeSum;
+        let of_token = |token: usize| &gradient[token * self.r.value_size..(token + 1) * self.r.value_size];
+        if whole {
+            for token in 0..self.tokens.count {
+                self.asked(&state, token, of_token(token), &mut steep, &mut given);
+            }
+        }
+        for token in (0..self.tokens.count).rev() {
+            if !whole {
+                self.asked(&states[token], token, of_token(token), &mut steep, &mut given);
+            }
+            self.learnt(token.checked_sub(1).map(|before| &states[before]), token, &mut steep, &mut given);
+        }
+        given
+    }
+
+    /// Adds the gradients of a query and of the state it was put to.
+    fn asked(
+        &self,
+        state: &State<T>,
+        token: usize,
+        gradient: &[T],
+        steep: &mut State<T>,
+        given: &mut [Vec<T>],
+    ) {
+        let gradient = self.answer_back(state, token, gradient);
+        steep.grow(self.part(0, token), &gradient);
+        add(&mut given[0], token, state.across(&gradient), self.r.key_size);
+    }
+
+    /// Adds the gradients of what a token brought, and makes the gradient of the state that of the state before.
+    fn learnt(
+        &self,
+        before: Option<&State<T>>,
+        token: usize,
+        steep: &mut State<T>,
+        given: &mut [Vec<T>],
+    ) {
+        let (key, size) = (self.part(1, token), self.r.key_size);
+        let delta = self.r.rule == Taking::Delta;
+        let mut decayed = self.empty();
+        if let Some(before) = before {
+            decayed.numbers.copy_from_slice(&before.numbers);
+        }
+        if delta {
+            decayed.scale(self.part(3, token)[0]);
+        }
+        let change = self.change(&decayed, token);
+        add(&mut given[1], token, steep.across(&change), size);
+        let of_change = steep.read(key);
+        if !delta {
+            add(&mut given[2], token, of_change.into_iter().take(self.r.value_size), self.r.value_size);
+            return;
+        }
+        let rate = self.part(4, token)[0];
+        let read = decayed.read(key);
+        let differences = self.part(2, token).iter().zip(&read).map(|(value, read)| *value - *read);
+        given[4][token] += of_change.iter().zip(differences).map(|(g, difference)| *g * difference).sum();
+        add(&mut given[2], token, of_change.iter().map(|g| *g * rate), self.r.value_size);
+        let of_read: Vec<T> = of_change.iter().map(|g| -*g * rate).collect();
+        add(&mut given[1], token, decayed.across(&of_read), size);
+        steep.grow(key, &of_read);
+        if let Some(before) = before {
+            given[3][token] += steep.numbers.iter().zip(&before.numbers).map(|(g, x)| *g * *x).sum();
+        }
+        steep.scale(self.part(3, token)[0]);
+    }
+}
+
+fn add<T: Real>(to: &mut [T], token: usize, from: impl Iterator<Item = T>, size: usize) {
+    to[token * size..(token + 1) * size].iter_mut().zip(from).for_each(|(to, from)| *to += from);
+}
+
+impl<T: Real> Rule<T> for Recur {
+    fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
+        let Op::Recur(r) = &call.node.op else { return };
+        let results = each_head(call, r, inputs, |_, _, tokens| Run { r, tokens: &tokens }.forward());
+        let texts = call.texts();
+        table::each(out, call.columns(), |row, out| {
+            let place = texts.rows[row];
+            for (head, out) in out.chunks_mut(r.value_size).enumerate() {
+                let from = &results[place.text * r.heads + head];
+                out.copy_from_slice(table::row(from, r.value_size, place.position));
+            }
+        });
+    }
+
+    fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
+        let Op::Recur(r) = &call.node.op else { return };
+        let texts = call.texts();
+        let results = each_head(call, r, back.inputs, |text, head, tokens| {
+            let columns = head * r.value_size..(head + 1) * r.value_size;
+            let rows = texts.spans[text].clone();
+            let rows = rows.map(|row| &table::row(back.gradient, call.columns(), row)[columns.clone()]);
+            let gradient: Vec<T> = rows.flatten().copied().collect();
+            Run { r, tokens: &tokens }.backward(&gradient)
+        });
+        for ((input, shape), to) in shapes(r).into_iter().enumerate().zip(back.to.iter_mut()) {
+            let Some(to) = to else { continue };
+            table::each(to, shape.0 * shape.1, |row, to| {
+                let place = texts.rows[row];
+                for head in 0..r.heads {
+                    let from = &results[place.text * r.heads + head][input];
+                    let from = table::row(from, shape.1, place.position);
+                    let to = &mut to[columns_of(r, head, shape)];
+                    to.iter_mut().zip(from).for_each(|(to, from)| *to += *from);
+                }
+            });
+        }
+    }
+}

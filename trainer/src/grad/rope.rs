@@ -1,0 +1,63 @@
+//! Rotary positions.
+
+use siskin::graph::Op;
+
+use super::{Back, Call, Reads, Rule, table};
+use crate::real::Real;
+
+/// Turns pairs of columns by the angles of a position.
+pub(super) struct Rope;
+
+/// The cosines and sines of every row.
+fn turns<T: Real>(call: &Call<'_, T>, rope: usize) -> (Vec<f32>, usize) {
+    let rope = &call.program.ropes[rope];
+    let width = 2 * rope.frequencies.len();
+    let texts = call.texts();
+    let mut all = vec![0.0; texts.rows.len() * width];
+    for (row, out) in texts.rows.iter().zip(all.chunks_mut(width.max(1))) {
+        siskin::turns(rope, row.position, texts.spans[row.text].len(), out);
+    }
+    (all, width)
+}
+
+/// Turns the heads of a row, forth or back.
+fn turn<T: Real>(turns: &[f32], head_size: usize, back: bool, x: &[T], mut set: impl FnMut(usize, T)) {
+    let pairs = turns.len() / 2;
+    for (head, x) in x.chunks(head_size).enumerate() {
+        for pair in 0..pairs {
+            let cosine = T::of(f64::from(turns[pair]));
+            let sine = T::of(f64::from(turns[pairs + pair]));
+            let sine = if back { -sine } else { sine };
+            let (a, b) = (x[pair], x[pair + pairs]);
+            set(head * head_size + pair, a * cosine - b * sine);
+            set(head * head_size + pair + pairs, b * cosine + a * sine);
+        }
+        (2 * pairs..head_size).for_each(|i| set(head * head_size + i, x[i]));
+    }
+}
+
+impl<T: Real> Rule<T> for Rope {
+    fn reads(&self) -> Reads {
+        Reads::NOTHING
+    }
+
+    fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
+        let Op::Rope { rope, head_size } = call.node.op else { return };
+        let ((turns, width), columns) = (turns(call, rope), call.columns());
+        table::each(out, columns, |row, out| {
+            let x = table::row(inputs[0], columns, row);
+            turn(table::row(&turns, width, row), head_size, false, x, |i, x| out[i] = x);
+        });
+    }
+
+    fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
+        let Op::Rope { rope, head_size } = call.node.op else { return };
+        let ((turns, width), columns) = (turns(call, rope), call.columns());
+        if let Some(to) = &mut back.to[0] {
+            table::each(to, columns, |row, to| {
+                let g = table::row(back.gradient, columns, row);
+                turn(table::row(&turns, width, row), head_size, true, g, |i, g| to[i] += g);
+            });
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Rows of tables, on all threads.
+
+use rayon::prelude::*;
+
+use crate::real::Real;
+
+/// Numbers below which one thread is enough.
+const MANY: usize = 1 << 14;
+/// Rows whose sums are made by one task: fixed, so that results do not depend on the number of threads.
+const RUN: usize = 64;
+
+/// Calls `work` for each row of `out`.
+pub(super) fn each<T: Real>(out: &mut [T], columns: usize, work: impl Fn(usize, &mut [T]) + Sync) {
+    if columns == 0 {
+        return;
+    }
+    if out.len() < MANY {
+        out.chunks_mut(columns).enumerate().for_each(|(row, out)| work(row, out));
+    } else {
+        let run = (MANY / 4).div_ceil(columns);
+        out.par_chunks_mut(run * columns).enumerate().for_each(|(index, out)| {
+            out.chunks_mut(columns).enumerate().for_each(|(row, out)| work(index * run + row, out));
+        });
+    }
+}
+
+/// Row `row` of a table.
+pub(super) fn row<T>(table: &[T], columns: usize, row: usize) -> &[T] {
+    &table[row * columns..(row + 1) * columns]
+}
+
+/// Adds to `sums` what `add` gives for each of `rows` rows, in an order that does not depend on threads.
+pub(super) fn sum_rows<T: Real>(rows: usize, sums: &mut [T], add: impl Fn(usize, &mut [T]) + Sync) {
+    let width = sums.len();
+    let parts: Vec<Vec<T>> = (0..rows.div_ceil(RUN))
+        .into_par_iter()
+        .map(|part| {
+            let mut sums = vec![T::ZERO; width];
+            (part * RUN..rows.min((part + 1) * RUN)).for_each(|row| add(row, &mut sums));
+            sums
+        })
+        .collect();
+    for part in parts {
+        sums.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
+    }
+}

@@ -1,0 +1,81 @@
+//! The logarithm of how unlikely the right column was.
+
+use rayon::prelude::*;
+use siskin::{Error, Result};
+
+use super::{Loss, Outputs, Sum, Targets};
+use crate::real::Real;
+
+/// Cross-entropy with the softmax of a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CrossEntropy {
+    /// The share of the target that goes to all columns alike.
+    pub smoothing: f64,
+}
+
+impl<T: Real> Loss<T> for CrossEntropy {
+    fn add(
+        &self,
+        outputs: &Outputs<'_, T>,
+        targets: &Targets,
+        scale: f64,
+        gradient: &mut [T],
+    ) -> Result<Sum> {
+        let columns = outputs.columns;
+        let rows = outputs.numbers.len() / columns.max(1);
+        let of_rows = |list: usize| outputs.first + rows <= list;
+        if !of_rows(targets.ids.len()) || !of_rows(targets.weights.len()) {
+            return Err(Error::argument("targets", "fewer than rows"));
+        }
+        let part = outputs.first..outputs.first + rows;
+        let (ids, weights) = (&targets.ids[part.clone()], &targets.weights[part]);
+        let counts = |(id, weight): &(&u32, &f32)| **weight != 0.0 && **id as usize >= columns;
+        if let Some((id, _)) = ids.iter().zip(weights).find(counts) {
+            return Err(Error::argument("targets", format!("{id} is beyond the {columns} columns")));
+        }
+        let sums: Vec<Sum> = outputs
+            .numbers
+            .par_chunks(columns)
+            .zip(gradient.par_chunks_mut(columns))
+            .enumerate()
+            .map(|(row, (x, gradient))| self.row(x, ids[row] as usize, f64::from(weights[row]), scale, gradient))
+            .collect();
+        let mut all = Sum::default();
+        sums.iter().for_each(|sum| all.add(sum));
+        Ok(all)
+    }
+}
+
+impl CrossEntropy {
+    fn row<T: Real>(&self, x: &[T], id: usize, weight: f64, scale: f64, gradient: &mut [T]) -> Sum {
+        if weight == 0.0 {
+            gradient.fill(T::ZERO);
+            return Sum::default();
+        }
+        let (mut best, mut most) = (0, x[0]);
+        for (column, number) in x.iter().enumerate() {
+            if *number > most {
+                (best, most) = (column, *number);
+            }
+        }
+        let mut sum = T::ZERO;
+        for (g, x) in gradient.iter_mut().zip(x) {
+            *g = (*x - most).exp();
+            sum += *g;
+        }
+        let total = most + sum.ln();
+        let even = self.smoothing / x.len() as f64;
+        let factor = T::of(weight * scale);
+        for g in gradient.iter_mut() {
+            *g = (*g / sum - T::of(even)) * factor;
+        }
+        gradient[id] -= T::of(1.0 - self.smoothing) * factor;
+        let mut loss = (1.0 - self.smoothing) * (total - x[id]).f64();
+        if self.smoothing > 0.0 {
+            let mean: f64 = x.iter().map(|x| (total - *x).f64()).sum::<f64>() / x.len() as f64;
+            loss += self.smoothing * mean;
+        }
+        let right = if best == id { weight } else { 0.0 };
+        Sum { loss: loss * weight, weight, right }
+    }
+}

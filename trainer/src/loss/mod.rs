@@ -1,0 +1,71 @@
+//! How far outputs are from what they should be, and which way they should go.
+
+mod cross_entropy;
+
+pub use cross_entropy::CrossEntropy;
+
+use siskin::Result;
+
+use crate::batch::Batch;
+use crate::real::Real;
+
+/// What outputs should be, row by row.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Targets {
+    /// A token, class or label for each row.
+    pub ids: Vec<u32>,
+    /// How much each row counts; zero for those that do not.
+    pub weights: Vec<f32>,
+    /// Numbers of each row of another model's outputs, or of vectors; empty where there are none.
+    pub numbers: Vec<f32>,
+}
+
+/// Rows that left the program.
+#[derive(Clone, Copy, Debug)]
+pub struct Outputs<'a, T> {
+    /// The number of the first row.
+    pub first: usize,
+    /// Columns of a row.
+    pub columns: usize,
+    /// Row by row.
+    pub numbers: &'a [T],
+    /// What went through.
+    pub batch: &'a Batch,
+}
+
+/// Losses that were added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sum {
+    /// The sum over all rows, each times its weight.
+    pub loss: f64,
+    /// The sum of the weights.
+    pub weight: f64,
+    /// The weights of rows whose likeliest column was right.
+    pub right: f64,
+}
+
+impl Sum {
+    /// Adds another.
+    pub fn add(&mut self, other: &Self) {
+        self.loss += other.loss;
+        self.weight += other.weight;
+        self.right += other.right;
+    }
+
+    /// The loss of a row of weight one.
+    pub fn mean(&self) -> f64 {
+        self.loss / self.weight.max(f64::MIN_POSITIVE)
+    }
+}
+
+/// How far off.
+pub trait Loss<T: Real>: Sync {
+    /// Whether each row has a loss of its own, so that rows can come in parts.
+    fn by_rows(&self) -> bool {
+        true
+    }
+
+    /// The sum of the rows' losses. Writes the gradient of that sum, times `scale`.
+    fn add(&self, outputs: &Outputs<'_, T>, targets: &Targets, scale: f64, gradient: &mut [T])
+    -> Result<Sum>;
+}

@@ -1,0 +1,137 @@
+//! Where the tables of a step lie: in one arena, those that never live at the same time over each other.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use siskin::Result;
+
+use super::{Buffer, Program, Schedule, Step};
+use crate::batch::Batch;
+use crate::grad::{Call, rule};
+use crate::parameters::Parameters;
+use crate::real::Real;
+
+/// The places of all tables of a step.
+#[derive(Clone, Debug, Default)]
+pub struct Layout {
+    places: HashMap<Buffer, Range<usize>>,
+    /// Gradients that begin at zero before each step.
+    pub fresh: Vec<Vec<Range<usize>>>,
+    /// Numbers of the arena.
+    pub size: usize,
+}
+
+/// Memory by part, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Parts {
+    /// The weights.
+    pub parameters: usize,
+    /// Their gradients.
+    pub gradients: usize,
+    /// What the optimiser remembers.
+    pub optimiser: usize,
+    /// The arena: values, their gradients, and what is kept for backward.
+    pub activations: usize,
+    /// What the head needs for a part of the rows.
+    pub scratch: usize,
+}
+
+impl Parts {
+    /// All of it.
+    pub fn total(&self) -> usize {
+        self.parameters + self.gradients + self.optimiser + self.activations + self.scratch
+    }
+}
+
+/// A table, and the steps from the first to the last that uses it.
+struct Life {
+    buffer: Buffer,
+    steps: Range<usize>,
+    size: usize,
+}
+
+impl Layout {
+    /// For a batch of the shape of `batch`.
+    pub fn new<T: Real>(
+        program: &Program,
+        schedule: &Schedule,
+        batch: &Batch,
+        parameters: &Parameters<T>,
+    ) -> Result<Self> {
+        let mut lives: Vec<Life> = Vec::new();
+        let mut known: HashMap<Buffer, usize> = HashMap::new();
+        let mut first_added = Vec::with_capacity(schedule.steps.len());
+        for (index, &step) in schedule.steps.iter().enumerate() {
+            let uses = schedule.uses(program, step)?;
+            let mut added = Vec::new();
+            for buffer in uses.all() {
+                if let Some(&life) = known.get(&buffer) {
+                    lives[life].steps.end = index + 1;
+                    continue;
+                }
+                known.insert(buffer, lives.len());
+                let size = size(program, batch, parameters, buffer)?;
+                lives.push(Life { buffer, steps: index..index + 1, size });
+                if matches!(step, Step::Backward { .. }) && matches!(buffer, Buffer::Gradient(_)) {
+                    added.push(buffer);
+                }
+            }
+            first_added.push(added);
+        }
+        let (places, size) = place(&mut lives);
+        let find = |added: Vec<Buffer>| added.iter().map(|buffer| places[buffer].clone()).collect();
+        let fresh = first_added.into_iter().map(find).collect();
+        Ok(Self { places, fresh, size })
+    }
+
+    /// Where a table is.
+    pub fn place(&self, buffer: Buffer) -> Range<usize> {
+        self.places.get(&buffer).cloned().unwrap_or(0..0)
+    }
+}
+
+fn size<T: Real>(
+    program: &Program,
+    batch: &Batch,
+    parameters: &Parameters<T>,
+    buffer: Buffer,
+) -> Result<usize> {
+    let of_value = |value: usize| {
+        let shape = program.values[value];
+        shape.row_count(batch) * shape.columns
+    };
+    Ok(match buffer {
+        Buffer::Value { value, .. } | Buffer::Gradient(value) => of_value(value),
+        Buffer::Kept { node, .. } => {
+            let node = &program.nodes[node];
+            let rows = program.values[node.output].row_count(batch);
+            rule(&node.op)?.keeps(&Call { program, node, batch, parameters, rows })
+        }
+    })
+}
+
+/// The largest first, each at the lowest place that is free for all of its life.
+fn place(lives: &mut Vec<Life>) -> (HashMap<Buffer, Range<usize>>, usize) {
+    lives.retain(|life| life.size > 0);
+    lives.sort_by_key(|life| (std::cmp::Reverse(life.size), life.steps.start));
+    let mut placed: Vec<(Range<usize>, Range<usize>)> = Vec::with_capacity(lives.len());
+    let mut places = HashMap::new();
+    let mut size = 0;
+    for life in lives.iter() {
+        let meets = |steps: &Range<usize>| steps.start < life.steps.end && life.steps.start < steps.end;
+        let mut taken: Vec<&Range<usize>> =
+            placed.iter().filter(|(steps, _)| meets(steps)).map(|(_, place)| place).collect();
+        taken.sort_by_key(|place| place.start);
+        let mut start = 0;
+        for place in taken {
+            if place.start >= start + life.size {
+                break;
+            }
+            start = start.max(place.end);
+        }
+        size = size.max(start + life.size);
+        placed.push((life.steps.clone(), start..start + life.size));
+        places.insert(life.buffer, start..start + life.size);
+    }
+    (places, size)
+}

@@ -1,0 +1,239 @@
+//! The graphs of a model as one program: what the encoder remembers has become an input of the decoder's attention.
+
+mod memory;
+mod recompute;
+mod schedule;
+
+pub use memory::{Layout, Parts};
+pub use recompute::Recompute;
+pub use schedule::{Buffer, Schedule, Step};
+
+use std::collections::HashMap;
+
+use siskin::arch::{Config, Family, Graphs};
+use siskin::file::File;
+use siskin::graph::{Graph, Head, Op, Rope, Rows, Sight, Weight, WeightId};
+use siskin::{Error, Result};
+
+use crate::batch::{Batch, Texts};
+
+/// Which texts the rows of a value belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Those that are read at once.
+    Reader,
+    /// Those that are written token by token.
+    Writer,
+}
+
+impl Side {
+    /// The texts of this side.
+    pub fn texts(self, batch: &Batch) -> &Texts {
+        match self {
+            Self::Reader => &batch.reader,
+            Self::Writer => &batch.writer,
+        }
+    }
+}
+
+/// A value: a table of numbers.
+#[derive(Clone, Copy, Debug)]
+pub struct Value {
+    /// How many rows.
+    pub rows: Rows,
+    /// How many columns.
+    pub columns: usize,
+    /// Whose rows.
+    pub side: Side,
+}
+
+impl Value {
+    /// How many rows it has in a batch.
+    pub fn row_count(&self, batch: &Batch) -> usize {
+        let texts = self.side.texts(batch);
+        match self.rows {
+            Rows::Batch => texts.rows.len(),
+            Rows::Wanted => texts.wanted.len(),
+            Rows::Frames => texts.frame_count(),
+            Rows::Slots(chosen) => texts.rows.len() * chosen,
+        }
+    }
+}
+
+/// An operation, its inputs and its one output.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// What is computed.
+    pub op: Op,
+    /// From which values.
+    pub inputs: Vec<usize>,
+    /// Into which value.
+    pub output: usize,
+}
+
+/// What a model computes on both sides.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// In an order in which they can run.
+    pub nodes: Vec<Node>,
+    /// What lies between them.
+    pub values: Vec<Value>,
+    /// The tensors of all nodes, each once.
+    pub weights: Vec<Weight>,
+    /// The rotary tables.
+    pub ropes: Vec<Rope>,
+    /// What leaves it.
+    pub output: usize,
+    /// What the rows of the output are.
+    pub head: Head,
+    /// The first node of the head: from here on each row is computed by itself, of one value.
+    pub tail: usize,
+    /// That value.
+    pub hidden: usize,
+}
+
+impl Program {
+    /// Of the graphs of a model, with their heads.
+    pub fn new(graphs: &Graphs) -> Result<Self> {
+        let mut join = Join::default();
+        let mut last = None;
+        for (side, graph) in [(Side::Reader, &graphs.encoder), (Side::Writer, &graphs.decoder)] {
+            if let Some(graph) = graph {
+                last = Some((join.append(side, graph)?, graph));
+            }
+        }
+        let Some((values, graph)) = last else {
+            return Err(Error::unsupported("model", "it has no graph that could be trained"));
+        };
+        let output = values[graph.output];
+        let Join { nodes, values, weights, ropes, .. } = join;
+        let mut program = Self { nodes, values, weights, ropes, output, head: graph.head, tail: 0, hidden: 0 };
+        program.drop_unused();
+        (program.tail, program.hidden) = program.find_tail();
+        Ok(program)
+    }
+
+    /// Of the model in a file.
+    pub fn of_file(file: &File) -> Result<Self> {
+        let metadata = file.metadata();
+        let family = Family::named(&metadata.architecture).map_err(|error| error.within("metadata"))?;
+        let config = Config::new(metadata.config.clone());
+        let (_, graphs) = family.build(&config, &|name| file.tensor(name).is_some())?;
+        Self::new(&graphs)
+    }
+
+    /// The side whose outputs leave the program.
+    pub fn side(&self) -> Side {
+        self.values[self.output].side
+    }
+
+    /// The values that a node reads.
+    pub fn inputs(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
+        self.nodes[node].inputs.iter().copied()
+    }
+
+    /// Leaves out what does not lead to the output.
+    fn drop_unused(&mut self) {
+        let mut used = vec![false; self.values.len()];
+        used[self.output] = true;
+        let mut kept = Vec::new();
+        for node in std::mem::take(&mut self.nodes).into_iter().rev() {
+            if used[node.output] {
+                node.inputs.iter().for_each(|&input| used[input] = true);
+                kept.push(node);
+            }
+        }
+        kept.reverse();
+        self.nodes = kept;
+    }
+
+    /// Where the head begins, and what enters it.
+    fn find_tail(&self) -> (usize, usize) {
+        let alone = |op: &Op| {
+            matches!(
+                op,
+                Op::Linear { .. }
+                    | Op::Norm { .. }
+                    | Op::Activate(_)
+                    | Op::Gate(_)
+                    | Op::Columns { .. }
+                    | Op::Add
+                    | Op::Affine { .. }
+                    | Op::Scale(_)
+                    | Op::Softcap(_)
+                    | Op::Clamp(_)
+            )
+        };
+        let mut best = (self.nodes.len(), self.output);
+        for first in (0..self.nodes.len()).rev() {
+            if !alone(&self.nodes[first].op) || self.values[self.nodes[first].output].rows != Rows::Wanted {
+                break;
+            }
+            let made: Vec<usize> = self.nodes[first..].iter().map(|node| node.output).collect();
+            let mut from = self.nodes[first..].iter().flat_map(|node| &node.inputs);
+            let mut outside: Vec<usize> = from.by_ref().copied().filter(|input| !made.contains(input)).collect();
+            outside.dedup();
+            if let [only] = outside[..] {
+                best = (first, only);
+            }
+        }
+        best
+    }
+}
+
+/// Graphs that become one.
+#[derive(Default)]
+struct Join {
+    nodes: Vec<Node>,
+    values: Vec<Value>,
+    weights: Vec<Weight>,
+    known: HashMap<Weight, WeightId>,
+    ropes: Vec<Rope>,
+    /// The keys and values that each layer of the decoder sees.
+    remembered: HashMap<usize, [usize; 2]>,
+}
+
+impl Join {
+    /// Appends a graph; returns what its values have become.
+    fn append(&mut self, side: Side, graph: &Graph) -> Result<Vec<usize>> {
+        let values: Vec<usize> = (self.values.len()..).take(graph.values.len()).collect();
+        self.values.extend(
+            graph.values.iter().map(|value| Value { rows: value.rows, columns: value.columns, side }),
+        );
+        let weights: Vec<WeightId> = graph.weights.iter().map(|weight| self.weight(weight)).collect();
+        let ropes = self.ropes.len();
+        self.ropes.extend(graph.ropes.iter().cloned());
+        for node in &graph.nodes {
+            let mut op = node.op.clone();
+            op.each_weight(&mut |weight| *weight = weights[*weight]);
+            let mut inputs: Vec<usize> = node.inputs.iter().map(|&input| values[input]).collect();
+            match &mut op {
+                Op::Rope { rope, .. } | Op::EmbedSine { rope, .. } => *rope += ropes,
+                Op::Remember(attention) => {
+                    self.remembered.insert(attention.layer, [inputs[0], inputs[1]]);
+                    continue;
+                }
+                Op::Attention(attention) if attention.sight == Sight::Memory => {
+                    let remembered = self.remembered.get(&attention.layer).ok_or_else(|| {
+                        let message = format!("layer {} looks at what nothing remembers", attention.layer);
+                        Error::unsupported("graph", message)
+                    })?;
+                    inputs.truncate(1);
+                    inputs.extend(remembered);
+                }
+                _ => {}
+            }
+            self.nodes.push(Node { op, inputs, output: values[node.output] });
+        }
+        Ok(values)
+    }
+
+    fn weight(&mut self, weight: &Weight) -> WeightId {
+        if let Some(&known) = self.known.get(weight) {
+            return known;
+        }
+        self.known.insert(weight.clone(), self.weights.len());
+        self.weights.push(weight.clone());
+        self.weights.len() - 1
+    }
+}

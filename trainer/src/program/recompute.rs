@@ -1,0 +1,82 @@
+//! What is forgotten after the forward pass and computed again for backward: memory for time.
+
+use siskin::graph::Op;
+
+use super::Program;
+
+/// What is computed again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Recompute {
+    /// Nothing: everything that backward reads is kept.
+    #[default]
+    Nothing,
+    /// All within so many layers, of which only what enters and leaves is kept.
+    Layers(usize),
+    /// Attention.
+    Attention,
+    /// What costs little: everything but products and attention.
+    Cheap,
+}
+
+/// What is forgotten, and in which parts backward goes through the program.
+#[derive(Clone, Debug)]
+pub struct Forgotten {
+    /// The part of each node.
+    pub parts: Vec<usize>,
+    /// Whether what a node gives is forgotten.
+    pub nodes: Vec<bool>,
+}
+
+impl Recompute {
+    /// Chooses nodes of `program` before its head. What another part reads is never forgotten.
+    pub fn choose(self, program: &Program) -> Forgotten {
+        let layers = layers(program);
+        let width = if let Self::Layers(width) = self { width.max(1) } else { 1 };
+        let parts: Vec<usize> = layers.iter().map(|layer| layer.map_or(0, |layer| layer / width + 1)).collect();
+        let chosen = |node: usize| match self {
+            Self::Nothing => false,
+            Self::Layers(_) => true,
+            Self::Attention => matches!(program.nodes[node].op, Op::Attention(_)),
+            Self::Cheap => !matches!(
+                program.nodes[node].op,
+                Op::Attention(_) | Op::Linear { .. } | Op::ExpertLinear { .. } | Op::Recur(_)
+            ),
+        };
+        let mut leaves = vec![false; program.values.len()];
+        leaves[program.hidden] = true;
+        let mut made = vec![0; program.values.len()];
+        for (node, part) in program.nodes.iter().zip(&parts) {
+            node.inputs.iter().for_each(|&input| leaves[input] |= made[input] != *part);
+            made[node.output] = *part;
+        }
+        let forgets = |node: usize| {
+            node < program.tail && parts[node] > 0 && chosen(node) && !leaves[program.nodes[node].output]
+        };
+        Forgotten { nodes: (0..program.nodes.len()).map(forgets).collect(), parts }
+    }
+}
+
+/// The layer that each node belongs to, encoders' before decoders'; none before the first.
+fn layers(program: &Program) -> Vec<Option<usize>> {
+    let mut names: Vec<(super::Side, &str)> = Vec::new();
+    let mut current = None;
+    let mut of_node = Vec::with_capacity(program.nodes.len());
+    for node in &program.nodes {
+        let side = program.values[node.output].side;
+        let named = node.op.weights().into_iter().find_map(|weight| {
+            let name = program.weights[weight].name.as_str();
+            let (prefix, rest) = name.split_once("blk.")?;
+            let digits = rest.find('.')?;
+            Some(&name[..prefix.len() + "blk.".len() + digits])
+        });
+        if let Some(name) = named {
+            let known = names.iter().position(|known| *known == (side, name));
+            current = Some(known.unwrap_or_else(|| {
+                names.push((side, name));
+                names.len() - 1
+            }));
+        }
+        of_node.push(current);
+    }
+    of_node
+}

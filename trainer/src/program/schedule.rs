@@ -1,0 +1,184 @@
+//! The order of a step's work, and which tables it reads and writes: derived from the program alone.
+
+use siskin::Result;
+
+use super::Program;
+use super::recompute::{Forgotten, Recompute};
+use crate::grad::rule;
+
+/// A table of numbers that lives for a part of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Buffer {
+    /// A value; `again`: computed for the second time.
+    Value {
+        /// Which.
+        value: usize,
+        /// For the second time.
+        again: bool,
+    },
+    /// What a node keeps for backward.
+    Kept {
+        /// Which node.
+        node: usize,
+        /// For the second time.
+        again: bool,
+    },
+    /// The gradient of a value.
+    Gradient(usize),
+}
+
+/// One piece of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A node's forward pass.
+    Forward {
+        /// Which.
+        node: usize,
+        /// For the second time.
+        again: bool,
+    },
+    /// The head, the loss, and the head's backward pass, a part of the rows at a time.
+    Tail,
+    /// A node's backward pass.
+    Backward {
+        /// Which.
+        node: usize,
+    },
+}
+
+/// All work of a step, in order.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    /// What is done.
+    pub steps: Vec<Step>,
+    /// Which values need a gradient.
+    pub steep: Vec<bool>,
+    forgotten: Forgotten,
+    /// The node that makes each value.
+    makers: Vec<usize>,
+}
+
+impl Schedule {
+    /// For a program of which the weights that `trains` names change.
+    pub fn new(program: &Program, recompute: Recompute, trains: impl Fn(usize) -> bool) -> Result<Self> {
+        let mut schedule = Self::forward(program);
+        for node in &program.nodes {
+            let own = node.op.weights().into_iter().any(&trains);
+            schedule.steep[node.output] = own || node.inputs.iter().any(|&input| schedule.steep[input]);
+        }
+        schedule.forgotten = recompute.choose(program);
+        let mut end = program.tail;
+        while end > 0 {
+            let part = schedule.forgotten.parts[end - 1];
+            let start = (0..end).rev().take_while(|&node| schedule.forgotten.parts[node] == part).last();
+            let start = start.unwrap_or(0);
+            let again = schedule.again(program, start..end)?;
+            schedule.steps.extend(again.into_iter().map(|node| Step::Forward { node, again: true }));
+            let backward = (start..end).rev().filter(|&node| schedule.steep[program.nodes[node].output]);
+            schedule.steps.extend(backward.map(|node| Step::Backward { node }));
+            end = start;
+        }
+        Ok(schedule)
+    }
+
+    /// Without a backward pass.
+    pub fn forward(program: &Program) -> Self {
+        let mut makers = vec![usize::MAX; program.values.len()];
+        program.nodes.iter().enumerate().for_each(|(number, node)| makers[node.output] = number);
+        let forward = (0..program.tail).map(|node| Step::Forward { node, again: false });
+        Self {
+            steps: forward.chain([Step::Tail]).collect(),
+            steep: vec![false; program.values.len()],
+            forgotten: Recompute::Nothing.choose(program),
+            makers,
+        }
+    }
+
+    /// The nodes of a part that have to be computed again for its backward pass.
+    fn again(&self, program: &Program, part: std::ops::Range<usize>) -> Result<Vec<usize>> {
+        let forgotten = |value: usize| {
+            let maker = self.makers[value];
+            self.forgotten.nodes.get(maker).copied().unwrap_or(false).then_some(maker)
+        };
+        let mut needed = vec![false; program.nodes.len()];
+        for node in part.clone() {
+            let of = &program.nodes[node];
+            if !self.steep[of.output] {
+                continue;
+            }
+            let reads = rule::<f32>(&of.op)?.reads();
+            let inputs = of.inputs.iter().copied().filter(|_| reads.inputs);
+            let values = inputs.chain(reads.output.then_some(of.output));
+            values.filter_map(forgotten).for_each(|maker| needed[maker] = true);
+        }
+        for node in (0..part.end).rev().filter(|&node| node >= part.start) {
+            if needed[node] {
+                program.inputs(node).filter_map(forgotten).for_each(|maker| needed[maker] = true);
+            }
+        }
+        Ok(part.filter(|&node| needed[node]).collect())
+    }
+
+    /// The table in which a backward pass, or what is computed again, finds a value.
+    fn late(&self, value: usize) -> Buffer {
+        Buffer::Value { value, again: self.forgotten.nodes.get(self.makers[value]).copied().unwrap_or(false) }
+    }
+
+    /// What a step reads, and what it writes.
+    pub fn uses(&self, program: &Program, step: Step) -> Result<Uses> {
+        let mut uses = Uses::default();
+        match step {
+            Step::Forward { node, again } => {
+                let find = |value| if again { self.late(value) } else { Buffer::Value { value, again } };
+                uses.inputs = program.inputs(node).map(find).collect();
+                uses.writes = vec![
+                    Buffer::Value { value: program.nodes[node].output, again },
+                    Buffer::Kept { node, again },
+                ];
+            }
+            Step::Tail => {
+                uses.inputs = vec![Buffer::Value { value: program.hidden, again: false }];
+                uses.writes = vec![Buffer::Gradient(program.hidden)];
+            }
+            Step::Backward { node } => {
+                let of = &program.nodes[node];
+                let reads = rule::<f32>(&of.op)?.reads();
+                if reads.inputs {
+                    uses.inputs = of.inputs.iter().map(|&input| self.late(input)).collect();
+                }
+                uses.output = reads.output.then(|| self.late(of.output));
+                uses.kept = Some(Buffer::Kept { node, again: self.forgotten.nodes[node] });
+                uses.gradient = Some(Buffer::Gradient(of.output));
+                let steep = |&input: &usize| self.steep[input].then_some(Buffer::Gradient(input));
+                uses.to = of.inputs.iter().map(steep).collect();
+            }
+        }
+        Ok(uses)
+    }
+}
+
+/// The tables of a step.
+#[derive(Clone, Debug, Default)]
+pub struct Uses {
+    /// Inputs, where they are needed.
+    pub inputs: Vec<Buffer>,
+    /// The output, where backward needs it.
+    pub output: Option<Buffer>,
+    /// What forward kept for backward.
+    pub kept: Option<Buffer>,
+    /// The gradient of the output.
+    pub gradient: Option<Buffer>,
+    /// What is written anew.
+    pub writes: Vec<Buffer>,
+    /// Gradients that are added to, one for each input.
+    pub to: Vec<Option<Buffer>>,
+}
+
+impl Uses {
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = Buffer> + '_ {
+        let single = [self.output, self.kept, self.gradient].into_iter().flatten();
+        let to = self.to.iter().copied().flatten();
+        self.inputs.iter().chain(&self.writes).copied().chain(single).chain(to)
+    }
+}

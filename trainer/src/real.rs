@@ -1,0 +1,130 @@
+//! The numbers that training computes with: f32, and f64 for checks.
+
+use std::fmt::Debug;
+use std::iter::Sum;
+use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssign};
+
+/// A floating-point number.
+pub trait Real:
+    Copy
+    + Debug
+    + Default
+    + PartialOrd
+    + Send
+    + Sync
+    + 'static
+    + Add<Output = Self>
+    + Sub<Output = Self>
+    + Mul<Output = Self>
+    + Div<Output = Self>
+    + Neg<Output = Self>
+    + AddAssign
+    + SubAssign
+    + MulAssign
+    + DivAssign
+    + Sum
+{
+    /// Zero.
+    const ZERO: Self;
+    /// One.
+    const ONE: Self;
+
+    /// The nearest number.
+    fn of(number: f64) -> Self;
+    /// As a double.
+    fn f64(self) -> f64;
+    /// e^self.
+    fn exp(self) -> Self;
+    /// The natural logarithm.
+    fn ln(self) -> Self;
+    /// The square root.
+    fn sqrt(self) -> Self;
+    /// The hyperbolic tangent.
+    fn tanh(self) -> Self;
+    /// The error function.
+    fn erf(self) -> Self;
+    /// ln(1 + self).
+    fn ln_1p(self) -> Self;
+    /// The magnitude.
+    fn abs(self) -> Self;
+    /// Whether it is neither infinite nor no number.
+    fn is_finite(self) -> bool;
+
+    /// `c = alpha · a · b + beta · c`: see [`gemm`](crate::gemm).
+    ///
+    /// # Safety
+    /// `a` (m × k), `b` (k × n) and `c` (m × n) must be valid at all places that sizes and strides name, and those of
+    /// `c` distinct.
+    unsafe fn gemm_raw(
+        sizes: [usize; 3],
+        alpha: Self,
+        a: (*const Self, [isize; 2]),
+        b: (*const Self, [isize; 2]),
+        beta: Self,
+        c: (*mut Self, [isize; 2]),
+    );
+
+    /// The larger.
+    fn max(self, other: Self) -> Self {
+        if other > self { other } else { self }
+    }
+}
+
+macro_rules! real {
+    ($type:ident, $gemm:ident, $erf:path) => {
+        impl Real for $type {
+            const ZERO: Self = 0.0;
+            const ONE: Self = 1.0;
+
+            fn of(number: f64) -> Self {
+                number as Self
+            }
+            fn f64(self) -> f64 {
+                f64::from(self)
+            }
+            fn exp(self) -> Self {
+                $type::exp(self)
+            }
+            fn ln(self) -> Self {
+                $type::ln(self)
+            }
+            fn sqrt(self) -> Self {
+                $type::sqrt(self)
+            }
+            fn tanh(self) -> Self {
+                $type::tanh(self)
+            }
+            fn erf(self) -> Self {
+                $erf(self)
+            }
+            fn ln_1p(self) -> Self {
+                $type::ln_1p(self)
+            }
+            fn abs(self) -> Self {
+                $type::abs(self)
+            }
+            fn is_finite(self) -> bool {
+                $type::is_finite(self)
+            }
+
+            unsafe fn gemm_raw(
+                [m, k, n]: [usize; 3],
+                alpha: Self,
+                (a, [a_row, a_column]): (*const Self, [isize; 2]),
+                (b, [b_row, b_column]): (*const Self, [isize; 2]),
+                beta: Self,
+                (c, [c_row, c_column]): (*mut Self, [isize; 2]),
+            ) {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    matrixmultiply::$gemm(
+                        m, k, n, alpha, a, a_row, a_column, b, b_row, b_column, beta, c, c_row, c_column,
+                    );
+                }
+            }
+        }
+    };
+}
+
+real!(f32, sgemm, libm::erff);
+real!(f64, dgemm, libm::erf);

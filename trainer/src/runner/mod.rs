@@ -1,0 +1,236 @@
+//! Runs a program forth and back on the CPU.
+
+mod carve;
+mod tail;
+
+use std::ops::Range;
+
+use siskin::graph::Op;
+use siskin::{Error, Result};
+
+use self::carve::carve;
+use crate::batch::Batch;
+use crate::grad::{Back, Call, rule};
+use crate::loss::{Loss, Sum, Targets};
+use crate::parameters::{Gradients, Parameters};
+use crate::program::{Buffer, Layout, Program, Recompute, Schedule, Step};
+use crate::real::Real;
+
+/// A program, its plan, and the arena in which it runs.
+pub struct Runner<T> {
+    program: Program,
+    schedule: Schedule,
+    forward: Schedule,
+    arena: Vec<T>,
+    scratch: tail::Scratch<T>,
+}
+
+/// What is trained towards.
+#[derive(Clone, Copy)]
+pub struct Goal<'a, T> {
+    /// How far off outputs are.
+    pub loss: &'a dyn Loss<T>,
+    /// What they should be.
+    pub targets: &'a Targets,
+    /// Factor on gradients.
+    pub scale: f64,
+}
+
+impl<T: Real> Runner<T> {
+    /// For a program of which the weights that `trains` names change.
+    pub fn new(program: Program, recompute: Recompute, trains: impl Fn(usize) -> bool) -> Result<Self> {
+        let schedule = Schedule::new(&program, recompute, trains)?;
+        let forward = Schedule::forward(&program);
+        Ok(Self { program, schedule, forward, arena: Vec::new(), scratch: tail::Scratch::default() })
+    }
+
+    /// What is run.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// The bytes of the arena, and of what the head needs, for a batch of this shape.
+    pub fn memory(&self, batch: &Batch, parameters: &Parameters<T>) -> Result<[usize; 2]> {
+        let layout = Layout::new(&self.program, &self.schedule, batch, parameters)?;
+        let scratch = tail::Scratch::<T>::size(&self.program, batch);
+        Ok([layout.size, scratch].map(|numbers| numbers * size_of::<T>()))
+    }
+
+    /// Runs a batch forth and back: adds the gradients of the goal, and returns how far off it was.
+    pub fn run(
+        &mut self,
+        parameters: &Parameters<T>,
+        batch: &Batch,
+        goal: Goal<'_, T>,
+        gradients: &mut Gradients<T>,
+    ) -> Result<Sum> {
+        self.walk(parameters, batch, goal, Some(gradients), None)
+    }
+
+    /// Runs a batch forth alone: how far off it was. What leaves the program is shown to `see`, some rows at a time.
+    pub fn evaluate(
+        &mut self,
+        parameters: &Parameters<T>,
+        batch: &Batch,
+        goal: Goal<'_, T>,
+        see: Option<&mut dyn FnMut(Range<usize>, &[T])>,
+    ) -> Result<Sum> {
+        self.walk(parameters, batch, goal, None, see)
+    }
+
+    fn walk(
+        &mut self,
+        parameters: &Parameters<T>,
+        batch: &Batch,
+        goal: Goal<'_, T>,
+        mut gradients: Option<&mut Gradients<T>>,
+        mut see: Option<&mut dyn FnMut(Range<usize>, &[T])>,
+    ) -> Result<Sum> {
+        check(&self.program, batch)?;
+        let schedule = if gradients.is_some() { &self.schedule } else { &self.forward };
+        let layout = Layout::new(&self.program, schedule, batch, parameters)?;
+        if self.arena.len() < layout.size {
+            self.arena.resize(layout.size, T::ZERO);
+        }
+        let mut sum = Sum::default();
+        let mut nothing = Gradients::default();
+        let walk = Walk { program: &self.program, schedule, layout: &layout, batch, parameters };
+        for (index, &step) in schedule.steps.iter().enumerate() {
+            layout.fresh[index].iter().for_each(|place| self.arena[place.clone()].fill(T::ZERO));
+            match step {
+                Step::Forward { node, .. } => walk.forward(step, node, &mut self.arena)?,
+                Step::Backward { node } => {
+                    let gradients = gradients.as_deref_mut().unwrap_or(&mut nothing);
+                    walk.backward(step, node, &mut self.arena, gradients)?;
+                }
+                Step::Tail => {
+                    let back = gradients.as_deref_mut();
+                    let see = see.take();
+                    sum = walk.tail(goal, &mut self.arena, &mut self.scratch, back, see)?;
+                }
+            }
+        }
+        Ok(sum)
+    }
+}
+
+/// What the steps of a walk share.
+struct Walk<'a, T> {
+    program: &'a Program,
+    schedule: &'a Schedule,
+    layout: &'a Layout,
+    batch: &'a Batch,
+    parameters: &'a Parameters<T>,
+}
+
+impl<'a, T: Real> Walk<'a, T> {
+    fn call(&self, node: usize, rows: Option<usize>) -> Call<'a, T> {
+        let node = &self.program.nodes[node];
+        let rows = rows.unwrap_or_else(|| self.program.values[node.output].row_count(self.batch));
+        Call { program: self.program, node, batch: self.batch, parameters: self.parameters, rows }
+    }
+
+    fn forward(&self, step: Step, node: usize, arena: &mut [T]) -> Result<()> {
+        let uses = self.schedule.uses(self.program, step)?;
+        let mut tables = Tables::new(arena, self.layout, uses.all());
+        let (mut out, mut kept) = (tables.take(uses.writes[0]), tables.take(uses.writes[1]));
+        let inputs: Vec<&[T]> = uses.inputs.iter().map(|buffer| tables.read(*buffer)).collect();
+        let call = self.call(node, None);
+        let kept = kept.as_deref_mut().unwrap_or_default();
+        rule(&call.node.op)?.forward(&call, &inputs, out.as_deref_mut().unwrap_or_default(), kept);
+        Ok(())
+    }
+
+    fn backward(
+        &self,
+        step: Step,
+        node: usize,
+        arena: &mut [T],
+        gradients: &mut Gradients<T>,
+    ) -> Result<()> {
+        let uses = self.schedule.uses(self.program, step)?;
+        let mut tables = Tables::new(arena, self.layout, uses.all());
+        // A value that is read twice has one gradient, to which the second is added afterwards.
+        let mut twice = vec![Vec::new(); uses.to.len()];
+        let mut to: Vec<Option<&mut [T]>> = Vec::with_capacity(uses.to.len());
+        for ((index, buffer), twice) in uses.to.iter().enumerate().zip(&mut twice) {
+            let Some(buffer) = *buffer else {
+                to.push(None);
+                continue;
+            };
+            if uses.to[..index].contains(&Some(buffer)) {
+                twice.resize(self.layout.place(buffer).len(), T::ZERO);
+                to.push(Some(twice));
+            } else {
+                to.push(tables.take(buffer));
+            }
+        }
+        let read = |buffer: Option<Buffer>| buffer.map_or(&[][..], |buffer| tables.read(buffer));
+        let inputs: Vec<&[T]> = uses.inputs.iter().map(|buffer| tables.read(*buffer)).collect();
+        let call = self.call(node, None);
+        let back = Back {
+            inputs: &inputs,
+            output: read(uses.output),
+            kept: read(uses.kept),
+            gradient: read(uses.gradient),
+            to: &mut to,
+            weights: gradients,
+        };
+        rule(&call.node.op)?.backward(&call, back);
+        for (buffer, twice) in uses.to.iter().zip(twice).filter(|(_, twice)| !twice.is_empty()) {
+            let place = buffer.map_or(0..0, |buffer| self.layout.place(buffer));
+            arena[place].iter_mut().zip(twice).for_each(|(to, from)| *to += from);
+        }
+        Ok(())
+    }
+}
+
+/// The tables of a step, cut out of the arena.
+struct Tables<'a, T> {
+    pieces: Vec<(Buffer, Option<&'a mut [T]>)>,
+}
+
+impl<'a, T> Tables<'a, T> {
+    fn new(arena: &'a mut [T], layout: &Layout, buffers: impl Iterator<Item = Buffer>) -> Self {
+        let mut wanted: Vec<Buffer> = Vec::new();
+        for buffer in buffers {
+            if !wanted.contains(&buffer) {
+                wanted.push(buffer);
+            }
+        }
+        let places: Vec<_> = wanted.iter().map(|&buffer| layout.place(buffer)).collect();
+        Self { pieces: wanted.into_iter().zip(carve(arena, &places)).collect() }
+    }
+
+    /// A table to write to.
+    fn take(&mut self, buffer: Buffer) -> Option<&'a mut [T]> {
+        self.pieces.iter_mut().find(|(known, _)| *known == buffer)?.1.take()
+    }
+
+    fn read(&self, buffer: Buffer) -> &[T] {
+        let found = self.pieces.iter().find(|(known, _)| *known == buffer);
+        found.and_then(|(_, piece)| piece.as_deref()).unwrap_or(&[])
+    }
+}
+
+/// Refuses tokens, segments and positions that tables do not have.
+fn check(program: &Program, batch: &Batch) -> Result<()> {
+    for node in &program.nodes {
+        let texts = program.values[node.output].side.texts(batch);
+        let rows = texts.rows.iter();
+        let (table, most, what) = match node.op {
+            Op::Embed { table } => (table, rows.map(|row| row.token as usize).max(), "token"),
+            Op::EmbedSegment { table } => (table, rows.map(|row| row.segment as usize).max(), "segment"),
+            Op::EmbedPosition { table, offset } => {
+                (table, rows.map(|row| row.position + offset).max(), "position")
+            }
+            _ => continue,
+        };
+        let limit = program.weights[table].rows;
+        if let Some(most) = most.filter(|&most| most >= limit) {
+            let message = format!("{what} {most}, but {} has {limit} rows", program.weights[table].name);
+            return Err(Error::argument("batch", message));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,171 @@
+//! The head and the loss, some rows at a time: of large vocabularies never all scores are there at once.
+
+use std::ops::Range;
+
+use siskin::{Error, Result};
+
+use super::{Goal, Walk};
+use crate::batch::Batch;
+use crate::grad::{Back, rule};
+use crate::loss::{Outputs, Sum};
+use crate::parameters::Gradients;
+use crate::program::{Buffer, Program};
+use crate::real::Real;
+
+/// Numbers of the widest table of a part.
+const MOST: usize = 1 << 22;
+
+/// The tables of the head's values, and of their gradients.
+#[derive(Debug, Default)]
+pub(super) struct Scratch<T> {
+    values: Vec<Vec<T>>,
+    gradients: Vec<Vec<T>>,
+}
+
+/// Rows of a part.
+fn part_rows(program: &Program, rows: usize) -> usize {
+    let widest = program.nodes[program.tail..].iter().map(|node| program.values[node.output].columns).max();
+    (MOST / widest.unwrap_or(1).max(1)).clamp(16, rows.max(16))
+}
+
+impl<T: Real> Scratch<T> {
+    /// Numbers that it will hold for a batch.
+    pub(super) fn size(program: &Program, batch: &Batch) -> usize {
+        let rows = program.values[program.hidden].row_count(batch);
+        let columns: usize =
+            program.nodes[program.tail..].iter().map(|node| program.values[node.output].columns).sum();
+        2 * columns * part_rows(program, rows).min(rows)
+    }
+}
+
+impl<T: Real> Walk<'_, T> {
+    /// Runs the head and the loss on all rows, and back where there are `gradients`.
+    pub(super) fn tail(
+        &self,
+        goal: Goal<'_, T>,
+        arena: &mut [T],
+        scratch: &mut Scratch<T>,
+        mut gradients: Option<&mut Gradients<T>>,
+        mut see: Option<&mut dyn FnMut(Range<usize>, &[T])>,
+    ) -> Result<Sum> {
+        let program = self.program;
+        let (rows, columns) =
+            (program.values[program.hidden].row_count(self.batch), program.values[program.hidden].columns);
+        let step = if goal.loss.by_rows() { part_rows(program, rows) } else { rows.max(1) };
+        let nodes = program.nodes.len() - program.tail;
+        scratch.values.resize(nodes, Vec::new());
+        scratch.gradients.resize(nodes, Vec::new());
+        let places = [
+            Buffer::Value { value: program.hidden, again: false },
+            Buffer::Gradient(program.hidden),
+        ]
+        .map(|buffer| self.layout.place(buffer));
+        let mut parts = super::carve(arena, &places).into_iter();
+        let hidden = parts.next().flatten().unwrap_or_default();
+        let steep = parts.next().flatten().unwrap_or_default();
+        let mut sum = Sum::default();
+        for start in (0..rows).step_by(step) {
+            let part = start..rows.min(start + step);
+            let numbers = part.start * columns..part.end * columns;
+            let mut head = Head { walk: self, rows: part.len(), hidden: &hidden[numbers.clone()] };
+            head.forward(scratch)?;
+            let mut own = std::mem::take(&mut scratch.gradients);
+            let width = program.values[program.output].columns;
+            let mut of_hidden = vec![T::ZERO; part.len() * columns];
+            let (output, gradient) = match nodes.checked_sub(1) {
+                Some(last) => (&scratch.values[last][..], &mut own[last]),
+                None => (head.hidden, &mut of_hidden),
+            };
+            gradient.clear();
+            gradient.resize(part.len() * width, T::ZERO);
+            let outputs = Outputs { first: part.start, columns: width, numbers: output, batch: self.batch };
+            let added = goal.loss.add(&outputs, goal.targets, goal.scale, gradient)?;
+            sum.add(&added);
+            if !added.loss.is_finite() {
+                let message = "the loss is not finite; see which operation gave what is not a number with the finder";
+                return Err(Error::argument("loss", message));
+            }
+            if let Some(see) = see.as_deref_mut() {
+                see(part.clone(), output);
+            }
+            if let Some(gradients) = gradients.as_deref_mut() {
+                head.backward(scratch, &mut own, &mut of_hidden, gradients)?;
+                steep[numbers].copy_from_slice(&of_hidden);
+            }
+            scratch.gradients = own;
+        }
+        Ok(sum)
+    }
+}
+
+/// The head on some rows.
+struct Head<'a, T> {
+    walk: &'a Walk<'a, T>,
+    rows: usize,
+    hidden: &'a [T],
+}
+
+impl<T: Real> Head<'_, T> {
+    /// The number of the node that makes a value; `None`: it enters the head.
+    fn maker(&self, value: usize) -> Option<usize> {
+        self.walk.program.nodes[self.walk.program.tail..].iter().position(|node| node.output == value)
+    }
+
+    fn value<'b>(&'b self, values: &'b [Vec<T>], value: usize) -> &'b [T] {
+        self.maker(value).map_or(self.hidden, |maker| &values[maker])
+    }
+
+    fn forward(&mut self, scratch: &mut Scratch<T>) -> Result<()> {
+        let program = self.walk.program;
+        for (index, node) in program.nodes[program.tail..].iter().enumerate() {
+            let mut out = std::mem::take(&mut scratch.values[index]);
+            out.resize(self.rows * program.values[node.output].columns, T::ZERO);
+            let inputs: Vec<&[T]> =
+                node.inputs.iter().map(|&input| self.value(&scratch.values, input)).collect();
+            let call = self.walk.call(program.tail + index, Some(self.rows));
+            rule(&node.op)?.forward(&call, &inputs, &mut out, &mut []);
+            scratch.values[index] = out;
+        }
+        Ok(())
+    }
+
+    /// `own` has the gradient of the output.
+    fn backward(
+        &self,
+        scratch: &Scratch<T>,
+        own: &mut [Vec<T>],
+        of_hidden: &mut [T],
+        gradients: &mut Gradients<T>,
+    ) -> Result<()> {
+        let program = self.walk.program;
+        let nodes = &program.nodes[program.tail..];
+        let last = nodes.len().saturating_sub(1);
+        for (values, gradient) in scratch.values.iter().zip(&mut own[..last]) {
+            gradient.clear();
+            gradient.resize(values.len(), T::ZERO);
+        }
+        for (index, node) in nodes.iter().enumerate().rev() {
+            let inputs: Vec<&[T]> =
+                node.inputs.iter().map(|&input| self.value(&scratch.values, input)).collect();
+            let call = self.walk.call(program.tail + index, Some(self.rows));
+            let gradient = std::mem::take(&mut own[index]);
+            let mut given: Vec<Vec<T>> = inputs.iter().map(|input| vec![T::ZERO; input.len()]).collect();
+            let mut to: Vec<Option<&mut [T]>> = given.iter_mut().map(|given| Some(&mut given[..])).collect();
+            let back = Back {
+                inputs: &inputs,
+                output: &scratch.values[index],
+                kept: &[],
+                gradient: &gradient,
+                to: &mut to,
+                weights: gradients,
+            };
+            rule(&node.op)?.backward(&call, back);
+            own[index] = gradient;
+            for (&input, given) in node.inputs.iter().zip(given) {
+                let to = self.maker(input).map_or(&mut *of_hidden, |maker| &mut own[maker]);
+                to.iter_mut().zip(given).for_each(|(to, from)| *to += from);
+            }
+        }
+        Ok(())
+    }
+}
