@@ -1,8 +1,14 @@
 //! How far outputs are from what they should be, and which way they should go.
 
+mod contrastive;
 mod cross_entropy;
+mod distil;
+#[cfg(test)]
+mod tests;
 
+pub use contrastive::{Contrastive, Pooling};
 pub use cross_entropy::CrossEntropy;
+pub use distil::Distil;
 
 use siskin::Result;
 

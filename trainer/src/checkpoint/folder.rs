@@ -1,0 +1,95 @@
+//! The checkpoints of a run: the newest few, and the best.
+
+use std::path::{Path, PathBuf};
+
+use siskin::{Error, Result};
+
+use super::Checkpoint;
+
+/// A folder of checkpoints, which it keeps in order.
+#[derive(Clone, Debug)]
+pub struct Folder {
+    path: PathBuf,
+    keep: usize,
+}
+
+const BEST: &str = "best.checkpoint";
+
+impl Folder {
+    /// The folder at `path`, made where it is absent, that keeps the newest `keep` and the best.
+    pub fn new(path: &Path, keep: usize) -> Result<Self> {
+        std::fs::create_dir_all(path).map_err(|error| Error::io(path.display().to_string(), &error))?;
+        Ok(Self { path: path.to_owned(), keep: keep.max(1) })
+    }
+
+    /// The steps that have a checkpoint, the earliest first.
+    pub fn steps(&self) -> Result<Vec<u64>> {
+        let io = |error| Error::io(self.path.display().to_string(), &error);
+        let mut steps = Vec::new();
+        for entry in std::fs::read_dir(&self.path).map_err(io)? {
+            let name = entry.map_err(io)?.file_name();
+            let name = name.to_string_lossy();
+            let number = name.strip_prefix("step-").and_then(|rest| rest.strip_suffix(".checkpoint"));
+            steps.extend(number.and_then(|number| number.parse::<u64>().ok()));
+        }
+        steps.sort_unstable();
+        Ok(steps)
+    }
+
+    fn place(&self, step: u64) -> PathBuf {
+        self.path.join(format!("step-{step:08}.checkpoint"))
+    }
+
+    /// Writes the checkpoint of a step, and removes those that are too many. What was there before stays until the new
+    /// one is complete.
+    pub fn save(&self, step: u64, best: bool, checkpoint: &Checkpoint) -> Result<()> {
+        checkpoint.save(&self.place(step))?;
+        if best {
+            checkpoint.save(&self.path.join(BEST))?;
+        }
+        let steps = self.steps()?;
+        for &old in steps.iter().take(steps.len().saturating_sub(self.keep)) {
+            let place = self.place(old);
+            std::fs::remove_file(&place).map_err(|error| Error::io(place.display().to_string(), &error))?;
+        }
+        Ok(())
+    }
+
+    /// The newest that can be read; with it, what was wrong with newer ones.
+    pub fn newest(&self) -> Result<(Option<Checkpoint>, Vec<Error>)> {
+        let mut wrong = Vec::new();
+        for step in self.steps()?.into_iter().rev() {
+            match Checkpoint::open(&self.place(step)) {
+                Ok(checkpoint) => return Ok((Some(checkpoint), wrong)),
+                Err(error) => wrong.push(error),
+            }
+        }
+        Ok((None, wrong))
+    }
+
+    /// The best.
+    pub fn best(&self) -> Result<Checkpoint> {
+        Checkpoint::open(&self.path.join(BEST))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_and_the_best_stay() {
+        let path = std::env::temp_dir().join(format!("siskin-checkpoints-{}", std::process::id()));
+        let folder = Folder::new(&path, 2).unwrap();
+        for step in [5, 10, 15, 20] {
+            let checkpoint = Checkpoint { state: step.into(), tables: Vec::new() };
+            folder.save(step, step == 10, &checkpoint).unwrap();
+        }
+        assert_eq!(folder.steps().unwrap(), [15, 20]);
+        assert_eq!(folder.best().unwrap().state, 10);
+        std::fs::write(folder.place(20), b"half of it").unwrap();
+        let (newest, wrong) = folder.newest().unwrap();
+        assert_eq!((newest.unwrap().state, wrong.len()), (15.into(), 1));
+        std::fs::remove_dir_all(path).unwrap();
+    }
+}

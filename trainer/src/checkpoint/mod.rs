@@ -1,0 +1,225 @@
+//! The state of a run in one file, which appears under its name only when it is complete.
+//!
+//! The file: the magic, the length of a JSON header, the header, then tables of numbers one after the other, and a sum
+//! over all of it. The header names every table with its bytes and holds what is no table: the step, where the data
+//! stands, what the schedule and the scaler know.
+
+mod folder;
+
+pub use folder::Folder;
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use siskin::file::{AtomicFile, parse_json};
+use siskin::{Error, ErrorKind, Result};
+
+const MAGIC: [u8; 8] = *b"SISKTRN1";
+/// Headers are names and a few numbers.
+const MOST_HEADER: u64 = 64 << 20;
+const MOST_VALUES: usize = 1 << 22;
+
+/// A table's name, and where it ends in the data.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    name: String,
+    bytes: u64,
+}
+
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+struct Header {
+    state: Value,
+    tables: Vec<Entry>,
+}
+
+/// What a run needs to go on.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Checkpoint {
+    /// All that is no table.
+    pub state: Value,
+    /// Tables by name, in the order in which they are written.
+    pub tables: Vec<(String, Vec<u8>)>,
+}
+
+impl Checkpoint {
+    /// Adds a table of numbers.
+    pub fn put(&mut self, name: impl Into<String>, numbers: &[f32]) {
+        let bytes = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        self.tables.push((name.into(), bytes));
+    }
+
+    /// The table `name` as numbers, of which there must be `count`.
+    pub fn numbers(&self, name: &str, count: usize) -> Result<Vec<f32>> {
+        let bytes = self.bytes(name)?;
+        if bytes.len() != count.saturating_mul(4) {
+            let message = format!("{} bytes, where {count} numbers belong", bytes.len());
+            return Err(Error::new(ErrorKind::Shape, format!("checkpoint.{name}"), message));
+        }
+        Ok(bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
+    }
+
+    /// The bytes of the table `name`.
+    pub fn bytes(&self, name: &str) -> Result<&[u8]> {
+        let found = self.tables.iter().find(|(known, _)| known == name);
+        found.map(|(_, bytes)| &bytes[..]).ok_or_else(|| {
+            let message = "the checkpoint does not hold it; it belongs to another run";
+            Error::new(ErrorKind::Missing, format!("checkpoint.{name}"), message)
+        })
+    }
+
+    /// Writes the file.
+    pub fn save(&self, path: &Path) -> Result<()> {
+        let mut file = AtomicFile::create(path)?;
+        let io = |error| Error::io(path.display().to_string(), &error);
+        let tables = self.tables.iter();
+        let tables = tables.map(|(name, bytes)| Entry { name: name.clone(), bytes: bytes.len() as u64 });
+        let header = Header { state: self.state.clone(), tables: tables.collect() };
+        let header = serde_json::to_vec(&header)
+            .map_err(|error| Error::argument("checkpoint", format!("cannot be written: {error}")))?;
+        let mut sum = Sum::default();
+        let mut write = |bytes: &[u8]| {
+            sum.add(bytes);
+            file.write_all(bytes).map_err(io)
+        };
+        write(&MAGIC)?;
+        write(&(header.len() as u64).to_le_bytes())?;
+        write(&header)?;
+        self.tables.iter().try_for_each(|(_, bytes)| write(bytes))?;
+        file.write_all(&sum.value().to_le_bytes()).map_err(io)?;
+        file.commit()
+    }
+
+    /// Reads a file.
+    pub fn open(path: &Path) -> Result<Self> {
+        let place = path.display().to_string();
+        let io = |error| Error::io(&place, &error);
+        let mut file = std::fs::File::open(path).map_err(io)?;
+        let length = file.metadata().map_err(io)?.len();
+        Self::read(&mut file, length).map_err(|error| error.within(&place))
+    }
+
+    /// Reads `length` bytes.
+    pub fn read(from: &mut dyn Read, length: u64) -> Result<Self> {
+        let mut sum = Sum::default();
+        let mut left = length;
+        let mut read = |count: u64| -> Result<Vec<u8>> {
+            left = left.checked_sub(count).ok_or_else(|| Error::corrupt("checkpoint", "ends too early"))?;
+            let mut bytes = vec![0; usize::try_from(count).map_err(|_| Error::corrupt("checkpoint", "too large"))?];
+            from.read_exact(&mut bytes).map_err(|error| Error::io("checkpoint", &error))?;
+            Ok(bytes)
+        };
+        let magic = read(8)?;
+        if magic != MAGIC {
+            return Err(Error::corrupt("checkpoint", "is no checkpoint of the trainer"));
+        }
+        let size = read(8)?;
+        let header_length = u64::from_le_bytes(size[..].try_into().unwrap_or_default());
+        if header_length > MOST_HEADER {
+            return Err(Error::corrupt("checkpoint.header", format!("of {header_length} bytes")));
+        }
+        let bytes = read(header_length)?;
+        [&magic, &size, &bytes].into_iter().for_each(|part| sum.add(part));
+        let header: Header = parse_json(&bytes, "checkpoint.header", MOST_VALUES)?;
+        let mut known: HashMap<&str, ()> = HashMap::new();
+        let mut tables = Vec::new();
+        for entry in &header.tables {
+            if known.insert(&entry.name, ()).is_some() {
+                return Err(Error::corrupt(format!("checkpoint.{}", entry.name), "is there twice"));
+            }
+            let bytes = read(entry.bytes)?;
+            sum.add(&bytes);
+            tables.push((entry.name.clone(), bytes));
+        }
+        let want = u64::from_le_bytes(read(8)?[..].try_into().unwrap_or_default());
+        if want != sum.value() {
+            let message = "its bytes are not those that were written; take an earlier one";
+            return Err(Error::corrupt("checkpoint", message));
+        }
+        Ok(Self { state: header.state, tables })
+    }
+}
+
+/// FNV-1a over words: it finds damage, not malice.
+struct Sum {
+    value: u64,
+    pending: Vec<u8>,
+}
+
+impl Default for Sum {
+    fn default() -> Self {
+        Self { value: 0xcbf2_9ce4_8422_2325, pending: Vec::with_capacity(8) }
+    }
+}
+
+impl Sum {
+    fn word(&mut self, word: u64) {
+        self.value = (self.value ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23);
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        let missing = (8 - self.pending.len()) % 8;
+        let (first, rest) = bytes.split_at(missing.min(bytes.len()));
+        self.pending.extend(first);
+        if self.pending.len() == 8 {
+            let word = u64::from_le_bytes(self.pending[..].try_into().unwrap_or_default());
+            self.word(word);
+            self.pending.clear();
+        }
+        let (words, rest) = rest.as_chunks::<8>();
+        words.iter().for_each(|word| self.word(u64::from_le_bytes(*word)));
+        self.pending.extend(rest);
+    }
+
+    fn value(mut self) -> u64 {
+        let pending = std::mem::take(&mut self.pending);
+        pending.iter().for_each(|byte| self.word(u64::from(*byte) + 1));
+        self.value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn example() -> Checkpoint {
+        let mut checkpoint = Checkpoint { state: json!({"step": 7}), tables: Vec::new() };
+        checkpoint.put("a", &[1.0, -2.5, 3.0]);
+        checkpoint.tables.push(("bytes".to_owned(), vec![1, 2, 3, 4, 5]));
+        checkpoint
+    }
+
+    fn bytes() -> Vec<u8> {
+        let path = std::env::temp_dir().join(format!("siskin-checkpoint-{}", std::process::id()));
+        example().save(&path).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        std::fs::remove_file(path).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn what_was_written_is_read_again() {
+        let bytes = bytes();
+        let checkpoint = Checkpoint::read(&mut &bytes[..], bytes.len() as u64).unwrap();
+        assert_eq!(checkpoint, example());
+        assert_eq!(checkpoint.numbers("a", 3).unwrap(), [1.0, -2.5, 3.0]);
+        assert_eq!(checkpoint.numbers("a", 4).unwrap_err().kind(), ErrorKind::Shape);
+        assert_eq!(checkpoint.numbers("b", 4).unwrap_err().kind(), ErrorKind::Missing);
+    }
+
+    #[test]
+    fn no_byte_can_change_or_be_missing() {
+        let bytes = bytes();
+        for place in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[place] ^= 4;
+            assert!(Checkpoint::read(&mut &damaged[..], bytes.len() as u64).is_err(), "byte {place}");
+            assert!(Checkpoint::read(&mut &bytes[..place], place as u64).is_err(), "{place} bytes");
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! A trained model as a file that the runtime opens: the same numbers, packed as f32.
+
+use std::io::{Seek, Write};
+
+use serde_json::{Map, Value};
+use siskin::Result;
+use siskin::file::{Metadata, SectionKind, TensorSpec, Writer};
+use siskin::graph::Role;
+use siskin_kernels::panel::{self, PanelType, ROWS};
+use siskin_kernels::quant::BlockType;
+
+use crate::parameters::Parameters;
+
+/// What goes into a file beside the tensors.
+#[derive(Clone, Debug, Default)]
+pub struct Frame {
+    /// The name of the family.
+    pub architecture: String,
+    /// The hyper-parameters.
+    pub config: Map<String, Value>,
+    /// The model's name.
+    pub name: Option<String>,
+    /// How it was made.
+    pub provenance: Map<String, Value>,
+    /// The tokenizer's section.
+    pub tokenizer: Option<Vec<u8>>,
+    /// The chat template.
+    pub template: Option<String>,
+}
+
+/// Writes a `.siskin` file to `out`, which must be empty, and gives it back.
+pub fn write<W: Write + Seek + Send>(frame: &Frame, parameters: &Parameters<f32>, out: W) -> Result<W> {
+    let mut writer = Writer::new(out)?;
+    for parameter in &parameters.list {
+        let bytes = |numbers: &[f32]| -> Vec<u8> { numbers.iter().flat_map(|x| x.to_le_bytes()).collect() };
+        let (rows, columns) = (parameter.rows as u64, parameter.columns as u64);
+        match parameter.role {
+            Role::Vector => {
+                let spec = TensorSpec::vector(&parameter.name, columns);
+                writer.tensor(&spec, |sink| sink.write(&bytes(&parameter.numbers)))?;
+            }
+            Role::Matrix => {
+                let spec = TensorSpec::matrix(&parameter.name, PanelType::F32, rows, columns);
+                let size = PanelType::F32.panel_bytes(parameter.columns).unwrap_or(0);
+                writer.tensor(&spec, |sink| {
+                    let mut panel = vec![0; size];
+                    for rows in parameter.numbers.chunks(ROWS * parameter.columns.max(1)) {
+                        let rows: Vec<Vec<u8>> = rows.chunks(parameter.columns.max(1)).map(bytes).collect();
+                        let rows: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
+                        panel.fill(0);
+                        panel::pack(BlockType::F32, &rows, parameter.columns, &mut panel);
+                        sink.write(&panel)?;
+                    }
+                    Ok(())
+                })?;
+            }
+        }
+    }
+    if let Some(tokenizer) = &frame.tokenizer {
+        writer.section(SectionKind::Tokenizer, tokenizer)?;
+    }
+    if let Some(template) = &frame.template {
+        writer.section(SectionKind::Template, template.as_bytes())?;
+    }
+    writer.finish(&Metadata {
+        architecture: frame.architecture.clone(),
+        config: frame.config.clone(),
+        name: frame.name.clone(),
+        licence: None,
+        provenance: frame.provenance.clone(),
+        quantisation: Map::new(),
+    })
+}

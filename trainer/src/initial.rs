@@ -1,0 +1,203 @@
+//! Models that begin with random numbers: which tensors a family has, and what they begin with.
+
+use serde_json::{Map, Value};
+use siskin::arch::{Config, Family, Graphs, Hyper};
+use siskin::graph::{Role, Weight};
+use siskin::{Error, Result};
+
+use crate::parameters::Parameters;
+use crate::random::Random;
+use crate::real::Real;
+
+/// What a family's tensors are called, where a model begins without a file; `{}` stands for a layer's number, and a
+/// name without `.weight` and `.bias` for both.
+struct Shape {
+    family: &'static str,
+    tensors: &'static [&'static str],
+    /// The deviation of a tensor's numbers.
+    deviation: fn(&Weight, &Hyper) -> f64,
+}
+
+/// The usual deviation; what a block adds to the stream begins smaller the more blocks there are, as GPT-2 does.
+fn narrow(weight: &Weight, hyper: &Hyper) -> f64 {
+    let adds = ["attn_output.", "ffn_down."].iter().any(|name| weight.name.contains(name));
+    if adds { 0.02 / (2.0 * hyper.layers as f64).sqrt() } else { 0.02 }
+}
+
+fn even(_: &Weight, _: &Hyper) -> f64 {
+    0.02
+}
+
+/// As T5 begins: scores have no factor, so that queries begin small.
+fn t5(weight: &Weight, hyper: &Hyper) -> f64 {
+    let (width, inner) = (hyper.width as f64, weight.columns as f64);
+    match weight.name.rsplit_once("attn_").map(|(_, rest)| rest) {
+        Some(rest) if rest.starts_with("q.") => (width * hyper.head_size as f64).powf(-0.5),
+        Some(rest) if rest.starts_with("rel_b") => width.powf(-0.5),
+        _ if weight.name.starts_with("token_embd") => 1.0,
+        _ => inner.powf(-0.5),
+    }
+}
+
+/// Every family that can begin without a file.
+const SHAPES: &[Shape] = &[
+    Shape {
+        family: "gpt2",
+        tensors: &[
+            "token_embd.weight", "position_embd.weight", "blk.{}.attn_norm", "blk.{}.attn_qkv",
+            "blk.{}.attn_output", "blk.{}.ffn_norm", "blk.{}.ffn_up", "blk.{}.ffn_down", "output_norm",
+        ],
+        deviation: narrow,
+    },
+    Shape {
+        family: "llama",
+        tensors: &[
+            "token_embd.weight", "blk.{}.attn_norm.weight", "blk.{}.attn_q.weight", "blk.{}.attn_k.weight",
+            "blk.{}.attn_v.weight", "blk.{}.attn_output.weight", "blk.{}.ffn_norm.weight",
+            "blk.{}.ffn_gate.weight", "blk.{}.ffn_up.weight", "blk.{}.ffn_down.weight", "output_norm.weight",
+        ],
+        deviation: narrow,
+    },
+    Shape {
+        family: "bert",
+        tensors: &[
+            "token_embd.weight", "position_embd.weight", "token_types.weight", "token_embd_norm",
+            "blk.{}.attn_q", "blk.{}.attn_k", "blk.{}.attn_v", "blk.{}.attn_output",
+            "blk.{}.attn_output_norm", "blk.{}.ffn_up", "blk.{}.ffn_down", "blk.{}.layer_output_norm",
+        ],
+        deviation: even,
+    },
+    Shape {
+        family: "t5",
+        tensors: &[
+            "token_embd.weight", "{side}.blk.{}.attn_norm.weight", "{side}.blk.{}.attn_q.weight",
+            "{side}.blk.{}.attn_k.weight", "{side}.blk.{}.attn_v.weight", "{side}.blk.{}.attn_o.weight",
+            "{side}.blk.{}.attn_rel_b.weight", "{side}.blk.{}.ffn_norm.weight", "{side}.blk.{}.ffn_up.weight",
+            "{side}.blk.{}.ffn_down.weight", "{side}.output_norm.weight", "dec.blk.{}.cross_attn_norm.weight",
+            "dec.blk.{}.cross_attn_q.weight", "dec.blk.{}.cross_attn_k.weight",
+            "dec.blk.{}.cross_attn_v.weight", "dec.blk.{}.cross_attn_o.weight",
+        ],
+        deviation: t5,
+    },
+];
+
+/// The heads of encoders that can begin without a file.
+const HEADS: &[(&str, &[&str])] = &[
+    ("tokens", &["tokens", "tokens_norm", "output.bias"]),
+    ("classes", &["cls", "cls.output"]),
+    ("labels", &["labels"]),
+    ("answer", &["answer"]),
+    ("none", &[]),
+];
+
+/// A tensor's name with `{}` for its layer's number.
+fn pattern(name: &str) -> String {
+    let is_number = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let parts = name.split('.').map(|part| if is_number(&part) { "{}" } else { part });
+    parts.collect::<Vec<_>>().join(".")
+}
+
+impl Shape {
+    fn has(&self, head: &[&str], name: &str) -> bool {
+        let pattern = pattern(name);
+        let stem = pattern.strip_suffix(".weight").or_else(|| pattern.strip_suffix(".bias"));
+        let matches = |known: &str| known == pattern || Some(known) == stem;
+        self.tensors.iter().chain(head).any(|known| {
+            matches(known)
+                || ["enc", "dec"].iter().any(|side| known.contains("{side}") && matches(&known.replace("{side}", side)))
+        })
+    }
+}
+
+/// A model that begins without a file.
+pub struct Beginning {
+    /// The name of its family.
+    pub architecture: String,
+    /// Its hyper-parameters, in the words of Hugging Face.
+    pub config: Map<String, Value>,
+    /// What it computes.
+    pub graphs: Graphs,
+    hyper: Hyper,
+    deviation: fn(&Weight, &Hyper) -> f64,
+}
+
+impl Beginning {
+    /// Of a family, with a head where it is an encoder.
+    pub fn new(architecture: &str, head: Option<&str>, config: Map<String, Value>) -> Result<Self> {
+        let shape = SHAPES.iter().find(|shape| shape.family == architecture).ok_or_else(|| {
+            let known: Vec<&str> = SHAPES.iter().map(|shape| shape.family).collect();
+            let message = format!(
+                "models of '{architecture}' begin from a file; without one begin {}",
+                known.join(", ")
+            );
+            Error::unsupported("model.family", message)
+        })?;
+        let head = head.unwrap_or("none");
+        let (_, head) = HEADS.iter().find(|(name, _)| *name == head).ok_or_else(|| {
+            let known: Vec<&str> = HEADS.iter().map(|(name, _)| *name).collect();
+            Error::argument("model.head", format!("no head '{head}'; there are {}", known.join(", ")))
+        })?;
+        let family = Family::named(architecture)?;
+        let (hyper, graphs) = family.build(&Config::new(config.clone()), &|name| shape.has(head, name))?;
+        Ok(Self {
+            architecture: architecture.to_owned(),
+            config,
+            graphs,
+            hyper,
+            deviation: shape.deviation,
+        })
+    }
+
+    /// The first numbers of `weights`: factors of norms one, biases zero, matrices normally distributed.
+    pub fn parameters<T: Real>(&self, weights: &[Weight], seed: u64) -> Parameters<T> {
+        let mut stream = 0;
+        Parameters::new(weights, |weight| {
+            stream += 1;
+            let count = weight.rows * weight.columns;
+            let table = weight.name.contains("attn_rel_b");
+            if weight.role == Role::Vector && !table {
+                let first = if weight.name.ends_with(".bias") { T::ZERO } else { T::ONE };
+                return vec![first; count];
+            }
+            let deviation = (self.deviation)(weight, &self.hyper);
+            let mut random = Random::new(seed, stream);
+            (0..count).map(|_| T::of(random.normal() * deviation)).collect()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn every_shape_begins_with_all_that_its_graph_names() {
+        let config = json!({
+            "vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "intermediate_size": 64, "max_position_embeddings": 40, "n_embd": 32, "n_layer": 2, "n_head": 4,
+            "n_positions": 40, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4,
+            "type_vocab_size": 2,
+        });
+        let Value::Object(config) = config else { return };
+        for shape in SHAPES {
+            let head = (shape.family == "bert").then_some("tokens");
+            let beginning = Beginning::new(shape.family, head, config.clone()).unwrap();
+            let weights: Vec<Weight> = beginning.graphs.weights().into_iter().cloned().collect();
+            let absent = weights.iter().find(|weight| {
+                let head: &[&str] = HEADS.iter().find(|(name, _)| Some(*name) == head).map_or(&[], |(_, h)| h);
+                !shape.has(head, &weight.name)
+            });
+            assert_eq!(absent, None, "{}", shape.family);
+            let known: Vec<String> = weights.iter().map(|weight| pattern(&weight.name)).collect();
+            for tensor in shape.tensors {
+                let sides = ["enc", "dec"].map(|side| tensor.replace("{side}", side));
+                let there = sides.iter().any(|tensor| known.iter().any(|known| known.starts_with(tensor)));
+                assert!(there, "{}: nothing needs {tensor}", shape.family);
+            }
+            let parameters = beginning.parameters::<f32>(&weights, 7);
+            assert_eq!(parameters, beginning.parameters::<f32>(&weights, 7));
+            assert_ne!(parameters, beginning.parameters::<f32>(&weights, 8));
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! How far a row's softmax is from that of another model.
+
+use rayon::prelude::*;
+use siskin::{Error, Result};
+
+use super::{CrossEntropy, Loss, Outputs, Sum, Targets};
+use crate::real::Real;
+
+/// The divergence from the teacher's softmax to the row's, both at a temperature, and cross-entropy with the target.
+///
+/// The teacher's scores are [`Targets::numbers`]. As is usual, the divergence is multiplied by the temperature's square.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Distil {
+    /// Scores are divided by it.
+    pub temperature: f64,
+    /// The share of the divergence; the rest is cross-entropy.
+    pub share: f64,
+}
+
+impl<T: Real> Loss<T> for Distil {
+    fn add(
+        &self,
+        outputs: &Outputs<'_, T>,
+        targets: &Targets,
+        scale: f64,
+        gradient: &mut [T],
+    ) -> Result<Sum> {
+        let columns = outputs.columns;
+        let mut sum = CrossEntropy::default().add(outputs, targets, scale * (1.0 - self.share), gradient)?;
+        sum.loss *= 1.0 - self.share;
+        let first = outputs.first * columns;
+        let teacher = targets.numbers.get(first..first + outputs.numbers.len()).ok_or_else(|| {
+            Error::argument("targets.numbers", "the teacher gave fewer scores than there are")
+        })?;
+        let losses: Vec<f64> = outputs
+            .numbers
+            .par_chunks(columns)
+            .zip(teacher.par_chunks(columns))
+            .zip(gradient.par_chunks_mut(columns))
+            .enumerate()
+            .map(|(row, ((x, teacher), gradient))| {
+                let weight = f64::from(targets.weights[outputs.first + row]) * self.share;
+                self.row(x, teacher, weight, scale, gradient)
+            })
+            .collect();
+        sum.loss += losses.iter().sum::<f64>();
+        Ok(sum)
+    }
+}
+
+impl Distil {
+    fn row<T: Real>(&self, x: &[T], teacher: &[f32], weight: f64, scale: f64, gradient: &mut [T]) -> f64 {
+        if weight == 0.0 {
+            return 0.0;
+        }
+        let own = logarithms(x.iter().map(|x| x.f64() / self.temperature));
+        let wanted = logarithms(teacher.iter().map(|x| f64::from(*x) / self.temperature));
+        let mut loss = 0.0;
+        for ((g, own), wanted) in gradient.iter_mut().zip(&own).zip(&wanted) {
+            loss += wanted.exp() * (wanted - own);
+            *g += T::of(weight * scale * self.temperature * (own.exp() - wanted.exp()));
+        }
+        weight * self.temperature * self.temperature * loss
+    }
+}
+
+/// The logarithms of a softmax.
+fn logarithms(scores: impl Iterator<Item = f64>) -> Vec<f64> {
+    let scores: Vec<f64> = scores.collect();
+    let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let total = most + scores.iter().map(|score| (score - most).exp()).sum::<f64>().ln();
+    scores.into_iter().map(|score| score - total).collect()
+}

@@ -1,0 +1,83 @@
+//! Losses against differences, and against numbers that PyTorch gives.
+
+use super::*;
+use crate::batch::Texts;
+
+/// Numbers that look random.
+fn number(i: usize) -> f64 {
+    ((i * 7919 + 13) % 1009) as f64 / 504.5 - 1.0
+}
+
+fn batch(texts: usize, rows: usize) -> Batch {
+    let mut reader = Texts::default();
+    (0..texts).for_each(|_| reader.push(&vec![0; rows], &[]));
+    reader.want_all();
+    Batch { reader, ..Batch::default() }
+}
+
+/// The gradient of every number is how the loss changes with it.
+fn check(loss: &dyn Loss<f64>, batch: &Batch, columns: usize, targets: &Targets) -> f64 {
+    let rows = batch.reader.wanted.len();
+    let mut numbers: Vec<f64> = (0..rows * columns).map(number).collect();
+    let mut gradient = vec![f64::NAN; numbers.len()];
+    let run = |numbers: &[f64], gradient: &mut [f64]| {
+        let outputs = Outputs { first: 0, columns, numbers, batch };
+        loss.add(&outputs, targets, 0.5, gradient).unwrap()
+    };
+    let sum = run(&numbers, &mut gradient);
+    let mut unused = gradient.clone();
+    for place in 0..numbers.len() {
+        let was = numbers[place];
+        let mut at = |x: f64| {
+            numbers[place] = x;
+            run(&numbers, &mut unused).loss
+        };
+        let slope = (at(was + 1e-5) - at(was - 1e-5)) / 2e-5;
+        numbers[place] = was;
+        assert!((slope * 0.5 - gradient[place]).abs() < 1e-7, "{place}: {slope} and {}", gradient[place]);
+    }
+    sum.loss
+}
+
+fn targets(rows: usize, columns: usize) -> Targets {
+    Targets {
+        ids: (0..rows).map(|row| (row * 3 % columns) as u32).collect(),
+        weights: (0..rows).map(|row| [1.0, 0.0, 0.5][row % 3]).collect(),
+        numbers: (0..rows * columns).map(|i| number(i + 5000) as f32).collect(),
+    }
+}
+
+#[test]
+fn gradients_of_losses_are_how_they_change() {
+    let batch = batch(4, 3);
+    for smoothing in [0.0, 0.1] {
+        check(&CrossEntropy { smoothing }, &batch, 7, &targets(12, 7));
+    }
+    check(&Distil { temperature: 2.0, share: 0.7 }, &batch, 7, &targets(12, 7));
+    for pooling in [Pooling::Mean, Pooling::First, Pooling::Last] {
+        let loss = Contrastive { scale: 20.0, pooling, group: 2, widths: vec![4, 8] };
+        check(&loss, &batch, 8, &Targets::default());
+    }
+    let loss = Contrastive { scale: 5.0, pooling: Pooling::Mean, group: 4, widths: Vec::new() };
+    check(&loss, &batch, 8, &Targets::default());
+}
+
+#[test]
+fn rows_in_parts_give_what_they_give_together() {
+    let batch = batch(4, 3);
+    let (columns, targets) = (7, targets(12, 7));
+    let numbers: Vec<f64> = (0..12 * columns).map(number).collect();
+    let run = |rows: std::ops::Range<usize>| {
+        let mut gradient = vec![0.0; rows.len() * columns];
+        let part = &numbers[rows.start * columns..rows.end * columns];
+        let outputs = Outputs { first: rows.start, columns, numbers: part, batch: &batch };
+        let loss = Distil { temperature: 3.0, share: 0.5 };
+        (loss.add(&outputs, &targets, 1.0, &mut gradient).unwrap(), gradient)
+    };
+    let (all, gradient) = run(0..12);
+    let (mut sum, first) = run(0..5);
+    let (second, rest) = run(5..12);
+    sum.add(&second);
+    assert!((sum.loss - all.loss).abs() < 1e-12 && sum.weight == all.weight);
+    assert_eq!([first, rest].concat(), gradient);
+}
