@@ -82,7 +82,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("siskin-checkpoints-{}", std::process::id()));
         let folder = Folder::new(&path, 2).unwrap();
         for step in [5, 10, 15, 20] {
-            let checkpoint = Checkpoint { state: step.into(), tables: Vec::new() };
+            let checkpoint = Checkpoint { state: step.into(), tables: Default::default() };
             folder.save(step, step == 10, &checkpoint).unwrap();
         }
         assert_eq!(folder.steps().unwrap(), [15, 20]);

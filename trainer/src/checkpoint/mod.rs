@@ -8,7 +8,6 @@ mod folder;
 
 pub use folder::Folder;
 
-use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::path::Path;
 
@@ -17,16 +16,19 @@ use serde_json::Value;
 use siskin::file::{AtomicFile, parse_json};
 use siskin::{Error, ErrorKind, Result};
 
+use crate::state::{Data, Tables};
+
 const MAGIC: [u8; 8] = *b"SISKTRN1";
 /// Headers are names and a few numbers.
 const MOST_HEADER: u64 = 64 << 20;
 const MOST_VALUES: usize = 1 << 22;
 
-/// A table's name, and where it ends in the data.
+/// A table: its name, whether it holds numbers, and its bytes.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
     name: String,
+    numbers: bool,
     bytes: u64,
 }
 
@@ -42,43 +44,37 @@ struct Header {
 pub struct Checkpoint {
     /// All that is no table.
     pub state: Value,
-    /// Tables by name, in the order in which they are written.
-    pub tables: Vec<(String, Vec<u8>)>,
+    /// Tables by name.
+    pub tables: Tables,
 }
 
 impl Checkpoint {
-    /// Adds a table of numbers.
-    pub fn put(&mut self, name: impl Into<String>, numbers: &[f32]) {
-        let bytes = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-        self.tables.push((name.into(), bytes));
-    }
-
     /// The table `name` as numbers, of which there must be `count`.
     pub fn numbers(&self, name: &str, count: usize) -> Result<Vec<f32>> {
-        let bytes = self.bytes(name)?;
-        if bytes.len() != count.saturating_mul(4) {
-            let message = format!("{} bytes, where {count} numbers belong", bytes.len());
-            return Err(Error::new(ErrorKind::Shape, format!("checkpoint.{name}"), message));
+        let place = || format!("checkpoint.{name}");
+        match self.tables.get(name) {
+            Some(Data::Numbers(numbers)) if numbers.len() == count => Ok(numbers.clone()),
+            Some(other) => {
+                let message = format!("{} bytes, where {count} numbers belong", other.view().bytes());
+                Err(Error::new(ErrorKind::Shape, place(), message))
+            }
+            None => {
+                let message = "the checkpoint does not hold it; it belongs to another run";
+                Err(Error::new(ErrorKind::Missing, place(), message))
+            }
         }
-        Ok(bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
-    }
-
-    /// The bytes of the table `name`.
-    pub fn bytes(&self, name: &str) -> Result<&[u8]> {
-        let found = self.tables.iter().find(|(known, _)| known == name);
-        found.map(|(_, bytes)| &bytes[..]).ok_or_else(|| {
-            let message = "the checkpoint does not hold it; it belongs to another run";
-            Error::new(ErrorKind::Missing, format!("checkpoint.{name}"), message)
-        })
     }
 
     /// Writes the file.
     pub fn save(&self, path: &Path) -> Result<()> {
         let mut file = AtomicFile::create(path)?;
         let io = |error| Error::io(path.display().to_string(), &error);
-        let tables = self.tables.iter();
-        let tables = tables.map(|(name, bytes)| Entry { name: name.clone(), bytes: bytes.len() as u64 });
-        let header = Header { state: self.state.clone(), tables: tables.collect() };
+        let entry = |(name, data): (&String, &Data)| Entry {
+            name: name.clone(),
+            numbers: matches!(data, Data::Numbers(_)),
+            bytes: data.view().bytes() as u64,
+        };
+        let header = Header { state: self.state.clone(), tables: self.tables.iter().map(entry).collect() };
         let header = serde_json::to_vec(&header)
             .map_err(|error| Error::argument("checkpoint", format!("cannot be written: {error}")))?;
         let mut sum = Sum::default();
@@ -89,7 +85,14 @@ impl Checkpoint {
         write(&MAGIC)?;
         write(&(header.len() as u64).to_le_bytes())?;
         write(&header)?;
-        self.tables.iter().try_for_each(|(_, bytes)| write(bytes))?;
+        for data in self.tables.values() {
+            match data {
+                Data::Bytes(bytes) => write(bytes)?,
+                Data::Numbers(numbers) => numbers.chunks(1 << 16).try_for_each(|part| {
+                    write(&part.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>())
+                })?,
+            }
+        }
         file.write_all(&sum.value().to_le_bytes()).map_err(io)?;
         file.commit()
     }
@@ -125,15 +128,20 @@ impl Checkpoint {
         let bytes = read(header_length)?;
         [&magic, &size, &bytes].into_iter().for_each(|part| sum.add(part));
         let header: Header = parse_json(&bytes, "checkpoint.header", MOST_VALUES)?;
-        let mut known: HashMap<&str, ()> = HashMap::new();
-        let mut tables = Vec::new();
-        for entry in &header.tables {
-            if known.insert(&entry.name, ()).is_some() {
-                return Err(Error::corrupt(format!("checkpoint.{}", entry.name), "is there twice"));
-            }
+        let mut tables = Tables::new();
+        for entry in header.tables {
             let bytes = read(entry.bytes)?;
             sum.add(&bytes);
-            tables.push((entry.name.clone(), bytes));
+            let data = match (entry.numbers, bytes.as_chunks::<4>()) {
+                (false, _) => Data::Bytes(bytes),
+                (true, (words, [])) => Data::Numbers(words.iter().map(|word| f32::from_le_bytes(*word)).collect()),
+                (true, _) => {
+                    return Err(Error::corrupt(format!("checkpoint.{}", entry.name), "holds half a number"));
+                }
+            };
+            if tables.insert(entry.name.clone(), data).is_some() {
+                return Err(Error::corrupt(format!("checkpoint.{}", entry.name), "is there twice"));
+            }
         }
         let want = u64::from_le_bytes(read(8)?[..].try_into().unwrap_or_default());
         if want != sum.value() {
@@ -188,10 +196,11 @@ mod tests {
     use serde_json::json;
 
     fn example() -> Checkpoint {
-        let mut checkpoint = Checkpoint { state: json!({"step": 7}), tables: Vec::new() };
-        checkpoint.put("a", &[1.0, -2.5, 3.0]);
-        checkpoint.tables.push(("bytes".to_owned(), vec![1, 2, 3, 4, 5]));
-        checkpoint
+        let tables = [
+            ("a".to_owned(), Data::Numbers(vec![1.0, -2.5, 3.0])),
+            ("bytes".to_owned(), Data::Bytes(vec![1, 2, 3, 4, 5])),
+        ];
+        Checkpoint { state: json!({"step": 7}), tables: tables.into_iter().collect() }
     }
 
     fn bytes() -> Vec<u8> {

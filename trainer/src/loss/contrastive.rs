@@ -2,14 +2,17 @@
 
 use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
 use siskin::{Error, Result};
 
 use super::{Loss, Outputs, Sum, Targets};
+use crate::batch::{Batch, Texts};
 use crate::gemm::{Matrix, Target, multiply};
 use crate::real::Real;
 
 /// What one vector is made of from a text's rows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Pooling {
     /// Their mean.
     #[default]
@@ -24,7 +27,8 @@ pub enum Pooling {
 /// match, negative. Each anchor's match is told from the matches and negatives of all (van den Oord et al., 2018).
 ///
 /// With several widths the loss is the mean over vectors cut to each (Kusupati et al., 2022).
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Contrastive {
     /// Factor on cosines.
     pub scale: f64,
@@ -36,9 +40,19 @@ pub struct Contrastive {
     pub widths: Vec<usize>,
 }
 
+impl Default for Contrastive {
+    fn default() -> Self {
+        Self { scale: 20.0, pooling: Pooling::Mean, group: 2, widths: Vec::new() }
+    }
+}
+
 impl<T: Real> Loss<T> for Contrastive {
     fn by_rows(&self) -> bool {
         false
+    }
+
+    fn weight(&self, batch: &Batch, _: &Targets) -> f64 {
+        texts(batch).spans.len() as f64 / self.group.max(1) as f64
     }
 
     fn add(
@@ -48,7 +62,7 @@ impl<T: Real> Loss<T> for Contrastive {
         scale: f64,
         gradient: &mut [T],
     ) -> Result<Sum> {
-        let texts = if outputs.batch.writer.rows.is_empty() { &outputs.batch.reader } else { &outputs.batch.writer };
+        let texts = texts(outputs.batch);
         if texts.wanted.len() != texts.rows.len() || texts.spans.len() % self.group != 0 || self.group < 2 {
             let message = format!("vectors are made of all rows of texts in groups of {}", self.group);
             return Err(Error::argument("batch", message));
@@ -77,6 +91,11 @@ impl<T: Real> Loss<T> for Contrastive {
         }
         Ok(sum)
     }
+}
+
+/// The texts that become vectors.
+fn texts(batch: &Batch) -> &Texts {
+    if batch.writer.rows.is_empty() { &batch.reader } else { &batch.writer }
 }
 
 impl Contrastive {

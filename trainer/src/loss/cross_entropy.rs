@@ -1,13 +1,15 @@
 //! The logarithm of how unlikely the right column was.
 
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 use siskin::{Error, Result};
 
 use super::{Loss, Outputs, Sum, Targets};
 use crate::real::Real;
 
 /// Cross-entropy with the softmax of a row.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct CrossEntropy {
     /// The share of the target that goes to all columns alike.
     pub smoothing: f64,

@@ -1,6 +1,7 @@
 //! How far a row's softmax is from that of another model.
 
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 use siskin::{Error, Result};
 
 use super::{CrossEntropy, Loss, Outputs, Sum, Targets};
@@ -9,12 +10,19 @@ use crate::real::Real;
 /// The divergence from the teacher's softmax to the row's, both at a temperature, and cross-entropy with the target.
 ///
 /// The teacher's scores are [`Targets::numbers`]. As is usual, the divergence is multiplied by the temperature's square.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Distil {
     /// Scores are divided by it.
     pub temperature: f64,
     /// The share of the divergence; the rest is cross-entropy.
     pub share: f64,
+}
+
+impl Default for Distil {
+    fn default() -> Self {
+        Self { temperature: 2.0, share: 0.5 }
+    }
 }
 
 impl<T: Real> Loss<T> for Distil {

@@ -14,6 +14,27 @@ use siskin::Result;
 
 use crate::batch::Batch;
 use crate::real::Real;
+use crate::settings::{Settings, read, unknown};
+
+/// Makes a loss of its settings.
+type Build = fn(&Settings) -> Result<Box<dyn Loss<f32>>>;
+
+/// Every loss: its name, and what makes it.
+const LOSSES: &[(&str, Build)] = &[
+    ("cross_entropy", |settings| Ok(Box::new(read::<CrossEntropy>("loss", settings)?))),
+    ("contrastive", |settings| Ok(Box::new(read::<Contrastive>("loss", settings)?))),
+    ("distil", |settings| Ok(Box::new(read::<Distil>("loss", settings)?))),
+];
+
+/// The loss that `settings` name, with its own settings beside the name.
+pub fn named(settings: &Settings) -> Result<Box<dyn Loss<f32>>> {
+    let mut settings = settings.clone();
+    let name = settings.remove("name").and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default();
+    let known: Vec<&str> = LOSSES.iter().map(|(name, _)| *name).collect();
+    let found = LOSSES.iter().find(|(known, _)| *known == name);
+    let (_, build) = found.ok_or_else(|| unknown("loss.name", "loss", &name, &known))?;
+    build(&settings)
+}
 
 /// What outputs should be, row by row.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -69,6 +90,11 @@ pub trait Loss<T: Real>: Sync {
     /// Whether each row has a loss of its own, so that rows can come in parts.
     fn by_rows(&self) -> bool {
         true
+    }
+
+    /// How much the losses of a batch count together.
+    fn weight(&self, _: &Batch, targets: &Targets) -> f64 {
+        targets.weights.iter().map(|weight| f64::from(*weight)).sum()
     }
 
     /// The sum of the rows' losses. Writes the gradient of that sum, times `scale`.

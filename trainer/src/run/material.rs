@@ -1,0 +1,192 @@
+//! What a run works with: a model, its tokenizer, and tasks over its texts.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use siskin::file::{Bytes, File, SectionKind};
+use siskin::graph::Weight;
+use siskin::tokenizer::Tokenizer;
+use siskin::{Error, ErrorKind, Result};
+
+use super::config::Config;
+use crate::batch::Batch;
+use crate::data::source::Cut;
+use crate::data::{
+    Divider, Kind, Loader, LoaderOptions, Memory, Position, Records, Split, Task, Tokenising, documents,
+};
+use crate::export::Frame;
+use crate::initial::Beginning;
+use crate::parameters::Parameters;
+use crate::program::Program;
+
+/// What the caller opened for a run.
+pub enum Base {
+    /// A model.
+    File(File),
+    /// The tokenizer's section of a model that begins with random numbers, and a chat template.
+    New {
+        /// The tokenizer as a `.siskin` file holds it.
+        tokenizer: Vec<u8>,
+        /// The template.
+        template: Option<String>,
+    },
+}
+
+enum Origin {
+    File(File),
+    New(Beginning),
+}
+
+/// All that a run works with.
+pub struct Material {
+    /// What is trained.
+    pub program: Program,
+    /// What is trained on.
+    pub training: Arc<dyn Task>,
+    /// What is looked at.
+    pub validation: Option<Arc<dyn Task>>,
+    /// What goes into the file beside the tensors.
+    pub frame: Frame,
+    origin: Origin,
+}
+
+impl Material {
+    /// Builds the program and reads the texts.
+    pub fn new(config: &Config, base: Base) -> Result<Self> {
+        let (origin, program, frame) = match base {
+            Base::File(file) => {
+                let (program, frame) = (Program::of_file(&file)?, frame_of(&file, config));
+                (Origin::File(file), program, frame)
+            }
+            Base::New { tokenizer, template } => {
+                let family = config.model.family.as_deref().unwrap_or_default();
+                let beginning =
+                    Beginning::new(family, config.model.head.as_deref(), config.model.config.clone())?;
+                let program = Program::new(&beginning.graphs)?;
+                let frame = Frame {
+                    architecture: beginning.architecture.clone(),
+                    config: beginning.config.clone(),
+                    name: config.model.name.clone(),
+                    provenance: provenance(config),
+                    tokenizer: Some(tokenizer),
+                    template,
+                };
+                (Origin::New(beginning), program, frame)
+            }
+        };
+        let section = frame.tokenizer.clone().ok_or_else(|| {
+            Error::new(ErrorKind::Missing, "model", "it has no tokenizer; train a model that has one")
+        })?;
+        let tokenizer = Tokenizer::open(Bytes::new(section))?;
+        let (training, validation) = tasks(config, &tokenizer)?;
+        Ok(Self { program, training, validation, frame, origin })
+    }
+
+    /// The numbers that the run begins with.
+    pub fn parameters(&self, seed: u64) -> Result<Parameters<f32>> {
+        let weights: &[Weight] = &self.program.weights;
+        match &self.origin {
+            Origin::File(file) => Parameters::read(weights, file),
+            Origin::New(beginning) => Ok(beginning.parameters(weights, seed)),
+        }
+    }
+
+    /// How examples become batches: of training, or of a look.
+    pub(super) fn loader(&self, config: &Config, training: bool) -> LoaderOptions {
+        LoaderOptions {
+            seed: config.seed,
+            rows: config.batch.rows,
+            examples: config.batch.examples,
+            pool: config.batch.pool,
+            shuffle: training && config.batch.shuffle,
+            epochs: u64::from(!training),
+        }
+    }
+
+    /// The batch of the most rows among the first.
+    pub(super) fn longest(&self, config: &Config) -> Result<Batch> {
+        const LOOKED_AT: usize = 16;
+        let loader = Loader::new(self.training.clone(), self.loader(config, true), Position::default())?;
+        let mut longest = Batch::default();
+        for step in loader.take(LOOKED_AT) {
+            let batch = step?.batch;
+            let rows = |batch: &Batch| batch.reader.rows.len() + batch.writer.rows.len();
+            if rows(&batch) > rows(&longest) {
+                longest = batch;
+            }
+        }
+        Ok(longest)
+    }
+}
+
+/// What a trained file keeps of the one that it began with.
+fn frame_of(file: &File, config: &Config) -> Frame {
+    let metadata = file.metadata();
+    let mut history = provenance(config);
+    history.insert("base".to_owned(), Value::Object(metadata.provenance.clone()));
+    Frame {
+        architecture: metadata.architecture.clone(),
+        config: metadata.config.clone(),
+        name: config.model.name.clone().or_else(|| metadata.name.clone()),
+        provenance: history,
+        tokenizer: file.section(SectionKind::Tokenizer).map(|bytes| bytes.to_vec()),
+        template: file.template().map(str::to_owned),
+    }
+}
+
+fn provenance(config: &Config) -> Map<String, Value> {
+    let mut provenance = Map::new();
+    provenance.insert("tool".to_owned(), concat!("siskin-trainer ", env!("CARGO_PKG_VERSION")).into());
+    provenance.insert("seed".to_owned(), config.seed.into());
+    provenance.insert("steps".to_owned(), config.steps.into());
+    provenance.insert("task".to_owned(), config.data.task.clone().into());
+    provenance
+}
+
+type Tasks = (Arc<dyn Task>, Option<Arc<dyn Task>>);
+
+fn tasks(config: &Config, tokenizer: &Tokenizer) -> Result<Tasks> {
+    let kind = Kind::of(&config.data.task).map_err(|error| error.within("data"))?;
+    let (mut training, mut validation) = (memory(kind, tokenizer)?, memory(kind, tokenizer)?);
+    {
+        let split = Split { share: config.data.share, seed: config.seed };
+        let mut divider = Divider { split, training: &mut training, validation: &mut validation };
+        read(config, kind, tokenizer, &config.data.training, &mut divider)?;
+    }
+    if !config.data.validation.is_empty() {
+        read(config, kind, tokenizer, &config.data.validation, &mut validation)?;
+    }
+    let make = |records: Memory| (kind.make)(&config.data.settings, tokenizer, Arc::new(records));
+    let kept = validation.count() > 0;
+    let validation = kept.then(|| make(validation)).transpose()?;
+    Ok((make(training)?, validation))
+}
+
+fn memory(kind: &Kind, tokenizer: &Tokenizer) -> Result<Memory> {
+    Memory::new(tokenizer.vocabulary_size(), kind.fields.len())
+}
+
+fn read(
+    config: &Config,
+    kind: &Kind,
+    tokenizer: &Tokenizer,
+    paths: &[String],
+    sink: &mut dyn crate::data::Sink,
+) -> Result<()> {
+    if paths.is_empty() {
+        return Err(Error::argument("data.training", "names no file"));
+    }
+    let mut reading = kind.reading();
+    if let Some(cut) = &config.data.cut {
+        reading.cut = match cut.as_str() {
+            "blank_lines" => Cut::Blank,
+            "files" => Cut::Whole,
+            separator => Cut::Separator(separator.to_owned()),
+        };
+    }
+    let paths: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
+    let tokenising = Tokenising { tokenizer, threads: 0, parse_special: false };
+    tokenising.run(documents(&paths, &reading)?, sink)?;
+    Ok(())
+}

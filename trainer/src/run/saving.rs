@@ -1,0 +1,38 @@
+//! Checkpoints that are written while the run goes on.
+
+use std::thread::{Builder, JoinHandle};
+
+use siskin::{Error, ErrorKind, Result};
+
+use crate::checkpoint::{Checkpoint, Folder};
+
+/// The checkpoint that is being written, where there is one.
+#[derive(Default)]
+pub(super) struct Saving {
+    thread: Option<JoinHandle<Result<()>>>,
+}
+
+impl Saving {
+    /// Begins to write; the one before must be complete first.
+    pub(super) fn start(&mut self, folder: Folder, step: u64, best: bool, checkpoint: Checkpoint) -> Result<()> {
+        self.finish()?;
+        let work = move || folder.save(step, best, &checkpoint);
+        let thread = Builder::new().name("siskin-checkpoint".to_owned()).spawn(work);
+        self.thread = Some(thread.map_err(|error| Error::io("thread", &error))?);
+        Ok(())
+    }
+
+    /// Waits until it is written.
+    pub(super) fn finish(&mut self) -> Result<()> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        let panicked = Error::new(ErrorKind::State, "checkpoint", "the thread that writes it panicked");
+        thread.join().unwrap_or(Err(panicked))
+    }
+}
+
+impl Drop for Saving {
+    fn drop(&mut self) {
+        // A run that failed has told why; its last checkpoint is still completed.
+        let _ = self.finish();
+    }
+}
