@@ -2,6 +2,7 @@
 
 use crate::output::exit_code;
 use siskin::{Error, ErrorKind, Result, Session, StopHandle};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The session that is generating.
@@ -16,6 +17,16 @@ pub(crate) fn listen() -> Result<()> {
     let heard = || match running().take() {
         Some(session) => session.stop(),
         None => std::process::exit(i32::from(exit_code(ErrorKind::Cancelled))),
+    };
+    ctrlc::set_handler(heard).map_err(|error| Error::new(ErrorKind::Io, "Ctrl-C", error.to_string()))
+}
+
+/// Ctrl-C sets `stop` from here on; the second one ends the program.
+pub(crate) fn listen_for(stop: &'static AtomicBool) -> Result<()> {
+    let heard = || {
+        if stop.swap(true, Ordering::Relaxed) {
+            std::process::exit(i32::from(exit_code(ErrorKind::Cancelled)));
+        }
     };
     ctrlc::set_handler(heard).map_err(|error| Error::new(ErrorKind::Io, "Ctrl-C", error.to_string()))
 }

@@ -26,6 +26,7 @@ mod summarise;
 mod tag;
 mod texts;
 mod tokenize;
+mod train;
 mod transcribe;
 mod translate;
 mod verify;
@@ -68,6 +69,8 @@ enum Command {
     Logits(logits::Args),
     Perplexity(perplexity::Args),
     Bench(bench::Args),
+    Train(train::Args),
+    Eval(train::EvalArgs),
 }
 
 fn main() -> ExitCode {
@@ -95,6 +98,8 @@ fn main() -> ExitCode {
         Command::Logits(args) => logits::command(args, &open),
         Command::Perplexity(args) => perplexity::command(args, &open),
         Command::Bench(args) => bench::command(args, &open),
+        Command::Train(args) => train::command(args, &open),
+        Command::Eval(args) => train::evaluate(args, &open),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

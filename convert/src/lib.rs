@@ -26,4 +26,4 @@ pub use calibrate::Calibration;
 pub use open::{Cache, OpenOptions, open_any, open_model};
 pub use pack::{PackOptions, Recipe, Target, pack, pack_file};
 pub use progress::{NoProgress, Progress};
-pub use tokenizer::open_tokenizer;
+pub use tokenizer::{open_tokenizer, tokenizer_of_json, tokenizer_section};

@@ -13,10 +13,22 @@ use std::path::Path;
 /// vocabulary alone will do), of a folder of Hugging Face or CTranslate2, of an ONNX model (the one beside it), or a `tokenizer.json`.
 pub fn open_tokenizer(path: impl AsRef<Path>) -> Result<Tokenizer> {
     let path = path.as_ref();
-    open(path).map_err(|error| error.within(&path.display().to_string()))
+    let open = |bytes| Tokenizer::open(bytes);
+    section(path).and_then(open).map_err(|error| error.within(&path.display().to_string()))
 }
 
-fn open(path: &Path) -> Result<Tokenizer> {
+/// The same as the section of a `.siskin` file.
+pub fn tokenizer_section(path: impl AsRef<Path>) -> Result<Bytes> {
+    let path = path.as_ref();
+    section(path).map_err(|error| error.within(&path.display().to_string()))
+}
+
+/// The section that a `tokenizer.json` becomes.
+pub fn tokenizer_of_json(json: &[u8]) -> Result<Vec<u8>> {
+    tokenizer_json::vocabulary(json, None)?.write()
+}
+
+fn section(path: &Path) -> Result<Bytes> {
     let has_extension =
         |wanted: &str| path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(wanted));
     let described = Folder::find(path).map(|model| model.home);
@@ -25,20 +37,19 @@ fn open(path: &Path) -> Result<Tokenizer> {
         let tokenizer = read("tokenizer.json")?
             .ok_or_else(|| Error::new(ErrorKind::Missing, "tokenizer.json", "the folder has none"))?;
         let config = read("tokenizer_config.json")?;
-        return section(&tokenizer_json::vocabulary(&tokenizer, config.as_deref())?);
+        return written(&tokenizer_json::vocabulary(&tokenizer, config.as_deref())?);
     }
     if has_extension("json") {
         let tokenizer = read(path, "")?.ok_or_else(|| Error::io("", &std::io::ErrorKind::NotFound.into()))?;
-        return section(&tokenizer_json::vocabulary(&tokenizer, None)?);
+        return written(&tokenizer_json::vocabulary(&tokenizer, None)?);
     }
     if has_extension("siskin") {
         let bytes = File::open(path)?.tokenizer();
-        let bytes = bytes.ok_or_else(|| Error::new(ErrorKind::Missing, "tokenizer", "the file has none"))?;
-        return Tokenizer::open(bytes);
+        return bytes.ok_or_else(|| Error::new(ErrorKind::Missing, "tokenizer", "the file has none"));
     }
-    section(&tokenizer_gguf::vocabulary(&Gguf::open(path)?)?)
+    written(&tokenizer_gguf::vocabulary(&Gguf::open(path)?)?)
 }
 
-fn section(vocabulary: &Vocabulary) -> Result<Tokenizer> {
-    Tokenizer::open(Bytes::new(vocabulary.write()?))
+fn written(vocabulary: &Vocabulary) -> Result<Bytes> {
+    Ok(Bytes::new(vocabulary.write()?))
 }
