@@ -18,6 +18,9 @@ struct Shape {
     deviation: fn(&Weight, &Hyper) -> f64,
 }
 
+/// The name of the random numbers that models begin with.
+const BEGINNING: u64 = 0x6265_6769_6e00;
+
 /// The usual deviation; what a block adds to the stream begins smaller the more blocks there are, as GPT-2 does.
 fn narrow(weight: &Weight, hyper: &Hyper) -> f64 {
     let adds = ["attn_output.", "ffn_down."].iter().any(|name| weight.name.contains(name));
@@ -160,7 +163,7 @@ impl Beginning {
                 return vec![first; count];
             }
             let deviation = (self.deviation)(weight, &self.hyper);
-            let mut random = Random::new(seed, stream);
+            let mut random = Random::new(seed, &[BEGINNING, stream]);
             (0..count).map(|_| T::of(random.normal() * deviation)).collect()
         })
     }
