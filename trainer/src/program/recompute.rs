@@ -71,10 +71,12 @@ fn layers(program: &Program) -> Vec<Option<usize>> {
         });
         if let Some(name) = named {
             let known = names.iter().position(|known| *known == (side, name));
-            current = Some(known.unwrap_or_else(|| {
+            let named = known.unwrap_or_else(|| {
                 names.push((side, name));
                 names.len() - 1
-            }));
+            });
+            // Layers may share what belongs to an earlier one.
+            current = current.max(Some(named));
         }
         of_node.push(current);
     }
