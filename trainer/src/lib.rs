@@ -1,15 +1,25 @@
 //! Trains the graphs that Siskin runs: backward is derived from the same graph that the runtime executes.
 
+pub mod average;
 pub mod batch;
+pub mod clip;
 pub mod gemm;
 pub mod grad;
 pub mod loss;
+pub mod optimiser;
 mod parameters;
+pub mod patience;
 pub mod program;
 mod real;
 mod runner;
+pub mod scaler;
+pub mod schedule;
+pub mod settings;
+pub mod state;
 
+pub use optimiser::{Optimiser, OptimiserOptions, StepArguments};
 pub use parameters::{Gradients, Parameter, Parameters};
 pub use program::{Program, Recompute};
 pub use real::Real;
 pub use runner::{Goal, Runner};
+pub use schedule::{Schedule, ScheduleOptions};

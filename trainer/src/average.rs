@@ -1,0 +1,140 @@
+//! A second set of parameters that follows the first slowly.
+
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use siskin::{Error, ErrorKind, Result};
+
+use crate::optimiser::lerp;
+use crate::parameters::{Gradients, Parameters};
+use crate::settings::{Settings, read, within};
+use crate::state::{Data, State, Tables, View, bytes_of, fill, words};
+
+const CHUNK: usize = 1 << 14;
+
+/// How slowly.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AverageOptions {
+    /// The share of the average that stays in each step.
+    pub decay: f64,
+    /// Whether that share begins small: (1 + n) / (10 + n) after n steps, and `decay` at most.
+    pub warm_up: bool,
+}
+
+impl Default for AverageOptions {
+    fn default() -> Self {
+        Self { decay: 0.999, warm_up: false }
+    }
+}
+
+/// The moving average of the tensors that are trained.
+#[derive(Clone, Debug)]
+pub struct Average {
+    options: AverageOptions,
+    steps: Data,
+    count: u64,
+    list: Vec<Option<(String, Data)>>,
+}
+
+impl Average {
+    /// With settings by name.
+    pub fn from_settings(
+        settings: &Settings,
+        parameters: &Parameters<f32>,
+        gradients: &Gradients<f32>,
+    ) -> Result<Self> {
+        Self::new(read("average", settings)?, parameters, gradients)
+    }
+
+    /// Begins as the parameters are.
+    pub fn new(
+        options: AverageOptions,
+        parameters: &Parameters<f32>,
+        gradients: &Gradients<f32>,
+    ) -> Result<Self> {
+        within("average.decay", options.decay, 0.0..=1.0)?;
+        let copy = |(index, parameter): (usize, &crate::Parameter<f32>)| {
+            let numbers = || Data::Numbers(parameter.numbers.clone());
+            gradients.has(index).then(|| (parameter.name.clone(), numbers()))
+        };
+        let list = parameters.list.iter().enumerate().map(copy).collect();
+        Ok(Self { options, steps: Data::Bytes(bytes_of([0])), count: 0, list })
+    }
+
+    /// Follows the parameters, after each step that was done.
+    pub fn update(&mut self, parameters: &Parameters<f32>) -> Result<()> {
+        let count = self.count as f64;
+        let most = if self.options.warm_up { (1.0 + count) / (10.0 + count) } else { 1.0 };
+        let share = (1.0 - self.options.decay.min(most)) as f32;
+        self.each(parameters)?;
+        for (own, parameter) in self.list.iter_mut().zip(&parameters.list) {
+            let Some((_, Data::Numbers(own))) = own else { continue };
+            own.par_chunks_mut(CHUNK).zip(parameter.numbers.par_chunks(CHUNK)).for_each(|(own, numbers)| {
+                own.iter_mut().zip(numbers).for_each(|(own, number)| *own = lerp(*own, *number, share));
+            });
+        }
+        self.count += 1;
+        self.steps = Data::Bytes(bytes_of([self.count]));
+        Ok(())
+    }
+
+    /// Puts the average in the place of the parameters and keeps those instead; done again, all is as before.
+    pub fn swap(&mut self, parameters: &mut Parameters<f32>) -> Result<()> {
+        self.each(parameters)?;
+        for (own, parameter) in self.list.iter_mut().zip(&mut parameters.list) {
+            if let Some((_, Data::Numbers(own))) = own {
+                std::mem::swap(own, &mut parameter.numbers);
+            }
+        }
+        Ok(())
+    }
+
+    /// The bytes that it takes.
+    pub fn bytes(&self) -> usize {
+        self.tables().iter().map(|(_, view)| view.bytes()).sum()
+    }
+
+    /// Whether the parameters are those that it was made for.
+    fn each(&self, parameters: &Parameters<f32>) -> Result<()> {
+        let own =
+            self.list.iter().map(|own| own.as_ref().map(|(_, data)| data.view().bytes() / size_of::<f32>()));
+        let mut pairs = own.zip(&parameters.list);
+        match pairs.find(|(own, parameter)| own.is_some_and(|own| own != parameter.numbers.len())) {
+            _ if self.list.len() != parameters.list.len() => {
+                let message =
+                    format!("{} tensors are averaged, {} given", self.list.len(), parameters.list.len());
+                Err(Error::new(ErrorKind::Shape, "average", message))
+            }
+            Some((_, parameter)) => {
+                let message = "has another size than its average; make the average anew";
+                Err(Error::new(ErrorKind::Shape, format!("tensor {}", parameter.name), message))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+const STEPS: &str = "average.steps";
+
+impl State for Average {
+    fn prefix(&self) -> &'static str {
+        "average."
+    }
+
+    fn tables(&self) -> Vec<(String, View<'_>)> {
+        let mut tables = vec![(STEPS.to_owned(), self.steps.view())];
+        for (name, data) in self.list.iter().flatten() {
+            tables.push((format!("average.of.{name}"), data.view()));
+        }
+        tables
+    }
+
+    fn take(&mut self, tables: &Tables) -> Result<()> {
+        [self.count] = words(tables, STEPS)?;
+        self.steps = Data::Bytes(bytes_of([self.count]));
+        for (name, data) in self.list.iter_mut().flatten() {
+            fill(data, tables, &format!("average.of.{name}"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,103 @@
+//! How long the gradient is, and how much shorter it has to be.
+
+use rayon::prelude::*;
+use siskin::{Error, ErrorKind};
+
+use crate::parameters::{Gradients, Parameters};
+use crate::real::Real;
+
+/// Numbers that are added up one after the other: fixed, so that the sum does not depend on the number of threads.
+const CHUNK: usize = 1 << 14;
+
+/// The length of a gradient.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Norm {
+    /// The root of the sum of all squares, in doubles.
+    pub length: f64,
+    /// The first tensor whose gradient has numbers that are not finite.
+    pub broken: Option<usize>,
+}
+
+impl Norm {
+    /// That of all tensors together.
+    pub fn of<T: Real>(gradients: &Gradients<T>) -> Self {
+        let (mut sum, mut broken) = (0.0, None);
+        for (index, gradient) in gradients.list.iter().enumerate() {
+            let Some(gradient) = gradient else { continue };
+            let square = square(gradient);
+            if !square.is_finite() && broken.is_none() {
+                broken = Some(index);
+            }
+            sum += square;
+        }
+        Self { length: sum.sqrt(), broken }
+    }
+
+    /// Whether all numbers are finite.
+    pub fn is_finite(&self) -> bool {
+        self.broken.is_none()
+    }
+
+    /// What gradients are multiplied by that were scaled by `scale` and may be `limit` long; `None`: any length.
+    pub fn factor(&self, scale: f64, limit: Option<f64>) -> f64 {
+        let short = limit.map_or(1.0, |limit| (limit / (self.length / scale + 1e-6)).min(1.0));
+        short / scale
+    }
+
+    /// The error for a gradient that is not finite, with the tensor's name; `None` where all is finite.
+    pub fn error<T>(&self, parameters: &Parameters<T>) -> Option<Error> {
+        let name = parameters.list.get(self.broken?).map_or("?", |parameter| parameter.name.as_str());
+        let message = "is not finite; train with a lower rate, or find the operation with the finder";
+        Some(Error::new(ErrorKind::Numeric, format!("gradient of {name}"), message))
+    }
+}
+
+/// The sum of squares, in order of the numbers.
+pub(crate) fn square<T: Real>(numbers: &[T]) -> f64 {
+    let square = |chunk: &[T]| chunk.iter().map(|number| number.f64() * number.f64()).sum::<f64>();
+    let sums: Vec<f64> = numbers.par_chunks(CHUNK).map(square).collect();
+    sums.iter().sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use siskin::graph::Role;
+
+    use super::*;
+    use crate::parameters::Parameter;
+
+    #[test]
+    fn the_norm_is_that_of_all_tensors() {
+        let gradients = Gradients { list: vec![Some(vec![3.0_f32; 40_000]), None, Some(vec![-4.0; 40_000])] };
+        let norm = Norm::of(&gradients);
+        assert_eq!(norm, Norm { length: 1000.0, broken: None });
+        assert_eq!(norm.factor(1.0, None), 1.0);
+        assert!((norm.factor(1.0, Some(1.0)) * 1000.0 - 1.0).abs() < 1e-6);
+        assert!(
+            (norm.factor(10.0, Some(1.0)) * 1000.0 - 1.0).abs() < 1e-6,
+            "the limit is that of what is not scaled"
+        );
+        assert_eq!(norm.factor(8.0, Some(1e9)), 0.125, "what is short stays");
+    }
+
+    #[test]
+    fn what_is_not_finite_is_named() {
+        let names = ["first", "second", "third"];
+        let parameter = |name: &&str| Parameter {
+            name: (*name).to_owned(),
+            rows: 1,
+            columns: 2,
+            role: Role::Vector,
+            numbers: vec![0.0_f32; 2],
+        };
+        let parameters = Parameters { list: names.iter().map(parameter).collect() };
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let list = vec![Some(vec![f32::MAX; 2]), Some(vec![0.0, bad]), Some(vec![bad, 0.0])];
+            let norm = Norm::of(&Gradients { list });
+            let error = norm.error(&parameters).unwrap();
+            assert_eq!((error.place(), error.kind()), ("gradient of second", ErrorKind::Numeric));
+        }
+        let finite = Norm::of(&Gradients { list: vec![Some(vec![f32::MAX; 9])] });
+        assert!(finite.is_finite() && finite.error(&parameters).is_none());
+    }
+}

@@ -1,0 +1,177 @@
+//! Adafactor: of the squares of a matrix's gradient, averages of rows and of columns are kept.
+
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use siskin::Result;
+use siskin::graph::Role;
+
+use super::{Data, Method, Settings, Shape, Tensor, lerp, zeros};
+use crate::clip::square;
+use crate::settings::{read, within};
+
+/// Settings of `adafactor`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AdafactorOptions {
+    /// Step n takes n to this power of its squares into the averages.
+    pub beta2_decay: f64,
+    /// The least root of an average, and the least size of a tensor that steps are scaled by.
+    pub eps: [f64; 2],
+    /// The largest root of the mean square of a step, before its rate; what is larger is made shorter.
+    pub clip_threshold: f64,
+    /// The share of a number that goes in a step, times the rate.
+    pub weight_decay: f64,
+    /// Whether steps are scaled by the size of the tensor.
+    pub scale_parameter: bool,
+    /// Whether the rate is 1 / √n in step n, 0.01 at most, and not the one that is given.
+    pub relative_step: bool,
+}
+
+impl Default for AdafactorOptions {
+    fn default() -> Self {
+        Self {
+            beta2_decay: -0.8,
+            eps: [f64::from(f32::EPSILON), 1e-3],
+            clip_threshold: 1.0,
+            weight_decay: 0.0,
+            scale_parameter: true,
+            relative_step: false,
+        }
+    }
+}
+
+pub(super) fn build(settings: &Settings) -> Result<Box<dyn Method>> {
+    let options: AdafactorOptions = read("adafactor", settings)?;
+    within("adafactor.beta2_decay", options.beta2_decay, -f64::MAX..=0.0)?;
+    within("adafactor.eps[0]", options.eps[0], 0.0..=f64::MAX)?;
+    within("adafactor.eps[1]", options.eps[1], 0.0..=f64::MAX)?;
+    within("adafactor.clip_threshold", options.clip_threshold, f64::MIN_POSITIVE..=f64::MAX)?;
+    within("adafactor.weight_decay", options.weight_decay, 0.0..=f64::MAX)?;
+    Ok(Box::new(options))
+}
+
+/// What the mean squares of gradients are taken to be.
+#[derive(Clone, Copy)]
+enum Squares<'a> {
+    Each(&'a [f32]),
+    Factors { rows: &'a [f32], columns: &'a [f32], mean: f32 },
+}
+
+impl Squares<'_> {
+    fn at(&self, row: usize, column: usize) -> f32 {
+        match self {
+            Self::Each(numbers) => numbers[column],
+            Self::Factors { rows, columns, mean } => rows[row] * columns[column] / mean,
+        }
+    }
+}
+
+/// The most tasks that a matrix is given to: fixed, so that sums do not depend on the number of threads.
+const TASKS: usize = 64;
+
+/// Rows of one task.
+fn rows_of_task(rows: usize) -> usize {
+    rows.div_ceil(TASKS).max(16)
+}
+
+impl Method for AdafactorOptions {
+    fn slots(&self, shape: &Shape<'_>) -> Vec<(&'static str, Data)> {
+        match shape.role {
+            Role::Matrix => vec![("rows", zeros(shape.rows)), ("columns", zeros(shape.columns))],
+            Role::Vector => vec![("second", zeros(shape.count()))],
+        }
+    }
+
+    fn step(&self, tensor: Tensor<'_>, state: &mut [Data]) {
+        let share = (tensor.count as f64).powf(self.beta2_decay) as f32;
+        let least = (self.eps[0] * self.eps[0]) as f32;
+        let (columns, factor) = (tensor.shape.columns.max(1), tensor.factor);
+        let squares = match state {
+            [Data::Numbers(second)] => {
+                for (second, gradient) in second.iter_mut().zip(tensor.gradient) {
+                    let gradient = gradient * factor;
+                    *second = lerp(*second, gradient * gradient, share);
+                }
+                Squares::Each(second)
+            }
+            [Data::Numbers(rows), Data::Numbers(of_columns)] => {
+                average(tensor.gradient, factor, share, rows, of_columns);
+                let mean = rows.iter().map(|row| f64::from(*row)).sum::<f64>() / rows.len().max(1) as f64;
+                Squares::Factors { rows, columns: of_columns, mean: (mean as f32).max(self.eps[0] as f32) }
+            }
+            _ => unreachable!("one or two tables of numbers"),
+        };
+        let change = |row: usize, column: usize, gradient: f32| {
+            gradient * factor * (1.0 / squares.at(row, column).max(least).sqrt())
+        };
+        let task = rows_of_task(tensor.shape.rows);
+        let sums: Vec<f64> = tensor
+            .gradient
+            .par_chunks(task * columns)
+            .enumerate()
+            .map(|(index, gradient)| {
+                let each = |(place, gradient): (usize, &f32)| {
+                    f64::from(change(index * task + place / columns, place % columns, *gradient)).powi(2)
+                };
+                gradient.iter().enumerate().map(each).sum()
+            })
+            .collect();
+        let count = tensor.numbers.len().max(1) as f64;
+        let size = (sums.iter().sum::<f64>() / count).sqrt();
+        let alpha = self.pace(&tensor) / (size / self.clip_threshold).max(1.0);
+        let rate = if self.relative_step { self.relative(tensor.count) } else { tensor.rate };
+        let keep = (1.0 - rate * self.weight_decay * tensor.decay) as f32;
+        let alpha = alpha as f32;
+        let chunks =
+            tensor.numbers.par_chunks_mut(task * columns).zip(tensor.gradient.par_chunks(task * columns));
+        chunks.enumerate().for_each(|(index, (numbers, gradient))| {
+            for (place, (number, gradient)) in numbers.iter_mut().zip(gradient).enumerate() {
+                let change = change(index * task + place / columns, place % columns, *gradient);
+                *number = *number * keep - alpha * change;
+            }
+        });
+    }
+}
+
+impl AdafactorOptions {
+    fn relative(&self, count: u64) -> f64 {
+        (count as f64).sqrt().recip().min(0.01)
+    }
+
+    /// How far a step goes whose root of the mean square is 1.
+    fn pace(&self, tensor: &Tensor<'_>) -> f64 {
+        let rate = match self.relative_step {
+            true => self.relative(tensor.count),
+            false => tensor.rate.min((tensor.count as f64).sqrt().recip()),
+        };
+        let count = tensor.numbers.len().max(1) as f64;
+        let size = if self.scale_parameter { (square(tensor.numbers) / count).sqrt() } else { 1.0 };
+        size.max(self.eps[1]) * rate
+    }
+}
+
+/// Takes the mean squares of rows and columns into their averages.
+fn average(gradient: &[f32], factor: f32, share: f32, rows: &mut [f32], columns: &mut [f32]) {
+    let (height, width) = (rows.len(), columns.len().max(1));
+    let task = rows_of_task(height);
+    let parts = gradient.par_chunks(task * width).zip(rows.par_chunks_mut(task));
+    let sums: Vec<Vec<f64>> = parts
+        .map(|(gradient, rows)| {
+            let mut sums = vec![0.0; width];
+            for (gradient, row) in gradient.chunks_exact(width).zip(rows) {
+                let mut sum = 0.0;
+                for (gradient, column) in gradient.iter().zip(&mut sums) {
+                    let square = f64::from(gradient * factor).powi(2);
+                    sum += square;
+                    *column += square;
+                }
+                *row = lerp(*row, (sum / width as f64) as f32, share);
+            }
+            sums
+        })
+        .collect();
+    for (index, column) in columns.iter_mut().enumerate() {
+        let sum: f64 = sums.iter().map(|sums| sums[index]).sum();
+        *column = lerp(*column, (sum / height.max(1) as f64) as f32, share);
+    }
+}

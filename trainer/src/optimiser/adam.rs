@@ -1,0 +1,31 @@
+//! Adam, where the decay of numbers is part of their gradient.
+
+use serde::{Deserialize, Serialize};
+use siskin::Result;
+
+use super::moments::Moments;
+use super::{Method, Settings};
+use crate::settings::read;
+
+/// Settings of `adam`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AdamOptions {
+    /// The shares of both averages that stay in a step.
+    pub betas: [f64; 2],
+    /// What divisors are more than zero by.
+    pub eps: f64,
+    /// The share of a number that is added to its gradient.
+    pub weight_decay: f64,
+}
+
+impl Default for AdamOptions {
+    fn default() -> Self {
+        Self { betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0.0 }
+    }
+}
+
+pub(super) fn build(settings: &Settings) -> Result<Box<dyn Method>> {
+    let AdamOptions { betas, eps, weight_decay } = read("adam", settings)?;
+    Ok(Box::new(Moments { betas, eps, weight_decay, decoupled: false }.checked("adam")?))
+}

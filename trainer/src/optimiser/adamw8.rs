@@ -1,0 +1,93 @@
+//! AdamW with both averages in a byte for each number.
+
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use siskin::Result;
+
+use super::codes::{BLOCK, Codes};
+use super::moments::Moments;
+use super::{AdamWOptions, Data, Method, Settings, Shape, Tensor, zeros};
+use crate::settings::read;
+
+/// Settings of `adamw8`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AdamW8Options {
+    /// The shares of both averages that stay in a step.
+    pub betas: [f64; 2],
+    /// What divisors are more than zero by.
+    pub eps: f64,
+    /// The share of a number that goes in a step, times the rate.
+    pub weight_decay: f64,
+    /// Tensors with fewer numbers have averages of 32 bits.
+    pub smallest: usize,
+}
+
+impl Default for AdamW8Options {
+    fn default() -> Self {
+        let AdamWOptions { betas, eps, weight_decay } = AdamWOptions::default();
+        Self { betas, eps, weight_decay, smallest: 4096 }
+    }
+}
+
+pub(super) fn build(settings: &Settings) -> Result<Box<dyn Method>> {
+    let AdamW8Options { betas, eps, weight_decay, smallest } = read("adamw8", settings)?;
+    let moments = AdamWOptions { betas, eps, weight_decay }.moments("adamw8")?;
+    Ok(Box::new(AdamW8 { moments, smallest, first: Codes::new(true), second: Codes::new(false) }))
+}
+
+struct AdamW8 {
+    moments: Moments,
+    smallest: usize,
+    first: Codes,
+    second: Codes,
+}
+
+/// Blocks of one task.
+const BLOCKS: usize = 64;
+
+impl Method for AdamW8 {
+    fn slots(&self, shape: &Shape<'_>) -> Vec<(&'static str, Data)> {
+        let count = shape.count();
+        if count < self.smallest {
+            return self.moments.slots(shape);
+        }
+        let bytes = || Data::Bytes(vec![0; count]);
+        let scales = || zeros(count.div_ceil(BLOCK));
+        vec![("first", bytes()), ("second", bytes()), ("first_scales", scales()), ("second_scales", scales())]
+    }
+
+    fn step(&self, tensor: Tensor<'_>, state: &mut [Data]) {
+        let [
+            Data::Bytes(first),
+            Data::Bytes(second),
+            Data::Numbers(first_scales),
+            Data::Numbers(second_scales),
+        ] = state
+        else {
+            return Method::step(&self.moments, tensor, state);
+        };
+        let scalars = self.moments.scalars(&tensor);
+        let size = BLOCK * BLOCKS;
+        let numbers = tensor.numbers.par_chunks_mut(size).zip(tensor.gradient.par_chunks(size));
+        let first = first.par_chunks_mut(size).zip(first_scales.par_chunks_mut(BLOCKS));
+        let second = second.par_chunks_mut(size).zip(second_scales.par_chunks_mut(BLOCKS));
+        numbers.zip(first.zip(second)).for_each(|((numbers, gradient), (first, second))| {
+            let numbers = numbers.chunks_mut(BLOCK).zip(gradient.chunks(BLOCK));
+            let first = first.0.chunks_mut(BLOCK).zip(first.1);
+            let second = second.0.chunks_mut(BLOCK).zip(second.1);
+            for ((numbers, gradient), ((first, first_scale), (second, second_scale))) in
+                numbers.zip(first.zip(second))
+            {
+                let mut averages = [[0.0; BLOCK]; 2];
+                let [one, two] = &mut averages;
+                let (one, two) = (&mut one[..first.len()], &mut two[..second.len()]);
+                self.first.read(first, *first_scale, one);
+                self.second.read(second, *second_scale, two);
+                scalars.apply(numbers, gradient, one, two);
+                *first_scale = self.first.write(one, first);
+                *second_scale = self.second.write(two, second);
+            }
+        });
+    }
+}

@@ -1,0 +1,90 @@
+//! Numbers in a byte each: in blocks with a scale, more finely the nearer to zero.
+
+/// Numbers that share a scale.
+pub(super) const BLOCK: usize = 256;
+
+/// The 256 numbers that a byte can be, from the least to the largest; the largest is 1.
+pub(super) struct Codes {
+    numbers: [f32; 256],
+    /// Halfway from each to the next.
+    between: [f32; 255],
+}
+
+impl Codes {
+    /// Seven decades up to 1, the n-th cut into 2ⁿ parts: as 8-bit optimisers of bitsandbytes have them. With signs,
+    /// below zero the same; without, twice as many parts.
+    pub(super) fn new(signed: bool) -> Self {
+        let mut list = vec![0.0_f32, 1.0];
+        for decade in 0..7 {
+            let parts = 1 << if signed { decade } else { decade + 1 };
+            let scale = 10_f64.powi(decade - 6);
+            for part in 0..parts {
+                let middle = 0.1 + 0.9 * (f64::from(part) + 0.5) / f64::from(parts);
+                let number = (scale * middle) as f32;
+                list.push(number);
+                if signed {
+                    list.push(-number);
+                }
+            }
+        }
+        list.sort_by(f32::total_cmp);
+        let numbers = std::array::from_fn(|index| list[index]);
+        let between = std::array::from_fn(|index| (list[index] + list[index + 1]) * 0.5);
+        Self { numbers, between }
+    }
+
+    /// The numbers of a block.
+    pub(super) fn read(&self, bytes: &[u8], scale: f32, out: &mut [f32]) {
+        out.iter_mut().zip(bytes).for_each(|(out, byte)| *out = self.numbers[usize::from(*byte)] * scale);
+    }
+
+    /// The nearest bytes to the numbers of a block; returns their scale.
+    pub(super) fn write(&self, numbers: &[f32], bytes: &mut [u8]) -> f32 {
+        let scale = numbers.iter().fold(0.0_f32, |most, number| most.max(number.abs()));
+        let divisor = if scale > 0.0 { scale } else { 1.0 };
+        for (number, byte) in numbers.iter().zip(bytes) {
+            let number = number / divisor;
+            *byte = self.between.partition_point(|between| *between < number) as u8;
+        }
+        scale
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_the_nearest_numbers() {
+        for signed in [true, false] {
+            let codes = Codes::new(signed);
+            assert!(codes.numbers.windows(2).all(|pair| pair[0] < pair[1]), "256 different numbers");
+            let sign = |index: usize| if signed && index % 2 == 1 { -1.0 } else { 1.0 };
+            let numbers: Vec<f32> =
+                (0..BLOCK).map(|index| sign(index) * (index as f32 * 0.37).exp().recip() * 3.0).collect();
+            let mut bytes = [0; BLOCK];
+            let scale = codes.write(&numbers, &mut bytes);
+            assert_eq!(scale, 3.0);
+            let mut back = [0.0; BLOCK];
+            codes.read(&bytes, scale, &mut back);
+            for (number, back) in numbers.iter().zip(back) {
+                let best = codes.numbers.iter().map(|code| (code * scale - number).abs()).fold(9.0, f32::min);
+                assert!((number - back).abs() <= best * 1.000_01, "{number} became {back}");
+            }
+            let mut again = [0; BLOCK];
+            assert_eq!(codes.write(&back, &mut again), scale);
+            assert_eq!(again, bytes, "what was read is written as it was");
+        }
+    }
+
+    #[test]
+    fn zeros_stay_zeros() {
+        let codes = Codes::new(true);
+        let (mut bytes, mut back) = ([9; 4], [9.0; 4]);
+        let scale = codes.write(&[0.0; 4], &mut bytes);
+        codes.read(&bytes, scale, &mut back);
+        assert_eq!(back, [0.0; 4]);
+        codes.read(&bytes, 5.0, &mut back);
+        assert_eq!(back, [0.0; 4], "zero is one of the numbers");
+    }
+}

@@ -1,0 +1,56 @@
+//! Lion: steps of one size, whose direction is the sign of an average.
+
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use siskin::Result;
+
+use super::moments::ALMOST_ONE;
+use super::{CHUNK, Data, Method, Settings, Shape, Tensor, zeros};
+use crate::settings::{read, within};
+
+/// Settings of `lion`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LionOptions {
+    /// The share of the average in the direction, and the share of it that stays in a step.
+    pub betas: [f64; 2],
+    /// The share of a number that goes in a step, times the rate.
+    pub weight_decay: f64,
+}
+
+impl Default for LionOptions {
+    fn default() -> Self {
+        Self { betas: [0.9, 0.99], weight_decay: 0.0 }
+    }
+}
+
+pub(super) fn build(settings: &Settings) -> Result<Box<dyn Method>> {
+    let options: LionOptions = read("lion", settings)?;
+    within("lion.betas[0]", options.betas[0], 0.0..=ALMOST_ONE)?;
+    within("lion.betas[1]", options.betas[1], 0.0..=ALMOST_ONE)?;
+    within("lion.weight_decay", options.weight_decay, 0.0..=f64::MAX)?;
+    Ok(Box::new(options))
+}
+
+impl Method for LionOptions {
+    fn slots(&self, shape: &Shape<'_>) -> Vec<(&'static str, Data)> {
+        vec![("momentum", zeros(shape.count()))]
+    }
+
+    fn step(&self, tensor: Tensor<'_>, state: &mut [Data]) {
+        let [Data::Numbers(average)] = state else { unreachable!("one table of numbers") };
+        let (rate, factor) = (tensor.rate as f32, tensor.factor);
+        let keep = (1.0 - tensor.rate * self.weight_decay * tensor.decay) as f32;
+        let [ahead, behind] = self.betas.map(|beta| [beta as f32, (1.0 - beta) as f32]);
+        let chunks = tensor.numbers.par_chunks_mut(CHUNK).zip(tensor.gradient.par_chunks(CHUNK));
+        chunks.zip(average.par_chunks_mut(CHUNK)).for_each(|((numbers, gradients), average)| {
+            for ((number, gradient), average) in numbers.iter_mut().zip(gradients).zip(average) {
+                let gradient = gradient * factor;
+                let direction = *average * ahead[0] + gradient * ahead[1];
+                let sign = if direction == 0.0 { 0.0 } else { direction.signum() };
+                *number = *number * keep - rate * sign;
+                *average = *average * behind[0] + gradient * behind[1];
+            }
+        });
+    }
+}

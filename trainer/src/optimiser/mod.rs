@@ -1,0 +1,291 @@
+//! How gradients change parameters.
+//!
+//! An optimiser is a file with a type that is a [`Method`], and a line in `OPTIMISERS`. A method says which tables it
+//! keeps for a tensor and how one step changes tensor and tables; what all have in common stands here: which tensors
+//! are trained, what groups say of them, counting steps, saving and restoring. A step gives the same bits with any
+//! number of threads.
+
+mod adafactor;
+mod adam;
+mod adamw;
+mod adamw8;
+mod codes;
+mod group;
+mod lion;
+mod moments;
+mod muon;
+mod sgd;
+#[cfg(test)]
+mod tests;
+
+pub use adafactor::AdafactorOptions;
+pub use adam::AdamOptions;
+pub use adamw::AdamWOptions;
+pub use adamw8::AdamW8Options;
+pub use group::{Factors, Group};
+pub use lion::LionOptions;
+pub use muon::{Adjust, MuonOptions};
+pub use sgd::SgdOptions;
+
+use serde::{Deserialize, Serialize};
+use siskin::graph::Role;
+use siskin::{Error, ErrorKind, Result};
+
+use crate::parameters::{Gradients, Parameter, Parameters};
+use crate::settings::{Settings, unknown};
+use crate::state::{Data, State, Tables, View, bytes_of, fill, words};
+
+type Build = fn(&Settings) -> Result<Box<dyn Method>>;
+
+/// Every optimiser: its name, and what makes it of its settings.
+const OPTIMISERS: &[(&str, Build)] = &[
+    ("adamw", adamw::build),
+    ("adam", adam::build),
+    ("sgd", sgd::build),
+    ("lion", lion::build),
+    ("adafactor", adafactor::build),
+    ("muon", muon::build),
+    ("adamw8", adamw8::build),
+];
+
+/// The names of all optimisers.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    OPTIMISERS.iter().map(|(name, _)| *name)
+}
+
+/// Numbers of a tensor that one task changes.
+const CHUNK: usize = 1 << 14;
+
+/// The tensor that tables are made for.
+pub(crate) struct Shape<'a> {
+    name: &'a str,
+    rows: usize,
+    columns: usize,
+    role: Role,
+}
+
+impl<'a> Shape<'a> {
+    fn of(parameter: &'a Parameter<f32>) -> Self {
+        Self { name: &parameter.name, rows: parameter.rows, columns: parameter.columns, role: parameter.role }
+    }
+
+    fn count(&self) -> usize {
+        self.rows * self.columns
+    }
+}
+
+/// A tensor in a step.
+pub(crate) struct Tensor<'a> {
+    numbers: &'a mut [f32],
+    gradient: &'a [f32],
+    shape: Shape<'a>,
+    /// The rate of this tensor.
+    rate: f64,
+    /// What its weight decay is multiplied by.
+    decay: f64,
+    /// What its gradient is multiplied by.
+    factor: f32,
+    /// The number of this step; the first is 1.
+    count: u64,
+}
+
+/// One way to change tensors.
+pub(crate) trait Method: Send + Sync {
+    /// The tables that are kept for a tensor, each with a name of its own, as they are before the first step.
+    fn slots(&self, shape: &Shape<'_>) -> Vec<(&'static str, Data)>;
+
+    /// Changes a tensor and its tables.
+    fn step(&self, tensor: Tensor<'_>, state: &mut [Data]);
+}
+
+/// Which optimiser, with which settings.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OptimiserOptions {
+    /// Its name.
+    pub name: String,
+    /// What is particular to some tensors; of two groups with the same tensor, the later one counts.
+    #[serde(default)]
+    pub groups: Vec<Group>,
+    /// Its own settings. Those that are not given are as in PyTorch.
+    #[serde(flatten)]
+    pub settings: Settings,
+}
+
+/// How much tensors change in a step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepArguments {
+    /// How far.
+    pub rate: f64,
+    /// What gradients are multiplied by: [`Norm::factor`](crate::clip::Norm::factor).
+    pub factor: f64,
+}
+
+struct Trained {
+    name: String,
+    factors: Factors,
+    count: usize,
+    slots: Vec<&'static str>,
+    state: Vec<Data>,
+}
+
+/// An optimiser and its state.
+pub struct Optimiser {
+    name: &'static str,
+    method: Box<dyn Method>,
+    count: u64,
+    steps: Data,
+    list: Vec<Option<Trained>>,
+}
+
+impl Optimiser {
+    /// For the tensors that have gradients.
+    ///
+    /// # Errors
+    /// Where there is no such optimiser, setting or tensor, or a setting is out of its range.
+    pub fn new(
+        options: &OptimiserOptions,
+        parameters: &Parameters<f32>,
+        gradients: &Gradients<f32>,
+    ) -> Result<Self> {
+        let Some((name, build)) = OPTIMISERS.iter().find(|(name, _)| *name == options.name) else {
+            let known: Vec<_> = names().collect();
+            return Err(unknown("optimiser.name", "optimiser", &options.name, &known));
+        };
+        let method = build(&options.settings).map_err(|error| error.within("optimiser"))?;
+        let trained = |index: usize| gradients.has(index);
+        group::check(&options.groups, parameters, trained)?;
+        let of = |(index, parameter): (usize, &Parameter<f32>)| {
+            trained(index).then(|| {
+                let (slots, state) = method.slots(&Shape::of(parameter)).into_iter().unzip();
+                let factors = group::factors(&options.groups, parameter);
+                Trained {
+                    name: parameter.name.clone(),
+                    factors,
+                    count: parameter.numbers.len(),
+                    slots,
+                    state,
+                }
+            })
+        };
+        let list = parameters.list.iter().enumerate().map(of).collect();
+        Ok(Self { name, method, count: 0, steps: Data::Bytes(bytes_of([0])), list })
+    }
+
+    /// Changes parameters. Gradients are read once where the method allows, and stay as they are.
+    ///
+    /// # Errors
+    /// Where tensors are not those that it was made for; nothing is changed then.
+    pub fn step(
+        &mut self,
+        parameters: &mut Parameters<f32>,
+        gradients: &Gradients<f32>,
+        step: StepArguments,
+    ) -> Result<()> {
+        self.check(parameters, gradients)?;
+        self.count += 1;
+        self.steps = Data::Bytes(bytes_of([self.count]));
+        let pairs = parameters.list.iter_mut().zip(&gradients.list);
+        for (trained, (parameter, gradient)) in self.list.iter_mut().zip(pairs) {
+            let (Some(trained), Some(gradient)) = (trained, gradient) else { continue };
+            let Parameter { name, rows, columns, role, numbers } = parameter;
+            let tensor = Tensor {
+                numbers,
+                gradient,
+                shape: Shape { name, rows: *rows, columns: *columns, role: *role },
+                rate: step.rate * trained.factors.rate,
+                decay: trained.factors.decay,
+                factor: step.factor as f32,
+                count: self.count,
+            };
+            self.method.step(tensor, &mut trained.state);
+        }
+        Ok(())
+    }
+
+    fn check(&self, parameters: &Parameters<f32>, gradients: &Gradients<f32>) -> Result<()> {
+        let counts = [parameters.list.len(), gradients.list.len()];
+        if counts != [self.list.len(); 2] {
+            let message = format!("was made for {} tensors, not for {counts:?}", self.list.len());
+            return Err(Error::new(ErrorKind::Shape, "optimiser", message));
+        }
+        let pairs = parameters.list.iter().zip(&gradients.list);
+        for (trained, (parameter, gradient)) in self.list.iter().zip(pairs) {
+            let Some(trained) = trained else { continue };
+            let counts = [parameter.numbers.len(), gradient.as_ref().map_or(0, Vec::len)];
+            if counts != [trained.count; 2] {
+                let message = format!(
+                    "was trained with {} numbers, now has {} and {} of its gradient",
+                    trained.count, counts[0], counts[1]
+                );
+                return Err(Error::new(ErrorKind::Shape, format!("tensor {}", trained.name), message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Steps so far.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// What groups say of a tensor; `None` where it is not trained.
+    pub fn factors(&self, weight: usize) -> Option<Factors> {
+        Some(self.list.get(weight)?.as_ref()?.factors)
+    }
+
+    /// The bytes that its state takes.
+    pub fn bytes(&self) -> usize {
+        self.list.iter().flatten().flat_map(|trained| &trained.state).map(|data| data.view().bytes()).sum()
+    }
+
+    fn step_table(&self) -> String {
+        format!("optimiser.{}", self.name)
+    }
+}
+
+impl Trained {
+    fn table(&self, optimiser: &str, slot: &str) -> String {
+        format!("optimiser.{optimiser}.{slot}.{}", self.name)
+    }
+}
+
+impl State for Optimiser {
+    fn prefix(&self) -> &'static str {
+        "optimiser."
+    }
+
+    fn tables(&self) -> Vec<(String, View<'_>)> {
+        let mut tables = vec![(self.step_table(), self.steps.view())];
+        for trained in self.list.iter().flatten() {
+            for (slot, data) in trained.slots.iter().zip(&trained.state) {
+                tables.push((trained.table(self.name, slot), data.view()));
+            }
+        }
+        tables
+    }
+
+    fn take(&mut self, tables: &Tables) -> Result<()> {
+        [self.count] = words(tables, &self.step_table())?;
+        self.steps = Data::Bytes(bytes_of([self.count]));
+        for trained in self.list.iter_mut().flatten() {
+            for index in 0..trained.slots.len() {
+                let name = trained.table(self.name, trained.slots[index]);
+                fill(&mut trained.state[index], tables, &name);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Zeros for each number of a tensor.
+fn zeros(count: usize) -> Data {
+    Data::Numbers(vec![0.0; count])
+}
+
+/// What is `share` of the way from one number to another.
+pub(crate) fn lerp(from: f32, to: f32, share: f32) -> f32 {
+    match share < 0.5 {
+        true => from + share * (to - from),
+        false => to - (to - from) * (1.0 - share),
+    }
+}

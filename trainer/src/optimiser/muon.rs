@@ -1,0 +1,165 @@
+//! Muon: steps of matrices are made nearly orthogonal; everything else is left to AdamW.
+
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use siskin::Result;
+use siskin::graph::Role;
+
+use super::moments::{ALMOST_ONE, Moments};
+use super::{AdamWOptions, CHUNK, Data, Method, Settings, Shape, Tensor, lerp, zeros};
+use crate::clip::square;
+use crate::gemm::{Matrix, Target, multiply_together};
+use crate::settings::{fits, read, within};
+
+/// Settings of `muon`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MuonOptions {
+    /// The share of the average that stays in a step.
+    pub momentum: f64,
+    /// Whether a step is part gradient, part average.
+    pub nesterov: bool,
+    /// The share of a number that goes in a step, times the rate.
+    pub weight_decay: f64,
+    /// The least length of what is divided by its length.
+    pub eps: f64,
+    /// Steps of the Newton–Schulz iteration.
+    pub ns_steps: usize,
+    /// What the rate of a matrix is multiplied by.
+    pub adjust: Adjust,
+    /// Matrices that are left to AdamW: names in which `*` stands for any letters. By default tables of vectors and
+    /// heads.
+    pub others: Vec<String>,
+    /// The rate of AdamW, as a share of the rate.
+    pub others_rate: f64,
+    /// Settings of AdamW.
+    pub adamw: AdamWOptions,
+}
+
+/// What the rate of a matrix of R rows and C columns is multiplied by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Adjust {
+    /// √(R / C), 1 at least.
+    #[default]
+    Original,
+    /// 0.2 · √(the larger of both): steps are as large as those of AdamW, and its rates fit.
+    MatchRmsAdamw,
+    /// √(R / C).
+    SpectralUnclamped,
+}
+
+impl Default for MuonOptions {
+    fn default() -> Self {
+        let others = ["*embd*", "token_types*", "output.weight", "cls*"];
+        Self {
+            momentum: 0.95,
+            nesterov: true,
+            weight_decay: 0.1,
+            eps: 1e-7,
+            ns_steps: 5,
+            adjust: Adjust::Original,
+            others: others.map(str::to_owned).to_vec(),
+            others_rate: 1.0,
+            adamw: AdamWOptions::default(),
+        }
+    }
+}
+
+pub(super) fn build(settings: &Settings) -> Result<Box<dyn Method>> {
+    let options: MuonOptions = read("muon", settings)?;
+    within("muon.momentum", options.momentum, 0.0..=ALMOST_ONE)?;
+    within("muon.weight_decay", options.weight_decay, 0.0..=f64::MAX)?;
+    within("muon.eps", options.eps, f64::from(f32::MIN_POSITIVE)..=1.0)?;
+    within("muon.ns_steps", options.ns_steps as f64, 1.0..=99.0)?;
+    within("muon.others_rate", options.others_rate, 0.0..=f64::MAX)?;
+    let moments = options.adamw.moments("muon.adamw")?;
+    Ok(Box::new(Muon { options, moments }))
+}
+
+struct Muon {
+    options: MuonOptions,
+    moments: Moments,
+}
+
+impl Method for Muon {
+    fn slots(&self, shape: &Shape<'_>) -> Vec<(&'static str, Data)> {
+        let other = self.options.others.iter().any(|pattern| fits(pattern, shape.name));
+        match shape.role {
+            Role::Matrix if !other => vec![("momentum", zeros(shape.count()))],
+            _ => self.moments.slots(shape),
+        }
+    }
+
+    fn step(&self, mut tensor: Tensor<'_>, state: &mut [Data]) {
+        let [Data::Numbers(average)] = state else {
+            tensor.rate *= self.options.others_rate;
+            return Method::step(&self.moments, tensor, state);
+        };
+        let (rows, columns) = (tensor.shape.rows, tensor.shape.columns);
+        let (factor, momentum) = (tensor.factor, self.options.momentum as f32);
+        let share = (1.0 - self.options.momentum) as f32;
+        let mut change = vec![0.0; rows * columns];
+        let chunks = change.par_chunks_mut(CHUNK).zip(tensor.gradient.par_chunks(CHUNK));
+        chunks.zip(average.par_chunks_mut(CHUNK)).for_each(|((change, gradient), average)| {
+            for ((change, gradient), average) in change.iter_mut().zip(gradient).zip(average) {
+                let gradient = gradient * factor;
+                *average = lerp(*average, gradient, share);
+                *change = if self.options.nesterov { lerp(gradient, *average, momentum) } else { *average };
+            }
+        });
+        let change = orthogonal(change, rows, columns, self.options.ns_steps, self.options.eps);
+        let ratio = rows as f64 / columns.max(1) as f64;
+        let adjusted = match self.options.adjust {
+            Adjust::Original => ratio.max(1.0).sqrt(),
+            Adjust::MatchRmsAdamw => 0.2 * (rows.max(columns) as f64).sqrt(),
+            Adjust::SpectralUnclamped => ratio.sqrt(),
+        };
+        let rate = (tensor.rate * adjusted) as f32;
+        let keep = (1.0 - tensor.rate * self.options.weight_decay * tensor.decay) as f32;
+        let chunks = tensor.numbers.par_chunks_mut(CHUNK).zip(change.par_chunks(CHUNK));
+        chunks.for_each(|(numbers, change)| {
+            numbers
+                .iter_mut()
+                .zip(change)
+                .for_each(|(number, change)| *number = *number * keep - rate * change);
+        });
+    }
+}
+
+/// The factors of X, (XXᵀ)X and (XXᵀ)²X in a step of the Newton–Schulz iteration: they bring small singular values up
+/// fast, and all to between 0.7 and 1.2.
+const FACTORS: [f32; 3] = [3.4445, -4.7750, 2.0315];
+
+/// A matrix with the same singular vectors, whose singular values are near 1.
+fn orthogonal(numbers: Vec<f32>, rows: usize, columns: usize, steps: usize, eps: f64) -> Vec<f32> {
+    let tall = rows > columns;
+    let (height, width) = if tall { (columns, rows) } else { (rows, columns) };
+    let mut x = if tall { turned(&numbers, rows, columns) } else { numbers };
+    let length = square(&x).sqrt().max(eps) as f32;
+    x.iter_mut().for_each(|number| *number /= length);
+    let mut next = vec![0.0; x.len()];
+    let (mut gram, mut update) = (vec![0.0; height * height], vec![0.0; height * height]);
+    let [a, b, c] = FACTORS;
+    for _ in 0..steps {
+        let wide = Matrix::new(&x, height, width, width);
+        multiply_together(1.0, wide, wide.turned(), false, Target::new(&mut gram, height));
+        update.iter_mut().zip(&gram).for_each(|(update, gram)| *update = b * gram);
+        let square = Matrix::new(&gram, height, height, height);
+        multiply_together(c, square, square, true, Target::new(&mut update, height));
+        next.iter_mut().zip(&x).for_each(|(next, x)| *next = a * x);
+        let update = Matrix::new(&update, height, height, height);
+        multiply_together(1.0, update, wide, true, Target::new(&mut next, width));
+        std::mem::swap(&mut x, &mut next);
+    }
+    if tall { turned(&x, height, width) } else { x }
+}
+
+/// Rows as columns.
+fn turned(numbers: &[f32], rows: usize, columns: usize) -> Vec<f32> {
+    let mut turned = vec![0.0; numbers.len()];
+    turned.par_chunks_mut(rows.max(1)).enumerate().for_each(|(column, out)| {
+        out.iter_mut().enumerate().for_each(|(row, out)| *out = numbers[row * columns + column]);
+    });
+    turned
+}

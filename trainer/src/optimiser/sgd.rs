@@ -1,0 +1,65 @@
+//! Steps along the gradient, with momentum or without.
+
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use siskin::{Error, Result};
+
+use super::{CHUNK, Data, Method, Settings, Shape, Tensor, zeros};
+use crate::settings::{read, within};
+
+/// Settings of `sgd`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SgdOptions {
+    /// The share of the velocity that stays in a step.
+    pub momentum: f64,
+    /// The share of a gradient that does not go into the velocity; in the first step all goes.
+    pub dampening: f64,
+    /// The share of a number that is added to its gradient.
+    pub weight_decay: f64,
+    /// Whether a step goes on by the velocity that it has changed.
+    pub nesterov: bool,
+}
+
+pub(super) fn build(settings: &Settings) -> Result<Box<dyn Method>> {
+    let options: SgdOptions = read("sgd", settings)?;
+    within("sgd.momentum", options.momentum, 0.0..=f64::MAX)?;
+    within("sgd.dampening", options.dampening, 0.0..=1.0)?;
+    within("sgd.weight_decay", options.weight_decay, 0.0..=f64::MAX)?;
+    if options.nesterov && (options.momentum == 0.0 || options.dampening != 0.0) {
+        return Err(Error::argument("sgd.nesterov", "needs a momentum and no dampening"));
+    }
+    Ok(Box::new(options))
+}
+
+impl Method for SgdOptions {
+    fn slots(&self, shape: &Shape<'_>) -> Vec<(&'static str, Data)> {
+        match self.momentum {
+            0.0 => Vec::new(),
+            _ => vec![("momentum", zeros(shape.count()))],
+        }
+    }
+
+    fn step(&self, tensor: Tensor<'_>, state: &mut [Data]) {
+        let rate = tensor.rate as f32;
+        let decay = (self.weight_decay * tensor.decay) as f32;
+        let gradient = |number: f32, gradient: f32| gradient * tensor.factor + decay * number;
+        let chunks = tensor.numbers.par_chunks_mut(CHUNK).zip(tensor.gradient.par_chunks(CHUNK));
+        let [Data::Numbers(velocity)] = state else {
+            return chunks.for_each(|(numbers, gradients)| {
+                for (number, given) in numbers.iter_mut().zip(gradients) {
+                    *number -= rate * gradient(*number, *given);
+                }
+            });
+        };
+        let momentum = self.momentum as f32;
+        let share = if tensor.count == 1 { 1.0 } else { (1.0 - self.dampening) as f32 };
+        chunks.zip(velocity.par_chunks_mut(CHUNK)).for_each(|((numbers, gradients), velocity)| {
+            for ((number, given), velocity) in numbers.iter_mut().zip(gradients).zip(velocity) {
+                let gradient = gradient(*number, *given);
+                *velocity = *velocity * momentum + share * gradient;
+                *number -= rate * if self.nesterov { gradient + momentum * *velocity } else { *velocity };
+            }
+        });
+    }
+}

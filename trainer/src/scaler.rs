@@ -1,0 +1,106 @@
+//! Factors on losses, so that small gradients do not vanish in 16-bit numbers.
+
+use serde::{Deserialize, Serialize};
+use siskin::{Error, Result};
+
+use crate::settings::{Settings, read, within};
+use crate::state::{Data, State, Tables, View, bytes_of, words};
+
+/// How the factor changes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ScalerOptions {
+    /// The first factor.
+    pub initial: f64,
+    /// What it is multiplied by after `interval` good steps.
+    pub growth: f64,
+    /// What it is multiplied by after a step that was not finite.
+    pub backoff: f64,
+    /// Good steps one after the other before it grows.
+    pub interval: u64,
+}
+
+impl Default for ScalerOptions {
+    fn default() -> Self {
+        Self { initial: 65536.0, growth: 2.0, backoff: 0.5, interval: 2000 }
+    }
+}
+
+/// The factor on the loss.
+#[derive(Clone, Debug)]
+pub struct Scaler {
+    options: ScalerOptions,
+    scale: f64,
+    good: u64,
+    kept: Data,
+}
+
+impl Scaler {
+    /// With settings by name.
+    pub fn from_settings(settings: &Settings) -> Result<Self> {
+        Self::new(read("scaler", settings)?)
+    }
+
+    /// With the first factor.
+    pub fn new(options: ScalerOptions) -> Result<Self> {
+        within("scaler.initial", options.initial, f64::from(f32::MIN_POSITIVE)..=f64::from(f32::MAX))?;
+        within("scaler.growth", options.growth, 1.0..=1e6)?;
+        within("scaler.backoff", options.backoff, 1e-6..=1.0)?;
+        if options.interval == 0 {
+            return Err(Error::argument("scaler.interval", "is 0; give at least 1"));
+        }
+        let mut scaler = Self { scale: options.initial, good: 0, options, kept: Data::Bytes(Vec::new()) };
+        scaler.keep();
+        Ok(scaler)
+    }
+
+    /// What the loss of this step is multiplied by.
+    pub fn scale(&self) -> f64 {
+        self.scale
+    }
+
+    /// Takes in whether the gradients of this step were finite, and says whether the step is to be done.
+    pub fn update(&mut self, finite: bool) -> bool {
+        if finite {
+            self.good += 1;
+        } else {
+            (self.scale, self.good) = (self.scale * self.options.backoff, 0);
+        }
+        if self.good >= self.options.interval {
+            let grown = self.scale * self.options.growth;
+            if grown <= f64::from(f32::MAX) {
+                self.scale = grown;
+            }
+            self.good = 0;
+        }
+        self.keep();
+        finite
+    }
+
+    fn keep(&mut self) {
+        self.kept = Data::Bytes(bytes_of([self.scale.to_bits(), self.good]));
+    }
+}
+
+const TABLE: &str = "scaler.state";
+
+impl State for Scaler {
+    fn prefix(&self) -> &'static str {
+        "scaler."
+    }
+
+    fn tables(&self) -> Vec<(String, View<'_>)> {
+        vec![(TABLE.to_owned(), self.kept.view())]
+    }
+
+    fn take(&mut self, tables: &Tables) -> Result<()> {
+        let [scale, good] = words(tables, TABLE)?;
+        let scale = f64::from_bits(scale);
+        if !(scale > 0.0 && scale.is_finite()) {
+            return Err(Error::corrupt(format!("table {TABLE}"), format!("the factor is {scale}")));
+        }
+        (self.scale, self.good) = (scale, good);
+        self.keep();
+        Ok(())
+    }
+}

@@ -1,0 +1,71 @@
+//! The same rate for most steps, and down at the end.
+
+use serde::{Deserialize, Serialize};
+use siskin::{Error, Result};
+
+use super::{Curve, Settings, check, down_to, progress, rising, wave};
+use crate::settings::read;
+
+/// Settings of `warm_up_stable_decay`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StableOptions {
+    /// Steps in which the rate rises from `last`.
+    pub warm_up: u64,
+    /// Steps in which it falls; `None`: a tenth of all.
+    pub decay: Option<u64>,
+    /// How it falls.
+    pub fall: Fall,
+    /// The share of the rate that is left after the last step.
+    pub last: f64,
+}
+
+/// How a rate falls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fall {
+    /// Half a wave.
+    #[default]
+    Cosine,
+    /// A straight line.
+    Linear,
+    /// 1 − √ of what is over.
+    Root,
+}
+
+pub(super) fn build(settings: &Settings, steps: u64) -> Result<Box<dyn Curve>> {
+    let options: StableOptions = read("warm_up_stable_decay", settings)?;
+    check("warm_up_stable_decay", options.warm_up, options.last, steps)?;
+    let decay = options.decay.unwrap_or(steps / 10);
+    let Some(first) = steps.checked_sub(decay).filter(|first| *first >= options.warm_up) else {
+        let message = format!("{decay} steps and a warm-up of {} are more than {steps}", options.warm_up);
+        return Err(Error::argument("warm_up_stable_decay.decay", message));
+    };
+    Ok(Box::new(Stable { options, first, steps }))
+}
+
+struct Stable {
+    options: StableOptions,
+    /// Where it begins to fall.
+    first: u64,
+    steps: u64,
+}
+
+impl Curve for Stable {
+    fn share(&self, step: u64) -> f64 {
+        let last = self.options.last;
+        if let Some(share) = rising(step, self.options.warm_up) {
+            return down_to(last, share);
+        }
+        if step >= self.steps {
+            return last;
+        }
+        let progress = progress(step, self.first, self.steps);
+        let share = match self.options.fall {
+            Fall::Cosine => wave(progress),
+            Fall::Linear => 1.0 - progress,
+            Fall::Root => 1.0 - progress.sqrt(),
+        };
+        down_to(last, share)
+    }
+}

@@ -1,0 +1,104 @@
+//! Settings by name: which one of a list, and typed settings of that one.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use siskin::{Error, Result};
+
+/// Settings by their names, as a recipe has them.
+pub type Settings = Map<String, Value>;
+
+/// Settings of type `S`, where those that are not given are as in its default.
+///
+/// # Errors
+/// Where a setting is not known or has the wrong type.
+pub(crate) fn read<S: Default + Serialize + DeserializeOwned>(place: &str, given: &Settings) -> Result<S> {
+    let whole = serde_json::to_value(S::default()).unwrap_or_default();
+    let known: Vec<&str> = whole.as_object().into_iter().flat_map(Map::keys).map(String::as_str).collect();
+    if let Some(name) = given.keys().find(|name| !known.contains(&name.as_str())) {
+        return Err(unknown(&format!("{place}.{name}"), "setting", name, &known));
+    }
+    serde_json::from_value(Value::Object(given.clone()))
+        .map_err(|error| Error::argument(place, error.to_string()))
+}
+
+/// The error for a name that is not in a list.
+pub(crate) fn unknown(place: &str, what: &str, name: &str, known: &[&str]) -> Error {
+    let list = known.join(", ");
+    let message = match known.iter().min_by_key(|other| distance(name, other)) {
+        Some(nearest) => format!("there is no {what} `{name}`; did you mean `{nearest}`? There are: {list}"),
+        None => format!("there is no {what} `{name}`, and none that could be given"),
+    };
+    Error::argument(place, message)
+}
+
+/// Refuses numbers outside `range`.
+pub(crate) fn within(place: &str, number: f64, range: std::ops::RangeInclusive<f64>) -> Result<()> {
+    match range.contains(&number) {
+        true => Ok(()),
+        false => {
+            let message = format!("is {number}; give a number from {} to {}", range.start(), range.end());
+            Err(Error::argument(place, message))
+        }
+    }
+}
+
+/// How many letters must be put in, taken out or changed to make one name of the other.
+fn distance(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (index, letter) in one.chars().enumerate() {
+        let mut corner = std::mem::replace(&mut row[0], index + 1);
+        for (column, own) in other.iter().enumerate() {
+            let changed = corner + usize::from(letter != *own);
+            corner = row[column + 1];
+            row[column + 1] = changed.min(corner + 1).min(row[column] + 1);
+        }
+    }
+    row[other.len()]
+}
+
+/// Whether a name fits a pattern, in which `*` stands for any letters.
+pub fn fits(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else { return false };
+    let mut parts: Vec<&str> = parts.collect();
+    let Some(last) = parts.pop() else { return rest.is_empty() };
+    for part in parts {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_fit_names() {
+        for (pattern, name, want) in [
+            ("a.b", "a.b", true),
+            ("a.b", "a.bc", false),
+            ("*", "", true),
+            ("*norm*", "blk.0.attn_norm.weight", true),
+            ("*.bias", "blk.0.bias", true),
+            ("*.bias", "blk.0.bias.x", false),
+            ("blk.*.attn*.weight", "blk.12.attn_q.weight", true),
+            ("blk.*.attn*.weight", "blk.12.ffn_up.weight", false),
+            ("ab*ba", "aba", false),
+        ] {
+            assert_eq!(fits(pattern, name), want, "{pattern} and {name}");
+        }
+    }
+
+    #[test]
+    fn the_nearest_name_is_named() {
+        let error = unknown("optimiser", "optimiser", "adamv", &["sgd", "adamw", "lion"]);
+        assert!(error.message().contains("did you mean `adamw`?"), "{error}");
+        assert!(error.message().contains("sgd, adamw, lion"), "{error}");
+        assert_eq!([distance("kitten", "sitting"), distance("", "abc"), distance("abc", "abc")], [3, 3, 0]);
+    }
+}

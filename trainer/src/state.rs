@@ -1,0 +1,138 @@
+//! What a checkpoint keeps of what training has besides parameters: named tables, bit for bit.
+
+use std::collections::BTreeMap;
+
+use siskin::{Error, ErrorKind, Result};
+
+/// The contents of a table.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Data {
+    /// Numbers.
+    Numbers(Vec<f32>),
+    /// Bytes.
+    Bytes(Vec<u8>),
+}
+
+impl Data {
+    /// The same, lent.
+    pub fn view(&self) -> View<'_> {
+        match self {
+            Self::Numbers(numbers) => View::Numbers(numbers),
+            Self::Bytes(bytes) => View::Bytes(bytes),
+        }
+    }
+}
+
+/// The contents of a table, lent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum View<'a> {
+    /// Numbers.
+    Numbers(&'a [f32]),
+    /// Bytes.
+    Bytes(&'a [u8]),
+}
+
+impl View<'_> {
+    /// How many bytes it takes.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Numbers(numbers) => size_of_val(*numbers),
+            Self::Bytes(bytes) => bytes.len(),
+        }
+    }
+
+    /// A copy.
+    pub fn owned(&self) -> Data {
+        match *self {
+            Self::Numbers(numbers) => Data::Numbers(numbers.to_vec()),
+            Self::Bytes(bytes) => Data::Bytes(bytes.to_vec()),
+        }
+    }
+
+    fn shape(&self) -> String {
+        match self {
+            Self::Numbers(numbers) => format!("{} numbers", numbers.len()),
+            Self::Bytes(bytes) => format!("{} bytes", bytes.len()),
+        }
+    }
+}
+
+/// Tables by their names.
+pub type Tables = BTreeMap<String, Data>;
+
+/// What has a state that outlives the process.
+pub trait State {
+    /// What the names of all its tables begin with.
+    fn prefix(&self) -> &'static str;
+
+    /// Its tables, each with its whole name, in an order that does not change.
+    fn tables(&self) -> Vec<(String, View<'_>)>;
+
+    /// Takes tables of the same names and sizes, which [`restore`] has seen to.
+    fn take(&mut self, tables: &Tables) -> Result<()>;
+}
+
+/// Copies the tables of some states.
+pub fn save(states: &[&dyn State]) -> Tables {
+    let tables = states.iter().flat_map(|state| state.tables());
+    tables.map(|(name, view)| (name, view.owned())).collect()
+}
+
+/// Gives a state its tables back. Tables whose names begin otherwise are not looked at.
+///
+/// # Errors
+/// Where a table is missing, of another size or not known; the place is its name. The state stays as it was.
+pub fn restore(state: &mut dyn State, tables: &Tables) -> Result<()> {
+    let wanted = state.tables();
+    for (name, view) in &wanted {
+        let place = || format!("table {name}");
+        let Some(data) = tables.get(name) else {
+            let message = "the checkpoint does not hold it; train on with the settings that it was made with";
+            return Err(Error::new(ErrorKind::Missing, place(), message));
+        };
+        if data.view().shape() != view.shape() {
+            let message = format!("has {}, {} are needed", data.view().shape(), view.shape());
+            return Err(Error::new(ErrorKind::Shape, place(), message));
+        }
+    }
+    let known = |name: &String| wanted.iter().any(|(wanted, _)| wanted == name);
+    let own = || tables.keys().filter(|name| name.starts_with(state.prefix()));
+    if own().count() > wanted.len()
+        && let Some(name) = own().find(|name| !known(name))
+    {
+        let message = "belongs to nothing here; train on with the settings that the checkpoint was made with";
+        return Err(Error::argument(format!("table {name}"), message));
+    }
+    drop(wanted);
+    state.take(tables)
+}
+
+/// Fills `own` from the table of that name.
+pub(crate) fn fill(own: &mut Data, tables: &Tables, name: &str) {
+    match (own, tables.get(name)) {
+        (Data::Numbers(own), Some(Data::Numbers(data))) if own.len() == data.len() => {
+            own.copy_from_slice(data)
+        }
+        (Data::Bytes(own), Some(Data::Bytes(data))) if own.len() == data.len() => own.copy_from_slice(data),
+        _ => {}
+    }
+}
+
+/// The 64-bit words of a table.
+pub(crate) fn words<const N: usize>(tables: &Tables, name: &str) -> Result<[u64; N]> {
+    let mut words = [0; N];
+    match tables.get(name) {
+        Some(Data::Bytes(bytes)) if bytes.len() == 8 * N => {
+            for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+                *word = bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+            }
+            Ok(words)
+        }
+        _ => Err(Error::new(ErrorKind::Shape, format!("table {name}"), format!("needs {} bytes", 8 * N))),
+    }
+}
+
+/// Words as bytes, the lowest first.
+pub(crate) fn bytes_of<const N: usize>(words: [u64; N]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
