@@ -120,7 +120,12 @@ impl Root {
         if !self.folder.exists() {
             return Ok(());
         }
-        // What was mounted in it must not be emptied.
+        // What makes a system mounts the kernel's folders in it, and leaves them where it is killed.
+        let mounts = Path::new("/proc/self/mounts");
+        for place in mounted(&fs::read_to_string(mounts).map_err(said(mounts))?, &self.folder) {
+            run(program("umount", &[]).arg(place))?;
+        }
+        // What is mounted in it after all must not be emptied.
         run(program("rm", &["--one-file-system", "-rf"]).arg(&self.folder))
     }
 }
@@ -131,6 +136,15 @@ impl Drop for Root {
             eprintln!("{why}");
         }
     }
+}
+
+/// What is mounted below a folder, the last first; a table of mounts writes spaces as `\040`.
+fn mounted(table: &str, folder: &Path) -> Vec<PathBuf> {
+    let places = table.lines().filter_map(|line| line.split(' ').nth(1));
+    let places = places.map(|place| PathBuf::from(place.replace("\\040", " ")));
+    let mut below: Vec<_> = places.filter(|place| place.starts_with(folder)).collect();
+    below.reverse();
+    below
 }
 
 /// Where this machine's apt has Debian from.
@@ -179,6 +193,16 @@ mod tests {
         fs::write(index.join("InRelease"), "Origin: Debian\n").expect("a file is written");
         assert_eq!(reachable(&list, &folder), Ok(()));
         fs::remove_dir_all(&folder).expect("a folder is removed");
+    }
+
+    #[test]
+    fn mounts_below_a_folder_are_found() {
+        let table = "proc /proc proc rw 0 0\n\
+            dev /a\\040b/root-arm64/dev tmpfs rw 0 0\n\
+            pts /a\\040b/root-arm64/dev/pts devpts rw 0 0\n\
+            proc /a\\040b/root-arm64-2/proc proc rw 0 0\n";
+        let found = mounted(table, Path::new("/a b/root-arm64"));
+        assert_eq!(found, ["/a b/root-arm64/dev/pts", "/a b/root-arm64/dev"].map(PathBuf::from));
     }
 
     #[test]
