@@ -279,6 +279,35 @@ fn a_request_is_stopped_while_it_runs_and_while_it_waits() {
 }
 
 #[test]
+fn a_stopped_request_gives_what_might_have_begun_a_stop_text() {
+    let llama = model("golden/llama");
+    let request = |most: u64| json!({"id": 1, "prompt": "w5 w6", "greedy": true, "max_tokens": most});
+    let (beginning, _) = whole(&ask(&llama, &[request(12)]), &json!(1));
+    let mut held = request(50);
+    held["stop"] = json!([beginning + "never"]);
+    let mut running = Running::start(&llama, &["--pace", "4/s"]);
+    let mut patience = std::time::Duration::from_millis(500);
+    // Nothing says that a token has come: on a busy machine it takes another try.
+    let (text, tokens) = loop {
+        running.say(&held);
+        std::thread::sleep(patience);
+        running.say(&json!({"stop": 1}));
+        let mut answers = vec![running.hear()];
+        while answers.last().is_some_and(|answer| answer.get("done").is_none()) {
+            answers.push(running.hear());
+        }
+        let (text, end) = whole(&answers, &json!(1));
+        assert_eq!(end["done"]["ended"], "stopped");
+        match end["done"]["tokens"].as_u64().unwrap() {
+            0 => patience *= 2,
+            tokens => break (text, tokens),
+        }
+    };
+    assert_eq!(text, whole(&ask(&llama, &[request(tokens)]), &json!(1)).0);
+    assert!(!text.is_empty());
+}
+
+#[test]
 fn a_chat_goes_on_as_if_it_were_asked_as_a_whole() {
     let llama = model("golden/llama");
     let message = |role: &str, content: &str| json!({"role": role, "content": content});

@@ -1026,12 +1026,18 @@ siskin_error *siskin_encoder_answer(siskin_encoder *encoder,
                                     const siskin_texts *texts);
 
 /// Finds the `count` likeliest tokens for each masked place of a text; `siskin_encoder_found` gives them, with the
-/// place in the place of the text's number.
+/// place in the place of the text's number, and `siskin_encoder_found_places` says how many places there are.
 SISKIN_NODISCARD
 siskin_error *siskin_encoder_fill_mask(siskin_encoder *encoder,
                                        const char *text,
                                        size_t length,
                                        size_t count);
+
+/// How many texts something was looked for in; after `siskin_encoder_fill_mask`, how many masked places the text had.
+/// After `siskin_encoder_embed` it is 0.
+SISKIN_NODISCARD
+siskin_error *siskin_encoder_found_places(const siskin_encoder *encoder,
+                                          size_t *count);
 
 /// How many things were found for text `index`.
 SISKIN_NODISCARD

@@ -323,7 +323,7 @@ pub unsafe extern "C" fn siskin_encoder_answer(
 }
 
 /// Finds the `count` likeliest tokens for each masked place of a text; `siskin_encoder_found` gives them, with the
-/// place in the place of the text's number.
+/// place in the place of the text's number, and `siskin_encoder_found_places` says how many places there are.
 ///
 /// # Safety
 /// Pointers are good.
@@ -357,6 +357,26 @@ impl State {
     fn keep(&mut self, found: impl Iterator<Item = impl IntoIterator<Item = Found>>) {
         self.vectors.clear();
         self.found = found.map(|all| all.into_iter().collect()).collect();
+    }
+}
+
+/// How many texts something was looked for in; after `siskin_encoder_fill_mask`, how many masked places the text had.
+/// After `siskin_encoder_embed` it is 0.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_encoder_found_places(
+    encoder: *const siskin_encoder,
+    count: *mut usize,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe {
+        guard::shared(encoder, |state| {
+            place("count", count)?.write(state.found.len());
+            Ok(())
+        })
     }
 }
 

@@ -121,9 +121,13 @@ static void spans(char **arguments) {
 static void masks(char **arguments) {
     siskin_encoder *encoder = open_encoder(arguments, "vectors", true);
     siskin_found found = {.struct_size = sizeof found};
-    size_t count = 0;
+    size_t count = 0, places = 7;
+    OK(siskin_encoder_found_places(encoder, &places));
+    CHECK(places == 0);
     OK(siskin_encoder_fill_mask(encoder, TEXT("the [MASK] is [MASK]"), 3));
-    for (size_t place = 0; place < 2; place++) {
+    OK(siskin_encoder_found_places(encoder, &places));
+    CHECK(places == 2);
+    for (size_t place = 0; place < places; place++) {
         float before = 1;
         OK(siskin_encoder_found_count(encoder, place, &count));
         CHECK(count == 3);

@@ -244,8 +244,17 @@ fn written(id: Option<&Id>, session: &mut Session, outcome: Result<Generation>, 
             Ok(Some(_)) if text.is_empty() => {}
             Ok(Some(_)) => tell(id, &Answer::Text(&text)).map_err(Failed::Output)?,
             Ok(None) => break generation.ended().map_or("model", name),
-            Err(error) if error.kind() == ErrorKind::Cancelled => break "stopped",
-            Err(error) => return Err(error.into()),
+            Err(error) => {
+                // What might have begun a stop text is text.
+                generation.rest(&mut text);
+                if !text.is_empty() {
+                    tell(id, &Answer::Text(&text)).map_err(Failed::Output)?;
+                }
+                match error.kind() {
+                    ErrorKind::Cancelled => break "stopped",
+                    _ => return Err(error.into()),
+                }
+            }
         }
     };
     let tokens = generation.tokens();

@@ -173,11 +173,10 @@ public actor Encoder {
         let count: Int = try number(count, "count")
         return try await worker.run { encoder throws(SiskinError) in
             try check(withText(text) { siskin_encoder_fill_mask(encoder, $0, $1, count) })
+            var count = 0
+            try check(siskin_encoder_found_places(encoder, &count))
             var places: [[Found]] = []
-            // The first place that is not there ends it.
-            while case .success(let found) = caught({ () throws(SiskinError) in
-                try Encoder.found(encoder, places.count)
-            }) { places.append(found) }
+            for place in 0..<count { places.append(try Encoder.found(encoder, place)) }
             return places
         }
     }

@@ -115,8 +115,9 @@ impl Generation {
         (!text.is_empty()).then_some(Step::Rest)
     }
 
-    /// Ends the text and gives what was held back.
-    pub(super) fn rest(&mut self, text: &mut String) {
+    /// Ends the text where it is, as after a stop, and puts what was held back into `text`: no stop text can come any
+    /// more.
+    pub fn rest(&mut self, text: &mut String) {
         self.over = true;
         text.clear();
         text.push_str(self.stream.finish().text);

@@ -1,6 +1,6 @@
 //! `size`: how large the library is that apps get, for each machine and with parts left out.
 
-use crate::shell::{self, Result, cargo, run};
+use crate::shell::{self, Result, run};
 use crate::{Verb, foreign, library, tools};
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -12,46 +12,42 @@ pub(crate) const VERB: Verb = Verb {
     run: size,
 };
 
-/// A library to weigh.
-struct Build {
+/// A machine that the library is weighed for.
+struct Machine {
     target: &'static str,
-    /// What links it and the package that brings that; none for this machine's own.
+    /// What links for it and the packages that bring that; none where the compiler finds its linker by itself.
     linker: Option<[&'static str; 3]>,
-    parts: &'static str,
-    features: &'static [&'static str],
-    /// The most bytes that it may have.
-    most: Option<u64>,
 }
 
-const ARM64: &str = "aarch64-unknown-linux-gnu";
-const LINKER: Option<[&str; 3]> =
-    Some(["aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"]);
+/// What is in the library.
+struct Parts {
+    name: &'static str,
+    features: &'static [&'static str],
+}
 
-const BUILDS: [Build; 5] = [
-    Build { target: ARM64, linker: LINKER, parts: "all", features: &library::PARTS, most: Some(3_000_000) },
-    Build {
-        target: ARM64,
-        linker: LINKER,
-        parts: "no import",
-        features: &["--no-default-features", "--features=templates,audio"],
-        most: None,
+/// A library to weigh.
+type Build = (&'static Machine, &'static Parts);
+
+const MACHINES: [Machine; 3] = [
+    Machine {
+        target: "aarch64-unknown-linux-gnu",
+        linker: Some(["aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"]),
     },
-    Build { target: ARM64, linker: LINKER, parts: "none", features: &["--no-default-features"], most: None },
-    Build {
+    Machine {
         target: "armv7-unknown-linux-gnueabihf",
         linker: Some(["arm-linux-gnueabihf-gcc", "gcc-arm-linux-gnueabihf", "libc6-dev-armhf-cross"]),
-        parts: "all",
-        features: &library::PARTS,
-        most: None,
     },
-    Build {
-        target: "x86_64-unknown-linux-gnu",
-        linker: None,
-        parts: "all",
-        features: &library::PARTS,
-        most: None,
-    },
+    Machine { target: "x86_64-unknown-linux-gnu", linker: None },
 ];
+
+const PARTS: [Parts; 3] = [
+    Parts { name: "all", features: &library::PARTS },
+    Parts { name: "no import", features: &["--no-default-features", "--features=templates,audio"] },
+    Parts { name: "none", features: &["--no-default-features"] },
+];
+
+/// What `cargo xtask test` weighs, and the most bytes that it may have: each library takes minutes to build.
+const BOUND: (Build, u64) = ((&MACHINES[0], &PARTS[0]), 3_000_000);
 
 /// The compiler for other machines, and a size for each library.
 const LEDGER: &str = "tests/data/sizes.txt";
@@ -63,24 +59,36 @@ const GROWTH: f64 = 1.0;
 
 fn size(arguments: &[String]) -> Result {
     let (bless, chosen): (Vec<_>, Vec<_>) = arguments.iter().partition(|argument| *argument == "--bless");
-    if let Some(unknown) = chosen.iter().find(|name| BUILDS.iter().all(|build| build.target != **name)) {
-        return Err(format!("no target `{unknown}`"));
+    if let Some(unknown) = chosen.iter().find(|name| MACHINES.iter().all(|machine| machine.target != **name))
+    {
+        let known: Vec<_> = MACHINES.iter().map(|machine| machine.target).collect();
+        return Err(format!("no target `{unknown}`; there are {}", known.join(", ")));
     }
-    let wanted = |build: &&Build| chosen.is_empty() || chosen.iter().any(|name| *name == build.target);
-    let builds: Vec<_> = BUILDS.iter().filter(wanted).collect();
+    let wanted = |build: &Build| chosen.is_empty() || chosen.iter().any(|name| *name == build.0.target);
+    let builds: Vec<_> = builds().filter(wanted).collect();
     need_tools()?;
     weigh(&builds, !bless.is_empty())
 }
 
-/// What `cargo xtask test` weighs: the library that the bound is for.
+/// Every library.
+fn builds() -> impl Iterator<Item = Build> {
+    MACHINES.iter().flat_map(|machine| PARTS.iter().map(move |parts| (machine, parts)))
+}
+
+/// What a line of the ledger begins with.
+fn name((machine, parts): Build) -> String {
+    format!("{} {}:", machine.target, parts.name)
+}
+
+/// Weighs the library that the bound is for.
 pub(crate) fn check() -> Result {
-    weigh(&[&BUILDS[0]], false)
+    weigh(&[BOUND.0], false)
 }
 
 /// Installs what is missing, or says how.
 pub(crate) fn need_tools() -> Result {
     let mut needs = foreign::needs();
-    for [compiler, package, headers] in BUILDS.iter().filter_map(|build| build.linker) {
+    for [compiler, package, headers] in MACHINES.iter().filter_map(|machine| machine.linker) {
         needs.push((format!("/usr/bin/{compiler}"), package));
         let machine = compiler.trim_end_matches("-gcc");
         needs.push((format!("/usr/{machine}/include/stdio.h"), headers));
@@ -88,28 +96,32 @@ pub(crate) fn need_tools() -> Result {
     tools::debian(&needs)
 }
 
-fn weigh(builds: &[&Build], bless: bool) -> Result {
+fn weigh(builds: &[Build], bless: bool) -> Result {
     let ledger = shell::root().join(LEDGER);
     let text = std::fs::read_to_string(&ledger).unwrap_or_default();
     let (known, rest) = text.split_once('\n').unwrap_or_default();
     let mut lines: Vec<String> = rest.lines().map(str::to_owned).collect();
     let compiler = foreign::compiler()?;
+    let all = builds.len() == self::builds().count();
+    if bless && !all && compiler != known {
+        return Err(format!("{LEDGER} is of {known}, and here is {compiler}: bless all targets together"));
+    }
     let (mut table, mut wrong) = (String::new(), Vec::new());
-    for build in builds {
-        let path = build.library()?;
+    for &build in builds {
+        let path = library(build)?;
         library::check(&path)?;
         let bytes = std::fs::metadata(&path).map_err(|error| format!("{}: {error}", path.display()))?.len();
-        let name = format!("{} {}:", build.target, build.parts);
+        let name = name(build);
         let before = lines.iter().find_map(|line| line.strip_prefix(&name)?.trim().parse::<u64>().ok());
         let _ = writeln!(
             table,
             "{:<30} {:<12} {bytes:>9} {:>9}",
-            build.target,
-            build.parts,
+            build.0.target,
+            build.1.name,
             before.map_or_else(|| "none".to_owned(), |bytes| bytes.to_string())
         );
-        if let Some(most) = build.most.filter(|most| bytes > *most) {
-            wrong.push(format!("{name} {bytes} bytes; at most {most} are allowed"));
+        if name == self::name(BOUND.0) && bytes > BOUND.1 {
+            wrong.push(format!("{name} {bytes} bytes; at most {} are allowed", BOUND.1));
         }
         if bless {
             lines.retain(|line| !line.starts_with(&name));
@@ -136,19 +148,31 @@ fn weigh(builds: &[&Build], bless: bool) -> Result {
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
 }
 
-impl Build {
-    /// Builds the library as it is shipped, and gives its file.
-    fn library(&self) -> Result<PathBuf> {
-        // Built beside others, a shared library keeps what only those need.
-        let what = ["--package", "siskin-ffi", "--profile", "ship", "--lib", "--crate-type", "cdylib"];
-        let Some([linker, ..]) = self.linker else {
-            run(cargo(&["rustc", "--locked"]).args(what).args(self.features))?;
-            return Ok(shell::built(FILE));
-        };
-        let mut command = foreign::cargo("rustc", self.target, foreign::STANDARD);
-        command.arg(foreign::SMALL).args(what).args(self.features);
-        foreign::link_with(&mut command, self.target, linker);
-        run(&mut command)?;
-        Ok(foreign::folder().join(self.target).join(FILE))
+/// Builds the library as it is shipped, and gives its file. One compiler builds all of them, so that their sizes can be
+/// compared.
+fn library((machine, parts): Build) -> Result<PathBuf> {
+    // Built beside others, a shared library keeps what only those need.
+    let what = ["--package", "siskin-ffi", "--profile", "ship", "--lib", "--crate-type", "cdylib"];
+    let mut command = foreign::cargo("rustc", machine.target, foreign::STANDARD);
+    command.arg(foreign::SMALL).args(what).args(parts.features);
+    if let Some([linker, ..]) = machine.linker {
+        foreign::link_with(&mut command, machine.target, linker);
+    }
+    run(&mut command)?;
+    Ok(foreign::folder().join(machine.target).join(FILE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_library_has_its_size() {
+        let text = std::fs::read_to_string(shell::root().join(LEDGER)).expect("the ledger is there");
+        let lines: Vec<_> = text.lines().skip(1).map(|line| line.rsplit_once(' ').expect("a size")).collect();
+        let mut names: Vec<_> = builds().map(name).collect();
+        names.sort();
+        assert_eq!(lines.iter().map(|line| line.0).collect::<Vec<_>>(), names);
+        assert!(lines.iter().all(|line| line.1.parse::<u64>().is_ok_and(|bytes| bytes > 0)));
     }
 }

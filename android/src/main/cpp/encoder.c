@@ -115,23 +115,14 @@ static jbyteArray answer(JNIEnv *env, TYPE, jlong encoder, jbyteArray question, 
     return ask(env, encoder, question, texts, siskin_encoder_answer);
 }
 
-// How many masked places there were: the library says so by refusing the one behind the last.
-static size_t places(const siskin_encoder *encoder) {
-    size_t index = 0, count = 0;
-    for (;; index++) {
-        siskin_error *error = siskin_encoder_found_count(encoder, index, &count);
-        if (error == NULL) continue;
-        siskin_error_free(error);
-        return index;
-    }
-}
-
 static jbyteArray fill_mask(JNIEnv *env, TYPE, jlong encoder, jbyteArray array, jint count) {
     struct bytes text;
     if (!take_bytes(env, array, &text)) return NULL;
     bool bad = failed(env, siskin_encoder_fill_mask(ENCODER(encoder), text.data, text.length, (size_t)count));
     drop_bytes(&text);
-    return bad ? NULL : all_found(env, ENCODER(encoder), places(ENCODER(encoder)));
+    size_t places = 0;
+    bad = bad || failed(env, siskin_encoder_found_places(ENCODER(encoder), &places));
+    return bad ? NULL : all_found(env, ENCODER(encoder), places);
 }
 
 static void encoder_free(__attribute__((unused)) JNIEnv *env, TYPE, jlong encoder) {

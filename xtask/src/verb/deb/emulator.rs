@@ -6,21 +6,28 @@ use std::fs;
 use std::path::Path;
 
 const FOLDER: &str = "/proc/sys/fs/binfmt_misc";
+/// The files in it that are no entries: `register` and `status`.
+const OWN: usize = 2;
 /// What the system tells the programs of 64-bit Arm by.
 const ARM64: &str = r"\x7f\x45\x4c\x46\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00";
 const MASK: &str = r"\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff";
-const NAME: &str = "siskin-arm64";
+/// What the names of entries begin with. The number of the process follows, so that what a process left that is gone can
+/// be told from what another one needs.
+const NAME: &str = "siskin-arm64-";
+/// The same where the folder was mounted for the entry.
+const MOUNTED: &str = "siskin-mounted-arm64-";
 
 /// What was changed, and is undone at the end.
 pub(super) struct Emulator {
     mounted: bool,
-    registered: bool,
+    /// The name of an entry.
+    registered: Option<String>,
 }
 
 impl Emulator {
     /// Makes the system run the programs of `machine`.
     pub(super) fn begin(machine: &Machine) -> Result<Self> {
-        let mut emulator = Self { mounted: false, registered: false };
+        let mut emulator = Self { mounted: false, registered: None };
         if runs(machine) {
             return Ok(emulator);
         }
@@ -32,10 +39,12 @@ impl Emulator {
             emulator.mounted = true;
         }
         // With F the emulator is opened here, so that no root needs to hold it.
-        let line = format!(":{NAME}:M::{ARM64}:{MASK}:{}:F", machine.emulator);
+        let kind = if emulator.mounted { MOUNTED } else { NAME };
+        let name = format!("{kind}{}", std::process::id());
+        let line = format!(":{name}:M::{ARM64}:{MASK}:{}:F", machine.emulator);
         let place = format!("{FOLDER}/register");
         fs::write(&place, line).map_err(|error| format!("{place}: {error}"))?;
-        emulator.registered = true;
+        emulator.registered = Some(name);
         match runs(machine) {
             true => Ok(emulator),
             false => Err(format!("programs of {} do not run with {}", machine.name, machine.emulator)),
@@ -45,9 +54,9 @@ impl Emulator {
 
 impl Drop for Emulator {
     fn drop(&mut self) {
-        // Where this fails, the emulator stays registered until the machine starts again.
-        if self.registered {
-            let _ = fs::write(format!("{FOLDER}/{NAME}"), "-1");
+        // Where this fails, the next run tries again.
+        if let Some(name) = &self.registered {
+            let _ = fs::write(format!("{FOLDER}/{name}"), "-1");
         }
         if self.mounted {
             let _ = run(&mut program("umount", &[FOLDER]));
@@ -55,6 +64,51 @@ impl Drop for Emulator {
     }
 }
 
+/// Undoes what runs have left that were killed. Only root can; for others nothing changes.
+pub(super) fn clear() {
+    let left = clear_in(Path::new(FOLDER), |process| Path::new("/proc").join(process).exists());
+    let needed = || fs::read_dir(FOLDER).is_ok_and(|entries| entries.count() > OWN);
+    if left.iter().any(|name| name.starts_with(MOUNTED)) && !needed() {
+        let _ = run(&mut program("umount", &[FOLDER]));
+    }
+}
+
+/// Removes the entries of processes that are gone, and gives their names.
+fn clear_in(folder: &Path, lives: impl Fn(&str) -> bool) -> Vec<String> {
+    // Where nothing is mounted, nothing is left.
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let left = names.filter(|name| {
+        let process = name.strip_prefix(NAME).or_else(|| name.strip_prefix(MOUNTED));
+        process.is_some_and(|process| !lives(process)) && fs::write(folder.join(name), "-1").is_ok()
+    });
+    left.collect()
+}
+
 fn runs(machine: &Machine) -> bool {
     succeeds(&mut program("arch-test", &[machine.name]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_run_left_is_removed_and_nothing_else() {
+        let folder = std::env::temp_dir().join(format!("siskin-entries-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder is made");
+        let names =
+            ["register", "qemu-aarch64", "siskin-arm64-7", "siskin-arm64-8", "siskin-mounted-arm64-9"];
+        for name in names {
+            fs::write(folder.join(name), "enabled").expect("a file is written");
+        }
+        let mut left = clear_in(&folder, |process| process == "8");
+        left.sort();
+        assert_eq!(left, ["siskin-arm64-7", "siskin-mounted-arm64-9"]);
+        for name in names {
+            let said = fs::read_to_string(folder.join(name)).expect("a file is read");
+            assert_eq!(said == "-1", left.iter().any(|other| other == name), "{name}");
+        }
+        fs::remove_dir_all(&folder).expect("a folder is removed");
+    }
 }

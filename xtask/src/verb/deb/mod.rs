@@ -9,9 +9,8 @@ mod roots;
 mod service;
 mod uses;
 
-use crate::Verb;
 use crate::shell::{self, Result};
-use crate::tools;
+use crate::{Verb, library, tools};
 use machine::{MACHINES, Machine};
 use packages::Package;
 use std::time::Instant;
@@ -31,6 +30,7 @@ fn deb(arguments: &[String]) -> Result {
     let wanted =
         |machine: &&Machine| arguments.is_empty() || arguments.iter().any(|name| name == machine.name);
     let machines: Vec<_> = MACHINES.iter().filter(wanted).collect();
+    emulator::clear();
     need_tools(&machines)?;
     check(&machines)
 }
@@ -58,13 +58,14 @@ fn check(machines: &[&Machine]) -> Result {
     for machine in machines {
         let built = machine.build()?;
         let packages = packages::pack(machine, &built, &folder)?;
+        library::check(&packages::library(&folder, machine))?;
         packages::lint(&packages)?;
         service::check(machine, &folder)?;
         made.extend(packages);
     }
     for machine in machines {
         let begun = Instant::now();
-        match roots::whether(machine) {
+        match roots::whether(machine, &folder, &made) {
             Ok(()) => {
                 uses::check(machine, &folder, &made)?;
                 println!("{}: used in a fresh root, in {:.0} s", machine.name, begun.elapsed().as_secs_f64());

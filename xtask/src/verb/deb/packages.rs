@@ -13,7 +13,12 @@ pub(super) struct Package {
     pub(super) machine: &'static str,
     pub(super) file: PathBuf,
     pub(super) bytes: u64,
+    /// The oldest C library that its programs work with.
+    pub(super) c_library: Version,
 }
+
+/// A version of the C library.
+pub(super) type Version = (u32, u32);
 
 /// The package of the library, of what is built with it, and of the command.
 pub(super) const NAMES: [&str; 3] = ["libsiskin0", "libsiskin-dev", "siskin"];
@@ -50,6 +55,12 @@ pub(super) fn pack(machine: &Machine, built: &Path, folder: &Path) -> Result<Vec
 /// Where the files of a machine's packages are put together; each package is a folder in it.
 pub(super) fn tree(folder: &Path, machine: &Machine) -> PathBuf {
     folder.join("tree").join(machine.name)
+}
+
+/// The shared library as a machine's packages have it.
+pub(super) fn library(folder: &Path, machine: &Machine) -> PathBuf {
+    let place = tree(folder, machine).join("libsiskin0/usr/lib").join(machine.multiarch);
+    place.join(format!("libsiskin.so.{VERSION}"))
 }
 
 /// What goes with an error about a file.
@@ -139,9 +150,11 @@ impl Stage<'_> {
             }
         }
         let facts = Facts::of(tree)?;
+        let newest = facts.programs.iter().map(|program| newest_of_c(program)).collect::<Result<Vec<_>>>()?;
+        let c_library = newest.into_iter().max().unwrap_or_default();
         let depends = match facts.programs.as_slice() {
             [] => String::new(),
-            programs => self.depends(programs)?,
+            programs => self.depends(programs, c_library)?,
         };
         let size = facts.kibibytes.to_string();
         let filled = [
@@ -159,10 +172,12 @@ impl Stage<'_> {
         }
         let sums = "find * -type f ! -path 'DEBIAN/*' ! -path 'etc/*' | LC_ALL=C sort | xargs md5sum > DEBIAN/md5sums";
         run(program("sh", &["-c", sums]).current_dir(tree))?;
-        self.make(name, tree, to)
+        let file = self.make(name, tree, to)?;
+        let bytes = fs::metadata(&file).map_err(said(&file))?.len();
+        Ok(Package { name, machine: self.machine.name, file, bytes, c_library })
     }
 
-    fn make(&self, name: &'static str, tree: &Path, to: &Path) -> Result<Package> {
+    fn make(&self, name: &'static str, tree: &Path, to: &Path) -> Result<PathBuf> {
         let even = format!(
             "find . -type d -exec chmod 755 {{}} + && chmod 644 DEBIAN/md5sums && \
             find . -exec touch --no-dereference --date=@{} {{}} +",
@@ -172,15 +187,12 @@ impl Stage<'_> {
         let file = to.join(format!("{name}_{VERSION}_{}.deb", self.machine.name));
         let mut make = program("dpkg-deb", &["--root-owner-group", "-Zxz", "--build"]);
         run(make.arg(tree).arg(&file).env("SOURCE_DATE_EPOCH", &self.time))?;
-        let bytes = fs::metadata(&file).map_err(said(&file))?.len();
-        Ok(Package { name, machine: self.machine.name, file, bytes })
+        Ok(file)
     }
 
     /// What programs need of other packages, in which versions.
-    fn depends(&self, programs: &[PathBuf]) -> Result<String> {
-        let newest = programs.iter().map(|program| newest_of_c(program)).collect::<Result<Vec<_>>>()?;
-        let newest = newest.into_iter().max().unwrap_or_default();
-        let newest = format!("libc6 (>= {}.{})", newest.0, newest.1);
+    fn depends(&self, programs: &[PathBuf], c_library: Version) -> Result<String> {
+        let newest = format!("libc6 (>= {}.{})", c_library.0, c_library.1);
         let folder = self.built.join("shlibdeps");
         let control = folder.join("debian/control");
         fs::create_dir_all(folder.join("debian")).map_err(said(&folder))?;
@@ -219,7 +231,7 @@ impl Stage<'_> {
 }
 
 /// The newest version of the C library's functions that a program uses.
-fn newest_of_c(file: &Path) -> Result<(u32, u32)> {
+fn newest_of_c(file: &Path) -> Result<Version> {
     let said = output(program("readelf", &["--version-info", "--wide"]).arg(file))?;
     let versions = said.split_whitespace().filter_map(|word| {
         let (major, minor) = word.strip_prefix("GLIBC_")?.split_once('.')?;

@@ -2,7 +2,7 @@
 
 use super::emulator::Emulator;
 use super::machine::Machine;
-use super::packages::said;
+use super::packages::{Package, Version, said};
 use crate::shell::{Result, output, program, run};
 use crate::tools;
 use std::fs;
@@ -11,9 +11,13 @@ use std::process::Command;
 
 /// The Debian that packages are tried on.
 const RELEASE: &str = "bookworm";
+/// What fetches a file as apt does.
+const HELPER: &str = "/usr/lib/apt/apt-helper";
+/// The C library of that release.
+const C_LIBRARY: Version = (2, 36);
 
-/// Whether a root can be had for a machine; installs what makes one.
-pub(super) fn whether(machine: &Machine) -> Result {
+/// Whether a root can be had for a machine in which its packages can be installed; installs what makes one.
+pub(super) fn whether(machine: &Machine, folder: &Path, made: &[Package]) -> Result {
     if output(&mut program("id", &["-u"]))?.trim() != "0" {
         return Err(format!(
             "only root makes systems in folders; run as root: cargo xtask deb {}",
@@ -28,7 +32,39 @@ pub(super) fn whether(machine: &Machine) -> Result {
         needs.push((machine.emulator.to_owned(), "qemu-user-static"));
     }
     tools::debian(&needs)?;
+    let needed = made.iter().filter(|package| package.machine == machine.name);
+    installable(needed.map(|package| package.c_library).max().unwrap_or_default())?;
+    reachable(&sources_list()?, folder)?;
     Emulator::begin(machine).map(drop)
+}
+
+/// Programs that were linked with a newer C library ask for it.
+fn installable(needed: Version) -> Result {
+    if needed <= C_LIBRARY {
+        return Ok(());
+    }
+    let [(major, minor), (has_major, has_minor)] = [needed, C_LIBRARY];
+    Err(format!(
+        "the packages need a C library of version {major}.{minor}, and {RELEASE} has {has_major}.{has_minor}; \
+        build them on {RELEASE}"
+    ))
+}
+
+/// Whether the first archive of a list answers, asked as apt asks.
+fn reachable(list: &str, folder: &Path) -> Result {
+    let words: Vec<_> = list.split_whitespace().take(3).collect();
+    let [_, archive, name] = words[..] else {
+        return Err("apt has no Debian; run: apt-get update".to_owned());
+    };
+    let index = format!("{}/dists/{name}/InRelease", archive.trim_end_matches('/'));
+    let to = folder.join("InRelease");
+    fs::create_dir_all(folder).map_err(said(folder))?;
+    let tries = ["-o", "Acquire::Retries=0", "download-file"];
+    output(program(HELPER, &tries).arg(&index).arg(&to)).map_err(|error| {
+        let why = error.lines().filter_map(|line| line.strip_prefix("E: ")).next().unwrap_or(&error);
+        format!("Debian's archive cannot be reached: {why}")
+    })?;
+    fs::remove_file(&to).map_err(said(&to))
 }
 
 /// A system of the essential packages and apt, and for this machine systemd, which is gone at the end.
@@ -84,7 +120,12 @@ impl Root {
         if !self.folder.exists() {
             return Ok(());
         }
-        // What was mounted in it must not be emptied.
+        // What makes a system mounts the kernel's folders in it, and leaves them where it is killed.
+        let mounts = Path::new("/proc/self/mounts");
+        for place in mounted(&fs::read_to_string(mounts).map_err(said(mounts))?, &self.folder) {
+            run(program("umount", &[]).arg(place))?;
+        }
+        // What is mounted in it after all must not be emptied.
         run(program("rm", &["--one-file-system", "-rf"]).arg(&self.folder))
     }
 }
@@ -95,6 +136,15 @@ impl Drop for Root {
             eprintln!("{why}");
         }
     }
+}
+
+/// What is mounted below a folder, the last first; a table of mounts writes spaces as `\040`.
+fn mounted(table: &str, folder: &Path) -> Vec<PathBuf> {
+    let places = table.lines().filter_map(|line| line.split(' ').nth(1));
+    let places = places.map(|place| PathBuf::from(place.replace("\\040", " ")));
+    let mut below: Vec<_> = places.filter(|place| place.starts_with(folder)).collect();
+    below.reverse();
+    below
 }
 
 /// Where this machine's apt has Debian from.
@@ -118,4 +168,47 @@ fn sources_list() -> Result<String> {
     list.sort_unstable();
     list.dedup();
     Ok(list.iter().map(|(place, name)| format!("deb {place} {name} main\n")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_archive_that_is_not_there_is_named() {
+        if !Path::new(HELPER).exists() {
+            eprintln!("skipped: {HELPER} is not there");
+            return;
+        }
+        let folder = std::env::temp_dir().join(format!("siskin-archive-{}", std::process::id()));
+        let archive = folder.join("archive");
+        let list = format!("deb file://{}/ {RELEASE} main\n", archive.display());
+        let why = reachable(&list, &folder).expect_err("there is nothing");
+        let place = format!("{}/dists/{RELEASE}/InRelease ", archive.display());
+        assert!(why.contains("cannot be reached: Failed to fetch") && why.contains(&place), "{why}");
+        assert_eq!(why.lines().count(), 1, "{why}");
+        assert!(reachable("", &folder).is_err());
+        let index = archive.join("dists").join(RELEASE);
+        fs::create_dir_all(&index).expect("a folder is made");
+        fs::write(index.join("InRelease"), "Origin: Debian\n").expect("a file is written");
+        assert_eq!(reachable(&list, &folder), Ok(()));
+        fs::remove_dir_all(&folder).expect("a folder is removed");
+    }
+
+    #[test]
+    fn mounts_below_a_folder_are_found() {
+        let table = "proc /proc proc rw 0 0\n\
+            dev /a\\040b/root-arm64/dev tmpfs rw 0 0\n\
+            pts /a\\040b/root-arm64/dev/pts devpts rw 0 0\n\
+            proc /a\\040b/root-arm64-2/proc proc rw 0 0\n";
+        let found = mounted(table, Path::new("/a b/root-arm64"));
+        assert_eq!(found, ["/a b/root-arm64/dev/pts", "/a b/root-arm64/dev"].map(PathBuf::from));
+    }
+
+    #[test]
+    fn programs_for_a_newer_system_are_not_installed() {
+        assert_eq!([installable((2, 34)), installable(C_LIBRARY)], [Ok(()), Ok(())]);
+        let why = installable((2, 41)).expect_err("it is newer");
+        assert!(why.contains("2.41") && why.contains("2.36"), "{why}");
+    }
 }

@@ -101,6 +101,20 @@ class ReaderTest {
     }
 
     @Test
+    fun `masks are filled`() = test {
+        encoder("vectors", { head = true }) { encoder ->
+            val places = encoder.fillMask("the [MASK] is [MASK]", 3)
+            assertEquals(listOf(3, 3), places.map { it.size })
+            for (place in places) {
+                assertEquals(place.sortedByDescending { it.score }, place)
+                assertTrue(place.all { it.token != null && it.text.isNotEmpty() })
+            }
+            assertEquals(1, encoder.fillMask("a [MASK]").size)
+            fails<SiskinException.Argument> { encoder.fillMask("nothing is hidden") }
+        }
+    }
+
+    @Test
     fun `texts for texts`() = test {
         with("translates") { model ->
             model.writer(8, 64).use { writer ->
