@@ -6,6 +6,7 @@ use siskin_kernels::ops::quantise::{self, Layout};
 use siskin_kernels::ops::{Kernels, ceiling};
 use siskin_kernels::panel::{self, InputKind, PanelType, ROWS};
 use siskin_kernels::quant::BlockType;
+use siskin_kernels::quant::row::RowType;
 use std::hint::black_box;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -51,10 +52,7 @@ impl Matrix {
         assert!(outputs.is_multiple_of(ROWS), "rows that are no whole panels");
         let Some(block) = BlockType::ALL.iter().copied().find(|&block| PanelType::for_block(block) == panel)
         else {
-            // Row types: any bytes are integers, and the scales are used once per row.
-            let bytes = panel.tensor_bytes(outputs, columns).expect("a matrix of some size");
-            let weights = (0..bytes).map(|_| random.bits() as u8 & 0x3f).collect();
-            return Self { panel, weights, outputs, columns };
+            return Self::of_rows(panel, outputs, columns, random);
         };
         let sizes = block.row_bytes(columns).zip(panel.panel_bytes(columns));
         let (row_bytes, panel_bytes) = sizes.expect("whole blocks of columns");
@@ -70,6 +68,21 @@ impl Matrix {
             let rows: Vec<Vec<u8>> = (0..ROWS).map(|_| row()).collect();
             let rows: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
             assert!(panel::pack(block, &rows, columns, panel), "rows that cannot be packed");
+        }
+        Self { panel, weights, outputs, columns }
+    }
+
+    /// A matrix of a row type.
+    fn of_rows(panel: PanelType, outputs: usize, columns: usize, random: &mut Random) -> Self {
+        let ty = RowType::ALL.iter().copied().find(|ty| ty.panel() == panel).expect("a row type");
+        let sizes = ty.row_bytes(columns).zip(panel.panel_bytes(columns));
+        let (row_bytes, panel_bytes) = sizes.expect("whole blocks of columns");
+        let mut weights = vec![0; panel_bytes * outputs / ROWS];
+        for panel in weights.chunks_mut(panel_bytes) {
+            // The encoder searches long: a panel has one row sixteen times.
+            let mut row = vec![0; row_bytes];
+            assert!(ty.encode(&vector(columns, random), None, &mut row), "a row that cannot be encoded");
+            assert!(panel::pack_rows(ty, &[&row[..]; ROWS], columns, panel), "rows that cannot be packed");
         }
         Self { panel, weights, outputs, columns }
     }
