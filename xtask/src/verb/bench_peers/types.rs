@@ -72,10 +72,11 @@ fn requantised(python: &Path, source: &Path, kind: &str) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// The model re-encoded by `recipe`.
+/// The model with all matrices re-encoded by `recipe`, also those whose source takes fewer bits.
 fn converted(source: &Path, recipe: &str) -> Result<PathBuf> {
     let file = source.with_extension(format!("{recipe}.siskin"));
-    let mut convert = program(shell::release("siskin"), &["convert", "--quiet", "--quant", recipe]);
+    let mut convert = program(shell::release("siskin"), &["convert", "--quiet", "--quant"]);
+    convert.arg(format!("{recipe},always"));
     run(convert.arg(source).arg("--output").arg(&file))?;
     Ok(file)
 }
