@@ -148,10 +148,11 @@ fn read(path: &Path) -> Result<Config> {
 fn material(config: &Config, open: &OpenArgs) -> Result<Material> {
     let model = &config.model;
     let base = match (&model.from, &model.family) {
-        (Some(path), _) => Base::File(open.file(Path::new(path))?),
+        (Some(path), _) => Base::File(Box::new(open.file(Path::new(path))?)),
         (None, Some(_)) => Base::New { tokenizer: new_tokenizer(config)?, template: None },
         (None, None) => {
-            let message = "says neither `from`, a model, nor `family`, for one that begins with random numbers";
+            let message =
+                "says neither `from`, a model, nor `family`, for one that begins with random numbers";
             return Err(Error::argument("model", message));
         }
     };

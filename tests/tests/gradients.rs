@@ -39,16 +39,16 @@ fn compare<T: Real>(name: &str, limit: f64) -> String {
     let reference = reference(name);
     // What is small beside the whole gradient is held to the size of the whole.
     let whole: f64 = reference.values().map(|kept| f64::from(kept[0]).powi(2)).sum::<f64>().sqrt();
-    let untrained = |weight: &str| {
-        UNTRAINED.iter().any(|(model, part)| *model == name && weight.contains(part))
-    };
+    let untrained =
+        |weight: &str| UNTRAINED.iter().any(|(model, part)| *model == name && weight.contains(part));
     let trained = case.program.weights.iter().zip(&gradients).filter(|(weight, _)| !untrained(&weight.name));
     for (weight, gradient) in trained {
         let (got, want) = (sample(gradient), &reference[&weight.name]);
         let largest = f64::from(want[1]).max(1e-3 * whole / (gradient.len() as f64).sqrt());
         let scale = |index: usize| if index == 0 { f64::from(want[0]).max(1e-3 * whole) } else { largest };
         let errors = got.iter().zip(want).enumerate();
-        let worst = errors.map(|(i, (got, want))| (got - f64::from(*want)).abs() / scale(i)).fold(0.0, f64::max);
+        let worst =
+            errors.map(|(i, (got, want))| (got - f64::from(*want)).abs() / scale(i)).fold(0.0, f64::max);
         if worst.is_nan() || worst > limit {
             report += &format!("{name}: {} {worst:.1e}\n", weight.name);
         }
@@ -67,8 +67,7 @@ fn what_is_computed_again_changes_no_bit() {
     for name in ["llama", "gemma2", "mixtral", "bert", "t5", "qwen3-next", "longformer"] {
         let case = load(name);
         let want = run::<f32>(&case, Recompute::Nothing).0;
-        for recompute in
-            [Recompute::Layers(1), Recompute::Layers(2), Recompute::Attention, Recompute::Cheap]
+        for recompute in [Recompute::Layers(1), Recompute::Layers(2), Recompute::Attention, Recompute::Cheap]
         {
             assert!(run::<f32>(&case, recompute).0 == want, "{name} with {recompute:?}");
         }

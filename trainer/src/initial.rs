@@ -47,38 +47,72 @@ const SHAPES: &[Shape] = &[
     Shape {
         family: "gpt2",
         tensors: &[
-            "token_embd.weight", "position_embd.weight", "blk.{}.attn_norm", "blk.{}.attn_qkv",
-            "blk.{}.attn_output", "blk.{}.ffn_norm", "blk.{}.ffn_up", "blk.{}.ffn_down", "output_norm",
+            "token_embd.weight",
+            "position_embd.weight",
+            "blk.{}.attn_norm",
+            "blk.{}.attn_qkv",
+            "blk.{}.attn_output",
+            "blk.{}.ffn_norm",
+            "blk.{}.ffn_up",
+            "blk.{}.ffn_down",
+            "output_norm",
         ],
         deviation: narrow,
     },
     Shape {
         family: "llama",
         tensors: &[
-            "token_embd.weight", "blk.{}.attn_norm.weight", "blk.{}.attn_q.weight", "blk.{}.attn_k.weight",
-            "blk.{}.attn_v.weight", "blk.{}.attn_output.weight", "blk.{}.ffn_norm.weight",
-            "blk.{}.ffn_gate.weight", "blk.{}.ffn_up.weight", "blk.{}.ffn_down.weight", "output_norm.weight",
+            "token_embd.weight",
+            "blk.{}.attn_norm.weight",
+            "blk.{}.attn_q.weight",
+            "blk.{}.attn_k.weight",
+            "blk.{}.attn_v.weight",
+            "blk.{}.attn_output.weight",
+            "blk.{}.ffn_norm.weight",
+            "blk.{}.ffn_gate.weight",
+            "blk.{}.ffn_up.weight",
+            "blk.{}.ffn_down.weight",
+            "output_norm.weight",
         ],
         deviation: narrow,
     },
     Shape {
         family: "bert",
         tensors: &[
-            "token_embd.weight", "position_embd.weight", "token_types.weight", "token_embd_norm",
-            "blk.{}.attn_q", "blk.{}.attn_k", "blk.{}.attn_v", "blk.{}.attn_output",
-            "blk.{}.attn_output_norm", "blk.{}.ffn_up", "blk.{}.ffn_down", "blk.{}.layer_output_norm",
+            "token_embd.weight",
+            "position_embd.weight",
+            "token_types.weight",
+            "token_embd_norm",
+            "blk.{}.attn_q",
+            "blk.{}.attn_k",
+            "blk.{}.attn_v",
+            "blk.{}.attn_output",
+            "blk.{}.attn_output_norm",
+            "blk.{}.ffn_up",
+            "blk.{}.ffn_down",
+            "blk.{}.layer_output_norm",
         ],
         deviation: even,
     },
     Shape {
         family: "t5",
         tensors: &[
-            "token_embd.weight", "{side}.blk.{}.attn_norm.weight", "{side}.blk.{}.attn_q.weight",
-            "{side}.blk.{}.attn_k.weight", "{side}.blk.{}.attn_v.weight", "{side}.blk.{}.attn_o.weight",
-            "{side}.blk.{}.attn_rel_b.weight", "{side}.blk.{}.ffn_norm.weight", "{side}.blk.{}.ffn_up.weight",
-            "{side}.blk.{}.ffn_down.weight", "{side}.output_norm.weight", "dec.blk.{}.cross_attn_norm.weight",
-            "dec.blk.{}.cross_attn_q.weight", "dec.blk.{}.cross_attn_k.weight",
-            "dec.blk.{}.cross_attn_v.weight", "dec.blk.{}.cross_attn_o.weight",
+            "token_embd.weight",
+            "{side}.blk.{}.attn_norm.weight",
+            "{side}.blk.{}.attn_q.weight",
+            "{side}.blk.{}.attn_k.weight",
+            "{side}.blk.{}.attn_v.weight",
+            "{side}.blk.{}.attn_o.weight",
+            "{side}.blk.{}.attn_rel_b.weight",
+            "{side}.blk.{}.ffn_norm.weight",
+            "{side}.blk.{}.ffn_up.weight",
+            "{side}.blk.{}.ffn_down.weight",
+            "{side}.output_norm.weight",
+            "dec.blk.{}.cross_attn_norm.weight",
+            "dec.blk.{}.cross_attn_q.weight",
+            "dec.blk.{}.cross_attn_k.weight",
+            "dec.blk.{}.cross_attn_v.weight",
+            "dec.blk.{}.cross_attn_o.weight",
         ],
         deviation: t5,
     },
@@ -107,7 +141,9 @@ impl Shape {
         let matches = |known: &str| known == pattern || Some(known) == stem;
         self.tensors.iter().chain(head).any(|known| {
             matches(known)
-                || ["enc", "dec"].iter().any(|side| known.contains("{side}") && matches(&known.replace("{side}", side)))
+                || ["enc", "dec"]
+                    .iter()
+                    .any(|side| known.contains("{side}") && matches(&known.replace("{side}", side)))
         })
     }
 }
@@ -142,13 +178,7 @@ impl Beginning {
         })?;
         let family = Family::named(architecture)?;
         let (hyper, graphs) = family.build(&Config::new(config.clone()), &|name| shape.has(head, name))?;
-        Ok(Self {
-            architecture: architecture.to_owned(),
-            config,
-            graphs,
-            hyper,
-            deviation: shape.deviation,
-        })
+        Ok(Self { architecture: architecture.to_owned(), config, graphs, hyper, deviation: shape.deviation })
     }
 
     /// The first numbers of `weights`: factors of norms one, biases zero, matrices normally distributed.
@@ -188,7 +218,8 @@ mod tests {
             let beginning = Beginning::new(shape.family, head, config.clone()).unwrap();
             let weights: Vec<Weight> = beginning.graphs.weights().into_iter().cloned().collect();
             let absent = weights.iter().find(|weight| {
-                let head: &[&str] = HEADS.iter().find(|(name, _)| Some(*name) == head).map_or(&[], |(_, h)| h);
+                let head: &[&str] =
+                    HEADS.iter().find(|(name, _)| Some(*name) == head).map_or(&[], |(_, h)| h);
                 !shape.has(head, &weight.name)
             });
             assert_eq!(absent, None, "{}", shape.family);

@@ -103,9 +103,8 @@ pub struct Gradients<T> {
 impl<T: Real> Gradients<T> {
     /// Zeros for those that `trains` says.
     pub fn zeros(parameters: &Parameters<T>, trains: impl Fn(&Parameter<T>) -> bool) -> Self {
-        let zeros = |parameter: &Parameter<T>| {
-            trains(parameter).then(|| vec![T::ZERO; parameter.numbers.len()])
-        };
+        let zeros =
+            |parameter: &Parameter<T>| trains(parameter).then(|| vec![T::ZERO; parameter.numbers.len()]);
         Self { list: parameters.list.iter().map(zeros).collect() }
     }
 

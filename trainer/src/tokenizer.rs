@@ -52,7 +52,8 @@ fn word(text: &str) -> Option<usize> {
 
 /// How GPT-2 writes each byte as a character.
 fn characters() -> Vec<char> {
-    let plain = |byte: u32| (33..=126).contains(&byte) || (161..=172).contains(&byte) || (174..=255).contains(&byte);
+    let plain =
+        |byte: u32| (33..=126).contains(&byte) || (161..=172).contains(&byte) || (174..=255).contains(&byte);
     let mut next = 256;
     (0..256_u32)
         .map(|byte| {
@@ -68,14 +69,13 @@ fn characters() -> Vec<char> {
 }
 
 /// Learns a tokenizer of `vocabulary` ids from `texts`; the last ids are `special`.
-pub fn learn<'a>(
-    texts: impl Iterator<Item = &'a str>,
-    vocabulary: usize,
-    special: &[&str],
-) -> Result<Value> {
+pub fn learn<'a>(texts: impl Iterator<Item = &'a str>, vocabulary: usize, special: &[&str]) -> Result<Value> {
     let room = vocabulary.checked_sub(BYTES + special.len()).ok_or_else(|| {
         let least = BYTES + special.len();
-        Error::argument("tokenizer.vocabulary", format!("{vocabulary}, but bytes and special ids take {least}"))
+        Error::argument(
+            "tokenizer.vocabulary",
+            format!("{vocabulary}, but bytes and special ids take {least}"),
+        )
     })?;
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     texts.flat_map(words).for_each(|word| *counts.entry(word).or_default() += 1);
@@ -168,7 +168,8 @@ impl Learner {
 
 fn as_json(pieces: &[Vec<u8>], merges: &[Pair], special: &[&str]) -> Value {
     let characters = characters();
-    let text = |id: usize| -> String { pieces[id].iter().map(|byte| characters[usize::from(*byte)]).collect() };
+    let text =
+        |id: usize| -> String { pieces[id].iter().map(|byte| characters[usize::from(*byte)]).collect() };
     let mut vocabulary = serde_json::Map::new();
     (0..pieces.len()).for_each(|id| {
         vocabulary.insert(text(id), id.into());
@@ -209,9 +210,10 @@ mod tests {
     #[test]
     fn texts_are_cut_as_gpt_2_cuts_them() {
         let cut = |text| words(text).collect::<Vec<_>>();
-        assert_eq!(cut("I'll be  there, 42 times!\n\nOK "), [
-            "I", "'ll", " be", " ", " there", ",", " 42", " times", "!", "\n", "\n", "OK", " "
-        ]);
+        assert_eq!(
+            cut("I'll be  there, 42 times!\n\nOK "),
+            ["I", "'ll", " be", " ", " there", ",", " 42", " times", "!", "\n", "\n", "OK", " "]
+        );
         assert_eq!(cut(" don't"), [" don", "'t"]);
         assert_eq!(cut("  "), ["  "]);
         assert_eq!(cut(""), [""; 0]);

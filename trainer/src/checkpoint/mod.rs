@@ -112,7 +112,8 @@ impl Checkpoint {
         let mut left = length;
         let mut read = |count: u64| -> Result<Vec<u8>> {
             left = left.checked_sub(count).ok_or_else(|| Error::corrupt("checkpoint", "ends too early"))?;
-            let mut bytes = vec![0; usize::try_from(count).map_err(|_| Error::corrupt("checkpoint", "too large"))?];
+            let mut bytes =
+                vec![0; usize::try_from(count).map_err(|_| Error::corrupt("checkpoint", "too large"))?];
             from.read_exact(&mut bytes).map_err(|error| Error::io("checkpoint", &error))?;
             Ok(bytes)
         };
@@ -134,7 +135,9 @@ impl Checkpoint {
             sum.add(&bytes);
             let data = match (entry.numbers, bytes.as_chunks::<4>()) {
                 (false, _) => Data::Bytes(bytes),
-                (true, (words, [])) => Data::Numbers(words.iter().map(|word| f32::from_le_bytes(*word)).collect()),
+                (true, (words, [])) => {
+                    Data::Numbers(words.iter().map(|word| f32::from_le_bytes(*word)).collect())
+                }
                 (true, _) => {
                     return Err(Error::corrupt(format!("checkpoint.{}", entry.name), "holds half a number"));
                 }

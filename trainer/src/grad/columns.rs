@@ -56,7 +56,9 @@ impl<T: Real> Rule<T> for Repeat {
         if let Some(to) = &mut back.to[0] {
             table::each(to, call.input(0).columns, |row, to| {
                 let from = table::row(back.gradient, columns, row);
-                to.iter_mut().zip(from.chunks(times)).for_each(|(to, from)| *to += from.iter().copied().sum());
+                to.iter_mut()
+                    .zip(from.chunks(times))
+                    .for_each(|(to, from)| *to += from.iter().copied().sum());
             });
         }
     }

@@ -180,7 +180,13 @@ impl<T: Real> Rule<T> for ExpertLinear {
             let g = Matrix::new(gradient, end - first, columns, columns);
             if let Some(to) = &mut back.to[0] {
                 let w = Matrix::new(call.weight(weight), columns, depth, depth);
-                multiply_together(T::ONE, g, w, true, Target::new(&mut to[first * depth..end * depth], depth));
+                multiply_together(
+                    T::ONE,
+                    g,
+                    w,
+                    true,
+                    Target::new(&mut to[first * depth..end * depth], depth),
+                );
             }
             if let Some(to) = back.weights.of(weight) {
                 multiply_together(T::ONE, g.turned(), x, true, Target::new(to, depth));

@@ -69,7 +69,9 @@ impl<T: Real> Rule<T> for Convolve {
         table::each(out, columns, |row, out| {
             for (i, out) in out.iter_mut().enumerate() {
                 let reach = taps.min(rows[row].position + 1);
-                *out = (0..reach).map(|ago| weight[(i + 1) * taps - 1 - ago] * inputs[0][(row - ago) * columns + i]).sum();
+                *out = (0..reach)
+                    .map(|ago| weight[(i + 1) * taps - 1 - ago] * inputs[0][(row - ago) * columns + i])
+                    .sum();
             }
         });
     }
@@ -83,7 +85,9 @@ impl<T: Real> Rule<T> for Convolve {
                 for (i, to) in to.iter_mut().enumerate() {
                     let reach = taps.min(end - row);
                     *to += (0..reach)
-                        .map(|later| factors[(i + 1) * taps - 1 - later] * back.gradient[(row + later) * columns + i])
+                        .map(|later| {
+                            factors[(i + 1) * taps - 1 - later] * back.gradient[(row + later) * columns + i]
+                        })
                         .sum();
                 }
             });
@@ -260,8 +264,7 @@ impl<T: Real> Run<'_, T> {
     }
 
     fn backward(&self, gradient: &[T]) -> Vec<Vec<T>> {
-        let mut given: Vec<Vec<T>> =
-            self.tokens.parts.iter().map(|part| vec![T::ZERO; part.len()]).collect();
+        let mut given: Vec<Vec<T>> = self.tokens.parts.iter().map(|part| vec![T::ZERO; part.len()]).collect();
         // The state after each token.
         let mut states: Vec<State<T>> = Vec::with_capacity(self.tokens.count);
         let mut state = self.empty();
@@ -301,13 +304,7 @@ impl<T: Real> Run<'_, T> {
     }
 
     /// Adds the gradients of what a token brought, and makes the gradient of the state that of the state before.
-    fn learnt(
-        &self,
-        before: Option<&State<T>>,
-        token: usize,
-        steep: &mut State<T>,
-        given: &mut [Vec<T>],
-    ) {
+    fn learnt(&self, before: Option<&State<T>>, token: usize, steep: &mut State<T>, given: &mut [Vec<T>]) {
         let (key, size) = (self.part(1, token), self.r.key_size);
         let delta = self.r.rule == Taking::Delta;
         let mut decayed = self.empty();

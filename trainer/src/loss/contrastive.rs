@@ -55,15 +55,12 @@ impl<T: Real> Loss<T> for Contrastive {
         texts(batch).spans.len() as f64 / self.group.max(1) as f64
     }
 
-    fn add(
-        &self,
-        outputs: &Outputs<'_, T>,
-        _: &Targets,
-        scale: f64,
-        gradient: &mut [T],
-    ) -> Result<Sum> {
+    fn add(&self, outputs: &Outputs<'_, T>, _: &Targets, scale: f64, gradient: &mut [T]) -> Result<Sum> {
         let texts = texts(outputs.batch);
-        if texts.wanted.len() != texts.rows.len() || texts.spans.len() % self.group != 0 || self.group < 2 {
+        if texts.wanted.len() != texts.rows.len()
+            || !texts.spans.len().is_multiple_of(self.group)
+            || self.group < 2
+        {
             let message = format!("vectors are made of all rows of texts in groups of {}", self.group);
             return Err(Error::argument("batch", message));
         }
@@ -76,7 +73,10 @@ impl<T: Real> Loss<T> for Contrastive {
             .collect();
         let widths = if self.widths.is_empty() { vec![columns] } else { self.widths.clone() };
         if let Some(width) = widths.iter().find(|&&width| width == 0 || width > columns) {
-            return Err(Error::argument("loss.widths", format!("{width}, but vectors have {columns} columns")));
+            return Err(Error::argument(
+                "loss.widths",
+                format!("{width}, but vectors have {columns} columns"),
+            ));
         }
         let mut steep = vec![T::ZERO; pooled.len()];
         let mut sum = Sum::default();
@@ -141,14 +141,16 @@ impl Contrastive {
             .collect();
         let pick = |wanted: fn(usize) -> bool| -> (Vec<usize>, Vec<T>) {
             let places: Vec<usize> = (0..texts).filter(|text| wanted(text % self.group)).collect();
-            let rows = places.iter().flat_map(|&text| units[text * width..(text + 1) * width].iter().copied());
+            let rows =
+                places.iter().flat_map(|&text| units[text * width..(text + 1) * width].iter().copied());
             let rows = rows.collect();
             (places, rows)
         };
         let ((anchors, left), (others, right)) = (pick(|place| place == 0), pick(|place| place > 0));
         let (rows, count) = (anchors.len(), others.len());
         let mut scores = vec![T::ZERO; rows * count];
-        let (left, right) = (Matrix::new(&left, rows, width, width), Matrix::new(&right, count, width, width));
+        let (left, right) =
+            (Matrix::new(&left, rows, width, width), Matrix::new(&right, count, width, width));
         multiply(T::of(self.scale), left, right.turned(), false, Target::new(&mut scores, count));
         let mut sum = Sum::default();
         for (row, scores) in scores.chunks_mut(count).enumerate() {
@@ -175,7 +177,8 @@ impl Contrastive {
         multiply(T::of(self.scale), scores.turned(), left, false, Target::new(&mut of_right, width));
         spread(&others, of_right);
         for text in 0..texts {
-            let (unit, g) = (&units[text * width..(text + 1) * width], &of_units[text * width..(text + 1) * width]);
+            let (unit, g) =
+                (&units[text * width..(text + 1) * width], &of_units[text * width..(text + 1) * width]);
             let along: T = unit.iter().zip(g).map(|(u, g)| *u * *g).sum();
             for (i, to) in steep[text * columns..text * columns + width].iter_mut().enumerate() {
                 *to += (g[i] - unit[i] * along) / lengths[text];

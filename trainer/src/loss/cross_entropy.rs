@@ -40,7 +40,9 @@ impl<T: Real> Loss<T> for CrossEntropy {
             .par_chunks(columns)
             .zip(gradient.par_chunks_mut(columns))
             .enumerate()
-            .map(|(row, (x, gradient))| self.row(x, ids[row] as usize, f64::from(weights[row]), scale, gradient))
+            .map(|(row, (x, gradient))| {
+                self.row(x, ids[row] as usize, f64::from(weights[row]), scale, gradient)
+            })
             .collect();
         let mut all = Sum::default();
         sums.iter().for_each(|sum| all.add(sum));

@@ -107,7 +107,8 @@ impl Program {
         };
         let output = values[graph.output];
         let Join { nodes, values, weights, ropes, .. } = join;
-        let mut program = Self { nodes, values, weights, ropes, output, head: graph.head, tail: 0, hidden: 0 };
+        let mut program =
+            Self { nodes, values, weights, ropes, output, head: graph.head, tail: 0, hidden: 0 };
         program.drop_unused();
         (program.tail, program.hidden) = program.find_tail();
         Ok(program)
@@ -171,7 +172,8 @@ impl Program {
             }
             let made: Vec<usize> = self.nodes[first..].iter().map(|node| node.output).collect();
             let mut from = self.nodes[first..].iter().flat_map(|node| &node.inputs);
-            let mut outside: Vec<usize> = from.by_ref().copied().filter(|input| !made.contains(input)).collect();
+            let mut outside: Vec<usize> =
+                from.by_ref().copied().filter(|input| !made.contains(input)).collect();
             outside.dedup();
             if let [only] = outside[..] {
                 best = (first, only);
@@ -197,9 +199,11 @@ impl Join {
     /// Appends a graph; returns what its values have become.
     fn append(&mut self, side: Side, graph: &Graph) -> Result<Vec<usize>> {
         let values: Vec<usize> = (self.values.len()..).take(graph.values.len()).collect();
-        self.values.extend(
-            graph.values.iter().map(|value| Value { rows: value.rows, columns: value.columns, side }),
-        );
+        self.values.extend(graph.values.iter().map(|value| Value {
+            rows: value.rows,
+            columns: value.columns,
+            side,
+        }));
         let weights: Vec<WeightId> = graph.weights.iter().map(|weight| self.weight(weight)).collect();
         let ropes = self.ropes.len();
         self.ropes.extend(graph.ropes.iter().cloned());

@@ -32,7 +32,8 @@ impl Recompute {
     pub fn choose(self, program: &Program) -> Forgotten {
         let layers = layers(program);
         let width = if let Self::Layers(width) = self { width.max(1) } else { 1 };
-        let parts: Vec<usize> = layers.iter().map(|layer| layer.map_or(0, |layer| layer / width + 1)).collect();
+        let parts: Vec<usize> =
+            layers.iter().map(|layer| layer.map_or(0, |layer| layer / width + 1)).collect();
         let chosen = |node: usize| match self {
             Self::Nothing => false,
             Self::Layers(_) => true,

@@ -156,7 +156,15 @@ impl Default for Whole {
 }
 
 const SECTIONS: &[&str] = &[
-    "model", "data", "batch", "optimiser", "schedule", "loss", "average", "patience", "evaluate",
+    "model",
+    "data",
+    "batch",
+    "optimiser",
+    "schedule",
+    "loss",
+    "average",
+    "patience",
+    "evaluate",
     "checkpoint",
 ];
 
@@ -172,7 +180,9 @@ impl Config {
         for name in SECTIONS {
             match all.remove(*name) {
                 Some(Value::Object(section)) => sections.insert((*name).to_owned(), Value::Object(section)),
-                Some(_) => return Err(Error::argument(*name, format!("is no section; write it as [{name}]"))),
+                Some(_) => {
+                    return Err(Error::argument(*name, format!("is no section; write it as [{name}]")));
+                }
                 None => None,
             };
         }
@@ -257,7 +267,11 @@ mod tests {
             ("recompute = \"layer\"", "recompute", "layers"),
         ];
         for (line, place, nearest) in cases {
-            let text = if line.starts_with('[') { format!("{SMALL}{line}").replacen("[data]\ntask = \"causal\"\n[data]", "[data]", 1) } else { format!("{line}\n{SMALL}") };
+            let text = if line.starts_with('[') {
+                format!("{SMALL}{line}").replacen("[data]\ntask = \"causal\"\n[data]", "[data]", 1)
+            } else {
+                format!("{line}\n{SMALL}")
+            };
             let error = Config::parse(&text).and_then(|config| config.recompute().map(|_| ())).unwrap_err();
             assert!(error.place().contains(place), "{error}");
             assert!(error.message().contains(&format!("did you mean `{nearest}`")), "{error}");

@@ -23,7 +23,7 @@ use crate::program::Program;
 /// What the caller opened for a run.
 pub enum Base {
     /// A model.
-    File(File),
+    File(Box<File>),
     /// The tokenizer's section of a model that begins with random numbers, and a chat template.
     New {
         /// The tokenizer as a `.siskin` file holds it.
@@ -34,8 +34,8 @@ pub enum Base {
 }
 
 enum Origin {
-    File(File),
-    New(Beginning),
+    File(Box<File>),
+    New(Box<Beginning>),
 }
 
 /// All that a run works with.
@@ -72,7 +72,7 @@ impl Material {
                     tokenizer: Some(tokenizer),
                     template,
                 };
-                (Origin::New(beginning), program, frame)
+                (Origin::New(Box::new(beginning)), program, frame)
             }
         };
         let section = frame.tokenizer.clone().ok_or_else(|| {

@@ -4,9 +4,7 @@ mod config;
 mod material;
 mod saving;
 
-pub use config::{
-    BatchOptions, CheckpointOptions, Config, DataOptions, EvaluateOptions, ModelOptions,
-};
+pub use config::{BatchOptions, CheckpointOptions, Config, DataOptions, EvaluateOptions, ModelOptions};
 pub use material::{Base, Material};
 
 use std::path::Path;
@@ -124,7 +122,10 @@ impl Run {
         let trains = |name: &str| patterns.is_empty() || patterns.iter().any(|pattern| fits(pattern, name));
         let gradients = Gradients::zeros(&parameters, |parameter| trains(&parameter.name));
         if gradients.list.iter().all(Option::is_none) {
-            return Err(Error::argument("model.train", "no tensor has such a name; nothing would be trained"));
+            return Err(Error::argument(
+                "model.train",
+                "no tensor has such a name; nothing would be trained",
+            ));
         }
         let program = material.program.clone();
         let runner = Runner::new(program, config.recompute()?, |weight| gradients.has(weight))?;
@@ -180,8 +181,11 @@ impl Run {
 
     /// Trains to the end, or until `stop` is set.
     pub fn train(&mut self, stop: &AtomicBool, watcher: &mut dyn Watcher) -> Result<Ended> {
-        let loader =
-            Loader::new(self.material.training.clone(), self.material.loader(&self.config, true), self.position)?;
+        let loader = Loader::new(
+            self.material.training.clone(),
+            self.material.loader(&self.config, true),
+            self.position,
+        )?;
         let mut batches = Prefetch::new(loader, 2 * self.config.batch.accumulate)?;
         let mut saving = Saving::default();
         let mut looked = None;
@@ -286,7 +290,8 @@ impl Run {
         let loader = Loader::new(task, self.material.loader(&self.config, false), Position::default());
         let mut sum = Sum::default();
         let result = loader.and_then(|mut loader| {
-            let most = if self.config.evaluate.batches == 0 { usize::MAX } else { self.config.evaluate.batches };
+            let most =
+                if self.config.evaluate.batches == 0 { usize::MAX } else { self.config.evaluate.batches };
             loader.by_ref().take(most).try_for_each(|step| {
                 let step = step?;
                 let goal = Goal { loss: self.loss.as_ref(), targets: &step.targets, scale: 1.0 };
@@ -348,7 +353,8 @@ impl Run {
     /// Takes a state up.
     pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         let missing = |key: &str| Error::corrupt(format!("checkpoint.{key}"), "is missing or no number");
-        let number = |key: &str| checkpoint.state.pointer(key).and_then(Value::as_u64).ok_or_else(|| missing(key));
+        let number =
+            |key: &str| checkpoint.state.pointer(key).and_then(Value::as_u64).ok_or_else(|| missing(key));
         if number("/seed")? != self.config.seed {
             return Err(Error::argument("seed", "is not that of the run that the checkpoint belongs to"));
         }

@@ -14,7 +14,13 @@ pub(super) struct Saving {
 
 impl Saving {
     /// Begins to write; the one before must be complete first.
-    pub(super) fn start(&mut self, folder: Folder, step: u64, best: bool, checkpoint: Checkpoint) -> Result<()> {
+    pub(super) fn start(
+        &mut self,
+        folder: Folder,
+        step: u64,
+        best: bool,
+        checkpoint: Checkpoint,
+    ) -> Result<()> {
         self.finish()?;
         let work = move || folder.save(step, best, &checkpoint);
         let thread = Builder::new().name("siskin-checkpoint".to_owned()).spawn(work);

@@ -25,6 +25,9 @@ pub struct Runner<T> {
     scratch: tail::Scratch<T>,
 }
 
+/// Is shown what leaves a program: the numbers of some rows.
+pub type See<'a, T> = &'a mut dyn FnMut(Range<usize>, &[T]);
+
 /// What is trained towards.
 #[derive(Clone, Copy)]
 pub struct Goal<'a, T> {
@@ -73,7 +76,7 @@ impl<T: Real> Runner<T> {
         parameters: &Parameters<T>,
         batch: &Batch,
         goal: Goal<'_, T>,
-        see: Option<&mut dyn FnMut(Range<usize>, &[T])>,
+        see: Option<See<'_, T>>,
     ) -> Result<Sum> {
         self.walk(parameters, batch, goal, None, see)
     }
@@ -84,7 +87,7 @@ impl<T: Real> Runner<T> {
         batch: &Batch,
         goal: Goal<'_, T>,
         mut gradients: Option<&mut Gradients<T>>,
-        mut see: Option<&mut dyn FnMut(Range<usize>, &[T])>,
+        mut see: Option<See<'_, T>>,
     ) -> Result<Sum> {
         check(&self.program, batch)?;
         let schedule = if gradients.is_some() { &self.schedule } else { &self.forward };
@@ -133,21 +136,15 @@ impl<'a, T: Real> Walk<'a, T> {
     fn forward(&self, step: Step, node: usize, arena: &mut [T]) -> Result<()> {
         let uses = self.schedule.uses(self.program, step)?;
         let mut tables = Tables::new(arena, self.layout, uses.all());
-        let (mut out, mut kept) = (tables.take(uses.writes[0]), tables.take(uses.writes[1]));
+        let (out, kept) = (tables.take(uses.writes[0]), tables.take(uses.writes[1]));
         let inputs: Vec<&[T]> = uses.inputs.iter().map(|buffer| tables.read(*buffer)).collect();
         let call = self.call(node, None);
-        let kept = kept.as_deref_mut().unwrap_or_default();
-        rule(&call.node.op)?.forward(&call, &inputs, out.as_deref_mut().unwrap_or_default(), kept);
+        let (out, kept) = (out.unwrap_or_default(), kept.unwrap_or_default());
+        rule(&call.node.op)?.forward(&call, &inputs, out, kept);
         Ok(())
     }
 
-    fn backward(
-        &self,
-        step: Step,
-        node: usize,
-        arena: &mut [T],
-        gradients: &mut Gradients<T>,
-    ) -> Result<()> {
+    fn backward(&self, step: Step, node: usize, arena: &mut [T], gradients: &mut Gradients<T>) -> Result<()> {
         let uses = self.schedule.uses(self.program, step)?;
         let mut tables = Tables::new(arena, self.layout, uses.all());
         // A value that is read twice has one gradient, to which the second is added afterwards.

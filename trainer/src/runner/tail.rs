@@ -1,10 +1,8 @@
 //! The head and the loss, some rows at a time: of large vocabularies never all scores are there at once.
 
-use std::ops::Range;
-
 use siskin::{Error, Result};
 
-use super::{Goal, Walk};
+use super::{Goal, See, Walk};
 use crate::batch::Batch;
 use crate::grad::{Back, rule};
 use crate::loss::{Outputs, Sum};
@@ -46,7 +44,7 @@ impl<T: Real> Walk<'_, T> {
         arena: &mut [T],
         scratch: &mut Scratch<T>,
         mut gradients: Option<&mut Gradients<T>>,
-        mut see: Option<&mut dyn FnMut(Range<usize>, &[T])>,
+        mut see: Option<See<'_, T>>,
     ) -> Result<Sum> {
         let program = self.program;
         let (rows, columns) =
@@ -55,11 +53,9 @@ impl<T: Real> Walk<'_, T> {
         let nodes = program.nodes.len() - program.tail;
         scratch.values.resize(nodes, Vec::new());
         scratch.gradients.resize(nodes, Vec::new());
-        let places = [
-            Buffer::Value { value: program.hidden, again: false },
-            Buffer::Gradient(program.hidden),
-        ]
-        .map(|buffer| self.layout.place(buffer));
+        let places =
+            [Buffer::Value { value: program.hidden, again: false }, Buffer::Gradient(program.hidden)]
+                .map(|buffer| self.layout.place(buffer));
         let mut parts = super::carve(arena, &places).into_iter();
         let hidden = parts.next().flatten().unwrap_or_default();
         let steep = parts.next().flatten().unwrap_or_default();
@@ -82,7 +78,8 @@ impl<T: Real> Walk<'_, T> {
             let added = goal.loss.add(&outputs, goal.targets, goal.scale, gradient)?;
             sum.add(&added);
             if !added.loss.is_finite() {
-                let message = "the loss is not finite; see which operation gave what is not a number with the finder";
+                let message =
+                    "the loss is not finite; see which operation gave what is not a number with the finder";
                 return Err(Error::argument("loss", message));
             }
             if let Some(see) = see.as_deref_mut() {

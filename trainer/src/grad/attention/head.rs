@@ -22,13 +22,10 @@ pub(super) struct Terms<'a, T> {
 
 impl<'a, T: Real> Terms<'a, T> {
     /// For positions below `reach`.
-    pub(super) fn new(
-        description: &'a Attention,
-        weight: impl Fn(usize) -> &'a [T],
-        reach: usize,
-    ) -> Self {
+    pub(super) fn new(description: &'a Attention, weight: impl Fn(usize) -> &'a [T], reach: usize) -> Self {
         let last = reach as i64 - 1;
-        let steps = description.bias.map_or(Vec::new(), |bias| (-last..=last).map(|d| bias.bucket(d)).collect());
+        let steps =
+            description.bias.map_or(Vec::new(), |bias| (-last..=last).map(|d| bias.bucket(d)).collect());
         Self {
             description,
             bias: description.bias.map_or(&[], |bias| weight(bias.table)),
@@ -269,10 +266,17 @@ impl<T: Real> Head<'_, T> {
             [&mut shares, &mut steep].into_iter().for_each(|table| table.resize(count * width, T::ZERO));
             self.products(&tile, &mut shares);
             let g = self.part(&tile, gradient);
-            multiply(T::ONE, g, self.keys_of(&tile, self.values).turned(), false, Target::new(&mut steep, width));
+            multiply(
+                T::ONE,
+                g,
+                self.keys_of(&tile, self.values).turned(),
+                false,
+                Target::new(&mut steep, width),
+            );
             for (index, query) in tile.queries.clone().enumerate() {
                 let row = tile.head * self.rows.len() + query;
-                let along: T = (row * self.size..(row + 1) * self.size).map(|i| gradient[i] * output[i]).sum();
+                let along: T =
+                    (row * self.size..(row + 1) * self.size).map(|i| gradient[i] * output[i]).sum();
                 let shares = &mut shares[index * width..(index + 1) * width];
                 self.slopes(&tile, query, shares, &mut slopes);
                 self.finish(&tile, query, shares);

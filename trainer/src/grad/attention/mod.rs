@@ -77,7 +77,9 @@ impl<'a, 'b, T: Real> Work<'a, 'b, T> {
     fn each<R: Send>(&self, work: impl Fn(usize, &Head<'_, T>) -> R + Sync) -> Vec<R> {
         let heads = self.description.kv_heads;
         let tasks = (0..self.queries.spans.len() * heads).into_par_iter();
-        tasks.map(|task| self.with_head(task / heads, task % heads, |head| work(task / heads, head))).collect()
+        tasks
+            .map(|task| self.with_head(task / heads, task % heads, |head| work(task / heads, head)))
+            .collect()
     }
 
     fn with_head<R>(&self, text: usize, kv_head: usize, work: impl FnOnce(&Head<'_, T>) -> R) -> R {
@@ -92,8 +94,10 @@ impl<'a, 'b, T: Real> Work<'a, 'b, T> {
         let mixed = self.mixes.as_ref().map(|[k, v]| [k.mix(size, &keys), v.mix(size, &values)]);
         let (k, v) = mixed.as_ref().map_or((&keys, &values), |[k, v]| (k, v));
         let rows = &self.attending[text];
-        let seen: Vec<_> =
-            rows.iter().map(|&row| sight::runs(self.description, self.queries, self.keys, text, row)).collect();
+        let seen: Vec<_> = rows
+            .iter()
+            .map(|&row| sight::runs(self.description, self.queries, self.keys, text, row))
+            .collect();
         work(&Head {
             terms: &self.terms,
             first: kv_head * self.group(),
@@ -110,8 +114,7 @@ impl<'a, 'b, T: Real> Work<'a, 'b, T> {
 
     /// The columns of a kv head's query heads, head by head, of the rows that attend.
     fn columns_of_heads(&self, from: &[T], text: usize, kv_head: usize) -> Vec<T> {
-        let (size, group, first) =
-            (self.description.head_size, self.group(), self.queries.spans[text].start);
+        let (size, group, first) = (self.description.head_size, self.group(), self.queries.spans[text].start);
         let head = |head: usize| {
             let start = (kv_head * group + head) * size;
             self.attending[text].iter().flat_map(move |row| {
@@ -176,7 +179,8 @@ impl<T: Real> Rule<T> for Attention {
             let (text, Some(number)) = (work.queries.rows[row].text, work.numbers[row]) else { return };
             let count = work.attending[text].len();
             for (head, kept) in kept.iter_mut().enumerate() {
-                *kept = results[text * work.description.kv_heads + head / group].1[head % group * count + number];
+                *kept =
+                    results[text * work.description.kv_heads + head / group].1[head % group * count + number];
             }
         });
     }
