@@ -1,11 +1,13 @@
 //! Trains the graphs that Siskin runs: backward is derived from the same graph that the runtime executes.
 
 pub mod batch;
+pub mod data;
 pub mod gemm;
 pub mod grad;
 pub mod loss;
 mod parameters;
 pub mod program;
+pub mod random;
 mod real;
 mod runner;
 

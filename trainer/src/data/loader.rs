@@ -1,0 +1,205 @@
+//! Examples in batches, epoch after epoch.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use siskin::{Error, Result};
+
+use super::order::Order;
+use super::task::{Made, Task};
+use crate::batch::Batch;
+use crate::loss::Targets;
+use crate::random::Random;
+
+/// Streams of random numbers: the first number of their names.
+mod stream {
+    pub(super) const ORDER: u64 = 1;
+    pub(super) const BATCHES: u64 = 2;
+    pub(super) const EXAMPLE: u64 = 3;
+}
+
+/// How examples become batches.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LoaderOptions {
+    /// Another seed is another order and other random numbers.
+    pub seed: u64,
+    /// The most rows of a batch, of reader and writer together. A longer example is a batch by itself.
+    pub rows: usize,
+    /// The most examples of a batch; 0: no limit.
+    pub examples: usize,
+    /// Examples that are cut into batches together. The last batch of each pool may be smaller than the others.
+    pub pool: usize,
+    /// Whether the examples of a pool are put in order of their length first, so that those of a batch are of like
+    /// length.
+    pub by_length: bool,
+    /// Whether each epoch has an order of its own; else examples come as they are.
+    pub shuffle: bool,
+    /// How often all examples come; 0: without end.
+    pub epochs: u64,
+}
+
+impl Default for LoaderOptions {
+    fn default() -> Self {
+        Self { seed: 0, rows: 4096, examples: 0, pool: 4096, by_length: true, shuffle: true, epochs: 0 }
+    }
+}
+
+/// Where a training run is in its data: all that has to be kept to go on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Position {
+    /// How often all examples have come.
+    pub epoch: u64,
+    /// Batches of this epoch that have come.
+    pub batch: u64,
+}
+
+/// A batch, and where to go on after it.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// What goes through the model.
+    pub batch: Batch,
+    /// What its wanted rows should be.
+    pub targets: Targets,
+    /// The numbers of its examples.
+    pub examples: Vec<usize>,
+    /// Where a loader goes on after this batch.
+    pub next: Position,
+}
+
+/// Batches one after the other. What a batch holds is a function of the task, the options and its position: a loader
+/// that starts at a position gives what any other gives there.
+pub struct Loader {
+    task: Arc<dyn Task>,
+    options: LoaderOptions,
+    /// Where the next batch is.
+    position: Position,
+    order: Option<Order>,
+    /// The next pool of this epoch.
+    pool: usize,
+    /// Batches of the pool before that have not come.
+    planned: VecDeque<Vec<usize>>,
+}
+
+impl Loader {
+    /// Batches from a position on.
+    pub fn new(task: Arc<dyn Task>, options: LoaderOptions, from: Position) -> Result<Self> {
+        if task.count() == 0 {
+            return Err(Error::argument("data", "there are no examples; give texts that are not empty"));
+        }
+        for (name, value) in [("rows", options.rows), ("pool", options.pool)] {
+            if value == 0 {
+                return Err(Error::argument(name, "0, at least 1 is wanted"));
+            }
+        }
+        let start = Position { epoch: from.epoch, batch: 0 };
+        let mut loader =
+            Self { task, options, position: start, order: None, pool: 0, planned: VecDeque::new() };
+        loader.begin(from.epoch);
+        while loader.position.batch < from.batch {
+            if loader.planned.is_empty() && !loader.plan() {
+                let message = format!(
+                    "batch {} of an epoch that has {}; the data or the options are not those of the run before",
+                    from.batch, loader.position.batch
+                );
+                return Err(Error::argument("position", message));
+            }
+            let left = (from.batch - loader.position.batch).min(loader.planned.len() as u64);
+            loader.planned.drain(..left as usize);
+            loader.position.batch += left;
+        }
+        Ok(loader)
+    }
+
+    /// Where the next batch is.
+    pub fn position(&self) -> Position {
+        self.position
+    }
+
+    fn begin(&mut self, epoch: u64) {
+        self.position = Position { epoch, batch: 0 };
+        self.pool = 0;
+        self.order = self.options.shuffle.then(|| {
+            let mut random = Random::new(self.options.seed, &[stream::ORDER, epoch]);
+            Order::new(self.task.count() as u64, &mut random)
+        });
+    }
+
+    /// Plans the batches of the next pool. `false`: the epoch has no other.
+    fn plan(&mut self) -> bool {
+        let first = self.pool.saturating_mul(self.options.pool);
+        let last = first.saturating_add(self.options.pool).min(self.task.count());
+        if first >= last {
+            return false;
+        }
+        let at = |place: usize| match &self.order {
+            Some(order) => order.at(place as u64) as usize,
+            None => place,
+        };
+        let measured = |place: usize| (self.task.rows(at(place)), at(place));
+        let mut examples: Vec<(usize, usize)> = (first..last).map(measured).collect();
+        if self.options.by_length {
+            // Examples of the same length stay in their order.
+            examples.sort_by_key(|&(rows, _)| rows);
+        }
+        let mut batches = self.cut(&examples);
+        if self.options.shuffle {
+            let name = [stream::BATCHES, self.position.epoch, self.pool as u64];
+            Random::new(self.options.seed, &name).shuffle(&mut batches);
+        }
+        self.planned = batches.into();
+        self.pool += 1;
+        true
+    }
+
+    /// Cuts examples, each with its rows, into batches.
+    fn cut(&self, examples: &[(usize, usize)]) -> Vec<Vec<usize>> {
+        let most = if self.options.examples == 0 { usize::MAX } else { self.options.examples };
+        let (mut batches, mut batch, mut sum) = (Vec::new(), Vec::new(), 0);
+        for &(rows, example) in examples {
+            if !batch.is_empty() && (sum + rows > self.options.rows || batch.len() == most) {
+                batches.push(std::mem::take(&mut batch));
+                sum = 0;
+            }
+            batch.push(example);
+            sum += rows;
+        }
+        if !batch.is_empty() {
+            batches.push(batch);
+        }
+        batches
+    }
+
+    fn make(&self, examples: Vec<usize>) -> Result<Step> {
+        let mut made = Made::default();
+        for &example in &examples {
+            let name = [stream::EXAMPLE, self.position.epoch, example as u64];
+            let mut random = Random::new(self.options.seed, &name);
+            let added = self.task.add(example, &mut random, &mut made);
+            added.map_err(|error| error.within(&format!("example {example}")))?;
+        }
+        let next = Position { batch: self.position.batch + 1, ..self.position };
+        Ok(Step { batch: made.batch, targets: made.targets, examples, next })
+    }
+}
+
+impl Iterator for Loader {
+    type Item = Result<Step>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if self.options.epochs > 0 && self.position.epoch >= self.options.epochs {
+                return None;
+            }
+            if let Some(examples) = self.planned.pop_front() {
+                let step = self.make(examples);
+                self.position.batch += 1;
+                return Some(step);
+            }
+            if !self.plan() {
+                self.begin(self.position.epoch + 1);
+            }
+        }
+    }
+}

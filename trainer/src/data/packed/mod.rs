@@ -1,0 +1,122 @@
+//! Packed tokens: a file of records, ready to be trained on.
+//!
+//! All numbers are little-endian.
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 0..8 | `SISKINTK` |
+//! | 8..12 | the version, 1 |
+//! | 12..16 | the bytes of a token, 2 or 4 |
+//! | 16..20 | the size of the vocabulary; ids lie below |
+//! | 20..24 | lists of tokens of a record, from 1 to 8 |
+//! | 24..32 | the [identity] of the tokenizer, or 0 |
+//! | 32..40 | how many records there are |
+//! | 40..48 | how many tokens there are |
+//! | 48..52 | 1 where every record has a class, else 0 |
+//! | 52..64 | zeros |
+//! | 64.. | the tokens, then zeros up to a multiple of eight |
+//! | then | for each list of each record the number of its first token, and the number of all tokens: 8 bytes each |
+//! | then | the class of each record, 4 bytes each, where they have classes |
+//!
+//! The file ends there. The tables are read when a file is opened: eight bytes for each list, and never more than the
+//! file itself. Tokens stay in the file until they are wanted, and each is held to the vocabulary then.
+
+mod read;
+mod write;
+
+pub use read::Packed;
+pub use write::PackedWriter;
+
+use siskin::tokenizer::Tokenizer;
+use siskin::{Error, ErrorKind, Result};
+
+use super::records::MOST_PARTS;
+
+const MAGIC: [u8; 8] = *b"SISKINTK";
+const VERSION: u32 = 1;
+const HEADER: usize = 64;
+
+/// A number for a tokenizer: two that make the same tokens of the same texts have the same.
+pub fn identity(tokenizer: &Tokenizer) -> Result<u64> {
+    // Zero stands for none.
+    Ok(super::hash::bytes(0, &tokenizer.vocabulary()?.write()?).max(1))
+}
+
+/// What the first bytes of a file say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Header {
+    width: u32,
+    vocabulary: u32,
+    parts: u32,
+    identity: u64,
+    records: u64,
+    tokens: u64,
+    labels: bool,
+}
+
+/// Where things lie in a file, and its length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Layout {
+    starts: u64,
+    labels: u64,
+    end: u64,
+}
+
+impl Header {
+    fn bytes(&self) -> [u8; HEADER] {
+        let mut bytes = [0; HEADER];
+        let mut at = 0;
+        let mut put = |part: &[u8]| {
+            bytes[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        };
+        put(&MAGIC);
+        [VERSION, self.width, self.vocabulary, self.parts].iter().for_each(|word| put(&word.to_le_bytes()));
+        [self.identity, self.records, self.tokens].iter().for_each(|word| put(&word.to_le_bytes()));
+        put(&u32::from(self.labels).to_le_bytes());
+        bytes
+    }
+
+    fn parse(bytes: &[u8; HEADER]) -> Result<Self> {
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let long = |at: usize| u64::from(word(at + 4)) << 32 | u64::from(word(at));
+        let wrong = |field: &str, message: String| Err(Error::corrupt(format!("header.{field}"), message));
+        if bytes[..8] != MAGIC {
+            return wrong("magic", "this is no file of packed tokens; pack the texts first".to_owned());
+        }
+        if word(8) != VERSION {
+            let message = format!("{}, this program reads {VERSION}; pack the texts again", word(8));
+            return Err(Error::new(ErrorKind::Version, "header.version", message));
+        }
+        let (width, vocabulary, parts) = (word(12), word(16), word(20));
+        if width != 2 && width != 4 {
+            return wrong("width", format!("{width}, a token has 2 or 4 bytes"));
+        }
+        if !(1..=MOST_PARTS as u32).contains(&parts) {
+            return wrong("parts", format!("{parts}, a record has from 1 to {MOST_PARTS} lists"));
+        }
+        if word(48) > 1 {
+            return wrong("labels", format!("{}, wanted is 0 or 1", word(48)));
+        }
+        if bytes[52..].iter().any(|&byte| byte != 0) {
+            return wrong("reserved", "what is not used must be zero".to_owned());
+        }
+        let (identity, records, tokens) = (long(24), long(32), long(40));
+        Ok(Self { width, vocabulary, parts, identity, records, tokens, labels: word(48) == 1 })
+    }
+
+    /// `None` where no file is so long.
+    fn layout(&self) -> Option<Layout> {
+        let tokens = self.tokens.checked_mul(u64::from(self.width))?;
+        let starts = tokens.checked_add(HEADER as u64)?.checked_next_multiple_of(8)?;
+        let lists = self.records.checked_mul(u64::from(self.parts))?.checked_add(1)?;
+        let labels = starts.checked_add(lists.checked_mul(8)?)?;
+        let classes = if self.labels { self.records.checked_mul(4)? } else { 0 };
+        Some(Layout { starts, labels, end: labels.checked_add(classes)? })
+    }
+}
+
+/// The bytes of a token in a vocabulary of this size.
+fn width_of(vocabulary: u32) -> u32 {
+    if vocabulary <= 1 << 16 { 2 } else { 4 }
+}

@@ -1,0 +1,75 @@
+//! Writing packed tokens.
+
+use std::io::{BufWriter, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use siskin::file::AtomicFile;
+use siskin::{Error, Result};
+
+use super::{HEADER, Header, width_of};
+use crate::data::records::{Record, Sink, Table};
+
+/// Writes packed tokens. The file appears under its name when it is complete: dropped before
+/// [`PackedWriter::finish`], it leaves what was there.
+///
+/// Tokens go to the file at once; kept in memory are eight bytes for each list.
+#[derive(Debug)]
+pub struct PackedWriter {
+    out: BufWriter<AtomicFile>,
+    place: String,
+    header: Header,
+    table: Table,
+}
+
+impl PackedWriter {
+    /// For records of `parts` lists with ids below `vocabulary`, made by the tokenizer of this
+    /// [identity](super::identity).
+    pub fn create(path: impl AsRef<Path>, vocabulary: u32, parts: usize, identity: u64) -> Result<Self> {
+        let table = Table::new(parts)?;
+        let place = path.as_ref().display().to_string();
+        let header = Header {
+            width: width_of(vocabulary),
+            vocabulary,
+            parts: parts as u32,
+            identity,
+            records: 0,
+            tokens: 0,
+            labels: false,
+        };
+        let mut writer = Self { out: BufWriter::new(AtomicFile::create(path)?), place, header, table };
+        writer.write(&[0; HEADER])?;
+        Ok(writer)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.out.write_all(bytes).map_err(|error| Error::io(&self.place, &error))
+    }
+
+    /// Writes the tables and puts the file under its name.
+    pub fn finish(mut self) -> Result<()> {
+        let table = std::mem::replace(&mut self.table, Table::new(1)?);
+        self.header.records = table.count() as u64;
+        self.header.tokens = table.starts.last().copied().unwrap_or(0);
+        self.header.labels = !table.labels.is_empty();
+        let written = HEADER as u64 + self.header.tokens * u64::from(self.header.width);
+        self.write(&[0; 8][..(written.next_multiple_of(8) - written) as usize])?;
+        table.starts.iter().try_for_each(|start| self.write(&start.to_le_bytes()))?;
+        table.labels.iter().try_for_each(|label| self.write(&label.to_le_bytes()))?;
+        let Self { mut out, place, header, .. } = self;
+        let io = |error: &std::io::Error| Error::io(&place, error);
+        out.seek(SeekFrom::Start(0)).map_err(|error| io(&error))?;
+        out.write_all(&header.bytes()).map_err(|error| io(&error))?;
+        out.into_inner().map_err(|error| io(error.error()))?.commit()
+    }
+}
+
+impl Sink for PackedWriter {
+    fn push(&mut self, record: &Record) -> Result<()> {
+        self.table.push(record, self.header.vocabulary).map_err(|error| error.within(&self.place))?;
+        let width = self.header.width as usize;
+        for token in record.parts.iter().flatten() {
+            self.write(&token.to_le_bytes()[..width])?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,263 @@
+//! Documents as tokens that can be read in any order, and what takes them in.
+
+use std::ops::Range;
+
+use siskin::{Error, ErrorKind, Result};
+
+/// No record has more lists of tokens than this.
+pub const MOST_PARTS: usize = 8;
+
+/// A document as tokens.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    /// A list for each text of the document, without special tokens. Where one may be left out, an empty list says so.
+    pub parts: Vec<Vec<u32>>,
+    /// The class that it is of.
+    pub label: Option<u32>,
+    /// The hash of what the document was before it became tokens: see [`Document::hash`](super::Document::hash).
+    pub hash: u64,
+}
+
+/// Records by number.
+pub trait Records: Send + Sync {
+    /// How many there are.
+    fn count(&self) -> usize;
+
+    /// How many lists of tokens each has.
+    fn parts(&self) -> usize;
+
+    /// Ids lie below.
+    fn vocabulary(&self) -> u32;
+
+    /// The tokens of a list; 0 for what is not there.
+    fn length(&self, record: usize, part: usize) -> usize;
+
+    /// Appends some tokens of a list.
+    fn read(&self, record: usize, part: usize, range: Range<usize>, out: &mut Vec<u32>) -> Result<()>;
+
+    /// The class of a record.
+    fn label(&self, record: usize) -> Option<u32>;
+
+    /// All tokens of a list.
+    fn list(&self, record: usize, part: usize) -> Result<Vec<u32>> {
+        let mut tokens = Vec::new();
+        self.read(record, part, 0..self.length(record, part), &mut tokens)?;
+        Ok(tokens)
+    }
+}
+
+/// What takes records in, one after the other.
+pub trait Sink {
+    /// Takes the next.
+    fn push(&mut self, record: &Record) -> Result<()>;
+}
+
+/// Where the lists of records lie, and their classes.
+#[derive(Clone, Debug)]
+pub(super) struct Table {
+    pub(super) parts: usize,
+    /// The first token of each list, and the end of the last.
+    pub(super) starts: Vec<u64>,
+    /// A class for each record, or none at all.
+    pub(super) labels: Vec<u32>,
+}
+
+impl Table {
+    /// An empty table for records of `parts` lists.
+    pub(super) fn new(parts: usize) -> Result<Self> {
+        if !(1..=MOST_PARTS).contains(&parts) {
+            let message = format!("{parts}, but a record has from 1 to {MOST_PARTS} lists of tokens");
+            return Err(Error::argument("parts", message));
+        }
+        Ok(Self { parts, starts: vec![0], labels: Vec::new() })
+    }
+
+    pub(super) fn count(&self) -> usize {
+        (self.starts.len() - 1) / self.parts
+    }
+
+    /// Takes the next record in, but for its tokens.
+    pub(super) fn push(&mut self, record: &Record, vocabulary: u32) -> Result<()> {
+        let place = || format!("record {}", self.count());
+        if record.parts.len() > self.parts {
+            let message =
+                format!("has {} lists of tokens, the others have {}", record.parts.len(), self.parts);
+            return Err(Error::argument(place(), message));
+        }
+        if let Some(id) = record.parts.iter().flatten().find(|&&id| id >= vocabulary) {
+            let message = format!("holds token {id}, ids lie below {vocabulary}; use the model's tokenizer");
+            return Err(Error::argument(place(), message));
+        }
+        let labelled = !self.labels.is_empty();
+        if self.count() > 0 && labelled != record.label.is_some() {
+            let what =
+                if labelled { "no class, those before have one" } else { "a class, those before have none" };
+            return Err(Error::argument(place(), format!("has {what}; give all records one, or none")));
+        }
+        self.labels.extend(record.label);
+        let mut end = self.starts.last().copied().unwrap_or(0);
+        for part in 0..self.parts {
+            end += record.parts.get(part).map_or(0, Vec::len) as u64;
+            self.starts.push(end);
+        }
+        Ok(())
+    }
+
+    /// The tokens of a list, by their number among all; none for what is not there.
+    pub(super) fn span(&self, record: usize, part: usize) -> Range<u64> {
+        let list = record.checked_mul(self.parts).and_then(|first| first.checked_add(part));
+        let found = list.filter(|_| part < self.parts).and_then(|list| {
+            let ends = self.starts.get(list..list.checked_add(2)?)?;
+            Some(ends[0]..ends[1])
+        });
+        found.unwrap_or(0..0)
+    }
+
+    /// Some tokens of a list, by their number among all.
+    pub(super) fn part(&self, record: usize, part: usize, range: &Range<usize>) -> Result<Range<u64>> {
+        let span = self.span(record, part);
+        let length = span.end - span.start;
+        if range.start > range.end || range.end as u64 > length {
+            let message = format!("tokens {range:?} are wanted, there are {length}");
+            return Err(Error::argument(format!("record {record}, part {part}"), message));
+        }
+        Ok(span.start + range.start as u64..span.start + range.end as u64)
+    }
+}
+
+/// Records in memory.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    vocabulary: u32,
+    table: Table,
+    tokens: Vec<u32>,
+}
+
+impl Memory {
+    /// For records of `parts` lists with ids below `vocabulary`.
+    pub fn new(vocabulary: u32, parts: usize) -> Result<Self> {
+        Ok(Self { vocabulary, table: Table::new(parts)?, tokens: Vec::new() })
+    }
+}
+
+impl Sink for Memory {
+    fn push(&mut self, record: &Record) -> Result<()> {
+        self.table.push(record, self.vocabulary)?;
+        record.parts.iter().for_each(|part| self.tokens.extend_from_slice(part));
+        Ok(())
+    }
+}
+
+impl Records for Memory {
+    fn count(&self) -> usize {
+        self.table.count()
+    }
+
+    fn parts(&self) -> usize {
+        self.table.parts
+    }
+
+    fn vocabulary(&self) -> u32 {
+        self.vocabulary
+    }
+
+    fn length(&self, record: usize, part: usize) -> usize {
+        let span = self.table.span(record, part);
+        (span.end - span.start) as usize
+    }
+
+    fn read(&self, record: usize, part: usize, range: Range<usize>, out: &mut Vec<u32>) -> Result<()> {
+        let range = self.table.part(record, part, &range)?;
+        let tokens = self.tokens.get(range.start as usize..range.end as usize);
+        out.extend_from_slice(
+            tokens.ok_or_else(|| Error::new(ErrorKind::State, "records", "lost their tokens"))?,
+        );
+        Ok(())
+    }
+
+    fn label(&self, record: usize) -> Option<u32> {
+        self.table.labels.get(record).copied()
+    }
+}
+
+/// Some records of others.
+#[derive(Clone, Debug)]
+pub struct Subset<R> {
+    inner: R,
+    numbers: Vec<usize>,
+}
+
+impl<R: Records> Subset<R> {
+    /// Those that `takes` wants. It is shown the hash of each record's tokens.
+    pub fn new(inner: R, mut takes: impl FnMut(u64) -> bool) -> Result<Self> {
+        let (mut numbers, mut tokens) = (Vec::new(), Vec::new());
+        for record in 0..inner.count() {
+            let mut hash = u64::from(inner.label(record).unwrap_or(u32::MAX));
+            for part in 0..inner.parts() {
+                tokens.clear();
+                inner.read(record, part, 0..inner.length(record, part), &mut tokens)?;
+                hash = super::hash::tokens(hash, &tokens);
+            }
+            if takes(hash) {
+                numbers.push(record);
+            }
+        }
+        Ok(Self { inner, numbers })
+    }
+
+    fn number(&self, record: usize) -> usize {
+        self.numbers.get(record).copied().unwrap_or(usize::MAX)
+    }
+}
+
+impl<R: Records> Records for Subset<R> {
+    fn count(&self) -> usize {
+        self.numbers.len()
+    }
+
+    fn parts(&self) -> usize {
+        self.inner.parts()
+    }
+
+    fn vocabulary(&self) -> u32 {
+        self.inner.vocabulary()
+    }
+
+    fn length(&self, record: usize, part: usize) -> usize {
+        self.inner.length(self.number(record), part)
+    }
+
+    fn read(&self, record: usize, part: usize, range: Range<usize>, out: &mut Vec<u32>) -> Result<()> {
+        self.inner.read(self.number(record), part, range, out)
+    }
+
+    fn label(&self, record: usize) -> Option<u32> {
+        self.inner.label(self.number(record))
+    }
+}
+
+impl<R: Records + ?Sized> Records for std::sync::Arc<R> {
+    fn count(&self) -> usize {
+        (**self).count()
+    }
+
+    fn parts(&self) -> usize {
+        (**self).parts()
+    }
+
+    fn vocabulary(&self) -> u32 {
+        (**self).vocabulary()
+    }
+
+    fn length(&self, record: usize, part: usize) -> usize {
+        (**self).length(record, part)
+    }
+
+    fn read(&self, record: usize, part: usize, range: Range<usize>, out: &mut Vec<u32>) -> Result<()> {
+        (**self).read(record, part, range, out)
+    }
+
+    fn label(&self, record: usize) -> Option<u32> {
+        (**self).label(record)
+    }
+}

@@ -1,0 +1,120 @@
+//! Lines of JSON: an object in each.
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::path::Path;
+
+use serde_json::value::RawValue;
+use siskin::{Error, Result};
+
+use super::lines::Lines;
+use super::{Body, Document, Documents, Field, Reading, Source, open};
+
+/// Files with an object of JSON on each line, whose fields are the texts and the class of a document. Other fields may
+/// be there. Empty lines are left out.
+#[derive(Clone, Copy, Debug)]
+pub struct JsonLines;
+
+impl JsonLines {
+    /// The documents of what `input` gives; errors call it `place`.
+    pub fn documents(
+        &self,
+        input: Box<dyn Read + Send>,
+        place: &str,
+        reading: &Reading,
+    ) -> Result<Documents> {
+        let (mut lines, reading) = (Lines::new(input, place), reading.clone());
+        Ok(Box::new(std::iter::from_fn(move || {
+            loop {
+                let line = match lines.next()? {
+                    Ok(line) => line,
+                    Err(error) => return Some(Err(error)),
+                };
+                if line.trim().is_empty() {
+                    continue;
+                }
+                let document = document(&line, &reading);
+                if document.is_err() {
+                    lines.end();
+                }
+                let place = lines.place();
+                return Some(match document {
+                    Ok(document) => Ok(Document { place, ..document }),
+                    Err(error) => Err(error.within(&place)),
+                });
+            }
+        })))
+    }
+}
+
+impl Source for JsonLines {
+    fn name(&self) -> &'static str {
+        "json lines"
+    }
+
+    fn extensions(&self) -> &'static [&'static str] {
+        &["jsonl", "ndjson"]
+    }
+
+    fn read(&self, path: &Path, reading: &Reading) -> Result<Documents> {
+        let (input, place) = open(path)?;
+        self.documents(input, &place, reading)
+    }
+}
+
+/// The fields of a line. What is not wanted stays text.
+type Fields<'a> = HashMap<String, &'a RawValue>;
+
+fn document(line: &str, reading: &Reading) -> Result<Document> {
+    let fields: Fields<'_> = serde_json::from_str(line).map_err(|error| {
+        let message = format!("is not an object of JSON: {error}; write one object on each line");
+        Error::corrupt("", message)
+    })?;
+    let texts = reading.fields.iter().map(|field| text(&fields, field)).collect::<Result<_>>()?;
+    let label = match &reading.label {
+        None => None,
+        Some(name) => Some(class(&fields, name, &reading.classes)?),
+    };
+    Ok(Document { body: Body::Texts(texts), label, place: String::new() })
+}
+
+/// A value, where it is there and not null.
+fn value<'a>(fields: &Fields<'a>, name: &str) -> Option<&'a str> {
+    fields.get(name).map(|value| value.get()).filter(|value| *value != "null")
+}
+
+fn missing(fields: &Fields<'_>, name: &str) -> Error {
+    let mut names: Vec<&str> = fields.keys().map(String::as_str).take(16).collect();
+    names.sort_unstable();
+    let message = format!("the line has no such field, but {names:?}; name the field that holds it");
+    Error::corrupt(format!("field {name}"), message)
+}
+
+fn text(fields: &Fields<'_>, field: &Field) -> Result<String> {
+    match value(fields, &field.name) {
+        None if field.optional => Ok(String::new()),
+        None => Err(missing(fields, &field.name)),
+        Some(value) => serde_json::from_str(value).map_err(|_| {
+            Error::corrupt(format!("field {}", field.name), "is not a text; write it in quotes")
+        }),
+    }
+}
+
+fn class(fields: &Fields<'_>, name: &str, classes: &[String]) -> Result<u32> {
+    let place = || format!("field {name}");
+    let value = value(fields, name).ok_or_else(|| missing(fields, name))?;
+    if let Ok(number) = serde_json::from_str::<u32>(value) {
+        if !classes.is_empty() && number as usize >= classes.len() {
+            let message = format!("class {number}, but there are {}; list all classes", classes.len());
+            return Err(Error::corrupt(place(), message));
+        }
+        return Ok(number);
+    }
+    let name: String = serde_json::from_str(value)
+        .map_err(|_| Error::corrupt(place(), "is neither the number nor the name of a class"))?;
+    let number = classes.iter().position(|class| *class == name).ok_or_else(|| {
+        let message = format!("no class is called {name:?}; list it, or give classes by number");
+        Error::corrupt(place(), message)
+    })?;
+    Ok(number as u32)
+}

@@ -1,0 +1,70 @@
+//! Lines of a text that may be longer than memory.
+
+use std::io::{BufRead, BufReader, Read};
+
+use siskin::{Error, ErrorKind, Result};
+
+use super::LONGEST;
+
+/// Lines without their ends, and where they stand. An error ends them.
+pub(super) struct Lines {
+    input: Option<BufReader<Box<dyn Read + Send>>>,
+    place: String,
+    number: u64,
+}
+
+impl Lines {
+    pub(super) fn new(input: Box<dyn Read + Send>, place: &str) -> Self {
+        Self { input: Some(BufReader::new(input)), place: place.to_owned(), number: 0 }
+    }
+
+    /// Where the line stands that was read last.
+    pub(super) fn place(&self) -> String {
+        format!("{}:{}", self.place, self.number)
+    }
+
+    /// Reads no more.
+    pub(super) fn end(&mut self) {
+        self.input = None;
+    }
+
+    fn read(&mut self) -> Result<Option<String>> {
+        let Some(input) = &mut self.input else { return Ok(None) };
+        self.number += 1;
+        let mut bytes = Vec::new();
+        let read = input.take(LONGEST as u64 + 2).read_until(b'\n', &mut bytes);
+        read.map_err(|error| Error::io(self.place(), &error))?;
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        if bytes.last() == Some(&b'\n') {
+            bytes.pop();
+            bytes.pop_if(|byte| *byte == b'\r');
+        }
+        if bytes.len() > LONGEST {
+            let message = format!("the line is longer than {LONGEST} bytes; cut it into several documents");
+            return Err(Error::new(ErrorKind::TooLong, self.place(), message));
+        }
+        let mut line = String::from_utf8(bytes).map_err(|error| {
+            let from = error.utf8_error().valid_up_to();
+            let message = format!("is not UTF-8 from byte {from} of the line on; convert the file to UTF-8");
+            Error::corrupt(self.place(), message)
+        })?;
+        if self.number == 1 && line.starts_with('\u{FEFF}') {
+            line.drain(..'\u{FEFF}'.len_utf8());
+        }
+        Ok(Some(line))
+    }
+}
+
+impl Iterator for Lines {
+    type Item = Result<String>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let line = self.read().transpose();
+        if !matches!(line, Some(Ok(_))) {
+            self.input = None;
+        }
+        line
+    }
+}

@@ -1,0 +1,160 @@
+//! Plain text.
+
+use std::io::Read;
+use std::path::Path;
+
+use siskin::{Error, ErrorKind, Result};
+
+use super::lines::Lines;
+use super::{Body, Document, Documents, LONGEST, Reading, Source, open};
+
+/// Where plain text is cut into documents.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Cut {
+    /// At lines that are empty or hold white space alone.
+    #[default]
+    Blank,
+    /// Wherever this stands, within a line.
+    Separator(String),
+    /// Nowhere: each file is a document.
+    Whole,
+}
+
+/// Files of plain text. Lines of a document are joined with line feeds; it neither starts nor ends with one. Documents
+/// of white space alone are left out.
+#[derive(Clone, Copy, Debug)]
+pub struct Text;
+
+impl Text {
+    /// The documents of what `input` gives; errors call it `place`.
+    pub fn documents(
+        &self,
+        input: Box<dyn Read + Send>,
+        place: &str,
+        reading: &Reading,
+    ) -> Result<Documents> {
+        reading.plain(place)?;
+        if let Cut::Separator(separator) = &reading.cut
+            && (separator.is_empty() || separator.contains(['\n', '\r']))
+        {
+            let message =
+                "must not be empty or hold the end of a line; documents between empty lines need none";
+            return Err(Error::argument("separator", message));
+        }
+        Ok(Box::new(Pieces { lines: Lines::new(input, place), cut: reading.cut.clone(), held: None }))
+    }
+}
+
+impl Source for Text {
+    fn name(&self) -> &'static str {
+        "text"
+    }
+
+    fn extensions(&self) -> &'static [&'static str] {
+        &["txt", "text", "md"]
+    }
+
+    fn read(&self, path: &Path, reading: &Reading) -> Result<Documents> {
+        let (input, place) = open(path)?;
+        self.documents(input, &place, reading)
+    }
+}
+
+struct Pieces {
+    lines: Lines,
+    cut: Cut,
+    /// A line that holds a separator, and where what follows it starts.
+    held: Option<(String, usize)>,
+}
+
+/// A document that is being read.
+#[derive(Default)]
+struct Piece {
+    text: String,
+    lines: usize,
+    place: String,
+}
+
+impl Piece {
+    fn push(&mut self, line: &str, lines: &Lines) -> Result<()> {
+        if self.text.is_empty() && !line.is_empty() {
+            self.place = lines.place();
+        }
+        if self.text.len() + line.len() >= LONGEST {
+            let message = format!(
+                "the document is longer than {LONGEST} bytes; separate documents by empty lines, or give the separator"
+            );
+            return Err(Error::new(ErrorKind::TooLong, lines.place(), message));
+        }
+        if self.lines > 0 {
+            self.text.push('\n');
+        }
+        self.text.push_str(line);
+        self.lines += 1;
+        Ok(())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.text.trim().is_empty()
+    }
+
+    fn document(self) -> Document {
+        let text = self.text.trim_matches('\n').to_owned();
+        Document { body: Body::Texts(vec![text]), label: None, place: self.place }
+    }
+}
+
+impl Pieces {
+    /// The next line, or what is left of one, and whether the document ends with it.
+    fn line(&mut self) -> Option<Result<(String, bool)>> {
+        let (line, start) = match self.held.take() {
+            Some(held) => held,
+            None => match self.lines.next()? {
+                Ok(line) => (line, 0),
+                Err(error) => return Some(Err(error)),
+            },
+        };
+        Some(Ok(match &self.cut {
+            Cut::Blank => {
+                let ends = line.trim().is_empty();
+                (if ends { String::new() } else { line }, ends)
+            }
+            Cut::Whole => (line, false),
+            Cut::Separator(separator) => match line[start..].find(separator.as_str()) {
+                None => (line[start..].to_owned(), false),
+                Some(at) => {
+                    let piece = line[start..start + at].to_owned();
+                    self.held = Some((line, start + at + separator.len()));
+                    (piece, true)
+                }
+            },
+        }))
+    }
+}
+
+impl Iterator for Pieces {
+    type Item = Result<Document>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut piece = Piece::default();
+        loop {
+            let ends = match self.line() {
+                None => return (!piece.is_empty()).then(|| Ok(piece.document())),
+                Some(Err(error)) => return Some(Err(error)),
+                Some(Ok((line, ends))) => match piece.push(&line, &self.lines) {
+                    Ok(()) => ends,
+                    Err(error) => {
+                        self.lines.end();
+                        return Some(Err(error));
+                    }
+                },
+            };
+            if ends && !piece.is_empty() {
+                return Some(Ok(piece.document()));
+            }
+            if ends {
+                piece = Piece::default();
+            }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The next token.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use siskin::{Error, Result};
+
+use super::{Frame, Kind, Made, Task, check_parts, in_vocabulary, missing, push_wanted};
+use crate::data::records::Records;
+use crate::data::windows::Windows;
+use crate::random::Random;
+
+pub(super) const KIND: Kind = Kind {
+    name: "causal",
+    fields: &[("text", false)],
+    label: None,
+    make: |settings, tokenizer, records| {
+        let mut frame = Frame::of(tokenizer)?;
+        if frame.after.is_empty() {
+            frame.after.extend(tokenizer.eos());
+        }
+        if settings.across && frame.is_empty() {
+            return Err(missing("end", "documents that run on need one between them"));
+        }
+        let packing = if settings.across { Packing::Across } else { Packing::Apart };
+        Ok(Arc::new(Causal::new(records, frame, settings.length, packing)?))
+    },
+};
+
+/// How documents become texts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Packing {
+    /// Each document is a text, or several where it is too long. No token sees another document.
+    #[default]
+    Apart,
+    /// All documents in their frames are one stream that is cut into texts. Tokens see documents before their own.
+    Across,
+}
+
+/// Texts that are written; every row is wanted, and its target is the token that follows.
+///
+/// The last token of a document is followed by what its frame puts after documents. Where that is nothing, its row has
+/// weight 0. What is last in a frame is a target alone, but between documents that run on. Every token is in one text,
+/// and every one but the first of a document (of the stream) is a target once.
+pub struct Causal {
+    records: Arc<dyn Records>,
+    frame: Frame,
+    windows: Windows,
+    stream: Option<Stream>,
+}
+
+/// All documents one after the other.
+struct Stream {
+    /// The tokens up to each record, its own among them.
+    ends: Vec<u64>,
+    size: usize,
+}
+
+impl Stream {
+    fn total(&self) -> u64 {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    /// The tokens of an example; the last of the stream is a target alone.
+    fn part(&self, example: usize) -> Range<u64> {
+        let start = example as u64 * self.size as u64;
+        start..(start + self.size as u64).min(self.total().saturating_sub(1))
+    }
+}
+
+impl Causal {
+    /// Texts of at most `length` rows.
+    pub fn new(records: Arc<dyn Records>, frame: Frame, length: usize, packing: Packing) -> Result<Self> {
+        check_parts(&*records, 1..=1, "one")?;
+        if length == 0 {
+            return Err(Error::argument("length", "0, a text has at least one row"));
+        }
+        for &id in frame.before.iter().chain(&frame.after) {
+            in_vocabulary("frame", id, records.vocabulary())?;
+        }
+        let size = |record: usize| match records.length(record, 0) {
+            0 => 0,
+            length => length + frame.len(),
+        };
+        let stream = (packing == Packing::Across).then(|| {
+            let mut end = 0;
+            let mut up_to = |record: usize| {
+                end += size(record) as u64;
+                end
+            };
+            Stream { ends: (0..records.count()).map(&mut up_to).collect(), size: length }
+        });
+        let ending = usize::from(!frame.after.is_empty());
+        let windows = Windows::new(&*records, length, |record| match packing {
+            Packing::Apart => size(record).saturating_sub(ending),
+            Packing::Across => 0,
+        });
+        Ok(Self { records, frame, windows, stream })
+    }
+
+    /// How long a document in its frame is.
+    fn framed(&self, record: usize) -> usize {
+        self.records.length(record, 0) + self.frame.len()
+    }
+
+    /// Some tokens of a document in its frame.
+    fn read(&self, record: usize, range: Range<usize>, out: &mut Vec<u32>) -> Result<()> {
+        let (before, length) = (self.frame.before.len(), self.records.length(record, 0));
+        let inside = |at: usize, from: usize, most: usize| at.saturating_sub(from).min(most);
+        let cut = |from: usize, most: usize| inside(range.start, from, most)..inside(range.end, from, most);
+        out.extend(&self.frame.before[cut(0, before)]);
+        let own = cut(before, length);
+        if !own.is_empty() {
+            self.records.read(record, 0, own, out)?;
+        }
+        out.extend(&self.frame.after[cut(before + length, self.frame.after.len())]);
+        Ok(())
+    }
+
+    /// The rows of an example and the target of the last, where there is one.
+    fn tokens(&self, example: usize) -> Result<Vec<u32>> {
+        let mut tokens = Vec::new();
+        let Some(stream) = &self.stream else {
+            let (record, start) = self.windows.place(example);
+            let end = self.framed(record).min(start + self.windows.size() + 1);
+            self.read(record, start..end, &mut tokens)?;
+            return Ok(tokens);
+        };
+        let part = stream.part(example);
+        let (mut at, end) = (part.start, part.end + 1);
+        let mut record = stream.ends.partition_point(|&end| end <= at);
+        while at < end && record < stream.ends.len() {
+            let first = record.checked_sub(1).map_or(0, |before| stream.ends[before]);
+            let upto = end.min(stream.ends[record]);
+            if at < upto {
+                self.read(record, (at - first) as usize..(upto - first) as usize, &mut tokens)?;
+            }
+            at = upto;
+            record += 1;
+        }
+        Ok(tokens)
+    }
+}
+
+impl Task for Causal {
+    fn count(&self) -> usize {
+        match &self.stream {
+            Some(stream) => stream.total().saturating_sub(1).div_ceil(stream.size as u64) as usize,
+            None => self.windows.count(),
+        }
+    }
+
+    fn rows(&self, example: usize) -> usize {
+        if let Some(stream) = &self.stream {
+            let part = stream.part(example);
+            return (part.end - part.start) as usize;
+        }
+        let (record, start) = self.windows.place(example);
+        let ending = usize::from(!self.frame.after.is_empty());
+        (self.framed(record) - ending - start).min(self.windows.size())
+    }
+
+    fn add(&self, example: usize, _: &mut Random, made: &mut Made) -> Result<()> {
+        let tokens = self.tokens(example)?;
+        let rows = self.rows(example);
+        push_wanted(&mut made.batch.writer, &tokens[..rows]);
+        for row in 0..rows {
+            match tokens.get(row + 1) {
+                Some(&next) => made.target(next, 1.0),
+                None => made.target(tokens[row], 0.0),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,67 @@
+//! The class of a text.
+
+use std::sync::Arc;
+
+use siskin::{Error, Result};
+
+use super::{Frame, Kind, Made, Task, beginning, check_parts};
+use crate::data::records::Records;
+use crate::random::Random;
+
+pub(super) const KIND: Kind = Kind {
+    name: "classes",
+    fields: &[("text", false)],
+    label: Some("label"),
+    make: |settings, tokenizer, records| {
+        let frame = Frame::of(tokenizer)?;
+        Ok(Arc::new(Classes::new(records, frame, settings.length, settings.classes)?))
+    },
+};
+
+/// Texts that are read. The first row of each is wanted; its target is the text's class. Texts that are too long are
+/// cut at their end.
+pub struct Classes {
+    records: Arc<dyn Records>,
+    frame: Frame,
+    room: usize,
+}
+
+impl Classes {
+    /// Texts of at most `length` rows, in so many classes; 0: as many as the records name.
+    pub fn new(records: Arc<dyn Records>, frame: Frame, length: usize, classes: u32) -> Result<Self> {
+        check_parts(&*records, 1..=1, "one")?;
+        let room = frame.room(length)?;
+        for record in 0..records.count() {
+            let place = || format!("record {record}");
+            let label = records
+                .label(record)
+                .ok_or_else(|| Error::argument(place(), "has no class; give each text one"))?;
+            if classes > 0 && label >= classes {
+                let message = format!("is of class {label}, but there are {classes}; give the right number");
+                return Err(Error::argument(place(), message));
+            }
+            if frame.is_empty() && records.length(record, 0) == 0 {
+                return Err(Error::argument(place(), "is empty; leave it out"));
+            }
+        }
+        Ok(Self { records, frame, room })
+    }
+}
+
+impl Task for Classes {
+    fn count(&self) -> usize {
+        self.records.count()
+    }
+
+    fn rows(&self, example: usize) -> usize {
+        self.records.length(example, 0).min(self.room) + self.frame.len()
+    }
+
+    fn add(&self, example: usize, _: &mut Random, made: &mut Made) -> Result<()> {
+        let text = beginning(&*self.records, example, 0, self.room)?;
+        made.batch.reader.wanted.push(made.batch.reader.rows.len());
+        made.batch.reader.push(&self.frame.around(&text), &[]);
+        made.target(self.records.label(example).unwrap_or(0), 1.0);
+        Ok(())
+    }
+}

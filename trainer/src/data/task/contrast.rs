@@ -1,0 +1,69 @@
+//! Texts that mean the same, and texts that do not.
+
+use std::sync::Arc;
+
+use siskin::{Error, Result};
+
+use super::{Frame, Kind, Made, Task, beginning, check_parts, push_wanted};
+use crate::data::records::Records;
+use crate::random::Random;
+
+pub(super) const KIND: Kind = Kind {
+    name: "contrast",
+    fields: &[("anchor", false), ("positive", false), ("negative", true)],
+    label: None,
+    make: |settings, tokenizer, records| {
+        Ok(Arc::new(Contrast::new(records, Frame::of(tokenizer)?, settings.length)?))
+    },
+};
+
+/// Texts that are read: of each example the anchor, what means the same, and where there is one what does not. All
+/// rows are wanted.
+///
+/// Targets are those of texts, not of rows: the id of a text is the number of its example in the batch, and its weight
+/// is 1 for an anchor and 0 for the others. Texts that are too long are cut at their end.
+pub struct Contrast {
+    records: Arc<dyn Records>,
+    frame: Frame,
+    room: usize,
+}
+
+impl Contrast {
+    /// Texts of at most `length` rows.
+    pub fn new(records: Arc<dyn Records>, frame: Frame, length: usize) -> Result<Self> {
+        check_parts(&*records, 2..=3, "two or three")?;
+        let room = frame.room(length)?;
+        let empty = |record: &usize| (0..2).any(|part| records.length(*record, part) == 0);
+        if let Some(record) = (0..records.count()).find(empty) {
+            let message = "has an empty text; give an anchor and a text that means the same, or leave it out";
+            return Err(Error::argument(format!("record {record}"), message));
+        }
+        Ok(Self { records, frame, room })
+    }
+
+    /// The texts of an example.
+    fn parts(&self, example: usize) -> impl Iterator<Item = usize> {
+        (0..self.records.parts()).filter(move |&part| self.records.length(example, part) > 0)
+    }
+}
+
+impl Task for Contrast {
+    fn count(&self) -> usize {
+        self.records.count()
+    }
+
+    fn rows(&self, example: usize) -> usize {
+        let rows = |part| self.records.length(example, part).min(self.room) + self.frame.len();
+        self.parts(example).map(rows).sum()
+    }
+
+    fn add(&self, example: usize, _: &mut Random, made: &mut Made) -> Result<()> {
+        let number = made.targets.ids.last().map_or(0, |last| last + 1);
+        for part in self.parts(example) {
+            let text = beginning(&*self.records, example, part, self.room)?;
+            push_wanted(&mut made.batch.reader, &self.frame.around(&text));
+            made.target(number, if part == 0 { 1.0 } else { 0.0 });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,120 @@
+//! Hidden tokens (Devlin and others, "BERT", 2018).
+
+use std::sync::Arc;
+
+use siskin::tokenizer::Tokenizer;
+use siskin::{Error, Result};
+
+use super::{Frame, Kind, Made, Task, check_parts, check_rate, in_vocabulary, missing};
+use crate::data::records::Records;
+use crate::data::windows::Windows;
+use crate::random::Random;
+
+/// The share of chosen tokens that become the mask.
+const MASKED: f64 = 0.8;
+/// The share of chosen tokens that become any other.
+const SWAPPED: f64 = 0.1;
+
+pub(super) const KIND: Kind = Kind {
+    name: "masked",
+    fields: &[("text", false)],
+    label: None,
+    make: |settings, tokenizer, records| {
+        let mask =
+            tokenizer.mask().ok_or_else(|| missing("mask", "take one that has, or train another task"))?;
+        let task = Masked::new(records, Frame::of(tokenizer)?, settings.length, mask, ordinary(tokenizer))?;
+        Ok(Arc::new(task.with_rate(settings.rate)?))
+    },
+};
+
+/// For each id whether it is an ordinary token.
+fn ordinary(tokenizer: &Tokenizer) -> Vec<bool> {
+    (0..tokenizer.vocabulary_size()).map(|id| !tokenizer.is_special(id)).collect()
+}
+
+/// Texts that are read. Of their tokens some are chosen, each with the same probability, and never special ones. Of the
+/// chosen, 80 of 100 become the mask, 10 any ordinary token, and 10 stay. Their rows are wanted; their targets are what
+/// they were.
+///
+/// At least one token of a text is chosen, where it has one that is not special.
+pub struct Masked {
+    records: Arc<dyn Records>,
+    frame: Frame,
+    windows: Windows,
+    mask: u32,
+    ordinary: Vec<bool>,
+    /// The ids of ordinary tokens.
+    others: Vec<u32>,
+    rate: f64,
+}
+
+impl Masked {
+    /// Texts of at most `length` rows. `ordinary` says for each id whether it is no special token.
+    pub fn new(
+        records: Arc<dyn Records>,
+        frame: Frame,
+        length: usize,
+        mask: u32,
+        ordinary: Vec<bool>,
+    ) -> Result<Self> {
+        check_parts(&*records, 1..=1, "one")?;
+        in_vocabulary("mask", mask, records.vocabulary())?;
+        let others: Vec<u32> = (0..records.vocabulary())
+            .filter(|&id| id != mask && ordinary.get(id as usize).is_some_and(|&ordinary| ordinary))
+            .collect();
+        if others.is_empty() {
+            return Err(Error::argument("tokenizer", "all its tokens are special; none could be hidden"));
+        }
+        let windows = Windows::new(&*records, frame.room(length)?, |record| records.length(record, 0));
+        Ok(Self { records, frame, windows, mask, ordinary, others, rate: 0.15 })
+    }
+
+    /// The same with another probability to be chosen.
+    pub fn with_rate(self, rate: f64) -> Result<Self> {
+        check_rate(rate)?;
+        Ok(Self { rate, ..self })
+    }
+
+    fn part(&self, example: usize) -> (usize, std::ops::Range<usize>) {
+        let (record, start) = self.windows.place(example);
+        (record, start..self.records.length(record, 0).min(start + self.windows.size()))
+    }
+
+    fn can_be_chosen(&self, id: u32) -> bool {
+        id != self.mask && self.ordinary.get(id as usize).is_some_and(|&ordinary| ordinary)
+    }
+}
+
+impl Task for Masked {
+    fn count(&self) -> usize {
+        self.windows.count()
+    }
+
+    fn rows(&self, example: usize) -> usize {
+        self.part(example).1.len() + self.frame.len()
+    }
+
+    fn add(&self, example: usize, random: &mut Random, made: &mut Made) -> Result<()> {
+        let (record, part) = self.part(example);
+        let mut text = Vec::new();
+        self.records.read(record, 0, part, &mut text)?;
+        let places: Vec<usize> = (0..text.len()).filter(|&place| self.can_be_chosen(text[place])).collect();
+        let mut chosen: Vec<usize> = places.iter().copied().filter(|_| random.unit() < self.rate).collect();
+        if chosen.is_empty() && !places.is_empty() {
+            chosen.push(places[random.below(places.len() as u64) as usize]);
+        }
+        let first = made.batch.reader.rows.len() + self.frame.before.len();
+        for place in chosen {
+            made.batch.reader.wanted.push(first + place);
+            made.target(text[place], 1.0);
+            let share = random.unit();
+            if share < MASKED {
+                text[place] = self.mask;
+            } else if share < MASKED + SWAPPED {
+                text[place] = self.others[random.below(self.others.len() as u64) as usize];
+            }
+        }
+        made.batch.reader.push(&self.frame.around(&text), &[]);
+        Ok(())
+    }
+}

@@ -1,0 +1,67 @@
+//! A text from another: translation, summaries.
+
+use std::sync::Arc;
+
+use siskin::{Error, Result};
+
+use super::{Frame, Kind, Made, Settings, Task, beginning, check_parts};
+use crate::data::records::Records;
+use crate::random::Random;
+
+pub(super) const KIND: Kind = Kind {
+    name: "seq2seq",
+    fields: &[("source", false), ("target", false)],
+    label: None,
+    make: |settings, tokenizer, records| {
+        let frame = Frame::of(tokenizer)?;
+        Ok(Arc::new(Seq2Seq::new(records, settings, [frame.clone(), frame])?))
+    },
+};
+
+/// Texts that are read, and texts that are written of them. Every row of the second is wanted: its target is a token of
+/// the text in its frame, and it sees the target before; the first sees the token that written texts start with.
+///
+/// Texts that are too long are cut at their end; what stands around them stays.
+pub struct Seq2Seq {
+    records: Arc<dyn Records>,
+    frames: [Frame; 2],
+    rooms: [usize; 2],
+    start: u32,
+}
+
+impl Seq2Seq {
+    /// Texts of at most as many rows as `settings` say, in the frames of sources and of targets.
+    pub fn new(records: Arc<dyn Records>, settings: &Settings, frames: [Frame; 2]) -> Result<Self> {
+        check_parts(&*records, 2..=2, "two")?;
+        let rooms = [frames[0].room(settings.length)?, frames[1].room(settings.target_length())?];
+        let empty =
+            |record: &usize| (0..2).any(|part| records.length(*record, part) == 0 && frames[part].is_empty());
+        if let Some(record) = (0..records.count()).find(empty) {
+            return Err(Error::argument(format!("record {record}"), "has an empty text; leave it out"));
+        }
+        Ok(Self { start: settings.decoder_start(records.vocabulary())?, records, frames, rooms })
+    }
+
+    fn text(&self, example: usize, part: usize) -> Result<Vec<u32>> {
+        Ok(self.frames[part].around(&beginning(&*self.records, example, part, self.rooms[part])?))
+    }
+}
+
+impl Task for Seq2Seq {
+    fn count(&self) -> usize {
+        self.records.count()
+    }
+
+    fn rows(&self, example: usize) -> usize {
+        let rows =
+            |part: usize| self.records.length(example, part).min(self.rooms[part]) + self.frames[part].len();
+        rows(0) + rows(1)
+    }
+
+    fn add(&self, example: usize, _: &mut Random, made: &mut Made) -> Result<()> {
+        let (source, target) = (self.text(example, 0)?, self.text(example, 1)?);
+        made.batch.reader.push(&source, &[]);
+        made.write(self.start, &target);
+        Ok(())
+    }
+}

@@ -1,0 +1,236 @@
+//! Hidden spans (Raffel and others, "Exploring the limits of transfer learning", 2019).
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use siskin::tokenizer::Tokenizer;
+use siskin::{Error, Result};
+
+use super::{Kind, Made, Settings, Task, check_parts, check_rate, in_vocabulary, missing};
+use crate::data::records::Records;
+use crate::data::windows::Windows;
+use crate::random::Random;
+
+pub(super) const KIND: Kind = Kind {
+    name: "spans",
+    fields: &[("text", false)],
+    label: None,
+    make: |settings, tokenizer, records| {
+        let end = tokenizer.eos().ok_or_else(|| missing("end", "texts with hidden spans end with one"))?;
+        let tokens = Sentinels::of(tokenizer)?;
+        Ok(Arc::new(Spans::new(records, settings, tokens, end)?))
+    },
+};
+
+/// Tokens that stand for hidden spans: the first for the first, then downwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sentinels {
+    /// The first.
+    pub first: u32,
+    /// How many there are.
+    pub count: u32,
+}
+
+impl Sentinels {
+    /// Those that a tokenizer spells `<extra_id_0>` and so on, with falling ids.
+    pub fn of(tokenizer: &Tokenizer) -> Result<Self> {
+        let id = |number: u32| tokenizer.token_to_id(format!("<extra_id_{number}>").as_bytes());
+        let first =
+            id(0).ok_or_else(|| missing("sentinel (<extra_id_0>)", "take that of a model of T5's kind"))?;
+        let count = (0..=first).take_while(|&number| id(number) == first.checked_sub(number)).count();
+        Ok(Self { first, count: count as u32 })
+    }
+
+    /// The tokens at the top of a vocabulary.
+    pub fn top(vocabulary: u32, count: u32) -> Self {
+        Self { first: vocabulary.saturating_sub(1), count }
+    }
+}
+
+/// Texts that are read with spans left out, each of which a sentinel stands for, and texts that say what was left out,
+/// each span after its sentinel. Both end with the end token.
+///
+/// The share of hidden tokens and the number of spans are those of the length, their places are random: a text starts
+/// with what stays and ends with what is hidden. A text of one token stays whole.
+pub struct Spans {
+    records: Arc<dyn Records>,
+    windows: Windows,
+    shape: Shape,
+    sentinels: Sentinels,
+    start: u32,
+    end: u32,
+}
+
+/// How much of a text is hidden.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    rate: f64,
+    span: f64,
+    most: usize,
+}
+
+impl Shape {
+    /// Hidden tokens and spans of a text of this length.
+    fn of(&self, length: usize) -> (usize, usize) {
+        if length < 2 {
+            return (0, 0);
+        }
+        let hidden = ((length as f64 * self.rate).round_ties_even() as usize).clamp(1, length - 1);
+        let fewer = hidden.min(length - hidden);
+        let spans = (fewer as f64 / self.span).round_ties_even() as usize;
+        (hidden, spans.clamp(1, fewer.min(self.most)))
+    }
+
+    /// The rows of the text that is read, and of the one that is written.
+    fn rows(&self, length: usize) -> [usize; 2] {
+        let (hidden, spans) = self.of(length);
+        [length - hidden + spans + 1, hidden + spans + 1]
+    }
+
+    /// The longest text whose rows have room.
+    fn longest(&self, most: [usize; 2]) -> usize {
+        let fits = |length: &usize| self.rows(*length).iter().zip(most).all(|(rows, most)| *rows <= most);
+        (1..=most[0].saturating_add(most[1])).take_while(fits).last().unwrap_or(0)
+    }
+}
+
+impl Spans {
+    /// Texts of at most as many rows as `settings` say.
+    pub fn new(
+        records: Arc<dyn Records>,
+        settings: &Settings,
+        sentinels: Sentinels,
+        end: u32,
+    ) -> Result<Self> {
+        check_parts(&*records, 1..=1, "one")?;
+        check_rate(settings.rate)?;
+        if settings.span.is_nan() || settings.span < 1.0 {
+            return Err(Error::argument("span", format!("{}, a span has at least one token", settings.span)));
+        }
+        if sentinels.count == 0 || sentinels.count > sentinels.first.saturating_add(1) {
+            let message = format!(
+                "{} from token {} downwards are too few or too many",
+                sentinels.count, sentinels.first
+            );
+            return Err(Error::argument("sentinels", message));
+        }
+        let vocabulary = records.vocabulary();
+        in_vocabulary("sentinels", sentinels.first, vocabulary)?;
+        let shape = Shape { rate: settings.rate, span: settings.span, most: sentinels.count as usize };
+        let size = shape.longest([settings.length, settings.target_length()]);
+        if size == 0 {
+            let message = format!("{} rows have no room for a text; give more", settings.length);
+            return Err(Error::argument("length", message));
+        }
+        let windows = Windows::new(&*records, size, |record| records.length(record, 0));
+        let start = settings.decoder_start(vocabulary)?;
+        Ok(Self { windows, shape, sentinels, start, end: in_vocabulary("end", end, vocabulary)?, records })
+    }
+
+    fn part(&self, example: usize) -> (usize, Range<usize>) {
+        let (record, start) = self.windows.place(example);
+        (record, start..self.records.length(record, 0).min(start + self.windows.size()))
+    }
+}
+
+/// Cuts `items` into so many parts, none empty; each way to do so is as likely as the others.
+fn cut(items: usize, parts: usize, random: &mut Random) -> Vec<usize> {
+    let mut lengths = Vec::with_capacity(parts);
+    let (mut cuts, mut length) = (parts.saturating_sub(1), 0);
+    for item in 0..items {
+        length += 1;
+        let left = items - 1 - item;
+        if left > 0 && random.below(left as u64) < cuts as u64 {
+            lengths.push(length);
+            (cuts, length) = (cuts - 1, 0);
+        }
+    }
+    if items > 0 {
+        lengths.push(length);
+    }
+    lengths
+}
+
+/// A text without its hidden spans, and the hidden spans. Spans that stay and spans that are hidden take turns.
+fn corrupt(text: &[u32], stay: &[usize], hidden: &[usize], first: u32) -> [Vec<u32>; 2] {
+    let (mut source, mut target) = (Vec::new(), Vec::new());
+    let mut rest = text;
+    for (number, (&stay, &hidden)) in stay.iter().zip(hidden).enumerate() {
+        let sentinel = first - number as u32;
+        let (kept, after) = rest.split_at(stay);
+        let (left_out, after) = after.split_at(hidden);
+        source.extend_from_slice(kept);
+        source.push(sentinel);
+        target.push(sentinel);
+        target.extend_from_slice(left_out);
+        rest = after;
+    }
+    source.extend_from_slice(rest);
+    [source, target]
+}
+
+impl Task for Spans {
+    fn count(&self) -> usize {
+        self.windows.count()
+    }
+
+    fn rows(&self, example: usize) -> usize {
+        self.shape.rows(self.part(example).1.len()).iter().sum()
+    }
+
+    fn add(&self, example: usize, random: &mut Random, made: &mut Made) -> Result<()> {
+        let (record, part) = self.part(example);
+        let mut text = Vec::new();
+        self.records.read(record, 0, part, &mut text)?;
+        let (hidden, spans) = self.shape.of(text.len());
+        let (gone, stay) = (cut(hidden, spans, random), cut(text.len() - hidden, spans, random));
+        let [mut source, mut target] = match spans {
+            0 => [text, Vec::new()],
+            _ => corrupt(&text, &stay, &gone, self.sentinels.first),
+        };
+        source.push(self.end);
+        target.push(self.end);
+        made.batch.reader.push(&source, &[]);
+        made.write(self.start, &target);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What T5's own code makes of these spans, worked out by hand.
+    #[test]
+    fn spans_become_sentinels() {
+        let text: Vec<u32> = (1..=9).collect();
+        let [source, target] = corrupt(&text, &[2, 4], &[2, 1], 99);
+        assert_eq!(source, [1, 2, 99, 5, 6, 7, 8, 98]);
+        assert_eq!(target, [99, 3, 4, 98, 9]);
+    }
+
+    /// With a share of 0.15 and spans of 3, T5 takes 568 tokens for 512 rows, and writes 114.
+    #[test]
+    fn lengths_are_those_of_t5() {
+        let shape = Shape { rate: 0.15, span: 3.0, most: 100 };
+        assert_eq!(shape.longest([512, 512]), 568);
+        assert_eq!(shape.rows(568), [512, 114]);
+        assert_eq!(shape.of(512), (77, 26));
+        assert_eq!((shape.of(0), shape.of(1), shape.of(2)), ((0, 0), (0, 0), (1, 1)));
+    }
+
+    #[test]
+    fn every_cut_is_as_likely() {
+        let mut counts = std::collections::HashMap::new();
+        let mut random = Random::new(1, &[]);
+        for _ in 0..10_000 {
+            let parts = cut(6, 3, &mut random);
+            assert_eq!((parts.len(), parts.iter().sum::<usize>()), (3, 6));
+            *counts.entry(parts).or_insert(0_u32) += 1;
+        }
+        assert_eq!(counts.len(), 10, "five places, two cuts");
+        assert!(counts.values().all(|&count| count.abs_diff(1000) < 200), "{counts:?}");
+        assert_eq!(cut(3, 3, &mut random), [1, 1, 1]);
+        assert!(cut(0, 0, &mut random).is_empty());
+    }
+}

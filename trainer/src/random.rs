@@ -1,0 +1,158 @@
+//! Random numbers that are a function of a seed, the name of a stream and a count: Philox4x32 with ten rounds
+//! (Salmon and others, "Parallel random numbers: as easy as 1, 2, 3", 2011).
+//!
+//! A stream has no history: whoever knows its name gets the same numbers, in any thread, in any order, and after a
+//! training run was taken up again. A name is a list of numbers, such as a purpose, an epoch and an example.
+
+const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
+const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
+const ROUNDS: usize = 10;
+
+/// Four numbers for a key and a count.
+pub fn philox(mut key: [u32; 2], mut count: [u32; 4]) -> [u32; 4] {
+    for _ in 0..ROUNDS {
+        let [first, second] = [0, 1].map(|half| u64::from(MULTIPLIERS[half]) * u64::from(count[2 * half]));
+        let high = |product: u64| (product >> 32) as u32;
+        count =
+            [high(second) ^ count[1] ^ key[0], second as u32, high(first) ^ count[3] ^ key[1], first as u32];
+        key = [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])];
+    }
+    count
+}
+
+/// Low half first.
+fn halves(word: u64) -> [u32; 2] {
+    [word as u32, (word >> 32) as u32]
+}
+
+/// A stream of random numbers.
+#[derive(Clone, Debug)]
+pub struct Random {
+    key: [u32; 2],
+    count: u64,
+    block: [u32; 4],
+    used: usize,
+}
+
+impl Random {
+    /// The stream of this name. Names of different length or with different numbers are different streams.
+    pub fn new(seed: u64, name: &[u64]) -> Self {
+        let mut key = halves(seed);
+        for (place, &word) in name.iter().enumerate() {
+            let [low, high] = halves(word);
+            // Counts of blocks leave the last half zero.
+            let block = philox(key, [low, high, place as u32, 1]);
+            key = [block[0], block[1]];
+        }
+        Self { key, count: 0, block: [0; 4], used: 4 }
+    }
+
+    /// Any of all numbers.
+    pub fn next_u32(&mut self) -> u32 {
+        if self.used == self.block.len() {
+            let [low, high] = halves(self.count);
+            self.block = philox(self.key, [low, high, 0, 0]);
+            self.count += 1;
+            self.used = 0;
+        }
+        self.used += 1;
+        self.block[self.used - 1]
+    }
+
+    /// Any of all numbers.
+    pub fn next_u64(&mut self) -> u64 {
+        let low = self.next_u32();
+        u64::from(self.next_u32()) << 32 | u64::from(low)
+    }
+
+    /// Any number below `limit`, each as likely as the others; 0 where the limit is 0.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        if limit == 0 {
+            return 0;
+        }
+        // What does not fill another round of the limit would make some numbers likelier.
+        let rest = (u64::MAX % limit + 1) % limit;
+        loop {
+            let word = self.next_u64();
+            if word <= u64::MAX - rest {
+                return word % limit;
+            }
+        }
+    }
+
+    /// A number from 0 up to, but not including, 1, in steps of 2⁻⁵³.
+    pub fn unit(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Puts a list into an order that is as likely as any other.
+    pub fn shuffle<T>(&mut self, list: &mut [T]) {
+        for place in (1..list.len()).rev() {
+            list.swap(place, self.below(place as u64 + 1) as usize);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Vectors that the authors of Philox give with their programs.
+    #[test]
+    fn numbers_are_those_of_the_authors() {
+        let rows = [
+            ([0; 2], [0; 4], [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]),
+            ([u32::MAX; 2], [u32::MAX; 4], [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]),
+            (
+                [0xa409_3822, 0x299f_31d0],
+                [0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344],
+                [0xd16c_fe09, 0x94fd_cceb, 0x5001_e420, 0x2412_6ea1],
+            ),
+        ];
+        for (key, count, wanted) in rows {
+            assert_eq!(philox(key, count), wanted, "{key:x?} {count:x?}");
+        }
+    }
+
+    #[test]
+    fn streams_have_names() {
+        let first = |seed, name: &[u64]| Random::new(seed, name).next_u64();
+        assert_eq!(first(1, &[2, 3]), first(1, &[2, 3]));
+        let all = [
+            first(1, &[2, 3]),
+            first(1, &[3, 2]),
+            first(2, &[2, 3]),
+            first(1, &[2]),
+            first(1, &[2, 0]),
+            first(1, &[]),
+            first(1, &[0]),
+        ];
+        for (place, one) in all.iter().enumerate() {
+            assert!(!all[place + 1..].contains(one), "stream {place} is another");
+        }
+    }
+
+    #[test]
+    fn numbers_below_a_limit_are_even() {
+        let mut random = Random::new(7, &[]);
+        let mut counts = [0_u32; 7];
+        for _ in 0..70_000 {
+            counts[random.below(7) as usize] += 1;
+        }
+        // Six standard deviations of 70,000 draws of one in seven.
+        assert!(counts.iter().all(|&count| count.abs_diff(10_000) < 560), "{counts:?}");
+        let mean: f64 = (0..10_000).map(|_| random.unit()).sum::<f64>() / 10_000.0;
+        assert!((mean - 0.5).abs() < 0.018, "{mean}");
+        assert_eq!(random.below(0), 0);
+        assert_eq!(random.below(1), 0);
+    }
+
+    #[test]
+    fn a_shuffle_keeps_everything() {
+        let mut list: Vec<u32> = (0..100).collect();
+        Random::new(1, &[5]).shuffle(&mut list);
+        assert_ne!(list, (0..100).collect::<Vec<_>>());
+        list.sort_unstable();
+        assert_eq!(list, (0..100).collect::<Vec<_>>());
+    }
+}
