@@ -28,13 +28,16 @@ fn plain(text: &'static str, cut: Cut) -> Vec<(String, String)> {
     texts(documents).into_iter().map(|(mut texts, place)| (texts.remove(0), place)).collect()
 }
 
+/// A text, where it is cut, and the documents with their places.
+type Cutting<'a> = (&'static str, Cut, &'a [(&'a str, &'a str)]);
+
 #[test]
 fn plain_text_is_cut_where_it_is_wanted() {
     let owned = |list: &[(&str, &str)]| -> Vec<(String, String)> {
         list.iter().map(|(text, place)| ((*text).to_owned(), (*place).to_owned())).collect()
     };
     let bar = || Cut::Separator("|".to_owned());
-    let rows: [(&str, Cut, &[(&str, &str)]); 10] = [
+    let rows: [Cutting<'_>; 10] = [
         ("", Cut::Blank, &[]),
         ("a\nb\n \t\n\nc", Cut::Blank, &[("a\nb", "f:1"), ("c", "f:5")]),
         ("\n\r\na\r\nb\r\n\r\nc\r\n", Cut::Blank, &[("a\nb", "f:3"), ("c", "f:6")]),
