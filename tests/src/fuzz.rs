@@ -10,6 +10,7 @@ pub type Target = (&'static str, fn(&[u8]));
 pub const TARGETS: &[Target] = &[
     ("container", container),
     ("ctranslate2", ctranslate2),
+    ("documents", documents),
     ("gguf", gguf),
     ("memo", memo),
     ("onnx", onnx),
@@ -18,6 +19,7 @@ pub const TARGETS: &[Target] = &[
     ("source", source),
     ("template", template),
     ("tokenizer_json", tokenizer_json),
+    ("tokens", tokens),
     ("wav", wav),
 ];
 
@@ -101,6 +103,48 @@ pub fn memo(data: &[u8]) {
         let again = Memo::new(MemoOptions { bytes: 4096, ..MemoOptions::default() });
         assert!(again.load(&memo.to_bytes()).is_ok(), "what was read can be written");
         assert_eq!(again.to_bytes(), memo.to_bytes());
+    }
+}
+
+/// A text to train on from anywhere: as plain text, cut in every way, and as lines of JSON.
+pub fn documents(data: &[u8]) {
+    use siskin_trainer::data::source::{Cut, JsonLines, Text};
+    use siskin_trainer::data::{Kind, Reading};
+    let input = || Box::new(std::io::Cursor::new(data.to_vec()));
+    for cut in [Cut::Blank, Cut::Whole, Cut::Separator("|".to_owned())] {
+        let reading = Reading { cut, ..Reading::default() };
+        let Ok(documents) = Text.documents(input(), "text", &reading) else { continue };
+        let found = documents.map(|document| usize::from(document.is_ok())).sum::<usize>();
+        assert!(found <= data.len(), "documents of nothing");
+    }
+    for name in ["causal", "classes", "contrast"] {
+        let Ok(reading) = Kind::of(name).map(Kind::reading) else { continue };
+        let Ok(documents) = JsonLines.documents(input(), "lines", &reading) else { continue };
+        documents.for_each(|document| drop(document.map(|document| document.hash())));
+    }
+}
+
+/// A file of packed tokens from anywhere: opened, read, and trained on.
+pub fn tokens(data: &[u8]) {
+    use siskin_trainer::data::task::{Causal, Frame, Packing};
+    use siskin_trainer::data::{Loader, LoaderOptions, Packed, Position, Records};
+    let Ok(packed) = Packed::from_bytes(siskin::file::Bytes::new(data.to_vec())) else { return };
+    for record in 0..packed.count() {
+        for part in 0..packed.parts() {
+            let Ok(list) = packed.list(record, part) else { continue };
+            assert!(list.iter().all(|&id| id < packed.vocabulary()), "an id beyond the vocabulary");
+        }
+        let _ = packed.label(record);
+    }
+    let records = std::sync::Arc::new(packed);
+    for packing in [Packing::Apart, Packing::Across] {
+        let frame = Frame { before: vec![0], after: Vec::new() };
+        let Ok(task) = Causal::new(records.clone(), frame, 16, packing) else { continue };
+        let options = LoaderOptions { rows: 64, pool: 8, epochs: 1, ..LoaderOptions::default() };
+        let Ok(loader) = Loader::new(std::sync::Arc::new(task), options, Position::default()) else {
+            continue;
+        };
+        loader.for_each(drop);
     }
 }
 

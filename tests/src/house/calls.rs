@@ -12,8 +12,15 @@ struct Rule {
 const RULES: [Rule; 6] = [
     Rule {
         calls: &["thread::spawn", "thread::Builder", "thread::scope"],
-        places: &["runtime/src/team/", "cli/src/serve.rs", "serve/src/", "tests/src/", "xtask/src/"],
-        why: "only the team starts threads, and what listens while a model is at work",
+        places: &[
+            "runtime/src/team/",
+            "trainer/src/data/prefetch.rs",
+            "cli/src/serve.rs",
+            "serve/src/",
+            "tests/src/",
+            "xtask/src/",
+        ],
+        why: "only the team starts threads, what makes batches ahead, and what listens while a model is at work",
     },
     Rule {
         calls: &["env::var", "env::var_os", "env::vars", "env::set_var", "env::remove_var"],

@@ -29,9 +29,11 @@ pub struct LoaderOptions {
     pub rows: usize,
     /// The most examples of a batch; 0: no limit.
     pub examples: usize,
-    /// Examples that are put in order of their length before they are cut into batches, so that those of a batch are
-    /// of like length; 1: none are.
+    /// Examples that are cut into batches together. The last batch of each pool may be smaller than the others.
     pub pool: usize,
+    /// Whether the examples of a pool are put in order of their length first, so that those of a batch are of like
+    /// length.
+    pub by_length: bool,
     /// Whether each epoch has an order of its own; else examples come as they are.
     pub shuffle: bool,
     /// How often all examples come; 0: without end.
@@ -40,7 +42,7 @@ pub struct LoaderOptions {
 
 impl Default for LoaderOptions {
     fn default() -> Self {
-        Self { seed: 0, rows: 4096, examples: 0, pool: 4096, shuffle: true, epochs: 0 }
+        Self { seed: 0, rows: 4096, examples: 0, pool: 4096, by_length: true, shuffle: true, epochs: 0 }
     }
 }
 
@@ -137,8 +139,10 @@ impl Loader {
         };
         let measured = |place: usize| (self.task.rows(at(place)), at(place));
         let mut examples: Vec<(usize, usize)> = (first..last).map(measured).collect();
-        // Examples of the same length stay in their order.
-        examples.sort_by_key(|&(rows, _)| rows);
+        if self.options.by_length {
+            // Examples of the same length stay in their order.
+            examples.sort_by_key(|&(rows, _)| rows);
+        }
         let mut batches = self.cut(&examples);
         if self.options.shuffle {
             let name = [stream::BATCHES, self.position.epoch, self.pool as u64];

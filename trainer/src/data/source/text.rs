@@ -117,7 +117,7 @@ impl Pieces {
         Some(Ok(match &self.cut {
             Cut::Blank => {
                 let ends = line.trim().is_empty();
-                (line, ends)
+                (if ends { String::new() } else { line }, ends)
             }
             Cut::Whole => (line, false),
             Cut::Separator(separator) => match line[start..].find(separator.as_str()) {

@@ -124,6 +124,9 @@ impl Settings {
     }
 }
 
+/// Makes a task of what is said of it.
+pub type Maker = fn(&Settings, &Tokenizer, Arc<dyn Records>) -> Result<Arc<dyn Task>>;
+
 /// A task as it is called for.
 pub struct Kind {
     /// Its name.
@@ -133,7 +136,7 @@ pub struct Kind {
     /// The field of their class.
     pub label: Option<&'static str>,
     /// Makes it.
-    pub make: fn(&Settings, &Tokenizer, Arc<dyn Records>) -> Result<Arc<dyn Task>>,
+    pub make: Maker,
 }
 
 /// Every task.

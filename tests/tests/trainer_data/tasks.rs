@@ -1,0 +1,294 @@
+//! What tasks make of records.
+
+use siskin_trainer::batch::Texts;
+use siskin_trainer::data::task::{
+    Causal, Classes, Contrast, Frame, Kind, Masked, Packing, Sentinels, Seq2Seq, Spans, TASKS,
+};
+use siskin_trainer::data::{Made, Memory, Record, Settings, Sink, Task};
+use siskin_trainer::random::Random;
+use std::sync::Arc;
+
+use super::common::{memory, random_documents, records, task, tokenizer};
+
+/// Every example by itself.
+fn examples(task: &dyn Task) -> Vec<Made> {
+    let make = |example| {
+        let mut made = Made::default();
+        task.add(example, &mut Random::new(9, &[example as u64]), &mut made).unwrap();
+        let rows = made.batch.reader.rows.len() + made.batch.writer.rows.len();
+        assert_eq!(rows, task.rows(example), "example {example}");
+        assert_eq!(made.targets.ids.len(), made.targets.weights.len());
+        made
+    };
+    (0..task.count()).map(make).collect()
+}
+
+fn ids(texts: &Texts) -> Vec<u32> {
+    texts.rows.iter().map(|row| row.token).collect()
+}
+
+/// The texts, and the targets where they count.
+fn seen(made: &[Made]) -> Vec<(Vec<u32>, Vec<Option<u32>>)> {
+    let targets = |made: &Made| {
+        let pairs = made.targets.ids.iter().zip(&made.targets.weights);
+        pairs.map(|(&id, &weight)| (weight > 0.0).then_some(id)).collect()
+    };
+    made.iter().map(|made| (ids(&made.batch.writer), targets(made))).collect()
+}
+
+#[test]
+fn causal_texts_are_documents_or_run_on() {
+    let some = |ids: &[u32]| ids.iter().map(|&id| Some(id)).collect::<Vec<_>>();
+    let records = memory(20, &[vec![5, 6, 7, 8], vec![], vec![9], vec![10, 11]]);
+    let made = |before: &[u32], after: &[u32], packing| {
+        let frame = Frame { before: before.to_vec(), after: after.to_vec() };
+        seen(&examples(&Causal::new(records.clone(), frame, 3, packing).unwrap()))
+    };
+    // The end token is a target, and never goes in.
+    assert_eq!(
+        made(&[], &[1], Packing::Apart),
+        [
+            (vec![5, 6, 7], some(&[6, 7, 8])),
+            (vec![8], some(&[1])),
+            (vec![9], some(&[1])),
+            (vec![10, 11], some(&[11, 1])),
+        ]
+    );
+    // Without one, nothing follows the last token.
+    assert_eq!(
+        made(&[2], &[], Packing::Apart),
+        [
+            (vec![2, 5, 6], some(&[5, 6, 7])),
+            (vec![7, 8], vec![Some(8), None]),
+            (vec![2, 9], vec![Some(9), None]),
+            (vec![2, 10, 11], vec![Some(10), Some(11), None]),
+        ]
+    );
+    assert_eq!(
+        made(&[], &[1], Packing::Across),
+        [
+            (vec![5, 6, 7], some(&[6, 7, 8])),
+            (vec![8, 1, 9], some(&[1, 9, 1])),
+            (vec![1, 10, 11], some(&[10, 11, 1])),
+        ]
+    );
+}
+
+#[test]
+fn packing_loses_no_token() {
+    let documents = random_documents(200, 40, 3, 50);
+    let records = memory(50, &documents);
+    for (before, after) in [(vec![], vec![]), (vec![1], vec![]), (vec![], vec![2]), (vec![1, 1], vec![0, 2])]
+    {
+        for length in [1, 2, 7, 64] {
+            let frame = Frame { before: before.clone(), after: after.clone() };
+            let framed: Vec<Vec<u32>> =
+                documents.iter().filter(|text| !text.is_empty()).map(|text| frame.around(text)).collect();
+            let apart = Causal::new(records.clone(), frame.clone(), length, Packing::Apart).unwrap();
+            let made = seen(&examples(&apart));
+            assert!(made.iter().all(|(text, _)| (1..=length).contains(&text.len())));
+            let went_in: Vec<u32> = made.iter().flat_map(|(text, _)| text.clone()).collect();
+            let inner = |text: &Vec<u32>| text[..text.len() - usize::from(!after.is_empty())].to_vec();
+            assert_eq!(went_in, framed.iter().flat_map(inner).collect::<Vec<_>>());
+            let wanted: Vec<u32> = made.iter().flat_map(|(_, targets)| targets).flatten().copied().collect();
+            assert_eq!(wanted, framed.iter().flat_map(|text| text[1..].to_vec()).collect::<Vec<_>>());
+            let across = Causal::new(records.clone(), frame, length, Packing::Across).unwrap();
+            let made = seen(&examples(&across));
+            let stream = framed.concat();
+            let went_in: Vec<u32> = made.iter().flat_map(|(text, _)| text.clone()).collect();
+            assert_eq!(went_in, stream[..stream.len() - 1]);
+            let wanted: Vec<u32> = made.iter().flat_map(|(_, targets)| targets).flatten().copied().collect();
+            assert_eq!(wanted, stream[1..]);
+            assert!(made[..made.len() - 1].iter().all(|(text, _)| text.len() == length));
+        }
+    }
+}
+
+#[test]
+fn masks_have_their_shares_and_targets_restore_the_text() {
+    const MASK: u32 = 4;
+    let documents = random_documents(2000, 100, 3, 1000);
+    // Ids below ten are special.
+    let ordinary: Vec<bool> = (0..1000).map(|id| id >= 10).collect();
+    let frame = Frame { before: vec![1], after: vec![2] };
+    let task = Masked::new(memory(1000, &documents), frame, 62, MASK, ordinary).unwrap();
+    let (mut maskable, mut chosen, mut masked, mut same) = (0_u64, 0_u64, 0_u64, 0_u64);
+    let mut restored = Vec::new();
+    for made in examples(&task) {
+        let reader = &made.batch.reader;
+        let mut text = ids(reader);
+        assert_eq!((text[0], text[text.len() - 1]), (1, 2), "the frame stays");
+        for (&row, &id) in reader.wanted.iter().zip(&made.targets.ids) {
+            assert!(id >= 10, "special token {id} was chosen");
+            assert!(text[row] == MASK || text[row] >= 10, "special token {} was put in", text[row]);
+            masked += u64::from(text[row] == MASK);
+            same += u64::from(text[row] == id);
+            text[row] = id;
+        }
+        let able = text.iter().filter(|&&id| id >= 10).count() as u64;
+        assert!(able == 0 || !reader.wanted.is_empty(), "a text without a target");
+        assert!(reader.wanted.is_sorted_by(|a, b| a < b));
+        maskable += able;
+        chosen += reader.wanted.len() as u64;
+        restored.extend_from_slice(&text[1..text.len() - 1]);
+    }
+    assert_eq!(restored, documents.concat());
+    // Five standard deviations around the share; a replacement is the same token one time in 990, and very short texts
+    // have more than their share.
+    let near = |count: u64, all: u64, share: f64, more: f64| {
+        let (count, all) = (count as f64, all as f64);
+        let off = (count - all * share).abs();
+        assert!(
+            off < 5.0 * (all * share * (1.0 - share)).sqrt() + more * all,
+            "{count} of {all}, wanted {share}"
+        );
+    };
+    near(chosen, maskable, 0.15, 0.005);
+    near(masked, chosen, 0.8, 0.0);
+    near(same, chosen, 0.1, 0.0002);
+}
+
+#[test]
+fn spans_and_their_texts_make_the_original() {
+    let documents = random_documents(300, 200, 3, 900);
+    let sentinels = Sentinels::top(1000, 100);
+    let settings = Settings { length: 64, decoder_start: Some(0), ..Settings::default() };
+    let task = Spans::new(memory(1000, &documents), &settings, sentinels, 1).unwrap();
+    let mut rebuilt = Vec::new();
+    for made in examples(&task) {
+        let (source, target) = (ids(&made.batch.reader), &made.targets.ids);
+        assert!(source.len() <= 64);
+        assert_eq!((source.last(), target.last()), (Some(&1), Some(&1)));
+        let mut shifted = vec![0];
+        shifted.extend(&target[..target.len() - 1]);
+        assert_eq!(ids(&made.batch.writer), shifted);
+        assert_eq!(made.batch.writer.wanted, (0..target.len()).collect::<Vec<_>>());
+        let (mut spans, mut hidden) = (0, 0);
+        for &id in &source[..source.len() - 1] {
+            if id < 900 {
+                rebuilt.push(id);
+                continue;
+            }
+            assert_eq!(id, 999 - spans, "sentinels go down from the top");
+            let start = target.iter().position(|&other| other == id).unwrap() + 1;
+            let span: Vec<u32> =
+                target[start..].iter().copied().take_while(|&id| (3..900).contains(&id)).collect();
+            assert!(!span.is_empty());
+            hidden += span.len();
+            rebuilt.extend(span);
+            spans += 1;
+        }
+        let length = hidden + source.len() - 1 - spans as usize;
+        let share = (length as f64 * 0.15).round_ties_even() as usize;
+        assert_eq!(hidden, if length < 2 { 0 } else { share.clamp(1, length - 1) }, "of {length}");
+    }
+    assert_eq!(rebuilt, documents.concat());
+}
+
+fn filled(parts: usize, rows: &[(&[&[u32]], Option<u32>)]) -> Arc<Memory> {
+    let mut memory = Memory::new(100, parts).unwrap();
+    for (parts, label) in rows {
+        let parts = parts.iter().map(|part| part.to_vec()).collect();
+        memory.push(&Record { parts, label: *label, hash: 0 }).unwrap();
+    }
+    Arc::new(memory)
+}
+
+fn frame() -> Frame {
+    Frame { before: vec![1], after: vec![2] }
+}
+
+/// All examples in one batch.
+fn batch(task: &dyn Task) -> Made {
+    let mut made = Made::default();
+    for example in 0..task.count() {
+        task.add(example, &mut Random::new(0, &[]), &mut made).unwrap();
+    }
+    made
+}
+
+#[test]
+fn classes_want_first_rows() {
+    let records = filled(1, &[(&[&[5, 6, 7, 8]], Some(2)), (&[&[9]], Some(0)), (&[&[]], Some(1))]);
+    let made = batch(&Classes::new(records.clone(), frame(), 5, 3).unwrap());
+    assert_eq!(ids(&made.batch.reader), [1, 5, 6, 7, 2, 1, 9, 2, 1, 2]);
+    assert_eq!(made.batch.reader.wanted, [0, 5, 8]);
+    assert_eq!((made.targets.ids, made.targets.weights), (vec![2, 0, 1], vec![1.0; 3]));
+    let error = Classes::new(records, frame(), 5, 2).err().unwrap();
+    assert!(error.to_string().contains("record 0") && error.to_string().contains("class 2"), "{error}");
+}
+
+#[test]
+fn contrast_puts_texts_that_go_together_side_by_side() {
+    let records = filled(3, &[(&[&[5], &[6, 7], &[8]], None), (&[&[9], &[10], &[]], None)]);
+    let made = batch(&Contrast::new(records, frame(), 8).unwrap());
+    let texts: Vec<_> =
+        made.batch.reader.spans.iter().map(|span| ids(&made.batch.reader)[span.clone()].to_vec()).collect();
+    assert_eq!(texts, [vec![1, 5, 2], vec![1, 6, 7, 2], vec![1, 8, 2], vec![1, 9, 2], vec![1, 10, 2]]);
+    assert_eq!(made.targets.ids, [0, 0, 0, 1, 1]);
+    assert_eq!(made.targets.weights, [1.0, 0.0, 0.0, 1.0, 0.0]);
+    assert_eq!(made.batch.reader.wanted, (0..16).collect::<Vec<_>>());
+}
+
+#[test]
+fn written_texts_see_what_is_before() {
+    let records = filled(2, &[(&[&[5, 6], &[7, 8, 9]], None), (&[&[10], &[11]], None)]);
+    let settings = Settings { length: 8, target_length: 3, decoder_start: Some(0), ..Settings::default() };
+    let target = Frame { before: vec![], after: vec![2] };
+    let made = batch(&Seq2Seq::new(records, &settings, [frame(), target]).unwrap());
+    assert_eq!(ids(&made.batch.reader), [1, 5, 6, 2, 1, 10, 2]);
+    assert_eq!(ids(&made.batch.writer), [0, 7, 8, 0, 11]);
+    assert_eq!(made.targets.ids, [7, 8, 2, 11, 2]);
+    assert_eq!(made.batch.writer.wanted, [0, 1, 2, 3, 4]);
+    assert!(made.batch.reader.wanted.is_empty());
+}
+
+/// Rows know their text and place, and wanted rows have targets.
+#[test]
+fn batches_of_every_task_are_whole() {
+    for kind in TASKS {
+        let task = task(kind, 40);
+        let made = batch(&*task);
+        let mut wanted = 0;
+        for texts in [&made.batch.reader, &made.batch.writer] {
+            assert_eq!(texts.spans.iter().map(|span| span.len()).sum::<usize>(), texts.rows.len());
+            for (text, span) in texts.spans.iter().enumerate() {
+                let place = |(position, row): (usize, &siskin_trainer::batch::Row)| {
+                    (row.text, row.position) == (text, position)
+                };
+                assert!(texts.rows[span.clone()].iter().enumerate().all(place), "{}", kind.name);
+                assert!(!span.is_empty(), "{}: text {text} is empty", kind.name);
+            }
+            wanted += texts.wanted.len();
+        }
+        let targets = made.targets.ids.len();
+        let by_text = kind.name == "contrast";
+        assert_eq!(targets, if by_text { made.batch.reader.spans.len() } else { wanted }, "{}", kind.name);
+        assert_eq!((0..task.count()).map(|example| task.rows(example)).sum::<usize>(), {
+            made.batch.reader.rows.len() + made.batch.writer.rows.len()
+        });
+    }
+}
+
+/// Each list is what the task needs, and errors say what is missing.
+#[test]
+fn tasks_say_what_they_miss() {
+    let tokenizer = tokenizer();
+    let frame = Frame::of(&tokenizer).unwrap();
+    assert_eq!((&frame.before[..], &frame.after[..]), (&[2][..], &[3][..]), "[CLS] and [SEP]");
+    let settings = Settings { length: 24, ..Settings::default() };
+    let refused = |name: &str, of: &str, settings: &Settings, what: &str| {
+        let kind = Kind::of(name).unwrap();
+        let error = (kind.make)(settings, &tokenizer, records(Kind::of(of).unwrap(), 3)).err().unwrap();
+        assert!(error.to_string().contains(what), "{name}: {error}");
+    };
+    refused("seq2seq", "causal", &settings, "have 1 lists");
+    refused("causal", "seq2seq", &settings, "the task wants one");
+    refused("seq2seq", "seq2seq", &settings, "decoder_start");
+    refused("spans", "spans", &settings, "decoder_start");
+    refused("classes", "causal", &settings, "has no class");
+    refused("masked", "masked", &Settings { rate: 1.0, ..settings.clone() }, "rate");
+    refused("masked", "masked", &Settings { length: 2, ..settings.clone() }, "length");
+    let unknown = Kind::of("poetry").err().unwrap();
+    assert!(unknown.to_string().contains("causal, masked, spans"), "{unknown}");
+}
