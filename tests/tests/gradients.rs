@@ -1,4 +1,5 @@
 //! The gradients of every family against PyTorch's.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use siskin_tests::gradients::{Case, Direction, UNTRAINED, WITHOUT, bless, load, reference, sample};
 use siskin_tests::{golden, texts};

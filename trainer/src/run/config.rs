@@ -63,14 +63,16 @@ pub struct BatchOptions {
     pub accumulate: usize,
     /// Examples that are put in order of length before they are cut into batches.
     pub pool: usize,
+    /// Whether they are put in that order.
+    pub by_length: bool,
     /// Whether each epoch has an order of its own.
     pub shuffle: bool,
 }
 
 impl Default for BatchOptions {
     fn default() -> Self {
-        let LoaderOptions { rows, examples, pool, shuffle, .. } = LoaderOptions::default();
-        Self { rows, examples, accumulate: 1, pool, shuffle }
+        let LoaderOptions { rows, examples, pool, by_length, shuffle, .. } = LoaderOptions::default();
+        Self { rows, examples, accumulate: 1, pool, by_length, shuffle }
     }
 }
 

@@ -99,6 +99,7 @@ impl Material {
             rows: config.batch.rows,
             examples: config.batch.examples,
             pool: config.batch.pool,
+            by_length: config.batch.by_length,
             shuffle: training && config.batch.shuffle,
             epochs: u64::from(!training),
         }
