@@ -66,7 +66,7 @@ pub fn load(name: &str) -> Case {
             let first = batch.reader.rows.len();
             batch.reader.push(&text.ids, &text.segments);
             batch.reader.marked.resize(batch.reader.rows.len(), false);
-            text.global.iter().for_each(|&place| batch.reader.marked[first + place as usize] = true);
+            text.global.iter().for_each(|&place| batch.reader.marked[first + place] = true);
         }
         golden.written.iter().for_each(|ids| batch.writer.push(ids, &[]));
         outputs = if golden.written.is_empty() { golden.read.concat() } else { golden.scores.concat() };
