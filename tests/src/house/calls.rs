@@ -15,6 +15,7 @@ const RULES: [Rule; 6] = [
         places: &[
             "runtime/src/team/",
             "trainer/src/data/prefetch.rs",
+            "trainer/src/run/saving.rs",
             "cli/src/serve.rs",
             "serve/src/",
             "tests/src/",

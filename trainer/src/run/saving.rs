@@ -1,6 +1,6 @@
 //! Checkpoints that are written while the run goes on.
 
-use std::thread::{Builder, JoinHandle};
+use std::thread::{self, JoinHandle};
 
 use siskin::{Error, ErrorKind, Result};
 
@@ -23,7 +23,7 @@ impl Saving {
     ) -> Result<()> {
         self.finish()?;
         let work = move || folder.save(step, best, &checkpoint);
-        let thread = Builder::new().name("siskin-checkpoint".to_owned()).spawn(work);
+        let thread = thread::Builder::new().name("siskin-checkpoint".to_owned()).spawn(work);
         self.thread = Some(thread.map_err(|error| Error::io("thread", &error))?);
         Ok(())
     }
