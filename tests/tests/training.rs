@@ -1,0 +1,204 @@
+//! Whole training runs: what they learn, how they go on after a stop, and what comes out of them.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use siskin::file::File;
+use siskin::{ExecutorKind, Features};
+use siskin_tests::golden;
+use siskin_trainer::run::{Base, Config, Ended, Material, Progress, Run, Seen, Watcher};
+use siskin_trainer::{Parameters, export, tokenizer};
+
+/// A folder of the test's own, with the text that is learnt.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("siskin-training-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        std::fs::write(path.join("text.txt"), text()).unwrap();
+        Self(path)
+    }
+
+    fn config(&self, more: &str) -> Config {
+        let text = self.0.join("text.txt").display().to_string();
+        let base = format!(
+            "steps = 12\n{more}\n[model]\nfamily = \"gpt2\"\nconfig = {{ vocab_size = 280, n_embd = 32, \
+             n_layer = 2, n_head = 4, n_positions = 64 }}\n[data]\ntask = \"causal\"\ntraining = [{text:?}]\n\
+             share = 0.2\nsettings = {{ length = 32 }}\n[evaluate]\nevery = 6\n"
+        );
+        Config::parse(&base).unwrap()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Sentences that have something to learn.
+fn text() -> String {
+    let animals = ["siskin", "wren", "heron", "otter", "badger", "newt"];
+    let verbs = ["sings to", "waits for", "follows", "hides from"];
+    let sentence = |i: usize| {
+        let (one, verb, other) = (animals[i % 6], verbs[i / 2 % 4], animals[i * 5 / 3 % 6]);
+        format!("The {one} {verb} the {other}, and the {other} follows the {one}.\n\n")
+    };
+    (0..160).map(sentence).collect()
+}
+
+fn material(config: &Config) -> Material {
+    let learnt = tokenizer::learn([&*text()].into_iter(), 280, &["<|endoftext|>"]).unwrap();
+    let tokenizer = siskin_convert::tokenizer_of_json(learnt.to_string().as_bytes()).unwrap();
+    Material::new(config, Base::New { tokenizer, template: None }).unwrap()
+}
+
+fn run(config: Config, folder: Option<&Path>) -> Run {
+    let material = material(&config);
+    Run::new(config, material, folder).unwrap()
+}
+
+/// Remembers what it was told, and stops the run after a step.
+#[derive(Default)]
+struct Notes {
+    losses: Vec<f64>,
+    seen: Vec<Seen>,
+    stop_after: Option<u64>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Watcher for Notes {
+    fn step(&mut self, progress: &Progress) {
+        self.losses.push(progress.loss);
+        if self.stop_after == Some(progress.step) {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn look(&mut self, seen: &Seen) {
+        self.seen.push(*seen);
+    }
+}
+
+/// Trains to the end; what was seen on the way.
+fn train(run: &mut Run) -> Notes {
+    let mut notes = Notes::default();
+    let stop = notes.stop.clone();
+    assert_eq!(run.train(&stop, &mut notes).unwrap(), Ended::Done);
+    notes
+}
+
+const ADAMW: &str = "[schedule]\nrate = 5e-3\nwarm_up = 4\n[batch]\nrows = 256\n";
+
+#[test]
+fn what_is_learnt_is_seen_on_other_texts() {
+    let place = Place::new("learn");
+    let mut config = place.config(ADAMW);
+    config.steps = 60;
+    let notes = train(&mut run(config, None));
+    let (first, last) = (notes.losses[0], notes.losses[59]);
+    assert!(first > 5.0 && last < 2.0, "{first} to {last}");
+    let (early, late) = (notes.seen[0].loss, notes.seen.last().unwrap().loss);
+    assert!(late < 0.6 * early, "{early} to {late}");
+}
+
+#[test]
+fn a_run_goes_on_where_it_was_stopped_to_the_bit() {
+    let more = "[average]\ndecay = 0.9\n[checkpoint]\nevery = 4\nkeep = 2\n";
+    for optimiser in ["adamw", "adamw8", "muon"] {
+        let place = Place::new(optimiser);
+        let config = || place.config(&format!("{ADAMW}{more}[optimiser]\nname = {optimiser:?}\n"));
+        let mut whole = run(config(), None);
+        let want = train(&mut whole);
+        let folder = place.0.join("run");
+        let mut first = run(config(), Some(&folder));
+        let mut notes = Notes { stop_after: Some(7), ..Notes::default() };
+        let stop = notes.stop.clone();
+        assert_eq!(first.train(&stop, &mut notes).unwrap(), Ended::Stopped);
+        let mut second = run(config(), Some(&folder));
+        assert!(second.resume(&mut notes).unwrap());
+        assert_eq!(second.steps(), 7);
+        let rest = train(&mut second);
+        assert_eq!([notes.losses, rest.losses].concat(), want.losses, "{optimiser}");
+        assert_eq!(second.parameters().unwrap(), whole.parameters().unwrap(), "{optimiser}");
+    }
+}
+
+#[test]
+fn batches_that_are_accumulated_make_the_same_step() {
+    let place = Place::new("accumulate");
+    let step = |examples: usize, accumulate: usize| -> Parameters<f32> {
+        let mut config = place.config(
+            "[schedule]\nname = \"constant\"\nrate = 1.0\n[optimiser]\nname = \"sgd\"\n[batch]\nrows = 100000\n",
+        );
+        (config.steps, config.clip) = (1, None);
+        (config.batch.examples, config.batch.accumulate, config.batch.by_length) = (examples, accumulate, false);
+        let mut run = run(config, None);
+        train(&mut run);
+        run.parameters().unwrap()
+    };
+    let (together, apart) = (step(32, 1), step(4, 8));
+    for (one, other) in together.list.iter().zip(&apart.list) {
+        let largest = one.numbers.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
+        let pairs = one.numbers.iter().zip(&other.numbers);
+        let worst = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(worst <= 2e-6 * largest.max(1.0), "{}: {worst}", one.name);
+    }
+}
+
+#[test]
+fn the_file_that_comes_out_says_what_was_trained() {
+    let place = Place::new("export");
+    let mut run = run(place.config(ADAMW), None);
+    train(&mut run);
+    let parameters = run.parameters().unwrap();
+    let path = place.0.join("model.siskin");
+    let out = siskin::file::AtomicFile::create(&path).unwrap();
+    export::write(&run.material().frame, &parameters, out).unwrap().commit().unwrap();
+    let file = File::open(&path).unwrap();
+    let read = Parameters::<f32>::read(&run.material().program.weights, &file).unwrap();
+    assert_eq!(read, parameters);
+    // What the runtime says of a text is what the trainer says of it.
+    let model = golden::model(&file, ExecutorKind::Cpu, 2, Features::NONE);
+    let ids: Vec<u32> = (0..24).map(|i| 97 + i % 17).collect();
+    let logits = golden::score(&model, &ids, 32);
+    let mut batch = siskin_trainer::batch::Batch::default();
+    batch.writer.push(&ids, &[]);
+    batch.writer.want_all();
+    let targets = siskin_trainer::loss::Targets {
+        ids: ids.clone(),
+        weights: vec![1.0; ids.len()],
+        ..Default::default()
+    };
+    let loss = siskin_trainer::loss::CrossEntropy::default();
+    let goal = siskin_trainer::Goal { loss: &loss, targets: &targets, scale: 1.0 };
+    let mut own = Vec::new();
+    let mut see = |_, numbers: &[f32]| own.extend_from_slice(numbers);
+    let program = run.material().program.clone();
+    let mut runner = siskin_trainer::Runner::new(program, Default::default(), |_| false).unwrap();
+    runner.evaluate(&parameters, &batch, goal, Some(&mut see)).unwrap();
+    assert!(golden::relative_error(&own, &logits) < 1e-5);
+}
+
+#[test]
+fn every_example_can_be_read() {
+    let folder = siskin_tests::paths::root().join("examples/train");
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let config = Config::parse(&std::fs::read_to_string(&path).unwrap());
+        let config = config.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        siskin_trainer::data::Kind::of(&config.data.task).unwrap();
+        siskin_trainer::loss::named(&config.loss).unwrap();
+        siskin_trainer::Schedule::new(&config.schedule, config.steps).unwrap();
+        if let Some(family) = &config.model.family {
+            let (head, config) = (config.model.head.as_deref(), config.model.config.clone());
+            siskin_trainer::Beginning::new(family, head, config).unwrap();
+        }
+        count += 1;
+    }
+    assert!(count >= 5);
+}
