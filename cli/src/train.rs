@@ -8,6 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use siskin::file::AtomicFile;
 use siskin::{Error, ErrorKind, Result};
+use siskin_trainer::events::Events;
 use siskin_trainer::run::{Base, Config, Ended, Material, Progress, Run, Seen, Watcher};
 use siskin_trainer::{export, tokenizer};
 use std::fs::{File, OpenOptions};
@@ -84,7 +85,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     if run.memory {
         return output::report(memory(&trained)?, run.json);
     }
-    let mut watcher = Terminal::new(open, &folder.join("log.jsonl"))?;
+    let mut watcher = Terminal::new(open, &folder)?;
     if resume && !trained.resume(&mut watcher)? {
         let message = "holds no checkpoint; start with `siskin train CONFIG`";
         return Err(Error::new(ErrorKind::Missing, folder.display().to_string(), message));
@@ -100,7 +101,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         let message = format!("stopped after step {}; go on with `siskin train resume`", trained.steps());
         return Err(Error::new(ErrorKind::Cancelled, "", message));
     }
-    let parameters = trained.parameters()?;
+    let parameters = trained.result()?;
     let file = export::write(&trained.material().frame, &parameters, AtomicFile::create(&output)?)?;
     file.commit()?;
     let last = watcher.last;
@@ -210,29 +211,32 @@ struct Terminal<'a> {
     open: &'a OpenArgs,
     bar: ProgressBar,
     log: File,
+    events: Events,
     last: Progress,
     seen: Option<Seen>,
 }
 
 impl<'a> Terminal<'a> {
-    fn new(open: &'a OpenArgs, log: &Path) -> Result<Self> {
+    /// The log and the events go to `folder`.
+    fn new(open: &'a OpenArgs, folder: &Path) -> Result<Self> {
+        let log = folder.join("log.jsonl");
         let place = log.display().to_string();
-        if let Some(folder) = log.parent() {
-            std::fs::create_dir_all(folder).map_err(|error| Error::io(&place, &error))?;
-        }
+        std::fs::create_dir_all(folder).map_err(|error| Error::io(&place, &error))?;
         let log = OpenOptions::new().create(true).append(true).open(log);
         let log = log.map_err(|error| Error::io(&place, &error))?;
+        let events = Events::create(folder)?;
         let bar = if open.quiet { ProgressBar::hidden() } else { ProgressBar::new(0) };
         let style = "{bar:24} {pos}/{len} steps, {eta} left, {msg}";
         if let Ok(style) = ProgressStyle::with_template(style) {
             bar.set_style(style);
         }
-        Ok(Self { open, bar, log, last: Progress::default(), seen: None })
+        Ok(Self { open, bar, log, events, last: Progress::default(), seen: None })
     }
 
-    fn write(&mut self, value: &Value) {
+    fn write(&mut self, value: &Value, step: u64, numbers: &[(&str, f64)]) {
         // A log that cannot be written ends no run.
         let _ = writeln!(self.log, "{value}");
+        let _ = self.events.add(step, numbers);
     }
 }
 
@@ -242,7 +246,8 @@ impl Watcher for Terminal<'_> {
         self.bar.set_position(progress.step);
         let rate = progress.rows as f64 / progress.seconds.max(1e-9);
         self.bar.set_message(format!("loss {:.4}, {rate:.0} tokens/s", progress.loss));
-        self.write(&progress.json());
+        let numbers = [("loss", progress.loss), ("rate", progress.rate), ("gradient", progress.norm)];
+        self.write(&progress.json(), progress.step, &numbers);
         self.last = *progress;
     }
 
@@ -250,7 +255,8 @@ impl Watcher for Terminal<'_> {
         let best = if seen.best { ", the best so far" } else { "" };
         let line = format!("step {}: validation loss {:.4}{best}", seen.step, seen.loss);
         self.bar.suspend(|| output::note(self.open, line));
-        self.write(&json!({"step": seen.step, "validation_loss": seen.loss, "right": seen.right}));
+        let line = json!({"step": seen.step, "validation_loss": seen.loss, "right": seen.right});
+        self.write(&line, seen.step, &[("validation_loss", seen.loss), ("right", seen.right)]);
         self.seen = Some(*seen);
     }
 

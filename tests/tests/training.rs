@@ -135,7 +135,8 @@ fn batches_that_are_accumulated_make_the_same_step() {
             "[schedule]\nname = \"constant\"\nrate = 1.0\n[optimiser]\nname = \"sgd\"\n[batch]\nrows = 100000\n",
         );
         (config.steps, config.clip) = (1, None);
-        (config.batch.examples, config.batch.accumulate, config.batch.by_length) = (examples, accumulate, false);
+        (config.batch.examples, config.batch.accumulate, config.batch.by_length) =
+            (examples, accumulate, false);
         let mut run = run(config, None);
         train(&mut run);
         run.parameters().unwrap()
@@ -201,4 +202,45 @@ fn every_example_can_be_read() {
         count += 1;
     }
     assert!(count >= 5);
+}
+
+#[test]
+fn adapters_learn_and_become_part_of_what_they_stand_beside() {
+    const ADAPTERS: &str = "[adapters]\nrank = 4\ntensors = [\"*attn_qkv*\", \"*ffn_up*\"]\n";
+    let place = Place::new("adapters");
+    let before = run(place.config(ADAMW), None).parameters().unwrap();
+    let mut tuned = run(place.config(&format!("{ADAMW}{ADAPTERS}")), None);
+    let begun = tuned.evaluate().unwrap().unwrap();
+    let plain = run(place.config(ADAMW), None).evaluate().unwrap().unwrap();
+    assert_eq!(begun, plain, "adapters begin as nothing");
+    train(&mut tuned);
+    let after = tuned.parameters().unwrap();
+    assert_eq!(after.list[..before.list.len()], before.list[..], "the model itself stays");
+    let want = tuned.evaluate().unwrap().unwrap();
+    assert!(want.mean() < begun.mean() - 0.1, "{} to {}", begun.mean(), want.mean());
+    let merged = tuned.result().unwrap();
+    let path = place.0.join("merged.siskin");
+    let out = siskin::file::AtomicFile::create(&path).unwrap();
+    export::write(&tuned.material().frame, &merged, out).unwrap().commit().unwrap();
+    let config = place.config(ADAMW);
+    let material = Material::new(&config, Base::File(Box::new(File::open(&path).unwrap()))).unwrap();
+    let got = Run::new(config, material, None).unwrap().evaluate().unwrap().unwrap();
+    assert!((got.mean() - want.mean()).abs() < 1e-5, "{} and {}", got.mean(), want.mean());
+}
+
+#[test]
+fn what_is_no_number_is_named() {
+    let place = Place::new("finder");
+    let config = place.config(ADAMW);
+    let material = material(&config);
+    let mut parameters = material.parameters(1).unwrap();
+    let broken = parameters.list.iter_mut().find(|parameter| parameter.name == "blk.1.ffn_up.weight");
+    broken.unwrap().numbers[7] = f32::INFINITY;
+    let mut batch = siskin_trainer::batch::Batch::default();
+    batch.writer.push(&[97, 98, 99], &[]);
+    batch.writer.want_all();
+    let program = material.program.clone();
+    let mut runner = siskin_trainer::Runner::new(program, Default::default(), |_| true).unwrap();
+    let found = runner.find(&parameters, &batch).unwrap().unwrap();
+    assert!(found.contains("Linear with blk.1.ffn_up.weight"), "{found}");
 }

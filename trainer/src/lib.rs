@@ -1,10 +1,12 @@
 //! Trains the graphs that Siskin runs: backward is derived from the same graph that the runtime executes.
 
+pub mod adapters;
 pub mod average;
 pub mod batch;
 pub mod checkpoint;
 pub mod clip;
 pub mod data;
+pub mod events;
 pub mod export;
 pub mod gemm;
 pub mod grad;

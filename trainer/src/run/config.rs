@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use siskin::{Error, Result};
 
+use crate::adapters::AdapterOptions;
 use crate::data::LoaderOptions;
 use crate::data::task;
 use crate::optimiser::OptimiserOptions;
@@ -131,6 +132,8 @@ pub struct Config {
     pub schedule: ScheduleOptions,
     /// How far off outputs are: its `name` and settings.
     pub loss: Settings,
+    /// Small matrices that are trained beside large ones.
+    pub adapters: Option<AdapterOptions>,
     /// A moving average of the parameters.
     pub average: Option<Settings>,
     /// When to stop because nothing gets better.
@@ -164,6 +167,7 @@ const SECTIONS: &[&str] = &[
     "optimiser",
     "schedule",
     "loss",
+    "adapters",
     "average",
     "patience",
     "evaluate",
@@ -217,6 +221,7 @@ impl Config {
             optimiser: serde_json::from_value(optimiser.into()).map_err(|error| typed("optimiser", error))?,
             schedule: serde_json::from_value(schedule.into()).map_err(|error| typed("schedule", error))?,
             loss: section("loss").unwrap_or_else(|| named("cross_entropy")),
+            adapters: section("adapters").map(|section| read("adapters", &section)).transpose()?,
             average: section("average"),
             patience: section("patience"),
             evaluate: read("evaluate", &section("evaluate").unwrap_or_default())?,

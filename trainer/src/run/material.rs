@@ -10,6 +10,7 @@ use siskin::tokenizer::Tokenizer;
 use siskin::{Error, ErrorKind, Result};
 
 use super::config::Config;
+use crate::adapters::{self, Adapter};
 use crate::batch::Batch;
 use crate::data::source::Cut;
 use crate::data::{
@@ -48,13 +49,14 @@ pub struct Material {
     pub validation: Option<Arc<dyn Task>>,
     /// What goes into the file beside the tensors.
     pub frame: Frame,
+    pub(super) adapters: Vec<Adapter>,
     origin: Origin,
 }
 
 impl Material {
     /// Builds the program and reads the texts.
     pub fn new(config: &Config, base: Base) -> Result<Self> {
-        let (origin, program, frame) = match base {
+        let (origin, mut program, frame) = match base {
             Base::File(file) => {
                 let (program, frame) = (Program::of_file(&file)?, frame_of(&file, config));
                 (Origin::File(file), program, frame)
@@ -80,16 +82,21 @@ impl Material {
         })?;
         let tokenizer = Tokenizer::open(Bytes::new(section))?;
         let (training, validation) = tasks(config, &tokenizer)?;
-        Ok(Self { program, training, validation, frame, origin })
+        let adapters = config.adapters.as_ref().map(|options| adapters::adapt(&mut program, options));
+        let adapters = adapters.transpose()?.unwrap_or_default();
+        Ok(Self { program, training, validation, frame, adapters, origin })
     }
 
     /// The numbers that the run begins with.
     pub fn parameters(&self, seed: u64) -> Result<Parameters<f32>> {
         let weights: &[Weight] = &self.program.weights;
-        match &self.origin {
-            Origin::File(file) => Parameters::read(weights, file),
-            Origin::New(beginning) => Ok(beginning.parameters(weights, seed)),
-        }
+        let weights = &weights[..weights.len() - 2 * self.adapters.len()];
+        let mut parameters = match &self.origin {
+            Origin::File(file) => Parameters::read(weights, file)?,
+            Origin::New(beginning) => beginning.parameters(weights, seed),
+        };
+        parameters.list.extend(adapters::begin(&self.program, &self.adapters, seed));
+        Ok(parameters)
     }
 
     /// How examples become batches: of training, or of a look.

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use siskin::{Error, ErrorKind, Result};
 
 use self::saving::Saving;
+use crate::adapters;
 use crate::average::Average;
 use crate::checkpoint::{Checkpoint, Folder};
 use crate::clip::Norm;
@@ -119,7 +120,10 @@ impl Run {
     pub fn new(config: Config, material: Material, folder: Option<&Path>) -> Result<Self> {
         let parameters = material.parameters(config.seed)?;
         let patterns = &config.model.train;
-        let trains = |name: &str| patterns.is_empty() || patterns.iter().any(|pattern| fits(pattern, name));
+        let small = |name: &str| name.contains(".adapter_");
+        let usual = |name: &str| material.adapters.is_empty() || small(name);
+        let chosen = |name: &str| patterns.iter().any(|pattern| fits(pattern, name)) || small(name);
+        let trains = |name: &str| if patterns.is_empty() { usual(name) } else { chosen(name) };
         let gradients = Gradients::zeros(&parameters, |parameter| trains(&parameter.name));
         if gradients.list.iter().all(Option::is_none) {
             return Err(Error::argument(
@@ -312,6 +316,15 @@ impl Run {
         let averaged = self.parameters.clone();
         average.swap(&mut self.parameters)?;
         Ok(averaged)
+    }
+
+    /// What a file of the trained model holds: adapters have become part of the matrices that they stand beside.
+    pub fn result(&mut self) -> Result<Parameters<f32>> {
+        let parameters = self.parameters()?;
+        Ok(match &self.config.adapters {
+            Some(options) => adapters::merge(&parameters, &self.material.adapters, options),
+            None => parameters,
+        })
     }
 
     /// What the run is made of.

@@ -67,7 +67,15 @@ impl<T: Real> Runner<T> {
         goal: Goal<'_, T>,
         gradients: &mut Gradients<T>,
     ) -> Result<Sum> {
-        self.walk(parameters, batch, goal, Some(gradients), None)
+        let outcome = self.walk(parameters, batch, goal, Some(gradients), None);
+        match outcome {
+            Err(error) if error.place() == tail::NOT_FINITE => {
+                let found = self.find(parameters, batch)?;
+                let found = found.unwrap_or_else(|| "only the head gives what is no number".to_owned());
+                Err(Error::argument(tail::NOT_FINITE, found))
+            }
+            outcome => outcome,
+        }
     }
 
     /// Runs a batch forth alone: how far off it was. What leaves the program is shown to `see`, some rows at a time.
@@ -79,6 +87,38 @@ impl<T: Real> Runner<T> {
         see: Option<See<'_, T>>,
     ) -> Result<Sum> {
         self.walk(parameters, batch, goal, None, see)
+    }
+
+    /// The first operation before the head that gives what is no number, and where; none where all are.
+    pub fn find(&mut self, parameters: &Parameters<T>, batch: &Batch) -> Result<Option<String>> {
+        let layout = Layout::new(&self.program, &self.forward, batch, parameters)?;
+        if self.arena.len() < layout.size {
+            self.arena.resize(layout.size, T::ZERO);
+        }
+        let walk =
+            Walk { program: &self.program, schedule: &self.forward, layout: &layout, batch, parameters };
+        for &step in &self.forward.steps {
+            let Step::Forward { node, again } = step else { continue };
+            walk.forward(step, node, &mut self.arena)?;
+            let made = &self.program.nodes[node];
+            let place = layout.place(Buffer::Value { value: made.output, again });
+            let bad = self.arena[place].iter().enumerate().find(|(_, number)| !number.is_finite());
+            if let Some((index, number)) = bad {
+                let columns = self.program.values[made.output].columns;
+                let (row, column) = (index / columns, index % columns);
+                let weights = made.op.weights();
+                let names: Vec<&str> =
+                    weights.iter().map(|&weight| self.program.weights[weight].name.as_str()).collect();
+                let op = format!("{:?}", made.op);
+                let op = op.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+                let named =
+                    if names.is_empty() { String::new() } else { format!(" with {}", names.join(", ")) };
+                return Ok(Some(format!(
+                    "operation {node}, {op}{named}, gives {number:?} in row {row}, column {column}"
+                )));
+            }
+        }
+        Ok(None)
     }
 
     fn walk(

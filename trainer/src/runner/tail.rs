@@ -10,6 +10,8 @@ use crate::parameters::Gradients;
 use crate::program::{Buffer, Program};
 use crate::real::Real;
 
+/// The place of the error for a loss that is no number.
+pub(super) const NOT_FINITE: &str = "loss";
 /// Numbers of the widest table of a part.
 const MOST: usize = 1 << 22;
 
@@ -78,9 +80,7 @@ impl<T: Real> Walk<'_, T> {
             let added = goal.loss.add(&outputs, goal.targets, goal.scale, gradient)?;
             sum.add(&added);
             if !added.loss.is_finite() {
-                let message =
-                    "the loss is not finite; see which operation gave what is not a number with the finder";
-                return Err(Error::argument("loss", message));
+                return Err(Error::argument(NOT_FINITE, "it is not finite"));
             }
             if let Some(see) = see.as_deref_mut() {
                 see(part.clone(), output);
