@@ -1,6 +1,6 @@
 //! How gradients change parameters.
 //!
-//! An optimiser is a file with a type that is a [`Method`], and a line in `OPTIMISERS`. A method says which tables it
+//! An optimiser is a file with a type that is a `Method`, and a line in `OPTIMISERS`. A method says which tables it
 //! keeps for a tensor and how one step changes tensor and tables; what all have in common stands here: which tensors
 //! are trained, what groups say of them, counting steps, saving and restoring. A step gives the same bits with any
 //! number of threads.

@@ -1,6 +1,6 @@
 //! The rate of each step.
 //!
-//! A schedule is a file with a type that is a [`Curve`], and a line in `SCHEDULES`. Curves are pure functions of the
+//! A schedule is a file with a type that is a `Curve`, and a line in `SCHEDULES`. Curves are pure functions of the
 //! step's number, so that training goes on anywhere without a state. Steps are counted from 0.
 
 mod constant;
