@@ -99,6 +99,11 @@ pub fn records(kind: &Kind, count: usize) -> Arc<dyn Records> {
 
 /// A task over documents of its kind.
 pub fn task(kind: &Kind, count: usize) -> Arc<dyn Task> {
-    let settings = Settings { length: 24, decoder_start: Some(0), ..Settings::default() };
+    task_of(kind, count, 24)
+}
+
+/// The same with texts of other length.
+pub fn task_of(kind: &Kind, count: usize, length: usize) -> Arc<dyn Task> {
+    let settings = Settings { length, decoder_start: Some(0), ..Settings::default() };
     (kind.make)(&settings, &tokenizer(), records(kind, count)).unwrap()
 }

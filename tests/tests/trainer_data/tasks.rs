@@ -8,7 +8,7 @@ use siskin_trainer::data::{Made, Memory, Record, Settings, Sink, Task};
 use siskin_trainer::random::Random;
 use std::sync::Arc;
 
-use super::common::{memory, random_documents, records, task, tokenizer};
+use super::common::{memory, random_documents, records, task, task_of, tokenizer};
 
 /// Every example by itself.
 fn examples(task: &dyn Task) -> Vec<Made> {
@@ -268,6 +268,22 @@ fn batches_of_every_task_are_whole() {
             made.batch.reader.rows.len() + made.batch.writer.rows.len()
         });
     }
+}
+
+/// Where no text is cut, each document is an example.
+#[test]
+fn no_length_is_too_long() {
+    for kind in TASKS {
+        for length in [100_000, usize::MAX / 2, usize::MAX] {
+            let task = task_of(kind, 10, length);
+            assert_eq!(task.count(), 10, "{}", kind.name);
+            assert_eq!(examples(&*task).len(), 10);
+        }
+    }
+    let records = memory(20, &[vec![5, 6], vec![7]]);
+    let frame = Frame { before: Vec::new(), after: vec![1] };
+    let across = Causal::new(records, frame, usize::MAX, Packing::Across).unwrap();
+    assert_eq!(seen(&examples(&across))[0].0, [5, 6, 1, 7]);
 }
 
 /// Each list is what the task needs, and errors say what is missing.

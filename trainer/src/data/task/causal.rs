@@ -63,8 +63,8 @@ impl Stream {
 
     /// The tokens of an example; the last of the stream is a target alone.
     fn part(&self, example: usize) -> Range<u64> {
-        let start = example as u64 * self.size as u64;
-        start..(start + self.size as u64).min(self.total().saturating_sub(1))
+        let start = (example as u64).saturating_mul(self.size as u64);
+        start..start.saturating_add(self.size as u64).min(self.total().saturating_sub(1))
     }
 }
 
@@ -122,7 +122,7 @@ impl Causal {
         let mut tokens = Vec::new();
         let Some(stream) = &self.stream else {
             let (record, start) = self.windows.place(example);
-            let end = self.framed(record).min(start + self.windows.size() + 1);
+            let end = self.framed(record).min(start.saturating_add(self.windows.size()).saturating_add(1));
             self.read(record, start..end, &mut tokens)?;
             return Ok(tokens);
         };

@@ -77,7 +77,7 @@ impl Masked {
 
     fn part(&self, example: usize) -> (usize, std::ops::Range<usize>) {
         let (record, start) = self.windows.place(example);
-        (record, start..self.records.length(record, 0).min(start + self.windows.size()))
+        (record, start..self.records.length(record, 0).min(start.saturating_add(self.windows.size())))
     }
 
     fn can_be_chosen(&self, id: u32) -> bool {

@@ -87,10 +87,10 @@ impl Shape {
         [length - hidden + spans + 1, hidden + spans + 1]
     }
 
-    /// The longest text whose rows have room.
-    fn longest(&self, most: [usize; 2]) -> usize {
+    /// The longest text up to `limit` whose rows have room.
+    fn longest(&self, most: [usize; 2], limit: usize) -> usize {
         let fits = |length: &usize| self.rows(*length).iter().zip(most).all(|(rows, most)| *rows <= most);
-        (1..=most[0].saturating_add(most[1])).take_while(fits).last().unwrap_or(0)
+        (1..=limit).take_while(fits).last().unwrap_or(0)
     }
 }
 
@@ -117,7 +117,10 @@ impl Spans {
         let vocabulary = records.vocabulary();
         in_vocabulary("sentinels", sentinels.first, vocabulary)?;
         let shape = Shape { rate: settings.rate, span: settings.span, most: sentinels.count as usize };
-        let size = shape.longest([settings.length, settings.target_length()]);
+        let length = |record| records.length(record, 0);
+        // A text of one token has room wherever any has.
+        let limit = (0..records.count()).map(length).max().unwrap_or(0).max(1);
+        let size = shape.longest([settings.length, settings.target_length()], limit);
         if size == 0 {
             let message = format!("{} rows have no room for a text; give more", settings.length);
             return Err(Error::argument("length", message));
@@ -129,7 +132,7 @@ impl Spans {
 
     fn part(&self, example: usize) -> (usize, Range<usize>) {
         let (record, start) = self.windows.place(example);
-        (record, start..self.records.length(record, 0).min(start + self.windows.size()))
+        (record, start..self.records.length(record, 0).min(start.saturating_add(self.windows.size())))
     }
 }
 
@@ -213,7 +216,8 @@ mod tests {
     #[test]
     fn lengths_are_those_of_t5() {
         let shape = Shape { rate: 0.15, span: 3.0, most: 100 };
-        assert_eq!(shape.longest([512, 512]), 568);
+        assert_eq!(shape.longest([512, 512], 10_000), 568);
+        assert_eq!(shape.longest([512, 512], 100), 100);
         assert_eq!(shape.rows(568), [512, 114]);
         assert_eq!(shape.of(512), (77, 26));
         assert_eq!((shape.of(0), shape.of(1), shape.of(2)), ((0, 0), (0, 0), (1, 1)));
