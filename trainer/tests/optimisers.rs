@@ -1,5 +1,6 @@
 //! Trainings of a small network against PyTorch's and Transformers', step by step: see
 //! `tests/golden-scripts/make_optimisers.py`, which says what the network is.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::PathBuf;
 
