@@ -114,8 +114,17 @@ mod tests {
     fn it_grows_after_good_steps_and_shrinks_after_bad_ones() {
         let options = ScalerOptions { initial: 8.0, interval: 3, ..ScalerOptions::default() };
         let mut scaler = Scaler::new(options.clone()).unwrap();
-        let rows =
-            [(true, 8.0), (true, 8.0), (false, 4.0), (true, 4.0), (true, 4.0), (true, 8.0), (false, 4.0)];
+        let rows = [
+            (true, 8.0),
+            (true, 8.0),
+            (false, 4.0),
+            (true, 4.0),
+            (true, 4.0),
+            (true, 8.0),
+            (true, 8.0),
+            (true, 8.0),
+            (false, 4.0),
+        ];
         for (finite, want) in rows {
             let mut other = Scaler::new(options.clone()).unwrap();
             restore(&mut other, &save(&[&scaler])).unwrap();
