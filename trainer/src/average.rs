@@ -138,3 +138,50 @@ impl State for Average {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use siskin::graph::Role;
+
+    use super::*;
+    use crate::parameters::Parameter;
+    use crate::state::{restore, save};
+
+    fn one(number: f32) -> Parameters<f32> {
+        let parameter = |name: &str| Parameter {
+            name: name.to_owned(),
+            rows: 1,
+            columns: 1,
+            role: Role::Vector,
+            numbers: vec![number],
+        };
+        Parameters { list: vec![parameter("moves"), parameter("stays")] }
+    }
+
+    #[test]
+    fn it_begins_fast_where_it_warms_up() {
+        let gradients = Gradients::zeros(&one(0.0), |parameter| parameter.name == "moves");
+        let options = AverageOptions { decay: 0.25, warm_up: true };
+        let mut average = Average::new(options.clone(), &one(0.0), &gradients).unwrap();
+        let mut left = 1.0;
+        // A tenth of nothing stays, then two elevenths, then three twelfths, and no more than a quarter.
+        for share in [1.0 / 10.0, 2.0 / 11.0, 0.25, 0.25] {
+            let mut other = Average::new(options.clone(), &one(7.0), &gradients).unwrap();
+            restore(&mut other, &save(&[&average])).unwrap();
+            left *= share;
+            for average in [&mut average, &mut other] {
+                average.update(&one(1.0)).unwrap();
+                let mut parameters = one(1.0);
+                average.swap(&mut parameters).unwrap();
+                let got = f64::from(parameters.numbers(0)[0]);
+                assert!((got - (1.0 - left)).abs() < 1e-6, "{got} is not {}", 1.0 - left);
+                assert_eq!(parameters.numbers(1), [1.0], "what is not trained stays");
+                average.swap(&mut parameters).unwrap();
+                assert_eq!(parameters, one(1.0), "swapped twice, all is as before");
+            }
+        }
+        let mut short = one(1.0);
+        short.list.pop();
+        assert_eq!(average.update(&short).unwrap_err().kind(), ErrorKind::Shape);
+    }
+}

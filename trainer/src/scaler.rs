@@ -104,3 +104,37 @@ impl State for Scaler {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::{restore, save};
+
+    #[test]
+    fn it_grows_after_good_steps_and_shrinks_after_bad_ones() {
+        let options = ScalerOptions { initial: 8.0, interval: 3, ..ScalerOptions::default() };
+        let mut scaler = Scaler::new(options.clone()).unwrap();
+        let rows = [
+            (true, 8.0),
+            (true, 8.0),
+            (false, 4.0),
+            (true, 4.0),
+            (true, 4.0),
+            (true, 8.0),
+            (true, 8.0),
+            (true, 8.0),
+            (false, 4.0),
+        ];
+        for (finite, want) in rows {
+            let mut other = Scaler::new(options.clone()).unwrap();
+            restore(&mut other, &save(&[&scaler])).unwrap();
+            assert_eq!(scaler.update(finite), finite, "a step is done where it is finite");
+            other.update(finite);
+            assert_eq!([scaler.scale(), other.scale()], [want, want]);
+        }
+        let mut tables = save(&[&scaler]);
+        tables.insert(TABLE.to_owned(), Data::Bytes(bytes_of([f64::NAN.to_bits(), 0])));
+        assert_eq!(restore(&mut scaler, &tables).unwrap_err().place(), "table scaler.state");
+        assert_eq!(scaler.scale(), 4.0, "the state stays as it was");
+    }
+}
