@@ -74,9 +74,9 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         (None, Some(run)) => (run, false),
         (None, None) => return Err(Error::argument("CONFIG", "is missing")),
     };
-    let mut config = read(&run.config)?;
+    let config = read(&run.config)?;
     if let Some(limit) = run.find_batch {
-        return find_batch(&mut config, &run.config, limit, run.json, open);
+        return find_batch(config, &run.config, limit, run.json, open);
     }
     let output = run.output.clone().unwrap_or_else(|| run.config.with_extension("siskin"));
     let folder = run.folder.clone().unwrap_or_else(|| run.config.with_extension("run"));
@@ -187,12 +187,11 @@ fn memory(run: &Run) -> Result<Vec<(&'static str, Value)>> {
 }
 
 /// The largest `batch.rows` that fits.
-fn find_batch(config: &mut Config, place: &Path, limit: u64, json: bool, open: &OpenArgs) -> Result<()> {
+fn find_batch(config: Config, place: &Path, limit: u64, json: bool, open: &OpenArgs) -> Result<()> {
     let limit = usize::try_from(limit << 20).unwrap_or(usize::MAX);
-    let mut takes = |rows: usize| -> Result<usize> {
-        config.batch.rows = rows;
-        Ok(Run::new(config.clone(), material(config, open)?, None)?.memory()?.total())
-    };
+    let material = material(&config, open)?;
+    let run = Run::new(config, material, None)?;
+    let takes = |rows: usize| run.memory_with(rows).map(|parts| parts.total());
     let (mut fits, mut too_many) = (0, 1 << 20);
     while too_many - fits > 1.max(fits / 64) {
         let rows = fits + (too_many - fits) / 2;

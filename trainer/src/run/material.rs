@@ -112,10 +112,11 @@ impl Material {
         }
     }
 
-    /// The batch of the most rows among the first.
-    pub(super) fn longest(&self, config: &Config) -> Result<Batch> {
+    /// The batch of the most rows among the first, where batches have up to `rows`.
+    pub(super) fn longest(&self, config: &Config, rows: usize) -> Result<Batch> {
         const LOOKED_AT: usize = 16;
-        let loader = Loader::new(self.training.clone(), self.loader(config, true), Position::default())?;
+        let options = LoaderOptions { rows, ..self.loader(config, true) };
+        let loader = Loader::new(self.training.clone(), options, Position::default())?;
         let mut longest = Batch::default();
         for step in loader.take(LOOKED_AT) {
             let batch = step?.batch;

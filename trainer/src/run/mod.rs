@@ -171,8 +171,13 @@ impl Run {
 
     /// The memory that the run takes, by part, for its longest batches.
     pub fn memory(&self) -> Result<Parts> {
+        self.memory_with(self.config.batch.rows)
+    }
+
+    /// The same with other `batch.rows`.
+    pub fn memory_with(&self, rows: usize) -> Result<Parts> {
         let numbers = |list: &mut dyn Iterator<Item = usize>| list.sum::<usize>() * size_of::<f32>();
-        let batch = self.material.longest(&self.config)?;
+        let batch = self.material.longest(&self.config, rows)?;
         let [activations, scratch] = self.runner.memory(&batch, &self.parameters)?;
         Ok(Parts {
             parameters: numbers(&mut self.parameters.list.iter().map(|parameter| parameter.numbers.len())),
