@@ -18,17 +18,21 @@ pub(crate) fn listen() -> Result<()> {
         Some(session) => session.stop(),
         None => std::process::exit(i32::from(exit_code(ErrorKind::Cancelled))),
     };
+    on_interrupt(heard)
+}
+
+fn on_interrupt(heard: impl FnMut() + Send + 'static) -> Result<()> {
     ctrlc::set_handler(heard).map_err(|error| Error::new(ErrorKind::Io, "Ctrl-C", error.to_string()))
 }
 
 /// Ctrl-C sets `stop` from here on; the second one ends the program.
 pub(crate) fn listen_for(stop: &'static AtomicBool) -> Result<()> {
-    let heard = || {
+    let heard = move || {
         if stop.swap(true, Ordering::Relaxed) {
             std::process::exit(i32::from(exit_code(ErrorKind::Cancelled)));
         }
     };
-    ctrlc::set_handler(heard).map_err(|error| Error::new(ErrorKind::Io, "Ctrl-C", error.to_string()))
+    on_interrupt(heard)
 }
 
 /// As long as this lives, Ctrl-C stops its session.
