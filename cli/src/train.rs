@@ -8,9 +8,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use siskin::file::AtomicFile;
 use siskin::{Error, ErrorKind, Result};
+use siskin_trainer::checkpoint::Folder;
 use siskin_trainer::events::Events;
-use siskin_trainer::run::{Base, Config, Ended, Material, Progress, Run, Seen, Watcher};
-use siskin_trainer::{export, tokenizer};
+use siskin_trainer::export;
+use siskin_trainer::run::{self, Base, Config, Ended, Material, Progress, Run, Seen, Watcher};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -75,13 +76,19 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         (None, None) => return Err(Error::argument("CONFIG", "is missing")),
     };
     let config = read(&run.config)?;
-    if let Some(limit) = run.find_batch {
-        return find_batch(config, &run.config, limit, run.json, open);
-    }
     let output = run.output.clone().unwrap_or_else(|| run.config.with_extension("siskin"));
     let folder = run.folder.clone().unwrap_or_else(|| run.config.with_extension("run"));
-    let material = material(&config, open)?;
-    let mut trained = Run::new(config, material, (!run.memory).then_some(folder.as_path()))?;
+    let begun = folder.is_dir() && Folder::new(&folder, 1)?.steps()?.last().is_some();
+    let trains = !run.memory && run.find_batch.is_none();
+    if begun && trains && !resume {
+        let message = "holds the checkpoints of a run; go on with `siskin train resume CONFIG`, or remove it";
+        return Err(Error::argument(folder.display().to_string(), message));
+    }
+    let material = Material::new(&config, base(&config, &folder, begun, open)?)?;
+    let mut trained = Run::new(config, material, trains.then_some(folder.as_path()))?;
+    if let Some(limit) = run.find_batch {
+        return find_batch(&trained, &run.config, limit, run.json);
+    }
     if run.memory {
         return output::report(memory(&trained)?, run.json);
     }
@@ -89,10 +96,6 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     if resume && !trained.resume(&mut watcher)? {
         let message = "holds no checkpoint; start with `siskin train CONFIG`";
         return Err(Error::new(ErrorKind::Missing, folder.display().to_string(), message));
-    }
-    if !resume && siskin_trainer::checkpoint::Folder::new(&folder, 1)?.steps()?.last().is_some() {
-        let message = "holds the checkpoints of a run; go on with `siskin train resume CONFIG`, or remove it";
-        return Err(Error::argument(folder.display().to_string(), message));
     }
     interrupt::listen_for(&STOP)?;
     let ended = trained.train(&STOP, &mut watcher)?;
@@ -119,9 +122,8 @@ pub(crate) fn evaluate(args: &EvalArgs, open: &OpenArgs) -> Result<()> {
     let mut config = read(&args.config)?;
     let model = args.model.clone().unwrap_or_else(|| args.config.with_extension("siskin"));
     config.model.from = Some(model.display().to_string());
-    let material = material(&config, open)?;
-    let mut run = Run::new(config, material, None)?;
-    let sum = run.evaluate()?.ok_or_else(|| {
+    let material = Material::to_measure(&config, base(&config, Path::new(""), false, open)?)?;
+    let sum = run::measure(&config, &material)?.ok_or_else(|| {
         Error::argument("data", "names no validation texts; give data.validation or data.share")
     })?;
     let entries = vec![
@@ -145,33 +147,28 @@ fn read(path: &Path) -> Result<Config> {
     Ok(config)
 }
 
-/// Opens what a config names.
-fn material(config: &Config, open: &OpenArgs) -> Result<Material> {
+/// Opens what a config names; what is learnt of its texts is kept in `folder`.
+fn base(config: &Config, folder: &Path, goes_on: bool, open: &OpenArgs) -> Result<Base> {
     let model = &config.model;
-    let base = match (&model.from, &model.family) {
-        (Some(path), _) => Base::File(Box::new(open.file(Path::new(path))?)),
-        (None, Some(_)) => Base::New { tokenizer: new_tokenizer(config)?, template: None },
+    match (&model.from, &model.family) {
+        (Some(path), _) => Ok(Base::File(Box::new(open.file(Path::new(path))?))),
+        (None, Some(_)) => {
+            Ok(Base::New { tokenizer: new_tokenizer(config, folder, goes_on)?, template: None })
+        }
         (None, None) => {
             let message =
                 "says neither `from`, a model, nor `family`, for one that begins with random numbers";
-            return Err(Error::argument("model", message));
+            Err(Error::argument("model", message))
         }
-    };
-    Material::new(config, base)
+    }
 }
 
-fn new_tokenizer(config: &Config) -> Result<Vec<u8>> {
-    if let Some(path) = &config.model.tokenizer {
-        return Ok(siskin_convert::tokenizer_section(path)?.to_vec());
+/// What a model that begins with random numbers reads texts with.
+fn new_tokenizer(config: &Config, folder: &Path, goes_on: bool) -> Result<Vec<u8>> {
+    match &config.model.tokenizer {
+        Some(path) => Ok(siskin_convert::tokenizer_section(path)?.to_vec()),
+        None => siskin_convert::tokenizer_of_json(&run::learnt_tokenizer(config, folder, goes_on)?),
     }
-    let vocabulary = config.model.vocabulary.ok_or_else(|| {
-        let message = "is missing; name a model that has one, or the `vocabulary` of one to be learnt";
-        Error::argument("model.tokenizer", message)
-    })?;
-    let read = |path: &String| std::fs::read_to_string(path).map_err(|error| Error::io(path, &error));
-    let texts = config.data.training.iter().map(read).collect::<Result<Vec<_>>>()?;
-    let learnt = tokenizer::learn(texts.iter().map(String::as_str), vocabulary, &["<|endoftext|>"])?;
-    siskin_convert::tokenizer_of_json(learnt.to_string().as_bytes())
 }
 
 fn memory(run: &Run) -> Result<Vec<(&'static str, Value)>> {
@@ -187,10 +184,8 @@ fn memory(run: &Run) -> Result<Vec<(&'static str, Value)>> {
 }
 
 /// The largest `batch.rows` that fits.
-fn find_batch(config: Config, place: &Path, limit: u64, json: bool, open: &OpenArgs) -> Result<()> {
+fn find_batch(run: &Run, place: &Path, limit: u64, json: bool) -> Result<()> {
     let limit = usize::try_from(limit << 20).unwrap_or(usize::MAX);
-    let material = material(&config, open)?;
-    let run = Run::new(config, material, None)?;
     let takes = |rows: usize| run.memory_with(rows).map(|parts| parts.total());
     let (mut fits, mut too_many) = (0, 1 << 20);
     while too_many - fits > 1.max(fits / 64) {

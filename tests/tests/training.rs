@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use siskin::file::File;
 use siskin::{ExecutorKind, Features};
 use siskin_tests::golden;
-use siskin_trainer::run::{Base, Config, Ended, Material, Progress, Run, Seen, Watcher};
+use siskin_trainer::run::{
+    Base, Config, Ended, Material, Progress, Run, Seen, Watcher, learnt_tokenizer, measure,
+};
 use siskin_trainer::{Parameters, export, tokenizer};
 
 /// A folder of the test's own, with the text that is learnt.
@@ -243,4 +245,47 @@ fn what_is_no_number_is_named() {
     let mut runner = siskin_trainer::Runner::new(program, Default::default(), |_| true).unwrap();
     let found = runner.find(&parameters, &batch).unwrap().unwrap();
     assert!(found.contains("Linear with blk.1.ffn_up.weight"), "{found}");
+}
+
+#[test]
+fn a_learnt_tokenizer_stays_that_of_its_run() {
+    let place = Place::new("learnt");
+    let folder = place.0.join("texts/deeper");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("one.txt"), "a siskin sings\n\na siskin sings again").unwrap();
+    let mut config = place.config(ADAMW);
+    config.data.training = vec![place.0.join("texts").display().to_string()];
+    config.model.vocabulary = Some(270);
+    let kept = place.0.join("run");
+    let learn = |config: &Config, goes_on: bool| learnt_tokenizer(config, &kept, goes_on).unwrap();
+    let first = learn(&config, false);
+    assert!(siskin_convert::tokenizer_of_json(&first).is_ok());
+    let own = ["a siskin sings", "a siskin sings again"];
+    let want = tokenizer::learn(own.into_iter(), 270, &["<|endoftext|>"]).unwrap();
+    assert_eq!(first, want.to_string().into_bytes(), "folders are read as sources read them");
+    // Kept: what stands in the folder is taken, not learnt again.
+    std::fs::write(kept.join("tokenizer.json"), b"kept").unwrap();
+    assert_eq!(learn(&config, false), b"kept");
+    std::fs::write(folder.join("two.txt"), "a wren waits, a wren waits").unwrap();
+    assert_eq!(learn(&config, true), b"kept", "a run that goes on has the one that it began with");
+    let other = learn(&config, false);
+    assert!(other != b"kept" && other != first, "other texts have another");
+    config.model.vocabulary = Some(265);
+    assert_ne!(learn(&config, false), other);
+}
+
+#[test]
+fn measuring_builds_what_it_needs() {
+    let place = Place::new("measure");
+    let config = place.config(ADAMW);
+    let want = run(config.clone(), None).evaluate().unwrap().unwrap();
+    let learnt = tokenizer::learn([&*text()].into_iter(), 280, &["<|endoftext|>"]).unwrap();
+    let tokenizer = siskin_convert::tokenizer_of_json(learnt.to_string().as_bytes()).unwrap();
+    // Neither gradients nor an optimiser: these settings would be refused.
+    let mut config = config;
+    config.optimiser.name = "none".to_owned();
+    config.model.train = vec!["no such tensor".to_owned()];
+    let material = Material::to_measure(&config, Base::New { tokenizer, template: None }).unwrap();
+    assert_eq!(material.training.count(), 0, "what is trained on is not kept");
+    assert_eq!(measure(&config, &material).unwrap().unwrap(), want);
 }

@@ -1,13 +1,14 @@
 //! Models that begin with random numbers: which tensors a family has, and what they begin with.
 
 use serde_json::{Map, Value};
+use siskin::Result;
 use siskin::arch::{Config, Family, Graphs, Hyper};
 use siskin::graph::{Role, Weight};
-use siskin::{Error, Result};
 
 use crate::parameters::Parameters;
 use crate::random::Random;
 use crate::real::Real;
+use crate::settings::unknown;
 
 /// What a family's tensors are called, where a model begins without a file; `{}` stands for a layer's number, and a
 /// name without `.weight` and `.bias` for both.
@@ -165,16 +166,12 @@ impl Beginning {
     pub fn new(architecture: &str, head: Option<&str>, config: Map<String, Value>) -> Result<Self> {
         let shape = SHAPES.iter().find(|shape| shape.family == architecture).ok_or_else(|| {
             let known: Vec<&str> = SHAPES.iter().map(|shape| shape.family).collect();
-            let message = format!(
-                "models of '{architecture}' begin from a file; without one begin {}",
-                known.join(", ")
-            );
-            Error::unsupported("model.family", message)
+            unknown("model.family", "family that begins without a file", architecture, &known)
         })?;
         let head = head.unwrap_or("none");
         let (_, head) = HEADS.iter().find(|(name, _)| *name == head).ok_or_else(|| {
             let known: Vec<&str> = HEADS.iter().map(|(name, _)| *name).collect();
-            Error::argument("model.head", format!("no head '{head}'; there are {}", known.join(", ")))
+            unknown("model.head", "head", head, &known)
         })?;
         let family = Family::named(architecture)?;
         let (hyper, graphs) = family.build(&Config::new(config.clone()), &|name| shape.has(head, name))?;
@@ -203,6 +200,17 @@ impl Beginning {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn unknown_families_and_heads_are_refused_with_the_nearest() {
+        for (family, head, place, nearest) in
+            [("gpt3", None, "model.family", "gpt2"), ("bert", Some("token"), "model.head", "tokens")]
+        {
+            let error = Beginning::new(family, head, Map::new()).err().unwrap();
+            assert_eq!(error.place(), place);
+            assert!(error.message().contains(&format!("did you mean `{nearest}`?")), "{error}");
+        }
+    }
 
     #[test]
     fn every_shape_begins_with_all_that_its_graph_names() {

@@ -70,23 +70,48 @@ fn characters() -> Vec<char> {
 
 /// Learns a tokenizer of `vocabulary` ids from `texts`; the last ids are `special`.
 pub fn learn<'a>(texts: impl Iterator<Item = &'a str>, vocabulary: usize, special: &[&str]) -> Result<Value> {
-    let room = vocabulary.checked_sub(BYTES + special.len()).ok_or_else(|| {
-        let least = BYTES + special.len();
-        Error::argument(
-            "tokenizer.vocabulary",
-            format!("{vocabulary}, but bytes and special ids take {least}"),
-        )
-    })?;
-    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
-    texts.flat_map(words).for_each(|word| *counts.entry(word).or_default() += 1);
-    let mut learner = Learner::new(counts);
-    let mut merges = Vec::new();
-    while merges.len() < room {
-        let Some(pair) = learner.best() else { break };
-        merges.push(pair);
-        learner.join(pair, (BYTES + merges.len() - 1) as u32);
+    let mut words = Words::default();
+    texts.for_each(|text| words.add(text));
+    words.learn(vocabulary, special)
+}
+
+/// The words of texts, and how often each is there: all that a tokenizer is learnt from.
+#[derive(Clone, Debug, Default)]
+pub struct Words {
+    counts: BTreeMap<String, u64>,
+}
+
+impl Words {
+    /// Counts the words of a text.
+    pub fn add(&mut self, text: &str) {
+        for word in words(text) {
+            match self.counts.get_mut(word) {
+                Some(count) => *count += 1,
+                None => {
+                    self.counts.insert(word.to_owned(), 1);
+                }
+            }
+        }
     }
-    Ok(as_json(&learner.pieces, &merges, special))
+
+    /// Learns a tokenizer of `vocabulary` ids; the last ids are `special`.
+    pub fn learn(self, vocabulary: usize, special: &[&str]) -> Result<Value> {
+        let room = vocabulary.checked_sub(BYTES + special.len()).ok_or_else(|| {
+            let least = BYTES + special.len();
+            Error::argument(
+                "tokenizer.vocabulary",
+                format!("{vocabulary}, but bytes and special ids take {least}"),
+            )
+        })?;
+        let mut learner = Learner::new(self.counts);
+        let mut merges = Vec::new();
+        while merges.len() < room {
+            let Some(pair) = learner.best() else { break };
+            merges.push(pair);
+            learner.join(pair, (BYTES + merges.len() - 1) as u32);
+        }
+        Ok(as_json(&learner.pieces, &merges, special))
+    }
 }
 
 /// A pair of ids.
@@ -102,7 +127,7 @@ struct Learner {
 }
 
 impl Learner {
-    fn new(counts: BTreeMap<&str, u64>) -> Self {
+    fn new(counts: BTreeMap<String, u64>) -> Self {
         let words: Vec<(Vec<u32>, u64)> =
             counts.into_iter().map(|(word, count)| (word.bytes().map(u32::from).collect(), count)).collect();
         let pieces = (0..=255_u8).map(|byte| vec![byte]).collect();

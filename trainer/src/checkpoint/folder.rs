@@ -45,7 +45,7 @@ impl Folder {
     pub fn save(&self, step: u64, best: bool, checkpoint: &Checkpoint) -> Result<()> {
         checkpoint.save(&self.place(step))?;
         if best {
-            checkpoint.save(&self.path.join(BEST))?;
+            self.keep_as_best(step)?;
         }
         let steps = self.steps()?;
         for &old in steps.iter().take(steps.len().saturating_sub(self.keep)) {
@@ -53,6 +53,20 @@ impl Folder {
             std::fs::remove_file(&place).map_err(|error| Error::io(place.display().to_string(), &error))?;
         }
         Ok(())
+    }
+
+    /// Gives the checkpoint of a step a second name; where files can have but one, it is copied.
+    fn keep_as_best(&self, step: u64) -> Result<()> {
+        let (from, to) = (self.place(step), self.path.join(BEST));
+        let between = self.path.join(format!("{BEST}.new"));
+        let io = |error| Error::io(to.display().to_string(), &error);
+        // A run that was ended in the middle may have left it.
+        let _ = std::fs::remove_file(&between);
+        if std::fs::hard_link(&from, &between).is_err() {
+            std::fs::copy(&from, &between).map_err(io)?;
+            std::fs::File::open(&between).and_then(|file| file.sync_all()).map_err(io)?;
+        }
+        std::fs::rename(&between, &to).map_err(io)
     }
 
     /// The newest that can be read; with it, what was wrong with newer ones.
@@ -86,10 +100,29 @@ mod tests {
             folder.save(step, step == 10, &checkpoint).unwrap();
         }
         assert_eq!(folder.steps().unwrap(), [15, 20]);
+        let names = std::fs::read_dir(&path).unwrap().count();
+        assert_eq!(names, 3, "two of the newest and the best, and nothing beside them");
         assert_eq!(folder.best().unwrap().state, 10);
         std::fs::write(folder.place(20), b"half of it").unwrap();
         let (newest, wrong) = folder.newest().unwrap();
         assert_eq!((newest.unwrap().state, wrong.len()), (15.into(), 1));
+        std::fs::remove_dir_all(path).unwrap();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn the_best_is_written_once() {
+        use std::os::unix::fs::MetadataExt;
+        let path = std::env::temp_dir().join(format!("siskin-best-{}", std::process::id()));
+        let folder = Folder::new(&path, 2).unwrap();
+        let number = |place: &Path| std::fs::metadata(place).unwrap().ino();
+        for step in [1, 2] {
+            std::fs::write(path.join("best.checkpoint.new"), b"half of it").unwrap();
+            let checkpoint = Checkpoint { state: step.into(), tables: Default::default() };
+            folder.save(step, true, &checkpoint).unwrap();
+            assert_eq!(number(&path.join(BEST)), number(&folder.place(step)));
+            assert_eq!(folder.best().unwrap().state, step);
+        }
         std::fs::remove_dir_all(path).unwrap();
     }
 }

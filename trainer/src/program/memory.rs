@@ -1,7 +1,8 @@
 //! Where the tables of a step lie: in one arena, those that never live at the same time over each other.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
+use std::sync::Arc;
 
 use siskin::Result;
 
@@ -19,6 +20,48 @@ pub struct Layout {
     pub fresh: Vec<Vec<Range<usize>>>,
     /// Numbers of the arena.
     pub size: usize,
+}
+
+/// What the sizes of all tables follow from: of reader and writer the rows, those that are wanted, and the frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape([usize; 6]);
+
+impl Shape {
+    /// That of a batch.
+    pub fn of(batch: &Batch) -> Self {
+        let [reader, writer] = [&batch.reader, &batch.writer]
+            .map(|texts| [texts.rows.len(), texts.wanted.len(), texts.frame_count()]);
+        Self([reader[0], reader[1], reader[2], writer[0], writer[1], writer[2]])
+    }
+}
+
+/// Layouts of a schedule for the shapes of its last batches.
+#[derive(Debug, Default)]
+pub struct Layouts {
+    known: VecDeque<(Shape, Arc<Layout>)>,
+}
+
+impl Layouts {
+    /// Of so many shapes the layouts are kept.
+    const MOST: usize = 8;
+
+    /// That for a batch.
+    pub fn find<T: Real>(
+        &mut self,
+        program: &Program,
+        schedule: &Schedule,
+        batch: &Batch,
+        parameters: &Parameters<T>,
+    ) -> Result<Arc<Layout>> {
+        let shape = Shape::of(batch);
+        if let Some((_, layout)) = self.known.iter().find(|(known, _)| *known == shape) {
+            return Ok(layout.clone());
+        }
+        let layout = Arc::new(Layout::new(program, schedule, batch, parameters)?);
+        self.known.truncate(Self::MOST - 1);
+        self.known.push_front((shape, layout.clone()));
+        Ok(layout)
+    }
 }
 
 /// Memory by part, in bytes.
@@ -62,9 +105,8 @@ impl Layout {
         let mut known: HashMap<Buffer, usize> = HashMap::new();
         let mut first_added = Vec::with_capacity(schedule.steps.len());
         for (index, &step) in schedule.steps.iter().enumerate() {
-            let uses = schedule.uses(program, step)?;
             let mut added = Vec::new();
-            for buffer in uses.all() {
+            for buffer in schedule.uses[index].all() {
                 if let Some(&life) = known.get(&buffer) {
                     lives[life].steps.end = index + 1;
                     continue;
@@ -134,4 +176,43 @@ fn place(lives: &mut Vec<Life>) -> (HashMap<Buffer, Range<usize>>, usize) {
         places.insert(life.buffer, start..start + life.size);
     }
     (places, size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::program::Recompute;
+
+    #[test]
+    fn a_layout_is_kept_for_batches_of_the_same_shape() {
+        let batch = |tokens: &[u32], wanted: usize| {
+            let mut batch = Batch::default();
+            batch.writer.push(tokens, &[]);
+            batch.writer.wanted = (0..wanted).collect();
+            batch
+        };
+        let config = serde_json::json!({
+            "vocab_size": 50, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 40,
+        });
+        let serde_json::Value::Object(config) = config else { return };
+        let beginning = crate::Beginning::new("gpt2", None, config).unwrap();
+        let program = Program::new(&beginning.graphs).unwrap();
+        let parameters = beginning.parameters::<f32>(&program.weights, 1);
+        let schedule = Schedule::new(&program, Recompute::Nothing, |_| true).unwrap();
+        let mut layouts = Layouts::default();
+        let mut find = |batch: &Batch| layouts.find(&program, &schedule, batch, &parameters).unwrap();
+        let first = find(&batch(&[1, 2, 3], 3));
+        assert!(Arc::ptr_eq(&first, &find(&batch(&[4, 5, 6], 3))), "other tokens change no place");
+        let others = [batch(&[1, 2, 3, 4], 3), batch(&[1, 2, 3], 2)];
+        for other in &others {
+            let own = find(other);
+            assert!(!Arc::ptr_eq(&first, &own));
+            let fresh = Layout::new(&program, &schedule, other, &parameters).unwrap();
+            assert_eq!((own.size, &own.fresh), (fresh.size, &fresh.fresh));
+        }
+        (5..5 + Layouts::MOST as u32).for_each(|length| {
+            find(&batch(&(0..length).collect::<Vec<_>>(), 1));
+        });
+        assert!(!Arc::ptr_eq(&first, &find(&batch(&[1, 2, 3], 3))), "the oldest are forgotten");
+    }
 }

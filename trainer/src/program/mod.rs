@@ -4,9 +4,9 @@ mod memory;
 mod recompute;
 mod schedule;
 
-pub use memory::{Layout, Parts};
+pub use memory::{Layout, Layouts, Parts, Shape};
 pub use recompute::Recompute;
-pub use schedule::{Buffer, Schedule, Step};
+pub use schedule::{Buffer, Schedule, Step, Uses};
 
 use std::collections::HashMap;
 

@@ -51,6 +51,8 @@ pub enum Step {
 pub struct Schedule {
     /// What is done.
     pub steps: Vec<Step>,
+    /// What each step reads, and what it writes.
+    pub uses: Vec<Uses>,
     /// Which values need a gradient.
     pub steep: Vec<bool>,
     forgotten: Forgotten,
@@ -61,7 +63,7 @@ pub struct Schedule {
 impl Schedule {
     /// For a program of which the weights that `trains` names change.
     pub fn new(program: &Program, recompute: Recompute, trains: impl Fn(usize) -> bool) -> Result<Self> {
-        let mut schedule = Self::forward(program);
+        let mut schedule = Self::of_forward(program);
         for node in &program.nodes {
             let own = node.op.weights().into_iter().any(&trains);
             schedule.steep[node.output] = own || node.inputs.iter().any(|&input| schedule.steep[input]);
@@ -78,16 +80,28 @@ impl Schedule {
             schedule.steps.extend(backward.map(|node| Step::Backward { node }));
             end = start;
         }
-        Ok(schedule)
+        schedule.complete(program)
     }
 
     /// Without a backward pass.
-    pub fn forward(program: &Program) -> Self {
+    pub fn forward(program: &Program) -> Result<Self> {
+        Self::of_forward(program).complete(program)
+    }
+
+    /// Names what all steps use.
+    fn complete(mut self, program: &Program) -> Result<Self> {
+        let uses = self.steps.iter().map(|&step| self.uses_of(program, step));
+        self.uses = uses.collect::<Result<_>>()?;
+        Ok(self)
+    }
+
+    fn of_forward(program: &Program) -> Self {
         let mut makers = vec![usize::MAX; program.values.len()];
         program.nodes.iter().enumerate().for_each(|(number, node)| makers[node.output] = number);
         let forward = (0..program.tail).map(|node| Step::Forward { node, again: false });
         Self {
             steps: forward.chain([Step::Tail]).collect(),
+            uses: Vec::new(),
             steep: vec![false; program.values.len()],
             forgotten: Recompute::Nothing.choose(program),
             makers,
@@ -124,8 +138,7 @@ impl Schedule {
         Buffer::Value { value, again: self.forgotten.nodes.get(self.makers[value]).copied().unwrap_or(false) }
     }
 
-    /// What a step reads, and what it writes.
-    pub fn uses(&self, program: &Program, step: Step) -> Result<Uses> {
+    fn uses_of(&self, program: &Program, step: Step) -> Result<Uses> {
         let mut uses = Uses::default();
         match step {
             Step::Forward { node, again } => {

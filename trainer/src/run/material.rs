@@ -1,21 +1,17 @@
 //! What a run works with: a model, its tokenizer, and tasks over its texts.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use siskin::file::{Bytes, File, SectionKind};
+use siskin::file::{File, SectionKind};
 use siskin::graph::Weight;
-use siskin::tokenizer::Tokenizer;
 use siskin::{Error, ErrorKind, Result};
 
 use super::config::Config;
+use super::texts::{Purpose, Texts};
 use crate::adapters::{self, Adapter};
 use crate::batch::Batch;
-use crate::data::source::Cut;
-use crate::data::{
-    Divider, Kind, Loader, LoaderOptions, Memory, Position, Records, Split, Task, Tokenising, documents,
-};
+use crate::data::{Loader, LoaderOptions, Position, Task};
 use crate::export::Frame;
 use crate::initial::Beginning;
 use crate::parameters::Parameters;
@@ -47,6 +43,8 @@ pub struct Material {
     pub training: Arc<dyn Task>,
     /// What is looked at.
     pub validation: Option<Arc<dyn Task>>,
+    /// What both are made of.
+    pub(super) texts: Texts,
     /// What goes into the file beside the tensors.
     pub frame: Frame,
     pub(super) adapters: Vec<Adapter>,
@@ -56,6 +54,15 @@ pub struct Material {
 impl Material {
     /// Builds the program and reads the texts.
     pub fn new(config: &Config, base: Base) -> Result<Self> {
+        Self::of(config, base, Purpose::Training)
+    }
+
+    /// The same, to be looked at alone: nothing is kept of the texts that are trained on.
+    pub fn to_measure(config: &Config, base: Base) -> Result<Self> {
+        Self::of(config, base, Purpose::Measuring)
+    }
+
+    fn of(config: &Config, base: Base, purpose: Purpose) -> Result<Self> {
         let (origin, mut program, frame) = match base {
             Base::File(file) => {
                 let (program, frame) = (Program::of_file(&file)?, frame_of(&file, config));
@@ -80,11 +87,11 @@ impl Material {
         let section = frame.tokenizer.clone().ok_or_else(|| {
             Error::new(ErrorKind::Missing, "model", "it has no tokenizer; train a model that has one")
         })?;
-        let tokenizer = Tokenizer::open(Bytes::new(section))?;
-        let (training, validation) = tasks(config, &tokenizer)?;
+        let texts = Texts::read(config, section, purpose)?;
+        let (training, validation) = (texts.training(config)?, texts.validation(config)?);
         let adapters = config.adapters.as_ref().map(|options| adapters::adapt(&mut program, options));
         let adapters = adapters.transpose()?.unwrap_or_default();
-        Ok(Self { program, training, validation, frame, adapters, origin })
+        Ok(Self { program, training, validation, texts, frame, adapters, origin })
     }
 
     /// The numbers that the run begins with.
@@ -151,51 +158,4 @@ fn provenance(config: &Config) -> Map<String, Value> {
     provenance.insert("steps".to_owned(), config.steps.into());
     provenance.insert("task".to_owned(), config.data.task.clone().into());
     provenance
-}
-
-type Tasks = (Arc<dyn Task>, Option<Arc<dyn Task>>);
-
-fn tasks(config: &Config, tokenizer: &Tokenizer) -> Result<Tasks> {
-    let kind = Kind::of(&config.data.task).map_err(|error| error.within("data"))?;
-    let (mut training, mut validation) = (memory(kind, tokenizer)?, memory(kind, tokenizer)?);
-    {
-        let split = Split { share: config.data.share, seed: config.seed };
-        let mut divider = Divider { split, training: &mut training, validation: &mut validation };
-        read(config, kind, tokenizer, &config.data.training, &mut divider)?;
-    }
-    if !config.data.validation.is_empty() {
-        read(config, kind, tokenizer, &config.data.validation, &mut validation)?;
-    }
-    let make = |records: Memory| (kind.make)(&config.data.settings, tokenizer, Arc::new(records));
-    let kept = validation.count() > 0;
-    let validation = kept.then(|| make(validation)).transpose()?;
-    Ok((make(training)?, validation))
-}
-
-fn memory(kind: &Kind, tokenizer: &Tokenizer) -> Result<Memory> {
-    Memory::new(tokenizer.vocabulary_size(), kind.fields.len())
-}
-
-fn read(
-    config: &Config,
-    kind: &Kind,
-    tokenizer: &Tokenizer,
-    paths: &[String],
-    sink: &mut dyn crate::data::Sink,
-) -> Result<()> {
-    if paths.is_empty() {
-        return Err(Error::argument("data.training", "names no file"));
-    }
-    let mut reading = kind.reading();
-    if let Some(cut) = &config.data.cut {
-        reading.cut = match cut.as_str() {
-            "blank_lines" => Cut::Blank,
-            "files" => Cut::Whole,
-            separator => Cut::Separator(separator.to_owned()),
-        };
-    }
-    let paths: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
-    let tokenising = Tokenising { tokenizer, threads: 0, parse_special: false };
-    tokenising.run(documents(&paths, &reading)?, sink)?;
-    Ok(())
 }

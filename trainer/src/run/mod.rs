@@ -2,10 +2,15 @@
 
 mod config;
 mod material;
+mod measure;
 mod saving;
+mod texts;
+mod vocabulary;
 
 pub use config::{BatchOptions, CheckpointOptions, Config, DataOptions, EvaluateOptions, ModelOptions};
 pub use material::{Base, Material};
+pub use measure::measure;
+pub use vocabulary::learnt_tokenizer;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -292,35 +297,24 @@ impl Run {
 
     /// How far off the validation texts are, with the averaged parameters where there are some.
     pub fn evaluate(&mut self) -> Result<Option<Sum>> {
-        let Some(task) = self.material.validation.clone() else { return Ok(None) };
-        if let Some(average) = &mut self.average {
-            average.swap(&mut self.parameters)?;
-        }
-        let loader = Loader::new(task, self.material.loader(&self.config, false), Position::default());
-        let mut sum = Sum::default();
-        let result = loader.and_then(|mut loader| {
-            let most =
-                if self.config.evaluate.batches == 0 { usize::MAX } else { self.config.evaluate.batches };
-            loader.by_ref().take(most).try_for_each(|step| {
-                let step = step?;
-                let goal = Goal { loss: self.loss.as_ref(), targets: &step.targets, scale: 1.0 };
-                sum.add(&self.runner.evaluate(&self.parameters, &step.batch, goal, None)?);
-                Ok(())
-            })
-        });
-        if let Some(average) = &mut self.average {
-            average.swap(&mut self.parameters)?;
-        }
-        result.map(|()| Some(sum))
+        self.averaged(|run| {
+            measure::look(&run.config, &run.material, &mut run.runner, run.loss.as_ref(), &run.parameters)
+        })?
+    }
+
+    /// Does `work` while the parameters are averaged, where there is an average.
+    fn averaged<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> Result<R> {
+        let Some(mut average) = self.average.take() else { return Ok(work(self)) };
+        let swapped = average.swap(&mut self.parameters);
+        let done = swapped.map(|()| work(self));
+        let back = if done.is_ok() { average.swap(&mut self.parameters) } else { Ok(()) };
+        self.average = Some(average);
+        back.and(done)
     }
 
     /// The parameters as they would be used: averaged where there is an average.
     pub fn parameters(&mut self) -> Result<Parameters<f32>> {
-        let Some(average) = &mut self.average else { return Ok(self.parameters.clone()) };
-        average.swap(&mut self.parameters)?;
-        let averaged = self.parameters.clone();
-        average.swap(&mut self.parameters)?;
-        Ok(averaged)
+        self.averaged(|run| run.parameters.clone())
     }
 
     /// What a file of the trained model holds: adapters have become part of the matrices that they stand beside.

@@ -13,14 +13,16 @@ use crate::batch::Batch;
 use crate::grad::{Back, Call, rule};
 use crate::loss::{Loss, Sum, Targets};
 use crate::parameters::{Gradients, Parameters};
-use crate::program::{Buffer, Layout, Program, Recompute, Schedule, Step};
+use crate::program::{Buffer, Layout, Layouts, Program, Recompute, Schedule, Step};
 use crate::real::Real;
 
 /// A program, its plan, and the arena in which it runs.
 pub struct Runner<T> {
     program: Program,
     schedule: Schedule,
+    layouts: Layouts,
     forward: Schedule,
+    forward_layouts: Layouts,
     arena: Vec<T>,
     scratch: tail::Scratch<T>,
 }
@@ -43,8 +45,16 @@ impl<T: Real> Runner<T> {
     /// For a program of which the weights that `trains` names change.
     pub fn new(program: Program, recompute: Recompute, trains: impl Fn(usize) -> bool) -> Result<Self> {
         let schedule = Schedule::new(&program, recompute, trains)?;
-        let forward = Schedule::forward(&program);
-        Ok(Self { program, schedule, forward, arena: Vec::new(), scratch: tail::Scratch::default() })
+        let forward = Schedule::forward(&program)?;
+        Ok(Self {
+            program,
+            schedule,
+            layouts: Layouts::default(),
+            forward,
+            forward_layouts: Layouts::default(),
+            arena: Vec::new(),
+            scratch: tail::Scratch::default(),
+        })
     }
 
     /// What is run.
@@ -91,15 +101,15 @@ impl<T: Real> Runner<T> {
 
     /// The first operation before the head that gives what is no number, and where; none where all are.
     pub fn find(&mut self, parameters: &Parameters<T>, batch: &Batch) -> Result<Option<String>> {
-        let layout = Layout::new(&self.program, &self.forward, batch, parameters)?;
+        let layout = self.forward_layouts.find(&self.program, &self.forward, batch, parameters)?;
         if self.arena.len() < layout.size {
             self.arena.resize(layout.size, T::ZERO);
         }
         let walk =
             Walk { program: &self.program, schedule: &self.forward, layout: &layout, batch, parameters };
-        for &step in &self.forward.steps {
+        for (index, &step) in self.forward.steps.iter().enumerate() {
             let Step::Forward { node, again } = step else { continue };
-            walk.forward(step, node, &mut self.arena)?;
+            walk.forward(index, node, &mut self.arena)?;
             let made = &self.program.nodes[node];
             let place = layout.place(Buffer::Value { value: made.output, again });
             let bad = self.arena[place].iter().enumerate().find(|(_, number)| !number.is_finite());
@@ -130,8 +140,11 @@ impl<T: Real> Runner<T> {
         mut see: Option<See<'_, T>>,
     ) -> Result<Sum> {
         check(&self.program, batch)?;
-        let schedule = if gradients.is_some() { &self.schedule } else { &self.forward };
-        let layout = Layout::new(&self.program, schedule, batch, parameters)?;
+        let (schedule, layouts) = match gradients {
+            Some(_) => (&self.schedule, &mut self.layouts),
+            None => (&self.forward, &mut self.forward_layouts),
+        };
+        let layout = layouts.find(&self.program, schedule, batch, parameters)?;
         if self.arena.len() < layout.size {
             self.arena.resize(layout.size, T::ZERO);
         }
@@ -141,10 +154,10 @@ impl<T: Real> Runner<T> {
         for (index, &step) in schedule.steps.iter().enumerate() {
             layout.fresh[index].iter().for_each(|place| self.arena[place.clone()].fill(T::ZERO));
             match step {
-                Step::Forward { node, .. } => walk.forward(step, node, &mut self.arena)?,
+                Step::Forward { node, .. } => walk.forward(index, node, &mut self.arena)?,
                 Step::Backward { node } => {
                     let gradients = gradients.as_deref_mut().unwrap_or(&mut nothing);
-                    walk.backward(step, node, &mut self.arena, gradients)?;
+                    walk.backward(index, node, &mut self.arena, gradients)?;
                 }
                 Step::Tail => {
                     let back = gradients.as_deref_mut();
@@ -173,8 +186,8 @@ impl<'a, T: Real> Walk<'a, T> {
         Call { program: self.program, node, batch: self.batch, parameters: self.parameters, rows }
     }
 
-    fn forward(&self, step: Step, node: usize, arena: &mut [T]) -> Result<()> {
-        let uses = self.schedule.uses(self.program, step)?;
+    fn forward(&self, step: usize, node: usize, arena: &mut [T]) -> Result<()> {
+        let uses = &self.schedule.uses[step];
         let mut tables = Tables::new(arena, self.layout, uses.all());
         let (out, kept) = (tables.take(uses.writes[0]), tables.take(uses.writes[1]));
         let inputs: Vec<&[T]> = uses.inputs.iter().map(|buffer| tables.read(*buffer)).collect();
@@ -184,8 +197,14 @@ impl<'a, T: Real> Walk<'a, T> {
         Ok(())
     }
 
-    fn backward(&self, step: Step, node: usize, arena: &mut [T], gradients: &mut Gradients<T>) -> Result<()> {
-        let uses = self.schedule.uses(self.program, step)?;
+    fn backward(
+        &self,
+        step: usize,
+        node: usize,
+        arena: &mut [T],
+        gradients: &mut Gradients<T>,
+    ) -> Result<()> {
+        let uses = &self.schedule.uses[step];
         let mut tables = Tables::new(arena, self.layout, uses.all());
         // A value that is read twice has one gradient, to which the second is added afterwards.
         let mut twice = vec![Vec::new(); uses.to.len()];

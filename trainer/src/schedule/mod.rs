@@ -4,17 +4,15 @@
 //! step's number, so that training goes on anywhere without a state. Steps are counted from 0.
 
 mod constant;
-mod cosine;
+mod falling;
 mod inverse_root;
-mod linear;
 mod one_cycle;
 mod restarts;
 mod stable;
 
 pub use constant::ConstantOptions;
-pub use cosine::CosineOptions;
+pub use falling::FallingOptions;
 pub use inverse_root::InverseRootOptions;
-pub use linear::LinearOptions;
 pub use one_cycle::OneCycleOptions;
 pub use restarts::RestartsOptions;
 pub use stable::{Fall, StableOptions};
@@ -29,8 +27,8 @@ type Build = fn(&Settings, u64) -> Result<Box<dyn Curve>>;
 /// Every schedule: its name, and what makes it of its settings and the number of steps.
 const SCHEDULES: &[(&str, Build)] = &[
     ("constant", constant::build),
-    ("linear", linear::build),
-    ("cosine", cosine::build),
+    ("linear", falling::linear),
+    ("cosine", falling::cosine),
     ("cosine_restarts", restarts::build),
     ("one_cycle", one_cycle::build),
     ("inverse_root", inverse_root::build),

@@ -137,8 +137,13 @@ fn source_of(path: &Path) -> Option<&'static dyn Source> {
     SOURCES.iter().copied().find(|source| source.extensions().contains(&extension.as_str()))
 }
 
-/// The documents of files and folders. Of a folder those files are read whose names a source knows.
+/// The documents of files and folders.
 pub fn documents(paths: &[PathBuf], reading: &Reading) -> Result<Documents> {
+    Ok(Box::new(Chain { files: files(paths)?, reading: reading.clone(), open: None }))
+}
+
+/// The files of files and folders, in the order in which they are read: of a folder those whose names a source knows.
+pub fn files(paths: &[PathBuf]) -> Result<VecDeque<PathBuf>> {
     let mut files = VecDeque::new();
     for path in paths {
         let place = path.display().to_string();
@@ -154,7 +159,7 @@ pub fn documents(paths: &[PathBuf], reading: &Reading) -> Result<Documents> {
             return Err(Error::argument(place, format!("holds no file that ends in .{}", known.join(", ."))));
         }
     }
-    Ok(Box::new(Chain { files, reading: reading.clone(), open: None }))
+    Ok(files)
 }
 
 fn walk(folder: &Path, depth: usize, files: &mut VecDeque<PathBuf>) -> Result<()> {

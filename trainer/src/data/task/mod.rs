@@ -31,6 +31,7 @@ use super::source::{Field, Reading};
 use crate::batch::{Batch, Texts};
 use crate::loss::Targets;
 use crate::random::Random;
+use crate::settings::unknown;
 
 /// A batch, and what its wanted rows should be.
 #[derive(Clone, Debug, Default)]
@@ -148,7 +149,7 @@ impl Kind {
     pub fn of(name: &str) -> Result<&'static Self> {
         TASKS.iter().find(|kind| kind.name == name).ok_or_else(|| {
             let names: Vec<&str> = TASKS.iter().map(|kind| kind.name).collect();
-            Error::argument("task", format!("{name:?} is none; there are {}", names.join(", ")))
+            unknown("task", "task", name, &names)
         })
     }
 

@@ -1,0 +1,40 @@
+//! How far off a model is on the texts that it is not trained on.
+
+use siskin::Result;
+
+use super::config::Config;
+use super::material::Material;
+use crate::data::{Loader, Position};
+use crate::loss::{self, Loss, Sum};
+use crate::parameters::Parameters;
+use crate::program::Recompute;
+use crate::runner::{Goal, Runner};
+
+/// How far off a model is on the validation texts; none where there are no such texts. Nothing is built that only
+/// training needs.
+pub fn measure(config: &Config, material: &Material) -> Result<Option<Sum>> {
+    let parameters = material.parameters(config.seed)?;
+    let loss = loss::named(&config.loss)?;
+    let mut runner = Runner::new(material.program.clone(), Recompute::Nothing, |_| false)?;
+    look(config, material, &mut runner, loss.as_ref(), &parameters)
+}
+
+/// The same with what a run has at hand.
+pub(super) fn look(
+    config: &Config,
+    material: &Material,
+    runner: &mut Runner<f32>,
+    loss: &dyn Loss<f32>,
+    parameters: &Parameters<f32>,
+) -> Result<Option<Sum>> {
+    let Some(task) = material.validation.clone() else { return Ok(None) };
+    let loader = Loader::new(task, material.loader(config, false), Position::default())?;
+    let most = if config.evaluate.batches == 0 { usize::MAX } else { config.evaluate.batches };
+    let mut sum = Sum::default();
+    for step in loader.take(most) {
+        let step = step?;
+        let goal = Goal { loss, targets: &step.targets, scale: 1.0 };
+        sum.add(&runner.evaluate(parameters, &step.batch, goal, None)?);
+    }
+    Ok(Some(sum))
+}

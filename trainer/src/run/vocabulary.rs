@@ -1,0 +1,74 @@
+//! The tokenizer that a run learns from its own texts: learnt once, and kept in the run's folder.
+
+use std::io::Write;
+use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+use serde_json::{Value, json};
+use siskin::file::AtomicFile;
+use siskin::{Error, Result};
+
+use super::config::Config;
+use super::texts::{paths, reading};
+use crate::data::documents;
+use crate::data::source::{Body, files};
+use crate::tokenizer::Words;
+
+/// The tokenizer.
+const KEPT: &str = "tokenizer.json";
+/// What it was learnt from.
+const FROM: &str = "tokenizer.from.json";
+
+/// The tokenizer of a config that has `model.vocabulary` learnt, as a `tokenizer.json`. A run that goes on has the one
+/// in its folder; others have that one only if it was learnt from the same files.
+pub fn learnt_tokenizer(config: &Config, folder: &Path, goes_on: bool) -> Result<Vec<u8>> {
+    let vocabulary = config.model.vocabulary.ok_or_else(|| {
+        let message = "is missing; name a model that has one, or the `vocabulary` of one to be learnt";
+        Error::argument("model.tokenizer", message)
+    })?;
+    let from = from(config, vocabulary)?;
+    let (kept, beside) = (folder.join(KEPT), folder.join(FROM));
+    let same = || std::fs::read(&beside).is_ok_and(|bytes| bytes == from.to_string().as_bytes());
+    if (goes_on || same())
+        && let Ok(bytes) = std::fs::read(&kept)
+    {
+        return Ok(bytes);
+    }
+    let mut words = Words::default();
+    for document in documents(&paths(&config.data.training)?, &reading(config)?)? {
+        let document = document?;
+        match document.body {
+            Body::Texts(texts) => texts.iter().for_each(|text| words.add(text)),
+            Body::Tokens(_) => {
+                let message = "holds tokens, of which no tokenizer can be learnt; name `model.tokenizer`";
+                return Err(Error::argument(document.place, message));
+            }
+        }
+    }
+    let learnt = words.learn(vocabulary, &["<|endoftext|>"])?.to_string();
+    std::fs::create_dir_all(folder).map_err(|error| Error::io(folder.display().to_string(), &error))?;
+    // Never a tokenizer beside what another was learnt from.
+    let _ = std::fs::remove_file(&beside);
+    write(&kept, learnt.as_bytes())?;
+    write(&beside, from.to_string().as_bytes())?;
+    Ok(learnt.into_bytes())
+}
+
+/// What a tokenizer is a function of; files by their names, sizes and times.
+fn from(config: &Config, vocabulary: usize) -> Result<Value> {
+    let described = files(&paths(&config.data.training)?)?.into_iter().map(|path| {
+        let place = path.display().to_string();
+        let metadata = std::fs::metadata(&path).map_err(|error| Error::io(&place, &error))?;
+        let time = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        Ok(json!([place, metadata.len(), time.map(|time| time.as_nanos().to_string())]))
+    });
+    let described = described.collect::<Result<Vec<_>>>()?;
+    let (task, cut) = (&config.data.task, &config.data.cut);
+    Ok(json!({"vocabulary": vocabulary, "task": task, "cut": cut, "files": described}))
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut file = AtomicFile::create(path)?;
+    file.write_all(bytes).map_err(|error| Error::io(path.display().to_string(), &error))?;
+    file.commit()
+}
