@@ -31,5 +31,5 @@ pub use optimiser::{Optimiser, OptimiserOptions, StepArguments};
 pub use parameters::{Gradients, Parameter, Parameters};
 pub use program::{Program, Recompute};
 pub use real::Real;
-pub use runner::{Goal, Runner, See};
+pub use runner::{Goal, Phase, Piece, Probe, Runner, See};
 pub use schedule::{Schedule, ScheduleOptions};

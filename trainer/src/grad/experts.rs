@@ -144,6 +144,10 @@ impl<T: Real> Rule<T> for Dispatch {
 pub(super) struct ExpertLinear;
 
 impl<T: Real> Rule<T> for ExpertLinear {
+    fn work(&self, call: &Call<'_, T>) -> f64 {
+        2.0 * call.rows as f64 * call.columns() as f64 * call.input(0).columns as f64
+    }
+
     fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
         let Op::ExpertLinear { routing, weights, biases } = &call.node.op else { return };
         let (slots, depth, columns) =

@@ -10,6 +10,10 @@ use crate::real::Real;
 pub(super) struct Linear;
 
 impl<T: Real> Rule<T> for Linear {
+    fn work(&self, call: &Call<'_, T>) -> f64 {
+        2.0 * call.rows as f64 * call.columns() as f64 * call.input(0).columns as f64
+    }
+
     fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
         let Op::Linear { parts } = &call.node.op else { return };
         let (depth, columns) = (call.input(0).columns, call.columns());

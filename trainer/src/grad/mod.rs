@@ -110,6 +110,12 @@ pub trait Rule<T: Real>: Sync {
         0
     }
 
+    /// Multiplications and additions of a forward pass, where they are products; backward does as many for the inputs,
+    /// and as many for the weights.
+    fn work(&self, _: &Call<'_, T>) -> f64 {
+        0.0
+    }
+
     /// Computes the output, all of it.
     fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], kept: &mut [T]);
 

@@ -341,6 +341,14 @@ fn add<T: Real>(to: &mut [T], token: usize, from: impl Iterator<Item = T>, size:
 }
 
 impl<T: Real> Rule<T> for Recur {
+    fn work(&self, call: &Call<'_, T>) -> f64 {
+        let Op::Recur(recurrence) = &call.node.op else { return 0.0 };
+        // What comes in and what is asked; the delta rule also asks what is there.
+        let products = if recurrence.rule == Taking::Delta { 3.0 } else { 2.0 };
+        let state = recurrence.heads * recurrence.key_size * recurrence.value_size;
+        2.0 * products * call.rows as f64 * state as f64
+    }
+
     fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
         let Op::Recur(r) = &call.node.op else { return };
         let results = each_head(call, r, inputs, |_, _, tokens| Run { r, tokens: &tokens }.forward());

@@ -1,10 +1,12 @@
 //! The graphs of a model as one program: what the encoder remembers has become an input of the decoder's attention.
 
 mod memory;
+mod names;
 mod recompute;
 mod schedule;
 
 pub use memory::{Layout, Layouts, Parts, Shape};
+pub use names::{layer_of, of_op as op_name};
 pub use recompute::Recompute;
 pub use schedule::{Buffer, Schedule, Step, Uses};
 

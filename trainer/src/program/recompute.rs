@@ -30,7 +30,7 @@ pub struct Forgotten {
 impl Recompute {
     /// Chooses nodes of `program` before its head. What another part reads is never forgotten.
     pub fn choose(self, program: &Program) -> Forgotten {
-        let layers = layers(program);
+        let (layers, _) = layers(program);
         let width = if let Self::Layers(width) = self { width.max(1) } else { 1 };
         let parts: Vec<usize> =
             layers.iter().map(|layer| layer.map_or(0, |layer| layer / width + 1)).collect();
@@ -57,8 +57,8 @@ impl Recompute {
     }
 }
 
-/// The layer that each node belongs to, encoders' before decoders'; none before the first.
-fn layers(program: &Program) -> Vec<Option<usize>> {
+/// The layer that each node belongs to, encoders' before decoders', none before the first; and the names of layers.
+pub(super) fn layers(program: &Program) -> (Vec<Option<usize>>, Vec<String>) {
     let mut names: Vec<(super::Side, &str)> = Vec::new();
     let mut current = None;
     let mut of_node = Vec::with_capacity(program.nodes.len());
@@ -81,5 +81,6 @@ fn layers(program: &Program) -> Vec<Option<usize>> {
         }
         of_node.push(current);
     }
-    of_node
+    let names = names.into_iter().map(|(_, name)| name.to_owned()).collect();
+    (of_node, names)
 }

@@ -55,6 +55,8 @@ pub struct Schedule {
     pub uses: Vec<Uses>,
     /// Which values need a gradient.
     pub steep: Vec<bool>,
+    /// Which weights do.
+    pub trained: Vec<bool>,
     forgotten: Forgotten,
     /// The node that makes each value.
     makers: Vec<usize>,
@@ -64,6 +66,7 @@ impl Schedule {
     /// For a program of which the weights that `trains` names change.
     pub fn new(program: &Program, recompute: Recompute, trains: impl Fn(usize) -> bool) -> Result<Self> {
         let mut schedule = Self::of_forward(program);
+        schedule.trained = (0..program.weights.len()).map(&trains).collect();
         for node in &program.nodes {
             let own = node.op.weights().into_iter().any(&trains);
             schedule.steep[node.output] = own || node.inputs.iter().any(|&input| schedule.steep[input]);
@@ -88,6 +91,19 @@ impl Schedule {
         Self::of_forward(program).complete(program)
     }
 
+    /// How often the products of a node are done in a step, those that are computed again left out: forward, and for
+    /// what it reads and for its weights where these need gradients.
+    pub fn passes(&self, program: &Program, node: usize) -> f64 {
+        let node = &program.nodes[node];
+        let weights = node.op.weights();
+        let reads = node.inputs.iter().any(|&input| self.steep[input]);
+        let trains = match weights.is_empty() {
+            true => reads,
+            false => weights.iter().any(|&weight| self.trained[weight]),
+        };
+        1.0 + f64::from(u8::from(reads)) + f64::from(u8::from(trains))
+    }
+
     /// Names what all steps use.
     fn complete(mut self, program: &Program) -> Result<Self> {
         let uses = self.steps.iter().map(|&step| self.uses_of(program, step));
@@ -103,6 +119,7 @@ impl Schedule {
             steps: forward.chain([Step::Tail]).collect(),
             uses: Vec::new(),
             steep: vec![false; program.values.len()],
+            trained: vec![false; program.weights.len()],
             forgotten: Recompute::Nothing.choose(program),
             makers,
         }

@@ -120,6 +120,8 @@ pub struct Config {
     pub clip: Option<f64>,
     /// What is computed again: `nothing`, `attention`, `cheap`, or `layers` or `layers:N`.
     pub recompute: String,
+    /// Whether a batch is looked at before the first step.
+    pub check: bool,
     /// The model.
     pub model: ModelOptions,
     /// What it learns from.
@@ -152,11 +154,12 @@ struct Whole {
     steps: u64,
     clip: Option<f64>,
     recompute: String,
+    check: bool,
 }
 
 impl Default for Whole {
     fn default() -> Self {
-        Self { seed: 1, steps: 1000, clip: Some(1.0), recompute: "nothing".to_owned() }
+        Self { seed: 1, steps: 1000, clip: Some(1.0), recompute: "nothing".to_owned(), check: true }
     }
 }
 
@@ -192,7 +195,7 @@ impl Config {
                 None => None,
             };
         }
-        let known = ["seed", "steps", "clip", "recompute"];
+        let known = ["seed", "steps", "clip", "recompute", "check"];
         if let Some(name) = all.keys().find(|name| !known.contains(&name.as_str())) {
             let all: Vec<&str> = known.into_iter().chain(SECTIONS.iter().copied()).collect();
             return Err(unknown(name, "setting", name, &all));
@@ -215,6 +218,7 @@ impl Config {
             steps: whole.steps,
             clip: whole.clip,
             recompute: whole.recompute,
+            check: whole.check,
             model: read("model", &section("model").unwrap_or_default())?,
             data: read("data", &section("data").unwrap_or_default())?,
             batch: read("batch", &section("batch").unwrap_or_default())?,

@@ -10,8 +10,7 @@ use siskin::{Error, ErrorKind, Result};
 use super::config::Config;
 use super::texts::{Purpose, Texts};
 use crate::adapters::{self, Adapter};
-use crate::batch::Batch;
-use crate::data::{Loader, LoaderOptions, Position, Task};
+use crate::data::{Loader, LoaderOptions, Position, Step, Task};
 use crate::export::Frame;
 use crate::initial::Beginning;
 use crate::parameters::Parameters;
@@ -106,6 +105,11 @@ impl Material {
         Ok(parameters)
     }
 
+    /// Whether the model begins with random numbers.
+    pub(super) fn is_new(&self) -> bool {
+        matches!(self.origin, Origin::New(_))
+    }
+
     /// How examples become batches: of training, or of a look.
     pub(super) fn loader(&self, config: &Config, training: bool) -> LoaderOptions {
         LoaderOptions {
@@ -120,19 +124,19 @@ impl Material {
     }
 
     /// The batch of the most rows among the first, where batches have up to `rows`.
-    pub(super) fn longest(&self, config: &Config, rows: usize) -> Result<Batch> {
+    pub(super) fn longest(&self, config: &Config, rows: usize) -> Result<Step> {
         const LOOKED_AT: usize = 16;
         let options = LoaderOptions { rows, ..self.loader(config, true) };
         let loader = Loader::new(self.training.clone(), options, Position::default())?;
-        let mut longest = Batch::default();
+        let mut longest: Option<Step> = None;
         for step in loader.take(LOOKED_AT) {
-            let batch = step?.batch;
-            let rows = |batch: &Batch| batch.reader.rows.len() + batch.writer.rows.len();
-            if rows(&batch) > rows(&longest) {
-                longest = batch;
+            let step = step?;
+            let rows = |step: &Step| step.batch.reader.rows.len() + step.batch.writer.rows.len();
+            if longest.as_ref().is_none_or(|longest| rows(&step) > rows(longest)) {
+                longest = Some(step);
             }
         }
-        Ok(longest)
+        longest.ok_or_else(|| Error::argument("data", "there are no batches"))
     }
 }
 

@@ -1,5 +1,6 @@
 //! A training run: data to steps, steps to a model, and back to where it was after a stop.
 
+mod check;
 mod config;
 mod material;
 mod measure;
@@ -7,6 +8,7 @@ mod saving;
 mod texts;
 mod vocabulary;
 
+pub use check::{Check, Depth, Outcome};
 pub use config::{BatchOptions, CheckpointOptions, Config, DataOptions, EvaluateOptions, ModelOptions};
 pub use material::{Base, Material};
 pub use measure::measure;
@@ -182,8 +184,8 @@ impl Run {
     /// The same with other `batch.rows`.
     pub fn memory_with(&self, rows: usize) -> Result<Parts> {
         let numbers = |list: &mut dyn Iterator<Item = usize>| list.sum::<usize>() * size_of::<f32>();
-        let batch = self.material.longest(&self.config, rows)?;
-        let [activations, scratch] = self.runner.memory(&batch, &self.parameters)?;
+        let step = self.material.longest(&self.config, rows)?;
+        let [activations, scratch] = self.runner.memory(&step.batch, &self.parameters)?;
         Ok(Parts {
             parameters: numbers(&mut self.parameters.list.iter().map(|parameter| parameter.numbers.len())),
             gradients: numbers(&mut self.gradients.list.iter().flatten().map(Vec::len)),

@@ -1,9 +1,13 @@
 //! Runs a program forth and back on the CPU.
 
 mod carve;
+mod probe;
 mod tail;
 
+pub use probe::{Phase, Piece, Probe};
+
 use std::ops::Range;
+use std::time::Instant;
 
 use siskin::graph::Op;
 use siskin::{Error, Result};
@@ -13,7 +17,7 @@ use crate::batch::Batch;
 use crate::grad::{Back, Call, rule};
 use crate::loss::{Loss, Sum, Targets};
 use crate::parameters::{Gradients, Parameters};
-use crate::program::{Buffer, Layout, Layouts, Program, Recompute, Schedule, Step};
+use crate::program::{Buffer, Layout, Layouts, Program, Recompute, Schedule, Step, op_name};
 use crate::real::Real;
 
 /// A program, its plan, and the arena in which it runs.
@@ -77,7 +81,19 @@ impl<T: Real> Runner<T> {
         goal: Goal<'_, T>,
         gradients: &mut Gradients<T>,
     ) -> Result<Sum> {
-        let outcome = self.walk(parameters, batch, goal, Some(gradients), None);
+        self.run_shown(parameters, batch, goal, gradients, None)
+    }
+
+    /// The same; all pieces of the work are shown to `probe`.
+    pub fn run_shown(
+        &mut self,
+        parameters: &Parameters<T>,
+        batch: &Batch,
+        goal: Goal<'_, T>,
+        gradients: &mut Gradients<T>,
+        probe: Option<&mut (dyn Probe<T> + '_)>,
+    ) -> Result<Sum> {
+        let outcome = self.walk(parameters, batch, goal, Some(gradients), None, probe);
         match outcome {
             Err(error) if error.place() == tail::NOT_FINITE => {
                 let found = self.find(parameters, batch)?;
@@ -96,7 +112,20 @@ impl<T: Real> Runner<T> {
         goal: Goal<'_, T>,
         see: Option<See<'_, T>>,
     ) -> Result<Sum> {
-        self.walk(parameters, batch, goal, None, see)
+        self.walk(parameters, batch, goal, None, see, None)
+    }
+
+    /// Multiplications and additions of the products that a step with this batch needs; what is computed again does not
+    /// count.
+    pub fn work(&self, parameters: &Parameters<T>, batch: &Batch) -> Result<f64> {
+        let program = &self.program;
+        let mut sum = 0.0;
+        for (number, node) in program.nodes.iter().enumerate() {
+            let rows = program.values[node.output].row_count(batch);
+            let call = Call { program, node, batch, parameters, rows };
+            sum += self.schedule.passes(program, number) * rule(&node.op)?.work(&call);
+        }
+        Ok(sum)
     }
 
     /// The first operation before the head that gives what is no number, and where; none where all are.
@@ -109,7 +138,7 @@ impl<T: Real> Runner<T> {
             Walk { program: &self.program, schedule: &self.forward, layout: &layout, batch, parameters };
         for (index, &step) in self.forward.steps.iter().enumerate() {
             let Step::Forward { node, again } = step else { continue };
-            walk.forward(index, node, &mut self.arena)?;
+            walk.forward(index, node, &mut self.arena, None)?;
             let made = &self.program.nodes[node];
             let place = layout.place(Buffer::Value { value: made.output, again });
             let bad = self.arena[place].iter().enumerate().find(|(_, number)| !number.is_finite());
@@ -119,8 +148,7 @@ impl<T: Real> Runner<T> {
                 let weights = made.op.weights();
                 let names: Vec<&str> =
                     weights.iter().map(|&weight| self.program.weights[weight].name.as_str()).collect();
-                let op = format!("{:?}", made.op);
-                let op = op.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+                let op = op_name(&made.op);
                 let named =
                     if names.is_empty() { String::new() } else { format!(" with {}", names.join(", ")) };
                 return Ok(Some(format!(
@@ -138,6 +166,7 @@ impl<T: Real> Runner<T> {
         goal: Goal<'_, T>,
         mut gradients: Option<&mut Gradients<T>>,
         mut see: Option<See<'_, T>>,
+        mut probe: Option<&mut (dyn Probe<T> + '_)>,
     ) -> Result<Sum> {
         check(&self.program, batch)?;
         let (schedule, layouts) = match gradients {
@@ -154,20 +183,30 @@ impl<T: Real> Runner<T> {
         for (index, &step) in schedule.steps.iter().enumerate() {
             layout.fresh[index].iter().for_each(|place| self.arena[place.clone()].fill(T::ZERO));
             match step {
-                Step::Forward { node, .. } => walk.forward(index, node, &mut self.arena)?,
+                Step::Forward { node, .. } => {
+                    walk.forward(index, node, &mut self.arena, probe.as_deref_mut())?;
+                }
                 Step::Backward { node } => {
                     let gradients = gradients.as_deref_mut().unwrap_or(&mut nothing);
-                    walk.backward(index, node, &mut self.arena, gradients)?;
+                    walk.backward(index, node, &mut self.arena, gradients, probe.as_deref_mut())?;
                 }
                 Step::Tail => {
                     let back = gradients.as_deref_mut();
                     let see = see.take();
-                    sum = walk.tail(goal, &mut self.arena, &mut self.scratch, back, see)?;
+                    let probe = probe.as_deref_mut();
+                    sum = walk.tail(goal, &mut self.arena, &mut self.scratch, Shown { back, see, probe })?;
                 }
             }
         }
         Ok(sum)
     }
+}
+
+/// What is wanted of the head beside the loss.
+struct Shown<'a, 's, 'p, T> {
+    back: Option<&'a mut Gradients<T>>,
+    see: Option<See<'s, T>>,
+    probe: Option<&'a mut (dyn Probe<T> + 'p)>,
 }
 
 /// What the steps of a walk share.
@@ -186,14 +225,27 @@ impl<'a, T: Real> Walk<'a, T> {
         Call { program: self.program, node, batch: self.batch, parameters: self.parameters, rows }
     }
 
-    fn forward(&self, step: usize, node: usize, arena: &mut [T]) -> Result<()> {
+    fn forward(
+        &self,
+        step: usize,
+        node: usize,
+        arena: &mut [T],
+        probe: Option<&mut (dyn Probe<T> + '_)>,
+    ) -> Result<()> {
         let uses = &self.schedule.uses[step];
         let mut tables = Tables::new(arena, self.layout, uses.all());
         let (out, kept) = (tables.take(uses.writes[0]), tables.take(uses.writes[1]));
         let inputs: Vec<&[T]> = uses.inputs.iter().map(|buffer| tables.read(*buffer)).collect();
         let call = self.call(node, None);
         let (out, kept) = (out.unwrap_or_default(), kept.unwrap_or_default());
+        let begin = probe::now(probe.as_ref());
         rule(&call.node.op)?.forward(&call, &inputs, out, kept);
+        if let (Some(probe), Some(begin)) = (probe, begin) {
+            let again = matches!(self.schedule.steps[step], Step::Forward { again: true, .. });
+            let phase = if again { Phase::Again } else { Phase::Forward };
+            let (call, end) = (&call, Instant::now());
+            probe.piece(&Piece { number: node, phase, call, inputs: &inputs, output: out, begin, end });
+        }
         Ok(())
     }
 
@@ -203,6 +255,7 @@ impl<'a, T: Real> Walk<'a, T> {
         node: usize,
         arena: &mut [T],
         gradients: &mut Gradients<T>,
+        probe: Option<&mut (dyn Probe<T> + '_)>,
     ) -> Result<()> {
         let uses = &self.schedule.uses[step];
         let mut tables = Tables::new(arena, self.layout, uses.all());
@@ -232,7 +285,12 @@ impl<'a, T: Real> Walk<'a, T> {
             to: &mut to,
             weights: gradients,
         };
+        let begin = probe::now(probe.as_ref());
         rule(&call.node.op)?.backward(&call, back);
+        if let (Some(probe), Some(begin)) = (probe, begin) {
+            let (phase, call, end) = (Phase::Backward, &call, Instant::now());
+            probe.piece(&Piece { number: node, phase, call, inputs: &inputs, output: &[], begin, end });
+        }
         for (buffer, twice) in uses.to.iter().zip(twice).filter(|(_, twice)| !twice.is_empty()) {
             let place = buffer.map_or(0..0, |buffer| self.layout.place(buffer));
             arena[place].iter_mut().zip(twice).for_each(|(to, from)| *to += from);

@@ -1,8 +1,10 @@
 //! The head and the loss, some rows at a time: of large vocabularies never all scores are there at once.
 
+use std::time::Instant;
+
 use siskin::{Error, Result};
 
-use super::{Goal, See, Walk};
+use super::{Goal, Phase, Piece, Probe, Shown, Walk, probe};
 use crate::batch::Batch;
 use crate::grad::{Back, rule};
 use crate::loss::{Outputs, Sum};
@@ -45,9 +47,9 @@ impl<T: Real> Walk<'_, T> {
         goal: Goal<'_, T>,
         arena: &mut [T],
         scratch: &mut Scratch<T>,
-        mut gradients: Option<&mut Gradients<T>>,
-        mut see: Option<See<'_, T>>,
+        shown: Shown<'_, '_, '_, T>,
     ) -> Result<Sum> {
+        let Shown { back: mut gradients, mut see, mut probe } = shown;
         let program = self.program;
         let (rows, columns) =
             (program.values[program.hidden].row_count(self.batch), program.values[program.hidden].columns);
@@ -66,7 +68,7 @@ impl<T: Real> Walk<'_, T> {
             let part = start..rows.min(start + step);
             let numbers = part.start * columns..part.end * columns;
             let mut head = Head { walk: self, rows: part.len(), hidden: &hidden[numbers.clone()] };
-            head.forward(scratch)?;
+            head.forward(scratch, probe.as_deref_mut())?;
             let mut own = std::mem::take(&mut scratch.gradients);
             let width = program.values[program.output].columns;
             let mut of_hidden = vec![T::ZERO; part.len() * columns];
@@ -77,7 +79,11 @@ impl<T: Real> Walk<'_, T> {
             gradient.clear();
             gradient.resize(part.len() * width, T::ZERO);
             let outputs = Outputs { first: part.start, columns: width, numbers: output, batch: self.batch };
+            let begin = probe::now(probe.as_ref());
             let added = goal.loss.add(&outputs, goal.targets, goal.scale, gradient)?;
+            if let (Some(probe), Some(begin)) = (probe.as_deref_mut(), begin) {
+                probe.loss(part.len(), begin, Instant::now());
+            }
             sum.add(&added);
             if !added.loss.is_finite() {
                 return Err(Error::argument(NOT_FINITE, "it is not finite"));
@@ -86,7 +92,7 @@ impl<T: Real> Walk<'_, T> {
                 see(part.clone(), output);
             }
             if let Some(gradients) = gradients.as_deref_mut() {
-                head.backward(scratch, &mut own, &mut of_hidden, gradients)?;
+                head.backward(scratch, &mut own, &mut of_hidden, gradients, probe.as_deref_mut())?;
                 steep[numbers].copy_from_slice(&of_hidden);
             }
             scratch.gradients = own;
@@ -112,7 +118,11 @@ impl<T: Real> Head<'_, T> {
         self.maker(value).map_or(self.hidden, |maker| &values[maker])
     }
 
-    fn forward(&mut self, scratch: &mut Scratch<T>) -> Result<()> {
+    fn forward(
+        &mut self,
+        scratch: &mut Scratch<T>,
+        mut probe: Option<&mut (dyn Probe<T> + '_)>,
+    ) -> Result<()> {
         let program = self.walk.program;
         for (index, node) in program.nodes[program.tail..].iter().enumerate() {
             let mut out = std::mem::take(&mut scratch.values[index]);
@@ -120,7 +130,13 @@ impl<T: Real> Head<'_, T> {
             let inputs: Vec<&[T]> =
                 node.inputs.iter().map(|&input| self.value(&scratch.values, input)).collect();
             let call = self.walk.call(program.tail + index, Some(self.rows));
+            let begin = probe::now(probe.as_ref());
             rule(&node.op)?.forward(&call, &inputs, &mut out, &mut []);
+            if let (Some(probe), Some(begin)) = (probe.as_deref_mut(), begin) {
+                let (number, phase, end) = (program.tail + index, Phase::Forward, Instant::now());
+                let call = &call;
+                probe.piece(&Piece { number, phase, call, inputs: &inputs, output: &out, begin, end });
+            }
             scratch.values[index] = out;
         }
         Ok(())
@@ -133,6 +149,7 @@ impl<T: Real> Head<'_, T> {
         own: &mut [Vec<T>],
         of_hidden: &mut [T],
         gradients: &mut Gradients<T>,
+        mut probe: Option<&mut (dyn Probe<T> + '_)>,
     ) -> Result<()> {
         let program = self.walk.program;
         let nodes = &program.nodes[program.tail..];
@@ -156,7 +173,13 @@ impl<T: Real> Head<'_, T> {
                 to: &mut to,
                 weights: gradients,
             };
+            let begin = probe::now(probe.as_ref());
             rule(&node.op)?.backward(&call, back);
+            if let (Some(probe), Some(begin)) = (probe.as_deref_mut(), begin) {
+                let (number, phase, end) = (program.tail + index, Phase::Backward, Instant::now());
+                let call = &call;
+                probe.piece(&Piece { number, phase, call, inputs: &inputs, output: &[], begin, end });
+            }
             own[index] = gradient;
             for (&input, given) in node.inputs.iter().zip(given) {
                 let to = self.maker(input).map_or(&mut *of_hidden, |maker| &mut own[maker]);

@@ -167,6 +167,22 @@ impl<T: Real> Rule<T> for Attention {
         call.rows * description.heads
     }
 
+    fn work(&self, call: &Call<'_, T>) -> f64 {
+        let Op::Attention(description) = &call.node.op else { return 0.0 };
+        let (queries, keys) = (call.texts(), call.input(1).side.texts(call.batch));
+        let seen = |(text, span): (usize, &std::ops::Range<usize>)| -> usize {
+            let of_row = |row| {
+                sight::runs(description, queries, keys, text, row)
+                    .iter()
+                    .map(ExactSizeIterator::len)
+                    .sum::<usize>()
+            };
+            (0..span.len()).map(of_row).sum()
+        };
+        let pairs: usize = queries.spans.iter().enumerate().map(seen).sum();
+        4.0 * pairs as f64 * (description.heads * description.head_size) as f64
+    }
+
     fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], kept: &mut [T]) {
         let Some(work) = Work::new(call, inputs) else { return };
         if let Some(others) = inputs.get(3) {

@@ -1,0 +1,404 @@
+//! What can be seen to be wrong before a run begins: a few batches tell.
+
+use std::collections::BTreeMap;
+
+use siskin::graph::Op;
+use siskin::{Error, ErrorKind, Result};
+
+use super::Run;
+use crate::clip::{self, Norm};
+use crate::data::{Loader, LoaderOptions, Position, Settings, Step};
+use crate::grad::rule;
+use crate::loss::Sum;
+use crate::optimiser::{Optimiser, OptimiserOptions, StepArguments};
+use crate::program::layer_of;
+use crate::real::Real;
+use crate::runner::{Goal, Phase, Piece, Probe};
+
+/// Rows of a batch that is looked at, where examples are not longer.
+const ROWS: usize = 256;
+/// Batches of which the one with the most examples is looked at.
+const BATCHES: usize = 8;
+/// Steps in which a batch is learnt.
+const STEPS: usize = 40;
+/// The rates at which that is tried.
+const RATES: [f64; 2] = [1e-3, 1e-2];
+/// Rows of short texts.
+const LENGTHS: [usize; 3] = [1, 2, 7];
+
+/// How much is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// Two passes over a small batch.
+    Brief,
+    /// Also texts of several lengths, a full batch, and whether a batch can be learnt: this takes the memory of the
+    /// parameters and of an optimiser once more.
+    Full,
+}
+
+/// What a check came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// As it should be.
+    Good,
+    /// It may be meant so.
+    Odd,
+    /// Nothing good can come of it.
+    Bad,
+}
+
+/// A check that was made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Check {
+    /// What was looked at.
+    pub name: &'static str,
+    /// What it came to.
+    pub outcome: Outcome,
+    /// What was seen.
+    pub result: String,
+    /// What can be done; empty where all is well.
+    pub advice: String,
+}
+
+impl Check {
+    fn new(name: &'static str, outcome: Outcome, result: impl Into<String>, advice: &str) -> Self {
+        let advice = if outcome == Outcome::Good { "" } else { advice };
+        Self { name, outcome, result: result.into(), advice: advice.to_owned() }
+    }
+
+    fn bad(name: &'static str, error: &Error, advice: &str) -> Self {
+        Self::new(name, Outcome::Bad, error.to_string(), advice)
+    }
+
+    /// The error for the first that is bad.
+    pub fn refuse(checks: &[Self]) -> Result<()> {
+        match checks.iter().find(|check| check.outcome == Outcome::Bad) {
+            Some(Self { name, result, advice, .. }) => {
+                Err(Error::new(ErrorKind::Numeric, format!("check: {name}"), format!("{result}; {advice}")))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// What stood in the way, in the words of the error that a run would have given.
+const SEE_DATA: &str = "see the settings of data and model";
+
+impl Run {
+    /// Looks whether the run can be expected to learn. It stays as it is.
+    pub fn check(&mut self, depth: Depth) -> Result<Vec<Check>> {
+        let step = self.example(self.loader_of(ROWS, 0))?;
+        let mut shares = Shares::default();
+        let first = match self.pass(&step, Some(&mut shares)) {
+            Ok(sum) => sum,
+            Err(error) => return Ok(vec![Check::bad("one batch", &error, SEE_DATA)]),
+        };
+        let bits = self.bits(&first);
+        let mut missing = self.without_gradient();
+        let mut checks = vec![self.begins_even(&first), shares.check()];
+        let norms = self.norms();
+        checks.push(match self.pass(&step, None) {
+            Ok(sum) if self.bits(&sum) == bits => {
+                Check::new("same bits", Outcome::Good, "two passes agree", "")
+            }
+            Ok(_) => {
+                let advice = "runs of this model cannot be repeated; report it with the config";
+                Check::new("same bits", Outcome::Bad, "two passes over a batch differ", advice)
+            }
+            Err(error) => Check::bad("same bits", &error, SEE_DATA),
+        });
+        if depth == Depth::Full {
+            let (learns, still_missing) = self.learns(&step, &first)?;
+            missing.retain(|name| still_missing.contains(name));
+            checks.extend([learns, self.lengths(), self.longest()]);
+        } else {
+            // The second matrix of an adapter begins as nothing, and so has the first no gradient yet.
+            missing.retain(|name| !name.contains(".adapter_"));
+        }
+        checks.insert(1, self.gradients_reach(norms, &missing, depth));
+        self.gradients.clear();
+        Ok(checks)
+    }
+
+    /// Small batches.
+    fn loader_of(&self, rows: usize, examples: usize) -> LoaderOptions {
+        let options = self.material.loader(&self.config, true);
+        LoaderOptions { rows: rows.min(options.rows), examples, ..options }
+    }
+
+    fn example(&self, options: LoaderOptions) -> Result<Step> {
+        let loader = Loader::new(self.material.training.clone(), options, Position::default())?;
+        let batches = loader.take(BATCHES).collect::<Result<Vec<_>>>()?;
+        let most = batches.into_iter().max_by_key(|step| step.examples.len());
+        most.ok_or_else(|| Error::argument("data", "there are no batches"))
+    }
+
+    fn pass(&mut self, step: &Step, probe: Option<&mut dyn Probe<f32>>) -> Result<Sum> {
+        self.gradients.clear();
+        let weight = self.loss.weight(&step.batch, &step.targets);
+        if weight <= 0.0 {
+            return Err(Error::argument("data", "a batch has no targets; see the settings of the task"));
+        }
+        let goal = Goal { loss: self.loss.as_ref(), targets: &step.targets, scale: 1.0 / weight };
+        self.runner.run_shown(&self.parameters, &step.batch, goal, &mut self.gradients, probe)
+    }
+
+    /// A number for the bits of a loss and of all gradients.
+    fn bits(&self, sum: &Sum) -> u64 {
+        let mix = |state: u64, word: u64| {
+            (state ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29).wrapping_add(word)
+        };
+        let numbers = self.gradients.list.iter().flatten().flatten();
+        numbers.fold(sum.loss.to_bits(), |state, number| mix(state, u64::from(number.to_bits())))
+    }
+
+    /// Trained tensors whose gradient is zero everywhere.
+    fn without_gradient(&self) -> Vec<String> {
+        let pairs = self.parameters.list.iter().zip(&self.gradients.list);
+        let zero = |gradient: &Vec<f32>| gradient.iter().all(|number| *number == 0.0);
+        pairs
+            .filter(|(_, gradient)| gradient.as_ref().is_some_and(zero))
+            .map(|(parameter, _)| parameter.name.clone())
+            .collect()
+    }
+
+    /// A model that knows nothing holds all tokens or classes for alike.
+    fn begins_even(&self, sum: &Sum) -> Check {
+        let name = "first loss";
+        let entropy = self.config.loss.get("name").and_then(|name| name.as_str()) == Some("cross_entropy");
+        let columns = self.runner.program().values[self.runner.program().output].columns;
+        let (loss, even) = (sum.mean(), (columns.max(1) as f64).ln());
+        if !entropy || !self.material.is_new() || self.step > 0 {
+            return Check::new(name, Outcome::Good, format!("{loss:.4}"), "");
+        }
+        let result = format!("{loss:.4}, and ln({columns}) is {even:.4}");
+        let near = (loss - even).abs() <= (0.1 * even).max(0.3);
+        let advice =
+            "a model that knows nothing should be near that: see how its numbers begin, and the targets";
+        Check::new(name, if near { Outcome::Good } else { Outcome::Odd }, result, advice)
+    }
+
+    /// The length of the gradient of each layer.
+    fn norms(&self) -> BTreeMap<String, f64> {
+        let mut squares: BTreeMap<String, f64> = BTreeMap::new();
+        for (parameter, gradient) in self.parameters.list.iter().zip(&self.gradients.list) {
+            if let Some(gradient) = gradient {
+                *squares.entry(layer_of(&parameter.name).to_owned()).or_default() += clip::square(gradient);
+            }
+        }
+        squares.into_iter().map(|(layer, square)| (layer, square.sqrt())).collect()
+    }
+
+    fn gradients_reach(&self, norms: BTreeMap<String, f64>, missing: &[String], depth: Depth) -> Check {
+        let name = "gradients";
+        if let Some((layer, norm)) = norms.iter().find(|(_, norm)| !norm.is_finite()) {
+            let advice = "see what the model begins with; `siskin inspect` shows its tensors";
+            return Check::new(name, Outcome::Bad, format!("{norm} in {layer}"), advice);
+        }
+        let least = norms.iter().min_by(|one, other| one.1.total_cmp(other.1));
+        let most = norms.iter().max_by(|one, other| one.1.total_cmp(other.1));
+        let (Some(least), Some(most)) = (least, most) else {
+            return Check::new(name, Outcome::Bad, "nothing is trained", "see model.train");
+        };
+        let result = format!("from {:.2e} in {} to {:.2e} in {}", least.1, least.0, most.1, most.0);
+        if missing.is_empty() {
+            return Check::new(name, Outcome::Good, result, "");
+        }
+        // What no node reads, or experts that no row of a small batch chose, may be meant so.
+        let excused = |name: &String| self.unused_or_expert(name);
+        let bad = depth == Depth::Full && !missing.iter().all(excused);
+        let most: Vec<&str> = missing.iter().take(6).map(String::as_str).collect();
+        let more = if missing.len() > most.len() { ", …" } else { "" };
+        let result =
+            format!("none for {} tensors: {}{more}; others {result}", missing.len(), most.join(", "));
+        let advice = "leave them out with model.train, or see why nothing depends on them";
+        Check::new(name, if bad { Outcome::Bad } else { Outcome::Odd }, result, advice)
+    }
+
+    fn unused_or_expert(&self, name: &str) -> bool {
+        let program = self.runner.program();
+        let weight = program.weights.iter().position(|weight| weight.name == name);
+        let reads = |op: &Op| op.weights().into_iter().any(|own| Some(own) == weight);
+        program
+            .nodes
+            .iter()
+            .filter(|node| reads(&node.op))
+            .all(|node| matches!(node.op, Op::ExpertLinear { .. }))
+    }
+
+    /// Learns a batch by heart on a copy; also the tensors that have no gradient even then.
+    fn learns(&mut self, step: &Step, first: &Sum) -> Result<(Check, Vec<String>)> {
+        let kept = self.parameters.clone();
+        let (mut best, mut missing) = (f64::INFINITY, self.without_gradient());
+        let mut failed = None;
+        for rate in RATES {
+            self.parameters.clone_from(&kept);
+            match self.learn(step, rate) {
+                Ok(loss) => best = best.min(loss),
+                Err(error) => failed = Some(error),
+            }
+            let still = self.without_gradient();
+            missing.retain(|name| still.contains(name));
+            if best < 0.5 * first.mean() {
+                break;
+            }
+        }
+        self.parameters = kept;
+        let name = "learns a batch";
+        if let Some(error) = failed.filter(|_| best.is_infinite()) {
+            return Ok((Check::bad(name, &error, "see what the model begins with"), missing));
+        }
+        let result = format!("{:.4} to {best:.4} in {STEPS} steps", first.mean());
+        let outcome = match best / first.mean().max(1e-9) {
+            _ if first.mean() < 0.05 => Outcome::Good,
+            share if share < 0.7 => Outcome::Good,
+            share if share < 0.98 => Outcome::Odd,
+            _ => Outcome::Bad,
+        };
+        let advice = "see which tensors are trained (model.train), and that targets go with their texts";
+        Ok((Check::new(name, outcome, result, advice), missing))
+    }
+
+    /// The lowest loss of some steps over the same batch.
+    fn learn(&mut self, step: &Step, rate: f64) -> Result<f64> {
+        let options = OptimiserOptions { name: "adam".to_owned(), ..OptimiserOptions::default() };
+        let mut optimiser = Optimiser::new(&options, &self.parameters, &self.gradients)?;
+        let mut best = f64::INFINITY;
+        for _ in 0..STEPS {
+            best = best.min(self.pass(step, None)?.mean());
+            let norm = Norm::of(&self.gradients);
+            if let Some(error) = norm.error(&self.parameters) {
+                return Err(error);
+            }
+            let arguments = StepArguments { rate, factor: norm.factor(1.0, Some(1.0)) };
+            optimiser.step(&mut self.parameters, &self.gradients, arguments)?;
+        }
+        Ok(best)
+    }
+
+    /// Short texts go forth and back.
+    fn lengths(&mut self) -> Check {
+        let (mut done, mut refused) = (Vec::new(), Vec::new());
+        for length in LENGTHS {
+            let settings = Settings { length, target_length: length, ..self.config.data.settings.clone() };
+            let options = self.loader_of(ROWS, 4);
+            let task = self.material.texts.training_with(&settings);
+            let step =
+                task.and_then(|task| Loader::new(task, options, Position::default())?.next().transpose());
+            // What a task cannot make, it will not make in the run either.
+            let Ok(Some(step)) = step else {
+                refused.push(length.to_string());
+                continue;
+            };
+            match self.pass(&step, None) {
+                Ok(_) if Norm::of(&self.gradients).is_finite() => done.push(length.to_string()),
+                Ok(_) => {
+                    let result = format!("a text of {length} rows has gradients that are not finite");
+                    return Check::new(
+                        "short texts",
+                        Outcome::Bad,
+                        result,
+                        "leave out such texts, and report it",
+                    );
+                }
+                Err(error) => {
+                    let error = error.within(&format!("a text of {length} rows"));
+                    return Check::bad("short texts", &error, SEE_DATA);
+                }
+            }
+        }
+        let mut result = format!("{} rows go forth and back", done.join(", "));
+        if !refused.is_empty() {
+            result.push_str(&format!("; the task makes none of {}", refused.join(", ")));
+        }
+        Check::new("short texts", Outcome::Good, result, "")
+    }
+
+    /// The largest of the first batches goes forth and back.
+    fn longest(&mut self) -> Check {
+        let name = "full batch";
+        let step = match self.material.longest(&self.config, self.config.batch.rows) {
+            Ok(step) => step,
+            Err(error) => return Check::bad(name, &error, SEE_DATA),
+        };
+        let texts = [&step.batch.reader, &step.batch.writer];
+        let rows: usize = texts.iter().map(|texts| texts.rows.len()).sum();
+        let longest = texts.iter().flat_map(|texts| &texts.spans).map(ExactSizeIterator::len).max();
+        match self.pass(&step, None) {
+            Ok(_) => {
+                let result = format!("{rows} rows, {} in a text, go forth and back", longest.unwrap_or(0));
+                Check::new(name, Outcome::Good, result, "")
+            }
+            Err(error) => Check::bad(name, &error, "see data.settings.length and batch.rows"),
+        }
+    }
+}
+
+/// Looks whether the shares of a query's keys sum to one: over values of one, attention gives ones.
+#[derive(Default)]
+struct Shares {
+    worst: f64,
+    place: String,
+    looked: usize,
+}
+
+impl Shares {
+    fn check(&self) -> Check {
+        const LIMIT: f64 = 1e-4;
+        let name = "attention";
+        if self.looked == 0 {
+            return Check::new(name, Outcome::Good, "none whose shares must sum to one", "");
+        }
+        let result = format!("rows of {} operations sum to one within {:.1e}", self.looked, self.worst);
+        if self.worst <= LIMIT {
+            return Check::new(name, Outcome::Good, result, "");
+        }
+        let result = format!("rows of {} are {:.1e} from one", self.place, self.worst);
+        Check::new(name, Outcome::Bad, result, "a fault of the operation; report it with the config")
+    }
+}
+
+impl<T: Real> Probe<T> for Shares {
+    fn piece(&mut self, piece: &Piece<'_, T>) {
+        let Op::Attention(attention) = &piece.call.node.op else { return };
+        // Where values are sums of others, ones do not stay ones.
+        if piece.phase != Phase::Forward || attention.projection.is_some() {
+            return;
+        }
+        let Ok(rule) = rule::<T>(&piece.call.node.op) else { return };
+        let ones: Vec<Vec<T>> = piece.inputs.iter().map(|input| vec![T::ONE; input.len()]).collect();
+        let mut inputs = piece.inputs.to_vec();
+        inputs.iter_mut().zip(&ones).skip(2).for_each(|(input, ones)| *input = ones);
+        let mut out = vec![T::ZERO; piece.output.len()];
+        let mut kept = vec![T::ZERO; rule.keeps(piece.call)];
+        rule.forward(piece.call, &inputs, &mut out, &mut kept);
+        // A sink takes a share and gives nothing.
+        let off = |sum: f64| match attention.sinks {
+            _ if !sum.is_finite() => f64::INFINITY,
+            Some(_) => (sum - 1.0).max(-sum).max(0.0),
+            None => (sum - 1.0).abs(),
+        };
+        let worst = out.iter().map(|sum| off(sum.f64())).fold(0.0, f64::max);
+        self.looked += 1;
+        if worst > self.worst {
+            self.worst = worst;
+            self.place = format!("operation {}", piece.number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_that_is_bad_ends_the_run() {
+        let check = |name, outcome| Check::new(name, outcome, "it is so", "do this");
+        let good = [check("one", Outcome::Good), check("two", Outcome::Odd)];
+        assert!(Check::refuse(&good).is_ok());
+        assert!(good[0].advice.is_empty() && good[1].advice == "do this");
+        let error = Check::refuse(&[check("one", Outcome::Odd), check("two", Outcome::Bad)]).unwrap_err();
+        assert_eq!((error.kind(), error.place()), (ErrorKind::Numeric, "check: two"));
+        assert_eq!(error.message(), "it is so; do this");
+    }
+}
