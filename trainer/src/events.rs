@@ -10,6 +10,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use siskin::{Error, Result};
 
+use crate::statistics::{Statistics, StepStatistics};
+
 /// The Castagnoli polynomial, its bits turned around.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 
@@ -53,22 +55,46 @@ fn record(event: &[u8]) -> Vec<u8> {
     [&length[..], &masked(&length), event, &masked(event)].concat()
 }
 
-/// An event of some numbers.
-fn event(step: u64, numbers: &[(&str, f64)]) -> Vec<u8> {
+/// An event of values, each in its fields.
+fn event(step: u64, values: &[Vec<u8>]) -> Vec<u8> {
     let mut summary = Vec::new();
-    for (name, value) in numbers {
-        let mut scalar = Vec::new();
-        bytes(1, name.as_bytes(), &mut scalar);
-        scalar.push(2 << 3 | 5);
-        scalar.extend((*value as f32).to_le_bytes());
-        bytes(1, &scalar, &mut summary);
-    }
+    values.iter().for_each(|value| bytes(1, value, &mut summary));
     let mut event = Vec::new();
     time(&mut event);
     event.push(2 << 3);
     number(step, &mut event);
     bytes(5, &summary, &mut event);
     event
+}
+
+/// A number with a name.
+fn scalar(name: &str, value: f64) -> Vec<u8> {
+    let mut scalar = Vec::new();
+    bytes(1, name.as_bytes(), &mut scalar);
+    scalar.push(2 << 3 | 5);
+    scalar.extend((value as f32).to_le_bytes());
+    scalar
+}
+
+/// How many numbers lie where, with a name.
+fn histogram(name: &str, statistics: &Statistics) -> Vec<u8> {
+    let mut content = Vec::new();
+    let [least, most] = statistics.bounds;
+    let count = (statistics.count - statistics.broken) as f64;
+    for (field, value) in (1_u8..).zip([least, most, count, statistics.sum, statistics.squares]) {
+        content.push(field << 3 | 1);
+        content.extend(value.to_le_bytes());
+    }
+    let parts = statistics.histogram();
+    let packed = |number: &dyn Fn(&(f64, u64)) -> f64| -> Vec<u8> {
+        parts.iter().flat_map(|part| number(part).to_le_bytes()).collect()
+    };
+    bytes(6, &packed(&|part| part.0), &mut content);
+    bytes(7, &packed(&|part| part.1 as f64), &mut content);
+    let mut value = Vec::new();
+    bytes(1, name.as_bytes(), &mut value);
+    bytes(5, &content, &mut value);
+    value
 }
 
 /// A file of events.
@@ -95,7 +121,24 @@ impl Events {
 
     /// Numbers of a step.
     pub fn add(&mut self, step: u64, numbers: &[(&str, f64)]) -> Result<()> {
-        self.write(&event(step, numbers))
+        let values: Vec<Vec<u8>> = numbers.iter().map(|(name, value)| scalar(name, *value)).collect();
+        self.write(&event(step, &values))
+    }
+
+    /// What the tables of a step are like: their sizes as numbers, and where their numbers lie.
+    pub fn add_statistics(&mut self, all: &StepStatistics) -> Result<()> {
+        let mut values = Vec::new();
+        for (name, statistics) in all.all() {
+            for (what, number) in
+                [("mean", statistics.mean()), ("rms", statistics.rms()), ("most", statistics.most())]
+            {
+                values.push(scalar(&format!("{what}/{name}"), number));
+            }
+            if !statistics.histogram().is_empty() {
+                values.push(histogram(&name, statistics));
+            }
+        }
+        self.write(&event(all.step, &values))
     }
 
     fn write(&mut self, event: &[u8]) -> Result<()> {
@@ -115,11 +158,34 @@ mod tests {
 
     #[test]
     fn a_record_holds_what_its_sums_say() {
-        let event = event(300, &[("loss", 1.5)]);
+        let event = event(300, &[scalar("loss", 1.5)]);
         let summary = [&[10, 11, 10, 4][..], b"loss", &[21], &1.5_f32.to_le_bytes()].concat();
         assert_eq!(event[9..], [&[16, 0xac, 2, 42, 13][..], &summary].concat());
         let record = record(&event);
         assert_eq!(record.len(), 16 + event.len());
         assert_eq!(record[8..12], masked(&record[..8]));
+    }
+
+    #[test]
+    fn a_histogram_holds_every_number_once() {
+        let value = histogram("x", &Statistics::of(&[0.0_f32, 1.0, 1.5, -3.0]));
+        let double = |number: f64| number.to_le_bytes().to_vec();
+        let mut content: Vec<u8> = Vec::new();
+        for (tag, number) in [(9, -3.0), (17, 1.5), (25, 4.0), (33, -0.5), (41, 12.25)] {
+            content.push(tag);
+            content.extend(double(number));
+        }
+        assert_eq!(value[..5], [10, 1, b'x', 42, (value.len() - 6) as u8 & 0x7f | 0x80]);
+        assert_eq!(value[6..6 + content.len()], content);
+        // Limits and counts, packed, as many of one as of the other.
+        let rest = &value[6 + content.len()..];
+        let parts = Statistics::of(&[0.0_f32, 1.0, 1.5, -3.0]).histogram();
+        let packed = |numbers: Vec<f64>| numbers.into_iter().flat_map(double).collect::<Vec<u8>>();
+        let mut want = Vec::new();
+        bytes(6, &packed(parts.iter().map(|part| part.0).collect()), &mut want);
+        bytes(7, &packed(parts.iter().map(|part| part.1 as f64).collect()), &mut want);
+        assert_eq!(rest, want);
+        assert_eq!(want[0], 6 << 3 | 2, "the field is packed");
+        assert_eq!(parts.iter().map(|part| part.1).sum::<u64>(), 4);
     }
 }

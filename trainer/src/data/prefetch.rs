@@ -6,6 +6,7 @@ use std::thread::{Builder, JoinHandle};
 use siskin::{Error, ErrorKind, Result};
 
 use super::loader::{Loader, Step};
+use crate::profile::{Recorder, Worker, timed};
 
 /// The batches of a loader, made in a thread of their own, some ahead. They are those of the loader, in its order.
 ///
@@ -18,9 +19,14 @@ pub struct Prefetch {
 impl Prefetch {
     /// Makes up to `ahead` batches ahead, at least one.
     pub fn new(loader: Loader, ahead: usize) -> Result<Self> {
+        Self::recorded(loader, ahead, None)
+    }
+
+    /// The same; how long each takes is recorded.
+    pub fn recorded(mut loader: Loader, ahead: usize, recorder: Option<Recorder>) -> Result<Self> {
         let (sender, steps) = sync_channel(ahead.max(1));
         let work = move || {
-            for step in loader {
+            while let Some(step) = timed(recorder.as_ref(), "batch", Worker::Batches, || loader.next()) {
                 let failed = step.is_err();
                 if sender.send(step).is_err() || failed {
                     return;

@@ -80,6 +80,17 @@ pub struct Parts {
 }
 
 impl Parts {
+    /// Each part by its name.
+    pub fn list(&self) -> [(&'static str, usize); 5] {
+        [
+            ("parameters", self.parameters),
+            ("gradients", self.gradients),
+            ("optimiser", self.optimiser),
+            ("activations", self.activations),
+            ("scratch", self.scratch),
+        ]
+    }
+
     /// All of it.
     pub fn total(&self) -> usize {
         self.parameters + self.gradients + self.optimiser + self.activations + self.scratch

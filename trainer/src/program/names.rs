@@ -10,13 +10,11 @@ pub fn of_op(op: &Op) -> String {
     text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned()
 }
 
-/// The layer that a tensor belongs to, such as `blk.3`; else its own name up to the first point.
-pub fn layer_of(tensor: &str) -> &str {
-    let layer = tensor.find("blk.").map(|at| at + "blk.".len()).and_then(|digits| {
-        let end = tensor[digits..].find('.')? + digits;
-        Some(&tensor[..end])
-    });
-    layer.unwrap_or_else(|| tensor.split('.').next().unwrap_or(tensor))
+/// The layer that a tensor belongs to, such as `blk.3`; none where it belongs to the whole model.
+pub fn layer_of(tensor: &str) -> Option<&str> {
+    let (prefix, rest) = tensor.split_once("blk.")?;
+    let digits = rest.find('.')?;
+    Some(&tensor[..prefix.len() + "blk.".len() + digits])
 }
 
 impl Program {

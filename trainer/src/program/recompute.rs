@@ -3,6 +3,7 @@
 use siskin::graph::Op;
 
 use super::Program;
+use super::names::layer_of;
 
 /// What is computed again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,12 +65,7 @@ pub(super) fn layers(program: &Program) -> (Vec<Option<usize>>, Vec<String>) {
     let mut of_node = Vec::with_capacity(program.nodes.len());
     for node in &program.nodes {
         let side = program.values[node.output].side;
-        let named = node.op.weights().into_iter().find_map(|weight| {
-            let name = program.weights[weight].name.as_str();
-            let (prefix, rest) = name.split_once("blk.")?;
-            let digits = rest.find('.')?;
-            Some(&name[..prefix.len() + "blk.".len() + digits])
-        });
+        let named = node.op.weights().into_iter().find_map(|weight| layer_of(&program.weights[weight].name));
         if let Some(name) = named {
             let known = names.iter().position(|known| *known == (side, name));
             let named = known.unwrap_or_else(|| {

@@ -183,7 +183,9 @@ impl Run {
         let mut squares: BTreeMap<String, f64> = BTreeMap::new();
         for (parameter, gradient) in self.parameters.list.iter().zip(&self.gradients.list) {
             if let Some(gradient) = gradient {
-                *squares.entry(layer_of(&parameter.name).to_owned()).or_default() += clip::square(gradient);
+                let name = &parameter.name;
+                let part = layer_of(name).unwrap_or_else(|| name.split('.').next().unwrap_or(name));
+                *squares.entry(part.to_owned()).or_default() += clip::square(gradient);
             }
         }
         squares.into_iter().map(|(layer, square)| (layer, square.sqrt())).collect()

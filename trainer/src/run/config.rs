@@ -4,10 +4,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use siskin::{Error, Result};
 
+use super::samples::ReportOptions;
 use crate::adapters::AdapterOptions;
 use crate::data::LoaderOptions;
 use crate::data::task;
 use crate::optimiser::OptimiserOptions;
+use crate::profile::ProfileOptions;
 use crate::program::Recompute;
 use crate::schedule::ScheduleOptions;
 use crate::settings::{Settings, read, unknown};
@@ -109,6 +111,14 @@ impl Default for CheckpointOptions {
     }
 }
 
+/// When a run looks at its numbers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StatisticsOptions {
+    /// Steps from one to the next; 0: never.
+    pub every: u64,
+}
+
 /// All that a run is told.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Config {
@@ -144,6 +154,12 @@ pub struct Config {
     pub evaluate: EvaluateOptions,
     /// What is kept.
     pub checkpoint: CheckpointOptions,
+    /// When numbers are looked at.
+    pub statistics: StatisticsOptions,
+    /// Which steps are profiled.
+    pub profile: ProfileOptions,
+    /// What the report shows.
+    pub report: ReportOptions,
 }
 
 /// What a run is told outside the sections.
@@ -175,6 +191,9 @@ const SECTIONS: &[&str] = &[
     "patience",
     "evaluate",
     "checkpoint",
+    "statistics",
+    "profile",
+    "report",
 ];
 
 impl Config {
@@ -230,6 +249,9 @@ impl Config {
             patience: section("patience"),
             evaluate: read("evaluate", &section("evaluate").unwrap_or_default())?,
             checkpoint: read("checkpoint", &section("checkpoint").unwrap_or_default())?,
+            statistics: read("statistics", &section("statistics").unwrap_or_default())?,
+            profile: read("profile", &section("profile").unwrap_or_default())?,
+            report: read("report", &section("report").unwrap_or_default())?,
         })
     }
 

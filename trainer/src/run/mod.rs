@@ -4,38 +4,43 @@ mod check;
 mod config;
 mod material;
 mod measure;
+mod samples;
 mod saving;
+mod step;
 mod texts;
 mod vocabulary;
 
 pub use check::{Check, Depth, Outcome};
-pub use config::{BatchOptions, CheckpointOptions, Config, DataOptions, EvaluateOptions, ModelOptions};
+pub use config::{
+    BatchOptions, CheckpointOptions, Config, DataOptions, EvaluateOptions, ModelOptions, StatisticsOptions,
+};
 pub use material::{Base, Material};
 pub use measure::measure;
+pub use samples::{ReportOptions, Sample};
 pub use vocabulary::learnt_tokenizer;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
 use serde_json::{Value, json};
-use siskin::{Error, ErrorKind, Result};
+use siskin::{Error, Result};
 
 use self::saving::Saving;
 use crate::adapters;
 use crate::average::Average;
 use crate::checkpoint::{Checkpoint, Folder};
-use crate::clip::Norm;
-use crate::data::{Loader, Position, Prefetch, Step};
+use crate::data::{Loader, Position, Prefetch};
 use crate::loss::{self, Loss, Sum};
-use crate::optimiser::{Optimiser, StepArguments};
+use crate::optimiser::Optimiser;
 use crate::parameters::{Gradients, Parameters};
 use crate::patience::{Look, Patience};
+use crate::profile::{Event, Recorder, Worker, timed};
 use crate::program::Parts;
-use crate::runner::{Goal, Runner};
+use crate::runner::Runner;
 use crate::schedule::Schedule;
 use crate::settings::fits;
 use crate::state::{self, State};
+use crate::statistics::StepStatistics;
 
 /// What a step did.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -58,6 +63,8 @@ pub struct Progress {
     pub seconds: f64,
     /// How often all examples have come.
     pub epoch: u64,
+    /// Multiplications and additions of its products.
+    pub work: f64,
 }
 
 impl Progress {
@@ -65,7 +72,7 @@ impl Progress {
     pub fn json(&self) -> Value {
         json!({
             "step": self.step, "loss": self.loss, "right": self.right, "norm": self.norm, "rate": self.rate,
-            "rows": self.rows, "seconds": self.seconds, "epoch": self.epoch,
+            "rows": self.rows, "seconds": self.seconds, "epoch": self.epoch, "work": self.work,
         })
     }
 }
@@ -89,6 +96,12 @@ pub trait Watcher {
     fn step(&mut self, _: &Progress) {}
     /// After each look.
     fn look(&mut self, _: &Seen) {}
+    /// What the model wrote, after each look.
+    fn samples(&mut self, _step: u64, _: &[Sample]) {}
+    /// What numbers are like, after each step in which they were looked at.
+    fn statistics(&mut self, _: &StepStatistics) {}
+    /// What the steps that were profiled did, after the last of them.
+    fn profile(&mut self, _: &[Event]) {}
     /// Something that should be known, but ends nothing.
     fn note(&mut self, _: &str) {}
 }
@@ -120,6 +133,13 @@ pub struct Run {
     step: u64,
     position: Position,
     best: Option<f64>,
+    profiled: Option<Profiled>,
+}
+
+/// The steps that are profiled: the first, the one after the last, and who records them.
+struct Profiled {
+    steps: [u64; 2],
+    recorder: Recorder,
 }
 
 impl Run {
@@ -147,6 +167,8 @@ impl Run {
         let average =
             average.map(|settings| Average::from_settings(settings, &parameters, &gradients)).transpose()?;
         let patience = config.patience.as_ref().map(Patience::from_settings).transpose()?;
+        config.report.check(runner.program())?;
+        let profiled = config.profile.window()?.map(Profiled::new);
         let folder = folder.map(|path| Folder::new(path, config.checkpoint.keep)).transpose()?;
         Ok(Self {
             config,
@@ -163,6 +185,7 @@ impl Run {
             step: 0,
             position: Position::default(),
             best: None,
+            profiled,
         })
     }
 
@@ -202,17 +225,33 @@ impl Run {
             self.material.loader(&self.config, true),
             self.position,
         )?;
-        let mut batches = Prefetch::new(loader, 2 * self.config.batch.accumulate)?;
-        let mut saving = Saving::default();
+        let recorder = self.profiled.as_ref().map(|profiled| profiled.recorder.clone());
+        let mut batches = Prefetch::recorded(loader, 2 * self.config.batch.accumulate, recorder.clone())?;
+        let mut saving = Saving::recorded(recorder);
+        let ended = self.steps_to_the_end(stop, &mut batches, &mut saving, watcher)?;
+        saving.finish()?;
+        self.tell_profile(watcher);
+        Ok(ended)
+    }
+
+    fn steps_to_the_end(
+        &mut self,
+        stop: &AtomicBool,
+        batches: &mut Prefetch,
+        saving: &mut Saving,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Ended> {
         let mut looked = None;
         while self.step < self.config.steps {
             if stop.load(Ordering::Relaxed) {
-                self.save(false, &mut saving)?;
-                saving.finish()?;
+                self.save(false, saving)?;
                 return Ok(Ended::Stopped);
             }
-            let progress = self.step(&mut batches)?;
+            let (progress, statistics) = self.step(batches)?;
             watcher.step(&progress);
+            if let Some(statistics) = statistics {
+                watcher.statistics(&statistics);
+            }
             let due = |every: u64| every > 0 && self.step.is_multiple_of(every);
             let (look, keep) = (due(self.config.evaluate.every), due(self.config.checkpoint.every));
             let mut best = false;
@@ -220,67 +259,34 @@ impl Run {
                 let (seen, ends) = self.look(watcher)?;
                 (best, looked) = (seen.best, Some(self.step));
                 if ends {
-                    self.save(best, &mut saving)?;
-                    saving.finish()?;
+                    self.save(best, saving)?;
                     return Ok(Ended::NoBetter);
                 }
             }
             if keep || best {
-                self.save(best, &mut saving)?;
+                self.save(best, saving)?;
+            }
+            if self.profiled.as_ref().is_some_and(|profiled| profiled.is_over(self.step)) {
+                self.tell_profile(watcher);
             }
         }
         let best = looked != Some(self.step) && self.look(watcher)?.0.best;
-        self.save(best, &mut saving)?;
-        saving.finish()?;
+        self.save(best, saving)?;
         Ok(Ended::Done)
-    }
-
-    /// One step over as many batches as are accumulated.
-    fn step(&mut self, batches: &mut Prefetch) -> Result<Progress> {
-        let begin = Instant::now();
-        let mut steps: Vec<Step> = Vec::with_capacity(self.config.batch.accumulate);
-        while steps.len() < self.config.batch.accumulate.max(1) {
-            let ended = || Error::new(ErrorKind::State, "data", "there are no more batches");
-            steps.push(batches.next().ok_or_else(ended)??);
-        }
-        let weight: f64 = steps.iter().map(|step| self.loss.weight(&step.batch, &step.targets)).sum();
-        if weight <= 0.0 {
-            return Err(Error::argument("data", "a step has no targets; see the settings of the task"));
-        }
-        self.gradients.clear();
-        let mut sum = Sum::default();
-        for step in &steps {
-            let goal = Goal { loss: self.loss.as_ref(), targets: &step.targets, scale: 1.0 / weight };
-            sum.add(&self.runner.run(&self.parameters, &step.batch, goal, &mut self.gradients)?);
-        }
-        let norm = Norm::of(&self.gradients);
-        if let Some(error) = norm.error(&self.parameters) {
-            return Err(error.within(&format!("step {}", self.step + 1)));
-        }
-        let rate = self.schedule.rate(self.step);
-        let arguments = StepArguments { rate, factor: norm.factor(1.0, self.config.clip) };
-        self.optimiser.step(&mut self.parameters, &self.gradients, arguments)?;
-        if let Some(average) = &mut self.average {
-            average.update(&self.parameters)?;
-        }
-        self.step += 1;
-        self.position = steps.last().map_or(self.position, |step| step.next);
-        let rows = |step: &Step| step.batch.reader.rows.len() + step.batch.writer.rows.len();
-        Ok(Progress {
-            step: self.step,
-            steps: self.config.steps,
-            loss: sum.mean(),
-            right: sum.right / sum.weight.max(f64::MIN_POSITIVE),
-            norm: norm.length,
-            rate,
-            rows: steps.iter().map(rows).sum(),
-            seconds: begin.elapsed().as_secs_f64(),
-            epoch: self.position.epoch,
-        })
     }
 
     /// Looks at the validation texts, and whether that ends the run.
     fn look(&mut self, watcher: &mut dyn Watcher) -> Result<(Seen, bool)> {
+        let recorder = self.profiled.as_ref().map(|profiled| profiled.recorder.clone());
+        let seen = timed(recorder.as_ref(), "look", Worker::Steps, || self.look_at_validation(watcher))?;
+        let samples = self.samples()?;
+        if !samples.is_empty() {
+            watcher.samples(self.step, &samples);
+        }
+        Ok(seen)
+    }
+
+    fn look_at_validation(&mut self, watcher: &mut dyn Watcher) -> Result<(Seen, bool)> {
         let Some(sum) = self.evaluate()? else { return Ok((Seen::default(), false)) };
         let loss = sum.mean();
         let best = self.best.is_none_or(|best| loss < best);

@@ -5,14 +5,21 @@ use std::thread::{self, JoinHandle};
 use siskin::{Error, ErrorKind, Result};
 
 use crate::checkpoint::{Checkpoint, Folder};
+use crate::profile::{Recorder, Worker, timed};
 
 /// The checkpoint that is being written, where there is one.
 #[derive(Default)]
 pub(super) struct Saving {
     thread: Option<JoinHandle<Result<()>>>,
+    recorder: Option<Recorder>,
 }
 
 impl Saving {
+    /// How long each takes is recorded.
+    pub(super) fn recorded(recorder: Option<Recorder>) -> Self {
+        Self { thread: None, recorder }
+    }
+
     /// Begins to write; the one before must be complete first.
     pub(super) fn start(
         &mut self,
@@ -22,7 +29,9 @@ impl Saving {
         checkpoint: Checkpoint,
     ) -> Result<()> {
         self.finish()?;
-        let work = move || folder.save(step, best, &checkpoint);
+        let recorder = self.recorder.clone();
+        let write = move || folder.save(step, best, &checkpoint);
+        let work = move || timed(recorder.as_ref(), "checkpoint", Worker::Checkpoints, write);
         let thread = thread::Builder::new().name("siskin-checkpoint".to_owned()).spawn(work);
         self.thread = Some(thread.map_err(|error| Error::io("thread", &error))?);
         Ok(())

@@ -1,17 +1,16 @@
 //! The tokenizer that a run learns from its own texts: learnt once, and kept in the run's folder.
 
-use std::io::Write;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
 use serde_json::{Value, json};
-use siskin::file::AtomicFile;
 use siskin::{Error, Result};
 
 use super::config::Config;
 use super::texts::{paths, reading};
 use crate::data::documents;
 use crate::data::source::{Body, files};
+use crate::files::write;
 use crate::tokenizer::Words;
 
 /// The tokenizer.
@@ -65,10 +64,4 @@ fn from(config: &Config, vocabulary: usize) -> Result<Value> {
     let described = described.collect::<Result<Vec<_>>>()?;
     let (task, cut) = (&config.data.task, &config.data.cut);
     Ok(json!({"vocabulary": vocabulary, "task": task, "cut": cut, "files": described}))
-}
-
-fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    let mut file = AtomicFile::create(path)?;
-    file.write_all(bytes).map_err(|error| Error::io(path.display().to_string(), &error))?;
-    file.commit()
 }

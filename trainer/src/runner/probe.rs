@@ -54,7 +54,8 @@ pub trait Probe<T> {
     fn loss(&mut self, _rows: usize, _begin: Instant, _end: Instant) {}
 }
 
-impl<T, P: Probe<T> + ?Sized> Probe<T> for [&mut P] {
+/// Each is shown all.
+impl<T> Probe<T> for Vec<&mut dyn Probe<T>> {
     fn piece(&mut self, piece: &Piece<'_, T>) {
         self.iter_mut().for_each(|probe| probe.piece(piece));
     }

@@ -1,0 +1,315 @@
+//! What can be seen of a training run: checks before it, statistics, traces, samples.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+
+use siskin::file::{AtomicFile, File};
+use siskin::{ExecutorKind, Features};
+use siskin_tests::golden;
+use siskin_trainer::profile::{self, Event, Row, Worker};
+use siskin_trainer::run::{
+    Base, Check, Config, Depth, Ended, Material, Outcome, Progress, Run, Sample, Watcher,
+};
+use siskin_trainer::statistics::StepStatistics;
+use siskin_trainer::{Recompute, Runner, export, tokenizer};
+
+/// A folder of the test's own, with the text that is learnt.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("siskin-looking-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        std::fs::write(path.join("text.txt"), text()).unwrap();
+        Self(path)
+    }
+
+    fn config(&self, settings: &str, more: &str) -> Config {
+        let text = self.0.join("text.txt").display().to_string();
+        let base = format!(
+            "steps = 6\n[model]\nfamily = \"gpt2\"\nconfig = {{ vocab_size = 280, n_embd = 32, n_layer = 2, \
+             n_head = 4, n_positions = 64 }}\n[data]\ntask = \"causal\"\ntraining = [{text:?}]\nshare = 0.2\n\
+             settings = {{ {settings} }}\n[evaluate]\nevery = 3\nbatches = 2\n[schedule]\nrate = 5e-3\n\
+             [batch]\nrows = 256\n{more}"
+        );
+        Config::parse(&base).unwrap()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn text() -> String {
+    let animals = ["siskin", "wren", "heron", "otter", "badger", "newt"];
+    let sentence = |i: usize| {
+        let (one, other) = (animals[i % 6], animals[i * 5 / 3 % 6]);
+        format!("The {one} waits for the {other}, and the {other} follows the {one}.\n\n")
+    };
+    (0..120).map(sentence).collect()
+}
+
+fn material(config: &Config) -> Material {
+    let learnt = tokenizer::learn([&*text()].into_iter(), 280, &["<|endoftext|>"]).unwrap();
+    let tokenizer = siskin_convert::tokenizer_of_json(learnt.to_string().as_bytes()).unwrap();
+    Material::new(config, Base::New { tokenizer, template: None }).unwrap()
+}
+
+fn run(config: Config) -> Run {
+    let material = material(&config);
+    Run::new(config, material, None).unwrap()
+}
+
+/// Remembers what it was told.
+#[derive(Default)]
+struct Notes {
+    progress: Vec<Progress>,
+    statistics: Vec<StepStatistics>,
+    profiles: Vec<Vec<Event>>,
+    samples: Vec<(u64, Vec<Sample>)>,
+}
+
+impl Watcher for Notes {
+    fn step(&mut self, progress: &Progress) {
+        self.progress.push(*progress);
+    }
+
+    fn statistics(&mut self, statistics: &StepStatistics) {
+        self.statistics.push(statistics.clone());
+    }
+
+    fn profile(&mut self, events: &[Event]) {
+        self.profiles.push(events.to_vec());
+    }
+
+    fn samples(&mut self, step: u64, samples: &[Sample]) {
+        self.samples.push((step, samples.to_vec()));
+    }
+}
+
+fn train(run: &mut Run) -> Notes {
+    let mut notes = Notes::default();
+    assert_eq!(run.train(&AtomicBool::new(false), &mut notes).unwrap(), Ended::Done);
+    notes
+}
+
+fn losses(notes: &Notes) -> Vec<f64> {
+    notes.progress.iter().map(|progress| progress.loss).collect()
+}
+
+const APART: &str = "length = 32";
+
+fn find<'a>(checks: &'a [Check], name: &str) -> &'a Check {
+    checks.iter().find(|check| check.name == name).unwrap_or_else(|| panic!("no {name} in {checks:?}"))
+}
+
+#[test]
+fn a_model_that_can_learn_passes_every_check_and_stays_as_it_is() {
+    let place = Place::new("good");
+    for more in ["", "[adapters]\nrank = 4\n"] {
+        let mut checked = run(place.config(APART, more));
+        let before = checked.parameters().unwrap();
+        for depth in [Depth::Brief, Depth::Full] {
+            let checks = checked.check(depth).unwrap();
+            // Small matrices beside random ones learn little by heart.
+            let may_be_odd = |check: &Check| !more.is_empty() && check.name == "learns a batch";
+            let fine = |check: &Check| match check.outcome {
+                Outcome::Good => true,
+                Outcome::Odd => may_be_odd(check),
+                Outcome::Bad => false,
+            };
+            assert!(checks.iter().all(fine), "{checks:#?}");
+            assert!(Check::refuse(&checks).is_ok());
+            let attention = &find(&checks, "attention").result;
+            assert!(attention.contains("rows of 2 operations sum to one"), "{attention}");
+            assert!(find(&checks, "first loss").result.contains("ln(280)"), "{checks:?}");
+            if depth == Depth::Full {
+                assert!(find(&checks, "short texts").result.starts_with("1, 2, 7 rows"), "{checks:#?}");
+                assert_eq!(checks.len(), 7);
+            }
+        }
+        assert_eq!(checked.parameters().unwrap(), before);
+        let want = losses(&train(&mut run(place.config(APART, more))));
+        assert_eq!(losses(&train(&mut checked)), want, "a look changes no step");
+    }
+}
+
+/// The same model with some numbers of a tensor changed.
+fn changed(place: &Place, config: &Config, tensor: &str, number: f32) -> Base {
+    let mut begun = run(place.config(APART, ""));
+    let mut parameters = begun.parameters().unwrap();
+    let tensor = parameters.list.iter_mut().find(|parameter| parameter.name == tensor).unwrap();
+    tensor.numbers.fill(number);
+    let path = place.0.join(format!("{}-{number}.siskin", config.seed));
+    let out = AtomicFile::create(&path).unwrap();
+    export::write(&begun.material().frame, &parameters, out).unwrap().commit().unwrap();
+    Base::File(Box::new(File::open(&path).unwrap()))
+}
+
+#[test]
+fn what_cannot_learn_is_told_with_advice() {
+    let place = Place::new("bad");
+    // Nothing reaches the tensors that are trained.
+    let mut config = place.config(APART, "");
+    config.model.train = vec!["blk.1.attn_qkv.*".to_owned()];
+    let material = Material::new(&config, changed(&place, &config, "blk.1.attn_output.weight", 0.0)).unwrap();
+    let mut checked = Run::new(config, material, None).unwrap();
+    let checks = checked.check(Depth::Full).unwrap();
+    let gradients = find(&checks, "gradients");
+    assert_eq!(gradients.outcome, Outcome::Bad);
+    assert!(gradients.result.contains("none for 2 tensors: blk.1.attn_qkv."), "{gradients:?}");
+    assert_eq!(find(&checks, "learns a batch").outcome, Outcome::Bad);
+    let error = Check::refuse(&checks).unwrap_err();
+    assert!(error.place() == "check: gradients" && error.message().contains("model.train"), "{error}");
+    let brief = checked.check(Depth::Brief).unwrap();
+    assert!(Check::refuse(&brief).is_ok(), "before a run it is only told");
+    assert_eq!(find(&brief, "gradients").outcome, Outcome::Odd);
+
+    // What is no number is named.
+    let config = place.config(APART, "");
+    let base = changed(&place, &config, "blk.0.ffn_up.weight", f32::INFINITY);
+    let material = Material::new(&config, base).unwrap();
+    let checks = Run::new(config, material, None).unwrap().check(Depth::Brief).unwrap();
+    assert_eq!(checks.len(), 1);
+    assert!(checks[0].result.contains("blk.0.ffn_up.weight"), "{checks:?}");
+
+    // Texts longer than the table of positions.
+    let checks = run(place.config("length = 100, across = true", "")).check(Depth::Full).unwrap();
+    let found = Check::refuse(&checks).unwrap_err();
+    assert!(found.message().contains("position 99"), "{found}");
+}
+
+#[test]
+fn statistics_are_those_of_what_they_name() {
+    let place = Place::new("statistics");
+    let mut watched = run(place.config(APART, "[statistics]\nevery = 2\n"));
+    let notes = train(&mut watched);
+    assert_eq!(losses(&notes), losses(&train(&mut run(place.config(APART, "")))), "a look changes no step");
+    let steps: Vec<u64> = notes.statistics.iter().map(|own| own.step).collect();
+    assert_eq!(steps, [2, 4, 6]);
+    let program = &watched.material().program;
+    for own in &notes.statistics {
+        let names: Vec<&String> = own.outputs.iter().map(|(name, _)| name).collect();
+        assert_eq!(names, program.names().iter().collect::<Vec<_>>(), "every operation, head and all");
+        // The length of all gradients is what the step says of them.
+        let square: f64 = own.gradients.iter().map(|(_, own)| own.squares).sum();
+        let norm = notes.progress[own.step as usize - 1].norm;
+        assert!((square.sqrt() - norm).abs() < 1e-9 * norm, "{square} and {norm}");
+        let rows = notes.progress[own.step as usize - 1].rows as u64;
+        let (name, scores) = own.outputs.last().unwrap();
+        assert!(name.contains("Linear"), "{name}");
+        assert_eq!(scores.count, rows * 280, "scores of all rows, whatever their parts");
+        assert!(own.outputs.iter().all(|(_, own)| own.broken == 0 && own.rms() > 0.0));
+    }
+}
+
+#[test]
+fn a_profile_has_every_piece_of_the_steps_that_it_names() {
+    let place = Place::new("profile");
+    let more = "[profile]\nsteps = [2, 2]\n";
+    let mut watched = run(place.config(APART, more));
+    let notes = train(&mut watched);
+    assert_eq!(losses(&notes), losses(&train(&mut run(place.config(APART, "")))), "a look changes no step");
+    assert_eq!(notes.profiles.len(), 1);
+    let events = &notes.profiles[0];
+    let named = |name: &str| events.iter().filter(|event| event.name == name).count();
+    assert_eq!([named("step"), named("optimiser"), named("norm"), named("loss")], [2; 4]);
+    let program = &watched.material().program;
+    for name in program.names() {
+        let phases: Vec<&str> = events
+            .iter()
+            .filter(|event| event.name == name)
+            .map(|event| event.node.as_ref().unwrap().phase)
+            .collect();
+        assert_eq!(phases.iter().filter(|phase| **phase == "forward").count(), 2, "{name}");
+        assert_eq!(phases.iter().filter(|phase| **phase == "backward").count(), 2, "{name}");
+    }
+    // Pieces lie within their steps, and add up to no more than these.
+    let of_steps = |event: &&Event| event.worker == Worker::Steps;
+    let whole: f64 =
+        events.iter().filter(|event| event.name == "step").map(|event| event.length.as_secs_f64()).sum();
+    let parts = events.iter().filter(of_steps).filter(|event| !["step", "look"].contains(&&*event.name));
+    let sum: f64 = parts.map(|event| event.length.as_secs_f64()).sum();
+    assert!(sum <= whole && sum > 0.3 * whole, "{sum} of {whole}");
+    let rows = Row::of(events);
+    let linear = rows.iter().find(|row| row.name == "Linear forward").unwrap();
+    let products = program.nodes.iter().filter(|node| format!("{:?}", node.op).starts_with("Linear"));
+    assert_eq!(linear.calls, 2 * products.count());
+    assert!(linear.gflop_per_second > 0.0);
+    assert!((rows.iter().map(|row| row.share).sum::<f64>() - 1.0).abs() < 1e-9);
+    let trace = profile::trace(events);
+    assert_eq!(trace["traceEvents"].as_array().unwrap().len(), 3 + events.len());
+}
+
+#[test]
+fn the_work_of_a_step_is_counted_from_the_graph() {
+    let place = Place::new("work");
+    let config = place.config(APART, "");
+    let material = material(&config);
+    let parameters = material.parameters(1).unwrap();
+    let mut batch = siskin_trainer::batch::Batch::default();
+    batch.writer.push(&[97; 10], &[]);
+    batch.writer.push(&[98; 6], &[]);
+    batch.writer.want_all();
+    let runner = |trained: bool| {
+        Runner::<f32>::new(material.program.clone(), Recompute::Nothing, |_| trained).unwrap()
+    };
+    // By hand: two layers of 12 · 32² weights and scores of 280 ids over 16 rows; pairs of queries and keys.
+    let products = 2.0 * 16.0 * (2.0 * 12.0 * 32.0 * 32.0 + 280.0 * 32.0);
+    let pairs = 2.0 * 4.0 * 32.0 * (10.0 * 11.0 / 2.0 + 6.0 * 7.0 / 2.0);
+    assert_eq!(runner(false).work(&parameters, &batch).unwrap(), products + pairs);
+    assert_eq!(runner(true).work(&parameters, &batch).unwrap(), 3.0 * (products + pairs));
+}
+
+#[test]
+fn samples_are_what_the_exported_model_writes() {
+    let place = Place::new("samples");
+    let more = "[report]\nprompts = [\"The siskin\", \"The otter waits\"]\ntokens = 12\ntemperature = 0\n";
+    let mut config = place.config(APART, more);
+    config.steps = 40;
+    let mut trained = run(config);
+    let notes = train(&mut trained);
+    assert_eq!(notes.samples.len(), 14, "one at each look");
+    let (step, samples) = notes.samples.last().unwrap();
+    assert_eq!((*step, samples.len()), (40, 2));
+    let path = place.0.join("model.siskin");
+    let out = AtomicFile::create(&path).unwrap();
+    let parameters = trained.result().unwrap();
+    export::write(&trained.material().frame, &parameters, out).unwrap().commit().unwrap();
+    let file = File::open(&path).unwrap();
+    let model = golden::model(&file, ExecutorKind::Cpu, 2, Features::NONE);
+    let tokenizer = model.tokenizer().unwrap();
+    for sample in samples {
+        let mut ids = tokenizer.encode(&sample.prompt, Default::default()).unwrap();
+        let begun = ids.len();
+        while ids.len() < begun + 12 && !tokenizer.end_ids().contains(ids.last().unwrap()) {
+            let scores = golden::score(&model, &ids, 64);
+            let last = &scores[(ids.len() - 1) * 280..];
+            let best = (0..280).reduce(|best, id| if last[id] > last[best] { id } else { best }).unwrap();
+            ids.push(best as u32);
+        }
+        let options = siskin::tokenizer::DecodeOptions { skip_special: true };
+        let want = tokenizer.decode(&ids[begun..], options).unwrap();
+        assert_eq!(sample.text.as_bytes(), want, "after {:?}", sample.prompt);
+        assert!(!sample.text.is_empty());
+    }
+}
+
+#[test]
+fn prompts_are_for_models_that_write() {
+    let place = Place::new("prompts");
+    let mut config = place.config(APART, "[report]\nprompts = [\"x\"]\n");
+    config.model.family = Some("bert".to_owned());
+    config.model.head = Some("tokens".to_owned());
+    let bert = serde_json::json!({
+        "vocab_size": 280, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4,
+        "intermediate_size": 64, "max_position_embeddings": 40, "type_vocab_size": 2,
+    });
+    config.model.config = bert.as_object().unwrap().clone();
+    let material = material(&config);
+    let error = Run::new(config, material, None).err().unwrap();
+    assert_eq!(error.place(), "report.prompts");
+}

@@ -1,0 +1,50 @@
+//! What the processor can compute at most: what the rate of a training is held against.
+
+use std::hint::black_box;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use siskin_kernels::Cpu;
+use siskin_kernels::ops::ceiling;
+
+/// How long all threads compute: long enough for their clocks to rise.
+const PATIENCE: Duration = Duration::from_millis(10);
+/// Rounds between two looks at the clock.
+const ROUNDS: usize = 1 << 14;
+/// Operations of a round: a multiplication and an addition in each of sixteen lanes.
+const ROUND: usize = ceiling::ROUND * 16 * 2;
+
+/// Operations on f32 in a second, of all threads that train together; measured once.
+pub fn operations() -> f64 {
+    static CEILING: OnceLock<f64> = OnceLock::new();
+    *CEILING.get_or_init(|| rayon::broadcast(|_| rate()).into_iter().sum())
+}
+
+/// The best rate of this thread.
+fn rate() -> f64 {
+    let run = ceiling::for_cpu(Cpu::detect());
+    let (start, mut best) = (Instant::now(), f64::INFINITY);
+    while start.elapsed() < PATIENCE {
+        let begun = Instant::now();
+        run(ROUNDS, black_box(&mut [1.0; 16]));
+        best = best.min(begun.elapsed().as_secs_f64());
+    }
+    (ROUNDS * ROUND) as f64 / best.max(f64::MIN_POSITIVE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_product_is_faster() {
+        let (m, n) = (256, 256);
+        let numbers = vec![1.0_f32; m * n];
+        let mut out = vec![0.0; m * n];
+        let matrix = || crate::gemm::Matrix::new(&numbers, m, n, n);
+        let begun = Instant::now();
+        crate::gemm::multiply(1.0, matrix(), matrix(), false, crate::gemm::Target::new(&mut out, n));
+        let rate = 2.0 * (m * n * n) as f64 / begun.elapsed().as_secs_f64();
+        assert!(operations() > 0.5 * rate, "{rate} of {}", operations());
+    }
+}

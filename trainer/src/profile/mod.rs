@@ -1,0 +1,253 @@
+//! Where the time of steps goes: every piece of work with its begin and its end, as a trace and as a table.
+//!
+//! A [`Recorder`] is shared by the threads that work for a run. It records only while it is on, and a run that is not
+//! profiled has none.
+
+mod table;
+mod tracer;
+
+pub use table::{Row, text};
+pub(crate) use tracer::Tracer;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use siskin::{Error, Result};
+
+/// What a whole step is called.
+pub(crate) const STEP: &str = "step";
+/// More events than these are not kept.
+const MOST: usize = 1 << 20;
+
+/// Which steps are profiled.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ProfileOptions {
+    /// The first, counted from 1, and how many; empty: none.
+    pub steps: Vec<u64>,
+}
+
+impl ProfileOptions {
+    /// The first step and the one after the last.
+    pub fn window(&self) -> Result<Option<[u64; 2]>> {
+        match self.steps[..] {
+            [] => Ok(None),
+            [first, count] if first > 0 && count > 0 => Ok(Some([first, first.saturating_add(count)])),
+            _ => {
+                let message =
+                    format!("is {:?}; give the first step, from 1, and how many: [2, 3]", self.steps);
+                Err(Error::argument("profile.steps", message))
+            }
+        }
+    }
+}
+
+/// Who works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Worker {
+    /// The thread that does the steps.
+    Steps,
+    /// The one that makes batches ahead.
+    Batches,
+    /// The one that writes checkpoints.
+    Checkpoints,
+}
+
+impl Worker {
+    const ALL: [Self; 3] = [Self::Steps, Self::Batches, Self::Checkpoints];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Steps => "steps",
+            Self::Batches => "batches ahead",
+            Self::Checkpoints => "checkpoints",
+        }
+    }
+
+    fn number(self) -> usize {
+        self as usize + 1
+    }
+}
+
+/// A node's part in an event.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeWork {
+    /// The operation.
+    pub op: String,
+    /// Forward, again or backward.
+    pub phase: &'static str,
+    /// Rows and columns of the output.
+    pub shape: [usize; 2],
+    /// Multiplications and additions.
+    pub work: f64,
+}
+
+/// Something that took time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// What.
+    pub name: String,
+    /// Who did it.
+    pub worker: Worker,
+    /// Since the recorder was made.
+    pub begin: Duration,
+    /// How long it took.
+    pub length: Duration,
+    /// Where it was the work of a node.
+    pub node: Option<NodeWork>,
+}
+
+/// Takes events from all threads.
+#[derive(Clone, Debug)]
+pub struct Recorder(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    start: Instant,
+    on: AtomicBool,
+    events: Mutex<Vec<Event>>,
+}
+
+impl Default for Recorder {
+    fn default() -> Self {
+        let events = Mutex::new(Vec::new());
+        Self(Arc::new(Inner { start: Instant::now(), on: AtomicBool::new(false), events }))
+    }
+}
+
+impl Recorder {
+    /// Records from here on, or no more.
+    pub fn turn(&self, on: bool) {
+        self.0.on.store(on, Ordering::Relaxed);
+    }
+
+    /// Whether it records.
+    pub fn is_on(&self) -> bool {
+        self.0.on.load(Ordering::Relaxed)
+    }
+
+    /// Takes an event where it records.
+    pub fn add(&self, name: impl Into<String>, worker: Worker, begin: Instant, node: Option<NodeWork>) {
+        self.add_until(name, worker, [begin, Instant::now()], node);
+    }
+
+    /// The same, of one that was over a while ago.
+    pub fn add_until(
+        &self,
+        name: impl Into<String>,
+        worker: Worker,
+        [begin, end]: [Instant; 2],
+        node: Option<NodeWork>,
+    ) {
+        if !self.is_on() {
+            return;
+        }
+        let (length, begin) = (end.duration_since(begin), begin.duration_since(self.0.start));
+        let mut events = self.0.events.lock().unwrap_or_else(PoisonError::into_inner);
+        if events.len() < MOST {
+            events.push(Event { name: name.into(), worker, begin, length, node });
+        }
+    }
+
+    /// What was recorded so far.
+    pub fn events(&self) -> Vec<Event> {
+        self.0.events.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Does `work`, which is an event where somebody records.
+pub(crate) fn timed<R>(
+    recorder: Option<&Recorder>,
+    name: &str,
+    worker: Worker,
+    work: impl FnOnce() -> R,
+) -> R {
+    let Some(recorder) = recorder.filter(|recorder| recorder.is_on()) else { return work() };
+    let begin = Instant::now();
+    let done = work();
+    recorder.add(name, worker, begin, None);
+    done
+}
+
+/// Events as Chrome and Perfetto read them.
+pub fn trace(events: &[Event]) -> Value {
+    let micros = |time: Duration| time.as_nanos() as f64 / 1e3;
+    let threads = Worker::ALL.into_iter().map(|worker| {
+        json!({
+            "name": "thread_name", "ph": "M", "pid": 1, "tid": worker.number(), "args": {"name": worker.name()},
+        })
+    });
+    let complete = events.iter().map(|event| {
+        let (category, args) = match &event.node {
+            Some(node) => {
+                let rate = node.work / event.length.as_secs_f64().max(1e-9) / 1e9;
+                let [rows, columns] = node.shape;
+                let args = json!({"op": node.op, "rows": rows, "columns": columns, "gflop_per_second": rate});
+                (node.phase, args)
+            }
+            None => ("run", json!({})),
+        };
+        json!({
+            "name": event.name, "cat": category, "ph": "X", "pid": 1, "tid": event.worker.number(),
+            "ts": micros(event.begin), "dur": micros(event.length), "args": args,
+        })
+    });
+    json!({"traceEvents": threads.chain(complete).collect::<Vec<_>>(), "displayTimeUnit": "ms"})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_happens_while_it_is_on_is_recorded() {
+        let recorder = Recorder::default();
+        let work = |name: &str| timed(Some(&recorder), name, Worker::Batches, || 7);
+        assert_eq!(work("before"), 7);
+        recorder.turn(true);
+        assert_eq!(work("within"), 7);
+        recorder.turn(false);
+        work("after");
+        let names: Vec<String> = recorder.events().into_iter().map(|event| event.name).collect();
+        assert_eq!(names, ["within"]);
+    }
+
+    #[test]
+    fn a_trace_has_complete_events_and_the_names_of_threads() {
+        let node = NodeWork { op: "Linear".to_owned(), phase: "forward", shape: [4, 8], work: 2e6 };
+        let event = |name: &str, worker, begin, node| Event {
+            name: name.to_owned(),
+            worker,
+            begin: Duration::from_micros(begin),
+            length: Duration::from_micros(500),
+            node,
+        };
+        let events = [
+            event("001.Linear.\"quoted\"", Worker::Steps, 100, Some(node)),
+            event("batch", Worker::Batches, 50, None),
+        ];
+        let text = trace(&events).to_string();
+        let read: Value = serde_json::from_str(&text).unwrap();
+        let list = read["traceEvents"].as_array().unwrap();
+        assert_eq!(list.len(), 5);
+        assert_eq!(list[0]["args"]["name"], "steps");
+        let linear = &list[3];
+        assert_eq!((linear["ph"].as_str(), linear["tid"].as_u64()), (Some("X"), Some(1)));
+        assert_eq!((linear["ts"].as_f64(), linear["dur"].as_f64()), (Some(100.0), Some(500.0)));
+        assert!((linear["args"]["gflop_per_second"].as_f64().unwrap() - 4.0).abs() < 1e-9);
+        assert_eq!(list[4]["tid"], 2);
+    }
+
+    #[test]
+    fn a_window_is_a_step_and_a_count() {
+        let window = |steps: &[u64]| ProfileOptions { steps: steps.to_vec() }.window();
+        assert_eq!(window(&[]).unwrap(), None);
+        assert_eq!(window(&[2, 3]).unwrap(), Some([2, 5]));
+        for wrong in [&[0, 1][..], &[1, 0], &[1], &[1, 2, 3]] {
+            assert_eq!(window(wrong).unwrap_err().place(), "profile.steps");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Events by operation.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use super::{Event, Worker};
+
+/// The events of an operation, or of what else a step does.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Row {
+    /// The operation and the part of its work.
+    pub name: String,
+    /// How often.
+    pub calls: usize,
+    /// How long in all.
+    pub milliseconds: f64,
+    /// The share of the time of all rows.
+    pub share: f64,
+    /// Thousand million operations a second; zero where they are not counted.
+    pub gflop_per_second: f64,
+}
+
+impl Row {
+    /// The rows of some events, the longest first. Whole steps, which hold others, and other threads are left out.
+    pub fn of(events: &[Event]) -> Vec<Self> {
+        let mut rows: BTreeMap<String, (Self, f64)> = BTreeMap::new();
+        let of_steps = |event: &&Event| event.worker == Worker::Steps && event.name != super::STEP;
+        for event in events.iter().filter(of_steps) {
+            let name = match &event.node {
+                Some(node) => format!("{} {}", node.op, node.phase),
+                None => event.name.clone(),
+            };
+            let (row, work) = rows.entry(name.clone()).or_default();
+            row.name = name;
+            row.calls += 1;
+            row.milliseconds += event.length.as_secs_f64() * 1e3;
+            *work += event.node.as_ref().map_or(0.0, |node| node.work);
+        }
+        let total: f64 = rows.values().map(|(row, _)| row.milliseconds).sum();
+        let finish = |(mut row, work): (Self, f64)| {
+            row.share = row.milliseconds / total.max(1e-9);
+            row.gflop_per_second = work / row.milliseconds.max(1e-9) / 1e6;
+            row
+        };
+        let mut rows: Vec<Self> = rows.into_values().map(finish).collect();
+        rows.sort_by(|one, other| other.milliseconds.total_cmp(&one.milliseconds));
+        rows
+    }
+}
+
+/// Rows as lines for people.
+pub fn text(rows: &[Row]) -> String {
+    let width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0).max("operation".len());
+    let mut out =
+        format!("{:<width$}  {:>7}  {:>10}  {:>6}  {:>8}\n", "operation", "calls", "ms", "%", "GFLOP/s");
+    for Row { name, calls, milliseconds, share, gflop_per_second } in rows {
+        let rate = match *gflop_per_second > 0.0 {
+            true => format!("{gflop_per_second:.2}"),
+            false => String::new(),
+        };
+        let percent = 100.0 * share;
+        // Writing to a text does not fail.
+        let _ = writeln!(out, "{name:<width$}  {calls:>7}  {milliseconds:>10.2}  {percent:>6.2}  {rate:>8}");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::profile::NodeWork;
+
+    #[test]
+    fn rows_add_up_what_belongs_together() {
+        let event = |name: &str, op: Option<&str>, worker, milliseconds| Event {
+            name: name.to_owned(),
+            worker,
+            begin: Duration::ZERO,
+            length: Duration::from_millis(milliseconds),
+            node: op.map(|op| NodeWork { op: op.to_owned(), phase: "forward", shape: [1, 1], work: 3e6 }),
+        };
+        let events = [
+            event("000.Linear.a", Some("Linear"), Worker::Steps, 2),
+            event("001.Linear.b", Some("Linear"), Worker::Steps, 1),
+            event("optimiser", None, Worker::Steps, 9),
+            event(crate::profile::STEP, None, Worker::Steps, 50),
+            event("batch", None, Worker::Batches, 70),
+        ];
+        let rows = Row::of(&events);
+        let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
+        assert_eq!(names, ["optimiser", "Linear forward"]);
+        assert_eq!((rows[1].calls, rows[1].milliseconds, rows[1].share), (2, 3.0, 0.25));
+        assert!((rows[1].gflop_per_second - 2.0).abs() < 1e-9 && rows[0].gflop_per_second == 0.0);
+        let text = text(&rows);
+        assert_eq!(text.lines().count(), 3);
+        assert!(text.lines().all(|line| line.len() >= 40), "{text}");
+    }
+}

@@ -1,0 +1,41 @@
+//! Records the pieces of steps.
+
+use std::time::Instant;
+
+use super::{NodeWork, Recorder, Worker};
+use crate::grad::rule;
+use crate::program::{Program, op_name};
+use crate::real::Real;
+use crate::runner::{Phase, Piece, Probe};
+
+/// Records what it is shown.
+pub(crate) struct Tracer {
+    recorder: Recorder,
+    names: Vec<String>,
+}
+
+impl Tracer {
+    /// For the steps of a program.
+    pub(crate) fn new(recorder: Recorder, program: &Program) -> Self {
+        Self { recorder, names: program.names() }
+    }
+}
+
+impl<T: Real> Probe<T> for Tracer {
+    fn piece(&mut self, piece: &Piece<'_, T>) {
+        let call = piece.call;
+        let op = &call.node.op;
+        // Backward multiplies with what comes in, and with weights: twice as much.
+        let times = if piece.phase == Phase::Backward { 2.0 } else { 1.0 };
+        let work = rule::<T>(op).map_or(0.0, |rule| times * rule.work(call));
+        let node =
+            NodeWork { op: op_name(op), phase: piece.phase.name(), shape: [call.rows, call.columns()], work };
+        let name = self.names.get(piece.number).cloned().unwrap_or_default();
+        self.recorder.add_until(name, Worker::Steps, [piece.begin, piece.end], Some(node));
+    }
+
+    fn loss(&mut self, rows: usize, begin: Instant, end: Instant) {
+        let node = NodeWork { op: "Loss".to_owned(), phase: "loss", shape: [rows, 1], work: 0.0 };
+        self.recorder.add_until("loss", Worker::Steps, [begin, end], Some(node));
+    }
+}

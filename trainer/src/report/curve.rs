@@ -1,0 +1,163 @@
+//! Curves as SVG.
+
+use std::fmt::Write;
+
+use super::Points;
+use super::page::escape;
+
+const WIDTH: f64 = 720.0;
+const HEIGHT: f64 = 220.0;
+/// What is left for numbers: to the left, above and to the right, below.
+const LEFT: f64 = 64.0;
+const EDGE: f64 = 12.0;
+const BELOW: f64 = 26.0;
+/// Of longer curves neighbouring points become one: their mean.
+const MOST: usize = 4000;
+/// The colours of the first curves.
+const COLOURS: [&str; 3] = ["#2563eb", "#dc2626", "#059669"];
+
+/// Some curves with one scale; nothing where none has a point.
+pub(super) fn chart(title: &str, curves: &[(&str, &Points)]) -> String {
+    let thinned: Vec<(&str, Points)> = curves.iter().map(|(name, points)| (*name, thin(points))).collect();
+    let all = || thinned.iter().flat_map(|(_, points)| points);
+    let Some(first) = all().next() else { return String::new() };
+    let bounds = |of: fn(&(f64, f64)) -> f64| {
+        all().map(of).fold([of(first); 2], |[least, most], x| [least.min(x), most.max(x)])
+    };
+    let (steps, numbers) = (bounds(|point| point.0), padded(bounds(|point| point.1)));
+    let x = |step: f64| LEFT + (step - steps[0]) / (steps[1] - steps[0]).max(1e-12) * (WIDTH - LEFT - EDGE);
+    let y = |number: f64| {
+        HEIGHT - BELOW - (number - numbers[0]) / (numbers[1] - numbers[0]) * (HEIGHT - BELOW - EDGE)
+    };
+    let mut out =
+        format!("<h2>{}</h2>\n<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\">\n", escape(title));
+    for number in ticks(numbers, 5) {
+        let at = y(number);
+        let _ = writeln!(
+            out,
+            "<line class=\"grid\" x1=\"{LEFT}\" y1=\"{at:.1}\" x2=\"{:.1}\" y2=\"{at:.1}\"/>\
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            WIDTH - EDGE,
+            LEFT - 6.0,
+            at + 4.0,
+            short(number)
+        );
+    }
+    for step in ticks(steps, 6) {
+        let _ = writeln!(
+            out,
+            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+            x(step),
+            HEIGHT - 8.0,
+            short(step)
+        );
+    }
+    for ((name, points), colour) in thinned.iter().zip(COLOURS.iter().cycle()) {
+        let places: Vec<String> =
+            points.iter().map(|(step, number)| format!("{:.1},{:.1}", x(*step), y(*number))).collect();
+        let name = escape(name);
+        match &places[..] {
+            [] => {}
+            [one] => {
+                let (cx, cy) = one.split_once(',').unwrap_or(("0", "0"));
+                let _ = writeln!(
+                    out,
+                    "<circle cx=\"{cx}\" cy=\"{cy}\" r=\"3\" fill=\"{colour}\"><title>{name}</title></circle>"
+                );
+            }
+            _ => {
+                let places = places.join(" ");
+                let _ = writeln!(
+                    out,
+                    "<polyline stroke=\"{colour}\" points=\"{places}\"><title>{name}</title></polyline>"
+                );
+            }
+        }
+    }
+    out.push_str("</svg>\n<p class=\"legend\">");
+    for ((name, points), colour) in curves.iter().zip(COLOURS.iter().cycle()) {
+        if let Some((_, last)) = points.last() {
+            let _ = write!(out, "<span style=\"color:{colour}\">{} {}</span> ", escape(name), short(*last));
+        }
+    }
+    out.push_str("</p>\n");
+    out
+}
+
+/// Not more points than can be told apart.
+fn thin(points: &Points) -> Points {
+    let each = points.len().div_ceil(MOST).max(1);
+    let mean = |part: &[(f64, f64)]| {
+        let sum = part.iter().fold((0.0, 0.0), |sum, point| (sum.0 + point.0, sum.1 + point.1));
+        (sum.0 / part.len() as f64, sum.1 / part.len() as f64)
+    };
+    if each == 1 { points.clone() } else { points.chunks(each).map(mean).collect() }
+}
+
+/// Bounds with something between them.
+fn padded([least, most]: [f64; 2]) -> [f64; 2] {
+    let pad = match most - least {
+        width if width > 0.0 => 0.04 * width,
+        _ => 0.5 * least.abs().max(1e-9),
+    };
+    [least - pad, most + pad]
+}
+
+/// Round numbers within bounds, about so many.
+fn ticks([least, most]: [f64; 2], count: usize) -> Vec<f64> {
+    let width = (most - least) / count as f64;
+    if !(width > 0.0 && width.is_finite()) {
+        return vec![least];
+    }
+    let power = 10.0_f64.powf(width.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power).into_iter().find(|step| *step >= width);
+    let step = step.unwrap_or(width);
+    let first = (least / step).ceil();
+    (0..=2 * count).map(|index| (first + index as f64) * step).take_while(|tick| *tick <= most).collect()
+}
+
+/// A number in few digits.
+pub(super) fn short(number: f64) -> String {
+    let size = number.abs();
+    match size {
+        _ if number == 0.0 => "0".to_owned(),
+        _ if (1e-3..1e6).contains(&size) => {
+            let digits = (3 - size.log10().floor() as i32).clamp(0, 6) as usize;
+            let text = format!("{number:.digits$}");
+            match text.contains('.') {
+                true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+                false => text,
+            }
+        }
+        _ => format!("{number:.2e}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_and_within() {
+        assert_eq!(ticks([0.0, 10.0], 5), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
+        assert_eq!(ticks([3.3, 3.3], 5), [3.3]);
+        assert!(ticks([-0.013, 0.052], 5).contains(&0.0));
+    }
+
+    #[test]
+    fn numbers_have_few_digits() {
+        let cases = [(0.0, "0"), (1.0, "1"), (1234.6, "1235"), (0.012346, "0.01235"), (6e-4, "6.00e-4")];
+        for (number, want) in cases {
+            assert_eq!(short(number), want);
+        }
+    }
+
+    #[test]
+    fn long_curves_are_thinned_to_means() {
+        let long: Points = (0..10_000).map(|step| (f64::from(step), 1.0)).collect();
+        let thinned = thin(&long);
+        assert!(thinned.len() <= MOST && thinned.len() > MOST / 2, "{}", thinned.len());
+        assert!(thinned.iter().all(|point| point.1 == 1.0));
+        assert_eq!(chart("nothing", &[("a", &Points::new())]), "");
+    }
+}

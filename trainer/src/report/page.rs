@@ -1,0 +1,131 @@
+//! The page.
+
+use std::fmt::Write;
+
+use serde_json::Value;
+
+use super::Report;
+use super::curve::{chart, short};
+
+/// Looks of which samples are shown.
+const LOOKS: usize = 8;
+
+const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:760px;margin:2em auto;padding:0 1em;\
+color:#1f2937;background:#fff}h1{font-size:1.5em}h2{font-size:1.1em;margin:1.6em 0 .3em}svg{width:100%}\
+svg text{font-size:11px;fill:#6b7280}.grid{stroke:#e5e7eb}polyline{fill:none;stroke-width:1.6}\
+.legend{margin:0}.legend span{margin-right:1em}table{border-collapse:collapse;font-size:13px}\
+td,th{padding:.1em .7em .1em 0;text-align:right}td:first-child,th:first-child{text-align:left}\
+pre{background:#f3f4f6;padding:.8em;overflow:auto;white-space:pre-wrap;overflow-wrap:anywhere}\
+b{font-weight:600}.bad{color:#dc2626}";
+
+/// A text within HTML: no character of it is markup.
+pub(super) fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '&' => out.push_str("&amp;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            // Nothing that a page may not hold, and nothing that turns the direction of what follows.
+            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => out.push('\u{fffd}'),
+            c if c.is_control() && c != '\n' && c != '\t' => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+impl Report {
+    /// The page, whose title names the run.
+    pub fn html(&self, title: &str) -> String {
+        let title = escape(title);
+        let mut out = format!(
+            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
+             <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\"/>\n\
+             <meta name=\"viewport\" content=\"width=device-width\"/>\n<title>{title}</title>\n\
+             <style>{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n"
+        );
+        self.summary(&mut out);
+        out.push_str(&chart("Loss", &[("training", &self.training), ("validation", &self.validation)]));
+        out.push_str(&chart("Rate", &[("rate", &self.rate)]));
+        out.push_str(&chart("Length of the gradient", &[("gradient", &self.norm)]));
+        out.push_str(&chart("Tokens a second", &[("tokens a second", &self.speed)]));
+        let used = "Products, % of what the processor can do";
+        out.push_str(&chart(used, &[("%", &self.share)]));
+        self.show_samples(&mut out);
+        self.show_memory(&mut out);
+        self.show_statistics(&mut out);
+        if !self.config.is_empty() {
+            let _ = write!(out, "<h2>Config</h2>\n<pre>{}</pre>\n", escape(&self.config));
+        }
+        out.push_str("</body>\n</html>\n");
+        out
+    }
+
+    fn summary(&self, out: &mut String) {
+        let Some((step, loss)) = self.training.last() else {
+            out.push_str("<p>No step was done.</p>\n");
+            return;
+        };
+        let of = if self.steps > 0 { format!(" of {}", self.steps) } else { String::new() };
+        let _ = write!(out, "<p>Step {step}{of}, training loss {}", short(*loss));
+        let best = self.validation.iter().min_by(|one, other| one.1.total_cmp(&other.1));
+        if let Some((step, loss)) = best {
+            let _ = write!(out, "; best validation loss {} after step {step}", short(*loss));
+        }
+        out.push_str(".</p>\n");
+    }
+
+    fn show_samples(&self, out: &mut String) {
+        if self.samples.is_empty() {
+            return;
+        }
+        out.push_str("<h2>What the model writes</h2>\n");
+        for (step, samples) in self.samples.iter().rev().take(LOOKS) {
+            let _ = writeln!(out, "<h3>After step {step}</h3>");
+            for sample in samples {
+                let (prompt, text) = (escape(&sample.prompt), escape(&sample.text));
+                let _ = writeln!(out, "<pre><b>{prompt}</b>{text}</pre>");
+            }
+        }
+    }
+
+    fn show_memory(&self, out: &mut String) {
+        if self.memory.is_empty() {
+            return;
+        }
+        out.push_str("<h2>Memory</h2>\n<table>\n<tr><th>part</th><th>MiB</th></tr>\n");
+        for (name, bytes) in &self.memory {
+            let _ = writeln!(
+                out,
+                "<tr><td>{}</td><td>{:.1}</td></tr>",
+                escape(name),
+                *bytes as f64 / f64::from(1 << 20)
+            );
+        }
+        out.push_str("</table>\n");
+    }
+
+    fn show_statistics(&self, out: &mut String) {
+        let Some((step, rows)) = &self.statistics else { return };
+        let _ = write!(out, "<h2>Numbers of step {step}</h2>\n<table>\n<tr><th>table</th>");
+        let columns = ["mean", "rms", "most", "zero", "not_finite"];
+        for name in ["mean", "root mean square", "largest", "zeros", "not finite"] {
+            let _ = write!(out, "<th>{name}</th>");
+        }
+        out.push_str("</tr>\n");
+        for (name, row) in rows {
+            let broken = row["not_finite"].as_f64().is_some_and(|share| share > 0.0);
+            let class = if broken { " class=\"bad\"" } else { "" };
+            let _ = write!(out, "<tr{class}><td>{}</td>", escape(name));
+            for column in columns {
+                let number = row.get(column).and_then(Value::as_f64);
+                let _ = write!(out, "<td>{}</td>", number.map(short).unwrap_or_default());
+            }
+            out.push_str("</tr>\n");
+        }
+        out.push_str("</table>\n");
+    }
+}

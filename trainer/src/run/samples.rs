@@ -1,0 +1,150 @@
+//! What a model writes while it is trained, so that people can read how it gets on.
+
+use serde::{Deserialize, Serialize};
+use siskin::graph::Head;
+use siskin::tokenizer::{DecodeOptions, EncodeOptions};
+use siskin::{Error, Result};
+
+use super::Run;
+use crate::batch::Batch;
+use crate::loss::{CrossEntropy, Targets};
+use crate::program::{Program, Side};
+use crate::random::Random;
+use crate::runner::Goal;
+use crate::settings::within;
+
+/// The name of the random numbers that samples are drawn with.
+const SAMPLES: u64 = 0x7361_6d70_6c65;
+
+/// What the report of a run shows beside curves.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ReportOptions {
+    /// Texts that the model writes on from, at each look.
+    pub prompts: Vec<String>,
+    /// How many tokens.
+    pub tokens: usize,
+    /// How freely: 0 for the likeliest of all tokens.
+    pub temperature: f64,
+}
+
+impl Default for ReportOptions {
+    fn default() -> Self {
+        Self { prompts: Vec::new(), tokens: 80, temperature: 0.8 }
+    }
+}
+
+impl ReportOptions {
+    /// Refuses prompts for models that do not write on from texts.
+    pub(super) fn check(&self, program: &Program) -> Result<()> {
+        within("report.temperature", self.temperature, 0.0..=100.0)?;
+        let writes =
+            program.head == Head::Next && program.values.iter().all(|value| value.side == Side::Writer);
+        if self.prompts.is_empty() || writes {
+            return Ok(());
+        }
+        let message = "are given, but only models that write on from a text have samples; leave them out";
+        Err(Error::argument("report.prompts", message))
+    }
+}
+
+/// A text that a model wrote.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sample {
+    /// What it was to write on from.
+    pub prompt: String,
+    /// What it wrote.
+    pub text: String,
+}
+
+impl Run {
+    /// What the model, averaged where there is an average, writes on from the prompts of the report. All texts go
+    /// through the graph that is trained, from their beginning for each token: for few short texts that takes less
+    /// than a step, and neither a file nor a second copy of the parameters.
+    pub fn samples(&mut self) -> Result<Vec<Sample>> {
+        if self.config.report.prompts.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.averaged(Self::write_on)?
+    }
+
+    fn write_on(&mut self) -> Result<Vec<Sample>> {
+        let options = self.config.report.clone();
+        let tokenizer = &self.material.texts.tokenizer;
+        let start = tokenizer.bos().or(tokenizer.eos());
+        let encode = |prompt: &String| {
+            let mut ids =
+                tokenizer.encode(prompt, EncodeOptions { add_special: true, parse_special: false })?;
+            if ids.is_empty() {
+                ids.extend(start);
+            }
+            Ok(ids)
+        };
+        let mut texts = options.prompts.iter().map(encode).collect::<Result<Vec<_>>>()?;
+        let begun: Vec<usize> = texts.iter().map(Vec::len).collect();
+        let longest = self.runner.program().longest().unwrap_or(usize::MAX);
+        let ended = |text: &Vec<u32>| text.last().is_some_and(|last| tokenizer.end_ids().contains(last));
+        let mut going: Vec<usize> = (0..texts.len()).filter(|&text| !texts[text].is_empty()).collect();
+        for count in 0..options.tokens {
+            going.retain(|&text| texts[text].len() < longest && (count == 0 || !ended(&texts[text])));
+            if going.is_empty() {
+                break;
+            }
+            let mut batch = Batch::default();
+            for &text in &going {
+                batch.writer.push(&texts[text], &[]);
+                batch.writer.wanted.push(batch.writer.rows.len() - 1);
+            }
+            // No row counts: the scores are all that is wanted.
+            let targets =
+                Targets { ids: vec![0; going.len()], weights: vec![0.0; going.len()], ..Targets::default() };
+            let goal = Goal { loss: &CrossEntropy::default(), targets: &targets, scale: 1.0 };
+            let mut scores = Vec::new();
+            let mut see = |_, numbers: &[f32]| scores.extend_from_slice(numbers);
+            self.runner.evaluate(&self.parameters, &batch, goal, Some(&mut see))?;
+            let columns = scores.len() / going.len();
+            for (&text, scores) in going.iter().zip(scores.chunks(columns.max(1))) {
+                let name = [SAMPLES, self.step, text as u64, count as u64];
+                let unit = Random::new(self.config.seed, &name).unit();
+                texts[text].push(choose(scores, options.temperature, unit));
+            }
+        }
+        let sample = |(prompt, (text, begun)): (&String, (&Vec<u32>, &usize))| {
+            let bytes = tokenizer.decode(&text[*begun..], DecodeOptions { skip_special: true })?;
+            Ok(Sample { prompt: prompt.clone(), text: String::from_utf8_lossy(&bytes).into_owned() })
+        };
+        options.prompts.iter().zip(texts.iter().zip(&begun)).map(sample).collect()
+    }
+}
+
+/// The id whose share of the scores' softmax holds `unit`, from 0 to 1.
+fn choose(scores: &[f32], temperature: f64, unit: f64) -> u32 {
+    let likeliest = (0..scores.len()).reduce(|best, id| if scores[id] > scores[best] { id } else { best });
+    let best = likeliest.unwrap_or(0);
+    if temperature == 0.0 {
+        return best as u32;
+    }
+    let share = |score: &f32| (f64::from(score - scores[best]) / temperature).exp();
+    let mut left = unit * scores.iter().map(share).sum::<f64>();
+    for (id, score) in scores.iter().enumerate() {
+        left -= share(score);
+        if left < 0.0 {
+            return id as u32;
+        }
+    }
+    best as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_drawn_by_their_shares() {
+        let scores = [0.0, (3.0_f32).ln(), f32::NEG_INFINITY, 0.0];
+        let draw = |temperature, unit| choose(&scores, temperature, unit);
+        assert_eq!([draw(0.0, 0.0), draw(0.0, 0.99)], [1, 1]);
+        assert_eq!([0.0, 0.19, 0.21, 0.79, 0.81, 0.999].map(|unit| draw(1.0, unit)), [0, 0, 1, 1, 3, 3]);
+        assert_eq!(draw(0.1, 0.01), 1, "less freely, the likeliest has nearly all");
+    }
+}

@@ -1,0 +1,133 @@
+//! One step of a run.
+
+use std::time::Instant;
+
+use siskin::{Error, ErrorKind, Result};
+
+use super::{Profiled, Progress, Run, Watcher};
+use crate::clip::Norm;
+use crate::data::{Prefetch, Step};
+use crate::loss::Sum;
+use crate::optimiser::StepArguments;
+use crate::profile::{self, Recorder, Tracer, Worker, timed};
+use crate::runner::{Goal, Probe};
+use crate::statistics::{Outputs, StepStatistics};
+
+impl Profiled {
+    pub(super) fn new(steps: [u64; 2]) -> Self {
+        Self { steps, recorder: Recorder::default() }
+    }
+
+    /// Turns the recorder on or off for a step; the recorder where it is on.
+    fn begin(&self, step: u64) -> Option<Recorder> {
+        let on = (self.steps[0]..self.steps[1]).contains(&step);
+        self.recorder.turn(on);
+        on.then(|| self.recorder.clone())
+    }
+
+    /// Whether all of its steps were done.
+    pub(super) fn is_over(&self, done: u64) -> bool {
+        done + 1 >= self.steps[1]
+    }
+}
+
+impl Run {
+    /// Profiles so many steps from `first` on, counted from 1.
+    pub fn profile(&mut self, first: u64, count: u64) {
+        self.profiled = Some(Profiled::new([first, first.saturating_add(count)]));
+    }
+
+    /// Shows what was recorded, once.
+    pub(super) fn tell_profile(&mut self, watcher: &mut dyn Watcher) {
+        if let Some(Profiled { recorder, .. }) = self.profiled.take() {
+            recorder.turn(false);
+            let events = recorder.events();
+            // A run that went on after its steps has none, and leaves what is there as it is.
+            if !events.is_empty() {
+                watcher.profile(&events);
+            }
+        }
+    }
+
+    /// One step over as many batches as are accumulated; what its numbers are like, where that is wanted.
+    pub(super) fn step(&mut self, batches: &mut Prefetch) -> Result<(Progress, Option<StepStatistics>)> {
+        let begin = Instant::now();
+        let recorder = self.profiled.as_ref().and_then(|profiled| profiled.begin(self.step + 1));
+        let recorder = recorder.as_ref();
+        let steps = timed(recorder, "wait for batches", Worker::Steps, || self.batches(batches))?;
+        let every = self.config.statistics.every;
+        let mut outputs = (every > 0 && (self.step + 1).is_multiple_of(every)).then(Outputs::default);
+        let sum = self.forth_and_back(&steps, recorder, outputs.as_mut())?;
+        let norm = timed(recorder, "norm", Worker::Steps, || Norm::of(&self.gradients));
+        if let Some(error) = norm.error(&self.parameters) {
+            return Err(error.within(&format!("step {}", self.step + 1)));
+        }
+        let rate = self.schedule.rate(self.step);
+        let arguments = StepArguments { rate, factor: norm.factor(1.0, self.config.clip) };
+        timed(recorder, "optimiser", Worker::Steps, || {
+            self.optimiser.step(&mut self.parameters, &self.gradients, arguments)
+        })?;
+        if let Some(average) = &mut self.average {
+            timed(recorder, "average", Worker::Steps, || average.update(&self.parameters))?;
+        }
+        self.step += 1;
+        self.position = steps.last().map_or(self.position, |step| step.next);
+        if let Some(recorder) = recorder {
+            recorder.add(profile::STEP, Worker::Steps, begin, None);
+        }
+        let seconds = begin.elapsed().as_secs_f64();
+        let statistics = outputs
+            .map(|outputs| outputs.with(self.step, self.runner.program(), &self.parameters, &self.gradients));
+        let rows = |step: &Step| step.batch.reader.rows.len() + step.batch.writer.rows.len();
+        let work = steps.iter().map(|step| self.runner.work(&self.parameters, &step.batch));
+        let progress = Progress {
+            step: self.step,
+            steps: self.config.steps,
+            loss: sum.mean(),
+            right: sum.right / sum.weight.max(f64::MIN_POSITIVE),
+            norm: norm.length,
+            rate,
+            rows: steps.iter().map(rows).sum(),
+            seconds,
+            epoch: self.position.epoch,
+            work: work.sum::<Result<f64>>()?,
+        };
+        Ok((progress, statistics))
+    }
+
+    fn batches(&self, batches: &mut Prefetch) -> Result<Vec<Step>> {
+        let ended = || Error::new(ErrorKind::State, "data", "there are no more batches");
+        let count = self.config.batch.accumulate.max(1);
+        (0..count).map(|_| batches.next().ok_or_else(ended)?).collect()
+    }
+
+    /// The gradients of all batches of a step.
+    fn forth_and_back(
+        &mut self,
+        steps: &[Step],
+        recorder: Option<&Recorder>,
+        mut outputs: Option<&mut Outputs>,
+    ) -> Result<Sum> {
+        let weight: f64 = steps.iter().map(|step| self.loss.weight(&step.batch, &step.targets)).sum();
+        if weight <= 0.0 {
+            return Err(Error::argument("data", "a step has no targets; see the settings of the task"));
+        }
+        let mut tracer = recorder.map(|recorder| Tracer::new(recorder.clone(), self.runner.program()));
+        self.gradients.clear();
+        let mut sum = Sum::default();
+        for step in steps {
+            let goal = Goal { loss: self.loss.as_ref(), targets: &step.targets, scale: 1.0 / weight };
+            let mut probes: Vec<&mut dyn Probe<f32>> = Vec::new();
+            if let Some(tracer) = &mut tracer {
+                probes.push(tracer);
+            }
+            if let Some(outputs) = outputs.as_deref_mut() {
+                probes.push(outputs);
+            }
+            let probe: Option<&mut dyn Probe<f32>> = if probes.is_empty() { None } else { Some(&mut probes) };
+            let (parameters, gradients) = (&self.parameters, &mut self.gradients);
+            sum.add(&self.runner.run_shown(parameters, &step.batch, goal, gradients, probe)?);
+        }
+        Ok(sum)
+    }
+}

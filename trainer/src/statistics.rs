@@ -1,0 +1,263 @@
+//! What numbers are like: of the outputs of operations, and of gradients.
+
+use rayon::prelude::*;
+use serde_json::{Value, json};
+
+use crate::parameters::{Gradients, Parameters};
+use crate::program::Program;
+use crate::real::Real;
+use crate::runner::{Phase, Piece, Probe};
+
+/// Magnitudes below two to this power count as zero in a spread, and those of two to the last power and more as that.
+const LEAST: i32 = -32;
+const MOST: i32 = 16;
+/// Powers of two that are told apart.
+const POWERS: usize = (MOST - LEAST + 1) as usize;
+/// Numbers that are looked at one after the other: fixed, so that no sum depends on the number of threads.
+const CHUNK: usize = 1 << 14;
+
+/// What some numbers are like.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Statistics {
+    /// How many there are.
+    pub count: u64,
+    /// The sum of those that are finite.
+    pub sum: f64,
+    /// The sum of their squares.
+    pub squares: f64,
+    /// The smallest and the largest of them.
+    pub bounds: [f64; 2],
+    /// How many are zero.
+    pub zeros: u64,
+    /// How many are not finite.
+    pub broken: u64,
+    /// How many negative ones there are of each power of two, what is nearly zero, and how many positive ones.
+    spread: [[u64; POWERS]; 2],
+    small: u64,
+}
+
+impl Default for Statistics {
+    fn default() -> Self {
+        Self {
+            count: 0,
+            sum: 0.0,
+            squares: 0.0,
+            bounds: [f64::INFINITY, f64::NEG_INFINITY],
+            zeros: 0,
+            broken: 0,
+            spread: [[0; POWERS]; 2],
+            small: 0,
+        }
+    }
+}
+
+impl Statistics {
+    /// Of some numbers.
+    pub fn of<T: Real>(numbers: &[T]) -> Self {
+        let mut all = Self::default();
+        all.add(numbers);
+        all
+    }
+
+    /// Adds numbers.
+    pub fn add<T: Real>(&mut self, numbers: &[T]) {
+        let chunk = |numbers: &[T]| {
+            let mut own = Self::default();
+            numbers.iter().for_each(|number| own.push(number.f64()));
+            own
+        };
+        let parts: Vec<Self> = numbers.par_chunks(CHUNK).map(chunk).collect();
+        parts.iter().for_each(|part| self.merge(part));
+    }
+
+    fn push(&mut self, number: f64) {
+        self.count += 1;
+        if !number.is_finite() {
+            self.broken += 1;
+            return;
+        }
+        self.zeros += u64::from(number == 0.0);
+        self.sum += number;
+        self.squares += number * number;
+        self.bounds = [self.bounds[0].min(number), self.bounds[1].max(number)];
+        // The exponent of a double, and that of zero far below all others.
+        let power = (number.to_bits() >> 52 & 0x7ff) as i32 - 1023;
+        match power < LEAST {
+            true => self.small += 1,
+            false => {
+                self.spread[usize::from(number > 0.0)][(power.min(MOST) - LEAST) as usize] += 1;
+            }
+        }
+    }
+
+    /// Adds what other numbers are like.
+    pub fn merge(&mut self, other: &Self) {
+        self.count += other.count;
+        self.sum += other.sum;
+        self.squares += other.squares;
+        self.bounds = [self.bounds[0].min(other.bounds[0]), self.bounds[1].max(other.bounds[1])];
+        self.zeros += other.zeros;
+        self.broken += other.broken;
+        self.small += other.small;
+        for (own, other) in self.spread.iter_mut().flatten().zip(other.spread.iter().flatten()) {
+            *own += other;
+        }
+    }
+
+    fn finite(&self) -> f64 {
+        (self.count - self.broken).max(1) as f64
+    }
+
+    /// The mean of those that are finite.
+    pub fn mean(&self) -> f64 {
+        self.sum / self.finite()
+    }
+
+    /// The root of their mean square.
+    pub fn rms(&self) -> f64 {
+        (self.squares / self.finite()).sqrt()
+    }
+
+    /// The largest magnitude.
+    pub fn most(&self) -> f64 {
+        if self.count == self.broken { 0.0 } else { self.bounds[0].abs().max(self.bounds[1].abs()) }
+    }
+
+    /// The share of zeros.
+    pub fn zero_share(&self) -> f64 {
+        self.zeros as f64 / self.count.max(1) as f64
+    }
+
+    /// The share of those that are not finite.
+    pub fn broken_share(&self) -> f64 {
+        self.broken as f64 / self.count.max(1) as f64
+    }
+
+    /// As a value of a log.
+    pub fn json(&self) -> Value {
+        json!({
+            "mean": self.mean(), "rms": self.rms(), "most": self.most(), "zero": self.zero_share(),
+            "not_finite": self.broken_share(),
+        })
+    }
+
+    /// How many numbers lie between the limits of each part of the line, in rising order: the upper limit of a part,
+    /// and how many there are. Parts that only border on empty ones are left out.
+    pub fn histogram(&self) -> Vec<(f64, u64)> {
+        let limit = |power: i32| 2.0_f64.powi(power);
+        let powers = LEAST..=MOST;
+        let negative =
+            powers.clone().rev().map(|power| (-limit(power), self.spread[0][(power - LEAST) as usize]));
+        let positive = powers.map(|power| (limit(power + 1), self.spread[1][(power - LEAST) as usize]));
+        let all: Vec<(f64, u64)> = negative.chain([(limit(LEAST), self.small)]).chain(positive).collect();
+        let full = |(_, count): &(f64, u64)| *count > 0;
+        let (Some(first), Some(last)) = (all.iter().position(full), all.iter().rposition(full)) else {
+            return Vec::new();
+        };
+        all[first.saturating_sub(1)..=last].to_vec()
+    }
+}
+
+/// What the tables of a step are like, by their names.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StepStatistics {
+    /// After so many steps.
+    pub step: u64,
+    /// Outputs of operations.
+    pub outputs: Vec<(String, Statistics)>,
+    /// Gradients of tensors, before they are made shorter.
+    pub gradients: Vec<(String, Statistics)>,
+}
+
+impl StepStatistics {
+    /// As a line of a log.
+    pub fn json(&self) -> Value {
+        let list = |list: &[(String, Statistics)]| -> Value {
+            list.iter().map(|(name, statistics)| (name.clone(), statistics.json())).collect()
+        };
+        json!({"step": self.step, "outputs": list(&self.outputs), "gradients": list(&self.gradients)})
+    }
+
+    /// All of them, each with a name of its own.
+    pub fn all(&self) -> impl Iterator<Item = (String, &Statistics)> {
+        let outputs = self.outputs.iter().map(|(name, own)| (format!("output/{name}"), own));
+        outputs.chain(self.gradients.iter().map(|(name, own)| (format!("gradient/{name}"), own)))
+    }
+}
+
+/// Gathers what outputs are like.
+#[derive(Debug, Default)]
+pub(crate) struct Outputs {
+    list: Vec<Option<Statistics>>,
+}
+
+impl Outputs {
+    /// With the gradients that the same step gave.
+    pub(crate) fn with(
+        self,
+        step: u64,
+        program: &Program,
+        parameters: &Parameters<f32>,
+        gradients: &Gradients<f32>,
+    ) -> StepStatistics {
+        let named = program.names().into_iter().zip(self.list);
+        let outputs = named.filter_map(|(name, statistics)| Some((name, statistics?))).collect();
+        let pairs = parameters.list.iter().zip(&gradients.list);
+        let own = pairs.filter_map(|(parameter, gradient)| Some((&parameter.name, gradient.as_ref()?)));
+        let gradients = own.map(|(name, gradient)| (name.clone(), Statistics::of(gradient))).collect();
+        StepStatistics { step, outputs, gradients }
+    }
+}
+
+impl<T: Real> Probe<T> for Outputs {
+    fn piece(&mut self, piece: &Piece<'_, T>) {
+        if piece.phase != Phase::Forward {
+            return;
+        }
+        if self.list.len() <= piece.number {
+            self.list.resize(piece.number + 1, None);
+        }
+        self.list[piece.number].get_or_insert_default().add(piece.output);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_what_they_are_like() {
+        let numbers = [0.0_f32, -0.0, 3.0, -4.0, f32::NAN, f32::NEG_INFINITY, 1e-20, 1e30];
+        let mut own = Statistics::of(&numbers[..4]);
+        assert_eq!((own.count, own.zeros, own.broken), (4, 2, 0));
+        assert_eq!((own.mean(), own.rms(), own.most(), own.zero_share()), (-0.25, 2.5, 4.0, 0.5));
+        own.add(&numbers[4..6]);
+        assert_eq!(
+            (own.count, own.broken, own.mean(), own.most()),
+            (6, 2, -0.25, 4.0),
+            "what is finite counts"
+        );
+        assert_eq!(own.broken_share(), 2.0 / 6.0);
+        own.add(&numbers[6..]);
+        let histogram = own.histogram();
+        assert!(histogram.windows(2).all(|pair| pair[0].0 < pair[1].0), "{histogram:?}");
+        assert_eq!(histogram.iter().map(|(_, count)| count).sum::<u64>(), 6, "all that are finite");
+        for (limit, count) in [(-4.0, 1), (2.0_f64.powi(LEAST), 3), (4.0, 1), (2.0_f64.powi(MOST + 1), 1)] {
+            let found = histogram.iter().find(|(own, _)| *own == limit);
+            assert_eq!(found, Some(&(limit, count)));
+        }
+        assert!(Statistics::default().histogram().is_empty());
+        assert_eq!((Statistics::default().most(), Statistics::default().rms()), (0.0, 0.0));
+    }
+
+    #[test]
+    fn parts_together_are_the_whole() {
+        let numbers: Vec<f32> = (0..40_000).map(|i| (i * 37 % 101) as f32 - 50.0).collect();
+        let whole = Statistics::of(&numbers);
+        let mut parts = Statistics::of(&numbers[..CHUNK]);
+        parts.merge(&Statistics::of(&numbers[CHUNK..]));
+        assert_eq!(parts, whole);
+        let mean = numbers.iter().map(|x| f64::from(*x)).sum::<f64>() / 40_000.0;
+        assert!((whole.mean() - mean).abs() < 1e-9);
+    }
+}
