@@ -1,23 +1,24 @@
 //! `siskin train` and `siskin eval`: learning from texts, as a TOML file says it.
 
+mod checks;
+mod terminal;
+
 use crate::interrupt;
 use crate::options::OpenArgs;
 use crate::output;
 use clap::Subcommand;
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use siskin::file::AtomicFile;
 use siskin::{Error, ErrorKind, Result};
 use siskin_trainer::checkpoint::Folder;
-use siskin_trainer::events::Events;
-use siskin_trainer::export;
-use siskin_trainer::run::{self, Base, Config, Ended, Material, Progress, Run, Seen, Watcher};
-use std::fs::{File, OpenOptions};
-use std::io::Write;
+use siskin_trainer::run::{self, Base, Config, Ended, Material, Run};
+use siskin_trainer::{export, report};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
+use terminal::Terminal;
 
-/// Train a model as a TOML file says; `siskin train resume CONFIG` goes on after a stop
+/// Train a model as a TOML file says; `siskin train resume CONFIG` goes on after a stop,
+/// `siskin train report DIR` writes a run's report anew
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Args {
@@ -31,6 +32,11 @@ pub(crate) struct Args {
 enum Action {
     /// Go on where the newest checkpoint stands
     Resume(RunArgs),
+    /// Write the report of a run's folder anew
+    Report {
+        /// The folder, such as mini-gpt.run
+        folder: PathBuf,
+    },
 }
 
 #[derive(clap::Args)]
@@ -46,6 +52,12 @@ struct RunArgs {
     /// Say what memory the run takes, and do not train
     #[arg(long)]
     memory: bool,
+    /// Look whether the run can be expected to learn, and do not train
+    #[arg(long)]
+    check: bool,
+    /// Profile so many steps: trace.json and profile.txt in the run's folder
+    #[arg(long, value_name = "N")]
+    profile: Option<u64>,
     /// Say with what `batch.rows` the run fits into so many MiB, and do not train
     #[arg(long, value_name = "MIB")]
     find_batch: Option<u64>,
@@ -71,15 +83,20 @@ static STOP: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let (run, resume) = match (&args.action, &args.run) {
+        (Some(Action::Report { folder }), _) => {
+            let path = siskin_trainer::report::make(folder)?;
+            return output::line(path.display());
+        }
         (Some(Action::Resume(run)), _) => (run, true),
         (None, Some(run)) => (run, false),
         (None, None) => return Err(Error::argument("CONFIG", "is missing")),
     };
-    let config = read(&run.config)?;
+    let (config, text) = read(&run.config)?;
+    let (checked, steps) = (config.check, config.steps);
     let output = run.output.clone().unwrap_or_else(|| run.config.with_extension("siskin"));
     let folder = run.folder.clone().unwrap_or_else(|| run.config.with_extension("run"));
     let begun = folder.is_dir() && Folder::new(&folder, 1)?.steps()?.last().is_some();
-    let trains = !run.memory && run.find_batch.is_none();
+    let trains = !run.memory && !run.check && run.find_batch.is_none();
     if begun && trains && !resume {
         let message = "holds the checkpoints of a run; go on with `siskin train resume CONFIG`, or remove it";
         return Err(Error::argument(folder.display().to_string(), message));
@@ -92,14 +109,26 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     if run.memory {
         return output::report(memory(&trained)?, run.json);
     }
+    if run.check {
+        return checks::whole(&mut trained, run.json);
+    }
     let mut watcher = Terminal::new(open, &folder)?;
     if resume && !trained.resume(&mut watcher)? {
         let message = "holds no checkpoint; start with `siskin train CONFIG`";
         return Err(Error::new(ErrorKind::Missing, folder.display().to_string(), message));
     }
+    if !resume && checked {
+        checks::brief(&mut trained, open)?;
+    }
+    if let Some(count) = run.profile.filter(|count| *count > 0) {
+        // The first step fills caches that later ones find full.
+        trained.profile(trained.steps() + 2, count);
+    }
+    report::describe(&folder, &text, &trained.memory()?, steps)?;
     interrupt::listen_for(&STOP)?;
     let ended = trained.train(&STOP, &mut watcher)?;
     watcher.bar.finish_and_clear();
+    watcher.report();
     if ended == Ended::Stopped {
         let message = format!("stopped after step {}; go on with `siskin train resume`", trained.steps());
         return Err(Error::new(ErrorKind::Cancelled, "", message));
@@ -119,7 +148,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
 }
 
 pub(crate) fn evaluate(args: &EvalArgs, open: &OpenArgs) -> Result<()> {
-    let mut config = read(&args.config)?;
+    let (mut config, _) = read(&args.config)?;
     let model = args.model.clone().unwrap_or_else(|| args.config.with_extension("siskin"));
     config.model.from = Some(model.display().to_string());
     let material = Material::to_measure(&config, base(&config, Path::new(""), false, open)?)?;
@@ -135,8 +164,8 @@ pub(crate) fn evaluate(args: &EvalArgs, open: &OpenArgs) -> Result<()> {
     output::report(entries, args.json)
 }
 
-/// The config, its paths seen from here.
-fn read(path: &Path) -> Result<Config> {
+/// The config, its paths seen from here, and its text.
+fn read(path: &Path) -> Result<(Config, String)> {
     let place = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|error| Error::io(&place, &error))?;
     let mut config = Config::parse(&text).map_err(|error| error.within(&place))?;
@@ -144,7 +173,7 @@ fn read(path: &Path) -> Result<Config> {
     let seen = |name: &mut String| *name = home.join(&*name).display().to_string();
     config.model.from.iter_mut().chain(&mut config.model.tokenizer).for_each(seen);
     config.data.training.iter_mut().chain(&mut config.data.validation).for_each(seen);
-    Ok(config)
+    Ok((config, text))
 }
 
 /// Opens what a config names; what is learnt of its texts is kept in `folder`.
@@ -173,14 +202,8 @@ fn new_tokenizer(config: &Config, folder: &Path, goes_on: bool) -> Result<Vec<u8
 
 fn memory(run: &Run) -> Result<Vec<(&'static str, Value)>> {
     let parts = run.memory()?;
-    Ok(vec![
-        ("parameters", parts.parameters.into()),
-        ("gradients", parts.gradients.into()),
-        ("optimiser", parts.optimiser.into()),
-        ("activations", parts.activations.into()),
-        ("scratch", parts.scratch.into()),
-        ("total", parts.total().into()),
-    ])
+    let entries = parts.list().map(|(name, bytes)| (name, bytes.into()));
+    Ok(entries.into_iter().chain([("total", parts.total().into())]).collect())
 }
 
 /// The largest `batch.rows` that fits.
@@ -198,63 +221,4 @@ fn find_batch(run: &Run, place: &Path, limit: u64, json: bool) -> Result<()> {
     }
     let total = takes(fits)?;
     output::report(vec![("rows", fits.into()), ("bytes", total.into())], json)
-}
-
-/// Shows how a run goes, and writes its log.
-struct Terminal<'a> {
-    open: &'a OpenArgs,
-    bar: ProgressBar,
-    log: File,
-    events: Events,
-    last: Progress,
-    seen: Option<Seen>,
-}
-
-impl<'a> Terminal<'a> {
-    /// The log and the events go to `folder`.
-    fn new(open: &'a OpenArgs, folder: &Path) -> Result<Self> {
-        let log = folder.join("log.jsonl");
-        let place = log.display().to_string();
-        std::fs::create_dir_all(folder).map_err(|error| Error::io(&place, &error))?;
-        let log = OpenOptions::new().create(true).append(true).open(log);
-        let log = log.map_err(|error| Error::io(&place, &error))?;
-        let events = Events::create(folder)?;
-        let bar = if open.quiet { ProgressBar::hidden() } else { ProgressBar::new(0) };
-        let style = "{bar:24} {pos}/{len} steps, {eta} left, {msg}";
-        if let Ok(style) = ProgressStyle::with_template(style) {
-            bar.set_style(style);
-        }
-        Ok(Self { open, bar, log, events, last: Progress::default(), seen: None })
-    }
-
-    fn write(&mut self, value: &Value, step: u64, numbers: &[(&str, f64)]) {
-        // A log that cannot be written ends no run.
-        let _ = writeln!(self.log, "{value}");
-        let _ = self.events.add(step, numbers);
-    }
-}
-
-impl Watcher for Terminal<'_> {
-    fn step(&mut self, progress: &Progress) {
-        self.bar.set_length(progress.steps);
-        self.bar.set_position(progress.step);
-        let rate = progress.rows as f64 / progress.seconds.max(1e-9);
-        self.bar.set_message(format!("loss {:.4}, {rate:.0} tokens/s", progress.loss));
-        let numbers = [("loss", progress.loss), ("rate", progress.rate), ("gradient", progress.norm)];
-        self.write(&progress.json(), progress.step, &numbers);
-        self.last = *progress;
-    }
-
-    fn look(&mut self, seen: &Seen) {
-        let best = if seen.best { ", the best so far" } else { "" };
-        let line = format!("step {}: validation loss {:.4}{best}", seen.step, seen.loss);
-        self.bar.suspend(|| output::note(self.open, line));
-        let line = json!({"step": seen.step, "validation_loss": seen.loss, "right": seen.right});
-        self.write(&line, seen.step, &[("validation_loss", seen.loss), ("right", seen.right)]);
-        self.seen = Some(*seen);
-    }
-
-    fn note(&mut self, text: &str) {
-        self.bar.suspend(|| output::warn(text));
-    }
 }

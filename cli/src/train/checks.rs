@@ -1,0 +1,47 @@
+//! The table of what was looked at before a run.
+
+use crate::options::OpenArgs;
+use crate::output;
+use serde_json::{Value, json};
+use siskin::Result;
+use siskin_trainer::run::{Check, Depth, Outcome, Run};
+
+fn word(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Good => "good",
+        Outcome::Odd => "odd",
+        Outcome::Bad => "bad",
+    }
+}
+
+/// Looks at all, and prints it. What is bad is an error.
+pub(super) fn whole(run: &mut Run, as_json: bool) -> Result<()> {
+    let checks = run.check(Depth::Full)?;
+    if as_json {
+        let entry = |check: &Check| {
+            json!({
+                "check": check.name, "outcome": word(check.outcome), "result": check.result,
+                "advice": check.advice,
+            })
+        };
+        output::json(&Value::Array(checks.iter().map(entry).collect()))?;
+    } else {
+        let width = checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
+        for Check { name, outcome, result, advice } in &checks {
+            output::line(format!("{name:<width$}  {:<4}  {result}", word(*outcome)))?;
+            if !advice.is_empty() {
+                output::line(format!("{:<width$}        {advice}", ""))?;
+            }
+        }
+    }
+    Check::refuse(&checks)
+}
+
+/// Looks at what takes little time, and tells only what is odd.
+pub(super) fn brief(run: &mut Run, open: &OpenArgs) -> Result<()> {
+    let checks = run.check(Depth::Brief)?;
+    for check in checks.iter().filter(|check| check.outcome == Outcome::Odd) {
+        output::note(open, format!("note: {}: {}; {}", check.name, check.result, check.advice));
+    }
+    Check::refuse(&checks).map_err(|error| error.within("before the first step"))
+}

@@ -1,0 +1,210 @@
+//! Shows how a run goes, and writes what its report is made of.
+
+use crate::options::OpenArgs;
+use crate::output;
+use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+use siskin::{Error, Result};
+use siskin_trainer::events::Events;
+use siskin_trainer::profile::{self, Event, Row};
+use siskin_trainer::report;
+use siskin_trainer::run::{Progress, Sample, Seen, Watcher};
+use siskin_trainer::statistics::StepStatistics;
+use std::fs::{File, OpenOptions};
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Where there is no bar, a line comes so often at most.
+const BETWEEN_LINES: Duration = Duration::from_secs(10);
+/// How much a step counts in the rate that is shown.
+const NEW: f64 = 0.1;
+
+/// How fast a run is, over its last steps.
+#[derive(Default)]
+struct Speed {
+    tokens: f64,
+    work: f64,
+    /// Steps of this process, and the time since the first of them began.
+    steps: u64,
+    begun: Option<Instant>,
+}
+
+impl Speed {
+    fn add(&mut self, progress: &Progress) {
+        let per_second = |count: f64| count / progress.seconds.max(1e-9);
+        let new = if self.steps == 0 { 1.0 } else { NEW };
+        self.tokens += new * (per_second(progress.rows as f64) - self.tokens);
+        self.work += new * (per_second(progress.work) - self.work);
+        self.steps += 1;
+        let took = Duration::try_from_secs_f64(progress.seconds).unwrap_or_default();
+        self.begun.get_or_insert_with(|| Instant::now().checked_sub(took).unwrap_or_else(Instant::now));
+    }
+
+    /// How long `left` more steps take, looks and checkpoints between them included.
+    fn left(&self, left: u64) -> Duration {
+        let passed = self.begun.map_or(0.0, |begun| begun.elapsed().as_secs_f64());
+        let seconds = passed / self.steps.max(1) as f64 * left as f64;
+        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+    }
+}
+
+/// Shows how a run goes: a bar on a terminal, else a line now and then.
+pub(super) struct Terminal<'a> {
+    open: &'a OpenArgs,
+    folder: PathBuf,
+    pub(super) bar: ProgressBar,
+    log: File,
+    events: Events,
+    speed: Speed,
+    lines: bool,
+    last_line: Option<Instant>,
+    pub(super) last: Progress,
+    pub(super) seen: Option<Seen>,
+}
+
+impl<'a> Terminal<'a> {
+    /// The log and the events go to `folder`.
+    pub(super) fn new(open: &'a OpenArgs, folder: &Path) -> Result<Self> {
+        let place = folder.display().to_string();
+        std::fs::create_dir_all(folder).map_err(|error| Error::io(&place, &error))?;
+        let log = append(&folder.join(report::LOG))?;
+        let events = Events::create(folder)?;
+        let terminal = std::io::stderr().is_terminal();
+        let bar = if open.quiet || !terminal { ProgressBar::hidden() } else { ProgressBar::new(0) };
+        if let Ok(style) = ProgressStyle::with_template("{bar:20} {pos}/{len} {msg}") {
+            bar.set_style(style);
+        }
+        Ok(Self {
+            open,
+            folder: folder.to_owned(),
+            bar,
+            log,
+            events,
+            speed: Speed::default(),
+            lines: !terminal && !open.quiet,
+            last_line: None,
+            last: Progress::default(),
+            seen: None,
+        })
+    }
+
+    fn write(&mut self, value: &Value, step: u64, numbers: &[(&str, f64)]) {
+        // A log that cannot be written ends no run.
+        let _ = writeln!(self.log, "{value}");
+        let _ = self.events.add(step, numbers);
+    }
+
+    /// The share of what the processor can do, of the last steps.
+    fn used(&self) -> f64 {
+        self.speed.work / siskin_trainer::ceiling().max(1.0)
+    }
+
+    fn line(&self, progress: &Progress) -> String {
+        let left = HumanDuration(self.speed.left(progress.steps.saturating_sub(progress.step)));
+        format!(
+            "loss {:.4}, rate {:.1e}, {:.0} tokens/s, {:.1} % MFU, {left:#} left",
+            progress.loss,
+            progress.rate,
+            self.speed.tokens,
+            100.0 * self.used()
+        )
+    }
+
+    /// Writes the report anew.
+    pub(super) fn report(&self) {
+        if let Err(error) = report::make(&self.folder) {
+            self.bar.suspend(|| output::warn(format!("no report: {error}")));
+        }
+    }
+}
+
+fn append(path: &Path) -> Result<File> {
+    let file = OpenOptions::new().create(true).append(true).open(path);
+    file.map_err(|error| Error::io(path.display().to_string(), &error))
+}
+
+impl Watcher for Terminal<'_> {
+    fn step(&mut self, progress: &Progress) {
+        self.speed.add(progress);
+        let line = self.line(progress);
+        self.bar.set_length(progress.steps);
+        self.bar.set_position(progress.step);
+        let due = self.last_line.is_none_or(|last| last.elapsed() >= BETWEEN_LINES);
+        if self.lines && (due || progress.step == progress.steps) {
+            output::note(self.open, format!("step {}/{}: {line}", progress.step, progress.steps));
+            self.last_line = Some(Instant::now());
+        }
+        self.bar.set_message(line);
+        let per_second = progress.rows as f64 / progress.seconds.max(1e-9);
+        let numbers = [
+            ("loss", progress.loss),
+            ("rate", progress.rate),
+            ("gradient", progress.norm),
+            ("right", progress.right),
+            ("tokens_per_second", per_second),
+            ("mfu", progress.work / progress.seconds.max(1e-9) / siskin_trainer::ceiling().max(1.0)),
+        ];
+        self.write(&progress.json(), progress.step, &numbers);
+        self.last = *progress;
+    }
+
+    fn look(&mut self, seen: &Seen) {
+        let best = if seen.best { ", the best so far" } else { "" };
+        let line = format!("step {}: validation loss {:.4}{best}", seen.step, seen.loss);
+        self.bar.suspend(|| output::note(self.open, line));
+        let line = json!({"step": seen.step, "validation_loss": seen.loss, "right": seen.right});
+        self.write(&line, seen.step, &[("validation_loss", seen.loss), ("validation_right", seen.right)]);
+        self.seen = Some(*seen);
+        self.report();
+    }
+
+    fn samples(&mut self, step: u64, samples: &[Sample]) {
+        let line = json!({"step": step, "samples": samples});
+        let file = append(&self.folder.join(report::SAMPLES));
+        if file.is_ok_and(|mut file| writeln!(file, "{line}").is_ok()) {
+            self.report();
+        }
+    }
+
+    fn statistics(&mut self, statistics: &StepStatistics) {
+        let file = append(&self.folder.join(report::STATISTICS));
+        let _ = file.map(|mut file| writeln!(file, "{}", statistics.json()));
+        let _ = self.events.add_statistics(statistics);
+    }
+
+    fn profile(&mut self, events: &[Event]) {
+        let table = profile::text(&Row::of(events));
+        let trace = self.folder.join("trace.json");
+        let written = std::fs::write(&trace, profile::trace(events).to_string())
+            .and_then(|()| std::fs::write(self.folder.join("profile.txt"), &table));
+        self.bar.suspend(|| match written {
+            Ok(()) => output::note(self.open, format!("{table}{}", trace.display())),
+            Err(error) => output::warn(Error::io(trace.display().to_string(), &error)),
+        });
+    }
+
+    fn note(&mut self, text: &str) {
+        self.bar.suspend(|| output::warn(text));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speed_is_that_of_the_last_steps() {
+        let step = |seconds: f64| Progress { rows: 100, work: 1e9, seconds, ..Progress::default() };
+        let mut speed = Speed::default();
+        assert_eq!(speed.left(10), Duration::ZERO);
+        speed.add(&step(0.5));
+        assert!((speed.tokens - 200.0).abs() < 1e-9 && (speed.work - 2e9).abs() < 1.0);
+        speed.add(&step(1.0));
+        assert!((speed.tokens - 190.0).abs() < 1e-9, "{}", speed.tokens);
+        // The first step was half a second, and the second took no time: a quarter for each.
+        let left = speed.left(10).as_secs_f64();
+        assert!((2.5..60.0).contains(&left), "{left}");
+        assert_eq!(speed.left(0), Duration::ZERO);
+    }
+}

@@ -1,0 +1,129 @@
+//! Training by the command, and what it leaves behind.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("siskin-train-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(path.join("texts")).unwrap();
+        let animals = ["siskin", "wren", "heron", "otter"];
+        let sentence =
+            |i: usize| format!("The {} follows the {}.\n\n", animals[i % 4], animals[i * 5 / 3 % 4]);
+        std::fs::write(path.join("texts/a.txt"), (0..60).map(sentence).collect::<String>()).unwrap();
+        Self(path)
+    }
+
+    fn write(&self, more: &str) {
+        let config = format!(
+            "steps = 6\n{more}\n[model]\nfamily = \"gpt2\"\nvocabulary = 270\nconfig = {{ vocab_size = 270, \
+             n_embd = 16, n_layer = 1, n_head = 2, n_positions = 32 }}\n[data]\ntask = \"causal\"\n\
+             training = [\"texts\"]\nshare = 0.2\nsettings = {{ length = 16 }}\n[evaluate]\nevery = 2\n\
+             [checkpoint]\nevery = 3\n[schedule]\nrate = 5e-3\n[batch]\nrows = 64\n\
+             [statistics]\nevery = 3\n[report]\nprompts = [\"<b>The\"]\ntokens = 4\n"
+        );
+        std::fs::write(self.0.join("small.toml"), config).unwrap();
+    }
+
+    fn siskin(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_siskin"));
+        command.args(arguments).current_dir(&self.0).output().unwrap()
+    }
+
+    fn run(&self) -> PathBuf {
+        self.0.join("small.run")
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn lines(path: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn a_run_is_checked_profiled_and_reported() {
+    let place = Place::new("whole");
+    place.write("");
+    let check = place.siskin(&["train", "--check", "small.toml"]);
+    let table = text(&check.stdout);
+    assert!(check.status.success(), "{table}{}", text(&check.stderr));
+    for name in
+        ["first loss", "gradients", "attention", "same bits", "learns a batch", "short texts", "full batch"]
+    {
+        let line = table.lines().find(|line| line.starts_with(name));
+        assert!(line.is_some_and(|line| line.contains(" good ")), "{name} in {table}");
+    }
+    assert!(!place.0.join("small.siskin").exists());
+    let tokenizer = std::fs::read(place.run().join("tokenizer.json")).unwrap();
+
+    let trained = place.siskin(&["train", "small.toml", "--profile", "2", "--json"]);
+    assert!(trained.status.success(), "{}", text(&trained.stderr));
+    let told = text(&trained.stderr);
+    // No terminal: lines instead of a bar.
+    assert!(
+        told.contains("step 6/6: loss ") && told.contains(" tokens/s, ") && told.contains("% MFU"),
+        "{told}"
+    );
+    assert!(told.contains("GFLOP/s") && told.contains("trace.json"), "{told}");
+    let report: Value = serde_json::from_slice(&trained.stdout).unwrap();
+    assert_eq!(report["steps"], 6);
+
+    let log = lines(&place.run().join("log.jsonl"));
+    assert_eq!(log.iter().filter(|line| line.get("loss").is_some()).count(), 6);
+    assert_eq!(log.iter().filter(|line| line.get("validation_loss").is_some()).count(), 3);
+    assert!(log[0]["work"].as_f64().unwrap() > 0.0);
+    let steps: Vec<Value> =
+        lines(&place.run().join("statistics.jsonl")).iter().map(|line| line["step"].clone()).collect();
+    assert_eq!(steps, [3, 6]);
+    let trace = std::fs::read(place.run().join("trace.json")).unwrap();
+    let trace: Value = serde_json::from_slice(&trace).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    assert_eq!(events.iter().filter(|event| event["name"] == "step").count(), 2);
+    assert_eq!(std::fs::read(place.run().join("tokenizer.json")).unwrap(), tokenizer);
+
+    let path = place.run().join("report.html");
+    let html = std::fs::read_to_string(&path).unwrap();
+    assert!(html.contains("<title>training</title>") && html.contains("<title>validation</title>"));
+    assert!(html.contains("<b>&lt;b&gt;The</b>") && html.contains("Step 6 of 6"), "{html}");
+    assert!(html.contains("Numbers of step 6") && html.contains("<td>parameters</td>"));
+    std::fs::remove_file(&path).unwrap();
+    let again = place.siskin(&["train", "report", "small.run"]);
+    assert!(again.status.success(), "{}", text(&again.stderr));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), html);
+
+    let measured = place.siskin(&["eval", "small.toml", "--json"]);
+    assert!(measured.status.success(), "{}", text(&measured.stderr));
+    let measured: Value = serde_json::from_slice(&measured.stdout).unwrap();
+    let seen = report["validation_loss"].as_f64().unwrap();
+    assert!((measured["loss"].as_f64().unwrap() - seen).abs() < 1e-5, "{measured} and {seen}");
+}
+
+#[test]
+fn a_run_that_fails_its_check_does_not_begin() {
+    let place = Place::new("refused");
+    place.write("");
+    let config = std::fs::read_to_string(place.0.join("small.toml")).unwrap();
+    let config = config.replace("length = 16", "length = 40, across = true");
+    std::fs::write(place.0.join("small.toml"), config).unwrap();
+    let refused = place.siskin(&["train", "small.toml"]);
+    assert!(!refused.status.success());
+    let told = text(&refused.stderr);
+    assert!(told.contains("before the first step") && told.contains("position 39"), "{told}");
+    assert!(!place.0.join("small.siskin").exists());
+    let missing = place.siskin(&["train", "report", "nowhere.run"]);
+    assert!(text(&missing.stderr).contains("name the folder of a run"), "{}", text(&missing.stderr));
+}
