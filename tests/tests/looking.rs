@@ -299,6 +299,20 @@ fn samples_are_what_the_exported_model_writes() {
 }
 
 #[test]
+fn samples_have_only_tokens_that_there_are() {
+    let place = Place::new("rows");
+    let more = "[report]\nprompts = [\"The\", \"a text that is longer than all of the positions: \
+                0123456789 0123456789 0123456789 0123456789 0123456789\"]\ntokens = 40\ntemperature = 50.0\n";
+    let mut config = place.config(APART, more);
+    config.model.config.insert("vocab_size".to_owned(), 4000.into());
+    let mut wide = run(config);
+    let samples = wide.samples().unwrap();
+    assert_eq!(samples.len(), 2);
+    assert!(!samples[0].text.is_empty() && samples[1].text.is_empty(), "{samples:?}");
+    assert_eq!(wide.samples().unwrap(), samples, "the same step has the same samples");
+}
+
+#[test]
 fn prompts_are_for_models_that_write() {
     let place = Place::new("prompts");
     let mut config = place.config(APART, "[report]\nprompts = [\"x\"]\n");
@@ -312,4 +326,43 @@ fn prompts_are_for_models_that_write() {
     let material = material(&config);
     let error = Run::new(config, material, None).err().unwrap();
     assert_eq!(error.place(), "report.prompts");
+}
+
+#[test]
+fn other_tasks_and_models_of_two_sides_pass_too() {
+    let place = Place::new("tasks");
+    let words = ["siskin", "wren", "heron", "otter", "badger", "newt"];
+    let line = |i: usize| {
+        let (one, other) = (words[i % 6], words[i * 5 / 3 % 6]);
+        let text = format!("the {one} waits for the {other}");
+        serde_json::json!({
+            "text": text, "label": i % 3, "anchor": text, "positive": format!("for the {other} the {one} waits"),
+            "source": text, "target": format!("the {other} is waited for"),
+        })
+    };
+    let lines: String = (0..60).map(|i| format!("{}\n", line(i))).collect();
+    let path = place.0.join("lines.jsonl");
+    std::fs::write(&path, lines).unwrap();
+    let bert = "vocab_size = 280, hidden_size = 32, num_hidden_layers = 2, num_attention_heads = 4, \
+                intermediate_size = 64, max_position_embeddings = 40, type_vocab_size = 2, num_labels = 3";
+    let t5 = "vocab_size = 280, d_model = 32, d_kv = 8, d_ff = 64, num_layers = 2, num_heads = 4";
+    for (task, family, head, model, loss, settings) in [
+        ("classes", "bert", "classes", bert, "cross_entropy", "length = 32, classes = 3"),
+        ("contrast", "bert", "none", bert, "contrastive", "length = 32"),
+        ("seq2seq", "t5", "none", t5, "cross_entropy", "length = 32, decoder_start = 279"),
+    ] {
+        let config = Config::parse(&format!(
+            "steps = 2\n[model]\nfamily = {family:?}\nhead = {head:?}\nconfig = {{ {model} }}\n[data]\n\
+             task = {task:?}\ntraining = [{:?}]\nsettings = {{ {settings} }}\n[loss]\nname = {loss:?}\n\
+             [schedule]\nrate = 1e-3\n",
+            path.display().to_string()
+        ));
+        let mut checked = run(config.unwrap());
+        let checks = checked.check(Depth::Full).unwrap();
+        assert!(Check::refuse(&checks).is_ok(), "{task}: {checks:#?}");
+        assert_eq!(find(&checks, "gradients").outcome, Outcome::Good, "{task}: {checks:#?}");
+        let attention = &find(&checks, "attention").result;
+        let count = if family == "t5" { "rows of 6 operations" } else { "rows of 2 operations" };
+        assert!(attention.starts_with(count), "{task}: {attention}");
+    }
 }

@@ -35,7 +35,7 @@ impl<T: Real> Probe<T> for Tracer {
     }
 
     fn loss(&mut self, rows: usize, begin: Instant, end: Instant) {
-        let node = NodeWork { op: "Loss".to_owned(), phase: "loss", shape: [rows, 1], work: 0.0 };
+        let node = NodeWork { op: "Loss".to_owned(), phase: "and gradient", shape: [rows, 1], work: 0.0 };
         self.recorder.add_until("loss", Worker::Steps, [begin, end], Some(node));
     }
 }

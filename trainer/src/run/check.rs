@@ -346,7 +346,8 @@ struct Shares {
 
 impl Shares {
     fn check(&self) -> Check {
-        const LIMIT: f64 = 1e-4;
+        // Sums of thousands of f32 are not exact; a fault is far larger.
+        const LIMIT: f64 = 1e-3;
         let name = "attention";
         if self.looked == 0 {
             return Check::new(name, Outcome::Good, "none whose shares must sum to one", "");
@@ -402,5 +403,15 @@ mod tests {
         let error = Check::refuse(&[check("one", Outcome::Odd), check("two", Outcome::Bad)]).unwrap_err();
         assert_eq!((error.kind(), error.place()), (ErrorKind::Numeric, "check: two"));
         assert_eq!(error.message(), "it is so; do this");
+    }
+
+    #[test]
+    fn shares_that_do_not_sum_to_one_are_bad() {
+        let outcome = |worst, looked| Shares { worst, place: String::new(), looked }.check().outcome;
+        assert_eq!(
+            [outcome(1e-6, 3), outcome(0.01, 3), outcome(f64::INFINITY, 1)],
+            [Outcome::Good, Outcome::Bad, Outcome::Bad]
+        );
+        assert_eq!(outcome(0.0, 0), Outcome::Good, "models without attention");
     }
 }

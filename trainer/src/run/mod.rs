@@ -279,9 +279,10 @@ impl Run {
     fn look(&mut self, watcher: &mut dyn Watcher) -> Result<(Seen, bool)> {
         let recorder = self.profiled.as_ref().map(|profiled| profiled.recorder.clone());
         let seen = timed(recorder.as_ref(), "look", Worker::Steps, || self.look_at_validation(watcher))?;
-        let samples = self.samples()?;
-        if !samples.is_empty() {
-            watcher.samples(self.step, &samples);
+        match self.samples() {
+            Ok(samples) if samples.is_empty() => {}
+            Ok(samples) => watcher.samples(self.step, &samples),
+            Err(error) => watcher.note(&format!("no samples: {error}")),
         }
         Ok(seen)
     }

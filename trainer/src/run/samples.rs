@@ -106,7 +106,9 @@ impl Run {
             for (&text, scores) in going.iter().zip(scores.chunks(columns.max(1))) {
                 let name = [SAMPLES, self.step, text as u64, count as u64];
                 let unit = Random::new(self.config.seed, &name).unit();
-                texts[text].push(choose(scores, options.temperature, unit));
+                // Tables of tokens may have more rows than there are tokens.
+                let known = scores.len().min(tokenizer.vocabulary_size() as usize);
+                texts[text].push(choose(&scores[..known], options.temperature, unit));
             }
         }
         let sample = |(prompt, (text, begun)): (&String, (&Vec<u32>, &usize))| {
