@@ -10,6 +10,7 @@ pub mod data;
 pub mod events;
 pub mod export;
 mod files;
+mod functions;
 pub mod gemm;
 pub mod grad;
 mod initial;

@@ -4,7 +4,6 @@ use siskin::Result;
 
 use super::config::Config;
 use super::material::Material;
-use crate::data::{Loader, Position};
 use crate::loss::{self, Loss, Sum};
 use crate::parameters::Parameters;
 use crate::program::Recompute;
@@ -27,8 +26,7 @@ pub(super) fn look(
     loss: &dyn Loss<f32>,
     parameters: &Parameters<f32>,
 ) -> Result<Option<Sum>> {
-    let Some(task) = material.validation.clone() else { return Ok(None) };
-    let loader = Loader::new(task, material.loader(config, false), Position::default())?;
+    let Some(loader) = material.validation_batches(config)? else { return Ok(None) };
     let most = if config.evaluate.batches == 0 { usize::MAX } else { config.evaluate.batches };
     let mut sum = Sum::default();
     for step in loader.take(most) {

@@ -29,7 +29,7 @@ use self::saving::Saving;
 use crate::adapters;
 use crate::average::Average;
 use crate::checkpoint::{Checkpoint, Folder};
-use crate::data::{Loader, Position, Prefetch};
+use crate::data::{Position, Prefetch};
 use crate::loss::{self, Loss, Sum};
 use crate::optimiser::Optimiser;
 use crate::parameters::{Gradients, Parameters};
@@ -220,11 +220,7 @@ impl Run {
 
     /// Trains to the end, or until `stop` is set.
     pub fn train(&mut self, stop: &AtomicBool, watcher: &mut dyn Watcher) -> Result<Ended> {
-        let loader = Loader::new(
-            self.material.training.clone(),
-            self.material.loader(&self.config, true),
-            self.position,
-        )?;
+        let loader = self.material.batches(&self.config, self.position)?;
         let recorder = self.profiled.as_ref().map(|profiled| profiled.recorder.clone());
         let mut batches = Prefetch::recorded(loader, 2 * self.config.batch.accumulate, recorder.clone())?;
         let mut saving = Saving::recorded(recorder);
