@@ -15,7 +15,7 @@ use crate::cache::{CacheOptions, CacheTypes};
 use crate::context::{Context, ContextOptions};
 use crate::encoder::{Encoder, EncoderOptions};
 use crate::engine::{self, Engine, NamedTensor};
-use crate::file::File;
+use crate::file::{File, SectionKind};
 use crate::governor::Governor;
 use crate::graph::Graph;
 use crate::graph::pass::{self, layers::LayerSet};
@@ -112,6 +112,10 @@ impl Model {
         if metadata.architecture == engine::GENERAL {
             let message = "only stands in for a model of another format; open that";
             return Err(Error::unsupported("metadata.architecture", message));
+        }
+        if metadata.config.is_empty() && file.section(SectionKind::Adapter).is_some() {
+            let message = "holds an adapter and no model; open its base, and this beside it";
+            return Err(Error::argument("file", message));
         }
         let family = Family::named(&metadata.architecture).map_err(|error| error.within("metadata"))?;
         let config = Config::new(metadata.config.clone());

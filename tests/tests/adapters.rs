@@ -5,7 +5,8 @@ use std::collections::HashMap;
 
 use siskin::file::{Bytes, File};
 use siskin::{Adapter, AdapterPart, ErrorKind, ExecutorKind, Model, ModelOptions};
-use siskin_convert::import::safetensors;
+use siskin_convert::import::{peft, safetensors};
+use siskin_convert::{Beside, open_adapter};
 use siskin_tests::{golden, gradients, paths};
 use siskin_trainer::adapters::{self, AdapterOptions, Method};
 use siskin_trainer::batch::Batch;
@@ -282,6 +283,10 @@ fn what_fits_no_model_is_refused() {
     let packed = quantised("llama", "q8_0");
     let error = good.check_base(&packed.file).unwrap_err();
     assert_eq!((error.kind(), error.place()), (ErrorKind::Argument, "adapter.base"));
+    let out = good.write(None, Default::default(), std::io::Cursor::new(Vec::new())).unwrap();
+    let file = File::from_bytes(out.into_inner()).unwrap();
+    let error = Model::from_file(file, &ModelOptions::default()).err().unwrap();
+    assert!(error.message().contains("an adapter and no model"), "{error}");
     // Whoever wants to, can: it fits.
     model(&packed.file, &good, ExecutorKind::Cpu, 1);
     let refused = |change: &dyn Fn(&mut AdapterPart)| {
@@ -305,7 +310,70 @@ fn what_fits_no_model_is_refused() {
     assert_eq!(refused(&table), ErrorKind::Unsupported);
 }
 
-/// The gradients of every family with adapters on all matrices go through the same rules; one with recomputation.
+#[test]
+fn adapters_of_peft_compute_what_pytorch_computes() {
+    let golden = golden::load("qwen2");
+    let folder = paths::data("adapters").join("peft");
+    let adapter = open_adapter(Beside { path: &folder, any_base: false }, &golden.file).unwrap();
+    assert_eq!((adapter.parts.len(), adapter.base), (6, None));
+    let io = std::fs::read(folder.join("io.safetensors")).unwrap();
+    let io = safetensors::parse(Bytes::new(io)).unwrap();
+    let want: Vec<f32> =
+        io["logits"].data.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+    assert!(golden::relative_error(&golden.logits[0], &want) > 0.1, "the adapter changes something");
+    for adapter in [&adapter, &in_file(&adapter)] {
+        let model = model(&golden.file, adapter, ExecutorKind::Cpu, 2);
+        let error = golden::relative_error(&golden::score(&model, &golden.ids[0], 32), &want);
+        assert!(error < 1e-4, "{error:e}");
+    }
+}
+
+#[test]
+fn adapters_of_peft_that_do_more_are_refused() {
+    let golden = golden::load("qwen2");
+    let folder = paths::data("adapters").join("peft");
+    let text = std::fs::read(folder.join("adapter_config.json")).unwrap();
+    let config: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&text).unwrap();
+    let tensors = std::fs::read(folder.join("adapter_model.safetensors")).unwrap();
+    let tensors = safetensors::parse(Bytes::new(tensors)).unwrap();
+    let refused = |key: &str, value: serde_json::Value| {
+        let mut config = config.clone();
+        config.insert(key.to_owned(), value);
+        let error = peft::of(&config, &tensors, &golden.file).unwrap_err();
+        assert!(error.place().contains(key), "{error}");
+        error.kind()
+    };
+    assert_eq!(refused("peft_type", "IA3".into()), ErrorKind::Unsupported);
+    assert_eq!(refused("bias", "all".into()), ErrorKind::Unsupported);
+    assert_eq!(refused("modules_to_save", serde_json::json!(["lm_head"])), ErrorKind::Unsupported);
+    assert_eq!(refused("lora_alpha", serde_json::Value::Null), ErrorKind::Missing);
+    assert_eq!(refused("alpha_pattern", serde_json::json!({"q.*": 3})), ErrorKind::Unsupported);
+    let changed = |change: &dyn Fn(&mut HashMap<String, safetensors::Tensor>)| {
+        let mut tensors = tensors.clone();
+        change(&mut tensors);
+        peft::of(&config, &tensors, &golden.file).unwrap_err().kind()
+    };
+    let name = "base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight";
+    assert_eq!(changed(&|tensors| drop(tensors.remove(name))), ErrorKind::Missing);
+    let other = name.replace("layers.0", "layers.7");
+    let moved = |tensors: &mut HashMap<String, safetensors::Tensor>| {
+        let tensor = tensors.remove(name).unwrap();
+        tensors.insert(other.clone(), tensor);
+    };
+    assert_eq!(changed(&moved), ErrorKind::Missing);
+    assert_eq!(changed(&|tensors| tensors.get_mut(name).unwrap().shape = vec![32, 8]), ErrorKind::Shape);
+    assert_eq!(changed(&|tensors| tensors.get_mut(name).unwrap().dtype = "I64"), ErrorKind::Unsupported);
+    // Families that keep queries, keys and values otherwise say so.
+    let neox = golden::load("gpt-neox");
+    let mut fused = HashMap::new();
+    for part in ["A", "B"] {
+        let name = format!("base_model.model.gpt_neox.layers.0.attention.query_key_value.lora_{part}.weight");
+        fused.insert(name, tensors["base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"].clone());
+    }
+    let error = peft::of(&config, &fused, &neox.file).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+}
+
 #[test]
 fn adapters_are_computed_again_to_the_bit() {
     let case = gradients::load("llama");

@@ -9,7 +9,7 @@ mod hugging_face;
 mod map;
 pub(crate) mod names;
 pub mod onnx;
-pub(crate) mod peft;
+pub mod peft;
 pub(crate) mod read;
 pub mod safetensors;
 mod sentence_transformers;

@@ -31,11 +31,13 @@ struct Module<'a> {
 }
 
 /// The adapter in `folder`, for the model in `base`.
-pub(crate) fn open(folder: &Path, base: &File) -> Result<Adapter> {
+///
+/// # Errors
+/// Where it does more than small matrices beside large ones do, or stands beside what the model keeps otherwise.
+pub fn open(folder: &Path, base: &File) -> Result<Adapter> {
     let config = read(&folder.join(CONFIG), CONFIG)?
         .ok_or_else(|| Error::new(ErrorKind::Missing, CONFIG, "the folder does not hold it"))?;
     let config: Map<String, Value> = parse_json(&config, CONFIG, MOST_VALUES)?;
-    check(&config)?;
     if !folder.join(MODEL).is_file() {
         let message = "the folder does not hold it; save the adapter as safetensors";
         return Err(Error::new(ErrorKind::Missing, MODEL, message));
@@ -44,12 +46,9 @@ pub(crate) fn open(folder: &Path, base: &File) -> Result<Adapter> {
     of(&config, &tensors, base)
 }
 
-/// The adapter that `config` and `tensors` make beside the model in `base`.
-pub(crate) fn of(
-    config: &Map<String, Value>,
-    tensors: &HashMap<String, Tensor>,
-    base: &File,
-) -> Result<Adapter> {
+/// The adapter that the contents of both files make beside the model in `base`; see [`open`].
+pub fn of(config: &Map<String, Value>, tensors: &HashMap<String, Tensor>, base: &File) -> Result<Adapter> {
+    check(config)?;
     let architecture = base.metadata().architecture.clone();
     let rules = Family::named(&architecture)?.hugging_face_rules;
     let ours = our_names(base, rules);
