@@ -92,7 +92,7 @@ pub(crate) enum Executor {
 }
 
 /// How models run.
-#[derive(clap::Args, Default)]
+#[derive(clap::Args, Clone, Default)]
 pub(crate) struct ModelArgs {
     /// Threads that compute; 0: one for each core that keeps up with the fastest
     #[arg(long, default_value_t = 0, value_name = "N")]
@@ -129,6 +129,11 @@ impl ModelArgs {
         let without = self.cpu_features.as_deref().map_or(Ok(Features::NONE), all_but)?;
         let skip = LayerSet::of(&self.skip_layers).map_err(|error| error.within("--skip-layers"))?;
         Ok(ModelOptions { threads: self.threads, executor, without, skip })
+    }
+
+    /// The same for another model than the one that the adapter belongs to.
+    pub(crate) fn alone(&self) -> Self {
+        Self { adapter: None, any_base: false, ..self.clone() }
     }
 
     /// The adapter that is asked for.

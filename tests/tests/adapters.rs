@@ -329,6 +329,21 @@ fn adapters_of_peft_compute_what_pytorch_computes() {
 }
 
 #[test]
+fn the_fuzzer_begins_with_adapters() {
+    let base = File::open(paths::data("fuzz/container/small.bin")).unwrap();
+    let adapter = Adapter::open(paths::data("fuzz/adapter/small.bin")).unwrap();
+    adapter.check_base(&base).unwrap();
+    model(&base, &adapter, ExecutorKind::Cpu, 1);
+    let both = std::fs::read(paths::data("fuzz/adapter/peft.bin")).unwrap();
+    let zero = both.iter().position(|byte| *byte == 0).unwrap();
+    let config = serde_json::from_slice(&both[..zero]).unwrap();
+    let tensors = safetensors::parse(Bytes::new(both[zero + 1..].to_vec())).unwrap();
+    let adapter = peft::of(&config, &tensors, &base).unwrap();
+    assert_eq!(adapter.parts[0].factor, (2.0 / 2.0_f64.sqrt()) as f32);
+    model(&base, &adapter, ExecutorKind::Cpu, 1);
+}
+
+#[test]
 fn adapters_of_peft_that_do_more_are_refused() {
     let golden = golden::load("qwen2");
     let folder = paths::data("adapters").join("peft");
