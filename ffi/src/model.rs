@@ -84,7 +84,13 @@ unsafe fn opened(
     open: impl FnOnce() -> Outcome<File>,
 ) -> *mut siskin_error {
     // SAFETY: the caller's promise.
-    unsafe { guard::made(out, || Ok((noted(model_of(open()?, options)?), ()))) }
+    unsafe {
+        guard::made(out, || {
+            // A handle that is none is told of before anything is opened.
+            looking_or_default(options, |_: &Options| Ok(()))?;
+            Ok((noted(model_of(open()?, options)?), ()))
+        })
+    }
 }
 
 /// # Safety
@@ -152,7 +158,10 @@ unsafe fn open_path(path: &str, options: *const siskin_model_options) -> Outcome
 #[cfg(not(feature = "import"))]
 unsafe fn open_path(path: &str, options: *const siskin_model_options) -> Outcome<Model> {
     // SAFETY: the caller's promise.
-    unsafe { model_of(File::open(path)?, options) }
+    unsafe {
+        looking_or_default(options, |_: &Options| Ok(()))?;
+        model_of(File::open(path)?, options)
+    }
 }
 
 /// Opens a model that is `length` bytes of an open file from `offset` on, such as an uncompressed asset of an Android
