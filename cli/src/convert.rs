@@ -9,10 +9,11 @@ use siskin_convert::{Calibration, PackOptions, Recipe};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Convert a GGUF file or a folder of Hugging Face or CTranslate2 into a .siskin file
+/// Convert a GGUF file or a folder of Hugging Face or CTranslate2 into a .siskin file, or with --quant a .siskin file
+/// into a smaller one
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The GGUF file (of a split model, the first part) or the folder
+    /// The GGUF file (of a split model, the first part), the folder, or with --quant a .siskin file
     source: PathBuf,
     /// The .siskin file to write; it appears when it is complete
     #[arg(short, long)]

@@ -8,6 +8,7 @@ pub mod clip;
 pub mod data;
 pub mod events;
 pub mod export;
+mod functions;
 pub mod gemm;
 pub mod grad;
 mod initial;

@@ -4,6 +4,8 @@ use std::fmt::Debug;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssign};
 
+use crate::functions;
+
 /// A floating-point number.
 pub trait Real:
     Copy
@@ -71,38 +73,48 @@ pub trait Real:
 }
 
 macro_rules! real {
-    ($type:ident, $gemm:ident, $erf:path) => {
+    ($type:ident, $gemm:ident, $exp:path, $tanh:path, $erf:path) => {
         impl Real for $type {
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
 
+            #[inline]
             fn of(number: f64) -> Self {
                 number as Self
             }
+            #[inline]
             fn f64(self) -> f64 {
                 f64::from(self)
             }
+            #[inline]
             fn exp(self) -> Self {
-                $type::exp(self)
+                $exp(self)
             }
+            #[inline]
             fn ln(self) -> Self {
                 $type::ln(self)
             }
+            #[inline]
             fn sqrt(self) -> Self {
                 $type::sqrt(self)
             }
+            #[inline]
             fn tanh(self) -> Self {
-                $type::tanh(self)
+                $tanh(self)
             }
+            #[inline]
             fn erf(self) -> Self {
                 $erf(self)
             }
+            #[inline]
             fn ln_1p(self) -> Self {
                 $type::ln_1p(self)
             }
+            #[inline]
             fn abs(self) -> Self {
                 $type::abs(self)
             }
+            #[inline]
             fn is_finite(self) -> bool {
                 $type::is_finite(self)
             }
@@ -126,5 +138,5 @@ macro_rules! real {
     };
 }
 
-real!(f32, sgemm, libm::erff);
-real!(f64, dgemm, libm::erf);
+real!(f32, sgemm, functions::exp, functions::tanh, libm::erff);
+real!(f64, dgemm, f64::exp, f64::tanh, libm::erf);

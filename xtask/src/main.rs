@@ -3,6 +3,7 @@
 mod foreign;
 mod knobs;
 mod library;
+mod record;
 mod shell;
 mod tools;
 mod verb;

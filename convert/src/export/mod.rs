@@ -4,7 +4,7 @@
 //! through it.
 
 mod gguf;
-mod model;
+pub(crate) mod model;
 mod onnx;
 mod safetensors;
 mod settings;

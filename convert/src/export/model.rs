@@ -8,16 +8,16 @@ use siskin_kernels::panel::PanelType;
 use siskin_kernels::quant::BlockType;
 
 /// What every format needs of a file.
-pub(super) struct Model<'a> {
-    pub(super) file: &'a File,
-    pub(super) family: &'static Family,
-    pub(super) config: Config,
+pub(crate) struct Model<'a> {
+    pub(crate) file: &'a File,
+    pub(crate) family: &'static Family,
+    pub(crate) config: Config,
     pub(super) hyper: Hyper,
-    pub(super) graphs: Graphs,
+    pub(crate) graphs: Graphs,
 }
 
 impl<'a> Model<'a> {
-    pub(super) fn of(file: &'a File) -> Result<Self> {
+    pub(crate) fn of(file: &'a File) -> Result<Self> {
         let metadata = file.metadata();
         let family = Family::named(&metadata.architecture).map_err(|error| error.within("metadata"))?;
         let config = Config::new(metadata.config.clone());
@@ -51,7 +51,7 @@ impl<'a> Model<'a> {
     }
 
     /// The type of blocks that panels of a matrix hold to the byte.
-    pub(super) fn block_of(&self, panel: PanelType) -> Option<BlockType> {
+    pub(crate) fn block_of(&self, panel: PanelType) -> Option<BlockType> {
         let types = self.file.metadata().quantisation.get("types");
         let had = |block: &BlockType| types.is_some_and(|types| types.get(block.name()).is_some());
         let holds = |block: &&BlockType| block.codec().panel == panel && panel != PanelType::Q8S16;

@@ -9,6 +9,7 @@ mod hugging_face;
 mod map;
 pub(crate) mod names;
 pub mod onnx;
+mod packed;
 pub mod peft;
 pub(crate) mod read;
 pub mod safetensors;
@@ -102,10 +103,9 @@ pub fn format_of(path: &Path) -> Result<&'static Format> {
             return Error::io(place, &std::io::ErrorKind::NotFound.into());
         }
         if is_packed(path) {
-            return Error::argument(
-                place,
-                "is a .siskin file already; a model of another format is wanted here",
-            );
+            let message = "is a .siskin file already; say with --quant which types its matrices are to have, or name a \
+                           model of another format";
+            return Error::argument(place, message);
         }
         if !path.is_file() && !path.is_dir() {
             return Error::unsupported(place, "is neither a regular file nor a folder");
@@ -113,6 +113,11 @@ pub fn format_of(path: &Path) -> Result<&'static Format> {
         let known: Vec<_> = FORMATS.iter().map(|format| format.name).collect();
         Error::unsupported(place, format!("is none of: .siskin, {}", known.join(", ")))
     })
+}
+
+/// The format of what is packed into a file of its own: also a `.siskin` file, where its matrices get `other` types.
+pub(crate) fn format_to_pack(path: &Path, other: bool) -> Result<&'static Format> {
+    if other && is_packed(path) { Ok(&packed::FORMAT) } else { format_of(path) }
 }
 
 /// Whether the path is that of a packed file, by its first bytes.

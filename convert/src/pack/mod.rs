@@ -43,9 +43,10 @@ impl Default for PackOptions<'_> {
 }
 
 /// Packs the model at `from`, in any format, into the file `to`, which appears only when it is complete. It may not
-/// be a file of the model.
+/// be a file of the model. A `.siskin` file is taken where a recipe gives its matrices other types; what is exact in
+/// it stays so where the recipe keeps it, and all of it is in memory meanwhile.
 pub fn pack_file(from: &Path, to: &Path, options: &PackOptions<'_>) -> Result<()> {
-    let format = import::format_of(from)?;
+    let format = import::format_to_pack(from, options.recipe.is_some())?;
     let source = (format.open)(from)?;
     let mut inputs = (format.files)(from)?;
     inputs.push(from.to_owned());

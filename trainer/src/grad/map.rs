@@ -5,163 +5,197 @@ use siskin::graph::{ActivationKind, Op};
 use super::{Back, Call, Rule, table};
 use crate::real::Real;
 
-/// A function of one number and how steep it is there.
-fn value_and_slope<T: Real>(kind: ActivationKind, x: T) -> (T, T) {
+/// What a function of one number gives there, and how steep it is.
+type Of<T> = (T, T);
+
+#[inline]
+pub(super) fn sigmoid<T: Real>(x: T) -> T {
+    T::ONE / (T::ONE + (-x).exp())
+}
+
+#[inline]
+fn silu<T: Real>(x: T) -> Of<T> {
+    let s = sigmoid(x);
+    (x * s, s * (T::ONE + x * (T::ONE - s)))
+}
+
+fn gelu<T: Real>(x: T) -> Of<T> {
+    let half = T::of(0.5);
+    let below = half * (T::ONE + (x * T::of(std::f64::consts::FRAC_1_SQRT_2)).erf());
+    let density = T::of(0.398_942_280_401_432_7) * (-half * x * x).exp();
+    (x * below, below + x * density)
+}
+
+#[inline]
+fn gelu_tanh<T: Real>(x: T) -> Of<T> {
     let (one, half) = (T::ONE, T::of(0.5));
-    match kind {
-        ActivationKind::Silu => {
-            let s = sigmoid(x);
-            (x * s, s * (one + x * (one - s)))
+    let (root, cubic) = (T::of(0.797_884_560_802_865_4), T::of(0.044_715));
+    let t = (root * (x + cubic * x * x * x)).tanh();
+    let inner = root * (one + T::of(3.0) * cubic * x * x);
+    (half * x * (one + t), half * (one + t) + half * x * (one - t * t) * inner)
+}
+
+#[inline]
+fn relu<T: Real>(x: T) -> Of<T> {
+    if x > T::ZERO { (x, T::ONE) } else { (T::ZERO, T::ZERO) }
+}
+
+#[inline]
+fn logistic<T: Real>(x: T) -> Of<T> {
+    let s = sigmoid(x);
+    (s, s * (T::ONE - s))
+}
+
+#[inline]
+fn elu_plus_one<T: Real>(x: T) -> Of<T> {
+    let e = x.exp();
+    if x > T::ZERO { (x + T::ONE, T::ONE) } else { (e, e) }
+}
+
+/// Evaluates `$body` with the activation's function as `$function`: each is a copy of the body's loops, which become
+/// vectors.
+macro_rules! with_activation {
+    ($kind:expr, |$function:ident| $body:expr) => {
+        with_activation!($kind, $function, $body, [
+            Silu silu, Gelu gelu, GeluTanh gelu_tanh, Relu relu, Sigmoid logistic, EluPlusOne elu_plus_one
+        ])
+    };
+    ($kind:expr, $function:ident, $body:expr, [$($name:ident $code:ident),*]) => {
+        match $kind {
+            $(ActivationKind::$name => {
+                let $function = $code::<T>;
+                $body
+            })*
         }
-        ActivationKind::Gelu => {
-            let below = half * (one + (x * T::of(std::f64::consts::FRAC_1_SQRT_2)).erf());
-            let density = T::of(0.398_942_280_401_432_7) * (-half * x * x).exp();
-            (x * below, below + x * density)
-        }
-        ActivationKind::GeluTanh => {
-            let (root, cubic) = (T::of(0.797_884_560_802_865_4), T::of(0.044_715));
-            let t = (root * (x + cubic * x * x * x)).tanh();
-            let inner = root * (one + T::of(3.0) * cubic * x * x);
-            (half * x * (one + t), half * (one + t) + half * x * (one - t * t) * inner)
-        }
-        ActivationKind::Relu => {
-            if x > T::ZERO {
-                (x, one)
-            } else {
-                (T::ZERO, T::ZERO)
+    };
+}
+
+/// Which way a rule runs.
+enum Pass<'a, 'b, T> {
+    Forward(&'a [&'a [T]], &'a mut [T]),
+    Back(Back<'a, 'b, T>),
+}
+
+impl<T: Real> Pass<'_, '_, T> {
+    /// Each number of the output is a function of one of the input.
+    fn one(self, call: &Call<'_, T>, function: impl Fn(T) -> Of<T> + Sync) {
+        let columns = call.columns();
+        match self {
+            Self::Forward(inputs, out) => table::each(out, columns, |row, out| {
+                let x = table::row(inputs[0], columns, row);
+                out.iter_mut().zip(x).for_each(|(out, x)| *out = function(*x).0);
+            }),
+            Self::Back(back) => {
+                let Some(to) = &mut back.to[0] else { return };
+                table::each(to, columns, |row, to| {
+                    let numbers = table::row(back.inputs[0], columns, row);
+                    let numbers = numbers.iter().zip(table::row(back.gradient, columns, row));
+                    to.iter_mut().zip(numbers).for_each(|(to, (x, g))| *to += *g * function(*x).1);
+                });
             }
         }
-        ActivationKind::Sigmoid => {
-            let s = sigmoid(x);
-            (s, s * (one - s))
-        }
-        ActivationKind::EluPlusOne => {
-            if x > T::ZERO {
-                (x + one, one)
-            } else {
-                (x.exp(), x.exp())
+    }
+
+    /// Each number of the output is a function of one of either input: its value, and how steep it is along both.
+    fn two(self, call: &Call<'_, T>, function: impl Fn(T, T) -> (T, [T; 2]) + Sync) {
+        let columns = call.columns();
+        match self {
+            Self::Forward(inputs, out) => table::each(out, columns, |row, out| {
+                let [x, y] = [0, 1].map(|input| table::row(inputs[input], columns, row));
+                out.iter_mut().zip(x.iter().zip(y)).for_each(|(out, (x, y))| *out = function(*x, *y).0);
+            }),
+            Self::Back(back) => {
+                for (index, to) in back.to.iter_mut().enumerate() {
+                    let Some(to) = to else { continue };
+                    table::each(to, columns, |row, to| {
+                        let [x, y] = [0, 1].map(|input| table::row(back.inputs[input], columns, row));
+                        let numbers = x.iter().zip(y).zip(table::row(back.gradient, columns, row));
+                        to.iter_mut()
+                            .zip(numbers)
+                            .for_each(|(to, ((x, y), g))| *to += *g * function(*x, *y).1[index]);
+                    });
+                }
             }
         }
     }
 }
 
-pub(super) fn sigmoid<T: Real>(x: T) -> T {
-    T::ONE / (T::ONE + (-x).exp())
-}
-
-/// Rules whose output numbers depend on one input number each.
-macro_rules! of_one {
-    ($($(#[$about:meta])* $name:ident, $pattern:pat => $function:expr;)*) => {$(
+/// Rules that are functions of each number: the operation, and what is done with it either way.
+macro_rules! maps {
+    ($($(#[$about:meta])* $name:ident, $pattern:pat => |$call:ident, $pass:ident| $body:expr;)*) => {$(
         $(#[$about])*
         pub(super) struct $name;
 
+        impl $name {
+            fn run<T: Real>($call: &Call<'_, T>, $pass: Pass<'_, '_, T>) {
+                let $pattern = $call.node.op else { return };
+                $body
+            }
+        }
+
         impl<T: Real> Rule<T> for $name {
             fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-                let $pattern = call.node.op else { return };
-                let function = $function;
-                let columns = call.columns();
-                table::each(out, columns, |row, out| {
-                    let x = table::row(inputs[0], columns, row);
-                    out.iter_mut().zip(x).for_each(|(out, x)| *out = function(*x).0);
-                });
+                Self::run(call, Pass::Forward(inputs, out));
             }
 
             fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
-                let $pattern = call.node.op else { return };
-                let function = $function;
-                let columns = call.columns();
-                let Some(to) = &mut back.to[0] else { return };
-                table::each(to, columns, |row, to| {
-                    let numbers = table::row(back.inputs[0], columns, row);
-                    let gradient = table::row(back.gradient, columns, row);
-                    let numbers = numbers.iter().zip(gradient);
-                    to.iter_mut().zip(numbers).for_each(|(to, (x, g))| *to += *g * function(*x).1);
-                });
+                Self::run(call, Pass::Back(back));
             }
         }
     )*};
 }
 
-of_one! {
+maps! {
     /// A function of each number.
-    Activate, Op::Activate(kind) => move |x: T| value_and_slope(kind, x);
+    Activate, Op::Activate(kind) => |call, pass| {
+        with_activation!(kind, |function| pass.one(call, function))
+    };
     /// Every number times a constant.
-    Scale, Op::Scale(factor) => {
+    Scale, Op::Scale(factor) => |call, pass| {
         let factor = T::of(f64::from(factor));
-        move |x: T| (x * factor, factor)
+        pass.one(call, |x| (x * factor, factor))
     };
     /// `cap · tanh(x / cap)`.
-    Softcap, Op::Softcap(cap) => {
+    Softcap, Op::Softcap(cap) => |call, pass| {
         let cap = T::of(f64::from(cap));
-        move |x: T| {
+        pass.one(call, |x| {
             let t = (x / cap).tanh();
             (cap * t, T::ONE - t * t)
-        }
+        })
     };
     /// Every number limited to ± the constant.
-    Clamp, Op::Clamp(limit) => {
+    Clamp, Op::Clamp(limit) => |call, pass| {
         let limit = T::of(f64::from(limit));
-        move |x: T| if x > limit { (limit, T::ZERO) } else if x < -limit { (-limit, T::ZERO) } else { (x, T::ONE) }
+        pass.one(call, |x| limited(x, -limit, limit))
     };
-}
-
-/// Rules whose output numbers depend on a gate and another number each: value, and how steep it is along both.
-macro_rules! of_two {
-    ($($(#[$about:meta])* $name:ident, $pattern:pat => $function:expr;)*) => {$(
-        $(#[$about])*
-        pub(super) struct $name;
-
-        impl<T: Real> Rule<T> for $name {
-            fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-                let $pattern = call.node.op else { return };
-                let function = $function;
-                let columns = call.columns();
-                table::each(out, columns, |row, out| {
-                    let (gate, up) = (table::row(inputs[0], columns, row), table::row(inputs[1], columns, row));
-                    out.iter_mut().zip(gate).zip(up).for_each(|((out, g), u)| *out = function(*g, *u).0);
-                });
-            }
-
-            fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
-                let $pattern = call.node.op else { return };
-                let function = $function;
-                let columns = call.columns();
-                for (index, to) in back.to.iter_mut().enumerate() {
-                    let Some(to) = to else { continue };
-                    table::each(to, columns, |row, to| {
-                        let inputs = [0, 1].map(|input| table::row(back.inputs[input], columns, row));
-                        let gradient = table::row(back.gradient, columns, row);
-                        for (i, to) in to.iter_mut().enumerate() {
-                            *to += gradient[i] * function(inputs[0][i], inputs[1][i]).1[index];
-                        }
-                    });
-                }
-            }
-        }
-    )*};
-}
-
-of_two! {
     /// `activation(gate) · up`.
-    Gate, Op::Gate(kind) => move |gate: T, up: T| {
-        let (value, slope) = value_and_slope(kind, gate);
-        (value * up, [slope * up, value])
+    Gate, Op::Gate(kind) => |call, pass| {
+        with_activation!(kind, |function| pass.two(call, |gate, up| {
+            let (value, slope) = function(gate);
+            (value * up, [slope * up, value])
+        }))
     };
     /// `g · sigmoid(slope · g) · (u + 1)` of what the limits leave.
-    GateLimited, Op::GateLimited(limits) => {
+    GateLimited, Op::GateLimited(limits) => |call, pass| {
         let (limit, slope) = (T::of(f64::from(limits.limit)), T::of(f64::from(limits.slope)));
-        move |gate: T, up: T| {
+        pass.two(call, |gate, up| {
             let (g, open) = if gate > limit { (limit, T::ZERO) } else { (gate, T::ONE) };
-            let (u, free) = if up > limit {
-                (limit, T::ZERO)
-            } else if up < -limit {
-                (-limit, T::ZERO)
-            } else {
-                (up, T::ONE)
-            };
+            let (u, free) = limited(up, -limit, limit);
             let s = sigmoid(slope * g);
             let along = s + g * slope * s * (T::ONE - s);
             (g * s * (u + T::ONE), [open * along * (u + T::ONE), free * g * s])
-        }
+        })
     };
+}
+
+/// A number within limits; flat beyond them.
+#[inline]
+fn limited<T: Real>(x: T, lowest: T, highest: T) -> Of<T> {
+    if x > highest {
+        (highest, T::ZERO)
+    } else if x < lowest {
+        (lowest, T::ZERO)
+    } else {
+        (x, T::ONE)
+    }
 }

@@ -119,8 +119,19 @@ impl Material {
         }
     }
 
+    /// What is trained on, from `position` on.
+    pub fn batches(&self, config: &Config, position: Position) -> Result<Loader> {
+        Loader::new(self.training.clone(), self.loader(config, true), position)
+    }
+
+    /// What is looked at, once; nothing where no text is kept for it.
+    pub fn validation_batches(&self, config: &Config) -> Result<Option<Loader>> {
+        let Some(task) = self.validation.clone() else { return Ok(None) };
+        Loader::new(task, self.loader(config, false), Position::default()).map(Some)
+    }
+
     /// How examples become batches: of training, or of a look.
-    pub(super) fn loader(&self, config: &Config, training: bool) -> LoaderOptions {
+    fn loader(&self, config: &Config, training: bool) -> LoaderOptions {
         LoaderOptions {
             seed: config.seed,
             rows: config.batch.rows,

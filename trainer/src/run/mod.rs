@@ -21,7 +21,7 @@ use crate::adapters;
 use crate::average::Average;
 use crate::checkpoint::{Checkpoint, Folder};
 use crate::clip::Norm;
-use crate::data::{Loader, Position, Prefetch, Step};
+use crate::data::{Position, Prefetch, Step};
 use crate::loss::{self, Loss, Sum};
 use crate::optimiser::{Optimiser, StepArguments};
 use crate::parameters::{Gradients, Parameter, Parameters};
@@ -210,11 +210,7 @@ impl Run {
 
     /// Trains to the end, or until `stop` is set.
     pub fn train(&mut self, stop: &AtomicBool, watcher: &mut dyn Watcher) -> Result<Ended> {
-        let loader = Loader::new(
-            self.material.training.clone(),
-            self.material.loader(&self.config, true),
-            self.position,
-        )?;
+        let loader = self.material.batches(&self.config, self.position)?;
         let mut batches = Prefetch::new(loader, 2 * self.config.batch.accumulate)?;
         let mut saving = Saving::default();
         let mut looked = None;
@@ -333,19 +329,15 @@ impl Run {
 
     /// How far off the validation texts are, with the averaged parameters where there are some.
     pub fn evaluate(&mut self) -> Result<Option<Sum>> {
-        let Some(task) = self.material.validation.clone() else { return Ok(None) };
+        let Some(mut loader) = self.material.validation_batches(&self.config)? else { return Ok(None) };
         self.swap()?;
-        let loader = Loader::new(task, self.material.loader(&self.config, false), Position::default());
         let mut sum = Sum::default();
-        let result = loader.and_then(|mut loader| {
-            let most =
-                if self.config.evaluate.batches == 0 { usize::MAX } else { self.config.evaluate.batches };
-            loader.by_ref().take(most).try_for_each(|step| {
-                let step = step?;
-                let goal = Goal { loss: self.loss.as_ref(), targets: &step.targets, scale: 1.0 };
-                sum.add(&self.runner.evaluate(&self.parameters, &step.batch, goal, None)?);
-                Ok(())
-            })
+        let most = if self.config.evaluate.batches == 0 { usize::MAX } else { self.config.evaluate.batches };
+        let result = loader.by_ref().take(most).try_for_each(|step| {
+            let step = step?;
+            let goal = Goal { loss: self.loss.as_ref(), targets: &step.targets, scale: 1.0 };
+            sum.add(&self.runner.evaluate(&self.parameters, &step.batch, goal, None)?);
+            Ok(())
         });
         self.swap()?;
         result.map(|()| Some(sum))

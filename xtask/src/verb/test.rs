@@ -2,8 +2,11 @@
 
 use super::{android, arm, c, counts, export, ios, model, size};
 use crate::Verb;
-use crate::shell::{Result, cargo, run};
+use crate::record;
+use crate::shell::{self, Result, cargo, run};
 use crate::tools;
+use std::fs;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 pub(crate) const VERB: Verb =
@@ -13,6 +16,9 @@ pub(crate) const VERB: Verb =
 const MODELS: [&str; 3] = ["smollm2", "minilm", "whisper"];
 /// Mutations per seed; the plain test run does a tenth.
 const FUZZ_ROUNDS: &str = "2000";
+
+/// What stands before the reason in the table.
+const SKIPPED: &str = "skipped: ";
 
 enum Outcome {
     Passed,
@@ -57,13 +63,33 @@ fn test(arguments: &[String]) -> Result {
     {
         println!("\n== {}", step.name);
         let begun = Instant::now();
-        let outcome = (step.run)().unwrap_or_else(Outcome::Failed);
+        let outcome = if arguments.is_empty() { recorded(step.name) } else { (step.run)() };
+        let outcome = outcome.unwrap_or_else(Outcome::Failed);
         if let Outcome::Failed(why) = &outcome {
             eprintln!("{}: {why}", step.name);
         }
         results.push((step.name, outcome, begun.elapsed()));
     }
     summary(&results, start.elapsed())
+}
+
+/// Runs one step as a person would who names it, with what it prints in a file, and shows of that what failed.
+fn recorded(name: &str) -> Result<Outcome> {
+    let place = shell::built("test").join(format!("{name}.log"));
+    let failed = |error: std::io::Error| format!("{}: {error}", place.display());
+    fs::create_dir_all(shell::built("test")).map_err(failed)?;
+    let file = fs::File::create(&place).map_err(failed)?;
+    let this = std::env::current_exe().map_err(|error| format!("the path of this program: {error}"))?;
+    let mut command = Command::new(this);
+    command.args(["test", name]).current_dir(shell::root());
+    let status = command.stdout(file.try_clone().map_err(failed)?).stderr(file).status().map_err(failed)?;
+    let said = String::from_utf8_lossy(&fs::read(&place).map_err(failed)?).into_owned();
+    if !status.success() {
+        println!("{}", record::failures(&said));
+        return Ok(Outcome::Failed(format!("{status}; all that it printed is in {}", place.display())));
+    }
+    let skipped = record::last_after(&said, name, SKIPPED);
+    Ok(skipped.map_or(Outcome::Passed, |why| Outcome::Skipped(why.to_owned())))
 }
 
 fn summary(results: &[(&str, Outcome, Duration)], total: Duration) -> Result {
@@ -77,7 +103,7 @@ fn summary(results: &[(&str, Outcome, Duration)], total: Duration) -> Result {
             }
             Outcome::Skipped(why) => {
                 skipped += 1;
-                format!("skipped: {}", why.lines().next().unwrap_or_default())
+                format!("{SKIPPED}{}", why.lines().next().unwrap_or_default())
             }
             Outcome::Failed(why) => {
                 failed.push(*name);
