@@ -1,4 +1,4 @@
-//! An adapter in a file: a section of JSON says what there is, tensors hold the numbers.
+//! An adapter in a file: a section of JSON says what there is, one tensor holds the numbers.
 
 use std::collections::HashSet;
 use std::io::{Seek, Write};
@@ -35,10 +35,8 @@ struct Part {
     lengths: bool,
 }
 
-/// The names of a part's tensors.
-fn names(tensor: &str) -> [String; 3] {
-    ["a", "b", "length"].map(|part| format!("{tensor}.adapter_{part}"))
-}
+/// The tensor that holds the numbers of all parts: of many small ones, each would begin a page.
+const TENSOR: &str = "adapter";
 
 /// Reads the section `bytes` of `file`.
 pub(super) fn read(bytes: &[u8], file: &File) -> Result<Adapter> {
@@ -55,42 +53,47 @@ pub(super) fn read(bytes: &[u8], file: &File) -> Result<Adapter> {
     let whole: Whole = serde_json::from_value(value)
         .map_err(|error| Error::corrupt("adapter", format!("is not what is wanted here: {error}")))?;
     let mut known = HashSet::new();
+    let numbers = numbers(file)?;
+    let mut rest = &numbers[..];
     let mut parts = Vec::with_capacity(whole.parts.len());
     for Part { tensor, rows, columns, rank, factor, lengths } in whole.parts {
         if !known.insert(tensor.clone()) {
             return Err(Error::corrupt(format!("adapter of {tensor}"), "occurs twice"));
         }
-        let [first, second, length] = names(&tensor);
-        let part = AdapterPart {
-            rows,
-            columns,
-            rank,
-            factor,
-            first: numbers(file, &first)?,
-            second: numbers(file, &second)?,
-            lengths: if lengths { numbers(file, &length)? } else { Vec::new() },
-            tensor,
+        let mut take = |rows: usize, columns: usize| -> Result<Vec<f32>> {
+            let count = rows.checked_mul(columns).filter(|&count| count <= rest.len()).ok_or_else(|| {
+                let message = format!("{rows} × {columns} numbers are wanted, {} are left", rest.len());
+                Error::new(ErrorKind::Shape, format!("adapter of {tensor}"), message)
+            })?;
+            let (taken, after) = rest.split_at(count);
+            rest = after;
+            Ok(taken.to_vec())
         };
-        // Lengths that are said to be there are: a tensor has at least one number.
+        let (first, second) = (take(rank, columns)?, take(rows, rank)?);
+        let lengths = if lengths { take(1, rows)? } else { Vec::new() };
+        let part = AdapterPart { tensor, rows, columns, rank, factor, first, second, lengths };
         part.check()?;
         parts.push(part);
     }
     if parts.is_empty() {
         return Err(Error::corrupt("adapter.parts", "names no matrix"));
     }
+    if !rest.is_empty() {
+        let message = format!("{} numbers belong to no part", rest.len());
+        return Err(Error::new(ErrorKind::Shape, format!("tensor {TENSOR}"), message));
+    }
     let base = whole.base.as_deref().map(digest).transpose()?;
     Ok(Adapter { architecture: file.metadata().architecture.clone(), base, parts })
 }
 
-/// The numbers of a tensor, which is a list of them.
-fn numbers(file: &File, name: &str) -> Result<Vec<f32>> {
-    let place = || format!("tensor {name}");
-    let tensor = file.tensor(name).ok_or_else(|| {
-        Error::new(ErrorKind::Missing, place(), "the adapter names it, and the file does not hold it")
-    })?;
+/// The numbers of all parts.
+fn numbers(file: &File) -> Result<Vec<f32>> {
+    let place = format!("tensor {TENSOR}");
+    let missing = "the file does not hold it; copy or train the adapter again";
+    let tensor = file.tensor(TENSOR).ok_or_else(|| Error::new(ErrorKind::Missing, &place, missing))?;
     match tensor.role {
         Role::Vector => Ok(tensor.floats()),
-        Role::Matrix => Err(Error::new(ErrorKind::Shape, place(), "is packed; a list of numbers is wanted")),
+        Role::Matrix => Err(Error::new(ErrorKind::Shape, &place, "is packed; a list of numbers is wanted")),
     }
 }
 
@@ -118,14 +121,15 @@ pub(super) fn write<W: Write + Seek + Send>(
     out: W,
 ) -> Result<W> {
     let mut writer = Writer::new(out)?;
-    for part in &adapter.parts {
-        let tensors = names(&part.tensor).into_iter().zip([&part.first, &part.second, &part.lengths]);
-        for (name, numbers) in tensors.filter(|(_, numbers)| !numbers.is_empty()) {
+    let numbers = |part: &AdapterPart| part.first.len() + part.second.len() + part.lengths.len();
+    let count: usize = adapter.parts.iter().map(numbers).sum();
+    writer.tensor(&TensorSpec::vector(TENSOR, count as u64), |sink| {
+        let lists = adapter.parts.iter().flat_map(|part| [&part.first, &part.second, &part.lengths]);
+        lists.into_iter().try_for_each(|numbers| {
             let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-            let spec = TensorSpec::vector(name, numbers.len() as u64);
-            writer.tensor(&spec, |sink| sink.write(&bytes))?;
-        }
-    }
+            sink.write(&bytes)
+        })
+    })?;
     let part = |part: &AdapterPart| Part {
         tensor: part.tensor.clone(),
         rows: part.rows,
