@@ -7,7 +7,7 @@ use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use siskin::file::AtomicFile;
-use siskin::{Error, ErrorKind, Result};
+use siskin::{Adapter, Error, ErrorKind, Result};
 use siskin_trainer::events::Events;
 use siskin_trainer::run::{Base, Config, Ended, Material, Progress, Run, Seen, Watcher};
 use siskin_trainer::{export, tokenizer};
@@ -101,9 +101,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         let message = format!("stopped after step {}; go on with `siskin train resume`", trained.steps());
         return Err(Error::new(ErrorKind::Cancelled, "", message));
     }
-    let parameters = trained.result()?;
-    let file = export::write(&trained.material().frame, &parameters, AtomicFile::create(&output)?)?;
-    file.commit()?;
+    write(&mut trained, &output)?;
     let last = watcher.last;
     let entries = vec![
         ("output", output.display().to_string().into()),
@@ -115,12 +113,35 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     output::report(entries, run.json)
 }
 
+/// Writes what a run gave: a model, or adapters by themselves.
+fn write(run: &mut Run, output: &Path) -> Result<()> {
+    let out = AtomicFile::create(output)?;
+    match run.adapter()? {
+        Some(adapter) => {
+            let frame = &run.material().frame;
+            adapter.write(frame.name.as_deref(), frame.provenance.clone(), out)?.commit()
+        }
+        None => {
+            let parameters = run.result()?;
+            export::write(&run.material().frame, &parameters, out)?.commit()
+        }
+    }
+}
+
 pub(crate) fn evaluate(args: &EvalArgs, open: &OpenArgs) -> Result<()> {
     let mut config = read(&args.config)?;
     let model = args.model.clone().unwrap_or_else(|| args.config.with_extension("siskin"));
-    config.model.from = Some(model.display().to_string());
+    // What was rounded in each step is rounded in the file.
+    config.quantise = None;
+    let adapter = if config.export.adapter { Some(Adapter::open(&model)?) } else { None };
+    if adapter.is_none() {
+        config.model.from = Some(model.display().to_string());
+    }
     let material = material(&config, open)?;
     let mut run = Run::new(config, material, None)?;
+    if let Some(adapter) = adapter {
+        run.take_adapter(&adapter).map_err(|error| error.within(&model.display().to_string()))?;
+    }
     let sum = run.evaluate()?.ok_or_else(|| {
         Error::argument("data", "names no validation texts; give data.validation or data.share")
     })?;

@@ -17,6 +17,7 @@ pub mod optimiser;
 mod parameters;
 pub mod patience;
 pub mod program;
+pub mod quantise;
 pub mod random;
 mod real;
 pub mod run;
@@ -29,8 +30,8 @@ pub mod tokenizer;
 
 pub use initial::Beginning;
 pub use optimiser::{Optimiser, OptimiserOptions, StepArguments};
-pub use parameters::{Gradients, Parameter, Parameters};
+pub use parameters::{Gradients, Packed, Parameter, Parameters, Seen};
 pub use program::{Program, Recompute};
 pub use real::Real;
-pub use runner::{Goal, Runner, See};
+pub use runner::{Goal, RouterOptions, Runner, See};
 pub use schedule::{Schedule, ScheduleOptions};

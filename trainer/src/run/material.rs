@@ -10,7 +10,7 @@ use siskin::tokenizer::Tokenizer;
 use siskin::{Error, ErrorKind, Result};
 
 use super::config::Config;
-use crate::adapters::{self, Adapter};
+use crate::adapters::{self, Adapter, AdapterOptions};
 use crate::batch::Batch;
 use crate::data::source::Cut;
 use crate::data::{
@@ -50,6 +50,9 @@ pub struct Material {
     /// What goes into the file beside the tensors.
     pub frame: Frame,
     pub(super) adapters: Vec<Adapter>,
+    options: AdapterOptions,
+    /// How many tensors the program has without adapters.
+    pub(super) own: usize,
     origin: Origin,
 }
 
@@ -82,21 +85,38 @@ impl Material {
         })?;
         let tokenizer = Tokenizer::open(Bytes::new(section))?;
         let (training, validation) = tasks(config, &tokenizer)?;
+        let own = program.weights.len();
         let adapters = config.adapters.as_ref().map(|options| adapters::adapt(&mut program, options));
         let adapters = adapters.transpose()?.unwrap_or_default();
-        Ok(Self { program, training, validation, frame, adapters, origin })
+        let options = config.adapters.clone().unwrap_or_default();
+        Ok(Self { program, training, validation, frame, adapters, options, own, origin })
     }
 
     /// The numbers that the run begins with.
     pub fn parameters(&self, seed: u64) -> Result<Parameters<f32>> {
-        let weights: &[Weight] = &self.program.weights;
-        let weights = &weights[..weights.len() - 2 * self.adapters.len()];
+        self.parameters_but(seed, |_| false)
+    }
+
+    /// The same, where matrices stay packed whose names `stays` says so of, as far as operations take them packed.
+    pub fn parameters_but(&self, seed: u64, stays: impl Fn(&str) -> bool) -> Result<Parameters<f32>> {
+        let weights: &[Weight] = &self.program.weights[..self.own];
         let mut parameters = match &self.origin {
-            Origin::File(file) => Parameters::read(weights, file)?,
+            Origin::File(file) => {
+                let takes = self.program.takes_packed();
+                Parameters::read_but(weights, file, |weight| takes[weight] && stays(&weights[weight].name))?
+            }
             Origin::New(beginning) => beginning.parameters(weights, seed),
         };
-        parameters.list.extend(adapters::begin(&self.program, &self.adapters, seed));
+        adapters::begin(&self.program, &self.adapters, &self.options, &mut parameters, seed);
         Ok(parameters)
+    }
+
+    /// The file that the run began with, where there was one.
+    pub(super) fn base(&self) -> Option<&File> {
+        match &self.origin {
+            Origin::File(file) => Some(file),
+            Origin::New(_) => None,
+        }
     }
 
     /// What is trained on, from `position` on.

@@ -4,7 +4,9 @@ mod config;
 mod material;
 mod saving;
 
-pub use config::{BatchOptions, CheckpointOptions, Config, DataOptions, EvaluateOptions, ModelOptions};
+pub use config::{
+    BatchOptions, CheckpointOptions, Config, DataOptions, EvaluateOptions, ExportOptions, ModelOptions,
+};
 pub use material::{Base, Material};
 
 use std::path::Path;
@@ -22,9 +24,10 @@ use crate::clip::Norm;
 use crate::data::{Position, Prefetch, Step};
 use crate::loss::{self, Loss, Sum};
 use crate::optimiser::{Optimiser, StepArguments};
-use crate::parameters::{Gradients, Parameters};
+use crate::parameters::{Gradients, Parameter, Parameters};
 use crate::patience::{Look, Patience};
 use crate::program::Parts;
+use crate::quantise::Rounding;
 use crate::runner::{Goal, Runner};
 use crate::schedule::Schedule;
 use crate::settings::fits;
@@ -41,6 +44,8 @@ pub struct Progress {
     pub loss: f64,
     /// The share of targets that was likeliest.
     pub right: f64,
+    /// The loss of routers, which is no part of the other.
+    pub routers: f64,
     /// The length of the gradient.
     pub norm: f64,
     /// The rate.
@@ -58,7 +63,7 @@ impl Progress {
     pub fn json(&self) -> Value {
         json!({
             "step": self.step, "loss": self.loss, "right": self.right, "norm": self.norm, "rate": self.rate,
-            "rows": self.rows, "seconds": self.seconds, "epoch": self.epoch,
+            "rows": self.rows, "seconds": self.seconds, "epoch": self.epoch, "routers": self.routers,
         })
     }
 }
@@ -107,6 +112,7 @@ pub struct Run {
     optimiser: Optimiser,
     schedule: Schedule,
     loss: Box<dyn Loss<f32>>,
+    rounding: Option<Rounding>,
     average: Option<Average>,
     patience: Option<Patience>,
     folder: Option<Folder>,
@@ -118,12 +124,19 @@ pub struct Run {
 impl Run {
     /// A run that begins, with its checkpoints in `folder`.
     pub fn new(config: Config, material: Material, folder: Option<&Path>) -> Result<Self> {
-        let parameters = material.parameters(config.seed)?;
         let patterns = &config.model.train;
-        let small = |name: &str| name.contains(".adapter_");
-        let usual = |name: &str| material.adapters.is_empty() || small(name);
-        let chosen = |name: &str| patterns.iter().any(|pattern| fits(pattern, name)) || small(name);
+        let usual = |name: &str| material.adapters.is_empty() || adapters::is_trained(name);
+        let chosen =
+            |name: &str| patterns.iter().any(|pattern| fits(pattern, name)) || adapters::is_trained(name);
         let trains = |name: &str| if patterns.is_empty() { usual(name) } else { chosen(name) };
+        if config.adapters.is_some() && config.quantise.is_some() {
+            let message = "rounds matrices that adapters leave as they are; name one of both sections";
+            return Err(Error::argument("quantise", message));
+        }
+        if config.export.adapter {
+            check_apart(&config, &material)?;
+        }
+        let mut parameters = material.parameters_but(config.seed, |name| !trains(name))?;
         let gradients = Gradients::zeros(&parameters, |parameter| trains(&parameter.name));
         if gradients.list.iter().all(Option::is_none) {
             return Err(Error::argument(
@@ -131,8 +144,14 @@ impl Run {
                 "no tensor has such a name; nothing would be trained",
             ));
         }
+        let rounding = config.quantise.as_ref();
+        let rounding = rounding.map(|options| Rounding::new(options, &material.program)).transpose()?;
+        if let Some(rounding) = &rounding {
+            rounding.renew(&mut parameters);
+        }
         let program = material.program.clone();
-        let runner = Runner::new(program, config.recompute()?, |weight| gradients.has(weight))?;
+        let runner = Runner::new(program, config.recompute()?, |weight| gradients.has(weight))?
+            .with_routers(config.routers);
         let optimiser = Optimiser::new(&config.optimiser, &parameters, &gradients)?;
         let schedule = Schedule::new(&config.schedule, config.steps)?;
         let loss = loss::named(&config.loss)?;
@@ -150,6 +169,7 @@ impl Run {
             optimiser,
             schedule,
             loss,
+            rounding,
             average,
             patience,
             folder,
@@ -180,7 +200,7 @@ impl Run {
         let batch = self.material.longest(&self.config, rows)?;
         let [activations, scratch] = self.runner.memory(&batch, &self.parameters)?;
         Ok(Parts {
-            parameters: numbers(&mut self.parameters.list.iter().map(|parameter| parameter.numbers.len())),
+            parameters: self.parameters.list.iter().map(Parameter::bytes).sum(),
             gradients: numbers(&mut self.gradients.list.iter().flatten().map(Vec::len)),
             optimiser: self.optimiser.bytes() + self.average.as_ref().map_or(0, Average::bytes),
             activations,
@@ -249,6 +269,7 @@ impl Run {
         let rate = self.schedule.rate(self.step);
         let arguments = StepArguments { rate, factor: norm.factor(1.0, self.config.clip) };
         self.optimiser.step(&mut self.parameters, &self.gradients, arguments)?;
+        self.renew();
         if let Some(average) = &mut self.average {
             average.update(&self.parameters)?;
         }
@@ -260,6 +281,7 @@ impl Run {
             steps: self.config.steps,
             loss: sum.mean(),
             right: sum.right / sum.weight.max(f64::MIN_POSITIVE),
+            routers: sum.routers / sum.weight.max(f64::MIN_POSITIVE),
             norm: norm.length,
             rate,
             rows: steps.iter().map(rows).sum(),
@@ -286,12 +308,29 @@ impl Run {
         Ok((seen, ends))
     }
 
+    /// Makes what follows from the parameters anew, after they have changed.
+    fn renew(&mut self) {
+        if let Some(options) = &self.config.adapters {
+            adapters::renew(&mut self.parameters, &self.material.adapters, options);
+        }
+        if let Some(rounding) = &self.rounding {
+            rounding.renew(&mut self.parameters);
+        }
+    }
+
+    /// Puts the average in the place of the parameters, or takes it away again.
+    fn swap(&mut self) -> Result<()> {
+        if let Some(average) = &mut self.average {
+            average.swap(&mut self.parameters)?;
+            self.renew();
+        }
+        Ok(())
+    }
+
     /// How far off the validation texts are, with the averaged parameters where there are some.
     pub fn evaluate(&mut self) -> Result<Option<Sum>> {
         let Some(mut loader) = self.material.validation_batches(&self.config)? else { return Ok(None) };
-        if let Some(average) = &mut self.average {
-            average.swap(&mut self.parameters)?;
-        }
+        self.swap()?;
         let mut sum = Sum::default();
         let most = if self.config.evaluate.batches == 0 { usize::MAX } else { self.config.evaluate.batches };
         let result = loader.by_ref().take(most).try_for_each(|step| {
@@ -300,28 +339,42 @@ impl Run {
             sum.add(&self.runner.evaluate(&self.parameters, &step.batch, goal, None)?);
             Ok(())
         });
-        if let Some(average) = &mut self.average {
-            average.swap(&mut self.parameters)?;
-        }
+        self.swap()?;
         result.map(|()| Some(sum))
     }
 
     /// The parameters as they would be used: averaged where there is an average.
     pub fn parameters(&mut self) -> Result<Parameters<f32>> {
-        let Some(average) = &mut self.average else { return Ok(self.parameters.clone()) };
-        average.swap(&mut self.parameters)?;
-        let averaged = self.parameters.clone();
-        average.swap(&mut self.parameters)?;
-        Ok(averaged)
+        self.swap()?;
+        let parameters = self.parameters.clone();
+        self.swap()?;
+        Ok(parameters)
     }
 
     /// What a file of the trained model holds: adapters have become part of the matrices that they stand beside.
     pub fn result(&mut self) -> Result<Parameters<f32>> {
         let parameters = self.parameters()?;
+        let Material { adapters, own, .. } = &self.material;
         Ok(match &self.config.adapters {
-            Some(options) => adapters::merge(&parameters, &self.material.adapters, options),
+            Some(options) => adapters::merge(&parameters, *own, adapters, options),
             None => parameters,
         })
+    }
+
+    /// The adapters by themselves, where the config wants them so.
+    pub fn adapter(&mut self) -> Result<Option<siskin::Adapter>> {
+        let (true, Some(options)) = (self.config.export.adapter, self.config.adapters.clone()) else {
+            return Ok(None);
+        };
+        let parameters = self.parameters()?;
+        let base = self.material.base();
+        Ok(base.map(|base| adapters::apart(&parameters, &self.material.adapters, &options, base)))
+    }
+
+    /// Takes adapters up that a run of the same config gave.
+    pub fn take_adapter(&mut self, adapter: &siskin::Adapter) -> Result<()> {
+        let options = self.config.adapters.clone().unwrap_or_default();
+        adapters::take(&mut self.parameters, &self.material.adapters, &options, adapter)
     }
 
     /// What the run is made of.
@@ -381,6 +434,7 @@ impl Run {
         if let Some(patience) = &mut self.patience {
             state::restore(patience, &checkpoint.tables)?;
         }
+        self.renew();
         self.step = step;
         self.position = Position { epoch, batch };
         self.best = checkpoint.state.get("best").and_then(Value::as_u64).map(f64::from_bits);
@@ -392,5 +446,20 @@ impl Run {
             Some(folder) => saving.start(folder.clone(), self.step, best, self.checkpoint()),
             None => Ok(()),
         }
+    }
+}
+
+/// Refuses configs whose adapters would not hold all that was trained.
+fn check_apart(config: &Config, material: &Material) -> Result<()> {
+    let refuse = |message: &str| Err(Error::argument("export.adapter", message));
+    if config.adapters.is_none() {
+        return refuse("there are no [adapters] that a file could hold");
+    }
+    if !config.model.train.is_empty() {
+        return refuse("model.train names tensors besides adapters, which such a file does not hold");
+    }
+    match material.base() {
+        Some(_) => Ok(()),
+        None => refuse("adapters belong to a model that is there; begin with one by model.from"),
     }
 }

@@ -1,6 +1,7 @@
 //! Runs a program forth and back on the CPU.
 
 mod carve;
+mod routers;
 mod tail;
 
 use std::ops::Range;
@@ -9,6 +10,8 @@ use siskin::graph::Op;
 use siskin::{Error, Result};
 
 use self::carve::carve;
+pub use self::routers::RouterOptions;
+use self::routers::Routers;
 use crate::batch::Batch;
 use crate::grad::{Back, Call, rule};
 use crate::loss::{Loss, Sum, Targets};
@@ -23,6 +26,7 @@ pub struct Runner<T> {
     forward: Schedule,
     arena: Vec<T>,
     scratch: tail::Scratch<T>,
+    routers: RouterOptions,
 }
 
 /// Is shown what leaves a program: the numbers of some rows.
@@ -44,7 +48,14 @@ impl<T: Real> Runner<T> {
     pub fn new(program: Program, recompute: Recompute, trains: impl Fn(usize) -> bool) -> Result<Self> {
         let schedule = Schedule::new(&program, recompute, trains)?;
         let forward = Schedule::forward(&program);
-        Ok(Self { program, schedule, forward, arena: Vec::new(), scratch: tail::Scratch::default() })
+        let (arena, scratch) = (Vec::new(), tail::Scratch::default());
+        Ok(Self { program, schedule, forward, arena, scratch, routers: RouterOptions::default() })
+    }
+
+    /// From now on routers have losses of their own where gradients are made.
+    #[must_use]
+    pub fn with_routers(self, routers: RouterOptions) -> Self {
+        Self { routers, ..self }
     }
 
     /// What is run.
@@ -137,14 +148,24 @@ impl<T: Real> Runner<T> {
         }
         let mut sum = Sum::default();
         let mut nothing = Gradients::default();
+        let mut routers = gradients.as_ref().and_then(|_| Routers::new(self.routers));
+        let weight = goal.loss.weight(batch, goal.targets);
         let walk = Walk { program: &self.program, schedule, layout: &layout, batch, parameters };
         for (index, &step) in schedule.steps.iter().enumerate() {
             layout.fresh[index].iter().for_each(|place| self.arena[place.clone()].fill(T::ZERO));
             match step {
-                Step::Forward { node, .. } => walk.forward(step, node, &mut self.arena)?,
+                Step::Forward { node, again } => {
+                    walk.forward(step, node, &mut self.arena)?;
+                    if let Some(routers) = routers.as_mut().filter(|_| !again) {
+                        walk.see_router(step, node, &self.arena, routers)?;
+                    }
+                }
                 Step::Backward { node } => {
                     let gradients = gradients.as_deref_mut().unwrap_or(&mut nothing);
                     walk.backward(step, node, &mut self.arena, gradients)?;
+                    if let Some(routers) = &routers {
+                        walk.add_router(step, node, &mut self.arena, routers, goal.scale * weight)?;
+                    }
                 }
                 Step::Tail => {
                     let back = gradients.as_deref_mut();
@@ -153,6 +174,7 @@ impl<T: Real> Runner<T> {
                 }
             }
         }
+        sum.routers = routers.map_or(0.0, |routers| routers.loss() * weight);
         Ok(sum)
     }
 }
@@ -217,6 +239,36 @@ impl<'a, T: Real> Walk<'a, T> {
         for (buffer, twice) in uses.to.iter().zip(twice).filter(|(_, twice)| !twice.is_empty()) {
             let place = buffer.map_or(0..0, |buffer| self.layout.place(buffer));
             arena[place].iter_mut().zip(twice).for_each(|(to, from)| *to += from);
+        }
+        Ok(())
+    }
+}
+
+impl<T: Real> Walk<'_, T> {
+    /// Shows what a router did, where the node is one.
+    fn see_router(&self, step: Step, node: usize, arena: &[T], routers: &mut Routers) -> Result<()> {
+        let Some(router) = Routers::of(self.program, node) else { return Ok(()) };
+        let uses = self.schedule.uses(self.program, step)?;
+        let [scores, routed] = [uses.inputs[0], uses.writes[0]].map(|buffer| self.layout.place(buffer));
+        routers.see(router, &arena[scores], &arena[routed]);
+        Ok(())
+    }
+
+    /// Adds the gradient of a router's own loss, where the node is one.
+    fn add_router(
+        &self,
+        step: Step,
+        node: usize,
+        arena: &mut [T],
+        routers: &Routers,
+        factor: f64,
+    ) -> Result<()> {
+        let Some(router) = Routers::of(self.program, node) else { return Ok(()) };
+        let uses = self.schedule.uses(self.program, step)?;
+        let Some(to) = uses.to[0] else { return Ok(()) };
+        let places = [uses.inputs[0], to].map(|buffer| self.layout.place(buffer));
+        if let [Some(scores), Some(to)] = &mut carve(arena, &places)[..] {
+            routers.add(router, scores, factor, to);
         }
         Ok(())
     }
