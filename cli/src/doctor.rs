@@ -7,6 +7,7 @@ use siskin::encoder::Tokens;
 use siskin::{
     Cpu, EncoderOptions, Error, ErrorKind, ExecutorKind, Model, ModelOptions, Result, SessionOptions, Wanted,
 };
+use siskin_convert::Beside;
 use std::path::{Path, PathBuf};
 
 /// Tokens of the self-test.
@@ -34,7 +35,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     add("cpu_features", Cpu::detect().without(options.without).features().to_string().into());
     let mut different = None;
     if let Some(path) = &args.model {
-        let (kernels, outcome) = test(path, open, &options)?;
+        let (kernels, outcome) = test(path, open, &options, args.model_args.beside())?;
         add("kernels", json!(kernels));
         different = outcome;
         add("self_test", different.clone().unwrap_or_else(|| "same bits".to_owned()).into());
@@ -47,9 +48,21 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
 }
 
 /// The kernels, and what differs.
-fn test(path: &Path, open: &OpenArgs, options: &ModelOptions) -> Result<(Vec<&'static str>, Option<String>)> {
+fn test(
+    path: &Path,
+    open: &OpenArgs,
+    options: &ModelOptions,
+    beside: Option<Beside<'_>>,
+) -> Result<(Vec<&'static str>, Option<String>)> {
     let file = open.file(path)?;
-    let model = |executor| Model::from_file(file.clone(), &ModelOptions { executor, ..*options });
+    let adapter = beside.map(|beside| siskin_convert::open_adapter(beside, &file)).transpose()?;
+    let model = |executor| {
+        let (file, options) = (file.clone(), ModelOptions { executor, ..*options });
+        match &adapter {
+            Some(adapter) => Model::with_adapter(file, adapter, &options),
+            None => Model::from_file(file, &options),
+        }
+    };
     let model_under_test = model(ExecutorKind::Cpu)?;
     let (found, expected) = (logits(&model_under_test)?, logits(&model(ExecutorKind::Reference)?)?);
     let differing = found.iter().zip(&expected).filter(|(a, b)| a.to_bits() != b.to_bits()).count();

@@ -10,7 +10,7 @@ use siskin::{
     CacheType, Encoder, EncoderOptions, Error, ErrorKind, ExecutorKind, Features, LayerSet, Model,
     ModelOptions, Result, SessionOptions, Window,
 };
-use siskin_convert::{Cache, OpenOptions};
+use siskin_convert::{Beside, Cache, OpenOptions};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -57,7 +57,10 @@ impl OpenArgs {
     /// Opens a model in any format, to run it.
     pub(crate) fn model(&self, path: &Path, args: &ModelArgs) -> Result<Model> {
         let model_options = args.options()?;
-        let model = self.open(path, &|options| siskin_convert::open_model(path, options, &model_options))?;
+        let model = self.open(path, &|options| match args.beside() {
+            None => siskin_convert::open_model(path, options, &model_options),
+            Some(beside) => siskin_convert::open_adapted(path, beside, options, &model_options),
+        })?;
         if let Some(pace) = args.pace {
             model.governor().hold(pace).map_err(|error| error.within("--pace"))?;
         }
@@ -89,7 +92,7 @@ pub(crate) enum Executor {
 }
 
 /// How models run.
-#[derive(clap::Args, Default)]
+#[derive(clap::Args, Clone, Default)]
 pub(crate) struct ModelArgs {
     /// Threads that compute; 0: one for each core that keeps up with the fastest
     #[arg(long, default_value_t = 0, value_name = "N")]
@@ -106,6 +109,12 @@ pub(crate) struct ModelArgs {
     /// Leave out these layers, such as 9,10, counted from 0: faster, and less sure
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     skip_layers: Vec<usize>,
+    /// Put this adapter beside the model's matrices: a file of `siskin train`, or a folder of PEFT
+    #[arg(long, value_name = "PATH")]
+    adapter: Option<PathBuf>,
+    /// Take the adapter even where it was trained beside other weights
+    #[arg(long, requires = "adapter")]
+    any_base: bool,
     /// Compute no faster than this: `background`, a part of the time such as 50%, or written tokens a second such as 12/s
     #[arg(long, value_name = "PACE", value_parser = pace)]
     pace: Option<Target>,
@@ -120,6 +129,17 @@ impl ModelArgs {
         let without = self.cpu_features.as_deref().map_or(Ok(Features::NONE), all_but)?;
         let skip = LayerSet::of(&self.skip_layers).map_err(|error| error.within("--skip-layers"))?;
         Ok(ModelOptions { threads: self.threads, executor, without, skip })
+    }
+
+    /// The same for another model than the one that the adapter belongs to.
+    pub(crate) fn alone(&self) -> Self {
+        Self { adapter: None, any_base: false, ..self.clone() }
+    }
+
+    /// The adapter that is asked for.
+    pub(crate) fn beside(&self) -> Option<Beside<'_>> {
+        let path = self.adapter.as_deref()?;
+        Some(Beside { path, any_base: self.any_base })
     }
 }
 

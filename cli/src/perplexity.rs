@@ -125,7 +125,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let options =
         || SessionOptions { context: args.ctx, cache: args.model_args.kv, ..SessionOptions::default() };
     let other = match &args.against {
-        Some(path) => Some(same_tokens(open.model(path, &args.model_args)?, &model, path)?),
+        Some(path) => Some(same_tokens(open.model(path, &args.model_args.alone())?, &model, path)?),
         None => None,
     };
     let mut scores = Scores {

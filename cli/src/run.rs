@@ -95,7 +95,7 @@ fn find(
     }
     let Some(path) = &args.memo_model else { return Ok(None) };
     let wanted = EncoderOptions { head: false, ..EncoderOptions::default() };
-    let mut encoder = open.encoder(path, &args.model_args, wanted)?;
+    let mut encoder = open.encoder(path, &args.model_args.alone(), wanted)?;
     let options = EmbedOptions::of(encoder.model())?;
     match question.understand(&mut encoder, &options) {
         // Only its beginning could be compared: that says too little.

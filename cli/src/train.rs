@@ -9,7 +9,7 @@ use crate::output;
 use clap::Subcommand;
 use serde_json::{Value, json};
 use siskin::file::AtomicFile;
-use siskin::{Error, ErrorKind, Result};
+use siskin::{Adapter, Error, ErrorKind, Result};
 use siskin_trainer::checkpoint::Folder;
 use siskin_trainer::run::{self, Base, Config, Ended, Material, Run};
 use siskin_trainer::{export, report};
@@ -133,9 +133,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         let message = format!("stopped after step {}; go on with `siskin train resume`", trained.steps());
         return Err(Error::new(ErrorKind::Cancelled, "", message));
     }
-    let parameters = trained.result()?;
-    let file = export::write(&trained.material().frame, &parameters, AtomicFile::create(&output)?)?;
-    file.commit()?;
+    write(&mut trained, &output)?;
     let last = watcher.last;
     let entries = vec![
         ("output", output.display().to_string().into()),
@@ -147,12 +145,36 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     output::report(entries, run.json)
 }
 
+/// Writes what a run gave: a model, or adapters by themselves.
+fn write(run: &mut Run, output: &Path) -> Result<()> {
+    let out = AtomicFile::create(output)?;
+    match run.adapter()? {
+        Some(adapter) => {
+            let frame = &run.material().frame;
+            adapter.write(frame.name.as_deref(), frame.provenance.clone(), out)?.commit()
+        }
+        None => {
+            let parameters = run.result()?;
+            export::write(&run.material().frame, &parameters, out)?.commit()
+        }
+    }
+}
+
 pub(crate) fn evaluate(args: &EvalArgs, open: &OpenArgs) -> Result<()> {
     let (mut config, _) = read(&args.config)?;
     let model = args.model.clone().unwrap_or_else(|| args.config.with_extension("siskin"));
-    config.model.from = Some(model.display().to_string());
+    // What was rounded in each step is rounded in the file.
+    config.quantise = None;
+    let adapter = if config.export.adapter { Some(Adapter::open(&model)?) } else { None };
+    if adapter.is_none() {
+        config.model.from = Some(model.display().to_string());
+    }
     let material = Material::to_measure(&config, base(&config, Path::new(""), false, open)?)?;
-    let sum = run::measure(&config, &material)?.ok_or_else(|| {
+    let sum = run::measure(&config, &material, adapter.as_ref()).map_err(|error| match adapter {
+        Some(_) => error.within(&model.display().to_string()),
+        None => error,
+    })?;
+    let sum = sum.ok_or_else(|| {
         Error::argument("data", "names no validation texts; give data.validation or data.share")
     })?;
     let entries = vec![

@@ -12,6 +12,7 @@
 //! # }
 //! ```
 
+mod adapter;
 mod cache;
 mod calibrate;
 pub mod export;
@@ -22,6 +23,7 @@ mod pack;
 mod progress;
 mod tokenizer;
 
+pub use adapter::{Beside, open_adapted, open_adapter};
 pub use calibrate::Calibration;
 pub use open::{Cache, OpenOptions, open_any, open_model};
 pub use pack::{PackOptions, Recipe, Target, pack, pack_file};

@@ -255,6 +255,15 @@ siskin_error *siskin_model_options_set_skip(siskin_model_options *options,
                                             const uint32_t *layers,
                                             size_t count);
 
+/// Puts the adapter in the `.siskin` file at a path of `length` bytes beside the matrices of models that are opened with
+/// these options; no bytes: none, as usual. It is read at once. A model whose weights are not those that it was trained
+/// beside is refused, unless `any_base` is set.
+SISKIN_NODISCARD
+siskin_error *siskin_model_options_set_adapter(siskin_model_options *options,
+                                               const char *path,
+                                               size_t length,
+                                               bool any_base);
+
 /// Where the packed form of a model of another format is kept: `SISKIN_CACHE_...`.
 SISKIN_NODISCARD
 siskin_error *siskin_model_options_set_cache(siskin_model_options *options,

@@ -2,10 +2,10 @@
 
 use std::ffi::{c_char, c_void};
 
+use siskin::Model;
 use siskin::file::File;
 use siskin::graph::Head;
 use siskin::tokenizer::EncodeOptions;
-use siskin::{Model, ModelOptions};
 
 use crate::arguments::{Frame, place, room, text, values};
 use crate::callback::{Foreign, siskin_release};
@@ -13,7 +13,7 @@ use crate::error::{Failure, Outcome, siskin_error};
 use crate::guard::{self, Handle, looking_or_default};
 use crate::log::{SISKIN_LOG_WARNING, tell};
 use crate::memory::siskin_memory;
-use crate::model_options::siskin_model_options;
+use crate::model_options::{Options, siskin_model_options};
 use crate::session_options::siskin_session_options;
 
 /// An open model. Any threads may use it together; what is made of it keeps it alive, so that it may be freed first.
@@ -81,15 +81,26 @@ pub struct siskin_model_info {
 unsafe fn opened(
     options: *const siskin_model_options,
     out: *mut *mut siskin_model,
-    open: impl FnOnce(&ModelOptions) -> Outcome<Model>,
+    open: impl FnOnce() -> Outcome<File>,
 ) -> *mut siskin_error {
     // SAFETY: the caller's promise.
     unsafe {
         guard::made(out, || {
-            let options = looking_or_default(options, |options| Ok(options.model))?;
-            Ok((noted(open(&options)?), ()))
+            // A handle that is none is told of before anything is opened.
+            looking_or_default(options, |_: &Options| Ok(()))?;
+            Ok((noted(model_of(open()?, options)?), ()))
         })
     }
+}
+
+/// # Safety
+/// As for every function of the header.
+unsafe fn model_of(file: File, options: *const siskin_model_options) -> Outcome<Model> {
+    if options.is_null() {
+        return Ok(Options::default().model(file)?);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { guard::looking(options, |options: &Options| Ok(options.model(file)?)) }
 }
 
 /// Tells what there is to tell of a model.
@@ -125,14 +136,18 @@ pub unsafe extern "C" fn siskin_model_open(
 /// As for every function of the header.
 #[cfg(feature = "import")]
 unsafe fn open_path(path: &str, options: *const siskin_model_options) -> Outcome<Model> {
-    let open = |options: &crate::model_options::Options| {
+    let open = |options: &Options| {
         let teller = options.teller();
         let (cache, recipe) = (options.cache.clone(), options.recipe);
         let open = siskin_convert::OpenOptions { cache, recipe, progress: &teller };
+        if options.has_adapter() {
+            let file = siskin_convert::open_any(path, &open)?;
+            return Ok(options.model(file).map_err(|error| error.within(path))?);
+        }
         Ok(siskin_convert::open_model(path, &open, &options.model)?)
     };
     if options.is_null() {
-        return open(&crate::model_options::Options::default());
+        return open(&Options::default());
     }
     // SAFETY: the caller's promise.
     unsafe { guard::looking(options, open) }
@@ -143,9 +158,10 @@ unsafe fn open_path(path: &str, options: *const siskin_model_options) -> Outcome
 #[cfg(not(feature = "import"))]
 unsafe fn open_path(path: &str, options: *const siskin_model_options) -> Outcome<Model> {
     // SAFETY: the caller's promise.
-    let options = unsafe { looking_or_default(options, |options| Ok(options.model)) }?;
-    let file = File::open(path)?;
-    Ok(Model::from_file(file, &options).map_err(|error| error.within(path))?)
+    unsafe {
+        looking_or_default(options, |_: &Options| Ok(()))?;
+        model_of(File::open(path)?, options)
+    }
 }
 
 /// Opens a model that is `length` bytes of an open file from `offset` on, such as an uncompressed asset of an Android
@@ -167,9 +183,9 @@ pub unsafe extern "C" fn siskin_model_open_descriptor(
 ) -> *mut siskin_error {
     // SAFETY: the caller's promise.
     unsafe {
-        opened(options, out, |options| {
+        opened(options, out, || {
             let length = Some(length).filter(|&length| length > 0);
-            Ok(Model::from_file(mapped(descriptor, offset, length)?, options)?)
+            mapped(descriptor, offset, length)
         })
     }
 }
@@ -211,12 +227,7 @@ pub unsafe extern "C" fn siskin_model_open_copy(
     out: *mut *mut siskin_model,
 ) -> *mut siskin_error {
     // SAFETY: the caller's promise.
-    unsafe {
-        opened(options, out, |options| {
-            let bytes = values("bytes", bytes, length)?.to_vec();
-            Ok(Model::from_file(File::from_bytes(bytes)?, options)?)
-        })
-    }
+    unsafe { opened(options, out, || Ok(File::from_bytes(values("bytes", bytes, length)?.to_vec())?)) }
 }
 
 /// The host's memory with a model in it.
@@ -258,10 +269,9 @@ pub unsafe extern "C" fn siskin_model_open_memory(
     // SAFETY: the caller's promise.
     unsafe {
         let foreign = Foreign::new(user, release);
-        opened(options, out, |options| {
+        opened(options, out, || {
             let start = values("bytes", bytes, length)?.as_ptr();
-            let file = File::from_bytes(Lent { start, length, _foreign: foreign })?;
-            Ok(Model::from_file(file, options)?)
+            Ok(File::from_bytes(Lent { start, length, _foreign: foreign })?)
         })
     }
 }

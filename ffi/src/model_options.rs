@@ -6,9 +6,10 @@ use std::path::PathBuf;
 #[cfg(feature = "import")]
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use siskin::{ExecutorKind, Features, LayerSet, ModelOptions};
+use siskin::file::File;
+use siskin::{Adapter, ExecutorKind, Features, LayerSet, Model, ModelOptions};
 
-use crate::arguments::{text, values};
+use crate::arguments::{text, text_or_none, values};
 use crate::callback::{Foreign, siskin_release};
 use crate::error::{Failure, siskin_error};
 #[cfg(feature = "import")]
@@ -39,7 +40,33 @@ pub(crate) struct Options {
     pub(crate) cache: siskin_convert::Cache,
     #[cfg(feature = "import")]
     pub(crate) recipe: Option<siskin_convert::Recipe>,
+    adapter: Option<Beside>,
     progress: Option<Progress>,
+}
+
+/// What stands beside a model's matrices.
+struct Beside {
+    adapter: Adapter,
+    any_base: bool,
+}
+
+impl Options {
+    /// Whether an adapter stands beside the model.
+    #[cfg(feature = "import")]
+    pub(crate) fn has_adapter(&self) -> bool {
+        self.adapter.is_some()
+    }
+
+    /// A model of an open file.
+    pub(crate) fn model(&self, file: File) -> siskin::Result<Model> {
+        let Some(Beside { adapter, any_base }) = &self.adapter else {
+            return Model::from_file(file, &self.model);
+        };
+        if !any_base {
+            adapter.check_base(&file)?;
+        }
+        Model::with_adapter(file, adapter, &self.model)
+    }
 }
 
 struct Progress {
@@ -198,6 +225,31 @@ pub unsafe extern "C" fn siskin_model_options_set_skip(
             let layers: Vec<usize> =
                 values("layers", layers, count)?.iter().map(|&layer| layer as usize).collect();
             options.model.skip = LayerSet::of(&layers)?;
+            Ok(())
+        })
+    }
+}
+
+/// Puts the adapter in the `.siskin` file at a path of `length` bytes beside the matrices of models that are opened with
+/// these options; no bytes: none, as usual. It is read at once. A model whose weights are not those that it was trained
+/// beside is refused, unless `any_base` is set.
+///
+/// # Safety
+/// Pointers are good.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_model_options_set_adapter(
+    options: *mut siskin_model_options,
+    path: *const c_char,
+    length: usize,
+    any_base: bool,
+) -> *mut siskin_error {
+    // SAFETY: the caller's promise.
+    unsafe {
+        guard::alone(options, |options, ()| {
+            let path = text_or_none("path", path, length)?;
+            let adapter = path.map(Adapter::open).transpose()?;
+            options.adapter = adapter.map(|adapter| Beside { adapter, any_base });
             Ok(())
         })
     }

@@ -9,6 +9,7 @@
 //! # Ok::<(), siskin::Error>(())
 //! ```
 
+mod adapter;
 pub mod arch;
 pub mod audio;
 mod cache;
@@ -36,6 +37,7 @@ pub mod text;
 pub mod tokenizer;
 pub mod writer;
 
+pub use adapter::{Adapter, AdapterPart};
 pub use context::{Context, Piece, Text, Wanted};
 pub use encoder::{Encoder, EncoderOptions};
 pub use error::{Error, ErrorKind, Result};

@@ -9,12 +9,13 @@ use siskin_kernels::ops::Kernels;
 use siskin_kernels::ops::attention::CacheType;
 use siskin_kernels::{Cpu, Features};
 
+use crate::adapter::{Adapter, Placed};
 use crate::arch::{Config, Family, Graphs, Hyper};
 use crate::cache::{CacheOptions, CacheTypes};
 use crate::context::{Context, ContextOptions};
 use crate::encoder::{Encoder, EncoderOptions};
 use crate::engine::{self, Engine, NamedTensor};
-use crate::file::File;
+use crate::file::{File, SectionKind};
 use crate::governor::Governor;
 use crate::graph::Graph;
 use crate::graph::pass::{self, layers::LayerSet};
@@ -76,6 +77,8 @@ pub(crate) struct Inner {
     /// What there is to tell about how it runs.
     pub notes: Vec<String>,
     pub governor: Governor,
+    /// What stands beside the weights: its identity.
+    pub adapter: Option<[u8; 32]>,
 }
 
 /// An open model. Cloning shares it; sessions keep it alive.
@@ -101,21 +104,33 @@ impl Model {
 
     /// Makes a model of an open file: builds its graph and finds its weights, without reading them.
     pub fn from_file(file: File, options: &ModelOptions) -> Result<Self> {
+        Self::made(file, None, options)
+    }
+
+    pub(crate) fn made(file: File, adapter: Option<&Adapter>, options: &ModelOptions) -> Result<Self> {
         let metadata = file.metadata();
         if metadata.architecture == engine::GENERAL {
             let message = "only stands in for a model of another format; open that";
             return Err(Error::unsupported("metadata.architecture", message));
         }
+        if metadata.config.is_empty() && file.section(SectionKind::Adapter).is_some() {
+            let message = "holds an adapter and no model; open its base, and this beside it";
+            return Err(Error::argument("file", message));
+        }
         let family = Family::named(&metadata.architecture).map_err(|error| error.within("metadata"))?;
         let config = Config::new(metadata.config.clone());
         let (hyper, graphs) = family.build(&config, &|name| file.tensor(name).is_some())?;
-        let graphs = graphs.without_layers(options.skip)?;
+        let mut graphs = graphs.without_layers(options.skip)?;
         let odd = graphs.iter().flat_map(Graph::attentions).find(|attention| attention.head_size % 2 != 0);
         if let Some(odd) = odd {
             return Err(Error::unsupported("config (head size)", format!("{} is odd", odd.head_size)));
         }
+        let all = options.skip == LayerSet::NONE;
+        let placed = adapter.map(|adapter| Placed::new(&mut graphs, &file, adapter, all)).transpose()?;
+        let placed = placed.unwrap_or_default();
         let bind = |graph: &Option<Graph>| {
-            graph.as_ref().map_or_else(|| Ok(Weights::default()), |graph| Weights::bind(graph, &file))
+            let bind = |graph| Weights::bind(graph, &file, &placed);
+            graph.as_ref().map_or_else(|| Ok(Weights::default()), bind)
         };
         let weights = [bind(&graphs.encoder)?, bind(&graphs.decoder)?];
         let tokenizer = file.tokenizer().map(Tokenizer::open).transpose()?;
@@ -133,6 +148,7 @@ impl Model {
             engine: None,
             notes: Vec::new(),
             governor: Governor::new(threads),
+            adapter: adapter.map(Adapter::identity),
             file,
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -174,6 +190,7 @@ impl Model {
             notes,
             governor: Governor::new(1),
             engine: Some(engine),
+            adapter: None,
             file,
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -200,6 +217,15 @@ impl Model {
     /// The file.
     pub fn file(&self) -> &File {
         &self.inner.file
+    }
+
+    /// What tells the model from others: that of the file, and of the adapter beside it.
+    pub fn identity(&self) -> [u8; 32] {
+        let identity = self.inner.file.identity();
+        match self.inner.adapter {
+            None => identity,
+            Some(adapter) => *blake3::Hasher::new().update(&identity).update(&adapter).finalize().as_bytes(),
+        }
     }
 
     /// What the file says of the model.

@@ -191,6 +191,34 @@ static void choices(const siskin_model *model) {
     siskin_sampler_free(sampler);
 }
 
+// What stands beside a model changes what it says, and belongs to its base.
+static void adapters(char **arguments, const siskin_model *plain) {
+    char without[ROOM] = "", with[ROOM] = "";
+    uint32_t ids[MOST], others[MOST];
+    siskin_model *model = NULL;
+    siskin_model_options *options = NULL;
+    OK(siskin_model_options_new(&options));
+    FAILS(SISKIN_ERROR_MISSING, siskin_model_options_set_adapter(options, TEXT(model_path(arguments, "chat")), false));
+    OK(siskin_model_options_set_adapter(options, TEXT(model_path(arguments, "adapter")), false));
+    FAILS(SISKIN_ERROR_ARGUMENT, siskin_model_open(TEXT(model_path(arguments, "vectors")), options, &model));
+    FAILS(SISKIN_ERROR_ARGUMENT, siskin_model_open(TEXT(model_path(arguments, "adapter")), options, &model));
+    OK(siskin_model_open(TEXT(model_path(arguments, "chat")), options, &model));
+    siskin_session *session = greedy(plain, MOST);
+    OK(siskin_session_prompt(session, TEXT("Why?")));
+    size_t count = take_answer(session, without, ROOM, ids);
+    siskin_session_free(session);
+    session = greedy(model, MOST);
+    OK(siskin_session_prompt(session, TEXT("Why?")));
+    size_t other = take_answer(session, with, ROOM, others);
+    CHECK(other != count || memcmp(ids, others, count * sizeof *ids) != 0);
+    siskin_session_free(session);
+    siskin_model_free(model);
+    OK(siskin_model_options_set_adapter(options, NULL, 0, false));
+    OK(siskin_model_open(TEXT(model_path(arguments, "vectors")), options, &model));
+    siskin_model_free(model);
+    siskin_model_options_free(options);
+}
+
 int main(int count, char **arguments) {
     CHECK(count == 2);
     CHECK(siskin_abi_version() >= SISKIN_ABI_VERSION && strlen(siskin_version()) > 0);
@@ -202,6 +230,7 @@ int main(int count, char **arguments) {
     OK(siskin_model_verify(model));
     prompts(model);
     tokens(model);
+    adapters(arguments, model);
     saving(arguments, model);
     pace(model);
     going_back(model);

@@ -8,6 +8,7 @@ pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
 pub const TARGETS: &[Target] = &[
+    ("adapter", adapter),
     ("container", container),
     ("ctranslate2", ctranslate2),
     ("documents", documents),
@@ -22,6 +23,36 @@ pub const TARGETS: &[Target] = &[
     ("tokens", tokens),
     ("wav", wav),
 ];
+
+/// An adapter from anywhere, beside the model that the target `container` begins with: a file, as it is and with its
+/// hashes made right, and what comes before and after the first zero as the two files of PEFT.
+pub fn adapter(data: &[u8]) {
+    use siskin::{Adapter, file::File};
+    let Ok(base) = File::open(crate::paths::data("fuzz/container/small.bin")) else { return };
+    let run = |adapter: &Adapter| {
+        let _ = adapter.check_base(&base);
+        let options = siskin::ModelOptions { threads: 1, ..Default::default() };
+        let Ok(model) = siskin::Model::with_adapter(base.clone(), adapter, &options) else { return };
+        let options = siskin::SessionOptions { context: 8, batch: 4, ..Default::default() };
+        let _ = model.session(options).and_then(|mut session| session.prefill(&[1, 2, 3, 0, 1]));
+    };
+    for data in std::iter::once(data.to_vec()).chain(reseal(data)) {
+        let Ok(adapter) = File::from_bytes(data).and_then(|file| Adapter::from_file(&file)) else { continue };
+        run(&adapter);
+        let out = adapter.write(None, Default::default(), std::io::Cursor::new(Vec::new()));
+        let again = out.and_then(|out| Adapter::from_file(&File::from_bytes(out.into_inner())?));
+        assert_eq!(again.ok().as_ref(), Some(&adapter), "what was read can be written");
+    }
+    let Some(zero) = data.iter().position(|byte| *byte == 0) else { return };
+    let config = siskin::file::parse_json(&data[..zero], "adapter", 1 << 12);
+    let tensors =
+        siskin_convert::import::safetensors::parse(siskin::file::Bytes::new(data[zero + 1..].to_vec()));
+    if let (Ok(config), Ok(tensors)) = (config, tensors)
+        && let Ok(adapter) = siskin_convert::import::peft::of(&config, &tensors, &base)
+    {
+        run(&adapter);
+    }
+}
 
 /// A `.siskin` file from anywhere: as it is, and with its hashes made right, so that changes reach what lies
 /// behind them.

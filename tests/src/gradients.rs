@@ -127,7 +127,7 @@ impl<T: Real> Loss<T> for Direction {
             *gradient = T::of(factor * scale);
             loss += factor * x.f64();
         }
-        Ok(Sum { loss, weight: 1.0, right: 0.0 })
+        Ok(Sum { loss, weight: 1.0, ..Sum::default() })
     }
 }
 

@@ -84,6 +84,52 @@ fn bless_session() {
     std::fs::write(folder.join("small.bin"), session.save().unwrap()).unwrap();
 }
 
+/// The seeds of the target `adapter`: a file, and the two files of PEFT with a zero between them.
+#[test]
+#[ignore = "writes tests/data/fuzz/adapter"]
+fn bless_adapter() {
+    let base = siskin::file::File::open(paths::data("fuzz/container/small.bin")).unwrap();
+    let numbers = |count: usize| (0..count).map(|i| (i % 7) as f32 * 0.125 - 0.375).collect::<Vec<f32>>();
+    let part = |name: &str, lengths: bool| {
+        let tensor = base.tensor(name).unwrap();
+        let (rows, columns, rank) = (tensor.rows, tensor.columns, 2);
+        siskin::AdapterPart {
+            tensor: name.to_owned(),
+            rows,
+            columns,
+            rank,
+            factor: 2.0,
+            first: numbers(rank * columns),
+            second: numbers(rows * rank),
+            lengths: if lengths { numbers(rows) } else { Vec::new() },
+        }
+    };
+    let parts = vec![part("blk.0.attn_q.weight", true), part("blk.0.ffn_down.weight", false)];
+    let architecture = base.metadata().architecture.clone();
+    let adapter = siskin::Adapter { architecture, base: Some(base.digest()), parts };
+    let folder = paths::data("fuzz/adapter");
+    std::fs::create_dir_all(&folder).unwrap();
+    let out = adapter.write(None, Default::default(), std::io::Cursor::new(Vec::new())).unwrap();
+    std::fs::write(folder.join("small.bin"), out.into_inner()).unwrap();
+    let [rows, columns] = [adapter.parts[0].rows, adapter.parts[0].columns];
+    let module = "base_model.model.model.layers.0.self_attn.q_proj";
+    let (a, b) = (4 * 2 * columns, 4 * 2 * rows);
+    let header = serde_json::json!({
+        format!("{module}.lora_A.weight"): {"dtype": "F32", "shape": [2, columns], "data_offsets": [0, a]},
+        format!("{module}.lora_B.weight"): {"dtype": "F32", "shape": [rows, 2], "data_offsets": [a, a + b]},
+    });
+    let mut peft =
+        br#"{"peft_type": "LORA", "lora_alpha": 4, "use_rslora": true, "alpha_pattern": {"q_proj": 2}}"#
+            .to_vec();
+    let header = header.to_string();
+    peft.push(0);
+    peft.extend((header.len() as u64).to_le_bytes());
+    peft.extend(header.as_bytes());
+    peft.extend([0x3e; 4].repeat((a + b) / 4));
+    std::fs::write(folder.join("peft.bin"), peft).unwrap();
+    siskin_tests::fuzz::adapter(&std::fs::read(folder.join("small.bin")).unwrap());
+}
+
 #[test]
 fn misbehaviour_is_noticed() {
     assert!(complaint(|_| drop(vec![0_u8; 64 << 20]), b"x").unwrap().contains("held"));

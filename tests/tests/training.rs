@@ -110,9 +110,11 @@ fn what_is_learnt_is_seen_on_other_texts() {
 #[test]
 fn a_run_goes_on_where_it_was_stopped_to_the_bit() {
     let more = "[average]\ndecay = 0.9\n[checkpoint]\nevery = 4\nkeep = 2\n";
-    for optimiser in ["adamw", "adamw8", "muon"] {
+    let adapters = "[adapters]\nrank = 2\nmethod = \"dora\"\n";
+    let rounded = "[quantise]\ntype = \"W8r\"\n";
+    for (optimiser, besides) in [("adamw", adapters), ("adamw8", ""), ("muon", ""), ("adam", rounded)] {
         let place = Place::new(optimiser);
-        let config = || place.config(&format!("{ADAMW}{more}[optimiser]\nname = {optimiser:?}\n"));
+        let config = || place.config(&format!("{ADAMW}{more}{besides}[optimiser]\nname = {optimiser:?}\n"));
         let mut whole = run(config(), None);
         let want = train(&mut whole);
         let folder = place.0.join("run");
@@ -230,6 +232,101 @@ fn adapters_learn_and_become_part_of_what_they_stand_beside() {
     assert!((got.mean() - want.mean()).abs() < 1e-5, "{} and {}", got.mean(), want.mean());
 }
 
+/// Writes what a run gave, and opens it.
+fn file_of(place: &Place, run: &mut Run) -> File {
+    let result = run.result().unwrap();
+    let path = place.0.join("result.siskin");
+    let out = siskin::file::AtomicFile::create(&path).unwrap();
+    export::write(&run.material().frame, &result, out).unwrap().commit().unwrap();
+    File::open(&path).unwrap()
+}
+
+fn of_file(config: Config, file: &File) -> Run {
+    let material = Material::new(&config, Base::File(Box::new(file.clone()))).unwrap();
+    Run::new(config, material, None).unwrap()
+}
+
+#[test]
+fn weights_that_are_rounded_are_those_of_the_file() {
+    for kind in ["W4i", "W8r", "Q4_0"] {
+        let place = Place::new(&format!("rounded-{kind}"));
+        let mut config = place.config(&format!("{ADAMW}[quantise]\ntype = {kind:?}\n"));
+        config.steps = 30;
+        let mut rounded = run(config, None);
+        let begun = rounded.evaluate().unwrap().unwrap().mean();
+        let exact = run(place.config(ADAMW), None).evaluate().unwrap().unwrap().mean();
+        assert_ne!(begun, exact, "{kind}: rounding changes what is computed");
+        train(&mut rounded);
+        let want = rounded.evaluate().unwrap().unwrap();
+        assert!(want.mean() < begun - 1.0, "{kind}: {begun} to {}", want.mean());
+        let result = rounded.result().unwrap();
+        let file = file_of(&place, &mut rounded);
+        let read = Parameters::<f32>::read(&rounded.material().program.weights, &file).unwrap();
+        let mut packed = 0;
+        for (trained, read) in result.list.iter().zip(&read.list) {
+            assert_eq!(trained.part(0..trained.rows)[..], read.numbers[..], "{kind}: {}", read.name);
+            let panel = file.tensor(&read.name).unwrap().panel.name();
+            packed += usize::from(panel != "F32");
+            assert_eq!(panel != "F32", trained.numbers != read.numbers, "{kind}: {}", read.name);
+        }
+        assert_eq!(packed, 8, "{kind}: four matrices of two layers");
+        let got = of_file(place.config(ADAMW), &file).evaluate().unwrap().unwrap();
+        assert_eq!(got, want, "{kind}");
+    }
+}
+
+#[test]
+fn types_that_do_not_fit_are_refused() {
+    let place = Place::new("types");
+    let refused = |more: &str| {
+        let config = place.config(&format!("{ADAMW}{more}"));
+        let material = material(&config);
+        Run::new(config, material, None).err().unwrap()
+    };
+    let error = refused("[quantise]\ntype = \"W4j\"\n");
+    assert!(error.message().contains("did you mean `W4i`"), "{error}");
+    let error = refused("[quantise]\ntype = \"Q4_K\"\n");
+    assert!(error.message().contains("has 32 columns"), "{error}");
+    let error = refused("[quantise]\ntype = \"W8r\"\ntensors = [\"none\"]\n");
+    assert_eq!(error.place(), "quantise.tensors");
+    assert_eq!(refused("[quantise]\ntype = \"W8r\"\n[adapters]\nrank = 2\n").place(), "quantise");
+    let apart = "[export]\nadapter = true\n";
+    assert_eq!(refused(apart).place(), "export.adapter");
+    assert_eq!(refused(&format!("{apart}[adapters]\nrank = 2\n")).place(), "export.adapter");
+}
+
+#[test]
+fn adapters_learn_beside_packed_weights_and_come_out_by_themselves() {
+    let place = Place::new("packed");
+    let mut first = run(place.config(&format!("{ADAMW}[quantise]\ntype = \"W8r\"\n")), None);
+    train(&mut first);
+    let base = file_of(&place, &mut first);
+    for method in ["lora", "dora"] {
+        let more = format!(
+            "{ADAMW}[export]\nadapter = true\n[adapters]\nrank = 4\nmethod = {method:?}\ntensors = [\"*ffn_up*\"]\n"
+        );
+        let mut tuned = of_file(place.config(&more), &base);
+        let whole = of_file(place.config(ADAMW), &base);
+        let (frozen, all) = (tuned.memory().unwrap(), whole.memory().unwrap());
+        // Two layers of 128 × 32, with 128 lengths each.
+        let trained = 2 * (4 * 32 + 4 * 128 + if method == "dora" { 128 } else { 0 });
+        assert_eq!((frozen.gradients, frozen.optimiser), (4 * trained, 8 * trained), "{method}");
+        assert!(frozen.parameters < all.parameters, "{frozen:?} and {all:?}");
+        let begun = tuned.evaluate().unwrap().unwrap();
+        train(&mut tuned);
+        let want = tuned.evaluate().unwrap().unwrap();
+        assert!(want.mean() < begun.mean(), "{method}: {} to {}", begun.mean(), want.mean());
+        let adapter = tuned.adapter().unwrap().unwrap();
+        adapter.check_base(&base).unwrap();
+        let mut again = of_file(place.config(&more), &base);
+        again.take_adapter(&adapter).unwrap();
+        assert_eq!(again.evaluate().unwrap().unwrap(), want, "{method}");
+        let mut other = adapter.clone();
+        other.parts.pop();
+        assert!(again.take_adapter(&other).is_err());
+    }
+}
+
 #[test]
 fn what_is_no_number_is_named() {
     let place = Place::new("finder");
@@ -287,5 +384,5 @@ fn measuring_builds_what_it_needs() {
     config.model.train = vec!["no such tensor".to_owned()];
     let material = Material::to_measure(&config, Base::New { tokenizer, template: None }).unwrap();
     assert_eq!(material.training.count(), 0, "what is trained on is not kept");
-    assert_eq!(measure(&config, &material).unwrap().unwrap(), want);
+    assert_eq!(measure(&config, &material, None).unwrap().unwrap(), want);
 }

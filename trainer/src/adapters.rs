@@ -1,25 +1,45 @@
-//! Small matrices beside large ones that stay as they are: `W x + (scale / rank) · B A x` (Hu et al., 2021).
+//! Small matrices beside large ones that stay as they are: `W x + (scale / rank) · B A x` (Hu et al., 2021), and with
+//! rows of a length that is learnt, `m · (W + (scale / rank) · B A) x / ‖W + (scale / rank) · B A‖` (Liu et al., 2024).
 //!
-//! An adapter is nothing but four more nodes: what can be trained and computed again needs no rule for it. When a run
-//! is done, the product of its matrices is added to the one that it stands beside.
+//! An adapter is nothing but a few more nodes: what can be trained and computed again needs no rule for it. The lengths
+//! that rows have count as constants while gradients are made, and are measured again after each step. When a run is
+//! done, adapters become part of the matrices that they stand beside, or a file of their own.
 
 use serde::{Deserialize, Serialize};
+use siskin::file::File;
 use siskin::graph::{Op, Role, Weight};
-use siskin::{Error, Result};
+use siskin::{AdapterPart, Error, ErrorKind, Result};
 
 use crate::gemm::{Matrix, Target, multiply_together};
-use crate::parameters::{Parameter, Parameters};
+use crate::parameters::{Parameter, Parameters, Seen};
 use crate::program::{Node, Program, Value};
 use crate::random::Random;
+use crate::real::Real;
 use crate::settings::{fits, within};
 
 /// The name of the random numbers that adapters begin with.
 const BEGINNING: u64 = 0x6164_6170_7465_7200;
 
+/// What stands between the name of a matrix and that of a tensor of its adapter.
+const MARK: &str = ".adapter_";
+
+/// What an adapter does to its matrix.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Method {
+    /// Adds a product of two small matrices.
+    #[default]
+    Lora,
+    /// The same, and then brings each row to a length that is learnt too.
+    Dora,
+}
+
 /// Which matrices have adapters, and how large they are.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AdapterOptions {
+    /// What adapters do.
+    pub method: Method,
     /// Rows of the first small matrix.
     pub rank: usize,
     /// Factor on what an adapter gives, times the rank.
@@ -31,17 +51,19 @@ pub struct AdapterOptions {
 impl Default for AdapterOptions {
     fn default() -> Self {
         let tensors = ["*attn_q.weight", "*attn_v.weight", "*attn_qkv.weight"];
-        Self { rank: 8, scale: 16.0, tensors: tensors.map(str::to_owned).to_vec() }
+        let tensors = tensors.map(str::to_owned).to_vec();
+        Self { method: Method::default(), rank: 8, scale: 16.0, tensors }
     }
 }
 
 impl AdapterOptions {
-    fn factor(&self) -> f64 {
+    /// The factor on what an adapter gives.
+    pub fn factor(&self) -> f64 {
         self.scale / self.rank as f64
     }
 }
 
-/// The matrix that an adapter stands beside, by its number, and the adapter's own two.
+/// The matrix that an adapter stands beside, by its number, and the adapter's own tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Adapter {
     /// Stays as it is.
@@ -50,6 +72,24 @@ pub struct Adapter {
     pub first: usize,
     /// The rank to outputs.
     pub second: usize,
+    /// The lengths of rows, with [`Method::Dora`].
+    pub lengths: Option<Lengths>,
+}
+
+/// Vectors with a number for each row of a matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lengths {
+    /// The lengths that rows are brought to, which are trained.
+    pub wanted: usize,
+    /// One over the lengths that they have: no gradient goes through it, and each step begins with [`renew`].
+    pub inverse: usize,
+    /// Zeros.
+    pub zeros: usize,
+}
+
+/// Whether a tensor of this name belongs to an adapter and is trained.
+pub fn is_trained(name: &str) -> bool {
+    name.rsplit_once(MARK).is_some_and(|(_, part)| ["a", "b", "length"].contains(&part))
 }
 
 /// Gives products of a program adapters; the tensors of these come after those that there were.
@@ -64,18 +104,18 @@ pub fn adapt(program: &mut Program, options: &AdapterOptions) -> Result<Vec<Adap
         }
         let beside = match &node.op {
             Op::Linear { parts } if index < tail => match parts[..] {
-                [(weight, _)] => Some(weight),
+                [(weight, bias)] => Some((weight, bias)),
                 _ => None,
             },
             _ => None,
         };
-        let chosen = |weight: &usize| {
+        let chosen = |(weight, _): &(usize, Option<usize>)| {
             options.tensors.iter().any(|pattern| fits(pattern, &program.weights[*weight].name))
         };
         match beside.filter(chosen) {
-            Some(weight) => {
-                let adapter = adapter(program, options.rank, &mut adapters, weight);
-                insert(program, node, adapter, options);
+            Some((weight, bias)) => {
+                let adapter = adapter(program, options, &mut adapters, weight);
+                insert(program, node, (adapter, bias), options);
             }
             None => program.nodes.push(node),
         }
@@ -90,22 +130,39 @@ pub fn adapt(program: &mut Program, options: &AdapterOptions) -> Result<Vec<Adap
 }
 
 /// The adapter of a matrix, which layers that share the matrix share.
-fn adapter(program: &mut Program, rank: usize, adapters: &mut Vec<Adapter>, beside: usize) -> Adapter {
+fn adapter(
+    program: &mut Program,
+    options: &AdapterOptions,
+    adapters: &mut Vec<Adapter>,
+    beside: usize,
+) -> Adapter {
     if let Some(known) = adapters.iter().find(|adapter| adapter.beside == beside) {
         return *known;
     }
     let Weight { name, rows, columns, .. } = program.weights[beside].clone();
-    let mut add = |part: &str, rows: usize, columns: usize| {
-        let name = format!("{name}.adapter_{part}");
-        program.weights.push(Weight { name, rows, columns, role: Role::Matrix });
+    let mut add = |part: &str, role: Role, rows: usize, columns: usize| {
+        let name = format!("{name}{MARK}{part}");
+        program.weights.push(Weight { name, rows, columns, role });
         program.weights.len() - 1
     };
-    let adapter = Adapter { beside, first: add("a", rank, columns), second: add("b", rows, rank) };
+    let (first, second) =
+        (add("a", Role::Matrix, options.rank, columns), add("b", Role::Matrix, rows, options.rank));
+    let lengths = (options.method == Method::Dora).then(|| Lengths {
+        wanted: add("length", Role::Vector, 1, rows),
+        inverse: add("inverse", Role::Vector, 1, rows),
+        zeros: add("zeros", Role::Vector, 1, rows),
+    });
+    let adapter = Adapter { beside, first, second, lengths };
     adapters.push(adapter);
     adapter
 }
 
-fn insert(program: &mut Program, mut node: Node, adapter: Adapter, options: &AdapterOptions) {
+fn insert(
+    program: &mut Program,
+    mut node: Node,
+    (adapter, bias): (Adapter, Option<usize>),
+    options: &AdapterOptions,
+) {
     let (input, output) = (node.inputs[0], node.output);
     let shape = program.values[output];
     let mut value = |columns: usize| {
@@ -114,50 +171,185 @@ fn insert(program: &mut Program, mut node: Node, adapter: Adapter, options: &Ada
     };
     let (plain, small, wide, scaled) =
         (value(shape.columns), value(options.rank), value(shape.columns), value(shape.columns));
+    let sum = if adapter.lengths.is_some() { value(shape.columns) } else { output };
     node.output = plain;
+    if adapter.lengths.is_some() {
+        // The bias is no part of what has a length.
+        node.op = Op::Linear { parts: vec![(adapter.beside, None)] };
+    }
     let linear = |weight: usize| Op::Linear { parts: vec![(weight, None)] };
     program.nodes.extend([
         node,
         Node { op: linear(adapter.first), inputs: vec![input], output: small },
         Node { op: linear(adapter.second), inputs: vec![small], output: wide },
         Node { op: Op::Scale(options.factor() as f32), inputs: vec![wide], output: scaled },
-        Node { op: Op::Add, inputs: vec![plain, scaled], output },
+        Node { op: Op::Add, inputs: vec![plain, scaled], output: sum },
     ]);
+    if let Some(Lengths { wanted, inverse, zeros }) = adapter.lengths {
+        program.values.push(Value { ..shape });
+        let unit = program.values.len() - 1;
+        let affine = |weight: usize, bias: usize| Op::Affine { weight, bias };
+        program.nodes.extend([
+            Node { op: affine(inverse, zeros), inputs: vec![sum], output: unit },
+            Node { op: affine(wanted, bias.unwrap_or(zeros)), inputs: vec![unit], output },
+        ]);
+    }
 }
 
-/// The first numbers of the adapters' tensors: the first matrix even between ± 1/√columns, the second zero, so that a
-/// model with adapters begins as the one without.
-pub fn begin(program: &Program, adapters: &[Adapter], seed: u64) -> Vec<Parameter<f32>> {
-    let parameter = |(number, adapter): (usize, &Adapter)| {
-        [adapter.first, adapter.second].map(|weight| {
-            let Weight { name, rows, columns, role } = program.weights[weight].clone();
-            let mut numbers = vec![0.0; rows * columns];
-            if weight == adapter.first {
-                let mut random = Random::new(seed, &[BEGINNING, number as u64]);
-                let bound = (columns as f64).powf(-0.5);
-                numbers.iter_mut().for_each(|x| *x = (bound * (2.0 * random.unit() - 1.0)) as f32);
+/// Appends the first numbers of the adapters' tensors: the first matrix even between ± 1/√columns, the second zero, rows
+/// as long as they are, so that a model with adapters begins as the one without.
+pub fn begin<T: Real>(
+    program: &Program,
+    adapters: &[Adapter],
+    options: &AdapterOptions,
+    parameters: &mut Parameters<T>,
+    seed: u64,
+) {
+    for (number, adapter) in adapters.iter().enumerate() {
+        let Weight { rows, columns, .. } = program.weights[adapter.first];
+        let mut random = Random::new(seed, &[BEGINNING, number as u64]);
+        let bound = (columns as f64).powf(-0.5);
+        let even = |_| T::of(f64::from((bound * (2.0 * random.unit() - 1.0)) as f32));
+        let first: Vec<T> = (0..rows * columns).map(even).collect();
+        let mut push = |weight: usize, numbers: Vec<T>| {
+            debug_assert_eq!(weight, parameters.list.len(), "tensors in the order of their numbers");
+            parameters.list.push(Parameter::new(&program.weights[weight], numbers));
+        };
+        push(adapter.first, first);
+        let second = &program.weights[adapter.second];
+        push(adapter.second, vec![T::ZERO; second.rows * second.columns]);
+        if let Some(Lengths { wanted, inverse, zeros }) = adapter.lengths {
+            for weight in [wanted, inverse, zeros] {
+                push(weight, vec![T::ZERO; second.rows]);
             }
-            Parameter { name, rows, columns, role, numbers }
-        })
-    };
-    adapters.iter().enumerate().flat_map(parameter).collect()
+            parameters.list[wanted].numbers = lengths(parameters, adapter, options);
+        }
+    }
+    renew(parameters, adapters, options);
 }
 
-/// The parameters without adapters, whose products are in the matrices that they stood beside.
+/// Measures rows again, after adapters have changed.
+pub fn renew<T: Real>(parameters: &mut Parameters<T>, adapters: &[Adapter], options: &AdapterOptions) {
+    for adapter in adapters {
+        let Some(Lengths { inverse, .. }) = adapter.lengths else { continue };
+        let lengths = lengths(parameters, adapter, options);
+        // A row of zeros has no direction.
+        let over = |length: T| if length == T::ZERO { T::ZERO } else { T::ONE / length };
+        parameters.list[inverse].numbers = lengths.into_iter().map(over).collect();
+    }
+}
+
+/// The lengths of the rows of a matrix and its adapter together.
+fn lengths<T: Real>(parameters: &Parameters<T>, adapter: &Adapter, options: &AdapterOptions) -> Vec<T> {
+    let matrix = &parameters.list[adapter.beside];
+    let mut lengths = Vec::with_capacity(matrix.rows);
+    for rows in matrix.parts() {
+        let sum = together(parameters, adapter, options, rows);
+        let length = |row: &[T]| T::of(row.iter().map(|x| x.f64() * x.f64()).sum::<f64>().sqrt());
+        lengths.extend(sum.chunks(matrix.columns.max(1)).map(length));
+    }
+    lengths
+}
+
+/// Some rows of a matrix and what the products of its adapter add.
+fn together<T: Real>(
+    parameters: &Parameters<T>,
+    adapter: &Adapter,
+    options: &AdapterOptions,
+    rows: std::ops::Range<usize>,
+) -> Vec<T> {
+    let (first, second) = (&parameters.list[adapter.first], &parameters.list[adapter.second]);
+    let mut sum = parameters.list[adapter.beside].part(rows.clone()).into_owned();
+    let (rank, columns) = (first.rows, first.columns);
+    let a = Matrix::new(&first.numbers, rank, columns, columns);
+    let b = Matrix::new(&second.numbers[rows.start * rank..], rows.len(), rank, rank);
+    multiply_together(T::of(options.factor()), b, a, true, Target::new(&mut sum, columns));
+    sum
+}
+
+/// The first `count` parameters, where matrices have become what they and their adapters give. What has no adapter is
+/// as it was, to the bit.
 pub fn merge(
     parameters: &Parameters<f32>,
+    count: usize,
     adapters: &[Adapter],
     options: &AdapterOptions,
 ) -> Parameters<f32> {
-    let mut merged = parameters.clone();
+    let mut merged = Parameters { list: parameters.list[..count].to_vec() };
     for adapter in adapters {
-        let (first, second) = (&parameters.list[adapter.first], &parameters.list[adapter.second]);
-        let a = Matrix::new(&first.numbers, first.rows, first.columns, first.columns);
-        let b = Matrix::new(&second.numbers, second.rows, second.columns, second.columns);
-        let to = Target::new(&mut merged.list[adapter.beside].numbers, first.columns);
-        multiply_together(options.factor() as f32, b, a, true, to);
+        let rows = parameters.list[adapter.beside].rows;
+        let mut sum = together(parameters, adapter, options, 0..rows);
+        if let Some(Lengths { wanted, inverse, .. }) = adapter.lengths {
+            let factors = parameters.list[wanted].numbers.iter().zip(&parameters.list[inverse].numbers);
+            let columns = parameters.list[adapter.beside].columns.max(1);
+            for (row, (wanted, inverse)) in sum.chunks_mut(columns).zip(factors) {
+                row.iter_mut().for_each(|x| *x = *x * inverse * wanted);
+            }
+        }
+        let matrix = &mut merged.list[adapter.beside];
+        (matrix.numbers, matrix.seen) = (sum, Seen::Numbers);
     }
-    let most = adapters.iter().map(|adapter| adapter.first).min().unwrap_or(merged.list.len());
-    merged.list.truncate(most);
     merged
+}
+
+/// The adapters by themselves, for the model in `base`.
+pub fn apart(
+    parameters: &Parameters<f32>,
+    adapters: &[Adapter],
+    options: &AdapterOptions,
+    base: &File,
+) -> siskin::Adapter {
+    let part = |adapter: &Adapter| {
+        let numbers = |weight: usize| parameters.list[weight].numbers.clone();
+        let Parameter { name, rows, columns, .. } = &parameters.list[adapter.beside];
+        AdapterPart {
+            tensor: name.clone(),
+            rows: *rows,
+            columns: *columns,
+            rank: parameters.list[adapter.first].rows,
+            factor: options.factor() as f32,
+            first: numbers(adapter.first),
+            second: numbers(adapter.second),
+            lengths: adapter.lengths.map(|lengths| numbers(lengths.wanted)).unwrap_or_default(),
+        }
+    };
+    siskin::Adapter {
+        architecture: base.metadata().architecture.clone(),
+        base: Some(base.digest()),
+        parts: adapters.iter().map(part).collect(),
+    }
+}
+
+/// Takes up what [`apart`] gave.
+///
+/// # Errors
+/// Where it has other parts than these adapters; nothing is changed then.
+pub fn take(
+    parameters: &mut Parameters<f32>,
+    adapters: &[Adapter],
+    options: &AdapterOptions,
+    from: &siskin::Adapter,
+) -> Result<()> {
+    let fits = |adapter: &Adapter, part: &AdapterPart| {
+        let size = |weight: usize| parameters.list[weight].numbers.len();
+        part.tensor == parameters.list[adapter.beside].name
+            && part.first.len() == size(adapter.first)
+            && part.second.len() == size(adapter.second)
+            && part.lengths.len() == adapter.lengths.map_or(0, |lengths| size(lengths.wanted))
+            && part.factor == options.factor() as f32
+    };
+    let all = adapters.len() == from.parts.len();
+    if !all || !adapters.iter().zip(&from.parts).all(|(adapter, part)| fits(adapter, part)) {
+        let message = "has other matrices, another rank or another scale than the config says";
+        return Err(Error::new(ErrorKind::Shape, "adapter", message));
+    }
+    for (adapter, part) in adapters.iter().zip(&from.parts) {
+        parameters.list[adapter.first].numbers = part.first.clone();
+        parameters.list[adapter.second].numbers = part.second.clone();
+        if let Some(lengths) = adapter.lengths {
+            parameters.list[lengths.wanted].numbers = part.lengths.clone();
+        }
+    }
+    renew(parameters, adapters, options);
+    Ok(())
 }

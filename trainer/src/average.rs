@@ -154,6 +154,7 @@ mod tests {
             columns: 1,
             role: Role::Vector,
             numbers: vec![number],
+            seen: Default::default(),
         };
         Parameters { list: vec![parameter("moves"), parameter("stays")] }
     }

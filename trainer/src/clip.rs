@@ -89,6 +89,7 @@ mod tests {
             columns: 2,
             role: Role::Vector,
             numbers: vec![0.0_f32; 2],
+            seen: Default::default(),
         };
         let parameters = Parameters { list: names.iter().map(parameter).collect() };
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {

@@ -1,4 +1,5 @@
-//! A trained model as a file that the runtime opens: the same numbers, packed as f32.
+//! A trained model as a file that the runtime opens: the same numbers, packed as f32 or as the type that they were
+//! rounded to, or the panels that stayed.
 
 use std::io::{Seek, Write};
 
@@ -6,10 +7,11 @@ use serde_json::{Map, Value};
 use siskin::Result;
 use siskin::file::{Metadata, SectionKind, TensorSpec, Writer};
 use siskin::graph::Role;
-use siskin_kernels::panel::{self, PanelType, ROWS};
+use siskin_kernels::panel::ROWS;
 use siskin_kernels::quant::BlockType;
 
-use crate::parameters::Parameters;
+use crate::parameters::{Parameters, Seen};
+use crate::quantise::WeightType;
 
 /// What goes into a file beside the tensors.
 #[derive(Clone, Debug, Default)]
@@ -40,15 +42,21 @@ pub fn write<W: Write + Seek + Send>(frame: &Frame, parameters: &Parameters<f32>
                 writer.tensor(&spec, |sink| sink.write(&bytes(&parameter.numbers)))?;
             }
             Role::Matrix => {
-                let spec = TensorSpec::matrix(&parameter.name, PanelType::F32, rows, columns);
-                let size = PanelType::F32.panel_bytes(parameter.columns).unwrap_or(0);
+                if let Seen::Packed(packed) = &parameter.seen {
+                    let spec = TensorSpec::matrix(&parameter.name, packed.panel(), rows, columns);
+                    writer.tensor(&spec, |sink| sink.write(packed.bytes()))?;
+                    continue;
+                }
+                let kind = match &parameter.seen {
+                    Seen::Rounded { kind, .. } => *kind,
+                    _ => WeightType::Block(BlockType::F32),
+                };
+                let spec = TensorSpec::matrix(&parameter.name, kind.panel(), rows, columns);
+                let size = kind.panel().panel_bytes(parameter.columns).unwrap_or(0);
                 writer.tensor(&spec, |sink| {
                     let mut panel = vec![0; size];
                     for rows in parameter.numbers.chunks(ROWS * parameter.columns.max(1)) {
-                        let rows: Vec<Vec<u8>> = rows.chunks(parameter.columns.max(1)).map(bytes).collect();
-                        let rows: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
-                        panel.fill(0);
-                        panel::pack(BlockType::F32, &rows, parameter.columns, &mut panel);
+                        kind.pack(rows, parameter.columns, &mut panel);
                         sink.write(&panel)?;
                     }
                     Ok(())

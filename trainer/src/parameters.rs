@@ -1,12 +1,19 @@
-//! The numbers of a model that training changes.
+//! The numbers of a model that training changes, and those that it does not.
 
-use siskin::Result;
-use siskin::file::File;
+use std::borrow::Cow;
+use std::ops::Range;
+
+use rayon::prelude::*;
+use siskin::file::{File, Tensor};
 use siskin::graph::{Role, Weight};
-use siskin::{Error, ErrorKind};
-use siskin_kernels::panel::{self, ROWS};
+use siskin::{Error, ErrorKind, Result};
+use siskin_kernels::panel::{self, PanelType, ROWS};
 
+use crate::quantise::WeightType;
 use crate::real::Real;
+
+/// Numbers that are made of panels at a time.
+const MOST: usize = 1 << 20;
 
 /// A tensor: rows of columns, one after the other.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,8 +26,123 @@ pub struct Parameter<T> {
     pub columns: usize,
     /// Matrix or vector.
     pub role: Role,
-    /// The numbers.
+    /// The numbers; none of a matrix that is packed.
     pub numbers: Vec<T>,
+    /// What is computed with.
+    pub seen: Seen<T>,
+}
+
+/// What a step computes with.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Seen<T> {
+    /// The numbers.
+    #[default]
+    Numbers,
+    /// Panels of a file, which stay as they are: they become numbers a part at a time, when they are needed.
+    Packed(Packed),
+    /// The numbers as a type of weights holds them.
+    Rounded {
+        /// The type.
+        kind: WeightType,
+        /// What it makes of the numbers.
+        numbers: Vec<T>,
+    },
+}
+
+/// The panels of a matrix.
+#[derive(Clone, Debug)]
+pub struct Packed(Tensor);
+
+impl Packed {
+    /// How they are packed.
+    pub fn panel(&self) -> PanelType {
+        self.0.panel
+    }
+
+    /// Their bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0.data
+    }
+
+    /// Writes row `row`.
+    fn row(&self, row: usize, out: &mut [f32]) {
+        let Tensor { panel, columns, data, .. } = &self.0;
+        let bytes = panel.panel_bytes(*columns).unwrap_or(0);
+        let first = row / ROWS * bytes;
+        if let Some(bytes) = data.get(first..first + bytes) {
+            panel::row_values(*panel, bytes, row % ROWS, *columns, out);
+        }
+    }
+}
+
+impl PartialEq for Packed {
+    fn eq(&self, other: &Self) -> bool {
+        self.panel() == other.panel() && self.bytes() == other.bytes()
+    }
+}
+
+impl<T: Real> Parameter<T> {
+    /// A tensor with these numbers.
+    pub fn new(weight: &Weight, numbers: Vec<T>) -> Self {
+        let Weight { name, rows, columns, role } = weight.clone();
+        Self { name, rows, columns, role, numbers, seen: Seen::Numbers }
+    }
+
+    /// Some rows as they are computed with.
+    pub fn part(&self, rows: Range<usize>) -> Cow<'_, [T]> {
+        let places = rows.start * self.columns..rows.end * self.columns;
+        match &self.seen {
+            Seen::Numbers => Cow::Borrowed(&self.numbers[places]),
+            Seen::Rounded { numbers, .. } => Cow::Borrowed(&numbers[places]),
+            Seen::Packed(packed) => {
+                let columns = self.columns.max(1);
+                let mut numbers = vec![T::ZERO; places.len()];
+                let panels = numbers.par_chunks_mut(ROWS * columns).enumerate();
+                panels.for_each_init(
+                    || vec![0.0; columns],
+                    |values, (index, out)| {
+                        for (row, out) in out.chunks_mut(columns).enumerate() {
+                            packed.row(rows.start + index * ROWS + row, values);
+                            out.iter_mut().zip(&*values).for_each(|(out, x)| *out = T::of(f64::from(*x)));
+                        }
+                    },
+                );
+                Cow::Owned(numbers)
+            }
+        }
+    }
+
+    /// All rows, in parts that are made of panels at once.
+    pub fn parts(&self) -> impl Iterator<Item = Range<usize>> + use<T> {
+        let rows = self.rows;
+        let step = match self.seen {
+            Seen::Packed(_) => (MOST / self.columns.max(1)).next_multiple_of(ROWS),
+            _ => rows.max(1),
+        };
+        (0..rows).step_by(step).map(move |first| first..rows.min(first + step))
+    }
+
+    /// Writes row `row` as it is computed with.
+    pub fn row(&self, row: usize, out: &mut [T]) {
+        match &self.seen {
+            Seen::Packed(packed) => {
+                let mut values = vec![0.0; self.columns];
+                packed.row(row, &mut values);
+                out.iter_mut().zip(values).for_each(|(out, x)| *out = T::of(f64::from(x)));
+            }
+            _ => out.copy_from_slice(&self.part(row..row + 1)),
+        }
+    }
+
+    /// The bytes that it takes; what is packed is mapped.
+    pub fn bytes(&self) -> usize {
+        let seen = match &self.seen {
+            Seen::Numbers => 0,
+            Seen::Packed(packed) => packed.bytes().len(),
+            Seen::Rounded { numbers, .. } => size_of_val(&numbers[..]),
+        };
+        size_of_val(&self.numbers[..]) + seen
+    }
 }
 
 /// The tensors of a program, by their number.
@@ -33,19 +155,18 @@ pub struct Parameters<T> {
 impl<T: Real> Parameters<T> {
     /// Those of `weights`, with what `number` gives for each tensor.
     pub fn new(weights: &[Weight], mut numbers: impl FnMut(&Weight) -> Vec<T>) -> Self {
-        let parameter = |weight: &Weight| Parameter {
-            name: weight.name.clone(),
-            rows: weight.rows,
-            columns: weight.columns,
-            role: weight.role,
-            numbers: numbers(weight),
-        };
+        let parameter = |weight: &Weight| Parameter::new(weight, numbers(weight));
         Self { list: weights.iter().map(parameter).collect() }
     }
 
     /// Reads those of `weights` from a file: what is packed is made numbers.
     pub fn read(weights: &[Weight], file: &File) -> Result<Self> {
-        let list = weights.iter().map(|weight| {
+        Self::read_but(weights, file, |_| false)
+    }
+
+    /// The same, but that matrices which are not f32 stay packed where `stays` says so of their number.
+    pub fn read_but(weights: &[Weight], file: &File, stays: impl Fn(usize) -> bool) -> Result<Self> {
+        let list = weights.iter().enumerate().map(|(number, weight)| {
             let tensor = file.tensor(&weight.name).ok_or_else(|| {
                 let place = format!("tensor {}", weight.name);
                 Error::new(ErrorKind::Missing, place, "the file does not hold it; convert the model again")
@@ -57,39 +178,32 @@ impl<T: Real> Parameters<T> {
                 );
                 return Err(Error::new(ErrorKind::Shape, format!("tensor {}", weight.name), message));
             }
-            let floats = match weight.role {
-                Role::Vector => tensor.floats(),
-                Role::Matrix => {
-                    let bytes = tensor.panel.panel_bytes(tensor.columns).unwrap_or(0);
-                    let mut floats = vec![0.0; tensor.rows * tensor.columns];
-                    for (row, out) in floats.chunks_mut(tensor.columns.max(1)).enumerate() {
-                        let first = row / ROWS * bytes;
-                        if let Some(panel) = tensor.data.get(first..first + bytes) {
-                            panel::row_values(tensor.panel, panel, row % ROWS, tensor.columns, out);
-                        }
-                    }
-                    floats
-                }
-            };
-            Ok(Parameter {
-                name: weight.name.clone(),
-                rows: weight.rows,
-                columns: weight.columns,
-                role: weight.role,
-                numbers: floats.into_iter().map(|number| T::of(f64::from(number))).collect(),
-            })
+            if weight.role == Role::Vector {
+                let floats = tensor.floats().into_iter().map(|number| T::of(f64::from(number)));
+                return Ok(Parameter::new(weight, floats.collect()));
+            }
+            let mut parameter = Parameter::new(weight, Vec::new());
+            parameter.seen = Seen::Packed(Packed(tensor.clone()));
+            if tensor.panel == PanelType::F32 || !stays(number) {
+                parameter.numbers = parameter.part(0..weight.rows).into_owned();
+                parameter.seen = Seen::Numbers;
+            }
+            Ok(parameter)
         });
         Ok(Self { list: list.collect::<Result<_>>()? })
     }
 
-    /// The numbers of a tensor.
+    /// The numbers that a tensor is computed with, which must not be packed.
     pub fn numbers(&self, weight: usize) -> &[T] {
-        &self.list[weight].numbers
+        match &self.list[weight] {
+            Parameter { seen: Seen::Rounded { numbers, .. }, .. } => numbers,
+            Parameter { numbers, .. } => numbers,
+        }
     }
 
     /// How many numbers there are.
     pub fn count(&self) -> usize {
-        self.list.iter().map(|parameter| parameter.numbers.len()).sum()
+        self.list.iter().map(|parameter| parameter.rows * parameter.columns).sum()
     }
 }
 

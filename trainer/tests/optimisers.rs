@@ -61,6 +61,7 @@ fn begin() -> Parameters<f32> {
         columns,
         role: if name.ends_with("bias") { Role::Vector } else { Role::Matrix },
         numbers: (0..rows * columns).map(|i| (0.3 * (1.7 * i as f64 + t as f64).sin()) as f32).collect(),
+        seen: Default::default(),
     };
     Parameters { list: TENSORS.into_iter().enumerate().map(tensor).collect() }
 }

@@ -10,6 +10,7 @@ mod map;
 pub(crate) mod names;
 pub mod onnx;
 mod packed;
+pub mod peft;
 pub(crate) mod read;
 pub mod safetensors;
 mod sentence_transformers;

@@ -73,6 +73,11 @@ pub struct SectionInfo {
 }
 
 impl Tensor {
+    /// A matrix that is in memory alone.
+    pub(crate) fn in_memory(name: &str, panel: PanelType, [rows, columns]: [usize; 2], data: Bytes) -> Self {
+        Self { name: name.to_owned(), role: Role::Matrix, panel, rows, columns, data, offset: 0 }
+    }
+
     /// The first byte, in the file.
     pub fn offset(&self) -> usize {
         self.offset
@@ -177,6 +182,13 @@ impl File {
         self.bytes.slice(section.range())
     }
 
+    /// The same, where the bytes are those that the section's hash was made of.
+    pub(crate) fn checked_section(&self, kind: SectionKind) -> Result<Option<Bytes>> {
+        let section = self.sections.iter().find(|section| section.kind() == Some(kind));
+        section.map(|section| checked(&self.bytes, section).map(|_| section)).transpose()?;
+        Ok(self.section(kind))
+    }
+
     /// The tokenizer's bytes, where the file has one.
     pub fn tokenizer(&self) -> Option<Bytes> {
         self.section(SectionKind::Tokenizer)
@@ -200,6 +212,27 @@ impl File {
     /// The whole file.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
+    }
+
+    /// A hash over the family and the tensors: what a model computes with, wherever its file comes from. It does not read
+    /// the tensors, but takes the hashes that the file has of them.
+    pub fn digest(&self) -> [u8; 32] {
+        let mut order: Vec<(&Tensor, &Hash)> = self.tensors.iter().zip(&self.hashes).collect();
+        order.sort_by_key(|(tensor, _)| &tensor.name);
+        let mut hasher = blake3::Hasher::new();
+        let text = |hasher: &mut blake3::Hasher, text: &str| {
+            hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
+        };
+        text(&mut hasher, &self.metadata.architecture);
+        for (tensor, hash) in order {
+            text(&mut hasher, &tensor.name);
+            let shape = [u64::from(tensor.panel.id()), tensor.rows as u64, tensor.columns as u64];
+            shape.iter().for_each(|number| {
+                hasher.update(&number.to_le_bytes());
+            });
+            hasher.update(&[u8::from(tensor.role == Role::Vector)]).update(hash);
+        }
+        *hasher.finalize().as_bytes()
     }
 
     /// The hash over header and section table, which vouches for every other hash: it identifies the file.

@@ -20,7 +20,7 @@ impl Key {
     /// What a model is: its file, and how it was opened as far as that changes results.
     pub fn of_model(model: &Model) -> Self {
         let skipped = format!("{:?}", model.skipped());
-        Self::of("model", &[&model.file().identity(), skipped.as_bytes()])
+        Self::of("model", &[&model.identity(), skipped.as_bytes()])
     }
 
     /// The key with these bytes.

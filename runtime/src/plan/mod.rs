@@ -6,7 +6,7 @@ mod print;
 mod weights;
 
 pub(crate) use arena::Arena;
-pub(crate) use weights::Weights;
+pub(crate) use weights::{Bound, Weights};
 
 use crate::graph::{ActivationKind, Attention, Limits, NormKind, Recurrence, Routing, Rows, WeightId};
 use siskin_kernels::ops::elementwise::Map;

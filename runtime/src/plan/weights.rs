@@ -1,5 +1,6 @@
 //! The weights of a graph, bound to the tensors of a file.
 
+use crate::adapter::Placed;
 use crate::file::{self, File, Tensor};
 use crate::graph::{Graph, Role, Weight, WeightId};
 use crate::{Error, ErrorKind, Result};
@@ -17,13 +18,20 @@ pub(crate) enum Bound {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Weights {
     bound: Vec<Bound>,
+    /// How many are the file's; those of an adapter come after them.
+    own: usize,
 }
 
 impl Weights {
-    /// Finds every weight of `graph` in `file` and checks its shape.
-    pub(crate) fn bind(graph: &Graph, file: &File) -> Result<Self> {
-        let bound = graph.weights.iter().map(|weight| bind(weight, file)).collect::<Result<_>>()?;
-        Ok(Self { bound })
+    /// Finds every weight of `graph` in `file`, or in what was placed beside it, and checks its shape.
+    pub(crate) fn bind(graph: &Graph, file: &File, placed: &Placed) -> Result<Self> {
+        let find = |weight: &Weight| match placed.tensor(&weight.name) {
+            Some(bound) => Ok(bound.clone()),
+            None => bind(weight, file),
+        };
+        let bound = graph.weights.iter().map(find).collect::<Result<_>>()?;
+        let own = graph.weights.iter().filter(|weight| placed.tensor(&weight.name).is_none()).count();
+        Ok(Self { bound, own })
     }
 
     /// A matrix. Empty where the weight is a vector, which binding excludes.
@@ -47,10 +55,10 @@ impl Weights {
         (0..self.bound.len()).map(|id| self.vector(Some(id)).len() * 4).sum()
     }
 
-    /// Whether any matrix is held as f32: such models are kept exact, keys and values included.
+    /// Whether any matrix of the file is held as f32: such models are kept exact, keys and values included.
     pub(crate) fn any_full_precision(&self) -> bool {
         let full = |tensor: &Tensor| tensor.panel == siskin_kernels::panel::PanelType::F32;
-        self.bound.iter().any(|bound| matches!(bound, Bound::Matrix(tensor) if full(tensor)))
+        self.bound[..self.own].iter().any(|bound| matches!(bound, Bound::Matrix(tensor) if full(tensor)))
     }
 }
 

@@ -34,7 +34,7 @@ impl Session {
         self.recover()?;
         let mut out = Vec::from(MAGIC);
         put(&mut out, VERSION as usize)?;
-        out.extend(self.model.file().identity());
+        out.extend(self.model.identity());
         let skipped: Vec<u32> = self.model.skipped().numbers().map(|number| number as u32).collect();
         put_all(&mut out, &skipped)?;
         put_all(&mut out, &self.tokens)?;
@@ -86,7 +86,7 @@ impl Session {
     /// On an error the session is as it was, or, where forks have taken its memory, empty.
     pub fn restore(&mut self, bytes: &[u8]) -> Result<()> {
         let parts = Parts::read(bytes)?;
-        if parts.identity != self.model.file().identity() || !parts.skips(self) {
+        if parts.identity != self.model.identity() || !parts.skips(self) {
             let message = "it was saved with another model; open that";
             return Err(Error::new(ErrorKind::Unsupported, "saved.model", message));
         }

@@ -2,7 +2,8 @@
 //! calls every function.
 
 use serde_json::{Map, Value, json};
-use siskin::{Error, Result};
+use siskin::file::{AtomicFile, File};
+use siskin::{Adapter, AdapterPart, Error, Result};
 use siskin_convert::{PackOptions, pack_file};
 use siskin_tests::{every, header, paths};
 use std::path::Path;
@@ -34,13 +35,37 @@ fn main() -> ExitCode {
         let written = std::fs::write(&path, every::program(&header::generated()));
         written.map_err(|error| Error::io(path.display().to_string(), &error))
     };
-    match MODELS.iter().try_for_each(|model| make(folder, model)).and_then(|()| program()) {
+    let models = MODELS.iter().try_for_each(|model| make(folder, model));
+    match models.and_then(|()| adapter(folder)).and_then(|()| program()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
             ExitCode::FAILURE
         }
     }
+}
+
+/// An adapter beside the queries of `chat`.
+fn adapter(folder: &Path) -> Result<()> {
+    let base = File::open(folder.join("chat.siskin"))?;
+    let tensor = "blk.0.attn_q.weight";
+    let shape = base.tensor(tensor).map(|tensor| (tensor.rows, tensor.columns));
+    let (rows, columns) = shape.ok_or_else(|| Error::argument("chat", "has no queries"))?;
+    let numbers = |count: usize| (0..count).map(|i| (i * 5 % 7) as f32 - 3.0).collect();
+    let (first, second) = (numbers(2 * columns), numbers(rows * 2));
+    let part = AdapterPart {
+        tensor: tensor.to_owned(),
+        rows,
+        columns,
+        rank: 2,
+        factor: 1.0,
+        first,
+        second,
+        lengths: Vec::new(),
+    };
+    let architecture = base.metadata().architecture.clone();
+    let adapter = Adapter { architecture, base: Some(base.digest()), parts: vec![part] };
+    adapter.write(None, Map::new(), AtomicFile::create(folder.join("adapter.siskin"))?)?.commit()
 }
 
 fn make(folder: &Path, (name, source, tokenizer): &Recipe) -> Result<()> {

@@ -31,8 +31,8 @@ impl<T: Real> Rule<T> for Embed {
 
     fn forward(&self, call: &Call<'_, T>, _: &[&[T]], out: &mut [T], _: &mut [T]) {
         let Some((weight, number)) = place(call) else { return };
-        let (numbers, columns) = (call.weight(weight), call.columns());
-        table::each(out, columns, |row, out| out.copy_from_slice(table::row(numbers, columns, number(row))));
+        let matrix = call.matrix(weight);
+        table::each(out, call.columns(), |row, out| matrix.row(number(row), out));
     }
 
     fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {

@@ -159,7 +159,8 @@ impl<T: Real> Rule<T> for ExpertLinear {
                 continue;
             }
             let x = Matrix::new(&inputs[0][first * depth..], end - first, depth, depth);
-            let w = Matrix::new(call.weight(weight), columns, depth, depth);
+            let numbers = call.matrix(weight).part(0..columns);
+            let w = Matrix::new(&numbers, columns, depth, depth);
             let out = &mut out[first * columns..end * columns];
             multiply_together(T::ONE, x, w.turned(), false, Target::new(out, columns));
             if let Some(&bias) = biases.get(expert) {
@@ -183,14 +184,10 @@ impl<T: Real> Rule<T> for ExpertLinear {
             let gradient = &back.gradient[first * columns..end * columns];
             let g = Matrix::new(gradient, end - first, columns, columns);
             if let Some(to) = &mut back.to[0] {
-                let w = Matrix::new(call.weight(weight), columns, depth, depth);
-                multiply_together(
-                    T::ONE,
-                    g,
-                    w,
-                    true,
-                    Target::new(&mut to[first * depth..end * depth], depth),
-                );
+                let numbers = call.matrix(weight).part(0..columns);
+                let w = Matrix::new(&numbers, columns, depth, depth);
+                let to = Target::new(&mut to[first * depth..end * depth], depth);
+                multiply_together(T::ONE, g, w, true, to);
             }
             if let Some(to) = back.weights.of(weight) {
                 multiply_together(T::ONE, g.turned(), x, true, Target::new(to, depth));

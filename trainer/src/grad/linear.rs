@@ -20,10 +20,12 @@ impl<T: Real> Rule<T> for Linear {
         let x = Matrix::new(inputs[0], call.rows, depth, depth);
         let mut start = 0;
         for &(weight, bias) in parts {
-            let width = call.program.weights[weight].rows;
-            let w = Matrix::new(call.weight(weight), width, depth, depth);
-            if call.rows > 0 {
-                multiply_together(T::ONE, x, w.turned(), false, Target::new(&mut out[start..], columns));
+            let matrix = call.matrix(weight);
+            for part in matrix.parts().filter(|_| call.rows > 0) {
+                let numbers = matrix.part(part.clone());
+                let w = Matrix::new(&numbers, part.len(), depth, depth);
+                let to = Target::new(&mut out[start + part.start..], columns);
+                multiply_together(T::ONE, x, w.turned(), false, to);
             }
             if let Some(bias) = bias {
                 let bias = call.weight(bias);
@@ -31,7 +33,7 @@ impl<T: Real> Rule<T> for Linear {
                     out[start..].iter_mut().zip(bias).for_each(|(out, bias)| *out += *bias);
                 });
             }
-            start += width;
+            start += matrix.rows;
         }
     }
 
@@ -47,8 +49,14 @@ impl<T: Real> Rule<T> for Linear {
             let width = call.program.weights[weight].rows;
             let gradient = Matrix::new(&back.gradient[start..], call.rows, width, columns);
             if let Some(to) = &mut back.to[0] {
-                let w = Matrix::new(call.weight(weight), width, depth, depth);
-                multiply_together(T::ONE, gradient, w, true, Target::new(to, depth));
+                let matrix = call.matrix(weight);
+                for part in matrix.parts() {
+                    let numbers = matrix.part(part.clone());
+                    let w = Matrix::new(&numbers, part.len(), depth, depth);
+                    let steep = &back.gradient[start + part.start..];
+                    let steep = Matrix::new(steep, call.rows, part.len(), columns);
+                    multiply_together(T::ONE, steep, w, true, Target::new(to, depth));
+                }
             }
             if let Some(to) = back.weights.of(weight) {
                 multiply_together(T::ONE, gradient.turned(), x, true, Target::new(to, depth));

@@ -20,7 +20,7 @@ use siskin::graph::Op;
 use siskin::{Error, Result};
 
 use crate::batch::{Batch, Texts};
-use crate::parameters::{Gradients, Parameters};
+use crate::parameters::{Gradients, Parameter, Parameters};
 use crate::program::{Node, Program, Value};
 use crate::real::Real;
 
@@ -60,9 +60,14 @@ impl<'a, T: Real> Call<'a, T> {
         self.output().side.texts(self.batch)
     }
 
-    /// The numbers of a weight.
+    /// The numbers of a weight that is not packed.
     pub fn weight(&self, weight: usize) -> &'a [T] {
         self.parameters.numbers(weight)
+    }
+
+    /// A weight that may be packed.
+    pub fn matrix(&self, weight: usize) -> &'a Parameter<T> {
+        &self.parameters.list[weight]
     }
 }
 
@@ -121,6 +126,15 @@ pub trait Rule<T: Real>: Sync {
 
     /// Adds to the gradients of inputs and weights.
     fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>);
+}
+
+/// Whether the rule of an operation takes its matrices packed.
+pub fn takes_packed(op: &Op) -> bool {
+    use Op::{Embed, EmbedPosition, EmbedSegment, ExpertLinear, Linear};
+    matches!(
+        op,
+        Linear { .. } | ExpertLinear { .. } | Embed { .. } | EmbedSegment { .. } | EmbedPosition { .. }
+    )
 }
 
 /// The rule of an operation: one line for each.

@@ -23,8 +23,9 @@ pub enum Pooling {
     Last,
 }
 
-/// Cross-entropy of similarities in the batch: the texts are anchor, match, anchor, match…, or with negatives anchor,
-/// match, negative. Each anchor's match is told from the matches and negatives of all (van den Oord et al., 2018).
+/// Cross-entropy of similarities in the batch: the texts are anchor and match, and then negatives where an example has
+/// some. Each anchor's match is told from the matches and negatives of all (van den Oord et al., 2018). Anchors have
+/// the weight 1, all other texts 0.
 ///
 /// With several widths the loss is the mean over vectors cut to each (Kusupati et al., 2022).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,7 +35,7 @@ pub struct Contrastive {
     pub scale: f64,
     /// How a text becomes a vector.
     pub pooling: Pooling,
-    /// Texts of a group: 2, or 3 with negatives.
+    /// Texts of each example; 0: as many as come before the next anchor.
     pub group: usize,
     /// Columns that count; empty: all.
     pub widths: Vec<usize>,
@@ -42,7 +43,7 @@ pub struct Contrastive {
 
 impl Default for Contrastive {
     fn default() -> Self {
-        Self { scale: 20.0, pooling: Pooling::Mean, group: 2, widths: Vec::new() }
+        Self { scale: 20.0, pooling: Pooling::Mean, group: 0, widths: Vec::new() }
     }
 }
 
@@ -51,19 +52,23 @@ impl<T: Real> Loss<T> for Contrastive {
         false
     }
 
-    fn weight(&self, batch: &Batch, _: &Targets) -> f64 {
-        texts(batch).spans.len() as f64 / self.group.max(1) as f64
+    fn weight(&self, batch: &Batch, targets: &Targets) -> f64 {
+        self.anchors(texts(batch).spans.len(), targets).len() as f64
     }
 
-    fn add(&self, outputs: &Outputs<'_, T>, _: &Targets, scale: f64, gradient: &mut [T]) -> Result<Sum> {
+    fn add(
+        &self,
+        outputs: &Outputs<'_, T>,
+        targets: &Targets,
+        scale: f64,
+        gradient: &mut [T],
+    ) -> Result<Sum> {
         let texts = texts(outputs.batch);
-        if texts.wanted.len() != texts.rows.len()
-            || !texts.spans.len().is_multiple_of(self.group)
-            || self.group < 2
-        {
-            let message = format!("vectors are made of all rows of texts in groups of {}", self.group);
-            return Err(Error::argument("batch", message));
+        if texts.wanted.len() != texts.rows.len() {
+            return Err(Error::argument("batch", "vectors are made of all rows of texts; want them all"));
         }
+        let anchors = self.anchors(texts.spans.len(), targets);
+        check(&anchors, texts.spans.len())?;
         let columns = outputs.columns;
         gradient.fill(T::ZERO);
         let pooled: Vec<T> = texts
@@ -81,7 +86,8 @@ impl<T: Real> Loss<T> for Contrastive {
         let mut steep = vec![T::ZERO; pooled.len()];
         let mut sum = Sum::default();
         for &width in &widths {
-            let part = self.width(&pooled, columns, width, scale / widths.len() as f64, &mut steep);
+            let share = scale / widths.len() as f64;
+            let part = self.width(&pooled, [columns, width], &anchors, share, &mut steep);
             sum.loss += part.loss / widths.len() as f64;
             sum.weight += part.weight / widths.len() as f64;
             sum.right += part.right / widths.len() as f64;
@@ -96,6 +102,25 @@ impl<T: Real> Loss<T> for Contrastive {
 /// The texts that become vectors.
 fn texts(batch: &Batch) -> &Texts {
     if batch.writer.rows.is_empty() { &batch.reader } else { &batch.writer }
+}
+
+/// Refuses examples without a match.
+fn check(anchors: &[usize], texts: usize) -> Result<()> {
+    let ends = anchors.iter().skip(1).copied().chain([texts]);
+    let alone = anchors.iter().zip(ends).find(|(anchor, end)| **anchor + 1 >= *end);
+    match (anchors.first(), alone) {
+        (Some(0), None) => Ok(()),
+        (None, _) if texts == 0 => Ok(()),
+        (_, Some((anchor, _))) => {
+            let message = format!("text {anchor} begins an example and has no match after it");
+            Err(Error::argument("batch", message))
+        }
+        _ => {
+            let message = "the first text begins no example: anchors have the weight 1, all others 0; the task \
+                           `contrast` makes such batches";
+            Err(Error::argument("batch", message))
+        }
+    }
 }
 
 impl Contrastive {
@@ -127,8 +152,23 @@ impl Contrastive {
         }
     }
 
+    /// The texts that examples begin with.
+    fn anchors(&self, texts: usize, targets: &Targets) -> Vec<usize> {
+        match self.group {
+            0 => (0..texts).filter(|&text| targets.weights.get(text).is_some_and(|x| *x > 0.0)).collect(),
+            group => (0..texts).step_by(group).collect(),
+        }
+    }
+
     /// The loss of vectors cut to `width` columns; adds the gradient of the vectors.
-    fn width<T: Real>(&self, pooled: &[T], columns: usize, width: usize, scale: f64, steep: &mut [T]) -> Sum {
+    fn width<T: Real>(
+        &self,
+        pooled: &[T],
+        [columns, width]: [usize; 2],
+        anchors: &[usize],
+        scale: f64,
+        steep: &mut [T],
+    ) -> Sum {
         let texts = pooled.len() / columns;
         let lengths: Vec<T> = pooled
             .chunks(columns)
@@ -139,14 +179,15 @@ impl Contrastive {
             .zip(&lengths)
             .flat_map(|(x, length)| x[..width].iter().map(|x| *x / *length))
             .collect();
-        let pick = |wanted: fn(usize) -> bool| -> (Vec<usize>, Vec<T>) {
-            let places: Vec<usize> = (0..texts).filter(|text| wanted(text % self.group)).collect();
+        let pick = |is_anchor: bool| -> (Vec<usize>, Vec<T>) {
+            let wanted = |text: &usize| anchors.binary_search(text).is_ok() == is_anchor;
+            let places: Vec<usize> = (0..texts).filter(wanted).collect();
             let rows =
                 places.iter().flat_map(|&text| units[text * width..(text + 1) * width].iter().copied());
             let rows = rows.collect();
             (places, rows)
         };
-        let ((anchors, left), (others, right)) = (pick(|place| place == 0), pick(|place| place > 0));
+        let ((anchors, left), (others, right)) = (pick(true), pick(false));
         let (rows, count) = (anchors.len(), others.len());
         let mut scores = vec![T::ZERO; rows * count];
         let (left, right) =
@@ -154,7 +195,8 @@ impl Contrastive {
         multiply(T::of(self.scale), left, right.turned(), false, Target::new(&mut scores, count));
         let mut sum = Sum::default();
         for (row, scores) in scores.chunks_mut(count).enumerate() {
-            let own = row * (self.group - 1);
+            // So many texts before the match are no anchors.
+            let own = anchors[row] - row;
             let most = scores.iter().copied().fold(scores[0], T::max);
             let total = most + scores.iter().map(|x| (*x - most).exp()).sum::<T>().ln();
             sum.loss += (total - scores[own]).f64();

@@ -80,6 +80,6 @@ impl CrossEntropy {
             loss += self.smoothing * mean;
         }
         let right = if best == id { weight } else { 0.0 };
-        Sum { loss: loss * weight, weight, right }
+        Sum { loss: loss * weight, weight, right, ..Sum::default() }
     }
 }

@@ -69,6 +69,8 @@ pub struct Sum {
     pub weight: f64,
     /// The weights of rows whose likeliest column was right.
     pub right: f64,
+    /// The losses of routers, each times the weight of its batch.
+    pub routers: f64,
 }
 
 impl Sum {
@@ -77,6 +79,7 @@ impl Sum {
         self.loss += other.loss;
         self.weight += other.weight;
         self.right += other.right;
+        self.routers += other.routers;
     }
 
     /// The loss of a row of weight one.

@@ -62,6 +62,39 @@ fn gradients_of_losses_are_how_they_change() {
     check(&loss, &batch, 8, &Targets::default());
 }
 
+/// What PyTorch gives for the vectors of [`number`], eight columns a text: anchors 0, 2 and 5, matches 1, 3 and 6, and
+/// a negative after each of the last two (`tests/golden-scripts/make_contrastive.py`).
+const MIXED: f64 = 7.449_864_276_316_124_5;
+
+#[test]
+fn examples_with_and_without_negatives_stand_together() {
+    let mixed = batch(8, 1);
+    let weights = [1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0].to_vec();
+    let targets = Targets { weights, ..Targets::default() };
+    let loss = Contrastive { scale: 5.0, ..Contrastive::default() };
+    let got = check(&loss, &mixed, 8, &targets);
+    assert!((got - MIXED).abs() < 1e-9, "{got}");
+    assert_eq!(Loss::<f64>::weight(&loss, &mixed, &targets), 3.0);
+    // As many negatives for each are what fixed groups are.
+    let even = Targets { weights: [1.0, 0.0, 0.0, 0.0].repeat(2), ..Targets::default() };
+    let fixed = Contrastive { group: 4, ..loss.clone() };
+    assert_eq!(check(&loss, &mixed, 8, &even), check(&fixed, &mixed, 8, &Targets::default()));
+}
+
+#[test]
+fn examples_without_a_match_are_refused() {
+    let batch = batch(4, 1);
+    let refused = |weights: [f32; 4]| {
+        let targets = Targets { weights: weights.to_vec(), ..Targets::default() };
+        let outputs = Outputs { first: 0, columns: 2, numbers: &[1.0_f64; 8], batch: &batch };
+        let error = Contrastive::default().add(&outputs, &targets, 1.0, &mut [0.0; 8]).unwrap_err();
+        error.message().to_owned()
+    };
+    assert!(refused([1.0, 0.0, 0.0, 1.0]).contains("text 3"));
+    assert!(refused([1.0, 1.0, 0.0, 0.0]).contains("text 0"));
+    assert!(refused([0.0, 1.0, 0.0, 0.0]).contains("begins no example"));
+}
+
 #[test]
 fn rows_in_parts_give_what_they_give_together() {
     let batch = batch(4, 3);

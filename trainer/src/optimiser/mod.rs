@@ -187,7 +187,7 @@ impl Optimiser {
         let pairs = parameters.list.iter_mut().zip(&gradients.list);
         for (trained, (parameter, gradient)) in self.list.iter_mut().zip(pairs) {
             let (Some(trained), Some(gradient)) = (trained, gradient) else { continue };
-            let Parameter { name, rows, columns, role, numbers } = parameter;
+            let Parameter { name, rows, columns, role, numbers, .. } = parameter;
             let tensor = Tensor {
                 numbers,
                 gradient,

@@ -11,6 +11,7 @@ fn tensors() -> (Parameters<f32>, Gradients<f32>) {
         columns,
         role: if rows == 1 { Role::Vector } else { Role::Matrix },
         numbers: (0..rows * columns).map(|i| ((i * 7 + index) as f32).sin()).collect(),
+        seen: Default::default(),
     };
     let shapes = [
         ("token_embd.weight", 700, 60),

@@ -18,6 +18,7 @@ use siskin::graph::{Graph, Head, Op, Rope, Rows, Sight, Weight, WeightId};
 use siskin::{Error, Result};
 
 use crate::batch::{Batch, Texts};
+use crate::grad::takes_packed;
 
 /// Which texts the rows of a value belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,6 +134,15 @@ impl Program {
     /// The values that a node reads.
     pub fn inputs(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
         self.nodes[node].inputs.iter().copied()
+    }
+
+    /// Which weights all operations that read them take packed.
+    pub fn takes_packed(&self) -> Vec<bool> {
+        let mut takes = vec![true; self.weights.len()];
+        for node in self.nodes.iter().filter(|node| !takes_packed(&node.op)) {
+            node.op.weights().into_iter().for_each(|weight| takes[weight] = false);
+        }
+        takes
     }
 
     /// Leaves out what does not lead to the output.

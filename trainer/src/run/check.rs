@@ -6,6 +6,7 @@ use siskin::graph::Op;
 use siskin::{Error, ErrorKind, Result};
 
 use super::Run;
+use crate::adapters;
 use crate::clip::{self, Norm};
 use crate::data::{Loader, LoaderOptions, Position, Settings, Step};
 use crate::grad::rule;
@@ -113,7 +114,7 @@ impl Run {
             checks.extend([learns, self.lengths(), self.longest()]);
         } else {
             // The second matrix of an adapter begins as nothing, and so has the first no gradient yet.
-            missing.retain(|name| !name.contains(".adapter_"));
+            missing.retain(|name| !adapters::is_trained(name));
         }
         checks.insert(1, self.gradients_reach(norms, &missing, depth));
         self.gradients.clear();

@@ -11,6 +11,8 @@ use crate::data::task;
 use crate::optimiser::OptimiserOptions;
 use crate::profile::ProfileOptions;
 use crate::program::Recompute;
+use crate::quantise::QuantiseOptions;
+use crate::runner::RouterOptions;
 use crate::schedule::ScheduleOptions;
 use crate::settings::{Settings, read, unknown};
 
@@ -119,6 +121,14 @@ pub struct StatisticsOptions {
     pub every: u64,
 }
 
+/// What comes out of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ExportOptions {
+    /// Whether adapters become a file of their own, not a part of the model.
+    pub adapter: bool,
+}
+
 /// All that a run is told.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Config {
@@ -144,8 +154,12 @@ pub struct Config {
     pub schedule: ScheduleOptions,
     /// How far off outputs are: its `name` and settings.
     pub loss: Settings,
+    /// What routers are told beside the loss.
+    pub routers: RouterOptions,
     /// Small matrices that are trained beside large ones.
     pub adapters: Option<AdapterOptions>,
+    /// Rounds weights in each step as the file will hold them.
+    pub quantise: Option<QuantiseOptions>,
     /// A moving average of the parameters.
     pub average: Option<Settings>,
     /// When to stop because nothing gets better.
@@ -160,6 +174,8 @@ pub struct Config {
     pub profile: ProfileOptions,
     /// What the report shows.
     pub report: ReportOptions,
+    /// What comes out.
+    pub export: ExportOptions,
 }
 
 /// What a run is told outside the sections.
@@ -186,7 +202,9 @@ const SECTIONS: &[&str] = &[
     "optimiser",
     "schedule",
     "loss",
+    "routers",
     "adapters",
+    "quantise",
     "average",
     "patience",
     "evaluate",
@@ -194,6 +212,7 @@ const SECTIONS: &[&str] = &[
     "statistics",
     "profile",
     "report",
+    "export",
 ];
 
 impl Config {
@@ -244,7 +263,9 @@ impl Config {
             optimiser: serde_json::from_value(optimiser.into()).map_err(|error| typed("optimiser", error))?,
             schedule: serde_json::from_value(schedule.into()).map_err(|error| typed("schedule", error))?,
             loss: section("loss").unwrap_or_else(|| named("cross_entropy")),
+            routers: read("routers", &section("routers").unwrap_or_default())?,
             adapters: section("adapters").map(|section| read("adapters", &section)).transpose()?,
+            quantise: section("quantise").map(|section| read("quantise", &section)).transpose()?,
             average: section("average"),
             patience: section("patience"),
             evaluate: read("evaluate", &section("evaluate").unwrap_or_default())?,
@@ -252,6 +273,7 @@ impl Config {
             statistics: read("statistics", &section("statistics").unwrap_or_default())?,
             profile: read("profile", &section("profile").unwrap_or_default())?,
             report: read("report", &section("report").unwrap_or_default())?,
+            export: read("export", &section("export").unwrap_or_default())?,
         })
     }
 

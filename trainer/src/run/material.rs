@@ -9,7 +9,7 @@ use siskin::{Error, ErrorKind, Result};
 
 use super::config::Config;
 use super::texts::{Purpose, Texts};
-use crate::adapters::{self, Adapter};
+use crate::adapters::{self, Adapter, AdapterOptions};
 use crate::data::{Loader, LoaderOptions, Position, Step, Task};
 use crate::export::Frame;
 use crate::initial::Beginning;
@@ -47,6 +47,9 @@ pub struct Material {
     /// What goes into the file beside the tensors.
     pub frame: Frame,
     pub(super) adapters: Vec<Adapter>,
+    pub(super) options: AdapterOptions,
+    /// How many tensors the program has without adapters.
+    pub(super) own: usize,
     origin: Origin,
 }
 
@@ -88,26 +91,43 @@ impl Material {
         })?;
         let texts = Texts::read(config, section, purpose)?;
         let (training, validation) = (texts.training(config)?, texts.validation(config)?);
+        let own = program.weights.len();
         let adapters = config.adapters.as_ref().map(|options| adapters::adapt(&mut program, options));
         let adapters = adapters.transpose()?.unwrap_or_default();
-        Ok(Self { program, training, validation, texts, frame, adapters, origin })
+        let options = config.adapters.clone().unwrap_or_default();
+        Ok(Self { program, training, validation, texts, frame, adapters, options, own, origin })
     }
 
     /// The numbers that the run begins with.
     pub fn parameters(&self, seed: u64) -> Result<Parameters<f32>> {
-        let weights: &[Weight] = &self.program.weights;
-        let weights = &weights[..weights.len() - 2 * self.adapters.len()];
+        self.parameters_but(seed, |_| false)
+    }
+
+    /// The same, where matrices stay packed whose names `stays` says so of, as far as operations take them packed.
+    pub fn parameters_but(&self, seed: u64, stays: impl Fn(&str) -> bool) -> Result<Parameters<f32>> {
+        let weights: &[Weight] = &self.program.weights[..self.own];
         let mut parameters = match &self.origin {
-            Origin::File(file) => Parameters::read(weights, file)?,
+            Origin::File(file) => {
+                let takes = self.program.takes_packed();
+                Parameters::read_but(weights, file, |weight| takes[weight] && stays(&weights[weight].name))?
+            }
             Origin::New(beginning) => beginning.parameters(weights, seed),
         };
-        parameters.list.extend(adapters::begin(&self.program, &self.adapters, seed));
+        adapters::begin(&self.program, &self.adapters, &self.options, &mut parameters, seed);
         Ok(parameters)
     }
 
     /// Whether the model begins with random numbers.
     pub(super) fn is_new(&self) -> bool {
         matches!(self.origin, Origin::New(_))
+    }
+
+    /// The file that the run began with, where there was one.
+    pub(super) fn base(&self) -> Option<&File> {
+        match &self.origin {
+            Origin::File(file) => Some(file),
+            Origin::New(_) => None,
+        }
     }
 
     /// What is trained on, from `position` on.

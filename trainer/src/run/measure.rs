@@ -4,6 +4,7 @@ use siskin::Result;
 
 use super::config::Config;
 use super::material::Material;
+use crate::adapters;
 use crate::loss::{self, Loss, Sum};
 use crate::parameters::Parameters;
 use crate::program::Recompute;
@@ -11,8 +12,17 @@ use crate::runner::{Goal, Runner};
 
 /// How far off a model is on the validation texts; none where there are no such texts. Nothing is built that only
 /// training needs.
-pub fn measure(config: &Config, material: &Material) -> Result<Option<Sum>> {
-    let parameters = material.parameters(config.seed)?;
+///
+/// An `adapter` takes the place of the one that the model begins with.
+pub fn measure(
+    config: &Config,
+    material: &Material,
+    adapter: Option<&siskin::Adapter>,
+) -> Result<Option<Sum>> {
+    let mut parameters = material.parameters(config.seed)?;
+    if let Some(adapter) = adapter {
+        adapters::take(&mut parameters, &material.adapters, &material.options, adapter)?;
+    }
     let loss = loss::named(&config.loss)?;
     let mut runner = Runner::new(material.program.clone(), Recompute::Nothing, |_| false)?;
     look(config, material, &mut runner, loss.as_ref(), &parameters)

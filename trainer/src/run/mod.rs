@@ -12,7 +12,8 @@ mod vocabulary;
 
 pub use check::{Check, Depth, Outcome};
 pub use config::{
-    BatchOptions, CheckpointOptions, Config, DataOptions, EvaluateOptions, ModelOptions, StatisticsOptions,
+    BatchOptions, CheckpointOptions, Config, DataOptions, EvaluateOptions, ExportOptions, ModelOptions,
+    StatisticsOptions,
 };
 pub use material::{Base, Material};
 pub use measure::measure;
@@ -32,10 +33,11 @@ use crate::checkpoint::{Checkpoint, Folder};
 use crate::data::{Position, Prefetch};
 use crate::loss::{self, Loss, Sum};
 use crate::optimiser::Optimiser;
-use crate::parameters::{Gradients, Parameters};
+use crate::parameters::{Gradients, Parameter, Parameters};
 use crate::patience::{Look, Patience};
 use crate::profile::{Event, Recorder, Worker, timed};
 use crate::program::Parts;
+use crate::quantise::Rounding;
 use crate::runner::Runner;
 use crate::schedule::Schedule;
 use crate::settings::fits;
@@ -53,6 +55,8 @@ pub struct Progress {
     pub loss: f64,
     /// The share of targets that was likeliest.
     pub right: f64,
+    /// The loss of routers, which is no part of the other.
+    pub routers: f64,
     /// The length of the gradient.
     pub norm: f64,
     /// The rate.
@@ -72,7 +76,8 @@ impl Progress {
     pub fn json(&self) -> Value {
         json!({
             "step": self.step, "loss": self.loss, "right": self.right, "norm": self.norm, "rate": self.rate,
-            "rows": self.rows, "seconds": self.seconds, "epoch": self.epoch, "work": self.work,
+            "rows": self.rows, "seconds": self.seconds, "epoch": self.epoch, "routers": self.routers,
+            "work": self.work,
         })
     }
 }
@@ -127,6 +132,7 @@ pub struct Run {
     optimiser: Optimiser,
     schedule: Schedule,
     loss: Box<dyn Loss<f32>>,
+    rounding: Option<Rounding>,
     average: Option<Average>,
     patience: Option<Patience>,
     folder: Option<Folder>,
@@ -145,12 +151,19 @@ struct Profiled {
 impl Run {
     /// A run that begins, with its checkpoints in `folder`.
     pub fn new(config: Config, material: Material, folder: Option<&Path>) -> Result<Self> {
-        let parameters = material.parameters(config.seed)?;
         let patterns = &config.model.train;
-        let small = |name: &str| name.contains(".adapter_");
-        let usual = |name: &str| material.adapters.is_empty() || small(name);
-        let chosen = |name: &str| patterns.iter().any(|pattern| fits(pattern, name)) || small(name);
+        let usual = |name: &str| material.adapters.is_empty() || adapters::is_trained(name);
+        let chosen =
+            |name: &str| patterns.iter().any(|pattern| fits(pattern, name)) || adapters::is_trained(name);
         let trains = |name: &str| if patterns.is_empty() { usual(name) } else { chosen(name) };
+        if config.adapters.is_some() && config.quantise.is_some() {
+            let message = "rounds matrices that adapters leave as they are; name one of both sections";
+            return Err(Error::argument("quantise", message));
+        }
+        if config.export.adapter {
+            check_apart(&config, &material)?;
+        }
+        let mut parameters = material.parameters_but(config.seed, |name| !trains(name))?;
         let gradients = Gradients::zeros(&parameters, |parameter| trains(&parameter.name));
         if gradients.list.iter().all(Option::is_none) {
             return Err(Error::argument(
@@ -158,8 +171,14 @@ impl Run {
                 "no tensor has such a name; nothing would be trained",
             ));
         }
+        let rounding = config.quantise.as_ref();
+        let rounding = rounding.map(|options| Rounding::new(options, &material.program)).transpose()?;
+        if let Some(rounding) = &rounding {
+            rounding.renew(&mut parameters);
+        }
         let program = material.program.clone();
-        let runner = Runner::new(program, config.recompute()?, |weight| gradients.has(weight))?;
+        let runner = Runner::new(program, config.recompute()?, |weight| gradients.has(weight))?
+            .with_routers(config.routers);
         let optimiser = Optimiser::new(&config.optimiser, &parameters, &gradients)?;
         let schedule = Schedule::new(&config.schedule, config.steps)?;
         let loss = loss::named(&config.loss)?;
@@ -179,6 +198,7 @@ impl Run {
             optimiser,
             schedule,
             loss,
+            rounding,
             average,
             patience,
             folder,
@@ -210,7 +230,7 @@ impl Run {
         let step = self.material.longest(&self.config, rows)?;
         let [activations, scratch] = self.runner.memory(&step.batch, &self.parameters)?;
         Ok(Parts {
-            parameters: numbers(&mut self.parameters.list.iter().map(|parameter| parameter.numbers.len())),
+            parameters: self.parameters.list.iter().map(Parameter::bytes).sum(),
             gradients: numbers(&mut self.gradients.list.iter().flatten().map(Vec::len)),
             optimiser: self.optimiser.bytes() + self.average.as_ref().map_or(0, Average::bytes),
             activations,
@@ -300,6 +320,25 @@ impl Run {
         Ok((seen, ends))
     }
 
+    /// Makes what follows from the parameters anew, after they have changed.
+    fn renew(&mut self) {
+        if let Some(options) = &self.config.adapters {
+            adapters::renew(&mut self.parameters, &self.material.adapters, options);
+        }
+        if let Some(rounding) = &self.rounding {
+            rounding.renew(&mut self.parameters);
+        }
+    }
+
+    /// Puts the average in the place of the parameters, or takes it away again.
+    fn swap(&mut self) -> Result<()> {
+        if let Some(average) = &mut self.average {
+            average.swap(&mut self.parameters)?;
+            self.renew();
+        }
+        Ok(())
+    }
+
     /// How far off the validation texts are, with the averaged parameters where there are some.
     pub fn evaluate(&mut self) -> Result<Option<Sum>> {
         self.averaged(|run| {
@@ -309,12 +348,10 @@ impl Run {
 
     /// Does `work` while the parameters are averaged, where there is an average.
     fn averaged<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> Result<R> {
-        let Some(mut average) = self.average.take() else { return Ok(work(self)) };
-        let swapped = average.swap(&mut self.parameters);
-        let done = swapped.map(|()| work(self));
-        let back = if done.is_ok() { average.swap(&mut self.parameters) } else { Ok(()) };
-        self.average = Some(average);
-        back.and(done)
+        self.swap()?;
+        let done = work(self);
+        self.swap()?;
+        Ok(done)
     }
 
     /// The parameters as they would be used: averaged where there is an average.
@@ -325,10 +362,27 @@ impl Run {
     /// What a file of the trained model holds: adapters have become part of the matrices that they stand beside.
     pub fn result(&mut self) -> Result<Parameters<f32>> {
         let parameters = self.parameters()?;
+        let Material { adapters, own, .. } = &self.material;
         Ok(match &self.config.adapters {
-            Some(options) => adapters::merge(&parameters, &self.material.adapters, options),
+            Some(options) => adapters::merge(&parameters, *own, adapters, options),
             None => parameters,
         })
+    }
+
+    /// The adapters by themselves, where the config wants them so.
+    pub fn adapter(&mut self) -> Result<Option<siskin::Adapter>> {
+        let (true, Some(options)) = (self.config.export.adapter, self.config.adapters.clone()) else {
+            return Ok(None);
+        };
+        let parameters = self.parameters()?;
+        let base = self.material.base();
+        Ok(base.map(|base| adapters::apart(&parameters, &self.material.adapters, &options, base)))
+    }
+
+    /// Takes adapters up that a run of the same config gave.
+    pub fn take_adapter(&mut self, adapter: &siskin::Adapter) -> Result<()> {
+        let options = self.config.adapters.clone().unwrap_or_default();
+        adapters::take(&mut self.parameters, &self.material.adapters, &options, adapter)
     }
 
     /// What the run is made of.
@@ -388,6 +442,7 @@ impl Run {
         if let Some(patience) = &mut self.patience {
             state::restore(patience, &checkpoint.tables)?;
         }
+        self.renew();
         self.step = step;
         self.position = Position { epoch, batch };
         self.best = checkpoint.state.get("best").and_then(Value::as_u64).map(f64::from_bits);
@@ -399,5 +454,20 @@ impl Run {
             Some(folder) => saving.start(folder.clone(), self.step, best, self.checkpoint()),
             None => Ok(()),
         }
+    }
+}
+
+/// Refuses configs whose adapters would not hold all that was trained.
+fn check_apart(config: &Config, material: &Material) -> Result<()> {
+    let refuse = |message: &str| Err(Error::argument("export.adapter", message));
+    if config.adapters.is_none() {
+        return refuse("there are no [adapters] that a file could hold");
+    }
+    if !config.model.train.is_empty() {
+        return refuse("model.train names tensors besides adapters, which such a file does not hold");
+    }
+    match material.base() {
+        Some(_) => Ok(()),
+        None => refuse("adapters belong to a model that is there; begin with one by model.from"),
     }
 }

@@ -67,6 +67,7 @@ impl Run {
         timed(recorder, "optimiser", Worker::Steps, || {
             self.optimiser.step(&mut self.parameters, &self.gradients, arguments)
         })?;
+        timed(recorder, "renew", Worker::Steps, || self.renew());
         if let Some(average) = &mut self.average {
             timed(recorder, "average", Worker::Steps, || average.update(&self.parameters))?;
         }
@@ -85,6 +86,7 @@ impl Run {
             steps: self.config.steps,
             loss: sum.mean(),
             right: sum.right / sum.weight.max(f64::MIN_POSITIVE),
+            routers: sum.routers / sum.weight.max(f64::MIN_POSITIVE),
             norm: norm.length,
             rate,
             rows: steps.iter().map(rows).sum(),

@@ -2,6 +2,7 @@
 
 mod carve;
 mod probe;
+mod routers;
 mod tail;
 
 pub use probe::{Phase, Piece, Probe};
@@ -13,6 +14,8 @@ use siskin::graph::Op;
 use siskin::{Error, Result};
 
 use self::carve::carve;
+pub use self::routers::RouterOptions;
+use self::routers::Routers;
 use crate::batch::Batch;
 use crate::grad::{Back, Call, rule};
 use crate::loss::{Loss, Sum, Targets};
@@ -29,6 +32,7 @@ pub struct Runner<T> {
     forward_layouts: Layouts,
     arena: Vec<T>,
     scratch: tail::Scratch<T>,
+    routers: RouterOptions,
 }
 
 /// Is shown what leaves a program: the numbers of some rows.
@@ -58,7 +62,14 @@ impl<T: Real> Runner<T> {
             forward_layouts: Layouts::default(),
             arena: Vec::new(),
             scratch: tail::Scratch::default(),
+            routers: RouterOptions::default(),
         })
+    }
+
+    /// From now on routers have losses of their own where gradients are made.
+    #[must_use]
+    pub fn with_routers(self, routers: RouterOptions) -> Self {
+        Self { routers, ..self }
     }
 
     /// What is run.
@@ -179,16 +190,24 @@ impl<T: Real> Runner<T> {
         }
         let mut sum = Sum::default();
         let mut nothing = Gradients::default();
+        let mut routers = gradients.as_ref().and_then(|_| Routers::new(self.routers));
+        let weight = goal.loss.weight(batch, goal.targets);
         let walk = Walk { program: &self.program, schedule, layout: &layout, batch, parameters };
         for (index, &step) in schedule.steps.iter().enumerate() {
             layout.fresh[index].iter().for_each(|place| self.arena[place.clone()].fill(T::ZERO));
             match step {
-                Step::Forward { node, .. } => {
+                Step::Forward { node, again } => {
                     walk.forward(index, node, &mut self.arena, probe.as_deref_mut())?;
+                    if let Some(routers) = routers.as_mut().filter(|_| !again) {
+                        walk.see_router(index, node, &self.arena, routers)?;
+                    }
                 }
                 Step::Backward { node } => {
                     let gradients = gradients.as_deref_mut().unwrap_or(&mut nothing);
                     walk.backward(index, node, &mut self.arena, gradients, probe.as_deref_mut())?;
+                    if let Some(routers) = &routers {
+                        walk.add_router(index, node, &mut self.arena, routers, goal.scale * weight)?;
+                    }
                 }
                 Step::Tail => {
                     let back = gradients.as_deref_mut();
@@ -198,6 +217,7 @@ impl<T: Real> Runner<T> {
                 }
             }
         }
+        sum.routers = routers.map_or(0.0, |routers| routers.loss() * weight);
         Ok(sum)
     }
 }
@@ -294,6 +314,36 @@ impl<'a, T: Real> Walk<'a, T> {
         for (buffer, twice) in uses.to.iter().zip(twice).filter(|(_, twice)| !twice.is_empty()) {
             let place = buffer.map_or(0..0, |buffer| self.layout.place(buffer));
             arena[place].iter_mut().zip(twice).for_each(|(to, from)| *to += from);
+        }
+        Ok(())
+    }
+}
+
+impl<T: Real> Walk<'_, T> {
+    /// Shows what a router did, where the node is one.
+    fn see_router(&self, step: usize, node: usize, arena: &[T], routers: &mut Routers) -> Result<()> {
+        let Some(router) = Routers::of(self.program, node) else { return Ok(()) };
+        let uses = &self.schedule.uses[step];
+        let [scores, routed] = [uses.inputs[0], uses.writes[0]].map(|buffer| self.layout.place(buffer));
+        routers.see(router, &arena[scores], &arena[routed]);
+        Ok(())
+    }
+
+    /// Adds the gradient of a router's own loss, where the node is one.
+    fn add_router(
+        &self,
+        step: usize,
+        node: usize,
+        arena: &mut [T],
+        routers: &Routers,
+        factor: f64,
+    ) -> Result<()> {
+        let Some(router) = Routers::of(self.program, node) else { return Ok(()) };
+        let uses = &self.schedule.uses[step];
+        let Some(to) = uses.to[0] else { return Ok(()) };
+        let places = [uses.inputs[0], to].map(|buffer| self.layout.place(buffer));
+        if let [Some(scores), Some(to)] = &mut carve(arena, &places)[..] {
+            routers.add(router, scores, factor, to);
         }
         Ok(())
     }

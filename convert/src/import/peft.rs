@@ -1,0 +1,211 @@
+//! Adapters of PEFT: a folder with `adapter_config.json` and `adapter_model.safetensors`.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use serde_json::{Map, Value};
+use siskin::arch::{Family, Rule, Take};
+use siskin::file::{File, Role, parse_json};
+use siskin::{Adapter, AdapterPart, Error, ErrorKind, Result};
+use siskin_kernels::quant::BlockType;
+
+use super::map::map;
+use super::names;
+use super::read::{MOST_VALUES, read};
+use super::safetensors::{self, Tensor};
+
+const CONFIG: &str = "adapter_config.json";
+const MODEL: &str = "adapter_model.safetensors";
+
+/// Whether there is such an adapter at `path`.
+pub(crate) fn is_there(path: &Path) -> bool {
+    path.join(CONFIG).is_file()
+}
+
+/// What stands beside one module, under the names of PEFT.
+#[derive(Default)]
+struct Module<'a> {
+    a: Option<&'a Tensor>,
+    b: Option<&'a Tensor>,
+    lengths: Option<&'a Tensor>,
+}
+
+/// The adapter in `folder`, for the model in `base`.
+///
+/// # Errors
+/// Where it does more than small matrices beside large ones do, or stands beside what the model keeps otherwise.
+pub fn open(folder: &Path, base: &File) -> Result<Adapter> {
+    let config = read(&folder.join(CONFIG), CONFIG)?
+        .ok_or_else(|| Error::new(ErrorKind::Missing, CONFIG, "the folder does not hold it"))?;
+    let config: Map<String, Value> = parse_json(&config, CONFIG, MOST_VALUES)?;
+    if !folder.join(MODEL).is_file() {
+        let message = "the folder does not hold it; save the adapter as safetensors";
+        return Err(Error::new(ErrorKind::Missing, MODEL, message));
+    }
+    let tensors = safetensors::parse(map(&folder.join(MODEL))?)?;
+    of(&config, &tensors, base)
+}
+
+/// The adapter that the contents of both files make beside the model in `base`; see [`open`].
+pub fn of(config: &Map<String, Value>, tensors: &HashMap<String, Tensor>, base: &File) -> Result<Adapter> {
+    check(config)?;
+    let architecture = base.metadata().architecture.clone();
+    let rules = Family::named(&architecture)?.hugging_face_rules;
+    let ours = our_names(base, rules);
+    let mut parts = Vec::new();
+    for (module, found) in modules(tensors)? {
+        let place = || format!("{MODEL}: {module}");
+        let (Some(a), Some(b)) = (found.a, found.b) else {
+            return Err(Error::new(ErrorKind::Missing, place(), "has only one of lora_A and lora_B"));
+        };
+        let (tensor, take) = ours.get(names::bare(&module)).ok_or_else(|| {
+            Error::new(
+                ErrorKind::Missing,
+                place(),
+                "the model has no such matrix; is this adapter made for it?",
+            )
+        })?;
+        if !matches!(take, Take::Whole | Take::Transposed) {
+            let message = "the model keeps this matrix in other parts; merge the adapter with its base first";
+            return Err(Error::unsupported(place(), message));
+        }
+        let ((rank, columns), (rows, again)) = (shape(a, &module)?, shape(b, &module)?);
+        if rank != again {
+            let message = format!("lora_A has {rank} rows, lora_B {again} columns");
+            return Err(Error::new(ErrorKind::Shape, place(), message));
+        }
+        parts.push(AdapterPart {
+            tensor: tensor.clone(),
+            rows,
+            columns,
+            rank,
+            factor: factor(config, &module, rank)?,
+            first: numbers(a, &module)?,
+            second: numbers(b, &module)?,
+            lengths: found.lengths.map_or_else(|| Ok(Vec::new()), |tensor| numbers(tensor, &module))?,
+        });
+    }
+    match parts.is_empty() {
+        true => Err(Error::new(ErrorKind::Missing, MODEL, "holds no adapter")),
+        false => Ok(Adapter { architecture, base: None, parts }),
+    }
+}
+
+/// Refuses what changes a model in other ways than small matrices beside large ones.
+fn check(config: &Map<String, Value>) -> Result<()> {
+    let refuse = |key: &str, message: &str| Err(Error::unsupported(format!("{CONFIG}: {key}"), message));
+    match config.get("peft_type").and_then(Value::as_str) {
+        Some("LORA") => {}
+        Some(other) => {
+            return refuse("peft_type", &format!("{other}; LORA can be read, with DoRA or without"));
+        }
+        None => return refuse("peft_type", "is missing"),
+    }
+    let empty = |value: &Value| match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Array(list) => list.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        _ => false,
+    };
+    for key in [
+        "modules_to_save",
+        "lora_bias",
+        "layer_replication",
+        "trainable_token_indices",
+        "alora_invocation_tokens",
+    ] {
+        if config.get(key).is_some_and(|value| !empty(value)) {
+            return refuse(
+                key,
+                "changes more than the products of matrices; merge the adapter with its base first",
+            );
+        }
+    }
+    match config.get("bias").and_then(Value::as_str) {
+        None | Some("none") => Ok(()),
+        Some(_) => refuse("bias", "biases are no part of an adapter here; merge it with its base first"),
+    }
+}
+
+/// The factor on what the matrices of a module give.
+fn factor(config: &Map<String, Value>, module: &str, rank: usize) -> Result<f32> {
+    let missing = || Error::new(ErrorKind::Missing, format!("{CONFIG}: lora_alpha"), "is no number");
+    let mut alpha = config.get("lora_alpha").and_then(Value::as_f64).ok_or_else(missing)?;
+    for (key, value) in config.get("alpha_pattern").and_then(Value::as_object).into_iter().flatten() {
+        let place = || format!("{CONFIG}: alpha_pattern.{key}");
+        if !key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '.') {
+            return Err(Error::unsupported(place(), "only plain names of modules are read"));
+        }
+        if module == key || module.strip_suffix(key.as_str()).is_some_and(|front| front.ends_with('.')) {
+            alpha = value.as_f64().ok_or_else(|| Error::corrupt(place(), "is no number"))?;
+        }
+    }
+    let rank = rank as f64;
+    let root = config.get("use_rslora").and_then(Value::as_bool).unwrap_or(false);
+    Ok((alpha / if root { rank.sqrt() } else { rank }) as f32)
+}
+
+/// The tensors by the modules that they stand beside, in order of name.
+fn modules(tensors: &HashMap<String, Tensor>) -> Result<BTreeMap<String, Module<'_>>> {
+    const ENDS: [(&str, usize); 6] = [
+        (".lora_A.weight", 0),
+        (".lora_A.default.weight", 0),
+        (".lora_B.weight", 1),
+        (".lora_B.default.weight", 1),
+        (".lora_magnitude_vector", 2),
+        (".lora_magnitude_vector.weight", 2),
+    ];
+    let mut modules: BTreeMap<String, Module<'_>> = BTreeMap::new();
+    for (name, tensor) in tensors {
+        let found = ENDS.iter().find_map(|(end, part)| Some((name.strip_suffix(end)?, part)));
+        let Some((module, part)) = found else {
+            let message = "is no part of LoRA or DoRA beside a matrix";
+            return Err(Error::unsupported(format!("{MODEL}: {name}"), message));
+        };
+        let module = module.strip_prefix("base_model.model.").unwrap_or(module);
+        let entry = modules.entry(module.to_owned()).or_default();
+        match part {
+            0 => entry.a = Some(tensor),
+            1 => entry.b = Some(tensor),
+            _ => entry.lengths = Some(tensor),
+        }
+    }
+    Ok(modules)
+}
+
+/// The model's matrices by the names of modules of Hugging Face, without wrappers' prefixes, and what was made of them.
+fn our_names(base: &File, rules: &[Rule]) -> HashMap<String, (String, Take)> {
+    let matrices = base.tensors().iter().filter(|tensor| tensor.role == Role::Matrix);
+    let name = |tensor: &siskin::file::Tensor| {
+        let (source, take) = names::apply(rules, &tensor.name)?;
+        let module = names::bare(source.strip_suffix(".weight")?).to_owned();
+        Some((module, (tensor.name.clone(), take)))
+    };
+    matrices.filter_map(name).collect()
+}
+
+fn shape(tensor: &Tensor, module: &str) -> Result<(usize, usize)> {
+    let size = |size: u64| usize::try_from(size).ok();
+    match tensor.shape[..] {
+        [rows, columns] => size(rows).zip(size(columns)),
+        _ => None,
+    }
+    .ok_or_else(|| Error::new(ErrorKind::Shape, format!("{MODEL}: {module}"), "a matrix is wanted here"))
+}
+
+fn numbers(tensor: &Tensor, module: &str) -> Result<Vec<f32>> {
+    let place = || format!("{MODEL}: {module}");
+    let (block, size) = match tensor.dtype {
+        "F32" => (BlockType::F32, 4),
+        "F16" => (BlockType::F16, 2),
+        "BF16" => (BlockType::BF16, 2),
+        other => {
+            return Err(Error::unsupported(place(), format!("numbers of type {other} cannot be read")));
+        }
+    };
+    let mut numbers = vec![0.0; tensor.data.len() / size];
+    match block.decode_row(&tensor.data, &mut numbers) {
+        true => Ok(numbers),
+        false => Err(Error::corrupt(place(), "has another length than its type says")),
+    }
+}

@@ -1,0 +1,120 @@
+//! The losses of routers against PyTorch's, and against differences.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::HashMap;
+
+use siskin::file::Bytes;
+use siskin_convert::import::safetensors;
+use siskin_tests::gradients::{Case, load};
+use siskin_tests::{golden, paths};
+use siskin_trainer::loss::{CrossEntropy, Sum, Targets};
+use siskin_trainer::{Goal, Gradients, Parameters, Real, Recompute, RouterOptions, Runner};
+
+const BOTH: RouterOptions = RouterOptions { balance: 0.3, z: 0.05 };
+
+/// Each token's next, which the last of a text has not.
+fn targets(case: &Case) -> Targets {
+    let mut targets = Targets::default();
+    for span in &case.batch.writer.spans {
+        for row in span.clone() {
+            let next = case.batch.writer.rows.get(row + 1).map_or(0, |row| row.token);
+            targets.ids.push(next);
+            targets.weights.push(if row + 1 < span.end { 1.0 } else { 0.0 });
+        }
+    }
+    targets
+}
+
+/// The losses of a batch and the gradients of their sum.
+fn run<T: Real>(
+    case: &Case,
+    parameters: &Parameters<T>,
+    options: RouterOptions,
+    recompute: Recompute,
+) -> (Sum, Gradients<T>) {
+    let mut gradients = Gradients::zeros(parameters, |_| true);
+    let runner = Runner::new(case.program.clone(), recompute, |_| true).unwrap();
+    let targets = targets(case);
+    let scale = 1.0 / f64::from(targets.weights.iter().sum::<f32>());
+    let goal = Goal { loss: &CrossEntropy::default(), targets: &targets, scale };
+    let sum = runner.with_routers(options).run(parameters, &case.batch, goal, &mut gradients).unwrap();
+    (sum, gradients)
+}
+
+/// Numbers of `tests/golden-scripts/make_routers.py`.
+fn reference() -> HashMap<String, Vec<f64>> {
+    let bytes = std::fs::read(paths::data("routers").join("mixtral.safetensors")).unwrap();
+    let tensors = safetensors::parse(Bytes::new(bytes)).unwrap();
+    let numbers = |data: &Bytes| data.as_chunks::<8>().0.iter().map(|b| f64::from_le_bytes(*b)).collect();
+    tensors.into_iter().map(|(name, tensor)| (name, numbers(&tensor.data))).collect()
+}
+
+#[test]
+fn routers_learn_what_pytorch_says() {
+    assert!(golden::NAMES.contains(&"mixtral"));
+    let (case, want) = (load("mixtral"), reference());
+    let parameters = Parameters::<f64>::read(&case.program.weights, &case.file).unwrap();
+    let (sum, gradients) = run(&case, &parameters, BOTH, Recompute::Nothing);
+    let [cross, balance, square] = want["losses"][..] else { panic!("three losses") };
+    let near = |got: f64, want: f64| assert!((got - want).abs() < 1e-5 * want.abs(), "{got} and {want}");
+    near(sum.mean(), cross);
+    near(sum.routers / sum.weight, 0.3 * balance + 0.05 * square);
+    let mut seen = 0;
+    for (weight, gradient) in case.program.weights.iter().zip(&gradients.list) {
+        let mut parts = weight.name.split('.');
+        let key = match (parts.nth(1), parts.next()) {
+            (Some(layer), Some("ffn_gate_inp")) => format!("{layer}.gate"),
+            (Some(layer), Some("attn_q")) => format!("{layer}.q"),
+            _ => continue,
+        };
+        let (got, want) = (gradient.as_ref().unwrap(), &want[&key]);
+        let largest = want.iter().fold(0.0_f64, |most, x| most.max(x.abs()));
+        let error = got.iter().zip(want).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max) / largest;
+        assert!(got.len() == want.len() && error < 1e-4, "{key}: {error:e}");
+        seen += 1;
+    }
+    assert_eq!(seen, want.len() - 1);
+}
+
+/// Nothing but gates chooses: where they move a little, choices stay, and the whole loss changes as its gradient says.
+#[test]
+fn gradients_of_routers_are_how_losses_change() {
+    for name in ["switch", "qwen2-moe"] {
+        let case = load(name);
+        let mut parameters = Parameters::<f64>::read(&case.program.weights, &case.file).unwrap();
+        let (sum, gradients) = run(&case, &parameters, BOTH, Recompute::Nothing);
+        assert!(sum.routers > 0.0);
+        for (weight, gradient) in gradients.list.iter().enumerate() {
+            if !case.program.weights[weight].name.contains("ffn_gate_inp.weight") {
+                continue;
+            }
+            let gradient = gradient.as_ref().unwrap();
+            let largest = gradient.iter().fold(0.0_f64, |most, x| most.max(x.abs()));
+            for place in (0..gradient.len()).step_by(gradient.len() / 5) {
+                let mut loss = |change: f64| {
+                    let was = parameters.list[weight].numbers[place];
+                    parameters.list[weight].numbers[place] = was + change;
+                    let (sum, _) = run(&case, &parameters, BOTH, Recompute::Nothing);
+                    parameters.list[weight].numbers[place] = was;
+                    (sum.loss + sum.routers) / sum.weight
+                };
+                let slope = (loss(1e-6) - loss(-1e-6)) / 2e-6;
+                let error = (slope - gradient[place]).abs() / largest;
+                assert!(error < 1e-4, "{name}: {weight} at {place}: {slope} and {}", gradient[place]);
+            }
+        }
+    }
+}
+
+#[test]
+fn routers_are_computed_again_to_the_bit_and_left_alone_where_nothing_is_asked() {
+    let case = load("mixtral");
+    let parameters = Parameters::<f32>::read(&case.program.weights, &case.file).unwrap();
+    let want = run(&case, &parameters, BOTH, Recompute::Nothing);
+    for recompute in [Recompute::Layers(1), Recompute::Cheap] {
+        assert!(run(&case, &parameters, BOTH, recompute) == want, "{recompute:?}");
+    }
+    let (sum, plain) = run(&case, &parameters, RouterOptions::default(), Recompute::Nothing);
+    assert_eq!((sum.routers, sum.loss), (0.0, want.0.loss));
+    assert_ne!(plain, want.1);
+}

@@ -1,0 +1,183 @@
+//! Training with weights as a file will hold them: each step computes with rounded numbers, and their gradients change
+//! the numbers that were rounded, as if rounding were not there (Bengio et al., 2013).
+//!
+//! Numbers are rounded by the codecs that pack files, so that what comes out of a run computes with the very weights
+//! that the last step left.
+
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use siskin::graph::Role;
+use siskin::{Error, Result};
+use siskin_kernels::hadamard;
+use siskin_kernels::panel::{self, PanelType, ROWS};
+use siskin_kernels::quant::BlockType;
+use siskin_kernels::quant::row::RowType;
+
+use crate::parameters::{Parameter, Parameters, Seen};
+use crate::program::Program;
+use crate::real::Real;
+use crate::settings::{fits, unknown};
+
+/// Tables of tokens, positions and segments, what scores tokens, and what chooses experts: they stay exact where
+/// nobody names them.
+const EXACT: &[&str] = &["token_embd", "position_embd", "token_types", "output", "ffn_gate_inp"];
+
+/// Which matrices are rounded, and how.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct QuantiseOptions {
+    /// The type of weights: `W4i`, `W8r`, or one of GGUF's such as `Q4_0`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The matrices: names in which `*` stands for any letters. Empty: all but tables, heads and routers.
+    pub tensors: Vec<String>,
+}
+
+/// A type of weights that can be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WeightType {
+    /// Blocks of GGUF.
+    Block(BlockType),
+    /// Rows with one scale, rotated.
+    Row(RowType),
+}
+
+impl WeightType {
+    fn all() -> impl Iterator<Item = Self> {
+        let blocks = BlockType::ALL.iter().copied().filter(|block| block.codec().can_encode());
+        blocks.map(Self::Block).chain(RowType::ALL.iter().copied().map(Self::Row))
+    }
+
+    /// The type of this name.
+    pub fn named(name: &str) -> Result<Self> {
+        let known: Vec<&str> = Self::all().map(Self::name).collect();
+        Self::all()
+            .find(|kind| kind.name().eq_ignore_ascii_case(name))
+            .ok_or_else(|| unknown("quantise.type", "type", name, &known))
+    }
+
+    /// The name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Block(block) => block.name(),
+            Self::Row(row) => row.name(),
+        }
+    }
+
+    /// The panels that hold it.
+    pub fn panel(self) -> PanelType {
+        match self {
+            Self::Block(block) => PanelType::for_block(block),
+            Self::Row(row) => row.panel(),
+        }
+    }
+
+    fn row_bytes(self, columns: usize) -> Option<usize> {
+        match self {
+            Self::Block(block) => block.row_bytes(columns),
+            Self::Row(row) => row.row_bytes(columns),
+        }
+    }
+
+    /// Packs up to [`ROWS`] rows of numbers into `panel`. `false` where the type does not take so many columns.
+    pub fn pack(self, numbers: &[f32], columns: usize, panel: &mut [u8]) -> bool {
+        let Some(size) = self.row_bytes(columns) else { return false };
+        let encode = |row: &[f32]| -> Option<Vec<u8>> {
+            let mut bytes = vec![0; size];
+            let done = match self {
+                Self::Block(block) => block.encode_row(row, None, &mut bytes),
+                Self::Row(kind) => {
+                    let mut row = row.to_vec();
+                    row.resize(columns.next_multiple_of(hadamard::BLOCK), 0.0);
+                    hadamard::rotate(&mut row);
+                    kind.encode(&row, None, &mut bytes)
+                }
+            };
+            done.then_some(bytes)
+        };
+        let rows: Option<Vec<Vec<u8>>> = numbers.chunks(columns.max(1)).map(encode).collect();
+        let Some(rows) = rows else { return false };
+        let rows: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
+        panel.fill(0);
+        match self {
+            Self::Block(block) => panel::pack(block, &rows, columns, panel),
+            Self::Row(kind) => panel::pack_rows(kind, &rows, columns, panel),
+        }
+    }
+}
+
+/// Which tensors of a program are rounded.
+#[derive(Clone, Debug)]
+pub struct Rounding {
+    kind: WeightType,
+    chosen: Vec<usize>,
+}
+
+impl Rounding {
+    /// Chooses tensors.
+    ///
+    /// # Errors
+    /// Where the type is not known or does not fit a matrix that is chosen.
+    pub fn new(options: &QuantiseOptions, program: &Program) -> Result<Self> {
+        let kind = WeightType::named(&options.kind)?;
+        let takes = program.takes_packed();
+        let wanted = |name: &str| match &options.tensors[..] {
+            [] => !EXACT.contains(&name.rsplit('.').nth(1).unwrap_or_default()),
+            patterns => patterns.iter().any(|pattern| fits(pattern, name)),
+        };
+        let mut chosen = Vec::new();
+        for (number, weight) in program.weights.iter().enumerate() {
+            if weight.role != Role::Matrix || !takes[number] || !wanted(&weight.name) {
+                continue;
+            }
+            if kind.row_bytes(weight.columns).is_none() {
+                let message = format!(
+                    "{} has {} columns, which are not whole blocks of {}; leave it out by quantise.tensors, or \
+                     choose another type",
+                    weight.name,
+                    weight.columns,
+                    kind.name()
+                );
+                return Err(Error::argument("quantise.type", message));
+            }
+            chosen.push(number);
+        }
+        match chosen.is_empty() {
+            false => Ok(Self { kind, chosen }),
+            true => {
+                let message = "fit no matrix; `siskin inspect` lists the names";
+                Err(Error::argument("quantise.tensors", message))
+            }
+        }
+    }
+
+    /// Rounds anew, after numbers have changed.
+    pub fn renew<T: Real>(&self, parameters: &mut Parameters<T>) {
+        for &number in &self.chosen {
+            let parameter = &mut parameters.list[number];
+            if !parameter.numbers.is_empty() {
+                let numbers = round(parameter, self.kind);
+                parameter.seen = Seen::Rounded { kind: self.kind, numbers };
+            }
+        }
+    }
+}
+
+/// The numbers of a tensor as its panels would give them.
+fn round<T: Real>(parameter: &Parameter<T>, kind: WeightType) -> Vec<T> {
+    let columns = parameter.columns.max(1);
+    let size = kind.panel().panel_bytes(columns).unwrap_or(0);
+    let mut rounded = vec![T::ZERO; parameter.numbers.len()];
+    let panels = rounded.par_chunks_mut(ROWS * columns).zip(parameter.numbers.par_chunks(ROWS * columns));
+    panels.for_each(|(rounded, numbers)| {
+        let numbers: Vec<f32> = numbers.iter().map(|x| x.f64() as f32).collect();
+        let mut panel = vec![0; size];
+        kind.pack(&numbers, columns, &mut panel);
+        let mut row = vec![0.0; columns];
+        for (lane, out) in rounded.chunks_mut(columns).enumerate() {
+            panel::row_values(kind.panel(), &panel, lane, columns, &mut row);
+            out.iter_mut().zip(&row).for_each(|(out, x)| *out = T::of(f64::from(*x)));
+        }
+    });
+    rounded
+}
