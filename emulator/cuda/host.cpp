@@ -87,7 +87,7 @@ static void resume(int number) {
 static void run_block(int threads) {
     static Warp warps[MOST_THREADS / 32];
     warps_of_block = warps;
-    memset(shared_memory, 0xff, MOST_SHARED);
+    memset(shared_memory, 0xff, shared_size);
     block_group = Group();
     block_group.alive = threads;
     for (int i = 0; i * 32 < threads; i++) {

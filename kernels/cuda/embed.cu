@@ -18,9 +18,9 @@ template <class T>
 __device__ void embed_back(const int* numbers, const int* starts, const int* order, const T* gradient, float* to,
                            int columns) {
     __shared__ float sums[ROW_LANES][LANES];
-    int first = starts[blockIdx.y], end = starts[blockIdx.y + 1];
+    int first = starts[blockIdx.x], end = starts[blockIdx.x + 1];
     if (first >= end) return;
-    int column = blockIdx.x * LANES + lane();
+    int column = blockIdx.y * LANES + lane();
     float sum = 0;
     if (column < columns) {
         for (int i = first + warp(); i < end; i += ROW_LANES) {
@@ -31,7 +31,7 @@ __device__ void embed_back(const int* numbers, const int* starts, const int* ord
     meet();
     if (warp() > 0 || column >= columns) return;
     for (int i = 1; i < ROW_LANES; i++) sum += sums[i][lane()];
-    to[(long long)numbers[blockIdx.y] * columns + column] += sum;
+    to[(long long)numbers[blockIdx.x] * columns + column] += sum;
 }
 
 #define KERNELS(T, type)                                                                                 \

@@ -5,6 +5,7 @@ pub mod average;
 pub mod batch;
 pub mod checkpoint;
 pub mod clip;
+pub mod cuda;
 pub mod data;
 pub mod events;
 pub mod export;
