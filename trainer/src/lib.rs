@@ -12,6 +12,7 @@ pub mod export;
 pub mod gemm;
 pub mod grad;
 mod initial;
+mod knobs;
 pub mod loss;
 pub mod optimiser;
 mod parameters;

@@ -7,6 +7,8 @@
 
 mod attention;
 mod device;
+#[cfg(feature = "cuda")]
+mod driver;
 mod op;
 mod optimiser;
 mod runner;
@@ -15,6 +17,8 @@ mod tape;
 mod weights;
 
 pub use device::Device;
+#[cfg(feature = "cuda")]
+pub use driver::Cuda;
 pub use optimiser::{AdamW, Judged};
 pub use runner::Runner;
 pub use tape::{Argument, Command, Launch, Matrix, Place, Product, Tape};
