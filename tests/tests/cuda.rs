@@ -1,21 +1,25 @@
 //! The CUDA executor, its kernels carried out without a graphics processor, against the rules of the CPU.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use siskin::graph::{
-    ActivationKind, Attention, Bias, Limits, Head, NormKind, Op, Role, Rope, Rows, Sight, Weight,
+    ActivationKind, Attention, Bias, Head, Limits, NormKind, Op, Role, Rope, Rows, Sight, Weight,
 };
 use siskin_tests::cuda::{Emulated, decode, encode, program};
 use siskin_tests::gradients::load;
 use siskin_tests::{golden, texts};
 use siskin_trainer::batch::Batch;
 use siskin_trainer::clip::Norm;
-use siskin_trainer::cuda::{Precision, Runner as Device};
+use siskin_trainer::cuda::{Engine, Precision, Runner as Device};
 use siskin_trainer::loss::{CrossEntropy, Sum, Targets};
 use siskin_trainer::program::{Node, Side, Value};
+use siskin_trainer::run::{Base, Config, Ended, Material, Progress, Run, Watcher};
 use siskin_trainer::{
     Goal, Gradients, Optimiser, OptimiserOptions, Parameters, Program, Recompute, Runner, StepArguments,
+    tokenizer,
 };
 
 /// A device; `None`, with a word about it, where there is no compiler of C++.
@@ -97,7 +101,8 @@ fn gradients_are_those_of_the_cpu() {
         names.map(|name| (name, compare(name, Precision::F32, 1e-4))).collect();
     let report: String = all.iter().filter_map(|(_, report)| report.clone()).collect();
     assert!(report.is_empty(), "beyond 1e-4:\n{report}");
-    let without: Vec<&str> = all.iter().filter(|(_, report)| report.is_none()).map(|(name, _)| *name).collect();
+    let without: Vec<&str> =
+        all.iter().filter(|(_, report)| report.is_none()).map(|(name, _)| *name).collect();
     if program(Path::new(env!("CARGO_TARGET_TMPDIR"))).is_some() {
         assert_eq!(without, WITHOUT, "models that there are no kernels for");
     }
@@ -140,7 +145,10 @@ fn what_is_computed_again_changes_no_bit() {
     for name in ["llama", "t5"] {
         let Some([want, _]) = both(name, Precision::F32, Recompute::Nothing) else { return };
         for recompute in [Recompute::Layers(1), Recompute::Attention, Recompute::Cheap] {
-            assert!(both(name, Precision::F32, recompute).unwrap()[0].1 == want.1, "{name} with {recompute:?}");
+            assert!(
+                both(name, Precision::F32, recompute).unwrap()[0].1 == want.1,
+                "{name} with {recompute:?}"
+            );
         }
     }
 }
@@ -168,7 +176,8 @@ impl One {
         let mut first = 0;
         for &length in lengths {
             // Every other row has a token of its own; the others share some.
-            let tokens: Vec<u32> = (first..first + length as u32).map(|row| if row % 2 == 0 { row } else { row % 7 }).collect();
+            let tokens: Vec<u32> =
+                (first..first + length as u32).map(|row| if row % 2 == 0 { row } else { row % 7 }).collect();
             batch.writer.push(&tokens, &[]);
             first += length as u32;
         }
@@ -247,7 +256,8 @@ fn ropes() -> Vec<Rope> {
 fn check(name: &str, cases: impl IntoIterator<Item = One>) {
     let mut report = String::new();
     for (index, case) in cases.into_iter().enumerate() {
-        for (precision, limit) in [(Precision::F32, 2e-5), (Precision::Bf16, 0.03), (Precision::Fp16, 0.004)] {
+        for (precision, limit) in [(Precision::F32, 2e-5), (Precision::Bf16, 0.03), (Precision::Fp16, 0.004)]
+        {
             let Some(device) = device() else { return };
             let error = case.error(device, precision);
             if error.is_nan() || error > limit {
@@ -421,5 +431,153 @@ fn adamw_steps_as_on_the_cpu() {
         }
         runner.gradients(&mut gradients).unwrap();
         assert!(gradients.list.iter().flatten().flatten().all(|x| *x == 0.0), "the next step begins at zero");
+    }
+}
+
+/// A folder of its own with a text, and a tokenizer learnt from it.
+struct Small {
+    place: PathBuf,
+    tokenizer: String,
+}
+
+impl Small {
+    fn new() -> Self {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let place = std::env::temp_dir().join(format!("siskin-cuda-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&place).unwrap();
+        let text: String = (0..40).map(|i| format!("The siskin sings {i} songs.\n\n")).collect();
+        std::fs::write(place.join("text.txt"), &text).unwrap();
+        let learnt = tokenizer::learn([&*text].into_iter(), 270, &["<|endoftext|>"]).unwrap();
+        Self { place, tokenizer: learnt.to_string() }
+    }
+
+    /// A run as the settings outside of all sections say.
+    fn config(&self, settings: &str) -> Config {
+        let path = self.place.join("text.txt").display().to_string();
+        let text = format!(
+            "steps = 6\n{settings}\n[model]\nfamily = \"gpt2\"\nconfig = {{ vocab_size = 270, n_embd = 16, \
+             n_layer = 1, n_head = 2, n_positions = 32 }}\n[data]\ntask = \"causal\"\ntraining = [{path:?}]\n\
+             share = 0.2\nsettings = {{ length = 24 }}\n[evaluate]\nbatches = 1\n[schedule]\nrate = 1e-2\n\
+             [batch]\nrows = 96\naccumulate = 2\n"
+        );
+        Config::parse(&text).unwrap()
+    }
+
+    fn material(&self, config: &Config) -> Material {
+        let tokenizer = siskin_convert::tokenizer_of_json(self.tokenizer.as_bytes()).unwrap();
+        Material::new(config, Base::New { tokenizer, template: None }).unwrap()
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.place);
+    }
+}
+
+/// A small run; the losses of its steps, and what it ends with.
+fn train(name: &str, precision: &str, stops: bool) -> Option<(Vec<f64>, Parameters<f32>)> {
+    let small = Small::new();
+    let config = small.config(&format!("device = {name:?}\nprecision = {precision:?}"));
+    let engine = |config: &Config,
+                  program: &Program,
+                  parameters: &Parameters<f32>,
+                  gradients: &Gradients<f32>,
+                  optimiser: &Optimiser|
+     -> siskin::Result<Option<Box<dyn Engine>>> {
+        let precision = match config.precision.as_str() {
+            "bf16" => Precision::Bf16,
+            "fp16" => Precision::Fp16,
+            _ => Precision::F32,
+        };
+        let (true, Some(device)) = (config.device == "cuda", device()) else { return Ok(None) };
+        let trains = |weight| gradients.has(weight);
+        let recompute = Recompute::Nothing;
+        let mut runner = Device::new(device, precision, program.clone(), recompute, parameters, trains)?;
+        runner.optimise(&config.optimiser, optimiser)?;
+        Ok(Some(Box::new(runner)))
+    };
+    if name == "cuda" && device().is_none() {
+        return None;
+    }
+    let run = || {
+        let folder = small.place.join("run");
+        Run::with_engine(config.clone(), small.material(&config), Some(&folder), &engine).unwrap()
+    };
+    let mut losses = Losses::default();
+    let mut own = run();
+    losses.stop_after = stops.then_some(3);
+    let stop = losses.stop.clone();
+    let mut ended = own.train(&stop, &mut losses).unwrap();
+    if stops {
+        assert_eq!(ended, Ended::Stopped);
+        stop.store(false, Ordering::Relaxed);
+        losses.stop_after = None;
+        own = run();
+        assert!(own.resume(&mut losses).unwrap());
+        ended = own.train(&stop, &mut losses).unwrap();
+    }
+    assert_eq!(ended, Ended::Done);
+    let parameters = own.parameters().unwrap();
+    Some((losses.list, parameters))
+}
+
+#[derive(Default)]
+struct Losses {
+    list: Vec<f64>,
+    stop_after: Option<u64>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Watcher for Losses {
+    fn step(&mut self, progress: &Progress) {
+        self.list.push(progress.loss);
+        if self.stop_after == Some(progress.step) {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+#[test]
+fn a_run_goes_as_on_the_cpu() {
+    let (want, parameters) = train("cpu", "f32", false).unwrap();
+    for (precision, limit) in [("f32", 1e-4), ("bf16", 0.02), ("fp16", 0.005)] {
+        let Some((losses, own)) = train("cuda", precision, false) else { return };
+        for (step, (own, want)) in losses.iter().zip(&want).enumerate() {
+            assert!((own - want).abs() < limit * want, "{precision}, step {step}: {own}, not {want}");
+        }
+        if precision == "f32" {
+            for (own, want) in own.list.iter().zip(&parameters.list) {
+                assert!(error(&own.numbers, &want.numbers, 1e-2) < 2e-2, "{}", own.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_run_on_a_device_goes_on_where_it_was_stopped_to_the_bit() {
+    for precision in ["f32", "fp16"] {
+        let Some(want) = train("cuda", precision, false) else { return };
+        assert!(train("cuda", precision, true).unwrap() == want, "{precision}");
+    }
+}
+
+#[test]
+fn what_a_device_does_not_do_is_refused() {
+    let small = Small::new();
+    let cases = [
+        ("device = \"cuda\"", "device"),
+        ("device = \"cudda\"", "device"),
+        ("precision = \"bf16\"", "precision"),
+        ("device = \"cuda\"\nprecision = \"bf17\"", "precision"),
+    ];
+    for (line, place) in cases {
+        let config = small.config(line);
+        let material = small.material(&config);
+        match Run::new(config, material, None) {
+            Ok(_) => panic!("{line} is taken"),
+            Err(error) => assert_eq!(error.place(), place, "{line}: {error}"),
+        }
     }
 }

@@ -9,6 +9,7 @@ mod attention;
 mod device;
 #[cfg(feature = "cuda")]
 mod driver;
+mod engine;
 mod op;
 mod optimiser;
 mod runner;
@@ -19,6 +20,7 @@ mod weights;
 pub use device::Device;
 #[cfg(feature = "cuda")]
 pub use driver::Cuda;
+pub use engine::Engine;
 pub use optimiser::{AdamW, Judged};
 pub use runner::Runner;
 pub use tape::{Argument, Command, Launch, Matrix, Place, Product, Tape};

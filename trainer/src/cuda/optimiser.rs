@@ -4,10 +4,12 @@ use siskin::{Error, Result};
 
 use super::device::Device;
 use super::tape::{Argument, Place, Tape};
-use super::weights::Weights;
+use super::weights::{Weights, read_floats};
 use super::{Precision, aligned};
 use crate::optimiser::{AdamWOptions, Optimiser, OptimiserOptions, StepArguments};
+use crate::parameters::Parameters;
 use crate::settings::read;
+use crate::state::{Data, Tables, bytes_of, fill, words};
 
 /// Numbers that a block takes: as `kernels/cuda/optimiser.cu`.
 const PART: usize = 1 << 14;
@@ -16,6 +18,8 @@ const THREADS: usize = 256;
 /// Doubles of what a step knows, and where those that the device finds begin.
 const DOUBLES: usize = 13;
 const FOUND: usize = 7;
+/// Where the count of steps is.
+const COUNT: usize = 8;
 
 /// What the device found of a step's gradients.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -132,9 +136,52 @@ impl AdamW {
         Ok(Judged { length: number(0) / arguments.factor, finite, count: number(1) as u64 })
     }
 
-    /// The tensors that are trained, and where their averages are.
-    #[allow(dead_code, reason = "checkpoints read them once runs go through the device")]
-    pub(super) fn averages(&self) -> &[(usize, [Place; 2], usize)] {
-        &self.averages
+    /// Puts averages and the count of steps into the tables of a checkpoint.
+    pub(super) fn read<D: Device>(
+        &self,
+        device: &mut D,
+        parameters: &Parameters<f32>,
+        tables: &mut Tables,
+    ) -> Result<()> {
+        for (index, places, count) in &self.averages {
+            for (slot, place) in SLOTS.into_iter().zip(places) {
+                let mut numbers = vec![0.0; *count];
+                read_floats(device, *place, &mut numbers)?;
+                tables.insert(table(slot, &parameters.list[*index].name), Data::Numbers(numbers));
+            }
+        }
+        let mut bytes = [0; 8];
+        device.read(self.step + 8 * COUNT as Place, &mut bytes)?;
+        tables.insert(STEPS.to_owned(), Data::Bytes(bytes_of([f64::from_le_bytes(bytes) as u64])));
+        Ok(())
     }
+
+    /// Takes them from there.
+    pub(super) fn write<D: Device>(
+        &self,
+        device: &mut D,
+        parameters: &Parameters<f32>,
+        tables: &Tables,
+    ) -> Result<()> {
+        for (index, places, count) in &self.averages {
+            for (slot, place) in SLOTS.into_iter().zip(places) {
+                let name = table(slot, &parameters.list[*index].name);
+                let mut data = Data::Numbers(vec![0.0; *count]);
+                fill(&mut data, tables, &name);
+                let Data::Numbers(numbers) = data else { continue };
+                let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+                device.write(*place, &bytes)?;
+            }
+        }
+        let [steps] = words(tables, STEPS)?;
+        device.write(self.step + 8 * COUNT as Place, &(steps as f64).to_le_bytes())
+    }
+}
+
+/// The names of both averages, as the optimiser of the CPU has them, and of the count of steps.
+const SLOTS: [&str; 2] = ["first", "second"];
+const STEPS: &str = "optimiser.adamw";
+
+fn table(slot: &str, tensor: &str) -> String {
+    format!("{STEPS}.{slot}.{tensor}")
 }

@@ -20,6 +20,7 @@ use crate::optimiser::StepArguments;
 use crate::parameters::{Gradients, Parameters};
 use crate::program::{Buffer, Layout, Program, Recompute, Schedule, Step};
 use crate::runner::check;
+use crate::state::Tables;
 
 /// Memory that grows as batches need it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -187,6 +188,23 @@ impl<D: Device> Runner<D> {
     /// Where the device fails.
     pub fn gradients(&mut self, gradients: &mut Gradients<f32>) -> Result<()> {
         self.weights.read_gradients(&mut self.device, gradients)
+    }
+
+    /// Puts the averages of the optimiser, and its count of steps, into the tables of a checkpoint.
+    pub(super) fn read_optimiser(&mut self, parameters: &Parameters<f32>, tables: &mut Tables) -> Result<()> {
+        let Some(optimiser) = &self.optimiser else { return Ok(()) };
+        optimiser.read(&mut self.device, parameters, tables)
+    }
+
+    /// Takes them from there.
+    pub(super) fn write_optimiser(&mut self, parameters: &Parameters<f32>, tables: &Tables) -> Result<()> {
+        let Some(optimiser) = &self.optimiser else { return Ok(()) };
+        optimiser.write(&mut self.device, parameters, tables)
+    }
+
+    /// Rows of a batch that have a loss.
+    pub(super) fn rows(&self, batch: &Batch) -> usize {
+        self.program.values[self.program.hidden].row_count(batch)
     }
 
     /// What the work for a batch is, and the bytes that it takes beside the weights.

@@ -120,6 +120,10 @@ pub struct Config {
     pub clip: Option<f64>,
     /// What is computed again: `nothing`, `attention`, `cheap`, or `layers` or `layers:N`.
     pub recompute: String,
+    /// What trains: `cpu` or `cuda`.
+    pub device: String,
+    /// What values and their gradients are kept in: `f32`, and on CUDA `bf16` or `fp16`.
+    pub precision: String,
     /// The model.
     pub model: ModelOptions,
     /// What it learns from.
@@ -152,11 +156,14 @@ struct Whole {
     steps: u64,
     clip: Option<f64>,
     recompute: String,
+    device: String,
+    precision: String,
 }
 
 impl Default for Whole {
     fn default() -> Self {
-        Self { seed: 1, steps: 1000, clip: Some(1.0), recompute: "nothing".to_owned() }
+        let [recompute, device, precision] = ["nothing", "cpu", "f32"].map(str::to_owned);
+        Self { seed: 1, steps: 1000, clip: Some(1.0), recompute, device, precision }
     }
 }
 
@@ -192,7 +199,7 @@ impl Config {
                 None => None,
             };
         }
-        let known = ["seed", "steps", "clip", "recompute"];
+        let known = ["seed", "steps", "clip", "recompute", "device", "precision"];
         if let Some(name) = all.keys().find(|name| !known.contains(&name.as_str())) {
             let all: Vec<&str> = known.into_iter().chain(SECTIONS.iter().copied()).collect();
             return Err(unknown(name, "setting", name, &all));
@@ -215,6 +222,8 @@ impl Config {
             steps: whole.steps,
             clip: whole.clip,
             recompute: whole.recompute,
+            device: whole.device,
+            precision: whole.precision,
             model: read("model", &section("model").unwrap_or_default())?,
             data: read("data", &section("data").unwrap_or_default())?,
             batch: read("batch", &section("batch").unwrap_or_default())?,

@@ -2,6 +2,7 @@
 
 mod config;
 mod material;
+mod on_device;
 mod saving;
 
 pub use config::{BatchOptions, CheckpointOptions, Config, DataOptions, EvaluateOptions, ModelOptions};
@@ -14,17 +15,19 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use siskin::{Error, ErrorKind, Result};
 
+use self::on_device::OnDevice;
 use self::saving::Saving;
 use crate::adapters;
 use crate::average::Average;
 use crate::checkpoint::{Checkpoint, Folder};
 use crate::clip::Norm;
+use crate::cuda::Engine;
 use crate::data::{Loader, Position, Prefetch, Step};
 use crate::loss::{self, Loss, Sum};
 use crate::optimiser::{Optimiser, StepArguments};
 use crate::parameters::{Gradients, Parameters};
 use crate::patience::{Look, Patience};
-use crate::program::Parts;
+use crate::program::{Parts, Program};
 use crate::runner::{Goal, Runner};
 use crate::schedule::Schedule;
 use crate::settings::fits;
@@ -110,14 +113,35 @@ pub struct Run {
     average: Option<Average>,
     patience: Option<Patience>,
     folder: Option<Folder>,
+    device: Option<OnDevice>,
     step: u64,
     position: Position,
     best: Option<f64>,
 }
 
+/// Makes a device ready to train a program: with its config, its parameters, which of them have gradients, and what the
+/// optimiser knows of them.
+pub type MakeEngine<'a> = &'a dyn Fn(
+    &Config,
+    &Program,
+    &Parameters<f32>,
+    &Gradients<f32>,
+    &Optimiser,
+) -> Result<Option<Box<dyn Engine>>>;
+
 impl Run {
     /// A run that begins, with its checkpoints in `folder`.
     pub fn new(config: Config, material: Material, folder: Option<&Path>) -> Result<Self> {
+        Self::with_engine(config, material, folder, &on_device::open)
+    }
+
+    /// The same on another device than the config names.
+    pub fn with_engine(
+        config: Config,
+        material: Material,
+        folder: Option<&Path>,
+        engine: MakeEngine<'_>,
+    ) -> Result<Self> {
         let parameters = material.parameters(config.seed)?;
         let patterns = &config.model.train;
         let small = |name: &str| name.contains(".adapter_");
@@ -132,8 +156,10 @@ impl Run {
             ));
         }
         let program = material.program.clone();
-        let runner = Runner::new(program, config.recompute()?, |weight| gradients.has(weight))?;
         let optimiser = Optimiser::new(&config.optimiser, &parameters, &gradients)?;
+        let device = engine(&config, &program, &parameters, &gradients, &optimiser)?;
+        let device = device.map(|engine| OnDevice::new(&config, engine)).transpose()?;
+        let runner = Runner::new(program, config.recompute()?, |weight| gradients.has(weight))?;
         let schedule = Schedule::new(&config.schedule, config.steps)?;
         let loss = loss::named(&config.loss)?;
         let average = config.average.as_ref();
@@ -153,6 +179,7 @@ impl Run {
             average,
             patience,
             folder,
+            device,
             step: 0,
             position: Position::default(),
             best: None,
@@ -178,7 +205,10 @@ impl Run {
     pub fn memory_with(&self, rows: usize) -> Result<Parts> {
         let numbers = |list: &mut dyn Iterator<Item = usize>| list.sum::<usize>() * size_of::<f32>();
         let batch = self.material.longest(&self.config, rows)?;
-        let [activations, scratch] = self.runner.memory(&batch, &self.parameters)?;
+        let [activations, scratch] = match &self.device {
+            Some(device) => [device.engine.memory(&batch)?, 0],
+            None => self.runner.memory(&batch, &self.parameters)?,
+        };
         Ok(Parts {
             parameters: numbers(&mut self.parameters.list.iter().map(|parameter| parameter.numbers.len())),
             gradients: numbers(&mut self.gradients.list.iter().flatten().map(Vec::len)),
@@ -240,22 +270,12 @@ impl Run {
         if weight <= 0.0 {
             return Err(Error::argument("data", "a step has no targets; see the settings of the task"));
         }
-        self.gradients.clear();
-        let mut sum = Sum::default();
-        for step in &steps {
-            let goal = Goal { loss: self.loss.as_ref(), targets: &step.targets, scale: 1.0 / weight };
-            sum.add(&self.runner.run(&self.parameters, &step.batch, goal, &mut self.gradients)?);
-        }
-        let norm = Norm::of(&self.gradients);
-        if let Some(error) = norm.error(&self.parameters) {
-            return Err(error.within(&format!("step {}", self.step + 1)));
-        }
         let rate = self.schedule.rate(self.step);
-        let arguments = StepArguments { rate, factor: norm.factor(1.0, self.config.clip) };
-        self.optimiser.step(&mut self.parameters, &self.gradients, arguments)?;
-        if let Some(average) = &mut self.average {
-            average.update(&self.parameters)?;
+        let (sum, length) = match &mut self.device {
+            Some(device) => device.step(&steps, weight, rate, self.config.clip),
+            None => self.step_here(&steps, weight, rate),
         }
+        .map_err(|error| error.within(&format!("step {}", self.step + 1)))?;
         self.step += 1;
         self.position = steps.last().map_or(self.position, |step| step.next);
         let rows = |step: &Step| step.batch.reader.rows.len() + step.batch.writer.rows.len();
@@ -264,12 +284,32 @@ impl Run {
             steps: self.config.steps,
             loss: sum.mean(),
             right: sum.right / sum.weight.max(f64::MIN_POSITIVE),
-            norm: norm.length,
+            norm: length,
             rate,
             rows: steps.iter().map(rows).sum(),
             seconds: begin.elapsed().as_secs_f64(),
             epoch: self.position.epoch,
         })
+    }
+
+    /// A step on the CPU: how far off the batches were, and the length of their gradient.
+    fn step_here(&mut self, steps: &[Step], weight: f64, rate: f64) -> Result<(Sum, f64)> {
+        self.gradients.clear();
+        let mut sum = Sum::default();
+        for step in steps {
+            let goal = Goal { loss: self.loss.as_ref(), targets: &step.targets, scale: 1.0 / weight };
+            sum.add(&self.runner.run(&self.parameters, &step.batch, goal, &mut self.gradients)?);
+        }
+        let norm = Norm::of(&self.gradients);
+        if let Some(error) = norm.error(&self.parameters) {
+            return Err(error);
+        }
+        let arguments = StepArguments { rate, factor: norm.factor(1.0, self.config.clip) };
+        self.optimiser.step(&mut self.parameters, &self.gradients, arguments)?;
+        if let Some(average) = &mut self.average {
+            average.update(&self.parameters)?;
+        }
+        Ok((sum, norm.length))
     }
 
     /// Looks at the validation texts, and whether that ends the run.
@@ -303,6 +343,9 @@ impl Run {
                 if self.config.evaluate.batches == 0 { usize::MAX } else { self.config.evaluate.batches };
             loader.by_ref().take(most).try_for_each(|step| {
                 let step = step?;
+                if let Some(device) = &mut self.device {
+                    return device.evaluate(&step);
+                }
                 let goal = Goal { loss: self.loss.as_ref(), targets: &step.targets, scale: 1.0 };
                 sum.add(&self.runner.evaluate(&self.parameters, &step.batch, goal, None)?);
                 Ok(())
@@ -311,11 +354,16 @@ impl Run {
         if let Some(average) = &mut self.average {
             average.swap(&mut self.parameters)?;
         }
-        result.map(|()| Some(sum))
+        result?;
+        if let Some(device) = &mut self.device {
+            sum = device.engine.take_sum()?;
+        }
+        Ok(Some(sum))
     }
 
     /// The parameters as they would be used: averaged where there is an average.
     pub fn parameters(&mut self) -> Result<Parameters<f32>> {
+        self.fetch()?;
         let Some(average) = &mut self.average else { return Ok(self.parameters.clone()) };
         average.swap(&mut self.parameters)?;
         let averaged = self.parameters.clone();
@@ -346,11 +394,20 @@ impl Run {
         let optional = [
             self.average.as_ref().map(|average| average as &dyn State),
             self.patience.as_ref().map(|patience| patience as &dyn State),
+            self.device.as_ref().and_then(|device| device.scaler.as_ref()).map(|scaler| scaler as &dyn State),
         ];
         [Some(&self.optimiser as &dyn State)].into_iter().chain(optional).flatten().collect()
     }
 
-    /// The state of the run.
+    /// Brings what a device has changed.
+    fn fetch(&mut self) -> Result<()> {
+        match &mut self.device {
+            Some(device) => device.fetch(&mut self.parameters, &mut self.optimiser),
+            None => Ok(()),
+        }
+    }
+
+    /// The state of the run: on a device as it was when it was last saved or restored.
     pub fn checkpoint(&self) -> Checkpoint {
         let mut tables = state::save(&self.states());
         for (parameter, gradient) in self.parameters.list.iter().zip(&self.gradients.list) {
@@ -389,13 +446,22 @@ impl Run {
         if let Some(patience) = &mut self.patience {
             state::restore(patience, &checkpoint.tables)?;
         }
+        if let Some(device) = &mut self.device {
+            if let Some(scaler) = &mut device.scaler {
+                state::restore(scaler, &checkpoint.tables)?;
+            }
+            device.put(&self.parameters, &self.optimiser)?;
+        }
         self.step = step;
         self.position = Position { epoch, batch };
         self.best = checkpoint.state.get("best").and_then(Value::as_u64).map(f64::from_bits);
         Ok(())
     }
 
-    fn save(&self, best: bool, saving: &mut Saving) -> Result<()> {
+    fn save(&mut self, best: bool, saving: &mut Saving) -> Result<()> {
+        if self.folder.is_some() {
+            self.fetch()?;
+        }
         match &self.folder {
             Some(folder) => saving.start(folder.clone(), self.step, best, self.checkpoint()),
             None => Ok(()),
