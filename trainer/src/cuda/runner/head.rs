@@ -13,6 +13,22 @@ use crate::program::Buffer;
 /// Numbers of the widest table of a part.
 const MOST: usize = 1 << 26;
 
+/// Where the targets of rows are, their weights, and the factor on the loss.
+#[derive(Clone, Copy)]
+struct Lists {
+    ids: Place,
+    weights: Place,
+    scale: Place,
+}
+
+impl Lists {
+    /// Those of the rows from `start` on.
+    fn after(self, start: usize) -> Self {
+        let bytes = 4 * start as Place;
+        Self { ids: self.ids + bytes, weights: self.weights + bytes, ..self }
+    }
+}
+
 /// Where the tables of a part of the rows are.
 struct Tables {
     rows: usize,
@@ -41,15 +57,8 @@ impl<D: Device> Walk<'_, D> {
             let bytes = (start * hidden.columns * self.runner.precision.bytes()) as Place;
             let part = own.map(|place| place + bytes);
             self.part_forward(&tables, part, count);
-            self.loss(
-                &tables,
-                part,
-                count,
-                lists.map(|list| list + 4 * start as Place),
-                lists[2],
-                goal,
-                back,
-            );
+            let smoothing = goal.loss.smoothing as f32;
+            self.loss(&tables, part, count, lists.after(start), (smoothing, back));
             if back {
                 self.part_backward(&tables, part, count);
             }
@@ -98,13 +107,13 @@ impl<D: Device> Walk<'_, D> {
         Tables { rows, values, gradients, results, stride, bytes }
     }
 
-    /// The lists of targets and their weights, and the factor on the loss.
-    fn lists(&mut self, goal: Goal<'_>) -> [Place; 3] {
+    /// What the loss reads beside the scores.
+    fn lists(&mut self, goal: Goal<'_>) -> Lists {
         let ids = &goal.targets.ids;
         let ids = self.work.sheet.whole("targets", || ids.iter().map(|&id| id as i32).collect());
         let weights = self.work.sheet.floats("weights of targets", || goal.targets.weights.clone());
         let scale = self.work.sheet.table("scale", || goal.scale.to_le_bytes().to_vec());
-        [ids, weights, scale]
+        Lists { ids, weights, scale }
     }
 
     /// The number of the head's node that makes a value; none: it enters the head.
@@ -128,16 +137,13 @@ impl<D: Device> Walk<'_, D> {
         }
     }
 
-    #[allow(clippy::too_many_arguments, reason = "places of one kernel")]
     fn loss(
         &mut self,
         tables: &Tables,
         [hidden, of_hidden]: [Place; 2],
         rows: usize,
-        [ids, weights, _]: [Place; 3],
-        scale: Place,
-        goal: Goal<'_>,
-        back: bool,
+        lists: Lists,
+        (smoothing, back): (f32, bool),
     ) {
         let program = &self.runner.program;
         let columns = program.values[program.output].columns;
@@ -148,9 +154,9 @@ impl<D: Device> Walk<'_, D> {
             of_hidden
         });
         let arguments = [
-            &[outputs, ids, weights].map(Argument::Place)[..],
-            &[Argument::Float(goal.loss.smoothing as f32)],
-            &[scale, tables.results].map(Argument::Place),
+            &[outputs, lists.ids, lists.weights].map(Argument::Place)[..],
+            &[Argument::Float(smoothing)],
+            &[lists.scale, tables.results].map(Argument::Place),
             &[whole(columns), whole(tables.stride), flag(back)],
         ];
         let name = self.work.tape.named("cross_entropy");
