@@ -22,13 +22,14 @@ pub(crate) const COMPILED: &str = "cuda";
 /// Ampere, its kin in Jetson Orin, and Hopper.
 const DEVICES: [u32; 3] = [80, 87, 90];
 /// The compiler and what it calls, of one release.
-const PACKAGES: [&str; 4] = [
+const PACKAGES: [&str; 5] = [
     "nvidia-cuda-nvcc==13.0.*",
     "nvidia-nvvm==13.0.*",
     "nvidia-cuda-crt==13.0.*",
     "nvidia-cuda-runtime==13.0.*",
+    "nvidia-cuda-nvrtc==13.0.*",
 ];
-const MODULES: &str = "nvidia.cu13.bin, nvidia.cu13.nvvm.bin, nvidia.cu13.include.crt";
+const MODULES: &str = "nvidia.cu13.bin, nvidia.cu13.nvvm.bin, nvidia.cu13.include.crt, nvidia.cu13.lib";
 
 fn cuda(arguments: &[String]) -> Result {
     if !arguments.is_empty() {
@@ -73,14 +74,19 @@ pub(crate) fn check(nvcc: &Path) -> Result {
         return Err(format!("registers of {} spill; give them fewer numbers to hold", names.join(", ")));
     }
     println!("{} kernels for {DEVICES:?} in {}", kernels.len(), target.display());
-    driver()
+    driver(nvcc)
 }
 
-/// The driver of devices builds without a warning, and finds every kernel in its file; it needs no device for that.
-fn driver() -> Result {
+/// The driver of devices builds without a warning, finds every kernel in its file, and where there is NVRTC, every file
+/// compiles with it; that needs no device.
+fn driver(nvcc: &Path) -> Result {
+    let home = nvcc.parent().and_then(Path::parent).unwrap_or(Path::new(""));
+
     let package = ["--package=siskin-trainer", "--features=cuda", "--locked"];
     run(cargo(&["clippy", "--all-targets"]).args(package).args(["--", "-D", "warnings"]))?;
-    run(cargo(&["test", "--lib"]).args(package).arg("cuda::"))
+    let mut test = cargo(&["test", "--lib"]);
+    test.args(package).arg("cuda::").env("LD_LIBRARY_PATH", home.join("lib"));
+    run(&mut test)
 }
 
 /// The files of kernels that end so, by name.

@@ -75,7 +75,9 @@ fn source(text: &str) -> String {
 fn compile(name: &str, text: &str, device: i32) -> Result<Vec<u8>> {
     let text = CString::new(source(text)).map_err(|error| super::failed("read kernels", error))?;
     let program = check("compile kernels", nvrtc::create_program(&text, None))?;
-    let options = ["--std=c++17".to_owned(), format!("--gpu-architecture=compute_{device}")];
+    // Without the second, NVRTC takes functions within functions for some of the host's.
+    let target = format!("--gpu-architecture=compute_{device}");
+    let options = ["--std=c++17", "-default-device", &target];
     // SAFETY: the program was just made, and is not used after it is destroyed.
     unsafe {
         let outcome = nvrtc::compile_program(program, &options);

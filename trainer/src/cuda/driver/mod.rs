@@ -20,6 +20,7 @@ const MOST_GRAPHS: usize = 32;
 
 /// One device.
 pub struct Cuda {
+    context: sys::CUcontext,
     stream: sys::CUstream,
     kernels: Kernels,
     products: Products,
@@ -71,6 +72,12 @@ fn need_libraries() -> Result<()> {
     }
 }
 
+/// Makes the calls of this thread those of a device.
+fn here(context: sys::CUcontext) -> Result<()> {
+    // SAFETY: the context was given by the driver, and is never released.
+    check("use the device", unsafe { driver::ctx::set_current(context) })
+}
+
 impl Cuda {
     /// The device of this number, the first being 0.
     ///
@@ -83,8 +90,7 @@ impl Cuda {
         let device = check(&format!("find device {number}"), driver::device::get(number))?;
         // SAFETY: the device was given by the driver.
         let context = check("take the device", unsafe { driver::primary_ctx::retain(device) })?;
-        // SAFETY: the context was just given.
-        check("use the device", unsafe { driver::ctx::set_current(context) })?;
+        here(context)?;
         let of = |which| {
             // SAFETY: the device was given by the driver.
             check("ask the device", unsafe { driver::device::get_attribute(device, which) })
@@ -99,6 +105,7 @@ impl Cuda {
         let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING;
         let copied = check("make an event", driver::event::create(flags))?;
         Ok(Self {
+            context,
             stream,
             kernels: Kernels::new(10 * major + minor),
             products: Products::new()?,
@@ -184,6 +191,7 @@ impl Cuda {
 
 impl Device for Cuda {
     fn allocate(&mut self, bytes: usize) -> Result<Place> {
+        here(self.context)?;
         // SAFETY: nothing reads memory that nobody wrote, by the tapes.
         let outcome = unsafe { driver::malloc_sync(bytes.max(256)) };
         outcome.map_err(|error| {
@@ -194,6 +202,7 @@ impl Device for Cuda {
     }
 
     fn free(&mut self, place: Place) -> Result<()> {
+        here(self.context)?;
         // What was recorded may name the place.
         self.forget()?;
         // SAFETY: the place was allocated here, and no work that names it is left.
@@ -204,6 +213,7 @@ impl Device for Cuda {
         if bytes.is_empty() {
             return Ok(());
         }
+        here(self.context)?;
         let staging = &mut self.staging;
         // SAFETY: the staging memory is written only when the last copy from it is done, and is as long as `size` says.
         unsafe {
@@ -228,12 +238,14 @@ impl Device for Cuda {
         if bytes.is_empty() {
             return Ok(());
         }
+        here(self.context)?;
         self.wait()?;
         // SAFETY: the bytes are lent until the copy is done; the place was allocated here.
         check("copy from the device", unsafe { driver::memcpy_dtoh_sync(bytes, place) })
     }
 
     fn run(&mut self, tape: &Tape) -> Result<()> {
+        here(self.context)?;
         let known = self.graphs.iter().position(|recorded| recorded.tape == *tape);
         let Some(known) = known else {
             if self.graphs.len() == MOST_GRAPHS {
