@@ -2,7 +2,10 @@
 //!
 //! AMX, the matrix instructions of some Intel processors: where they trap, a signal handler decodes them and carries
 //! them out on tiles in memory, a set for each thread. The very code that ships runs, some thousand times slower.
+//!
+//! CUDA: [`cuda`] runs kernels without a graphics processor.
 
+pub mod cuda;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod decode;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]

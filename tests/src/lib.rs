@@ -9,6 +9,7 @@
 //! - [`search`]: what Transformers finds with the golden models.
 
 pub mod counting;
+pub mod cuda;
 pub mod every;
 pub mod fuzz;
 pub mod golden;

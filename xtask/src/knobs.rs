@@ -29,3 +29,8 @@ pub(crate) fn android_ndk() -> Option<String> {
 pub(crate) fn android_sdk() -> Option<String> {
     std::env::var("ANDROID_HOME").ok().filter(|path| !path.is_empty())
 }
+
+/// `CUDA_HOME`: the folder of CUDA's compiler, where it is not on the path.
+pub(crate) fn cuda_home() -> Option<String> {
+    std::env::var("CUDA_HOME").ok().filter(|path| !path.is_empty())
+}

@@ -34,6 +34,7 @@ const VERBS: &[Verb] = &[
     verb::header::VERB,
     verb::c::VERB,
     verb::size::VERB,
+    verb::cuda::VERB,
     verb::deb::VERB,
     verb::ios::VERB,
     verb::android::VERB,

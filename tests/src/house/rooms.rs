@@ -11,7 +11,7 @@ const ROOMS: [(&str, &[&str]); 21] = [
     ("cc", &["kernels/build.rs", "tests"]),
     ("clap", &["cli"]),
     ("ctrlc", &["cli"]),
-    ("cudarc", &["kernels", "trainer"]),
+    ("cudarc", &["trainer/src/cuda/driver"]),
     ("flate2", &["tests"]),
     ("half", &["kernels"]),
     ("heapless", &["kernels"]),

@@ -16,6 +16,8 @@ mod recurrence;
 mod rope;
 mod table;
 
+pub(crate) use attention::runs;
+
 use siskin::graph::Op;
 use siskin::{Error, Result};
 

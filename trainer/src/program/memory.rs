@@ -112,6 +112,11 @@ impl Layout {
         batch: &Batch,
         parameters: &Parameters<T>,
     ) -> Result<Self> {
+        Self::of_sizes(schedule, |buffer| size(program, batch, parameters, buffer))
+    }
+
+    /// For tables as large as `size` says.
+    pub fn of_sizes(schedule: &Schedule, size: impl Fn(Buffer) -> Result<usize>) -> Result<Self> {
         let mut lives: Vec<Life> = Vec::new();
         let mut known: HashMap<Buffer, usize> = HashMap::new();
         let mut first_added = Vec::with_capacity(schedule.steps.len());
@@ -123,7 +128,7 @@ impl Layout {
                     continue;
                 }
                 known.insert(buffer, lives.len());
-                let size = size(program, batch, parameters, buffer)?;
+                let size = size(buffer)?;
                 lives.push(Life { buffer, steps: index..index + 1, size });
                 if matches!(step, Step::Backward { .. }) && matches!(buffer, Buffer::Gradient(_)) {
                     added.push(buffer);

@@ -142,6 +142,10 @@ pub struct Config {
     pub recompute: String,
     /// Whether a batch is looked at before the first step.
     pub check: bool,
+    /// What trains: `cpu` or `cuda`.
+    pub device: String,
+    /// What values and their gradients are kept in: `f32`, and on CUDA `bf16` or `fp16`.
+    pub precision: String,
     /// The model.
     pub model: ModelOptions,
     /// What it learns from.
@@ -187,11 +191,14 @@ struct Whole {
     clip: Option<f64>,
     recompute: String,
     check: bool,
+    device: String,
+    precision: String,
 }
 
 impl Default for Whole {
     fn default() -> Self {
-        Self { seed: 1, steps: 1000, clip: Some(1.0), recompute: "nothing".to_owned(), check: true }
+        let [recompute, device, precision] = ["nothing", "cpu", "f32"].map(str::to_owned);
+        Self { seed: 1, steps: 1000, clip: Some(1.0), recompute, check: true, device, precision }
     }
 }
 
@@ -233,7 +240,7 @@ impl Config {
                 None => None,
             };
         }
-        let known = ["seed", "steps", "clip", "recompute", "check"];
+        let known = ["seed", "steps", "clip", "recompute", "check", "device", "precision"];
         if let Some(name) = all.keys().find(|name| !known.contains(&name.as_str())) {
             let all: Vec<&str> = known.into_iter().chain(SECTIONS.iter().copied()).collect();
             return Err(unknown(name, "setting", name, &all));
@@ -257,6 +264,8 @@ impl Config {
             clip: whole.clip,
             recompute: whole.recompute,
             check: whole.check,
+            device: whole.device,
+            precision: whole.precision,
             model: read("model", &section("model").unwrap_or_default())?,
             data: read("data", &section("data").unwrap_or_default())?,
             batch: read("batch", &section("batch").unwrap_or_default())?,

@@ -4,6 +4,7 @@ mod check;
 mod config;
 mod material;
 mod measure;
+mod on_device;
 mod samples;
 mod saving;
 mod step;
@@ -26,17 +27,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::{Value, json};
 use siskin::{Error, Result};
 
+use self::on_device::OnDevice;
 use self::saving::Saving;
 use crate::adapters;
 use crate::average::Average;
 use crate::checkpoint::{Checkpoint, Folder};
+use crate::cuda::Engine;
 use crate::data::{Position, Prefetch};
 use crate::loss::{self, Loss, Sum};
 use crate::optimiser::Optimiser;
 use crate::parameters::{Gradients, Parameter, Parameters};
 use crate::patience::{Look, Patience};
 use crate::profile::{Event, Recorder, Worker, timed};
-use crate::program::Parts;
+use crate::program::{Parts, Program};
 use crate::quantise::Rounding;
 use crate::runner::Runner;
 use crate::schedule::Schedule;
@@ -136,6 +139,7 @@ pub struct Run {
     average: Option<Average>,
     patience: Option<Patience>,
     folder: Option<Folder>,
+    device: Option<OnDevice>,
     step: u64,
     position: Position,
     best: Option<f64>,
@@ -148,9 +152,29 @@ struct Profiled {
     recorder: Recorder,
 }
 
+/// Makes a device ready to train a program: with its config, its parameters, which of them have gradients, and what the
+/// optimiser knows of them.
+pub type MakeEngine<'a> = &'a dyn Fn(
+    &Config,
+    &Program,
+    &Parameters<f32>,
+    &Gradients<f32>,
+    &Optimiser,
+) -> Result<Option<Box<dyn Engine>>>;
+
 impl Run {
     /// A run that begins, with its checkpoints in `folder`.
     pub fn new(config: Config, material: Material, folder: Option<&Path>) -> Result<Self> {
+        Self::with_engine(config, material, folder, &on_device::open)
+    }
+
+    /// The same on another device than the config names.
+    pub fn with_engine(
+        config: Config,
+        material: Material,
+        folder: Option<&Path>,
+        engine: MakeEngine<'_>,
+    ) -> Result<Self> {
         let patterns = &config.model.train;
         let usual = |name: &str| material.adapters.is_empty() || adapters::is_trained(name);
         let chosen =
@@ -177,9 +201,11 @@ impl Run {
             rounding.renew(&mut parameters);
         }
         let program = material.program.clone();
+        let optimiser = Optimiser::new(&config.optimiser, &parameters, &gradients)?;
+        let device = engine(&config, &program, &parameters, &gradients, &optimiser)?;
+        let device = device.map(|engine| OnDevice::new(&config, engine)).transpose()?;
         let runner = Runner::new(program, config.recompute()?, |weight| gradients.has(weight))?
             .with_routers(config.routers);
-        let optimiser = Optimiser::new(&config.optimiser, &parameters, &gradients)?;
         let schedule = Schedule::new(&config.schedule, config.steps)?;
         let loss = loss::named(&config.loss)?;
         let average = config.average.as_ref();
@@ -202,6 +228,7 @@ impl Run {
             average,
             patience,
             folder,
+            device,
             step: 0,
             position: Position::default(),
             best: None,
@@ -228,7 +255,10 @@ impl Run {
     pub fn memory_with(&self, rows: usize) -> Result<Parts> {
         let numbers = |list: &mut dyn Iterator<Item = usize>| list.sum::<usize>() * size_of::<f32>();
         let step = self.material.longest(&self.config, rows)?;
-        let [activations, scratch] = self.runner.memory(&step.batch, &self.parameters)?;
+        let [activations, scratch] = match &self.device {
+            Some(device) => [device.engine.memory(&step.batch)?, 0],
+            None => self.runner.memory(&step.batch, &self.parameters)?,
+        };
         Ok(Parts {
             parameters: self.parameters.list.iter().map(Parameter::bytes).sum(),
             gradients: numbers(&mut self.gradients.list.iter().flatten().map(Vec::len)),
@@ -341,6 +371,9 @@ impl Run {
 
     /// How far off the validation texts are, with the averaged parameters where there are some.
     pub fn evaluate(&mut self) -> Result<Option<Sum>> {
+        if let Some(device) = &mut self.device {
+            return device.look(&self.config, &self.material);
+        }
         self.averaged(|run| {
             measure::look(&run.config, &run.material, &mut run.runner, run.loss.as_ref(), &run.parameters)
         })?
@@ -356,6 +389,7 @@ impl Run {
 
     /// The parameters as they would be used: averaged where there is an average.
     pub fn parameters(&mut self) -> Result<Parameters<f32>> {
+        self.fetch()?;
         self.averaged(|run| run.parameters.clone())
     }
 
@@ -399,11 +433,20 @@ impl Run {
         let optional = [
             self.average.as_ref().map(|average| average as &dyn State),
             self.patience.as_ref().map(|patience| patience as &dyn State),
+            self.device.as_ref().and_then(|device| device.scaler.as_ref()).map(|scaler| scaler as &dyn State),
         ];
         [Some(&self.optimiser as &dyn State)].into_iter().chain(optional).flatten().collect()
     }
 
-    /// The state of the run.
+    /// Brings what a device has changed.
+    fn fetch(&mut self) -> Result<()> {
+        match &mut self.device {
+            Some(device) => device.fetch(&mut self.parameters, &mut self.optimiser),
+            None => Ok(()),
+        }
+    }
+
+    /// The state of the run: on a device as it was when it was last saved or restored.
     pub fn checkpoint(&self) -> Checkpoint {
         let mut tables = state::save(&self.states());
         for (parameter, gradient) in self.parameters.list.iter().zip(&self.gradients.list) {
@@ -443,13 +486,22 @@ impl Run {
             state::restore(patience, &checkpoint.tables)?;
         }
         self.renew();
+        if let Some(device) = &mut self.device {
+            if let Some(scaler) = &mut device.scaler {
+                state::restore(scaler, &checkpoint.tables)?;
+            }
+            device.put(&self.parameters, &self.optimiser)?;
+        }
         self.step = step;
         self.position = Position { epoch, batch };
         self.best = checkpoint.state.get("best").and_then(Value::as_u64).map(f64::from_bits);
         Ok(())
     }
 
-    fn save(&self, best: bool, saving: &mut Saving) -> Result<()> {
+    fn save(&mut self, best: bool, saving: &mut Saving) -> Result<()> {
+        if self.folder.is_some() {
+            self.fetch()?;
+        }
         match &self.folder {
             Some(folder) => saving.start(folder.clone(), self.step, best, self.checkpoint()),
             None => Ok(()),

@@ -65,6 +65,7 @@ impl Run {
         if self.config.report.prompts.is_empty() {
             return Ok(Vec::new());
         }
+        self.fetch()?;
         self.averaged(Self::write_on)?
     }
 

@@ -57,20 +57,15 @@ impl Run {
         let steps = timed(recorder, "wait for batches", Worker::Steps, || self.batches(batches))?;
         let every = self.config.statistics.every;
         let mut outputs = (every > 0 && (self.step + 1).is_multiple_of(every)).then(Outputs::default);
-        let sum = self.forth_and_back(&steps, recorder, outputs.as_mut())?;
-        let norm = timed(recorder, "norm", Worker::Steps, || Norm::of(&self.gradients));
-        if let Some(error) = norm.error(&self.parameters) {
-            return Err(error.within(&format!("step {}", self.step + 1)));
-        }
         let rate = self.schedule.rate(self.step);
-        let arguments = StepArguments { rate, factor: norm.factor(1.0, self.config.clip) };
-        timed(recorder, "optimiser", Worker::Steps, || {
-            self.optimiser.step(&mut self.parameters, &self.gradients, arguments)
-        })?;
-        timed(recorder, "renew", Worker::Steps, || self.renew());
-        if let Some(average) = &mut self.average {
-            timed(recorder, "average", Worker::Steps, || average.update(&self.parameters))?;
-        }
+        let weight = self.weight(&steps)?;
+        let done = match &mut self.device {
+            Some(device) => timed(recorder, "device", Worker::Steps, || {
+                device.step(&steps, weight, rate, self.config.clip)
+            }),
+            None => self.step_here(&steps, weight, rate, recorder, outputs.as_mut()),
+        };
+        let (sum, length) = done.map_err(|error| error.within(&format!("step {}", self.step + 1)))?;
         self.step += 1;
         self.position = steps.last().map_or(self.position, |step| step.next);
         if let Some(recorder) = recorder {
@@ -87,7 +82,7 @@ impl Run {
             loss: sum.mean(),
             right: sum.right / sum.weight.max(f64::MIN_POSITIVE),
             routers: sum.routers / sum.weight.max(f64::MIN_POSITIVE),
-            norm: norm.length,
+            norm: length,
             rate,
             rows: steps.iter().map(rows).sum(),
             seconds,
@@ -103,17 +98,48 @@ impl Run {
         (0..count).map(|_| batches.next().ok_or_else(ended)?).collect()
     }
 
+    /// What all targets of a step count.
+    fn weight(&self, steps: &[Step]) -> Result<f64> {
+        let weight: f64 = steps.iter().map(|step| self.loss.weight(&step.batch, &step.targets)).sum();
+        match weight > 0.0 {
+            true => Ok(weight),
+            false => Err(Error::argument("data", "a step has no targets; see the settings of the task")),
+        }
+    }
+
+    /// A step on the CPU: how far off the batches were, and the length of their gradient.
+    fn step_here(
+        &mut self,
+        steps: &[Step],
+        weight: f64,
+        rate: f64,
+        recorder: Option<&Recorder>,
+        outputs: Option<&mut Outputs>,
+    ) -> Result<(Sum, f64)> {
+        let sum = self.forth_and_back(steps, weight, recorder, outputs)?;
+        let norm = timed(recorder, "norm", Worker::Steps, || Norm::of(&self.gradients));
+        if let Some(error) = norm.error(&self.parameters) {
+            return Err(error);
+        }
+        let arguments = StepArguments { rate, factor: norm.factor(1.0, self.config.clip) };
+        timed(recorder, "optimiser", Worker::Steps, || {
+            self.optimiser.step(&mut self.parameters, &self.gradients, arguments)
+        })?;
+        timed(recorder, "renew", Worker::Steps, || self.renew());
+        if let Some(average) = &mut self.average {
+            timed(recorder, "average", Worker::Steps, || average.update(&self.parameters))?;
+        }
+        Ok((sum, norm.length))
+    }
+
     /// The gradients of all batches of a step.
     fn forth_and_back(
         &mut self,
         steps: &[Step],
+        weight: f64,
         recorder: Option<&Recorder>,
         mut outputs: Option<&mut Outputs>,
     ) -> Result<Sum> {
-        let weight: f64 = steps.iter().map(|step| self.loss.weight(&step.batch, &step.targets)).sum();
-        if weight <= 0.0 {
-            return Err(Error::argument("data", "a step has no targets; see the settings of the task"));
-        }
         let mut tracer = recorder.map(|recorder| Tracer::new(recorder.clone(), self.runner.program()));
         self.gradients.clear();
         let mut sum = Sum::default();

@@ -378,7 +378,7 @@ impl<'a, T> Tables<'a, T> {
 }
 
 /// Refuses tokens, segments and positions that tables do not have.
-fn check(program: &Program, batch: &Batch) -> Result<()> {
+pub(crate) fn check(program: &Program, batch: &Batch) -> Result<()> {
     for node in &program.nodes {
         let texts = program.values[node.output].side.texts(batch);
         let rows = texts.rows.iter();

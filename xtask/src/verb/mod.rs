@@ -7,6 +7,7 @@ pub(crate) mod bench_kernels;
 pub(crate) mod bench_peers;
 pub(crate) mod c;
 pub(crate) mod counts;
+pub(crate) mod cuda;
 pub(crate) mod deb;
 pub(crate) mod demo;
 pub(crate) mod export;

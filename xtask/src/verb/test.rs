@@ -1,6 +1,6 @@
 //! `test`: everything a change must pass, and a table of what ran.
 
-use super::{android, arm, c, counts, export, ios, model, size};
+use super::{android, arm, c, counts, cuda, export, ios, model, size};
 use crate::Verb;
 use crate::record;
 use crate::shell::{self, Result, cargo, run};
@@ -31,7 +31,7 @@ struct Step {
     run: fn() -> Result<Outcome>,
 }
 
-const STEPS: [Step; 17] = [
+const STEPS: [Step; 18] = [
     Step { name: "tools", run: need_tools },
     Step { name: "format", run: || pass(cargo(&["fmt", "--all", "--check"])) },
     Step { name: "clippy", run: clippy },
@@ -43,6 +43,7 @@ const STEPS: [Step; 17] = [
     Step { name: "short-fuzz", run: short_fuzz },
     Step { name: "counts", run: || where_possible(counts::need_tools, |()| counts::check()) },
     Step { name: "c", run: || where_possible(c::need_tools, |()| c::check()) },
+    Step { name: "cuda", run: || where_possible(cuda::need_tools, |nvcc| cuda::check(&nvcc)) },
     Step { name: "android", run: || where_possible(android::need_tools, |()| android::check().map(drop)) },
     Step { name: "ios", run: || where_possible(ios::need_tools, |swift| ios::check(&swift)) },
     Step { name: "arm", run: || where_possible(arm::need_tools, |()| arm::identity()) },

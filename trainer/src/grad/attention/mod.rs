@@ -4,6 +4,8 @@
 mod head;
 mod sight;
 
+pub(crate) use sight::runs;
+
 use rayon::prelude::*;
 use siskin::graph::{Attention as Description, Op, Sight};
 

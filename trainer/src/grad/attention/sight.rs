@@ -7,7 +7,7 @@ use siskin::graph::{Attention, Place, Sight};
 use crate::batch::Texts;
 
 /// What row `row` of a text sees of the positions of the keys' text.
-pub(super) fn runs(
+pub(crate) fn runs(
     description: &Attention,
     queries: &Texts,
     keys: &Texts,

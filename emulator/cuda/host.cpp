@@ -1,0 +1,240 @@
+// Reads what is to be done from standard input and answers on standard output: memory, and kernels over it. Each request
+// is a letter and numbers of 8 bytes; src/cuda.rs speaks the other side.
+#include "machine.h"
+
+#include <csetjmp>
+#include <csignal>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <unistd.h>
+#include <string>
+
+Thread* current;
+Warp* warps_of_block;
+Group block_group;
+unsigned char* shared_memory;
+size_t shared_size;
+
+static const size_t STACK = 128 << 10;
+static const size_t MOST_SHARED = 227 << 10;
+static const int MOST_THREADS = 1024;
+
+struct Fiber {
+    Thread thread;
+    jmp_buf place;
+    ucontext_t start;
+    unsigned char* stack = nullptr;
+    bool begun = false;
+    bool done = true;
+};
+
+static Fiber fibers[MOST_THREADS];
+static jmp_buf scheduler;
+static const Entry* kernel;
+static const uint64_t* arguments;
+static std::string failure;
+static bool backwards;
+
+void yield() {
+    if (!_setjmp(fibers[current->number].place)) _longjmp(scheduler, 1);
+}
+
+void fail(const char* what) {
+    char text[400];
+    snprintf(text, sizeof text, "%s: %s (block %u %u %u, thread %d)", kernel->name, what, blockIdx.x, blockIdx.y,
+             blockIdx.z, current->number);
+    if (failure.empty()) failure = text;
+    _longjmp(scheduler, 2);
+}
+
+static void leave_group(Group& group) {
+    group.alive--;
+    if (group.arrived > 0 && group.arrived == group.alive) {
+        group.arrived = 0;
+        group.generation++;
+    }
+}
+
+// A fiber does the work of one thread after the other.
+static void fiber_main() {
+    while (true) {
+        kernel->call(arguments);
+        Fiber& own = fibers[current->number];
+        own.done = true;
+        if (own_warp().arrived > 0) fail("a thread leaves while others of its warp wait for it");
+        leave_group(own_warp());
+        leave_group(block_group);
+        yield();
+    }
+}
+
+static void resume(int number) {
+    Fiber& fiber = fibers[number];
+    current = &fiber.thread;
+    threadIdx = {(unsigned)number, 0, 0};
+    if (int way = _setjmp(scheduler); way != 0) return;
+    if (fiber.begun) _longjmp(fiber.place, 1);
+    fiber.begun = true;
+    getcontext(&fiber.start);
+    if (!fiber.stack) fiber.stack = (unsigned char*)malloc(STACK);
+    fiber.start.uc_stack.ss_sp = fiber.stack;
+    fiber.start.uc_stack.ss_size = STACK;
+    fiber.start.uc_link = nullptr;
+    makecontext(&fiber.start, fiber_main, 0);
+    setcontext(&fiber.start);
+}
+
+static void run_block(int threads) {
+    static Warp warps[MOST_THREADS / 32];
+    warps_of_block = warps;
+    memset(shared_memory, 0xff, shared_size);
+    block_group = Group();
+    block_group.alive = threads;
+    for (int i = 0; i * 32 < threads; i++) {
+        (Group&)warps[i] = Group();
+        warps[i].alive = threads - i * 32 < 32 ? threads - i * 32 : 32;
+    }
+    for (int i = 0; i < threads; i++) {
+        fibers[i].thread.number = i;
+        fibers[i].thread.copies.clear();
+        fibers[i].done = false;
+    }
+    auto progress = [&] {
+        uint64_t sum = block_group.generation + (uint64_t)block_group.arrived + (uint64_t)(threads - block_group.alive);
+        for (int i = 0; i * 32 < threads; i++) sum += warps[i].generation * 64 + (uint64_t)warps[i].arrived;
+        return sum;
+    };
+    while (block_group.alive > 0 && failure.empty()) {
+        uint64_t before = progress();
+        for (int i = 0; i < threads && failure.empty(); i++) {
+            int number = backwards ? threads - 1 - i : i;
+            if (!fibers[number].done) resume(number);
+        }
+        if (failure.empty() && block_group.alive > 0 && progress() == before) {
+            for (int i = 0; i < threads; i++) {
+                if (!fibers[i].done) current = &fibers[i].thread;
+            }
+            failure = std::string(kernel->name) + ": threads wait for others that never come";
+        }
+    }
+    // Those of a block that failed stand somewhere in its midst.
+    if (!failure.empty()) {
+        for (Fiber& fiber : fibers) fiber.begun = false;
+    }
+}
+
+static void read_all(void* to, size_t bytes) {
+    if (bytes > 0 && fread(to, 1, bytes, stdin) != bytes) exit(0);
+}
+
+static uint64_t read_word() {
+    uint64_t word;
+    read_all(&word, sizeof word);
+    return word;
+}
+
+static void answer(const void* from, size_t bytes) {
+    fwrite(from, 1, bytes, stdout);
+    fflush(stdout);
+}
+
+static void answer_text(const std::string& text) {
+    uint64_t length = text.size();
+    fwrite(&length, 1, sizeof length, stdout);
+    answer(text.data(), text.size());
+}
+
+// Memory whose end is followed by a page that nobody may touch.
+static uint64_t allocate(size_t bytes) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t padded = (bytes + 15) / 16 * 16, pages = (padded + page - 1) / page * page + page;
+    void* all = mmap(nullptr, pages + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (all == MAP_FAILED || mprotect(all, pages, PROT_READ | PROT_WRITE) != 0) {
+        fprintf(stderr, "no memory for %zu bytes\n", bytes);
+        exit(1);
+    }
+    unsigned char* place = (unsigned char*)all + pages - padded;
+    memset(place, 0xff, padded);
+    return (uint64_t)place;
+}
+
+static void launch() {
+    std::string name(read_word(), ' ');
+    read_all(&name[0], name.size());
+    uint64_t grid[3] = {read_word(), read_word(), read_word()}, threads = read_word(), shared = read_word();
+    std::vector<uint64_t> words(read_word());
+    read_all(words.data(), 8 * words.size());
+    failure.clear();
+    kernel = Entry::first;
+    while (kernel && name != kernel->name) kernel = kernel->next;
+    if (!kernel) return answer_text("no kernel is called " + name);
+    if ((size_t)kernel->count != words.size()) {
+        return answer_text(name + " takes " + std::to_string(kernel->count) + " arguments, not " + std::to_string(words.size()));
+    }
+    if (threads == 0 || threads > (uint64_t)kernel->threads || shared > MOST_SHARED) {
+        return answer_text(name + ": blocks of " + std::to_string(threads) + " threads and " + std::to_string(shared) + " bytes");
+    }
+    arguments = words.data();
+    shared_size = shared;
+    gridDim = {(unsigned)grid[0], (unsigned)grid[1], (unsigned)grid[2]};
+    blockDim = {(unsigned)threads, 1, 1};
+    uint64_t blocks = grid[0] * grid[1] * grid[2];
+    for (uint64_t i = 0; i < blocks && failure.empty(); i++) {
+        uint64_t block = backwards ? blocks - 1 - i : i;
+        blockIdx = {(unsigned)(block % grid[0]), (unsigned)(block / grid[0] % grid[1]), (unsigned)(block / grid[0] / grid[1])};
+        run_block((int)threads);
+    }
+    answer_text(failure);
+}
+
+static void beyond(int) {
+    static char text[200];
+    int length = snprintf(text, sizeof text, "%s touches memory that is not its own (block %u %u %u, thread %d)\n",
+                          kernel ? kernel->name : "the host", blockIdx.x, blockIdx.y, blockIdx.z,
+                          current ? current->number : 0);
+    (void)!::write(2, text, (size_t)length);
+    _exit(1);
+}
+
+int main() {
+    shared_memory = (unsigned char*)aligned_alloc(128, (MOST_SHARED + 127) / 128 * 128);
+    static unsigned char signals[64 << 10];
+    stack_t stack = {};
+    stack.ss_sp = signals;
+    stack.ss_size = sizeof signals;
+    sigaltstack(&stack, nullptr);
+    struct sigaction action = {};
+    action.sa_handler = beyond;
+    action.sa_flags = SA_ONSTACK;
+    sigaction(SIGSEGV, &action, nullptr);
+    sigaction(SIGBUS, &action, nullptr);
+    for (int request; (request = getchar()) != EOF;) {
+        switch (request) {
+        case 'a': {
+            uint64_t place = allocate(read_word());
+            answer(&place, sizeof place);
+            break;
+        }
+        case 'w': {
+            void* to = (void*)read_word();
+            read_all(to, read_word());
+            break;
+        }
+        case 'r': {
+            const void* from = (const void*)read_word();
+            answer(from, read_word());
+            break;
+        }
+        case 'f': {
+            void* to = (void*)read_word();
+            int byte = (int)read_word();
+            memset(to, byte, read_word());
+            break;
+        }
+        case 'o': backwards = read_word() != 0; break;
+        case 'l': launch(); break;
+        default: return 1;
+        }
+    }
+    return 0;
+}

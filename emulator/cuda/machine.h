@@ -1,0 +1,269 @@
+// A graphics processor for tests: what kernels/cuda/machine.cuh asks of the machine, carried out by an ordinary
+// program. Every thread of a block is a fiber; blocks run one after the other. What a real machine would let pass by
+// chance is an error here: lanes that part ways, copies that nobody waited for, memory that nobody wrote.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#define __device__
+#define __global__
+#define __shared__ static
+#define __constant__ static const
+#define __forceinline__ inline
+#define __restrict__
+
+struct Three {
+    unsigned x, y, z;
+};
+
+inline Three threadIdx, blockIdx, blockDim, gridDim;
+
+// Threads that wait for each other.
+struct Group {
+    int alive = 0;
+    int arrived = 0;
+    unsigned generation = 0;
+    const char* what = nullptr;
+};
+
+struct Warp : Group {
+    uint64_t left[2][32][4];
+};
+
+struct Copy {
+    void* to;
+    const void* from;
+    bool there;
+};
+
+struct Thread {
+    int number;
+    std::vector<std::vector<Copy>> copies;
+};
+
+// In host.cpp.
+extern Thread* current;
+extern Warp* warps_of_block;
+extern Group block_group;
+extern unsigned char* shared_memory;
+extern size_t shared_size;
+void yield();
+[[noreturn]] void fail(const char* what);
+
+inline void meet_in(Group& group, const char* what) {
+    if (group.arrived > 0 && strcmp(group.what, what) != 0) fail("threads part ways: they wait at different places");
+    group.what = what;
+    group.arrived++;
+    if (group.arrived == group.alive) {
+        group.arrived = 0;
+        group.generation++;
+        return;
+    }
+    unsigned mine = group.generation;
+    while (group.generation == mine) yield();
+}
+
+inline int lane() { return current->number & 31; }
+inline Warp& own_warp() { return warps_of_block[current->number / 32]; }
+inline void meet() { meet_in(block_group, "block"); }
+inline void meet_warp() { meet_in(own_warp(), "warp"); }
+
+// Leaves words for the other lanes of the warp, and gives what all of them have left.
+template <class... X> inline uint64_t (*leave(const char* what, X... words))[4] {
+    Warp& warp = own_warp();
+    uint64_t(*left)[4] = warp.left[warp.generation & 1];
+    uint64_t all[] = {(uint64_t)words...};
+    if (warp.alive != 32) fail("a lane of a warp that works together has left");
+    for (size_t i = 0; i < sizeof...(words); i++) left[lane()][i] = all[i];
+    meet_in(warp, what);
+    return left;
+}
+
+template <class X> inline uint64_t as_word(X x) {
+    uint64_t word = 0;
+    memcpy(&word, &x, sizeof x);
+    return word;
+}
+
+template <class X> inline X of_word(uint64_t word) {
+    X x;
+    memcpy(&x, &word, sizeof x);
+    return x;
+}
+
+template <class X> inline X from_lane(X x, int from) { return of_word<X>(leave("lane", as_word(x))[from & 31][0]); }
+template <class X> inline X across(X x, int mask) {
+    return of_word<X>(leave("across", as_word(x))[(lane() ^ mask) & 31][0]);
+}
+
+struct bf16 {
+    unsigned short bits;
+};
+
+struct f16 {
+    unsigned short bits;
+};
+
+inline float number(float x) { return x; }
+inline float number(bf16 x) { return of_word<float>((uint64_t)x.bits << 16); }
+
+inline float number(f16 x) {
+    int exponent = x.bits >> 10 & 31;
+    float digits = (float)(x.bits & 1023);
+    float size = exponent == 0    ? std::ldexp(digits, -24)
+                 : exponent == 31 ? (digits == 0 ? INFINITY : NAN)
+                                  : std::ldexp(1024 + digits, exponent - 25);
+    return x.bits & 0x8000 ? -size : size;
+}
+
+inline void set(float& to, float x) { to = x; }
+
+inline void set(bf16& to, float x) {
+    uint32_t bits = (uint32_t)as_word(x);
+    if (std::isnan(x)) {
+        to.bits = 0x7fff;
+        return;
+    }
+    to.bits = (unsigned short)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+inline void set(f16& to, float x) {
+    unsigned sign = std::signbit(x) ? 0x8000 : 0;
+    float size = std::fabs(x);
+    if (std::isnan(x)) {
+        to.bits = 0x7fff;
+    } else if (size >= 65520) {
+        to.bits = (unsigned short)(sign | 0x7c00);
+    } else if (size < std::ldexp(1.0f, -14)) {
+        to.bits = (unsigned short)(sign | (unsigned)std::nearbyint(std::ldexp(size, 24)));
+    } else {
+        int exponent;
+        std::frexp(size, &exponent);
+        unsigned digits = (unsigned)std::nearbyint(std::ldexp(size, 11 - exponent));
+        to.bits = (unsigned short)(sign | (((unsigned)(exponent + 14) << 10) + digits - 1024));
+    }
+}
+
+template <class T> inline unsigned pair(T, float low, float high) {
+    T both[2];
+    set(both[0], low);
+    set(both[1], high);
+    return both[0].bits | (unsigned)both[1].bits << 16;
+}
+
+inline float power_of_two(float x) { return std::exp2(x); }
+inline unsigned char* shared_bytes() { return shared_memory; }
+
+// Rows of four matrices, of all lanes.
+inline uint64_t (*matrix_rows(const char* what, const void* row))[4] {
+    const unsigned char* place = (const unsigned char*)row;
+    if ((uint64_t)place % 16 != 0) fail("a row of a matrix does not begin at a multiple of 16 bytes");
+    if (place < shared_memory || place + 16 > shared_memory + shared_size) fail("a matrix is not in shared memory");
+    return leave(what, row);
+}
+
+inline unsigned short matrix_number(uint64_t (*rows)[4], int matrix, int row, int column) {
+    return ((const unsigned short*)rows[8 * matrix + row][0])[column];
+}
+
+inline void read_matrices(unsigned (&to)[4], const void* row) {
+    uint64_t(*rows)[4] = matrix_rows("read_matrices", row);
+    int own_row = lane() / 4, column = lane() % 4 * 2;
+    for (int i = 0; i < 4; i++) {
+        to[i] = matrix_number(rows, i, own_row, column) | (unsigned)matrix_number(rows, i, own_row, column + 1) << 16;
+    }
+}
+
+inline void read_turned_matrices(unsigned (&to)[4], const void* row) {
+    uint64_t(*rows)[4] = matrix_rows("read_turned_matrices", row);
+    int own_row = lane() / 4, column = lane() % 4 * 2;
+    for (int i = 0; i < 4; i++) {
+        to[i] = matrix_number(rows, i, column, own_row) | (unsigned)matrix_number(rows, i, column + 1, own_row) << 16;
+    }
+}
+
+template <class T> inline float half_of(uint64_t word, int which) {
+    T x;
+    x.bits = (unsigned short)(word >> (16 * which));
+    return number(x);
+}
+
+template <class T>
+inline void multiply_add(T, float (&sums)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+    auto word = [](unsigned low, unsigned high) { return (uint64_t)high << 32 | low; };
+    uint64_t(*left)[4] = leave("multiply_add", word(a[0], a[1]), word(a[2], a[3]), word(b0, b1));
+    int own_row = lane() / 4, column = lane() % 4 * 2;
+    for (int i = 0; i < 4; i++) {
+        int row = i / 2, n = column + i % 2;
+        double sum = sums[i];
+        for (int k = 0; k < 16; k++) {
+            // Of a, word 0 has the rows below 8 and word 1 the others, of the first 8 columns; words 2 and 3 of the rest.
+            uint64_t of_a = left[own_row * 4 + k % 8 / 2][k / 8] >> (32 * row);
+            uint64_t of_b = left[n * 4 + k % 8 / 2][2] >> (32 * (k / 8));
+            sum += (double)half_of<T>(of_a, k % 2) * half_of<T>(of_b, k % 2);
+        }
+        sums[i] = (float)sum;
+    }
+}
+
+inline void begin_copy(void* to, const void* from, bool there) {
+    if ((uint64_t)to % 16 != 0 || (there && (uint64_t)from % 16 != 0)) fail("a copy of 16 bytes does not begin at a multiple of 16");
+    if (current->copies.empty()) current->copies.emplace_back();
+    current->copies.back().push_back({to, from, there});
+}
+
+inline void close_copies() {
+    if (current->copies.empty()) current->copies.emplace_back();
+    current->copies.emplace_back();
+}
+
+// The last group is the one that is still open.
+template <int LEFT> inline void wait_for_copies() {
+    auto& groups = current->copies;
+    while (groups.size() > LEFT + 1) {
+        for (Copy& copy : groups.front()) {
+            if (copy.there) memcpy(copy.to, copy.from, 16);
+            else memset(copy.to, 0, 16);
+        }
+        groups.erase(groups.begin());
+    }
+}
+
+inline unsigned __float_as_uint(float x) { return (unsigned)as_word(x); }
+inline float __uint_as_float(unsigned x) { return of_word<float>(x); }
+using std::isfinite;
+template <class X> inline X min(X a, X b) { return b < a ? b : a; }
+template <class X> inline X max(X a, X b) { return a < b ? b : a; }
+
+// A kernel as the host knows it.
+struct Entry {
+    const char* name;
+    int threads;
+    void (*call)(const uint64_t* arguments);
+    int count;
+    Entry* next;
+    static inline Entry* first = nullptr;
+    Entry(const char* name, int threads, void (*call)(const uint64_t*), int count)
+        : name(name), threads(threads), call(call), count(count), next(first) {
+        first = this;
+    }
+};
+
+template <auto KERNEL> struct Called;
+template <class... X, void (*KERNEL)(X...)> struct Called<KERNEL> {
+    static constexpr int count = sizeof...(X);
+    template <size_t... I> static void with(const uint64_t* arguments, std::index_sequence<I...>) {
+        KERNEL(of_word<X>(arguments[I])...);
+    }
+    static void call(const uint64_t* arguments) { with(arguments, std::index_sequence_for<X...>()); }
+};
+
+#define ENTRY(name, THREADS, parameters, body) \
+    static void name parameters { body; } \
+    static Entry entry_##name(#name, THREADS, Called<name>::call, Called<name>::count);

@@ -1,0 +1,203 @@
+//! A graphics processor: CUDA kernels compiled as ordinary C++, and carried out by another process, thread by thread.
+//!
+//! The very sources that ship run, some hundred thousand times slower. `emulator/cuda/machine.h` says what is stricter
+//! than on a real machine.
+
+use std::io::{BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// What a kernel is called with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Argument {
+    /// A place in the memory of the machine; 0: none.
+    Place(u64),
+    /// A whole number, of whatever width.
+    Whole(i64),
+    /// A float.
+    Float(f32),
+}
+
+/// How many blocks, of how many threads, with how many bytes of shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Blocks along each side.
+    pub grid: [u32; 3],
+    /// Threads of a block.
+    pub threads: u32,
+    /// Bytes of shared memory.
+    pub shared: u32,
+}
+
+/// Compilers of C++, by the order in which they are tried.
+const COMPILERS: [&str; 3] = ["c++", "g++", "clang++"];
+const FLAGS: [&str; 7] =
+    ["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-U_FORTIFY_SOURCE"];
+
+/// Compiles the kernels of `sources` to a program in `folder`.
+///
+/// # Errors
+/// Where there is no compiler (`Ok(None)`: that is no fault of the kernels), and what it says where they do not compile.
+pub fn compile(sources: &Path, folder: &Path) -> Result<Option<PathBuf>, String> {
+    let works = |name: &&&str| {
+        let quiet = Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        quiet.is_ok_and(|status| status.success())
+    };
+    let Some(compiler) = COMPILERS.iter().find(works) else { return Ok(None) };
+    if !cfg!(all(target_os = "linux", target_pointer_width = "64")) {
+        return Ok(None);
+    }
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("cuda");
+    let mut files = kernels(sources)?;
+    files.push(own.join("host.cpp"));
+    let objects: Vec<PathBuf> = files
+        .iter()
+        .map(|file| folder.join(file.file_name().unwrap_or_default()).with_extension("o"))
+        .collect();
+    let begin = |(file, object): (&PathBuf, &PathBuf)| {
+        let mut command = Command::new(compiler);
+        command.args(FLAGS).arg("-I").arg(&own).args(["-c", "-x", "c++"]).arg(file).arg("-o").arg(object);
+        let child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn();
+        child.map_err(|error| format!("{compiler}: {error}"))
+    };
+    let compiling = files.iter().zip(&objects).map(begin).collect::<Result<Vec<Child>, String>>()?;
+    for child in compiling {
+        finish(child)?;
+    }
+    let program = folder.join("cuda-emulator");
+    let mut link = Command::new(compiler);
+    let child = link.args(&objects).arg("-o").arg(&program).stderr(Stdio::piped()).spawn();
+    finish(child.map_err(|error| format!("{compiler}: {error}"))?)?;
+    Ok(Some(program))
+}
+
+fn finish(child: Child) -> Result<(), String> {
+    let answer = child.wait_with_output().map_err(|error| format!("the compiler: {error}"))?;
+    if answer.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&answer.stderr).into_owned()) }
+}
+
+/// The files of kernels, by name.
+fn kernels(sources: &Path) -> Result<Vec<PathBuf>, String> {
+    let entries = std::fs::read_dir(sources).map_err(|error| format!("{}: {error}", sources.display()))?;
+    let paths = entries.flatten().map(|entry| entry.path());
+    let mut files: Vec<PathBuf> =
+        paths.filter(|path| path.extension().is_some_and(|extension| extension == "cu")).collect();
+    files.sort();
+    Ok(files)
+}
+
+/// A machine that runs.
+#[derive(Debug)]
+pub struct Machine {
+    child: Child,
+    requests: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Machine {
+    /// Starts what [`compile`] made.
+    ///
+    /// # Errors
+    /// Where it does not start.
+    pub fn start(program: &Path) -> Result<Self, String> {
+        let mut command = Command::new(program);
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = child.map_err(|error| format!("{}: {error}", program.display()))?;
+        let (Some(requests), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err("the machine cannot be spoken to".to_owned());
+        };
+        Ok(Self { child, requests, answers: BufReader::new(answers) })
+    }
+
+    fn say(&mut self, request: u8, numbers: &[u64], bytes: &[u8]) -> Result<(), String> {
+        let mut message = vec![request];
+        numbers.iter().for_each(|number| message.extend(number.to_le_bytes()));
+        message.extend_from_slice(bytes);
+        let sent = self.requests.write_all(&message).and_then(|()| self.requests.flush());
+        sent.map_err(|error| format!("the machine has ended: {error}"))
+    }
+
+    fn hear(&mut self, bytes: &mut [u8]) -> Result<(), String> {
+        self.answers.read_exact(bytes).map_err(|error| format!("the machine has ended: {error}"))
+    }
+
+    fn hear_number(&mut self) -> Result<u64, String> {
+        let mut bytes = [0; 8];
+        self.hear(&mut bytes)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    /// Memory, none of whose floats is a number. What reads or writes beyond it ends the machine.
+    ///
+    /// # Errors
+    /// Where the machine has ended.
+    pub fn allocate(&mut self, bytes: usize) -> Result<u64, String> {
+        self.say(b'a', &[bytes as u64], &[])?;
+        self.hear_number()
+    }
+
+    /// Writes to memory.
+    ///
+    /// # Errors
+    /// Where the machine has ended.
+    pub fn write(&mut self, place: u64, bytes: &[u8]) -> Result<(), String> {
+        self.say(b'w', &[place, bytes.len() as u64], bytes)
+    }
+
+    /// Reads memory.
+    ///
+    /// # Errors
+    /// Where the machine has ended.
+    pub fn read(&mut self, place: u64, bytes: &mut [u8]) -> Result<(), String> {
+        self.say(b'r', &[place, bytes.len() as u64], &[])?;
+        self.hear(bytes)
+    }
+
+    /// Makes all bytes alike.
+    ///
+    /// # Errors
+    /// Where the machine has ended.
+    pub fn fill(&mut self, place: u64, byte: u8, count: usize) -> Result<(), String> {
+        self.say(b'f', &[place, u64::from(byte), count as u64], &[])
+    }
+
+    /// Whether threads and blocks run from the last to the first: results of kernels that wait where they should are the
+    /// same.
+    ///
+    /// # Errors
+    /// Where the machine has ended.
+    pub fn run_backwards(&mut self, backwards: bool) -> Result<(), String> {
+        self.say(b'o', &[u64::from(backwards)], &[])
+    }
+
+    /// Runs a kernel to its end.
+    ///
+    /// # Errors
+    /// What it did wrong.
+    pub fn launch(&mut self, kernel: &str, shape: Shape, arguments: &[Argument]) -> Result<(), String> {
+        let word = |argument: &Argument| match *argument {
+            Argument::Place(place) => place,
+            Argument::Whole(number) => number as u64,
+            Argument::Float(number) => u64::from(number.to_bits()),
+        };
+        let words: Vec<u8> = arguments.iter().flat_map(|argument| word(argument).to_le_bytes()).collect();
+        self.say(b'l', &[kernel.len() as u64], kernel.as_bytes())?;
+        let [x, y, z] = shape.grid;
+        let numbers = [x, y, z, shape.threads, shape.shared].map(|number| u64::from(number).to_le_bytes());
+        let count = (arguments.len() as u64).to_le_bytes();
+        let rest: Vec<u8> = numbers.into_iter().flatten().chain(count).chain(words).collect();
+        let sent = self.requests.write_all(&rest).and_then(|()| self.requests.flush());
+        sent.map_err(|error| format!("the machine has ended: {error}"))?;
+        let mut said = vec![0; self.hear_number()? as usize];
+        self.hear(&mut said)?;
+        if said.is_empty() { Ok(()) } else { Err(String::from_utf8_lossy(&said).into_owned()) }
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,248 @@
+// What attention forth and back have in common: tiles in shared memory, their products, and what a query sees.
+//
+// Texts stand one after the other, nothing is padded: the host lists tiles, each within one text. A warp has 16 rows of a
+// tile of WIDTH columns, and each of its lanes, as multiply_add has it, the columns 2 · (lane % 4) and the next of every
+// eight, of the rows lane / 4 and 8 more.
+#pragma once
+
+#include "common.cuh"
+
+// Rows that one warp has.
+#define OWN 16
+
+// Head sizes are brought to the next of these; a block owns `tile` rows and goes through others `step` at a time.
+template <class T, int SIZE> struct Plan {
+    static constexpr int tile = sizeof(T) == 4 && SIZE > 128 ? 32 : 64;
+    static constexpr int threads = tile / OWN * LANES;
+    // Rows begin 16 bytes further than their numbers need, so that eight of them lie in different banks.
+    static constexpr int stride = SIZE + wide<T>();
+    static constexpr int step = SIZE > 128 ? 32 : 64;
+    // Backward for keys holds two tables of sums.
+    static constexpr int step_of_queries = SIZE > 64 ? 32 : 64;
+};
+
+// A table of heads side by side: the columns of one head, of all rows.
+template <class T> struct Heads {
+    const T* numbers;
+    int width;
+    int size;
+};
+
+// Copies rows of a head to a tile, zeros beyond `rows` and beyond the head's columns. Ends with wait_for_copies.
+template <int SIZE, int ROWS, class T>
+__device__ __forceinline__ void begin_tile(T* tile, Heads<T> heads, long long first, int rows) {
+    constexpr int WIDE = wide<T>(), STRIDE = Plan<T, SIZE>::stride;
+    const T* from = heads.numbers + first * heads.width;
+    if (is_wide(heads.numbers, heads.width) && heads.size % WIDE == 0) {
+        for (int i = threadIdx.x; i < ROWS * (SIZE / WIDE); i += blockDim.x) {
+            int row = i / (SIZE / WIDE), column = i % (SIZE / WIDE) * WIDE;
+            bool there = row < rows && column < heads.size;
+            begin_copy(tile + row * STRIDE + column, there ? from + (long long)row * heads.width + column : from, there);
+        }
+    } else {
+        for (int i = threadIdx.x; i < ROWS * SIZE; i += blockDim.x) {
+            int row = i / SIZE, column = i % SIZE;
+            T x;
+            set(x, 0);
+            if (row < rows && column < heads.size) x = from[(long long)row * heads.width + column];
+            tile[row * STRIDE + column] = x;
+        }
+    }
+}
+
+template <int SIZE, int WIDTH, class T>
+__device__ __forceinline__ void product_of_halves(float (&sums)[WIDTH / 8][4], const T* a, const T* b) {
+    constexpr int STRIDE = Plan<T, SIZE>::stride;
+#pragma unroll
+    for (int n = 0; n < WIDTH / 8; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) sums[n][i] = 0;
+    }
+    int row = lane() % 8, which = lane() / 8;
+#pragma unroll
+    for (int k = 0; k < SIZE; k += 16) {
+        unsigned of_a[4], of_b[4];
+        read_matrices(of_a, a + (row + which % 2 * 8) * STRIDE + k + which / 2 * 8);
+#pragma unroll
+        for (int n = 0; n < WIDTH / 8; n += 2) {
+            read_matrices(of_b, b + (n * 8 + which / 2 * 8 + row) * STRIDE + k + which % 2 * 8);
+            multiply_add(T(), sums[n], of_a, of_b[0], of_b[1]);
+            multiply_add(T(), sums[n + 1], of_a, of_b[2], of_b[3]);
+        }
+    }
+}
+
+template <int SIZE, int WIDTH, class T>
+__device__ __forceinline__ void add_product_of_halves(float (&out)[SIZE / 8][4], const float (&a)[WIDTH / 8][4], const T* b) {
+    constexpr int STRIDE = Plan<T, SIZE>::stride;
+    int row = lane() % 8, which = lane() / 8;
+#pragma unroll
+    for (int k = 0; k < WIDTH / 8; k += 2) {
+        unsigned of_a[4] = {pair(T(), a[k][0], a[k][1]), pair(T(), a[k][2], a[k][3]),
+                            pair(T(), a[k + 1][0], a[k + 1][1]), pair(T(), a[k + 1][2], a[k + 1][3])};
+#pragma unroll
+        for (int n = 0; n < SIZE / 8; n += 2) {
+            unsigned of_b[4];
+            read_turned_matrices(of_b, b + (k * 8 + which % 2 * 8 + row) * STRIDE + n * 8 + which / 2 * 8);
+            multiply_add(T(), out[n], of_a, of_b[0], of_b[1]);
+            multiply_add(T(), out[n + 1], of_a, of_b[2], of_b[3]);
+        }
+    }
+}
+
+// Floats have no instructions that keep all their digits.
+template <int SIZE, int WIDTH>
+__device__ __forceinline__ void product_of_floats(float (&sums)[WIDTH / 8][4], const float* a, const float* b) {
+    constexpr int STRIDE = Plan<float, SIZE>::stride;
+    const float* upper = a + lane() / 4 * STRIDE;
+    const float* lower = upper + 8 * STRIDE;
+    b += lane() % 4 * 2 * STRIDE;
+#pragma unroll
+    for (int n = 0; n < WIDTH / 8; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) sums[n][i] = 0;
+    }
+#pragma unroll 2
+    for (int k = 0; k < SIZE; k += 4) {
+        float x[4], y[4];
+        read<4>(x, upper + k);
+        read<4>(y, lower + k);
+#pragma unroll
+        for (int n = 0; n < WIDTH / 8; n++) {
+            float left[4], right[4];
+            read<4>(left, b + n * 8 * STRIDE + k);
+            read<4>(right, b + (n * 8 + 1) * STRIDE + k);
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                sums[n][0] += x[i] * left[i];
+                sums[n][1] += x[i] * right[i];
+                sums[n][2] += y[i] * left[i];
+                sums[n][3] += y[i] * right[i];
+            }
+        }
+    }
+}
+
+template <int SIZE, int WIDTH>
+__device__ __forceinline__ void add_product_of_floats(float (&out)[SIZE / 8][4], const float (&a)[WIDTH / 8][4], const float* b) {
+    constexpr int STRIDE = Plan<float, SIZE>::stride;
+    b += lane() % 4 * 2;
+#pragma unroll
+    for (int k = 0; k < WIDTH; k++) {
+        // The lane of the same rows that has column k.
+        int owner = lane() / 4 * 4 + k % 8 / 2;
+        float x = from_lane(a[k / 8][k % 2], owner), y = from_lane(a[k / 8][k % 2 + 2], owner);
+#pragma unroll
+        for (int n = 0; n < SIZE / 8; n++) {
+            float of_b[2];
+            read<2>(of_b, b + k * STRIDE + n * 8);
+            out[n][0] += x * of_b[0];
+            out[n][1] += x * of_b[1];
+            out[n][2] += y * of_b[0];
+            out[n][3] += y * of_b[1];
+        }
+    }
+}
+
+// sums (16 × WIDTH) = a (16 × SIZE) · bᵀ, b with WIDTH rows.
+template <int SIZE, int WIDTH, class T>
+__device__ __forceinline__ void product(float (&sums)[WIDTH / 8][4], const T* a, const T* b) {
+    if constexpr (sizeof(T) == 4) product_of_floats<SIZE, WIDTH>(sums, a, b);
+    else product_of_halves<SIZE, WIDTH>(sums, a, b);
+}
+
+// out (16 × SIZE) += a (16 × WIDTH) · b, b with WIDTH rows.
+template <int SIZE, int WIDTH, class T>
+__device__ __forceinline__ void add_product(float (&out)[SIZE / 8][4], const float (&a)[WIDTH / 8][4], const T* b) {
+    if constexpr (sizeof(T) == 4) add_product_of_floats<SIZE, WIDTH>(out, a, b);
+    else add_product_of_halves<SIZE, WIDTH>(out, a, b);
+}
+
+// What scores are made of. Positions are counted from the first of a text.
+struct Scores {
+    // For each query, the first key that it sees and the one after the last, `runs` times.
+    const int* seen;
+    int runs;
+    // A slope for each head, a number for each step and head, the step of each distance from 1 - reach on; or none.
+    const float* slopes;
+    const float* bias;
+    const int* steps;
+    int reach;
+    int heads;
+    float scale;
+    // 0: none.
+    float cap;
+};
+
+// One query, as each key wants it.
+struct Query {
+    int position;
+    int first;
+    int end;
+    const int* others;
+};
+
+__device__ __forceinline__ Query query_of(const Scores& scores, long long row, int position) {
+    const int* seen = scores.seen + row * scores.runs * 2;
+    return {position, seen[0], seen[1], seen + 2};
+}
+
+__device__ __forceinline__ bool sees(const Scores& scores, const Query& query, int key) {
+    bool seen = key >= query.first && key < query.end;
+    for (int i = 0; i < scores.runs - 1; i++) seen = seen || (key >= query.others[2 * i] && key < query.others[2 * i + 1]);
+    return seen;
+}
+
+// The score of a product, and how steep the limit of scores is there.
+__device__ __forceinline__ float score(const Scores& scores, int head, const Query& query, int key, float product,
+                                       float& slope) {
+    float x = product * scores.scale;
+    slope = 1;
+    if (scores.cap > 0) {
+        float t = tanhf(x / scores.cap);
+        x = scores.cap * t;
+        slope = 1 - t * t;
+    }
+    int distance = key - query.position;
+    if (scores.slopes) x += scores.slopes[head] * distance;
+    if (scores.bias) x += scores.bias[scores.steps[distance + scores.reach - 1] * scores.heads + head];
+    return x;
+}
+
+#define LOG2_E 1.44269504f
+
+// e^x.
+__device__ __forceinline__ float exponential(float x) { return power_of_two(x * LOG2_E); }
+
+// Queries of one text, and the keys from the first to the last that any of them sees. `base` is the first row of a text.
+struct QueryTile {
+    int first;
+    int count;
+    int query_base;
+    int key_base;
+    int key_first;
+    int key_end;
+    int queries;
+    int keys;
+};
+
+// Keys of one text, and the queries from the first to the last that see any of them.
+struct KeyTile {
+    int first;
+    int count;
+    int key_base;
+    int query_base;
+    int query_first;
+    int query_end;
+    int queries;
+    int keys;
+};
+
+// Head sizes, as names and numbers.
+#define FOR_EACH_SIZE(BODY, T, type) BODY(T, type, 64) BODY(T, type, 128) BODY(T, type, 256)
+
+// What every attention kernel is told of scores.
+#define SCORES                                                                                                    \
+    const int *seen, int runs, const float *slopes, const float *bias, const int *steps, int reach, int heads,    \
+        float scale, float cap
+#define SCORES_GIVEN Scores{seen, runs, slopes, bias, steps, reach, heads, scale, cap}

@@ -1,0 +1,111 @@
+// What all kernels share. Every kernel gives the same bits for the same input, whatever the device: what is added up by
+// several threads is added in an order that the shapes fix, and nothing is added with atomics.
+#pragma once
+
+#ifdef __CUDACC__
+#include "machine.cuh"
+#else
+#include <machine.h>
+#endif
+
+#define LANES 32
+
+__device__ __forceinline__ float infinity() { return __uint_as_float(0x7f800000); }
+
+// An entry for each type of number: BODY(type, suffix of the name).
+#define FOR_EACH_TYPE(BODY) BODY(float, f32) BODY(bf16, bf16) BODY(f16, f16)
+
+// Neighbours that are read and written at once.
+template <class T, int COUNT> struct alignas(COUNT * sizeof(T)) Pack {
+    T numbers[COUNT];
+};
+
+// Numbers in 16 bytes.
+template <class T> __device__ constexpr int wide() { return 16 / (int)sizeof(T); }
+
+template <int COUNT, class T> __device__ __forceinline__ void read(float (&to)[COUNT], const T* from) {
+    Pack<T, COUNT> pack = *reinterpret_cast<const Pack<T, COUNT>*>(from);
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) to[i] = number(pack.numbers[i]);
+}
+
+template <int COUNT, class T> __device__ __forceinline__ void write(T* to, const float (&from)[COUNT]) {
+    Pack<T, COUNT> pack;
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) set(pack.numbers[i], from[i]);
+    *reinterpret_cast<Pack<T, COUNT>*>(to) = pack;
+}
+
+// Writes, or adds to what is there.
+template <int COUNT, class T> __device__ __forceinline__ void give(T* to, const float (&from)[COUNT], bool add) {
+    float sums[COUNT];
+    if (add) read<COUNT>(sums, to);
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) sums[i] = add ? sums[i] + from[i] : from[i];
+    write<COUNT>(to, sums);
+}
+
+template <class T> __device__ __forceinline__ void give(T& to, float from, bool add) {
+    set(to, add ? number(to) + from : from);
+}
+
+// Whether all places that are `step` numbers apart from this one can be read 16 bytes at a time.
+template <class T> __device__ __forceinline__ bool is_wide(const T* place, long long step) {
+    return (unsigned long long)place % 16 == 0 && step % wide<T>() == 0;
+}
+
+__device__ __forceinline__ float sum_of_warp(float x) {
+#pragma unroll
+    for (int mask = LANES / 2; mask > 0; mask /= 2) x += across(x, mask);
+    return x;
+}
+
+__device__ __forceinline__ double sum_of_warp(double x) {
+#pragma unroll
+    for (int mask = LANES / 2; mask > 0; mask /= 2) x += across(x, mask);
+    return x;
+}
+
+__device__ __forceinline__ int warp() { return threadIdx.x / LANES; }
+__device__ __forceinline__ int warps() { return blockDim.x / LANES; }
+
+// The sum over the block, for every thread. `parts` has room for one number of each warp, and may be used again after
+// the next meeting.
+template <class X> __device__ __forceinline__ X sum_of_block(X x, X* parts) {
+    x = sum_of_warp(x);
+    if (lane() == 0) parts[warp()] = x;
+    meet();
+    X sum = 0;
+    for (int i = 0; i < warps(); i++) sum += parts[i];
+    meet();
+    return sum;
+}
+
+// Calls `work` for runs of neighbours, 16 bytes at a time where `all_wide`, then for the rest one by one:
+// work(place, count of numbers as a type).
+template <int COUNT> struct Count {
+    static constexpr int value = COUNT;
+};
+
+template <class T, class Work>
+__device__ __forceinline__ void for_each_run(long long count, bool all_wide, Work work) {
+    constexpr int WIDE = wide<T>();
+    long long first = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    long long step = gridDim.x * (long long)blockDim.x;
+    long long packed = all_wide ? count / WIDE : 0;
+    for (long long i = first; i < packed; i += step) work(i * WIDE, Count<WIDE>());
+    for (long long i = packed * WIDE + first; i < count; i += step) work(i, Count<1>());
+}
+
+// The same for the cells of a table: work(row, column, count of numbers as a type). Rows go along the grid's second
+// side, columns along its first.
+template <class T, class Work>
+__device__ __forceinline__ void for_each_cell(int rows, int columns, bool all_wide, Work work) {
+    constexpr int WIDE = wide<T>();
+    int first = blockIdx.x * blockDim.x + threadIdx.x, step = gridDim.x * blockDim.x;
+    int packed = all_wide ? columns / WIDE : 0;
+    for (int row = blockIdx.y; row < rows; row += gridDim.y) {
+        for (int i = first; i < packed; i += step) work(row, i * WIDE, Count<WIDE>());
+        for (int i = packed * WIDE + first; i < columns; i += step) work(row, i, Count<1>());
+    }
+}

@@ -1,0 +1,183 @@
+// Functions of each number: activations, gates, sums, factors.
+#include "common.cuh"
+
+// As trainer/src/cuda/kernel.rs numbers them.
+enum Function { SILU, GELU, GELU_TANH, RELU, SIGMOID, ELU_PLUS_ONE, SCALE, SOFTCAP, CLAMP };
+
+struct Bend {
+    float value;
+    float slope;
+};
+
+__device__ __forceinline__ float sigmoid(float x) { return 1 / (1 + expf(-x)); }
+
+// A function of a number, and how steep it is there.
+__device__ __forceinline__ Bend bend(int function, float parameter, float x) {
+    switch (function) {
+    case SILU: {
+        float s = sigmoid(x);
+        return {x * s, s * (1 + x * (1 - s))};
+    }
+    case GELU: {
+        float below = 0.5f * (1 + erff(x * 0.70710678f));
+        float density = 0.39894228f * expf(-0.5f * x * x);
+        return {x * below, below + x * density};
+    }
+    case GELU_TANH: {
+        float t = tanhf(0.79788456f * (x + 0.044715f * x * x * x));
+        float inner = 0.79788456f * (1 + 3 * 0.044715f * x * x);
+        return {0.5f * x * (1 + t), 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * inner};
+    }
+    case RELU: return x > 0 ? Bend{x, 1} : Bend{0, 0};
+    case SIGMOID: {
+        float s = sigmoid(x);
+        return {s, s * (1 - s)};
+    }
+    case ELU_PLUS_ONE: {
+        if (x > 0) return {x + 1, 1};
+        float e = expf(x);
+        return {e, e};
+    }
+    case SCALE: return {x * parameter, parameter};
+    case SOFTCAP: {
+        float t = tanhf(x / parameter);
+        return {parameter * t, 1 - t * t};
+    }
+    default: return x > parameter ? Bend{parameter, 0} : x < -parameter ? Bend{-parameter, 0} : Bend{x, 1};
+    }
+}
+
+template <class T>
+__device__ void activate(int function, float parameter, const T* x, T* out, long long count) {
+    for_each_run<T>(count, is_wide(x, 0) && is_wide(out, 0), [&](long long at, auto size) {
+        constexpr int COUNT = decltype(size)::value;
+        float numbers[COUNT];
+        read<COUNT>(numbers, x + at);
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) numbers[i] = bend(function, parameter, numbers[i]).value;
+        write<COUNT>(out + at, numbers);
+    });
+}
+
+template <class T>
+__device__ void activate_back(int function, float parameter, const T* x, const T* gradient, T* to, int add,
+                              long long count) {
+    bool all_wide = is_wide(x, 0) && is_wide(gradient, 0) && is_wide(to, 0);
+    for_each_run<T>(count, all_wide, [&](long long at, auto size) {
+        constexpr int COUNT = decltype(size)::value;
+        float numbers[COUNT], steep[COUNT];
+        read<COUNT>(numbers, x + at);
+        read<COUNT>(steep, gradient + at);
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) steep[i] *= bend(function, parameter, numbers[i]).slope;
+        give<COUNT>(to + at, steep, add);
+    });
+}
+
+struct Bends {
+    float value;
+    float along_gate;
+    float along_up;
+};
+
+// `activation(gate) · up`; with a limit, `g · sigmoid(slope · g) · (u + 1)` of what the limit leaves.
+__device__ __forceinline__ Bends bends(int function, float limit, float slope, float gate, float up) {
+    if (limit == 0) {
+        Bend of_gate = bend(function, 0, gate);
+        return {of_gate.value * up, of_gate.slope * up, of_gate.value};
+    }
+    float g = min(gate, limit), open = gate > limit ? 0 : 1;
+    float u = max(min(up, limit), -limit), free = up > limit || up < -limit ? 0 : 1;
+    float s = sigmoid(slope * g);
+    float along = s + g * slope * s * (1 - s);
+    return {g * s * (u + 1), open * along * (u + 1), free * g * s};
+}
+
+template <class T>
+__device__ void gate(int function, float limit, float slope, const T* gates, const T* ups, T* out, long long count) {
+    bool all_wide = is_wide(gates, 0) && is_wide(ups, 0) && is_wide(out, 0);
+    for_each_run<T>(count, all_wide, [&](long long at, auto size) {
+        constexpr int COUNT = decltype(size)::value;
+        float x[COUNT], y[COUNT];
+        read<COUNT>(x, gates + at);
+        read<COUNT>(y, ups + at);
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) x[i] = bends(function, limit, slope, x[i], y[i]).value;
+        write<COUNT>(out + at, x);
+    });
+}
+
+// Either of the places that gradients go to may be missing.
+template <class T>
+__device__ void gate_back(int function, float limit, float slope, const T* gates, const T* ups, const T* gradient,
+                          T* to_gates, T* to_ups, int add_gates, int add_ups, long long count) {
+    bool all_wide = is_wide(gates, 0) && is_wide(ups, 0) && is_wide(gradient, 0);
+    all_wide = all_wide && is_wide(to_gates, 0) && is_wide(to_ups, 0);
+    for_each_run<T>(count, all_wide, [&](long long at, auto size) {
+        constexpr int COUNT = decltype(size)::value;
+        float x[COUNT], y[COUNT], steep[COUNT];
+        read<COUNT>(x, gates + at);
+        read<COUNT>(y, ups + at);
+        read<COUNT>(steep, gradient + at);
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            Bends of_both = bends(function, limit, slope, x[i], y[i]);
+            x[i] = steep[i] * of_both.along_gate;
+            y[i] = steep[i] * of_both.along_up;
+        }
+        if (to_gates) give<COUNT>(to_gates + at, x, add_gates);
+        if (to_ups) give<COUNT>(to_ups + at, y, add_ups);
+    });
+}
+
+template <class T> __device__ void add(const T* a, const T* b, T* out, long long count) {
+    for_each_run<T>(count, is_wide(a, 0) && is_wide(b, 0) && is_wide(out, 0), [&](long long at, auto size) {
+        constexpr int COUNT = decltype(size)::value;
+        float x[COUNT], y[COUNT];
+        read<COUNT>(x, a + at);
+        read<COUNT>(y, b + at);
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) x[i] += y[i];
+        write<COUNT>(out + at, x);
+    });
+}
+
+// Copies, or adds.
+template <class T> __device__ void hand_on(const T* from, T* to, int add, long long count) {
+    for_each_run<T>(count, is_wide(from, 0) && is_wide(to, 0), [&](long long at, auto size) {
+        constexpr int COUNT = decltype(size)::value;
+        float x[COUNT];
+        read<COUNT>(x, from + at);
+        give<COUNT>(to + at, x, add);
+    });
+}
+
+// Every number times the factor of its column, plus the term of its column where there are terms.
+template <class T>
+__device__ void affine(const T* x, const float* factors, const float* terms, T* out, int add, int rows, int columns) {
+    for_each_cell<T>(rows, columns, false, [&](int row, int column, auto) {
+        long long at = (long long)row * columns + column;
+        float sum = number(x[at]) * factors[column] + (terms ? terms[column] : 0);
+        give(out[at], sum, add);
+    });
+}
+
+#define KERNELS(T, type)                                                                                          \
+    ENTRY(activate_##type, 256, (int function, float parameter, const T* x, T* out, long long count),             \
+          activate(function, parameter, x, out, count))                                                           \
+    ENTRY(activate_back_##type, 256,                                                                              \
+          (int function, float parameter, const T* x, const T* gradient, T* to, int add, long long count),        \
+          activate_back(function, parameter, x, gradient, to, add, count))                                        \
+    ENTRY(gate_##type, 256,                                                                                       \
+          (int function, float limit, float slope, const T* gates, const T* ups, T* out, long long count),        \
+          gate(function, limit, slope, gates, ups, out, count))                                                   \
+    ENTRY(gate_back_##type, 256,                                                                                  \
+          (int function, float limit, float slope, const T* gates, const T* ups, const T* gradient, T* to_gates,  \
+           T* to_ups, int add_gates, int add_ups, long long count),                                               \
+          gate_back(function, limit, slope, gates, ups, gradient, to_gates, to_ups, add_gates, add_ups, count))   \
+    ENTRY(add_##type, 256, (const T* a, const T* b, T* out, long long count), add(a, b, out, count))              \
+    ENTRY(hand_on_##type, 256, (const T* from, T* to, int add, long long count), hand_on(from, to, add, count))   \
+    ENTRY(affine_##type, 256,                                                                                     \
+          (const T* x, const float* factors, const float* terms, T* out, int add, int rows, int columns),         \
+          affine(x, factors, terms, out, add, rows, columns))
+FOR_EACH_TYPE(KERNELS)

@@ -1,0 +1,29 @@
+// Rotary positions: pairs of columns, half a head apart, turned by the angles of a row. Some columns at the end of a head
+// may have no angle.
+#include "common.cuh"
+
+// Row `turn_of[row]` of `turns` has a cosine for each pair, then a sine. `back` turns the other way.
+template <class T>
+__device__ void rope(const T* x, const float* turns, const int* turn_of, T* out, int back, int add, int rows,
+                     int columns, int head_size, int pairs) {
+    for_each_cell<T>(rows, columns, false, [&](int row, int column, auto) {
+        int place = column % head_size;
+        long long at = (long long)row * columns + column;
+        if (place >= pairs) {
+            if (place >= 2 * pairs) give(out[at], number(x[at]), add);
+            return;
+        }
+        const float* turn = turns + (long long)turn_of[row] * 2 * pairs;
+        float cosine = turn[place], sine = back ? -turn[pairs + place] : turn[pairs + place];
+        float a = number(x[at]), b = number(x[at + pairs]);
+        give(out[at], a * cosine - b * sine, add);
+        give(out[at + pairs], b * cosine + a * sine, add);
+    });
+}
+
+#define KERNELS(T, type)                                                                                      \
+    ENTRY(rope_##type, 256,                                                                                   \
+          (const T* x, const float* turns, const int* turn_of, T* out, int back, int add, int rows, int columns, \
+           int head_size, int pairs),                                                                         \
+          rope(x, turns, turn_of, out, back, add, rows, columns, head_size, pairs))
+FOR_EACH_TYPE(KERNELS)

@@ -1,0 +1,158 @@
+"""Training on a CUDA device, beside PyTorch's on the same device: tokens a second and memory, as Markdown tables.
+
+usage: bench_cuda.py [--model gpt2|bert] [--steps N] [--rows R] [--siskin PATH] [--sanitise]
+
+Needs a device, torch with CUDA, and `cargo build --release -p siskin-cli --features cuda`. PyTorch trains a model of the
+same shape with torch.compile, scaled_dot_product_attention and fused AdamW. Rows of the table: floats, 16 bits, what is
+recomputed, and larger batches. Texts are random words: speed does not depend on what they say.
+
+`--sanitise` runs one step under compute-sanitizer instead: memcheck, racecheck and initcheck.
+"""
+import argparse
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SHAPES = {
+    "gpt2": {"family": "gpt2", "length": 1024, "task": "causal", "vocabulary": 50304, "config": {
+        "vocab_size": 50304, "n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024}},
+    "bert": {"family": "bert", "length": 512, "task": "masked", "vocabulary": 30528, "head": "tokens", "config": {
+        "vocab_size": 30528, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
+        "intermediate_size": 3072, "max_position_embeddings": 512, "type_vocab_size": 2}},
+}
+# What each row changes: precision, recompute, and how many times the texts of a batch.
+ROWS = [
+    ("floats", "f32", "nothing", 1),
+    ("bf16", "bf16", "nothing", 1),
+    ("bf16, attention computed again", "bf16", "attention", 1),
+    ("bf16, what costs little computed again", "bf16", "cheap", 1),
+    ("bf16, four times the batch", "bf16", "nothing", 4),
+]
+
+
+def texts(folder, count):
+    """Documents of random words, and a tokenizer that is learnt from them by siskin."""
+    draw = random.Random(1)
+    words = ["".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=draw.randint(2, 9))) for _ in range(20000)]
+    path = folder / "text.txt"
+    path.write_text("\n\n".join(" ".join(draw.choices(words, k=1500)) for _ in range(count)))
+    return path
+
+
+def config(folder, text, shape, row, arguments):
+    """A config of a run of so many steps."""
+    _, precision, recompute, times = row
+    model = [f'family = "{shape["family"]}"', f'vocabulary = {shape["vocabulary"]}']
+    if "head" in shape:
+        model.append(f'head = "{shape["head"]}"')
+    numbers = ", ".join(f"{name} = {number}" for name, number in shape["config"].items())
+    lines = [
+        f"steps = {arguments.steps}", 'device = "cuda"', f'precision = "{precision}"', f'recompute = "{recompute}"',
+        "[model]", *model, f"config = {{ {numbers} }}",
+        "[data]", f'task = "{shape["task"]}"', f'training = ["{text}"]',
+        f'settings = {{ length = {shape["length"]} }}',
+        "[batch]", f"rows = {arguments.rows * times}",
+        "[schedule]", "rate = 1e-4", "[evaluate]", "every = 0", "batches = 1", "[checkpoint]", "every = 0",
+    ]
+    path = folder / "bench.toml"
+    path.write_text("\n".join(lines))
+    return path
+
+
+def used():
+    """Bytes of the device that are taken."""
+    out = subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"],
+                         capture_output=True, text=True, check=True).stdout
+    return int(out.split()[0]) * 1e6
+
+
+def ours(path, arguments):
+    """Tokens a second after the first steps, and the most memory that was seen."""
+    run = subprocess.Popen([arguments.siskin, "train", str(path)], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                           text=True)
+    most = 0
+    while run.poll() is None:
+        most = max(most, used())
+        time.sleep(0.2)
+    if run.returncode != 0:
+        return None, run.stderr.read().strip().splitlines()[-1]
+    steps = [json.loads(line) for line in path.with_suffix(".run").joinpath("log.jsonl").open()]
+    steps = [step for step in steps if "seconds" in step][len(steps) // 3:]
+    return sum(step["rows"] for step in steps) / sum(step["seconds"] for step in steps), most
+
+
+def torchs(shape, row, arguments):
+    """The same of PyTorch."""
+    import torch
+    from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel
+    _, precision, recompute, times = row
+    if recompute != "nothing":
+        return None, "no such setting"
+    kinds = {"gpt2": (GPT2Config, GPT2LMHeadModel), "bert": (BertConfig, BertForMaskedLM)}
+    config_kind, model_kind = kinds[shape["family"]]
+    torch.manual_seed(1)
+    torch.cuda.reset_peak_memory_stats()
+    dropout = {"attn_pdrop": 0, "embd_pdrop": 0, "resid_pdrop": 0, "hidden_dropout_prob": 0,
+               "attention_probs_dropout_prob": 0}
+    model = model_kind(config_kind(**shape["config"], **dropout, attn_implementation="sdpa")).cuda()
+    model = torch.compile(model)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    count = arguments.rows * times // shape["length"]
+    tokens = torch.randint(shape["vocabulary"], (count, shape["length"]), device="cuda")
+    first = arguments.steps // 3
+    for step in range(arguments.steps):
+        if step == first:
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
+        with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
+            loss = model(input_ids=tokens, labels=tokens).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+    torch.cuda.synchronize()
+    seconds = time.perf_counter() - begin
+    return tokens.numel() * (arguments.steps - first) / seconds, torch.cuda.max_memory_allocated()
+
+
+def shown(outcome):
+    rate, memory = outcome
+    return f"{memory} | " if rate is None else f"{rate:,.0f} | {memory / 2**30:.1f}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", choices=SHAPES, default="gpt2")
+    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--rows", type=int, default=8192, help="tokens of a batch")
+    parser.add_argument("--siskin", default=str(ROOT / "target/release/siskin"))
+    parser.add_argument("--sanitise", action="store_true")
+    arguments = parser.parse_args()
+    shape = SHAPES[arguments.model]
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(folder)
+        text = texts(folder, 40 * arguments.steps)
+        if arguments.sanitise:
+            arguments.steps, arguments.rows = 1, shape["length"]
+            failed = False
+            for tool in ["memcheck", "racecheck", "initcheck"]:
+                for row in ROWS[:2]:
+                    path = config(folder, text, shape, row, arguments)
+                    command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", arguments.siskin, "train"]
+                    code = subprocess.run([*command, str(path)]).returncode
+                    print(f"{tool}, {row[0]}: {'clean' if code == 0 else f'ended with {code}'}")
+                    failed |= code != 0
+            sys.exit(failed)
+        print("| | Siskin, tokens/s | GiB | PyTorch, tokens/s | GiB |\n|---|---|---|---|---|")
+        for row in ROWS:
+            path = config(folder, text, shape, row, arguments)
+            print(f"| {row[0]} | {shown(ours(path, arguments))} | {shown(torchs(shape, row, arguments))} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+//! A device for tests: the sources of the CUDA kernels, carried out without a graphics processor. Products of matrices,
+//! which on a real device are cuBLAS's, are plain loops.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use half::{bf16, f16};
+use siskin::{Error, Result};
+use siskin_emulator::cuda::{self, Machine, Shape};
+use siskin_trainer::cuda::{Argument, Command, Device, Matrix, Place, Precision, Product, Tape};
+
+use crate::paths;
+
+/// The device.
+pub struct Emulated {
+    machine: Machine,
+}
+
+/// Where the kernels of `kernels/cuda/` were compiled to, once for each process; `None` where there is no compiler.
+///
+/// # Panics
+/// Where they do not compile.
+pub fn program(folder: &Path) -> Option<&'static Path> {
+    static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let compile = || {
+        cuda::compile(&paths::root().join("kernels/cuda"), folder)
+            .unwrap_or_else(|said| panic!("the kernels are no C++:\n{said}"))
+    };
+    PROGRAM.get_or_init(compile).as_deref()
+}
+
+impl Emulated {
+    /// A machine that runs a program.
+    ///
+    /// # Panics
+    /// Where it does not start.
+    pub fn new(program: &Path) -> Self {
+        Self { machine: Machine::start(program).unwrap_or_else(|said| panic!("{said}")) }
+    }
+
+    /// Whether threads run from the last to the first.
+    ///
+    /// # Errors
+    /// Where the machine has ended.
+    pub fn run_backwards(&mut self, backwards: bool) -> Result<()> {
+        said(self.machine.run_backwards(backwards))
+    }
+
+    fn table(
+        &mut self,
+        precision: Precision,
+        matrix: Matrix,
+        [rows, columns]: [usize; 2],
+    ) -> Result<Vec<f32>> {
+        let [rows, columns] = if matrix.turned { [columns, rows] } else { [rows, columns] };
+        let count = if rows == 0 || columns == 0 { 0 } else { (rows - 1) * matrix.stride + columns };
+        let mut bytes = vec![0; count * precision.bytes()];
+        said(self.machine.read(matrix.place, &mut bytes))?;
+        Ok(decode(precision, &bytes))
+    }
+
+    fn multiply(&mut self, product: &Product) -> Result<()> {
+        let [m, n, k] = product.shape;
+        let a = self.table(product.precision, product.a, [m, k])?;
+        let b = self.table(product.precision, product.b, [k, n])?;
+        let kept = if product.floats { Precision::F32 } else { product.precision };
+        let mut out = self.table(kept, product.out, [m, n])?;
+        let bias = match product.bias {
+            0 => vec![0.0; n],
+            place => self.table(product.precision, Matrix { place, stride: n, turned: false }, [1, n])?,
+        };
+        let at = |matrix: Matrix, row: usize, column: usize| match matrix.turned {
+            true => column * matrix.stride + row,
+            false => row * matrix.stride + column,
+        };
+        for row in 0..m {
+            for column in 0..n {
+                let sum: f64 = (0..k)
+                    .map(|i| f64::from(a[at(product.a, row, i)]) * f64::from(b[at(product.b, i, column)]))
+                    .sum();
+                let out = &mut out[at(product.out, row, column)];
+                let was = if product.add { *out } else { 0.0 };
+                *out = was + sum as f32 + bias[column];
+            }
+        }
+        // What stands between rows stays as it was.
+        for row in 0..m {
+            let start = row * product.out.stride;
+            let place = product.out.place + (start * kept.bytes()) as Place;
+            said(self.machine.write(place, &encode(kept, &out[start..start + n])))?;
+        }
+        Ok(())
+    }
+}
+
+fn said<T>(outcome: std::result::Result<T, String>) -> Result<T> {
+    outcome.map_err(|message| Error::argument("emulated device", message))
+}
+
+impl Device for Emulated {
+    fn allocate(&mut self, bytes: usize) -> Result<Place> {
+        // Ends at what nobody may touch; begins where a real device would begin.
+        said(self.machine.allocate(bytes.next_multiple_of(256)))
+    }
+
+    fn free(&mut self, _: Place) -> Result<()> {
+        Ok(())
+    }
+
+    fn write(&mut self, place: Place, bytes: &[u8]) -> Result<()> {
+        said(self.machine.write(place, bytes))
+    }
+
+    fn read(&mut self, place: Place, bytes: &mut [u8]) -> Result<()> {
+        said(self.machine.read(place, bytes))
+    }
+
+    fn run(&mut self, tape: &Tape) -> Result<()> {
+        for command in &tape.commands {
+            match command {
+                Command::Multiply(product) => self.multiply(product)?,
+                Command::Clear { place, bytes } => said(self.machine.fill(*place, 0, *bytes))?,
+                Command::Launch(launch) => {
+                    let shape = Shape { grid: launch.grid, threads: launch.threads, shared: launch.shared };
+                    let arguments: Vec<cuda::Argument> = launch.arguments.iter().map(as_word).collect();
+                    said(self.machine.launch(&launch.kernel, shape, &arguments))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn as_word(argument: &Argument) -> cuda::Argument {
+    match *argument {
+        Argument::Place(place) => cuda::Argument::Place(place),
+        Argument::Whole(number) => cuda::Argument::Whole(i64::from(number)),
+        Argument::Long(number) => cuda::Argument::Whole(number),
+        Argument::Float(number) => cuda::Argument::Float(number),
+    }
+}
+
+/// Numbers of a precision as bytes.
+pub fn encode(precision: Precision, numbers: &[f32]) -> Vec<u8> {
+    let bytes = |number: &f32| match precision {
+        Precision::F32 => number.to_le_bytes().to_vec(),
+        Precision::Bf16 => bf16::from_f32(*number).to_le_bytes().to_vec(),
+        Precision::Fp16 => f16::from_f32(*number).to_le_bytes().to_vec(),
+    };
+    numbers.iter().flat_map(bytes).collect()
+}
+
+/// The numbers of bytes.
+pub fn decode(precision: Precision, bytes: &[u8]) -> Vec<f32> {
+    let number = |bytes: &[u8]| match precision {
+        Precision::F32 => f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]),
+        Precision::Bf16 => bf16::from_le_bytes([bytes[0], bytes[1]]).to_f32(),
+        Precision::Fp16 => f16::from_le_bytes([bytes[0], bytes[1]]).to_f32(),
+    };
+    bytes.chunks_exact(precision.bytes()).map(number).collect()
+}

@@ -1,0 +1,410 @@
+//! Attention on a device: which keys each query sees, and the tiles that blocks take.
+
+use std::ops::Range;
+
+use siskin::graph::{Attention, Sight};
+use siskin::{Error, Result};
+
+use super::Precision;
+use super::op::{Back, Call, Work, flag, whole};
+use super::tape::{Argument, Place};
+use crate::batch::Texts;
+use crate::grad::runs;
+
+/// Head sizes that there are kernels for; smaller ones are filled up with zeros.
+const SIZES: [usize; 3] = [64, 128, 256];
+/// Runs of keys that a query may see.
+const MOST_RUNS: usize = 2;
+/// Numbers of a tile, as kernels read them.
+const NUMBERS: usize = 8;
+
+/// Whether there are kernels for this kind.
+pub(super) fn check(description: &Attention) -> Result<bool> {
+    if description.head_size > SIZES[SIZES.len() - 1] {
+        let message = format!(
+            "heads of {} columns are wider than the {} of the CUDA kernels; train with device = \"cpu\"",
+            description.head_size,
+            SIZES[SIZES.len() - 1]
+        );
+        return Err(Error::unsupported("device", message));
+    }
+    Ok(matches!(
+        description.sight,
+        Sight::Before(_) | Sight::Recent { .. } | Sight::Whole | Sight::Around(_) | Sight::Memory
+    ))
+}
+
+/// The measures of the kernels for a head size: `Plan` in `kernels/cuda/attention.cuh`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Measures {
+    /// The head size that kernels are compiled for.
+    size: usize,
+    /// Rows that a block owns.
+    tile: usize,
+    /// Keys that it takes at a time, and queries.
+    step: usize,
+    step_of_queries: usize,
+    bytes: usize,
+    stride: usize,
+}
+
+impl Measures {
+    fn new(precision: Precision, head_size: usize) -> Self {
+        let size = SIZES.into_iter().find(|&size| head_size <= size).unwrap_or(SIZES[SIZES.len() - 1]);
+        let floats = precision == Precision::F32;
+        Self {
+            size,
+            tile: if floats && size > 128 { 32 } else { 64 },
+            step: if size > 128 { 32 } else { 64 },
+            step_of_queries: if size > 64 { 32 } else { 64 },
+            bytes: precision.bytes(),
+            stride: size + precision.wide(),
+        }
+    }
+
+    fn threads(&self) -> usize {
+        self.tile / 16 * 32
+    }
+
+    /// Bytes of so many rows.
+    fn shared(&self, rows: usize) -> usize {
+        rows * self.stride * self.bytes
+    }
+}
+
+/// What kernels are told of the texts of an attention.
+struct Tables {
+    seen: Place,
+    query_tiles: Place,
+    query_count: usize,
+    key_tiles: Place,
+    key_count: usize,
+}
+
+/// The runs of keys that each query sees, row by row, texts one after the other.
+fn seen(description: &Attention, queries: &Texts, keys: &Texts) -> Vec<Vec<Range<usize>>> {
+    let of_text = |text: usize| {
+        let rows = 0..queries.spans[text].len();
+        rows.map(move |row| runs(description, queries, keys, text, row))
+    };
+    (0..queries.spans.len()).flat_map(of_text).collect()
+}
+
+/// Tiles of queries, those with the most keys first, and tiles of keys.
+fn tiles(tile: usize, seen: &[Vec<Range<usize>>], queries: &Texts, keys: &Texts) -> [Vec<[i32; NUMBERS]>; 2] {
+    let (mut of_queries, mut of_keys) = (Vec::new(), Vec::new());
+    for (own, other) in queries.spans.iter().zip(&keys.spans) {
+        let all = [own.len(), other.len()];
+        for start in (0..own.len()).step_by(tile) {
+            let rows = start..own.len().min(start + tile);
+            let runs = || seen[own.start + rows.start..own.start + rows.end].iter().flatten();
+            let first = runs().map(|run| run.start).min().unwrap_or(0);
+            let end = runs().map(|run| run.end).max().unwrap_or(0).max(first);
+            let numbers = [own.start + start, rows.len(), own.start, other.start, first, end, all[0], all[1]];
+            of_queries.push(numbers.map(|number| number as i32));
+        }
+        for start in (0..other.len()).step_by(tile) {
+            let end = other.len().min(start + tile);
+            let looks =
+                |row: &usize| seen[own.start + row].iter().any(|run| run.start < end && start < run.end);
+            let first = (0..own.len()).find(looks).unwrap_or(0);
+            let last = (first..own.len()).rev().find(looks).map_or(first, |row| row + 1);
+            let numbers =
+                [other.start + start, end - start, other.start, own.start, first, last, all[0], all[1]];
+            of_keys.push(numbers.map(|number| number as i32));
+        }
+    }
+    let work = |tile: &[i32; NUMBERS]| std::cmp::Reverse(tile[5] - tile[4]);
+    of_queries.sort_by_key(work);
+    of_keys.sort_by_key(work);
+    [of_queries, of_keys]
+}
+
+/// Filled up with tiles of nothing, so that batches of like shape have as many.
+fn filled(mut tiles: Vec<[i32; NUMBERS]>) -> Vec<i32> {
+    tiles.resize(tiles.len().next_multiple_of(32), [0; NUMBERS]);
+    tiles.concat()
+}
+
+fn tables(work: &mut Work<'_>, call: &Call<'_>, description: &Attention, tile: usize) -> Tables {
+    let (queries, keys) = (call.texts(), call.input(1).side.texts(call.batch));
+    let name = |what: &str| {
+        let sides = (call.name(""), call.input(1).side);
+        format!("{what} {tile} {sides:?} {:?}", description.sight)
+    };
+    let all = std::cell::OnceCell::new();
+    let seen = || all.get_or_init(|| seen(description, queries, keys));
+    let flat = work.sheet.whole(&name("seen"), || {
+        let of_row = |runs: &Vec<Range<usize>>| {
+            let mut numbers: Vec<i32> =
+                runs.iter().flat_map(|run| [run.start as i32, run.end as i32]).collect();
+            numbers.resize(2 * MOST_RUNS, 0);
+            numbers
+        };
+        seen().iter().flat_map(of_row).collect()
+    });
+    let lists = std::cell::OnceCell::new();
+    let lists = || lists.get_or_init(|| tiles(tile, seen(), queries, keys));
+    let count = |texts: &Texts| {
+        let tiles: usize = texts.spans.iter().map(|span| span.len().div_ceil(tile)).sum();
+        tiles.next_multiple_of(32)
+    };
+    Tables {
+        seen: flat,
+        query_tiles: work.sheet.whole(&name("query tiles"), || filled(lists()[0].clone())),
+        query_count: count(queries),
+        key_tiles: work.sheet.whole(&name("key tiles"), || filled(lists()[1].clone())),
+        key_count: count(keys),
+    }
+}
+
+/// What every kernel is told of scores, and the place of the steps of distances and how far they reach.
+fn scores(
+    work: &mut Work<'_>,
+    call: &Call<'_>,
+    description: &Attention,
+    seen: Place,
+) -> (Vec<Argument>, Place, usize) {
+    let (queries, keys) = (call.texts(), call.input(1).side.texts(call.batch));
+    let reach = queries.spans.iter().chain(&keys.spans).map(ExactSizeIterator::len).max().unwrap_or(0);
+    let slopes = match description.alibi.is_empty() {
+        true => 0,
+        false => work.sheet.floats(&format!("slopes {:?}", description.alibi), || description.alibi.clone()),
+    };
+    let (mut bias, mut steps) = (0, 0);
+    if let Some(table) = description.bias {
+        let last = reach as i64 - 1;
+        bias = call.weight(table.table).floats;
+        steps = work.sheet.whole(&format!("steps {table:?} {reach}"), || {
+            (-last..=last).map(|distance| table.bucket(distance) as i32).collect()
+        });
+    }
+    let scale = Argument::Float(description.scale);
+    let cap = Argument::Float(description.softcap.unwrap_or(0.0));
+    let places = [slopes, bias, steps].map(Argument::Place);
+    let arguments = [
+        &[Argument::Place(seen), whole(MOST_RUNS)],
+        &places[..],
+        &[whole(reach), whole(description.heads), scale, cap],
+    ];
+    (arguments.concat(), steps, reach)
+}
+
+/// The place of the scores that have no value; 0: none.
+fn sinks(call: &Call<'_>, description: &Attention) -> Place {
+    description.sinks.map_or(0, |sinks| call.weight(sinks).floats)
+}
+
+pub(super) fn forward(
+    work: &mut Work<'_>,
+    call: &Call<'_>,
+    description: &Attention,
+    inputs: &[Place],
+    out: Place,
+    kept: Place,
+) {
+    let measures = Measures::new(work.tape.precision, description.head_size);
+    let tables = tables(work, call, description, measures.tile);
+    let (scores, _, _) = scores(work, call, description, tables.seen);
+    let widths = [call.input(0).columns, call.input(1).columns, call.input(2).columns, description.head_size];
+    let arguments = [
+        &[inputs[0], inputs[1], inputs[2]].map(Argument::Place)[..],
+        &widths.map(whole),
+        &[Argument::Place(out), whole(call.columns())],
+        &[kept, tables.query_tiles].map(Argument::Place),
+        &scores,
+        &[Argument::Place(sinks(call, description)), whole(description.kv_heads)],
+    ];
+    let name = format!("{}_{}", work.tape.named("attention"), measures.size);
+    let shared = measures.shared(measures.tile + 2 * measures.step);
+    let grid = [tables.query_count, description.heads, 1];
+    work.tape.kernel(&name, grid, measures.threads(), shared, &arguments.concat());
+}
+
+pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, description: &Attention, back: &Back<'_>) {
+    let measures = Measures::new(work.tape.precision, description.head_size);
+    let tables = tables(work, call, description, measures.tile);
+    let (scores, steps, reach) = scores(work, call, description, tables.seen);
+    let along = work.scratch.floats(call.rows * description.heads);
+    let places = [back.output, back.gradient].map(Argument::Place);
+    let numbers = [whole(call.columns()), whole(description.head_size), Argument::Place(along)];
+    let heads = [whole(call.rows), whole(description.heads)];
+    let arguments = [&places[..], &numbers, &heads].concat();
+    work.tape.warps("attention_along", call.rows * description.heads, &arguments);
+
+    let inputs = [back.inputs[0], back.inputs[1], back.inputs[2], back.gradient].map(Argument::Place);
+    let widths = [0, 1, 2]
+        .map(|input| call.input(input).columns)
+        .map(whole)
+        .into_iter()
+        .chain([whole(call.columns())]);
+    let mut common = inputs.to_vec();
+    common.extend(widths);
+    common.push(whole(description.head_size));
+    common.extend([back.kept, along].map(Argument::Place));
+
+    let to_bias = description.bias.map_or(0, |bias| call.weight(bias.table).gradient);
+    let to_queries = back.to[0];
+    if to_queries.is_some() || to_bias > 0 {
+        let mut shared = measures.shared(2 * measures.tile + 2 * measures.step);
+        let mut diagonals = 0;
+        if to_bias > 0 {
+            let count = tables.query_count * description.heads * (reach + measures.tile);
+            diagonals = work.scratch.floats(count);
+            work.tape.clear(diagonals, 4 * count);
+            shared += 4 * measures.tile * (measures.step + 1);
+        }
+        // Where nobody wants the gradient of queries, what it would be goes nowhere.
+        let to = to_queries.map_or_else(
+            || (work.scratch.floats(call.rows * call.columns()), false),
+            |to| (to.place, to.add),
+        );
+        let arguments = [
+            &common[..],
+            &[Argument::Place(to.0), flag(to.1), Argument::Place(tables.query_tiles)],
+            &scores,
+            &[whole(description.kv_heads), Argument::Place(diagonals)],
+        ];
+        let name = format!("{}_{}", work.tape.named("attention_back_queries"), measures.size);
+        let grid = [tables.query_count, description.heads, 1];
+        work.tape.kernel(&name, grid, measures.threads(), shared, &arguments.concat());
+        if let Some(bias) = description.bias.filter(|_| to_bias > 0) {
+            let arguments = [
+                &[diagonals, tables.query_tiles].map(Argument::Place)[..],
+                &[whole(tables.query_count), whole(measures.tile), Argument::Place(steps)],
+                &[whole(reach), whole(description.heads), Argument::Place(to_bias)],
+            ];
+            let grid = [bias.buckets, description.heads, 1];
+            work.tape.kernel("attention_back_bias", grid, 256, 0, &arguments.concat());
+        }
+    }
+    keys_back(work, &measures, &tables, description, &common, &scores, back);
+    let to_sinks = description.sinks.map_or(0, |sinks| call.weight(sinks).gradient);
+    if to_sinks > 0 {
+        let places = [sinks(call, description), back.kept, along].map(Argument::Place);
+        let arguments = [&places[..], &heads, &[Argument::Place(to_sinks)]].concat();
+        work.tape.kernel("attention_back_sinks", [description.heads, 1, 1], 256, 0, &arguments);
+    }
+}
+
+fn keys_back(
+    work: &mut Work<'_>,
+    measures: &Measures,
+    tables: &Tables,
+    description: &Attention,
+    common: &[Argument],
+    scores: &[Argument],
+    back: &Back<'_>,
+) {
+    // Wide heads have no registers for both sums.
+    let kinds: &[(&str, [bool; 2])] = match measures.size {
+        256 => &[("keys", [true, false]), ("values", [false, true])],
+        _ => &[("both", [true, true])],
+    };
+    let shared = measures.shared(2 * measures.tile + 2 * measures.step_of_queries);
+    for (kind, does) in kinds {
+        let to = [1, 2].map(|input| back.to[input].filter(|_| does[input - 1]));
+        if to == [None, None] {
+            continue;
+        }
+        let places = to.map(|to| Argument::Place(to.map_or(0, |to| to.place)));
+        let adds = to.map(|to| flag(to.is_some_and(|to| to.add)));
+        let arguments = [
+            common,
+            &places,
+            &adds,
+            &[Argument::Place(tables.key_tiles)],
+            scores,
+            &[whole(description.kv_heads)],
+        ];
+        let name = work.tape.named(&format!("attention_back_{kind}"));
+        let grid = [tables.key_count, description.kv_heads, 1];
+        work.tape.kernel(
+            &format!("{name}_{}", measures.size),
+            grid,
+            measures.threads(),
+            shared,
+            &arguments.concat(),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attention(sight: Sight) -> Attention {
+        Attention {
+            layer: 0,
+            heads: 2,
+            kv_heads: 1,
+            head_size: 8,
+            scale: 1.0,
+            sight,
+            softcap: None,
+            alibi: Vec::new(),
+            bias: None,
+            sinks: None,
+            projection: None,
+        }
+    }
+
+    fn texts(lengths: &[usize]) -> Texts {
+        let mut texts = Texts::default();
+        lengths.iter().for_each(|&length| texts.push(&vec![0; length], &[]));
+        texts
+    }
+
+    #[test]
+    fn tiles_cover_what_is_seen_and_no_more() {
+        for sight in [Sight::Before(None), Sight::Before(Some(5)), Sight::Whole, Sight::Around(3)] {
+            let texts = texts(&[1, 65, 200]);
+            let seen = seen(&attention(sight), &texts, &texts);
+            let [of_queries, of_keys] = tiles(64, &seen, &texts, &texts);
+            let rows = |tiles: &[[i32; NUMBERS]]| tiles.iter().map(|tile| tile[1]).sum::<i32>();
+            assert_eq!([rows(&of_queries), rows(&of_keys)], [266, 266], "every row once");
+            for tile in of_queries {
+                let [first, count, base, _, key_first, key_end, ..] = tile.map(|number| number as usize);
+                let runs: Vec<_> = seen[first..first + count].iter().flatten().collect();
+                assert_eq!(runs.iter().map(|run| run.start).min(), Some(key_first), "{sight:?} {tile:?}");
+                assert_eq!(runs.iter().map(|run| run.end).max(), Some(key_end), "{sight:?} {tile:?}");
+                assert!(first >= base);
+            }
+            for tile in of_keys {
+                let [first, count, base, query_base, query_first, query_end, ..] =
+                    tile.map(|number| number as usize);
+                let own = first - base..first - base + count;
+                let length = tile[6] as usize;
+                for row in 0..length {
+                    let looks =
+                        seen[query_base + row].iter().any(|run| run.start < own.end && own.start < run.end);
+                    let inside = (query_first..query_end).contains(&row);
+                    assert!(!looks || inside, "{sight:?} {tile:?} {row}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_longest_tiles_come_first() {
+        let texts = texts(&[300]);
+        let seen = seen(&attention(Sight::Before(None)), &texts, &texts);
+        let [of_queries, _] = tiles(64, &seen, &texts, &texts);
+        assert!(of_queries.is_sorted_by_key(|tile| std::cmp::Reverse(tile[5] - tile[4])));
+    }
+
+    #[test]
+    fn shared_memory_fits_every_device() {
+        for precision in [Precision::F32, Precision::Bf16, Precision::Fp16] {
+            for size in [1, 64, 65, 128, 129, 256] {
+                let measures = Measures::new(precision, size);
+                let steeps = 4 * measures.tile * (measures.step + 1);
+                let most =
+                    measures.shared(2 * measures.tile + 2 * measures.step.max(measures.step_of_queries));
+                assert!(most + steeps <= 163 << 10, "{precision:?} {size}: {}", most + steeps);
+            }
+        }
+        assert!(check(&Attention { head_size: 257, ..attention(Sight::Whole) }).is_err());
+        assert!(!check(&attention(Sight::Mixed)).unwrap());
+    }
+}

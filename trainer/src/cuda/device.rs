@@ -1,0 +1,23 @@
+//! What the executor asks of a device.
+
+use siskin::Result;
+
+use super::tape::{Place, Tape};
+
+/// Memory, and work over it.
+pub trait Device {
+    /// Memory that nothing else has, from a multiple of 256 on. What is in it is anything.
+    fn allocate(&mut self, bytes: usize) -> Result<Place>;
+
+    /// Gives memory back.
+    fn free(&mut self, place: Place) -> Result<()>;
+
+    /// Writes to memory, after all work so far. The bytes may be used again when this returns.
+    fn write(&mut self, place: Place, bytes: &[u8]) -> Result<()>;
+
+    /// Reads memory, after all work so far.
+    fn read(&mut self, place: Place, bytes: &mut [u8]) -> Result<()>;
+
+    /// Does what a tape says, after all work so far. A tape that came before may have been recorded.
+    fn run(&mut self, tape: &Tape) -> Result<()>;
+}

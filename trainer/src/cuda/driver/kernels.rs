@@ -1,0 +1,188 @@
+//! The kernels of `kernels/cuda/`: compiled ahead by `cargo xtask cuda`, or here when one of a file is first needed.
+
+use std::collections::HashMap;
+use std::ffi::{CString, c_void};
+
+use cudarc::driver::result as driver;
+use cudarc::driver::sys;
+use cudarc::nvrtc::result as nvrtc;
+use siskin::{Error, Result};
+
+use super::check;
+use crate::knobs;
+
+/// What all files share, in the order in which they need each other.
+const SHARED: [&str; 3] = [
+    include_str!("../../../../kernels/cuda/machine.cuh"),
+    include_str!("../../../../kernels/cuda/common.cuh"),
+    include_str!("../../../../kernels/cuda/attention.cuh"),
+];
+
+macro_rules! files {
+    ($($name:literal),*) => {
+        [$(($name, include_str!(concat!("../../../../kernels/cuda/", $name, ".cu")))),*]
+    };
+}
+
+/// Every file of kernels, and what it says.
+const FILES: [(&str, &str); 11] = files![
+    "attention",
+    "attention_back",
+    "cast",
+    "columns",
+    "cross_entropy",
+    "embed",
+    "map",
+    "norm",
+    "optimiser",
+    "rope",
+    "sums"
+];
+
+/// Bytes of shared memory that a block may have without asking for more.
+const USUAL_SHARED: u32 = 48 << 10;
+
+/// The modules that were loaded.
+pub(super) struct Kernels {
+    /// Such as 90.
+    device: i32,
+    modules: HashMap<&'static str, sys::CUmodule>,
+    functions: HashMap<String, (sys::CUfunction, u32)>,
+}
+
+/// The file that has a kernel: its entries begin with the kernel's name without what is said of types and sizes.
+fn file_of(kernel: &str) -> Option<(&'static str, &'static str)> {
+    let named = |name: &str, text: &str| {
+        text.contains(&format!("ENTRY({name},")) || text.contains(&format!("ENTRY({name}_##"))
+    };
+    let mut name = kernel;
+    loop {
+        if let Some(found) = FILES.into_iter().find(|(_, text)| named(name, text)) {
+            return Some(found);
+        }
+        name = &name[..name.rfind('_')?];
+    }
+}
+
+/// A file and what it includes, as one text.
+fn source(text: &str) -> String {
+    let own = |line: &&str| !line.starts_with("#include \"") && *line != "#pragma once";
+    let lines = SHARED.iter().flat_map(|shared| shared.lines()).chain(text.lines()).filter(own);
+    lines.flat_map(|line| [line, "\n"]).collect()
+}
+
+/// Compiles a file for a device and those after it.
+fn compile(name: &str, text: &str, device: i32) -> Result<Vec<u8>> {
+    let text = CString::new(source(text)).map_err(|error| super::failed("read kernels", error))?;
+    let program = check("compile kernels", nvrtc::create_program(&text, None))?;
+    // Without the second, NVRTC takes functions within functions for some of the host's.
+    let target = format!("--gpu-architecture=compute_{device}");
+    let options = ["--std=c++17", "-default-device", &target];
+    // SAFETY: the program was just made, and is not used after it is destroyed.
+    unsafe {
+        let outcome = nvrtc::compile_program(program, &options);
+        let said = nvrtc::get_program_log(program).unwrap_or_default();
+        let code = nvrtc::get_ptx(program);
+        let _ = nvrtc::destroy_program(program);
+        if let Err(error) = outcome {
+            let said: Vec<u8> = said.iter().map(|&byte| byte as u8).collect();
+            let message =
+                format!("{name}.cu does not compile ({error:?}): {}", String::from_utf8_lossy(&said));
+            return Err(Error::unsupported("device", message));
+        }
+        let code = check("compile kernels", code)?;
+        Ok(code.iter().map(|&byte| byte as u8).collect())
+    }
+}
+
+impl Kernels {
+    /// For devices of this kind.
+    pub(super) fn new(device: i32) -> Self {
+        Self { device, modules: HashMap::new(), functions: HashMap::new() }
+    }
+
+    /// A kernel that may use so many bytes of shared memory.
+    pub(super) fn function(&mut self, kernel: &str, shared: u32) -> Result<sys::CUfunction> {
+        if let Some(&(function, most)) = self.functions.get(kernel)
+            && shared <= most
+        {
+            return Ok(function);
+        }
+        let module = self.module(kernel)?;
+        let name = CString::new(kernel).map_err(|error| super::failed("name a kernel", error))?;
+        // SAFETY: modules stay loaded as long as this lives.
+        let function =
+            check(&format!("find kernel {kernel}"), unsafe { driver::module::get_function(module, name) })?;
+        if shared > USUAL_SHARED {
+            let which = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            // SAFETY: the function was just given.
+            let outcome = unsafe { driver::function::set_function_attribute(function, which, shared as i32) };
+            check(&format!("give {kernel} {shared} bytes of shared memory"), outcome)?;
+        }
+        self.functions.insert(kernel.to_owned(), (function, shared.max(USUAL_SHARED)));
+        Ok(function)
+    }
+
+    fn module(&mut self, kernel: &str) -> Result<sys::CUmodule> {
+        let Some((name, text)) = file_of(kernel) else {
+            return Err(Error::unsupported("device", format!("no file has the kernel {kernel}")));
+        };
+        if let Some(&module) = self.modules.get(name) {
+            return Ok(module);
+        }
+        let image = match knobs::cuda_kernels() {
+            Some(folder) => {
+                let path = folder.join(name).with_extension("fatbin");
+                let place = path.display().to_string();
+                std::fs::read(path).map_err(|error| Error::argument(place, error.to_string()))?
+            }
+            None => compile(name, text, self.device)?,
+        };
+        // SAFETY: the image is PTX that ends with a zero, or a file that nvcc made.
+        let loaded = unsafe { driver::module::load_data(image.as_ptr().cast::<c_void>()) };
+        let module = check(&format!("load the kernels of {name}.cu"), loaded)?;
+        self.modules.insert(name, module);
+        Ok(module)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_are_found_in_their_files() {
+        let rows = [
+            ("attention_bf16_64", "attention"),
+            ("attention_back_both_f32_128", "attention_back"),
+            ("attention_back_bias", "attention_back"),
+            ("norm_back_f16", "norm"),
+            ("add_parts", "sums"),
+            ("add_results", "cross_entropy"),
+            ("add_f32", "map"),
+            ("squares_of_all", "optimiser"),
+            ("adamw_bf16", "optimiser"),
+            ("from_floats_f32", "cast"),
+            ("rope_f32", "rope"),
+            ("embed_back_f32", "embed"),
+            ("move_rows_f32", "columns"),
+        ];
+        for (kernel, file) in rows {
+            assert_eq!(file_of(kernel).map(|(name, _)| name), Some(file), "{kernel}");
+        }
+        assert_eq!(file_of("nothing"), None);
+    }
+
+    /// NVRTC needs no device.
+    #[test]
+    fn every_file_compiles_at_run_time() {
+        // SAFETY: opens the library, whose beginning does nothing but set itself up.
+        if !unsafe { cudarc::nvrtc::sys::is_culib_present() } {
+            eprintln!("skipped: no NVRTC");
+            return;
+        }
+        for (name, text) in FILES {
+            compile(name, text, 80).unwrap_or_else(|error| panic!("{error}"));
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! A graphics processor of NVIDIA's, through its driver. The libraries are loaded at run time: where they are missing,
+//! that is an error of the first call, and everything builds without them.
+
+mod kernels;
+mod products;
+
+use std::ffi::c_void;
+
+use cudarc::driver::result as driver;
+use cudarc::driver::sys;
+use siskin::{Error, Result};
+
+use self::kernels::Kernels;
+use self::products::Products;
+use super::device::Device;
+use super::tape::{Argument, Command, Launch, Place, Tape};
+
+/// Tapes that are kept as recorded graphs.
+const MOST_GRAPHS: usize = 32;
+
+/// One device.
+pub struct Cuda {
+    context: sys::CUcontext,
+    stream: sys::CUstream,
+    kernels: Kernels,
+    products: Products,
+    staging: Staging,
+    graphs: Vec<Recorded>,
+}
+
+/// A tape that came before, and its graph once it came twice.
+struct Recorded {
+    tape: Tape,
+    graph: Option<sys::CUgraphExec>,
+}
+
+/// Memory of the host that the device reads by itself.
+struct Staging {
+    place: *mut c_void,
+    size: usize,
+    /// Comes when the last copy is done.
+    copied: sys::CUevent,
+}
+
+/// An error of a call.
+fn failed(what: &str, error: impl std::fmt::Debug) -> Error {
+    Error::unsupported("device", format!("CUDA cannot {what}: {error:?}"))
+}
+
+fn check<T, E: std::fmt::Debug>(what: &str, outcome: std::result::Result<T, E>) -> Result<T> {
+    outcome.map_err(|error| failed(what, error))
+}
+
+/// Refuses machines that lack a library, which a call would end the process for.
+fn need_libraries() -> Result<()> {
+    // SAFETY: opens the libraries, whose beginnings do nothing but set themselves up.
+    let there = unsafe {
+        [
+            sys::is_culib_present(),
+            cudarc::nvrtc::sys::is_culib_present(),
+            cudarc::cublaslt::sys::is_culib_present(),
+        ]
+    };
+    let advice = [
+        "no CUDA driver: libcuda cannot be loaded; install NVIDIA's driver, or train with device = \"cpu\"",
+        "no NVRTC: libnvrtc cannot be loaded; install the CUDA toolkit, or train with device = \"cpu\"",
+        "no cuBLASLt: libcublasLt cannot be loaded; install the CUDA toolkit, or train with device = \"cpu\"",
+    ];
+    match there.iter().zip(advice).find(|(there, _)| !**there) {
+        Some((_, advice)) => Err(Error::unsupported("device", advice)),
+        None => Ok(()),
+    }
+}
+
+/// Makes the calls of this thread those of a device.
+fn here(context: sys::CUcontext) -> Result<()> {
+    // SAFETY: the context was given by the driver, and is never released.
+    check("use the device", unsafe { driver::ctx::set_current(context) })
+}
+
+impl Cuda {
+    /// The device of this number, the first being 0.
+    ///
+    /// # Errors
+    /// Where there is no driver, no library or no such device, or it is older than the kernels allow.
+    pub fn new(number: usize) -> Result<Self> {
+        need_libraries()?;
+        check("start", driver::init())?;
+        let number = i32::try_from(number).unwrap_or(i32::MAX);
+        let device = check(&format!("find device {number}"), driver::device::get(number))?;
+        // SAFETY: the device was given by the driver.
+        let context = check("take the device", unsafe { driver::primary_ctx::retain(device) })?;
+        here(context)?;
+        let of = |which| {
+            // SAFETY: the device was given by the driver.
+            check("ask the device", unsafe { driver::device::get_attribute(device, which) })
+        };
+        let major = of(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+        let minor = of(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        if major < 8 {
+            let message = format!("device {number} is sm_{major}{minor}; the kernels need sm_80 or newer");
+            return Err(Error::unsupported("device", message));
+        }
+        let stream = check("make a stream", driver::stream::create(driver::stream::StreamKind::NonBlocking))?;
+        let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING;
+        let copied = check("make an event", driver::event::create(flags))?;
+        Ok(Self {
+            context,
+            stream,
+            kernels: Kernels::new(10 * major + minor),
+            products: Products::new()?,
+            staging: Staging { place: std::ptr::null_mut(), size: 0, copied },
+            graphs: Vec::new(),
+        })
+    }
+
+    fn wait(&self) -> Result<()> {
+        // SAFETY: the stream lives as long as this.
+        check("finish its work", unsafe { driver::stream::synchronize(self.stream) })
+    }
+
+    /// Puts the work of a tape on the stream.
+    fn play(&mut self, tape: &Tape) -> Result<()> {
+        for command in &tape.commands {
+            match command {
+                Command::Launch(launch) => self.launch(launch)?,
+                Command::Multiply(product) => self.products.multiply(product, self.stream)?,
+                Command::Clear { place, bytes } => {
+                    // SAFETY: tapes are written for places that were allocated here, and are as long as they say.
+                    let outcome = unsafe { driver::memset_d8_async(*place, 0, *bytes, self.stream) };
+                    check("clear memory", outcome)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn launch(&mut self, launch: &Launch) -> Result<()> {
+        let function = self.kernels.function(&launch.kernel, launch.shared)?;
+        // A kernel reads as many bytes as its parameter has: the first of each word.
+        let mut words: Vec<u64> = launch
+            .arguments
+            .iter()
+            .map(|argument| match *argument {
+                Argument::Place(place) => place,
+                Argument::Whole(number) => u64::from(number as u32),
+                Argument::Long(number) => number as u64,
+                Argument::Float(number) => u64::from(number.to_bits()),
+            })
+            .collect();
+        let mut places: Vec<*mut c_void> =
+            words.iter_mut().map(|word| std::ptr::from_mut(word).cast()).collect();
+        let [x, y, z] = launch.grid;
+        // SAFETY: the function is of a loaded module; tapes name kernels with the arguments of their sources, which tests
+        // hold to the same list; places were allocated here.
+        let outcome = unsafe {
+            let block = (launch.threads, 1, 1);
+            driver::launch_kernel(function, (x, y, z), block, launch.shared, self.stream, &mut places)
+        };
+        check(&format!("launch {}", launch.kernel), outcome)
+    }
+
+    /// Records the work of a tape.
+    fn record(&mut self, tape: &Tape) -> Result<sys::CUgraphExec> {
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        // SAFETY: the stream lives; between beginning and end nothing waits for it.
+        check("record", unsafe { driver::stream::begin_capture(self.stream, mode) })?;
+        let played = self.play(tape);
+        // SAFETY: the recording was begun above, and is ended whatever happened in between.
+        let graph = check("record", unsafe { driver::stream::end_capture(self.stream) });
+        played?;
+        let graph = graph?;
+        // SAFETY: the graph was just given, and is not used after this.
+        unsafe {
+            let flags = sys::CUgraphInstantiate_flags_enum::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+            let ready = driver::graph::instantiate(graph, flags);
+            let _ = driver::graph::destroy(graph);
+            check("make a graph", ready)
+        }
+    }
+
+    fn forget(&mut self) -> Result<()> {
+        self.wait()?;
+        for graph in self.graphs.drain(..).filter_map(|recorded| recorded.graph) {
+            // SAFETY: the graph was made here; all work that it began is done.
+            check("forget a graph", unsafe { driver::graph::exec_destroy(graph) })?;
+        }
+        Ok(())
+    }
+}
+
+impl Device for Cuda {
+    fn allocate(&mut self, bytes: usize) -> Result<Place> {
+        here(self.context)?;
+        // SAFETY: nothing reads memory that nobody wrote, by the tapes.
+        let outcome = unsafe { driver::malloc_sync(bytes.max(256)) };
+        outcome.map_err(|error| {
+            let message =
+                format!("has no {bytes} bytes left ({error:?}); take smaller batches or recompute more");
+            Error::argument("device", message)
+        })
+    }
+
+    fn free(&mut self, place: Place) -> Result<()> {
+        here(self.context)?;
+        // What was recorded may name the place.
+        self.forget()?;
+        // SAFETY: the place was allocated here, and no work that names it is left.
+        check("give memory back", unsafe { driver::free_sync(place) })
+    }
+
+    fn write(&mut self, place: Place, bytes: &[u8]) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        here(self.context)?;
+        let staging = &mut self.staging;
+        // SAFETY: the staging memory is written only when the last copy from it is done, and is as long as `size` says.
+        unsafe {
+            check("wait for a copy", driver::event::synchronize(staging.copied))?;
+            if staging.size < bytes.len() {
+                if staging.size > 0 {
+                    check("give memory back", driver::free_host(staging.place))?;
+                    staging.size = 0;
+                }
+                let size = bytes.len().next_power_of_two();
+                staging.place = check("pin memory", driver::malloc_host(size, 0))?;
+                staging.size = size;
+            }
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), staging.place.cast(), bytes.len());
+            let from = std::slice::from_raw_parts(staging.place.cast::<u8>(), bytes.len());
+            check("copy to the device", driver::memcpy_htod_async(place, from, self.stream))?;
+            check("copy to the device", driver::event::record(staging.copied, self.stream))
+        }
+    }
+
+    fn read(&mut self, place: Place, bytes: &mut [u8]) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        here(self.context)?;
+        self.wait()?;
+        // SAFETY: the bytes are lent until the copy is done; the place was allocated here.
+        check("copy from the device", unsafe { driver::memcpy_dtoh_sync(bytes, place) })
+    }
+
+    fn run(&mut self, tape: &Tape) -> Result<()> {
+        here(self.context)?;
+        let known = self.graphs.iter().position(|recorded| recorded.tape == *tape);
+        let Some(known) = known else {
+            if self.graphs.len() == MOST_GRAPHS {
+                self.forget()?;
+            }
+            self.graphs.push(Recorded { tape: tape.clone(), graph: None });
+            return self.play(tape);
+        };
+        if self.graphs[known].graph.is_none() {
+            self.graphs[known].graph = Some(self.record(tape)?);
+        }
+        let Some(graph) = self.graphs[known].graph else { return self.play(tape) };
+        // SAFETY: the graph was made for this stream's device, from places that are still allocated.
+        check("launch a graph", unsafe { driver::graph::launch(graph, self.stream) })
+    }
+}
+
+impl Drop for Cuda {
+    fn drop(&mut self) {
+        // The process may be about to end, and the device with it.
+        let _ = self.forget();
+        // SAFETY: all work is done, and nothing names these any more.
+        unsafe {
+            if self.staging.size > 0 {
+                let _ = driver::free_host(self.staging.place);
+            }
+            let _ = driver::event::destroy(self.staging.copied);
+            let _ = driver::stream::destroy(self.stream);
+        }
+    }
+}

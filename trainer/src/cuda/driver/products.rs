@@ -1,0 +1,226 @@
+//! Products of matrices by cuBLASLt. Which algorithm is best for a shape is asked once.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+
+use cudarc::cublaslt::{result as lt, sys};
+use cudarc::driver::result as driver;
+use siskin::Result;
+
+use super::check;
+use crate::cuda::Precision;
+use crate::cuda::tape::{Matrix, Place, Product};
+
+/// Bytes that an algorithm may use while it runs: what NVIDIA advises for Hopper.
+const WORKSPACE: usize = 32 << 20;
+
+/// What the choice of an algorithm depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Shape {
+    precision: u8,
+    sizes: [usize; 3],
+    strides: [usize; 3],
+    turned: [bool; 2],
+    floats: bool,
+    add: bool,
+    bias: bool,
+    alignments: [u32; 3],
+}
+
+/// What cuBLASLt is told of a product, and how it goes about it.
+struct Prepared {
+    product: sys::cublasLtMatmulDesc_t,
+    layouts: [sys::cublasLtMatrixLayout_t; 3],
+    algorithm: sys::cublasLtMatmulAlgo_t,
+}
+
+/// Products that came before.
+pub(super) struct Products {
+    handle: sys::cublasLtHandle_t,
+    workspace: Place,
+    prepared: HashMap<Shape, Prepared>,
+}
+
+fn alignment(place: Place) -> u32 {
+    1 << place.trailing_zeros().min(8)
+}
+
+impl Shape {
+    fn of(product: &Product) -> Self {
+        Self {
+            precision: product.precision as u8,
+            sizes: product.shape,
+            strides: [product.a.stride, product.b.stride, product.out.stride],
+            turned: [product.a.turned, product.b.turned],
+            floats: product.floats,
+            add: product.add,
+            bias: product.bias != 0,
+            alignments: [product.a, product.b, product.out].map(|matrix| alignment(matrix.place)),
+        }
+    }
+}
+
+fn kind(precision: Precision) -> sys::cudaDataType {
+    match precision {
+        Precision::F32 => sys::cudaDataType::CUDA_R_32F,
+        Precision::Bf16 => sys::cudaDataType::CUDA_R_16BF,
+        Precision::Fp16 => sys::cudaDataType::CUDA_R_16F,
+    }
+}
+
+/// cuBLASLt counts rows as we count columns: a matrix of ours is, to it, the turned one.
+fn layout(
+    kind: sys::cudaDataType,
+    matrix: Matrix,
+    [rows, columns]: [usize; 2],
+) -> Result<sys::cublasLtMatrixLayout_t> {
+    let [rows, columns] = if matrix.turned { [columns, rows] } else { [rows, columns] };
+    let made = lt::create_matrix_layout(kind, columns as u64, rows as u64, matrix.stride as i64);
+    check("describe a matrix", made)
+}
+
+/// `CUBLAS_OP_N` or `CUBLAS_OP_T`.
+fn operation(matrix: Matrix) -> i32 {
+    i32::from(matrix.turned)
+}
+
+/// Sets one attribute of a product.
+fn say<T>(
+    product: sys::cublasLtMatmulDesc_t,
+    which: sys::cublasLtMatmulDescAttributes_t,
+    value: &T,
+) -> Result<()> {
+    let place: *const c_void = std::ptr::from_ref(value).cast();
+    // SAFETY: the product is one that was made and not destroyed; the value is read before this returns.
+    check("describe a product", unsafe {
+        lt::set_matmul_desc_attribute(product, which, place, size_of::<T>())
+    })
+}
+
+/// Sets one wish for an algorithm.
+fn wish<T>(
+    wishes: sys::cublasLtMatmulPreference_t,
+    which: sys::cublasLtMatmulPreferenceAttributes_t,
+    value: &T,
+) -> Result<()> {
+    let place: *const c_void = std::ptr::from_ref(value).cast();
+    // SAFETY: the wishes were made and not destroyed; the value is read before this returns.
+    check("choose an algorithm", unsafe {
+        lt::set_matmul_pref_attribute(wishes, which, place, size_of::<T>())
+    })
+}
+
+impl Products {
+    pub(super) fn new() -> Result<Self> {
+        let handle = check("start cuBLASLt", lt::create_handle())?;
+        // SAFETY: algorithms write what they read of it.
+        let workspace = check("allocate memory", unsafe { driver::malloc_sync(WORKSPACE) })?;
+        Ok(Self { handle, workspace, prepared: HashMap::new() })
+    }
+
+    fn prepare(&self, product: &Product, shape: Shape) -> Result<Prepared> {
+        use sys::cublasLtMatmulDescAttributes_t as Says;
+        use sys::cublasLtMatmulPreferenceAttributes_t as Wish;
+        let [m, n, k] = product.shape;
+        let own = kind(product.precision);
+        let of_out = if product.floats { sys::cudaDataType::CUDA_R_32F } else { own };
+        let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_32F;
+        let made = lt::create_matmul_desc(compute, sys::cudaDataType::CUDA_R_32F);
+        let described = check("describe a product", made)?;
+        // outᵀ = bᵀ · aᵀ.
+        say(described, Says::CUBLASLT_MATMUL_DESC_TRANSA, &operation(product.b))?;
+        say(described, Says::CUBLASLT_MATMUL_DESC_TRANSB, &operation(product.a))?;
+        if shape.bias {
+            say(
+                described,
+                Says::CUBLASLT_MATMUL_DESC_EPILOGUE,
+                &sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS,
+            )?;
+            say(described, Says::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &product.bias)?;
+        }
+        let layouts = [
+            layout(own, product.b, [k, n])?,
+            layout(own, product.a, [m, k])?,
+            layout(of_out, product.out, [m, n])?,
+        ];
+        let wishes = check("choose an algorithm", lt::create_matmul_pref())?;
+        wish(wishes, Wish::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &WORKSPACE)?;
+        let [a, b, out] = shape.alignments;
+        wish(wishes, Wish::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &b)?;
+        wish(wishes, Wish::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &a)?;
+        wish(wishes, Wish::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &out)?;
+        wish(wishes, Wish::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &out)?;
+        // SAFETY: all of these were made above; the wishes are not used after they are destroyed.
+        let found = unsafe {
+            let [b, a, out] = layouts;
+            let found = lt::get_matmul_algo_heuristic(self.handle, described, b, a, out, out, wishes);
+            let _ = lt::destroy_matmul_pref(wishes);
+            check(&format!("find an algorithm for {shape:?}"), found)?
+        };
+        Ok(Prepared { product: described, layouts, algorithm: found.algo })
+    }
+
+    /// Puts a product on a stream.
+    pub(super) fn multiply(
+        &mut self,
+        product: &Product,
+        stream: cudarc::driver::sys::CUstream,
+    ) -> Result<()> {
+        let shape = Shape::of(product);
+        if !self.prepared.contains_key(&shape) {
+            let prepared = self.prepare(product, shape)?;
+            self.prepared.insert(shape, prepared);
+        }
+        let Some(prepared) = self.prepared.get(&shape) else { return Ok(()) };
+        if shape.bias {
+            say(
+                prepared.product,
+                sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                &product.bias,
+            )?;
+        }
+        let (one, beta) = (1.0_f32, if product.add { 1.0_f32 } else { 0.0 });
+        let number = |number: &f32| std::ptr::from_ref(number).cast::<c_void>();
+        let place = |matrix: Matrix| matrix.place as *mut c_void;
+        let [b, a, out] = prepared.layouts;
+        // SAFETY: what was prepared lives as long as this; matrices lie in memory that was allocated, as the tape says;
+        // one stream uses the workspace, one product after the other.
+        let outcome = unsafe {
+            lt::matmul(
+                self.handle,
+                prepared.product,
+                number(&one),
+                number(&beta),
+                place(product.b),
+                b,
+                place(product.a),
+                a,
+                place(product.out),
+                out,
+                place(product.out),
+                out,
+                &raw const prepared.algorithm,
+                self.workspace as *mut c_void,
+                WORKSPACE,
+                stream.cast(),
+            )
+        };
+        check("multiply matrices", outcome)
+    }
+}
+
+impl Drop for Products {
+    fn drop(&mut self) {
+        // SAFETY: everything was made here and is destroyed once; the device has finished all work before.
+        unsafe {
+            for prepared in self.prepared.values() {
+                let _ = lt::destroy_matmul_desc(prepared.product);
+                prepared.layouts.iter().for_each(|layout| {
+                    let _ = lt::destroy_matrix_layout(*layout);
+                });
+            }
+            let _ = lt::destroy_handle(self.handle);
+            let _ = driver::free_sync(self.workspace);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! A device as a run sees it: what it trains, and what of it is kept.
+
+use siskin::Result;
+
+use super::device::Device;
+use super::optimiser::Judged;
+use super::runner::Runner;
+use crate::batch::Batch;
+use crate::loss::{CrossEntropy, Sum, Targets};
+use crate::parameters::Parameters;
+use crate::state::Tables;
+
+/// Weights and an optimiser that are elsewhere than in the memory of the process.
+pub trait Engine {
+    /// Runs a batch forth and back: see [`Runner::run`].
+    ///
+    /// # Errors
+    /// Where the batch does not fit, or the device fails.
+    fn run(&mut self, batch: &Batch, loss: CrossEntropy, targets: &Targets, scale: f64) -> Result<()>;
+
+    /// Runs a batch forth alone.
+    ///
+    /// # Errors
+    /// Where the batch does not fit, or the device fails.
+    fn evaluate(&mut self, batch: &Batch, loss: CrossEntropy, targets: &Targets) -> Result<()>;
+
+    /// How far off all batches were since this was last asked.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    fn take_sum(&mut self) -> Result<Sum>;
+
+    /// Changes the weights: see [`Runner::step`].
+    ///
+    /// # Errors
+    /// Where the device fails.
+    fn step(&mut self, rate: f64, scale: f64, limit: Option<f64>) -> Result<Judged>;
+
+    /// Gives `parameters` and the optimiser's tables the numbers of the device.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    fn fetch(&mut self, parameters: &mut Parameters<f32>, tables: &mut Tables) -> Result<()>;
+
+    /// Gives the device the numbers of `parameters` and of the optimiser's tables.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    fn put(&mut self, parameters: &Parameters<f32>, tables: &Tables) -> Result<()>;
+
+    /// The bytes that a batch takes beside the weights.
+    ///
+    /// # Errors
+    /// Where the batch does not fit.
+    fn memory(&self, batch: &Batch) -> Result<usize>;
+}
+
+impl<D: Device> Engine for Runner<D> {
+    fn run(&mut self, batch: &Batch, loss: CrossEntropy, targets: &Targets, scale: f64) -> Result<()> {
+        Runner::run(self, batch, loss, targets, scale)
+    }
+
+    fn evaluate(&mut self, batch: &Batch, loss: CrossEntropy, targets: &Targets) -> Result<()> {
+        Runner::evaluate(self, batch, loss, targets)
+    }
+
+    fn take_sum(&mut self) -> Result<Sum> {
+        Runner::take_sum(self)
+    }
+
+    fn step(&mut self, rate: f64, scale: f64, limit: Option<f64>) -> Result<Judged> {
+        Runner::step(self, rate, scale, limit)
+    }
+
+    fn fetch(&mut self, parameters: &mut Parameters<f32>, tables: &mut Tables) -> Result<()> {
+        self.read(parameters)?;
+        self.read_optimiser(parameters, tables)
+    }
+
+    fn put(&mut self, parameters: &Parameters<f32>, tables: &Tables) -> Result<()> {
+        self.write(parameters)?;
+        self.write_optimiser(parameters, tables)
+    }
+
+    fn memory(&self, batch: &Batch) -> Result<usize> {
+        let rows = self.rows(batch);
+        let targets = Targets { ids: vec![0; rows], weights: vec![0.0; rows], numbers: Vec::new() };
+        Ok(self.plan(batch, &targets)?.1)
+    }
+}

@@ -1,0 +1,72 @@
+//! Where values begin: rows of tables, angles, and what the caller gives.
+
+use siskin::graph::Op;
+
+use super::{Argument, Back, Call, Place, Work, whole};
+use crate::cuda::sheet::by_number;
+
+/// The table, the name of the list that says which row of it belongs to each row of the batch, and the list.
+fn numbers(call: &Call<'_>) -> Option<(usize, String, Vec<i32>)> {
+    let rows = &call.texts().rows;
+    let (table, name, list): (usize, String, Vec<usize>) = match call.node.op {
+        Op::Embed { table } => {
+            (table, "tokens".to_owned(), rows.iter().map(|row| row.token as usize).collect())
+        }
+        Op::EmbedSegment { table } => {
+            (table, "segments".to_owned(), rows.iter().map(|row| row.segment as usize).collect())
+        }
+        Op::EmbedPosition { table, offset } => {
+            (table, format!("positions {offset}"), rows.iter().map(|row| row.position + offset).collect())
+        }
+        _ => return None,
+    };
+    Some((table, call.name(&name), list.into_iter().map(|number| number as i32).collect()))
+}
+
+pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, out: Place) {
+    let Some((table, name, list)) = numbers(call) else { return };
+    let list = work.sheet.whole(&name, || list);
+    let places = [list, call.weight(table).numbers, out].map(Argument::Place);
+    let arguments = [&places[..], &[whole(call.rows), whole(call.columns())]].concat();
+    work.tape.cells("embed", call.rows, call.columns(), &arguments);
+}
+
+pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
+    let Some((table, name, list)) = numbers(call) else { return };
+    let to = call.weight(table).gradient;
+    if to == 0 {
+        return;
+    }
+    let parts = by_number(&list);
+    let names = ["distinct", "starts", "order"].map(|what| format!("{what} {name}"));
+    let mut places = Vec::new();
+    for (name, part) in names.iter().zip(parts) {
+        places.push(Argument::Place(work.sheet.whole(name, || part)));
+    }
+    places.extend([back.gradient, to].map(Argument::Place));
+    places.push(whole(call.columns()));
+    let kernel = work.tape.named("embed_back");
+    work.tape.kernel(&kernel, [call.rows, call.columns().div_ceil(32), 1], 256, 0, &places);
+}
+
+/// Sines, then cosines of a position's angles.
+pub(super) fn sines(work: &mut Work<'_>, call: &Call<'_>, out: Place) {
+    let Op::EmbedSine { rope, offset } = call.node.op else { return };
+    let (table, columns) = (&call.program.ropes[rope], call.columns());
+    let floats = work.sheet.floats(&call.name(&format!("sines {rope} {offset}")), || {
+        let mut all = vec![0.0; call.count()];
+        for (row, out) in call.texts().rows.iter().zip(all.chunks_mut(columns.max(1))) {
+            let position = (row.position + offset) as u32;
+            siskin_kernels::ops::rope::turns(&table.frequencies, table.magnitude, position, out);
+            out.rotate_left(columns / 2);
+        }
+        all
+    });
+    work.tape.numbers("from_floats", call.count(), &[floats, out].map(Argument::Place));
+}
+
+/// The features that the caller gave.
+pub(super) fn features(work: &mut Work<'_>, call: &Call<'_>, out: Place) {
+    let floats = work.sheet.floats(&call.name("features"), || call.texts().features.clone());
+    work.tape.numbers("from_floats", call.count(), &[floats, out].map(Argument::Place));
+}

@@ -1,0 +1,237 @@
+//! The kernels and products of each operation, forth and back: what the rules of [`grad`](crate::grad) say, for a device.
+
+mod embed;
+mod linear;
+mod map;
+mod norm;
+mod place;
+
+use siskin::graph::Op;
+use siskin::{Error, Result};
+
+use super::attention;
+use super::sheet::Sheet;
+use super::tape::{Argument, Place, Tape};
+use super::weights::{Weight, Weights};
+use super::{Precision, aligned};
+use crate::batch::{Batch, Texts};
+use crate::program::{Node, Program, Value};
+
+/// Where work is written down.
+pub(super) struct Work<'a> {
+    pub(super) tape: &'a mut Tape,
+    pub(super) sheet: &'a mut Sheet,
+    pub(super) scratch: &'a mut Scratch,
+}
+
+/// Memory that an operation may use while it runs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Scratch {
+    base: Place,
+    used: usize,
+    /// The most that any operation used.
+    pub(super) most: usize,
+}
+
+impl Scratch {
+    /// In a piece of memory.
+    pub(super) fn new(base: Place) -> Self {
+        Self { base, used: 0, most: 0 }
+    }
+
+    /// Room for some floats, until the next operation begins.
+    pub(super) fn floats(&mut self, count: usize) -> Place {
+        let place = self.base + self.used as Place;
+        self.used += aligned(4 * count);
+        self.most = self.most.max(self.used);
+        place
+    }
+
+    /// Gives all room back.
+    fn clear(&mut self) {
+        self.used = 0;
+    }
+}
+
+/// What an operation is called with.
+#[derive(Clone, Copy)]
+pub(super) struct Call<'a> {
+    pub(super) program: &'a Program,
+    pub(super) node: &'a Node,
+    pub(super) batch: &'a Batch,
+    pub(super) weights: &'a Weights,
+    /// Rows of the output.
+    pub(super) rows: usize,
+    /// From a row of the output to the next: its columns, but where the output of a product is wider than it need be.
+    pub(super) stride: usize,
+}
+
+impl<'a> Call<'a> {
+    fn output(&self) -> Value {
+        self.program.values[self.node.output]
+    }
+
+    pub(super) fn input(&self, index: usize) -> Value {
+        self.program.values[self.node.inputs[index]]
+    }
+
+    pub(super) fn columns(&self) -> usize {
+        self.output().columns
+    }
+
+    /// Numbers of the output.
+    fn count(&self) -> usize {
+        self.rows * self.columns()
+    }
+
+    /// The texts that the rows belong to.
+    pub(super) fn texts(&self) -> &'a Texts {
+        self.output().side.texts(self.batch)
+    }
+
+    /// A name for tables that are the same for all operations on these texts.
+    pub(super) fn name(&self, what: &str) -> String {
+        format!("{what} {:?}", self.output().side)
+    }
+
+    pub(super) fn weight(&self, weight: usize) -> Weight {
+        self.weights.list[weight]
+    }
+}
+
+/// The gradient of an input, and whether there is something that it is to be added to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct To {
+    pub(super) place: Place,
+    pub(super) add: bool,
+}
+
+impl To {
+    /// As a kernel is told.
+    fn arguments(self) -> [Argument; 2] {
+        [Argument::Place(self.place), flag(self.add)]
+    }
+}
+
+/// What backward reads and writes. Places of what it does not read are 0.
+pub(super) struct Back<'a> {
+    pub(super) inputs: &'a [Place],
+    pub(super) output: Place,
+    pub(super) kept: Place,
+    pub(super) gradient: Place,
+    /// One for each input; none where nobody needs it.
+    pub(super) to: &'a [Option<To>],
+}
+
+pub(super) fn flag(on: bool) -> Argument {
+    Argument::Whole(i32::from(on))
+}
+
+pub(super) fn whole(number: usize) -> Argument {
+    Argument::Whole(i32::try_from(number).unwrap_or(i32::MAX))
+}
+
+/// Floats that forward keeps for backward.
+pub(super) fn keeps(node: &Node, rows: usize) -> usize {
+    match &node.op {
+        Op::Attention(attention) => rows * attention.heads,
+        _ => 0,
+    }
+}
+
+/// Refuses what there are no kernels for.
+pub(super) fn check(program: &Program) -> Result<()> {
+    for node in &program.nodes {
+        let known = match &node.op {
+            Op::Attention(description) => attention::check(description)?,
+            Op::Neighbours { .. }
+            | Op::Route(_)
+            | Op::Dispatch(_)
+            | Op::ExpertLinear { .. }
+            | Op::Combine(_)
+            | Op::Decay { .. }
+            | Op::Convolve { .. }
+            | Op::Recur(_)
+            | Op::Carried
+            | Op::Remember(_) => false,
+            _ => true,
+        };
+        if !known {
+            let name = format!("{:?}", node.op);
+            let name = name.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default();
+            let message = format!("there are no CUDA kernels for {name} yet; train with device = \"cpu\"");
+            return Err(Error::unsupported("device", message));
+        }
+    }
+    Ok(())
+}
+
+/// Writes down an operation's forward pass.
+pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, inputs: &[Place], out: Place, kept: Place) {
+    work.scratch.clear();
+    match &call.node.op {
+        Op::Embed { .. } | Op::EmbedSegment { .. } | Op::EmbedPosition { .. } => {
+            embed::forward(work, call, out)
+        }
+        Op::EmbedSine { .. } => embed::sines(work, call, out),
+        Op::Features => embed::features(work, call, out),
+        Op::Norm { .. } | Op::Unit { .. } => norm::forward(work, call, inputs[0], out),
+        Op::Linear { .. } => linear::forward(work, call, inputs[0], out),
+        Op::Columns { .. } | Op::Repeat(_) | Op::Pick | Op::Rope { .. } => {
+            place::forward(work, call, inputs[0], out)
+        }
+        Op::Attention(description) => attention::forward(work, call, description, inputs, out, kept),
+        _ => map::forward(work, call, inputs, out),
+    }
+}
+
+/// Writes down an operation's backward pass.
+pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
+    work.scratch.clear();
+    match &call.node.op {
+        Op::Embed { .. } | Op::EmbedSegment { .. } | Op::EmbedPosition { .. } => {
+            embed::backward(work, call, back)
+        }
+        Op::EmbedSine { .. } | Op::Features => {}
+        Op::Norm { .. } | Op::Unit { .. } => norm::backward(work, call, back),
+        Op::Linear { .. } => linear::backward(work, call, back),
+        Op::Columns { .. } | Op::Repeat(_) | Op::Pick | Op::Rope { .. } => place::backward(work, call, back),
+        Op::Attention(description) => attention::backward(work, call, description, back),
+        _ => map::backward(work, call, back),
+    }
+}
+
+/// A norm of the sum of two values, in one kernel: `sum` is the node before, whose output is `places[2]`.
+pub(super) fn add_and_norm(work: &mut Work<'_>, call: &Call<'_>, places: [Place; 4]) {
+    work.scratch.clear();
+    norm::of_sum(work, call, places);
+}
+
+/// Rows that one block adds up: fixed, so that sums are the same on every device.
+const PART: usize = 128;
+
+/// Adds sums over rows to the gradient of a weight. `kernel` is told `arguments`, then how many rows make a part, and
+/// where the sums of each part go.
+fn sum_rows(
+    work: &mut Work<'_>,
+    kernel: &str,
+    [rows, columns]: [usize; 2],
+    arguments: &[Argument],
+    to: Place,
+) {
+    let parts = rows.div_ceil(PART);
+    let sums = work.scratch.floats(parts * columns);
+    let blocks = columns.div_ceil(32);
+    let arguments = [arguments, &[whole(PART), Argument::Place(sums)]].concat();
+    let name = work.tape.named(kernel);
+    work.tape.kernel(&name, [parts, blocks, 1], 256, 0, &arguments);
+    if parts > 0 {
+        let arguments = [Argument::Place(sums), whole(parts), whole(columns), Argument::Place(to)];
+        work.tape.kernel("add_parts", [blocks, 1, 1], 1024, 0, &arguments);
+    }
+}
+
+/// A number of columns as rows of a table are wide.
+pub(super) fn width_of(precision: Precision, columns: usize) -> usize {
+    columns.next_multiple_of(precision.wide())
+}

@@ -1,0 +1,64 @@
+//! Runs of columns brought to a common size.
+
+use siskin::graph::{NormKind, Op};
+
+use super::{Argument, Back, Call, Place, To, Work, flag, sum_rows, whole};
+
+/// What kernels are told of a norm: runs, numbers of a run, factors, whether it is centred, and epsilon.
+fn shape(call: &Call<'_>, weight: usize, group: usize, kind: NormKind, epsilon: f32) -> [Argument; 5] {
+    let factors = call.weight(weight).count;
+    let centred = flag(kind == NormKind::Layer);
+    [whole(call.count() / group), whole(group), whole(factors), centred, Argument::Float(epsilon)]
+}
+
+pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, x: Place, out: Place) {
+    if let Op::Unit { group, epsilon, factor } = call.node.op {
+        let runs = call.count() / group;
+        let numbers = [whole(runs), whole(group), Argument::Float(epsilon), Argument::Float(factor)];
+        let arguments = [&[x, out].map(Argument::Place)[..], &numbers].concat();
+        work.tape.warps("unit", runs, &arguments);
+        return;
+    }
+    of_sum(work, call, [x, 0, 0, out]);
+}
+
+/// The norm of x, or of the sum of x and another value, which is kept.
+pub(super) fn of_sum(work: &mut Work<'_>, call: &Call<'_>, [x, other, sum, out]: [Place; 4]) {
+    let Op::Norm { kind, weight, bias, epsilon, group } = call.node.op else { return };
+    let bias = bias.map_or(0, |bias| call.weight(bias).floats);
+    let places = [x, other, sum, out, call.weight(weight).floats, bias].map(Argument::Place);
+    let arguments = [&places[..], &shape(call, weight, group, kind, epsilon)].concat();
+    work.tape.warps("norm", call.count() / group, &arguments);
+}
+
+pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
+    let x = back.inputs[0];
+    if let (Op::Unit { group, epsilon, factor }, Some(to)) = (&call.node.op, back.to[0]) {
+        let runs = call.count() / group;
+        let numbers = [whole(runs), whole(*group), Argument::Float(*epsilon), Argument::Float(*factor)];
+        let places = [x, back.gradient].map(Argument::Place);
+        work.tape.warps("unit_back", runs, &[&places[..], &to.arguments(), &numbers].concat());
+    }
+    let Op::Norm { kind, weight, bias, epsilon, group } = call.node.op else { return };
+    let runs = call.count() / group;
+    let left = work.scratch.floats(2 * runs);
+    let to = back.to[0].unwrap_or(To { place: 0, add: false });
+    let places = [x, back.gradient, to.place, call.weight(weight).floats, left].map(Argument::Place);
+    let arguments = [&places[..], &[flag(to.add)], &shape(call, weight, group, kind, epsilon)].concat();
+    work.tape.warps("norm_back", runs, &arguments);
+    // Factors go around: rows of the sums are as wide as there are factors.
+    let columns = call.weight(weight).count;
+    let rows = call.count() / columns;
+    let to = call.weight(weight).gradient;
+    if to > 0 {
+        let places = [x, back.gradient, left].map(Argument::Place);
+        let arguments = [&places[..], &[whole(group), whole(rows), whole(columns)]].concat();
+        sum_rows(work, "sum_normalised", [rows, columns], &arguments, to);
+    }
+    let to = bias.map_or(0, |bias| call.weight(bias).gradient);
+    if to > 0 {
+        let numbers = [rows, columns, columns, 0].map(whole);
+        let arguments = [&[Argument::Place(back.gradient)], &numbers[..]].concat();
+        sum_rows(work, "sum_rows", [rows, columns], &arguments, to);
+    }
+}

@@ -1,0 +1,361 @@
+//! Walks the schedule of a program, and writes down what a device is to do for it.
+
+mod head;
+
+use std::collections::HashSet;
+
+use siskin::graph::Op;
+use siskin::{Error, Result};
+
+use super::device::Device;
+use super::op::{self, Back, Call, Scratch, To, Work};
+use super::optimiser::{AdamW, Judged};
+use super::sheet::Sheet;
+use super::tape::{Place, Tape};
+use super::weights::Weights;
+use super::{Precision, aligned};
+use crate::batch::Batch;
+use crate::loss::{CrossEntropy, Sum, Targets};
+use crate::optimiser::StepArguments;
+use crate::parameters::{Gradients, Parameters};
+use crate::program::{Buffer, Layout, Program, Recompute, Schedule, Step};
+use crate::runner::check;
+use crate::state::Tables;
+
+/// Memory that grows as batches need it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Area {
+    place: Place,
+    size: usize,
+}
+
+impl Area {
+    /// Makes room for so many bytes; whether the place is a new one.
+    fn grow<D: Device>(&mut self, device: &mut D, bytes: usize) -> Result<bool> {
+        if bytes <= self.size {
+            return Ok(false);
+        }
+        if self.size > 0 {
+            device.free(self.place)?;
+        }
+        *self = Self { place: device.allocate(bytes)?, size: bytes };
+        Ok(true)
+    }
+}
+
+/// The memory of a step.
+#[derive(Clone, Copy, Debug, Default)]
+struct Areas {
+    /// Values, their gradients, and what is kept for backward.
+    arena: Area,
+    /// What an operation uses while it runs.
+    scratch: Area,
+    /// The head's tables for some rows.
+    head: Area,
+    /// Tables of the batch.
+    sheet: Area,
+}
+
+/// What a device is to do for a batch.
+struct Plan {
+    tape: Tape,
+    sheet: Vec<u8>,
+    /// Bytes of the areas, in their order.
+    bytes: [usize; 4],
+}
+
+/// What is trained towards.
+#[derive(Clone, Copy, Debug)]
+struct Goal<'a> {
+    loss: CrossEntropy,
+    targets: &'a Targets,
+    scale: f64,
+}
+
+/// A program, and its weights on a device.
+pub struct Runner<D> {
+    device: D,
+    precision: Precision,
+    program: Program,
+    schedule: Schedule,
+    forward: Schedule,
+    weights: Weights,
+    areas: Areas,
+    /// Loss, weight and what was right, as doubles.
+    sums: Place,
+    optimiser: Option<AdamW>,
+}
+
+impl<D: Device> Runner<D> {
+    /// Brings the weights of a program to a device; those that `trains` names change.
+    ///
+    /// # Errors
+    /// Where an operation has no kernels, or the device no memory.
+    pub fn new(
+        mut device: D,
+        precision: Precision,
+        program: Program,
+        recompute: Recompute,
+        parameters: &Parameters<f32>,
+        trains: impl Fn(usize) -> bool,
+    ) -> Result<Self> {
+        op::check(&program)?;
+        let schedule = Schedule::new(&program, recompute, &trains)?;
+        let forward = Schedule::forward(&program)?;
+        let weights = Weights::new(&mut device, precision, parameters, trains)?;
+        let sums = device.allocate(24)?;
+        device.write(sums, &[0; 24])?;
+        let areas = Areas::default();
+        Ok(Self { device, precision, program, schedule, forward, weights, areas, sums, optimiser: None })
+    }
+
+    /// Runs a batch forth and back: adds the gradients of the loss times `scale` to those on the device.
+    ///
+    /// # Errors
+    /// Where the batch does not fit the program, or the device fails.
+    pub fn run(&mut self, batch: &Batch, loss: CrossEntropy, targets: &Targets, scale: f64) -> Result<()> {
+        self.walk(batch, Goal { loss, targets, scale }, true)
+    }
+
+    /// Runs a batch forth alone.
+    ///
+    /// # Errors
+    /// Where the batch does not fit the program, or the device fails.
+    pub fn evaluate(&mut self, batch: &Batch, loss: CrossEntropy, targets: &Targets) -> Result<()> {
+        self.walk(batch, Goal { loss, targets, scale: 1.0 }, false)
+    }
+
+    /// How far off all batches were since this was last asked.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    pub fn take_sum(&mut self) -> Result<Sum> {
+        let mut bytes = [0; 24];
+        self.device.read(self.sums, &mut bytes)?;
+        self.device.write(self.sums, &[0; 24])?;
+        let number = |index: usize| {
+            let mut own = [0; 8];
+            own.copy_from_slice(&bytes[8 * index..8 * index + 8]);
+            f64::from_le_bytes(own)
+        };
+        Ok(Sum { loss: number(0), weight: number(1), right: number(2), routers: 0.0 })
+    }
+
+    /// Changes the weights with the optimiser, and makes their gradients zero. Gradients that were scaled by `scale` and
+    /// are longer than `limit` are made shorter; where they are not finite, weights stay as they are.
+    ///
+    /// # Errors
+    /// Where there is no optimiser, or the device fails.
+    pub fn step(&mut self, rate: f64, scale: f64, limit: Option<f64>) -> Result<Judged> {
+        let Some(optimiser) = &mut self.optimiser else {
+            return Err(Error::argument("optimiser", "the device has none yet"));
+        };
+        optimiser.step(&mut self.device, StepArguments { rate, factor: scale }, limit)
+    }
+
+    /// Gives the device an optimiser that has not stepped yet.
+    ///
+    /// # Errors
+    /// Where the device has no memory.
+    pub fn optimise(
+        &mut self,
+        options: &crate::optimiser::OptimiserOptions,
+        factors: &crate::Optimiser,
+    ) -> Result<()> {
+        self.optimiser = Some(AdamW::new(&mut self.device, self.precision, &self.weights, options, factors)?);
+        Ok(())
+    }
+
+    /// The weights, as floats.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    pub fn read(&mut self, parameters: &mut Parameters<f32>) -> Result<()> {
+        self.weights.read(&mut self.device, parameters)
+    }
+
+    /// Gives the weights other numbers.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    pub fn write(&mut self, parameters: &Parameters<f32>) -> Result<()> {
+        self.weights.write(&mut self.device, parameters)
+    }
+
+    /// The gradients of all weights that are trained.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    pub fn gradients(&mut self, gradients: &mut Gradients<f32>) -> Result<()> {
+        self.weights.read_gradients(&mut self.device, gradients)
+    }
+
+    /// Puts the averages of the optimiser, and its count of steps, into the tables of a checkpoint.
+    pub(super) fn read_optimiser(&mut self, parameters: &Parameters<f32>, tables: &mut Tables) -> Result<()> {
+        let Some(optimiser) = &self.optimiser else { return Ok(()) };
+        optimiser.read(&mut self.device, parameters, tables)
+    }
+
+    /// Takes them from there.
+    pub(super) fn write_optimiser(&mut self, parameters: &Parameters<f32>, tables: &Tables) -> Result<()> {
+        let Some(optimiser) = &self.optimiser else { return Ok(()) };
+        optimiser.write(&mut self.device, parameters, tables)
+    }
+
+    /// Rows of a batch that have a loss.
+    pub(super) fn rows(&self, batch: &Batch) -> usize {
+        self.program.values[self.program.hidden].row_count(batch)
+    }
+
+    /// What the work for a batch is, and the bytes that it takes beside the weights.
+    ///
+    /// # Errors
+    /// Where the batch does not fit the program.
+    pub fn plan(&self, batch: &Batch, targets: &Targets) -> Result<(Tape, usize)> {
+        let goal = Goal { loss: CrossEntropy::default(), targets, scale: 1.0 };
+        let plan = self.write_down(batch, goal, true)?;
+        Ok((plan.tape, plan.bytes.iter().sum()))
+    }
+
+    fn walk(&mut self, batch: &Batch, goal: Goal<'_>, back: bool) -> Result<()> {
+        check(&self.program, batch)?;
+        loop {
+            let plan = self.write_down(batch, goal, back)?;
+            let Areas { arena, scratch, head, sheet } = &mut self.areas;
+            let mut moved = false;
+            for (area, bytes) in [arena, scratch, head, sheet].into_iter().zip(plan.bytes) {
+                moved |= area.grow(&mut self.device, bytes)?;
+            }
+            if !moved {
+                self.device.write(self.areas.sheet.place, &plan.sheet)?;
+                return self.device.run(&plan.tape);
+            }
+        }
+    }
+
+    fn write_down(&self, batch: &Batch, goal: Goal<'_>, back: bool) -> Result<Plan> {
+        let schedule = if back { &self.schedule } else { &self.forward };
+        let layout = Layout::of_sizes(schedule, |buffer| Ok(self.bytes(batch, buffer)))?;
+        let mut tape = Tape::new(self.precision);
+        let mut sheet = Sheet::new(self.areas.sheet.place);
+        let mut scratch = Scratch::new(self.areas.scratch.place);
+        let mut walk = Walk {
+            runner: self,
+            schedule,
+            layout: &layout,
+            batch,
+            work: Work { tape: &mut tape, sheet: &mut sheet, scratch: &mut scratch },
+            written: HashSet::new(),
+        };
+        let mut head = 0;
+        let mut done = None;
+        for (index, &step) in schedule.steps.iter().enumerate() {
+            match step {
+                Step::Forward { node, .. } if done == Some(node) => {}
+                Step::Forward { node, .. } => done = walk.forward(index, node)?,
+                Step::Backward { node } => walk.backward(index, node)?,
+                Step::Tail => head = walk.head(goal, back)?,
+            }
+        }
+        let bytes = [layout.size, scratch.most, head, sheet.bytes.len()];
+        Ok(Plan { tape, sheet: sheet.bytes, bytes })
+    }
+
+    fn bytes(&self, batch: &Batch, buffer: Buffer) -> usize {
+        aligned(match buffer {
+            Buffer::Value { value, .. } | Buffer::Gradient(value) => {
+                let shape = self.program.values[value];
+                shape.row_count(batch) * shape.columns * self.precision.bytes()
+            }
+            Buffer::Kept { node, .. } => {
+                let node = &self.program.nodes[node];
+                4 * op::keeps(node, self.program.values[node.output].row_count(batch))
+            }
+        })
+    }
+}
+
+/// What the steps of a walk share.
+struct Walk<'a, D> {
+    runner: &'a Runner<D>,
+    schedule: &'a Schedule,
+    layout: &'a Layout,
+    batch: &'a Batch,
+    work: Work<'a>,
+    /// The values whose gradients hold something.
+    written: HashSet<usize>,
+}
+
+impl<'a, D: Device> Walk<'a, D> {
+    fn call(&self, node: usize, rows: Option<usize>) -> Call<'a> {
+        let program = &self.runner.program;
+        let node = &program.nodes[node];
+        let value = program.values[node.output];
+        let rows = rows.unwrap_or_else(|| value.row_count(self.batch));
+        Call { program, node, batch: self.batch, weights: &self.runner.weights, rows, stride: value.columns }
+    }
+
+    fn place(&self, buffer: Buffer) -> Place {
+        self.runner.areas.arena.place + self.layout.place(buffer).start as Place
+    }
+
+    /// Writes down a node's forward pass; the node whose pass is done with it, where that is another.
+    fn forward(&mut self, index: usize, node: usize) -> Result<Option<usize>> {
+        let schedule = self.schedule;
+        let uses = &schedule.uses[index];
+        let inputs: Vec<Place> = uses.inputs.iter().map(|&buffer| self.place(buffer)).collect();
+        if let Some((norm, out)) = self.norm_of_sum(index, node)? {
+            let call = self.call(norm, None);
+            let places = [inputs[0], inputs[1], self.place(uses.writes[0]), out];
+            op::add_and_norm(&mut self.work, &call, places);
+            return Ok(Some(norm));
+        }
+        let (out, kept) = (self.place(uses.writes[0]), self.place(uses.writes[1]));
+        let call = self.call(node, None);
+        op::forward(&mut self.work, &call, &inputs, out, kept);
+        Ok(None)
+    }
+
+    /// The norm that comes after a sum and takes nothing else, and where its output goes, if both can be computed at
+    /// once: not where the output lies over what is added up.
+    fn norm_of_sum(&self, index: usize, node: usize) -> Result<Option<(usize, Place)>> {
+        let program = &self.runner.program;
+        let Some(&next) = self.schedule.steps.get(index + 1) else { return Ok(None) };
+        let Step::Forward { node: norm, .. } = next else { return Ok(None) };
+        let sum = &program.nodes[node];
+        let follows = sum.op == Op::Add
+            && matches!(program.nodes[norm].op, Op::Norm { .. })
+            && program.nodes[norm].inputs == [sum.output];
+        if !follows {
+            return Ok(None);
+        }
+        let own = &self.schedule.uses[index];
+        let out = self.schedule.uses[index + 1].writes[0];
+        let taken = self.layout.place(out);
+        let meets = |buffer: &Buffer| {
+            let place = self.layout.place(*buffer);
+            place.start < taken.end && taken.start < place.end
+        };
+        let over = own.inputs.iter().any(meets);
+        Ok((!over).then(|| (norm, self.place(out))))
+    }
+
+    /// Where the gradient of an input goes; from now on it holds something.
+    fn to(&mut self, buffer: Buffer) -> To {
+        let Buffer::Gradient(value) = buffer else { return To { place: 0, add: false } };
+        To { place: self.place(buffer), add: !self.written.insert(value) }
+    }
+
+    fn backward(&mut self, index: usize, node: usize) -> Result<()> {
+        let schedule = self.schedule;
+        let uses = &schedule.uses[index];
+        let place = |buffer: Option<Buffer>| buffer.map_or(0, |buffer| self.place(buffer));
+        let inputs: Vec<Place> = uses.inputs.iter().map(|&buffer| self.place(buffer)).collect();
+        let (output, kept, gradient) = (place(uses.output), place(uses.kept), place(uses.gradient));
+        let to: Vec<Option<To>> = uses.to.iter().map(|buffer| buffer.map(|buffer| self.to(buffer))).collect();
+        let call = self.call(node, None);
+        let back = Back { inputs: &inputs, output, kept, gradient, to: &to };
+        op::backward(&mut self.work, &call, &back);
+        Ok(())
+    }
+}

@@ -1,0 +1,90 @@
+//! What kernels need to know of a batch: tables of whole numbers and floats, in one piece that is sent at once.
+//!
+//! A table's size follows from rows and texts alone, rounded up, so that batches of like shape have their tables at the
+//! same places and give the same tape.
+
+use std::collections::HashMap;
+
+use super::aligned;
+use super::tape::Place;
+
+/// Tables by name, one after the other.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sheet {
+    /// Where the first one will be.
+    base: Place,
+    places: HashMap<String, Place>,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Sheet {
+    /// For a piece of memory.
+    pub(super) fn new(base: Place) -> Self {
+        Self { base, ..Self::default() }
+    }
+
+    /// The place of a table that `make` gives where there is none of this name yet.
+    pub(super) fn table(&mut self, name: &str, make: impl FnOnce() -> Vec<u8>) -> Place {
+        if let Some(&known) = self.places.get(name) {
+            return known;
+        }
+        let place = self.base + self.bytes.len() as Place;
+        self.bytes.extend(make());
+        self.bytes.resize(aligned(self.bytes.len()), 0);
+        self.places.insert(name.to_owned(), place);
+        place
+    }
+
+    /// The same for whole numbers.
+    pub(super) fn whole(&mut self, name: &str, make: impl FnOnce() -> Vec<i32>) -> Place {
+        self.table(name, || make().into_iter().flat_map(i32::to_le_bytes).collect())
+    }
+
+    /// The same for floats.
+    pub(super) fn floats(&mut self, name: &str, make: impl FnOnce() -> Vec<f32>) -> Place {
+        self.table(name, || make().into_iter().flat_map(f32::to_le_bytes).collect())
+    }
+}
+
+/// Rows by their number, for gradients of a table's rows: every number once, where its rows begin in the third list, and
+/// the rows.
+pub(super) fn by_number(numbers: &[i32]) -> [Vec<i32>; 3] {
+    let mut order: Vec<i32> = (0..numbers.len() as i32).collect();
+    order.sort_by_key(|&row| numbers[row as usize]);
+    let (mut distinct, mut starts) = (Vec::new(), Vec::new());
+    for (index, &row) in order.iter().enumerate() {
+        let number = numbers[row as usize];
+        if distinct.last() != Some(&number) {
+            distinct.push(number);
+            starts.push(index as i32);
+        }
+    }
+    // As many as there could be: those that are not there have no rows.
+    starts.resize(numbers.len() + 1, order.len() as i32);
+    distinct.resize(numbers.len(), 0);
+    [distinct, starts, order]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_stand_by_their_number() {
+        let [distinct, starts, order] = by_number(&[7, 2, 7, 2, 9]);
+        assert_eq!(distinct, [2, 7, 9, 0, 0]);
+        assert_eq!(starts, [0, 2, 4, 5, 5, 5]);
+        assert_eq!(order, [1, 3, 0, 2, 4]);
+        assert_eq!(by_number(&[])[1], [0]);
+    }
+
+    #[test]
+    fn a_table_is_made_once() {
+        let mut sheet = Sheet::new(4096);
+        let first = sheet.whole("a", || vec![1, 2]);
+        let second = sheet.floats("b", || vec![1.0]);
+        assert_eq!((first, second), (4096, 4352));
+        assert_eq!(sheet.whole("a", || panic!("it is known")), 4096);
+        assert_eq!(sheet.bytes.len(), 512);
+    }
+}

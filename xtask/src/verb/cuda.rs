@@ -1,0 +1,248 @@
+//! `cuda`: every kernel of `kernels/cuda/`, compiled for every kind of device, and what each takes of it.
+
+use super::bench_peers::peers;
+use crate::Verb;
+use crate::knobs;
+use crate::shell::{Result, built, cargo, output, program, root, run, shown, succeeds};
+use crate::tools;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+pub(crate) const VERB: Verb = Verb {
+    name: "cuda",
+    usage: "",
+    about: "compile the CUDA kernels for every kind of device, and print the registers, the shared memory and the \
+            spills of each; needs no GPU",
+    run: cuda,
+};
+
+const SOURCES: &str = "kernels/cuda";
+/// Where the compiled kernels are put, one file for each source.
+pub(crate) const COMPILED: &str = "cuda";
+/// Ampere, its kin in Jetson Orin, and Hopper.
+const DEVICES: [u32; 3] = [80, 87, 90];
+/// The compiler and what it calls, of one release.
+const PACKAGES: [&str; 5] = [
+    "nvidia-cuda-nvcc==13.0.*",
+    "nvidia-nvvm==13.0.*",
+    "nvidia-cuda-crt==13.0.*",
+    "nvidia-cuda-runtime==13.0.*",
+    "nvidia-cuda-nvrtc==13.0.*",
+];
+const MODULES: &str = "nvidia.cu13.bin, nvidia.cu13.nvvm.bin, nvidia.cu13.include.crt, nvidia.cu13.lib";
+
+fn cuda(arguments: &[String]) -> Result {
+    if !arguments.is_empty() {
+        return Err("usage: cargo xtask cuda".to_owned());
+    }
+    check(&need_tools()?)
+}
+
+/// nvcc: that of `CUDA_HOME`, that of the path, or one of Python packages.
+pub(crate) fn need_tools() -> Result<PathBuf> {
+    let works = |nvcc: &Path| succeeds(&mut program(nvcc, &["--version"]));
+    if let Some(home) = knobs::cuda_home() {
+        let nvcc = Path::new(&home).join("bin/nvcc");
+        return if works(&nvcc) { Ok(nvcc) } else { Err(format!("CUDA_HOME: no {}", nvcc.display())) };
+    }
+    if works(Path::new("nvcc")) {
+        return Ok("nvcc".into());
+    }
+    let python = tools::python("cuda")?;
+    peers::need(&python, MODULES, &PACKAGES)?;
+    let script = "import nvidia.cu13.bin; print(list(nvidia.cu13.bin.__path__)[0])";
+    let folder = output(&mut program(&python, &["-c", script]))?;
+    let nvcc = Path::new(folder.trim()).join("nvcc");
+    if works(&nvcc) { Ok(nvcc) } else { Err(format!("{} does not run", nvcc.display())) }
+}
+
+/// Compiles what has changed; fails where a kernel does not compile without a warning, or has more numbers to hold than
+/// there are registers.
+pub(crate) fn check(nvcc: &Path) -> Result {
+    let target = built(COMPILED);
+    std::fs::create_dir_all(&target).map_err(|error| format!("{}: {error}", target.display()))?;
+    let mut kernels = Vec::new();
+    let shared = text_of(&files("cuh")?)?;
+    for source in files("cu")? {
+        kernels.extend(compile(nvcc, &source, &shared, &target)?);
+    }
+    kernels.sort_by(|a, b| a.name.cmp(&b.name));
+    print(&kernels);
+    let spilling = kernels.iter().filter(|kernel| kernel.spills());
+    let names: Vec<&str> = spilling.map(|kernel| kernel.name.as_str()).collect();
+    if !names.is_empty() {
+        return Err(format!("registers of {} spill; give them fewer numbers to hold", names.join(", ")));
+    }
+    println!("{} kernels for {DEVICES:?} in {}", kernels.len(), target.display());
+    driver(nvcc)
+}
+
+/// The driver of devices builds without a warning, finds every kernel in its file, and where there is NVRTC, every file
+/// compiles with it; that needs no device.
+fn driver(nvcc: &Path) -> Result {
+    let home = nvcc.parent().and_then(Path::parent).unwrap_or(Path::new(""));
+
+    let package = ["--package=siskin-trainer", "--features=cuda", "--locked"];
+    run(cargo(&["clippy", "--all-targets"]).args(package).args(["--", "-D", "warnings"]))?;
+    let mut test = cargo(&["test", "--lib"]);
+    test.args(package).arg("cuda::").env("LD_LIBRARY_PATH", home.join("lib"));
+    run(&mut test)
+}
+
+/// The files of kernels that end so, by name.
+fn files(extension: &str) -> Result<Vec<PathBuf>> {
+    let folder = root().join(SOURCES);
+    let entries = std::fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let paths = entries.flatten().map(|entry| entry.path());
+    let mut files: Vec<PathBuf> =
+        paths.filter(|path| path.extension().is_some_and(|own| own == extension)).collect();
+    files.sort();
+    Ok(files)
+}
+
+fn text_of(files: &[PathBuf]) -> Result<String> {
+    let text = |file: &PathBuf| {
+        std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))
+    };
+    files.iter().map(text).collect()
+}
+
+/// One file for all devices, and for later ones as PTX. What nvcc said stands beside it, after what it was made of.
+fn compile(nvcc: &Path, source: &Path, shared: &str, target: &Path) -> Result<Vec<Kernel>> {
+    let newest = DEVICES[DEVICES.len() - 1];
+    let mut command = program(nvcc, &["-std=c++17", "-fatbin", "--threads", "0", "-Werror", "all-warnings"]);
+    for device in DEVICES {
+        command.args(["-gencode", &format!("arch=compute_{device},code=sm_{device}")]);
+    }
+    command.args(["-gencode", &format!("arch=compute_{newest},code=compute_{newest}")]);
+    let out = target.join(source.file_name().unwrap_or_default()).with_extension("fatbin");
+    let record = out.with_extension("txt");
+    command.arg("-Xptxas").arg("-v,-warn-lmem-usage").arg("-o").arg(&out).arg(source);
+    let made_of = format!("{}\n{shared}{}", shown(&command), text_of(&[source.to_owned()])?);
+    let known = std::fs::read_to_string(&record).unwrap_or_default();
+    if let Some(said) = known.strip_prefix(&made_of).filter(|_| out.exists()) {
+        return kernels(said);
+    }
+    println!("$ {}", shown(&command));
+    let said = said(&mut command)?;
+    std::fs::write(&record, made_of + &said).map_err(|error| format!("{}: {error}", record.display()))?;
+    kernels(&said)
+}
+
+/// What a program says while it works, where it succeeds.
+fn said(command: &mut Command) -> Result<String> {
+    let answer = command.output().map_err(|error| format!("`{}`: {error}", shown(command)))?;
+    let said = String::from_utf8_lossy(&answer.stderr);
+    if answer.status.success() {
+        return Ok(said.into_owned());
+    }
+    let printed = String::from_utf8_lossy(&answer.stdout);
+    Err(format!("`{}` ended with {}\n{}{}", shown(command), answer.status, printed, said.trim_end()))
+}
+
+/// What a kernel takes of each device, in the order of [`DEVICES`].
+#[derive(Debug, Default, PartialEq)]
+struct Kernel {
+    name: String,
+    registers: [u32; 3],
+    /// Bytes of shared memory that every launch takes, beside what it asks for.
+    shared: u32,
+    /// Bytes that go to memory and come back.
+    spilled: [u32; 3],
+}
+
+impl Kernel {
+    fn spills(&self) -> bool {
+        self.spilled.iter().any(|&bytes| bytes > 0)
+    }
+}
+
+/// Reads what ptxas says of each kernel.
+fn kernels(said: &str) -> Result<Vec<Kernel>> {
+    let mut kernels: Vec<Kernel> = Vec::new();
+    let mut at = None;
+    for line in said.lines() {
+        if let Some(rest) = line.split_once("Compiling entry function '").map(|(_, rest)| rest) {
+            at = Some(entry(&mut kernels, rest)?);
+            continue;
+        }
+        let Some((kernel, device)) = at else { continue };
+        let kernel = &mut kernels[kernel];
+        if let Some(bytes) = number_before(line, " bytes spill stores") {
+            kernel.spilled[device] = bytes;
+        }
+        if let Some(bytes) = number_before(line, " bytes spill loads") {
+            kernel.spilled[device] += bytes;
+        }
+        if let Some(registers) = number_before(line, " registers") {
+            kernel.registers[device] = registers;
+            kernel.shared = kernel.shared.max(number_before(line, " bytes smem").unwrap_or(0));
+        }
+    }
+    let unknown = kernels.iter().find(|kernel| kernel.registers.contains(&0));
+    if let Some(kernel) = unknown {
+        return Err(format!("nvcc says nothing of the registers of {} on some device", kernel.name));
+    }
+    Ok(kernels)
+}
+
+/// The places of the kernel and of the device of a line `name' for 'sm_80'`.
+fn entry(kernels: &mut Vec<Kernel>, rest: &str) -> Result<(usize, usize)> {
+    let mut words = rest.split('\'');
+    let name = words.next().unwrap_or_default();
+    let device = words.nth(1).and_then(|device| device.strip_prefix("sm_")).unwrap_or_default();
+    let place = DEVICES.iter().position(|known| known.to_string() == device);
+    let device = place.ok_or_else(|| format!("nvcc compiles `{name}` for `{device}`"))?;
+    let known = kernels.iter().position(|kernel| kernel.name == name);
+    let kernel = known.unwrap_or_else(|| {
+        kernels.push(Kernel { name: name.to_owned(), ..Kernel::default() });
+        kernels.len() - 1
+    });
+    Ok((kernel, device))
+}
+
+/// The number that stands before `words`.
+fn number_before(line: &str, words: &str) -> Option<u32> {
+    let before = &line[..line.find(words)?];
+    before.rsplit(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()
+}
+
+fn print(kernels: &[Kernel]) {
+    let devices = DEVICES.map(|device| format!("sm_{device}")).join(", ");
+    println!("registers, shared memory and spilled bytes on {devices}");
+    println!("{:<40} {:>16} {:>7} {:>16}", "kernel", "registers", "shared", "spilled");
+    for kernel in kernels {
+        let list = |numbers: &[u32; 3]| numbers.map(|number| number.to_string()).join(" / ");
+        let spilled = if kernel.spills() { list(&kernel.spilled) } else { "0".to_owned() };
+        println!("{:<40} {:>16} {:>7} {:>16}", kernel.name, list(&kernel.registers), kernel.shared, spilled);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAID: &str = "ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'add_f32' for 'sm_90'
+ptxas info    : Function properties for add_f32
+    8 bytes stack frame, 4 bytes spill stores, 12 bytes spill loads
+ptxas info    : Used 30 registers, used 1 barriers, 128 bytes smem
+ptxas info    : Compiling entry function 'add_f32' for 'sm_80'
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 28 registers, used 0 barriers, 384 bytes cmem[0]
+ptxas info    : Compiling entry function 'add_f32' for 'sm_87'
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 29 registers, used 0 barriers, 384 bytes cmem[0]";
+
+    #[test]
+    fn what_ptxas_says_is_read() {
+        let read = kernels(SAID).unwrap();
+        let want =
+            Kernel { name: "add_f32".to_owned(), registers: [28, 29, 30], shared: 128, spilled: [0, 0, 16] };
+        assert_eq!(read, [want]);
+        assert!(read[0].spills());
+        let half = SAID.split("ptxas info    : Compiling entry function 'add_f32' for 'sm_80'").next();
+        assert!(kernels(half.unwrap()).unwrap_err().contains("add_f32"), "what is not said is no zero");
+        assert!(kernels(&SAID.replace("sm_90", "sm_100")).unwrap_err().contains("100"));
+    }
+}
