@@ -93,17 +93,18 @@ fn what_lies_beyond_a_table_ends_the_machine() {
 fn halves_are_rounded_to_the_nearest() {
     let Some(mut machine) = machine() else { return };
     // Ties, the ends of each kind, and numbers that are too large or too small; in pairs of bf16 and f16.
+    let (smallest, largest) = (1.0 / 16_777_216.0, f32::from_bits(0x7f7f_0000));
     let rows: [(f32, f32, f32); 10] = [
         (1.0, 1.0, 1.0),
-        (1.003_906_25, 1.0, 1.003_906_25),
-        (1.011_718_75, 1.015_625, 1.011_718_75),
-        (1.000_488_3, 1.0, 1.0),
+        (257.0 / 256.0, 1.0, 257.0 / 256.0),
+        (259.0 / 256.0, 260.0 / 256.0, 259.0 / 256.0),
+        (2049.0 / 2048.0, 1.0, 1.0),
         (65_519.0, 65_536.0, 65_504.0),
         (65_520.0, 65_536.0, f32::INFINITY),
-        (-5.960_464_5e-8, -5.960_464_5e-8, -5.960_464_5e-8),
-        (2.0e-8, 2.0023435e-8, 0.0),
+        (-smallest, -smallest, -smallest),
+        (smallest / 4.0, smallest / 4.0, 0.0),
         (f32::NEG_INFINITY, f32::NEG_INFINITY, f32::NEG_INFINITY),
-        (3.3895314e38, 3.3895314e38, f32::INFINITY),
+        (largest, largest, f32::INFINITY),
     ];
     let mut numbers = rows.map(|row| row.0).to_vec();
     numbers.resize(64, f32::NAN);
