@@ -1,0 +1,136 @@
+//! The emulated graphics processor does what is right, and says what is wrong.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use siskin_emulator::cuda::{Argument, Machine, Shape, compile};
+
+fn machine() -> Option<Machine> {
+    static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cuda");
+    let program = PROGRAM.get_or_init(|| compile(&sources, Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap());
+    if program.is_none() {
+        eprintln!("skipped: no C++ compiler for 64-bit Linux");
+    }
+    program.as_ref().map(|program| Machine::start(program).unwrap())
+}
+
+fn put(machine: &mut Machine, numbers: &[f32]) -> Argument {
+    let place = machine.allocate(4 * numbers.len()).unwrap();
+    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    machine.write(place, &bytes).unwrap();
+    Argument::Place(place)
+}
+
+fn get(machine: &mut Machine, place: Argument, count: usize) -> Vec<f32> {
+    let Argument::Place(place) = place else { panic!("no place") };
+    let mut bytes = vec![0; 4 * count];
+    machine.read(place, &mut bytes).unwrap();
+    bytes.chunks(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect()
+}
+
+const BLOCK: Shape = Shape { grid: [1, 1, 1], threads: 64, shared: 1024 };
+
+#[test]
+fn a_block_adds_up() {
+    let Some(mut machine) = machine() else { return };
+    let numbers: Vec<f32> = (0..192).map(|i| i as f32).collect();
+    let x = put(&mut machine, &numbers);
+    for backwards in [false, true] {
+        machine.run_backwards(backwards).unwrap();
+        let out = put(&mut machine, &[0.0; 3]);
+        machine.launch("sum", Shape { grid: [3, 1, 1], ..BLOCK }, &[x, out]).unwrap();
+        let want: Vec<f32> = numbers.chunks(64).map(|numbers| numbers.iter().sum()).collect();
+        assert_eq!(get(&mut machine, out, 3), want);
+    }
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    for (kernel, word) in [("parted", "part ways"), ("left_alone", "leaves"), ("nothing", "no kernel")] {
+        let Some(mut machine) = machine() else { return };
+        // The threads that wait come first.
+        machine.run_backwards(true).unwrap();
+        let out = put(&mut machine, &[0.0; 64]);
+        let said = machine.launch(kernel, BLOCK, &[out]).unwrap_err();
+        assert!(said.contains(word), "{said}");
+    }
+    let Some(mut machine) = machine() else { return };
+    let said = machine.launch("sum", BLOCK, &[]).unwrap_err();
+    assert!(said.contains("takes 2 arguments"), "{said}");
+    let said = machine.launch("sum", Shape { threads: 65, ..BLOCK }, &[Argument::Place(0); 2]).unwrap_err();
+    assert!(said.contains("65 threads"), "{said}");
+}
+
+/// Memory that was not waited for is no number, or depends on who comes first.
+#[test]
+fn who_does_not_wait_is_found() {
+    let Some(mut machine) = machine() else { return };
+    let x = put(&mut machine, &[1.0; 256]);
+    let out = put(&mut machine, &[0.0; 256]);
+    machine.launch("not_copied", BLOCK, &[x, out]).unwrap();
+    assert!(get(&mut machine, out, 256).iter().all(|number| number.is_nan()));
+    let results = [false, true].map(|backwards| {
+        machine.run_backwards(backwards).unwrap();
+        machine.launch("too_early", BLOCK, &[x, out]).unwrap();
+        get(&mut machine, out, 64)
+    });
+    let no_numbers = results.iter().flatten().filter(|number| number.is_nan()).count();
+    assert!(no_numbers > 0, "{results:?}");
+}
+
+#[test]
+fn what_lies_beyond_a_table_ends_the_machine() {
+    let Some(mut machine) = machine() else { return };
+    let out = put(&mut machine, &[0.0; 8]);
+    machine.launch("beyond", BLOCK, &[out, Argument::Whole(7)]).unwrap();
+    let said = machine.launch("beyond", BLOCK, &[out, Argument::Whole(8)]).unwrap_err();
+    assert!(said.contains("ended"), "{said}");
+}
+
+#[test]
+fn halves_are_rounded_to_the_nearest() {
+    let Some(mut machine) = machine() else { return };
+    // Ties, the ends of each kind, and numbers that are too large or too small; in pairs of bf16 and f16.
+    let (smallest, largest) = (1.0 / 16_777_216.0, f32::from_bits(0x7f7f_0000));
+    let rows: [(f32, f32, f32); 10] = [
+        (1.0, 1.0, 1.0),
+        (257.0 / 256.0, 1.0, 257.0 / 256.0),
+        (259.0 / 256.0, 260.0 / 256.0, 259.0 / 256.0),
+        (2049.0 / 2048.0, 1.0, 1.0),
+        (65_519.0, 65_536.0, 65_504.0),
+        (65_520.0, 65_536.0, f32::INFINITY),
+        (-smallest, -smallest, -smallest),
+        (smallest / 4.0, smallest / 4.0, 0.0),
+        (f32::NEG_INFINITY, f32::NEG_INFINITY, f32::NEG_INFINITY),
+        (largest, largest, f32::INFINITY),
+    ];
+    let mut numbers = rows.map(|row| row.0).to_vec();
+    numbers.resize(64, f32::NAN);
+    let (x, brain, half) =
+        (put(&mut machine, &numbers), put(&mut machine, &[0.0; 64]), put(&mut machine, &[0.0; 64]));
+    machine.launch("round_trip", BLOCK, &[x, brain, half]).unwrap();
+    let (brain, half) = (get(&mut machine, brain, 64), get(&mut machine, half, 64));
+    for (i, (x, of_brain, of_half)) in rows.into_iter().enumerate() {
+        assert_eq!((brain[i], half[i]), (of_brain, of_half), "{x}");
+    }
+    assert!(brain[63].is_nan() && half[63].is_nan());
+}
+
+#[test]
+fn matrices_are_multiplied() {
+    let Some(mut machine) = machine() else { return };
+    let a: Vec<f32> = (0..256).map(|i| (i % 23) as f32 - 11.0).collect();
+    let b: Vec<f32> = (0..128).map(|i| (i % 7) as f32 - 3.0).collect();
+    let (of_a, of_b) = (put(&mut machine, &a), put(&mut machine, &b));
+    let out = put(&mut machine, &[0.0; 128]);
+    machine.launch("product", Shape { threads: 32, ..BLOCK }, &[of_a, of_b, out]).unwrap();
+    let got = get(&mut machine, out, 128);
+    for row in 0..16 {
+        for column in 0..8 {
+            let want: f32 = (0..16).map(|k| a[row * 16 + k] * b[k * 8 + column]).sum();
+            assert_eq!(got[row * 8 + column], want, "{row}, {column}");
+        }
+    }
+}
