@@ -35,10 +35,27 @@ ROWS = [
 ]
 
 
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
 def texts(folder, count):
-    """Documents of random words, and a tokenizer that is learnt from them by siskin."""
+    """Documents of random words, and a tokenizer that has the words and a mask."""
     draw = random.Random(1)
-    words = ["".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=draw.randint(2, 9))) for _ in range(20000)]
+    words = ["".join(draw.choices(LETTERS, k=draw.randint(3, 9))) for _ in range(20000)]
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    pieces = special + list(LETTERS) + ["##" + letter for letter in LETTERS] + sorted(set(words))
+    (folder / "tokenizer.json").write_text(json.dumps({
+        "version": "1.0",
+        "added_tokens": [{"id": number, "content": name, "single_word": False, "lstrip": False, "rstrip": False,
+                          "normalized": False, "special": True} for number, name in enumerate(special)],
+        "normalizer": {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True,
+                       "strip_accents": None, "lowercase": True},
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]},
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+                  "max_input_chars_per_word": 100, "vocab": {piece: number for number, piece in enumerate(pieces)}},
+    }))
     path = folder / "text.txt"
     path.write_text("\n\n".join(" ".join(draw.choices(words, k=1500)) for _ in range(count)))
     return path
@@ -47,9 +64,11 @@ def texts(folder, count):
 def config(folder, text, shape, row, arguments):
     """A config of a run of so many steps."""
     _, precision, recompute, times = row
-    model = [f'family = "{shape["family"]}"', f'vocabulary = {shape["vocabulary"]}']
+    model = [f'family = "{shape["family"]}"']
     if "head" in shape:
-        model.append(f'head = "{shape["head"]}"')
+        model += [f'head = "{shape["head"]}"', f'tokenizer = "{folder / "tokenizer.json"}"']
+    else:
+        model.append(f'vocabulary = {shape["vocabulary"]}')
     numbers = ", ".join(f"{name} = {number}" for name, number in shape["config"].items())
     lines = [
         f"steps = {arguments.steps}", 'device = "cuda"', f'precision = "{precision}"', f'recompute = "{recompute}"',

@@ -13,7 +13,7 @@ use siskin_tests::gradients::load;
 use siskin_tests::{golden, texts};
 use siskin_trainer::batch::Batch;
 use siskin_trainer::clip::Norm;
-use siskin_trainer::cuda::{Engine, Precision, Runner as Device};
+use siskin_trainer::cuda::{Argument, Command, Engine, Precision, Runner as Device};
 use siskin_trainer::loss::{CrossEntropy, Sum, Targets};
 use siskin_trainer::program::{Node, Side, Value};
 use siskin_trainer::run::{Base, Config, Ended, Material, Progress, Run, Watcher};
@@ -388,6 +388,43 @@ fn the_order_of_threads_changes_no_bit() {
         });
         assert!(results[0] == results[1], "{precision:?}");
     }
+}
+
+/// What was recorded for one is replayed for the other.
+#[test]
+fn batches_of_like_shape_give_the_same_tape() {
+    let description = || attention(2, 1, 8, Sight::Before(None));
+    let (one, other) = (attend(&[60, 70], description(), &[]), attend(&[70, 60], description(), &[]));
+    let Some(device) = device() else { return };
+    let (precision, program) = (Precision::Bf16, one.program.clone());
+    let runner =
+        Device::new(device, precision, program, Recompute::Nothing, &one.parameters, |_| true).unwrap();
+    let targets = targets(130, SCORES);
+    let tapes = [&one, &other].map(|case| runner.plan(&case.batch, &targets).unwrap());
+    assert!(tapes[0] == tapes[1]);
+    let longer = attend(&[60, 71], description(), &[]);
+    let targets = self::targets(131, SCORES);
+    assert!(runner.plan(&longer.batch, &targets).unwrap().0 != tapes[0].0);
+}
+
+/// Sums and the norms after them are one kernel.
+#[test]
+fn sums_and_norms_are_one_kernel() {
+    let case = load("gpt2");
+    let parameters = Parameters::<f32>::read(&case.program.weights, &case.file).unwrap();
+    let Some(device) = device() else { return };
+    let rows = case.program.values[case.program.output].row_count(&case.batch);
+    let targets = targets(rows, case.program.values[case.program.output].columns);
+    let program = case.program;
+    let runner =
+        Device::new(device, Precision::F32, program, Recompute::Nothing, &parameters, |_| true).unwrap();
+    let (tape, bytes) = runner.plan(&case.batch, &targets).unwrap();
+    let of_sums = tape.commands.iter().filter(|command| match command {
+        Command::Launch(launch) => launch.kernel == "norm_f32" && launch.arguments[2] != Argument::Place(0),
+        _ => false,
+    });
+    // One for the embeddings, and two for each layer but for the last, whose rows are picked first.
+    assert!(of_sums.count() == 4 && bytes > 0);
 }
 
 #[test]

@@ -317,7 +317,7 @@ impl<'a, D: Device> Walk<'a, D> {
     }
 
     /// The norm that comes after a sum and takes nothing else, and where its output goes, if both can be computed at
-    /// once: not where the output lies over what is added up.
+    /// once: not where the output lies over what is added up, unless it is row over row.
     fn norm_of_sum(&self, index: usize, node: usize) -> Result<Option<(usize, Place)>> {
         let program = &self.runner.program;
         let Some(&next) = self.schedule.steps.get(index + 1) else { return Ok(None) };
@@ -334,7 +334,7 @@ impl<'a, D: Device> Walk<'a, D> {
         let taken = self.layout.place(out);
         let meets = |buffer: &Buffer| {
             let place = self.layout.place(*buffer);
-            place.start < taken.end && taken.start < place.end
+            place.start < taken.end && taken.start < place.end && place.start != taken.start
         };
         let over = own.inputs.iter().any(meets);
         Ok((!over).then(|| (norm, self.place(out))))
