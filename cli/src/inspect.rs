@@ -1,5 +1,6 @@
 //! `siskin inspect`: what a model file holds.
 
+use crate::embedded;
 use crate::options::{ModelArgs, OpenArgs};
 use crate::output;
 use crate::verify::identity;
@@ -37,6 +38,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
                 Err(error) => return Err(error),
             }
         }
+        Err(_) if embedded::is_meant(&args.file) => of_file(&embedded::file()?, args.tensors),
         Err(error) if !args.file.is_file() => return Err(error),
         _ => of_file(&File::open(&args.file)?, args.tensors),
     };

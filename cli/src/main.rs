@@ -9,6 +9,7 @@ mod classify;
 mod convert;
 mod doctor;
 mod embed;
+mod embedded;
 mod export;
 mod fill_mask;
 mod generate;

@@ -1,5 +1,6 @@
 //! Arguments that several commands share, and what they open.
 
+use crate::embedded;
 use crate::output::{self, Bar};
 use clap::ValueEnum;
 use siskin::file::File;
@@ -32,6 +33,9 @@ pub(crate) struct OpenArgs {
 impl OpenArgs {
     /// Opens a model in any format that can be packed.
     pub(crate) fn file(&self, path: &Path) -> Result<File> {
+        if embedded::is_meant(path) {
+            return embedded::file();
+        }
         self.open(path, &|options| siskin_convert::open_any(path, options))
     }
 
@@ -57,10 +61,14 @@ impl OpenArgs {
     /// Opens a model in any format, to run it.
     pub(crate) fn model(&self, path: &Path, args: &ModelArgs) -> Result<Model> {
         let model_options = args.options()?;
-        let model = self.open(path, &|options| match args.beside() {
-            None => siskin_convert::open_model(path, options, &model_options),
-            Some(beside) => siskin_convert::open_adapted(path, beside, options, &model_options),
-        })?;
+        let model = if embedded::is_meant(path) {
+            Self::embedded(args, &model_options)?
+        } else {
+            self.open(path, &|options| match args.beside() {
+                None => siskin_convert::open_model(path, options, &model_options),
+                Some(beside) => siskin_convert::open_adapted(path, beside, options, &model_options),
+            })?
+        };
         if let Some(pace) = args.pace {
             model.governor().hold(pace).map_err(|error| error.within("--pace"))?;
         }
@@ -68,6 +76,14 @@ impl OpenArgs {
             output::note(self, format!("note: {}: {note}", path.display()));
         }
         Ok(model)
+    }
+
+    /// The model that is part of the program.
+    fn embedded(args: &ModelArgs, options: &ModelOptions) -> Result<Model> {
+        let file = embedded::file()?;
+        let Some(beside) = args.beside() else { return Model::from_file(file, options) };
+        let adapter = siskin_convert::open_adapter(beside, &file)?;
+        Model::with_adapter(file, &adapter, options)
     }
 
     /// Opens a model in any format, to read whole texts.

@@ -2,22 +2,25 @@
 
 use crate::answer::Answer;
 use crate::options::{MemoArgs, ModelArgs, OpenArgs, TextArgs};
-use crate::{interrupt, output};
+use crate::{embedded, interrupt, output};
 use serde_json::json;
 use siskin::encoder::EmbedOptions;
 use siskin::memo::{Answered, Memo, Question};
 use siskin::rules::Rules;
 use siskin::{EncoderOptions, Error, ErrorKind, GenerateOptions, Model, Result, SessionOptions};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Answer a prompt
 #[derive(clap::Args)]
+#[command(override_usage = "siskin run [OPTIONS] [MODEL] <PROMPT>")]
 pub(crate) struct Args {
-    /// A .siskin, GGUF or ONNX file, or a model folder
-    model: PathBuf,
+    /// A .siskin, GGUF or ONNX file, or a model folder; left out, a small one that is part of this program and writes as
+    /// Shakespeare's plays do
+    #[arg(value_name = "MODEL", allow_hyphen_values = true)]
+    first: String,
     /// What to answer, or with --raw, to continue
-    #[arg(allow_hyphen_values = true)]
-    prompt: String,
+    #[arg(value_name = "PROMPT", allow_hyphen_values = true)]
+    second: Option<String>,
     /// Continue the prompt as it is, without the model's chat template
     #[arg(long)]
     raw: bool,
@@ -56,13 +59,13 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         let message = "the answer would be another each time; give --greedy or a --seed";
         return Err(Error::argument("--memo", message));
     }
-    let model = open.model(&args.model, &args.model_args)?;
+    let model = open.model(&args.model()?, &args.model_args)?;
     if model.graphs().encoder.is_some() {
         options.sampler.rules = Rules::of(&model)?;
     }
     interrupt::listen()?;
     let Some(memo) = memo else { return answer(args, open, &model, options).map(drop) };
-    let mut question = Question::new(&model, &[], &args.prompt, &options, args.generate())?;
+    let mut question = Question::new(&model, &[], args.prompt(), &options, args.generate())?;
     match find(args, open, &memo, &mut question)? {
         Some((found, likeness)) => repeat(args, open, &found, likeness)?,
         None => {
@@ -77,6 +80,17 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
 }
 
 impl Args {
+    fn model(&self) -> Result<PathBuf> {
+        if self.second.is_none() && Path::new(&self.first).exists() {
+            return Err(Error::argument("PROMPT", "is missing: say what to answer"));
+        }
+        Ok(PathBuf::from(if self.second.is_some() { &self.first } else { embedded::NAME }))
+    }
+
+    fn prompt(&self) -> &str {
+        self.second.as_ref().unwrap_or(&self.first)
+    }
+
     fn generate(&self) -> GenerateOptions {
         let max_tokens = self.text.max_tokens.unwrap_or(usize::MAX);
         GenerateOptions { max_tokens, raw: self.raw, special: self.special }
@@ -118,7 +132,7 @@ fn repeat(args: &Args, open: &OpenArgs, found: &Answered, likeness: f32) -> Resu
 fn answer(args: &Args, open: &OpenArgs, model: &Model, options: SessionOptions) -> Result<Answer> {
     let seed = options.sampler.seed;
     let mut session = model.session(options)?;
-    let answer = Answer::generate(&mut session, &args.prompt, args.generate(), !args.json)?;
+    let answer = Answer::generate(&mut session, args.prompt(), args.generate(), !args.json)?;
     if args.json {
         output::json(&json!({
             "text": answer.text,

@@ -315,3 +315,20 @@ fn texts_leave_early_and_layers_are_left_out() {
     assert_ne!(text(&with(&["--skip-layers", "1,3"])), text(&with(&[])));
     assert_eq!(with(&["--skip-layers", "5"]).status.code(), Some(2));
 }
+
+#[test]
+fn a_prompt_alone_goes_to_the_model_that_is_part_of_the_program() {
+    let run = |arguments: &[&str]| siskin(arguments, b"");
+    let text = |output: &Output| String::from_utf8(output.stdout.clone()).unwrap();
+    let first = run(&["run", "ROMEO:", "--seed", "1", "--max-tokens", "24", "--quiet"]);
+    assert!(first.status.success() && text(&first).len() > 20, "{}", errors(&first));
+    let named = run(&["run", "shakespeare", "ROMEO:", "--seed", "1", "--max-tokens", "24", "--quiet"]);
+    assert_eq!(text(&named), text(&first), "{}", errors(&named));
+    let shown = run(&["inspect", "shakespeare", "--json"]);
+    let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+    assert_eq!(shown["architecture"], "llama");
+    let path = file("forgotten.siskin", b"no model at all");
+    let forgotten = run(&["run", path.to_str().unwrap()]);
+    assert_eq!(forgotten.status.code(), Some(2));
+    assert!(errors(&forgotten).contains("PROMPT"), "{}", errors(&forgotten));
+}
