@@ -7,6 +7,7 @@
 //! - [`measure`]: what the measurements of kernels share.
 //! - [`paths`]: where the committed test data and the downloaded models lie.
 //! - [`search`]: what Transformers finds with the golden models.
+//! - [`training`]: a small text, and a small model that learns it.
 
 pub mod counting;
 pub mod cuda;
@@ -22,3 +23,4 @@ pub mod measure;
 pub mod paths;
 pub mod search;
 pub mod texts;
+pub mod training;

@@ -1,66 +1,29 @@
 //! What can be seen of a training run: checks before it, statistics, traces, samples.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use siskin::file::{AtomicFile, File};
 use siskin::{ExecutorKind, Features};
 use siskin_tests::golden;
+use siskin_tests::training::{self, Place, material};
 use siskin_trainer::profile::{self, Event, Row, Worker};
 use siskin_trainer::run::{
     Base, Check, Config, Depth, Ended, Material, Outcome, Progress, Run, Sample, Watcher,
 };
 use siskin_trainer::statistics::StepStatistics;
-use siskin_trainer::{Recompute, Runner, export, tokenizer};
+use siskin_trainer::{Recompute, Runner, export};
 
-/// A folder of the test's own, with the text that is learnt.
-struct Place(PathBuf);
-
-impl Place {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("siskin-looking-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        std::fs::write(path.join("text.txt"), text()).unwrap();
-        Self(path)
-    }
-
-    fn config(&self, settings: &str, more: &str) -> Config {
-        let text = self.0.join("text.txt").display().to_string();
-        let base = format!(
-            "steps = 6\n[model]\nfamily = \"gpt2\"\nconfig = {{ vocab_size = 280, n_embd = 32, n_layer = 2, \
-             n_head = 4, n_positions = 64 }}\n[data]\ntask = \"causal\"\ntraining = [{text:?}]\nshare = 0.2\n\
-             settings = {{ {settings} }}\n[evaluate]\nevery = 3\nbatches = 2\n[schedule]\nrate = 5e-3\n\
-             [batch]\nrows = 256\n{more}"
-        );
-        Config::parse(&base).unwrap()
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn text() -> String {
-    let animals = ["siskin", "wren", "heron", "otter", "badger", "newt"];
-    let sentence = |i: usize| {
-        let (one, other) = (animals[i % 6], animals[i * 5 / 3 % 6]);
-        format!("The {one} waits for the {other}, and the {other} follows the {one}.\n\n")
-    };
-    (0..120).map(sentence).collect()
-}
-
-fn material(config: &Config) -> Material {
-    let learnt = tokenizer::learn([&*text()].into_iter(), 280, &["<|endoftext|>"]).unwrap();
-    let tokenizer = siskin_convert::tokenizer_of_json(learnt.to_string().as_bytes()).unwrap();
-    Material::new(config, Base::New { tokenizer, template: None }).unwrap()
+/// Six steps, with what `more` sets.
+fn short(place: &Place, more: &str) -> Config {
+    let mut config = place.config(&format!("[schedule]\nrate = 5e-3\n[batch]\nrows = 256\n{more}"));
+    config.steps = 6;
+    (config.evaluate.every, config.evaluate.batches) = (3, 2);
+    config
 }
 
 fn run(config: Config) -> Run {
-    let material = material(&config);
-    Run::new(config, material, None).unwrap()
+    training::run(config, None)
 }
 
 /// Remembers what it was told.
@@ -100,8 +63,6 @@ fn losses(notes: &Notes) -> Vec<f64> {
     notes.progress.iter().map(|progress| progress.loss).collect()
 }
 
-const APART: &str = "length = 32";
-
 fn find<'a>(checks: &'a [Check], name: &str) -> &'a Check {
     checks.iter().find(|check| check.name == name).unwrap_or_else(|| panic!("no {name} in {checks:?}"))
 }
@@ -110,7 +71,7 @@ fn find<'a>(checks: &'a [Check], name: &str) -> &'a Check {
 fn a_model_that_can_learn_passes_every_check_and_stays_as_it_is() {
     let place = Place::new("good");
     for more in ["", "[adapters]\nrank = 4\n"] {
-        let mut checked = run(place.config(APART, more));
+        let mut checked = run(short(&place, more));
         let before = checked.parameters().unwrap();
         for depth in [Depth::Brief, Depth::Full] {
             let checks = checked.check(depth).unwrap();
@@ -132,14 +93,14 @@ fn a_model_that_can_learn_passes_every_check_and_stays_as_it_is() {
             }
         }
         assert_eq!(checked.parameters().unwrap(), before);
-        let want = losses(&train(&mut run(place.config(APART, more))));
+        let want = losses(&train(&mut run(short(&place, more))));
         assert_eq!(losses(&train(&mut checked)), want, "a look changes no step");
     }
 }
 
 /// The same model with some numbers of a tensor changed.
 fn changed(place: &Place, config: &Config, tensor: &str, number: f32) -> Base {
-    let mut begun = run(place.config(APART, ""));
+    let mut begun = run(short(place, ""));
     let mut parameters = begun.parameters().unwrap();
     let tensor = parameters.list.iter_mut().find(|parameter| parameter.name == tensor).unwrap();
     tensor.numbers.fill(number);
@@ -153,7 +114,7 @@ fn changed(place: &Place, config: &Config, tensor: &str, number: f32) -> Base {
 fn what_cannot_learn_is_told_with_advice() {
     let place = Place::new("bad");
     // Nothing reaches the tensors that are trained.
-    let mut config = place.config(APART, "");
+    let mut config = short(&place, "");
     config.model.train = vec!["blk.1.attn_qkv.*".to_owned()];
     let material = Material::new(&config, changed(&place, &config, "blk.1.attn_output.weight", 0.0)).unwrap();
     let mut checked = Run::new(config, material, None).unwrap();
@@ -169,7 +130,7 @@ fn what_cannot_learn_is_told_with_advice() {
     assert_eq!(find(&brief, "gradients").outcome, Outcome::Odd);
 
     // What is no number is named.
-    let config = place.config(APART, "");
+    let config = short(&place, "");
     let base = changed(&place, &config, "blk.0.ffn_up.weight", f32::INFINITY);
     let material = Material::new(&config, base).unwrap();
     let checks = Run::new(config, material, None).unwrap().check(Depth::Brief).unwrap();
@@ -177,17 +138,30 @@ fn what_cannot_learn_is_told_with_advice() {
     assert!(checks[0].result.contains("blk.0.ffn_up.weight"), "{checks:?}");
 
     // Texts longer than the table of positions.
-    let checks = run(place.config("length = 100, across = true", "")).check(Depth::Full).unwrap();
+    let mut crossing = short(&place, "");
+    crossing.data.settings.length = 100;
+    crossing.data.settings.across = true;
+    let checks = run(crossing).check(Depth::Full).unwrap();
     let found = Check::refuse(&checks).unwrap_err();
     assert!(found.message().contains("position 99"), "{found}");
 }
 
 #[test]
+fn weights_that_are_rounded_learn_a_batch() {
+    let place = Place::new("rounded");
+    let mut config = short(&place, "[quantise]\ntype = \"W8r\"\n");
+    config.model.train = ["up", "down"].map(|name| format!("blk.*.ffn_{name}.weight")).to_vec();
+    let checks = run(config).check(Depth::Full).unwrap();
+    let learns = find(&checks, "learns a batch");
+    assert_ne!(learns.outcome, Outcome::Bad, "{learns:?}");
+}
+
+#[test]
 fn statistics_are_those_of_what_they_name() {
     let place = Place::new("statistics");
-    let mut watched = run(place.config(APART, "[statistics]\nevery = 2\n"));
+    let mut watched = run(short(&place, "[statistics]\nevery = 2\n"));
     let notes = train(&mut watched);
-    assert_eq!(losses(&notes), losses(&train(&mut run(place.config(APART, "")))), "a look changes no step");
+    assert_eq!(losses(&notes), losses(&train(&mut run(short(&place, "")))), "a look changes no step");
     let steps: Vec<u64> = notes.statistics.iter().map(|own| own.step).collect();
     assert_eq!(steps, [2, 4, 6]);
     let program = &watched.material().program;
@@ -210,9 +184,9 @@ fn statistics_are_those_of_what_they_name() {
 fn a_profile_has_every_piece_of_the_steps_that_it_names() {
     let place = Place::new("profile");
     let more = "[profile]\nsteps = [2, 2]\n";
-    let mut watched = run(place.config(APART, more));
+    let mut watched = run(short(&place, more));
     let notes = train(&mut watched);
-    assert_eq!(losses(&notes), losses(&train(&mut run(place.config(APART, "")))), "a look changes no step");
+    assert_eq!(losses(&notes), losses(&train(&mut run(short(&place, "")))), "a look changes no step");
     assert_eq!(notes.profiles.len(), 1);
     let events = &notes.profiles[0];
     let named = |name: &str| events.iter().filter(|event| event.name == name).count();
@@ -247,7 +221,7 @@ fn a_profile_has_every_piece_of_the_steps_that_it_names() {
 #[test]
 fn the_work_of_a_step_is_counted_from_the_graph() {
     let place = Place::new("work");
-    let config = place.config(APART, "");
+    let config = short(&place, "");
     let material = material(&config);
     let parameters = material.parameters(1).unwrap();
     let mut batch = siskin_trainer::batch::Batch::default();
@@ -268,7 +242,7 @@ fn the_work_of_a_step_is_counted_from_the_graph() {
 fn samples_are_what_the_exported_model_writes() {
     let place = Place::new("samples");
     let more = "[report]\nprompts = [\"The siskin\", \"The otter waits\"]\ntokens = 12\ntemperature = 0\n";
-    let mut config = place.config(APART, more);
+    let mut config = short(&place, more);
     config.steps = 40;
     let mut trained = run(config);
     let notes = train(&mut trained);
@@ -303,7 +277,7 @@ fn samples_have_only_tokens_that_there_are() {
     let place = Place::new("rows");
     let more = "[report]\nprompts = [\"The\", \"a text that is longer than all of the positions: \
                 0123456789 0123456789 0123456789 0123456789 0123456789\"]\ntokens = 40\ntemperature = 50.0\n";
-    let mut config = place.config(APART, more);
+    let mut config = short(&place, more);
     config.model.config.insert("vocab_size".to_owned(), 4000.into());
     let mut wide = run(config);
     let samples = wide.samples().unwrap();
@@ -315,7 +289,7 @@ fn samples_have_only_tokens_that_there_are() {
 #[test]
 fn prompts_are_for_models_that_write() {
     let place = Place::new("prompts");
-    let mut config = place.config(APART, "[report]\nprompts = [\"x\"]\n");
+    let mut config = short(&place, "[report]\nprompts = [\"x\"]\n");
     config.model.family = Some("bert".to_owned());
     config.model.head = Some("tokens".to_owned());
     let bert = serde_json::json!({

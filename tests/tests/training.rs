@@ -1,67 +1,17 @@
 //! Whole training runs: what they learn, how they go on after a stop, and what comes out of them.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use siskin::file::File;
 use siskin::{ExecutorKind, Features};
 use siskin_tests::golden;
+use siskin_tests::training::{Place, base, material, run};
 use siskin_trainer::run::{
     Base, Config, Ended, Material, Progress, Run, Seen, Watcher, learnt_tokenizer, measure,
 };
 use siskin_trainer::{Parameters, export, tokenizer};
-
-/// A folder of the test's own, with the text that is learnt.
-struct Place(PathBuf);
-
-impl Place {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("siskin-training-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        std::fs::write(path.join("text.txt"), text()).unwrap();
-        Self(path)
-    }
-
-    fn config(&self, more: &str) -> Config {
-        let text = self.0.join("text.txt").display().to_string();
-        let base = format!(
-            "steps = 12\n{more}\n[model]\nfamily = \"gpt2\"\nconfig = {{ vocab_size = 280, n_embd = 32, \
-             n_layer = 2, n_head = 4, n_positions = 64 }}\n[data]\ntask = \"causal\"\ntraining = [{text:?}]\n\
-             share = 0.2\nsettings = {{ length = 32 }}\n[evaluate]\nevery = 6\n"
-        );
-        Config::parse(&base).unwrap()
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Sentences that have something to learn.
-fn text() -> String {
-    let animals = ["siskin", "wren", "heron", "otter", "badger", "newt"];
-    let verbs = ["sings to", "waits for", "follows", "hides from"];
-    let sentence = |i: usize| {
-        let (one, verb, other) = (animals[i % 6], verbs[i / 2 % 4], animals[i * 5 / 3 % 6]);
-        format!("The {one} {verb} the {other}, and the {other} follows the {one}.\n\n")
-    };
-    (0..160).map(sentence).collect()
-}
-
-fn material(config: &Config) -> Material {
-    let learnt = tokenizer::learn([&*text()].into_iter(), 280, &["<|endoftext|>"]).unwrap();
-    let tokenizer = siskin_convert::tokenizer_of_json(learnt.to_string().as_bytes()).unwrap();
-    Material::new(config, Base::New { tokenizer, template: None }).unwrap()
-}
-
-fn run(config: Config, folder: Option<&Path>) -> Run {
-    let material = material(&config);
-    Run::new(config, material, folder).unwrap()
-}
 
 /// Remembers what it was told, and stops the run after a step.
 #[derive(Default)]
@@ -376,13 +326,11 @@ fn measuring_builds_what_it_needs() {
     let place = Place::new("measure");
     let config = place.config(ADAMW);
     let want = run(config.clone(), None).evaluate().unwrap().unwrap();
-    let learnt = tokenizer::learn([&*text()].into_iter(), 280, &["<|endoftext|>"]).unwrap();
-    let tokenizer = siskin_convert::tokenizer_of_json(learnt.to_string().as_bytes()).unwrap();
     // Neither gradients nor an optimiser: these settings would be refused.
     let mut config = config;
     config.optimiser.name = "none".to_owned();
     config.model.train = vec!["no such tensor".to_owned()];
-    let material = Material::to_measure(&config, Base::New { tokenizer, template: None }).unwrap();
+    let material = Material::to_measure(&config, base()).unwrap();
     assert_eq!(material.training.count(), 0, "what is trained on is not kept");
     assert_eq!(measure(&config, &material, None).unwrap().unwrap(), want);
 }

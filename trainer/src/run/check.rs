@@ -275,6 +275,7 @@ impl Run {
             }
             let arguments = StepArguments { rate, factor: norm.factor(1.0, Some(1.0)) };
             optimiser.step(&mut self.parameters, &self.gradients, arguments)?;
+            self.renew();
         }
         Ok(best)
     }

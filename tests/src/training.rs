@@ -1,0 +1,67 @@
+//! What tests of training share: a small text, and a small model that learns it.
+
+use std::path::{Path, PathBuf};
+
+use siskin_trainer::run::{Base, Config, Material, Run};
+use siskin_trainer::tokenizer;
+
+/// A folder of a test's own, with the text that is learnt; it goes when this is dropped.
+pub struct Place(pub PathBuf);
+
+impl Place {
+    /// A new folder; the name tells it from those of other tests.
+    pub fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("siskin-training-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        std::fs::write(path.join("text.txt"), text()).unwrap();
+        Self(path)
+    }
+
+    /// Twelve steps of a small GPT-2 over the text, and what `more` sets.
+    pub fn config(&self, more: &str) -> Config {
+        let text = self.0.join("text.txt").display().to_string();
+        let base = format!(
+            "steps = 12\n{more}\n[model]\nfamily = \"gpt2\"\nconfig = {{ vocab_size = {VOCABULARY}, n_embd = 32, \
+             n_layer = 2, n_head = 4, n_positions = 64 }}\n[data]\ntask = \"causal\"\ntraining = [{text:?}]\n\
+             share = 0.2\nsettings = {{ length = 32 }}\n[evaluate]\nevery = 6\n"
+        );
+        Config::parse(&base).unwrap()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+const VOCABULARY: usize = 280;
+
+/// Sentences that have something to learn.
+fn text() -> String {
+    let animals = ["siskin", "wren", "heron", "otter", "badger", "newt"];
+    let verbs = ["sings to", "waits for", "follows", "hides from"];
+    let sentence = |i: usize| {
+        let (one, verb, other) = (animals[i % 6], verbs[i / 2 % 4], animals[i * 5 / 3 % 6]);
+        format!("The {one} {verb} the {other}, and the {other} follows the {one}.\n\n")
+    };
+    (0..160).map(sentence).collect()
+}
+
+/// A new model, with a tokenizer learnt from the text.
+pub fn base() -> Base {
+    let learnt = tokenizer::learn([&*text()].into_iter(), VOCABULARY, &["<|endoftext|>"]).unwrap();
+    let tokenizer = siskin_convert::tokenizer_of_json(learnt.to_string().as_bytes()).unwrap();
+    Base::New { tokenizer, template: None }
+}
+
+/// What a run of the new model works with.
+pub fn material(config: &Config) -> Material {
+    Material::new(config, base()).unwrap()
+}
+
+/// A run of the new model, which keeps what it must in the folder.
+pub fn run(config: Config, folder: Option<&Path>) -> Run {
+    let material = material(&config);
+    Run::new(config, material, folder).unwrap()
+}
