@@ -47,9 +47,14 @@ impl Norm {
     /// The error for a gradient that is not finite, with the tensor's name; `None` where all is finite.
     pub fn error<T>(&self, parameters: &Parameters<T>) -> Option<Error> {
         let name = parameters.list.get(self.broken?).map_or("?", |parameter| parameter.name.as_str());
-        let message = "is not finite; train with a lower rate, or find the operation with the finder";
-        Some(Error::new(ErrorKind::Numeric, format!("gradient of {name}"), message))
+        Some(not_finite(name))
     }
+}
+
+/// The error for the gradient of this tensor.
+pub(crate) fn not_finite(name: &str) -> Error {
+    let message = "is not finite; train with a lower rate, or find the operation with the finder";
+    Error::new(ErrorKind::Numeric, format!("gradient of {name}"), message)
 }
 
 /// The sum of squares, in order of the numbers.

@@ -18,8 +18,8 @@ use siskin::file::AtomicFile;
 use siskin::{Error, Result};
 use siskin_convert::export::{self as formats, ExportOptions};
 use siskin_trainer::data::Position;
-use siskin_trainer::run::{Base, Config, Material, Progress, Run, Seen, Watcher};
-use siskin_trainer::{export, tokenizer};
+use siskin_trainer::export;
+use siskin_trainer::run::{Base, Config, Material, Progress, Run, Seen, Watcher, learnt_tokenizer};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -36,25 +36,21 @@ fn main() -> ExitCode {
     }
 }
 
-fn read(path: &str) -> Result<String> {
-    fs::read_to_string(path).map_err(|error| Error::io(path, &error))
-}
-
 fn create(path: &Path) -> Result<BufWriter<File>> {
     File::create(path).map(BufWriter::new).map_err(|error| Error::io(path.display().to_string(), &error))
 }
 
 fn beside(config: &str, folder: &Path) -> Result<()> {
-    let config = Config::parse(&read(config)?)?;
+    let config = Config::parse(&fs::read_to_string(config).map_err(|error| Error::io(config, &error))?)?;
     fs::create_dir_all(folder).map_err(|error| Error::io(folder.display().to_string(), &error))?;
-    let material = Material::new(&config, Base::New { tokenizer: section(&config)?, template: None })?;
+    let material =
+        Material::new(&config, Base::New { tokenizer: section(&config, folder)?, template: None })?;
     let limit = usize::try_from(config.steps).unwrap_or(usize::MAX);
     let accumulate = config.batch.accumulate.max(1);
     let loader = material.batches(&config, Position::default())?;
     write_batches(&folder.join("batches.jsonl"), loader.take(limit.saturating_mul(accumulate)))?;
     if let Some(loader) = material.validation_batches(&config)? {
-        let most = if config.evaluate.batches == 0 { usize::MAX } else { config.evaluate.batches };
-        write_batches(&folder.join("validation.jsonl"), loader.take(most))?;
+        write_batches(&folder.join("validation.jsonl"), loader)?;
     }
     let mut run = Run::new(config, material, None)?;
     let start = folder.join("start.siskin");
@@ -68,15 +64,11 @@ fn beside(config: &str, folder: &Path) -> Result<()> {
     write_model(&mut run, &folder.join("end.siskin"))
 }
 
-fn section(config: &Config) -> Result<Vec<u8>> {
-    if let Some(path) = &config.model.tokenizer {
-        return Ok(siskin_convert::tokenizer_section(path)?.to_vec());
+fn section(config: &Config, folder: &Path) -> Result<Vec<u8>> {
+    match &config.model.tokenizer {
+        Some(path) => Ok(siskin_convert::tokenizer_section(path)?.to_vec()),
+        None => siskin_convert::tokenizer_of_json(&learnt_tokenizer(config, folder, false)?),
     }
-    let vocabulary =
-        config.model.vocabulary.ok_or_else(|| Error::argument("model.vocabulary", "is missing"))?;
-    let texts = config.data.training.iter().map(|path| read(path)).collect::<Result<Vec<_>>>()?;
-    let learnt = tokenizer::learn(texts.iter().map(String::as_str), vocabulary, &["<|endoftext|>"])?;
-    siskin_convert::tokenizer_of_json(learnt.to_string().as_bytes())
 }
 
 fn write_model(run: &mut Run, path: &Path) -> Result<()> {

@@ -1,5 +1,6 @@
 //! What a run works with: a model, its tokenizer, and tasks over its texts.
 
+use std::iter::Take;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -135,10 +136,12 @@ impl Material {
         Loader::new(self.training.clone(), self.loader(config, true), position)
     }
 
-    /// What is looked at, once; nothing where no text is kept for it.
-    pub fn validation_batches(&self, config: &Config) -> Result<Option<Loader>> {
+    /// What a look looks at; nothing where no text is kept for it.
+    pub fn validation_batches(&self, config: &Config) -> Result<Option<Take<Loader>>> {
         let Some(task) = self.validation.clone() else { return Ok(None) };
-        Loader::new(task, self.loader(config, false), Position::default()).map(Some)
+        let most = if config.evaluate.batches == 0 { usize::MAX } else { config.evaluate.batches };
+        let loader = Loader::new(task, self.loader(config, false), Position::default())?;
+        Ok(Some(loader.take(most)))
     }
 
     /// How examples become batches: of training, or of a look.

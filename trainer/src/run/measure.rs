@@ -37,9 +37,8 @@ pub(super) fn look(
     parameters: &Parameters<f32>,
 ) -> Result<Option<Sum>> {
     let Some(loader) = material.validation_batches(config)? else { return Ok(None) };
-    let most = if config.evaluate.batches == 0 { usize::MAX } else { config.evaluate.batches };
     let mut sum = Sum::default();
-    for step in loader.take(most) {
+    for step in loader {
         let step = step?;
         let goal = Goal { loss, targets: &step.targets, scale: 1.0 };
         sum.add(&runner.evaluate(parameters, &step.batch, goal, None)?);

@@ -3,7 +3,7 @@
 use siskin::{Error, Result};
 
 use super::{Config, Material};
-use crate::clip::Norm;
+use crate::clip;
 use crate::cuda::{Engine, Precision};
 use crate::data::Step;
 use crate::loss::{CrossEntropy, Sum};
@@ -12,7 +12,7 @@ use crate::parameters::{Gradients, Parameters};
 use crate::program::Program;
 use crate::runner::RouterOptions;
 use crate::scaler::{Scaler, ScalerOptions};
-use crate::settings::{Settings, read, unknown};
+use crate::settings::{read, unknown};
 use crate::state;
 
 /// A device, and what a run needs beside it.
@@ -100,12 +100,8 @@ impl OnDevice {
             let message = "is not there on CUDA yet; leave it out, or take device = \"cpu\"";
             return Err(Error::unsupported(section, message));
         }
-        let settings: Settings = config
-            .loss
-            .iter()
-            .filter(|(name, _)| *name != "name")
-            .map(|(k, v)| (k.clone(), v.clone()))
-            .collect();
+        let mut settings = config.loss.clone();
+        settings.remove("name");
         let loss = read("loss", &settings)?;
         let halves = precision(config)? == Precision::Fp16;
         let scaler = halves.then(|| Scaler::new(ScalerOptions::default())).transpose()?;
@@ -130,24 +126,20 @@ impl OnDevice {
             return Err(Error::argument("loss", message));
         }
         let judged = self.engine.step(rate, scale, limit)?;
-        let goes_on = self.scaler.as_mut().is_some_and(|scaler| {
-            scaler.update(judged.finite);
-            true
-        });
-        if judged.finite || goes_on {
-            return Ok((sum, judged.length));
+        match &mut self.scaler {
+            Some(scaler) => {
+                scaler.update(judged.finite);
+            }
+            None if !judged.finite => return Err(clip::not_finite("?")),
+            None => {}
         }
-        let broken = Norm { length: judged.length, broken: Some(usize::MAX) };
-        Err(broken
-            .error(&Parameters::<f32>::default())
-            .unwrap_or_else(|| Error::argument("gradient", "is no number")))
+        Ok((sum, judged.length))
     }
 
     /// How far off the validation texts are; none where there are no such texts.
     pub(super) fn look(&mut self, config: &Config, material: &Material) -> Result<Option<Sum>> {
         let Some(loader) = material.validation_batches(config)? else { return Ok(None) };
-        let most = if config.evaluate.batches == 0 { usize::MAX } else { config.evaluate.batches };
-        for step in loader.take(most) {
+        for step in loader {
             let step = step?;
             self.engine.evaluate(&step.batch, self.loss, &step.targets)?;
         }
