@@ -21,6 +21,7 @@ mod knobs;
 mod open;
 mod pack;
 mod progress;
+mod rows;
 mod tokenizer;
 
 pub use adapter::{Beside, open_adapted, open_adapter};

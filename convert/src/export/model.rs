@@ -7,6 +7,11 @@ use siskin::{Error, ErrorKind, Result};
 use siskin_kernels::panel::PanelType;
 use siskin_kernels::quant::BlockType;
 
+/// The error for a tensor that is not there.
+pub(crate) fn missing(name: &str) -> Error {
+    Error::new(ErrorKind::Missing, name, "the model needs it, and the file lacks it")
+}
+
 /// What every format needs of a file.
 pub(crate) struct Model<'a> {
     pub(crate) file: &'a File,
@@ -27,9 +32,7 @@ impl<'a> Model<'a> {
 
     /// The tensor of a weight, of the weight's shape.
     pub(super) fn tensor(&self, weight: &Weight) -> Result<&'a Tensor> {
-        let tensor = self.file.tensor(&weight.name).ok_or_else(|| {
-            Error::new(ErrorKind::Missing, &weight.name, "the model needs it, and the file lacks it")
-        })?;
+        let tensor = self.file.tensor(&weight.name).ok_or_else(|| missing(&weight.name))?;
         if (tensor.rows, tensor.columns) != (weight.rows, weight.columns) {
             let message = format!(
                 "is {} x {}, expected {} x {}",

@@ -4,12 +4,12 @@ use super::Dtype;
 use super::model::Model;
 use crate::import::names;
 use crate::progress::Progress;
+use crate::rows;
 use rayon::prelude::*;
 use siskin::arch::{Hyper, Rule, Take};
 use siskin::file::{Role, Tensor};
 use siskin::graph::Weight;
 use siskin::{Error, Result};
-use siskin_kernels::panel::{self, ROWS};
 use siskin_kernels::quant::BlockType;
 use std::collections::{HashMap, HashSet};
 
@@ -242,26 +242,16 @@ impl<'a> Entry<'a> {
 
     /// Writes row `row` of ours as blocks.
     fn row(&self, tensor: &Tensor, take: Take, row: usize, block: BlockType, out: &mut [u8]) -> Result<()> {
+        let Take::Neighbours(count) = take else {
+            return self.read(rows::blocks(tensor, row, block, out));
+        };
         let columns = tensor.columns;
-        let bytes = panel(tensor, row).ok_or_else(|| self.broken())?;
-        if block.codec().panel == tensor.panel
-            && !matches!(take, Take::Neighbours(_))
-            && panel::unpack(block, bytes, row % ROWS, columns, out)
-        {
-            return Ok(());
-        }
         let mut values = vec![0.0; columns];
-        if !panel::row_values(tensor.panel, bytes, row % ROWS, columns, &mut values) {
-            return Err(self.broken());
-        }
-        if let Take::Neighbours(count) = take {
-            let width = columns / count.max(1);
-            values = (0..columns).map(|index| values[index % count * width + index / count]).collect();
-        }
-        match block.encode_row(&values, None, out) {
-            true => Ok(()),
-            false => Err(self.broken()),
-        }
+        self.read(rows::values(tensor, row, &mut values))?;
+        let width = columns / count.max(1);
+        let neighbours: Vec<f32> =
+            (0..columns).map(|index| values[index % count * width + index / count]).collect();
+        self.read(block.encode_row(&neighbours, None, out))
     }
 
     /// Our columns as rows.
@@ -273,13 +263,10 @@ impl<'a> Entry<'a> {
     ) -> Result<()> {
         let (rows, columns) = (tensor.rows, tensor.columns);
         let mut values = vec![0.0; rows * columns];
-        values.par_chunks_exact_mut(columns.max(1)).enumerate().try_for_each(|(row, out)| {
-            let bytes = panel(tensor, row).ok_or_else(|| self.broken())?;
-            match panel::row_values(tensor.panel, bytes, row % ROWS, columns, out) {
-                true => Ok(()),
-                false => Err(self.broken()),
-            }
-        })?;
+        values
+            .par_chunks_exact_mut(columns.max(1))
+            .enumerate()
+            .try_for_each(|(row, out)| self.read(rows::values(tensor, row, out)))?;
         for column in 0..columns {
             let gathered: Vec<f32> = (0..rows).map(|row| values[row * columns + column]).collect();
             sink(&self.encoded(&gathered, block)?)?;
@@ -303,6 +290,11 @@ impl<'a> Entry<'a> {
         }
     }
 
+    /// Whether rows were read.
+    fn read(&self, done: bool) -> Result<()> {
+        if done { Ok(()) } else { Err(self.broken()) }
+    }
+
     fn broken(&self) -> Error {
         Error::corrupt(&self.name, "its rows cannot be read from the packed file")
     }
@@ -310,13 +302,6 @@ impl<'a> Entry<'a> {
 
 /// What is so large becomes infinite.
 const TOO_MUCH_FOR_F16: f32 = 65520.0;
-
-/// The panel that holds a row.
-fn panel(tensor: &Tensor, row: usize) -> Option<&[u8]> {
-    let bytes = tensor.panel.panel_bytes(tensor.columns)?;
-    let start = (row / ROWS).checked_mul(bytes)?;
-    tensor.data.get(start..start.checked_add(bytes)?)
-}
 
 /// For each row as it is written, the row of ours; `None` where all stay in their places.
 fn places(take: Take, rows: usize, hyper: &Hyper) -> Option<Vec<usize>> {

@@ -1,13 +1,14 @@
 //! A `.siskin` file as a source, to give its matrices other types: what was trained or packed as floats is made small.
 
 use super::{Format, Source, SourceTensor};
-use crate::export::model::Model;
+use crate::export::model::{Model, missing};
+use crate::rows;
+use rayon::prelude::*;
 use serde_json::{Map, Value};
 use siskin::arch::{Config, Family, Take};
 use siskin::file::{Bytes, File, Role, SectionKind, Tensor};
 use siskin::graph::{self, Weight};
-use siskin::{Error, ErrorKind, Result};
-use siskin_kernels::panel::{self, ROWS};
+use siskin::{Error, Result};
 use siskin_kernels::quant::BlockType;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -52,41 +53,21 @@ impl Packed {
     }
 
     fn find(&self, name: &str) -> Result<&Tensor> {
-        let missing = || Error::new(ErrorKind::Missing, name, "the model needs it, and the file lacks it");
-        self.file.tensor(name).ok_or_else(missing)
+        self.file.tensor(name).ok_or_else(|| missing(name))
     }
 
     /// The rows of a matrix as blocks, and their type.
     fn rows(&self, tensor: &Tensor) -> Result<(BlockType, Vec<u8>)> {
-        let broken = || Error::corrupt(&tensor.name, "its rows cannot be read from the packed file");
-        let (rows, columns) = (tensor.rows, tensor.columns);
-        let bytes = tensor.panel.panel_bytes(columns).filter(|&bytes| bytes > 0).ok_or_else(broken)?;
-        let whole = |block: BlockType| -> Option<Vec<u8>> {
-            let size = block.row_bytes(columns)?;
-            let mut out = vec![0; size.checked_mul(rows)?];
-            let each = out.chunks_exact_mut(size.max(1)).enumerate();
-            for (row, out) in each {
-                let panel = tensor.data.get(row / ROWS * bytes..)?.get(..bytes)?;
-                panel::unpack(block, panel, row % ROWS, columns, out).then_some(())?;
-            }
-            Some(out)
+        let all = |block: BlockType, write: fn(&Tensor, usize, BlockType, &mut [u8]) -> bool| {
+            let size = block.row_bytes(tensor.columns).filter(|&size| size > 0)?;
+            let mut out = vec![0; size.checked_mul(tensor.rows)?];
+            let each = out.par_chunks_exact_mut(size).enumerate();
+            let done = each.map(|(row, out)| write(tensor, row, block, out)).all(|done| done);
+            done.then_some((block, out))
         };
-        if let Some(&block) = self.blocks.get(&tensor.name)
-            && let Some(out) = whole(block)
-        {
-            return Ok((block, out));
-        }
-        let mut values = vec![0.0; columns];
-        let mut out = Vec::with_capacity(rows * columns * size_of::<f32>());
-        for row in 0..rows {
-            let panel = tensor.data.get(row / ROWS * bytes..).and_then(|rest| rest.get(..bytes));
-            let panel = panel.ok_or_else(broken)?;
-            if !panel::row_values(tensor.panel, panel, row % ROWS, columns, &mut values) {
-                return Err(broken());
-            }
-            out.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-        }
-        Ok((BlockType::F32, out))
+        let exact = self.blocks.get(&tensor.name).and_then(|&block| all(block, rows::exact));
+        let broken = || Error::corrupt(&tensor.name, "its rows cannot be read from the packed file");
+        exact.or_else(|| all(BlockType::F32, rows::blocks)).ok_or_else(broken)
     }
 }
 

@@ -1,0 +1,35 @@
+//! Rows of packed matrices, as numbers and as blocks.
+
+use siskin::file::Tensor;
+use siskin_kernels::panel::{self, ROWS};
+use siskin_kernels::quant::BlockType;
+
+/// The panel that holds a row.
+fn panel(tensor: &Tensor, row: usize) -> Option<&[u8]> {
+    let bytes = tensor.panel.panel_bytes(tensor.columns)?;
+    let start = (row / ROWS).checked_mul(bytes)?;
+    tensor.data.get(start..start.checked_add(bytes)?)
+}
+
+/// Writes the numbers of row `row`. False where there is no such row.
+pub(crate) fn values(tensor: &Tensor, row: usize, out: &mut [f32]) -> bool {
+    panel(tensor, row)
+        .is_some_and(|panel| panel::row_values(tensor.panel, panel, row % ROWS, tensor.columns, out))
+}
+
+/// Writes row `row` as the blocks that its panels hold to the byte. False, with nothing written, where they hold no such
+/// blocks or there is no such row.
+pub(crate) fn exact(tensor: &Tensor, row: usize, block: BlockType, out: &mut [u8]) -> bool {
+    block.codec().panel == tensor.panel
+        && panel(tensor, row)
+            .is_some_and(|panel| panel::unpack(block, panel, row % ROWS, tensor.columns, out))
+}
+
+/// Writes row `row` as blocks: exactly, or else of its numbers.
+pub(crate) fn blocks(tensor: &Tensor, row: usize, block: BlockType, out: &mut [u8]) -> bool {
+    if exact(tensor, row, block, out) {
+        return true;
+    }
+    let mut numbers = vec![0.0; tensor.columns];
+    values(tensor, row, &mut numbers) && block.encode_row(&numbers, None, out)
+}
