@@ -1,4 +1,5 @@
 //! What tests of training share: a small text, and a small model that learns it.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::{Path, PathBuf};
 
