@@ -11,6 +11,10 @@ public struct ModelOptions: Sendable {
     public var reference = false
     /// Layers that are left out, by their numbers from 0 on.
     public var skip: [Int] = []
+    /// An adapter that `siskin train` wrote, which is put beside the model's matrices.
+    public var adapter: URL?
+    /// Whether the adapter is taken beside other weights than those that it was trained beside.
+    public var anyBase = false
     /// Where the packed form of a model of another format is kept.
     public var cache = Cache.auto
     /// Which types the matrices of a model of another format get when it is packed, such as `w4i`; empty: those of its
@@ -43,6 +47,10 @@ public struct ModelOptions: Sendable {
             var layers: [UInt32] = []
             for layer in skip { layers.append(try number(layer, "skip")) }
             try check(siskin_model_options_set_skip(native, layers, layers.count))
+            if let adapter {
+                let file = try path(adapter)
+                try check(withText(file) { siskin_model_options_set_adapter(native, $0, $1, anyBase) })
+            }
             try setCache(native)
             try check(withText(recipe) { siskin_model_options_set_recipe(native, $0, $1) })
             try setProgress(native, isStopped)

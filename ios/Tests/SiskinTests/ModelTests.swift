@@ -106,6 +106,24 @@ final class ModelTests: XCTestCase {
         XCTAssertEqual(try reads.info().abilities, [.reads, .takesText, .fills])
     }
 
+    func testAnAdapterChangesWhatItsBaseSays() async throws {
+        let plain = try await answer(try await chatModel())
+        var options = ModelOptions()
+        options.adapter = try small("adapter")
+        let changed = try await answer(try await Model.open(try small("chat"), options: options))
+        XCTAssertNotEqual(changed, plain)
+        await assertFails(.argument) { [options] in try await Model.open(try small("vectors"), options: options) }
+        // Another base of the same family takes it when told to.
+        let source = try small("chat").deletingPathExtension()
+        options.cache = .off
+        options.recipe = "w8r"
+        await assertFails(.argument) { [options] in try await Model.open(source, options: options) }
+        options.anyBase = true
+        _ = try await Model.open(source, options: options)
+        options.adapter = try small("chat")
+        await assertFails(.missing) { [options] in try await Model.open(try small("chat"), options: options) }
+    }
+
     func testPackingTellsHowFarItIsAndStops() async throws {
         let source = try small("chat").deletingPathExtension()
         let folder = try scratch("cache")

@@ -28,6 +28,13 @@ static void set_skip(JNIEnv *env, TYPE, jlong options, jintArray layers) {
     free(ids);
 }
 
+static void set_adapter(JNIEnv *env, TYPE, jlong options, jbyteArray path, jboolean any_base) {
+    struct bytes text;
+    if (!take_bytes(env, path, &text)) return;
+    failed(env, siskin_model_options_set_adapter(OPTIONS(options), text.data, text.length, any_base));
+    drop_bytes(&text);
+}
+
 static void set_cache(JNIEnv *env, TYPE, jlong options, jint cache) {
     failed(env, siskin_model_options_set_cache(OPTIONS(options), (uint32_t)cache));
 }
@@ -82,6 +89,7 @@ static const JNINativeMethod METHODS[] = {
     METHOD("setWithout", "(J[B)V", set_without),
     METHOD("setReference", "(JZ)V", set_reference),
     METHOD("setSkip", "(J[I)V", set_skip),
+    METHOD("setAdapter", "(J[BZ)V", set_adapter),
     METHOD("setCache", "(JI)V", set_cache),
     METHOD("setCacheFolder", "(J[B)V", set_cache_folder),
     METHOD("setRecipe", "(J[B)V", set_recipe),

@@ -15,6 +15,12 @@ public class ModelOptions {
     /** Layers that are left out, by their numbers from 0 on. */
     public var skip: List<Int> = emptyList()
 
+    /** The path of an adapter that `siskin train` wrote, which is put beside the model's matrices. */
+    public var adapter: String? = null
+
+    /** Whether the adapter is taken beside other weights than those that it was trained beside. */
+    public var anyBase: Boolean = false
+
     /** Whether the packed form of a model of another format is kept. */
     public var cache: Cache = Cache.AUTO
 
@@ -55,6 +61,7 @@ public class ModelOptions {
         NativeModelOptions.setWithout(options, without.joinToString(",").encodeToByteArray())
         NativeModelOptions.setReference(options, reference)
         NativeModelOptions.setSkip(options, IntArray(skip.size) { natural("skip", skip[it]) })
+        adapter?.let { NativeModelOptions.setAdapter(options, it.encodeToByteArray(), anyBase) }
         NativeModelOptions.setCache(options, cache.ordinal)
         cacheFolder?.let { NativeModelOptions.setCacheFolder(options, it.encodeToByteArray()) }
         NativeModelOptions.setRecipe(options, recipe.encodeToByteArray())
@@ -97,6 +104,8 @@ internal object NativeModelOptions {
     @JvmStatic external fun setReference(options: Long, reference: Boolean)
 
     @JvmStatic external fun setSkip(options: Long, layers: IntArray)
+
+    @JvmStatic external fun setAdapter(options: Long, path: ByteArray, anyBase: Boolean)
 
     @JvmStatic external fun setCache(options: Long, cache: Int)
 

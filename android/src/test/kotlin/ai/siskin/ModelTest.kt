@@ -124,6 +124,20 @@ class ModelTest {
     }
 
     @Test
+    fun `an adapter changes what its base says`() = test {
+        val plain = with("chat") { says(it) }
+        Model.open(small("chat")) { adapter = small("adapter") }.use { assertTrue(plain != says(it)) }
+        fails<SiskinException.Argument> { Model.open(small("vectors")) { adapter = small("adapter") } }
+        // Another base of the same family takes it when told to.
+        val source = given("siskin.models")!!.resolve("chat").path
+        val other = ModelOptions().apply { cache = ModelOptions.Cache.OFF; recipe = "w8r"; adapter = small("adapter") }
+        fails<SiskinException.Argument> { Model.open(source, other) }
+        other.anyBase = true
+        Model.open(source, other).close()
+        fails<SiskinException.Missing> { Model.open(small("chat")) { adapter = small("chat") } }
+    }
+
+    @Test
     fun `a pace changes when, and not what`() = test {
         with("chat") { model ->
             val expected = says(model)
