@@ -36,7 +36,7 @@ struct Scratch {
 /// The processor must have AMX, and the part must have been checked.
 #[inline(always)]
 pub(super) unsafe fn run<P: Plane, S: Scheme>(l: Avx512, part: &Part<'_>) {
-    for rows in groups(part.rows.clone(), tiles::ROWS) {
+    for rows in groups(part.rows.clone(), tiles::ROWS, GROUP) {
         // SAFETY: the caller's promise.
         unsafe { Group { part, rows }.run::<P, S>(l) }
     }

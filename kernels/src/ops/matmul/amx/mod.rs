@@ -49,11 +49,11 @@ fn shell(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: O
 /// Rows whose sums are kept at once: a multiple of what tiles take.
 const GROUP: usize = 128;
 
-/// Groups of rows, of whole `step`s but for the last.
-fn groups(rows: Range<usize>, step: usize) -> impl Iterator<Item = Range<usize>> {
+/// Groups of `most` rows, of whole `step`s but for the last.
+fn groups(rows: Range<usize>, step: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
     let whole = rows.start..rows.end - rows.len() % step;
     let rest = Some(whole.end..rows.end).filter(|rest| !rest.is_empty());
-    let groups = whole.clone().step_by(GROUP).map(move |start| start..whole.end.min(start + GROUP));
+    let groups = whole.clone().step_by(most).map(move |start| start..whole.end.min(start + most));
     groups.chain(rest)
 }
 

@@ -17,6 +17,8 @@ use crate::simd::Avx512;
 /// Macro-blocks of 64 columns that are multiplied with all rows before the next: two panels of them fit the nearest
 /// cache.
 const BLOCKS: usize = 16;
+/// Columns of which two tiles of rows stay in the nearest cache while all panels pass.
+const NEAR: usize = 1536;
 /// Bytes of a tile.
 const TILE: usize = tiles::ROWS * LINE;
 /// Two tiles of rows.
@@ -31,6 +33,9 @@ struct AllSums([Sums; GROUP / TWO]);
 
 /// A row type whose macro-blocks can be had as lines of signed bytes.
 pub(super) trait Weights: RowScheme {
+    /// Whether they are such lines as they are.
+    const IN_PLACE: bool;
+
     /// The lines of macro-block `index` of a panel's `blocks`, which `chunk` has if they had to be made.
     ///
     /// # Safety
@@ -45,6 +50,8 @@ pub(super) trait Weights: RowScheme {
 }
 
 impl Weights for ByteRow {
+    const IN_PLACE: bool = true;
+
     #[inline(always)]
     unsafe fn lines(_: Avx512, panel: *const u8, index: usize, _: *mut u8) -> *const u8 {
         // SAFETY: the caller's promise.
@@ -56,6 +63,8 @@ impl Weights for ByteRow {
 }
 
 impl Weights for BookRow {
+    const IN_PLACE: bool = false;
+
     #[inline(always)]
     unsafe fn lines(_: Avx512, _: *const u8, index: usize, chunk: *mut u8) -> *const u8 {
         // SAFETY: the caller's promise.
@@ -84,7 +93,8 @@ impl Weights for BookRow {
 /// The processor must have AMX, and the part must have been checked.
 #[inline(always)]
 pub(super) unsafe fn run<W: Weights>(l: Avx512, part: &Part<'_>) {
-    for rows in groups(part.rows.clone(), TWO) {
+    let near = W::IN_PLACE && part.product.columns <= NEAR;
+    for rows in groups(part.rows.clone(), TWO, if near { TWO } else { GROUP }) {
         // SAFETY: the caller's promise.
         unsafe { Group { part, rows }.run::<W>(l) }
     }
@@ -172,15 +182,16 @@ impl Group<'_> {
                     keep::<R, P>(tiles, sums);
                 }
             }
-            for (p, weights) in panels.iter().enumerate() {
-                let scale = W::scale(l, weights.add(blocks * W::BYTES), 0);
-                for (index, row) in self.rows.clone().enumerate() {
+            let scales = panels.map(|weights| W::scale(l, weights.add(blocks * W::BYTES), 0));
+            for (index, row) in self.rows.clone().enumerate() {
+                let quantised =
+                    QuantisedRow::new(row_bytes(product, row).0.cast(), Layout::new(product.columns));
+                let row_scale = l.splat(quantised.scale());
+                for (p, scale) in scales.iter().enumerate() {
                     let tile = index % TWO / tiles::ROWS * 2 + p;
                     let sum = &(*sums.add(index / TWO))[tile][index % tiles::ROWS];
-                    let row_scale =
-                        QuantisedRow::new(row_bytes(product, row).0.cast(), Layout::new(product.columns));
-                    let scale = l.mul(scale, l.splat(row_scale.scale()));
-                    self.part.finish(l, l.mul(integers(sum), scale), row, (panel + p) * ROWS);
+                    let sum = l.mul(integers(sum), l.mul(*scale, row_scale));
+                    self.part.finish(l, sum, row, (panel + p) * ROWS);
                 }
             }
         }
