@@ -8,9 +8,42 @@ use siskin_kernels::panel::{self, InputKind, PanelType, ROWS};
 use siskin_kernels::quant::BlockType;
 use siskin_kernels::quant::row::RowType;
 use std::hint::black_box;
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+
+/// Numbers that begin on a line of the cache, as in the runtime: tiles and vectors across two lines take twice as long.
+pub struct Lines<T> {
+    numbers: Vec<T>,
+    start: usize,
+    count: usize,
+}
+
+impl<T: Copy + Default> Lines<T> {
+    /// Zeros.
+    pub fn new(count: usize) -> Self {
+        let numbers = vec![T::default(); count + LINE / size_of::<T>()];
+        let start = numbers.as_ptr().align_offset(LINE);
+        Self { numbers, start, count }
+    }
+}
+
+/// Bytes of a line of the cache.
+const LINE: usize = 64;
+
+impl<T> Deref for Lines<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.numbers[self.start..][..self.count]
+    }
+}
+
+impl<T> DerefMut for Lines<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.numbers[self.start..][..self.count]
+    }
+}
 
 /// Numbers from −1 to 1.
 pub fn vector(length: usize, random: &mut Random) -> Vec<f32> {
@@ -18,9 +51,9 @@ pub fn vector(length: usize, random: &mut Random) -> Vec<f32> {
 }
 
 /// Rows of `columns` quantised for panels of type `panel`, one after the other.
-pub fn quantised(kernels: &Kernels, panel: PanelType, x: &[f32], columns: usize) -> Vec<i32> {
+pub fn quantised(kernels: &Kernels, panel: PanelType, x: &[f32], columns: usize) -> Lines<i32> {
     let row = Layout::new(columns).words();
-    let mut words = vec![0; x.len() / columns * row];
+    let mut words = Lines::new(x.len() / columns * row);
     for (x, words) in x.chunks(columns).zip(words.chunks_mut(row)) {
         quantiser(kernels, panel)(x, words);
     }
@@ -36,7 +69,7 @@ pub struct Matrix {
     /// How it is packed.
     pub panel: PanelType,
     /// Its panels.
-    pub weights: Vec<u8>,
+    pub weights: Lines<u8>,
     /// Its rows, whole panels of them.
     pub outputs: usize,
     /// Its columns.
@@ -56,7 +89,7 @@ impl Matrix {
         };
         let sizes = block.row_bytes(columns).zip(panel.panel_bytes(columns));
         let (row_bytes, panel_bytes) = sizes.expect("whole blocks of columns");
-        let mut weights = vec![0; panel_bytes * outputs / ROWS];
+        let mut weights = Lines::new(panel_bytes * outputs / ROWS);
         for panel in weights.chunks_mut(panel_bytes) {
             let mut row = || {
                 let mut row = vec![0; row_bytes];
@@ -77,7 +110,7 @@ impl Matrix {
         let ty = RowType::ALL.iter().copied().find(|ty| ty.panel() == panel).expect("a row type");
         let sizes = ty.row_bytes(columns).zip(panel.panel_bytes(columns));
         let (row_bytes, panel_bytes) = sizes.expect("whole blocks of columns");
-        let mut weights = vec![0; panel_bytes * outputs / ROWS];
+        let mut weights = Lines::new(panel_bytes * outputs / ROWS);
         for panel in weights.chunks_mut(panel_bytes) {
             // The encoder searches long: a panel has one row sixteen times.
             let mut row = vec![0; row_bytes];
@@ -119,8 +152,8 @@ pub struct Shared<'a> {
     kernels: Kernels,
     matrix: &'a Matrix,
     x: &'a [f32],
-    words: Vec<i32>,
-    out: Vec<f32>,
+    words: Lines<i32>,
+    out: Lines<f32>,
 }
 
 impl<'a> Shared<'a> {
@@ -130,7 +163,7 @@ impl<'a> Shared<'a> {
     /// The rows of `x` and the matrix.
     pub fn new(kernels: Kernels, matrix: &'a Matrix, x: &'a [f32]) -> Self {
         let words = quantised(&kernels, matrix.panel, x, matrix.columns);
-        let out = vec![0.0; x.len() / matrix.columns * matrix.outputs];
+        let out = Lines::new(x.len() / matrix.columns * matrix.outputs);
         Self { kernels, matrix, x, words, out }
     }
 

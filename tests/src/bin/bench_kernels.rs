@@ -9,7 +9,7 @@ use siskin_kernels::ops::{Kernels, activation, ceiling, norm, quantise};
 use siskin_kernels::panel::PanelType;
 use siskin_kernels::{Cpu, Features};
 use siskin_tests::fuzz::Random;
-use siskin_tests::measure::{self, Matrix, vector};
+use siskin_tests::measure::{self, Lines, Matrix, vector};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -69,29 +69,6 @@ fn rate(run: ceiling::Function, round: usize) -> f64 {
     (ROUNDS * round * 2) as f64 / seconds / 1e9
 }
 
-/// Zeros that begin on a line of the cache, as in the runtime.
-struct Lines<T> {
-    numbers: Vec<T>,
-    start: usize,
-    count: usize,
-}
-
-impl<T: Copy + Default> Lines<T> {
-    fn new(count: usize) -> Self {
-        let numbers = vec![T::default(); count + 64 / size_of::<T>()];
-        let start = numbers.as_ptr().align_offset(64);
-        Self { numbers, start, count }
-    }
-
-    fn get(&self) -> &[T] {
-        &self.numbers[self.start..][..self.count]
-    }
-
-    fn get_mut(&mut self) -> &mut [T] {
-        &mut self.numbers[self.start..][..self.count]
-    }
-}
-
 struct Blocks {
     words: Vec<[Lines<u32>; 2]>,
 }
@@ -99,7 +76,7 @@ struct Blocks {
 impl attention::Cache for Blocks {
     fn block(&self, block: usize) -> (&[u32], &[u32]) {
         let [keys, values] = &self.words[block];
-        (keys.get(), values.get())
+        (keys, values)
     }
 }
 
@@ -115,7 +92,7 @@ fn attend(table: &Kernels, cache: CacheType, ceiling: f64) {
         let mut blocks = Blocks { words: (0..length / BLOCK).map(block).collect() };
         for position in 0..length {
             let (key, value) = (vector(head_size, &mut random), vector(head_size, &mut random));
-            let [keys, values] = blocks.words[position / BLOCK].each_mut().map(Lines::get_mut);
+            let [keys, values] = blocks.words[position / BLOCK].each_mut();
             attention::store(cache, position % BLOCK, &key, &value, keys, values);
         }
         for count in [group, attention::QUERIES] {
@@ -128,7 +105,7 @@ fn attend(table: &Kernels, cache: CacheType, ceiling: f64) {
             let mut out = vec![vec![0.0; head_size]; count];
             let seconds = best(|| {
                 let mut out: Vec<&mut [f32]> = out.iter_mut().map(Vec::as_mut_slice).collect();
-                table.attention()(&arguments, &queries, &blocks, Span::Whole, scratch.get_mut(), &mut out);
+                table.attention()(&arguments, &queries, &blocks, Span::Whole, &mut scratch, &mut out);
             });
             let flops = (4 * count * length * head_size) as f64 / seconds / 1e9;
             let read = (8 * words / BLOCK * length) as f64 / seconds / 1e9;
@@ -189,7 +166,7 @@ fn products(table: &Kernels, wanted: &dyn Fn(&str) -> bool) {
             let matrix = Matrix::new(ty, OUTPUTS, columns, &mut random);
             let x = vector(rows * columns, &mut random);
             let words = measure::quantised(table, ty, &x, columns);
-            let mut out = vec![0.0; rows * OUTPUTS];
+            let mut out = Lines::new(rows * OUTPUTS);
             let seconds = best(|| matrix.multiply(table, matrix.input(&x, &words), rows, &mut out));
             let gops = (2 * rows * OUTPUTS * columns) as f64 / seconds / 1e9;
             let read = if rows == 1 {
