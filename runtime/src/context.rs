@@ -71,7 +71,7 @@ impl Stage {
     ) -> Result<(Self, usize)> {
         let plan = Plan::build(&pass::all(&graph), weights, rows, wanted.min(rows))?;
         let attentions: Vec<_> = graph.attentions().collect();
-        let team = (threads, exec::scratch_size(&graph));
+        let team = (threads, exec::scratch_size(&graph, &plan));
         let (workspace, words) = Workspace::new(attentions.iter().copied(), options, team, plan.words);
         let distances = Distances::new(attentions.into_iter(), weights, reach);
         let (marks, looks_beside) = (graph.marks(), graph.looks_beside());

@@ -1,4 +1,5 @@
 //! Every family against PyTorch, and every way of running it against every other, bit for bit.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use siskin::{ExecutorKind, Features};
 use siskin_tests::golden::{self, LEVELS, NAMES, emulate, load, model, relative_error, score, session};
@@ -36,6 +37,21 @@ fn bits_depend_on_nothing_but_the_tokens() {
             let same = got.iter().zip(&want).filter(|(a, b)| a.to_bits() != b.to_bits()).count();
             assert_eq!(same, 0, "{name}: {threads} threads, batches of {batch}, without {without}");
         }
+    }
+}
+
+#[test]
+fn products_take_in_what_follows_them() {
+    // Two matrices, the halves of one, and a matrix that is activated.
+    for (name, words) in
+        [("llama", "of the first times the second"), ("phi3", "of the first"), ("gpt2", "Gelu")]
+    {
+        let plan = model(&load(name).file, ExecutorKind::Cpu, 1, Features::NONE).plan_text().unwrap();
+        let layers = plan.lines().filter(|line| line.contains("attend layer")).count();
+        let products = plan.lines().filter(|line| line.contains("products") && line.contains(words)).count();
+        assert!(layers > 0 && products == layers, "{name}:\n{plan}");
+        let apart = plan.contains(" Gate") || plan.contains(" Activate");
+        assert!(!apart, "{name} gates or activates rows:\n{plan}");
     }
 }
 

@@ -15,6 +15,7 @@ pub use turns::turns;
 
 use crate::cache::{Cache, SequenceId};
 use crate::graph::{Attention, Graph, Op, Place, Rows, Sight};
+use crate::plan::Plan;
 
 /// A token that goes through the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,13 +144,13 @@ impl Batch {
     }
 }
 
-/// Words that a worker needs for the recurrences of a graph.
-pub(crate) fn scratch_size(graph: &Graph) -> usize {
+/// Words that a worker needs for the recurrences of a graph, and for products of its plan.
+pub(crate) fn scratch_size(graph: &Graph, plan: &Plan) -> usize {
     let sizes = graph.nodes.iter().map(|node| match &node.op {
         Op::Recur(recurrence) => state::scratch_size(recurrence),
         _ => 0,
     });
-    sizes.max().unwrap_or(0)
+    sizes.max().unwrap_or(0).max(cpu::scratch_size(plan))
 }
 
 /// Where a row stands in its text.

@@ -1,49 +1,13 @@
 //! Orders the graph's nodes into steps, gives every value a place in the arena, and fuses what lies together.
 
-use super::{Plan, ProductPart, RowOp, Step, View, Weights, slot_words};
+use super::fusion::{self, Fusion, With};
+use super::places::{Place, Places};
+use super::{After, Plan, ProductPart, RowOp, Step, View, Weights, row_count, slot_words};
 use crate::graph::{Attention, Graph, Node, Op, Routing, Rows, ValueId, WeightId};
 use crate::{Error, ErrorKind, Result};
 use siskin_kernels::ops::elementwise::Map;
 use siskin_kernels::ops::quantise::Layout;
 use siskin_kernels::panel::InputKind;
-
-/// A place that a buffer takes in the arena.
-#[derive(Clone, Copy)]
-struct Place {
-    offset: usize,
-    words: usize,
-}
-
-/// Gives out places and takes them back.
-#[derive(Default)]
-struct Places {
-    taken: Vec<Place>,
-    end: usize,
-}
-
-impl Places {
-    /// The lowest gap of `words`.
-    fn take(&mut self, words: usize) -> Place {
-        // Places are told apart by their offsets: none is empty.
-        let words = words.next_multiple_of(16).max(16);
-        let mut offset = 0;
-        for place in &self.taken {
-            if offset + words <= place.offset {
-                break;
-            }
-            offset = offset.max(place.offset + place.words);
-        }
-        let place = Place { offset, words };
-        let at = self.taken.partition_point(|other| other.offset < offset);
-        self.taken.insert(at, place);
-        self.end = self.end.max(offset + words);
-        place
-    }
-
-    fn give_back(&mut self, place: Place) {
-        self.taken.retain(|other| other.offset != place.offset);
-    }
-}
 
 /// The quantised form of a view.
 struct Quantised {
@@ -74,7 +38,7 @@ struct Planner<'a> {
     /// Where the slots of what was routed are: both are given up together.
     slots: Vec<(ValueId, View, Place)>,
     steps: Vec<Step>,
-    /// Sums that were taken into a product.
+    /// Nodes that were taken into a product.
     absorbed: Vec<usize>,
     /// Places that are free once the step that last read them is over, with that step's number. The rows of a
     /// step run side by side, so a place must not serve two values of one step.
@@ -99,7 +63,7 @@ impl Plan {
         Ok(Self {
             steps: planner.steps,
             ropes: graph.ropes.clone(),
-            words: planner.places.end,
+            words: planner.places.end(),
             output,
             batch,
             wanted,
@@ -153,12 +117,7 @@ impl<'a> Planner<'a> {
     }
 
     fn row_count(&self, rows: Rows) -> usize {
-        match rows {
-            Rows::Batch => self.batch,
-            Rows::Wanted => self.wanted,
-            Rows::Frames => self.batch.saturating_mul(self.graph.frames_per_row()),
-            Rows::Slots(chosen) => self.batch.saturating_mul(chosen),
-        }
+        row_count(rows, self.batch, self.wanted, self.graph.frames_per_row())
     }
 
     /// A new buffer for a value that step `step` will write.
@@ -241,7 +200,7 @@ impl<'a> Planner<'a> {
                 self.views[node.output] = Some(View { offset: whole.offset + start, columns, ..whole });
                 Ok(())
             }
-            Op::Linear { parts } => self.linear(index, node, parts),
+            Op::Linear { parts } => self.linear(node, parts),
             Op::Attention(attention) => {
                 let to = match node.inputs[..] {
                     // What other rows have stays where it is.
@@ -345,7 +304,7 @@ impl<'a> Planner<'a> {
                 .filter(|&expert| kinds[expert] == Some(kind))
                 .map(|expert| {
                     let bias = biases.get(expert).copied();
-                    (expert, ProductPart { weight: weights[expert], bias, to })
+                    (expert, ProductPart { weight: weights[expert], bias, first: 0, to })
                 })
                 .collect();
             self.steps.push(Step::ExpertProducts { routing, slots, input, kind, parts });
@@ -412,7 +371,7 @@ impl<'a> Planner<'a> {
         to
     }
 
-    fn linear(&mut self, index: usize, node: &Node, parts: &[(WeightId, Option<WeightId>)]) -> Result<()> {
+    fn linear(&mut self, node: &Node, parts: &[(WeightId, Option<WeightId>)]) -> Result<()> {
         let input = node.inputs[0];
         let rows = self.rows(node.output);
         let from = self.view(input)?;
@@ -424,31 +383,49 @@ impl<'a> Planner<'a> {
                 inputs.push((kind, self.input(kind, input, from, rows)));
             }
         }
-        let (to, residual) = match self.residual_of(index, node, parts.len()) {
-            Some((sum, output, residual)) => {
-                self.absorbed.push(sum);
-                (self.allocate(output, self.steps.len()), Some(residual))
+        let (after, output, turned) = match self.after(node, inputs.len() == 1) {
+            Some((after, fusion)) => {
+                self.absorbed.extend(fusion.nodes);
+                (after, fusion.output, fusion.turned)
             }
-            None => (self.allocate(node.output, self.steps.len()), None),
+            None => (After::Nothing, node.output, false),
         };
-        let mut start = 0;
-        let views: Vec<View> = parts
-            .iter()
-            .map(|(weight, _)| {
-                let columns = self.graph.weights[*weight].rows;
-                let view = View { offset: to.offset + start, columns, ..to };
-                start += columns;
-                view
-            })
-            .collect();
+        let to = self.allocate(output, self.steps.len());
+        let whole = self.parts(parts, after, turned, to);
         for (kind, input) in inputs {
-            let parts = (0..parts.len())
-                .filter(|&part| kinds[part] == Some(kind))
-                .map(|part| ProductPart { weight: parts[part].0, bias: parts[part].1, to: views[part] })
-                .collect();
-            self.steps.push(Step::Products { rows, input, kind, parts, residual });
+            let of_kind = |part: &&ProductPart| kind_of(&(part.weight, None)) == Some(kind);
+            let parts = whole.iter().filter(of_kind).cloned().collect();
+            self.steps.push(Step::Products { rows, input, kind, parts, after });
         }
         Ok(())
+    }
+
+    /// Where the products of the parts of a node go.
+    fn parts(
+        &self,
+        parts: &[(WeightId, Option<WeightId>)],
+        after: After,
+        turned: bool,
+        to: View,
+    ) -> Vec<ProductPart> {
+        if !matches!(after, After::Gate(_)) {
+            let mut offset = to.offset;
+            let part = |&(weight, bias): &(WeightId, _)| {
+                let view = View { offset, columns: self.graph.weights[weight].rows, ..to };
+                offset += view.columns;
+                ProductPart { weight, bias, first: 0, to: view }
+            };
+            return parts.iter().map(part).collect();
+        }
+        let half = |&(weight, bias): &(WeightId, _), first| ProductPart { weight, bias, first, to };
+        let mut halves = match parts {
+            [whole] => vec![half(whole, 0), half(whole, to.columns)],
+            _ => parts.iter().map(|part| half(part, 0)).collect(),
+        };
+        if turned {
+            halves.reverse();
+        }
+        halves
     }
 
     /// A value in the form that products take, made once.
@@ -474,23 +451,15 @@ impl<'a> Planner<'a> {
         to
     }
 
-    /// Where the only use of a product is a sum with something that is already there: the sum's node and
-    /// output, and the view of the other term.
-    fn residual_of(&self, index: usize, node: &Node, parts: usize) -> Option<(usize, ValueId, View)> {
-        if parts != 1 {
-            return None;
-        }
-        let mut uses =
-            self.graph.nodes.iter().enumerate().filter(|(_, other)| other.inputs.contains(&node.output));
-        let (at, sum) = uses.next()?;
-        let alone = uses.next().is_none() && self.graph.output != node.output && at > index;
-        // `residual + product` is what the product's epilogue computes: a sum is the same either way round.
-        let other = match (&sum.op, sum.inputs.as_slice()) {
-            (Op::Add, &[a, b]) if b == node.output && a != b => a,
-            (Op::Add, &[a, b]) if a == node.output && a != b => b,
-            _ => return None,
+    /// What becomes of the products of a node, which part of the graph that is, and whether its parts are turned.
+    fn after(&self, node: &Node, one_kind: bool) -> Option<(After, Fusion)> {
+        let fusion = fusion::of(self.graph, node)?;
+        let after = match fusion.with {
+            With::Plus(other) => After::Plus(self.views[other]?),
+            With::Activate(kind) => After::Activate(kind),
+            With::Gate(kind) if one_kind => After::Gate(kind),
+            With::Gate(_) => return None,
         };
-        let residual = self.views[other]?;
-        (alone && self.rows(other) == self.rows(node.output)).then_some((at, sum.output, residual))
+        Some((after, fusion))
     }
 }

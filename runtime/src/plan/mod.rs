@@ -2,6 +2,8 @@
 
 mod arena;
 mod build;
+mod fusion;
+mod places;
 mod print;
 mod weights;
 
@@ -84,12 +86,28 @@ pub(crate) const fn slot_words(routing: &Routing, rows: usize) -> usize {
     2 * routing.experts + 1 + 2 * rows * routing.chosen
 }
 
-/// A matrix and where its product goes.
+/// A matrix, or some rows of it, and where their product goes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ProductPart {
     pub weight: WeightId,
     pub bias: Option<WeightId>,
+    /// The first row, which begins a panel; 0 where the products are not gated.
+    pub first: usize,
     pub to: View,
+}
+
+/// What becomes of products.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum After {
+    /// They are what is wanted.
+    Nothing,
+    /// The sum with what is already there.
+    Plus(View),
+    /// See [`siskin_kernels::ops::activation`].
+    Activate(ActivationKind),
+    /// The activated products of the first of two parts times those of the second, both of as many rows. They go to the
+    /// same place.
+    Gate(ActivationKind),
 }
 
 /// A piece of work after which all threads meet.
@@ -98,7 +116,7 @@ pub(crate) enum Step {
     /// Operations on each row by itself.
     Rows { rows: Rows, ops: Vec<RowOp> },
     /// Products of the same rows with some matrices. `input` is rows of the kind that the matrices take.
-    Products { rows: Rows, input: View, kind: InputKind, parts: Vec<ProductPart>, residual: Option<View> },
+    Products { rows: Rows, input: View, kind: InputKind, parts: Vec<ProductPart>, after: After },
     /// Every choice of an expert gets its slot; `to` counts words, in one row.
     Arrange { routing: Routing, routed: View, to: View },
     /// Products of each expert's slots with its matrix.
@@ -134,4 +152,20 @@ pub(crate) struct Plan {
     pub wanted: usize,
     /// Frames that a row is made of; 0 where it is made of a token.
     pub frames_per_row: usize,
+}
+
+impl Plan {
+    /// The most rows of a kind.
+    pub(crate) fn row_count(&self, rows: Rows) -> usize {
+        row_count(rows, self.batch, self.wanted, self.frames_per_row)
+    }
+}
+
+fn row_count(rows: Rows, batch: usize, wanted: usize, frames: usize) -> usize {
+    match rows {
+        Rows::Batch => batch,
+        Rows::Wanted => wanted,
+        Rows::Frames => batch.saturating_mul(frames),
+        Rows::Slots(chosen) => batch.saturating_mul(chosen),
+    }
 }

@@ -3,7 +3,7 @@
 use siskin_kernels::panel::InputKind;
 use std::fmt;
 
-use super::{Plan, Step};
+use super::{After, Plan, Step};
 use crate::graph::Sight;
 
 impl fmt::Display for Plan {
@@ -26,17 +26,22 @@ impl fmt::Display for Plan {
                     }
                     writeln!(f)?;
                 }
-                Step::Products { rows, input, kind, parts, residual } => {
+                Step::Products { rows, input, kind, parts, after } => {
                     let kind = match kind {
                         InputKind::Float => "float",
                         InputKind::Quantised => "int8",
                         InputKind::Rotated => "rotated int8",
                     };
                     let outputs: Vec<usize> = parts.iter().map(|part| part.to.columns).collect();
-                    let plus = if residual.is_some() { " + residual" } else { "" };
+                    let after = match after {
+                        After::Nothing => String::new(),
+                        After::Plus(_) => " + residual".to_owned(),
+                        After::Activate(kind) => format!(", {kind:?}"),
+                        After::Gate(kind) => format!(", {kind:?} of the first times the second"),
+                    };
                     writeln!(
                         f,
-                        "products ({rows:?}): {kind} input of {} → {outputs:?}{plus}",
+                        "products ({rows:?}): {kind} input of {} → {outputs:?}{after}",
                         input.columns
                     )?;
                 }

@@ -1,17 +1,18 @@
 //! Runs a plan on a team of threads.
 
 mod attention;
+mod products;
 mod state;
 
 pub(crate) use attention::Workspace;
+pub(super) use products::scratch_size;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use siskin_kernels::ops::attention::{BLOCK, PANEL};
-use siskin_kernels::ops::matmul::{Input, Output, Product};
 use siskin_kernels::ops::norm;
 use siskin_kernels::ops::{Kernels, rope};
-use siskin_kernels::panel::{self, InputKind, ROWS};
+use siskin_kernels::panel::{self, ROWS};
 
 use super::experts::{self, Slots};
 use super::state as states;
@@ -19,7 +20,7 @@ use super::{Batch, Distances, activation, marked_place};
 use crate::cache::Cache;
 use crate::graph::{Attention, NormKind, Routing, Rows, Sight};
 use crate::observe::Observation;
-use crate::plan::{Arena, Plan, ProductPart, RowOp, Step, View, Weights, slot_words};
+use crate::plan::{Arena, Plan, RowOp, Step, View, Weights, slot_words};
 use crate::team::{Team, Worker};
 use crate::{Error, ErrorKind, Result};
 
@@ -27,8 +28,6 @@ use crate::{Error, ErrorKind, Result};
 const ROW_BLOCK: usize = 8;
 /// Rows whose keys and values a worker stores at once.
 const PANEL_ROWS: usize = 2 * PANEL;
-/// Rows of a product that a worker takes at once: their integers stay in the second cache.
-const PRODUCT_ROWS: usize = 128;
 
 /// What all workers of a forward pass read.
 pub(crate) struct Forward<'a> {
@@ -107,15 +106,16 @@ impl Forward<'_> {
                     }
                 })
             }
-            Step::Products { rows, input, kind, parts, residual } => {
+            Step::Products { rows, input, kind, parts, after } => {
                 if let Some(observation) = self.observation {
                     let count = self.row_count(*rows);
-                    let show = |_| self.show(observation, parts, count, *input, *kind);
+                    let show = |_| self.show(observation, parts, count, (*input, *kind));
                     if !self.share(worker, 1, show) {
                         return false;
                     }
                 }
-                self.products(worker, self.row_count(*rows), *input, *kind, parts, *residual)
+                let input = (*input, *kind);
+                self.products(worker, self.row_count(*rows), input, parts, *after)
             }
             Step::Arrange { routing, routed, to } => self.share(worker, 1, |_| {
                 // SAFETY: rows were routed in an earlier step, and one worker writes the slots.
@@ -127,7 +127,7 @@ impl Forward<'_> {
                 }
             }),
             Step::ExpertProducts { routing, slots, input, kind, parts } => {
-                self.expert_products(worker, routing, *slots, *input, *kind, parts)
+                self.expert_products(worker, routing, *slots, (*input, *kind), parts)
             }
             Step::Append { attention, keys, values } => match attention.projection {
                 Some(projection) => self.append_mixed(worker, attention, projection, [*keys, *values]),
@@ -270,33 +270,6 @@ impl Forward<'_> {
         })
     }
 
-    /// Each expert's matrix times its slots: those of experts that nobody chose are not touched.
-    fn expert_products(
-        &self,
-        worker: &Worker<'_>,
-        routing: &Routing,
-        slots: View,
-        input: View,
-        kind: InputKind,
-        parts: &[(usize, ProductPart)],
-    ) -> bool {
-        // SAFETY: the slots were arranged in an earlier step.
-        let slots = unsafe { self.slots(routing, slots) };
-        let panels = parts.first().map_or(0, |(_, part)| part.to.columns.div_ceil(ROWS));
-        let run = (panels / (worker.team * 2)).next_multiple_of(4).clamp(4, 64);
-        let runs = panels.div_ceil(run);
-        let rows = self.batch.rows.len() * routing.chosen;
-        self.share(worker, parts.len() * runs, |piece| {
-            let (expert, part) = &parts[piece / runs];
-            let panels = piece % runs * run..panels.min((piece % runs + 1) * run);
-            let of = slots.of(*expert);
-            for start in of.clone().step_by(PRODUCT_ROWS) {
-                let rows_here = start..of.end.min(start + PRODUCT_ROWS);
-                self.product(part, rows, input, kind, None, rows_here, panels.clone());
-            }
-        })
-    }
-
     /// A row of a packed table.
     fn table_row(&self, table: usize, row: usize, out: &mut [f32]) {
         let Some(tensor) = self.weights.matrix(table) else { return };
@@ -306,98 +279,6 @@ impl Forward<'_> {
             return out.fill(0.0);
         };
         panel::row_values(tensor.panel, panel, row % ROWS, tensor.columns, out);
-    }
-
-    fn products(
-        &self,
-        worker: &Worker<'_>,
-        rows: usize,
-        input: View,
-        kind: InputKind,
-        parts: &[ProductPart],
-        residual: Option<View>,
-    ) -> bool {
-        let panels_of = |part: &ProductPart| part.to.columns.div_ceil(ROWS);
-        let total: usize = parts.iter().map(panels_of).sum();
-        let row_blocks = rows.div_ceil(PRODUCT_ROWS);
-        let pieces = worker.team * 8;
-        // Few rows: runs of panels long enough to stream; many rows: enough pieces to share.
-        let run = (total * row_blocks / pieces).next_multiple_of(4).clamp(4, 64);
-        let runs: usize = parts.iter().map(|part| panels_of(part).div_ceil(run)).sum();
-        self.share(worker, runs * row_blocks, |piece| {
-            let (block, mut at) = (piece / runs, piece % runs);
-            for part in parts {
-                let count = panels_of(part).div_ceil(run);
-                if at >= count {
-                    at -= count;
-                    continue;
-                }
-                let panels = at * run..panels_of(part).min((at + 1) * run);
-                let rows_here = block * PRODUCT_ROWS..rows.min((block + 1) * PRODUCT_ROWS);
-                self.product(part, rows, input, kind, residual, rows_here, panels);
-                break;
-            }
-        })
-    }
-
-    /// # Safety
-    /// Nobody may write the rows of the view.
-    unsafe fn input(&self, view: View, rows: usize, kind: InputKind) -> Input<'_> {
-        // SAFETY: the caller's promise.
-        unsafe {
-            match kind {
-                InputKind::Float => Input::Float { rows: self.arena.rows(view, rows), stride: view.stride },
-                InputKind::Quantised => Input::Quantised(self.arena.word_rows(view, rows)),
-                InputKind::Rotated => Input::Rotated(self.arena.word_rows(view, rows)),
-            }
-        }
-    }
-
-    fn show(
-        &self,
-        observation: Observation<'_>,
-        parts: &[ProductPart],
-        rows: usize,
-        input: View,
-        kind: InputKind,
-    ) {
-        let columns =
-            parts.iter().find_map(|part| self.weights.matrix(part.weight)).map(|tensor| tensor.columns);
-        // SAFETY: the input was written in an earlier step, and this phase writes nothing.
-        let input = unsafe { self.input(input, rows, kind) };
-        observation.show(parts, columns.unwrap_or(0), rows, input);
-    }
-
-    fn product(
-        &self,
-        part: &ProductPart,
-        rows: usize,
-        input: View,
-        kind: InputKind,
-        residual: Option<View>,
-        rows_here: std::ops::Range<usize>,
-        panels: std::ops::Range<usize>,
-    ) {
-        let Some(tensor) = self.weights.matrix(part.weight) else { return };
-        // SAFETY: the input was written in an earlier step, and this step writes other places.
-        let input = unsafe { self.input(input, rows, kind) };
-        let product = Product {
-            panel: tensor.panel,
-            weights: &tensor.data,
-            outputs: tensor.rows,
-            columns: tensor.columns,
-            bias: self.weights.vector(part.bias),
-            input,
-        };
-        let to = part.to;
-        // SAFETY: the view lies inside the arena, and each piece of work writes its own rows and panels.
-        let out = unsafe { Output::new(self.arena.pointer(to.offset), rows, to.columns, to.stride) };
-        let out = match residual {
-            // SAFETY: the residual was written in an earlier step, has the product's columns, and stays.
-            Some(view) => unsafe { out.plus(self.arena.pointer(view.offset), view.stride) },
-            None => out,
-        };
-        self.kernels.matmul()(&product, rows_here, panels, out);
     }
 
     /// No two workers write the same lines: each stores all rows of its heads or, of many rows, all heads of whole

@@ -1,0 +1,244 @@
+//! Products of rows with matrices, and what becomes of them.
+
+use std::ops::Range;
+
+use siskin_kernels::ops::activation::Kind;
+use siskin_kernels::ops::matmul::{Input, Output, Product};
+use siskin_kernels::panel::{InputKind, ROWS};
+
+use super::Forward;
+use crate::exec::activation;
+use crate::graph::Routing;
+use crate::observe::Observation;
+use crate::plan::{After, Plan, ProductPart, Step, View};
+use crate::team::Worker;
+
+/// Rows of a product that a worker takes at once: their integers stay in the second cache.
+const PRODUCT_ROWS: usize = 128;
+/// Panels whose products are activated at once: with [`PRODUCT_ROWS`] rows of two parts they stay in the second cache.
+const NEAR_PANELS: usize = 8;
+
+/// Rows as matrices take them.
+type Rows = (View, InputKind);
+
+/// Words that a worker needs for products that are not written as they are.
+pub(in crate::exec) fn scratch_size(plan: &Plan) -> usize {
+    let words = |step: &Step| match step {
+        Step::Products { rows, parts, after: After::Activate(_) | After::Gate(_), .. } => {
+            plan.row_count(*rows).min(PRODUCT_ROWS) * parts.len() * NEAR_PANELS * ROWS
+        }
+        _ => 0,
+    };
+    plan.steps.iter().map(words).max().unwrap_or(0)
+}
+
+impl Forward<'_> {
+    pub(super) fn products(
+        &self,
+        worker: &Worker<'_>,
+        rows: usize,
+        input: Rows,
+        parts: &[ProductPart],
+        after: After,
+    ) -> bool {
+        match after {
+            After::Nothing => self.plain_products(worker, rows, input, parts, None),
+            After::Plus(residual) => self.plain_products(worker, rows, input, parts, Some(residual)),
+            After::Activate(kind) | After::Gate(kind) => {
+                self.activated_products(worker, rows, input, parts, activation(kind))
+            }
+        }
+    }
+
+    fn plain_products(
+        &self,
+        worker: &Worker<'_>,
+        rows: usize,
+        input: Rows,
+        parts: &[ProductPart],
+        residual: Option<View>,
+    ) -> bool {
+        let total: usize = parts.iter().map(panels_of).sum();
+        let run = run_of(total, rows, worker, 64);
+        let runs: usize = parts.iter().map(|part| panels_of(part).div_ceil(run)).sum();
+        self.share(worker, runs * rows.div_ceil(PRODUCT_ROWS), |piece| {
+            let (block, mut at) = (piece / runs, piece % runs);
+            for part in parts {
+                let count = panels_of(part).div_ceil(run);
+                if at >= count {
+                    at -= count;
+                    continue;
+                }
+                let panels = at * run..panels_of(part).min((at + 1) * run);
+                self.product(part, rows, input, residual, block_of(block, rows), panels);
+                break;
+            }
+        })
+    }
+
+    /// Products that are activated while they are near: of one part, or of two where the first gates the second.
+    fn activated_products(
+        &self,
+        worker: &Worker<'_>,
+        rows: usize,
+        input: Rows,
+        parts: &[ProductPart],
+        kind: Kind,
+    ) -> bool {
+        let Some(first) = parts.first() else { return true };
+        let panels = panels_of(first);
+        let run = run_of(panels * parts.len(), rows, worker, NEAR_PANELS);
+        let runs = panels.div_ceil(run);
+        self.share(worker, runs * rows.div_ceil(PRODUCT_ROWS), |piece| {
+            let (rows, at) = (block_of(piece / runs, rows), piece % runs * run);
+            let columns = at * ROWS..first.to.columns.min((at + run) * ROWS);
+            let width = columns.len().next_multiple_of(ROWS);
+            let stride = width * parts.len();
+            // SAFETY: the scratch is this worker's alone.
+            let scratch = unsafe { self.arena.row_mut(self.workspace.scratch(), worker.index) };
+            let near = &mut scratch[..rows.len() * stride];
+            for (part, number) in parts.iter().zip(0..) {
+                self.product_apart(
+                    part,
+                    input,
+                    rows.clone(),
+                    columns.clone(),
+                    &mut near[number * width..],
+                    stride,
+                );
+            }
+            let to = View { offset: first.to.offset + columns.start, columns: columns.len(), ..first.to };
+            for (row, near) in rows.zip(near.chunks_exact(stride)) {
+                // SAFETY: each piece of work has its own rows and columns of the result.
+                let out = unsafe { self.arena.row_mut(to, row) };
+                let (gate, up) = near.split_at(width);
+                match parts.len() {
+                    1 => self.kernels.activate()(kind, &gate[..out.len()], out),
+                    _ => self.kernels.gate()(kind, &gate[..out.len()], &up[..out.len()], out),
+                }
+            }
+        })
+    }
+
+    /// Each expert's matrix times its slots: those of experts that nobody chose are not touched.
+    pub(super) fn expert_products(
+        &self,
+        worker: &Worker<'_>,
+        routing: &Routing,
+        slots: View,
+        input: Rows,
+        parts: &[(usize, ProductPart)],
+    ) -> bool {
+        // SAFETY: the slots were arranged in an earlier step.
+        let slots = unsafe { self.slots(routing, slots) };
+        let panels = parts.first().map_or(0, |(_, part)| panels_of(part));
+        let run = (panels / (worker.team * 2)).next_multiple_of(4).clamp(4, 64);
+        let runs = panels.div_ceil(run);
+        let rows = self.batch.rows.len() * routing.chosen;
+        self.share(worker, parts.len() * runs, |piece| {
+            let (expert, part) = &parts[piece / runs];
+            let panels = piece % runs * run..panels.min((piece % runs + 1) * run);
+            let of = slots.of(*expert);
+            for start in of.clone().step_by(PRODUCT_ROWS) {
+                let rows_here = start..of.end.min(start + PRODUCT_ROWS);
+                self.product(part, rows, input, None, rows_here, panels.clone());
+            }
+        })
+    }
+
+    /// # Safety
+    /// Nobody may write the rows of the view.
+    unsafe fn input(&self, (view, kind): Rows, rows: usize) -> Input<'_> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match kind {
+                InputKind::Float => Input::Float { rows: self.arena.rows(view, rows), stride: view.stride },
+                InputKind::Quantised => Input::Quantised(self.arena.word_rows(view, rows)),
+                InputKind::Rotated => Input::Rotated(self.arena.word_rows(view, rows)),
+            }
+        }
+    }
+
+    pub(super) fn show(&self, observation: Observation<'_>, parts: &[ProductPart], rows: usize, input: Rows) {
+        let columns =
+            parts.iter().find_map(|part| self.weights.matrix(part.weight)).map(|tensor| tensor.columns);
+        // SAFETY: the input was written in an earlier step, and this phase writes nothing.
+        let input = unsafe { self.input(input, rows) };
+        observation.show(parts, columns.unwrap_or(0), rows, input);
+    }
+
+    fn product(
+        &self,
+        part: &ProductPart,
+        rows: usize,
+        input: Rows,
+        residual: Option<View>,
+        rows_here: Range<usize>,
+        panels: Range<usize>,
+    ) {
+        let Some(tensor) = self.weights.matrix(part.weight) else { return };
+        // SAFETY: the input was written in an earlier step, and this step writes other places.
+        let input = unsafe { self.input(input, rows) };
+        let product = Product {
+            panel: tensor.panel,
+            weights: &tensor.data,
+            outputs: tensor.rows,
+            columns: tensor.columns,
+            bias: self.weights.vector(part.bias),
+            input,
+        };
+        let to = part.to;
+        // SAFETY: the view lies inside the arena, and each piece of work writes its own rows and panels.
+        let out = unsafe { Output::new(self.arena.pointer(to.offset), rows, to.columns, to.stride) };
+        let out = match residual {
+            // SAFETY: the residual was written in an earlier step, has the product's columns, and stays.
+            Some(view) => unsafe { out.plus(self.arena.pointer(view.offset), view.stride) },
+            None => out,
+        };
+        self.kernels.matmul()(&product, rows_here, panels, out);
+    }
+
+    /// Some rows times some outputs of a part, which begin with a panel, to a table of its own at `out`.
+    fn product_apart(
+        &self,
+        part: &ProductPart,
+        (input, kind): Rows,
+        rows: Range<usize>,
+        outputs: Range<usize>,
+        out: &mut [f32],
+        stride: usize,
+    ) {
+        let Some(tensor) = self.weights.matrix(part.weight) else { return };
+        let input = View { offset: input.offset + rows.start * input.stride, ..input };
+        let bytes = tensor.panel.panel_bytes(tensor.columns).unwrap_or(0);
+        let outputs = part.first + outputs.start..part.first + outputs.end;
+        let bias = self.weights.vector(part.bias);
+        let product = Product {
+            panel: tensor.panel,
+            weights: &tensor.data[outputs.start / ROWS * bytes..],
+            outputs: outputs.len(),
+            columns: tensor.columns,
+            bias: bias.get(outputs.clone()).unwrap_or_default(),
+            // SAFETY: the input was written in an earlier step, and this step writes other places.
+            input: unsafe { self.input((input, kind), rows.len()) },
+        };
+        assert!((rows.len() - 1) * stride + outputs.len() <= out.len(), "a table too short for the product");
+        // SAFETY: the table lies inside `out`.
+        let to = unsafe { Output::new(out.as_mut_ptr(), rows.len(), outputs.len(), stride) };
+        self.kernels.matmul()(&product, 0..rows.len(), 0..outputs.len().div_ceil(ROWS), to);
+    }
+}
+
+fn panels_of(part: &ProductPart) -> usize {
+    part.to.columns.div_ceil(ROWS)
+}
+
+/// The rows of a block.
+fn block_of(block: usize, rows: usize) -> Range<usize> {
+    block * PRODUCT_ROWS..rows.min((block + 1) * PRODUCT_ROWS)
+}
+
+/// Panels of a piece, of `total`: few rows have runs long enough to stream, many rows enough pieces to share.
+fn run_of(total: usize, rows: usize, worker: &Worker<'_>, most: usize) -> usize {
+    (total * rows.div_ceil(PRODUCT_ROWS) / (worker.team * 8)).next_multiple_of(4).clamp(4, most)
+}

@@ -1,0 +1,81 @@
+//! What products take in of the nodes behind them, so that it is done while they are near.
+
+use siskin_kernels::panel::ROWS;
+
+use crate::graph::{ActivationKind, Graph, Node, Op, ValueId, WeightId};
+
+/// What is done with products.
+pub(super) enum With {
+    /// The sum with a value that is already there.
+    Plus(ValueId),
+    /// They are activated.
+    Activate(ActivationKind),
+    /// Those of the first part, or of the first half of the only part, are activated, and multiplied with the others.
+    Gate(ActivationKind),
+}
+
+/// Nodes that are done together with a product.
+pub(super) struct Fusion {
+    pub with: With,
+    /// What comes out in place of the product.
+    pub output: ValueId,
+    pub nodes: Vec<usize>,
+    /// Whether the second is the first.
+    pub turned: bool,
+}
+
+/// What the products of a node take in.
+pub(super) fn of(graph: &Graph, node: &Node) -> Option<Fusion> {
+    let Op::Linear { parts } = &node.op else { return None };
+    let rows = |part: &(WeightId, _)| graph.weights[part.0].rows;
+    match &parts[..] {
+        [whole] => next(graph, node.output)
+            .or_else(|| gate(graph, node.output).filter(|_| rows(whole).is_multiple_of(2 * ROWS))),
+        [first, second] if rows(first) == rows(second) => gate(graph, node.output),
+        _ => None,
+    }
+}
+
+/// The only node that reads a value, once.
+fn only_use(graph: &Graph, value: ValueId) -> Option<(usize, &Node)> {
+    let mut uses = graph.nodes.iter().enumerate().filter(|(_, node)| node.inputs.contains(&value));
+    let (at, node) = uses.next()?;
+    let once = node.inputs.iter().filter(|&&input| input == value).count() == 1;
+    (once && uses.next().is_none() && graph.output != value).then_some((at, node))
+}
+
+fn next(graph: &Graph, product: ValueId) -> Option<Fusion> {
+    let (at, node) = only_use(graph, product)?;
+    let with = match (&node.op, &node.inputs[..]) {
+        // A sum is the same either way round.
+        (Op::Add, &[a, b]) => {
+            let other = if a == product { b } else { a };
+            (graph.values[other].rows == graph.values[product].rows).then_some(With::Plus(other))?
+        }
+        (Op::Activate(kind), _) => With::Activate(*kind),
+        _ => return None,
+    };
+    Some(Fusion { with, output: node.output, nodes: vec![at], turned: false })
+}
+
+/// Two halves of a product, of which one gates the other.
+fn gate(graph: &Graph, product: ValueId) -> Option<Fusion> {
+    let mut halves = Vec::new();
+    for (at, node) in graph.nodes.iter().enumerate().filter(|(_, node)| node.inputs.contains(&product)) {
+        let Op::Columns { start } = node.op else { return None };
+        halves.push((start, at, node.output));
+    }
+    let half = graph.values[product].columns / 2;
+    let (&[(first, at, a), (second, other_at, b)], true) = (&halves[..], graph.output != product) else {
+        return None;
+    };
+    let are_halves = [a, b].iter().all(|&value| graph.values[value].columns == half);
+    if !are_halves || first.min(second) != 0 || first.max(second) != half {
+        return None;
+    }
+    let ((gate_at, node), (same, _)) = (only_use(graph, a)?, only_use(graph, b)?);
+    let (Op::Gate(kind), true) = (&node.op, gate_at == same) else { return None };
+    let starts_with = if node.inputs.first() == Some(&a) { first } else { second };
+    let nodes = vec![at, other_at, gate_at];
+    Some(Fusion { with: With::Gate(*kind), output: node.output, nodes, turned: starts_with != 0 })
+}
