@@ -3,19 +3,21 @@
 //! `train_beside CONFIG FOLDER`: paths in CONFIG are seen from here. FOLDER gets `start/`, the model as it begins, in
 //! safetensors; `batches.jsonl`, what each step is made of; `validation.jsonl`, the same of the texts that are not trained
 //! on; `siskin.jsonl`, the loss of each step and of each look; `end.siskin`, the trained model. Tokens are those of the
-//! model that the config names, or learnt from its training texts.
+//! model that the config names, or learnt from its training texts. At the end, and with `--seen FOLDER` alone, the runtime
+//! reads `end.siskin` and says what it makes of `validation.jsonl`.
 
-#![allow(clippy::print_stderr, reason = "this is what it is for")]
+#![allow(clippy::print_stderr, clippy::print_stdout, reason = "this is what it is for")]
 
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use siskin::file::AtomicFile;
-use siskin::{Error, Result};
+use siskin::{Error, Model, Result, SessionOptions};
 use siskin_convert::export::{self as formats, ExportOptions};
 use siskin_trainer::data::Position;
 use siskin_trainer::export;
@@ -23,11 +25,15 @@ use siskin_trainer::run::{Base, Config, Material, Progress, Run, Seen, Watcher, 
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [config, folder] = arguments.as_slice() else {
-        eprintln!("usage: train_beside CONFIG FOLDER");
-        return ExitCode::from(2);
+    let done = match arguments.as_slice() {
+        [word, folder] if word == "--seen" => seen_by_runtime(Path::new(folder)),
+        [config, folder] => beside(config, Path::new(folder)),
+        _ => {
+            eprintln!("usage: train_beside CONFIG FOLDER, or train_beside --seen FOLDER");
+            return ExitCode::from(2);
+        }
     };
-    match beside(config, Path::new(folder)) {
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -61,7 +67,63 @@ fn beside(config: &str, folder: &Path) -> Result<()> {
     formats::export(&model, formats::format_for(Some("safetensors"), &place)?, &place, &options)?;
     let mut log = Log(create(&folder.join("siskin.jsonl"))?);
     run.train(&AtomicBool::new(false), &mut log)?;
-    write_model(&mut run, &folder.join("end.siskin"))
+    write_model(&mut run, &folder.join("end.siskin"))?;
+    seen_by_runtime(folder)
+}
+
+/// Prints what the runtime makes of the file that came out and the batches that were looked at.
+fn seen_by_runtime(folder: &Path) -> Result<()> {
+    let path = folder.join("validation.jsonl");
+    let Ok(text) = fs::read_to_string(&path) else { return Ok(()) };
+    let broken = || Error::corrupt(path.display().to_string(), "is not what train_beside writes");
+    let model = Model::open(folder.join("end.siskin"))?;
+    let mut session = model.session(SessionOptions::default())?;
+    let (mut loss, mut weight) = (0.0, 0.0);
+    for line in text.lines() {
+        let batch = Looked::parse(line).ok_or_else(broken)?;
+        let mut first = 0;
+        for ids in &batch.texts {
+            session.reset();
+            session.score(ids, &mut |row, scores| {
+                if let Some((target, own)) = batch.goals.get(&(first + row)) {
+                    loss += own * surprise(scores, *target);
+                    weight += own;
+                }
+            })?;
+            first += ids.len();
+        }
+    }
+    let mean = loss / weight;
+    println!("validation loss by the runtime, from the file: {mean:.6}, perplexity {:.4}", mean.exp());
+    Ok(())
+}
+
+/// A line of what [`write_batches`] writes: texts, and the targets of rows with their weights.
+struct Looked {
+    texts: Vec<Vec<u32>>,
+    goals: HashMap<usize, (u32, f64)>,
+}
+
+impl Looked {
+    fn parse(line: &str) -> Option<Self> {
+        let line: Value = serde_json::from_str(line).ok()?;
+        let list = |name: &str| line[name].as_array();
+        let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+        let text = |text: &Value| text.as_array()?.iter().map(id).collect();
+        let texts = list("texts")?.iter().map(text).collect::<Option<_>>()?;
+        let rows = list("wanted")?.iter().zip(list("targets")?).zip(list("weights")?);
+        let goal = |((row, target), weight): ((&Value, &Value), &Value)| {
+            Some((usize::try_from(row.as_u64()?).ok()?, (id(target)?, weight.as_f64()?)))
+        };
+        Some(Self { texts, goals: rows.map(goal).collect::<Option<_>>()? })
+    }
+}
+
+/// The negative logarithm of a token's probability.
+fn surprise(scores: &[f32], token: u32) -> f64 {
+    let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = scores.iter().map(|score| f64::from(score - largest).exp()).sum();
+    sum.ln() - f64::from(scores[token as usize] - largest)
 }
 
 fn section(config: &Config, folder: &Path) -> Result<Vec<u8>> {
