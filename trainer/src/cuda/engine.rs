@@ -36,13 +36,13 @@ pub trait Engine {
     /// Where the device fails.
     fn step(&mut self, rate: f64, scale: f64, limit: Option<f64>) -> Result<Judged>;
 
-    /// Gives `parameters` and the optimiser's tables the numbers of the device.
+    /// Gives `parameters`, and the tables of the optimiser, the numbers of the device.
     ///
     /// # Errors
     /// Where the device fails.
     fn fetch(&mut self, parameters: &mut Parameters<f32>, tables: &mut Tables) -> Result<()>;
 
-    /// Gives the device the numbers of `parameters` and of the optimiser's tables.
+    /// Gives the device the numbers of `parameters`, and of the tables of the optimiser.
     ///
     /// # Errors
     /// Where the device fails.
@@ -52,7 +52,7 @@ pub trait Engine {
     ///
     /// # Errors
     /// Where the batch does not fit.
-    fn memory(&self, batch: &Batch) -> Result<usize>;
+    fn memory(&self, batch: &Batch, loss: CrossEntropy, targets: &Targets) -> Result<usize>;
 }
 
 impl<D: Device> Engine for Runner<D> {
@@ -74,17 +74,15 @@ impl<D: Device> Engine for Runner<D> {
 
     fn fetch(&mut self, parameters: &mut Parameters<f32>, tables: &mut Tables) -> Result<()> {
         self.read(parameters)?;
-        self.read_optimiser(parameters, tables)
+        self.read_tables(tables)
     }
 
     fn put(&mut self, parameters: &Parameters<f32>, tables: &Tables) -> Result<()> {
         self.write(parameters)?;
-        self.write_optimiser(parameters, tables)
+        self.write_tables(tables)
     }
 
-    fn memory(&self, batch: &Batch) -> Result<usize> {
-        let rows = self.rows(batch);
-        let targets = Targets { ids: vec![0; rows], weights: vec![0.0; rows], numbers: Vec::new() };
-        Ok(self.plan(batch, &targets)?.1)
+    fn memory(&self, batch: &Batch, loss: CrossEntropy, targets: &Targets) -> Result<usize> {
+        Ok(self.plan(batch, loss, targets)?.1)
     }
 }

@@ -21,7 +21,7 @@ pub use device::Device;
 #[cfg(feature = "cuda")]
 pub use driver::Cuda;
 pub use engine::Engine;
-pub use optimiser::{AdamW, Judged};
+pub use optimiser::Judged;
 pub use runner::Runner;
 pub use tape::{Argument, Command, Launch, Matrix, Place, Product, Tape};
 

@@ -9,18 +9,21 @@ use siskin::{Error, Result};
 
 use super::device::Device;
 use super::op::{self, Back, Call, Scratch, To, Work};
-use super::optimiser::{AdamW, Judged};
+use super::optimiser::{Judged, Stepper};
 use super::sheet::Sheet;
 use super::tape::{Place, Tape};
 use super::weights::Weights;
 use super::{Precision, aligned};
 use crate::batch::Batch;
 use crate::loss::{CrossEntropy, Sum, Targets};
-use crate::optimiser::StepArguments;
+use crate::optimiser::{Optimiser, OptimiserOptions, StepArguments};
 use crate::parameters::{Gradients, Parameters};
 use crate::program::{Buffer, Layout, Program, Recompute, Schedule, Step};
 use crate::runner::check;
 use crate::state::Tables;
+
+/// Bytes of what is added up over batches.
+const SUMS: usize = 24;
 
 /// Memory that grows as batches need it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -65,7 +68,7 @@ struct Plan {
 }
 
 /// What is trained towards.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 struct Goal<'a> {
     loss: CrossEntropy,
     targets: &'a Targets,
@@ -83,7 +86,7 @@ pub struct Runner<D> {
     areas: Areas,
     /// Loss, weight and what was right, as doubles.
     sums: Place,
-    optimiser: Option<AdamW>,
+    optimiser: Option<Stepper>,
 }
 
 impl<D: Device> Runner<D> {
@@ -103,10 +106,19 @@ impl<D: Device> Runner<D> {
         let schedule = Schedule::new(&program, recompute, &trains)?;
         let forward = Schedule::forward(&program)?;
         let weights = Weights::new(&mut device, precision, parameters, trains)?;
-        let sums = device.allocate(24)?;
-        device.write(sums, &[0; 24])?;
-        let areas = Areas::default();
-        Ok(Self { device, precision, program, schedule, forward, weights, areas, sums, optimiser: None })
+        let sums = device.allocate(SUMS)?;
+        device.write(sums, &[0; SUMS])?;
+        Ok(Self {
+            device,
+            precision,
+            program,
+            schedule,
+            forward,
+            weights,
+            areas: Areas::default(),
+            sums,
+            optimiser: None,
+        })
     }
 
     /// Runs a batch forth and back: adds the gradients of the loss times `scale` to those on the device.
@@ -130,9 +142,9 @@ impl<D: Device> Runner<D> {
     /// # Errors
     /// Where the device fails.
     pub fn take_sum(&mut self) -> Result<Sum> {
-        let mut bytes = [0; 24];
+        let mut bytes = [0; SUMS];
         self.device.read(self.sums, &mut bytes)?;
-        self.device.write(self.sums, &[0; 24])?;
+        self.device.write(self.sums, &[0; SUMS])?;
         let number = |index: usize| {
             let mut own = [0; 8];
             own.copy_from_slice(&bytes[8 * index..8 * index + 8]);
@@ -150,19 +162,18 @@ impl<D: Device> Runner<D> {
         let Some(optimiser) = &mut self.optimiser else {
             return Err(Error::argument("optimiser", "the device has none yet"));
         };
-        optimiser.step(&mut self.device, StepArguments { rate, factor: scale }, limit)
+        let arguments = StepArguments { rate, factor: scale };
+        optimiser.step(&mut self.device, arguments, limit, (&[], 0.0))
     }
 
-    /// Gives the device an optimiser that has not stepped yet.
+    /// Gives the device an optimiser that has not stepped yet; `own` is the same on the CPU.
     ///
     /// # Errors
     /// Where the device has no memory.
-    pub fn optimise(
-        &mut self,
-        options: &crate::optimiser::OptimiserOptions,
-        factors: &crate::Optimiser,
-    ) -> Result<()> {
-        self.optimiser = Some(AdamW::new(&mut self.device, self.precision, &self.weights, options, factors)?);
+    pub fn optimise(&mut self, options: &OptimiserOptions, own: &Optimiser) -> Result<()> {
+        let (device, program) = (&mut self.device, &self.program);
+        let stepper = Stepper::new(device, self.precision, program, &self.weights, options, own)?;
+        self.optimiser = Some(stepper);
         Ok(())
     }
 
@@ -190,29 +201,28 @@ impl<D: Device> Runner<D> {
         self.weights.read_gradients(&mut self.device, gradients)
     }
 
-    /// Puts the averages of the optimiser, and its count of steps, into the tables of a checkpoint.
-    pub(super) fn read_optimiser(&mut self, parameters: &Parameters<f32>, tables: &mut Tables) -> Result<()> {
-        let Some(optimiser) = &self.optimiser else { return Ok(()) };
-        optimiser.read(&mut self.device, parameters, tables)
+    /// Puts what the optimiser keeps into the tables of a checkpoint.
+    pub(super) fn read_tables(&mut self, tables: &mut Tables) -> Result<()> {
+        if let Some(optimiser) = &self.optimiser {
+            optimiser.read(&mut self.device, tables)?;
+        }
+        Ok(())
     }
 
-    /// Takes them from there.
-    pub(super) fn write_optimiser(&mut self, parameters: &Parameters<f32>, tables: &Tables) -> Result<()> {
-        let Some(optimiser) = &self.optimiser else { return Ok(()) };
-        optimiser.write(&mut self.device, parameters, tables)
-    }
-
-    /// Rows of a batch that have a loss.
-    pub(super) fn rows(&self, batch: &Batch) -> usize {
-        self.program.values[self.program.hidden].row_count(batch)
+    /// Takes it from there.
+    pub(super) fn write_tables(&mut self, tables: &Tables) -> Result<()> {
+        if let Some(optimiser) = &mut self.optimiser {
+            optimiser.write(&mut self.device, tables)?;
+        }
+        Ok(())
     }
 
     /// What the work for a batch is, and the bytes that it takes beside the weights.
     ///
     /// # Errors
     /// Where the batch does not fit the program.
-    pub fn plan(&self, batch: &Batch, targets: &Targets) -> Result<(Tape, usize)> {
-        let goal = Goal { loss: CrossEntropy::default(), targets, scale: 1.0 };
+    pub fn plan(&self, batch: &Batch, loss: CrossEntropy, targets: &Targets) -> Result<(Tape, usize)> {
+        let goal = Goal { loss, targets, scale: 1.0 };
         let plan = self.write_down(batch, goal, true)?;
         Ok((plan.tape, plan.bytes.iter().sum()))
     }

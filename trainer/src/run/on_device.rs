@@ -4,7 +4,7 @@ use siskin::{Error, Result};
 
 use super::{Config, Material};
 use crate::clip;
-use crate::cuda::{Engine, Precision};
+use crate::cuda::{Device, Engine, Precision, Runner};
 use crate::data::Step;
 use crate::loss::{CrossEntropy, Sum};
 use crate::optimiser::Optimiser;
@@ -15,16 +15,47 @@ use crate::scaler::{Scaler, ScalerOptions};
 use crate::settings::{read, unknown};
 use crate::state;
 
+/// What a device is made ready for.
+#[derive(Clone, Copy)]
+pub struct Start<'a> {
+    /// What the run should be like.
+    pub config: &'a Config,
+    /// What is trained.
+    pub program: &'a Program,
+    /// The numbers that it begins with.
+    pub parameters: &'a Parameters<f32>,
+    /// Those that are trained have some.
+    pub gradients: &'a Gradients<f32>,
+    /// The optimiser, as it is on the CPU.
+    pub optimiser: &'a Optimiser,
+}
+
+impl Start<'_> {
+    /// Makes a device ready.
+    ///
+    /// # Errors
+    /// Where something has no kernels, or the device no memory.
+    pub fn on<D: Device + 'static>(&self, device: D) -> Result<Box<dyn Engine>> {
+        let config = self.config;
+        let (precision, recompute) = (precision(config)?, config.recompute()?);
+        let trains = |weight| self.gradients.has(weight);
+        let program = self.program.clone();
+        let mut runner = Runner::new(device, precision, program, recompute, self.parameters, trains)?;
+        runner.optimise(&config.optimiser, self.optimiser)?;
+        Ok(Box::new(runner))
+    }
+}
+
 /// A device, and what a run needs beside it.
 pub(super) struct OnDevice {
-    pub(super) engine: Box<dyn Engine>,
+    engine: Box<dyn Engine>,
     loss: CrossEntropy,
     /// Where gradients are halves.
     pub(super) scaler: Option<Scaler>,
 }
 
 /// The precision that a config names.
-pub(super) fn precision(config: &Config) -> Result<Precision> {
+fn precision(config: &Config) -> Result<Precision> {
     match config.precision.as_str() {
         "f32" => Ok(Precision::F32),
         "bf16" => Ok(Precision::Bf16),
@@ -34,50 +65,25 @@ pub(super) fn precision(config: &Config) -> Result<Precision> {
 }
 
 /// The device that a config names; none: the CPU.
-pub(super) fn open(
-    config: &Config,
-    program: &Program,
-    parameters: &Parameters<f32>,
-    gradients: &Gradients<f32>,
-    optimiser: &Optimiser,
-) -> Result<Option<Box<dyn Engine>>> {
-    let precision = precision(config)?;
-    match config.device.as_str() {
+pub(super) fn open(start: &Start<'_>) -> Result<Option<Box<dyn Engine>>> {
+    let precision = precision(start.config)?;
+    match start.config.device.as_str() {
         "cpu" if precision == Precision::F32 => Ok(None),
         "cpu" => {
             Err(Error::argument("precision", "the CPU trains in f32; set device = \"cuda\", or leave it out"))
         }
-        "cuda" => cuda(config, precision, program, parameters, gradients, optimiser).map(Some),
+        "cuda" => cuda(start).map(Some),
         other => Err(unknown("device", "device", other, &["cpu", "cuda"])),
     }
 }
 
 #[cfg(feature = "cuda")]
-fn cuda(
-    config: &Config,
-    precision: Precision,
-    program: &Program,
-    parameters: &Parameters<f32>,
-    gradients: &Gradients<f32>,
-    optimiser: &Optimiser,
-) -> Result<Box<dyn Engine>> {
-    use crate::cuda::{Cuda, Runner};
-    let trains = |weight| gradients.has(weight);
-    let recompute = config.recompute()?;
-    let mut runner = Runner::new(Cuda::new(0)?, precision, program.clone(), recompute, parameters, trains)?;
-    runner.optimise(&config.optimiser, optimiser)?;
-    Ok(Box::new(runner))
+fn cuda(start: &Start<'_>) -> Result<Box<dyn Engine>> {
+    start.on(crate::cuda::Cuda::new(0)?)
 }
 
 #[cfg(not(feature = "cuda"))]
-fn cuda(
-    _: &Config,
-    _: Precision,
-    _: &Program,
-    _: &Parameters<f32>,
-    _: &Gradients<f32>,
-    _: &Optimiser,
-) -> Result<Box<dyn Engine>> {
+fn cuda(_: &Start<'_>) -> Result<Box<dyn Engine>> {
     let message = "this build has no CUDA; build with --features cuda, or train with device = \"cpu\"";
     Err(Error::unsupported("device", message))
 }
@@ -92,8 +98,8 @@ impl OnDevice {
         let missing = [
             ("average", config.average.is_some()),
             ("adapters", config.adapters.is_some()),
-            ("quantise", config.quantise.is_some()),
             ("routers", config.routers != RouterOptions::default()),
+            ("quantise", config.quantise.is_some()),
             ("statistics", config.statistics.every > 0),
         ];
         if let Some((section, _)) = missing.into_iter().find(|(_, wanted)| *wanted) {
@@ -106,6 +112,11 @@ impl OnDevice {
         let halves = precision(config)? == Precision::Fp16;
         let scaler = halves.then(|| Scaler::new(ScalerOptions::default())).transpose()?;
         Ok(Self { engine, loss, scaler })
+    }
+
+    /// The bytes that the batch of a step takes beside the weights.
+    pub(super) fn memory(&self, step: &Step) -> Result<usize> {
+        self.engine.memory(&step.batch, self.loss, &step.targets)
     }
 
     /// One step over some batches: how far off they were, and the length of the gradient.

@@ -47,8 +47,13 @@ impl Scratch {
         place
     }
 
+    /// The same for doubles.
+    pub(super) fn doubles(&mut self, count: usize) -> Place {
+        self.floats(2 * count)
+    }
+
     /// Gives all room back.
-    fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.used = 0;
     }
 }
