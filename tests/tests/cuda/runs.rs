@@ -140,8 +140,11 @@ impl Watcher for Notes {
 }
 
 /// Sections of runs, by what they try, and in which precisions.
-const RUNS: &[(&str, &str, &[&str])] =
-    &[("plain", "", &["f32", "bf16", "fp16"]), ("muon", "[optimiser]\nname = \"muon\"\n", &["f32"])];
+const RUNS: &[(&str, &str, &[&str])] = &[
+    ("plain", "", &["f32", "bf16", "fp16"]),
+    ("average", "[average]\ndecay = 0.8\nwarm_up = true\n", &["f32"]),
+    ("muon", "[optimiser]\nname = \"muon\"\n", &["f32"]),
+];
 
 /// What is apart in losses or, with floats, in numbers.
 fn apart(own: &Trained, want: &Trained, limit: f64, numbers: bool) -> String {

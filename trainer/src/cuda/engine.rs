@@ -36,13 +36,19 @@ pub trait Engine {
     /// Where the device fails.
     fn step(&mut self, rate: f64, scale: f64, limit: Option<f64>) -> Result<Judged>;
 
-    /// Gives `parameters`, and the tables of the optimiser, the numbers of the device.
+    /// Puts the average in the place of the weights, or takes it away again: see [`Runner::swap`].
+    ///
+    /// # Errors
+    /// Where the device fails.
+    fn swap(&mut self) -> Result<()>;
+
+    /// Gives `parameters`, and the tables of optimiser and average, the numbers of the device.
     ///
     /// # Errors
     /// Where the device fails.
     fn fetch(&mut self, parameters: &mut Parameters<f32>, tables: &mut Tables) -> Result<()>;
 
-    /// Gives the device the numbers of `parameters`, and of the tables of the optimiser.
+    /// Gives the device the numbers of `parameters`, and of the tables of optimiser and average.
     ///
     /// # Errors
     /// Where the device fails.
@@ -70,6 +76,10 @@ impl<D: Device> Engine for Runner<D> {
 
     fn step(&mut self, rate: f64, scale: f64, limit: Option<f64>) -> Result<Judged> {
         Runner::step(self, rate, scale, limit)
+    }
+
+    fn swap(&mut self) -> Result<()> {
+        Runner::swap(self)
     }
 
     fn fetch(&mut self, parameters: &mut Parameters<f32>, tables: &mut Tables) -> Result<()> {

@@ -6,6 +6,7 @@
 //! without a graphics processor.
 
 mod attention;
+mod average;
 mod device;
 #[cfg(feature = "cuda")]
 mod driver;

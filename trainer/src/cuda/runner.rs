@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use siskin::graph::Op;
 use siskin::{Error, Result};
 
+use super::average::Average;
 use super::device::Device;
 use super::op::{self, Back, Call, Scratch, To, Work};
 use super::optimiser::{Judged, Stepper};
@@ -14,6 +15,7 @@ use super::sheet::Sheet;
 use super::tape::{Place, Tape};
 use super::weights::Weights;
 use super::{Precision, aligned};
+use crate::average;
 use crate::batch::Batch;
 use crate::loss::{CrossEntropy, Sum, Targets};
 use crate::optimiser::{Optimiser, OptimiserOptions, StepArguments};
@@ -87,6 +89,7 @@ pub struct Runner<D> {
     /// Loss, weight and what was right, as doubles.
     sums: Place,
     optimiser: Option<Stepper>,
+    average: Option<Average>,
 }
 
 impl<D: Device> Runner<D> {
@@ -118,6 +121,7 @@ impl<D: Device> Runner<D> {
             areas: Areas::default(),
             sums,
             optimiser: None,
+            average: None,
         })
     }
 
@@ -162,8 +166,17 @@ impl<D: Device> Runner<D> {
         let Some(optimiser) = &mut self.optimiser else {
             return Err(Error::argument("optimiser", "the device has none yet"));
         };
+        let (follow, share) = match &self.average {
+            Some(average) => (Some(average.follow()), average.share()),
+            None => (None, 0.0),
+        };
+        let after: Vec<&Tape> = follow.into_iter().collect();
         let arguments = StepArguments { rate, factor: scale };
-        optimiser.step(&mut self.device, arguments, limit, (&[], 0.0))
+        let judged = optimiser.step(&mut self.device, arguments, limit, (&after[..], share))?;
+        if let Some(average) = self.average.as_mut().filter(|_| judged.finite) {
+            average.count();
+        }
+        Ok(judged)
     }
 
     /// Gives the device an optimiser that has not stepped yet; `own` is the same on the CPU.
@@ -175,6 +188,29 @@ impl<D: Device> Runner<D> {
         let stepper = Stepper::new(device, self.precision, program, &self.weights, options, own)?;
         self.optimiser = Some(stepper);
         Ok(())
+    }
+
+    /// Lets a moving average follow the weights from here on; `own` is the same on the CPU.
+    ///
+    /// # Errors
+    /// Where there is no optimiser yet, or the device has no memory.
+    pub fn follow(&mut self, own: &average::Average) -> Result<()> {
+        let Some(optimiser) = &self.optimiser else {
+            return Err(Error::argument("average", "follows an optimiser, and the device has none yet"));
+        };
+        let step = optimiser.place();
+        self.average = Some(Average::new(&mut self.device, self.precision, &self.weights, own, step)?);
+        Ok(())
+    }
+
+    /// Puts the average in the place of the weights and keeps those instead; done again, all is as before. Nothing where
+    /// there is no average.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    pub fn swap(&mut self) -> Result<()> {
+        let Some(average) = &self.average else { return Ok(()) };
+        average.swap(&mut self.device)
     }
 
     /// The weights, as floats.
@@ -201,12 +237,12 @@ impl<D: Device> Runner<D> {
         self.weights.read_gradients(&mut self.device, gradients)
     }
 
-    /// Puts what the optimiser keeps into the tables of a checkpoint.
+    /// Puts what the optimiser and the average keep into the tables of a checkpoint.
     pub(super) fn read_tables(&mut self, tables: &mut Tables) -> Result<()> {
         if let Some(optimiser) = &self.optimiser {
             optimiser.read(&mut self.device, tables)?;
         }
-        Ok(())
+        self.average.as_ref().map_or(Ok(()), |average| average.read(&mut self.device, tables))
     }
 
     /// Takes it from there.
@@ -214,7 +250,7 @@ impl<D: Device> Runner<D> {
         if let Some(optimiser) = &mut self.optimiser {
             optimiser.write(&mut self.device, tables)?;
         }
-        Ok(())
+        self.average.as_mut().map_or(Ok(()), |average| average.write(&mut self.device, tables))
     }
 
     /// What the work for a batch is, and the bytes that it takes beside the weights.

@@ -205,6 +205,7 @@ impl Run {
             parameters: &parameters,
             gradients: &gradients,
             optimiser: &optimiser,
+            average: average.as_ref(),
         })?;
         let device = device.map(|engine| OnDevice::new(&config, engine)).transpose()?;
         let runner = Runner::new(program, config.recompute()?, |weight| gradients.has(weight))?
@@ -441,7 +442,7 @@ impl Run {
     /// Brings what a device has changed.
     fn fetch(&mut self) -> Result<()> {
         match &mut self.device {
-            Some(device) => device.fetch(&mut self.parameters, &mut self.optimiser),
+            Some(device) => device.fetch(&mut self.parameters, &mut self.optimiser, self.average.as_mut()),
             None => Ok(()),
         }
     }
@@ -490,7 +491,7 @@ impl Run {
             if let Some(scaler) = &mut device.scaler {
                 state::restore(scaler, &checkpoint.tables)?;
             }
-            device.put(&self.parameters, &self.optimiser)?;
+            device.put(&self.parameters, &self.optimiser, self.average.as_ref())?;
         }
         self.step = step;
         self.position = Position { epoch, batch };

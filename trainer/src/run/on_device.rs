@@ -3,6 +3,7 @@
 use siskin::{Error, Result};
 
 use super::{Config, Material};
+use crate::average::Average;
 use crate::clip;
 use crate::cuda::{Device, Engine, Precision, Runner};
 use crate::data::Step;
@@ -13,7 +14,7 @@ use crate::program::Program;
 use crate::runner::RouterOptions;
 use crate::scaler::{Scaler, ScalerOptions};
 use crate::settings::{read, unknown};
-use crate::state;
+use crate::state::{self, State};
 
 /// What a device is made ready for.
 #[derive(Clone, Copy)]
@@ -28,6 +29,8 @@ pub struct Start<'a> {
     pub gradients: &'a Gradients<f32>,
     /// The optimiser, as it is on the CPU.
     pub optimiser: &'a Optimiser,
+    /// The average, where there is one.
+    pub average: Option<&'a Average>,
 }
 
 impl Start<'_> {
@@ -42,6 +45,9 @@ impl Start<'_> {
         let program = self.program.clone();
         let mut runner = Runner::new(device, precision, program, recompute, self.parameters, trains)?;
         runner.optimise(&config.optimiser, self.optimiser)?;
+        if let Some(average) = self.average {
+            runner.follow(average)?;
+        }
         Ok(Box::new(runner))
     }
 }
@@ -96,7 +102,6 @@ impl OnDevice {
             return Err(Error::unsupported("loss.name", message));
         }
         let missing = [
-            ("average", config.average.is_some()),
             ("adapters", config.adapters.is_some()),
             ("routers", config.routers != RouterOptions::default()),
             ("quantise", config.quantise.is_some()),
@@ -147,29 +152,44 @@ impl OnDevice {
         Ok((sum, judged.length))
     }
 
-    /// How far off the validation texts are; none where there are no such texts.
+    /// How far off the validation texts are, with the averaged weights where there are some; none where there are no such
+    /// texts.
     pub(super) fn look(&mut self, config: &Config, material: &Material) -> Result<Option<Sum>> {
         let Some(loader) = material.validation_batches(config)? else { return Ok(None) };
+        self.engine.swap()?;
         for step in loader {
             let step = step?;
             self.engine.evaluate(&step.batch, self.loss, &step.targets)?;
         }
+        self.engine.swap()?;
         self.engine.take_sum().map(Some)
     }
 
-    /// Brings parameters and the optimiser's state from the device.
+    /// Brings parameters, and the states of optimiser and average, from the device.
     pub(super) fn fetch(
         &mut self,
         parameters: &mut Parameters<f32>,
         optimiser: &mut Optimiser,
+        average: Option<&mut Average>,
     ) -> Result<()> {
-        let mut tables = state::save(&[&*optimiser]);
+        let mut tables = state::save(&states(optimiser, average.as_deref()));
         self.engine.fetch(parameters, &mut tables)?;
-        state::restore(optimiser, &tables)
+        state::restore(optimiser, &tables)?;
+        average.map_or(Ok(()), |average| state::restore(average, &tables))
     }
 
-    /// Brings parameters and the optimiser's state to the device.
-    pub(super) fn put(&mut self, parameters: &Parameters<f32>, optimiser: &Optimiser) -> Result<()> {
-        self.engine.put(parameters, &state::save(&[optimiser]))
+    /// Brings parameters, and the states of optimiser and average, to the device.
+    pub(super) fn put(
+        &mut self,
+        parameters: &Parameters<f32>,
+        optimiser: &Optimiser,
+        average: Option<&Average>,
+    ) -> Result<()> {
+        self.engine.put(parameters, &state::save(&states(optimiser, average)))
     }
+}
+
+fn states<'a>(optimiser: &'a Optimiser, average: Option<&'a Average>) -> Vec<&'a dyn State> {
+    let average = average.map(|average| average as &dyn State);
+    [optimiser as &dyn State].into_iter().chain(average).collect()
 }

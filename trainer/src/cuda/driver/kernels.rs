@@ -26,11 +26,12 @@ macro_rules! files {
 }
 
 /// Every file of kernels, and what it says.
-const FILES: [(&str, &str); 17] = files![
+const FILES: [(&str, &str); 18] = files![
     "adafactor",
     "adamw8",
     "attention",
     "attention_back",
+    "average",
     "cast",
     "columns",
     "cross_entropy",
@@ -174,6 +175,7 @@ mod tests {
             ("adafactor_rows", "adafactor"),
             ("muon_bf16", "muon"),
             ("muon_units", "muon"),
+            ("swap_numbers_f32", "average"),
             ("from_floats_f32", "cast"),
             ("rope_f32", "rope"),
             ("embed_back_f32", "embed"),

@@ -120,6 +120,11 @@ impl Stepper {
         Ok(Self { method, list, step, tape, count: 0, table: own.step_table() })
     }
 
+    /// Where a step's numbers are.
+    pub(super) fn place(&self) -> Place {
+        self.step
+    }
+
     /// One step, with `after` done behind it; `arguments.factor` is what gradients were scaled by, `follow` the share of
     /// the way that a moving average goes.
     pub(super) fn step<D: Device>(
