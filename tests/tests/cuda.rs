@@ -4,6 +4,8 @@
 
 #[path = "cuda/common.rs"]
 mod common;
+#[path = "cuda/losses.rs"]
+mod losses;
 #[path = "cuda/models.rs"]
 mod models;
 #[path = "cuda/operations.rs"]

@@ -5,7 +5,7 @@ use std::path::Path;
 use siskin_tests::cuda::program;
 use siskin_tests::gradients::load;
 use siskin_tests::{golden, texts};
-use siskin_trainer::cuda::{Argument, Command, Precision, Runner as Device};
+use siskin_trainer::cuda::{Argument, Command, Objective, Precision, Runner as Device};
 use siskin_trainer::loss::{CrossEntropy, Sum};
 use siskin_trainer::{Goal, Gradients, Parameters, Recompute, Runner};
 
@@ -28,7 +28,7 @@ fn both(name: &str, precision: Precision, recompute: Recompute) -> Option<[(Sum,
             return None;
         }
     };
-    runner.run(&case.batch, loss, &targets, scale).unwrap_or_else(|error| panic!("{name}: {error}"));
+    runner.run(&case.batch, &loss.into(), &targets, scale).unwrap_or_else(|error| panic!("{name}: {error}"));
     let sum = runner.take_sum().unwrap();
     runner.gradients(&mut own).unwrap();
     let mut cpu = Runner::new(case.program.clone(), Recompute::Nothing, |_| true).unwrap();
@@ -127,7 +127,7 @@ fn sums_and_norms_are_one_kernel() {
     let program = case.program;
     let runner =
         Device::new(device, Precision::F32, program, Recompute::Nothing, &parameters, |_| true).unwrap();
-    let (tape, bytes) = runner.plan(&case.batch, CrossEntropy::default(), &targets).unwrap();
+    let (tape, bytes) = runner.plan(&case.batch, &Objective::default(), &targets).unwrap();
     let of_sums = tape.commands.iter().filter(|command| match command {
         Command::Launch(launch) => launch.kernel == "norm_f32" && launch.arguments[2] != Argument::Place(0),
         _ => false,

@@ -5,7 +5,7 @@ use siskin::graph::{
 };
 use siskin_tests::cuda::{Emulated, decode, encode};
 use siskin_trainer::batch::Batch;
-use siskin_trainer::cuda::{Precision, Runner as Device};
+use siskin_trainer::cuda::{Objective, Precision, Runner as Device};
 use siskin_trainer::loss::{CrossEntropy, Sum};
 use siskin_trainer::program::{Node, Side, Value};
 use siskin_trainer::{Goal, Gradients, Parameters, Program, Recompute, Runner};
@@ -92,7 +92,7 @@ impl One {
         let mut runner =
             Device::new(device, precision, self.program.clone(), Recompute::Nothing, parameters, |_| true)
                 .unwrap();
-        runner.run(&self.batch, CrossEntropy::default(), &targets, 1.0).unwrap();
+        runner.run(&self.batch, &Objective::default(), &targets, 1.0).unwrap();
         runner.gradients(&mut own).unwrap();
         (own, runner.take_sum().unwrap())
     }
@@ -252,10 +252,10 @@ fn batches_of_like_shape_give_the_same_tape() {
     let (precision, program) = (Precision::Bf16, one.program.clone());
     let runner =
         Device::new(device, precision, program, Recompute::Nothing, &one.parameters, |_| true).unwrap();
-    let (targets, loss) = (targets(130, SCORES), CrossEntropy::default());
-    let tapes = [&one, &other].map(|case| runner.plan(&case.batch, loss, &targets).unwrap());
+    let (targets, loss) = (targets(130, SCORES), Objective::default());
+    let tapes = [&one, &other].map(|case| runner.plan(&case.batch, &loss, &targets).unwrap());
     assert!(tapes[0] == tapes[1]);
     let longer = attend(&[60, 71], description(), &[]);
     let targets = super::common::targets(131, SCORES);
-    assert!(runner.plan(&longer.batch, loss, &targets).unwrap().0 != tapes[0].0);
+    assert!(runner.plan(&longer.batch, &loss, &targets).unwrap().0 != tapes[0].0);
 }

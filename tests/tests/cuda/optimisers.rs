@@ -3,8 +3,8 @@
 use siskin_tests::cuda::Emulated;
 use siskin_tests::gradients::{Case, load};
 use siskin_trainer::clip::Norm;
-use siskin_trainer::cuda::{Engine, Precision, Runner as Device};
-use siskin_trainer::loss::{CrossEntropy, Targets};
+use siskin_trainer::cuda::{Engine, Objective, Precision, Runner as Device};
+use siskin_trainer::loss::Targets;
 use siskin_trainer::optimiser::names;
 use siskin_trainer::state::{Data, Tables, restore, save};
 use siskin_trainer::{Gradients, Optimiser, OptimiserOptions, Parameters, Recompute, StepArguments};
@@ -39,7 +39,7 @@ impl Both {
     }
 
     fn backward(&mut self, scale: f64) {
-        self.runner.run(&self.case.batch, CrossEntropy::default(), &self.targets, scale).unwrap();
+        self.runner.run(&self.case.batch, &Objective::default(), &self.targets, scale).unwrap();
     }
 
     /// A step on both, from the gradients of the device, so that only the steps are compared.

@@ -144,6 +144,11 @@ const RUNS: &[(&str, &str, &[&str])] = &[
     ("plain", "", &["f32", "bf16", "fp16"]),
     ("average", "[average]\ndecay = 0.8\nwarm_up = true\n", &["f32"]),
     ("muon", "[optimiser]\nname = \"muon\"\n", &["f32"]),
+    (
+        "contrastive",
+        "[loss]\nname = \"contrastive\"\nwidths = [8, 16]\n[optimiser]\nname = \"adafactor\"\n",
+        &["f32", "fp16"],
+    ),
 ];
 
 /// What is apart in losses or, with floats, in numbers.

@@ -3,10 +3,11 @@
 use siskin::Result;
 
 use super::device::Device;
+use super::loss::Objective;
 use super::optimiser::Judged;
 use super::runner::Runner;
 use crate::batch::Batch;
-use crate::loss::{CrossEntropy, Sum, Targets};
+use crate::loss::{Sum, Targets};
 use crate::parameters::Parameters;
 use crate::state::Tables;
 
@@ -16,13 +17,13 @@ pub trait Engine {
     ///
     /// # Errors
     /// Where the batch does not fit, or the device fails.
-    fn run(&mut self, batch: &Batch, loss: CrossEntropy, targets: &Targets, scale: f64) -> Result<()>;
+    fn run(&mut self, batch: &Batch, loss: &Objective, targets: &Targets, scale: f64) -> Result<()>;
 
     /// Runs a batch forth alone.
     ///
     /// # Errors
     /// Where the batch does not fit, or the device fails.
-    fn evaluate(&mut self, batch: &Batch, loss: CrossEntropy, targets: &Targets) -> Result<()>;
+    fn evaluate(&mut self, batch: &Batch, loss: &Objective, targets: &Targets) -> Result<()>;
 
     /// How far off all batches were since this was last asked.
     ///
@@ -58,15 +59,15 @@ pub trait Engine {
     ///
     /// # Errors
     /// Where the batch does not fit.
-    fn memory(&self, batch: &Batch, loss: CrossEntropy, targets: &Targets) -> Result<usize>;
+    fn memory(&self, batch: &Batch, loss: &Objective, targets: &Targets) -> Result<usize>;
 }
 
 impl<D: Device> Engine for Runner<D> {
-    fn run(&mut self, batch: &Batch, loss: CrossEntropy, targets: &Targets, scale: f64) -> Result<()> {
+    fn run(&mut self, batch: &Batch, loss: &Objective, targets: &Targets, scale: f64) -> Result<()> {
         Runner::run(self, batch, loss, targets, scale)
     }
 
-    fn evaluate(&mut self, batch: &Batch, loss: CrossEntropy, targets: &Targets) -> Result<()> {
+    fn evaluate(&mut self, batch: &Batch, loss: &Objective, targets: &Targets) -> Result<()> {
         Runner::evaluate(self, batch, loss, targets)
     }
 
@@ -92,7 +93,7 @@ impl<D: Device> Engine for Runner<D> {
         self.write_tables(tables)
     }
 
-    fn memory(&self, batch: &Batch, loss: CrossEntropy, targets: &Targets) -> Result<usize> {
+    fn memory(&self, batch: &Batch, loss: &Objective, targets: &Targets) -> Result<usize> {
         Ok(self.plan(batch, loss, targets)?.1)
     }
 }

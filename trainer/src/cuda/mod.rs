@@ -11,6 +11,7 @@ mod device;
 #[cfg(feature = "cuda")]
 mod driver;
 mod engine;
+mod loss;
 mod op;
 mod optimiser;
 mod runner;
@@ -22,6 +23,7 @@ pub use device::Device;
 #[cfg(feature = "cuda")]
 pub use driver::Cuda;
 pub use engine::Engine;
+pub use loss::Objective;
 pub use optimiser::Judged;
 pub use runner::Runner;
 pub use tape::{Argument, Command, Launch, Matrix, Place, Product, Tape};

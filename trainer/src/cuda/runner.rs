@@ -9,6 +9,7 @@ use siskin::{Error, Result};
 
 use super::average::Average;
 use super::device::Device;
+use super::loss::Objective;
 use super::op::{self, Back, Call, Scratch, To, Work};
 use super::optimiser::{Judged, Stepper};
 use super::sheet::Sheet;
@@ -17,7 +18,7 @@ use super::weights::Weights;
 use super::{Precision, aligned};
 use crate::average;
 use crate::batch::Batch;
-use crate::loss::{CrossEntropy, Sum, Targets};
+use crate::loss::{Sum, Targets};
 use crate::optimiser::{Optimiser, OptimiserOptions, StepArguments};
 use crate::parameters::{Gradients, Parameters};
 use crate::program::{Buffer, Layout, Program, Recompute, Schedule, Step};
@@ -72,7 +73,7 @@ struct Plan {
 /// What is trained towards.
 #[derive(Clone, Copy)]
 struct Goal<'a> {
-    loss: CrossEntropy,
+    loss: &'a Objective,
     targets: &'a Targets,
     scale: f64,
 }
@@ -129,7 +130,7 @@ impl<D: Device> Runner<D> {
     ///
     /// # Errors
     /// Where the batch does not fit the program, or the device fails.
-    pub fn run(&mut self, batch: &Batch, loss: CrossEntropy, targets: &Targets, scale: f64) -> Result<()> {
+    pub fn run(&mut self, batch: &Batch, loss: &Objective, targets: &Targets, scale: f64) -> Result<()> {
         self.walk(batch, Goal { loss, targets, scale }, true)
     }
 
@@ -137,7 +138,7 @@ impl<D: Device> Runner<D> {
     ///
     /// # Errors
     /// Where the batch does not fit the program, or the device fails.
-    pub fn evaluate(&mut self, batch: &Batch, loss: CrossEntropy, targets: &Targets) -> Result<()> {
+    pub fn evaluate(&mut self, batch: &Batch, loss: &Objective, targets: &Targets) -> Result<()> {
         self.walk(batch, Goal { loss, targets, scale: 1.0 }, false)
     }
 
@@ -257,7 +258,7 @@ impl<D: Device> Runner<D> {
     ///
     /// # Errors
     /// Where the batch does not fit the program.
-    pub fn plan(&self, batch: &Batch, loss: CrossEntropy, targets: &Targets) -> Result<(Tape, usize)> {
+    pub fn plan(&self, batch: &Batch, loss: &Objective, targets: &Targets) -> Result<(Tape, usize)> {
         let goal = Goal { loss, targets, scale: 1.0 };
         let plan = self.write_down(batch, goal, true)?;
         Ok((plan.tape, plan.bytes.iter().sum()))

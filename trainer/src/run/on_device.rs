@@ -5,15 +5,15 @@ use siskin::{Error, Result};
 use super::{Config, Material};
 use crate::average::Average;
 use crate::clip;
-use crate::cuda::{Device, Engine, Precision, Runner};
+use crate::cuda::{Device, Engine, Objective, Precision, Runner};
 use crate::data::Step;
-use crate::loss::{CrossEntropy, Sum};
+use crate::loss::Sum;
 use crate::optimiser::Optimiser;
 use crate::parameters::{Gradients, Parameters};
 use crate::program::Program;
 use crate::runner::RouterOptions;
 use crate::scaler::{Scaler, ScalerOptions};
-use crate::settings::{read, unknown};
+use crate::settings::unknown;
 use crate::state::{self, State};
 
 /// What a device is made ready for.
@@ -55,7 +55,7 @@ impl Start<'_> {
 /// A device, and what a run needs beside it.
 pub(super) struct OnDevice {
     engine: Box<dyn Engine>,
-    loss: CrossEntropy,
+    loss: Objective,
     /// Where gradients are halves.
     pub(super) scaler: Option<Scaler>,
 }
@@ -97,10 +97,6 @@ fn cuda(_: &Start<'_>) -> Result<Box<dyn Engine>> {
 impl OnDevice {
     /// Refuses what devices do not do yet.
     pub(super) fn new(config: &Config, engine: Box<dyn Engine>) -> Result<Self> {
-        if config.loss.get("name").and_then(|name| name.as_str()) != Some("cross_entropy") {
-            let message = "only cross_entropy is computed on CUDA; take it, or device = \"cpu\"";
-            return Err(Error::unsupported("loss.name", message));
-        }
         let missing = [
             ("adapters", config.adapters.is_some()),
             ("routers", config.routers != RouterOptions::default()),
@@ -111,9 +107,7 @@ impl OnDevice {
             let message = "is not there on CUDA yet; leave it out, or take device = \"cpu\"";
             return Err(Error::unsupported(section, message));
         }
-        let mut settings = config.loss.clone();
-        settings.remove("name");
-        let loss = read("loss", &settings)?;
+        let loss = Objective::named(&config.loss)?;
         let halves = precision(config)? == Precision::Fp16;
         let scaler = halves.then(|| Scaler::new(ScalerOptions::default())).transpose()?;
         Ok(Self { engine, loss, scaler })
@@ -121,7 +115,7 @@ impl OnDevice {
 
     /// The bytes that the batch of a step takes beside the weights.
     pub(super) fn memory(&self, step: &Step) -> Result<usize> {
-        self.engine.memory(&step.batch, self.loss, &step.targets)
+        self.engine.memory(&step.batch, &self.loss, &step.targets)
     }
 
     /// One step over some batches: how far off they were, and the length of the gradient.
@@ -134,7 +128,7 @@ impl OnDevice {
     ) -> Result<(Sum, f64)> {
         let scale = self.scaler.as_ref().map_or(1.0, Scaler::scale);
         for step in steps {
-            self.engine.run(&step.batch, self.loss, &step.targets, scale / weight)?;
+            self.engine.run(&step.batch, &self.loss, &step.targets, scale / weight)?;
         }
         let sum = self.engine.take_sum()?;
         if !sum.loss.is_finite() {
@@ -159,7 +153,7 @@ impl OnDevice {
         self.engine.swap()?;
         for step in loader {
             let step = step?;
-            self.engine.evaluate(&step.batch, self.loss, &step.targets)?;
+            self.engine.evaluate(&step.batch, &self.loss, &step.targets)?;
         }
         self.engine.swap()?;
         self.engine.take_sum().map(Some)

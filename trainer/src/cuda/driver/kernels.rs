@@ -26,7 +26,7 @@ macro_rules! files {
 }
 
 /// Every file of kernels, and what it says.
-const FILES: [(&str, &str); 18] = files![
+const FILES: [(&str, &str); 20] = files![
     "adafactor",
     "adamw8",
     "attention",
@@ -34,7 +34,9 @@ const FILES: [(&str, &str); 18] = files![
     "average",
     "cast",
     "columns",
+    "contrastive",
     "cross_entropy",
+    "distil",
     "embed",
     "lion",
     "map",
@@ -176,6 +178,8 @@ mod tests {
             ("muon_bf16", "muon"),
             ("muon_units", "muon"),
             ("swap_numbers_f32", "average"),
+            ("unpool_texts_bf16", "contrastive"),
+            ("distil_f32", "distil"),
             ("from_floats_f32", "cast"),
             ("rope_f32", "rope"),
             ("embed_back_f32", "embed"),
