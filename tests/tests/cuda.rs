@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(unreachable_pub, reason = "what the files of this test share")]
 
+#[path = "cuda/adapters.rs"]
+mod adapters;
 #[path = "cuda/common.rs"]
 mod common;
 #[path = "cuda/losses.rs"]

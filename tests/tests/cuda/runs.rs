@@ -143,6 +143,7 @@ impl Watcher for Notes {
 const RUNS: &[(&str, &str, &[&str])] = &[
     ("plain", "", &["f32", "bf16", "fp16"]),
     ("average", "[average]\ndecay = 0.8\nwarm_up = true\n", &["f32"]),
+    ("adapters", "[adapters]\nrank = 2\nmethod = \"dora\"\n[average]\ndecay = 0.5\n", &["f32", "bf16"]),
     ("muon", "[optimiser]\nname = \"muon\"\n", &["f32"]),
     (
         "contrastive",

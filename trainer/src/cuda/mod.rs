@@ -5,6 +5,7 @@
 //! driver, which is there with the feature `cuda`; tests run tapes on a machine that carries out the kernels' sources
 //! without a graphics processor.
 
+mod adapters;
 mod attention;
 mod average;
 mod device;

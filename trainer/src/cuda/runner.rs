@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use siskin::graph::Op;
 use siskin::{Error, Result};
 
+use super::adapters;
 use super::average::Average;
 use super::device::Device;
 use super::loss::Objective;
@@ -16,6 +17,7 @@ use super::sheet::Sheet;
 use super::tape::{Place, Tape};
 use super::weights::Weights;
 use super::{Precision, aligned};
+use crate::adapters::{Adapter, AdapterOptions};
 use crate::average;
 use crate::batch::Batch;
 use crate::loss::{Sum, Targets};
@@ -91,6 +93,8 @@ pub struct Runner<D> {
     sums: Place,
     optimiser: Option<Stepper>,
     average: Option<Average>,
+    /// What follows from weights that have changed.
+    renew: Option<Tape>,
 }
 
 impl<D: Device> Runner<D> {
@@ -109,7 +113,8 @@ impl<D: Device> Runner<D> {
         op::check(&program)?;
         let schedule = Schedule::new(&program, recompute, &trains)?;
         let forward = Schedule::forward(&program)?;
-        let weights = Weights::new(&mut device, precision, parameters, trains)?;
+        let products = program.takes_packed();
+        let weights = Weights::new(&mut device, precision, parameters, &products, trains)?;
         let sums = device.allocate(SUMS)?;
         device.write(sums, &[0; SUMS])?;
         Ok(Self {
@@ -123,6 +128,7 @@ impl<D: Device> Runner<D> {
             sums,
             optimiser: None,
             average: None,
+            renew: None,
         })
     }
 
@@ -171,7 +177,7 @@ impl<D: Device> Runner<D> {
             Some(average) => (Some(average.follow()), average.share()),
             None => (None, 0.0),
         };
-        let after: Vec<&Tape> = follow.into_iter().collect();
+        let after: Vec<&Tape> = self.renew.iter().chain(follow).collect();
         let arguments = StepArguments { rate, factor: scale };
         let judged = optimiser.step(&mut self.device, arguments, limit, (&after[..], share))?;
         if let Some(average) = self.average.as_mut().filter(|_| judged.finite) {
@@ -204,6 +210,22 @@ impl<D: Device> Runner<D> {
         Ok(())
     }
 
+    /// Keeps up to date what follows from adapters.
+    ///
+    /// # Errors
+    /// Where the device has no memory.
+    pub fn adapt(&mut self, adapters: &[Adapter], options: &AdapterOptions) -> Result<()> {
+        let (device, program) = (&mut self.device, &self.program);
+        let all = (adapters, options.factor());
+        self.renew = Some(adapters::renew(device, self.precision, program, &self.weights, all)?);
+        self.renew()
+    }
+
+    /// Brings up to date what follows from weights that have changed, as it is after each step.
+    fn renew(&mut self) -> Result<()> {
+        self.renew.as_ref().map_or(Ok(()), |tape| self.device.run(tape))
+    }
+
     /// Puts the average in the place of the weights and keeps those instead; done again, all is as before. Nothing where
     /// there is no average.
     ///
@@ -211,7 +233,8 @@ impl<D: Device> Runner<D> {
     /// Where the device fails.
     pub fn swap(&mut self) -> Result<()> {
         let Some(average) = &self.average else { return Ok(()) };
-        average.swap(&mut self.device)
+        average.swap(&mut self.device)?;
+        self.renew()
     }
 
     /// The weights, as floats.
@@ -227,7 +250,8 @@ impl<D: Device> Runner<D> {
     /// # Errors
     /// Where the device fails.
     pub fn write(&mut self, parameters: &Parameters<f32>) -> Result<()> {
-        self.weights.write(&mut self.device, parameters)
+        self.weights.write(&mut self.device, parameters)?;
+        self.renew()
     }
 
     /// The gradients of all weights that are trained.

@@ -206,6 +206,7 @@ impl Run {
             gradients: &gradients,
             optimiser: &optimiser,
             average: average.as_ref(),
+            adapters: &material.adapters,
         })?;
         let device = device.map(|engine| OnDevice::new(&config, engine)).transpose()?;
         let runner = Runner::new(program, config.recompute()?, |weight| gradients.has(weight))?

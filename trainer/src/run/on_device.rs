@@ -3,6 +3,7 @@
 use siskin::{Error, Result};
 
 use super::{Config, Material};
+use crate::adapters::Adapter;
 use crate::average::Average;
 use crate::clip;
 use crate::cuda::{Device, Engine, Objective, Precision, Runner};
@@ -31,6 +32,8 @@ pub struct Start<'a> {
     pub optimiser: &'a Optimiser,
     /// The average, where there is one.
     pub average: Option<&'a Average>,
+    /// The adapters.
+    pub adapters: &'a [Adapter],
 }
 
 impl Start<'_> {
@@ -47,6 +50,9 @@ impl Start<'_> {
         runner.optimise(&config.optimiser, self.optimiser)?;
         if let Some(average) = self.average {
             runner.follow(average)?;
+        }
+        if let Some(options) = &config.adapters {
+            runner.adapt(self.adapters, options)?;
         }
         Ok(Box::new(runner))
     }
@@ -98,7 +104,6 @@ impl OnDevice {
     /// Refuses what devices do not do yet.
     pub(super) fn new(config: &Config, engine: Box<dyn Engine>) -> Result<Self> {
         let missing = [
-            ("adapters", config.adapters.is_some()),
             ("routers", config.routers != RouterOptions::default()),
             ("quantise", config.quantise.is_some()),
             ("statistics", config.statistics.every > 0),

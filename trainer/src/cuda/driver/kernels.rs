@@ -26,7 +26,7 @@ macro_rules! files {
 }
 
 /// Every file of kernels, and what it says.
-const FILES: [(&str, &str); 20] = files![
+const FILES: [(&str, &str); 21] = files![
     "adafactor",
     "adamw8",
     "attention",
@@ -38,6 +38,7 @@ const FILES: [(&str, &str); 20] = files![
     "cross_entropy",
     "distil",
     "embed",
+    "lengths",
     "lion",
     "map",
     "moments",
@@ -180,6 +181,7 @@ mod tests {
             ("swap_numbers_f32", "average"),
             ("unpool_texts_bf16", "contrastive"),
             ("distil_f32", "distil"),
+            ("inverse_lengths_f16", "lengths"),
             ("from_floats_f32", "cast"),
             ("rope_f32", "rope"),
             ("embed_back_f32", "embed"),
