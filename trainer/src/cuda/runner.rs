@@ -110,7 +110,7 @@ impl<D: Device> Runner<D> {
         parameters: &Parameters<f32>,
         trains: impl Fn(usize) -> bool,
     ) -> Result<Self> {
-        op::check(&program)?;
+        op::check(&program, precision)?;
         let schedule = Schedule::new(&program, recompute, &trains)?;
         let forward = Schedule::forward(&program)?;
         let products = program.takes_packed();

@@ -26,7 +26,7 @@ macro_rules! files {
 }
 
 /// Every file of kernels, and what it says.
-const FILES: [(&str, &str); 21] = files![
+const FILES: [(&str, &str); 22] = files![
     "adafactor",
     "adamw8",
     "attention",
@@ -38,6 +38,7 @@ const FILES: [(&str, &str); 21] = files![
     "cross_entropy",
     "distil",
     "embed",
+    "experts",
     "lengths",
     "lion",
     "map",
@@ -181,6 +182,8 @@ mod tests {
             ("swap_numbers_f32", "average"),
             ("unpool_texts_bf16", "contrastive"),
             ("distil_f32", "distil"),
+            ("expert_weights_back_bf16", "experts"),
+            ("place_choices_in_order", "experts"),
             ("inverse_lengths_f16", "lengths"),
             ("from_floats_f32", "cast"),
             ("rope_f32", "rope"),

@@ -1,6 +1,7 @@
 //! The kernels and products of each operation, forth and back: what the rules of [`grad`](crate::grad) say, for a device.
 
 mod embed;
+mod experts;
 mod linear;
 mod map;
 mod norm;
@@ -145,15 +146,17 @@ pub(super) fn keeps(node: &Node, rows: usize) -> usize {
 }
 
 /// Refuses what there are no kernels for.
-pub(super) fn check(program: &Program) -> Result<()> {
+pub(super) fn check(program: &Program, precision: Precision) -> Result<()> {
     for node in &program.nodes {
         let known = match &node.op {
             Op::Attention(description) => attention::check(description)?,
+            Op::Route(routing) if routing.experts > experts::most(precision) => {
+                let most = experts::most(precision);
+                let message =
+                    format!("more than {most} experts have no numbers of their own in this precision");
+                return Err(Error::unsupported("precision", message));
+            }
             Op::Neighbours { .. }
-            | Op::Route(_)
-            | Op::Dispatch(_)
-            | Op::ExpertLinear { .. }
-            | Op::Combine(_)
             | Op::Decay { .. }
             | Op::Convolve { .. }
             | Op::Recur(_)
@@ -186,6 +189,9 @@ pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, inputs: &[Place], ou
             place::forward(work, call, inputs[0], out)
         }
         Op::Attention(description) => attention::forward(work, call, description, inputs, out, kept),
+        Op::Route(_) | Op::Dispatch(_) | Op::ExpertLinear { .. } | Op::Combine(_) => {
+            experts::forward(work, call, inputs, out)
+        }
         _ => map::forward(work, call, inputs, out),
     }
 }
@@ -202,6 +208,9 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
         Op::Linear { .. } => linear::backward(work, call, back),
         Op::Columns { .. } | Op::Repeat(_) | Op::Pick | Op::Rope { .. } => place::backward(work, call, back),
         Op::Attention(description) => attention::backward(work, call, description, back),
+        Op::Route(_) | Op::Dispatch(_) | Op::ExpertLinear { .. } | Op::Combine(_) => {
+            experts::backward(work, call, back)
+        }
         _ => map::backward(work, call, back),
     }
 }
