@@ -7,7 +7,7 @@ use siskin_tests::gradients::load;
 use siskin_tests::{golden, texts};
 use siskin_trainer::cuda::{Argument, Command, Objective, Precision, Runner as Device};
 use siskin_trainer::loss::{CrossEntropy, Sum};
-use siskin_trainer::{Goal, Gradients, Parameters, Recompute, Runner};
+use siskin_trainer::{Goal, Gradients, Parameters, Recompute, RouterOptions, Runner};
 
 use super::common::{device, error, targets};
 
@@ -126,4 +126,44 @@ fn sums_and_norms_are_one_kernel() {
     });
     // One for the embeddings, and two for each layer but for the last, whose rows are picked first.
     assert!(of_sums.count() == 4 && bytes > 0);
+}
+
+/// What routers are told beside the loss, of one side and of two.
+#[test]
+fn routers_are_told_what_they_are_on_the_cpu() {
+    let mut report = String::new();
+    for name in ["mixtral", "switch"] {
+        let case = load(name);
+        let parameters = Parameters::<f32>::read(&case.program.weights, &case.file).unwrap();
+        let output = case.program.values[case.program.output];
+        let (targets, loss) =
+            (targets(output.row_count(&case.batch), output.columns), CrossEntropy::default());
+        let (options, scale) = (RouterOptions { balance: 0.3, z: 0.05 }, 0.25);
+        let mut cpu = Runner::new(case.program.clone(), Recompute::Nothing, |_| true).unwrap();
+        cpu = cpu.with_routers(options);
+        let mut want = Gradients::zeros(&parameters, |_| true);
+        let goal = Goal { loss: &loss, targets: &targets, scale };
+        let cpu_sum = cpu.run(&parameters, &case.batch, goal, &mut want).unwrap();
+        for recompute in [Recompute::Nothing, Recompute::Layers(1)] {
+            let (Some(device), program) = (device(), case.program.clone()) else { return };
+            let mut runner =
+                Device::new(device, Precision::F32, program, recompute, &parameters, |_| true).unwrap();
+            runner.route(options).unwrap();
+            runner.run(&case.batch, &loss.into(), &targets, scale).unwrap();
+            let (sum, mut own) = (runner.take_sum().unwrap(), Gradients::zeros(&parameters, |_| true));
+            runner.gradients(&mut own).unwrap();
+            if (sum.routers / cpu_sum.routers - 1.0).abs() > 1e-5 || cpu_sum.routers == 0.0 {
+                report += &format!("{name}: {sum:?}, not {cpu_sum:?}\n");
+            }
+            let whole = want.list.iter().flatten().flatten().fold(0.0_f32, |most, x| most.max(x.abs()));
+            let pairs = own.list.iter().flatten().zip(want.list.iter().flatten());
+            for (weight, (own, want)) in case.program.weights.iter().zip(pairs) {
+                let error = error(own, want, whole * 1e-3);
+                if error.is_nan() || error > 1e-4 {
+                    report += &format!("{name}: {} {error:.1e}\n", weight.name);
+                }
+            }
+        }
+    }
+    assert!(report.is_empty(), "{report}");
 }

@@ -15,6 +15,7 @@ mod engine;
 mod loss;
 mod op;
 mod optimiser;
+mod routers;
 mod runner;
 mod sheet;
 mod tape;

@@ -13,6 +13,7 @@ use super::device::Device;
 use super::loss::Objective;
 use super::op::{self, Back, Call, Scratch, To, Work};
 use super::optimiser::{Judged, Stepper};
+use super::routers::Routers;
 use super::sheet::Sheet;
 use super::tape::{Place, Tape};
 use super::weights::Weights;
@@ -24,11 +25,11 @@ use crate::loss::{Sum, Targets};
 use crate::optimiser::{Optimiser, OptimiserOptions, StepArguments};
 use crate::parameters::{Gradients, Parameters};
 use crate::program::{Buffer, Layout, Program, Recompute, Schedule, Step};
-use crate::runner::check;
+use crate::runner::{RouterOptions, check};
 use crate::state::Tables;
 
 /// Bytes of what is added up over batches.
-const SUMS: usize = 24;
+const SUMS: usize = 32;
 
 /// Memory that grows as batches need it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -89,8 +90,9 @@ pub struct Runner<D> {
     forward: Schedule,
     weights: Weights,
     areas: Areas,
-    /// Loss, weight and what was right, as doubles.
+    /// Loss, weight, what was right and the loss of routers, as doubles.
     sums: Place,
+    routers: Option<Routers>,
     optimiser: Option<Stepper>,
     average: Option<Average>,
     /// What follows from weights that have changed.
@@ -126,10 +128,20 @@ impl<D: Device> Runner<D> {
             weights,
             areas: Areas::default(),
             sums,
+            routers: None,
             optimiser: None,
             average: None,
             renew: None,
         })
+    }
+
+    /// From now on routers have losses of their own where gradients are made.
+    ///
+    /// # Errors
+    /// Where the device has no memory.
+    pub fn route(&mut self, options: RouterOptions) -> Result<()> {
+        self.routers = Routers::new(&mut self.device, &self.program, options)?;
+        Ok(())
     }
 
     /// Runs a batch forth and back: adds the gradients of the loss times `scale` to those on the device.
@@ -161,7 +173,7 @@ impl<D: Device> Runner<D> {
             own.copy_from_slice(&bytes[8 * index..8 * index + 8]);
             f64::from_le_bytes(own)
         };
-        Ok(Sum { loss: number(0), weight: number(1), right: number(2), routers: 0.0 })
+        Ok(Sum { loss: number(0), weight: number(1), right: number(2), routers: number(3) })
     }
 
     /// Changes the weights with the optimiser, and makes their gradients zero. Gradients that were scaled by `scale` and
@@ -317,7 +329,12 @@ impl<D: Device> Runner<D> {
             batch,
             work: Work { tape: &mut tape, sheet: &mut sheet, scratch: &mut scratch },
             written: HashSet::new(),
+            routers: self.routers.filter(|_| back),
+            factors: [goal.scale, goal.loss.loss().weight(batch, goal.targets)],
         };
+        if let Some(routers) = walk.routers {
+            routers.begin(&mut walk.work);
+        }
         let mut head = 0;
         let mut done = None;
         for (index, &step) in schedule.steps.iter().enumerate() {
@@ -325,7 +342,13 @@ impl<D: Device> Runner<D> {
                 Step::Forward { node, .. } if done == Some(node) => {}
                 Step::Forward { node, .. } => done = walk.forward(index, node)?,
                 Step::Backward { node } => walk.backward(index, node)?,
-                Step::Tail => head = walk.head(goal, back)?,
+                Step::Tail => {
+                    if let Some(routers) = walk.routers {
+                        let to = self.sums + 24;
+                        routers.add_loss(&mut walk.work, (&self.program, batch), walk.factors, to);
+                    }
+                    head = walk.head(goal, back)?;
+                }
             }
         }
         let bytes = [layout.size, scratch.most, head, sheet.bytes.len()];
@@ -355,6 +378,9 @@ struct Walk<'a, D> {
     work: Work<'a>,
     /// The values whose gradients hold something.
     written: HashSet<usize>,
+    /// Where they have losses of their own, and the factors on their gradients and losses.
+    routers: Option<Routers>,
+    factors: [f64; 2],
 }
 
 impl<'a, D: Device> Walk<'a, D> {
@@ -384,6 +410,11 @@ impl<'a, D: Device> Walk<'a, D> {
         let (out, kept) = (self.place(uses.writes[0]), self.place(uses.writes[1]));
         let call = self.call(node, None);
         op::forward(&mut self.work, &call, &inputs, out, kept);
+        let again = matches!(self.schedule.steps[index], Step::Forward { again: true, .. });
+        if let Some(routers) = self.routers.filter(|_| !again) {
+            let places = [inputs.first().copied().unwrap_or_default(), out];
+            routers.see(&mut self.work, &self.runner.program, node, (call.rows, places));
+        }
         Ok(None)
     }
 
@@ -427,6 +458,10 @@ impl<'a, D: Device> Walk<'a, D> {
         let call = self.call(node, None);
         let back = Back { inputs: &inputs, output, kept, gradient, to: &to };
         op::backward(&mut self.work, &call, &back);
+        if let (Some(routers), Some(Some(to)), Some(&scores)) = (self.routers, to.first(), inputs.first()) {
+            let all = (&self.runner.program, self.batch);
+            routers.add(&mut self.work, all, node, self.factors, (call.rows, [scores, to.place]));
+        }
         Ok(())
     }
 }

@@ -12,7 +12,6 @@ use crate::loss::Sum;
 use crate::optimiser::Optimiser;
 use crate::parameters::{Gradients, Parameters};
 use crate::program::Program;
-use crate::runner::RouterOptions;
 use crate::scaler::{Scaler, ScalerOptions};
 use crate::settings::unknown;
 use crate::state::{self, State};
@@ -47,6 +46,7 @@ impl Start<'_> {
         let trains = |weight| self.gradients.has(weight);
         let program = self.program.clone();
         let mut runner = Runner::new(device, precision, program, recompute, self.parameters, trains)?;
+        runner.route(config.routers)?;
         runner.optimise(&config.optimiser, self.optimiser)?;
         if let Some(average) = self.average {
             runner.follow(average)?;
@@ -103,11 +103,7 @@ fn cuda(_: &Start<'_>) -> Result<Box<dyn Engine>> {
 impl OnDevice {
     /// Refuses what devices do not do yet.
     pub(super) fn new(config: &Config, engine: Box<dyn Engine>) -> Result<Self> {
-        let missing = [
-            ("routers", config.routers != RouterOptions::default()),
-            ("quantise", config.quantise.is_some()),
-            ("statistics", config.statistics.every > 0),
-        ];
+        let missing = [("quantise", config.quantise.is_some()), ("statistics", config.statistics.every > 0)];
         if let Some((section, _)) = missing.into_iter().find(|(_, wanted)| *wanted) {
             let message = "is not there on CUDA yet; leave it out, or take device = \"cpu\"";
             return Err(Error::unsupported(section, message));

@@ -26,7 +26,7 @@ macro_rules! files {
 }
 
 /// Every file of kernels, and what it says.
-const FILES: [(&str, &str); 22] = files![
+const FILES: [(&str, &str); 23] = files![
     "adafactor",
     "adamw8",
     "attention",
@@ -47,6 +47,7 @@ const FILES: [(&str, &str); 22] = files![
     "norm",
     "optimiser",
     "rope",
+    "routers",
     "sgd",
     "sums"
 ];
@@ -184,6 +185,7 @@ mod tests {
             ("distil_f32", "distil"),
             ("expert_weights_back_bf16", "experts"),
             ("place_choices_in_order", "experts"),
+            ("router_sums_f32", "routers"),
             ("inverse_lengths_f16", "lengths"),
             ("from_floats_f32", "cast"),
             ("rope_f32", "rope"),
