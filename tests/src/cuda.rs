@@ -73,24 +73,37 @@ impl Emulated {
             true => column * matrix.stride + row,
             false => row * matrix.stride + column,
         };
+        let mut before = vec![0.0; out.len()];
         for row in 0..m {
             for column in 0..n {
                 let sum: f64 = (0..k)
                     .map(|i| f64::from(a[at(product.a, row, i)]) * f64::from(b[at(product.b, i, column)]))
                     .sum();
-                let out = &mut out[at(product.out, row, column)];
-                let was = if product.add { *out } else { 0.0 };
-                *out = was + sum as f32 + bias[column];
+                let place = at(product.out, row, column);
+                let was = if product.add { out[place] } else { 0.0 };
+                before[place] = was + sum as f32 + bias[column];
+                out[place] = if product.before > 0 { gelu(before[place]) } else { before[place] };
             }
         }
         // What stands between rows stays as it was.
         for row in 0..m {
             let start = row * product.out.stride;
-            let place = product.out.place + (start * kept.bytes()) as Place;
-            said(self.machine.write(place, &encode(kept, &out[start..start + n])))?;
+            for (base, numbers) in [(product.out.place, &out), (product.before, &before)] {
+                if base > 0 {
+                    let place = base + (start * kept.bytes()) as Place;
+                    said(self.machine.write(place, &encode(kept, &numbers[start..start + n])))?;
+                }
+            }
         }
         Ok(())
     }
+}
+
+/// GELU by the hyperbolic tangent, as cuBLASLt has it.
+fn gelu(x: f32) -> f32 {
+    let x = f64::from(x);
+    let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
+    (0.5 * x * (1.0 + inner.tanh())) as f32
 }
 
 fn said<T>(outcome: std::result::Result<T, String>) -> Result<T> {

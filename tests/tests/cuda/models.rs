@@ -128,6 +128,34 @@ fn sums_and_norms_are_one_kernel() {
     assert!(of_sums.count() == 4 && bytes > 0);
 }
 
+/// GELU is computed with the product that it follows, where cuBLASLt can, and forward alone.
+#[test]
+fn products_and_gelu_are_one() {
+    let case = load("gpt2");
+    let parameters = Parameters::<f32>::read(&case.program.weights, &case.file).unwrap();
+    let output = case.program.values[case.program.output];
+    let targets = targets(output.row_count(&case.batch), output.columns);
+    for (precision, want) in [(Precision::F32, [0, 2]), (Precision::Bf16, [2, 0]), (Precision::Fp16, [2, 0])]
+    {
+        let (Some(device), program) = (device(), case.program.clone()) else { return };
+        let mut runner =
+            Device::new(device, precision, program, Recompute::Nothing, &parameters, |_| true).unwrap();
+        let loss = Objective::default();
+        // Before the first batch there is no memory, and no place to tell from none.
+        runner.run(&case.batch, &loss, &targets, 1.0).unwrap();
+        let (tape, _) = runner.plan(&case.batch, &loss, &targets).unwrap();
+        let count = |which: &dyn Fn(&Command) -> bool| tape.commands.iter().filter(|c| which(c)).count();
+        let products = count(&|command| matches!(command, Command::Multiply(product) if product.before > 0));
+        let alone = count(&|command| match command {
+            Command::Launch(launch) => {
+                launch.kernel.starts_with("activate_") && !launch.kernel.starts_with("activate_back")
+            }
+            _ => false,
+        });
+        assert_eq!([products, alone], want, "{precision:?}");
+    }
+}
+
 /// What routers are told beside the loss, of one side and of two.
 #[test]
 fn routers_are_told_what_they_are_on_the_cpu() {

@@ -45,6 +45,7 @@ pub(super) fn renew<D: Device>(
                     floats: true,
                     add: false,
                     bias: 0,
+                    before: 0,
                 });
                 let numbers = matrix.numbers + (start * columns * precision.bytes()) as Place;
                 let to = inverse.floats + 4 * start as Place;

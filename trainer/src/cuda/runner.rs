@@ -4,7 +4,7 @@ mod head;
 
 use std::collections::HashSet;
 
-use siskin::graph::Op;
+use siskin::graph::{ActivationKind, Op};
 use siskin::{Error, Result};
 
 use super::adapters;
@@ -88,6 +88,9 @@ pub struct Runner<D> {
     program: Program,
     schedule: Schedule,
     forward: Schedule,
+    /// Whether GELU is computed with the product before it. What is computed again is computed from what was kept, which is
+    /// rounded, and has to have the same bits.
+    bends: bool,
     weights: Weights,
     areas: Areas,
     /// Loss, weight, what was right and the loss of routers, as doubles.
@@ -125,6 +128,7 @@ impl<D: Device> Runner<D> {
             program,
             schedule,
             forward,
+            bends: recompute == Recompute::Nothing,
             weights,
             areas: Areas::default(),
             sums,
@@ -409,6 +413,10 @@ impl<'a, D: Device> Walk<'a, D> {
         }
         let (out, kept) = (self.place(uses.writes[0]), self.place(uses.writes[1]));
         let call = self.call(node, None);
+        if let Some((gelu, bent)) = self.gelu_of_product(index, &call) {
+            op::multiply_and_bend(&mut self.work, &call, inputs[0], [out, bent]);
+            return Ok(Some(gelu));
+        }
         op::forward(&mut self.work, &call, &inputs, out, kept);
         let again = matches!(self.schedule.steps[index], Step::Forward { again: true, .. });
         if let Some(routers) = self.routers.filter(|_| !again) {
@@ -440,6 +448,23 @@ impl<'a, D: Device> Walk<'a, D> {
         };
         let over = own.inputs.iter().any(meets);
         Ok((!over).then(|| (norm, self.place(out))))
+    }
+
+    /// The GELU that comes after a product and takes nothing else, and where its output goes, if both can be computed at
+    /// once: not where the output lies over what is multiplied.
+    fn gelu_of_product(&self, index: usize, call: &Call<'_>) -> Option<(usize, Place)> {
+        let (own, next) = (&self.schedule.uses[index], self.schedule.uses.get(index + 1)?);
+        let Step::Forward { node, .. } = self.schedule.steps[index + 1] else { return None };
+        let gelu = self.runner.program.nodes[node].op == Op::Activate(ActivationKind::GeluTanh);
+        if !gelu || !self.runner.bends || next.inputs != own.writes[..1] {
+            return None;
+        }
+        if !op::bends(call, self.runner.precision) {
+            return None;
+        }
+        let (taken, read) = (self.layout.place(next.writes[0]), self.layout.place(own.inputs[0]));
+        let over = read.start < taken.end && taken.start < read.end;
+        (!over).then(|| (node, self.place(next.writes[0])))
     }
 
     /// Where the gradient of an input goes; from now on it holds something.

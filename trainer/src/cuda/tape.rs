@@ -63,6 +63,9 @@ pub struct Product {
     pub add: bool,
     /// A number for each column; 0: none.
     pub bias: Place,
+    /// Where all that goes, where the output is GELU of it, by the hyperbolic tangent: rows as those of the output; 0: the
+    /// output is no function of it.
+    pub before: Place,
 }
 
 /// One piece of work.

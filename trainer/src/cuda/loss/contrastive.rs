@@ -112,6 +112,7 @@ impl Contrastive {
             floats: true,
             add: false,
             bias: 0,
+            before: 0,
         };
         // Those of the anchors, and after them those of the others.
         let halves = |place: Place| [place, place + (4 * anchors * width) as Place];

@@ -12,6 +12,8 @@ use siskin::{Error, Result};
 
 use super::attention;
 use super::sheet::Sheet;
+#[cfg(feature = "cuda")]
+use super::tape::Product;
 use super::tape::{Argument, Place, Tape};
 use super::weights::{Weight, Weights};
 use super::{Precision, aligned};
@@ -184,7 +186,7 @@ pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, inputs: &[Place], ou
         Op::EmbedSine { .. } => embed::sines(work, call, out),
         Op::Features => embed::features(work, call, out),
         Op::Norm { .. } | Op::Unit { .. } => norm::forward(work, call, inputs[0], out),
-        Op::Linear { .. } => linear::forward(work, call, inputs[0], out),
+        Op::Linear { .. } => linear::forward(work, call, inputs[0], [out, 0]),
         Op::Columns { .. } | Op::Repeat(_) | Op::Pick | Op::Rope { .. } => {
             place::forward(work, call, inputs[0], out)
         }
@@ -219,6 +221,25 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
 pub(super) fn add_and_norm(work: &mut Work<'_>, call: &Call<'_>, places: [Place; 4]) {
     work.scratch.clear();
     norm::of_sum(work, call, places);
+}
+
+/// Whether a product and GELU of it can be computed at once: `call` is the product's.
+pub(super) fn bends(call: &Call<'_>, precision: Precision) -> bool {
+    linear::bends(precision, call.node, call.columns())
+}
+
+/// GELU of what was before it, where a product cannot give both.
+#[cfg(feature = "cuda")]
+pub(super) fn gelu_alone(product: &Product) -> Tape {
+    let mut tape = Tape::new(product.precision);
+    map::gelu(&mut tape, product.shape[0] * product.shape[1], [product.before, product.out.place]);
+    tape
+}
+
+/// A product and GELU of it.
+pub(super) fn multiply_and_bend(work: &mut Work<'_>, call: &Call<'_>, x: Place, places: [Place; 2]) {
+    work.scratch.clear();
+    linear::forward(work, call, x, places);
 }
 
 /// Rows that one block adds up: fixed, so that sums are the same on every device.

@@ -100,6 +100,7 @@ impl Muon {
             floats: true,
             add,
             bias: 0,
+            before: 0,
         };
         let [a, b, c] = FACTORS.map(Argument::Float);
         let blocks = (height * height).div_ceil(256).clamp(1, 4096);
