@@ -6,6 +6,8 @@
 mod adapters;
 #[path = "cuda/common.rs"]
 mod common;
+#[path = "cuda/eights.rs"]
+mod eights;
 #[path = "cuda/losses.rs"]
 mod losses;
 #[path = "cuda/models.rs"]

@@ -101,7 +101,8 @@ fn train(devices: &[&str], precision: &str, sections: &str) -> Option<Trained> {
     let stop = notes.stop.clone();
     for (number, name) in devices.iter().enumerate() {
         let kind = if *name == "cuda" { precision } else { "f32" };
-        let config = small.config(&format!("device = {name:?}\nprecision = {kind:?}"), sections);
+        let eights = if *name == "cuda" && sections == EIGHTS { "\nfp8 = true" } else { "" };
+        let config = small.config(&format!("device = {name:?}\nprecision = {kind:?}{eights}"), sections);
         let mut run = small.run(&config, &folder)?;
         assert_eq!(run.resume(&mut notes).unwrap(), number > 0);
         notes.stop_after = (number + 1 < devices.len()).then_some(3);
@@ -138,6 +139,9 @@ impl Watcher for Notes {
         self.looks.push(seen.loss);
     }
 }
+
+/// Says that products have numbers of eight bits.
+const EIGHTS: &str = "# fp8\n";
 
 /// Sections of runs, by what they try, and in which precisions.
 const RUNS: &[(&str, &str, &[&str])] = &[
@@ -213,6 +217,20 @@ fn either_device_goes_on_from_the_others_checkpoint() {
     assert!(report.is_empty(), "{report}");
 }
 
+/// What eight bits need to know is part of checkpoints; the CPU goes on without.
+#[test]
+fn eight_bits_go_on_where_they_were() {
+    let section = EIGHTS;
+    let Some(want) = train(&["cuda"], "bf16", section) else { return };
+    assert!(train(&["cuda", "cuda"], "bf16", section).unwrap() == want, "to the bit");
+    let floats = train(&["cpu"], "f32", "").unwrap();
+    assert_eq!(apart(&want, &floats, 0.05, false), "");
+    for devices in [["cpu", "cuda"], ["cuda", "cpu"]] {
+        let own = train(&devices, "bf16", section).unwrap();
+        assert_eq!(apart(&own, &floats, 0.05, false), "", "{devices:?}");
+    }
+}
+
 #[test]
 fn what_a_device_does_not_do_is_refused() {
     let small = Small::new();
@@ -221,6 +239,8 @@ fn what_a_device_does_not_do_is_refused() {
         ("device = \"cudda\"", "device"),
         ("precision = \"bf16\"", "precision"),
         ("device = \"cuda\"\nprecision = \"bf17\"", "precision"),
+        ("fp8 = true", "fp8"),
+        ("device = \"cuda\"\nprecision = \"fp16\"\nfp8 = true", "fp8"),
     ];
     for (line, place) in cases {
         let config = small.config(line, "");

@@ -46,6 +46,7 @@ pub(super) fn renew<D: Device>(
                     add: false,
                     bias: 0,
                     before: 0,
+                    eights: None,
                 });
                 let numbers = matrix.numbers + (start * columns * precision.bytes()) as Place;
                 let to = inverse.floats + 4 * start as Place;

@@ -9,7 +9,7 @@ use super::runner::Runner;
 use crate::batch::Batch;
 use crate::loss::{Sum, Targets};
 use crate::parameters::Parameters;
-use crate::state::Tables;
+use crate::state::{Data, Tables};
 
 /// Weights and an optimiser that are elsewhere than in the memory of the process.
 pub trait Engine {
@@ -55,6 +55,9 @@ pub trait Engine {
     /// Where the device fails.
     fn put(&mut self, parameters: &Parameters<f32>, tables: &Tables) -> Result<()>;
 
+    /// The tables of a checkpoint that a device alone keeps, as they are before the first step.
+    fn own_tables(&self) -> Vec<(String, Data)>;
+
     /// The bytes that a batch takes beside the weights.
     ///
     /// # Errors
@@ -91,6 +94,10 @@ impl<D: Device> Engine for Runner<D> {
     fn put(&mut self, parameters: &Parameters<f32>, tables: &Tables) -> Result<()> {
         self.write(parameters)?;
         self.write_tables(tables)
+    }
+
+    fn own_tables(&self) -> Vec<(String, Data)> {
+        Runner::own_tables(self)
     }
 
     fn memory(&self, batch: &Batch, loss: &Objective, targets: &Targets) -> Result<usize> {

@@ -11,6 +11,7 @@ mod average;
 mod device;
 #[cfg(feature = "cuda")]
 mod driver;
+mod eights;
 mod engine;
 mod loss;
 mod op;
@@ -28,7 +29,7 @@ pub use engine::Engine;
 pub use loss::Objective;
 pub use optimiser::Judged;
 pub use runner::Runner;
-pub use tape::{Argument, Command, Launch, Matrix, Place, Product, Tape};
+pub use tape::{Argument, Command, Eight, Launch, Matrix, Place, Product, Range, Tape};
 
 use serde::{Deserialize, Serialize};
 

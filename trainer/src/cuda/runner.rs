@@ -10,6 +10,7 @@ use siskin::{Error, Result};
 use super::adapters;
 use super::average::Average;
 use super::device::Device;
+use super::eights::Eights;
 use super::loss::Objective;
 use super::op::{self, Back, Call, Scratch, To, Work};
 use super::optimiser::{Judged, Stepper};
@@ -26,7 +27,7 @@ use crate::optimiser::{Optimiser, OptimiserOptions, StepArguments};
 use crate::parameters::{Gradients, Parameters};
 use crate::program::{Buffer, Layout, Program, Recompute, Schedule, Step};
 use crate::runner::{RouterOptions, check};
-use crate::state::Tables;
+use crate::state::{Data, Tables};
 
 /// Bytes of what is added up over batches.
 const SUMS: usize = 32;
@@ -98,6 +99,9 @@ pub struct Runner<D> {
     routers: Option<Routers>,
     optimiser: Option<Stepper>,
     average: Option<Average>,
+    /// What is remembered after each step of tables that become eight bits, and whether anything is by now.
+    remember: Option<Tape>,
+    remembers: bool,
     /// What follows from weights that have changed.
     renew: Option<Tape>,
 }
@@ -135,6 +139,8 @@ impl<D: Device> Runner<D> {
             routers: None,
             optimiser: None,
             average: None,
+            remember: None,
+            remembers: false,
             renew: None,
         })
     }
@@ -153,7 +159,36 @@ impl<D: Device> Runner<D> {
     /// # Errors
     /// Where the batch does not fit the program, or the device fails.
     pub fn run(&mut self, batch: &Batch, loss: &Objective, targets: &Targets, scale: f64) -> Result<()> {
-        self.walk(batch, Goal { loss, targets, scale }, true)
+        let goal = Goal { loss, targets, scale };
+        if let Some(remember) = self.remember.clone().filter(|_| !self.remembers) {
+            // Once for the largest numbers alone.
+            self.walk(batch, goal, true)?;
+            let mut tape = Tape::new(self.precision);
+            for weight in self.weights.list.iter().filter(|weight| weight.gradient > 0) {
+                tape.clear(weight.gradient, 4 * weight.count);
+            }
+            tape.clear(self.sums, SUMS);
+            self.device.run(&tape)?;
+            self.device.run(&remember)?;
+            self.remembers = true;
+        }
+        self.walk(batch, goal, true)
+    }
+
+    /// From now on products of feed-forward layers and the last one have numbers of eight bits, where their rows and
+    /// columns are multiples of 16.
+    ///
+    /// # Errors
+    /// Where the device has no such products or no memory.
+    pub fn eights(&mut self) -> Result<()> {
+        if !self.device.has_eights() {
+            let message = "this device has no products of eight bits; leave fp8 out";
+            return Err(Error::unsupported("fp8", message));
+        }
+        let eights = Eights::new(&mut self.device, &self.program)?;
+        self.remember = Some(eights.remember(self.precision));
+        self.weights.eights = Some(eights);
+        Ok(())
     }
 
     /// Runs a batch forth alone.
@@ -193,7 +228,7 @@ impl<D: Device> Runner<D> {
             Some(average) => (Some(average.follow()), average.share()),
             None => (None, 0.0),
         };
-        let after: Vec<&Tape> = self.renew.iter().chain(follow).collect();
+        let after: Vec<&Tape> = self.renew.iter().chain(follow).chain(&self.remember).collect();
         let arguments = StepArguments { rate, factor: scale };
         let judged = optimiser.step(&mut self.device, arguments, limit, (&after[..], share))?;
         if let Some(average) = self.average.as_mut().filter(|_| judged.finite) {
@@ -283,6 +318,9 @@ impl<D: Device> Runner<D> {
         if let Some(optimiser) = &self.optimiser {
             optimiser.read(&mut self.device, tables)?;
         }
+        if let Some(eights) = &self.weights.eights {
+            eights.read(&mut self.device, tables)?;
+        }
         self.average.as_ref().map_or(Ok(()), |average| average.read(&mut self.device, tables))
     }
 
@@ -291,7 +329,15 @@ impl<D: Device> Runner<D> {
         if let Some(optimiser) = &mut self.optimiser {
             optimiser.write(&mut self.device, tables)?;
         }
+        if let Some(eights) = &self.weights.eights {
+            self.remembers = eights.write(&mut self.device, tables)?;
+        }
         self.average.as_mut().map_or(Ok(()), |average| average.write(&mut self.device, tables))
+    }
+
+    /// The tables that a device alone keeps, as they are before the first step.
+    pub(super) fn own_tables(&self) -> Vec<(String, Data)> {
+        self.weights.eights.as_ref().map(Eights::empty).unwrap_or_default()
     }
 
     /// What the work for a batch is, and the bytes that it takes beside the weights.
@@ -333,6 +379,7 @@ impl<D: Device> Runner<D> {
             batch,
             work: Work { tape: &mut tape, sheet: &mut sheet, scratch: &mut scratch },
             written: HashSet::new(),
+            back,
             routers: self.routers.filter(|_| back),
             factors: [goal.scale, goal.loss.loss().weight(batch, goal.targets)],
         };
@@ -382,6 +429,8 @@ struct Walk<'a, D> {
     work: Work<'a>,
     /// The values whose gradients hold something.
     written: HashSet<usize>,
+    /// Whether gradients are made.
+    back: bool,
     /// Where they have losses of their own, and the factors on their gradients and losses.
     routers: Option<Routers>,
     factors: [f64; 2],
@@ -393,7 +442,15 @@ impl<'a, D: Device> Walk<'a, D> {
         let node = &program.nodes[node];
         let value = program.values[node.output];
         let rows = rows.unwrap_or_else(|| value.row_count(self.batch));
-        Call { program, node, batch: self.batch, weights: &self.runner.weights, rows, stride: value.columns }
+        Call {
+            program,
+            node,
+            batch: self.batch,
+            weights: &self.runner.weights,
+            rows,
+            stride: value.columns,
+            keeps: self.back,
+        }
     }
 
     fn place(&self, buffer: Buffer) -> Place {

@@ -4,6 +4,7 @@ use siskin::Result;
 use siskin::graph::Role;
 
 use super::device::Device;
+use super::eights::Eights;
 use super::tape::{Argument, Place, Tape};
 use super::{Precision, aligned};
 use crate::parameters::{Gradients, Parameter, Parameters};
@@ -25,6 +26,8 @@ pub(super) struct Weight {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Weights {
     pub(super) list: Vec<Weight>,
+    /// What products of eight bits know, where there are some.
+    pub(super) eights: Option<Eights>,
     precision: Precision,
 }
 
@@ -68,7 +71,7 @@ impl Weights {
             }
         }
         device.run(&tape)?;
-        let weights = Self { list, precision };
+        let weights = Self { list, eights: None, precision };
         weights.send(device, parameters, |_, _| true)?;
         Ok(weights)
     }

@@ -436,6 +436,7 @@ impl Run {
             self.average.as_ref().map(|average| average as &dyn State),
             self.patience.as_ref().map(|patience| patience as &dyn State),
             self.device.as_ref().and_then(|device| device.scaler.as_ref()).map(|scaler| scaler as &dyn State),
+            self.device.as_ref().and_then(|device| device.kept.as_ref()).map(|kept| kept as &dyn State),
         ];
         [Some(&self.optimiser as &dyn State)].into_iter().chain(optional).flatten().collect()
     }
@@ -492,7 +493,7 @@ impl Run {
             if let Some(scaler) = &mut device.scaler {
                 state::restore(scaler, &checkpoint.tables)?;
             }
-            device.put(&self.parameters, &self.optimiser, self.average.as_ref())?;
+            device.put(&self.parameters, &self.optimiser, self.average.as_ref(), &checkpoint.tables)?;
         }
         self.step = step;
         self.position = Position { epoch, batch };

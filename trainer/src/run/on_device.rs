@@ -14,7 +14,7 @@ use crate::parameters::{Gradients, Parameters};
 use crate::program::Program;
 use crate::scaler::{Scaler, ScalerOptions};
 use crate::settings::unknown;
-use crate::state::{self, State};
+use crate::state::{self, Data, State, Tables, View, fill};
 
 /// What a device is made ready for.
 #[derive(Clone, Copy)]
@@ -47,6 +47,9 @@ impl Start<'_> {
         let program = self.program.clone();
         let mut runner = Runner::new(device, precision, program, recompute, self.parameters, trains)?;
         runner.route(config.routers)?;
+        if config.fp8 {
+            runner.eights()?;
+        }
         runner.optimise(&config.optimiser, self.optimiser)?;
         if let Some(average) = self.average {
             runner.follow(average)?;
@@ -64,6 +67,26 @@ pub(super) struct OnDevice {
     loss: Objective,
     /// Where gradients are halves.
     pub(super) scaler: Option<Scaler>,
+    /// What the device alone keeps.
+    pub(super) kept: Option<Kept>,
+}
+
+/// Tables of a checkpoint that a device alone keeps.
+pub(super) struct Kept(Vec<(String, Data)>);
+
+impl State for Kept {
+    fn prefix(&self) -> &'static str {
+        "eights."
+    }
+
+    fn tables(&self) -> Vec<(String, View<'_>)> {
+        self.0.iter().map(|(name, data)| (name.clone(), data.view())).collect()
+    }
+
+    fn take(&mut self, tables: &Tables) -> Result<()> {
+        self.0.iter_mut().for_each(|(name, data)| fill(data, tables, name));
+        Ok(())
+    }
 }
 
 /// The precision that a config names.
@@ -79,6 +102,10 @@ fn precision(config: &Config) -> Result<Precision> {
 /// The device that a config names; none: the CPU.
 pub(super) fn open(start: &Start<'_>) -> Result<Option<Box<dyn Engine>>> {
     let precision = precision(start.config)?;
+    if start.config.fp8 && (start.config.device.as_str(), precision) != ("cuda", Precision::Bf16) {
+        let message = "goes with device = \"cuda\" and precision = \"bf16\" alone; set both, or leave it out";
+        return Err(Error::argument("fp8", message));
+    }
     match start.config.device.as_str() {
         "cpu" if precision == Precision::F32 => Ok(None),
         "cpu" => {
@@ -111,7 +138,9 @@ impl OnDevice {
         let loss = Objective::named(&config.loss)?;
         let halves = precision(config)? == Precision::Fp16;
         let scaler = halves.then(|| Scaler::new(ScalerOptions::default())).transpose()?;
-        Ok(Self { engine, loss, scaler })
+        let own = engine.own_tables();
+        let kept = (!own.is_empty()).then_some(Kept(own));
+        Ok(Self { engine, loss, scaler, kept })
     }
 
     /// The bytes that the batch of a step takes beside the weights.
@@ -169,18 +198,30 @@ impl OnDevice {
     ) -> Result<()> {
         let mut tables = state::save(&states(optimiser, average.as_deref()));
         self.engine.fetch(parameters, &mut tables)?;
+        if let Some(kept) = &mut self.kept {
+            state::restore(kept, &tables)?;
+        }
         state::restore(optimiser, &tables)?;
         average.map_or(Ok(()), |average| state::restore(average, &tables))
     }
 
-    /// Brings parameters, and the states of optimiser and average, to the device.
+    /// Brings parameters, and the states of optimiser and average, to the device, and what it alone keeps, where the tables of
+    /// a checkpoint have it.
     pub(super) fn put(
         &mut self,
         parameters: &Parameters<f32>,
         optimiser: &Optimiser,
         average: Option<&Average>,
+        tables: &Tables,
     ) -> Result<()> {
-        self.engine.put(parameters, &state::save(&states(optimiser, average)))
+        let mut all = state::save(&states(optimiser, average));
+        if let Some(kept) =
+            self.kept.as_mut().filter(|kept| kept.0.iter().all(|(name, _)| tables.contains_key(name)))
+        {
+            state::restore(kept, tables)?;
+            all.extend(state::save(&[&*kept]));
+        }
+        self.engine.put(parameters, &all)
     }
 }
 

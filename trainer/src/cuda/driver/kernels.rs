@@ -26,7 +26,7 @@ macro_rules! files {
 }
 
 /// Every file of kernels, and what it says.
-const FILES: [(&str, &str); 23] = files![
+const FILES: [(&str, &str); 24] = files![
     "adafactor",
     "adamw8",
     "attention",
@@ -37,6 +37,7 @@ const FILES: [(&str, &str); 23] = files![
     "contrastive",
     "cross_entropy",
     "distil",
+    "eights",
     "embed",
     "experts",
     "lengths",
@@ -183,6 +184,7 @@ mod tests {
             ("swap_numbers_f32", "average"),
             ("unpool_texts_bf16", "contrastive"),
             ("distil_f32", "distil"),
+            ("to_eight_bf16", "eights"),
             ("expert_weights_back_bf16", "experts"),
             ("place_choices_in_order", "experts"),
             ("router_sums_f32", "routers"),

@@ -22,6 +22,8 @@ const MOST_GRAPHS: usize = 32;
 /// One device.
 pub struct Cuda {
     context: sys::CUcontext,
+    /// Such as 90.
+    kind: i32,
     stream: sys::CUstream,
     kernels: Kernels,
     products: Products,
@@ -107,6 +109,7 @@ impl Cuda {
         let copied = check("make an event", driver::event::create(flags))?;
         Ok(Self {
             context,
+            kind: 10 * major + minor,
             stream,
             kernels: Kernels::new(10 * major + minor),
             products: Products::new()?,
@@ -253,6 +256,10 @@ impl Device for Cuda {
         self.wait()?;
         // SAFETY: the bytes are lent until the copy is done; the place was allocated here.
         check("copy from the device", unsafe { driver::memcpy_dtoh_sync(bytes, place) })
+    }
+
+    fn has_eights(&self) -> bool {
+        self.kind >= 89
     }
 
     fn run(&mut self, tape: &Tape) -> Result<()> {

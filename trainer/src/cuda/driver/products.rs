@@ -9,7 +9,7 @@ use siskin::Result;
 
 use super::check;
 use crate::cuda::Precision;
-use crate::cuda::tape::{Matrix, Place, Product};
+use crate::cuda::tape::{Matrix, Place, Product, Range};
 
 /// Bytes that an algorithm may use while it runs: what NVIDIA advises for Hopper.
 const WORKSPACE: usize = 32 << 20;
@@ -25,6 +25,7 @@ struct Shape {
     add: bool,
     bias: bool,
     before: bool,
+    eights: Option<[Range; 2]>,
     alignments: [u32; 3],
 }
 
@@ -59,6 +60,7 @@ impl Shape {
             add: product.add,
             bias: product.bias != 0,
             before: product.before != 0,
+            eights: product.eights.map(|eights| eights.map(|eight| eight.range)),
             alignments: [product.a, product.b, product.out].map(|matrix| alignment(matrix.place)),
         }
     }
@@ -69,6 +71,15 @@ fn kind(precision: Precision) -> sys::cudaDataType {
         Precision::F32 => sys::cudaDataType::CUDA_R_32F,
         Precision::Bf16 => sys::cudaDataType::CUDA_R_16BF,
         Precision::Fp16 => sys::cudaDataType::CUDA_R_16F,
+    }
+}
+
+/// What the numbers of a matrix are, where they may have eight bits.
+fn kind_of(own: sys::cudaDataType, eight: Option<Range>) -> sys::cudaDataType {
+    match eight {
+        None => own,
+        Some(Range::Near) => sys::cudaDataType::CUDA_R_8F_E4M3,
+        Some(Range::Far) => sys::cudaDataType::CUDA_R_8F_E5M2,
     }
 }
 
@@ -112,11 +123,15 @@ fn epilogue(shape: Shape) -> Option<sys::cublasLtEpilogue_t> {
     }
 }
 
-/// Says where a product finds its bias, and where it leaves what was before GELU.
+/// Says where a product finds its bias and its scales, and where it leaves what was before GELU.
 fn say_places(described: sys::cublasLtMatmulDesc_t, product: &Product) -> Result<()> {
     use sys::cublasLtMatmulDescAttributes_t as Says;
     if product.bias != 0 {
         say(described, Says::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &product.bias)?;
+    }
+    if let Some([a, b]) = product.eights {
+        say(described, Says::CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &b.inverse)?;
+        say(described, Says::CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &a.inverse)?;
     }
     if product.before != 0 {
         say(described, Says::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &product.before)?;
@@ -165,8 +180,8 @@ impl Products {
         }
         say_places(described, product)?;
         let layouts = [
-            layout(own, product.b, [k, n])?,
-            layout(own, product.a, [m, k])?,
+            layout(kind_of(own, shape.eights.map(|eights| eights[1])), product.b, [k, n])?,
+            layout(kind_of(own, shape.eights.map(|eights| eights[0])), product.a, [m, k])?,
             layout(of_out, product.out, [m, n])?,
         ];
         let wishes = check("choose an algorithm", lt::create_matmul_pref())?;

@@ -113,6 +113,7 @@ impl Contrastive {
             add: false,
             bias: 0,
             before: 0,
+            eights: None,
         };
         // Those of the anchors, and after them those of the others.
         let halves = |place: Place| [place, place + (4 * anchors * width) as Place];

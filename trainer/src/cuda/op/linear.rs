@@ -2,7 +2,7 @@
 
 use siskin::graph::Op;
 
-use super::{Argument, Back, Call, Place, Work, sum_rows, whole};
+use super::{Argument, Back, Call, Place, Work, eight, sum_rows, whole};
 use crate::cuda::Precision;
 use crate::cuda::tape::{Matrix, Product};
 use crate::program::Node;
@@ -23,6 +23,9 @@ pub(super) fn bends(precision: Precision, node: &Node, columns: usize) -> bool {
 /// `bent`, where it is not 0, gets GELU of the output.
 pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, x: Place, [out, bent]: [Place; 2]) {
     let Op::Linear { parts } = &call.node.op else { return };
+    if let Some(known) = call.known() {
+        return eight::forward(work, call, [x, out], known);
+    }
     let (depth, columns) = (call.input(0).columns, call.stride);
     let mut start = 0;
     for &(weight, bias) in parts {
@@ -37,6 +40,7 @@ pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, x: Place, [out, bent
             add: false,
             bias: bias.map_or(0, |bias| call.weight(bias).numbers),
             before: if bent > 0 { out } else { 0 },
+            eights: None,
         });
         start += width;
     }
@@ -44,6 +48,9 @@ pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, x: Place, [out, bent
 
 pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
     let Op::Linear { parts } = &call.node.op else { return };
+    if let Some(known) = call.known() {
+        return eight::backward(work, call, back, known);
+    }
     let (depth, columns, precision) = (call.input(0).columns, call.stride, work.tape.precision);
     let mut start = 0;
     for (index, &(weight, bias)) in parts.iter().enumerate() {
@@ -60,6 +67,7 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
                 add: to.add || index > 0,
                 bias: 0,
                 before: 0,
+                eights: None,
             });
         }
         let to = call.weight(weight).gradient;
@@ -74,6 +82,7 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
                 add: true,
                 bias: 0,
                 before: 0,
+                eights: None,
             });
         }
         let to = bias.map_or(0, |bias| call.weight(bias).gradient);

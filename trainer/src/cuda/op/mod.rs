@@ -1,5 +1,6 @@
 //! The kernels and products of each operation, forth and back: what the rules of [`grad`](crate::grad) say, for a device.
 
+mod eight;
 mod embed;
 mod experts;
 mod linear;
@@ -11,6 +12,7 @@ use siskin::graph::Op;
 use siskin::{Error, Result};
 
 use super::attention;
+use super::eights::Known;
 use super::sheet::Sheet;
 #[cfg(feature = "cuda")]
 use super::tape::Product;
@@ -50,6 +52,11 @@ impl Scratch {
         place
     }
 
+    /// The same for bytes.
+    pub(super) fn bytes(&mut self, count: usize) -> Place {
+        self.floats(count.div_ceil(4))
+    }
+
     /// The same for doubles.
     pub(super) fn doubles(&mut self, count: usize) -> Place {
         self.floats(2 * count)
@@ -72,9 +79,16 @@ pub(super) struct Call<'a> {
     pub(super) rows: usize,
     /// From a row of the output to the next: its columns, but where the output of a product is wider than it need be.
     pub(super) stride: usize,
+    /// Whether the largest numbers of tables that become eight bits are kept.
+    pub(super) keeps: bool,
 }
 
 impl<'a> Call<'a> {
+    /// What is known of the tables of a product of eight bits; none where it has none.
+    fn known(&self) -> Option<[Known; 3]> {
+        self.weights.eights.as_ref()?.of(self.node)
+    }
+
     fn output(&self) -> Value {
         self.program.values[self.node.output]
     }
@@ -225,7 +239,7 @@ pub(super) fn add_and_norm(work: &mut Work<'_>, call: &Call<'_>, places: [Place;
 
 /// Whether a product and GELU of it can be computed at once: `call` is the product's.
 pub(super) fn bends(call: &Call<'_>, precision: Precision) -> bool {
-    linear::bends(precision, call.node, call.columns())
+    call.known().is_none() && linear::bends(precision, call.node, call.columns())
 }
 
 /// GELU of what was before it, where a product cannot give both.

@@ -101,6 +101,7 @@ impl Muon {
             add,
             bias: 0,
             before: 0,
+            eights: None,
         };
         let [a, b, c] = FACTORS.map(Argument::Float);
         let blocks = (height * height).div_ceil(256).clamp(1, 4096);
