@@ -107,14 +107,14 @@ __device__ void cross_entropy(T* outputs, const int* ids, const float* weights, 
     }
 }
 
-// Adds the results of all rows to three sums, in one block.
-__device__ __forceinline__ void add_all_results(const float* results, int rows, double* sums) {
+// Adds the results of all rows to three sums, in one block. Each row comes `parts` times.
+__device__ __forceinline__ void add_all_results(const float* results, int rows, int parts, double* sums) {
     __shared__ double of_warps[THREADS / LANES];
     for (int which = 0; which < 3; which++) {
         double sum = 0;
         for (int row = threadIdx.x; row < rows; row += blockDim.x) sum += results[3 * row + which];
         sum = sum_of_block(sum, of_warps);
-        if (threadIdx.x == 0) sums[which] += sum;
+        if (threadIdx.x == 0) sums[which] += sum / parts;
     }
 }
 
@@ -125,4 +125,5 @@ __device__ __forceinline__ void add_all_results(const float* results, int rows, 
           cross_entropy(outputs, ids, weights, smoothing, scale, results, columns, width, back))
 FOR_EACH_TYPE(KERNELS)
 
-ENTRY(add_results, THREADS, (const float* results, int rows, double* sums), add_all_results(results, rows, sums))
+ENTRY(add_results, THREADS, (const float* results, int rows, int parts, double* sums),
+      add_all_results(results, rows, parts, sums))

@@ -7,7 +7,9 @@ use std::sync::OnceLock;
 use half::{bf16, f16};
 use siskin::{Error, Result};
 use siskin_emulator::cuda::{self, Machine, Shape};
-use siskin_trainer::cuda::{Argument, Command, Device, Matrix, Place, Precision, Product, Tape};
+use siskin_trainer::cuda::{
+    Argument, Command, Device, Eight, Matrix, Place, Precision, Product, Range, Tape,
+};
 
 use crate::paths;
 
@@ -59,10 +61,28 @@ impl Emulated {
         Ok(decode(precision, &bytes))
     }
 
+    /// A factor of a product, which may have numbers of eight bits.
+    fn factor(&mut self, own: Matrices, which: usize, matrix: Matrix, shape: [usize; 2]) -> Result<Vec<f32>> {
+        let Some(Eight { range, inverse }) = own.eights.map(|eights| eights[which]) else {
+            return self.table(own.precision, matrix, shape);
+        };
+        // As devices want it: what is added up stands together.
+        if matrix.turned != (which == 1) || !matrix.stride.is_multiple_of(16) {
+            return Err(Error::argument("emulated device", format!("{matrix:?} of eight bits")));
+        }
+        let rows = shape[which];
+        let mut bytes = vec![0; rows * matrix.stride];
+        said(self.machine.read(matrix.place, &mut bytes))?;
+        let mut scale = [0; 4];
+        said(self.machine.read(inverse, &mut scale))?;
+        Ok(bytes.into_iter().map(|byte| eight(range, byte) * f32::from_le_bytes(scale)).collect())
+    }
+
     fn multiply(&mut self, product: &Product) -> Result<()> {
         let [m, n, k] = product.shape;
-        let a = self.table(product.precision, product.a, [m, k])?;
-        let b = self.table(product.precision, product.b, [k, n])?;
+        let own = Matrices { precision: product.precision, eights: product.eights };
+        let a = self.factor(own, 0, product.a, [m, k])?;
+        let b = self.factor(own, 1, product.b, [k, n])?;
         let kept = if product.floats { Precision::F32 } else { product.precision };
         let mut out = self.table(kept, product.out, [m, n])?;
         let bias = match product.bias {
@@ -73,24 +93,37 @@ impl Emulated {
             true => column * matrix.stride + row,
             false => row * matrix.stride + column,
         };
+        let mut before = vec![0.0; out.len()];
         for row in 0..m {
             for column in 0..n {
                 let sum: f64 = (0..k)
                     .map(|i| f64::from(a[at(product.a, row, i)]) * f64::from(b[at(product.b, i, column)]))
                     .sum();
-                let out = &mut out[at(product.out, row, column)];
-                let was = if product.add { *out } else { 0.0 };
-                *out = was + sum as f32 + bias[column];
+                let place = at(product.out, row, column);
+                let was = if product.add { out[place] } else { 0.0 };
+                before[place] = was + sum as f32 + bias[column];
+                out[place] = if product.before > 0 { gelu(before[place]) } else { before[place] };
             }
         }
         // What stands between rows stays as it was.
         for row in 0..m {
             let start = row * product.out.stride;
-            let place = product.out.place + (start * kept.bytes()) as Place;
-            said(self.machine.write(place, &encode(kept, &out[start..start + n])))?;
+            for (base, numbers) in [(product.out.place, &out), (product.before, &before)] {
+                if base > 0 {
+                    let place = base + (start * kept.bytes()) as Place;
+                    said(self.machine.write(place, &encode(kept, &numbers[start..start + n])))?;
+                }
+            }
         }
         Ok(())
     }
+}
+
+/// GELU by the hyperbolic tangent, as cuBLASLt has it.
+fn gelu(x: f32) -> f32 {
+    let x = f64::from(x);
+    let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
+    (0.5 * x * (1.0 + inner.tanh())) as f32
 }
 
 fn said<T>(outcome: std::result::Result<T, String>) -> Result<T> {
@@ -138,6 +171,30 @@ fn as_word(argument: &Argument) -> cuda::Argument {
         Argument::Long(number) => cuda::Argument::Whole(number),
         Argument::Float(number) => cuda::Argument::Float(number),
     }
+}
+
+/// What the factors of a product are.
+#[derive(Clone, Copy)]
+struct Matrices {
+    precision: Precision,
+    eights: Option<[Eight; 2]>,
+}
+
+/// The number of a byte.
+pub fn eight(range: Range, byte: u8) -> f32 {
+    let (digits, bias) = match range {
+        Range::Near => (3, 7),
+        Range::Far => (2, 15),
+    };
+    let (exponent, rest) = (i32::from(byte & 0x7f) >> digits, f32::from(byte & ((1 << digits) - 1)));
+    let one = f32::from(1_u8 << digits);
+    let size = match (exponent, range) {
+        (15, Range::Near) if byte & 7 == 7 => f32::NAN,
+        (31, Range::Far) => f32::NAN,
+        (0, _) => rest / one * 2.0_f32.powi(1 - bias),
+        _ => (1.0 + rest / one) * 2.0_f32.powi(exponent - bias),
+    };
+    if byte & 0x80 == 0 { size } else { -size }
 }
 
 /// Numbers of a precision as bytes.

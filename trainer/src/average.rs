@@ -27,6 +27,15 @@ impl Default for AverageOptions {
     }
 }
 
+impl AverageOptions {
+    /// The share of the way that the average goes after `count` steps.
+    pub(crate) fn share(&self, count: u64) -> f32 {
+        let count = count as f64;
+        let most = if self.warm_up { (1.0 + count) / (10.0 + count) } else { 1.0 };
+        (1.0 - self.decay.min(most)) as f32
+    }
+}
+
 /// The moving average of the tensors that are trained.
 #[derive(Clone, Debug)]
 pub struct Average {
@@ -61,11 +70,20 @@ impl Average {
         Ok(Self { options, steps: Data::Bytes(bytes_of([0])), count: 0, list })
     }
 
+    /// How slowly it follows.
+    pub(crate) fn options(&self) -> &AverageOptions {
+        &self.options
+    }
+
+    /// The name of a tensor's table in a checkpoint; `None` where it is not trained.
+    pub(crate) fn table_of(&self, weight: usize) -> Option<String> {
+        let (name, _) = self.list.get(weight)?.as_ref()?;
+        Some(format!("average.of.{name}"))
+    }
+
     /// Follows the parameters, after each step that was done.
     pub fn update(&mut self, parameters: &Parameters<f32>) -> Result<()> {
-        let count = self.count as f64;
-        let most = if self.options.warm_up { (1.0 + count) / (10.0 + count) } else { 1.0 };
-        let share = (1.0 - self.options.decay.min(most)) as f32;
+        let share = self.options.share(self.count);
         self.each(parameters)?;
         for (own, parameter) in self.list.iter_mut().zip(&parameters.list) {
             let Some((_, Data::Numbers(own))) = own else { continue };
@@ -114,7 +132,8 @@ impl Average {
     }
 }
 
-const STEPS: &str = "average.steps";
+/// The name of the table that has the count of steps.
+pub(crate) const STEPS: &str = "average.steps";
 
 impl State for Average {
     fn prefix(&self) -> &'static str {
@@ -123,8 +142,10 @@ impl State for Average {
 
     fn tables(&self) -> Vec<(String, View<'_>)> {
         let mut tables = vec![(STEPS.to_owned(), self.steps.view())];
-        for (name, data) in self.list.iter().flatten() {
-            tables.push((format!("average.of.{name}"), data.view()));
+        for (weight, own) in self.list.iter().enumerate() {
+            if let (Some(name), Some((_, data))) = (self.table_of(weight), own) {
+                tables.push((name, data.view()));
+            }
         }
         tables
     }

@@ -18,6 +18,11 @@ pub trait Device {
     /// Reads memory, after all work so far.
     fn read(&mut self, place: Place, bytes: &mut [u8]) -> Result<()>;
 
+    /// Whether it multiplies numbers of eight bits.
+    fn has_eights(&self) -> bool {
+        true
+    }
+
     /// Does what a tape says, after all work so far. A tape that came before may have been recorded.
     fn run(&mut self, tape: &Tape) -> Result<()>;
 }

@@ -3,12 +3,13 @@
 use siskin::Result;
 
 use super::device::Device;
+use super::loss::Objective;
 use super::optimiser::Judged;
 use super::runner::Runner;
 use crate::batch::Batch;
-use crate::loss::{CrossEntropy, Sum, Targets};
+use crate::loss::{Sum, Targets};
 use crate::parameters::Parameters;
-use crate::state::Tables;
+use crate::state::{Data, Tables};
 
 /// Weights and an optimiser that are elsewhere than in the memory of the process.
 pub trait Engine {
@@ -16,13 +17,13 @@ pub trait Engine {
     ///
     /// # Errors
     /// Where the batch does not fit, or the device fails.
-    fn run(&mut self, batch: &Batch, loss: CrossEntropy, targets: &Targets, scale: f64) -> Result<()>;
+    fn run(&mut self, batch: &Batch, loss: &Objective, targets: &Targets, scale: f64) -> Result<()>;
 
     /// Runs a batch forth alone.
     ///
     /// # Errors
     /// Where the batch does not fit, or the device fails.
-    fn evaluate(&mut self, batch: &Batch, loss: CrossEntropy, targets: &Targets) -> Result<()>;
+    fn evaluate(&mut self, batch: &Batch, loss: &Objective, targets: &Targets) -> Result<()>;
 
     /// How far off all batches were since this was last asked.
     ///
@@ -36,31 +37,40 @@ pub trait Engine {
     /// Where the device fails.
     fn step(&mut self, rate: f64, scale: f64, limit: Option<f64>) -> Result<Judged>;
 
-    /// Gives `parameters` and the optimiser's tables the numbers of the device.
+    /// Puts the average in the place of the weights, or takes it away again: see [`Runner::swap`].
+    ///
+    /// # Errors
+    /// Where the device fails.
+    fn swap(&mut self) -> Result<()>;
+
+    /// Gives `parameters`, and the tables of optimiser and average, the numbers of the device.
     ///
     /// # Errors
     /// Where the device fails.
     fn fetch(&mut self, parameters: &mut Parameters<f32>, tables: &mut Tables) -> Result<()>;
 
-    /// Gives the device the numbers of `parameters` and of the optimiser's tables.
+    /// Gives the device the numbers of `parameters`, and of the tables of optimiser and average.
     ///
     /// # Errors
     /// Where the device fails.
     fn put(&mut self, parameters: &Parameters<f32>, tables: &Tables) -> Result<()>;
 
+    /// The tables of a checkpoint that a device alone keeps, as they are before the first step.
+    fn own_tables(&self) -> Vec<(String, Data)>;
+
     /// The bytes that a batch takes beside the weights.
     ///
     /// # Errors
     /// Where the batch does not fit.
-    fn memory(&self, batch: &Batch) -> Result<usize>;
+    fn memory(&self, batch: &Batch, loss: &Objective, targets: &Targets) -> Result<usize>;
 }
 
 impl<D: Device> Engine for Runner<D> {
-    fn run(&mut self, batch: &Batch, loss: CrossEntropy, targets: &Targets, scale: f64) -> Result<()> {
+    fn run(&mut self, batch: &Batch, loss: &Objective, targets: &Targets, scale: f64) -> Result<()> {
         Runner::run(self, batch, loss, targets, scale)
     }
 
-    fn evaluate(&mut self, batch: &Batch, loss: CrossEntropy, targets: &Targets) -> Result<()> {
+    fn evaluate(&mut self, batch: &Batch, loss: &Objective, targets: &Targets) -> Result<()> {
         Runner::evaluate(self, batch, loss, targets)
     }
 
@@ -72,19 +82,25 @@ impl<D: Device> Engine for Runner<D> {
         Runner::step(self, rate, scale, limit)
     }
 
+    fn swap(&mut self) -> Result<()> {
+        Runner::swap(self)
+    }
+
     fn fetch(&mut self, parameters: &mut Parameters<f32>, tables: &mut Tables) -> Result<()> {
         self.read(parameters)?;
-        self.read_optimiser(parameters, tables)
+        self.read_tables(tables)
     }
 
     fn put(&mut self, parameters: &Parameters<f32>, tables: &Tables) -> Result<()> {
         self.write(parameters)?;
-        self.write_optimiser(parameters, tables)
+        self.write_tables(tables)
     }
 
-    fn memory(&self, batch: &Batch) -> Result<usize> {
-        let rows = self.rows(batch);
-        let targets = Targets { ids: vec![0; rows], weights: vec![0.0; rows], numbers: Vec::new() };
-        Ok(self.plan(batch, &targets)?.1)
+    fn own_tables(&self) -> Vec<(String, Data)> {
+        Runner::own_tables(self)
+    }
+
+    fn memory(&self, batch: &Batch, loss: &Objective, targets: &Targets) -> Result<usize> {
+        Ok(self.plan(batch, loss, targets)?.1)
     }
 }

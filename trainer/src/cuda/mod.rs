@@ -5,13 +5,18 @@
 //! driver, which is there with the feature `cuda`; tests run tapes on a machine that carries out the kernels' sources
 //! without a graphics processor.
 
+mod adapters;
 mod attention;
+mod average;
 mod device;
 #[cfg(feature = "cuda")]
 mod driver;
+mod eights;
 mod engine;
+mod loss;
 mod op;
 mod optimiser;
+mod routers;
 mod runner;
 mod sheet;
 mod tape;
@@ -21,9 +26,10 @@ pub use device::Device;
 #[cfg(feature = "cuda")]
 pub use driver::Cuda;
 pub use engine::Engine;
-pub use optimiser::{AdamW, Judged};
+pub use loss::Objective;
+pub use optimiser::Judged;
 pub use runner::Runner;
-pub use tape::{Argument, Command, Launch, Matrix, Place, Product, Tape};
+pub use tape::{Argument, Command, Eight, Launch, Matrix, Place, Product, Range, Tape};
 
 use serde::{Deserialize, Serialize};
 

@@ -4,23 +4,33 @@ mod head;
 
 use std::collections::HashSet;
 
-use siskin::graph::Op;
+use siskin::graph::{ActivationKind, Op};
 use siskin::{Error, Result};
 
+use super::adapters;
+use super::average::Average;
 use super::device::Device;
+use super::eights::Eights;
+use super::loss::Objective;
 use super::op::{self, Back, Call, Scratch, To, Work};
-use super::optimiser::{AdamW, Judged};
+use super::optimiser::{Judged, Stepper};
+use super::routers::Routers;
 use super::sheet::Sheet;
 use super::tape::{Place, Tape};
 use super::weights::Weights;
 use super::{Precision, aligned};
+use crate::adapters::{Adapter, AdapterOptions};
+use crate::average;
 use crate::batch::Batch;
-use crate::loss::{CrossEntropy, Sum, Targets};
-use crate::optimiser::StepArguments;
+use crate::loss::{Sum, Targets};
+use crate::optimiser::{Optimiser, OptimiserOptions, StepArguments};
 use crate::parameters::{Gradients, Parameters};
 use crate::program::{Buffer, Layout, Program, Recompute, Schedule, Step};
-use crate::runner::check;
-use crate::state::Tables;
+use crate::runner::{RouterOptions, check};
+use crate::state::{Data, Tables};
+
+/// Bytes of what is added up over batches.
+const SUMS: usize = 32;
 
 /// Memory that grows as batches need it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -65,9 +75,9 @@ struct Plan {
 }
 
 /// What is trained towards.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 struct Goal<'a> {
-    loss: CrossEntropy,
+    loss: &'a Objective,
     targets: &'a Targets,
     scale: f64,
 }
@@ -79,11 +89,21 @@ pub struct Runner<D> {
     program: Program,
     schedule: Schedule,
     forward: Schedule,
+    /// Whether GELU is computed with the product before it. What is computed again is computed from what was kept, which is
+    /// rounded, and has to have the same bits.
+    bends: bool,
     weights: Weights,
     areas: Areas,
-    /// Loss, weight and what was right, as doubles.
+    /// Loss, weight, what was right and the loss of routers, as doubles.
     sums: Place,
-    optimiser: Option<AdamW>,
+    routers: Option<Routers>,
+    optimiser: Option<Stepper>,
+    average: Option<Average>,
+    /// What is remembered after each step of tables that become eight bits, and whether anything is by now.
+    remember: Option<Tape>,
+    remembers: bool,
+    /// What follows from weights that have changed.
+    renew: Option<Tape>,
 }
 
 impl<D: Device> Runner<D> {
@@ -99,29 +119,83 @@ impl<D: Device> Runner<D> {
         parameters: &Parameters<f32>,
         trains: impl Fn(usize) -> bool,
     ) -> Result<Self> {
-        op::check(&program)?;
+        op::check(&program, precision)?;
         let schedule = Schedule::new(&program, recompute, &trains)?;
         let forward = Schedule::forward(&program)?;
-        let weights = Weights::new(&mut device, precision, parameters, trains)?;
-        let sums = device.allocate(24)?;
-        device.write(sums, &[0; 24])?;
-        let areas = Areas::default();
-        Ok(Self { device, precision, program, schedule, forward, weights, areas, sums, optimiser: None })
+        let products = program.takes_packed();
+        let weights = Weights::new(&mut device, precision, parameters, &products, trains)?;
+        let sums = device.allocate(SUMS)?;
+        device.write(sums, &[0; SUMS])?;
+        Ok(Self {
+            device,
+            precision,
+            program,
+            schedule,
+            forward,
+            bends: recompute == Recompute::Nothing,
+            weights,
+            areas: Areas::default(),
+            sums,
+            routers: None,
+            optimiser: None,
+            average: None,
+            remember: None,
+            remembers: false,
+            renew: None,
+        })
+    }
+
+    /// From now on routers have losses of their own where gradients are made.
+    ///
+    /// # Errors
+    /// Where the device has no memory.
+    pub fn route(&mut self, options: RouterOptions) -> Result<()> {
+        self.routers = Routers::new(&mut self.device, &self.program, options)?;
+        Ok(())
     }
 
     /// Runs a batch forth and back: adds the gradients of the loss times `scale` to those on the device.
     ///
     /// # Errors
     /// Where the batch does not fit the program, or the device fails.
-    pub fn run(&mut self, batch: &Batch, loss: CrossEntropy, targets: &Targets, scale: f64) -> Result<()> {
-        self.walk(batch, Goal { loss, targets, scale }, true)
+    pub fn run(&mut self, batch: &Batch, loss: &Objective, targets: &Targets, scale: f64) -> Result<()> {
+        let goal = Goal { loss, targets, scale };
+        if let Some(remember) = self.remember.clone().filter(|_| !self.remembers) {
+            // Once for the largest numbers alone.
+            self.walk(batch, goal, true)?;
+            let mut tape = Tape::new(self.precision);
+            for weight in self.weights.list.iter().filter(|weight| weight.gradient > 0) {
+                tape.clear(weight.gradient, 4 * weight.count);
+            }
+            tape.clear(self.sums, SUMS);
+            self.device.run(&tape)?;
+            self.device.run(&remember)?;
+            self.remembers = true;
+        }
+        self.walk(batch, goal, true)
+    }
+
+    /// From now on products of feed-forward layers and the last one have numbers of eight bits, where their rows and
+    /// columns are multiples of 16.
+    ///
+    /// # Errors
+    /// Where the device has no such products or no memory.
+    pub fn eights(&mut self) -> Result<()> {
+        if !self.device.has_eights() {
+            let message = "this device has no products of eight bits; leave fp8 out";
+            return Err(Error::unsupported("fp8", message));
+        }
+        let eights = Eights::new(&mut self.device, &self.program)?;
+        self.remember = Some(eights.remember(self.precision));
+        self.weights.eights = Some(eights);
+        Ok(())
     }
 
     /// Runs a batch forth alone.
     ///
     /// # Errors
     /// Where the batch does not fit the program, or the device fails.
-    pub fn evaluate(&mut self, batch: &Batch, loss: CrossEntropy, targets: &Targets) -> Result<()> {
+    pub fn evaluate(&mut self, batch: &Batch, loss: &Objective, targets: &Targets) -> Result<()> {
         self.walk(batch, Goal { loss, targets, scale: 1.0 }, false)
     }
 
@@ -130,15 +204,15 @@ impl<D: Device> Runner<D> {
     /// # Errors
     /// Where the device fails.
     pub fn take_sum(&mut self) -> Result<Sum> {
-        let mut bytes = [0; 24];
+        let mut bytes = [0; SUMS];
         self.device.read(self.sums, &mut bytes)?;
-        self.device.write(self.sums, &[0; 24])?;
+        self.device.write(self.sums, &[0; SUMS])?;
         let number = |index: usize| {
             let mut own = [0; 8];
             own.copy_from_slice(&bytes[8 * index..8 * index + 8]);
             f64::from_le_bytes(own)
         };
-        Ok(Sum { loss: number(0), weight: number(1), right: number(2), routers: 0.0 })
+        Ok(Sum { loss: number(0), weight: number(1), right: number(2), routers: number(3) })
     }
 
     /// Changes the weights with the optimiser, and makes their gradients zero. Gradients that were scaled by `scale` and
@@ -150,20 +224,68 @@ impl<D: Device> Runner<D> {
         let Some(optimiser) = &mut self.optimiser else {
             return Err(Error::argument("optimiser", "the device has none yet"));
         };
-        optimiser.step(&mut self.device, StepArguments { rate, factor: scale }, limit)
+        let (follow, share) = match &self.average {
+            Some(average) => (Some(average.follow()), average.share()),
+            None => (None, 0.0),
+        };
+        let after: Vec<&Tape> = self.renew.iter().chain(follow).chain(&self.remember).collect();
+        let arguments = StepArguments { rate, factor: scale };
+        let judged = optimiser.step(&mut self.device, arguments, limit, (&after[..], share))?;
+        if let Some(average) = self.average.as_mut().filter(|_| judged.finite) {
+            average.count();
+        }
+        Ok(judged)
     }
 
-    /// Gives the device an optimiser that has not stepped yet.
+    /// Gives the device an optimiser that has not stepped yet; `own` is the same on the CPU.
     ///
     /// # Errors
     /// Where the device has no memory.
-    pub fn optimise(
-        &mut self,
-        options: &crate::optimiser::OptimiserOptions,
-        factors: &crate::Optimiser,
-    ) -> Result<()> {
-        self.optimiser = Some(AdamW::new(&mut self.device, self.precision, &self.weights, options, factors)?);
+    pub fn optimise(&mut self, options: &OptimiserOptions, own: &Optimiser) -> Result<()> {
+        let (device, program) = (&mut self.device, &self.program);
+        let stepper = Stepper::new(device, self.precision, program, &self.weights, options, own)?;
+        self.optimiser = Some(stepper);
         Ok(())
+    }
+
+    /// Lets a moving average follow the weights from here on; `own` is the same on the CPU.
+    ///
+    /// # Errors
+    /// Where there is no optimiser yet, or the device has no memory.
+    pub fn follow(&mut self, own: &average::Average) -> Result<()> {
+        let Some(optimiser) = &self.optimiser else {
+            return Err(Error::argument("average", "follows an optimiser, and the device has none yet"));
+        };
+        let step = optimiser.place();
+        self.average = Some(Average::new(&mut self.device, self.precision, &self.weights, own, step)?);
+        Ok(())
+    }
+
+    /// Keeps up to date what follows from adapters.
+    ///
+    /// # Errors
+    /// Where the device has no memory.
+    pub fn adapt(&mut self, adapters: &[Adapter], options: &AdapterOptions) -> Result<()> {
+        let (device, program) = (&mut self.device, &self.program);
+        let all = (adapters, options.factor());
+        self.renew = Some(adapters::renew(device, self.precision, program, &self.weights, all)?);
+        self.renew()
+    }
+
+    /// Brings up to date what follows from weights that have changed, as it is after each step.
+    fn renew(&mut self) -> Result<()> {
+        self.renew.as_ref().map_or(Ok(()), |tape| self.device.run(tape))
+    }
+
+    /// Puts the average in the place of the weights and keeps those instead; done again, all is as before. Nothing where
+    /// there is no average.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    pub fn swap(&mut self) -> Result<()> {
+        let Some(average) = &self.average else { return Ok(()) };
+        average.swap(&mut self.device)?;
+        self.renew()
     }
 
     /// The weights, as floats.
@@ -179,7 +301,8 @@ impl<D: Device> Runner<D> {
     /// # Errors
     /// Where the device fails.
     pub fn write(&mut self, parameters: &Parameters<f32>) -> Result<()> {
-        self.weights.write(&mut self.device, parameters)
+        self.weights.write(&mut self.device, parameters)?;
+        self.renew()
     }
 
     /// The gradients of all weights that are trained.
@@ -190,29 +313,39 @@ impl<D: Device> Runner<D> {
         self.weights.read_gradients(&mut self.device, gradients)
     }
 
-    /// Puts the averages of the optimiser, and its count of steps, into the tables of a checkpoint.
-    pub(super) fn read_optimiser(&mut self, parameters: &Parameters<f32>, tables: &mut Tables) -> Result<()> {
-        let Some(optimiser) = &self.optimiser else { return Ok(()) };
-        optimiser.read(&mut self.device, parameters, tables)
+    /// Puts what the optimiser and the average keep into the tables of a checkpoint.
+    pub(super) fn read_tables(&mut self, tables: &mut Tables) -> Result<()> {
+        if let Some(optimiser) = &self.optimiser {
+            optimiser.read(&mut self.device, tables)?;
+        }
+        if let Some(eights) = &self.weights.eights {
+            eights.read(&mut self.device, tables)?;
+        }
+        self.average.as_ref().map_or(Ok(()), |average| average.read(&mut self.device, tables))
     }
 
-    /// Takes them from there.
-    pub(super) fn write_optimiser(&mut self, parameters: &Parameters<f32>, tables: &Tables) -> Result<()> {
-        let Some(optimiser) = &self.optimiser else { return Ok(()) };
-        optimiser.write(&mut self.device, parameters, tables)
+    /// Takes it from there.
+    pub(super) fn write_tables(&mut self, tables: &Tables) -> Result<()> {
+        if let Some(optimiser) = &mut self.optimiser {
+            optimiser.write(&mut self.device, tables)?;
+        }
+        if let Some(eights) = &self.weights.eights {
+            self.remembers = eights.write(&mut self.device, tables)?;
+        }
+        self.average.as_mut().map_or(Ok(()), |average| average.write(&mut self.device, tables))
     }
 
-    /// Rows of a batch that have a loss.
-    pub(super) fn rows(&self, batch: &Batch) -> usize {
-        self.program.values[self.program.hidden].row_count(batch)
+    /// The tables that a device alone keeps, as they are before the first step.
+    pub(super) fn own_tables(&self) -> Vec<(String, Data)> {
+        self.weights.eights.as_ref().map(Eights::empty).unwrap_or_default()
     }
 
     /// What the work for a batch is, and the bytes that it takes beside the weights.
     ///
     /// # Errors
     /// Where the batch does not fit the program.
-    pub fn plan(&self, batch: &Batch, targets: &Targets) -> Result<(Tape, usize)> {
-        let goal = Goal { loss: CrossEntropy::default(), targets, scale: 1.0 };
+    pub fn plan(&self, batch: &Batch, loss: &Objective, targets: &Targets) -> Result<(Tape, usize)> {
+        let goal = Goal { loss, targets, scale: 1.0 };
         let plan = self.write_down(batch, goal, true)?;
         Ok((plan.tape, plan.bytes.iter().sum()))
     }
@@ -246,7 +379,13 @@ impl<D: Device> Runner<D> {
             batch,
             work: Work { tape: &mut tape, sheet: &mut sheet, scratch: &mut scratch },
             written: HashSet::new(),
+            back,
+            routers: self.routers.filter(|_| back),
+            factors: [goal.scale, goal.loss.loss().weight(batch, goal.targets)],
         };
+        if let Some(routers) = walk.routers {
+            routers.begin(&mut walk.work);
+        }
         let mut head = 0;
         let mut done = None;
         for (index, &step) in schedule.steps.iter().enumerate() {
@@ -254,7 +393,13 @@ impl<D: Device> Runner<D> {
                 Step::Forward { node, .. } if done == Some(node) => {}
                 Step::Forward { node, .. } => done = walk.forward(index, node)?,
                 Step::Backward { node } => walk.backward(index, node)?,
-                Step::Tail => head = walk.head(goal, back)?,
+                Step::Tail => {
+                    if let Some(routers) = walk.routers {
+                        let to = self.sums + 24;
+                        routers.add_loss(&mut walk.work, (&self.program, batch), walk.factors, to);
+                    }
+                    head = walk.head(goal, back)?;
+                }
             }
         }
         let bytes = [layout.size, scratch.most, head, sheet.bytes.len()];
@@ -284,6 +429,11 @@ struct Walk<'a, D> {
     work: Work<'a>,
     /// The values whose gradients hold something.
     written: HashSet<usize>,
+    /// Whether gradients are made.
+    back: bool,
+    /// Where they have losses of their own, and the factors on their gradients and losses.
+    routers: Option<Routers>,
+    factors: [f64; 2],
 }
 
 impl<'a, D: Device> Walk<'a, D> {
@@ -292,7 +442,15 @@ impl<'a, D: Device> Walk<'a, D> {
         let node = &program.nodes[node];
         let value = program.values[node.output];
         let rows = rows.unwrap_or_else(|| value.row_count(self.batch));
-        Call { program, node, batch: self.batch, weights: &self.runner.weights, rows, stride: value.columns }
+        Call {
+            program,
+            node,
+            batch: self.batch,
+            weights: &self.runner.weights,
+            rows,
+            stride: value.columns,
+            keeps: self.back,
+        }
     }
 
     fn place(&self, buffer: Buffer) -> Place {
@@ -312,7 +470,16 @@ impl<'a, D: Device> Walk<'a, D> {
         }
         let (out, kept) = (self.place(uses.writes[0]), self.place(uses.writes[1]));
         let call = self.call(node, None);
+        if let Some((gelu, bent)) = self.gelu_of_product(index, &call) {
+            op::multiply_and_bend(&mut self.work, &call, inputs[0], [out, bent]);
+            return Ok(Some(gelu));
+        }
         op::forward(&mut self.work, &call, &inputs, out, kept);
+        let again = matches!(self.schedule.steps[index], Step::Forward { again: true, .. });
+        if let Some(routers) = self.routers.filter(|_| !again) {
+            let places = [inputs.first().copied().unwrap_or_default(), out];
+            routers.see(&mut self.work, &self.runner.program, node, (call.rows, places));
+        }
         Ok(None)
     }
 
@@ -340,6 +507,23 @@ impl<'a, D: Device> Walk<'a, D> {
         Ok((!over).then(|| (norm, self.place(out))))
     }
 
+    /// The GELU that comes after a product and takes nothing else, and where its output goes, if both can be computed at
+    /// once: not where the output lies over what is multiplied.
+    fn gelu_of_product(&self, index: usize, call: &Call<'_>) -> Option<(usize, Place)> {
+        let (own, next) = (&self.schedule.uses[index], self.schedule.uses.get(index + 1)?);
+        let Step::Forward { node, .. } = self.schedule.steps[index + 1] else { return None };
+        let gelu = self.runner.program.nodes[node].op == Op::Activate(ActivationKind::GeluTanh);
+        if !gelu || !self.runner.bends || next.inputs != own.writes[..1] {
+            return None;
+        }
+        if !op::bends(call, self.runner.precision) {
+            return None;
+        }
+        let (taken, read) = (self.layout.place(next.writes[0]), self.layout.place(own.inputs[0]));
+        let over = read.start < taken.end && taken.start < read.end;
+        (!over).then(|| (node, self.place(next.writes[0])))
+    }
+
     /// Where the gradient of an input goes; from now on it holds something.
     fn to(&mut self, buffer: Buffer) -> To {
         let Buffer::Gradient(value) = buffer else { return To { place: 0, add: false } };
@@ -356,6 +540,10 @@ impl<'a, D: Device> Walk<'a, D> {
         let call = self.call(node, None);
         let back = Back { inputs: &inputs, output, kept, gradient, to: &to };
         op::backward(&mut self.work, &call, &back);
+        if let (Some(routers), Some(Some(to)), Some(&scores)) = (self.routers, to.first(), inputs.first()) {
+            let all = (&self.runner.program, self.batch);
+            routers.add(&mut self.work, all, node, self.factors, (call.rows, [scores, to.place]));
+        }
         Ok(())
     }
 }

@@ -63,6 +63,39 @@ pub struct Product {
     pub add: bool,
     /// A number for each column; 0: none.
     pub bias: Place,
+    /// Where all that goes, where the output is GELU of it, by the hyperbolic tangent: rows as those of the output; 0: the
+    /// output is no function of it.
+    pub before: Place,
+    /// What a and b are, where they are numbers of eight bits: neither a nor the rows of b are turned then.
+    pub eights: Option<[Eight; 2]>,
+}
+
+/// How far numbers of eight bits reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Range {
+    /// To 448, with three binary digits (e4m3).
+    Near,
+    /// To 57344, with two (e5m2).
+    Far,
+}
+
+impl Range {
+    /// The largest number.
+    pub fn limit(self) -> f32 {
+        match self {
+            Self::Near => 448.0,
+            Self::Far => 57344.0,
+        }
+    }
+}
+
+/// A table of numbers of eight bits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Eight {
+    /// How far they reach.
+    pub range: Range,
+    /// Where the float is that they are multiplied by.
+    pub inverse: Place,
 }
 
 /// One piece of work.

@@ -1,16 +1,18 @@
 //! The tensors of a program on a device.
 
 use siskin::Result;
+use siskin::graph::Role;
 
 use super::device::Device;
+use super::eights::Eights;
 use super::tape::{Argument, Place, Tape};
 use super::{Precision, aligned};
-use crate::parameters::{Gradients, Parameters};
+use crate::parameters::{Gradients, Parameter, Parameters};
 
 /// Where the numbers of a tensor are.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Weight {
-    /// As floats.
+    /// As floats; 0: they are in the precision of products alone.
     pub(super) floats: Place,
     /// In the precision that products take: the same place where that is floats.
     pub(super) numbers: Place,
@@ -24,65 +26,100 @@ pub(super) struct Weight {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Weights {
     pub(super) list: Vec<Weight>,
+    /// What products of eight bits know, where there are some.
+    pub(super) eights: Option<Eights>,
     precision: Precision,
 }
 
 impl Weights {
-    /// Brings parameters to a device; those that `trains` names get gradients, zero at first.
+    /// Brings parameters to a device; those that `trains` names get gradients, zero at first. Matrices that stay, and that
+    /// `products` alone read, are not kept as floats beside. What is packed is unpacked on its way.
     pub(super) fn new<D: Device>(
         device: &mut D,
         precision: Precision,
         parameters: &Parameters<f32>,
+        products: &[bool],
         trains: impl Fn(usize) -> bool,
     ) -> Result<Self> {
         let mut size = 0;
+        // Places are counted from 1 here, so that 0 is none.
         let mut next = |bytes: usize| {
             size += aligned(bytes);
-            (size - aligned(bytes)) as Place
+            (size - aligned(bytes)) as Place + 1
         };
         let mut list: Vec<Weight> = Vec::with_capacity(parameters.list.len());
         for (index, parameter) in parameters.list.iter().enumerate() {
-            let count = parameter.numbers.len();
-            let floats = next(4 * count);
-            let numbers = if precision == Precision::F32 { floats } else { next(precision.bytes() * count) };
-            // Places are counted from 1 here, so that 0 is none.
-            let gradient = if trains(index) { next(4 * count) + 1 } else { 0 };
-            list.push(Weight { floats, numbers, gradient, count });
+            let count = parameter.rows * parameter.columns;
+            let stays = parameter.role == Role::Matrix && products[index] && !trains(index);
+            let mut weight = Weight { count, ..Weight::default() };
+            if precision == Precision::F32 || !stays {
+                weight.floats = next(4 * count);
+            }
+            weight.numbers =
+                if precision == Precision::F32 { weight.floats } else { next(precision.bytes() * count) };
+            weight.gradient = if trains(index) { next(4 * count) } else { 0 };
+            list.push(weight);
         }
         let base = device.allocate(size)?;
         let mut tape = Tape::new(precision);
         for weight in &mut list {
-            weight.floats += base;
-            weight.numbers += base;
+            for place in [&mut weight.floats, &mut weight.numbers, &mut weight.gradient] {
+                *place = if *place > 0 { *place - 1 + base } else { 0 };
+            }
             if weight.gradient > 0 {
-                weight.gradient += base - 1;
                 tape.clear(weight.gradient, 4 * weight.count);
             }
         }
         device.run(&tape)?;
-        let weights = Self { list, precision };
-        weights.write(device, parameters)?;
+        let weights = Self { list, eights: None, precision };
+        weights.send(device, parameters, |_, _| true)?;
         Ok(weights)
     }
 
-    /// Gives tensors the numbers of `parameters`.
+    /// Gives tensors the numbers of `parameters`; matrices that stay keep those that they have.
     pub(super) fn write<D: Device>(&self, device: &mut D, parameters: &Parameters<f32>) -> Result<()> {
-        let mut tape = Tape::new(self.precision);
-        for (weight, parameter) in self.list.iter().zip(&parameters.list) {
-            let bytes: Vec<u8> = parameter.numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-            device.write(weight.floats, &bytes)?;
-            if weight.numbers != weight.floats {
-                let arguments = [Argument::Place(weight.floats), Argument::Place(weight.numbers)];
-                tape.numbers("from_floats", weight.count, &arguments);
-            }
-        }
-        device.run(&tape)
+        self.send(device, parameters, moves)
     }
 
-    /// Gives `parameters` the numbers of tensors.
+    fn send<D: Device>(
+        &self,
+        device: &mut D,
+        parameters: &Parameters<f32>,
+        which: impl Fn(&Weight, &Parameter<f32>) -> bool,
+    ) -> Result<()> {
+        let pairs = self.list.iter().zip(&parameters.list);
+        let chosen: Vec<_> = pairs.filter(|(weight, parameter)| which(weight, parameter)).collect();
+        let largest = |parameter: &Parameter<f32>| parameter.parts().map(|rows| rows.len()).max();
+        let without = chosen.iter().filter(|(weight, _)| weight.floats == 0);
+        let room =
+            without.map(|(_, parameter)| 4 * largest(parameter).unwrap_or(0) * parameter.columns).max();
+        let staging = room.map(|bytes| device.allocate(bytes)).transpose()?;
+        for (weight, parameter) in chosen {
+            for rows in parameter.parts() {
+                let (start, numbers) = (rows.start * parameter.columns, parameter.part(rows));
+                let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+                let floats = match weight.floats {
+                    0 => staging.unwrap_or_default(),
+                    place => place + 4 * start as Place,
+                };
+                device.write(floats, &bytes)?;
+                if weight.numbers != weight.floats {
+                    let to = weight.numbers + (self.precision.bytes() * start) as Place;
+                    let mut tape = Tape::new(self.precision);
+                    tape.numbers("from_floats", numbers.len(), &[floats, to].map(Argument::Place));
+                    device.run(&tape)?;
+                }
+            }
+        }
+        staging.map_or(Ok(()), |place| device.free(place))
+    }
+
+    /// Gives `parameters` the numbers of tensors; matrices that stay are as they were.
     pub(super) fn read<D: Device>(&self, device: &mut D, parameters: &mut Parameters<f32>) -> Result<()> {
         for (weight, parameter) in self.list.iter().zip(&mut parameters.list) {
-            read_floats(device, weight.floats, &mut parameter.numbers)?;
+            if moves(weight, parameter) {
+                read_floats(device, weight.floats, &mut parameter.numbers)?;
+            }
         }
         Ok(())
     }
@@ -100,6 +137,11 @@ impl Weights {
         }
         Ok(())
     }
+}
+
+/// Whether the numbers of a tensor may change: vectors that are not trained may follow from others.
+fn moves(weight: &Weight, parameter: &Parameter<f32>) -> bool {
+    weight.floats > 0 && (weight.gradient > 0 || parameter.role == Role::Vector)
 }
 
 /// Reads floats.

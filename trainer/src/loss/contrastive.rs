@@ -53,7 +53,7 @@ impl<T: Real> Loss<T> for Contrastive {
     }
 
     fn weight(&self, batch: &Batch, targets: &Targets) -> f64 {
-        self.anchors(texts(batch).spans.len(), targets).len() as f64
+        self.anchors(texts_of(batch).spans.len(), targets).len() as f64
     }
 
     fn add(
@@ -63,26 +63,14 @@ impl<T: Real> Loss<T> for Contrastive {
         scale: f64,
         gradient: &mut [T],
     ) -> Result<Sum> {
-        let texts = texts(outputs.batch);
-        if texts.wanted.len() != texts.rows.len() {
-            return Err(Error::argument("batch", "vectors are made of all rows of texts; want them all"));
-        }
-        let anchors = self.anchors(texts.spans.len(), targets);
-        check(&anchors, texts.spans.len())?;
-        let columns = outputs.columns;
+        let (texts, columns) = (texts_of(outputs.batch), outputs.columns);
+        let (anchors, widths) = self.examples(outputs.batch, targets, columns)?;
         gradient.fill(T::ZERO);
         let pooled: Vec<T> = texts
             .spans
             .iter()
             .flat_map(|span| self.pool(&outputs.numbers[span.start * columns..span.end * columns], columns))
             .collect();
-        let widths = if self.widths.is_empty() { vec![columns] } else { self.widths.clone() };
-        if let Some(width) = widths.iter().find(|&&width| width == 0 || width > columns) {
-            return Err(Error::argument(
-                "loss.widths",
-                format!("{width}, but vectors have {columns} columns"),
-            ));
-        }
         let mut steep = vec![T::ZERO; pooled.len()];
         let mut sum = Sum::default();
         for &width in &widths {
@@ -100,7 +88,7 @@ impl<T: Real> Loss<T> for Contrastive {
 }
 
 /// The texts that become vectors.
-fn texts(batch: &Batch) -> &Texts {
+pub(crate) fn texts_of(batch: &Batch) -> &Texts {
     if batch.writer.rows.is_empty() { &batch.reader } else { &batch.writer }
 }
 
@@ -124,6 +112,32 @@ fn check(anchors: &[usize], texts: usize) -> Result<()> {
 }
 
 impl Contrastive {
+    /// The texts that examples begin with, and the widths that vectors are cut to.
+    ///
+    /// # Errors
+    /// Where rows are missing, an example has no match, or vectors are narrower than a width.
+    pub(crate) fn examples(
+        &self,
+        batch: &Batch,
+        targets: &Targets,
+        columns: usize,
+    ) -> Result<(Vec<usize>, Vec<usize>)> {
+        let texts = texts_of(batch);
+        if texts.wanted.len() != texts.rows.len() {
+            return Err(Error::argument("batch", "vectors are made of all rows of texts; want them all"));
+        }
+        let anchors = self.anchors(texts.spans.len(), targets);
+        check(&anchors, texts.spans.len())?;
+        let widths = if self.widths.is_empty() { vec![columns] } else { self.widths.clone() };
+        match widths.iter().find(|&&width| width == 0 || width > columns) {
+            Some(width) => {
+                let message = format!("{width}, but vectors have {columns} columns");
+                Err(Error::argument("loss.widths", message))
+            }
+            None => Ok((anchors, widths)),
+        }
+    }
+
     fn pool<T: Real>(&self, rows: &[T], columns: usize) -> Vec<T> {
         let count = rows.len() / columns;
         match self.pooling {

@@ -6,6 +6,7 @@ mod distil;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use contrastive::texts_of;
 pub use contrastive::{Contrastive, Pooling};
 pub use cross_entropy::CrossEntropy;
 pub use distil::Distil;

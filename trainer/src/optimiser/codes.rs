@@ -33,6 +33,11 @@ impl Codes {
         Self { numbers, between }
     }
 
+    /// Both lists, each 256 numbers long.
+    pub(super) fn table(&self) -> Vec<f32> {
+        [&self.numbers[..], &self.between, &[0.0]].concat()
+    }
+
     /// The numbers of a block.
     pub(super) fn read(&self, bytes: &[u8], scale: f32, out: &mut [f32]) {
         out.iter_mut().zip(bytes).for_each(|(out, byte)| *out = self.numbers[usize::from(*byte)] * scale);

@@ -24,8 +24,14 @@ pub use adamw::AdamWOptions;
 pub use adamw8::AdamW8Options;
 pub use group::{Factors, Group};
 pub use lion::LionOptions;
+pub(crate) use muon::FACTORS;
 pub use muon::{Adjust, MuonOptions};
 pub use sgd::SgdOptions;
+
+/// What a byte of `adamw8` can be, and halfway from each to the next, each 256 numbers long: with signs or without.
+pub(crate) fn codes_of_bytes(signed: bool) -> Vec<f32> {
+    codes::Codes::new(signed).table()
+}
 
 use serde::{Deserialize, Serialize};
 use siskin::graph::Role;
@@ -238,14 +244,26 @@ impl Optimiser {
         self.list.iter().flatten().flat_map(|trained| &trained.state).map(|data| data.view().bytes()).sum()
     }
 
-    fn step_table(&self) -> String {
+    /// The name of the table that has the count of steps.
+    pub(crate) fn step_table(&self) -> String {
         format!("optimiser.{}", self.name)
+    }
+
+    /// The tables of a tensor, with their names in a checkpoint.
+    pub(crate) fn tables_of(&self, weight: usize) -> impl Iterator<Item = (String, View<'_>)> {
+        let trained = self.list.get(weight).and_then(Option::as_ref);
+        trained.into_iter().flat_map(move |trained| trained.tables(self.name))
     }
 }
 
 impl Trained {
     fn table(&self, optimiser: &str, slot: &str) -> String {
         format!("optimiser.{optimiser}.{slot}.{}", self.name)
+    }
+
+    fn tables(&self, optimiser: &str) -> impl Iterator<Item = (String, View<'_>)> {
+        let pairs = self.slots.iter().zip(&self.state);
+        pairs.map(move |(slot, data)| (self.table(optimiser, slot), data.view()))
     }
 }
 
@@ -256,11 +274,7 @@ impl State for Optimiser {
 
     fn tables(&self) -> Vec<(String, View<'_>)> {
         let mut tables = vec![(self.step_table(), self.steps.view())];
-        for trained in self.list.iter().flatten() {
-            for (slot, data) in trained.slots.iter().zip(&trained.state) {
-                tables.push((trained.table(self.name, slot), data.view()));
-            }
-        }
+        tables.extend(self.list.iter().flatten().flat_map(|trained| trained.tables(self.name)));
         tables
     }
 

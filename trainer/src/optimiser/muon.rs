@@ -49,6 +49,18 @@ pub enum Adjust {
     SpectralUnclamped,
 }
 
+impl Adjust {
+    /// That of a matrix.
+    pub(crate) fn factor(self, rows: usize, columns: usize) -> f64 {
+        let ratio = rows as f64 / columns.max(1) as f64;
+        match self {
+            Self::Original => ratio.max(1.0).sqrt(),
+            Self::MatchRmsAdamw => 0.2 * (rows.max(columns) as f64).sqrt(),
+            Self::SpectralUnclamped => ratio.sqrt(),
+        }
+    }
+}
+
 impl Default for MuonOptions {
     fn default() -> Self {
         let others = ["*embd*", "token_types*", "output.weight", "cls*"];
@@ -109,13 +121,7 @@ impl Method for Muon {
             }
         });
         let change = orthogonal(change, rows, columns, self.options.ns_steps, self.options.eps);
-        let ratio = rows as f64 / columns.max(1) as f64;
-        let adjusted = match self.options.adjust {
-            Adjust::Original => ratio.max(1.0).sqrt(),
-            Adjust::MatchRmsAdamw => 0.2 * (rows.max(columns) as f64).sqrt(),
-            Adjust::SpectralUnclamped => ratio.sqrt(),
-        };
-        let rate = (tensor.rate * adjusted) as f32;
+        let rate = (tensor.rate * self.options.adjust.factor(rows, columns)) as f32;
         let keep = (1.0 - tensor.rate * self.options.weight_decay * tensor.decay) as f32;
         let chunks = tensor.numbers.par_chunks_mut(CHUNK).zip(change.par_chunks(CHUNK));
         chunks.for_each(|(numbers, change)| {
@@ -129,7 +135,7 @@ impl Method for Muon {
 
 /// The factors of X, (XXᵀ)X and (XXᵀ)²X in a step of the Newton–Schulz iteration: they bring small singular values up
 /// fast, and all to between 0.7 and 1.2.
-const FACTORS: [f32; 3] = [3.4445, -4.7750, 2.0315];
+pub(crate) const FACTORS: [f32; 3] = [3.4445, -4.7750, 2.0315];
 
 /// A matrix with the same singular vectors, whose singular values are near 1.
 fn orthogonal(numbers: Vec<f32>, rows: usize, columns: usize, steps: usize, eps: f64) -> Vec<f32> {

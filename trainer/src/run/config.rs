@@ -146,6 +146,8 @@ pub struct Config {
     pub device: String,
     /// What values and their gradients are kept in: `f32`, and on CUDA `bf16` or `fp16`.
     pub precision: String,
+    /// Whether products of feed-forward layers and the last one have numbers of eight bits.
+    pub fp8: bool,
     /// The model.
     pub model: ModelOptions,
     /// What it learns from.
@@ -193,12 +195,13 @@ struct Whole {
     check: bool,
     device: String,
     precision: String,
+    fp8: bool,
 }
 
 impl Default for Whole {
     fn default() -> Self {
         let [recompute, device, precision] = ["nothing", "cpu", "f32"].map(str::to_owned);
-        Self { seed: 1, steps: 1000, clip: Some(1.0), recompute, check: true, device, precision }
+        Self { seed: 1, steps: 1000, clip: Some(1.0), recompute, check: true, device, precision, fp8: false }
     }
 }
 
@@ -240,7 +243,7 @@ impl Config {
                 None => None,
             };
         }
-        let known = ["seed", "steps", "clip", "recompute", "check", "device", "precision"];
+        let known = ["seed", "steps", "clip", "recompute", "check", "device", "precision", "fp8"];
         if let Some(name) = all.keys().find(|name| !known.contains(&name.as_str())) {
             let all: Vec<&str> = known.into_iter().chain(SECTIONS.iter().copied()).collect();
             return Err(unknown(name, "setting", name, &all));
@@ -266,6 +269,7 @@ impl Config {
             check: whole.check,
             device: whole.device,
             precision: whole.precision,
+            fp8: whole.fp8,
             model: read("model", &section("model").unwrap_or_default())?,
             data: read("data", &section("data").unwrap_or_default())?,
             batch: read("batch", &section("batch").unwrap_or_default())?,

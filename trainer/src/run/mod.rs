@@ -18,6 +18,7 @@ pub use config::{
 };
 pub use material::{Base, Material};
 pub use measure::measure;
+pub use on_device::Start;
 pub use samples::{ReportOptions, Sample};
 pub use vocabulary::learnt_tokenizer;
 
@@ -39,7 +40,7 @@ use crate::optimiser::Optimiser;
 use crate::parameters::{Gradients, Parameter, Parameters};
 use crate::patience::{Look, Patience};
 use crate::profile::{Event, Recorder, Worker, timed};
-use crate::program::{Parts, Program};
+use crate::program::Parts;
 use crate::quantise::Rounding;
 use crate::runner::Runner;
 use crate::schedule::Schedule;
@@ -152,15 +153,8 @@ struct Profiled {
     recorder: Recorder,
 }
 
-/// Makes a device ready to train a program: with its config, its parameters, which of them have gradients, and what the
-/// optimiser knows of them.
-pub type MakeEngine<'a> = &'a dyn Fn(
-    &Config,
-    &Program,
-    &Parameters<f32>,
-    &Gradients<f32>,
-    &Optimiser,
-) -> Result<Option<Box<dyn Engine>>>;
+/// Makes a device ready to train a program; none: the CPU trains it.
+pub type MakeEngine<'a> = &'a dyn Fn(&Start<'_>) -> Result<Option<Box<dyn Engine>>>;
 
 impl Run {
     /// A run that begins, with its checkpoints in `folder`.
@@ -202,15 +196,23 @@ impl Run {
         }
         let program = material.program.clone();
         let optimiser = Optimiser::new(&config.optimiser, &parameters, &gradients)?;
-        let device = engine(&config, &program, &parameters, &gradients, &optimiser)?;
+        let average = config.average.as_ref();
+        let average =
+            average.map(|settings| Average::from_settings(settings, &parameters, &gradients)).transpose()?;
+        let device = engine(&Start {
+            config: &config,
+            program: &program,
+            parameters: &parameters,
+            gradients: &gradients,
+            optimiser: &optimiser,
+            average: average.as_ref(),
+            adapters: &material.adapters,
+        })?;
         let device = device.map(|engine| OnDevice::new(&config, engine)).transpose()?;
         let runner = Runner::new(program, config.recompute()?, |weight| gradients.has(weight))?
             .with_routers(config.routers);
         let schedule = Schedule::new(&config.schedule, config.steps)?;
         let loss = loss::named(&config.loss)?;
-        let average = config.average.as_ref();
-        let average =
-            average.map(|settings| Average::from_settings(settings, &parameters, &gradients)).transpose()?;
         let patience = config.patience.as_ref().map(Patience::from_settings).transpose()?;
         config.report.check(runner.program())?;
         let profiled = config.profile.window()?.map(Profiled::new);
@@ -256,7 +258,7 @@ impl Run {
         let numbers = |list: &mut dyn Iterator<Item = usize>| list.sum::<usize>() * size_of::<f32>();
         let step = self.material.longest(&self.config, rows)?;
         let [activations, scratch] = match &self.device {
-            Some(device) => [device.engine.memory(&step.batch)?, 0],
+            Some(device) => [device.memory(&step)?, 0],
             None => self.runner.memory(&step.batch, &self.parameters)?,
         };
         Ok(Parts {
@@ -434,6 +436,7 @@ impl Run {
             self.average.as_ref().map(|average| average as &dyn State),
             self.patience.as_ref().map(|patience| patience as &dyn State),
             self.device.as_ref().and_then(|device| device.scaler.as_ref()).map(|scaler| scaler as &dyn State),
+            self.device.as_ref().and_then(|device| device.kept.as_ref()).map(|kept| kept as &dyn State),
         ];
         [Some(&self.optimiser as &dyn State)].into_iter().chain(optional).flatten().collect()
     }
@@ -441,7 +444,7 @@ impl Run {
     /// Brings what a device has changed.
     fn fetch(&mut self) -> Result<()> {
         match &mut self.device {
-            Some(device) => device.fetch(&mut self.parameters, &mut self.optimiser),
+            Some(device) => device.fetch(&mut self.parameters, &mut self.optimiser, self.average.as_mut()),
             None => Ok(()),
         }
     }
@@ -490,7 +493,7 @@ impl Run {
             if let Some(scaler) = &mut device.scaler {
                 state::restore(scaler, &checkpoint.tables)?;
             }
-            device.put(&self.parameters, &self.optimiser)?;
+            device.put(&self.parameters, &self.optimiser, self.average.as_ref(), &checkpoint.tables)?;
         }
         self.step = step;
         self.position = Position { epoch, batch };

@@ -3,28 +3,94 @@
 use siskin::{Error, Result};
 
 use super::{Config, Material};
+use crate::adapters::Adapter;
+use crate::average::Average;
 use crate::clip;
-use crate::cuda::{Engine, Precision};
+use crate::cuda::{Device, Engine, Objective, Precision, Runner};
 use crate::data::Step;
-use crate::loss::{CrossEntropy, Sum};
+use crate::loss::Sum;
 use crate::optimiser::Optimiser;
 use crate::parameters::{Gradients, Parameters};
 use crate::program::Program;
-use crate::runner::RouterOptions;
 use crate::scaler::{Scaler, ScalerOptions};
-use crate::settings::{read, unknown};
-use crate::state;
+use crate::settings::unknown;
+use crate::state::{self, Data, State, Tables, View, fill};
+
+/// What a device is made ready for.
+#[derive(Clone, Copy)]
+pub struct Start<'a> {
+    /// What the run should be like.
+    pub config: &'a Config,
+    /// What is trained.
+    pub program: &'a Program,
+    /// The numbers that it begins with.
+    pub parameters: &'a Parameters<f32>,
+    /// Those that are trained have some.
+    pub gradients: &'a Gradients<f32>,
+    /// The optimiser, as it is on the CPU.
+    pub optimiser: &'a Optimiser,
+    /// The average, where there is one.
+    pub average: Option<&'a Average>,
+    /// The adapters.
+    pub adapters: &'a [Adapter],
+}
+
+impl Start<'_> {
+    /// Makes a device ready.
+    ///
+    /// # Errors
+    /// Where something has no kernels, or the device no memory.
+    pub fn on<D: Device + 'static>(&self, device: D) -> Result<Box<dyn Engine>> {
+        let config = self.config;
+        let (precision, recompute) = (precision(config)?, config.recompute()?);
+        let trains = |weight| self.gradients.has(weight);
+        let program = self.program.clone();
+        let mut runner = Runner::new(device, precision, program, recompute, self.parameters, trains)?;
+        runner.route(config.routers)?;
+        if config.fp8 {
+            runner.eights()?;
+        }
+        runner.optimise(&config.optimiser, self.optimiser)?;
+        if let Some(average) = self.average {
+            runner.follow(average)?;
+        }
+        if let Some(options) = &config.adapters {
+            runner.adapt(self.adapters, options)?;
+        }
+        Ok(Box::new(runner))
+    }
+}
 
 /// A device, and what a run needs beside it.
 pub(super) struct OnDevice {
-    pub(super) engine: Box<dyn Engine>,
-    loss: CrossEntropy,
+    engine: Box<dyn Engine>,
+    loss: Objective,
     /// Where gradients are halves.
     pub(super) scaler: Option<Scaler>,
+    /// What the device alone keeps.
+    pub(super) kept: Option<Kept>,
+}
+
+/// Tables of a checkpoint that a device alone keeps.
+pub(super) struct Kept(Vec<(String, Data)>);
+
+impl State for Kept {
+    fn prefix(&self) -> &'static str {
+        "eights."
+    }
+
+    fn tables(&self) -> Vec<(String, View<'_>)> {
+        self.0.iter().map(|(name, data)| (name.clone(), data.view())).collect()
+    }
+
+    fn take(&mut self, tables: &Tables) -> Result<()> {
+        self.0.iter_mut().for_each(|(name, data)| fill(data, tables, name));
+        Ok(())
+    }
 }
 
 /// The precision that a config names.
-pub(super) fn precision(config: &Config) -> Result<Precision> {
+fn precision(config: &Config) -> Result<Precision> {
     match config.precision.as_str() {
         "f32" => Ok(Precision::F32),
         "bf16" => Ok(Precision::Bf16),
@@ -34,50 +100,29 @@ pub(super) fn precision(config: &Config) -> Result<Precision> {
 }
 
 /// The device that a config names; none: the CPU.
-pub(super) fn open(
-    config: &Config,
-    program: &Program,
-    parameters: &Parameters<f32>,
-    gradients: &Gradients<f32>,
-    optimiser: &Optimiser,
-) -> Result<Option<Box<dyn Engine>>> {
-    let precision = precision(config)?;
-    match config.device.as_str() {
+pub(super) fn open(start: &Start<'_>) -> Result<Option<Box<dyn Engine>>> {
+    let precision = precision(start.config)?;
+    if start.config.fp8 && (start.config.device.as_str(), precision) != ("cuda", Precision::Bf16) {
+        let message = "goes with device = \"cuda\" and precision = \"bf16\" alone; set both, or leave it out";
+        return Err(Error::argument("fp8", message));
+    }
+    match start.config.device.as_str() {
         "cpu" if precision == Precision::F32 => Ok(None),
         "cpu" => {
             Err(Error::argument("precision", "the CPU trains in f32; set device = \"cuda\", or leave it out"))
         }
-        "cuda" => cuda(config, precision, program, parameters, gradients, optimiser).map(Some),
+        "cuda" => cuda(start).map(Some),
         other => Err(unknown("device", "device", other, &["cpu", "cuda"])),
     }
 }
 
 #[cfg(feature = "cuda")]
-fn cuda(
-    config: &Config,
-    precision: Precision,
-    program: &Program,
-    parameters: &Parameters<f32>,
-    gradients: &Gradients<f32>,
-    optimiser: &Optimiser,
-) -> Result<Box<dyn Engine>> {
-    use crate::cuda::{Cuda, Runner};
-    let trains = |weight| gradients.has(weight);
-    let recompute = config.recompute()?;
-    let mut runner = Runner::new(Cuda::new(0)?, precision, program.clone(), recompute, parameters, trains)?;
-    runner.optimise(&config.optimiser, optimiser)?;
-    Ok(Box::new(runner))
+fn cuda(start: &Start<'_>) -> Result<Box<dyn Engine>> {
+    start.on(crate::cuda::Cuda::new(0)?)
 }
 
 #[cfg(not(feature = "cuda"))]
-fn cuda(
-    _: &Config,
-    _: Precision,
-    _: &Program,
-    _: &Parameters<f32>,
-    _: &Gradients<f32>,
-    _: &Optimiser,
-) -> Result<Box<dyn Engine>> {
+fn cuda(_: &Start<'_>) -> Result<Box<dyn Engine>> {
     let message = "this build has no CUDA; build with --features cuda, or train with device = \"cpu\"";
     Err(Error::unsupported("device", message))
 }
@@ -85,27 +130,22 @@ fn cuda(
 impl OnDevice {
     /// Refuses what devices do not do yet.
     pub(super) fn new(config: &Config, engine: Box<dyn Engine>) -> Result<Self> {
-        if config.loss.get("name").and_then(|name| name.as_str()) != Some("cross_entropy") {
-            let message = "only cross_entropy is computed on CUDA; take it, or device = \"cpu\"";
-            return Err(Error::unsupported("loss.name", message));
-        }
-        let missing = [
-            ("average", config.average.is_some()),
-            ("adapters", config.adapters.is_some()),
-            ("quantise", config.quantise.is_some()),
-            ("routers", config.routers != RouterOptions::default()),
-            ("statistics", config.statistics.every > 0),
-        ];
+        let missing = [("quantise", config.quantise.is_some()), ("statistics", config.statistics.every > 0)];
         if let Some((section, _)) = missing.into_iter().find(|(_, wanted)| *wanted) {
             let message = "is not there on CUDA yet; leave it out, or take device = \"cpu\"";
             return Err(Error::unsupported(section, message));
         }
-        let mut settings = config.loss.clone();
-        settings.remove("name");
-        let loss = read("loss", &settings)?;
+        let loss = Objective::named(&config.loss)?;
         let halves = precision(config)? == Precision::Fp16;
         let scaler = halves.then(|| Scaler::new(ScalerOptions::default())).transpose()?;
-        Ok(Self { engine, loss, scaler })
+        let own = engine.own_tables();
+        let kept = (!own.is_empty()).then_some(Kept(own));
+        Ok(Self { engine, loss, scaler, kept })
+    }
+
+    /// The bytes that the batch of a step takes beside the weights.
+    pub(super) fn memory(&self, step: &Step) -> Result<usize> {
+        self.engine.memory(&step.batch, &self.loss, &step.targets)
     }
 
     /// One step over some batches: how far off they were, and the length of the gradient.
@@ -118,7 +158,7 @@ impl OnDevice {
     ) -> Result<(Sum, f64)> {
         let scale = self.scaler.as_ref().map_or(1.0, Scaler::scale);
         for step in steps {
-            self.engine.run(&step.batch, self.loss, &step.targets, scale / weight)?;
+            self.engine.run(&step.batch, &self.loss, &step.targets, scale / weight)?;
         }
         let sum = self.engine.take_sum()?;
         if !sum.loss.is_finite() {
@@ -136,29 +176,56 @@ impl OnDevice {
         Ok((sum, judged.length))
     }
 
-    /// How far off the validation texts are; none where there are no such texts.
+    /// How far off the validation texts are, with the averaged weights where there are some; none where there are no such
+    /// texts.
     pub(super) fn look(&mut self, config: &Config, material: &Material) -> Result<Option<Sum>> {
         let Some(loader) = material.validation_batches(config)? else { return Ok(None) };
+        self.engine.swap()?;
         for step in loader {
             let step = step?;
-            self.engine.evaluate(&step.batch, self.loss, &step.targets)?;
+            self.engine.evaluate(&step.batch, &self.loss, &step.targets)?;
         }
+        self.engine.swap()?;
         self.engine.take_sum().map(Some)
     }
 
-    /// Brings parameters and the optimiser's state from the device.
+    /// Brings parameters, and the states of optimiser and average, from the device.
     pub(super) fn fetch(
         &mut self,
         parameters: &mut Parameters<f32>,
         optimiser: &mut Optimiser,
+        average: Option<&mut Average>,
     ) -> Result<()> {
-        let mut tables = state::save(&[&*optimiser]);
+        let mut tables = state::save(&states(optimiser, average.as_deref()));
         self.engine.fetch(parameters, &mut tables)?;
-        state::restore(optimiser, &tables)
+        if let Some(kept) = &mut self.kept {
+            state::restore(kept, &tables)?;
+        }
+        state::restore(optimiser, &tables)?;
+        average.map_or(Ok(()), |average| state::restore(average, &tables))
     }
 
-    /// Brings parameters and the optimiser's state to the device.
-    pub(super) fn put(&mut self, parameters: &Parameters<f32>, optimiser: &Optimiser) -> Result<()> {
-        self.engine.put(parameters, &state::save(&[optimiser]))
+    /// Brings parameters, and the states of optimiser and average, to the device, and what it alone keeps, where the tables of
+    /// a checkpoint have it.
+    pub(super) fn put(
+        &mut self,
+        parameters: &Parameters<f32>,
+        optimiser: &Optimiser,
+        average: Option<&Average>,
+        tables: &Tables,
+    ) -> Result<()> {
+        let mut all = state::save(&states(optimiser, average));
+        if let Some(kept) =
+            self.kept.as_mut().filter(|kept| kept.0.iter().all(|(name, _)| tables.contains_key(name)))
+        {
+            state::restore(kept, tables)?;
+            all.extend(state::save(&[&*kept]));
+        }
+        self.engine.put(parameters, &all)
     }
+}
+
+fn states<'a>(optimiser: &'a Optimiser, average: Option<&'a Average>) -> Vec<&'a dyn State> {
+    let average = average.map(|average| average as &dyn State);
+    [optimiser as &dyn State].into_iter().chain(average).collect()
 }

@@ -12,10 +12,11 @@ use super::check;
 use crate::knobs;
 
 /// What all files share, in the order in which they need each other.
-const SHARED: [&str; 3] = [
+const SHARED: [&str; 4] = [
     include_str!("../../../../kernels/cuda/machine.cuh"),
     include_str!("../../../../kernels/cuda/common.cuh"),
     include_str!("../../../../kernels/cuda/attention.cuh"),
+    include_str!("../../../../kernels/cuda/optimiser.cuh"),
 ];
 
 macro_rules! files {
@@ -25,17 +26,30 @@ macro_rules! files {
 }
 
 /// Every file of kernels, and what it says.
-const FILES: [(&str, &str); 11] = files![
+const FILES: [(&str, &str); 24] = files![
+    "adafactor",
+    "adamw8",
     "attention",
     "attention_back",
+    "average",
     "cast",
     "columns",
+    "contrastive",
     "cross_entropy",
+    "distil",
+    "eights",
     "embed",
+    "experts",
+    "lengths",
+    "lion",
     "map",
+    "moments",
+    "muon",
     "norm",
     "optimiser",
     "rope",
+    "routers",
+    "sgd",
     "sums"
 ];
 
@@ -161,7 +175,20 @@ mod tests {
             ("add_results", "cross_entropy"),
             ("add_f32", "map"),
             ("squares_of_all", "optimiser"),
-            ("adamw_bf16", "optimiser"),
+            ("moments_bf16", "moments"),
+            ("adamw8_f16", "adamw8"),
+            ("adafactor_f32", "adafactor"),
+            ("adafactor_rows", "adafactor"),
+            ("muon_bf16", "muon"),
+            ("muon_units", "muon"),
+            ("swap_numbers_f32", "average"),
+            ("unpool_texts_bf16", "contrastive"),
+            ("distil_f32", "distil"),
+            ("to_eight_bf16", "eights"),
+            ("expert_weights_back_bf16", "experts"),
+            ("place_choices_in_order", "experts"),
+            ("router_sums_f32", "routers"),
+            ("inverse_lengths_f16", "lengths"),
             ("from_floats_f32", "cast"),
             ("rope_f32", "rope"),
             ("embed_back_f32", "embed"),

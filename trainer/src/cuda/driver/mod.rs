@@ -13,7 +13,8 @@ use siskin::{Error, Result};
 use self::kernels::Kernels;
 use self::products::Products;
 use super::device::Device;
-use super::tape::{Argument, Command, Launch, Place, Tape};
+use super::op;
+use super::tape::{Argument, Command, Launch, Matrix, Place, Product, Tape};
 
 /// Tapes that are kept as recorded graphs.
 const MOST_GRAPHS: usize = 32;
@@ -21,6 +22,8 @@ const MOST_GRAPHS: usize = 32;
 /// One device.
 pub struct Cuda {
     context: sys::CUcontext,
+    /// Such as 90.
+    kind: i32,
     stream: sys::CUstream,
     kernels: Kernels,
     products: Products,
@@ -106,6 +109,7 @@ impl Cuda {
         let copied = check("make an event", driver::event::create(flags))?;
         Ok(Self {
             context,
+            kind: 10 * major + minor,
             stream,
             kernels: Kernels::new(10 * major + minor),
             products: Products::new()?,
@@ -124,7 +128,7 @@ impl Cuda {
         for command in &tape.commands {
             match command {
                 Command::Launch(launch) => self.launch(launch)?,
-                Command::Multiply(product) => self.products.multiply(product, self.stream)?,
+                Command::Multiply(product) => self.multiply(product)?,
                 Command::Clear { place, bytes } => {
                     // SAFETY: tapes are written for places that were allocated here, and are as long as they say.
                     let outcome = unsafe { driver::memset_d8_async(*place, 0, *bytes, self.stream) };
@@ -133,6 +137,16 @@ impl Cuda {
             }
         }
         Ok(())
+    }
+
+    /// A product; where cuBLASLt cannot bend what comes out of this one, a kernel does it after.
+    fn multiply(&mut self, product: &Product) -> Result<()> {
+        if product.before == 0 || self.products.has(product) {
+            return self.products.multiply(product, self.stream);
+        }
+        let out = Matrix { place: product.before, ..product.out };
+        self.products.multiply(&Product { out, before: 0, ..*product }, self.stream)?;
+        self.play(&op::gelu_alone(product))
     }
 
     fn launch(&mut self, launch: &Launch) -> Result<()> {
@@ -242,6 +256,10 @@ impl Device for Cuda {
         self.wait()?;
         // SAFETY: the bytes are lent until the copy is done; the place was allocated here.
         check("copy from the device", unsafe { driver::memcpy_dtoh_sync(bytes, place) })
+    }
+
+    fn has_eights(&self) -> bool {
+        self.kind >= 89
     }
 
     fn run(&mut self, tape: &Tape) -> Result<()> {

@@ -1,6 +1,6 @@
 //! Products of matrices by cuBLASLt. Which algorithm is best for a shape is asked once.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::c_void;
 
 use cudarc::cublaslt::{result as lt, sys};
@@ -9,7 +9,7 @@ use siskin::Result;
 
 use super::check;
 use crate::cuda::Precision;
-use crate::cuda::tape::{Matrix, Place, Product};
+use crate::cuda::tape::{Matrix, Place, Product, Range};
 
 /// Bytes that an algorithm may use while it runs: what NVIDIA advises for Hopper.
 const WORKSPACE: usize = 32 << 20;
@@ -24,6 +24,8 @@ struct Shape {
     floats: bool,
     add: bool,
     bias: bool,
+    before: bool,
+    eights: Option<[Range; 2]>,
     alignments: [u32; 3],
 }
 
@@ -39,6 +41,8 @@ pub(super) struct Products {
     handle: sys::cublasLtHandle_t,
     workspace: Place,
     prepared: HashMap<Shape, Prepared>,
+    /// Products with GELU that cuBLASLt does not have.
+    without: HashSet<Shape>,
 }
 
 fn alignment(place: Place) -> u32 {
@@ -55,6 +59,8 @@ impl Shape {
             floats: product.floats,
             add: product.add,
             bias: product.bias != 0,
+            before: product.before != 0,
+            eights: product.eights.map(|eights| eights.map(|eight| eight.range)),
             alignments: [product.a, product.b, product.out].map(|matrix| alignment(matrix.place)),
         }
     }
@@ -65,6 +71,15 @@ fn kind(precision: Precision) -> sys::cudaDataType {
         Precision::F32 => sys::cudaDataType::CUDA_R_32F,
         Precision::Bf16 => sys::cudaDataType::CUDA_R_16BF,
         Precision::Fp16 => sys::cudaDataType::CUDA_R_16F,
+    }
+}
+
+/// What the numbers of a matrix are, where they may have eight bits.
+fn kind_of(own: sys::cudaDataType, eight: Option<Range>) -> sys::cudaDataType {
+    match eight {
+        None => own,
+        Some(Range::Near) => sys::cudaDataType::CUDA_R_8F_E4M3,
+        Some(Range::Far) => sys::cudaDataType::CUDA_R_8F_E5M2,
     }
 }
 
@@ -97,6 +112,33 @@ fn say<T>(
     })
 }
 
+/// What is done with the sums of a product; none: nothing.
+fn epilogue(shape: Shape) -> Option<sys::cublasLtEpilogue_t> {
+    use sys::cublasLtEpilogue_t as After;
+    match (shape.before, shape.bias) {
+        (false, false) => None,
+        (false, true) => Some(After::CUBLASLT_EPILOGUE_BIAS),
+        (true, false) => Some(After::CUBLASLT_EPILOGUE_GELU_AUX),
+        (true, true) => Some(After::CUBLASLT_EPILOGUE_GELU_AUX_BIAS),
+    }
+}
+
+/// Says where a product finds its bias and its scales, and where it leaves what was before GELU.
+fn say_places(described: sys::cublasLtMatmulDesc_t, product: &Product) -> Result<()> {
+    use sys::cublasLtMatmulDescAttributes_t as Says;
+    if product.bias != 0 {
+        say(described, Says::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &product.bias)?;
+    }
+    if let Some([a, b]) = product.eights {
+        say(described, Says::CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &b.inverse)?;
+        say(described, Says::CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &a.inverse)?;
+    }
+    if product.before != 0 {
+        say(described, Says::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &product.before)?;
+    }
+    Ok(())
+}
+
 /// Sets one wish for an algorithm.
 fn wish<T>(
     wishes: sys::cublasLtMatmulPreference_t,
@@ -115,7 +157,7 @@ impl Products {
         let handle = check("start cuBLASLt", lt::create_handle())?;
         // SAFETY: algorithms write what they read of it.
         let workspace = check("allocate memory", unsafe { driver::malloc_sync(WORKSPACE) })?;
-        Ok(Self { handle, workspace, prepared: HashMap::new() })
+        Ok(Self { handle, workspace, prepared: HashMap::new(), without: HashSet::new() })
     }
 
     fn prepare(&self, product: &Product, shape: Shape) -> Result<Prepared> {
@@ -130,17 +172,16 @@ impl Products {
         // outᵀ = bᵀ · aᵀ.
         say(described, Says::CUBLASLT_MATMUL_DESC_TRANSA, &operation(product.b))?;
         say(described, Says::CUBLASLT_MATMUL_DESC_TRANSB, &operation(product.a))?;
-        if shape.bias {
-            say(
-                described,
-                Says::CUBLASLT_MATMUL_DESC_EPILOGUE,
-                &sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS,
-            )?;
-            say(described, Says::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &product.bias)?;
+        if let Some(after) = epilogue(shape) {
+            say(described, Says::CUBLASLT_MATMUL_DESC_EPILOGUE, &after)?;
         }
+        if shape.before {
+            say(described, Says::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &(product.out.stride as i64))?;
+        }
+        say_places(described, product)?;
         let layouts = [
-            layout(own, product.b, [k, n])?,
-            layout(own, product.a, [m, k])?,
+            layout(kind_of(own, shape.eights.map(|eights| eights[1])), product.b, [k, n])?,
+            layout(kind_of(own, shape.eights.map(|eights| eights[0])), product.a, [m, k])?,
             layout(of_out, product.out, [m, n])?,
         ];
         let wishes = check("choose an algorithm", lt::create_matmul_pref())?;
@@ -160,6 +201,18 @@ impl Products {
         Ok(Prepared { product: described, layouts, algorithm: found.algo })
     }
 
+    /// Whether there is an algorithm for a product.
+    pub(super) fn has(&mut self, product: &Product) -> bool {
+        let shape = Shape::of(product);
+        if self.prepared.contains_key(&shape) || self.without.contains(&shape) {
+            return self.prepared.contains_key(&shape);
+        }
+        match self.prepare(product, shape) {
+            Ok(prepared) => self.prepared.insert(shape, prepared).is_none(),
+            Err(_) => !self.without.insert(shape),
+        }
+    }
+
     /// Puts a product on a stream.
     pub(super) fn multiply(
         &mut self,
@@ -172,13 +225,7 @@ impl Products {
             self.prepared.insert(shape, prepared);
         }
         let Some(prepared) = self.prepared.get(&shape) else { return Ok(()) };
-        if shape.bias {
-            say(
-                prepared.product,
-                sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-                &product.bias,
-            )?;
-        }
+        say_places(prepared.product, product)?;
         let (one, beta) = (1.0_f32, if product.add { 1.0_f32 } else { 0.0 });
         let number = |number: &f32| std::ptr::from_ref(number).cast::<c_void>();
         let place = |matrix: Matrix| matrix.place as *mut c_void;

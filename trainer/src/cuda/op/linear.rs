@@ -2,8 +2,10 @@
 
 use siskin::graph::Op;
 
-use super::{Argument, Back, Call, Place, Work, sum_rows, whole};
+use super::{Argument, Back, Call, Place, Work, eight, sum_rows, whole};
+use crate::cuda::Precision;
 use crate::cuda::tape::{Matrix, Product};
+use crate::program::Node;
 
 /// A part of a table's columns, as a matrix.
 fn part(work: &Work<'_>, table: Place, start: usize, stride: usize) -> Matrix {
@@ -11,8 +13,19 @@ fn part(work: &Work<'_>, table: Place, start: usize, stride: usize) -> Matrix {
     Matrix { place, stride, turned: false }
 }
 
-pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, x: Place, out: Place) {
+/// Whether GELU of the output, by the hyperbolic tangent, can be computed with it: cuBLASLt keeps what was before for 16
+/// bits, where rows are multiples of 16 bytes.
+pub(super) fn bends(precision: Precision, node: &Node, columns: usize) -> bool {
+    let one = matches!(&node.op, Op::Linear { parts } if parts.len() == 1);
+    one && precision != Precision::F32 && columns.is_multiple_of(precision.wide())
+}
+
+/// `bent`, where it is not 0, gets GELU of the output.
+pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, x: Place, [out, bent]: [Place; 2]) {
     let Op::Linear { parts } = &call.node.op else { return };
+    if let Some(known) = call.known() {
+        return eight::forward(work, call, [x, out], known);
+    }
     let (depth, columns) = (call.input(0).columns, call.stride);
     let mut start = 0;
     for &(weight, bias) in parts {
@@ -22,10 +35,12 @@ pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, x: Place, out: Place
             shape: [call.rows, width, depth],
             a: Matrix { place: x, stride: depth, turned: false },
             b: Matrix { place: call.weight(weight).numbers, stride: depth, turned: true },
-            out: part(work, out, start, columns),
+            out: part(work, if bent > 0 { bent } else { out }, start, columns),
             floats: false,
             add: false,
             bias: bias.map_or(0, |bias| call.weight(bias).numbers),
+            before: if bent > 0 { out } else { 0 },
+            eights: None,
         });
         start += width;
     }
@@ -33,6 +48,9 @@ pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, x: Place, out: Place
 
 pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
     let Op::Linear { parts } = &call.node.op else { return };
+    if let Some(known) = call.known() {
+        return eight::backward(work, call, back, known);
+    }
     let (depth, columns, precision) = (call.input(0).columns, call.stride, work.tape.precision);
     let mut start = 0;
     for (index, &(weight, bias)) in parts.iter().enumerate() {
@@ -48,6 +66,8 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
                 floats: false,
                 add: to.add || index > 0,
                 bias: 0,
+                before: 0,
+                eights: None,
             });
         }
         let to = call.weight(weight).gradient;
@@ -61,6 +81,8 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
                 floats: true,
                 add: true,
                 bias: 0,
+                before: 0,
+                eights: None,
             });
         }
         let to = bias.map_or(0, |bias| call.weight(bias).gradient);

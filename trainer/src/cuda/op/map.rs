@@ -2,6 +2,8 @@
 
 use siskin::graph::{ActivationKind, Op};
 
+#[cfg(feature = "cuda")]
+use super::Tape;
 use super::{Argument, Back, Call, Place, To, Work, flag, sum_rows, whole};
 
 /// A function as `kernels/cuda/map.cu` numbers it.
@@ -36,6 +38,13 @@ fn of_two(op: &Op) -> Option<[Argument; 3]> {
         _ => return None,
     };
     Some([Argument::Whole(function), Argument::Float(limit), Argument::Float(slope)])
+}
+
+/// GELU by the hyperbolic tangent, of so many numbers.
+#[cfg(feature = "cuda")]
+pub(super) fn gelu(tape: &mut Tape, count: usize, [from, to]: [Place; 2]) {
+    let function = [Argument::Whole(number(ActivationKind::GeluTanh)), Argument::Float(0.0)];
+    tape.numbers("activate", count, &[&function[..], &[from, to].map(Argument::Place)].concat());
 }
 
 pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, inputs: &[Place], out: Place) {

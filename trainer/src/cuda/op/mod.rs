@@ -1,6 +1,8 @@
 //! The kernels and products of each operation, forth and back: what the rules of [`grad`](crate::grad) say, for a device.
 
+mod eight;
 mod embed;
+mod experts;
 mod linear;
 mod map;
 mod norm;
@@ -10,7 +12,10 @@ use siskin::graph::Op;
 use siskin::{Error, Result};
 
 use super::attention;
+use super::eights::Known;
 use super::sheet::Sheet;
+#[cfg(feature = "cuda")]
+use super::tape::Product;
 use super::tape::{Argument, Place, Tape};
 use super::weights::{Weight, Weights};
 use super::{Precision, aligned};
@@ -47,8 +52,18 @@ impl Scratch {
         place
     }
 
+    /// The same for bytes.
+    pub(super) fn bytes(&mut self, count: usize) -> Place {
+        self.floats(count.div_ceil(4))
+    }
+
+    /// The same for doubles.
+    pub(super) fn doubles(&mut self, count: usize) -> Place {
+        self.floats(2 * count)
+    }
+
     /// Gives all room back.
-    fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.used = 0;
     }
 }
@@ -64,9 +79,16 @@ pub(super) struct Call<'a> {
     pub(super) rows: usize,
     /// From a row of the output to the next: its columns, but where the output of a product is wider than it need be.
     pub(super) stride: usize,
+    /// Whether the largest numbers of tables that become eight bits are kept.
+    pub(super) keeps: bool,
 }
 
 impl<'a> Call<'a> {
+    /// What is known of the tables of a product of eight bits; none where it has none.
+    fn known(&self) -> Option<[Known; 3]> {
+        self.weights.eights.as_ref()?.of(self.node)
+    }
+
     fn output(&self) -> Value {
         self.program.values[self.node.output]
     }
@@ -140,15 +162,17 @@ pub(super) fn keeps(node: &Node, rows: usize) -> usize {
 }
 
 /// Refuses what there are no kernels for.
-pub(super) fn check(program: &Program) -> Result<()> {
+pub(super) fn check(program: &Program, precision: Precision) -> Result<()> {
     for node in &program.nodes {
         let known = match &node.op {
             Op::Attention(description) => attention::check(description)?,
+            Op::Route(routing) if routing.experts > experts::most(precision) => {
+                let most = experts::most(precision);
+                let message =
+                    format!("more than {most} experts have no numbers of their own in this precision");
+                return Err(Error::unsupported("precision", message));
+            }
             Op::Neighbours { .. }
-            | Op::Route(_)
-            | Op::Dispatch(_)
-            | Op::ExpertLinear { .. }
-            | Op::Combine(_)
             | Op::Decay { .. }
             | Op::Convolve { .. }
             | Op::Recur(_)
@@ -176,11 +200,14 @@ pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, inputs: &[Place], ou
         Op::EmbedSine { .. } => embed::sines(work, call, out),
         Op::Features => embed::features(work, call, out),
         Op::Norm { .. } | Op::Unit { .. } => norm::forward(work, call, inputs[0], out),
-        Op::Linear { .. } => linear::forward(work, call, inputs[0], out),
+        Op::Linear { .. } => linear::forward(work, call, inputs[0], [out, 0]),
         Op::Columns { .. } | Op::Repeat(_) | Op::Pick | Op::Rope { .. } => {
             place::forward(work, call, inputs[0], out)
         }
         Op::Attention(description) => attention::forward(work, call, description, inputs, out, kept),
+        Op::Route(_) | Op::Dispatch(_) | Op::ExpertLinear { .. } | Op::Combine(_) => {
+            experts::forward(work, call, inputs, out)
+        }
         _ => map::forward(work, call, inputs, out),
     }
 }
@@ -197,6 +224,9 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
         Op::Linear { .. } => linear::backward(work, call, back),
         Op::Columns { .. } | Op::Repeat(_) | Op::Pick | Op::Rope { .. } => place::backward(work, call, back),
         Op::Attention(description) => attention::backward(work, call, description, back),
+        Op::Route(_) | Op::Dispatch(_) | Op::ExpertLinear { .. } | Op::Combine(_) => {
+            experts::backward(work, call, back)
+        }
         _ => map::backward(work, call, back),
     }
 }
@@ -205,6 +235,25 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
 pub(super) fn add_and_norm(work: &mut Work<'_>, call: &Call<'_>, places: [Place; 4]) {
     work.scratch.clear();
     norm::of_sum(work, call, places);
+}
+
+/// Whether a product and GELU of it can be computed at once: `call` is the product's.
+pub(super) fn bends(call: &Call<'_>, precision: Precision) -> bool {
+    call.known().is_none() && linear::bends(precision, call.node, call.columns())
+}
+
+/// GELU of what was before it, where a product cannot give both.
+#[cfg(feature = "cuda")]
+pub(super) fn gelu_alone(product: &Product) -> Tape {
+    let mut tape = Tape::new(product.precision);
+    map::gelu(&mut tape, product.shape[0] * product.shape[1], [product.before, product.out.place]);
+    tape
+}
+
+/// A product and GELU of it.
+pub(super) fn multiply_and_bend(work: &mut Work<'_>, call: &Call<'_>, x: Place, places: [Place; 2]) {
+    work.scratch.clear();
+    linear::forward(work, call, x, places);
 }
 
 /// Rows that one block adds up: fixed, so that sums are the same on every device.

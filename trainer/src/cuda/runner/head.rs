@@ -1,33 +1,18 @@
 //! The head and the loss, some rows at a time: scores become their own gradient, so that there is one table of them.
 
+use siskin::Result;
 use siskin::graph::Op;
-use siskin::{Error, Result};
 
 use super::{Goal, Walk};
 use crate::cuda::device::Device;
-use crate::cuda::op::{self, Back, To, flag, whole};
+use crate::cuda::loss::Outputs;
+use crate::cuda::op::{self, Back, To, flag};
 use crate::cuda::tape::{Argument, Place};
 use crate::cuda::{aligned, op::width_of};
 use crate::program::Buffer;
 
 /// Numbers of the widest table of a part.
 const MOST: usize = 1 << 26;
-
-/// Where the targets of rows are, their weights, and the factor on the loss.
-#[derive(Clone, Copy)]
-struct Lists {
-    ids: Place,
-    weights: Place,
-    scale: Place,
-}
-
-impl Lists {
-    /// Those of the rows from `start` on.
-    fn after(self, start: usize) -> Self {
-        let bytes = 4 * start as Place;
-        Self { ids: self.ids + bytes, weights: self.weights + bytes, ..self }
-    }
-}
 
 /// Where the tables of a part of the rows are.
 struct Tables {
@@ -47,18 +32,33 @@ impl<D: Device> Walk<'_, D> {
         let program = &self.runner.program;
         let hidden = program.values[program.hidden];
         let rows = hidden.row_count(self.batch);
-        self.check(goal, rows)?;
-        let tables = self.tables(rows);
+        let columns = program.values[program.output].columns;
+        goal.loss.loss().check(self.batch, goal.targets, [rows, columns])?;
+        let tables = self.tables(rows, goal.loss.loss().by_rows());
         let own = [Buffer::Value { value: program.hidden, again: false }, Buffer::Gradient(program.hidden)]
             .map(|buffer| self.place(buffer));
-        let lists = self.lists(goal);
+        let scale = self.work.sheet.table("scale", || goal.scale.to_le_bytes().to_vec());
         for start in (0..rows).step_by(tables.rows) {
             let count = tables.rows.min(rows - start);
             let bytes = (start * hidden.columns * self.runner.precision.bytes()) as Place;
             let part = own.map(|place| place + bytes);
             self.part_forward(&tables, part, count);
-            let smoothing = goal.loss.smoothing as f32;
-            self.loss(&tables, part, count, lists.after(start), (smoothing, back));
+            let place = self.outputs(&tables, part, count);
+            self.work.scratch.clear();
+            let outputs = Outputs {
+                first: start,
+                rows: count,
+                columns,
+                stride: tables.stride,
+                place,
+                results: tables.results,
+                sums: self.runner.sums,
+                scale,
+                batch: self.batch,
+                targets: goal.targets,
+                back,
+            };
+            goal.loss.loss().write_down(&mut self.work, &outputs);
             if back {
                 self.part_backward(&tables, part, count);
             }
@@ -67,25 +67,14 @@ impl<D: Device> Walk<'_, D> {
         Ok(tables.bytes)
     }
 
-    fn check(&self, goal: Goal<'_>, rows: usize) -> Result<()> {
-        let columns = self.runner.program.values[self.runner.program.output].columns;
-        if goal.targets.ids.len() < rows || goal.targets.weights.len() < rows {
-            return Err(Error::argument("targets", "fewer than rows"));
-        }
-        let mut counted = goal.targets.ids.iter().zip(&goal.targets.weights);
-        if let Some((id, _)) = counted.find(|(id, weight)| **weight != 0.0 && **id as usize >= columns) {
-            return Err(Error::argument("targets", format!("{id} is beyond the {columns} columns")));
-        }
-        Ok(())
-    }
-
-    /// Places for parts of as many rows as the widest table allows.
-    fn tables(&self, rows: usize) -> Tables {
+    /// Places for parts of as many rows as the widest table allows, or for all rows where they belong together.
+    fn tables(&self, rows: usize, in_parts: bool) -> Tables {
         let program = &self.runner.program;
         let nodes = &program.nodes[program.tail..];
         let widths: Vec<usize> = nodes.iter().map(|node| program.values[node.output].columns).collect();
         let widest = widths.iter().copied().max().unwrap_or(1).max(1);
-        let rows = (MOST / widest).clamp(16, rows.max(16)).min(rows.max(1));
+        let most = if in_parts { (MOST / widest).clamp(16, rows.max(16)) } else { rows };
+        let rows = most.min(rows).max(1);
         let last = nodes.len().saturating_sub(1);
         let columns = program.values[program.output].columns;
         let padded = nodes.last().is_some_and(|node| matches!(node.op, Op::Linear { .. }));
@@ -105,15 +94,6 @@ impl<D: Device> Walk<'_, D> {
         }
         let results = next(12 * rows);
         Tables { rows, values, gradients, results, stride, bytes }
-    }
-
-    /// What the loss reads beside the scores.
-    fn lists(&mut self, goal: Goal<'_>) -> Lists {
-        let ids = &goal.targets.ids;
-        let ids = self.work.sheet.whole("targets", || ids.iter().map(|&id| id as i32).collect());
-        let weights = self.work.sheet.floats("weights of targets", || goal.targets.weights.clone());
-        let scale = self.work.sheet.table("scale", || goal.scale.to_le_bytes().to_vec());
-        Lists { ids, weights, scale }
     }
 
     /// The number of the head's node that makes a value; none: it enters the head.
@@ -137,32 +117,16 @@ impl<D: Device> Walk<'_, D> {
         }
     }
 
-    fn loss(
-        &mut self,
-        tables: &Tables,
-        [hidden, of_hidden]: [Place; 2],
-        rows: usize,
-        lists: Lists,
-        (smoothing, back): (f32, bool),
-    ) {
+    /// Where what leaves the program is, and becomes its own gradient.
+    fn outputs(&mut self, tables: &Tables, [hidden, of_hidden]: [Place; 2], rows: usize) -> Place {
         let program = &self.runner.program;
         let columns = program.values[program.output].columns;
-        let outputs = tables.values.last().copied().unwrap_or_else(|| {
+        tables.values.last().copied().unwrap_or_else(|| {
             // Nothing stands between what enters the head and the loss.
             let arguments = [hidden, of_hidden].map(Argument::Place);
             self.work.tape.numbers("hand_on", rows * columns, &[&arguments[..], &[flag(false)]].concat());
             of_hidden
-        });
-        let arguments = [
-            &[outputs, lists.ids, lists.weights].map(Argument::Place)[..],
-            &[Argument::Float(smoothing)],
-            &[lists.scale, tables.results].map(Argument::Place),
-            &[whole(columns), whole(tables.stride), flag(back)],
-        ];
-        let name = self.work.tape.named("cross_entropy");
-        self.work.tape.kernel(&name, [rows, 1, 1], 512, 0, &arguments.concat());
-        let arguments = [Argument::Place(tables.results), whole(rows), Argument::Place(self.runner.sums)];
-        self.work.tape.kernel("add_results", [1, 1, 1], 512, 0, &arguments);
+        })
     }
 
     fn part_backward(&mut self, tables: &Tables, [hidden, of_hidden]: [Place; 2], rows: usize) {

@@ -1,0 +1,89 @@
+// AdamW with both averages in a byte for each number: blocks of 256 numbers share a scale.
+#include "optimiser.cuh"
+
+#define BLOCK 256
+#define OF_LANE (BLOCK / LANES)
+
+// The numbers that a byte can be, and halfway from each to the next.
+struct Codes {
+    float numbers[256];
+    float halves[256];
+};
+
+// How many of the 255 halves are less: the nearest byte.
+__device__ __forceinline__ unsigned char nearest(const Codes& codes, float x) {
+    int below = 0;
+#pragma unroll
+    for (int step = 128; step > 0; step /= 2) {
+        if (codes.halves[below + step - 1] < x) below += step;
+    }
+    return (unsigned char)below;
+}
+
+__device__ __forceinline__ float most_of_warp(float x) {
+#pragma unroll
+    for (int mask = LANES / 2; mask > 0; mask /= 2) x = max(x, across(x, mask));
+    return x;
+}
+
+// Writes the numbers of a warp's block; their scale is for every lane.
+__device__ __forceinline__ float write_codes(const Codes& codes, const float (&numbers)[OF_LANE], unsigned char* bytes,
+                                             int count) {
+    float most = 0;
+#pragma unroll
+    for (int i = 0; i < OF_LANE; i++) most = max(most, fabsf(numbers[i]));
+    float scale = most_of_warp(most), divisor = scale > 0 ? scale : 1;
+#pragma unroll
+    for (int i = 0; i < OF_LANE; i++) {
+        int at = i * LANES + lane();
+        if (at < count) bytes[at] = nearest(codes, numbers[i] / divisor);
+    }
+    return scale;
+}
+
+// `codes` has those of the first average, which has signs, and those of the second.
+template <class T>
+__device__ void adamw8(const Tensor* tensors, const Part* parts, const Step* step, const Codes* codes) {
+    __shared__ Codes own[2];
+    const Part part = parts[blockIdx.x];
+    const Tensor tensor = tensors[part.tensor];
+    int count = count_of(part, tensor);
+    for (int i = threadIdx.x; i < 1024; i += PART_THREADS) ((float*)own)[i] = ((const float*)codes)[i];
+    meet();
+    const Adam adam = adam_of(step, tensor);
+    bool finite = step->finite != 0;
+    for (int block = warp(); block * BLOCK < count; block += PART_THREADS / LANES) {
+        long long start = first_of(part) + block * BLOCK;
+        int left = min(count - block * BLOCK, BLOCK);
+        unsigned char* bytes[2] = {(unsigned char*)tensor.slots[0] + start, (unsigned char*)tensor.slots[1] + start};
+        float* scales[2] = {(float*)tensor.slots[2] + start / BLOCK, (float*)tensor.slots[3] + start / BLOCK};
+        float of_first = *scales[0], of_second = *scales[1], first[OF_LANE], second[OF_LANE];
+#pragma unroll
+        for (int i = 0; i < OF_LANE; i++) {
+            int at = i * LANES + lane();
+            first[i] = second[i] = 0;
+            if (at >= left) continue;
+            float gradient = tensor.gradient[start + at];
+            tensor.gradient[start + at] = 0;
+            if (!finite) continue;
+            first[i] = own[0].numbers[bytes[0][at]] * of_first;
+            second[i] = own[1].numbers[bytes[1][at]] * of_second;
+            float now = adam_step(adam, tensor.numbers[start + at], gradient, first[i], second[i]);
+            change<T>(tensor, start + at, now);
+        }
+        if (!finite) continue;
+        of_first = write_codes(own[0], first, bytes[0], left);
+        of_second = write_codes(own[1], second, bytes[1], left);
+        meet_warp();
+        if (lane() == 0) {
+            *scales[0] = of_first;
+            *scales[1] = of_second;
+        }
+    }
+}
+
+#define KERNELS(T, type)                                                                                       \
+    ENTRY(adamw8_##type, PART_THREADS,                                                                         \
+          (const Tensor* tensors, const Part* parts, const Step* step, const Codes* codes),                    \
+          adamw8<T>(tensors, parts, step, codes))
+FOR_EACH_TYPE(KERNELS)

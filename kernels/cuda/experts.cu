@@ -1,0 +1,401 @@
+// Rows that choose experts, and the products of what these get. A choice that finds room has a slot; the slots of an expert
+// stand side by side, in the order of the rows. How many an expert has, only the device knows.
+#include "attention.cuh"
+
+// Choices that a block puts in order.
+#define CHOICES 256
+// Rows and columns of a tile.
+#define SIDE 64
+
+// What was routed holds for each row the weights of the chosen, then their numbers.
+template <class T> __device__ __forceinline__ int number_of(const T* routed, int index, int chosen) {
+    return (int)number(routed[(long long)(index / chosen) * 2 * chosen + chosen + index % chosen]);
+}
+
+// The softmax of a row's scores: the largest, and the sum of the exponentials of what they are below it.
+struct Shares {
+    float most;
+    float sum;
+};
+
+template <class T> __device__ __forceinline__ Shares shares_of(const T* scores, int experts) {
+    float most = -infinity(), sum = 0;
+    for (int i = 0; i < experts; i++) most = max(most, number(scores[i]));
+    for (int i = 0; i < experts; i++) sum += expf(number(scores[i]) - most);
+    return {most, sum};
+}
+
+// A thread has a row.
+template <class T>
+__device__ void route(const T* scores, T* out, int rows, int experts, int chosen, int normalise) {
+    int row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= rows) return;
+    scores += (long long)row * experts;
+    out += (long long)row * 2 * chosen;
+    Shares shares = shares_of(scores, experts);
+    float sum = 0;
+    for (int choice = 0; choice < chosen; choice++) {
+        int best = -1;
+        for (int i = 0; i < experts; i++) {
+            bool taken = false;
+            for (int j = 0; j < choice; j++) taken = taken || (int)number(out[chosen + j]) == i;
+            if (!taken && (best < 0 || number(scores[i]) > number(scores[best]))) best = i;
+        }
+        set(out[chosen + choice], best);
+        sum += expf(number(scores[best]) - shares.most) / shares.sum;
+    }
+    for (int choice = 0; choice < chosen; choice++) {
+        int expert = (int)number(out[chosen + choice]);
+        float share = expf(number(scores[expert]) - shares.most) / shares.sum;
+        set(out[choice], normalise ? share / sum : share);
+    }
+}
+
+template <class T>
+__device__ void route_back(const T* scores, const T* routed, const T* gradient, T* to, int add, int rows, int experts,
+                           int chosen, int normalise) {
+    int row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= rows) return;
+    scores += (long long)row * experts;
+    to += (long long)row * experts;
+    routed += (long long)row * 2 * chosen;
+    gradient += (long long)row * 2 * chosen;
+    Shares shares = shares_of(scores, experts);
+    float sum = 0, along = 0;
+    for (int choice = 0; choice < chosen; choice++) {
+        float share = expf(number(scores[(int)number(routed[chosen + choice])]) - shares.most) / shares.sum;
+        sum += share;
+        along += number(gradient[choice]) * share;
+    }
+    // How steep the loss is along the share of a choice, and along all shares together.
+    auto steep = [&](int choice) {
+        float own = number(gradient[choice]);
+        return normalise ? own / sum - along / (sum * sum) : own;
+    };
+    float all = 0;
+    for (int choice = 0; choice < chosen; choice++) {
+        all += steep(choice) * expf(number(scores[(int)number(routed[chosen + choice])]) - shares.most) / shares.sum;
+    }
+    for (int i = 0; i < experts; i++) {
+        float own = 0;
+        for (int choice = 0; choice < chosen; choice++) {
+            if ((int)number(routed[chosen + choice]) == i) own = steep(choice);
+        }
+        give(to[i], expf(number(scores[i]) - shares.most) / shares.sum * (own - all), add);
+    }
+}
+
+// The expert of each choice; -1 where it has no room for it. Counts how many each expert gets of a block's choices.
+template <class T>
+__device__ void choose(const T* routed, const int* first_rows, int capacity, int* expert_of, int* owners, int* counts,
+                       int count, int chosen, int experts) {
+    __shared__ int own[CHOICES];
+    int index = blockIdx.x * CHOICES + threadIdx.x, expert = -1;
+    if (index < count) {
+        expert = number_of(routed, index, chosen);
+        int before = 0;
+        for (int i = first_rows[index / chosen] * chosen; capacity > 0 && i < index; i++) {
+            before += number_of(routed, i, chosen) == expert ? 1 : 0;
+        }
+        if (capacity > 0 && before >= capacity) expert = -1;
+        expert_of[index] = expert;
+        owners[index] = -1;
+    }
+    own[threadIdx.x] = expert;
+    meet();
+    for (int i = threadIdx.x; i < experts; i += CHOICES) {
+        int sum = 0;
+        for (int j = 0; j < CHOICES; j++) sum += own[j] == i ? 1 : 0;
+        counts[(long long)blockIdx.x * experts + i] = sum;
+    }
+}
+
+// In one block: where the slots of each expert begin, and in the place of counts, where those of a block's choices do.
+__device__ __forceinline__ void begin_experts(int* counts, int* starts, int blocks, int experts) {
+    for (int i = threadIdx.x; i < experts; i += CHOICES) {
+        int sum = 0;
+        for (int block = 0; block < blocks; block++) sum += counts[(long long)block * experts + i];
+        starts[i + 1] = sum;
+    }
+    meet();
+    if (threadIdx.x == 0) {
+        starts[0] = 0;
+        for (int i = 0; i < experts; i++) starts[i + 1] += starts[i];
+    }
+    meet();
+    for (int i = threadIdx.x; i < experts; i += CHOICES) {
+        int next = starts[i];
+        for (int block = 0; block < blocks; block++) {
+            int* count = counts + (long long)block * experts + i;
+            int own = *count;
+            *count = next;
+            next += own;
+        }
+    }
+}
+
+// The slot of each choice, -1 where it has none, and the choice of each slot.
+__device__ __forceinline__ void place_choices(const int* expert_of, const int* firsts, int* places, int* owners, int count,
+                                              int experts) {
+    __shared__ int own[CHOICES];
+    int index = blockIdx.x * CHOICES + threadIdx.x, expert = index < count ? expert_of[index] : -1;
+    own[threadIdx.x] = expert;
+    meet();
+    if (index >= count) return;
+    if (expert < 0) {
+        places[index] = -1;
+        return;
+    }
+    int slot = firsts[(long long)blockIdx.x * experts + expert];
+    for (int i = 0; i < (int)threadIdx.x; i++) slot += own[i] == expert ? 1 : 0;
+    places[index] = slot;
+    owners[slot] = index;
+}
+
+// Each slot becomes its row, times the weight of the choice where there is what was routed; zero where nobody has it.
+template <class T>
+__device__ void to_slots(const T* from, const T* routed, const int* owners, T* to, int add, int slots, int columns,
+                         int chosen) {
+    bool all_wide = is_wide(from, columns) && is_wide(to, columns);
+    for_each_cell<T>(slots, columns, all_wide, [&](int slot, int column, auto size) {
+        constexpr int COUNT = decltype(size)::value;
+        float x[COUNT] = {};
+        int owner = owners[slot];
+        if (owner >= 0) {
+            int row = owner / chosen;
+            read<COUNT>(x, from + (long long)row * columns + column);
+            float weight = routed ? number(routed[(long long)row * 2 * chosen + owner % chosen]) : 1;
+#pragma unroll
+            for (int i = 0; i < COUNT; i++) x[i] *= weight;
+        }
+        give<COUNT>(to + (long long)slot * columns + column, x, add);
+    });
+}
+
+// Each row becomes the sum of its slots, times the weights of the choices where there is what was routed.
+template <class T>
+__device__ void of_slots(const T* from, const T* routed, const int* places, T* to, int add, int rows, int columns,
+                         int chosen) {
+    bool all_wide = is_wide(from, columns) && is_wide(to, columns);
+    for_each_cell<T>(rows, columns, all_wide, [&](int row, int column, auto size) {
+        constexpr int COUNT = decltype(size)::value;
+        float sums[COUNT] = {}, x[COUNT];
+        for (int choice = 0; choice < chosen; choice++) {
+            int slot = places[row * chosen + choice];
+            if (slot < 0) continue;
+            read<COUNT>(x, from + (long long)slot * columns + column);
+            float weight = routed ? number(routed[(long long)row * 2 * chosen + choice]) : 1;
+#pragma unroll
+            for (int i = 0; i < COUNT; i++) sums[i] += weight * x[i];
+        }
+        give<COUNT>(to + (long long)row * columns + column, sums, add);
+    });
+}
+
+// The gradients of weights; numbers have none. A warp has a choice.
+template <class T>
+__device__ void weights_back(const T* slots, const T* gradient, const int* places, T* to, int add, int count, int columns,
+                             int chosen) {
+    int index = blockIdx.x * warps() + warp();
+    if (index >= count) return;
+    int slot = places[index], row = index / chosen;
+    float sum = 0;
+    for (int i = lane(); slot >= 0 && i < columns; i += LANES) {
+        sum += number(gradient[(long long)row * columns + i]) * number(slots[(long long)slot * columns + i]);
+    }
+    sum = sum_of_warp(sum);
+    if (lane() > 0) return;
+    T* own = to + (long long)row * 2 * chosen + index % chosen;
+    give(own[0], sum, add);
+    if (!add) set(own[chosen], 0);
+}
+
+// Slots of one expert.
+struct Run {
+    int expert;
+    int first;
+    int count;
+};
+
+// The runs of up to SIDE slots, expert by expert, and after them those of slots that nobody has; empty where there are
+// no more.
+__device__ __forceinline__ Run run_of(const int* starts, int experts, int slots, int place) {
+    for (int expert = 0; expert <= experts; expert++) {
+        int first = starts[expert], end = expert < experts ? starts[expert + 1] : slots;
+        int runs = (end - first + SIDE - 1) / SIDE;
+        if (place < runs) return {expert, first + place * SIDE, min(end - first - place * SIDE, SIDE)};
+        place -= runs;
+    }
+    return {experts, 0, 0};
+}
+
+// Copies a part of a table to a tile, columns as rows; zeros beyond.
+template <class T>
+__device__ __forceinline__ void turned_tile(T* tile, const T* from, int width, int rows, int columns) {
+    for (int i = threadIdx.x; i < SIDE * SIDE; i += blockDim.x) {
+        int row = i / SIDE, column = i % SIDE;
+        T x;
+        set(x, 0);
+        if (row < rows && column < columns) x = from[(long long)row * width + column];
+        tile[column * Plan<T, SIDE>::stride + row] = x;
+    }
+}
+
+// Waits for both tiles, and adds their product.
+template <class T>
+__device__ __forceinline__ void add_tiles(float (&sums)[SIDE / 8][4], const T* a, const T* b) {
+    close_copies();
+    wait_for_copies<0>();
+    meet();
+    float part[SIDE / 8][4];
+    product<SIDE, SIDE>(part, a + warp() * OWN * Plan<T, SIDE>::stride, b);
+#pragma unroll
+    for (int n = 0; n < SIDE / 8; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) sums[n][i] += part[n][i];
+    }
+    meet();
+}
+
+// Calls work(row, column, sum) for what a lane has of a tile.
+template <class Work>
+__device__ __forceinline__ void each_of_tile(const float (&sums)[SIDE / 8][4], int rows, int columns, Work work) {
+#pragma unroll
+    for (int n = 0; n < SIDE / 8; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int row = warp() * OWN + lane() / 4 + i / 2 * 8, column = n * 8 + lane() % 4 * 2 + i % 2;
+            if (row < rows && column < columns) work(row, column, sums[n][i]);
+        }
+    }
+}
+
+template <class T> __device__ __forceinline__ T* second_tile() {
+    return (T*)shared_bytes() + SIDE * Plan<T, SIDE>::stride;
+}
+
+// Each slot times the matrix of its expert, and its bias where there are some; zero where nobody has it.
+template <class T>
+__device__ void expert_linear(const T* x, const T* const* weights, const T* const* biases, const int* starts, T* out,
+                              int slots, int depth, int columns, int experts) {
+    T *a = (T*)shared_bytes(), *b = second_tile<T>();
+    Run run = run_of(starts, experts, slots, blockIdx.y);
+    if (run.count == 0) return;
+    int column = blockIdx.x * SIDE, width = min(columns - column, SIDE);
+    float sums[SIDE / 8][4] = {};
+    bool owned = run.expert < experts;
+    for (int k = 0; owned && k < depth; k += SIDE) {
+        int size = min(depth - k, SIDE);
+        begin_tile<SIDE, SIDE>(a, Heads<T>{x + k, depth, size}, run.first, run.count);
+        begin_tile<SIDE, SIDE>(b, Heads<T>{weights[run.expert] + k, depth, size}, column, width);
+        add_tiles(sums, a, b);
+    }
+    const T* bias = owned && biases ? biases[run.expert] : nullptr;
+    each_of_tile(sums, run.count, width, [&](int row, int i, float sum) {
+        float term = bias ? number(bias[column + i]) : 0;
+        set(out[(long long)(run.first + row) * columns + column + i], sum + term);
+    });
+}
+
+// The gradients of slots.
+template <class T>
+__device__ void expert_back(const T* gradient, const T* const* weights, const int* starts, T* to, int add, int slots,
+                            int depth, int columns, int experts) {
+    T *a = (T*)shared_bytes(), *b = second_tile<T>();
+    Run run = run_of(starts, experts, slots, blockIdx.y);
+    if (run.count == 0) return;
+    int column = blockIdx.x * SIDE, width = min(depth - column, SIDE);
+    float sums[SIDE / 8][4] = {};
+    bool owned = run.expert < experts;
+    for (int k = 0; owned && k < columns; k += SIDE) {
+        int size = min(columns - k, SIDE);
+        begin_tile<SIDE, SIDE>(a, Heads<T>{gradient + k, columns, size}, run.first, run.count);
+        turned_tile(b, weights[run.expert] + (long long)k * depth + column, depth, size, width);
+        add_tiles(sums, a, b);
+    }
+    each_of_tile(sums, run.count, width, [&](int row, int i, float sum) {
+        give(to[(long long)(run.first + row) * depth + column + i], sum, add);
+    });
+}
+
+// Adds the gradients of an expert's matrix, where it is trained. Experts go along the grid's third side.
+template <class T>
+__device__ void expert_weights_back(const T* x, const T* gradient, float* const* gradients, const int* starts, int depth,
+                                    int columns) {
+    T *a = (T*)shared_bytes(), *b = second_tile<T>();
+    float* to = gradients[blockIdx.z];
+    if (!to) return;
+    int first_row = blockIdx.y * SIDE, rows = min(columns - first_row, SIDE);
+    int first_column = blockIdx.x * SIDE, width = min(depth - first_column, SIDE);
+    float sums[SIDE / 8][4] = {};
+    for (int slot = starts[blockIdx.z]; slot < starts[blockIdx.z + 1]; slot += SIDE) {
+        int count = min(starts[blockIdx.z + 1] - slot, SIDE);
+        turned_tile(a, gradient + (long long)slot * columns + first_row, columns, count, rows);
+        turned_tile(b, x + (long long)slot * depth + first_column, depth, count, width);
+        add_tiles(sums, a, b);
+    }
+    each_of_tile(sums, rows, width, [&](int row, int i, float sum) {
+        to[(long long)(first_row + row) * depth + first_column + i] += sum;
+    });
+}
+
+// Adds the gradients of an expert's bias, where it is trained. A block has 32 columns of an expert.
+template <class T>
+__device__ void expert_bias_back(const T* gradient, float* const* gradients, const int* starts, int columns) {
+    __shared__ float sums[8][LANES];
+    float* to = gradients[blockIdx.y];
+    if (!to) return;
+    int column = blockIdx.x * LANES + lane();
+    float sum = 0;
+    for (int slot = starts[blockIdx.y] + warp(); column < columns && slot < starts[blockIdx.y + 1]; slot += 8) {
+        sum += number(gradient[(long long)slot * columns + column]);
+    }
+    sums[warp()][lane()] = sum;
+    meet();
+    if (warp() > 0 || column >= columns) return;
+    for (int i = 1; i < 8; i++) sum += sums[i][lane()];
+    to[column] += sum;
+}
+
+ENTRY(begin_experts_in_order, CHOICES, (int* counts, int* starts, int blocks, int experts),
+      begin_experts(counts, starts, blocks, experts))
+ENTRY(place_choices_in_order, CHOICES,
+      (const int* expert_of, const int* firsts, int* places, int* owners, int count, int experts),
+      place_choices(expert_of, firsts, places, owners, count, experts))
+
+#define KERNELS(T, type)                                                                                            \
+    ENTRY(route_##type, 256, (const T* scores, T* out, int rows, int experts, int chosen, int normalise),           \
+          route(scores, out, rows, experts, chosen, normalise))                                                     \
+    ENTRY(route_back_##type, 256,                                                                                   \
+          (const T* scores, const T* routed, const T* gradient, T* to, int add, int rows, int experts, int chosen,  \
+           int normalise),                                                                                          \
+          route_back(scores, routed, gradient, to, add, rows, experts, chosen, normalise))                          \
+    ENTRY(choose_##type, CHOICES,                                                                                   \
+          (const T* routed, const int* first_rows, int capacity, int* expert_of, int* owners, int* counts,          \
+           int count, int chosen, int experts),                                                                     \
+          choose(routed, first_rows, capacity, expert_of, owners, counts, count, chosen, experts))                  \
+    ENTRY(to_slots_##type, 256,                                                                                     \
+          (const T* from, const T* routed, const int* owners, T* to, int add, int slots, int columns, int chosen),  \
+          to_slots(from, routed, owners, to, add, slots, columns, chosen))                                          \
+    ENTRY(of_slots_##type, 256,                                                                                     \
+          (const T* from, const T* routed, const int* places, T* to, int add, int rows, int columns, int chosen),   \
+          of_slots(from, routed, places, to, add, rows, columns, chosen))                                           \
+    ENTRY(weights_back_##type, 256,                                                                                 \
+          (const T* slots, const T* gradient, const int* places, T* to, int add, int count, int columns,            \
+           int chosen),                                                                                             \
+          weights_back(slots, gradient, places, to, add, count, columns, chosen))                                   \
+    ENTRY(expert_linear_##type, (Plan<T, SIDE>::threads),                                                           \
+          (const T* x, const T* const* weights, const T* const* biases, const int* starts, T* out, int slots,       \
+           int depth, int columns, int experts),                                                                    \
+          expert_linear(x, weights, biases, starts, out, slots, depth, columns, experts))                           \
+    ENTRY(expert_back_##type, (Plan<T, SIDE>::threads),                                                             \
+          (const T* gradient, const T* const* weights, const int* starts, T* to, int add, int slots, int depth,     \
+           int columns, int experts),                                                                               \
+          expert_back(gradient, weights, starts, to, add, slots, depth, columns, experts))                          \
+    ENTRY(expert_weights_back_##type, (Plan<T, SIDE>::threads),                                                     \
+          (const T* x, const T* gradient, float* const* gradients, const int* starts, int depth, int columns),      \
+          expert_weights_back(x, gradient, gradients, starts, depth, columns))                                      \
+    ENTRY(expert_bias_back_##type, 256,                                                                             \
+          (const T* gradient, float* const* gradients, const int* starts, int columns),                             \
+          expert_bias_back(gradient, gradients, starts, columns))
+FOR_EACH_TYPE(KERNELS)

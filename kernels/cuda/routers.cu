@@ -1,0 +1,91 @@
+// The losses of routers: all experts used alike, and small scores. The layers of a side are summed up together: for each
+// expert how often it was chosen, for each its probabilities, and the squares of the logarithms.
+#include "common.cuh"
+
+#define THREADS 256
+
+// What the host says: how much both losses count, the factor on gradients, and how much the batch counts.
+struct Routers {
+    double balance;
+    double z;
+    double factor;
+    double weight;
+};
+
+// The logarithm of the sum of the exponentials of a row's scores. A thread has a row.
+template <class T> __device__ void logarithms(const T* scores, float* left, int rows, int experts) {
+    int row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= rows) return;
+    const T* own = scores + (long long)row * experts;
+    float most = -infinity(), sum = 0;
+    for (int i = 0; i < experts; i++) most = max(most, number(own[i]));
+    for (int i = 0; i < experts; i++) sum += expf(number(own[i]) - most);
+    left[row] = most + logf(sum);
+}
+
+// A block has an expert; the one after the last has the squares.
+template <class T>
+__device__ void sum_router(const T* scores, const T* routed, const float* left, double* sums, int rows, int experts,
+                           int chosen) {
+    __shared__ double of_warps[THREADS / LANES];
+    int expert = blockIdx.x;
+    double shares = 0, choices = 0;
+    for (int row = threadIdx.x; row < rows; row += THREADS) {
+        if (expert == experts) {
+            shares += (double)left[row] * left[row];
+            continue;
+        }
+        shares += expf(number(scores[(long long)row * experts + expert]) - left[row]);
+        const T* numbers = routed + (long long)row * 2 * chosen + chosen;
+        for (int i = 0; i < chosen; i++) choices += (int)number(numbers[i]) == expert ? 1 : 0;
+    }
+    shares = sum_of_block(shares, of_warps);
+    choices = sum_of_block(choices, of_warps);
+    if (threadIdx.x > 0) return;
+    if (expert < experts) sums[expert] += choices;
+    sums[experts + expert] += shares;
+}
+
+// Adds the loss of a side, of which `rows` went through routers. In one block.
+__device__ __forceinline__ void loss_of_side(const Routers* routers, const double* sums, double rows, int experts,
+                                             double* to) {
+    __shared__ double of_warps[THREADS / LANES];
+    double along = 0;
+    for (int i = threadIdx.x; i < experts; i += THREADS) along += sums[i] * sums[experts + i];
+    along = sum_of_block(along, of_warps);
+    if (threadIdx.x > 0) return;
+    double loss = routers->balance * experts * along / (rows * rows) + routers->z * sums[2 * experts] / rows;
+    *to += loss * routers->weight;
+}
+
+// Adds the gradient of that loss to the gradient of a layer's scores. A thread has a row.
+template <class T>
+__device__ void router_back(const T* scores, const float* left, const Routers* routers, const double* sums, T* to,
+                            double side_rows, int rows, int experts) {
+    int row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= rows) return;
+    scores += (long long)row * experts;
+    to += (long long)row * experts;
+    double balance = routers->factor * routers->balance * experts / (side_rows * side_rows);
+    float z = (float)(2 * routers->factor * routers->z / side_rows) * left[row], along = 0;
+    for (int i = 0; i < experts; i++) along += expf(number(scores[i]) - left[row]) * (float)(balance * sums[i]);
+    for (int i = 0; i < experts; i++) {
+        float share = expf(number(scores[i]) - left[row]);
+        give(to[i], share * ((float)(balance * sums[i]) - along + z), true);
+    }
+}
+
+ENTRY(router_loss, THREADS, (const Routers* routers, const double* sums, long long rows, int experts, double* to),
+      loss_of_side(routers, sums, (double)rows, experts, to))
+
+#define KERNELS(T, type)                                                                                             \
+    ENTRY(router_logarithms_##type, THREADS, (const T* scores, float* left, int rows, int experts),                  \
+          logarithms(scores, left, rows, experts))                                                                   \
+    ENTRY(router_sums_##type, THREADS,                                                                               \
+          (const T* scores, const T* routed, const float* left, double* sums, int rows, int experts, int chosen),    \
+          sum_router(scores, routed, left, sums, rows, experts, chosen))                                             \
+    ENTRY(router_back_##type, THREADS,                                                                               \
+          (const T* scores, const float* left, const Routers* routers, const double* sums, T* to,                    \
+           long long side_rows, int rows, int experts),                                                              \
+          router_back(scores, left, routers, sums, to, (double)side_rows, rows, experts))
+FOR_EACH_TYPE(KERNELS)

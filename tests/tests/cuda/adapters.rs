@@ -1,0 +1,89 @@
+//! Adapters beside matrices that stay, however these are packed.
+
+use siskin_tests::golden;
+use siskin_trainer::adapters::{self, AdapterOptions, Method};
+use siskin_trainer::batch::Batch;
+use siskin_trainer::cuda::{Objective, Precision, Runner as Device};
+use siskin_trainer::loss::CrossEntropy;
+use siskin_trainer::{
+    Goal, Gradients, Optimiser, OptimiserOptions, Parameters, Program, Recompute, Runner, StepArguments,
+};
+
+use super::common::{device, error, targets};
+
+/// Some steps of a golden model with adapters on both; how far losses are apart, and with floats the numbers in the end.
+fn apart(recipe: Option<&str>, method: Method, precision: Precision) -> Option<f32> {
+    let golden = golden::load_as("llama", recipe.map(|recipe| recipe.parse().unwrap()));
+    let tensors = ["*attn_q.weight", "*attn_v.weight", "*ffn_down.weight"];
+    let tensors = tensors.map(str::to_owned).to_vec();
+    let options = AdapterOptions { method, rank: 4, scale: 8.0, tensors };
+    let mut program = Program::of_file(&golden.file).unwrap();
+    let own = program.weights.len();
+    let adapters = adapters::adapt(&mut program, &options).unwrap();
+    let takes = program.takes_packed();
+    let mut parameters =
+        Parameters::read_but(&program.weights[..own], &golden.file, |weight| takes[weight]).unwrap();
+    adapters::begin(&program, &adapters, &options, &mut parameters, 3);
+    let mut batch = Batch::default();
+    golden.ids.iter().for_each(|ids| batch.writer.push(ids, &[]));
+    batch.writer.want_all();
+    let output = program.values[program.output];
+    let targets = targets(output.row_count(&batch), output.columns);
+    let mut gradients = Gradients::zeros(&parameters, |tensor| adapters::is_trained(&tensor.name));
+    let settings = serde_json::json!({ "name": "adamw", "eps": 1e-4 });
+    let optimiser: OptimiserOptions = serde_json::from_value(settings).unwrap();
+    let mut cpu_optimiser = Optimiser::new(&optimiser, &parameters, &gradients).unwrap();
+    let trains: Vec<bool> = (0..program.weights.len()).map(|weight| gradients.has(weight)).collect();
+    let trains = |weight: usize| trains[weight];
+    let mut runner =
+        Device::new(device()?, precision, program.clone(), Recompute::Nothing, &parameters, trains).unwrap();
+    runner.optimise(&optimiser, &cpu_optimiser).unwrap();
+    runner.adapt(&adapters, &options).unwrap();
+    let mut cpu = Runner::new(program, Recompute::Nothing, trains).unwrap();
+    let rate = 5e-3;
+    let mut fetched = parameters.clone();
+    let loss = CrossEntropy::default();
+    let mut worst = 0.0_f32;
+    for _ in 0..3 {
+        gradients.clear();
+        let goal = Goal { loss: &loss, targets: &targets, scale: 1.0 };
+        let want = cpu.run(&parameters, &batch, goal, &mut gradients).unwrap();
+        cpu_optimiser.step(&mut parameters, &gradients, StepArguments { rate, factor: 1.0 }).unwrap();
+        adapters::renew(&mut parameters, &adapters, &options);
+        runner.run(&batch, &Objective::default(), &targets, 1.0).unwrap();
+        let sum = runner.take_sum().unwrap();
+        assert!(runner.step(rate, 1.0, None).unwrap().finite);
+        worst = worst.max(((sum.mean() - want.mean()) / want.mean()).abs() as f32);
+    }
+    if precision != Precision::F32 {
+        // A step of AdamW is as long for what rounding leaves as for a true gradient.
+        return Some(worst);
+    }
+    runner.read(&mut fetched).unwrap();
+    for (own, want) in fetched.list.iter().zip(&parameters.list) {
+        assert_eq!(own.seen, want.seen, "{}", own.name);
+        if !want.numbers.is_empty() {
+            worst = worst.max(error(&own.numbers, &want.numbers, 1e-2));
+        }
+    }
+    Some(worst)
+}
+
+#[test]
+fn adapters_are_trained_as_on_the_cpu() {
+    let mut report = String::new();
+    for (recipe, method) in [
+        (None, Method::Lora),
+        (None, Method::Dora),
+        (Some("W8r"), Method::Dora),
+        (Some("Q4_0"), Method::Lora),
+    ] {
+        for (precision, limit) in [(Precision::F32, 1e-3), (Precision::Bf16, 0.02)] {
+            let Some(apart) = apart(recipe, method, precision) else { return };
+            if apart.is_nan() || apart > limit {
+                report += &format!("{recipe:?} {method:?} {precision:?}: {apart:.1e}\n");
+            }
+        }
+    }
+    assert!(report.is_empty(), "{report}");
+}

@@ -1,0 +1,38 @@
+//! What the tests of the CUDA executor share.
+
+use std::path::Path;
+
+use siskin_tests::cuda::{Emulated, program};
+use siskin_trainer::loss::Targets;
+
+/// A device; `None`, with a word about it, where there is no compiler of C++.
+pub fn device() -> Option<Emulated> {
+    let program = program(Path::new(env!("CARGO_TARGET_TMPDIR")));
+    if program.is_none() {
+        eprintln!("skipped: no C++ compiler for 64-bit Linux");
+    }
+    program.map(Emulated::new)
+}
+
+pub fn targets(rows: usize, columns: usize) -> Targets {
+    Targets {
+        ids: (0..rows).map(|row| ((row * 7 + 3) % columns) as u32).collect(),
+        weights: (0..rows).map(|row| if row % 5 == 4 { 0.0 } else { 1.0 }).collect(),
+        numbers: Vec::new(),
+    }
+}
+
+/// How far numbers are from others, beside the largest of them.
+pub fn error(got: &[f32], want: &[f32], least: f32) -> f32 {
+    assert_eq!(got.len(), want.len());
+    let largest = want.iter().fold(least, |most, x| most.max(x.abs())).max(f32::MIN_POSITIVE);
+    let apart = got.iter().zip(want).map(|(a, b)| (a - b).abs());
+    // What is no number is as far away as can be.
+    apart.map(|x| if x.is_nan() { f32::INFINITY } else { x }).fold(0.0, f32::max) / largest
+}
+
+/// Some numbers between -1 and 1.
+pub fn numbers(count: usize, seed: usize) -> Vec<f32> {
+    let number = |i: usize| (((i + 31 * seed) * 2_654_435_761 % 1_000_003) as f32 / 500_001.5) - 1.0;
+    (0..count).map(number).collect()
+}

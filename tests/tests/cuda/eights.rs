@@ -1,0 +1,114 @@
+//! Products of numbers of eight bits.
+
+use siskin_tests::cuda::eight;
+use siskin_tests::gradients::load;
+use siskin_trainer::cuda::{
+    Argument, Command, Device as _, Launch, Objective, Precision, Range, Runner as Device, Tape,
+};
+use siskin_trainer::loss::CrossEntropy;
+use siskin_trainer::{Goal, Gradients, Parameters, Recompute, Runner};
+
+use super::common::{device, numbers, targets};
+
+/// The nearest of all numbers there are, and of two the one whose byte is even.
+fn nearest(range: Range, x: f32) -> f32 {
+    let all = (0..=0x7f_u8).filter(|byte| eight(range, *byte).is_finite());
+    let apart = |byte: &u8| (eight(range, *byte) - x.abs()).abs();
+    let best = all.min_by(|a, b| apart(a).total_cmp(&apart(b)).then((a % 2).cmp(&(b % 2)))).unwrap();
+    eight(range, best).copysign(x)
+}
+
+/// Every number of eight bits, what is halfway between two, and what is beyond.
+#[test]
+fn numbers_are_rounded_to_the_nearest() {
+    for (far, range) in [Range::Near, Range::Far].into_iter().enumerate() {
+        let Some(mut device) = device() else { return };
+        let mut list: Vec<f32> =
+            (0..=0xff_u8).map(|byte| eight(range, byte)).filter(|x| x.is_finite()).collect();
+        list.sort_by(f32::total_cmp);
+        let halfway: Vec<f32> = list.windows(2).map(|pair| (pair[0] + pair[1]) / 2.0).collect();
+        let beyond = [1e5, -1e5, 449.0, 1e-9, -1e-9];
+        list.extend(halfway.into_iter().chain(beyond).chain(numbers(200, 4).into_iter().map(|x| x * 700.0)));
+        let (rows, columns) = (list.len().div_ceil(10), 10);
+        list.resize(rows * columns, 0.0);
+        let bytes: Vec<u8> = list.iter().flat_map(|x| x.to_le_bytes()).collect();
+        let turned_stride = rows.next_multiple_of(16);
+        let [from, scale, plain, turned, parts] = [bytes.len(), 4, list.len(), columns * turned_stride, 4096]
+            .map(|size| device.allocate(size).unwrap());
+        device.write(from, &bytes).unwrap();
+        device.write(scale, &1.0_f32.to_le_bytes()).unwrap();
+        let whole = |number: usize| Argument::Whole(number as i32);
+        let launch = Launch {
+            kernel: "to_eight_f32".to_owned(),
+            grid: [1, turned_stride.div_ceil(32) as u32, 1],
+            threads: 256,
+            shared: 0,
+            arguments: [
+                &[Argument::Place(from), whole(rows), whole(columns), whole(columns)][..],
+                &[Argument::Place(scale), whole(far), Argument::Place(plain), Argument::Place(turned)],
+                &[whole(turned_stride), Argument::Place(parts)],
+            ]
+            .concat(),
+        };
+        let tape = Tape { precision: Precision::F32, commands: vec![Command::Launch(launch)] };
+        device.run(&tape).unwrap();
+        let (mut got, mut columns_of) = (vec![0; list.len()], vec![1; columns * turned_stride]);
+        device.read(plain, &mut got).unwrap();
+        device.read(turned, &mut columns_of).unwrap();
+        for (index, (byte, x)) in got.iter().zip(&list).enumerate() {
+            let (own, want) = (eight(range, *byte), nearest(range, *x));
+            assert!(own == want, "{range:?}: {x} became {own}, not {want}");
+            let (row, column) = (index / columns, index % columns);
+            assert_eq!(columns_of[column * turned_stride + row], *byte, "columns as rows");
+        }
+        for column in 0..columns {
+            let rest = &columns_of[column * turned_stride + rows..(column + 1) * turned_stride];
+            assert!(rest.iter().all(|byte| *byte == 0), "columns end with zeros");
+        }
+    }
+}
+
+/// What is rounded to eight bits is near what is not, and not the same.
+#[test]
+fn eights_are_near_floats() {
+    let mut report = String::new();
+    for name in ["gpt2", "llama", "bert", "t5"] {
+        let case = load(name);
+        let parameters = Parameters::<f32>::read(&case.program.weights, &case.file).unwrap();
+        let output = case.program.values[case.program.output];
+        let targets = targets(output.row_count(&case.batch), output.columns);
+        let loss = CrossEntropy::default();
+        let mut cpu = Runner::new(case.program.clone(), Recompute::Nothing, |_| true).unwrap();
+        let mut want = Gradients::zeros(&parameters, |_| true);
+        let goal = Goal { loss: &loss, targets: &targets, scale: 0.25 };
+        let cpu_sum = cpu.run(&parameters, &case.batch, goal, &mut want).unwrap();
+        let mut all = Vec::new();
+        for eights in [false, true] {
+            let (Some(device), program) = (device(), case.program.clone()) else { return };
+            let mut runner =
+                Device::new(device, Precision::Bf16, program, Recompute::Nothing, &parameters, |_| true)
+                    .unwrap();
+            if eights {
+                runner.eights().unwrap();
+            }
+            let mut own = Gradients::zeros(&parameters, |_| true);
+            runner.run(&case.batch, &Objective::default(), &targets, 0.25).unwrap();
+            let sum = runner.take_sum().unwrap();
+            runner.gradients(&mut own).unwrap();
+            assert_eq!(sum.weight, cpu_sum.weight, "{name}: the first batch counts once");
+            let length = |of: &dyn Fn(&f32, &f32) -> f32| {
+                let pairs = own.list.iter().flatten().flatten().zip(want.list.iter().flatten().flatten());
+                pairs.map(|(own, want)| f64::from(of(own, want)).powi(2)).sum::<f64>().sqrt()
+            };
+            let error = length(&|own, want| own - want) / length(&|_, want| *want);
+            let apart = (sum.mean() / cpu_sum.mean() - 1.0).abs();
+            let limits = if eights { [0.25, 0.03] } else { [0.05, 0.01] };
+            if error.is_nan() || error > limits[0] || apart > limits[1] {
+                report += &format!("{name}, eights {eights}: {error:.1e}, {apart:.1e}\n");
+            }
+            all.push(own);
+        }
+        assert!(all[0] != all[1], "{name}: nothing has eight bits");
+    }
+    assert!(report.is_empty(), "{report}");
+}

@@ -1,0 +1,138 @@
+//! Losses beside those of the CPU.
+
+use siskin_tests::gradients::load;
+use siskin_trainer::batch::Batch;
+use siskin_trainer::cuda::{Objective, Precision, Runner as Device};
+use siskin_trainer::loss::{Contrastive, Distil, Loss, Pooling, Sum, Targets};
+use siskin_trainer::program::Side;
+use siskin_trainer::{Goal, Gradients, Parameters, Program, Recompute, Runner};
+
+use super::common::{device, error, numbers, targets};
+
+/// Five texts of one side.
+fn batch(program: &Program) -> Batch {
+    let mut batch = Batch::default();
+    let texts = match program.side() {
+        Side::Reader => &mut batch.reader,
+        Side::Writer => &mut batch.writer,
+    };
+    for (text, length) in [3_u32, 5, 2, 4, 7].into_iter().enumerate() {
+        let tokens: Vec<u32> = (0..length).map(|place| (text as u32 * 7 + place * 3) % 20 + 1).collect();
+        texts.push(&tokens, &[]);
+    }
+    texts.want_all();
+    batch
+}
+
+/// How far loss and gradients of a golden model are from those of the CPU.
+fn apart<L: Loss<f32> + Clone>(
+    name: &str,
+    loss: &L,
+    targets: impl Fn([usize; 2]) -> Targets,
+    precision: Precision,
+) -> Option<f32>
+where
+    Objective: From<L>,
+{
+    let case = load(name);
+    let (program, batch) = (case.program.clone(), batch(&case.program));
+    let parameters = Parameters::<f32>::read(&program.weights, &case.file).unwrap();
+    let output = program.values[program.output];
+    let targets = targets([output.row_count(&batch), output.columns]);
+    let objective = Objective::from(loss.clone());
+    let mut own = Gradients::zeros(&parameters, |_| true);
+    let mut runner =
+        Device::new(device()?, precision, program.clone(), Recompute::Nothing, &parameters, |_| true)
+            .unwrap();
+    runner.evaluate(&batch, &objective, &targets).unwrap();
+    let alone = runner.take_sum().unwrap();
+    runner.run(&batch, &objective, &targets, 0.25).unwrap();
+    let sum = runner.take_sum().unwrap();
+    assert_eq!(alone.weight, sum.weight, "{name}");
+    if precision == Precision::F32 {
+        assert_eq!(alone, sum, "{name}: a look gives another loss than a step");
+    }
+    runner.gradients(&mut own).unwrap();
+    let mut cpu = Runner::new(program, Recompute::Nothing, |_| true).unwrap();
+    let mut want = Gradients::zeros(&parameters, |_| true);
+    let goal = Goal { loss, targets: &targets, scale: 0.25 };
+    let cpu_sum: Sum = cpu.run(&parameters, &batch, goal, &mut want).unwrap();
+    assert_eq!(sum.weight, cpu_sum.weight, "{name}");
+    if precision == Precision::F32 {
+        assert_eq!(sum.right, cpu_sum.right, "{name}");
+    }
+    let largest = want.list.iter().flatten().flatten().fold(0.0_f32, |most, x| most.max(x.abs()));
+    let mut worst = ((sum.loss - cpu_sum.loss) / cpu_sum.loss).abs() as f32;
+    for (own, want) in own.list.iter().flatten().zip(want.list.iter().flatten()) {
+        worst = worst.max(error(own, want, largest * 1e-2));
+    }
+    Some(worst)
+}
+
+const PRECISIONS: [(Precision, f32); 3] =
+    [(Precision::F32, 1e-4), (Precision::Bf16, 0.12), (Precision::Fp16, 0.02)];
+
+#[test]
+fn texts_that_belong_together() {
+    let plain = Contrastive { scale: 5.0, ..Contrastive::default() };
+    let of = |pooling, widths: &[usize]| Contrastive { pooling, widths: widths.to_vec(), ..plain.clone() };
+    // Two examples, of which the first has a negative.
+    let targets = |_: [usize; 2]| Targets { weights: vec![1.0, 0.0, 0.0, 1.0, 0.0], ..Targets::default() };
+    let mut report = String::new();
+    for name in ["bert", "gpt2"] {
+        for (loss, limited) in [
+            (of(Pooling::Mean, &[]), false),
+            (of(Pooling::First, &[]), true),
+            (of(Pooling::Last, &[4, 9, 16]), true),
+        ] {
+            for (precision, limit) in PRECISIONS.into_iter().take(if limited { 1 } else { 3 }) {
+                let Some(apart) = apart(name, &loss, targets, precision) else { return };
+                if apart.is_nan() || apart > limit {
+                    report += &format!("{name} {loss:?} {precision:?}: {apart:.1e}\n");
+                }
+            }
+        }
+    }
+    assert!(report.is_empty(), "{report}");
+}
+
+#[test]
+fn scores_of_a_teacher() {
+    let teacher = |[rows, columns]: [usize; 2]| Targets {
+        numbers: numbers(rows * columns, 3).into_iter().map(|x| 4.0 * x).collect(),
+        ..targets(rows, columns)
+    };
+    let mut report = String::new();
+    for (temperature, share) in [(2.0, 0.5), (1.0, 1.0), (3.0, 0.2)] {
+        for (precision, limit) in PRECISIONS {
+            let loss = Distil { temperature, share };
+            let Some(apart) = apart("gpt2", &loss, teacher, precision) else { return };
+            if apart.is_nan() || apart > limit {
+                report += &format!("{loss:?} {precision:?}: {apart:.1e}\n");
+            }
+        }
+    }
+    assert!(report.is_empty(), "{report}");
+}
+
+#[test]
+fn what_would_read_beyond_tables_is_refused() {
+    let case = load("gpt2");
+    let parameters = Parameters::<f32>::read(&case.program.weights, &case.file).unwrap();
+    let Some(device) = device() else { return };
+    let (program, batch) = (case.program.clone(), batch(&case.program));
+    let output = program.values[program.output];
+    let (rows, columns) = (output.row_count(&batch), output.columns);
+    let mut runner =
+        Device::new(device, Precision::F32, program, Recompute::Nothing, &parameters, |_| true).unwrap();
+    let mut refused = |loss: Objective, targets: Targets| {
+        runner.run(&batch, &loss, &targets, 1.0).unwrap_err().place().to_owned()
+    };
+    let wide = Contrastive { group: 5, widths: vec![columns + 1], ..Contrastive::default() };
+    assert_eq!(refused(wide.into(), Targets::default()), "loss.widths");
+    assert_eq!(refused(Contrastive::default().into(), Targets::default()), "batch");
+    assert_eq!(refused(Distil::default().into(), targets(rows, columns)), "targets.numbers");
+    assert_eq!(refused(Objective::default(), targets(rows - 1, columns)), "targets");
+    let beyond = Targets { ids: vec![columns as u32; rows], ..targets(rows, columns) };
+    assert_eq!(refused(Objective::default(), beyond), "targets");
+}

@@ -1,0 +1,197 @@
+//! Whole models: losses and gradients beside those of the CPU.
+
+use std::path::Path;
+
+use siskin_tests::cuda::program;
+use siskin_tests::gradients::load;
+use siskin_tests::{golden, texts};
+use siskin_trainer::cuda::{Argument, Command, Objective, Precision, Runner as Device};
+use siskin_trainer::loss::{CrossEntropy, Sum};
+use siskin_trainer::{Goal, Gradients, Parameters, Recompute, RouterOptions, Runner};
+
+use super::common::{device, error, targets};
+
+/// Loss and gradients of a golden model on both; `None` where there are no kernels for it.
+fn both(name: &str, precision: Precision, recompute: Recompute) -> Option<[(Sum, Vec<Vec<f32>>); 2]> {
+    let case = load(name);
+    let parameters = Parameters::<f32>::read(&case.program.weights, &case.file).unwrap();
+    let output = case.program.values[case.program.output];
+    let targets = targets(output.row_count(&case.batch), output.columns);
+    let loss = CrossEntropy { smoothing: 0.1 };
+    let scale = 0.25;
+    let mut own = Gradients::zeros(&parameters, |_| true);
+    let runner = Device::new(device()?, precision, case.program.clone(), recompute, &parameters, |_| true);
+    let mut runner = match runner {
+        Ok(runner) => runner,
+        Err(error) => {
+            assert_eq!(error.place(), "device", "{name}: {error}");
+            return None;
+        }
+    };
+    runner.run(&case.batch, &loss.into(), &targets, scale).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let sum = runner.take_sum().unwrap();
+    runner.gradients(&mut own).unwrap();
+    let mut cpu = Runner::new(case.program.clone(), Recompute::Nothing, |_| true).unwrap();
+    let mut want = Gradients::zeros(&parameters, |_| true);
+    let goal = Goal { loss: &loss, targets: &targets, scale };
+    let cpu_sum = cpu.run(&parameters, &case.batch, goal, &mut want).unwrap();
+    let list = |gradients: Gradients<f32>| gradients.list.into_iter().flatten().collect();
+    Some([(sum, list(own)), (cpu_sum, list(want))])
+}
+
+fn compare(name: &str, precision: Precision, limit: f32) -> Option<String> {
+    let [(sum, own), (cpu_sum, want)] = both(name, precision, Recompute::Nothing)?;
+    let mut report = String::new();
+    let apart = (sum.mean() - cpu_sum.mean()).abs() / cpu_sum.mean().max(1e-9);
+    if apart.is_nan() || apart > f64::from(limit) || sum.weight != cpu_sum.weight {
+        report += &format!("{name} {precision:?}: {sum:?}, not {cpu_sum:?}\n");
+    }
+    let whole = want.iter().flatten().fold(0.0_f32, |most, x| most.max(x.abs()));
+    let case = load(name);
+    for ((weight, own), want) in case.program.weights.iter().zip(&own).zip(&want) {
+        let error = error(own, want, whole * 1e-3);
+        if error.is_nan() || error > limit {
+            report += &format!("{name} {precision:?}: {} {error:.1e}\n", weight.name);
+        }
+    }
+    Some(report)
+}
+
+#[test]
+fn gradients_are_those_of_the_cpu() {
+    let names = golden::NAMES.iter().chain(texts::NAMES).copied();
+    let all: Vec<(&str, Option<String>)> =
+        names.map(|name| (name, compare(name, Precision::F32, 1e-4))).collect();
+    let report: String = all.iter().filter_map(|(_, report)| report.clone()).collect();
+    assert!(report.is_empty(), "beyond 1e-4:\n{report}");
+    let without: Vec<&str> =
+        all.iter().filter(|(_, report)| report.is_none()).map(|(name, _)| *name).collect();
+    if program(Path::new(env!("CARGO_TARGET_TMPDIR"))).is_some() {
+        assert_eq!(without, WITHOUT, "models that there are no kernels for");
+    }
+}
+
+/// Models whose operations have no kernels: recurrences, neighbours, and sights of few models.
+const WITHOUT: &[&str] = &[
+    "qwen3-next",
+    "qwen3-5",
+    "llama-linear",
+    "bigbird-blocks",
+    "bert-linear",
+    "bert-mixed",
+    "mobilebert",
+    "longformer",
+    "whisper",
+];
+
+/// What is rounded to 16 bits is near what is not.
+#[test]
+fn halves_are_near_floats() {
+    let report: String = ["gpt2", "llama", "gemma2", "bert", "bart", "mixtral"]
+        .into_iter()
+        .flat_map(|name| [(name, Precision::Bf16, 0.12), (name, Precision::Fp16, 0.02)])
+        .filter_map(|(name, precision, limit)| compare(name, precision, limit))
+        .collect();
+    assert!(report.is_empty(), "{report}");
+}
+
+#[test]
+fn what_is_computed_again_changes_no_bit() {
+    for name in ["llama", "t5"] {
+        let Some([want, _]) = both(name, Precision::F32, Recompute::Nothing) else { return };
+        for recompute in [Recompute::Layers(1), Recompute::Attention, Recompute::Cheap] {
+            assert!(
+                both(name, Precision::F32, recompute).unwrap()[0].1 == want.1,
+                "{name} with {recompute:?}"
+            );
+        }
+    }
+}
+
+/// Sums and the norms after them are one kernel.
+#[test]
+fn sums_and_norms_are_one_kernel() {
+    let case = load("gpt2");
+    let parameters = Parameters::<f32>::read(&case.program.weights, &case.file).unwrap();
+    let Some(device) = device() else { return };
+    let rows = case.program.values[case.program.output].row_count(&case.batch);
+    let targets = targets(rows, case.program.values[case.program.output].columns);
+    let program = case.program;
+    let runner =
+        Device::new(device, Precision::F32, program, Recompute::Nothing, &parameters, |_| true).unwrap();
+    let (tape, bytes) = runner.plan(&case.batch, &Objective::default(), &targets).unwrap();
+    let of_sums = tape.commands.iter().filter(|command| match command {
+        Command::Launch(launch) => launch.kernel == "norm_f32" && launch.arguments[2] != Argument::Place(0),
+        _ => false,
+    });
+    // One for the embeddings, and two for each layer but for the last, whose rows are picked first.
+    assert!(of_sums.count() == 4 && bytes > 0);
+}
+
+/// GELU is computed with the product that it follows, where cuBLASLt can, and forward alone.
+#[test]
+fn products_and_gelu_are_one() {
+    let case = load("gpt2");
+    let parameters = Parameters::<f32>::read(&case.program.weights, &case.file).unwrap();
+    let output = case.program.values[case.program.output];
+    let targets = targets(output.row_count(&case.batch), output.columns);
+    for (precision, want) in [(Precision::F32, [0, 2]), (Precision::Bf16, [2, 0]), (Precision::Fp16, [2, 0])]
+    {
+        let (Some(device), program) = (device(), case.program.clone()) else { return };
+        let mut runner =
+            Device::new(device, precision, program, Recompute::Nothing, &parameters, |_| true).unwrap();
+        let loss = Objective::default();
+        // Before the first batch there is no memory, and no place to tell from none.
+        runner.run(&case.batch, &loss, &targets, 1.0).unwrap();
+        let (tape, _) = runner.plan(&case.batch, &loss, &targets).unwrap();
+        let count = |which: &dyn Fn(&Command) -> bool| tape.commands.iter().filter(|c| which(c)).count();
+        let products = count(&|command| matches!(command, Command::Multiply(product) if product.before > 0));
+        let alone = count(&|command| match command {
+            Command::Launch(launch) => {
+                launch.kernel.starts_with("activate_") && !launch.kernel.starts_with("activate_back")
+            }
+            _ => false,
+        });
+        assert_eq!([products, alone], want, "{precision:?}");
+    }
+}
+
+/// What routers are told beside the loss, of one side and of two.
+#[test]
+fn routers_are_told_what_they_are_on_the_cpu() {
+    let mut report = String::new();
+    for name in ["mixtral", "switch"] {
+        let case = load(name);
+        let parameters = Parameters::<f32>::read(&case.program.weights, &case.file).unwrap();
+        let output = case.program.values[case.program.output];
+        let (targets, loss) =
+            (targets(output.row_count(&case.batch), output.columns), CrossEntropy::default());
+        let (options, scale) = (RouterOptions { balance: 0.3, z: 0.05 }, 0.25);
+        let mut cpu = Runner::new(case.program.clone(), Recompute::Nothing, |_| true).unwrap();
+        cpu = cpu.with_routers(options);
+        let mut want = Gradients::zeros(&parameters, |_| true);
+        let goal = Goal { loss: &loss, targets: &targets, scale };
+        let cpu_sum = cpu.run(&parameters, &case.batch, goal, &mut want).unwrap();
+        for recompute in [Recompute::Nothing, Recompute::Layers(1)] {
+            let (Some(device), program) = (device(), case.program.clone()) else { return };
+            let mut runner =
+                Device::new(device, Precision::F32, program, recompute, &parameters, |_| true).unwrap();
+            runner.route(options).unwrap();
+            runner.run(&case.batch, &loss.into(), &targets, scale).unwrap();
+            let (sum, mut own) = (runner.take_sum().unwrap(), Gradients::zeros(&parameters, |_| true));
+            runner.gradients(&mut own).unwrap();
+            if (sum.routers / cpu_sum.routers - 1.0).abs() > 1e-5 || cpu_sum.routers == 0.0 {
+                report += &format!("{name}: {sum:?}, not {cpu_sum:?}\n");
+            }
+            let whole = want.list.iter().flatten().flatten().fold(0.0_f32, |most, x| most.max(x.abs()));
+            let pairs = own.list.iter().flatten().zip(want.list.iter().flatten());
+            for (weight, (own, want)) in case.program.weights.iter().zip(pairs) {
+                let error = error(own, want, whole * 1e-3);
+                if error.is_nan() || error > 1e-4 {
+                    report += &format!("{name}: {} {error:.1e}\n", weight.name);
+                }
+            }
+        }
+    }
+    assert!(report.is_empty(), "{report}");
+}

@@ -1,0 +1,261 @@
+//! Operations one by one, in every precision.
+
+use siskin::graph::{
+    ActivationKind, Attention, Bias, Head, Limits, NormKind, Op, Role, Rope, Rows, Sight, Weight,
+};
+use siskin_tests::cuda::{Emulated, decode, encode};
+use siskin_trainer::batch::Batch;
+use siskin_trainer::cuda::{Objective, Precision, Runner as Device};
+use siskin_trainer::loss::{CrossEntropy, Sum};
+use siskin_trainer::program::{Node, Side, Value};
+use siskin_trainer::{Goal, Gradients, Parameters, Program, Recompute, Runner};
+
+use super::common::{device, error, numbers, targets};
+
+/// A program of one operation over rows of tables, so that its inputs can be any numbers and their gradients are those of
+/// the tables; a matrix makes scores of what comes out.
+struct One {
+    program: Program,
+    batch: Batch,
+    parameters: Parameters<f32>,
+}
+
+impl One {
+    /// `inputs` are the columns of the operation's inputs; `make` gives it, and has the numbers of its weights, which
+    /// are as long as `weights` says.
+    fn new(lengths: &[usize], inputs: &[usize], columns: usize, weights: &[usize], op: Op) -> Self {
+        let mut batch = Batch::default();
+        let rows: usize = lengths.iter().sum();
+        let mut first = 0;
+        for &length in lengths {
+            // Every other row has a token of its own; the others share some.
+            let tokens: Vec<u32> =
+                (first..first + length as u32).map(|row| if row % 2 == 0 { row } else { row % 7 }).collect();
+            batch.writer.push(&tokens, &[]);
+            first += length as u32;
+        }
+        let value = |columns| Value { rows: Rows::Batch, columns, side: Side::Writer };
+        let weight = |name: &str, rows, columns, role| Weight { name: name.to_owned(), rows, columns, role };
+        let mut all: Vec<Weight> =
+            weights.iter().map(|&count| weight("own", 1, count, Role::Vector)).collect();
+        let (mut nodes, mut values) = (Vec::new(), Vec::new());
+        for (index, &columns) in inputs.iter().enumerate() {
+            all.push(weight("table", rows, columns, Role::Matrix));
+            nodes.push(Node { op: Op::Embed { table: all.len() - 1 }, inputs: Vec::new(), output: index });
+            values.push(value(columns));
+        }
+        nodes.push(Node { op, inputs: (0..inputs.len()).collect(), output: inputs.len() });
+        values.push(value(columns));
+        all.push(weight("scores", SCORES, columns, Role::Matrix));
+        let parts = vec![(all.len() - 1, None)];
+        nodes.push(Node { op: Op::Linear { parts }, inputs: vec![inputs.len()], output: inputs.len() + 1 });
+        values.push(value(SCORES));
+        let (tail, hidden, output) = (nodes.len() - 1, inputs.len(), inputs.len() + 1);
+        let mut seed = 0;
+        let parameters = Parameters::new(&all, |weight| {
+            seed += 1;
+            numbers(weight.rows * weight.columns, seed)
+        });
+        let program =
+            Program { nodes, values, weights: all, ropes: ropes(), output, head: Head::Token, tail, hidden };
+        Self { program, batch, parameters }
+    }
+
+    /// How far the gradients of the device are from those of the CPU.
+    fn error(&self, device: Emulated, precision: Precision) -> f32 {
+        let round = |x: &f32| decode(precision, &encode(precision, &[*x]))[0];
+        let mut parameters = self.parameters.clone();
+        for parameter in parameters.list.iter_mut().filter(|parameter| parameter.role == Role::Matrix) {
+            parameter.numbers = parameter.numbers.iter().map(round).collect();
+        }
+        let (own, sum) = self.run(device, precision, &parameters);
+        let mut cpu = Runner::new(self.program.clone(), Recompute::Nothing, |_| true).unwrap();
+        let mut want = Gradients::zeros(&parameters, |_| true);
+        let targets = targets(self.batch.writer.rows.len(), SCORES);
+        let goal = Goal { loss: &CrossEntropy::default(), targets: &targets, scale: 1.0 };
+        let cpu_sum = cpu.run(&parameters, &self.batch, goal, &mut want).unwrap();
+        let mut worst = ((sum.mean() - cpu_sum.mean()) / cpu_sum.mean()).abs() as f32;
+        for (own, want) in own.list.iter().zip(&want.list) {
+            worst = worst.max(error(own.as_ref().unwrap(), want.as_ref().unwrap(), 1e-3));
+        }
+        worst
+    }
+
+    fn run(
+        &self,
+        device: Emulated,
+        precision: Precision,
+        parameters: &Parameters<f32>,
+    ) -> (Gradients<f32>, Sum) {
+        let targets = targets(self.batch.writer.rows.len(), SCORES);
+        let mut own = Gradients::zeros(parameters, |_| true);
+        let mut runner =
+            Device::new(device, precision, self.program.clone(), Recompute::Nothing, parameters, |_| true)
+                .unwrap();
+        runner.run(&self.batch, &Objective::default(), &targets, 1.0).unwrap();
+        runner.gradients(&mut own).unwrap();
+        (own, runner.take_sum().unwrap())
+    }
+}
+
+/// Columns of scores; odd, so that rows do not begin at multiples of 16 bytes.
+const SCORES: usize = 37;
+
+fn ropes() -> Vec<Rope> {
+    vec![Rope { frequencies: vec![1.0, 0.3, 0.05], magnitude: 1.1, stretch: None }]
+}
+
+/// Runs cases in every precision.
+fn check(name: &str, cases: impl IntoIterator<Item = One>) {
+    let mut report = String::new();
+    for (index, case) in cases.into_iter().enumerate() {
+        for (precision, limit) in [(Precision::F32, 2e-5), (Precision::Bf16, 0.03), (Precision::Fp16, 0.004)]
+        {
+            let Some(device) = device() else { return };
+            let error = case.error(device, precision);
+            if error.is_nan() || error > limit {
+                report += &format!("{name} {index} {precision:?}: {error:.1e}\n");
+            }
+        }
+    }
+    assert!(report.is_empty(), "{report}");
+}
+
+fn attention(heads: usize, kv_heads: usize, head_size: usize, sight: Sight) -> Attention {
+    let scale = 1.0 / (head_size as f32).sqrt();
+    Attention {
+        layer: 0,
+        heads,
+        kv_heads,
+        head_size,
+        scale,
+        sight,
+        softcap: None,
+        alibi: Vec::new(),
+        bias: None,
+        sinks: None,
+        projection: None,
+    }
+}
+
+fn attend(lengths: &[usize], description: Attention, weights: &[usize]) -> One {
+    let [wide, narrow] = [description.heads, description.kv_heads].map(|heads| heads * description.head_size);
+    One::new(lengths, &[wide, narrow, narrow], wide, weights, Op::Attention(description))
+}
+
+#[test]
+fn attention_of_every_length_and_sight() {
+    check(
+        "attention",
+        [
+            attend(&[1, 17, 65], attention(2, 1, 16, Sight::Before(None)), &[]),
+            attend(&[130], attention(1, 1, 64, Sight::Before(Some(70))), &[]),
+            attend(&[70, 3], attention(2, 2, 9, Sight::Around(20)), &[]),
+            attend(&[150], attention(1, 1, 8, Sight::Recent { window: 40, first: 3 }), &[]),
+            attend(&[66], attention(3, 1, 72, Sight::Whole), &[]),
+            attend(&[40], attention(1, 1, 136, Sight::Before(None)), &[]),
+        ],
+    );
+}
+
+#[test]
+fn attention_with_what_is_added_to_scores() {
+    let whole = || attention(2, 1, 8, Sight::Before(None));
+    let bias = Bias { table: 0, buckets: 8, farthest: 20, both_ways: true };
+    check(
+        "attention",
+        [
+            attend(&[70], Attention { alibi: vec![0.5, 0.01], ..whole() }, &[]),
+            attend(&[70], Attention { softcap: Some(0.7), ..whole() }, &[]),
+            attend(&[70, 5], Attention { sinks: Some(0), ..whole() }, &[2]),
+            attend(&[100, 9], Attention { bias: Some(bias), sight: Sight::Whole, ..whole() }, &[16]),
+        ],
+    );
+}
+
+#[test]
+fn norms_and_units() {
+    let norm = |kind, bias, group| Op::Norm { kind, weight: 0, bias, epsilon: 1e-5, group };
+    check(
+        "norm",
+        [
+            One::new(&[5, 150], &[72], 72, &[72, 72], norm(NormKind::Layer, Some(1), 72)),
+            One::new(&[3], &[33], 33, &[33], norm(NormKind::Rms, None, 33)),
+            One::new(&[9], &[48], 48, &[16], norm(NormKind::Rms, None, 16)),
+            One::new(&[9], &[48], 48, &[48, 48], norm(NormKind::Layer, Some(1), 16)),
+            One::new(&[9], &[48], 48, &[], Op::Unit { group: 16, epsilon: 1e-6, factor: 1.3 }),
+        ],
+    );
+}
+
+#[test]
+fn functions_of_numbers() {
+    let kinds = [
+        ActivationKind::Silu,
+        ActivationKind::Gelu,
+        ActivationKind::GeluTanh,
+        ActivationKind::Relu,
+        ActivationKind::Sigmoid,
+        ActivationKind::EluPlusOne,
+    ];
+    check("activate", kinds.map(|kind| One::new(&[3, 4], &[21], 21, &[], Op::Activate(kind))));
+    check("gate", kinds.map(|kind| One::new(&[3, 4], &[24, 24], 24, &[], Op::Gate(kind))));
+    let limits = Limits { limit: 0.6, slope: 1.7 };
+    check(
+        "map",
+        [
+            One::new(&[5], &[24, 24], 24, &[], Op::GateLimited(limits)),
+            One::new(&[5], &[9], 9, &[], Op::Scale(0.3)),
+            One::new(&[5], &[9], 9, &[], Op::Softcap(0.8)),
+            One::new(&[5], &[9], 9, &[], Op::Clamp(0.5)),
+            One::new(&[5], &[16, 16], 16, &[], Op::Add),
+            One::new(&[140], &[16], 16, &[16, 16], Op::Affine { weight: 0, bias: 1 }),
+        ],
+    );
+}
+
+#[test]
+fn columns_and_angles() {
+    check(
+        "place",
+        [
+            One::new(&[5], &[40], 16, &[], Op::Columns { start: 8 }),
+            One::new(&[5], &[9], 4, &[], Op::Columns { start: 3 }),
+            One::new(&[5], &[9], 27, &[], Op::Repeat(3)),
+            One::new(&[5, 70], &[16], 16, &[], Op::Rope { rope: 0, head_size: 8 }),
+        ],
+    );
+}
+
+/// What waits where it should gives the same bits whichever thread comes first.
+#[test]
+fn the_order_of_threads_changes_no_bit() {
+    let bias = Bias { table: 0, buckets: 8, farthest: 20, both_ways: true };
+    let description = Attention { bias: Some(bias), ..attention(2, 1, 24, Sight::Before(None)) };
+    let case = attend(&[150, 7], description, &[16]);
+    for precision in [Precision::F32, Precision::Bf16] {
+        let results = [false, true].map(|backwards| {
+            let mut device = device()?;
+            device.run_backwards(backwards).unwrap();
+            Some(case.run(device, precision, &case.parameters))
+        });
+        assert!(results[0] == results[1], "{precision:?}");
+    }
+}
+
+/// What was recorded for one is replayed for the other.
+#[test]
+fn batches_of_like_shape_give_the_same_tape() {
+    let description = || attention(2, 1, 8, Sight::Before(None));
+    let (one, other) = (attend(&[60, 70], description(), &[]), attend(&[70, 60], description(), &[]));
+    let Some(device) = device() else { return };
+    let (precision, program) = (Precision::Bf16, one.program.clone());
+    let runner =
+        Device::new(device, precision, program, Recompute::Nothing, &one.parameters, |_| true).unwrap();
+    let (targets, loss) = (targets(130, SCORES), Objective::default());
+    let tapes = [&one, &other].map(|case| runner.plan(&case.batch, &loss, &targets).unwrap());
+    assert!(tapes[0] == tapes[1]);
+    let longer = attend(&[60, 71], description(), &[]);
+    let targets = super::common::targets(131, SCORES);
+    assert!(runner.plan(&longer.batch, &loss, &targets).unwrap().0 != tapes[0].0);
+}

@@ -1,0 +1,263 @@
+//! Runs: as on the CPU, gone on from where they were stopped, and refused.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use siskin_trainer::cuda::Engine;
+use siskin_trainer::run::{Base, Config, Ended, Material, Progress, Run, Seen, Start, Watcher};
+use siskin_trainer::{Parameters, tokenizer};
+
+use super::common::{device, error};
+
+/// A folder of its own with texts, and a tokenizer learnt from them.
+struct Small {
+    place: PathBuf,
+    tokenizer: String,
+}
+
+impl Small {
+    fn new() -> Self {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let place = std::env::temp_dir().join(format!("siskin-cuda-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&place).unwrap();
+        let text: String = (0..40).map(|i| format!("The siskin sings {i} songs.\n\n")).collect();
+        std::fs::write(place.join("text.txt"), &text).unwrap();
+        let pair = |i: usize| {
+            let (anchor, positive) = (format!("{i} songs"), format!("the siskin sings {i}"));
+            serde_json::json!({ "anchor": anchor, "positive": positive })
+        };
+        let pairs: String = (0..40).map(|i| format!("{}\n", pair(i))).collect();
+        std::fs::write(place.join("pairs.jsonl"), pairs).unwrap();
+        let learnt = tokenizer::learn([&*text].into_iter(), 270, &["<|endoftext|>"]).unwrap();
+        Self { place, tokenizer: learnt.to_string() }
+    }
+
+    /// A run as the settings outside of all sections say, and `sections`.
+    fn config(&self, settings: &str, sections: &str) -> Config {
+        let path = |name: &str| self.place.join(name).display().to_string();
+        let causal = format!(
+            "[model]\nfamily = \"gpt2\"\nconfig = {{ vocab_size = 270, n_embd = 16, n_layer = 1, n_head = 2, \
+             n_positions = 32 }}\n[data]\ntask = \"causal\"\ntraining = [{:?}]\nshare = 0.2\n\
+             settings = {{ length = 24 }}\n",
+            path("text.txt")
+        );
+        let contrast = format!(
+            "[model]\nfamily = \"bert\"\nhead = \"none\"\nconfig = {{ vocab_size = 270, hidden_size = 16, \
+             num_hidden_layers = 1, num_attention_heads = 2, intermediate_size = 32, \
+             max_position_embeddings = 32, type_vocab_size = 2 }}\n[data]\ntask = \"contrast\"\n\
+             training = [{:?}]\nshare = 0.2\nsettings = {{ length = 24 }}\n",
+            path("pairs.jsonl")
+        );
+        let task = if sections.contains("contrastive") { contrast } else { causal };
+        let text = format!(
+            "steps = 6\n{settings}\n{task}[evaluate]\nbatches = 1\n[schedule]\nrate = 1e-2\n[batch]\n\
+             rows = 96\naccumulate = 2\n{sections}"
+        );
+        Config::parse(&text).unwrap()
+    }
+
+    fn material(&self, config: &Config) -> Material {
+        let tokenizer = siskin_convert::tokenizer_of_json(self.tokenizer.as_bytes()).unwrap();
+        Material::new(config, Base::New { tokenizer, template: None }).unwrap()
+    }
+
+    /// A run on the device that its config names; `None` where there is none.
+    fn run(&self, config: &Config, folder: &Path) -> Option<Run> {
+        let engine = |start: &Start<'_>| -> siskin::Result<Option<Box<dyn Engine>>> {
+            match device().filter(|_| start.config.device == "cuda") {
+                Some(device) => start.on(device).map(Some),
+                None => Ok(None),
+            }
+        };
+        if config.device == "cuda" && device().is_none() {
+            return None;
+        }
+        Some(Run::with_engine(config.clone(), self.material(config), Some(folder), &engine).unwrap())
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.place);
+    }
+}
+
+/// What a run gave.
+#[derive(Debug, PartialEq)]
+struct Trained {
+    losses: Vec<f64>,
+    looks: Vec<f64>,
+    parameters: Parameters<f32>,
+}
+
+/// A small run with these sections, on the first device; with a second one, it is stopped after three steps and goes on
+/// there.
+fn train(devices: &[&str], precision: &str, sections: &str) -> Option<Trained> {
+    let small = Small::new();
+    let folder = small.place.join("run");
+    let mut notes = Notes::default();
+    let stop = notes.stop.clone();
+    for (number, name) in devices.iter().enumerate() {
+        let kind = if *name == "cuda" { precision } else { "f32" };
+        let eights = if *name == "cuda" && sections == EIGHTS { "\nfp8 = true" } else { "" };
+        let config = small.config(&format!("device = {name:?}\nprecision = {kind:?}{eights}"), sections);
+        let mut run = small.run(&config, &folder)?;
+        assert_eq!(run.resume(&mut notes).unwrap(), number > 0);
+        notes.stop_after = (number + 1 < devices.len()).then_some(3);
+        stop.store(false, Ordering::Relaxed);
+        let ended = run.train(&stop, &mut notes).unwrap();
+        if notes.stop_after.is_some() {
+            assert_eq!(ended, Ended::Stopped);
+            continue;
+        }
+        assert_eq!(ended, Ended::Done);
+        let parameters = run.parameters().unwrap();
+        return Some(Trained { losses: notes.losses, looks: notes.looks, parameters });
+    }
+    None
+}
+
+#[derive(Default)]
+struct Notes {
+    losses: Vec<f64>,
+    looks: Vec<f64>,
+    stop_after: Option<u64>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Watcher for Notes {
+    fn step(&mut self, progress: &Progress) {
+        self.losses.push(progress.loss);
+        if self.stop_after == Some(progress.step) {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn look(&mut self, seen: &Seen) {
+        self.looks.push(seen.loss);
+    }
+}
+
+/// Says that products have numbers of eight bits.
+const EIGHTS: &str = "# fp8\n";
+
+/// Sections of runs, by what they try, and in which precisions.
+const RUNS: &[(&str, &str, &[&str])] = &[
+    ("plain", "", &["f32", "bf16", "fp16"]),
+    ("average", "[average]\ndecay = 0.8\nwarm_up = true\n", &["f32"]),
+    ("adapters", "[adapters]\nrank = 2\nmethod = \"dora\"\n[average]\ndecay = 0.5\n", &["f32", "bf16"]),
+    ("muon", "[optimiser]\nname = \"muon\"\n", &["f32"]),
+    (
+        "contrastive",
+        "[loss]\nname = \"contrastive\"\nwidths = [8, 16]\n[optimiser]\nname = \"adafactor\"\n",
+        &["f32", "fp16"],
+    ),
+];
+
+/// What is apart in losses or, with floats, in numbers.
+fn apart(own: &Trained, want: &Trained, limit: f64, numbers: bool) -> String {
+    let mut report = String::new();
+    let losses = own.losses.iter().chain(&own.looks).zip(want.losses.iter().chain(&want.looks));
+    for (step, (own, want)) in losses.enumerate() {
+        if (own - want).abs() >= limit * want {
+            report += &format!("loss {step}: {own}, not {want}\n");
+        }
+    }
+    for (own, want) in own.parameters.list.iter().zip(&want.parameters.list).filter(|_| numbers) {
+        let error = error(&own.numbers, &want.numbers, 1e-2);
+        if error >= 2e-2 {
+            report += &format!("{}: {error:.1e}\n", own.name);
+        }
+    }
+    assert_eq!([own.losses.len(), own.looks.len()], [want.losses.len(), want.looks.len()]);
+    report
+}
+
+#[test]
+fn a_run_goes_as_on_the_cpu() {
+    let mut report = String::new();
+    for (name, sections, precisions) in RUNS {
+        let want = train(&["cpu"], "f32", sections).unwrap();
+        for precision in *precisions {
+            let limit = match *precision {
+                "bf16" => 0.03,
+                "fp16" => 0.01,
+                _ => 1e-4,
+            };
+            let Some(own) = train(&["cuda"], precision, sections) else { return };
+            let lines = apart(&own, &want, limit, *precision == "f32");
+            report += &lines.lines().map(|line| format!("{name}, {precision}: {line}\n")).collect::<String>();
+        }
+    }
+    assert!(report.is_empty(), "{report}");
+}
+
+#[test]
+fn a_run_on_a_device_goes_on_where_it_was_stopped_to_the_bit() {
+    for (name, sections, precisions) in RUNS {
+        let precision = precisions[precisions.len() - 1];
+        let Some(want) = train(&["cuda"], precision, sections) else { return };
+        assert!(train(&["cuda", "cuda"], precision, sections).unwrap() == want, "{name}, {precision}");
+    }
+}
+
+#[test]
+fn either_device_goes_on_from_the_others_checkpoint() {
+    let mut report = String::new();
+    for (name, sections, _) in RUNS {
+        let want = train(&["cpu"], "f32", sections).unwrap();
+        for devices in [["cpu", "cuda"], ["cuda", "cpu"]] {
+            let Some(own) = train(&devices, "f32", sections) else { return };
+            let lines = apart(&own, &want, 1e-4, true);
+            report += &lines.lines().map(|line| format!("{name}, {devices:?}: {line}\n")).collect::<String>();
+        }
+    }
+    assert!(report.is_empty(), "{report}");
+}
+
+/// What eight bits need to know is part of checkpoints; the CPU goes on without.
+#[test]
+fn eight_bits_go_on_where_they_were() {
+    let section = EIGHTS;
+    let Some(want) = train(&["cuda"], "bf16", section) else { return };
+    assert!(train(&["cuda", "cuda"], "bf16", section).unwrap() == want, "to the bit");
+    let floats = train(&["cpu"], "f32", "").unwrap();
+    assert_eq!(apart(&want, &floats, 0.05, false), "");
+    for devices in [["cpu", "cuda"], ["cuda", "cpu"]] {
+        let own = train(&devices, "bf16", section).unwrap();
+        assert_eq!(apart(&own, &floats, 0.05, false), "", "{devices:?}");
+    }
+}
+
+#[test]
+fn what_a_device_does_not_do_is_refused() {
+    let small = Small::new();
+    let cases = [
+        ("device = \"cuda\"", "device"),
+        ("device = \"cudda\"", "device"),
+        ("precision = \"bf16\"", "precision"),
+        ("device = \"cuda\"\nprecision = \"bf17\"", "precision"),
+        ("fp8 = true", "fp8"),
+        ("device = \"cuda\"\nprecision = \"fp16\"\nfp8 = true", "fp8"),
+    ];
+    for (line, place) in cases {
+        let config = small.config(line, "");
+        let material = small.material(&config);
+        match Run::new(config, material, None) {
+            Ok(_) => panic!("{line} is taken"),
+            Err(error) => assert_eq!(error.place(), place, "{line}: {error}"),
+        }
+    }
+    for (section, place) in
+        [("[quantise]\ntype = \"W8r\"\n", "quantise"), ("[statistics]\nevery = 1\n", "statistics")]
+    {
+        let config = small.config("device = \"cuda\"", section);
+        let Some(device) = device() else { return };
+        let device = std::cell::RefCell::new(Some(device));
+        let engine = |start: &Start<'_>| start.on(device.take().unwrap()).map(Some);
+        let run = Run::with_engine(config.clone(), small.material(&config), None, &engine);
+        assert_eq!(run.err().unwrap().place(), place, "{section}");
+    }
+}

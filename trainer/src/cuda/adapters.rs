@@ -1,0 +1,65 @@
+//! What of adapters is measured again after each step: the lengths of rows, with DoRA.
+
+use siskin::Result;
+
+use super::Precision;
+use super::device::Device;
+use super::optimiser::write_down;
+use super::tape::{Argument, Matrix, Place, Product, Tape};
+use super::weights::Weights;
+use crate::adapters::{Adapter, Lengths};
+use crate::program::Program;
+
+/// Numbers of a matrix that are looked at together.
+const MOST: usize = 1 << 24;
+
+/// The work that brings the inverse lengths of rows up to date: of each matrix and its adapter together, some rows at a
+/// time. Nothing where no adapter has lengths.
+pub(super) fn renew<D: Device>(
+    device: &mut D,
+    precision: Precision,
+    program: &Program,
+    weights: &Weights,
+    (adapters, factor): (&[Adapter], f64),
+) -> Result<Tape> {
+    write_down(device, precision, |work| {
+        for adapter in adapters {
+            let Some(Lengths { inverse, .. }) = adapter.lengths else { continue };
+            let [matrix, first, second, inverse] =
+                [adapter.beside, adapter.first, adapter.second, inverse].map(|weight| weights.list[weight]);
+            let (all, columns) =
+                (program.weights[adapter.beside].rows, program.weights[adapter.beside].columns);
+            let rank = program.weights[adapter.first].rows;
+            let step = (MOST / columns.max(1)).clamp(1, all.max(1));
+            work.scratch.clear();
+            let sum = work.scratch.floats(step * columns);
+            for start in (0..all).step_by(step) {
+                let rows = step.min(all - start);
+                let table = |place: Place, stride: usize| Matrix { place, stride, turned: false };
+                work.tape.multiply(Product {
+                    precision: Precision::F32,
+                    shape: [rows, columns, rank],
+                    a: table(second.floats + (4 * start * rank) as Place, rank),
+                    b: table(first.floats, columns),
+                    out: table(sum, columns),
+                    floats: true,
+                    add: false,
+                    bias: 0,
+                    before: 0,
+                    eights: None,
+                });
+                let numbers = matrix.numbers + (start * columns * precision.bytes()) as Place;
+                let to = inverse.floats + 4 * start as Place;
+                let arguments = [
+                    Argument::Place(numbers),
+                    Argument::Place(sum),
+                    Argument::Float(factor as f32),
+                    Argument::Place(to),
+                    Argument::Whole(rows as i32),
+                    Argument::Whole(columns as i32),
+                ];
+                work.tape.warps("inverse_lengths", rows, &arguments);
+            }
+        }
+    })
+}

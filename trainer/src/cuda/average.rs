@@ -1,0 +1,100 @@
+//! The moving average of the numbers that are trained, on a device.
+
+use siskin::Result;
+
+use super::Precision;
+use super::device::Device;
+use super::optimiser::{All, Held, Table, put, write_down};
+use super::tape::{Argument, Place, Tape};
+use super::weights::Weights;
+use crate::average::{self, AverageOptions};
+use crate::state::{Data, Tables, bytes_of, words};
+
+/// The average: slot 0 of each tensor, as `kernels/cuda/average.cu` has it.
+pub(super) struct Average {
+    options: AverageOptions,
+    count: u64,
+    list: Vec<Held>,
+    follow: Tape,
+    swap: Tape,
+}
+
+impl Average {
+    /// Begins as the numbers are; `step` is where the optimiser has its own.
+    pub(super) fn new<D: Device>(
+        device: &mut D,
+        precision: Precision,
+        weights: &Weights,
+        own: &average::Average,
+        step: Place,
+    ) -> Result<Self> {
+        let mut list = Vec::new();
+        let mut begin = Tape::new(Precision::F32);
+        for (index, weight) in weights.list.iter().enumerate() {
+            let Some(name) = own.table_of(index).filter(|_| weight.gradient > 0) else { continue };
+            let bytes = 4 * weight.count;
+            let place = device.allocate(bytes)?;
+            let arguments = [Argument::Place(weight.floats), Argument::Place(place), Argument::Whole(0)];
+            begin.numbers("hand_on", weight.count, &arguments);
+            let tables = vec![Table { name, place, bytes, floats: true }];
+            list.push(Held {
+                weight: *weight,
+                rows: 1,
+                columns: weight.count,
+                rate: 1.0,
+                decay: 1.0,
+                tables,
+            });
+        }
+        device.run(&begin)?;
+        let all = All { list: &list, tensors: put(device, &list, |_| 1.0)?, step };
+        let follow = write_down(device, precision, |work| {
+            let parts = all.parts(work, "all", |_| true);
+            all.run(work, "follow_numbers", parts, &[]);
+        })?;
+        let swap = write_down(device, precision, |work| {
+            let parts = all.parts(work, "all", |_| true);
+            let name = work.tape.named("swap_numbers");
+            all.launch(work, &name, parts, &[]);
+        })?;
+        Ok(Self { options: own.options().clone(), count: 0, list, follow, swap })
+    }
+
+    /// What follows the numbers after a step that was done.
+    pub(super) fn follow(&self) -> &Tape {
+        &self.follow
+    }
+
+    /// The share of the way that it goes, which the step is told.
+    pub(super) fn share(&self) -> f64 {
+        f64::from(self.options.share(self.count))
+    }
+
+    /// Counts a step that was done.
+    pub(super) fn count(&mut self) {
+        self.count += 1;
+    }
+
+    /// Puts the average in the place of the numbers and keeps those instead; done again, all is as before.
+    pub(super) fn swap<D: Device>(&self, device: &mut D) -> Result<()> {
+        device.run(&self.swap)
+    }
+
+    /// Puts all tables and the count of steps into those of a checkpoint.
+    pub(super) fn read<D: Device>(&self, device: &mut D, tables: &mut Tables) -> Result<()> {
+        for table in self.list.iter().flat_map(|held| &held.tables) {
+            tables.insert(table.name.clone(), table.read(device)?);
+        }
+        tables.insert(average::STEPS.to_owned(), Data::Bytes(bytes_of([self.count])));
+        Ok(())
+    }
+
+    /// Takes them from there.
+    pub(super) fn write<D: Device>(&mut self, device: &mut D, tables: &Tables) -> Result<()> {
+        for table in self.list.iter().flat_map(|held| &held.tables) {
+            table.write(device, tables)?;
+        }
+        [self.count] = words(tables, average::STEPS)?;
+        Ok(())
+    }
+}

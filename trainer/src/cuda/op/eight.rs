@@ -1,0 +1,85 @@
+//! Products of numbers of eight bits: forth, and back for what went in and for the matrix. Sums are floats; what comes out
+//! has the precision of values.
+
+use super::{Argument, Back, Call, Place, Work, sum_rows, whole};
+use crate::cuda::eights::{Cast, Known, cast};
+use crate::cuda::tape::{Matrix, Product};
+
+/// Rows one after the other; where `turned`, its columns are meant as rows.
+fn table(place: Place, stride: usize, turned: bool) -> Matrix {
+    Matrix { place, stride, turned }
+}
+
+/// What goes in, and the matrix with its bias.
+fn parts(call: &Call<'_>) -> Option<(usize, Option<usize>, [usize; 2])> {
+    let siskin::graph::Op::Linear { parts } = &call.node.op else { return None };
+    let &(weight, bias) = parts.first()?;
+    Some((weight, bias, [call.program.weights[weight].rows, call.input(0).columns]))
+}
+
+pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, [x, out]: [Place; 2], known: [Known; 3]) {
+    let Some((weight, bias, [width, depth])) = parts(call) else { return };
+    let own = Cast { from: x, rows: call.rows, columns: depth, stride: depth };
+    let x = cast(work, own, known[0], [true, false], call.keeps);
+    let matrix = Cast { from: call.weight(weight).numbers, rows: width, columns: depth, stride: depth };
+    let matrix = cast(work, matrix, known[1], [true, false], call.keeps);
+    work.tape.multiply(Product {
+        precision: work.tape.precision,
+        shape: [call.rows, width, depth],
+        a: table(x.plain, depth, false),
+        b: table(matrix.plain, depth, true),
+        out: table(out, call.stride, false),
+        floats: false,
+        add: false,
+        bias: bias.map_or(0, |bias| call.weight(bias).numbers),
+        before: 0,
+        eights: Some([known[0], known[1]].map(Known::eight)),
+    });
+}
+
+/// Every table has the numbers that are added up one after the other, which is what devices ask for.
+pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>, known: [Known; 3]) {
+    let Some((weight, bias, [width, depth])) = parts(call) else { return };
+    let (rows, stride, precision) = (call.rows, call.stride, work.tape.precision);
+    if rows == 0 {
+        return;
+    }
+    let to = call.weight(weight).gradient;
+    let gradient = Cast { from: back.gradient, rows, columns: width, stride };
+    let gradient = cast(work, gradient, known[2], [back.to[0].is_some(), to > 0], call.keeps);
+    let product = |shape: [usize; 3], a: Matrix, b: Matrix, out: Matrix| Product {
+        precision,
+        shape,
+        a,
+        b,
+        out,
+        floats: false,
+        add: true,
+        bias: 0,
+        before: 0,
+        eights: None,
+    };
+    if let Some(into) = back.to[0] {
+        let matrix = Cast { from: call.weight(weight).numbers, rows: width, columns: depth, stride: depth };
+        let matrix = cast(work, matrix, known[1], [false, true], false);
+        let (a, b) = (table(gradient.plain, width, false), table(matrix.turned, matrix.turned_stride, true));
+        let own = product([rows, depth, width], a, b, table(into.place, depth, false));
+        let eights = Some([known[2], known[1]].map(Known::eight));
+        work.tape.multiply(Product { add: into.add, eights, ..own });
+    }
+    if to > 0 {
+        let x = Cast { from: back.inputs[0], rows, columns: depth, stride: depth };
+        let x = cast(work, x, known[0], [false, true], false);
+        let stride = x.turned_stride;
+        let (a, b) = (table(gradient.turned, stride, false), table(x.turned, stride, true));
+        let own = product([width, depth, stride], a, b, table(to, depth, false));
+        let eights = Some([known[2], known[0]].map(Known::eight));
+        work.tape.multiply(Product { floats: true, eights, ..own });
+    }
+    let to = bias.map_or(0, |bias| call.weight(bias).gradient);
+    if to > 0 {
+        let numbers = [rows, width, stride, 0].map(whole);
+        let arguments = [&[Argument::Place(back.gradient)], &numbers[..]].concat();
+        sum_rows(work, "sum_rows", [rows, width], &arguments, to);
+    }
+}
