@@ -306,7 +306,7 @@ mod tests {
         for (threads, whole) in [(1, false), (3, true)] {
             let mut shared = Shared::new(kernels, &matrix, &x);
             assert!(shared.seconds(threads, whole, Duration::ZERO) > 0.0);
-            assert_eq!(shared.out, want);
+            assert_eq!(shared.out[..], want);
         }
     }
 
