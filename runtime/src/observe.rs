@@ -29,8 +29,10 @@ pub(crate) struct Observation<'a> {
 impl Observation<'_> {
     /// Shows `count` rows of `input` to the observer.
     pub(crate) fn show(self, parts: &[ProductPart], columns: usize, count: usize, input: Input<'_>) {
-        let names: Vec<&str> =
+        let mut names: Vec<&str> =
             parts.iter().map(|part| self.graph.weights[part.weight].name.as_str()).collect();
+        // Halves of one matrix stand side by side.
+        names.dedup();
         let mut observer = self.observer.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if !names.iter().any(|name| observer.wants(name)) {
             return;

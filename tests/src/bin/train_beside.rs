@@ -93,6 +93,9 @@ fn seen_by_runtime(folder: &Path) -> Result<()> {
             first += ids.len();
         }
     }
+    if weight == 0.0 {
+        return Err(broken());
+    }
     let mean = loss / weight;
     println!("validation loss by the runtime, from the file: {mean:.6}, perplexity {:.4}", mean.exp());
     Ok(())
@@ -123,7 +126,7 @@ impl Looked {
 fn surprise(scores: &[f32], token: u32) -> f64 {
     let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = scores.iter().map(|score| f64::from(score - largest).exp()).sum();
-    sum.ln() - f64::from(scores[token as usize] - largest)
+    sum.ln() - f64::from(scores.get(token as usize).map_or(f32::NAN, |score| score - largest))
 }
 
 fn section(config: &Config, folder: &Path) -> Result<Vec<u8>> {

@@ -25,7 +25,8 @@ type Rows = (View, InputKind);
 pub(in crate::exec) fn scratch_size(plan: &Plan) -> usize {
     let words = |step: &Step| match step {
         Step::Products { rows, parts, after: After::Activate(_) | After::Gate(_), .. } => {
-            plan.row_count(*rows).min(PRODUCT_ROWS) * parts.len() * NEAR_PANELS * ROWS
+            let panels = parts.iter().map(panels_of).max().unwrap_or(0).min(NEAR_PANELS);
+            plan.row_count(*rows).min(PRODUCT_ROWS) * parts.len() * panels * ROWS
         }
         _ => 0,
     };
@@ -87,7 +88,7 @@ impl Forward<'_> {
     ) -> bool {
         let Some(first) = parts.first() else { return true };
         let panels = panels_of(first);
-        let run = run_of(panels * parts.len(), rows, worker, NEAR_PANELS);
+        let run = run_of(panels, rows, worker, NEAR_PANELS);
         let runs = panels.div_ceil(run);
         self.share(worker, runs * rows.div_ceil(PRODUCT_ROWS), |piece| {
             let (rows, at) = (block_of(piece / runs, rows), piece % runs * run);
