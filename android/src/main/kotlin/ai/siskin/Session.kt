@@ -5,7 +5,9 @@ import java.util.concurrent.atomic.AtomicReference
 import kotlinx.coroutines.flow.Flow
 import kotlinx.coroutines.flow.FlowCollector
 import kotlinx.coroutines.flow.MutableStateFlow
+import kotlinx.coroutines.flow.combine
 import kotlinx.coroutines.flow.first
+import kotlinx.coroutines.flow.update
 
 /**
  * One conversation or text. Calls run one after the other; what they do to the conversation is in that order.
@@ -22,6 +24,9 @@ public class Session internal constructor(pointer: Long, private val chats: Bool
     private enum class Answer { NONE, GOING, STOPPED }
 
     private val held = MutableStateFlow(false)
+
+    /** How many stops ended no call of the library's: what waits for the session to be resumed, they end. */
+    private val stops = MutableStateFlow(0)
     private val answer = AtomicReference(Answer.NONE)
 
     /** A piece that was made for somebody who went away. Changed in turn. */
@@ -97,9 +102,7 @@ public class Session internal constructor(pointer: Long, private val chats: Bool
      */
     public suspend fun next(): Piece? = again {
         work({ lost: Piece? -> kept = lost }) { pointer ->
-            if (answer.compareAndSet(Answer.STOPPED, Answer.GOING)) {
-                throw SiskinException.Cancelled(owner.name, "was stopped; call it again to go on", isFinal = true)
-            }
+            if (answer.compareAndSet(Answer.STOPPED, Answer.GOING)) throw stopped()
             kept?.also { kept = null } ?: Piece.read(NativeSession.next(pointer)) {
                 ended = it
                 answer.set(Answer.NONE)
@@ -188,6 +191,7 @@ public class Session internal constructor(pointer: Long, private val chats: Bool
 
     override fun missed() {
         answer.compareAndSet(Answer.GOING, Answer.STOPPED)
+        stops.update { it + 1 }
     }
 
     /**
@@ -218,10 +222,13 @@ public class Session internal constructor(pointer: Long, private val chats: Bool
         answer.set(next)
     }
 
+    private fun stopped() = SiskinException.Cancelled(owner.name, "was stopped; call it again to go on", isFinal = true)
+
     private fun position(pointer: Long) = Stats.read(NativeSessionState.stats(pointer)).position
 
-    /** Makes a call that suspension ended or refused again when the session is resumed. */
+    /** Makes a call that suspension ended or refused again when the session is resumed, unless it is stopped first. */
     private suspend inline fun <T> again(call: () -> T): T {
+        val before = stops.value
         while (true) {
             try {
                 return call()
@@ -229,7 +236,11 @@ public class Session internal constructor(pointer: Long, private val chats: Bool
                 val isHeld = error is SiskinException.Suspended || error is SiskinException.Cancelled && !error.isFinal
                 if (!isHeld) throw error
             }
-            held.first { !it }
+            combine(held, stops) { isHeld, now -> !isHeld || now != before }.first { it }
+            if (stops.value != before) {
+                answer.compareAndSet(Answer.STOPPED, Answer.GOING)
+                throw stopped()
+            }
         }
     }
 }

@@ -27,8 +27,9 @@ public sealed class WorkingHandle(owner: Owner) : Handle(owner) {
 
     /**
      * Stops the running call within milliseconds: it throws [SiskinException.Cancelled] and can be made again. Between
-     * two pieces of an answer, it is the next piece that is stopped, unless a new answer is begun. Otherwise, where no
-     * call is running, nothing happens. To stop from the coroutine's side, cancel it.
+     * two pieces of an answer, it is the next piece that is stopped, unless a new answer is begun. Calls that wait since
+     * the session is suspended are stopped, too. Otherwise, where no call is running, nothing happens. To stop from the
+     * coroutine's side, cancel it.
      */
     public fun stop() {
         if (running?.stop() != true) missed()
