@@ -26,6 +26,16 @@ __device__ __forceinline__ unsigned char eight_of(float x, int far) {
     return far ? rounded(x, 2, 15, 0x7b, 65536.0f) : rounded(x, 3, 7, 0x7e, 512.0f);
 }
 
+// The largest number that threads have; thread 0 gets it.
+__device__ __forceinline__ float largest_of_block(float most, float* of_warps) {
+#pragma unroll
+    for (int mask = LANES / 2; mask > 0; mask /= 2) most = max(most, across(most, mask));
+    if (lane() == 0) of_warps[warp()] = most;
+    meet();
+    for (int i = 0; threadIdx.x == 0 && i < THREADS / LANES; i++) most = max(most, of_warps[i]);
+    return most;
+}
+
 // Either of both places may be missing: rows as they are, and columns as rows, which are `turned_width` long and end with
 // zeros. Each block leaves its largest number in `parts`.
 template <class T>
@@ -49,12 +59,8 @@ __device__ void cast_to_eight(const T* x, int rows, int columns, int width, cons
         int row = first_row + lane(), column = first_column + i;
         if (column < columns && row < turned_width) turned[(long long)column * turned_width + row] = tile[lane()][i];
     }
-#pragma unroll
-    for (int mask = LANES / 2; mask > 0; mask /= 2) most = max(most, across(most, mask));
-    if (lane() == 0) of_warps[warp()] = most;
-    meet();
+    most = largest_of_block(most, of_warps);
     if (threadIdx.x > 0) return;
-    for (int i = 1; i < THREADS / LANES; i++) most = max(most, of_warps[i]);
     parts[(long long)blockIdx.y * gridDim.x + blockIdx.x] = most;
 }
 
@@ -63,12 +69,8 @@ __device__ __forceinline__ void keep_largest(const float* parts, int count, floa
     __shared__ float of_warps[THREADS / LANES];
     float most = 0;
     for (int i = threadIdx.x; i < count; i += THREADS) most = max(most, parts[i]);
-#pragma unroll
-    for (int mask = LANES / 2; mask > 0; mask /= 2) most = max(most, across(most, mask));
-    if (lane() == 0) of_warps[warp()] = most;
-    meet();
+    most = largest_of_block(most, of_warps);
     if (threadIdx.x > 0) return;
-    for (int i = 0; i < THREADS / LANES; i++) most = max(most, of_warps[i]);
     *to = max(*to, most);
 }
 
