@@ -2,8 +2,10 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use siskin_trainer::run::{Base, Config, Material, Run};
+use siskin_trainer::run::{Base, Config, Material, Progress, Run, Seen, Watcher};
 use siskin_trainer::tokenizer;
 
 /// A folder of a test's own, with the text that is learnt; it goes when this is dropped.
@@ -65,4 +67,30 @@ pub fn material(config: &Config) -> Material {
 pub fn run(config: Config, folder: Option<&Path>) -> Run {
     let material = material(&config);
     Run::new(config, material, folder).unwrap()
+}
+
+/// Remembers what it was told, and stops the run after a step.
+#[derive(Default)]
+pub struct Notes {
+    /// The losses of all steps.
+    pub losses: Vec<f64>,
+    /// What was looked at.
+    pub seen: Vec<Seen>,
+    /// The step after which it stops the run.
+    pub stop_after: Option<u64>,
+    /// What it stops the run by.
+    pub stop: Arc<AtomicBool>,
+}
+
+impl Watcher for Notes {
+    fn step(&mut self, progress: &Progress) {
+        self.losses.push(progress.loss);
+        if self.stop_after == Some(progress.step) {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn look(&mut self, seen: &Seen) {
+        self.seen.push(*seen);
+    }
 }

@@ -1,39 +1,12 @@
 //! Whole training runs: what they learn, how they go on after a stop, and what comes out of them.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use siskin::file::File;
 use siskin::{ExecutorKind, Features};
 use siskin_tests::golden;
-use siskin_tests::training::{Place, base, material, run};
-use siskin_trainer::run::{
-    Base, Config, Ended, Material, Progress, Run, Seen, Watcher, learnt_tokenizer, measure,
-};
+use siskin_tests::training::{Notes, Place, base, material, run};
+use siskin_trainer::run::{Base, Config, Ended, Material, Run, learnt_tokenizer, measure};
 use siskin_trainer::{Parameters, export, tokenizer};
-
-/// Remembers what it was told, and stops the run after a step.
-#[derive(Default)]
-struct Notes {
-    losses: Vec<f64>,
-    seen: Vec<Seen>,
-    stop_after: Option<u64>,
-    stop: Arc<AtomicBool>,
-}
-
-impl Watcher for Notes {
-    fn step(&mut self, progress: &Progress) {
-        self.losses.push(progress.loss);
-        if self.stop_after == Some(progress.step) {
-            self.stop.store(true, Ordering::Relaxed);
-        }
-    }
-
-    fn look(&mut self, seen: &Seen) {
-        self.seen.push(*seen);
-    }
-}
 
 /// Trains to the end; what was seen on the way.
 fn train(run: &mut Run) -> Notes {

@@ -1,11 +1,11 @@
 //! Runs: as on the CPU, gone on from where they were stopped, and refused.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use siskin_tests::training::Notes;
 use siskin_trainer::cuda::Engine;
-use siskin_trainer::run::{Base, Config, Ended, Material, Progress, Run, Seen, Start, Watcher};
+use siskin_trainer::run::{Base, Config, Ended, Material, Run, Start};
 use siskin_trainer::{Parameters, tokenizer};
 
 use super::common::{device, error};
@@ -114,30 +114,10 @@ fn train(devices: &[&str], precision: &str, sections: &str) -> Option<Trained> {
         }
         assert_eq!(ended, Ended::Done);
         let parameters = run.parameters().unwrap();
-        return Some(Trained { losses: notes.losses, looks: notes.looks, parameters });
+        let looks = notes.seen.iter().map(|seen| seen.loss).collect();
+        return Some(Trained { losses: notes.losses, looks, parameters });
     }
     None
-}
-
-#[derive(Default)]
-struct Notes {
-    losses: Vec<f64>,
-    looks: Vec<f64>,
-    stop_after: Option<u64>,
-    stop: Arc<AtomicBool>,
-}
-
-impl Watcher for Notes {
-    fn step(&mut self, progress: &Progress) {
-        self.losses.push(progress.loss);
-        if self.stop_after == Some(progress.step) {
-            self.stop.store(true, Ordering::Relaxed);
-        }
-    }
-
-    fn look(&mut self, seen: &Seen) {
-        self.looks.push(seen.loss);
-    }
 }
 
 /// Says that products have numbers of eight bits.
