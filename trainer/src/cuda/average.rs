@@ -4,7 +4,7 @@ use siskin::Result;
 
 use super::Precision;
 use super::device::Device;
-use super::optimiser::{All, Held, Table, put, write_down};
+use super::optimiser::{All, Held, Table, put, read_tables, write_down, write_tables};
 use super::tape::{Argument, Place, Tape};
 use super::weights::Weights;
 use crate::average::{self, AverageOptions};
@@ -82,18 +82,14 @@ impl Average {
 
     /// Puts all tables and the count of steps into those of a checkpoint.
     pub(super) fn read<D: Device>(&self, device: &mut D, tables: &mut Tables) -> Result<()> {
-        for table in self.list.iter().flat_map(|held| &held.tables) {
-            tables.insert(table.name.clone(), table.read(device)?);
-        }
+        read_tables(&self.list, device, tables)?;
         tables.insert(average::STEPS.to_owned(), Data::Bytes(bytes_of([self.count])));
         Ok(())
     }
 
     /// Takes them from there.
     pub(super) fn write<D: Device>(&mut self, device: &mut D, tables: &Tables) -> Result<()> {
-        for table in self.list.iter().flat_map(|held| &held.tables) {
-            table.write(device, tables)?;
-        }
+        write_tables(&self.list, device, tables)?;
         [self.count] = words(tables, average::STEPS)?;
         Ok(())
     }

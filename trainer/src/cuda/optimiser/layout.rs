@@ -39,7 +39,7 @@ pub(in crate::cuda) struct Table {
 
 impl Table {
     /// As a checkpoint holds it.
-    pub(in crate::cuda) fn read<D: Device>(&self, device: &mut D) -> Result<Data> {
+    fn read<D: Device>(&self, device: &mut D) -> Result<Data> {
         if self.floats {
             let mut numbers = vec![0.0; self.bytes / 4];
             read_floats(device, self.place, &mut numbers)?;
@@ -51,7 +51,7 @@ impl Table {
     }
 
     /// Takes what a checkpoint holds.
-    pub(in crate::cuda) fn write<D: Device>(&self, device: &mut D, tables: &Tables) -> Result<()> {
+    fn write<D: Device>(&self, device: &mut D, tables: &Tables) -> Result<()> {
         let mut data = match self.floats {
             true => Data::Numbers(vec![0.0; self.bytes / 4]),
             false => Data::Bytes(vec![0; self.bytes]),
@@ -65,6 +65,23 @@ impl Table {
             Data::Bytes(bytes) => device.write(self.place, &bytes),
         }
     }
+}
+
+/// Puts all tables of tensors into those of a checkpoint.
+pub(in crate::cuda) fn read_tables<D: Device>(
+    list: &[Held],
+    device: &mut D,
+    tables: &mut Tables,
+) -> Result<()> {
+    for table in list.iter().flat_map(|held| &held.tables) {
+        tables.insert(table.name.clone(), table.read(device)?);
+    }
+    Ok(())
+}
+
+/// Takes them from there.
+pub(in crate::cuda) fn write_tables<D: Device>(list: &[Held], device: &mut D, tables: &Tables) -> Result<()> {
+    list.iter().flat_map(|held| &held.tables).try_for_each(|table| table.write(device, tables))
 }
 
 /// Writes tensors down where kernels find them: `Tensor` in `kernels/cuda/optimiser.cuh`.

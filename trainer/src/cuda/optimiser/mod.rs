@@ -11,7 +11,7 @@ mod moments;
 mod muon;
 mod sgd;
 
-pub(super) use layout::{All, Held, Table, put};
+pub(super) use layout::{All, Held, Table, put, read_tables, write_tables};
 
 use siskin::{Error, Result};
 
@@ -157,18 +157,14 @@ impl Stepper {
 
     /// Puts all tables and the count of steps into those of a checkpoint.
     pub(super) fn read<D: Device>(&self, device: &mut D, tables: &mut Tables) -> Result<()> {
-        for table in self.list.iter().flat_map(|held| &held.tables) {
-            tables.insert(table.name.clone(), table.read(device)?);
-        }
+        read_tables(&self.list, device, tables)?;
         tables.insert(self.table.clone(), Data::Bytes(bytes_of([self.count])));
         Ok(())
     }
 
     /// Takes them from there.
     pub(super) fn write<D: Device>(&mut self, device: &mut D, tables: &Tables) -> Result<()> {
-        for table in self.list.iter().flat_map(|held| &held.tables) {
-            table.write(device, tables)?;
-        }
+        write_tables(&self.list, device, tables)?;
         [self.count] = words(tables, &self.table)?;
         Ok(())
     }
