@@ -25,7 +25,13 @@ impl Default for AdamOptions {
     }
 }
 
+impl AdamOptions {
+    pub(crate) fn moments(&self) -> Result<Moments> {
+        let Self { betas, eps, weight_decay } = *self;
+        Moments { betas, eps, weight_decay, decoupled: false }.checked("adam")
+    }
+}
+
 pub(super) fn build(settings: &Settings) -> Result<Box<dyn Method>> {
-    let AdamOptions { betas, eps, weight_decay } = read("adam", settings)?;
-    Ok(Box::new(Moments { betas, eps, weight_decay, decoupled: false }.checked("adam")?))
+    Ok(Box::new(read::<AdamOptions>("adam", settings)?.moments()?))
 }

@@ -26,7 +26,7 @@ impl Default for AdamWOptions {
 }
 
 impl AdamWOptions {
-    pub(super) fn moments(&self, name: &str) -> Result<Moments> {
+    pub(crate) fn moments(&self, name: &str) -> Result<Moments> {
         let Self { betas, eps, weight_decay } = *self;
         Moments { betas, eps, weight_decay, decoupled: true }.checked(name)
     }

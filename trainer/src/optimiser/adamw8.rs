@@ -30,9 +30,16 @@ impl Default for AdamW8Options {
     }
 }
 
+impl AdamW8Options {
+    pub(crate) fn moments(&self) -> Result<Moments> {
+        let Self { betas, eps, weight_decay, .. } = *self;
+        AdamWOptions { betas, eps, weight_decay }.moments("adamw8")
+    }
+}
+
 pub(super) fn build(settings: &Settings) -> Result<Box<dyn Method>> {
-    let AdamW8Options { betas, eps, weight_decay, smallest } = read("adamw8", settings)?;
-    let moments = AdamWOptions { betas, eps, weight_decay }.moments("adamw8")?;
+    let options: AdamW8Options = read("adamw8", settings)?;
+    let (moments, smallest) = (options.moments()?, options.smallest);
     Ok(Box::new(AdamW8 { moments, smallest, first: Codes::new(true), second: Codes::new(false) }))
 }
 

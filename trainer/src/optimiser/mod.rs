@@ -24,6 +24,7 @@ pub use adamw::AdamWOptions;
 pub use adamw8::AdamW8Options;
 pub use group::{Factors, Group};
 pub use lion::LionOptions;
+pub(crate) use moments::Moments;
 pub(crate) use muon::FACTORS;
 pub use muon::{Adjust, MuonOptions};
 pub use sgd::SgdOptions;

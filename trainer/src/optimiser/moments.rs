@@ -8,12 +8,12 @@ use crate::settings::within;
 
 /// What Adam and its kin have in common.
 #[derive(Clone, Debug)]
-pub(super) struct Moments {
-    pub(super) betas: [f64; 2],
-    pub(super) eps: f64,
-    pub(super) weight_decay: f64,
+pub(crate) struct Moments {
+    pub(crate) betas: [f64; 2],
+    pub(crate) eps: f64,
+    pub(crate) weight_decay: f64,
     /// Whether numbers decay by themselves; otherwise their decay is part of the gradient.
-    pub(super) decoupled: bool,
+    pub(crate) decoupled: bool,
 }
 
 /// The largest share that is less than one.

@@ -2,14 +2,12 @@
 
 use siskin::Result;
 
-use super::moments::Moments;
 use super::{All, Argument, Method, Work};
-use crate::optimiser::{AdamW8Options, codes_of_bytes};
+use crate::optimiser::{AdamW8Options, Moments, codes_of_bytes};
 use crate::settings::{Settings, read};
 
 pub(super) fn build(settings: &Settings) -> Result<Box<dyn Method>> {
-    let AdamW8Options { betas, eps, weight_decay, .. } = read("adamw8", settings)?;
-    Ok(Box::new(AdamW8 { moments: Moments { betas, eps, weight_decay, decoupled: true } }))
+    Ok(Box::new(AdamW8 { moments: read::<AdamW8Options>("adamw8", settings)?.moments()? }))
 }
 
 struct AdamW8 {

@@ -3,32 +3,15 @@
 use siskin::Result;
 
 use super::{All, Method, Work};
-use crate::optimiser::{AdamOptions, AdamWOptions};
+use crate::optimiser::{AdamOptions, AdamWOptions, Moments};
 use crate::settings::{Settings, read};
 
-/// What both have in common.
-#[derive(Clone, Debug)]
-pub(super) struct Moments {
-    pub(super) betas: [f64; 2],
-    pub(super) eps: f64,
-    pub(super) weight_decay: f64,
-    /// Whether numbers decay by themselves; otherwise their decay is part of the gradient.
-    pub(super) decoupled: bool,
-}
-
-impl From<AdamWOptions> for Moments {
-    fn from(AdamWOptions { betas, eps, weight_decay }: AdamWOptions) -> Self {
-        Self { betas, eps, weight_decay, decoupled: true }
-    }
-}
-
 pub(super) fn adamw(settings: &Settings) -> Result<Box<dyn Method>> {
-    Ok(Box::new(Moments::from(read::<AdamWOptions>("adamw", settings)?)))
+    Ok(Box::new(read::<AdamWOptions>("adamw", settings)?.moments("adamw")?))
 }
 
 pub(super) fn adam(settings: &Settings) -> Result<Box<dyn Method>> {
-    let AdamOptions { betas, eps, weight_decay } = read("adam", settings)?;
-    Ok(Box::new(Moments { betas, eps, weight_decay, decoupled: false }))
+    Ok(Box::new(read::<AdamOptions>("adam", settings)?.moments()?))
 }
 
 impl Method for Moments {

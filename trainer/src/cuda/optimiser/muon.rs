@@ -3,16 +3,15 @@
 use siskin::Result;
 
 use super::layout::{Held, Parts, parts_of};
-use super::moments::Moments;
 use super::{All, Argument, Method, Place, Work};
 use crate::cuda::Precision;
 use crate::cuda::tape::{Matrix, Product};
-use crate::optimiser::{FACTORS, MuonOptions};
+use crate::optimiser::{FACTORS, Moments, MuonOptions};
 use crate::settings::{Settings, read};
 
 pub(super) fn build(settings: &Settings) -> Result<Box<dyn Method>> {
     let options: MuonOptions = read("muon", settings)?;
-    let moments = Moments::from(options.adamw.clone());
+    let moments = options.adamw.moments("muon.adamw")?;
     Ok(Box::new(Muon { options, moments }))
 }
 
