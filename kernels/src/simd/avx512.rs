@@ -131,7 +131,8 @@ impl Simd for Avx512 {
     }
     #[inline(always)]
     fn load_halves(self, x: &[u32; LANES / 2]) -> Self::F {
-        intrinsic!(_mm512_cvtph_ps(_mm256_loadu_si256(x.as_ptr().cast())))
+        // Without `_MM_FROUND_NO_EXC`, which takes its numbers from registers alone and two ports more.
+        intrinsic!(_mm512_cvt_roundph_ps::<_MM_FROUND_CUR_DIRECTION>(_mm256_loadu_si256(x.as_ptr().cast())))
     }
     #[inline(always)]
     fn prefetch(self, word: &u32) {

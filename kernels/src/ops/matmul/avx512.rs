@@ -157,7 +157,7 @@ impl Lanes for Avx512 {
     }
     #[inline(always)]
     unsafe fn halves(self, from: *const u8) -> Self::F {
-        intrinsic!(_mm512_cvtph_ps(_mm256_loadu_si256(from.cast())))
+        intrinsic!(_mm512_cvt_roundph_ps::<_MM_FROUND_CUR_DIRECTION>(_mm256_loadu_si256(from.cast())))
     }
     #[inline(always)]
     unsafe fn brains(self, from: *const u8) -> Self::F {
