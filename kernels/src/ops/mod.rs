@@ -14,6 +14,8 @@ pub mod norm;
 pub mod quantise;
 pub mod recurrence;
 pub mod rope;
+#[cfg(target_arch = "x86_64")]
+mod tiles;
 
 use crate::{Cpu, Features};
 

@@ -5,14 +5,14 @@
 use core::arch::asm;
 use core::marker::PhantomData;
 
-use super::super::tile::LINE;
-
-/// Rows of a tile.
-pub(super) const ROWS: usize = 16;
+/// Bytes of a row of a tile, at most.
+const LINE: usize = 64;
+/// Rows of a tile, at most.
+pub(crate) const ROWS: usize = 16;
 
 /// The shapes of the tiles, as the processor reads them.
 #[repr(C, align(64))]
-pub(super) struct Shapes {
+pub(crate) struct Shapes {
     palette: u8,
     start_row: u8,
     reserved: [u8; 14],
@@ -22,20 +22,20 @@ pub(super) struct Shapes {
 
 impl Shapes {
     /// No tile has a shape yet.
-    pub(super) const NONE: Self =
+    pub(crate) const NONE: Self =
         Self { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
 
     /// Gives a tile its shape.
     #[must_use]
-    pub(super) const fn with(mut self, tile: usize, rows: usize, row_bytes: usize) -> Self {
-        self.row_bytes[tile] = row_bytes as u16;
-        self.rows[tile] = rows as u8;
+    pub(crate) const fn with(mut self, tile: u8, rows: usize, row_bytes: usize) -> Self {
+        self.row_bytes[tile as usize] = row_bytes as u16;
+        self.rows[tile as usize] = rows as u8;
         self
     }
 }
 
 /// The tiles while they have shapes; dropped, they cost the system nothing when it changes threads.
-pub(super) struct Tiles(PhantomData<*mut ()>);
+pub(crate) struct Tiles(PhantomData<*mut ()>);
 
 impl Tiles {
     /// Gives the tiles shapes.
@@ -43,7 +43,7 @@ impl Tiles {
     /// # Safety
     /// The processor must have AMX and the system must have given permission.
     #[inline(always)]
-    pub(super) unsafe fn with_shapes(shapes: &Shapes) -> Self {
+    pub(crate) unsafe fn with_shapes(shapes: &Shapes) -> Self {
         // SAFETY: the caller's promise.
         unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const *shapes, options(nostack, preserves_flags)) }
         Self(PhantomData)
@@ -51,7 +51,7 @@ impl Tiles {
 
     /// Makes a tile zero.
     #[inline(always)]
-    pub(super) fn zero<const TILE: u8>(&self) {
+    pub(crate) fn zero<const TILE: u8>(&self) {
         // SAFETY: `self` says that the tiles have shapes.
         unsafe { asm!("tilezero tmm{}", const TILE, options(nomem, nostack, preserves_flags)) }
     }
@@ -61,7 +61,7 @@ impl Tiles {
     /// # Safety
     /// The rows must be there.
     #[inline(always)]
-    pub(super) unsafe fn load<const TILE: u8>(&self, from: *const u8, stride: usize) {
+    pub(crate) unsafe fn load<const TILE: u8>(&self, from: *const u8, stride: usize) {
         // SAFETY: the caller's promise; `self` says that the tiles have shapes.
         unsafe {
             asm!(
@@ -79,7 +79,7 @@ impl Tiles {
     /// # Safety
     /// The lines must be there.
     #[inline(always)]
-    pub(super) unsafe fn load_lines<const TILE: u8>(&self, from: *const u8) {
+    pub(crate) unsafe fn load_lines<const TILE: u8>(&self, from: *const u8) {
         // SAFETY: the caller's promise.
         unsafe { self.load::<TILE>(from, LINE) }
     }
@@ -89,7 +89,7 @@ impl Tiles {
     /// # Safety
     /// There must be place for its rows.
     #[inline(always)]
-    pub(super) unsafe fn store_lines<const TILE: u8>(&self, to: *mut u8) {
+    pub(crate) unsafe fn store_lines<const TILE: u8>(&self, to: *mut u8) {
         // SAFETY: the caller's promise; `self` says that the tiles have shapes.
         unsafe {
             asm!(
@@ -105,7 +105,7 @@ impl Tiles {
     /// Adds to tile `TO` the products of the signed bytes of each row of `LEFT` with the columns of `RIGHT`, in whose
     /// rows four bytes belong to a column.
     #[inline(always)]
-    pub(super) fn dot<const TO: u8, const LEFT: u8, const RIGHT: u8>(&self) {
+    pub(crate) fn dot<const TO: u8, const LEFT: u8, const RIGHT: u8>(&self) {
         // SAFETY: `self` says that the tiles have shapes.
         unsafe {
             asm!(

@@ -16,6 +16,13 @@ impl Avx512 {
     pub(crate) fn inside() -> Self {
         Self(())
     }
+
+    /// Integers as floats.
+    #[inline(always)]
+    pub(crate) fn floats(self, x: &[i32; LANES]) -> __m512 {
+        // SAFETY: `self` proves that the processor has the instructions.
+        unsafe { _mm512_cvtepi32_ps(_mm512_loadu_si512(x.as_ptr().cast())) }
+    }
 }
 
 /// Wraps one intrinsic call.

@@ -10,9 +10,9 @@ use super::super::lanes::Lanes;
 use super::super::run::Part;
 use super::super::tile::{self, LINE, QuantisedRow, scaled_sum, sixteen_groups};
 use super::super::types::{Place, Plane, Scheme};
-use super::tiles::{self, Shapes, Tiles};
-use super::{GROUP, groups, integers};
+use super::{GROUP, groups};
 use crate::ops::quantise::Layout;
+use crate::ops::tiles::{self, Shapes, Tiles};
 use crate::panel::ROWS;
 use crate::simd::Avx512;
 
@@ -232,7 +232,7 @@ impl Rows {
                     if M < self.count {
                         let row = QuantisedRow::new(self.start.add(M * self.layout.words()), self.layout);
                         let row_scale = l.splat(*row.scales.add(column / 32));
-                        let product = integers(&products[M]);
+                        let product = l.floats(&products[M]);
                         sums[M] = l.fma(product, l.mul(scale, row_scale), sums[M]);
                         if S::MIN {
                             sums[M] = l.fma(min, l.splat(scaled_sum::<S>(row, column)), sums[M]);

@@ -4,18 +4,15 @@
 
 mod blocks;
 mod rows;
-mod tiles;
 
-use core::arch::x86_64::*;
 use core::ops::Range;
-
-use tiles::{Shapes, Tiles};
 
 use super::rows::{BookRow, ByteRow};
 use super::run::Part;
 use super::types::by_type;
 use super::{Function, Output, Product, avx512};
 use crate::Features;
+use crate::ops::tiles::{self, Shapes, Tiles};
 use crate::ops::{Kernel, ceiling};
 use crate::panel::ROWS;
 use crate::simd::Avx512;
@@ -103,14 +100,4 @@ pub(in crate::ops) fn dots(rounds: usize, out: &mut [f32; 16]) {
         tiles.store_lines::<0>(sums.as_mut_ptr().cast());
     }
     *out = sums[0].map(|sum| sum as f32);
-}
-
-/// Sixteen integers as floats.
-///
-/// # Safety
-/// The processor must have AVX-512.
-#[inline(always)]
-unsafe fn integers(from: &[i32; 16]) -> __m512 {
-    // SAFETY: the caller's promise.
-    unsafe { _mm512_cvtepi32_ps(_mm512_loadu_si512(from.as_ptr().cast())) }
 }

@@ -8,9 +8,9 @@ use super::super::rows::{BookRow, ByteRow, RowScheme};
 use super::super::run::Part;
 use super::super::tile::{LINE, Lines, QuantisedRow};
 use super::super::{Input, Product};
-use super::tiles::{self, Shapes, Tiles};
-use super::{GROUP, groups, integers};
+use super::{GROUP, groups};
 use crate::ops::quantise::Layout;
+use crate::ops::tiles::{self, Shapes, Tiles};
 use crate::panel::ROWS;
 use crate::simd::Avx512;
 
@@ -190,7 +190,7 @@ impl Group<'_> {
                 for (p, scale) in scales.iter().enumerate() {
                     let tile = index % TWO / tiles::ROWS * 2 + p;
                     let sum = &(*sums.add(index / TWO))[tile][index % tiles::ROWS];
-                    let sum = l.mul(integers(sum), l.mul(*scale, row_scale));
+                    let sum = l.mul(l.floats(sum), l.mul(*scale, row_scale));
                     self.part.finish(l, sum, row, (panel + p) * ROWS);
                 }
             }
