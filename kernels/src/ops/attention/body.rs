@@ -48,13 +48,92 @@ impl<'a> Chunk<'a> {
 }
 
 /// The parts of a worker's scratch.
-struct Scratch<'a> {
+pub(super) struct Scratch<'a> {
     /// [`CHUNK`] scores, then weights, of each query of a group.
     scores: &'a mut [f32],
     /// The sums of a group in a chunk.
     sums: &'a mut [f32],
     /// What each query has gathered.
     totals: &'a mut [f32],
+}
+
+impl<'a> Scratch<'a> {
+    /// For groups of up to `group` queries; behind it, place for the integers of all queries.
+    pub(super) fn new(scratch: &'a mut [f32], columns: usize, group: usize) -> (Self, &'a mut [f32]) {
+        let (scores, rest) = scratch.split_at_mut(group * CHUNK);
+        let (sums, rest) = rest.split_at_mut(group * columns);
+        let (totals, whole) = rest.split_at_mut(QUERIES * columns);
+        (Self { scores, sums, totals }, whole)
+    }
+}
+
+/// How the queries of a group are multiplied with the keys of some blocks of a chunk, and their weights with the
+/// values.
+pub(super) trait Products<S: Simd> {
+    /// The dot products with the keys: [`CHUNK`] for each query.
+    fn score(
+        &mut self,
+        s: S,
+        queries: (&[Query<'_>], Range<usize>),
+        chunk: &Chunk<'_>,
+        seen: &Range<usize>,
+        scores: &mut [f32],
+    );
+
+    /// The weighted values: `columns` sums for each query.
+    fn mix(
+        &mut self,
+        s: S,
+        columns: usize,
+        parts: &[Part],
+        chunk: &Chunk<'_>,
+        seen: &Range<usize>,
+        weights: &mut [f32],
+        sums: &mut [f32],
+    );
+}
+
+/// With vectors, `V` side by side.
+struct Vectors<'a, const V: usize> {
+    cache: CacheType,
+    columns: usize,
+    whole: Whole<'a>,
+}
+
+impl<S: Simd, const V: usize> Products<S> for Vectors<'_, V> {
+    #[inline(always)]
+    fn score(
+        &mut self,
+        s: S,
+        (queries, group): (&[Query<'_>], Range<usize>),
+        chunk: &Chunk<'_>,
+        seen: &Range<usize>,
+        scores: &mut [f32],
+    ) {
+        match self.cache {
+            CacheType::F16 => score::<S, Half, V>(s, self.columns, queries, chunk, seen, scores),
+            CacheType::F32 => score::<S, Single, V>(s, self.columns, queries, chunk, seen, scores),
+            CacheType::Int8 => int8::score::<S, V>(s, &self.whole, group, chunk, seen, scores),
+        }
+    }
+
+    #[inline(always)]
+    fn mix(
+        &mut self,
+        s: S,
+        columns: usize,
+        parts: &[Part],
+        chunk: &Chunk<'_>,
+        seen: &Range<usize>,
+        weights: &mut [f32],
+        sums: &mut [f32],
+    ) {
+        match self.cache {
+            CacheType::F16 => mix::<S, Half, V>(s, columns, parts, chunk, seen, weights, sums),
+            CacheType::F32 => mix::<S, Single, V>(s, columns, parts, chunk, seen, weights, sums),
+            CacheType::Int8 => int8::mix::<S, V>(s, columns, parts, chunk, seen, weights, sums),
+        }
+    }
 }
 
 /// Runs code for `$size` queries, a number up to [`GROUP`], with the constant `$Q`.
@@ -96,14 +175,14 @@ pub(super) fn attend<S: Simd>(
 ) {
     // As many vectors side by side as the registers hold beside those of the sums.
     if const { S::REGISTERS >= 32 } {
-        attend_with::<S, 4>(s, arguments, queries, cache, span, scratch, out);
+        attend_with_vectors::<S, 4>(s, arguments, queries, cache, span, scratch, out);
     } else {
-        attend_with::<S, 1>(s, arguments, queries, cache, span, scratch, out);
+        attend_with_vectors::<S, 1>(s, arguments, queries, cache, span, scratch, out);
     }
 }
 
 #[inline(always)]
-fn attend_with<S: Simd, const V: usize>(
+fn attend_with_vectors<S: Simd, const V: usize>(
     s: S,
     arguments: &Arguments,
     queries: &[Query<'_>],
@@ -114,14 +193,28 @@ fn attend_with<S: Simd, const V: usize>(
 ) {
     let queries = &queries[..queries.len().min(QUERIES)];
     let columns = padded(arguments.head_size);
-    let (scores, rest) = scratch.split_at_mut(GROUP * CHUNK);
-    let (sums, rest) = rest.split_at_mut(GROUP * columns);
-    let (totals, whole) = rest.split_at_mut(QUERIES * columns);
-    let mut scratch = Scratch { scores, sums, totals };
+    let (scratch, whole) = Scratch::new(scratch, columns, GROUP);
     let whole = match arguments.cache {
         CacheType::Int8 => Whole::new(s, queries, columns, whole),
         CacheType::F16 | CacheType::F32 => Whole::NONE,
     };
+    let products = Vectors::<V> { cache: arguments.cache, columns, whole };
+    attend_with::<S, _, GROUP>(s, arguments, queries, products, cache, span, scratch, out);
+}
+
+/// Attends with up to [`QUERIES`] queries, `GROUP` of them together.
+#[inline(always)]
+pub(super) fn attend_with<S: Simd, P: Products<S>, const GROUP: usize>(
+    s: S,
+    arguments: &Arguments,
+    queries: &[Query<'_>],
+    mut products: P,
+    cache: &dyn Cache,
+    span: Span,
+    mut scratch: Scratch<'_>,
+    out: &mut [&mut [f32]],
+) {
+    let columns = padded(arguments.head_size);
     let mut states = [State::EMPTY; QUERIES];
     let runs = match span {
         Span::Whole => queries.iter().map(Query::runs).max().unwrap_or(1),
@@ -138,11 +231,11 @@ fn attend_with<S: Simd, const V: usize>(
         for chunk in chunks {
             let chunk = (chunk, chunk < chunk_of(last));
             // The only call: each is a copy of all inner loops.
-            attend_chunk::<S, V>(
+            attend_chunk::<S, P, GROUP>(
                 s,
                 arguments,
                 (queries, run),
-                &whole,
+                &mut products,
                 cache,
                 chunk,
                 &mut states,
@@ -199,11 +292,11 @@ pub(super) fn merge_chunks<S: Simd>(
 
 /// Adds what the queries see of a chunk in run `run` of theirs. `after` says whether there are keys after it.
 #[inline(always)]
-fn attend_chunk<S: Simd, const V: usize>(
+fn attend_chunk<S: Simd, P: Products<S>, const GROUP: usize>(
     s: S,
     arguments: &Arguments,
     (queries, run): (&[Query<'_>], usize),
-    whole: &Whole<'_>,
+    products: &mut P,
     cache: &dyn Cache,
     (chunk, after): (usize, bool),
     states: &mut [State; QUERIES],
@@ -232,20 +325,12 @@ fn attend_chunk<S: Simd, const V: usize>(
         }
         let queries = &several[..group.len()];
         let scores = &mut *scratch.scores;
-        match arguments.cache {
-            CacheType::F16 => score::<S, Half, V>(s, columns, queries, &chunk, &seen, scores),
-            CacheType::F32 => score::<S, Single, V>(s, columns, queries, &chunk, &seen, scores),
-            CacheType::Int8 => int8::score::<S, V>(s, whole, group.clone(), &chunk, &seen, scores),
-        }
+        products.score(s, (queries, group.clone()), &chunk, &seen, scores);
         let mut chunk_states = [State::EMPTY; GROUP];
         let chunk_states = &mut chunk_states[..group.len()];
         weights(s, arguments, queries, parts, chunk.start, scores, chunk_states);
         let sums = &mut *scratch.sums;
-        match arguments.cache {
-            CacheType::F16 => mix::<S, Half, V>(s, columns, parts, &chunk, &seen, scores, sums),
-            CacheType::F32 => mix::<S, Single, V>(s, columns, parts, &chunk, &seen, scores, sums),
-            CacheType::Int8 => int8::mix::<S, V>(s, columns, parts, &chunk, &seen, scores, sums),
-        }
+        products.mix(s, columns, parts, &chunk, &seen, scores, sums);
         let totals = scratch.totals[group.start * columns..].chunks_exact_mut(columns);
         let states = states[group.clone()].iter_mut().zip(&*chunk_states);
         for (((state, chunk), totals), sums) in states.zip(totals).zip(sums.chunks_exact(columns)) {

@@ -13,17 +13,17 @@ pub(super) const MOST_WORDS: usize = 128;
 /// The largest integer of a weight: two digits of seven bits.
 const LARGEST: f32 = 16383.0;
 /// Words of four positions in a block.
-const WORDS: usize = BLOCK / 4;
+pub(super) const WORDS: usize = BLOCK / 4;
 
 /// A block's keys or values as words, and the scale of each position.
 #[derive(Clone, Copy)]
-struct Scaled<'a> {
-    words: &'a [[u32; 16]],
-    scales: &'a [[u32; 16]],
+pub(super) struct Scaled<'a> {
+    pub words: &'a [[u32; 16]],
+    pub scales: &'a [[u32; 16]],
 }
 
 impl<'a> Scaled<'a> {
-    fn new(words: &'a [u32]) -> Self {
+    pub(super) fn new(words: &'a [u32]) -> Self {
         let (words, scales) = words.as_chunks().0.split_at(words.len() / 16 - BLOCK / 16);
         Self { words, scales }
     }
@@ -31,12 +31,12 @@ impl<'a> Scaled<'a> {
 
 /// Queries as integers.
 pub(super) struct Whole<'a> {
-    /// The words of a query's columns, as bits, then those of the next.
-    words: &'a [f32],
+    /// The words of a query's columns, as bits, then those of the next; there is place for [`QUERIES`].
+    pub words: &'a [f32],
     /// Words of a query.
-    count: usize,
+    pub count: usize,
     /// What an integer of a query is worth, and their sum.
-    worth: [(f32, i32); QUERIES],
+    pub worth: [(f32, i32); QUERIES],
 }
 
 impl<'a> Whole<'a> {
@@ -139,20 +139,21 @@ pub(super) fn score<S: Simd, const V: usize>(
     });
 }
 
-/// A query's weights as integers of two digits, a byte each.
-struct Digits {
-    high: [i8; CHUNK],
-    low: [i8; CHUNK],
+/// A query's weights as integers of two digits, a byte each, on lines of the cache.
+#[repr(C, align(64))]
+pub(super) struct Digits {
+    pub high: [i8; CHUNK],
+    pub low: [i8; CHUNK],
     sums: [i32; 2],
-    worth: f32,
+    pub worth: f32,
 }
 
 impl Digits {
-    const ZERO: Self = Self { high: [0; CHUNK], low: [0; CHUNK], sums: [0; 2], worth: 0.0 };
+    pub(super) const ZERO: Self = Self { high: [0; CHUNK], low: [0; CHUNK], sums: [0; 2], worth: 0.0 };
 
     /// Takes the scales of the values into the weights of a query, which are zero for positions it does not see.
     #[inline(always)]
-    fn fill<S: Simd>(
+    pub(super) fn fill<S: Simd>(
         &mut self,
         s: S,
         weights: &mut [f32],

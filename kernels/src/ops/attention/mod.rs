@@ -20,6 +20,8 @@
 //!
 //! Nothing depends on which other queries are computed, or on how a prompt was cut.
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
 mod body;
 mod int8;
 mod reference;
@@ -34,6 +36,7 @@ use half::slice::HalfFloatSliceExt;
 
 pub use reference::reference;
 
+use crate::ops::Kernel;
 use crate::simd::instantiate;
 
 /// Key positions that share a maximum.
@@ -164,12 +167,14 @@ pub trait Cache {
 /// Queries that are taken through a chunk together: with four vectors of keys or values, their sums fill 32
 /// registers.
 const GROUP: usize = 6;
+/// The same with tiles, whose rows they are.
+const TILED_GROUP: usize = 16;
 
 /// Numbers a call of [`Function`] works with: for queries taken together the chunk's scores and sums, for
 /// [`QUERIES`] what they have gathered and their columns as integers.
 pub const fn scratch_size(head_size: usize) -> usize {
     let columns = padded(head_size);
-    GROUP * (CHUNK + columns) + QUERIES * (columns + columns / 4)
+    TILED_GROUP * (CHUNK + columns) + QUERIES * (columns + columns / 4)
 }
 
 /// Numbers of a query's part of a chunk: the columns' sums, the maximum, the sum of the weights.
@@ -199,7 +204,7 @@ pub enum Span {
 /// numbers.
 pub type Function = fn(&Arguments, &[Query<'_>], &dyn Cache, Span, &mut [f32], &mut [&mut [f32]]);
 
-instantiate!(LIST: Function = "attention" attend(
+instantiate!(VECTORS: Function = "attention" attend(
     arguments: &Arguments,
     queries: &[Query<'_>],
     cache: &dyn Cache,
@@ -207,6 +212,11 @@ instantiate!(LIST: Function = "attention" attend(
     scratch: &mut [f32],
     out: &mut [&mut [f32]]
 ));
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) static LIST: &[Kernel<Function>] = &[amx::KERNEL, VECTORS[0], VECTORS[1], VECTORS[2]];
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) static LIST: &[Kernel<Function>] = VECTORS;
 
 /// Merges the parts of a query's chunks, one after the other, into its result. `scratch` has [`padded`]
 /// numbers.
