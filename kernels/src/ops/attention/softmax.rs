@@ -38,6 +38,12 @@ impl Part {
     fn vectors(self, start: usize) -> Range<usize> {
         (self.first - start) / PANEL..(self.end - start).div_ceil(PANEL)
     }
+
+    /// Those of which it holds all positions.
+    fn whole_vectors(self, start: usize) -> Range<usize> {
+        let first = (self.first - start).div_ceil(PANEL);
+        first..((self.end - start) / PANEL).max(first)
+    }
 }
 
 /// Turns the dot products of some queries with the keys of a chunk that begins at `start` into weights, in place:
@@ -78,28 +84,61 @@ fn scale<S: Simd>(
     start: usize,
     scores: &mut [[f32; 16]],
 ) -> f32 {
-    let seen = (part.first - start, part.end - start);
     let lowest = s.splat(f32::NEG_INFINITY);
-    let mut maximum = lowest;
-    for vector in part.vectors(start) {
-        let mut score = s.mul(s.load(&scores[vector]), s.splat(arguments.scale));
-        if arguments.softcap != 0.0 {
-            score = soft_cap(s, score, arguments.softcap);
-        }
-        if query.slope != 0.0 {
-            let position = s.add(lane_numbers(s, vector), s.splat(start as f32));
-            let distance = s.sub(position, s.splat(query.position as f32));
-            score = s.fma(s.splat(query.slope), distance, score);
-        }
-        if !query.bias.is_empty() {
-            let here = start + vector * PANEL..(start + (vector + 1) * PANEL).min(query.bias.len());
-            score = s.add(score, s.load_part(&query.bias[here], 0.0));
-        }
-        score = within(s, vector, seen, score, lowest);
-        maximum = s.max(score, maximum);
+    let mut maxima = [lowest; TOGETHER];
+    let vectors = part.vectors(start);
+    let whole = match arguments.softcap == 0.0 && query.slope == 0.0 && query.bias.is_empty() {
+        true => part.whole_vectors(start),
+        false => vectors.start..vectors.start,
+    };
+    for vector in (vectors.start..whole.start).chain(whole.end..vectors.end) {
+        let score = scale_one(s, arguments, query, part, start, vector, &scores[vector]);
+        maxima[0] = s.max(score, maxima[0]);
         s.store(score, &mut scores[vector]);
     }
-    s.largest(maximum)
+    let (runs, rest) = scores[whole].as_chunks_mut::<TOGETHER>();
+    let factor = s.splat(arguments.scale);
+    for run in runs {
+        for (scores, maximum) in run.iter_mut().zip(&mut maxima) {
+            let score = s.mul(s.load(scores), factor);
+            *maximum = s.max(score, *maximum);
+            s.store(score, scores);
+        }
+    }
+    for (scores, maximum) in rest.iter_mut().zip(&mut maxima) {
+        let score = s.mul(s.load(scores), factor);
+        *maximum = s.max(score, *maximum);
+        s.store(score, scores);
+    }
+    let [a, b, c, d] = maxima;
+    s.largest(s.max(s.max(a, b), s.max(c, d)))
+}
+
+/// The scores of vector `vector` of a chunk, whatever is made of them.
+#[inline(always)]
+fn scale_one<S: Simd>(
+    s: S,
+    arguments: &Arguments,
+    query: &Query<'_>,
+    part: Part,
+    start: usize,
+    vector: usize,
+    dots: &[f32; 16],
+) -> S::F {
+    let mut score = s.mul(s.load(dots), s.splat(arguments.scale));
+    if arguments.softcap != 0.0 {
+        score = soft_cap(s, score, arguments.softcap);
+    }
+    if query.slope != 0.0 {
+        let position = s.add(lane_numbers(s, vector), s.splat(start as f32));
+        let distance = s.sub(position, s.splat(query.position as f32));
+        score = s.fma(s.splat(query.slope), distance, score);
+    }
+    if !query.bias.is_empty() {
+        let here = start + vector * PANEL..(start + (vector + 1) * PANEL).min(query.bias.len());
+        score = s.add(score, s.load_part(&query.bias[here], 0.0));
+    }
+    within(s, vector, (part.first - start, part.end - start), score, s.splat(f32::NEG_INFINITY))
 }
 
 /// Makes weights of scores, and gives their sum.
