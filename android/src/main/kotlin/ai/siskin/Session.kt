@@ -25,7 +25,7 @@ public class Session internal constructor(pointer: Long, private val chats: Bool
 
     private val held = MutableStateFlow(false)
 
-    /** How many stops ended no call of the library's: what waits for the session to be resumed, they end. */
+    /** How many stops there were: they end what waits for its turn, or for the session to be resumed. */
     private val stops = MutableStateFlow(0)
     private val answer = AtomicReference(Answer.NONE)
 
@@ -52,7 +52,7 @@ public class Session internal constructor(pointer: Long, private val chats: Bool
 
     /** Goes on from a text as it is, without the chat template, and streams what follows in whole characters. */
     public fun complete(text: String, special: Boolean = false): Flow<String> = texts {
-        again { promptRaw(text, special) }
+        again { since -> readRaw(text, special, since) }
     }
 
     /** The rest of the answer, in whole characters. While the session is suspended, the flow waits. */
@@ -76,21 +76,20 @@ public class Session internal constructor(pointer: Long, private val chats: Bool
      * read where the model makes a text of a text. Control tokens that it spells are text. After a cancellation, it was
      * not said. Waits while the session is suspended.
      */
-    public suspend fun prompt(text: String): Unit = again {
-        begin(rereads = chats) { NativeSession.prompt(it, text.encodeToByteArray()) }
+    public suspend fun prompt(text: String): Unit = again { since ->
+        begin(rereads = chats, since) { NativeSession.prompt(it, text.encodeToByteArray()) }
     }
 
     /** Answers a conversation: see [chat]. Waits while the session is suspended. */
-    public suspend fun prompt(messages: List<Message>): Unit = again {
-        begin(rereads = true) { NativeSession.promptMessages(it, messages.json().encodeToByteArray()) }
+    public suspend fun prompt(messages: List<Message>): Unit = again { since ->
+        begin(rereads = true, since) { NativeSession.promptMessages(it, messages.json().encodeToByteArray()) }
     }
 
     /**
      * Goes on from a text as it is. [special] says whether control tokens that it spells are such: not for text from
      * strangers. An empty text goes on where the last one ended.
      */
-    public suspend fun promptRaw(text: String, special: Boolean = false): Unit =
-        begin(rereads = false) { NativeSession.promptRaw(it, text.encodeToByteArray(), special) }
+    public suspend fun promptRaw(text: String, special: Boolean = false): Unit = readRaw(text, special)
 
     /** Goes on from tokens behind those that the session has. */
     public suspend fun promptTokens(tokens: IntArray): Unit =
@@ -100,9 +99,9 @@ public class Session internal constructor(pointer: Long, private val chats: Bool
      * The next token of the answer and the text that it brought; `null` after the last one. After a cancellation the
      * answer is where it was, and nothing of it is lost. Waits while the session is suspended.
      */
-    public suspend fun next(): Piece? = again {
+    public suspend fun next(): Piece? = again { since ->
         work({ lost: Piece? -> kept = lost }) { pointer ->
-            if (answer.compareAndSet(Answer.STOPPED, Answer.GOING)) throw stopped()
+            if (answer.compareAndSet(Answer.STOPPED, Answer.GOING) || stops.value != since) throw stopped()
             kept?.also { kept = null } ?: Piece.read(NativeSession.next(pointer)) {
                 ended = it
                 answer.set(Answer.NONE)
@@ -158,9 +157,10 @@ public class Session internal constructor(pointer: Long, private val chats: Bool
 
     /**
      * Holds the session, for when an app goes to the background: a running call ends within milliseconds, and nothing is
-     * lost. [next], [prompt] and the flows wait and go on once it is resumed, or throw [SiskinException.Closed] once it
-     * is closed. [promptRaw] and [promptTokens] throw [SiskinException.Suspended], or [SiskinException.Cancelled] where
-     * they were at work. It can be saved and trimmed meanwhile.
+     * lost. [next], [prompt] and the flows wait and go on once it is resumed, or throw [SiskinException.Cancelled] once
+     * they are stopped and [SiskinException.Closed] once it is closed. [promptRaw] and [promptTokens] throw
+     * [SiskinException.Suspended], or [SiskinException.Cancelled] where they were at work. It can be saved and trimmed
+     * meanwhile.
      */
     public fun suspend(): Unit = synchronized(held) {
         held.value = true
@@ -189,16 +189,21 @@ public class Session internal constructor(pointer: Long, private val chats: Bool
         }
     }
 
+    override fun stopping() {
+        stops.update { it + 1 }
+    }
+
     override fun missed() {
         answer.compareAndSet(Answer.GOING, Answer.STOPPED)
-        stops.update { it + 1 }
     }
 
     /**
      * What begins an answer. A call that [rereads] compares what was read with all that is to be read, and can be made
-     * again wherever it was cancelled; others only where they read nothing.
+     * again wherever it was cancelled; others only where they read nothing. It does not begin where a stop came after
+     * the first [since] ones.
      */
-    private suspend fun begin(rereads: Boolean, call: (Long) -> Unit): Unit = work { pointer ->
+    private suspend fun begin(rereads: Boolean, since: Int? = null, call: (Long) -> Unit): Unit = work { pointer ->
+        if (since != null && stops.value != since) throw stopped()
         val before = position(pointer)
         try {
             call(pointer)
@@ -208,6 +213,9 @@ public class Session internal constructor(pointer: Long, private val chats: Bool
         }
         renew(Answer.GOING)
     }
+
+    private suspend fun readRaw(text: String, special: Boolean, since: Int? = null): Unit =
+        begin(rereads = false, since) { NativeSession.promptRaw(it, text.encodeToByteArray(), special) }
 
     /** What drops an answer. */
     private suspend fun drop(call: (Long) -> Unit): Unit = work { pointer ->
@@ -226,21 +234,20 @@ public class Session internal constructor(pointer: Long, private val chats: Bool
 
     private fun position(pointer: Long) = Stats.read(NativeSessionState.stats(pointer)).position
 
-    /** Makes a call that suspension ended or refused again when the session is resumed, unless it is stopped first. */
-    private suspend inline fun <T> again(call: () -> T): T {
-        val before = stops.value
+    /**
+     * Makes a call that suspension ended or refused again when the session is resumed, or was stopped. The call is told
+     * how many stops there had been, and throws where there are more.
+     */
+    private suspend inline fun <T> again(call: (Int) -> T): T {
+        val since = stops.value
         while (true) {
             try {
-                return call()
+                return call(since)
             } catch (error: SiskinException) {
                 val isHeld = error is SiskinException.Suspended || error is SiskinException.Cancelled && !error.isFinal
                 if (!isHeld) throw error
             }
-            combine(held, stops) { isHeld, now -> !isHeld || now != before }.first { it }
-            if (stops.value != before) {
-                answer.compareAndSet(Answer.STOPPED, Answer.GOING)
-                throw stopped()
-            }
+            combine(held, stops) { isHeld, now -> !isHeld || now != since }.first { it }
         }
     }
 }

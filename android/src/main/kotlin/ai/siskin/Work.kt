@@ -27,13 +27,17 @@ public sealed class WorkingHandle(owner: Owner) : Handle(owner) {
 
     /**
      * Stops the running call within milliseconds: it throws [SiskinException.Cancelled] and can be made again. Between
-     * two pieces of an answer, it is the next piece that is stopped, unless a new answer is begun. Calls that wait since
-     * the session is suspended are stopped, too. Otherwise, where no call is running, nothing happens. To stop from the
-     * coroutine's side, cancel it.
+     * two pieces of an answer, it is the next piece that is stopped, unless a new answer is begun. A session's prompts
+     * and answers that wait for their turn, or since it is suspended, are stopped, too. Otherwise, where no call is
+     * running, nothing happens. To stop from the coroutine's side, cancel it.
      */
     public fun stop() {
+        stopping()
         if (running?.stop() != true) missed()
     }
+
+    /** Is told of every stop, before it is carried out. */
+    internal open fun stopping() {}
 
     /** Is told of a stop that ended no call. */
     internal open fun missed() {}
