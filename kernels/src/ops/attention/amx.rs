@@ -160,8 +160,8 @@ impl Products<Avx512> for InTiles<'_> {
         for (q, (digits, part)) in self.digits.iter_mut().zip(parts).enumerate() {
             digits.fill(s, &mut weights[q * CHUNK..], *part, chunk, seen);
         }
-        let digits = self.digits.as_ptr();
         for vector in 0..columns / 16 {
+            let digits = self.digits.as_ptr();
             self.tiles.zero::<SUMS>();
             self.tiles.zero::<MORE_SUMS>();
             for block in seen.clone() {

@@ -159,6 +159,8 @@ impl<'a> Query<'a> {
 ///
 /// Of eight bits, a word holds four columns of a key, a panel's positions side by side; or four positions of a
 /// value's column, sixteen columns side by side, columns before positions. The scales of the positions follow.
+///
+/// It calls no kernel: one that multiplies in tiles has them while it asks.
 pub trait Cache {
     /// The words of the keys and of the values of block `block` (position / [`BLOCK`]).
     fn block(&self, block: usize) -> (&[u32], &[u32]);

@@ -83,7 +83,7 @@ fn chunk_by_chunk(
 #[test]
 fn every_kernel_gives_the_reference_bits() {
     let mut random = Random::new(12);
-    for (head_size, length) in [(16, 5), (24, 70), (64, 300), (64, 600), (80, 257), (256, 130)] {
+    for (head_size, length) in [(16, 5), (24, 70), (64, 300), (64, 600), (80, 257), (96, 70), (256, 130)] {
         for cache_type in [CacheType::Int8, CacheType::F16, CacheType::F32] {
             let (blocks, _) = cache(cache_type, head_size, length, &mut random);
             let bias = random.vector(length, 2.0);
@@ -109,7 +109,7 @@ fn every_kernel_gives_the_reference_bits() {
                         Query { values, position, first, last, slope, bias, also: [None; 2], sink }
                     })
                     .collect();
-                for count in [1, 2, 3, 4, 5, 6, 7, QUERIES - 1, QUERIES] {
+                for count in [1, 2, 3, 4, 5, 6, 7, 8, 9, 17, 33, QUERIES - 1, QUERIES] {
                     for table in tables() {
                         let got = run(&table, &arguments, &queries[..count], &blocks);
                         for (query, got) in queries.iter().zip(&got) {
@@ -215,13 +215,22 @@ fn a_value_that_is_not_finite_does_not_hide() {
             store(cache_type, 70 % BLOCK, &random.vector(32, 1.0), &[bad; 32], keys, values);
             let arguments = Arguments { head_size: 32, scale: 0.2, softcap: 0.0, cache: cache_type };
             for table in tables() {
-                let see = |position| {
-                    let query = Query::at(position, &query);
-                    run(&table, &arguments, &[query], &blocks).concat()
-                };
                 let isa = table.cpu().features();
-                assert!(see(69).iter().all(|x| x.is_finite()), "{cache_type:?} {isa}");
-                assert!(see(80).iter().all(|x| !x.is_finite()), "{cache_type:?} {isa}");
+                // One by one, and all together.
+                for positions in [69..70, 80..81, 60..80] {
+                    let queries: Vec<_> = positions.map(|position| Query::at(position, &query)).collect();
+                    let got = run(&table, &arguments, &queries, &blocks);
+                    for (query, got) in queries.iter().zip(got) {
+                        let is_good = got.iter().all(|x| x.is_finite());
+                        let is_bad = got.iter().all(|x| !x.is_finite());
+                        let sees = query.position >= 70;
+                        assert!(
+                            if sees { is_bad } else { is_good },
+                            "{cache_type:?} {isa} {}",
+                            query.position
+                        );
+                    }
+                }
             }
         }
     }
