@@ -66,9 +66,7 @@ fn whole_rows(product: &Product<'_>, words: &[i32], rows: Range<usize>, output: 
         let block = panel::sub_block(product.panel, panel, output % ROWS, index);
         scale = block.scale;
         for (row, sum) in rows.clone().zip(&mut sums) {
-            let (dot, _) =
-                dot_and_sum(&block.values[..size], row_of(row).words(index * size..(index + 1) * size));
-            *sum += dot;
+            *sum += dot(&block.values[..size], row_of(row).words(index * size..(index + 1) * size));
         }
     }
     let mut results = [0.0; TILE];
@@ -80,23 +78,26 @@ fn whole_rows(product: &Product<'_>, words: &[i32], rows: Range<usize>, output: 
 
 fn add_sub_block(product: &Product<'_>, block: &SubBlock, row: Row<'_>, column: usize, sum: f32) -> f32 {
     let size = product.panel.sub_block();
-    let (dot, total) = dot_and_sum(&block.values[..size], row.words(column..column + size));
+    let words = row.words(column..column + size);
     let scale = row.scale(column);
-    let sum = float::fma(dot as f32, block.scale * scale, sum);
-    if product.panel.has_min() { float::fma(block.min, scale * total as f32, sum) } else { sum }
+    let sum = float::fma(dot(&block.values[..size], words) as f32, block.scale * scale, sum);
+    if product.panel.has_min() { float::fma(block.min, scale * total(words) as f32, sum) } else { sum }
 }
 
-/// The dot product of weights with the integers in some words, and the sum of the integers.
-fn dot_and_sum(weights: &[i16], words: &[i32]) -> (i32, i32) {
-    let (mut dot, mut sum) = (0, 0);
+/// The dot product of weights with the integers in some words.
+fn dot(weights: &[i16], words: &[i32]) -> i32 {
+    let mut dot = 0;
     for (weights, word) in weights.as_chunks::<4>().0.iter().zip(words) {
         for (weight, value) in weights.iter().zip(word.to_le_bytes()) {
-            let value = i32::from(value as i8);
-            dot += i32::from(*weight) * value;
-            sum += value;
+            dot += i32::from(*weight) * i32::from(value as i8);
         }
     }
-    (dot, sum)
+    dot
+}
+
+/// The sum of the integers in some words.
+fn total(words: &[i32]) -> i32 {
+    words.iter().flat_map(|word| word.to_le_bytes()).map(|value| i32::from(value as i8)).sum()
 }
 
 fn floats(
