@@ -150,7 +150,6 @@ impl Products<Avx512> for InTiles<'_> {
     fn mix(
         &mut self,
         s: Avx512,
-        columns: usize,
         parts: &[Part],
         chunk: &Chunk<'_>,
         seen: &Range<usize>,
@@ -160,6 +159,7 @@ impl Products<Avx512> for InTiles<'_> {
         for (q, (digits, part)) in self.digits.iter_mut().zip(parts).enumerate() {
             digits.fill(s, &mut weights[q * CHUNK..], *part, chunk, seen);
         }
+        let columns = 4 * self.whole.count;
         for vector in 0..columns / 16 {
             let digits = self.digits.as_ptr();
             self.tiles.zero::<SUMS>();

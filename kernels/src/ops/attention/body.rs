@@ -80,11 +80,10 @@ pub(super) trait Products<S: Simd> {
         scores: &mut [f32],
     );
 
-    /// The weighted values: `columns` sums for each query.
+    /// The weighted values: a sum for each column of each query.
     fn mix(
         &mut self,
         s: S,
-        columns: usize,
         parts: &[Part],
         chunk: &Chunk<'_>,
         seen: &Range<usize>,
@@ -121,7 +120,6 @@ impl<S: Simd, const V: usize> Products<S> for Vectors<'_, V> {
     fn mix(
         &mut self,
         s: S,
-        columns: usize,
         parts: &[Part],
         chunk: &Chunk<'_>,
         seen: &Range<usize>,
@@ -129,9 +127,9 @@ impl<S: Simd, const V: usize> Products<S> for Vectors<'_, V> {
         sums: &mut [f32],
     ) {
         match self.cache {
-            CacheType::F16 => mix::<S, Half, V>(s, columns, parts, chunk, seen, weights, sums),
-            CacheType::F32 => mix::<S, Single, V>(s, columns, parts, chunk, seen, weights, sums),
-            CacheType::Int8 => int8::mix::<S, V>(s, columns, parts, chunk, seen, weights, sums),
+            CacheType::F16 => mix::<S, Half, V>(s, self.columns, parts, chunk, seen, weights, sums),
+            CacheType::F32 => mix::<S, Single, V>(s, self.columns, parts, chunk, seen, weights, sums),
+            CacheType::Int8 => int8::mix::<S, V>(s, self.columns, parts, chunk, seen, weights, sums),
         }
     }
 }
@@ -330,7 +328,7 @@ fn attend_chunk<S: Simd, P: Products<S>, const GROUP: usize>(
         let chunk_states = &mut chunk_states[..group.len()];
         weights(s, arguments, queries, parts, chunk.start, scores, chunk_states);
         let sums = &mut *scratch.sums;
-        products.mix(s, columns, parts, &chunk, &seen, scores, sums);
+        products.mix(s, parts, &chunk, &seen, scores, sums);
         let totals = scratch.totals[group.start * columns..].chunks_exact_mut(columns);
         let states = states[group.clone()].iter_mut().zip(&*chunk_states);
         for (((state, chunk), totals), sums) in states.zip(totals).zip(sums.chunks_exact(columns)) {

@@ -99,19 +99,28 @@ fn scale<S: Simd>(
     let (runs, rest) = scores[whole].as_chunks_mut::<TOGETHER>();
     let factor = s.splat(arguments.scale);
     for run in runs {
-        for (scores, maximum) in run.iter_mut().zip(&mut maxima) {
-            let score = s.mul(s.load(scores), factor);
-            *maximum = s.max(score, *maximum);
-            s.store(score, scores);
-        }
+        scale_each(s, run, factor, &mut maxima);
     }
-    for (scores, maximum) in rest.iter_mut().zip(&mut maxima) {
+    for score in rest {
+        scale_each(s, core::array::from_mut(score), factor, &mut maxima);
+    }
+    let [a, b, c, d] = maxima;
+    s.largest(s.max(s.max(a, b), s.max(c, d)))
+}
+
+/// Makes scores of some vectors of which nothing else is made, each with a largest score of its own.
+#[inline(always)]
+fn scale_each<S: Simd, const N: usize>(
+    s: S,
+    scores: &mut [[f32; 16]; N],
+    factor: S::F,
+    maxima: &mut [S::F; TOGETHER],
+) {
+    for (scores, maximum) in scores.iter_mut().zip(maxima) {
         let score = s.mul(s.load(scores), factor);
         *maximum = s.max(score, *maximum);
         s.store(score, scores);
     }
-    let [a, b, c, d] = maxima;
-    s.largest(s.max(s.max(a, b), s.max(c, d)))
 }
 
 /// The scores of vector `vector` of a chunk, whatever is made of them.
