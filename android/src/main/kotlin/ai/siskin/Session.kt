@@ -89,11 +89,11 @@ public class Session internal constructor(pointer: Long, private val chats: Bool
      * Goes on from a text as it is. [special] says whether control tokens that it spells are such: not for text from
      * strangers. An empty text goes on where the last one ended.
      */
-    public suspend fun promptRaw(text: String, special: Boolean = false): Unit = readRaw(text, special)
+    public suspend fun promptRaw(text: String, special: Boolean = false): Unit = readRaw(text, special, stops.value)
 
     /** Goes on from tokens behind those that the session has. */
     public suspend fun promptTokens(tokens: IntArray): Unit =
-        begin(rereads = false) { NativeSession.promptTokens(it, tokens) }
+        begin(rereads = false, stops.value) { NativeSession.promptTokens(it, tokens) }
 
     /**
      * The next token of the answer and the text that it brought; `null` after the last one. After a cancellation the
@@ -202,8 +202,8 @@ public class Session internal constructor(pointer: Long, private val chats: Bool
      * again wherever it was cancelled; others only where they read nothing. It does not begin where a stop came after
      * the first [since] ones.
      */
-    private suspend fun begin(rereads: Boolean, since: Int? = null, call: (Long) -> Unit): Unit = work { pointer ->
-        if (since != null && stops.value != since) throw stopped()
+    private suspend fun begin(rereads: Boolean, since: Int, call: (Long) -> Unit): Unit = work { pointer ->
+        if (stops.value != since) throw stopped()
         val before = position(pointer)
         try {
             call(pointer)
@@ -214,7 +214,7 @@ public class Session internal constructor(pointer: Long, private val chats: Bool
         renew(Answer.GOING)
     }
 
-    private suspend fun readRaw(text: String, special: Boolean, since: Int? = null): Unit =
+    private suspend fun readRaw(text: String, special: Boolean, since: Int): Unit =
         begin(rereads = false, since) { NativeSession.promptRaw(it, text.encodeToByteArray(), special) }
 
     /** What drops an answer. */
