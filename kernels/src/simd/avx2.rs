@@ -174,7 +174,7 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     fn prefetch(self, word: &u32) {
-        intrinsic!(_mm_prefetch::<_MM_HINT_T0>((&raw const *word).cast()));
+        intrinsic!(_mm_prefetch::<_MM_HINT_T1>((&raw const *word).cast()));
     }
     #[inline(always)]
     fn sum(self, x: Self::F) -> f32 {

@@ -84,7 +84,7 @@ pub(crate) trait Simd: Copy {
         self.load(&lanes)
     }
 
-    /// Asks for the line of a word that will be read soon.
+    /// Asks for the line of a word that will be read later, into the second cache: far more of it can be under way there.
     #[inline(always)]
     fn prefetch(self, _word: &u32) {}
 

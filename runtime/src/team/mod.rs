@@ -1,8 +1,9 @@
 //! The threads that compute: the only place that starts any.
 //!
-//! A team's members stay for its life. A job is a row of phases; a phase is some pieces of work, each taken by
-//! whoever is free. A phase is over when its pieces are done, not when all members have come to its end: a
-//! member that lost its core in between holds nobody up, and goes on with the phase that it finds.
+//! A team's members stay for its life. A job is a row of phases; a phase is some pieces of work. Each member has a run
+//! of them, so that it reads memory from end to end, and whoever is done with its own takes those of others. A phase is
+//! over when its pieces are done, not when all members have come to its end: a member that lost its core in between
+//! holds nobody up, and goes on with the phase that it finds.
 
 mod cores;
 mod shared;
@@ -39,7 +40,8 @@ pub(crate) struct Worker<'a> {
 impl Team {
     /// A team of `size` threads, the caller's included.
     pub(crate) fn new(size: usize) -> Result<Self> {
-        let mut team = Self { shared: Arc::new(Shared::default()), members: Vec::new(), handles: Vec::new() };
+        let mut team =
+            Self { shared: Arc::new(Shared::new(size.max(1))), members: Vec::new(), handles: Vec::new() };
         for index in 1..size {
             let shared = Arc::clone(&team.shared);
             let member = thread::Builder::new()
@@ -105,14 +107,16 @@ impl Worker<'_> {
     pub(crate) fn share(&self, total: usize, stop: impl Fn() -> bool, work: impl Fn(usize)) -> bool {
         let phase = self.phase.get();
         self.phase.set(phase + 1);
+        let mut done = 0;
         loop {
-            match self.shared.next(phase, total) {
+            match self.shared.next(phase, total, (self.index, self.team)) {
                 Turn::Piece(piece) => {
                     work(piece);
-                    self.shared.done(phase, total, &stop);
+                    done += 1;
                 }
                 Turn::Over => break,
                 Turn::Wait => {
+                    self.shared.report(phase, done, total, &stop);
                     assert!(self.shared.wait(phase), "another worker failed");
                     break;
                 }

@@ -1,7 +1,9 @@
 //! What the members of a team share: the gate of the job, and the pieces of its phase.
 
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::cmp::Ordering::{Equal, Greater, Less};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
 use super::Worker;
@@ -43,20 +45,24 @@ impl Job {
     }
 }
 
+/// A phase in the high half of a counter of pieces.
+const PHASE: u64 = 1 << 32;
+
 /// Keeps counters that many write off each other's lines.
 #[derive(Default)]
 #[repr(align(128))]
 struct Apart<T>(T);
 
-#[derive(Default)]
 pub(super) struct Shared {
     job: UnsafeCell<Option<Job>>,
     gate: Apart<AtomicU64>,
     /// Members with a number from here on stay out of the job.
     size: AtomicUsize,
-    /// The phase in the high half, its next piece in the low one.
-    ticket: Apart<AtomicU64>,
-    /// Pieces of the phase that are done.
+    /// The phase that the job is in.
+    phase: Apart<AtomicU32>,
+    /// For each member's part of the pieces, the last phase in which any of it was taken, and how many were.
+    taken: Box<[Apart<AtomicU64>]>,
+    /// Pieces of the phase that are done and counted.
     finished: Apart<AtomicUsize>,
     /// Set when a member panicked: nobody may wait for it.
     broken: AtomicBool,
@@ -80,6 +86,20 @@ pub(super) enum Turn {
 }
 
 impl Shared {
+    /// For `size` threads.
+    pub(super) fn new(size: usize) -> Self {
+        Self {
+            job: UnsafeCell::new(None),
+            gate: Apart::default(),
+            size: AtomicUsize::new(0),
+            phase: Apart::default(),
+            taken: (0..size).map(|_| Apart::default()).collect(),
+            finished: Apart::default(),
+            broken: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+        }
+    }
+
     /// Opens the gate for a job of `size` threads.
     ///
     /// # Safety
@@ -88,7 +108,8 @@ impl Shared {
         // SAFETY: nobody is inside, so nobody reads.
         unsafe { *self.job.get() = Some(job) };
         self.size.store(size, Ordering::Relaxed);
-        self.ticket.0.store(0, Ordering::Relaxed);
+        self.phase.0.store(0, Ordering::Relaxed);
+        self.taken.iter().for_each(|taken| taken.0.store(0, Ordering::Relaxed));
         self.finished.0.store(0, Ordering::Relaxed);
         let jobs = self.gate.0.load(Ordering::Relaxed) / JOB;
         self.gate.0.store(jobs.wrapping_add(1).wrapping_mul(JOB) | OPEN, Ordering::Release);
@@ -140,48 +161,59 @@ impl Shared {
         self.closing.store(true, Ordering::Release);
     }
 
-    /// Takes the next piece of a phase.
-    pub(super) fn next(&self, phase: u32, total: usize) -> Turn {
-        let mut ticket = self.ticket.0.load(Ordering::Acquire);
+    /// Takes the next piece of a phase for a member of a job: of its own part, and when that is done of another's.
+    pub(super) fn next(&self, phase: u32, total: usize, (index, team): (usize, usize)) -> Turn {
+        if self.phase() != phase {
+            return Turn::Over;
+        }
+        if total == 0 {
+            // Where it fails, somebody else went on.
+            let _ = self.phase.0.compare_exchange(phase, phase + 1, Ordering::AcqRel, Ordering::Relaxed);
+            return Turn::Over;
+        }
+        let mut owners = (index..team).chain(0..index);
+        match owners.find_map(|owner| self.take(phase, owner, part_of(total, owner, team))) {
+            Some(piece) => Turn::Piece(piece),
+            None => Turn::Wait,
+        }
+    }
+
+    /// Takes the next of a member's pieces, unless all are taken. Once a phase is over they are: the counter of a part
+    /// that is not empty stands at their number then, or at a later phase.
+    fn take(&self, phase: u32, owner: usize, part: Range<usize>) -> Option<usize> {
+        let counter = &self.taken.get(owner)?.0;
+        let mut seen = counter.load(Ordering::Relaxed);
         loop {
-            if (ticket >> 32) as u32 != phase {
-                return Turn::Over;
+            let taken = match ((seen / PHASE) as u32).cmp(&phase) {
+                Less => 0,
+                Equal => seen as u32 as usize,
+                Greater => return None,
+            };
+            if taken >= part.len() {
+                return None;
             }
-            let piece = ticket as u32 as usize;
-            if total == 0 {
-                self.go_on(ticket, phase + 1);
-                return Turn::Over;
-            }
-            if piece >= total {
-                return Turn::Wait;
-            }
-            match self.ticket.0.compare_exchange_weak(ticket, ticket + 1, Ordering::AcqRel, Ordering::Acquire)
-            {
-                Ok(_) => return Turn::Piece(piece),
-                Err(now) => ticket = now,
+            let next = u64::from(phase) * PHASE + taken as u64 + 1;
+            match counter.compare_exchange_weak(seen, next, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Some(part.start + taken),
+                Err(now) => seen = now,
             }
         }
     }
 
-    /// Counts a piece of a phase as done; the last one begins the next phase, or ends the job.
-    pub(super) fn done(&self, phase: u32, total: usize, stop: &impl Fn() -> bool) {
-        if self.finished.0.fetch_add(1, Ordering::AcqRel) + 1 == total {
+    /// Counts what a member has done of a phase, when it finds no more to do; the last one begins the next phase, or ends
+    /// the job.
+    pub(super) fn report(&self, phase: u32, done: usize, total: usize, stop: &impl Fn() -> bool) {
+        if done > 0 && self.finished.0.fetch_add(done, Ordering::AcqRel) + done == total {
             self.finished.0.store(0, Ordering::Relaxed);
             let next = if stop() { ENDED } else { phase + 1 };
-            self.ticket.0.store(u64::from(next) << 32, Ordering::Release);
+            self.phase.0.store(next, Ordering::Release);
         }
-    }
-
-    fn go_on(&self, ticket: u64, phase: u32) {
-        // Where it fails, somebody else went on.
-        let next = u64::from(phase) << 32;
-        let _ = self.ticket.0.compare_exchange(ticket, next, Ordering::AcqRel, Ordering::Relaxed);
     }
 
     /// Waits for the end of a phase; false when the team is broken.
     pub(super) fn wait(&self, phase: u32) -> bool {
         let mut round = 0;
-        while (self.ticket.0.load(Ordering::Acquire) >> 32) as u32 == phase {
+        while self.phase() == phase {
             if self.is_broken() {
                 return false;
             }
@@ -192,7 +224,11 @@ impl Shared {
 
     /// Whether the job was ended early.
     pub(super) fn is_ended(&self) -> bool {
-        (self.ticket.0.load(Ordering::Acquire) >> 32) as u32 == ENDED
+        self.phase() == ENDED
+    }
+
+    fn phase(&self) -> u32 {
+        self.phase.0.load(Ordering::Acquire)
     }
 
     pub(super) fn is_broken(&self) -> bool {
@@ -202,6 +238,11 @@ impl Shared {
     pub(super) fn set_broken(&self) {
         self.broken.store(true, Ordering::Release);
     }
+}
+
+/// A member's part of `total` pieces; the first ones have one more where they are not even.
+fn part_of(total: usize, owner: usize, team: usize) -> Range<usize> {
+    (total * owner).div_ceil(team)..(total * (owner + 1)).div_ceil(team)
 }
 
 /// Spins, then yields.

@@ -1,27 +1,52 @@
 use super::Team;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 #[test]
 fn every_piece_is_done_once_in_every_phase() {
+    const TOTALS: [usize; 7] = [50, 1, 0, 2, 50, 7, 3];
     for size in [1, 2, 3, 7] {
         let mut team = Team::new(size).unwrap();
         for _ in 0..50 {
-            let done: Vec<AtomicUsize> = (0..50).map(|_| AtomicUsize::new(0)).collect();
+            let done = TOTALS.map(|total| (0..total).map(|_| AtomicUsize::new(0)).collect::<Vec<_>>());
+            let all = |done: &Vec<AtomicUsize>| done.iter().all(|count| count.load(Ordering::Relaxed) == 1);
             team.run(usize::MAX, &|worker| {
-                for phase in 1..=5 {
-                    let total = if phase == 3 { 0 } else { done.len() };
-                    let before = phase - 1 - usize::from(phase > 3);
-                    assert!(worker.share(
-                        total,
-                        || false,
-                        |piece| assert_eq!(done[piece].fetch_add(1, Ordering::Relaxed), before)
-                    ));
+                for (phase, done_here) in done.iter().enumerate() {
+                    let count = |piece: usize| {
+                        assert!(done[..phase].iter().all(all));
+                        done_here[piece].fetch_add(1, Ordering::Relaxed);
+                    };
+                    assert!(worker.share(done_here.len(), || false, count));
                 }
             })
             .unwrap();
-            assert!(done.iter().all(|count| count.load(Ordering::Relaxed) == 4));
+            assert!(done.iter().all(all));
         }
     }
+}
+
+#[test]
+fn a_thread_has_a_run_of_pieces_until_it_helps_another() {
+    let mut team = Team::new(2).unwrap();
+    let (come, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let wait_for = |counter: &AtomicUsize, count| {
+        let start = Instant::now();
+        while counter.load(Ordering::Relaxed) < count {
+            assert!(start.elapsed() < Duration::from_secs(60), "the other thread has not come so far");
+            std::thread::yield_now();
+        }
+    };
+    team.run(usize::MAX, &|worker| {
+        come.fetch_add(1, Ordering::Relaxed);
+        wait_for(&come, 2);
+        let work = |piece: usize| match piece {
+            // Keeps one of the two until the other has done all else.
+            0 => wait_for(&done, 19),
+            _ => assert_eq!(done.fetch_add(1, Ordering::Relaxed), (piece + 9) % 19),
+        };
+        worker.share(20, || false, work);
+    })
+    .unwrap();
 }
 
 #[test]

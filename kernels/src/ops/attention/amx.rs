@@ -119,7 +119,7 @@ impl Products<Avx512> for InTiles<'_> {
         let count = self.whole.count;
         let rows = &self.whole.words[group.start * count..][..ROWS * count];
         for block in seen.clone() {
-            let keys = Scaled::new(chunk.keys(block, seen).0);
+            let keys = Scaled::new(chunk.keys(block).0);
             for (first, panels) in (0..BLOCK / PANEL).step_by(2).zip(keys.words.chunks_exact(2 * count)) {
                 let (panel, next) = panels.split_at(count);
                 self.tiles.zero::<SUMS>();
@@ -165,7 +165,7 @@ impl Products<Avx512> for InTiles<'_> {
             self.tiles.zero::<SUMS>();
             self.tiles.zero::<MORE_SUMS>();
             for block in seen.clone() {
-                let values = &Scaled::new(chunk.values(block, seen).0).words[vector * WORDS..][..WORDS];
+                let values = &Scaled::new(chunk.values(block).0).words[vector * WORDS..][..WORDS];
                 // SAFETY: there are sixteen rows of digits, of which each has a block, and a block's words of values.
                 unsafe {
                     let (high, low) = (&raw const (*digits).high, &raw const (*digits).low);

@@ -20,8 +20,8 @@ pub(super) struct Chunk<'a> {
     pub start: usize,
     /// Its blocks' keys and values; empty where nobody sees them.
     pub blocks: [(&'a [u32], &'a [u32]); BLOCKS],
-    /// The keys that are read after these, or nothing.
-    pub next: &'a [u32],
+    /// The keys of each block that are read after these values, or nothing.
+    pub next: [&'a [u32]; BLOCKS],
 }
 
 impl<'a> Chunk<'a> {
@@ -31,19 +31,17 @@ impl<'a> Chunk<'a> {
         for block in blocks {
             all[block - first] = cache.block(block);
         }
-        Self { start: first * BLOCK, blocks: all, next: &[] }
+        Self { start: first * BLOCK, blocks: all, next: [&[]; BLOCKS] }
     }
 
-    /// The keys of a block, and what is read after them where `seen` are the blocks.
-    pub(super) fn keys(&self, block: usize, seen: &Range<usize>) -> (&'a [u32], &'a [u32]) {
-        let next = if block + 1 < seen.end { self.blocks[block + 1].0 } else { self.blocks[seen.start].1 };
-        (self.blocks[block].0, next)
+    /// The keys of a block, and what to ask for meanwhile: as many words are read before those are.
+    pub(super) fn keys(&self, block: usize) -> (&'a [u32], &'a [u32]) {
+        self.blocks[block]
     }
 
-    /// The values of a block, and what is read after them where `seen` are the blocks.
-    pub(super) fn values(&self, block: usize, seen: &Range<usize>) -> (&'a [u32], &'a [u32]) {
-        let next = if block + 1 < seen.end { self.blocks[block + 1].1 } else { self.next };
-        (self.blocks[block].1, next)
+    /// The values of a block, and what to ask for meanwhile.
+    pub(super) fn values(&self, block: usize) -> (&'a [u32], &'a [u32]) {
+        (self.blocks[block].1, self.next[block])
     }
 }
 
@@ -127,8 +125,8 @@ impl<S: Simd, const V: usize> Products<S> for Vectors<'_, V> {
         sums: &mut [f32],
     ) {
         match self.cache {
-            CacheType::F16 => mix::<S, Half, V>(s, self.columns, parts, chunk, seen, weights, sums),
-            CacheType::F32 => mix::<S, Single, V>(s, self.columns, parts, chunk, seen, weights, sums),
+            CacheType::F16 => mix::<S, Half, V>(s, self.columns, parts, chunk, weights, sums),
+            CacheType::F32 => mix::<S, Single, V>(s, self.columns, parts, chunk, weights, sums),
             CacheType::Int8 => int8::mix::<S, V>(s, self.columns, parts, chunk, seen, weights, sums),
         }
     }
@@ -227,7 +225,7 @@ pub(super) fn attend_with<S: Simd, P: Products<S>, const GROUP: usize>(
             Span::Chunk(chunk) => chunk..chunk + 1,
         };
         for chunk in chunks {
-            let chunk = (chunk, chunk < chunk_of(last));
+            let chunk = (chunk, last / BLOCK);
             // The only call: each is a copy of all inner loops.
             attend_chunk::<S, P, GROUP>(
                 s,
@@ -288,7 +286,7 @@ pub(super) fn merge_chunks<S: Simd>(
     finish(s, state, totals, out);
 }
 
-/// Adds what the queries see of a chunk in run `run` of theirs. `after` says whether there are keys after it.
+/// Adds what the queries see of a chunk in run `run` of theirs; `last` is the last block that any of them sees.
 #[inline(always)]
 fn attend_chunk<S: Simd, P: Products<S>, const GROUP: usize>(
     s: S,
@@ -296,7 +294,7 @@ fn attend_chunk<S: Simd, P: Products<S>, const GROUP: usize>(
     (queries, run): (&[Query<'_>], usize),
     products: &mut P,
     cache: &dyn Cache,
-    (chunk, after): (usize, bool),
+    (chunk, last): (usize, usize),
     states: &mut [State; QUERIES],
     scratch: &mut Scratch<'_>,
 ) {
@@ -310,13 +308,15 @@ fn attend_chunk<S: Simd, P: Products<S>, const GROUP: usize>(
     }
     let Some(seen) = blocks(&parts[..queries.len()]) else { return };
     let mut chunk = Chunk::new(cache, seen);
-    let following = if after { cache.block(positions.end / BLOCK).0 } else { &[] };
+    let behind = positions.end / BLOCK;
+    let following =
+        core::array::from_fn(|i| if behind + i <= last { cache.block(behind + i).0 } else { &[] });
     for group in groups(queries.len(), GROUP) {
         let parts = &parts[group.clone()];
         let Some(seen) = blocks(parts) else { continue };
         let first = positions.start / BLOCK;
         let seen = seen.start - first..seen.end - first;
-        chunk.next = if group.end < queries.len() { chunk.blocks[seen.start].0 } else { following };
+        chunk.next = if group.end < queries.len() { chunk.blocks.map(|(keys, _)| keys) } else { following };
         let mut several = [Query::at(0, &[]); GROUP];
         for (slot, query) in several.iter_mut().zip(&queries[group.clone()]) {
             *slot = query.run(run).unwrap_or(*query);
@@ -361,7 +361,7 @@ fn score<S: Simd, T: Number, const V: usize>(
             *left = query.values;
         }
         for block in seen.clone() {
-            let (keys, next) = chunk.keys(block, seen);
+            let (keys, next) = chunk.keys(block);
             for panel in (0..BLOCK / PANEL).step_by(V) {
                 let keys = Rows::keys(keys, next, columns, panel, V);
                 let mut dots = [[s.splat(0.0); V]; Q];
@@ -377,20 +377,19 @@ fn score<S: Simd, T: Number, const V: usize>(
     });
 }
 
-/// The weighted values of some blocks for a group's queries.
+/// The weighted values of a chunk for a group's queries.
 #[inline(always)]
 fn mix<S: Simd, T: Number, const V: usize>(
     s: S,
     columns: usize,
     parts: &[Part],
     chunk: &Chunk<'_>,
-    seen: &Range<usize>,
     weights: &[f32],
     sums: &mut [f32],
 ) {
     sums[..parts.len() * columns].fill(0.0);
     for_size!(parts.len(), |Q| {
-        let mut mix = Mix { columns, chunk, seen, vector: 0, weights, sums };
+        let mut mix = Mix { columns, chunk, vector: 0, weights, sums };
         while mix.vector + V <= columns / 16 {
             mix.strip::<S, T, Q, V>(s, parts);
             mix.vector += V;
@@ -410,7 +409,6 @@ fn mix<S: Simd, T: Number, const V: usize>(
 struct Mix<'a> {
     columns: usize,
     chunk: &'a Chunk<'a>,
-    seen: &'a Range<usize>,
     /// The first vector.
     vector: usize,
     weights: &'a [f32],
@@ -459,7 +457,7 @@ impl Mix<'_> {
         while slot < end {
             let block = slot / BLOCK;
             let count = end.min((block + 1) * BLOCK) - slot;
-            let (values, next) = self.chunk.values(block, self.seen);
+            let (values, next) = self.chunk.values(block);
             let rows = Rows::values(values, next, self.columns, slot % BLOCK, self.vector);
             let mut left: [&[f32]; Q] = [&[]; Q];
             for (q, left) in left.iter_mut().enumerate() {

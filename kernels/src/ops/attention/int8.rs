@@ -106,7 +106,7 @@ pub(super) fn score<S: Simd, const V: usize>(
         }
         assert!(left.iter().all(|left| left.len() == count), "beyond the queries");
         for block in seen.clone() {
-            let (keys, next) = chunk.keys(block, seen);
+            let (keys, next) = chunk.keys(block);
             let ahead = Scaled::new(or_same(next, keys)).words;
             let keys = Scaled::new(keys);
             for first in (0..BLOCK / PANEL).step_by(V) {
@@ -259,7 +259,7 @@ fn strip<S: Simd, const Q: usize, const V: usize>(
         (high[q], low[q]) = ([s.splat_int(bias[0]); V], [s.splat_int(bias[1]); V]);
     }
     for block in seen.clone() {
-        let (values, next) = chunk.values(block, seen);
+        let (values, next) = chunk.values(block);
         let run = vector * WORDS..(vector + V) * WORDS;
         let ahead = &Scaled::new(or_same(next, values)).words[run.clone()];
         let values = &Scaled::new(values).words[run];

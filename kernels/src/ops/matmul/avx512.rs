@@ -42,7 +42,7 @@ impl Lanes for Avx512 {
 
     #[inline(always)]
     fn prefetch(self, from: *const u8) {
-        intrinsic!(_mm_prefetch::<_MM_HINT_T0>(from.cast()))
+        intrinsic!(_mm_prefetch::<_MM_HINT_T1>(from.cast()))
     }
     #[inline(always)]
     unsafe fn bytes(self, from: *const u8) -> Self::B {

@@ -26,7 +26,7 @@ pub(super) trait Lanes: Copy {
     /// A float for each row.
     type F: Copy;
 
-    /// Asks for the line at an address, which need not be valid.
+    /// Asks for the line at an address, which need not be valid, into the second cache.
     #[inline(always)]
     fn prefetch(self, _from: *const u8) {}
 

@@ -144,8 +144,8 @@ pub(super) unsafe fn integers<L: Lanes, P: Plane, S: Scheme, const M: usize, con
 /// How far ahead weights are asked for: the same place in the panels that come next, or less far in long ones.
 #[inline(always)]
 pub(super) fn ahead<const V: usize>(panels: &[*const u8; V], lanes: &[usize; V]) -> usize {
-    const MOST: usize = 32 << 10;
-    const LONG: usize = 4 << 10;
+    const MOST: usize = 160 << 10;
+    const LONG: usize = 8 << 10;
     let span = panels[V - 1].addr() - panels[0].addr();
     let streams = lanes.iter().filter(|&&lane| lane == 0).count().max(2);
     let next = span / (streams - 1) * streams;
