@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 package ai.siskin
 
-import java.util.concurrent.atomic.AtomicReference
 import kotlinx.coroutines.flow.Flow
 import kotlinx.coroutines.flow.FlowCollector
 import kotlinx.coroutines.flow.MutableStateFlow
@@ -21,13 +20,16 @@ import kotlinx.coroutines.flow.update
  */
 public class Session internal constructor(pointer: Long, private val chats: Boolean) :
     WorkingHandle(Owner("session", pointer, NativeSession.stopper(pointer), NativeSession::free)) {
-    private enum class Answer { NONE, GOING, STOPPED }
-
     private val held = MutableStateFlow(false)
 
     /** How many stops there were: they end what waits for its turn, or for the session to be resumed. */
     private val stops = MutableStateFlow(0)
-    private val answer = AtomicReference(Answer.NONE)
+
+    /** How many of the stops were carried out, or came before the answer began: others end its next piece. In turn. */
+    private var stopsDone = 0
+
+    /** Whether an answer has begun and is not over. Changed in turn. */
+    private var isAnswering = false
 
     /** A piece that was made for somebody who went away. Changed in turn. */
     private var kept: Piece? = null
@@ -101,10 +103,11 @@ public class Session internal constructor(pointer: Long, private val chats: Bool
      */
     public suspend fun next(): Piece? = again { since ->
         work({ lost: Piece? -> kept = lost }) { pointer ->
-            if (answer.compareAndSet(Answer.STOPPED, Answer.GOING) || stops.value != since) throw stopped()
+            val isStopped = isAnswering && stops.value != stopsDone
+            if (isStopped || stops.value != since) throw stopped()
             kept?.also { kept = null } ?: Piece.read(NativeSession.next(pointer)) {
                 ended = it
-                answer.set(Answer.NONE)
+                isAnswering = false
             }
         }
     }
@@ -193,8 +196,8 @@ public class Session internal constructor(pointer: Long, private val chats: Bool
         stops.update { it + 1 }
     }
 
-    override fun missed() {
-        answer.compareAndSet(Answer.GOING, Answer.STOPPED)
+    override fun wasStopped() {
+        stopsDone = stops.value
     }
 
     /**
@@ -211,7 +214,8 @@ public class Session internal constructor(pointer: Long, private val chats: Bool
             cancelled.isFinal = !rereads && position(pointer) != before
             throw cancelled
         }
-        renew(Answer.GOING)
+        renew(isAnswering = true)
+        stopsDone = since
     }
 
     private suspend fun readRaw(text: String, special: Boolean, since: Int): Unit =
@@ -220,17 +224,20 @@ public class Session internal constructor(pointer: Long, private val chats: Bool
     /** What drops an answer. */
     private suspend fun drop(call: (Long) -> Unit): Unit = work { pointer ->
         call(pointer)
-        renew(Answer.NONE)
+        renew(isAnswering = false)
     }
 
     /** Forgets the last answer, and with it the piece that nobody got. */
-    private fun renew(next: Answer) {
+    private fun renew(isAnswering: Boolean) {
         kept = null
         ended = null
-        answer.set(next)
+        this.isAnswering = isAnswering
     }
 
-    private fun stopped() = SiskinException.Cancelled(owner.name, "was stopped; call it again to go on", isFinal = true)
+    private fun stopped(): SiskinException {
+        wasStopped()
+        return SiskinException.Cancelled(owner.name, "was stopped; call it again to go on", isFinal = true)
+    }
 
     private fun position(pointer: Long) = Stats.read(NativeSessionState.stats(pointer)).position
 

@@ -33,14 +33,14 @@ public sealed class WorkingHandle(owner: Owner) : Handle(owner) {
      */
     public fun stop() {
         stopping()
-        if (running?.stop() != true) missed()
+        running?.stop()
     }
 
     /** Is told of every stop, before it is carried out. */
     internal open fun stopping() {}
 
-    /** Is told of a stop that ended no call. */
-    internal open fun missed() {}
+    /** Is told, in turn, of a call that [stop] ended. */
+    internal open fun wasStopped() {}
 
     /** Stops what was to stop, where the library took all stops back. */
     internal fun stopAgain() {
@@ -58,8 +58,8 @@ public sealed class WorkingHandle(owner: Owner) : Handle(owner) {
         try {
             aside(call::cancel, lost) { call.run(block) }
         } finally {
+            if (call.wasStopped) wasStopped()
             running = null
-            if (call.missedStop) missed()
         }
     }
 
@@ -76,16 +76,15 @@ internal class Call(private val owner: Owner) {
     private var isAsked = false
     private var isGood = false
 
-    /** Whether [stop] was called, and the call did all the same what it was to do. */
-    val missedStop: Boolean
-        get() = synchronized(this) { isAsked && isGood }
+    /** Whether [stop] was called in time, and the call did not do all the same what it was to do. */
+    val wasStopped: Boolean
+        get() = synchronized(this) { isAsked && !isGood }
 
-    /** Stops the call as somebody asked for it; `false` where it was over. */
-    fun stop(): Boolean = synchronized(this) {
-        if (state == State.DONE) return false
+    /** Stops the call as somebody asked for it; does nothing where it was over. */
+    fun stop(): Unit = synchronized(this) {
+        if (state == State.DONE) return
         isAsked = true
         cancel()
-        true
     }
 
     /** Stops the call since nobody waits for it. */

@@ -3,6 +3,7 @@ package ai.siskin
 
 import java.io.File
 import kotlinx.coroutines.CompletableDeferred
+import kotlinx.coroutines.CoroutineStart.UNDISPATCHED
 import kotlinx.coroutines.Dispatchers
 import kotlinx.coroutines.async
 import kotlinx.coroutines.cancelAndJoin
@@ -113,26 +114,19 @@ class StateTest {
             session.promptRaw("go on")
             session.suspend()
             repeat(2) {
-                val answer = async(Dispatchers.IO) { runCatching { session.texts().collect() } }
-                val prompt = async(Dispatchers.IO) { runCatching { session.prompt("hello") } }
+                // Both begin at once, and wait.
+                val answer = async(start = UNDISPATCHED) { runCatching { session.texts().collect() } }
+                val prompt = async(start = UNDISPATCHED) { runCatching { session.prompt("hello") } }
                 delay(50)
-                assertFalse(answer.isCompleted || prompt.isCompleted)
-                withTimeout(5000) {
-                    // Either may not have come so far as to wait.
-                    while (!(answer.isCompleted && prompt.isCompleted)) {
-                        session.stop()
-                        delay(10)
-                    }
-                }
+                assertTrue(answer.isActive && prompt.isActive)
+                session.stop()
                 for (call in listOf(answer, prompt)) {
-                    val error = call.await().exceptionOrNull()
+                    val error = withTimeout(5000) { call.await().exceptionOrNull() }
                     assertTrue("$error", error is SiskinException.Cancelled)
                 }
             }
             session.resume()
-            // A stop that came after the answer's end stops it once more, and takes nothing of it.
-            val rest = runCatching { session.texts().toList() }.getOrElse { session.texts().toList() }
-            assertEquals(all, rest)
+            assertEquals(all, session.texts().toList())
             session.close()
         }
     }
