@@ -2,8 +2,8 @@
 //!
 //! A team's members stay for its life. A job is a row of phases; a phase is some pieces of work. Each member has a run
 //! of them, so that it reads memory from end to end, and whoever is done with its own takes those of others. A phase is
-//! over when its pieces are done, not when all members have come to its end: a member that lost its core in between
-//! holds nobody up, and goes on with the phase that it finds.
+//! over when those who did its pieces find no more and have counted them, not when all members have come to its end: a
+//! member that lost its core and did none holds nobody up, and goes on with the phase that it finds.
 
 mod cores;
 mod shared;

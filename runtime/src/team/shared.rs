@@ -240,7 +240,7 @@ impl Shared {
     }
 }
 
-/// A member's part of `total` pieces; the first ones have one more where they are not even.
+/// A member's part of `total` pieces: they follow each other, and none has two more than another.
 fn part_of(total: usize, owner: usize, team: usize) -> Range<usize> {
     (total * owner).div_ceil(team)..(total * (owner + 1)).div_ceil(team)
 }

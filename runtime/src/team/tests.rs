@@ -88,6 +88,16 @@ fn everybody_leaves_after_the_phase_that_ends_the_job() {
 }
 
 #[test]
+fn a_job_that_was_ended_has_no_more_phases() {
+    let mut team = Team::new(3).unwrap();
+    team.run(usize::MAX, &|worker| {
+        assert!(!worker.share(4, || true, |_| {}));
+        assert!(!worker.share(4, || false, |_| panic!("a piece after the end")));
+    })
+    .unwrap();
+}
+
+#[test]
 fn a_panic_is_an_error_and_nobody_hangs() {
     let mut team = Team::new(3).unwrap();
     let outcome = team.run(usize::MAX, &|worker| {
