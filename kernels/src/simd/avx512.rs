@@ -103,9 +103,21 @@ impl Simd for Avx512 {
     fn store_bytes(self, x: Self::I, out: &mut [i8; LANES]) {
         intrinsic!(_mm_storeu_si128(out.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(x)))
     }
-    /// `dpbusd` takes one side unsigned.
     #[inline(always)]
     fn butterfly<const APART: usize>(self, x: Self::F) -> Self::F {
+        /// One where a lane is added to the other, minus one where it is taken from it.
+        const fn signs<const APART: usize>() -> [f32; LANES] {
+            let mut signs = [1.0; LANES];
+            let mut lane = 0;
+            while lane < LANES {
+                if lane & APART != 0 {
+                    signs[lane] = -1.0;
+                }
+                lane += 1;
+            }
+            signs
+        }
+        let signs = self.load(const { &signs::<APART>() });
         intrinsic!({
             // Which quarter, or which lane of a quarter, goes where: 0b01_00_11_10 exchanges halves, 0b10_11_00_01
             // neighbours.
@@ -115,15 +127,11 @@ impl Simd for Avx512 {
                 4 => _mm512_shuffle_f32x4::<0b10_11_00_01>(x, x),
                 _ => _mm512_shuffle_f32x4::<0b01_00_11_10>(x, x),
             };
-            let upper = match const { APART } {
-                1 => 0xaaaa,
-                2 => 0xcccc,
-                4 => 0xf0f0,
-                _ => 0xff00,
-            };
-            _mm512_mask_sub_ps(_mm512_add_ps(x, y), upper, y, x)
+            // Products with one are exact: one rounding. Of a sum and a difference the compiler makes more steps.
+            _mm512_fmadd_ps(x, signs, y)
         })
     }
+    /// `dpbusd` takes one side unsigned.
     const DOT_BIAS: i32 = 128;
     #[inline(always)]
     fn splat_int(self, x: i32) -> Self::I {

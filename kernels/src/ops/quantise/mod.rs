@@ -66,29 +66,42 @@ const VECTORS: usize = TOGETHER * BLOCK / LANES;
 #[inline(always)]
 fn body<S: Simd>(s: S, x: &[f32], out: &mut [i32]) {
     let layout = Layout::new(x.len());
+    let zero = s.splat(0.0);
     // Stays zero unless a number is not finite.
-    let mut poison = s.splat(0.0);
-    for first in (0..layout.padded / BLOCK).step_by(TOGETHER) {
-        let start = (first * BLOCK).min(x.len());
-        let vectors: [S::F; VECTORS] = load(s, &x[start..(start + TOGETHER * BLOCK).min(x.len())]);
-        let mut largest = [s.splat(0.0); TOGETHER];
+    let mut poison = zero;
+    let (integers, rest) = out[..layout.words()].split_at_mut(layout.scales());
+    let (scales, rest) = rest.split_at_mut(layout.padded / BLOCK);
+    let (scaled_sums, sums) = rest.split_at_mut(layout.padded / BLOCK);
+    let outputs = integers.as_chunks_mut::<{ TOGETHER * BLOCK / 4 }>().0.iter_mut();
+    let outputs = outputs.zip(scales.as_chunks_mut::<TOGETHER>().0);
+    let outputs = outputs.zip(scaled_sums.as_chunks_mut::<TOGETHER>().0);
+    let outputs = outputs.zip(sums.as_chunks_mut::<VECTORS>().0);
+    let columns = x.chunks(TOGETHER * BLOCK).chain(core::iter::repeat::<&[f32]>(&[]));
+    for ((((integers, scales), scaled_sums), sums), columns) in outputs.zip(columns) {
+        let vectors: [S::F; VECTORS] = load(s, columns);
+        let mut largest = [zero; TOGETHER];
         for (pair, largest) in vectors.as_chunks::<2>().0.iter().zip(&mut largest) {
-            poison = s.add(poison, s.add(s.sub(pair[0], pair[0]), s.sub(pair[1], pair[1])));
+            poison = s.fma(pair[1], zero, s.fma(pair[0], zero, poison));
             *largest = s.max(s.abs(pair[0]), s.abs(pair[1]));
         }
-        let scales = scales_of(s.largest_of_each(largest));
-        let mut rounded = [s.round(s.splat(0.0)); VECTORS];
+        let worth = scales_of(s.largest_of_each(largest));
+        let mut rounded = [s.round(zero); VECTORS];
         for (i, rounded) in rounded.iter_mut().enumerate() {
-            *rounded = s.round(s.mul(vectors[i], s.splat(scales.1[i / 2])));
+            *rounded = s.round(s.mul(vectors[i], s.splat(worth.1[i / 2])));
         }
+        let mut bytes = [[0; LANES]; VECTORS];
         for (half, rounded) in rounded.as_chunks::<4>().0.iter().enumerate() {
-            let mut bytes = [[0; LANES]; 4];
-            let sums = s.store_bytes_of_each(*rounded, &mut bytes);
-            for pair in 0..2 {
-                let block = 2 * half + pair;
-                let (bytes, sums) = (&bytes.as_chunks().0[pair], sums.as_chunks().0[pair]);
-                finish_block(layout, first + block, bytes, sums, scales.0[block], out);
-            }
+            sums.as_chunks_mut().0[half] =
+                s.store_bytes_of_each(*rounded, &mut bytes.as_chunks_mut().0[half]);
+        }
+        for (word, bytes) in integers.iter_mut().zip(bytes.as_flattened().as_chunks::<4>().0) {
+            *word = i32::from_le_bytes(bytes.map(|byte| byte as u8));
+        }
+        for i in 0..TOGETHER {
+            scales[i] = worth.0[i].to_bits() as i32;
+            // It wraps only in a row that is not finite, which is poisoned in the end.
+            let sum = sums[2 * i].wrapping_add(sums[2 * i + 1]);
+            scaled_sums[i] = (worth.0[i] * sum as f32).to_bits() as i32;
         }
     }
     if s.sum(poison) != 0.0 {
@@ -99,18 +112,17 @@ fn body<S: Simd>(s: S, x: &[f32], out: &mut [i32]) {
 /// The columns of `N` vectors, zeros where there are fewer.
 #[inline(always)]
 fn load<S: Simd, const N: usize>(s: S, x: &[f32]) -> [S::F; N] {
+    let mut rest = [[0.0; LANES]; N];
+    let columns = match x.as_chunks().0.first_chunk() {
+        Some(whole) => whole,
+        None => {
+            rest.as_flattened_mut()[..x.len()].copy_from_slice(x);
+            &rest
+        }
+    };
     let mut vectors = [s.splat(0.0); N];
-    match x.as_chunks::<LANES>() {
-        (whole, []) if whole.len() == N => {
-            for (vector, x) in vectors.iter_mut().zip(whole) {
-                *vector = s.load(x);
-            }
-        }
-        _ => {
-            for (vector, x) in vectors.iter_mut().zip(x.chunks(LANES)) {
-                *vector = s.load_part(x, 0.0);
-            }
-        }
+    for (vector, columns) in vectors.iter_mut().zip(columns) {
+        *vector = s.load(columns);
     }
     vectors
 }
@@ -121,42 +133,27 @@ fn poison_row(layout: Layout, out: &mut [i32]) {
     out[layout.scales()..layout.sums()].fill(f32::NAN.to_bits() as i32);
 }
 
+/// A block whose largest magnitude is below 2^−100 is all zero.
+const SMALLEST: f32 = 7.888_609e-31;
+
 /// The scale and its inverse for a block of this largest magnitude.
 #[inline(always)]
 fn scale_of(largest: f32) -> (f32, f32) {
-    const SMALLEST: f32 = 7.888_609e-31;
     if largest < SMALLEST { (0.0, 0.0) } else { (largest / 127.0, 127.0 / largest) }
 }
 
 /// The same for several blocks.
 #[inline(always)]
 fn scales_of(largest: [f32; TOGETHER]) -> ([f32; TOGETHER], [f32; TOGETHER]) {
-    let mut scales = ([0.0; TOGETHER], [0.0; TOGETHER]);
-    for (i, largest) in largest.into_iter().enumerate() {
-        (scales.0[i], scales.1[i]) = scale_of(largest);
-    }
-    scales
-}
-
-#[inline(always)]
-fn finish_block(
-    layout: Layout,
-    block: usize,
-    bytes: &[[i8; LANES]; 2],
-    sums: [i32; 2],
-    scale: f32,
-    out: &mut [i32],
-) {
-    for (half, bytes) in bytes.iter().enumerate() {
-        let words = &mut out[(2 * block + half) * 4..][..4];
-        for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<4>().0) {
-            *word = i32::from_le_bytes(bytes.map(|byte| byte as u8));
+    let (scales, inverses) = (largest.map(|largest| largest / 127.0), largest.map(|largest| 127.0 / largest));
+    let kept = |quotients: [f32; TOGETHER]| {
+        let mut kept = [0.0; TOGETHER];
+        for i in 0..TOGETHER {
+            kept[i] = if largest[i] < SMALLEST { 0.0 } else { quotients[i] };
         }
-    }
-    out[layout.sums() + 2 * block..][..2].copy_from_slice(&sums);
-    out[layout.scales() + block] = scale.to_bits() as i32;
-    // It wraps only in a row that is not finite, which is poisoned in the end.
-    out[layout.scaled_sums() + block] = (scale * sums[0].wrapping_add(sums[1]) as f32).to_bits() as i32;
+        kept
+    };
+    (kept(scales), kept(inverses))
 }
 
 /// A quantised row, for reading.
@@ -198,13 +195,17 @@ pub fn reference(x: &[f32], out: &mut [i32]) {
         let value = |i: usize| x.get(block * BLOCK + i).copied().unwrap_or(0.0);
         let largest = (0..BLOCK).map(|i| value(i).abs()).fold(0.0, f32::max);
         let (scale, inverse) = scale_of(largest);
-        let mut bytes = [[0_i8; LANES]; 2];
+        let mut sums = [0, 0];
         for i in 0..BLOCK {
             let scaled = (value(i) * inverse).clamp(-127.0, 127.0);
-            bytes[i / LANES][i % LANES] = crate::float::round(scaled) as i8;
+            let byte = crate::float::round(scaled) as i8;
+            let word = &mut out[(block * BLOCK + i) / 4];
+            *word = *word & !(0xff << (i % 4 * 8)) | i32::from(byte as u8) << (i % 4 * 8);
+            sums[i / LANES] += i32::from(byte);
         }
-        let sums = bytes.map(|bytes| bytes.iter().map(|&byte| i32::from(byte)).sum());
-        finish_block(layout, block, &bytes, sums, scale, out);
+        out[layout.scales() + block] = scale.to_bits() as i32;
+        out[layout.scaled_sums() + block] = (scale * (sums[0] + sums[1]) as f32).to_bits() as i32;
+        out[layout.sums() + 2 * block..][..2].copy_from_slice(&sums);
     }
 }
 
@@ -222,6 +223,8 @@ mod tests {
             if columns > 64 {
                 x[32..64].fill(0.0);
                 x[..32].fill(1e-33);
+                // Finite, though a sum of two is not.
+                x[64..96].fill(3e38);
             }
             let mut want = vec![0; Layout::new(columns).words()];
             reference(&x, &mut want);

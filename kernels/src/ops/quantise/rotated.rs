@@ -26,40 +26,41 @@ fn body<S: Simd>(s: S, x: &[f32], out: &mut [i32]) {
 #[inline(always)]
 fn quantise<S: Simd, const KEPT: usize>(s: S, x: &[f32], out: &mut [i32]) {
     let layout = Layout::new(x.len());
+    let zero = s.splat(0.0);
     // Stays zero unless a number is not finite.
-    let mut poison = s.splat(0.0);
-    let mut largest = s.splat(0.0);
-    let mut kept = [[s.splat(0.0); VECTORS]; KEPT];
+    let mut poison = [zero; VECTORS];
+    let mut largest = [zero; VECTORS];
+    // Nothing, so that little has to be written.
+    let mut kept = [None; KEPT];
     for (index, block) in x.chunks(BLOCK).enumerate() {
         let vectors = transformed(s, block);
-        for t in vectors {
-            poison = s.add(poison, s.sub(t, t));
-            largest = s.max(largest, s.abs(t));
+        for i in 0..VECTORS {
+            poison[i] = s.fma(vectors[i], zero, poison[i]);
+            largest[i] = s.max(largest[i], s.abs(vectors[i]));
         }
         if let Some(kept) = kept.get_mut(index) {
-            *kept = vectors;
+            *kept = Some(vectors);
         }
     }
-    if s.sum(poison) != 0.0 {
+    let [a, b, c, d] = poison;
+    if s.sum(s.add(s.add(a, b), s.add(c, d))) != 0.0 {
         return poison_row(layout, out);
     }
-    let (scale, inverse) = scale_of(s.largest(largest));
+    let [a, b, c, d] = largest;
+    let (scale, inverse) = scale_of(s.largest(s.max(s.max(a, b), s.max(c, d))));
     let mut total = 0;
     for (index, block) in x.chunks(BLOCK).enumerate() {
         let vectors = match kept.get(index) {
-            Some(kept) => *kept,
-            None => transformed(s, block),
+            Some(Some(kept)) => *kept,
+            _ => transformed(s, block),
         };
-        let mut rounded = [s.round(s.splat(0.0)); VECTORS];
+        let mut rounded = [s.round(zero); VECTORS];
         for (t, rounded) in vectors.into_iter().zip(&mut rounded) {
             *rounded = s.round(s.mul(t, s.splat(inverse)));
         }
         let mut bytes = [[0; LANES]; VECTORS];
         let sums = s.store_bytes_of_each(rounded, &mut bytes);
-        for (vector, (bytes, sum)) in bytes.iter().zip(sums).enumerate() {
-            put(layout, VECTORS * index + vector, bytes, sum, out);
-            total += sum;
-        }
+        total += put(layout, index, &bytes, sums, out);
     }
     let blocks = x.len().div_ceil(BLOCK);
     out[blocks * BLOCK / 4..layout.scales()].fill(0);
@@ -78,13 +79,21 @@ fn transformed<S: Simd>(s: S, block: &[f32]) -> [S::F; VECTORS] {
     [s.add(a, c), s.add(b, d), s.sub(a, c), s.sub(b, d)]
 }
 
-/// Stores the integers of sixteen columns and their sum.
+/// Stores the integers of a block and their sums, and gives the sum of all.
 #[inline(always)]
-fn put(layout: Layout, sixteen: usize, bytes: &[i8; LANES], sum: i32, out: &mut [i32]) {
-    for (word, bytes) in out[4 * sixteen..][..4].iter_mut().zip(bytes.as_chunks::<4>().0) {
+fn put(
+    layout: Layout,
+    block: usize,
+    bytes: &[[i8; LANES]; VECTORS],
+    sums: [i32; VECTORS],
+    out: &mut [i32],
+) -> i32 {
+    let words = &mut out[block * BLOCK / 4..][..BLOCK / 4];
+    for (word, bytes) in words.iter_mut().zip(bytes.as_flattened().as_chunks::<4>().0) {
         *word = i32::from_le_bytes(bytes.map(|byte| byte as u8));
     }
-    out[layout.sums() + sixteen] = sum;
+    out[layout.sums() + VECTORS * block..][..VECTORS].copy_from_slice(&sums);
+    sums.iter().sum()
 }
 
 /// Stores what belongs to the whole row.
@@ -112,12 +121,12 @@ pub fn reference(x: &[f32], out: &mut [i32]) {
     let (scale, inverse) = scale_of(largest);
     let mut total = 0;
     for (index, block) in x.chunks(BLOCK).enumerate() {
-        for (sixteen, t) in transformed(block).as_chunks::<LANES>().0.iter().enumerate() {
-            let bytes = t.map(|t| crate::float::round((t * inverse).clamp(-127.0, 127.0)) as i8);
-            let sum = bytes.iter().map(|&byte| i32::from(byte)).sum();
-            put(layout, BLOCK / LANES * index + sixteen, &bytes, sum, out);
-            total += sum;
+        let mut bytes = [[0; LANES]; VECTORS];
+        for (bytes, t) in bytes.as_flattened_mut().iter_mut().zip(transformed(block)) {
+            *bytes = crate::float::round((t * inverse).clamp(-127.0, 127.0)) as i8;
         }
+        let sums = bytes.map(|bytes| bytes.iter().map(|&byte| i32::from(byte)).sum());
+        total += put(layout, index, &bytes, sums, out);
     }
     finish(layout, scale, total, out);
 }

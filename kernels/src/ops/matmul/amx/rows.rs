@@ -183,19 +183,95 @@ impl Group<'_> {
                 }
             }
             let scales = panels.map(|weights| W::scale(l, weights.add(blocks * W::BYTES), 0));
+            let is_whole = (panel + P) * ROWS <= product.outputs;
+            match (is_whole, product.bias.is_empty(), self.part.out.residual) {
+                (true, true, None) => self.finish::<P, false, false>(l, panel, scales, sums),
+                (true, false, None) => self.finish::<P, true, false>(l, panel, scales, sums),
+                (true, true, Some(_)) => self.finish::<P, false, true>(l, panel, scales, sums),
+                (true, false, Some(_)) => self.finish::<P, true, true>(l, panel, scales, sums),
+                (false, ..) => self.finish_partly(l, panel, scales, sums),
+            }
+        }
+    }
+
+    /// Makes floats of the sums with `P` whole panels from `panel` on, and adds the bias and the residual if there are
+    /// such. Nothing is asked for a row, so that the next products begin meanwhile.
+    ///
+    /// # Safety
+    /// The part must have been checked, and `sums` hold those of all rows.
+    #[inline(always)]
+    unsafe fn finish<const P: usize, const BIAS: bool, const RESIDUAL: bool>(
+        &self,
+        l: Avx512,
+        panel: usize,
+        scales: [<Avx512 as Lanes>::F; P],
+        sums: *const Sums,
+    ) {
+        let Part { product, out, .. } = self.part;
+        let mut bias = scales;
+        // SAFETY: the caller's promise.
+        unsafe {
+            if BIAS {
+                for (p, bias) in bias.iter_mut().enumerate() {
+                    *bias = Lanes::floats(l, product.bias.as_ptr().add((panel + p) * ROWS));
+                }
+            }
+            let (residual, residual_stride) = out.residual.unwrap_or((out.start, out.stride));
             for (index, row) in self.rows.clone().enumerate() {
-                let quantised =
-                    QuantisedRow::new(row_bytes(product, row).0.cast(), Layout::new(product.columns));
-                let row_scale = l.splat(quantised.scale());
-                for (p, scale) in scales.iter().enumerate() {
+                let row_scale = l.splat(row_scale(product, row));
+                let tiles = &*sums.add(index / TWO);
+                for p in 0..P {
                     let tile = index % TWO / tiles::ROWS * 2 + p;
+                    let output = (panel + p) * ROWS;
+                    let sum = l.floats(&tiles[tile][index % tiles::ROWS]);
+                    let mut sum = l.mul(sum, l.mul(scales[p], row_scale));
+                    if BIAS {
+                        sum = l.add(sum, bias[p]);
+                    }
+                    if RESIDUAL {
+                        sum = l.add(Lanes::floats(l, residual.add(row * residual_stride + output)), sum);
+                    }
+                    l.store(sum, out.start.add(row * out.stride + output));
+                }
+            }
+        }
+    }
+
+    /// The same where the matrix ends within a panel.
+    ///
+    /// # Safety
+    /// As for `finish`.
+    #[inline(always)]
+    unsafe fn finish_partly<const P: usize>(
+        &self,
+        l: Avx512,
+        panel: usize,
+        scales: [<Avx512 as Lanes>::F; P],
+        sums: *const Sums,
+    ) {
+        for (index, row) in self.rows.clone().enumerate() {
+            for (p, scale) in scales.iter().enumerate() {
+                let tile = index % TWO / tiles::ROWS * 2 + p;
+                // SAFETY: the caller's promise.
+                unsafe {
                     let sum = &(*sums.add(index / TWO))[tile][index % tiles::ROWS];
+                    let row_scale = l.splat(row_scale(self.part.product, row));
                     let sum = l.mul(l.floats(sum), l.mul(*scale, row_scale));
                     self.part.finish(l, sum, row, (panel + p) * ROWS);
                 }
             }
         }
     }
+}
+
+/// The scale of a row's integers.
+///
+/// # Safety
+/// The product must have been checked, and have the row.
+#[inline(always)]
+unsafe fn row_scale(product: &Product<'_>, row: usize) -> f32 {
+    // SAFETY: the caller's promise.
+    unsafe { QuantisedRow::new(row_bytes(product, row).0.cast(), Layout::new(product.columns)).scale() }
 }
 
 /// The bytes of a row, and how far apart rows are.
