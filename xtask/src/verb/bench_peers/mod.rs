@@ -1,5 +1,6 @@
 //! `bench-peers`: Siskin and others side by side on this machine, in turns.
 
+mod encoders;
 mod large;
 pub(super) mod peers;
 mod products;
@@ -16,9 +17,9 @@ use crate::shell::{Result, cargo, run};
 
 pub(crate) const VERB: Verb = Verb {
     name: "bench-peers",
-    usage: "[--threads N] [--rounds N] [--deep] [--kernels] [--start] [--threads-over] [--large] [--types] [--avx2] [MODEL]…",
+    usage: "[--threads N] [--rounds N] [--deep] [--kernels] [--encoders] [--start] [--threads-over] [--large] [--types] [--avx2] [MODEL]…",
     about: "measure Siskin and llama.cpp in turns and print a table; or what the flags name: integer products beside \
-            ONNX Runtime and OpenVINO, start and memory, more threads than cores, large models beside the rate of reading, other types of weights, both sides with AVX2 alone",
+            ONNX Runtime and OpenVINO, MiniLM beside these and CTranslate2, start and memory, more threads than cores, large models beside the rate of reading, other types of weights, both sides with AVX2 alone",
     run: bench_peers,
 };
 
@@ -28,8 +29,9 @@ struct Comparison {
     run: fn(&Options) -> Result,
 }
 
-const COMPARISONS: [Comparison; 6] = [
+const COMPARISONS: [Comparison; 7] = [
     Comparison { flag: "--kernels", run: products::compare },
+    Comparison { flag: "--encoders", run: encoders::compare },
     Comparison { flag: "--start", run: start::compare },
     Comparison { flag: "--threads-over", run: threads::compare },
     Comparison { flag: "--large", run: large::compare },

@@ -3,8 +3,9 @@
 //! Ours have a scale per 32 columns on both sides. The 8-bit ones of the peers have a scale per matrix, row or column,
 //! which takes less work; the 4-bit ones have a scale per 32 columns too.
 
+use super::peers::{self, Engine};
 use super::report::cpu_name;
-use super::{Options, ROUNDS, peers};
+use super::{Options, ROUNDS};
 use crate::shell::{self, Result, output, program};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,25 +18,7 @@ const ROWS: [&str; 4] = ["1", "32", "128", "512"];
 /// Threads where nothing is said.
 const THREADS: [usize; 2] = [2, 1];
 
-/// A peer: its name in the script, what Python imports, the packages that bring it.
-struct Engine {
-    name: &'static str,
-    modules: &'static str,
-    packages: &'static [&'static str],
-}
-
-const ENGINES: [Engine; 2] = [
-    Engine {
-        name: "onnxruntime",
-        modules: "numpy, onnx, onnxruntime",
-        packages: &["numpy==2.4.6", "onnx==1.23.2", "onnxruntime==1.31.1"],
-    },
-    Engine {
-        name: "openvino",
-        modules: "numpy, openvino",
-        packages: &["numpy==2.4.6", "openvino==2026.4.1"],
-    },
-];
+const ENGINES: [&Engine; 2] = [&peers::ONNX_RUNTIME, &peers::OPENVINO];
 
 /// One kind of product on all sides.
 struct Work {
@@ -72,13 +55,8 @@ pub(super) fn compare(options: &Options) -> Result {
         Ok(python) => python,
         Err(why) => return skipped(&why),
     };
-    let mut engines = Vec::new();
-    for engine in &ENGINES {
-        match peers::need(&python, engine.modules, engine.packages) {
-            Ok(()) => engines.push(engine.name),
-            Err(why) => eprintln!("skipped: {} cannot be had: {why}", engine.name),
-        }
-    }
+    let engines: Vec<_> =
+        ENGINES.into_iter().filter(|engine| engine.is_had(&python)).map(|engine| engine.name).collect();
     if engines.is_empty() {
         return skipped("neither ONNX Runtime nor OpenVINO could be installed");
     }
