@@ -81,7 +81,7 @@ fn body<S: Simd>(s: S, x: &[f32], out: &mut [i32]) {
         let vectors: [S::F; VECTORS] = load(s, columns);
         let mut largest = [zero; TOGETHER];
         for (pair, largest) in vectors.as_chunks::<2>().0.iter().zip(&mut largest) {
-            poison = s.fma(pair[1], zero, s.fma(pair[0], zero, poison));
+            poison = s.add(poison, s.add(s.mul(pair[0], zero), s.mul(pair[1], zero)));
             *largest = s.max(s.abs(pair[0]), s.abs(pair[1]));
         }
         let worth = scales_of(s.largest_of_each(largest));

@@ -35,7 +35,7 @@ fn quantise<S: Simd, const KEPT: usize>(s: S, x: &[f32], out: &mut [i32]) {
     for (index, block) in x.chunks(BLOCK).enumerate() {
         let vectors = transformed(s, block);
         for i in 0..VECTORS {
-            poison[i] = s.fma(vectors[i], zero, poison[i]);
+            poison[i] = s.add(poison[i], s.mul(vectors[i], zero));
             largest[i] = s.max(largest[i], s.abs(vectors[i]));
         }
         if let Some(kept) = kept.get_mut(index) {
