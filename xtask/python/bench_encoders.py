@@ -6,6 +6,7 @@ many texts, with tokens as the list says in turn. What an engine's own form of t
 """
 
 import json
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -55,13 +56,19 @@ def int8_of(onnx: Path) -> Path:
     from onnxruntime.quantization import QuantType, quantize_dynamic
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
-    quantised, folded = onnx.with_suffix(".int8.onnx"), onnx.with_suffix(".folded.onnx")
-    if not quantised.exists():
+    quantised, folded, unfinished = (onnx.with_suffix(f".{form}.onnx") for form in ("int8", "folded", "unfinished"))
+    if not is_newer(quantised, onnx):
         # Makes matrices of what is computed of weights alone: others stay as they are.
         quant_pre_process(onnx, folded, skip_symbolic_shape=True)
-        quantize_dynamic(folded, quantised, weight_type=QuantType.QInt8)
+        quantize_dynamic(folded, unfinished, weight_type=QuantType.QInt8)
         folded.unlink()
+        unfinished.rename(quantised)
     return quantised
+
+
+def is_newer(made: Path, source: Path) -> bool:
+    """Whether it was made, of the source that is there."""
+    return made.exists() and made.stat().st_mtime >= source.stat().st_mtime
 
 
 def onnxruntime(folder: Path, onnx: Path, threads: int) -> Iterator[tuple[str, Callable]]:
@@ -85,7 +92,12 @@ def openvino(folder: Path, onnx: Path, threads: int) -> Iterator[tuple[str, Call
 
     core = engine.Core()
     settings = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "bf16"}
-    for name, file in [("bf16", onnx), ("int8", int8_of(onnx))]:
+    files = [("bf16", onnx)]
+    try:
+        files.append(("int8", int8_of(onnx)))
+    except ImportError as error:
+        print(f"no int8 file for OpenVINO: {error}", file=sys.stderr)
+    for name, file in files:
         compiled = core.compile_model(core.read_model(str(file)), "CPU", settings)
         names = [given.any_name for given in compiled.inputs]
 
@@ -99,9 +111,12 @@ def openvino(folder: Path, onnx: Path, threads: int) -> Iterator[tuple[str, Call
 def ctranslate2(folder: Path, onnx: Path, threads: int) -> Iterator[tuple[str, Callable]]:
     import ctranslate2 as engine
 
-    converted = onnx.with_suffix(".ctranslate2")
-    if not converted.exists():
-        convert(folder, converted)
+    converted, unfinished = onnx.with_suffix(".ctranslate2"), onnx.with_suffix(".unfinished")
+    if not is_newer(converted, onnx):
+        shutil.rmtree(unfinished, ignore_errors=True)
+        convert(folder, unfinished)
+        shutil.rmtree(converted, ignore_errors=True)
+        unfinished.rename(converted)
     encoder = engine.Encoder(str(converted), device="cpu", compute_type="int8", intra_threads=threads)
     yield "int8", lambda ids: lambda: encoder.forward_batch(ids)
 

@@ -252,26 +252,37 @@ fn a_product_is_close_to_that_of_the_decoded_weights() {
     }
 }
 
+/// Also of so many rows that they are multiplied together, an odd number of panels, and without a bias.
 #[test]
 fn parts_and_residual_add_up_to_the_whole() {
     let mut random = Random::new(11);
-    let case = Case::new(BlockType::Q4_1, 100, 192, 6, &mut random);
-    let product = case.product();
-    let residual = random.vector(600, 1.0);
-    for table in tables() {
-        let mut whole = vec![0.0; 600];
-        // SAFETY: the table has the given size and is used by this call alone.
-        let out = unsafe { Output::new(whole.as_mut_ptr(), 6, 100, 100) };
-        table.matmul()(&product, 0..6, 0..7, out);
-        let mut parts = residual.clone();
-        let start = parts.as_mut_ptr();
-        for (rows, panels) in [(0..4, 0..3), (4..5, 0..3), (5..6, 0..3), (0..6, 3..7)] {
-            // SAFETY: as above; the residual is the output itself.
-            let out = unsafe { Output::new(start, 6, 100, 100).plus(start, 100) };
-            table.matmul()(&product, rows, panels, out);
-        }
-        for ((part, residual), whole) in parts.iter().zip(&residual).zip(&whole) {
-            assert_eq!(part.to_bits(), (residual + whole).to_bits());
+    let mut cases = vec![Case::new(BlockType::Q4_1, 100, 192, 6, &mut random)];
+    for &ty in RowType::ALL {
+        cases.push(Case::of_rows(ty, 48, 192, 29, &mut random));
+        cases.push(Case::of_rows(ty, 52, 192, 64, &mut random));
+        cases.push(Case { bias: Vec::new(), ..Case::of_rows(ty, 112, 192, 32, &mut random) });
+    }
+    cases.push(Case { bias: Vec::new(), ..Case::new(BlockType::Q8_0, 48, 192, 29, &mut random) });
+    for case in &cases {
+        let (rows, outputs) = (case.rows.len() / case.columns, case.outputs);
+        let product = case.product();
+        let residual = random.vector(rows * outputs, 1.0);
+        let panels = product.panels();
+        let mut first = None;
+        for table in tables() {
+            let whole = case.run(&table);
+            assert_eq!(&bits(&whole), first.get_or_insert_with(|| bits(&whole)), "{}", case.panel.name());
+            let mut parts = residual.clone();
+            let start = parts.as_mut_ptr();
+            let cuts = [(0..rows - 2, 0..3), (rows - 2..rows - 1, 0..3), (rows - 1..rows, 0..3)];
+            for (rows_here, panels) in cuts.into_iter().chain([(0..rows, 3..panels)]) {
+                // SAFETY: the table has the given size and is used by this call alone; the residual is the output itself.
+                let out = unsafe { Output::new(start, rows, outputs, outputs).plus(start, outputs) };
+                table.matmul()(&product, rows_here, panels, out);
+            }
+            for ((part, residual), whole) in parts.iter().zip(&residual).zip(&whole) {
+                assert_eq!(part.to_bits(), (residual + whole).to_bits(), "{}", case.panel.name());
+            }
         }
     }
 }

@@ -141,9 +141,11 @@ mod tests {
     #[test]
     fn all_kernels_give_the_reference_bits() {
         let mut random = Random::new(17);
-        for columns in [1, 15, 63, 64, 65, 384, 576, 1000, 2049] {
+        for columns in [1, 15, 63, 64, 65, 384, 576, 1000, 2049, 4161] {
             let x = random.vector(columns, 10.0);
-            for x in [x.clone(), vec![0.0; columns], x.iter().map(|x| x * 1e-36).collect()] {
+            // Too small, barely large enough, and as large as a block's sum may be.
+            let scaled = |factor: f32| x.iter().map(|x| x * factor).collect();
+            for x in [x.clone(), vec![0.0; columns], scaled(1e-36), scaled(1e-31), scaled(5e35)] {
                 let mut want = vec![0; Layout::new(columns).words()];
                 reference(&x, &mut want);
                 for table in tables() {

@@ -24,6 +24,10 @@ pub(super) fn compare(options: &Options) -> Result {
     let (threads, rounds) = (options.threads.unwrap_or(THREADS), options.rounds.unwrap_or(ROUNDS));
     let python = peers::python()?;
     let engines: Vec<&Engine> = ENGINES.into_iter().filter(|engine| engine.is_had(&python)).collect();
+    if engines.is_empty() {
+        println!("skipped: no peer for the encoders could be installed");
+        return Ok(());
+    }
     build()?;
     let folder = model::bring(MODEL)?;
     let (file, onnx) = forms(&folder)?;
@@ -54,15 +58,13 @@ pub(super) fn compare(options: &Options) -> Result {
     Ok(())
 }
 
-/// The model with our weights of eight bits, and as ONNX, each written once.
+/// The model with our weights of eight bits, and as ONNX, both as this build writes them.
 fn forms(folder: &Path) -> Result<(PathBuf, PathBuf)> {
     let (file, onnx) = (folder.with_extension("w8r.siskin"), folder.with_extension("onnx"));
     let mut convert = program(shell::release("siskin"), &["convert", "--quiet", "--quant", "w8r"]);
     run(convert.arg(folder).arg("--output").arg(&file))?;
-    if !onnx.exists() {
-        let mut export = program(shell::release("siskin"), &["export", "--quiet", "--dtype", "f32"]);
-        run(export.arg(folder).arg("--output").arg(&onnx))?;
-    }
+    let mut export = program(shell::release("siskin"), &["export", "--quiet", "--force", "--dtype", "f32"]);
+    run(export.arg(folder).arg("--output").arg(&onnx))?;
     Ok((file, onnx))
 }
 

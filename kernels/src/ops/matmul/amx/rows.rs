@@ -219,11 +219,11 @@ impl Group<'_> {
             let (residual, residual_stride) = out.residual.unwrap_or((out.start, out.stride));
             for (index, row) in self.rows.clone().enumerate() {
                 let row_scale = l.splat(row_scale(product, row));
-                let tiles = &*sums.add(index / TWO);
+                let tiles = sums.add(index / TWO);
                 for p in 0..P {
                     let tile = index % TWO / tiles::ROWS * 2 + p;
                     let output = (panel + p) * ROWS;
-                    let sum = l.floats(&tiles[tile][index % tiles::ROWS]);
+                    let sum = l.floats(&(*tiles)[tile][index % tiles::ROWS]);
                     let mut sum = l.mul(sum, l.mul(scales[p], row_scale));
                     if BIAS {
                         sum = l.add(sum, bias[p]);
