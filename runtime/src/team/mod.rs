@@ -102,8 +102,8 @@ fn work(shared: &Shared, (index, team): (usize, usize), job: Job) {
 }
 
 impl Worker<'_> {
-    /// A phase of `total` pieces: does some of them, and returns when all are done. Whoever does the last asks
-    /// `stop` whether the job ends here; false tells everybody that it does.
+    /// A phase of `total` pieces: does some of them, and returns when all are done. Whoever counts the
+    /// last asks `stop` whether the job ends here; false tells everybody that it does.
     pub(crate) fn share(&self, total: usize, stop: impl Fn() -> bool, work: impl Fn(usize)) -> bool {
         let phase = self.phase.get();
         self.phase.set(phase + 1);

@@ -125,8 +125,9 @@ impl Attend<'_> {
         let together = fair.min(QUERIES / self.group().min(QUERIES)).max(1);
         let blocks = rows.div_ceil(together);
         self.forward.share(worker, blocks * kv_heads, |piece| {
-            // The last rows see the most keys: they go in turns with the first ones, so that all workers have as much.
-            let (turn, kv_head) = (piece / kv_heads, piece % kv_heads);
+            // A worker's pieces share keys. The last rows see the most of them: they go in turns with the first ones,
+            // so that all workers have as much.
+            let (turn, kv_head) = (piece % blocks, piece / blocks);
             let block = if turn.is_multiple_of(2) { blocks - 1 - turn / 2 } else { turn / 2 };
             let heads = kv_head * self.group()..(kv_head + 1) * self.group();
             let rows = block * together..rows.min((block + 1) * together);
