@@ -6,7 +6,6 @@ import kotlinx.coroutines.flow.FlowCollector
 import kotlinx.coroutines.flow.MutableStateFlow
 import kotlinx.coroutines.flow.combine
 import kotlinx.coroutines.flow.first
-import kotlinx.coroutines.flow.update
 
 /**
  * One conversation or text. Calls run one after the other; what they do to the conversation is in that order.
@@ -21,9 +20,6 @@ import kotlinx.coroutines.flow.update
 public class Session internal constructor(pointer: Long, private val chats: Boolean) :
     WorkingHandle(Owner("session", pointer, NativeSession.stopper(pointer), NativeSession::free)) {
     private val held = MutableStateFlow(false)
-
-    /** How many stops there were: they end what waits for its turn, or for the session to be resumed. */
-    private val stops = MutableStateFlow(0)
 
     /** How many of the stops were carried out, or came before the answer began: others end its next piece. In turn. */
     private var stopsDone = 0
@@ -103,8 +99,10 @@ public class Session internal constructor(pointer: Long, private val chats: Bool
      */
     public suspend fun next(): Piece? = again { since ->
         work({ lost: Piece? -> kept = lost }) { pointer ->
-            val isStopped = isAnswering && stops.value != stopsDone
-            if (isStopped || stops.value != since) throw stopped()
+            if (isAnswering && stops.value != stopsDone || stops.value != since) {
+                stopsDone = stops.value
+                throw stopped()
+            }
             kept?.also { kept = null } ?: Piece.read(NativeSession.next(pointer)) {
                 ended = it
                 isAnswering = false
@@ -192,12 +190,9 @@ public class Session internal constructor(pointer: Long, private val chats: Bool
         }
     }
 
-    override fun stopping() {
-        stops.update { it + 1 }
-    }
-
-    override fun wasStopped() {
-        stopsDone = stops.value
+    override fun stopsEnded(since: Int) {
+        // One that came between two pieces before still ends the next piece.
+        if (stopsDone == since) stopsDone = stops.value
     }
 
     /**
@@ -234,10 +229,7 @@ public class Session internal constructor(pointer: Long, private val chats: Bool
         this.isAnswering = isAnswering
     }
 
-    private fun stopped(): SiskinException {
-        wasStopped()
-        return SiskinException.Cancelled(owner.name, "was stopped; call it again to go on", isFinal = true)
-    }
+    private fun stopped() = SiskinException.Cancelled(owner.name, "was stopped; call it again to go on", isFinal = true)
 
     private fun position(pointer: Long) = Stats.read(NativeSessionState.stats(pointer)).position
 

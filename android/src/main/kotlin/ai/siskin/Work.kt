@@ -9,6 +9,8 @@ import java.util.concurrent.atomic.AtomicInteger
 import kotlin.coroutines.cancellation.CancellationException
 import kotlinx.coroutines.Job
 import kotlinx.coroutines.NonCancellable
+import kotlinx.coroutines.flow.MutableStateFlow
+import kotlinx.coroutines.flow.updateAndGet
 import kotlinx.coroutines.suspendCancellableCoroutine
 import kotlinx.coroutines.sync.Mutex
 import kotlinx.coroutines.sync.withLock
@@ -22,6 +24,9 @@ import kotlinx.coroutines.withContext
 public sealed class WorkingHandle(owner: Owner) : Handle(owner) {
     private val turn = Mutex()
 
+    /** How many stops there were. */
+    internal val stops = MutableStateFlow(0)
+
     @Volatile
     private var running: Call? = null
 
@@ -32,15 +37,13 @@ public sealed class WorkingHandle(owner: Owner) : Handle(owner) {
      * running, nothing happens. To stop from the coroutine's side, cancel it.
      */
     public fun stop() {
-        stopping()
-        running?.stop()
+        // Counted first: a call that begins meanwhile is not stopped, or sees it.
+        val number = stops.updateAndGet { it + 1 }
+        running?.stop(number)
     }
 
-    /** Is told of every stop, before it is carried out. */
-    internal open fun stopping() {}
-
-    /** Is told, in turn, of a call that [stop] ended. */
-    internal open fun wasStopped() {}
+    /** Is told, in turn, of a call that stops after the first [since] ones ended. */
+    internal open fun stopsEnded(since: Int) {}
 
     /** Stops what was to stop, where the library took all stops back. */
     internal fun stopAgain() {
@@ -53,12 +56,12 @@ public sealed class WorkingHandle(owner: Owner) : Handle(owner) {
      * to the caller, whom the next suspending call tells of the cancellation.
      */
     internal suspend fun <T> work(lost: ((T) -> Unit)? = null, block: (Long) -> T): T = turn.withLock {
-        val call = Call(owner)
+        val call = Call(owner, stops.value)
         running = call
         try {
             aside(call::cancel, lost) { call.run(block) }
         } finally {
-            if (call.wasStopped) wasStopped()
+            if (call.isCancelled && stops.value != call.since) stopsEnded(call.since)
             running = null
         }
     }
@@ -67,27 +70,26 @@ public sealed class WorkingHandle(owner: Owner) : Handle(owner) {
     internal suspend fun <T> briefly(block: (Long) -> T): T = turn.withLock { owner.lend(block) }
 }
 
-/** One call, which may be stopped before it begins, while it runs, and in vain afterwards. */
-internal class Call(private val owner: Owner) {
+/**
+ * One call, which may be stopped before it begins, while it runs, and in vain afterwards. The first [since] stops were
+ * there before it.
+ */
+internal class Call(private val owner: Owner, val since: Int) {
     private enum class State { WAITING, RUNNING, DONE }
 
     private var state = State.WAITING
     private var stopped = false
-    private var isAsked = false
-    private var isGood = false
 
-    /** Whether [stop] was called in time, and the call did not do all the same what it was to do. */
-    val wasStopped: Boolean
-        get() = synchronized(this) { isAsked && !isGood }
+    /** Whether it ended with [SiskinException.Cancelled]. */
+    var isCancelled = false
+        private set
 
-    /** Stops the call as somebody asked for it; does nothing where it was over. */
-    fun stop(): Unit = synchronized(this) {
-        if (state == State.DONE) return
-        isAsked = true
-        cancel()
+    /** Carries out a stop by its number, unless that was there before the call. */
+    fun stop(number: Int) {
+        if (number > since) cancel()
     }
 
-    /** Stops the call since nobody waits for it. */
+    /** Stops the call; does nothing where it was over. */
     fun cancel(): Unit = synchronized(this) {
         if (state == State.DONE || stopped) return
         stopped = true
@@ -98,15 +100,20 @@ internal class Call(private val owner: Owner) {
         if (stopped && state == State.RUNNING) owner.stop()
     }
 
-    fun <T> run(block: (Long) -> T): T = owner.lend { pointer ->
-        begin()
-        try {
-            block(pointer).also { synchronized(this) { isGood = true } }
-        } catch (error: SiskinException) {
-            throw why(error)
-        } finally {
-            end()
+    fun <T> run(block: (Long) -> T): T = try {
+        owner.lend { pointer ->
+            begin()
+            try {
+                block(pointer)
+            } catch (error: SiskinException) {
+                throw why(error)
+            } finally {
+                end()
+            }
         }
+    } catch (error: SiskinException.Cancelled) {
+        isCancelled = true
+        throw error
     }
 
     private fun begin(): Unit = synchronized(this) {

@@ -132,6 +132,26 @@ class StateTest {
     }
 
     @Test
+    fun `a stop ends the next piece beside a prompt that waits`() = test {
+        with("chat") { model ->
+            model.greedy(40).use { session ->
+                val all = session.complete("go on").toList()
+                session.forget()
+                session.promptRaw("go on")
+                session.suspend()
+                val prompt = async(start = UNDISPATCHED) { runCatching { session.prompt("hello") } }
+                // Has its turn when the prompt was refused.
+                session.stats()
+                session.stop()
+                assertTrue(withTimeout(5000) { prompt.await().exceptionOrNull() } is SiskinException.Cancelled)
+                session.resume()
+                fails<SiskinException.Cancelled> { session.next() }
+                assertEquals(all, session.texts().toList())
+            }
+        }
+    }
+
+    @Test
     fun `a stop is not taken for a suspension`() = test {
         with("chat") { model ->
             var stops = 0
