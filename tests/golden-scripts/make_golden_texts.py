@@ -5,6 +5,7 @@ usage: make_golden_texts.py OUT_DIR [NAME]…
 OUT_DIR/NAME/: config.json and model.safetensors as `save_pretrained` writes them, io.safetensors. What is computed is
 computed by the model as it was saved and loaded again, so that nothing is in the result that is not in the files.
 """
+import json
 import sys
 from pathlib import Path
 
@@ -23,6 +24,13 @@ BOTH = dict(d_model=WIDTH, encoder_layers=LAYERS, decoder_layers=LAYERS + 1, enc
 T5 = dict(d_model=WIDTH, d_kv=10, d_ff=INNER, num_layers=LAYERS, num_decoder_layers=LAYERS + 1, num_heads=HEADS,
           vocab_size=VOCABULARY, relative_attention_num_buckets=12, relative_attention_max_distance=14,
           layer_norm_epsilon=1e-3, decoder_start_token_id=0)
+DECODER = dict(hidden_size=WIDTH, num_hidden_layers=3, num_attention_heads=HEADS, num_key_value_heads=2, head_dim=10,
+               intermediate_size=INNER, vocab_size=VOCABULARY, max_position_embeddings=POSITIONS, rms_norm_eps=1e-3,
+               pad_token_id=0, bos_token_id=1, eos_token_id=2)
+# How sentence-transformers says that the last token's state is a text's vector.
+POOLED = {"modules.json": [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+                           {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}],
+          "1_Pooling/config.json": {"word_embedding_dimension": WIDTH, "pooling_mode_lasttoken": True}}
 MODELS = {
     "bert": (T.BertForMaskedLM, T.BertConfig(**ENCODER)),
     "bert-classes": (T.BertForSequenceClassification, T.BertConfig(**ENCODER, num_labels=3)),
@@ -44,6 +52,11 @@ MODELS = {
                                                                                        rope_theta=3000.0))),
     "gte": (T.GteForMaskedLM, T.GteConfig(**ENCODER, type_vocab_size=2, rope_parameters=dict(
         rope_type="default", rope_theta=3000.0))),
+    "gemma3": (T.Gemma3TextModel, T.Gemma3TextConfig(
+        **DECODER, use_bidirectional_attention=True, sliding_window=6, sliding_window_pattern=2,
+        query_pre_attn_scalar=12)),
+    "mistral": (T.MistralModel, T.MistralConfig(**DECODER, sliding_window=4, is_causal=False)),
+    "qwen3": (T.Qwen3Model, T.Qwen3Config(**DECODER, use_sliding_window=True, sliding_window=7, max_window_layers=1)),
     "mobilebert": (T.MobileBertForMaskedLM, T.MobileBertConfig(
         **{key: value for key, value in ENCODER.items() if key != "layer_norm_eps"}, embedding_size=16,
         intra_bottleneck_size=24, true_hidden_size=24, num_feedforward_networks=3)),
@@ -106,6 +119,10 @@ def make(name, folder):
             parameter.add_(torch.randn_like(parameter) * 0.05)
     model.save_pretrained(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
+    if name == "qwen3":
+        for path, content in POOLED.items():
+            (folder / path).parent.mkdir(exist_ok=True)
+            (folder / path).write_text(json.dumps(content, indent=2) + "\n")
     model = kind.from_pretrained(folder, attn_implementation="eager").eval().float()
     given = inputs(name, config)
     with torch.no_grad():

@@ -2,7 +2,8 @@
 
 use super::model::Model;
 use serde_json::{Map, Value, json};
-use siskin::graph::{ActivationKind, Graph, NormKind, Op};
+use siskin::arch::Form;
+use siskin::graph::{ActivationKind, Graph, NormKind, Op, Sight};
 use siskin::tokenizer::Tokenizer;
 use siskin::{Error, Result};
 
@@ -30,6 +31,7 @@ const CLASSES: &[(&str, &str)] = &[
     ("mixtral", "MixtralForCausalLM"),
     ("bert", "BertModel"),
     ("modernbert", "ModernBertModel"),
+    ("nomic_bert", "NomicBertModel"),
     ("t5", "T5ForConditionalGeneration"),
     ("bart", "BartForConditionalGeneration"),
     ("mbart", "MBartForConditionalGeneration"),
@@ -94,7 +96,9 @@ pub(super) fn hugging_face(model: &Model<'_>, notes: &mut Vec<String>) -> Result
     }
     let kind = config.get("model_type").and_then(Value::as_str).unwrap_or(kind);
     let class = CLASSES.iter().find(|(known, _)| *known == kind).map(|(_, class)| *class);
-    if let Some(class) = class.filter(|_| !config.contains_key("architectures")) {
+    // What the model was before it read whole texts is not what it is.
+    let is_class = !matches!(model.family.form, Form::Decoder(_)) || model.graphs.decoder.is_some();
+    if let Some(class) = class.filter(|_| is_class && !config.contains_key("architectures")) {
         config.insert("architectures".to_owned(), json!([class]));
     }
     Ok(config)
@@ -130,7 +134,7 @@ fn translated(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Map<String, 
     let mut set = |key: &str, value: Value| config.insert(key.to_owned(), value);
     set("vocab_size", json!(h.vocabulary));
     set("tie_word_embeddings", json!(model.file.tensor("output.weight").is_none()));
-    if !matches!(kind, "gpt2" | "bloom" | "mpt" | "gpt_neox" | "bert" | "t5" | "phi" | "modernbert") {
+    if usual(kind) && kind != "phi" {
         set("head_dim", json!(h.head_size));
     }
     if h.kv_heads != h.heads || usual(kind) {
@@ -146,6 +150,9 @@ fn translated(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Map<String, 
     }
     for (key, value) in rotation(model, graph, kind, notes)? {
         set(&key, value);
+    }
+    if let Some(settings) = model.config.get("sentence_transformers") {
+        set("sentence_transformers", settings.clone());
     }
     if let Some(section) = model.file.tokenizer() {
         let tokenizer = Tokenizer::open(section)?;
@@ -166,7 +173,7 @@ fn translated(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Map<String, 
 
 /// Whether the class says how many heads keys have even where queries have as many.
 fn usual(kind: &str) -> bool {
-    !matches!(kind, "gpt2" | "bloom" | "mpt" | "gpt_neox" | "bert" | "t5" | "modernbert")
+    !matches!(kind, "gpt2" | "bloom" | "mpt" | "gpt_neox" | "bert" | "t5" | "modernbert" | "nomic_bert")
 }
 
 fn usual_words(graph: &Graph) -> Words {
@@ -237,6 +244,9 @@ fn family(model: &Model<'_>, graph: &Graph, kind: &str) -> Result<Vec<(String, V
             .map(|window| if window.is_some() { "sliding_attention" } else { "full_attention" });
         set("layer_types", kinds.collect());
     }
+    if matches!(model.family.form, Form::Decoder(_)) && graph.attentions().any(|a| a.sight == Sight::Whole) {
+        set("use_bidirectional_attention", json!(true));
+    }
     if let Some(window) = h.windows.iter().flatten().max() {
         set("sliding_window", json!(window));
     }
@@ -247,7 +257,7 @@ fn family(model: &Model<'_>, graph: &Graph, kind: &str) -> Result<Vec<(String, V
             set("norm_topk_prob", json!(true));
             set("mlp_only_layers", json!([]));
         }
-        "bert" => set("type_vocab_size", json!(h.segments)),
+        "bert" | "nomic_bert" => set("type_vocab_size", json!(h.segments)),
         "t5" => {
             let gated = if has("enc.blk.0.ffn_gate.weight") { "gated-gelu" } else { "relu" };
             set("feed_forward_proj", json!(gated));
@@ -269,7 +279,11 @@ fn rotation(
 ) -> Result<Vec<(String, Value)>> {
     let Some(rope) = graph.ropes.first() else { return Ok(Vec::new()) };
     let config = &model.config;
-    let usual = if kind == "gemma3_text" { 1_000_000.0 } else { 10_000.0 };
+    let usual = match kind {
+        "gemma3_text" => 1_000_000.0,
+        "nomic_bert" => 1000.0,
+        _ => 10_000.0,
+    };
     let theta = config.number(&["rope.freq_base"])?.unwrap_or(usual);
     let mut keys = vec![("rope_theta".to_owned(), json!(theta))];
     if kind == "gpt_neox" {

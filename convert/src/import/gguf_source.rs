@@ -1,7 +1,7 @@
 //! A GGUF file as a source.
 
 use super::gguf::{Gguf, TensorInfo, Value as GgufValue, type_name};
-use super::{Format, Source, SourceTensor, names, tokenizer_gguf};
+use super::{Format, Source, SourceTensor, gguf_sentence, names, tokenizer_gguf};
 use serde_json::{Map, Number, Value};
 use siskin::arch::{Config, Family, Take};
 use siskin::{Error, ErrorKind, Result};
@@ -131,6 +131,10 @@ impl Source for GgufSource {
         self.text("general.license")
     }
 
+    fn lists(&self) -> Result<Vec<(String, Vec<f32>)>> {
+        gguf_sentence::numbers(&self.gguf)
+    }
+
     fn provenance(&self) -> Map<String, Value> {
         let keys = [
             "general.architecture",
@@ -184,12 +188,32 @@ fn config(gguf: &Gguf, architecture: &str) -> Result<Map<String, Value>> {
         let labels = labels.into_iter().enumerate().map(|(class, label)| (class.to_string(), label));
         config.insert("id2label".to_owned(), Value::Object(labels.collect()));
     }
+    gguf_sentence::describe(gguf, architecture, &mut config)?;
     for (name, key) in FACTORS {
         if let Some(info) = gguf.tensor(name) {
             config.insert((*key).to_owned(), factors(info)?);
         }
     }
     Ok(config)
+}
+
+/// The numbers of a tensor, row by row.
+pub(super) fn floats(info: &TensorInfo) -> Result<Vec<f32>> {
+    let tensor = source_tensor(info, Take::Whole)?;
+    let wrong = || Error::corrupt(format!("tensors.{}", info.name), "has the wrong length");
+    let row = tensor.block.row_bytes(tensor.columns).ok_or_else(wrong)?;
+    // The data bound the numbers: rows and columns are only what the file says of itself.
+    if row.checked_mul(tensor.rows) != Some(tensor.data.len()) || tensor.columns == 0 {
+        return Err(wrong());
+    }
+    let mut values = vec![0.0; tensor.rows * tensor.columns];
+    let rows = values.chunks_mut(tensor.columns).zip(tensor.data.chunks(row));
+    for (values, data) in rows {
+        if !tensor.block.decode_row(data, values) {
+            return Err(wrong());
+        }
+    }
+    Ok(values)
 }
 
 /// How many values stand for this one in JSON.
@@ -231,15 +255,11 @@ fn json(value: &GgufValue) -> Option<Value> {
 /// A list of f32 numbers that stands in the file as a tensor.
 fn factors(info: &TensorInfo) -> Result<Value> {
     let place = || format!("tensors.{}", info.name);
-    let tensor = source_tensor(info, Take::Whole)?;
-    if tensor.rows != 1 || tensor.columns > LONGEST_ARRAY {
+    let is_list = info.dims.iter().skip(1).all(|&rows| rows == 1);
+    if !is_list || info.dims.first().is_some_and(|&numbers| numbers > LONGEST_ARRAY as u64) {
         return Err(Error::corrupt(place(), format!("is not a list of at most {LONGEST_ARRAY} numbers")));
     }
-    let mut values = vec![0.0; tensor.columns];
-    if !tensor.block.decode_row(&tensor.data, &mut values) {
-        return Err(Error::corrupt(place(), "has the wrong length"));
-    }
-    let values = values.into_iter().map(|value| Number::from_f64(f64::from(value)).map(Value::Number));
+    let values = floats(info)?.into_iter().map(|value| Number::from_f64(f64::from(value)).map(Value::Number));
     values
         .collect::<Option<Value>>()
         .ok_or_else(|| Error::corrupt(place(), "holds numbers that are not finite"))

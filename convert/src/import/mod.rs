@@ -4,6 +4,7 @@
 
 pub mod ctranslate2;
 pub mod gguf;
+mod gguf_sentence;
 mod gguf_source;
 mod hugging_face;
 mod map;

@@ -8,7 +8,7 @@ use crate::graph::{Attention, Rope};
 pub(super) static FAMILY: Family = Family {
     name: "gemma3",
     hugging_face: &["gemma3_text", "gemma3"],
-    gguf: &["gemma3"],
+    gguf: &["gemma3", "gemma-embedding"],
     hugging_face_rules: gemma2::RULES,
     gguf_rules: gemma2::FAMILY.gguf_rules,
     hyper: |config| {

@@ -10,6 +10,7 @@ mod heads;
 mod hyper;
 mod kinds;
 mod pair;
+mod reader;
 mod rope;
 mod rules;
 
@@ -133,7 +134,7 @@ pub type Forward = fn(&Config, &Hyper, Builder<'_>) -> Result<Graph>;
 
 /// What the models of a family do with tokens.
 pub enum Form {
-    /// They read and write one after the other.
+    /// They read and write one after the other, or read a text at once where their source makes vectors of texts.
     Decoder(Forward),
     /// They read a text at once.
     Encoder(Forward),
@@ -211,12 +212,13 @@ impl Family {
         let hyper = (self.hyper)(config)?;
         let write = |forward: &Forward| kinds::apply(config, forward(config, &hyper, Builder::new(has))?);
         let (encoder, decoder) = match &self.form {
-            Form::Decoder(decoder) => (None, Some(decoder)),
-            Form::Encoder(encoder) => (Some(encoder), None),
-            Form::Both { encoder, decoder } => (Some(encoder), Some(decoder)),
+            Form::Decoder(decoder) if reader::reads(config)? => {
+                (Some(reader::of(config, &write(decoder)?)?), None)
+            }
+            Form::Decoder(decoder) => (None, Some(write(decoder)?)),
+            Form::Encoder(encoder) => (Some(write(encoder)?), None),
+            Form::Both { encoder, decoder } => (Some(write(encoder)?), Some(write(decoder)?)),
         };
-        let graphs =
-            Graphs { encoder: encoder.map(write).transpose()?, decoder: decoder.map(write).transpose()? };
-        Ok((hyper, graphs))
+        Ok((hyper, Graphs { encoder, decoder }))
     }
 }

@@ -9,7 +9,7 @@ use crate::graph::{ActivationKind, Builder, Graph, Sight};
 pub(super) static FAMILY: Family = Family {
     name: "nomic-bert",
     hugging_face: &["nomic_bert"],
-    gguf: &[],
+    gguf: &["nomic-bert"],
     hugging_face_rules: RULES,
     gguf_rules: &[],
     hyper: |config| bert::hyper_of(config, 0),

@@ -67,8 +67,8 @@ impl Keep {
             Sight::Recent { window: recent, first } => Self::Growing(
                 Some(Window { recent, first }).filter(|_| recent.saturating_add(first) < context),
             ),
-            Sight::Whole | Sight::Around(_) | Sight::Marked(_) | Sight::FromMarked => Self::Passing,
-            Sight::Blocks { .. } | Sight::Mixed => Self::Passing,
+            Sight::Earlier(_) | Sight::Whole | Sight::Around(_) => Self::Passing,
+            Sight::Marked(_) | Sight::FromMarked | Sight::Blocks { .. } | Sight::Mixed => Self::Passing,
             Sight::Memory => Self::Memory,
         }
     }

@@ -110,6 +110,8 @@ pub enum Sight {
         /// How many of the first.
         first: usize,
     },
+    /// The same of a text that is read at once.
+    Earlier(Option<usize>),
     /// All of a text that is read at once.
     Whole,
     /// Those at most so far away, on either side, of a text that is read at once.

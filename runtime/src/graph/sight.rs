@@ -43,7 +43,9 @@ impl Attention {
         let position = place.position;
         let last = place.prefix.saturating_sub(1).max(position);
         match self.sight {
-            Sight::Before(window) => (window.map_or(0, |window| (position + 1).saturating_sub(window)), last),
+            Sight::Before(window) | Sight::Earlier(window) => {
+                (window.map_or(0, |window| (position + 1).saturating_sub(window)), last)
+            }
             Sight::Recent { window, first } => {
                 let start = (position + 1).saturating_sub(window);
                 (if start <= first { 0 } else { start }, last)

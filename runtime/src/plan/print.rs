@@ -58,8 +58,10 @@ impl fmt::Display for Plan {
                 Step::Attend { attention, .. } => {
                     let (heads, kv, size) = (attention.heads, attention.kv_heads, attention.head_size);
                     let sight = match attention.sight {
-                        Sight::Before(None) => String::new(),
-                        Sight::Before(Some(window)) => format!(", window {window}"),
+                        Sight::Before(None) | Sight::Earlier(None) => String::new(),
+                        Sight::Before(Some(window)) | Sight::Earlier(Some(window)) => {
+                            format!(", window {window}")
+                        }
                         Sight::Recent { window, first } => format!(", window {window} and the first {first}"),
                         Sight::Blocks { size, .. } => format!(", blocks of {size}"),
                         Sight::Mixed => ", the whole text, mixed".to_owned(),

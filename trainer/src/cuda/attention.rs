@@ -30,7 +30,12 @@ pub(super) fn check(description: &Attention) -> Result<bool> {
     }
     Ok(matches!(
         description.sight,
-        Sight::Before(_) | Sight::Recent { .. } | Sight::Whole | Sight::Around(_) | Sight::Memory
+        Sight::Before(_)
+            | Sight::Earlier(_)
+            | Sight::Recent { .. }
+            | Sight::Whole
+            | Sight::Around(_)
+            | Sight::Memory
     ))
 }
 

@@ -4,7 +4,7 @@ use super::Extra;
 use super::value::Value;
 use crate::export::model::Model;
 use serde_json::Value as Json;
-use siskin::graph::{Graph, NormKind, Op};
+use siskin::graph::{Graph, NormKind, Op, Sight};
 use siskin::{Error, Result};
 use siskin_kernels::quant::BlockType;
 
@@ -75,6 +75,11 @@ pub(super) fn of(
     keys.push(("general.quantization_version".to_owned(), Value::Unsigned(2)));
     let own = if model.source() == "GGUF" { kept(model) } else { made(model, notes)? };
     keys.extend(own.into_iter().map(|(key, value)| (format!("{architecture}.{key}"), value)));
+    for key in ["dense", "prompts"] {
+        if model.config.get(&format!("sentence_transformers/{key}")).is_some() {
+            notes.push(format!("the file does not keep the {key} of the model: vectors differ without"));
+        }
+    }
     Ok(keys)
 }
 
@@ -139,10 +144,16 @@ fn made(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Vec<(String, Value
     count("attention.value_length", h.head_size);
     let layers = config.count(&["num_layers"])?.filter(|_| model.family.name == "t5");
     count("block_count", layers.unwrap_or(h.layers));
-    let window = h.windows.iter().flatten().max().copied();
-    if let Some(window) = window {
-        // Our views are what is on one side; a configuration counts both.
-        count("attention.sliding_window", if model.graphs.decoder.is_some() { window } else { 2 * window });
+    let windows = main_graph(model).into_iter().flat_map(Graph::attentions).filter_map(|attention| {
+        match attention.sight {
+            Sight::Before(window) | Sight::Earlier(window) => window,
+            // The file counts both sides.
+            Sight::Around(reach) => Some(2 * reach),
+            _ => None,
+        }
+    });
+    if let Some(window) = windows.max() {
+        count("attention.sliding_window", window);
     }
     if let Some(graph) = main_graph(model) {
         if let Some(rope) = graph.ropes.first() {
@@ -224,6 +235,36 @@ fn theta(model: &Model<'_>) -> Result<Option<f64>> {
     ])
 }
 
+/// What only models have that read whole texts.
+fn reading(model: &Model<'_>, keys: &mut Vec<(String, Value)>) -> Result<()> {
+    let config = &model.config;
+    let pooling = match config.word(&["sentence_transformers/pooling"])? {
+        Some("first" | "cls") => 2,
+        Some("last") => 3,
+        Some(_) => 1,
+        None => 0,
+    };
+    let classes = model.file.tensor("cls.output.weight").map(|tensor| tensor.rows);
+    let pooling = if classes.is_some() { RANK } else { pooling };
+    if let Some(classes) = classes {
+        let name = |class: usize| {
+            let name = config.get(&format!("id2label/{class}")).and_then(Json::as_str);
+            name.map_or_else(|| format!("LABEL_{class}"), str::to_owned).into_bytes()
+        };
+        let names = Value::Texts((0..classes).map(name).collect());
+        keys.push(("classifier.output_labels".to_owned(), names));
+    }
+    keys.push(("pooling_type".to_owned(), Value::Unsigned(pooling)));
+    keys.push(("attention.causal".to_owned(), Value::Bool(!sees_all(model))));
+    Ok(())
+}
+
+/// Whether tokens see those behind them.
+pub(super) fn sees_all(model: &Model<'_>) -> bool {
+    let mut attentions = model.graphs.encoder.iter().flat_map(Graph::attentions);
+    !attentions.any(|attention| matches!(attention.sight, Sight::Earlier(_)))
+}
+
 /// What only some families have.
 fn own(model: &Model<'_>, keys: &mut Vec<(String, Value)>, notes: &mut Vec<String>) -> Result<()> {
     let config = &model.config;
@@ -262,6 +303,9 @@ fn own(model: &Model<'_>, keys: &mut Vec<(String, Value)>, notes: &mut Vec<Strin
             keys.push((ours.to_owned(), Value::Unsigned(number as u32)));
         }
     }
+    if model.graphs.decoder.is_none() {
+        reading(model, keys)?;
+    }
     let push = |keys: &mut Vec<(String, Value)>, key: &str, value| keys.push((key.to_owned(), value));
     match model.family.name {
         "gemma2" | "gemma3" => {
@@ -284,32 +328,6 @@ fn own(model: &Model<'_>, keys: &mut Vec<(String, Value)>, notes: &mut Vec<Strin
         "mpt" => {
             let most = config.number(&["attn_config/alibi_bias_max"])?.unwrap_or(8.0);
             push(keys, "attention.max_alibi_bias", Value::Float(most as f32));
-        }
-        "bert" | "modernbert" => {
-            let pooling = match config.word(&["sentence_transformers/pooling"])? {
-                Some("first" | "cls") => 2,
-                Some("last") => 3,
-                Some(_) => 1,
-                None => 0,
-            };
-            let classes = model.file.tensor("cls.output.weight").map(|tensor| tensor.rows);
-            let pooling = if classes.is_some() { RANK } else { pooling };
-            if let Some(classes) = classes {
-                let name = |class: usize| {
-                    let name = config.get(&format!("id2label/{class}")).and_then(Json::as_str);
-                    name.map_or_else(|| format!("LABEL_{class}"), str::to_owned).into_bytes()
-                };
-                push(keys, "classifier.output_labels", Value::Texts((0..classes).map(name).collect()));
-            }
-            push(keys, "pooling_type", Value::Unsigned(pooling));
-            for key in ["dense", "prompts"] {
-                if config.get(&format!("sentence_transformers/{key}")).is_some() {
-                    notes.push(format!(
-                        "GGUF does not keep the {key} of sentence-transformers: vectors differ without"
-                    ));
-                }
-            }
-            push(keys, "attention.causal", Value::Bool(false));
         }
         "mistral" | "mixtral" if model.hyper.windows.iter().any(Option::is_some) => {
             notes.push("llama.cpp runs the model without its sliding window".to_owned());

@@ -7,7 +7,7 @@ mod value;
 use super::model::Model;
 use super::tensors::{self, Entry};
 use super::{Dtype, ExportOptions, Format, Report};
-use siskin::arch::{FAMILIES, Family, Rule};
+use siskin::arch::{FAMILIES, Family, Form, Rule};
 use siskin::{Error, Result};
 use siskin_kernels::quant::BlockType;
 use std::io::Write;
@@ -21,6 +21,8 @@ const ALIGNMENT: usize = 32;
 const VERSION: u32 = 3;
 /// Families that llama.cpp runs as another one.
 const RUN_AS: &[(&str, &str)] = &[("mistral", "llama"), ("mixtral", "llama")];
+/// What llama.cpp calls decoders whose tokens see those behind them.
+const BOTH_WAYS: &[(&str, &str)] = &[("gemma3", "gemma-embedding")];
 /// The parts of heads that llama.cpp has no place for: it refuses files with more tensors than it knows.
 const FOREIGN: &[&str] = &["tokens.", "tokens_norm.", "output_bias", "labels.", "answer."];
 
@@ -29,6 +31,13 @@ fn architecture(model: &Model<'_>) -> Result<(&'static str, &'static [Rule])> {
     let ours = model.family.name;
     let name = RUN_AS.iter().find(|(family, _)| *family == ours).map_or(ours, |(_, other)| *other);
     let family = Family::named(name)?;
+    if let (Form::Decoder(_), true) = (&family.form, model.graphs.decoder.is_none() && keys::sees_all(model))
+    {
+        let known = BOTH_WAYS.iter().find(|(family, _)| *family == ours).map(|(_, name)| *name);
+        let message = || format!("llama.cpp does not know the family {ours} with a view of whole texts");
+        let architecture = known.ok_or_else(|| Error::unsupported("gguf", message()))?;
+        return Ok((architecture, family.gguf_rules));
+    }
     let architecture = family.gguf.first().ok_or_else(|| {
         let known = FAMILIES.iter().filter(|family| !family.gguf.is_empty()).map(|family| family.name);
         let mut known: Vec<_> = known.chain(RUN_AS.iter().map(|(name, _)| *name)).collect();

@@ -120,7 +120,7 @@ impl Side<'_, '_> {
         });
         let near = match sight {
             Sight::Whole | Sight::Memory | Sight::FromMarked => None,
-            Sight::Before(window) => {
+            Sight::Before(window) | Sight::Earlier(window) => {
                 let distances = self.distances();
                 let zero = self.nodes.int(0);
                 let before = self.nodes.add("LessOrEqual", &[&distances, &zero]);

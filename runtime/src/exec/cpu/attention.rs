@@ -47,6 +47,7 @@ impl Workspace {
         let chunks = |attention: &Attention| {
             let seen = match attention.sight {
                 Sight::Before(window) => window.map_or(cache.context, |window| window.min(cache.context)),
+                Sight::Earlier(window) => window.map_or(cache.text, |window| window.min(cache.text)),
                 Sight::Whole | Sight::FromMarked | Sight::Memory => cache.text,
                 // Never shared out chunk by chunk.
                 Sight::Marked(_) | Sight::Recent { .. } | Sight::Blocks { .. } => 1,
