@@ -31,11 +31,17 @@ fn architecture(model: &Model<'_>) -> Result<(&'static str, &'static [Rule])> {
     let ours = model.family.name;
     let name = RUN_AS.iter().find(|(family, _)| *family == ours).map_or(ours, |(_, other)| *other);
     let family = Family::named(name)?;
-    if let (Form::Decoder(_), true) = (&family.form, model.graphs.decoder.is_none() && keys::sees_all(model))
-    {
-        let known = BOTH_WAYS.iter().find(|(family, _)| *family == ours).map(|(_, name)| *name);
-        let message = || format!("llama.cpp does not know the family {ours} with a view of whole texts");
-        let architecture = known.ok_or_else(|| Error::unsupported("gguf", message()))?;
+    let reads = matches!(family.form, Form::Decoder(_)) && model.graphs.decoder.is_none();
+    if reads && keys::sees_all(model) {
+        let known = BOTH_WAYS.iter().find(|(family, _)| *family == ours);
+        let (_, architecture) = known.ok_or_else(|| {
+            let known: Vec<_> = BOTH_WAYS.iter().map(|(name, _)| *name).collect();
+            let message = format!(
+                "llama.cpp does not know that tokens of {ours} see those behind them; it knows {}",
+                known.join(", ")
+            );
+            Error::unsupported("gguf", message)
+        })?;
         return Ok((architecture, family.gguf_rules));
     }
     let architecture = family.gguf.first().ok_or_else(|| {
