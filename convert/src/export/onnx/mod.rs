@@ -221,11 +221,12 @@ fn reading_outputs(
     nodes: &mut Nodes,
     graph: &Graph,
     out: &str,
-    hidden: Option<String>,
+    mut hidden: Option<String>,
     outputs: &mut Vec<Message>,
 ) {
     match graph.head {
-        Head::Hidden => {}
+        // A norm may stand behind what is picked.
+        Head::Hidden => hidden = Some(out.to_owned()),
         Head::Class => outputs.push(output(nodes, graph, "logits", out, &[BATCH])),
         Head::Next | Head::Token | Head::Label => {
             outputs.push(output(nodes, graph, "logits", out, &[BATCH, ROWS]))
