@@ -1,9 +1,14 @@
 //! Products with AVX2: eight output rows in a register, `maddubs` for the integers.
 
+use core::arch::asm;
 use core::arch::x86_64::*;
 use core::ops::Range;
 
 use super::lanes::Lanes;
+use super::rows::BookRow;
+use super::run::Part;
+use super::spread::Blocks;
+use super::types::{Plane, Scheme};
 use super::{Function, Output, Product, run};
 use crate::Features;
 use crate::ops::Kernel;
@@ -36,13 +41,26 @@ pub(super) trait Integers: Copy {
     const WIDE: bool;
     type Dot: Copy;
 
-    fn start(self, initial: i32) -> Self::Dot;
-    fn dot_small(self, sum: Self::Dot, weights: __m256i, a: i32) -> Self::Dot;
-    fn dot_signed(self, sum: Self::Dot, weights: __m256i, a: i32) -> Self::Dot;
+    fn start(self, initial: __m256i) -> Self::Dot;
+    fn dot_small(self, sum: Self::Dot, weights: __m256i, a: __m256i) -> Self::Dot;
+    fn dot_signed(self, sum: Self::Dot, weights: __m256i, a: __m256i) -> Self::Dot;
     fn settle(self, sum: Self::Dot) -> Self::Dot;
-    fn finish(self, sum: Self::Dot, initial: i32) -> __m256;
+    fn finish(self, sum: Self::Dot, initial: __m256i) -> __m256;
+
+    /// What a dot product that [`Integers::weigh`] takes starts with, for one that begins at `initial`.
+    fn short(initial: i32) -> i32;
+    fn start_short(self, short: __m256i) -> Self::Dot;
     /// `factors` has the factor in both halves of a lane.
-    fn weigh(self, total: Self::Dot, dot: Self::Dot, initial: i32, factors: __m256i) -> Self::Dot;
+    fn weigh(self, total: Self::Dot, dot: Self::Dot, factors: __m256i) -> Self::Dot;
+
+    #[inline(always)]
+    fn some_rows<P: Plane, S: Scheme>(self, part: &Part<'_>) -> usize {
+        part.rows.start
+    }
+    #[inline(always)]
+    fn some_book_rows(self, part: &Part<'_>) -> usize {
+        part.rows.start
+    }
 }
 
 /// Pair sums of 16 bits that wait to be widened, and sums of 32 bits.
@@ -52,6 +70,17 @@ pub(super) struct Dot {
     sums: __m256i,
 }
 
+/// The same vector; the compiler cannot see that. It would add up what belongs to several steps in another order, for
+/// which there are too few registers.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn in_order(vector: __m256i) -> __m256i {
+    let mut vector = vector;
+    // SAFETY: there is no instruction at all.
+    unsafe { asm!("/* {0} */", inout(ymm_reg) vector, options(nomem, nostack, preserves_flags)) };
+    vector
+}
+
 impl Integers for Avx2 {
     const BIAS: i32 = 0;
     /// Products of signed bytes take twice the instructions of small ones.
@@ -59,24 +88,23 @@ impl Integers for Avx2 {
     type Dot = Dot;
 
     #[inline(always)]
-    fn start(self, _initial: i32) -> Self::Dot {
+    fn start(self, _initial: __m256i) -> Self::Dot {
         intrinsic!(Dot { pairs: _mm256_setzero_si256(), sums: _mm256_setzero_si256() })
     }
     #[inline(always)]
-    fn dot_small(self, sum: Self::Dot, weights: __m256i, a: i32) -> Self::Dot {
+    fn dot_small(self, sum: Self::Dot, weights: __m256i, a: __m256i) -> Self::Dot {
         intrinsic!({
-            let pairs = _mm256_maddubs_epi16(weights, _mm256_set1_epi32(a));
-            Dot { pairs: _mm256_add_epi16(sum.pairs, pairs), sums: sum.sums }
+            let pairs = _mm256_add_epi16(sum.pairs, _mm256_maddubs_epi16(weights, a));
+            Dot { pairs: in_order(pairs), sums: sum.sums }
         })
     }
     #[inline(always)]
-    fn dot_signed(self, sum: Self::Dot, weights: __m256i, a: i32) -> Self::Dot {
+    fn dot_signed(self, sum: Self::Dot, weights: __m256i, a: __m256i) -> Self::Dot {
         intrinsic!({
             // The sign moves from the weight to the activation; 2 · 128 · 127 fits 16 bits.
-            let signed = _mm256_sign_epi8(_mm256_set1_epi32(a), weights);
-            let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(weights), signed);
+            let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(weights), _mm256_sign_epi8(a, weights));
             let widened = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
-            Dot { pairs: sum.pairs, sums: _mm256_add_epi32(sum.sums, widened) }
+            Dot { pairs: sum.pairs, sums: in_order(_mm256_add_epi32(sum.sums, widened)) }
         })
     }
     #[inline(always)]
@@ -87,17 +115,32 @@ impl Integers for Avx2 {
         })
     }
     #[inline(always)]
-    fn finish(self, sum: Self::Dot, initial: i32) -> __m256 {
-        intrinsic!(_mm256_cvtepi32_ps(_mm256_add_epi32(sum.sums, _mm256_set1_epi32(initial))))
+    fn finish(self, sum: Self::Dot, initial: __m256i) -> __m256 {
+        intrinsic!(_mm256_cvtepi32_ps(_mm256_add_epi32(sum.sums, initial)))
+    }
+    /// The lower pair sum begins with it: it may wrap, for in the end it fits, and the upper one begins at zero.
+    #[inline(always)]
+    fn short(initial: i32) -> i32 {
+        initial & 0xffff
     }
     #[inline(always)]
-    fn weigh(self, total: Self::Dot, dot: Self::Dot, initial: i32, factors: __m256i) -> Self::Dot {
+    fn start_short(self, short: __m256i) -> Self::Dot {
+        intrinsic!(Dot { pairs: short, sums: _mm256_setzero_si256() })
+    }
+    #[inline(always)]
+    fn weigh(self, total: Self::Dot, dot: Self::Dot, factors: __m256i) -> Self::Dot {
         intrinsic!({
-            // Four pair sums are at most 4 · 2 · 19 · 127.
             let products = _mm256_madd_epi16(dot.pairs, factors);
-            let first = _mm256_madd_epi16(_mm256_set1_epi32(initial & 0xffff), factors);
-            Dot { pairs: total.pairs, sums: _mm256_add_epi32(total.sums, _mm256_add_epi32(products, first)) }
+            Dot { pairs: total.pairs, sums: _mm256_add_epi32(total.sums, products) }
         })
+    }
+    #[inline(always)]
+    fn some_rows<P: Plane, S: Scheme>(self, part: &Part<'_>) -> usize {
+        if P::SIGNED { part.rows.start } else { part.spread::<Blocks<P, S>>(self) }
+    }
+    #[inline(always)]
+    fn some_book_rows(self, part: &Part<'_>) -> usize {
+        part.spread::<BookRow>(self)
     }
 }
 
@@ -154,15 +197,15 @@ impl<N: Integers> Lanes for N {
     }
     #[inline(always)]
     fn start(self, initial: i32) -> Self::D {
-        Integers::start(self, initial)
+        Integers::start(self, intrinsic!(_mm256_set1_epi32(initial)))
     }
     #[inline(always)]
     fn dot_small(self, sum: Self::D, weights: Self::B, a: i32) -> Self::D {
-        Integers::dot_small(self, sum, weights, a)
+        Integers::dot_small(self, sum, weights, intrinsic!(_mm256_set1_epi32(a)))
     }
     #[inline(always)]
     fn dot_signed(self, sum: Self::D, weights: Self::B, a: i32) -> Self::D {
-        Integers::dot_signed(self, sum, weights, a)
+        Integers::dot_signed(self, sum, weights, intrinsic!(_mm256_set1_epi32(a)))
     }
     #[inline(always)]
     fn settle(self, sum: Self::D) -> Self::D {
@@ -170,11 +213,15 @@ impl<N: Integers> Lanes for N {
     }
     #[inline(always)]
     fn finish(self, sum: Self::D, initial: i32) -> Self::F {
-        Integers::finish(self, sum, initial)
+        Integers::finish(self, sum, intrinsic!(_mm256_set1_epi32(initial)))
     }
     #[inline(always)]
-    fn weigh(self, total: Self::D, dot: Self::D, initial: i32, factors: Self::W) -> Self::D {
-        Integers::weigh(self, total, dot, initial, factors)
+    fn start_short(self, initial: i32) -> Self::D {
+        Integers::start_short(self, intrinsic!(_mm256_set1_epi32(N::short(initial))))
+    }
+    #[inline(always)]
+    fn weigh(self, total: Self::D, dot: Self::D, factors: Self::W) -> Self::D {
+        Integers::weigh(self, total, dot, factors)
     }
     #[inline(always)]
     unsafe fn words(self, from: *const u8) -> Self::W {
@@ -193,6 +240,14 @@ impl<N: Integers> Lanes for N {
             let raised = self.look_up(index, &codebooks::W4I_FACTORS);
             _mm256_srai_epi16::<8>(raised)
         })
+    }
+    #[inline(always)]
+    fn some_rows<P: Plane, S: Scheme>(self, part: &Part<'_>) -> usize {
+        Integers::some_rows::<P, S>(self, part)
+    }
+    #[inline(always)]
+    fn some_book_rows(self, part: &Part<'_>) -> usize {
+        Integers::some_book_rows(self, part)
     }
     #[inline(always)]
     fn splat(self, x: f32) -> Self::F {

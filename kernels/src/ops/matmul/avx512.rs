@@ -123,7 +123,7 @@ impl Lanes for Avx512 {
         })
     }
     #[inline(always)]
-    fn weigh(self, total: Self::D, dot: Self::D, _initial: i32, factors: Self::W) -> Self::D {
+    fn weigh(self, total: Self::D, dot: Self::D, factors: Self::W) -> Self::D {
         // The upper half of every factor's lane is zero, so that of the dot product does not count.
         intrinsic!(_mm512_dpwssd_epi32(total, dot, factors))
     }

@@ -49,18 +49,18 @@ impl Integers for AvxVnni {
     type Dot = __m256i;
 
     #[inline(always)]
-    fn start(self, initial: i32) -> Self::Dot {
-        intrinsic!(_mm256_set1_epi32(initial))
+    fn start(self, initial: __m256i) -> Self::Dot {
+        initial
     }
     #[inline(always)]
-    fn dot_small(self, sum: Self::Dot, weights: __m256i, a: i32) -> Self::Dot {
-        intrinsic!(_mm256_dpbusd_avx_epi32(sum, weights, _mm256_set1_epi32(a)))
+    fn dot_small(self, sum: Self::Dot, weights: __m256i, a: __m256i) -> Self::Dot {
+        intrinsic!(_mm256_dpbusd_avx_epi32(sum, weights, a))
     }
     #[inline(always)]
-    fn dot_signed(self, sum: Self::Dot, weights: __m256i, a: i32) -> Self::Dot {
+    fn dot_signed(self, sum: Self::Dot, weights: __m256i, a: __m256i) -> Self::Dot {
         intrinsic!({
             let raised = _mm256_xor_si256(weights, _mm256_set1_epi8(-128));
-            _mm256_dpbusd_avx_epi32(sum, raised, _mm256_set1_epi32(a))
+            _mm256_dpbusd_avx_epi32(sum, raised, a)
         })
     }
     #[inline(always)]
@@ -68,11 +68,19 @@ impl Integers for AvxVnni {
         sum
     }
     #[inline(always)]
-    fn finish(self, sum: Self::Dot, _initial: i32) -> __m256 {
+    fn finish(self, sum: Self::Dot, _initial: __m256i) -> __m256 {
         intrinsic!(_mm256_cvtepi32_ps(sum))
     }
     #[inline(always)]
-    fn weigh(self, total: Self::Dot, dot: Self::Dot, _initial: i32, factors: __m256i) -> Self::Dot {
+    fn short(initial: i32) -> i32 {
+        initial
+    }
+    #[inline(always)]
+    fn start_short(self, short: __m256i) -> Self::Dot {
+        short
+    }
+    #[inline(always)]
+    fn weigh(self, total: Self::Dot, dot: Self::Dot, factors: __m256i) -> Self::Dot {
         intrinsic!({
             // The dot product fits the lower half of its lane; the upper one is its sign and must not count.
             let lower = _mm256_and_si256(factors, _mm256_set1_epi32(0xffff));

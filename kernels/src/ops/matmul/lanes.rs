@@ -1,6 +1,7 @@
 //! The few instructions of which products are made, some output rows at a time.
 
 use super::Function;
+use super::run::Part;
 use super::tile::{self, QuantisedRow};
 use super::types::{Plane, Scheme};
 
@@ -59,9 +60,14 @@ pub(super) trait Lanes: Copy {
     unsafe fn words(self, from: *const u8) -> Self::W;
     /// The factor whose code is the four bits from `SHIFT` on of each word, for [`Lanes::weigh`] and [`Lanes::times`].
     fn factors<const SHIFT: u32>(self, words: Self::W) -> Self::W;
-    /// Adds a dot product of sixteen columns with weights below 20, begun at `initial`, times the factors to a
-    /// total. `initial` and the product with it fit 16 bits.
-    fn weigh(self, total: Self::D, dot: Self::D, initial: i32, factors: Self::W) -> Self::D;
+    /// A dot product of sixteen columns with weights below 20, for [`Lanes::weigh`]. `initial` and the product with it
+    /// fit 16 bits.
+    #[inline(always)]
+    fn start_short(self, initial: i32) -> Self::D {
+        self.start(initial)
+    }
+    /// Adds a dot product that was begun by [`Lanes::start_short`] times the factors to a total.
+    fn weigh(self, total: Self::D, dot: Self::D, factors: Self::W) -> Self::D;
 
     /// Adds the products of all `blocks` blocks to `sums`: where the processor multiplies more than a row at once, an
     /// inner loop of its own.
@@ -79,6 +85,18 @@ pub(super) trait Lanes: Copy {
     ) {
         // SAFETY: the caller's promise.
         unsafe { tile::integers::<Self, P, S, M, V>(self, panels, lanes, rows, blocks, sums) }
+    }
+
+    /// Computes those rows of a part of block types that are done sooner in another way; returns the first that is left.
+    #[inline(always)]
+    fn some_rows<P: Plane, S: Scheme>(self, part: &Part<'_>) -> usize {
+        part.rows.start
+    }
+
+    /// The same for W4i.
+    #[inline(always)]
+    fn some_book_rows(self, part: &Part<'_>) -> usize {
+        part.rows.start
     }
 
     fn splat(self, x: f32) -> Self::F;

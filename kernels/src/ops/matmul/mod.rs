@@ -41,6 +41,8 @@ mod neon_dot;
 #[cfg(target_arch = "aarch64")]
 mod neon_i8mm;
 mod scalar;
+#[cfg(target_arch = "x86_64")]
+mod spread;
 #[cfg(test)]
 pub(crate) mod tests;
 

@@ -162,7 +162,7 @@ impl<N: Multiply> Lanes for N {
         })
     }
     #[inline(always)]
-    fn weigh(self, total: Self::D, dot: Self::D, _initial: i32, factors: Self::W) -> Self::D {
+    fn weigh(self, total: Self::D, dot: Self::D, factors: Self::W) -> Self::D {
         intrinsic!(vmlaq_s32(total, dot, factors))
     }
     #[inline(always)]

@@ -162,8 +162,7 @@ impl RowScheme for BookRow {
         column: usize,
         totals: &mut [[L::D; V]; M],
     ) {
-        let mut initial = [0; M];
-        let mut dots = [[l.start(0); V]; M];
+        let mut dots = [[l.start_short(0); V]; M];
         // SAFETY: the factors and the groups' lines lie inside the macro-block, its columns inside the rows.
         unsafe {
             let mut factors = [l.words(lines[0].add(8 * LINE + 2 * lanes[0])); V];
@@ -173,8 +172,8 @@ impl RowScheme for BookRow {
             sixteen_groups!(G => {
                 if const { G.is_multiple_of(4) } {
                     for m in 0..M {
-                        initial[m] = -RaisedBook::OFFSET * rows[m].sum(column + 4 * G);
-                        dots[m] = [l.start(initial[m]); V];
+                        let initial = -RaisedBook::OFFSET * rows[m].sum(column + 4 * G);
+                        dots[m] = [l.start_short(initial); V];
                     }
                 }
                 for v in 0..V {
@@ -192,7 +191,7 @@ impl RowScheme for BookRow {
                             _ => l.factors::<12>(factors[v]),
                         };
                         for m in 0..M {
-                            totals[m][v] = l.weigh(totals[m][v], dots[m][v], initial[m], factor);
+                            totals[m][v] = l.weigh(totals[m][v], dots[m][v], factor);
                         }
                     }
                 }

@@ -30,7 +30,8 @@ pub(super) fn run<L: Lanes, const V1: usize, const VN: usize>(
     let part = Part::checked(product, rows, panels, out);
     macro_rules! integers {
         ($plane:ty, $scheme:ty) => {
-            part.tiles::<L, V1, VN>(l, &Integers::<$plane, $scheme>(PhantomData))
+            part.after(l.some_rows::<$plane, $scheme>(&part))
+                .tiles::<L, V1, VN>(l, &Integers::<$plane, $scheme>(PhantomData))
         };
     }
     by_type!(product.panel, integers, {
@@ -43,7 +44,7 @@ pub(super) fn run<L: Lanes, const V1: usize, const VN: usize>(
             let many = L::WIDE && part.rows.len() >= wide::LEAST_ROWS;
             let done = if many { part.wide::<L, V1>(l) } else { part.panels.start };
             let part = Part { panels: done..part.panels.end, ..part };
-            part.tiles::<L, V1, VN>(l, &Rows::<BookRow>(PhantomData))
+            part.after(l.some_book_rows(&part)).tiles::<L, V1, VN>(l, &Rows::<BookRow>(PhantomData))
         }
     })
 }
@@ -191,6 +192,12 @@ impl<'a> Part<'a> {
             "the product is larger than its table"
         );
         Self { product, rows, panels, out }
+    }
+
+    /// The same without the rows before `row`.
+    #[inline(always)]
+    fn after(&self, row: usize) -> Self {
+        Self { rows: row..self.rows.end, panels: self.panels.clone(), ..*self }
     }
 }
 

@@ -183,6 +183,17 @@ fn many_rows_give_the_reference_bits() {
     }
 }
 
+/// More panels than sums are kept for.
+#[test]
+fn many_panels_give_the_reference_bits() {
+    let mut random = Random::new(14);
+    for rows in [5, 11] {
+        let (first, last) = (0, rows - 1);
+        check_rows(&Case::new(BlockType::Q4_0, 530, 640, rows, &mut random), &[first, last], "Q4_0");
+        check_rows(&Case::of_rows(RowType::W4I, 530, 640, rows, &mut random), &[first, last], "W4I");
+    }
+}
+
 #[test]
 fn rows_do_not_depend_on_their_company() {
     let mut random = Random::new(13);

@@ -45,9 +45,17 @@ impl QuantisedRow {
     #[inline(always)]
     pub(super) unsafe fn several<const M: usize>(words: &[i32], layout: Layout, first: usize) -> [Self; M] {
         // SAFETY: the caller's promise.
-        core::array::from_fn(|m| unsafe {
-            Self::new(words.as_ptr().add((first + m) * layout.words()), layout)
-        })
+        unsafe { Self::of(words, layout, core::array::from_fn(|m| first + m)) }
+    }
+
+    /// The rows `rows` of `words`.
+    ///
+    /// # Safety
+    /// They must be there.
+    #[inline(always)]
+    pub(super) unsafe fn of<const M: usize>(words: &[i32], layout: Layout, rows: [usize; M]) -> [Self; M] {
+        // SAFETY: the caller's promise.
+        rows.map(|row| unsafe { Self::new(words.as_ptr().add(row * layout.words()), layout) })
     }
 
     /// The sum of the integers of the sixteen columns from `column` on.

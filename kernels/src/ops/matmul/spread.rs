@@ -1,0 +1,327 @@
+//! Several rows at a time, for processors on which making a vector of four integers takes an instruction of its own:
+//! that is done once for all panels, and with it what else a product needs of the rows.
+
+use core::arch::x86_64::{__m256, __m256i, _mm256_set1_epi32};
+use core::mem::MaybeUninit;
+
+use super::avx2::{Dot, Integers};
+use super::lanes::Lanes;
+use super::rows::{BookRow, RowScheme};
+use super::run::Part;
+use super::tile::{LINE, QuantisedRow, block_bytes, macro_bytes, row_sum, scaled_sum, sixteen_groups};
+use super::types::{Place, Plane, RaisedBook, Scheme};
+use super::{Input, Product};
+use crate::ops::quantise::Layout;
+use crate::panel::ROWS as PANEL_ROWS;
+use crate::simd::Avx2;
+
+/// Rows that are worked on together where there are as many: what weights take to unpack is shared by more products.
+const MANY: usize = 8;
+/// Rows that are worked on together where there are not.
+const FEW: usize = 4;
+/// Fewer rows are done sooner one by one.
+const LEAST_ROWS: usize = 3;
+/// Fewer panels are done before their rows are spread.
+const LEAST_PANELS: usize = 4;
+/// Panels whose sums are kept while the rest of the columns is spread.
+const PANELS: usize = 32;
+
+/// Columns of `rows` rows that are spread at once: they take up to three quarters of a nearest cache of 32 KiB.
+const fn columns_at_once(rows: usize) -> usize {
+    if rows == MANY { 320 } else { 576 }
+}
+
+/// Vectors of the sub-blocks of these columns, at most: sixteen columns with a scale, a sum and a scaled sum.
+const VECTORS: usize = columns_at_once(MANY) / 16 * (4 + 3) * MANY;
+
+/// Output rows of a vector.
+const WIDTH: usize = 8;
+/// Vectors of a panel.
+const PER_PANEL: usize = PANEL_ROWS / WIDTH;
+
+/// How a type is multiplied with `R` rows that were spread.
+pub(super) trait Spread<const R: usize> {
+    /// What is kept of an output while more columns come.
+    type Sum: Copy;
+    /// Macro-blocks of 64 columns of a block.
+    const MACROS: usize;
+    /// Bytes of a block.
+    const BYTES: usize;
+    /// Vectors that a block of the rows is spread over.
+    const VECTORS: usize;
+
+    fn zero(n: Avx2) -> Self::Sum;
+
+    /// Spreads the block of a row whose first column is `column`; `to` is where the first row's begins, and the others'
+    /// lie between its vectors.
+    ///
+    /// # Safety
+    /// The row must be valid for the block, and there must be place for its vectors.
+    unsafe fn spread(n: Avx2, row: QuantisedRow, column: usize, to: *mut __m256i);
+
+    /// Adds the products of a block.
+    ///
+    /// # Safety
+    /// The block must be valid, and `rows` must point at its columns.
+    unsafe fn add(n: Avx2, block: *const u8, lane: usize, rows: *const __m256i, sums: &mut [Self::Sum; R]);
+
+    /// The product of a row; `end` is where the blocks of the panel end.
+    ///
+    /// # Safety
+    /// The row must be valid, and the scales of the panel.
+    unsafe fn finish(n: Avx2, sum: Self::Sum, row: QuantisedRow, end: *const u8, lane: usize) -> __m256;
+}
+
+/// Types whose sub-blocks have scales. Of a sub-block each row has its integers, four to a vector, what their sum begins
+/// with, its scale and its scaled sum.
+pub(super) struct Blocks<P, S>(core::marker::PhantomData<(P, S)>);
+
+impl<P: Plane, S: Scheme> Blocks<P, S> {
+    /// Vectors of a row in a sub-block before its start, if that is not zero.
+    const START: usize = S::SUB / 4;
+    const SCALE: usize = if P::OFFSET == 0 { Self::START } else { Self::START + 1 };
+    const SCALED_SUM: usize = Self::SCALE + 1;
+    /// Vectors of a row in a sub-block.
+    const SUB_VECTORS: usize = if S::MIN { Self::SCALED_SUM + 1 } else { Self::SCALED_SUM };
+    /// Sub-blocks of a macro-block.
+    const SUBS: usize = 64 / S::SUB;
+}
+
+impl<P: Plane, S: Scheme, const R: usize> Spread<R> for Blocks<P, S> {
+    type Sum = __m256;
+    const MACROS: usize = S::MACROS;
+    const BYTES: usize = block_bytes::<P, S>();
+    const VECTORS: usize = S::MACROS * Self::SUBS * Self::SUB_VECTORS * R;
+
+    #[inline(always)]
+    fn zero(n: Avx2) -> Self::Sum {
+        n.splat(0.0)
+    }
+
+    #[inline(always)]
+    unsafe fn spread(n: Avx2, row: QuantisedRow, column: usize, to: *mut __m256i) {
+        for sub in 0..S::MACROS * Self::SUBS {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let (column, to) = (column + sub * S::SUB, to.add(sub * Self::SUB_VECTORS * R));
+                for group in 0..S::SUB / 4 {
+                    to.add(group * R).write(word(n, *row.values.add(column / 4 + group)));
+                }
+                if P::OFFSET != 0 {
+                    to.add(Self::START * R).write(word(n, -P::OFFSET * row_sum::<S>(row, column)));
+                }
+                to.add(Self::SCALE * R).write(word(n, (*row.scales.add(column / 32)).to_bits() as i32));
+                if S::MIN {
+                    to.add(Self::SCALED_SUM * R)
+                        .write(word(n, scaled_sum::<S>(row, column).to_bits() as i32));
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn add(n: Avx2, block: *const u8, lane: usize, rows: *const __m256i, sums: &mut [Self::Sum; R]) {
+        for mac in 0..S::MACROS {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let lines = block.add(S::HEAD * LINE + mac * macro_bytes::<P, S>());
+                let rows = rows.add(mac * Self::SUBS * Self::SUB_VECTORS * R);
+                let zero = word(n, 0);
+                let mut dots = [Integers::start(n, zero); R];
+                sixteen_groups!(G => {
+                    let sub = const { G / (S::SUB / 4) };
+                    let rows = rows.add(sub * Self::SUB_VECTORS * R);
+                    if const { G.is_multiple_of(S::SUB / 4) } {
+                        dots = [Integers::start(n, zero); R];
+                    }
+                    let weights = P::group::<Avx2, G>(n, lines.add(4 * lane));
+                    for (m, dot) in dots.iter_mut().enumerate() {
+                        let a = *rows.add(const { G % (S::SUB / 4) } * R + m);
+                        *dot = Integers::dot_small(n, *dot, weights, a);
+                        if const { (G + 1).is_multiple_of(P::SETTLE) || (G + 1).is_multiple_of(S::SUB / 4) } {
+                            *dot = Integers::settle(n, *dot);
+                        }
+                    }
+                    if const { (G + 1).is_multiple_of(S::SUB / 4) } {
+                        let place = Place { head: block, tail: lines.add(P::LINES * LINE), mac, sub, lane };
+                        let scale = S::scale(n, place);
+                        for m in 0..R {
+                            let start = if P::OFFSET == 0 { zero } else { *rows.add(Self::START * R + m) };
+                            let dot = Integers::finish(n, dots[m], start);
+                            let row_scale = n.floats(rows.add(Self::SCALE * R + m).cast());
+                            sums[m] = n.fma(dot, n.mul(scale, row_scale), sums[m]);
+                        }
+                        if S::MIN {
+                            let min = S::min(n, place);
+                            for (m, sum) in sums.iter_mut().enumerate() {
+                                let scaled = n.floats(rows.add(Self::SCALED_SUM * R + m).cast());
+                                *sum = n.fma(min, scaled, *sum);
+                            }
+                        }
+                    }
+                });
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn finish(_: Avx2, sum: Self::Sum, _: QuantisedRow, _: *const u8, _: usize) -> __m256 {
+        sum
+    }
+}
+
+impl<const R: usize> Spread<R> for BookRow {
+    type Sum = Dot;
+    const MACROS: usize = 1;
+    const BYTES: usize = <Self as RowScheme>::BYTES;
+    /// Four vectors of integers and the start for each of four factors.
+    const VECTORS: usize = 4 * 5 * R;
+
+    #[inline(always)]
+    fn zero(n: Avx2) -> Self::Sum {
+        Lanes::start(n, 0)
+    }
+
+    #[inline(always)]
+    unsafe fn spread(n: Avx2, row: QuantisedRow, column: usize, to: *mut __m256i) {
+        for sub in 0..4 {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let (column, to) = (column + 16 * sub, to.add(sub * 5 * R));
+                for group in 0..4 {
+                    to.add(group * R).write(word(n, *row.values.add(column / 4 + group)));
+                }
+                to.add(4 * R).write(word(n, Avx2::short(-RaisedBook::OFFSET * row.sum(column))));
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn add(n: Avx2, block: *const u8, lane: usize, rows: *const __m256i, sums: &mut [Self::Sum; R]) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let words = n.words(block.add(8 * LINE + 2 * lane));
+            let mut dots = [Integers::start_short(n, *rows); R];
+            sixteen_groups!(G => {
+                let rows = rows.add(const { G / 4 * 5 } * R);
+                let weights = RaisedBook::group::<Avx2, G>(n, block.add(4 * lane));
+                for (m, dot) in dots.iter_mut().enumerate() {
+                    if const { G.is_multiple_of(4) } {
+                        *dot = Integers::start_short(n, *rows.add(4 * R + m));
+                    }
+                    *dot = Integers::dot_small(n, *dot, weights, *rows.add(const { G % 4 } * R + m));
+                }
+                if const { G % 4 == 3 } {
+                    let factors = n.factors::<{ G as u32 / 4 * 4 }>(words);
+                    for m in 0..R {
+                        sums[m] = Integers::weigh(n, sums[m], dots[m], factors);
+                    }
+                }
+            });
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn finish(n: Avx2, sum: Self::Sum, row: QuantisedRow, end: *const u8, lane: usize) -> __m256 {
+        // SAFETY: the caller's promise.
+        let scale = unsafe { n.mul(n.brains(end.add(2 * lane)), n.splat(row.scale())) };
+        n.mul(Lanes::finish(n, sum, 0), scale)
+    }
+}
+
+impl Part<'_> {
+    /// Computes several rows at a time; returns the first row that is left over.
+    #[inline(always)]
+    pub(super) fn spread<K: Spread<MANY> + Spread<FEW>>(&self, n: Avx2) -> usize {
+        let mut row = self.rows.start;
+        if self.panels.len() < LEAST_PANELS || self.product.columns == 0 {
+            return row;
+        }
+        while self.rows.end - row >= MANY {
+            self.spread_some::<K, MANY>(n, row);
+            row += MANY;
+        }
+        while self.rows.end - row >= LEAST_ROWS {
+            self.spread_some::<K, FEW>(n, row);
+            row = self.rows.end.min(row + FEW);
+        }
+        row
+    }
+
+    /// The products of `R` rows from row `first` on, or of as many as there are.
+    #[inline(always)]
+    fn spread_some<K: Spread<R>, const R: usize>(&self, n: Avx2, first: usize) {
+        let (Input::Quantised(words) | Input::Rotated(words)) = self.product.input else { return };
+        let shape = Shape::new::<K, R>(self.product);
+        let mut numbers = [first; R];
+        for (m, number) in numbers.iter_mut().enumerate() {
+            *number = (first + m).min(self.rows.end - 1);
+        }
+        let mut spread = MaybeUninit::<[__m256i; VECTORS]>::uninit();
+        let spread: *mut __m256i = spread.as_mut_ptr().cast();
+        let mut kept = [const { MaybeUninit::<[K::Sum; R]>::uninit() }; PANELS * PER_PANEL];
+        // SAFETY: `Product::check` saw that rows and panels are there; vectors are spread and sums kept before they
+        // are read.
+        unsafe {
+            let rows = QuantisedRow::of(words, Layout::new(self.product.columns), numbers);
+            for strip in self.panels.clone().step_by(PANELS) {
+                let panels = strip..self.panels.end.min(strip + PANELS);
+                for start in (0..shape.blocks).step_by(shape.at_once) {
+                    let blocks = start..shape.blocks.min(start + shape.at_once);
+                    for block in blocks.clone() {
+                        let to = spread.add((block - start) * K::VECTORS);
+                        for (m, row) in rows.into_iter().enumerate() {
+                            K::spread(n, row, block * K::MACROS * 64, to.add(m));
+                        }
+                    }
+                    for (panel, kept) in panels.clone().zip(kept.as_chunks_mut::<PER_PANEL>().0) {
+                        let weights = self.product.weights.as_ptr().add(panel * shape.panel_bytes);
+                        for (kept, lane) in kept.iter_mut().zip([0, WIDTH]) {
+                            let mut sums = if start > 0 { kept.assume_init() } else { [K::zero(n); R] };
+                            for block in blocks.clone() {
+                                let rows = spread.add((block - start) * K::VECTORS);
+                                K::add(n, weights.add(block * K::BYTES), lane, rows, &mut sums);
+                            }
+                            if blocks.end < shape.blocks {
+                                kept.write(sums);
+                                continue;
+                            }
+                            let end = weights.add(shape.blocks * K::BYTES);
+                            for m in 0..R.min(self.rows.end - first) {
+                                let product = K::finish(n, sums[m], rows[m], end, lane);
+                                self.finish(n, product, first + m, panel * PANEL_ROWS + lane);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The same four bytes in every lane.
+#[inline(always)]
+fn word(_: Avx2, four: i32) -> __m256i {
+    // SAFETY: the token proves that the processor has the instruction.
+    unsafe { _mm256_set1_epi32(four) }
+}
+
+/// Sizes of a product.
+struct Shape {
+    panel_bytes: usize,
+    /// Blocks of a panel.
+    blocks: usize,
+    /// Blocks that are spread at once.
+    at_once: usize,
+}
+
+impl Shape {
+    #[inline(always)]
+    fn new<K: Spread<R>, const R: usize>(product: &Product<'_>) -> Self {
+        let most = const { columns_at_once(R) / (64 * K::MACROS) };
+        const { assert!(columns_at_once(R) / (64 * K::MACROS) * K::VECTORS <= VECTORS) };
+        let blocks = product.columns.div_ceil(64 * K::MACROS);
+        let panel_bytes = product.panel.panel_bytes(product.columns).unwrap_or(0);
+        Self { panel_bytes, blocks, at_once: blocks.div_ceil(blocks.div_ceil(most)) }
+    }
+}
