@@ -11,7 +11,7 @@ use siskin::{Error, ErrorKind};
 use siskin_kernels::quant::BlockType;
 use std::path::{Path, PathBuf};
 
-/// What their files call each way of pooling, and what we do.
+/// What their files call each way of pooling, a key for each, and what we do.
 pub(crate) const WAYS: &[(&str, Pooling)] = &[
     ("pooling_mode_cls_token", Pooling::First),
     ("pooling_mode_lasttoken", Pooling::Last),
@@ -20,8 +20,17 @@ pub(crate) const WAYS: &[(&str, Pooling)] = &[
     ("pooling_mode_mean_tokens", Pooling::Mean),
 ];
 
+/// What their files of today call each, under one key.
+const NAMES: &[(&str, Pooling)] = &[
+    ("cls", Pooling::First),
+    ("lasttoken", Pooling::Last),
+    ("max", Pooling::Max),
+    ("weightedmean", Pooling::Weighted),
+    ("mean", Pooling::Mean),
+];
+
 /// Numbers of a layer's matrix.
-const MOST_NUMBERS: u64 = 1 << 28;
+pub(super) const MOST_NUMBERS: u64 = 1 << 28;
 
 /// What their files call each activation, and what the settings do.
 pub(crate) const ACTIVATIONS: &[(&str, &str)] = &[
@@ -64,8 +73,8 @@ pub(super) fn settings(folder: &Path) -> Result<Option<Value>> {
     if !dense.is_empty() {
         settings.insert("dense".to_owned(), dense.into());
     }
-    if let Some(model) = object(folder, "sentence_bert_config.json")? {
-        settings.insert("most_tokens".to_owned(), model.get("max_seq_length").cloned().unwrap_or_default());
+    if let Some(most) = reading(folder)? {
+        settings.insert("most_tokens".to_owned(), most.into());
     }
     if let Some(mut config) = object(folder, "config_sentence_transformers.json")? {
         for key in ["prompts", "default_prompt_name"] {
@@ -75,6 +84,39 @@ pub(super) fn settings(folder: &Path) -> Result<Option<Value>> {
         }
     }
     Ok(Some(json!(settings)))
+}
+
+/// The most tokens of a text, where the folder says it.
+fn reading(folder: &Path) -> Result<Option<u64>> {
+    let file = "sentence_bert_config.json";
+    let Some(model) = object(folder, file)? else { return Ok(None) };
+    if model.get("do_lower_case") == Some(&Value::Bool(true)) && !lowers(folder)? {
+        let message = "is true, and the tokenizer keeps capitals: give tokenizer.json a normalizer Lowercase";
+        return Err(Error::unsupported(format!("{file}: do_lower_case"), message));
+    }
+    match model.get("max_seq_length") {
+        None | Some(Value::Null) => Ok(None),
+        Some(most) => most.as_u64().filter(|&most| most > 0).map(Some).ok_or_else(|| {
+            Error::corrupt(format!("{file}: max_seq_length"), format!("{most} is no number of tokens"))
+        }),
+    }
+}
+
+/// Whether the tokenizer makes letters small itself.
+fn lowers(folder: &Path) -> Result<bool> {
+    fn does(normalizer: &Value) -> bool {
+        match normalizer.get("type").and_then(Value::as_str) {
+            Some("Lowercase") => true,
+            Some("BertNormalizer") => normalizer.get("lowercase") != Some(&Value::Bool(false)),
+            Some("Sequence") => normalizer
+                .get("normalizers")
+                .and_then(Value::as_array)
+                .is_some_and(|all| all.iter().any(does)),
+            _ => false,
+        }
+    }
+    let tokenizer = object(folder, "tokenizer.json")?;
+    Ok(tokenizer.and_then(|tokenizer| tokenizer.get("normalizer").map(does)).unwrap_or_default())
 }
 
 /// The settings of a layer behind pooling.
@@ -90,14 +132,18 @@ fn layer(folder: &Path, path: &str) -> Result<Value> {
     if !own("module_input_name", "sentence_embedding") || !own("module_output_name", "sentence_embedding") {
         return Err(Error::unsupported(place(), "a layer that is not for the vectors of texts"));
     }
-    let word = config
-        .get("activation_function")
-        .and_then(Value::as_str)
-        .unwrap_or("torch.nn.modules.activation.Tanh");
+    if !matches!(config.get("use_residual"), None | Some(Value::Bool(false))) {
+        return Err(Error::unsupported(place(), "a layer that adds what goes into it (use_residual)"));
+    }
+    let word = match config.get("activation_function") {
+        None => "torch.nn.modules.activation.Tanh",
+        Some(word) => word.as_str().unwrap_or_default(),
+    };
     let activation = ACTIVATIONS.iter().find(|(name, _)| *name == word).map(|(_, ours)| *ours);
     let activation =
         activation.ok_or_else(|| Error::unsupported(place(), format!("an activation by '{word}'")))?;
-    Ok(json!({"path": path, "inputs": inputs, "outputs": outputs, "activation": activation}))
+    let bias = config.get("bias") != Some(&Value::Bool(false));
+    Ok(json!({"path": path, "inputs": inputs, "outputs": outputs, "activation": activation, "bias": bias}))
 }
 
 /// The numbers of the layers behind pooling, by the names that our files have for them.
@@ -116,6 +162,7 @@ pub(super) fn numbers(folder: &Path, settings: Option<&Value>) -> Result<Vec<(St
         let tensors = safetensors::parse(map(&file)?).map_err(|error| error.within(&place))?;
         let size = |key: &str| layer.get(key).and_then(Value::as_u64).unwrap_or_default();
         let (inputs, outputs) = (size("inputs"), size("outputs"));
+        let has_bias = layer.get("bias") != Some(&Value::Bool(false));
         for (name, shape) in [("weight", vec![outputs, inputs]), ("bias", vec![outputs])] {
             let place = format!("{place}: linear.{name}");
             match tensors.get(&format!("linear.{name}")) {
@@ -123,8 +170,12 @@ pub(super) fn numbers(folder: &Path, settings: Option<&Value>) -> Result<Vec<(St
                     let message = format!("has shape {:?}, not {shape:?}", tensor.shape);
                     return Err(Error::new(ErrorKind::Shape, place, message));
                 }
+                Some(_) if name == "bias" && !has_bias => {
+                    let message = format!("is there, and {path}/config.json says that there is none");
+                    return Err(Error::corrupt(place, message));
+                }
                 Some(tensor) => all.push((format!("sentence.{index}.{name}"), floats(tensor, &place)?)),
-                None if name == "weight" => {
+                None if name == "weight" || has_bias => {
                     return Err(Error::new(ErrorKind::Missing, place, "is not there"));
                 }
                 None => {}
@@ -142,7 +193,8 @@ fn floats(tensor: &safetensors::Tensor, place: &str) -> Result<Vec<f32>> {
     let block = block.ok_or_else(unread)?;
     let mut numbers = vec![0.0; tensor.data.len() / block.codec().bytes];
     match block.decode_row(&tensor.data, &mut numbers) {
-        true => Ok(numbers),
+        true if numbers.iter().all(|number| number.is_finite()) => Ok(numbers),
+        true => Err(Error::corrupt(place, "holds numbers that are not finite")),
         false => Err(unread()),
     }
 }
@@ -162,18 +214,29 @@ fn pooling(folder: &Path, path: &str) -> Result<(&'static str, bool)> {
     let (_, config) = module(folder, path)?;
     let with_prompt = config.get("include_prompt") != Some(&Value::Bool(false));
     let is_on = |key: &str| config.get(key) == Some(&Value::Bool(true));
-    if is_on("pooling_mode_mean_sqrt_len_tokens") {
-        return Err(Error::unsupported(place, "sums over the root of the length"));
-    }
-    let mut ways = WAYS.iter().filter(|(key, _)| is_on(key));
-    match (ways.next(), ways.next()) {
-        (Some((_, way)), None) => {
-            let name =
-                Pooling::NAMES.iter().find(|(known, _)| known == way).map_or("mean", |(_, name)| *name);
-            Ok((name, with_prompt))
-        }
-        _ => Err(Error::unsupported(place, "other than one way of pooling")),
-    }
+    let flagged = || WAYS.iter().filter(|(key, _)| is_on(key)).map(|(_, way)| *way);
+    let way = match config.get("pooling_mode") {
+        Some(named) => way_of(named),
+        None if is_on("pooling_mode_mean_sqrt_len_tokens") => None,
+        // Where all are off, theirs is the mean.
+        None if flagged().next().is_none() => Some(Pooling::Mean),
+        None => flagged().next().filter(|_| flagged().count() == 1),
+    };
+    let known = Pooling::NAMES.iter().find(|(known, _)| Some(*known) == way).map(|(_, name)| *name);
+    let unknown = || {
+        let ways: Vec<_> = NAMES.iter().map(|(name, _)| *name).collect();
+        Error::unsupported(place, format!("other than one way of pooling: {}", ways.join(", ")))
+    };
+    Ok((known.ok_or_else(unknown)?, with_prompt))
+}
+
+/// The way that a name, or a list of one, stands for.
+fn way_of(named: &Value) -> Option<Pooling> {
+    let name = match named.as_array().map(Vec::as_slice) {
+        Some([only]) => only,
+        _ => named,
+    };
+    NAMES.iter().find(|(known, _)| name == known).map(|(_, way)| *way)
 }
 
 fn object(folder: &Path, name: &str) -> Result<Option<Map<String, Value>>> {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::sentence::{Dense, Prompt};
+use super::sentence::{Dense, Prompt, finite};
 use super::text::numbered;
 use super::{Encoder, Long, Pooling, Tokens};
 use crate::memo::{self, Key};
@@ -111,7 +111,7 @@ impl Encoder {
             if options.normalise {
                 normalise(&mut vector);
             }
-            vectors.push(vector);
+            vectors.push(finite(vector)?);
         }
         Ok(vectors)
     }
@@ -143,14 +143,14 @@ impl Encoder {
         let mut vectors = vec![Vec::new(); texts.len()];
         self.read(texts, options.pooling.wanted(), &mut |index, outputs| {
             let pooled = options.pooling.pool(outputs);
-            let mut vector = dense.iter().fold(pooled, |vector, layer| layer.apply(&vector));
+            let mut vector = dense.iter().try_fold(pooled, |vector, layer| layer.apply(&vector))?;
             if options.columns > 0 {
                 vector.truncate(options.columns);
             }
             if options.normalise {
                 normalise(&mut vector);
             }
-            vectors[index] = vector;
+            vectors[index] = finite(vector)?;
             Ok(())
         })?;
         Ok(vectors)

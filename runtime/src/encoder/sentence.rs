@@ -60,7 +60,8 @@ fn prompts(config: &Config) -> Result<Vec<(String, String)>> {
     };
     let prompts = prompts.as_object().ok_or_else(|| Error::corrupt(place, "is no object"))?;
     let text = |(name, text): (&String, &Value)| {
-        let text = text.as_str().ok_or_else(|| Error::corrupt(format!("{place}.{name}"), "is no text"))?;
+        let text = if text.is_null() { Some("") } else { text.as_str() };
+        let text = text.ok_or_else(|| Error::corrupt(format!("{place}.{name}"), "is no text"))?;
         Ok((name.clone(), text.to_owned()))
     };
     prompts.iter().map(text).collect()
@@ -121,17 +122,32 @@ impl Dense {
     }
 
     /// What becomes of a vector.
-    pub(super) fn apply(&self, vector: &[f32]) -> Vec<f32> {
+    ///
+    /// # Errors
+    /// Of kind [`ErrorKind::Numeric`] where numbers come out that are not finite.
+    pub(super) fn apply(&self, vector: &[f32]) -> Result<Vec<f32>> {
         let output = |(index, row): (usize, &[f32])| {
             let products = row.iter().zip(vector).map(|(w, x)| f64::from(*w) * f64::from(*x));
             let sum = products.sum::<f64>() + self.bias.get(index).map_or(0.0, |bias| f64::from(*bias));
             match self.activation {
                 Activation::Identity => sum as f32,
                 Activation::Tanh => libm::tanh(sum) as f32,
-                Activation::Relu => sum.max(0.0) as f32,
+                Activation::Relu if sum < 0.0 => 0.0,
+                Activation::Relu => sum as f32,
             }
         };
-        self.weight.chunks(self.inputs).enumerate().map(output).collect()
+        finite(self.weight.chunks(self.inputs).enumerate().map(output).collect())
+    }
+}
+
+/// The vector, where all its numbers are finite.
+pub(super) fn finite(vector: Vec<f32>) -> Result<Vec<f32>> {
+    match vector.iter().all(|number| number.is_finite()) {
+        true => Ok(vector),
+        false => {
+            let message = "the model produced numbers that are not finite; verify the file";
+            Err(Error::new(ErrorKind::Numeric, "vector", message))
+        }
     }
 }
 
@@ -143,4 +159,26 @@ fn numbers(model: &Model, name: &str, count: Option<usize>) -> Result<Option<Vec
         return Err(Error::new(ErrorKind::Shape, name, message));
     }
     Ok(Some(tensor.data.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_finite_is_an_error() {
+        for activation in [Activation::Identity, Activation::Relu] {
+            let layer = |weight: f32| Dense {
+                inputs: 2,
+                outputs: 1,
+                weight: vec![weight; 2],
+                bias: Vec::new(),
+                activation,
+            };
+            assert_eq!(layer(1.0).apply(&[1.0, 2.0]).unwrap(), [3.0]);
+            for (weight, vector) in [(f32::MAX, [1.0, 1.0]), (f32::NAN, [1.0, 1.0]), (1.0, [f32::NAN, 1.0])] {
+                assert_eq!(layer(weight).apply(&vector).unwrap_err().kind(), ErrorKind::Numeric);
+            }
+        }
+    }
 }
