@@ -2,6 +2,7 @@
 
 use super::gguf::{Gguf, TensorInfo};
 use super::gguf_source::floats;
+use super::sentence_transformers::MOST_NUMBERS;
 use serde_json::{Map, Value, json};
 use siskin::encoder::Pooling;
 use siskin::{Error, ErrorKind, Result};
@@ -10,13 +11,15 @@ use siskin::{Error, ErrorKind, Result};
 const WAYS: &[(u64, Pooling)] = &[(1, Pooling::Mean), (2, Pooling::First), (3, Pooling::Last)];
 /// The layers behind pooling, in their order; the first two places are those of the model and of pooling.
 const LAYERS: &[&str] = &["dense_2", "dense_3"];
-/// Architectures whose tokens see those behind them, which their files do not say.
+/// Architectures whose tokens see half a window to either side, which their files do not say.
 const BOTH_WAYS: &[&str] = &["gemma-embedding"];
+/// The key of Hugging Face that says so; GGUF files have none.
+pub(crate) const FLAG: &str = "use_bidirectional_attention";
 
 /// Adds to a configuration what it needs for vectors.
 pub(super) fn describe(gguf: &Gguf, architecture: &str, config: &mut Map<String, Value>) -> Result<()> {
     if BOTH_WAYS.contains(&architecture) {
-        config.insert("attention.causal".to_owned(), false.into());
+        config.insert(FLAG.to_owned(), true.into());
     }
     let place = format!("{architecture}.pooling_type");
     let way = match gguf.unsigned(&place)? {
@@ -28,15 +31,10 @@ pub(super) fn describe(gguf: &Gguf, architecture: &str, config: &mut Map<String,
         }
     };
     let name = Pooling::NAMES.iter().find(|(known, _)| *known == way).map(|(_, name)| *name);
-    let dense: Vec<Value> = layers(gguf)
-        .map(|layer| {
-            let (inputs, outputs) = sizes(layer)?;
-            Ok(json!({"inputs": inputs, "outputs": outputs, "activation": "identity"}))
-        })
-        .collect::<Result<_>>()?;
     let mut settings = Map::new();
     settings.insert("pooling".to_owned(), name.into());
     settings.insert("normalise".to_owned(), true.into());
+    let dense = dense(gguf, architecture)?;
     if !dense.is_empty() {
         settings.insert("dense".to_owned(), dense.into());
     }
@@ -44,22 +42,152 @@ pub(super) fn describe(gguf: &Gguf, architecture: &str, config: &mut Map<String,
     Ok(())
 }
 
-/// The numbers of the layers behind pooling, by the names that our files have for them.
-pub(super) fn numbers(gguf: &Gguf) -> Result<Vec<(String, Vec<f32>)>> {
-    let name = |index: usize| format!("sentence.{index}.weight");
-    layers(gguf).enumerate().map(|(index, layer)| Ok((name(index), floats(layer)?))).collect()
+/// What the settings say of each layer behind pooling; an error where one does not take what the one before it gives.
+fn dense(gguf: &Gguf, architecture: &str) -> Result<Vec<Value>> {
+    let mut columns = gguf.unsigned(&format!("{architecture}.embedding_length"))?;
+    let mut settings = Vec::new();
+    for layer in layers(gguf) {
+        let layer = layer?;
+        let (inputs, outputs) = layer.sizes()?;
+        if let Some(columns) = columns.filter(|columns| *columns != inputs) {
+            let message = format!("takes vectors of {inputs} numbers; they have {columns}");
+            return Err(Error::new(ErrorKind::Shape, place(layer.weight), message));
+        }
+        columns = Some(outputs);
+        settings.push(json!({"inputs": inputs, "outputs": outputs, "activation": "identity"}));
+    }
+    Ok(settings)
 }
 
-fn layers(gguf: &Gguf) -> impl Iterator<Item = &TensorInfo> {
-    LAYERS.iter().map_while(|name| gguf.tensor(&format!("{name}.weight")))
+/// The numbers of the layers that a configuration has behind pooling, by the names that our files have for them.
+pub(super) fn numbers(gguf: &Gguf, settings: Option<&Value>) -> Result<Vec<(String, Vec<f32>)>> {
+    if settings.is_none_or(|settings| settings.get("dense").is_none()) {
+        return Ok(Vec::new());
+    }
+    let mut all = Vec::new();
+    for (index, layer) in layers(gguf).enumerate() {
+        let layer = layer?;
+        layer.sizes()?;
+        all.push((format!("sentence.{index}.weight"), floats(layer.weight)?));
+        if let Some(bias) = layer.bias {
+            all.push((format!("sentence.{index}.bias"), floats(bias)?));
+        }
+    }
+    Ok(all)
 }
 
-fn sizes(layer: &TensorInfo) -> Result<(u64, u64)> {
-    match layer.dims[..] {
-        [inputs, outputs] => Ok((inputs, outputs)),
-        _ => {
-            let place = format!("tensors.{}", layer.name);
-            Err(Error::new(ErrorKind::Shape, place, "is no matrix"))
+/// A layer behind pooling.
+struct Layer<'a> {
+    weight: &'a TensorInfo,
+    bias: Option<&'a TensorInfo>,
+}
+
+/// Each layer that the file has: they stand for themselves.
+fn layers(gguf: &Gguf) -> impl Iterator<Item = Result<Layer<'_>>> {
+    LAYERS.iter().filter_map(|name| {
+        let tensor = |kind: &str| gguf.tensor(&format!("{name}.{kind}"));
+        match (tensor("weight"), tensor("bias")) {
+            (Some(weight), bias) => Some(Ok(Layer { weight, bias })),
+            (None, Some(bias)) => {
+                let message = "the layer has a bias and no matrix; convert the model again";
+                Some(Err(Error::new(ErrorKind::Missing, place(bias), message)))
+            }
+            (None, None) => None,
+        }
+    })
+}
+
+impl Layer<'_> {
+    /// Inputs and outputs, of which a vector and the matrix can be kept in memory.
+    fn sizes(&self) -> Result<(u64, u64)> {
+        let wrong = |tensor: &TensorInfo, message: &str| {
+            Err(Error::new(ErrorKind::Shape, place(tensor), format!("{message}; convert the model again")))
+        };
+        let &[inputs, outputs] = &self.weight.dims[..] else { return wrong(self.weight, "is no matrix") };
+        let numbers = inputs.checked_mul(outputs);
+        if numbers.is_none_or(|numbers| !(1..=MOST_NUMBERS).contains(&numbers)) {
+            return wrong(
+                self.weight,
+                &format!("is {inputs} x {outputs}; from 1 to {MOST_NUMBERS} numbers are read"),
+            );
+        }
+        match self.bias {
+            Some(bias) if bias.dims != [outputs] => wrong(bias, &format!("is no list of {outputs} numbers")),
+            _ => Ok((inputs, outputs)),
+        }
+    }
+}
+
+fn place(tensor: &TensorInfo) -> String {
+    format!("tensors.{}", tensor.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::import::gguf::Value as GgufValue;
+    use siskin::file::Bytes;
+
+    const WIDTH: u64 = 2;
+
+    /// A tensor of F32 numbers, or of as many as are there.
+    fn tensor(name: &str, dims: &[u64], numbers: &[f32]) -> TensorInfo {
+        let data: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        TensorInfo { name: name.to_owned(), dims: dims.to_vec(), ggml_type: 0, data: Bytes::new(data) }
+    }
+
+    fn file(pooling: u64, tensors: Vec<TensorInfo>) -> Gguf {
+        let number = |key: &str, value| (format!("bert.{key}"), GgufValue::Unsigned(value));
+        Gguf { metadata: vec![number("pooling_type", pooling), number("embedding_length", WIDTH)], tensors }
+    }
+
+    fn read(gguf: &Gguf) -> Result<Vec<(String, Vec<f32>)>> {
+        let mut config = Map::new();
+        describe(gguf, "bert", &mut config)?;
+        numbers(gguf, config.get("sentence_transformers"))
+    }
+
+    #[test]
+    fn layers_stand_for_themselves() {
+        let (first, bias) =
+            (tensor("dense_2.weight", &[2, 1], &[1.0, 2.0]), tensor("dense_2.bias", &[1], &[3.0]));
+        let second = tensor("dense_3.weight", &[2, 2], &[1.0, 2.0, 3.0, 4.0]);
+        let of = |list: &[(&str, &[f32])]| -> Vec<(String, Vec<f32>)> {
+            list.iter().map(|(name, numbers)| ((*name).to_owned(), numbers.to_vec())).collect()
+        };
+        assert_eq!(
+            read(&file(1, vec![first.clone(), bias])).unwrap(),
+            of(&[("sentence.0.weight", &[1.0, 2.0]), ("sentence.0.bias", &[3.0])])
+        );
+        assert_eq!(
+            read(&file(1, vec![second])).unwrap(),
+            of(&[("sentence.0.weight", &[1.0, 2.0, 3.0, 4.0])])
+        );
+        assert_eq!(read(&file(0, vec![first])).unwrap(), []);
+    }
+
+    #[test]
+    fn what_cannot_be_a_layer_is_refused_by_its_name() {
+        let weight = |dims: &[u64]| vec![tensor("dense_2.weight", dims, &[1.0; 6])];
+        let first = tensor("dense_2.weight", &[2, 3], &[1.0; 6]);
+        let cases = [
+            ("dense_2.weight", ErrorKind::Shape, weight(&[3, 2])),
+            ("dense_2.weight", ErrorKind::Shape, weight(&[6])),
+            ("dense_2.weight", ErrorKind::Shape, weight(&[2, 0])),
+            ("dense_2.weight", ErrorKind::Shape, weight(&[2, 1 << 28])),
+            ("dense_2.weight", ErrorKind::Shape, weight(&[2, 1 << 63])),
+            (
+                "dense_3.weight",
+                ErrorKind::Shape,
+                vec![first.clone(), tensor("dense_3.weight", &[2, 1], &[1.0; 2])],
+            ),
+            ("dense_2.bias", ErrorKind::Shape, vec![first, tensor("dense_2.bias", &[2], &[1.0; 2])]),
+            ("dense_2.bias", ErrorKind::Missing, vec![tensor("dense_2.bias", &[2], &[1.0; 2])]),
+            ("dense_2.weight", ErrorKind::Corrupt, vec![tensor("dense_2.weight", &[2, 1], &[1.0, f32::NAN])]),
+        ];
+        for (name, kind, tensors) in cases {
+            let error = read(&file(1, tensors)).unwrap_err();
+            assert_eq!((error.kind(), error.place()), (kind, format!("tensors.{name}").as_str()), "{error}");
         }
     }
 }

@@ -132,7 +132,7 @@ impl Source for GgufSource {
     }
 
     fn lists(&self) -> Result<Vec<(String, Vec<f32>)>> {
-        gguf_sentence::numbers(&self.gguf)
+        gguf_sentence::numbers(&self.gguf, self.config.get("sentence_transformers"))
     }
 
     fn provenance(&self) -> Map<String, Value> {
@@ -197,23 +197,33 @@ fn config(gguf: &Gguf, architecture: &str) -> Result<Map<String, Value>> {
     Ok(config)
 }
 
-/// The numbers of a tensor, row by row.
+/// The numbers of a tensor, row by row, all of them finite. Packed types can make many of few bytes: the caller bounds
+/// how many there are.
 pub(super) fn floats(info: &TensorInfo) -> Result<Vec<f32>> {
     let tensor = source_tensor(info, Take::Whole)?;
-    let wrong = || Error::corrupt(format!("tensors.{}", info.name), "has the wrong length");
+    let place = || format!("tensors.{}", info.name);
+    let wrong = || Error::corrupt(place(), "has the wrong length");
     let row = tensor.block.row_bytes(tensor.columns).ok_or_else(wrong)?;
     // The data bound the numbers: rows and columns are only what the file says of itself.
     if row.checked_mul(tensor.rows) != Some(tensor.data.len()) || tensor.columns == 0 {
         return Err(wrong());
     }
-    let mut values = vec![0.0; tensor.rows * tensor.columns];
+    let count = tensor.rows.checked_mul(tensor.columns).ok_or_else(wrong)?;
+    let mut values = Vec::new();
+    values.try_reserve_exact(count).map_err(|_| {
+        Error::new(ErrorKind::Memory, place(), format!("there is no memory for {count} numbers"))
+    })?;
+    values.resize(count, 0.0);
     let rows = values.chunks_mut(tensor.columns).zip(tensor.data.chunks(row));
     for (values, data) in rows {
         if !tensor.block.decode_row(data, values) {
             return Err(wrong());
         }
     }
-    Ok(values)
+    match values.iter().all(|value: &f32| value.is_finite()) {
+        true => Ok(values),
+        false => Err(Error::corrupt(place(), "holds numbers that are not finite")),
+    }
 }
 
 /// How many values stand for this one in JSON.
@@ -259,8 +269,5 @@ fn factors(info: &TensorInfo) -> Result<Value> {
     if !is_list || info.dims.first().is_some_and(|&numbers| numbers > LONGEST_ARRAY as u64) {
         return Err(Error::corrupt(place(), format!("is not a list of at most {LONGEST_ARRAY} numbers")));
     }
-    let values = floats(info)?.into_iter().map(|value| Number::from_f64(f64::from(value)).map(Value::Number));
-    values
-        .collect::<Option<Value>>()
-        .ok_or_else(|| Error::corrupt(place(), "holds numbers that are not finite"))
+    Ok(floats(info)?.into_iter().map(|value| Value::from(f64::from(value))).collect())
 }

@@ -212,8 +212,8 @@ impl Family {
         let hyper = (self.hyper)(config)?;
         let write = |forward: &Forward| kinds::apply(config, forward(config, &hyper, Builder::new(has))?);
         let (encoder, decoder) = match &self.form {
-            Form::Decoder(decoder) if reader::reads(config)? => {
-                (Some(reader::of(config, &write(decoder)?)?), None)
+            Form::Decoder(decoder) if reader::reads(self.name, config)? => {
+                (Some(reader::of(self.name, config, &write(decoder)?)?), None)
             }
             Form::Decoder(decoder) => (None, Some(write(decoder)?)),
             Form::Encoder(encoder) => (Some(write(encoder)?), None),

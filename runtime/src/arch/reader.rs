@@ -5,9 +5,13 @@ use crate::graph::pass::cut;
 use crate::graph::{Graph, Head, Op, Sight, Weight, WeightId};
 use crate::{Error, Result};
 
-/// Whether the decoder that `config` describes reads whole texts.
-pub(super) fn reads(config: &Config) -> Result<bool> {
-    Ok(config.get("sentence_transformers/pooling").is_some() || View::of(config)? != View::Before)
+/// The only family in which Transformers obeys [`FLAG`].
+const FLAGGED: &str = "gemma3";
+const FLAG: &str = "use_bidirectional_attention";
+
+/// Whether the decoder of `family` that `config` describes reads whole texts.
+pub(super) fn reads(family: &str, config: &Config) -> Result<bool> {
+    Ok(View::of(family, config)? != View::Before || config.get("sentence_transformers/pooling").is_some())
 }
 
 /// Which tokens of a text each token sees.
@@ -15,45 +19,67 @@ pub(super) fn reads(config: &Config) -> Result<bool> {
 enum View {
     /// Those before it.
     Before,
+    /// All, where no layer has a window.
+    All,
     /// Those on either side, of a window the half.
     Halves,
+    /// Those on either side, of a window the half and one more.
+    LongHalves,
     /// Those on either side, a window to each.
     Wholes,
 }
 
 impl View {
-    fn of(config: &Config) -> Result<Self> {
-        let is_both = config.flag(&["use_bidirectional_attention"])? == Some(true);
-        Ok(match config.flag(&["is_causal"])? {
-            Some(false) => Self::Wholes,
-            _ if is_both || config.flag(&["attention.causal"])? == Some(false) => Self::Halves,
+    fn of(family: &str, config: &Config) -> Result<Self> {
+        let flagged = config.flag(&[FLAG])? == Some(true);
+        if flagged && family != FLAGGED {
+            let message = format!(
+                "Transformers passes over it in {family}: write \"is_causal\": false if tokens see those behind them, \
+                 and leave it out if not"
+            );
+            return Err(Error::unsupported(format!("config.{FLAG}"), message));
+        }
+        Ok(match (config.flag(&["is_causal"])?, flagged) {
+            (Some(false), true) => Self::LongHalves,
+            (Some(false), false) => Self::Wholes,
+            (_, true) => Self::Halves,
+            _ if config.flag(&["attention.causal"])? == Some(false) => Self::All,
             _ => Self::Before,
         })
     }
 
-    fn sight(self, window: Option<usize>) -> Sight {
-        match (self, window) {
+    fn sight(self, window: Option<usize>) -> Result<Sight> {
+        Ok(match (self, window) {
             (Self::Before, window) => Sight::Earlier(window),
             (_, None) => Sight::Whole,
             (Self::Halves, Some(window)) => Sight::Around(window / 2),
+            (Self::LongHalves, Some(window)) => Sight::Around(window / 2 + 1),
             (Self::Wholes, Some(window)) => Sight::Around(window),
-        }
+            (Self::All, Some(_)) => {
+                let message = "is false, and layers have a window, which llama.cpp puts only before such tokens; take \
+                               the model's Hugging Face folder";
+                return Err(Error::unsupported("config.attention.causal", message));
+            }
+        })
     }
 }
 
 /// What `graph`, which `config` describes, computes before its scores, for whole texts.
-pub(super) fn of(config: &Config, graph: &Graph) -> Result<Graph> {
+pub(super) fn of(family: &str, config: &Config, graph: &Graph) -> Result<Graph> {
     if graph.states().next().is_some() {
-        let message = "of layers with a state, which cannot be read at once";
-        return Err(Error::unsupported("config.sentence_transformers.pooling", message));
+        let message = format!(
+            "the model is to read whole texts, by its pooling or its view of both sides, and {family} has layers with \
+             a state, which read token by token; leave both out to write with it"
+        );
+        return Err(Error::unsupported("config", message));
     }
     let mut read = Graph { head: Head::Hidden, ..cut::part(graph, None, scored(graph)?) };
-    let view = View::of(config)?;
+    let view = View::of(family, config)?;
     for node in &mut read.nodes {
         if let Op::Attention(attention) = &mut node.op
             && let Sight::Before(window) = attention.sight
         {
-            attention.sight = view.sight(window);
+            attention.sight = view.sight(window)?;
         }
     }
     Ok(with_needed_weights(read))
@@ -89,10 +115,11 @@ fn with_needed_weights(mut graph: Graph) -> Graph {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ErrorKind;
     use crate::arch::Family;
     use serde_json::json;
 
-    fn sights(more: serde_json::Value) -> Vec<Sight> {
+    fn read(family: &str, more: serde_json::Value) -> Result<Option<Graph>> {
         let mut config = json!({
             "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 10, "head_dim": 4,
             "sliding_window": 5, "sliding_window_pattern": 2, "final_logit_softcapping": 30.0,
@@ -100,9 +127,13 @@ mod tests {
         let object = config.as_object_mut().unwrap();
         object.extend(more.as_object().unwrap().clone());
         let config = Config::new(object.clone());
-        let (_, graphs) = Family::named("gemma3").unwrap().build(&config, &|_| true).unwrap();
-        assert!(graphs.decoder.is_none());
-        let graph = graphs.encoder.unwrap();
+        let (_, graphs) = Family::named(family).unwrap().build(&config, &|_| true)?;
+        assert!(graphs.encoder.is_none() || graphs.decoder.is_none());
+        Ok(graphs.encoder)
+    }
+
+    fn sights(family: &str, more: serde_json::Value) -> Vec<Sight> {
+        let graph = read(family, more).unwrap().unwrap();
         assert_eq!((graph.head, graph.output), (Head::Hidden, graph.hidden));
         assert!(graph.weights.iter().any(|weight| weight.name == "output_norm.weight"));
         assert!(graph.weights.iter().all(|weight| weight.name != "output.weight"), "{:?}", graph.weights);
@@ -111,11 +142,40 @@ mod tests {
 
     #[test]
     fn a_decoder_with_pooling_reads_and_sees_what_its_configuration_says() {
-        let pooled = json!({"sentence_transformers": {"pooling": "last"}});
-        assert_eq!(sights(pooled), [Sight::Earlier(Some(5)), Sight::Earlier(None)]);
-        for both in [json!({"use_bidirectional_attention": true}), json!({"attention.causal": false})] {
-            assert_eq!(sights(both), [Sight::Around(2), Sight::Whole]);
+        let cases = [
+            (
+                json!({"sentence_transformers": {"pooling": "last"}}),
+                [Sight::Earlier(Some(5)), Sight::Earlier(None)],
+            ),
+            (json!({"use_bidirectional_attention": true}), [Sight::Around(2), Sight::Whole]),
+            (
+                json!({"use_bidirectional_attention": true, "attention.causal": false}),
+                [Sight::Around(2), Sight::Whole],
+            ),
+            (
+                json!({"use_bidirectional_attention": true, "is_causal": false}),
+                [Sight::Around(3), Sight::Whole],
+            ),
+            (json!({"is_causal": false}), [Sight::Around(5), Sight::Whole]),
+            (json!({"attention.causal": false, "sliding_window": null}), [Sight::Whole, Sight::Whole]),
+        ];
+        for (more, expected) in cases {
+            assert_eq!(sights("gemma3", more.clone()), expected, "{more}");
         }
-        assert_eq!(sights(json!({"is_causal": false})), [Sight::Around(5), Sight::Whole]);
+        assert_eq!(sights("gemma2", json!({"is_causal": false})), [Sight::Around(5), Sight::Whole]);
+    }
+
+    #[test]
+    fn what_would_make_other_vectors_is_refused() {
+        let cases = [
+            ("gemma3", json!({"attention.causal": false}), "config.attention.causal"),
+            ("llama", json!({"use_bidirectional_attention": true}), "config.use_bidirectional_attention"),
+            ("gemma2", json!({"use_bidirectional_attention": true}), "config.use_bidirectional_attention"),
+        ];
+        for (family, more, place) in cases {
+            let error = read(family, more).unwrap_err();
+            assert_eq!((error.kind(), error.place()), (ErrorKind::Unsupported, place), "{error}");
+        }
+        assert!(read("gemma2", json!({"use_bidirectional_attention": false})).unwrap().is_none());
     }
 }
