@@ -52,7 +52,7 @@ impl Attention {
             }
             Sight::Whole | Sight::FromMarked | Sight::Memory => (0, place.end()),
             Sight::Around(reach) | Sight::Marked(reach) => {
-                (position.saturating_sub(reach), place.end().min(position + reach))
+                (position.saturating_sub(reach), place.end().min(position.saturating_add(reach)))
             }
             Sight::Blocks { size, .. } => match self.sight.block(place) {
                 Some(block) => ((block - 1) * size, place.end().min((block + 2) * size - 1)),

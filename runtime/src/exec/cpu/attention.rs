@@ -52,7 +52,7 @@ impl Workspace {
                 // Never shared out chunk by chunk.
                 Sight::Marked(_) | Sight::Recent { .. } | Sight::Blocks { .. } => 1,
                 Sight::Mixed => attention.projection.map_or(1, |projection| projection.count),
-                Sight::Around(reach) => (2 * reach + 1).min(cache.text),
+                Sight::Around(reach) => reach.saturating_mul(2).saturating_add(1).min(cache.text),
             };
             seen.div_ceil(CHUNK) + 1 + usize::from(attention.sinks.is_some())
         };
