@@ -1,8 +1,8 @@
 //! A packed model, taken apart for writing.
 
-use siskin::arch::{Config, Family, Graphs, Hyper};
+use siskin::arch::{Config, Family, Form, Graphs, Hyper};
 use siskin::file::{File, Tensor};
-use siskin::graph::Weight;
+use siskin::graph::{Graph, Sight, Weight};
 use siskin::{Error, ErrorKind, Result};
 use siskin_kernels::panel::PanelType;
 use siskin_kernels::quant::BlockType;
@@ -28,6 +28,17 @@ impl<'a> Model<'a> {
         let config = Config::new(metadata.config.clone());
         let (hyper, graphs) = family.build(&config, &|name| file.tensor(name).is_some())?;
         Ok(Self { file, family, config, hyper, graphs })
+    }
+
+    /// Whether the model reads texts of which each token sees those behind it.
+    pub(super) fn sees_all(&self) -> bool {
+        let mut attentions = self.graphs.encoder.iter().flat_map(Graph::attentions);
+        !attentions.any(|attention| matches!(attention.sight, Sight::Earlier(_)))
+    }
+
+    /// Whether it is a decoder that reads texts.
+    pub(super) fn is_reader(&self) -> bool {
+        matches!(self.family.form, Form::Decoder(_)) && self.graphs.decoder.is_none()
     }
 
     /// The tensor of a weight, of the weight's shape.

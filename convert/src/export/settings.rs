@@ -1,9 +1,10 @@
 //! Hyper-parameters under the keys of Hugging Face.
 
 use super::model::Model;
+use crate::import::BOTH_WAYS;
 use serde_json::{Map, Value, json};
 use siskin::arch::Form;
-use siskin::graph::{ActivationKind, Graph, NormKind, Op, Sight};
+use siskin::graph::{ActivationKind, Graph, NormKind, Op};
 use siskin::tokenizer::Tokenizer;
 use siskin::{Error, Result};
 
@@ -244,8 +245,11 @@ fn family(model: &Model<'_>, graph: &Graph, kind: &str) -> Result<Vec<(String, V
             .map(|window| if window.is_some() { "sliding_attention" } else { "full_attention" });
         set("layer_types", kinds.collect());
     }
-    if matches!(model.family.form, Form::Decoder(_)) && graph.attentions().any(|a| a.sight == Sight::Whole) {
-        set("use_bidirectional_attention", json!(true));
+    if model.is_reader() && model.sees_all() {
+        match kind {
+            "gemma3_text" => set(BOTH_WAYS, json!(true)),
+            _ => set("is_causal", json!(false)),
+        }
     }
     if let Some(window) = h.windows.iter().flatten().max() {
         set("sliding_window", json!(window));

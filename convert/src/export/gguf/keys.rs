@@ -3,6 +3,7 @@
 use super::Extra;
 use super::value::Value;
 use crate::export::model::Model;
+use crate::import::BOTH_WAYS;
 use serde_json::Value as Json;
 use siskin::graph::{Graph, NormKind, Op, Sight};
 use siskin::{Error, Result};
@@ -17,6 +18,11 @@ const TENSORS: &[(&str, &str)] = &[
 
 /// llama.cpp's number for taking a text's classes in place of a vector.
 const RANK: u32 = 4;
+
+/// Families of which llama.cpp gives layers a window.
+const SLIDING: &[&str] = &["gemma2", "gemma3", "gpt-oss", "modernbert"];
+/// Families whose scale of attention has no key.
+const GEMMAS: &[&str] = &["gemma2", "gemma3"];
 
 /// Texts that importers keep.
 const KEPT: [&str; 7] = [
@@ -75,19 +81,49 @@ pub(super) fn of(
     keys.push(("general.quantization_version".to_owned(), Value::Unsigned(2)));
     let own = if model.source() == "GGUF" { kept(model) } else { made(model, notes)? };
     keys.extend(own.into_iter().map(|(key, value)| (format!("{architecture}.{key}"), value)));
+    note_what_is_left_out(model, notes)?;
+    Ok(keys)
+}
+
+/// What llama.cpp does otherwise than the model, or without.
+fn note_what_is_left_out(model: &Model<'_>, notes: &mut Vec<String>) -> Result<()> {
     for key in ["dense", "prompts"] {
         if model.config.get(&format!("sentence_transformers/{key}")).is_some() {
             notes.push(format!("the file does not keep the {key} of the model: vectors differ without"));
         }
     }
-    Ok(keys)
+    if model.config.flag(&["sentence_transformers/normalise"])? == Some(false) {
+        notes.push(
+            "the file cannot say that vectors keep their length: most programs bring it to one".to_owned(),
+        );
+    }
+    if let Some(most) = model.config.count(&["sentence_transformers/most_tokens"])? {
+        notes.push(format!(
+            "the file cannot say that texts have at most {most} tokens: cut longer ones yourself"
+        ));
+    }
+    if model.hyper.windows.iter().any(Option::is_some) && !SLIDING.contains(&model.family.name) {
+        notes.push("llama.cpp runs the model without its sliding window".to_owned());
+    }
+    let h = &model.hyper;
+    let known = [h.head_size, h.width / h.heads.max(1)].map(|size| 1.0 / (size as f32).sqrt());
+    let is_known = |scale: f32| known.iter().any(|known| (scale / known - 1.0).abs() < 1e-6);
+    let mut attentions = main_graph(model).into_iter().flat_map(Graph::attentions);
+    if GEMMAS.contains(&model.family.name) && attentions.any(|attention| !is_known(attention.scale)) {
+        notes.push(
+            "llama.cpp takes the size of a head for the scale of attention, which the model does not"
+                .to_owned(),
+        );
+    }
+    Ok(())
 }
 
 /// The source's own keys.
 fn kept(model: &Model<'_>) -> Vec<(String, Value)> {
     let keys = model.config.values().iter();
     let keys = keys.filter(|(key, _)| {
-        TENSORS.iter().all(|(known, _)| known != key) && key.as_str() != "token_type_count"
+        TENSORS.iter().all(|(known, _)| known != key)
+            && !["token_type_count", BOTH_WAYS].contains(&key.as_str())
     });
     keys.filter_map(|(key, value)| Some((key.clone(), value_of(value)?))).collect()
 }
@@ -127,7 +163,9 @@ fn main_graph<'a>(model: &'a Model<'_>) -> Option<&'a Graph> {
 fn made(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Vec<(String, Value)>> {
     let (h, config) = (&model.hyper, &model.config);
     let mut keys = Vec::new();
-    let mut count = |key: &str, number: usize| keys.push((key.to_owned(), Value::Unsigned(number as u32)));
+    let mut count = |key: &str, number: usize| {
+        keys.push((key.to_owned(), Value::Unsigned(u32::try_from(number).unwrap_or(u32::MAX))));
+    };
     count("vocab_size", h.vocabulary);
     let context = config.count(&["n_positions"])?.filter(|_| model.family.name == "t5").unwrap_or(
         match model.family.name {
@@ -147,8 +185,8 @@ fn made(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Vec<(String, Value
     let windows = main_graph(model).into_iter().flat_map(Graph::attentions).filter_map(|attention| {
         match attention.sight {
             Sight::Before(window) | Sight::Earlier(window) => window,
-            // The file counts both sides.
-            Sight::Around(reach) => Some(2 * reach),
+            // The file counts both sides, and 0 is no window.
+            Sight::Around(reach) => Some(reach.saturating_mul(2).max(1)),
             _ => None,
         }
     });
@@ -238,13 +276,21 @@ fn theta(model: &Model<'_>) -> Result<Option<f64>> {
 /// What only models have that read whole texts.
 fn reading(model: &Model<'_>, keys: &mut Vec<(String, Value)>) -> Result<()> {
     let config = &model.config;
+    let classes = model.file.tensor("cls.output.weight").map(|tensor| tensor.rows);
     let pooling = match config.word(&["sentence_transformers/pooling"])? {
+        None => 0,
         Some("first" | "cls") => 2,
         Some("last") => 3,
-        Some(_) => 1,
-        None => 0,
+        Some("mean") => 1,
+        Some(_) if classes.is_some() => 0,
+        Some(other) => {
+            let message = format!(
+                "llama.cpp has no pooling by '{other}', and would make other vectors; it has mean, cls and last: \
+                 export safetensors"
+            );
+            return Err(Error::unsupported("sentence_transformers.pooling", message));
+        }
     };
-    let classes = model.file.tensor("cls.output.weight").map(|tensor| tensor.rows);
     let pooling = if classes.is_some() { RANK } else { pooling };
     if let Some(classes) = classes {
         let name = |class: usize| {
@@ -255,14 +301,8 @@ fn reading(model: &Model<'_>, keys: &mut Vec<(String, Value)>) -> Result<()> {
         keys.push(("classifier.output_labels".to_owned(), names));
     }
     keys.push(("pooling_type".to_owned(), Value::Unsigned(pooling)));
-    keys.push(("attention.causal".to_owned(), Value::Bool(!sees_all(model))));
+    keys.push(("attention.causal".to_owned(), Value::Bool(!model.sees_all())));
     Ok(())
-}
-
-/// Whether tokens see those behind them.
-pub(super) fn sees_all(model: &Model<'_>) -> bool {
-    let mut attentions = model.graphs.encoder.iter().flat_map(Graph::attentions);
-    !attentions.any(|attention| matches!(attention.sight, Sight::Earlier(_)))
 }
 
 /// What only some families have.
@@ -308,7 +348,7 @@ fn own(model: &Model<'_>, keys: &mut Vec<(String, Value)>, notes: &mut Vec<Strin
     }
     let push = |keys: &mut Vec<(String, Value)>, key: &str, value| keys.push((key.to_owned(), value));
     match model.family.name {
-        "gemma2" | "gemma3" => {
+        family if GEMMAS.contains(&family) => {
             let windows = &model.hyper.windows;
             let slides = |layer: usize, period: usize| !(layer + 1).is_multiple_of(period);
             let fits = |period: &usize| {
@@ -328,9 +368,6 @@ fn own(model: &Model<'_>, keys: &mut Vec<(String, Value)>, notes: &mut Vec<Strin
         "mpt" => {
             let most = config.number(&["attn_config/alibi_bias_max"])?.unwrap_or(8.0);
             push(keys, "attention.max_alibi_bias", Value::Float(most as f32));
-        }
-        "mistral" | "mixtral" if model.hyper.windows.iter().any(Option::is_some) => {
-            notes.push("llama.cpp runs the model without its sliding window".to_owned());
         }
         "t5" => {
             const FARTHEST: usize = 128;

@@ -7,7 +7,7 @@ mod value;
 use super::model::Model;
 use super::tensors::{self, Entry};
 use super::{Dtype, ExportOptions, Format, Report};
-use siskin::arch::{FAMILIES, Family, Form, Rule};
+use siskin::arch::{FAMILIES, Family, Rule};
 use siskin::{Error, Result};
 use siskin_kernels::quant::BlockType;
 use std::io::Write;
@@ -31,8 +31,7 @@ fn architecture(model: &Model<'_>) -> Result<(&'static str, &'static [Rule])> {
     let ours = model.family.name;
     let name = RUN_AS.iter().find(|(family, _)| *family == ours).map_or(ours, |(_, other)| *other);
     let family = Family::named(name)?;
-    let reads = matches!(family.form, Form::Decoder(_)) && model.graphs.decoder.is_none();
-    if reads && keys::sees_all(model) {
+    if model.is_reader() && model.sees_all() {
         let known = BOTH_WAYS.iter().find(|(family, _)| *family == ours);
         let (_, architecture) = known.ok_or_else(|| {
             let known: Vec<_> = BOTH_WAYS.iter().map(|(name, _)| *name).collect();
