@@ -13,6 +13,7 @@ mod weights;
 use super::model::Model;
 use super::tensors::{self, Entry};
 use super::{ExportOptions, Format, Report, finish};
+use crate::import::onnx::SETTINGS;
 use nodes::Nodes;
 use proto::{Element, Message, Size};
 use side::{Inputs, Side};
@@ -92,6 +93,14 @@ fn note_what_is_left_out(model: &Model<'_>, notes: &mut Vec<String>) {
     if model.file.tokenizer().is_some() {
         notes.push("the tokenizer is not part of an ONNX model: export a folder for it".to_owned());
     }
+    if let Some(settings) = model.config.get("sentence_transformers") {
+        let message =
+            "pooling, normalising and prompts are no part of the graph: only Siskin reads them in the file";
+        notes.push(message.to_owned());
+        if settings.get("dense").is_some() {
+            notes.push("the file does not keep the dense of the model: vectors differ without".to_owned());
+        }
+    }
 }
 
 /// The beginning of an initialiser: what stands before its data in the model's file.
@@ -153,7 +162,7 @@ fn model_message(model: &Model<'_>) -> Message {
         .text(3, env!("CARGO_PKG_VERSION"))
         .message(8, &opset)
         .message(14, &proto::entry("siskin.family", model.family.name))
-        .message(14, &proto::entry("siskin.config", &config))
+        .message(14, &proto::entry(SETTINGS, &config))
 }
 
 /// The graph but for the weights: nodes, constants, inputs and outputs.

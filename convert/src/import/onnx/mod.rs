@@ -17,6 +17,7 @@ mod general;
 mod proof;
 
 pub use folder::{Folder, Side, Store};
+pub(crate) use model::SETTINGS;
 pub use model::{Attribute, Graph, Model, Node, Port, Setting, Size};
 pub use names::{Lie, Named, recover, weights};
 pub use tensor::{Data, Tensor};

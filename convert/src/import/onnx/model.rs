@@ -12,6 +12,8 @@ use std::collections::HashSet;
 const DEEPEST: usize = 8;
 /// Nodes, tensors and attributes of a file.
 const MOST_PARTS: usize = 1 << 21;
+/// Where our own exports write the configuration.
+pub(crate) const SETTINGS: &str = "siskin.config";
 /// No message of Protocol Buffers is longer.
 const LONGEST: usize = i32::MAX as usize;
 
@@ -24,6 +26,8 @@ pub struct Model<'a> {
     pub producer: &'a str,
     /// Names of functions that the file brings along.
     pub functions: Vec<&'a str>,
+    /// The configuration, as our own exports write it beside the computation; empty where there is none.
+    pub settings: &'a str,
     /// The computation.
     pub graph: Graph<'a>,
 }
@@ -166,7 +170,8 @@ impl<'a> Model<'a> {
         if bytes.len() > LONGEST {
             return Err(Error::corrupt("file", "is longer than 2 GiB, which no ONNX file is"));
         }
-        let mut model = Self { opset: 0, producer: "", functions: Vec::new(), graph: Graph::default() };
+        let mut model =
+            Self { opset: 0, producer: "", functions: Vec::new(), settings: "", graph: Graph::default() };
         let mut parts = MOST_PARTS;
         let mut graph = None;
         for field in fields(bytes, "file") {
@@ -174,6 +179,12 @@ impl<'a> Model<'a> {
                 (2, wire) => model.producer = wire.text("producer_name")?,
                 (7, wire) => graph = Some(wire.bytes("graph")?),
                 (8, wire) => model.operators(wire)?,
+                (14, wire) => {
+                    let (key, value) = entry(wire.bytes("metadata_props")?)?;
+                    if key == SETTINGS {
+                        model.settings = value;
+                    }
+                }
                 (25, wire) => {
                     take(&mut parts, 1)?;
                     for field in fields(wire.bytes("functions")?, "functions") {

@@ -1,10 +1,12 @@
 //! An ONNX model as a source, where it is recognised as an export of a family that we know.
 
-use super::{Folder, Lie, Model, Side, Store, Tensor, recover, weights};
+use super::{Folder, Lie, Model, SETTINGS, Side, Store, Tensor, recover, weights};
 use crate::import::hugging_face::{self, HuggingFace};
+use crate::import::read::MOST_VALUES;
 use crate::import::{Format, Source, names, safetensors};
 use serde_json::{Map, Value};
 use siskin::arch::{Family, Take};
+use siskin::file::parse_json;
 use siskin::{Error, ErrorKind, Result};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -66,16 +68,33 @@ fn open(path: &Path) -> Result<Opened> {
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
         models.push(Model::parse(bytes).map_err(|error| within(error.within(&name)))?);
     }
-    let described = match hugging_face::describe(&folder.home) {
+    let mut described = match hugging_face::describe(&folder.home) {
         Ok(described) => described,
         Err(error) => return Ok(Opened::General(error.to_string())),
     };
+    models.iter().try_for_each(|model| add_sentences(model, &mut described.1)).map_err(within)?;
     let source = match recognise(&folder, &models, &mut stores, described) {
         Ok(source) => source,
         Err(error) if error.kind() == ErrorKind::Corrupt => return Err(within(error)),
         Err(error) => return Ok(Opened::General(error.to_string())),
     };
     prove(&models, &mut stores, source).map_err(within)
+}
+
+/// Adds how states become vectors, where our own export says it and the folder does not.
+pub(super) fn add_sentences(model: &Model<'_>, config: &mut Map<String, Value>) -> Result<()> {
+    if model.settings.is_empty() || config.contains_key("sentence_transformers") {
+        return Ok(());
+    }
+    let mut inside: Map<String, Value> = parse_json(model.settings.as_bytes(), SETTINGS, MOST_VALUES)?;
+    let Some(settings) = inside.remove("sentence_transformers") else { return Ok(()) };
+    if settings.get("dense").is_some() {
+        let message = "the layers behind pooling are not part of an ONNX model, and vectors would differ without: open \
+                       the model that it was exported from";
+        return Err(Error::unsupported(format!("{SETTINGS}.sentence_transformers.dense"), message));
+    }
+    config.insert("sentence_transformers".to_owned(), settings);
+    Ok(())
 }
 
 /// The source, if the graph computes what the family would with these tensors.

@@ -5,6 +5,7 @@ mod graph;
 mod proto;
 mod text;
 
+use super::source::add_sentences;
 use super::{FORMAT, Folder, Model, Side, Store};
 use crate::cache;
 use crate::import::hugging_face;
@@ -35,14 +36,16 @@ impl General {
             Error::new(siskin::ErrorKind::Missing, path.display().to_string(), "has no graph")
         })?;
         let mut parts = Vec::new();
+        let mut config = hugging_face::plain_config(&folder.home).map_err(within)?.unwrap_or_default();
+        hugging_face::add_settings(&folder.home, &mut config).map_err(within)?;
         let identity = cache::identity(path, &FORMAT, None)?;
         for (side, file) in &folder.graphs {
             let mut store = Store::open(file)?;
             let bytes = store.bytes.clone();
             let model = Model::parse(&bytes).map_err(within)?;
+            add_sentences(&model, &mut config).map_err(within)?;
             parts.push((*side, Runner::new(&model, &mut store).map_err(within)?));
         }
-        let config = hugging_face::plain_config(&folder.home).map_err(within)?.unwrap_or_default();
         let mut general = Self::new(parts, &config, reason).map_err(within)?;
         general.place = path.display().to_string();
         Ok((general, stand_in(&folder.home, config, identity).map_err(within)?))
@@ -107,8 +110,7 @@ impl General {
 }
 
 /// A file without tensors, with what describes the model.
-fn stand_in(home: &Path, mut config: Map<String, Value>, identity: Value) -> Result<File> {
-    hugging_face::add_settings(home, &mut config)?;
+fn stand_in(home: &Path, config: Map<String, Value>, identity: Value) -> Result<File> {
     let name = config.get("_name_or_path").and_then(Value::as_str).filter(|name| !name.is_empty());
     let name = name.map(str::to_owned);
     let mut writer = Writer::new(std::io::Cursor::new(Vec::new()))?;
