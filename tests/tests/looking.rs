@@ -291,7 +291,10 @@ fn prompts_are_for_models_that_write() {
     let place = Place::new("prompts");
     let mut config = short(&place, "[report]\nprompts = [\"x\"]\n");
     config.model.family = Some("bert".to_owned());
-    config.model.head = Some("tokens".to_owned());
+    config.data.task = "contrast".to_owned();
+    let lines = place.0.join("lines.jsonl");
+    std::fs::write(&lines, "{\"anchor\": \"x\", \"positive\": \"y\"}\n".repeat(8)).unwrap();
+    config.data.training = vec![lines.display().to_string()];
     let bert = serde_json::json!({
         "vocab_size": 280, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4,
         "intermediate_size": 64, "max_position_embeddings": 40, "type_vocab_size": 2,

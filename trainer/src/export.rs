@@ -28,13 +28,19 @@ pub struct Frame {
     pub tokenizer: Option<Vec<u8>>,
     /// The chat template.
     pub template: Option<String>,
+    /// Lists of numbers beside the tensors that are trained, by name: layers behind pooling.
+    pub lists: Vec<(String, Vec<f32>)>,
 }
 
 /// Writes a `.siskin` file to `out`, which must be empty, and gives it back.
 pub fn write<W: Write + Seek + Send>(frame: &Frame, parameters: &Parameters<f32>, out: W) -> Result<W> {
     let mut writer = Writer::new(out)?;
+    let bytes = |numbers: &[f32]| -> Vec<u8> { numbers.iter().flat_map(|x| x.to_le_bytes()).collect() };
+    for (name, numbers) in &frame.lists {
+        let spec = TensorSpec::vector(name, numbers.len() as u64);
+        writer.tensor(&spec, |sink| sink.write(&bytes(numbers)))?;
+    }
     for parameter in &parameters.list {
-        let bytes = |numbers: &[f32]| -> Vec<u8> { numbers.iter().flat_map(|x| x.to_le_bytes()).collect() };
         let (rows, columns) = (parameter.rows as u64, parameter.columns as u64);
         match parameter.role {
             Role::Vector => {

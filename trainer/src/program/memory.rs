@@ -137,7 +137,9 @@ impl Layout {
             first_added.push(added);
         }
         let (places, size) = place(&mut lives);
-        let find = |added: Vec<Buffer>| added.iter().map(|buffer| places[buffer].clone()).collect();
+        // Tables of no numbers have no place.
+        let find =
+            |added: Vec<Buffer>| added.iter().filter_map(|buffer| places.get(buffer).cloned()).collect();
         let fresh = first_added.into_iter().map(find).collect();
         Ok(Self { places, fresh, size })
     }
@@ -199,6 +201,24 @@ mod tests {
     use super::*;
     use crate::program::Recompute;
 
+    fn small() -> (Program, Parameters<f32>, Schedule) {
+        let config = serde_json::from_value(serde_json::json!({
+            "vocab_size": 50, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 40,
+        }));
+        let beginning = crate::Beginning::new("gpt2", None, config.unwrap()).unwrap();
+        let program = Program::new(&beginning.graphs).unwrap();
+        let parameters = beginning.parameters::<f32>(&program.weights, 1);
+        let schedule = Schedule::new(&program, Recompute::Nothing, |_| true).unwrap();
+        (program, parameters, schedule)
+    }
+
+    #[test]
+    fn a_batch_of_nothing_takes_nothing() {
+        let (program, parameters, schedule) = small();
+        let layout = Layout::new(&program, &schedule, &Batch::default(), &parameters).unwrap();
+        assert_eq!((layout.size, layout.fresh.concat()), (0, Vec::new()));
+    }
+
     #[test]
     fn a_layout_is_kept_for_batches_of_the_same_shape() {
         let batch = |tokens: &[u32], wanted: usize| {
@@ -207,14 +227,7 @@ mod tests {
             batch.writer.wanted = (0..wanted).collect();
             batch
         };
-        let config = serde_json::json!({
-            "vocab_size": 50, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 40,
-        });
-        let serde_json::Value::Object(config) = config else { return };
-        let beginning = crate::Beginning::new("gpt2", None, config).unwrap();
-        let program = Program::new(&beginning.graphs).unwrap();
-        let parameters = beginning.parameters::<f32>(&program.weights, 1);
-        let schedule = Schedule::new(&program, Recompute::Nothing, |_| true).unwrap();
+        let (program, parameters, schedule) = small();
         let mut layouts = Layouts::default();
         let mut find = |batch: &Batch| layouts.find(&program, &schedule, batch, &parameters).unwrap();
         let first = find(&batch(&[1, 2, 3], 3));

@@ -131,6 +131,11 @@ impl Program {
         self.values[self.output].side
     }
 
+    /// Whether something is computed on this side.
+    pub fn has(&self, side: Side) -> bool {
+        self.nodes.iter().any(|node| self.values[node.output].side == side)
+    }
+
     /// The values that a node reads.
     pub fn inputs(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
         self.nodes[node].inputs.iter().copied()

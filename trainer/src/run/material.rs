@@ -9,7 +9,7 @@ use siskin::graph::Weight;
 use siskin::{Error, ErrorKind, Result};
 
 use super::config::Config;
-use super::texts::{Purpose, Texts};
+use super::texts::{Purpose, Texts, check_task};
 use crate::adapters::{self, Adapter, AdapterOptions};
 use crate::data::{Loader, LoaderOptions, Position, Step, Task};
 use crate::export::Frame;
@@ -83,10 +83,12 @@ impl Material {
                     provenance: provenance(config),
                     tokenizer: Some(tokenizer),
                     template,
+                    lists: Vec::new(),
                 };
                 (Origin::New(Box::new(beginning)), program, frame)
             }
         };
+        check_task(config, &program)?;
         let section = frame.tokenizer.clone().ok_or_else(|| {
             Error::new(ErrorKind::Missing, "model", "it has no tokenizer; train a model that has one")
         })?;
@@ -186,7 +188,14 @@ fn frame_of(file: &File, config: &Config) -> Frame {
         provenance: history,
         tokenizer: file.section(SectionKind::Tokenizer).map(|bytes| bytes.to_vec()),
         template: file.template().map(str::to_owned),
+        lists: lists_of(file),
     }
+}
+
+/// The layers that a file has behind pooling.
+fn lists_of(file: &File) -> Vec<(String, Vec<f32>)> {
+    let lists = file.tensors().iter().filter(|tensor| tensor.name.starts_with("sentence."));
+    lists.map(|tensor| (tensor.name.clone(), tensor.floats())).collect()
 }
 
 fn provenance(config: &Config) -> Map<String, Value> {

@@ -4,6 +4,7 @@ use siskin::Result;
 
 use super::config::Config;
 use super::material::Material;
+use super::vectors;
 use crate::adapters;
 use crate::loss::{self, Loss, Sum};
 use crate::parameters::Parameters;
@@ -23,7 +24,7 @@ pub fn measure(
     if let Some(adapter) = adapter {
         adapters::take(&mut parameters, &material.adapters, &material.options, adapter)?;
     }
-    let loss = loss::named(&config.loss)?;
+    let loss = loss::named(&vectors::loss(&config.loss, &material.frame.config)?)?;
     let mut runner = Runner::new(material.program.clone(), Recompute::Nothing, |_| false)?;
     look(config, material, &mut runner, loss.as_ref(), &parameters)
 }

@@ -9,6 +9,7 @@ mod samples;
 mod saving;
 mod step;
 mod texts;
+mod vectors;
 mod vocabulary;
 
 pub use check::{Check, Depth, Outcome};
@@ -169,6 +170,7 @@ impl Run {
         folder: Option<&Path>,
         engine: MakeEngine<'_>,
     ) -> Result<Self> {
+        let config = Config { loss: vectors::loss(&config.loss, &material.frame.config)?, ..config };
         let patterns = &config.model.train;
         let usual = |name: &str| material.adapters.is_empty() || adapters::is_trained(name);
         let chosen =

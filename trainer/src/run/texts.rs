@@ -9,9 +9,11 @@ use siskin::{Error, Result};
 
 use super::config::Config;
 use crate::data::source::Cut;
+use crate::data::task::{self, TASKS};
 use crate::data::{
     Divider, Kind, Made, Memory, Reading, Record, Records, Settings, Sink, Split, Task, Tokenising, documents,
 };
+use crate::program::{Program, Side};
 use crate::random::Random;
 
 /// What texts are read for.
@@ -75,6 +77,24 @@ impl Texts {
 
 fn kind(config: &Config) -> Result<&'static Kind> {
     Kind::of(&config.data.task).map_err(|error| error.within("data"))
+}
+
+/// Refuses a task that wants of rows what the model does not say of them.
+pub(super) fn check_task(config: &Config, program: &Program) -> Result<()> {
+    let kind = kind(config)?;
+    let sides = [Side::Reader, Side::Writer].map(|side| program.has(side));
+    if kind.fits(program.head, sides) {
+        return Ok(());
+    }
+    let fitting: Vec<_> =
+        TASKS.iter().filter(|kind| kind.fits(program.head, sides)).map(|kind| kind.name).collect();
+    let fitting = if fitting.is_empty() { "no task does".to_owned() } else { fitting.join(", ") };
+    let message = format!(
+        "{} does not fit the model, whose rows are {}; what fits: {fitting}",
+        kind.name,
+        task::rows_of(program.head)
+    );
+    Err(Error::argument("data.task", message))
 }
 
 /// What a config wants of its sources.

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use siskin::graph::Head;
 use siskin::{Error, Result};
 
 use super::{Frame, Kind, Made, Task, check_parts, in_vocabulary, missing, push_wanted};
@@ -14,6 +15,8 @@ pub(super) const KIND: Kind = Kind {
     name: "causal",
     fields: &[("text", false)],
     label: None,
+    head: Head::Next,
+    sides: [false, true],
     make: |settings, tokenizer, records| {
         let mut frame = Frame::of(tokenizer)?;
         if frame.after.is_empty() {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use siskin::graph::Head;
 use siskin::{Error, Result};
 
 use super::{Frame, Kind, Made, Task, beginning, check_parts};
@@ -12,6 +13,8 @@ pub(super) const KIND: Kind = Kind {
     name: "classes",
     fields: &[("text", false)],
     label: Some("label"),
+    head: Head::Class,
+    sides: [true, false],
     make: |settings, tokenizer, records| {
         let frame = Frame::of(tokenizer)?;
         Ok(Arc::new(Classes::new(records, frame, settings.length, settings.classes)?))

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use siskin::graph::Head;
 use siskin::{Error, Result};
 
 use super::{Frame, Kind, Made, Task, beginning, check_parts, push_wanted};
@@ -12,6 +13,8 @@ pub(super) const KIND: Kind = Kind {
     name: "contrast",
     fields: &[("anchor", false), ("positive", false), ("negative", true)],
     label: None,
+    head: Head::Hidden,
+    sides: [true, false],
     make: |settings, tokenizer, records| {
         Ok(Arc::new(Contrast::new(records, Frame::of(tokenizer)?, settings.length)?))
     },

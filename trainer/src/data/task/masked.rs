@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use siskin::graph::Head;
 use siskin::tokenizer::Tokenizer;
 use siskin::{Error, Result};
 
@@ -19,6 +20,8 @@ pub(super) const KIND: Kind = Kind {
     name: "masked",
     fields: &[("text", false)],
     label: None,
+    head: Head::Token,
+    sides: [true, false],
     make: |settings, tokenizer, records| {
         let mask =
             tokenizer.mask().ok_or_else(|| missing("mask", "take one that has, or train another task"))?;

@@ -23,6 +23,7 @@ pub use spans::{Sentinels, Spans};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use siskin::graph::Head;
 use siskin::tokenizer::Tokenizer;
 use siskin::{Error, ErrorKind, Result};
 
@@ -136,6 +137,10 @@ pub struct Kind {
     pub fields: &'static [(&'static str, bool)],
     /// The field of their class.
     pub label: Option<&'static str>,
+    /// What the rows of a model are that it fits.
+    pub head: Head,
+    /// Whether texts are read, and whether texts are written.
+    pub sides: [bool; 2],
     /// Makes it.
     pub make: Maker,
 }
@@ -153,6 +158,11 @@ impl Kind {
         })
     }
 
+    /// Whether it fits a model with such rows that reads texts, writes texts, or both.
+    pub fn fits(&self, head: Head, sides: [bool; 2]) -> bool {
+        (self.head, self.sides) == (head, sides)
+    }
+
     /// What it wants of sources.
     pub fn reading(&self) -> Reading {
         let field = |&(name, optional): &(&str, bool)| Field { name: name.to_owned(), optional };
@@ -161,6 +171,18 @@ impl Kind {
             label: self.label.map(str::to_owned),
             ..Reading::default()
         }
+    }
+}
+
+/// What the rows of a model with this head are, in words.
+pub fn rows_of(head: Head) -> &'static str {
+    match head {
+        Head::Hidden => "hidden states",
+        Head::Next => "scores of the token that comes next",
+        Head::Token => "scores of the token that stands there",
+        Head::Class => "scores of classes",
+        Head::Label => "scores of labels",
+        Head::Span => "scores of answers",
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use siskin::graph::Head;
 use siskin::{Error, Result};
 
 use super::{Frame, Kind, Made, Settings, Task, beginning, check_parts};
@@ -12,6 +13,8 @@ pub(super) const KIND: Kind = Kind {
     name: "seq2seq",
     fields: &[("source", false), ("target", false)],
     label: None,
+    head: Head::Next,
+    sides: [true, true],
     make: |settings, tokenizer, records| {
         let frame = Frame::of(tokenizer)?;
         Ok(Arc::new(Seq2Seq::new(records, settings, [frame.clone(), frame])?))

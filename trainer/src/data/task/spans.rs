@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use siskin::graph::Head;
 use siskin::tokenizer::Tokenizer;
 use siskin::{Error, Result};
 
@@ -15,6 +16,8 @@ pub(super) const KIND: Kind = Kind {
     name: "spans",
     fields: &[("text", false)],
     label: None,
+    head: Head::Next,
+    sides: [true, true],
     make: |settings, tokenizer, records| {
         let end = tokenizer.eos().ok_or_else(|| missing("end", "texts with hidden spans end with one"))?;
         let tokens = Sentinels::of(tokenizer)?;
