@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use siskin::encoder::{EmbedOptions, Encoder, EncoderOptions, Long, Prompt, Tokens};
+use siskin::encoder::{EmbedOptions, Encoder, EncoderOptions, Long, Pooling, Prompt, Tokens};
 use siskin::file::{Bytes, File};
 use siskin::{ErrorKind, Model, ModelOptions, Result};
 use siskin_convert::export::{self, ExportOptions};
 use siskin_convert::import::safetensors;
 use siskin_convert::{Cache, OpenOptions, open_any};
 use siskin_tests::paths;
+use siskin_trainer::run::{Base, Config, Material};
 
 /// The cosines of what the model, re-encoded by `recipe`, makes of the sentences, with what PyTorch makes of them.
 fn cosines(recipe: Option<&str>) -> Option<Vec<f64>> {
@@ -171,4 +172,120 @@ fn modules_that_would_be_wrong_are_refused() {
     let folder = layered("lost");
     std::fs::remove_file(folder.join("2_Dense/model.safetensors")).expect("it is removed");
     assert_eq!(packed(&folder).expect_err("it is refused").kind(), ErrorKind::Missing);
+}
+
+#[test]
+fn pooling_is_read_as_every_version_writes_it() {
+    let pooling = |name: &str, config: Value| -> Result<Pooling> {
+        let folder = layered(name);
+        change(&folder, "1_Pooling/config.json", |old| *old = config);
+        let model = Model::from_file(packed(&folder)?, &ModelOptions::default())?;
+        Ok(EmbedOptions::of(&model)?.pooling)
+    };
+    let known = [
+        (
+            json!({"embedding_dimension": 32, "pooling_mode": "lasttoken", "include_prompt": true}),
+            Pooling::Last,
+        ),
+        (json!({"embedding_dimension": 32, "pooling_mode": ["cls"]}), Pooling::First),
+        (json!({"pooling_mode": "weightedmean", "pooling_mode_cls_token": true}), Pooling::Weighted),
+        (json!({"pooling_mode_max_tokens": true}), Pooling::Max),
+        (json!({"word_embedding_dimension": 32, "pooling_mode_cls_token": false}), Pooling::Mean),
+        (json!({"embedding_dimension": 32}), Pooling::Mean),
+    ];
+    for (config, way) in known {
+        assert_eq!(pooling("way", config.clone()).expect("it is one way"), way, "{config}");
+    }
+    let unknown = [
+        json!({"pooling_mode": ["cls", "mean"]}),
+        json!({"pooling_mode": "mean_sqrt_len_tokens"}),
+        json!({"pooling_mode": null}),
+        json!({"pooling_mode_mean_sqrt_len_tokens": true}),
+        json!({"pooling_mode_mean_tokens": true, "pooling_mode_max_tokens": true}),
+    ];
+    for config in unknown {
+        let error = pooling("no-way", config.clone()).expect_err("it is not one way");
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{config}: {error}");
+    }
+}
+
+#[test]
+fn what_a_layer_or_the_texts_should_have_is_looked_at() {
+    let write = |folder: &Path, name: &str, value: Value| {
+        std::fs::write(folder.join(name), value.to_string()).expect("it is written");
+    };
+    let of_layer = |name: &str, key: &str, value: Value| {
+        let folder = layered(name);
+        change(&folder, "2_Dense/config.json", |config| config[key] = value);
+        packed(&folder).expect_err("it is refused").kind()
+    };
+    assert_eq!(of_layer("residual", "use_residual", json!(true)), ErrorKind::Unsupported);
+    assert_eq!(of_layer("nothing", "activation_function", json!(null)), ErrorKind::Unsupported);
+    let of_texts = |name: &str, config: Value| {
+        let folder = layered(name);
+        change(&folder, "tokenizer.json", |tokenizer| tokenizer["normalizer"] = json!(null));
+        write(&folder, "sentence_bert_config.json", config);
+        packed(&folder).map(drop).map_err(|error| error.kind())
+    };
+    for most in [json!("many"), json!(-5), json!(0), json!(1.5)] {
+        assert_eq!(of_texts("most", json!({"max_seq_length": most})), Err(ErrorKind::Corrupt));
+    }
+    assert_eq!(of_texts("most", json!({"max_seq_length": null, "do_lower_case": false})), Ok(()));
+    assert_eq!(of_texts("capitals", json!({"do_lower_case": true})), Err(ErrorKind::Unsupported));
+    let folder = layered("small");
+    write(&folder, "sentence_bert_config.json", json!({"do_lower_case": true}));
+    change(&folder, "tokenizer.json", |tokenizer| tokenizer["normalizer"] = json!({"type": "Lowercase"}));
+    packed(&folder).expect("the tokenizer does it");
+    for (name, layer) in [("extra", "2_Dense"), ("lacking", "3_Dense")] {
+        let folder = layered(name);
+        change(&folder, &format!("{layer}/config.json"), |config| {
+            let bias = config["bias"] == json!(true);
+            config["bias"] = json!(!bias);
+        });
+        let error = packed(&folder).expect_err("it is refused");
+        assert!(error.place().contains("linear.bias"), "{error}");
+    }
+}
+
+#[test]
+fn training_keeps_layers_behind_pooling_and_refuses_tasks_that_do_not_fit() {
+    let file = packed(&layered("trained")).expect("the model packs");
+    let material = |task: &str| {
+        let config = format!("steps = 1\n[schedule]\nrate = 1e-3\n[data]\ntask = {task:?}\n");
+        Material::to_measure(
+            &Config::parse(&config).expect("it is a config"),
+            Base::File(Box::new(file.clone())),
+        )
+    };
+    for task in ["causal", "classes", "contrast", "spans", "seq2seq"] {
+        let error = material(task).err().expect("it does not fit");
+        assert!(error.place() == "data.task" && error.message().contains("what fits: masked"), "{error}");
+    }
+    let material = material("masked").expect("it fits");
+    let parameters = material.parameters(1).expect("the weights are read");
+    let out = std::io::Cursor::new(Vec::new());
+    let out =
+        siskin_trainer::export::write(&material.frame, &parameters, out).expect("it is written").into_inner();
+    let vectors = |file: &File| {
+        let mut encoder = embedder(file);
+        let options = EmbedOptions::of(encoder.model()).expect("the model says how");
+        encoder.embed(&["w7 w8"], &options).expect("it runs").concat()
+    };
+    let (got, want) = (vectors(&File::from_bytes(out).expect("it opens")), vectors(&file));
+    let apart = got.iter().zip(&want).map(|(got, want)| (got - want).abs()).fold(0.0, f32::max);
+    assert!(got.len() == want.len() && apart < 1e-5, "{apart}");
+}
+
+#[test]
+fn a_prompt_that_is_null_is_empty() {
+    let folder = layered("null");
+    change(&folder, "config_sentence_transformers.json", |config| {
+        config["prompts"]["document"] = json!(null)
+    });
+    let mut encoder = embedder(&packed(&folder).expect("the model packs"));
+    let usual = EmbedOptions::of(encoder.model()).expect("the model says how");
+    let document = Prompt::named(encoder.model(), "document").expect("it is there");
+    let bare = encoder.embed(&["w7"], &EmbedOptions { prompt: Prompt::None, ..usual }).expect("it runs");
+    let prompted = encoder.embed(&["w7"], &EmbedOptions { prompt: document, ..usual }).expect("it runs");
+    assert_eq!(bare, prompted);
 }
