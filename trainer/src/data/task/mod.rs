@@ -175,7 +175,7 @@ impl Kind {
 }
 
 /// What the rows of a model with this head are, in words.
-pub fn rows_of(head: Head) -> &'static str {
+pub(crate) fn rows_of(head: Head) -> &'static str {
     match head {
         Head::Hidden => "hidden states",
         Head::Next => "scores of the token that comes next",
