@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use siskin::encoder::{EmbedOptions, EncoderOptions, Pooling, Tokens};
 use siskin::file::{Bytes, File};
+use siskin::graph::{Graph, Sight};
 use siskin::{ErrorKind, Model, ModelOptions, Result};
 use siskin_convert::export::{self, ExportOptions, Report};
 use siskin_convert::import::safetensors;
@@ -177,4 +178,25 @@ fn what_llama_cpp_has_no_place_for_is_said() {
         let error = export_of(pooling, json!({})).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     }
+}
+
+#[test]
+fn the_least_window_stays_one() {
+    let from = paths::data("golden-texts/gemma3");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("least-window");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::copy(from.join("model.safetensors"), folder.join("model.safetensors")).unwrap();
+    let mut config: Value =
+        serde_json::from_slice(&std::fs::read(from.join("config.json")).unwrap()).unwrap();
+    config["sliding_window"] = json!(1);
+    config["sentence_transformers"] = json!({"pooling": "mean"});
+    std::fs::write(folder.join("config.json"), config.to_string()).unwrap();
+    let (to, report) = exported(&packed(&folder).unwrap(), "gguf", "least-window.gguf").unwrap();
+    assert!(report.notes.iter().any(|note| note.contains("scale of attention")), "{:?}", report.notes);
+    let sights = |path: &Path| -> Vec<Sight> {
+        let model = open(path);
+        model.graphs().encoder.iter().flat_map(Graph::attentions).map(|attention| attention.sight).collect()
+    };
+    assert_eq!(sights(&to), [Sight::Around(0), Sight::Whole, Sight::Around(0)]);
+    assert_eq!(sights(&to), sights(&folder));
 }
