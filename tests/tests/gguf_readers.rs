@@ -137,16 +137,22 @@ fn a_view_of_both_sides_stays_in_a_folder() {
     assert!(error.place().contains("attention.causal"), "{error}");
 }
 
-#[test]
-fn layers_with_a_state_are_said_to_be_in_the_way() {
-    let from = paths::data("golden/qwen3-next");
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("states");
-    std::fs::create_dir_all(&folder).unwrap();
-    std::fs::copy(from.join("model.safetensors"), folder.join("model.safetensors")).unwrap();
+/// A copy of a folder of the tests' data whose configuration was changed, named `name` among what these tests write.
+fn changed(from: &str, name: &str, change: impl FnOnce(&mut Value)) -> PathBuf {
+    let from = paths::data(from);
+    let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::create_dir_all(&to).unwrap();
+    std::fs::copy(from.join("model.safetensors"), to.join("model.safetensors")).unwrap();
     let config = std::fs::read(from.join("config.json")).unwrap();
     let mut config: Value = serde_json::from_slice(&config).unwrap();
-    config["is_causal"] = json!(false);
-    std::fs::write(folder.join("config.json"), config.to_string()).unwrap();
+    change(&mut config);
+    std::fs::write(to.join("config.json"), config.to_string()).unwrap();
+    to
+}
+
+#[test]
+fn layers_with_a_state_are_said_to_be_in_the_way() {
+    let folder = changed("golden/qwen3-next", "states", |config| config["is_causal"] = json!(false));
     let error = packed(&folder).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(
@@ -158,12 +164,10 @@ fn layers_with_a_state_are_said_to_be_in_the_way() {
 #[test]
 fn what_llama_cpp_has_no_place_for_is_said() {
     let export_of = |pooling: &str, more: Value| {
-        let from = paths::data("golden-texts/qwen3");
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-place");
+        let from = "golden-texts/qwen3";
+        let folder = changed(from, "no-place", |_| ());
         std::fs::create_dir_all(folder.join("1_Pooling")).unwrap();
-        for name in ["config.json", "model.safetensors", "modules.json"] {
-            std::fs::copy(from.join(name), folder.join(name)).unwrap();
-        }
+        std::fs::copy(paths::data(from).join("modules.json"), folder.join("modules.json")).unwrap();
         std::fs::write(folder.join("1_Pooling/config.json"), json!({ "pooling_mode": pooling }).to_string())
             .unwrap();
         std::fs::write(folder.join("sentence_bert_config.json"), more.to_string()).unwrap();
@@ -182,15 +186,10 @@ fn what_llama_cpp_has_no_place_for_is_said() {
 
 #[test]
 fn the_least_window_stays_one() {
-    let from = paths::data("golden-texts/gemma3");
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("least-window");
-    std::fs::create_dir_all(&folder).unwrap();
-    std::fs::copy(from.join("model.safetensors"), folder.join("model.safetensors")).unwrap();
-    let mut config: Value =
-        serde_json::from_slice(&std::fs::read(from.join("config.json")).unwrap()).unwrap();
-    config["sliding_window"] = json!(1);
-    config["sentence_transformers"] = json!({"pooling": "mean"});
-    std::fs::write(folder.join("config.json"), config.to_string()).unwrap();
+    let folder = changed("golden-texts/gemma3", "least-window", |config| {
+        config["sliding_window"] = json!(1);
+        config["sentence_transformers"] = json!({"pooling": "mean"});
+    });
     let (to, report) = exported(&packed(&folder).unwrap(), "gguf", "least-window.gguf").unwrap();
     assert!(report.notes.iter().any(|note| note.contains("scale of attention")), "{:?}", report.notes);
     let sights = |path: &Path| -> Vec<Sight> {

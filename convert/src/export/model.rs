@@ -41,6 +41,12 @@ impl<'a> Model<'a> {
         matches!(self.family.form, Form::Decoder(_)) && self.graphs.decoder.is_none()
     }
 
+    /// What a format says that has no place for `key` of what makes vectors, where the model has that.
+    pub(super) fn note_without(&self, key: &str) -> Option<String> {
+        self.config.get(&format!("sentence_transformers/{key}"))?;
+        Some(format!("the file does not keep the {key} of the model: vectors differ without"))
+    }
+
     /// The tensor of a weight, of the weight's shape.
     pub(super) fn tensor(&self, weight: &Weight) -> Result<&'a Tensor> {
         let tensor = self.file.tensor(&weight.name).ok_or_else(|| missing(&weight.name))?;

@@ -1,7 +1,7 @@
 //! Hyper-parameters under the keys of Hugging Face.
 
 use super::model::Model;
-use crate::import::BOTH_WAYS;
+use crate::import::BIDIRECTIONAL;
 use serde_json::{Map, Value, json};
 use siskin::arch::Form;
 use siskin::graph::{ActivationKind, Graph, NormKind, Op};
@@ -247,7 +247,7 @@ fn family(model: &Model<'_>, graph: &Graph, kind: &str) -> Result<Vec<(String, V
     }
     if model.is_reader() && model.sees_all() {
         match kind {
-            "gemma3_text" => set(BOTH_WAYS, json!(true)),
+            "gemma3_text" => set(BIDIRECTIONAL, json!(true)),
             _ => set("is_causal", json!(false)),
         }
     }

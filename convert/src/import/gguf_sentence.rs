@@ -14,12 +14,12 @@ const LAYERS: &[&str] = &["dense_2", "dense_3"];
 /// Architectures whose tokens see half a window to either side, which their files do not say.
 const BOTH_WAYS: &[&str] = &["gemma-embedding"];
 /// The key of Hugging Face that says so; GGUF files have none.
-pub(crate) const FLAG: &str = "use_bidirectional_attention";
+pub(crate) const BIDIRECTIONAL: &str = "use_bidirectional_attention";
 
 /// Adds to a configuration what it needs for vectors.
 pub(super) fn describe(gguf: &Gguf, architecture: &str, config: &mut Map<String, Value>) -> Result<()> {
     if BOTH_WAYS.contains(&architecture) {
-        config.insert(FLAG.to_owned(), true.into());
+        config.insert(BIDIRECTIONAL.to_owned(), true.into());
     }
     let place = format!("{architecture}.pooling_type");
     let way = match gguf.unsigned(&place)? {

@@ -18,7 +18,7 @@ mod sentence_transformers;
 pub mod tokenizer_gguf;
 pub mod tokenizer_json;
 
-pub(crate) use gguf_sentence::FLAG as BOTH_WAYS;
+pub(crate) use gguf_sentence::BIDIRECTIONAL;
 pub(crate) use sentence_transformers::{ACTIVATIONS, WAYS as POOLING_KEYS};
 
 use serde_json::{Map, Value};

@@ -3,7 +3,7 @@
 use super::Extra;
 use super::value::Value;
 use crate::export::model::Model;
-use crate::import::BOTH_WAYS;
+use crate::import::BIDIRECTIONAL;
 use serde_json::Value as Json;
 use siskin::graph::{Graph, NormKind, Op, Sight};
 use siskin::{Error, Result};
@@ -87,11 +87,7 @@ pub(super) fn of(
 
 /// What llama.cpp does otherwise than the model, or without.
 fn note_what_is_left_out(model: &Model<'_>, notes: &mut Vec<String>) -> Result<()> {
-    for key in ["dense", "prompts"] {
-        if model.config.get(&format!("sentence_transformers/{key}")).is_some() {
-            notes.push(format!("the file does not keep the {key} of the model: vectors differ without"));
-        }
-    }
+    notes.extend(["dense", "prompts"].into_iter().filter_map(|key| model.note_without(key)));
     if model.config.flag(&["sentence_transformers/normalise"])? == Some(false) {
         notes.push(
             "the file cannot say that vectors keep their length: most programs bring it to one".to_owned(),
@@ -123,7 +119,7 @@ fn kept(model: &Model<'_>) -> Vec<(String, Value)> {
     let keys = model.config.values().iter();
     let keys = keys.filter(|(key, _)| {
         TENSORS.iter().all(|(known, _)| known != key)
-            && !["token_type_count", BOTH_WAYS].contains(&key.as_str())
+            && !["token_type_count", BIDIRECTIONAL].contains(&key.as_str())
     });
     keys.filter_map(|(key, value)| Some((key.clone(), value_of(value)?))).collect()
 }

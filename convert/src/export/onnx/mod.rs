@@ -93,13 +93,11 @@ fn note_what_is_left_out(model: &Model<'_>, notes: &mut Vec<String>) {
     if model.file.tokenizer().is_some() {
         notes.push("the tokenizer is not part of an ONNX model: export a folder for it".to_owned());
     }
-    if let Some(settings) = model.config.get("sentence_transformers") {
+    if model.config.get("sentence_transformers").is_some() {
         let message =
             "pooling, normalising and prompts are no part of the graph: only Siskin reads them in the file";
         notes.push(message.to_owned());
-        if settings.get("dense").is_some() {
-            notes.push("the file does not keep the dense of the model: vectors differ without".to_owned());
-        }
+        notes.extend(model.note_without("dense"));
     }
 }
 
