@@ -433,10 +433,7 @@ impl Context {
             }
         }
         for row in 0..self.batch.wanted.len() {
-            if self.output(row).iter().any(|number| !number.is_finite()) {
-                let message = "the model produced numbers that are not finite; verify the file";
-                return Err(Error::new(ErrorKind::Numeric, "output", message));
-            }
+            Error::unless_finite("output", self.output(row))?;
         }
         Ok(())
     }

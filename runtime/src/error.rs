@@ -93,6 +93,15 @@ impl Error {
         Self::new(ErrorKind::Io, place, error.to_string())
     }
 
+    /// [`ErrorKind::Numeric`] at `place`, where one of the model's numbers is not finite.
+    pub(crate) fn unless_finite(place: &str, numbers: &[f32]) -> Result<()> {
+        if numbers.iter().all(|number| number.is_finite()) {
+            return Ok(());
+        }
+        let message = "the model produced numbers that are not finite; verify the file";
+        Err(Self::new(ErrorKind::Numeric, place, message))
+    }
+
     /// The same error, seen from one level out: `outer` is put before the place.
     #[must_use]
     pub fn within(mut self, outer: &str) -> Self {

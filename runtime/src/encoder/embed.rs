@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::sentence::{Dense, Prompt, finite};
+use super::sentence::{Dense, Prompt};
 use super::text::numbered;
 use super::{Encoder, Long, Pooling, Tokens};
 use crate::memo::{self, Key};
@@ -39,6 +39,18 @@ impl EmbedOptions {
         let normalise =
             config.get("sentence_transformers/normalise").and_then(Value::as_bool).unwrap_or(true);
         Ok(Self { pooling, normalise, columns: 0, long: Long::Refuse, prompt: Prompt::Usual })
+    }
+
+    /// The columns that are wanted of a vector, as long as they are to be.
+    fn finish(&self, mut vector: Vec<f32>) -> Result<Vec<f32>> {
+        if self.columns > 0 {
+            vector.truncate(self.columns);
+        }
+        if self.normalise {
+            normalise(&mut vector);
+        }
+        Error::unless_finite("vector", &vector)?;
+        Ok(vector)
     }
 }
 
@@ -108,10 +120,7 @@ impl Encoder {
                 }
                 vector.iter_mut().for_each(|sum| *sum /= count);
             }
-            if options.normalise {
-                normalise(&mut vector);
-            }
-            vectors.push(finite(vector)?);
+            vectors.push(options.finish(vector)?);
         }
         Ok(vectors)
     }
@@ -143,14 +152,8 @@ impl Encoder {
         let mut vectors = vec![Vec::new(); texts.len()];
         self.read(texts, options.pooling.wanted(), &mut |index, outputs| {
             let pooled = options.pooling.pool(outputs);
-            let mut vector = dense.iter().try_fold(pooled, |vector, layer| layer.apply(&vector))?;
-            if options.columns > 0 {
-                vector.truncate(options.columns);
-            }
-            if options.normalise {
-                normalise(&mut vector);
-            }
-            vectors[index] = finite(vector)?;
+            let vector = dense.iter().try_fold(pooled, |vector, layer| layer.apply(&vector))?;
+            vectors[index] = options.finish(vector)?;
             Ok(())
         })?;
         Ok(vectors)

@@ -136,18 +136,9 @@ impl Dense {
                 Activation::Relu => sum as f32,
             }
         };
-        finite(self.weight.chunks(self.inputs).enumerate().map(output).collect())
-    }
-}
-
-/// The vector, where all its numbers are finite.
-pub(super) fn finite(vector: Vec<f32>) -> Result<Vec<f32>> {
-    match vector.iter().all(|number| number.is_finite()) {
-        true => Ok(vector),
-        false => {
-            let message = "the model produced numbers that are not finite; verify the file";
-            Err(Error::new(ErrorKind::Numeric, "vector", message))
-        }
+        let outputs: Vec<f32> = self.weight.chunks(self.inputs).enumerate().map(output).collect();
+        Error::unless_finite("vector", &outputs)?;
+        Ok(outputs)
     }
 }
 
@@ -158,7 +149,7 @@ fn numbers(model: &Model, name: &str, count: Option<usize>) -> Result<Option<Vec
         let message = format!("has {} numbers, not {count:?}", tensor.columns);
         return Err(Error::new(ErrorKind::Shape, name, message));
     }
-    Ok(Some(tensor.data.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect()))
+    Ok(Some(tensor.floats()))
 }
 
 #[cfg(test)]
