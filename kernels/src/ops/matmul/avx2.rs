@@ -39,6 +39,8 @@ macro_rules! intrinsic {
 pub(super) trait Integers: Copy {
     const BIAS: i32;
     const WIDE: bool;
+    /// Whether several rows are done sooner where they are spread over vectors first.
+    const SPREAD: bool;
     type Dot: Copy;
 
     fn start(self, initial: __m256i) -> Self::Dot;
@@ -52,15 +54,6 @@ pub(super) trait Integers: Copy {
     fn start_short(self, short: __m256i) -> Self::Dot;
     /// `factors` has the factor in both halves of a lane.
     fn weigh(self, total: Self::Dot, dot: Self::Dot, factors: __m256i) -> Self::Dot;
-
-    #[inline(always)]
-    fn some_rows<P: Plane, S: Scheme>(self, part: &Part<'_>) -> usize {
-        part.rows.start
-    }
-    #[inline(always)]
-    fn some_book_rows(self, part: &Part<'_>) -> usize {
-        part.rows.start
-    }
 }
 
 /// Pair sums of 16 bits that wait to be widened, and sums of 32 bits.
@@ -85,6 +78,7 @@ impl Integers for Avx2 {
     const BIAS: i32 = 0;
     /// Products of signed bytes take twice the instructions of small ones.
     const WIDE: bool = false;
+    const SPREAD: bool = true;
     type Dot = Dot;
 
     #[inline(always)]
@@ -133,14 +127,6 @@ impl Integers for Avx2 {
             let products = _mm256_madd_epi16(dot.pairs, factors);
             Dot { pairs: total.pairs, sums: _mm256_add_epi32(total.sums, products) }
         })
-    }
-    #[inline(always)]
-    fn some_rows<P: Plane, S: Scheme>(self, part: &Part<'_>) -> usize {
-        if P::SIGNED { part.rows.start } else { part.spread::<Blocks<P, S>>(self) }
-    }
-    #[inline(always)]
-    fn some_book_rows(self, part: &Part<'_>) -> usize {
-        part.spread::<BookRow>(self)
     }
 }
 
@@ -243,11 +229,11 @@ impl<N: Integers> Lanes for N {
     }
     #[inline(always)]
     fn some_rows<P: Plane, S: Scheme>(self, part: &Part<'_>) -> usize {
-        Integers::some_rows::<P, S>(self, part)
+        if N::SPREAD && !P::SIGNED { part.spread::<N, Blocks<P, S>>(self) } else { part.rows.start }
     }
     #[inline(always)]
     fn some_book_rows(self, part: &Part<'_>) -> usize {
-        Integers::some_book_rows(self, part)
+        if N::SPREAD { part.spread::<N, BookRow>(self) } else { part.rows.start }
     }
     #[inline(always)]
     fn splat(self, x: f32) -> Self::F {

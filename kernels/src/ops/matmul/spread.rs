@@ -4,7 +4,7 @@
 use core::arch::x86_64::{__m256, __m256i, _mm256_set1_epi32};
 use core::mem::MaybeUninit;
 
-use super::avx2::{Dot, Integers};
+use super::avx2::Integers;
 use super::lanes::Lanes;
 use super::rows::{BookRow, RowScheme};
 use super::run::Part;
@@ -13,7 +13,6 @@ use super::types::{Place, Plane, RaisedBook, Scheme};
 use super::{Input, Product};
 use crate::ops::quantise::Layout;
 use crate::panel::ROWS as PANEL_ROWS;
-use crate::simd::Avx2;
 
 /// Rows that are worked on together where there are as many: what weights take to unpack is shared by more products.
 const MANY: usize = 8;
@@ -40,7 +39,7 @@ const WIDTH: usize = 8;
 const PER_PANEL: usize = PANEL_ROWS / WIDTH;
 
 /// How a type is multiplied with `R` rows that were spread.
-pub(super) trait Spread<const R: usize> {
+pub(super) trait Spread<N: Integers, const R: usize> {
     /// What is kept of an output while more columns come.
     type Sum: Copy;
     /// Macro-blocks of 64 columns of a block.
@@ -50,26 +49,26 @@ pub(super) trait Spread<const R: usize> {
     /// Vectors that a block of the rows is spread over.
     const VECTORS: usize;
 
-    fn zero(n: Avx2) -> Self::Sum;
+    fn zero(n: N) -> Self::Sum;
 
     /// Spreads the block of a row whose first column is `column`; `to` is where the first row's begins, and the others'
     /// lie between its vectors.
     ///
     /// # Safety
     /// The row must be valid for the block, and there must be place for its vectors.
-    unsafe fn spread(n: Avx2, row: QuantisedRow, column: usize, to: *mut __m256i);
+    unsafe fn spread(n: N, row: QuantisedRow, column: usize, to: *mut __m256i);
 
     /// Adds the products of a block.
     ///
     /// # Safety
     /// The block must be valid, and `rows` must point at its columns.
-    unsafe fn add(n: Avx2, block: *const u8, lane: usize, rows: *const __m256i, sums: &mut [Self::Sum; R]);
+    unsafe fn add(n: N, block: *const u8, lane: usize, rows: *const __m256i, sums: &mut [Self::Sum; R]);
 
     /// The product of a row; `end` is where the blocks of the panel end.
     ///
     /// # Safety
     /// The row must be valid, and the scales of the panel.
-    unsafe fn finish(n: Avx2, sum: Self::Sum, row: QuantisedRow, end: *const u8, lane: usize) -> __m256;
+    unsafe fn finish(n: N, sum: Self::Sum, row: QuantisedRow, end: *const u8, lane: usize) -> __m256;
 }
 
 /// Types whose sub-blocks have scales. Of a sub-block each row has its integers, four to a vector, what their sum begins
@@ -85,21 +84,31 @@ impl<P: Plane, S: Scheme> Blocks<P, S> {
     const SUB_VECTORS: usize = if S::MIN { Self::SCALED_SUM + 1 } else { Self::SCALED_SUM };
     /// Sub-blocks of a macro-block.
     const SUBS: usize = 64 / S::SUB;
+
+    /// What the dot products of row `m` begin with.
+    ///
+    /// # Safety
+    /// `rows` must point at the columns of a sub-block.
+    #[inline(always)]
+    unsafe fn start<N: Integers, const R: usize>(n: N, rows: *const __m256i, m: usize) -> __m256i {
+        // SAFETY: the caller's promise.
+        if P::OFFSET == 0 { word(n, 0) } else { unsafe { *rows.add(Self::START * R + m) } }
+    }
 }
 
-impl<P: Plane, S: Scheme, const R: usize> Spread<R> for Blocks<P, S> {
+impl<N: Integers, P: Plane, S: Scheme, const R: usize> Spread<N, R> for Blocks<P, S> {
     type Sum = __m256;
     const MACROS: usize = S::MACROS;
     const BYTES: usize = block_bytes::<P, S>();
     const VECTORS: usize = S::MACROS * Self::SUBS * Self::SUB_VECTORS * R;
 
     #[inline(always)]
-    fn zero(n: Avx2) -> Self::Sum {
+    fn zero(n: N) -> Self::Sum {
         n.splat(0.0)
     }
 
     #[inline(always)]
-    unsafe fn spread(n: Avx2, row: QuantisedRow, column: usize, to: *mut __m256i) {
+    unsafe fn spread(n: N, row: QuantisedRow, column: usize, to: *mut __m256i) {
         for sub in 0..S::MACROS * Self::SUBS {
             // SAFETY: the caller's promise.
             unsafe {
@@ -120,7 +129,7 @@ impl<P: Plane, S: Scheme, const R: usize> Spread<R> for Blocks<P, S> {
     }
 
     #[inline(always)]
-    unsafe fn add(n: Avx2, block: *const u8, lane: usize, rows: *const __m256i, sums: &mut [Self::Sum; R]) {
+    unsafe fn add(n: N, block: *const u8, lane: usize, rows: *const __m256i, sums: &mut [Self::Sum; R]) {
         for mac in 0..S::MACROS {
             // SAFETY: the caller's promise.
             unsafe {
@@ -132,9 +141,11 @@ impl<P: Plane, S: Scheme, const R: usize> Spread<R> for Blocks<P, S> {
                     let sub = const { G / (S::SUB / 4) };
                     let rows = rows.add(sub * Self::SUB_VECTORS * R);
                     if const { G.is_multiple_of(S::SUB / 4) } {
-                        dots = [Integers::start(n, zero); R];
+                        for (m, dot) in dots.iter_mut().enumerate() {
+                            *dot = Integers::start(n, Self::start::<N, R>(n, rows, m));
+                        }
                     }
-                    let weights = P::group::<Avx2, G>(n, lines.add(4 * lane));
+                    let weights = P::group::<N, G>(n, lines.add(4 * lane));
                     for (m, dot) in dots.iter_mut().enumerate() {
                         let a = *rows.add(const { G % (S::SUB / 4) } * R + m);
                         *dot = Integers::dot_small(n, *dot, weights, a);
@@ -146,8 +157,7 @@ impl<P: Plane, S: Scheme, const R: usize> Spread<R> for Blocks<P, S> {
                         let place = Place { head: block, tail: lines.add(P::LINES * LINE), mac, sub, lane };
                         let scale = S::scale(n, place);
                         for m in 0..R {
-                            let start = if P::OFFSET == 0 { zero } else { *rows.add(Self::START * R + m) };
-                            let dot = Integers::finish(n, dots[m], start);
+                            let dot = Integers::finish(n, dots[m], Self::start::<N, R>(n, rows, m));
                             let row_scale = n.floats(rows.add(Self::SCALE * R + m).cast());
                             sums[m] = n.fma(dot, n.mul(scale, row_scale), sums[m]);
                         }
@@ -165,25 +175,25 @@ impl<P: Plane, S: Scheme, const R: usize> Spread<R> for Blocks<P, S> {
     }
 
     #[inline(always)]
-    unsafe fn finish(_: Avx2, sum: Self::Sum, _: QuantisedRow, _: *const u8, _: usize) -> __m256 {
+    unsafe fn finish(_: N, sum: Self::Sum, _: QuantisedRow, _: *const u8, _: usize) -> __m256 {
         sum
     }
 }
 
-impl<const R: usize> Spread<R> for BookRow {
-    type Sum = Dot;
+impl<N: Integers, const R: usize> Spread<N, R> for BookRow {
+    type Sum = N::Dot;
     const MACROS: usize = 1;
     const BYTES: usize = <Self as RowScheme>::BYTES;
     /// Four vectors of integers and the start for each of four factors.
     const VECTORS: usize = 4 * 5 * R;
 
     #[inline(always)]
-    fn zero(n: Avx2) -> Self::Sum {
+    fn zero(n: N) -> Self::Sum {
         Lanes::start(n, 0)
     }
 
     #[inline(always)]
-    unsafe fn spread(n: Avx2, row: QuantisedRow, column: usize, to: *mut __m256i) {
+    unsafe fn spread(n: N, row: QuantisedRow, column: usize, to: *mut __m256i) {
         for sub in 0..4 {
             // SAFETY: the caller's promise.
             unsafe {
@@ -191,20 +201,20 @@ impl<const R: usize> Spread<R> for BookRow {
                 for group in 0..4 {
                     to.add(group * R).write(word(n, *row.values.add(column / 4 + group)));
                 }
-                to.add(4 * R).write(word(n, Avx2::short(-RaisedBook::OFFSET * row.sum(column))));
+                to.add(4 * R).write(word(n, N::short(-RaisedBook::OFFSET * row.sum(column))));
             }
         }
     }
 
     #[inline(always)]
-    unsafe fn add(n: Avx2, block: *const u8, lane: usize, rows: *const __m256i, sums: &mut [Self::Sum; R]) {
+    unsafe fn add(n: N, block: *const u8, lane: usize, rows: *const __m256i, sums: &mut [Self::Sum; R]) {
         // SAFETY: the caller's promise.
         unsafe {
             let words = n.words(block.add(8 * LINE + 2 * lane));
             let mut dots = [Integers::start_short(n, *rows); R];
             sixteen_groups!(G => {
                 let rows = rows.add(const { G / 4 * 5 } * R);
-                let weights = RaisedBook::group::<Avx2, G>(n, block.add(4 * lane));
+                let weights = RaisedBook::group::<N, G>(n, block.add(4 * lane));
                 for (m, dot) in dots.iter_mut().enumerate() {
                     if const { G.is_multiple_of(4) } {
                         *dot = Integers::start_short(n, *rows.add(4 * R + m));
@@ -222,7 +232,7 @@ impl<const R: usize> Spread<R> for BookRow {
     }
 
     #[inline(always)]
-    unsafe fn finish(n: Avx2, sum: Self::Sum, row: QuantisedRow, end: *const u8, lane: usize) -> __m256 {
+    unsafe fn finish(n: N, sum: Self::Sum, row: QuantisedRow, end: *const u8, lane: usize) -> __m256 {
         // SAFETY: the caller's promise.
         let scale = unsafe { n.mul(n.brains(end.add(2 * lane)), n.splat(row.scale())) };
         n.mul(Lanes::finish(n, sum, 0), scale)
@@ -232,17 +242,17 @@ impl<const R: usize> Spread<R> for BookRow {
 impl Part<'_> {
     /// Computes several rows at a time; returns the first row that is left over.
     #[inline(always)]
-    pub(super) fn spread<K: Spread<MANY> + Spread<FEW>>(&self, n: Avx2) -> usize {
+    pub(super) fn spread<N: Integers, K: Spread<N, MANY> + Spread<N, FEW>>(&self, n: N) -> usize {
         let mut row = self.rows.start;
         if self.panels.len() < LEAST_PANELS || self.product.columns == 0 {
             return row;
         }
         while self.rows.end - row >= MANY {
-            self.spread_some::<K, MANY>(n, row);
+            self.spread_some::<N, K, MANY>(n, row);
             row += MANY;
         }
         while self.rows.end - row >= LEAST_ROWS {
-            self.spread_some::<K, FEW>(n, row);
+            self.spread_some::<N, K, FEW>(n, row);
             row = self.rows.end.min(row + FEW);
         }
         row
@@ -250,9 +260,9 @@ impl Part<'_> {
 
     /// The products of `R` rows from row `first` on, or of as many as there are.
     #[inline(always)]
-    fn spread_some<K: Spread<R>, const R: usize>(&self, n: Avx2, first: usize) {
+    fn spread_some<N: Integers, K: Spread<N, R>, const R: usize>(&self, n: N, first: usize) {
         let (Input::Quantised(words) | Input::Rotated(words)) = self.product.input else { return };
-        let shape = Shape::new::<K, R>(self.product);
+        let shape = Shape::new::<N, K, R>(self.product);
         let mut numbers = [first; R];
         for (m, number) in numbers.iter_mut().enumerate() {
             *number = (first + m).min(self.rows.end - 1);
@@ -301,7 +311,7 @@ impl Part<'_> {
 
 /// The same four bytes in every lane.
 #[inline(always)]
-fn word(_: Avx2, four: i32) -> __m256i {
+fn word<N: Integers>(_: N, four: i32) -> __m256i {
     // SAFETY: the token proves that the processor has the instruction.
     unsafe { _mm256_set1_epi32(four) }
 }
@@ -317,7 +327,7 @@ struct Shape {
 
 impl Shape {
     #[inline(always)]
-    fn new<K: Spread<R>, const R: usize>(product: &Product<'_>) -> Self {
+    fn new<N: Integers, K: Spread<N, R>, const R: usize>(product: &Product<'_>) -> Self {
         let most = const { columns_at_once(R) / (64 * K::MACROS) };
         const { assert!(columns_at_once(R) / (64 * K::MACROS) * K::VECTORS <= VECTORS) };
         let blocks = product.columns.div_ceil(64 * K::MACROS);
