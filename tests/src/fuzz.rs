@@ -3,6 +3,8 @@
 //! A target takes any bytes and must return: no panic, no overflow, and no more memory than a small multiple
 //! of the input. `fuzz/` runs the same functions under libFuzzer.
 
+use siskin_benches::Random;
+
 /// A target: its name, which is its folder under `tests/data/fuzz/` too, and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
@@ -320,31 +322,6 @@ pub fn wav(data: &[u8]) {
     let Ok(sound) = siskin::audio::Sound::from_wav(data) else { return };
     assert!(sound.rate > 0 && sound.samples.iter().all(|sample| sample.is_finite()));
     let _ = sound.resampled();
-}
-
-/// Small pseudo-random numbers with one result on every machine.
-#[derive(Clone, Debug)]
-pub struct Random(u64);
-
-impl Random {
-    /// A generator whose numbers depend on `seed` only.
-    pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
-    }
-
-    /// The next 64 bits.
-    pub fn bits(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
-    }
-
-    /// A number below `bound`, or 0 where the bound is 0.
-    pub fn below(&mut self, bound: usize) -> usize {
-        let bound = bound as u64;
-        if bound == 0 { 0 } else { (self.bits() % bound) as usize }
-    }
 }
 
 /// Numbers that break careless arithmetic on lengths, offsets and counts.

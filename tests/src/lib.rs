@@ -4,7 +4,6 @@
 //! - [`fuzz`]: one function per untrusted input, and the deterministic mutations run over committed seeds.
 //! - [`counting`]: an allocator that says how much a thread has allocated.
 //! - [`kinds`]: models that attend as a session chooses.
-//! - [`measure`]: what the measurements of kernels share.
 //! - [`paths`]: where the committed test data and the downloaded models lie.
 //! - [`search`]: what Transformers finds with the golden models.
 //! - [`training`]: a small text, and a small model that learns it.
@@ -19,7 +18,6 @@ pub mod header;
 pub mod house;
 pub mod kinds;
 pub mod knobs;
-pub mod measure;
 pub mod paths;
 pub mod search;
 pub mod texts;

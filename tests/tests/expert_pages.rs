@@ -3,10 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use siskin::{ExecutorKind, Features};
+use siskin_benches::{Random, vector};
 use siskin_convert::{Cache, OpenOptions, open_any};
-use siskin_tests::fuzz::Random;
 use siskin_tests::golden::{model, session};
-use siskin_tests::measure::vector;
 use std::io::Write as _;
 use std::path::Path;
 

@@ -2,8 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot read its inputs fails")]
 
+use siskin_benches::Random;
 use siskin_tests::counting::{Counting, measure};
-use siskin_tests::fuzz::{Random, TARGETS, mutate, small_session};
+use siskin_tests::fuzz::{TARGETS, mutate, small_session};
 use siskin_tests::{knobs, paths};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 
 use siskin::engine::{Engine, NamedTensor, Numbers};
 use siskin::{Error, ErrorKind, ModelOptions};
+use siskin_benches::Random;
 use siskin_convert::import::onnx::General;
 use siskin_convert::{Cache, OpenOptions, open_model};
-use siskin_tests::fuzz::{Random, mutate};
+use siskin_tests::fuzz::mutate;
 use siskin_tests::paths;
 
 /// A field of a message: bytes, a text, or a message.

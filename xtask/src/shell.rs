@@ -35,10 +35,9 @@ pub(crate) fn release(name: &str) -> PathBuf {
     built("release").join(name)
 }
 
-/// Builds a program of the tests for speed, and gives its file.
+/// Builds a program that measures kernels, and gives its file.
 pub(crate) fn measuring(name: &str) -> Result<PathBuf> {
-    let package = ["--package", "siskin-tests", "--bin", name];
-    run(cargo(&["build", "--release", "--locked", WITHOUT_TRACT]).args(package))?;
+    run(&mut cargo(&["build", "--release", "--locked", "--package", "siskin-benches", "--bin", name]))?;
     Ok(release(name))
 }
 

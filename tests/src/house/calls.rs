@@ -18,6 +18,7 @@ const RULES: [Rule; 6] = [
             "trainer/src/run/saving.rs",
             "cli/src/serve.rs",
             "serve/src/",
+            "benches/src/",
             "tests/src/",
             "xtask/src/",
         ],
@@ -30,7 +31,7 @@ const RULES: [Rule; 6] = [
     },
     Rule {
         calls: &["println!", "print!", "eprintln!", "eprint!", "io::stdout", "io::stderr"],
-        places: &["cli/src/", "xtask/src/", "tests/src/", "build.rs"],
+        places: &["cli/src/", "xtask/src/", "tests/src/", "benches/src/bin/", "build.rs"],
         why: "a library prints nothing",
     },
     Rule {

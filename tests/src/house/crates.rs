@@ -17,6 +17,7 @@ const CRATES: [(&str, &str, &[&str]); 12] = [
         "tests",
         &[
             "siskin",
+            "siskin-benches",
             "siskin-convert",
             "siskin-emulator",
             "siskin-kernels",
@@ -25,7 +26,7 @@ const CRATES: [(&str, &str, &[&str]); 12] = [
             "siskin-ffi",
         ],
     ),
-    ("siskin-benches", "benches", &["siskin", "siskin-convert", "siskin-kernels", "siskin-trainer"]),
+    ("siskin-benches", "benches", &["siskin-kernels"]),
     ("siskin-fuzz", "fuzz", &["siskin-tests"]),
     ("xtask", "xtask", &[]),
 ];

@@ -1,7 +1,7 @@
 //! `bench-kernels`: every kernel beside what the machine can do.
 
 use crate::Verb;
-use crate::shell::{Result, WITHOUT_TRACT, cargo, run};
+use crate::shell::{self, Result, program, run};
 
 pub(crate) const VERB: Verb = Verb {
     name: "bench-kernels",
@@ -11,16 +11,6 @@ pub(crate) const VERB: Verb = Verb {
 };
 
 fn bench_kernels(arguments: &[String]) -> Result {
-    let package = [
-        "run",
-        "--release",
-        "--locked",
-        WITHOUT_TRACT,
-        "--package",
-        "siskin-tests",
-        "--bin",
-        "bench_kernels",
-        "--",
-    ];
-    run(cargo(&package).args(arguments))
+    let measuring = shell::measuring("bench_kernels")?;
+    run(program(measuring, &[]).args(arguments))
 }

@@ -1,6 +1,6 @@
-//! What the measurements of kernels share: made-up numbers, products, and the time of threads together.
+//! Made-up products, and the time of threads together.
 
-use crate::fuzz::Random;
+use crate::random::Random;
 use siskin_kernels::ops::matmul::{Input, Output, Product};
 use siskin_kernels::ops::quantise::{self, Layout};
 use siskin_kernels::ops::{Kernels, ceiling};

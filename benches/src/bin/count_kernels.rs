@@ -5,13 +5,12 @@
 
 #![allow(clippy::print_stdout, reason = "this is what it is for")]
 
+use siskin_benches::{Matrix, Random, quantised, vector};
 use siskin_kernels::ops::attention::{self, BLOCK, CacheType, Query, Span};
 use siskin_kernels::ops::quantise::Layout;
 use siskin_kernels::ops::{Kernels, activation, norm};
 use siskin_kernels::panel::PanelType;
 use siskin_kernels::{Cpu, Features};
-use siskin_tests::fuzz::Random;
-use siskin_tests::measure::{Matrix, quantised, vector};
 use std::hint::black_box;
 use std::process::ExitCode;
 

@@ -7,11 +7,10 @@
 
 #![allow(clippy::print_stdout, reason = "this is what it is for")]
 
+use siskin_benches::{Matrix, Random, Shared, read_rate, time_together, vector};
 use siskin_kernels::Cpu;
 use siskin_kernels::ops::{Kernels, ceiling};
 use siskin_kernels::panel::PanelType;
-use siskin_tests::fuzz::Random;
-use siskin_tests::measure::{self, Matrix, Shared};
 use std::hint::black_box;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -42,10 +41,10 @@ fn measure_all(width: usize, threads: usize, rows: &[usize]) {
     let mut random = Random::new(3);
     for (name, panel) in [("int8", PanelType::W8R), ("int4", PanelType::Q4)] {
         let matrix = Matrix::new(panel, width, width, &mut random);
-        println!("reads-{name} {}", measure::read_rate(&kernels, threads, matrix.weights.len(), PATIENCE));
+        println!("reads-{name} {}", read_rate(&kernels, threads, matrix.weights.len(), PATIENCE));
         println!("bytes-{name} {}", matrix.weights.len());
         for &rows in rows {
-            let x = measure::vector(rows * width, &mut random);
+            let x = vector(rows * width, &mut random);
             let mut product = Shared::new(kernels, &matrix, &x);
             if panel == PanelType::W8R {
                 println!("bare-{name} {rows} {}", product.seconds(threads, false, PATIENCE));
@@ -60,6 +59,6 @@ fn ceiling(kernels: &Kernels, threads: usize) -> f64 {
     const ROUNDS: usize = 100_000;
     let dots = ceiling::dots_for_cpu(kernels.cpu());
     let run = |_| dots(ROUNDS, black_box(&mut [1.0; 16]));
-    let seconds = measure::time_together(threads, &[(0..threads, &run)], PATIENCE);
+    let seconds = time_together(threads, &[(0..threads, &run)], PATIENCE);
     (2 * threads * ROUNDS * ceiling::DOT_ROUND) as f64 / seconds / 1e9
 }

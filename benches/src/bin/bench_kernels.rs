@@ -4,12 +4,11 @@
 
 #![allow(clippy::print_stdout, reason = "this is what it is for")]
 
+use siskin_benches::{Lines, Matrix, Random, quantised, read_rate, vector};
 use siskin_kernels::ops::attention::{self, BLOCK, CacheType, Query, Span};
 use siskin_kernels::ops::{Kernels, activation, ceiling, norm, quantise};
 use siskin_kernels::panel::PanelType;
 use siskin_kernels::{Cpu, Features};
-use siskin_tests::fuzz::Random;
-use siskin_tests::measure::{self, Lines, Matrix, vector};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -31,7 +30,7 @@ fn main() {
     }
     println!("features: {}", cpu.features());
     for (name, bytes) in [("256 KiB", 256 << 10), ("8 MiB", 8 << 20), ("512 MiB", 512 << 20)] {
-        println!("reading {name}: {:.1} GB/s", measure::read_rate(&tables[0], 1, bytes, PATIENCE) / 1e9);
+        println!("reading {name}: {:.1} GB/s", read_rate(&tables[0], 1, bytes, PATIENCE) / 1e9);
     }
     for table in &tables {
         let name = table.names().last().unwrap_or_default();
@@ -165,7 +164,7 @@ fn products(table: &Kernels, wanted: &dyn Fn(&str) -> bool) {
         let cells = SIZES.map(|(rows, columns)| {
             let matrix = Matrix::new(ty, OUTPUTS, columns, &mut random);
             let x = vector(rows * columns, &mut random);
-            let words = measure::quantised(table, ty, &x, columns);
+            let words = quantised(table, ty, &x, columns);
             let mut out = Lines::new(rows * OUTPUTS);
             let seconds = best(|| matrix.multiply(table, matrix.input(&x, &words), rows, &mut out));
             let gops = (2 * rows * OUTPUTS * columns) as f64 / seconds / 1e9;

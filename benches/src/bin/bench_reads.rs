@@ -2,9 +2,9 @@
 
 #![allow(clippy::print_stdout, reason = "this is what it is for")]
 
+use siskin_benches::read_rate;
 use siskin_kernels::Cpu;
 use siskin_kernels::ops::Kernels;
-use siskin_tests::measure;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn main() -> ExitCode {
     let numbers: Option<Vec<usize>> = std::env::args().skip(1).map(|text| text.parse().ok()).collect();
     match numbers.as_deref() {
         Some([bytes, threads]) if *bytes >= 64 && *threads > 0 => {
-            println!("{}", measure::read_rate(&Kernels::for_cpu(Cpu::detect()), *threads, *bytes, PATIENCE));
+            println!("{}", read_rate(&Kernels::for_cpu(Cpu::detect()), *threads, *bytes, PATIENCE));
             ExitCode::SUCCESS
         }
         _ => {
