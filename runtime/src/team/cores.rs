@@ -1,4 +1,5 @@
-//! How many threads are worth having where nobody says: one for each core that keeps up with the fastest.
+//! How many threads are worth having: at most one for each core, and where nobody says, one for each that keeps up with
+//! the fastest.
 //!
 //! Phones and some laptops have cores of several kinds. A phase is over when its last piece is done, so a core that
 //! takes much longer over a piece costs more than it brings.
@@ -20,6 +21,11 @@ pub(crate) fn worth_using() -> usize {
         let most = thread::available_parallelism().map_or(1, usize::from);
         if MEASURED.contains(&most) { keeping_up(&measure::rates()).unwrap_or(most).min(most) } else { most }
     })
+}
+
+/// How many cores this thread may run on at this moment.
+pub(super) fn usable() -> usize {
+    measure::usable()
 }
 
 /// How many of these rates are not far below the largest; `None` where none is known.
@@ -44,9 +50,9 @@ mod measure {
 
     /// How fast each core that this process may use computes while all do; none where a thread cannot be had.
     pub(super) fn rates() -> Vec<f64> {
-        let cores = allowed();
         thread::scope(|scope| {
-            let threads = cores.iter().map(|core| thread::Builder::new().spawn_scoped(scope, || rate(*core)));
+            let threads =
+                allowed().map(|core| thread::Builder::new().spawn_scoped(scope, move || rate(core)));
             let threads: Vec<_> = threads.collect();
             threads.into_iter().filter_map(|thread| thread.ok()?.join().ok()?).collect()
         })
@@ -65,15 +71,23 @@ mod measure {
         Some(1.0 / best)
     }
 
-    fn allowed() -> Vec<usize> {
-        // SAFETY: all zeros are an empty set, which the call fills.
-        unsafe {
-            let mut set: libc::cpu_set_t = mem::zeroed();
-            if libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) != 0 {
-                return Vec::new();
-            }
-            (0..8 * size_of_val(&set)).filter(|core| libc::CPU_ISSET(*core, &set)).collect()
+    /// Asks each time: the system may give a thread other cores, as Android does with apps that are not in sight.
+    pub(super) fn usable() -> usize {
+        match allowed().count() {
+            0 => usize::MAX,
+            count => count,
         }
+    }
+
+    fn allowed() -> impl Iterator<Item = usize> {
+        // SAFETY: all zeros are an empty set, which the call fills, or leaves where it fails.
+        let set = unsafe {
+            let mut set: libc::cpu_set_t = mem::zeroed();
+            libc::sched_getaffinity(0, size_of_val(&set), &raw mut set);
+            set
+        };
+        // SAFETY: the numbers are inside the set.
+        (0..8 * size_of_val(&set)).filter(move |core| unsafe { libc::CPU_ISSET(*core, &set) })
     }
 
     /// Keeps this thread, which ends with the measurement, on a core.
@@ -94,7 +108,7 @@ mod measure {
         #[test]
         fn every_core_has_a_rate() {
             let rates = rates();
-            assert_eq!(rates.len(), allowed().len());
+            assert_eq!(rates.len(), usable());
             assert!(rates.iter().all(|rate| rate.is_finite() && *rate > 0.0), "{rates:?}");
         }
     }
@@ -102,9 +116,18 @@ mod measure {
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 mod measure {
+    use std::sync::OnceLock;
+    use std::thread;
+
     /// Nothing is known.
     pub(super) fn rates() -> Vec<f64> {
         Vec::new()
+    }
+
+    /// As many as the machine has: threads are not kept from any.
+    pub(super) fn usable() -> usize {
+        static COUNT: OnceLock<usize> = OnceLock::new();
+        *COUNT.get_or_init(|| thread::available_parallelism().map_or(usize::MAX, usize::from))
     }
 }
 

@@ -3,7 +3,8 @@
 //! A team's members stay for its life. A job is a row of phases; a phase is some pieces of work. Each member has a run
 //! of them, so that it reads memory from end to end, and whoever is done with its own takes those of others. A phase is
 //! over when those who did its pieces find no more and have counted them, not when all members have come to its end: a
-//! member that lost its core and did none holds nobody up, and goes on with the phase that it finds.
+//! member that lost its core and did none holds nobody up, and goes on with the phase that it finds. Members without a
+//! core of their own stay out: they would only take one from another, and weights out of its cache.
 
 mod cores;
 mod shared;
@@ -29,28 +30,38 @@ pub(crate) struct Team {
 /// One thread's view of the job it takes part in.
 pub(crate) struct Worker<'a> {
     shared: &'a Shared,
-    /// Threads of the job.
+    /// Threads that the job's phases are to be cut for.
     pub team: usize,
+    /// Threads that may come, each of which has a part of the pieces.
+    present: usize,
     /// Phases this worker has seen the end of.
     phase: Cell<u32>,
-    /// From 0 to the team's size; 0 is the caller.
+    /// Below the number of those that may come; 0 is the caller.
     pub index: usize,
 }
 
 impl Team {
     /// A team of `size` threads, the caller's included.
     pub(crate) fn new(size: usize) -> Result<Self> {
-        let mut team =
-            Self { shared: Arc::new(Shared::new(size.max(1))), members: Vec::new(), handles: Vec::new() };
+        Self::on(size, cores::usable)
+    }
+
+    /// A team whose members may run on as many cores as `usable` says, which one of them asks again after each job.
+    fn on(size: usize, usable: fn() -> usize) -> Result<Self> {
+        let shared = Arc::new(Shared::new(size.max(1), usable()));
+        let mut team = Self { shared, members: Vec::new(), handles: Vec::new() };
         for index in 1..size {
             let shared = Arc::clone(&team.shared);
             let member = thread::Builder::new()
                 .name(format!("siskin-{index}"))
                 .spawn(move || {
                     let mut last = 0;
-                    while let Some((job, size)) = shared.enter(index, &mut last) {
-                        work(&shared, (index, size), job);
+                    while let Some((job, present)) = shared.enter(index, &mut last) {
+                        work(&shared, (index, present), job);
                         shared.leave();
+                        if index == 1 {
+                            shared.set_cores(usable());
+                        }
                     }
                 })
                 .map_err(|error| Error::new(ErrorKind::Memory, "threads", error.to_string()))?;
@@ -66,13 +77,15 @@ impl Team {
         if self.shared.is_broken() {
             return Err(broken());
         }
-        let job = Job::new(job);
-        let size = (self.members.len() + 1).min(most.max(1));
+        let team = (self.members.len() + 1).min(most.max(1));
+        let job = Job::new(job, team);
+        // The caller may run on other cores than the members: one of them always comes, and sees what they have.
+        let present = team.min(self.shared.cores().max(2));
         // SAFETY: only the owner of the team gets here, and `close` returns when nobody is inside any more, so
         // the job outlives every call.
-        unsafe { self.shared.open(job, size) };
-        self.handles[..size - 1].iter().for_each(Thread::unpark);
-        work(&self.shared, (0, size), job);
+        unsafe { self.shared.open(job, present) };
+        self.handles[..present - 1].iter().for_each(Thread::unpark);
+        work(&self.shared, (0, present), job);
         self.shared.close();
         if self.shared.is_broken() { Err(broken()) } else { Ok(()) }
     }
@@ -93,8 +106,8 @@ fn broken() -> Error {
 }
 
 /// The job on one member; a panic breaks the team instead of leaving the others to wait.
-fn work(shared: &Shared, (index, team): (usize, usize), job: Job) {
-    let worker = Worker { shared, team, phase: Cell::new(0), index };
+fn work(shared: &Shared, (index, present): (usize, usize), job: Job) {
+    let worker = Worker { shared, team: job.team, present, phase: Cell::new(0), index };
     // SAFETY: `run` keeps the job alive until everybody has left it.
     if catch_unwind(AssertUnwindSafe(|| unsafe { job.call(&worker) })).is_err() {
         shared.set_broken();
@@ -109,7 +122,7 @@ impl Worker<'_> {
         self.phase.set(phase + 1);
         let mut done = 0;
         loop {
-            match self.shared.next(phase, total, (self.index, self.team)) {
+            match self.shared.next(phase, total, (self.index, self.present)) {
                 Turn::Piece(piece) => {
                     work(piece);
                     done += 1;

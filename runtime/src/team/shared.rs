@@ -18,15 +18,16 @@ const ENDED: u32 = u32::MAX;
 const OPEN: u64 = 1 << 31;
 const JOB: u64 = 1 << 32;
 
-/// A job without its type: what it captured, and how to call it.
+/// A job without its type: what it captured, how to call it, and how many threads its phases are cut for.
 #[derive(Clone, Copy)]
 pub(super) struct Job {
+    pub(super) team: usize,
     captured: *const (),
     call: unsafe fn(*const (), &Worker<'_>),
 }
 
 impl Job {
-    pub(super) fn new<F: Fn(&Worker<'_>) + Sync>(job: &F) -> Self {
+    pub(super) fn new<F: Fn(&Worker<'_>) + Sync>(job: &F, team: usize) -> Self {
         /// # Safety
         /// `captured` must point to an `F` that lives.
         unsafe fn call<F: Fn(&Worker<'_>) + Sync>(captured: *const (), worker: &Worker<'_>) {
@@ -34,7 +35,7 @@ impl Job {
             let job = unsafe { &*captured.cast::<F>() };
             job(worker);
         }
-        Self { captured: std::ptr::from_ref(job).cast(), call: call::<F> }
+        Self { team, captured: std::ptr::from_ref(job).cast(), call: call::<F> }
     }
 
     /// # Safety
@@ -58,6 +59,8 @@ pub(super) struct Shared {
     gate: Apart<AtomicU64>,
     /// Members with a number from here on stay out of the job.
     size: AtomicUsize,
+    /// Cores that members may run on, as one of them last saw it.
+    cores: AtomicUsize,
     /// The phase that the job is in.
     phase: Apart<AtomicU32>,
     /// For each member's part of the pieces, the last phase in which any of it was taken, and how many were.
@@ -86,18 +89,28 @@ pub(super) enum Turn {
 }
 
 impl Shared {
-    /// For `size` threads.
-    pub(super) fn new(size: usize) -> Self {
+    /// For `size` threads that may run on so many cores.
+    pub(super) fn new(size: usize, cores: usize) -> Self {
         Self {
             job: UnsafeCell::new(None),
             gate: Apart::default(),
             size: AtomicUsize::new(0),
+            cores: AtomicUsize::new(cores),
             phase: Apart::default(),
             taken: (0..size).map(|_| Apart::default()).collect(),
             finished: Apart::default(),
             broken: AtomicBool::new(false),
             closing: AtomicBool::new(false),
         }
+    }
+
+    /// Cores that members may run on.
+    pub(super) fn cores(&self) -> usize {
+        self.cores.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_cores(&self, count: usize) {
+        self.cores.store(count, Ordering::Relaxed);
     }
 
     /// Opens the gate for a job of `size` threads.
@@ -161,8 +174,9 @@ impl Shared {
         self.closing.store(true, Ordering::Release);
     }
 
-    /// Takes the next piece of a phase for a member of a job: of its own part, and when that is done of another's.
-    pub(super) fn next(&self, phase: u32, total: usize, (index, team): (usize, usize)) -> Turn {
+    /// Takes the next piece of a phase for one of the members present: of its own part, and when that is done of
+    /// another's.
+    pub(super) fn next(&self, phase: u32, total: usize, (index, present): (usize, usize)) -> Turn {
         if self.phase() != phase {
             return Turn::Over;
         }
@@ -171,8 +185,8 @@ impl Shared {
             let _ = self.phase.0.compare_exchange(phase, phase + 1, Ordering::AcqRel, Ordering::Relaxed);
             return Turn::Over;
         }
-        let mut owners = (index..team).chain(0..index);
-        match owners.find_map(|owner| self.take(phase, owner, part_of(total, owner, team))) {
+        let mut owners = (index..present).chain(0..index);
+        match owners.find_map(|owner| self.take(phase, owner, part_of(total, owner, present))) {
             Some(piece) => Turn::Piece(piece),
             None => Turn::Wait,
         }
@@ -241,8 +255,8 @@ impl Shared {
 }
 
 /// A member's part of `total` pieces: they follow each other, and none has two more than another.
-fn part_of(total: usize, owner: usize, team: usize) -> Range<usize> {
-    (total * owner).div_ceil(team)..(total * (owner + 1)).div_ceil(team)
+fn part_of(total: usize, owner: usize, present: usize) -> Range<usize> {
+    (total * owner).div_ceil(present)..(total * (owner + 1)).div_ceil(present)
 }
 
 /// Spins, then yields.

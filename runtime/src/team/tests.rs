@@ -2,11 +2,16 @@ use super::Team;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+/// A team all of whose members come, whatever cores there are.
+fn crowded(size: usize) -> Team {
+    Team::on(size, || usize::MAX).unwrap()
+}
+
 #[test]
 fn every_piece_is_done_once_in_every_phase() {
     const TOTALS: [usize; 7] = [50, 1, 0, 2, 50, 7, 3];
     for size in [1, 2, 3, 7] {
-        let mut team = Team::new(size).unwrap();
+        let mut team = crowded(size);
         for _ in 0..50 {
             let done = TOTALS.map(|total| (0..total).map(|_| AtomicUsize::new(0)).collect::<Vec<_>>());
             let all = |done: &Vec<AtomicUsize>| done.iter().all(|count| count.load(Ordering::Relaxed) == 1);
@@ -27,7 +32,7 @@ fn every_piece_is_done_once_in_every_phase() {
 
 #[test]
 fn a_thread_has_a_run_of_pieces_until_it_helps_another() {
-    let mut team = Team::new(2).unwrap();
+    let mut team = crowded(2);
     let (come, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let wait_for = |counter: &AtomicUsize, count| {
         let start = Instant::now();
@@ -51,7 +56,7 @@ fn a_thread_has_a_run_of_pieces_until_it_helps_another() {
 
 #[test]
 fn a_job_has_no_more_threads_than_it_may() {
-    let mut team = Team::new(4).unwrap();
+    let mut team = crowded(4);
     for most in [1, 3, 2, 4, 9, 0, 1] {
         let size = most.clamp(1, 4);
         for _ in 0..50 {
@@ -68,8 +73,29 @@ fn a_job_has_no_more_threads_than_it_may() {
 }
 
 #[test]
+fn members_without_a_core_stay_out_until_there_is_one() {
+    static CORES: AtomicUsize = AtomicUsize::new(2);
+    let mut team = Team::on(4, || CORES.load(Ordering::Relaxed)).unwrap();
+    for (cores, present) in [(2, 2), (8, 4), (3, 3), (1, 2)] {
+        CORES.store(cores, Ordering::Relaxed);
+        let start = Instant::now();
+        let seen = AtomicUsize::new(0);
+        // A member looks after a job, and may be late.
+        while seen.swap(0, Ordering::Relaxed) != present {
+            assert!(start.elapsed() < Duration::from_secs(60), "{cores} cores were not seen");
+            team.run(usize::MAX, &|worker| {
+                assert!(worker.team == 4 && worker.index < worker.present);
+                seen.store(worker.present, Ordering::Relaxed);
+                worker.share(16, || false, |_| std::thread::yield_now());
+            })
+            .unwrap();
+        }
+    }
+}
+
+#[test]
 fn everybody_leaves_after_the_phase_that_ends_the_job() {
-    let mut team = Team::new(3).unwrap();
+    let mut team = crowded(3);
     for last in [0, 3, 9] {
         let phases = AtomicUsize::new(0);
         team.run(usize::MAX, &|worker| {
@@ -89,7 +115,7 @@ fn everybody_leaves_after_the_phase_that_ends_the_job() {
 
 #[test]
 fn a_job_that_was_ended_has_no_more_phases() {
-    let mut team = Team::new(3).unwrap();
+    let mut team = crowded(3);
     team.run(usize::MAX, &|worker| {
         assert!(!worker.share(4, || true, |_| {}));
         assert!(!worker.share(4, || false, |_| panic!("a piece after the end")));
@@ -99,7 +125,7 @@ fn a_job_that_was_ended_has_no_more_phases() {
 
 #[test]
 fn a_panic_is_an_error_and_nobody_hangs() {
-    let mut team = Team::new(3).unwrap();
+    let mut team = crowded(3);
     let outcome = team.run(usize::MAX, &|worker| {
         worker.share(50, || false, |piece| assert_ne!(piece, 30, "on purpose"));
     });
