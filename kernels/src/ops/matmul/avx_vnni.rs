@@ -46,7 +46,7 @@ impl Integers for AvxVnni {
     /// `dpbusd` takes unsigned weights: signed ones are raised by 128.
     const BIAS: i32 = 128;
     const WIDE: bool = true;
-    /// Not measured: one instruction takes the place of three, so that broadcasts weigh more and unpacking less.
+    /// One instruction takes the place of three, and reads a broadcast for nothing.
     const SPREAD: bool = false;
     type Dot = __m256i;
 
