@@ -17,6 +17,7 @@ mod rope;
 mod table;
 
 pub(crate) use attention::runs;
+pub(crate) use neighbours::neighbour;
 
 use siskin::graph::Op;
 use siskin::{Error, Result};

@@ -3,15 +3,20 @@
 use siskin::graph::{Op, Rows};
 
 use super::{Back, Call, Reads, Rule, table};
+use crate::batch::Texts;
 use crate::real::Real;
 
 /// Rows at some offsets; zeros where there is none.
 pub(super) struct Neighbours;
 
-/// The input row at `offset` from what output row `row` goes with.
-fn neighbour<T: Real>(call: &Call<'_, T>, row: usize, offset: isize, stride: usize) -> Option<usize> {
-    let texts = call.texts();
-    let (from, to) = (call.input(0).rows, call.output().rows);
+/// The input row at `offset` from what output row `row` goes with; `from` and `to` say what their rows are.
+pub(crate) fn neighbour(
+    texts: &Texts,
+    (from, to): (Rows, Rows),
+    row: usize,
+    offset: isize,
+    stride: usize,
+) -> Option<usize> {
     let (span, centre) = match (from, to) {
         (Rows::Frames, Rows::Frames) => (texts.frames.iter().find(|span| span.contains(&row))?.clone(), row),
         (Rows::Frames, _) => {
@@ -25,6 +30,11 @@ fn neighbour<T: Real>(call: &Call<'_, T>, row: usize, offset: isize, stride: usi
     centre.checked_add_signed(offset).filter(|other| span.contains(other))
 }
 
+/// The same for a node.
+fn of_call<T: Real>(call: &Call<'_, T>, row: usize, offset: isize, stride: usize) -> Option<usize> {
+    neighbour(call.texts(), (call.input(0).rows, call.output().rows), row, offset, stride)
+}
+
 impl<T: Real> Rule<T> for Neighbours {
     fn reads(&self) -> Reads {
         Reads::NOTHING
@@ -35,7 +45,7 @@ impl<T: Real> Rule<T> for Neighbours {
         let narrow = call.input(0).columns;
         table::each(out, call.columns(), |row, out| {
             for (offset, out) in offsets.iter().zip(out.chunks_mut(narrow)) {
-                match neighbour(call, row, *offset, *stride) {
+                match of_call(call, row, *offset, *stride) {
                     Some(other) => out.copy_from_slice(table::row(inputs[0], narrow, other)),
                     None => out.fill(T::ZERO),
                 }
@@ -50,7 +60,7 @@ impl<T: Real> Rule<T> for Neighbours {
         for row in 0..call.rows {
             let gradient = table::row(back.gradient, columns, row);
             for (offset, from) in offsets.iter().zip(gradient.chunks(narrow)) {
-                if let Some(other) = neighbour(call, row, *offset, *stride) {
+                if let Some(other) = of_call(call, row, *offset, *stride) {
                     let to = &mut to[other * narrow..(other + 1) * narrow];
                     to.iter_mut().zip(from).for_each(|(to, from)| *to += *from);
                 }

@@ -12,9 +12,10 @@ use super::check;
 use crate::knobs;
 
 /// What all files share, in the order in which they need each other.
-const SHARED: [&str; 4] = [
+const SHARED: [&str; 5] = [
     include_str!("../../../../kernels/cuda/machine.cuh"),
     include_str!("../../../../kernels/cuda/common.cuh"),
+    include_str!("../../../../kernels/cuda/sums.cuh"),
     include_str!("../../../../kernels/cuda/attention.cuh"),
     include_str!("../../../../kernels/cuda/optimiser.cuh"),
 ];
@@ -26,7 +27,7 @@ macro_rules! files {
 }
 
 /// Every file of kernels, and what it says.
-const FILES: [(&str, &str); 24] = files![
+const FILES: [(&str, &str); 27] = files![
     "adafactor",
     "adamw8",
     "attention",
@@ -35,6 +36,7 @@ const FILES: [(&str, &str); 24] = files![
     "cast",
     "columns",
     "contrastive",
+    "convolve",
     "cross_entropy",
     "distil",
     "eights",
@@ -45,8 +47,10 @@ const FILES: [(&str, &str); 24] = files![
     "map",
     "moments",
     "muon",
+    "neighbours",
     "norm",
     "optimiser",
+    "recur",
     "rope",
     "routers",
     "sgd",

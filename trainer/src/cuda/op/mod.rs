@@ -5,8 +5,10 @@ mod embed;
 mod experts;
 mod linear;
 mod map;
+mod neighbours;
 mod norm;
 mod place;
+mod recur;
 
 use siskin::graph::Op;
 use siskin::{Error, Result};
@@ -172,12 +174,8 @@ pub(super) fn check(program: &Program, precision: Precision) -> Result<()> {
                     format!("more than {most} experts have no numbers of their own in this precision");
                 return Err(Error::unsupported("precision", message));
             }
-            Op::Neighbours { .. }
-            | Op::Decay { .. }
-            | Op::Convolve { .. }
-            | Op::Recur(_)
-            | Op::Carried
-            | Op::Remember(_) => false,
+            Op::Recur(recurrence) => recurrence.key_size <= recur::MOST_KEYS,
+            Op::Carried | Op::Remember(_) => false,
             _ => true,
         };
         if !known {
@@ -208,6 +206,8 @@ pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, inputs: &[Place], ou
         Op::Route(_) | Op::Dispatch(_) | Op::ExpertLinear { .. } | Op::Combine(_) => {
             experts::forward(work, call, inputs, out)
         }
+        Op::Neighbours { .. } => neighbours::forward(work, call, inputs[0], out),
+        Op::Decay { .. } | Op::Convolve { .. } | Op::Recur(_) => recur::forward(work, call, inputs, out),
         _ => map::forward(work, call, inputs, out),
     }
 }
@@ -227,6 +227,8 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
         Op::Route(_) | Op::Dispatch(_) | Op::ExpertLinear { .. } | Op::Combine(_) => {
             experts::backward(work, call, back)
         }
+        Op::Neighbours { .. } => neighbours::backward(work, call, back),
+        Op::Decay { .. } | Op::Convolve { .. } | Op::Recur(_) => recur::backward(work, call, back),
         _ => map::backward(work, call, back),
     }
 }

@@ -1,0 +1,40 @@
+// Rows that stand near each other, side by side.
+#include "common.cuh"
+
+// Row `places[row · count + i]` of x becomes part i of a row; zeros where there is none.
+template <class T>
+__device__ void neighbours(const T* x, const int* places, T* out, int rows, int columns, int count) {
+    bool all_wide = is_wide(x, columns) && is_wide(out, columns);
+    for_each_cell<T>(rows * count, columns, all_wide, [&](int part, int column, auto size) {
+        constexpr int COUNT = decltype(size)::value;
+        float numbers[COUNT] = {};
+        if (places[part] >= 0) read<COUNT>(numbers, x + (long long)places[part] * columns + column);
+        write<COUNT>(out + (long long)part * columns + column, numbers);
+    });
+}
+
+// Each row of x gets the gradients of the parts that it became: part `parts[row · count + i]` for each i.
+template <class T>
+__device__ void neighbours_back(const T* gradient, const int* parts, T* to, int add, int rows, int columns, int count) {
+    bool all_wide = is_wide(gradient, columns) && is_wide(to, columns);
+    for_each_cell<T>(rows, columns, all_wide, [&](int row, int column, auto size) {
+        constexpr int COUNT = decltype(size)::value;
+        float sums[COUNT] = {}, numbers[COUNT];
+        for (int i = 0; i < count; i++) {
+            int part = parts[row * count + i];
+            if (part < 0) continue;
+            read<COUNT>(numbers, gradient + (long long)part * columns + column);
+#pragma unroll
+            for (int j = 0; j < COUNT; j++) sums[j] += numbers[j];
+        }
+        give<COUNT>(to + (long long)row * columns + column, sums, add);
+    });
+}
+
+#define KERNELS(T, type)                                                                                            \
+    ENTRY(neighbours_##type, 256, (const T* x, const int* places, T* out, int rows, int columns, int count),        \
+          neighbours(x, places, out, rows, columns, count))                                                         \
+    ENTRY(neighbours_back_##type, 256,                                                                              \
+          (const T* gradient, const int* parts, T* to, int add, int rows, int columns, int count),                  \
+          neighbours_back(gradient, parts, to, add, rows, columns, count))
+FOR_EACH_TYPE(KERNELS)

@@ -1,0 +1,47 @@
+//! Rows that stand near each other, side by side.
+
+use siskin::graph::Op;
+
+use super::{Argument, Back, Call, Place, Work, whole};
+use crate::grad::neighbour;
+
+/// The row of the input that each part of each row of the output is; none where there is none.
+fn places(call: &Call<'_>, offsets: &[isize], stride: usize) -> Vec<Option<usize>> {
+    let kinds = (call.input(0).rows, call.output().rows);
+    let of_row = |row| offsets.iter().map(move |&offset| neighbour(call.texts(), kinds, row, offset, stride));
+    (0..call.rows).flat_map(of_row).collect()
+}
+
+fn number(place: Option<usize>) -> i32 {
+    place.map_or(-1, |place| place as i32)
+}
+
+pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, x: Place, out: Place) {
+    let Op::Neighbours { offsets, stride } = &call.node.op else { return };
+    let name = call.name(&format!("neighbours {offsets:?} {stride} of {:?}", call.input(0).rows));
+    let list = work.sheet.whole(&name, || places(call, offsets, *stride).into_iter().map(number).collect());
+    let columns = call.input(0).columns;
+    let numbers = [call.rows, columns, offsets.len()].map(whole);
+    let arguments = [&[x, list, out].map(Argument::Place)[..], &numbers].concat();
+    work.tape.cells("neighbours", call.rows * offsets.len(), columns, &arguments);
+}
+
+pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
+    let Op::Neighbours { offsets, stride } = &call.node.op else { return };
+    let Some(to) = back.to[0] else { return };
+    let (rows, columns) = (call.input(0).row_count(call.batch), call.input(0).columns);
+    let name = call.name(&format!("parts {offsets:?} {stride} of {:?}", call.input(0).rows));
+    let list = work.sheet.whole(&name, || {
+        // At each offset, a row is a part of one other at most.
+        let mut parts = vec![-1; rows * offsets.len()];
+        for (part, place) in places(call, offsets, *stride).into_iter().enumerate() {
+            let Some(place) = place else { continue };
+            parts[place * offsets.len() + part % offsets.len()] = part as i32;
+        }
+        parts
+    });
+    let numbers = [rows, columns, offsets.len()].map(whole);
+    let places = [back.gradient, list].map(Argument::Place);
+    let arguments = [&places[..], &to.arguments(), &numbers].concat();
+    work.tape.cells("neighbours_back", rows, columns, &arguments);
+}

@@ -1,0 +1,170 @@
+//! States of constant size, and what goes with them.
+
+use siskin::graph::{Op, Recurrence, Rule};
+
+use super::{Argument, Back, Call, Place, To, Work, flag, sum_rows, whole};
+use crate::program::{Node, Program};
+
+/// The most columns of a key; what a warp, and a block of so many threads, has of a state at a time; tokens between two
+/// states that are kept: as `kernels/cuda/recur.cu` has them.
+pub(super) const MOST_KEYS: usize = 256;
+const COLUMNS: usize = 32;
+const THREADS: usize = 256;
+const CHUNK: usize = 32;
+
+/// A rule as the kernels number it.
+fn number(rule: Rule) -> i32 {
+    match rule {
+        Rule::Sum => 0,
+        Rule::WholeSum => 1,
+        Rule::Delta => 2,
+    }
+}
+
+/// Whether a decay is kept as its logarithm, which has digits enough for decays near one in 16 bits: where nothing but
+/// states reads it.
+fn is_logarithm(program: &Program, value: usize) -> bool {
+    let made = program.nodes.iter().any(|node| node.output == value && matches!(node.op, Op::Decay { .. }));
+    let only_decays = |node: &Node| {
+        let others = node.inputs.iter().enumerate().filter(|(place, _)| *place != 3);
+        matches!(node.op, Op::Recur(_)) && others.into_iter().all(|(_, input)| *input != value)
+    };
+    made && program.nodes.iter().filter(|node| node.inputs.contains(&value)).all(only_decays)
+}
+
+/// The position of each row in its text, then how many rows come after it.
+fn places(work: &mut Work<'_>, call: &Call<'_>) -> Place {
+    let texts = call.texts();
+    work.sheet.whole(&call.name("places and what follows"), || {
+        let rows = texts.rows.iter().enumerate();
+        let after = rows.map(|(number, row)| texts.spans[row.text].end - 1 - number);
+        texts.rows.iter().map(|row| row.position).chain(after).map(|place| place as i32).collect()
+    })
+}
+
+/// The first row of each text, and the end of the last.
+fn starts(work: &mut Work<'_>, call: &Call<'_>) -> Place {
+    let texts = call.texts();
+    work.sheet.whole(&call.name("starts of texts"), || {
+        let starts = texts.spans.iter().map(|span| span.start);
+        starts.chain([texts.rows.len()]).map(|row| row as i32).collect()
+    })
+}
+
+pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, inputs: &[Place], out: Place) {
+    let (rows, columns) = (call.rows, call.columns());
+    match &call.node.op {
+        Op::Decay { log, bias } => {
+            let weights = [log, bias].map(|weight| call.weight(*weight).floats);
+            let places = [inputs[0], weights[0], weights[1], out].map(Argument::Place);
+            let logarithm = flag(is_logarithm(call.program, call.node.output));
+            let numbers = [logarithm, whole(rows), whole(columns)];
+            work.tape.cells("decay", rows, columns, &[&places[..], &numbers].concat());
+        }
+        Op::Convolve { taps, weight, .. } => {
+            let positions = places(work, call);
+            let places = [inputs[0], call.weight(*weight).floats, positions, out].map(Argument::Place);
+            let numbers = [rows, columns, *taps].map(whole);
+            work.tape.cells("convolve", rows, columns, &[&places[..], &numbers].concat());
+        }
+        Op::Recur(recurrence) => {
+            let starts = starts(work, call);
+            let arguments =
+                [&head(call, recurrence, inputs)[..], &[starts, out].map(Argument::Place)].concat();
+            let groups = recurrence.value_size.div_ceil(COLUMNS);
+            let grid = [recurrence.heads, call.texts().spans.len(), groups];
+            let name = work.tape.named("recur");
+            work.tape.kernel(&name, grid, THREADS, 0, &arguments);
+        }
+        _ => {}
+    }
+}
+
+pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
+    match &call.node.op {
+        Op::Decay { log, bias } => decay_back(work, call, back, [*log, *bias]),
+        Op::Convolve { taps, weight, .. } => convolve_back(work, call, back, (*taps, *weight)),
+        Op::Recur(recurrence) => recur_back(work, call, back, recurrence),
+        _ => {}
+    }
+}
+
+fn decay_back(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>, [log, bias]: [usize; 2]) {
+    let (rows, columns) = (call.rows, call.columns());
+    let weights = [log, bias].map(|weight| call.weight(weight).floats);
+    let places = [back.inputs[0], back.gradient, weights[0], weights[1]].map(Argument::Place);
+    let logarithm = flag(is_logarithm(call.program, call.node.output));
+    if let Some(to) = back.to[0] {
+        let numbers = [Argument::Place(to.place), logarithm, flag(to.add), whole(rows), whole(columns)];
+        work.tape.cells("decay_back", rows, columns, &[&places[..], &numbers].concat());
+    }
+    for (weight, of_log) in [(log, true), (bias, false)] {
+        let to = call.weight(weight).gradient;
+        if to > 0 {
+            let numbers = [logarithm, flag(of_log), whole(rows), whole(columns)];
+            sum_rows(work, "sum_slopes", [rows, columns], &[&places[..], &numbers].concat(), to);
+        }
+    }
+}
+
+fn convolve_back(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>, (taps, weight): (usize, usize)) {
+    let (rows, columns, positions) = (call.rows, call.columns(), places(work, call));
+    let numbers = [rows, columns, taps].map(whole);
+    if let Some(to) = back.to[0] {
+        let places = [back.gradient, call.weight(weight).floats, positions].map(Argument::Place);
+        let arguments = [&places[..], &to.arguments(), &numbers].concat();
+        work.tape.cells("convolve_back", rows, columns, &arguments);
+    }
+    let to = call.weight(weight).gradient;
+    if to > 0 {
+        let places = [back.inputs[0], back.gradient, positions].map(Argument::Place);
+        sum_rows(work, "sum_taps", [rows, columns * taps], &[&places[..], &numbers].concat(), to);
+    }
+}
+
+/// Heads of each input, and columns of a head.
+fn shapes(r: &Recurrence) -> Vec<[usize; 2]> {
+    let tokens = [[r.query_heads, r.key_size], [r.key_heads, r.key_size], [r.value_heads, r.value_size]];
+    let rates = [[r.heads, 1], [r.heads, 1]];
+    let rates = if r.rule == Rule::Delta { &rates[..] } else { &[] };
+    [&tokens[..], rates].concat()
+}
+
+/// What kernels are told of a state: the inputs, then its form.
+fn head(call: &Call<'_>, r: &Recurrence, inputs: &[Place]) -> Vec<Argument> {
+    let place = |input: usize| Argument::Place(inputs.get(input).copied().unwrap_or(0));
+    let sizes = [r.heads, r.query_heads, r.key_heads, r.value_heads, r.key_size, r.value_size];
+    let logarithm = call.node.inputs.get(3).is_some_and(|&decay| is_logarithm(call.program, decay));
+    let form = sizes.into_iter().map(whole).chain([Argument::Whole(number(r.rule)), flag(logarithm)]);
+    (0..5).map(place).chain(form).collect()
+}
+
+fn recur_back(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>, r: &Recurrence) {
+    let (rows, texts, shapes) = (call.rows, call.texts().spans.len(), shapes(r));
+    let mut given = [0; 5];
+    for (given, [_, size]) in given.iter_mut().zip(&shapes) {
+        *given = work.scratch.floats(rows * r.heads * size);
+    }
+    let sums = work.scratch.floats(2 * rows * r.heads);
+    // Every text begins in a chunk of its own.
+    let kept = r.heads * COLUMNS * MOST_KEYS;
+    let states = work.scratch.floats((rows / CHUNK + texts + 1) * kept);
+    let recent = work.scratch.floats(texts * CHUNK * kept);
+    let starts = starts(work, call);
+    let places = [&[starts, back.gradient], &given[..], &[sums, states, recent]].concat();
+    let places = places.into_iter().map(Argument::Place);
+    let arguments: Vec<Argument> = head(call, r, back.inputs).into_iter().chain(places).collect();
+    let name = work.tape.named("recur_back");
+    work.tape.kernel(&name, [r.heads, texts, 1], THREADS, 0, &arguments);
+    for ((to, given), [heads, size]) in back.to.iter().zip(given).zip(shapes) {
+        let Some(to) = to else { continue };
+        gather(work, given, *to, [rows, heads * size, r.heads, size]);
+    }
+}
+
+/// Adds up what the heads give that read the same columns.
+fn gather(work: &mut Work<'_>, given: Place, to: To, [rows, columns, heads, size]: [usize; 4]) {
+    let numbers = [rows, columns, heads, size].map(whole);
+    let arguments = [&[Argument::Place(given)], &to.arguments()[..], &numbers].concat();
+    work.tape.cells("gather_heads", rows, columns, &arguments);
+}
