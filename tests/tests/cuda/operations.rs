@@ -1,7 +1,8 @@
 //! Operations one by one, in every precision.
 
 use siskin::graph::{
-    ActivationKind, Attention, Bias, Head, Limits, NormKind, Op, Role, Rope, Rows, Sight, Weight,
+    ActivationKind, Attention, Bias, Head, Limits, NormKind, Op, Recurrence, Role, Rope, Rows, Rule, Sight,
+    Weight,
 };
 use siskin_tests::cuda::{Emulated, decode, encode};
 use siskin_trainer::batch::Batch;
@@ -227,19 +228,54 @@ fn columns_and_angles() {
     );
 }
 
+/// A state of four heads, in which some share queries, keys and values; texts of several chunks of what backward keeps.
+fn recur(rule: Rule, [key_size, value_size]: [usize; 2]) -> One {
+    let (heads, query_heads, key_heads, value_heads) = (4, 2, 1, 4);
+    let mut inputs = vec![query_heads * key_size, key_heads * key_size, value_heads * value_size];
+    if rule == Rule::Delta {
+        inputs.extend([heads, heads]);
+    }
+    let state =
+        Recurrence { state: 0, heads, query_heads, key_heads, value_heads, key_size, value_size, rule };
+    let columns = heads * value_size;
+    let mut case = One::new(&[1, 70, 33], &inputs, columns, &[], Op::Recur(state));
+    // What is divided by sums of keys has none near zero; the others do not let a state grow without end.
+    for parameter in case.parameters.list.iter_mut().take(if rule == Rule::Delta { 0 } else { 2 }) {
+        parameter.numbers.iter_mut().for_each(|x| *x = x.abs() + 0.1);
+    }
+    case
+}
+
+#[test]
+fn states() {
+    check(
+        "state",
+        [
+            recur(Rule::Sum, [5, 40]),
+            recur(Rule::Sum, [40, 31]),
+            recur(Rule::WholeSum, [7, 3]),
+            recur(Rule::Delta, [6, 37]),
+            One::new(&[40, 2, 100], &[9], 9, &[36], Op::Convolve { state: 0, taps: 4, weight: 0 }),
+            One::new(&[3, 150], &[9], 9, &[9, 9], Op::Decay { log: 0, bias: 1 }),
+            One::new(&[3, 1, 9], &[16], 48, &[], Op::Neighbours { offsets: vec![1, 0, -2], stride: 1 }),
+        ],
+    );
+}
+
 /// What waits where it should gives the same bits whichever thread comes first.
 #[test]
 fn the_order_of_threads_changes_no_bit() {
     let bias = Bias { table: 0, buckets: 8, farthest: 20, both_ways: true };
     let description = Attention { bias: Some(bias), ..attention(2, 1, 24, Sight::Before(None)) };
-    let case = attend(&[150, 7], description, &[16]);
-    for precision in [Precision::F32, Precision::Bf16] {
-        let results = [false, true].map(|backwards| {
-            let mut device = device()?;
-            device.run_backwards(backwards).unwrap();
-            Some(case.run(device, precision, &case.parameters))
-        });
-        assert!(results[0] == results[1], "{precision:?}");
+    for case in [attend(&[150, 7], description, &[16]), recur(Rule::Delta, [6, 37])] {
+        for precision in [Precision::F32, Precision::Bf16] {
+            let results = [false, true].map(|backwards| {
+                let mut device = device()?;
+                device.run_backwards(backwards).unwrap();
+                Some(case.run(device, precision, &case.parameters))
+            });
+            assert!(results[0] == results[1], "{precision:?}");
+        }
     }
 }
 
