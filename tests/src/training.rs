@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use siskin_trainer::run::{Base, Config, Material, Progress, Run, Seen, Watcher};
+use siskin_trainer::statistics::StepStatistics;
 use siskin_trainer::tokenizer;
 
 /// A folder of a test's own, with the text that is learnt; it goes when this is dropped.
@@ -76,6 +77,8 @@ pub struct Notes {
     pub losses: Vec<f64>,
     /// What was looked at.
     pub seen: Vec<Seen>,
+    /// What numbers were like.
+    pub statistics: Vec<StepStatistics>,
     /// The step after which it stops the run.
     pub stop_after: Option<u64>,
     /// What it stops the run by.
@@ -92,5 +95,9 @@ impl Watcher for Notes {
 
     fn look(&mut self, seen: &Seen) {
         self.seen.push(*seen);
+    }
+
+    fn statistics(&mut self, statistics: &StepStatistics) {
+        self.statistics.push(statistics.clone());
     }
 }

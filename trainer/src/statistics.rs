@@ -192,6 +192,14 @@ pub(crate) struct Outputs {
 }
 
 impl Outputs {
+    /// Adds some of what a node gave.
+    pub(crate) fn add<T: Real>(&mut self, node: usize, numbers: &[T]) {
+        if self.list.len() <= node {
+            self.list.resize(node + 1, None);
+        }
+        self.list[node].get_or_insert_default().add(numbers);
+    }
+
     /// With the gradients that the same step gave.
     pub(crate) fn with(
         self,
@@ -211,13 +219,9 @@ impl Outputs {
 
 impl<T: Real> Probe<T> for Outputs {
     fn piece(&mut self, piece: &Piece<'_, T>) {
-        if piece.phase != Phase::Forward {
-            return;
+        if piece.phase == Phase::Forward {
+            self.add(piece.number, piece.output);
         }
-        if self.list.len() <= piece.number {
-            self.list.resize(piece.number + 1, None);
-        }
-        self.list[piece.number].get_or_insert_default().add(piece.output);
     }
 }
 

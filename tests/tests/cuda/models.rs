@@ -7,7 +7,7 @@ use siskin_tests::gradients::load;
 use siskin_tests::{golden, texts};
 use siskin_trainer::cuda::{Argument, Command, Objective, Precision, Runner as Device};
 use siskin_trainer::loss::{CrossEntropy, Sum};
-use siskin_trainer::{Goal, Gradients, Parameters, Recompute, RouterOptions, Runner};
+use siskin_trainer::{Goal, Gradients, Parameters, Phase, Piece, Probe, Recompute, RouterOptions, Runner};
 
 use super::common::{device, error, targets};
 
@@ -73,6 +73,58 @@ fn gradients_are_those_of_the_cpu() {
 
 /// Models that there are no kernels for: sights of few models.
 const WITHOUT: &[&str] = &["bigbird-blocks", "bert-mixed", "longformer"];
+
+/// Gathers what nodes give.
+#[derive(Default)]
+struct Given(Vec<Vec<f32>>);
+
+impl Given {
+    fn add(&mut self, node: usize, numbers: &[f32]) {
+        self.0.resize_with(self.0.len().max(node + 1), Vec::new);
+        self.0[node].extend(numbers);
+    }
+}
+
+impl Probe<f32> for Given {
+    fn piece(&mut self, piece: &Piece<'_, f32>) {
+        if piece.phase == Phase::Forward {
+            self.add(piece.number, piece.output);
+        }
+    }
+}
+
+/// Whoever looks sees what the CPU's operations give, sums that are normalised at once and the logarithms of decays too.
+#[test]
+fn what_operations_give_is_shown() {
+    let mut report = String::new();
+    for name in ["qwen3-next", "bart", "mixtral", "gpt2"] {
+        let case = load(name);
+        let parameters = Parameters::<f32>::read(&case.program.weights, &case.file).unwrap();
+        let output = case.program.values[case.program.output];
+        let targets = targets(output.row_count(&case.batch), output.columns);
+        let loss = CrossEntropy::default();
+        let Some(device) = device() else { return };
+        let (program, recompute) = (case.program.clone(), Recompute::Layers(1));
+        let mut runner =
+            Device::new(device, Precision::F32, program, recompute, &parameters, |_| true).unwrap();
+        let mut own = Given::default();
+        let show = &mut |node: usize, numbers: &[f32]| own.add(node, numbers);
+        runner.run_shown(&case.batch, &loss.into(), &targets, 1.0, show).unwrap();
+        let mut want = Given::default();
+        let mut cpu = Runner::new(case.program.clone(), Recompute::Nothing, |_| true).unwrap();
+        let mut gradients = Gradients::zeros(&parameters, |_| true);
+        let goal = Goal { loss: &loss, targets: &targets, scale: 1.0 };
+        cpu.run_shown(&parameters, &case.batch, goal, &mut gradients, Some(&mut want)).unwrap();
+        assert_eq!(own.0.len(), want.0.len(), "{name}");
+        for (node, (own, want)) in case.program.nodes.iter().zip(own.0.iter().zip(&want.0)) {
+            let error = error(own, want, 1e-3);
+            if error.is_nan() || error > 1e-4 {
+                report += &format!("{name}: {:?} {error:.1e}\n", node.op);
+            }
+        }
+    }
+    assert!(report.is_empty(), "{report}");
+}
 
 /// What is rounded to 16 bits is near what is not.
 #[test]

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use siskin_tests::training::Notes;
 use siskin_trainer::cuda::Engine;
 use siskin_trainer::run::{Base, Config, Ended, Material, Run, Start};
+use siskin_trainer::statistics::{Statistics, StepStatistics};
 use siskin_trainer::{Parameters, tokenizer};
 
 use super::common::{device, error};
@@ -90,6 +91,7 @@ struct Trained {
     losses: Vec<f64>,
     looks: Vec<f64>,
     parameters: Parameters<f32>,
+    statistics: Vec<StepStatistics>,
 }
 
 /// A small run with these sections, on the first device; with a second one, it is stopped after three steps and goes on
@@ -115,7 +117,7 @@ fn train(devices: &[&str], precision: &str, sections: &str) -> Option<Trained> {
         assert_eq!(ended, Ended::Done);
         let parameters = run.parameters().unwrap();
         let looks = notes.seen.iter().map(|seen| seen.loss).collect();
-        return Some(Trained { losses: notes.losses, looks, parameters });
+        return Some(Trained { losses: notes.losses, looks, parameters, statistics: notes.statistics });
     }
     None
 }
@@ -212,6 +214,28 @@ fn eight_bits_go_on_where_they_were() {
 }
 
 #[test]
+fn statistics_are_those_of_the_cpu_and_change_no_bit() {
+    let section = "[statistics]\nevery = 3\n";
+    for (precision, limit) in [("f32", 1e-3), ("bf16", 0.1), ("fp16", 0.02)] {
+        let Some(own) = train(&["cuda"], precision, section) else { return };
+        let unseen = train(&["cuda"], precision, "").unwrap();
+        assert!(own.losses == unseen.losses && own.parameters == unseen.parameters, "{precision}");
+        let want = train(&["cpu"], "f32", section).unwrap();
+        assert_eq!(own.statistics.iter().map(|step| step.step).collect::<Vec<_>>(), [3, 6]);
+        for (own, want) in own.statistics.iter().zip(&want.statistics) {
+            let names = |of: &StepStatistics| of.all().map(|(name, _)| name).collect::<Vec<_>>();
+            assert_eq!(names(own), names(want), "{precision}");
+            for ((name, own), (_, want)) in own.all().zip(want.all()) {
+                let counts = |of: &Statistics| [of.count, of.broken];
+                assert_eq!(counts(own), counts(want), "{precision}: {name}");
+                let apart = (own.rms() - want.rms()).abs() / want.rms();
+                assert!(apart < limit, "{precision}: {name} has {}, not {}", own.rms(), want.rms());
+            }
+        }
+    }
+}
+
+#[test]
 fn what_a_device_does_not_do_is_refused() {
     let small = Small::new();
     let cases = [
@@ -230,14 +254,10 @@ fn what_a_device_does_not_do_is_refused() {
             Err(error) => assert_eq!(error.place(), place, "{line}: {error}"),
         }
     }
-    for (section, place) in
-        [("[quantise]\ntype = \"W8r\"\n", "quantise"), ("[statistics]\nevery = 1\n", "statistics")]
-    {
-        let config = small.config("device = \"cuda\"", section);
-        let Some(device) = device() else { return };
-        let device = std::cell::RefCell::new(Some(device));
-        let engine = |start: &Start<'_>| start.on(device.take().unwrap()).map(Some);
-        let run = Run::with_engine(config.clone(), small.material(&config), None, &engine);
-        assert_eq!(run.err().unwrap().place(), place, "{section}");
-    }
+    let config = small.config("device = \"cuda\"", "[quantise]\ntype = \"W8r\"\n");
+    let Some(device) = device() else { return };
+    let device = std::cell::RefCell::new(Some(device));
+    let engine = |start: &Start<'_>| start.on(device.take().unwrap()).map(Some);
+    let run = Run::with_engine(config.clone(), small.material(&config), None, &engine);
+    assert_eq!(run.err().unwrap().place(), "quantise");
 }

@@ -25,4 +25,9 @@ pub trait Device {
 
     /// Does what a tape says, after all work so far. A tape that came before may have been recorded.
     fn run(&mut self, tape: &Tape) -> Result<()>;
+
+    /// The same for a tape that is not worth recording.
+    fn once(&mut self, tape: &Tape) -> Result<()> {
+        self.run(tape)
+    }
 }

@@ -5,10 +5,10 @@ use siskin::Result;
 use super::device::Device;
 use super::loss::Objective;
 use super::optimiser::Judged;
-use super::runner::Runner;
+use super::runner::{Runner, Show};
 use crate::batch::Batch;
 use crate::loss::{Sum, Targets};
-use crate::parameters::Parameters;
+use crate::parameters::{Gradients, Parameters};
 use crate::state::{Data, Tables};
 
 /// Weights and an optimiser that are elsewhere than in the memory of the process.
@@ -18,6 +18,25 @@ pub trait Engine {
     /// # Errors
     /// Where the batch does not fit, or the device fails.
     fn run(&mut self, batch: &Batch, loss: &Objective, targets: &Targets, scale: f64) -> Result<()>;
+
+    /// The same, and shows what each node gives: see [`Runner::run_shown`].
+    ///
+    /// # Errors
+    /// Where the batch does not fit, or the device fails.
+    fn run_shown(
+        &mut self,
+        batch: &Batch,
+        loss: &Objective,
+        targets: &Targets,
+        scale: f64,
+        show: &mut Show<'_>,
+    ) -> Result<()>;
+
+    /// Gives `gradients` those of the device.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    fn gradients(&mut self, gradients: &mut Gradients<f32>) -> Result<()>;
 
     /// Runs a batch forth alone.
     ///
@@ -68,6 +87,21 @@ pub trait Engine {
 impl<D: Device> Engine for Runner<D> {
     fn run(&mut self, batch: &Batch, loss: &Objective, targets: &Targets, scale: f64) -> Result<()> {
         Runner::run(self, batch, loss, targets, scale)
+    }
+
+    fn run_shown(
+        &mut self,
+        batch: &Batch,
+        loss: &Objective,
+        targets: &Targets,
+        scale: f64,
+        show: &mut Show<'_>,
+    ) -> Result<()> {
+        Runner::run_shown(self, batch, loss, targets, scale, show)
+    }
+
+    fn gradients(&mut self, gradients: &mut Gradients<f32>) -> Result<()> {
+        Runner::gradients(self, gradients)
     }
 
     fn evaluate(&mut self, batch: &Batch, loss: &Objective, targets: &Targets) -> Result<()> {

@@ -1,11 +1,15 @@
 //! Walks the schedule of a program, and writes down what a device is to do for it.
 
 mod head;
+mod shown;
 
 use std::collections::HashSet;
 
 use siskin::graph::{ActivationKind, Op};
 use siskin::{Error, Result};
+
+use shown::Mark;
+pub use shown::Show;
 
 use super::adapters;
 use super::average::Average;
@@ -72,6 +76,8 @@ struct Plan {
     sheet: Vec<u8>,
     /// Bytes of the areas, in their order.
     bytes: [usize; 4],
+    /// What is shown; nothing where nobody looks.
+    marks: Vec<Mark>,
 }
 
 /// What is trained towards.
@@ -159,10 +165,28 @@ impl<D: Device> Runner<D> {
     /// # Errors
     /// Where the batch does not fit the program, or the device fails.
     pub fn run(&mut self, batch: &Batch, loss: &Objective, targets: &Targets, scale: f64) -> Result<()> {
-        let goal = Goal { loss, targets, scale };
+        self.forth_and_back(batch, Goal { loss, targets, scale }, None)
+    }
+
+    /// The same; `show` is shown what each node gives, to the bit what it gives otherwise.
+    ///
+    /// # Errors
+    /// Where the batch does not fit the program, or the device fails.
+    pub fn run_shown(
+        &mut self,
+        batch: &Batch,
+        loss: &Objective,
+        targets: &Targets,
+        scale: f64,
+        show: &mut Show<'_>,
+    ) -> Result<()> {
+        self.forth_and_back(batch, Goal { loss, targets, scale }, Some(show))
+    }
+
+    fn forth_and_back(&mut self, batch: &Batch, goal: Goal<'_>, show: Option<&mut Show<'_>>) -> Result<()> {
         if let Some(remember) = self.remember.clone().filter(|_| !self.remembers) {
             // Once for the largest numbers alone.
-            self.walk(batch, goal, true)?;
+            self.walk(batch, goal, true, None)?;
             let mut tape = Tape::new(self.precision);
             for weight in self.weights.list.iter().filter(|weight| weight.gradient > 0) {
                 tape.clear(weight.gradient, 4 * weight.count);
@@ -172,7 +196,7 @@ impl<D: Device> Runner<D> {
             self.device.run(&remember)?;
             self.remembers = true;
         }
-        self.walk(batch, goal, true)
+        self.walk(batch, goal, true, show)
     }
 
     /// From now on products of feed-forward layers and the last one have numbers of eight bits, where their rows and
@@ -196,7 +220,7 @@ impl<D: Device> Runner<D> {
     /// # Errors
     /// Where the batch does not fit the program, or the device fails.
     pub fn evaluate(&mut self, batch: &Batch, loss: &Objective, targets: &Targets) -> Result<()> {
-        self.walk(batch, Goal { loss, targets, scale: 1.0 }, false)
+        self.walk(batch, Goal { loss, targets, scale: 1.0 }, false, None)
     }
 
     /// How far off all batches were since this was last asked.
@@ -346,14 +370,14 @@ impl<D: Device> Runner<D> {
     /// Where the batch does not fit the program.
     pub fn plan(&self, batch: &Batch, loss: &Objective, targets: &Targets) -> Result<(Tape, usize)> {
         let goal = Goal { loss, targets, scale: 1.0 };
-        let plan = self.write_down(batch, goal, true)?;
+        let plan = self.write_down(batch, goal, true, false)?;
         Ok((plan.tape, plan.bytes.iter().sum()))
     }
 
-    fn walk(&mut self, batch: &Batch, goal: Goal<'_>, back: bool) -> Result<()> {
+    fn walk(&mut self, batch: &Batch, goal: Goal<'_>, back: bool, show: Option<&mut Show<'_>>) -> Result<()> {
         check(&self.program, batch)?;
         loop {
-            let plan = self.write_down(batch, goal, back)?;
+            let plan = self.write_down(batch, goal, back, show.is_some())?;
             let Areas { arena, scratch, head, sheet } = &mut self.areas;
             let mut moved = false;
             for (area, bytes) in [arena, scratch, head, sheet].into_iter().zip(plan.bytes) {
@@ -361,12 +385,15 @@ impl<D: Device> Runner<D> {
             }
             if !moved {
                 self.device.write(self.areas.sheet.place, &plan.sheet)?;
-                return self.device.run(&plan.tape);
+                return match show {
+                    Some(show) => self.run_marked(&plan.tape, &plan.marks, show),
+                    None => self.device.run(&plan.tape),
+                };
             }
         }
     }
 
-    fn write_down(&self, batch: &Batch, goal: Goal<'_>, back: bool) -> Result<Plan> {
+    fn write_down(&self, batch: &Batch, goal: Goal<'_>, back: bool, shown: bool) -> Result<Plan> {
         let schedule = if back { &self.schedule } else { &self.forward };
         let layout = Layout::of_sizes(schedule, |buffer| Ok(self.bytes(batch, buffer)))?;
         let mut tape = Tape::new(self.precision);
@@ -382,6 +409,7 @@ impl<D: Device> Runner<D> {
             back,
             routers: self.routers.filter(|_| back),
             factors: [goal.scale, goal.loss.loss().weight(batch, goal.targets)],
+            marks: shown.then(Vec::new),
         };
         if let Some(routers) = walk.routers {
             routers.begin(&mut walk.work);
@@ -402,8 +430,9 @@ impl<D: Device> Runner<D> {
                 }
             }
         }
+        let marks = walk.marks.unwrap_or_default();
         let bytes = [layout.size, scratch.most, head, sheet.bytes.len()];
-        Ok(Plan { tape, sheet: sheet.bytes, bytes })
+        Ok(Plan { tape, sheet: sheet.bytes, bytes, marks })
     }
 
     fn bytes(&self, batch: &Batch, buffer: Buffer) -> usize {
@@ -434,9 +463,24 @@ struct Walk<'a, D> {
     /// Where they have losses of their own, and the factors on their gradients and losses.
     routers: Option<Routers>,
     factors: [f64; 2],
+    /// Where somebody looks, what is shown.
+    marks: Option<Vec<Mark>>,
 }
 
 impl<'a, D: Device> Walk<'a, D> {
+    /// Shows what a node gave that has just been computed.
+    fn mark(&mut self, node: usize, place: Place, rows: usize, stride: usize) {
+        let columns = self.runner.program.values[self.runner.program.nodes[node].output].columns;
+        if let Some(marks) = &mut self.marks {
+            marks.push(Mark {
+                commands: self.work.tape.commands.len(),
+                node,
+                place,
+                shape: [rows, columns, stride],
+            });
+        }
+    }
+
     fn call(&self, node: usize, rows: Option<usize>) -> Call<'a> {
         let program = &self.runner.program;
         let node = &program.nodes[node];
@@ -472,10 +516,16 @@ impl<'a, D: Device> Walk<'a, D> {
         let call = self.call(node, None);
         if let Some((gelu, bent)) = self.gelu_of_product(index, &call) {
             op::multiply_and_bend(&mut self.work, &call, inputs[0], [out, bent]);
+            for (node, place) in [(node, out), (gelu, bent)] {
+                self.mark(node, place, call.rows, call.columns());
+            }
             return Ok(Some(gelu));
         }
         op::forward(&mut self.work, &call, &inputs, out, kept);
         let again = matches!(self.schedule.steps[index], Step::Forward { again: true, .. });
+        if !again {
+            self.mark(node, out, call.rows, call.columns());
+        }
         if let Some(routers) = self.routers.filter(|_| !again) {
             let places = [inputs.first().copied().unwrap_or_default(), out];
             routers.see(&mut self.work, &self.runner.program, node, (call.rows, places));
@@ -484,9 +534,13 @@ impl<'a, D: Device> Walk<'a, D> {
     }
 
     /// The norm that comes after a sum and takes nothing else, and where its output goes, if both can be computed at
-    /// once: not where the output lies over what is added up, unless it is row over row.
+    /// once: not where the output lies over what is added up, unless it is row over row, and not where the sum is shown.
+    /// The bits are the same.
     fn norm_of_sum(&self, index: usize, node: usize) -> Result<Option<(usize, Place)>> {
         let program = &self.runner.program;
+        if self.marks.is_some() {
+            return Ok(None);
+        }
         let Some(&next) = self.schedule.steps.get(index + 1) else { return Ok(None) };
         let Step::Forward { node: norm, .. } = next else { return Ok(None) };
         let sum = &program.nodes[node];

@@ -15,6 +15,7 @@ use crate::program::Program;
 use crate::scaler::{Scaler, ScalerOptions};
 use crate::settings::unknown;
 use crate::state::{self, Data, State, Tables, View, fill};
+use crate::statistics::Outputs;
 
 /// What a device is made ready for.
 #[derive(Clone, Copy)]
@@ -128,12 +129,11 @@ fn cuda(_: &Start<'_>) -> Result<Box<dyn Engine>> {
 }
 
 impl OnDevice {
-    /// Refuses what devices do not do yet.
+    /// Refuses what devices do not do yet: weights that are rounded.
     pub(super) fn new(config: &Config, engine: Box<dyn Engine>) -> Result<Self> {
-        let missing = [("quantise", config.quantise.is_some()), ("statistics", config.statistics.every > 0)];
-        if let Some((section, _)) = missing.into_iter().find(|(_, wanted)| *wanted) {
+        if config.quantise.is_some() {
             let message = "is not there on CUDA yet; leave it out, or take device = \"cpu\"";
-            return Err(Error::unsupported(section, message));
+            return Err(Error::unsupported("quantise", message));
         }
         let loss = Objective::named(&config.loss)?;
         let halves = precision(config)? == Precision::Fp16;
@@ -148,17 +148,31 @@ impl OnDevice {
         self.engine.memory(&step.batch, &self.loss, &step.targets)
     }
 
-    /// One step over some batches: how far off they were, and the length of the gradient.
+    /// One step over some batches: how far off they were, and the length of the gradient. Where somebody looks, outputs
+    /// and gradients are brought from the device.
     pub(super) fn step(
         &mut self,
         steps: &[Step],
         weight: f64,
         rate: f64,
         limit: Option<f64>,
+        look: Option<(&mut Outputs, &mut Gradients<f32>)>,
     ) -> Result<(Sum, f64)> {
         let scale = self.scaler.as_ref().map_or(1.0, Scaler::scale);
-        for step in steps {
-            self.engine.run(&step.batch, &self.loss, &step.targets, scale / weight)?;
+        match look {
+            Some((outputs, gradients)) => {
+                for step in steps {
+                    let show = &mut |node: usize, numbers: &[f32]| outputs.add(node, numbers);
+                    self.engine.run_shown(&step.batch, &self.loss, &step.targets, scale / weight, show)?;
+                }
+                self.engine.gradients(gradients)?;
+                gradients.list.iter_mut().flatten().flatten().for_each(|number| *number /= scale as f32);
+            }
+            None => {
+                for step in steps {
+                    self.engine.run(&step.batch, &self.loss, &step.targets, scale / weight)?;
+                }
+            }
         }
         let sum = self.engine.take_sum()?;
         if !sum.loss.is_finite() {

@@ -61,7 +61,8 @@ impl Run {
         let weight = self.weight(&steps)?;
         let done = match &mut self.device {
             Some(device) => timed(recorder, "device", Worker::Steps, || {
-                device.step(&steps, weight, rate, self.config.clip)
+                let look = outputs.as_mut().map(|outputs| (outputs, &mut self.gradients));
+                device.step(&steps, weight, rate, self.config.clip, look)
             }),
             None => self.step_here(&steps, weight, rate, recorder, outputs.as_mut()),
         };

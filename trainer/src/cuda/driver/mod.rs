@@ -279,6 +279,11 @@ impl Device for Cuda {
         // SAFETY: the graph was made for this stream's device, from places that are still allocated.
         check("launch a graph", unsafe { driver::graph::launch(graph, self.stream) })
     }
+
+    fn once(&mut self, tape: &Tape) -> Result<()> {
+        here(self.context)?;
+        self.play(tape)
+    }
 }
 
 impl Drop for Cuda {

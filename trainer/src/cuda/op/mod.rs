@@ -10,6 +10,8 @@ mod norm;
 mod place;
 mod recur;
 
+pub(super) use recur::is_logarithm;
+
 use siskin::graph::Op;
 use siskin::{Error, Result};
 

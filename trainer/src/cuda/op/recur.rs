@@ -23,7 +23,7 @@ fn number(rule: Rule) -> i32 {
 
 /// Whether a decay is kept as its logarithm, which has digits enough for decays near one in 16 bits: where nothing but
 /// states reads it.
-fn is_logarithm(program: &Program, value: usize) -> bool {
+pub(in crate::cuda) fn is_logarithm(program: &Program, value: usize) -> bool {
     let made = program.nodes.iter().any(|node| node.output == value && matches!(node.op, Op::Decay { .. }));
     let only_decays = |node: &Node| {
         let others = node.inputs.iter().enumerate().filter(|(place, _)| *place != 3);

@@ -114,6 +114,7 @@ impl<D: Device> Walk<'_, D> {
                 call.stride = tables.stride;
             }
             op::forward(&mut self.work, &call, &inputs, tables.values[index], 0);
+            self.mark(program.tail + index, tables.values[index], rows, call.stride);
         }
     }
 
