@@ -13,7 +13,7 @@ use siskin_kernels::panel::{self, PanelType, ROWS};
 use siskin_kernels::quant::BlockType;
 use siskin_kernels::quant::row::RowType;
 
-use crate::parameters::{Parameter, Parameters, Seen};
+use crate::parameters::{Parameters, Seen};
 use crate::program::Program;
 use crate::real::Real;
 use crate::settings::{fits, unknown};
@@ -156,19 +156,28 @@ impl Rounding {
         for &number in &self.chosen {
             let parameter = &mut parameters.list[number];
             if !parameter.numbers.is_empty() {
-                let numbers = round(parameter, self.kind);
+                let numbers = self.rounded(&parameter.numbers, parameter.columns);
                 parameter.seen = Seen::Rounded { kind: self.kind, numbers };
             }
         }
     }
+
+    /// The numbers of the tensors that are rounded.
+    pub(crate) fn chosen(&self) -> &[usize] {
+        &self.chosen
+    }
+
+    /// What rows of `columns` numbers become.
+    pub(crate) fn rounded<T: Real>(&self, numbers: &[T], columns: usize) -> Vec<T> {
+        round(numbers, columns.max(1), self.kind)
+    }
 }
 
-/// The numbers of a tensor as its panels would give them.
-fn round<T: Real>(parameter: &Parameter<T>, kind: WeightType) -> Vec<T> {
-    let columns = parameter.columns.max(1);
+/// Numbers as their panels would give them.
+fn round<T: Real>(numbers: &[T], columns: usize, kind: WeightType) -> Vec<T> {
     let size = kind.panel().panel_bytes(columns).unwrap_or(0);
-    let mut rounded = vec![T::ZERO; parameter.numbers.len()];
-    let panels = rounded.par_chunks_mut(ROWS * columns).zip(parameter.numbers.par_chunks(ROWS * columns));
+    let mut rounded = vec![T::ZERO; numbers.len()];
+    let panels = rounded.par_chunks_mut(ROWS * columns).zip(numbers.par_chunks(ROWS * columns));
     panels.for_each(|(rounded, numbers)| {
         let numbers: Vec<f32> = numbers.iter().map(|x| x.f64() as f32).collect();
         let mut panel = vec![0; size];

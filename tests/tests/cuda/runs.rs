@@ -131,6 +131,7 @@ const RUNS: &[(&str, &str, &[&str])] = &[
     ("average", "[average]\ndecay = 0.8\nwarm_up = true\n", &["f32"]),
     ("adapters", "[adapters]\nrank = 2\nmethod = \"dora\"\n[average]\ndecay = 0.5\n", &["f32", "bf16"]),
     ("muon", "[optimiser]\nname = \"muon\"\n", &["f32"]),
+    ("rounded", "[quantise]\ntype = \"W8r\"\n[average]\ndecay = 0.5\n", &["f32", "bf16"]),
     (
         "contrastive",
         "[loss]\nname = \"contrastive\"\nwidths = [8, 16]\n[optimiser]\nname = \"adafactor\"\n",
@@ -254,10 +255,4 @@ fn what_a_device_does_not_do_is_refused() {
             Err(error) => assert_eq!(error.place(), place, "{line}: {error}"),
         }
     }
-    let config = small.config("device = \"cuda\"", "[quantise]\ntype = \"W8r\"\n");
-    let Some(device) = device() else { return };
-    let device = std::cell::RefCell::new(Some(device));
-    let engine = |start: &Start<'_>| start.on(device.take().unwrap()).map(Some);
-    let run = Run::with_engine(config.clone(), small.material(&config), None, &engine);
-    assert_eq!(run.err().unwrap().place(), "quantise");
 }

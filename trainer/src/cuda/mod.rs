@@ -32,6 +32,7 @@ pub use runner::{Runner, Show};
 pub use tape::{Argument, Command, Eight, Launch, Matrix, Place, Product, Range, Tape};
 
 use serde::{Deserialize, Serialize};
+use siskin_kernels::quant::BlockType;
 
 /// The numbers that values and their gradients are kept in. Weights, their gradients and what the optimiser remembers are
 /// floats beside that.
@@ -62,6 +63,15 @@ impl Precision {
         match self {
             Self::F32 => 4,
             Self::Bf16 | Self::Fp16 => 2,
+        }
+    }
+
+    /// Rows of its numbers as weights of this type.
+    fn block(self) -> BlockType {
+        match self {
+            Self::F32 => BlockType::F32,
+            Self::Bf16 => BlockType::BF16,
+            Self::Fp16 => BlockType::F16,
         }
     }
 

@@ -2,21 +2,22 @@
 
 mod head;
 mod shown;
+mod walk;
 
 use std::collections::HashSet;
 
-use siskin::graph::{ActivationKind, Op};
 use siskin::{Error, Result};
 
 use shown::Mark;
 pub use shown::Show;
+use walk::Walk;
 
 use super::adapters;
 use super::average::Average;
 use super::device::Device;
 use super::eights::Eights;
 use super::loss::Objective;
-use super::op::{self, Back, Call, Scratch, To, Work};
+use super::op::{self, Scratch, Work};
 use super::optimiser::{Judged, Stepper};
 use super::routers::Routers;
 use super::sheet::Sheet;
@@ -30,6 +31,7 @@ use crate::loss::{Sum, Targets};
 use crate::optimiser::{Optimiser, OptimiserOptions, StepArguments};
 use crate::parameters::{Gradients, Parameters};
 use crate::program::{Buffer, Layout, Program, Recompute, Schedule, Step};
+use crate::quantise::Rounding;
 use crate::runner::{RouterOptions, check};
 use crate::state::{Data, Tables};
 
@@ -110,6 +112,8 @@ pub struct Runner<D> {
     remembers: bool,
     /// What follows from weights that have changed.
     renew: Option<Tape>,
+    /// Which weights products take rounded.
+    rounding: Option<Rounding>,
 }
 
 impl<D: Device> Runner<D> {
@@ -148,6 +152,7 @@ impl<D: Device> Runner<D> {
             remember: None,
             remembers: false,
             renew: None,
+            rounding: None,
         })
     }
 
@@ -258,6 +263,7 @@ impl<D: Device> Runner<D> {
         if let Some(average) = self.average.as_mut().filter(|_| judged.finite) {
             average.count();
         }
+        self.round()?;
         Ok(judged)
     }
 
@@ -296,9 +302,26 @@ impl<D: Device> Runner<D> {
         self.renew()
     }
 
+    /// From now on products take some weights as a file holds them. They are rounded here, by the codecs that pack files,
+    /// whenever they have changed; the parameters that the runner was made with are rounded by the same. Before
+    /// [`Runner::optimise`].
+    ///
+    /// # Errors
+    /// Where the device fails.
+    pub fn quantise(&mut self, rounding: Rounding) -> Result<()> {
+        self.rounding = Some(rounding);
+        self.round()
+    }
+
+    fn round(&mut self) -> Result<()> {
+        let Some(rounding) = &self.rounding else { return Ok(()) };
+        self.weights.round(&mut self.device, rounding, &self.program)
+    }
+
     /// Brings up to date what follows from weights that have changed, as it is after each step.
     fn renew(&mut self) -> Result<()> {
-        self.renew.as_ref().map_or(Ok(()), |tape| self.device.run(tape))
+        self.renew.as_ref().map_or(Ok(()), |tape| self.device.run(tape))?;
+        self.round()
     }
 
     /// Puts the average in the place of the weights and keeps those instead; done again, all is as before. Nothing where
@@ -446,158 +469,5 @@ impl<D: Device> Runner<D> {
                 4 * op::keeps(node, self.program.values[node.output].row_count(batch))
             }
         })
-    }
-}
-
-/// What the steps of a walk share.
-struct Walk<'a, D> {
-    runner: &'a Runner<D>,
-    schedule: &'a Schedule,
-    layout: &'a Layout,
-    batch: &'a Batch,
-    work: Work<'a>,
-    /// The values whose gradients hold something.
-    written: HashSet<usize>,
-    /// Whether gradients are made.
-    back: bool,
-    /// Where they have losses of their own, and the factors on their gradients and losses.
-    routers: Option<Routers>,
-    factors: [f64; 2],
-    /// Where somebody looks, what is shown.
-    marks: Option<Vec<Mark>>,
-}
-
-impl<'a, D: Device> Walk<'a, D> {
-    /// Shows what a node gave that has just been computed.
-    fn mark(&mut self, node: usize, place: Place, rows: usize, stride: usize) {
-        let columns = self.runner.program.values[self.runner.program.nodes[node].output].columns;
-        if let Some(marks) = &mut self.marks {
-            marks.push(Mark {
-                commands: self.work.tape.commands.len(),
-                node,
-                place,
-                shape: [rows, columns, stride],
-            });
-        }
-    }
-
-    fn call(&self, node: usize, rows: Option<usize>) -> Call<'a> {
-        let program = &self.runner.program;
-        let node = &program.nodes[node];
-        let value = program.values[node.output];
-        let rows = rows.unwrap_or_else(|| value.row_count(self.batch));
-        Call {
-            program,
-            node,
-            batch: self.batch,
-            weights: &self.runner.weights,
-            rows,
-            stride: value.columns,
-            keeps: self.back,
-        }
-    }
-
-    fn place(&self, buffer: Buffer) -> Place {
-        self.runner.areas.arena.place + self.layout.place(buffer).start as Place
-    }
-
-    /// Writes down a node's forward pass; the node whose pass is done with it, where that is another.
-    fn forward(&mut self, index: usize, node: usize) -> Result<Option<usize>> {
-        let schedule = self.schedule;
-        let uses = &schedule.uses[index];
-        let inputs: Vec<Place> = uses.inputs.iter().map(|&buffer| self.place(buffer)).collect();
-        if let Some((norm, out)) = self.norm_of_sum(index, node)? {
-            let call = self.call(norm, None);
-            let places = [inputs[0], inputs[1], self.place(uses.writes[0]), out];
-            op::add_and_norm(&mut self.work, &call, places);
-            return Ok(Some(norm));
-        }
-        let (out, kept) = (self.place(uses.writes[0]), self.place(uses.writes[1]));
-        let call = self.call(node, None);
-        if let Some((gelu, bent)) = self.gelu_of_product(index, &call) {
-            op::multiply_and_bend(&mut self.work, &call, inputs[0], [out, bent]);
-            for (node, place) in [(node, out), (gelu, bent)] {
-                self.mark(node, place, call.rows, call.columns());
-            }
-            return Ok(Some(gelu));
-        }
-        op::forward(&mut self.work, &call, &inputs, out, kept);
-        let again = matches!(self.schedule.steps[index], Step::Forward { again: true, .. });
-        if !again {
-            self.mark(node, out, call.rows, call.columns());
-        }
-        if let Some(routers) = self.routers.filter(|_| !again) {
-            let places = [inputs.first().copied().unwrap_or_default(), out];
-            routers.see(&mut self.work, &self.runner.program, node, (call.rows, places));
-        }
-        Ok(None)
-    }
-
-    /// The norm that comes after a sum and takes nothing else, and where its output goes, if both can be computed at
-    /// once: not where the output lies over what is added up, unless it is row over row, and not where the sum is shown.
-    /// The bits are the same.
-    fn norm_of_sum(&self, index: usize, node: usize) -> Result<Option<(usize, Place)>> {
-        let program = &self.runner.program;
-        if self.marks.is_some() {
-            return Ok(None);
-        }
-        let Some(&next) = self.schedule.steps.get(index + 1) else { return Ok(None) };
-        let Step::Forward { node: norm, .. } = next else { return Ok(None) };
-        let sum = &program.nodes[node];
-        let follows = sum.op == Op::Add
-            && matches!(program.nodes[norm].op, Op::Norm { .. })
-            && program.nodes[norm].inputs == [sum.output];
-        if !follows {
-            return Ok(None);
-        }
-        let own = &self.schedule.uses[index];
-        let out = self.schedule.uses[index + 1].writes[0];
-        let taken = self.layout.place(out);
-        let meets = |buffer: &Buffer| {
-            let place = self.layout.place(*buffer);
-            place.start < taken.end && taken.start < place.end && place.start != taken.start
-        };
-        let over = own.inputs.iter().any(meets);
-        Ok((!over).then(|| (norm, self.place(out))))
-    }
-
-    /// The GELU that comes after a product and takes nothing else, and where its output goes, if both can be computed at
-    /// once: not where the output lies over what is multiplied.
-    fn gelu_of_product(&self, index: usize, call: &Call<'_>) -> Option<(usize, Place)> {
-        let (own, next) = (&self.schedule.uses[index], self.schedule.uses.get(index + 1)?);
-        let Step::Forward { node, .. } = self.schedule.steps[index + 1] else { return None };
-        let gelu = self.runner.program.nodes[node].op == Op::Activate(ActivationKind::GeluTanh);
-        if !gelu || !self.runner.bends || next.inputs != own.writes[..1] {
-            return None;
-        }
-        if !op::bends(call, self.runner.precision) {
-            return None;
-        }
-        let (taken, read) = (self.layout.place(next.writes[0]), self.layout.place(own.inputs[0]));
-        let over = read.start < taken.end && taken.start < read.end;
-        (!over).then(|| (node, self.place(next.writes[0])))
-    }
-
-    /// Where the gradient of an input goes; from now on it holds something.
-    fn to(&mut self, buffer: Buffer) -> To {
-        let Buffer::Gradient(value) = buffer else { return To { place: 0, add: false } };
-        To { place: self.place(buffer), add: !self.written.insert(value) }
-    }
-
-    fn backward(&mut self, index: usize, node: usize) -> Result<()> {
-        let schedule = self.schedule;
-        let uses = &schedule.uses[index];
-        let place = |buffer: Option<Buffer>| buffer.map_or(0, |buffer| self.place(buffer));
-        let inputs: Vec<Place> = uses.inputs.iter().map(|&buffer| self.place(buffer)).collect();
-        let (output, kept, gradient) = (place(uses.output), place(uses.kept), place(uses.gradient));
-        let to: Vec<Option<To>> = uses.to.iter().map(|buffer| buffer.map(|buffer| self.to(buffer))).collect();
-        let call = self.call(node, None);
-        let back = Back { inputs: &inputs, output, kept, gradient, to: &to };
-        op::backward(&mut self.work, &call, &back);
-        if let (Some(routers), Some(Some(to)), Some(&scores)) = (self.routers, to.first(), inputs.first()) {
-            let all = (&self.runner.program, self.batch);
-            routers.add(&mut self.work, all, node, self.factors, (call.rows, [scores, to.place]));
-        }
-        Ok(())
     }
 }

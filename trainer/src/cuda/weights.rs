@@ -1,5 +1,7 @@
 //! The tensors of a program on a device.
 
+use std::borrow::Cow;
+
 use siskin::Result;
 use siskin::graph::Role;
 
@@ -7,14 +9,16 @@ use super::device::Device;
 use super::eights::Eights;
 use super::tape::{Argument, Place, Tape};
 use super::{Precision, aligned};
-use crate::parameters::{Gradients, Parameter, Parameters};
+use crate::parameters::{Gradients, Parameter, Parameters, Seen};
+use crate::program::Program;
+use crate::quantise::Rounding;
 
 /// Where the numbers of a tensor are.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Weight {
     /// As floats; 0: they are in the precision of products alone.
     pub(super) floats: Place,
-    /// In the precision that products take: the same place where that is floats.
+    /// In the precision that products take: the same place where that is floats and nothing is rounded.
     pub(super) numbers: Place,
     /// The gradient, as floats; 0: it stays as it is.
     pub(super) gradient: Place,
@@ -55,8 +59,11 @@ impl Weights {
             if precision == Precision::F32 || !stays {
                 weight.floats = next(4 * count);
             }
-            weight.numbers =
-                if precision == Precision::F32 { weight.floats } else { next(precision.bytes() * count) };
+            let rounded = matches!(parameter.seen, Seen::Rounded { .. });
+            weight.numbers = match precision == Precision::F32 && !rounded {
+                true => weight.floats,
+                false => next(precision.bytes() * count),
+            };
             weight.gradient = if trains(index) { next(4 * count) } else { 0 };
             list.push(weight);
         }
@@ -96,7 +103,14 @@ impl Weights {
         let staging = room.map(|bytes| device.allocate(bytes)).transpose()?;
         for (weight, parameter) in chosen {
             for rows in parameter.parts() {
-                let (start, numbers) = (rows.start * parameter.columns, parameter.part(rows));
+                let start = rows.start * parameter.columns;
+                let numbers = match parameter.seen {
+                    // What is trained are the numbers that are rounded.
+                    Seen::Rounded { .. } if weight.gradient > 0 => {
+                        Cow::Borrowed(&parameter.numbers[start..rows.end * parameter.columns])
+                    }
+                    _ => parameter.part(rows),
+                };
                 let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
                 let floats = match weight.floats {
                     0 => staging.unwrap_or_default(),
@@ -120,6 +134,28 @@ impl Weights {
             if moves(weight, parameter) {
                 read_floats(device, weight.floats, &mut parameter.numbers)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Rounds what products take of the tensors that are trained.
+    pub(super) fn round<D: Device>(
+        &self,
+        device: &mut D,
+        rounding: &Rounding,
+        program: &Program,
+    ) -> Result<()> {
+        for &number in rounding.chosen() {
+            let weight = self.list[number];
+            if weight.gradient == 0 {
+                continue;
+            }
+            let mut numbers = vec![0.0; weight.count];
+            read_floats(device, weight.floats, &mut numbers)?;
+            let numbers = rounding.rounded(&numbers, program.weights[number].columns);
+            let mut bytes = vec![0; numbers.len() * self.precision.bytes()];
+            self.precision.block().encode_row(&numbers, None, &mut bytes);
+            device.write(weight.numbers, &bytes)?;
         }
         Ok(())
     }

@@ -209,6 +209,7 @@ impl Run {
             optimiser: &optimiser,
             average: average.as_ref(),
             adapters: &material.adapters,
+            rounding: rounding.as_ref(),
         })?;
         let device = device.map(|engine| OnDevice::new(&config, engine)).transpose()?;
         let runner = Runner::new(program, config.recompute()?, |weight| gradients.has(weight))?

@@ -12,6 +12,7 @@ use crate::loss::Sum;
 use crate::optimiser::Optimiser;
 use crate::parameters::{Gradients, Parameters};
 use crate::program::Program;
+use crate::quantise::Rounding;
 use crate::scaler::{Scaler, ScalerOptions};
 use crate::settings::unknown;
 use crate::state::{self, Data, State, Tables, View, fill};
@@ -34,6 +35,8 @@ pub struct Start<'a> {
     pub average: Option<&'a Average>,
     /// The adapters.
     pub adapters: &'a [Adapter],
+    /// Which weights are rounded, where some are.
+    pub rounding: Option<&'a Rounding>,
 }
 
 impl Start<'_> {
@@ -50,6 +53,9 @@ impl Start<'_> {
         runner.route(config.routers)?;
         if config.fp8 {
             runner.eights()?;
+        }
+        if let Some(rounding) = self.rounding {
+            runner.quantise(rounding.clone())?;
         }
         runner.optimise(&config.optimiser, self.optimiser)?;
         if let Some(average) = self.average {
@@ -129,12 +135,8 @@ fn cuda(_: &Start<'_>) -> Result<Box<dyn Engine>> {
 }
 
 impl OnDevice {
-    /// Refuses what devices do not do yet: weights that are rounded.
+    /// An engine, and what goes with it.
     pub(super) fn new(config: &Config, engine: Box<dyn Engine>) -> Result<Self> {
-        if config.quantise.is_some() {
-            let message = "is not there on CUDA yet; leave it out, or take device = \"cpu\"";
-            return Err(Error::unsupported("quantise", message));
-        }
         let loss = Objective::named(&config.loss)?;
         let halves = precision(config)? == Precision::Fp16;
         let scaler = halves.then(|| Scaler::new(ScalerOptions::default())).transpose()?;

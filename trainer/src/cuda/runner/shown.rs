@@ -1,9 +1,8 @@
 //! Showing what a step computes: the tape is done piece by piece, and each table is read as soon as it is there.
 
 use siskin::Result;
-use siskin_kernels::quant::BlockType;
 
-use super::{Device, Place, Precision, Runner, Tape};
+use super::{Device, Place, Runner, Tape};
 use crate::cuda::op;
 
 /// Is shown the number of a node, and what it gave; of the head only a part of the rows.
@@ -43,12 +42,7 @@ impl<D: Device> Runner<D> {
         let mut bytes = vec![0; rows * stride * self.precision.bytes()];
         self.device.read(mark.place, &mut bytes)?;
         let mut numbers = vec![0.0; rows * stride];
-        let kind = match self.precision {
-            Precision::F32 => BlockType::F32,
-            Precision::Bf16 => BlockType::BF16,
-            Precision::Fp16 => BlockType::F16,
-        };
-        kind.decode_row(&bytes, &mut numbers);
+        self.precision.block().decode_row(&bytes, &mut numbers);
         if stride > columns {
             numbers = numbers.chunks(stride).flat_map(|row| &row[..columns]).copied().collect();
         }

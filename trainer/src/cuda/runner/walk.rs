@@ -1,0 +1,167 @@
+//! The steps of a schedule, one by one: where each reads and writes, and which go together.
+
+use std::collections::HashSet;
+
+use siskin::Result;
+use siskin::graph::{ActivationKind, Op};
+
+use super::{Mark, Runner};
+use crate::batch::Batch;
+use crate::cuda::device::Device;
+use crate::cuda::op::{self, Back, Call, To, Work};
+use crate::cuda::routers::Routers;
+use crate::cuda::tape::Place;
+use crate::program::{Buffer, Layout, Schedule, Step};
+
+/// What the steps of a walk share.
+pub(super) struct Walk<'a, D> {
+    pub(super) runner: &'a Runner<D>,
+    pub(super) schedule: &'a Schedule,
+    pub(super) layout: &'a Layout,
+    pub(super) batch: &'a Batch,
+    pub(super) work: Work<'a>,
+    /// The values whose gradients hold something.
+    pub(super) written: HashSet<usize>,
+    /// Whether gradients are made.
+    pub(super) back: bool,
+    /// Where they have losses of their own, and the factors on their gradients and losses.
+    pub(super) routers: Option<Routers>,
+    pub(super) factors: [f64; 2],
+    /// Where somebody looks, what is shown.
+    pub(super) marks: Option<Vec<Mark>>,
+}
+
+impl<'a, D: Device> Walk<'a, D> {
+    /// Shows what a node gave that has just been computed.
+    pub(super) fn mark(&mut self, node: usize, place: Place, rows: usize, stride: usize) {
+        let columns = self.runner.program.values[self.runner.program.nodes[node].output].columns;
+        if let Some(marks) = &mut self.marks {
+            marks.push(Mark {
+                commands: self.work.tape.commands.len(),
+                node,
+                place,
+                shape: [rows, columns, stride],
+            });
+        }
+    }
+
+    pub(super) fn call(&self, node: usize, rows: Option<usize>) -> Call<'a> {
+        let program = &self.runner.program;
+        let node = &program.nodes[node];
+        let value = program.values[node.output];
+        let rows = rows.unwrap_or_else(|| value.row_count(self.batch));
+        Call {
+            program,
+            node,
+            batch: self.batch,
+            weights: &self.runner.weights,
+            rows,
+            stride: value.columns,
+            keeps: self.back,
+        }
+    }
+
+    pub(super) fn place(&self, buffer: Buffer) -> Place {
+        self.runner.areas.arena.place + self.layout.place(buffer).start as Place
+    }
+
+    /// Writes down a node's forward pass; the node whose pass is done with it, where that is another.
+    pub(super) fn forward(&mut self, index: usize, node: usize) -> Result<Option<usize>> {
+        let schedule = self.schedule;
+        let uses = &schedule.uses[index];
+        let inputs: Vec<Place> = uses.inputs.iter().map(|&buffer| self.place(buffer)).collect();
+        if let Some((norm, out)) = self.norm_of_sum(index, node)? {
+            let call = self.call(norm, None);
+            let places = [inputs[0], inputs[1], self.place(uses.writes[0]), out];
+            op::add_and_norm(&mut self.work, &call, places);
+            return Ok(Some(norm));
+        }
+        let (out, kept) = (self.place(uses.writes[0]), self.place(uses.writes[1]));
+        let call = self.call(node, None);
+        if let Some((gelu, bent)) = self.gelu_of_product(index, &call) {
+            op::multiply_and_bend(&mut self.work, &call, inputs[0], [out, bent]);
+            for (node, place) in [(node, out), (gelu, bent)] {
+                self.mark(node, place, call.rows, call.columns());
+            }
+            return Ok(Some(gelu));
+        }
+        op::forward(&mut self.work, &call, &inputs, out, kept);
+        let again = matches!(self.schedule.steps[index], Step::Forward { again: true, .. });
+        if !again {
+            self.mark(node, out, call.rows, call.columns());
+        }
+        if let Some(routers) = self.routers.filter(|_| !again) {
+            let places = [inputs.first().copied().unwrap_or_default(), out];
+            routers.see(&mut self.work, &self.runner.program, node, (call.rows, places));
+        }
+        Ok(None)
+    }
+
+    /// The norm that comes after a sum and takes nothing else, and where its output goes, if both can be computed at
+    /// once: not where the output lies over what is added up, unless it is row over row, and not where the sum is shown.
+    /// The bits are the same.
+    fn norm_of_sum(&self, index: usize, node: usize) -> Result<Option<(usize, Place)>> {
+        let program = &self.runner.program;
+        if self.marks.is_some() {
+            return Ok(None);
+        }
+        let Some(&next) = self.schedule.steps.get(index + 1) else { return Ok(None) };
+        let Step::Forward { node: norm, .. } = next else { return Ok(None) };
+        let sum = &program.nodes[node];
+        let follows = sum.op == Op::Add
+            && matches!(program.nodes[norm].op, Op::Norm { .. })
+            && program.nodes[norm].inputs == [sum.output];
+        if !follows {
+            return Ok(None);
+        }
+        let own = &self.schedule.uses[index];
+        let out = self.schedule.uses[index + 1].writes[0];
+        let taken = self.layout.place(out);
+        let meets = |buffer: &Buffer| {
+            let place = self.layout.place(*buffer);
+            place.start < taken.end && taken.start < place.end && place.start != taken.start
+        };
+        let over = own.inputs.iter().any(meets);
+        Ok((!over).then(|| (norm, self.place(out))))
+    }
+
+    /// The GELU that comes after a product and takes nothing else, and where its output goes, if both can be computed at
+    /// once: not where the output lies over what is multiplied.
+    fn gelu_of_product(&self, index: usize, call: &Call<'_>) -> Option<(usize, Place)> {
+        let (own, next) = (&self.schedule.uses[index], self.schedule.uses.get(index + 1)?);
+        let Step::Forward { node, .. } = self.schedule.steps[index + 1] else { return None };
+        let gelu = self.runner.program.nodes[node].op == Op::Activate(ActivationKind::GeluTanh);
+        if !gelu || !self.runner.bends || next.inputs != own.writes[..1] {
+            return None;
+        }
+        if !op::bends(call, self.runner.precision) {
+            return None;
+        }
+        let (taken, read) = (self.layout.place(next.writes[0]), self.layout.place(own.inputs[0]));
+        let over = read.start < taken.end && taken.start < read.end;
+        (!over).then(|| (node, self.place(next.writes[0])))
+    }
+
+    /// Where the gradient of an input goes; from now on it holds something.
+    fn to(&mut self, buffer: Buffer) -> To {
+        let Buffer::Gradient(value) = buffer else { return To { place: 0, add: false } };
+        To { place: self.place(buffer), add: !self.written.insert(value) }
+    }
+
+    pub(super) fn backward(&mut self, index: usize, node: usize) -> Result<()> {
+        let schedule = self.schedule;
+        let uses = &schedule.uses[index];
+        let place = |buffer: Option<Buffer>| buffer.map_or(0, |buffer| self.place(buffer));
+        let inputs: Vec<Place> = uses.inputs.iter().map(|&buffer| self.place(buffer)).collect();
+        let (output, kept, gradient) = (place(uses.output), place(uses.kept), place(uses.gradient));
+        let to: Vec<Option<To>> = uses.to.iter().map(|buffer| buffer.map(|buffer| self.to(buffer))).collect();
+        let call = self.call(node, None);
+        let back = Back { inputs: &inputs, output, kept, gradient, to: &to };
+        op::backward(&mut self.work, &call, &back);
+        if let (Some(routers), Some(Some(to)), Some(&scores)) = (self.routers, to.first(), inputs.first()) {
+            let all = (&self.runner.program, self.batch);
+            routers.add(&mut self.work, all, node, self.factors, (call.rows, [scores, to.place]));
+        }
+        Ok(())
+    }
+}
