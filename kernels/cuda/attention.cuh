@@ -172,6 +172,9 @@ struct Scores {
     float scale;
     // 0: none.
     float cap;
+    // What is added for keys before this one, for queries that see more than one run.
+    int many_end;
+    float many;
 };
 
 // One query, as each key wants it.
@@ -206,6 +209,7 @@ __device__ __forceinline__ float score(const Scores& scores, int head, const Que
     int distance = key - query.position;
     if (scores.slopes) x += scores.slopes[head] * distance;
     if (scores.bias) x += scores.bias[scores.steps[distance + scores.reach - 1] * scores.heads + head];
+    if (key < scores.many_end && query.others[1] > query.others[0]) x += scores.many;
     return x;
 }
 
@@ -244,5 +248,5 @@ struct KeyTile {
 // What every attention kernel is told of scores.
 #define SCORES                                                                                                    \
     const int *seen, int runs, const float *slopes, const float *bias, const int *steps, int reach, int heads,    \
-        float scale, float cap
-#define SCORES_GIVEN Scores{seen, runs, slopes, bias, steps, reach, heads, scale, cap}
+        float scale, float cap, int many_end, float many
+#define SCORES_GIVEN Scores{seen, runs, slopes, bias, steps, reach, heads, scale, cap, many_end, many}

@@ -6,15 +6,15 @@ use siskin::graph::{Attention, Sight};
 use siskin::{Error, Result};
 
 use super::Precision;
-use super::op::{Back, Call, Work, flag, whole};
+use super::op::{Back, Call, To, Work, flag, whole};
 use super::tape::{Argument, Place};
 use crate::batch::Texts;
 use crate::grad::runs;
 
 /// Head sizes that there are kernels for; smaller ones are filled up with zeros.
 const SIZES: [usize; 3] = [64, 128, 256];
-/// Runs of keys that a query may see.
-const MOST_RUNS: usize = 2;
+/// Runs of keys that a query sees with most sights.
+const RUNS: usize = 2;
 /// Numbers of a tile, as kernels read them.
 const NUMBERS: usize = 8;
 
@@ -28,15 +28,24 @@ pub(super) fn check(description: &Attention) -> Result<bool> {
         );
         return Err(Error::unsupported("device", message));
     }
-    Ok(matches!(
-        description.sight,
-        Sight::Before(_)
-            | Sight::Earlier(_)
-            | Sight::Recent { .. }
-            | Sight::Whole
-            | Sight::Around(_)
-            | Sight::Memory
-    ))
+    Ok(description.sight != Sight::Mixed)
+}
+
+/// Runs of keys that a query may see; more than one of them always has room.
+fn most_runs(description: &Attention, keys: &Texts) -> usize {
+    match description.sight {
+        Sight::Marked(_) => {
+            let of_text = |span: &Range<usize>| span.clone().filter(|&row| is_marked(keys, row)).count();
+            let most = keys.spans.iter().map(of_text).max().unwrap_or(0);
+            (most + 1).next_power_of_two().max(RUNS)
+        }
+        Sight::Blocks { .. } => RUNS + 1,
+        _ => RUNS,
+    }
+}
+
+fn is_marked(texts: &Texts, row: usize) -> bool {
+    texts.marked.get(row).copied().unwrap_or(false)
 }
 
 /// The measures of the kernels for a head size: `Plan` in `kernels/cuda/attention.cuh`.
@@ -80,6 +89,7 @@ impl Measures {
 /// What kernels are told of the texts of an attention.
 struct Tables {
     seen: Place,
+    runs: usize,
     query_tiles: Place,
     query_count: usize,
     key_tiles: Place,
@@ -88,9 +98,13 @@ struct Tables {
 
 /// The runs of keys that each query sees, row by row, texts one after the other.
 fn seen(description: &Attention, queries: &Texts, keys: &Texts) -> Vec<Vec<Range<usize>>> {
+    let attends = |row| description.sight != Sight::FromMarked || is_marked(queries, row);
     let of_text = |text: usize| {
-        let rows = 0..queries.spans[text].len();
-        rows.map(move |row| runs(description, queries, keys, text, row))
+        let span = queries.spans[text].clone();
+        span.clone().map(move |row| match attends(row) {
+            true => runs(description, queries, keys, text, row - span.start),
+            false => Vec::new(),
+        })
     };
     (0..queries.spans.len()).flat_map(of_text).collect()
 }
@@ -137,13 +151,14 @@ fn tables(work: &mut Work<'_>, call: &Call<'_>, description: &Attention, tile: u
         let sides = (call.name(""), call.input(1).side);
         format!("{what} {tile} {sides:?} {:?}", description.sight)
     };
+    let most = most_runs(description, keys);
     let all = std::cell::OnceCell::new();
     let seen = || all.get_or_init(|| seen(description, queries, keys));
     let flat = work.sheet.whole(&name("seen"), || {
         let of_row = |runs: &Vec<Range<usize>>| {
             let mut numbers: Vec<i32> =
                 runs.iter().flat_map(|run| [run.start as i32, run.end as i32]).collect();
-            numbers.resize(2 * MOST_RUNS, 0);
+            numbers.resize(2 * most, 0);
             numbers
         };
         seen().iter().flat_map(of_row).collect()
@@ -156,6 +171,7 @@ fn tables(work: &mut Work<'_>, call: &Call<'_>, description: &Attention, tile: u
     };
     Tables {
         seen: flat,
+        runs: most,
         query_tiles: work.sheet.whole(&name("query tiles"), || filled(lists()[0].clone())),
         query_count: count(queries),
         key_tiles: work.sheet.whole(&name("key tiles"), || filled(lists()[1].clone())),
@@ -168,7 +184,7 @@ fn scores(
     work: &mut Work<'_>,
     call: &Call<'_>,
     description: &Attention,
-    seen: Place,
+    tables: &Tables,
 ) -> (Vec<Argument>, Place, usize) {
     let (queries, keys) = (call.texts(), call.input(1).side.texts(call.batch));
     let reach = queries.spans.iter().chain(&keys.spans).map(ExactSizeIterator::len).max().unwrap_or(0);
@@ -187,10 +203,15 @@ fn scores(
     let scale = Argument::Float(description.scale);
     let cap = Argument::Float(description.softcap.unwrap_or(0.0));
     let places = [slopes, bias, steps].map(Argument::Place);
+    let (many_end, many) = match description.sight {
+        Sight::Blocks { size, random } => (size, ((1 + random) as f32).ln()),
+        _ => (0, 0.0),
+    };
     let arguments = [
-        &[Argument::Place(seen), whole(MOST_RUNS)],
+        &[Argument::Place(tables.seen), whole(tables.runs)],
         &places[..],
         &[whole(reach), whole(description.heads), scale, cap],
+        &[whole(many_end), Argument::Float(many)],
     ];
     (arguments.concat(), steps, reach)
 }
@@ -210,7 +231,7 @@ pub(super) fn forward(
 ) {
     let measures = Measures::new(work.tape.precision, description.head_size);
     let tables = tables(work, call, description, measures.tile);
-    let (scores, _, _) = scores(work, call, description, tables.seen);
+    let (scores, _, _) = scores(work, call, description, &tables);
     let widths = [call.input(0).columns, call.input(1).columns, call.input(2).columns, description.head_size];
     let arguments = [
         &[inputs[0], inputs[1], inputs[2]].map(Argument::Place)[..],
@@ -224,12 +245,27 @@ pub(super) fn forward(
     let shared = measures.shared(measures.tile + 2 * measures.step);
     let grid = [tables.query_count, description.heads, 1];
     work.tape.kernel(&name, grid, measures.threads(), shared, &arguments.concat());
+    if let Some(&others) = inputs.get(3) {
+        pass_on(work, call, others, To { place: out, add: true });
+    }
+}
+
+/// Hands on the rows that do not attend, where only those do that are marked.
+fn pass_on(work: &mut Work<'_>, call: &Call<'_>, from: Place, to: To) {
+    let texts = call.texts();
+    let rows = work.sheet.whole(&call.name("rows without a mark"), || {
+        let without = |row: usize| if is_marked(texts, row) { -1 } else { row as i32 };
+        (0..texts.rows.len()).map(without).collect()
+    });
+    let places = [Argument::Place(from), Argument::Place(rows), Argument::Place(to.place), flag(to.add)];
+    let arguments = [&places[..], &[whole(call.rows), whole(call.columns())]].concat();
+    work.tape.cells("move_rows", call.rows, call.columns(), &arguments);
 }
 
 pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, description: &Attention, back: &Back<'_>) {
     let measures = Measures::new(work.tape.precision, description.head_size);
     let tables = tables(work, call, description, measures.tile);
-    let (scores, steps, reach) = scores(work, call, description, tables.seen);
+    let (scores, steps, reach) = scores(work, call, description, &tables);
     let along = work.scratch.floats(call.rows * description.heads);
     let places = [back.output, back.gradient].map(Argument::Place);
     let numbers = [whole(call.columns()), whole(description.head_size), Argument::Place(along)];
@@ -284,6 +320,9 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, description: &Atten
         }
     }
     keys_back(work, &measures, &tables, description, &common, &scores, back);
+    if let Some(Some(to)) = back.to.get(3) {
+        pass_on(work, call, back.gradient, *to);
+    }
     let to_sinks = description.sinks.map_or(0, |sinks| call.weight(sinks).gradient);
     if to_sinks > 0 {
         let places = [sinks(call, description), back.kept, along].map(Argument::Place);
