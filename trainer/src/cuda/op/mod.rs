@@ -169,7 +169,10 @@ pub(super) fn keeps(node: &Node, rows: usize) -> usize {
 pub(super) fn check(program: &Program, precision: Precision) -> Result<()> {
     for node in &program.nodes {
         let known = match &node.op {
-            Op::Attention(description) => attention::check(description)?,
+            Op::Attention(description) => {
+                attention::check(description)?;
+                true
+            }
             Op::Route(routing) if routing.experts > experts::most(precision) => {
                 let most = experts::most(precision);
                 let message =

@@ -1,5 +1,8 @@
 //! Attention on a device: which keys each query sees, and the tiles that blocks take.
 
+mod mixed;
+
+use std::borrow::Cow;
 use std::ops::Range;
 
 use siskin::graph::{Attention, Sight};
@@ -18,8 +21,8 @@ const RUNS: usize = 2;
 /// Numbers of a tile, as kernels read them.
 const NUMBERS: usize = 8;
 
-/// Whether there are kernels for this kind.
-pub(super) fn check(description: &Attention) -> Result<bool> {
+/// Refuses what there are no kernels for.
+pub(super) fn check(description: &Attention) -> Result<()> {
     if description.head_size > SIZES[SIZES.len() - 1] {
         let message = format!(
             "heads of {} columns are wider than the {} of the CUDA kernels; train with device = \"cpu\"",
@@ -28,7 +31,16 @@ pub(super) fn check(description: &Attention) -> Result<bool> {
         );
         return Err(Error::unsupported("device", message));
     }
-    Ok(description.sight != Sight::Mixed)
+    Ok(())
+}
+
+/// The texts whose rows are keys.
+fn texts_of_keys<'a>(call: &Call<'a>, description: &Attention) -> Cow<'a, Texts> {
+    let texts = call.input(1).side.texts(call.batch);
+    match &description.projection {
+        Some(projection) => Cow::Owned(mixed::texts(texts, projection)),
+        None => Cow::Borrowed(texts),
+    }
 }
 
 /// Runs of keys that a query may see; more than one of them always has room.
@@ -146,10 +158,12 @@ fn filled(mut tiles: Vec<[i32; NUMBERS]>) -> Vec<i32> {
 }
 
 fn tables(work: &mut Work<'_>, call: &Call<'_>, description: &Attention, tile: usize) -> Tables {
-    let (queries, keys) = (call.texts(), call.input(1).side.texts(call.batch));
+    let (queries, keys) = (call.texts(), texts_of_keys(call, description));
+    let keys = &*keys;
     let name = |what: &str| {
         let sides = (call.name(""), call.input(1).side);
-        format!("{what} {tile} {sides:?} {:?}", description.sight)
+        let sums = description.projection.map(|projection| projection.count);
+        format!("{what} {tile} {sides:?} {:?} {sums:?}", description.sight)
     };
     let most = most_runs(description, keys);
     let all = std::cell::OnceCell::new();
@@ -186,7 +200,7 @@ fn scores(
     description: &Attention,
     tables: &Tables,
 ) -> (Vec<Argument>, Place, usize) {
-    let (queries, keys) = (call.texts(), call.input(1).side.texts(call.batch));
+    let (queries, keys) = (call.texts(), texts_of_keys(call, description));
     let reach = queries.spans.iter().chain(&keys.spans).map(ExactSizeIterator::len).max().unwrap_or(0);
     let slopes = match description.alibi.is_empty() {
         true => 0,
@@ -233,8 +247,12 @@ pub(super) fn forward(
     let tables = tables(work, call, description, measures.tile);
     let (scores, _, _) = scores(work, call, description, &tables);
     let widths = [call.input(0).columns, call.input(1).columns, call.input(2).columns, description.head_size];
+    let [keys, values] = match &description.projection {
+        Some(projection) => mixed::mix(work, call, projection, [inputs[1], inputs[2]]),
+        None => [inputs[1], inputs[2]],
+    };
     let arguments = [
-        &[inputs[0], inputs[1], inputs[2]].map(Argument::Place)[..],
+        &[inputs[0], keys, values].map(Argument::Place)[..],
         &widths.map(whole),
         &[Argument::Place(out), whole(call.columns())],
         &[kept, tables.query_tiles].map(Argument::Place),
@@ -273,7 +291,12 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, description: &Atten
     let arguments = [&places[..], &numbers, &heads].concat();
     work.tape.warps("attention_along", call.rows * description.heads, &arguments);
 
-    let inputs = [back.inputs[0], back.inputs[1], back.inputs[2], back.gradient].map(Argument::Place);
+    let projection = description.projection.as_ref();
+    let [keys, values] = match projection {
+        Some(projection) => mixed::mix(work, call, projection, [back.inputs[1], back.inputs[2]]),
+        None => [back.inputs[1], back.inputs[2]],
+    };
+    let inputs = [back.inputs[0], keys, values, back.gradient].map(Argument::Place);
     let widths = [0, 1, 2]
         .map(|input| call.input(input).columns)
         .map(whole)
@@ -319,7 +342,21 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, description: &Atten
             work.tape.kernel("attention_back_bias", grid, 256, 0, &arguments.concat());
         }
     }
-    keys_back(work, &measures, &tables, description, &common, &scores, back);
+    let mut to = [back.to[1], back.to[2]];
+    if let Some(projection) = projection {
+        for (which, to) in to.iter_mut().enumerate() {
+            let wanted = mixed::is_wanted(call, projection, which, *to);
+            *to = wanted.then(|| To { place: mixed::room(work, call, projection), add: false });
+        }
+    }
+    keys_back(work, &measures, &tables, description, (&common, &scores), to);
+    if let Some(projection) = projection {
+        for (which, given) in to.into_iter().enumerate() {
+            let Some(given) = given else { continue };
+            let part = (which, back.inputs[1 + which], given.place);
+            mixed::unmix(work, call, projection, part, back.to[1 + which]);
+        }
+    }
     if let Some(Some(to)) = back.to.get(3) {
         pass_on(work, call, back.gradient, *to);
     }
@@ -336,9 +373,8 @@ fn keys_back(
     measures: &Measures,
     tables: &Tables,
     description: &Attention,
-    common: &[Argument],
-    scores: &[Argument],
-    back: &Back<'_>,
+    (common, scores): (&[Argument], &[Argument]),
+    all: [Option<To>; 2],
 ) {
     // Wide heads have no registers for both sums.
     let kinds: &[(&str, [bool; 2])] = match measures.size {
@@ -347,7 +383,7 @@ fn keys_back(
     };
     let shared = measures.shared(2 * measures.tile + 2 * measures.step_of_queries);
     for (kind, does) in kinds {
-        let to = [1, 2].map(|input| back.to[input].filter(|_| does[input - 1]));
+        let to = [0, 1].map(|which| all[which].filter(|_| does[which]));
         if to == [None, None] {
             continue;
         }
@@ -449,6 +485,5 @@ mod tests {
             }
         }
         assert!(check(&Attention { head_size: 257, ..attention(Sight::Whole) }).is_err());
-        assert!(!check(&attention(Sight::Mixed)).unwrap());
     }
 }
