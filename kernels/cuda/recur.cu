@@ -143,24 +143,35 @@ struct Given {
     float *queries, *keys, *values, *decays, *rates, *sums;
 };
 
-__device__ __forceinline__ void keep(float* to, const Columns& state) {
-#pragma unroll
-    for (int c = 0; c < COLUMNS; c++) {
-#pragma unroll
-        for (int j = 0; j < KEYS; j++) to[((warp() * COLUMNS + c) * KEYS + j) * LANES + lane()] = state[c][j];
-    }
-}
-
-__device__ __forceinline__ void bring(Columns& state, const float* from) {
-#pragma unroll
-    for (int c = 0; c < COLUMNS; c++) {
-#pragma unroll
-        for (int j = 0; j < KEYS; j++) state[c][j] = from[((warp() * COLUMNS + c) * KEYS + j) * LANES + lane()];
-    }
-}
+// Lines of LANES numbers that a column takes where it is kept.
+__device__ __forceinline__ int lines_of(const Form& form) { return (form.key_size + LANES - 1) / LANES; }
 
 // Numbers of the columns that a block has at a time.
-#define KEPT (WARPS * COLUMNS * KEYS * LANES)
+__device__ __forceinline__ long long kept_of(const Form& form) {
+    return (long long)WARPS * COLUMNS * LANES * lines_of(form);
+}
+
+__device__ __forceinline__ void keep(float* to, const Form& form, const Columns& state) {
+    int lines = lines_of(form);
+#pragma unroll
+    for (int c = 0; c < COLUMNS; c++) {
+#pragma unroll
+        for (int j = 0; j < KEYS; j++) {
+            if (j < lines) to[((warp() * COLUMNS + c) * lines + j) * LANES + lane()] = state[c][j];
+        }
+    }
+}
+
+__device__ __forceinline__ void bring(Columns& state, const Form& form, const float* from) {
+    int lines = lines_of(form);
+#pragma unroll
+    for (int c = 0; c < COLUMNS; c++) {
+#pragma unroll
+        for (int j = 0; j < KEYS; j++) {
+            state[c][j] = j < lines ? from[((warp() * COLUMNS + c) * lines + j) * LANES + lane()] : 0;
+        }
+    }
+}
 
 // What the warps of a block give a row, added up by the block.
 struct Shares {
@@ -196,20 +207,22 @@ __device__ __forceinline__ void share_out(const Shares& shares, const Given& giv
 }
 
 // The way back of a head of a text, some columns after the others. `states` has room for the state before every chunk of
-// the batch's texts, `recent` for the state before each token of a chunk.
+// the batch's texts, `recent` for the state before each token of a chunk, of which a text has up to `rows_kept`; where a
+// whole text is taken in at once, neither is used.
 template <class T>
 __device__ void recur_back(const Head<T>& head, const int* starts, const T* gradient, const Given& given, float* states,
-                           float* recent) {
+                           float* recent, int rows_kept) {
     __shared__ Shares shares;
     __shared__ float parts[WARPS];
     const Form& form = head.form;
     int text = blockIdx.y, first_row = starts[text], end = starts[text + 1];
     bool whole = form.taking == WHOLE_SUM, delta = form.taking == DELTA;
-    recent += ((long long)text * form.heads + head.head) * CHUNK * KEPT;
+    long long size_of_state = kept_of(form);
+    recent += ((long long)text * form.heads + head.head) * rows_kept * size_of_state;
     // A text begins in a chunk of its own.
     auto kept = [&](int row) {
         long long chunk = first_row / CHUNK + text + (row - first_row) / CHUNK;
-        return states + (chunk * form.heads + head.head) * KEPT;
+        return states + (chunk * form.heads + head.head) * size_of_state;
     };
     auto place = [&](int row) { return (long long)row * form.heads + head.head; };
     int columns = columns_of(form), size = form.value_size;
@@ -230,7 +243,7 @@ __device__ void recur_back(const Head<T>& head, const int* starts, const T* grad
         for (int row = first_row; whole && row < end; row++) take(row);
         for (int row = first_row; row < end; row++) {
             if (!whole) {
-                if ((row - first_row) % CHUNK == 0) keep(kept(row), state);
+                if ((row - first_row) % CHUNK == 0) keep(kept(row), form, state);
                 take(row);
             }
             if (delta) continue;
@@ -278,21 +291,21 @@ __device__ void recur_back(const Head<T>& head, const int* starts, const T* grad
         for (int chunk = chunks - 1; chunk >= 0; chunk--) {
             int begin = first_row + chunk * CHUNK, stop = min(begin + CHUNK, end);
             if (!whole) {
-                bring(state, kept(begin));
+                bring(state, form, kept(begin));
                 for (int row = begin; row < stop; row++) {
-                    keep(recent + (long long)(row - begin) * KEPT, state);
+                    keep(recent + (row - begin) * size_of_state, form, state);
                     take(row);
                 }
             }
             for (int row = stop - 1; row >= begin; row--) {
                 float given_query[KEYS] = {}, given_key[KEYS] = {}, of_decay = 0, of_rate = 0;
-                const float* before = recent + (long long)(row - begin) * KEPT;
-                if (!whole) bring(state, before);
+                const float* before = recent + (row - begin) * size_of_state;
+                if (!whole) bring(state, form, before);
                 head.key(key, row);
                 if (!whole) {
                     learn(head, row, first, key, state, differences);
                     ask(row, given_query);
-                    bring(state, before);
+                    bring(state, form, before);
                 } else {
 #pragma unroll
                     for (int c = 0; c < COLUMNS; c++) differences[c] = head.value(row, first + c);
@@ -350,9 +363,10 @@ __device__ void gather_heads(const float* given, T* to, int add, int rows, int c
           (const T* queries, const T* keys, const T* values, const T* decays, const T* rates, int heads,             \
            int query_heads, int key_heads, int value_heads, int key_size, int value_size, int taking, int logarithm, \
            const int* starts, const T* gradient, float* given_queries, float* given_keys, float* given_values,       \
-           float* given_decays, float* given_rates, float* sums, float* states, float* recent),                      \
+           float* given_decays, float* given_rates, float* sums, float* states, float* recent, int rows_kept),                      \
           recur_back(HEAD(T), starts, gradient,                                                                      \
-                     Given{given_queries, given_keys, given_values, given_decays, given_rates, sums}, states, recent)) \
+                     Given{given_queries, given_keys, given_values, given_decays, given_rates, sums}, states, recent, \
+                     rows_kept)) \
     ENTRY(gather_heads_##type, 256,                                                                                  \
           (const float* given, T* to, int add, int rows, int columns, int heads, int size),                          \
           gather_heads(given, to, add, rows, columns, heads, size))

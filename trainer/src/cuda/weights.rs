@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use siskin::Result;
 use siskin::graph::Role;
+use siskin::{Error, Result};
 
 use super::device::Device;
 use super::eights::Eights;
@@ -149,6 +149,11 @@ impl Weights {
             let weight = self.list[number];
             if weight.gradient == 0 {
                 continue;
+            }
+            if weight.numbers == weight.floats {
+                let name = &program.weights[number].name;
+                let message = format!("{name} was not rounded when it was brought to the device");
+                return Err(Error::argument("quantise", message));
             }
             let mut numbers = vec![0.0; weight.count];
             read_floats(device, weight.floats, &mut numbers)?;

@@ -446,10 +446,12 @@ impl Run {
 
     /// Brings what a device has changed.
     fn fetch(&mut self) -> Result<()> {
-        match &mut self.device {
-            Some(device) => device.fetch(&mut self.parameters, &mut self.optimiser, self.average.as_mut()),
-            None => Ok(()),
+        let Some(device) = &mut self.device else { return Ok(()) };
+        device.fetch(&mut self.parameters, &mut self.optimiser, self.average.as_mut())?;
+        if let Some(rounding) = &self.rounding {
+            rounding.renew(&mut self.parameters);
         }
+        Ok(())
     }
 
     /// The state of the run: on a device as it was when it was last saved or restored.

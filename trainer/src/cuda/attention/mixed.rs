@@ -72,6 +72,11 @@ pub(super) fn mix(
     for ((sums, input), weight) in sums.iter_mut().zip(inputs).zip(tables(projection)) {
         *sums = room(work, call, projection);
         each_text(call, |text, span| {
+            if span.is_empty() {
+                let bytes = projection.count * part.columns() * part.bytes;
+                work.tape.clear(part.rows(*sums, text * projection.count).place, bytes);
+                return;
+            }
             work.tape.multiply(Product {
                 precision: work.tape.precision,
                 shape: [projection.count, part.columns(), span.len()],

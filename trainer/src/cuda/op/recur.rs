@@ -11,6 +11,7 @@ pub(super) const MOST_KEYS: usize = 256;
 const COLUMNS: usize = 32;
 const THREADS: usize = 256;
 const CHUNK: usize = 32;
+const LANES: usize = 32;
 
 /// A rule as the kernels number it.
 fn number(rule: Rule) -> i32 {
@@ -146,13 +147,18 @@ fn recur_back(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>, r: &Recurre
         *given = work.scratch.floats(rows * r.heads * size);
     }
     let sums = work.scratch.floats(2 * rows * r.heads);
-    // Every text begins in a chunk of its own.
-    let kept = r.heads * COLUMNS * MOST_KEYS;
+    // Every text begins in a chunk of its own. Where whole texts are taken in at once, there is one state alone.
+    let lengths = call.texts().spans.iter().map(ExactSizeIterator::len);
+    let rows_kept = lengths.max().unwrap_or(0).min(CHUNK);
+    let kept = match r.rule {
+        Rule::WholeSum => 0,
+        Rule::Sum | Rule::Delta => r.heads * COLUMNS * r.key_size.next_multiple_of(LANES),
+    };
     let states = work.scratch.floats((rows / CHUNK + texts + 1) * kept);
-    let recent = work.scratch.floats(texts * CHUNK * kept);
+    let recent = work.scratch.floats(texts * rows_kept * kept);
     let starts = starts(work, call);
     let places = [&[starts, back.gradient], &given[..], &[sums, states, recent]].concat();
-    let places = places.into_iter().map(Argument::Place);
+    let places = places.into_iter().map(Argument::Place).chain([whole(rows_kept)]);
     let arguments: Vec<Argument> = head(call, r, back.inputs).into_iter().chain(places).collect();
     let name = work.tape.named("recur_back");
     work.tape.kernel(&name, [r.heads, texts, 1], THREADS, 0, &arguments);
