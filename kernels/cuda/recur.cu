@@ -363,10 +363,10 @@ __device__ void gather_heads(const float* given, T* to, int add, int rows, int c
           (const T* queries, const T* keys, const T* values, const T* decays, const T* rates, int heads,             \
            int query_heads, int key_heads, int value_heads, int key_size, int value_size, int taking, int logarithm, \
            const int* starts, const T* gradient, float* given_queries, float* given_keys, float* given_values,       \
-           float* given_decays, float* given_rates, float* sums, float* states, float* recent, int rows_kept),                      \
+           float* given_decays, float* given_rates, float* sums, float* states, float* recent, int rows_kept),       \
           recur_back(HEAD(T), starts, gradient,                                                                      \
                      Given{given_queries, given_keys, given_values, given_decays, given_rates, sums}, states, recent, \
-                     rows_kept)) \
+                     rows_kept))                                                                                     \
     ENTRY(gather_heads_##type, 256,                                                                                  \
           (const float* given, T* to, int add, int rows, int columns, int heads, int size),                          \
           gather_heads(given, to, add, rows, columns, heads, size))
