@@ -8,6 +8,8 @@ use std::ops::RangeInclusive;
 use std::sync::OnceLock;
 use std::thread;
 
+pub(super) use measure::usable;
+
 /// Machines with so many cores are measured; fewer are all used, and those with more have one kind.
 const MEASURED: RangeInclusive<usize> = 3..=16;
 /// The part of the fastest core's rate that a core must reach.
@@ -21,11 +23,6 @@ pub(crate) fn worth_using() -> usize {
         let most = thread::available_parallelism().map_or(1, usize::from);
         if MEASURED.contains(&most) { keeping_up(&measure::rates()).unwrap_or(most).min(most) } else { most }
     })
-}
-
-/// How many cores this thread may run on at this moment.
-pub(super) fn usable() -> usize {
-    measure::usable()
 }
 
 /// How many of these rates are not far below the largest; `None` where none is known.
@@ -71,8 +68,9 @@ mod measure {
         Some(1.0 / best)
     }
 
-    /// Asks each time: the system may give a thread other cores, as Android does with apps that are not in sight.
-    pub(super) fn usable() -> usize {
+    /// How many cores this thread may run on at this moment. Asks each time: the system may give a thread other cores, as
+    /// Android does with apps that are not in sight.
+    pub(in crate::team) fn usable() -> usize {
         match allowed().count() {
             0 => usize::MAX,
             count => count,
@@ -125,7 +123,7 @@ mod measure {
     }
 
     /// As many as the machine has: threads are not kept from any.
-    pub(super) fn usable() -> usize {
+    pub(in crate::team) fn usable() -> usize {
         static COUNT: OnceLock<usize> = OnceLock::new();
         *COUNT.get_or_init(|| thread::available_parallelism().map_or(usize::MAX, usize::from))
     }

@@ -13,23 +13,18 @@ use crate::state::{Data, Tables};
 
 /// Weights and an optimiser that are elsewhere than in the memory of the process.
 pub trait Engine {
-    /// Runs a batch forth and back: see [`Runner::run`].
+    /// Runs a batch forth and back: see [`Runner::run`]. Where somebody looks, each node's output is shown: see
+    /// [`Runner::run_shown`].
     ///
     /// # Errors
     /// Where the batch does not fit, or the device fails.
-    fn run(&mut self, batch: &Batch, loss: &Objective, targets: &Targets, scale: f64) -> Result<()>;
-
-    /// The same, and shows what each node gives: see [`Runner::run_shown`].
-    ///
-    /// # Errors
-    /// Where the batch does not fit, or the device fails.
-    fn run_shown(
+    fn run(
         &mut self,
         batch: &Batch,
         loss: &Objective,
         targets: &Targets,
         scale: f64,
-        show: &mut Show<'_>,
+        show: Option<&mut Show<'_>>,
     ) -> Result<()>;
 
     /// Gives `gradients` those of the device.
@@ -85,19 +80,18 @@ pub trait Engine {
 }
 
 impl<D: Device> Engine for Runner<D> {
-    fn run(&mut self, batch: &Batch, loss: &Objective, targets: &Targets, scale: f64) -> Result<()> {
-        Runner::run(self, batch, loss, targets, scale)
-    }
-
-    fn run_shown(
+    fn run(
         &mut self,
         batch: &Batch,
         loss: &Objective,
         targets: &Targets,
         scale: f64,
-        show: &mut Show<'_>,
+        show: Option<&mut Show<'_>>,
     ) -> Result<()> {
-        Runner::run_shown(self, batch, loss, targets, scale, show)
+        match show {
+            Some(show) => self.run_shown(batch, loss, targets, scale, show),
+            None => Runner::run(self, batch, loss, targets, scale),
+        }
     }
 
     fn gradients(&mut self, gradients: &mut Gradients<f32>) -> Result<()> {

@@ -6,7 +6,7 @@ use super::{Config, Material};
 use crate::adapters::Adapter;
 use crate::average::Average;
 use crate::clip;
-use crate::cuda::{Device, Engine, Objective, Precision, Runner};
+use crate::cuda::{Device, Engine, Objective, Precision, Runner, Show};
 use crate::data::Step;
 use crate::loss::Sum;
 use crate::optimiser::Optimiser;
@@ -161,20 +161,17 @@ impl OnDevice {
         look: Option<(&mut Outputs, &mut Gradients<f32>)>,
     ) -> Result<(Sum, f64)> {
         let scale = self.scaler.as_ref().map_or(1.0, Scaler::scale);
-        match look {
-            Some((outputs, gradients)) => {
-                for step in steps {
-                    let show = &mut |node: usize, numbers: &[f32]| outputs.add(node, numbers);
-                    self.engine.run_shown(&step.batch, &self.loss, &step.targets, scale / weight, show)?;
-                }
-                self.engine.gradients(gradients)?;
-                gradients.list.iter_mut().flatten().flatten().for_each(|number| *number /= scale as f32);
-            }
-            None => {
-                for step in steps {
-                    self.engine.run(&step.batch, &self.loss, &step.targets, scale / weight)?;
-                }
-            }
+        let (mut outputs, gradients) = look.unzip();
+        for step in steps {
+            let mut add = outputs
+                .as_deref_mut()
+                .map(|outputs| move |node: usize, numbers: &[f32]| outputs.add(node, numbers));
+            let show = add.as_mut().map(|add| add as &mut Show<'_>);
+            self.engine.run(&step.batch, &self.loss, &step.targets, scale / weight, show)?;
+        }
+        if let Some(gradients) = gradients {
+            self.engine.gradients(gradients)?;
+            gradients.list.iter_mut().flatten().flatten().for_each(|number| *number /= scale as f32);
         }
         let sum = self.engine.take_sum()?;
         if !sum.loss.is_finite() {

@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use siskin::graph::Projection;
 
-use super::super::op::{Call, To, Work};
-use super::super::tape::{Matrix, Place, Product};
 use crate::batch::Texts;
+use crate::cuda::op::{Call, To, Work};
+use crate::cuda::tape::{Matrix, Place, Product};
 
 /// Texts of as many rows as there are sums.
 pub(super) fn texts(of: &Texts, projection: &Projection) -> Texts {

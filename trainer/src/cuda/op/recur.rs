@@ -27,8 +27,8 @@ fn number(rule: Rule) -> i32 {
 pub(in crate::cuda) fn is_logarithm(program: &Program, value: usize) -> bool {
     let made = program.nodes.iter().any(|node| node.output == value && matches!(node.op, Op::Decay { .. }));
     let only_decays = |node: &Node| {
-        let others = node.inputs.iter().enumerate().filter(|(place, _)| *place != 3);
-        matches!(node.op, Op::Recur(_)) && others.into_iter().all(|(_, input)| *input != value)
+        let mut inputs = node.inputs.iter().enumerate();
+        matches!(node.op, Op::Recur(_)) && inputs.all(|(place, input)| place == 3 || *input != value)
     };
     made && program.nodes.iter().filter(|node| node.inputs.contains(&value)).all(only_decays)
 }
