@@ -1,4 +1,4 @@
-//! Ctrl-C ends what a model is saying, and at any other time the program.
+//! Ctrl-C, and what else asks a program to end, ends what a model is saying, and at any other time the program.
 
 use crate::output::exit_code;
 use siskin::{Error, ErrorKind, Result, Session, StopHandle};
@@ -25,7 +25,7 @@ fn on_interrupt(heard: impl FnMut() + Send + 'static) -> Result<()> {
     ctrlc::set_handler(heard).map_err(|error| Error::new(ErrorKind::Io, "Ctrl-C", error.to_string()))
 }
 
-/// Ctrl-C sets `stop` from here on; the second one ends the program.
+/// Ctrl-C, a terminal that closes and a system that shuts down set `stop` from here on; the second time ends the program.
 pub(crate) fn listen_for(stop: &'static AtomicBool) -> Result<()> {
     let heard = move || {
         if stop.swap(true, Ordering::Relaxed) {

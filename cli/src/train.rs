@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use siskin::file::AtomicFile;
 use siskin::{Adapter, Error, ErrorKind, Result};
 use siskin_trainer::checkpoint::Folder;
-use siskin_trainer::run::{self, Base, Config, Ended, Material, Run};
-use siskin_trainer::{export, report};
+use siskin_trainer::run::{self, Base, Config, Ended, Material, Run, Watcher};
+use siskin_trainer::{export as files, report};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use terminal::Terminal;
@@ -32,6 +32,8 @@ pub(crate) struct Args {
 enum Action {
     /// Go on where the newest checkpoint stands
     Resume(RunArgs),
+    /// Write the model of a run that has not ended, or other weights of one that has
+    Export(ExportArgs),
     /// Write the report of a run's folder anew
     Report {
         /// The folder, such as mini-gpt.run
@@ -58,9 +60,30 @@ struct RunArgs {
     /// Profile so many steps: trace.json and profile.txt in the run's folder
     #[arg(long, value_name = "N")]
     profile: Option<u64>,
-    /// Say with what `batch.rows` the run fits into so many MiB, and do not train
-    #[arg(long, value_name = "MIB")]
-    find_batch: Option<u64>,
+    /// Say with what `batch.rows` the run fits into what is free, and do not train
+    #[arg(long)]
+    find_batch: bool,
+    /// With --find-batch: into so many MiB instead
+    #[arg(long, value_name = "MIB", requires = "find_batch")]
+    within: Option<u64>,
+    /// Print a JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+struct ExportArgs {
+    /// The config of the run
+    config: PathBuf,
+    /// The model to write; else the config's name with .siskin
+    #[arg(short, long)]
+    output: Option<PathBuf>,
+    /// Where the run's checkpoints are; else the config's name with .run
+    #[arg(long, value_name = "DIR")]
+    folder: Option<PathBuf>,
+    /// Which: those of the newest checkpoint (`last`), or of the best look (`best`); else as the config says
+    #[arg(long, value_name = "WHICH")]
+    weights: Option<String>,
     /// Print a JSON object
     #[arg(long)]
     json: bool,
@@ -74,6 +97,9 @@ pub(crate) struct EvalArgs {
     /// The model; else the one that the config's run wrote
     #[arg(short, long)]
     model: Option<PathBuf>,
+    /// Look at so many batches, 0 at all; else at as many as the config's evaluate.batches says
+    #[arg(long, value_name = "N")]
+    batches: Option<usize>,
     /// Print a JSON object
     #[arg(long)]
     json: bool,
@@ -87,6 +113,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
             let path = siskin_trainer::report::make(folder)?;
             return output::line(path.display());
         }
+        (Some(Action::Export(args)), _) => return export(args, open),
         (Some(Action::Resume(run)), _) => (run, true),
         (None, Some(run)) => (run, false),
         (None, None) => return Err(Error::argument("CONFIG", "is missing")),
@@ -96,15 +123,18 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let output = run.output.clone().unwrap_or_else(|| run.config.with_extension("siskin"));
     let folder = run.folder.clone().unwrap_or_else(|| run.config.with_extension("run"));
     let begun = folder.is_dir() && Folder::new(&folder, 1)?.steps()?.last().is_some();
-    let trains = !run.memory && !run.check && run.find_batch.is_none();
+    let trains = !run.memory && !run.check && !run.find_batch;
     if begun && trains && !resume {
         let message = "holds the checkpoints of a run; go on with `siskin train resume CONFIG`, or remove it";
         return Err(Error::argument(folder.display().to_string(), message));
     }
     let material = Material::new(&config, base(&config, &folder, begun, open)?)?;
     let mut trained = Run::new(config, material, trains.then_some(folder.as_path()))?;
-    if let Some(limit) = run.find_batch {
-        return find_batch(&trained, &run.config, limit, run.json);
+    if run.find_batch {
+        let limit = run.within.map(|limit| usize::try_from(limit << 20).unwrap_or(usize::MAX));
+        let place = run.config.display().to_string();
+        let (rows, parts) = trained.find_batch(limit).map_err(|error| error.within(&place))?;
+        return output::report(vec![("rows", rows.into()), ("bytes", parts.total().into())], run.json);
     }
     if run.memory {
         return output::report(memory(&trained)?, run.json);
@@ -112,7 +142,8 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     if run.check {
         return checks::whole(&mut trained, run.json);
     }
-    let mut watcher = Terminal::new(open, &folder)?;
+    let ceiling = trained.ceiling()?;
+    let mut watcher = Terminal::new(open, &folder, ceiling)?;
     if resume && !trained.resume(&mut watcher)? {
         let message = "holds no checkpoint; start with `siskin train CONFIG`";
         return Err(Error::new(ErrorKind::Missing, folder.display().to_string(), message));
@@ -124,7 +155,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         // The first step fills caches that later ones find full.
         trained.profile(trained.steps() + 2, count);
     }
-    report::describe(&folder, &text, &trained.memory()?, steps)?;
+    report::describe(&folder, &text, &trained.memory()?, ceiling, steps)?;
     interrupt::listen_for(&STOP)?;
     let ended = trained.train(&STOP, &mut watcher)?;
     watcher.bar.finish_and_clear();
@@ -133,16 +164,51 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         let message = format!("stopped after step {}; go on with `siskin train resume`", trained.steps());
         return Err(Error::new(ErrorKind::Cancelled, "", message));
     }
+    let (steps, chosen) = (trained.steps(), trained.choose()?);
     write(&mut trained, &output)?;
     let last = watcher.last;
     let entries = vec![
         ("output", output.display().to_string().into()),
-        ("steps", trained.steps().into()),
+        ("steps", steps.into()),
+        ("weights_of_step", chosen.into()),
         ("loss", last.loss.into()),
         ("validation_loss", watcher.seen.map_or(Value::Null, |seen| seen.loss.into())),
         ("ended", json!(format!("{ended:?}"))),
     ];
     output::report(entries, run.json)
+}
+
+/// Writes the model of a run's checkpoints.
+fn export(args: &ExportArgs, open: &OpenArgs) -> Result<()> {
+    let (mut config, _) = read(&args.config)?;
+    // A device has nothing to do here.
+    (config.device, config.precision, config.fp8, config.scaler) = ("cpu".into(), "f32".into(), false, None);
+    config.export.weights = args.weights.clone().or(config.export.weights);
+    let output = args.output.clone().unwrap_or_else(|| args.config.with_extension("siskin"));
+    let folder = args.folder.clone().unwrap_or_else(|| args.config.with_extension("run"));
+    if !folder.is_dir() {
+        let message = "is missing; train first, or name the run's folder by --folder";
+        return Err(Error::new(ErrorKind::Missing, folder.display().to_string(), message));
+    }
+    let material = Material::new(&config, base(&config, &folder, true, open)?)?;
+    let mut run = Run::new(config, material, Some(&folder))?;
+    if !run.resume(&mut Warnings)? {
+        let message = "holds no checkpoint; start with `siskin train CONFIG`";
+        return Err(Error::new(ErrorKind::Missing, folder.display().to_string(), message));
+    }
+    let chosen = run.choose()?;
+    write(&mut run, &output)?;
+    let path = output.display().to_string();
+    output::report(vec![("output", path.into()), ("weights_of_step", chosen.into())], args.json)
+}
+
+/// Shows what is odd, where nothing else is to be seen.
+struct Warnings;
+
+impl Watcher for Warnings {
+    fn note(&mut self, text: &str) {
+        output::warn(text);
+    }
 }
 
 /// Writes what a run gave: a model, or adapters by themselves.
@@ -155,7 +221,7 @@ fn write(run: &mut Run, output: &Path) -> Result<()> {
         }
         None => {
             let parameters = run.result()?;
-            export::write(&run.material().frame, &parameters, out)?.commit()
+            files::write(&run.material().frame, &parameters, out)?.commit()
         }
     }
 }
@@ -163,6 +229,7 @@ fn write(run: &mut Run, output: &Path) -> Result<()> {
 pub(crate) fn evaluate(args: &EvalArgs, open: &OpenArgs) -> Result<()> {
     let (mut config, _) = read(&args.config)?;
     let model = args.model.clone().unwrap_or_else(|| args.config.with_extension("siskin"));
+    config.evaluate.batches = args.batches.unwrap_or(config.evaluate.batches);
     // What was rounded in each step is rounded in the file.
     config.quantise = None;
     let adapter = if config.export.adapter { Some(Adapter::open(&model)?) } else { None };
@@ -226,21 +293,4 @@ fn memory(run: &Run) -> Result<Vec<(&'static str, Value)>> {
     let parts = run.memory()?;
     let entries = parts.list().map(|(name, bytes)| (name, bytes.into()));
     Ok(entries.into_iter().chain([("total", parts.total().into())]).collect())
-}
-
-/// The largest `batch.rows` that fits.
-fn find_batch(run: &Run, place: &Path, limit: u64, json: bool) -> Result<()> {
-    let limit = usize::try_from(limit << 20).unwrap_or(usize::MAX);
-    let takes = |rows: usize| run.memory_with(rows).map(|parts| parts.total());
-    let (mut fits, mut too_many) = (0, 1 << 20);
-    while too_many - fits > 1.max(fits / 64) {
-        let rows = fits + (too_many - fits) / 2;
-        if takes(rows)? <= limit { fits = rows } else { too_many = rows }
-    }
-    if fits == 0 {
-        let message = format!("{}: even a batch of one row takes more", place.display());
-        return Err(Error::new(ErrorKind::Memory, "--find-batch", message));
-    }
-    let total = takes(fits)?;
-    output::report(vec![("rows", fits.into()), ("bytes", total.into())], json)
 }

@@ -148,6 +148,10 @@ impl Device for Emulated {
         said(self.machine.read(place, bytes))
     }
 
+    fn is_timed(&self) -> bool {
+        false
+    }
+
     fn run(&mut self, tape: &Tape) -> Result<()> {
         for command in &tape.commands {
             match command {

@@ -307,3 +307,122 @@ fn measuring_builds_what_it_needs() {
     assert_eq!(material.training.count(), 0, "what is trained on is not kept");
     assert_eq!(measure(&config, &material, None).unwrap().unwrap(), want);
 }
+
+/// A config that learns a text by heart and is looked at with another.
+fn by_heart(place: &Place, more: &str) -> Config {
+    let other: String =
+        (0..40).map(|i| format!("Newt {i} otter heron {} wren badger.\n\n", i * 7 % 11)).collect();
+    std::fs::write(place.0.join("other.txt"), other).unwrap();
+    let mut config = place.config(&format!("[schedule]\nname = \"constant\"\nrate = 1e-2\n{more}"));
+    config.data.validation = vec![place.0.join("other.txt").display().to_string()];
+    (config.data.share, config.steps, config.evaluate.every) = (0.0, 120, 3);
+    (config.batch.rows, config.evaluate.batches) = (256, 0);
+    config
+}
+
+#[test]
+fn the_best_weights_are_those_that_come_out() {
+    let place = Place::new("best");
+    for (metric, larger) in [("loss", false), ("right", true)] {
+        let folder = place.0.join(format!("run-{metric}"));
+        let more = format!("[patience]\nmetric = {metric:?}\nlooks = 4\n[checkpoint]\nkeep = 1\n");
+        let mut stopped = run(by_heart(&place, &more), Some(&folder));
+        let mut notes = Notes::default();
+        let stop = notes.stop.clone();
+        assert_eq!(stopped.train(&stop, &mut notes).unwrap(), Ended::NoBetter, "{metric}");
+        let number = |seen: &siskin_trainer::run::Seen| if larger { -seen.right } else { seen.loss };
+        let best = notes.seen.iter().min_by(|a, b| number(a).total_cmp(&number(b))).unwrap();
+        let last = stopped.steps();
+        assert!(best.step + 3 * 4 <= last && best.best, "{metric}: {best:?} of {last}");
+        let after = stopped.evaluate().unwrap().unwrap();
+        assert_ne!(after.mean(), best.loss, "{metric}");
+        assert_eq!(stopped.choose().unwrap(), best.step, "{metric}");
+        assert_eq!(stopped.evaluate().unwrap().unwrap().mean(), best.loss, "{metric}");
+        let mut again = run(by_heart(&place, "[export]\nweights = \"last\"\n"), Some(&folder));
+        assert!(again.resume(&mut notes).unwrap());
+        assert_eq!(again.choose().unwrap(), last, "{metric}: the newest stays where it was");
+    }
+    let blind = |more: &str| {
+        let mut config = place.config(&format!("{ADAMW}{more}"));
+        config.data.share = 0.0;
+        let material = material(&config);
+        Run::new(config, material, None).err().map(|error| error.place().to_owned())
+    };
+    assert_eq!(blind("[patience]\nlooks = 2\n").as_deref(), Some("patience"));
+    assert_eq!(blind("[export]\nweights = \"best\"\n").as_deref(), Some("export.weights"));
+    assert_eq!(blind(""), None);
+}
+
+#[test]
+fn a_look_is_at_texts_of_all_lengths() {
+    let place = Place::new("lengths");
+    let text: String = (0..300).map(|i| format!("{}\n\n", "wren ".repeat(1 + i % 12))).collect();
+    std::fs::write(place.0.join("other.txt"), text).unwrap();
+    let mut config = place.config(ADAMW);
+    config.data.validation = vec![place.0.join("other.txt").display().to_string()];
+    (config.data.share, config.batch.rows, config.evaluate.batches) = (0.0, 64, 12);
+    let material = material(&config);
+    let rows = || -> Vec<Vec<usize>> {
+        let batches = material.validation_batches(&config).unwrap().unwrap();
+        batches.map(|step| step.unwrap().batch.writer.spans.iter().map(|span| span.len()).collect()).collect()
+    };
+    let seen = rows();
+    assert_eq!((seen.len(), &seen), (12, &rows()), "each look is at the same");
+    config.evaluate.batches = 0;
+    let all: Vec<usize> = material
+        .validation_batches(&config)
+        .unwrap()
+        .unwrap()
+        .flat_map(|step| step.unwrap().batch.writer.spans)
+        .map(|span| span.len())
+        .collect();
+    let (longest, shortest) = (all.iter().max().unwrap(), all.iter().min().unwrap());
+    let half = (longest + shortest) / 2;
+    let long = seen.iter().filter(|batch| batch.iter().all(|rows| *rows > half)).count();
+    assert!((2..12).contains(&long), "{long} of 12 batches are of long texts: {seen:?}");
+}
+
+/// Takes the folder of a run away for some steps.
+struct Thief<'a> {
+    folder: &'a std::path::Path,
+    notes: Vec<String>,
+}
+
+impl siskin_trainer::run::Watcher for Thief<'_> {
+    fn step(&mut self, progress: &siskin_trainer::run::Progress) {
+        let hidden = self.folder.with_extension("hidden");
+        match progress.step {
+            5 => {
+                std::fs::rename(self.folder, hidden).unwrap();
+                std::fs::write(self.folder, b"no folder").unwrap();
+            }
+            7 => {
+                std::fs::remove_file(self.folder).unwrap();
+                std::fs::rename(hidden, self.folder).unwrap();
+            }
+            // What is written beside the steps has the time to fail.
+            6 => std::thread::sleep(std::time::Duration::from_millis(300)),
+            _ => {}
+        }
+    }
+
+    fn note(&mut self, text: &str) {
+        self.notes.push(text.to_owned());
+    }
+}
+
+#[test]
+fn a_checkpoint_that_cannot_be_written_is_told_and_ends_nothing() {
+    let place = Place::new("unwritten");
+    let folder = place.0.join("run");
+    let mut config = place.config(&format!("{ADAMW}[checkpoint]\nevery = 3\nkeep = 9\n"));
+    config.evaluate.every = 0;
+    let mut thief = Thief { folder: &folder, notes: Vec::new() };
+    let mut whole = run(config.clone(), Some(&folder));
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    assert_eq!(whole.train(&stop, &mut thief).unwrap(), Ended::Done);
+    assert_eq!(thief.notes.len(), 1, "{:?}", thief.notes);
+    assert!(thief.notes[0].contains("a checkpoint could not be written"), "{:?}", thief.notes);
+    let steps = siskin_trainer::checkpoint::Folder::new(&folder, 9).unwrap().steps().unwrap();
+    assert_eq!(steps, [3, 9, 12]);
+}

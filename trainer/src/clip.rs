@@ -14,7 +14,8 @@ const CHUNK: usize = 1 << 14;
 pub struct Norm {
     /// The root of the sum of all squares, in doubles.
     pub length: f64,
-    /// The first tensor whose gradient has numbers that are not finite.
+    /// The last tensor whose gradient has numbers that are not finite: gradients come from the end of a model, and those
+    /// before it are what follows from it.
     pub broken: Option<usize>,
 }
 
@@ -25,7 +26,7 @@ impl Norm {
         for (index, gradient) in gradients.list.iter().enumerate() {
             let Some(gradient) = gradient else { continue };
             let square = square(gradient);
-            if !square.is_finite() && broken.is_none() {
+            if !square.is_finite() {
                 broken = Some(index);
             }
             sum += square;
@@ -52,8 +53,8 @@ impl Norm {
 }
 
 /// The error for the gradient of this tensor.
-pub(crate) fn not_finite(name: &str) -> Error {
-    let message = "is not finite; train with a lower rate, or find the operation with the finder";
+fn not_finite(name: &str) -> Error {
+    let message = "is not finite, where all outputs are; train with a lower rate, or look at [statistics] of the steps before";
     Error::new(ErrorKind::Numeric, format!("gradient of {name}"), message)
 }
 
@@ -98,7 +99,7 @@ mod tests {
         };
         let parameters = Parameters { list: names.iter().map(parameter).collect() };
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            let list = vec![Some(vec![f32::MAX; 2]), Some(vec![0.0, bad]), Some(vec![bad, 0.0])];
+            let list = vec![Some(vec![f32::MAX; 2]), Some(vec![0.0, bad]), Some(vec![1.0, 0.0])];
             let norm = Norm::of(&Gradients { list });
             let error = norm.error(&parameters).unwrap();
             assert_eq!((error.place(), error.kind()), ("gradient of second", ErrorKind::Numeric));

@@ -22,6 +22,8 @@ pub struct Frame {
     pub config: Map<String, Value>,
     /// The model's name.
     pub name: Option<String>,
+    /// The licence of the model that it was made of.
+    pub licence: Option<String>,
     /// How it was made.
     pub provenance: Map<String, Value>,
     /// The tokenizer's section.
@@ -80,7 +82,7 @@ pub fn write<W: Write + Seek + Send>(frame: &Frame, parameters: &Parameters<f32>
         architecture: frame.architecture.clone(),
         config: frame.config.clone(),
         name: frame.name.clone(),
-        licence: None,
+        licence: frame.licence.clone(),
         provenance: frame.provenance.clone(),
         quantisation: Map::new(),
     })

@@ -8,7 +8,7 @@ use siskin::graph::{Role, Weight};
 use crate::parameters::Parameters;
 use crate::random::Random;
 use crate::real::Real;
-use crate::settings::unknown;
+use crate::settings::{distance, unknown};
 
 /// What a family's tensors are called, where a model begins without a file; `{}` stands for a layer's number, and a
 /// name without `.weight` and `.bias` for both.
@@ -161,6 +161,25 @@ pub struct Beginning {
     deviation: fn(&Weight, &Hyper) -> f64,
 }
 
+/// Refuses hyper-parameters that nothing asked for and that are spelled nearly as one that was. Others stay: what people
+/// copy of a `config.json` says more than a graph needs.
+fn check_names(config: &Map<String, Value>, asked: &[String]) -> Result<()> {
+    let known: Vec<&str> = asked.iter().map(String::as_str).collect();
+    let letters = |name: &str| {
+        let mut letters: Vec<char> = name.chars().collect();
+        letters.sort_unstable();
+        letters
+    };
+    let near = |key: &str, other: &str| distance(key, other) <= 1 || letters(key) == letters(other);
+    let wrong = config
+        .keys()
+        .find(|key| !known.contains(&key.as_str()) && known.iter().any(|other| near(key, other)));
+    match wrong {
+        Some(key) => Err(unknown(&format!("model.config.{key}"), "hyper-parameter", key, &known)),
+        None => Ok(()),
+    }
+}
+
 impl Beginning {
     /// Of a family, with a head where it is an encoder.
     pub fn new(architecture: &str, head: Option<&str>, config: Map<String, Value>) -> Result<Self> {
@@ -174,7 +193,9 @@ impl Beginning {
             unknown("model.head", "head", head, &known)
         })?;
         let family = Family::named(architecture)?;
-        let (hyper, graphs) = family.build(&Config::new(config.clone()), &|name| shape.has(head, name))?;
+        let asked = Config::new(config.clone());
+        let (hyper, graphs) = family.build(&asked, &|name| shape.has(head, name))?;
+        check_names(&config, &asked.asked())?;
         Ok(Self { architecture: architecture.to_owned(), config, graphs, hyper, deviation: shape.deviation })
     }
 
@@ -209,6 +230,27 @@ mod tests {
             let error = Beginning::new(family, head, Map::new()).err().unwrap();
             assert_eq!(error.place(), place);
             assert!(error.message().contains(&format!("did you mean `{nearest}`?")), "{error}");
+        }
+    }
+
+    #[test]
+    fn hyper_parameters_that_are_misspelled_are_refused() {
+        let config = |key: &str| {
+            let whole = json!({
+                "vocab_size": 50, "n_embd": 32, "n_layer": 1, "n_head": 4, "n_positions": 40, "n_inner": 64,
+                "resid_pdrop": 0.1, "summary_type": "cls_index", "architectures": ["GPT2LMHeadModel"],
+            });
+            let Value::Object(mut config) = whole else { return Map::new() };
+            if let Some(value) = config.remove("n_inner") {
+                config.insert(key.to_owned(), value);
+            }
+            config
+        };
+        assert!(Beginning::new("gpt2", None, config("n_inner")).is_ok());
+        for wrong in ["n_iner", "n_ninner", "n_innre"] {
+            let error = Beginning::new("gpt2", None, config(wrong)).err().unwrap();
+            assert_eq!(error.place(), format!("model.config.{wrong}"));
+            assert!(error.message().contains("did you mean `n_inner`?"), "{error}");
         }
     }
 

@@ -3,17 +3,19 @@
 use serde::{Deserialize, Serialize};
 use siskin::{Error, Result};
 
-use crate::settings::{Settings, read, within};
+use crate::settings::{Settings, read, unknown, within};
 use crate::state::{Data, State, Tables, View, bytes_of, words};
+
+/// The numbers of a look that can be watched.
+const METRICS: &[&str] = &["loss", "right"];
 
 /// How long to wait, and for how much.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PatienceOptions {
-    /// The name of the number that is watched.
+    /// The number that is watched: `loss`, which should fall, or `right`, the share of targets that was likeliest, which
+    /// should rise.
     pub metric: String,
-    /// Whether larger numbers are better.
-    pub larger: bool,
     /// By how much more than the best a number has to be better to count.
     pub improvement: f64,
     /// Looks one after the other without a better number that end the training.
@@ -22,7 +24,7 @@ pub struct PatienceOptions {
 
 impl Default for PatienceOptions {
     fn default() -> Self {
-        Self { metric: "loss".to_owned(), larger: false, improvement: 0.0, looks: 3 }
+        Self { metric: "loss".to_owned(), improvement: 0.0, looks: 3 }
     }
 }
 
@@ -54,6 +56,9 @@ impl Patience {
 
     /// Nothing seen yet.
     pub fn new(options: PatienceOptions) -> Result<Self> {
+        if !METRICS.contains(&options.metric.as_str()) {
+            return Err(unknown("patience.metric", "number of a look", &options.metric, METRICS));
+        }
         within("patience.improvement", options.improvement, 0.0..=f64::MAX)?;
         if options.looks == 0 {
             return Err(Error::argument("patience.looks", "is 0; give at least 1"));
@@ -63,9 +68,19 @@ impl Patience {
         Ok(patience)
     }
 
-    /// The name of the number to show.
-    pub fn metric(&self) -> &str {
-        &self.options.metric
+    /// How much better the first number is than the other.
+    fn gain(&self, number: f64, other: f64) -> f64 {
+        if self.options.metric == "right" { number - other } else { other - number }
+    }
+
+    /// Of a look's loss and share of right targets, the one that is watched.
+    pub fn watched(&self, loss: f64, right: f64) -> f64 {
+        if self.options.metric == "right" { right } else { loss }
+    }
+
+    /// Whether a number is better than another, by however little.
+    pub fn prefers(&self, number: f64, other: f64) -> bool {
+        self.gain(number, other) > 0.0
     }
 
     /// The best number, where there was one.
@@ -75,8 +90,8 @@ impl Patience {
 
     /// Shows the next number. One that is not a number is never better.
     pub fn look(&mut self, number: f64) -> Look {
-        let gain = if self.options.larger { number - self.best } else { self.best - number };
-        let better = gain > self.options.improvement || self.best.is_nan() && !number.is_nan();
+        let better =
+            self.gain(number, self.best) > self.options.improvement || self.best.is_nan() && !number.is_nan();
         if better {
             (self.best, self.waited) = (number, 0);
         } else {
@@ -131,18 +146,21 @@ mod tests {
             (1.80, Look::Stop),
             (1.5, Look::Better),
         ];
-        for sign in [1.0, -1.0] {
-            let mut patience =
-                Patience::new(PatienceOptions { larger: sign < 0.0, ..options.clone() }).unwrap();
+        for (sign, metric) in [(1.0, "loss"), (-1.0, "right")] {
+            let new =
+                || Patience::new(PatienceOptions { metric: metric.to_owned(), ..options.clone() }).unwrap();
+            let mut patience = new();
             for (number, want) in rows {
                 let tables = save(&[&patience]);
-                let mut other =
-                    Patience::new(PatienceOptions { larger: sign < 0.0, ..options.clone() }).unwrap();
+                let mut other = new();
                 restore(&mut other, &tables).unwrap();
                 assert_eq!(patience.look(sign * number), want, "{number}");
                 assert_eq!(other.look(sign * number), want, "{number}, restored");
             }
             assert_eq!(patience.best(), Some(sign * 1.5));
+            assert!(patience.prefers(sign * 1.4, sign * 1.5) && !patience.prefers(f64::NAN, sign));
         }
+        let error = Patience::new(PatienceOptions { metric: "rigth".to_owned(), ..options }).unwrap_err();
+        assert!(error.message().contains("did you mean `right`"), "{error}");
     }
 }

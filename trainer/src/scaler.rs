@@ -18,11 +18,13 @@ pub struct ScalerOptions {
     pub backoff: f64,
     /// Good steps one after the other before it grows.
     pub interval: u64,
+    /// The factor below which a run ends: no factor makes gradients finite that are not finite by themselves.
+    pub least: f64,
 }
 
 impl Default for ScalerOptions {
     fn default() -> Self {
-        Self { initial: 65536.0, growth: 2.0, backoff: 0.5, interval: 2000 }
+        Self { initial: 65536.0, growth: 2.0, backoff: 0.5, interval: 2000, least: 1e-4 }
     }
 }
 
@@ -46,6 +48,7 @@ impl Scaler {
         within("scaler.initial", options.initial, f64::from(f32::MIN_POSITIVE)..=f64::from(f32::MAX))?;
         within("scaler.growth", options.growth, 1.0..=1e6)?;
         within("scaler.backoff", options.backoff, 1e-6..=1.0)?;
+        within("scaler.least", options.least, 0.0..=options.initial)?;
         if options.interval == 0 {
             return Err(Error::argument("scaler.interval", "is 0; give at least 1"));
         }
@@ -57,6 +60,11 @@ impl Scaler {
     /// What the loss of this step is multiplied by.
     pub fn scale(&self) -> f64 {
         self.scale
+    }
+
+    /// Whether the factor has become smaller than it may.
+    pub fn is_spent(&self) -> bool {
+        self.scale < self.options.least
     }
 
     /// Takes in whether the gradients of this step were finite, and says whether the step is to be done.
@@ -131,6 +139,13 @@ mod tests {
             assert_eq!(scaler.update(finite), finite, "a step is done where it is finite");
             other.update(finite);
             assert_eq!([scaler.scale(), other.scale()], [want, want]);
+        }
+        let spent = |scaler: &Scaler| (0..).find(|bad| scaler.scale() * 0.5_f64.powi(*bad) < 1e-4).unwrap();
+        let mut other = scaler.clone();
+        for left in (0..spent(&scaler)).rev() {
+            assert!(!other.is_spent());
+            other.update(false);
+            assert_eq!(other.is_spent(), left == 0);
         }
         let mut tables = save(&[&scaler]);
         tables.insert(TABLE.to_owned(), Data::Bytes(bytes_of([f64::NAN.to_bits(), 0])));

@@ -44,7 +44,7 @@ pub(crate) fn within(place: &str, number: f64, range: std::ops::RangeInclusive<f
 }
 
 /// How many letters must be put in, taken out or changed to make one name of the other.
-fn distance(one: &str, other: &str) -> usize {
+pub(crate) fn distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (index, letter) in one.chars().enumerate() {

@@ -57,6 +57,8 @@ pub(super) struct Terminal<'a> {
     log: File,
     events: Events,
     speed: Speed,
+    /// Multiplications and additions in a second that the run could do at most; 0 where that is not known.
+    ceiling: f64,
     lines: bool,
     last_line: Option<Instant>,
     pub(super) last: Progress,
@@ -64,8 +66,8 @@ pub(super) struct Terminal<'a> {
 }
 
 impl<'a> Terminal<'a> {
-    /// The log and the events go to `folder`.
-    pub(super) fn new(open: &'a OpenArgs, folder: &Path) -> Result<Self> {
+    /// The log and the events go to `folder`; rates are held against `ceiling`, where it is known.
+    pub(super) fn new(open: &'a OpenArgs, folder: &Path, ceiling: f64) -> Result<Self> {
         let place = folder.display().to_string();
         std::fs::create_dir_all(folder).map_err(|error| Error::io(&place, &error))?;
         let log = append(&folder.join(report::LOG))?;
@@ -82,6 +84,7 @@ impl<'a> Terminal<'a> {
             log,
             events,
             speed: Speed::default(),
+            ceiling,
             lines: !terminal && !open.quiet,
             last_line: None,
             last: Progress::default(),
@@ -95,20 +98,18 @@ impl<'a> Terminal<'a> {
         let _ = self.events.add(step, numbers);
     }
 
-    /// The share of what the processor can do, of the last steps.
-    fn used(&self) -> f64 {
-        self.speed.work / siskin_trainer::ceiling().max(1.0)
-    }
-
     fn line(&self, progress: &Progress) -> String {
         let left = HumanDuration(self.speed.left(progress.steps.saturating_sub(progress.step)));
-        format!(
-            "loss {:.4}, rate {:.1e}, {:.0} tokens/s, {:.1} % MFU, {left:#} left",
-            progress.loss,
-            progress.rate,
-            self.speed.tokens,
-            100.0 * self.used()
-        )
+        let skipped = match progress.skipped {
+            0 => String::new(),
+            skipped => format!("{skipped} skipped, "),
+        };
+        let used = match self.ceiling {
+            0.0 => String::new(),
+            ceiling => format!("{:.1} % MFU, ", 100.0 * self.speed.work / ceiling),
+        };
+        let (loss, rate, tokens) = (progress.loss, progress.rate, self.speed.tokens);
+        format!("loss {loss:.4}, rate {rate:.1e}, {skipped}{tokens:.0} tokens/s, {used}{left:#} left")
     }
 
     /// Writes the report anew.
@@ -137,14 +138,18 @@ impl Watcher for Terminal<'_> {
         }
         self.bar.set_message(line);
         let per_second = progress.rows as f64 / progress.seconds.max(1e-9);
-        let numbers = [
+        let mut numbers = vec![
             ("loss", progress.loss),
             ("rate", progress.rate),
             ("gradient", progress.norm),
             ("right", progress.right),
+            ("scale", progress.scale),
+            ("skipped", progress.skipped as f64),
             ("tokens_per_second", per_second),
-            ("mfu", progress.work / progress.seconds.max(1e-9) / siskin_trainer::ceiling().max(1.0)),
         ];
+        if self.ceiling > 0.0 {
+            numbers.push(("mfu", progress.work / progress.seconds.max(1e-9) / self.ceiling));
+        }
         self.write(&progress.json(), progress.step, &numbers);
         self.last = *progress;
     }

@@ -4,20 +4,35 @@
 //! architecture's prefix (`llama.embedding_length` becomes `embedding_length`). A question names all the
 //! keys under which its answer may stand.
 
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
 use serde_json::{Map, Value};
 
 use crate::{Error, ErrorKind, Result};
 
 /// A JSON object of hyper-parameters.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct Config {
     values: Map<String, Value>,
+    asked: Arc<Mutex<BTreeSet<String>>>,
+}
+
+impl PartialEq for Config {
+    fn eq(&self, other: &Self) -> bool {
+        self.values == other.values
+    }
 }
 
 impl Config {
     /// Wraps a JSON object.
     pub fn new(values: Map<String, Value>) -> Self {
-        Self { values }
+        Self { values, ..Self::default() }
+    }
+
+    /// The keys that were asked for so far, of this object and its clones, whether they are there or not.
+    pub fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
     /// The object itself.
@@ -27,6 +42,7 @@ impl Config {
 
     /// The value under a key, where it is not null. `/` descends into an object: `rope_parameters/factor`.
     pub fn get(&self, key: &str) -> Option<&Value> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned());
         let direct = self.values.get(key);
         let found = direct.or_else(|| {
             let (head, tail) = key.split_once('/')?;

@@ -81,9 +81,10 @@ impl Folder {
         Ok((None, wrong))
     }
 
-    /// The best.
-    pub fn best(&self) -> Result<Checkpoint> {
-        Checkpoint::open(&self.path.join(BEST))
+    /// The best, where one was kept.
+    pub fn best(&self) -> Result<Option<Checkpoint>> {
+        let place = self.path.join(BEST);
+        place.exists().then(|| Checkpoint::open(&place)).transpose()
     }
 }
 
@@ -95,6 +96,7 @@ mod tests {
     fn the_newest_and_the_best_stay() {
         let path = std::env::temp_dir().join(format!("siskin-checkpoints-{}", std::process::id()));
         let folder = Folder::new(&path, 2).unwrap();
+        assert!(folder.best().unwrap().is_none());
         for step in [5, 10, 15, 20] {
             let checkpoint = Checkpoint { state: step.into(), tables: Default::default() };
             folder.save(step, step == 10, &checkpoint).unwrap();
@@ -102,7 +104,7 @@ mod tests {
         assert_eq!(folder.steps().unwrap(), [15, 20]);
         let names = std::fs::read_dir(&path).unwrap().count();
         assert_eq!(names, 3, "two of the newest and the best, and nothing beside them");
-        assert_eq!(folder.best().unwrap().state, 10);
+        assert_eq!(folder.best().unwrap().unwrap().state, 10);
         std::fs::write(folder.place(20), b"half of it").unwrap();
         let (newest, wrong) = folder.newest().unwrap();
         assert_eq!((newest.unwrap().state, wrong.len()), (15.into(), 1));
@@ -121,7 +123,7 @@ mod tests {
             let checkpoint = Checkpoint { state: step.into(), tables: Default::default() };
             folder.save(step, true, &checkpoint).unwrap();
             assert_eq!(number(&path.join(BEST)), number(&folder.place(step)));
-            assert_eq!(folder.best().unwrap().state, step);
+            assert_eq!(folder.best().unwrap().unwrap().state, step);
         }
         std::fs::remove_dir_all(path).unwrap();
     }

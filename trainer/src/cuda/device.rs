@@ -18,6 +18,21 @@ pub trait Device {
     /// Reads memory, after all work so far.
     fn read(&mut self, place: Place, bytes: &mut [u8]) -> Result<()>;
 
+    /// The bytes that nothing has yet; none where that is as much as the process gets.
+    fn free_bytes(&self) -> Result<Option<usize>> {
+        Ok(None)
+    }
+
+    /// The bytes that it keeps for its own work.
+    fn own_bytes(&self) -> usize {
+        0
+    }
+
+    /// Whether it is as fast as a device: one that is carried out by the processor is not.
+    fn is_timed(&self) -> bool {
+        true
+    }
+
     /// Whether it multiplies numbers of eight bits.
     fn has_eights(&self) -> bool {
         true

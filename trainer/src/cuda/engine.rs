@@ -5,7 +5,7 @@ use siskin::Result;
 use super::device::Device;
 use super::loss::Objective;
 use super::optimiser::Judged;
-use super::runner::{Runner, Show};
+use super::runner::{Runner, Watch};
 use crate::batch::Batch;
 use crate::loss::{Sum, Targets};
 use crate::parameters::{Gradients, Parameters};
@@ -13,8 +13,7 @@ use crate::state::{Data, Tables};
 
 /// Weights and an optimiser that are elsewhere than in the memory of the process.
 pub trait Engine {
-    /// Runs a batch forth and back: see [`Runner::run`]. Where somebody looks, each node's output is shown: see
-    /// [`Runner::run_shown`].
+    /// Runs a batch forth and back: see [`Runner::run`].
     ///
     /// # Errors
     /// Where the batch does not fit, or the device fails.
@@ -24,8 +23,14 @@ pub trait Engine {
         loss: &Objective,
         targets: &Targets,
         scale: f64,
-        show: Option<&mut Show<'_>>,
+        watch: Watch<'_>,
     ) -> Result<()>;
+
+    /// Makes gradients, and what was added up over batches, zero.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    fn clear(&mut self) -> Result<()>;
 
     /// Gives `gradients` those of the device.
     ///
@@ -72,11 +77,27 @@ pub trait Engine {
     /// The tables of a checkpoint that a device alone keeps, as they are before the first step.
     fn own_tables(&self) -> Vec<(String, Data)>;
 
-    /// The bytes that a batch takes beside the weights.
+    /// The bytes that a batch takes beside the weights: of what is computed, and for the work of operations.
     ///
     /// # Errors
     /// Where the batch does not fit.
-    fn memory(&self, batch: &Batch, loss: &Objective, targets: &Targets) -> Result<usize>;
+    fn memory(&self, batch: &Batch, loss: &Objective, targets: &Targets) -> Result<[usize; 2]>;
+
+    /// The bytes of all tensors, and of their gradients.
+    fn held(&self) -> [usize; 2];
+
+    /// The bytes of the device that nothing has yet; none where that is as much as the process gets.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    fn free_bytes(&self) -> Result<Option<usize>>;
+
+    /// Multiplications and additions in a second that the device's own products reach, in the precision at hand; none
+    /// where it is carried out by the processor.
+    ///
+    /// # Errors
+    /// Where the device fails, or has no room for a product.
+    fn ceiling(&mut self) -> Result<Option<f64>>;
 }
 
 impl<D: Device> Engine for Runner<D> {
@@ -86,12 +107,13 @@ impl<D: Device> Engine for Runner<D> {
         loss: &Objective,
         targets: &Targets,
         scale: f64,
-        show: Option<&mut Show<'_>>,
+        watch: Watch<'_>,
     ) -> Result<()> {
-        match show {
-            Some(show) => self.run_shown(batch, loss, targets, scale, show),
-            None => Runner::run(self, batch, loss, targets, scale),
-        }
+        Runner::run(self, batch, loss, targets, scale, watch)
+    }
+
+    fn clear(&mut self) -> Result<()> {
+        Runner::clear(self)
     }
 
     fn gradients(&mut self, gradients: &mut Gradients<f32>) -> Result<()> {
@@ -128,7 +150,19 @@ impl<D: Device> Engine for Runner<D> {
         Runner::own_tables(self)
     }
 
-    fn memory(&self, batch: &Batch, loss: &Objective, targets: &Targets) -> Result<usize> {
+    fn memory(&self, batch: &Batch, loss: &Objective, targets: &Targets) -> Result<[usize; 2]> {
         Ok(self.plan(batch, loss, targets)?.1)
+    }
+
+    fn held(&self) -> [usize; 2] {
+        Runner::held(self)
+    }
+
+    fn free_bytes(&self) -> Result<Option<usize>> {
+        Runner::free_bytes(self)
+    }
+
+    fn ceiling(&mut self) -> Result<Option<f64>> {
+        Runner::ceiling(self)
     }
 }

@@ -28,7 +28,7 @@ pub use driver::Cuda;
 pub use engine::Engine;
 pub use loss::Objective;
 pub use optimiser::Judged;
-pub use runner::{Runner, Show};
+pub use runner::{Runner, Show, Tell, Timed, Watch};
 pub use tape::{Argument, Command, Eight, Launch, Matrix, Place, Product, Range, Tape};
 
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,9 @@
 //! Walks the schedule of a program, and writes down what a device is to do for it.
 
 mod head;
+mod measure;
 mod shown;
+mod timed;
 mod walk;
 
 use std::collections::HashSet;
@@ -10,6 +12,8 @@ use siskin::{Error, Result};
 
 use shown::Mark;
 pub use shown::Show;
+use timed::Bound;
+pub use timed::{Tell, Timed};
 use walk::Walk;
 
 use super::adapters;
@@ -80,6 +84,18 @@ struct Plan {
     bytes: [usize; 4],
     /// What is shown; nothing where nobody looks.
     marks: Vec<Mark>,
+    /// Where the work of each step of the schedule ends.
+    bounds: Vec<Bound>,
+}
+
+/// Who looks at the work for a batch.
+pub enum Watch<'a> {
+    /// Nobody: the work may have been recorded.
+    Nobody,
+    /// Somebody who is shown what each node gives, to the bit what it gives otherwise.
+    Outputs(&'a mut Show<'a>),
+    /// Somebody who is told how long each piece takes, which is waited for.
+    Times(&'a mut Tell<'a>),
 }
 
 /// What is trained towards.
@@ -169,39 +185,39 @@ impl<D: Device> Runner<D> {
     ///
     /// # Errors
     /// Where the batch does not fit the program, or the device fails.
-    pub fn run(&mut self, batch: &Batch, loss: &Objective, targets: &Targets, scale: f64) -> Result<()> {
-        self.forth_and_back(batch, Goal { loss, targets, scale }, None)
-    }
-
-    /// The same; `show` is shown what each node gives, to the bit what it gives otherwise.
-    ///
-    /// # Errors
-    /// Where the batch does not fit the program, or the device fails.
-    pub fn run_shown(
+    pub fn run(
         &mut self,
         batch: &Batch,
         loss: &Objective,
         targets: &Targets,
         scale: f64,
-        show: &mut Show<'_>,
+        watch: Watch<'_>,
     ) -> Result<()> {
-        self.forth_and_back(batch, Goal { loss, targets, scale }, Some(show))
+        self.forth_and_back(batch, Goal { loss, targets, scale }, watch)
     }
 
-    fn forth_and_back(&mut self, batch: &Batch, goal: Goal<'_>, show: Option<&mut Show<'_>>) -> Result<()> {
+    fn forth_and_back(&mut self, batch: &Batch, goal: Goal<'_>, watch: Watch<'_>) -> Result<()> {
         if let Some(remember) = self.remember.clone().filter(|_| !self.remembers) {
             // Once for the largest numbers alone.
-            self.walk(batch, goal, true, None)?;
-            let mut tape = Tape::new(self.precision);
-            for weight in self.weights.list.iter().filter(|weight| weight.gradient > 0) {
-                tape.clear(weight.gradient, 4 * weight.count);
-            }
-            tape.clear(self.sums, SUMS);
-            self.device.run(&tape)?;
+            self.walk(batch, goal, true, Watch::Nobody)?;
+            self.clear()?;
             self.device.run(&remember)?;
             self.remembers = true;
         }
-        self.walk(batch, goal, true, show)
+        self.walk(batch, goal, true, watch)
+    }
+
+    /// Makes gradients, and what was added up over batches, zero.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    pub fn clear(&mut self) -> Result<()> {
+        let mut tape = Tape::new(self.precision);
+        for weight in self.weights.list.iter().filter(|weight| weight.gradient > 0) {
+            tape.clear(weight.gradient, 4 * weight.count);
+        }
+        tape.clear(self.sums, SUMS);
+        self.device.run(&tape)
     }
 
     /// From now on products of feed-forward layers and the last one have numbers of eight bits, where their rows and
@@ -225,7 +241,7 @@ impl<D: Device> Runner<D> {
     /// # Errors
     /// Where the batch does not fit the program, or the device fails.
     pub fn evaluate(&mut self, batch: &Batch, loss: &Objective, targets: &Targets) -> Result<()> {
-        self.walk(batch, Goal { loss, targets, scale: 1.0 }, false, None)
+        self.walk(batch, Goal { loss, targets, scale: 1.0 }, false, Watch::Nobody)
     }
 
     /// How far off all batches were since this was last asked.
@@ -387,20 +403,11 @@ impl<D: Device> Runner<D> {
         self.weights.eights.as_ref().map(Eights::empty).unwrap_or_default()
     }
 
-    /// What the work for a batch is, and the bytes that it takes beside the weights.
-    ///
-    /// # Errors
-    /// Where the batch does not fit the program.
-    pub fn plan(&self, batch: &Batch, loss: &Objective, targets: &Targets) -> Result<(Tape, usize)> {
-        let goal = Goal { loss, targets, scale: 1.0 };
-        let plan = self.write_down(batch, goal, true, false)?;
-        Ok((plan.tape, plan.bytes.iter().sum()))
-    }
-
-    fn walk(&mut self, batch: &Batch, goal: Goal<'_>, back: bool, show: Option<&mut Show<'_>>) -> Result<()> {
+    fn walk(&mut self, batch: &Batch, goal: Goal<'_>, back: bool, watch: Watch<'_>) -> Result<()> {
         check(&self.program, batch)?;
         loop {
-            let plan = self.write_down(batch, goal, back, show.is_some())?;
+            let shown = matches!(watch, Watch::Outputs(_));
+            let plan = self.write_down(batch, goal, back, shown)?;
             let Areas { arena, scratch, head, sheet } = &mut self.areas;
             let mut moved = false;
             for (area, bytes) in [arena, scratch, head, sheet].into_iter().zip(plan.bytes) {
@@ -408,9 +415,10 @@ impl<D: Device> Runner<D> {
             }
             if !moved {
                 self.device.write(self.areas.sheet.place, &plan.sheet)?;
-                return match show {
-                    Some(show) => self.run_marked(&plan.tape, &plan.marks, show),
-                    None => self.device.run(&plan.tape),
+                return match watch {
+                    Watch::Outputs(show) => self.run_marked(&plan.tape, &plan.marks, show),
+                    Watch::Times(tell) => self.run_timed(&plan.tape, &plan.bounds, tell),
+                    Watch::Nobody => self.device.run(&plan.tape),
                 };
             }
         }
@@ -439,6 +447,7 @@ impl<D: Device> Runner<D> {
         }
         let mut head = 0;
         let mut done = None;
+        let mut bounds = Vec::with_capacity(schedule.steps.len());
         for (index, &step) in schedule.steps.iter().enumerate() {
             match step {
                 Step::Forward { node, .. } if done == Some(node) => {}
@@ -452,10 +461,11 @@ impl<D: Device> Runner<D> {
                     head = walk.head(goal, back)?;
                 }
             }
+            bounds.push(Bound { commands: walk.work.tape.commands.len(), step });
         }
         let marks = walk.marks.unwrap_or_default();
         let bytes = [layout.size, scratch.most, head, sheet.bytes.len()];
-        Ok(Plan { tape, sheet: sheet.bytes, bytes, marks })
+        Ok(Plan { tape, sheet: sheet.bytes, bytes, marks, bounds })
     }
 
     fn bytes(&self, batch: &Batch, buffer: Buffer) -> usize {

@@ -136,6 +136,11 @@ impl Tape {
         Self { precision, commands: Vec::new() }
     }
 
+    /// Some of its work.
+    pub(super) fn part(&self, commands: std::ops::Range<usize>) -> Self {
+        Self { precision: self.precision, commands: self.commands[commands].to_vec() }
+    }
+
     /// A kernel by its whole name; nothing where it has no blocks.
     pub(super) fn kernel(
         &mut self,

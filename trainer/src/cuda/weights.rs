@@ -83,6 +83,21 @@ impl Weights {
         Ok(weights)
     }
 
+    /// The bytes of all tensors, and of their gradients.
+    pub(super) fn bytes(&self) -> [usize; 2] {
+        let mut sums = [0; 2];
+        for weight in &self.list {
+            let table =
+                |place: Place, bytes: usize| if place > 0 { aligned(bytes * weight.count) } else { 0 };
+            sums[0] += table(weight.floats, 4);
+            if weight.numbers != weight.floats {
+                sums[0] += table(weight.numbers, self.precision.bytes());
+            }
+            sums[1] += table(weight.gradient, 4);
+        }
+        sums
+    }
+
     /// Gives tensors the numbers of `parameters`; matrices that stay keep those that they have.
     pub(super) fn write<D: Device>(&self, device: &mut D, parameters: &Parameters<f32>) -> Result<()> {
         self.send(device, parameters, moves)

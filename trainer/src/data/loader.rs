@@ -171,6 +171,22 @@ impl Loader {
         batches
     }
 
+    /// The batch of this epoch that has the most rows; nothing where no batch is left.
+    pub fn largest(mut self) -> Option<Result<Step>> {
+        let mut largest: Option<(usize, Vec<usize>)> = None;
+        loop {
+            for batch in std::mem::take(&mut self.planned) {
+                let rows = batch.iter().map(|&example| self.task.rows(example)).sum();
+                if largest.as_ref().is_none_or(|(most, _)| rows > *most) {
+                    largest = Some((rows, batch));
+                }
+            }
+            if !self.plan() {
+                return largest.map(|(_, batch)| self.make(batch));
+            }
+        }
+    }
+
     fn make(&self, examples: Vec<usize>) -> Result<Step> {
         let mut made = Made::default();
         for &example in &examples {

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::{NodeWork, Recorder, Worker};
-use crate::grad::rule;
+use crate::grad::{Call, rule};
 use crate::program::{Program, op_name};
 use crate::real::Real;
 use crate::runner::{Phase, Piece, Probe};
@@ -19,23 +19,32 @@ impl Tracer {
     pub(crate) fn new(recorder: Recorder, program: &Program) -> Self {
         Self { recorder, names: program.names() }
     }
+
+    /// Records the work of a node.
+    pub(crate) fn node<T: Real>(&self, number: usize, phase: Phase, call: &Call<'_, T>, when: [Instant; 2]) {
+        let op = &call.node.op;
+        // Backward multiplies with what comes in, and with weights: twice as much.
+        let times = if phase == Phase::Backward { 2.0 } else { 1.0 };
+        let work = rule::<T>(op).map_or(0.0, |rule| times * rule.work(call));
+        let node =
+            NodeWork { op: op_name(op), phase: phase.name(), shape: [call.rows, call.columns()], work };
+        let name = self.names.get(number).cloned().unwrap_or_default();
+        self.recorder.add_until(name, Worker::Steps, when, Some(node));
+    }
+
+    /// Records what makes the loss of some rows, and its gradient.
+    pub(crate) fn tail(&self, rows: usize, when: [Instant; 2]) {
+        let node = NodeWork { op: "Loss".to_owned(), phase: "and gradient", shape: [rows, 1], work: 0.0 };
+        self.recorder.add_until("loss", Worker::Steps, when, Some(node));
+    }
 }
 
 impl<T: Real> Probe<T> for Tracer {
     fn piece(&mut self, piece: &Piece<'_, T>) {
-        let call = piece.call;
-        let op = &call.node.op;
-        // Backward multiplies with what comes in, and with weights: twice as much.
-        let times = if piece.phase == Phase::Backward { 2.0 } else { 1.0 };
-        let work = rule::<T>(op).map_or(0.0, |rule| times * rule.work(call));
-        let node =
-            NodeWork { op: op_name(op), phase: piece.phase.name(), shape: [call.rows, call.columns()], work };
-        let name = self.names.get(piece.number).cloned().unwrap_or_default();
-        self.recorder.add_until(name, Worker::Steps, [piece.begin, piece.end], Some(node));
+        self.node(piece.number, piece.phase, piece.call, [piece.begin, piece.end]);
     }
 
     fn loss(&mut self, rows: usize, begin: Instant, end: Instant) {
-        let node = NodeWork { op: "Loss".to_owned(), phase: "and gradient", shape: [rows, 1], work: 0.0 };
-        self.recorder.add_until("loss", Worker::Steps, [begin, end], Some(node));
+        self.tail(rows, [begin, end]);
     }
 }

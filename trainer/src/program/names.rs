@@ -33,6 +33,15 @@ impl Program {
         self.nodes.iter().zip(&layers).enumerate().map(name).collect()
     }
 
+    /// A node in an error: number, operation, and all tensors that it is done with.
+    pub fn title(&self, number: usize) -> String {
+        let op = &self.nodes[number].op;
+        let names: Vec<&str> =
+            op.weights().iter().map(|&weight| self.weights[weight].name.as_str()).collect();
+        let with = if names.is_empty() { String::new() } else { format!(" with {}", names.join(", ")) };
+        format!("operation {number}, {}{with}", of_op(op))
+    }
+
     /// The longest text of which every table of positions has all; none where there is no such table.
     pub fn longest(&self) -> Option<usize> {
         let limit = |node: &super::Node| match node.op {

@@ -65,10 +65,11 @@ pub struct Report {
     pub samples: Vec<(u64, Vec<Sample>)>,
 }
 
-/// Writes what a run is into its folder: what a report shows beside curves.
-pub fn describe(folder: &Path, config: &str, memory: &Parts, steps: u64) -> Result<()> {
+/// Writes what a run is into its folder: what a report shows beside curves. `ceiling` is what the run could compute in a
+/// second at most; 0 where that is not known.
+pub fn describe(folder: &Path, config: &str, memory: &Parts, ceiling: f64, steps: u64) -> Result<()> {
     let memory: Vec<Value> = memory.list().into_iter().map(|(name, bytes)| json!([name, bytes])).collect();
-    let value = json!({"config": config, "memory": memory, "ceiling": crate::ceiling(), "steps": steps});
+    let value = json!({"config": config, "memory": memory, "ceiling": ceiling, "steps": steps});
     write(&folder.join(RUN), value.to_string().as_bytes())
 }
 

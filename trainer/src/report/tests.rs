@@ -72,7 +72,7 @@ fn curves_have_a_point_for_each_line() {
         (1..=30).flat_map(|n| [Some(step(n)), (n % 10 == 0).then(|| look(n))]).flatten().collect();
     folder.write(LOG, &log);
     let parts = Parts { parameters: 1 << 20, ..Parts::default() };
-    describe(&folder.0, "steps = 30 # <config>", &parts, 30).unwrap();
+    describe(&folder.0, "steps = 30 # <config>", &parts, 1e9, 30).unwrap();
     let numbers = json!({"mean": 0.5, "rms": 1.5, "most": 3.0, "zero": 0.0, "not_finite": 0.25});
     let own = |step: u64| json!({"step": step, "outputs": {"000.Embed": numbers}, "gradients": {"a.weight": numbers}});
     folder.write(STATISTICS, &[own(10), own(20)]);
@@ -102,7 +102,7 @@ fn what_a_model_writes_is_no_markup() {
     let folder = Folder::new("hostile");
     let hostile = "</pre><script>alert(1)</script>\" onload='x' &amp; \u{0} \u{202e}<!-- \u{1b}[31m ]]>";
     folder.write(LOG, &[step(1)]);
-    describe(&folder.0, hostile, &Parts::default(), 1).unwrap();
+    describe(&folder.0, hostile, &Parts::default(), 1e9, 1).unwrap();
     let sample = json!({"prompt": hostile, "text": hostile});
     folder.write(SAMPLES, &[json!({"step": 1, "samples": [sample]})]);
     folder.write(STATISTICS, &[json!({"step": 1, "outputs": {hostile: {"mean": hostile}}, "gradients": {}})]);

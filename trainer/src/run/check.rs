@@ -97,6 +97,7 @@ impl Run {
         let bits = self.bits(&first);
         let mut missing = self.without_gradient();
         let mut checks = vec![self.begins_even(&first), shares.check()];
+        checks.extend(self.device_agrees(&step, &first));
         let norms = self.norms();
         checks.push(match self.pass(&step, None) {
             Ok(sum) if self.bits(&sum) == bits => {
@@ -134,7 +135,7 @@ impl Run {
         most.ok_or_else(|| Error::argument("data", "there are no batches"))
     }
 
-    fn pass(&mut self, step: &Step, probe: Option<&mut dyn Probe<f32>>) -> Result<Sum> {
+    pub(super) fn pass(&mut self, step: &Step, probe: Option<&mut dyn Probe<f32>>) -> Result<Sum> {
         self.gradients.clear();
         let weight = self.loss.weight(&step.batch, &step.targets);
         if weight <= 0.0 {
@@ -142,6 +143,35 @@ impl Run {
         }
         let goal = Goal { loss: self.loss.as_ref(), targets: &step.targets, scale: 1.0 / weight };
         self.runner.run_shown(&self.parameters, &step.batch, goal, &mut self.gradients, probe)
+    }
+
+    /// Holds a device against the processor, which has just gone over the same batch.
+    fn device_agrees(&mut self, step: &Step, here: &Sum) -> Option<Check> {
+        let device = self.device.as_mut()?;
+        let (name, advice) = ("device", "the device computes something else; report it with the config");
+        let mut there = self.gradients.clone();
+        let factor = 1.0 / here.weight.max(f64::MIN_POSITIVE);
+        let sum = match device.pass(step, factor, &mut there) {
+            Ok(sum) => sum,
+            Err(error) => return Some(Check::bad(name, &error, SEE_DATA)),
+        };
+        let (mut apart, mut length) = (0.0, 0.0);
+        let lists = self.gradients.list.iter().flatten().zip(there.list.iter().flatten());
+        for (here, there) in lists.flat_map(|(here, there)| here.iter().zip(there)) {
+            let (here, there) = (f64::from(*here), f64::from(*there));
+            apart += (here - there) * (here - there);
+            length += here * here;
+        }
+        let apart = (apart / length.max(f64::MIN_POSITIVE)).sqrt();
+        let losses = (sum.mean() - here.mean()).abs() / here.mean().abs().max(f64::MIN_POSITIVE);
+        let result = format!("loss {losses:.1e} and gradient {apart:.1e} from the processor's");
+        let exact = self.config.precision == "f32";
+        let outcome = match (losses, apart) {
+            (losses, apart) if losses <= 1e-3 && apart <= if exact { 1e-2 } else { 0.2 } => Outcome::Good,
+            (losses, apart) if losses <= 0.1 && apart <= 0.7 && !exact => Outcome::Odd,
+            _ => Outcome::Bad,
+        };
+        Some(Check::new(name, outcome, result, advice))
     }
 
     /// A number for the bits of a loss and of all gradients.

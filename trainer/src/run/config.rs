@@ -14,7 +14,7 @@ use crate::program::Recompute;
 use crate::quantise::QuantiseOptions;
 use crate::runner::RouterOptions;
 use crate::schedule::ScheduleOptions;
-use crate::settings::{Settings, read, unknown};
+use crate::settings::{Settings, read, unknown, within};
 
 /// Where a model comes from: a file, or a family and its hyper-parameters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -122,9 +122,12 @@ pub struct StatisticsOptions {
 }
 
 /// What comes out of a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ExportOptions {
+    /// Which weights: `last`, or `best`, those of the best look. Where it is not said, the best of a run with patience, else
+    /// the last.
+    pub weights: Option<String>,
     /// Whether adapters become a file of their own, not a part of the model.
     pub adapter: bool,
 }
@@ -136,7 +139,7 @@ pub struct Config {
     pub seed: u64,
     /// How many steps.
     pub steps: u64,
-    /// Gradients longer than this are made shorter.
+    /// Gradients longer than this are made shorter; 0 in a file: they stay as long as they are.
     pub clip: Option<f64>,
     /// What is computed again: `nothing`, `attention`, `cheap`, or `layers` or `layers:N`.
     pub recompute: String,
@@ -162,6 +165,8 @@ pub struct Config {
     pub loss: Settings,
     /// What routers are told beside the loss.
     pub routers: RouterOptions,
+    /// What the loss is multiplied by in fp16.
+    pub scaler: Option<Settings>,
     /// Small matrices that are trained beside large ones.
     pub adapters: Option<AdapterOptions>,
     /// Rounds weights in each step as the file will hold them.
@@ -213,6 +218,7 @@ const SECTIONS: &[&str] = &[
     "schedule",
     "loss",
     "routers",
+    "scaler",
     "adapters",
     "quantise",
     "average",
@@ -249,6 +255,10 @@ impl Config {
             return Err(unknown(name, "setting", name, &all));
         }
         let whole: Whole = read("config", &all)?;
+        let clip = whole.clip.filter(|clip| *clip != 0.0);
+        if let Some(clip) = clip {
+            within("clip", clip, f64::MIN_POSITIVE..=f64::MAX)?;
+        }
         let mut section = |name: &str| match sections.remove(name) {
             Some(Value::Object(section)) => Some(section),
             _ => None,
@@ -264,7 +274,7 @@ impl Config {
         Ok(Self {
             seed: whole.seed,
             steps: whole.steps,
-            clip: whole.clip,
+            clip,
             recompute: whole.recompute,
             check: whole.check,
             device: whole.device,
@@ -277,6 +287,7 @@ impl Config {
             schedule: serde_json::from_value(schedule.into()).map_err(|error| typed("schedule", error))?,
             loss: section("loss").unwrap_or_else(|| named("cross_entropy")),
             routers: read("routers", &section("routers").unwrap_or_default())?,
+            scaler: section("scaler"),
             adapters: section("adapters").map(|section| read("adapters", &section)).transpose()?,
             quantise: section("quantise").map(|section| read("quantise", &section)).transpose()?,
             average: section("average"),
@@ -288,6 +299,16 @@ impl Config {
             report: read("report", &section("report").unwrap_or_default())?,
             export: read("export", &section("export").unwrap_or_default())?,
         })
+    }
+
+    /// Whether the weights of the best look are those that come out.
+    pub fn exports_best(&self) -> Result<bool> {
+        match self.export.weights.as_deref() {
+            None => Ok(self.patience.is_some()),
+            Some("best") => Ok(true),
+            Some("last") => Ok(false),
+            Some(other) => Err(unknown("export.weights", "choice", other, &["last", "best"])),
+        }
     }
 
     /// What is computed again.
@@ -323,6 +344,18 @@ mod tests {
         assert_eq!((config.steps, config.seed, config.clip), (10, 1, Some(1.0)));
         assert_eq!((config.schedule.name.as_str(), config.optimiser.name.as_str()), ("cosine", "adamw"));
         assert_eq!(config.recompute().unwrap(), Recompute::Nothing);
+        assert!(!config.exports_best().unwrap());
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let clip = |value: &str| Config::parse(&format!("clip = {value}\n{SMALL}")).map(|config| config.clip);
+        assert_eq!((clip("0").unwrap(), clip("0.5").unwrap()), (None, Some(0.5)));
+        for bad in ["-1", "-1e-9"] {
+            assert_eq!(clip(bad).unwrap_err().place(), "clip", "{bad}");
+        }
+        let config = Config::parse(&format!("{SMALL}[export]\nweights = \"bets\"\n")).unwrap();
+        assert!(config.exports_best().unwrap_err().message().contains("did you mean `best`"));
     }
 
     #[test]

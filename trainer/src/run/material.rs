@@ -80,6 +80,7 @@ impl Material {
                     architecture: beginning.architecture.clone(),
                     config: beginning.config.clone(),
                     name: config.model.name.clone(),
+                    licence: None,
                     provenance: provenance(config),
                     tokenizer: Some(tokenizer),
                     template,
@@ -138,7 +139,7 @@ impl Material {
         Loader::new(self.training.clone(), self.loader(config, true), position)
     }
 
-    /// What a look looks at; nothing where no text is kept for it.
+    /// What a look looks at: some batches of all lengths, the same each time. Nothing where no text is kept for it.
     pub fn validation_batches(&self, config: &Config) -> Result<Option<Take<Loader>>> {
         let Some(task) = self.validation.clone() else { return Ok(None) };
         let most = if config.evaluate.batches == 0 { usize::MAX } else { config.evaluate.batches };
@@ -154,25 +155,17 @@ impl Material {
             examples: config.batch.examples,
             pool: config.batch.pool,
             by_length: config.batch.by_length,
-            shuffle: training && config.batch.shuffle,
+            // A look at some batches would else be one at the first texts, and of those at the shortest.
+            shuffle: !training || config.batch.shuffle,
             epochs: u64::from(!training),
         }
     }
 
-    /// The batch of the most rows among the first, where batches have up to `rows`.
+    /// The batch of the most rows of the first epoch, where batches have up to `rows`: with it comes the longest example.
     pub(super) fn longest(&self, config: &Config, rows: usize) -> Result<Step> {
-        const LOOKED_AT: usize = 16;
         let options = LoaderOptions { rows, ..self.loader(config, true) };
         let loader = Loader::new(self.training.clone(), options, Position::default())?;
-        let mut longest: Option<Step> = None;
-        for step in loader.take(LOOKED_AT) {
-            let step = step?;
-            let rows = |step: &Step| step.batch.reader.rows.len() + step.batch.writer.rows.len();
-            if longest.as_ref().is_none_or(|longest| rows(&step) > rows(longest)) {
-                longest = Some(step);
-            }
-        }
-        longest.ok_or_else(|| Error::argument("data", "there are no batches"))
+        loader.largest().unwrap_or_else(|| Err(Error::argument("data", "there are no batches")))
     }
 }
 
@@ -185,6 +178,7 @@ fn frame_of(file: &File, config: &Config) -> Frame {
         architecture: metadata.architecture.clone(),
         config: metadata.config.clone(),
         name: config.model.name.clone().or_else(|| metadata.name.clone()),
+        licence: metadata.licence.clone(),
         provenance: history,
         tokenizer: file.section(SectionKind::Tokenizer).map(|bytes| bytes.to_vec()),
         template: file.template().map(str::to_owned),

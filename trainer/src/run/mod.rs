@@ -2,8 +2,10 @@
 
 mod check;
 mod config;
+mod look;
 mod material;
 mod measure;
+mod memory;
 mod on_device;
 mod samples;
 mod saving;
@@ -36,12 +38,11 @@ use crate::average::Average;
 use crate::checkpoint::{Checkpoint, Folder};
 use crate::cuda::Engine;
 use crate::data::{Position, Prefetch};
-use crate::loss::{self, Loss, Sum};
+use crate::loss::{self, Loss};
 use crate::optimiser::Optimiser;
-use crate::parameters::{Gradients, Parameter, Parameters};
-use crate::patience::{Look, Patience};
-use crate::profile::{Event, Recorder, Worker, timed};
-use crate::program::Parts;
+use crate::parameters::{Gradients, Parameters};
+use crate::patience::Patience;
+use crate::profile::{Event, Recorder};
 use crate::quantise::Rounding;
 use crate::runner::Runner;
 use crate::schedule::Schedule;
@@ -66,6 +67,10 @@ pub struct Progress {
     pub norm: f64,
     /// The rate.
     pub rate: f64,
+    /// What the loss was multiplied by: in fp16 another number than 1.
+    pub scale: f64,
+    /// Steps of this process that changed nothing, since their gradients were not finite with that factor.
+    pub skipped: u64,
     /// Rows that went through.
     pub rows: usize,
     /// How long it took.
@@ -82,7 +87,7 @@ impl Progress {
         json!({
             "step": self.step, "loss": self.loss, "right": self.right, "norm": self.norm, "rate": self.rate,
             "rows": self.rows, "seconds": self.seconds, "epoch": self.epoch, "routers": self.routers,
-            "work": self.work,
+            "work": self.work, "scale": self.scale, "skipped": self.skipped,
         })
     }
 }
@@ -143,6 +148,7 @@ pub struct Run {
     folder: Option<Folder>,
     device: Option<OnDevice>,
     step: u64,
+    skipped: u64,
     position: Position,
     best: Option<f64>,
     profiled: Option<Profiled>,
@@ -217,6 +223,9 @@ impl Run {
         let schedule = Schedule::new(&config.schedule, config.steps)?;
         let loss = loss::named(&config.loss)?;
         let patience = config.patience.as_ref().map(Patience::from_settings).transpose()?;
+        if material.validation.is_none() {
+            look::check_unseen(&config)?;
+        }
         config.report.check(runner.program())?;
         let profiled = config.profile.window()?.map(Profiled::new);
         let folder = folder.map(|path| Folder::new(path, config.checkpoint.keep)).transpose()?;
@@ -235,6 +244,7 @@ impl Run {
             folder,
             device,
             step: 0,
+            skipped: 0,
             position: Position::default(),
             best: None,
             profiled,
@@ -249,28 +259,6 @@ impl Run {
         let Some(checkpoint) = newest else { return Ok(false) };
         self.restore(&checkpoint)?;
         Ok(true)
-    }
-
-    /// The memory that the run takes, by part, for its longest batches.
-    pub fn memory(&self) -> Result<Parts> {
-        self.memory_with(self.config.batch.rows)
-    }
-
-    /// The same with other `batch.rows`.
-    pub fn memory_with(&self, rows: usize) -> Result<Parts> {
-        let numbers = |list: &mut dyn Iterator<Item = usize>| list.sum::<usize>() * size_of::<f32>();
-        let step = self.material.longest(&self.config, rows)?;
-        let [activations, scratch] = match &self.device {
-            Some(device) => [device.memory(&step)?, 0],
-            None => self.runner.memory(&step.batch, &self.parameters)?,
-        };
-        Ok(Parts {
-            parameters: self.parameters.list.iter().map(Parameter::bytes).sum(),
-            gradients: numbers(&mut self.gradients.list.iter().flatten().map(Vec::len)),
-            optimiser: self.optimiser.bytes() + self.average.as_ref().map_or(0, Average::bytes),
-            activations,
-            scratch,
-        })
     }
 
     /// Trains to the end, or until `stop` is set.
@@ -297,6 +285,10 @@ impl Run {
             if stop.load(Ordering::Relaxed) {
                 self.save(false, saving)?;
                 return Ok(Ended::Stopped);
+            }
+            if let Some(error) = saving.failed() {
+                // The disk may have room again when the next is due; only the last has to be written.
+                watcher.note(&format!("a checkpoint could not be written: {error}; those before it stay"));
             }
             let (progress, statistics) = self.step(batches)?;
             watcher.step(&progress);
@@ -326,35 +318,6 @@ impl Run {
         Ok(Ended::Done)
     }
 
-    /// Looks at the validation texts, and whether that ends the run.
-    fn look(&mut self, watcher: &mut dyn Watcher) -> Result<(Seen, bool)> {
-        let recorder = self.profiled.as_ref().map(|profiled| profiled.recorder.clone());
-        let seen = timed(recorder.as_ref(), "look", Worker::Steps, || self.look_at_validation(watcher))?;
-        match self.samples() {
-            Ok(samples) if samples.is_empty() => {}
-            Ok(samples) => watcher.samples(self.step, &samples),
-            Err(error) => watcher.note(&format!("no samples: {error}")),
-        }
-        Ok(seen)
-    }
-
-    fn look_at_validation(&mut self, watcher: &mut dyn Watcher) -> Result<(Seen, bool)> {
-        let Some(sum) = self.evaluate()? else { return Ok((Seen::default(), false)) };
-        let loss = sum.mean();
-        let best = self.best.is_none_or(|best| loss < best);
-        if best {
-            self.best = Some(loss);
-        }
-        let right = sum.right / sum.weight.max(f64::MIN_POSITIVE);
-        let seen = Seen { step: self.step, loss, right, best };
-        watcher.look(&seen);
-        let ends = match &mut self.patience {
-            Some(patience) => patience.look(loss) == Look::Stop,
-            None => false,
-        };
-        Ok((seen, ends))
-    }
-
     /// Makes what follows from the parameters anew, after they have changed.
     fn renew(&mut self) {
         if let Some(options) = &self.config.adapters {
@@ -372,16 +335,6 @@ impl Run {
             self.renew();
         }
         Ok(())
-    }
-
-    /// How far off the validation texts are, with the averaged parameters where there are some.
-    pub fn evaluate(&mut self) -> Result<Option<Sum>> {
-        if let Some(device) = &mut self.device {
-            return device.look(&self.config, &self.material);
-        }
-        self.averaged(|run| {
-            measure::look(&run.config, &run.material, &mut run.runner, run.loss.as_ref(), &run.parameters)
-        })?
     }
 
     /// Does `work` while the parameters are averaged, where there is an average.

@@ -1,19 +1,21 @@
 //! Steps that another device does than the CPU.
 
-use siskin::{Error, Result};
+use siskin::{Error, ErrorKind, Result};
 
 use super::{Config, Material};
 use crate::adapters::Adapter;
 use crate::average::Average;
-use crate::clip;
-use crate::cuda::{Device, Engine, Objective, Precision, Runner, Show};
+use crate::batch::Batch;
+use crate::clip::Norm;
+use crate::cuda::{Device, Engine, Judged, Objective, Precision, Runner, Timed, Watch};
 use crate::data::Step;
 use crate::loss::Sum;
 use crate::optimiser::Optimiser;
 use crate::parameters::{Gradients, Parameters};
+use crate::profile::{Recorder, Worker, timed};
 use crate::program::Program;
 use crate::quantise::Rounding;
-use crate::scaler::{Scaler, ScalerOptions};
+use crate::scaler::Scaler;
 use crate::settings::unknown;
 use crate::state::{self, Data, State, Tables, View, fill};
 use crate::statistics::Outputs;
@@ -66,6 +68,17 @@ impl Start<'_> {
         }
         Ok(Box::new(runner))
     }
+}
+
+/// Is told of a batch how long a piece of its work took.
+pub(super) type Times<'a> = dyn FnMut(&Batch, Timed) + 'a;
+
+/// Who looks at a step: at what it computes, which is what its gradients are brought for, or else at how long it takes.
+#[derive(Default)]
+pub(super) struct Look<'a> {
+    pub(super) outputs: Option<&'a mut Outputs>,
+    pub(super) gradients: Option<&'a mut Gradients<f32>>,
+    pub(super) times: Option<&'a mut Times<'a>>,
 }
 
 /// A device, and what a run needs beside it.
@@ -139,54 +152,122 @@ impl OnDevice {
     pub(super) fn new(config: &Config, engine: Box<dyn Engine>) -> Result<Self> {
         let loss = Objective::named(&config.loss)?;
         let halves = precision(config)? == Precision::Fp16;
-        let scaler = halves.then(|| Scaler::new(ScalerOptions::default())).transpose()?;
+        let scaler = match (&config.scaler, halves) {
+            (Some(_), false) => {
+                let message = "goes with precision = \"fp16\" alone; leave the section out";
+                return Err(Error::argument("scaler", message));
+            }
+            (settings, _) => {
+                let settings = settings.clone().unwrap_or_default();
+                halves.then(|| Scaler::from_settings(&settings)).transpose()?
+            }
+        };
         let own = engine.own_tables();
         let kept = (!own.is_empty()).then_some(Kept(own));
         Ok(Self { engine, loss, scaler, kept })
     }
 
-    /// The bytes that the batch of a step takes beside the weights.
-    pub(super) fn memory(&self, step: &Step) -> Result<usize> {
+    /// The bytes that the batch of a step takes beside the weights: of what is computed, and for the work of operations.
+    pub(super) fn memory(&self, step: &Step) -> Result<[usize; 2]> {
         self.engine.memory(&step.batch, &self.loss, &step.targets)
     }
 
-    /// One step over some batches: how far off they were, and the length of the gradient. Where somebody looks, outputs
-    /// and gradients are brought from the device.
+    /// The bytes of all tensors, and of their gradients.
+    pub(super) fn held(&self) -> [usize; 2] {
+        self.engine.held()
+    }
+
+    /// The bytes of the device that nothing has yet, where it can be asked.
+    pub(super) fn free_bytes(&self) -> Result<Option<usize>> {
+        self.engine.free_bytes()
+    }
+
+    /// Multiplications and additions in a second that its products reach; none where it is carried out by the processor.
+    pub(super) fn ceiling(&mut self) -> Result<Option<f64>> {
+        self.engine.ceiling()
+    }
+
+    /// How far off a batch is, and its gradients, with `factor` on its loss. All is as before then.
+    pub(super) fn pass(&mut self, step: &Step, factor: f64, gradients: &mut Gradients<f32>) -> Result<Sum> {
+        self.engine.run(&step.batch, &self.loss, &step.targets, factor, Watch::Nobody)?;
+        self.engine.gradients(gradients)?;
+        let sum = self.engine.take_sum()?;
+        self.engine.clear()?;
+        Ok(sum)
+    }
+
+    /// One step over some batches: how far off they were, and what their gradient was like.
     pub(super) fn step(
         &mut self,
         steps: &[Step],
         weight: f64,
-        rate: f64,
-        limit: Option<f64>,
-        look: Option<(&mut Outputs, &mut Gradients<f32>)>,
-    ) -> Result<(Sum, f64)> {
-        let scale = self.scaler.as_ref().map_or(1.0, Scaler::scale);
-        let (mut outputs, gradients) = look.unzip();
+        (rate, limit): (f64, Option<f64>),
+        look: Look<'_>,
+        recorder: Option<&Recorder>,
+    ) -> Result<(Sum, Judged)> {
+        let scale = self.scale();
+        let Look { mut outputs, gradients, mut times } = look;
         for step in steps {
-            let mut add = outputs
-                .as_deref_mut()
-                .map(|outputs| move |node: usize, numbers: &[f32]| outputs.add(node, numbers));
-            let show = add.as_mut().map(|add| add as &mut Show<'_>);
-            self.engine.run(&step.batch, &self.loss, &step.targets, scale / weight, show)?;
+            let mut show = |node: usize, numbers: &[f32]| {
+                outputs.iter_mut().for_each(|outputs| outputs.add(node, numbers));
+            };
+            let mut tell = |timed: Timed| {
+                times.iter_mut().for_each(|times| times(&step.batch, timed));
+            };
+            let watch = match (gradients.is_some(), recorder.is_some()) {
+                (true, _) => Watch::Outputs(&mut show),
+                (_, true) => Watch::Times(&mut tell),
+                _ => Watch::Nobody,
+            };
+            self.engine.run(&step.batch, &self.loss, &step.targets, scale / weight, watch)?;
         }
         if let Some(gradients) = gradients {
             self.engine.gradients(gradients)?;
             gradients.list.iter_mut().flatten().flatten().for_each(|number| *number /= scale as f32);
         }
-        let sum = self.engine.take_sum()?;
-        if !sum.loss.is_finite() {
-            let message = "is no number; train with a lower rate, or on the CPU, which names the operation";
-            return Err(Error::argument("loss", message));
-        }
-        let judged = self.engine.step(rate, scale, limit)?;
-        match &mut self.scaler {
+        let sum = finite(self.engine.take_sum()?)?;
+        let judged = timed(recorder, "optimiser", Worker::Steps, || self.engine.step(rate, scale, limit))?;
+        let spent = match &mut self.scaler {
             Some(scaler) => {
                 scaler.update(judged.finite);
+                scaler.is_spent()
             }
-            None if !judged.finite => return Err(clip::not_finite("?")),
-            None => {}
+            None => !judged.finite,
+        };
+        match spent {
+            true => Err(Error::new(ErrorKind::Numeric, "gradient", "is not finite; train with a lower rate")),
+            false => Ok((sum, judged)),
         }
-        Ok((sum, judged.length))
+    }
+
+    /// What the loss was multiplied by that is to come next; 1 where it stays as it is.
+    pub(super) fn scale(&self) -> f64 {
+        self.scaler.as_ref().map_or(1.0, Scaler::scale)
+    }
+
+    /// What is the first of a step that is not finite, once more with somebody looking; none where all is.
+    pub(super) fn find(
+        &mut self,
+        steps: &[Step],
+        factor: f64,
+        program: &Program,
+        gradients: &mut Gradients<f32>,
+        parameters: &Parameters<f32>,
+    ) -> Result<Option<Error>> {
+        for step in steps {
+            let mut found = None;
+            let mut look = |node: usize, numbers: &[f32]| {
+                let bad = numbers.iter().find(|number| !number.is_finite());
+                found = found.take().or(bad.map(|number| (node, *number)));
+            };
+            self.engine.run(&step.batch, &self.loss, &step.targets, factor, Watch::Outputs(&mut look))?;
+            if let Some((node, number)) = found {
+                let message = format!("{} gives {number:?}; train with a lower rate", program.title(node));
+                return Ok(Some(Error::new(ErrorKind::Numeric, "loss", message)));
+            }
+        }
+        self.engine.gradients(gradients)?;
+        Ok(Norm::of(gradients).error(parameters))
     }
 
     /// How far off the validation texts are, with the averaged weights where there are some; none where there are no such
@@ -199,7 +280,7 @@ impl OnDevice {
             self.engine.evaluate(&step.batch, &self.loss, &step.targets)?;
         }
         self.engine.swap()?;
-        self.engine.take_sum().map(Some)
+        finite(self.engine.take_sum()?).map(Some)
     }
 
     /// Brings parameters, and the states of optimiser and average, from the device.
@@ -235,6 +316,14 @@ impl OnDevice {
             all.extend(state::save(&[&*kept]));
         }
         self.engine.put(parameters, &all)
+    }
+}
+
+/// Refuses losses that are no numbers.
+fn finite(sum: Sum) -> Result<Sum> {
+    match sum.loss.is_finite() {
+        true => Ok(sum),
+        false => Err(Error::new(ErrorKind::Numeric, "loss", "is no number; train with a lower rate")),
     }
 }
 

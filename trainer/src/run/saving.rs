@@ -11,16 +11,18 @@ use crate::profile::{Recorder, Worker, timed};
 #[derive(Default)]
 pub(super) struct Saving {
     thread: Option<JoinHandle<Result<()>>>,
+    /// What was wrong with the one before.
+    failed: Option<Error>,
     recorder: Option<Recorder>,
 }
 
 impl Saving {
     /// How long each takes is recorded.
     pub(super) fn recorded(recorder: Option<Recorder>) -> Self {
-        Self { thread: None, recorder }
+        Self { thread: None, failed: None, recorder }
     }
 
-    /// Begins to write; the one before must be complete first.
+    /// Begins to write, when the one before is complete or has failed.
     pub(super) fn start(
         &mut self,
         folder: Folder,
@@ -28,13 +30,23 @@ impl Saving {
         best: bool,
         checkpoint: Checkpoint,
     ) -> Result<()> {
-        self.finish()?;
+        let failed = self.finish().err();
+        self.failed = failed.or(self.failed.take());
         let recorder = self.recorder.clone();
         let write = move || folder.save(step, best, &checkpoint);
         let work = move || timed(recorder.as_ref(), "checkpoint", Worker::Checkpoints, write);
         let thread = thread::Builder::new().name("siskin-checkpoint".to_owned()).spawn(work);
         self.thread = Some(thread.map_err(|error| Error::io("thread", &error))?);
         Ok(())
+    }
+
+    /// What was wrong with one that has failed by now, once.
+    pub(super) fn failed(&mut self) -> Option<Error> {
+        if self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
+            let failed = self.finish().err();
+            self.failed = failed.or(self.failed.take());
+        }
+        self.failed.take()
     }
 
     /// Waits until it is written.

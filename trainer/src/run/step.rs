@@ -4,13 +4,18 @@ use std::time::Instant;
 
 use siskin::{Error, ErrorKind, Result};
 
+use super::on_device::{Look, OnDevice};
 use super::{Profiled, Progress, Run, Watcher};
+use crate::batch::Batch;
 use crate::clip::Norm;
+use crate::cuda::{Judged, Timed};
 use crate::data::{Prefetch, Step};
 use crate::loss::Sum;
 use crate::optimiser::StepArguments;
+use crate::parameters::Parameters;
 use crate::profile::{self, Recorder, Tracer, Worker, timed};
-use crate::runner::{Goal, Probe};
+use crate::program;
+use crate::runner::{Goal, Phase, Probe, Runner};
 use crate::statistics::{Outputs, StepStatistics};
 
 impl Profiled {
@@ -29,6 +34,25 @@ impl Profiled {
     pub(super) fn is_over(&self, done: u64) -> bool {
         done + 1 >= self.steps[1]
     }
+}
+
+/// Records a piece of a device's work.
+fn trace(
+    tracer: &Tracer,
+    runner: &Runner<f32>,
+    parameters: &Parameters<f32>,
+    batch: &Batch,
+    Timed { step, begin, end }: Timed,
+) {
+    let (node, phase) = match step {
+        program::Step::Forward { node, again: false } => (node, Phase::Forward),
+        program::Step::Forward { node, again: true } => (node, Phase::Again),
+        program::Step::Backward { node } => (node, Phase::Backward),
+        program::Step::Tail => {
+            return tracer.tail(batch.reader.wanted.len() + batch.writer.wanted.len(), [begin, end]);
+        }
+    };
+    tracer.node(node, phase, &runner.call(node, parameters, batch), [begin, end]);
 }
 
 impl Run {
@@ -59,15 +83,37 @@ impl Run {
         let mut outputs = (every > 0 && (self.step + 1).is_multiple_of(every)).then(Outputs::default);
         let rate = self.schedule.rate(self.step);
         let weight = self.weight(&steps)?;
+        let scale = self.device.as_ref().map_or(1.0, OnDevice::scale);
         let done = match &mut self.device {
-            Some(device) => timed(recorder, "device", Worker::Steps, || {
-                let look = outputs.as_mut().map(|outputs| (outputs, &mut self.gradients));
-                device.step(&steps, weight, rate, self.config.clip, look)
-            }),
-            None => self.step_here(&steps, weight, rate, recorder, outputs.as_mut()),
+            Some(device) => {
+                let tracer = recorder.map(|recorder| Tracer::new(recorder.clone(), self.runner.program()));
+                let (runner, parameters) = (&self.runner, &self.parameters);
+                let mut times = |batch: &Batch, timed: Timed| {
+                    if let Some(tracer) = &tracer {
+                        trace(tracer, runner, parameters, batch, timed);
+                    }
+                };
+                let mut look = Look::default();
+                match &mut outputs {
+                    Some(outputs) => {
+                        (look.outputs, look.gradients) = (Some(outputs), Some(&mut self.gradients));
+                    }
+                    None => look.times = Some(&mut times),
+                }
+                device.step(&steps, weight, (rate, self.config.clip), look, recorder)
+            }
+            None => {
+                let done = self.step_here(&steps, weight, rate, recorder, outputs.as_mut());
+                done.map(|(sum, length)| (sum, Judged { length, finite: true, count: 0 }))
+            }
         };
-        let (sum, length) = done.map_err(|error| error.within(&format!("step {}", self.step + 1)))?;
+        let (sum, judged) = done.map_err(|error| {
+            let named =
+                if error.kind() == ErrorKind::Numeric { self.find(&steps, scale / weight) } else { None };
+            named.unwrap_or(error).within(&format!("step {}", self.step + 1))
+        })?;
         self.step += 1;
+        self.skipped += u64::from(!judged.finite);
         self.position = steps.last().map_or(self.position, |step| step.next);
         if let Some(recorder) = recorder {
             recorder.add(profile::STEP, Worker::Steps, begin, None);
@@ -83,14 +129,23 @@ impl Run {
             loss: sum.mean(),
             right: sum.right / sum.weight.max(f64::MIN_POSITIVE),
             routers: sum.routers / sum.weight.max(f64::MIN_POSITIVE),
-            norm: length,
+            norm: judged.length,
             rate,
+            scale,
+            skipped: self.skipped,
             rows: steps.iter().map(rows).sum(),
             seconds,
             epoch: self.position.epoch,
             work: work.sum::<Result<f64>>()?,
         };
         Ok((progress, statistics))
+    }
+
+    /// The error for what is not finite on a device, by name, where it can be found.
+    fn find(&mut self, steps: &[Step], factor: f64) -> Option<Error> {
+        let device = self.device.as_mut()?;
+        let program = self.runner.program();
+        device.find(steps, factor, program, &mut self.gradients, &self.parameters).ok().flatten()
     }
 
     fn batches(&self, batches: &mut Prefetch) -> Result<Vec<Step>> {

@@ -20,7 +20,7 @@ use crate::batch::Batch;
 use crate::grad::{Back, Call, rule};
 use crate::loss::{Loss, Sum, Targets};
 use crate::parameters::{Gradients, Parameters};
-use crate::program::{Buffer, Layout, Layouts, Program, Recompute, Schedule, Step, op_name};
+use crate::program::{Buffer, Layout, Layouts, Program, Recompute, Schedule, Step};
 use crate::real::Real;
 
 /// A program, its plan, and the arena in which it runs.
@@ -132,11 +132,21 @@ impl<T: Real> Runner<T> {
         let program = &self.program;
         let mut sum = 0.0;
         for (number, node) in program.nodes.iter().enumerate() {
-            let rows = program.values[node.output].row_count(batch);
-            let call = Call { program, node, batch, parameters, rows };
+            let call = self.call(number, parameters, batch);
             sum += self.schedule.passes(program, number) * rule(&node.op)?.work(&call);
         }
         Ok(sum)
+    }
+
+    /// The work of a node over a batch, as its rule is asked for it.
+    pub(crate) fn call<'a>(
+        &'a self,
+        number: usize,
+        parameters: &'a Parameters<T>,
+        batch: &'a Batch,
+    ) -> Call<'a, T> {
+        let (program, node) = (&self.program, &self.program.nodes[number]);
+        Call { program, node, batch, parameters, rows: program.values[node.output].row_count(batch) }
     }
 
     /// The first operation before the head that gives what is no number, and where; none where all are.
@@ -156,15 +166,8 @@ impl<T: Real> Runner<T> {
             if let Some((index, number)) = bad {
                 let columns = self.program.values[made.output].columns;
                 let (row, column) = (index / columns, index % columns);
-                let weights = made.op.weights();
-                let names: Vec<&str> =
-                    weights.iter().map(|&weight| self.program.weights[weight].name.as_str()).collect();
-                let op = op_name(&made.op);
-                let named =
-                    if names.is_empty() { String::new() } else { format!(" with {}", names.join(", ")) };
-                return Ok(Some(format!(
-                    "operation {node}, {op}{named}, gives {number:?} in row {row}, column {column}"
-                )));
+                let title = self.program.title(node);
+                return Ok(Some(format!("{title}, gives {number:?} in row {row}, column {column}")));
             }
         }
         Ok(None)

@@ -8,7 +8,7 @@ use std::ffi::c_void;
 
 use cudarc::driver::result as driver;
 use cudarc::driver::sys;
-use siskin::{Error, Result};
+use siskin::{Error, ErrorKind, Result};
 
 use self::kernels::Kernels;
 use self::products::Products;
@@ -211,7 +211,7 @@ impl Device for Cuda {
         outcome.map_err(|error| {
             let message =
                 format!("has no {bytes} bytes left ({error:?}); take smaller batches or recompute more");
-            Error::argument("device", message)
+            Error::new(ErrorKind::Memory, "device", message)
         })
     }
 
@@ -256,6 +256,16 @@ impl Device for Cuda {
         self.wait()?;
         // SAFETY: the bytes are lent until the copy is done; the place was allocated here.
         check("copy from the device", unsafe { driver::memcpy_dtoh_sync(bytes, place) })
+    }
+
+    fn free_bytes(&self) -> Result<Option<usize>> {
+        here(self.context)?;
+        let (free, _) = check("ask for its memory", driver::mem_get_info())?;
+        Ok(Some(free))
+    }
+
+    fn own_bytes(&self) -> usize {
+        products::WORKSPACE
     }
 
     fn has_eights(&self) -> bool {

@@ -12,7 +12,7 @@ use crate::cuda::Precision;
 use crate::cuda::tape::{Matrix, Place, Product, Range};
 
 /// Bytes that an algorithm may use while it runs: what NVIDIA advises for Hopper.
-const WORKSPACE: usize = 32 << 20;
+pub(super) const WORKSPACE: usize = 32 << 20;
 
 /// What the choice of an algorithm depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

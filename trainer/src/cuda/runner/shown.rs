@@ -22,19 +22,15 @@ impl<D: Device> Runner<D> {
     /// Does what a tape says, and shows what is marked.
     pub(super) fn run_marked(&mut self, tape: &Tape, marks: &[Mark], show: &mut Show<'_>) -> Result<()> {
         let mut done = 0;
-        let piece = |commands: std::ops::Range<usize>| Tape {
-            precision: tape.precision,
-            commands: tape.commands[commands].to_vec(),
-        };
         for mark in marks {
             if mark.commands > done {
-                self.device.once(&piece(done..mark.commands))?;
+                self.device.once(&tape.part(done..mark.commands))?;
                 done = mark.commands;
             }
             let numbers = self.read_table(mark)?;
             show(mark.node, &numbers);
         }
-        self.device.once(&piece(done..tape.commands.len()))
+        self.device.once(&tape.part(done..tape.commands.len()))
     }
 
     fn read_table(&mut self, mark: &Mark) -> Result<Vec<f32>> {

@@ -1,0 +1,83 @@
+//! Looks at texts that are not trained on, and what follows from them: the best weights, and the end.
+
+use siskin::{Error, ErrorKind, Result};
+
+use super::{Config, Run, Seen, Watcher, measure};
+use crate::checkpoint::Folder;
+use crate::loss::Sum;
+use crate::patience::Look;
+use crate::profile::{Worker, timed};
+
+impl Run {
+    /// Looks at the validation texts, and whether that ends the run.
+    pub(super) fn look(&mut self, watcher: &mut dyn Watcher) -> Result<(Seen, bool)> {
+        let recorder = self.profiled.as_ref().map(|profiled| profiled.recorder.clone());
+        let seen = timed(recorder.as_ref(), "look", Worker::Steps, || self.look_at_validation(watcher))?;
+        match self.samples() {
+            Ok(samples) if samples.is_empty() => {}
+            Ok(samples) => watcher.samples(self.step, &samples),
+            Err(error) => watcher.note(&format!("no samples: {error}")),
+        }
+        Ok(seen)
+    }
+
+    fn look_at_validation(&mut self, watcher: &mut dyn Watcher) -> Result<(Seen, bool)> {
+        let Some(sum) = self.evaluate()? else { return Ok((Seen::default(), false)) };
+        let loss = sum.mean();
+        let right = sum.right / sum.weight.max(f64::MIN_POSITIVE);
+        let watched = self.patience.as_ref().map_or(loss, |patience| patience.watched(loss, right));
+        let better = |best| match &self.patience {
+            Some(patience) => patience.prefers(watched, best),
+            None => watched < best,
+        };
+        let best = !watched.is_nan() && self.best.is_none_or(better);
+        if best {
+            self.best = Some(watched);
+        }
+        let seen = Seen { step: self.step, loss, right, best };
+        watcher.look(&seen);
+        let ends = match &mut self.patience {
+            Some(patience) => patience.look(watched) == Look::Stop,
+            None => false,
+        };
+        Ok((seen, ends))
+    }
+
+    /// How far off the validation texts are, with the averaged parameters where there are some.
+    pub fn evaluate(&mut self) -> Result<Option<Sum>> {
+        if let Some(device) = &mut self.device {
+            return device.look(&self.config, &self.material);
+        }
+        self.averaged(|run| {
+            measure::look(&run.config, &run.material, &mut run.runner, run.loss.as_ref(), &run.parameters)
+        })?
+    }
+
+    /// Takes the weights up that the config wants in the file; the step after which they were so.
+    ///
+    /// # Errors
+    /// Where those of the best look are wanted, and the folder has none that can be read.
+    pub fn choose(&mut self) -> Result<u64> {
+        if self.config.exports_best()? {
+            let folder = self.folder.as_ref();
+            let best = folder.map(Folder::best).transpose()?.flatten().ok_or_else(|| {
+                let message = "no look was kept as the best; train on, or export the last weights";
+                Error::new(ErrorKind::Missing, "export.weights", message)
+            })?;
+            self.restore(&best)?;
+        }
+        Ok(self.step)
+    }
+}
+
+/// Refuses what needs looks where there are no texts to look at.
+pub(super) fn check_unseen(config: &Config) -> Result<()> {
+    let message = "needs looks at texts that are not trained on; give data.validation or data.share";
+    if config.patience.is_some() {
+        return Err(Error::argument("patience", message));
+    }
+    match config.exports_best()? {
+        true => Err(Error::argument("export.weights", message)),
+        false => Ok(()),
+    }
+}

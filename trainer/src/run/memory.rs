@@ -1,0 +1,121 @@
+//! What a run takes of a machine: its memory, the batches that fit into it, and how fast it could be at most.
+
+use siskin::{Error, ErrorKind, Result};
+
+use super::Run;
+use crate::average::Average;
+use crate::parameters::Parameter;
+use crate::program::Parts;
+
+/// The most rows of a batch that are tried.
+const MOST: usize = 1 << 20;
+/// Of what nothing has yet, the share that batches may take: the system and the driver need some.
+const SHARE: f64 = 0.95;
+
+impl Run {
+    /// The memory that the run takes, by part, for its longest batch: where a device trains, that of the device.
+    pub fn memory(&self) -> Result<Parts> {
+        self.memory_with(self.config.batch.rows)
+    }
+
+    /// The same with other `batch.rows`.
+    pub fn memory_with(&self, rows: usize) -> Result<Parts> {
+        let step = self.material.longest(&self.config, rows)?;
+        let ([activations, scratch], [parameters, gradients]) = match &self.device {
+            Some(device) => (device.memory(&step)?, device.held()),
+            None => (self.runner.memory(&step.batch, &self.parameters)?, self.held()),
+        };
+        Ok(Parts {
+            parameters,
+            gradients,
+            optimiser: self.optimiser.bytes() + self.average.as_ref().map_or(0, Average::bytes),
+            activations,
+            scratch,
+        })
+    }
+
+    /// The bytes of all tensors, and of their gradients.
+    fn held(&self) -> [usize; 2] {
+        let gradients = self.gradients.list.iter().flatten().map(Vec::len).sum::<usize>();
+        [self.parameters.list.iter().map(Parameter::bytes).sum(), gradients * size_of::<f32>()]
+    }
+
+    /// The largest `batch.rows` whose run takes no more than `limit` bytes, and what it takes; where there is no limit, what
+    /// is free by now. A batch is run to see that it does.
+    pub fn find_batch(&mut self, limit: Option<usize>) -> Result<(usize, Parts)> {
+        let free = match limit {
+            Some(_) => None,
+            None => Some((SHARE * self.free()? as f64) as usize),
+        };
+        let fits = |run: &Self, rows: usize| -> Result<bool> {
+            let parts = run.memory_with(rows)?;
+            // Weights and what belongs to them have their memory already.
+            let batch = parts.activations + parts.scratch;
+            Ok(limit.is_none_or(|limit| parts.total() <= limit) && free.is_none_or(|free| batch <= free))
+        };
+        let (mut rows, mut too_many) = (0, MOST);
+        while too_many - rows > 1.max(rows / 64) {
+            let middle = rows + (too_many - rows) / 2;
+            if fits(self, middle)? { rows = middle } else { too_many = middle }
+        }
+        while rows > 0 {
+            match self.try_batch(rows) {
+                Ok(()) => return Ok((rows, self.memory_with(rows)?)),
+                Err(error) if error.kind() == ErrorKind::Memory => rows -= rows.div_ceil(16),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::new(
+            ErrorKind::Memory,
+            "batch.rows",
+            "even a batch of one row takes more memory than there is",
+        ))
+    }
+
+    /// Multiplications and additions in a second that what trains could do at most; 0 where that is not known.
+    pub fn ceiling(&mut self) -> Result<f64> {
+        match &mut self.device {
+            Some(device) => Ok(device.ceiling()?.unwrap_or(0.0)),
+            None => Ok(crate::ceiling()),
+        }
+    }
+
+    /// Runs the longest batch forth and back; all is as before then.
+    fn try_batch(&mut self, rows: usize) -> Result<()> {
+        let step = self.material.longest(&self.config, rows)?;
+        match &mut self.device {
+            Some(device) => device.pass(&step, 1.0, &mut self.gradients)?,
+            None => self.pass(&step, None)?,
+        };
+        self.gradients.clear();
+        Ok(())
+    }
+
+    /// The bytes that nothing has yet.
+    fn free(&self) -> Result<usize> {
+        let unknown = || {
+            let message = "cannot be asked for here; say how many MiB a run may take";
+            Error::unsupported("free memory", message)
+        };
+        match &self.device {
+            Some(device) => device.free_bytes()?.ok_or_else(unknown),
+            None => free_here().ok_or_else(unknown),
+        }
+    }
+}
+
+/// The bytes that programs can have without anything being written to disk.
+fn free_here() -> Option<usize> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()?.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn free_memory_is_known() {
+        assert!(super::free_here().is_some_and(|bytes| bytes > 1 << 20));
+    }
+}
