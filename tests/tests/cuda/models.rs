@@ -2,7 +2,7 @@
 
 use siskin_tests::gradients::load;
 use siskin_tests::{golden, texts};
-use siskin_trainer::cuda::{Argument, Command, Objective, Precision, Runner as Device};
+use siskin_trainer::cuda::{Argument, Command, Objective, Precision, Runner as Device, Watch};
 use siskin_trainer::loss::{CrossEntropy, Sum};
 use siskin_trainer::{Goal, Gradients, Parameters, Phase, Piece, Probe, Recompute, RouterOptions, Runner};
 
@@ -90,7 +90,7 @@ fn what_operations_give_is_shown() {
             Device::new(device, Precision::F32, program, recompute, &parameters, |_| true).unwrap();
         let mut own = Given::default();
         let show = &mut |node: usize, numbers: &[f32]| own.add(node, numbers);
-        runner.run_shown(&case.batch, &loss.into(), &targets, 1.0, show).unwrap();
+        runner.run_watched(&case.batch, &loss.into(), &targets, 1.0, Watch::Outputs(show)).unwrap();
         let mut want = Given::default();
         let mut cpu = Runner::new(case.program.clone(), Recompute::Nothing, |_| true).unwrap();
         let mut gradients = Gradients::zeros(&parameters, |_| true);
@@ -148,7 +148,7 @@ fn sums_and_norms_are_one_kernel() {
         _ => false,
     });
     // One for the embeddings, and two for each layer but for the last, whose rows are picked first.
-    assert!(of_sums.count() == 4 && bytes > 0);
+    assert!(of_sums.count() == 4 && bytes.iter().all(|bytes| *bytes > 0));
 }
 
 /// GELU is computed with the product that it follows, where cuBLASLt can, and forward alone.

@@ -1,11 +1,14 @@
 //! Runs: as on the CPU, gone on from where they were stopped, and refused.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use siskin::{Error, ErrorKind};
+use siskin_tests::cuda::Emulated;
 use siskin_tests::training::Notes;
-use siskin_trainer::cuda::Engine;
-use siskin_trainer::run::{Base, Config, Ended, Material, Run, Start};
+use siskin_trainer::cuda::{Device, Engine, Place, Tape};
+use siskin_trainer::profile::Event;
+use siskin_trainer::run::{Base, Config, Depth, Ended, Material, Outcome, Progress, Run, Start, Watcher};
 use siskin_trainer::statistics::{Statistics, StepStatistics};
 use siskin_trainer::{Parameters, tokenizer};
 
@@ -76,6 +79,53 @@ impl Small {
             return None;
         }
         Some(Run::with_engine(config.clone(), self.material(config), Some(folder), &engine).unwrap())
+    }
+}
+
+/// A device that is lost after so many tapes.
+struct Fragile {
+    device: Emulated,
+    left: usize,
+}
+
+impl Fragile {
+    fn touch(&mut self) -> siskin::Result<()> {
+        match self.left.checked_sub(1) {
+            Some(left) => {
+                self.left = left;
+                Ok(())
+            }
+            None => Err(Error::unsupported("device", "it is gone")),
+        }
+    }
+}
+
+impl Device for Fragile {
+    fn allocate(&mut self, bytes: usize) -> siskin::Result<Place> {
+        self.device.allocate(bytes)
+    }
+
+    fn free(&mut self, place: Place) -> siskin::Result<()> {
+        self.device.free(place)
+    }
+
+    fn write(&mut self, place: Place, bytes: &[u8]) -> siskin::Result<()> {
+        self.touch()?;
+        self.device.write(place, bytes)
+    }
+
+    fn read(&mut self, place: Place, bytes: &mut [u8]) -> siskin::Result<()> {
+        self.touch()?;
+        self.device.read(place, bytes)
+    }
+
+    fn is_timed(&self) -> bool {
+        false
+    }
+
+    fn run(&mut self, tape: &Tape) -> siskin::Result<()> {
+        self.touch()?;
+        self.device.run(tape)
     }
 }
 
@@ -237,6 +287,131 @@ fn statistics_are_those_of_the_cpu_and_change_no_bit() {
             }
         }
     }
+}
+
+#[test]
+fn a_device_that_is_lost_costs_no_more_than_the_steps_since_the_last_checkpoint() {
+    let section = "[checkpoint]\nevery = 2\n";
+    let Some(want) = train(&["cuda"], "f32", section) else { return };
+    let small = Small::new();
+    let folder = small.place.join("run");
+    let config = small.config("device = \"cuda\"", section);
+    let stop = AtomicBool::new(false);
+    let (mut losses, mut ended, mut lost) = (Vec::new(), None, 0);
+    // So few tapes that it is lost in the middle, wherever that is.
+    for left in [150, 200, usize::MAX] {
+        let engine =
+            |start: &Start<'_>| device().map(|device| start.on(Fragile { device, left })).transpose();
+        let Ok(mut run) = Run::with_engine(config.clone(), small.material(&config), Some(&folder), &engine)
+        else {
+            panic!("{left} tapes are too few to begin")
+        };
+        let mut notes = Notes::default();
+        run.resume(&mut notes).unwrap();
+        losses.truncate(run.steps() as usize);
+        assert!(run.steps() % 2 == 0, "{} of {left}", run.steps());
+        match run.train(&stop, &mut notes) {
+            Ok(end) => ended = Some((end, run.parameters().unwrap())),
+            Err(error) => {
+                assert_eq!(error.message(), "it is gone");
+                lost += 1;
+            }
+        }
+        losses.extend(notes.losses);
+    }
+    let (end, parameters) = ended.unwrap();
+    assert!(end == Ended::Done && lost > 0, "{lost} times");
+    assert!(losses == want.losses && parameters == want.parameters, "to the bit");
+}
+
+#[test]
+fn what_is_no_number_on_a_device_is_named() {
+    for precision in ["f32", "bf16", "fp16"] {
+        let small = Small::new();
+        let settings = format!("device = \"cuda\"\nprecision = {precision:?}");
+        let mut config = small.config(&settings, "");
+        config.schedule.rate = 1e30;
+        config.schedule.name = "constant".to_owned();
+        let Some(mut run) = small.run(&config, &small.place.join("run")) else { return };
+        let mut notes = Notes::default();
+        let error = run.train(&AtomicBool::new(false), &mut notes).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Numeric, "{precision}: {error}");
+        assert!(error.place().contains("step 2") && error.message().contains("operation "), "{error}");
+    }
+    // Halves that no factor makes finite: nothing is learnt, and that is said.
+    let small = Small::new();
+    let settings = "device = \"cuda\"\nprecision = \"fp16\"";
+    let config = small.config(settings, "[scaler]\ninitial = 1e30\nleast = 1e29\n");
+    let Some(mut run) = small.run(&config, &small.place.join("run")) else { return };
+    let mut notes = Notes::default();
+    let error = run.train(&AtomicBool::new(false), &mut notes).unwrap_err();
+    assert!(error.kind() == ErrorKind::Numeric && error.place().contains("gradient of "), "{error}");
+    assert!(!notes.losses.is_empty(), "steps are skipped before that");
+}
+
+#[test]
+fn a_device_is_held_against_the_processor_before_a_run() {
+    for precision in ["f32", "bf16", "fp16"] {
+        let small = Small::new();
+        let config = small.config(&format!("device = \"cuda\"\nprecision = {precision:?}"), "");
+        let Some(mut run) = small.run(&config, &small.place.join("run")) else { return };
+        let checks = run.check(Depth::Brief).unwrap();
+        let own = checks.iter().find(|check| check.name == "device").unwrap();
+        assert_eq!(own.outcome, Outcome::Good, "{precision}: {own:?}");
+        let mut notes = Notes::default();
+        run.train(&AtomicBool::new(false), &mut notes).unwrap();
+        let unchecked = train(&["cuda"], precision, "").unwrap();
+        assert_eq!(notes.losses, unchecked.losses, "{precision}: a check changes nothing");
+        let parts = run.memory().unwrap();
+        let trained: usize = unchecked.parameters.list.iter().map(|own| own.numbers.len()).sum();
+        let each = if precision == "f32" { 4 } else { 6 };
+        assert!(parts.parameters >= each * trained && parts.gradients >= 4 * trained, "{parts:?}");
+        let (rows, found) = run.find_batch(Some(parts.total() + (1 << 20))).unwrap();
+        assert!(rows > 96 && found.total() <= parts.total() + (1 << 20), "{rows} rows, {found:?}");
+        assert!(run.find_batch(Some(parts.parameters)).is_err());
+    }
+}
+
+/// Keeps what it is told of the profiled steps.
+#[derive(Default)]
+struct Profile {
+    losses: Vec<f64>,
+    events: Vec<Event>,
+}
+
+impl Watcher for Profile {
+    fn step(&mut self, progress: &Progress) {
+        self.losses.push(progress.loss);
+    }
+
+    fn profile(&mut self, events: &[Event]) {
+        self.events = events.to_vec();
+    }
+}
+
+#[test]
+fn a_profile_shows_each_operation_of_a_device() {
+    let small = Small::new();
+    let config = small.config("device = \"cuda\"\nrecompute = \"layers\"", "");
+    let Some(mut run) = small.run(&config, &small.place.join("run")) else { return };
+    run.profile(2, 1);
+    let mut profile = Profile::default();
+    run.train(&AtomicBool::new(false), &mut profile).unwrap();
+    let phases = |phase: &str| -> Vec<&Event> {
+        let of = |event: &&Event| event.node.as_ref().is_some_and(|node| node.phase == phase);
+        profile.events.iter().filter(of).collect()
+    };
+    let products = |events: &[&Event]| -> f64 {
+        events.iter().flat_map(|event| &event.node).map(|node| node.work).sum()
+    };
+    let [forward, again, back] = ["forward", "again", "backward"].map(phases);
+    // Two batches make a step.
+    assert!(forward.len() > 2 * 8 && again.len() > 2 * 4 && back.len() > 2 * 8, "{}", forward.len());
+    assert!(products(&forward) > 0.0 && products(&back) >= 1.5 * products(&forward));
+    assert_eq!(phases("and gradient").len(), 2);
+    assert!(profile.events.iter().any(|event| event.name == "optimiser"));
+    let unseen = train(&["cuda"], "f32", "").unwrap();
+    assert_eq!(profile.losses, unseen.losses, "neither a profile nor computing again changes anything");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::state::{Data, Tables};
 
 /// Weights and an optimiser that are elsewhere than in the memory of the process.
 pub trait Engine {
-    /// Runs a batch forth and back: see [`Runner::run`].
+    /// Runs a batch forth and back: see [`Runner::run_watched`].
     ///
     /// # Errors
     /// Where the batch does not fit, or the device fails.
@@ -109,7 +109,7 @@ impl<D: Device> Engine for Runner<D> {
         scale: f64,
         watch: Watch<'_>,
     ) -> Result<()> {
-        Runner::run(self, batch, loss, targets, scale, watch)
+        self.run_watched(batch, loss, targets, scale, watch)
     }
 
     fn clear(&mut self) -> Result<()> {

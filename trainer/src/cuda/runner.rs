@@ -185,7 +185,15 @@ impl<D: Device> Runner<D> {
     ///
     /// # Errors
     /// Where the batch does not fit the program, or the device fails.
-    pub fn run(
+    pub fn run(&mut self, batch: &Batch, loss: &Objective, targets: &Targets, scale: f64) -> Result<()> {
+        self.run_watched(batch, loss, targets, scale, Watch::Nobody)
+    }
+
+    /// The same while somebody looks.
+    ///
+    /// # Errors
+    /// Where the batch does not fit the program, or the device fails.
+    pub fn run_watched(
         &mut self,
         batch: &Batch,
         loss: &Objective,

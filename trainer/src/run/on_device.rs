@@ -1,5 +1,7 @@
 //! Steps that another device does than the CPU.
 
+use std::borrow::Cow;
+
 use siskin::{Error, ErrorKind, Result};
 
 use super::{Config, Material};
@@ -9,7 +11,7 @@ use crate::batch::Batch;
 use crate::clip::Norm;
 use crate::cuda::{Device, Engine, Judged, Objective, Precision, Runner, Timed, Watch};
 use crate::data::Step;
-use crate::loss::Sum;
+use crate::loss::{Sum, Targets};
 use crate::optimiser::Optimiser;
 use crate::parameters::{Gradients, Parameters};
 use crate::profile::{Recorder, Worker, timed};
@@ -19,6 +21,9 @@ use crate::scaler::Scaler;
 use crate::settings::unknown;
 use crate::state::{self, Data, State, Tables, View, fill};
 use crate::statistics::Outputs;
+
+/// How many counts of wanted rows there are up to twice as many.
+const EVEN: usize = 8;
 
 /// What a device is made ready for.
 #[derive(Clone, Copy)]
@@ -208,6 +213,7 @@ impl OnDevice {
         let scale = self.scale();
         let Look { mut outputs, gradients, mut times } = look;
         for step in steps {
+            let step = &*evened(step);
             let mut show = |node: usize, numbers: &[f32]| {
                 outputs.iter_mut().for_each(|outputs| outputs.add(node, numbers));
             };
@@ -319,6 +325,30 @@ impl OnDevice {
     }
 }
 
+/// A batch whose wanted rows are one of few counts, so that batches of masked tokens make the same tapes: rows that count
+/// nothing are wanted as well.
+fn evened(step: &Step) -> Cow<'_, Step> {
+    let texts = |batch: &'_ Batch| batch.writer.wanted.is_empty();
+    let side = if texts(&step.batch) { &step.batch.reader } else { &step.batch.writer };
+    let (count, rows) = (side.wanted.len(), side.rows.len());
+    let Targets { ids, weights, numbers } = &step.targets;
+    let even = count.next_multiple_of((count.next_power_of_two() / EVEN).max(1)).min(rows);
+    if even == count || count == 0 || [ids.len(), weights.len()] != [count; 2] {
+        return Cow::Borrowed(step);
+    }
+    let mut step = step.clone();
+    let columns = numbers.len() / count;
+    let side = if texts(&step.batch) { &mut step.batch.reader } else { &mut step.batch.writer };
+    let mut free = vec![true; rows];
+    side.wanted.iter().for_each(|&row| free[row] = false);
+    side.wanted.extend((0..rows).filter(|&row| free[row]).take(even - count));
+    let even = side.wanted.len();
+    step.targets.ids.resize(even, 0);
+    step.targets.weights.resize(even, 0.0);
+    step.targets.numbers.resize(even * columns, 0.0);
+    Cow::Owned(step)
+}
+
 /// Refuses losses that are no numbers.
 fn finite(sum: Sum) -> Result<Sum> {
     match sum.loss.is_finite() {
@@ -330,4 +360,43 @@ fn finite(sum: Sum) -> Result<Sum> {
 fn states<'a>(optimiser: &'a Optimiser, average: Option<&'a Average>) -> Vec<&'a dyn State> {
     let average = average.map(|average| average as &dyn State);
     [optimiser as &dyn State].into_iter().chain(average).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::Position;
+
+    #[test]
+    fn rows_that_count_nothing_even_batches_out() {
+        let step = |count: usize, rows: u32| {
+            let mut batch = Batch::default();
+            batch.reader.push(&(0..rows).collect::<Vec<_>>(), &[]);
+            batch.reader.wanted = (0..count).map(|index| 2 * index).collect();
+            let targets =
+                Targets { ids: vec![3; count], weights: vec![1.0; count], numbers: vec![0.5; 2 * count] };
+            Step { batch, targets, examples: vec![0], next: Position::default() }
+        };
+        for (count, rows, want) in
+            [(100, 300, 112), (97, 300, 112), (128, 300, 128), (9, 18, 10), (9, 17, 10)]
+        {
+            let step = step(count, rows);
+            let even = evened(&step);
+            let wanted = &even.batch.reader.wanted;
+            assert_eq!(wanted.len(), want, "{count} of {rows}");
+            assert_eq!(wanted[..count], step.batch.reader.wanted[..]);
+            let mut once = wanted.clone();
+            once.sort_unstable();
+            once.dedup();
+            assert_eq!(once.len(), want, "no row is wanted twice");
+            let sum: f32 = even.targets.weights.iter().sum();
+            assert_eq!(
+                (sum, even.targets.ids.len(), even.targets.numbers.len()),
+                (count as f32, want, 2 * want)
+            );
+        }
+        let mut other = step(100, 300);
+        other.targets.weights.clear();
+        assert_eq!(evened(&other).batch.reader.wanted.len(), 100, "what is not row by row stays");
+    }
 }

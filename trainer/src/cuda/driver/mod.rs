@@ -193,9 +193,13 @@ impl Cuda {
         }
     }
 
-    fn forget(&mut self) -> Result<()> {
-        self.wait()?;
-        for graph in self.graphs.drain(..).filter_map(|recorded| recorded.graph) {
+    /// Forgets the first tapes.
+    fn forget(&mut self, count: usize) -> Result<()> {
+        let graphs: Vec<_> = self.graphs.drain(..count).filter_map(|recorded| recorded.graph).collect();
+        if !graphs.is_empty() {
+            self.wait()?;
+        }
+        for graph in graphs {
             // SAFETY: the graph was made here; all work that it began is done.
             check("forget a graph", unsafe { driver::graph::exec_destroy(graph) })?;
         }
@@ -217,8 +221,9 @@ impl Device for Cuda {
 
     fn free(&mut self, place: Place) -> Result<()> {
         here(self.context)?;
-        // What was recorded may name the place.
-        self.forget()?;
+        // What was recorded, and what is still to be done, may name the place.
+        self.wait()?;
+        self.forget(self.graphs.len())?;
         // SAFETY: the place was allocated here, and no work that names it is left.
         check("give memory back", unsafe { driver::free_sync(place) })
     }
@@ -277,15 +282,18 @@ impl Device for Cuda {
         let known = self.graphs.iter().position(|recorded| recorded.tape == *tape);
         let Some(known) = known else {
             if self.graphs.len() == MOST_GRAPHS {
-                self.forget()?;
+                self.forget(1)?;
             }
             self.graphs.push(Recorded { tape: tape.clone(), graph: None });
             return self.play(tape);
         };
-        if self.graphs[known].graph.is_none() {
-            self.graphs[known].graph = Some(self.record(tape)?);
+        // The one that came least lately is the first.
+        self.graphs[known..].rotate_left(1);
+        let last = self.graphs.len() - 1;
+        if self.graphs[last].graph.is_none() {
+            self.graphs[last].graph = Some(self.record(tape)?);
         }
-        let Some(graph) = self.graphs[known].graph else { return self.play(tape) };
+        let Some(graph) = self.graphs[last].graph else { return self.play(tape) };
         // SAFETY: the graph was made for this stream's device, from places that are still allocated.
         check("launch a graph", unsafe { driver::graph::launch(graph, self.stream) })
     }
@@ -299,7 +307,8 @@ impl Device for Cuda {
 impl Drop for Cuda {
     fn drop(&mut self) {
         // The process may be about to end, and the device with it.
-        let _ = self.forget();
+        let _ = self.wait();
+        let _ = self.forget(self.graphs.len());
         // SAFETY: all work is done, and nothing names these any more.
         unsafe {
             if self.staging.size > 0 {

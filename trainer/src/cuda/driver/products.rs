@@ -14,6 +14,9 @@ use crate::cuda::tape::{Matrix, Place, Product, Range};
 /// Bytes that an algorithm may use while it runs: what NVIDIA advises for Hopper.
 pub(super) const WORKSPACE: usize = 32 << 20;
 
+/// So many shapes are remembered: batches of ever other rows would else fill the memory of the host.
+const MOST_SHAPES: usize = 1024;
+
 /// What the choice of an algorithm depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Shape {
@@ -213,6 +216,20 @@ impl Products {
         }
     }
 
+    /// Lets go of what is known of all shapes. What is on a stream needs none of it.
+    fn forget(&mut self) {
+        for (_, prepared) in self.prepared.drain() {
+            // SAFETY: both were made here, and are destroyed once.
+            unsafe {
+                let _ = lt::destroy_matmul_desc(prepared.product);
+                prepared.layouts.iter().for_each(|layout| {
+                    let _ = lt::destroy_matrix_layout(*layout);
+                });
+            }
+        }
+        self.without.clear();
+    }
+
     /// Puts a product on a stream.
     pub(super) fn multiply(
         &mut self,
@@ -221,6 +238,9 @@ impl Products {
     ) -> Result<()> {
         let shape = Shape::of(product);
         if !self.prepared.contains_key(&shape) {
+            if self.prepared.len() >= MOST_SHAPES {
+                self.forget();
+            }
             let prepared = self.prepare(product, shape)?;
             self.prepared.insert(shape, prepared);
         }
@@ -258,14 +278,9 @@ impl Products {
 
 impl Drop for Products {
     fn drop(&mut self) {
-        // SAFETY: everything was made here and is destroyed once; the device has finished all work before.
+        self.forget();
+        // SAFETY: both were made here and are given back once; the device has finished all work before.
         unsafe {
-            for prepared in self.prepared.values() {
-                let _ = lt::destroy_matmul_desc(prepared.product);
-                prepared.layouts.iter().for_each(|layout| {
-                    let _ = lt::destroy_matrix_layout(*layout);
-                });
-            }
             let _ = lt::destroy_handle(self.handle);
             let _ = driver::free_sync(self.workspace);
         }
