@@ -128,7 +128,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         let message = "holds the checkpoints of a run; go on with `siskin train resume CONFIG`, or remove it";
         return Err(Error::argument(folder.display().to_string(), message));
     }
-    let material = Material::new(&config, base(&config, &folder, begun, open)?)?;
+    let material = taught(Material::new(&config, base(&config, &folder, begun, open)?)?, &config, open)?;
     let mut trained = Run::new(config, material, trains.then_some(folder.as_path()))?;
     if run.find_batch {
         let limit = run.within.map(|limit| usize::try_from(limit << 20).unwrap_or(usize::MAX));
@@ -190,7 +190,7 @@ fn export(args: &ExportArgs, open: &OpenArgs) -> Result<()> {
         let message = "is missing; train first, or name the run's folder by --folder";
         return Err(Error::new(ErrorKind::Missing, folder.display().to_string(), message));
     }
-    let material = Material::new(&config, base(&config, &folder, true, open)?)?;
+    let material = taught(Material::new(&config, base(&config, &folder, true, open)?)?, &config, open)?;
     let mut run = Run::new(config, material, Some(&folder))?;
     if !run.resume(&mut Warnings)? {
         let message = "holds no checkpoint; start with `siskin train CONFIG`";
@@ -237,6 +237,7 @@ pub(crate) fn evaluate(args: &EvalArgs, open: &OpenArgs) -> Result<()> {
         config.model.from = Some(model.display().to_string());
     }
     let material = Material::to_measure(&config, base(&config, Path::new(""), false, open)?)?;
+    let material = taught(material, &config, open)?;
     let sum = run::measure(&config, &material, adapter.as_ref()).map_err(|error| match adapter {
         Some(_) => error.within(&model.display().to_string()),
         None => error,
@@ -261,8 +262,17 @@ fn read(path: &Path) -> Result<(Config, String)> {
     let home = path.parent().unwrap_or(Path::new(""));
     let seen = |name: &mut String| *name = home.join(&*name).display().to_string();
     config.model.from.iter_mut().chain(&mut config.model.tokenizer).for_each(seen);
+    config.teacher.iter_mut().map(|teacher| &mut teacher.from).for_each(seen);
     config.data.training.iter_mut().chain(&mut config.data.validation).for_each(seen);
     Ok((config, text))
+}
+
+/// Opens the teacher, where a config names one.
+fn taught(material: Material, config: &Config, open: &OpenArgs) -> Result<Material> {
+    match &config.teacher {
+        Some(teacher) => material.taught_by(&open.file(Path::new(&teacher.from))?),
+        None => Ok(material),
+    }
 }
 
 /// Opens what a config names; what is learnt of its texts is kept in `folder`.

@@ -426,3 +426,41 @@ fn a_checkpoint_that_cannot_be_written_is_told_and_ends_nothing() {
     let steps = siskin_trainer::checkpoint::Folder::new(&folder, 9).unwrap().steps().unwrap();
     assert_eq!(steps, [3, 9, 12]);
 }
+
+#[test]
+fn scores_of_another_model_are_learnt() {
+    let place = Place::new("taught");
+    let mut config = place.config(ADAMW);
+    config.steps = 40;
+    let mut teacher = run(config, None);
+    train(&mut teacher);
+    let file = file_of(&place, &mut teacher);
+    let distil = "[loss]\nname = \"distil\"\nshare = 1.0\ntemperature = 1.0\n";
+    let mut config = place.config(&format!("{ADAMW}{distil}"));
+    (config.steps, config.seed) = (60, 5);
+    let taught = |config: &Config| material(config).taught_by(&file).unwrap();
+    let mut learner = Run::new(config.clone(), taught(&config), None).unwrap();
+    let notes = train(&mut learner);
+    let (first, last) = (notes.seen[0].loss, notes.seen.last().unwrap().loss);
+    assert!(last < 0.3 * first, "{first} to {last}: how far the one is from the other");
+    // The teacher is no distance from itself.
+    let own = Material::new(&config, Base::File(Box::new(file.clone()))).unwrap().taught_by(&file).unwrap();
+    let own = measure(&config, &own, None).unwrap().unwrap();
+    assert!(own.mean().abs() < 1e-6 && own.weight > 0.0, "{own:?}");
+    let measured = measure(&config, &taught(&config), None).unwrap().unwrap();
+    assert!(measured.mean() > first, "before its first step: {}", measured.mean());
+
+    let alone = Run::new(config.clone(), material(&config), None).err().unwrap();
+    assert!(alone.place() == "loss" && alone.message().contains("[teacher]"), "{alone}");
+    let plain = place.config(ADAMW);
+    assert_eq!(Run::new(plain.clone(), taught(&plain), None).err().unwrap().place(), "teacher");
+    let mut wider = place.config(ADAMW);
+    wider.model.config.insert("vocab_size".to_owned(), 300.into());
+    let error = material(&wider).taught_by(&file).err().unwrap();
+    assert!(error.place() == "teacher.from" && error.message().contains("280 scores"), "{error}");
+    let other = tokenizer::learn(["another text"].into_iter(), 280, &["<|endoftext|>"]).unwrap();
+    let tokenizer = siskin_convert::tokenizer_of_json(other.to_string().as_bytes()).unwrap();
+    let other = Material::new(&plain, Base::New { tokenizer, template: None }).unwrap();
+    let error = other.taught_by(&file).err().unwrap();
+    assert!(error.message().contains("another tokenizer"), "{error}");
+}

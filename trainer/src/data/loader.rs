@@ -80,7 +80,12 @@ pub struct Loader {
     pool: usize,
     /// Batches of the pool before that have not come.
     planned: VecDeque<Vec<usize>>,
+    /// What is done with each batch.
+    then: Option<Box<Then>>,
 }
+
+/// Adds something to a batch.
+type Then = dyn Fn(&mut Step) -> Result<()> + Send + Sync;
 
 impl Loader {
     /// Batches from a position on.
@@ -94,8 +99,15 @@ impl Loader {
             }
         }
         let start = Position { epoch: from.epoch, batch: 0 };
-        let mut loader =
-            Self { task, options, position: start, order: None, pool: 0, planned: VecDeque::new() };
+        let mut loader = Self {
+            task,
+            options,
+            position: start,
+            order: None,
+            pool: 0,
+            planned: VecDeque::new(),
+            then: None,
+        };
         loader.begin(from.epoch);
         while loader.position.batch < from.batch {
             if loader.planned.is_empty() && !loader.plan() {
@@ -110,6 +122,12 @@ impl Loader {
             loader.position.batch += left;
         }
         Ok(loader)
+    }
+
+    /// The same batches, with which something is done before they are given.
+    pub fn and_then(mut self, then: impl Fn(&mut Step) -> Result<()> + Send + Sync + 'static) -> Self {
+        self.then = Some(Box::new(then));
+        self
     }
 
     /// Where the next batch is.
@@ -196,7 +214,9 @@ impl Loader {
             added.map_err(|error| error.within(&format!("example {example}")))?;
         }
         let next = Position { batch: self.position.batch + 1, ..self.position };
-        Ok(Step { batch: made.batch, targets: made.targets, examples, next })
+        let mut step = Step { batch: made.batch, targets: made.targets, examples, next };
+        self.then.as_ref().map_or(Ok(()), |then| then(&mut step))?;
+        Ok(step)
     }
 }
 

@@ -129,7 +129,7 @@ impl Run {
     }
 
     fn example(&self, options: LoaderOptions) -> Result<Step> {
-        let loader = Loader::new(self.material.training.clone(), options, Position::default())?;
+        let loader = self.material.training_batches(options, Position::default())?;
         let batches = loader.take(BATCHES).collect::<Result<Vec<_>>>()?;
         let most = batches.into_iter().max_by_key(|step| step.examples.len());
         most.ok_or_else(|| Error::argument("data", "there are no batches"))

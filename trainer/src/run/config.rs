@@ -56,6 +56,14 @@ pub struct DataOptions {
     pub settings: task::Settings,
 }
 
+/// Another model, whose scores are learnt.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TeacherOptions {
+    /// A model in any format that can be opened.
+    pub from: String,
+}
+
 /// How examples become steps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -153,6 +161,8 @@ pub struct Config {
     pub fp8: bool,
     /// The model.
     pub model: ModelOptions,
+    /// A model whose scores it learns.
+    pub teacher: Option<TeacherOptions>,
     /// What it learns from.
     pub data: DataOptions,
     /// How examples become steps.
@@ -212,6 +222,7 @@ impl Default for Whole {
 
 const SECTIONS: &[&str] = &[
     "model",
+    "teacher",
     "data",
     "batch",
     "optimiser",
@@ -281,6 +292,7 @@ impl Config {
             precision: whole.precision,
             fp8: whole.fp8,
             model: read("model", &section("model").unwrap_or_default())?,
+            teacher: section("teacher").map(|section| read("teacher", &section)).transpose()?,
             data: read("data", &section("data").unwrap_or_default())?,
             batch: read("batch", &section("batch").unwrap_or_default())?,
             optimiser: serde_json::from_value(optimiser.into()).map_err(|error| typed("optimiser", error))?,

@@ -9,6 +9,7 @@ use siskin::graph::Weight;
 use siskin::{Error, ErrorKind, Result};
 
 use super::config::Config;
+use super::teacher::Teacher;
 use super::texts::{Purpose, Texts, check_task};
 use crate::adapters::{self, Adapter, AdapterOptions};
 use crate::data::{Loader, LoaderOptions, Position, Step, Task};
@@ -52,6 +53,7 @@ pub struct Material {
     /// How many tensors the program has without adapters.
     pub(super) own: usize,
     origin: Origin,
+    teacher: Option<Arc<Teacher>>,
 }
 
 impl Material {
@@ -99,7 +101,32 @@ impl Material {
         let adapters = config.adapters.as_ref().map(|options| adapters::adapt(&mut program, options));
         let adapters = adapters.transpose()?.unwrap_or_default();
         let options = config.adapters.clone().unwrap_or_default();
-        Ok(Self { program, training, validation, texts, frame, adapters, options, own, origin })
+        Ok(Self {
+            program,
+            training,
+            validation,
+            texts,
+            frame,
+            adapters,
+            options,
+            own,
+            origin,
+            teacher: None,
+        })
+    }
+
+    /// Lets a model say of each batch what it makes of it, for losses that hold scores against those of another.
+    ///
+    /// # Errors
+    /// Where it does not say of the same rows the same kind of scores, or reads texts by another tokenizer.
+    pub fn taught_by(mut self, file: &File) -> Result<Self> {
+        self.teacher = Some(Arc::new(Teacher::new(file, &self)?));
+        Ok(self)
+    }
+
+    /// Whether another model says what it makes of batches.
+    pub(super) fn is_taught(&self) -> bool {
+        self.teacher.is_some()
     }
 
     /// The numbers that the run begins with.
@@ -136,7 +163,7 @@ impl Material {
 
     /// What is trained on, from `position` on.
     pub fn batches(&self, config: &Config, position: Position) -> Result<Loader> {
-        Loader::new(self.training.clone(), self.loader(config, true), position)
+        self.training_batches(self.loader(config, true), position)
     }
 
     /// What a look looks at: some batches of all lengths, the same each time. Nothing where no text is kept for it.
@@ -144,7 +171,19 @@ impl Material {
         let Some(task) = self.validation.clone() else { return Ok(None) };
         let most = if config.evaluate.batches == 0 { usize::MAX } else { config.evaluate.batches };
         let loader = Loader::new(task, self.loader(config, false), Position::default())?;
-        Ok(Some(loader.take(most)))
+        Ok(Some(self.taught(loader).take(most)))
+    }
+
+    /// What is trained on, in other batches than the config says.
+    pub(super) fn training_batches(&self, options: LoaderOptions, position: Position) -> Result<Loader> {
+        Ok(self.taught(Loader::new(self.training.clone(), options, position)?))
+    }
+
+    fn taught(&self, loader: Loader) -> Loader {
+        match self.teacher.clone() {
+            Some(teacher) => loader.and_then(move |step| teacher.add(step)),
+            None => loader,
+        }
     }
 
     /// How examples become batches: of training, or of a look.
@@ -162,10 +201,14 @@ impl Material {
     }
 
     /// The batch of the most rows of the first epoch, where batches have up to `rows`: with it comes the longest example.
+    /// What a teacher makes of it are zeros.
     pub(super) fn longest(&self, config: &Config, rows: usize) -> Result<Step> {
         let options = LoaderOptions { rows, ..self.loader(config, true) };
         let loader = Loader::new(self.training.clone(), options, Position::default())?;
-        loader.largest().unwrap_or_else(|| Err(Error::argument("data", "there are no batches")))
+        let none = || Err(Error::argument("data", "there are no batches"));
+        let mut step = loader.largest().unwrap_or_else(none)?;
+        self.teacher.iter().for_each(|teacher| teacher.reserve(&mut step));
+        Ok(step)
     }
 }
 

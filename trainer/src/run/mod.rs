@@ -10,6 +10,7 @@ mod on_device;
 mod samples;
 mod saving;
 mod step;
+mod teacher;
 mod texts;
 mod vectors;
 mod vocabulary;
@@ -17,7 +18,7 @@ mod vocabulary;
 pub use check::{Check, Depth, Outcome};
 pub use config::{
     BatchOptions, CheckpointOptions, Config, DataOptions, EvaluateOptions, ExportOptions, ModelOptions,
-    StatisticsOptions,
+    StatisticsOptions, TeacherOptions,
 };
 pub use material::{Base, Material};
 pub use measure::measure;
@@ -185,6 +186,17 @@ impl Run {
         if config.adapters.is_some() && config.quantise.is_some() {
             let message = "rounds matrices that adapters leave as they are; name one of both sections";
             return Err(Error::argument("quantise", message));
+        }
+        match (config.loss.get("name").and_then(Value::as_str) == Some("distil"), material.is_taught()) {
+            (true, false) => {
+                let message = "learns the scores of another model; name it in [teacher] from";
+                return Err(Error::argument("loss", message));
+            }
+            (false, true) => {
+                let message = "has nothing to say to this loss; set [loss] name = \"distil\"";
+                return Err(Error::argument("teacher", message));
+            }
+            _ => {}
         }
         if config.export.adapter {
             check_apart(&config, &material)?;

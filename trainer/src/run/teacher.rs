@@ -1,0 +1,71 @@
+//! Another model whose scores are learnt.
+
+use std::sync::{Mutex, PoisonError};
+
+use siskin::file::{File, SectionKind};
+use siskin::{Error, Result};
+
+use super::Material;
+use crate::data::Step;
+use crate::loss::CrossEntropy;
+use crate::parameters::Parameters;
+use crate::program::{Program, Recompute, Side};
+use crate::runner::{Goal, Runner};
+
+/// A model that says of each batch what it makes of it. It is run by the processor, ahead of the steps; its matrices stay
+/// as they are packed.
+pub(super) struct Teacher {
+    parts: Mutex<(Runner<f32>, Parameters<f32>)>,
+    /// Scores of a row.
+    columns: usize,
+}
+
+impl Teacher {
+    /// The model of `file`, for a run over `material`.
+    ///
+    /// # Errors
+    /// Where it does not say of the same rows the same kind of scores, or reads texts by another tokenizer.
+    pub(super) fn new(file: &File, material: &Material) -> Result<Self> {
+        let (program, own) = (Program::of_file(file)?, &material.program);
+        let columns = |program: &Program| program.values[program.output].columns;
+        let sides = |program: &Program| [Side::Reader, Side::Writer].map(|side| program.has(side));
+        let refuse = |message: String| Err(Error::argument("teacher.from", message));
+        if program.head != own.head || sides(&program) != sides(own) {
+            return refuse(
+                "says something else of texts than the model that is trained; take one of its kind".into(),
+            );
+        }
+        if columns(&program) != columns(own) {
+            let [theirs, own] = [columns(&program), columns(own)];
+            return refuse(format!("gives {theirs} scores for a row, and the model that is trained {own}"));
+        }
+        if file.section(SectionKind::Tokenizer).as_deref() != material.frame.tokenizer.as_deref() {
+            let message = "reads texts by another tokenizer than the model that is trained; give that model the \
+                           teacher's (model.tokenizer)";
+            return refuse(message.into());
+        }
+        let takes = program.takes_packed();
+        let parameters = Parameters::read_but(&program.weights, file, |weight| takes[weight])?;
+        let columns = columns(&program);
+        let runner = Runner::new(program, Recompute::Nothing, |_| false)?;
+        Ok(Self { parts: Mutex::new((runner, parameters)), columns })
+    }
+
+    /// Says what it makes of a batch.
+    pub(super) fn add(&self, step: &mut Step) -> Result<()> {
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let (runner, parameters) = &mut *parts;
+        let mut numbers = Vec::new();
+        let mut see = |_: std::ops::Range<usize>, scores: &[f32]| numbers.extend_from_slice(scores);
+        let goal = Goal { loss: &CrossEntropy::default(), targets: &step.targets, scale: 1.0 };
+        let done = runner.evaluate(parameters, &step.batch, goal, Some(&mut see));
+        done.map_err(|error| error.within("teacher"))?;
+        step.targets.numbers = numbers;
+        Ok(())
+    }
+
+    /// Gives a batch as much room as its scores take.
+    pub(super) fn reserve(&self, step: &mut Step) {
+        step.targets.numbers = vec![0.0; step.targets.ids.len() * self.columns];
+    }
+}
