@@ -3,7 +3,8 @@
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 struct Place(PathBuf);
 
@@ -126,4 +127,120 @@ fn a_run_that_fails_its_check_does_not_begin() {
     assert!(!place.0.join("small.siskin").exists());
     let missing = place.siskin(&["train", "report", "nowhere.run"]);
     assert!(text(&missing.stderr).contains("name the folder of a run"), "{}", text(&missing.stderr));
+}
+
+/// A config of so many steps whose every third step is kept.
+fn long(place: &Place, steps: u64) -> PathBuf {
+    place.write("");
+    let path = place.0.join("small.toml");
+    let config = std::fs::read_to_string(&path).unwrap();
+    let config = config.replace("steps = 6", &format!("steps = {steps}\ncheck = false"));
+    let config = config.replace("n_embd = 16", "n_embd = 64").replace("every = 2", "every = 0");
+    let config = config.replace("prompts = [\"<b>The\"]\n", "").replace("[statistics]\nevery = 3\n", "");
+    std::fs::write(&path, config).unwrap();
+    place.run()
+}
+
+/// The steps that have a complete checkpoint.
+fn kept(folder: &Path) -> Vec<u64> {
+    match folder.is_dir() {
+        true => siskin_trainer::checkpoint::Folder::new(folder, 9).unwrap().steps().unwrap(),
+        false => Vec::new(),
+    }
+}
+
+/// Waits until a run has come so far.
+fn wait_for(folder: &Path, step: u64, child: &mut Child) {
+    let begun = Instant::now();
+    while kept(folder).last().is_none_or(|last| *last < step) {
+        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+        assert!(begun.elapsed() < Duration::from_secs(120), "no checkpoint of step {step}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_run_that_is_killed_or_asked_to_end_goes_on_to_the_same_bits() {
+    let place = Place::new("killed");
+    let folder = long(&place, 60);
+    let whole = place.siskin(&["train", "small.toml"]);
+    assert!(whole.status.success(), "{}", text(&whole.stderr));
+    let model = place.0.join("small.siskin");
+    let want = std::fs::read(&model).unwrap();
+    std::fs::remove_file(&model).unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+
+    let spawn = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_siskin"));
+        command.args(arguments).current_dir(&place.0).stderr(Stdio::piped()).stdout(Stdio::null());
+        command.spawn().unwrap()
+    };
+    let mut killed = spawn(&["train", "small.toml"]);
+    wait_for(&folder, 6, &mut killed);
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let left = *kept(&folder).last().unwrap();
+    assert!((6..60).contains(&left) && left % 3 == 0, "step {left}");
+    let mut ended = spawn(&["train", "resume", "small.toml"]);
+    wait_for(&folder, left + 3, &mut ended);
+    assert!(Command::new("kill").args(["-TERM", &ended.id().to_string()]).status().unwrap().success());
+    let ended = ended.wait_with_output().unwrap();
+    assert!(text(&ended.stderr).contains("go on with `siskin train resume`"), "{}", text(&ended.stderr));
+    assert!(!model.exists());
+
+    // What there is by now can be used.
+    let part = place.siskin(&["train", "export", "small.toml", "-o", "part.siskin", "--json"]);
+    let part: Value = serde_json::from_slice(&part.stdout).unwrap();
+    assert_eq!(part["weights_of_step"], *kept(&folder).last().unwrap(), "SIGTERM keeps the last step");
+    assert_ne!(std::fs::read(place.0.join("part.siskin")).unwrap(), want);
+
+    let rest = place.siskin(&["train", "resume", "small.toml"]);
+    assert!(rest.status.success(), "{}", text(&rest.stderr));
+    assert!(std::fs::read(&model).unwrap() == want, "to the bit");
+    let best = place.siskin(&["train", "export", "small.toml", "--weights", "bets"]);
+    assert!(text(&best.stderr).contains("did you mean `best`"), "{}", text(&best.stderr));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_told_and_leaves_the_last_checkpoint() {
+    let place = Place::new("full");
+    let folder = long(&place, 9);
+    let begun = place.siskin(&["train", "small.toml", "-o", "first.siskin"]);
+    assert!(begun.status.success(), "{}", text(&begun.stderr));
+    let config = std::fs::read_to_string(place.0.join("small.toml")).unwrap();
+    std::fs::write(place.0.join("small.toml"), config.replace("steps = 9", "steps = 15")).unwrap();
+    // No file may be longer than 64 KiB: a checkpoint is.
+    let line =
+        format!("trap '' XFSZ; ulimit -f 128; exec {} train resume small.toml", env!("CARGO_BIN_EXE_siskin"));
+    let full = Command::new("sh").args(["-c", &line]).current_dir(&place.0).output().unwrap();
+    let told = text(&full.stderr);
+    assert!(!full.status.success() && !place.0.join("small.siskin").exists(), "{told}");
+    assert!(told.contains("a checkpoint could not be written") && told.contains("File too large"), "{told}");
+    assert_eq!(kept(&folder), [3, 6, 9]);
+    let names = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name());
+    let left: Vec<_> = names.filter(|name| name.to_string_lossy().contains("tmp")).collect();
+    assert!(left.is_empty(), "{left:?}");
+    let rest = place.siskin(&["train", "resume", "small.toml"]);
+    assert!(rest.status.success() && place.0.join("small.siskin").exists(), "{}", text(&rest.stderr));
+}
+
+#[test]
+fn a_batch_that_fits_is_found() {
+    let place = Place::new("fits");
+    place.write("");
+    let find = |more: &[&str]| -> Value {
+        let found = place.siskin(&[&["train", "--find-batch", "--json", "small.toml"], more].concat());
+        assert!(found.status.success(), "{}", text(&found.stderr));
+        serde_json::from_slice(&found.stdout).unwrap()
+    };
+    let [small, large] = ["2", "8"].map(|limit| find(&["--within", limit]));
+    let number = |value: &Value, name: &str| value[name].as_u64().unwrap();
+    assert!(number(&small, "bytes") <= 2 << 20 && number(&large, "bytes") <= 8 << 20, "{small} {large}");
+    assert!(number(&small, "rows") < number(&large, "rows"), "{small} {large}");
+    #[cfg(target_os = "linux")]
+    assert!(number(&find(&[]), "rows") >= number(&large, "rows"));
+    let none = place.siskin(&["train", "--find-batch", "small.toml", "--within", "0"]);
+    assert!(text(&none.stderr).contains("even a batch of one row"), "{}", text(&none.stderr));
 }
