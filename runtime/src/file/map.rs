@@ -1,8 +1,22 @@
 //! Maps a file read-only: the only place of the crate that asks the system for a map.
 
 use super::Bytes;
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 use std::fs::File;
+
+impl Bytes {
+    /// All bytes of an open file, mapped read-only: they are read when they are looked at.
+    ///
+    /// While they are alive, nobody may write to the file or shorten it: looking at a page that is gone ends the
+    /// process. Replacing the file by renaming another over it, as [`AtomicFile`](super::AtomicFile) does, is safe.
+    pub fn map(file: &File) -> Result<Self> {
+        let length = file.metadata().map_err(|error| Error::io("map", &error))?.len();
+        let length = usize::try_from(length)
+            .map_err(|_| Error::new(ErrorKind::Memory, "map", "does not fit this machine's addresses"))?;
+        // The system maps no empty file.
+        if length == 0 { Ok(Self::default()) } else { map(file, 0, length, "map") }
+    }
+}
 
 /// `length` bytes of `file` from `offset` on, shared with the page cache.
 ///

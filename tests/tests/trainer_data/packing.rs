@@ -196,7 +196,9 @@ fn a_file_that_was_cut_off_while_open_gives_an_error() {
     write(&path, &records, 1000);
     let packed = Packed::open(&path).unwrap();
     std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(70).unwrap();
-    assert_eq!(packed.list(1, 0).unwrap_err().kind(), ErrorKind::Io);
+    let error = packed.list(1, 0).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.to_string().contains("a.tokens: has 70 bytes, and had "), "{error}");
     let folder = Packed::open(path.parent().unwrap()).err().unwrap();
     assert_eq!(folder.kind(), ErrorKind::Unsupported, "{folder}");
 }

@@ -7,8 +7,8 @@ use siskin::tokenizer::EncodeOptions;
 use siskin::{Error, ErrorKind};
 use siskin_trainer::data::source::{Body, Cut, Field, JsonLines, Text};
 use siskin_trainer::data::{
-    Divider, Document, Kind, Memory, PackedWriter, Reading, Record, Records, Side, Sink, Split, Subset,
-    Tokenising, documents,
+    Divider, Document, Gathering, Kind, Memory, Packed, PackedWriter, Reading, Record, Records, Side, Sink,
+    Split, Subset, Tokenising, documents,
 };
 
 use super::common::{folder, memory, random_documents, tokenizer, write_documents};
@@ -301,6 +301,41 @@ fn subsets_are_apart() {
     together.sort();
     wanted.sort();
     assert_eq!(together, wanted);
+}
+
+#[test]
+fn records_of_several_sources_come_in_order() {
+    let lists = |numbers: std::ops::Range<u32>| numbers.map(|number| vec![number; number as usize % 4]);
+    let push = |to: &mut dyn Sink, numbers: std::ops::Range<u32>| {
+        for list in lists(numbers) {
+            let record = Record { parts: vec![list], label: Some(7), hash: 0 };
+            to.push(&record).unwrap();
+        }
+    };
+    let path = folder("gathering").join("a.tokens");
+    let mut writer = PackedWriter::create(&path, 90, 1, 7).unwrap();
+    push(&mut writer, 4..9);
+    writer.finish().unwrap();
+    let mut all = Gathering::new(100, 1).unwrap();
+    let empty = Memory::new(100, 1).unwrap();
+    all.add(std::sync::Arc::new(empty)).unwrap();
+    push(&mut all, 0..4);
+    all.add(std::sync::Arc::new(Packed::open(&path).unwrap())).unwrap();
+    push(&mut all, 9..12);
+    for (vocabulary, parts) in [(101, 1), (100, 2)] {
+        let other = Memory::new(vocabulary, parts).unwrap();
+        assert!(all.add(std::sync::Arc::new(other)).is_err(), "{vocabulary}, {parts}");
+    }
+    let all = all.finish().unwrap();
+    assert_eq!((all.count(), all.parts(), all.vocabulary()), (12, 1, 100));
+    for (record, list) in lists(0..12).enumerate() {
+        assert_eq!((all.length(record, 0), all.label(record)), (list.len(), Some(7)));
+        assert_eq!(all.list(record, 0).unwrap(), list);
+    }
+    for beyond in [12, usize::MAX] {
+        assert_eq!((all.length(beyond, 0), all.label(beyond)), (0, None));
+        assert!(all.read(beyond, 0, 0..0, &mut Vec::new()).is_err());
+    }
 }
 
 #[test]

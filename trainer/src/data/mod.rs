@@ -8,6 +8,7 @@
 //! what was made before. A [`Position`] is all that a run has to keep.
 
 mod hash;
+mod joined;
 mod loader;
 mod order;
 pub mod packed;
@@ -19,6 +20,7 @@ pub mod task;
 mod tokenise;
 mod windows;
 
+pub use joined::Gathering;
 pub use loader::{Loader, LoaderOptions, Position, Step};
 pub use order::Order;
 pub use packed::{Packed, PackedWriter};

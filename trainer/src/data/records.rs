@@ -180,6 +180,21 @@ impl Records for Memory {
     }
 }
 
+/// The numbers of the records that `takes` wants, and of all others.
+fn divide(records: &dyn Records, mut takes: impl FnMut(u64) -> bool) -> Result<[Vec<usize>; 2]> {
+    let (mut numbers, mut tokens) = ([Vec::new(), Vec::new()], Vec::new());
+    for record in 0..records.count() {
+        let mut hash = u64::from(records.label(record).unwrap_or(u32::MAX));
+        for part in 0..records.parts() {
+            tokens.clear();
+            records.read(record, part, 0..records.length(record, part), &mut tokens)?;
+            hash = super::hash::tokens(hash, &tokens);
+        }
+        numbers[usize::from(!takes(hash))].push(record);
+    }
+    Ok(numbers)
+}
+
 /// Some records of others.
 #[derive(Clone, Debug)]
 pub struct Subset<R> {
@@ -188,21 +203,19 @@ pub struct Subset<R> {
 }
 
 impl<R: Records> Subset<R> {
-    /// Those that `takes` wants. It is shown the hash of each record's tokens.
-    pub fn new(inner: R, mut takes: impl FnMut(u64) -> bool) -> Result<Self> {
-        let (mut numbers, mut tokens) = (Vec::new(), Vec::new());
-        for record in 0..inner.count() {
-            let mut hash = u64::from(inner.label(record).unwrap_or(u32::MAX));
-            for part in 0..inner.parts() {
-                tokens.clear();
-                inner.read(record, part, 0..inner.length(record, part), &mut tokens)?;
-                hash = super::hash::tokens(hash, &tokens);
-            }
-            if takes(hash) {
-                numbers.push(record);
-            }
-        }
+    /// Those that `takes` wants. It is shown the hash of each record: that of a document of its tokens and its class.
+    pub fn new(inner: R, takes: impl FnMut(u64) -> bool) -> Result<Self> {
+        let [numbers, _] = divide(&inner, takes)?;
         Ok(Self { inner, numbers })
+    }
+
+    /// The same, and all others.
+    pub fn both(inner: R, takes: impl FnMut(u64) -> bool) -> Result<[Self; 2]>
+    where
+        R: Clone,
+    {
+        let numbers = divide(&inner, takes)?;
+        Ok(numbers.map(|numbers| Self { inner: inner.clone(), numbers }))
     }
 
     fn number(&self, record: usize) -> usize {

@@ -1,10 +1,9 @@
 //! Reading packed tokens.
 
 use std::fmt;
-use std::io::{Cursor, Read, Seek, SeekFrom};
+use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 
 use siskin::file::Bytes;
 use siskin::{Error, ErrorKind, Result};
@@ -12,19 +11,14 @@ use siskin::{Error, ErrorKind, Result};
 use super::{HEADER, Header, Layout};
 use crate::data::records::{Records, Table};
 
-/// Bytes that are read at once.
-const PIECE: usize = 1 << 16;
-
-/// Where bytes come from.
-trait Input: Read + Seek + Send {}
-
-impl<I: Read + Seek + Send> Input for I {}
-
-/// Packed tokens in a file. Tokens are read when they are wanted.
+/// Packed tokens in a file, which is mapped: tokens are read when they are wanted.
 ///
-/// Where the file changes while it is open, reading gives an error or other tokens, but never an id that is too large.
+/// While it is open, nobody may write to the file or shorten it; writing another under its name, as
+/// [`PackedWriter`](super::PackedWriter) does, is safe. A file that is found to be shorter than it was gives an error.
 pub struct Packed {
-    input: Mutex<Box<dyn Input>>,
+    bytes: Bytes,
+    /// What the bytes are a map of.
+    file: Option<File>,
     place: String,
     header: Header,
     table: Table,
@@ -41,27 +35,23 @@ impl Packed {
                 "is not a regular file; a file of packed tokens is wanted here",
             ));
         }
-        let file = std::fs::File::open(path).map_err(|error| Error::io(&place, &error))?;
-        Self::parse(Box::new(file), metadata.len(), &place).map_err(|error| error.within(&place))
+        let file = File::open(path).map_err(|error| Error::io(&place, &error))?;
+        let packed = Bytes::map(&file).and_then(|bytes| Self::parse(bytes, Some(file), &place));
+        packed.map_err(|error| error.within(&place))
     }
 
     /// Opens what is in memory already.
     pub fn from_bytes(bytes: Bytes) -> Result<Self> {
-        let length = bytes.len() as u64;
-        Self::parse(Box::new(Cursor::new(bytes)), length, "packed tokens")
+        Self::parse(bytes, None, "packed tokens")
     }
 
-    fn parse(mut input: Box<dyn Input>, length: u64, place: &str) -> Result<Self> {
-        let mut bytes = [0; HEADER];
-        if length < HEADER as u64 {
-            return Err(Error::corrupt(
-                "header",
-                format!("the file has {length} bytes, the header {HEADER}"),
-            ));
-        }
-        input.read_exact(&mut bytes).map_err(|error| Error::io("header", &error))?;
-        let header = Header::parse(&bytes)?;
-        let layout = header.layout().filter(|layout| layout.end == length).ok_or_else(|| {
+    fn parse(bytes: Bytes, file: Option<File>, place: &str) -> Result<Self> {
+        let length = bytes.len();
+        let header = bytes.first_chunk::<HEADER>().ok_or_else(|| {
+            Error::corrupt("header", format!("the file has {length} bytes, the header {HEADER}"))
+        })?;
+        let header = Header::parse(header)?;
+        let layout = header.layout().filter(|layout| layout.end == length as u64).ok_or_else(|| {
             let message = format!(
                 "{} records and {} tokens do not fill the file's {length} bytes; it was cut off or changed, pack \
                  the texts again",
@@ -69,8 +59,14 @@ impl Packed {
             );
             Error::corrupt("header", message)
         })?;
-        let table = table(&mut input, &header, layout)?;
-        Ok(Self { input: Mutex::new(input), place: place.to_owned(), header, table })
+        let table = table(&bytes, &header, layout)?;
+        Ok(Self { bytes, file, place: place.to_owned(), header, table })
+    }
+
+    /// The same records without their classes.
+    pub fn without_labels(mut self) -> Self {
+        self.table.labels = Vec::new();
+        self
     }
 
     /// The [identity](super::identity) of the tokenizer that made the tokens; 0 where it is not known.
@@ -92,36 +88,45 @@ impl Packed {
         self.header.tokens
     }
 
+    /// Refuses to look at pages that a file has lost.
+    fn check_length(&self) -> Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        let length = file.metadata().map_err(|error| Error::io(&self.place, &error))?.len();
+        if length == self.bytes.len() as u64 {
+            return Ok(());
+        }
+        let message = format!(
+            "has {length} bytes, and had {} when it was opened; leave it as it is while it is used",
+            self.bytes.len()
+        );
+        Err(Error::corrupt(&self.place, message))
+    }
+
     fn wrong(&self, record: usize, part: usize, message: String) -> Error {
         Error::corrupt(format!("{}: record {record}, part {part}", self.place), message)
     }
 }
 
-/// Reads `count` numbers of eight or four bytes. The caller has seen that the file is long enough.
+/// Numbers of eight or four bytes that begin at `offset`. The caller has seen that the file is long enough.
 fn numbers<const N: usize, T>(
-    input: &mut dyn Input,
+    bytes: &[u8],
     place: &str,
     (offset, count): (u64, u64),
     of: fn([u8; N]) -> T,
 ) -> Result<Vec<T>> {
-    let io = |error: std::io::Error| Error::io(place, &error);
-    let too_many = || Error::new(ErrorKind::Memory, place, format!("{count} numbers do not fit in memory"));
+    let (offset, count) = (offset as usize, count as usize);
+    let found = bytes.get(offset..offset + count * N).unwrap_or_default();
     let mut numbers = Vec::new();
-    let count = usize::try_from(count).map_err(|_| too_many())?;
-    numbers.try_reserve_exact(count).map_err(|_| too_many())?;
-    input.seek(SeekFrom::Start(offset)).map_err(io)?;
-    let mut bytes = vec![0; PIECE];
-    while numbers.len() < count {
-        let piece = &mut bytes[..((count - numbers.len()) * N).min(PIECE)];
-        input.read_exact(piece).map_err(io)?;
-        numbers.extend(piece.as_chunks::<N>().0.iter().map(|&bytes| of(bytes)));
-    }
+    numbers
+        .try_reserve_exact(count)
+        .map_err(|_| Error::new(ErrorKind::Memory, place, format!("{count} numbers do not fit in memory")))?;
+    numbers.extend(found.as_chunks::<N>().0.iter().map(|&bytes| of(bytes)));
     Ok(numbers)
 }
 
-fn table(input: &mut Box<dyn Input>, header: &Header, layout: Layout) -> Result<Table> {
+fn table(bytes: &[u8], header: &Header, layout: Layout) -> Result<Table> {
     let lists = header.records * u64::from(header.parts) + 1;
-    let starts = numbers(input, "starts", (layout.starts, lists), u64::from_le_bytes)?;
+    let starts = numbers(bytes, "starts", (layout.starts, lists), u64::from_le_bytes)?;
     let wrong = |list: usize, message: &str| Err(Error::corrupt(format!("starts[{list}]"), message));
     if starts.first() != Some(&0) {
         return wrong(0, "the first list starts with the first token");
@@ -133,7 +138,7 @@ fn table(input: &mut Box<dyn Input>, header: &Header, layout: Layout) -> Result<
         return wrong(starts.len() - 1, "the last list does not end with the last token");
     }
     let classes = if header.labels { header.records } else { 0 };
-    let labels = numbers(input, "labels", (layout.labels, classes), u32::from_le_bytes)?;
+    let labels = numbers(bytes, "labels", (layout.labels, classes), u32::from_le_bytes)?;
     Ok(Table { parts: header.parts as usize, starts, labels })
 }
 
@@ -158,27 +163,20 @@ impl Records for Packed {
     fn read(&self, record: usize, part: usize, range: Range<usize>, out: &mut Vec<u32>) -> Result<()> {
         let range = self.table.part(record, part, &range)?;
         let width = self.header.width as usize;
-        let mut left = (range.end - range.start) as usize * width;
-        let mut bytes = vec![0; left.min(PIECE)];
-        let io = |error: std::io::Error| Error::io(&self.place, &error);
-        let mut input = self.input.lock().unwrap_or_else(PoisonError::into_inner);
-        input.seek(SeekFrom::Start(HEADER as u64 + range.start * width as u64)).map_err(io)?;
-        while left > 0 {
-            let piece = &mut bytes[..left.min(PIECE)];
-            input.read_exact(piece).map_err(io)?;
-            left -= piece.len();
-            let first = out.len();
-            match width {
-                2 => out.extend(piece.as_chunks().0.iter().map(|&two| u32::from(u16::from_le_bytes(two)))),
-                _ => out.extend(piece.as_chunks().0.iter().map(|&four| u32::from_le_bytes(four))),
-            }
-            if let Some(id) = out[first..].iter().find(|&&id| id >= self.header.vocabulary) {
-                let message = format!(
-                    "token {id} is beyond the vocabulary of {}; pack the texts again",
-                    self.header.vocabulary
-                );
-                return Err(self.wrong(record, part, message));
-            }
+        let [start, end] = [range.start, range.end].map(|token| HEADER + token as usize * width);
+        self.check_length()?;
+        let bytes = self.bytes.get(start..end).unwrap_or_default();
+        let first = out.len();
+        match width {
+            2 => out.extend(bytes.as_chunks().0.iter().map(|&two| u32::from(u16::from_le_bytes(two)))),
+            _ => out.extend(bytes.as_chunks().0.iter().map(|&four| u32::from_le_bytes(four))),
+        }
+        if let Some(id) = out[first..].iter().find(|&&id| id >= self.header.vocabulary) {
+            let message = format!(
+                "token {id} is beyond the vocabulary of {}; pack the texts again",
+                self.header.vocabulary
+            );
+            return Err(self.wrong(record, part, message));
         }
         Ok(())
     }

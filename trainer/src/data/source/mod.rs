@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use siskin::{Error, Result};
 
 use super::hash;
+use super::packed::Packed;
 
 /// Longer documents and lines are refused, in bytes: no tokenizer takes them.
 pub const LONGEST: usize = 1 << 26;
@@ -140,6 +141,12 @@ fn source_of(path: &Path) -> Option<&'static dyn Source> {
 /// The documents of files and folders.
 pub fn documents(paths: &[PathBuf], reading: &Reading) -> Result<Documents> {
     Ok(Box::new(Chain { files: files(paths)?, reading: reading.clone(), open: None }))
+}
+
+/// The records of a file of packed tokens, which need no reading; none of other files.
+pub fn packed_records(path: &Path, reading: &Reading) -> Result<Option<Packed>> {
+    let is_packed = source_of(path).is_some_and(|source| source.name() == PackedTokens.name());
+    is_packed.then(|| packed::open(path, reading)).transpose()
 }
 
 /// The files of files and folders, in the order in which they are read: of a folder those whose names a source knows.

@@ -22,28 +22,37 @@ impl Source for PackedTokens {
     }
 
     fn read(&self, path: &Path, reading: &Reading) -> Result<Documents> {
-        let packed = Packed::open(path)?;
+        let packed = open(path, reading)?;
         let place = path.display().to_string();
-        if reading.identity != 0 {
-            packed.expect(reading.identity)?;
-        }
-        if packed.parts() != reading.fields.len() {
-            let message = format!(
-                "its records have {} lists of tokens, wanted are {}; pack the texts again for this task",
-                packed.parts(),
-                reading.fields.len()
-            );
-            return Err(Error::argument(place, message));
-        }
-        let labelled = reading.label.is_some();
         Ok(Box::new((0..packed.count()).map(move |record| {
-            let place = format!("{place}: record {record}");
-            let label = packed.label(record).filter(|_| labelled);
-            if labelled && label.is_none() {
-                return Err(Error::argument(place, "has no class; pack the texts again with their classes"));
-            }
             let parts = (0..packed.parts()).map(|part| packed.list(record, part)).collect::<Result<_>>()?;
-            Ok(Document { body: Body::Tokens(parts), label, place })
+            let place = format!("{place}: record {record}");
+            Ok(Document { body: Body::Tokens(parts), label: packed.label(record), place })
         })))
     }
+}
+
+/// The records of a file, with the classes that are wanted and no others.
+pub(super) fn open(path: &Path, reading: &Reading) -> Result<Packed> {
+    let packed = Packed::open(path)?;
+    let place = path.display().to_string();
+    if reading.identity != 0 {
+        packed.expect(reading.identity)?;
+    }
+    if packed.parts() != reading.fields.len() {
+        let message = format!(
+            "its records have {} lists of tokens, wanted are {}; pack the texts again for this task",
+            packed.parts(),
+            reading.fields.len()
+        );
+        return Err(Error::argument(place, message));
+    }
+    if reading.label.is_none() {
+        return Ok(packed.without_labels());
+    }
+    if packed.count() > 0 && packed.label(0).is_none() {
+        let message = "has no class; pack the texts again with their classes";
+        return Err(Error::argument(format!("{place}: record 0"), message));
+    }
+    Ok(packed)
 }

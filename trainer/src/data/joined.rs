@@ -1,0 +1,115 @@
+//! Records of several sources as one.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use siskin::{Error, Result};
+
+use super::records::{Memory, Record, Records, Sink};
+
+/// Gathers records in their order: those that are pushed are kept in memory, those of others stay where they are.
+pub struct Gathering {
+    vocabulary: u32,
+    parts: usize,
+    /// Those that were pushed after the last of the others.
+    own: Memory,
+    lists: Vec<Arc<dyn Records>>,
+}
+
+impl Gathering {
+    /// For records of `parts` lists with ids below `vocabulary`.
+    pub fn new(vocabulary: u32, parts: usize) -> Result<Self> {
+        Ok(Self { vocabulary, parts, own: Memory::new(vocabulary, parts)?, lists: Vec::new() })
+    }
+
+    /// Takes all of other records next. Their ids must lie below the vocabulary, too.
+    pub fn add(&mut self, records: Arc<dyn Records>) -> Result<()> {
+        if records.parts() != self.parts || records.vocabulary() > self.vocabulary {
+            let message = format!(
+                "have {} lists of tokens below {}, the others {} below {}",
+                records.parts(),
+                records.vocabulary(),
+                self.parts,
+                self.vocabulary
+            );
+            return Err(Error::argument("records", message));
+        }
+        self.close()?;
+        self.lists.push(records);
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<()> {
+        if self.own.count() > 0 {
+            let own = std::mem::replace(&mut self.own, Memory::new(self.vocabulary, self.parts)?);
+            self.lists.push(Arc::new(own));
+        }
+        Ok(())
+    }
+
+    /// All that was gathered.
+    pub fn finish(mut self) -> Result<Arc<dyn Records>> {
+        self.close()?;
+        let mut end = 0;
+        let mut up_to = |list: &Arc<dyn Records>| {
+            end += list.count();
+            end
+        };
+        let ends = self.lists.iter().map(&mut up_to).collect();
+        let Self { vocabulary, parts, lists, .. } = self;
+        Ok(Arc::new(Joined { vocabulary, parts, lists, ends }))
+    }
+}
+
+impl Sink for Gathering {
+    fn push(&mut self, record: &Record) -> Result<()> {
+        self.own.push(record)
+    }
+}
+
+/// Lists of records, one after the other.
+struct Joined {
+    vocabulary: u32,
+    parts: usize,
+    lists: Vec<Arc<dyn Records>>,
+    /// The records up to each list, its own among them.
+    ends: Vec<usize>,
+}
+
+impl Joined {
+    /// The list that a record is in, and its number there.
+    fn place(&self, record: usize) -> Option<(&dyn Records, usize)> {
+        let list = self.ends.partition_point(|&end| end <= record);
+        let first = list.checked_sub(1).map_or(0, |before| self.ends[before]);
+        Some((&**self.lists.get(list)?, record - first))
+    }
+}
+
+impl Records for Joined {
+    fn count(&self) -> usize {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    fn parts(&self) -> usize {
+        self.parts
+    }
+
+    fn vocabulary(&self) -> u32 {
+        self.vocabulary
+    }
+
+    fn length(&self, record: usize, part: usize) -> usize {
+        self.place(record).map_or(0, |(list, record)| list.length(record, part))
+    }
+
+    fn read(&self, record: usize, part: usize, range: Range<usize>, out: &mut Vec<u32>) -> Result<()> {
+        let (list, own) = self.place(record).ok_or_else(|| {
+            Error::argument(format!("record {record}"), format!("there are {} records", self.count()))
+        })?;
+        list.read(own, part, range, out)
+    }
+
+    fn label(&self, record: usize) -> Option<u32> {
+        self.place(record).and_then(|(list, record)| list.label(record))
+    }
+}
