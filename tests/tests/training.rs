@@ -1,10 +1,15 @@
 //! Whole training runs: what they learn, how they go on after a stop, and what comes out of them.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use siskin::file::File;
+use std::path::Path;
+
+use siskin::file::{Bytes, File};
+use siskin::tokenizer::{EncodeOptions, Tokenizer};
 use siskin::{ExecutorKind, Features};
 use siskin_tests::golden;
 use siskin_tests::training::{Notes, Place, base, material, run};
+use siskin_trainer::data::source::Body;
+use siskin_trainer::data::{self, PackedWriter, Reading, Record, Side, Sink, Split, Task, packed};
 use siskin_trainer::run::{Base, Config, Ended, Material, Run, learnt_tokenizer, measure};
 use siskin_trainer::{Parameters, export, tokenizer};
 
@@ -52,6 +57,85 @@ fn a_run_goes_on_where_it_was_stopped_to_the_bit() {
         assert_eq!([notes.losses, rest.losses].concat(), want.losses, "{optimiser}");
         assert_eq!(second.parameters().unwrap(), whole.parameters().unwrap(), "{optimiser}");
     }
+}
+
+/// The tokenizer of the model that is trained.
+fn own_tokenizer() -> Tokenizer {
+    let Base::New { tokenizer, .. } = base() else { panic!("a file") };
+    Tokenizer::open(Bytes::new(tokenizer)).unwrap()
+}
+
+/// Packs some documents of a text; `identity` says who made the tokens.
+fn pack(path: &Path, documents: &[&str], identity: u64) {
+    let tokenizer = own_tokenizer();
+    let mut writer = PackedWriter::create(path, tokenizer.vocabulary_size(), 1, identity).unwrap();
+    for document in documents {
+        let parts = vec![tokenizer.encode(document, EncodeOptions::default()).unwrap()];
+        writer.push(&Record { parts, ..Record::default() }).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+#[test]
+fn packed_tokens_stay_in_their_files_and_train_alike() {
+    let place = Place::new("mapped");
+    let text = std::fs::read_to_string(place.0.join("text.txt")).unwrap();
+    let documents: Vec<&str> = text.split("\n\n").filter(|document| !document.is_empty()).collect();
+    let path = |name: &str| place.0.join(name).display().to_string();
+    let identity = packed::identity(&own_tokenizer()).unwrap();
+    pack(&place.0.join("b.tokens"), &documents[40..90], identity);
+    for (name, part) in [("a.txt", 0..40), ("c.txt", 90..100), ("d.txt", 100..documents.len())] {
+        std::fs::write(place.0.join(name), documents[part].join("\n\n")).unwrap();
+    }
+    let config = |training: &[&str], share: f64| {
+        let mut config = place.config(ADAMW);
+        config.data.training = training.iter().map(|name| path(name)).collect();
+        (config.data.share, config.data.validation) = (share, vec![path("a.txt")]);
+        config
+    };
+    let texts = train(&mut run(config(&["text.txt"], 0.0), None));
+    let mixed = train(&mut run(config(&["a.txt", "b.tokens", "c.txt", "d.txt"], 0.0), None));
+    assert_eq!((texts.losses, texts.seen), (mixed.losses, mixed.seen));
+    // Who divides the records of a file divides them as it does those that are read one by one.
+    let mut config = config(&["b.tokens"], 0.3);
+    config.data.validation.clear();
+    // So long that each document is one example.
+    config.data.settings.length = 1000;
+    let divided = material(&config);
+    let rows = |task: &dyn Task| (0..task.count()).map(|example| task.rows(example)).collect::<Vec<_>>();
+    let split = Split { share: 0.3, seed: config.seed };
+    let mut wanted = [Vec::new(), Vec::new()];
+    for document in data::documents(&[place.0.join("b.tokens")], &Reading::default()).unwrap() {
+        let document = document.unwrap();
+        let Body::Tokens(parts) = &document.body else { panic!("texts") };
+        // A row for each token: the one that ends the document is a target alone.
+        wanted[usize::from(split.side(document.hash()) == Side::Validation)].push(parts[0].len());
+    }
+    assert_eq!([rows(&*divided.training), rows(&*divided.validation.unwrap())], wanted);
+    assert!(wanted.iter().all(|side| side.len() > 5), "{wanted:?}");
+}
+
+#[test]
+fn tokens_of_another_tokenizer_are_refused() {
+    let place = Place::new("foreign");
+    let mut config = place.config(ADAMW);
+    let path = place.0.join("a.tokens");
+    config.data.training = vec![path.display().to_string()];
+    let refused = |what: &str| {
+        let error = Material::new(&config, base()).err().unwrap();
+        assert!(error.to_string().contains(what) && error.place().contains("a.tokens"), "{error}");
+    };
+    let other = tokenizer::learn(["other words than these"].into_iter(), 280, &["<|endoftext|>"]).unwrap();
+    let other = siskin_convert::tokenizer_of_json(other.to_string().as_bytes()).unwrap();
+    let other = Tokenizer::open(Bytes::new(other)).unwrap();
+    pack(&path, &["one", "two"], packed::identity(&other).unwrap());
+    refused("another tokenizer made these tokens");
+    let size = own_tokenizer().vocabulary_size();
+    PackedWriter::create(&path, size + 1, 1, 0).unwrap().finish().unwrap();
+    refused("pack the texts again with the model's tokenizer");
+    let writer = PackedWriter::create(&path, size, 2, 0).unwrap();
+    writer.finish().unwrap();
+    refused("have 2 lists of tokens, wanted are 1");
 }
 
 #[test]

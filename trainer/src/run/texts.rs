@@ -8,10 +8,11 @@ use siskin::tokenizer::Tokenizer;
 use siskin::{Error, Result};
 
 use super::config::Config;
-use crate::data::source::Cut;
+use crate::data::source::{Cut, files, packed_records};
 use crate::data::task::{self, TASKS};
 use crate::data::{
-    Divider, Kind, Made, Memory, Reading, Record, Records, Settings, Sink, Split, Task, Tokenising, documents,
+    self, Divider, Gathering, Kind, Made, Packed, Reading, Record, Records, Settings, Sink, Split, Subset,
+    Task, Tokenising, documents, packed,
 };
 use crate::program::{Program, Side};
 use crate::random::Random;
@@ -29,8 +30,8 @@ pub(super) enum Purpose {
 pub(super) struct Texts {
     pub(super) tokenizer: Tokenizer,
     kind: &'static Kind,
-    training: Option<Arc<Memory>>,
-    validation: Arc<Memory>,
+    training: Option<Arc<dyn Records>>,
+    validation: Arc<dyn Records>,
 }
 
 impl Texts {
@@ -38,21 +39,20 @@ impl Texts {
     pub(super) fn read(config: &Config, tokenizer: Vec<u8>, purpose: Purpose) -> Result<Self> {
         let tokenizer = Tokenizer::open(Bytes::new(tokenizer))?;
         let kind = kind(config)?;
-        let memory = || Memory::new(tokenizer.vocabulary_size(), kind.fields.len());
-        let (mut training, mut validation) = (memory()?, memory()?);
+        let gathering = || Gathering::new(tokenizer.vocabulary_size(), kind.fields.len());
+        let (mut training, mut validation) = (gathering()?, gathering()?);
         let data = &config.data;
         let trains = purpose == Purpose::Training;
+        let source = Sources { config, tokenizer: &tokenizer };
         if trains || data.share > 0.0 {
-            let sink: &mut dyn Sink = if trains { &mut training } else { &mut Forget };
-            let split = Split { share: data.share, seed: config.seed };
-            let mut divider = Divider { split, training: sink, validation: &mut validation };
-            fill(config, &tokenizer, &data.training, &mut divider)?;
+            source.divide(trains.then_some(&mut training), &mut validation)?;
         }
         if !data.validation.is_empty() {
-            fill(config, &tokenizer, &data.validation, &mut validation)?;
+            source.all(&data.validation, &mut validation)?;
         }
-        let training = trains.then(|| Arc::new(training));
-        Ok(Self { tokenizer, kind, training, validation: Arc::new(validation) })
+        let training = trains.then(|| training.finish()).transpose()?;
+        let validation = validation.finish()?;
+        Ok(Self { tokenizer, kind, training, validation })
     }
 
     /// What is trained on; where nothing is, no examples.
@@ -118,10 +118,91 @@ pub(super) fn paths(names: &[String]) -> Result<Vec<PathBuf>> {
     Ok(names.iter().map(PathBuf::from).collect())
 }
 
-fn fill(config: &Config, tokenizer: &Tokenizer, names: &[String], sink: &mut dyn Sink) -> Result<()> {
-    let tokenising = Tokenising { tokenizer, threads: 0, parse_special: false };
-    tokenising.run(documents(&paths(names)?, &reading(config)?)?, sink)?;
-    Ok(())
+/// Where a run's records come from.
+struct Sources<'a> {
+    config: &'a Config,
+    tokenizer: &'a Tokenizer,
+}
+
+/// Files that are read alike: one of packed tokens, or some of texts.
+enum Source {
+    Packed(Arc<Packed>),
+    Texts(Vec<PathBuf>),
+}
+
+impl Sources<'_> {
+    /// The files that are named, in their order.
+    fn open(&self, names: &[String]) -> Result<(Vec<Source>, Reading)> {
+        let mut reading = reading(self.config)?;
+        reading.identity = packed::identity(self.tokenizer)?;
+        let mut sources = Vec::new();
+        for path in files(&paths(names)?)? {
+            let packed = packed_records(&path, &reading)?;
+            let (most, own) =
+                (self.tokenizer.vocabulary_size(), packed.as_ref().map_or(0, Packed::vocabulary));
+            if own > most {
+                let message = format!(
+                    "its tokens lie below {own}, those of the model below {most}; pack the texts again with the \
+                     model's tokenizer"
+                );
+                return Err(Error::argument(path.display().to_string(), message));
+            }
+            match (packed, sources.last_mut()) {
+                (Some(packed), _) => sources.push(Source::Packed(Arc::new(packed))),
+                (None, Some(Source::Texts(before))) => before.push(path),
+                (None, _) => sources.push(Source::Texts(vec![path])),
+            }
+        }
+        Ok((sources, reading))
+    }
+
+    fn tokenise(&self, texts: &[PathBuf], reading: &Reading, sink: &mut dyn Sink) -> Result<()> {
+        let tokenising = Tokenising { tokenizer: self.tokenizer, threads: 0, parse_special: false };
+        tokenising.run(documents(texts, reading)?, sink)?;
+        Ok(())
+    }
+
+    /// All records of the files that are named.
+    fn all(&self, names: &[String], to: &mut Gathering) -> Result<()> {
+        let (sources, reading) = self.open(names)?;
+        for source in sources {
+            match source {
+                Source::Packed(packed) => to.add(packed)?,
+                Source::Texts(texts) => self.tokenise(&texts, &reading, to)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The records of the training files, some of which are kept for validation.
+    fn divide(&self, mut training: Option<&mut Gathering>, validation: &mut Gathering) -> Result<()> {
+        let Config { data, seed, .. } = self.config;
+        let split = Split { share: data.share, seed: *seed };
+        if split.share <= 0.0 {
+            return training.map_or(Ok(()), |training| self.all(&data.training, training));
+        }
+        let (sources, reading) = self.open(&data.training)?;
+        for source in sources {
+            match source {
+                Source::Packed(packed) => {
+                    let trains = |hash| split.side(hash) == data::Side::Training;
+                    let [trained, kept] = Subset::both(packed, trains)?;
+                    training.as_mut().map_or(Ok(()), |training| training.add(Arc::new(trained)))?;
+                    validation.add(Arc::new(kept))?;
+                }
+                Source::Texts(texts) => {
+                    let mut forget = Forget;
+                    let training: &mut dyn Sink = match &mut training {
+                        Some(training) => *training,
+                        None => &mut forget,
+                    };
+                    let mut divider = Divider { split, training, validation: &mut *validation };
+                    self.tokenise(&texts, &reading, &mut divider)?;
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Keeps nothing.
