@@ -18,7 +18,7 @@ use std::sync::atomic::AtomicBool;
 use terminal::Terminal;
 
 /// Train a model as a TOML file says; `siskin train resume CONFIG` goes on after a stop,
-/// `siskin train report DIR` writes a run's report anew
+/// `siskin train report DIR` writes a run's report anew, `siskin train pack CONFIG` its texts as tokens
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Args {
@@ -39,6 +39,20 @@ enum Action {
         /// The folder, such as mini-gpt.run
         folder: PathBuf,
     },
+    /// Write the texts of a config as packed tokens, which a run need not read again
+    Pack(PackArgs),
+}
+
+#[derive(clap::Args)]
+struct PackArgs {
+    /// The config
+    config: PathBuf,
+    /// The file to write; else the config's name with .tokens. Validation texts go beside it, with .validation.tokens
+    #[arg(short, long)]
+    output: Option<PathBuf>,
+    /// Print a JSON object
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(clap::Args)]
@@ -114,6 +128,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
             return output::line(path.display());
         }
         (Some(Action::Export(args)), _) => return export(args, open),
+        (Some(Action::Pack(args)), _) => return pack(args, open),
         (Some(Action::Resume(run)), _) => (run, true),
         (None, Some(run)) => (run, false),
         (None, None) => return Err(Error::argument("CONFIG", "is missing")),
@@ -122,7 +137,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let (checked, steps) = (config.check, config.steps);
     let output = run.output.clone().unwrap_or_else(|| run.config.with_extension("siskin"));
     let folder = run.folder.clone().unwrap_or_else(|| run.config.with_extension("run"));
-    let begun = folder.is_dir() && Folder::new(&folder, 1)?.steps()?.last().is_some();
+    let begun = has_begun(&folder)?;
     let trains = !run.memory && !run.check && !run.find_batch;
     if begun && trains && !resume {
         let message = "holds the checkpoints of a run; go on with `siskin train resume CONFIG`, or remove it";
@@ -209,6 +224,33 @@ impl Watcher for Warnings {
     fn note(&mut self, text: &str) {
         output::warn(text);
     }
+}
+
+/// Writes the texts of a config as packed tokens.
+fn pack(args: &PackArgs, open: &OpenArgs) -> Result<()> {
+    let (config, _) = read(&args.config)?;
+    let output = args.output.clone().unwrap_or_else(|| args.config.with_extension("tokens"));
+    let folder = args.config.with_extension("run");
+    let base = base(&config, &folder, has_begun(&folder)?, open)?;
+    let (training, validation) = run::pack(&config, &base, &output)?;
+    let mut entries = vec![
+        ("output", training.path.display().to_string().into()),
+        ("documents", training.documents.into()),
+        ("tokens", training.tokens.into()),
+    ];
+    if let Some(validation) = validation {
+        entries.extend([
+            ("validation_output", validation.path.display().to_string().into()),
+            ("validation_documents", validation.documents.into()),
+            ("validation_tokens", validation.tokens.into()),
+        ]);
+    }
+    output::report(entries, args.json)
+}
+
+/// Whether the folder holds checkpoints of a run.
+fn has_begun(folder: &Path) -> Result<bool> {
+    Ok(folder.is_dir() && Folder::new(folder, 1)?.steps()?.last().is_some())
 }
 
 /// Writes what a run gave: a model, or adapters by themselves.

@@ -244,3 +244,52 @@ fn a_batch_that_fits_is_found() {
     let none = place.siskin(&["train", "--find-batch", "small.toml", "--within", "0"]);
     assert!(text(&none.stderr).contains("even a batch of one row"), "{}", text(&none.stderr));
 }
+
+#[test]
+fn packed_texts_train_to_the_same_bits() {
+    let place = Place::new("pack");
+    place.write("");
+    std::fs::write(place.0.join("more.txt"), "The wren follows nobody.\n\nThe otter, too.\n").unwrap();
+    let path = place.0.join("small.toml");
+    let config = std::fs::read_to_string(&path).unwrap();
+    let texts = config.replace("[\"texts\"]", "[\"texts\"]\nvalidation = [\"more.txt\"]");
+    std::fs::write(&path, &texts).unwrap();
+    let packed = place.siskin(&["train", "pack", "small.toml", "--json"]);
+    assert!(packed.status.success(), "{}", text(&packed.stderr));
+    let packed: Value = serde_json::from_slice(&packed.stdout).unwrap();
+    let [documents, kept] = ["documents", "validation_documents"].map(|name| packed[name].as_u64().unwrap());
+    assert!(documents + kept == 62 && kept > 2, "{packed}");
+    assert!(packed["tokens"].as_u64().unwrap() > 5 * documents, "{packed}");
+    assert_eq!(packed["validation_output"], "small.validation.tokens");
+    let trained = place.siskin(&["train", "small.toml"]);
+    assert!(trained.status.success(), "{}", text(&trained.stderr));
+    let tokens = texts
+        .replace("[\"texts\"]", "[\"small.tokens\"]")
+        .replace("more.txt", "small.validation.tokens")
+        .replace("share = 0.2\n", "")
+        .replace("vocabulary = 270", "tokenizer = \"small.run/tokenizer.json\"");
+    std::fs::write(place.0.join("again.toml"), tokens).unwrap();
+    let again = place.siskin(&["train", "again.toml"]);
+    assert!(again.status.success(), "{}", text(&again.stderr));
+    let losses = |folder: &str| -> Vec<[Value; 2]> {
+        let log = lines(&place.0.join(folder).join("log.jsonl"));
+        log.iter().map(|line| ["loss", "validation_loss"].map(|name| line[name].clone())).collect()
+    };
+    assert_eq!(losses("small.run"), losses("again.run"));
+    assert_eq!(losses("small.run").len(), 9);
+    let model = |name: &str| std::fs::read(place.0.join(name)).unwrap();
+    assert!(model("small.siskin") == model("again.siskin"));
+
+    // Packing fails as a whole, and never writes over what it reads.
+    let before = std::fs::read(place.0.join("small.tokens")).unwrap();
+    let over = place.siskin(&["train", "pack", "again.toml", "-o", "small.tokens"]);
+    assert!(text(&over.stderr).contains("one of the files that are read"), "{}", text(&over.stderr));
+    std::fs::write(place.0.join("texts/z.txt"), b"bad \xff").unwrap();
+    let failed = place.siskin(&["train", "pack", "small.toml"]);
+    assert!(text(&failed.stderr).contains("is not UTF-8"), "{}", text(&failed.stderr));
+    assert_eq!(std::fs::read(place.0.join("small.tokens")).unwrap(), before);
+    assert!(!std::fs::read_dir(&place.0).unwrap().any(|entry| {
+        let name = entry.unwrap().file_name().to_string_lossy().into_owned();
+        name.contains("tokens") && !["small.tokens", "small.validation.tokens"].contains(&name.as_str())
+    }));
+}

@@ -7,6 +7,7 @@ mod material;
 mod measure;
 mod memory;
 mod on_device;
+mod packing;
 mod samples;
 mod saving;
 mod step;
@@ -23,6 +24,7 @@ pub use config::{
 pub use material::{Base, Material};
 pub use measure::measure;
 pub use on_device::Start;
+pub use packing::{PackedFile, pack};
 pub use samples::{ReportOptions, Sample};
 pub use vocabulary::learnt_tokenizer;
 

@@ -119,9 +119,9 @@ pub(super) fn paths(names: &[String]) -> Result<Vec<PathBuf>> {
 }
 
 /// Where a run's records come from.
-struct Sources<'a> {
-    config: &'a Config,
-    tokenizer: &'a Tokenizer,
+pub(super) struct Sources<'a> {
+    pub(super) config: &'a Config,
+    pub(super) tokenizer: &'a Tokenizer,
 }
 
 /// Files that are read alike: one of packed tokens, or some of texts.
@@ -131,10 +131,14 @@ enum Source {
 }
 
 impl Sources<'_> {
+    /// What is wanted of files.
+    pub(super) fn reading(&self) -> Result<Reading> {
+        Ok(Reading { identity: packed::identity(self.tokenizer)?, ..reading(self.config)? })
+    }
+
     /// The files that are named, in their order.
     fn open(&self, names: &[String]) -> Result<(Vec<Source>, Reading)> {
-        let mut reading = reading(self.config)?;
-        reading.identity = packed::identity(self.tokenizer)?;
+        let reading = self.reading()?;
         let mut sources = Vec::new();
         for path in files(&paths(names)?)? {
             let packed = packed_records(&path, &reading)?;
@@ -156,7 +160,8 @@ impl Sources<'_> {
         Ok((sources, reading))
     }
 
-    fn tokenise(&self, texts: &[PathBuf], reading: &Reading, sink: &mut dyn Sink) -> Result<()> {
+    /// Gives the records of all documents to `sink`, one after the other.
+    pub(super) fn tokenise(&self, texts: &[PathBuf], reading: &Reading, sink: &mut dyn Sink) -> Result<()> {
         let tokenising = Tokenising { tokenizer: self.tokenizer, threads: 0, parse_special: false };
         tokenising.run(documents(texts, reading)?, sink)?;
         Ok(())

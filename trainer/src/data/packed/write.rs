@@ -1,7 +1,7 @@
 //! Writing packed tokens.
 
 use std::io::{BufWriter, Seek, SeekFrom, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use siskin::file::AtomicFile;
 use siskin::{Error, Result};
@@ -25,6 +25,17 @@ impl PackedWriter {
     /// For records of `parts` lists with ids below `vocabulary`, made by the tokenizer of this
     /// [identity](super::identity).
     pub fn create(path: impl AsRef<Path>, vocabulary: u32, parts: usize, identity: u64) -> Result<Self> {
+        Self::create_from(path, &[], vocabulary, parts, identity)
+    }
+
+    /// The same, but refuses to write over one of the files that the records come from.
+    pub fn create_from(
+        path: impl AsRef<Path>,
+        inputs: &[PathBuf],
+        vocabulary: u32,
+        parts: usize,
+        identity: u64,
+    ) -> Result<Self> {
         let table = Table::new(parts)?;
         let place = path.as_ref().display().to_string();
         let header = Header {
@@ -36,7 +47,8 @@ impl PackedWriter {
             tokens: 0,
             labels: false,
         };
-        let mut writer = Self { out: BufWriter::new(AtomicFile::create(path)?), place, header, table };
+        let mut writer =
+            Self { out: BufWriter::new(AtomicFile::create_from(path, inputs)?), place, header, table };
         writer.write(&[0; HEADER])?;
         Ok(writer)
     }
@@ -45,11 +57,21 @@ impl PackedWriter {
         self.out.write_all(bytes).map_err(|error| Error::io(&self.place, &error))
     }
 
+    /// How many records it has taken.
+    pub fn documents(&self) -> usize {
+        self.table.count()
+    }
+
+    /// How many tokens they have.
+    pub fn tokens(&self) -> u64 {
+        self.table.starts.last().copied().unwrap_or(0)
+    }
+
     /// Writes the tables and puts the file under its name.
     pub fn finish(mut self) -> Result<()> {
+        self.header.tokens = self.tokens();
         let table = std::mem::replace(&mut self.table, Table::new(1)?);
         self.header.records = table.count() as u64;
-        self.header.tokens = table.starts.last().copied().unwrap_or(0);
         self.header.labels = !table.labels.is_empty();
         let written = HEADER as u64 + self.header.tokens * u64::from(self.header.width);
         self.write(&[0; 8][..(written.next_multiple_of(8) - written) as usize])?;

@@ -1,0 +1,83 @@
+//! The texts of a run as files of packed tokens.
+
+use std::path::{Path, PathBuf};
+
+use siskin::file::{Bytes, SectionKind};
+use siskin::tokenizer::Tokenizer;
+use siskin::{Error, ErrorKind, Result};
+
+use super::config::Config;
+use super::material::Base;
+use super::texts::{Sources, paths};
+use crate::data::source::files;
+use crate::data::{Divider, PackedWriter, Split, packed};
+
+/// A file that was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PackedFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// The documents in it.
+    pub documents: usize,
+    /// Their tokens.
+    pub tokens: u64,
+}
+
+/// Writes what a run of the config would train on to `output`, and what it would look at, where there is something, to
+/// the same name with `.validation.tokens`: the two that come back.
+///
+/// Texts are read once and are not kept. Each file appears under its name when it is complete. A run over both files,
+/// without `data.share`, has the examples that a run over the texts has.
+pub fn pack(config: &Config, base: &Base, output: &Path) -> Result<(PackedFile, Option<PackedFile>)> {
+    let tokenizer = tokenizer(base)?;
+    let identity = packed::identity(&tokenizer)?;
+    let sources = Sources { config, tokenizer: &tokenizer };
+    let data = &config.data;
+    let kept = output.with_extension("validation.tokens");
+    let named = [&data.training, &data.validation].into_iter().filter(|names| !names.is_empty());
+    let mut inputs = Vec::new();
+    for names in named {
+        inputs.extend(files(&paths(names)?)?);
+    }
+    let reading = sources.reading()?;
+    let create = |path: &Path| {
+        PackedWriter::create_from(path, &inputs, tokenizer.vocabulary_size(), reading.fields.len(), identity)
+    };
+    let mut training = create(output)?;
+    let has_validation = data.share > 0.0 || !data.validation.is_empty();
+    let mut validation = has_validation.then(|| create(&kept)).transpose()?;
+    let trained = paths(&data.training)?;
+    match &mut validation {
+        Some(validation) => {
+            let split = Split { share: data.share, seed: config.seed };
+            let mut divider = Divider { split, training: &mut training, validation };
+            sources.tokenise(&trained, &reading, &mut divider)?;
+        }
+        None => sources.tokenise(&trained, &reading, &mut training)?,
+    }
+    if let (Some(validation), false) = (&mut validation, data.validation.is_empty()) {
+        sources.tokenise(&paths(&data.validation)?, &reading, validation)?;
+    }
+    if training.documents() == 0 {
+        return Err(Error::argument("data.training", "holds no documents; give texts that are not empty"));
+    }
+    let validation = validation.map(|validation| finish(validation, &kept)).transpose()?;
+    Ok((finish(training, output)?, validation))
+}
+
+fn finish(writer: PackedWriter, path: &Path) -> Result<PackedFile> {
+    let packed = PackedFile { path: path.to_owned(), documents: writer.documents(), tokens: writer.tokens() };
+    writer.finish()?;
+    Ok(packed)
+}
+
+/// The tokenizer that a run reads texts with.
+fn tokenizer(base: &Base) -> Result<Tokenizer> {
+    let section = match base {
+        Base::File(file) => file.section(SectionKind::Tokenizer),
+        Base::New { tokenizer, .. } => Some(Bytes::new(tokenizer.clone())),
+    };
+    Tokenizer::open(section.ok_or_else(|| {
+        Error::new(ErrorKind::Missing, "model", "it has no tokenizer; pack with a model that has one")
+    })?)
+}
