@@ -3,13 +3,17 @@
 
 use std::path::Path;
 
+use serde_json::json;
 use siskin::file::{Bytes, File};
 use siskin::tokenizer::{EncodeOptions, Tokenizer};
 use siskin::{ExecutorKind, Features};
 use siskin_tests::golden;
 use siskin_tests::training::{Notes, Place, base, material, run};
 use siskin_trainer::data::source::Body;
-use siskin_trainer::data::{self, PackedWriter, Reading, Record, Side, Sink, Split, Task, packed};
+use siskin_trainer::data::{
+    self, Made, Packed, PackedWriter, Reading, Record, Records, Side, Sink, Split, Task, packed,
+};
+use siskin_trainer::random::Random;
 use siskin_trainer::run::{Base, Config, Ended, Material, Run, learnt_tokenizer, measure};
 use siskin_trainer::{Parameters, export, tokenizer};
 
@@ -374,8 +378,111 @@ fn a_learnt_tokenizer_stays_that_of_its_run() {
     assert_eq!(learn(&config, true), b"kept", "a run that goes on has the one that it began with");
     let other = learn(&config, false);
     assert!(other != b"kept" && other != first, "other texts have another");
+    std::fs::write(kept.join("tokenizer.json"), b"kept").unwrap();
+    config.data.fields = vec!["body".to_owned()];
+    assert_eq!(learn(&config, false), other, "other fields may be other texts");
     config.model.vocabulary = Some(265);
     assert_ne!(learn(&config, false), other);
+}
+
+/// Texts in classes, in fields of other names than the task's own.
+fn classes(place: &Place, data: &str) -> Config {
+    let lines = ["yes", "no", "perhaps"].map(|class| {
+        (0..8)
+            .map(|number| json!({"body": format!("bird {number}"), "kind": class}).to_string() + "\n")
+            .collect()
+    });
+    let lines: String = lines.into_iter().collect::<Vec<String>>().concat();
+    let path = place.0.join("a.jsonl");
+    std::fs::write(&path, lines).unwrap();
+    let path = path.display().to_string();
+    let text = format!(
+        "steps = 3\n[model]\nfamily = \"bert\"\nhead = \"classes\"\nconfig = {{ vocab_size = 280, hidden_size = 32, \
+         num_hidden_layers = 1, num_attention_heads = 2, intermediate_size = 64, max_position_embeddings = 64, \
+         num_labels = 3 }}\n[data]\ntask = \"classes\"\ntraining = [{path:?}]\n{data}\n[schedule]\nrate = 1e-3\n"
+    );
+    Config::parse(&text).unwrap()
+}
+
+const NAMED: &str = "fields = [\"body\"]\nlabel = \"kind\"\nclasses = [\"no\", \"yes\", \"perhaps\"]";
+
+#[test]
+fn fields_and_classes_can_be_named() {
+    let place = Place::new("named");
+    let named = material(&classes(&place, NAMED));
+    let mut made = Made::default();
+    let mut random = Random::new(1, &[]);
+    (0..24).for_each(|example| named.training.add(example, &mut random, &mut made).unwrap());
+    let wanted: Vec<u32> = [1, 0, 2].into_iter().flat_map(|class| [class; 8]).collect();
+    assert_eq!(made.targets.ids, wanted);
+    let packed = place.0.join("a.tokens");
+    let config = classes(&place, NAMED);
+    let (written, _) = siskin_trainer::run::pack(&config, &base(), &packed).unwrap();
+    assert_eq!(written.documents, 24);
+    let of_tokens = |data: &str| {
+        let mut config = classes(&place, data);
+        config.data.training = vec![packed.display().to_string()];
+        config
+    };
+    let texts = train(&mut run(config, None));
+    assert_eq!(texts.losses, train(&mut run(of_tokens(NAMED), None)).losses);
+
+    let refused = |config: &Config, key: &str, what: &str| {
+        let error = Material::new(config, base()).err().unwrap_or_else(|| panic!("{what}"));
+        let text = error.to_string();
+        assert!(text.contains(key) && text.contains(what), "{error}");
+    };
+    let (two, fewer) = ("fields = [\"a\", \"b\"]", NAMED.replace(", \"perhaps\"", ""));
+    for (data, key, what) in [
+        ("", "data.fields", "no such field"),
+        (two, "data.fields", "names 2, where classes has text"),
+        ("fields = [\"body\"]", "data.label", "no such field"),
+        ("fields = [\"body\"]\nlabel = \"kind\"", "data.classes", "no class is called \"yes\""),
+        (&fewer, "data.classes", "no class is called \"perhaps\""),
+        (&NAMED.replace("perhaps", "no"), "data.classes", "names \"no\" twice"),
+        (&format!("{NAMED}\nsettings = {{ classes = 4 }}"), "data.settings.classes", "data.classes: names 3"),
+    ] {
+        refused(&classes(&place, data), key, what);
+    }
+    refused(&of_tokens(&fewer), "data.classes", "record 16: is of another class than the 2");
+    let mut causal = place.config(ADAMW);
+    causal.data.label = Some("kind".to_owned());
+    refused(&causal, "data.label", "the texts of causal have no classes");
+    causal.data.label = None;
+    causal.data.classes = vec!["no".to_owned()];
+    refused(&causal, "data.classes", "the texts of causal have no classes");
+    let error = Config::parse("[schedule]\nrate = 1\n[data]\nfield = [\"a\"]").unwrap_err();
+    assert!(error.place() == "data.field" && error.message().contains("did you mean `fields`"), "{error}");
+}
+
+#[test]
+fn texts_that_may_be_missing_need_no_name() {
+    let place = Place::new("pairs");
+    let lines: String =
+        (0..6).map(|n| format!("{{\"a\": \"bird {n}\", \"b\": \"sings\", \"c\": \"x\"}}\n")).collect();
+    let path = place.0.join("a.jsonl");
+    std::fs::write(&path, lines).unwrap();
+    let pack = |fields: &[&str]| {
+        let mut config = place.config(ADAMW);
+        config.data.task = "contrast".to_owned();
+        config.data.share = 0.0;
+        config.data.training = vec![path.display().to_string()];
+        config.data.fields = fields.iter().map(|name| (*name).to_owned()).collect();
+        let packed = place.0.join("a.tokens");
+        siskin_trainer::run::pack(&config, &base(), &packed)?;
+        let packed = Packed::open(packed)?;
+        Ok::<_, siskin::Error>((packed.parts(), packed.list(0, packed.parts() - 1)?.is_empty()))
+    };
+    assert_eq!(pack(&["a", "b"]).unwrap(), (2, false));
+    assert_eq!(pack(&["a", "b", "c"]).unwrap(), (3, false));
+    assert_eq!(pack(&["a", "b", "d"]).unwrap(), (3, true));
+    for wrong in [&["a"][..], &["a", "b", "c", "d"]] {
+        let error = pack(wrong).unwrap_err();
+        assert!(
+            error.place() == "data.fields" && error.message().contains("anchor, positive, negative"),
+            "{error}"
+        );
+    }
 }
 
 #[test]

@@ -52,6 +52,12 @@ pub struct DataOptions {
     pub share: f64,
     /// Where plain text is cut into documents: `blank_lines`, `files`, or a separator.
     pub cut: Option<String>,
+    /// The fields of lines of JSON that hold the texts, in the place of the task's own. Empty: those.
+    pub fields: Vec<String>,
+    /// The field that holds the class, in the place of the task's own.
+    pub label: Option<String>,
+    /// The names of the classes, by their numbers; where it is empty, classes are given by number.
+    pub classes: Vec<String>,
     /// The task's own settings.
     pub settings: task::Settings,
 }

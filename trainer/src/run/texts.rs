@@ -38,8 +38,8 @@ impl Texts {
     /// Reads what a config names with the tokenizer of this section.
     pub(super) fn read(config: &Config, tokenizer: Vec<u8>, purpose: Purpose) -> Result<Self> {
         let tokenizer = Tokenizer::open(Bytes::new(tokenizer))?;
-        let kind = kind(config)?;
-        let gathering = || Gathering::new(tokenizer.vocabulary_size(), kind.fields.len());
+        let (kind, lists) = (kind(config)?, reading(config)?.fields.len());
+        let gathering = || Gathering::new(tokenizer.vocabulary_size(), lists);
         let (mut training, mut validation) = (gathering()?, gathering()?);
         let data = &config.data;
         let trains = purpose == Purpose::Training;
@@ -107,7 +107,53 @@ pub(super) fn reading(config: &Config) -> Result<Reading> {
             separator => Cut::Separator(separator.to_owned()),
         };
     }
+    fields(config, &mut reading)?;
     Ok(reading)
+}
+
+/// Takes the names up that a config gives fields and classes.
+fn fields(config: &Config, reading: &mut Reading) -> Result<()> {
+    let (data, task) = (&config.data, kind(config)?);
+    let refuse = |key: &str, message: String| Err(Error::argument(format!("data.{key}"), message));
+    if !data.fields.is_empty() {
+        let least = task.fields.iter().filter(|(_, optional)| !optional).count();
+        if !(least..=task.fields.len()).contains(&data.fields.len()) {
+            let own: Vec<&str> = task.fields.iter().map(|(name, _)| *name).collect();
+            let message = format!(
+                "names {}, where {} has {}; name one for each",
+                data.fields.len(),
+                task.name,
+                own.join(", ")
+            );
+            return refuse("fields", message);
+        }
+        reading.fields.truncate(data.fields.len());
+        reading.fields.iter_mut().zip(&data.fields).for_each(|(field, name)| field.name.clone_from(name));
+    }
+    if task.label.is_none() {
+        let given = [("label", data.label.is_some()), ("classes", !data.classes.is_empty())];
+        return match given.iter().find(|(_, given)| *given) {
+            Some((key, _)) => {
+                refuse(key, format!("the texts of {} have no classes; leave it out", task.name))
+            }
+            None => Ok(()),
+        };
+    }
+    if let Some(name) = &data.label {
+        reading.label = Some(name.clone());
+    }
+    let (classes, said) = (&data.classes, data.settings.classes as usize);
+    let twice = |&place: &usize| classes[..place].contains(&classes[place]);
+    if let Some(place) = (0..classes.len()).find(twice) {
+        return refuse("classes", format!("names {:?} twice; each class has one number", classes[place]));
+    }
+    if !classes.is_empty() && said > 0 && said != classes.len() {
+        let message =
+            format!("names {}, where data.settings.classes says {said}; leave that out", classes.len());
+        return refuse("classes", message);
+    }
+    reading.classes.clone_from(classes);
+    Ok(())
 }
 
 /// The paths of texts that are trained on.

@@ -6,7 +6,7 @@ use std::time::UNIX_EPOCH;
 use serde_json::{Value, json};
 use siskin::{Error, Result};
 
-use super::config::Config;
+use super::config::{Config, DataOptions};
 use super::texts::{paths, reading};
 use crate::data::documents;
 use crate::data::source::{Body, files};
@@ -62,6 +62,6 @@ fn from(config: &Config, vocabulary: usize) -> Result<Value> {
         Ok(json!([place, metadata.len(), time.map(|time| time.as_nanos().to_string())]))
     });
     let described = described.collect::<Result<Vec<_>>>()?;
-    let (task, cut) = (&config.data.task, &config.data.cut);
-    Ok(json!({"vocabulary": vocabulary, "task": task, "cut": cut, "files": described}))
+    let DataOptions { task, cut, fields, .. } = &config.data;
+    Ok(json!({"vocabulary": vocabulary, "task": task, "cut": cut, "fields": fields, "files": described}))
 }

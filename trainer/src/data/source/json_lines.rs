@@ -83,17 +83,17 @@ fn value<'a>(fields: &Fields<'a>, name: &str) -> Option<&'a str> {
     fields.get(name).map(|value| value.get()).filter(|value| *value != "null")
 }
 
-fn missing(fields: &Fields<'_>, name: &str) -> Error {
+fn missing(fields: &Fields<'_>, name: &str, key: &str) -> Error {
     let mut names: Vec<&str> = fields.keys().map(String::as_str).take(16).collect();
     names.sort_unstable();
-    let message = format!("the line has no such field, but {names:?}; name the field that holds it");
+    let message = format!("the line has no such field, but {names:?}; name the one that holds it in `{key}`");
     Error::corrupt(format!("field {name}"), message)
 }
 
 fn text(fields: &Fields<'_>, field: &Field) -> Result<String> {
     match value(fields, &field.name) {
         None if field.optional => Ok(String::new()),
-        None => Err(missing(fields, &field.name)),
+        None => Err(missing(fields, &field.name, "data.fields")),
         Some(value) => serde_json::from_str(value).map_err(|_| {
             Error::corrupt(format!("field {}", field.name), "is not a text; write it in quotes")
         }),
@@ -102,10 +102,11 @@ fn text(fields: &Fields<'_>, field: &Field) -> Result<String> {
 
 fn class(fields: &Fields<'_>, name: &str, classes: &[String]) -> Result<u32> {
     let place = || format!("field {name}");
-    let value = value(fields, name).ok_or_else(|| missing(fields, name))?;
+    let value = value(fields, name).ok_or_else(|| missing(fields, name, "data.label"))?;
     if let Ok(number) = serde_json::from_str::<u32>(value) {
         if !classes.is_empty() && number as usize >= classes.len() {
-            let message = format!("class {number}, but there are {}; list all classes", classes.len());
+            let message =
+                format!("class {number}, but there are {}; list all in `data.classes`", classes.len());
             return Err(Error::corrupt(place(), message));
         }
         return Ok(number);
@@ -113,7 +114,7 @@ fn class(fields: &Fields<'_>, name: &str, classes: &[String]) -> Result<u32> {
     let name: String = serde_json::from_str(value)
         .map_err(|_| Error::corrupt(place(), "is neither the number nor the name of a class"))?;
     let number = classes.iter().position(|class| *class == name).ok_or_else(|| {
-        let message = format!("no class is called {name:?}; list it, or give classes by number");
+        let message = format!("no class is called {name:?}; list it in `data.classes`, or give numbers");
         Error::corrupt(place(), message)
     })?;
     Ok(number as u32)

@@ -54,5 +54,11 @@ pub(super) fn open(path: &Path, reading: &Reading) -> Result<Packed> {
         let message = "has no class; pack the texts again with their classes";
         return Err(Error::argument(format!("{place}: record 0"), message));
     }
+    let most = if reading.classes.is_empty() { u32::MAX } else { reading.classes.len() as u32 };
+    let beyond = |record: &usize| packed.label(*record).is_some_and(|label| label >= most);
+    if let Some(record) = (0..packed.count()).find(beyond) {
+        let message = format!("is of another class than the {most} of `data.classes`; list all");
+        return Err(Error::argument(format!("{place}: record {record}"), message));
+    }
     Ok(packed)
 }
