@@ -63,6 +63,45 @@ fn a_run_goes_on_where_it_was_stopped_to_the_bit() {
     }
 }
 
+#[test]
+fn a_run_goes_on_with_what_it_began_with() {
+    let place = Place::new("same");
+    let mut first = run(place.config(ADAMW), None);
+    let state = first.checkpoint();
+    assert!(first.restore(&state).is_ok());
+    let refused = |change: &dyn Fn(&mut Config), key: &str, what: &str| {
+        let mut config = place.config(ADAMW);
+        change(&mut config);
+        let mut other = run(config.clone(), None);
+        let error = other.restore(&state).unwrap_err();
+        assert!(error.place() == key && error.message().contains(what), "{error}");
+        // What an old checkpoint does not say is not looked at.
+        let mut old = state.clone();
+        old.state.as_object_mut().unwrap().remove("data").unwrap();
+        other.restore(&old).unwrap();
+    };
+    refused(&|config| config.batch.rows = 128, "batch.rows", "was 256 in the run before and is 128 now");
+    refused(&|config| config.batch.examples = 3, "batch.examples", "was 0 in the run before and is 3 now");
+    refused(&|config| config.batch.pool = 9, "batch.pool", "was 4096 in the run before and is 9 now");
+    refused(&|config| config.batch.by_length = false, "batch.by_length", "was true");
+    refused(&|config| config.batch.shuffle = false, "batch.shuffle", "was true");
+    refused(&|config| config.data.settings.length = 16, "data", "examples in the run before");
+    refused(&|config| config.data.share = 0.3, "data.training", "other texts than in the run before");
+    // Another text of as many tokens.
+    let path = place.0.join("text.txt");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replacen("The siskin sings", "The siskin sungs", 1)).unwrap();
+    refused(&|_| {}, "data.training", "other texts than in the run before");
+    std::fs::write(&path, text).unwrap();
+    assert!(run(place.config(ADAMW), None).restore(&state).is_ok());
+    // Packed, they are the same texts.
+    let mut config = place.config(ADAMW);
+    let packed = place.0.join("a.tokens");
+    siskin_trainer::run::pack(&config, &base(), &packed).unwrap();
+    (config.data.training, config.data.share) = (vec![packed.display().to_string()], 0.0);
+    assert!(run(config, None).restore(&state).is_ok());
+}
+
 /// The tokenizer of the model that is trained.
 fn own_tokenizer() -> Tokenizer {
     let Base::New { tokenizer, .. } = base() else { panic!("a file") };

@@ -5,7 +5,7 @@ use std::path::Path;
 use siskin::ErrorKind;
 use siskin::file::Bytes;
 use siskin_trainer::data::packed::identity;
-use siskin_trainer::data::{Memory, Packed, PackedWriter, Record, Records, Sink};
+use siskin_trainer::data::{Memory, Packed, PackedWriter, Record, Records, Sink, Subset};
 use siskin_trainer::random::Random;
 
 use super::common::{folder, tokenizer};
@@ -85,6 +85,42 @@ fn what_is_written_is_read() {
     assert_eq!(Packed::open(empty).unwrap().count(), 0);
 }
 
+fn kept(records: &[Record], vocabulary: u32) -> Memory {
+    let mut memory = Memory::new(vocabulary, records[0].parts.len()).unwrap();
+    records.iter().for_each(|record| memory.push(record).unwrap());
+    memory
+}
+
+#[test]
+fn other_records_have_another_fingerprint() {
+    let records = |lists: [&[u32]; 2], label: Option<u32>| {
+        lists.map(|list| Record { parts: vec![list.to_vec(), vec![]], label, hash: 0 })
+    };
+    let first = records([&[1, 2], &[3]], None);
+    let all = [
+        kept(&first, 300).fingerprint(),
+        kept(&first[..1], 300).fingerprint(),
+        kept(&records([&[3], &[1, 2]], None), 300).fingerprint(),
+        kept(&records([&[1], &[2, 3]], None), 300).fingerprint(),
+        kept(&records([&[1, 2], &[4]], None), 300).fingerprint(),
+        kept(&records([&[1, 2], &[3]], Some(0)), 300).fingerprint(),
+        kept(&records([&[1, 2], &[3]], Some(1)), 300).fingerprint(),
+        Subset::new(kept(&first, 300), |_| false).unwrap().fingerprint(),
+        Memory::new(300, 2).unwrap().fingerprint(),
+    ];
+    for (place, one) in all.iter().enumerate() {
+        assert!(!all[place + 1..].contains(one), "{place} is another");
+    }
+    // It is the same in a file, and the lengths stand for what an older file does not say.
+    let mut bytes = bytes_of(&first, 300);
+    let open = |bytes: &[u8]| Packed::from_bytes(Bytes::new(bytes.to_vec())).unwrap().fingerprint();
+    assert_eq!(open(&bytes), all[0]);
+    bytes[52..60].fill(0);
+    let mut other = bytes_of(&records([&[1], &[2, 3]], None), 300);
+    other[52..60].fill(0);
+    assert_ne!(open(&bytes), open(&other));
+}
+
 /// The format byte by byte.
 #[test]
 fn a_small_file_is_as_it_is_described() {
@@ -96,9 +132,11 @@ fn a_small_file_is_as_it_is_described() {
     });
     write(&path, &records, 300);
     let mut wanted = b"SISKINTK".to_vec();
-    for word in [1_u32, 2, 300, 1, 42, 0, 2, 0, 3, 0, 1, 0, 0, 0] {
+    for word in [1_u32, 2, 300, 1, 42, 0, 2, 0, 3, 0, 1] {
         wanted.extend(word.to_le_bytes());
     }
+    wanted.extend(kept(&records, 300).fingerprint().to_le_bytes());
+    wanted.extend([0; 4]);
     wanted.extend([1, 0, 2, 1, 2, 0, 0, 0]);
     for start in [0_u64, 2, 3] {
         wanted.extend(start.to_le_bytes());

@@ -19,10 +19,15 @@ pub(super) fn bytes(state: u64, bytes: &[u8]) -> u64 {
     state
 }
 
+/// Goes on from `state` with a number.
+pub(super) fn fold(state: u64, number: u64) -> u64 {
+    mix(state.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ number)
+}
+
 /// The same with tokens.
 pub(super) fn tokens(state: u64, tokens: &[u32]) -> u64 {
     tokens.iter().fold(bytes(state, &(tokens.len() as u64).to_le_bytes()), |state, token| {
-        mix(state.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ u64::from(*token))
+        fold(state, u64::from(*token))
     })
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use siskin::{Error, Result};
 
+use super::hash::fold;
 use super::records::{Memory, Record, Records, Sink};
 
 /// Gathers records in their order: those that are pushed are kept in memory, those of others stay where they are.
@@ -111,5 +112,12 @@ impl Records for Joined {
 
     fn label(&self, record: usize) -> Option<u32> {
         self.place(record).and_then(|(list, record)| list.label(record))
+    }
+
+    fn fingerprint(&self) -> u64 {
+        match &*self.lists {
+            [list] => list.fingerprint(),
+            lists => lists.iter().fold(0, |state, list| fold(state, list.fingerprint())),
+        }
     }
 }

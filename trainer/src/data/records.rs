@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use siskin::{Error, ErrorKind, Result};
 
+use super::hash::fold;
+
 /// No record has more lists of tokens than this.
 pub const MOST_PARTS: usize = 8;
 
@@ -38,6 +40,9 @@ pub trait Records: Send + Sync {
     /// The class of a record.
     fn label(&self, record: usize) -> Option<u32>;
 
+    /// A number for all of them in their order: others have, as good as always, another.
+    fn fingerprint(&self) -> u64;
+
     /// All tokens of a list.
     fn list(&self, record: usize, part: usize) -> Result<Vec<u32>> {
         let mut tokens = Vec::new();
@@ -60,6 +65,8 @@ pub(super) struct Table {
     pub(super) starts: Vec<u64>,
     /// A class for each record, or none at all.
     pub(super) labels: Vec<u32>,
+    /// A number for all tokens and classes; never 0 but where there is no record.
+    pub(super) fingerprint: u64,
 }
 
 impl Table {
@@ -69,7 +76,7 @@ impl Table {
             let message = format!("{parts}, but a record has from 1 to {MOST_PARTS} lists of tokens");
             return Err(Error::argument("parts", message));
         }
-        Ok(Self { parts, starts: vec![0], labels: Vec::new() })
+        Ok(Self { parts, starts: vec![0], labels: Vec::new(), fingerprint: 0 })
     }
 
     pub(super) fn count(&self) -> usize {
@@ -96,9 +103,12 @@ impl Table {
         }
         self.labels.extend(record.label);
         let mut end = self.starts.last().copied().unwrap_or(0);
+        self.fingerprint = fold(self.fingerprint, u64::from(record.label.unwrap_or(u32::MAX)));
         for part in 0..self.parts {
-            end += record.parts.get(part).map_or(0, Vec::len) as u64;
+            let tokens = record.parts.get(part).map_or(&[][..], Vec::as_slice);
+            end += tokens.len() as u64;
             self.starts.push(end);
+            self.fingerprint = super::hash::tokens(self.fingerprint, tokens).max(1);
         }
         Ok(())
     }
@@ -178,6 +188,10 @@ impl Records for Memory {
     fn label(&self, record: usize) -> Option<u32> {
         self.table.labels.get(record).copied()
     }
+
+    fn fingerprint(&self) -> u64 {
+        self.table.fingerprint
+    }
 }
 
 /// The numbers of the records that `takes` wants, and of all others.
@@ -247,6 +261,11 @@ impl<R: Records> Records for Subset<R> {
     fn label(&self, record: usize) -> Option<u32> {
         self.inner.label(self.number(record))
     }
+
+    fn fingerprint(&self) -> u64 {
+        let start = fold(self.inner.fingerprint(), self.numbers.len() as u64);
+        self.numbers.iter().fold(start, |state, &number| fold(state, number as u64))
+    }
 }
 
 impl<R: Records + ?Sized> Records for std::sync::Arc<R> {
@@ -272,5 +291,9 @@ impl<R: Records + ?Sized> Records for std::sync::Arc<R> {
 
     fn label(&self, record: usize) -> Option<u32> {
         (**self).label(record)
+    }
+
+    fn fingerprint(&self) -> u64 {
+        (**self).fingerprint()
     }
 }

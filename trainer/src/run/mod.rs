@@ -8,6 +8,7 @@ mod measure;
 mod memory;
 mod on_device;
 mod packing;
+mod same;
 mod samples;
 mod saving;
 mod step;
@@ -435,6 +436,7 @@ impl Run {
             "position": {"epoch": self.position.epoch, "batch": self.position.batch},
             "best": self.best.map(f64::to_bits),
             "seed": self.config.seed,
+            "data": same::describe(&self.config, &self.material),
         });
         Checkpoint { state, tables }
     }
@@ -446,6 +448,9 @@ impl Run {
             |key: &str| checkpoint.state.pointer(key).and_then(Value::as_u64).ok_or_else(|| missing(key));
         if number("/seed")? != self.config.seed {
             return Err(Error::argument("seed", "is not that of the run that the checkpoint belongs to"));
+        }
+        if let Some(data) = checkpoint.state.get("data") {
+            same::check(data, &same::describe(&self.config, &self.material))?;
         }
         let (step, epoch, batch) = (number("/step")?, number("/position/epoch")?, number("/position/batch")?);
         let trained = self.parameters.list.iter_mut().zip(&self.gradients.list);

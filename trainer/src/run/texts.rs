@@ -68,6 +68,11 @@ impl Texts {
         }
     }
 
+    /// A number for the records that are trained on; 0 where they were not kept.
+    pub(super) fn fingerprint(&self) -> u64 {
+        self.training.as_ref().map_or(0, |records| records.fingerprint())
+    }
+
     /// What is looked at.
     pub(super) fn validation(&self, config: &Config) -> Result<Option<Arc<dyn Task>>> {
         let make = || (self.kind.make)(&config.data.settings, &self.tokenizer, self.validation.clone());

@@ -13,7 +13,8 @@
 //! | 32..40 | how many records there are |
 //! | 40..48 | how many tokens there are |
 //! | 48..52 | 1 where every record has a class, else 0 |
-//! | 52..64 | zeros |
+//! | 52..60 | a number for all tokens and classes ([`Records::fingerprint`](super::Records::fingerprint)), or 0 |
+//! | 60..64 | zeros |
 //! | 64.. | the tokens, then zeros up to a multiple of eight |
 //! | then | for each list of each record the number of its first token, and the number of all tokens: 8 bytes each |
 //! | then | the class of each record, 4 bytes each, where they have classes |
@@ -52,6 +53,7 @@ struct Header {
     records: u64,
     tokens: u64,
     labels: bool,
+    fingerprint: u64,
 }
 
 /// Where things lie in a file, and its length.
@@ -74,6 +76,7 @@ impl Header {
         [VERSION, self.width, self.vocabulary, self.parts].iter().for_each(|word| put(&word.to_le_bytes()));
         [self.identity, self.records, self.tokens].iter().for_each(|word| put(&word.to_le_bytes()));
         put(&u32::from(self.labels).to_le_bytes());
+        put(&self.fingerprint.to_le_bytes());
         bytes
     }
 
@@ -98,11 +101,12 @@ impl Header {
         if word(48) > 1 {
             return wrong("labels", format!("{}, wanted is 0 or 1", word(48)));
         }
-        if bytes[52..].iter().any(|&byte| byte != 0) {
+        if bytes[60..].iter().any(|&byte| byte != 0) {
             return wrong("reserved", "what is not used must be zero".to_owned());
         }
         let (identity, records, tokens) = (long(24), long(32), long(40));
-        Ok(Self { width, vocabulary, parts, identity, records, tokens, labels: word(48) == 1 })
+        let (labels, fingerprint) = (word(48) == 1, long(52));
+        Ok(Self { width, vocabulary, parts, identity, records, tokens, labels, fingerprint })
     }
 
     /// `None` where no file is so long.

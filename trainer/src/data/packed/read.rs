@@ -9,6 +9,7 @@ use siskin::file::Bytes;
 use siskin::{Error, ErrorKind, Result};
 
 use super::{HEADER, Header, Layout};
+use crate::data::hash::fold;
 use crate::data::records::{Records, Table};
 
 /// Packed tokens in a file, which is mapped: tokens are read when they are wanted.
@@ -139,7 +140,13 @@ fn table(bytes: &[u8], header: &Header, layout: Layout) -> Result<Table> {
     }
     let classes = if header.labels { header.records } else { 0 };
     let labels = numbers(bytes, "labels", (layout.labels, classes), u32::from_le_bytes)?;
-    Ok(Table { parts: header.parts as usize, starts, labels })
+    // Files that do not say it are known by the lengths of their lists and by their classes.
+    let outline = || {
+        let classes = labels.iter().map(|&label| u64::from(label));
+        starts.iter().copied().chain(classes).fold(0, fold)
+    };
+    let fingerprint = if header.fingerprint == 0 { outline() } else { header.fingerprint };
+    Ok(Table { parts: header.parts as usize, starts, labels, fingerprint })
 }
 
 impl Records for Packed {
@@ -183,6 +190,10 @@ impl Records for Packed {
 
     fn label(&self, record: usize) -> Option<u32> {
         self.table.labels.get(record).copied()
+    }
+
+    fn fingerprint(&self) -> u64 {
+        self.table.fingerprint
     }
 }
 

@@ -46,6 +46,7 @@ impl PackedWriter {
             records: 0,
             tokens: 0,
             labels: false,
+            fingerprint: 0,
         };
         let mut writer =
             Self { out: BufWriter::new(AtomicFile::create_from(path, inputs)?), place, header, table };
@@ -72,6 +73,7 @@ impl PackedWriter {
         self.header.tokens = self.tokens();
         let table = std::mem::replace(&mut self.table, Table::new(1)?);
         self.header.records = table.count() as u64;
+        self.header.fingerprint = table.fingerprint;
         self.header.labels = !table.labels.is_empty();
         let written = HEADER as u64 + self.header.tokens * u64::from(self.header.width);
         self.write(&[0; 8][..(written.next_multiple_of(8) - written) as usize])?;
