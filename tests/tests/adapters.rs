@@ -397,7 +397,7 @@ fn adapters_are_computed_again_to_the_bit() {
     adapted.train(&ids, 2);
     let mut run = adapted.runner();
     adapted.step(&ids, &mut run);
-    for recompute in [Recompute::Layers(1), Recompute::Attention, Recompute::Cheap] {
+    for recompute in [Recompute::Layers(1), Recompute::Attention, Recompute::Cost(0), Recompute::Cost(48)] {
         let runner = Runner::new(adapted.program.clone(), recompute, |weight| run.1.has(weight)).unwrap();
         let mut again = (runner, run.1.clone());
         adapted.step(&ids, &mut again);

@@ -111,7 +111,7 @@ fn routers_are_computed_again_to_the_bit_and_left_alone_where_nothing_is_asked()
     let case = load("mixtral");
     let parameters = Parameters::<f32>::read(&case.program.weights, &case.file).unwrap();
     let want = run(&case, &parameters, BOTH, Recompute::Nothing);
-    for recompute in [Recompute::Layers(1), Recompute::Cheap] {
+    for recompute in [Recompute::Layers(1), Recompute::Cost(0)] {
         assert!(run(&case, &parameters, BOTH, recompute) == want, "{recompute:?}");
     }
     let (sum, plain) = run(&case, &parameters, RouterOptions::default(), Recompute::Nothing);

@@ -15,8 +15,9 @@ pub enum Recompute {
     Layers(usize),
     /// Attention.
     Attention,
-    /// What costs little: everything but products and attention.
-    Cheap,
+    /// What costs no more than so many multiplications for each number that is forgotten: with 0, everything but products and
+    /// attention; products with so many columns as well. Attention, whose cost depends on the batch, stays.
+    Cost(usize),
 }
 
 /// What is forgotten, and in which parts backward goes through the program.
@@ -39,10 +40,7 @@ impl Recompute {
             Self::Nothing => false,
             Self::Layers(_) => true,
             Self::Attention => matches!(program.nodes[node].op, Op::Attention(_)),
-            Self::Cheap => !matches!(
-                program.nodes[node].op,
-                Op::Attention(_) | Op::Linear { .. } | Op::ExpertLinear { .. } | Op::Recur(_)
-            ),
+            Self::Cost(most) => cost(program, &program.nodes[node].op).is_some_and(|cost| cost <= most),
         };
         let mut leaves = vec![false; program.values.len()];
         leaves[program.hidden] = true;
@@ -55,6 +53,17 @@ impl Recompute {
             node < program.tail && parts[node] > 0 && chosen(node) && !leaves[program.nodes[node].output]
         };
         Forgotten { nodes: (0..program.nodes.len()).map(forgets).collect(), parts }
+    }
+}
+
+/// Multiplications for each number that an operation gives; none where that depends on the batch.
+fn cost(program: &Program, op: &Op) -> Option<usize> {
+    match op {
+        Op::Attention(_) | Op::Recur(_) => None,
+        Op::Linear { .. } | Op::ExpertLinear { .. } => {
+            op.weights().first().map(|&weight| program.weights[weight].columns)
+        }
+        _ => Some(0),
     }
 }
 

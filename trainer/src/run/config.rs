@@ -155,7 +155,7 @@ pub struct Config {
     pub steps: u64,
     /// Gradients longer than this are made shorter; 0 in a file: they stay as long as they are.
     pub clip: Option<f64>,
-    /// What is computed again: `nothing`, `attention`, `cheap`, or `layers` or `layers:N`.
+    /// What is computed again: `nothing`, `attention`, `cheap`, `cost:N`, or `layers` or `layers:N`.
     pub recompute: String,
     /// Whether a batch is looked at before the first step.
     pub check: bool,
@@ -331,17 +331,20 @@ impl Config {
 
     /// What is computed again.
     pub fn recompute(&self) -> Result<Recompute> {
-        let layers = |text: &str| match text.strip_prefix("layers:") {
-            Some(count) => count.parse().ok().filter(|&count| count > 0),
-            None => (text == "layers").then_some(1),
-        };
+        let number = |prefix: &str| self.recompute.strip_prefix(prefix).and_then(|rest| rest.parse().ok());
         match self.recompute.as_str() {
             "nothing" => Ok(Recompute::Nothing),
             "attention" => Ok(Recompute::Attention),
-            "cheap" => Ok(Recompute::Cheap),
-            other => layers(other).map(Recompute::Layers).ok_or_else(|| {
-                unknown("recompute", "way", other, &["nothing", "attention", "cheap", "layers", "layers:2"])
-            }),
+            "cheap" => Ok(Recompute::Cost(0)),
+            "layers" => Ok(Recompute::Layers(1)),
+            other => match (number("layers:").filter(|count| *count > 0), number("cost:")) {
+                (Some(count), _) => Ok(Recompute::Layers(count)),
+                (_, Some(most)) => Ok(Recompute::Cost(most)),
+                _ => {
+                    let known = ["nothing", "attention", "cheap", "cost:1024", "layers", "layers:2"];
+                    Err(unknown("recompute", "way", other, &known))
+                }
+            },
         }
     }
 }
@@ -363,6 +366,16 @@ mod tests {
         assert_eq!((config.schedule.name.as_str(), config.optimiser.name.as_str()), ("cosine", "adamw"));
         assert_eq!(config.recompute().unwrap(), Recompute::Nothing);
         assert!(!config.exports_best().unwrap());
+        let recompute = |word: &str| {
+            let config = Config::parse(&format!("recompute = {word:?}\n{SMALL}")).unwrap();
+            config.recompute().ok()
+        };
+        assert_eq!(recompute("layers:3"), Some(Recompute::Layers(3)));
+        assert_eq!(
+            [recompute("cheap"), recompute("cost:768")],
+            [0, 768].map(|most| Some(Recompute::Cost(most)))
+        );
+        assert_eq!([recompute("layers:0"), recompute("cost:")], [None; 2]);
     }
 
     #[test]
