@@ -572,6 +572,19 @@ fn the_best_weights_are_those_that_come_out() {
         assert!(again.resume(&mut notes).unwrap());
         assert_eq!(again.choose().unwrap(), last, "{metric}: the newest stays where it was");
     }
+    // What is watched may be another number, or begin to be watched, when a run goes on: the best is sought anew.
+    let folder = place.0.join("run-loss");
+    for more in ["[patience]\nmetric = \"right\"\nlooks = 4\n", ""] {
+        let mut config = by_heart(&place, more);
+        config.steps = 200;
+        let mut on = run(config, Some(&folder));
+        let mut notes = Notes::default();
+        assert!(on.resume(&mut notes).unwrap());
+        notes.stop_after = Some(on.steps() + 3);
+        let stop = notes.stop.clone();
+        assert_eq!(on.train(&stop, &mut notes).unwrap(), Ended::Stopped);
+        assert!(notes.seen[0].best, "{more:?}: {:?}", notes.seen);
+    }
     let blind = |more: &str| {
         let mut config = place.config(&format!("{ADAMW}{more}"));
         config.data.share = 0.0;

@@ -68,6 +68,11 @@ impl Patience {
         Ok(patience)
     }
 
+    /// The name of the number that is watched.
+    pub fn metric(&self) -> &str {
+        &self.options.metric
+    }
+
     /// How much better the first number is than the other.
     fn gain(&self, number: f64, other: f64) -> f64 {
         if self.options.metric == "right" { number - other } else { other - number }

@@ -78,6 +78,11 @@ pub fn save(states: &[&dyn State]) -> Tables {
     tables.map(|(name, view)| (name, view.owned())).collect()
 }
 
+/// Whether tables hold something of a state: what was not there when they were kept begins anew.
+pub(crate) fn is_kept(state: &dyn State, tables: &Tables) -> bool {
+    tables.keys().any(|name| name.starts_with(state.prefix()))
+}
+
 /// Gives a state its tables back. Tables whose names begin otherwise are not looked at.
 ///
 /// # Errors

@@ -5,7 +5,7 @@ use siskin::{Error, ErrorKind, Result};
 use super::{Config, Run, Seen, Watcher, measure};
 use crate::checkpoint::Folder;
 use crate::loss::Sum;
-use crate::patience::Look;
+use crate::patience::{Look, Patience};
 use crate::profile::{Worker, timed};
 
 impl Run {
@@ -41,6 +41,11 @@ impl Run {
             None => false,
         };
         Ok((seen, ends))
+    }
+
+    /// The number of a look that says which is the best.
+    pub(super) fn metric(&self) -> &str {
+        self.patience.as_ref().map_or("loss", Patience::metric)
     }
 
     /// How far off the validation texts are, with the averaged parameters where there are some.

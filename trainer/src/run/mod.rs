@@ -435,6 +435,7 @@ impl Run {
             "step": self.step,
             "position": {"epoch": self.position.epoch, "batch": self.position.batch},
             "best": self.best.map(f64::to_bits),
+            "metric": self.metric(),
             "seed": self.config.seed,
             "data": same::describe(&self.config, &self.material),
         });
@@ -462,19 +463,23 @@ impl Run {
         if let Some(average) = &mut self.average {
             state::restore(average, &checkpoint.tables)?;
         }
-        if let Some(patience) = &mut self.patience {
+        // What was best by another number says nothing of this one.
+        let same = checkpoint.state.get("metric").is_none_or(|metric| *metric == self.metric());
+        let kept = |state: &dyn State| state::is_kept(state, &checkpoint.tables);
+        if let Some(patience) = self.patience.as_mut().filter(|patience| same && kept(*patience)) {
             state::restore(patience, &checkpoint.tables)?;
         }
         self.renew();
         if let Some(device) = &mut self.device {
-            if let Some(scaler) = &mut device.scaler {
+            if let Some(scaler) = device.scaler.as_mut().filter(|scaler| kept(*scaler)) {
                 state::restore(scaler, &checkpoint.tables)?;
             }
             device.put(&self.parameters, &self.optimiser, self.average.as_ref(), &checkpoint.tables)?;
         }
         self.step = step;
         self.position = Position { epoch, batch };
-        self.best = checkpoint.state.get("best").and_then(Value::as_u64).map(f64::from_bits);
+        let best = checkpoint.state.get("best").filter(|_| same);
+        self.best = best.and_then(Value::as_u64).map(f64::from_bits);
         Ok(())
     }
 
