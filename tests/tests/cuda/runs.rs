@@ -8,7 +8,9 @@ use siskin_tests::cuda::Emulated;
 use siskin_tests::training::Notes;
 use siskin_trainer::cuda::{Device, Engine, Place, Tape};
 use siskin_trainer::profile::Event;
-use siskin_trainer::run::{Base, Config, Depth, Ended, Material, Outcome, Progress, Run, Start, Watcher};
+use siskin_trainer::run::{
+    Base, Config, Depth, Ended, Material, Outcome, Progress, Run, Start, Watcher, measure_with_engine,
+};
 use siskin_trainer::statistics::{Statistics, StepStatistics};
 use siskin_trainer::{Parameters, tokenizer};
 
@@ -410,6 +412,16 @@ fn a_profile_shows_each_operation_of_a_device() {
     assert!(products(&forward) > 0.0 && products(&back) >= 1.5 * products(&forward));
     assert_eq!(phases("and gradient").len(), 2);
     assert!(profile.events.iter().any(|event| event.name == "optimiser"));
+    let seen = run.evaluate().unwrap().unwrap();
+    let path = small.place.join("trained.siskin");
+    let out = siskin::file::AtomicFile::create(&path).unwrap();
+    let result = run.result().unwrap();
+    siskin_trainer::export::write(&run.material().frame, &result, out).unwrap().commit().unwrap();
+    let file = siskin::file::File::open(&path).unwrap();
+    let material = Material::to_measure(&config, Base::File(Box::new(file))).unwrap();
+    let engine = |start: &Start<'_>| device().map(|device| start.on(device)).transpose();
+    let measured = measure_with_engine(&config, &material, None, &engine).unwrap().unwrap();
+    assert_eq!(measured, seen, "a model is measured on the device that its config names");
     let unseen = train(&["cuda"], "f32", "").unwrap();
     assert_eq!(profile.losses, unseen.losses, "neither a profile nor computing again changes anything");
 }

@@ -118,6 +118,13 @@ pub struct OptimiserOptions {
     pub settings: Settings,
 }
 
+impl OptimiserOptions {
+    /// An optimiser with its usual settings.
+    pub fn named(name: &str) -> Self {
+        Self { name: name.to_owned(), ..Self::default() }
+    }
+}
+
 /// How much tensors change in a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepArguments {

@@ -4,10 +4,12 @@ use siskin::Result;
 
 use super::config::Config;
 use super::material::Material;
-use super::vectors;
+use super::on_device::{self, OnDevice, Start};
+use super::{MakeEngine, vectors};
 use crate::adapters;
 use crate::loss::{self, Loss, Sum};
-use crate::parameters::Parameters;
+use crate::optimiser::{Optimiser, OptimiserOptions};
+use crate::parameters::{Gradients, Parameters};
 use crate::program::Recompute;
 use crate::runner::{Goal, Runner};
 
@@ -20,13 +22,39 @@ pub fn measure(
     material: &Material,
     adapter: Option<&siskin::Adapter>,
 ) -> Result<Option<Sum>> {
+    measure_with_engine(config, material, adapter, &on_device::open)
+}
+
+/// The same on another device than the config names.
+pub fn measure_with_engine(
+    config: &Config,
+    material: &Material,
+    adapter: Option<&siskin::Adapter>,
+    engine: MakeEngine<'_>,
+) -> Result<Option<Sum>> {
     let mut parameters = material.parameters(config.seed)?;
     if let Some(adapter) = adapter {
         adapters::take(&mut parameters, &material.adapters, &material.options, adapter)?;
     }
-    let loss = loss::named(&vectors::loss(&config.loss, &material.frame.config)?)?;
+    let config = Config { loss: vectors::loss(&config.loss, &material.frame.config)?, ..config.clone() };
+    let gradients = Gradients::zeros(&parameters, |_| false);
+    let optimiser = Optimiser::new(&OptimiserOptions::named("sgd"), &parameters, &gradients)?;
+    let device = engine(&Start {
+        config: &Config { optimiser: OptimiserOptions::named("sgd"), ..config.clone() },
+        program: &material.program,
+        parameters: &parameters,
+        gradients: &gradients,
+        optimiser: &optimiser,
+        average: None,
+        adapters: &material.adapters,
+        rounding: None,
+    })?;
+    if let Some(engine) = device {
+        return OnDevice::new(&config, engine)?.look(&config, material);
+    }
+    let loss = loss::named(&config.loss)?;
     let mut runner = Runner::new(material.program.clone(), Recompute::Nothing, |_| false)?;
-    look(config, material, &mut runner, loss.as_ref(), &parameters)
+    look(&config, material, &mut runner, loss.as_ref(), &parameters)
 }
 
 /// The same with what a run has at hand.

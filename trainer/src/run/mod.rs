@@ -23,7 +23,7 @@ pub use config::{
     StatisticsOptions, TeacherOptions,
 };
 pub use material::{Base, Material};
-pub use measure::measure;
+pub use measure::{measure, measure_with_engine};
 pub use on_device::Start;
 pub use packing::{PackedFile, pack};
 pub use samples::{ReportOptions, Sample};

@@ -231,8 +231,9 @@ impl OnDevice {
             self.engine.gradients(gradients)?;
             gradients.list.iter_mut().flatten().flatten().for_each(|number| *number /= scale as f32);
         }
-        let sum = finite(self.engine.take_sum()?)?;
+        // The device is asked once, when all is done. What is no number has gradients that are none, and changes nothing.
         let judged = timed(recorder, "optimiser", Worker::Steps, || self.engine.step(rate, scale, limit))?;
+        let sum = finite(self.engine.take_sum()?)?;
         let spent = match &mut self.scaler {
             Some(scaler) => {
                 scaler.update(judged.finite);
