@@ -276,14 +276,19 @@ impl Run {
         Ok(true)
     }
 
-    /// Trains to the end, or until `stop` is set.
+    /// Trains to the end, or until `stop` is set. A checkpoint that cannot be written is told; it is an error where the run
+    /// could not go on without it.
     pub fn train(&mut self, stop: &AtomicBool, watcher: &mut dyn Watcher) -> Result<Ended> {
         let loader = self.material.batches(&self.config, self.position)?;
         let recorder = self.profiled.as_ref().map(|profiled| profiled.recorder.clone());
         let mut batches = Prefetch::recorded(loader, 2 * self.config.batch.accumulate, recorder.clone())?;
         let mut saving = Saving::recorded(recorder);
         let ended = self.steps_to_the_end(stop, &mut batches, &mut saving, watcher)?;
-        saving.finish()?;
+        match saving.finish() {
+            Err(error) if ended == Ended::Stopped => return Err(error),
+            Err(error) => watcher.note(&format!("the last checkpoint could not be written: {error}")),
+            Ok(()) => {}
+        }
         self.tell_profile(watcher);
         Ok(ended)
     }
@@ -302,7 +307,7 @@ impl Run {
                 return Ok(Ended::Stopped);
             }
             if let Some(error) = saving.failed() {
-                // The disk may have room again when the next is due; only the last has to be written.
+                // The disk may have room again when the next is due.
                 watcher.note(&format!("a checkpoint could not be written: {error}; those before it stay"));
             }
             let (progress, statistics) = self.step(batches)?;

@@ -174,6 +174,7 @@ impl OnDevice {
 
     /// The bytes that the batch of a step takes beside the weights: of what is computed, and for the work of operations.
     pub(super) fn memory(&self, step: &Step) -> Result<[usize; 2]> {
+        let step = &*evened(step);
         self.engine.memory(&step.batch, &self.loss, &step.targets)
     }
 
