@@ -114,6 +114,9 @@ pub(crate) struct EvalArgs {
     /// Look at so many batches, 0 at all; else at as many as the config's evaluate.batches says
     #[arg(long, value_name = "N")]
     batches: Option<usize>,
+    /// Where: cpu or cuda, whatever device the config was trained on; the CPU computes in f32
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
     /// Print a JSON object
     #[arg(long)]
     json: bool,
@@ -197,7 +200,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
 fn export(args: &ExportArgs, open: &OpenArgs) -> Result<()> {
     let (mut config, _) = read(&args.config)?;
     // A device has nothing to do here.
-    (config.device, config.precision, config.fp8, config.scaler) = ("cpu".into(), "f32".into(), false, None);
+    config.use_cpu();
     config.export.weights = args.weights.clone().or(config.export.weights);
     let output = args.output.clone().unwrap_or_else(|| args.config.with_extension("siskin"));
     let folder = args.folder.clone().unwrap_or_else(|| args.config.with_extension("run"));
@@ -272,6 +275,11 @@ pub(crate) fn evaluate(args: &EvalArgs, open: &OpenArgs) -> Result<()> {
     let (mut config, _) = read(&args.config)?;
     let model = args.model.clone().unwrap_or_else(|| args.config.with_extension("siskin"));
     config.evaluate.batches = args.batches.unwrap_or(config.evaluate.batches);
+    match args.device.as_deref() {
+        Some("cpu") => config.use_cpu(),
+        Some(other) => config.device = other.to_owned(),
+        None => {}
+    }
     // What was rounded in each step is rounded in the file.
     config.quantise = None;
     let adapter = if config.export.adapter { Some(Adapter::open(&model)?) } else { None };

@@ -111,6 +111,16 @@ fn a_run_is_checked_profiled_and_reported() {
     let measured: Value = serde_json::from_slice(&measured.stdout).unwrap();
     let seen = report["validation_loss"].as_f64().unwrap();
     assert!((measured["loss"].as_f64().unwrap() - seen).abs() < 1e-5, "{measured} and {seen}");
+
+    // What was trained elsewhere can be measured here.
+    let config = std::fs::read_to_string(place.0.join("small.toml")).unwrap();
+    let elsewhere = format!("device = \"cuda\"\nprecision = \"bf16\"\nfp8 = true\n{config}");
+    std::fs::write(place.0.join("small.toml"), elsewhere).unwrap();
+    let here = place.siskin(&["eval", "small.toml", "--device", "cpu", "--json"]);
+    assert!(here.status.success(), "{}", text(&here.stderr));
+    assert_eq!(serde_json::from_slice::<Value>(&here.stdout).unwrap(), measured);
+    let wrong = place.siskin(&["eval", "small.toml", "--device", "cdua"]);
+    assert!(text(&wrong.stderr).contains("did you mean `cuda`"), "{}", text(&wrong.stderr));
 }
 
 #[test]
@@ -162,8 +172,10 @@ fn wait_for(folder: &Path, step: u64, child: &mut Child) {
 #[cfg(unix)]
 #[test]
 fn a_run_that_is_killed_or_asked_to_end_goes_on_to_the_same_bits() {
+    /// So many that the run is still at it when it is killed.
+    const STEPS: u64 = 240;
     let place = Place::new("killed");
-    let folder = long(&place, 60);
+    let folder = long(&place, STEPS);
     let whole = place.siskin(&["train", "small.toml"]);
     assert!(whole.status.success(), "{}", text(&whole.stderr));
     let model = place.0.join("small.siskin");
@@ -181,7 +193,7 @@ fn a_run_that_is_killed_or_asked_to_end_goes_on_to_the_same_bits() {
     killed.kill().unwrap();
     killed.wait().unwrap();
     let left = *kept(&folder).last().unwrap();
-    assert!((6..60).contains(&left) && left.is_multiple_of(3), "step {left}");
+    assert!((6..STEPS).contains(&left) && left.is_multiple_of(3), "step {left}");
     let mut ended = spawn(&["train", "resume", "small.toml"]);
     wait_for(&folder, left + 3, &mut ended);
     assert!(Command::new("kill").args(["-TERM", &ended.id().to_string()]).status().unwrap().success());

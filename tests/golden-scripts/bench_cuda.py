@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.metadata import version
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,8 +64,8 @@ def texts(folder, count):
     return path
 
 
-def config(folder, text, shape, row, arguments):
-    """A config of a run of so many steps."""
+def config(folder, name, text, shape, row, arguments):
+    """A config of a run of so many steps; its checkpoints are beside it in a folder of that name."""
     _, precision, recompute, times = row
     model = [f'family = "{shape["family"]}"']
     if "head" in shape:
@@ -80,16 +81,16 @@ def config(folder, text, shape, row, arguments):
         "[batch]", f"rows = {arguments.rows * times}",
         "[schedule]", "rate = 1e-4", "[evaluate]", "every = 0", "batches = 1", "[checkpoint]", "every = 0",
     ]
-    path = folder / "bench.toml"
+    path = folder / f"{name}.toml"
     path.write_text("\n".join(lines))
     return path
 
 
 def used():
-    """Bytes of the device that are taken."""
-    out = subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"],
+    """Bytes of the first device that are taken."""
+    out = subprocess.run(["nvidia-smi", "--id=0", "--query-gpu=memory.used", "--format=csv,noheader,nounits"],
                          capture_output=True, text=True, check=True).stdout
-    return int(out.split()[0]) * 1e6
+    return int(out.split()[0]) * 2**20
 
 
 def watched(command):
@@ -136,7 +137,7 @@ def train_torch(shape, row, arguments):
     torch.manual_seed(1)
     dropout = {"attn_pdrop": 0, "embd_pdrop": 0, "resid_pdrop": 0, "hidden_dropout_prob": 0,
                "attention_probs_dropout_prob": 0}
-    model = model_kind(config_kind(**shape["config"], **dropout, attn_implementation="sdpa")).cuda()
+    model = model_kind(config_kind(**shape["config"], **dropout, use_cache=False, attn_implementation="sdpa")).cuda()
     model = torch.compile(model)
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     count = arguments.rows * times // shape["length"]
@@ -167,12 +168,14 @@ def shown(outcome):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=SHAPES, default="gpt2")
-    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--steps", type=int, default=30, help="at least 6: the first third is not timed")
     parser.add_argument("--rows", type=int, default=8192, help="tokens of a batch")
     parser.add_argument("--siskin", default=str(ROOT / "target/release/siskin"))
     parser.add_argument("--sanitise", action="store_true")
     parser.add_argument("--torch", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.steps < 6:
+        parser.error("--steps: at least 6, the first third of which compiles and is not timed")
     shape = SHAPES[arguments.model]
     if arguments.torch is not None:
         return train_torch(shape, ROWS[arguments.torch], arguments)
@@ -183,16 +186,17 @@ def main():
             arguments.steps, arguments.rows = 1, shape["length"]
             failed = False
             for tool in ["memcheck", "racecheck", "initcheck"]:
-                for row in ROWS[:2]:
-                    path = config(folder, text, shape, row, arguments)
+                for number, row in enumerate(ROWS[:2]):
+                    path = config(folder, f"{tool}-{number}", text, shape, row, arguments)
                     command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", arguments.siskin, "train"]
                     code = subprocess.run([*command, str(path)]).returncode
                     print(f"{tool}, {row[0]}: {'clean' if code == 0 else f'ended with {code}'}")
                     failed |= code != 0
             sys.exit(failed)
+        print(", ".join(f"{name} {version(name)}" for name in ["torch", "transformers"]), end="\n\n")
         print("| | Siskin, tokens/s | GiB | PyTorch, tokens/s | GiB |\n|---|---|---|---|---|")
         for number, row in enumerate(ROWS):
-            path = config(folder, text, shape, row, arguments)
+            path = config(folder, f"row-{number}", text, shape, row, arguments)
             print(f"| {row[0]} | {shown(ours(path, arguments))} | {shown(torchs(number, arguments))} |", flush=True)
 
 

@@ -633,18 +633,20 @@ struct Thief<'a> {
 
 impl siskin_trainer::run::Watcher for Thief<'_> {
     fn step(&mut self, progress: &siskin_trainer::run::Progress) {
+        // Steps go on while a checkpoint is written: the third has the time to be, and the sixth to fail.
+        let wait = || std::thread::sleep(std::time::Duration::from_secs(1));
         let hidden = self.folder.with_extension("hidden");
         match progress.step {
             5 => {
+                wait();
                 std::fs::rename(self.folder, hidden).unwrap();
                 std::fs::write(self.folder, b"no folder").unwrap();
             }
             7 => {
+                wait();
                 std::fs::remove_file(self.folder).unwrap();
                 std::fs::rename(hidden, self.folder).unwrap();
             }
-            // What is written beside the steps has the time to fail.
-            6 => std::thread::sleep(std::time::Duration::from_millis(300)),
             _ => {}
         }
     }

@@ -126,6 +126,11 @@ impl Eights {
         tape
     }
 
+    /// Makes the largest numbers of the step at hand count no more.
+    pub(super) fn forget<D: Device>(&self, device: &mut D) -> Result<()> {
+        device.write(self.largest, &vec![0; 4 * TABLES * self.list.len()])
+    }
+
     /// Puts what is remembered into the tables of a checkpoint.
     pub(super) fn read<D: Device>(&self, device: &mut D, tables: &mut Tables) -> Result<()> {
         for (name, place, count) in self.tables() {

@@ -26,11 +26,19 @@ pub trait Engine {
         watch: Watch<'_>,
     ) -> Result<()>;
 
-    /// Makes gradients, and what was added up over batches, zero.
+    /// Runs a batch forth and back to see how far off it is, and its gradients; all is as before then: see
+    /// [`Runner::try_out`].
     ///
     /// # Errors
-    /// Where the device fails.
-    fn clear(&mut self) -> Result<()>;
+    /// Where the batch does not fit, or the device fails.
+    fn try_out(
+        &mut self,
+        batch: &Batch,
+        loss: &Objective,
+        targets: &Targets,
+        scale: f64,
+        gradients: &mut Gradients<f32>,
+    ) -> Result<Sum>;
 
     /// Gives `gradients` those of the device.
     ///
@@ -112,8 +120,15 @@ impl<D: Device> Engine for Runner<D> {
         self.run_watched(batch, loss, targets, scale, watch)
     }
 
-    fn clear(&mut self) -> Result<()> {
-        Runner::clear(self)
+    fn try_out(
+        &mut self,
+        batch: &Batch,
+        loss: &Objective,
+        targets: &Targets,
+        scale: f64,
+        gradients: &mut Gradients<f32>,
+    ) -> Result<Sum> {
+        Runner::try_out(self, batch, loss, targets, scale, gradients)
     }
 
     fn gradients(&mut self, gradients: &mut Gradients<f32>) -> Result<()> {

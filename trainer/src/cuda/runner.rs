@@ -55,11 +55,17 @@ impl Area {
         if bytes <= self.size {
             return Ok(false);
         }
-        if self.size > 0 {
-            device.free(self.place)?;
-        }
+        self.free(device)?;
         *self = Self { place: device.allocate(bytes)?, size: bytes };
         Ok(true)
+    }
+
+    /// Gives its memory back.
+    fn free<D: Device>(&mut self, device: &mut D) -> Result<()> {
+        match std::mem::take(self) {
+            Self { size: 0, .. } => Ok(()),
+            Self { place, .. } => device.free(place),
+        }
     }
 }
 
@@ -74,6 +80,23 @@ struct Areas {
     head: Area,
     /// Tables of the batch.
     sheet: Area,
+}
+
+impl Areas {
+    /// Makes room for so many bytes of each, in their order; whether a place is a new one. Where there is no room, none keeps
+    /// any: the next batch may need less.
+    fn grow<D: Device>(&mut self, device: &mut D, bytes: [usize; 4]) -> Result<bool> {
+        let grow = |moved: bool, (area, bytes): (&mut Area, usize)| Ok(moved | area.grow(device, bytes)?);
+        let moved = self.all().into_iter().zip(bytes).try_fold(false, grow);
+        if moved.is_err() {
+            self.all().into_iter().try_for_each(|area| area.free(device))?;
+        }
+        moved
+    }
+
+    fn all(&mut self) -> [&mut Area; 4] {
+        [&mut self.arena, &mut self.scratch, &mut self.head, &mut self.sheet]
+    }
 }
 
 /// What a device is to do for a batch.
@@ -213,6 +236,37 @@ impl<D: Device> Runner<D> {
             self.remembers = true;
         }
         self.walk(batch, goal, true, watch)
+    }
+
+    /// Runs a batch forth and back to see how far off it is, and its gradients. All is as before then: gradients and sums are
+    /// zero, and of its largest numbers nothing is remembered.
+    ///
+    /// # Errors
+    /// Where the batch does not fit the program, or the device fails.
+    pub fn try_out(
+        &mut self,
+        batch: &Batch,
+        loss: &Objective,
+        targets: &Targets,
+        scale: f64,
+        gradients: &mut Gradients<f32>,
+    ) -> Result<Sum> {
+        let remembers = self.remembers;
+        let mut tables = Tables::default();
+        if let Some(eights) = &self.weights.eights {
+            eights.read(&mut self.device, &mut tables)?;
+        }
+        let tried = self.run(batch, loss, targets, scale).and_then(|()| {
+            self.gradients(gradients)?;
+            self.take_sum()
+        });
+        self.clear()?;
+        if let Some(eights) = &self.weights.eights {
+            eights.forget(&mut self.device)?;
+            eights.write(&mut self.device, &tables)?;
+        }
+        self.remembers = remembers;
+        tried
     }
 
     /// Makes gradients, and what was added up over batches, zero.
@@ -416,12 +470,7 @@ impl<D: Device> Runner<D> {
         loop {
             let shown = matches!(watch, Watch::Outputs(_));
             let plan = self.write_down(batch, goal, back, shown)?;
-            let Areas { arena, scratch, head, sheet } = &mut self.areas;
-            let mut moved = false;
-            for (area, bytes) in [arena, scratch, head, sheet].into_iter().zip(plan.bytes) {
-                moved |= area.grow(&mut self.device, bytes)?;
-            }
-            if !moved {
+            if !self.areas.grow(&mut self.device, plan.bytes)? {
                 self.device.write(self.areas.sheet.place, &plan.sheet)?;
                 return match watch {
                     Watch::Outputs(show) => self.run_marked(&plan.tape, &plan.marks, show),

@@ -32,10 +32,11 @@ impl Tracer {
         self.recorder.add_until(name, Worker::Steps, when, Some(node));
     }
 
-    /// Records what makes the loss of some rows, and its gradient.
-    pub(crate) fn tail(&self, rows: usize, when: [Instant; 2]) {
-        let node = NodeWork { op: "Loss".to_owned(), phase: "and gradient", shape: [rows, 1], work: 0.0 };
-        self.recorder.add_until("loss", Worker::Steps, when, Some(node));
+    /// Records the head over some rows and their loss, forth and back, where they are one piece.
+    pub(crate) fn head(&self, rows: usize, work: f64, when: [Instant; 2]) {
+        let node =
+            NodeWork { op: "Head and loss".to_owned(), phase: "forth and back", shape: [rows, 1], work };
+        self.recorder.add_until("head and loss", Worker::Steps, when, Some(node));
     }
 }
 
@@ -45,6 +46,7 @@ impl<T: Real> Probe<T> for Tracer {
     }
 
     fn loss(&mut self, rows: usize, begin: Instant, end: Instant) {
-        self.tail(rows, [begin, end]);
+        let node = NodeWork { op: "Loss".to_owned(), phase: "and gradient", shape: [rows, 1], work: 0.0 };
+        self.recorder.add_until("loss", Worker::Steps, [begin, end], Some(node));
     }
 }

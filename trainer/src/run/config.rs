@@ -329,6 +329,12 @@ impl Config {
         }
     }
 
+    /// Has the CPU do, in floats, what a device was to do.
+    pub fn use_cpu(&mut self) {
+        (self.device, self.precision) = ("cpu".to_owned(), "f32".to_owned());
+        (self.fp8, self.scaler) = (false, None);
+    }
+
     /// What is computed again.
     pub fn recompute(&self) -> Result<Recompute> {
         let number = |prefix: &str| self.recompute.strip_prefix(prefix).and_then(|rest| rest.parse().ok());

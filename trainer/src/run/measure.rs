@@ -39,8 +39,9 @@ pub fn measure_with_engine(
     let config = Config { loss: vectors::loss(&config.loss, &material.frame.config)?, ..config.clone() };
     let gradients = Gradients::zeros(&parameters, |_| false);
     let optimiser = Optimiser::new(&OptimiserOptions::named("sgd"), &parameters, &gradients)?;
+    // The scales of eight bits follow from steps, and there are none.
     let device = engine(&Start {
-        config: &Config { optimiser: OptimiserOptions::named("sgd"), ..config.clone() },
+        config: &Config { optimiser: OptimiserOptions::named("sgd"), fp8: false, ..config.clone() },
         program: &material.program,
         parameters: &parameters,
         gradients: &gradients,

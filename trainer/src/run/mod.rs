@@ -284,7 +284,9 @@ impl Run {
         let mut batches = Prefetch::recorded(loader, 2 * self.config.batch.accumulate, recorder.clone())?;
         let mut saving = Saving::recorded(recorder);
         let ended = self.steps_to_the_end(stop, &mut batches, &mut saving, watcher)?;
-        match saving.finish() {
+        let last = saving.finish();
+        saving.tell_failed(watcher);
+        match last {
             Err(error) if ended == Ended::Stopped => return Err(error),
             Err(error) => watcher.note(&format!("the last checkpoint could not be written: {error}")),
             Ok(()) => {}
@@ -306,10 +308,7 @@ impl Run {
                 self.save(false, saving)?;
                 return Ok(Ended::Stopped);
             }
-            if let Some(error) = saving.failed() {
-                // The disk may have room again when the next is due.
-                watcher.note(&format!("a checkpoint could not be written: {error}; those before it stay"));
-            }
+            saving.tell_failed(watcher);
             let (progress, statistics) = self.step(batches)?;
             watcher.step(&progress);
             if let Some(statistics) = statistics {

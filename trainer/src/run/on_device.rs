@@ -148,7 +148,7 @@ fn cuda(start: &Start<'_>) -> Result<Box<dyn Engine>> {
 
 #[cfg(not(feature = "cuda"))]
 fn cuda(_: &Start<'_>) -> Result<Box<dyn Engine>> {
-    let message = "this build has no CUDA; build with --features cuda, or train with device = \"cpu\"";
+    let message = "this build has no CUDA; build with --features cuda, or set device = \"cpu\" (of `siskin eval`: --device cpu)";
     Err(Error::unsupported("device", message))
 }
 
@@ -195,11 +195,7 @@ impl OnDevice {
 
     /// How far off a batch is, and its gradients, with `factor` on its loss. All is as before then.
     pub(super) fn pass(&mut self, step: &Step, factor: f64, gradients: &mut Gradients<f32>) -> Result<Sum> {
-        self.engine.run(&step.batch, &self.loss, &step.targets, factor, Watch::Nobody)?;
-        self.engine.gradients(gradients)?;
-        let sum = self.engine.take_sum()?;
-        self.engine.clear()?;
-        Ok(sum)
+        self.engine.try_out(&step.batch, &self.loss, &step.targets, factor, gradients)
     }
 
     /// One step over some batches: how far off they were, and what their gradient was like.

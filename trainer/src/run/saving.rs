@@ -4,6 +4,7 @@ use std::thread::{self, JoinHandle};
 
 use siskin::{Error, ErrorKind, Result};
 
+use super::Watcher;
 use crate::checkpoint::{Checkpoint, Folder};
 use crate::profile::{Recorder, Worker, timed};
 
@@ -40,13 +41,15 @@ impl Saving {
         Ok(())
     }
 
-    /// What was wrong with one that has failed by now, once.
-    pub(super) fn failed(&mut self) -> Option<Error> {
+    /// Tells what was wrong with one that has failed by now, once. The disk may have room again when the next is due.
+    pub(super) fn tell_failed(&mut self, watcher: &mut dyn Watcher) {
         if self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
             let failed = self.finish().err();
             self.failed = failed.or(self.failed.take());
         }
-        self.failed.take()
+        if let Some(error) = self.failed.take() {
+            watcher.note(&format!("a checkpoint could not be written: {error}; those before it stay"));
+        }
     }
 
     /// Waits until it is written.

@@ -49,7 +49,9 @@ fn trace(
         program::Step::Forward { node, again: true } => (node, Phase::Again),
         program::Step::Backward { node } => (node, Phase::Backward),
         program::Step::Tail => {
-            return tracer.tail(batch.reader.wanted.len() + batch.writer.wanted.len(), [begin, end]);
+            let rows = batch.reader.wanted.len() + batch.writer.wanted.len();
+            let work = runner.head_work(parameters, batch).unwrap_or(0.0);
+            return tracer.head(rows, work, [begin, end]);
         }
     };
     tracer.node(node, phase, &runner.call(node, parameters, batch), [begin, end]);
@@ -118,11 +120,11 @@ impl Run {
         if let Some(recorder) = recorder {
             recorder.add(profile::STEP, Worker::Steps, begin, None);
         }
-        let seconds = begin.elapsed().as_secs_f64();
         let statistics = outputs
             .map(|outputs| outputs.with(self.step, self.runner.program(), &self.parameters, &self.gradients));
         let rows = |step: &Step| step.batch.reader.rows.len() + step.batch.writer.rows.len();
         let work = steps.iter().map(|step| self.runner.work(&self.parameters, &step.batch));
+        let work = work.sum::<Result<f64>>()?;
         let progress = Progress {
             step: self.step,
             steps: self.config.steps,
@@ -134,9 +136,9 @@ impl Run {
             scale,
             skipped: self.skipped,
             rows: steps.iter().map(rows).sum(),
-            seconds,
+            seconds: begin.elapsed().as_secs_f64(),
             epoch: self.position.epoch,
-            work: work.sum::<Result<f64>>()?,
+            work,
         };
         Ok((progress, statistics))
     }

@@ -129,9 +129,18 @@ impl<T: Real> Runner<T> {
     /// Multiplications and additions of the products that a step with this batch needs; what is computed again does not
     /// count.
     pub fn work(&self, parameters: &Parameters<T>, batch: &Batch) -> Result<f64> {
+        self.work_from(0, parameters, batch)
+    }
+
+    /// The same of the head alone.
+    pub(crate) fn head_work(&self, parameters: &Parameters<T>, batch: &Batch) -> Result<f64> {
+        self.work_from(self.program.tail, parameters, batch)
+    }
+
+    fn work_from(&self, first: usize, parameters: &Parameters<T>, batch: &Batch) -> Result<f64> {
         let program = &self.program;
         let mut sum = 0.0;
-        for (number, node) in program.nodes.iter().enumerate() {
+        for (number, node) in program.nodes.iter().enumerate().skip(first) {
             let call = self.call(number, parameters, batch);
             sum += self.schedule.passes(program, number) * rule(&node.op)?.work(&call);
         }

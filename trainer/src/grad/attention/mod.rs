@@ -172,16 +172,8 @@ impl<T: Real> Rule<T> for Attention {
     fn work(&self, call: &Call<'_, T>) -> f64 {
         let Op::Attention(description) = &call.node.op else { return 0.0 };
         let (queries, keys) = (call.texts(), call.input(1).side.texts(call.batch));
-        let seen = |(text, span): (usize, &std::ops::Range<usize>)| -> usize {
-            let of_row = |row| {
-                sight::runs(description, queries, keys, text, row)
-                    .iter()
-                    .map(ExactSizeIterator::len)
-                    .sum::<usize>()
-            };
-            (0..span.len()).map(of_row).sum()
-        };
-        let pairs: usize = queries.spans.iter().enumerate().map(seen).sum();
+        let seen = |text| sight::pairs(description, queries, keys, text);
+        let pairs: usize = (0..queries.spans.len()).map(seen).sum();
         4.0 * pairs as f64 * (description.heads * description.head_size) as f64
     }
 

@@ -14,18 +14,10 @@ pub(crate) fn runs(
     text: usize,
     row: usize,
 ) -> Vec<Range<usize>> {
-    let place = Place {
-        position: row,
-        text: keys.spans[text].len(),
-        prefix: queries.prefixes.get(text).copied().unwrap_or(0),
-        marked: 0,
-    };
-    let (first, last) = description.seen(place);
-    let end = if description.projection.is_some() { usize::MAX } else { place.text };
-    let window = first..(last + 1).min(end);
+    let place = place(queries, keys, text, row);
+    let window = window(description, place);
     if matches!(description.sight, Sight::Marked(_)) {
-        let span = &keys.spans[text];
-        let marked = |&position: &usize| keys.marked.get(span.start + position).copied().unwrap_or(false);
+        let marked = |position: &usize| is_marked(keys, text, *position);
         let before = (0..window.start).filter(marked).map(|position| position..position + 1);
         let after = (window.end..place.text).filter(marked).map(|position| position..position + 1);
         return before.chain([window.clone()]).chain(after).collect();
@@ -34,4 +26,95 @@ pub(crate) fn runs(
     let mut runs: Vec<Range<usize>> = also.chain([window]).filter(|run| !run.is_empty()).collect();
     runs.sort_by_key(|run| run.start);
     runs
+}
+
+/// How many positions all rows of a text see together: as many as their runs hold, counted without making them.
+pub(super) fn pairs(description: &Attention, queries: &Texts, keys: &Texts, text: usize) -> usize {
+    let rows = 0..queries.spans[text].len();
+    if !matches!(description.sight, Sight::Marked(_)) {
+        let of_row = |row| {
+            let place = place(queries, keys, text, row);
+            let also = description.also_seen(place).into_iter().flatten();
+            window(description, place).len() + also.map(|(first, last)| last + 1 - first).sum::<usize>()
+        };
+        return rows.map(of_row).sum();
+    }
+    let count = keys.spans[text].len();
+    let mut marked_before = vec![0; count + 1];
+    for position in 0..count {
+        marked_before[position + 1] = marked_before[position] + usize::from(is_marked(keys, text, position));
+    }
+    let of_row = |row| {
+        let window = window(description, place(queries, keys, text, row));
+        let [start, end] = [window.start, window.end].map(|position| position.min(count));
+        window.len() + marked_before[start] + marked_before[count] - marked_before[end]
+    };
+    rows.map(of_row).sum()
+}
+
+fn place(queries: &Texts, keys: &Texts, text: usize, row: usize) -> Place {
+    Place {
+        position: row,
+        text: keys.spans[text].len(),
+        prefix: queries.prefixes.get(text).copied().unwrap_or(0),
+        marked: 0,
+    }
+}
+
+fn window(description: &Attention, place: Place) -> Range<usize> {
+    let (first, last) = description.seen(place);
+    let end = if description.projection.is_some() { usize::MAX } else { place.text };
+    first..(last + 1).min(end)
+}
+
+fn is_marked(keys: &Texts, text: usize, position: usize) -> bool {
+    keys.marked.get(keys.spans[text].start + position).copied().unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_are_what_runs_hold() {
+        let sights = [
+            Sight::Before(None),
+            Sight::Before(Some(5)),
+            Sight::Recent { window: 6, first: 2 },
+            Sight::Whole,
+            Sight::Around(3),
+            Sight::Marked(2),
+            Sight::Blocks { size: 2, random: 0 },
+        ];
+        let mut texts = Texts::default();
+        for length in [1, 7, 40] {
+            texts.push(&vec![9; length], &[]);
+        }
+        let length = texts.rows.len();
+        let marks = (0..length).map(|row| row.is_multiple_of(6)).collect();
+        let prefixes = vec![0, 3, 0];
+        for (marked, prefixes) in [(vec![], vec![]), (marks, prefixes)] {
+            let texts = Texts { marked, prefixes, ..texts.clone() };
+            for sight in sights {
+                let description = Attention {
+                    layer: 0,
+                    heads: 1,
+                    kv_heads: 1,
+                    head_size: 4,
+                    scale: 1.0,
+                    sight,
+                    softcap: None,
+                    alibi: Vec::new(),
+                    bias: None,
+                    sinks: None,
+                    projection: None,
+                };
+                for (text, span) in texts.spans.iter().enumerate() {
+                    let of_row = |row| runs(&description, &texts, &texts, text, row);
+                    let want: usize = (0..span.len()).flat_map(of_row).map(|run| run.len()).sum();
+                    assert_eq!(pairs(&description, &texts, &texts, text), want, "{sight:?}, text {text}");
+                }
+            }
+        }
+    }
 }
