@@ -363,10 +363,13 @@ fn a_device_is_held_against_the_processor_before_a_run() {
         assert_eq!(own.outcome, Outcome::Good, "{precision}{eights}: {own:?}");
         let mut notes = Notes::default();
         run.train(&AtomicBool::new(false), &mut notes).unwrap();
-        let unchecked = train(&["cuda"], precision, sections).unwrap();
+        let mut other = small.run(&config, &small.place.join("unchecked")).unwrap();
+        let mut unchecked = Notes::default();
+        other.train(&AtomicBool::new(false), &mut unchecked).unwrap();
         assert_eq!(notes.losses, unchecked.losses, "{precision}{eights}: a check changes nothing");
+        assert!(run.checkpoint() == other.checkpoint(), "{precision}{eights}: nor what is remembered");
         let parts = run.memory().unwrap();
-        let trained: usize = unchecked.parameters.list.iter().map(|own| own.numbers.len()).sum();
+        let trained: usize = run.parameters().unwrap().list.iter().map(|own| own.numbers.len()).sum();
         let each = if precision == "f32" { 4 } else { 6 };
         assert!(parts.parameters >= each * trained && parts.gradients >= 4 * trained, "{parts:?}");
         let (rows, found) = run.find_batch(Some(parts.total() + (1 << 20))).unwrap();
