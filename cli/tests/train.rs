@@ -119,7 +119,7 @@ fn a_run_is_checked_profiled_and_reported() {
     let here = place.siskin(&["eval", "small.toml", "--device", "cpu", "--json"]);
     assert!(here.status.success(), "{}", text(&here.stderr));
     assert_eq!(serde_json::from_slice::<Value>(&here.stdout).unwrap(), measured);
-    let wrong = place.siskin(&["eval", "small.toml", "--device", "cdua"]);
+    let wrong = place.siskin(&["eval", "small.toml", "--device", "cudda"]);
     assert!(text(&wrong.stderr).contains("did you mean `cuda`"), "{}", text(&wrong.stderr));
 }
 
