@@ -63,11 +63,19 @@ fn exp_within<S: Simd, const N: usize>(s: S, x: [S::F; N]) -> [S::F; N] {
     value
 }
 
-/// 1 / (1 + e^−x).
+/// 1 / (1 + e^−x) of some vectors.
 #[inline(always)]
-pub(crate) fn sigmoid<S: Simd>(s: S, x: S::F) -> S::F {
-    let one = s.splat(1.0);
-    s.div(one, s.add(one, exp(s, s.sub(s.splat(0.0), x))))
+pub(crate) fn sigmoid_each<S: Simd, const N: usize>(s: S, x: [S::F; N]) -> [S::F; N] {
+    let (zero, one) = (s.splat(0.0), s.splat(1.0));
+    let mut value = x;
+    for value in &mut value {
+        *value = s.sub(zero, *value);
+    }
+    value = exp_each(s, value);
+    for value in &mut value {
+        *value = s.div(one, s.add(one, *value));
+    }
+    value
 }
 
 /// The hyperbolic tangent.
@@ -80,13 +88,13 @@ pub(crate) fn tanh<S: Simd>(s: S, x: S::F) -> S::F {
     s.select_less(x, zero, s.sub(zero, magnitude), magnitude)
 }
 
-/// x · (1 + erf(x/√2)) / 2 within a unit in 10⁷ of the larger of 1 and |x|, as what is positive of x less
+/// x · (1 + erf(x/√2)) / 2 of some vectors, within a unit in 10⁷ of the larger of 1 and |x|: what is positive of x less
 /// |x| · (1 − erf(|x|/√2)) / 2.
 ///
 /// The second factor is `e^(|x| · p(|x|) − ln 2)` with a polynomial that was fitted so that the largest error of the
 /// result is least. From 10 on it is too small to matter, and stays where it is.
 #[inline(always)]
-pub(crate) fn gelu<S: Simd>(s: S, x: S::F) -> S::F {
+pub(crate) fn gelu_each<S: Simd, const N: usize>(s: S, x: [S::F; N]) -> [S::F; N] {
     const COEFFICIENTS: [f32; 8] = [
         -1.318_411_8e-6,
         1.944_759_4e-5,
@@ -97,13 +105,20 @@ pub(crate) fn gelu<S: Simd>(s: S, x: S::F) -> S::F {
         -3.182_669_6e-1,
         -7.978_893_5e-1,
     ];
-    // The second operand goes through where it is NaN.
-    let magnitude = s.min(s.splat(10.0), s.abs(x));
-    let mut polynomial = s.splat(COEFFICIENTS[0]);
-    for coefficient in &COEFFICIENTS[1..] {
-        polynomial = s.fma(polynomial, magnitude, s.splat(*coefficient));
+    let (mut magnitude, mut exponent) = (x, x);
+    for i in 0..N {
+        // The second operand goes through where it is NaN.
+        magnitude[i] = s.min(s.splat(10.0), s.abs(x[i]));
+        exponent[i] = s.splat(COEFFICIENTS[0]);
     }
-    let exponent = s.fma(magnitude, polynomial, s.splat(-core::f32::consts::LN_2));
-    let [factor] = exp_within(s, [exponent]);
-    s.sub(s.max(s.splat(0.0), x), s.mul(magnitude, factor))
+    for coefficient in COEFFICIENTS[1..].iter().chain(&[-core::f32::consts::LN_2]) {
+        for i in 0..N {
+            exponent[i] = s.fma(exponent[i], magnitude[i], s.splat(*coefficient));
+        }
+    }
+    let mut value = exp_within(s, exponent);
+    for i in 0..N {
+        value[i] = s.sub(s.max(s.splat(0.0), x[i]), s.mul(magnitude[i], value[i]));
+    }
+    value
 }

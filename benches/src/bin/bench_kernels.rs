@@ -38,8 +38,9 @@ fn main() {
         let dots = rate(ceiling::dots_for_cpu(table.cpu()), ceiling::DOT_ROUND);
         println!("\n## {name}: at most {ceiling:.0} GFLOPS of f32 and {dots:.0} GOPS of signed bytes");
         if wanted("attention") {
-            attend(table, CacheType::F16, ceiling);
-            attend(table, CacheType::Int8, ceiling);
+            attend(table, CacheType::F32, &TEXTS, ceiling);
+            attend(table, CacheType::F16, &CHATS, ceiling);
+            attend(table, CacheType::Int8, &CHATS, ceiling);
         }
         if wanted("rows") {
             rows(table);
@@ -79,13 +80,17 @@ impl attention::Cache for Blocks {
     }
 }
 
+/// Columns of a head, heads that share keys, and keys: of models that write.
+const CHATS: [(usize, usize, usize); 5] =
+    [(64, 3, 512), (64, 3, 4096), (64, 3, 16384), (128, 4, 4096), (256, 4, 512)];
+/// The same of models that read whole texts.
+const TEXTS: [(usize, usize, usize); 3] = [(32, 1, 128), (64, 1, 128), (64, 1, 512)];
+
 /// Attention as a prompt and as one token do it.
-fn attend(table: &Kernels, cache: CacheType, ceiling: f64) {
+fn attend(table: &Kernels, cache: CacheType, cases: &[(usize, usize, usize)], ceiling: f64) {
     println!("\n| attention | queries | keys | GFLOPS | of the ceiling | GB/s |\n|---|---|---|---|---|---|");
     let mut random = Random::new(1);
-    for (head_size, group, length) in
-        [(64, 3, 512), (64, 3, 4096), (64, 3, 16384), (128, 4, 4096), (256, 4, 512)]
-    {
+    for &(head_size, group, length) in cases {
         let words = cache.words(head_size);
         let block = |_| [Lines::new(words), Lines::new(words)];
         let mut blocks = Blocks { words: (0..length / BLOCK).map(block).collect() };

@@ -178,6 +178,49 @@ macro_rules! each_vector {
 }
 pub(crate) use each_vector;
 
+/// Vectors whose long functions are taken together: while one waits for its last step, the processor has those of the
+/// others.
+pub(crate) const TOGETHER: usize = 4;
+
+/// [`each_vector!`] for long functions: in `$value`, the name of a row is that of an array of some of its vectors, and
+/// the value is one of as many.
+macro_rules! each_run {
+    ($s:ident, [$($x:ident),+] => $out:ident, $value:expr) => {{
+        use $crate::simd::{LANES, TOGETHER, load_each};
+        let (whole, rest) = $out.as_chunks_mut::<LANES>();
+        $(let $x = $x[..LANES * whole.len() + rest.len()].as_chunks::<LANES>();)+
+        $(let $x = ($x.0.as_chunks::<TOGETHER>(), $x.1);)+
+        let (runs, singles) = whole.as_chunks_mut::<TOGETHER>();
+        for (i, out) in runs.iter_mut().enumerate() {
+            $(let $x = load_each($s, &$x.0.0[i]);)+
+            for (value, out) in $value.into_iter().zip(out) {
+                $s.store(value, out);
+            }
+        }
+        for (i, out) in singles.iter_mut().enumerate() {
+            $(let $x = [$s.load(&$x.0.1[i])];)+
+            let [value] = $value;
+            $s.store(value, out);
+        }
+        if !rest.is_empty() {
+            $(let $x = [$s.load_part($x.1, 0.0)];)+
+            let [value] = $value;
+            $s.store_part(value, rest);
+        }
+    }};
+}
+pub(crate) use each_run;
+
+/// Some vectors.
+#[inline(always)]
+pub(crate) fn load_each<S: Simd, const N: usize>(s: S, x: &[[f32; LANES]; N]) -> [S::F; N] {
+    let mut vectors = [s.splat(0.0); N];
+    for (vector, x) in vectors.iter_mut().zip(x) {
+        *vector = s.load(x);
+    }
+    vectors
+}
+
 /// Makes a list of kernels from one generic body.
 ///
 /// `instantiate!(LIST: Type = "op" body(argument: Type, …))` defines `pub(crate) static LIST`, an array of

@@ -3,7 +3,7 @@
 //! Contract: the functions follow from one exponential polynomial (see `math.rs`), lane by lane.
 
 use crate::math;
-use crate::simd::{Simd, each_vector, instantiate};
+use crate::simd::{Simd, each_run, instantiate};
 
 /// Which function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,31 +38,51 @@ instantiate!(GATE: Gate = "gate" gate(kind: Kind, x: &[f32], up: &[f32], out: &m
 
 #[inline(always)]
 fn activate<S: Simd>(s: S, kind: Kind, x: &[f32], out: &mut [f32]) {
-    each_vector!(s, [x] => out, function(s, kind, x));
+    each_run!(s, [x] => out, function(s, kind, x));
 }
 
 #[inline(always)]
 fn gate<S: Simd>(s: S, kind: Kind, x: &[f32], up: &[f32], out: &mut [f32]) {
-    each_vector!(s, [x, up] => out, s.mul(function(s, kind, x), up));
+    each_run!(s, [x, up] => out, multiply(s, function(s, kind, x), up));
 }
 
 #[inline(always)]
-fn function<S: Simd>(s: S, kind: Kind, x: S::F) -> S::F {
+fn multiply<S: Simd, const N: usize>(s: S, mut a: [S::F; N], b: [S::F; N]) -> [S::F; N] {
+    for (a, b) in a.iter_mut().zip(b) {
+        *a = s.mul(*a, b);
+    }
+    a
+}
+
+#[inline(always)]
+fn function<S: Simd, const N: usize>(s: S, kind: Kind, x: [S::F; N]) -> [S::F; N] {
+    let (zero, one) = (s.splat(0.0), s.splat(1.0));
+    let mut value = x;
     match kind {
-        Kind::Silu => s.mul(x, math::sigmoid(s, x)),
+        Kind::Silu => return multiply(s, x, math::sigmoid_each(s, x)),
         Kind::GeluTanh => {
             const TWICE_ROOT: f32 = 1.595_769_2;
-            let cubic = s.fma(s.mul(s.mul(x, x), x), s.splat(0.044_715), x);
-            s.mul(x, math::sigmoid(s, s.mul(cubic, s.splat(TWICE_ROOT))))
+            for x in &mut value {
+                let cubic = s.fma(s.mul(s.mul(*x, *x), *x), s.splat(0.044_715), *x);
+                *x = s.mul(cubic, s.splat(TWICE_ROOT));
+            }
+            return multiply(s, x, math::sigmoid_each(s, value));
         }
-        Kind::Gelu => math::gelu(s, x),
-        Kind::Relu => s.max(s.splat(0.0), x),
-        Kind::Sigmoid => math::sigmoid(s, x),
+        Kind::Gelu => return math::gelu_each(s, x),
+        Kind::Sigmoid => return math::sigmoid_each(s, x),
+        Kind::Relu => {
+            for value in &mut value {
+                *value = s.max(zero, *value);
+            }
+        }
         Kind::EluPlusOne => {
-            let zero = s.splat(0.0);
-            s.select_less(zero, x, s.add(x, s.splat(1.0)), math::exp(s, x))
+            value = math::exp_each(s, x);
+            for (value, x) in value.iter_mut().zip(x) {
+                *value = s.select_less(zero, x, s.add(x, one), *value);
+            }
         }
     }
+    value
 }
 
 /// How a gate is limited: `g · sigmoid(slope · g) · (u + 1)`, with g the gate up to `limit` and u the other within
@@ -87,12 +107,23 @@ instantiate!(LIMITED_GATE: LimitedGate = "limited-gate" limited_gate(
 
 #[inline(always)]
 fn limited_gate<S: Simd>(s: S, limits: Limits, x: &[f32], up: &[f32], out: &mut [f32]) {
+    each_run!(s, [x, up] => out, limited(s, limits, x, up));
+}
+
+#[inline(always)]
+fn limited<S: Simd, const N: usize>(s: S, limits: Limits, mut gate: [S::F; N], up: [S::F; N]) -> [S::F; N] {
     let (limit, slope, one) = (s.splat(limits.limit), s.splat(limits.slope), s.splat(1.0));
-    each_vector!(s, [x, up] => out, {
-        let gate = s.min(limit, x);
+    let mut within = gate;
+    for (gate, within) in gate.iter_mut().zip(&mut within) {
+        *gate = s.min(limit, *gate);
+        *within = s.mul(*gate, slope);
+    }
+    let mut value = multiply(s, gate, math::sigmoid_each(s, within));
+    for (value, up) in value.iter_mut().zip(up) {
         let up = s.min(limit, s.max(s.splat(-limits.limit), up));
-        s.mul(s.add(up, one), s.mul(gate, math::sigmoid(s, s.mul(gate, slope))))
-    });
+        *value = s.mul(s.add(up, one), *value);
+    }
+    value
 }
 
 /// The limited gate in double precision, from the definition.

@@ -217,9 +217,9 @@ pub(super) fn attend_with<S: Simd, P: Products<S>, const GROUP: usize>(
         Span::Chunk(_) => 1,
     };
     for run in 0..runs {
-        let seen = || queries.iter().filter_map(|query| query.run(run));
-        let first = seen().map(|query| query.first).min().unwrap_or(0);
-        let last = seen().map(|query| query.last).max().unwrap_or(0);
+        let seen = || queries.iter().filter_map(|query| query.sees(run));
+        let first = seen().map(|(first, _)| first).min().unwrap_or(0);
+        let last = seen().map(|(_, last)| last).max().unwrap_or(0);
         let chunks = match span {
             Span::Whole => chunk_of(first)..chunk_of(last) + 1,
             Span::Chunk(chunk) => chunk..chunk + 1,
@@ -300,11 +300,12 @@ fn attend_chunk<S: Simd, P: Products<S>, const GROUP: usize>(
 ) {
     let columns = padded(arguments.head_size);
     let positions = chunk_positions(chunk);
-    let mut parts = [Part { first: positions.start, end: positions.start }; QUERIES];
+    let mut parts = [Part { first: positions.start, end: positions.start, biased: false }; QUERIES];
     for (part, query) in parts.iter_mut().zip(queries) {
-        let Some(query) = query.run(run) else { continue };
-        let first = query.first.max(positions.start);
-        *part = Part { first, end: (query.last + 1).min(positions.end).max(first) };
+        let Some((first, last)) = query.sees(run) else { continue };
+        let first = first.max(positions.start);
+        let end = (last + 1).min(positions.end).max(first);
+        *part = Part { first, end, biased: query.is_biased(last) };
     }
     let Some(seen) = blocks(&parts[..queries.len()]) else { return };
     let mut chunk = Chunk::new(cache, seen);
@@ -317,11 +318,7 @@ fn attend_chunk<S: Simd, P: Products<S>, const GROUP: usize>(
         let first = positions.start / BLOCK;
         let seen = seen.start - first..seen.end - first;
         chunk.next = if group.end < queries.len() { chunk.blocks.map(|(keys, _)| keys) } else { following };
-        let mut several = [Query::at(0, &[]); GROUP];
-        for (slot, query) in several.iter_mut().zip(&queries[group.clone()]) {
-            *slot = query.run(run).unwrap_or(*query);
-        }
-        let queries = &several[..group.len()];
+        let queries = &queries[group.clone()];
         let scores = &mut *scratch.scores;
         products.score(s, (queries, group.clone()), &chunk, &seen, scores);
         let mut chunk_states = [State::EMPTY; GROUP];

@@ -135,14 +135,19 @@ impl<'a> Query<'a> {
         Self { values, position, first: 0, last: position, slope: 0.0, bias: &[], also, sink: None }
     }
 
-    /// The query of one of its runs of positions: 0 is that from `first` to `last`, others what it also sees.
-    pub(crate) fn run(&self, run: usize) -> Option<Self> {
-        let (first, last) = match run.checked_sub(1) {
-            None => (self.first, self.last),
-            Some(other) => self.also[other]?,
-        };
-        let bias = if self.bias.len() > last { self.bias } else { &[] };
-        Some(Self { first, last, bias, ..*self })
+    /// The first and the last position of one of its runs: 0 is that from `first` to `last`, others what it also sees.
+    #[inline(always)]
+    pub(crate) fn sees(&self, run: usize) -> Option<(usize, usize)> {
+        match run.checked_sub(1) {
+            None => Some((self.first, self.last)),
+            Some(other) => self.also[other],
+        }
+    }
+
+    /// Whether its bias counts in a run that ends with position `last`.
+    #[inline(always)]
+    pub(crate) fn is_biased(&self, last: usize) -> bool {
+        self.bias.len() > last
     }
 
     /// How many runs of positions it sees.

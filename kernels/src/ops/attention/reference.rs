@@ -123,7 +123,10 @@ pub fn reference(
     let mut maximum = f32::NEG_INFINITY;
     let mut sum = 0.0;
     let mut begun = false;
-    let runs = (0..RUNS).filter_map(|run| query.run(run));
+    let runs = (0..RUNS).filter_map(|run| query.sees(run)).map(|(first, last)| {
+        let bias = if query.is_biased(last) { query.bias } else { &[] };
+        Query { first, last, bias, ..*query }
+    });
     let chunks =
         runs.flat_map(|run| (chunk_of(run.first)..=chunk_of(run.last)).map(move |chunk| (run, chunk)));
     for (query, chunk) in chunks {

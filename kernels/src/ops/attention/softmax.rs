@@ -6,10 +6,7 @@ use super::{Arguments, CHUNK, PANEL, Query};
 use crate::float;
 use crate::math;
 use crate::ops::elementwise::soft_cap;
-use crate::simd::Simd;
-
-/// Vectors whose exponentials are taken together.
-const TOGETHER: usize = 4;
+use crate::simd::{Simd, TOGETHER};
 
 /// What a query has gathered so far; nothing where `sum` is zero.
 #[derive(Clone, Copy)]
@@ -27,6 +24,8 @@ impl State {
 pub(super) struct Part {
     pub first: usize,
     pub end: usize,
+    /// Whether the query's bias counts.
+    pub biased: bool,
 }
 
 impl Part {
@@ -87,7 +86,7 @@ fn scale<S: Simd>(
     let lowest = s.splat(f32::NEG_INFINITY);
     let mut maxima = [lowest; TOGETHER];
     let vectors = part.vectors(start);
-    let whole = match arguments.softcap == 0.0 && query.slope == 0.0 && query.bias.is_empty() {
+    let whole = match arguments.softcap == 0.0 && query.slope == 0.0 && !part.biased {
         true => part.whole_vectors(start),
         false => vectors.start..vectors.start,
     };
@@ -143,7 +142,7 @@ fn scale_one<S: Simd>(
         let distance = s.sub(position, s.splat(query.position as f32));
         score = s.fma(s.splat(query.slope), distance, score);
     }
-    if !query.bias.is_empty() {
+    if part.biased {
         let here = start + vector * PANEL..(start + (vector + 1) * PANEL).min(query.bias.len());
         score = s.add(score, s.load_part(&query.bias[here], 0.0));
     }
@@ -209,7 +208,9 @@ pub(super) fn merge<S: Simd>(s: S, state: &mut State, chunk: State, totals: &mut
     }
     if state.sum == 0.0 {
         *state = chunk;
-        totals.copy_from_slice(chunk_sums);
+        for (total, chunk) in totals.as_chunks_mut().0.iter_mut().zip(chunk_sums.as_chunks().0) {
+            s.store(s.load(chunk), total);
+        }
         return;
     }
     let larger = if chunk.maximum > state.maximum { chunk.maximum } else { state.maximum };

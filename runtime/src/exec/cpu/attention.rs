@@ -202,6 +202,13 @@ impl Attend<'_> {
         attended && merged
     }
 
+    /// Where the queries of a row of the batch stand, and what they see.
+    fn query_of(&self, row: usize) -> Query<'static> {
+        let place = super::super::place(self.forward.batch.rows[row], self.forward.cache);
+        let (first, last) = self.attention.seen(place);
+        Query { first, last, also: self.attention.also_seen(place), ..Query::at(place.position, &[]) }
+    }
+
     /// Attends with queries, given as (row, head), of one sequence and one kv head. `place` says in which row of
     /// which view a query's result goes.
     fn queries(
@@ -225,26 +232,23 @@ impl Attend<'_> {
         // SAFETY: queries were written in an earlier step; every (row, head) of the result and the worker's
         // scratch are this worker's alone.
         unsafe {
-            let query = |(row, head): (usize, usize)| {
-                let row = self.row(row);
-                let place = super::super::place(batch.rows[row], cache);
-                let (first, last) = attention.seen(place);
-                Query {
-                    values: arena.row(head_view(self.queries, head, attention.head_size), row),
-                    position: place.position,
-                    first,
-                    last,
-                    slope: attention.alibi.get(head).copied().unwrap_or(0.0),
-                    bias: batch.bias(attention, self.forward.distances, head, row, last, cache),
-                    also: attention.also_seen(place),
-                    sink: self.sink(head),
-                }
-            };
-            let mut list = [query(first); QUERIES];
+            let mut list = [Query::at(0, &[]); QUERIES];
             let mut out: [&mut [f32]; QUERIES] = std::array::from_fn(|_| Default::default());
-            for ((list, out), &(row, head)) in list.iter_mut().zip(&mut out).zip(chosen) {
-                *list = query((row, head));
-                let (view, row) = place(row, head);
+            // What the heads of a row have in common.
+            let (mut of_row, mut shared) = (None, list[0]);
+            for ((list, out), &(index, head)) in list.iter_mut().zip(&mut out).zip(chosen) {
+                let row = self.row(index);
+                if of_row.replace(row) != Some(row) {
+                    shared = self.query_of(row);
+                }
+                *list = Query {
+                    values: arena.row(head_view(self.queries, head, attention.head_size), row),
+                    slope: attention.alibi.get(head).copied().unwrap_or(0.0),
+                    bias: batch.bias(attention, self.forward.distances, head, row, shared.last, cache),
+                    sink: self.sink(head),
+                    ..shared
+                };
+                let (view, row) = place(index, head);
                 *out = arena.row_mut(view, row);
             }
             let scratch = arena.row_mut(workspace.scratch, worker.index);
