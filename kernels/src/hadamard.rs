@@ -3,6 +3,8 @@
 //! Contract: six stages of `(a + b, a − b)` over numbers 1, 2, 4, 8, 16 and 32 apart, in this order, each one
 //! rounding. Nothing is divided: the transform taken twice is the block times 64.
 
+use crate::simd::{LANES, Simd};
+
 /// Numbers of a block.
 pub const BLOCK: usize = 64;
 
@@ -28,6 +30,16 @@ fn stage(block: &mut [f32; BLOCK], apart: usize) {
             (*a, *b) = (*a + *b, *a - *b);
         }
     }
+}
+
+/// [`transform`] of a block's vectors.
+#[inline(always)]
+pub(crate) fn transform_vectors<S: Simd>(s: S, mut x: [S::F; BLOCK / LANES]) -> [S::F; BLOCK / LANES] {
+    for x in &mut x {
+        *x = s.butterfly::<8>(s.butterfly::<4>(s.butterfly::<2>(s.butterfly::<1>(*x))));
+    }
+    let (a, b, c, d) = (s.add(x[0], x[1]), s.sub(x[0], x[1]), s.add(x[2], x[3]), s.sub(x[2], x[3]));
+    [s.add(a, c), s.add(b, d), s.sub(a, c), s.sub(b, d)]
 }
 
 /// Rotates a row: every block transformed and times [`NORMAL`]. Doing it again undoes it, but for rounding.

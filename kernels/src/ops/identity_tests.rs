@@ -11,6 +11,7 @@ use super::quantise::Layout;
 use super::testing::{Random, tables};
 use super::{Kernels, activation, elementwise, norm, recurrence, rope};
 use crate::Cpu;
+use crate::panel::ROWS;
 use crate::quant::BlockType;
 use crate::quant::row::RowType;
 
@@ -211,6 +212,7 @@ fn products(block: BlockType, lines: &mut Lines<'_>) {
     lines.add(format_args!("matmul-{}", block.name()), |table, hash| {
         cases.iter().for_each(|case| hash.floats(&case.run(table)));
     });
+    lookups(block.name(), &cases, lines);
 }
 
 fn row_products(ty: RowType, lines: &mut Lines<'_>) {
@@ -219,6 +221,21 @@ fn row_products(ty: RowType, lines: &mut Lines<'_>) {
     let cases = cases.map(|(rows, outputs, columns)| Case::of_rows(ty, outputs, columns, rows, &mut random));
     lines.add(format_args!("matmul-{}", ty.name()), |table, hash| {
         cases.iter().for_each(|case| hash.floats(&case.run(table)));
+    });
+    lookups(ty.name(), &cases, lines);
+}
+
+/// Rows of the first panels of some matrices.
+fn lookups(name: &str, cases: &[Case], lines: &mut Lines<'_>) {
+    lines.add(format_args!("lookup-{name}"), |table, hash| {
+        for case in cases {
+            let panel = &case.weights[..case.panel.panel_bytes(case.columns).unwrap()];
+            let mut out = vec![f32::NAN; case.columns];
+            for lane in [0, case.outputs.min(ROWS) - 1] {
+                table.lookup()(case.panel, panel, lane, &mut out);
+                hash.floats(&out);
+            }
+        }
     });
 }
 

@@ -9,6 +9,7 @@ pub mod ceiling;
 pub mod elementwise;
 #[cfg(test)]
 mod identity_tests;
+pub mod lookup;
 pub mod matmul;
 pub mod norm;
 pub mod quantise;
@@ -75,6 +76,8 @@ macro_rules! table {
 }
 
 table! {
+    /// See [`lookup`].
+    lookup: lookup::Function = lookup::LIST;
     /// See [`norm`].
     norm: norm::Function = norm::LIST;
     /// See [`activation`].

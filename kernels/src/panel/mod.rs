@@ -17,6 +17,7 @@ use crate::quant::BlockType;
 use crate::quant::row::MOST_COLUMNS;
 pub(crate) use layout::Layout;
 pub use pack::{pack, pack_rows};
+pub(crate) use read::Blocks;
 pub use read::{SubBlock, row_values, sub_block};
 pub use unpack::unpack;
 

@@ -14,10 +14,10 @@ type Pack<'a> = dyn Fn(&[&[u8]], &mut [u8]) -> bool + 'a;
 /// A packed matrix of random blocks and everything around it.
 #[derive(Clone)]
 pub(crate) struct Case {
-    panel: PanelType,
-    weights: Vec<u8>,
-    outputs: usize,
-    columns: usize,
+    pub(crate) panel: PanelType,
+    pub(crate) weights: Vec<u8>,
+    pub(crate) outputs: usize,
+    pub(crate) columns: usize,
     bias: Vec<f32>,
     words: Vec<i32>,
     rows: Vec<f32>,

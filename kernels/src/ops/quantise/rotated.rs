@@ -33,7 +33,7 @@ fn quantise<S: Simd, const KEPT: usize>(s: S, x: &[f32], out: &mut [i32]) {
     // Nothing, so that little has to be written.
     let mut kept = [None; KEPT];
     for (index, block) in x.chunks(BLOCK).enumerate() {
-        let vectors = transformed(s, block);
+        let vectors = hadamard::transform_vectors(s, load(s, block));
         for i in 0..VECTORS {
             poison[i] = s.add(poison[i], s.mul(vectors[i], zero));
             largest[i] = s.max(largest[i], s.abs(vectors[i]));
@@ -52,7 +52,7 @@ fn quantise<S: Simd, const KEPT: usize>(s: S, x: &[f32], out: &mut [i32]) {
     for (index, block) in x.chunks(BLOCK).enumerate() {
         let vectors = match kept.get(index) {
             Some(Some(kept)) => *kept,
-            _ => transformed(s, block),
+            _ => hadamard::transform_vectors(s, load(s, block)),
         };
         let mut rounded = [s.round(zero); VECTORS];
         for (t, rounded) in vectors.into_iter().zip(&mut rounded) {
@@ -67,16 +67,6 @@ fn quantise<S: Simd, const KEPT: usize>(s: S, x: &[f32], out: &mut [i32]) {
     out[layout.sums() + blocks * VECTORS..layout.words()].fill(0);
     out[layout.scaled_sums()..layout.sums()].fill(0);
     finish(layout, scale, total, out);
-}
-
-#[inline(always)]
-fn transformed<S: Simd>(s: S, block: &[f32]) -> [S::F; VECTORS] {
-    let mut x: [S::F; VECTORS] = load(s, block);
-    for x in &mut x {
-        *x = s.butterfly::<8>(s.butterfly::<4>(s.butterfly::<2>(s.butterfly::<1>(*x))));
-    }
-    let (a, b, c, d) = (s.add(x[0], x[1]), s.sub(x[0], x[1]), s.add(x[2], x[3]), s.sub(x[2], x[3]));
-    [s.add(a, c), s.add(b, d), s.sub(a, c), s.sub(b, d)]
 }
 
 /// Stores the integers of a block and their sums, and gives the sum of all.

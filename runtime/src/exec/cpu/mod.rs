@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use siskin_kernels::ops::attention::{BLOCK, PANEL};
 use siskin_kernels::ops::norm;
 use siskin_kernels::ops::{Kernels, rope};
-use siskin_kernels::panel::{self, ROWS};
+use siskin_kernels::panel::ROWS;
 
 use super::experts::{self, Slots};
 use super::state as states;
@@ -278,7 +278,7 @@ impl Forward<'_> {
             // A row that only pads a text may stand behind the last position.
             return out.fill(0.0);
         };
-        panel::row_values(tensor.panel, panel, row % ROWS, tensor.columns, out);
+        self.kernels.lookup()(tensor.panel, panel, row % ROWS, out);
     }
 
     /// No two workers write the same lines: each stores all rows of its heads or, of many rows, all heads of whole
