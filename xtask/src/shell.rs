@@ -41,6 +41,21 @@ pub(crate) fn measuring(name: &str) -> Result<PathBuf> {
     Ok(release(name))
 }
 
+/// A run of a program of ours as the tests of the workspace build it, so that nothing is compiled twice: dependencies of
+/// a single member would be, with the features that it alone asks for.
+pub(crate) fn member(name: &str) -> Command {
+    cargo(&["run", "--quiet", "--locked", "--bin", name, "--"])
+}
+
+/// Builds the C library in the same way, for tests: quick, and with checks for overflow.
+pub(crate) fn c_library(testing: bool) -> Result {
+    let mut command = cargo(&["build", "--workspace", "--lib", "--locked"]);
+    if testing {
+        command.args(["--features", "siskin-ffi/ffi-testing"]);
+    }
+    run(&mut command)
+}
+
 /// A program that will run at the root of the workspace.
 pub(crate) fn program(name: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> Command {
     let mut command = Command::new(name);

@@ -1,7 +1,7 @@
 //! `api`: the public items of every library crate.
 
 use crate::Verb;
-use crate::shell::{Result, cargo, run};
+use crate::shell::{self, Result, run};
 
 pub(crate) const VERB: Verb = Verb {
     name: "api",
@@ -11,7 +11,7 @@ pub(crate) const VERB: Verb = Verb {
 };
 
 fn api(arguments: &[String]) -> Result {
-    let mut command = cargo(&["run", "--quiet", "--package", "siskin-tests", "--bin", "public_api", "--"]);
+    let mut command = shell::member("public_api");
     match arguments {
         [] => {}
         [flag] if flag == "--bless" => drop(command.arg(flag)),

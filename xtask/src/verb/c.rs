@@ -1,7 +1,7 @@
 //! `c`: the C interface from C: what it exports, how large it is, and programs against it, under every checker.
 
 use crate::Verb;
-use crate::shell::{self, Result, WITHOUT_TRACT, cargo, program, run};
+use crate::shell::{self, Result, program, run};
 use crate::{library, tools};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -40,9 +40,9 @@ pub(crate) fn need_tools() -> Result {
 /// Everything that there is to check.
 pub(crate) fn check() -> Result {
     let place = Place::new()?;
-    place.build(&[])?;
+    shell::c_library(false)?;
     library::check(&place.target.join("libsiskin_ffi.so"))?;
-    place.build(&["--features", "ffi-testing"])?;
+    shell::c_library(true)?;
     let compilers = tools::c_compilers()?;
     headers(compilers)?;
     for compiler in compilers {
@@ -90,15 +90,8 @@ impl Place {
         let folder = target.join("c");
         let models = folder.join("models");
         std::fs::create_dir_all(&models).map_err(|error| format!("{}: {error}", models.display()))?;
-        let mut make =
-            cargo(&["run", "--quiet", "--package", "siskin-tests", WITHOUT_TRACT, "--bin", "c_models"]);
-        run(make.arg("--").arg(&models))?;
+        run(shell::member("c_models").arg(&models))?;
         Ok(Self { target, folder, models })
-    }
-
-    /// Builds the library for tests, which is quick and checks for overflow.
-    fn build(&self, features: &[&str]) -> Result {
-        run(cargo(&["build", "--package", "siskin-ffi", "--locked"]).args(features))
     }
 
     /// A program, against the shared library or, with sanitisers, against the static one.

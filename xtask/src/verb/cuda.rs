@@ -82,10 +82,10 @@ pub(crate) fn check(nvcc: &Path) -> Result {
 fn driver(nvcc: &Path) -> Result {
     let home = nvcc.parent().and_then(Path::parent).unwrap_or(Path::new(""));
 
-    let package = ["--package=siskin-trainer", "--features=cuda", "--locked"];
-    run(cargo(&["clippy", "--all-targets"]).args(package).args(["--", "-D", "warnings"]))?;
+    let features = ["--workspace", "--features=siskin-trainer/cuda", "--locked"];
+    run(cargo(&["clippy", "--all-targets"]).args(features).args(["--", "-D", "warnings"]))?;
     let mut test = cargo(&["test", "--lib"]);
-    test.args(package).arg("cuda::").env("LD_LIBRARY_PATH", home.join("lib"));
+    test.args(features).arg("cuda::").env("LD_LIBRARY_PATH", home.join("lib"));
     run(&mut test)
 }
 

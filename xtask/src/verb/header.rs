@@ -1,7 +1,7 @@
 //! `header`: the C header and the list of its functions.
 
 use crate::Verb;
-use crate::shell::{Result, WITHOUT_TRACT, cargo, run};
+use crate::shell::{self, Result, cargo, run};
 
 pub(crate) const VERB: Verb = Verb {
     name: "header",
@@ -11,8 +11,7 @@ pub(crate) const VERB: Verb = Verb {
 };
 
 fn header(arguments: &[String]) -> Result {
-    let mut command =
-        cargo(&["run", "--quiet", "--package", "siskin-tests", WITHOUT_TRACT, "--bin", "c_header", "--"]);
+    let mut command = shell::member("c_header");
     match arguments {
         [] => run(&mut command),
         [flag] if flag == "--bless" => {

@@ -3,7 +3,7 @@
 use super::ios_libraries::{self, For, TARGETS, folder};
 use super::ios_root::Swift;
 use crate::Verb;
-use crate::shell::{self, Result, WITHOUT_TRACT, cargo, output, program, run};
+use crate::shell::{self, Result, output, program, run};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -70,9 +70,7 @@ fn tests(swift: &Swift) -> Result {
     let folder = folder()?;
     let models = folder.join("models");
     fs::create_dir_all(&models).map_err(|error| format!("{}: {error}", models.display()))?;
-    let mut make =
-        cargo(&["run", "--quiet", "--package", "siskin-tests", WITHOUT_TRACT, "--bin", "c_models"]);
-    run(make.arg("--").arg(&models))?;
+    run(shell::member("c_models").arg(&models))?;
     let library = (!cfg!(target_os = "macos")).then(|| library(&folder)).transpose()?;
     let sample = folder.join("swift").join(PACKAGES[1]);
     if sample.exists() {
@@ -108,7 +106,7 @@ fn swift_test(swift: &Swift, package: &str, folder: &Path, library: Option<&Path
 
 /// Builds the library for tests by the names that programs link it by, and gives its folder.
 fn library(folder: &Path) -> Result<PathBuf> {
-    run(&mut cargo(&["build", "--package", "siskin-ffi", "--locked", "--features", "ffi-testing"]))?;
+    shell::c_library(true)?;
     let place = folder.join("lib");
     fs::create_dir_all(&place).map_err(|error| format!("{}: {error}", place.display()))?;
     for name in ["libsiskin.so", "libsiskin.so.0"] {

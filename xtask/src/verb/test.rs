@@ -158,7 +158,7 @@ fn tests() -> Result<Outcome> {
 }
 
 fn short_fuzz() -> Result<Outcome> {
-    let mut command = cargo(&["test", "--package", "siskin-tests", "--locked", "--test", "fuzz_short"]);
+    let mut command = cargo(&["test", "--workspace", "--locked", "--test", "fuzz_short"]);
     command.env("SISKIN_FUZZ_ROUNDS", FUZZ_ROUNDS);
     pass(command)
 }

@@ -11,7 +11,7 @@ mod package;
 mod rust;
 
 use crate::Verb;
-use crate::shell::{self, Result, WITHOUT_TRACT, cargo, program, run};
+use crate::shell::{self, Result, program, run};
 use crate::tools;
 use std::path::{Path, PathBuf};
 
@@ -74,9 +74,9 @@ impl Place {
         self.folder.join(name)
     }
 
-    /// Builds this machine's static library, which is quick and checks for overflow, and keeps it under a name.
-    fn static_library(&self, name: &str, features: &[&str]) -> Result<PathBuf> {
-        run(cargo(&["build", "--package", "siskin-ffi", "--locked"]).args(features))?;
+    /// Builds this machine's static library and keeps it under a name.
+    fn static_library(&self, name: &str, testing: bool) -> Result<PathBuf> {
+        shell::c_library(testing)?;
         let kept = self.at(name);
         copy(&self.target.join("debug/libsiskin_ffi.a"), &kept)?;
         Ok(kept)
@@ -86,9 +86,7 @@ impl Place {
     fn models(&self) -> Result<PathBuf> {
         let models = self.at("models");
         make_folder(&models)?;
-        let mut make =
-            cargo(&["run", "--quiet", "--package", "siskin-tests", WITHOUT_TRACT, "--bin", "c_models"]);
-        run(make.arg("--").arg(&models))?;
+        run(shell::member("c_models").arg(&models))?;
         Ok(models)
     }
 }
@@ -98,8 +96,8 @@ pub(crate) fn check() -> Result<Place> {
     let place = Place::new()?;
     let jars = jars::Jars::bring(&place)?;
     let models = place.models()?;
-    let shipped = place.static_library("libsiskin.a", &[])?;
-    let testing = place.static_library("libsiskin-testing.a", &["--features", "ffi-testing"])?;
+    let shipped = place.static_library("libsiskin.a", false)?;
+    let testing = place.static_library("libsiskin-testing.a", true)?;
     let host = bridge::host(&place, &shipped, "host", false)?;
     let tested = bridge::host(&place, &testing, "testing", true)?;
     let classes = kotlin::compile(&place, &jars)?;
