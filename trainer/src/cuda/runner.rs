@@ -168,7 +168,7 @@ impl<D: Device> Runner<D> {
         parameters: &Parameters<f32>,
         trains: impl Fn(usize) -> bool,
     ) -> Result<Self> {
-        op::check(&program, precision)?;
+        op::check(&program, precision, device.shared_bytes())?;
         let schedule = Schedule::new(&program, recompute, &trains)?;
         let forward = Schedule::forward(&program)?;
         let products = program.takes_packed();
@@ -260,13 +260,15 @@ impl<D: Device> Runner<D> {
             self.gradients(gradients)?;
             self.take_sum()
         });
-        self.clear()?;
+        let cleared = self.clear();
+        let sum = tried?;
+        cleared?;
         if let Some(eights) = &self.weights.eights {
             eights.forget(&mut self.device)?;
             eights.write(&mut self.device, &tables)?;
         }
         self.remembers = remembers;
-        tried
+        Ok(sum)
     }
 
     /// Makes gradients, and what was added up over batches, zero.

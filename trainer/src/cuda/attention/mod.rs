@@ -16,18 +16,27 @@ use crate::grad::runs;
 
 /// Head sizes that there are kernels for; smaller ones are filled up with zeros.
 const SIZES: [usize; 3] = [64, 128, 256];
-/// Runs of keys that a query sees with most sights.
+/// Runs of keys that a query sees of the newest and the first, and the fewest where there may be more.
 const RUNS: usize = 2;
 /// Numbers of a tile, as kernels read them.
 const NUMBERS: usize = 8;
 
-/// Refuses what there are no kernels for.
-pub(super) fn check(description: &Attention) -> Result<()> {
+/// Refuses what there are no kernels for, or which take more than `shared` bytes of shared memory.
+pub(super) fn check(description: &Attention, precision: Precision, shared: usize) -> Result<()> {
     if description.head_size > SIZES[SIZES.len() - 1] {
         let message = format!(
             "heads of {} columns are wider than the {} of the CUDA kernels; train with device = \"cpu\"",
             description.head_size,
             SIZES[SIZES.len() - 1]
+        );
+        return Err(Error::unsupported("device", message));
+    }
+    let most = Measures::new(precision, description.head_size).most(description.bias.is_some());
+    if most > shared {
+        let message = format!(
+            "heads of {} columns take {most} bytes of shared memory in this precision, and this device has {shared}; \
+             train with precision = \"bf16\", or with device = \"cpu\"",
+            description.head_size
         );
         return Err(Error::unsupported("device", message));
     }
@@ -43,7 +52,7 @@ fn texts_of_keys<'a>(call: &Call<'a>, description: &Attention) -> Cow<'a, Texts>
     }
 }
 
-/// Runs of keys that a query may see; more than one of them always has room.
+/// Runs of keys that a query may see.
 fn most_runs(description: &Attention, keys: &Texts) -> usize {
     match description.sight {
         Sight::Marked(_) => {
@@ -52,7 +61,8 @@ fn most_runs(description: &Attention, keys: &Texts) -> usize {
             (most + 1).next_power_of_two().max(RUNS)
         }
         Sight::Blocks { .. } => RUNS + 1,
-        _ => RUNS,
+        Sight::Recent { .. } => RUNS,
+        _ => 1,
     }
 }
 
@@ -81,8 +91,16 @@ impl Measures {
         Self {
             size,
             tile: if floats && size > 128 { 32 } else { 64 },
-            step: if size > 128 { 32 } else { 64 },
-            step_of_queries: if size > 64 { 32 } else { 64 },
+            step: match (floats, size) {
+                (true, 256) => 16,
+                (true, 128) | (false, 256) => 32,
+                _ => 64,
+            },
+            step_of_queries: match (floats, size) {
+                (true, 256) => 16,
+                (_, 128 | 256) => 32,
+                _ => 64,
+            },
             bytes: precision.bytes(),
             stride: size + precision.wide(),
         }
@@ -95,6 +113,18 @@ impl Measures {
     /// Bytes of so many rows.
     fn shared(&self, rows: usize) -> usize {
         rows * self.stride * self.bytes
+    }
+
+    /// The same beside the gradients of a tile's scores.
+    fn shared_with_scores(&self, rows: usize) -> usize {
+        self.shared(rows) + 4 * self.tile * (self.step + 1)
+    }
+
+    /// Bytes of the kernel that takes the most; it keeps gradients of scores where a table is added to them.
+    fn most(&self, has_table: bool) -> usize {
+        let rows = 2 * self.tile + 2 * self.step;
+        let of_keys = self.shared(2 * self.tile + 2 * self.step_of_queries);
+        if has_table { self.shared_with_scores(rows).max(of_keys) } else { self.shared(rows).max(of_keys) }
     }
 }
 
@@ -310,13 +340,14 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, description: &Atten
     let to_bias = description.bias.map_or(0, |bias| call.weight(bias.table).gradient);
     let to_queries = back.to[0];
     if to_queries.is_some() || to_bias > 0 {
-        let mut shared = measures.shared(2 * measures.tile + 2 * measures.step);
+        let rows = 2 * measures.tile + 2 * measures.step;
+        let mut shared = measures.shared(rows);
         let mut diagonals = 0;
         if to_bias > 0 {
             let count = tables.query_count * description.heads * (reach + measures.tile);
             diagonals = work.scratch.floats(count);
             work.tape.clear(diagonals, 4 * count);
-            shared += 4 * measures.tile * (measures.step + 1);
+            shared = measures.shared_with_scores(rows);
         }
         // Where nobody wants the gradient of queries, what it would be goes nowhere.
         let to = to_queries.map_or_else(
@@ -411,6 +442,8 @@ fn keys_back(
 
 #[cfg(test)]
 mod tests {
+    use siskin::graph::Bias;
+
     use super::*;
 
     fn attention(sight: Sight) -> Attention {
@@ -478,12 +511,19 @@ mod tests {
         for precision in [Precision::F32, Precision::Bf16, Precision::Fp16] {
             for size in [1, 64, 65, 128, 129, 256] {
                 let measures = Measures::new(precision, size);
-                let steeps = 4 * measures.tile * (measures.step + 1);
-                let most =
-                    measures.shared(2 * measures.tile + 2 * measures.step.max(measures.step_of_queries));
-                assert!(most + steeps <= 163 << 10, "{precision:?} {size}: {}", most + steeps);
+                assert!(measures.most(false) <= 99 << 10, "{precision:?} {size}: {}", measures.most(false));
+                let wide = if precision == Precision::F32 { 64 } else { 128 };
+                assert_eq!(measures.most(true) <= 99 << 10, size <= wide, "{precision:?} {size}");
+                assert!(measures.most(true) <= 163 << 10, "{precision:?} {size}: {}", measures.most(true));
             }
         }
-        assert!(check(&Attention { head_size: 257, ..attention(Sight::Whole) }).is_err());
+        let whole = |head_size| Attention { head_size, ..attention(Sight::Whole) };
+        let bias = Bias { table: 0, buckets: 8, farthest: 20, both_ways: true };
+        let with_table = Attention { bias: Some(bias), ..whole(256) };
+        assert!(check(&whole(257), Precision::Bf16, 227 << 10).is_err());
+        assert!(check(&whole(256), Precision::F32, 99 << 10).is_ok());
+        assert!(check(&with_table, Precision::Bf16, 163 << 10).is_ok());
+        let refused = check(&with_table, Precision::Bf16, 99 << 10).unwrap_err();
+        assert!(refused.message().contains("109824 bytes"), "{refused}");
     }
 }

@@ -165,12 +165,12 @@ pub(super) fn keeps(node: &Node, rows: usize) -> usize {
     }
 }
 
-/// Refuses what there are no kernels for.
-pub(super) fn check(program: &Program, precision: Precision) -> Result<()> {
+/// Refuses what there are no kernels for, or which take more than `shared` bytes of shared memory.
+pub(super) fn check(program: &Program, precision: Precision, shared: usize) -> Result<()> {
     for node in &program.nodes {
         let known = match &node.op {
             Op::Attention(description) => {
-                attention::check(description)?;
+                attention::check(description, precision, shared)?;
                 true
             }
             Op::Route(routing) if routing.experts > experts::most(precision) => {
