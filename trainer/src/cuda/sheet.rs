@@ -46,9 +46,9 @@ impl Sheet {
     }
 }
 
-/// Rows by their number, for gradients of a table's rows: every number once, where its rows begin in the third list, and
-/// the rows.
-pub(super) fn by_number(numbers: &[i32]) -> [Vec<i32>; 3] {
+/// Rows by their number, for gradients of a table's rows: every number once, where its rows begin in the third list, the
+/// rows, and how many numbers there are.
+pub(super) fn by_number(numbers: &[i32]) -> [Vec<i32>; 4] {
     let mut order: Vec<i32> = (0..numbers.len() as i32).collect();
     order.sort_by_key(|&row| numbers[row as usize]);
     let (mut distinct, mut starts) = (Vec::new(), Vec::new());
@@ -59,10 +59,11 @@ pub(super) fn by_number(numbers: &[i32]) -> [Vec<i32>; 3] {
             starts.push(index as i32);
         }
     }
+    let count = distinct.len() as i32;
     // As many as there could be: those that are not there have no rows.
     starts.resize(numbers.len() + 1, order.len() as i32);
     distinct.resize(numbers.len(), 0);
-    [distinct, starts, order]
+    [distinct, starts, order, vec![count]]
 }
 
 #[cfg(test)]
@@ -71,10 +72,11 @@ mod tests {
 
     #[test]
     fn rows_stand_by_their_number() {
-        let [distinct, starts, order] = by_number(&[7, 2, 7, 2, 9]);
+        let [distinct, starts, order, count] = by_number(&[7, 2, 7, 2, 9]);
         assert_eq!(distinct, [2, 7, 9, 0, 0]);
         assert_eq!(starts, [0, 2, 4, 5, 5, 5]);
         assert_eq!(order, [1, 3, 0, 2, 4]);
+        assert_eq!(count, [3]);
         assert_eq!(by_number(&[])[1], [0]);
     }
 
