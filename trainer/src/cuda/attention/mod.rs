@@ -10,7 +10,7 @@ use siskin::{Error, Result};
 
 use super::Precision;
 use super::op::{Back, Call, To, Work, flag, whole};
-use super::tape::{Argument, Place};
+use super::tape::{Argument, Place, Tape};
 use crate::batch::Texts;
 use crate::grad::runs;
 
@@ -31,7 +31,7 @@ pub(super) fn check(description: &Attention, precision: Precision, shared: usize
         );
         return Err(Error::unsupported("device", message));
     }
-    let most = Measures::new(precision, description.head_size).most(description.bias.is_some());
+    let most = Measures::new(precision, description).most();
     if most > shared {
         let message = format!(
             "heads of {} columns take {most} bytes of shared memory in this precision, and this device has {shared}; \
@@ -70,9 +70,25 @@ fn is_marked(texts: &Texts, row: usize) -> bool {
     texts.marked.get(row).copied().unwrap_or(false)
 }
 
-/// The measures of the kernels for a head size: `Plan` in `kernels/cuda/attention.cuh`.
+/// Whether the kernels of plain attention do, which know that values have 16 bits, that each query sees one run of keys,
+/// and that scores are products times a factor above zero.
+fn is_plain(precision: Precision, description: &Attention) -> bool {
+    let one_run =
+        !matches!(description.sight, Sight::Recent { .. } | Sight::Marked(_) | Sight::Blocks { .. });
+    let alone = description.alibi.is_empty() && description.bias.is_none() && description.sinks.is_none();
+    let product = description.softcap.is_none() && description.scale > 0.0;
+    let fits = description.head_size <= 128 && description.head_size.is_multiple_of(precision.wide());
+    precision != Precision::F32 && one_run && alone && product && fits
+}
+
+/// The measures of the kernels for an attention: `Plan` in `kernels/cuda/attention.cuh`, `plain_step` in
+/// `attention_plain.cuh`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Measures {
+    /// Whether it has the kernels of plain attention.
+    plain: bool,
+    /// Whether gradients of scores are kept for a table that is added to them.
+    table: bool,
     /// The head size that kernels are compiled for.
     size: usize,
     /// Rows that a block owns.
@@ -85,15 +101,20 @@ struct Measures {
 }
 
 impl Measures {
-    fn new(precision: Precision, head_size: usize) -> Self {
-        let size = SIZES.into_iter().find(|&size| head_size <= size).unwrap_or(SIZES[SIZES.len() - 1]);
+    fn new(precision: Precision, description: &Attention) -> Self {
+        let fits = |size: &usize| description.head_size <= *size;
+        let size = SIZES.into_iter().find(fits).unwrap_or(SIZES[SIZES.len() - 1]);
         let floats = precision == Precision::F32;
+        let plain = is_plain(precision, description);
         Self {
+            plain,
+            table: description.bias.is_some(),
             size,
             tile: if floats && size > 128 { 32 } else { 64 },
             step: match (floats, size) {
                 (true, 256) => 16,
                 (true, 128) | (false, 256) => 32,
+                (false, 128) if plain => 32,
                 _ => 64,
             },
             step_of_queries: match (floats, size) {
@@ -110,21 +131,46 @@ impl Measures {
         self.tile / 16 * 32
     }
 
+    /// The name of the kernel of a kind, forth or back.
+    fn name(&self, tape: &Tape, way: &str, kind: &str) -> String {
+        let plain = if self.plain { "_plain" } else { "" };
+        format!("{}_{}", tape.named(&format!("{way}{plain}{kind}")), self.size)
+    }
+
     /// Bytes of so many rows.
     fn shared(&self, rows: usize) -> usize {
         rows * self.stride * self.bytes
     }
 
-    /// The same beside the gradients of a tile's scores.
-    fn shared_with_scores(&self, rows: usize) -> usize {
-        self.shared(rows) + 4 * self.tile * (self.step + 1)
+    /// Rows of the tables that a step takes, of two kinds.
+    fn rows(&self, step: usize) -> usize {
+        if self.plain { 4 * step } else { 2 * step }
     }
 
-    /// Bytes of the kernel that takes the most; it keeps gradients of scores where a table is added to them.
-    fn most(&self, has_table: bool) -> usize {
-        let rows = 2 * self.tile + 2 * self.step;
-        let of_keys = self.shared(2 * self.tile + 2 * self.step_of_queries);
-        if has_table { self.shared_with_scores(rows).max(of_keys) } else { self.shared(rows).max(of_keys) }
+    /// Bytes of the kernel forth.
+    fn of_forward(&self) -> usize {
+        self.shared(self.tile + self.rows(self.step))
+    }
+
+    /// Bytes of the kernel back for queries, which may keep the gradients of a tile's scores.
+    fn of_queries(&self, keeps_scores: bool) -> usize {
+        let scores = if keeps_scores { 4 * self.tile * (self.step + 1) } else { 0 };
+        self.shared(2 * self.tile + self.rows(self.step)) + scores
+    }
+
+    /// Bytes that the plain kernel back for keys has beside what it asks for, to tell warps of queries.
+    fn told(&self) -> usize {
+        if self.plain { 40 * self.step_of_queries } else { 0 }
+    }
+
+    /// Bytes of the kernels back for keys.
+    fn of_keys(&self) -> usize {
+        self.shared(2 * self.tile + self.rows(self.step_of_queries))
+    }
+
+    /// Bytes of the kernel that takes the most.
+    fn most(&self) -> usize {
+        self.of_forward().max(self.of_queries(self.table)).max(self.of_keys() + self.told())
     }
 }
 
@@ -223,13 +269,19 @@ fn tables(work: &mut Work<'_>, call: &Call<'_>, description: &Attention, tile: u
     }
 }
 
-/// What every kernel is told of scores, and the place of the steps of distances and how far they reach.
+/// What every kernel is told of scores, and the place of the steps of distances and how far they reach; plain ones are told
+/// less.
 fn scores(
     work: &mut Work<'_>,
     call: &Call<'_>,
     description: &Attention,
     tables: &Tables,
+    plain: bool,
 ) -> (Vec<Argument>, Place, usize) {
+    let scale = Argument::Float(description.scale);
+    if plain {
+        return (vec![Argument::Place(tables.seen), whole(description.heads), scale], 0, 0);
+    }
     let (queries, keys) = (call.texts(), texts_of_keys(call, description));
     let reach = queries.spans.iter().chain(&keys.spans).map(ExactSizeIterator::len).max().unwrap_or(0);
     let slopes = match description.alibi.is_empty() {
@@ -244,7 +296,6 @@ fn scores(
             (-last..=last).map(|distance| table.bucket(distance) as i32).collect()
         });
     }
-    let scale = Argument::Float(description.scale);
     let cap = Argument::Float(description.softcap.unwrap_or(0.0));
     let places = [slopes, bias, steps].map(Argument::Place);
     let (many_end, many) = match description.sight {
@@ -273,9 +324,12 @@ pub(super) fn forward(
     out: Place,
     kept: Place,
 ) {
-    let measures = Measures::new(work.tape.precision, description.head_size);
+    let measures = Measures::new(work.tape.precision, description);
     let tables = tables(work, call, description, measures.tile);
-    let (scores, _, _) = scores(work, call, description, &tables);
+    let (mut scores, _, _) = scores(work, call, description, &tables, measures.plain);
+    if !measures.plain {
+        scores.push(Argument::Place(sinks(call, description)));
+    }
     let widths = [call.input(0).columns, call.input(1).columns, call.input(2).columns, description.head_size];
     let [keys, values] = match &description.projection {
         Some(projection) => mixed::mix(work, call, projection, [inputs[1], inputs[2]]),
@@ -287,12 +341,11 @@ pub(super) fn forward(
         &[Argument::Place(out), whole(call.columns())],
         &[kept, tables.query_tiles].map(Argument::Place),
         &scores,
-        &[Argument::Place(sinks(call, description)), whole(description.kv_heads)],
+        &[whole(description.kv_heads)],
     ];
-    let name = format!("{}_{}", work.tape.named("attention"), measures.size);
-    let shared = measures.shared(measures.tile + 2 * measures.step);
+    let name = measures.name(work.tape, "attention", "");
     let grid = [tables.query_count, description.heads, 1];
-    work.tape.kernel(&name, grid, measures.threads(), shared, &arguments.concat());
+    work.tape.kernel(&name, grid, measures.threads(), measures.of_forward(), &arguments.concat());
     if let Some(&others) = inputs.get(3) {
         pass_on(work, call, others, To { place: out, add: true });
     }
@@ -311,9 +364,9 @@ fn pass_on(work: &mut Work<'_>, call: &Call<'_>, from: Place, to: To) {
 }
 
 pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, description: &Attention, back: &Back<'_>) {
-    let measures = Measures::new(work.tape.precision, description.head_size);
+    let measures = Measures::new(work.tape.precision, description);
     let tables = tables(work, call, description, measures.tile);
-    let (scores, steps, reach) = scores(work, call, description, &tables);
+    let (scores, steps, reach) = scores(work, call, description, &tables, measures.plain);
     let along = work.scratch.floats(call.rows * description.heads);
     let places = [back.output, back.gradient].map(Argument::Place);
     let numbers = [whole(call.columns()), whole(description.head_size), Argument::Place(along)];
@@ -340,14 +393,11 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, description: &Atten
     let to_bias = description.bias.map_or(0, |bias| call.weight(bias.table).gradient);
     let to_queries = back.to[0];
     if to_queries.is_some() || to_bias > 0 {
-        let rows = 2 * measures.tile + 2 * measures.step;
-        let mut shared = measures.shared(rows);
         let mut diagonals = 0;
         if to_bias > 0 {
             let count = tables.query_count * description.heads * (reach + measures.tile);
             diagonals = work.scratch.floats(count);
             work.tape.clear(diagonals, 4 * count);
-            shared = measures.shared_with_scores(rows);
         }
         // Where nobody wants the gradient of queries, what it would be goes nowhere.
         let to = to_queries.map_or_else(
@@ -358,10 +408,11 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, description: &Atten
             &common[..],
             &[Argument::Place(to.0), flag(to.1), Argument::Place(tables.query_tiles)],
             &scores,
-            &[whole(description.kv_heads), Argument::Place(diagonals)],
+            &[whole(description.kv_heads), Argument::Place(diagonals)][..if measures.plain { 1 } else { 2 }],
         ];
-        let name = format!("{}_{}", work.tape.named("attention_back_queries"), measures.size);
+        let name = measures.name(work.tape, "attention_back", "_queries");
         let grid = [tables.query_count, description.heads, 1];
+        let shared = measures.of_queries(diagonals > 0);
         work.tape.kernel(&name, grid, measures.threads(), shared, &arguments.concat());
         if let Some(bias) = description.bias.filter(|_| to_bias > 0) {
             let arguments = [
@@ -409,10 +460,9 @@ fn keys_back(
 ) {
     // Wide heads have no registers for both sums.
     let kinds: &[(&str, [bool; 2])] = match measures.size {
-        256 => &[("keys", [true, false]), ("values", [false, true])],
-        _ => &[("both", [true, true])],
+        256 => &[("_keys", [true, false]), ("_values", [false, true])],
+        _ => &[("_both", [true, true])],
     };
-    let shared = measures.shared(2 * measures.tile + 2 * measures.step_of_queries);
     for (kind, does) in kinds {
         let to = [0, 1].map(|which| all[which].filter(|_| does[which]));
         if to == [None, None] {
@@ -428,15 +478,9 @@ fn keys_back(
             scores,
             &[whole(description.kv_heads)],
         ];
-        let name = work.tape.named(&format!("attention_back_{kind}"));
+        let name = measures.name(work.tape, "attention_back", kind);
         let grid = [tables.key_count, description.kv_heads, 1];
-        work.tape.kernel(
-            &format!("{name}_{}", measures.size),
-            grid,
-            measures.threads(),
-            shared,
-            &arguments.concat(),
-        );
+        work.tape.kernel(&name, grid, measures.threads(), measures.of_keys(), &arguments.concat());
     }
 }
 
@@ -508,17 +552,20 @@ mod tests {
 
     #[test]
     fn shared_memory_fits_every_device() {
+        let bias = Bias { table: 0, buckets: 8, farthest: 20, both_ways: true };
         for precision in [Precision::F32, Precision::Bf16, Precision::Fp16] {
-            for size in [1, 64, 65, 128, 129, 256] {
-                let measures = Measures::new(precision, size);
-                assert!(measures.most(false) <= 99 << 10, "{precision:?} {size}: {}", measures.most(false));
+            for size in [1, 32, 64, 65, 128, 129, 256] {
+                let with_table = |bias| {
+                    let description = attention(Sight::Whole);
+                    Measures::new(precision, &Attention { head_size: size, bias, ..description }).most()
+                };
+                assert!(with_table(None) <= 99 << 10, "{precision:?} {size}: {}", with_table(None));
                 let wide = if precision == Precision::F32 { 64 } else { 128 };
-                assert_eq!(measures.most(true) <= 99 << 10, size <= wide, "{precision:?} {size}");
-                assert!(measures.most(true) <= 163 << 10, "{precision:?} {size}: {}", measures.most(true));
+                assert_eq!(with_table(Some(bias)) <= 99 << 10, size <= wide, "{precision:?} {size}");
+                assert!(with_table(Some(bias)) <= 163 << 10, "{precision:?} {size}");
             }
         }
         let whole = |head_size| Attention { head_size, ..attention(Sight::Whole) };
-        let bias = Bias { table: 0, buckets: 8, farthest: 20, both_ways: true };
         let with_table = Attention { bias: Some(bias), ..whole(256) };
         assert!(check(&whole(257), Precision::Bf16, 227 << 10).is_err());
         assert!(check(&whole(256), Precision::F32, 99 << 10).is_ok());

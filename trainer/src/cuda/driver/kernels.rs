@@ -13,11 +13,12 @@ use super::check;
 use crate::knobs;
 
 /// What all files share, in the order in which they need each other.
-const SHARED: [&str; 5] = [
+const SHARED: [&str; 6] = [
     include_str!("../../../../kernels/cuda/machine.cuh"),
     include_str!("../../../../kernels/cuda/common.cuh"),
     include_str!("../../../../kernels/cuda/sums.cuh"),
     include_str!("../../../../kernels/cuda/attention.cuh"),
+    include_str!("../../../../kernels/cuda/attention_plain.cuh"),
     include_str!("../../../../kernels/cuda/optimiser.cuh"),
 ];
 
@@ -28,11 +29,13 @@ macro_rules! files {
 }
 
 /// Every file of kernels, and what it says.
-const FILES: [(&str, &str); 27] = files![
+const FILES: [(&str, &str); 29] = files![
     "adafactor",
     "adamw8",
     "attention",
     "attention_back",
+    "attention_back_plain",
+    "attention_plain",
     "average",
     "cast",
     "columns",
@@ -75,7 +78,9 @@ pub(super) struct Kernels {
 /// The file that has a kernel: its entries begin with the kernel's name without what is said of types and sizes.
 fn file_of(kernel: &str) -> Option<(&'static str, &'static str)> {
     let named = |name: &str, text: &str| {
-        text.contains(&format!("ENTRY({name},")) || text.contains(&format!("ENTRY({name}_##"))
+        ["ENTRY(", "ENTRY_OF_MANY("].iter().any(|entry| {
+            text.contains(&format!("{entry}{name},")) || text.contains(&format!("{entry}{name}_##"))
+        })
     };
     let mut name = kernel;
     loop {
@@ -234,6 +239,9 @@ mod tests {
             ("attention_bf16_64", "attention"),
             ("attention_back_both_f32_128", "attention_back"),
             ("attention_back_bias", "attention_back"),
+            ("attention_plain_bf16_64", "attention_plain"),
+            ("attention_back_plain_queries_bf16_64", "attention_back_plain"),
+            ("attention_back_plain_both_f16_128", "attention_back_plain"),
             ("norm_back_f16", "norm"),
             ("add_parts", "sums"),
             ("add_results", "cross_entropy"),
