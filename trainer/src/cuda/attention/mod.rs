@@ -1,9 +1,7 @@
 //! Attention on a device: which keys each query sees, and the tiles that blocks take.
 
 mod mixed;
-
-use std::borrow::Cow;
-use std::ops::Range;
+mod tables;
 
 use siskin::graph::{Attention, Sight};
 use siskin::{Error, Result};
@@ -11,15 +9,10 @@ use siskin::{Error, Result};
 use super::Precision;
 use super::op::{Back, Call, To, Work, flag, whole};
 use super::tape::{Argument, Place, Tape};
-use crate::batch::Texts;
-use crate::grad::runs;
+use tables::{Tables, is_marked, tables, texts_of_keys};
 
 /// Head sizes that there are kernels for; smaller ones are filled up with zeros.
 const SIZES: [usize; 3] = [64, 128, 256];
-/// Runs of keys that a query sees of the newest and the first, and the fewest where there may be more.
-const RUNS: usize = 2;
-/// Numbers of a tile, as kernels read them.
-const NUMBERS: usize = 8;
 
 /// Refuses what there are no kernels for, or which take more than `shared` bytes of shared memory.
 pub(super) fn check(description: &Attention, precision: Precision, shared: usize) -> Result<()> {
@@ -41,33 +34,6 @@ pub(super) fn check(description: &Attention, precision: Precision, shared: usize
         return Err(Error::unsupported("device", message));
     }
     Ok(())
-}
-
-/// The texts whose rows are keys.
-fn texts_of_keys<'a>(call: &Call<'a>, description: &Attention) -> Cow<'a, Texts> {
-    let texts = call.input(1).side.texts(call.batch);
-    match &description.projection {
-        Some(projection) => Cow::Owned(mixed::texts(texts, projection)),
-        None => Cow::Borrowed(texts),
-    }
-}
-
-/// Runs of keys that a query may see.
-fn most_runs(description: &Attention, keys: &Texts) -> usize {
-    match description.sight {
-        Sight::Marked(_) => {
-            let of_text = |span: &Range<usize>| span.clone().filter(|&row| is_marked(keys, row)).count();
-            let most = keys.spans.iter().map(of_text).max().unwrap_or(0);
-            (most + 1).next_power_of_two().max(RUNS)
-        }
-        Sight::Blocks { .. } => RUNS + 1,
-        Sight::Recent { .. } => RUNS,
-        _ => 1,
-    }
-}
-
-fn is_marked(texts: &Texts, row: usize) -> bool {
-    texts.marked.get(row).copied().unwrap_or(false)
 }
 
 /// Whether the kernels of plain attention do, which know that values have 16 bits, that each query sees one run of keys,
@@ -171,101 +137,6 @@ impl Measures {
     /// Bytes of the kernel that takes the most.
     fn most(&self) -> usize {
         self.of_forward().max(self.of_queries(self.table)).max(self.of_keys() + self.told())
-    }
-}
-
-/// What kernels are told of the texts of an attention.
-struct Tables {
-    seen: Place,
-    runs: usize,
-    query_tiles: Place,
-    query_count: usize,
-    key_tiles: Place,
-    key_count: usize,
-}
-
-/// The runs of keys that each query sees, row by row, texts one after the other.
-fn seen(description: &Attention, queries: &Texts, keys: &Texts) -> Vec<Vec<Range<usize>>> {
-    let attends = |row| description.sight != Sight::FromMarked || is_marked(queries, row);
-    let of_text = |text: usize| {
-        let span = queries.spans[text].clone();
-        span.clone().map(move |row| match attends(row) {
-            true => runs(description, queries, keys, text, row - span.start),
-            false => Vec::new(),
-        })
-    };
-    (0..queries.spans.len()).flat_map(of_text).collect()
-}
-
-/// Tiles of queries, those with the most keys first, and tiles of keys.
-fn tiles(tile: usize, seen: &[Vec<Range<usize>>], queries: &Texts, keys: &Texts) -> [Vec<[i32; NUMBERS]>; 2] {
-    let (mut of_queries, mut of_keys) = (Vec::new(), Vec::new());
-    for (own, other) in queries.spans.iter().zip(&keys.spans) {
-        let all = [own.len(), other.len()];
-        for start in (0..own.len()).step_by(tile) {
-            let rows = start..own.len().min(start + tile);
-            let runs = || seen[own.start + rows.start..own.start + rows.end].iter().flatten();
-            let first = runs().map(|run| run.start).min().unwrap_or(0);
-            let end = runs().map(|run| run.end).max().unwrap_or(0).max(first);
-            let numbers = [own.start + start, rows.len(), own.start, other.start, first, end, all[0], all[1]];
-            of_queries.push(numbers.map(|number| number as i32));
-        }
-        for start in (0..other.len()).step_by(tile) {
-            let end = other.len().min(start + tile);
-            let looks =
-                |row: &usize| seen[own.start + row].iter().any(|run| run.start < end && start < run.end);
-            let first = (0..own.len()).find(looks).unwrap_or(0);
-            let last = (first..own.len()).rev().find(looks).map_or(first, |row| row + 1);
-            let numbers =
-                [other.start + start, end - start, other.start, own.start, first, last, all[0], all[1]];
-            of_keys.push(numbers.map(|number| number as i32));
-        }
-    }
-    let work = |tile: &[i32; NUMBERS]| std::cmp::Reverse(tile[5] - tile[4]);
-    of_queries.sort_by_key(work);
-    of_keys.sort_by_key(work);
-    [of_queries, of_keys]
-}
-
-/// Filled up with tiles of nothing, so that batches of like shape have as many.
-fn filled(mut tiles: Vec<[i32; NUMBERS]>) -> Vec<i32> {
-    tiles.resize(tiles.len().next_multiple_of(32), [0; NUMBERS]);
-    tiles.concat()
-}
-
-fn tables(work: &mut Work<'_>, call: &Call<'_>, description: &Attention, tile: usize) -> Tables {
-    let (queries, keys) = (call.texts(), texts_of_keys(call, description));
-    let keys = &*keys;
-    let name = |what: &str| {
-        let sides = (call.name(""), call.input(1).side);
-        let sums = description.projection.map(|projection| projection.count);
-        format!("{what} {tile} {sides:?} {:?} {sums:?}", description.sight)
-    };
-    let most = most_runs(description, keys);
-    let all = std::cell::OnceCell::new();
-    let seen = || all.get_or_init(|| seen(description, queries, keys));
-    let flat = work.sheet.whole(&name("seen"), || {
-        let of_row = |runs: &Vec<Range<usize>>| {
-            let mut numbers: Vec<i32> =
-                runs.iter().flat_map(|run| [run.start as i32, run.end as i32]).collect();
-            numbers.resize(2 * most, 0);
-            numbers
-        };
-        seen().iter().flat_map(of_row).collect()
-    });
-    let lists = std::cell::OnceCell::new();
-    let lists = || lists.get_or_init(|| tiles(tile, seen(), queries, keys));
-    let count = |texts: &Texts| {
-        let tiles: usize = texts.spans.iter().map(|span| span.len().div_ceil(tile)).sum();
-        tiles.next_multiple_of(32)
-    };
-    Tables {
-        seen: flat,
-        runs: most,
-        query_tiles: work.sheet.whole(&name("query tiles"), || filled(lists()[0].clone())),
-        query_count: count(queries),
-        key_tiles: work.sheet.whole(&name("key tiles"), || filled(lists()[1].clone())),
-        key_count: count(keys),
     }
 }
 
@@ -488,7 +359,9 @@ fn keys_back(
 mod tests {
     use siskin::graph::Bias;
 
+    use super::tables::{NUMBERS, seen, tiles};
     use super::*;
+    use crate::batch::Texts;
 
     fn attention(sight: Sight) -> Attention {
         Attention {
