@@ -267,15 +267,21 @@ impl<D: Device> Runner<D> {
             self.gradients(gradients)?;
             self.take_sum()
         });
-        let cleared = self.clear();
+        let restored = self.restore(&tables);
+        self.remembers = remembers;
+        // What went wrong first is told.
         let sum = tried?;
-        cleared?;
+        restored.map(|()| sum)
+    }
+
+    /// Makes gradients and sums zero, and puts back what was remembered of tables of eight bits.
+    fn restore(&mut self, tables: &Tables) -> Result<()> {
+        self.clear()?;
         if let Some(eights) = &self.weights.eights {
             eights.forget(&mut self.device)?;
-            eights.write(&mut self.device, &tables)?;
+            eights.write(&mut self.device, tables)?;
         }
-        self.remembers = remembers;
-        Ok(sum)
+        Ok(())
     }
 
     /// Makes gradients, and what was added up over batches, zero.
