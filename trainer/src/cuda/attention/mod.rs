@@ -424,6 +424,32 @@ mod tests {
     }
 
     #[test]
+    fn plain_attention_has_kernels_of_its_own() {
+        let whole = || Attention { head_size: 64, ..attention(Sight::Whole) };
+        let bias = Bias { table: 0, buckets: 8, farthest: 20, both_ways: true };
+        let cases = [
+            (whole(), true),
+            (Attention { sight: Sight::Before(Some(9)), ..whole() }, true),
+            (Attention { sight: Sight::Recent { window: 4, first: 1 }, ..whole() }, false),
+            (Attention { sight: Sight::Marked(3), ..whole() }, false),
+            (Attention { head_size: 20, ..whole() }, false),
+            (Attention { head_size: 136, ..whole() }, false),
+            (Attention { softcap: Some(30.0), ..whole() }, false),
+            (Attention { bias: Some(bias), ..whole() }, false),
+            (Attention { sinks: Some(0), ..whole() }, false),
+            (Attention { alibi: vec![0.5, 0.25], ..whole() }, false),
+            (Attention { scale: -1.0, ..whole() }, false),
+        ];
+        for (description, plain) in cases {
+            let measures = Measures::new(Precision::Bf16, &description);
+            let name = measures.name(&Tape::new(Precision::Bf16), "attention_back", "_queries");
+            assert_eq!(measures.plain, plain, "{description:?}");
+            assert_eq!(name.starts_with("attention_back_plain_queries_bf16_"), plain, "{name}");
+            assert!(!Measures::new(Precision::F32, &description).plain, "{description:?}");
+        }
+    }
+
+    #[test]
     fn shared_memory_fits_every_device() {
         let bias = Bias { table: 0, buckets: 8, farthest: 20, both_ways: true };
         for precision in [Precision::F32, Precision::Bf16, Precision::Fp16] {
