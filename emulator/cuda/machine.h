@@ -267,3 +267,5 @@ template <class... X, void (*KERNEL)(X...)> struct Called<KERNEL> {
 #define ENTRY(name, THREADS, parameters, body) \
     static void name parameters { body; } \
     static Entry entry_##name(#name, THREADS, Called<name>::call, Called<name>::count);
+
+#define ENTRY_OF_MANY(name, THREADS, BLOCKS, parameters, body) ENTRY(name, THREADS, parameters, body)

@@ -87,6 +87,8 @@ __device__ void attention(Heads<T> queries, Heads<T> keys, Heads<T> values, T* o
         add_product<SIZE, STEP>(sums, shares, of_values);
         meet();
     }
+    // Where no key is seen, the first tiles are still under way.
+    wait_for_copies<0>();
 
 #pragma unroll
     for (int r = 0; r < 2; r++) {

@@ -16,9 +16,11 @@ template <class T, int SIZE> struct Plan {
     static constexpr int threads = tile / OWN * LANES;
     // Rows begin 16 bytes further than their numbers need, so that eight of them lie in different banks.
     static constexpr int stride = SIZE + wide<T>();
-    static constexpr int step = SIZE > 128 ? 32 : 64;
+    // A block may have no more shared memory than 99 KiB on some devices.
+    static constexpr bool floats = sizeof(T) == 4;
+    static constexpr int step = SIZE > 128 ? (floats ? 16 : 32) : floats && SIZE > 64 ? 32 : 64;
     // Backward for keys holds two tables of sums.
-    static constexpr int step_of_queries = SIZE > 64 ? 32 : 64;
+    static constexpr int step_of_queries = SIZE > 128 ? (floats ? 16 : 32) : SIZE > 64 ? 32 : 64;
 };
 
 // A table of heads side by side: the columns of one head, of all rows.
@@ -177,22 +179,26 @@ struct Scores {
     float many;
 };
 
-// One query, as each key wants it.
+// One query, as each key wants it: its first two runs, and the place of the others. Where there is one run, the second
+// has no keys.
 struct Query {
     int position;
     int first;
     int end;
+    int second;
+    int second_end;
     const int* others;
 };
 
 __device__ __forceinline__ Query query_of(const Scores& scores, long long row, int position) {
     const int* seen = scores.seen + row * scores.runs * 2;
-    return {position, seen[0], seen[1], seen + 2};
+    bool more = scores.runs > 1;
+    return {position, seen[0], seen[1], more ? seen[2] : 0, more ? seen[3] : 0, seen + 4};
 }
 
 __device__ __forceinline__ bool sees(const Scores& scores, const Query& query, int key) {
-    bool seen = key >= query.first && key < query.end;
-    for (int i = 0; i < scores.runs - 1; i++) seen = seen || (key >= query.others[2 * i] && key < query.others[2 * i + 1]);
+    bool seen = (key >= query.first && key < query.end) || (key >= query.second && key < query.second_end);
+    for (int i = 0; i < scores.runs - 2; i++) seen = seen || (key >= query.others[2 * i] && key < query.others[2 * i + 1]);
     return seen;
 }
 
@@ -209,7 +215,7 @@ __device__ __forceinline__ float score(const Scores& scores, int head, const Que
     int distance = key - query.position;
     if (scores.slopes) x += scores.slopes[head] * distance;
     if (scores.bias) x += scores.bias[scores.steps[distance + scores.reach - 1] * scores.heads + head];
-    if (key < scores.many_end && query.others[1] > query.others[0]) x += scores.many;
+    if (key < scores.many_end && query.second_end > query.second) x += scores.many;
     return x;
 }
 

@@ -29,6 +29,29 @@ template <int COUNT, class T> __device__ __forceinline__ void read(float (&to)[C
     for (int i = 0; i < COUNT; i++) to[i] = number(pack.numbers[i]);
 }
 
+// Floats that begin at a multiple of 16 bytes; less than four of them anywhere.
+template <int COUNT> __device__ __forceinline__ void read_floats(float (&to)[COUNT], const float* from) {
+    constexpr int STEP = COUNT % 4 == 0 ? 4 : 1;
+#pragma unroll
+    for (int i = 0; i < COUNT; i += STEP) {
+        Pack<float, STEP> pack = *reinterpret_cast<const Pack<float, STEP>*>(from + i);
+#pragma unroll
+        for (int j = 0; j < STEP; j++) to[i + j] = pack.numbers[j];
+    }
+}
+
+// The same the other way.
+template <int COUNT> __device__ __forceinline__ void write_floats(float* to, const float (&from)[COUNT]) {
+    constexpr int STEP = COUNT % 4 == 0 ? 4 : 1;
+#pragma unroll
+    for (int i = 0; i < COUNT; i += STEP) {
+        Pack<float, STEP> pack;
+#pragma unroll
+        for (int j = 0; j < STEP; j++) pack.numbers[j] = from[i + j];
+        *reinterpret_cast<Pack<float, STEP>*>(to + i) = pack;
+    }
+}
+
 template <int COUNT, class T> __device__ __forceinline__ void write(T* to, const float (&from)[COUNT]) {
     Pack<T, COUNT> pack;
 #pragma unroll

@@ -32,11 +32,10 @@ __device__ void convolve_back(const T* gradient, const float* factors, const int
 template <class T>
 __device__ void sum_taps(const T* x, const T* gradient, const int* places, int rows, int columns, int taps, int part,
                          float* parts) {
-    sum_part(rows, columns * taps, part, parts, [&](int row, int tap) {
+    sum_part<1>(rows, columns * taps, part, parts, [&](int row, int tap, float (&product)[1]) {
         int ago = taps - 1 - tap % taps;
-        if (ago > places[row]) return 0.0f;
         long long at = (long long)row * columns + tap / taps;
-        return number(gradient[at]) * number(x[at - (long long)ago * columns]);
+        product[0] = ago > places[row] ? 0 : number(gradient[at]) * number(x[at - (long long)ago * columns]);
     });
 }
 
@@ -79,9 +78,9 @@ __device__ void decay_back(const T* x, const T* gradient, const float* logs, con
 template <class T>
 __device__ void sum_slopes(const T* x, const T* gradient, const float* logs, const float* biases, int logarithm,
                            int of_log, int rows, int columns, int part, float* parts) {
-    sum_part(rows, columns, part, parts, [&](int row, int column) {
+    sum_part<1>(rows, columns, part, parts, [&](int row, int column, float (&slope)[1]) {
         Slopes own = slopes(x, gradient, logs, biases, logarithm, (long long)row * columns + column, column);
-        return of_log ? own.along_log : own.along;
+        slope[0] = of_log ? own.along_log : own.along;
     });
 }
 

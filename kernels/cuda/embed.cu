@@ -12,32 +12,59 @@ template <class T> __device__ void embed(const int* numbers, const T* table, T* 
 
 #define ROW_LANES 8
 
-// Each number of `numbers`, once, takes the rows order[starts[n]] to order[starts[n + 1] - 1] of the gradient. A block
-// has 32 columns of one number, 8 of its rows at a time.
-template <class T>
-__device__ void embed_back(const int* numbers, const int* starts, const int* order, const T* gradient, float* to,
-                           int columns) {
-    __shared__ float sums[ROW_LANES][LANES];
-    int first = starts[blockIdx.x], end = starts[blockIdx.x + 1];
-    if (first >= end) return;
-    int column = blockIdx.y * LANES + lane();
-    float sum = 0;
-    if (column < columns) {
-        for (int i = first + warp(); i < end; i += ROW_LANES) {
-            sum += number(gradient[(long long)order[i] * columns + column]);
+// Each of the first `count` numbers, once, takes the rows order[starts[n]] to order[starts[n + 1] - 1] of the gradient. A
+// block has some columns of one number after the other, 8 rows at a time.
+template <int COUNT, class T>
+__device__ __forceinline__ void add_rows(const int* numbers, const int* starts, const int* order, int count,
+                                         const T* gradient, float* to, int columns) {
+    constexpr int OF_BLOCK = LANES * wide<T>();
+    __shared__ float sums[ROW_LANES][LANES * COUNT];
+    int all = min(columns, (int)(blockIdx.y + 1) * OF_BLOCK);
+    for (int n = blockIdx.x; n < count; n += gridDim.x) {
+        int first = starts[n], end = starts[n + 1];
+        for (int base = blockIdx.y * OF_BLOCK; base < all; base += LANES * COUNT) {
+            int column = base + lane() * COUNT;
+            float sum[COUNT] = {};
+            if (column < all) {
+                for (int i = first + warp(); i < end; i += ROW_LANES) {
+                    float x[COUNT];
+                    read<COUNT>(x, gradient + (long long)order[i] * columns + column);
+#pragma unroll
+                    for (int j = 0; j < COUNT; j++) sum[j] += x[j];
+                }
+            }
+            meet();
+#pragma unroll
+            for (int j = 0; j < COUNT; j++) sums[warp()][lane() * COUNT + j] = sum[j];
+            meet();
+            if (warp() > 0 || column >= all) continue;
+            for (int i = 1; i < min(ROW_LANES, end - first); i++) {
+#pragma unroll
+                for (int j = 0; j < COUNT; j++) sum[j] += sums[i][lane() * COUNT + j];
+            }
+            float* own = to + (long long)numbers[n] * columns + column;
+            float before[COUNT];
+            read_floats<COUNT>(before, own);
+#pragma unroll
+            for (int j = 0; j < COUNT; j++) sum[j] += before[j];
+            write_floats<COUNT>(own, sum);
         }
     }
-    sums[warp()][lane()] = sum;
-    meet();
-    if (warp() > 0 || column >= columns) return;
-    for (int i = 1; i < ROW_LANES; i++) sum += sums[i][lane()];
-    to[(long long)numbers[blockIdx.x] * columns + column] += sum;
+}
+
+template <class T>
+__device__ void embed_back(const int* numbers, const int* starts, const int* order, const int* count,
+                           const T* gradient, float* to, int columns) {
+    bool all_wide = is_wide(gradient, columns) && is_wide(to, columns);
+    if (all_wide) add_rows<wide<T>()>(numbers, starts, order, *count, gradient, to, columns);
+    else add_rows<1>(numbers, starts, order, *count, gradient, to, columns);
 }
 
 #define KERNELS(T, type)                                                                                 \
     ENTRY(embed_##type, 256, (const int* numbers, const T* table, T* out, int rows, int columns),        \
           embed(numbers, table, out, rows, columns))                                                     \
     ENTRY(embed_back_##type, ROW_LANES* LANES,                                                           \
-          (const int* numbers, const int* starts, const int* order, const T* gradient, float* to, int columns), \
-          embed_back(numbers, starts, order, gradient, to, columns))
+          (const int* numbers, const int* starts, const int* order, const int* count, const T* gradient, \
+           float* to, int columns),                                                                      \
+          embed_back(numbers, starts, order, count, gradient, to, columns))
 FOR_EACH_TYPE(KERNELS)

@@ -126,3 +126,7 @@ template <int LEFT> __device__ __forceinline__ void wait_for_copies() {
 // keeps the compiler from spilling registers for the sake of more.
 #define ENTRY(name, THREADS, parameters, body) \
     extern "C" __global__ void __launch_bounds__(THREADS, 1) name parameters { body; }
+
+// The same where BLOCKS blocks are to be at work on a processor at once, which leaves each thread fewer registers.
+#define ENTRY_OF_MANY(name, THREADS, BLOCKS, parameters, body) \
+    extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) name parameters { body; }

@@ -47,15 +47,33 @@ __device__ __forceinline__ Bend bend(int function, float parameter, float x) {
     }
 }
 
+// Calls `work` with the function as a type, so that what goes through many numbers chooses once.
+template <class Work> __device__ __forceinline__ void with_function(int function, Work work) {
+    switch (function) {
+    case SILU: return work(Count<SILU>());
+    case GELU: return work(Count<GELU>());
+    case GELU_TANH: return work(Count<GELU_TANH>());
+    case RELU: return work(Count<RELU>());
+    case SIGMOID: return work(Count<SIGMOID>());
+    case ELU_PLUS_ONE: return work(Count<ELU_PLUS_ONE>());
+    case SCALE: return work(Count<SCALE>());
+    case SOFTCAP: return work(Count<SOFTCAP>());
+    default: return work(Count<CLAMP>());
+    }
+}
+
 template <class T>
 __device__ void activate(int function, float parameter, const T* x, T* out, long long count) {
-    for_each_run<T>(count, is_wide(x, 0) && is_wide(out, 0), [&](long long at, auto size) {
-        constexpr int COUNT = decltype(size)::value;
-        float numbers[COUNT];
-        read<COUNT>(numbers, x + at);
+    with_function(function, [&](auto chosen) {
+        constexpr int FUNCTION = decltype(chosen)::value;
+        for_each_run<T>(count, is_wide(x, 0) && is_wide(out, 0), [&](long long at, auto size) {
+            constexpr int COUNT = decltype(size)::value;
+            float numbers[COUNT];
+            read<COUNT>(numbers, x + at);
 #pragma unroll
-        for (int i = 0; i < COUNT; i++) numbers[i] = bend(function, parameter, numbers[i]).value;
-        write<COUNT>(out + at, numbers);
+            for (int i = 0; i < COUNT; i++) numbers[i] = bend(FUNCTION, parameter, numbers[i]).value;
+            write<COUNT>(out + at, numbers);
+        });
     });
 }
 
@@ -63,14 +81,17 @@ template <class T>
 __device__ void activate_back(int function, float parameter, const T* x, const T* gradient, T* to, int add,
                               long long count) {
     bool all_wide = is_wide(x, 0) && is_wide(gradient, 0) && is_wide(to, 0);
-    for_each_run<T>(count, all_wide, [&](long long at, auto size) {
-        constexpr int COUNT = decltype(size)::value;
-        float numbers[COUNT], steep[COUNT];
-        read<COUNT>(numbers, x + at);
-        read<COUNT>(steep, gradient + at);
+    with_function(function, [&](auto chosen) {
+        constexpr int FUNCTION = decltype(chosen)::value;
+        for_each_run<T>(count, all_wide, [&](long long at, auto size) {
+            constexpr int COUNT = decltype(size)::value;
+            float numbers[COUNT], steep[COUNT];
+            read<COUNT>(numbers, x + at);
+            read<COUNT>(steep, gradient + at);
 #pragma unroll
-        for (int i = 0; i < COUNT; i++) steep[i] *= bend(function, parameter, numbers[i]).slope;
-        give<COUNT>(to + at, steep, add);
+            for (int i = 0; i < COUNT; i++) steep[i] *= bend(FUNCTION, parameter, numbers[i]).slope;
+            give<COUNT>(to + at, steep, add);
+        });
     });
 }
 

@@ -32,12 +32,12 @@ __device__ __forceinline__ void norm_run(const T* x, T* out, const float* weight
                                          bool centred, float epsilon) {
     Moments own = moments<COUNT>(x, size, centred, epsilon);
     for (int i = lane() * COUNT; i < size; i += LANES * COUNT) {
-        float x_of[COUNT];
+        float x_of[COUNT], factors[COUNT], terms[COUNT] = {};
         read<COUNT>(x_of, x + i);
+        read_floats<COUNT>(factors, weight + i);
+        if (bias) read_floats<COUNT>(terms, bias + i);
 #pragma unroll
-        for (int j = 0; j < COUNT; j++) {
-            x_of[j] = (x_of[j] - own.mean) * own.factor * weight[i + j] + (bias ? bias[i + j] : 0);
-        }
+        for (int j = 0; j < COUNT; j++) x_of[j] = (x_of[j] - own.mean) * own.factor * factors[j] + terms[j];
         write<COUNT>(out + i, x_of);
     }
 }
@@ -61,7 +61,8 @@ __device__ void norm(const T* x, const T* other, T* sum, T* out, const float* we
     if (run >= runs) return;
     long long at = (long long)run * size;
     int first = (int)(at % weights);
-    bool all_wide = is_wide(x, size) && is_wide(out, size) && is_wide(other, size) && is_wide(sum, size);
+    bool all_wide = is_wide(x, size) && is_wide(out, size) && is_wide(other, size) && is_wide(sum, size) &&
+        is_wide(weight, size) && is_wide(bias, size);
     if (other) {
         if (all_wide) add_run<wide<T>()>(x + at, other + at, sum + at, size);
         else add_run<1>(x + at, other + at, sum + at, size);
@@ -77,13 +78,14 @@ template <int COUNT, class T>
 __device__ __forceinline__ Moments norm_back_run(const T* x, const T* gradient, T* to, const float* weight, int size,
                                                  bool centred, float epsilon, bool add) {
     Moments own = moments<COUNT>(x, size, centred, epsilon);
-    float x_of[COUNT], g[COUNT], sum = 0, along = 0;
+    float x_of[COUNT], g[COUNT], factors[COUNT], sum = 0, along = 0;
     for (int i = lane() * COUNT; i < size; i += LANES * COUNT) {
         read<COUNT>(x_of, x + i);
         read<COUNT>(g, gradient + i);
+        read_floats<COUNT>(factors, weight + i);
 #pragma unroll
         for (int j = 0; j < COUNT; j++) {
-            float steep = g[j] * weight[i + j];
+            float steep = g[j] * factors[j];
             sum += steep;
             along += steep * (x_of[j] - own.mean) * own.factor;
         }
@@ -94,10 +96,11 @@ __device__ __forceinline__ Moments norm_back_run(const T* x, const T* gradient, 
     for (int i = lane() * COUNT; i < size; i += LANES * COUNT) {
         read<COUNT>(x_of, x + i);
         read<COUNT>(g, gradient + i);
+        read_floats<COUNT>(factors, weight + i);
 #pragma unroll
         for (int j = 0; j < COUNT; j++) {
             float z = (x_of[j] - own.mean) * own.factor;
-            g[j] = own.factor * (g[j] * weight[i + j] - sum - z * along);
+            g[j] = own.factor * (g[j] * factors[j] - sum - z * along);
         }
         give<COUNT>(to + i, g, add);
     }
@@ -112,7 +115,7 @@ __device__ void norm_back(const T* x, const T* gradient, T* to, const float* wei
     if (run >= runs) return;
     long long at = (long long)run * size;
     const float* factors = weight + at % weights;
-    bool all_wide = is_wide(x, size) && is_wide(gradient, size) && is_wide(to, size);
+    bool all_wide = is_wide(x, size) && is_wide(gradient, size) && is_wide(to, size) && is_wide(weight, size);
     T* own_to = to ? to + at : nullptr;
     Moments own = all_wide
         ? norm_back_run<wide<T>()>(x + at, gradient + at, own_to, factors, size, centred, epsilon, add)

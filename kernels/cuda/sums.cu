@@ -3,29 +3,54 @@
 #include "sums.cuh"
 
 // Of columns from `start` on of a table whose rows are `width` wide.
+template <int COUNT, class T>
+__device__ __forceinline__ void sum_some_rows(const T* x, int rows, int columns, int width, int part, float* parts) {
+    sum_part<COUNT>(rows, columns, part, parts, [&](int row, int column, float (&numbers)[COUNT]) {
+        read<COUNT>(numbers, x + (long long)row * width + column);
+    });
+}
+
 template <class T>
 __device__ void sum_rows(const T* x, int rows, int columns, int width, int start, int part, float* parts) {
-    sum_part(rows, columns, part, parts,
-             [&](int row, int column) { return number(x[(long long)row * width + start + column]); });
+    x += start;
+    if (is_wide(x, width) && columns % wide<T>() == 0) sum_some_rows<wide<T>()>(x, rows, columns, width, part, parts);
+    else sum_some_rows<1>(x, rows, columns, width, part, parts);
 }
 
 // Of products of two tables of `columns` columns.
 template <class T>
 __device__ void sum_products(const T* x, const T* gradient, int rows, int columns, int part, float* parts) {
-    sum_part(rows, columns, part, parts, [&](int row, int column) {
+    sum_part<1>(rows, columns, part, parts, [&](int row, int column, float (&product)[1]) {
         long long at = (long long)row * columns + column;
-        return number(x[at]) * number(gradient[at]);
+        product[0] = number(x[at]) * number(gradient[at]);
     });
 }
 
-// The same where x was normalised: `left` has mean and factor of each run of `size` numbers.
+// The same where x was normalised: `left` has mean and factor of each run of `size` numbers. Runs divide rows.
+template <int COUNT, class T>
+__device__ __forceinline__ void sum_some_normalised(const T* x, const T* gradient, const float* left, int size, int rows,
+                                                    int columns, int part, float* parts) {
+    int runs = columns / size;
+    sum_part<COUNT>(rows, columns, part, parts, [&](int row, int column, float (&products)[COUNT]) {
+        long long at = (long long)row * columns + column;
+        long long run = columns == size ? row : (long long)row * runs + column / size;
+        float of_x[COUNT], moments[2];
+        read<COUNT>(of_x, x + at);
+        read<COUNT>(products, gradient + at);
+        read<2>(moments, left + 2 * run);
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) products[i] = products[i] * (of_x[i] - moments[0]) * moments[1];
+    });
+}
+
 template <class T>
 __device__ void sum_normalised(const T* x, const T* gradient, const float* left, int size, int rows, int columns,
                                int part, float* parts) {
-    sum_part(rows, columns, part, parts, [&](int row, int column) {
-        long long at = (long long)row * columns + column, run = at / size;
-        return number(gradient[at]) * (number(x[at]) - left[2 * run]) * left[2 * run + 1];
-    });
+    if (is_wide(x, size) && is_wide(gradient, size)) {
+        sum_some_normalised<wide<T>()>(x, gradient, left, size, rows, columns, part, parts);
+    } else {
+        sum_some_normalised<1>(x, gradient, left, size, rows, columns, part, parts);
+    }
 }
 
 // Adds all parts to `to`.

@@ -5,19 +5,33 @@
 
 #define ROW_LANES 8
 
-// Adds up `of(row, column)` over PART rows, for 32 columns of a block. Row n of `parts` has the sums of part n.
-template <class Of> __device__ __forceinline__ void sum_part(int rows, int columns, int part, float* parts, Of of) {
-    __shared__ float sums[ROW_LANES][LANES];
-    int column = blockIdx.y * LANES + lane(), first = blockIdx.x * part, end = min(rows, first + part);
-    float sum = 0;
-    if (column < columns) {
-        for (int row = first + warp(); row < end; row += ROW_LANES) sum += of(row, column);
-    }
-    meet();
-    sums[warp()][lane()] = sum;
-    meet();
-    if (warp() == 0 && column < columns) {
-        for (int i = 1; i < ROW_LANES; i++) sum += sums[i][lane()];
-        parts[(long long)blockIdx.x * columns + column] = sum;
+// Adds up what `of(row, column, numbers)` puts in its COUNT numbers, of that column and the next ones, over PART rows, for
+// the columns of a block. Row n of `parts` has the sums of part n. COUNT
+// divides the columns.
+template <int COUNT, class Of>
+__device__ __forceinline__ void sum_part(int rows, int columns, int part, float* parts, Of of) {
+    __shared__ float sums[ROW_LANES][LANES * COUNT];
+    int first = blockIdx.x * part, end = min(rows, first + part);
+    for (int base = blockIdx.y * LANES * COUNT; base < columns; base += gridDim.y * LANES * COUNT) {
+        int column = base + lane() * COUNT;
+        float sum[COUNT] = {};
+        if (column < columns) {
+            for (int row = first + warp(); row < end; row += ROW_LANES) {
+                float x[COUNT];
+                of(row, column, x);
+#pragma unroll
+                for (int i = 0; i < COUNT; i++) sum[i] += x[i];
+            }
+        }
+        meet();
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) sums[warp()][lane() * COUNT + i] = sum[i];
+        meet();
+        if (warp() > 0 || column >= columns) continue;
+        for (int n = 1; n < ROW_LANES; n++) {
+#pragma unroll
+            for (int i = 0; i < COUNT; i++) sum[i] += sums[n][lane() * COUNT + i];
+        }
+        write_floats<COUNT>(parts + (long long)blockIdx.x * columns + column, sum);
     }
 }

@@ -1,52 +1,61 @@
 """Training on a CUDA device, beside PyTorch's on the same device: tokens a second and memory, as Markdown tables.
 
-usage: bench_cuda.py [--model gpt2|bert] [--steps N] [--rows R] [--siskin PATH] [--sanitise]
+usage: bench_cuda.py [--models gpt2,bert] [--steps N] [--rows R] [--siskin PATH] [--sanitise]
 
-Needs a device, torch with CUDA, and `cargo build --release -p siskin-cli --features cuda`. PyTorch trains a model of the
-same shape with torch.compile, scaled_dot_product_attention and fused AdamW, in a process of its own. Rows of the table:
-floats, 16 bits, what is recomputed, and larger batches. Memory is the most that nvidia-smi saw taken beside what was taken
-before, of either. Texts are random words: speed does not depend on what they say. Masked tokens are 15 % on both sides;
-Transformers computes the scores of all tokens nonetheless, Siskin those of masked ones.
+Needs a device, torch with CUDA, and `cargo build --release -p siskin-cli --features cuda`. The first table has every model
+in bf16, beside PyTorch with torch.compile, scaled_dot_product_attention and fused AdamW. Then comes a table for each model
+with what each step from plain floats on changes; PyTorch goes without torch.compile there, so that a row shows its step
+alone. PyTorch trains a model of the same shape in a process of its own. Speed is the median of the steps after the first
+third. Memory is the most that nvidia-smi saw taken beside what was taken before, of either. Texts are random words: speed
+does not depend on what they say. Masked tokens are 15 % on both sides; Transformers computes the scores of all tokens
+nonetheless, Siskin those of masked ones.
 
-`--sanitise` runs one step under compute-sanitizer instead: memcheck, racecheck and initcheck.
+`--sanitise` runs four steps of a model of two layers under compute-sanitizer instead, so that recorded graphs are played
+too: memcheck, racecheck and initcheck, in bf16, fp16, and bf16 with products of eight bits.
 """
 import argparse
 import json
+import os
 import random
+import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from importlib.metadata import version
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SHAPES = {
-    "gpt2": {"family": "gpt2", "length": 1024, "task": "causal", "settings": ", across = true", "vocabulary": 50304, "config": {
-        "vocab_size": 50304, "n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024}},
-    "bert": {"family": "bert", "length": 512, "task": "masked", "settings": "", "vocabulary": 30528, "head": "tokens", "config": {
-        "vocab_size": 30528, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
-        "intermediate_size": 3072, "max_position_embeddings": 512, "type_vocab_size": 2}},
+    "gpt2": {"family": "gpt2", "length": 1024, "task": "causal", "settings": ", across = true", "vocabulary": 50304,
+             "layers": "n_layer", "config": {
+                 "vocab_size": 50304, "n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024}},
+    "bert": {"family": "bert", "length": 512, "task": "masked", "settings": "", "vocabulary": 30528, "head": "tokens",
+             "layers": "num_hidden_layers", "config": {
+                 "vocab_size": 30528, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
+                 "intermediate_size": 3072, "max_position_embeddings": 512, "type_vocab_size": 2}},
 }
-# What each row changes: precision, recompute, and how many times the texts of a batch.
-ROWS = [
-    ("floats", "f32", "nothing", 1),
-    ("bf16", "bf16", "nothing", 1),
-    ("bf16, attention computed again", "bf16", "attention", 1),
-    ("bf16, what costs little computed again", "bf16", "cheap", 1),
-    ("bf16, four times the batch", "bf16", "nothing", 4),
+# Name, precision, what is computed again, how many times the texts of a batch, and PyTorch's attention.
+STEPS = [
+    ("baseline: floats", "f32", "nothing", 1, "eager"),
+    ("+ mixed precision", "bf16", "nothing", 1, "eager"),
+    ("+ recompute", "bf16", "layers", 1, "eager"),
+    ("+ four times the batch", "bf16", "layers", 4, "eager"),
+    ("+ flash attention (Siskin's is in tiles in every row)", "bf16", "layers", 4, "sdpa"),
 ]
-
-
+FASTEST = ("bf16", "bf16", "nothing", 1, "sdpa")
+SANITISED = [("bf16", "bf16", ""), ("fp16", "fp16", ""), ("bf16 and fp8", "bf16", "fp8 = true")]
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
+# So many words make three whole windows of 512 tokens between the two tokens around each.
+WORDS = 3 * 510
 
 
 def texts(folder, count):
-    """Documents of random words, and a tokenizer that has the words and a mask."""
+    """Documents of random words, and a tokenizer that has the words and a mask: a word is a token."""
     draw = random.Random(1)
     words = ["".join(draw.choices(LETTERS, k=draw.randint(3, 9))) for _ in range(20000)]
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    pieces = special + list(LETTERS) + ["##" + letter for letter in LETTERS] + sorted(set(words))
+    pieces = list(dict.fromkeys(special + list(LETTERS) + ["##" + letter for letter in LETTERS] + sorted(words)))
     (folder / "tokenizer.json").write_text(json.dumps({
         "version": "1.0",
         "added_tokens": [{"id": number, "content": name, "single_word": False, "lstrip": False, "rstrip": False,
@@ -60,21 +69,20 @@ def texts(folder, count):
                   "max_input_chars_per_word": 100, "vocab": {piece: number for number, piece in enumerate(pieces)}},
     }))
     path = folder / "text.txt"
-    path.write_text("\n\n".join(" ".join(draw.choices(words, k=1500)) for _ in range(count)))
+    path.write_text("\n\n".join(" ".join(draw.choices(words, k=WORDS)) for _ in range(count)))
     return path
 
 
-def config(folder, name, text, shape, row, arguments):
+def config(folder, name, text, shape, row, arguments, extra=""):
     """A config of a run of so many steps; its checkpoints are beside it in a folder of that name."""
-    _, precision, recompute, times = row
-    model = [f'family = "{shape["family"]}"']
+    _, precision, recompute, times, _ = row
+    model = [f'family = "{shape["family"]}"', f'tokenizer = "{folder / "tokenizer.json"}"']
     if "head" in shape:
-        model += [f'head = "{shape["head"]}"', f'tokenizer = "{folder / "tokenizer.json"}"']
-    else:
-        model.append(f'vocabulary = {shape["vocabulary"]}')
+        model.append(f'head = "{shape["head"]}"')
     numbers = ", ".join(f"{name} = {number}" for name, number in shape["config"].items())
     lines = [
         f"steps = {arguments.steps}", 'device = "cuda"', f'precision = "{precision}"', f'recompute = "{recompute}"',
+        extra,
         "[model]", *model, f"config = {{ {numbers} }}",
         "[data]", f'task = "{shape["task"]}"', f'training = ["{text}"]',
         f'settings = {{ length = {shape["length"]}{shape["settings"]} }}',
@@ -86,11 +94,15 @@ def config(folder, name, text, shape, row, arguments):
     return path
 
 
+def asked(question):
+    """What nvidia-smi says of the first device."""
+    command = ["nvidia-smi", "--id=0", f"--query-gpu={question}", "--format=csv,noheader,nounits"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def used():
     """Bytes of the first device that are taken."""
-    out = subprocess.run(["nvidia-smi", "--id=0", "--query-gpu=memory.used", "--format=csv,noheader,nounits"],
-                         capture_output=True, text=True, check=True).stdout
-    return int(out.split()[0]) * 2**20
+    return int(asked("memory.used").split()[0]) * 2**20
 
 
 def watched(command):
@@ -100,64 +112,81 @@ def watched(command):
         run = subprocess.Popen(command, stdout=out, stderr=errors, text=True)
         while run.poll() is None:
             most = max(most, used() - before)
-            time.sleep(0.1)
+            try:
+                run.wait(timeout=1)
+            except subprocess.TimeoutExpired:
+                pass
         out.seek(0)
         errors.seek(0)
         failed = None if run.returncode == 0 else (errors.read().strip().splitlines() or ["it ended"])[-1]
         return out.read(), failed, most
 
 
+def forget(path):
+    """Deletes what a run wrote beside its config."""
+    shutil.rmtree(path.with_suffix(".run"), ignore_errors=True)
+    path.with_suffix(".siskin").unlink(missing_ok=True)
+
+
+def rate(folder):
+    """Tokens a second of the median step that a run wrote down, without the first third."""
+    steps = [json.loads(line) for line in folder.joinpath("log.jsonl").open()]
+    steps = [step for step in steps if "seconds" in step]
+    return statistics.median(step["rows"] / step["seconds"] for step in steps[len(steps) // 3:])
+
+
 def ours(path, arguments):
-    """Tokens a second after the first steps, and the most memory that was seen."""
+    """Tokens a second, and the most memory that was seen; or none, and what went wrong."""
     _, failed, most = watched([arguments.siskin, "train", str(path)])
-    if failed:
-        return None, failed
-    steps = [json.loads(line) for line in path.with_suffix(".run").joinpath("log.jsonl").open()]
-    steps = [step for step in steps if "seconds" in step][len(steps) // 3:]
-    return sum(step["rows"] for step in steps) / sum(step["seconds"] for step in steps), most
+    outcome = (None, failed) if failed else (rate(path.with_suffix(".run")), most)
+    forget(path)
+    return outcome
 
 
-def torchs(number, arguments):
+def torchs(model, row, compiled, arguments):
     """The same of PyTorch."""
-    if ROWS[number][2] != "nothing":
-        return None, "no such setting"
-    command = [sys.executable, __file__, "--torch", str(number), "--model", arguments.model,
+    command = [sys.executable, __file__, "--torch", json.dumps([model, row, compiled]),
                "--steps", str(arguments.steps), "--rows", str(arguments.rows)]
     printed, failed, most = watched(command)
     return (None, failed) if failed else (float(printed.split()[-1]), most)
 
 
-def train_torch(shape, row, arguments):
+def train_torch(model_name, row, compiled, arguments):
     """Prints the tokens a second of PyTorch."""
     import torch
     from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel
-    _, precision, _, times = row
+    _, precision, recompute, times, attention = row
+    shape = SHAPES[model_name]
     kinds = {"gpt2": (GPT2Config, GPT2LMHeadModel), "bert": (BertConfig, BertForMaskedLM)}
     config_kind, model_kind = kinds[shape["family"]]
     torch.manual_seed(1)
     dropout = {"attn_pdrop": 0, "embd_pdrop": 0, "resid_pdrop": 0, "hidden_dropout_prob": 0,
                "attention_probs_dropout_prob": 0}
-    model = model_kind(config_kind(**shape["config"], **dropout, use_cache=False, attn_implementation="sdpa")).cuda()
-    model = torch.compile(model)
+    made = config_kind(**shape["config"], **dropout, use_cache=False, attn_implementation=attention)
+    model = model_kind(made).cuda().train()
+    if recompute == "layers":
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    if compiled:
+        model = torch.compile(model)
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     count = arguments.rows * times // shape["length"]
     tokens = torch.randint(shape["vocabulary"], (count, shape["length"]), device="cuda")
     labels = tokens
     if shape["task"] == "masked":
         labels = torch.where(torch.rand(tokens.shape, device="cuda") < 0.15, tokens, -100)
-    first = arguments.steps // 3
+    done = [torch.cuda.Event(enable_timing=True) for _ in range(arguments.steps + 1)]
+    done[0].record()
     for step in range(arguments.steps):
-        if step == first:
-            torch.cuda.synchronize()
-            begin = time.perf_counter()
         with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
             loss = model(input_ids=tokens, labels=labels).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
+        done[step + 1].record()
     torch.cuda.synchronize()
-    print(tokens.numel() * (arguments.steps - first) / (time.perf_counter() - begin))
+    seconds = [begin.elapsed_time(end) / 1000 for begin, end in zip(done, done[1:])]
+    print(statistics.median(tokens.numel() / own for own in seconds[arguments.steps // 3:]))
 
 
 def shown(outcome):
@@ -165,39 +194,68 @@ def shown(outcome):
     return f"{memory} | " if rate is None else f"{rate:,.0f} | {memory / 2**30:.1f}"
 
 
+def compare(folder, text, models, arguments):
+    """Prints the tables."""
+    print(f"{asked('name')}, driver {asked('driver_version')};",
+          ", ".join(f"{name} {version(name)}" for name in ["torch", "transformers"]))
+    print(f"Batches of {arguments.rows} tokens, median of {arguments.steps - arguments.steps // 3} steps.", end="\n\n")
+    head = "Siskin, tokens/s | GiB | PyTorch, tokens/s | GiB |\n|---|---|---|---|---|"
+    print(f"| bf16; PyTorch compiled | {head}")
+    for model in models:
+        path = config(folder, f"{model}-fastest", text, SHAPES[model], FASTEST, arguments)
+        print(f"| {model} | {shown(ours(path, arguments))} | {shown(torchs(model, FASTEST, True, arguments))} |",
+              flush=True)
+    for model in models:
+        print(f"\n| {model}, step by step | {head}")
+        for number, row in enumerate(STEPS):
+            path = config(folder, f"{model}-{number}", text, SHAPES[model], row, arguments)
+            print(f"| {row[0]} | {shown(ours(path, arguments))} | {shown(torchs(model, row, False, arguments))} |",
+                  flush=True)
+
+
+def sanitise(folder, text, models, arguments):
+    """Prints what compute-sanitizer has to say; whether all is clean."""
+    arguments.steps, clean = 4, True
+    for model in models:
+        shape = SHAPES[model] | {"config": SHAPES[model]["config"] | {SHAPES[model]["layers"]: 2}}
+        arguments.rows = shape["length"]
+        for tool in ["memcheck", "racecheck", "initcheck"]:
+            for number, (name, precision, extra) in enumerate(SANITISED):
+                row = (name, precision, "nothing", 1, "sdpa")
+                path = config(folder, f"{model}-{tool}-{number}", text, shape, row, arguments, extra)
+                command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", arguments.siskin, "train"]
+                code = subprocess.run([*command, str(path)]).returncode
+                print(f"{model}, {tool}, {name}: {'clean' if code == 0 else f'ended with {code}'}", flush=True)
+                forget(path)
+                clean &= code == 0
+    return clean
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", choices=SHAPES, default="gpt2")
-    parser.add_argument("--steps", type=int, default=30, help="at least 6: the first third is not timed")
+    parser.add_argument("--models", default=",".join(SHAPES), help="which, with commas between them")
+    parser.add_argument("--steps", type=int, default=30, help="at least 6: the first third is not counted")
     parser.add_argument("--rows", type=int, default=8192, help="tokens of a batch")
     parser.add_argument("--siskin", default=str(ROOT / "target/release/siskin"))
     parser.add_argument("--sanitise", action="store_true")
-    parser.add_argument("--torch", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--torch", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.steps < 6:
-        parser.error("--steps: at least 6, the first third of which compiles and is not timed")
-    shape = SHAPES[arguments.model]
+        parser.error("--steps: at least 6, the first third of which compiles and is not counted")
+    models = arguments.models.split(",")
+    unknown = [model for model in models if model not in SHAPES]
+    if unknown:
+        parser.error(f"--models: no {unknown[0]}; there are {', '.join(SHAPES)}")
+    # The first device of nvidia-smi is the first of the runs.
+    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     if arguments.torch is not None:
-        return train_torch(shape, ROWS[arguments.torch], arguments)
+        return train_torch(*json.loads(arguments.torch), arguments)
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         text = texts(folder, 40 * arguments.steps)
         if arguments.sanitise:
-            arguments.steps, arguments.rows = 1, shape["length"]
-            failed = False
-            for tool in ["memcheck", "racecheck", "initcheck"]:
-                for number, row in enumerate(ROWS[:2]):
-                    path = config(folder, f"{tool}-{number}", text, shape, row, arguments)
-                    command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", arguments.siskin, "train"]
-                    code = subprocess.run([*command, str(path)]).returncode
-                    print(f"{tool}, {row[0]}: {'clean' if code == 0 else f'ended with {code}'}")
-                    failed |= code != 0
-            sys.exit(failed)
-        print(", ".join(f"{name} {version(name)}" for name in ["torch", "transformers"]), end="\n\n")
-        print("| | Siskin, tokens/s | GiB | PyTorch, tokens/s | GiB |\n|---|---|---|---|---|")
-        for number, row in enumerate(ROWS):
-            path = config(folder, f"row-{number}", text, shape, row, arguments)
-            print(f"| {row[0]} | {shown(ours(path, arguments))} | {shown(torchs(number, arguments))} |", flush=True)
+            sys.exit(not sanitise(folder, text, models, arguments))
+        compare(folder, text, models, arguments)
 
 
 if __name__ == "__main__":

@@ -155,6 +155,9 @@ fn attention_of_every_length_and_sight() {
             attend(&[150], attention(1, 1, 8, Sight::Recent { window: 40, first: 3 }), &[]),
             attend(&[66], attention(3, 1, 72, Sight::Whole), &[]),
             attend(&[40], attention(1, 1, 136, Sight::Before(None)), &[]),
+            attend(&[200, 3, 64], attention(4, 2, 64, Sight::Before(None)), &[]),
+            attend(&[150, 33], attention(2, 1, 128, Sight::Before(Some(40))), &[]),
+            attend(&[190], attention(2, 2, 24, Sight::Around(9)), &[]),
         ],
     );
 }
@@ -267,7 +270,9 @@ fn states() {
 fn the_order_of_threads_changes_no_bit() {
     let bias = Bias { table: 0, buckets: 8, farthest: 20, both_ways: true };
     let description = Attention { bias: Some(bias), ..attention(2, 1, 24, Sight::Before(None)) };
-    for case in [attend(&[150, 7], description, &[16]), recur(Rule::Delta, [6, 37])] {
+    let plain = attention(2, 1, 24, Sight::Before(None));
+    let attending = [attend(&[150, 7], description, &[16]), attend(&[150, 7], plain, &[])];
+    for case in attending.into_iter().chain([recur(Rule::Delta, [6, 37])]) {
         for precision in [Precision::F32, Precision::Bf16] {
             let results = [false, true].map(|backwards| {
                 let mut device = device()?;

@@ -28,6 +28,11 @@ pub trait Device {
         0
     }
 
+    /// The bytes of shared memory that a block of a kernel may have.
+    fn shared_bytes(&self) -> usize {
+        227 << 10
+    }
+
     /// Whether it is as fast as a device: one that is carried out by the processor is not.
     fn is_timed(&self) -> bool {
         true

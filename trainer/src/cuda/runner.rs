@@ -1,6 +1,7 @@
 //! Walks the schedule of a program, and writes down what a device is to do for it.
 
 mod head;
+mod lay;
 mod measure;
 mod shown;
 mod timed;
@@ -16,6 +17,7 @@ use timed::Bound;
 pub use timed::{Tell, Timed};
 use walk::Walk;
 
+use super::Precision;
 use super::adapters;
 use super::average::Average;
 use super::device::Device;
@@ -24,17 +26,16 @@ use super::loss::Objective;
 use super::op::{self, Scratch, Work};
 use super::optimiser::{Judged, Stepper};
 use super::routers::Routers;
-use super::sheet::Sheet;
+use super::sheet::{Kept, Sheet};
 use super::tape::{Place, Tape};
 use super::weights::Weights;
-use super::{Precision, aligned};
 use crate::adapters::{Adapter, AdapterOptions};
 use crate::average;
 use crate::batch::Batch;
 use crate::loss::{Sum, Targets};
 use crate::optimiser::{Optimiser, OptimiserOptions, StepArguments};
 use crate::parameters::{Gradients, Parameters};
-use crate::program::{Buffer, Layout, Program, Recompute, Schedule, Step};
+use crate::program::{Layout, Layouts, Program, Recompute, Schedule, Step};
 use crate::quantise::Rounding;
 use crate::runner::{RouterOptions, check};
 use crate::state::{Data, Tables};
@@ -136,6 +137,10 @@ pub struct Runner<D> {
     program: Program,
     schedule: Schedule,
     forward: Schedule,
+    /// Where tables of the last batches lie, forth and back and forth alone.
+    layouts: [Layouts; 2],
+    /// Tables of batches of the same lengths.
+    kept: Kept,
     /// Whether GELU is computed with the product before it. What is computed again is computed from what was kept, which is
     /// rounded, and has to have the same bits.
     bends: bool,
@@ -168,7 +173,7 @@ impl<D: Device> Runner<D> {
         parameters: &Parameters<f32>,
         trains: impl Fn(usize) -> bool,
     ) -> Result<Self> {
-        op::check(&program, precision)?;
+        op::check(&program, precision, device.shared_bytes())?;
         let schedule = Schedule::new(&program, recompute, &trains)?;
         let forward = Schedule::forward(&program)?;
         let products = program.takes_packed();
@@ -181,6 +186,8 @@ impl<D: Device> Runner<D> {
             program,
             schedule,
             forward,
+            layouts: Default::default(),
+            kept: Kept::default(),
             bends: recompute == Recompute::Nothing,
             weights,
             areas: Areas::default(),
@@ -260,13 +267,21 @@ impl<D: Device> Runner<D> {
             self.gradients(gradients)?;
             self.take_sum()
         });
+        let restored = self.restore(&tables);
+        self.remembers = remembers;
+        // What went wrong first is told.
+        let sum = tried?;
+        restored.map(|()| sum)
+    }
+
+    /// Makes gradients and sums zero, and puts back what was remembered of tables of eight bits.
+    fn restore(&mut self, tables: &Tables) -> Result<()> {
         self.clear()?;
         if let Some(eights) = &self.weights.eights {
             eights.forget(&mut self.device)?;
-            eights.write(&mut self.device, &tables)?;
+            eights.write(&mut self.device, tables)?;
         }
-        self.remembers = remembers;
-        tried
+        Ok(())
     }
 
     /// Makes gradients, and what was added up over batches, zero.
@@ -467,9 +482,10 @@ impl<D: Device> Runner<D> {
 
     fn walk(&mut self, batch: &Batch, goal: Goal<'_>, back: bool, watch: Watch<'_>) -> Result<()> {
         check(&self.program, batch)?;
+        let layout = self.known_layout(batch, back)?;
         loop {
             let shown = matches!(watch, Watch::Outputs(_));
-            let plan = self.write_down(batch, goal, back, shown)?;
+            let plan = self.write_down(batch, goal, &layout, back, shown)?;
             if !self.areas.grow(&mut self.device, plan.bytes)? {
                 self.device.write(self.areas.sheet.place, &plan.sheet)?;
                 return match watch {
@@ -481,16 +497,22 @@ impl<D: Device> Runner<D> {
         }
     }
 
-    fn write_down(&self, batch: &Batch, goal: Goal<'_>, back: bool, shown: bool) -> Result<Plan> {
+    fn write_down(
+        &self,
+        batch: &Batch,
+        goal: Goal<'_>,
+        layout: &Layout,
+        back: bool,
+        shown: bool,
+    ) -> Result<Plan> {
         let schedule = if back { &self.schedule } else { &self.forward };
-        let layout = Layout::of_sizes(schedule, |buffer| Ok(self.bytes(batch, buffer)))?;
         let mut tape = Tape::new(self.precision);
-        let mut sheet = Sheet::new(self.areas.sheet.place);
+        let mut sheet = Sheet::new(self.areas.sheet.place).with(&self.kept);
         let mut scratch = Scratch::new(self.areas.scratch.place);
         let mut walk = Walk {
             runner: self,
             schedule,
-            layout: &layout,
+            layout,
             batch,
             work: Work { tape: &mut tape, sheet: &mut sheet, scratch: &mut scratch },
             written: HashSet::new(),
@@ -523,18 +545,5 @@ impl<D: Device> Runner<D> {
         let marks = walk.marks.unwrap_or_default();
         let bytes = [layout.size, scratch.most, head, sheet.bytes.len()];
         Ok(Plan { tape, sheet: sheet.bytes, bytes, marks, bounds })
-    }
-
-    fn bytes(&self, batch: &Batch, buffer: Buffer) -> usize {
-        aligned(match buffer {
-            Buffer::Value { value, .. } | Buffer::Gradient(value) => {
-                let shape = self.program.values[value];
-                shape.row_count(batch) * shape.columns * self.precision.bytes()
-            }
-            Buffer::Kept { node, .. } => {
-                let node = &self.program.nodes[node];
-                4 * op::keeps(node, self.program.values[node.output].row_count(batch))
-            }
-        })
     }
 }

@@ -3,7 +3,8 @@
 //! A table's size follows from rows and texts alone, rounded up, so that batches of like shape have their tables at the
 //! same places and give the same tape.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::aligned;
 use super::tape::Place;
@@ -15,12 +16,45 @@ pub(super) struct Sheet {
     base: Place,
     places: HashMap<String, Place>,
     pub(super) bytes: Vec<u8>,
+    pub(super) kept: Kept,
+}
+
+/// Lists of an attention over some texts.
+pub(super) type Lists = [Vec<i32>; 3];
+
+/// Lists by name, the newest first.
+type Known = VecDeque<(String, Arc<Lists>)>;
+
+/// Lists that belong to the lengths of texts alone, for those of the last batches.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Kept(Arc<Mutex<Known>>);
+
+impl Kept {
+    /// So many are kept.
+    const MOST: usize = 16;
+
+    /// The lists of this name, which `make` gives where there are none yet.
+    pub(super) fn find(&self, name: String, make: impl FnOnce() -> Lists) -> Arc<Lists> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, lists)) = known.iter().find(|(known, _)| *known == name) {
+            return lists.clone();
+        }
+        let lists = Arc::new(make());
+        known.truncate(Self::MOST - 1);
+        known.push_front((name, lists.clone()));
+        lists
+    }
 }
 
 impl Sheet {
     /// For a piece of memory.
     pub(super) fn new(base: Place) -> Self {
         Self { base, ..Self::default() }
+    }
+
+    /// With what other sheets have kept.
+    pub(super) fn with(self, kept: &Kept) -> Self {
+        Self { kept: kept.clone(), ..self }
     }
 
     /// The place of a table that `make` gives where there is none of this name yet.
@@ -46,9 +80,9 @@ impl Sheet {
     }
 }
 
-/// Rows by their number, for gradients of a table's rows: every number once, where its rows begin in the third list, and
-/// the rows.
-pub(super) fn by_number(numbers: &[i32]) -> [Vec<i32>; 3] {
+/// Rows by their number, for gradients of a table's rows: every number once, where its rows begin in the third list, the
+/// rows, and how many numbers there are.
+pub(super) fn by_number(numbers: &[i32]) -> [Vec<i32>; 4] {
     let mut order: Vec<i32> = (0..numbers.len() as i32).collect();
     order.sort_by_key(|&row| numbers[row as usize]);
     let (mut distinct, mut starts) = (Vec::new(), Vec::new());
@@ -59,10 +93,11 @@ pub(super) fn by_number(numbers: &[i32]) -> [Vec<i32>; 3] {
             starts.push(index as i32);
         }
     }
+    let count = distinct.len() as i32;
     // As many as there could be: those that are not there have no rows.
     starts.resize(numbers.len() + 1, order.len() as i32);
     distinct.resize(numbers.len(), 0);
-    [distinct, starts, order]
+    [distinct, starts, order, vec![count]]
 }
 
 #[cfg(test)]
@@ -71,11 +106,23 @@ mod tests {
 
     #[test]
     fn rows_stand_by_their_number() {
-        let [distinct, starts, order] = by_number(&[7, 2, 7, 2, 9]);
+        let [distinct, starts, order, count] = by_number(&[7, 2, 7, 2, 9]);
         assert_eq!(distinct, [2, 7, 9, 0, 0]);
         assert_eq!(starts, [0, 2, 4, 5, 5, 5]);
         assert_eq!(order, [1, 3, 0, 2, 4]);
+        assert_eq!(count, [3]);
         assert_eq!(by_number(&[])[1], [0]);
+    }
+
+    #[test]
+    fn the_newest_lists_are_kept() {
+        let kept = Kept::default();
+        let make = |number: i32| move || [vec![number], Vec::new(), Vec::new()];
+        for number in 0..20 {
+            assert_eq!(kept.find(number.to_string(), make(number))[0], [number]);
+        }
+        assert_eq!(kept.clone().find("19".to_owned(), || panic!("it is known"))[0], [19]);
+        assert_eq!(kept.find("0".to_owned(), make(7))[0], [7], "the oldest are forgotten");
     }
 
     #[test]

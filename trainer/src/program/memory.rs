@@ -53,11 +53,20 @@ impl Layouts {
         batch: &Batch,
         parameters: &Parameters<T>,
     ) -> Result<Arc<Layout>> {
+        self.find_or(batch, || Layout::new(program, schedule, batch, parameters))
+    }
+
+    /// That for a batch, which `make` gives where there is none yet.
+    pub(crate) fn find_or(
+        &mut self,
+        batch: &Batch,
+        make: impl FnOnce() -> Result<Layout>,
+    ) -> Result<Arc<Layout>> {
         let shape = Shape::of(batch);
         if let Some((_, layout)) = self.known.iter().find(|(known, _)| *known == shape) {
             return Ok(layout.clone());
         }
-        let layout = Arc::new(Layout::new(program, schedule, batch, parameters)?);
+        let layout = Arc::new(make()?);
         self.known.truncate(Self::MOST - 1);
         self.known.push_front((shape, layout.clone()));
         Ok(layout)

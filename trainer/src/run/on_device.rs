@@ -78,12 +78,14 @@ impl Start<'_> {
 /// Is told of a batch how long a piece of its work took.
 pub(super) type Times<'a> = dyn FnMut(&Batch, Timed) + 'a;
 
-/// Who looks at a step: at what it computes, which is what its gradients are brought for, or else at how long it takes.
+/// Who looks at a step: at what it computes, which is what its gradients are brought for, or else at how long it takes; and
+/// what is done here while the device works.
 #[derive(Default)]
 pub(super) struct Look<'a> {
     pub(super) outputs: Option<&'a mut Outputs>,
     pub(super) gradients: Option<&'a mut Gradients<f32>>,
     pub(super) times: Option<&'a mut Times<'a>>,
+    pub(super) meanwhile: Option<&'a mut dyn FnMut()>,
 }
 
 /// A device, and what a run needs beside it.
@@ -208,7 +210,7 @@ impl OnDevice {
         recorder: Option<&Recorder>,
     ) -> Result<(Sum, Judged)> {
         let scale = self.scale();
-        let Look { mut outputs, gradients, mut times } = look;
+        let Look { mut outputs, gradients, mut times, meanwhile } = look;
         for step in steps {
             let step = &*evened(step);
             let mut show = |node: usize, numbers: &[f32]| {
@@ -223,6 +225,9 @@ impl OnDevice {
                 _ => Watch::Nobody,
             };
             self.engine.run(&step.batch, &self.loss, &step.targets, scale / weight, watch)?;
+        }
+        if let Some(meanwhile) = meanwhile {
+            meanwhile();
         }
         if let Some(gradients) = gradients {
             self.engine.gradients(gradients)?;

@@ -86,16 +86,19 @@ impl Run {
         let rate = self.schedule.rate(self.step);
         let weight = self.weight(&steps)?;
         let scale = self.device.as_ref().map_or(1.0, OnDevice::scale);
+        let (runner, parameters) = (&self.runner, &self.parameters);
+        let mut work = Ok(0.0);
+        let mut count =
+            || work = steps.iter().map(|step| runner.work(parameters, &step.batch)).sum::<Result<f64>>();
         let done = match &mut self.device {
             Some(device) => {
                 let tracer = recorder.map(|recorder| Tracer::new(recorder.clone(), self.runner.program()));
-                let (runner, parameters) = (&self.runner, &self.parameters);
                 let mut times = |batch: &Batch, timed: Timed| {
                     if let Some(tracer) = &tracer {
                         trace(tracer, runner, parameters, batch, timed);
                     }
                 };
-                let mut look = Look::default();
+                let mut look = Look { meanwhile: Some(&mut count), ..Look::default() };
                 match &mut outputs {
                     Some(outputs) => {
                         (look.outputs, look.gradients) = (Some(outputs), Some(&mut self.gradients));
@@ -105,6 +108,7 @@ impl Run {
                 device.step(&steps, weight, (rate, self.config.clip), look, recorder)
             }
             None => {
+                count();
                 let done = self.step_here(&steps, weight, rate, recorder, outputs.as_mut());
                 done.map(|(sum, length)| (sum, Judged { length, finite: true, count: 0 }))
             }
@@ -123,8 +127,6 @@ impl Run {
         let statistics = outputs
             .map(|outputs| outputs.with(self.step, self.runner.program(), &self.parameters, &self.gradients));
         let rows = |step: &Step| step.batch.reader.rows.len() + step.batch.writer.rows.len();
-        let work = steps.iter().map(|step| self.runner.work(&self.parameters, &step.batch));
-        let work = work.sum::<Result<f64>>()?;
         let progress = Progress {
             step: self.step,
             steps: self.config.steps,
@@ -138,7 +140,7 @@ impl Run {
             rows: steps.iter().map(rows).sum(),
             seconds: begin.elapsed().as_secs_f64(),
             epoch: self.position.epoch,
-            work,
+            work: work?,
         };
         Ok((progress, statistics))
     }

@@ -1,28 +1,21 @@
 //! Attention on a device: which keys each query sees, and the tiles that blocks take.
 
 mod mixed;
-
-use std::borrow::Cow;
-use std::ops::Range;
+mod tables;
 
 use siskin::graph::{Attention, Sight};
 use siskin::{Error, Result};
 
 use super::Precision;
 use super::op::{Back, Call, To, Work, flag, whole};
-use super::tape::{Argument, Place};
-use crate::batch::Texts;
-use crate::grad::runs;
+use super::tape::{Argument, Place, Tape};
+use tables::{Tables, is_marked, tables, texts_of_keys};
 
 /// Head sizes that there are kernels for; smaller ones are filled up with zeros.
 const SIZES: [usize; 3] = [64, 128, 256];
-/// Runs of keys that a query sees with most sights.
-const RUNS: usize = 2;
-/// Numbers of a tile, as kernels read them.
-const NUMBERS: usize = 8;
 
-/// Refuses what there are no kernels for.
-pub(super) fn check(description: &Attention) -> Result<()> {
+/// Refuses what there are no kernels for, or which take more than `shared` bytes of shared memory.
+pub(super) fn check(description: &Attention, precision: Precision, shared: usize) -> Result<()> {
     if description.head_size > SIZES[SIZES.len() - 1] {
         let message = format!(
             "heads of {} columns are wider than the {} of the CUDA kernels; train with device = \"cpu\"",
@@ -31,38 +24,37 @@ pub(super) fn check(description: &Attention) -> Result<()> {
         );
         return Err(Error::unsupported("device", message));
     }
+    let most = Measures::new(precision, description).most();
+    if most > shared {
+        let message = format!(
+            "heads of {} columns take {most} bytes of shared memory in this precision, and this device has {shared}; \
+             train with precision = \"bf16\", or with device = \"cpu\"",
+            description.head_size
+        );
+        return Err(Error::unsupported("device", message));
+    }
     Ok(())
 }
 
-/// The texts whose rows are keys.
-fn texts_of_keys<'a>(call: &Call<'a>, description: &Attention) -> Cow<'a, Texts> {
-    let texts = call.input(1).side.texts(call.batch);
-    match &description.projection {
-        Some(projection) => Cow::Owned(mixed::texts(texts, projection)),
-        None => Cow::Borrowed(texts),
-    }
+/// Whether the kernels of plain attention do, which know that values have 16 bits, that each query sees one run of keys,
+/// and that scores are products times a factor above zero.
+fn is_plain(precision: Precision, description: &Attention) -> bool {
+    let one_run =
+        !matches!(description.sight, Sight::Recent { .. } | Sight::Marked(_) | Sight::Blocks { .. });
+    let alone = description.alibi.is_empty() && description.bias.is_none() && description.sinks.is_none();
+    let product = description.softcap.is_none() && description.scale > 0.0;
+    let fits = description.head_size <= 128 && description.head_size.is_multiple_of(precision.wide());
+    precision != Precision::F32 && one_run && alone && product && fits
 }
 
-/// Runs of keys that a query may see; more than one of them always has room.
-fn most_runs(description: &Attention, keys: &Texts) -> usize {
-    match description.sight {
-        Sight::Marked(_) => {
-            let of_text = |span: &Range<usize>| span.clone().filter(|&row| is_marked(keys, row)).count();
-            let most = keys.spans.iter().map(of_text).max().unwrap_or(0);
-            (most + 1).next_power_of_two().max(RUNS)
-        }
-        Sight::Blocks { .. } => RUNS + 1,
-        _ => RUNS,
-    }
-}
-
-fn is_marked(texts: &Texts, row: usize) -> bool {
-    texts.marked.get(row).copied().unwrap_or(false)
-}
-
-/// The measures of the kernels for a head size: `Plan` in `kernels/cuda/attention.cuh`.
+/// The measures of the kernels for an attention: `Plan` in `kernels/cuda/attention.cuh`, `plain_step` in
+/// `attention_plain.cuh`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Measures {
+    /// Whether it has the kernels of plain attention.
+    plain: bool,
+    /// Whether gradients of scores are kept for a table that is added to them.
+    table: bool,
     /// The head size that kernels are compiled for.
     size: usize,
     /// Rows that a block owns.
@@ -75,14 +67,27 @@ struct Measures {
 }
 
 impl Measures {
-    fn new(precision: Precision, head_size: usize) -> Self {
-        let size = SIZES.into_iter().find(|&size| head_size <= size).unwrap_or(SIZES[SIZES.len() - 1]);
+    fn new(precision: Precision, description: &Attention) -> Self {
+        let fits = |size: &usize| description.head_size <= *size;
+        let size = SIZES.into_iter().find(fits).unwrap_or(SIZES[SIZES.len() - 1]);
         let floats = precision == Precision::F32;
+        let plain = is_plain(precision, description);
         Self {
+            plain,
+            table: description.bias.is_some(),
             size,
             tile: if floats && size > 128 { 32 } else { 64 },
-            step: if size > 128 { 32 } else { 64 },
-            step_of_queries: if size > 64 { 32 } else { 64 },
+            step: match (floats, size) {
+                (true, 256) => 16,
+                (true, 128) | (false, 256) => 32,
+                (false, 128) if plain => 32,
+                _ => 64,
+            },
+            step_of_queries: match (floats, size) {
+                (true, 256) => 16,
+                (_, 128 | 256) => 32,
+                _ => 64,
+            },
             bytes: precision.bytes(),
             stride: size + precision.wide(),
         }
@@ -92,114 +97,62 @@ impl Measures {
         self.tile / 16 * 32
     }
 
+    /// The name of the kernel of a kind, forth or back.
+    fn name(&self, tape: &Tape, way: &str, kind: &str) -> String {
+        let plain = if self.plain { "_plain" } else { "" };
+        format!("{}_{}", tape.named(&format!("{way}{plain}{kind}")), self.size)
+    }
+
     /// Bytes of so many rows.
     fn shared(&self, rows: usize) -> usize {
         rows * self.stride * self.bytes
     }
-}
 
-/// What kernels are told of the texts of an attention.
-struct Tables {
-    seen: Place,
-    runs: usize,
-    query_tiles: Place,
-    query_count: usize,
-    key_tiles: Place,
-    key_count: usize,
-}
-
-/// The runs of keys that each query sees, row by row, texts one after the other.
-fn seen(description: &Attention, queries: &Texts, keys: &Texts) -> Vec<Vec<Range<usize>>> {
-    let attends = |row| description.sight != Sight::FromMarked || is_marked(queries, row);
-    let of_text = |text: usize| {
-        let span = queries.spans[text].clone();
-        span.clone().map(move |row| match attends(row) {
-            true => runs(description, queries, keys, text, row - span.start),
-            false => Vec::new(),
-        })
-    };
-    (0..queries.spans.len()).flat_map(of_text).collect()
-}
-
-/// Tiles of queries, those with the most keys first, and tiles of keys.
-fn tiles(tile: usize, seen: &[Vec<Range<usize>>], queries: &Texts, keys: &Texts) -> [Vec<[i32; NUMBERS]>; 2] {
-    let (mut of_queries, mut of_keys) = (Vec::new(), Vec::new());
-    for (own, other) in queries.spans.iter().zip(&keys.spans) {
-        let all = [own.len(), other.len()];
-        for start in (0..own.len()).step_by(tile) {
-            let rows = start..own.len().min(start + tile);
-            let runs = || seen[own.start + rows.start..own.start + rows.end].iter().flatten();
-            let first = runs().map(|run| run.start).min().unwrap_or(0);
-            let end = runs().map(|run| run.end).max().unwrap_or(0).max(first);
-            let numbers = [own.start + start, rows.len(), own.start, other.start, first, end, all[0], all[1]];
-            of_queries.push(numbers.map(|number| number as i32));
-        }
-        for start in (0..other.len()).step_by(tile) {
-            let end = other.len().min(start + tile);
-            let looks =
-                |row: &usize| seen[own.start + row].iter().any(|run| run.start < end && start < run.end);
-            let first = (0..own.len()).find(looks).unwrap_or(0);
-            let last = (first..own.len()).rev().find(looks).map_or(first, |row| row + 1);
-            let numbers =
-                [other.start + start, end - start, other.start, own.start, first, last, all[0], all[1]];
-            of_keys.push(numbers.map(|number| number as i32));
-        }
+    /// Rows of the tables that a step takes, of two kinds.
+    fn rows(&self, step: usize) -> usize {
+        if self.plain { 4 * step } else { 2 * step }
     }
-    let work = |tile: &[i32; NUMBERS]| std::cmp::Reverse(tile[5] - tile[4]);
-    of_queries.sort_by_key(work);
-    of_keys.sort_by_key(work);
-    [of_queries, of_keys]
-}
 
-/// Filled up with tiles of nothing, so that batches of like shape have as many.
-fn filled(mut tiles: Vec<[i32; NUMBERS]>) -> Vec<i32> {
-    tiles.resize(tiles.len().next_multiple_of(32), [0; NUMBERS]);
-    tiles.concat()
-}
+    /// Bytes of the kernel forth.
+    fn of_forward(&self) -> usize {
+        self.shared(self.tile + self.rows(self.step))
+    }
 
-fn tables(work: &mut Work<'_>, call: &Call<'_>, description: &Attention, tile: usize) -> Tables {
-    let (queries, keys) = (call.texts(), texts_of_keys(call, description));
-    let keys = &*keys;
-    let name = |what: &str| {
-        let sides = (call.name(""), call.input(1).side);
-        let sums = description.projection.map(|projection| projection.count);
-        format!("{what} {tile} {sides:?} {:?} {sums:?}", description.sight)
-    };
-    let most = most_runs(description, keys);
-    let all = std::cell::OnceCell::new();
-    let seen = || all.get_or_init(|| seen(description, queries, keys));
-    let flat = work.sheet.whole(&name("seen"), || {
-        let of_row = |runs: &Vec<Range<usize>>| {
-            let mut numbers: Vec<i32> =
-                runs.iter().flat_map(|run| [run.start as i32, run.end as i32]).collect();
-            numbers.resize(2 * most, 0);
-            numbers
-        };
-        seen().iter().flat_map(of_row).collect()
-    });
-    let lists = std::cell::OnceCell::new();
-    let lists = || lists.get_or_init(|| tiles(tile, seen(), queries, keys));
-    let count = |texts: &Texts| {
-        let tiles: usize = texts.spans.iter().map(|span| span.len().div_ceil(tile)).sum();
-        tiles.next_multiple_of(32)
-    };
-    Tables {
-        seen: flat,
-        runs: most,
-        query_tiles: work.sheet.whole(&name("query tiles"), || filled(lists()[0].clone())),
-        query_count: count(queries),
-        key_tiles: work.sheet.whole(&name("key tiles"), || filled(lists()[1].clone())),
-        key_count: count(keys),
+    /// Bytes of the kernel back for queries, which may keep the gradients of a tile's scores.
+    fn of_queries(&self, keeps_scores: bool) -> usize {
+        let scores = if keeps_scores { 4 * self.tile * (self.step + 1) } else { 0 };
+        self.shared(2 * self.tile + self.rows(self.step)) + scores
+    }
+
+    /// Bytes that the plain kernel back for keys has beside what it asks for, to tell warps of queries.
+    fn told(&self) -> usize {
+        if self.plain { 40 * self.step_of_queries } else { 0 }
+    }
+
+    /// Bytes of the kernels back for keys.
+    fn of_keys(&self) -> usize {
+        self.shared(2 * self.tile + self.rows(self.step_of_queries))
+    }
+
+    /// Bytes of the kernel that takes the most.
+    fn most(&self) -> usize {
+        self.of_forward().max(self.of_queries(self.table)).max(self.of_keys() + self.told())
     }
 }
 
-/// What every kernel is told of scores, and the place of the steps of distances and how far they reach.
+/// What every kernel is told of scores, and the place of the steps of distances and how far they reach; plain ones are told
+/// less.
 fn scores(
     work: &mut Work<'_>,
     call: &Call<'_>,
     description: &Attention,
     tables: &Tables,
+    plain: bool,
 ) -> (Vec<Argument>, Place, usize) {
+    let scale = Argument::Float(description.scale);
+    if plain {
+        return (vec![Argument::Place(tables.seen), whole(description.heads), scale], 0, 0);
+    }
     let (queries, keys) = (call.texts(), texts_of_keys(call, description));
     let reach = queries.spans.iter().chain(&keys.spans).map(ExactSizeIterator::len).max().unwrap_or(0);
     let slopes = match description.alibi.is_empty() {
@@ -214,7 +167,6 @@ fn scores(
             (-last..=last).map(|distance| table.bucket(distance) as i32).collect()
         });
     }
-    let scale = Argument::Float(description.scale);
     let cap = Argument::Float(description.softcap.unwrap_or(0.0));
     let places = [slopes, bias, steps].map(Argument::Place);
     let (many_end, many) = match description.sight {
@@ -243,9 +195,12 @@ pub(super) fn forward(
     out: Place,
     kept: Place,
 ) {
-    let measures = Measures::new(work.tape.precision, description.head_size);
+    let measures = Measures::new(work.tape.precision, description);
     let tables = tables(work, call, description, measures.tile);
-    let (scores, _, _) = scores(work, call, description, &tables);
+    let (mut scores, _, _) = scores(work, call, description, &tables, measures.plain);
+    if !measures.plain {
+        scores.push(Argument::Place(sinks(call, description)));
+    }
     let widths = [call.input(0).columns, call.input(1).columns, call.input(2).columns, description.head_size];
     let [keys, values] = match &description.projection {
         Some(projection) => mixed::mix(work, call, projection, [inputs[1], inputs[2]]),
@@ -257,12 +212,11 @@ pub(super) fn forward(
         &[Argument::Place(out), whole(call.columns())],
         &[kept, tables.query_tiles].map(Argument::Place),
         &scores,
-        &[Argument::Place(sinks(call, description)), whole(description.kv_heads)],
+        &[whole(description.kv_heads)],
     ];
-    let name = format!("{}_{}", work.tape.named("attention"), measures.size);
-    let shared = measures.shared(measures.tile + 2 * measures.step);
+    let name = measures.name(work.tape, "attention", "");
     let grid = [tables.query_count, description.heads, 1];
-    work.tape.kernel(&name, grid, measures.threads(), shared, &arguments.concat());
+    work.tape.kernel(&name, grid, measures.threads(), measures.of_forward(), &arguments.concat());
     if let Some(&others) = inputs.get(3) {
         pass_on(work, call, others, To { place: out, add: true });
     }
@@ -281,9 +235,9 @@ fn pass_on(work: &mut Work<'_>, call: &Call<'_>, from: Place, to: To) {
 }
 
 pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, description: &Attention, back: &Back<'_>) {
-    let measures = Measures::new(work.tape.precision, description.head_size);
+    let measures = Measures::new(work.tape.precision, description);
     let tables = tables(work, call, description, measures.tile);
-    let (scores, steps, reach) = scores(work, call, description, &tables);
+    let (scores, steps, reach) = scores(work, call, description, &tables, measures.plain);
     let along = work.scratch.floats(call.rows * description.heads);
     let places = [back.output, back.gradient].map(Argument::Place);
     let numbers = [whole(call.columns()), whole(description.head_size), Argument::Place(along)];
@@ -310,13 +264,11 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, description: &Atten
     let to_bias = description.bias.map_or(0, |bias| call.weight(bias.table).gradient);
     let to_queries = back.to[0];
     if to_queries.is_some() || to_bias > 0 {
-        let mut shared = measures.shared(2 * measures.tile + 2 * measures.step);
         let mut diagonals = 0;
         if to_bias > 0 {
             let count = tables.query_count * description.heads * (reach + measures.tile);
             diagonals = work.scratch.floats(count);
             work.tape.clear(diagonals, 4 * count);
-            shared += 4 * measures.tile * (measures.step + 1);
         }
         // Where nobody wants the gradient of queries, what it would be goes nowhere.
         let to = to_queries.map_or_else(
@@ -327,10 +279,11 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, description: &Atten
             &common[..],
             &[Argument::Place(to.0), flag(to.1), Argument::Place(tables.query_tiles)],
             &scores,
-            &[whole(description.kv_heads), Argument::Place(diagonals)],
+            &[whole(description.kv_heads), Argument::Place(diagonals)][..if measures.plain { 1 } else { 2 }],
         ];
-        let name = format!("{}_{}", work.tape.named("attention_back_queries"), measures.size);
+        let name = measures.name(work.tape, "attention_back", "_queries");
         let grid = [tables.query_count, description.heads, 1];
+        let shared = measures.of_queries(diagonals > 0);
         work.tape.kernel(&name, grid, measures.threads(), shared, &arguments.concat());
         if let Some(bias) = description.bias.filter(|_| to_bias > 0) {
             let arguments = [
@@ -378,10 +331,9 @@ fn keys_back(
 ) {
     // Wide heads have no registers for both sums.
     let kinds: &[(&str, [bool; 2])] = match measures.size {
-        256 => &[("keys", [true, false]), ("values", [false, true])],
-        _ => &[("both", [true, true])],
+        256 => &[("_keys", [true, false]), ("_values", [false, true])],
+        _ => &[("_both", [true, true])],
     };
-    let shared = measures.shared(2 * measures.tile + 2 * measures.step_of_queries);
     for (kind, does) in kinds {
         let to = [0, 1].map(|which| all[which].filter(|_| does[which]));
         if to == [None, None] {
@@ -397,21 +349,19 @@ fn keys_back(
             scores,
             &[whole(description.kv_heads)],
         ];
-        let name = work.tape.named(&format!("attention_back_{kind}"));
+        let name = measures.name(work.tape, "attention_back", kind);
         let grid = [tables.key_count, description.kv_heads, 1];
-        work.tape.kernel(
-            &format!("{name}_{}", measures.size),
-            grid,
-            measures.threads(),
-            shared,
-            &arguments.concat(),
-        );
+        work.tape.kernel(&name, grid, measures.threads(), measures.of_keys(), &arguments.concat());
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use siskin::graph::Bias;
+
+    use super::tables::{NUMBERS, seen, tiles};
     use super::*;
+    use crate::batch::Texts;
 
     fn attention(sight: Sight) -> Attention {
         Attention {
@@ -474,16 +424,52 @@ mod tests {
     }
 
     #[test]
+    fn plain_attention_has_kernels_of_its_own() {
+        let whole = || Attention { head_size: 64, ..attention(Sight::Whole) };
+        let bias = Bias { table: 0, buckets: 8, farthest: 20, both_ways: true };
+        let cases = [
+            (whole(), true),
+            (Attention { sight: Sight::Before(Some(9)), ..whole() }, true),
+            (Attention { sight: Sight::Recent { window: 4, first: 1 }, ..whole() }, false),
+            (Attention { sight: Sight::Marked(3), ..whole() }, false),
+            (Attention { head_size: 20, ..whole() }, false),
+            (Attention { head_size: 136, ..whole() }, false),
+            (Attention { softcap: Some(30.0), ..whole() }, false),
+            (Attention { bias: Some(bias), ..whole() }, false),
+            (Attention { sinks: Some(0), ..whole() }, false),
+            (Attention { alibi: vec![0.5, 0.25], ..whole() }, false),
+            (Attention { scale: -1.0, ..whole() }, false),
+        ];
+        for (description, plain) in cases {
+            let measures = Measures::new(Precision::Bf16, &description);
+            let name = measures.name(&Tape::new(Precision::Bf16), "attention_back", "_queries");
+            assert_eq!(measures.plain, plain, "{description:?}");
+            assert_eq!(name.starts_with("attention_back_plain_queries_bf16_"), plain, "{name}");
+            assert!(!Measures::new(Precision::F32, &description).plain, "{description:?}");
+        }
+    }
+
+    #[test]
     fn shared_memory_fits_every_device() {
+        let bias = Bias { table: 0, buckets: 8, farthest: 20, both_ways: true };
         for precision in [Precision::F32, Precision::Bf16, Precision::Fp16] {
-            for size in [1, 64, 65, 128, 129, 256] {
-                let measures = Measures::new(precision, size);
-                let steeps = 4 * measures.tile * (measures.step + 1);
-                let most =
-                    measures.shared(2 * measures.tile + 2 * measures.step.max(measures.step_of_queries));
-                assert!(most + steeps <= 163 << 10, "{precision:?} {size}: {}", most + steeps);
+            for size in [1, 32, 64, 65, 128, 129, 256] {
+                let with_table = |bias| {
+                    let description = attention(Sight::Whole);
+                    Measures::new(precision, &Attention { head_size: size, bias, ..description }).most()
+                };
+                assert!(with_table(None) <= 99 << 10, "{precision:?} {size}: {}", with_table(None));
+                let wide = if precision == Precision::F32 { 64 } else { 128 };
+                assert_eq!(with_table(Some(bias)) <= 99 << 10, size <= wide, "{precision:?} {size}");
+                assert!(with_table(Some(bias)) <= 163 << 10, "{precision:?} {size}");
             }
         }
-        assert!(check(&Attention { head_size: 257, ..attention(Sight::Whole) }).is_err());
+        let whole = |head_size| Attention { head_size, ..attention(Sight::Whole) };
+        let with_table = Attention { bias: Some(bias), ..whole(256) };
+        assert!(check(&whole(257), Precision::Bf16, 227 << 10).is_err());
+        assert!(check(&whole(256), Precision::F32, 99 << 10).is_ok());
+        assert!(check(&with_table, Precision::Bf16, 163 << 10).is_ok());
+        let refused = check(&with_table, Precision::Bf16, 99 << 10).unwrap_err();
+        assert!(refused.message().contains("109824 bytes"), "{refused}");
     }
 }

@@ -6,17 +6,19 @@ use std::ffi::{CString, c_void};
 use cudarc::driver::result as driver;
 use cudarc::driver::sys;
 use cudarc::nvrtc::result as nvrtc;
+use cudarc::nvrtc::sys as nvrtc_sys;
 use siskin::{Error, Result};
 
 use super::check;
 use crate::knobs;
 
 /// What all files share, in the order in which they need each other.
-const SHARED: [&str; 5] = [
+const SHARED: [&str; 6] = [
     include_str!("../../../../kernels/cuda/machine.cuh"),
     include_str!("../../../../kernels/cuda/common.cuh"),
     include_str!("../../../../kernels/cuda/sums.cuh"),
     include_str!("../../../../kernels/cuda/attention.cuh"),
+    include_str!("../../../../kernels/cuda/attention_plain.cuh"),
     include_str!("../../../../kernels/cuda/optimiser.cuh"),
 ];
 
@@ -27,11 +29,13 @@ macro_rules! files {
 }
 
 /// Every file of kernels, and what it says.
-const FILES: [(&str, &str); 27] = files![
+const FILES: [(&str, &str); 29] = files![
     "adafactor",
     "adamw8",
     "attention",
     "attention_back",
+    "attention_back_plain",
+    "attention_plain",
     "average",
     "cast",
     "columns",
@@ -60,6 +64,9 @@ const FILES: [(&str, &str); 27] = files![
 /// Bytes of shared memory that a block may have without asking for more.
 const USUAL_SHARED: u32 = 48 << 10;
 
+/// What PTX is compiled for where NVRTC does not know the device: the newest that all releases in use know.
+const NEWEST: &str = "compute_90";
+
 /// The modules that were loaded.
 pub(super) struct Kernels {
     /// Such as 90.
@@ -71,7 +78,9 @@ pub(super) struct Kernels {
 /// The file that has a kernel: its entries begin with the kernel's name without what is said of types and sizes.
 fn file_of(kernel: &str) -> Option<(&'static str, &'static str)> {
     let named = |name: &str, text: &str| {
-        text.contains(&format!("ENTRY({name},")) || text.contains(&format!("ENTRY({name}_##"))
+        ["ENTRY(", "ENTRY_OF_MANY("].iter().any(|entry| {
+            text.contains(&format!("{entry}{name},")) || text.contains(&format!("{entry}{name}_##"))
+        })
     };
     let mut name = kernel;
     loop {
@@ -89,27 +98,74 @@ fn source(text: &str) -> String {
     lines.flat_map(|line| [line, "\n"]).collect()
 }
 
-/// Compiles a file for a device and those after it.
-fn compile(name: &str, text: &str, device: i32) -> Result<Vec<u8>> {
-    let text = CString::new(source(text)).map_err(|error| super::failed("read kernels", error))?;
-    let program = check("compile kernels", nvrtc::create_program(&text, None))?;
-    // Without the second, NVRTC takes functions within functions for some of the host's.
-    let target = format!("--gpu-architecture=compute_{device}");
-    let options = ["--std=c++17", "-default-device", &target];
-    // SAFETY: the program was just made, and is not used after it is destroyed.
-    unsafe {
-        let outcome = nvrtc::compile_program(program, &options);
-        let said = nvrtc::get_program_log(program).unwrap_or_default();
-        let code = nvrtc::get_ptx(program);
-        let _ = nvrtc::destroy_program(program);
-        if let Err(error) = outcome {
-            let said: Vec<u8> = said.iter().map(|&byte| byte as u8).collect();
-            let message =
-                format!("{name}.cu does not compile ({error:?}): {}", String::from_utf8_lossy(&said));
-            return Err(Error::unsupported("device", message));
+/// A text that NVRTC compiles.
+struct Source(nvrtc_sys::nvrtcProgram);
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        // SAFETY: it was made by NVRTC, and nothing else destroys it.
+        let _ = unsafe { nvrtc::destroy_program(self.0) };
+    }
+}
+
+impl Source {
+    fn new(text: &str) -> Result<Self> {
+        let text = CString::new(source(text)).map_err(|error| super::failed("read kernels", error))?;
+        check("compile kernels", nvrtc::create_program(&text, None)).map(Self)
+    }
+
+    fn compile(&self, target: &str) -> std::result::Result<(), nvrtc::NvrtcError> {
+        let target = format!("--gpu-architecture={target}");
+        // Without the second, NVRTC takes functions within functions for some of the host's.
+        let options = ["--std=c++17", "-default-device", &target];
+        // SAFETY: the program lives as long as this.
+        unsafe { nvrtc::compile_program(self.0, &options) }
+    }
+
+    /// What the compiler said.
+    fn said(&self) -> String {
+        // SAFETY: the program lives as long as this.
+        let said = unsafe { nvrtc::get_program_log(self.0) }.unwrap_or_default();
+        let said: Vec<u8> = said.iter().map(|&byte| byte as u8).collect();
+        String::from_utf8_lossy(&said).trim_end_matches('\0').to_owned()
+    }
+
+    /// What it was compiled to for a device.
+    fn binary(&self) -> Result<Vec<u8>> {
+        let mut size = 0;
+        // SAFETY: the program lives as long as this; the place has as many bytes as NVRTC says that it writes.
+        unsafe {
+            check("compile kernels", nvrtc_sys::nvrtcGetCUBINSize(self.0, &raw mut size).result())?;
+            let mut bytes = vec![0_u8; size];
+            check("compile kernels", nvrtc_sys::nvrtcGetCUBIN(self.0, bytes.as_mut_ptr().cast()).result())?;
+            Ok(bytes)
         }
-        let code = check("compile kernels", code)?;
+    }
+
+    /// What it was compiled to for a kind of device and those after it, with a zero at its end.
+    fn assembly(&self) -> Result<Vec<u8>> {
+        // SAFETY: the program lives as long as this.
+        let code = check("compile kernels", unsafe { nvrtc::get_ptx(self.0) })?;
         Ok(code.iter().map(|&byte| byte as u8).collect())
+    }
+}
+
+/// Compiles a file for a device. A driver may be older than NVRTC and refuse its PTX, but not what is compiled to the
+/// end; NVRTC may be older than the device and not know it, and then its PTX is all there is.
+fn compile(name: &str, text: &str, device: i32) -> Result<Vec<u8>> {
+    let wrong = |source: &Source, error| {
+        let message = format!("{name}.cu does not compile ({error:?}): {}", source.said());
+        Error::unsupported("device", message)
+    };
+    let source = Source::new(text)?;
+    match source.compile(&format!("sm_{device}")) {
+        Ok(()) => source.binary(),
+        Err(nvrtc::NvrtcError(nvrtc_sys::nvrtcResult::NVRTC_ERROR_INVALID_OPTION)) => {
+            let source = Source::new(text)?;
+            source.compile(NEWEST).map_err(|error| wrong(&source, error))?;
+            source.assembly()
+        }
+        Err(error) => Err(wrong(&source, error)),
     }
 }
 
@@ -156,11 +212,20 @@ impl Kernels {
             }
             None => compile(name, text, self.device)?,
         };
-        // SAFETY: the image is PTX that ends with a zero, or a file that nvcc made.
+        // SAFETY: the image is of NVRTC, PTX with a zero at its end, or a file that nvcc made.
         let loaded = unsafe { driver::module::load_data(image.as_ptr().cast::<c_void>()) };
         let module = check(&format!("load the kernels of {name}.cu"), loaded)?;
         self.modules.insert(name, module);
         Ok(module)
+    }
+}
+
+impl Drop for Kernels {
+    fn drop(&mut self) {
+        for (_, module) in self.modules.drain() {
+            // SAFETY: it was loaded here, and is unloaded once; the device has finished all work before.
+            let _ = unsafe { driver::module::unload(module) };
+        }
     }
 }
 
@@ -174,6 +239,9 @@ mod tests {
             ("attention_bf16_64", "attention"),
             ("attention_back_both_f32_128", "attention_back"),
             ("attention_back_bias", "attention_back"),
+            ("attention_plain_bf16_64", "attention_plain"),
+            ("attention_back_plain_queries_bf16_64", "attention_back_plain"),
+            ("attention_back_plain_both_f16_128", "attention_back_plain"),
             ("norm_back_f16", "norm"),
             ("add_parts", "sums"),
             ("add_results", "cross_entropy"),
@@ -213,7 +281,11 @@ mod tests {
             return;
         }
         for (name, text) in FILES {
-            compile(name, text, 80).unwrap_or_else(|error| panic!("{error}"));
+            let image = compile(name, text, 80).unwrap_or_else(|error| panic!("{error}"));
+            assert!(image.starts_with(b"\x7fELF"), "{name}.cu");
         }
+        let (name, text) = FILES[FILES.len() - 1];
+        let image = compile(name, text, 9999).unwrap_or_else(|error| panic!("{error}"));
+        assert!(image.ends_with(&[0]) && String::from_utf8_lossy(&image).contains(".target sm_90"), "PTX");
     }
 }

@@ -4,6 +4,7 @@
 mod kernels;
 mod products;
 
+use std::collections::HashSet;
 use std::ffi::c_void;
 
 use cudarc::driver::result as driver;
@@ -24,17 +25,31 @@ pub struct Cuda {
     context: sys::CUcontext,
     /// Such as 90.
     kind: i32,
+    /// Bytes of shared memory that a block may have.
+    shared: usize,
     stream: sys::CUstream,
     kernels: Kernels,
     products: Products,
     staging: Staging,
     graphs: Vec<Recorded>,
+    /// What was allocated and not given back.
+    places: HashSet<Place>,
 }
 
-/// A tape that came before, and its graph once it came twice.
+/// A tape that came before.
 struct Recorded {
     tape: Tape,
-    graph: Option<sys::CUgraphExec>,
+    graph: Graph,
+}
+
+/// What is known of a tape's graph.
+enum Graph {
+    /// The tape came once.
+    NotYet,
+    /// It came twice and could not be recorded: it is played.
+    Never,
+    /// It was recorded.
+    Ready(sys::CUgraphExec),
 }
 
 /// Memory of the host that the device reads by itself.
@@ -47,7 +62,12 @@ struct Staging {
 
 /// An error of a call.
 fn failed(what: &str, error: impl std::fmt::Debug) -> Error {
-    Error::unsupported("device", format!("CUDA cannot {what}: {error:?}"))
+    let error = format!("{error:?}");
+    let message = format!("CUDA cannot {what}: {error}");
+    match ["OUT_OF_MEMORY", "ALLOC_FAILED"].iter().any(|name| error.contains(name)) {
+        true => Error::new(ErrorKind::Memory, "device", message),
+        false => Error::unsupported("device", message),
+    }
 }
 
 fn check<T, E: std::fmt::Debug>(what: &str, outcome: std::result::Result<T, E>) -> Result<T> {
@@ -100,6 +120,7 @@ impl Cuda {
         };
         let major = of(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
         let minor = of(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        let shared = of(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
         if major < 8 {
             let message = format!("device {number} is sm_{major}{minor}; the kernels need sm_80 or newer");
             return Err(Error::unsupported("device", message));
@@ -110,11 +131,13 @@ impl Cuda {
         Ok(Self {
             context,
             kind: 10 * major + minor,
+            shared: usize::try_from(shared).unwrap_or(0),
             stream,
             kernels: Kernels::new(10 * major + minor),
             products: Products::new()?,
             staging: Staging { place: std::ptr::null_mut(), size: 0, copied },
             graphs: Vec::new(),
+            places: HashSet::new(),
         })
     }
 
@@ -181,21 +204,23 @@ impl Cuda {
         check("record", unsafe { driver::stream::begin_capture(self.stream, mode) })?;
         let played = self.play(tape);
         // SAFETY: the recording was begun above, and is ended whatever happened in between.
-        let graph = check("record", unsafe { driver::stream::end_capture(self.stream) });
-        played?;
-        let graph = graph?;
+        let graph = check("record", unsafe { driver::stream::end_capture(self.stream) })?;
+        let flags = sys::CUgraphInstantiate_flags_enum::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
         // SAFETY: the graph was just given, and is not used after this.
         unsafe {
-            let flags = sys::CUgraphInstantiate_flags_enum::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
-            let ready = driver::graph::instantiate(graph, flags);
+            let ready = played.and_then(|()| check("make a graph", driver::graph::instantiate(graph, flags)));
             let _ = driver::graph::destroy(graph);
-            check("make a graph", ready)
+            ready
         }
     }
 
     /// Forgets the first tapes.
     fn forget(&mut self, count: usize) -> Result<()> {
-        let graphs: Vec<_> = self.graphs.drain(..count).filter_map(|recorded| recorded.graph).collect();
+        let graph = |recorded: Recorded| match recorded.graph {
+            Graph::Ready(graph) => Some(graph),
+            Graph::NotYet | Graph::Never => None,
+        };
+        let graphs: Vec<_> = self.graphs.drain(..count).filter_map(graph).collect();
         if !graphs.is_empty() {
             self.wait()?;
         }
@@ -212,11 +237,15 @@ impl Device for Cuda {
         here(self.context)?;
         // SAFETY: nothing reads memory that nobody wrote, by the tapes.
         let outcome = unsafe { driver::malloc_sync(bytes.max(256)) };
-        outcome.map_err(|error| {
-            let message =
-                format!("has no {bytes} bytes left ({error:?}); take smaller batches or recompute more");
-            Error::new(ErrorKind::Memory, "device", message)
-        })
+        let place = outcome.map_err(|error| match error.0 {
+            sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
+                let message = format!("has no {bytes} bytes left; take smaller batches or recompute more");
+                Error::new(ErrorKind::Memory, "device", message)
+            }
+            _ => failed(&format!("allocate {bytes} bytes"), error),
+        })?;
+        self.places.insert(place);
+        Ok(place)
     }
 
     fn free(&mut self, place: Place) -> Result<()> {
@@ -224,6 +253,7 @@ impl Device for Cuda {
         // What was recorded, and what is still to be done, may name the place.
         self.wait()?;
         self.forget(self.graphs.len())?;
+        self.places.remove(&place);
         // SAFETY: the place was allocated here, and no work that names it is left.
         check("give memory back", unsafe { driver::free_sync(place) })
     }
@@ -273,6 +303,10 @@ impl Device for Cuda {
         products::WORKSPACE
     }
 
+    fn shared_bytes(&self) -> usize {
+        self.shared
+    }
+
     fn has_eights(&self) -> bool {
         self.kind >= 89
     }
@@ -284,16 +318,17 @@ impl Device for Cuda {
             if self.graphs.len() == MOST_GRAPHS {
                 self.forget(1)?;
             }
-            self.graphs.push(Recorded { tape: tape.clone(), graph: None });
+            self.graphs.push(Recorded { tape: tape.clone(), graph: Graph::NotYet });
             return self.play(tape);
         };
         // The one that came least lately is the first.
         self.graphs[known..].rotate_left(1);
         let last = self.graphs.len() - 1;
-        if self.graphs[last].graph.is_none() {
-            self.graphs[last].graph = Some(self.record(tape)?);
+        if matches!(self.graphs[last].graph, Graph::NotYet) {
+            // What fails at more than being recorded fails again where it is played, and is told then.
+            self.graphs[last].graph = self.record(tape).map_or(Graph::Never, Graph::Ready);
         }
-        let Some(graph) = self.graphs[last].graph else { return self.play(tape) };
+        let Graph::Ready(graph) = self.graphs[last].graph else { return self.play(tape) };
         // SAFETY: the graph was made for this stream's device, from places that are still allocated.
         check("launch a graph", unsafe { driver::graph::launch(graph, self.stream) })
     }
@@ -307,10 +342,14 @@ impl Device for Cuda {
 impl Drop for Cuda {
     fn drop(&mut self) {
         // The process may be about to end, and the device with it.
+        let _ = here(self.context);
         let _ = self.wait();
         let _ = self.forget(self.graphs.len());
         // SAFETY: all work is done, and nothing names these any more.
         unsafe {
+            for place in self.places.drain() {
+                let _ = driver::free_sync(place);
+            }
             if self.staging.size > 0 {
                 let _ = driver::free_host(self.staging.place);
             }

@@ -29,14 +29,45 @@ struct Shape {
     bias: bool,
     before: bool,
     eights: Option<[Range; 2]>,
-    alignments: [u32; 3],
+    /// Of a, b, the output, the bias, and what was before GELU.
+    alignments: [u32; 5],
 }
 
 /// What cuBLASLt is told of a product, and how it goes about it.
 struct Prepared {
-    product: sys::cublasLtMatmulDesc_t,
-    layouts: [sys::cublasLtMatrixLayout_t; 3],
+    product: Described,
+    layouts: [Layout; 3],
     algorithm: sys::cublasLtMatmulAlgo_t,
+}
+
+/// A product as cuBLASLt is told of it.
+struct Described(sys::cublasLtMatmulDesc_t);
+
+impl Drop for Described {
+    fn drop(&mut self) {
+        // SAFETY: it was made by cuBLASLt, and nothing else destroys it; what is on a stream needs none of it.
+        let _ = unsafe { lt::destroy_matmul_desc(self.0) };
+    }
+}
+
+/// A matrix as cuBLASLt is told of it.
+struct Layout(sys::cublasLtMatrixLayout_t);
+
+impl Drop for Layout {
+    fn drop(&mut self) {
+        // SAFETY: it was made by cuBLASLt, and nothing else destroys it; what is on a stream needs none of it.
+        let _ = unsafe { lt::destroy_matrix_layout(self.0) };
+    }
+}
+
+/// What an algorithm has to be like.
+struct Wishes(sys::cublasLtMatmulPreference_t);
+
+impl Drop for Wishes {
+    fn drop(&mut self) {
+        // SAFETY: it was made by cuBLASLt, and nothing else destroys it; algorithms that were found need none of it.
+        let _ = unsafe { lt::destroy_matmul_pref(self.0) };
+    }
 }
 
 /// Products that came before.
@@ -64,7 +95,8 @@ impl Shape {
             bias: product.bias != 0,
             before: product.before != 0,
             eights: product.eights.map(|eights| eights.map(|eight| eight.range)),
-            alignments: [product.a, product.b, product.out].map(|matrix| alignment(matrix.place)),
+            alignments: [product.a.place, product.b.place, product.out.place, product.bias, product.before]
+                .map(alignment),
         }
     }
 }
@@ -87,14 +119,10 @@ fn kind_of(own: sys::cudaDataType, eight: Option<Range>) -> sys::cudaDataType {
 }
 
 /// cuBLASLt counts rows as we count columns: a matrix of ours is, to it, the turned one.
-fn layout(
-    kind: sys::cudaDataType,
-    matrix: Matrix,
-    [rows, columns]: [usize; 2],
-) -> Result<sys::cublasLtMatrixLayout_t> {
+fn layout(kind: sys::cudaDataType, matrix: Matrix, [rows, columns]: [usize; 2]) -> Result<Layout> {
     let [rows, columns] = if matrix.turned { [columns, rows] } else { [rows, columns] };
     let made = lt::create_matrix_layout(kind, columns as u64, rows as u64, matrix.stride as i64);
-    check("describe a matrix", made)
+    check("describe a matrix", made).map(Layout)
 }
 
 /// `CUBLAS_OP_N` or `CUBLAS_OP_T`.
@@ -103,15 +131,11 @@ fn operation(matrix: Matrix) -> i32 {
 }
 
 /// Sets one attribute of a product.
-fn say<T>(
-    product: sys::cublasLtMatmulDesc_t,
-    which: sys::cublasLtMatmulDescAttributes_t,
-    value: &T,
-) -> Result<()> {
+fn say<T>(product: &Described, which: sys::cublasLtMatmulDescAttributes_t, value: &T) -> Result<()> {
     let place: *const c_void = std::ptr::from_ref(value).cast();
     // SAFETY: the product is one that was made and not destroyed; the value is read before this returns.
     check("describe a product", unsafe {
-        lt::set_matmul_desc_attribute(product, which, place, size_of::<T>())
+        lt::set_matmul_desc_attribute(product.0, which, place, size_of::<T>())
     })
 }
 
@@ -127,7 +151,7 @@ fn epilogue(shape: Shape) -> Option<sys::cublasLtEpilogue_t> {
 }
 
 /// Says where a product finds its bias and its scales, and where it leaves what was before GELU.
-fn say_places(described: sys::cublasLtMatmulDesc_t, product: &Product) -> Result<()> {
+fn say_places(described: &Described, product: &Product) -> Result<()> {
     use sys::cublasLtMatmulDescAttributes_t as Says;
     if product.bias != 0 {
         say(described, Says::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &product.bias)?;
@@ -143,15 +167,11 @@ fn say_places(described: sys::cublasLtMatmulDesc_t, product: &Product) -> Result
 }
 
 /// Sets one wish for an algorithm.
-fn wish<T>(
-    wishes: sys::cublasLtMatmulPreference_t,
-    which: sys::cublasLtMatmulPreferenceAttributes_t,
-    value: &T,
-) -> Result<()> {
+fn wish<T>(wishes: &Wishes, which: sys::cublasLtMatmulPreferenceAttributes_t, value: &T) -> Result<()> {
     let place: *const c_void = std::ptr::from_ref(value).cast();
     // SAFETY: the wishes were made and not destroyed; the value is read before this returns.
     check("choose an algorithm", unsafe {
-        lt::set_matmul_pref_attribute(wishes, which, place, size_of::<T>())
+        lt::set_matmul_pref_attribute(wishes.0, which, place, size_of::<T>())
     })
 }
 
@@ -171,36 +191,37 @@ impl Products {
         let of_out = if product.floats { sys::cudaDataType::CUDA_R_32F } else { own };
         let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_32F;
         let made = lt::create_matmul_desc(compute, sys::cudaDataType::CUDA_R_32F);
-        let described = check("describe a product", made)?;
+        let described = check("describe a product", made).map(Described)?;
         // outᵀ = bᵀ · aᵀ.
-        say(described, Says::CUBLASLT_MATMUL_DESC_TRANSA, &operation(product.b))?;
-        say(described, Says::CUBLASLT_MATMUL_DESC_TRANSB, &operation(product.a))?;
+        say(&described, Says::CUBLASLT_MATMUL_DESC_TRANSA, &operation(product.b))?;
+        say(&described, Says::CUBLASLT_MATMUL_DESC_TRANSB, &operation(product.a))?;
         if let Some(after) = epilogue(shape) {
-            say(described, Says::CUBLASLT_MATMUL_DESC_EPILOGUE, &after)?;
+            say(&described, Says::CUBLASLT_MATMUL_DESC_EPILOGUE, &after)?;
         }
         if shape.before {
-            say(described, Says::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &(product.out.stride as i64))?;
+            say(&described, Says::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &(product.out.stride as i64))?;
         }
-        say_places(described, product)?;
+        say_places(&described, product)?;
         let layouts = [
             layout(kind_of(own, shape.eights.map(|eights| eights[1])), product.b, [k, n])?,
             layout(kind_of(own, shape.eights.map(|eights| eights[0])), product.a, [m, k])?,
             layout(of_out, product.out, [m, n])?,
         ];
-        let wishes = check("choose an algorithm", lt::create_matmul_pref())?;
-        wish(wishes, Wish::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &WORKSPACE)?;
-        let [a, b, out] = shape.alignments;
-        wish(wishes, Wish::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &b)?;
-        wish(wishes, Wish::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &a)?;
-        wish(wishes, Wish::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &out)?;
-        wish(wishes, Wish::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &out)?;
-        // SAFETY: all of these were made above; the wishes are not used after they are destroyed.
-        let found = unsafe {
-            let [b, a, out] = layouts;
-            let found = lt::get_matmul_algo_heuristic(self.handle, described, b, a, out, out, wishes);
-            let _ = lt::destroy_matmul_pref(wishes);
-            check(&format!("find an algorithm for {shape:?}"), found)?
-        };
+        let wishes = check("choose an algorithm", lt::create_matmul_pref()).map(Wishes)?;
+        wish(&wishes, Wish::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &WORKSPACE)?;
+        // Parts of a sum stay floats, and are added in an order that the shape fixes.
+        let scheme = sys::cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE as u32;
+        wish(&wishes, Wish::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &scheme)?;
+        let [a, b, out, ..] = shape.alignments;
+        wish(&wishes, Wish::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &b)?;
+        wish(&wishes, Wish::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &a)?;
+        wish(&wishes, Wish::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &out)?;
+        wish(&wishes, Wish::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &out)?;
+        let [b, a, out] = [0, 1, 2].map(|which: usize| layouts[which].0);
+        // SAFETY: all of these were made above, and none is destroyed yet.
+        let found =
+            unsafe { lt::get_matmul_algo_heuristic(self.handle, described.0, b, a, out, out, wishes.0) };
+        let found = check(&format!("find an algorithm for {shape:?}"), found)?;
         Ok(Prepared { product: described, layouts, algorithm: found.algo })
     }
 
@@ -210,24 +231,19 @@ impl Products {
         if self.prepared.contains_key(&shape) || self.without.contains(&shape) {
             return self.prepared.contains_key(&shape);
         }
+        self.make_room();
         match self.prepare(product, shape) {
             Ok(prepared) => self.prepared.insert(shape, prepared).is_none(),
             Err(_) => !self.without.insert(shape),
         }
     }
 
-    /// Lets go of what is known of all shapes. What is on a stream needs none of it.
-    fn forget(&mut self) {
-        for (_, prepared) in self.prepared.drain() {
-            // SAFETY: both were made here, and are destroyed once.
-            unsafe {
-                let _ = lt::destroy_matmul_desc(prepared.product);
-                prepared.layouts.iter().for_each(|layout| {
-                    let _ = lt::destroy_matrix_layout(*layout);
-                });
-            }
+    /// Lets go of what is known of all shapes where they are too many.
+    fn make_room(&mut self) {
+        if self.prepared.len() + self.without.len() >= MOST_SHAPES {
+            self.prepared.clear();
+            self.without.clear();
         }
-        self.without.clear();
     }
 
     /// Puts a product on a stream.
@@ -238,24 +254,22 @@ impl Products {
     ) -> Result<()> {
         let shape = Shape::of(product);
         if !self.prepared.contains_key(&shape) {
-            if self.prepared.len() >= MOST_SHAPES {
-                self.forget();
-            }
+            self.make_room();
             let prepared = self.prepare(product, shape)?;
             self.prepared.insert(shape, prepared);
         }
         let Some(prepared) = self.prepared.get(&shape) else { return Ok(()) };
-        say_places(prepared.product, product)?;
+        say_places(&prepared.product, product)?;
         let (one, beta) = (1.0_f32, if product.add { 1.0_f32 } else { 0.0 });
         let number = |number: &f32| std::ptr::from_ref(number).cast::<c_void>();
         let place = |matrix: Matrix| matrix.place as *mut c_void;
-        let [b, a, out] = prepared.layouts;
+        let [b, a, out] = [0, 1, 2].map(|which: usize| prepared.layouts[which].0);
         // SAFETY: what was prepared lives as long as this; matrices lie in memory that was allocated, as the tape says;
         // one stream uses the workspace, one product after the other.
         let outcome = unsafe {
             lt::matmul(
                 self.handle,
-                prepared.product,
+                prepared.product.0,
                 number(&one),
                 number(&beta),
                 place(product.b),
@@ -278,7 +292,7 @@ impl Products {
 
 impl Drop for Products {
     fn drop(&mut self) {
-        self.forget();
+        self.prepared.clear();
         // SAFETY: both were made here and are given back once; the device has finished all work before.
         unsafe {
             let _ = lt::destroy_handle(self.handle);

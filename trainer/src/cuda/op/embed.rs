@@ -5,6 +5,9 @@ use siskin::graph::Op;
 use super::{Argument, Back, Call, Place, Work, whole};
 use crate::cuda::sheet::by_number;
 
+/// Blocks that go through the numbers of a table: as many as any device has at work.
+const MOST_BLOCKS: usize = 2048;
+
 /// The table, the name of the list that says which row of it belongs to each row of the batch, and the list.
 fn numbers(call: &Call<'_>) -> Option<(usize, String, Vec<i32>)> {
     let rows = &call.texts().rows;
@@ -38,7 +41,7 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
         return;
     }
     let parts = by_number(&list);
-    let names = ["distinct", "starts", "order"].map(|what| format!("{what} {name}"));
+    let names = ["distinct", "starts", "order", "count"].map(|what| format!("{what} {name}"));
     let mut places = Vec::new();
     for (name, part) in names.iter().zip(parts) {
         places.push(Argument::Place(work.sheet.whole(name, || part)));
@@ -46,7 +49,8 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
     places.extend([back.gradient, to].map(Argument::Place));
     places.push(whole(call.columns()));
     let kernel = work.tape.named("embed_back");
-    work.tape.kernel(&kernel, [call.rows, call.columns().div_ceil(32), 1], 256, 0, &places);
+    let across = call.columns().div_ceil(32 * work.tape.precision.wide());
+    work.tape.kernel(&kernel, [call.rows.min(MOST_BLOCKS), across, 1], 256, 0, &places);
 }
 
 /// Sines, then cosines of a position's angles.

@@ -165,12 +165,12 @@ pub(super) fn keeps(node: &Node, rows: usize) -> usize {
     }
 }
 
-/// Refuses what there are no kernels for.
-pub(super) fn check(program: &Program, precision: Precision) -> Result<()> {
+/// Refuses what there are no kernels for, or which take more than `shared` bytes of shared memory.
+pub(super) fn check(program: &Program, precision: Precision, shared: usize) -> Result<()> {
     for node in &program.nodes {
         let known = match &node.op {
             Op::Attention(description) => {
-                attention::check(description)?;
+                attention::check(description, precision, shared)?;
                 true
             }
             Op::Route(routing) if routing.experts > experts::most(precision) => {
@@ -277,13 +277,13 @@ fn sum_rows(
 ) {
     let parts = rows.div_ceil(PART);
     let sums = work.scratch.floats(parts * columns);
-    let blocks = columns.div_ceil(32);
     let arguments = [arguments, &[whole(PART), Argument::Place(sums)]].concat();
     let name = work.tape.named(kernel);
+    let blocks = columns.div_ceil(32 * work.tape.precision.wide());
     work.tape.kernel(&name, [parts, blocks, 1], 256, 0, &arguments);
     if parts > 0 {
         let arguments = [Argument::Place(sums), whole(parts), whole(columns), Argument::Place(to)];
-        work.tape.kernel("add_parts", [blocks, 1, 1], 1024, 0, &arguments);
+        work.tape.kernel("add_parts", [columns.div_ceil(32), 1, 1], 1024, 0, &arguments);
     }
 }
 

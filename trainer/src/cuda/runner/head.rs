@@ -11,8 +11,17 @@ use crate::cuda::tape::{Argument, Place};
 use crate::cuda::{aligned, op::width_of};
 use crate::program::Buffer;
 
-/// Numbers of the widest table of a part.
-const MOST: usize = 1 << 26;
+/// Bytes of the widest table of a part, about: each part reads and writes the gradients of the head's weights, however few
+/// rows it has.
+const MOST: usize = 1 << 28;
+/// What the rows of a part are a multiple of, where there are more parts than one.
+const ROWS: usize = 128;
+
+/// Rows of a part, of so many in all with so many bytes each: parts are alike but for the last.
+fn rows_of_part(rows: usize, bytes: usize) -> usize {
+    let parts = rows.div_ceil((MOST / bytes.max(1)).max(ROWS)).max(1);
+    rows.div_ceil(parts).next_multiple_of(ROWS).min(rows).max(1)
+}
 
 /// Where the tables of a part of the rows are.
 struct Tables {
@@ -73,8 +82,8 @@ impl<D: Device> Walk<'_, D> {
         let nodes = &program.nodes[program.tail..];
         let widths: Vec<usize> = nodes.iter().map(|node| program.values[node.output].columns).collect();
         let widest = widths.iter().copied().max().unwrap_or(1).max(1);
-        let most = if in_parts { (MOST / widest).clamp(16, rows.max(16)) } else { rows };
-        let rows = most.min(rows).max(1);
+        let bytes = widest * self.runner.precision.bytes();
+        let rows = if in_parts { rows_of_part(rows, bytes) } else { rows.max(1) };
         let last = nodes.len().saturating_sub(1);
         let columns = program.values[program.output].columns;
         let padded = nodes.last().is_some_and(|node| matches!(node.op, Op::Linear { .. }));
@@ -153,5 +162,23 @@ impl<D: Device> Walk<'_, D> {
             let back = Back { inputs: &inputs, output: tables.values[index], kept: 0, gradient, to: &to };
             op::backward(&mut self.work, &call, &back);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_few_and_alike() {
+        let parts = |rows: usize, bytes| {
+            let most = rows_of_part(rows, bytes);
+            (0..rows).step_by(most).map(|start| most.min(rows - start)).collect::<Vec<_>>()
+        };
+        assert_eq!(parts(8192, 2 * 50304), [2048, 2048, 2048, 2048]);
+        assert_eq!(parts(8192, 4 * 50304), [1280, 1280, 1280, 1280, 1280, 1280, 512]);
+        assert_eq!(parts(1000, 2 * 50304), [1000]);
+        assert_eq!(parts(300, 1 << 30), [128, 128, 44], "of what is wider than all");
+        assert_eq!(rows_of_part(0, 0), 1);
     }
 }

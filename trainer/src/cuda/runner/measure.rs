@@ -23,7 +23,7 @@ impl<D: Device> Runner<D> {
     /// Where the batch does not fit the program.
     pub fn plan(&self, batch: &Batch, loss: &Objective, targets: &Targets) -> Result<(Tape, [usize; 2])> {
         let goal = Goal { loss, targets, scale: 1.0 };
-        let plan = self.write_down(batch, goal, true, false)?;
+        let plan = self.write_down(batch, goal, &self.layout(batch, true)?, true, false)?;
         let [arena, work @ ..] = plan.bytes;
         Ok((plan.tape, [arena, work.iter().sum::<usize>() + self.device.own_bytes()]))
     }

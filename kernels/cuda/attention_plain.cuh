@@ -1,0 +1,76 @@
+// What the kernels of plain attention share: numbers of 16 bits, one run of keys for each query, and scores that are
+// products times a factor above zero. Heads are multiples of 8 columns, and begin at multiples of 16 bytes. Others are
+// taken a step at a time into two places by turns: one is copied while the other is worked on.
+#pragma once
+
+#include "attention.cuh"
+
+// Blocks at work on a processor: as many as have registers for what they hold.
+#define PLAIN_BLOCKS 3
+
+// Keys or queries of a step.
+template <int SIZE> __device__ constexpr int plain_step() { return SIZE > 64 ? 32 : 64; }
+
+// Copies rows of a head to a tile, zeros beyond `rows` and beyond the head's columns. Ends with wait_for_copies.
+template <int SIZE, int ROWS, class T>
+__device__ __forceinline__ void begin_rows(T* tile, Heads<T> heads, long long first, int rows) {
+    using P = Plan<T, SIZE>;
+    constexpr int WIDE = wide<T>(), PACKS = SIZE / WIDE;
+    const T* from = heads.numbers + first * heads.width;
+#pragma unroll
+    for (int i = 0; i < ROWS * PACKS / P::threads; i++) {
+        int pack = i * P::threads + threadIdx.x, row = pack / PACKS, column = pack % PACKS * WIDE;
+        bool there = row < rows && column < heads.size;
+        begin_copy(tile + row * P::stride + column, there ? from + row * heads.width + column : from, there);
+    }
+}
+
+// What some queries see: the keys that all of them see, and those from the first to the last that any of them sees.
+struct Reach {
+    int all_first;
+    int all_end;
+    int any_first;
+    int any_end;
+};
+
+__device__ __forceinline__ Reach reach_of(int first, int end) { return {first, end, first < end ? first : 0x7fffffff, end}; }
+
+__device__ __forceinline__ Reach reach_of_both(const Reach& a, const Reach& b) {
+    return {max(a.all_first, b.all_first), min(a.all_end, b.all_end), min(a.any_first, b.any_first),
+            max(a.any_end, b.any_end)};
+}
+
+__device__ __forceinline__ Reach reach_of_warp(Reach own) {
+#pragma unroll
+    for (int mask = LANES / 2; mask > 0; mask /= 2) {
+        Reach other = {across(own.all_first, mask), across(own.all_end, mask), across(own.any_first, mask),
+                       across(own.any_end, mask)};
+        own = reach_of_both(own, other);
+    }
+    return own;
+}
+
+__device__ __forceinline__ bool is_seen_by_all(const Reach& reach, int first, int end) {
+    return reach.all_first <= first && end <= reach.all_end;
+}
+
+__device__ __forceinline__ bool is_seen_by_any(const Reach& reach, int first, int end) {
+    return reach.any_first < end && first < reach.any_end;
+}
+
+// Scores of what a query does not see become what has no share. Rows are queries, columns are keys from `first` on.
+template <int STEP>
+__device__ __forceinline__ void hide_keys(float (&scores)[STEP / 8][4], int first, const int (&begin)[2],
+                                          const int (&end)[2]) {
+#pragma unroll
+    for (int n = 0; n < STEP / 8; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int key = first + n * 8 + lane() % 4 * 2 + i % 2;
+            if (key < begin[i / 2] || key >= end[i / 2]) scores[n][i] = -infinity();
+        }
+    }
+}
+
+// The logarithm of a query's sum, to the base of two. Where nothing was seen there are no shares, whatever it is.
+__device__ __forceinline__ float logarithm_of(float total) { return total == -infinity() ? 0 : total * LOG2_E; }

@@ -1,0 +1,160 @@
+//! Which keys each query sees, and the tiles that blocks take, as tables of a batch.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use siskin::graph::{Attention, Sight};
+
+use crate::batch::Texts;
+use crate::cuda::op::{Call, Work};
+use crate::cuda::sheet::Lists;
+use crate::cuda::tape::Place;
+use crate::grad::runs;
+
+use super::mixed;
+
+/// Runs of keys that a query sees of the newest and the first, and the fewest where there may be more.
+const RUNS: usize = 2;
+/// Numbers of a tile, as kernels read them.
+pub(super) const NUMBERS: usize = 8;
+
+/// The texts whose rows are keys.
+pub(super) fn texts_of_keys<'a>(call: &Call<'a>, description: &Attention) -> Cow<'a, Texts> {
+    let texts = call.input(1).side.texts(call.batch);
+    match &description.projection {
+        Some(projection) => Cow::Owned(mixed::texts(texts, projection)),
+        None => Cow::Borrowed(texts),
+    }
+}
+
+/// Runs of keys that a query may see.
+fn most_runs(description: &Attention, keys: &Texts) -> usize {
+    match description.sight {
+        Sight::Marked(_) => {
+            let of_text = |span: &Range<usize>| span.clone().filter(|&row| is_marked(keys, row)).count();
+            let most = keys.spans.iter().map(of_text).max().unwrap_or(0);
+            (most + 1).next_power_of_two().max(RUNS)
+        }
+        Sight::Blocks { .. } => RUNS + 1,
+        Sight::Recent { .. } => RUNS,
+        _ => 1,
+    }
+}
+
+pub(super) fn is_marked(texts: &Texts, row: usize) -> bool {
+    texts.marked.get(row).copied().unwrap_or(false)
+}
+
+/// What kernels are told of the texts of an attention.
+pub(super) struct Tables {
+    pub(super) seen: Place,
+    pub(super) runs: usize,
+    pub(super) query_tiles: Place,
+    pub(super) query_count: usize,
+    pub(super) key_tiles: Place,
+    pub(super) key_count: usize,
+}
+
+/// The runs of keys that each query sees, row by row, texts one after the other.
+pub(super) fn seen(description: &Attention, queries: &Texts, keys: &Texts) -> Vec<Vec<Range<usize>>> {
+    let attends = |row| description.sight != Sight::FromMarked || is_marked(queries, row);
+    let of_text = |text: usize| {
+        let span = queries.spans[text].clone();
+        span.clone().map(move |row| match attends(row) {
+            true => runs(description, queries, keys, text, row - span.start),
+            false => Vec::new(),
+        })
+    };
+    (0..queries.spans.len()).flat_map(of_text).collect()
+}
+
+/// Tiles of queries, those with the most keys first, and tiles of keys.
+pub(super) fn tiles(
+    tile: usize,
+    seen: &[Vec<Range<usize>>],
+    queries: &Texts,
+    keys: &Texts,
+) -> [Vec<[i32; NUMBERS]>; 2] {
+    let (mut of_queries, mut of_keys) = (Vec::new(), Vec::new());
+    for (own, other) in queries.spans.iter().zip(&keys.spans) {
+        let all = [own.len(), other.len()];
+        for start in (0..own.len()).step_by(tile) {
+            let rows = start..own.len().min(start + tile);
+            let runs = || seen[own.start + rows.start..own.start + rows.end].iter().flatten();
+            let first = runs().map(|run| run.start).min().unwrap_or(0);
+            let end = runs().map(|run| run.end).max().unwrap_or(0).max(first);
+            let numbers = [own.start + start, rows.len(), own.start, other.start, first, end, all[0], all[1]];
+            of_queries.push(numbers.map(|number| number as i32));
+        }
+        for start in (0..other.len()).step_by(tile) {
+            let end = other.len().min(start + tile);
+            let looks =
+                |row: &usize| seen[own.start + row].iter().any(|run| run.start < end && start < run.end);
+            let first = (0..own.len()).find(looks).unwrap_or(0);
+            let last = (first..own.len()).rev().find(looks).map_or(first, |row| row + 1);
+            let numbers =
+                [other.start + start, end - start, other.start, own.start, first, last, all[0], all[1]];
+            of_keys.push(numbers.map(|number| number as i32));
+        }
+    }
+    let work = |tile: &[i32; NUMBERS]| std::cmp::Reverse(tile[5] - tile[4]);
+    of_queries.sort_by_key(work);
+    of_keys.sort_by_key(work);
+    [of_queries, of_keys]
+}
+
+/// Filled up with tiles of nothing, so that batches of like shape have as many.
+fn filled(mut tiles: Vec<[i32; NUMBERS]>) -> Vec<i32> {
+    tiles.resize(tiles.len().next_multiple_of(32), [0; NUMBERS]);
+    tiles.concat()
+}
+
+/// Whether what its rows see depends on more than the lengths of texts.
+fn is_told(texts: &Texts) -> bool {
+    texts.marked.contains(&true) || texts.prefixes.iter().any(|&prefix| prefix > 0)
+}
+
+/// What each query sees, as `most` runs, tiles of queries and tiles of keys.
+fn lists(description: &Attention, tile: usize, most: usize, queries: &Texts, keys: &Texts) -> Lists {
+    let seen = seen(description, queries, keys);
+    let [of_queries, of_keys] = tiles(tile, &seen, queries, keys);
+    let mut flat = Vec::with_capacity(2 * most * seen.len());
+    for (row, runs) in seen.iter().enumerate() {
+        flat.extend(runs.iter().flat_map(|run| [run.start as i32, run.end as i32]));
+        flat.resize(2 * most * (row + 1), 0);
+    }
+    [flat, filled(of_queries), filled(of_keys)]
+}
+
+pub(super) fn tables(work: &mut Work<'_>, call: &Call<'_>, description: &Attention, tile: usize) -> Tables {
+    let (queries, keys) = (call.texts(), texts_of_keys(call, description));
+    let keys = &*keys;
+    let name = |what: &str| {
+        let sides = (call.name(""), call.input(1).side);
+        let sums = description.projection.map(|projection| projection.count);
+        format!("{what} {tile} {sides:?} {:?} {sums:?}", description.sight)
+    };
+    let most = most_runs(description, keys);
+    let made = std::cell::OnceCell::new();
+    let (sheet, key) = (&mut work.sheet, || format!("{} {:?} {:?}", name(""), queries.spans, keys.spans));
+    let kept = sheet.kept.clone();
+    let lists = || {
+        made.get_or_init(|| {
+            let make = || lists(description, tile, most, queries, keys);
+            // Marks and prefixes are other ones in texts of the same lengths.
+            if is_told(queries) || is_told(keys) { make().into() } else { kept.find(key(), make) }
+        })
+    };
+    let count = |texts: &Texts| {
+        let tiles: usize = texts.spans.iter().map(|span| span.len().div_ceil(tile)).sum();
+        tiles.next_multiple_of(32)
+    };
+    Tables {
+        seen: sheet.whole(&name("seen"), || lists()[0].clone()),
+        runs: most,
+        query_tiles: sheet.whole(&name("query tiles"), || lists()[1].clone()),
+        query_count: count(queries),
+        key_tiles: sheet.whole(&name("key tiles"), || lists()[2].clone()),
+        key_count: count(keys),
+    }
+}

@@ -1,0 +1,40 @@
+//! Where the tables of a batch lie.
+
+use std::sync::Arc;
+
+use siskin::Result;
+
+use super::Runner;
+use crate::batch::Batch;
+use crate::cuda::device::Device;
+use crate::cuda::{aligned, op};
+use crate::program::{Buffer, Layout};
+
+impl<D: Device> Runner<D> {
+    /// Where the tables of a batch lie.
+    pub(super) fn layout(&self, batch: &Batch, back: bool) -> Result<Layout> {
+        let schedule = if back { &self.schedule } else { &self.forward };
+        Layout::of_sizes(schedule, |buffer| Ok(self.bytes(batch, buffer)))
+    }
+
+    /// The same, remembered: batches of a run are often alike.
+    pub(super) fn known_layout(&mut self, batch: &Batch, back: bool) -> Result<Arc<Layout>> {
+        let mut layouts = std::mem::take(&mut self.layouts[usize::from(!back)]);
+        let layout = layouts.find_or(batch, || self.layout(batch, back));
+        self.layouts[usize::from(!back)] = layouts;
+        layout
+    }
+
+    fn bytes(&self, batch: &Batch, buffer: Buffer) -> usize {
+        aligned(match buffer {
+            Buffer::Value { value, .. } | Buffer::Gradient(value) => {
+                let shape = self.program.values[value];
+                shape.row_count(batch) * shape.columns * self.precision.bytes()
+            }
+            Buffer::Kept { node, .. } => {
+                let node = &self.program.nodes[node];
+                4 * op::keeps(node, self.program.values[node.output].row_count(batch))
+            }
+        })
+    }
+}
