@@ -47,7 +47,8 @@ pub(crate) fn member(name: &str) -> Command {
     cargo(&["run", "--quiet", "--locked", "--bin", name, "--"])
 }
 
-/// Builds the C library in the same way, for tests: quick, and with checks for overflow.
+/// Builds the C library in the same way, for tests: quick, with checks for overflow, and with all that other members ask
+/// of what it is made of, such as tract. What is shipped is weighed and looked at by `size`.
 pub(crate) fn c_library(testing: bool) -> Result {
     let mut command = cargo(&["build", "--workspace", "--lib", "--locked"]);
     if testing {

@@ -5,6 +5,7 @@
 //!
 //! To add a type: one description in `types.rs` and one line in the list below.
 
+mod blocks;
 mod layout;
 mod pack;
 mod read;
@@ -15,9 +16,9 @@ mod unpack;
 
 use crate::quant::BlockType;
 use crate::quant::row::MOST_COLUMNS;
+pub(crate) use blocks::Blocks;
 pub(crate) use layout::Layout;
 pub use pack::{pack, pack_rows};
-pub(crate) use read::Blocks;
 pub use read::{SubBlock, row_values, sub_block};
 pub use unpack::unpack;
 

@@ -2,7 +2,7 @@
 //!
 //! In panels of row types, a sub-block is one of the rotated row, its values the integers with their factor.
 
-use super::layout::{LINE, Layout, MACRO, line_word};
+use super::layout::{LINE, MACRO, line_word};
 use super::{PanelType, ROWS};
 use crate::hadamard;
 use crate::quant::parts::Parts;
@@ -77,65 +77,26 @@ fn halves(panel: &[u8], lane: usize, out: &mut [f32], number: impl Fn(u16) -> f3
 }
 
 fn integers(ty: PanelType, panel: &[u8], lane: usize, out: &mut [f32]) {
-    let layout = ty.layout();
+    let (layout, meaning) = (ty.layout(), ty.layout().meaning);
+    let of_macro = MACRO / meaning.sub_block;
     let mut parts = Parts::ZERO;
     for (block, out) in panel.chunks_exact(layout.block_bytes()).zip(out.chunks_mut(layout.columns)) {
-        block_of(layout, block, lane, &mut parts, out);
-    }
-}
-
-/// The numbers of a block.
-fn block_of(layout: &Layout, block: &[u8], lane: usize, parts: &mut Parts, out: &mut [f32]) {
-    let of_macro = MACRO / layout.meaning.sub_block;
-    for (m, out) in out.chunks_mut(MACRO).enumerate() {
-        layout.take(block, m, lane, parts);
-        layout.meaning.evaluate(parts, m * of_macro, &parts.codes[..MACRO], out);
+        for (m, out) in out.chunks_mut(MACRO).enumerate() {
+            layout.take(block, m, lane, &mut parts);
+            meaning.evaluate(&parts, m * of_macro, &parts.codes[..MACRO], out);
+        }
     }
 }
 
 /// The numbers before their rotation.
 fn rotated(ty: PanelType, panel: &[u8], lane: usize, out: &mut [f32]) {
-    let Some(mut blocks) = Blocks::of_row_type(ty, panel, lane, out.len()) else { return };
+    let scale = ty.layout().rows.take(lane, panel) * hadamard::NORMAL;
     let mut numbers = [0.0; hadamard::BLOCK];
-    for out in out.chunks_mut(hadamard::BLOCK) {
-        blocks.next(&mut numbers);
+    for (block, out) in panel.chunks_exact(ty.block_bytes()).zip(out.chunks_mut(hadamard::BLOCK)) {
+        integers(ty, block, lane, &mut numbers);
         hadamard::transform(&mut numbers);
         for (out, number) in out.iter_mut().zip(numbers) {
-            *out = number * blocks.scale;
-        }
-    }
-}
-
-/// The blocks of a row of a row type, one after the other: rotated, and before they are multiplied by the scale.
-pub(crate) struct Blocks<'a> {
-    layout: &'static Layout,
-    rest: &'a [u8],
-    lane: usize,
-    scale: f32,
-    parts: Parts,
-}
-
-impl<'a> Blocks<'a> {
-    /// Those of `columns` columns; `None` for other types, a panel of another size and a lane above 15.
-    pub(crate) fn of_row_type(ty: PanelType, panel: &'a [u8], lane: usize, columns: usize) -> Option<Self> {
-        let fits = ty.is_row() && lane < ROWS && ty.panel_bytes(columns) == Some(panel.len());
-        let layout = ty.layout();
-        fits.then(|| {
-            let scale = layout.rows.take(lane, panel) * hadamard::NORMAL;
-            Self { layout, rest: panel, lane, scale, parts: Parts::ZERO }
-        })
-    }
-
-    /// What makes the transformed numbers of a block those of the row.
-    pub(crate) fn scale(&self) -> f32 {
-        self.scale
-    }
-
-    /// The next block.
-    pub(crate) fn next(&mut self, out: &mut [f32]) {
-        if let Some((block, rest)) = self.rest.split_at_checked(self.layout.block_bytes()) {
-            self.rest = rest;
-            block_of(self.layout, block, self.lane, &mut self.parts, out);
+            *out = number * scale;
         }
     }
 }

@@ -34,6 +34,12 @@ pub(crate) trait Simd: Copy {
     /// Sixteen i32.
     type I: Copy;
 
+    /// Whether registers hold what several vectors need in a long function.
+    #[inline(always)]
+    fn overlaps(self) -> bool {
+        Self::REGISTERS >= 32
+    }
+
     fn splat(self, x: f32) -> Self::F;
     fn load(self, x: &[f32; LANES]) -> Self::F;
     fn store(self, x: Self::F, out: &mut [f32; LANES]);
@@ -183,27 +189,29 @@ pub(crate) use each_vector;
 pub(crate) const TOGETHER: usize = 4;
 
 /// [`each_vector!`] for long functions: in `$value`, the name of a row is that of an array of some of its vectors, and
-/// the value is one of as many.
+/// the value is one of as many. Where registers do not hold several, they go one by one.
 macro_rules! each_run {
     ($s:ident, [$($x:ident),+] => $out:ident, $value:expr) => {{
         use $crate::simd::{LANES, TOGETHER, load_each};
         let (whole, rest) = $out.as_chunks_mut::<LANES>();
         $(let $x = $x[..LANES * whole.len() + rest.len()].as_chunks::<LANES>();)+
-        $(let $x = ($x.0.as_chunks::<TOGETHER>(), $x.1);)+
-        let (runs, singles) = whole.as_chunks_mut::<TOGETHER>();
+        let together = if $s.overlaps() { whole.len() / TOGETHER * TOGETHER } else { 0 };
+        let (runs, singles) = whole.split_at_mut(together);
+        let runs = runs.as_chunks_mut::<TOGETHER>().0;
+        $(let $x = ($x.0[..together].as_chunks::<TOGETHER>().0, &$x.0[together..], $x.1);)+
         for (i, out) in runs.iter_mut().enumerate() {
-            $(let $x = load_each($s, &$x.0.0[i]);)+
+            $(let $x = load_each($s, &$x.0[i]);)+
             for (value, out) in $value.into_iter().zip(out) {
                 $s.store(value, out);
             }
         }
         for (i, out) in singles.iter_mut().enumerate() {
-            $(let $x = [$s.load(&$x.0.1[i])];)+
+            $(let $x = [$s.load(&$x.1[i])];)+
             let [value] = $value;
             $s.store(value, out);
         }
         if !rest.is_empty() {
-            $(let $x = [$s.load_part($x.1, 0.0)];)+
+            $(let $x = [$s.load_part($x.2, 0.0)];)+
             let [value] = $value;
             $s.store_part(value, rest);
         }

@@ -192,12 +192,19 @@ mod tests {
     fn numbers_that_are_not_finite() {
         for &kind in Kind::ALL.iter().filter(|&&kind| kind != Kind::Sigmoid) {
             for table in tables() {
-                let mut out = [0.0; 3];
-                table.activate()(kind, &[f32::NAN, f32::INFINITY, f32::NEG_INFINITY], &mut out);
-                assert!(out[0].is_nan() && out[1] == f32::INFINITY, "{kind:?}: {out:?}");
-                // Those that are products with a sigmoid have an infinite factor.
-                let is_product = matches!(kind, Kind::Silu | Kind::GeluTanh);
-                assert!(is_product || out[2].abs() < 1e-30, "{kind:?}: {out:?}");
+                // Several vectors, one more, and a part of one.
+                let (mut x, mut out) = ([1.0; 64 + 16 + 3], [0.0; 64 + 16 + 3]);
+                for start in [0, 40, 64, 80] {
+                    x[start..start + 3].copy_from_slice(&[f32::NAN, f32::INFINITY, f32::NEG_INFINITY]);
+                }
+                table.activate()(kind, &x, &mut out);
+                for start in [0, 40, 64, 80] {
+                    let out = &out[start..start + 3];
+                    assert!(out[0].is_nan() && out[1] == f32::INFINITY, "{kind:?}: {out:?}");
+                    // Those that are products with a sigmoid have an infinite factor.
+                    let is_product = matches!(kind, Kind::Silu | Kind::GeluTanh);
+                    assert!(is_product || out[2].abs() < 1e-30, "{kind:?}: {out:?}");
+                }
             }
         }
     }

@@ -7,22 +7,22 @@ use crate::hadamard::{self, BLOCK};
 use crate::panel::{Blocks, PanelType, row_values};
 use crate::simd::{LANES, Simd, instantiate, load_each};
 
-/// Writes the row of lane `lane` of a panel with as many columns as `out`. Nothing is written where the panel has another
-/// size or no such lane.
+/// Writes the row of lane `lane` of a panel with as many columns as `out`. Nothing is written where the panel's size is
+/// not that of so many columns, or it has no such lane.
 pub type Function = fn(ty: PanelType, panel: &[u8], lane: usize, out: &mut [f32]);
 
 instantiate!(LIST: Function = "lookup" body(ty: PanelType, panel: &[u8], lane: usize, out: &mut [f32]));
 
 #[inline(always)]
 fn body<S: Simd>(s: S, ty: PanelType, panel: &[u8], lane: usize, out: &mut [f32]) {
-    let Some(mut blocks) = Blocks::of_row_type(ty, panel, lane, out.len()) else {
+    let Some(mut blocks) = Blocks::new(ty, panel, lane, out.len()) else {
         row_values(ty, panel, lane, out.len(), out);
         return;
     };
     let scale = s.splat(blocks.scale());
     for out in out.chunks_mut(BLOCK) {
         let mut numbers = [[0.0; LANES]; BLOCK / LANES];
-        blocks.next(numbers.as_flattened_mut());
+        blocks.next(&mut numbers);
         let vectors = hadamard::transform_vectors(s, load_each(s, &numbers));
         for (vector, out) in vectors.into_iter().zip(out.chunks_mut(LANES)) {
             s.store_part(s.mul(vector, scale), out);

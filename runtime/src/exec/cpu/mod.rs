@@ -278,6 +278,7 @@ impl Forward<'_> {
             // A row that only pads a text may stand behind the last position.
             return out.fill(0.0);
         };
+        debug_assert_eq!(out.len(), tensor.columns, "a table of another width");
         self.kernels.lookup()(tensor.panel, panel, row % ROWS, out);
     }
 

@@ -1,0 +1,43 @@
+//! Rows of row types, block by block, for the kernels that turn them back.
+
+use super::layout::Layout;
+use super::{PanelType, ROWS};
+use crate::hadamard;
+use crate::quant::parts::Parts;
+use crate::simd::LANES;
+
+/// The blocks of a row, one after the other: rotated, and before they are multiplied by the scale.
+pub(crate) struct Blocks<'a> {
+    layout: &'static Layout,
+    rest: &'a [u8],
+    lane: usize,
+    scale: f32,
+    parts: Parts,
+}
+
+impl<'a> Blocks<'a> {
+    /// Those of `columns` columns; `None` for types that are no row types, a panel of another size and a lane above 15.
+    pub(crate) fn new(ty: PanelType, panel: &'a [u8], lane: usize, columns: usize) -> Option<Self> {
+        let fits = ty.is_row() && lane < ROWS && ty.panel_bytes(columns) == Some(panel.len());
+        let layout = ty.layout();
+        fits.then(|| {
+            let scale = layout.rows.take(lane, panel) * hadamard::NORMAL;
+            Self { layout, rest: panel, lane, scale, parts: Parts::ZERO }
+        })
+    }
+
+    /// What makes the transformed numbers of a block those of the row.
+    pub(crate) fn scale(&self) -> f32 {
+        self.scale
+    }
+
+    /// The vectors of the next block.
+    pub(crate) fn next(&mut self, out: &mut [[f32; LANES]; hadamard::BLOCK / LANES]) {
+        if let Some((block, rest)) = self.rest.split_at_checked(self.layout.block_bytes()) {
+            self.rest = rest;
+            self.layout.take(block, 0, self.lane, &mut self.parts);
+            let codes = &self.parts.codes[..hadamard::BLOCK];
+            self.layout.meaning.evaluate(&self.parts, 0, codes, out.as_flattened_mut());
+        }
+    }
+}
