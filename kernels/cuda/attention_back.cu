@@ -2,20 +2,6 @@
 // kernels of their own, so that each gradient is summed up by one block, in order.
 #include "attention.cuh"
 
-// How much each query's output goes along its gradient: what all shares of a query have in common. A warp has a row and a
-// head.
-template <class T>
-__device__ void attention_along(const T* out, const T* gradient, int out_width, int size, float* along, int rows,
-                                int heads) {
-    int number_of = blockIdx.x * warps() + warp();
-    if (number_of >= rows * heads) return;
-    long long at = (long long)(number_of / heads) * out_width + number_of % heads * size;
-    float sum = 0;
-    for (int i = lane(); i < size; i += LANES) sum += number(out[at + i]) * number(gradient[at + i]);
-    sum = sum_of_warp(sum);
-    if (lane() == 0) along[number_of] = sum;
-}
-
 // The gradients of queries, and, where `diagonals` is given, the sums of the gradients of scores over equal distances.
 // Tile t of head h has row t · heads + h of `diagonals`, `reach` + tile numbers wide and zero before; distance d stands
 // at d + tile - 1 - (key_first - the position of the tile's first query).
@@ -256,9 +242,6 @@ __device__ __forceinline__ void sinks_back(const float* sinks, const float* tota
           (attention_back_keys<WHICH, SIZE>(TABLES_GIVEN(T), to_keys, to_values, add_keys, add_values, tiles,        \
                                             SCORES_GIVEN, kv_heads)))
 #define KERNELS(T, type)                                                                                             \
-    ENTRY(attention_along_##type, 256,                                                                               \
-          (const T* out, const T* gradient, int out_width, int size, float* along, int rows, int heads),             \
-          attention_along(out, gradient, out_width, size, along, rows, heads))                                       \
     FOR_EACH_SIZE(QUERIES, T, type)                                                                                  \
     KEY(T, type, 64, both, BOTH)                                                                                     \
     KEY(T, type, 128, both, BOTH)                                                                                    \

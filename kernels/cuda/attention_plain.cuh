@@ -5,7 +5,7 @@
 
 #include "attention.cuh"
 
-// Blocks at work on a processor: as many as have registers for what they hold.
+// Blocks at work on a processor, where its shared memory has room for as many: registers for what they hold.
 #define PLAIN_BLOCKS 3
 
 // Keys or queries of a step.

@@ -6,8 +6,7 @@
 #define ROW_LANES 8
 
 // Adds up what `of(row, column, numbers)` puts in its COUNT numbers, of that column and the next ones, over PART rows, for
-// the columns of a block. Row n of `parts` has the sums of part n. COUNT
-// divides the columns.
+// the columns of a block. Row n of `parts` has the sums of part n. COUNT divides the columns.
 template <int COUNT, class Of>
 __device__ __forceinline__ void sum_part(int rows, int columns, int part, float* parts, Of of) {
     __shared__ float sums[ROW_LANES][LANES * COUNT];

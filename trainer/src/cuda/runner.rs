@@ -90,7 +90,8 @@ impl Areas {
         let grow = |moved: bool, (area, bytes): (&mut Area, usize)| Ok(moved | area.grow(device, bytes)?);
         let moved = self.all().into_iter().zip(bytes).try_fold(false, grow);
         if moved.is_err() {
-            self.all().into_iter().try_for_each(|area| area.free(device))?;
+            let freed = self.all().into_iter().try_for_each(|area| area.free(device));
+            return moved.and_then(|moved| freed.map(|()| moved));
         }
         moved
     }

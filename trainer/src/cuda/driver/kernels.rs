@@ -29,10 +29,11 @@ macro_rules! files {
 }
 
 /// Every file of kernels, and what it says.
-const FILES: [(&str, &str); 29] = files![
+const FILES: [(&str, &str); 30] = files![
     "adafactor",
     "adamw8",
     "attention",
+    "attention_along",
     "attention_back",
     "attention_back_plain",
     "attention_plain",
@@ -98,20 +99,24 @@ fn source(text: &str) -> String {
     lines.flat_map(|line| [line, "\n"]).collect()
 }
 
-/// A text that NVRTC compiles.
-struct Source(nvrtc_sys::nvrtcProgram);
+/// A text that NVRTC compiles, which stays as long as the program does.
+struct Source {
+    program: nvrtc_sys::nvrtcProgram,
+    _text: CString,
+}
 
 impl Drop for Source {
     fn drop(&mut self) {
         // SAFETY: it was made by NVRTC, and nothing else destroys it.
-        let _ = unsafe { nvrtc::destroy_program(self.0) };
+        let _ = unsafe { nvrtc::destroy_program(self.program) };
     }
 }
 
 impl Source {
     fn new(text: &str) -> Result<Self> {
         let text = CString::new(source(text)).map_err(|error| super::failed("read kernels", error))?;
-        check("compile kernels", nvrtc::create_program(&text, None)).map(Self)
+        let program = check("compile kernels", nvrtc::create_program(&text, None))?;
+        Ok(Self { program, _text: text })
     }
 
     fn compile(&self, target: &str) -> std::result::Result<(), nvrtc::NvrtcError> {
@@ -119,13 +124,13 @@ impl Source {
         // Without the second, NVRTC takes functions within functions for some of the host's.
         let options = ["--std=c++17", "-default-device", &target];
         // SAFETY: the program lives as long as this.
-        unsafe { nvrtc::compile_program(self.0, &options) }
+        unsafe { nvrtc::compile_program(self.program, &options) }
     }
 
     /// What the compiler said.
     fn said(&self) -> String {
         // SAFETY: the program lives as long as this.
-        let said = unsafe { nvrtc::get_program_log(self.0) }.unwrap_or_default();
+        let said = unsafe { nvrtc::get_program_log(self.program) }.unwrap_or_default();
         let said: Vec<u8> = said.iter().map(|&byte| byte as u8).collect();
         String::from_utf8_lossy(&said).trim_end_matches('\0').to_owned()
     }
@@ -135,9 +140,12 @@ impl Source {
         let mut size = 0;
         // SAFETY: the program lives as long as this; the place has as many bytes as NVRTC says that it writes.
         unsafe {
-            check("compile kernels", nvrtc_sys::nvrtcGetCUBINSize(self.0, &raw mut size).result())?;
+            check("compile kernels", nvrtc_sys::nvrtcGetCUBINSize(self.program, &raw mut size).result())?;
             let mut bytes = vec![0_u8; size];
-            check("compile kernels", nvrtc_sys::nvrtcGetCUBIN(self.0, bytes.as_mut_ptr().cast()).result())?;
+            check(
+                "compile kernels",
+                nvrtc_sys::nvrtcGetCUBIN(self.program, bytes.as_mut_ptr().cast()).result(),
+            )?;
             Ok(bytes)
         }
     }
@@ -145,7 +153,7 @@ impl Source {
     /// What it was compiled to for a kind of device and those after it, with a zero at its end.
     fn assembly(&self) -> Result<Vec<u8>> {
         // SAFETY: the program lives as long as this.
-        let code = check("compile kernels", unsafe { nvrtc::get_ptx(self.0) })?;
+        let code = check("compile kernels", unsafe { nvrtc::get_ptx(self.program) })?;
         Ok(code.iter().map(|&byte| byte as u8).collect())
     }
 }
@@ -238,6 +246,7 @@ mod tests {
         let rows = [
             ("attention_bf16_64", "attention"),
             ("attention_back_both_f32_128", "attention_back"),
+            ("attention_along_bf16", "attention_along"),
             ("attention_back_bias", "attention_back"),
             ("attention_plain_bf16_64", "attention_plain"),
             ("attention_back_plain_queries_bf16_64", "attention_back_plain"),

@@ -221,14 +221,13 @@ impl Cuda {
             Graph::NotYet | Graph::Never => None,
         };
         let graphs: Vec<_> = self.graphs.drain(..count).filter_map(graph).collect();
-        if !graphs.is_empty() {
-            self.wait()?;
-        }
+        let mut outcome = if graphs.is_empty() { Ok(()) } else { self.wait() };
         for graph in graphs {
-            // SAFETY: the graph was made here; all work that it began is done.
-            check("forget a graph", unsafe { driver::graph::exec_destroy(graph) })?;
+            // SAFETY: the graph was made here; all work that it began is done, or the device is lost.
+            let destroyed = check("forget a graph", unsafe { driver::graph::exec_destroy(graph) });
+            outcome = outcome.and(destroyed);
         }
-        Ok(())
+        outcome
     }
 }
 

@@ -17,7 +17,13 @@ const MOST: usize = 1 << 28;
 /// What the rows of a part are a multiple of, where there are more parts than one.
 const ROWS: usize = 128;
 
-/// Rows of a part, of so many in all with so many bytes each: parts are alike but for the last.
+/// The most rows of a part, of so many in all with so many bytes each: more rows never give less.
+fn most_rows(rows: usize, bytes: usize) -> usize {
+    let most = (MOST / bytes.max(1)).max(ROWS);
+    rows.min(most.next_multiple_of(ROWS)).max(1)
+}
+
+/// Rows of a part: parts are alike but for the last.
 fn rows_of_part(rows: usize, bytes: usize) -> usize {
     let parts = rows.div_ceil((MOST / bytes.max(1)).max(ROWS)).max(1);
     rows.div_ceil(parts).next_multiple_of(ROWS).min(rows).max(1)
@@ -83,7 +89,11 @@ impl<D: Device> Walk<'_, D> {
         let widths: Vec<usize> = nodes.iter().map(|node| program.values[node.output].columns).collect();
         let widest = widths.iter().copied().max().unwrap_or(1).max(1);
         let bytes = widest * self.runner.precision.bytes();
-        let rows = if in_parts { rows_of_part(rows, bytes) } else { rows.max(1) };
+        // The tables have room for the largest part of any batch with no more rows, for which memory was planned.
+        let (room, rows) = match in_parts {
+            true => (most_rows(rows, bytes), rows_of_part(rows, bytes)),
+            false => (rows.max(1), rows.max(1)),
+        };
         let last = nodes.len().saturating_sub(1);
         let columns = program.values[program.output].columns;
         let padded = nodes.last().is_some_and(|node| matches!(node.op, Op::Linear { .. }));
@@ -97,11 +107,11 @@ impl<D: Device> Walk<'_, D> {
         let mut values = Vec::new();
         let mut gradients = Vec::new();
         for (index, &width) in widths.iter().enumerate() {
-            let size = rows * if index == last { stride } else { width } * self.runner.precision.bytes();
+            let size = room * if index == last { stride } else { width } * self.runner.precision.bytes();
             values.push(next(size));
             gradients.push(if index == last { values[index] } else { next(size) });
         }
-        let results = next(12 * rows);
+        let results = next(12 * room);
         Tables { rows, values, gradients, results, stride, bytes }
     }
 
@@ -180,5 +190,14 @@ mod tests {
         assert_eq!(parts(1000, 2 * 50304), [1000]);
         assert_eq!(parts(300, 1 << 30), [128, 128, 44], "of what is wider than all");
         assert_eq!(rows_of_part(0, 0), 1);
+    }
+
+    #[test]
+    fn more_rows_need_no_less_memory() {
+        for bytes in [2 * 50304, 4 * 128_256, 2 * 262_144, 1 << 30] {
+            let room = |rows| most_rows(rows, bytes);
+            assert!((0..4000).all(|rows| rows_of_part(rows, bytes) <= room(rows)), "{bytes}");
+            assert!((0..4000).all(|rows| room(rows) <= room(rows + 1)), "{bytes}");
+        }
     }
 }

@@ -1,0 +1,22 @@
+// What the gradients of attention begin with.
+#include "common.cuh"
+
+// How much each query's output goes along its gradient: what all shares of a query have in common. A warp has a row and a
+// head.
+template <class T>
+__device__ void attention_along(const T* out, const T* gradient, int out_width, int size, float* along, int rows,
+                                int heads) {
+    int number_of = blockIdx.x * warps() + warp();
+    if (number_of >= rows * heads) return;
+    long long at = (long long)(number_of / heads) * out_width + number_of % heads * size;
+    float sum = 0;
+    for (int i = lane(); i < size; i += LANES) sum += number(out[at + i]) * number(gradient[at + i]);
+    sum = sum_of_warp(sum);
+    if (lane() == 0) along[number_of] = sum;
+}
+
+#define KERNELS(T, type)                                                                                             \
+    ENTRY(attention_along_##type, 256,                                                                               \
+          (const T* out, const T* gradient, int out_width, int size, float* along, int rows, int heads),             \
+          attention_along(out, gradient, out_width, size, along, rows, heads))
+FOR_EACH_TYPE(KERNELS)
