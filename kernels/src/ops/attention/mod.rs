@@ -265,8 +265,8 @@ pub fn store(
             }
         }
         CacheType::F32 => {
-            for (e, k) in key.iter().enumerate() {
-                keys[panel + e * PANEL + slot % PANEL] = k.to_bits();
+            for (column, k) in keys[panel..].as_chunks_mut::<PANEL>().0.iter_mut().zip(key) {
+                column[slot % PANEL] = k.to_bits();
             }
             for (word, v) in values[slot * columns..].iter_mut().zip(value) {
                 *word = v.to_bits();
@@ -274,10 +274,13 @@ pub fn store(
         }
         CacheType::F16 => {
             let mut halves = [half::f16::ZERO; HALVES];
-            for (run, key) in key.chunks(HALVES).enumerate() {
+            let columns_of_runs = keys[panel / 2..].chunks_mut(HALVES * PANEL / 2);
+            for (columns, key) in columns_of_runs.zip(key.chunks(HALVES)) {
                 halves[..key.len()].convert_from_f32_slice(key);
-                for (e, k) in halves[..key.len()].iter().enumerate() {
-                    set_half(keys, panel + (run * HALVES + e) * PANEL + slot % PANEL, *k);
+                for (column, k) in
+                    columns.as_chunks_mut::<{ PANEL / 2 }>().0.iter_mut().zip(&halves[..key.len()])
+                {
+                    set_half(&mut column[slot % PANEL / 2], slot % 2, *k);
                 }
             }
             let words = values[slot * columns / 2..].chunks_mut(HALVES / 2);
@@ -311,9 +314,9 @@ fn set_byte(words: &mut [u32], index: usize, x: f32) {
 /// f16 that are made of f32 at once.
 const HALVES: usize = 64;
 
-/// Writes number `index` of words that hold two f16 each.
-fn set_half(words: &mut [u32], index: usize, x: half::f16) {
-    let (word, shift) = (&mut words[index / 2], index % 2 * 16);
+/// Writes number `index` of the two f16 in a word.
+fn set_half(word: &mut u32, index: usize, x: half::f16) {
+    let shift = index * 16;
     *word = *word & !(0xffff << shift) | u32::from(x.to_bits()) << shift;
 }
 
