@@ -498,17 +498,17 @@ impl attention::Cache for HeadView<'_> {
 }
 
 impl HeadView<'_> {
-    /// Stores a key and a value.
+    /// Stores keys and values from a position on; all lie in one block.
     ///
     /// # Safety
     /// While this runs, nobody else may read or write this head's part of the block that holds `position`.
-    pub(crate) unsafe fn store(&self, position: usize, key: &[f32], value: &[f32]) {
+    pub(crate) unsafe fn store(&self, position: usize, pairs: &[attention::Pair<'_>]) {
         let words = self.layer.place.head_words;
         let index = self.layer.blocks[position / BLOCK];
         // SAFETY: the caller's promise.
         let part = unsafe { self.layer.pool.words_mut(index, self.offset, 2 * words) };
         let (keys, values) = part.split_at_mut(words);
-        attention::store(self.layer.cached, position % BLOCK, key, value, keys, values);
+        attention::store(self.layer.cached, position % BLOCK, pairs, keys, values);
     }
 }
 

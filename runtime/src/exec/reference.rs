@@ -316,7 +316,7 @@ impl Forward<'_> {
                 };
                 let (key, value) = (mixed(keys, weights[0]), mixed(values, weights[1]));
                 // SAFETY: one thread runs the reference.
-                unsafe { layer.head(head).store(sum, &key, &value) }
+                unsafe { layer.head(head).store(sum, &[(&key, &value)]) }
             }
         }
     }
@@ -333,7 +333,7 @@ impl Forward<'_> {
                 let second = marked_place(attention, *row, self.cache);
                 for place in [Some(row.position), second].into_iter().flatten() {
                     // SAFETY: one thread runs the reference.
-                    unsafe { layer.head(head).store(place, key, value) }
+                    unsafe { layer.head(head).store(place, &[(key, value)]) }
                 }
             }
         }

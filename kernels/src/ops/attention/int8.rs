@@ -8,8 +8,8 @@ use super::tile::or_same;
 use super::{BLOCK, CHUNK, GROUP, PANEL, QUERIES, Query};
 use crate::simd::Simd;
 
-/// The largest head whose quantised query fits; words of four columns.
-pub(super) const MOST_WORDS: usize = 128;
+/// The largest head whose quantised query fits.
+pub(super) const MOST_COLUMNS: usize = 512;
 /// The largest integer of a weight: two digits of seven bits.
 const LARGEST: f32 = 16383.0;
 /// Words of four positions in a block.

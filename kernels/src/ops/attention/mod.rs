@@ -26,15 +26,15 @@ mod body;
 mod int8;
 mod reference;
 mod softmax;
+mod store;
 #[cfg(test)]
 pub(crate) mod tests;
 mod tile;
 
 use core::ops::Range;
 
-use half::slice::HalfFloatSliceExt;
-
 pub use reference::reference;
+pub use store::{Pair, store};
 
 use crate::ops::Kernel;
 use crate::simd::instantiate;
@@ -73,7 +73,7 @@ impl CacheType {
     /// The most columns of a head that the type takes.
     pub const fn most_columns(self) -> usize {
         match self {
-            Self::Int8 => 4 * int8::MOST_WORDS,
+            Self::Int8 => int8::MOST_COLUMNS,
             Self::F16 | Self::F32 => usize::MAX,
         }
     }
@@ -237,88 +237,6 @@ instantiate!(MERGE_LIST: Merge = "merge" merge_chunks(
 ));
 
 use body::{attend, merge_chunks};
-
-/// Writes a key and a value of one head at slot `slot` of a block.
-pub fn store(
-    cache: CacheType,
-    slot: usize,
-    key: &[f32],
-    value: &[f32],
-    keys: &mut [u32],
-    values: &mut [u32],
-) {
-    let head_size = key.len();
-    let columns = padded(head_size);
-    let panel = slot / PANEL * PANEL * columns;
-    match cache {
-        CacheType::Int8 => {
-            let [key_scale, value_scale] = [&mut *keys, &mut *values].map(|words| words.len() - BLOCK + slot);
-            let (scale, inverse) = whole_scales(key);
-            keys[key_scale] = scale.to_bits();
-            for (e, k) in key.iter().enumerate() {
-                set_byte(keys, panel + e / 4 * PANEL * 4 + slot % PANEL * 4 + e % 4, k * inverse);
-            }
-            let (scale, inverse) = whole_scales(value);
-            values[value_scale] = scale.to_bits();
-            for (e, v) in value.iter().enumerate() {
-                set_byte(values, e / 16 * 16 * BLOCK + slot / 4 * 64 + e % 16 * 4 + slot % 4, v * inverse);
-            }
-        }
-        CacheType::F32 => {
-            for (column, k) in keys[panel..].as_chunks_mut::<PANEL>().0.iter_mut().zip(key) {
-                column[slot % PANEL] = k.to_bits();
-            }
-            for (word, v) in values[slot * columns..].iter_mut().zip(value) {
-                *word = v.to_bits();
-            }
-        }
-        CacheType::F16 => {
-            let mut halves = [half::f16::ZERO; HALVES];
-            let columns_of_runs = keys[panel / 2..].chunks_mut(HALVES * PANEL / 2);
-            for (columns, key) in columns_of_runs.zip(key.chunks(HALVES)) {
-                halves[..key.len()].convert_from_f32_slice(key);
-                for (column, k) in
-                    columns.as_chunks_mut::<{ PANEL / 2 }>().0.iter_mut().zip(&halves[..key.len()])
-                {
-                    set_half(&mut column[slot % PANEL / 2], slot % 2, *k);
-                }
-            }
-            let words = values[slot * columns / 2..].chunks_mut(HALVES / 2);
-            for (words, value) in words.zip(value.chunks(HALVES)) {
-                halves[..value.len()].convert_from_f32_slice(value);
-                for (word, pair) in words.iter_mut().zip(halves[..value.len()].chunks(2)) {
-                    let high = pair.get(1).map_or(*word >> 16, |half| u32::from(half.to_bits()));
-                    *word = u32::from(pair[0].to_bits()) | high << 16;
-                }
-            }
-        }
-    }
-}
-
-/// What an integer of a row is worth, not a number where the row is not finite, and the inverse.
-fn whole_scales(x: &[f32]) -> (f32, f32) {
-    let largest = x.iter().fold(0.0, |largest: f32, x| largest.max(x.abs()));
-    match x.iter().all(|x| x.is_finite()) {
-        true => int8::scales(largest, 127.0),
-        false => (f32::NAN, 0.0),
-    }
-}
-
-/// Writes byte `index` of words: a number rounded to an integer.
-fn set_byte(words: &mut [u32], index: usize, x: f32) {
-    let (word, shift) = (&mut words[index / 4], index % 4 * 8);
-    let whole = crate::float::round(x.clamp(-127.0, 127.0)) as i8;
-    *word = *word & !(0xff << shift) | u32::from(whole as u8) << shift;
-}
-
-/// f16 that are made of f32 at once.
-const HALVES: usize = 64;
-
-/// Writes number `index` of the two f16 in a word.
-fn set_half(word: &mut u32, index: usize, x: half::f16) {
-    let shift = index * 16;
-    *word = *word & !(0xffff << shift) | u32::from(x.to_bits()) << shift;
-}
 
 /// The chunk that holds a position, and the positions of a chunk.
 const fn chunk_of(position: usize) -> usize {

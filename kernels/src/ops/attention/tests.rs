@@ -1,5 +1,5 @@
 use super::{
-    Arguments, BLOCK, CHUNK, Cache, CacheType, HIDDEN, QUERIES, Query, Span, part_size, reference,
+    Arguments, BLOCK, CHUNK, Cache, CacheType, HIDDEN, PANEL, QUERIES, Query, Span, part_size, reference,
     scratch_size, sink_part, store,
 };
 use crate::ops::testing::{Random, bits, tables};
@@ -30,10 +30,32 @@ pub(crate) fn cache(
     for position in 0..length {
         let (key, value) = (random.vector(head_size, 1.0), random.vector(head_size, 1.0));
         let block = position / BLOCK;
-        store(cache, position % BLOCK, &key, &value, &mut blocks.keys[block], &mut blocks.values[block]);
+        store(cache, position % BLOCK, &[(&key, &value)], &mut blocks.keys[block], &mut blocks.values[block]);
         rows.extend([key, value]);
     }
     (blocks, rows)
+}
+
+#[test]
+fn a_panel_is_stored_as_its_pairs_one_by_one() {
+    let mut random = Random::new(17);
+    for &(cache, name) in CacheType::NAMES {
+        for head_size in [2, 6, 16, 20, 32, 64, 80, 130, 512] {
+            let rows: [_; PANEL] =
+                core::array::from_fn(|_| [random.vector(head_size, 2.0), random.vector(head_size, 1.0)]);
+            let pairs = rows.each_ref().map(|[key, value]| (key.as_slice(), value.as_slice()));
+            let empty = || [vec![0; cache.words(head_size)], vec![0; cache.words(head_size)]];
+            for slot in [0, 16, 48] {
+                let ([mut keys, mut values], [mut want_keys, mut want_values]) = (empty(), empty());
+                store(cache, slot, &pairs, &mut keys, &mut values);
+                for (slot, pair) in (slot..).zip(pairs) {
+                    store(cache, slot, &[pair], &mut want_keys, &mut want_values);
+                }
+                assert!(keys == want_keys, "keys, {name}, {head_size} columns, slot {slot}");
+                assert!(values == want_values, "values, {name}, {head_size} columns, slot {slot}");
+            }
+        }
+    }
 }
 
 pub(crate) fn run(
@@ -215,7 +237,7 @@ fn a_value_that_is_not_finite_does_not_hide() {
         for bad in [f32::NAN, f32::INFINITY] {
             let (mut blocks, _) = cache(cache_type, 32, 90, &mut random);
             let (keys, values) = (&mut blocks.keys[1], &mut blocks.values[1]);
-            store(cache_type, 70 % BLOCK, &random.vector(32, 1.0), &[bad; 32], keys, values);
+            store(cache_type, 70 % BLOCK, &[(&random.vector(32, 1.0), &[bad; 32])], keys, values);
             let arguments = Arguments { head_size: 32, scale: 0.2, softcap: 0.0, cache: cache_type };
             for table in tables() {
                 let isa = table.cpu().features();

@@ -7,6 +7,7 @@ mod state;
 pub(crate) use attention::Workspace;
 pub(super) use products::scratch_size;
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use siskin_kernels::ops::attention::{BLOCK, PANEL};
@@ -16,7 +17,7 @@ use siskin_kernels::panel::ROWS;
 
 use super::experts::{self, Slots};
 use super::state as states;
-use super::{Batch, Distances, activation, marked_place};
+use super::{Batch, Distances, Row, activation, marked_place};
 use crate::cache::Cache;
 use crate::graph::{Attention, NormKind, Routing, Rows, Sight};
 use crate::observe::Observation;
@@ -294,11 +295,9 @@ impl Forward<'_> {
             && (0..rows.len()).all(|row| !begins(row) || on_edge(row));
         if !by_blocks {
             return self.share(worker, attention.kv_heads, |head| {
-                for row in 0..rows.len() {
-                    // SAFETY: keys and values were written in an earlier step; the head is this worker's alone,
-                    // and a block that is written belongs to one sequence.
-                    unsafe { self.store(attention, keys, values, row, head..head + 1) }
-                }
+                // SAFETY: keys and values were written in an earlier step; the head is this worker's alone,
+                // and a block that is written belongs to one sequence.
+                unsafe { self.store(attention, keys, values, 0..rows.len(), head..head + 1) }
             });
         }
         // A piece has the blocks that begin within its rows.
@@ -306,38 +305,61 @@ impl Forward<'_> {
             let edge =
                 |row: usize| (row..rows.len()).find(|&row| begins(row) || on_edge(row)).unwrap_or(rows.len());
             let (start, end) = (piece * PANEL_ROWS, rows.len().min((piece + 1) * PANEL_ROWS));
-            for row in edge(start)..edge(end) {
-                // SAFETY: as above, but that the row's block is this worker's alone.
-                unsafe { self.store(attention, keys, values, row, 0..attention.kv_heads) }
-            }
+            // SAFETY: as above, but that the blocks of the rows are this worker's alone.
+            unsafe { self.store(attention, keys, values, edge(start)..edge(end), 0..attention.kv_heads) }
         })
     }
 
-    /// Stores some heads of a row.
+    /// Stores some heads of some rows, by panels where rows fill one.
     ///
     /// # Safety
-    /// Nobody may write the keys and values, and nobody else use these heads of the row's block in the cache.
+    /// Nobody may write the keys and values, and nobody else use these heads of the rows' blocks in the cache.
     unsafe fn store(
         &self,
         attention: &Attention,
         keys: View,
         values: View,
-        row: usize,
-        heads: std::ops::Range<usize>,
+        mut rows: Range<usize>,
+        heads: Range<usize>,
     ) {
-        let place = self.batch.rows[row];
-        let Some(layer) = self.cache.layer(attention, place.sequence) else { return };
-        let (size, second) = (attention.head_size, marked_place(attention, place, self.cache));
-        for head in heads {
-            let columns = head * size..(head + 1) * size;
-            // SAFETY: the caller's promise.
-            unsafe {
-                let key = &self.arena.row(keys, row)[columns.clone()];
-                let value = &self.arena.row(values, row)[columns];
-                for position in [Some(place.position), second].into_iter().flatten() {
-                    layer.head(head).store(position, key, value);
+        let size = attention.head_size;
+        while let Some(&place) = rows.clone().next().and_then(|row| self.batch.rows.get(row)) {
+            let first = rows.start;
+            let count = self.panel_from(first, rows.end);
+            rows.start += count;
+            let Some(layer) = self.cache.layer(attention, place.sequence) else { continue };
+            let second = marked_place(attention, place, self.cache);
+            for head in heads.clone() {
+                let pair = |row: usize| {
+                    let columns = head * size..(head + 1) * size;
+                    // SAFETY: the caller's promise.
+                    unsafe {
+                        (&self.arena.row(keys, row)[columns.clone()], &self.arena.row(values, row)[columns])
+                    }
+                };
+                let mut pairs = [pair(first); PANEL];
+                for (row, place) in (first + 1..first + count).zip(&mut pairs[1..]) {
+                    *place = pair(row);
+                }
+                // SAFETY: the caller's promise.
+                unsafe {
+                    for position in [Some(place.position), second].into_iter().flatten() {
+                        layer.head(head).store(position, &pairs[..count]);
+                    }
                 }
             }
         }
+    }
+
+    /// How many rows from `row` on, of those before `end`, are stored together: a panel of positions of a text, or one.
+    fn panel_from(&self, row: usize, end: usize) -> usize {
+        let first = self.batch.rows[row];
+        let follows = |(row, i): (&Row, usize)| {
+            (row.sequence, row.position, row.mark) == (first.sequence, first.position + i, None)
+        };
+        let panel = self.batch.rows[..end].get(row..row + PANEL);
+        let fills = first.position.is_multiple_of(PANEL)
+            && panel.is_some_and(|panel| panel.iter().zip(0..).all(follows));
+        if fills { PANEL } else { 1 }
     }
 }

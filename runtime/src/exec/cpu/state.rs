@@ -95,7 +95,7 @@ impl Forward<'_> {
                     };
                     state::mix(&weights[0][part.clone()], of(keys), &mut key[..size]);
                     state::mix(&weights[1][part], of(values), &mut rest[..size]);
-                    layer.head(head).store(sum, &key[..size], &rest[..size]);
+                    layer.head(head).store(sum, &[(&key[..size], &rest[..size])]);
                 }
             }
         })
