@@ -5,7 +5,7 @@ use super::read::{MOST_VALUES, read};
 use super::safetensors::{self, Tensor};
 use super::{Format, Source, SourceTensor, names, sentence_transformers, tokenizer_json};
 use serde_json::{Map, Value};
-use siskin::arch::{Config, Family, Take};
+use siskin::arch::{Config, Family, Form, Take};
 use siskin::file::{Bytes, parse_json};
 use siskin::{Error, ErrorKind, Result};
 use siskin_kernels::quant::BlockType;
@@ -26,6 +26,10 @@ pub(super) static FORMAT: Format = Format {
 const MOST_CONFIG_VALUES: usize = 1 << 19;
 /// Values of the configuration of a generation: a list of tokens that are never chosen is the longest of them.
 const MOST_GENERATION_VALUES: usize = 1 << 16;
+/// The matrix of the scores.
+const HEAD: &str = "output.weight";
+/// Tensors that may be the token table once more.
+const TABLES: &[&str] = &[HEAD, "enc.token_embd.weight", "dec.token_embd.weight"];
 /// Files that can change what a folder's model is.
 const EXTENSIONS: &[&str] = &["json", "safetensors", "jinja", "model", "txt"];
 
@@ -66,7 +70,8 @@ pub(super) struct HuggingFace {
     bare: HashMap<String, Option<String>>,
     /// Tensors whose rows and columns are exchanged.
     flipped: HashSet<String>,
-    tied: bool,
+    /// Tensors of ours that are the token table once more.
+    repeated: Vec<&'static str>,
     template: Option<String>,
     name: Option<String>,
 }
@@ -74,7 +79,37 @@ pub(super) struct HuggingFace {
 impl HuggingFace {
     fn open(folder: &Path) -> Result<Self> {
         let (family, config) = describe(folder)?;
-        Self::new(folder, family, config, read_tensors(folder)?, HashSet::new())
+        let folder = Self::new(folder, family, config, read_tensors(folder)?, HashSet::new())?;
+        folder.check_whole()?;
+        Ok(folder)
+    }
+
+    /// Refuses a folder that lacks what its configuration or its other layers say is there, and that a graph would do
+    /// without.
+    fn check_whole(&self) -> Result<()> {
+        let (_, graphs) = self.family.build(&self.config, &|name| self.has(name))?;
+        let untied = self.config.flag(&["tie_word_embeddings"])? == Some(false);
+        let writes_alone = graphs.decoder.is_some() && graphs.encoder.is_none();
+        if writes_alone && untied && !self.has("output.weight") {
+            let message = "the folder has no head that gives the scores of tokens, and config.tie_word_embeddings says \
+                           that the token table is none: it is no model that writes";
+            return Err(Error::new(ErrorKind::Missing, "output.weight", message));
+        }
+        let weights = graphs.weights();
+        let mut biased: HashMap<String, (bool, &str)> = HashMap::new();
+        for weight in &weights {
+            let Some(stem) = weight.name.strip_suffix(".weight") else { continue };
+            let Some(kind) = names::of_any_layer(stem) else { continue };
+            let bias = format!("{stem}.bias");
+            let has = self.has(&bias);
+            let (known, other) = *biased.entry(kind).or_insert((has, stem));
+            if known != has {
+                let lacking = if has { other } else { stem };
+                let message = "the folder has it for other layers, but not for this one";
+                return Err(Error::new(ErrorKind::Missing, format!("{lacking}.bias"), message));
+            }
+        }
+        Ok(())
     }
 
     /// The model whose tensors are `tensors`, of which `flipped` have rows and columns exchanged.
@@ -85,7 +120,8 @@ impl HuggingFace {
         tensors: HashMap<String, Tensor>,
         flipped: HashSet<String>,
     ) -> Result<Self> {
-        let tied = config.get("tie_word_embeddings") == Some(&Value::Bool(true));
+        let tensors: HashMap<String, Tensor> =
+            tensors.into_iter().map(|(name, tensor)| (names::current(name), tensor)).collect();
         let mut bare: HashMap<String, Option<String>> = HashMap::new();
         for name in tensors.keys() {
             let known = bare.entry(names::bare(name).to_owned());
@@ -96,7 +132,23 @@ impl HuggingFace {
         let template = read_template(folder)?;
         let folder = folder.to_owned();
         let config = Config::new(config);
-        Ok(Self { folder, family, config, tensors, bare, flipped, tied, template, name })
+        let repeated = Vec::new();
+        let mut source = Self { folder, family, config, tensors, bare, flipped, repeated, template, name };
+        source.repeated = source.find_repeated()?;
+        Ok(source)
+    }
+
+    /// What the source stores beside the token table although it is the same. Transformers takes what a folder has of
+    /// these, whatever its configuration says of tied tables.
+    fn find_repeated(&self) -> Result<Vec<&'static str>> {
+        let untied = self.config.flag(&["tie_word_embeddings"])? == Some(false);
+        let of = |name: &str| self.look_up(name).map(|(_, tensor, _)| tensor);
+        let Some(table) = of("token_embd.weight") else { return Ok(Vec::new()) };
+        let same = |tensor: &Tensor| {
+            (tensor.dtype, &tensor.shape) == (table.dtype, &table.shape) && *tensor.data == *table.data
+        };
+        let names = TABLES.iter().filter(|&&name| !(untied && name == HEAD));
+        Ok(names.copied().filter(|name| of(name).is_some_and(same)).collect())
     }
 
     /// The source's tensor for `name`, whether or not the model has a use for it.
@@ -105,7 +157,7 @@ impl HuggingFace {
     }
 
     fn find(&self, name: &str) -> Option<(&str, &Tensor, Take)> {
-        if self.tied && name == "output.weight" {
+        if self.repeated.contains(&name) {
             return None;
         }
         self.look_up(name)
@@ -161,7 +213,8 @@ impl Source for HuggingFace {
     }
 
     fn tokenizer(&self) -> Result<Option<Vec<u8>>> {
-        tokenizer(&self.folder)
+        let writes = matches!(self.family.form, Form::Decoder(_));
+        tokenizer(&self.folder, &if writes { ends(&self.config) } else { Vec::new() })
     }
 
     fn template(&self) -> Option<&str> {
@@ -206,12 +259,28 @@ fn turned(tensor: SourceTensor) -> Result<SourceTensor> {
     }
 }
 
-/// The tokenizer section, where `folder` has a tokenizer.
-pub(super) fn tokenizer(folder: &Path) -> Result<Option<Vec<u8>>> {
+/// The tokens that end what a model writes, by its configuration of generation, or by its own where it has none.
+fn ends(config: &Config) -> Vec<u32> {
+    let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+    match config.get("generation/eos_token_id").or_else(|| config.get("eos_token_id")) {
+        Some(Value::Array(list)) => list.iter().filter_map(id).collect(),
+        Some(one) => id(one).into_iter().collect(),
+        None => Vec::new(),
+    }
+}
+
+/// The tokenizer section, where `folder` has a tokenizer. `ends` end what a model writes, as well as what the tokenizer
+/// says.
+pub(super) fn tokenizer(folder: &Path, ends: &[u32]) -> Result<Option<Vec<u8>>> {
     let read = |name: &str| read(&folder.join(name), name);
     let Some(tokenizer) = read("tokenizer.json")? else { return Ok(None) };
     let config = read("tokenizer_config.json")?;
-    tokenizer_json::vocabulary(&tokenizer, config.as_deref())?.write().map(Some)
+    let mut vocabulary = tokenizer_json::vocabulary(&tokenizer, config.as_deref())?;
+    let known = ends.iter().filter(|&&id| (id as usize) < vocabulary.tokens.len());
+    vocabulary.ends.extend(known);
+    vocabulary.ends.sort_unstable();
+    vocabulary.ends.dedup();
+    vocabulary.write().map(Some)
 }
 
 /// The family, and what the files of `folder` say about the model and how it is used.

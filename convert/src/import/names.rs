@@ -60,6 +60,22 @@ pub(super) fn numbers<'a>(pattern: &str, text: &'a str) -> Option<Vec<&'a str>> 
     rest.is_empty().then_some(numbers)
 }
 
+/// The name of a tensor of a layer without the layer's number; `None` where it is of no layer.
+pub(super) fn of_any_layer(name: &str) -> Option<String> {
+    let (before, rest) = name.split_once("blk.")?;
+    let (_, part) = rest.split_once('.')?;
+    Some(format!("{before}blk.{part}"))
+}
+
+/// A Hugging Face name as it is written today: norms of the first BERT models have `gamma` and `beta`.
+pub(super) fn current(name: String) -> String {
+    let renamed = |old: &str, new: &str| {
+        let stem = name.strip_suffix(old)?;
+        stem.ends_with("LayerNorm").then(|| format!("{stem}{new}"))
+    };
+    renamed(".gamma", ".weight").or_else(|| renamed(".beta", ".bias")).unwrap_or(name)
+}
+
 /// A Hugging Face name without the prefixes that wrapper classes put before it.
 pub(super) fn bare(name: &str) -> &str {
     const PREFIXES: &[&str] = &[
@@ -109,6 +125,17 @@ mod tests {
         {
             assert_eq!(apply(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn norms_have_the_names_of_today() {
+        let today = |name: &str| current(name.to_owned());
+        assert_eq!(today("bert.embeddings.LayerNorm.gamma"), "bert.embeddings.LayerNorm.weight");
+        assert_eq!(
+            today("cls.predictions.transform.LayerNorm.beta"),
+            "cls.predictions.transform.LayerNorm.bias"
+        );
+        assert_eq!(today("layers.0.gamma"), "layers.0.gamma");
     }
 
     #[test]

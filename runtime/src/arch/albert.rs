@@ -62,8 +62,12 @@ const RULES: &[Rule] = &[
 /// Layers of a group.
 fn shared(config: &Config, h: &Hyper) -> Result<usize> {
     let groups = config.count(&["num_hidden_groups"])?.unwrap_or(1).max(1);
-    if config.count(&["inner_group_num"])?.unwrap_or(1) != 1 || !h.layers.is_multiple_of(groups) {
+    if config.count(&["inner_group_num"])?.unwrap_or(1) != 1 {
         return Err(Error::unsupported("config.inner_group_num", "groups of different layers"));
+    }
+    if !h.layers.is_multiple_of(groups) {
+        let message = format!("{groups} groups of unlike numbers of the {} layers", h.layers);
+        return Err(Error::unsupported("config.num_hidden_groups", message));
     }
     Ok(h.layers / groups)
 }

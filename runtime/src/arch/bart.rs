@@ -70,9 +70,7 @@ pub(super) fn side(config: &Config, side: &str) -> Result<Hyper> {
 
 /// Tokens, scaled where the configuration says so, and positions: learned, or sines.
 fn embeddings(config: &Config, h: &Hyper, b: &mut Builder<'_>, side: &str) -> Result<ValueId> {
-    let own = format!("{side}.token_embd.weight");
-    let table = if b.has("token_embd.weight") { "token_embd.weight".to_owned() } else { own };
-    let tokens = b.embed(&table, h.vocabulary, h.width);
+    let tokens = pair::embed(b, h, side);
     let scaled = config.flag(&["scale_embedding"])?.unwrap_or(false);
     let tokens = b.scale(tokens, if scaled { (h.width as f32).sqrt() } else { 1.0 });
     let learned = format!("{side}.position_embd.weight");

@@ -1,7 +1,7 @@
 //! BERT and the encoders that share its graph: norms after sums, attention over the whole text.
 
 use super::blocks::{self, block, whole};
-use super::heads::Heads;
+use super::heads::{Base, Heads};
 use super::{Config, Family, Form, Hyper, Rule, hyper};
 use crate::graph::{ActivationKind, Bias, Builder, Graph, Sight, ValueId};
 use crate::{Error, Result};
@@ -66,8 +66,24 @@ pub(super) fn hyper_of(config: &Config, first: usize) -> Result<Hyper> {
         numbers.ok_or_else(|| Error::corrupt("config.position_projections", format!("{count}")))?;
         hyper.mixed = count;
     }
+    refuse_other_graphs(config)?;
     hyper.segments = config.count(&["type_vocab_size", "token_type_count"])?.unwrap_or(0);
     Ok(hyper)
+}
+
+/// Refuses what the reference computes otherwise, or computed when such models were trained.
+fn refuse_other_graphs(config: &Config) -> Result<()> {
+    if config.flag(&["is_decoder"])? == Some(true) {
+        let message = "tokens of such a model see only those before them; it is read as an encoder alone";
+        return Err(Error::unsupported("config.is_decoder", message));
+    }
+    match config.word(&["position_embedding_type"])? {
+        None | Some("absolute") => Ok(()),
+        Some(other) => {
+            let message = format!("positions of kind '{other}'; absolute ones are known");
+            Err(Error::unsupported("config.position_embedding_type", message))
+        }
+    }
 }
 
 /// What tells apart the encoders that normalise after sums.
@@ -83,6 +99,8 @@ pub(super) struct Shape {
     pub bias: Option<Bias>,
     /// The activation in the blocks, where no key says it; GELU.
     pub activation: Option<ActivationKind>,
+    /// In the head for tokens; that in the blocks.
+    pub token_activation: Option<ActivationKind>,
     /// Between the two products of the head for classes; `None`: tanh.
     pub class_activation: Option<ActivationKind>,
     /// Which positions a query sees; the whole text.
@@ -106,9 +124,10 @@ impl Shape {
         let embedding = self.embedding.unwrap_or(h.width);
         let heads = Heads {
             class_activation: self.class_activation,
-            token_activation: activation,
+            token_activation: self.token_activation.unwrap_or(activation),
             embedding,
             rest: 0,
+            base: Base::Hidden,
         };
         heads.exits(config, h, &mut b, &states)?;
         heads.finish(config, h, b, x)
@@ -117,7 +136,7 @@ impl Shape {
     fn embeddings(&self, h: &Hyper, b: &mut Builder<'_>) -> ValueId {
         let width = self.embedding.unwrap_or(h.width);
         let mut x = b.embed("token_embd.weight", h.vocabulary, width);
-        if h.segments > 0 && b.has("token_types.weight") {
+        if h.segments > 0 {
             let segments = b.embed_segment("token_types.weight", h.segments, width);
             x = b.add(x, segments);
         }

@@ -42,6 +42,14 @@ pub(super) fn block(layer: usize, name: &str) -> String {
     format!("blk.{layer}.{name}")
 }
 
+/// For each token the mean of `x` over its text: attention in which all keys count alike.
+pub(super) fn mean_of_text(b: &mut Builder<'_>, h: &Hyper, x: ValueId) -> ValueId {
+    let mut attention = attention(h, 0);
+    (attention.layer, attention.scale, attention.sight) = (h.layers, 0.0, Sight::Whole);
+    (attention.kv_heads, attention.heads) = (h.heads, h.heads);
+    b.attention(x, x, x, attention)
+}
+
 /// Causal attention with the usual scale over a layer's window.
 pub(super) fn attention(hyper: &Hyper, layer: usize) -> Attention {
     Attention {
@@ -129,6 +137,6 @@ pub(super) fn feed_forward(
 pub(super) fn logits(b: &mut Builder<'_>, hyper: &Hyper, norm: NormKind, x: ValueId) -> ValueId {
     let wanted = b.pick(x);
     let normed = b.norm_of(norm, wanted, "output_norm", hyper.width, hyper.epsilon);
-    let name = if b.has("output.weight") { "output" } else { "token_embd" };
-    b.linear(normed, name, hyper.vocabulary)
+    let weight = if b.has("output.weight") { "output.weight" } else { "token_embd.weight" };
+    b.linear_of(normed, weight, "output.bias", hyper.vocabulary)
 }

@@ -15,6 +15,7 @@ pub(super) static FAMILY: Family = Family {
     form: Form::Encoder(|config, h, b| {
         let shape = Shape {
             embedding: Some(config.count(&["embedding_size"])?.unwrap_or(128)),
+            token_activation: Some(ActivationKind::Gelu),
             class_activation: Some(ActivationKind::Gelu),
             ..Shape::default()
         };

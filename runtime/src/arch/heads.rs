@@ -1,8 +1,17 @@
 //! What is put on top of an encoder: scores of tokens, classes, labels or answers, as far as the source has them.
 
-use super::{Config, Hyper};
+use super::{Config, Hyper, blocks, hyper};
 use crate::Result;
 use crate::graph::{ActivationKind, Builder, Graph, Head, ValueId};
+
+/// Endings of the names of classes that have a head.
+const ASKED: &[(&str, Head)] = &[
+    ("ForSequenceClassification", Head::Class),
+    ("ForTokenClassification", Head::Label),
+    ("ForQuestionAnswering", Head::Span),
+    ("ForMaskedLM", Head::Token),
+    ("ForPreTraining", Head::Token),
+];
 
 /// Where heads differ from family to family.
 pub(super) struct Heads {
@@ -14,6 +23,19 @@ pub(super) struct Heads {
     pub embedding: usize,
     /// Columns that the head for tokens has besides, with a matrix of their own.
     pub rest: usize,
+    /// What classes, labels and answers are made of.
+    pub base: Base,
+}
+
+/// What the scores of classes, labels and answers are made of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Base {
+    /// The hidden states; of classes a product and a function of them.
+    Hidden,
+    /// What the head for tokens makes of the hidden states before its scores.
+    Tokens,
+    /// The same of the mean over the text for classes.
+    MeanTokens,
 }
 
 impl Heads {
@@ -22,20 +44,77 @@ impl Heads {
         let hidden = b.pick(x);
         let classes = classes(config)?;
         let last_exit = b.exits().iter().find(|exit| exit.hidden == x).map(|exit| exit.output);
-        let (head, output) = if b.has("cls.output.weight") && b.has("cls.weight") {
-            (Head::Class, self.classes(h, &mut b, hidden, "cls", "cls.output", classes))
-        } else if let Some(output) = last_exit {
-            (Head::Class, output)
-        } else if b.has("labels.weight") {
-            (Head::Label, b.linear(hidden, "labels", classes))
-        } else if b.has("answer.weight") {
-            (Head::Span, b.linear(hidden, "answer", 2))
-        } else if b.has("tokens.weight") {
-            (Head::Token, self.tokens(h, &mut b, hidden))
-        } else {
-            (Head::Hidden, hidden)
+        let head = self.choose(config, &b, last_exit.is_some())?;
+        let output = match head {
+            Head::Class => match last_exit.filter(|_| !self.has_classes(&b)) {
+                Some(output) => output,
+                None if self.base == Base::Hidden => {
+                    self.classes(h, &mut b, hidden, "cls", "cls.output", classes)
+                }
+                None => {
+                    let x =
+                        if self.base == Base::MeanTokens { blocks::mean_of_text(&mut b, h, x) } else { x };
+                    let picked = b.pick(x);
+                    let before = self.before_scores(h, &mut b, picked);
+                    b.linear(before, "cls.output", classes)
+                }
+            },
+            Head::Label => {
+                let before = self.base_of(h, &mut b, hidden);
+                b.linear(before, "labels", classes)
+            }
+            Head::Span => {
+                let before = self.base_of(h, &mut b, hidden);
+                let before = self.block_before_answers(config, h, &mut b, before)?;
+                b.linear(before, "answer", 2)
+            }
+            Head::Token => self.tokens(h, &mut b, hidden),
+            _ => hidden,
         };
         Ok(b.finish_with(head, hidden, output))
+    }
+
+    /// The head that the configuration names, where the source has it, or the first one that the source has. What a
+    /// model was trained with before may have left tensors of other heads.
+    fn choose(&self, config: &Config, b: &Builder<'_>, exits: bool) -> Result<Head> {
+        let has = |head: &Head| match head {
+            Head::Class => exits || self.has_classes(b),
+            Head::Label => b.has("labels.weight"),
+            Head::Span => b.has("answer.weight"),
+            _ => b.has("tokens.weight"),
+        };
+        let architectures = config.words(&["architectures"])?.unwrap_or_default();
+        let named = |ending: &str| architectures.iter().any(|name| name.ends_with(ending));
+        let asked = ASKED.iter().filter(|(ending, _)| named(ending)).map(|(_, head)| *head);
+        let usual = [Head::Class, Head::Label, Head::Span, Head::Token];
+        Ok(asked.chain(usual).find(has).unwrap_or(Head::Hidden))
+    }
+
+    fn has_classes(&self, b: &Builder<'_>) -> bool {
+        let before = if self.base == Base::Hidden { "cls.weight" } else { "tokens.weight" };
+        b.has("cls.output.weight") && b.has(before)
+    }
+
+    fn base_of(&self, h: &Hyper, b: &mut Builder<'_>, hidden: ValueId) -> ValueId {
+        if self.base == Base::Hidden { hidden } else { self.before_scores(h, b, hidden) }
+    }
+
+    /// A feed-forward block, a sum and a norm, where the source has them before its answers.
+    fn block_before_answers(
+        &self,
+        config: &Config,
+        h: &Hyper,
+        b: &mut Builder<'_>,
+        hidden: ValueId,
+    ) -> Result<ValueId> {
+        if !b.has("answer_up.weight") {
+            return Ok(hidden);
+        }
+        let up = b.linear(hidden, "answer_up", h.feed_forward);
+        let up = b.activate(hyper::activation(config, ActivationKind::Gelu)?, up);
+        let down = b.linear(up, "answer_down", h.width);
+        let sum = b.add(hidden, down);
+        Ok(b.layer_norm(sum, "answer_norm", h.epsilon))
     }
 
     /// Lets texts leave after each of the layers that gave `states`, as far as the source has heads for it: with
@@ -80,13 +159,19 @@ impl Heads {
         b.linear(pooled, output, classes)
     }
 
-    /// A product, a function and a norm, then the token table or a matrix of its own.
-    fn tokens(&self, h: &Hyper, b: &mut Builder<'_>, hidden: ValueId) -> ValueId {
+    /// A product, a function and a norm.
+    fn before_scores(&self, h: &Hyper, b: &mut Builder<'_>, hidden: ValueId) -> ValueId {
         let x = b.linear(hidden, "tokens", self.embedding + self.rest);
         let x = b.activate(self.token_activation, x);
-        let x = b.layer_norm(x, "tokens_norm", h.epsilon);
+        b.layer_norm(x, "tokens_norm", h.epsilon)
+    }
+
+    /// What stands before the scores, then the token table or a matrix of its own.
+    fn tokens(&self, h: &Hyper, b: &mut Builder<'_>, hidden: ValueId) -> ValueId {
+        let x = self.before_scores(h, b, hidden);
         let weight = if b.has("output.weight") { "output.weight" } else { "token_embd.weight" };
-        let bias = if b.has("output_bias") { "output_bias" } else { "output.bias" };
+        // Where both are there and differ, the bias beside the matrix has nothing to do with it.
+        let bias = if b.has("output.bias") { "output.bias" } else { "output_bias" };
         if self.rest == 0 {
             return b.linear_of(x, weight, bias, h.vocabulary);
         }

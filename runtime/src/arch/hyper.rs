@@ -160,6 +160,10 @@ impl Hyper {
                 ));
             }
         }
+        if !(0.0..=1.0).contains(&self.epsilon) {
+            let message = format!("{} is not within 0 to 1", self.epsilon);
+            return Err(Error::corrupt("config (epsilon of norms)", message));
+        }
         if self.kv_heads == 0 || !self.heads.is_multiple_of(self.kv_heads) {
             return Err(Error::corrupt(
                 "config (kv heads)",
@@ -227,12 +231,24 @@ impl Hyper {
 
 /// The activation that the configuration names, or the family's own.
 pub(super) fn activation(config: &Config, default: ActivationKind) -> Result<ActivationKind> {
-    match config.word(&["hidden_activation", "hidden_act", "activation_function", "activation"])? {
+    activation_of(config, &["hidden_activation", "hidden_act", "activation_function", "activation"], default)
+}
+
+/// The same under the caller's keys.
+pub(super) fn activation_of(
+    config: &Config,
+    keys: &[&str],
+    default: ActivationKind,
+) -> Result<ActivationKind> {
+    match config.word(keys)? {
         None => Ok(default),
         Some("silu" | "swish") => Ok(ActivationKind::Silu),
         Some("gelu") => Ok(ActivationKind::Gelu),
         Some("gelu_new" | "gelu_pytorch_tanh" | "gelu_fast" | "gelu_tanh") => Ok(ActivationKind::GeluTanh),
         Some("relu") => Ok(ActivationKind::Relu),
-        Some(other) => Err(Error::unsupported("config.hidden_act", format!("activation '{other}'"))),
+        Some(other) => {
+            let key = keys.iter().find(|key| config.get(key).is_some()).unwrap_or(&"hidden_act");
+            Err(Error::unsupported(format!("config.{key}"), format!("activation '{other}'")))
+        }
     }
 }

@@ -4,7 +4,7 @@
 use super::bert::{self, Shape};
 use super::blocks::{self, block, whole};
 use super::{Config, Family, Form, Hyper, Rule, roberta};
-use crate::graph::{Attention, Builder, Sight, ValueId};
+use crate::graph::{ActivationKind, Attention, Builder, Sight, ValueId};
 use crate::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
@@ -23,7 +23,9 @@ pub(super) static FAMILY: Family = Family {
     },
     form: Form::Encoder(|config, h, b| {
         let first_position = roberta::first_position(config)?;
-        Shape { first_position, gather: Some(gather), ..Shape::default() }.graph(config, h, b)
+        let token_activation = Some(ActivationKind::Gelu);
+        let shape = Shape { first_position, token_activation, gather: Some(gather), ..Shape::default() };
+        shape.graph(config, h, b)
     }),
 };
 

@@ -2,7 +2,7 @@
 //! neighbouring tokens each.
 
 use super::blocks::{self, block, taken, whole};
-use super::heads::{self, Heads};
+use super::heads::{self, Base, Heads};
 use super::{Config, Family, Form, Hyper, Rule, Take, bert, hyper};
 use crate::graph::{ActivationKind, Builder, Graph, Head, Sight, ValueId};
 use crate::{Error, Result};
@@ -146,6 +146,7 @@ impl Shape {
             token_activation: self.activation,
             embedding: self.embedding,
             rest: h.width.saturating_sub(self.embedding),
+            base: Base::Hidden,
         };
         heads.finish(config, h, b, x)
     }
@@ -164,7 +165,7 @@ impl Shape {
         }
         let positions = b.embed_position("position_embd.weight", h.context, h.width, 0);
         x = b.add(x, positions);
-        if h.segments > 0 && b.has("token_types.weight") {
+        if h.segments > 0 {
             let segments = b.embed_segment("token_types.weight", h.segments, h.width);
             x = b.add(x, segments);
         }

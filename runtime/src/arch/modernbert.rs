@@ -1,7 +1,7 @@
 //! ModernBERT: norms before blocks, rotary positions, gated feed-forward, most layers with a short view.
 
 use super::blocks::{self, block, whole};
-use super::heads::Heads;
+use super::heads::{Base, Heads};
 use super::{Config, Family, Form, Hyper, Rule, hyper, llama, rope};
 use crate::graph::{ActivationKind, Builder, Graph, NormKind, Rope, Sight, ValueId};
 use crate::{Error, Result};
@@ -16,7 +16,8 @@ pub(super) static FAMILY: Family = Family {
         let mut hyper = Hyper::read(config, |width| 4 * width)?;
         // A view of so many positions in all, half of them on either side.
         let window = config.count(&["local_attention", "attention.sliding_window"])?.unwrap_or(128);
-        let every = config.count(&["global_attn_every_n_layers"])?.unwrap_or(3).max(1);
+        let keys = ["global_attn_every_n_layers", "attention.sliding_window_pattern"];
+        let every = config.count(&keys)?.unwrap_or(3).max(1);
         hyper.slide_by(config, Some(window / 2), |layer| layer % every != 0)?;
         Ok(hyper)
     },
@@ -36,23 +37,22 @@ const RULES: &[Rule] = &[
     whole("tokens", "head.dense"),
     whole("tokens_norm", "head.norm"),
     whole("output", "decoder"),
+    whole("cls.output", "classifier"),
+    whole("labels", "classifier"),
+    whole("answer", "classifier"),
 ];
 
 fn graph(config: &Config, h: &Hyper, mut b: Builder<'_>) -> Result<Graph> {
-    if config.word(&["classifier_pooling"])? == Some("mean") && b.has("classifier.weight") {
-        return Err(Error::unsupported("config.classifier_pooling", "classes from the mean of a text"));
-    }
     let activation = hyper::activation(config, ActivationKind::Gelu)?;
     let ropes = [
         b.rope_table(rope_of(config, h, "full_attention", "global_rope_theta", 160_000.0)?),
-        b.rope_table(rope_of(config, h, "sliding_attention", "local_rope_theta", 10_000.0)?),
+        b.rope_table(local_rope(config, h)?),
     ];
     let x = b.embed("token_embd.weight", h.vocabulary, h.width);
     let mut x = b.layer_norm(x, "token_embd_norm", h.epsilon);
     for layer in 0..h.layers {
         // The first layer's input is normalised already.
-        let norm = block(layer, "attn_norm");
-        let normed = if b.has(&format!("{norm}.weight")) { b.layer_norm(x, &norm, h.epsilon) } else { x };
+        let normed = if layer > 0 { b.layer_norm(x, &block(layer, "attn_norm"), h.epsilon) } else { x };
         let attended = attend(&mut b, h, layer, ropes, normed);
         x = b.add(x, attended);
         let normed = b.layer_norm(x, &block(layer, "ffn_norm"), h.epsilon);
@@ -60,13 +60,16 @@ fn graph(config: &Config, h: &Hyper, mut b: Builder<'_>) -> Result<Graph> {
         x = b.add(x, fed);
     }
     let x = b.norm_of(NormKind::Layer, x, "output_norm", h.width, h.epsilon);
-    let activation = ActivationKind::Gelu;
-    let heads = Heads {
-        class_activation: Some(activation),
-        token_activation: activation,
-        embedding: h.width,
-        rest: 0,
+    let token_activation = hyper::activation_of(config, &["classifier_activation"], ActivationKind::Gelu)?;
+    let base = match config.word(&["classifier_pooling"])? {
+        None | Some("cls") => Base::Tokens,
+        Some("mean") => Base::MeanTokens,
+        Some(other) => {
+            let message = format!("classes from '{other}' of a text; cls and mean are known");
+            return Err(Error::unsupported("config.classifier_pooling", message));
+        }
     };
+    let heads = Heads { class_activation: None, token_activation, embedding: h.width, rest: 0, base };
     heads.finish(config, h, b, x)
 }
 
@@ -79,6 +82,14 @@ fn attend(b: &mut Builder<'_>, h: &Hyper, layer: usize, ropes: [usize; 2], x: Va
     attention.sight = h.windows[layer].map_or(Sight::Whole, Sight::Around);
     let attended = b.attention(q, k, v, attention);
     b.linear(attended, &block(layer, "attn_output"), h.width)
+}
+
+/// The rotary table of layers with a window. GGUF keeps its base alone.
+fn local_rope(config: &Config, h: &Hyper) -> Result<Rope> {
+    match config.number(&["rope.freq_base_swa"])? {
+        Some(theta) => rope::unscaled(config, h, theta),
+        None => rope_of(config, h, "sliding_attention", "local_rope_theta", 10_000.0),
+    }
 }
 
 /// The rotary table of a kind of layers, under today's key or its older one.

@@ -3,7 +3,7 @@
 use super::bert::{self, Shape};
 use super::blocks::whole;
 use super::{Family, Form, Rule};
-use crate::graph::Bias;
+use crate::graph::{ActivationKind, Bias};
 
 pub(super) static FAMILY: Family = Family {
     name: "mpnet",
@@ -16,7 +16,13 @@ pub(super) static FAMILY: Family = Family {
         let rows = config.count(&["relative_attention_num_buckets"])?.unwrap_or(BUCKETS);
         let table = b.vector("attn_rel_b.weight", rows * h.heads);
         let bias = Bias { table, buckets: BUCKETS, farthest: 128, both_ways: true };
-        Shape { first_position: FIRST_POSITION, bias: Some(bias), ..Shape::default() }.graph(config, h, b)
+        let shape = Shape {
+            first_position: FIRST_POSITION,
+            bias: Some(bias),
+            token_activation: Some(ActivationKind::Gelu),
+            ..Shape::default()
+        };
+        shape.graph(config, h, b)
     }),
 };
 

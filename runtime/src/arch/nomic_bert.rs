@@ -1,10 +1,10 @@
 //! Nomic BERT: BERT with rotary positions and gated feed-forward blocks.
 
 use super::blocks::{self, block, whole};
-use super::heads::Heads;
+use super::heads::{Base, Heads};
 use super::{Config, Family, Form, Hyper, Rule, bert, hyper, llama, rope};
-use crate::Result;
 use crate::graph::{ActivationKind, Builder, Graph, Sight};
+use crate::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
     name: "nomic-bert",
@@ -12,7 +12,10 @@ pub(super) static FAMILY: Family = Family {
     gguf: &["nomic-bert"],
     hugging_face_rules: RULES,
     gguf_rules: &[],
-    hyper: |config| bert::hyper_of(config, 0),
+    hyper: |config| {
+        refuse_other_blocks(config)?;
+        bert::hyper_of(config, 0)
+    },
     form: Form::Encoder(|config, h, b| {
         // Older configurations name the block and not its function.
         let activation = match config.word(&["activation_function"])? {
@@ -43,6 +46,23 @@ const RULES: &[Rule] = &[
     whole("output_bias", "cls.predictions.bias"),
 ];
 
+/// Refuses what the configurations of its first implementation can ask for and its models do not.
+fn refuse_other_blocks(config: &Config) -> Result<()> {
+    for key in ["prenorm", "parallel_block", "use_rms_norm", "rotary_emb_interleaved", "causal"] {
+        if config.flag(&[key])? == Some(true) {
+            return Err(Error::unsupported(format!("config.{key}"), "such blocks are not known"));
+        }
+    }
+    for key in ["rotary_emb_fraction", "rotary_scaling_factor"] {
+        if let Some(number) = config.number(&[key])?
+            && number != 1.0
+        {
+            return Err(Error::unsupported(format!("config.{key}"), format!("{number}; 1 is known")));
+        }
+    }
+    Ok(())
+}
+
 /// Norms after sums, attention over the whole text with rotary positions of the base `theta` where no key says it. The
 /// activations are those of the blocks and of the head for tokens.
 pub(super) fn graph(
@@ -72,6 +92,7 @@ pub(super) fn graph(
         x = b.add(x, fed);
         x = b.layer_norm(x, &block(layer, "layer_output_norm"), h.epsilon);
     }
-    let heads = Heads { class_activation: None, token_activation, embedding: h.width, rest: 0 };
+    let heads =
+        Heads { class_activation: None, token_activation, embedding: h.width, rest: 0, base: Base::Hidden };
     heads.finish(config, h, b, x)
 }

@@ -3,6 +3,7 @@
 use super::blocks::{self, block, whole};
 use super::llama::feed_forward;
 use super::{Family, Form, Hyper, Rule, hyper, rope};
+use crate::Error;
 use crate::graph::{ActivationKind, Builder, NormKind, ValueId};
 
 pub(super) static FAMILY: Family = Family {
@@ -14,7 +15,13 @@ pub(super) static FAMILY: Family = Family {
         whole("blk.{}.ffn_post_norm", "blk.{}.post_ffw_norm"),
         whole("blk.{}.attn_post_norm", "blk.{}.post_attention_norm"),
     ],
-    hyper: |config| Hyper::read(config, |width| 4 * width),
+    hyper: |config| {
+        if config.count(&["attention.sliding_window"])?.is_some_and(|window| window > 0) {
+            let message = "layers with a window, as those of OLMo 3, are not known";
+            return Err(Error::unsupported("config.attention.sliding_window", message));
+        }
+        Hyper::read(config, |width| 4 * width)
+    },
     form: Form::Decoder(|config, h, mut b| {
         let activation = hyper::activation(config, ActivationKind::Silu)?;
         let rope = b.rope_table(rope::read(config, h)?);

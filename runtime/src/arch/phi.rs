@@ -2,7 +2,7 @@
 
 use super::blocks::{self, block, whole};
 use super::{Family, Form, Hyper, Rule, hyper, rope};
-use crate::graph::{ActivationKind, NormKind};
+use crate::graph::{ActivationKind, Builder, NormKind, ValueId};
 
 pub(super) static FAMILY: Family = Family {
     name: "phi",
@@ -18,6 +18,8 @@ pub(super) static FAMILY: Family = Family {
         for layer in 0..h.layers {
             let normed = b.layer_norm(x, &block(layer, "attn_norm"), h.epsilon);
             let (q, k, v) = blocks::queries_keys_values(&mut b, h, layer, normed);
+            let q = head_norm(&mut b, h, layer, "attn_q_norm", q);
+            let k = head_norm(&mut b, h, layer, "attn_k_norm", k);
             let q = b.rope(q, rope, h.head_size);
             let k = b.rope(k, rope, h.head_size);
             let attended = b.attention(q, k, v, blocks::attention(h, layer));
@@ -37,9 +39,20 @@ const RULES: &[Rule] = &[
     whole("blk.{}.attn_q", "model.layers.{}.self_attn.q_proj"),
     whole("blk.{}.attn_k", "model.layers.{}.self_attn.k_proj"),
     whole("blk.{}.attn_v", "model.layers.{}.self_attn.v_proj"),
+    whole("blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_layernorm"),
+    whole("blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_layernorm"),
     whole("blk.{}.attn_output", "model.layers.{}.self_attn.dense"),
     whole("blk.{}.ffn_up", "model.layers.{}.mlp.fc1"),
     whole("blk.{}.ffn_down", "model.layers.{}.mlp.fc2"),
     whole("output_norm", "model.final_layernorm"),
     whole("output", "lm_head"),
 ];
+
+/// The norm of each head of queries or keys, where the model has it.
+fn head_norm(b: &mut Builder<'_>, h: &Hyper, layer: usize, name: &str, x: ValueId) -> ValueId {
+    let name = block(layer, name);
+    if !b.has(&format!("{name}.weight")) {
+        return x;
+    }
+    b.norm_of(NormKind::Layer, x, &name, h.head_size, h.epsilon)
+}

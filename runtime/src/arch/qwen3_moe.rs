@@ -10,7 +10,13 @@ pub(super) static FAMILY: Family = Family {
     gguf: &["qwen3moe"],
     hugging_face_rules: &RULES,
     gguf_rules: &experts::STACKED,
-    hyper: |config| Hyper::read(config, |width| 4 * width),
+    // The window, where it is switched on, serves all layers.
+    hyper: |config| {
+        let mut hyper = Hyper::read(config, |width| 4 * width)?;
+        let switched_on = config.flag(&["use_sliding_window"])?.unwrap_or(false);
+        hyper.windows.fill(config.count(&["sliding_window"])?.filter(|&window| switched_on && window > 0));
+        Ok(hyper)
+    },
     form: Form::Decoder(|config, hyper, b| {
         Shape { head_norm: true, ..Shape::default() }.graph(config, hyper, b)
     }),

@@ -4,6 +4,7 @@ use super::bert::{self, Shape};
 use super::blocks::whole;
 use super::{Config, Family, Form, Rule};
 use crate::Result;
+use crate::graph::ActivationKind;
 
 pub(super) static FAMILY: Family = Family {
     name: "roberta",
@@ -14,7 +15,8 @@ pub(super) static FAMILY: Family = Family {
     hyper: |config| bert::hyper_of(config, first_position(config)?),
     form: Form::Encoder(|config, h, b| {
         let first_position = first_position(config)?;
-        Shape { first_position, ..Shape::default() }.graph(config, h, b)
+        let token_activation = Some(ActivationKind::Gelu);
+        Shape { first_position, token_activation, ..Shape::default() }.graph(config, h, b)
     }),
 };
 

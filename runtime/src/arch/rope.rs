@@ -23,6 +23,14 @@ impl Scaling<'_> {
     }
 }
 
+/// Refuses rope parameters that are not an object, under which no key would be found.
+fn check_objects(config: &Config) -> Result<()> {
+    for key in ["rope_parameters", "rope_scaling"] {
+        config.entries(key)?;
+    }
+    Ok(())
+}
+
 /// The object under which this configuration keeps rope parameters for `kind` of layers.
 fn object_of(config: &Config, kind: &str) -> &'static str {
     let nested = |name: &str| config.get(&format!("rope_parameters/{name}")).is_some();
@@ -84,6 +92,7 @@ pub(super) fn read_with(
     default_theta: f64,
     whole: bool,
 ) -> Result<Rope> {
+    check_objects(config)?;
     let object = object_of(config, kind);
     let scaling = Scaling { config, object };
     let size = rotary_size(config, hyper)?;
@@ -91,7 +100,9 @@ pub(super) fn read_with(
     let plain = plain(theta, size);
     let name =
         config.word(&[&format!("{object}/rope_type"), &format!("{object}/type"), "rope.scaling.type"])?;
-    let mut rope = match name.unwrap_or("default") {
+    // GGUF has lists of factors for two lengths in such models alone, and does not always say what they are.
+    let unnamed = if config.get("rope.long_factor").is_some() { "longrope" } else { "default" };
+    let mut rope = match name.unwrap_or(unnamed) {
         "default" | "none" => Rope { frequencies: narrow(&plain), magnitude: 1.0, stretch: None },
         "linear" => {
             let factor = scaling.required("factor", "rope.scaling.factor")?;

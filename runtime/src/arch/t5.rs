@@ -23,6 +23,8 @@ pub(super) const FORM: Form =
 
 pub(super) const RULES: &[Rule] = &[
     whole("token_embd", "shared"),
+    whole("enc.token_embd", "encoder.embed_tokens"),
+    whole("dec.token_embd", "decoder.embed_tokens"),
     whole("enc.blk.{}.attn_norm", "encoder.block.{}.layer.0.layer_norm"),
     whole("enc.blk.{}.attn_q", "encoder.block.{}.layer.0.SelfAttention.q"),
     whole("enc.blk.{}.attn_k", "encoder.block.{}.layer.0.SelfAttention.k"),
@@ -74,37 +76,45 @@ fn side(config: &Config, side: &str) -> Result<Hyper> {
     Ok(hyper)
 }
 
-/// The bias of one side, which all its layers share.
-fn bias(config: &Config, h: &Hyper, b: &mut Builder<'_>, side: &str) -> Result<Bias> {
+/// The bias of each layer of one side: all share that of the first, unless they have their own, as in umT5.
+fn biases(config: &Config, h: &Hyper, b: &mut Builder<'_>, side: &str) -> Result<Vec<Bias>> {
     let buckets = config.count(&["relative_attention_num_buckets", "attention.relative_buckets_count"])?;
     let buckets = buckets.unwrap_or(32);
     let farthest = config.count(&["relative_attention_max_distance"])?.unwrap_or(128);
-    let table = b.vector(&block(side, 0, "attn_rel_b.weight"), buckets * h.heads);
-    Ok(Bias { table, buckets, farthest, both_ways: side == "enc" })
+    let name = |layer: usize| block(side, layer, "attn_rel_b.weight");
+    let own = h.layers > 1 && b.has(&name(1));
+    let bias = |layer: usize| {
+        let table = b.vector(&name(if own { layer } else { 0 }), buckets * h.heads);
+        Bias { table, buckets, farthest, both_ways: side == "enc" }
+    };
+    Ok((0..h.layers).map(bias).collect())
 }
 
 fn encoder(config: &Config, mut b: Builder<'_>) -> Result<Graph> {
     let (h, decoder) = (side(config, "encoder")?, side(config, "decoder")?);
-    let bias = bias(config, &h, &mut b, "enc")?;
-    let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
+    let biases = biases(config, &h, &mut b, "enc")?;
+    let mut x = pair::embed(&mut b, &h, "enc");
     for layer in 0..h.layers {
-        let attention = Attention { scale: SCALE, bias: Some(bias), ..pair::attention_of_encoder(&h, layer) };
+        let attention =
+            Attention { scale: SCALE, bias: Some(biases[layer]), ..pair::attention_of_encoder(&h, layer) };
         x = attend(&mut b, &h, "enc", layer, attention, x);
         x = feed(config, &mut b, &h, "enc", layer, x)?;
     }
     let hidden = b.rms_norm(x, "enc.output_norm", h.epsilon);
-    pair::remember(&mut b, &h, &decoder, hidden, SCALE);
+    if b.has(&block("dec", 0, "cross_attn_k.weight")) {
+        pair::remember(&mut b, &h, &decoder, hidden, SCALE);
+    }
     let hidden = b.pick(hidden);
     Ok(b.finish_with(Head::Hidden, hidden, hidden))
 }
 
 fn decoder(config: &Config, h: &Hyper, mut b: Builder<'_>) -> Result<Graph> {
     let encoder = side(config, "encoder")?;
-    let bias = bias(config, h, &mut b, "dec")?;
-    let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
+    let biases = biases(config, h, &mut b, "dec")?;
+    let mut x = pair::embed(&mut b, h, "dec");
     for layer in 0..h.layers {
         let attention = pair::attention_of_decoder(&encoder, h, layer);
-        let attention = Attention { scale: SCALE, bias: Some(bias), ..attention };
+        let attention = Attention { scale: SCALE, bias: Some(biases[layer]), ..attention };
         x = attend(&mut b, h, "dec", layer, attention, x);
         let normed = b.rms_norm(x, &block("dec", layer, "cross_attn_norm"), h.epsilon);
         let memory = Attention { scale: SCALE, ..pair::attention_to_memory(&encoder, h, layer) };
@@ -115,8 +125,12 @@ fn decoder(config: &Config, h: &Hyper, mut b: Builder<'_>) -> Result<Graph> {
     let wanted = b.pick(x);
     let hidden = b.rms_norm(wanted, "dec.output_norm", h.epsilon);
     let tied = !b.has("output.weight");
-    let scaled = config.flag(&["scale_decoder_outputs"])?.or(config.flag(&["tie_word_embeddings"])?);
-    let factor = if scaled.unwrap_or(tied) { 1.0 / (h.width as f32).sqrt() } else { 1.0 };
+    // In mT5 nothing is scaled, tied or not.
+    let scales = config.word(&["model_type"])? != Some("mt5");
+    let scaled = config
+        .flag(&["scale_decoder_outputs"])?
+        .or(config.flag(&["tie_word_embeddings"])?.filter(|_| scales));
+    let factor = if scaled.unwrap_or(tied && scales) { 1.0 / (h.width as f32).sqrt() } else { 1.0 };
     let scaled = b.scale(hidden, factor);
     let logits = b.linear(scaled, if tied { "token_embd" } else { "output" }, h.vocabulary);
     Ok(b.finish_with(Head::Next, hidden, logits))
@@ -178,6 +192,12 @@ fn switch(
     activation: ActivationKind,
     x: ValueId,
 ) -> Result<ValueId> {
+    if let Some(other @ ("bfloat16" | "float16")) = config.word(&["router_dtype"])? {
+        return Err(Error::unsupported(
+            "config.router_dtype",
+            format!("{other}; experts are chosen in float32"),
+        ));
+    }
     let experts = config.required(&["num_experts"])?;
     experts::check(experts, 1)?;
     let capacity = Some(config.count(&["expert_capacity"])?.unwrap_or(64));

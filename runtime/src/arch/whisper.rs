@@ -29,10 +29,11 @@ pub(super) static FAMILY: Family = Family {
 };
 
 /// What is before the layers, which are BART's.
-const OWN: [Rule; 3] = [
+const OWN: [Rule; 4] = [
     taken("enc.conv1", "model.encoder.conv1", Take::Neighbours(3)),
     taken("enc.conv2", "model.encoder.conv2", Take::Neighbours(3)),
     whole("token_embd", "model.decoder.embed_tokens"),
+    whole("output", "proj_out"),
 ];
 
 const RULES: [Rule; OWN.len() + bart::RULES.len()] = rules::joined(&OWN, bart::RULES);

@@ -58,15 +58,19 @@ fn channels_are_mixed_and_other_chunks_passed_over() {
 fn a_length_that_the_writer_did_not_know_goes_to_the_end() {
     let mut bytes = file(&[format(1, 1, 8_000, 2, 16), chunk("data", &[0, 64, 0, 32])]);
     let length = bytes.len() - 8;
-    bytes[length..length + 4].copy_from_slice(&u32::MAX.to_le_bytes());
-    assert_eq!(Sound::from_wav(&bytes).unwrap().samples, [0.5, 0.25]);
+    for unknown in [u32::MAX, 0] {
+        bytes[length..length + 4].copy_from_slice(&unknown.to_le_bytes());
+        assert_eq!(Sound::from_wav(&bytes).unwrap().samples, [0.5, 0.25]);
+    }
 }
 
 #[test]
 fn an_empty_sound_is_a_sound() {
-    let bytes = file(&[format(1, 2, 8_000, 4, 16), chunk("data", &[])]);
-    let sound = Sound::from_wav(&bytes).unwrap().resampled().unwrap();
-    assert_eq!(sound, Sound { rate: RATE, samples: vec![] });
+    let empty = [format(1, 2, 8_000, 4, 16), chunk("data", &[]), chunk("LIST", &[7; 12])];
+    for chunks in [&empty[..2], &empty[..]] {
+        let sound = Sound::from_wav(&file(chunks)).unwrap().resampled().unwrap();
+        assert_eq!(sound, Sound { rate: RATE, samples: vec![] });
+    }
 }
 
 #[test]

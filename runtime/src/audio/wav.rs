@@ -41,6 +41,18 @@ impl Coding {
     }
 }
 
+/// Whether a `data` chunk goes to the end of the file: its writer did not know its length, or never came back to write
+/// it over the zero that it began with.
+fn is_unknown(claimed: u32, body: &[u8]) -> bool {
+    let is_chunk = || {
+        let Some(([name @ .., a, b, c, d], rest)) = body.split_first_chunk::<8>() else { return false };
+        let length = u32::from_le_bytes([*a, *b, *c, *d]);
+        name.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ')
+            && usize::try_from(length).is_ok_and(|length| length <= rest.len())
+    };
+    claimed == UNKNOWN || claimed == 0 && !is_chunk()
+}
+
 struct Format {
     coding: Coding,
     channels: u16,
@@ -59,7 +71,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Sound> {
             (b"data", None) => {
                 return Err(Error::corrupt(FORMAT, "this chunk has to come before `data`"));
             }
-            (b"data", Some(format)) if claimed == UNKNOWN => return decode(format, body),
+            (b"data", Some(format)) if is_unknown(claimed, body) => return decode(format, body),
             (b"data", Some(format)) => return decode(format, take(body, claimed, DATA)?),
             (b"fmt ", Some(_)) => {
                 return Err(Error::corrupt(FORMAT, "there are two of this chunk; one is allowed"));

@@ -65,7 +65,7 @@ pub struct Text<'a> {
     /// Where a model reads features instead of tokens: those, frame by frame. There are no tokens then.
     pub features: &'a [f32],
     /// For models whose tokens see only what is near, the positions of those that see all and are seen by all;
-    /// empty: the first.
+    /// empty: none.
     pub global: &'a [usize],
     /// For models whose tokens look at those beside them, what the last one finds after it where the text was padded;
     /// others pay no heed.
@@ -206,7 +206,6 @@ impl Context {
         let first = self.batch.rows.len();
         let (hidden, before) = (&mut self.batch.hidden, self.batch.marked.len());
         hidden.resize(first + count, 0.0);
-        let global = if global.is_empty() && count > 0 { &[0] } else { global };
         global.iter().for_each(|&position| hidden[first + position] = HIDDEN);
         self.batch.marked.extend((first..first + count).filter(|&row| hidden[row] != 0.0));
         self.batch.marked.len() - before

@@ -61,7 +61,7 @@ pub struct Tokens {
     /// For models that read features instead of tokens: those, frame by frame.
     pub features: Vec<f32>,
     /// For models whose tokens see only what is near, the positions of those that see all and are seen by all, as
-    /// those of a question; empty: the first.
+    /// those of a question; empty: none, or the first where the model's head gives classes.
     pub global: Vec<usize>,
     /// For models whose tokens look at those beside them, what the last one finds after it where the text was padded;
     /// others pay no heed. Without it nothing is there, however texts are read together.
@@ -320,7 +320,12 @@ impl Encoder {
         self.make_room(rows + padded, batch.iter().map(outputs).sum())?;
         self.make_sequences(batch.len());
         let Some(context) = &mut self.context else { return Ok(()) };
-        let text = |(&index, &sequence): (&usize, &usize)| early::text(&texts[index], sequence, wanted);
+        let marks_first = self.facts.marks && self.facts.head == Head::Class;
+        let text = |(&index, &sequence): (&usize, &usize)| {
+            let text = early::text(&texts[index], sequence, wanted);
+            let global = if marks_first && text.global.is_empty() { &[0] } else { text.global };
+            Text { global, ..text }
+        };
         let pieces: Vec<Text<'_>> = batch.iter().zip(&self.sequences).map(text).collect();
         context.read(&pieces)?;
         self.work.batches += 1;

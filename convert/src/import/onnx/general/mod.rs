@@ -114,7 +114,7 @@ fn stand_in(home: &Path, config: Map<String, Value>, identity: Value) -> Result<
     let name = config.get("_name_or_path").and_then(Value::as_str).filter(|name| !name.is_empty());
     let name = name.map(str::to_owned);
     let mut writer = Writer::new(std::io::Cursor::new(Vec::new()))?;
-    if let Some(tokenizer) = hugging_face::tokenizer(home)? {
+    if let Some(tokenizer) = hugging_face::tokenizer(home, &[])? {
         writer.section(SectionKind::Tokenizer, &tokenizer)?;
     }
     if let Some(template) = hugging_face::read_template(home)? {
