@@ -24,7 +24,7 @@ const LONGEST_ARRAY: usize = 4096;
 /// Half of what metadata may hold, so that there is room for the rest.
 const MOST_VALUES: usize = 1 << 19;
 /// Tensors that are hyper-parameters, and the keys under which the families look for them.
-const FACTORS: &[(&str, &str)] = &[
+pub(crate) const FACTORS: &[(&str, &str)] = &[
     ("rope_freqs.weight", "rope.factors"),
     ("rope_factors_long.weight", "rope.long_factor"),
     ("rope_factors_short.weight", "rope.short_factor"),

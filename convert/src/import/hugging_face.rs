@@ -3,7 +3,7 @@
 use super::map::map;
 use super::read::{MOST_VALUES, read};
 use super::safetensors::{self, Tensor};
-use super::{Format, Source, SourceTensor, names, sentence_transformers, tokenizer_json};
+use super::{Format, Source, SourceTensor, defaults, names, sentence_transformers, tokenizer_json};
 use serde_json::{Map, Value};
 use siskin::arch::{Config, Family, Form, Take};
 use siskin::file::{Bytes, parse_json};
@@ -316,16 +316,17 @@ fn family_and_config(mut config: Map<String, Value>) -> Result<(&'static Family,
     let outer = model_type(&config)
         .ok_or_else(|| Error::new(ErrorKind::Missing, "config.model_type", "config.json does not say"))?;
     let Some(Value::Object(text)) = config.remove("text_config") else {
-        return Ok((Family::of_hugging_face(&outer)?, config));
+        let family = Family::of_hugging_face(&outer)?;
+        defaults::fill(&outer, &mut config)?;
+        return Ok((family, config));
     };
-    let inner = model_type(&text).and_then(|inner| Family::of_hugging_face(&inner).ok());
-    let family = match inner {
-        Some(family) => family,
-        None => Family::of_hugging_face(&outer)?,
-    };
+    let inner = model_type(&text).filter(|inner| Family::of_hugging_face(inner).is_ok());
+    let kind = inner.unwrap_or(outer);
+    let family = Family::of_hugging_face(&kind)?;
     config.remove("vision_config");
     config.remove("audio_config");
     config.extend(text);
+    defaults::fill(&kind, &mut config)?;
     Ok((family, config))
 }
 

@@ -3,6 +3,7 @@
 //! To add a format: one file with a [`Format`], one line in [`FORMATS`]. `docs/adding-a-format.md` walks through it.
 
 pub mod ctranslate2;
+mod defaults;
 pub mod gguf;
 mod gguf_sentence;
 mod gguf_source;
@@ -19,6 +20,7 @@ pub mod tokenizer_gguf;
 pub mod tokenizer_json;
 
 pub(crate) use gguf_sentence::BIDIRECTIONAL;
+pub(crate) use gguf_source::FACTORS;
 pub(crate) use sentence_transformers::{ACTIVATIONS, WAYS as POOLING_KEYS};
 
 use serde_json::{Map, Value};

@@ -9,12 +9,8 @@ use siskin::graph::{Graph, NormKind, Op, Sight};
 use siskin::{Error, Result};
 use siskin_kernels::quant::BlockType;
 
-/// Keys of configurations that stand for tensors.
-const TENSORS: &[(&str, &str)] = &[
-    ("rope.factors", "rope_freqs.weight"),
-    ("rope.long_factor", "rope_factors_long.weight"),
-    ("rope.short_factor", "rope_factors_short.weight"),
-];
+/// Tensors that stand for keys of configurations.
+pub(super) use crate::import::FACTORS;
 
 /// llama.cpp's number for taking a text's classes in place of a vector.
 const RANK: u32 = 4;
@@ -118,7 +114,7 @@ fn note_what_is_left_out(model: &Model<'_>, notes: &mut Vec<String>) -> Result<(
 fn kept(model: &Model<'_>) -> Vec<(String, Value)> {
     let keys = model.config.values().iter();
     let keys = keys.filter(|(key, _)| {
-        TENSORS.iter().all(|(known, _)| known != key)
+        FACTORS.iter().all(|(_, known)| known != key)
             && !["token_type_count", BIDIRECTIONAL].contains(&key.as_str())
     });
     keys.filter_map(|(key, value)| Some((key.clone(), value_of(value)?))).collect()
@@ -357,6 +353,16 @@ fn own(model: &Model<'_>, keys: &mut Vec<(String, Value)>, notes: &mut Vec<Strin
                 None => notes.push("llama.cpp knows no such pattern of layers with a window".to_owned()),
             }
         }
+        "modernbert" => {
+            let windows = &model.hyper.windows;
+            let fits = |period: &usize| {
+                let global = |layer: usize| layer.is_multiple_of(*period);
+                windows.iter().enumerate().all(|(layer, window)| window.is_none() == global(layer))
+            };
+            if let Some(period) = (1..=windows.len().max(1)).find(fits) {
+                push(keys, "attention.sliding_window_pattern", Value::Unsigned(period as u32));
+            }
+        }
         "gpt-neox" => {
             let parallel = config.flag(&["use_parallel_residual"])?.unwrap_or(true);
             push(keys, "use_parallel_residual", Value::Bool(parallel));
@@ -395,7 +401,7 @@ pub(super) fn factors(model: &Model<'_>) -> Result<Vec<Extra>> {
     let mut add = |name: &'static str, numbers: Vec<f64>| {
         extras.push(Extra { name, numbers: numbers.into_iter().map(|number| number as f32).collect() });
     };
-    for (key, name) in TENSORS {
+    for (name, key) in FACTORS {
         if let Some(numbers) = model.config.numbers(&[key])? {
             add(name, numbers);
         }

@@ -1,6 +1,7 @@
 //! A GGUF file as llama.cpp reads it: its names, keys and tokenizer tables; blocks stay what they are.
 
 mod keys;
+mod reread;
 mod tokenizer;
 mod value;
 
@@ -83,6 +84,9 @@ fn write(model: &Model<'_>, to: &Path, options: &ExportOptions<'_>) -> Result<Re
     let mut metadata = keys::of(model, architecture, &types, &mut report.notes)?;
     metadata.extend(tokenizer::keys(model, &mut report.notes)?);
     let extras = keys::factors(model)?;
+    if model.source() != "GGUF" {
+        reread::check(model, architecture, &metadata, &extras, &report.notes)?;
+    }
     let head = head(&metadata, &entries, &types, &extras)?;
     let io = |error: std::io::Error| Error::io(to.display().to_string(), &error);
     let mut out = options.create(to)?;

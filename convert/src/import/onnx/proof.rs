@@ -1,5 +1,6 @@
 //! Whether our graph computes what the exported one does.
 
+use super::general::TRACT;
 use super::{General, Model, Side, Store};
 use crate::import::Source;
 use siskin::encoder::Tokens;
@@ -14,6 +15,9 @@ const LENGTHS: [usize; 4] = [11, 1, 5, 37];
 /// A text is also filled up to so many tokens that the mask hides: as many as one of the lengths, so that the graph is
 /// ready for it.
 const FILLED: usize = 11;
+
+/// The widest window beyond which a text is tried.
+const MOST_WINDOW: usize = 512;
 
 /// The most bytes that a model may have as f32 to be tried: trying holds them in memory twice.
 const MOST_BYTES: u64 = 6 << 30;
@@ -41,7 +45,7 @@ pub(super) fn prove(
     }
     let general = match General::of_parts(models, stores, source.config().values()) {
         Ok(general) if general.outline().reads.is_some() || general.outline().writes => general,
-        Ok(_) => return Ok(Proof::Impossible("its inputs are not tokens".to_owned())),
+        Ok(_) => return Ok(Proof::Other("its inputs are not tokens by their names".to_owned())),
         Err(error) => return Ok(Proof::Impossible(error.to_string())),
     };
     let packed = crate::open::nameless(source);
@@ -61,7 +65,9 @@ pub(super) fn prove(
             "its outputs are not those of the family {}: {worst:.1e} apart",
             source.family().name
         ))),
-        Err(error) => Ok(Proof::Impossible(error.to_string())),
+        Err(error) if error.place() == TRACT => Ok(Proof::Impossible(error.to_string())),
+        // What the graph takes or gives is not what the family does.
+        Err(error) => Ok(Proof::Other(error.to_string())),
     }
 }
 
@@ -70,7 +76,12 @@ fn compare(general: &General, ours: &siskin::Model) -> Result<f32> {
     let vocabulary = ours.hyper().vocabulary.max(1);
     let mut number = 0x2545_F491_4F6C_DD1D_u64;
     let mut worst = 0.0_f32;
-    let mut lengths = LENGTHS.map(|length| length.min(ours.hyper().text.min(ours.hyper().context))).to_vec();
+    let hyper = ours.hyper();
+    let most = hyper.text.min(hyper.context).min(general.outline().context);
+    // One text is longer than what tokens see.
+    let windows = hyper.windows.iter().flatten().filter(|&&window| window <= MOST_WINDOW);
+    let beyond = windows.max().map(|window| window + LENGTHS[0]);
+    let mut lengths: Vec<usize> = LENGTHS.into_iter().chain(beyond).map(|length| length.min(most)).collect();
     lengths.dedup();
     for length in lengths {
         let mut token = || {
@@ -97,7 +108,7 @@ fn compare_text(general: &General, ours: &siskin::Model, ids: &[u32], written: &
     let mut worst = 0.0_f32;
     let mut memory = None;
     if graphs.encoder.is_some() {
-        let reads = outline.reads.ok_or_else(|| Error::unsupported("graph", "it does not read texts"))?;
+        let reads = outline.reads.ok_or_else(|| Error::unsupported("model", "it does not read texts"))?;
         // A graph that was exported without its head has our hidden states.
         let head = reads != Head::Hidden;
         let theirs = general.read(ids, &segments, head)?;
@@ -109,7 +120,10 @@ fn compare_text(general: &General, ours: &siskin::Model, ids: &[u32], written: &
                 && FILLED <= ours.hyper().text
                 && let Some(filled) = general.read_padded(ids, &segments, head, FILLED)?
             {
-                worst = worst.max(difference(got, &filled.values));
+                // It is filled up with token 0, which the last token may look at.
+                let beside = read(ours, &Tokens { after: Some(0), ..text.clone() }, head)?;
+                let got = if filled.count() == 1 { beside.get(..filled.columns) } else { Some(&beside[..]) };
+                worst = worst.max(difference(got.unwrap_or_default(), &filled.values));
             }
         }
         memory = Some(theirs);

@@ -5,7 +5,7 @@ use siskin::{Error, Result};
 use std::borrow::Cow;
 
 /// The most dimensions of a tensor.
-const MOST_DIMENSIONS: usize = 16;
+pub(super) const MOST_DIMENSIONS: usize = 16;
 
 /// `(number, name, bits of an element)` of the element types that have numbers.
 const TYPES: &[(u64, &str, u64)] = &[

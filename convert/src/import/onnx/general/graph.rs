@@ -5,7 +5,8 @@
 //! inputs, they are bounded before it runs.
 
 use super::proto;
-use crate::import::onnx::model::short;
+use crate::import::onnx::model::{Node, Setting, short};
+use crate::import::onnx::tensor::MOST_DIMENSIONS;
 use crate::import::onnx::{Model, Size, Store};
 use siskin::engine::{NamedTensor, Numbers, Port};
 use siskin::{Error, ErrorKind, Result};
@@ -18,6 +19,8 @@ use tract_onnx::prelude::{
 };
 use tract_onnx::tract_hir::infer::Factoid;
 
+/// The place of what tract cannot do.
+pub(in crate::import::onnx) const TRACT: &str = "graph";
 /// Forms of a graph that are kept ready, by the shapes of what goes in.
 const MOST_FORMS: usize = 16;
 
@@ -159,9 +162,36 @@ fn check_operators(model: &Model<'_>) -> Result<()> {
                 format!("the operator {operator}{whose} is not run"),
             ));
         }
+        check_settings(node)?;
     }
     Ok(())
 }
+
+/// Refuses settings with which tract goes astray: recurrent layers that go from the end to the beginning alone, and axes
+/// that no tensor has, which it would count up to.
+fn check_settings(node: &Node<'_>) -> Result<()> {
+    for attribute in &node.attributes {
+        match (attribute.name, &attribute.value) {
+            ("direction", Setting::Text(b"reverse")) => {
+                let message = format!("{} from the end to the beginning is not run", short(node.operator));
+                return Err(Error::unsupported(short(node.name), message));
+            }
+            ("axis", Setting::Integer(axis)) if !AXES.contains(axis) => {
+                return Err(Error::corrupt(short(node.name), format!("axis {axis} is out of range")));
+            }
+            ("axes", Setting::Integers(axes)) => {
+                if let Some(axis) = axes.iter().find(|axis| !AXES.contains(axis)) {
+                    return Err(Error::corrupt(short(node.name), format!("axis {axis} is out of range")));
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Axes that a tensor may have, from either end.
+const AXES: std::ops::Range<i64> = -(MOST_DIMENSIONS as i64)..MOST_DIMENSIONS as i64;
 
 thread_local! {
     /// Whether panics of this thread are caught and told as errors.
@@ -200,11 +230,9 @@ fn guarded<T>(what: &str, work: impl FnOnce() -> TractResult<T>) -> Result<T> {
         Ok(Ok(done)) => Ok(done),
         Ok(Err(error)) => {
             let text: String = format!("{error:#}").chars().take(400).collect();
-            Err(Error::unsupported("graph", format!("{what} in tract: {text}")))
+            Err(Error::unsupported(TRACT, format!("{what} in tract: {text}")))
         }
-        Err(_) => {
-            Err(Error::unsupported("graph", format!("{what} in tract failed badly; is the file whole?")))
-        }
+        Err(_) => Err(Error::unsupported(TRACT, format!("{what} in tract failed badly; is the file whole?"))),
     }
 }
 

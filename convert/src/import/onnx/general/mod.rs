@@ -10,6 +10,7 @@ use super::{FORMAT, Folder, Model, Side, Store};
 use crate::cache;
 use crate::import::hugging_face;
 use graph::Runner;
+pub(super) use graph::TRACT;
 use serde_json::{Map, Value};
 use siskin::arch::Config;
 use siskin::engine::{Engine, GENERAL, NamedTensor, Outline, Port, Rows};

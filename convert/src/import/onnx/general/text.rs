@@ -2,7 +2,7 @@
 
 use super::General;
 use super::graph::Runner;
-use siskin::arch::Config;
+use siskin::arch::{Config, Family, Form};
 use siskin::engine::{NamedTensor, Numbers, Outline, Rows};
 use siskin::graph::Head;
 use siskin::{Error, ErrorKind, Result};
@@ -124,9 +124,16 @@ fn head(main: &Runner, config: &Config) -> Head {
         (Some(head), _) => head,
         _ if main.outputs.iter().any(|port| port.name.starts_with("present")) => Head::Next,
         (None, Some(shape)) if shape.len() == 2 => Head::Class,
+        (None, Some(_)) if writes(config) => Head::Next,
         (None, Some(_)) => Head::Token,
         _ => Head::Hidden,
     }
+}
+
+/// Whether the configuration is that of a family that writes.
+fn writes(config: &Config) -> bool {
+    let family = config.word(&["model_type"]).ok().flatten().map(Family::of_hugging_face);
+    matches!(family, Some(Ok(Family { form: Form::Decoder(_), .. })))
 }
 
 /// Reads a text, filled up to `length` tokens that the mask hides; see [`siskin::engine::Engine::read`].

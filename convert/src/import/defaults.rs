@@ -1,0 +1,79 @@
+//! What Transformers takes for keys that a configuration leaves out.
+
+use serde_json::{Map, Value};
+use siskin::Result;
+use siskin::file::parse_json;
+
+/// Written by `tests/golden-scripts/make_defaults.py`: for each `model_type` an object.
+const DEFAULTS: &str = include_str!("defaults.json");
+/// As many values as [`DEFAULTS`] can ever have.
+const MOST_VALUES: usize = 1 << 12;
+
+/// Keys that say the same: where a configuration has one of them, the others have no default.
+const SAME: &[&[&str]] = &[
+    &["hidden_size", "n_embd", "n_embed", "d_model", "dim"],
+    &["num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers"],
+    &["num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads"],
+    &["intermediate_size", "n_inner", "ffn_dim", "hidden_dim", "d_ff"],
+    &["max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length"],
+    &["rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_eps", "norm_epsilon"],
+    &["hidden_activation", "hidden_act", "activation_function", "activation"],
+    &["num_local_experts", "num_experts"],
+    &["sliding_window_pattern", "_sliding_window_pattern", "layer_types"],
+    &["rope_theta", "rotary_emb_base", "rope_parameters", "rope_scaling"],
+    &["partial_rotary_factor", "rotary_pct", "rotary_dim", "rope_parameters"],
+];
+
+/// Adds to the configuration of a `model_type` what it leaves out.
+pub(super) fn fill(kind: &str, config: &mut Map<String, Value>) -> Result<()> {
+    let mut all: Map<String, Value> = parse_json(DEFAULTS.as_bytes(), "defaults", MOST_VALUES)?;
+    let Some(Value::Object(defaults)) = all.remove(kind) else { return Ok(()) };
+    let has = |key: &str| config.contains_key(key);
+    let lacking = |key: &String| {
+        let others = SAME.iter().filter(|same| same.contains(&key.as_str())).copied().flatten();
+        !has(key) && !others.copied().any(has)
+    };
+    let added: Vec<_> = defaults.into_iter().filter(|(key, _)| lacking(key)).collect();
+    config.extend(added);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use siskin::arch::FAMILIES;
+
+    fn filled(kind: &str, config: Value) -> Map<String, Value> {
+        let mut config = config.as_object().unwrap().clone();
+        fill(kind, &mut config).unwrap();
+        config
+    }
+
+    #[test]
+    fn what_is_left_out_is_what_transformers_takes() {
+        let gemma = filled("gemma3_text", json!({"hidden_size": 2560, "sliding_window": null}));
+        assert_eq!(gemma["hidden_size"], 2560);
+        assert_eq!(gemma["num_key_value_heads"], 4);
+        assert_eq!(gemma["sliding_window"], Value::Null);
+        assert_eq!(filled("phi", json!({}))["partial_rotary_factor"], 0.5);
+        assert_eq!(filled("llama", json!({}))["rms_norm_eps"], 1e-6);
+        assert!(!filled("llama", json!({})).contains_key("num_key_value_heads"), "it follows the heads");
+    }
+
+    #[test]
+    fn another_name_of_a_key_is_enough() {
+        assert!(!filled("gpt_neox", json!({"rotary_pct": 1.0})).contains_key("partial_rotary_factor"));
+        assert!(!filled("bloom", json!({"n_embed": 96})).contains_key("hidden_size"));
+        assert!(!filled("gpt_oss", json!({"rope_theta": 1e4})).contains_key("rope_parameters"));
+    }
+
+    #[test]
+    fn every_kind_of_model_has_its_defaults() {
+        let all: Map<String, Value> = parse_json(DEFAULTS.as_bytes(), "defaults", MOST_VALUES).unwrap();
+        let kinds = FAMILIES.iter().flat_map(|family| family.hugging_face);
+        // Transformers has no class of this name.
+        let lacking: Vec<_> = kinds.filter(|kind| !all.contains_key(**kind)).collect();
+        assert_eq!(lacking, [&"nllb"]);
+    }
+}

@@ -1,0 +1,79 @@
+"""Writes convert/src/import/defaults.json: what Transformers takes for keys that a configuration leaves out.
+
+    python tests/golden-scripts/make_defaults.py
+
+Only keys that a family asks for, whose default does not follow from other keys, are kept.
+"""
+
+import json
+import re
+import warnings
+from pathlib import Path
+
+warnings.filterwarnings("ignore")
+
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+FAMILIES = ROOT / "runtime" / "src" / "arch"
+OUT = ROOT / "convert" / "src" / "import" / "defaults.json"
+
+# Sizes of their own, which a probe changes.
+SIZES = {
+    "hidden_size", "num_attention_heads", "num_hidden_layers", "d_model", "n_embd", "n_head", "n_layer", "dim",
+    "n_heads", "n_layers", "num_heads", "num_layers",
+}
+# What says which numbers there are rather than what they are: families know it from the tensors, or ask otherwise.
+APART = {
+    "attention_type", "bos_token_id", "classifier_pooling", "decoder_start_token_id", "dense_act_fn", "eos_token_id",
+    "is_decoder", "model_type", "norm_type", "normalization_type", "pad_token_id", "position_embedding_type",
+    "scale_decoder_outputs", "shared_intermediate_size", "tie_word_embeddings", "true_hidden_size",
+    "use_bidirectional_attention",
+}
+PROBES = [
+    {"hidden_size": 96, "num_attention_heads": 6, "num_hidden_layers": 3},
+    {"num_attention_heads": 2},
+    {"hidden_size": 64},
+]
+
+
+def values(kind, arguments):
+    try:
+        config = CONFIG_MAPPING[kind](**arguments)
+    except Exception:  # A size that does not fit the others.
+        return None
+    return getattr(config, "text_config", config).to_dict()
+
+
+def defaults(kind, asked):
+    own = values(kind, {})
+    probes = [probe for probe in (values(kind, arguments) for arguments in PROBES) if probe]
+    kept = {}
+    for key, value in own.items():
+        if key not in asked or key in APART or not isinstance(value, (bool, int, float, str)):
+            continue
+        if key in SIZES or all(probe.get(key) == value for probe in probes):
+            kept[key] = value
+    rope = own.get("rope_parameters") or {}
+    if set(rope) - {"rope_theta", "rope_type", "partial_rotary_factor"}:
+        # Kinds of layers have bases that families know.
+        if "full_attention" not in rope:
+            kept["rope_parameters"] = rope
+    else:
+        usual = {"rope_theta": 10000.0, "partial_rotary_factor": 1.0}
+        kept |= {key: rope[key] for key in usual if rope.get(key, usual[key]) != usual[key]}
+    return kept
+
+
+def main():
+    code = "".join(path.read_text() for path in sorted(FAMILIES.glob("*.rs")))
+    lists = re.findall(r"hugging_face: &\[([^\]]*)\]", code)
+    kinds = sorted({kind for names in lists for kind in re.findall(r'"([^"]+)"', names)})
+    asked = set(re.findall(r'"([a-zA-Z_][a-zA-Z0-9_]*)"', code))
+    rows = {kind: defaults(kind, asked) for kind in kinds if kind in CONFIG_MAPPING}
+    lines = [f"  {json.dumps(kind)}: {json.dumps(row, sort_keys=True)}" for kind, row in rows.items()]
+    OUT.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+if __name__ == "__main__":
+    main()
