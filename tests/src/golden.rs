@@ -1,6 +1,6 @@
 //! The small random models of `tests/data/golden` and what PyTorch computed for them.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use siskin::file::{Bytes, File};
 use siskin::{ExecutorKind, Features, Model, ModelOptions, Session, SessionOptions};
@@ -66,9 +66,16 @@ pub fn load(name: &str) -> Golden {
 /// # Panics
 /// Where its files are missing or damaged: they are part of the repository.
 pub fn load_as(name: &str, recipe: Option<Recipe>) -> Golden {
-    let folder: PathBuf = paths::data("golden").join(name);
+    load_from(&paths::data("golden").join(name), recipe)
+}
+
+/// The same of a folder.
+///
+/// # Panics
+/// Where its files are missing or damaged: they are part of the repository.
+pub fn load_from(folder: &Path, recipe: Option<Recipe>) -> Golden {
     let options = OpenOptions { cache: Cache::Off, recipe, ..OpenOptions::default() };
-    let file = open_any(&folder, &options).expect("a golden model packs");
+    let file = open_any(folder, &options).expect("a golden model packs");
     let io = std::fs::read(folder.join("io.safetensors")).expect("io.safetensors is there");
     let io = safetensors::parse(Bytes::new(io)).expect("io.safetensors parses");
     let ids = &io["input_ids"];

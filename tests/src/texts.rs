@@ -1,6 +1,7 @@
 //! The small random models of `tests/data/golden-texts`, which read whole texts, and what PyTorch computed with them.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use siskin::encoder::Tokens;
@@ -71,9 +72,16 @@ pub struct Golden {
 /// # Panics
 /// Where its files are missing or damaged: they are part of the repository.
 pub fn load(name: &str, recipe: Option<Recipe>) -> Golden {
-    let folder = paths::data("golden-texts").join(name);
+    load_from(&paths::data("golden-texts").join(name), recipe)
+}
+
+/// The same of a folder.
+///
+/// # Panics
+/// As [`load`].
+pub fn load_from(folder: &Path, recipe: Option<Recipe>) -> Golden {
     let options = OpenOptions { cache: Cache::Off, recipe, ..OpenOptions::default() };
-    let file = open_any(&folder, &options).expect("a golden model packs");
+    let file = open_any(folder, &options).expect("a golden model packs");
     let io = std::fs::read(folder.join("io.safetensors")).expect("io.safetensors is there");
     let io = safetensors::parse(Bytes::new(io)).expect("io.safetensors parses");
     let mask = io.get("attention_mask").map(rows_of_ids);

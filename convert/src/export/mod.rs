@@ -6,6 +6,7 @@
 mod gguf;
 pub(crate) mod model;
 mod onnx;
+mod reread;
 mod safetensors;
 mod settings;
 mod tensors;

@@ -1,10 +1,11 @@
 //! Hyper-parameters under the keys of Hugging Face.
 
 use super::model::Model;
-use crate::import::BIDIRECTIONAL;
+use super::reread;
+use crate::import::{BIDIRECTIONAL, defaults};
 use serde_json::{Map, Value, json};
-use siskin::arch::Form;
-use siskin::graph::{ActivationKind, Graph, NormKind, Op};
+use siskin::arch::{Config, Family, Form, Hyper};
+use siskin::graph::{ActivationKind, Graph, NormKind, Op, Routing};
 use siskin::tokenizer::Tokenizer;
 use siskin::{Error, Result};
 
@@ -166,10 +167,22 @@ fn translated(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Map<String, 
             set(key, json!(id));
         }
     }
+    check(model, kind, &config, notes)?;
     notes.push(
         "config.json is made of GGUF's keys; compare it with the model's own where there is one".to_owned(),
     );
     Ok(config)
+}
+
+/// Refuses a model of which the keys say something else than what it computes.
+fn check(model: &Model<'_>, kind: &str, config: &Map<String, Value>, notes: &[String]) -> Result<()> {
+    let mut config = config.clone();
+    config.insert("model_type".to_owned(), kind.into());
+    defaults::fill(kind, &mut config)?;
+    let has = |name: &str| model.file.tensor(name).is_some();
+    let (_, own) = model.family.build(&model.config, &has)?;
+    let read = Family::of_hugging_face(kind)?.build(&Config::new(config), &has);
+    reread::check(own, read, "safetensors", notes)
 }
 
 /// Whether the class says how many heads keys have even where queries have as many.
@@ -239,11 +252,7 @@ fn family(model: &Model<'_>, graph: &Graph, kind: &str) -> Result<Vec<(String, V
     if kind == "gemma2" || kind == "gemma3_text" {
         let scale = graph.attentions().next().map_or(1.0, |attention| f64::from(attention.scale));
         set("query_pre_attn_scalar", json!((1.0 / (scale * scale)).round() as u64));
-        let kinds = h
-            .windows
-            .iter()
-            .map(|window| if window.is_some() { "sliding_attention" } else { "full_attention" });
-        set("layer_types", kinds.collect());
+        set("layer_types", kinds_of_layers(h));
     }
     if model.is_reader() && model.sees_all() {
         match kind {
@@ -256,10 +265,30 @@ fn family(model: &Model<'_>, graph: &Graph, kind: &str) -> Result<Vec<(String, V
     }
     let has = |name: &str| model.file.tensor(name).is_some();
     match kind {
-        "llama" | "granite" => set("attention_bias", json!(has("blk.0.attn_q.bias"))),
-        "qwen3_moe" => {
-            set("norm_topk_prob", json!(true));
-            set("mlp_only_layers", json!([]));
+        "llama" | "granite" | "granitemoe" | "qwen3" | "olmo2" | "smollm3" => {
+            set("attention_bias", json!(has("blk.0.attn_q.bias")));
+            set("mlp_bias", json!(has("blk.0.ffn_up.bias")));
+        }
+        "olmoe" => {
+            set("attention_bias", json!(has("blk.0.attn_q.bias")));
+            set("norm_topk_prob", json!(normalises(graph)));
+        }
+        "qwen2_moe" | "qwen3_moe" => {
+            let plain = |layer: &usize| !has(&format!("blk.{layer}.ffn_gate_inp.weight"));
+            set("norm_topk_prob", json!(normalises(graph)));
+            set("decoder_sparse_step", json!(1));
+            set("mlp_only_layers", (0..h.layers).filter(plain).collect());
+            set("attention_bias", json!(has("blk.0.attn_q.bias")));
+        }
+        "mpt" => {
+            let most = config.number(&["attention.max_alibi_bias"])?.unwrap_or(8.0);
+            let clip = config.get("attention.clamp_kqv").cloned();
+            set("attn_config", json!({"alibi": true, "alibi_bias_max": most, "clip_qkv": clip}));
+        }
+        "modernbert" => {
+            let reach = h.windows.iter().flatten().max().copied().unwrap_or_default();
+            set("local_attention", json!(2 * reach));
+            set("layer_types", kinds_of_layers(h));
         }
         "bert" | "nomic_bert" => set("type_vocab_size", json!(h.segments)),
         "t5" => {
@@ -274,6 +303,20 @@ fn family(model: &Model<'_>, graph: &Graph, kind: &str) -> Result<Vec<(String, V
     Ok(keys)
 }
 
+/// What layers see, as Hugging Face names it.
+fn kinds_of_layers(h: &Hyper) -> Value {
+    let kind = |window: &Option<usize>| match window {
+        Some(_) => "sliding_attention",
+        None => "full_attention",
+    };
+    h.windows.iter().map(kind).collect()
+}
+
+/// Whether the weights of chosen experts are brought to a sum of one.
+fn normalises(graph: &Graph) -> bool {
+    graph.nodes.iter().any(|node| matches!(node.op, Op::Route(Routing { normalise: true, .. })))
+}
+
 /// Rotary positions.
 fn rotation(
     model: &Model<'_>,
@@ -285,10 +328,17 @@ fn rotation(
     let config = &model.config;
     let usual = match kind {
         "gemma3_text" => 1_000_000.0,
+        "modernbert" => 160_000.0,
         "nomic_bert" => 1000.0,
         _ => 10_000.0,
     };
     let theta = config.number(&["rope.freq_base"])?.unwrap_or(usual);
+    if kind == "modernbert" {
+        let local = config.number(&["rope.freq_base_swa"])?.unwrap_or(10_000.0);
+        let of = |theta: f64| json!({"rope_type": "default", "rope_theta": theta});
+        let kinds = json!({"full_attention": of(theta), "sliding_attention": of(local)});
+        return Ok(vec![("rope_parameters".to_owned(), kinds)]);
+    }
     let mut keys = vec![("rope_theta".to_owned(), json!(theta))];
     if kind == "gpt_neox" {
         keys.push(("rotary_emb_base".to_owned(), json!(theta)));
@@ -298,7 +348,7 @@ fn rotation(
         keys.push(("rope_local_base_freq".to_owned(), json!(local)));
     }
     let part = 2.0 * rope.frequencies.len() as f64 / model.hyper.head_size as f64;
-    if part < 1.0 {
+    if part < 1.0 || matches!(kind, "gpt_neox" | "phi") {
         let key = if kind == "gpt_neox" { "rotary_pct" } else { "partial_rotary_factor" };
         keys.push((key.to_owned(), json!(part)));
     }
@@ -315,16 +365,23 @@ fn rotation(
     } else if let (Some(long), Some(short)) =
         (config.get("rope.long_factor"), config.get("rope.short_factor"))
     {
-        keys.push(("original_max_position_embeddings".to_owned(), json!(original)));
+        keys.push((
+            "original_max_position_embeddings".to_owned(),
+            json!(original.map(|length| length as u64)),
+        ));
         keys.push((
             "rope_scaling".to_owned(),
-            json!({"type": "longrope", "long_factor": long, "short_factor": short}),
+            json!({"type": "longrope", "long_factor": long, "short_factor": short,
+            "attention_factor": config.get("rope.scaling.attn_factor")}),
         ));
     } else if let Some(word) = config.word(&["rope.scaling.type"])?.filter(|word| *word != "none") {
         keys.push((
             "rope_scaling".to_owned(),
             json!({"rope_type": word, "factor": factor,
-            "original_max_position_embeddings": original}),
+            "attention_factor": config.get("rope.scaling.attn_factor"),
+            "beta_fast": config.get("rope.scaling.yarn_beta_fast"),
+            "beta_slow": config.get("rope.scaling.yarn_beta_slow"),
+            "original_max_position_embeddings": original.map(|length| length as u64)}),
         ));
     }
     Ok(keys)

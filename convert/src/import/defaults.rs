@@ -25,7 +25,7 @@ const SAME: &[&[&str]] = &[
 ];
 
 /// Adds to the configuration of a `model_type` what it leaves out.
-pub(super) fn fill(kind: &str, config: &mut Map<String, Value>) -> Result<()> {
+pub(crate) fn fill(kind: &str, config: &mut Map<String, Value>) -> Result<()> {
     let mut all: Map<String, Value> = parse_json(DEFAULTS.as_bytes(), "defaults", MOST_VALUES)?;
     let Some(Value::Object(defaults)) = all.remove(kind) else { return Ok(()) };
     let has = |key: &str| config.contains_key(key);

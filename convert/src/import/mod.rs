@@ -3,7 +3,7 @@
 //! To add a format: one file with a [`Format`], one line in [`FORMATS`]. `docs/adding-a-format.md` walks through it.
 
 pub mod ctranslate2;
-mod defaults;
+pub(crate) mod defaults;
 pub mod gguf;
 mod gguf_sentence;
 mod gguf_source;

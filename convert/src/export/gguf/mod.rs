@@ -1,14 +1,15 @@
 //! A GGUF file as llama.cpp reads it: its names, keys and tokenizer tables; blocks stay what they are.
 
 mod keys;
-mod reread;
 mod tokenizer;
 mod value;
 
 use super::model::Model;
 use super::tensors::{self, Entry};
-use super::{Dtype, ExportOptions, Format, Report};
-use siskin::arch::{FAMILIES, Family, Rule};
+use super::{Dtype, ExportOptions, Format, Report, reread};
+use crate::import::{BIDIRECTIONAL, FACTORS};
+use serde_json::{Map, Value as Json};
+use siskin::arch::{Config, FAMILIES, Family, Rule};
 use siskin::{Error, Result};
 use siskin_kernels::quant::BlockType;
 use std::io::Write;
@@ -85,7 +86,7 @@ fn write(model: &Model<'_>, to: &Path, options: &ExportOptions<'_>) -> Result<Re
     metadata.extend(tokenizer::keys(model, &mut report.notes)?);
     let extras = keys::factors(model)?;
     if model.source() != "GGUF" {
-        reread::check(model, architecture, &metadata, &extras, &report.notes)?;
+        check_keys(model, architecture, &metadata, &extras, &report.notes)?;
     }
     let head = head(&metadata, &entries, &types, &extras)?;
     let io = |error: std::io::Error| Error::io(to.display().to_string(), &error);
@@ -107,6 +108,54 @@ fn write(model: &Model<'_>, to: &Path, options: &ExportOptions<'_>) -> Result<Re
     out.commit()?;
     report.files.push(to.to_owned());
     Ok(report)
+}
+
+/// Refuses a model with hyper-parameters that llama.cpp has no key for.
+fn check_keys(
+    model: &Model<'_>,
+    architecture: &str,
+    metadata: &[(String, Value)],
+    extras: &[Extra],
+    notes: &[String],
+) -> Result<()> {
+    // Its head stays behind where it is an encoder.
+    let stays = |name: &str| {
+        model.graphs.decoder.is_some()
+            || name != "output.weight" && !FOREIGN.iter().any(|part| name.starts_with(part))
+    };
+    let has = |name: &str| stays(name) && model.file.tensor(name).is_some();
+    let (_, own) = model.family.build(&model.config, &has)?;
+    let config = config_of(model, architecture, metadata, extras);
+    let read = Family::of_gguf(architecture)?.build(&config, &has);
+    reread::check(own, read, "gguf", notes)
+}
+
+/// The hyper-parameters as they are read from the file.
+fn config_of(
+    model: &Model<'_>,
+    architecture: &str,
+    metadata: &[(String, Value)],
+    extras: &[Extra],
+) -> Config {
+    let prefix = format!("{architecture}.");
+    let ours = metadata
+        .iter()
+        .filter_map(|(key, value)| Some((key.strip_prefix(&prefix)?.to_owned(), value.json()?)));
+    let mut config: Map<String, Json> = ours.collect();
+    config.insert("vocab_size".to_owned(), model.hyper.vocabulary.into());
+    config.insert("token_type_count".to_owned(), model.hyper.segments.into());
+    if BOTH_WAYS.iter().any(|(_, known)| *known == architecture) {
+        config.insert(BIDIRECTIONAL.to_owned(), true.into());
+    }
+    if let Some(sentence) = model.config.get("sentence_transformers") {
+        config.insert("sentence_transformers".to_owned(), sentence.clone());
+    }
+    for extra in extras {
+        if let Some((_, key)) = FACTORS.iter().find(|(name, _)| *name == extra.name) {
+            config.insert((*key).to_owned(), extra.numbers.iter().map(|&number| f64::from(number)).collect());
+        }
+    }
+    Config::new(config)
 }
 
 /// The type of a tensor's blocks: lists are always floats of 32 bits.

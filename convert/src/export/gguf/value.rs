@@ -1,5 +1,7 @@
 //! Metadata values and tensor descriptions, as bytes of a GGUF file.
 
+use serde_json::Value as Json;
+
 /// A metadata value.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
@@ -30,6 +32,20 @@ pub(super) fn text(text: &[u8], out: &mut Vec<u8>) {
 }
 
 impl Value {
+    /// The same as JSON; `None` for what no hyper-parameter is.
+    pub(super) fn json(&self) -> Option<Json> {
+        Some(match self {
+            Self::Unsigned(number) => (*number).into(),
+            Self::Float(number) => f64::from(*number).into(),
+            Self::Bool(truth) => (*truth).into(),
+            Self::Text(text) => text.as_str().into(),
+            Self::Ints(list) => list.as_slice().into(),
+            Self::Bools(list) => list.as_slice().into(),
+            Self::Floats(list) => list.iter().map(|&number| f64::from(number)).collect(),
+            Self::Texts(_) | Self::Bytes(_) => return None,
+        })
+    }
+
     /// The number of the type, then the value.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         let array = |kind: u32, length: usize, out: &mut Vec<u8>| {

@@ -1,0 +1,227 @@
+//! Configurations and files that ask for what most models do not: what runs is what Transformers computes, and what does
+//! not run is refused.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot read its inputs fails")]
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use siskin::file::{Bytes, File};
+use siskin::graph::Head;
+use siskin::tokenizer::Tokenizer;
+use siskin::{Error, ErrorKind, ExecutorKind, Features, Model, ModelOptions, Result};
+use siskin_convert::export::{self, ExportOptions};
+use siskin_convert::import::safetensors;
+use siskin_convert::{Cache, OpenOptions, open_any};
+use siskin_tests::{golden, paths, texts};
+
+/// Models that read whole texts, with what their rows are, and those that write what they read.
+const READERS: &[(&str, Head)] = &[
+    ("modernbert-classes", Head::Class),
+    ("modernbert-labels", Head::Label),
+    ("bert-old-labels", Head::Label),
+    ("bert-untied", Head::Token),
+    ("roberta-relu", Head::Token),
+    ("bigbird-answer", Head::Span),
+    ("longformer-labels", Head::Label),
+    ("longformer-classes", Head::Class),
+    ("t5-encoder", Head::Hidden),
+    ("t5-own-head", Head::Hidden),
+    ("umt5", Head::Hidden),
+    ("mt5", Head::Hidden),
+    ("bart-untied", Head::Hidden),
+];
+/// Models that write.
+const WRITERS: &[&str] = &["phi-norms", "phi-tied", "qwen3-moe-window", "gemma2-short"];
+
+fn folder(name: &str) -> PathBuf {
+    paths::data("golden-configurations").join(name)
+}
+
+fn packed(path: impl AsRef<Path>) -> Result<File> {
+    open_any(path, &OpenOptions { cache: Cache::Off, ..OpenOptions::default() })
+}
+
+#[test]
+fn readers_are_those_of_pytorch() {
+    let mut report = String::new();
+    for &(name, head) in READERS {
+        let golden = texts::load_from(&folder(name), None);
+        for executor in [ExecutorKind::Reference, ExecutorKind::Cpu] {
+            let model = golden::model(&golden.file, executor, 2, Features::NONE);
+            assert_eq!(model.graphs().encoder.as_ref().unwrap().head, head, "{name}");
+            let mut check = |what: &str, got: &[f32], want: &[f32]| {
+                let error = golden::relative_error(got, want);
+                if error.is_nan() || error > 1e-4 {
+                    report += &format!("{name} on {executor:?}, {what}: {error:.1e}\n");
+                }
+            };
+            for (got, want) in texts::read(&model, &golden.texts, 64).iter().zip(&golden.read) {
+                check("read", got, want);
+            }
+            for ((text, written), want) in golden.texts.iter().zip(&golden.written).zip(&golden.scores) {
+                check("written", &texts::score(&model, text, written, 16), want);
+            }
+        }
+    }
+    assert!(report.is_empty(), "beyond 1e-4:\n{report}");
+}
+
+#[test]
+fn writers_are_those_of_pytorch() {
+    for name in WRITERS {
+        let golden = golden::load_from(&folder(name), None);
+        for executor in [ExecutorKind::Reference, ExecutorKind::Cpu] {
+            let model = golden::model(&golden.file, executor, 2, Features::NONE);
+            for (ids, want) in golden.ids.iter().zip(&golden.logits) {
+                let error = golden::relative_error(&golden::score(&model, ids, 64), want);
+                assert!(error <= 1e-4, "{name} on {executor:?}: {error:.1e}");
+            }
+        }
+    }
+}
+
+/// A copy of a folder of `tests/data` with another configuration, and without some tensors.
+fn changed(from: &str, to: &str, config: Value, without: &[&str]) -> PathBuf {
+    let (from, to) = (paths::data(from), Path::new(env!("CARGO_TARGET_TMPDIR")).join(to));
+    std::fs::create_dir_all(&to).unwrap();
+    let mut all: Value = serde_json::from_slice(&std::fs::read(from.join("config.json")).unwrap()).unwrap();
+    all.as_object_mut().unwrap().extend(config.as_object().unwrap().clone());
+    std::fs::write(to.join("config.json"), all.to_string()).unwrap();
+    let bytes = std::fs::read(from.join("model.safetensors")).unwrap();
+    let mut text = String::from_utf8_lossy(&bytes[8..]).into_owned();
+    text.truncate(usize::try_from(u64::from_le_bytes(bytes[..8].try_into().unwrap())).unwrap());
+    let mut names: Value = serde_json::from_str(text.trim_end()).unwrap();
+    for name in without {
+        // Under a name that no model has: the numbers stay where they are.
+        let tensor = names.as_object_mut().unwrap().remove(*name).unwrap();
+        names[format!("unused.{name}")] = tensor;
+    }
+    let mut text = names.to_string();
+    while !text.len().is_multiple_of(8) {
+        text.push(' ');
+    }
+    let data = &bytes[8 + usize::try_from(u64::from_le_bytes(bytes[..8].try_into().unwrap())).unwrap()..];
+    let whole = [&(text.len() as u64).to_le_bytes()[..], text.as_bytes(), data].concat();
+    assert!(safetensors::parse(Bytes::new(whole.clone())).is_ok(), "the copy is whole");
+    std::fs::write(to.join("model.safetensors"), whole).unwrap();
+    to
+}
+
+#[test]
+fn what_would_be_computed_otherwise_is_refused() {
+    use ErrorKind::{Corrupt, Missing, Unsupported};
+    let bert = "golden-texts/bert";
+    let nomic = "golden-texts/nomic-bert";
+    let cases: &[(&str, Value, &[&str], ErrorKind, &str)] = &[
+        (bert, json!({"is_decoder": true}), &[], Unsupported, "config.is_decoder"),
+        (
+            bert,
+            json!({"position_embedding_type": "relative_key"}),
+            &[],
+            Unsupported,
+            "config.position_embedding_type",
+        ),
+        (bert, json!({"layer_norm_eps": 1e300}), &[], Corrupt, "config (epsilon of norms)"),
+        (bert, json!({}), &["bert.embeddings.token_type_embeddings.weight"], Missing, "token_types.weight"),
+        (bert, json!({}), &["bert.encoder.layer.1.output.dense.bias"], Missing, "blk.1.ffn_down.bias"),
+        (nomic, json!({"prenorm": true}), &[], Unsupported, "config.prenorm"),
+        (nomic, json!({"rotary_emb_fraction": 0.5}), &[], Unsupported, "config.rotary_emb_fraction"),
+        (
+            "golden-texts/modernbert",
+            json!({}),
+            &["model.layers.1.attn_norm.weight"],
+            Missing,
+            "blk.1.attn_norm.weight",
+        ),
+        ("golden-texts/switch", json!({"router_dtype": "bfloat16"}), &[], Unsupported, "config.router_dtype"),
+        ("golden/llama", json!({"rope_parameters": "none"}), &[], Corrupt, "config.rope_parameters"),
+        (
+            "golden/llama",
+            json!({"tie_word_embeddings": false}),
+            &["lm_head.weight"],
+            Missing,
+            "output.weight",
+        ),
+    ];
+    for (number, (from, config, without, kind, place)) in cases.iter().enumerate() {
+        let error = packed(changed(from, &format!("refused-{number}"), config.clone(), without)).unwrap_err();
+        assert_eq!(error.kind(), *kind, "{from}, {config}: {error}");
+        assert!(error.place().ends_with(place), "{from}, {config}: {error}");
+    }
+}
+
+fn written(file: &File, format: &str, name: &str) -> Result<PathBuf> {
+    let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let options = ExportOptions { force: true, ..ExportOptions::default() };
+    export::export(file, export::format_for(Some(format), &to)?, &to, &options)?;
+    Ok(to)
+}
+
+#[test]
+fn keys_that_gguf_lacks_are_refused() {
+    let cases = [
+        ("golden/llama", json!({"hidden_act": "gelu"}), "Gelu"),
+        ("golden/mpt", json!({"attn_config": {"softmax_scale": 0.5}}), "scale: 0.5"),
+        ("golden/gpt2", json!({"scale_attn_by_inverse_layer_idx": true}), "scale"),
+        ("golden/qwen3-moe", json!({"norm_topk_prob": false}), "normalise: false"),
+        (
+            "golden-texts/modernbert",
+            json!({"layer_types": ["sliding_attention", "full_attention"]}),
+            "rope: 1",
+        ),
+        ("golden-texts/bert", json!({"hidden_act": "relu"}), "Relu"),
+    ];
+    for (number, (from, config, word)) in cases.into_iter().enumerate() {
+        let file = packed(changed(from, &format!("keys-{number}"), config.clone(), &[])).unwrap();
+        let error: Error = written(&file, "gguf", &format!("keys-{number}.gguf")).unwrap_err();
+        assert_eq!((error.kind(), error.place()), (ErrorKind::Unsupported, "gguf"), "{from}: {error}");
+        assert!(error.to_string().contains(word), "{from}, {config}: {error}");
+    }
+}
+
+#[test]
+fn what_gguf_has_keys_for_comes_back() {
+    let sliding = json!({"global_attn_every_n_layers": 1, "layer_types": null});
+    let long = json!({"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "attention_factor": 1.3, "beta_fast": 20.0}});
+    for (from, config) in [("golden-texts/modernbert", sliding), ("golden/llama", long)] {
+        let name = from.rsplit('/').next().unwrap();
+        let file = packed(changed(from, &format!("back-{name}"), config, &[])).unwrap();
+        let gguf = packed(written(&file, "gguf", &format!("back-{name}.gguf")).unwrap()).unwrap();
+        let again = packed(written(&gguf, "safetensors", &format!("back-{name}-again")).unwrap()).unwrap();
+        let [first, second, third] = [&file, &gguf, &again].map(|file| {
+            let model = Model::from_file(file.clone(), &ModelOptions::default()).unwrap();
+            let graph = model.graphs().iter().next().unwrap().clone();
+            (graph.ropes.clone(), graph.attentions().map(|attention| attention.sight).collect::<Vec<_>>())
+        });
+        for other in [second, third] {
+            assert_eq!(first.1, other.1, "{from}");
+            for (rope, other) in first.0.iter().zip(&other.0) {
+                let apart = rope.frequencies.iter().zip(&other.frequencies).map(|(a, b)| (a / b - 1.0).abs());
+                assert!(
+                    apart.fold(0.0, f32::max) < 1e-5 && (rope.magnitude / other.magnitude - 1.0).abs() < 1e-6,
+                    "{from}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn text_ends_where_the_configuration_of_generation_says() {
+    let to = changed("golden/llama", "ends", json!({"eos_token_id": 7}), &[]);
+    let words = paths::data("golden-exits").join("words.json");
+    std::fs::copy(words, to.join("tokenizer.json")).unwrap();
+    let ends = |place: &Path| {
+        let file = packed(place).unwrap();
+        Tokenizer::open(file.tokenizer().unwrap()).unwrap().end_ids().to_vec()
+    };
+    assert!(ends(&to).contains(&7));
+    std::fs::write(to.join("generation_config.json"), r#"{"eos_token_id": [8, 9, 4000000]}"#).unwrap();
+    let found = ends(&to);
+    std::fs::remove_file(to.join("generation_config.json")).unwrap();
+    assert!(
+        found.contains(&8) && found.contains(&9) && !found.contains(&7) && !found.contains(&4_000_000),
+        "{found:?}"
+    );
+}
