@@ -282,6 +282,8 @@ fn family(model: &Model<'_>, graph: &Graph, kind: &str) -> Result<Vec<(String, V
         }
         "mpt" => {
             let most = config.number(&["attention.max_alibi_bias"])?.unwrap_or(8.0);
+            // Transformers takes whole numbers alone.
+            let most = if most.fract() == 0.0 { json!(most as u64) } else { json!(most) };
             let clip = config.get("attention.clamp_kqv").cloned();
             set("attn_config", json!({"alibi": true, "alibi_bias_max": most, "clip_qkv": clip}));
         }

@@ -46,7 +46,8 @@ pub(super) fn prove(
     let general = match General::of_parts(models, stores, source.config().values()) {
         Ok(general) if general.outline().reads.is_some() || general.outline().writes => general,
         Ok(_) => return Ok(Proof::Other("its inputs are not tokens by their names".to_owned())),
-        Err(error) => return Ok(Proof::Impossible(error.to_string())),
+        Err(error) if error.place() == TRACT => return Ok(Proof::Impossible(error.to_string())),
+        Err(error) => return Ok(Proof::Other(error.to_string())),
     };
     let packed = crate::open::nameless(source);
     let ours = packed.and_then(|file| siskin::Model::from_file(file, &ModelOptions::default()));
