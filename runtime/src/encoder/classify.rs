@@ -31,6 +31,22 @@ pub struct Entity {
     pub end: usize,
 }
 
+/// The likeliest label of a token.
+#[derive(Clone, Copy)]
+struct Labelled {
+    best: usize,
+    probability: f32,
+    span: (usize, usize),
+}
+
+impl Labelled {
+    fn of(row: &[f32], span: (usize, usize)) -> Self {
+        let row = softmax(row);
+        let best = (0..row.len()).fold(0, |best, i| if row[i] > row[best] { i } else { best });
+        Self { best, probability: row.get(best).copied().unwrap_or(0.0), span }
+    }
+}
+
 impl Encoder {
     fn needs(&self, head: Head, what: &str) -> Result<()> {
         match self.head() == head {
@@ -81,34 +97,27 @@ impl Encoder {
         self.needs(Head::Label, "labels")?;
         let (owners, parts): (Vec<usize>, Vec<Part>) =
             self.all_parts(&numbered(texts), long)?.into_iter().unzip();
-        let (inputs, spans): (Vec<Tokens>, Vec<_>) =
-            parts.into_iter().map(|part| (part.tokens, part.spans)).unzip();
-        let mut rows = vec![Vec::new(); inputs.len()];
+        let (inputs, shown): (Vec<Tokens>, Vec<_>) =
+            parts.into_iter().map(|part| (part.tokens, (part.own, part.spans))).unzip();
+        let mut found = vec![Vec::new(); inputs.len()];
         self.read(&inputs, Wanted::Every, &mut |index, outputs| {
-            rows[index] = outputs.rows().map(softmax).collect();
+            let (own, spans) = &shown[index];
+            let labelled = |token: usize| Labelled::of(outputs.row(token), spans[token]);
+            found[index] = own.clone().map(labelled).collect();
             Ok(())
         })?;
+        // A run may reach from part to part: the labels of a text are one list before runs are made of them.
         let mut all = vec![Vec::new(); texts.len()];
-        for ((owner, rows), spans) in owners.into_iter().zip(&rows).zip(&spans) {
-            let entities: &mut Vec<Entity> = &mut all[owner];
-            // What a part repeats of the one before was found there.
-            let behind = entities.last().map_or(0, |entity| entity.end);
-            let found = self.entities(rows, spans).into_iter();
-            entities.extend(found.filter(|entity| entity.start >= behind));
-        }
-        Ok(all)
+        owners.into_iter().zip(found).for_each(|(owner, labelled)| all[owner].extend(labelled));
+        Ok(all.iter().map(|labelled| self.entities(labelled)).collect())
     }
 
     /// Tokens with one label after the other become one run, unless a label says that another begins.
-    fn entities(&self, rows: &[Vec<f32>], spans: &[(usize, usize)]) -> Vec<Entity> {
+    fn entities(&self, tokens: &[Labelled]) -> Vec<Entity> {
         let mut entities: Vec<(Entity, usize)> = Vec::new();
         let mut open = false;
-        for (row, &(start, end)) in rows.iter().zip(spans) {
-            let best = (0..row.len()).fold(0, |best, i| if row[i] > row[best] { i } else { best });
+        for &Labelled { best, probability, span: (start, end) } in tokens {
             let name = self.label(best);
-            if start == end {
-                continue;
-            }
             if name == "O" {
                 open = false;
                 continue;
@@ -117,7 +126,6 @@ impl Encoder {
                 Some((mark @ ("B" | "I" | "E" | "S" | "L" | "U"), label)) => (mark, label.to_owned()),
                 _ => ("I", name),
             };
-            let probability = row[best];
             match entities.last_mut() {
                 Some((entity, count))
                     if open && entity.label == label && !matches!(mark, "B" | "S" | "U") =>
@@ -134,7 +142,8 @@ impl Encoder {
             let probability = entity.probability / count as f32;
             Entity { probability, ..entity }
         };
-        entities.into_iter().map(mean).collect()
+        // Of white space alone nothing may be left to show.
+        entities.into_iter().map(mean).filter(|entity| entity.start < entity.end).collect()
     }
 
     /// The first part of each text.
