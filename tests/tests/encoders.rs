@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use siskin::encoder::{EmbedOptions, Long, Pooling, Tokens};
+use siskin::encoder::{EmbedOptions, Long, Outputs, Pooling, Tokens};
 use siskin::memo::{Answered, Memo, MemoOptions, Question};
 use siskin::sample::SamplerOptions;
 use siskin::tokenizer::to_byte_level;
@@ -157,6 +157,43 @@ fn spans_of_bytes_are_those_of_transformers() {
             let answer = encoder.answer("in", text, Long::Refuse).unwrap();
             assert!(text.get(answer.start..answer.end).is_some_and(|found| !found.is_empty()), "{answer:?}");
         }
+    }
+}
+
+#[test]
+fn classes_are_told_as_transformers_tells_them() {
+    let scores = |problem: Option<&str>| {
+        let file = texts::changed("golden-texts/bert-classes", |folder| {
+            texts::change_json(&folder.join("config.json"), |config| {
+                config["problem_type"] = problem.into();
+            });
+        });
+        let model = Model::from_file(file, &ModelOptions { threads: 2, ..ModelOptions::default() }).unwrap();
+        let mut encoder = model.encoder(EncoderOptions::default()).unwrap();
+        let text = words(20, 3);
+        let ids = encoder.parts(&text, Long::Refuse).unwrap().remove(0).tokens;
+        let mut raw = Vec::new();
+        let keep = &mut |_: usize, outputs: Outputs<'_>| {
+            raw = outputs.row(0).to_vec();
+            Ok(())
+        };
+        encoder.read(&[ids], Wanted::First, keep).unwrap();
+        let found = encoder.classify(&[text], Long::Refuse).unwrap().remove(0);
+        (raw, found.into_iter().map(|class| class.probability).collect::<Vec<f32>>())
+    };
+    let descending = |mut all: Vec<f32>| {
+        all.sort_by(|a, b| b.total_cmp(a));
+        all
+    };
+    let (raw, numbers) = scores(Some("regression"));
+    assert_eq!(numbers, descending(raw.clone()));
+    let logistic = |x: &f32| 1.0 / (1.0 + (-x).exp());
+    let (_, apart) = scores(Some("multi_label_classification"));
+    let want = descending(raw.iter().map(logistic).collect());
+    assert!(apart.iter().zip(&want).all(|(a, b)| (a - b).abs() < 1e-6), "{apart:?}, {want:?}");
+    for exclusive in [None, Some("single_label_classification")] {
+        let (_, exclusive) = scores(exclusive);
+        assert!((exclusive.iter().sum::<f32>() - 1.0).abs() < 1e-5, "{exclusive:?}");
     }
 }
 

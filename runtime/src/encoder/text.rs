@@ -61,7 +61,7 @@ impl Encoder {
         }
         if long == Long::Refuse {
             let message =
-                format!("{} tokens; the model reads {most}: cut it, or read it in parts", whole.len());
+                format!("{} tokens; the model reads {most}: shorten it, or let it be cut", whole.len());
             return Err(Error::new(ErrorKind::TooLong, "text", message));
         }
         // What the model expects around a text stands around each part of it.
@@ -96,7 +96,7 @@ impl Encoder {
         let (most, around) = (self.most_tokens(), tokens.len() - inner.len());
         if tokens.len() > most && long == Long::Refuse {
             let message = format!(
-                "{} tokens with what goes before it; the model reads {most}: cut it, or read it in parts",
+                "{} tokens with what goes before it; the model reads {most}: shorten it, or let it be cut",
                 tokens.len()
             );
             return Err(Error::new(ErrorKind::TooLong, "text", message));
