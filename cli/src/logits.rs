@@ -64,12 +64,13 @@ struct Features {
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
-    let input = || Input::read(&args.input).map_err(|error| error.within(&args.input.display().to_string()));
     let place = args.output.display().to_string();
     let io = |error: std::io::Error| Error::io(&place, &error);
     let mut out = BufWriter::new(AtomicFile::create_from(&args.output, &args.inputs())?);
     let model = open.model(&args.model, &args.model_args)?;
     let graphs = model.graphs();
+    let input =
+        || Input::read(&args.input, &model).map_err(|error| error.within(&args.input.display().to_string()));
     if model.engine().is_some() && graphs.iter().next().is_none() {
         write_tables(&named::tables(&model, &args.input)?, &mut out, &io)?;
     } else if graphs.encoder.is_some() {
@@ -185,12 +186,46 @@ impl Row {
     }
 }
 
+/// An error where a tensor of this name would change nothing, though whoever gives it expects that: of models that
+/// read features, and of those that read and write.
+fn takes(name: &str, hears: bool, writes: bool) -> Result<()> {
+    let message = match name {
+        "input_ids" if hears => "is not taken: the model reads input_features",
+        "input_features" if !hears => "is not taken: the model reads input_ids",
+        "decoder_input_ids" | "decoder_attention_mask" if !writes => {
+            "is not taken: the model does not both read and write; leave it out"
+        }
+        // What is expected may stand beside the inputs.
+        "input_ids"
+        | "input_features"
+        | "decoder_input_ids"
+        | "decoder_attention_mask"
+        | "attention_mask"
+        | "token_type_ids"
+        | "global_attention_mask"
+        | "logits"
+        | "last_hidden_state"
+        | "encoder_hidden" => return Ok(()),
+        _ => "is not taken; `siskin help logits` names what is, leave it out",
+    };
+    Err(Error::unsupported(name, message))
+}
+
 impl Input {
-    fn read(path: &Path) -> Result<Self> {
+    fn read(path: &Path, model: &Model) -> Result<Self> {
         let bytes = std::fs::read(path).map_err(|error| Error::io("", &error))?;
         let tensors = safetensors::parse(Bytes::new(bytes))?;
+        let graphs = model.graphs();
+        let hears = graphs.encoder.as_ref().is_some_and(|encoder| encoder.frames_per_row() > 0);
+        let writes = graphs.encoder.is_some() && graphs.decoder.is_some();
+        let mut names: Vec<&String> = tensors.keys().collect();
+        names.sort_unstable();
+        names.into_iter().try_for_each(|name| takes(name, hears, writes))?;
         let mut input = match tensors.get("input_features") {
             Some(features) => Self::of_features(features)?,
+            None if hears => {
+                return Err(Error::new(ErrorKind::Missing, "input_features", "is not in the file"));
+            }
             None => Self::of_ids(&tensors, "input_ids", "attention_mask")?,
         };
         if tensors.contains_key("decoder_input_ids") {

@@ -33,7 +33,7 @@ mod translate;
 mod verify;
 mod writing;
 
-use clap::{Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Runs transformers on this machine.
@@ -75,7 +75,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let Cli { open, command } = Cli::parse();
+    let matches = Cli::command().get_matches();
+    let Cli { open, command } = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let outcome = match &command {
         Command::Run(args) => run::command(args, &open),
         Command::Chat(args) => chat::command(args, &open),
@@ -104,14 +105,20 @@ fn main() -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => output::fail(&error),
+        Err(error) => output::fail(&error, &|option| has(&matches, option)),
     }
+}
+
+/// Whether the command that was given has this option.
+fn has(matches: &ArgMatches, option: &str) -> bool {
+    let program = Cli::command();
+    let command = matches.subcommand_name().and_then(|name| program.find_subcommand(name));
+    command.is_some_and(|command| command.get_arguments().any(|known| known.get_long() == Some(option)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn arguments_do_not_contradict_each_other() {

@@ -25,28 +25,40 @@ pub(crate) fn exit_code(kind: ErrorKind) -> u8 {
     }
 }
 
-fn hint(error: &Error) -> Option<&'static str> {
+/// `has` says whether the command has an option.
+fn hint(error: &Error, has: &dyn Fn(&str) -> bool) -> Option<&'static str> {
     Some(match error.kind() {
         ErrorKind::Io => "check that the path exists and that you may read it",
         ErrorKind::Corrupt => "the file may be incomplete: compare its size with the source, or get it again",
         ErrorKind::Integrity => "the file was changed or damaged: convert or copy it again",
         ErrorKind::Version => "a newer siskin wrote this file: convert the model again, or update siskin",
-        ErrorKind::TooLong => "shorten the text, or set --context to what is needed, at most the model's own",
-        ErrorKind::Memory => "give a smaller --context, or convert the model with a smaller --quant",
+        ErrorKind::TooLong if has("context") => {
+            "shorten the text, or set --context to what is needed, at most the model's own"
+        }
+        ErrorKind::TooLong if has("long") => "shorten the text, or say with --long that it may be cut",
+        ErrorKind::TooLong => "shorten the text",
+        ErrorKind::Memory if has("context") => {
+            "give a smaller --context, or convert the model with a smaller --quant"
+        }
+        ErrorKind::Memory if has("batch") => {
+            "give a smaller --batch, or convert the model with a smaller --quant"
+        }
+        ErrorKind::Memory => "convert the model with a smaller --quant",
         ErrorKind::Template => "try `siskin run --raw`, which uses no chat template",
         ErrorKind::Argument => "`siskin help` and `siskin help COMMAND` list what can be given",
         _ => return None,
     })
 }
 
-/// Tells the error and gives the exit code for it.
-pub(crate) fn fail(error: &Error) -> ExitCode {
+/// Tells the error and gives the exit code for it. `has` says whether the command has an option, so that hints name no
+/// other.
+pub(crate) fn fail(error: &Error, has: &dyn Fn(&str) -> bool) -> ExitCode {
     if error.place() == CLOSED_PIPE {
         return ExitCode::SUCCESS;
     }
     // Nobody is left to tell where standard error is gone.
     let _ = writeln!(std::io::stderr(), "error: {error}");
-    if let Some(hint) = hint(error) {
+    if let Some(hint) = hint(error, has) {
         let _ = writeln!(std::io::stderr(), "hint: {hint}");
     }
     ExitCode::from(exit_code(error.kind()))
@@ -185,6 +197,24 @@ impl Progress for Bar {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hints_name_options_that_the_command_has() {
+        for (kind, options, words) in [
+            (ErrorKind::TooLong, &["context", "long"][..], "--context"),
+            (ErrorKind::TooLong, &["long"], "--long"),
+            (ErrorKind::Memory, &["context", "batch"], "--context"),
+            (ErrorKind::Memory, &["batch"], "--batch"),
+        ] {
+            let hint = |options: &[&str]| {
+                hint(&Error::new(kind, "", ""), &|option| options.contains(&option)).unwrap()
+            };
+            assert!(hint(options).contains(words), "{}", hint(options));
+            let others = ["--context", "--long", "--batch"].iter().filter(|other| **other != words);
+            assert!(others.clone().all(|other| !hint(options).contains(other)), "{}", hint(options));
+            assert!(others.chain([&words]).all(|option| !hint(&[]).contains(option)), "{}", hint(&[]));
+        }
+    }
 
     #[test]
     fn codes_follow_the_groups() {

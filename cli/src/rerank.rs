@@ -2,8 +2,9 @@
 
 use crate::options::{ModelArgs, OpenArgs};
 use crate::output;
-use crate::texts::TextArgs;
+use crate::texts::{LongText, TextArgs};
 use serde_json::{Value, json};
+use siskin::encoder::Long;
 use siskin::{Encoder, EncoderOptions, Result};
 use std::path::PathBuf;
 
@@ -16,6 +17,9 @@ pub(crate) struct Args {
     question: String,
     #[command(flatten)]
     texts: TextArgs,
+    /// What is done with texts that are too long for the model beside the question: refuse or cut
+    #[arg(long, value_enum, default_value_t)]
+    long: LongText,
     #[command(flatten)]
     model_args: ModelArgs,
     /// Print a JSON object for each text
@@ -24,10 +28,11 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
+    let long = args.long.whole()?;
     let mut encoder = open.encoder(&args.model, &args.model_args, EncoderOptions::default())?;
     let mut scored: Vec<(f32, usize, String)> = Vec::new();
     args.texts.gather(open, |first, texts| {
-        let scores = encoder.rerank(&args.question, texts)?;
+        let scores = encoder.rerank(&args.question, texts, long)?;
         scored.extend(
             scores
                 .into_iter()
@@ -52,8 +57,13 @@ fn value(score: f32, index: usize) -> Value {
 }
 
 /// What `--json` prints.
-pub(crate) fn values(encoder: &mut Encoder, question: &str, texts: &[String]) -> Result<Vec<Value>> {
-    let mut scored: Vec<(f32, usize)> = encoder.rerank(question, texts)?.into_iter().zip(0..).collect();
+pub(crate) fn values(
+    encoder: &mut Encoder,
+    question: &str,
+    texts: &[String],
+    long: Long,
+) -> Result<Vec<Value>> {
+    let mut scored: Vec<(f32, usize)> = encoder.rerank(question, texts, long)?.into_iter().zip(0..).collect();
     scored.sort_by(|a, b| b.0.total_cmp(&a.0));
     Ok(scored.into_iter().map(|(score, index)| value(score, index)).collect())
 }

@@ -332,3 +332,101 @@ fn a_prompt_alone_goes_to_the_model_that_is_part_of_the_program() {
     assert_eq!(forgotten.status.code(), Some(2));
     assert!(errors(&forgotten).contains("PROMPT"), "{}", errors(&forgotten));
 }
+
+/// A small model with a tokenizer of the words w5 to w79, in a folder of its own.
+fn with_words(name: &str, tokenizer: bool) -> String {
+    let data = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/data");
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("words-{name}-{tokenizer}"));
+    std::fs::create_dir_all(&folder).unwrap();
+    let golden = data.join("golden-texts").join(name);
+    for file in ["config.json", "model.safetensors"] {
+        std::fs::copy(golden.join(file), folder.join(file)).unwrap();
+    }
+    if tokenizer {
+        std::fs::copy(data.join("golden-exits/words.json"), folder.join("tokenizer.json")).unwrap();
+    }
+    folder.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn what_is_said_of_long_texts_can_be_done() {
+    let long = "w7 ".repeat(70);
+    let classes = with_words("bert-classes", true);
+    let (classes, common) = (classes.as_str(), ["--no-cache", "-q"]);
+    let ask = |arguments: &[&str]| siskin(&[arguments, &common].concat(), b"");
+    for arguments in
+        [&["rerank", classes, "w5", &long][..], &["classify", classes, &long], &["embed", classes, &long]]
+    {
+        let found = ask(arguments);
+        assert_eq!(found.status.code(), Some(4), "{arguments:?}: {}", errors(&found));
+        let errors = errors(&found);
+        assert!(errors.contains("--long") && !errors.contains("--context"), "{arguments:?}: {errors}");
+        assert!(!errors.contains("parts"), "{arguments:?}: {errors}");
+    }
+    // Beside the question and three special tokens there is room for sixty words.
+    let short = ask(&["rerank", classes, "w5", "w7 ".repeat(60).trim(), "--json"]);
+    let long = ask(&["rerank", classes, "w5", &long, "--long", "cut", "--json"]);
+    assert_eq!(short.stdout, long.stdout, "{}", errors(&short));
+    let window = ask(&["rerank", classes, "w5", "w7", "--long", "window"]);
+    assert_eq!(window.status.code(), Some(2), "{}", errors(&window));
+}
+
+#[test]
+fn models_without_a_tokenizer_ask_for_one() {
+    let labels = with_words("bert-labels", false);
+    let found = siskin(&["tag", &labels, "w5", "--no-cache", "-q"], b"");
+    assert_eq!(found.status.code(), Some(3), "{}", errors(&found));
+    assert!(errors(&found).contains("tokenizer.json"), "{}", errors(&found));
+}
+
+/// A safetensors file of whole numbers, two tokens each.
+fn tensors(name: &str, names: &[&str]) -> String {
+    let entry = |(index, name): (usize, &&str)| {
+        let (start, end) = (index * 16, index * 16 + 16);
+        format!(r#""{name}":{{"dtype":"I64","shape":[1,2],"data_offsets":[{start},{end}]}}"#)
+    };
+    let header: Vec<String> = names.iter().enumerate().map(entry).collect();
+    let header = format!("{{{}}}", header.join(","));
+    let data = names.iter().flat_map(|_| [1_u64, 1].map(u64::to_le_bytes).concat());
+    let bytes = (header.len() as u64)
+        .to_le_bytes()
+        .into_iter()
+        .chain(header.bytes())
+        .chain(data)
+        .collect::<Vec<u8>>();
+    file(name, &bytes).to_str().unwrap().to_owned()
+}
+
+#[test]
+fn tensors_that_would_change_nothing_are_refused() {
+    let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/data");
+    let output = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("tensors.out");
+    let output = output.to_str().unwrap();
+    for (model, names, refused) in [
+        ("golden-texts/bert", &["input_ids", "position_ids"][..], "position_ids"),
+        ("golden-texts/bert", &["input_ids", "decoder_input_ids"], "decoder_input_ids"),
+        ("golden-texts/bert", &["input_features"], "input_ids"),
+        ("golden-texts/whisper", &["input_ids", "decoder_input_ids"], "input_features"),
+        ("golden-texts/whisper", &["decoder_input_ids"], "input_features"),
+        ("golden/llama", &["input_ids", "decoder_attention_mask"], "decoder_attention_mask"),
+        ("golden/llama", &["input_ids", "position_ids"], "position_ids"),
+        ("golden-texts/bert", &["attention_mask"], "input_ids"),
+        ("golden-texts/bert", &["input_ids", "attention_mask", "token_type_ids", "logits"], ""),
+        ("golden-texts/distilbert", &["input_ids", "last_hidden_state"], ""),
+        ("golden/llama", &["input_ids", "attention_mask", "token_type_ids", "logits"], ""),
+        (
+            "golden-texts/t5",
+            &["input_ids", "decoder_input_ids", "decoder_attention_mask", "encoder_hidden"],
+            "",
+        ),
+    ] {
+        let model = golden.join(model);
+        let input = tensors("tensors.safetensors", names);
+        let arguments =
+            ["logits", model.to_str().unwrap(), "--input", &input, "--output", output, "--no-cache", "-q"];
+        let found = siskin(&arguments, b"");
+        let code = if refused.is_empty() { 0 } else { 3 };
+        assert_eq!(found.status.code(), Some(code), "{model:?}, {names:?}: {}", errors(&found));
+        assert!(errors(&found).contains(refused), "{model:?}, {names:?}: {}", errors(&found));
+    }
+}

@@ -146,6 +146,10 @@ fn questions_are_answered_about_texts() {
     let found = ask(&answers, &[json!({"answer": texts, "question": "w5"})]);
     let expected = printed(&["answer", &answers, "w5", texts[0], texts[1]]);
     assert_eq!(found[0]["done"]["results"], json!(expected));
+    let (classes, long) = (model("golden-texts/bert-classes"), "w7 ".repeat(70));
+    let found = ask(&classes, &[json!({"rerank": ["w6", long], "question": "w5", "long": "cut"})]);
+    let expected = printed(&["rerank", &classes, "w5", "w6", &long, "--long", "cut"]);
+    assert_eq!(found[0]["done"]["results"], json!(expected));
     let bert = model("golden-texts/bert");
     let found = ask(&bert, &[json!({"fill_mask": ["w5 [MASK] w6"], "top": 2})]);
     let expected = printed(&["fill-mask", &bert, "w5 [MASK] w6", "--top", "2"]);

@@ -12,7 +12,7 @@ use std::time::UNIX_EPOCH;
 const KEY: &str = "cache";
 
 /// Counts changes of packing after which older cache files are packed again.
-const PACKING: u32 = 5;
+const PACKING: u32 = 6;
 
 /// What a cache file must say to be the packed form of this source: the source's files with sizes and times, the
 /// recipe, and the versions of format and tool.

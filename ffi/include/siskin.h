@@ -935,7 +935,7 @@ typedef struct siskin_found {
     size_t start;
     /// The first byte behind that.
     size_t end;
-    /// Its probability; of pairs, their score.
+    /// Its probability; of pairs, their score; of the classes of a model of numbers (`regression`), the number.
     float score;
     /// The token; all ones where it is none.
     uint32_t token;

@@ -258,7 +258,7 @@ pub unsafe extern "C" fn siskin_encoder_rerank(
     // SAFETY: the caller's promise.
     unsafe {
         with_texts(encoder, texts, |state, texts| {
-            let scores = state.encoder.rerank(text("question", question, length)?, texts)?;
+            let scores = state.encoder.rerank(text("question", question, length)?, texts, state.long)?;
             state.keep(scores.into_iter().map(|score| [Found { score, ..Found::default() }]));
             Ok(())
         })

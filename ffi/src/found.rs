@@ -17,7 +17,7 @@ pub struct siskin_found {
     pub start: usize,
     /// The first byte behind that.
     pub end: usize,
-    /// Its probability; of pairs, their score.
+    /// Its probability; of pairs, their score; of the classes of a model of numbers (`regression`), the number.
     pub score: f32,
     /// The token; all ones where it is none.
     pub token: u32,

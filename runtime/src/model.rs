@@ -251,7 +251,9 @@ impl Model {
     /// The tokenizer; an error where the file holds none.
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
         self.inner.tokenizer.as_ref().ok_or_else(|| {
-            Error::new(ErrorKind::Missing, "tokenizer", "the file holds none; give token ids instead of text")
+            let message = "the file holds none, so that the model takes token ids alone and no text; \
+                put its tokenizer.json beside its weights, and open or convert them again";
+            Error::new(ErrorKind::Missing, "tokenizer", message)
         })
     }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use serde_json::Value;
 use siskin::encoder::Tokens;
 use siskin::file::{Bytes, File};
 use siskin::graph::Head;
@@ -185,6 +186,14 @@ pub fn score(model: &Model, text: &Tokens, written: &[u32], batch: usize) -> Vec
 /// # Panics
 /// Where its files are missing or damaged: they are part of the repository.
 pub fn with_words(folder: &str) -> File {
+    changed(folder, |_| {})
+}
+
+/// The same after `change` was made to the folder that is packed.
+///
+/// # Panics
+/// Where its files are missing or damaged: they are part of the repository.
+pub fn changed(folder: &str, change: impl FnOnce(&Path)) -> File {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let place = std::env::temp_dir().join(format!("siskin-words-{}-{number}", std::process::id()));
@@ -194,9 +203,41 @@ pub fn with_words(folder: &str) -> File {
     }
     let words = paths::data("golden-exits").join("words.json");
     std::fs::copy(words, place.join("tokenizer.json")).expect("the tokenizer is there");
+    change(&place);
     let options = OpenOptions { cache: Cache::Off, ..OpenOptions::default() };
     let file = open_any(&place, &options).expect("a golden model packs");
     // Nobody looks at it again.
     let _ = std::fs::remove_dir_all(&place);
     file
+}
+
+/// Changes a JSON file.
+///
+/// # Panics
+/// Where it is missing or damaged.
+pub fn change_json(path: &Path, change: impl FnOnce(&mut Value)) {
+    let mut value = serde_json::from_slice(&std::fs::read(path).expect("it is there")).expect("it is JSON");
+    change(&mut value);
+    std::fs::write(path, value.to_string()).expect("it is written");
+}
+
+/// Makes zeros of a folder's tensors whose names end in one of `names`.
+///
+/// # Panics
+/// Where the file is missing or damaged, or has no such tensor.
+pub fn zero(folder: &Path, names: &[&str]) {
+    let path = folder.join("model.safetensors");
+    let mut bytes = std::fs::read(&path).expect("the model is there");
+    let length = bytes.first_chunk().map(|length| u64::from_le_bytes(*length)).expect("it has a length");
+    let (header, data) = bytes[8..].split_at_mut(length as usize);
+    let header: HashMap<String, Value> = serde_json::from_slice(header).expect("the header is JSON");
+    for name in names {
+        let mut found = header.iter().filter(|(known, _)| known.ends_with(name)).peekable();
+        assert!(found.peek().is_some(), "no tensor {name}");
+        for (_, tensor) in found {
+            let at = |end: usize| tensor["data_offsets"][end].as_u64().expect("it is a place") as usize;
+            data[at(0)..at(1)].fill(0);
+        }
+    }
+    std::fs::write(path, bytes).expect("it is written");
 }

@@ -2,13 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot read its inputs fails")]
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
-use siskin::encoder::{EmbedOptions, Long, Pooling, Tokens};
+use serde_json::{Value, json};
+use siskin::encoder::{EmbedOptions, Long, Outputs, Pooling, Tokens};
 use siskin::memo::{Answered, Memo, MemoOptions, Question};
 use siskin::sample::SamplerOptions;
+use siskin::tokenizer::to_byte_level;
 use siskin::{
     CacheType, Encoder, EncoderOptions, Ended, ErrorKind, ExecutorKind, GenerateOptions, LayerSet, Model,
     ModelOptions, SessionOptions, Text, Wanted,
@@ -63,6 +65,136 @@ fn labels_do_not_depend_on_the_other_texts() {
     assert!(together[0].windows(2).all(|pair| pair[0].end <= pair[1].start));
     assert!(together[0].last().is_some_and(|entity| entity.end > texts[0].len() / 2), "later parts count");
     assert!(encoder.tag(&texts, Long::Refuse).unwrap_err().place().starts_with("text 0"));
+}
+
+/// A model whose labels depend on each token alone, so that it makes no difference which others it is read with.
+fn labels_of_tokens(labels: [&str; 5], change: impl FnOnce(&Path)) -> Encoder {
+    let file = texts::changed("golden-texts/bert-labels", |folder| {
+        texts::zero(folder, &["position_embeddings.weight", "output.dense.weight", "output.dense.bias"]);
+        texts::change_json(&folder.join("config.json"), |config| {
+            let names = (0..5).map(|index| (index.to_string(), labels[index].into()));
+            config["id2label"] = Value::Object(names.collect());
+        });
+        change(folder);
+    });
+    let model = Model::from_file(file, &ModelOptions { threads: 2, ..ModelOptions::default() }).unwrap();
+    model.encoder(EncoderOptions::default()).unwrap()
+}
+
+#[test]
+fn runs_that_parts_cut_are_found_whole() {
+    let mut encoder = labels_of_tokens(["O", "I-A", "I-A", "O", "O"], |_| {});
+    let vocabulary: Vec<String> = (5..80).map(|number| format!("w{number}")).collect();
+    let alone = encoder.tag(&vocabulary, Long::Refuse).unwrap();
+    let word = |named: bool| {
+        let all = vocabulary.iter().zip(&alone).filter(|(word, _)| word.len() == 3);
+        all.clone().find(|(_, found)| found.is_empty() != named).unwrap().0.as_str()
+    };
+    let (named, other) = (word(true), word(false));
+    for (length, overlap) in [(1, 0), (2, 0), (6, 8), (12, 8), (12, 61), (100, 8)] {
+        for before in (0..70).chain(110..130) {
+            let words = [vec![other; before], vec![named; length], vec![other; 40]].concat();
+            let found = encoder.tag(&[words.join(" ")], Long::Window { overlap }).unwrap().remove(0);
+            let spans: Vec<(usize, usize)> = found.iter().map(|entity| (entity.start, entity.end)).collect();
+            let want = (before * 4, (before + length) * 4 - 1);
+            assert_eq!(spans, [want], "{length} words behind {before}, {overlap} shared");
+        }
+    }
+}
+
+/// A byte-level tokenizer with a token for each byte that these texts have, and some of several.
+fn byte_level(post_processor: &Value) -> Value {
+    let mut spelt: Vec<String> = ["<s>", "</s>"].map(str::to_owned).to_vec();
+    spelt.extend(to_byte_level("inewYork 東京\n".as_bytes()).chars().map(String::from));
+    spelt.extend(["in", "ĠN", "N", "Ġin"].map(str::to_owned));
+    let mut ids = serde_json::Map::new();
+    for text in spelt {
+        let id = ids.len();
+        ids.entry(text).or_insert(id.into());
+    }
+    json!({"version": "1.0", "added_tokens": [], "normalizer": null, "post_processor": post_processor,
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+        "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
+        "model": {"type": "BPE", "vocab": ids, "merges": ["i n", "Ġ N", "Ġ in"]}})
+}
+
+#[test]
+fn spans_of_bytes_are_those_of_transformers() {
+    let roberta = |trim: bool| {
+        json!({"type": "RobertaProcessing", "sep": ["</s>", 1], "cls": ["<s>", 0], "trim_offsets": trim,
+            "add_prefix_space": false})
+    };
+    let text = "in New  in 東\n";
+    // As the pipeline for `token-classification` tells them, but for those of nothing, where every token begins a run.
+    let trimmed = [(0, 2), (3, 4), (4, 5), (5, 6), (8, 10), (11, 14), (11, 14), (11, 14), (14, 15)];
+    let whole =
+        [(0, 2), (2, 4), (4, 5), (5, 6), (6, 7), (7, 10), (10, 11), (11, 14), (11, 14), (11, 14), (14, 15)];
+    let sequence = |id: &str| json!({"Sequence": {"id": id, "type_id": 0}});
+    let plain = json!({"type": "TemplateProcessing", "single": [sequence("A")],
+        "pair": [sequence("A"), sequence("B")], "special_tokens": {}});
+    let bytes =
+        json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
+    for (processor, want) in [
+        (roberta(true), &trimmed[..]),
+        (roberta(false), &whole),
+        (json!({"type": "Sequence", "processors": [bytes, plain]}), &trimmed),
+        (plain, &whole),
+    ] {
+        let tokenizer = byte_level(&processor);
+        let with = |folder: &Path| {
+            std::fs::write(folder.join("tokenizer.json"), tokenizer.to_string()).unwrap();
+        };
+        let spans = |label: &str| -> Vec<(usize, usize)> {
+            let found = labels_of_tokens([label; 5], with).tag(&[text], Long::Refuse).unwrap().remove(0);
+            found.iter().map(|entity| (entity.start, entity.end)).collect()
+        };
+        assert_eq!(spans("B-A"), want, "{processor}");
+        assert_eq!(spans("I-A"), [(0, 15)], "{processor}");
+        let file = texts::changed("golden-texts/bert-answer", with);
+        let model = Model::from_file(file, &ModelOptions { threads: 2, ..ModelOptions::default() }).unwrap();
+        let mut encoder = model.encoder(EncoderOptions::default()).unwrap();
+        for text in ["東京", "in 京\n", " 東 京"] {
+            let answer = encoder.answer("in", text, Long::Refuse).unwrap();
+            assert!(text.get(answer.start..answer.end).is_some_and(|found| !found.is_empty()), "{answer:?}");
+        }
+    }
+}
+
+#[test]
+fn classes_are_told_as_transformers_tells_them() {
+    let scores = |problem: Option<&str>| {
+        let file = texts::changed("golden-texts/bert-classes", |folder| {
+            texts::change_json(&folder.join("config.json"), |config| {
+                config["problem_type"] = problem.into();
+            });
+        });
+        let model = Model::from_file(file, &ModelOptions { threads: 2, ..ModelOptions::default() }).unwrap();
+        let mut encoder = model.encoder(EncoderOptions::default()).unwrap();
+        let text = words(20, 3);
+        let ids = encoder.parts(&text, Long::Refuse).unwrap().remove(0).tokens;
+        let mut raw = Vec::new();
+        let keep = &mut |_: usize, outputs: Outputs<'_>| {
+            raw = outputs.row(0).to_vec();
+            Ok(())
+        };
+        encoder.read(&[ids], Wanted::First, keep).unwrap();
+        let found = encoder.classify(&[text], Long::Refuse).unwrap().remove(0);
+        (raw, found.into_iter().map(|class| class.probability).collect::<Vec<f32>>())
+    };
+    let descending = |mut all: Vec<f32>| {
+        all.sort_by(|a, b| b.total_cmp(a));
+        all
+    };
+    let (raw, numbers) = scores(Some("regression"));
+    assert_eq!(numbers, descending(raw.clone()));
+    let logistic = |x: &f32| 1.0 / (1.0 + (-x).exp());
+    let (_, apart) = scores(Some("multi_label_classification"));
+    let want = descending(raw.iter().map(logistic).collect());
+    assert!(apart.iter().zip(&want).all(|(a, b)| (a - b).abs() < 1e-6), "{apart:?}, {want:?}");
+    for exclusive in [None, Some("single_label_classification")] {
+        let (_, exclusive) = scores(exclusive);
+        assert!((exclusive.iter().sum::<f32>() - 1.0).abs() < 1e-5, "{exclusive:?}");
+    }
 }
 
 fn embedder(model: &Model) -> Encoder {

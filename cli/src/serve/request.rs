@@ -91,7 +91,7 @@ pub(super) enum Ask {
     Chat { messages: Vec<Message>, text: TextAsk },
     Prompt { prompt: String, special: bool, text: TextAsk },
     Embed { texts: Vec<String>, vectors: VectorArgs, long: Long },
-    Rerank { texts: Vec<String>, question: String },
+    Rerank { texts: Vec<String>, question: String, long: Long },
     Classify { texts: Vec<String>, long: Long },
     Tag { texts: Vec<String>, long: Long },
     Answer { texts: Vec<String>, question: String, long: Long },
@@ -202,8 +202,9 @@ fn embed(name: &str, mut fields: Fields<'_>) -> Result<Ask> {
 
 fn rerank(name: &str, mut fields: Fields<'_>) -> Result<Ask> {
     let (texts, question) = (texts(name, &mut fields)?, fields.need("question")?);
+    let long = fields.take::<LongText>("long")?.unwrap_or_default().whole()?;
     fields.end()?;
-    Ok(Ask::Rerank { texts, question })
+    Ok(Ask::Rerank { texts, question, long })
 }
 
 fn classify(name: &str, mut fields: Fields<'_>) -> Result<Ask> {

@@ -121,7 +121,9 @@ impl<'a> Work<'a> {
                 let options = vectors.options(&self.model, long)?;
                 embed::values(self.encoder(false)?, &texts, &options)?
             }
-            Ask::Rerank { texts, question } => rerank::values(self.encoder(true)?, &question, &texts)?,
+            Ask::Rerank { texts, question, long } => {
+                rerank::values(self.encoder(true)?, &question, &texts, long)?
+            }
             Ask::Classify { texts, long } => classify::values(self.encoder(true)?, &texts, long)?,
             Ask::Tag { texts, long } => tag::values(self.encoder(true)?, &texts, long)?,
             Ask::Answer { texts, question, long } => {

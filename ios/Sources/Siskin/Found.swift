@@ -6,7 +6,7 @@ public struct Found: Sendable, Hashable {
     public let text: String
     /// The bytes of the text that it stands for, in UTF-8.
     public let bytes: Range<Int>
-    /// Its probability.
+    /// Its probability; of the classes of a model of numbers (`regression`), the number.
     public let score: Float
     /// The token, where it is one.
     public let token: UInt32?

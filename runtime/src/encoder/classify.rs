@@ -14,8 +14,36 @@ use crate::{Error, Result};
 pub struct Scored {
     /// Its name.
     pub label: String,
-    /// Its probability.
+    /// Its probability; of a model that was trained to tell numbers (`problem_type` is `regression`) the number.
     pub probability: f32,
+}
+
+/// What the numbers of a model's classes say.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Classes {
+    /// Which one of them a text is of.
+    Exclusive,
+    /// For each of them whether a text is of it.
+    Apart,
+    /// What is to be told.
+    Numbers,
+}
+
+impl Classes {
+    /// Those of a model with so many.
+    pub(super) fn of(model: &Model, count: usize) -> Self {
+        let kind = model.file().metadata().config.get("problem_type");
+        Self::named(kind.and_then(Value::as_str), count)
+    }
+
+    fn named(kind: Option<&str>, count: usize) -> Self {
+        match kind {
+            Some("regression") => Self::Numbers,
+            Some("multi_label_classification") => Self::Apart,
+            _ if count == 1 => Self::Apart,
+            _ => Self::Exclusive,
+        }
+    }
 }
 
 /// A run of a text with one label.
@@ -29,6 +57,22 @@ pub struct Entity {
     pub start: usize,
     /// The first byte behind it.
     pub end: usize,
+}
+
+/// The likeliest label of a token.
+#[derive(Clone, Copy)]
+struct Labelled {
+    best: usize,
+    probability: f32,
+    span: (usize, usize),
+}
+
+impl Labelled {
+    fn of(row: &[f32], span: (usize, usize)) -> Self {
+        let row = softmax(row);
+        let best = (0..row.len()).fold(0, |best, i| if row[i] > row[best] { i } else { best });
+        Self { best, probability: row.get(best).copied().unwrap_or(0.0), span }
+    }
 }
 
 impl Encoder {
@@ -46,14 +90,17 @@ impl Encoder {
         name.map_or_else(|| format!("LABEL_{index}"), str::to_owned)
     }
 
-    /// The classes of each text, the likeliest first.
+    /// The classes of each text, the likeliest first, or the largest number.
     pub fn classify<T: AsRef<str>>(&mut self, texts: &[T], long: Long) -> Result<Vec<Vec<Scored>>> {
         self.needs(Head::Class, "classes")?;
         let inputs = self.first_parts(texts, long)?;
         let scores = self.first_rows(&inputs)?;
-        let excludes = classes_exclude(self.model());
         let classes = |row: Vec<f32>| {
-            let probabilities = if excludes && row.len() > 1 { softmax(&row) } else { logistic(&row) };
+            let probabilities = match Classes::of(self.model(), row.len()) {
+                Classes::Exclusive => softmax(&row),
+                Classes::Apart => logistic(&row),
+                Classes::Numbers => row,
+            };
             let named = probabilities.into_iter().enumerate();
             let mut classes: Vec<Scored> =
                 named.map(|(index, probability)| Scored { label: self.label(index), probability }).collect();
@@ -64,51 +111,49 @@ impl Encoder {
     }
 
     /// How well each text goes with the question, as the model scores it: only the order means something.
-    pub fn rerank<T: AsRef<str>>(&mut self, question: &str, texts: &[T]) -> Result<Vec<f32>> {
+    pub fn rerank<T: AsRef<str>>(&mut self, question: &str, texts: &[T], long: Long) -> Result<Vec<f32>> {
         self.needs(Head::Class, "pairs of texts")?;
         let pair = |(index, text): (usize, &T)| {
-            let pairs = self.pairs(question, text.as_ref(), Long::Refuse);
+            let pairs = self.pairs(question, text.as_ref(), long);
             pairs.map_err(|error| error.within(&format!("text {index}")))
         };
         let pairs = texts.iter().enumerate().map(pair).collect::<Result<Vec<_>>>()?;
         let inputs: Vec<Tokens> = pairs.into_iter().flatten().map(|pair| pair.tokens).collect();
+        if inputs.len() != texts.len() {
+            let message = "a text has one score: cut it instead of reading it in parts";
+            return Err(Error::argument("long", message));
+        }
         // Of two classes the second says that they go together.
         Ok(self.first_rows(&inputs)?.into_iter().filter_map(|row| row.last().copied()).collect())
     }
 
-    /// The runs of each text that have a label other than `O`.
+    /// The runs of each text that have a label other than `O`. Those of a text that is read in parts may reach from part
+    /// to part.
     pub fn tag<T: AsRef<str>>(&mut self, texts: &[T], long: Long) -> Result<Vec<Vec<Entity>>> {
         self.needs(Head::Label, "labels")?;
         let (owners, parts): (Vec<usize>, Vec<Part>) =
             self.all_parts(&numbered(texts), long)?.into_iter().unzip();
-        let (inputs, spans): (Vec<Tokens>, Vec<_>) =
-            parts.into_iter().map(|part| (part.tokens, part.spans)).unzip();
-        let mut rows = vec![Vec::new(); inputs.len()];
+        let (inputs, shown): (Vec<Tokens>, Vec<_>) =
+            parts.into_iter().map(|part| (part.tokens, (part.own, part.spans))).unzip();
+        let mut found = vec![Vec::new(); inputs.len()];
         self.read(&inputs, Wanted::Every, &mut |index, outputs| {
-            rows[index] = outputs.rows().map(softmax).collect();
+            let (own, spans) = &shown[index];
+            let labelled = |token: usize| Labelled::of(outputs.row(token), spans[token]);
+            found[index] = own.clone().map(labelled).collect();
             Ok(())
         })?;
+        // A run may reach from part to part: the labels of a text are one list before runs are made of them.
         let mut all = vec![Vec::new(); texts.len()];
-        for ((owner, rows), spans) in owners.into_iter().zip(&rows).zip(&spans) {
-            let entities: &mut Vec<Entity> = &mut all[owner];
-            // What a part repeats of the one before was found there.
-            let behind = entities.last().map_or(0, |entity| entity.end);
-            let found = self.entities(rows, spans).into_iter();
-            entities.extend(found.filter(|entity| entity.start >= behind));
-        }
-        Ok(all)
+        owners.into_iter().zip(found).for_each(|(owner, labelled)| all[owner].extend(labelled));
+        Ok(all.iter().map(|labelled| self.entities(labelled)).collect())
     }
 
     /// Tokens with one label after the other become one run, unless a label says that another begins.
-    fn entities(&self, rows: &[Vec<f32>], spans: &[(usize, usize)]) -> Vec<Entity> {
+    fn entities(&self, tokens: &[Labelled]) -> Vec<Entity> {
         let mut entities: Vec<(Entity, usize)> = Vec::new();
         let mut open = false;
-        for (row, &(start, end)) in rows.iter().zip(spans) {
-            let best = (0..row.len()).fold(0, |best, i| if row[i] > row[best] { i } else { best });
+        for &Labelled { best, probability, span: (start, end) } in tokens {
             let name = self.label(best);
-            if start == end {
-                continue;
-            }
             if name == "O" {
                 open = false;
                 continue;
@@ -117,7 +162,6 @@ impl Encoder {
                 Some((mark @ ("B" | "I" | "E" | "S" | "L" | "U"), label)) => (mark, label.to_owned()),
                 _ => ("I", name),
             };
-            let probability = row[best];
             match entities.last_mut() {
                 Some((entity, count))
                     if open && entity.label == label && !matches!(mark, "B" | "S" | "U") =>
@@ -134,7 +178,8 @@ impl Encoder {
             let probability = entity.probability / count as f32;
             Entity { probability, ..entity }
         };
-        entities.into_iter().map(mean).collect()
+        // Of white space alone nothing may be left to show.
+        entities.into_iter().map(mean).filter(|entity| entity.start < entity.end).collect()
     }
 
     /// The first part of each text.
@@ -161,12 +206,6 @@ impl Encoder {
     }
 }
 
-/// Whether a model's classes exclude each other.
-pub(super) fn classes_exclude(model: &Model) -> bool {
-    let kind = model.file().metadata().config.get("problem_type").and_then(Value::as_str);
-    kind != Some("multi_label_classification")
-}
-
 /// Probabilities of what excludes each other.
 pub(super) fn softmax(row: &[f32]) -> Vec<f32> {
     let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -178,4 +217,24 @@ pub(super) fn softmax(row: &[f32]) -> Vec<f32> {
 /// Probabilities of what does not.
 fn logistic(row: &[f32]) -> Vec<f32> {
     row.iter().map(|&x| (1.0 / (1.0 + libm::exp(-f64::from(x)))) as f32).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_what_the_pipeline_of_transformers_takes_them_for() {
+        for (kind, count, is) in [
+            (Some("regression"), 1, Classes::Numbers),
+            (Some("regression"), 3, Classes::Numbers),
+            (Some("multi_label_classification"), 3, Classes::Apart),
+            (Some("single_label_classification"), 3, Classes::Exclusive),
+            (Some("single_label_classification"), 1, Classes::Apart),
+            (None, 1, Classes::Apart),
+            (None, 2, Classes::Exclusive),
+        ] {
+            assert!(Classes::named(kind, count) == is, "{kind:?}, {count}");
+        }
+    }
 }

@@ -96,7 +96,8 @@ impl Encoder {
 /// The likeliest answer in a part of a text.
 fn best_answer(pair: &Pair, outputs: Outputs<'_>) -> Option<Answer> {
     let Pair { spans, places: [_, second], .. } = pair;
-    let inside = |index: &usize| spans[*index].0 < spans[*index].1;
+    let span = |index: usize| spans[index - second.start];
+    let inside = |index: &usize| span(*index).0 < span(*index).1;
     let scores = |column: usize| softmax(&outputs.rows().map(|row| row[column]).collect::<Vec<_>>());
     let (begins, ends) = (scores(0), scores(1));
     let mut best: Option<Answer> = None;
@@ -104,7 +105,7 @@ fn best_answer(pair: &Pair, outputs: Outputs<'_>) -> Option<Answer> {
         for end in (begin..second.end.min(begin + LONGEST_ANSWER)).filter(inside) {
             let probability = begins[begin] * ends[end];
             if best.as_ref().is_none_or(|best| probability > best.probability) {
-                let (start, end) = (spans[begin].0, spans[end].1);
+                let (start, end) = (span(begin).0, span(end).1);
                 best = Some(Answer { start, end, probability });
             }
         }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use siskin_kernels::ops::attention::CacheType;
 
-use classify::classes_exclude;
+use classify::Classes;
 use sentence::Dense;
 
 use crate::arch::Config;
@@ -156,7 +156,7 @@ impl Facts {
             columns,
             frames_per_row: graph.frames_per_row(),
             marks: graph.marks(),
-            exits: with_head && !graph.exits.is_empty() && classes_exclude(model) && columns > 1,
+            exits: with_head && !graph.exits.is_empty() && Classes::of(model, columns) == Classes::Exclusive,
             most_tokens: made_for.filter(|&most| most > 2).map_or(own, |most| most.min(own)),
         })
     }
@@ -279,7 +279,11 @@ impl Encoder {
                 return Err(Error::new(ErrorKind::TooLong, format!("text {index}"), message));
             }
             if rows == 0 {
-                return Err(Error::argument(format!("text {index}"), "has no tokens"));
+                let message = match self.facts.frames_per_row {
+                    0 => "has no tokens, which the model reads",
+                    _ => "has no features, which the model reads in the place of tokens",
+                };
+                return Err(Error::argument(format!("text {index}"), message));
             }
         }
         Ok(lengths)

@@ -26,15 +26,18 @@ pub enum Long {
 pub struct Part {
     /// The ids, special ones included.
     pub tokens: Tokens,
-    /// For each, the bytes of the text that it stands for; special ones stand for none.
+    /// For each, the bytes of the text that it is shown as, in whole characters; special ones are shown as none.
     pub spans: Vec<(usize, usize)>,
+    /// The tokens that this part speaks for. Each token of the text is one part's own: of those that have it, the
+    /// one where more stands on either side of it. Special ones are no part's.
+    pub own: Range<usize>,
 }
 
 /// Two texts as one input.
 pub(super) struct Pair {
     /// The ids, special ones included.
     pub tokens: Tokens,
-    /// For each, the bytes of its text that it stands for.
+    /// For each token of the second text, the bytes that it is shown as, in whole characters.
     pub spans: Vec<(usize, usize)>,
     /// The tokens of either text.
     pub places: [Range<usize>; 2],
@@ -46,25 +49,32 @@ impl Encoder {
     /// The parts of a text: one, unless it is too long and `long` allows for more.
     pub fn parts(&self, text: &str, long: Long) -> Result<Vec<Part>> {
         let tokenizer = self.model().tokenizer()?;
-        let whole = tokenizer.encode_with_offsets(text, SPECIAL)?;
+        let (whole, inner) = tokenizer.encode_apart(text, SPECIAL)?;
+        let part = |tokens: &[Token], own: Range<usize>| Part {
+            tokens: ids(tokens),
+            spans: tokens.iter().map(|token| tokenizer.span(text, token)).collect(),
+            own,
+        };
         let most = self.most_tokens();
         if whole.len() <= most {
-            return Ok(vec![part(&whole)]);
+            return Ok(vec![part(&whole, inner)]);
         }
         if long == Long::Refuse {
             let message =
-                format!("{} tokens; the model reads {most}: cut it, or read it in parts", whole.len());
+                format!("{} tokens; the model reads {most}: shorten it, or let it be cut", whole.len());
             return Err(Error::new(ErrorKind::TooLong, "text", message));
         }
-        let inner = tokenizer.encode_with_offsets(text, EncodeOptions { add_special: false, ..SPECIAL })?;
         // What the model expects around a text stands around each part of it.
-        let before = (0..=whole.len().saturating_sub(inner.len()))
-            .find(|&start| whole[start..].iter().zip(&inner).all(|(a, b)| a.id == b.id))
-            .unwrap_or(0);
-        let (prefix, suffix) = (&whole[..before], whole.get(before + inner.len()..).unwrap_or_default());
+        let (prefix, suffix) = (&whole[..inner.start], &whole[inner.end..]);
         let around = prefix.len() + suffix.len();
         let parts = long.parts(inner.len(), most.saturating_sub(around), around)?;
-        Ok(parts.into_iter().map(|range| part(&[prefix, &inner[range], suffix].concat())).collect())
+        let whole_part = |index: usize| {
+            let Range { start, end } = own(&parts, index);
+            let (range, shift) = (parts[index].clone(), parts[index].start);
+            let tokens = [prefix, &whole[inner.clone()][range], suffix].concat();
+            part(&tokens, prefix.len() + start - shift..prefix.len() + end - shift)
+        };
+        Ok((0..parts.len()).map(whole_part).collect())
     }
 
     /// The parts of all texts, and which text each is of. Errors call the texts by their numbers.
@@ -80,13 +90,13 @@ impl Encoder {
     /// Two texts as one input, such as a question and a passage; the second is what may be too long. Parts of it all
     /// have the first.
     pub(super) fn pairs(&self, first: &str, second: &str, long: Long) -> Result<Vec<Pair>> {
-        let (tokens, segments, [before, inner]) =
-            self.model().tokenizer()?.encode_pair_apart(first, second, SPECIAL)?;
+        let tokenizer = self.model().tokenizer()?;
+        let (tokens, segments, [before, inner]) = tokenizer.encode_pair_apart(first, second, SPECIAL)?;
         let segments = if self.model().hyper().segments > 1 { segments } else { Vec::new() };
         let (most, around) = (self.most_tokens(), tokens.len() - inner.len());
         if tokens.len() > most && long == Long::Refuse {
             let message = format!(
-                "{} tokens with what goes before it; the model reads {most}: cut it, or read it in parts",
+                "{} tokens with what goes before it; the model reads {most}: shorten it, or let it be cut",
                 tokens.len()
             );
             return Err(Error::new(ErrorKind::TooLong, "text", message));
@@ -104,8 +114,8 @@ impl Encoder {
                 true => Vec::new(),
                 false => [&segments[..inner.start], &segments[part], &segments[inner.end..]].concat(),
             };
-            let Part { tokens, spans } = self::part(&tokens);
-            Pair { tokens: Tokens { segments, ..tokens }, spans, places }
+            let spans = tokens[places[1].clone()].iter().map(|token| tokenizer.span(second, token)).collect();
+            Pair { tokens: Tokens { segments, ..ids(&tokens) }, spans, places }
         };
         Ok(parts.into_iter().map(pair).collect())
     }
@@ -143,9 +153,41 @@ pub(super) fn numbered<T: AsRef<str>>(texts: &[T]) -> Vec<(usize, &str)> {
     texts.iter().map(AsRef::as_ref).enumerate().collect()
 }
 
-fn part(tokens: &[Token]) -> Part {
-    Part {
-        tokens: Tokens::from(tokens.iter().map(|token| token.id).collect::<Vec<_>>()),
-        spans: tokens.iter().map(|token| (token.start as usize, token.end as usize)).collect(),
+/// What part `index` of a text speaks for: what it shares with another is divided in the middle, so that a token is
+/// read with as much as there is on either side.
+fn own(parts: &[Range<usize>], index: usize) -> Range<usize> {
+    let middle = |left: usize| usize::midpoint(parts[left + 1].start, parts[left].end);
+    let start = if index == 0 { parts[0].start } else { middle(index - 1) };
+    let end = if index + 1 == parts.len() { parts[index].end } else { middle(index) };
+    start..end
+}
+
+fn ids(tokens: &[Token]) -> Tokens {
+    Tokens::from(tokens.iter().map(|token| token.id).collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_token_is_the_own_of_the_part_that_sees_most_around_it() {
+        for (count, room, overlap) in [(100, 22, 8), (100, 22, 21), (23, 22, 0), (45, 22, 9), (22, 22, 5)] {
+            let parts = Long::Window { overlap }.parts(count, room, 2).unwrap();
+            let owner: Vec<usize> =
+                (0..parts.len()).flat_map(|part| own(&parts, part).map(move |_| part)).collect();
+            let all: Vec<usize> = (0..parts.len()).flat_map(|part| own(&parts, part)).collect();
+            assert_eq!(all, (0..count).collect::<Vec<_>>(), "{room} less {overlap}");
+            for (token, owner) in owner.into_iter().enumerate() {
+                // The ends of the text cut nothing off.
+                let around = |part: &Range<usize>| {
+                    let before = if part.start == 0 { count } else { token - part.start };
+                    let behind = if part.end == count { count } else { part.end - 1 - token };
+                    before.min(behind)
+                };
+                let most = parts.iter().filter(|part| part.contains(&token)).map(around).max();
+                assert_eq!(Some(around(&parts[owner])), most, "token {token} of {room} less {overlap}");
+            }
+        }
     }
 }

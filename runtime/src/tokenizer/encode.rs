@@ -139,11 +139,25 @@ impl Tokenizer {
         second: &str,
         options: EncodeOptions,
     ) -> Result<Pair> {
+        self.apart(&self.pair, [first, second], options)
+    }
+
+    /// The tokens of one text, and which of them the text itself became.
+    pub(crate) fn encode_apart(
+        &self,
+        text: &str,
+        options: EncodeOptions,
+    ) -> Result<(Vec<Token>, Range<usize>)> {
+        let (tokens, _, [place, _]) = self.apart(&self.single, [text, ""], options)?;
+        Ok((tokens, place))
+    }
+
+    fn apart(&self, template: &[TemplateItem], texts: [&str; 2], options: EncodeOptions) -> Result<Pair> {
         let (mut scratch, mut tokens, mut segments) = (Scratch::default(), Vec::new(), Vec::new());
         let mut places = [0..0, 0..0];
-        for item in self.items(&self.pair, options) {
+        for item in self.items(template, options) {
             let before = tokens.len();
-            let segment = self.item(item, [first, second], options, true, &mut scratch, &mut tokens)?;
+            let segment = self.item(item, texts, options, true, &mut scratch, &mut tokens)?;
             room::reserve(&mut segments, tokens.len() - before)?;
             segments.extend(std::iter::repeat_n(segment, tokens.len() - before));
             match item {

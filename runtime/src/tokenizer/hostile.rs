@@ -40,6 +40,8 @@ fn exercise(section: Vec<u8>) {
     for options in [false, true].map(|on| EncodeOptions { add_special: on, parse_special: on }) {
         if let Ok(tokens) = tokenizer.encode_with_offsets(text, options) {
             let ids: Vec<u32> = tokens.iter().map(|token| token.id).collect();
+            let spans = tokens.iter().map(|token| tokenizer.span(text, token));
+            spans.for_each(|(start, end)| assert!(text.get(start..end).is_some(), "{start} to {end}"));
             let _ = tokenizer.decode(&ids, DecodeOptions::default());
         }
     }

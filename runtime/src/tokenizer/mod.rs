@@ -23,6 +23,7 @@ mod record;
 mod regex;
 mod room;
 mod section;
+mod spans;
 mod split;
 mod trie;
 mod unicode;
@@ -40,7 +41,7 @@ pub use families::{Family, family, family_like};
 pub use model::{ModelKind, Token};
 pub use normalize::Normalizer;
 pub use split::{Behavior, Splitter};
-pub use vocabulary::{Merges, SpecialIds, TemplateItem, TokenKind, Vocabulary, VocabularyToken};
+pub use vocabulary::{Merges, SpecialIds, TemplateItem, TokenKind, Trim, Vocabulary, VocabularyToken};
 
 use crate::file::Bytes;
 use crate::{Error, Result};
@@ -66,6 +67,7 @@ pub struct Tokenizer {
     single: Vec<TemplateItem>,
     pair: Vec<TemplateItem>,
     ends: Vec<u32>,
+    trim: Trim,
 }
 
 impl Tokenizer {
@@ -77,6 +79,7 @@ impl Tokenizer {
         let steps = Steps::open(section.table(Table::Normalizer))?;
         let cutting = Cutting::open(section.table(Table::Splitter))?;
         let [single, pair] = read_template(&section)?;
+        let trim = Trim::read(&section)?;
         for table in [Table::ModelTrie, Table::SpecialTrie, Table::NormalizedTrie] {
             if Trie::open(section.table(table)).is_none() {
                 return Err(Error::corrupt("tokenizer.trie", "the table has the wrong size"));
@@ -89,7 +92,7 @@ impl Tokenizer {
         if let Some(id) = ends.iter().find(|&&id| id >= tokens) {
             return Err(Error::corrupt("tokenizer.ends", format!("token {id} does not exist")));
         }
-        Ok(Self { section, model, steps, cutting, single, pair, ends })
+        Ok(Self { section, model, steps, cutting, single, pair, ends, trim })
     }
 
     fn view(&self) -> View<'_> {

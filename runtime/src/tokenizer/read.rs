@@ -46,6 +46,7 @@ impl Tokenizer {
             whole_first: has(flag::WHOLE_FIRST),
             unknown_score: Some(f32::from_bits(self.section.field(field::UNKNOWN_SCORE))),
             longest_word: self.section.field(field::LONGEST_WORD),
+            trim: self.trim,
             normalizers: self.read("normalizer", Table::Normalizer, Normalizer::from_record)?,
             charsmap: self.section.table(Table::Charsmap).to_vec(),
             splitters: self.read("splitter", Table::Splitter, Splitter::from_record)?,

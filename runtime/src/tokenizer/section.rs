@@ -58,6 +58,7 @@ pub(super) mod field {
     pub(in super::super) const MASK: usize = 60;
     pub(in super::super) const UNKNOWN_SCORE: usize = 64;
     pub(in super::super) const LONGEST_WORD: usize = 68;
+    pub(in super::super) const TRIM: usize = 72;
 }
 
 /// The bits of the header's flags.

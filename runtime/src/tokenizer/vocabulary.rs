@@ -115,6 +115,19 @@ pub enum TemplateItem {
     },
 }
 
+/// What the bytes that tokens are shown as leave out at their ends. The numbers are those of the file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Trim {
+    /// Nothing: a token that begins with a space is shown with it.
+    #[default]
+    Nothing = 0,
+    /// Spaces, as `trim_offsets` of byte-level tokenizers asks for.
+    Spaces = 1,
+    /// White space, which was not there any more when words became tokens.
+    WhiteSpace = 2,
+}
+
 /// Ids of tokens with a role.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it all")]
@@ -152,6 +165,8 @@ pub struct Vocabulary {
     pub unknown_score: Option<f32>,
     /// WordPiece: longer words, in characters, are unknown.
     pub longest_word: u32,
+    /// What [`super::Tokenizer::span`] leaves out.
+    pub trim: Trim,
     /// Steps before splitting.
     pub normalizers: Vec<Normalizer>,
     /// SentencePiece's compiled character map.
@@ -192,6 +207,7 @@ impl Vocabulary {
             whole_first: false,
             unknown_score: None,
             longest_word: 100,
+            trim: Trim::Nothing,
             normalizers: Vec::new(),
             charsmap: Vec::new(),
             splitters: Vec::new(),

@@ -270,6 +270,7 @@ fn lay_out(
         (field::MASK, id(special.mask)),
         (field::UNKNOWN_SCORE, unknown_score(vocabulary).to_bits()),
         (field::LONGEST_WORD, vocabulary.longest_word),
+        (field::TRIM, vocabulary.trim as u32),
     ] {
         out[at..at + 4].copy_from_slice(&value.to_le_bytes());
     }

@@ -4,7 +4,9 @@ use super::pipeline;
 use crate::export::model::Model;
 use serde_json::{Map, Value, json};
 use siskin::tokenizer::to_byte_level;
-use siskin::tokenizer::{Merges, ModelKind, TemplateItem, TokenKind, Tokenizer, Vocabulary, VocabularyToken};
+use siskin::tokenizer::{
+    Merges, ModelKind, TemplateItem, TokenKind, Tokenizer, Trim, Vocabulary, VocabularyToken,
+};
 use siskin::{Error, Result};
 use std::collections::HashMap;
 
@@ -167,7 +169,14 @@ fn template(vocabulary: &Vocabulary, spellings: &[Option<String>]) -> Value {
         items.iter().map(item).collect()
     };
     let (single, pair) = (items(&vocabulary.single), items(&vocabulary.pair));
-    json!({"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": tokens})
+    let template =
+        json!({"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": tokens});
+    if vocabulary.trim != Trim::Spaces {
+        return template;
+    }
+    let trim =
+        json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
+    json!({"type": "Sequence", "processors": [trim, template]})
 }
 
 /// `tokenizer_config.json`.

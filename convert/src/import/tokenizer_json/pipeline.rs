@@ -4,7 +4,7 @@ use super::json::Place;
 use super::{SPACE, Spelling};
 use crate::import::tokenizer_gguf::{bert_normalizers, bert_splitters};
 use siskin::Result;
-use siskin::tokenizer::{Behavior, Normalizer, Splitter, Vocabulary, family};
+use siskin::tokenizer::{Behavior, Normalizer, Splitter, Trim, Vocabulary, family};
 
 /// ASCII punctuation and symbols, and Unicode punctuation.
 const PUNCTUATION: &str = r"[!-/:-@\[-`{-~\p{P}]";
@@ -257,6 +257,7 @@ fn metaspace(place: &Place<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
             return Err(place.unsupported("this prepend_scheme after WhitespaceSplit is not supported"));
         }
         vocabulary.splitters.clear();
+        vocabulary.trim = Trim::WhiteSpace;
         steps.push(Normalizer::Replace { from: SPACE.to_owned(), to: " ".to_owned() });
         steps.push(Normalizer::Strip { left: true, right: true });
         steps.push(Normalizer::ReplacePattern { pattern: r"\s+".to_owned(), to: " ".to_owned() });

@@ -3,7 +3,7 @@
 use super::find;
 use super::json::Place;
 use siskin::Result;
-use siskin::tokenizer::{TemplateItem, Vocabulary};
+use siskin::tokenizer::{TemplateItem, Trim, Vocabulary};
 
 pub(super) fn read(root: &Place<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
     vocabulary.single = vec![TemplateItem::First { segment: 0 }];
@@ -14,7 +14,7 @@ pub(super) fn read(root: &Place<'_>, vocabulary: &mut Vocabulary) -> Result<()> 
 fn processor(place: Option<Place<'_>>, vocabulary: &mut Vocabulary) -> Result<()> {
     let Some(place) = place else { return Ok(()) };
     match place.kind()? {
-        "ByteLevel" => {}
+        "ByteLevel" => trim(&place, vocabulary)?,
         "Sequence" => {
             for part in place.require("processors")?.list()? {
                 processor(Some(part), vocabulary)?;
@@ -25,6 +25,9 @@ fn processor(place: Option<Place<'_>>, vocabulary: &mut Vocabulary) -> Result<()
             vocabulary.pair = items(&place, "pair")?;
         }
         kind @ ("BertProcessing" | "RobertaProcessing") => {
+            if kind == "RobertaProcessing" {
+                trim(&place, vocabulary)?;
+            }
             let id = |name: &str| -> Result<u32> {
                 let pair = place.require(name)?.list()?;
                 pair.get(1).ok_or_else(|| place.corrupt("is not a token and an id"))?.number()
@@ -48,6 +51,14 @@ fn processor(place: Option<Place<'_>>, vocabulary: &mut Vocabulary) -> Result<()
             }
         }
         other => return Err(place.unsupported(format!("the post-processor {other:?} is not supported"))),
+    }
+    Ok(())
+}
+
+/// Spans leave out spaces where the processor says so, and where it says nothing.
+fn trim(place: &Place<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
+    if place.flag("trim_offsets", true)? && vocabulary.trim == Trim::Nothing {
+        vocabulary.trim = Trim::Spaces;
     }
     Ok(())
 }

@@ -92,7 +92,7 @@ public class Found internal constructor(
     public val start: Int,
     /** The first character behind it. */
     public val end: Int,
-    /** Its probability. */
+    /** Its probability; of the classes of a model of numbers (`regression`), the number. */
     public val score: Float,
     /** The token, where it is one. */
     public val token: Int?,
