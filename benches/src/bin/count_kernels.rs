@@ -104,7 +104,7 @@ fn attend(kernels: &Kernels, cache: CacheType, count: usize, repeats: usize) {
     for position in 0..LENGTH {
         let (key, value) = (vector(HEAD, &mut random), vector(HEAD, &mut random));
         let (keys, values) = &mut blocks.0[position / BLOCK];
-        attention::store(cache, position % BLOCK, &key, &value, keys, values);
+        attention::store(cache, position % BLOCK, &[(&key, &value)], keys, values);
     }
     let rows = vector(count * HEAD, &mut random);
     let query = |(i, values)| Query::at(LENGTH - count + i, values);
