@@ -97,7 +97,7 @@ fn attend(table: &Kernels, cache: CacheType, cases: &[(usize, usize, usize)], ce
         for position in 0..length {
             let (key, value) = (vector(head_size, &mut random), vector(head_size, &mut random));
             let [keys, values] = blocks.words[position / BLOCK].each_mut();
-            attention::store(cache, position % BLOCK, &key, &value, keys, values);
+            attention::store(cache, position % BLOCK, &[(&key, &value)], keys, values);
         }
         for count in [group, attention::QUERIES] {
             let rows: Vec<_> = (0..count).map(|_| vector(head_size, &mut random)).collect();
