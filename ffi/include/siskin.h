@@ -1017,7 +1017,8 @@ siskin_error *siskin_encoder_classify(siskin_encoder *encoder,
                                       const siskin_texts *texts);
 
 /// Scores how well each text goes with a question: only the order means something. `siskin_encoder_found` gives the
-/// scores, in the order of the texts.
+/// scores, in the order of the texts. A text that is too long is refused, or cut where `siskin_encoder_set_long` says
+/// so; parts cannot be scored.
 SISKIN_NODISCARD
 siskin_error *siskin_encoder_rerank(siskin_encoder *encoder,
                                     const char *question,

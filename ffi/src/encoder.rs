@@ -243,7 +243,8 @@ pub unsafe extern "C" fn siskin_encoder_classify(
 }
 
 /// Scores how well each text goes with a question: only the order means something. `siskin_encoder_found` gives the
-/// scores, in the order of the texts.
+/// scores, in the order of the texts. A text that is too long is refused, or cut where `siskin_encoder_set_long` says
+/// so; parts cannot be scored.
 ///
 /// # Safety
 /// Pointers are good.

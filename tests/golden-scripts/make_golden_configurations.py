@@ -42,6 +42,11 @@ def own_head(folder, tensors, config):
     config["scale_decoder_outputs"] = False
 
 
+def untied(folder, tensors, config):
+    """A flag that its class passes over."""
+    config["tie_word_embeddings"] = False
+
+
 def left_out(*keys):
     def change(folder, tensors, config):
         for key in keys:
@@ -65,7 +70,7 @@ CASES = {
         **(ENCODER | dict(max_position_embeddings=66)), attention_window=[4, 6], pad_token_id=1), None),
     "t5-encoder": (T.T5EncoderModel, T.T5Config(**T5), None),
     "t5-own-head": (T.T5ForConditionalGeneration, T.T5Config(**T5), own_head),
-    "umt5": (T.UMT5ForConditionalGeneration, T.UMT5Config(**T5), None),
+    "umt5": (T.UMT5ForConditionalGeneration, T.UMT5Config(**T5), untied),
     "mt5": (T.MT5ForConditionalGeneration, T.MT5Config(**T5), None),
     "bart-untied": (T.BartForConditionalGeneration, T.BartConfig(**BART, tie_word_embeddings=False), None),
     "phi-norms": (T.PhiForCausalLM, T.PhiConfig(**DECODER, qk_layernorm=True), None),

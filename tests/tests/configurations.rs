@@ -109,6 +109,19 @@ fn changed(from: &str, to: &str, config: Value, without: &[&str]) -> PathBuf {
 }
 
 #[test]
+fn a_key_that_a_family_passes_over_is_passed_over() {
+    for name in ["distilbert", "mpnet"] {
+        let folder = changed(
+            &format!("golden-texts/{name}"),
+            &format!("over-{name}"),
+            json!({"type_vocab_size": 2, "architectures": [null]}),
+            &[],
+        );
+        assert!(packed(folder).is_ok(), "{name}");
+    }
+}
+
+#[test]
 fn what_would_be_computed_otherwise_is_refused() {
     use ErrorKind::{Corrupt, Missing, Unsupported};
     let bert = "golden-texts/bert";

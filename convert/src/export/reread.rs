@@ -7,18 +7,22 @@ use siskin::{Error, Result};
 /// How far apart frequencies are that went through 32 bits.
 const CLOSE: f32 = 1e-5;
 
-/// Refuses to write a model whose hyper-parameters are read again as those of another one. `notes` tell of what is known
-/// to differ.
-pub(super) fn check(
-    own: Graphs,
-    read: Result<(Hyper, Graphs)>,
-    format: &str,
-    notes: &[String],
-) -> Result<()> {
+/// What differs and is told of in a note.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Told {
+    /// Windows of layers.
+    pub(super) windows: bool,
+    /// The scale of attention.
+    pub(super) scales: bool,
+}
+
+/// Refuses to write a model whose hyper-parameters are read again as those of another one. What is
+/// `told` of may differ.
+pub(super) fn check(own: Graphs, read: Result<(Hyper, Graphs)>, format: &str, told: Told) -> Result<()> {
     let refused = |message: String| Error::unsupported(format, message);
     let (_, read) =
         read.map_err(|error| refused(format!("what is written could not be read again: {error}")))?;
-    match difference(own, read, notes) {
+    match difference(own, read, told) {
         None => Ok(()),
         Some((own, read)) => Err(refused(format!(
             "the format has no key for a part of what the model computes: {own} would become {read}; take another one"
@@ -26,18 +30,18 @@ pub(super) fn check(
     }
 }
 
-/// The first thing that differs, as both have it. What `notes` tell of already is let pass.
-fn difference(own: Graphs, read: Graphs, notes: &[String]) -> Option<(String, String)> {
-    let told = |word: &str| notes.iter().any(|note| note.contains(word));
-    let (windows, scales) = (told("window"), told("scale of attention"));
+/// The first thing that differs, as both have it.
+fn difference(own: Graphs, read: Graphs, told: Told) -> Option<(String, String)> {
     let texts = |graph: &Graph| -> Vec<String> {
         let nodes = graph.nodes.iter().map(|node| match &node.op {
             Op::Attention(attention) => {
                 let mut attention = attention.clone();
-                if windows && let Sight::Before(window) | Sight::Earlier(window) = &mut attention.sight {
+                if told.windows
+                    && let Sight::Before(window) | Sight::Earlier(window) = &mut attention.sight
+                {
                     *window = None;
                 }
-                if scales {
+                if told.scales {
                     attention.scale = 1.0;
                 }
                 format!("{attention:?}")
@@ -48,21 +52,22 @@ fn difference(own: Graphs, read: Graphs, notes: &[String]) -> Option<(String, St
     };
     for (own, read) in [(own.encoder, read.encoder), (own.decoder, read.decoder)] {
         let (Some(own), Some(read)) = (&own, &read) else {
+            let side = |graph: &Option<Graph>| {
+                let kind = graph.as_ref().map(|graph| graph.head);
+                kind.map_or_else(|| "nothing".to_owned(), |head| format!("a graph that gives {head:?}"))
+            };
             match own.is_some() == read.is_some() {
                 true => continue,
-                false => {
-                    return Some((
-                        "a model that writes".to_owned(),
-                        "one that reads, or the reverse".to_owned(),
-                    ));
-                }
+                false => return Some((side(&own), side(&read))),
             }
         };
-        if own.nodes.len() != read.nodes.len() {
-            let count = |graph: &Graph| format!("{} operations", graph.nodes.len());
-            return Some((count(own), count(read)));
-        }
-        if let Some(pair) = texts(own).into_iter().zip(texts(read)).find(|(own, read)| own != read) {
+        let (own_texts, read_texts) = (texts(own), texts(read));
+        let longest = own_texts.len().max(read_texts.len());
+        let at = |texts: &[String], index: usize| {
+            texts.get(index).cloned().unwrap_or_else(|| "nothing".to_owned())
+        };
+        let pairs = (0..longest).map(|index| (at(&own_texts, index), at(&read_texts, index)));
+        if let Some(pair) = pairs.into_iter().find(|(own, read)| own != read) {
             return Some(pair);
         }
         if let Some((own, read)) = own.ropes.iter().zip(&read.ropes).find(|(own, read)| !alike(own, read)) {

@@ -1,7 +1,7 @@
 //! Hyper-parameters under the keys of Hugging Face.
 
 use super::model::Model;
-use super::reread;
+use super::reread::{self, Told};
 use crate::import::{BIDIRECTIONAL, defaults};
 use serde_json::{Map, Value, json};
 use siskin::arch::{Config, Family, Form, Hyper};
@@ -35,6 +35,7 @@ const CLASSES: &[(&str, &str)] = &[
     ("modernbert", "ModernBertModel"),
     ("nomic_bert", "NomicBertModel"),
     ("t5", "T5ForConditionalGeneration"),
+    ("umt5", "UMT5ForConditionalGeneration"),
     ("bart", "BartForConditionalGeneration"),
     ("mbart", "MBartForConditionalGeneration"),
     ("marian", "MarianMTModel"),
@@ -85,7 +86,7 @@ pub(super) fn hugging_face(model: &Model<'_>, notes: &mut Vec<String>) -> Result
     let mut config = if is_gguf { translated(model, notes)? } else { values.clone() };
     let kind = model_type(model)?;
     config.entry("model_type").or_insert_with(|| kind.into());
-    for (theirs, ours) in SIDES.iter().filter(|_| kind == "t5") {
+    for (theirs, ours) in SIDES.iter().filter(|_| is_t5(kind)) {
         if let Some(value) = config.get(*ours).cloned() {
             config.entry(*theirs).or_insert(value);
         }
@@ -106,8 +107,16 @@ pub(super) fn hugging_face(model: &Model<'_>, notes: &mut Vec<String>) -> Result
     Ok(config)
 }
 
+fn is_t5(kind: &str) -> bool {
+    matches!(kind, "t5" | "umt5")
+}
+
 fn model_type(model: &Model<'_>) -> Result<&'static str> {
     let none = || Error::unsupported("config.model_type", "Hugging Face does not know the family");
+    // Only these have a bias in each layer.
+    if model.family.name == "t5" && model.file.tensor("dec.blk.1.attn_rel_b.weight").is_some() {
+        return Ok("umt5");
+    }
     model.family.hugging_face.first().copied().ok_or_else(none)
 }
 
@@ -116,10 +125,11 @@ fn translated(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Map<String, 
     let graph = model.graphs.decoder.as_ref().or(model.graphs.encoder.as_ref());
     let graph = graph.ok_or_else(|| Error::unsupported("graph", "the model computes nothing"))?;
     let mut config = Map::new();
-    let own = WORDS.iter().find(|(known, _)| *known == kind).map(|(_, words)| *words);
+    let alike = if is_t5(kind) { "t5" } else { kind };
+    let own = WORDS.iter().find(|(known, _)| *known == alike).map(|(_, words)| *words);
     let words = own.unwrap_or_else(|| usual_words(graph));
     let layers = match kind {
-        "t5" => model.graphs.encoder.as_ref().map_or(h.layers, |graph| graph.attentions().count()),
+        "t5" | "umt5" => model.graphs.encoder.as_ref().map_or(h.layers, |graph| graph.attentions().count()),
         _ => h.layers,
     };
     let numbers = [
@@ -167,7 +177,7 @@ fn translated(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Map<String, 
             set(key, json!(id));
         }
     }
-    check(model, kind, &config, notes)?;
+    check(model, kind, &config)?;
     notes.push(
         "config.json is made of GGUF's keys; compare it with the model's own where there is one".to_owned(),
     );
@@ -175,19 +185,22 @@ fn translated(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Map<String, 
 }
 
 /// Refuses a model of which the keys say something else than what it computes.
-fn check(model: &Model<'_>, kind: &str, config: &Map<String, Value>, notes: &[String]) -> Result<()> {
+fn check(model: &Model<'_>, kind: &str, config: &Map<String, Value>) -> Result<()> {
     let mut config = config.clone();
     config.insert("model_type".to_owned(), kind.into());
     defaults::fill(kind, &mut config)?;
     let has = |name: &str| model.file.tensor(name).is_some();
     let (_, own) = model.family.build(&model.config, &has)?;
     let read = Family::of_hugging_face(kind)?.build(&Config::new(config), &has);
-    reread::check(own, read, "safetensors", notes)
+    reread::check(own, read, "safetensors", Told::default())
 }
 
 /// Whether the class says how many heads keys have even where queries have as many.
 fn usual(kind: &str) -> bool {
-    !matches!(kind, "gpt2" | "bloom" | "mpt" | "gpt_neox" | "bert" | "t5" | "modernbert" | "nomic_bert")
+    !matches!(
+        kind,
+        "gpt2" | "bloom" | "mpt" | "gpt_neox" | "bert" | "t5" | "umt5" | "modernbert" | "nomic_bert"
+    )
 }
 
 fn usual_words(graph: &Graph) -> Words {
@@ -293,12 +306,13 @@ fn family(model: &Model<'_>, graph: &Graph, kind: &str) -> Result<Vec<(String, V
             set("layer_types", kinds_of_layers(h));
         }
         "bert" | "nomic_bert" => set("type_vocab_size", json!(h.segments)),
-        "t5" => {
+        "t5" | "umt5" => {
             let gated = if has("enc.blk.0.ffn_gate.weight") { "gated-gelu" } else { "relu" };
             set("feed_forward_proj", json!(gated));
             set("num_decoder_layers", json!(h.layers));
             set("d_kv", json!(h.head_size));
         }
+        "phi" => set("qk_layernorm", json!(has("blk.0.attn_q_norm.weight"))),
         "starcoder2" => set("use_bias", json!(has("blk.0.attn_q.bias"))),
         _ => {}
     }

@@ -20,18 +20,26 @@ const SAME: &[&[&str]] = &[
     &["hidden_activation", "hidden_act", "activation_function", "activation"],
     &["num_local_experts", "num_experts"],
     &["sliding_window_pattern", "_sliding_window_pattern", "layer_types"],
-    &["rope_theta", "rotary_emb_base", "rope_parameters", "rope_scaling"],
-    &["partial_rotary_factor", "rotary_pct", "rotary_dim", "rope_parameters"],
+    &["rope_theta", "rotary_emb_base"],
+    &["partial_rotary_factor", "rotary_pct", "rotary_dim"],
+    &["rope_parameters", "rope_scaling", "rope_theta", "rotary_emb_base"],
 ];
+/// Objects that may hold what stands outside in other configurations.
+const ROPES: [&str; 2] = ["rope_parameters", "rope_scaling"];
 
 /// Adds to the configuration of a `model_type` what it leaves out.
 pub(crate) fn fill(kind: &str, config: &mut Map<String, Value>) -> Result<()> {
     let mut all: Map<String, Value> = parse_json(DEFAULTS.as_bytes(), "defaults", MOST_VALUES)?;
     let Some(Value::Object(defaults)) = all.remove(kind) else { return Ok(()) };
-    let has = |key: &str| config.contains_key(key);
+    let has = |key: &str| config.get(key).is_some_and(|value| !value.is_null());
     let lacking = |key: &String| {
-        let others = SAME.iter().filter(|same| same.contains(&key.as_str())).copied().flatten();
-        !has(key) && !others.copied().any(has)
+        // The first list that a key stands in is the one of its own meaning.
+        let same = SAME.iter().find(|same| same.contains(&key.as_str())).copied().unwrap_or_default();
+        let inside = ROPES.iter().filter_map(|rope| config.get(*rope)?.as_object());
+        // What is null is meant to be nothing, and no default.
+        !config.contains_key(key)
+            && !same.iter().copied().any(has)
+            && !inside.flat_map(Map::keys).any(|inner| same.contains(&inner.as_str()))
     };
     let added: Vec<_> = defaults.into_iter().filter(|(key, _)| lacking(key)).collect();
     config.extend(added);
@@ -66,6 +74,10 @@ mod tests {
         assert!(!filled("gpt_neox", json!({"rotary_pct": 1.0})).contains_key("partial_rotary_factor"));
         assert!(!filled("bloom", json!({"n_embed": 96})).contains_key("hidden_size"));
         assert!(!filled("gpt_oss", json!({"rope_theta": 1e4})).contains_key("rope_parameters"));
+        let nothing = filled("mixtral", json!({"rope_scaling": null, "rope_parameters": null}));
+        assert_eq!(nothing["rope_theta"], 1e6);
+        let half = filled("phi", json!({"rope_parameters": {"rope_theta": 5e3}}));
+        assert_eq!((half.get("rope_theta"), half.get("partial_rotary_factor")), (None, Some(&json!(0.5))));
     }
 
     #[test]

@@ -28,6 +28,8 @@ const MOST_CONFIG_VALUES: usize = 1 << 19;
 const MOST_GENERATION_VALUES: usize = 1 << 16;
 /// The matrix of the scores.
 const HEAD: &str = "output.weight";
+/// The table of segments.
+const SEGMENTS: &str = "token_types.weight";
 /// Tensors that may be the token table once more.
 const TABLES: &[&str] = &[HEAD, "enc.token_embd.weight", "dec.token_embd.weight"];
 /// Files that can change what a folder's model is.
@@ -87,7 +89,13 @@ impl HuggingFace {
     /// Refuses a folder that lacks what its configuration or its other layers say is there, and that a graph would do
     /// without.
     fn check_whole(&self) -> Result<()> {
-        let (_, graphs) = self.family.build(&self.config, &|name| self.has(name))?;
+        let (hyper, graphs) = self.family.build(&self.config, &|name| self.has(name))?;
+        let segments = names::apply(self.family.hugging_face_rules, SEGMENTS);
+        if let Some((source, _)) = segments.filter(|_| hyper.segments > 0 && !self.has(SEGMENTS)) {
+            let message =
+                format!("the folder has no {source}, and config.type_vocab_size is {}", hyper.segments);
+            return Err(Error::new(ErrorKind::Missing, SEGMENTS, message));
+        }
         let untied = self.config.flag(&["tie_word_embeddings"])? == Some(false);
         let writes_alone = graphs.decoder.is_some() && graphs.encoder.is_none();
         if writes_alone && untied && !self.has("output.weight") {
@@ -189,8 +197,11 @@ impl Source for HuggingFace {
     fn tensor(&self, name: &str) -> Result<SourceTensor> {
         let (source, tensor, take) = self.find(name).ok_or_else(|| {
             let expected = names::apply(self.family.hugging_face_rules, name);
-            let expected = expected.map_or_else(|| "a rule for it".to_owned(), |(source, _)| source);
-            Error::new(ErrorKind::Missing, name, format!("the folder has no {expected}"))
+            let message = match expected {
+                Some((source, _)) => format!("the folder has no {source}"),
+                None => format!("the family {} has no place for it", self.family.name),
+            };
+            Error::new(ErrorKind::Missing, name, message)
         })?;
         let place = || format!("safetensors: {source}");
         let block = match tensor.dtype {

@@ -136,7 +136,7 @@ impl Shape {
     fn embeddings(&self, h: &Hyper, b: &mut Builder<'_>) -> ValueId {
         let width = self.embedding.unwrap_or(h.width);
         let mut x = b.embed("token_embd.weight", h.vocabulary, width);
-        if h.segments > 0 {
+        if h.segments > 0 && b.has("token_types.weight") {
             let segments = b.embed_segment("token_types.weight", h.segments, width);
             x = b.add(x, segments);
         }

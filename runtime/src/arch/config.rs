@@ -130,6 +130,15 @@ impl Config {
         }
     }
 
+    /// The classes that a source says it was written by; what is no name is passed over.
+    pub fn architectures(&self) -> Vec<&str> {
+        match self.get("architectures") {
+            Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).collect(),
+            Some(one) => one.as_str().into_iter().collect(),
+            None => Vec::new(),
+        }
+    }
+
     /// A list of words under the first of the keys that is present.
     pub fn words(&self, keys: &[&str]) -> Result<Option<Vec<&str>>> {
         let Some((value, place)) = self.first(keys) else { return Ok(None) };

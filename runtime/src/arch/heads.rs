@@ -44,7 +44,7 @@ impl Heads {
         let hidden = b.pick(x);
         let classes = classes(config)?;
         let last_exit = b.exits().iter().find(|exit| exit.hidden == x).map(|exit| exit.output);
-        let head = self.choose(config, &b, last_exit.is_some())?;
+        let head = self.choose(config, &b, last_exit.is_some());
         let output = match head {
             Head::Class => match last_exit.filter(|_| !self.has_classes(&b)) {
                 Some(output) => output,
@@ -76,18 +76,18 @@ impl Heads {
 
     /// The head that the configuration names, where the source has it, or the first one that the source has. What a
     /// model was trained with before may have left tensors of other heads.
-    fn choose(&self, config: &Config, b: &Builder<'_>, exits: bool) -> Result<Head> {
+    fn choose(&self, config: &Config, b: &Builder<'_>, exits: bool) -> Head {
         let has = |head: &Head| match head {
             Head::Class => exits || self.has_classes(b),
             Head::Label => b.has("labels.weight"),
             Head::Span => b.has("answer.weight"),
             _ => b.has("tokens.weight"),
         };
-        let architectures = config.words(&["architectures"])?.unwrap_or_default();
+        let architectures = config.architectures();
         let named = |ending: &str| architectures.iter().any(|name| name.ends_with(ending));
         let asked = ASKED.iter().filter(|(ending, _)| named(ending)).map(|(_, head)| *head);
         let usual = [Head::Class, Head::Label, Head::Span, Head::Token];
-        Ok(asked.chain(usual).find(has).unwrap_or(Head::Hidden))
+        asked.chain(usual).find(has).unwrap_or(Head::Hidden)
     }
 
     fn has_classes(&self, b: &Builder<'_>) -> bool {

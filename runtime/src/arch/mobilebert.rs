@@ -134,7 +134,7 @@ impl Shape {
             x = self.layer(h, &mut b, layer, x);
         }
         let pooled = config.flag(&["classifier_activation"])?.unwrap_or(true);
-        let architectures = config.words(&["architectures"])?.unwrap_or_default();
+        let architectures = config.architectures();
         let classes = architectures.iter().any(|name| name.ends_with("ForSequenceClassification"));
         if !pooled && classes && b.has("cls.output.weight") {
             let hidden = b.pick(x);
@@ -165,7 +165,7 @@ impl Shape {
         }
         let positions = b.embed_position("position_embd.weight", h.context, h.width, 0);
         x = b.add(x, positions);
-        if h.segments > 0 {
+        if h.segments > 0 && b.has("token_types.weight") {
             let segments = b.embed_segment("token_types.weight", h.segments, h.width);
             x = b.add(x, segments);
         }

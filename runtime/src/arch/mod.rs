@@ -217,7 +217,7 @@ impl Family {
             }
             Form::Decoder(decoder) => (None, Some(write(decoder)?)),
             Form::Encoder(encoder) => (Some(write(encoder)?), None),
-            Form::Both { encoder, .. } if pair::reads_alone(config, has)? => (Some(write(encoder)?), None),
+            Form::Both { encoder, .. } if pair::reads_alone(config, has) => (Some(write(encoder)?), None),
             Form::Both { encoder, decoder } => (Some(write(encoder)?), Some(write(decoder)?)),
         };
         Ok((hyper, Graphs { encoder, decoder }))

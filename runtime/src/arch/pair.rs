@@ -3,7 +3,6 @@
 //! The encoder's layers come first, then the decoder's, then what the decoder's layers see of the encoder.
 
 use super::{Config, Hyper, blocks};
-use crate::Result;
 use crate::graph::{Attention, Builder, Sight, ValueId};
 
 /// The name of a tensor in a layer of one side.
@@ -12,18 +11,21 @@ pub(super) fn block(side: &str, layer: usize, name: &str) -> String {
 }
 
 /// Whether a model is the encoder of such a model alone: it is made for vectors of texts.
-pub(super) fn reads_alone(config: &Config, has: &dyn Fn(&str) -> bool) -> Result<bool> {
-    let architectures = config.words(&["architectures"])?.unwrap_or_default();
-    let named = architectures.iter().any(|name| name.ends_with("EncoderModel"));
-    Ok(named && !has(&format!("{}.weight", block("dec", 0, "attn_q"))))
+pub(super) fn reads_alone(config: &Config, has: &dyn Fn(&str) -> bool) -> bool {
+    let named = config.architectures().iter().any(|name| name.ends_with("EncoderModel"));
+    named && !has(&format!("{}.weight", block("dec", 0, "attn_q")))
 }
 
-/// The tokens of one side, by a table of its own where it has one.
+/// The tokens of one side, by a table of its own where it has one, or by that of the other side where it is the only one.
 pub(super) fn embed(b: &mut Builder<'_>, h: &Hyper, side: &str) -> ValueId {
     let own = format!("{side}.token_embd.weight");
-    let table = if b.has(&own) { own.as_str() } else { "token_embd.weight" };
+    let tables = [own.as_str(), SHARED, "enc.token_embd.weight", "dec.token_embd.weight"];
+    let table = tables.into_iter().find(|table| b.has(table)).unwrap_or(SHARED);
     b.embed(table, h.vocabulary, h.width)
 }
+
+/// The table of both sides.
+const SHARED: &str = "token_embd.weight";
 
 /// Attention of a layer of the encoder.
 pub(super) fn attention_of_encoder(encoder: &Hyper, layer: usize) -> Attention {

@@ -125,12 +125,14 @@ fn decoder(config: &Config, h: &Hyper, mut b: Builder<'_>) -> Result<Graph> {
     let wanted = b.pick(x);
     let hidden = b.rms_norm(wanted, "dec.output_norm", h.epsilon);
     let tied = !b.has("output.weight");
-    // In mT5 nothing is scaled, tied or not.
-    let scales = config.word(&["model_type"])? != Some("mt5");
-    let scaled = config
-        .flag(&["scale_decoder_outputs"])?
-        .or(config.flag(&["tie_word_embeddings"])?.filter(|_| scales));
-    let factor = if scaled.unwrap_or(tied && scales) { 1.0 / (h.width as f32).sqrt() } else { 1.0 };
+    let scales = match config.word(&["model_type"])? {
+        // Whatever they say of tied tables.
+        Some("mt5") => false,
+        Some("umt5") => true,
+        _ => config.flag(&["tie_word_embeddings"])?.unwrap_or(tied),
+    };
+    let scales = config.flag(&["scale_decoder_outputs"])?.unwrap_or(scales);
+    let factor = if scales { 1.0 / (h.width as f32).sqrt() } else { 1.0 };
     let scaled = b.scale(hidden, factor);
     let logits = b.linear(scaled, if tied { "token_embd" } else { "output" }, h.vocabulary);
     Ok(b.finish_with(Head::Next, hidden, logits))

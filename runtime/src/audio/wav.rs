@@ -45,7 +45,8 @@ impl Coding {
 /// it over the zero that it began with.
 fn is_unknown(claimed: u32, body: &[u8]) -> bool {
     let is_chunk = || {
-        let Some(([name @ .., a, b, c, d], rest)) = body.split_first_chunk::<8>() else { return false };
+        // Shorter than the head of a chunk: what is left of one.
+        let Some(([name @ .., a, b, c, d], rest)) = body.split_first_chunk::<8>() else { return true };
         let length = u32::from_le_bytes([*a, *b, *c, *d]);
         name.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ')
             && usize::try_from(length).is_ok_and(|length| length <= rest.len())

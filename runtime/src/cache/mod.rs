@@ -503,6 +503,7 @@ impl HeadView<'_> {
     /// # Safety
     /// While this runs, nobody else may read or write this head's part of the block that holds `position`.
     pub(crate) unsafe fn store(&self, position: usize, pairs: &[attention::Pair<'_>]) {
+        debug_assert!(position % BLOCK + pairs.len() <= BLOCK, "pairs beyond their block");
         let words = self.layer.place.head_words;
         let index = self.layer.blocks[position / BLOCK];
         // SAFETY: the caller's promise.

@@ -3,6 +3,7 @@
 use super::Extra;
 use super::value::Value;
 use crate::export::model::Model;
+use crate::export::reread::Told;
 use crate::import::BIDIRECTIONAL;
 use serde_json::Value as Json;
 use siskin::graph::{Graph, NormKind, Op, Sight};
@@ -94,20 +95,40 @@ fn note_what_is_left_out(model: &Model<'_>, notes: &mut Vec<String>) -> Result<(
             "the file cannot say that texts have at most {most} tokens: cut longer ones yourself"
         ));
     }
-    if model.hyper.windows.iter().any(Option::is_some) && !SLIDING.contains(&model.family.name) {
+    let told = told(model);
+    if told.windows && !SLIDING.contains(&model.family.name) {
         notes.push("llama.cpp runs the model without its sliding window".to_owned());
     }
-    let h = &model.hyper;
-    let known = [h.head_size, h.width / h.heads.max(1)].map(|size| 1.0 / (size as f32).sqrt());
-    let is_known = |scale: f32| known.iter().any(|known| (scale / known - 1.0).abs() < 1e-6);
-    let mut attentions = main_graph(model).into_iter().flat_map(Graph::attentions);
-    if GEMMAS.contains(&model.family.name) && attentions.any(|attention| !is_known(attention.scale)) {
+    if told.scales {
         notes.push(
             "llama.cpp takes the size of a head for the scale of attention, which the model does not"
                 .to_owned(),
         );
     }
     Ok(())
+}
+
+/// What llama.cpp does otherwise in a way that a note tells of.
+pub(super) fn told(model: &Model<'_>) -> Told {
+    let (h, family) = (&model.hyper, model.family.name);
+    let slides = h.windows.iter().any(Option::is_some);
+    let known = [h.head_size, h.width / h.heads.max(1)].map(|size| 1.0 / (size as f32).sqrt());
+    let is_known = |scale: f32| known.iter().any(|known| (scale / known - 1.0).abs() < 1e-6);
+    let mut attentions = main_graph(model).into_iter().flat_map(Graph::attentions);
+    let is_gemma = GEMMAS.contains(&family);
+    Told {
+        windows: slides && (!SLIDING.contains(&family) || is_gemma && period(&h.windows).is_none()),
+        scales: is_gemma && attentions.any(|attention| !is_known(attention.scale)),
+    }
+}
+
+/// After how many layers one without a window comes, where all layers keep to that.
+fn period(windows: &[Option<usize>]) -> Option<usize> {
+    let slides = |layer: usize, period: usize| !(layer + 1).is_multiple_of(period);
+    let fits = |period: &usize| {
+        windows.iter().enumerate().all(|(layer, window)| window.is_some() == slides(layer, *period))
+    };
+    (1..=windows.len().max(6)).find(fits)
 }
 
 /// The source's own keys.
@@ -340,19 +361,12 @@ fn own(model: &Model<'_>, keys: &mut Vec<(String, Value)>, notes: &mut Vec<Strin
     }
     let push = |keys: &mut Vec<(String, Value)>, key: &str, value| keys.push((key.to_owned(), value));
     match model.family.name {
-        family if GEMMAS.contains(&family) => {
-            let windows = &model.hyper.windows;
-            let slides = |layer: usize, period: usize| !(layer + 1).is_multiple_of(period);
-            let fits = |period: &usize| {
-                windows.iter().enumerate().all(|(layer, window)| window.is_some() == slides(layer, *period))
-            };
-            match (1..=windows.len().max(6)).find(fits) {
-                Some(period) => {
-                    push(keys, "attention.sliding_window_pattern", Value::Unsigned(period as u32));
-                }
-                None => notes.push("llama.cpp knows no such pattern of layers with a window".to_owned()),
+        family if GEMMAS.contains(&family) => match period(&model.hyper.windows) {
+            Some(period) => {
+                push(keys, "attention.sliding_window_pattern", Value::Unsigned(period as u32));
             }
-        }
+            None => notes.push("llama.cpp knows no such pattern of layers with a window".to_owned()),
+        },
         "modernbert" => {
             let windows = &model.hyper.windows;
             let fits = |period: &usize| {
@@ -361,6 +375,19 @@ fn own(model: &Model<'_>, keys: &mut Vec<(String, Value)>, notes: &mut Vec<Strin
             };
             if let Some(period) = (1..=windows.len().max(1)).find(fits) {
                 push(keys, "attention.sliding_window_pattern", Value::Unsigned(period as u32));
+            }
+        }
+        "phi" => {
+            let has = |name: &str| model.file.tensor(name).is_some();
+            if has("blk.0.attn_q_norm.weight") {
+                return Err(Error::unsupported(
+                    "gguf",
+                    "llama.cpp knows no norms of queries and keys in phi2",
+                ));
+            }
+            if !has("output.weight") {
+                let message = "llama.cpp knows no phi2 whose token table gives the scores as well";
+                return Err(Error::unsupported("gguf", message));
             }
         }
         "gpt-neox" => {

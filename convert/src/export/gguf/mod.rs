@@ -86,7 +86,7 @@ fn write(model: &Model<'_>, to: &Path, options: &ExportOptions<'_>) -> Result<Re
     metadata.extend(tokenizer::keys(model, &mut report.notes)?);
     let extras = keys::factors(model)?;
     if model.source() != "GGUF" {
-        check_keys(model, architecture, &metadata, &extras, &report.notes)?;
+        check_keys(model, architecture, &metadata, &extras)?;
     }
     let head = head(&metadata, &entries, &types, &extras)?;
     let io = |error: std::io::Error| Error::io(to.display().to_string(), &error);
@@ -116,7 +116,6 @@ fn check_keys(
     architecture: &str,
     metadata: &[(String, Value)],
     extras: &[Extra],
-    notes: &[String],
 ) -> Result<()> {
     // Its head stays behind where it is an encoder.
     let stays = |name: &str| {
@@ -127,7 +126,7 @@ fn check_keys(
     let (_, own) = model.family.build(&model.config, &has)?;
     let config = config_of(model, architecture, metadata, extras);
     let read = Family::of_gguf(architecture)?.build(&config, &has);
-    reread::check(own, read, "gguf", notes)
+    reread::check(own, read, "gguf", keys::told(model))
 }
 
 /// The hyper-parameters as they are read from the file.
