@@ -7,6 +7,7 @@
 //! - [`Cpu`]: what the processor can do, as a value; [`ops::Kernels`]: what was chosen for it.
 #![cfg_attr(not(any(feature = "std", test)), no_std)]
 
+pub mod ahead;
 mod cpu;
 pub mod float;
 pub mod hadamard;

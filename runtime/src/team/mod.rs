@@ -115,9 +115,21 @@ fn work(shared: &Shared, (index, present): (usize, usize), job: Job) {
 }
 
 impl Worker<'_> {
+    /// The first of the `total` pieces of a phase that are this worker's own.
+    pub(crate) fn first_piece(&self, total: usize) -> usize {
+        shared::part_of(total, self.index, self.present).start
+    }
+
     /// A phase of `total` pieces: does some of them, and returns when all are done. Whoever counts the
-    /// last asks `stop` whether the job ends here; false tells everybody that it does.
-    pub(crate) fn share(&self, total: usize, stop: impl Fn() -> bool, work: impl Fn(usize)) -> bool {
+    /// last asks `stop` whether the job ends here; false tells everybody that it does. Whoever has to wait calls
+    /// `meanwhile` until it says that it has no more to do.
+    pub(crate) fn share(
+        &self,
+        total: usize,
+        stop: impl Fn() -> bool,
+        work: impl Fn(usize),
+        meanwhile: impl Fn() -> bool,
+    ) -> bool {
         let phase = self.phase.get();
         self.phase.set(phase + 1);
         let mut done = 0;
@@ -130,7 +142,7 @@ impl Worker<'_> {
                 Turn::Over => break,
                 Turn::Wait => {
                     self.shared.report(phase, done, total, &stop);
-                    assert!(self.shared.wait(phase), "another worker failed");
+                    assert!(self.shared.wait(phase, &meanwhile), "another worker failed");
                     break;
                 }
             }

@@ -224,14 +224,19 @@ impl Shared {
         }
     }
 
-    /// Waits for the end of a phase; false when the team is broken.
-    pub(super) fn wait(&self, phase: u32) -> bool {
+    /// Waits for the end of a phase, and calls `meanwhile` as long as that has something to do, once at least; false when
+    /// the team is broken.
+    pub(super) fn wait(&self, phase: u32, meanwhile: &impl Fn() -> bool) -> bool {
         let mut round = 0;
+        let mut busy = meanwhile();
         while self.phase() == phase {
             if self.is_broken() {
                 return false;
             }
-            pause(&mut round);
+            match busy {
+                true => busy = meanwhile(),
+                false => pause(&mut round),
+            }
         }
         true
     }
@@ -255,7 +260,7 @@ impl Shared {
 }
 
 /// A member's part of `total` pieces: they follow each other, and none has two more than another.
-fn part_of(total: usize, owner: usize, present: usize) -> Range<usize> {
+pub(super) fn part_of(total: usize, owner: usize, present: usize) -> Range<usize> {
     (total * owner).div_ceil(present)..(total * (owner + 1)).div_ceil(present)
 }
 

@@ -21,7 +21,7 @@ fn every_piece_is_done_once_in_every_phase() {
                         assert!(done[..phase].iter().all(all));
                         done_here[piece].fetch_add(1, Ordering::Relaxed);
                     };
-                    assert!(worker.share(done_here.len(), || false, count));
+                    assert!(worker.share(done_here.len(), || false, count, || false));
                 }
             })
             .unwrap();
@@ -49,7 +49,7 @@ fn a_thread_has_a_run_of_pieces_until_it_helps_another() {
             0 => wait_for(&done, 19),
             _ => assert_eq!(done.fetch_add(1, Ordering::Relaxed), (piece + 9) % 19),
         };
-        worker.share(20, || false, work);
+        worker.share(20, || false, work, || false);
     })
     .unwrap();
 }
@@ -64,7 +64,7 @@ fn a_job_has_no_more_threads_than_it_may() {
             team.run(most, &|worker| {
                 assert!(worker.index < size && worker.team == size);
                 here.fetch_add(1, Ordering::Relaxed);
-                worker.share(16, || false, |_| std::thread::yield_now());
+                worker.share(16, || false, |_| std::thread::yield_now(), || false);
             })
             .unwrap();
             assert!((1..=size).contains(&here.into_inner()));
@@ -86,7 +86,7 @@ fn members_without_a_core_stay_out_until_there_is_one() {
             team.run(usize::MAX, &|worker| {
                 assert!(worker.team == 4 && worker.index < worker.present);
                 seen.store(worker.present, Ordering::Relaxed);
-                worker.share(16, || false, |_| std::thread::yield_now());
+                worker.share(16, || false, |_| std::thread::yield_now(), || false);
             })
             .unwrap();
         }
@@ -103,7 +103,7 @@ fn everybody_leaves_after_the_phase_that_ends_the_job() {
                 let count = |piece: usize| {
                     phases.fetch_add(usize::from(piece == 0), Ordering::Relaxed);
                 };
-                if !worker.share(4, || phase == last, count) {
+                if !worker.share(4, || phase == last, count, || false) {
                     return;
                 }
             }
@@ -117,8 +117,8 @@ fn everybody_leaves_after_the_phase_that_ends_the_job() {
 fn a_job_that_was_ended_has_no_more_phases() {
     let mut team = crowded(3);
     team.run(usize::MAX, &|worker| {
-        assert!(!worker.share(4, || true, |_| {}));
-        assert!(!worker.share(4, || false, |_| panic!("a piece after the end")));
+        assert!(!worker.share(4, || true, |_| {}, || false));
+        assert!(!worker.share(4, || false, |_| panic!("a piece after the end"), || false));
     })
     .unwrap();
 }
@@ -127,7 +127,7 @@ fn a_job_that_was_ended_has_no_more_phases() {
 fn a_panic_is_an_error_and_nobody_hangs() {
     let mut team = crowded(3);
     let outcome = team.run(usize::MAX, &|worker| {
-        worker.share(50, || false, |piece| assert_ne!(piece, 30, "on purpose"));
+        worker.share(50, || false, |piece| assert_ne!(piece, 30, "on purpose"), || false);
     });
     assert!(outcome.is_err());
     assert!(team.run(usize::MAX, &|_| {}).is_err());

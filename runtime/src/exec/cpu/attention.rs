@@ -5,10 +5,10 @@ use std::ops::Range;
 use siskin_kernels::ops::attention::{self as attend, CHUNK, QUERIES, Query, Span};
 
 use super::Forward;
+use super::ahead::Member;
 use crate::cache::CacheOptions;
 use crate::graph::{Attention, Sight};
 use crate::plan::View;
-use crate::team::Worker;
 
 /// Most rows whose keys are shared out chunk by chunk.
 const SPLIT_ROWS: usize = 8;
@@ -66,7 +66,7 @@ impl Workspace {
 }
 
 impl Forward<'_> {
-    pub(super) fn attend(&self, worker: &Worker<'_>, attention: &Attention, queries: View, to: View) -> bool {
+    pub(super) fn attend(&self, worker: &Member<'_>, attention: &Attention, queries: View, to: View) -> bool {
         let step = Attend { forward: self, attention, queries, to };
         let rows = self.batch.attending(attention);
         let most_chunks = (0..rows).map(|row| step.chunks(row).len()).max().unwrap_or(0);
@@ -120,7 +120,7 @@ impl Attend<'_> {
     }
 
     /// Many rows: runs of rows that share what is loaded for them.
-    fn rows_together(&self, worker: &Worker<'_>, rows: usize) -> bool {
+    fn rows_together(&self, worker: &Member<'_>, rows: usize) -> bool {
         let kv_heads = self.attention.kv_heads;
         let fair = rows * kv_heads / (4 * worker.team);
         let together = fair.min(QUERIES / self.group().min(QUERIES)).max(1);
@@ -152,7 +152,7 @@ impl Attend<'_> {
     }
 
     /// Few rows with few keys: a piece of work is one query, so that an odd number of heads is shared evenly.
-    fn query_by_query(&self, worker: &Worker<'_>, rows: usize) -> bool {
+    fn query_by_query(&self, worker: &Member<'_>, rows: usize) -> bool {
         self.forward.share(worker, rows * self.attention.heads, |piece| {
             let (row, head) = (piece / self.attention.heads, piece % self.attention.heads);
             let result = |row, head| self.result(row, head);
@@ -161,7 +161,7 @@ impl Attend<'_> {
     }
 
     /// Few rows with many keys: a piece of work is a chunk of the keys, and parts are merged at the end.
-    fn chunk_by_chunk(&self, worker: &Worker<'_>, rows: usize, most_chunks: usize) -> bool {
+    fn chunk_by_chunk(&self, worker: &Member<'_>, rows: usize, most_chunks: usize) -> bool {
         let (heads, kv_heads) = (self.attention.heads, self.attention.kv_heads);
         let size = attend::part_size(self.attention.head_size);
         let parts = self.forward.workspace.parts;
@@ -213,7 +213,7 @@ impl Attend<'_> {
     /// which view a query's result goes.
     fn queries(
         &self,
-        worker: &Worker<'_>,
+        worker: &Member<'_>,
         kv_head: usize,
         chosen: &[(usize, usize)],
         span: Span,

@@ -1,5 +1,6 @@
 //! Runs a plan on a team of threads.
 
+mod ahead;
 mod attention;
 mod products;
 mod state;
@@ -22,8 +23,9 @@ use crate::cache::Cache;
 use crate::graph::{Attention, NormKind, Routing, Rows, Sight};
 use crate::observe::Observation;
 use crate::plan::{Arena, Plan, RowOp, Step, View, Weights, slot_words};
-use crate::team::{Team, Worker};
+use crate::team::Team;
 use crate::{Error, ErrorKind, Result};
+use ahead::Member;
 
 /// Rows that a worker takes at once.
 const ROW_BLOCK: usize = 8;
@@ -52,8 +54,10 @@ impl Forward<'_> {
     /// Runs every step with up to `threads` of the team. An error leaves the cache with tokens whose keys are not valid.
     pub(crate) fn run(&self, team: &mut Team, threads: usize) -> Result<()> {
         team.run(threads, &|worker| {
-            for step in &self.plan.steps {
-                if !self.step(step, worker) {
+            let member = Member::new(worker);
+            for (number, step) in self.plan.steps.iter().enumerate() {
+                member.begin(number);
+                if !self.step(step, &member) {
                     return;
                 }
             }
@@ -74,13 +78,13 @@ impl Forward<'_> {
     }
 
     /// A phase of the pass, which ends early when the caller wants it: what is left of its pieces is left out.
-    fn share(&self, worker: &Worker<'_>, pieces: usize, work: impl Fn(usize)) -> bool {
+    fn share(&self, worker: &Member<'_>, pieces: usize, work: impl Fn(usize)) -> bool {
         let unless_stopped = |piece| {
             if !self.is_stopped() {
                 work(piece);
             }
         };
-        worker.share(pieces, || self.is_stopped(), unless_stopped)
+        worker.share(pieces, || self.is_stopped(), unless_stopped, || self.ask_ahead(worker))
     }
 
     fn row_count(&self, rows: Rows) -> usize {
@@ -93,7 +97,7 @@ impl Forward<'_> {
     }
 
     /// A worker's part of a step; false when the pass is to end.
-    fn step(&self, step: &Step, worker: &Worker<'_>) -> bool {
+    fn step(&self, step: &Step, worker: &Member<'_>) -> bool {
         match step {
             Step::Rows { rows, ops } => {
                 let count = self.row_count(*rows);
@@ -285,7 +289,7 @@ impl Forward<'_> {
 
     /// No two workers write the same lines: each stores all rows of its heads or, of many rows, all heads of whole
     /// blocks of positions, so that rows are read from end to end.
-    fn append(&self, worker: &Worker<'_>, attention: &Attention, keys: View, values: View) -> bool {
+    fn append(&self, worker: &Member<'_>, attention: &Attention, keys: View, values: View) -> bool {
         let rows = &self.batch.rows;
         let begins = |row: usize| row == 0 || rows[row - 1].sequence != rows[row].sequence;
         let on_edge = |row: usize| rows[row].position.is_multiple_of(BLOCK);

@@ -7,16 +7,18 @@ use siskin_kernels::ops::matmul::{Input, Output, Product};
 use siskin_kernels::panel::{InputKind, ROWS};
 
 use super::Forward;
+use super::ahead::Member;
 use crate::exec::activation;
 use crate::graph::Routing;
 use crate::observe::Observation;
 use crate::plan::{After, Plan, ProductPart, Step, View};
-use crate::team::Worker;
 
 /// Rows of a product that a worker takes at once: their integers stay in the second cache.
 const PRODUCT_ROWS: usize = 128;
 /// Panels whose products are activated at once: with [`PRODUCT_ROWS`] rows of two parts they stay in the second cache.
 const NEAR_PANELS: usize = 8;
+/// The most panels of a piece that is not.
+const FAR_PANELS: usize = 64;
 
 /// Rows as matrices take them.
 type Rows = (View, InputKind);
@@ -36,7 +38,7 @@ pub(in crate::exec) fn scratch_size(plan: &Plan) -> usize {
 impl Forward<'_> {
     pub(super) fn products(
         &self,
-        worker: &Worker<'_>,
+        worker: &Member<'_>,
         rows: usize,
         input: Rows,
         parts: &[ProductPart],
@@ -53,43 +55,61 @@ impl Forward<'_> {
 
     fn plain_products(
         &self,
-        worker: &Worker<'_>,
+        worker: &Member<'_>,
         rows: usize,
         input: Rows,
         parts: &[ProductPart],
         residual: Option<View>,
     ) -> bool {
-        let total: usize = parts.iter().map(panels_of).sum();
-        let run = run_of(total, rows, worker, 64);
-        let runs: usize = parts.iter().map(|part| panels_of(part).div_ceil(run)).sum();
+        let (run, runs) = runs_of(parts, rows, worker, false);
         self.share(worker, runs * rows.div_ceil(PRODUCT_ROWS), |piece| {
-            let (block, mut at) = (piece / runs, piece % runs);
-            for part in parts {
-                let count = panels_of(part).div_ceil(run);
-                if at >= count {
-                    at -= count;
-                    continue;
-                }
-                let panels = at * run..panels_of(part).min((at + 1) * run);
-                self.product(part, rows, input, residual, block_of(block, rows), panels);
-                break;
+            if let Some((part, panels)) = plain_piece(parts, run, piece % runs) {
+                self.product(part, rows, input, residual, block_of(piece / runs, rows), panels);
             }
         })
+    }
+
+    /// The weights that the worker's own pieces of a product of few rows begin with, up to the end of their matrices: of
+    /// two parts where one gates the other.
+    pub(super) fn first_weights(
+        &self,
+        worker: &Member<'_>,
+        rows: usize,
+        parts: &[ProductPart],
+        after: After,
+    ) -> [&[u8]; 2] {
+        let near = matches!(after, After::Activate(_) | After::Gate(_));
+        let (run, runs) = runs_of(parts, rows, worker, near);
+        let first = worker.first_piece(runs);
+        let mut begins: [&[u8]; 2] = [&[]; 2];
+        if near {
+            for (begin, part) in begins.iter_mut().zip(parts) {
+                *begin = self.weights_from(part, part.first / ROWS + first * run);
+            }
+        } else if let Some((part, panels)) = plain_piece(parts, run, first) {
+            begins[0] = self.weights_from(part, panels.start);
+        }
+        begins
+    }
+
+    /// The bytes of a part's matrix from a panel on.
+    fn weights_from(&self, part: &ProductPart, panel: usize) -> &[u8] {
+        let Some(tensor) = self.weights.matrix(part.weight) else { return &[] };
+        let bytes = tensor.panel.panel_bytes(tensor.columns).unwrap_or(0);
+        tensor.data.get(panel * bytes..).unwrap_or_default()
     }
 
     /// Products that are activated while they are near: of one part, or of two where the first gates the second.
     fn activated_products(
         &self,
-        worker: &Worker<'_>,
+        worker: &Member<'_>,
         rows: usize,
         input: Rows,
         parts: &[ProductPart],
         kind: Kind,
     ) -> bool {
         let Some(first) = parts.first() else { return true };
-        let panels = panels_of(first);
-        let run = run_of(panels, rows, worker, NEAR_PANELS);
-        let runs = panels.div_ceil(run);
+        let (run, runs) = runs_of(parts, rows, worker, true);
         self.share(worker, runs * rows.div_ceil(PRODUCT_ROWS), |piece| {
             let (rows, at) = (block_of(piece / runs, rows), piece % runs * run);
             let columns = at * ROWS..first.to.columns.min((at + run) * ROWS);
@@ -124,7 +144,7 @@ impl Forward<'_> {
     /// Each expert's matrix times its slots: those of experts that nobody chose are not touched.
     pub(super) fn expert_products(
         &self,
-        worker: &Worker<'_>,
+        worker: &Member<'_>,
         routing: &Routing,
         slots: View,
         input: Rows,
@@ -239,7 +259,31 @@ fn block_of(block: usize, rows: usize) -> Range<usize> {
     block * PRODUCT_ROWS..rows.min((block + 1) * PRODUCT_ROWS)
 }
 
+/// The part that a piece of plain products is of, and its panels.
+fn plain_piece(parts: &[ProductPart], run: usize, piece: usize) -> Option<(&ProductPart, Range<usize>)> {
+    let mut at = piece;
+    for part in parts {
+        let count = panels_of(part).div_ceil(run);
+        if at < count {
+            return Some((part, at * run..panels_of(part).min((at + 1) * run)));
+        }
+        at -= count;
+    }
+    None
+}
+
+/// Panels of a piece, and pieces of a block of rows. What is activated `near` goes through all parts at once.
+fn runs_of(parts: &[ProductPart], rows: usize, worker: &Member<'_>, near: bool) -> (usize, usize) {
+    if near {
+        let panels = parts.first().map_or(0, panels_of);
+        let run = run_of(panels, rows, worker, NEAR_PANELS);
+        return (run, panels.div_ceil(run));
+    }
+    let run = run_of(parts.iter().map(panels_of).sum(), rows, worker, FAR_PANELS);
+    (run, parts.iter().map(|part| panels_of(part).div_ceil(run)).sum())
+}
+
 /// Panels of a piece, of `total`: few rows have runs long enough to stream, many rows enough pieces to share.
-fn run_of(total: usize, rows: usize, worker: &Worker<'_>, most: usize) -> usize {
+fn run_of(total: usize, rows: usize, worker: &Member<'_>, most: usize) -> usize {
     (total * rows.div_ceil(PRODUCT_ROWS) / (worker.team * 8)).next_multiple_of(4).clamp(4, most)
 }

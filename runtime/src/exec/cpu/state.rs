@@ -4,9 +4,9 @@ use siskin_kernels::ops::attention::padded;
 
 use super::super::state::{self, COLUMNS, Head};
 use super::Forward;
+use super::ahead::Member;
 use crate::graph::{Attention, Projection, Recurrence};
 use crate::plan::View;
-use crate::team::Worker;
 
 impl Forward<'_> {
     /// The rows of a sequence, in order.
@@ -17,7 +17,7 @@ impl Forward<'_> {
 
     pub(super) fn convolve(
         &self,
-        worker: &Worker<'_>,
+        worker: &Member<'_>,
         (number, taps): (usize, usize),
         weights: &[f32],
         from: View,
@@ -44,7 +44,7 @@ impl Forward<'_> {
 
     pub(super) fn recur(
         &self,
-        worker: &Worker<'_>,
+        worker: &Member<'_>,
         recurrence: &Recurrence,
         inputs: &[View],
         to: View,
@@ -72,7 +72,7 @@ impl Forward<'_> {
     /// Stores sums over the positions of each text.
     pub(super) fn append_mixed(
         &self,
-        worker: &Worker<'_>,
+        worker: &Member<'_>,
         attention: &Attention,
         projection: Projection,
         [keys, values]: [View; 2],

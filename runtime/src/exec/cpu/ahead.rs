@@ -1,0 +1,110 @@
+//! Weights that are asked for before their step: a member that waits for others brings the beginning of its own part of
+//! the next products into its cache.
+
+use std::cell::Cell;
+use std::ops::Deref;
+
+use siskin_kernels::ahead::{LINE, ask_for};
+
+use super::Forward;
+use crate::plan::Step;
+use crate::team::Worker;
+
+/// Rows up to which products wait for weights, and not for what they compute.
+const FEW_ROWS: usize = 4;
+/// Bytes that are asked for before a step: a part of the second cache.
+const MOST: usize = 128 << 10;
+/// Lines that are asked for between two looks at whether the phase is over.
+const ONCE: usize = 64;
+
+/// A member of the team on its way through a plan.
+pub(super) struct Member<'a> {
+    worker: &'a Worker<'a>,
+    /// The step that it is in.
+    step: Cell<usize>,
+    /// The step whose weights it asks for, and what of them is left.
+    ahead: Cell<(usize, [Wish; 2])>,
+}
+
+/// Addresses that are asked for, one line after the other.
+#[derive(Clone, Copy)]
+struct Wish {
+    at: *const u8,
+    bytes: usize,
+}
+
+impl Wish {
+    const NONE: Self = Self { at: std::ptr::null(), bytes: 0 };
+
+    fn of(bytes: &[u8]) -> Self {
+        Self { at: bytes.as_ptr(), bytes: bytes.len() }
+    }
+
+    /// Asks for up to so many lines; how many it were.
+    fn ask(&mut self, most: usize) -> usize {
+        let lines = most.min(self.bytes.div_ceil(LINE));
+        for line in 0..lines {
+            ask_for(self.at.wrapping_add(line * LINE));
+        }
+        *self =
+            Self { at: self.at.wrapping_add(lines * LINE), bytes: self.bytes.saturating_sub(lines * LINE) };
+        lines
+    }
+}
+
+impl<'a> Member<'a> {
+    pub(super) fn new(worker: &'a Worker<'a>) -> Self {
+        Self { worker, step: Cell::new(0), ahead: Cell::new((0, [Wish::NONE; 2])) }
+    }
+
+    /// Begins a step.
+    pub(super) fn begin(&self, step: usize) {
+        self.step.set(step);
+    }
+}
+
+impl<'a> Deref for Member<'a> {
+    type Target = Worker<'a>;
+
+    fn deref(&self) -> &Worker<'a> {
+        self.worker
+    }
+}
+
+impl Forward<'_> {
+    /// Asks for some of the weights that the member needs next; false where there are no more to ask for.
+    pub(super) fn ask_ahead(&self, member: &Member<'_>) -> bool {
+        if self.batch.rows.len() > FEW_ROWS {
+            return false;
+        }
+        let (mut step, mut wishes) = member.ahead.get();
+        if step <= member.step.get() {
+            (step, wishes) = self.next_weights(member);
+        }
+        let mut asked = 0;
+        for wish in &mut wishes {
+            asked += wish.ask(ONCE - asked);
+        }
+        member.ahead.set((step, wishes));
+        asked > 0
+    }
+
+    /// The next step with products and the beginning of what the member reads for it.
+    fn next_weights(&self, member: &Member<'_>) -> (usize, [Wish; 2]) {
+        let first = member.step.get() + 1;
+        let rest = self.plan.steps.iter().enumerate().skip(first);
+        for (step, what) in rest {
+            match what {
+                Step::Products { rows, parts, after, .. } => {
+                    let begins = self.first_weights(member, self.row_count(*rows), parts, *after);
+                    let count = begins.iter().filter(|part| !part.is_empty()).count().max(1);
+                    return (step, begins.map(|part| Wish::of(&part[..part.len().min(MOST / count)])));
+                }
+                // Nobody knows yet whose.
+                Step::ExpertProducts { .. } => return (step, [Wish::NONE; 2]),
+                _ => {}
+            }
+        }
+        (usize::MAX, [Wish::NONE; 2])
+    }
+}
