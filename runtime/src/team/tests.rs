@@ -1,4 +1,5 @@
 use super::Team;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -50,6 +51,35 @@ fn a_thread_has_a_run_of_pieces_until_it_helps_another() {
             _ => assert_eq!(done.fetch_add(1, Ordering::Relaxed), (piece + 9) % 19),
         };
         worker.share(20, || false, work, || false);
+    })
+    .unwrap();
+}
+
+#[test]
+fn who_waits_has_something_to_do_until_it_has_not() {
+    let mut team = crowded(2);
+    let (come, calls) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let start = Instant::now();
+    let wait_for = |counter: &AtomicUsize, count| {
+        while counter.load(Ordering::Relaxed) < count {
+            assert!(start.elapsed() < Duration::from_secs(60), "the other thread has not come so far");
+            std::thread::yield_now();
+        }
+    };
+    team.run(usize::MAX, &|worker| {
+        come.fetch_add(1, Ordering::Relaxed);
+        wait_for(&come, 2);
+        // The one piece is done when the other thread was asked three times, and said then that it has no more.
+        let asked = Cell::new(0);
+        let meanwhile = || {
+            asked.set(asked.get() + 1);
+            calls.fetch_max(asked.get(), Ordering::Relaxed);
+            asked.get() < 3
+        };
+        worker.share(1, || false, |_| wait_for(&calls, 3), meanwhile);
+        assert!(asked.get() <= 3, "asked {} times", asked.get());
+        let own: Vec<usize> = (0..2).map(|total| worker.first_piece(2 * total)).collect();
+        assert_eq!(own, [0, worker.index]);
     })
     .unwrap();
 }

@@ -108,3 +108,18 @@ impl Forward<'_> {
         (usize::MAX, [Wish::NONE; 2])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_is_asked_for_once() {
+        let bytes = [0_u8; 5 * LINE + 1];
+        let mut wish = Wish::of(&bytes);
+        assert_eq!([wish.ask(4), wish.ask(4), wish.ask(4)], [4, 2, 0]);
+        assert_eq!(wish.at.addr() - bytes.as_ptr().addr(), 6 * LINE);
+        let mut nothing = Wish::NONE;
+        assert_eq!(nothing.ask(4), 0);
+    }
+}
