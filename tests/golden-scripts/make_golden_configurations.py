@@ -75,6 +75,9 @@ CASES = {
     "bart-untied": (T.BartForConditionalGeneration, T.BartConfig(**BART, tie_word_embeddings=False), None),
     "phi-norms": (T.PhiForCausalLM, T.PhiConfig(**DECODER, qk_layernorm=True), None),
     "phi-tied": (T.PhiForCausalLM, T.PhiConfig(**DECODER, tie_word_embeddings=True), left_out("layer_norm_eps")),
+    "olmo3": (T.Olmo3ForCausalLM, T.Olmo3Config(
+        **DECODER, sliding_window=6, layer_types=["sliding_attention", "full_attention"], rope_scaling=dict(
+            rope_type="yarn", factor=4.0, original_max_position_embeddings=16, rope_theta=3000.0)), None),
     "qwen3-moe-window": (T.Qwen3MoeForCausalLM, T.Qwen3MoeConfig(
         **DECODER, head_dim=12, moe_intermediate_size=24, num_experts=4, num_experts_per_tok=2, use_sliding_window=True,
         sliding_window=6), None),

@@ -32,7 +32,7 @@ const READERS: &[(&str, Head)] = &[
     ("bart-untied", Head::Hidden),
 ];
 /// Models that write.
-const WRITERS: &[&str] = &["phi-norms", "phi-tied", "qwen3-moe-window", "gemma2-short"];
+const WRITERS: &[&str] = &["phi-norms", "phi-tied", "olmo3", "qwen3-moe-window", "gemma2-short"];
 
 fn folder(name: &str) -> PathBuf {
     paths::data("golden-configurations").join(name)
@@ -197,7 +197,12 @@ fn keys_that_gguf_lacks_are_refused() {
 fn what_gguf_has_keys_for_comes_back() {
     let sliding = json!({"global_attn_every_n_layers": 1, "layer_types": null});
     let long = json!({"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "attention_factor": 1.3, "beta_fast": 20.0}});
-    for (from, config) in [("golden-texts/modernbert", sliding), ("golden/llama", long)] {
+    // Files have one base for both kinds of layers.
+    let scaled = json!({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 3e3});
+    let kinds =
+        json!({"full_attention": scaled, "sliding_attention": {"rope_type": "default", "rope_theta": 3e3}});
+    let olmo = ("golden-configurations/olmo3", json!({ "rope_parameters": kinds }));
+    for (from, config) in [("golden-texts/modernbert", sliding), ("golden/llama", long), olmo] {
         let name = from.rsplit('/').next().unwrap();
         let file = packed(changed(from, &format!("back-{name}"), config, &[])).unwrap();
         let gguf = packed(written(&file, "gguf", &format!("back-{name}.gguf")).unwrap()).unwrap();

@@ -25,6 +25,7 @@ const CLASSES: &[(&str, &str)] = &[
     ("bloom", "BloomForCausalLM"),
     ("mpt", "MptForCausalLM"),
     ("olmo2", "Olmo2ForCausalLM"),
+    ("olmo3", "Olmo3ForCausalLM"),
     ("granite", "GraniteForCausalLM"),
     ("starcoder2", "Starcoder2ForCausalLM"),
     ("qwen3_moe", "Qwen3MoeForCausalLM"),
@@ -116,6 +117,9 @@ fn model_type(model: &Model<'_>) -> Result<&'static str> {
     // Only these have a bias in each layer.
     if model.family.name == "t5" && model.file.tensor("dec.blk.1.attn_rel_b.weight").is_some() {
         return Ok("umt5");
+    }
+    if model.family.name == "olmo2" && model.hyper.windows.iter().any(Option::is_some) {
+        return Ok("olmo3");
     }
     model.family.hugging_face.first().copied().ok_or_else(none)
 }
@@ -262,6 +266,9 @@ fn family(model: &Model<'_>, graph: &Graph, kind: &str) -> Result<Vec<(String, V
             set(ours, value.clone());
         }
     }
+    if kind == "olmo3" {
+        set("layer_types", kinds_of_layers(h));
+    }
     if kind == "gemma2" || kind == "gemma3_text" {
         let scale = graph.attentions().next().map_or(1.0, |attention| f64::from(attention.scale));
         set("query_pre_attn_scalar", json!((1.0 / (scale * scale)).round() as u64));
@@ -278,7 +285,7 @@ fn family(model: &Model<'_>, graph: &Graph, kind: &str) -> Result<Vec<(String, V
     }
     let has = |name: &str| model.file.tensor(name).is_some();
     match kind {
-        "llama" | "granite" | "granitemoe" | "qwen3" | "olmo2" | "smollm3" => {
+        "llama" | "granite" | "granitemoe" | "qwen3" | "olmo2" | "olmo3" | "smollm3" => {
             set("attention_bias", json!(has("blk.0.attn_q.bias")));
             set("mlp_bias", json!(has("blk.0.ffn_up.bias")));
         }
@@ -399,6 +406,16 @@ fn rotation(
             "beta_slow": config.get("rope.scaling.yarn_beta_slow"),
             "original_max_position_embeddings": original.map(|length| length as u64)}),
         ));
+    }
+    if kind == "olmo3" {
+        // The scaling is that of one kind of layers.
+        let plain = json!({"rope_type": "default", "rope_theta": theta});
+        let scaling =
+            keys.iter().find(|(key, _)| key == "rope_scaling").and_then(|(_, value)| value.as_object());
+        let mut full = plain.as_object().cloned().unwrap_or_default();
+        full.extend(scaling.cloned().unwrap_or_default());
+        let kinds = json!({"full_attention": full, "sliding_attention": plain});
+        return Ok(vec![("rope_parameters".to_owned(), kinds)]);
     }
     Ok(keys)
 }

@@ -1,32 +1,32 @@
-//! OLMo 2: norms after each block, queries and keys normalised over all heads.
+//! OLMo 2 and 3: norms after each block, queries and keys normalised over all heads; in OLMo 3 most layers with a window,
+//! whose rotary positions are never scaled.
 
 use super::blocks::{self, block, whole};
 use super::llama::feed_forward;
-use super::{Family, Form, Hyper, Rule, hyper, rope};
-use crate::Error;
-use crate::graph::{ActivationKind, Builder, NormKind, ValueId};
+use super::{Config, Family, Form, Hyper, Rule, hyper, rope};
+use crate::graph::{ActivationKind, Builder, NormKind, Rope, ValueId};
+use crate::{Error, Result};
+use serde_json::Value;
 
 pub(super) static FAMILY: Family = Family {
     name: "olmo2",
-    hugging_face: &["olmo2"],
+    hugging_face: &["olmo2", "olmo3"],
     gguf: &["olmo2"],
     hugging_face_rules: RULES,
     gguf_rules: &[
         whole("blk.{}.ffn_post_norm", "blk.{}.post_ffw_norm"),
         whole("blk.{}.attn_post_norm", "blk.{}.post_attention_norm"),
     ],
-    hyper: |config| {
-        if config.count(&["attention.sliding_window"])?.is_some_and(|window| window > 0) {
-            let message = "layers with a window, as those of OLMo 3, are not known";
-            return Err(Error::unsupported("config.attention.sliding_window", message));
-        }
-        Hyper::read(config, |width| 4 * width)
-    },
+    hyper: hyper_of,
     form: Form::Decoder(|config, h, mut b| {
         let activation = hyper::activation(config, ActivationKind::Silu)?;
-        let rope = b.rope_table(rope::read(config, h)?);
+        let theta = if config.word(&["model_type"])? == Some("olmo3") { 500_000.0 } else { 10_000.0 };
+        let full = b.rope_table(rope::read_kind(config, h, "full_attention", theta)?);
+        let slides = h.windows.iter().any(Option::is_some);
+        let local = if slides { b.rope_table(local_rope(config, h, theta)?) } else { full };
         let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
         for layer in 0..h.layers {
+            let rope = if h.windows[layer].is_some() { local } else { full };
             let attended = attend(&mut b, h, layer, rope, x);
             let attended = b.rms_norm(attended, &block(layer, "attn_post_norm"), h.epsilon);
             x = b.add(x, attended);
@@ -38,6 +38,34 @@ pub(super) static FAMILY: Family = Family {
         Ok(b.finish(logits))
     }),
 };
+
+/// Every fourth layer sees all, unless the source says which.
+fn hyper_of(config: &Config) -> Result<Hyper> {
+    const PATTERN: &str = "attention.sliding_window_pattern";
+    let mut hyper = Hyper::read(config, |width| 4 * width)?;
+    match config.get(PATTERN) {
+        Some(Value::Array(list)) => {
+            let slides: Option<Vec<bool>> = list.iter().map(Value::as_bool).collect();
+            let slides = slides.filter(|slides| slides.len() == hyper.layers).ok_or_else(|| {
+                Error::corrupt(format!("config.{PATTERN}"), format!("expected {} truth values", hyper.layers))
+            })?;
+            hyper.slide(config, |layer| slides[layer])?;
+        }
+        _ => {
+            let period = config.count(&[PATTERN])?.unwrap_or(4).max(1);
+            hyper.slide(config, |layer| (layer + 1) % period != 0)?;
+        }
+    }
+    Ok(hyper)
+}
+
+/// The rotary table of layers with a window.
+fn local_rope(config: &Config, h: &Hyper, theta: f64) -> Result<Rope> {
+    if config.get("rope_parameters/sliding_attention").is_some() {
+        return rope::read_kind(config, h, "sliding_attention", theta);
+    }
+    rope::unscaled(config, h, config.number(&["rope_theta", "rope.freq_base"])?.unwrap_or(theta))
+}
 
 const RULES: &[Rule] = &[
     whole("token_embd", "model.embed_tokens"),

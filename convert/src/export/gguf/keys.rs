@@ -17,7 +17,7 @@ pub(super) use crate::import::FACTORS;
 const RANK: u32 = 4;
 
 /// Families of which llama.cpp gives layers a window.
-const SLIDING: &[&str] = &["gemma2", "gemma3", "gpt-oss", "modernbert"];
+const SLIDING: &[&str] = &["gemma2", "gemma3", "gpt-oss", "modernbert", "olmo2"];
 /// Families whose scale of attention has no key.
 const GEMMAS: &[&str] = &["gemma2", "gemma3"];
 
@@ -376,6 +376,10 @@ fn own(model: &Model<'_>, keys: &mut Vec<(String, Value)>, notes: &mut Vec<Strin
             if let Some(period) = (1..=windows.len().max(1)).find(fits) {
                 push(keys, "attention.sliding_window_pattern", Value::Unsigned(period as u32));
             }
+        }
+        "olmo2" if model.hyper.windows.iter().any(Option::is_some) => {
+            let slides = model.hyper.windows.iter().map(Option::is_some).collect();
+            push(keys, "attention.sliding_window_pattern", Value::Bools(slides));
         }
         "phi" => {
             let has = |name: &str| model.file.tensor(name).is_some();
