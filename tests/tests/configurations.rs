@@ -226,6 +226,20 @@ fn what_gguf_has_keys_for_comes_back() {
 }
 
 #[test]
+fn our_own_onnx_models_become_their_graphs_again() {
+    for name in READERS.iter().map(|(name, _)| name).chain(WRITERS) {
+        let file = packed(folder(name)).unwrap();
+        let onnx = written(&file, "onnx", &format!("{name}.onnx")).unwrap();
+        let beside = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-onnx"));
+        std::fs::create_dir_all(&beside).unwrap();
+        std::fs::rename(onnx, beside.join("model.onnx")).unwrap();
+        std::fs::copy(folder(name).join("config.json"), beside.join("config.json")).unwrap();
+        let again = packed(&beside).unwrap();
+        assert_eq!(again.metadata().architecture, file.metadata().architecture, "{name}");
+    }
+}
+
+#[test]
 fn text_ends_where_the_configuration_of_generation_says() {
     let to = changed("golden/llama", "ends", json!({"eos_token_id": 7}), &[]);
     let words = paths::data("golden-exits").join("words.json");

@@ -86,6 +86,9 @@ fn is_ids(name: &str) -> bool {
     matches!(name, "input_ids" | "decoder_input_ids")
 }
 
+/// The input that says which tokens see all.
+const GLOBAL: &str = "global_attention_mask";
+
 fn is_known(name: &str) -> bool {
     const KNOWN: &[&str] = &[
         "attention_mask",
@@ -94,6 +97,7 @@ fn is_known(name: &str) -> bool {
         "position_ids",
         "encoder_hidden_states",
         "encoder_attention_mask",
+        GLOBAL,
         "use_cache_branch",
         "cache_position",
     ];
@@ -183,7 +187,15 @@ fn scores(general: &General, ids: &[u32], memory: Option<&Rows>) -> Result<Rows>
 /// The rows of one kind that a text gives.
 fn rows_of(general: &General, ids: &[u32], segments: &[u32], head: Head, length: usize) -> Result<Rows> {
     let main = &general.main;
-    let outputs = main.run(&text_inputs(main, ids, segments, None, length)?)?;
+    let mut inputs = text_inputs(main, ids, segments, None, length)?;
+    // The first token sees all where it gives the classes.
+    if head == Head::Class
+        && let Some(Numbers::Integers(seen)) =
+            inputs.iter_mut().find(|input| input.name == GLOBAL).map(|input| &mut input.numbers)
+    {
+        seen.iter_mut().step_by(length.max(1)).for_each(|first| *first = 1);
+    }
+    let outputs = main.run(&inputs)?;
     match head {
         Head::Span => {
             let (starts, ends) = (pick(&outputs, &["start_logits"])?, pick(&outputs, &["end_logits"])?);
@@ -258,6 +270,7 @@ fn text_inputs(
             name if is_ids(name) => padded(&mut ids.iter().map(|&id| i64::from(id))),
             "attention_mask" | "decoder_attention_mask" => padded(&mut ids.iter().map(|_| 1)),
             "token_type_ids" => padded(&mut segments.iter().map(|&segment| i64::from(segment))),
+            GLOBAL => vec![0; length],
             "position_ids" => (0..length as i64).collect(),
             "encoder_attention_mask" => ones(read),
             "use_cache_branch" | "cache_position" => {
