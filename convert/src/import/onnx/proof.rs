@@ -43,6 +43,9 @@ pub(super) fn prove(
     if bytes > MOST_BYTES {
         return Ok(Proof::Impossible("it is too large to be tried".to_owned()));
     }
+    if (source.family().hyper)(source.config())?.features > 0 {
+        return Ok(Proof::Impossible("it reads no tokens".to_owned()));
+    }
     let general = match General::of_parts(models, stores, source.config().values()) {
         Ok(general) if general.outline().reads.is_some() || general.outline().writes => general,
         Ok(_) => return Ok(Proof::Other("its inputs are not tokens by their names".to_owned())),
