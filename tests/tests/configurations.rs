@@ -202,7 +202,9 @@ fn what_gguf_has_keys_for_comes_back() {
     let kinds =
         json!({"full_attention": scaled, "sliding_attention": {"rope_type": "default", "rope_theta": 3e3}});
     let olmo = ("golden-configurations/olmo3", json!({ "rope_parameters": kinds }));
-    for (from, config) in [("golden-texts/modernbert", sliding), ("golden/llama", long), olmo] {
+    for (from, config) in
+        [("golden-texts/modernbert", sliding), ("golden/llama", long), ("golden-texts/t5", json!({})), olmo]
+    {
         let name = from.rsplit('/').next().unwrap();
         let file = packed(changed(from, &format!("back-{name}"), config, &[])).unwrap();
         let gguf = packed(written(&file, "gguf", &format!("back-{name}.gguf")).unwrap()).unwrap();
@@ -210,7 +212,13 @@ fn what_gguf_has_keys_for_comes_back() {
         let [first, second, third] = [&file, &gguf, &again].map(|file| {
             let model = Model::from_file(file.clone(), &ModelOptions::default()).unwrap();
             let graph = model.graphs().iter().next().unwrap().clone();
-            (graph.ropes.clone(), graph.attentions().map(|attention| attention.sight).collect::<Vec<_>>())
+            (
+                graph.ropes.clone(),
+                graph
+                    .attentions()
+                    .map(|attention| (attention.sight, attention.bias.map(|bias| bias.farthest)))
+                    .collect::<Vec<_>>(),
+            )
         });
         for other in [second, third] {
             assert_eq!(first.1, other.1, "{from}");

@@ -14,6 +14,8 @@ pub(super) struct Told {
     pub(super) windows: bool,
     /// The scale of attention.
     pub(super) scales: bool,
+    /// Frequencies that change with the length.
+    pub(super) growth: bool,
 }
 
 /// Refuses to write a model whose hyper-parameters are read again as those of another one. What is
@@ -70,7 +72,9 @@ fn difference(own: Graphs, read: Graphs, told: Told) -> Option<(String, String)>
         if let Some(pair) = pairs.into_iter().find(|(own, read)| own != read) {
             return Some(pair);
         }
-        if let Some((own, read)) = own.ropes.iter().zip(&read.ropes).find(|(own, read)| !alike(own, read)) {
+        if let Some((own, read)) =
+            own.ropes.iter().zip(&read.ropes).find(|(own, read)| !alike(own, read, told))
+        {
             let text = |rope: &Rope| {
                 format!(
                     "rotary positions with factor {} and frequencies {:?} …",
@@ -84,10 +88,10 @@ fn difference(own: Graphs, read: Graphs, told: Told) -> Option<(String, String)>
     None
 }
 
-fn alike(own: &Rope, read: &Rope) -> bool {
+fn alike(own: &Rope, read: &Rope, told: Told) -> bool {
     let close = |own: f32, read: f32| (own - read).abs() <= CLOSE * own.abs().max(read.abs());
     own.frequencies.len() == read.frequencies.len()
-        && own.stretch.is_some() == read.stretch.is_some()
+        && (told.growth || own.stretch.is_some() == read.stretch.is_some())
         && close(own.magnitude, read.magnitude)
         && own.frequencies.iter().zip(&read.frequencies).all(|(&own, &read)| close(own, read))
 }

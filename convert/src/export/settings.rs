@@ -259,6 +259,8 @@ fn family(model: &Model<'_>, graph: &Graph, kind: &str) -> Result<Vec<(String, V
         ("expert_weights_norm", "norm_topk_prob"),
         ("use_parallel_residual", "use_parallel_residual"),
         ("attention.relative_buckets_count", "relative_attention_num_buckets"),
+        ("relative_attention_max_distance", "relative_attention_max_distance"),
+        ("scale_decoder_outputs", "scale_decoder_outputs"),
         ("decoder_start_token_id", "decoder_start_token_id"),
         ("attention.clamp_kqv", "clip_qkv"),
     ] {

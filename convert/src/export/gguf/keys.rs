@@ -6,7 +6,7 @@ use crate::export::model::Model;
 use crate::export::reread::Told;
 use crate::import::BIDIRECTIONAL;
 use serde_json::Value as Json;
-use siskin::graph::{Graph, NormKind, Op, Sight};
+use siskin::graph::{Graph, Growth, NormKind, Op, Rope, Sight, Stretch};
 use siskin::{Error, Result};
 use siskin_kernels::quant::BlockType;
 
@@ -116,7 +116,10 @@ pub(super) fn told(model: &Model<'_>) -> Told {
     let is_known = |scale: f32| known.iter().any(|known| (scale / known - 1.0).abs() < 1e-6);
     let mut attentions = main_graph(model).into_iter().flat_map(Graph::attentions);
     let is_gemma = GEMMAS.contains(&family);
+    let ropes = main_graph(model).map_or(&[][..], |graph| &graph.ropes);
+    let grows = |rope: &Rope| matches!(&rope.stretch, Some(Stretch { growth: Growth::Base { .. }, .. }));
     Told {
+        growth: ropes.iter().any(grows),
         windows: slides && (!SLIDING.contains(&family) || is_gemma && period(&h.windows).is_none()),
         scales: is_gemma && attentions.any(|attention| !is_known(attention.scale)),
     }
