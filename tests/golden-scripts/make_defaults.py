@@ -18,10 +18,17 @@ ROOT = Path(__file__).resolve().parents[2]
 FAMILIES = ROOT / "runtime" / "src" / "arch"
 OUT = ROOT / "convert" / "src" / "import" / "defaults.json"
 
+# Of a text model within a larger one, configurations leave out sizes too; others say them.
+NESTED = {"gemma3", "gemma3_text", "qwen3_5", "qwen3_5_text"}
 # Sizes of their own, which a probe changes.
 SIZES = {
     "hidden_size", "num_attention_heads", "num_hidden_layers", "d_model", "n_embd", "n_head", "n_layer", "dim",
     "n_heads", "n_layers", "num_heads", "num_layers",
+}
+WIDTHS = {
+    "d_ff", "d_kv", "embedding_size", "hidden_dim", "intermediate_size", "max_position_embeddings", "max_seq_len",
+    "max_source_positions", "max_target_positions", "moe_intermediate_size", "n_positions", "num_experts",
+    "num_local_experts", "num_mel_bins", "shared_expert_intermediate_size", "vocab_size",
 }
 # What says which numbers there are rather than what they are: families know it from the tensors, or ask otherwise.
 APART = {
@@ -52,6 +59,8 @@ def defaults(kind, asked):
     for key, value in own.items():
         if key not in asked or key in APART or not isinstance(value, (bool, int, float, str)):
             continue
+        if key in SIZES | WIDTHS and kind not in NESTED:
+            continue
         if key in SIZES or all(probe.get(key) == value for probe in probes):
             kept[key] = value
     rope = own.get("rope_parameters") or {}
@@ -71,7 +80,7 @@ def main():
     kinds = sorted({kind for names in lists for kind in re.findall(r'"([^"]+)"', names)})
     asked = set(re.findall(r'"([a-zA-Z_][a-zA-Z0-9_]*)"', code))
     rows = {kind: defaults(kind, asked) for kind in kinds if kind in CONFIG_MAPPING}
-    lines = [f"  {json.dumps(kind)}: {json.dumps(row, sort_keys=True)}" for kind, row in rows.items()]
+    lines = [json.dumps({kind: row}, sort_keys=True, separators=(",", ":"))[1:-1] for kind, row in rows.items()]
     OUT.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 

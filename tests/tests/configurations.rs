@@ -246,6 +246,10 @@ fn our_own_onnx_models_become_their_graphs_again() {
         std::fs::copy(folder.join("config.json"), beside.join("config.json")).unwrap();
         let again = packed(&beside).unwrap();
         assert_eq!(again.metadata().architecture, file.metadata().architecture, "{name}");
+        for tensor in file.tensors() {
+            let same = again.tensor(&tensor.name).is_some_and(|other| *other.data == *tensor.data);
+            assert!(same, "{name}: {} differs", tensor.name);
+        }
     }
 }
 

@@ -86,16 +86,23 @@ impl HuggingFace {
         Ok(folder)
     }
 
+    /// Refuses a source without the table of segments that its configuration says is there: a graph does without.
+    pub(super) fn check_segments(&self) -> Result<()> {
+        let segments = (self.family.hyper)(&self.config)?.segments;
+        match names::apply(self.family.hugging_face_rules, SEGMENTS) {
+            Some((source, _)) if segments > 0 && !self.has(SEGMENTS) => {
+                let message = format!("there is no {source}, and config.type_vocab_size is {segments}");
+                Err(Error::new(ErrorKind::Missing, SEGMENTS, message))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Refuses a folder that lacks what its configuration or its other layers say is there, and that a graph would do
     /// without.
     fn check_whole(&self) -> Result<()> {
-        let (hyper, graphs) = self.family.build(&self.config, &|name| self.has(name))?;
-        let segments = names::apply(self.family.hugging_face_rules, SEGMENTS);
-        if let Some((source, _)) = segments.filter(|_| hyper.segments > 0 && !self.has(SEGMENTS)) {
-            let message =
-                format!("the folder has no {source}, and config.type_vocab_size is {}", hyper.segments);
-            return Err(Error::new(ErrorKind::Missing, SEGMENTS, message));
-        }
+        self.check_segments()?;
+        let (_, graphs) = self.family.build(&self.config, &|name| self.has(name))?;
         let untied = self.config.flag(&["tie_word_embeddings"])? == Some(false);
         let writes_alone = graphs.decoder.is_some() && graphs.encoder.is_none();
         if writes_alone && untied && !self.has("output.weight") {

@@ -131,9 +131,7 @@ pub(super) fn decoder(config: &Config, h: &Hyper, mut b: Builder<'_>, x: ValueId
     }
     let wanted = b.pick(x);
     let hidden = layers.last_norm(&mut b, h, wanted);
-    let tables = ["output.weight", "token_embd.weight", "dec.token_embd.weight", "enc.token_embd.weight"];
-    let table = tables.into_iter().find(|table| b.has(table)).unwrap_or(tables[0]);
-    let logits = b.linear_of(hidden, table, "output_bias", h.vocabulary);
+    let logits = b.linear_of(hidden, pair::head(&b), "output_bias", h.vocabulary);
     Ok(b.finish_with(Head::Next, hidden, logits))
 }
 

@@ -52,8 +52,8 @@ fn hyper_of(config: &Config) -> Result<Hyper> {
             hyper.slide(config, |layer| slides[layer])?;
         }
         _ => {
-            let period = config.count(&[PATTERN])?.unwrap_or(4).max(1);
-            hyper.slide(config, |layer| (layer + 1) % period != 0)?;
+            let period = config.count(&[PATTERN])?.unwrap_or(4);
+            hyper.slide(config, |layer| period == 0 || !(layer + 1).is_multiple_of(period))?;
         }
     }
     Ok(hyper)
@@ -64,7 +64,11 @@ fn local_rope(config: &Config, h: &Hyper, theta: f64) -> Result<Rope> {
     if config.get("rope_parameters/sliding_attention").is_some() {
         return rope::read_kind(config, h, "sliding_attention", theta);
     }
-    rope::unscaled(config, h, config.number(&["rope_theta", "rope.freq_base"])?.unwrap_or(theta))
+    rope::unscaled(
+        config,
+        h,
+        config.number(&["rope_parameters/rope_theta", "rope_theta", "rope.freq_base"])?.unwrap_or(theta),
+    )
 }
 
 const RULES: &[Rule] = &[

@@ -5,6 +5,9 @@
 use super::{Config, Hyper, blocks};
 use crate::graph::{Attention, Builder, Sight, ValueId};
 
+/// The table of both sides.
+const SHARED: &str = "token_embd.weight";
+
 /// The name of a tensor in a layer of one side.
 pub(super) fn block(side: &str, layer: usize, name: &str) -> String {
     format!("{side}.blk.{layer}.{name}")
@@ -24,8 +27,11 @@ pub(super) fn embed(b: &mut Builder<'_>, h: &Hyper, side: &str) -> ValueId {
     b.embed(table, h.vocabulary, h.width)
 }
 
-/// The table of both sides.
-const SHARED: &str = "token_embd.weight";
+/// The matrix of the scores: one of its own, or a table of tokens.
+pub(super) fn head(b: &Builder<'_>) -> &'static str {
+    let tables = ["output.weight", SHARED, "dec.token_embd.weight", "enc.token_embd.weight"];
+    tables.into_iter().find(|table| b.has(table)).unwrap_or(SHARED)
+}
 
 /// Attention of a layer of the encoder.
 pub(super) fn attention_of_encoder(encoder: &Hyper, layer: usize) -> Attention {

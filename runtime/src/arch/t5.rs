@@ -94,9 +94,8 @@ fn encoder(config: &Config, mut b: Builder<'_>) -> Result<Graph> {
     let (h, decoder) = (side(config, "encoder")?, side(config, "decoder")?);
     let biases = biases(config, &h, &mut b, "enc")?;
     let mut x = pair::embed(&mut b, &h, "enc");
-    for layer in 0..h.layers {
-        let attention =
-            Attention { scale: SCALE, bias: Some(biases[layer]), ..pair::attention_of_encoder(&h, layer) };
+    for (layer, bias) in biases.into_iter().enumerate() {
+        let attention = Attention { scale: SCALE, bias: Some(bias), ..pair::attention_of_encoder(&h, layer) };
         x = attend(&mut b, &h, "enc", layer, attention, x);
         x = feed(config, &mut b, &h, "enc", layer, x)?;
     }
@@ -112,9 +111,9 @@ fn decoder(config: &Config, h: &Hyper, mut b: Builder<'_>) -> Result<Graph> {
     let encoder = side(config, "encoder")?;
     let biases = biases(config, h, &mut b, "dec")?;
     let mut x = pair::embed(&mut b, h, "dec");
-    for layer in 0..h.layers {
+    for (layer, bias) in biases.into_iter().enumerate() {
         let attention = pair::attention_of_decoder(&encoder, h, layer);
-        let attention = Attention { scale: SCALE, bias: Some(biases[layer]), ..attention };
+        let attention = Attention { scale: SCALE, bias: Some(bias), ..attention };
         x = attend(&mut b, h, "dec", layer, attention, x);
         let normed = b.rms_norm(x, &block("dec", layer, "cross_attn_norm"), h.epsilon);
         let memory = Attention { scale: SCALE, ..pair::attention_to_memory(&encoder, h, layer) };
@@ -126,7 +125,7 @@ fn decoder(config: &Config, h: &Hyper, mut b: Builder<'_>) -> Result<Graph> {
     let hidden = b.rms_norm(wanted, "dec.output_norm", h.epsilon);
     let tied = !b.has("output.weight");
     let scales = match config.word(&["model_type"])? {
-        // Whatever they say of tied tables.
+        // As Transformers computes them, whatever a folder says of tied tables.
         Some("mt5") => false,
         Some("umt5") => true,
         _ => config.flag(&["tie_word_embeddings"])?.unwrap_or(tied),
@@ -134,7 +133,7 @@ fn decoder(config: &Config, h: &Hyper, mut b: Builder<'_>) -> Result<Graph> {
     let scales = config.flag(&["scale_decoder_outputs"])?.unwrap_or(scales);
     let factor = if scales { 1.0 / (h.width as f32).sqrt() } else { 1.0 };
     let scaled = b.scale(hidden, factor);
-    let logits = b.linear(scaled, if tied { "token_embd" } else { "output" }, h.vocabulary);
+    let logits = b.linear_of(scaled, pair::head(&b), "output.bias", h.vocabulary);
     Ok(b.finish_with(Head::Next, hidden, logits))
 }
 

@@ -12,6 +12,7 @@ mod shared;
 mod tests;
 
 use std::cell::Cell;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle, Thread};
@@ -115,9 +116,9 @@ fn work(shared: &Shared, (index, present): (usize, usize), job: Job) {
 }
 
 impl Worker<'_> {
-    /// The first of the `total` pieces of a phase that are this worker's own.
-    pub(crate) fn first_piece(&self, total: usize) -> usize {
-        shared::part_of(total, self.index, self.present).start
+    /// The pieces of a phase of `total` that are this worker's own.
+    pub(crate) fn own_pieces(&self, total: usize) -> Range<usize> {
+        shared::part_of(total, self.index, self.present)
     }
 
     /// A phase of `total` pieces: does some of them, and returns when all are done. Whoever counts the

@@ -18,6 +18,8 @@ const RANK: u32 = 4;
 
 /// Families of which llama.cpp gives layers a window.
 const SLIDING: &[&str] = &["gemma2", "gemma3", "gpt-oss", "modernbert", "olmo2"];
+/// Families of which llama.cpp wants a matrix of the scores.
+const HEADED: &[&str] = &["olmo2", "phi"];
 /// Families whose scale of attention has no key.
 const GEMMAS: &[&str] = &["gemma2", "gemma3"];
 
@@ -363,6 +365,10 @@ fn own(model: &Model<'_>, keys: &mut Vec<(String, Value)>, notes: &mut Vec<Strin
         reading(model, keys)?;
     }
     let push = |keys: &mut Vec<(String, Value)>, key: &str, value| keys.push((key.to_owned(), value));
+    if HEADED.contains(&model.family.name) && model.file.tensor("output.weight").is_none() {
+        let message = "llama.cpp knows no such model whose token table gives the scores as well";
+        return Err(Error::unsupported("gguf", message));
+    }
     match model.family.name {
         family if GEMMAS.contains(&family) => match period(&model.hyper.windows) {
             Some(period) => {
@@ -381,21 +387,19 @@ fn own(model: &Model<'_>, keys: &mut Vec<(String, Value)>, notes: &mut Vec<Strin
             }
         }
         "olmo2" if model.hyper.windows.iter().any(Option::is_some) => {
-            let slides = model.hyper.windows.iter().map(Option::is_some).collect();
-            push(keys, "attention.sliding_window_pattern", Value::Bools(slides));
+            const PERIOD: usize = 4;
+            let windows = &model.hyper.windows;
+            let pattern = match period(windows) {
+                Some(period) => Value::Unsigned(period as u32),
+                None => Value::Bools(windows.iter().map(Option::is_some).collect()),
+            };
+            push(keys, "attention.sliding_window_pattern", pattern);
+            if period(windows) != Some(PERIOD) {
+                notes.push(format!("llama.cpp takes every layer but each {PERIOD}th for one with a window"));
+            }
         }
-        "phi" => {
-            let has = |name: &str| model.file.tensor(name).is_some();
-            if has("blk.0.attn_q_norm.weight") {
-                return Err(Error::unsupported(
-                    "gguf",
-                    "llama.cpp knows no norms of queries and keys in phi2",
-                ));
-            }
-            if !has("output.weight") {
-                let message = "llama.cpp knows no phi2 whose token table gives the scores as well";
-                return Err(Error::unsupported("gguf", message));
-            }
+        "phi" if model.file.tensor("blk.0.attn_q_norm.weight").is_some() => {
+            return Err(Error::unsupported("gguf", "llama.cpp knows no norms of queries and keys in phi2"));
         }
         "gpt-neox" => {
             let parallel = config.flag(&["use_parallel_residual"])?.unwrap_or(true);
@@ -415,13 +419,14 @@ fn own(model: &Model<'_>, keys: &mut Vec<(String, Value)>, notes: &mut Vec<Strin
                     ));
                 }
             }
-            if let Some(scaled) = config.flag(&["scale_decoder_outputs"])? {
-                push(keys, "scale_decoder_outputs", Value::Bool(scaled));
-                if !scaled && model.file.tensor("output.weight").is_none() {
-                    notes.push(
-                        "llama.cpp scales what goes into the head, which the model does not".to_owned(),
-                    );
-                }
+            let nodes = model.graphs.decoder.iter().flat_map(|graph| &graph.nodes);
+            let scales = nodes.into_iter().any(|node| matches!(node.op, Op::Scale(_)));
+            push(keys, "scale_decoder_outputs", Value::Bool(scales));
+            if scales {
+                notes.push(
+                    "llama.cpp does not scale what goes into the head, which the model does: scores are larger there"
+                        .to_owned(),
+                );
             }
         }
         _ => {}

@@ -145,6 +145,7 @@ fn recognise(
         config.insert("tie_word_embeddings".to_owned(), true.into());
     }
     let source = HuggingFace::new(&folder.home, family, config, tensors, flipped)?;
+    source.check_segments()?;
     let (_, graphs) = family.build(source.config(), &|name| source.has(name))?;
     graphs.weights().iter().try_for_each(|weight| source.tensor(&weight.name).map(drop))?;
     Ok(source)

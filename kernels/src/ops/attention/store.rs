@@ -9,8 +9,6 @@ pub type Pair<'a> = (&'a [f32], &'a [f32]);
 
 /// f16 that are made of f32 at once.
 const HALVES: usize = 64;
-/// Columns that are turned at once.
-const TURNED: usize = 16;
 
 /// Writes the pairs of one head at slots of a block that follow each other, from `slot` on. [`PANEL`] pairs that fill
 /// a panel take a small part of the time that they take one by one.
@@ -141,14 +139,8 @@ fn store_panel(
 #[inline(always)]
 fn turn<T: Copy>(rows: &[&[T]; PANEL], mut take: impl FnMut(usize, [T; PANEL])) {
     let length = rows[0].len();
-    let whole = length / TURNED;
-    for block in 0..whole {
-        let rows = rows.map(|row| &row.as_chunks::<TURNED>().0[block]);
-        for e in 0..TURNED {
-            take(block * TURNED + e, rows.map(|row| row[e]));
-        }
-    }
-    for e in whole * TURNED..length {
+    let rows = rows.map(|row| &row[..length]);
+    for e in 0..length {
         take(e, rows.map(|row| row[e]));
     }
 }

@@ -40,7 +40,7 @@ impl Wish {
         Self { at: bytes.as_ptr(), bytes: bytes.len() }
     }
 
-    /// Asks for up to so many lines; how many it were.
+    /// Asks for up to `most` lines and gives their number.
     fn ask(&mut self, most: usize) -> usize {
         let lines = most.min(self.bytes.div_ceil(LINE));
         for line in 0..lines {

@@ -69,8 +69,8 @@ impl Forward<'_> {
         })
     }
 
-    /// The weights that the worker's own pieces of a product of few rows begin with, up to the end of their matrices: of
-    /// two parts where one gates the other.
+    /// The weights of the worker's own pieces of a product of few rows, in the part in which they begin; in two parts where
+    /// one gates the other.
     pub(super) fn first_weights(
         &self,
         worker: &Member<'_>,
@@ -80,23 +80,24 @@ impl Forward<'_> {
     ) -> [&[u8]; 2] {
         let near = matches!(after, After::Activate(_) | After::Gate(_));
         let (run, runs) = runs_of(parts, rows, worker, near);
-        let first = worker.first_piece(runs);
+        let own = worker.own_pieces(runs);
         let mut begins: [&[u8]; 2] = [&[]; 2];
         if near {
             for (begin, part) in begins.iter_mut().zip(parts) {
-                *begin = self.weights_from(part, part.first / ROWS + first * run);
+                *begin = self.weights_of(part, part.first / ROWS + own.start * run, own.len() * run);
             }
-        } else if let Some((part, panels)) = plain_piece(parts, run, first) {
-            begins[0] = self.weights_from(part, panels.start);
+        } else if let Some((part, panels)) = plain_piece(parts, run, own.start) {
+            begins[0] = self.weights_of(part, panels.start, own.len() * run);
         }
         begins
     }
 
-    /// The bytes of a part's matrix from a panel on.
-    fn weights_from(&self, part: &ProductPart, panel: usize) -> &[u8] {
+    /// The bytes of `count` panels of a part's matrix, or of as many as there are.
+    fn weights_of(&self, part: &ProductPart, first: usize, count: usize) -> &[u8] {
         let Some(tensor) = self.weights.matrix(part.weight) else { return &[] };
         let bytes = tensor.panel.panel_bytes(tensor.columns).unwrap_or(0);
-        tensor.data.get(panel * bytes..).unwrap_or_default()
+        let from = tensor.data.get(first * bytes..).unwrap_or_default();
+        &from[..from.len().min(count * bytes)]
     }
 
     /// Products that are activated while they are near: of one part, or of two where the first gates the second.

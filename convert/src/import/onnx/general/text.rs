@@ -190,10 +190,11 @@ fn rows_of(general: &General, ids: &[u32], segments: &[u32], head: Head, length:
     let mut inputs = text_inputs(main, ids, segments, None, length)?;
     // The first token sees all where it gives the classes.
     if head == Head::Class
-        && let Some(Numbers::Integers(seen)) =
-            inputs.iter_mut().find(|input| input.name == GLOBAL).map(|input| &mut input.numbers)
+        && let Some(NamedTensor { shape, numbers: Numbers::Integers(seen), .. }) =
+            inputs.iter_mut().find(|input| input.name == GLOBAL)
     {
-        seen.iter_mut().step_by(length.max(1)).for_each(|first| *first = 1);
+        let length = shape.last().copied().unwrap_or(1).max(1);
+        seen.iter_mut().step_by(length).for_each(|first| *first = 1);
     }
     let outputs = main.run(&inputs)?;
     match head {
