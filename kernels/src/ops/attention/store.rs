@@ -12,6 +12,8 @@ const HALVES: usize = 64;
 
 /// Writes the pairs of one head at slots of a block that follow each other, from `slot` on. [`PANEL`] pairs that fill
 /// a panel take a small part of the time that they take one by one.
+// Whoever stores would have a copy.
+#[inline(never)]
 pub fn store(cache: CacheType, slot: usize, pairs: &[Pair<'_>], keys: &mut [u32], values: &mut [u32]) {
     if let Ok(pairs) = <&[Pair<'_>; PANEL]>::try_from(pairs)
         && slot.is_multiple_of(PANEL)
