@@ -62,7 +62,7 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 pub(super) fn side(config: &Config, side: &str) -> Result<Hyper> {
-    let mut hyper = Hyper::of_side(config, side, |width| 4 * width)?;
+    let mut hyper = Hyper::of_side(config, side, &|width| 4 * width)?;
     hyper.epsilon = 1e-5;
     hyper.text = hyper.context;
     Ok(hyper)

@@ -60,11 +60,13 @@ pub struct StateSizes {
 impl Hyper {
     /// Reads what all models have. `feed_forward` gives F where no key says it.
     pub fn read(config: &Config, feed_forward: impl Fn(usize) -> usize) -> Result<Self> {
-        Self::of_side(config, "decoder", feed_forward)
+        Self::of_side(config, "decoder", &feed_forward)
     }
 
     /// The same for the `encoder` or the `decoder` of a model that has both.
-    pub fn of_side(config: &Config, side: &str, feed_forward: impl Fn(usize) -> usize) -> Result<Self> {
+    // Every family calls it: one copy is small.
+    #[inline(never)]
+    pub fn of_side(config: &Config, side: &str, feed_forward: &dyn Fn(usize) -> usize) -> Result<Self> {
         let ours = |key: &str| key.replace("{}", side);
         let width = config.required(&["hidden_size", "n_embd", "d_model", "dim", "embedding_length"])?;
         let layers = config.required(&[
@@ -193,15 +195,16 @@ impl Hyper {
     /// A Hugging Face `layer_types` list takes precedence over `sliding`.
     pub fn slide(&mut self, config: &Config, sliding: impl Fn(usize) -> bool) -> Result<()> {
         let window = config.count(&["sliding_window", "attention.sliding_window"])?;
-        self.slide_by(config, window.filter(|&window| window > 0), sliding)
+        self.slide_by(config, window.filter(|&window| window > 0), &sliding)
     }
 
     /// The same with a window that the caller knows.
+    #[inline(never)]
     pub fn slide_by(
         &mut self,
         config: &Config,
         window: Option<usize>,
-        sliding: impl Fn(usize) -> bool,
+        sliding: &dyn Fn(usize) -> bool,
     ) -> Result<()> {
         let types = config.words(&["layer_types"])?;
         if let Some(types) = &types

@@ -18,7 +18,7 @@ pub(super) static FAMILY: Family = Family {
         let window = config.count(&["local_attention", "attention.sliding_window"])?.unwrap_or(128);
         let keys = ["global_attn_every_n_layers", "attention.sliding_window_pattern"];
         let every = config.count(&keys)?.unwrap_or(3).max(1);
-        hyper.slide_by(config, Some(window / 2), |layer| layer % every != 0)?;
+        hyper.slide_by(config, Some(window / 2), &|layer| layer % every != 0)?;
         Ok(hyper)
     },
     form: Form::Encoder(graph),

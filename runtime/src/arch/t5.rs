@@ -68,7 +68,7 @@ const SCALE: f32 = 1.0;
 const MOST_POSITIONS: usize = 1 << 15;
 
 fn side(config: &Config, side: &str) -> Result<Hyper> {
-    let mut hyper = Hyper::of_side(config, side, |width| 4 * width)?;
+    let mut hyper = Hyper::of_side(config, side, &|width| 4 * width)?;
     hyper.epsilon =
         config.number(&["layer_norm_epsilon", "attention.layer_norm_rms_epsilon"])?.unwrap_or(1e-6) as f32;
     hyper.context = MOST_POSITIONS;

@@ -12,8 +12,6 @@ const HALVES: usize = 64;
 
 /// Writes the pairs of one head at slots of a block that follow each other, from `slot` on. [`PANEL`] pairs that fill
 /// a panel take a small part of the time that they take one by one.
-// Whoever stores would have a copy.
-#[inline(never)]
 pub fn store(cache: CacheType, slot: usize, pairs: &[Pair<'_>], keys: &mut [u32], values: &mut [u32]) {
     if let Ok(pairs) = <&[Pair<'_>; PANEL]>::try_from(pairs)
         && slot.is_multiple_of(PANEL)
@@ -65,7 +63,7 @@ fn store_pair(
             let mut halves = [half::f16::ZERO; HALVES];
             let columns_of_runs = keys[panel_start(slot, columns) / 2..].chunks_mut(HALVES * PANEL / 2);
             for (columns, key) in columns_of_runs.zip(key.chunks(HALVES)) {
-                halves[..key.len()].convert_from_f32_slice(key);
+                to_halves(key, &mut halves);
                 let columns = columns.as_chunks_mut::<{ PANEL / 2 }>().0;
                 for (column, k) in columns.iter_mut().zip(&halves[..key.len()]) {
                     let (word, shift) = (&mut column[slot % PANEL / 2], slot % 2 * 16);
@@ -121,7 +119,7 @@ fn store_panel(
             for (start, panel) in (0..head_size).step_by(HALVES).zip(panel.chunks_mut(HALVES)) {
                 let count = HALVES.min(head_size - start);
                 for ((key, _), halves) in pairs.iter().zip(&mut halves) {
-                    halves[..count].convert_from_f32_slice(&key[start..start + count]);
+                    to_halves(&key[start..start + count], halves);
                 }
                 turn(&halves.each_ref().map(|row| &row[..count]), |e, column| {
                     for (word, pair) in panel[e].iter_mut().zip(column.as_chunks::<2>().0) {
@@ -153,12 +151,18 @@ fn store_bits(value: &[f32], words: &mut [u32]) {
     }
 }
 
+// The conversion is long, for processors with and without it.
+#[inline(never)]
+fn to_halves(numbers: &[f32], halves: &mut [half::f16; HALVES]) {
+    halves[..numbers.len()].convert_from_f32_slice(numbers);
+}
+
 fn store_halves(value: &[f32], words: &mut [u32]) {
     let mut halves = [half::f16::ZERO; HALVES];
     for (words, value) in words.chunks_mut(HALVES / 2).zip(value.chunks(HALVES)) {
         let count = value.len().next_multiple_of(2);
         halves[count - 1] = half::f16::ZERO;
-        halves[..value.len()].convert_from_f32_slice(value);
+        to_halves(value, &mut halves);
         for (word, pair) in words.iter_mut().zip(halves[..count].as_chunks().0) {
             *word = two_halves(*pair);
         }
@@ -176,6 +180,7 @@ const fn value_word(e: usize, slot: usize) -> usize {
 
 /// Makes the numbers of a row integers and all bytes behind them zero. Gives the bits of what an integer is worth: not a
 /// number where the row is not finite.
+#[inline(never)]
 fn quantise(x: &[f32], bytes: &mut [u8; int8::MOST_COLUMNS]) -> u32 {
     let largest = x.iter().fold(0.0, |largest: f32, x| largest.max(x.abs()));
     let (scale, inverse) = match x.iter().all(|x| x.is_finite()) {

@@ -73,8 +73,6 @@ impl<'a> Deref for Member<'a> {
 
 impl Forward<'_> {
     /// Asks for some of the weights that the member needs next; false where there are no more to ask for.
-    // Every kind of phase would have a copy.
-    #[inline(never)]
     pub(super) fn ask_ahead(&self, member: &Member<'_>) -> bool {
         if self.batch.rows.len() > FEW_ROWS {
             return false;
