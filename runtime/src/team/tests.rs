@@ -8,6 +8,15 @@ fn crowded(size: usize) -> Team {
     Team::on(size, || usize::MAX).unwrap()
 }
 
+/// Waits until another thread has counted so far.
+fn wait_for(counter: &AtomicUsize, count: usize) {
+    let start = Instant::now();
+    while counter.load(Ordering::Relaxed) < count {
+        assert!(start.elapsed() < Duration::from_secs(60), "the other thread has not come so far");
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn every_piece_is_done_once_in_every_phase() {
     const TOTALS: [usize; 7] = [50, 1, 0, 2, 50, 7, 3];
@@ -35,13 +44,6 @@ fn every_piece_is_done_once_in_every_phase() {
 fn a_thread_has_a_run_of_pieces_until_it_helps_another() {
     let mut team = crowded(2);
     let (come, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let wait_for = |counter: &AtomicUsize, count| {
-        let start = Instant::now();
-        while counter.load(Ordering::Relaxed) < count {
-            assert!(start.elapsed() < Duration::from_secs(60), "the other thread has not come so far");
-            std::thread::yield_now();
-        }
-    };
     team.run(usize::MAX, &|worker| {
         come.fetch_add(1, Ordering::Relaxed);
         wait_for(&come, 2);
@@ -59,13 +61,6 @@ fn a_thread_has_a_run_of_pieces_until_it_helps_another() {
 fn who_waits_has_something_to_do_until_it_has_not() {
     let mut team = crowded(2);
     let (come, calls) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let start = Instant::now();
-    let wait_for = |counter: &AtomicUsize, count| {
-        while counter.load(Ordering::Relaxed) < count {
-            assert!(start.elapsed() < Duration::from_secs(60), "the other thread has not come so far");
-            std::thread::yield_now();
-        }
-    };
     team.run(usize::MAX, &|worker| {
         come.fetch_add(1, Ordering::Relaxed);
         wait_for(&come, 2);

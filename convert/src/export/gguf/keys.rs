@@ -122,16 +122,15 @@ pub(super) fn told(model: &Model<'_>) -> Told {
     let grows = |rope: &Rope| matches!(&rope.stretch, Some(Stretch { growth: Growth::Base { .. }, .. }));
     Told {
         growth: ropes.iter().any(grows),
-        windows: slides && (!SLIDING.contains(&family) || is_gemma && period(&h.windows).is_none()),
+        windows: slides && (!SLIDING.contains(&family) || is_gemma && period(&h.windows, 1).is_none()),
         scales: is_gemma && attentions.any(|attention| !is_known(attention.scale)),
     }
 }
 
-/// After how many layers one without a window comes, where all layers keep to that.
-fn period(windows: &[Option<usize>]) -> Option<usize> {
-    let slides = |layer: usize, period: usize| !(layer + 1).is_multiple_of(period);
+/// After how many layers one without a window comes, where all layers keep to that and are counted from `first`.
+fn period(windows: &[Option<usize>], first: usize) -> Option<usize> {
     let fits = |period: &usize| {
-        windows.iter().enumerate().all(|(layer, window)| window.is_some() == slides(layer, *period))
+        windows.iter().zip(first..).all(|(window, layer)| window.is_none() == layer.is_multiple_of(*period))
     };
     (1..=windows.len().max(6)).find(fits)
 }
@@ -370,31 +369,26 @@ fn own(model: &Model<'_>, keys: &mut Vec<(String, Value)>, notes: &mut Vec<Strin
         return Err(Error::unsupported("gguf", message));
     }
     match model.family.name {
-        family if GEMMAS.contains(&family) => match period(&model.hyper.windows) {
+        family if GEMMAS.contains(&family) => match period(&model.hyper.windows, 1) {
             Some(period) => {
                 push(keys, "attention.sliding_window_pattern", Value::Unsigned(period as u32));
             }
             None => notes.push("llama.cpp knows no such pattern of layers with a window".to_owned()),
         },
         "modernbert" => {
-            let windows = &model.hyper.windows;
-            let fits = |period: &usize| {
-                let global = |layer: usize| layer.is_multiple_of(*period);
-                windows.iter().enumerate().all(|(layer, window)| window.is_none() == global(layer))
-            };
-            if let Some(period) = (1..=windows.len().max(1)).find(fits) {
+            if let Some(period) = period(&model.hyper.windows, 0) {
                 push(keys, "attention.sliding_window_pattern", Value::Unsigned(period as u32));
             }
         }
         "olmo2" if model.hyper.windows.iter().any(Option::is_some) => {
             const PERIOD: usize = 4;
             let windows = &model.hyper.windows;
-            let pattern = match period(windows) {
+            let pattern = match period(windows, 1) {
                 Some(period) => Value::Unsigned(period as u32),
                 None => Value::Bools(windows.iter().map(Option::is_some).collect()),
             };
             push(keys, "attention.sliding_window_pattern", pattern);
-            if period(windows) != Some(PERIOD) {
+            if period(windows, 1) != Some(PERIOD) {
                 notes.push(format!("llama.cpp takes every layer but each {PERIOD}th for one with a window"));
             }
         }
