@@ -21,6 +21,14 @@ pub fn sqrt(x: f32) -> f32 {
 /// To the nearest integer, ties to even. Only for |x| below 2^22.
 #[inline(always)]
 pub fn round(x: f32) -> f32 {
-    const SHIFT: f32 = 12_582_912.0;
     (x + SHIFT) - SHIFT
 }
+
+/// The nearest integer, ties to even, in the low 22 bits; what is above them says nothing. Only for |x| below 2^22.
+#[inline(always)]
+pub(crate) fn round_to_bits(x: f32) -> u32 {
+    (x + SHIFT).to_bits()
+}
+
+/// Where the last bit of a number is worth one.
+const SHIFT: f32 = 12_582_912.0;

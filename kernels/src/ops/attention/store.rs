@@ -7,8 +7,8 @@ use super::{BLOCK, CacheType, PANEL, int8, padded};
 /// A key and the value of the same position, of one head.
 pub type Pair<'a> = (&'a [f32], &'a [f32]);
 
-/// f16 that are made of f32 at once.
-const HALVES: usize = 64;
+/// Numbers of a row that are made shorter at once.
+const RUN: usize = 64;
 
 /// Writes the pairs of one head at slots of a block that follow each other, from `slot` on. [`PANEL`] pairs that fill
 /// a panel take a small part of the time that they take one by one.
@@ -39,17 +39,26 @@ fn store_pair(
     let columns = padded(key.len());
     match cache {
         CacheType::Int8 => {
-            let [key_scale, value_scale] = [&mut *keys, &mut *values].map(|words| words.len() - BLOCK + slot);
-            let mut bytes = [0; int8::MOST_COLUMNS];
-            keys[key_scale] = quantise(key, &mut bytes);
+            let scale = |words: &[u32]| words.len() - BLOCK + slot;
+            let (key_scale, value_scale) = (scale(keys), scale(values));
+            let mut bytes = [0; RUN];
+            let worth = Worth::of(key);
+            keys[key_scale] = worth.scale.to_bits();
             let panel = keys[panel_start(slot, columns / 4)..].as_chunks_mut::<PANEL>().0;
-            for (word, four) in panel.iter_mut().zip(bytes[..columns].as_chunks().0) {
-                word[slot % PANEL] = u32::from_le_bytes(*four);
+            for (panel, key) in panel.chunks_mut(RUN / 4).zip(key.chunks(RUN)) {
+                worth.integers(key, &mut bytes);
+                for (word, four) in panel.iter_mut().zip(bytes[..padded(key.len())].as_chunks().0) {
+                    word[slot % PANEL] = u32::from_le_bytes(*four);
+                }
             }
-            values[value_scale] = quantise(value, &mut bytes);
-            for (e, byte) in bytes[..value.len()].iter().enumerate() {
-                let (word, shift) = (&mut values[value_word(e, slot)], slot % 4 * 8);
-                *word = *word & !(0xff << shift) | u32::from(*byte) << shift;
+            let worth = Worth::of(value);
+            values[value_scale] = worth.scale.to_bits();
+            for (start, value) in (0..).step_by(RUN).zip(value.chunks(RUN)) {
+                worth.integers(value, &mut bytes);
+                for (e, byte) in (start..).zip(&bytes[..value.len()]) {
+                    let (word, shift) = (&mut values[value_word(e, slot)], slot % 4 * 8);
+                    *word = *word & !(0xff << shift) | u32::from(*byte) << shift;
+                }
             }
         }
         CacheType::F32 => {
@@ -60,9 +69,9 @@ fn store_pair(
             store_bits(value, &mut values[slot * columns..]);
         }
         CacheType::F16 => {
-            let mut halves = [half::f16::ZERO; HALVES];
-            let columns_of_runs = keys[panel_start(slot, columns) / 2..].chunks_mut(HALVES * PANEL / 2);
-            for (columns, key) in columns_of_runs.zip(key.chunks(HALVES)) {
+            let mut halves = [half::f16::ZERO; RUN];
+            let columns_of_runs = keys[panel_start(slot, columns) / 2..].chunks_mut(RUN * PANEL / 2);
+            for (columns, key) in columns_of_runs.zip(key.chunks(RUN)) {
                 to_halves(key, &mut halves);
                 let columns = columns.as_chunks_mut::<{ PANEL / 2 }>().0;
                 for (column, k) in columns.iter_mut().zip(&halves[..key.len()]) {
@@ -86,23 +95,33 @@ fn store_panel(
     let columns = padded(head_size);
     match cache {
         CacheType::Int8 => {
-            let [key_scales, value_scales] =
-                [&mut *keys, &mut *values].map(|words| words.len() - BLOCK + slot);
-            let mut rows = [[0; int8::MOST_COLUMNS]; PANEL];
-            for (i, ((key, _), row)) in pairs.iter().zip(&mut rows).enumerate() {
-                keys[key_scales + i] = quantise(key, row);
-            }
+            let scales = |words: &[u32]| words.len() - BLOCK + slot;
+            let (key_scales, value_scales) = (scales(keys), scales(values));
+            let mut rows = [[0; RUN]; PANEL];
+            let worth = pairs.map(|(key, _)| Worth::of(key));
+            keys[key_scales..][..PANEL].copy_from_slice(&worth.map(|worth| worth.scale.to_bits()));
             let panel = keys[panel_start(slot, columns / 4)..].as_chunks_mut::<PANEL>().0;
-            turn(&rows.each_ref().map(|row| &row.as_chunks().0[..columns / 4]), |e, column| {
-                panel[e] = column.map(u32::from_le_bytes);
-            });
-            for (i, ((_, value), row)) in pairs.iter().zip(&mut rows).enumerate() {
-                values[value_scales + i] = quantise(value, row);
+            for (start, panel) in (0..head_size).step_by(RUN).zip(panel.chunks_mut(RUN / 4)) {
+                let count = RUN.min(head_size - start);
+                for ((worth, (key, _)), row) in worth.iter().zip(pairs).zip(&mut rows) {
+                    worth.integers(&key[start..start + count], row);
+                }
+                turn(&rows.each_ref().map(|row| row[..padded(count)].as_chunks().0), |e, column| {
+                    panel[e] = column.map(u32::from_le_bytes);
+                });
             }
-            for (i, four) in rows.as_chunks::<4>().0.iter().enumerate() {
-                for e in 0..head_size {
-                    values[value_word(e, slot + 4 * i)] =
-                        u32::from_le_bytes(four.each_ref().map(|row| row[e]));
+            let worth = pairs.map(|(_, value)| Worth::of(value));
+            values[value_scales..][..PANEL].copy_from_slice(&worth.map(|worth| worth.scale.to_bits()));
+            for start in (0..head_size).step_by(RUN) {
+                let count = RUN.min(head_size - start);
+                for ((worth, (_, value)), row) in worth.iter().zip(pairs).zip(&mut rows) {
+                    worth.integers(&value[start..start + count], row);
+                }
+                for (i, four) in rows.as_chunks::<4>().0.iter().enumerate() {
+                    for e in 0..count {
+                        values[value_word(start + e, slot + 4 * i)] =
+                            u32::from_le_bytes(four.each_ref().map(|row| row[e]));
+                    }
                 }
             }
         }
@@ -114,10 +133,10 @@ fn store_panel(
             }
         }
         CacheType::F16 => {
-            let mut halves = [[half::f16::ZERO; HALVES]; PANEL];
+            let mut halves = [[half::f16::ZERO; RUN]; PANEL];
             let panel = keys[panel_start(slot, columns) / 2..].as_chunks_mut::<{ PANEL / 2 }>().0;
-            for (start, panel) in (0..head_size).step_by(HALVES).zip(panel.chunks_mut(HALVES)) {
-                let count = HALVES.min(head_size - start);
+            for (start, panel) in (0..head_size).step_by(RUN).zip(panel.chunks_mut(RUN)) {
+                let count = RUN.min(head_size - start);
                 for ((key, _), halves) in pairs.iter().zip(&mut halves) {
                     to_halves(&key[start..start + count], halves);
                 }
@@ -153,13 +172,13 @@ fn store_bits(value: &[f32], words: &mut [u32]) {
 
 // The conversion is long, for processors with and without it.
 #[inline(never)]
-fn to_halves(numbers: &[f32], halves: &mut [half::f16; HALVES]) {
+fn to_halves(numbers: &[f32], halves: &mut [half::f16; RUN]) {
     halves[..numbers.len()].convert_from_f32_slice(numbers);
 }
 
 fn store_halves(value: &[f32], words: &mut [u32]) {
-    let mut halves = [half::f16::ZERO; HALVES];
-    for (words, value) in words.chunks_mut(HALVES / 2).zip(value.chunks(HALVES)) {
+    let mut halves = [half::f16::ZERO; RUN];
+    for (words, value) in words.chunks_mut(RUN / 2).zip(value.chunks(RUN)) {
         let count = value.len().next_multiple_of(2);
         halves[count - 1] = half::f16::ZERO;
         to_halves(value, &mut halves);
@@ -178,19 +197,40 @@ const fn value_word(e: usize, slot: usize) -> usize {
     e / 16 * 4 * BLOCK + slot / 4 * 16 + e % 16
 }
 
-/// Makes the numbers of a row integers and all bytes behind them zero. Gives the bits of what an integer is worth: not a
-/// number where the row is not finite.
-#[inline(never)]
-fn quantise(x: &[f32], bytes: &mut [u8; int8::MOST_COLUMNS]) -> u32 {
-    let largest = x.iter().fold(0.0, |largest: f32, x| largest.max(x.abs()));
-    let (scale, inverse) = match x.iter().all(|x| x.is_finite()) {
-        true => int8::scales(largest, 127.0),
-        false => (f32::NAN, 0.0),
-    };
-    let (row, rest) = bytes.split_at_mut(x.len());
-    for (byte, x) in row.iter_mut().zip(x) {
-        *byte = crate::float::round((x * inverse).clamp(-127.0, 127.0)) as i8 as u8;
+/// What the integers of a row are worth.
+#[derive(Clone, Copy)]
+struct Worth {
+    /// Not a number where the row is not finite.
+    scale: f32,
+    /// Zero where all integers are.
+    inverse: f32,
+}
+
+// Neither has branches or conversions that saturate: four numbers at once on any processor.
+impl Worth {
+    #[inline(never)]
+    fn of(x: &[f32]) -> Self {
+        const INFINITE: i32 = 0x7f80_0000;
+        // Magnitudes are ordered like their bits, and what is not finite is behind all others.
+        let largest = x.iter().fold(0, |largest: i32, x| largest.max(x.abs().to_bits() as i32));
+        let (scale, inverse) = match largest < INFINITE {
+            true => int8::scales(f32::from_bits(largest as u32), 127.0),
+            false => (f32::NAN, 0.0),
+        };
+        Self { scale, inverse }
     }
-    rest.fill(0);
-    scale.to_bits()
+
+    /// The integers of some numbers of the row, and zeros behind them.
+    #[inline(never)]
+    fn integers(self, x: &[f32], bytes: &mut [u8; RUN]) {
+        let (row, rest) = bytes.split_at_mut(x.len());
+        if self.inverse == 0.0 {
+            row.fill(0);
+        } else {
+            for (byte, x) in row.iter_mut().zip(x) {
+                *byte = crate::float::round_to_bits(x * self.inverse) as u8;
+            }
+        }
+        rest.fill(0);
+    }
 }

@@ -70,7 +70,8 @@ impl Forward<'_> {
         let step = Attend { forward: self, attention, queries, to };
         let rows = self.batch.attending(attention);
         let most_chunks = (0..rows).map(|row| step.chunks(row).len()).max().unwrap_or(0);
-        let few = rows * attention.kv_heads < 4 * worker.team;
+        // Alone, nobody waits for a share: heads that share keys read them once.
+        let few = worker.team > 1 && rows * attention.kv_heads < 4 * worker.team;
         let apart =
             !matches!(attention.sight, Sight::Marked(_) | Sight::Recent { .. } | Sight::Blocks { .. });
         if few && apart && most_chunks > 1 && rows <= self.workspace.split_rows {
