@@ -64,6 +64,17 @@ const WORDS: &[(&str, Words)] = &[
     ("mpt", ["d_model", "n_layers", "n_heads", "", "max_seq_len", "layer_norm_epsilon"]),
     ("t5", ["d_model", "num_layers", "num_heads", "d_ff", "", "layer_norm_epsilon"]),
     (
+        "modernbert",
+        [
+            "hidden_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "intermediate_size",
+            "max_position_embeddings",
+            "norm_eps",
+        ],
+    ),
+    (
         "starcoder2",
         [
             "hidden_size",
@@ -149,6 +160,16 @@ fn translated(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Map<String, 
     }
     let mut set = |key: &str, value: Value| config.insert(key.to_owned(), value);
     set("vocab_size", json!(h.vocabulary));
+    if let Some(classes) = model.config.get("id2label") {
+        set("id2label", classes.clone());
+        if let Value::Object(classes) = classes {
+            let numbers = classes.iter().filter_map(|(id, name)| {
+                let name = name.as_str()?.to_owned();
+                Some((name, json!(id.parse::<u64>().ok()?)))
+            });
+            set("label2id", Value::Object(numbers.collect()));
+        }
+    }
     set("tie_word_embeddings", json!(model.file.tensor("output.weight").is_none()));
     if usual(kind) && kind != "phi" {
         set("head_dim", json!(h.head_size));
@@ -291,6 +312,7 @@ fn family(model: &Model<'_>, graph: &Graph, kind: &str) -> Result<Vec<(String, V
             set("attention_bias", json!(has("blk.0.attn_q.bias")));
             set("mlp_bias", json!(has("blk.0.ffn_up.bias")));
         }
+        "gemma2" | "gemma3_text" => set("attention_bias", json!(has("blk.0.attn_q.bias"))),
         "olmoe" => {
             set("attention_bias", json!(has("blk.0.attn_q.bias")));
             set("norm_topk_prob", json!(normalises(graph)));

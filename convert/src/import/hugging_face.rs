@@ -32,6 +32,11 @@ const HEAD: &str = "output.weight";
 const SEGMENTS: &str = "token_types.weight";
 /// Tensors that may be the token table once more.
 const TABLES: &[&str] = &[HEAD, "enc.token_embd.weight", "dec.token_embd.weight"];
+/// Endings of the names of classes that no model with a decoder has a head for.
+const HEADS_OF_ENCODERS: &[&str] =
+    &["ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering", CHOICE];
+/// The ending that no model has a head for.
+const CHOICE: &str = "ForMultipleChoice";
 /// Files that can change what a folder's model is.
 const EXTENSIONS: &[&str] = &["json", "safetensors", "jinja", "model", "txt"];
 
@@ -103,6 +108,16 @@ impl HuggingFace {
     fn check_whole(&self) -> Result<()> {
         self.check_segments()?;
         let (_, graphs) = self.family.build(&self.config, &|name| self.has(name))?;
+        let classes = self.config.architectures();
+        let headless = |class: &&&str| {
+            let endings = if graphs.decoder.is_some() { HEADS_OF_ENCODERS } else { &[CHOICE] };
+            endings.iter().any(|ending| class.ends_with(ending))
+        };
+        if let Some(class) = classes.iter().find(headless) {
+            let message =
+                format!("the folder's model is a {class}, whose head models of this family do not have here");
+            return Err(Error::unsupported("config.architectures", message));
+        }
         let untied = self.config.flag(&["tie_word_embeddings"])? == Some(false);
         let writes_alone = graphs.decoder.is_some() && graphs.encoder.is_none();
         if writes_alone && untied && !self.has("output.weight") {

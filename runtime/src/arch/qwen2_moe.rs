@@ -2,7 +2,7 @@
 
 use super::blocks::LLAMA_RULES;
 use super::llama::Shape;
-use super::{Family, Form, Rule, experts, qwen2, rules};
+use super::{Family, Form, Hyper, Rule, experts, rules};
 
 pub(super) static FAMILY: Family = Family {
     name: "qwen2moe",
@@ -10,7 +10,14 @@ pub(super) static FAMILY: Family = Family {
     gguf: &["qwen2moe"],
     hugging_face_rules: &RULES,
     gguf_rules: &experts::STACKED,
-    hyper: qwen2::hyper,
+    // The window, where it is switched on, serves every other layer before `max_window_layers`.
+    hyper: |config| {
+        let mut hyper = Hyper::read(config, |width| 4 * width)?;
+        let switched_on = config.flag(&["use_sliding_window"])?.unwrap_or(false);
+        let end = config.count(&["max_window_layers"])?.unwrap_or(usize::MAX);
+        hyper.slide(config, |layer| switched_on && layer.is_multiple_of(2) && layer < end)?;
+        Ok(hyper)
+    },
     form: Form::Decoder(|config, hyper, b| {
         Shape { normalises: false, ..Shape::default() }.graph(config, hyper, b)
     }),
