@@ -383,7 +383,7 @@ pub(crate) struct TextArgs {
 pub(crate) struct ContextArgs {
     /// The most tokens of all; 0: the model's own, but no more than 2048
     #[arg(long, default_value_t = 0, value_name = "N")]
-    context: usize,
+    pub(crate) context: usize,
     /// Let tokens see no more than so many of the newest, and the first; memory for keys is bounded by these
     #[arg(long, value_name = "N")]
     recent: Option<usize>,

@@ -194,8 +194,8 @@ impl<'a> Work<'a> {
         let writer = match self.made.writer.take() {
             Some(writer) => writer,
             None => {
-                let cache = self.args.model_args.kv;
-                self.model.writer(WriterOptions { cache, ..WriterOptions::default() })?
+                let (context, cache) = (self.args.context.context, self.args.model_args.kv);
+                self.model.writer(WriterOptions { context, cache, ..WriterOptions::default() })?
             }
         };
         self.desk.stoppable(writer.stop_handle());

@@ -2,7 +2,7 @@
 
 use super::{GenerateOptions, Generation, Session};
 use crate::model::Model;
-use crate::template::{ChatTemplate, Data, Message, RenderOptions};
+use crate::template::{ChatTemplate, Data, Date, Message, RenderOptions};
 use crate::text::TextStream;
 use crate::tokenizer::{EncodeOptions, Tokenizer};
 use crate::writer::start_tokens;
@@ -82,6 +82,7 @@ fn conversation(tokenizer: &Tokenizer, template: &ChatTemplate, messages: &[Mess
     let options = RenderOptions {
         bos_token: text(tokenizer.bos()),
         eos_token: text(tokenizer.eos()),
+        now: Some(Date::now()),
         ..RenderOptions::default()
     };
     let (messages, marker) = marked(tokenizer, messages)?;

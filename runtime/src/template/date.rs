@@ -1,4 +1,4 @@
-//! Dates, given by the caller: templates never read a clock.
+//! Dates. Templates never read a clock: who renders them does.
 
 use std::fmt::Write as _;
 
@@ -36,6 +36,17 @@ impl Date {
     /// local time.
     pub fn from_unix(seconds: i64) -> Self {
         Self { days: seconds.div_euclid(86_400), second: seconds.rem_euclid(86_400) as u32 }
+    }
+
+    /// This moment in UTC.
+    pub fn now() -> Self {
+        use std::time::{SystemTime, UNIX_EPOCH};
+        let seconds = match SystemTime::now().duration_since(UNIX_EPOCH) {
+            Ok(since) => i64::try_from(since.as_secs()).unwrap_or(0),
+            // A clock that was never set.
+            Err(_) => 0,
+        };
+        Self::from_unix(seconds)
     }
 
     /// Year, month from 1 and day from 1, by the Gregorian calendar.

@@ -19,9 +19,11 @@ impl Tokenizer {
     pub fn piece(&self, id: u32, with_special: bool) -> Result<Cow<'_, [u8]>> {
         let text = self.token_text(id)?;
         Ok(match self.kind(id)? {
-            TokenKind::Normal | TokenKind::UserDefined | TokenKind::Unused | TokenKind::Unreachable => {
-                Cow::Borrowed(text)
-            }
+            TokenKind::Normal
+            | TokenKind::UserDefined
+            | TokenKind::Unused
+            | TokenKind::Unreachable
+            | TokenKind::Added => Cow::Borrowed(text),
             TokenKind::Control | TokenKind::Unknown if with_special => Cow::Borrowed(text),
             TokenKind::Control | TokenKind::Unknown => Cow::Borrowed(&[]),
             TokenKind::Byte => byte_of(text).map_or(Cow::Borrowed(text), |byte| Cow::Owned(vec![byte])),

@@ -343,10 +343,9 @@ impl<'a> Run<'a> {
         let mut longest = None;
         trie.prefixes(&text.as_bytes()[at..], 0, |length, id| {
             let attributes = view.attributes_of(id);
-            let is_user_defined =
-                TokenKind::from_number(attributes & attribute::KIND) == TokenKind::UserDefined;
+            let is_kept_whole = TokenKind::from_number(attributes & attribute::KIND).is_kept_whole();
             let is_allowed = self.parse_special && guards.is_some_and(|guards| guards.allow(at, at + length));
-            if (is_allowed || is_user_defined)
+            if (is_allowed || is_kept_whole)
                 && id < view.tokens
                 && text.is_char_boundary(at + length)
                 && (attributes & attribute::SINGLE_WORD == 0 || stands_alone(text, at, at + length))

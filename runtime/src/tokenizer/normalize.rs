@@ -389,8 +389,8 @@ fn bert_clean(character: char, source: (u32, u32), out: &mut Aligned) {
     match character {
         '\t' | '\n' | '\r' => out.push(' ', source),
         '\0' | '\u{fffd}' => {}
+        _ if unicode::is_in(character, set::CONTROL) => {}
         _ if character.is_whitespace() => out.push(' ', source),
-        _ if unicode::is_in(character, set::CONTROL_AND_OTHER) => {}
         _ => out.push(character, source),
     }
 }

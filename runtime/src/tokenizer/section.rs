@@ -4,6 +4,7 @@
 //! lies inside the section; what the tables hold is checked at every read.
 
 use super::hash;
+use super::vocabulary::TokenKind;
 use crate::file::Bytes;
 use crate::{Error, ErrorKind, Result};
 use std::ops::Range;
@@ -273,6 +274,13 @@ impl<'a> View<'a> {
             slot = if slot + 1 == slots { 0 } else { slot + 1 };
         }
         None
+    }
+
+    /// The same, where models may make it from text.
+    #[inline]
+    pub(super) fn find_ordinary(&self, text: &[u8]) -> Option<u32> {
+        let kind = |id| TokenKind::from_number(self.attributes_of(id) & attribute::KIND);
+        self.find(text).filter(|&id| id >= self.tokens || kind(id).is_ordinary())
     }
 
     /// What `left` and `right` merge to.

@@ -23,6 +23,8 @@ pub enum TokenKind {
     Byte = 5,
     /// Never made from text: a byte-level vocabulary spells it in letters of no byte.
     Unreachable = 6,
+    /// Text that is always kept whole, and that the model knows nothing of.
+    Added = 7,
 }
 
 impl TokenKind {
@@ -35,8 +37,14 @@ impl TokenKind {
             4 => Self::Unused,
             5 => Self::Byte,
             6 => Self::Unreachable,
+            7 => Self::Added,
             _ => Self::Normal,
         }
+    }
+
+    /// Whether texts are searched for the token, whoever wrote them.
+    pub(super) fn is_kept_whole(self) -> bool {
+        matches!(self, Self::UserDefined | Self::Added)
     }
 
     /// Whether models build the token from text.

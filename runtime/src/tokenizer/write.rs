@@ -293,7 +293,7 @@ fn flags(vocabulary: &Vocabulary) -> u32 {
         (vocabulary.strip_leading_space, flag::STRIP_LEADING_SPACE),
         (vocabulary.join_words, flag::JOIN_WORDS),
         (vocabulary.clean_spaces, flag::CLEAN_SPACES),
-        (vocabulary.tokens.iter().any(|token| token.kind == TokenKind::UserDefined), flag::USER_DEFINED),
+        (vocabulary.tokens.iter().any(|token| token.kind.is_kept_whole()), flag::USER_DEFINED),
     ]
     .into_iter()
     .filter(|(set, _)| *set)
@@ -419,7 +419,7 @@ fn special_tries(vocabulary: &Vocabulary) -> Result<(Vec<u8>, Vec<u8>)> {
     let (mut raw, mut normalized) = (Vec::new(), Vec::new());
     for (id, token) in vocabulary.tokens.iter().enumerate() {
         let is_special =
-            matches!(token.kind, TokenKind::Control | TokenKind::UserDefined | TokenKind::Unknown);
+            token.kind.is_kept_whole() || matches!(token.kind, TokenKind::Control | TokenKind::Unknown);
         if !is_special || token.text.is_empty() {
             continue;
         }

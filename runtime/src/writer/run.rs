@@ -85,12 +85,13 @@ impl Writer {
 
     /// The most tokens of a prompt that is written on.
     pub(super) fn most_prompt(&self, writing: &Writing) -> usize {
+        let context = self.most_context();
         let left = match writing.search.max_tokens {
             usize::MAX => LEAST_LEFT,
-            // The last token need not go through the model.
-            most => most - 1,
+            // The last token need not go through the model. Who asks for more than there is room for gets what there is.
+            most => (most - 1).min(context / 2),
         };
-        self.most_context().saturating_sub(left + writing.prefix.len())
+        context.saturating_sub(left + writing.prefix.len())
     }
 
     /// Writes all `jobs`, the longest first, and calls `each` with the number of each and what was found when it is

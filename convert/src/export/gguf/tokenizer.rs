@@ -135,7 +135,7 @@ fn number_of_kind(token: &VocabularyToken) -> i32 {
         TokenKind::Normal | TokenKind::Unreachable => 1,
         TokenKind::Unknown => 2,
         TokenKind::Control => 3,
-        TokenKind::UserDefined => 4,
+        TokenKind::UserDefined | TokenKind::Added => 4,
         TokenKind::Unused => 5,
         TokenKind::Byte => 6,
     }

@@ -66,7 +66,7 @@ fn spellings(vocabulary: &Vocabulary) -> Result<Vec<Option<String>>> {
 /// Whether the token is looked for in text before the model sees it.
 fn is_added(vocabulary: &Vocabulary, token: &VocabularyToken) -> bool {
     match token.kind {
-        TokenKind::Control | TokenKind::UserDefined => !token.text.is_empty(),
+        TokenKind::Control | TokenKind::UserDefined | TokenKind::Added => !token.text.is_empty(),
         TokenKind::Unknown => vocabulary.model != ModelKind::Unigram && !token.text.is_empty(),
         _ => false,
     }
@@ -79,7 +79,7 @@ fn added(vocabulary: &Vocabulary, spellings: &[Option<String>]) -> Value {
         .map(|(id, (token, spelling))| {
             json!({"id": id, "content": spelling, "single_word": token.single_word,
                 "lstrip": token.strip_left, "rstrip": token.strip_right, "normalized": token.normalized,
-                "special": token.kind != TokenKind::UserDefined})
+                "special": !matches!(token.kind, TokenKind::UserDefined | TokenKind::Added)})
         })
         .collect()
 }

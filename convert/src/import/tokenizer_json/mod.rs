@@ -64,7 +64,9 @@ impl Spelling {
 
 /// The id of the token spelt `text`, whatever its kind.
 fn find(vocabulary: &Vocabulary, text: &str) -> Option<u32> {
-    let special = |kind| matches!(kind, TokenKind::Control | TokenKind::UserDefined | TokenKind::Unknown);
+    let special = |kind| {
+        matches!(kind, TokenKind::Control | TokenKind::UserDefined | TokenKind::Added | TokenKind::Unknown)
+    };
     let of = |wanted: bool| {
         let found = vocabulary.tokens.iter().position(|token| {
             special(token.kind) == wanted && token.text == text.as_bytes() && !token.text.is_empty()

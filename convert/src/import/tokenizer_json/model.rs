@@ -19,9 +19,9 @@ pub(super) fn read(root: &Place<'_>, spelling: Spelling) -> Result<Vocabulary> {
     let mut vocabulary = match kind {
         "BPE" => byte_pair(&model, spelling)?,
         "Unigram" => unigram(&model, spelling)?,
-        "WordPiece" => word_piece(&model)?,
+        "WordPiece" => word_piece(&model, spelling)?,
         "WordLevel" => {
-            let mut vocabulary = Vocabulary::new(ModelKind::WordLevel, listed(&model, Spelling::Plain)?);
+            let mut vocabulary = Vocabulary::new(ModelKind::WordLevel, listed(&model, spelling)?);
             vocabulary.special.unknown = unknown(&model, &vocabulary)?;
             vocabulary
         }
@@ -152,10 +152,15 @@ fn unigram(model: &Place<'_>, spelling: Spelling) -> Result<Vocabulary> {
     Ok(vocabulary)
 }
 
-fn word_piece(model: &Place<'_>) -> Result<Vocabulary> {
-    let mut vocabulary = Vocabulary::new(ModelKind::WordPiece, listed(model, Spelling::Plain)?);
+fn word_piece(model: &Place<'_>, spelling: Spelling) -> Result<Vocabulary> {
+    let mut vocabulary = Vocabulary::new(ModelKind::WordPiece, listed(model, spelling)?);
     vocabulary.special.unknown = unknown(model, &vocabulary)?;
     let prefix = model.text_of("continuing_subword_prefix")?.unwrap_or("##");
+    if prefix.is_empty() {
+        return Err(
+            model.unsupported("tokens that continue a word need a mark: continuing_subword_prefix is empty")
+        );
+    }
     for token in &mut vocabulary.tokens {
         if token.kind == TokenKind::Byte {
             token.kind = TokenKind::Normal;
@@ -188,8 +193,12 @@ fn added_tokens(root: &Place<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
             vocabulary.tokens.resize_with(id as usize + 1, hole);
         }
         let token = &mut vocabulary.tokens[id as usize];
+        token.kind = match place.flag("special", false)? {
+            true => TokenKind::Control,
+            false if token.text.is_empty() || token.kind == TokenKind::Added => TokenKind::Added,
+            false => TokenKind::UserDefined,
+        };
         token.text = text.as_bytes().to_vec();
-        token.kind = if place.flag("special", false)? { TokenKind::Control } else { TokenKind::UserDefined };
         token.strip_left = place.flag("lstrip", false)?;
         token.strip_right = place.flag("rstrip", false)?;
         token.single_word = place.flag("single_word", false)?;

@@ -78,10 +78,38 @@ fn escape(text: &str) -> String {
 pub(super) fn read(root: &Place<'_>, spelling: Spelling, vocabulary: &mut Vocabulary) -> Result<()> {
     vocabulary.byte_level = spelling == Spelling::Bytes;
     vocabulary.spells_spaces = spelling == Spelling::Spaces;
-    each(root.get("normalizer"), "normalizers", &mut |place| normalizer(place, spelling, vocabulary))?;
+    let mut behind = None;
+    each(root.get("normalizer"), "normalizers", &mut |place| {
+        let kind = place.kind()?;
+        match behind {
+            // It would see the text in another alphabet.
+            Some("ByteLevel") => {
+                return Err(place.unsupported("a normalizer after ByteLevel is not supported"));
+            }
+            Some(_) if matches!(kind, "Strip" | "BertNormalizer" | "ByteLevel") => {
+                return Err(
+                    place.unsupported(format!("{kind:?} after replacing spaces by U+2581 is not supported"))
+                );
+            }
+            Some(_) if kind == "Replace" && literal(place)?.is_none() => {
+                return Err(place.unsupported("a Regex after replacing spaces by U+2581 is not supported"));
+            }
+            _ => {}
+        }
+        let hides =
+            kind == "Replace" && place.text_of("content")? == Some(SPACE) && literal(place)? == Some(" ");
+        if hides || kind == "ByteLevel" {
+            behind = Some(kind);
+        }
+        normalizer(place, spelling, vocabulary)
+    })?;
     let mark = Normalizer::Replace { from: SPACE.to_owned(), to: " ".to_owned() };
-    let hides_spaces = vocabulary.normalizers.contains(&mark);
+    let mut hides_spaces = vocabulary.normalizers.contains(&mark);
     let mut in_bytes = false;
+    each(root.get("normalizer"), "normalizers", &mut |place| {
+        in_bytes |= place.kind()? == "ByteLevel";
+        Ok(())
+    })?;
     each(root.get("pre_tokenizer"), "pretokenizers", &mut |place| {
         if in_bytes {
             // It would see the text in another alphabet.
@@ -91,6 +119,7 @@ pub(super) fn read(root: &Place<'_>, spelling: Spelling, vocabulary: &mut Vocabu
         if hides_spaces && !sees_no_spaces(place)? {
             return Ok(());
         }
+        hides_spaces |= place.kind()? == "Metaspace";
         pre_tokenizer(place, spelling, vocabulary)
     })?;
     // Without a decoder, tokens are joined with spaces.

@@ -86,11 +86,14 @@ fn byte_symbols(view: &View<'_>, bytes: &[u8], start: usize, symbols: &mut Vec<S
 
 fn char_symbols(view: &View<'_>, bytes: &[u8], start: usize, symbols: &mut Vec<Symbol>) {
     for (from, to) in characters(bytes) {
-        let id = match bytes[from..to] {
-            [byte] if byte.is_ascii() => view.byte_symbol(byte),
-            ref several => view.find(several).unwrap_or(NONE),
-        };
-        symbols.push(new_symbol(id, start + from, start + to));
+        symbols.push(new_symbol(character_symbol(view, &bytes[from..to]), start + from, start + to));
+    }
+}
+
+fn character_symbol(view: &View<'_>, character: &[u8]) -> u32 {
+    match *character {
+        [byte] if byte.is_ascii() => view.byte_symbol(byte),
+        ref several => view.find_ordinary(several).unwrap_or(NONE),
     }
 }
 
@@ -189,7 +192,11 @@ fn emit(view: &View<'_>, text: &[u8], symbol: &Symbol, floor: usize, out: &mut V
         return;
     }
     for (from, to) in characters(bytes) {
-        if !view.has(flag::BYTE_FALLBACK) || !push_bytes(view, &bytes[from..to], start + from, out) {
+        // What merges made may be no token although its characters are.
+        let id = character_symbol(view, &bytes[from..to]);
+        if id < view.tokens {
+            out.push(Token { id, start: (start + from) as u32, end: (start + to) as u32 });
+        } else if !view.has(flag::BYTE_FALLBACK) || !push_bytes(view, &bytes[from..to], start + from, out) {
             push_unknown(view, (start + from, start + to), fuse, out, floor);
         }
     }

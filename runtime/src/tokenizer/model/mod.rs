@@ -88,6 +88,13 @@ pub(super) fn encode(
         }
         ModelKind::Bpe | ModelKind::Unigram => {}
     }
+    if view.has(flag::WHOLE_FIRST)
+        && let Some(id) = view.find_ordinary(text.get(start..end).unwrap_or_default())
+        && id < view.tokens
+    {
+        out.push(Token { id, start: start as u32, end: end as u32 });
+        return Ok(());
+    }
     let floor = out.len();
     let mut part = |from: usize, to: usize| {
         let Some(bytes) = text.get(from..to) else { return Ok(()) };
@@ -116,13 +123,11 @@ pub(super) fn encode(
     part(from, end)
 }
 
-/// The token that `bytes` is as a whole.
+/// The token that the model makes of all of `bytes`, where that is known beforehand.
 #[inline]
 fn whole(view: &View<'_>, bytes: &[u8]) -> Option<u32> {
     let id = view.find(bytes).filter(|&id| id < view.tokens)?;
-    let attributes = view.attributes_of(id);
-    let is_ordinary = matches!(attributes & attribute::KIND, 0 | 3 | 4);
-    (attributes & attribute::WHOLE != 0 || (view.has(flag::WHOLE_FIRST) && is_ordinary)).then_some(id)
+    (view.attributes_of(id) & attribute::WHOLE != 0).then_some(id)
 }
 
 /// Whether a character can start with `byte`.

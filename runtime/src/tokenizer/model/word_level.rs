@@ -5,7 +5,7 @@ use super::{Token, push_unknown};
 
 pub(super) fn encode(view: &View<'_>, text: &[u8], (start, end): (usize, usize), out: &mut Vec<Token>) {
     let word = text.get(start..end).unwrap_or_default();
-    match view.find(word).filter(|&id| id < view.tokens) {
+    match view.find_ordinary(word).filter(|&id| id < view.tokens) {
         Some(id) => out.push(Token { id, start: start as u32, end: end as u32 }),
         None => push_unknown(view, (start, end), false, out, out.len()),
     }

@@ -42,7 +42,8 @@ pub(super) mod set {
     pub(in super::super) const CONNECTOR: u32 = 1 << 16;
     pub(in super::super) const PUNCTUATION: u32 = 0b111_1111 << 16;
     pub(in super::super) const SEPARATOR: u32 = 0b111 << 27;
-    pub(in super::super) const CONTROL_AND_OTHER: u32 = 0b1_1111;
+    /// Control, format and private characters.
+    pub(in super::super) const CONTROL: u32 = 0b1011;
 }
 
 /// The number of the general category of `character`, an index into [`CATEGORIES`].
@@ -187,6 +188,6 @@ mod tests {
         assert_eq!(set::PUNCTUATION, bits("P"));
         assert_eq!(set::CONNECTOR, bits("Pc"));
         assert_eq!(set::SEPARATOR, bits("Z"));
-        assert_eq!(set::CONTROL_AND_OTHER, bits("C"));
+        assert_eq!(set::CONTROL, bits("Cc") | bits("Cf") | bits("Co"));
     }
 }
