@@ -38,8 +38,8 @@ def case(tokenizer, text):
     }
 
 
-def save(name, tokenizer):
-    cases = [case(tokenizer, text) for text in TEXTS]
+def save(name, tokenizer, texts=(), without=None):
+    cases = [case(tokenizer, text) for text in [*TEXTS, *texts] if text != without]
     body = {"tokenizer": json.loads(tokenizer.to_str()), "cases": cases}
     with gzip.GzipFile(os.path.join(OUT, name + ".json.gz"), "wb", mtime=0) as out:
         out.write(json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode())
@@ -140,6 +140,38 @@ def main():
     train(level, trainers.WordLevelTrainer(vocab_size=600, special_tokens=SPECIALS, show_progress=False))
     level.add_tokens([AddedToken("armadillo", normalized=True)])
     save("words", level)
+
+    # Tokens that are added as `add_tokens` adds texts: looked for after normalizing, before a pre-tokenizer's turn.
+    more = ["word", "word and word", "awordb", "wordword x", " word ", "a  word  b", "WORD Wordy"]
+    words = [AddedToken("word", normalized=True, special=False), AddedToken("ghost", single_word=True, special=False)]
+    texts = [*more, "ghost", "ghosts", "a ghost!"]
+    for scheme in ("always", "first"):
+        pre = pre_tokenizers.Metaspace(prepend_scheme=scheme)
+        save(f"added-metaspace-{scheme}", bpe(pre, normalizer=normalizers.Lowercase(), decoder=decoders.Metaspace(prepend_scheme=scheme),
+                                              unk_token="<unk>", size=300, added=words), texts)
+    pre = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    save("added-bytes", bpe(pre, normalizer=normalizers.Lowercase(), decoder=decoders.ByteLevel(), initial=alphabet, size=400, added=words), texts)
+    unigram = Tokenizer(models.Unigram())
+    unigram.normalizer, unigram.decoder = normalizers.Lowercase(), decoders.Metaspace()
+    unigram.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    train(unigram, trainers.UnigramTrainer(vocab_size=300, special_tokens=SPECIALS, unk_token="<unk>", show_progress=False))
+    unigram.add_tokens(words)
+    # A mark that the text spells is cut as a space here, and has no place of its own.
+    save("added-unigram", unigram, texts, without="▁literal ▁mark")
+    level = Tokenizer(models.WordLevel(unk_token="<unk>"))
+    level.pre_tokenizer, level.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    train(level, trainers.WordLevelTrainer(vocab_size=300, special_tokens=SPECIALS, show_progress=False))
+    save("words-metaspace", level)
+    whole = Tokenizer(models.BPE({"<unk>": 0, "a": 1, "b": 2, "c": 3, "x": 4, "abc": 5, "bc": 6, "word": 7}, [("b", "c")],
+                                 unk_token="<unk>", ignore_merges=True))
+    whole.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    save("chars-whole-first", whole, ["abc", "abcx", "xabc abc", "abcabc"])
+    bert = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    bert.normalizer, bert.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    train(bert, trainers.WordPieceTrainer(vocab_size=200, special_tokens=bert_specials, show_progress=False))
+    bert.decoder = decoders.WordPiece()
+    controls = [f"xa{chr(point)}ya" for point in (0, 7, 9, 10, 11, 12, 13, 28, 31, 0x7F, 0x85, 0xA0, 0xAD, 0x200B, 0x2028, 0x2029, 0xE000, 0xFFFD)]
+    save("bert-controls", bert, controls)
 
     for folder in sys.argv[3:]:
         tokenizer = Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::Tokenizer;
 use super::model::{self, Tables, Token, Work};
-use super::normalize::{Circumstances, Rewriting};
+use super::normalize::{Circumstances, Rewriting, Stage};
 use super::regex::Matcher;
 use super::room;
 use super::section::{Table, attribute, field, flag};
@@ -52,6 +52,8 @@ impl Guards<'_> {
 #[derive(Debug, Default)]
 pub struct Scratch {
     rewriting: Rewriting,
+    /// Of a text between tokens.
+    between: Rewriting,
     matcher: Matcher,
     pieces: Vec<Piece>,
     spare: Vec<Piece>,
@@ -295,13 +297,12 @@ impl<'a> Run<'a> {
     ) -> Result<()> {
         let circumstances =
             Circumstances { charsmap: self.tables.view.charsmap, is_first: base == 0, bare: false };
-        let Scratch { rewriting, matcher, pieces, spare, work, tokens: found } = scratch;
-        let changed = self.tokenizer.steps.run(
-            (text, base),
-            self.track,
-            circumstances,
-            (&mut *rewriting, &mut *matcher),
-        )?;
+        let Scratch { rewriting, between, matcher, pieces, spare, work, tokens: found } = scratch;
+        let steps = &self.tokenizer.steps;
+        let late = !self.normalized.is_empty() && steps.have(Stage::PreTokenizer);
+        let stage = if late { Stage::Normalizers } else { Stage::All };
+        let changed =
+            steps.run(stage, (text, base), self.track, circumstances, (&mut *rewriting, &mut *matcher))?;
         let now = if changed { rewriting.current.text.as_str() } else { text };
         found.clear();
         let mut parts = Parts::new(self, self.normalized, now, guards);
@@ -313,10 +314,32 @@ impl<'a> Run<'a> {
                 }
                 Part::Text(start, end) => (start, end),
             };
-            self.tokenizer.cutting.run(&now[start..end], matcher, pieces, spare)?;
+            let mut part = &now[start..end];
+            let mut moved = false;
+            if late {
+                let circumstances = Circumstances { is_first: base == 0 && start == 0, ..circumstances };
+                moved = steps.run(
+                    Stage::PreTokenizer,
+                    (part, start),
+                    self.track,
+                    circumstances,
+                    (&mut *between, &mut *matcher),
+                )?;
+            }
+            if moved {
+                part = &between.current.text;
+            }
+            let first = found.len();
+            self.tokenizer.cutting.run(part, matcher, pieces, spare)?;
             for piece in pieces.iter() {
-                let range = (start + piece.start as usize, start + piece.end as usize);
-                model::encode(self.tokenizer.model, &self.tables, now.as_bytes(), range, work, found)?;
+                let range = (piece.start as usize, piece.end as usize);
+                model::encode(self.tokenizer.model, &self.tables, part.as_bytes(), range, work, found)?;
+            }
+            for token in &mut found[first..] {
+                (token.start, token.end) = match moved && self.track {
+                    true => between.current.source(token.start as usize..token.end as usize),
+                    false => (start as u32 + token.start, start as u32 + token.end),
+                };
             }
         }
         let place = |token: &Token| {

@@ -140,6 +140,19 @@ struct Step {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Steps {
     steps: Vec<Step>,
+    /// The steps at the end that a pre-tokenizer asked for.
+    late: usize,
+}
+
+/// Which steps run. Tokens that are looked for in normalized text are looked for before a pre-tokenizer has its turn,
+/// which then sees what is between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    All,
+    /// Those before a pre-tokenizer's.
+    Normalizers,
+    /// A pre-tokenizer's.
+    PreTokenizer,
 }
 
 /// Buffers of rewriting, kept between calls.
@@ -174,17 +187,48 @@ impl Steps {
         for record in Record::read_all(table, "normalizer")? {
             steps.push(Step::new(Normalizer::from_record(record)?)?);
         }
-        Ok(Self { steps })
+        Ok(Self::new(steps))
     }
 
     pub(super) fn of(normalizers: &[Normalizer]) -> Result<Self> {
-        normalizers.iter().cloned().map(Step::new).collect::<Result<_>>().map(|steps| Self { steps })
+        normalizers.iter().cloned().map(Step::new).collect::<Result<_>>().map(Self::new)
+    }
+
+    fn new(steps: Vec<Step>) -> Self {
+        let word_by_word = |step: &Step| matches!(&step.normalizer, Normalizer::ReplacePattern { pattern, to } if pattern == r"\s+" && to == " ");
+        let ends: Vec<&Normalizer> = steps.iter().rev().take(3).map(|step| &step.normalizer).collect();
+        let late = match ends[..] {
+            // White space goes and each word gets its mark, which takes a Strip and a Replace before.
+            [Normalizer::Prefix { unless_there: true, .. }, Normalizer::Replace { .. }, _]
+                if word_by_word(&steps[steps.len() - 3]) =>
+            {
+                steps.len().min(4)
+            }
+            [Normalizer::Prefix { unless_there: true, .. }, ..] => 1,
+            _ => 0,
+        };
+        Self { steps, late }
+    }
+
+    /// Whether there are steps of this stage.
+    pub(super) fn have(&self, stage: Stage) -> bool {
+        !self.of_stage(stage).is_empty()
+    }
+
+    fn of_stage(&self, stage: Stage) -> &[Step] {
+        let (early, late) = self.steps.split_at(self.steps.len() - self.late);
+        match stage {
+            Stage::All => &self.steps,
+            Stage::Normalizers => early,
+            Stage::PreTokenizer => late,
+        }
     }
 
     /// Rewrites `text`, which lies at `base` of the input. `false` where nothing changes, and then
     /// `rewriting` holds nothing of use.
     pub(super) fn run(
         &self,
+        stage: Stage,
         (text, base): (&str, usize),
         track: bool,
         circumstances: Circumstances<'_>,
@@ -192,7 +236,7 @@ impl Steps {
     ) -> Result<bool> {
         let mut changed = false;
         let most = MOST_GROWTH.saturating_mul(text.len() + SHORT);
-        for step in &self.steps {
+        for step in self.of_stage(stage) {
             let now = if changed { &rewriting.current.text } else { text };
             if step.changes_nothing(now, circumstances) {
                 continue;

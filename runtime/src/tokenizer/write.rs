@@ -4,7 +4,7 @@ use super::charsmap::Charsmap;
 use super::check_template;
 use super::hash;
 use super::model::{self, ModelKind, Tables, Work};
-use super::normalize::{Circumstances, Normalizer, Rewriting, Steps};
+use super::normalize::{Circumstances, Normalizer, Rewriting, Stage, Steps};
 use super::record::{MOST_RECORDS, Record};
 use super::regex::Matcher;
 use super::section::{
@@ -438,12 +438,13 @@ fn special_tries(vocabulary: &Vocabulary) -> Result<(Vec<u8>, Vec<u8>)> {
 
 fn normal_form(vocabulary: &Vocabulary, steps: &Steps, text: &[u8]) -> Result<Option<Vec<u8>>> {
     let Ok(text) = std::str::from_utf8(text) else { return Ok(None) };
-    if vocabulary.normalizers.is_empty() {
+    if !steps.have(Stage::Normalizers) {
         return Ok(None);
     }
     let circumstances = Circumstances { charsmap: &vocabulary.charsmap, is_first: false, bare: true };
     let (mut rewriting, mut matcher) = (Rewriting::default(), Matcher::default());
-    let changed = steps.run((text, 0), false, circumstances, (&mut rewriting, &mut matcher))?;
+    let changed =
+        steps.run(Stage::Normalizers, (text, 0), false, circumstances, (&mut rewriting, &mut matcher))?;
     Ok(Some(if changed { rewriting.current.text.into_bytes() } else { text.as_bytes().to_vec() }))
 }
 

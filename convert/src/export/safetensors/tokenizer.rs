@@ -72,6 +72,16 @@ fn is_added(vocabulary: &Vocabulary, token: &VocabularyToken) -> bool {
     }
 }
 
+/// How many tokens the model is given. Where nothing but added tokens follows the first one that it does not know, the
+/// readers of the file number those in order.
+fn given(vocabulary: &Vocabulary) -> usize {
+    let count = vocabulary.tokens.len();
+    let first = vocabulary.tokens.iter().position(|token| token.kind == TokenKind::Added).unwrap_or(count);
+    let alone = vocabulary.tokens[first..].iter().all(|token| is_added(vocabulary, token))
+        && vocabulary.special.unknown.is_none_or(|id| (id as usize) < first);
+    if alone { first } else { count }
+}
+
 fn added(vocabulary: &Vocabulary, spellings: &[Option<String>]) -> Value {
     let tokens = vocabulary.tokens.iter().zip(spellings).enumerate();
     let added = tokens.filter(|(_, (token, _))| is_added(vocabulary, token));
@@ -85,6 +95,7 @@ fn added(vocabulary: &Vocabulary, spellings: &[Option<String>]) -> Value {
 }
 
 fn model(vocabulary: &Vocabulary, spellings: &[Option<String>], notes: &mut Vec<String>) -> Result<Value> {
+    let spellings = &spellings[..given(vocabulary)];
     let unknown = vocabulary.special.unknown.and_then(|id| spellings.get(id as usize).cloned().flatten());
     if vocabulary.model == ModelKind::Unigram {
         let vocab: Vec<Value> = vocabulary
