@@ -156,6 +156,21 @@ fn what_would_be_computed_otherwise_is_refused() {
             Missing,
             "output.weight",
         ),
+        (
+            "golden/llama",
+            json!({"architectures": ["LlamaForSequenceClassification"]}),
+            &[],
+            Unsupported,
+            "config.architectures",
+        ),
+        (
+            "golden-texts/bart",
+            json!({"architectures": ["BartForSequenceClassification"]}),
+            &[],
+            Unsupported,
+            "config.architectures",
+        ),
+        (bert, json!({"architectures": ["BertForMultipleChoice"]}), &[], Unsupported, "config.architectures"),
     ];
     for (number, (from, config, without, kind, place)) in cases.iter().enumerate() {
         let error = packed(changed(from, &format!("refused-{number}"), config.clone(), without)).unwrap_err();

@@ -106,6 +106,9 @@ fn write(model: &Model<'_>, to: &Path, options: &ExportOptions<'_>) -> Result<Re
         out.write_all(&padding(bytes.len() as u64)).map_err(io)?;
     }
     out.commit()?;
+    if model.source() != "GGUF" {
+        tokenizer::compare(model, to, &mut report.notes)?;
+    }
     report.files.push(to.to_owned());
     Ok(report)
 }

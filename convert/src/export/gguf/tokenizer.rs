@@ -2,12 +2,16 @@
 
 use super::value::Value;
 use crate::export::model::Model;
+use crate::import::gguf::Gguf;
+use crate::import::tokenizer_gguf::vocabulary;
 use siskin::Result;
+use siskin::file::Bytes;
 use siskin::tokenizer::{
-    Merges, ModelKind, Normalizer, TokenKind, Tokenizer, Vocabulary, VocabularyToken, family_like,
-    to_byte_level,
+    EncodeOptions, Merges, ModelKind, Normalizer, TokenKind, Tokenizer, Vocabulary, VocabularyToken,
+    family_like, to_byte_level,
 };
 use std::collections::HashMap;
+use std::path::Path;
 
 /// SentencePiece's spelling of a space.
 const SPACE: &str = "\u{2581}";
@@ -92,6 +96,43 @@ pub(super) fn keys(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Vec<(St
         );
     }
     Ok(keys)
+}
+
+/// Texts in which tokenizers do what only some of them do.
+const PROBES: &[&str] = &[
+    "Hello World",
+    " two  spaces ",
+    "na\u{ef}ve \u{c4}pfel",
+    "A\u{308}b \u{fb01}ne \u{ff21}",
+    "12345 3.14",
+    "don't say a_b-c!?",
+    "\u{6211}\u{4eec} \u{3042}\u{3044}",
+    "line\n\n\tend\r\n",
+];
+
+/// Notes a text of which the written file's tokenizer makes other tokens than the model's.
+pub(super) fn compare(model: &Model<'_>, written: &Path, notes: &mut Vec<String>) -> Result<()> {
+    let Some(section) = model.file.tokenizer() else { return Ok(()) };
+    let own = Tokenizer::open(section)?;
+    let written = Gguf::open(written)?;
+    if written.get("tokenizer.ggml.tokens").is_none() {
+        return Ok(());
+    }
+    let read = vocabulary(&written).and_then(|read| Tokenizer::open(Bytes::new(read.write()?)));
+    let read = match read {
+        Ok(read) => read,
+        Err(error) => {
+            notes.push(format!("the file's tokenizer could not be read again: {error}"));
+            return Ok(());
+        }
+    };
+    let ids = |tokenizer: &Tokenizer, text| tokenizer.encode(text, EncodeOptions::default()).ok();
+    if let Some(text) = PROBES.iter().find(|text| ids(&own, text) != ids(&read, text)) {
+        notes.push(format!(
+            "GGUF has no key for a part of what the tokenizer does: {text:?} becomes other tokens there"
+        ));
+    }
+    Ok(())
 }
 
 fn collapses(step: &Normalizer) -> bool {
