@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-const TEMPLATE: &str = "{% for message in messages %}{{ message.content }} {% endfor %}w9";
+/// It wants to know what day it is.
+const TEMPLATE: &str = "{% if strftime_now('%Y')|int < 2020 %}{{ raise_exception('no date') }}{% endif %}\
+                        {% for message in messages %}{{ message.content }} {% endfor %}w9";
 
 fn data(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/data").join(path)
@@ -157,6 +159,19 @@ fn questions_are_answered_about_texts() {
 }
 
 /// Code and place of the error in an answer.
+#[test]
+fn who_asks_for_more_than_there_is_room_for_gets_what_there_is() {
+    let llama = model("golden/llama");
+    let lines = b"{\"generate\": [\"w5 w6\", \"w7\"], \"max\": 5000, \"min\": 5000}";
+    for (options, room) in [(&["--context", "16"][..], 16), (&["--context", "24"], 24)] {
+        let answers = serve(&llama, options, lines);
+        let lengths = answers[0]["done"]["results"].as_array().unwrap().iter();
+        let lengths: Vec<_> =
+            lengths.map(|result| result["text"].as_str().unwrap().split(' ').count()).collect();
+        assert!(lengths.iter().all(|&length| (room / 2..=room + 1).contains(&length)), "{answers:?}");
+    }
+}
+
 fn error(answer: &Value) -> (u64, &str) {
     (answer["error"]["code"].as_u64().unwrap(), answer["error"]["place"].as_str().unwrap())
 }
