@@ -78,6 +78,9 @@ CASES = {
     "olmo3": (T.Olmo3ForCausalLM, T.Olmo3Config(
         **DECODER, sliding_window=6, layer_types=["sliding_attention", "full_attention"], rope_scaling=dict(
             rope_type="yarn", factor=4.0, original_max_position_embeddings=16, rope_theta=3000.0)), None),
+    "qwen2-moe-window": (T.Qwen2MoeForCausalLM, T.Qwen2MoeConfig(
+        **(DECODER | dict(num_hidden_layers=4)), moe_intermediate_size=24, shared_expert_intermediate_size=24, num_experts=4,
+        num_experts_per_tok=2, use_sliding_window=True, sliding_window=6, max_window_layers=2), left_out("layer_types")),
     "qwen3-moe-window": (T.Qwen3MoeForCausalLM, T.Qwen3MoeConfig(
         **DECODER, head_dim=12, moe_intermediate_size=24, num_experts=4, num_experts_per_tok=2, use_sliding_window=True,
         sliding_window=6), None),

@@ -32,7 +32,8 @@ const READERS: &[(&str, Head)] = &[
     ("bart-untied", Head::Hidden),
 ];
 /// Models that write.
-const WRITERS: &[&str] = &["phi-norms", "phi-tied", "olmo3", "qwen3-moe-window", "gemma2-short"];
+const WRITERS: &[&str] =
+    &["phi-norms", "phi-tied", "olmo3", "qwen2-moe-window", "qwen3-moe-window", "gemma2-short"];
 
 fn folder(name: &str) -> PathBuf {
     paths::data("golden-configurations").join(name)
