@@ -381,7 +381,7 @@ pub(crate) struct TextArgs {
 /// How much a session remembers.
 #[derive(clap::Args)]
 pub(crate) struct ContextArgs {
-    /// The most tokens of all; 0: the model's own, but no more than 2048
+    /// The most tokens of all; 0: the model's own, but no more than 2048, or 1024 where texts are written for texts
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub(crate) context: usize,
     /// Let tokens see no more than so many of the newest, and the first; memory for keys is bounded by these

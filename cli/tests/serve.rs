@@ -158,7 +158,6 @@ fn questions_are_answered_about_texts() {
     assert_eq!(found[0]["done"]["results"], json!(expected));
 }
 
-/// Code and place of the error in an answer.
 #[test]
 fn who_asks_for_more_than_there_is_room_for_gets_what_there_is() {
     let llama = model("golden/llama");
@@ -172,6 +171,7 @@ fn who_asks_for_more_than_there_is_room_for_gets_what_there_is() {
     }
 }
 
+/// Code and place of the error in an answer.
 fn error(answer: &Value) -> (u64, &str) {
     (answer["error"]["code"].as_u64().unwrap(), answer["error"]["place"].as_str().unwrap())
 }

@@ -38,8 +38,8 @@ def case(tokenizer, text):
     }
 
 
-def save(name, tokenizer, texts=(), without=None):
-    cases = [case(tokenizer, text) for text in [*TEXTS, *texts] if text != without]
+def save(name, tokenizer, texts=()):
+    cases = [case(tokenizer, text) for text in [*TEXTS, *texts]]
     body = {"tokenizer": json.loads(tokenizer.to_str()), "cases": cases}
     with gzip.GzipFile(os.path.join(OUT, name + ".json.gz"), "wb", mtime=0) as out:
         out.write(json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode())
@@ -149,6 +149,10 @@ def main():
         pre = pre_tokenizers.Metaspace(prepend_scheme=scheme)
         save(f"added-metaspace-{scheme}", bpe(pre, normalizer=normalizers.Lowercase(), decoder=decoders.Metaspace(prepend_scheme=scheme),
                                               unk_token="<unk>", size=300, added=words), texts)
+    collapsed = normalizers.Sequence([normalizers.Lowercase(), normalizers.Replace(Regex(r"\s+"), " ")])
+    save("added-collapsed", bpe(pre_tokenizers.Metaspace(), normalizer=collapsed, decoder=decoders.Metaspace(), unk_token="<unk>", size=300,
+                                added=[AddedToken("word", normalized=True, special=False), AddedToken("a b", normalized=True, special=False)]),
+         [*texts, "xa  bx", "a b c"])
     pre = pre_tokenizers.ByteLevel(add_prefix_space=True)
     save("added-bytes", bpe(pre, normalizer=normalizers.Lowercase(), decoder=decoders.ByteLevel(), initial=alphabet, size=400, added=words), texts)
     unigram = Tokenizer(models.Unigram())
@@ -156,8 +160,7 @@ def main():
     unigram.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
     train(unigram, trainers.UnigramTrainer(vocab_size=300, special_tokens=SPECIALS, unk_token="<unk>", show_progress=False))
     unigram.add_tokens(words)
-    # A mark that the text spells is cut as a space here, and has no place of its own.
-    save("added-unigram", unigram, texts, without="▁literal ▁mark")
+    save("unigram-xlmr-added", unigram, texts)
     level = Tokenizer(models.WordLevel(unk_token="<unk>"))
     level.pre_tokenizer, level.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
     train(level, trainers.WordLevelTrainer(vocab_size=300, special_tokens=SPECIALS, show_progress=False))

@@ -113,7 +113,9 @@ impl HuggingFace {
             let endings = if graphs.decoder.is_some() { HEADS_OF_ENCODERS } else { &[CHOICE] };
             endings.iter().any(|ending| class.ends_with(ending))
         };
-        if let Some(class) = classes.iter().find(headless) {
+        if let Some(class) = classes.first()
+            && classes.iter().all(|class| headless(&class))
+        {
             let message =
                 format!("the folder's model is a {class}, whose head models of this family do not have here");
             return Err(Error::unsupported("config.architectures", message));

@@ -48,8 +48,7 @@ pub(super) fn rotary_size(config: &Config, hyper: &Hyper) -> Result<usize> {
         config.number(&["rope_parameters/partial_rotary_factor", "partial_rotary_factor", "rotary_pct"])?;
     let size = match (config.count(&["rope.dimension_count", "rotary_dim"])?, fraction) {
         (Some(count), _) => count,
-        // A fraction that was read a digit too low means the whole number above.
-        (None, Some(fraction)) => (hyper.head_size as f64 * fraction + 1e-6) as usize,
+        (None, Some(fraction)) => (hyper.head_size as f64 * fraction) as usize,
         (None, None) => hyper.head_size,
     };
     if size > hyper.head_size || size % 2 != 0 || size == 0 {

@@ -459,7 +459,11 @@ impl<'a, 'b> Parts<'a, 'b> {
         let left = &self.text[start..from];
         let right = &self.text[to..];
         let from = if attributes & attribute::STRIP_LEFT != 0 { start + left.trim_end().len() } else { from };
-        let stripped = right.len() - right.trim_start().len();
-        (from, if attributes & attribute::STRIP_RIGHT != 0 { to + stripped } else { to })
+        // Looked at only where it is wanted: a text may be white space and such tokens alone.
+        let to = match attributes & attribute::STRIP_RIGHT != 0 {
+            true => to + right.len() - right.trim_start().len(),
+            false => to,
+        };
+        (from, to)
     }
 }

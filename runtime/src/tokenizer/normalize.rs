@@ -12,6 +12,8 @@ use crate::{Error, Result};
 pub(super) const LONGEST_REPLACEMENT: usize = 128;
 /// A text that grows beyond this many times its length is refused.
 const MOST_GROWTH: usize = 32;
+/// SentencePiece's spelling of a space.
+const MARK: &str = "\u{2581}";
 /// So many bytes more may grow as much.
 const SHORT: usize = 1024;
 
@@ -195,16 +197,21 @@ impl Steps {
     }
 
     fn new(steps: Vec<Step>) -> Self {
-        let word_by_word = |step: &Step| matches!(&step.normalizer, Normalizer::ReplacePattern { pattern, to } if pattern == r"\s+" && to == " ");
-        let ends: Vec<&Normalizer> = steps.iter().rev().take(3).map(|step| &step.normalizer).collect();
-        let late = match ends[..] {
-            // White space goes and each word gets its mark, which takes a Strip and a Replace before.
-            [Normalizer::Prefix { unless_there: true, .. }, Normalizer::Replace { .. }, _]
-                if word_by_word(&steps[steps.len() - 3]) =>
-            {
-                steps.len().min(4)
-            }
-            [Normalizer::Prefix { unless_there: true, .. }, ..] => 1,
+        let is_mark =
+            |step: &Normalizer| matches!(step, Normalizer::Replace { from, to } if from == MARK && to == " ");
+        let is_run = |step: &Normalizer| matches!(step, Normalizer::ReplacePattern { pattern, to } if pattern == r"\s+" && to == " ");
+        let normalizers: Vec<&Normalizer> = steps.iter().map(|step| &step.normalizer).collect();
+        let late = match normalizers[..] {
+            // Words are cut at white space, and each gets its mark.
+            [
+                ..,
+                before,
+                Normalizer::Strip { left: true, right: true },
+                run,
+                mark,
+                Normalizer::Prefix { unless_there: true, .. },
+            ] if is_mark(before) && is_run(run) && is_mark(mark) => 4,
+            [.., Normalizer::Prefix { unless_there: true, .. }] => 1,
             _ => 0,
         };
         Self { steps, late }

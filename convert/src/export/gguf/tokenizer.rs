@@ -114,13 +114,16 @@ const PROBES: &[&str] = &[
 pub(super) fn compare(model: &Model<'_>, written: &Path, notes: &mut Vec<String>) -> Result<()> {
     let Some(section) = model.file.tokenizer() else { return Ok(()) };
     let own = Tokenizer::open(section)?;
-    let written = Gguf::open(written)?;
-    if written.get("tokenizer.ggml.tokens").is_none() {
-        return Ok(());
-    }
-    let read = vocabulary(&written).and_then(|read| Tokenizer::open(Bytes::new(read.write()?)));
-    let read = match read {
-        Ok(read) => read,
+    let read = || -> Result<Option<Tokenizer>> {
+        let written = Gguf::open(written)?;
+        match written.get("tokenizer.ggml.tokens") {
+            Some(_) => Tokenizer::open(Bytes::new(vocabulary(&written)?.write()?)).map(Some),
+            None => Ok(None),
+        }
+    };
+    let read = match read() {
+        Ok(Some(read)) => read,
+        Ok(None) => return Ok(()),
         Err(error) => {
             notes.push(format!("the file's tokenizer could not be read again: {error}"));
             return Ok(());

@@ -8,7 +8,7 @@ use siskin::tokenizer::{
     Merges, ModelKind, TemplateItem, TokenKind, Tokenizer, Trim, Vocabulary, VocabularyToken,
 };
 use siskin::{Error, Result};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// SentencePiece's spelling of a space.
 pub(super) const SPACE: &str = "\u{2581}";
@@ -54,9 +54,12 @@ fn spellings(vocabulary: &Vocabulary) -> Result<Vec<Option<String>>> {
         let is_text = matches!(token.kind, TokenKind::Normal | TokenKind::Unused);
         Ok(Some(match (token.kind, vocabulary.model) {
             _ if token.text.is_empty() => return Ok(None),
+            (_, ModelKind::WordPiece) if token.continues => match vocabulary.spells_spaces {
+                true => format!("##{}", text()?.replace(' ', SPACE)),
+                false => format!("##{}", text()?),
+            },
             _ if is_text && vocabulary.byte_level => to_byte_level(&token.text),
             _ if is_text && vocabulary.spells_spaces => text()?.replace(' ', SPACE),
-            (_, ModelKind::WordPiece) if token.continues => format!("##{}", text()?),
             _ => text()?,
         }))
     };
@@ -72,12 +75,26 @@ fn is_added(vocabulary: &Vocabulary, token: &VocabularyToken) -> bool {
     }
 }
 
-/// How many tokens the model is given. Where nothing but added tokens follows the first one that it does not know, the
+/// How many tokens the model is given. Where nothing that it knows follows the first token that it does not know,
 /// readers of the file number those in order.
 fn given(vocabulary: &Vocabulary) -> usize {
     let count = vocabulary.tokens.len();
     let first = vocabulary.tokens.iter().position(|token| token.kind == TokenKind::Added).unwrap_or(count);
-    let alone = vocabulary.tokens[first..].iter().all(|token| is_added(vocabulary, token))
+    let is_unknown_to_it =
+        |token: &VocabularyToken| matches!(token.kind, TokenKind::Added | TokenKind::Control);
+    let holes = vocabulary.tokens[..first].iter().any(|token| token.text.is_empty());
+    let behind = &vocabulary.tokens[first..];
+    let steering = behind.iter().filter(|token| token.kind == TokenKind::Control);
+    let steering: HashSet<&[u8]> = steering.map(|token| token.text.as_slice()).collect();
+    let are_merged = match &vocabulary.merges {
+        Merges::Listed(pairs) => {
+            pairs.iter().any(|(left, right)| steering.contains([left.as_slice(), right].concat().as_slice()))
+        }
+        Merges::FromScores => true,
+    };
+    let alone = !holes
+        && !are_merged
+        && behind.iter().all(is_unknown_to_it)
         && vocabulary.special.unknown.is_none_or(|id| (id as usize) < first);
     if alone { first } else { count }
 }

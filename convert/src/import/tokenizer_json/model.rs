@@ -16,12 +16,16 @@ pub(super) fn read(root: &Place<'_>, spelling: Spelling) -> Result<Vocabulary> {
         None if model.get("merges").is_some() => "BPE",
         None => return Err(model.unsupported("has no type")),
     };
+    if spelling == Spelling::Bytes && kind != "BPE" {
+        return Err(model.unsupported(format!("{kind} over bytes is not supported")));
+    }
     let mut vocabulary = match kind {
         "BPE" => byte_pair(&model, spelling)?,
         "Unigram" => unigram(&model, spelling)?,
         "WordPiece" => word_piece(&model, spelling)?,
         "WordLevel" => {
             let mut vocabulary = Vocabulary::new(ModelKind::WordLevel, listed(&model, spelling)?);
+            no_bytes(&mut vocabulary);
             vocabulary.special.unknown = unknown(&model, &vocabulary)?;
             vocabulary
         }
@@ -79,10 +83,15 @@ fn is_byte(text: &str) -> bool {
 fn byte_fallback(model: &Place<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
     vocabulary.byte_fallback = model.flag("byte_fallback", false)?;
     if !vocabulary.byte_fallback {
-        let bytes = vocabulary.tokens.iter_mut().filter(|token| token.kind == TokenKind::Byte);
-        bytes.for_each(|token| token.kind = TokenKind::Normal);
+        no_bytes(vocabulary);
     }
     Ok(())
+}
+
+/// Makes tokens that are spelt like bytes text.
+fn no_bytes(vocabulary: &mut Vocabulary) {
+    let bytes = vocabulary.tokens.iter_mut().filter(|token| token.kind == TokenKind::Byte);
+    bytes.for_each(|token| token.kind = TokenKind::Normal);
 }
 
 fn unknown(model: &Place<'_>, vocabulary: &Vocabulary) -> Result<Option<u32>> {
@@ -161,10 +170,8 @@ fn word_piece(model: &Place<'_>, spelling: Spelling) -> Result<Vocabulary> {
             model.unsupported("tokens that continue a word need a mark: continuing_subword_prefix is empty")
         );
     }
+    no_bytes(&mut vocabulary);
     for token in &mut vocabulary.tokens {
-        if token.kind == TokenKind::Byte {
-            token.kind = TokenKind::Normal;
-        }
         if let Some(rest) = token.text.strip_prefix(prefix.as_bytes()).filter(|rest| !rest.is_empty()) {
             token.text = rest.to_vec();
             token.continues = true;

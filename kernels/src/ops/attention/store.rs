@@ -206,7 +206,7 @@ struct Worth {
     inverse: f32,
 }
 
-// Neither has branches or conversions that saturate: four numbers at once on any processor.
+// Their loops have no branches and no conversions that saturate: four numbers at once on any processor.
 impl Worth {
     #[inline(never)]
     fn of(x: &[f32]) -> Self {
