@@ -48,7 +48,13 @@ pub(super) fn rotary_size(config: &Config, hyper: &Hyper) -> Result<usize> {
         config.number(&["rope_parameters/partial_rotary_factor", "partial_rotary_factor", "rotary_pct"])?;
     let size = match (config.count(&["rope.dimension_count", "rotary_dim"])?, fraction) {
         (Some(count), _) => count,
-        (None, Some(fraction)) => (hyper.head_size as f64 * fraction) as usize,
+        (None, Some(fraction)) => {
+            // Few digits are cut off as Transformers does. Many are a number of columns divided by the size, which
+            // reading may leave a digit too low.
+            let few = (fraction * 1e6).round() / 1e6 == fraction;
+            let columns = hyper.head_size as f64 * fraction;
+            (if few { columns } else { columns + 1e-6 }) as usize
+        }
         (None, None) => hyper.head_size,
     };
     if size > hyper.head_size || size % 2 != 0 || size == 0 {
@@ -292,6 +298,22 @@ mod tests {
     fn check(got: &[f32], want: [f64; 8]) {
         let close = |(a, b): (&f32, &f64)| (f64::from(*a) - b).abs() <= 2e-6 * b;
         assert!(got.len() == 8 && got.iter().zip(&want).all(close), "{got:?}, not {want:?}");
+    }
+
+    #[test]
+    fn fractions_are_cut_off_as_python_does() {
+        let size = |head_size: usize, fraction: &str| {
+            let text = format!(
+                r#"{{"hidden_size": 1000, "num_attention_heads": 1, "head_dim": {head_size}, "num_hidden_layers": 1,
+                "vocab_size": 8, "max_position_embeddings": 256, "partial_rotary_factor": {fraction}}}"#
+            );
+            let config = serde_json::from_str::<Value>(&text).unwrap();
+            let config = Config::new(config.as_object().cloned().unwrap_or_default());
+            rotary_size(&config, &Hyper::read(&config, |width| width).unwrap()).unwrap()
+        };
+        assert_eq!(size(34, "0.23529411764705882"), 8);
+        assert_eq!(size(50, "0.58"), 28);
+        assert_eq!(size(80, "0.4"), 32);
     }
 
     /// By `ROPE_INIT_FUNCTIONS` of Hugging Face transformers 5.23.
