@@ -10,12 +10,12 @@ use std::sync::{Arc, Mutex};
 
 use crate::cache::{Cache, CacheOptions, Saved, Shape};
 use crate::engine::History;
-use crate::exec::cpu::Workspace;
+use crate::exec::cpu::{Apart, Workspace};
 use crate::exec::{self, Batch, Distances, Row};
 use crate::graph::{Attention, Graph, pass};
 use crate::model::Inner;
 use crate::observe::{Observation, Observer};
-use crate::plan::{Arena, Plan, Weights};
+use crate::plan::{Arena, Plan, View, Weights};
 use crate::session::Window;
 use crate::team::Team;
 use crate::{Error, ErrorKind, ExecutorKind, Result};
@@ -53,6 +53,8 @@ struct Stage {
     graph: Graph,
     plan: Plan,
     workspace: Workspace,
+    /// What members need that take texts apart.
+    apart: Option<Apart>,
     distances: Distances,
     /// Whether the caller's marks on tokens matter.
     marks: bool,
@@ -73,9 +75,11 @@ impl Stage {
         let attentions: Vec<_> = graph.attentions().collect();
         let team = (threads, exec::scratch_size(&graph, &plan));
         let (workspace, words) = Workspace::new(attentions.iter().copied(), options, team, plan.words);
+        let apart = Apart::new((&graph, &plan), weights, options, threads)?;
+        let words = apart.as_ref().map_or(0, |apart| apart.all_words(plan.wanted)).max(words);
         let distances = Distances::new(attentions.into_iter(), weights, reach);
         let (marks, looks_beside) = (graph.marks(), graph.looks_beside());
-        Ok((Self { graph, plan, workspace, distances, marks, looks_beside }, words))
+        Ok((Self { graph, plan, workspace, apart, distances, marks, looks_beside }, words))
     }
 }
 
@@ -103,6 +107,8 @@ pub struct Context {
     parts: Vec<exits::Part>,
     /// The one that ran last.
     side: Side,
+    /// Where its outputs are in the arena.
+    outputs: View,
     arena: Arena,
     cache: Cache,
     team: Team,
@@ -176,6 +182,7 @@ impl Context {
             stop: Arc::new(AtomicBool::new(false)),
             observer: None,
             side: Side::Decoder,
+            outputs: View { offset: 0, stride: 0, columns: 0 },
             stages: stages.both,
             parts: stages.parts,
             model,
@@ -417,8 +424,9 @@ impl Context {
                     plan: &stage.plan,
                     weights,
                     kernels: &model.kernels,
-                    arena: &self.arena,
+                    arena: self.arena.room(),
                     workspace: stage.workspace,
+                    apart: stage.apart.as_ref(),
                     cache: &self.cache,
                     batch: &self.batch,
                     distances: &stage.distances,
@@ -429,7 +437,7 @@ impl Context {
                         .as_deref()
                         .map(|observer| Observation { observer, graph: &stage.graph }),
                 };
-                forward.run(&mut self.team, threads)?;
+                self.outputs = forward.run(&mut self.team, threads)?;
             }
         }
         for row in 0..self.batch.wanted.len() {
@@ -452,14 +460,13 @@ impl Context {
 
     /// Row `row` of what was wanted of the last batch; empty where there is none.
     pub fn output(&self, row: usize) -> &[f32] {
-        let Ok(stage) = self.stage(self.side) else { return &[] };
         if row >= self.batch.wanted.len() {
             return &[];
         }
         match self.model.options.executor {
             ExecutorKind::Reference => self.reference.get(row).map_or(&[], Vec::as_slice),
             // SAFETY: the team rests between batches, so nobody writes.
-            ExecutorKind::Cpu => unsafe { self.arena.row(stage.plan.output, row) },
+            ExecutorKind::Cpu => unsafe { self.arena.room().row(self.outputs, row) },
         }
     }
 }

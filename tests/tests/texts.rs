@@ -68,6 +68,27 @@ fn bits_depend_on_nothing_but_the_text() {
 }
 
 #[test]
+fn members_of_a_team_may_take_texts_apart() {
+    for name in NAMES {
+        let golden = load(name, None);
+        let alone = model(&golden.file, ExecutorKind::Cpu, 1, Features::NONE);
+        let rows: usize = golden.texts.iter().map(|text| text.ids.len().max(1)).sum();
+        // Enough for parts of their own, and in turns, so that a part has texts from all over the batch.
+        let crowd: Vec<Tokens> =
+            golden.texts.iter().cycle().take(golden.texts.len() * 700 / rows).cloned().collect();
+        let want: Vec<_> =
+            golden.texts.iter().map(|text| read(&alone, std::slice::from_ref(text), 8)).collect();
+        let want = want.concat();
+        for threads in [2, 3] {
+            let team = model(&golden.file, ExecutorKind::Cpu, threads, Features::NONE);
+            for (index, got) in read(&team, &crowd, 640).iter().enumerate() {
+                assert!(*got == want[index % want.len()], "{name}: text {index}, {threads} threads");
+            }
+        }
+    }
+}
+
+#[test]
 fn forks_write_on_from_what_was_read() {
     for name in WRITERS {
         let golden = load(name, None);

@@ -16,6 +16,7 @@ pub use pool::Pooling;
 pub use sentence::Prompt;
 pub use text::{Long, Part};
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use siskin_kernels::ops::attention::CacheType;
@@ -289,22 +290,24 @@ impl Encoder {
         Ok(lengths)
     }
 
-    /// The texts that are read at once, those of like length together.
+    /// The texts that are read at once: always the longest of those that there is still room for.
     fn batches(&self, lengths: &[usize]) -> Vec<Vec<usize>> {
-        let mut order: Vec<usize> = (0..lengths.len()).collect();
-        order.sort_by_key(|&index| std::cmp::Reverse(lengths[index]));
-        let mut rest = order.as_slice();
+        let mut rest: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for (index, &length) in lengths.iter().enumerate().rev() {
+            rest.entry(length).or_default().push(index);
+        }
         let mut batches = Vec::new();
-        while let Some(&longest) = rest.first() {
-            let room = self.options.batch.max(lengths[longest]);
-            let mut rows = 0;
-            let count = rest.iter().take_while(|&&index| {
-                rows += lengths[index];
-                rows <= room
-            });
-            let (batch, after) = rest.split_at(count.count());
-            batches.push(batch.to_vec());
-            rest = after;
+        while let Some((&longest, _)) = rest.last_key_value() {
+            let mut room = self.options.batch.max(longest);
+            let mut batch = Vec::new();
+            while let Some((&length, texts)) = rest.range_mut(..=room).next_back() {
+                batch.extend(texts.pop());
+                if texts.is_empty() {
+                    rest.remove(&length);
+                }
+                room -= length;
+            }
+            batches.push(batch);
         }
         batches
     }

@@ -7,7 +7,7 @@ mod places;
 mod print;
 mod weights;
 
-pub(crate) use arena::Arena;
+pub(crate) use arena::{Arena, Room};
 pub(crate) use weights::{Bound, Weights};
 
 use crate::graph::{ActivationKind, Attention, Limits, NormKind, Recurrence, Routing, Rows, WeightId};

@@ -35,6 +35,8 @@ pub(crate) struct Worker<'a> {
     pub team: usize,
     /// Threads that may come, each of which has a part of the pieces.
     present: usize,
+    /// Whether it does all pieces of its phases, which others know nothing of.
+    alone: bool,
     /// Phases this worker has seen the end of.
     phase: Cell<u32>,
     /// Below the number of those that may come; 0 is the caller.
@@ -72,13 +74,18 @@ impl Team {
         Ok(team)
     }
 
+    /// Its threads, the caller's included.
+    pub(crate) fn size(&self) -> usize {
+        self.members.len() + 1
+    }
+
     /// Runs `job` on up to `most` members that come, this thread among them, until it has returned everywhere. All
     /// must go through the same phases.
     pub(crate) fn run<F: Fn(&Worker<'_>) + Sync>(&mut self, most: usize, job: &F) -> Result<()> {
         if self.shared.is_broken() {
             return Err(broken());
         }
-        let team = (self.members.len() + 1).min(most.max(1));
+        let team = self.size().min(most.max(1));
         let job = Job::new(job, team);
         // The caller may run on other cores than the members: one of them always comes, and sees what they have.
         let present = team.min(self.shared.cores().max(2));
@@ -108,7 +115,7 @@ fn broken() -> Error {
 
 /// The job on one member; a panic breaks the team instead of leaving the others to wait.
 fn work(shared: &Shared, (index, present): (usize, usize), job: Job) {
-    let worker = Worker { shared, team: job.team, present, phase: Cell::new(0), index };
+    let worker = Worker { shared, team: job.team, present, alone: false, phase: Cell::new(0), index };
     // SAFETY: `run` keeps the job alive until everybody has left it.
     if catch_unwind(AssertUnwindSafe(|| unsafe { job.call(&worker) })).is_err() {
         shared.set_broken();
@@ -119,6 +126,11 @@ impl Worker<'_> {
     /// The pieces of a phase of `total` that are this worker's own.
     pub(crate) fn own_pieces(&self, total: usize) -> Range<usize> {
         shared::part_of(total, self.index, self.present)
+    }
+
+    /// A worker that within one piece of a phase goes through phases of its own, all of whose pieces it does.
+    pub(crate) fn alone(&self) -> Self {
+        Self { shared: self.shared, team: 1, present: 1, alone: true, phase: Cell::new(0), index: 0 }
     }
 
     /// A phase of `total` pieces: does some of them, and returns when all are done. Whoever counts the
@@ -135,7 +147,12 @@ impl Worker<'_> {
         self.phase.set(phase + 1);
         let mut done = 0;
         loop {
-            match self.shared.next(phase, total, (self.index, self.present)) {
+            let turn = match self.alone {
+                true if done < total => Turn::Piece(done),
+                true => return !stop(),
+                false => self.shared.next(phase, total, (self.index, self.present)),
+            };
+            match turn {
                 Turn::Piece(piece) => {
                     work(piece);
                     done += 1;

@@ -1,10 +1,12 @@
 //! Runs a plan on a team of threads.
 
 mod ahead;
+mod apart;
 mod attention;
 mod products;
 mod state;
 
+pub(crate) use apart::Apart;
 pub(crate) use attention::Workspace;
 pub(super) use products::scratch_size;
 
@@ -22,7 +24,7 @@ use super::{Batch, Distances, Row, activation, marked_place};
 use crate::cache::Cache;
 use crate::graph::{Attention, NormKind, Routing, Rows, Sight};
 use crate::observe::Observation;
-use crate::plan::{Arena, Plan, RowOp, Step, View, Weights, slot_words};
+use crate::plan::{Plan, Room, RowOp, Step, View, Weights, slot_words};
 use crate::team::Team;
 use crate::{Error, ErrorKind, Result};
 use ahead::Member;
@@ -37,8 +39,10 @@ pub(crate) struct Forward<'a> {
     pub plan: &'a Plan,
     pub weights: &'a Weights,
     pub kernels: &'a Kernels,
-    pub arena: &'a Arena,
+    pub arena: Room<'a>,
     pub workspace: Workspace,
+    /// For members that take texts apart.
+    pub apart: Option<&'a Apart>,
     pub cache: &'a Cache,
     pub batch: &'a Batch,
     pub distances: &'a Distances,
@@ -51,21 +55,37 @@ pub(crate) struct Forward<'a> {
 }
 
 impl Forward<'_> {
-    /// Runs every step with up to `threads` of the team. An error leaves the cache with tokens whose keys are not valid.
-    pub(crate) fn run(&self, team: &mut Team, threads: usize) -> Result<()> {
-        team.run(threads, &|worker| {
-            let member = Member::new(worker);
-            for (number, step) in self.plan.steps.iter().enumerate() {
-                member.begin(number);
-                if !self.step(step, &member) {
-                    return;
-                }
+    /// Runs every step with up to `threads` of the team, and gives where the outputs are. An error leaves the cache with
+    /// tokens whose keys are not valid.
+    pub(crate) fn run(&self, team: &mut Team, threads: usize) -> Result<View> {
+        let parts = match (self.apart, self.observation) {
+            (Some(apart), None) => apart.cut(self.batch, team.size().min(threads)),
+            _ => Vec::new(),
+        };
+        let output = match self.apart {
+            Some(apart) if !parts.is_empty() => {
+                team.run(threads, &|worker| self.share_apart(worker, apart, &parts))?;
+                apart.output()
             }
-        })?;
+            _ => {
+                team.run(threads, &|worker| self.steps(&Member::new(worker)))?;
+                self.plan.output
+            }
+        };
         if self.stopped.load(Ordering::Relaxed) {
             return Err(Error::new(ErrorKind::Cancelled, "", "stopped by the caller"));
         }
-        Ok(())
+        Ok(output)
+    }
+
+    /// A member's part of all steps, unless the pass is to end.
+    fn steps(&self, member: &Member<'_>) {
+        for (number, step) in self.plan.steps.iter().enumerate() {
+            member.begin(number);
+            if !self.step(step, member) {
+                return;
+            }
+        }
     }
 
     /// Whether the pass is to end. Once it is, it stays so, whatever becomes of the caller's flag: pieces may have

@@ -1,0 +1,252 @@
+//! Whole texts apart: a member of the team takes some of a batch's texts through all steps by itself, in an arena of its
+//! own. It waits for nobody, and finds in its own cache what it wrote.
+
+use std::cmp::Reverse;
+use std::mem;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::super::{Batch, scratch_size};
+use super::ahead::Member;
+use super::{Forward, Workspace};
+use crate::Result;
+use crate::cache::CacheOptions;
+use crate::graph::{Graph, Rows, Sight, pass};
+use crate::plan::{Plan, Step, View, Weights};
+use crate::team::Worker;
+
+/// Rows of texts that are taken together, unless one has more: as many as products take at once.
+const MOST_ROWS: usize = 128;
+/// With fewer rows, reading all weights for them would cost more than waiting does.
+const LEAST_ROWS: usize = 64;
+/// Parts that there are for each member at least, so that one that loses its core is not waited for.
+const LEAST_PARTS: usize = 2;
+
+/// What a member needs that works apart.
+pub(crate) struct Apart {
+    /// For the rows that a member has room for.
+    plan: Plan,
+    workspace: Workspace,
+    /// The words of the arena that each member has.
+    words: usize,
+    /// Where the outputs of all are, behind what the members have.
+    output: View,
+}
+
+impl Apart {
+    /// For members of a team that goes through `whole` together else; nothing where texts cannot be told apart, or none
+    /// of the members would have enough rows.
+    pub(crate) fn new(
+        (graph, whole): (&Graph, &Plan),
+        weights: &Weights,
+        options: &CacheOptions,
+        threads: usize,
+    ) -> Result<Option<Self>> {
+        // Half as much again as each has of equal texts.
+        let rows = 3 * whole.batch / (2 * LEAST_PARTS * threads.max(1));
+        if threads < 2 || rows < LEAST_ROWS || !whole.steps.iter().all(is_of_texts) {
+            return Ok(None);
+        }
+        let plan = Plan::build(&pass::all(graph), weights, rows, whole.wanted.min(rows))?;
+        let stride = plan.output.columns.next_multiple_of(16);
+        // Where outputs are most of what there is, writing them a second time takes too much room.
+        if stride * whole.wanted > whole.words / 4 {
+            return Ok(None);
+        }
+        let attentions: Vec<_> = graph.attentions().collect();
+        let scratch = (1, scratch_size(graph, &plan));
+        let (workspace, words) = Workspace::new(attentions.iter().copied(), options, scratch, plan.words);
+        let words = words.next_multiple_of(16);
+        let output = View { offset: words * threads, stride, columns: plan.output.columns };
+        Ok(Some(Self { plan, workspace, words, output }))
+    }
+
+    /// The words of an arena for all, where a batch has up to `wanted` outputs.
+    pub(crate) fn all_words(&self, wanted: usize) -> usize {
+        self.output.offset + wanted * self.output.stride
+    }
+
+    /// Where the outputs of a batch are that was taken apart.
+    pub(super) fn output(&self) -> View {
+        self.output
+    }
+
+    /// The parts of a batch that members are to take apart; none where they do better together.
+    pub(super) fn cut(&self, batch: &Batch, team: usize) -> Vec<Part> {
+        let rows = batch.rows.len();
+        let is_plain = batch.marked.is_empty() && batch.hidden.is_empty() && batch.features.is_empty();
+        if team < 2 || rows < team * LEAST_PARTS * LEAST_ROWS || !is_plain || !batch.wanted.is_sorted() {
+            return Vec::new();
+        }
+        let parts = cut(batch, team, rows.div_ceil(team * MOST_ROWS).max(LEAST_PARTS));
+        let fits = |part: &Part| part.rows <= self.plan.batch && part.wanted <= self.plan.wanted;
+        if parts.iter().all(fits) && is_fair(&parts, team) { parts } else { Vec::new() }
+    }
+}
+
+/// A text of a batch: its rows, and those of the batch's outputs that they give.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Text {
+    rows: Range<usize>,
+    wanted: Range<usize>,
+}
+
+/// Some texts of a batch, with their numbers of rows and outputs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Part {
+    texts: Vec<Text>,
+    rows: usize,
+    wanted: usize,
+}
+
+impl Part {
+    fn add(&mut self, text: Text) {
+        self.rows += text.rows.len();
+        self.wanted += text.wanted.len();
+        self.texts.push(text);
+    }
+
+    /// The batch of its rows, of which each carries `columns` numbers.
+    fn batch(&self, whole: &Batch, columns: usize) -> Batch {
+        let mut own = Batch::with_capacity(self.rows, self.wanted);
+        for Text { rows, wanted } in &self.texts {
+            let wanted = &whole.wanted[wanted.clone()];
+            let first = own.rows.len();
+            own.wanted.extend(wanted.iter().map(|row| row - rows.start + first));
+            whole.rows[rows.clone()].iter().for_each(|row| own.push(*row));
+            own.carried.extend_from_slice(&whole.carried[rows.start * columns..rows.end * columns]);
+        }
+        own
+    }
+}
+
+impl Forward<'_> {
+    /// Goes through all steps with each of some parts; the outputs are where [`Apart::output`] says.
+    pub(super) fn share_apart(&self, worker: &Worker<'_>, apart: &Apart, parts: &[Part]) {
+        let columns = self.batch.carried.len() / self.batch.rows.len().max(1);
+        let alone = |part: usize| {
+            let part = &parts[part];
+            let forward = Forward {
+                plan: &apart.plan,
+                workspace: apart.workspace,
+                arena: self.arena.room(worker.index * apart.words..(worker.index + 1) * apart.words),
+                batch: &part.batch(self.batch, columns),
+                stopped: AtomicBool::new(false),
+                apart: None,
+                ..*self
+            };
+            forward.steps(&Member::new(&worker.alone()));
+            if forward.stopped.load(Ordering::Relaxed) {
+                self.stopped.store(true, Ordering::Relaxed);
+                return;
+            }
+            for (from, to) in part.texts.iter().flat_map(|text| text.wanted.clone()).enumerate() {
+                // SAFETY: the outputs of these texts are this member's alone, as its own arena is.
+                unsafe {
+                    let output = forward.arena.row(apart.plan.output, from);
+                    self.arena.row_mut(apart.output, to).copy_from_slice(output);
+                }
+            }
+        };
+        worker.share(parts.len(), || self.is_stopped(), alone, || false);
+    }
+}
+
+/// Deals the texts of a batch to `each` parts for every member, a member's next to each other; none where texts do not lie
+/// one after the other.
+fn cut(batch: &Batch, team: usize, each: usize) -> Vec<Part> {
+    let mut texts = Vec::new();
+    let mut first = 0;
+    for rows in batch.rows.chunk_by(|a, b| a.sequence == b.sequence) {
+        let end = first + rows.len();
+        let at = |row: usize| batch.wanted.partition_point(|wanted| *wanted < row);
+        texts.push(Text { rows: first..end, wanted: at(first)..at(end) });
+        first = end;
+    }
+    if texts.len() != batch.sequences.len() || texts.len() < team * each {
+        return Vec::new();
+    }
+    let mut parts = vec![Part::default(); team * each];
+    // The longest first, each where there is least.
+    texts.sort_by_key(|text| Reverse(text.rows.len()));
+    for text in texts {
+        if let Some(least) = parts.iter_mut().min_by_key(|part| part.rows) {
+            least.add(text);
+        }
+    }
+    parts.sort_by_key(|part| Reverse(part.rows));
+    // Who has more of one round has less of the next.
+    let place = |member: usize, round: usize| match round.is_multiple_of(2) {
+        true => round * team + member,
+        false => (round + 1) * team - 1 - member,
+    };
+    let order = (0..team).flat_map(|member| (0..each).map(move |round| place(member, round)));
+    order.map(|place| mem::take(&mut parts[place])).collect()
+}
+
+/// Whether no member has much more to do than another.
+fn is_fair(parts: &[Part], team: usize) -> bool {
+    let all = |parts: &[Part]| parts.iter().map(|part| part.rows).sum::<usize>();
+    let most = parts.chunks((parts.len() / team).max(1)).map(all).max().unwrap_or(0);
+    // A sixteenth more costs half of what going apart saves.
+    16 * most * team <= 17 * all(parts)
+}
+
+/// Whether a step is of rows of whole texts, of which it brings together only those of one.
+fn is_of_texts(step: &Step) -> bool {
+    let of_texts = |rows: &Rows| matches!(rows, Rows::Batch | Rows::Wanted);
+    match step {
+        Step::Rows { rows, .. } | Step::Products { rows, .. } => of_texts(rows),
+        Step::Append { attention, .. } | Step::Attend { attention, .. } => {
+            use Sight::{Around, Blocks, Earlier, Memory, Mixed, Whole};
+            matches!(attention.sight, Whole | Earlier(_) | Around(_) | Blocks { .. } | Mixed | Memory)
+        }
+        Step::Arrange { .. } | Step::ExpertProducts { .. } | Step::Convolve { .. } | Step::Recur { .. } => {
+            false
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exec::Row;
+
+    fn batch(lengths: &[usize], wanted: &[usize]) -> Batch {
+        let mut batch = Batch::default();
+        for (sequence, &length) in lengths.iter().enumerate() {
+            for position in 0..length {
+                batch.push(Row { sequence, position, token: 0, segment: 0, mark: None, length });
+            }
+        }
+        batch.wanted.extend_from_slice(wanted);
+        batch
+    }
+
+    fn rows(parts: &[Part]) -> Vec<usize> {
+        parts.iter().map(|part| part.rows).collect()
+    }
+
+    #[test]
+    fn members_get_as_much_in_whole_texts() {
+        let batch = batch(&[100, 100, 40, 100, 64, 100], &[0, 210, 603]);
+        let parts = cut(&batch, 2, 2);
+        assert_eq!(rows(&parts), [164, 100, 140, 100]);
+        assert!(is_fair(&parts, 2));
+        // The third and the second text.
+        let own = parts[2].batch(&batch, 0);
+        assert_eq!((own.rows.len(), own.rows[0].sequence, own.rows[100].sequence), (140, 1, 2));
+        assert_eq!((own.wanted, &parts[2].texts[1].wanted), (vec![110], &(1..2)));
+    }
+
+    #[test]
+    fn what_cannot_be_shared_fairly_is_not_cut() {
+        let cut = |lengths: &[usize], team| cut(&batch(lengths, &[]), team, 2);
+        assert!(is_fair(&cut(&[128; 4], 2), 2));
+        assert!(!is_fair(&cut(&[128; 5], 2), 2));
+        assert_eq!(cut(&[128; 3], 2), []);
+        let mut turns = batch(&[2, 2], &[]);
+        turns.rows.swap(1, 2);
+        assert_eq!(super::cut(&turns, 1, 1), []);
+    }
+}
