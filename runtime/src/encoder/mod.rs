@@ -16,7 +16,6 @@ pub use pool::Pooling;
 pub use sentence::Prompt;
 pub use text::{Long, Part};
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use siskin_kernels::ops::attention::CacheType;
@@ -292,20 +291,25 @@ impl Encoder {
 
     /// The texts that are read at once: always the longest of those that there is still room for.
     fn batches(&self, lengths: &[usize]) -> Vec<Vec<usize>> {
-        let mut rest: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        for (index, &length) in lengths.iter().enumerate().rev() {
-            rest.entry(length).or_default().push(index);
-        }
+        let mut order: Vec<usize> = (0..lengths.len()).collect();
+        order.sort_by_key(|&index| std::cmp::Reverse(lengths[index]));
+        // What is left of the texts of each length, none without any.
+        let mut runs: Vec<&[usize]> = order.chunk_by(|&a, &b| lengths[a] == lengths[b]).collect();
+        let length = |run: &[usize]| run.first().map_or(0, |&index| lengths[index]);
         let mut batches = Vec::new();
-        while let Some((&longest, _)) = rest.last_key_value() {
-            let mut room = self.options.batch.max(longest);
+        while let Some(longest) = runs.first() {
+            let mut room = self.options.batch.max(length(longest));
             let mut batch = Vec::new();
-            while let Some((&length, texts)) = rest.range_mut(..=room).next_back() {
-                batch.extend(texts.pop());
-                if texts.is_empty() {
-                    rest.remove(&length);
+            loop {
+                let at = runs.partition_point(|run| length(run) > room);
+                let Some(run) = runs.get_mut(at) else { break };
+                let Some((&index, rest)) = run.split_first() else { break };
+                *run = rest;
+                if rest.is_empty() {
+                    runs.remove(at);
                 }
-                room -= length;
+                batch.push(index);
+                room -= lengths[index];
             }
             batches.push(batch);
         }
