@@ -5,7 +5,7 @@ use core::ops::Range;
 
 use super::lanes::Lanes;
 use super::rows::{self, BookRow, ByteRow, RowScheme};
-use super::tile::{self, BrainPair, Element, Full, HalfPair, QuantisedRow};
+use super::tile::{self, BrainPair, Element, Full, HalfPair, LINE, QuantisedRow};
 use super::types::{Plane, Scheme, by_type};
 use super::{Input, Output, Product, wide};
 use crate::ops::quantise::Layout;
@@ -217,8 +217,17 @@ impl Part<'_> {
         while vector < end {
             let strip_end = end.min(vector + strip);
             let mut row = self.rows.start;
+            // The next strip comes a few lines at a time, meanwhile.
+            let mut next = shape.weights.wrapping_add(strip_end / per_panel * shape.panel_bytes);
+            let lines = (strip / per_panel * shape.panel_bytes / LINE).div_ceil(self.rows.len() / 4 + 1);
             while row < self.rows.end {
                 let rows = if self.rows.end - row >= 4 { 4 } else { 1 };
+                if rows == 4 {
+                    for line in 0..lines {
+                        l.prefetch(next.wrapping_add(line * LINE));
+                    }
+                    next = next.wrapping_add(lines * LINE);
+                }
                 let mut at = vector;
                 while at < strip_end {
                     let left = strip_end - at;
