@@ -1,6 +1,6 @@
 //! Every family that reads whole texts against PyTorch, and every way of running it against every other.
 
-use siskin::encoder::Tokens;
+use siskin::encoder::{EncoderOptions, Tokens};
 use siskin::{Context, ErrorKind, ExecutorKind, Features, Piece, SessionOptions, Text, Wanted};
 use siskin_tests::golden::{LEVELS, emulate, model, relative_error};
 use siskin_tests::texts::{self, NAMES, WRITERS, encoder, load, read, score};
@@ -69,19 +69,28 @@ fn bits_depend_on_nothing_but_the_text() {
 
 #[test]
 fn members_of_a_team_may_take_texts_apart() {
+    let read = |model: &siskin::Model, head: bool, texts: &[Tokens]| {
+        let options = EncoderOptions { head, batch: 640, ..EncoderOptions::default() };
+        let mut all = vec![Vec::new(); texts.len()];
+        let each = &mut |text: usize, outputs: siskin::encoder::Outputs<'_>| {
+            all[text] = outputs.rows().flatten().copied().collect();
+            Ok(())
+        };
+        model.encoder(options).unwrap().read(texts, Wanted::First, each).unwrap();
+        all
+    };
     for name in NAMES {
         let golden = load(name, None);
         let alone = model(&golden.file, ExecutorKind::Cpu, 1, Features::NONE);
         let rows: usize = golden.texts.iter().map(|text| text.ids.len().max(1)).sum();
-        // Enough for parts of their own, and in turns, so that a part has texts from all over the batch.
-        let crowd: Vec<Tokens> =
-            golden.texts.iter().cycle().take(golden.texts.len() * 700 / rows).cloned().collect();
-        let want: Vec<_> =
-            golden.texts.iter().map(|text| read(&alone, std::slice::from_ref(text), 8)).collect();
-        let want = want.concat();
-        for threads in [2, 3] {
+        // Enough for parts of their own.
+        let count = golden.texts.len() * 700 / rows;
+        let crowd: Vec<Tokens> = golden.texts.iter().cycle().take(count).cloned().collect();
+        for (head, threads) in [(false, 2), (true, 2), (false, 3)] {
+            let want: Vec<_> =
+                golden.texts.iter().flat_map(|text| read(&alone, head, std::slice::from_ref(text))).collect();
             let team = model(&golden.file, ExecutorKind::Cpu, threads, Features::NONE);
-            for (index, got) in read(&team, &crowd, 640).iter().enumerate() {
+            for (index, got) in read(&team, head, &crowd).iter().enumerate() {
                 assert!(*got == want[index % want.len()], "{name}: text {index}, {threads} threads");
             }
         }

@@ -136,6 +136,7 @@ impl Context {
             kept += end - start;
         }
         batch.rows.truncate(kept);
+        batch.sequences.retain(|sequence| batch.rows.iter().any(|row| row.sequence == *sequence));
         batch.row_frames.truncate(kept);
         batch.carried.truncate(kept * columns);
     }

@@ -256,7 +256,7 @@ impl Encoder {
         self.work
     }
 
-    /// Reads `texts`, those of like length together, and calls `each` with the number of each text and the rows
+    /// Reads `texts`, as many together as there is room for, and calls `each` with the number of each text and the rows
     /// of it that are wanted. The calls come in the order in which texts are done.
     pub fn read(
         &mut self,

@@ -219,7 +219,7 @@ impl Part<'_> {
             let mut row = self.rows.start;
             // The next strip comes a few lines at a time, meanwhile.
             let mut next = shape.weights.wrapping_add(strip_end / per_panel * shape.panel_bytes);
-            let lines = (strip / per_panel * shape.panel_bytes / LINE).div_ceil(self.rows.len() / 4 + 1);
+            let lines = (strip / per_panel * shape.panel_bytes / LINE).div_ceil((self.rows.len() / 4).max(1));
             while row < self.rows.end {
                 let rows = if self.rows.end - row >= 4 { 4 } else { 1 };
                 if rows == 4 {

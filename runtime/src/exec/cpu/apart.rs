@@ -47,8 +47,8 @@ impl Apart {
         }
         let plan = Plan::build(&pass::all(graph), weights, rows, whole.wanted.min(rows))?;
         let stride = plan.output.columns.next_multiple_of(16);
-        // Where outputs are most of what there is, writing them a second time takes too much room.
-        if stride * whole.wanted > whole.words / 4 {
+        // Where outputs are most of what there is, having them a second time takes too much room.
+        if stride * (whole.wanted + threads * plan.wanted) > whole.words / 2 {
             return Ok(None);
         }
         let attentions: Vec<_> = graph.attentions().collect();
