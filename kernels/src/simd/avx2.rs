@@ -173,8 +173,8 @@ impl Simd for Avx2 {
         ])
     }
     #[inline(always)]
-    fn prefetch(self, word: &u32) {
-        intrinsic!(_mm_prefetch::<_MM_HINT_T1>((&raw const *word).cast()));
+    fn prefetch<T>(self, number: &T) {
+        intrinsic!(_mm_prefetch::<_MM_HINT_T1>((&raw const *number).cast()));
     }
     #[inline(always)]
     fn sum(self, x: Self::F) -> f32 {

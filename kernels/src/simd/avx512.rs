@@ -150,8 +150,8 @@ impl Simd for Avx512 {
         intrinsic!(_mm512_cvt_roundph_ps::<_MM_FROUND_CUR_DIRECTION>(_mm256_loadu_si256(x.as_ptr().cast())))
     }
     #[inline(always)]
-    fn prefetch(self, word: &u32) {
-        intrinsic!(_mm_prefetch::<_MM_HINT_T1>((&raw const *word).cast()));
+    fn prefetch<T>(self, number: &T) {
+        intrinsic!(_mm_prefetch::<_MM_HINT_T1>((&raw const *number).cast()));
     }
     #[inline(always)]
     fn sum(self, x: Self::F) -> f32 {

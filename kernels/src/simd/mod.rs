@@ -90,9 +90,9 @@ pub(crate) trait Simd: Copy {
         self.load(&lanes)
     }
 
-    /// Asks for the line of a word that will be read later, into the second cache: far more of it can be under way there.
+    /// Asks for the line of a number that will be read later, into the second cache: far more of it can be under way there.
     #[inline(always)]
-    fn prefetch(self, _word: &u32) {}
+    fn prefetch<T>(self, _number: &T) {}
 
     /// The sum by the fixed tree: lanes 8 apart, then 4, 2, 1.
     fn sum(self, x: Self::F) -> f32 {

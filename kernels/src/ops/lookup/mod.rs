@@ -3,7 +3,7 @@
 //! Contract: those of [`row_values`], which is the plain version. Row types have each block turned back by the
 //! transform of [`hadamard`], then multiplied by the scale of the row.
 
-use crate::ahead::{LINE, ask_for};
+use crate::ahead::LINE;
 use crate::hadamard::{self, BLOCK};
 use crate::panel::{Blocks, PanelType, row_values};
 use crate::simd::{LANES, Simd, instantiate, load_each};
@@ -22,8 +22,8 @@ fn body<S: Simd>(s: S, ty: PanelType, panel: &[u8], lane: usize, out: &mut [f32]
     };
     let scale = s.splat(blocks.scale());
     // Some of every line is of the row, which nobody read of late.
-    for line in panel.chunks(LINE) {
-        ask_for(line.as_ptr());
+    for byte in panel.iter().step_by(LINE) {
+        s.prefetch(byte);
     }
     for out in out.chunks_mut(BLOCK) {
         let mut numbers = [[0.0; LANES]; BLOCK / LANES];

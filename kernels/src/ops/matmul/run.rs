@@ -217,11 +217,14 @@ impl Part<'_> {
         while vector < end {
             let strip_end = end.min(vector + strip);
             let mut row = self.rows.start;
-            // The next strip comes a few lines at a time, meanwhile.
             let mut next = shape.weights.wrapping_add(strip_end / per_panel * shape.panel_bytes);
-            let lines = (strip / per_panel * shape.panel_bytes / LINE).div_ceil((self.rows.len() / 4).max(1));
+            let lines = match self.rows.len() / 4 {
+                0 => 0,
+                fours => (strip / per_panel * shape.panel_bytes / LINE).div_ceil(fours),
+            };
             while row < self.rows.end {
                 let rows = if self.rows.end - row >= 4 { 4 } else { 1 };
+                // The next strip comes a few lines at a time, meanwhile.
                 if rows == 4 {
                     for line in 0..lines {
                         l.prefetch(next.wrapping_add(line * LINE));
