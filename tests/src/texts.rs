@@ -159,6 +159,14 @@ pub fn encoder(model: &Model, batch: usize) -> Encoder {
 pub fn read(model: &Model, texts: &[Tokens], batch: usize) -> Vec<Vec<f32>> {
     let mut encoder = encoder(model, batch);
     let wanted = if encoder.head() == Head::Class { Wanted::First } else { Wanted::Every };
+    rows(&mut encoder, texts, wanted)
+}
+
+/// The rows of each text that are wanted, one after the other.
+///
+/// # Panics
+/// Where the model fails.
+pub fn rows(encoder: &mut Encoder, texts: &[Tokens], wanted: Wanted<'_>) -> Vec<Vec<f32>> {
     let mut all = vec![Vec::new(); texts.len()];
     let each = &mut |text: usize, outputs: siskin::encoder::Outputs<'_>| {
         all[text] = outputs.rows().flatten().copied().collect();

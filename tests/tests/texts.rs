@@ -71,13 +71,7 @@ fn bits_depend_on_nothing_but_the_text() {
 fn members_of_a_team_may_take_texts_apart() {
     let read = |model: &siskin::Model, head: bool, texts: &[Tokens]| {
         let options = EncoderOptions { head, batch: 640, ..EncoderOptions::default() };
-        let mut all = vec![Vec::new(); texts.len()];
-        let each = &mut |text: usize, outputs: siskin::encoder::Outputs<'_>| {
-            all[text] = outputs.rows().flatten().copied().collect();
-            Ok(())
-        };
-        model.encoder(options).unwrap().read(texts, Wanted::First, each).unwrap();
-        all
+        texts::rows(&mut model.encoder(options).unwrap(), texts, Wanted::First)
     };
     for name in NAMES {
         let golden = load(name, None);
