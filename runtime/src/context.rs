@@ -71,11 +71,16 @@ impl Stage {
         threads: usize,
         (rows, wanted, reach): (usize, usize, usize),
     ) -> Result<(Self, usize)> {
-        let plan = Plan::build(&pass::all(&graph), weights, rows, wanted.min(rows))?;
+        let fused = pass::all(&graph);
         let attentions: Vec<_> = graph.attentions().collect();
-        let team = (threads, exec::scratch_size(&graph, &plan));
-        let (workspace, words) = Workspace::new(attentions.iter().copied(), options, team, plan.words);
-        let apart = Apart::new((&graph, &plan), weights, options, threads)?;
+        let planned = |rows: usize, threads| {
+            let plan = Plan::build(&fused, weights, rows, wanted.min(rows))?;
+            let team = (threads, exec::scratch_size(&graph, &plan));
+            let (workspace, words) = Workspace::new(attentions.iter().copied(), options, team, plan.words);
+            Ok((plan, workspace, words))
+        };
+        let (plan, workspace, words) = planned(rows, threads)?;
+        let apart = Apart::new(&plan, threads, |rows| planned(rows, 1))?;
         let words = apart.as_ref().map_or(0, |apart| apart.all_words(plan.wanted)).max(words);
         let distances = Distances::new(attentions.into_iter(), weights, reach);
         let (marks, looks_beside) = (graph.marks(), graph.looks_beside());
@@ -105,9 +110,7 @@ pub struct Context {
     stages: [Option<Stage>; 2],
     /// The encoder in parts, where texts may leave early.
     parts: Vec<exits::Part>,
-    /// The one that ran last.
-    side: Side,
-    /// Where its outputs are in the arena.
+    /// Where the outputs of the last batch are in the arena.
     outputs: View,
     arena: Arena,
     cache: Cache,
@@ -181,7 +184,6 @@ impl Context {
             history: History::default(),
             stop: Arc::new(AtomicBool::new(false)),
             observer: None,
-            side: Side::Decoder,
             outputs: View { offset: 0, stride: 0, columns: 0 },
             stages: stages.both,
             parts: stages.parts,
@@ -401,7 +403,6 @@ impl Context {
         self.stage(side)?;
         let Some(stage) = stage_of(&self.stages, &self.parts, side) else { return Ok(()) };
         let (model, weights) = (&*self.model, &self.model.weights[usize::from(side == Side::Decoder)]);
-        self.side = side;
         match model.options.executor {
             _ if let Some(engine) = &model.engine => {
                 let what = (side == Side::Encoder, stage.graph.output != stage.graph.hidden);
@@ -431,7 +432,7 @@ impl Context {
                     batch: &self.batch,
                     distances: &stage.distances,
                     stop: &self.stop,
-                    stopped: AtomicBool::new(false),
+                    stopped: &AtomicBool::new(false),
                     observation: self
                         .observer
                         .as_deref()

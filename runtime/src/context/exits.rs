@@ -136,7 +136,8 @@ impl Context {
             kept += end - start;
         }
         batch.rows.truncate(kept);
-        batch.sequences.retain(|sequence| batch.rows.iter().any(|row| row.sequence == *sequence));
+        let mut going = goes_on.iter();
+        batch.sequences.retain(|_| *going.next().unwrap_or(&false));
         batch.row_frames.truncate(kept);
         batch.carried.truncate(kept * columns);
     }

@@ -302,11 +302,10 @@ impl Encoder {
             let mut batch = Vec::new();
             loop {
                 let at = runs.partition_point(|run| length(run) > room);
-                let Some(run) = runs.get_mut(at) else { break };
-                let Some((&index, rest)) = run.split_first() else { break };
-                *run = rest;
-                if rest.is_empty() {
-                    runs.remove(at);
+                let Some((&index, rest)) = runs.get(at).and_then(|run| run.split_first()) else { break };
+                match rest {
+                    [] => _ = runs.remove(at),
+                    _ => runs[at] = rest,
                 }
                 batch.push(index);
                 room -= lengths[index];

@@ -2,19 +2,16 @@
 //! own. It waits for nobody, and finds in its own cache what it wrote.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::super::{Batch, scratch_size};
+use super::super::Batch;
 use super::ahead::Member;
+use super::products::PRODUCT_ROWS;
 use super::{Forward, Workspace};
 use crate::Result;
-use crate::cache::CacheOptions;
-use crate::graph::{Graph, Rows, Sight, pass};
-use crate::plan::{Plan, Step, View, Weights};
+use crate::graph::{Rows, Sight};
+use crate::plan::{Plan, Step, View};
 use crate::team::Worker;
 
-/// Rows of texts that are taken together, unless one has more: as many as products take at once.
-const MOST_ROWS: usize = 128;
 /// With fewer rows, reading all weights for them would cost more than waiting does.
 const LEAST_ROWS: usize = 64;
 /// Parts that there are for each member at least, so that one that loses its core is not waited for.
@@ -33,27 +30,23 @@ pub(crate) struct Apart {
 
 impl Apart {
     /// For members of a team that goes through `whole` together else; nothing where texts cannot be told apart, or none
-    /// of the members would have enough rows.
+    /// of the members would have enough rows. `plan` plans the same for one thread and so many rows.
     pub(crate) fn new(
-        (graph, whole): (&Graph, &Plan),
-        weights: &Weights,
-        options: &CacheOptions,
+        whole: &Plan,
         threads: usize,
+        plan: impl FnOnce(usize) -> Result<(Plan, Workspace, usize)>,
     ) -> Result<Option<Self>> {
         // Half as much again as each has of equal texts.
         let rows = 3 * whole.batch / (2 * LEAST_PARTS * threads.max(1));
         if threads < 2 || rows < LEAST_ROWS || !whole.steps.iter().all(is_of_texts) {
             return Ok(None);
         }
-        let plan = Plan::build(&pass::all(graph), weights, rows, whole.wanted.min(rows))?;
+        let (plan, workspace, words) = plan(rows)?;
         let stride = plan.output.columns.next_multiple_of(16);
         // Where outputs are most of what there is, having them a second time takes too much room.
         if stride * (whole.wanted + threads * plan.wanted) > whole.words / 2 {
             return Ok(None);
         }
-        let attentions: Vec<_> = graph.attentions().collect();
-        let scratch = (1, scratch_size(graph, &plan));
-        let (workspace, words) = Workspace::new(attentions.iter().copied(), options, scratch, plan.words);
         let words = words.next_multiple_of(16);
         let output = View { offset: words * threads, stride, columns: plan.output.columns };
         Ok(Some(Self { plan, workspace, words, output }))
@@ -69,16 +62,17 @@ impl Apart {
         self.output
     }
 
-    /// The parts of a batch that members are to take apart; none where they do better together.
-    pub(super) fn cut(&self, batch: &Batch, team: usize) -> Vec<Part> {
+    /// The parts of a batch for `team` members, where it can be dealt out fairly and is large enough.
+    fn cut(&self, batch: &Batch, team: usize) -> Option<Vec<Part>> {
         let rows = batch.rows.len();
         let is_plain = batch.marked.is_empty() && batch.hidden.is_empty() && batch.features.is_empty();
         if team < 2 || rows < team * LEAST_PARTS * LEAST_ROWS || !is_plain || !batch.wanted.is_sorted() {
-            return Vec::new();
+            return None;
         }
-        let parts = cut(batch, team, rows.div_ceil(team * MOST_ROWS).max(LEAST_PARTS));
+        // Unless a text has more, a part has as many rows as products take at once.
+        let parts = cut(batch, team, rows.div_ceil(team * PRODUCT_ROWS).max(LEAST_PARTS))?;
         let fits = |part: &Part| part.rows <= self.plan.batch && part.wanted <= self.plan.wanted;
-        if parts.iter().all(fits) && is_fair(&parts, team) { parts } else { Vec::new() }
+        (parts.iter().all(fits) && is_fair(&parts, team)).then_some(parts)
     }
 }
 
@@ -119,6 +113,12 @@ impl Part {
 }
 
 impl Forward<'_> {
+    /// The parts that `team` members are to take apart; nothing where they do better together.
+    pub(super) fn dealt(&self, team: usize) -> Option<(&Apart, Vec<Part>)> {
+        let apart = self.apart.filter(|_| self.observation.is_none())?;
+        Some((apart, apart.cut(self.batch, team)?))
+    }
+
     /// Goes through all steps with each of some parts; the outputs are where [`Apart::output`] says.
     pub(super) fn share_apart(&self, worker: &Worker<'_>, apart: &Apart, parts: &[Part]) {
         let columns = self.batch.carried.len() / self.batch.rows.len().max(1);
@@ -129,15 +129,10 @@ impl Forward<'_> {
                 workspace: apart.workspace,
                 arena: self.arena.room(worker.index * apart.words..(worker.index + 1) * apart.words),
                 batch: &part.batch(self.batch, columns),
-                stopped: AtomicBool::new(false),
                 apart: None,
                 ..*self
             };
             forward.steps(&Member::new(&worker.alone()));
-            if forward.stopped.load(Ordering::Relaxed) {
-                self.stopped.store(true, Ordering::Relaxed);
-                return;
-            }
             for (from, to) in part.texts.iter().flat_map(|text| text.wanted.clone()).enumerate() {
                 // SAFETY: the outputs of these texts are this member's alone, as its own arena is.
                 unsafe {
@@ -151,8 +146,8 @@ impl Forward<'_> {
 }
 
 /// Deals the texts of a batch, in their order, to `each` parts for every member, a member's next to each other: a text goes
-/// to the one that has least. None where texts do not lie one after the other.
-fn cut(batch: &Batch, team: usize, each: usize) -> Vec<Part> {
+/// to the one that has least. Nothing where texts do not lie one after the other.
+fn cut(batch: &Batch, team: usize, each: usize) -> Option<Vec<Part>> {
     let mut parts = vec![Part::default(); team * each];
     let (mut first, mut count) = (0, 0);
     for rows in batch.rows.chunk_by(|a, b| a.sequence == b.sequence) {
@@ -165,7 +160,7 @@ fn cut(batch: &Batch, team: usize, each: usize) -> Vec<Part> {
         }
         (first, count) = (end, count + 1);
     }
-    if count == batch.sequences.len() { parts } else { Vec::new() }
+    (count == batch.sequences.len()).then_some(parts)
 }
 
 fn rows_of(parts: &[Part]) -> usize {
@@ -213,7 +208,7 @@ mod tests {
     #[test]
     fn members_get_as_much_in_whole_texts() {
         let batch = batch(&[100, 100, 100, 100, 64, 40], &[0, 210, 503]);
-        let parts = cut(&batch, 2, 2);
+        let parts = cut(&batch, 2, 2).unwrap();
         assert_eq!(parts.iter().map(|part| part.rows).collect::<Vec<_>>(), [164, 100, 140, 100]);
         assert!(is_fair(&parts, 2));
         // The second and the last text.
@@ -224,12 +219,12 @@ mod tests {
 
     #[test]
     fn what_cannot_be_shared_fairly_is_not_cut() {
-        let cut = |lengths: &[usize], team| cut(&batch(lengths, &[]), team, 2);
+        let cut = |lengths: &[usize], team| cut(&batch(lengths, &[]), team, 2).unwrap();
         assert!(is_fair(&cut(&[128; 4], 2), 2));
         assert!(!is_fair(&cut(&[128; 5], 2), 2));
         assert!(!is_fair(&cut(&[128, 128], 2), 2));
         let mut turns = batch(&[2, 2], &[]);
         turns.rows.swap(1, 2);
-        assert_eq!(super::cut(&turns, 1, 1), []);
+        assert_eq!(super::cut(&turns, 1, 1), None);
     }
 }

@@ -49,7 +49,7 @@ pub(crate) struct Forward<'a> {
     /// Set by whoever wants the pass to end early.
     pub stop: &'a AtomicBool,
     /// Whether the pass has seen that; false in the beginning.
-    pub stopped: AtomicBool,
+    pub stopped: &'a AtomicBool,
     /// Who is shown what goes into matrices.
     pub observation: Option<Observation<'a>>,
 }
@@ -58,16 +58,12 @@ impl Forward<'_> {
     /// Runs every step with up to `threads` of the team, and gives where the outputs are. An error leaves the cache with
     /// tokens whose keys are not valid.
     pub(crate) fn run(&self, team: &mut Team, threads: usize) -> Result<View> {
-        let parts = match (self.apart, self.observation) {
-            (Some(apart), None) => apart.cut(self.batch, team.size().min(threads)),
-            _ => Vec::new(),
-        };
-        let output = match self.apart {
-            Some(apart) if !parts.is_empty() => {
+        let output = match self.dealt(team.size().min(threads)) {
+            Some((apart, parts)) => {
                 team.run(threads, &|worker| self.share_apart(worker, apart, &parts))?;
                 apart.output()
             }
-            _ => {
+            None => {
                 team.run(threads, &|worker| self.steps(&Member::new(worker)))?;
                 self.plan.output
             }

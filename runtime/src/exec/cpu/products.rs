@@ -14,7 +14,7 @@ use crate::observe::Observation;
 use crate::plan::{After, Plan, ProductPart, Step, View};
 
 /// Rows of a product that a worker takes at once: their integers stay in the second cache.
-const PRODUCT_ROWS: usize = 128;
+pub(super) const PRODUCT_ROWS: usize = 128;
 /// Panels whose products are activated at once: with [`PRODUCT_ROWS`] rows of two parts they stay in the second cache.
 const NEAR_PANELS: usize = 8;
 /// The most panels of a piece that is not.
