@@ -1,6 +1,8 @@
 //! A text that is being written, step by step.
 
+use super::turn::{Generated, Turn};
 use super::{GenerateOptions, Session, Token};
+use crate::template::Message;
 use crate::text::TextStream;
 use crate::{Error, ErrorKind, Result};
 
@@ -37,6 +39,7 @@ pub struct Generation {
     stream: TextStream,
     bytes: Vec<u8>,
     answer: String,
+    generated: Generated,
     tokens: usize,
     options: GenerateOptions,
     /// A token that was given out and has not gone through the model.
@@ -48,8 +51,17 @@ pub struct Generation {
 
 impl Generation {
     pub(super) fn new(stream: TextStream, options: GenerateOptions) -> Self {
-        let (bytes, answer) = (Vec::new(), String::new());
-        Self { stream, bytes, answer, tokens: 0, options, last: None, ended: None, over: false }
+        Self {
+            stream,
+            bytes: Vec::new(),
+            answer: String::new(),
+            generated: Generated::default(),
+            tokens: 0,
+            options,
+            last: None,
+            ended: None,
+            over: false,
+        }
     }
 
     /// Tokens generated so far.
@@ -106,6 +118,7 @@ impl Generation {
         text.clear();
         text.push_str(step.text);
         self.answer.push_str(step.text);
+        self.generated.push(token.id, self.stream.decoded_length());
         Ok(Some(Step::Token(token)))
     }
 
@@ -132,11 +145,19 @@ impl Generation {
     pub(super) fn leave(&mut self, session: &mut Session) {
         self.keep(session);
         self.answer.clear();
+        self.generated = Generated::default();
     }
 
-    /// Tells the session what was written so far.
+    /// Keeps in the session what was generated so far.
     pub(super) fn keep(&self, session: &mut Session) {
-        session.keep(&self.answer, self.last, self.options.raw);
+        if self.options.raw {
+            session.unread = self.last;
+            return;
+        }
+        let complete = self.over && self.ended != Some(Ended::StopText);
+        let generated = self.generated.first(self.answer.len(), complete);
+        let message = Message::new("assistant", self.answer.as_str());
+        session.turns.push(Turn { message, generated: Some(generated) });
     }
 }
 
@@ -144,11 +165,11 @@ impl Session {
     /// Begins a text, as [`Session::generate`] does.
     pub fn begin(&mut self, prompt: &str, options: GenerateOptions) -> Result<Generation> {
         let stream = TextStream::new(&self.options.stop)?;
-        let said = self.messages.len();
+        let said = self.turns.len();
         let read = self.prompt_tokens(prompt, options).and_then(|tokens| self.prefill(&tokens));
         if let Err(error) = read {
             // What was not heard was not said.
-            self.messages.truncate(said);
+            self.turns.truncate(said);
             return Err(error);
         }
         Ok(self.begun(stream, options))

@@ -7,6 +7,7 @@ mod prompt;
 mod save;
 mod search;
 mod switch;
+mod turn;
 
 pub(crate) use breakers::with_breakers;
 pub use generation::{Ended, Generation, Step};
@@ -24,6 +25,7 @@ use crate::model::Model;
 use crate::sample::{Sampler, SamplerOptions};
 use crate::template::Message;
 use crate::{Error, ErrorKind, Result};
+use turn::Turn;
 
 /// How a session is opened.
 #[derive(Clone, Debug)]
@@ -163,7 +165,7 @@ pub struct Session {
     tokens: Vec<u32>,
     sampler: Sampler,
     logits: Vec<f32>,
-    messages: Vec<Message>,
+    turns: Vec<Turn>,
     /// What was read at once.
     source: Option<Tokens>,
     /// The last token of a raw text, which was given out but has not gone through the model.
@@ -217,7 +219,7 @@ impl Session {
             tokens,
             sampler,
             logits,
-            messages: Vec::new(),
+            turns: Vec::new(),
             source: None,
             unread: None,
             lost: false,
@@ -426,7 +428,7 @@ impl Session {
         self.tokens.clear();
         self.unread = None;
         self.sampler.reset();
-        self.messages.clear();
+        self.turns.clear();
         self.source = None;
         self.lost = false;
         self.logits.fill(0.0);
@@ -443,7 +445,7 @@ impl Session {
             Error::argument("length", format!("{length} tokens are to be kept of {}", self.tokens.len()))
         })?;
         self.truncate(length - 1)?;
-        self.messages.clear();
+        self.turns.clear();
         self.prefill(&[last])
     }
 
@@ -464,7 +466,7 @@ impl Session {
             sequence,
             sampler: self.sampler.clone(),
             logits: self.logits.clone(),
-            messages: self.messages.clone(),
+            turns: self.turns.clone(),
             source: self.source.clone(),
             unread: self.unread,
             lost: self.lost,
@@ -495,7 +497,7 @@ impl Session {
 
     /// Adds a message that stands before the next question, such as a system prompt.
     pub fn say(&mut self, role: &str, content: &str) {
-        self.messages.push(Message::new(role, content));
+        self.turns.push(Turn::given(Message::new(role, content)));
     }
 
     /// Generates a text: as the answer to `prompt` where the model has a chat template and `raw` is not set,
@@ -504,15 +506,6 @@ impl Session {
     pub fn generate(&mut self, prompt: &str, options: GenerateOptions) -> Result<Pieces<'_>> {
         let generation = self.begin(prompt, options)?;
         Ok(Pieces::new(self, generation))
-    }
-
-    /// What stays of a text that is not written any further.
-    fn keep(&mut self, answer: &str, last: Option<u32>, raw: bool) {
-        if raw {
-            self.unread = last;
-        } else {
-            self.messages.push(Message::new("assistant", answer));
-        }
     }
 
     /// Goes back to where the sequence and `tokens` part, and returns what has to follow: at least one token.

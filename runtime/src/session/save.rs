@@ -1,13 +1,15 @@
 //! A session as bytes, and back.
 //!
 //! Little-endian: the magic, the version (u32), the model's identity (32 bytes); the layers that are left out (u32 each,
-//! after their number), as are the tokens, the messages (role and content, each after its length), and the logits
+//! after their number), as are the tokens, the messages (role and content, each after its length, and the tokens of the content that the model generated
+//! with where in the content each ends, two lists, empty for other messages), and the logits
 //! (f32 bits); the token that was given out and not read (u32; all ones: none), where the random numbers are (four
 //! u64), the prefix and the expected length (u32), and the cache; at the end the BLAKE3 hash of all that.
 
 use std::io::Write;
 use std::path::Path;
 
+use super::turn::{Generated, Turn};
 use super::{Generation, Session, locked};
 use crate::cache::Saved;
 use crate::file::AtomicFile;
@@ -15,7 +17,7 @@ use crate::template::Message;
 use crate::{Error, ErrorKind, Result};
 
 const MAGIC: [u8; 8] = *b"SISKSESS";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const HASH_BYTES: usize = 32;
 const NO_TOKEN: u32 = u32::MAX;
 
@@ -38,10 +40,17 @@ impl Session {
         let skipped: Vec<u32> = self.model.skipped().numbers().map(|number| number as u32).collect();
         put_all(&mut out, &skipped)?;
         put_all(&mut out, &self.tokens)?;
-        put(&mut out, self.messages.len())?;
-        for text in self.messages.iter().flat_map(|message| [&message.role, &message.content]) {
-            put(&mut out, text.len())?;
-            out.extend(text.as_bytes());
+        put(&mut out, self.turns.len())?;
+        let nothing = Generated::default();
+        for Turn { message, generated } in &self.turns {
+            for text in [&message.role, &message.content] {
+                put(&mut out, text.len())?;
+                out.extend(text.as_bytes());
+            }
+            let Generated { ids, ends } = generated.as_ref().unwrap_or(&nothing);
+            put_all(&mut out, ids)?;
+            put(&mut out, ends.len())?;
+            ends.iter().try_for_each(|&end| put(&mut out, end))?;
         }
         let bits: Vec<u32> = self.logits.iter().map(|logit| logit.to_bits()).collect();
         put_all(&mut out, &bits)?;
@@ -66,10 +75,10 @@ impl Session {
     /// [`Session::save`] while a text is being written, which can go on afterwards. What is saved is what would be there
     /// if it ended here.
     pub fn save_during(&mut self, generation: &Generation) -> Result<Vec<u8>> {
-        let (said, unread) = (self.messages.len(), self.unread);
+        let (said, unread) = (self.turns.len(), self.unread);
         generation.keep(self);
         let saved = self.save();
-        self.messages.truncate(said);
+        self.turns.truncate(said);
         self.unread = unread;
         saved
     }
@@ -93,7 +102,7 @@ impl Session {
         let vocabulary = self.logits.len();
         let known = |id: &u32| (*id as usize) < vocabulary;
         if parts.logits.len() != vocabulary
-            || !parts.tokens.iter().chain(&parts.unread).all(known)
+            || !parts.tokens.iter().chain(&parts.unread).chain(parts.generated()).all(known)
             || !parts.logits.iter().all(|logit| logit.is_finite())
         {
             return Err(Error::corrupt("saved.tokens", "are not of the model's vocabulary"));
@@ -118,7 +127,7 @@ impl Session {
         self.sampler.recall(&self.tokens);
         self.sampler.set_chance(parts.chance);
         self.logits.copy_from_slice(&parts.logits);
-        (self.messages, self.unread, self.source) = (parts.messages, parts.unread, None);
+        (self.turns, self.unread, self.source) = (parts.turns, parts.unread, None);
         self.lost = false;
         Ok(())
     }
@@ -146,7 +155,7 @@ struct Parts<'a> {
     identity: [u8; 32],
     skipped: Vec<u32>,
     tokens: Vec<u32>,
-    messages: Vec<Message>,
+    turns: Vec<Turn>,
     logits: Vec<f32>,
     unread: Option<u32>,
     chance: [u64; 4],
@@ -179,9 +188,9 @@ impl<'a> Parts<'a> {
         }
         let identity = *rest.array()?;
         let (skipped, tokens) = (rest.words()?, rest.words()?);
-        let mut messages = Vec::new();
+        let mut turns = Vec::new();
         for _ in 0..rest.word()? {
-            messages.push(Message::new(rest.text()?, rest.text()?));
+            turns.push(rest.turn()?);
         }
         let logits = rest.words()?.into_iter().map(f32::from_bits).collect();
         let unread = Some(rest.word()?).filter(|&id| id != NO_TOKEN);
@@ -194,7 +203,11 @@ impl<'a> Parts<'a> {
         if !odd.is_empty() {
             return Err(cut());
         }
-        Ok(Self { identity, skipped, tokens, messages, logits, unread, chance, prefix, expected, cache })
+        Ok(Self { identity, skipped, tokens, turns, logits, unread, chance, prefix, expected, cache })
+    }
+
+    fn generated(&self) -> impl Iterator<Item = &u32> {
+        self.turns.iter().filter_map(|turn| turn.generated.as_ref()).flat_map(|generated| &generated.ids)
     }
 
     /// Whether the same layers are left out.
@@ -227,6 +240,17 @@ impl<'a> Reader<'a> {
     fn words(&mut self) -> Result<Vec<u32>> {
         let bytes = (self.word()? as usize).saturating_mul(4);
         Ok(self.take(bytes)?.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect())
+    }
+
+    fn turn(&mut self) -> Result<Turn> {
+        let message = Message::new(self.text()?, self.text()?);
+        let (ids, ends) = (self.words()?, self.words()?);
+        let ends: Vec<usize> = ends.into_iter().map(|end| end as usize).collect();
+        let fits = ends.iter().all(|&end| message.content.is_char_boundary(end));
+        if ids.len() != ends.len() || !ends.is_sorted() || !fits {
+            return Err(Error::corrupt("saved.messages", "have tokens that do not fit their text"));
+        }
+        Ok(Turn { message, generated: (!ids.is_empty()).then_some(Generated { ids, ends }) })
     }
 
     fn text(&mut self) -> Result<&'a str> {

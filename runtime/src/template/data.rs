@@ -5,8 +5,27 @@ use std::sync::Arc;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
 use super::budget::{Budget, Failure};
+use super::text::Text;
 use super::value::{ELEMENT, ListKind, Value};
 use crate::{Error, Result};
+
+/// Roles that templates know. Any other role is as untrusted as the content of a message.
+const ROLES: [&str; 14] = [
+    "assistant",
+    "context",
+    "developer",
+    "document",
+    "documents",
+    "environment",
+    "function",
+    "ipython",
+    "model",
+    "observation",
+    "system",
+    "tool",
+    "tools",
+    "user",
+];
 
 /// A message of a conversation that is only text.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
@@ -74,11 +93,31 @@ impl Data {
         Ok(Self { value, bytes })
     }
 
+    /// A text that the model's own tokens are spelled with, such as the one that begins a sequence.
+    pub(super) fn trusted(text: &str) -> Self {
+        Self::text(Text::trusted(text))
+    }
+
+    /// A role is trusted where it is one of [`ROLES`]: templates make control tokens such as `<|user|>` of it.
+    fn role(text: &str) -> Self {
+        Self::text(if ROLES.contains(&text) { Text::trusted(text) } else { Text::untrusted(text) })
+    }
+
+    fn text(text: Text) -> Self {
+        Self { bytes: text.size() + ELEMENT, value: Value::Text(text) }
+    }
+
     fn map(entries: Vec<(Arc<str>, Data)>) -> std::result::Result<Self, Failure> {
         let size = |(key, part): &(Arc<str>, Data)| part.bytes + ELEMENT + key.len();
         let bytes = entries.iter().map(size).fold(ELEMENT, usize::saturating_add);
-        let entries = entries.into_iter().map(|(key, part)| (Value::Text(key), part.value)).collect();
-        Ok(Self { value: Value::map(entries, &mut Budget::new(u64::MAX, u64::MAX))?, bytes })
+        let entries = entries.into_iter().map(|(key, part)| {
+            let part = match &part.value {
+                Value::Text(text) if &*key == "role" => Self::role(text).value,
+                _ => part.value,
+            };
+            (Value::Text(Text::untrusted(key)), part)
+        });
+        Ok(Self { value: Value::map(entries.collect(), &mut Budget::new(u64::MAX, u64::MAX))?, bytes })
     }
 }
 
@@ -115,18 +154,18 @@ impl From<f64> for Data {
 
 impl From<&str> for Data {
     fn from(text: &str) -> Self {
-        Self { value: Value::text(text), bytes: text.len() + ELEMENT }
+        Self::text(Text::untrusted(text))
     }
 }
 
 impl From<&[Message]> for Data {
     fn from(messages: &[Message]) -> Self {
-        let message = |message: &Message| {
-            let role = ("role".into(), Data::from(message.role.as_str()));
-            let content = ("content".into(), Data::from(message.content.as_str()));
+        let message = |(number, message): (usize, &Message)| {
+            let role = ("role".into(), Data::role(&message.role));
+            let content = ("content".into(), Data::text(Text::content(message.content.as_str(), number)));
             Self::map(vec![role, content]).unwrap_or_else(|_| Value::None.into())
         };
-        Self::list(messages.iter().map(message).collect()).unwrap_or_else(|_| Value::None.into())
+        Self::list(messages.iter().enumerate().map(message).collect()).unwrap_or_else(|_| Value::None.into())
     }
 }
 

@@ -6,6 +6,7 @@ use super::ast::{Arguments, Comparison, Expression, Step};
 use super::budget::{Eval, fail};
 use super::machine::{Given, Machine};
 use super::python::write_str;
+use super::text::TextBuilder;
 use super::value::{ELEMENT, Function, ListKind, Loop, Value};
 use super::{checks, filters, functions, methods, operators};
 
@@ -88,13 +89,14 @@ impl Machine<'_> {
     }
 
     fn concatenate(&mut self, parts: &[Expression]) -> Eval<Value> {
-        let mut text = String::new();
+        let mut text = TextBuilder::default();
         for part in parts {
             let value = self.evaluate(part)?;
             write_str(&value, &mut text, &mut self.budget)?;
         }
-        self.budget.allocate(text.len())?;
-        Ok(Value::Text(text.into()))
+        let text = text.finish();
+        self.budget.allocate(text.size())?;
+        Ok(Value::Text(text))
     }
 
     fn comparison(&mut self, first: &Expression, rest: &[(Comparison, Expression)]) -> Eval<Value> {
@@ -172,7 +174,7 @@ impl Machine<'_> {
             Value::Loop(state) => Ok(loop_attribute(state, name)),
             _ if methods::exists(value, name) => Ok(Value::Method(Arc::new((value.clone(), name.clone())))),
             Value::Map(map) => Ok(map.get_text(name).cloned().unwrap_or_else(|| Value::undefined(name))),
-            Value::Macro(definition, _) if &**name == "name" => Ok(Value::Text(definition.name.clone())),
+            Value::Macro(definition, _) if &**name == "name" => Ok(Value::literal(definition.name.clone())),
             _ => Ok(Value::undefined(name)),
         }
     }
@@ -180,12 +182,14 @@ impl Machine<'_> {
     /// `value[index]`: the entry, else a method of that name.
     pub(super) fn get_index(&mut self, value: &Value, index: &Value) -> Eval<Value> {
         match (value, index) {
-            (Value::Namespace(_) | Value::Loop(_), Value::Text(name)) => self.get_attribute(value, name),
+            (Value::Namespace(_) | Value::Loop(_), Value::Text(name)) => {
+                self.get_attribute(value, name.as_arc())
+            }
             _ => {
                 let found = operators::index(value, index, &mut self.budget)?;
                 match index {
                     Value::Text(name) if found.is_undefined() && methods::exists(value, name) => {
-                        Ok(Value::Method(Arc::new((value.clone(), name.clone()))))
+                        Ok(Value::Method(Arc::new((value.clone(), name.as_arc().clone()))))
                     }
                     _ => Ok(found),
                 }

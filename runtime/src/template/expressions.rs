@@ -177,7 +177,7 @@ impl Parser {
                 "none" | "None" => Expression::Constant(Value::None),
                 _ => Expression::Name(self.symbol(&name.into())),
             },
-            Token::Text(text) => Expression::Constant(Value::Text(self.joined(text.into()))),
+            Token::Text(text) => Expression::Constant(Value::literal(self.joined(text.into()))),
             Token::Int(number) => Expression::Constant(Value::Int(number)),
             Token::Float(number) => Expression::Constant(Value::Float(number)),
             Token::Operator("(") => self.bracket()?,

@@ -4,6 +4,7 @@ use super::budget::{Eval, fail};
 use super::json::{self, Layout};
 use super::machine::{Given, Machine};
 use super::python::{is_space, write_str};
+use super::text::{SPAN_BYTES, Text, TextBuilder};
 use super::value::{ELEMENT, ListKind, Value};
 use super::{methods, operators, sequences};
 
@@ -58,9 +59,9 @@ pub(super) fn text(machine: &mut Machine<'_>, value: &Value) -> Eval<Value> {
     if let Value::Text(_) = value {
         return Ok(value.clone());
     }
-    let mut output = String::new();
+    let mut output = TextBuilder::default();
     write_str(value, &mut output, &mut machine.budget)?;
-    Ok(Value::Text(output.into()))
+    Ok(Value::Text(output.finish()))
 }
 
 /// A method of the value as text.
@@ -90,7 +91,7 @@ fn absolute(_: &mut Machine<'_>, value: Value, _: &Given) -> Eval<Value> {
 
 fn attribute(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
     match given.get(0, "name") {
-        Some(Value::Text(name)) => machine.get_attribute(&value, name),
+        Some(Value::Text(name)) => machine.get_attribute(&value, name.as_arc()),
         _ => fail!("uses the filter 'attr' without a name"),
     }
 }
@@ -105,26 +106,22 @@ fn center(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value>
 fn default(_: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
     let also_false = given.get(1, "boolean").is_some_and(Value::truth);
     if value.is_undefined() || (also_false && !value.truth()) {
-        return Ok(given.get(0, "default_value").cloned().unwrap_or_else(|| Value::text("")));
+        return Ok(given.get(0, "default_value").cloned().unwrap_or_else(|| Value::literal("")));
     }
     Ok(value)
 }
 
 fn escape(machine: &mut Machine<'_>, value: Value, _: &Given) -> Eval<Value> {
     let Value::Text(text) = text(machine, &value)? else { return Ok(value) };
-    machine.budget.allocate(text.len().saturating_mul(5))?;
-    let mut output = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => output.push_str("&amp;"),
-            '<' => output.push_str("&lt;"),
-            '>' => output.push_str("&gt;"),
-            '"' => output.push_str("&#34;"),
-            '\'' => output.push_str("&#39;"),
-            other => output.push(other),
-        }
-    }
-    Ok(Value::Text(output.into()))
+    machine.budget.allocate(text.size().saturating_mul(5))?;
+    Ok(Value::Text(text.map_characters(|character, out| match character {
+        '&' => out.push_str("&amp;"),
+        '<' => out.push_str("&lt;"),
+        '>' => out.push_str("&gt;"),
+        '"' => out.push_str("&#34;"),
+        '\'' => out.push_str("&#39;"),
+        other => out.push(other),
+    })))
 }
 
 fn to_float(_: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
@@ -158,25 +155,29 @@ fn format(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value>
 fn indent(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
     let Value::Text(text) = text(machine, &value)? else { return Ok(value) };
     let indent = match given.get(0, "width") {
-        Some(Value::Text(indent)) => indent.to_string(),
+        Some(Value::Text(indent)) => indent.clone(),
         _ => {
             let width = usize::try_from(int_argument(given, 0, "width", 4)?).unwrap_or(0);
             machine.budget.allocate(width)?;
-            " ".repeat(width)
+            Text::trusted(" ".repeat(width))
         }
     };
     let first = given.get(1, "first").is_some_and(Value::truth);
     let blank = given.get(2, "blank").is_some_and(Value::truth);
     let lines = text.split('\n').count();
-    machine.budget.allocate(text.len().saturating_add(lines.saturating_mul(indent.len())))?;
-    let mut output = String::new();
+    machine.budget.allocate(text.size().saturating_add(lines.saturating_mul(indent.size() + SPAN_BYTES)))?;
+    let mut output = TextBuilder::default();
+    let mut at = 0;
     for (index, line) in text.split('\n').enumerate() {
         output.push_str(if index > 0 { "\n" } else { "" });
         let wanted = if index == 0 { first } else { blank || !line.is_empty() };
-        output.push_str(if wanted { &indent } else { "" });
-        output.push_str(line);
+        if wanted {
+            output.push_text(&indent);
+        }
+        output.push_slice(&text, at..at + line.len());
+        at += line.len() + 1;
     }
-    Ok(Value::Text(output.into()))
+    Ok(Value::Text(output.finish()))
 }
 
 fn items(machine: &mut Machine<'_>, value: Value, _: &Given) -> Eval<Value> {
@@ -200,7 +201,7 @@ fn replace(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value
 
 fn round(_: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
     let digits = int_argument(given, 0, "precision", 0)?;
-    let method = given.get(1, "method").and_then(Value::as_text).map_or("common", |method| method);
+    let method = given.get(1, "method").and_then(Value::as_text).map_or("common", |method| &**method);
     let Some(number) = value.as_float() else { fail!("rounds {}", value.describe()) };
     let scale = libm::pow(10.0, digits.clamp(-300, 300) as f64);
     let scaled = number * scale;
@@ -216,32 +217,31 @@ fn round(_: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
 /// Capital letters after white space, hyphens and opening brackets, all others small.
 fn title(machine: &mut Machine<'_>, value: Value, _: &Given) -> Eval<Value> {
     let Value::Text(text) = text(machine, &value)? else { return Ok(value) };
-    machine.budget.allocate(text.len().saturating_mul(3))?;
-    let mut output = String::with_capacity(text.len());
+    machine.budget.allocate(text.size().saturating_mul(3))?;
     let mut starts = true;
-    for character in text.chars() {
+    Ok(Value::Text(text.map_characters(|character, out| {
         if starts {
-            output.extend(character.to_uppercase());
+            out.extend(character.to_uppercase());
         } else {
-            output.extend(character.to_lowercase());
+            out.extend(character.to_lowercase());
         }
         starts = is_space(character) || "-({[<".contains(character);
-    }
-    Ok(Value::Text(output.into()))
+    })))
 }
 
 fn to_json(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
     let flag = |place, name| given.get(place, name).is_some_and(Value::truth);
     let indent = match given.get(1, "indent") {
         None | Some(Value::None) => None,
-        Some(Value::Text(indent)) => Some(indent.to_string()),
+        Some(Value::Text(indent)) => Some(indent.clone()),
         Some(_) => {
-            Some(" ".repeat(usize::try_from(int_argument(given, 1, "indent", 0)?).unwrap_or(0).min(64)))
+            let width = usize::try_from(int_argument(given, 1, "indent", 0)?).unwrap_or(0).min(64);
+            Some(Text::trusted(" ".repeat(width)))
         }
     };
     let mut layout = Layout {
-        item_separator: if indent.is_some() { "," } else { ", " }.to_owned(),
-        key_separator: ": ".to_owned(),
+        item_separator: Text::trusted(if indent.is_some() { "," } else { ", " }),
+        key_separator: Text::trusted(": "),
         indent,
         ascii: flag(0, "ensure_ascii"),
         sort_keys: flag(3, "sort_keys"),
@@ -250,11 +250,11 @@ fn to_json(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value
         let [Value::Text(item), Value::Text(key)] = &separators.items[..] else {
             fail!("writes JSON with separators that are not two strings");
         };
-        (layout.item_separator, layout.key_separator) = (item.to_string(), key.to_string());
+        (layout.item_separator, layout.key_separator) = (item.clone(), key.clone());
     }
-    let mut output = String::new();
+    let mut output = TextBuilder::default();
     json::write(&value, &layout, &mut output, &mut machine.budget)?;
-    Ok(Value::Text(output.into()))
+    Ok(Value::Text(output.finish()))
 }
 
 fn trim(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
@@ -299,7 +299,7 @@ pub(super) fn path(
     let mut value = value.clone();
     for part in path.split('.') {
         machine.budget.spend(1)?;
-        let key = part.parse().map_or_else(|_| Value::text(part), Value::Int);
+        let key = part.parse().map_or_else(|_| Value::literal(part), Value::Int);
         value = or_default(machine.get_index(&value, &key)?);
     }
     Ok(value)

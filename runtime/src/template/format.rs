@@ -4,22 +4,23 @@ use std::fmt::Write as _;
 
 use super::budget::{Budget, Eval, fail};
 use super::python::{write_repr, write_str};
+use super::text::{Text, TextBuilder};
 use super::value::{ListKind, Value};
 
 const WIDEST: usize = 1000;
 
 /// `format % arguments`.
-pub(super) fn percent(format: &str, arguments: &Value, budget: &mut Budget) -> Eval<Value> {
+pub(super) fn percent(format: &Text, arguments: &Value, budget: &mut Budget) -> Eval<Value> {
     let values = match arguments {
         Value::List(list) if list.kind == ListKind::Tuple => list.items.as_slice(),
         other => std::slice::from_ref(other),
     };
-    budget.allocate(format.len())?;
+    budget.allocate(format.size())?;
     let mut values = values.iter();
-    let mut output = String::new();
-    let mut rest = format;
+    let mut output = TextBuilder::default();
+    let mut rest: &str = format;
     while let Some(place) = rest.find('%') {
-        output.push_str(&rest[..place]);
+        output.push_text(&format.part(&rest[..place]));
         rest = &rest[place + 1..];
         let flags = rest.len() - rest.trim_start_matches(['-', '0', '+']).len();
         let (flag, after) = rest.split_at(flags);
@@ -31,28 +32,28 @@ pub(super) fn percent(format: &str, arguments: &Value, budget: &mut Budget) -> E
         let Some(kind) = after.chars().next() else { fail!("has an incomplete '%' in a format") };
         rest = &after[kind.len_utf8()..];
         if kind == '%' {
-            output.push('%');
+            output.push_text(&format.part(&after[..1]));
             continue;
         }
         let Some(value) = values.next() else { fail!("has a format with too few values") };
         let text = one(kind, precision, value, budget)?;
         pad(&text, flag, width.unwrap_or(0), &mut output, budget)?;
     }
-    output.push_str(rest);
+    output.push_text(&format.part(rest));
     if values.next().is_some() && !matches!(arguments, Value::Map(_)) {
         fail!("has a format with too many values");
     }
-    Ok(Value::Text(output.into()))
+    Ok(Value::Text(output.finish()))
 }
 
-fn one(kind: char, precision: Option<usize>, value: &Value, budget: &mut Budget) -> Eval<String> {
-    let mut text = String::new();
+fn one(kind: char, precision: Option<usize>, value: &Value, budget: &mut Budget) -> Eval<Text> {
+    let mut text = TextBuilder::default();
     match kind {
         's' => write_str(value, &mut text, budget)?,
         'r' => write_repr(value, &mut text, budget)?,
         'd' | 'i' => match (value.as_int(), value.as_float()) {
-            (Some(number), _) => text = number.to_string(),
-            (None, Some(number)) => text = format!("{:.0}", libm::trunc(number)),
+            (Some(number), _) => text.push_str(&number.to_string()),
+            (None, Some(number)) => text.push_str(&format!("{:.0}", libm::trunc(number))),
             _ => fail!("formats {} as a number", value.describe()),
         },
         'f' => match value.as_float() {
@@ -62,28 +63,39 @@ fn one(kind: char, precision: Option<usize>, value: &Value, budget: &mut Budget)
             None => fail!("formats {} as a number", value.describe()),
         },
         'x' => match value.as_int() {
-            Some(number) if number >= 0 => text = format!("{number:x}"),
+            Some(number) if number >= 0 => text.push_str(&format!("{number:x}")),
             _ => fail!("formats {} as a hexadecimal number", value.describe()),
         },
         other => fail!("has an unknown format '%{other}'"),
     }
-    if let (Some(precision), 's' | 'r') = (precision, kind) {
-        text = text.chars().take(precision).collect();
+    let text = text.finish();
+    match (precision, kind) {
+        (Some(precision), 's' | 'r') => {
+            let end = text.char_indices().nth(precision).map_or(text.len(), |(at, _)| at);
+            Ok(text.slice(0..end))
+        }
+        _ => Ok(text),
     }
-    Ok(text)
 }
 
-fn pad(text: &str, flags: &str, width: usize, output: &mut String, budget: &mut Budget) -> Eval<()> {
+fn pad(text: &Text, flags: &str, width: usize, output: &mut TextBuilder, budget: &mut Budget) -> Eval<()> {
     let plus = if flags.contains('+') && !text.starts_with('-') { "+" } else { "" };
     let missing = width.saturating_sub(text.chars().count() + plus.len());
-    budget.allocate(text.len() + missing)?;
+    budget.allocate(text.size() + missing)?;
     if flags.contains('-') {
-        output.extend([plus, text, &" ".repeat(missing)]);
+        output.push_str(plus);
+        output.push_text(text);
+        output.push_str(&" ".repeat(missing));
     } else if flags.contains('0') {
-        let (sign, digits) = text.split_at(usize::from(text.starts_with('-')));
-        output.extend([plus, sign, &"0".repeat(missing), digits]);
+        let sign = usize::from(text.starts_with('-'));
+        output.push_str(plus);
+        output.push_slice(text, 0..sign);
+        output.push_str(&"0".repeat(missing));
+        output.push_slice(text, sign..text.len());
     } else {
-        output.extend([&" ".repeat(missing), plus, text]);
+        output.push_str(&" ".repeat(missing));
+        output.push_str(plus);
+        output.push_text(text);
     }
     Ok(())
 }
@@ -100,16 +112,16 @@ fn number(text: &str) -> Eval<(Option<usize>, &str)> {
 }
 
 /// `format.format(…)`, with plain fields: `{}`, `{0}` and `{name}`.
-pub(super) fn braces(format: &str, values: &super::machine::Given, budget: &mut Budget) -> Eval<Value> {
-    let mut output = String::new();
+pub(super) fn braces(format: &Text, values: &super::machine::Given, budget: &mut Budget) -> Eval<Value> {
+    let mut output = TextBuilder::default();
     let mut automatic = 0;
-    let mut rest = format;
-    budget.allocate(format.len())?;
+    let mut rest: &str = format;
+    budget.allocate(format.size())?;
     while let Some(place) = rest.find(['{', '}']) {
-        output.push_str(&rest[..place]);
+        output.push_text(&format.part(&rest[..place]));
         let (brace, after) = rest[place..].split_at(1);
         if after.starts_with(brace) {
-            output.push_str(brace);
+            output.push_text(&format.part(brace));
             rest = &after[1..];
             continue;
         }
@@ -132,6 +144,6 @@ pub(super) fn braces(format: &str, values: &super::machine::Given, budget: &mut 
             }
         }
     }
-    output.push_str(rest);
-    Ok(Value::Text(output.into()))
+    output.push_text(&format.part(rest));
+    Ok(Value::Text(output.finish()))
 }

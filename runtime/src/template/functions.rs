@@ -3,6 +3,7 @@
 use super::budget::{Eval, fail};
 use super::machine::{Given, Machine};
 use super::python::write_str;
+use super::text::TextBuilder;
 use super::value::{ELEMENT, Function, ListKind, Value};
 
 /// The most numbers a range may have, as in Jinja's sandbox.
@@ -29,7 +30,7 @@ pub(super) fn call(machine: &mut Machine<'_>, function: Function, given: Given) 
             let mut attributes = Vec::new();
             for (key, value) in pairs(machine, given)? {
                 if let Value::Text(name) = key {
-                    attributes.push((name, value));
+                    attributes.push((name.as_arc().clone(), value));
                 }
             }
             machine.namespace(attributes)
@@ -39,16 +40,16 @@ pub(super) fn call(machine: &mut Machine<'_>, function: Function, given: Given) 
             Value::map(pairs, &mut machine.budget)
         }
         Function::RaiseException => {
-            let mut message = String::new();
+            let mut message = TextBuilder::default();
             if let Some(value) = given.get(0, "message") {
                 write_str(value, &mut message, &mut machine.budget)?;
             }
-            fail!("refuses the messages: {message}")
+            fail!("refuses the messages: {}", message.into_parts().0)
         }
         Function::StrftimeNow => match (machine.now, given.get(0, "format")) {
             (Some(now), Some(Value::Text(format))) => {
                 machine.budget.allocate(format.len().saturating_mul(16))?;
-                Ok(Value::Text(now.format(format).into()))
+                Ok(Value::Text(format.changed(now.format(format))))
             }
             (None, _) => fail!("asks for the date, which was not given"),
             _ => fail!("asks for the date without a format"),
@@ -99,6 +100,6 @@ fn pairs(machine: &mut Machine<'_>, given: Given) -> Eval<Vec<(Value, Value)>> {
             }
         }
     }
-    pairs.extend(given.keyword.into_iter().map(|(name, value)| (Value::Text(name), value)));
+    pairs.extend(given.keyword.into_iter().map(|(name, value)| (Value::literal(name), value)));
     Ok(pairs)
 }

@@ -4,21 +4,27 @@ use std::fmt::Write as _;
 
 use super::budget::{Budget, Eval, fail};
 use super::python::float;
+use super::text::{Text, TextBuilder};
 use super::value::Value;
 
 /// How to write.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     /// What one level is indented by; none writes one line.
-    pub(super) indent: Option<String>,
-    pub(super) item_separator: String,
-    pub(super) key_separator: String,
+    pub(super) indent: Option<Text>,
+    pub(super) item_separator: Text,
+    pub(super) key_separator: Text,
     pub(super) ascii: bool,
     pub(super) sort_keys: bool,
 }
 
 /// Appends `value`.
-pub(super) fn write(value: &Value, layout: &Layout, output: &mut String, budget: &mut Budget) -> Eval<()> {
+pub(super) fn write(
+    value: &Value,
+    layout: &Layout,
+    output: &mut TextBuilder,
+    budget: &mut Budget,
+) -> Eval<()> {
     write_at(value, layout, 0, output, budget)
 }
 
@@ -26,7 +32,7 @@ fn write_at(
     value: &Value,
     layout: &Layout,
     level: usize,
-    output: &mut String,
+    output: &mut TextBuilder,
     budget: &mut Budget,
 ) -> Eval<()> {
     budget.allocate(24)?;
@@ -50,12 +56,14 @@ fn write_at(
             output.push('{');
             let mut entries: Vec<_> = map.entries().iter().collect();
             if layout.sort_keys {
-                entries.sort_by(|left, right| left.0.as_text().cmp(&right.0.as_text()));
+                entries.sort_by(|left, right| {
+                    left.0.as_text().map(|key| &**key).cmp(&right.0.as_text().map(|key| &**key))
+                });
             }
             for (index, (key, value)) in entries.into_iter().enumerate() {
                 separate(index, layout, level + 1, output, budget)?;
                 write_key(key, layout, output, budget)?;
-                output.push_str(&layout.key_separator);
+                output.push_text(&layout.key_separator);
                 write_at(value, layout, level + 1, output, budget)?;
             }
             close(map.len(), '}', layout, level, output, budget)?;
@@ -65,7 +73,7 @@ fn write_at(
     Ok(())
 }
 
-fn write_key(key: &Value, layout: &Layout, output: &mut String, budget: &mut Budget) -> Eval<()> {
+fn write_key(key: &Value, layout: &Layout, output: &mut TextBuilder, budget: &mut Budget) -> Eval<()> {
     match key {
         Value::Text(text) => quote(text, layout.ascii, output, budget),
         Value::None | Value::Bool(_) | Value::Int(_) | Value::Float(_) => {
@@ -82,12 +90,12 @@ fn separate(
     index: usize,
     layout: &Layout,
     level: usize,
-    output: &mut String,
+    output: &mut TextBuilder,
     budget: &mut Budget,
 ) -> Eval<()> {
     if index > 0 {
-        budget.allocate(layout.item_separator.len())?;
-        output.push_str(&layout.item_separator);
+        budget.allocate(layout.item_separator.size())?;
+        output.push_text(&layout.item_separator);
     }
     line(layout, level, output, budget)
 }
@@ -97,7 +105,7 @@ fn close(
     bracket: char,
     layout: &Layout,
     level: usize,
-    output: &mut String,
+    output: &mut TextBuilder,
     budget: &mut Budget,
 ) -> Eval<()> {
     if count > 0 {
@@ -107,11 +115,11 @@ fn close(
     Ok(())
 }
 
-fn line(layout: &Layout, level: usize, output: &mut String, budget: &mut Budget) -> Eval<()> {
+fn line(layout: &Layout, level: usize, output: &mut TextBuilder, budget: &mut Budget) -> Eval<()> {
     if let Some(indent) = &layout.indent {
-        budget.allocate(1 + indent.len() * level)?;
+        budget.allocate(1 + indent.size() * level)?;
         output.push('\n');
-        (0..level).for_each(|_| output.push_str(indent));
+        (0..level).for_each(|_| output.push_text(indent));
     }
     Ok(())
 }
@@ -125,31 +133,26 @@ fn number_text(number: f64) -> String {
     }
 }
 
-fn quote(text: &str, ascii: bool, output: &mut String, budget: &mut Budget) -> Eval<()> {
-    budget.allocate(text.len())?;
+fn quote(text: &Text, ascii: bool, output: &mut TextBuilder, budget: &mut Budget) -> Eval<()> {
+    let is_escaped = |character: char| character < ' ' || (ascii && character >= '\u{7f}');
+    let escaped = text.chars().filter(|&character| is_escaped(character)).count();
+    budget.allocate(text.size().saturating_mul(2).saturating_add(escaped.saturating_mul(12)))?;
     output.push('"');
-    for character in text.chars() {
-        match character {
-            '"' => output.push_str("\\\""),
-            '\\' => output.push_str("\\\\"),
-            '\n' => output.push_str("\\n"),
-            '\r' => output.push_str("\\r"),
-            '\t' => output.push_str("\\t"),
-            '\u{8}' => output.push_str("\\b"),
-            '\u{c}' => output.push_str("\\f"),
-            '\0'..='\u{1f}' => escape(character, output, budget)?,
-            '\u{7f}'.. if ascii => escape(character, output, budget)?,
-            _ => output.push(character),
+    output.push_text(&text.map_characters(|character, out| match character {
+        '"' => out.push_str("\\\""),
+        '\\' => out.push_str("\\\\"),
+        '\n' => out.push_str("\\n"),
+        '\r' => out.push_str("\\r"),
+        '\t' => out.push_str("\\t"),
+        '\u{8}' => out.push_str("\\b"),
+        '\u{c}' => out.push_str("\\f"),
+        _ if is_escaped(character) => {
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                let _ = write!(out, "\\u{unit:04x}");
+            }
         }
-    }
+        _ => out.push(character),
+    }));
     output.push('"');
-    Ok(())
-}
-
-fn escape(character: char, output: &mut String, budget: &mut Budget) -> Eval<()> {
-    budget.allocate(12)?;
-    for unit in character.encode_utf16(&mut [0; 2]) {
-        let _ = write!(output, "\\u{unit:04x}");
-    }
     Ok(())
 }

@@ -7,6 +7,7 @@ use super::budget::{Budget, Eval, fail};
 use super::date::Date;
 use super::parser::{CALLER, KWARGS, LOOP, VARARGS};
 use super::python::write_str;
+use super::text::{SPAN_BYTES, TextBuilder};
 use super::value::{ELEMENT, List, ListKind, Loop, Value};
 
 /// The deepest that statements and expressions may run inside of each other.
@@ -175,9 +176,9 @@ impl<'t> Machine<'t> {
                 items.extend(map.entries().iter().map(|(key, _)| key.clone()));
             }
             Value::Text(text) => {
-                for character in text.chars() {
-                    self.budget.allocate(2 * ELEMENT)?;
-                    items.push(Value::text(character.encode_utf8(&mut [0; 4])));
+                for (at, character) in text.char_indices() {
+                    self.budget.allocate(2 * ELEMENT + SPAN_BYTES)?;
+                    items.push(Value::Text(text.slice(at..at + character.len_utf8())));
                 }
             }
             other => fail!("loops over {}", other.describe()),
@@ -189,13 +190,13 @@ impl<'t> Machine<'t> {
     }
 
     /// Writes a value.
-    fn emit(&mut self, value: &Value, output: &mut String) -> Eval<()> {
+    fn emit(&mut self, value: &Value, output: &mut TextBuilder) -> Eval<()> {
         write_str(value, output, &mut self.budget)?;
         check_length(output)
     }
 
     /// Runs statements until one leaves the body.
-    pub(super) fn run(&mut self, statements: &[Statement], output: &mut String) -> Eval<Flow> {
+    pub(super) fn run(&mut self, statements: &[Statement], output: &mut TextBuilder) -> Eval<Flow> {
         self.nested(|machine| {
             for statement in statements {
                 machine.budget.spend(1)?;
@@ -209,7 +210,7 @@ impl<'t> Machine<'t> {
         })
     }
 
-    fn act(&mut self, action: &Action, output: &mut String) -> Eval<Flow> {
+    fn act(&mut self, action: &Action, output: &mut TextBuilder) -> Eval<Flow> {
         match action {
             Action::Text(text) => {
                 self.budget.allocate(text.len())?;
@@ -255,17 +256,18 @@ impl<'t> Machine<'t> {
 
     fn captured(&mut self, filters: &[Step], body: &[Statement]) -> Eval<Value> {
         let outer = self.innermost();
-        let mut text = String::new();
+        let mut text = TextBuilder::default();
         self.framed(outer, |machine| machine.run(body, &mut text))?;
-        self.budget.allocate(text.len())?;
-        self.steps(Value::Text(text.into()), filters)
+        let text = text.finish();
+        self.budget.allocate(text.size())?;
+        self.steps(Value::Text(text), filters)
     }
 
     fn with(
         &mut self,
         values: &[(Target, Expression)],
         body: &[Statement],
-        output: &mut String,
+        output: &mut TextBuilder,
     ) -> Eval<Flow> {
         let mut evaluated = Vec::with_capacity(values.len());
         for (target, expression) in values {
@@ -280,7 +282,7 @@ impl<'t> Machine<'t> {
         })
     }
 
-    fn repeat(&mut self, parts: &For, output: &mut String) -> Eval<Flow> {
+    fn repeat(&mut self, parts: &For, output: &mut TextBuilder) -> Eval<Flow> {
         let iterable = self.evaluate(&parts.iterable)?;
         let mut items = self.iterate(&iterable)?;
         let outer = self.innermost();
@@ -310,7 +312,7 @@ impl<'t> Machine<'t> {
         self.iterate(&kept)
     }
 
-    fn iterations(&mut self, parts: &For, items: &Arc<List>, output: &mut String) -> Eval<()> {
+    fn iterations(&mut self, parts: &For, items: &Arc<List>, output: &mut TextBuilder) -> Eval<()> {
         for (index, item) in items.items.iter().enumerate() {
             self.budget.allocate(ELEMENT)?;
             if let Some(frame) = self.frames.last_mut() {
@@ -330,7 +332,7 @@ impl<'t> Machine<'t> {
         &mut self,
         call: &Expression,
         caller: &Arc<MacroDefinition>,
-        output: &mut String,
+        output: &mut TextBuilder,
     ) -> Eval<()> {
         let Expression::Steps(base, steps) = call else { fail!("has a call block without a call") };
         let Some((Step::Call(arguments), before)) = steps.split_last() else {
@@ -352,7 +354,7 @@ impl<'t> Machine<'t> {
         given: Given,
     ) -> Eval<Value> {
         let outer = outer.min(self.innermost());
-        let mut text = String::new();
+        let mut text = TextBuilder::default();
         let loops = std::mem::take(&mut self.loops);
         let result = self.framed(outer, |machine| {
             machine.bind_parameters(definition, given)?;
@@ -360,8 +362,9 @@ impl<'t> Machine<'t> {
         });
         self.loops = loops;
         result?;
-        self.budget.allocate(text.len())?;
-        Ok(Value::Text(text.into()))
+        let text = text.finish();
+        self.budget.allocate(text.size())?;
+        Ok(Value::Text(text))
     }
 
     fn bind_parameters(&mut self, definition: &MacroDefinition, given: Given) -> Eval<()> {
@@ -381,13 +384,13 @@ impl<'t> Machine<'t> {
         }
         self.budget.allocate((positional.len() + keyword.len()) * ELEMENT)?;
         self.define(VARARGS, Value::list(positional.collect(), ListKind::Tuple)?)?;
-        let keyword = keyword.into_iter().map(|(name, value)| (Value::Text(name), value)).collect();
+        let keyword = keyword.into_iter().map(|(name, value)| (Value::literal(name), value)).collect();
         let keyword = Value::map(keyword, &mut self.budget)?;
         self.define(KWARGS, keyword)
     }
 }
 
-fn check_length(output: &str) -> Eval<()> {
+fn check_length(output: &TextBuilder) -> Eval<()> {
     if output.len() > LONGEST_OUTPUT {
         fail!("writes more than {} MiB", LONGEST_OUTPUT >> 20);
     }

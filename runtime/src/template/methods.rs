@@ -5,8 +5,9 @@ use std::sync::Arc;
 use super::budget::{Eval, fail};
 use super::machine::{Given, Machine};
 use super::operators::equal;
-use super::python::{capitalize, is_space, title, write_str};
+use super::python::{capitalize, is_space, lower, title, write_str};
 use super::sequences::as_list;
+use super::text::{SPAN_BYTES, Text, TextBuilder};
 use super::value::{ELEMENT, ListKind, Map, Value};
 
 const TEXT: &[&str] = &[
@@ -137,7 +138,7 @@ fn all(text: &str, wanted: fn(char) -> bool) -> bool {
     !text.is_empty() && text.chars().all(wanted)
 }
 
-fn of_text(machine: &mut Machine<'_>, text: &Arc<str>, name: &str, given: &Given) -> Eval<Value> {
+fn of_text(machine: &mut Machine<'_>, text: &Text, name: &str, given: &Given) -> Eval<Value> {
     machine.budget.scan(text.len())?;
     let truth = |truth| Ok(Value::Bool(truth));
     let result = match name {
@@ -156,33 +157,28 @@ fn of_text(machine: &mut Machine<'_>, text: &Arc<str>, name: &str, given: &Given
         "join" => return join(machine, text, given),
         "format" => return super::format::braces(text, given, &mut machine.budget),
         "center" | "ljust" | "rjust" | "zfill" => return pad(machine, text, name, given),
-        "removeprefix" => text.strip_prefix(part(given, 0)?).unwrap_or(text).to_owned(),
-        "removesuffix" => text.strip_suffix(part(given, 0)?).unwrap_or(text).to_owned(),
-        "upper" => text.to_uppercase(),
-        "lower" | "casefold" => text.to_lowercase(),
+        "removeprefix" => text.part(text.strip_prefix(&**part(given, 0)?).unwrap_or(text)),
+        "removesuffix" => text.part(text.strip_suffix(&**part(given, 0)?).unwrap_or(text)),
+        "upper" => text.map_characters(|character, out| out.extend(character.to_uppercase())),
+        "lower" | "casefold" => lower(text),
         "title" => title(text),
         "capitalize" => capitalize(text),
         "swapcase" => swap_case(text),
         other => fail!("calls the unknown method '{other}' of text"),
     };
-    machine.budget.allocate(result.len())?;
-    Ok(Value::Text(result.into()))
+    machine.budget.allocate(result.size())?;
+    Ok(Value::Text(result))
 }
 
-fn swap_case(text: &str) -> String {
-    let mut result = String::with_capacity(text.len());
-    for character in text.chars() {
-        if character.is_uppercase() {
-            result.extend(character.to_lowercase());
-        } else {
-            result.extend(character.to_uppercase());
-        }
-    }
-    result
+fn swap_case(text: &Text) -> Text {
+    text.map_characters(|character, out| match character.is_uppercase() {
+        true => out.extend(character.to_lowercase()),
+        false => out.extend(character.to_uppercase()),
+    })
 }
 
 /// An argument that must be text.
-pub(super) fn part(given: &Given, place: usize) -> Eval<&str> {
+pub(super) fn part(given: &Given, place: usize) -> Eval<&Text> {
     match given.positional.get(place) {
         Some(Value::Text(text)) => Ok(text),
         Some(other) => fail!("gives {} where text is expected", other.describe()),
@@ -197,7 +193,7 @@ fn affix(text: &str, name: &str, given: &Given) -> Eval<bool> {
     Ok(affixes.items.iter().filter_map(Value::as_text).any(|affix| holds(affix)))
 }
 
-fn strip(machine: &mut Machine<'_>, text: &Arc<str>, name: &str, given: &Given) -> Eval<Value> {
+fn strip(machine: &mut Machine<'_>, text: &Text, name: &str, given: &Given) -> Eval<Value> {
     let given = match given.get(0, "chars") {
         None | Some(Value::None) => None,
         Some(_) => Some(part(given, 0)?),
@@ -214,27 +210,32 @@ fn strip(machine: &mut Machine<'_>, text: &Arc<str>, name: &str, given: &Given) 
     if result.len() == text.len() {
         return Ok(Value::Text(text.clone()));
     }
-    machine.budget.allocate(result.len())?;
-    Ok(Value::text(result))
+    let result = text.part(result);
+    machine.budget.allocate(result.size())?;
+    Ok(Value::Text(result))
 }
 
-fn partition(machine: &mut Machine<'_>, text: &str, name: &str, given: &Given) -> Eval<Value> {
+fn partition(machine: &mut Machine<'_>, text: &Text, name: &str, given: &Given) -> Eval<Value> {
     let separator = part(given, 0)?;
     if separator.is_empty() {
         fail!("splits text at nothing");
     }
-    machine.budget.allocate(text.len() + 3 * ELEMENT)?;
-    let found = if name == "partition" { text.split_once(separator) } else { text.rsplit_once(separator) };
+    machine.budget.allocate(text.size() + 3 * ELEMENT)?;
+    let found = if name == "partition" { text.find(&**separator) } else { text.rfind(&**separator) };
+    let nothing = || Text::trusted("");
     let parts = match found {
-        Some((before, after)) => [before, separator, after],
-        None if name == "partition" => [text, "", ""],
-        None => ["", "", text],
+        Some(start) => {
+            let end = start + separator.len();
+            [text.slice(0..start), text.slice(start..end), text.slice(end..text.len())]
+        }
+        None if name == "partition" => [text.clone(), nothing(), nothing()],
+        None => [nothing(), nothing(), text.clone()],
     };
-    Value::list(parts.into_iter().map(Value::text).collect(), ListKind::Tuple)
+    Value::list(parts.into_iter().map(Value::Text).collect(), ListKind::Tuple)
 }
 
 fn search(text: &str, name: &str, given: &Given) -> Eval<Value> {
-    let wanted = part(given, 0)?;
+    let wanted = &**part(given, 0)?;
     if given.positional.len() > 1 {
         fail!("searches a part of a text; take a slice first");
     }
@@ -249,50 +250,58 @@ fn search(text: &str, name: &str, given: &Given) -> Eval<Value> {
     }
 }
 
-fn replace(machine: &mut Machine<'_>, text: &Arc<str>, given: &Given) -> Eval<Value> {
+fn replace(machine: &mut Machine<'_>, text: &Text, given: &Given) -> Eval<Value> {
     let (old, new) = (part(given, 0)?, part(given, 1)?);
     let limit = match given.get(2, "count").and_then(Value::as_int) {
         Some(limit) => usize::try_from(limit).unwrap_or(usize::MAX),
         None => usize::MAX,
     };
-    let count = text.matches(old).count().min(limit);
+    let count = text.matches(&**old).count().min(limit);
     if count == 0 {
         return Ok(Value::Text(text.clone()));
     }
-    machine.budget.allocate(text.len().saturating_add(count.saturating_mul(new.len())))?;
-    Ok(Value::Text(text.replacen(old, new, count).into()))
+    machine.budget.allocate(text.size().saturating_add(count.saturating_mul(new.size() + SPAN_BYTES)))?;
+    let mut output = TextBuilder::default();
+    let mut at = 0;
+    for (start, matched) in text.match_indices(&**old).take(count) {
+        output.push_slice(text, at..start);
+        output.push_text(new);
+        at = start + matched.len();
+    }
+    output.push_slice(text, at..text.len());
+    Ok(Value::Text(output.finish()))
 }
 
-fn join(machine: &mut Machine<'_>, separator: &str, given: &Given) -> Eval<Value> {
+fn join(machine: &mut Machine<'_>, separator: &Text, given: &Given) -> Eval<Value> {
     let Some(parts) = given.positional.first() else { fail!("joins nothing") };
     let parts = machine.iterate(parts)?;
-    let mut output = String::new();
+    let mut output = TextBuilder::default();
     for (index, part) in parts.items.iter().enumerate() {
         if part.as_text().is_none() {
             fail!("joins {} to text", part.describe());
         }
         if index > 0 {
-            machine.budget.allocate(separator.len())?;
-            output.push_str(separator);
+            machine.budget.allocate(separator.size())?;
+            output.push_text(separator);
         }
         write_str(part, &mut output, &mut machine.budget)?;
     }
-    Ok(Value::Text(output.into()))
+    Ok(Value::Text(output.finish()))
 }
 
-fn pad(machine: &mut Machine<'_>, text: &str, name: &str, given: &Given) -> Eval<Value> {
+fn pad(machine: &mut Machine<'_>, text: &Text, name: &str, given: &Given) -> Eval<Value> {
     let Some(width) = given.positional.first().and_then(Value::as_int) else {
         fail!("pads text without a width")
     };
     let fill = match given.positional.get(1) {
-        Some(_) => part(given, 1)?,
-        None if name == "zfill" => "0",
-        None => " ",
+        Some(_) => part(given, 1)?.clone(),
+        None if name == "zfill" => Text::trusted("0"),
+        None => Text::trusted(" "),
     };
     let length = text.chars().count();
     let width = usize::try_from(width).unwrap_or(0);
     let missing = width.saturating_sub(length);
-    machine.budget.allocate(text.len().saturating_add(missing.saturating_mul(fill.len())))?;
+    machine.budget.allocate(text.size().saturating_add(missing.saturating_mul(fill.size())))?;
     let (before, after) = match name {
         "center" => {
             let before = missing / 2 + (missing & width & 1);
@@ -301,7 +310,11 @@ fn pad(machine: &mut Machine<'_>, text: &str, name: &str, given: &Given) -> Eval
         "ljust" => (0, missing),
         _ => (missing, 0),
     };
-    let (sign, rest) =
-        if name == "zfill" && text.starts_with(['+', '-']) { text.split_at(1) } else { ("", text) };
-    Ok(Value::Text([sign, &fill.repeat(before), rest, &fill.repeat(after)].concat().into()))
+    let sign = usize::from(name == "zfill" && text.starts_with(['+', '-']));
+    let mut output = TextBuilder::default();
+    output.push_slice(text, 0..sign);
+    output.push_repeated(&fill, before);
+    output.push_slice(text, sign..text.len());
+    output.push_repeated(&fill, after);
+    Ok(Value::Text(output.finish()))
 }

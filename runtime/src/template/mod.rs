@@ -33,6 +33,7 @@ mod sequences;
 mod split;
 #[cfg(test)]
 mod tests;
+mod text;
 mod value;
 
 use std::sync::Arc;
@@ -42,6 +43,8 @@ pub use data::{Data, Message};
 pub use date::Date;
 use machine::Machine;
 use parser::Parsed;
+pub(crate) use text::Span;
+use text::TextBuilder;
 use value::Value;
 
 use crate::{Error, ErrorKind, Result, part};
@@ -131,6 +134,15 @@ impl ChatTemplate {
     /// [`ErrorKind::Template`] where the template fails, refuses the messages, or goes over its bounds; the
     /// place names the line.
     pub fn render(&self, messages: &Data, options: &RenderOptions) -> Result<String> {
+        Ok(self.render_with_spans(messages, options)?.0)
+    }
+
+    /// The prompt, and which of its bytes came from outside the template: no control token may overlap those.
+    pub(crate) fn render_with_spans(
+        &self,
+        messages: &Data,
+        options: &RenderOptions,
+    ) -> Result<(String, Vec<Span>)> {
         if !part::TEMPLATES.is_there {
             return Err(part::TEMPLATES.missing());
         }
@@ -144,9 +156,9 @@ impl ChatTemplate {
         });
         let mut machine = Machine::new(&self.parsed.names, known.collect(), Budget::new(MOST_WORK, memory));
         machine.now = options.now;
-        let mut output = String::new();
+        let mut output = TextBuilder::default();
         match machine.run(&self.parsed.body, &mut output) {
-            Ok(_) => Ok(output),
+            Ok(_) => Ok(output.into_parts()),
             Err(failure) => Err(error(&failure, machine.line)),
         }
     }
@@ -162,7 +174,7 @@ fn variables<'o>(messages: &Data, options: &'o RenderOptions) -> Vec<(&'o str, D
         ("add_generation_prompt", options.add_generation_prompt.into()),
     ];
     for (name, token) in [("bos_token", &options.bos_token), ("eos_token", &options.eos_token)] {
-        variables.extend(token.as_deref().map(|token| (name, token.into())));
+        variables.extend(token.as_deref().map(|token| (name, Data::trusted(token))));
     }
     variables.extend(options.extra.iter().map(|(name, data)| (name.as_str(), data.clone())));
     variables

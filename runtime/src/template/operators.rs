@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 
 use super::ast::{Comparison, Operator};
 use super::budget::{Budget, Eval, Failure, fail};
+use super::text::{Text, TextBuilder};
 use super::value::{ELEMENT, ListKind, Value};
 
 /// `left operator right`.
@@ -15,8 +16,11 @@ pub(super) fn arithmetic(
 ) -> Eval<Value> {
     match (left, operator, right) {
         (Value::Text(left), Operator::Add, Value::Text(right)) => {
-            budget.allocate(left.len() + right.len())?;
-            return Ok(Value::text(&[&**left, &**right].concat()));
+            budget.allocate(left.size() + right.size())?;
+            let mut output = TextBuilder::default();
+            output.push_text(left);
+            output.push_text(right);
+            return Ok(Value::Text(output.finish()));
         }
         (Value::List(left), Operator::Add, Value::List(right)) if left.kind == right.kind => {
             budget.allocate((left.items.len() + right.items.len()) * ELEMENT)?;
@@ -25,8 +29,10 @@ pub(super) fn arithmetic(
         (Value::Text(text), Operator::Multiply, count) | (count, Operator::Multiply, Value::Text(text)) => {
             if let Some(count) = count.as_int() {
                 let count = usize::try_from(count).unwrap_or(0);
-                budget.allocate(text.len().saturating_mul(count))?;
-                return Ok(Value::Text(text.repeat(count).into()));
+                budget.allocate(text.size().saturating_mul(count))?;
+                let mut output = TextBuilder::default();
+                output.push_repeated(text, count);
+                return Ok(Value::Text(output.finish()));
             }
         }
         (Value::List(list), Operator::Multiply, count) | (count, Operator::Multiply, Value::List(list)) => {
@@ -148,7 +154,7 @@ pub(super) fn order(left: &Value, right: &Value, budget: &mut Budget) -> Eval<Op
     match (left, right) {
         (Value::Text(left), Value::Text(right)) => {
             budget.scan(left.len().min(right.len()))?;
-            Ok(Some(left.cmp(right)))
+            Ok(Some((**left).cmp(right)))
         }
         (Value::List(left), Value::List(right)) if left.kind == right.kind => {
             for (left, right) in left.items.iter().zip(&right.items) {
@@ -215,15 +221,15 @@ pub(super) fn index(value: &Value, index: &Value, budget: &mut Budget) -> Eval<V
         (Value::Text(text), Some(place)) => {
             budget.scan(text.len())?;
             let length = if place < 0 { text.chars().count() } else { usize::MAX };
-            let character = from_end(place, length).and_then(|place| text.chars().nth(place));
-            character.map(|character| Value::text(character.encode_utf8(&mut [0; 4])))
+            let character = from_end(place, length).and_then(|place| text.char_indices().nth(place));
+            character.map(|(at, character)| Value::Text(text.slice(at..at + character.len_utf8())))
         }
         (Value::Map(map), _) => map.get(index, budget)?.cloned(),
         (Value::Undefined(_), _) => fail!("looks into {}", value.describe()),
         _ => None,
     };
     Ok(found.unwrap_or(match index {
-        Value::Text(name) => Value::undefined(name),
+        Value::Text(name) => Value::undefined(name.as_arc()),
         _ => Value::Undefined(None),
     }))
 }
@@ -248,21 +254,31 @@ pub(super) fn slice(value: &Value, bounds: [Option<i64>; 3], budget: &mut Budget
             if let [start, stop, None | Some(1)] = bounds {
                 return text_slice(text, start, stop, budget);
             }
-            budget.allocate(text.len().saturating_mul(4))?;
-            let characters: Vec<char> = text.chars().collect();
-            let places = places(bounds, characters.len())?;
-            Ok(Value::Text(places.iter().map(|place| characters[*place]).collect::<String>().into()))
+            budget.allocate(text.len().saturating_mul(size_of::<usize>()).saturating_add(text.size()))?;
+            let starts: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
+            Ok(Value::Text(picked(text, &starts, &places(bounds, starts.len())?)))
         }
         other => fail!("cannot take a slice of {}", other.describe()),
     }
 }
 
-fn text_slice(text: &str, start: Option<i64>, stop: Option<i64>, budget: &mut Budget) -> Eval<Value> {
-    budget.allocate(text.len())?;
+/// The characters at `places` of those that begin at `starts`.
+pub(super) fn picked(text: &Text, starts: &[usize], places: &[usize]) -> Text {
+    let mut output = TextBuilder::default();
+    for &place in places {
+        let end = starts.get(place + 1).copied().unwrap_or(text.len());
+        output.push_changed(&text[starts[place]..end], text, starts[place]..end);
+    }
+    output.finish()
+}
+
+fn text_slice(text: &Text, start: Option<i64>, stop: Option<i64>, budget: &mut Budget) -> Eval<Value> {
+    budget.allocate(text.size())?;
     let length = text.chars().count();
     let (start, stop) = (clamp(start.unwrap_or(0), length), stop.map_or(length, |stop| clamp(stop, length)));
-    let taken = text.chars().skip(start).take(stop.saturating_sub(start));
-    Ok(Value::Text(taken.collect::<String>().into()))
+    let byte = |place: usize| text.char_indices().nth(place).map_or(text.len(), |(at, _)| at);
+    let first = byte(start);
+    Ok(Value::Text(text.slice(first..byte(stop).max(first))))
 }
 
 fn clamp(place: i64, length: usize) -> usize {

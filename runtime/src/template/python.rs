@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::budget::{Budget, Eval};
+use super::text::{Text, TextBuilder};
 use super::value::{ListKind, Value};
 
 /// Python's `str.isspace`.
@@ -11,12 +12,12 @@ pub(super) fn is_space(character: char) -> bool {
 }
 
 /// Python's `str`: what `{{ value }}` writes.
-pub(super) fn write_str(value: &Value, output: &mut String, budget: &mut Budget) -> Eval<()> {
+pub(super) fn write_str(value: &Value, output: &mut TextBuilder, budget: &mut Budget) -> Eval<()> {
     match value {
         Value::Undefined(_) => budget.spend(1),
         Value::Text(text) => {
-            budget.allocate(text.len())?;
-            output.push_str(text);
+            budget.allocate(text.size())?;
+            output.push_text(text);
             Ok(())
         }
         other => write_repr(other, output, budget),
@@ -24,7 +25,7 @@ pub(super) fn write_str(value: &Value, output: &mut String, budget: &mut Budget)
 }
 
 /// Python's `repr`: how values are written inside of lists.
-pub(super) fn write_repr(value: &Value, output: &mut String, budget: &mut Budget) -> Eval<()> {
+pub(super) fn write_repr(value: &Value, output: &mut TextBuilder, budget: &mut Budget) -> Eval<()> {
     budget.allocate(8)?;
     match value {
         Value::Undefined(_) => output.push_str("Undefined"),
@@ -63,7 +64,7 @@ pub(super) fn write_repr(value: &Value, output: &mut String, budget: &mut Budget
     Ok(())
 }
 
-fn write_number(output: &mut String, budget: &mut Budget, number: i64) -> Eval<()> {
+fn write_number(output: &mut TextBuilder, budget: &mut Budget, number: i64) -> Eval<()> {
     budget.allocate(20)?;
     let _ = write!(output, "{number}");
     Ok(())
@@ -88,58 +89,63 @@ pub(super) fn float(number: f64) -> String {
     format!("{digits}e{sign}{:02}", exponent.abs())
 }
 
-fn quote(text: &str, output: &mut String, budget: &mut Budget) -> Eval<()> {
-    budget.allocate(text.len().saturating_mul(4))?;
+fn quote(text: &Text, output: &mut TextBuilder, budget: &mut Budget) -> Eval<()> {
+    budget.allocate(text.size().saturating_mul(4))?;
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     output.push(quote);
-    for character in text.chars() {
-        match character {
-            '\\' => output.push_str("\\\\"),
-            '\n' => output.push_str("\\n"),
-            '\r' => output.push_str("\\r"),
-            '\t' => output.push_str("\\t"),
-            _ if character == quote => output.extend(['\\', quote]),
-            ' '..='~' => output.push(character),
-            '\0'..='\u{a0}' | '\u{ad}' => {
-                let _ = write!(output, "\\x{:02x}", character as u32);
-            }
-            '\u{2000}'..='\u{200f}'
-            | '\u{2028}'..='\u{202f}'
-            | '\u{205f}'..='\u{206f}'
-            | '\u{3000}'
-            | '\u{feff}' => {
-                let _ = write!(output, "\\u{:04x}", character as u32);
-            }
-            _ => output.push(character),
+    output.push_text(&text.map_characters(|character, out| match character {
+        '\\' => out.push_str("\\\\"),
+        '\n' => out.push_str("\\n"),
+        '\r' => out.push_str("\\r"),
+        '\t' => out.push_str("\\t"),
+        _ if character == quote => out.extend(['\\', quote]),
+        ' '..='~' => out.push(character),
+        '\0'..='\u{a0}' | '\u{ad}' => {
+            let _ = write!(out, "\\x{:02x}", character as u32);
         }
-    }
+        '\u{2000}'..='\u{200f}'
+        | '\u{2028}'..='\u{202f}'
+        | '\u{205f}'..='\u{206f}'
+        | '\u{3000}'
+        | '\u{feff}' => {
+            let _ = write!(out, "\\u{:04x}", character as u32);
+        }
+        _ => out.push(character),
+    }));
     output.push(quote);
     Ok(())
 }
 
 /// Python's `str.title`: letters after what is no letter are capitals, all others small.
-pub(super) fn title(text: &str) -> String {
-    let mut result = String::with_capacity(text.len());
+pub(super) fn title(text: &Text) -> Text {
     let mut inside = false;
-    for character in text.chars() {
+    text.map_characters(|character, out| {
         let cased = character.is_lowercase() || character.is_uppercase();
         if cased && !inside {
-            result.extend(character.to_uppercase());
+            out.extend(character.to_uppercase());
         } else {
-            result.extend(character.to_lowercase());
+            out.extend(character.to_lowercase());
         }
         inside = cased;
-    }
-    result
+    })
+}
+
+/// Python's `str.lower`. The small letter of `Σ` depends on where in a word it stands, but not its length.
+pub(super) fn lower(text: &Text) -> Text {
+    let lower = text.to_lowercase();
+    let mut at = 0;
+    text.map_characters(|character, out| {
+        let end = at + character.to_lowercase().map(char::len_utf8).sum::<usize>();
+        out.push_str(&lower[at..end]);
+        at = end;
+    })
 }
 
 /// Python's `str.capitalize`.
-pub(super) fn capitalize(text: &str) -> String {
-    let mut characters = text.chars();
-    let mut result = String::with_capacity(text.len());
-    if let Some(first) = characters.next() {
-        result.extend(first.to_uppercase());
-    }
-    result.push_str(&characters.as_str().to_lowercase());
-    result
+pub(super) fn capitalize(text: &Text) -> Text {
+    let first = text.chars().next().map_or(0, char::len_utf8);
+    let mut result = TextBuilder::default();
+    result.push_text(&text.slice(0..first).map_characters(|first, out| out.extend(first.to_uppercase())));
+    result.push_text(&lower(&text.slice(first..text.len())));
+    result.finish()
 }

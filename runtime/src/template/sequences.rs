@@ -7,7 +7,8 @@ use super::budget::{Eval, fail};
 use super::filters::{self, Filter, int_argument, path};
 use super::machine::{Given, Machine};
 use super::operators::{equal, order};
-use super::python::write_str;
+use super::python::{lower, write_str};
+use super::text::TextBuilder;
 use super::value::{ELEMENT, List, ListKind, Value};
 use super::{ast::Operator, checks, operators};
 
@@ -56,7 +57,7 @@ fn batch(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> 
 
 fn first(machine: &mut Machine<'_>, value: Value, _: &Given) -> Eval<Value> {
     if let Value::Text(text) = &value {
-        let first = text.chars().next().map(|character| Value::text(character.encode_utf8(&mut [0; 4])));
+        let first = text.chars().next().map(|character| Value::Text(text.slice(0..character.len_utf8())));
         return Ok(first.unwrap_or(Value::Undefined(None)));
     }
     Ok(machine.iterate(&value)?.items.first().cloned().unwrap_or(Value::Undefined(None)))
@@ -64,7 +65,7 @@ fn first(machine: &mut Machine<'_>, value: Value, _: &Given) -> Eval<Value> {
 
 fn last(machine: &mut Machine<'_>, value: Value, _: &Given) -> Eval<Value> {
     if let Value::Text(text) = &value {
-        let last = text.chars().next_back().map(|character| Value::text(character.encode_utf8(&mut [0; 4])));
+        let last = text.char_indices().next_back().map(|(at, _)| Value::Text(text.slice(at..text.len())));
         return Ok(last.unwrap_or(Value::Undefined(None)));
     }
     Ok(machine.iterate(&value)?.items.last().cloned().unwrap_or(Value::Undefined(None)))
@@ -72,15 +73,16 @@ fn last(machine: &mut Machine<'_>, value: Value, _: &Given) -> Eval<Value> {
 
 fn join(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
     let items = machine.iterate(&value)?;
-    let mut separator = String::new();
+    let mut separator = TextBuilder::default();
     if let Some(value) = given.get(0, "d") {
         write_str(value, &mut separator, &mut machine.budget)?;
     }
-    let mut output = String::new();
+    let separator = separator.finish();
+    let mut output = TextBuilder::default();
     for (index, item) in items.items.iter().enumerate() {
         if index > 0 {
-            machine.budget.allocate(separator.len())?;
-            output.push_str(&separator);
+            machine.budget.allocate(separator.size())?;
+            output.push_text(&separator);
         }
         match given.get(1, "attribute") {
             Some(attribute) => {
@@ -90,7 +92,7 @@ fn join(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
             None => write_str(item, &mut output, &mut machine.budget)?,
         }
     }
-    Ok(Value::Text(output.into()))
+    Ok(Value::Text(output.finish()))
 }
 
 fn list(machine: &mut Machine<'_>, value: Value, _: &Given) -> Eval<Value> {
@@ -154,9 +156,8 @@ fn select(
 }
 
 fn reverse(machine: &mut Machine<'_>, value: Value, _: &Given) -> Eval<Value> {
-    if let Value::Text(text) = &value {
-        machine.budget.allocate(text.len())?;
-        return Ok(Value::Text(text.chars().rev().collect::<String>().into()));
+    if let Value::Text(_) = &value {
+        return operators::slice(&value, [None, None, Some(-1)], &mut machine.budget);
     }
     let items = machine.iterate(&value)?;
     collect(machine, items.items.iter().rev().cloned().collect(), ListKind::Generator)
@@ -193,8 +194,8 @@ fn sort_by_keys(machine: &mut Machine<'_>, keys: &[Value], reverse: bool) -> Eva
 fn sort_key(machine: &mut Machine<'_>, value: Value, case_sensitive: bool) -> Eval<Value> {
     match &value {
         Value::Text(text) if !case_sensitive => {
-            machine.budget.allocate(text.len().saturating_mul(3))?;
-            Ok(Value::Text(text.to_lowercase().into()))
+            machine.budget.allocate(text.size().saturating_mul(3))?;
+            Ok(Value::Text(lower(text)))
         }
         _ => Ok(value),
     }

@@ -4,10 +4,11 @@ use super::budget::{Eval, fail};
 use super::machine::{Given, Machine};
 use super::methods::part;
 use super::python::is_space;
+use super::text::Text;
 use super::value::{ELEMENT, ListKind, Value};
 
 /// `text.split(…)`, `text.rsplit(…)` and `text.splitlines(…)`.
-pub(super) fn split(machine: &mut Machine<'_>, text: &str, name: &str, given: &Given) -> Eval<Value> {
+pub(super) fn split(machine: &mut Machine<'_>, text: &Text, name: &str, given: &Given) -> Eval<Value> {
     if name == "splitlines" {
         return lines(machine, text, given.get(0, "keepends").is_some_and(Value::truth));
     }
@@ -19,7 +20,7 @@ pub(super) fn split(machine: &mut Machine<'_>, text: &str, name: &str, given: &G
     let separator = match given.get(0, "sep") {
         None | Some(Value::None) => None,
         Some(Value::Text(separator)) => Some(&**separator),
-        Some(_) => Some(part(given, 0)?),
+        Some(_) => Some(&**part(given, 0)?),
     };
     let mut parts = match separator {
         None => words(machine, text, limit, from_end)?,
@@ -28,9 +29,11 @@ pub(super) fn split(machine: &mut Machine<'_>, text: &str, name: &str, given: &G
             let mut parts = Vec::new();
             let most = limit.saturating_add(1);
             if from_end {
-                text.rsplitn(most, separator).try_for_each(|piece| push(machine, &mut parts, piece))?;
+                text.rsplitn(most, separator)
+                    .try_for_each(|piece| push(machine, &mut parts, text.part(piece)))?;
             } else {
-                text.splitn(most, separator).try_for_each(|piece| push(machine, &mut parts, piece))?;
+                text.splitn(most, separator)
+                    .try_for_each(|piece| push(machine, &mut parts, text.part(piece)))?;
             }
             parts
         }
@@ -41,20 +44,20 @@ pub(super) fn split(machine: &mut Machine<'_>, text: &str, name: &str, given: &G
     Value::list(parts, ListKind::List)
 }
 
-fn push(machine: &mut Machine<'_>, parts: &mut Vec<Value>, piece: &str) -> Eval<()> {
-    machine.budget.allocate(piece.len() + 2 * ELEMENT)?;
-    parts.push(Value::text(piece));
+fn push(machine: &mut Machine<'_>, parts: &mut Vec<Value>, piece: Text) -> Eval<()> {
+    machine.budget.allocate(piece.size() + 2 * ELEMENT)?;
+    parts.push(Value::Text(piece));
     Ok(())
 }
 
 /// Split at runs of white space; what is left after `limit` words stays as it is.
-fn words(machine: &mut Machine<'_>, text: &str, limit: usize, from_end: bool) -> Eval<Vec<Value>> {
+fn words(machine: &mut Machine<'_>, text: &Text, limit: usize, from_end: bool) -> Eval<Vec<Value>> {
     let mut parts = Vec::new();
     let mut rest = if from_end { text.trim_end_matches(is_space) } else { text.trim_start_matches(is_space) };
     while !rest.is_empty() {
         let found = if from_end { rest.rfind(is_space) } else { rest.find(is_space) };
         let Some(place) = found.filter(|_| parts.len() < limit) else {
-            push(machine, &mut parts, rest)?;
+            push(machine, &mut parts, text.part(rest))?;
             break;
         };
         let space = rest[place..].chars().next().map_or(1, char::len_utf8);
@@ -63,15 +66,15 @@ fn words(machine: &mut Machine<'_>, text: &str, limit: usize, from_end: bool) ->
         } else {
             (&rest[..place], rest[place + space..].trim_start_matches(is_space))
         };
-        push(machine, &mut parts, piece)?;
+        push(machine, &mut parts, text.part(piece))?;
         rest = after;
     }
     Ok(parts)
 }
 
-fn lines(machine: &mut Machine<'_>, text: &str, keep_ends: bool) -> Eval<Value> {
+fn lines(machine: &mut Machine<'_>, text: &Text, keep_ends: bool) -> Eval<Value> {
     let mut parts = Vec::new();
-    let mut rest = text;
+    let mut rest: &str = text;
     let breaks =
         ['\n', '\r', '\u{b}', '\u{c}', '\u{1c}', '\u{1d}', '\u{1e}', '\u{85}', '\u{2028}', '\u{2029}'];
     while let Some(place) = rest.find(breaks) {
@@ -79,11 +82,11 @@ fn lines(machine: &mut Machine<'_>, text: &str, keep_ends: bool) -> Eval<Value> 
             Some(_) => 2,
             None => rest[place..].chars().next().map_or(1, char::len_utf8),
         };
-        push(machine, &mut parts, &rest[..place + if keep_ends { width } else { 0 }])?;
+        push(machine, &mut parts, text.part(&rest[..place + if keep_ends { width } else { 0 }]))?;
         rest = &rest[place + width..];
     }
     if !rest.is_empty() {
-        push(machine, &mut parts, rest)?;
+        push(machine, &mut parts, text.part(rest))?;
     }
     Value::list(parts, ListKind::List)
 }

@@ -404,3 +404,21 @@ fn templates_cross_threads() {
     needs(&ChatTemplate::new("x").unwrap());
     needs(&RenderOptions::default());
 }
+
+/// The spans of untrusted text take memory, too: what makes many of them comes to an end.
+#[test]
+fn many_spans_are_counted() {
+    let sources = [
+        "{{ ('x' ~ m) * 100000000 }}",
+        "{{ (m * 1000).replace('ab', 'ab-' * 100) | replace('-', m) | replace('a', '-a-') * 1000 }}",
+        "{{ ((m * 1000) | list) | join(('x' ~ m) * 10) | list | join('y') * 100 }}",
+        "{% set ns = namespace(t='') %}{% for i in range(100000) %}{% set ns.t = ns.t ~ 'x' ~ m %}{% endfor %}",
+        "{{ '%s' % (('x' ~ m) * 10000) | tojson | tojson | tojson }}",
+        "{{ m.rjust(1000000000, 'x') ~ m.center(1000000, m[:1]) }}",
+    ];
+    for source in sources {
+        let start = Instant::now();
+        let _ = render(source, &[("m", "ab\"ab".into())]);
+        assert!(start.elapsed() < Duration::from_secs(20), "{source}");
+    }
+}

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::ast::MacroDefinition;
 use super::budget::{Budget, Eval, fail};
 use super::operators;
+use super::text::Text;
 
 /// The deepest that lists and mappings may be nested.
 pub(super) const DEEPEST: u32 = 64;
@@ -21,7 +22,7 @@ pub(super) enum Value {
     Bool(bool),
     Int(i64),
     Float(f64),
-    Text(Arc<str>),
+    Text(Text),
     List(Arc<List>),
     Map(Arc<Map>),
     /// A place in the machine's list of namespaces.
@@ -77,8 +78,9 @@ pub(super) struct Loop {
 }
 
 impl Value {
-    pub(super) fn text(text: &str) -> Self {
-        Value::Text(text.into())
+    /// Text that the template itself wrote.
+    pub(super) fn literal(text: impl Into<Arc<str>>) -> Self {
+        Value::Text(Text::trusted(text))
     }
 
     pub(super) fn undefined(name: &Arc<str>) -> Self {
@@ -108,7 +110,7 @@ impl Value {
         }
     }
 
-    pub(super) fn as_text(&self) -> Option<&Arc<str>> {
+    pub(super) fn as_text(&self) -> Option<&Text> {
         if let Value::Text(text) = self { Some(text) } else { None }
     }
 
@@ -192,8 +194,8 @@ impl Map {
         for (key, value) in entries {
             let mut known = None;
             if let Value::Text(text) = &key {
-                known = texts.get(text).copied();
-                texts.entry(text.clone()).or_insert(unique.len());
+                known = texts.get(text.as_arc()).copied();
+                texts.entry(text.as_arc().clone()).or_insert(unique.len());
             } else {
                 for place in &others {
                     if known.is_none() && operators::equal(&unique[*place].0, &key, budget)? {

@@ -34,6 +34,8 @@ pub struct TextStream {
     characters: Utf8Stream,
     stops: StopStrings,
     decoded: String,
+    /// The bytes of all text that was decoded.
+    length: usize,
     output: String,
 }
 
@@ -57,6 +59,7 @@ impl TextStream {
             characters: Utf8Stream::new(),
             stops: StopStrings::new(stops)?,
             decoded: String::new(),
+            length: 0,
             output: String::new(),
         })
     }
@@ -66,6 +69,7 @@ impl TextStream {
         self.decoded.clear();
         self.output.clear();
         self.characters.push(bytes, &mut self.decoded);
+        self.length += self.decoded.len();
         let stopped = self.stops.push(&self.decoded, &mut self.output);
         Step { text: &self.output, stopped }
     }
@@ -75,9 +79,15 @@ impl TextStream {
         self.decoded.clear();
         self.output.clear();
         self.characters.finish(&mut self.decoded);
+        self.length += self.decoded.len();
         let stopped = self.stops.push(&self.decoded, &mut self.output);
         self.stops.finish(&mut self.output);
         Step { text: &self.output, stopped }
+    }
+
+    /// The bytes of whole characters that came so far, with what is held back and what follows a stop string.
+    pub(crate) fn decoded_length(&self) -> usize {
+        self.length
     }
 
     /// Which of the stop strings came.
@@ -88,6 +98,7 @@ impl TextStream {
     /// Goes back to the beginning of a text.
     pub fn reset(&mut self) {
         self.characters = Utf8Stream::new();
+        self.length = 0;
         self.stops.reset();
     }
 }

@@ -30,21 +30,15 @@ pub struct EncodeOptions {
 /// The tokens of two texts, their segments, and which tokens each text became.
 pub(crate) type Pair = (Vec<Token>, Vec<u32>, [Range<usize>; 2]);
 
-/// Places in a text, ascending, that no control token may span.
+/// Ranges of a text, ascending and not overlapping, that no control token may overlap.
 #[derive(Clone, Copy)]
-pub(super) struct Guards<'a>(pub(super) &'a [usize]);
+pub(super) struct Untrusted<'a>(pub(super) &'a [Range<usize>]);
 
-impl Guards<'_> {
-    /// Whether a token may stand from `start` to `end`.
-    fn allow(self, start: usize, end: usize) -> bool {
-        let next = self.0.partition_point(|&place| place <= start);
-        self.0.get(next).is_none_or(|&place| place >= end)
-    }
-
-    /// Whether there is none from `start` to `end`.
-    fn spare(self, start: usize, end: usize) -> bool {
-        let next = self.0.partition_point(|&place| place < start);
-        self.0.get(next).is_none_or(|&place| place > end)
+impl Untrusted<'_> {
+    /// Whether a control token may stand from `start` to `end`.
+    fn allows(self, start: usize, end: usize) -> bool {
+        let next = self.0.partition_point(|range| range.end <= start);
+        self.0.get(next).is_none_or(|range| range.start >= end)
     }
 }
 
@@ -98,20 +92,6 @@ impl Tokenizer {
         tokens: &mut Vec<Token>,
     ) -> Result<()> {
         self.assemble(&self.single, [text, ""], options, true, scratch, tokens)
-    }
-
-    /// Replaces what is in `tokens` by the tokens of `text` without the template, control tokens only where the
-    /// guards allow them.
-    pub(super) fn encode_within(
-        &self,
-        text: &str,
-        guards: Guards<'_>,
-        options: EncodeOptions,
-        scratch: &mut Scratch,
-        tokens: &mut Vec<Token>,
-    ) -> Result<()> {
-        tokens.clear();
-        self.text(text, guards, options, true, scratch, tokens)
     }
 
     /// The ids of UTF-8 `text`; an error that names the place where it is not UTF-8.
@@ -213,21 +193,22 @@ impl Tokenizer {
                 Ok(segment)
             }
             TemplateItem::First { segment } => {
-                self.text(texts[0], Guards(&[]), options, track, scratch, tokens)?;
+                self.text(texts[0], 0, Untrusted(&[]), options, track, scratch, tokens)?;
                 Ok(segment)
             }
             TemplateItem::Second { segment } => {
-                self.text(texts[1], Guards(&[]), options, track, scratch, tokens)?;
+                self.text(texts[1], 0, Untrusted(&[]), options, track, scratch, tokens)?;
                 Ok(segment)
             }
         }
     }
 
-    /// Appends the tokens of `text` without the template.
-    fn text(
+    /// Appends the tokens of `text` from byte `first` on, without the template.
+    pub(super) fn text(
         &self,
         text: &str,
-        guards: Guards<'_>,
+        first: usize,
+        untrusted: Untrusted<'_>,
         options: EncodeOptions,
         track: bool,
         scratch: &mut Scratch,
@@ -239,13 +220,14 @@ impl Tokenizer {
             return Err(Error::new(ErrorKind::TooLong, "text", message));
         }
         let run = Run::new(self, options, track);
-        let mut parts = Parts::new(&run, run.special, text, Some(guards));
+        let allows = |start, end| untrusted.allows(start, end);
+        let mut parts = Parts::new(&run, run.special, text, &allows);
+        parts.done = first;
         while let Some(part) = parts.next() {
             match part {
                 Part::Token(token) => room::push(tokens, token)?,
                 Part::Text(start, end) => {
-                    let guards = guards.spare(start, end).then_some(Guards(&[]));
-                    run.segment(&text[start..end], start, guards, scratch, tokens)?;
+                    run.segment(&text[start..end], start, untrusted, scratch, tokens)?;
                 }
             }
         }
@@ -285,13 +267,12 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Appends the tokens of `text`, which lies at `base` and has no raw special tokens. Without guards, no
-    /// control token is looked for: rewriting moves places.
+    /// Appends the tokens of `text`, which lies at `base` and has no raw special tokens.
     fn segment(
         &self,
         text: &str,
         base: usize,
-        guards: Option<Guards<'_>>,
+        untrusted: Untrusted<'_>,
         scratch: &mut Scratch,
         tokens: &mut Vec<Token>,
     ) -> Result<()> {
@@ -305,7 +286,17 @@ impl<'a> Run<'a> {
             steps.run(stage, (text, base), self.track, circumstances, (&mut *rewriting, &mut *matcher))?;
         let now = if changed { rewriting.current.text.as_str() } else { text };
         found.clear();
-        let mut parts = Parts::new(self, self.normalized, now, guards);
+        let allows = |start, end| match changed {
+            _ if untrusted.0.is_empty() => true,
+            // Rewriting moves places.
+            true if self.track => {
+                let (start, end) = rewriting.current.source(start..end);
+                untrusted.allows(start as usize, end as usize)
+            }
+            true => false,
+            false => untrusted.allows(base + start, base + end),
+        };
+        let mut parts = Parts::new(self, self.normalized, now, &allows);
         while let Some(part) = parts.next() {
             let (start, end) = match part {
                 Part::Token(token) => {
@@ -360,15 +351,14 @@ impl<'a> Run<'a> {
         trie: Trie<'_>,
         text: &str,
         at: usize,
-        guards: Option<Guards<'_>>,
+        allows: &dyn Fn(usize, usize) -> bool,
     ) -> Option<(u32, usize)> {
         let view = &self.tables.view;
         let mut longest = None;
         trie.prefixes(&text.as_bytes()[at..], 0, |length, id| {
             let attributes = view.attributes_of(id);
             let is_kept_whole = TokenKind::from_number(attributes & attribute::KIND).is_kept_whole();
-            let is_allowed = self.parse_special && guards.is_some_and(|guards| guards.allow(at, at + length));
-            if (is_allowed || is_kept_whole)
+            if (is_kept_whole || self.parse_special && allows(at, at + length))
                 && id < view.tokens
                 && text.is_char_boundary(at + length)
                 && (attributes & attribute::SINGLE_WORD == 0 || stands_alone(text, at, at + length))
@@ -397,8 +387,8 @@ struct Parts<'a, 'b> {
     run: &'b Run<'a>,
     trie: Trie<'a>,
     text: &'b str,
-    /// Where control tokens may stand; nowhere without.
-    guards: Option<Guards<'b>>,
+    /// Whether a control token may stand from one byte to another.
+    allows: &'b dyn Fn(usize, usize) -> bool,
     /// Whether a special token starts with the byte.
     starts: [bool; 256],
     /// Where the part that is not given out yet starts.
@@ -408,9 +398,14 @@ struct Parts<'a, 'b> {
 }
 
 impl<'a, 'b> Parts<'a, 'b> {
-    fn new(run: &'b Run<'a>, trie: Trie<'a>, text: &'b str, guards: Option<Guards<'b>>) -> Self {
+    fn new(
+        run: &'b Run<'a>,
+        trie: Trie<'a>,
+        text: &'b str,
+        allows: &'b dyn Fn(usize, usize) -> bool,
+    ) -> Self {
         let starts = std::array::from_fn(|byte| !trie.is_empty() && trie.child(0, byte as u8).is_some());
-        Self { run, trie, text, guards, starts, done: 0, found: None }
+        Self { run, trie, text, allows, starts, done: 0, found: None }
     }
 
     fn next(&mut self) -> Option<Part> {
@@ -445,7 +440,7 @@ impl<'a, 'b> Parts<'a, 'b> {
         loop {
             at += bytes.get(at..)?.iter().position(|&byte| self.starts[usize::from(byte)])?;
             if self.text.is_char_boundary(at)
-                && let Some((id, end)) = self.run.special_at(self.trie, self.text, at, self.guards)
+                && let Some((id, end)) = self.run.special_at(self.trie, self.text, at, self.allows)
             {
                 return Some((id, at, end));
             }

@@ -1,28 +1,37 @@
-//! Text in which special tokens count in some places only: what strangers write stands beside what the model's
-//! template writes.
+//! Encodes text of which parts come from strangers, such as a prompt that a chat template made of messages.
 
-use super::encode::{EncodeOptions, Guards, Scratch};
-use super::{Token, Tokenizer};
+use super::Tokenizer;
+use super::encode::{EncodeOptions, Scratch, Untrusted};
 use crate::Result;
-use std::collections::HashSet;
 use std::ops::Range;
 
 impl Tokenizer {
-    /// Where `text` becomes other tokens, in bytes, when control tokens are read out of it: empty where it spells none.
-    pub fn control_spans(&self, text: &str) -> Result<Vec<Range<usize>>> {
-        let options = EncodeOptions { add_special: false, parse_special: true };
-        let tokens = self.encode_with_offsets(text, options)?;
-        let plain = self.encode_with_offsets(text, EncodeOptions { parse_special: false, ..options })?;
-        let place = |token: &Token| (token.id, token.start, token.end);
-        let plain: HashSet<_> = plain.iter().map(place).collect();
-        let only_here = tokens.iter().filter(|token| !plain.contains(&place(token)));
-        Ok(only_here.map(|token| token.start as usize..token.end as usize).collect())
+    /// The ids of `text`, where no control token may overlap one of the ranges `untrusted`, which are in bytes, ascend
+    /// and do not overlap.
+    pub fn encode_guarded(
+        &self,
+        text: &str,
+        untrusted: &[Range<usize>],
+        options: EncodeOptions,
+    ) -> Result<Vec<u32>> {
+        let mut ids = Vec::new();
+        self.encode_range(text, 0..text.len(), untrusted, options, &mut ids)?;
+        Ok(ids)
     }
 
-    /// The ids of `text`, where no control token may span one of the places `guards`, which ascend.
-    pub fn encode_guarded(&self, text: &str, guards: &[usize], options: EncodeOptions) -> Result<Vec<u32>> {
+    /// Appends the ids of a range of `text`, encoded as if tokens of its own stood before and behind it.
+    pub(crate) fn encode_range(
+        &self,
+        text: &str,
+        range: Range<usize>,
+        untrusted: &[Range<usize>],
+        options: EncodeOptions,
+        ids: &mut Vec<u32>,
+    ) -> Result<()> {
         let mut tokens = Vec::new();
-        self.encode_within(text, Guards(guards), options, &mut Scratch::default(), &mut tokens)?;
-        Ok(tokens.iter().map(|token| token.id).collect())
+        let (text, untrusted) = (&text[..range.end], Untrusted(untrusted));
+        self.text(text, range.start, untrusted, options, true, &mut Scratch::default(), &mut tokens)?;
+        ids.extend(tokens.iter().map(|token| token.id));
+        Ok(())
     }
 }

@@ -1,0 +1,259 @@
+//! Strings of a template, and which of their bytes came from outside the template.
+//!
+//! This is taint tracking: every operation on strings keeps, for each byte of its result, whether the template itself
+//! wrote it. Control tokens are only recognized in bytes that the template wrote, so that a message cannot spell one,
+//! whatever the template joins, cuts or changes.
+
+use std::fmt;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+
+/// What a span counts as in a template's memory, in bytes.
+pub(super) const SPAN_BYTES: usize = size_of::<Span>();
+
+/// A range of a text that came from outside the template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    /// The bytes of the text.
+    pub(crate) range: Range<usize>,
+    /// Where they stand in a message, if they were not changed.
+    pub(crate) source: Option<Source>,
+}
+
+/// A place in the content of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Source {
+    /// The message's number.
+    pub(crate) message: usize,
+    /// The first byte, in the message's content.
+    pub(crate) offset: usize,
+}
+
+impl Source {
+    fn advanced(self, bytes: usize) -> Self {
+        Self { offset: self.offset + bytes, ..self }
+    }
+}
+
+/// An immutable string with its untrusted spans, which ascend and do not overlap.
+#[derive(Clone, Debug)]
+pub(super) struct Text {
+    text: Arc<str>,
+    spans: Option<Arc<[Span]>>,
+}
+
+impl Text {
+    /// Text that the template itself wrote.
+    pub(super) fn trusted(text: impl Into<Arc<str>>) -> Self {
+        Self { text: text.into(), spans: None }
+    }
+
+    /// Text that came from outside.
+    pub(super) fn untrusted(text: impl Into<Arc<str>>) -> Self {
+        Self::from_outside(text.into(), None)
+    }
+
+    /// The content of message number `message`.
+    pub(super) fn content(text: impl Into<Arc<str>>, message: usize) -> Self {
+        Self::from_outside(text.into(), Some(Source { message, offset: 0 }))
+    }
+
+    fn from_outside(text: Arc<str>, source: Option<Source>) -> Self {
+        let spans = (!text.is_empty()).then(|| [Span { range: 0..text.len(), source }].into());
+        Self { text, spans }
+    }
+
+    pub(super) fn spans(&self) -> &[Span] {
+        self.spans.as_deref().unwrap_or_default()
+    }
+
+    /// The string alone. Whoever makes a [`Text`] of it again decides whether it is trusted.
+    pub(super) fn as_arc(&self) -> &Arc<str> {
+        &self.text
+    }
+
+    /// The memory it takes, in bytes.
+    pub(super) fn size(&self) -> usize {
+        self.text.len() + self.spans().len() * SPAN_BYTES
+    }
+
+    /// The spans that overlap `range`.
+    fn overlapping(&self, range: &Range<usize>) -> &[Span] {
+        let spans = self.spans();
+        let first = spans.partition_point(|span| span.range.end <= range.start);
+        let count = spans[first..].partition_point(|span| span.range.start < range.end);
+        &spans[first..first + count]
+    }
+
+    /// Whether any byte of `range` came from outside.
+    fn is_untrusted(&self, range: &Range<usize>) -> bool {
+        !range.is_empty() && !self.overlapping(range).is_empty()
+    }
+
+    /// A part of the text.
+    pub(super) fn slice(&self, range: Range<usize>) -> Self {
+        if range == (0..self.text.len()) {
+            return self.clone();
+        }
+        let mut builder = TextBuilder::default();
+        builder.push_slice(self, range);
+        builder.finish()
+    }
+
+    /// A part of the text, which must be a subslice of it, as searching and trimming give them.
+    pub(super) fn part(&self, part: &str) -> Self {
+        let start = (part.as_ptr() as usize).wrapping_sub(self.text.as_ptr() as usize);
+        match start.checked_add(part.len()) {
+            Some(end) if end <= self.text.len() => self.slice(start..end),
+            _ => Self::untrusted(part),
+        }
+    }
+
+    /// `result`, which was made of the text: untrusted as a whole if any byte of that is.
+    pub(super) fn changed(&self, result: impl Into<Arc<str>>) -> Self {
+        if self.spans.is_some() { Self::untrusted(result) } else { Self::trusted(result) }
+    }
+
+    /// The text with each character replaced by what `change` appends for it.
+    pub(super) fn map_characters(&self, mut change: impl FnMut(char, &mut String)) -> Self {
+        let mut builder = TextBuilder::default();
+        let mut changed = String::new();
+        for (at, character) in self.text.char_indices() {
+            changed.clear();
+            change(character, &mut changed);
+            builder.push_changed(&changed, self, at..at + character.len_utf8());
+        }
+        builder.finish()
+    }
+}
+
+impl Deref for Text {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.text
+    }
+}
+
+impl PartialEq for Text {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+/// Builds a [`Text`] from parts of known origin. What is pushed as `&str` or formatted is the template's own.
+#[derive(Debug, Default)]
+pub(super) struct TextBuilder {
+    text: String,
+    spans: Vec<Span>,
+}
+
+impl TextBuilder {
+    /// Appends text of the template's own.
+    pub(super) fn push_str(&mut self, text: &str) {
+        self.text.push_str(text);
+    }
+
+    /// Appends a character of the template's own.
+    pub(super) fn push(&mut self, character: char) {
+        self.text.push(character);
+    }
+
+    /// Appends a text with its spans.
+    pub(super) fn push_text(&mut self, text: &Text) {
+        self.push_slice(text, 0..text.len());
+    }
+
+    /// Appends a text `count` times.
+    pub(super) fn push_repeated(&mut self, text: &Text, count: usize) {
+        if !text.is_empty() {
+            (0..count).for_each(|_| self.push_text(text));
+        }
+    }
+
+    /// Appends a part of a text with its spans.
+    pub(super) fn push_slice(&mut self, text: &Text, part: Range<usize>) {
+        let start = self.text.len();
+        self.text.push_str(&text[part.clone()]);
+        for span in text.overlapping(&part) {
+            let (first, last) = (span.range.start.max(part.start), span.range.end.min(part.end));
+            let source = span.source.map(|source| source.advanced(first - span.range.start));
+            self.mark(start + first - part.start..start + last - part.start, source);
+        }
+    }
+
+    /// Appends `changed`, which was made of `from[range]`: untrusted as a whole if any byte of that is.
+    pub(super) fn push_changed(&mut self, changed: &str, from: &Text, range: Range<usize>) {
+        let start = self.text.len();
+        self.text.push_str(changed);
+        if from.is_untrusted(&range) {
+            self.mark(start..self.text.len(), None);
+        }
+    }
+
+    fn mark(&mut self, range: Range<usize>, source: Option<Source>) {
+        if range.is_empty() {
+            return;
+        }
+        if let Some(last) = self.spans.last_mut()
+            && last.range.end == range.start
+            && last.source.map(|source| source.advanced(last.range.len())) == source
+        {
+            last.range.end = range.end;
+            return;
+        }
+        self.spans.push(Span { range, source });
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.text.len()
+    }
+
+    pub(super) fn finish(self) -> Text {
+        let spans = (!self.spans.is_empty()).then(|| self.spans.into());
+        Text { text: self.text.into(), spans }
+    }
+
+    /// The string and its untrusted spans.
+    pub(super) fn into_parts(self) -> (String, Vec<Span>) {
+        (self.text, self.spans)
+    }
+}
+
+impl fmt::Write for TextBuilder {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.push_str(text);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spans(text: &Text) -> Vec<(Range<usize>, Option<usize>)> {
+        let span = |span: &Span| (span.range.clone(), span.source.map(|source| source.offset));
+        text.spans().iter().map(span).collect()
+    }
+
+    #[test]
+    fn spans_follow_the_bytes() {
+        let content = Text::content("héllo", 3);
+        let mut builder = TextBuilder::default();
+        builder.push_str("<|");
+        builder.push_slice(&content, 0..3);
+        builder.push_slice(&content, 3..6);
+        builder.push('>');
+        builder.push_changed("XY", &content, 0..1);
+        builder.push_changed("Z", &Text::trusted("z"), 0..1);
+        let text = builder.finish();
+        assert_eq!(&*text, "<|héllo>XYZ");
+        assert_eq!(spans(&text), [(2..8, Some(0)), (9..11, None)]);
+        assert_eq!(spans(&text.slice(3..10)), [(0..5, Some(1)), (6..7, None)]);
+        assert_eq!(spans(&text.slice(0..2)), []);
+        assert_eq!(spans(&text.part(text.trim_start_matches("<|h"))), [(0..5, Some(1)), (6..8, None)]);
+        let upper = text.map_characters(|character, out| out.extend(character.to_uppercase()));
+        assert_eq!((&*upper, spans(&upper)), ("<|HÉLLO>XYZ", vec![(2..8, None), (9..11, None)]));
+        assert_eq!(spans(&Text::untrusted("")), []);
+    }
+}
