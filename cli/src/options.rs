@@ -19,8 +19,9 @@ use std::time::Duration;
 /// How models are opened.
 #[derive(clap::Args)]
 pub(crate) struct OpenArgs {
-    /// Keep the packed form of GGUF files and folders in this folder
-    #[arg(long, global = true, value_name = "DIR", conflicts_with = "no_cache")]
+    /// Where the packed form of GGUF files and folders is kept: a folder, or `beside` the model; else in
+    /// ~/.cache/siskin
+    #[arg(long, global = true, value_name = "DIR|beside", conflicts_with = "no_cache")]
     cache: Option<PathBuf>,
     /// Keep no packed form: pack again each time
     #[arg(long, global = true)]
@@ -41,9 +42,10 @@ impl OpenArgs {
 
     fn open<T>(&self, path: &Path, open: &dyn Fn(&OpenOptions<'_>) -> Result<T>) -> Result<T> {
         let cache = match (&self.cache, self.no_cache) {
+            (Some(place), _) if place.as_os_str() == "beside" => Cache::Beside,
             (Some(folder), _) => Cache::Folder(folder.clone()),
             (None, true) => Cache::Off,
-            (None, false) => Cache::Auto,
+            (None, false) => Cache::User,
         };
         let chosen = self.cache.is_some() || self.no_cache;
         let bar = Bar::new(self);

@@ -1,26 +1,26 @@
 //! Opens a model in any format: packed files directly, others through a cache file.
 
-use crate::cache::{self, Found};
+use crate::cache::{self, Found, Place};
 use crate::import::{self, Format, Source};
 use crate::knobs;
 use crate::pack::{self, PackOptions, Recipe};
 use crate::progress::{NoProgress, Progress};
-use siskin::file::{AtomicFile, File};
+use serde_json::Value;
+use siskin::file::File;
 use siskin::{Error, ErrorKind, Model, ModelOptions, Result};
 use std::path::{Path, PathBuf};
 
 /// Where the packed form of a model is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Cache {
-    /// Beside the source, or in the user's cache folder where nobody can, or is meant to, write there.
+    /// In the user's cache folder: `$XDG_CACHE_HOME/siskin` or `~/.cache/siskin`.
     #[default]
-    Auto,
-    /// Beside the source: `model.gguf.siskin`, or `model.siskin` in a folder.
+    User,
+    /// Beside the source: `model.gguf.siskin`, or `model.siskin` in a folder. What is there is used only if it belongs
+    /// to this user and no other may write to it.
     Beside,
     /// In the given folder, which is made where it is absent.
     Folder(PathBuf),
-    /// In the user's cache folder: `$XDG_CACHE_HOME/siskin` or `~/.cache/siskin`.
-    User,
     /// Nowhere: packed for this process alone, into a temporary file without a name.
     Off,
 }
@@ -37,15 +37,15 @@ pub struct OpenOptions<'a> {
 
 impl Default for OpenOptions<'_> {
     fn default() -> Self {
-        Self { cache: Cache::Auto, recipe: None, progress: &NoProgress }
+        Self { cache: Cache::User, recipe: None, progress: &NoProgress }
     }
 }
 
 /// Opens the model at `path`: a `.siskin` file, a GGUF file, a folder of Hugging Face or CTranslate2, or an ONNX model
 /// of a family that is known; [`open_model`] takes other ONNX models too.
 ///
-/// What is not a `.siskin` file is packed once; later calls find the packed file as long as the source's files keep
-/// their sizes and times. Several processes may do so at once. What is opened stays mapped: see
+/// What is not a `.siskin` file is packed once; later calls find the packed file as long as the source's files are not
+/// changed, replaced or moved. Several processes may do so at once. What is opened stays mapped: see
 /// [`File::open`] for what that asks of the caller.
 pub fn open_any(path: impl AsRef<Path>, options: &OpenOptions<'_>) -> Result<File> {
     let path = path.as_ref();
@@ -96,41 +96,36 @@ fn open_with(
         return unnamed(path, format, open(format)?.as_ref(), options);
     }
     let identity = cache::identity(path, format, options.recipe)?;
-    let places = places(path, options)?;
-    let mut usable = Vec::new();
-    for place in &places {
-        match cache::look(place, &identity) {
-            Found::Fresh(file) => return Ok(*file),
-            Found::Replaceable => usable.push(place),
-            Found::Foreign => {}
+    let place = place(path, options, &identity)?;
+    let refused = |why: &str| {
+        let message = format!(
+            "the packed model cannot be kept at {}: {why}; choose another cache folder or open without a cache",
+            place.path.display(),
+        );
+        Error::new(ErrorKind::Io, path.display().to_string(), message)
+    };
+    match place.look(&identity) {
+        Found::Fresh(file) => return Ok(*file),
+        Found::Replaceable => {}
+        Found::Foreign => {
+            return Err(refused("what is there is not a cache file of this user that no other may write to"));
         }
     }
     let source = open(format)?;
-    let mut refusals = Vec::new();
-    for place in usable {
-        match create(place) {
-            Ok(out) => {
-                let provenance = cache::provenance(identity);
-                let options = PackOptions {
-                    recipe: options.recipe,
-                    progress: options.progress,
-                    provenance,
-                    ..PackOptions::default()
-                };
-                pack::pack_as(format, path, source.as_ref(), out, &options)?.commit()?;
-                return File::open(place);
-            }
-            Err(error) => refusals.push(error.to_string()),
-        }
+    let out = place.create(&identity).map_err(|error| refused(&error.to_string()))?;
+    let provenance = cache::provenance(identity.clone());
+    let options = PackOptions {
+        recipe: options.recipe,
+        progress: options.progress,
+        provenance,
+        ..PackOptions::default()
+    };
+    pack::pack_as(format, path, source.as_ref(), out, &options)?.commit()?;
+    place.sweep();
+    match place.look(&identity) {
+        Found::Fresh(file) => Ok(*file),
+        Found::Replaceable | Found::Foreign => Err(refused("it was changed while it was written")),
     }
-    let tried: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
-    let message = format!(
-        "no place for the packed file: tried {}{}{}; choose another cache folder or open without a cache",
-        tried.join(" and "),
-        if refusals.is_empty() { "" } else { " – " },
-        refusals.join("; "),
-    );
-    Err(Error::new(ErrorKind::Io, path.display().to_string(), message))
 }
 
 fn is_packed(path: &Path) -> bool {
@@ -139,36 +134,15 @@ fn is_packed(path: &Path) -> bool {
     named || import::is_packed(path)
 }
 
-fn places(path: &Path, options: &OpenOptions<'_>) -> Result<Vec<PathBuf>> {
-    let user = || {
-        let folder = knobs::user_cache().map(|folder| cache::within(&folder, path, options.recipe));
-        folder.ok_or_else(|| {
+fn place(path: &Path, options: &OpenOptions<'_>, identity: &Value) -> Result<Place> {
+    let within = |folder: &Path| Place::within(folder, path, options.recipe, identity);
+    match &options.cache {
+        Cache::Beside => Ok(Place::beside(path, options.recipe)),
+        Cache::Folder(folder) => Ok(within(folder)),
+        Cache::User | Cache::Off => knobs::user_cache().map(|folder| within(&folder)).ok_or_else(|| {
             Error::new(ErrorKind::Missing, "HOME", "there is no user's cache folder: name one")
-        })
-    };
-    let beside = cache::beside(path, options.recipe);
-    Ok(match &options.cache {
-        Cache::Auto if in_locked_folder(path) => vec![user()?],
-        Cache::Auto => std::iter::once(beside).chain(user().ok()).collect(),
-        Cache::Beside => vec![beside],
-        Cache::Folder(folder) => vec![cache::within(folder, path, options.recipe)],
-        Cache::User => vec![user()?],
-        Cache::Off => Vec::new(),
-    })
-}
-
-/// Whether nobody is meant to write beside the model, even who could (root can everywhere).
-fn in_locked_folder(path: &Path) -> bool {
-    let folder = if path.is_dir() { Some(path) } else { path.parent() };
-    let folder = folder.map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
-    folder.and_then(|folder| folder.metadata().ok()).is_some_and(|metadata| metadata.permissions().readonly())
-}
-
-fn create(place: &Path) -> Result<AtomicFile> {
-    if let Some(folder) = place.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        std::fs::create_dir_all(folder).map_err(|error| Error::io(folder.display().to_string(), &error))?;
+        }),
     }
-    AtomicFile::create(place)
 }
 
 /// Packs into a temporary file that has lost its name before it is mapped.

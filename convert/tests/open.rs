@@ -56,13 +56,13 @@ fn a_model_is_packed_once() {
     let folder = Folder::new("open-once");
     let (path, counter) = (source(&folder), Counter::default());
     let first = open(&path, Cache::Beside, &counter).unwrap();
-    let second = open(&path, Cache::Auto, &counter).unwrap();
+    let second = open(&path, Cache::Beside, &counter).unwrap();
     assert_eq!(counter.packings.load(Ordering::Relaxed), 1);
     assert_eq!(counter.done.load(Ordering::Relaxed), counter.total.load(Ordering::Relaxed));
     assert_eq!(first.identity(), second.identity());
     assert!(folder.join("model.gguf.siskin").is_file());
     assert_eq!(
-        open(&folder.join("model.gguf.siskin"), Cache::Auto, &counter).unwrap().identity(),
+        open(&folder.join("model.gguf.siskin"), Cache::User, &counter).unwrap().identity(),
         first.identity()
     );
     assert_eq!(counter.packings.load(Ordering::Relaxed), 1);
@@ -73,20 +73,27 @@ fn a_model_is_packed_once() {
 fn changed_sources_and_broken_caches_are_packed_again() {
     let folder = Folder::new("open-again");
     let (path, counter) = (source(&folder), Counter::default());
-    let cached = folder.join("model.gguf.siskin");
+    let caches = folder.join("caches");
     let packings = || {
-        open(&path, Cache::Beside, &counter).unwrap().verify(&mut |_, _| true).unwrap();
+        open(&path, Cache::Folder(caches.clone()), &counter).unwrap().verify(&mut |_, _| true).unwrap();
         counter.packings.load(Ordering::Relaxed)
+    };
+    let cached = || {
+        let mut files = std::fs::read_dir(&caches).unwrap().map(|entry| entry.unwrap().path());
+        let file = files.next().unwrap();
+        assert_eq!(files.next(), None, "the stale cache file is gone");
+        file
     };
     assert_eq!(packings(), 1);
     let later = std::time::SystemTime::now() + std::time::Duration::from_secs(10);
     std::fs::File::options().write(true).open(&path).unwrap().set_modified(later).unwrap();
     assert_eq!((packings(), packings()), (2, 2));
-    let whole = std::fs::read(&cached).unwrap();
-    std::fs::write(&cached, &whole[..whole.len() / 2]).unwrap();
+    let whole = std::fs::read(cached()).unwrap();
+    std::fs::write(cached(), &whole[..whole.len() / 2]).unwrap();
     assert_eq!((packings(), packings()), (3, 3));
-    std::fs::write(&cached, b"").unwrap();
+    std::fs::write(cached(), b"").unwrap();
     assert_eq!((packings(), packings()), (4, 4));
+    assert_eq!(std::fs::metadata(cached()).unwrap().len(), whole.len() as u64);
 }
 
 #[test]
@@ -114,6 +121,90 @@ fn a_file_that_is_not_a_cache_is_left_alone() {
     assert_eq!(error.kind(), ErrorKind::Io);
     assert!(error.message().contains("model.gguf.siskin"), "{error}");
     assert_eq!(std::fs::read(&own).unwrap(), before);
+}
+
+/// What a download may hold under the name of its cache file.
+#[test]
+#[cfg(unix)]
+fn cache_files_beside_a_model_replace_nothing_else() {
+    use std::os::unix::fs::symlink;
+    let folder = Folder::new("open-links");
+    let (path, counter) = (source(&folder), Counter::default());
+    let (beside, other) = (folder.join("model.gguf.siskin"), folder.join("authorized_keys"));
+    let refused = |what: &str| {
+        let error = open(&path, Cache::Beside, &counter).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io, "{what}: {error}");
+        assert!(error.message().contains("model.gguf.siskin"), "{what}: {error}");
+    };
+    std::fs::write(&other, b"mine").unwrap();
+    symlink(&other, &beside).unwrap();
+    refused("a link");
+    assert!(beside.is_symlink() && std::fs::read(&other).unwrap() == b"mine");
+    std::fs::remove_file(&other).unwrap();
+    refused("a dangling link");
+    assert!(!other.exists());
+    std::fs::remove_file(&beside).unwrap();
+    for text in ["notes of the user", ""] {
+        std::fs::write(&beside, text).unwrap();
+        refused("a file of the user");
+        assert_eq!(std::fs::read_to_string(&beside).unwrap(), text);
+    }
+    std::fs::remove_file(&beside).unwrap();
+    open(&path, Cache::Beside, &counter).unwrap();
+    // In a folder for caches, a link is not followed either.
+    let caches = folder.join("caches");
+    open(&path, Cache::Folder(caches.clone()), &counter).unwrap();
+    let cached = std::fs::read_dir(&caches).unwrap().next().unwrap().unwrap().path();
+    std::fs::rename(&cached, &other).unwrap();
+    symlink(&other, &cached).unwrap();
+    assert_eq!(open(&path, Cache::Folder(caches), &counter).unwrap_err().kind(), ErrorKind::Io);
+}
+
+/// A source that was replaced by another of the same size and time of change, as an archive that keeps times does.
+#[test]
+#[cfg(unix)]
+fn a_source_is_known_by_more_than_its_size_and_time() {
+    let folder = Folder::new("open-same-time");
+    let (path, counter) = (source(&folder), Counter::default());
+    for cache in [Cache::Beside, Cache::Folder(folder.join("caches"))] {
+        let before = counter.packings.load(Ordering::Relaxed);
+        open(&path, cache.clone(), &counter).unwrap();
+        let modified = std::fs::metadata(&path).unwrap().modified().unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        // In place, and as another file.
+        for replace in [false, true] {
+            if replace {
+                std::fs::remove_file(&path).unwrap();
+            }
+            std::fs::write(&path, &bytes).unwrap();
+            std::fs::File::options().write(true).open(&path).unwrap().set_modified(modified).unwrap();
+            open(&path, cache.clone(), &counter).unwrap();
+        }
+        assert_eq!(counter.packings.load(Ordering::Relaxed), before + 3, "{cache:?}");
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn cache_files_that_others_may_write_to_are_not_used() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    let folder = Folder::new("open-others");
+    let (path, counter) = (source(&folder), Counter::default());
+    let beside = folder.join("model.gguf.siskin");
+    let mode = |mode| std::fs::set_permissions(&beside, PermissionsExt::from_mode(mode)).unwrap();
+    open(&path, Cache::Beside, &counter).unwrap();
+    assert_eq!(std::fs::metadata(&beside).unwrap().permissions().mode() & 0o022, 0);
+    for writable in [0o664, 0o646] {
+        mode(writable);
+        assert_eq!(open(&path, Cache::Beside, &counter).unwrap_err().kind(), ErrorKind::Io);
+    }
+    mode(0o644);
+    open(&path, Cache::Beside, &counter).unwrap();
+    // Only root can give files away.
+    if chown(&beside, Some(12345), None).is_ok() {
+        assert_eq!(open(&path, Cache::Beside, &counter).unwrap_err().kind(), ErrorKind::Io);
+    }
+    assert_eq!(counter.packings.load(Ordering::Relaxed), 1);
 }
 
 #[test]
@@ -157,7 +248,7 @@ fn a_bad_source_is_named_whatever_the_cache() {
     let folder = Folder::new("open-bad");
     let path = folder.join("bad.gguf");
     std::fs::write(&path, b"GGUF\x03\0\0\0").unwrap();
-    let error = open(&path, Cache::Auto, &Counter::default()).unwrap_err();
+    let error = open(&path, Cache::Folder(folder.join("caches")), &Counter::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert!(error.to_string().contains("bad.gguf"), "{error}");
     assert_eq!(entries(&folder.join("")), 1);

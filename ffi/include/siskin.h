@@ -216,7 +216,7 @@ typedef struct siskin_memory {
 
 // How models are opened -------------------------------------------------------------------------------
 
-/// The packed form of another format's model is kept beside it, or in the user's folder for caches.
+/// The packed form of another format's model is kept in the user's cache folder.
 #define SISKIN_CACHE_AUTO 0
 
 /// It is kept nowhere: the model is packed each time.

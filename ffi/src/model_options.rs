@@ -16,7 +16,7 @@ use crate::error::{Failure, siskin_error};
 use crate::guard::calling_back;
 use crate::guard::{self, Handle};
 
-/// The packed form of another format's model is kept beside it, or in the user's folder for caches.
+/// The packed form of another format's model is kept in the user's cache folder.
 pub const SISKIN_CACHE_AUTO: u32 = 0;
 /// It is kept nowhere: the model is packed each time.
 pub const SISKIN_CACHE_OFF: u32 = 1;
@@ -353,7 +353,7 @@ mod packing {
     use siskin_convert::Cache;
 
     pub(super) fn keep(options: &mut Options, kept: bool) -> Outcome {
-        options.cache = if kept { Cache::Auto } else { Cache::Off };
+        options.cache = if kept { Cache::User } else { Cache::Off };
         Ok(())
     }
 

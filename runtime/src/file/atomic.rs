@@ -1,5 +1,6 @@
 //! A file that appears under its name only when it is complete.
 
+use super::own;
 use crate::{Error, Result};
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -18,8 +19,9 @@ const MOST_LINKS: usize = 40;
 /// removes the temporary file and leaves what stood under the target's name as it was. What a process left behind
 /// that was killed is removed when the same target is written again.
 ///
-/// A target that is a link stands for the file the link leads to. What stands under the target's name must be a
-/// regular file that may be written.
+/// A target that the user named and that is a symbolic link stands for the file the link leads to; for one that Siskin
+/// named itself, there is [`AtomicFile::create_own`]. What stands under the target's name must be a regular file that
+/// may be written.
 #[derive(Debug)]
 pub struct AtomicFile {
     file: File,
@@ -37,9 +39,33 @@ impl AtomicFile {
     /// As [`AtomicFile::create`], but refuses a target that is one of the files that the work reads. What is
     /// not there is no such file.
     pub fn create_from(target: impl AsRef<Path>, inputs: &[PathBuf]) -> Result<Self> {
-        let place = target.as_ref().display().to_string();
-        check(target.as_ref(), inputs, &place)?;
-        let target = resolved(target.as_ref(), &place)?;
+        Self::check(&target, inputs)?;
+        let target = resolved(target.as_ref(), &target.as_ref().display().to_string())?;
+        Self::begin(target, false)
+    }
+
+    /// Creates the temporary file for a target whose name Siskin chose itself. A symbolic link is refused, and a file is
+    /// only replaced where `is_ours` recognizes it as one that Siskin wrote. Only this user may write to the new one.
+    pub fn create_own(target: impl AsRef<Path>, is_ours: impl FnOnce(File) -> bool) -> Result<Self> {
+        let target = target.as_ref();
+        let place = target.display().to_string();
+        if let Some(file) = own::open_own(target)? {
+            Self::check(target, &[])?;
+            if !is_ours(file) {
+                let message = "is there, and Siskin did not write it; remove it or choose another place";
+                return Err(Error::argument(place, message));
+            }
+        }
+        Self::begin(target.to_owned(), true)
+    }
+
+    /// Refuses a target that [`AtomicFile::create_from`] refuses, without creating anything: for work that takes long.
+    pub fn check(target: impl AsRef<Path>, inputs: &[PathBuf]) -> Result<()> {
+        check(target.as_ref(), inputs, &target.as_ref().display().to_string())
+    }
+
+    fn begin(target: PathBuf, private: bool) -> Result<Self> {
+        let place = target.display().to_string();
         let name = target.file_name().ok_or_else(|| Error::argument(&place, "is not the name of a file"))?;
         sweep(&target, name);
         let (temporary, file) = loop {
@@ -48,7 +74,7 @@ impl AtomicFile {
             hidden.push(name);
             hidden.push(format!(".{}-{number}.part", std::process::id()));
             let temporary = target.with_file_name(hidden);
-            match OpenOptions::new().read(true).write(true).create_new(true).open(&temporary) {
+            match new_file(&temporary, private) {
                 Ok(file) if is_ours(&file, &temporary) => break (temporary, file),
                 // Somebody sweeps it away.
                 Ok(_) if number < MOST_LEFT => {}
@@ -85,6 +111,18 @@ impl AtomicFile {
         sync_folder(&self.target);
         Ok(())
     }
+}
+
+fn new_file(path: &Path, private: bool) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true);
+    #[cfg(unix)]
+    if private {
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o644);
+    }
+    #[cfg(not(unix))]
+    let _ = private;
+    options.open(path)
 }
 
 /// Where the links that `target` may be lead to.
