@@ -5,9 +5,10 @@ use crate::options::{ModelArgs, OpenArgs, TextArgs};
 use crate::{interrupt, output};
 use rustyline::error::ReadlineError;
 use rustyline::{DefaultEditor, history::History as _};
+use siskin::file::AtomicFile;
 use siskin::{Error, ErrorKind, GenerateOptions, Result, Session};
-use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
 
 const HELP: &str = "/help          this list
 /system TEXT   begin again with this system prompt
@@ -37,6 +38,8 @@ struct Chat<'a> {
     last: Option<String>,
     max_tokens: usize,
     open: &'a OpenArgs,
+    /// The files of the model, which no transcript may replace.
+    inputs: Vec<PathBuf>,
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
@@ -53,6 +56,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         last: None,
         max_tokens: args.text.max_tokens.unwrap_or(usize::MAX),
         open,
+        inputs: siskin_convert::export::inputs_of(&args.model).unwrap_or_default(),
     };
     interrupt::listen()?;
     chat.begin();
@@ -97,6 +101,14 @@ impl Chat<'_> {
         }
     }
 
+    /// Writes the transcript.
+    fn save(&self, path: &Path) -> Result<()> {
+        let mut file = AtomicFile::create_from(path, &self.inputs)?;
+        let written = file.write_all(self.transcript.as_bytes());
+        written.map_err(|error| Error::io(path.display().to_string(), &error))?;
+        file.commit()
+    }
+
     /// Does what a line says. Whether the conversation goes on.
     fn hear(&mut self, line: &str) -> Result<bool> {
         let line = line.trim();
@@ -111,9 +123,9 @@ impl Chat<'_> {
                 self.begin();
             }
             "/stats" => self.stats()?,
-            "/save" => match std::fs::write(rest.trim(), &self.transcript) {
+            "/save" => match self.save(Path::new(rest.trim())) {
                 Ok(()) => output::note(self.open, format!("saved to {}", rest.trim())),
-                Err(error) => output::line(format!("cannot write `{}`: {error}", rest.trim()))?,
+                Err(error) => output::line(format!("cannot write: {error}"))?,
             },
             _ if word.starts_with('/') => output::line(format!("no command {word}; /help lists them"))?,
             _ => self.answer(line)?,

@@ -8,7 +8,7 @@ use crate::options::OpenArgs;
 use crate::output;
 use clap::Subcommand;
 use serde_json::{Value, json};
-use siskin::file::AtomicFile;
+use siskin::file::{AtomicFile, File};
 use siskin::{Adapter, Error, ErrorKind, Result};
 use siskin_trainer::checkpoint::Folder;
 use siskin_trainer::run::{self, Base, Config, Ended, Material, Run, Watcher};
@@ -138,10 +138,14 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     };
     let (config, text) = read(&run.config)?;
     let (checked, steps) = (config.check, config.steps);
-    let output = run.output.clone().unwrap_or_else(|| run.config.with_extension("siskin"));
-    let folder = run.folder.clone().unwrap_or_else(|| run.config.with_extension("run"));
+    let output = Output::of(run.output.as_deref(), &run.config, &config)?;
+    let folder = run_folder(run.folder.as_deref(), &run.config)?;
     let begun = has_begun(&folder)?;
     let trains = !run.memory && !run.check && !run.find_batch;
+    if trains {
+        // Found out before the work, not behind it.
+        output.create().map(drop)?;
+    }
     if begun && trains && !resume {
         let message = "holds the checkpoints of a run; go on with `siskin train resume CONFIG`, or remove it";
         return Err(Error::argument(folder.display().to_string(), message));
@@ -186,7 +190,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     write(&mut trained, &output)?;
     let last = watcher.last;
     let entries = vec![
-        ("output", output.display().to_string().into()),
+        ("output", output.path.display().to_string().into()),
         ("steps", steps.into()),
         ("weights_of_step", chosen.into()),
         ("loss", last.loss.into()),
@@ -202,8 +206,9 @@ fn export(args: &ExportArgs, open: &OpenArgs) -> Result<()> {
     // A device has nothing to do here.
     config.use_cpu();
     config.export.weights = args.weights.clone().or(config.export.weights);
-    let output = args.output.clone().unwrap_or_else(|| args.config.with_extension("siskin"));
-    let folder = args.folder.clone().unwrap_or_else(|| args.config.with_extension("run"));
+    let output = Output::of(args.output.as_deref(), &args.config, &config)?;
+    let folder = run_folder(args.folder.as_deref(), &args.config)?;
+    output.create().map(drop)?;
     if !folder.is_dir() {
         let message = "is missing; train first, or name the run's folder by --folder";
         return Err(Error::new(ErrorKind::Missing, folder.display().to_string(), message));
@@ -216,7 +221,7 @@ fn export(args: &ExportArgs, open: &OpenArgs) -> Result<()> {
     }
     let chosen = run.choose()?;
     write(&mut run, &output)?;
-    let path = output.display().to_string();
+    let path = output.path.display().to_string();
     output::report(vec![("output", path.into()), ("weights_of_step", chosen.into())], args.json)
 }
 
@@ -251,14 +256,65 @@ fn pack(args: &PackArgs, open: &OpenArgs) -> Result<()> {
     output::report(entries, args.json)
 }
 
+/// Where a model goes.
+struct Output {
+    path: PathBuf,
+    /// The user named it; else it is named after the config, and only a trained model is replaced.
+    named: bool,
+    /// What the run reads.
+    inputs: Vec<PathBuf>,
+}
+
+impl Output {
+    fn of(named: Option<&Path>, file: &Path, config: &Config) -> Result<Self> {
+        let mut inputs = vec![file.to_owned()];
+        for path in run::inputs(config)? {
+            // What cannot be opened is named when it is.
+            inputs.extend(siskin_convert::export::inputs_of(&path).unwrap_or_default());
+            inputs.push(path);
+        }
+        let path = named.map_or_else(|| file.with_extension("siskin"), Path::to_owned);
+        Ok(Self { path, named: named.is_some(), inputs })
+    }
+
+    fn create(&self) -> Result<AtomicFile> {
+        if self.named {
+            return AtomicFile::create_from(&self.path, &self.inputs);
+        }
+        let another = |error: Error| {
+            let message = format!("{}; name another file with -o", error.message());
+            Error::new(error.kind(), error.place(), message)
+        };
+        AtomicFile::check(&self.path, &self.inputs).map_err(another)?;
+        AtomicFile::create_own(&self.path, is_trained).map_err(another)
+    }
+}
+
+/// Whether a file is a model that was trained here.
+fn is_trained(file: std::fs::File) -> bool {
+    let tool = |file: File| file.metadata().provenance.get("tool").and_then(Value::as_str).map(str::to_owned);
+    let tool = File::open_descriptor(file, 0, None).ok().and_then(tool);
+    tool.is_some_and(|tool| tool.starts_with("siskin-trainer "))
+}
+
+/// The folder of a run. A link is only followed where the user named it.
+fn run_folder(named: Option<&Path>, config: &Path) -> Result<PathBuf> {
+    let path = named.map_or_else(|| config.with_extension("run"), Path::to_owned);
+    if named.is_none() && path.is_symlink() {
+        let message = "is a symbolic link; remove it, or follow it by --folder";
+        return Err(Error::argument(path.display().to_string(), message));
+    }
+    Ok(path)
+}
+
 /// Whether the folder holds checkpoints of a run.
 fn has_begun(folder: &Path) -> Result<bool> {
     Ok(folder.is_dir() && Folder::new(folder, 1)?.steps()?.last().is_some())
 }
 
 /// Writes what a run gave: a model, or adapters by themselves.
-fn write(run: &mut Run, output: &Path) -> Result<()> {
-    let out = AtomicFile::create(output)?;
+fn write(run: &mut Run, output: &Output) -> Result<()> {
+    let out = output.create()?;
     match run.adapter()? {
         Some(adapter) => {
             let frame = &run.material().frame;

@@ -305,3 +305,94 @@ fn packed_texts_train_to_the_same_bits() {
         name.contains("tokens") && !["small.tokens", "small.validation.tokens"].contains(&name.as_str())
     }));
 }
+
+/// Nothing that a run reads is replaced by what it writes, and nothing else of the user's.
+#[test]
+fn a_run_replaces_only_what_it_wrote() {
+    let place = Place::new("replaces");
+    place.write("");
+    let path = |name: &str| place.0.join(name);
+    let refused = |arguments: &[&str], why: &str| {
+        let output = place.siskin(arguments);
+        assert!(!output.status.success(), "{arguments:?}");
+        assert!(text(&output.stderr).contains(why), "{arguments:?}: {}", text(&output.stderr));
+    };
+    let trained = place.siskin(&["train", "small.toml"]);
+    assert!(trained.status.success(), "{}", text(&trained.stderr));
+    let model = std::fs::read(path("small.siskin")).unwrap();
+
+    // A config named like its base.
+    std::fs::copy(path("small.siskin"), path("base.siskin")).unwrap();
+    let config = std::fs::read_to_string(path("small.toml")).unwrap();
+    let start = config.find("family").unwrap();
+    let end = config.find("[data]").unwrap();
+    let from = format!("{}from = \"base.siskin\"\n{}", &config[..start], &config[end..]);
+    std::fs::write(path("base.toml"), &from).unwrap();
+    refused(&["train", "base.toml"], "is one of the files that are read");
+    assert!(!path("base.run/step-00000003.checkpoint").exists(), "refused before the work");
+    refused(&["train", "base.toml", "-o", "base.siskin"], "is one of the files that are read");
+    assert_eq!(std::fs::read(path("base.siskin")).unwrap(), model);
+
+    // Texts and configs are read, too.
+    let texts = std::fs::read(path("texts/a.txt")).unwrap();
+    refused(&["train", "export", "small.toml", "-o", "texts/a.txt"], "is one of the files that are read");
+    refused(&["train", "export", "small.toml", "-o", "small.toml"], "is one of the files that are read");
+    assert_eq!(std::fs::read(path("texts/a.txt")).unwrap(), texts);
+
+    // Under a name that is taken from the config's, only a trained model is replaced.
+    std::fs::write(path("small.siskin"), b"notes").unwrap();
+    refused(&["train", "export", "small.toml"], "Siskin did not write it");
+    assert_eq!(std::fs::read(path("small.siskin")).unwrap(), b"notes");
+    std::fs::write(path("small.siskin"), &model).unwrap();
+    assert!(place.siskin(&["train", "export", "small.toml"]).status.success());
+    std::fs::write(path("small.tokens"), b"notes").unwrap();
+    refused(&["train", "pack", "small.toml"], "Siskin did not write it");
+
+    // A folder of the user's is not that of a run.
+    std::fs::create_dir(path("own")).unwrap();
+    std::fs::write(path("own/log.jsonl"), b"{}").unwrap();
+    refused(&["train", "report", "own"], "is not the folder of a run");
+    refused(&["train", "small.toml", "--folder", "own"], "is not the folder of a run");
+    assert_eq!(std::fs::read_dir(path("own")).unwrap().count(), 1);
+}
+
+/// A config that was downloaded may stand beside links under the names that a run writes.
+#[test]
+#[cfg(unix)]
+fn a_run_follows_no_links() {
+    use std::os::unix::fs::symlink;
+    let place = Place::new("links");
+    place.write("");
+    let path = |name: &str| place.0.join(name);
+    let refused = |arguments: &[&str]| {
+        let output = place.siskin(arguments);
+        assert!(!output.status.success(), "{arguments:?}");
+        assert!(text(&output.stderr).contains("symbolic link"), "{arguments:?}: {}", text(&output.stderr));
+    };
+    std::fs::create_dir(path("elsewhere")).unwrap();
+    symlink("elsewhere", path("small.run")).unwrap();
+    refused(&["train", "small.toml"]);
+    assert_eq!(std::fs::read_dir(path("elsewhere")).unwrap().count(), 0);
+    std::fs::remove_file(path("small.run")).unwrap();
+    symlink("elsewhere/new", path("small.siskin")).unwrap();
+    refused(&["train", "small.toml"]);
+    std::fs::remove_file(path("small.siskin")).unwrap();
+
+    assert!(place.siskin(&["train", "small.toml"]).status.success());
+    std::fs::write(path("keys"), b"mine").unwrap();
+    for name in ["report.html", "log.jsonl", "run.json"] {
+        let own = place.run().join(name);
+        let before = std::fs::read(&own).unwrap();
+        std::fs::remove_file(&own).unwrap();
+        symlink(path("keys"), &own).unwrap();
+        let output = match name {
+            "report.html" => place.siskin(&["train", "report", "small.run"]),
+            _ => place.siskin(&["train", "resume", "small.toml"]),
+        };
+        assert!(!output.status.success(), "{name}: {}", text(&output.stderr));
+        assert_eq!(std::fs::read(path("keys")).unwrap(), b"mine", "{name}");
+        std::fs::remove_file(&own).unwrap();
+        std::fs::write(&own, before).unwrap();
+    }
+    assert!(place.siskin(&["train", "report", "small.run"]).status.success());
+}

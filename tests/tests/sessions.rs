@@ -371,3 +371,25 @@ fn what_follows_a_rewind_follows_what_is_left() {
     session.rewind(0).unwrap();
     assert_eq!(session.position(), 0);
 }
+
+#[test]
+fn a_saved_session_replaces_nothing_but_a_saved_session() {
+    let golden = load("llama");
+    let mut session = session(&model(&golden.file, ExecutorKind::Cpu, 1, Features::NONE), 64);
+    session.prefill(&golden.ids[0][..4]).unwrap();
+    let folder = std::env::temp_dir().join(format!("siskin-saved-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("model.siskin");
+    for file in [&b"SISKIN model"[..], b"x"] {
+        std::fs::write(&path, file).unwrap();
+        assert_eq!(session.save_to(&path).unwrap_err().kind(), ErrorKind::Argument);
+        assert_eq!(std::fs::read(&path).unwrap(), file);
+    }
+    // A new file, an empty one, and another saved session.
+    std::fs::write(&path, b"").unwrap();
+    for saved in [&path, &folder.join("new"), &path] {
+        session.save_to(saved).unwrap();
+        session.restore_from(saved).unwrap();
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}

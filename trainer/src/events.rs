@@ -110,7 +110,7 @@ impl Events {
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let path = folder.join(format!("events.out.tfevents.{seconds}.siskin.{}", std::process::id()));
         let place = path.display().to_string();
-        let file = File::create(path).map_err(|error| Error::io(&place, &error))?;
+        let file = File::create_new(path).map_err(|error| Error::io(&place, &error))?;
         let mut events = Self { file, place };
         let mut first = Vec::new();
         time(&mut first);

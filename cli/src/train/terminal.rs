@@ -4,13 +4,14 @@ use crate::options::OpenArgs;
 use crate::output;
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
+use siskin::file::{AtomicFile, append_own};
 use siskin::{Error, Result};
 use siskin_trainer::events::Events;
 use siskin_trainer::profile::{self, Event, Row};
 use siskin_trainer::report;
-use siskin_trainer::run::{Progress, Sample, Seen, Watcher};
+use siskin_trainer::run::{self, Progress, Sample, Seen, Watcher};
 use siskin_trainer::statistics::StepStatistics;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -68,9 +69,8 @@ pub(super) struct Terminal<'a> {
 impl<'a> Terminal<'a> {
     /// The log and the events go to `folder`; rates are held against `ceiling`, where it is known.
     pub(super) fn new(open: &'a OpenArgs, folder: &Path, ceiling: f64) -> Result<Self> {
-        let place = folder.display().to_string();
-        std::fs::create_dir_all(folder).map_err(|error| Error::io(&place, &error))?;
-        let log = append(&folder.join(report::LOG))?;
+        run::prepare_folder(folder)?;
+        let log = append_own(folder.join(report::LOG))?;
         let events = Events::create(folder)?;
         let terminal = std::io::stderr().is_terminal();
         let bar = if open.quiet || !terminal { ProgressBar::hidden() } else { ProgressBar::new(0) };
@@ -120,9 +120,11 @@ impl<'a> Terminal<'a> {
     }
 }
 
-fn append(path: &Path) -> Result<File> {
-    let file = OpenOptions::new().create(true).append(true).open(path);
-    file.map_err(|error| Error::io(path.display().to_string(), &error))
+/// Puts `text` under a name of the run's folder.
+fn replace(path: &Path, text: &str) -> Result<()> {
+    let mut file = AtomicFile::create_own(path, |_| true)?;
+    file.write_all(text.as_bytes()).map_err(|error| Error::io(path.display().to_string(), &error))?;
+    file.commit()
 }
 
 impl Watcher for Terminal<'_> {
@@ -166,14 +168,14 @@ impl Watcher for Terminal<'_> {
 
     fn samples(&mut self, step: u64, samples: &[Sample]) {
         let line = json!({"step": step, "samples": samples});
-        let file = append(&self.folder.join(report::SAMPLES));
+        let file = append_own(self.folder.join(report::SAMPLES));
         if file.is_ok_and(|mut file| writeln!(file, "{line}").is_ok()) {
             self.report();
         }
     }
 
     fn statistics(&mut self, statistics: &StepStatistics) {
-        let file = append(&self.folder.join(report::STATISTICS));
+        let file = append_own(self.folder.join(report::STATISTICS));
         let _ = file.map(|mut file| writeln!(file, "{}", statistics.json()));
         let _ = self.events.add_statistics(statistics);
     }
@@ -181,11 +183,11 @@ impl Watcher for Terminal<'_> {
     fn profile(&mut self, events: &[Event]) {
         let table = profile::text(&Row::of(events));
         let trace = self.folder.join("trace.json");
-        let written = std::fs::write(&trace, profile::trace(events).to_string())
-            .and_then(|()| std::fs::write(self.folder.join("profile.txt"), &table));
+        let written = replace(&trace, &profile::trace(events).to_string())
+            .and_then(|()| replace(&self.folder.join("profile.txt"), &table));
         self.bar.suspend(|| match written {
             Ok(()) => output::note(self.open, format!("{table}{}", trace.display())),
-            Err(error) => output::warn(Error::io(trace.display().to_string(), &error)),
+            Err(error) => output::warn(error),
         });
     }
 

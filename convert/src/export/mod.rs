@@ -158,6 +158,9 @@ pub fn export(file: &File, format: &Format, to: &Path, options: &ExportOptions<'
     let model = Model::of(file)?;
     let inside = to.join("model").with_extension(format.ending);
     let is_inside = !format.ending.is_empty() && to.is_dir();
+    if is_inside {
+        refuse_link(&inside)?;
+    }
     let mut report = (format.write)(&model, if is_inside { &inside } else { to }, options)?;
     for path in &report.files {
         let metadata =
@@ -165,6 +168,17 @@ pub fn export(file: &File, format: &Format, to: &Path, options: &ExportOptions<'
         report.bytes += metadata.len();
     }
     Ok(report)
+}
+
+/// Refuses a link under a name that the user did not give.
+fn refuse_link(path: &Path) -> Result<()> {
+    match path.is_symlink() {
+        true => {
+            let message = "is a symbolic link, and links are not followed for files that Siskin names itself: remove it";
+            Err(Error::argument(path.display().to_string(), message))
+        }
+        false => Ok(()),
+    }
 }
 
 /// Puts files under their names, all of which are complete, in place of what was there and of `leftovers`.
@@ -177,6 +191,12 @@ fn finish(files: impl IntoIterator<Item = AtomicFile>, leftovers: &[PathBuf]) ->
 }
 
 impl ExportOptions<'_> {
+    /// Begins a file of a folder, whose name the format gives it: a link is not followed.
+    fn create_in_folder(&self, path: &Path) -> Result<AtomicFile> {
+        refuse_link(path)?;
+        self.create(path)
+    }
+
     /// Begins the file at `path`.
     fn create(&self, path: &Path) -> Result<AtomicFile> {
         if !self.force && path.symlink_metadata().is_ok() {

@@ -6,7 +6,7 @@
 //! (f32 bits); the token that was given out and not read (u32; all ones: none), where the random numbers are (four
 //! u64), the prefix and the expected length (u32), and the cache; at the end the BLAKE3 hash of all that.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::Path;
 
 use super::turn::{Generated, Turn};
@@ -144,7 +144,19 @@ impl Session {
     }
 }
 
+/// Writes a saved session, in place of another at most: a model's file is easily named by mistake.
 fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    let place = || path.display().to_string();
+    let mut start = [0; MAGIC.len()];
+    match std::fs::File::open(path) {
+        Ok(mut file) if file.metadata().is_ok_and(|facts| facts.is_file() && facts.len() > 0) => {
+            if file.read_exact(&mut start).is_err() || start != MAGIC {
+                let message = "is there and is not a saved session; remove it or write to another place";
+                return Err(Error::argument(place(), message));
+            }
+        }
+        _ => {}
+    }
     let mut file = AtomicFile::create(path)?;
     file.write_all(bytes).map_err(|error| Error::io(path.display().to_string(), &error))?;
     file.commit()

@@ -18,7 +18,7 @@ const BEST: &str = "best.checkpoint";
 impl Folder {
     /// The folder at `path`, made where it is absent, that keeps the newest `keep` and the best.
     pub fn new(path: &Path, keep: usize) -> Result<Self> {
-        std::fs::create_dir_all(path).map_err(|error| Error::io(path.display().to_string(), &error))?;
+        crate::run::prepare_folder(path)?;
         Ok(Self { path: path.to_owned(), keep: keep.max(1) })
     }
 

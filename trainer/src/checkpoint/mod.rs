@@ -65,9 +65,9 @@ impl Checkpoint {
         }
     }
 
-    /// Writes the file.
+    /// Writes a file of a run's folder, without following a link.
     pub fn save(&self, path: &Path) -> Result<()> {
-        let mut file = AtomicFile::create(path)?;
+        let mut file = AtomicFile::create_own(path, |_| true)?;
         let io = |error| Error::io(path.display().to_string(), &error);
         let entry = |(name, data): (&String, &Data)| Entry {
             name: name.clone(),

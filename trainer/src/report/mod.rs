@@ -75,9 +75,11 @@ pub fn describe(folder: &Path, config: &str, memory: &Parts, ceiling: f64, steps
 
 /// Makes the report of a run's folder; where it is.
 pub fn make(folder: &Path) -> Result<PathBuf> {
+    let report = Report::read(folder)?;
+    crate::run::folder::check(folder)?;
     let path = folder.join(REPORT);
     let title = folder.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    write(&path, Report::read(folder)?.html(&title).as_bytes())?;
+    write(&path, report.html(&title).as_bytes())?;
     Ok(path)
 }
 

@@ -2,6 +2,8 @@
 
 mod check;
 mod config;
+pub(crate) mod folder;
+mod inputs;
 mod look;
 mod material;
 mod measure;
@@ -22,6 +24,8 @@ pub use config::{
     BatchOptions, CheckpointOptions, Config, DataOptions, EvaluateOptions, ExportOptions, ModelOptions,
     StatisticsOptions, TeacherOptions,
 };
+pub use folder::prepare as prepare_folder;
+pub use inputs::inputs;
 pub use material::{Base, Material};
 pub use measure::{measure, measure_with_engine};
 pub use on_device::Start;

@@ -45,7 +45,7 @@ pub fn learnt_tokenizer(config: &Config, folder: &Path, goes_on: bool) -> Result
         }
     }
     let learnt = words.learn(vocabulary, &["<|endoftext|>"])?.to_string();
-    std::fs::create_dir_all(folder).map_err(|error| Error::io(folder.display().to_string(), &error))?;
+    super::folder::prepare(folder)?;
     // Never a tokenizer beside what another was learnt from.
     let _ = std::fs::remove_file(&beside);
     write(&kept, learnt.as_bytes())?;

@@ -57,7 +57,7 @@ fn write(model: &Model<'_>, to: &Path, options: &ExportOptions<'_>) -> Result<Re
             options.leftovers(to.parent().unwrap_or(Path::new("")), name)?
         }
     };
-    let mut data = beside.as_deref().map(|path| options.create(path)).transpose()?;
+    let mut data = beside.as_deref().map(|path| options.create_in_folder(path)).transpose()?;
     let location =
         beside.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
     let starts = starts(&entries, &types, location.as_deref())?;

@@ -75,12 +75,12 @@ fn write(model: &Model<'_>, to: &Path, options: &ExportOptions<'_>) -> Result<Re
         let folder = folder.parent().unwrap_or(to);
         std::fs::create_dir_all(folder).map_err(|error| Error::io(folder.display().to_string(), &error))?;
     }
-    let mut weights = options.create(&to.join("model.safetensors"))?;
+    let mut weights = options.create_in_folder(&to.join("model.safetensors"))?;
     report.files.push(to.join("model.safetensors"));
     let mut others = Vec::new();
     for (name, text) in texts.drain(..) {
         let path = to.join(name);
-        let mut file = options.create(&path)?;
+        let mut file = options.create_in_folder(&path)?;
         file.write_all(&text).map_err(|error| Error::io(path.display().to_string(), &error))?;
         others.push(file);
         report.files.push(path);

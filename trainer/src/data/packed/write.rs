@@ -1,12 +1,12 @@
 //! Writing packed tokens.
 
-use std::io::{BufWriter, Seek, SeekFrom, Write};
+use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use siskin::file::AtomicFile;
 use siskin::{Error, Result};
 
-use super::{HEADER, Header, width_of};
+use super::{HEADER, Header, MAGIC, width_of};
 use crate::data::records::{Record, Sink, Table};
 
 /// Writes packed tokens. The file appears under its name when it is complete: dropped before
@@ -28,7 +28,8 @@ impl PackedWriter {
         Self::create_from(path, &[], vocabulary, parts, identity)
     }
 
-    /// The same, but refuses to write over one of the files that the records come from.
+    /// The same, but refuses to replace one of the files that the records come from, or anything but packed tokens; a
+    /// link is not followed.
     pub fn create_from(
         path: impl AsRef<Path>,
         inputs: &[PathBuf],
@@ -48,8 +49,13 @@ impl PackedWriter {
             labels: false,
             fingerprint: 0,
         };
-        let mut writer =
-            Self { out: BufWriter::new(AtomicFile::create_from(path, inputs)?), place, header, table };
+        AtomicFile::check(&path, inputs)?;
+        let is_ours = |mut file: std::fs::File| {
+            let mut start = [0; MAGIC.len()];
+            file.read_exact(&mut start).is_ok() && start == MAGIC
+        };
+        let out = AtomicFile::create_own(path, is_ours)?;
+        let mut writer = Self { out: BufWriter::new(out), place, header, table };
         writer.write(&[0; HEADER])?;
         Ok(writer)
     }

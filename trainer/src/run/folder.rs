@@ -1,0 +1,67 @@
+//! The folder of a run: checkpoints, log, report. Siskin chooses the names of the files in it, so that it only writes
+//! into a folder that it made, or that was empty.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use siskin::{Error, Result};
+
+/// The file that makes a folder that of a run.
+const MARKER: &str = ".siskin-run";
+
+/// Makes `folder` the folder of a run, where it is absent or empty. One that holds anything but a run is refused.
+pub fn prepare(folder: &Path) -> Result<()> {
+    let place = folder.display().to_string();
+    let io = |error: io::Error| Error::io(&place, &error);
+    fs::create_dir_all(folder).map_err(io)?;
+    if has_marker(folder) {
+        return Ok(());
+    }
+    if fs::read_dir(folder).map_err(io)?.next().is_some() {
+        return Err(not_a_run(folder));
+    }
+    match fs::File::create_new(folder.join(MARKER)) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(io(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a folder that [`prepare`] has not made that of a run.
+pub(crate) fn check(folder: &Path) -> Result<()> {
+    if has_marker(folder) { Ok(()) } else { Err(not_a_run(folder)) }
+}
+
+fn has_marker(folder: &Path) -> bool {
+    folder.join(MARKER).symlink_metadata().is_ok_and(|facts| facts.is_file())
+}
+
+fn not_a_run(folder: &Path) -> Error {
+    let message = format!("is not the folder of a run: it has no {MARKER}; remove it or name another");
+    Error::argument(folder.display().to_string(), message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_new_and_empty_folders_become_those_of_runs() {
+        let folder = std::env::temp_dir().join(format!("siskin-run-folder-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        assert!(check(&folder).is_err());
+        prepare(&folder.join("new")).unwrap();
+        prepare(&folder.join("new")).unwrap();
+        check(&folder.join("new")).unwrap();
+        let error = prepare(&folder).unwrap_err();
+        assert!(error.message().contains("not the folder of a run"), "{error}");
+        #[cfg(unix)]
+        {
+            let own = folder.join("own");
+            fs::create_dir(&own).unwrap();
+            std::os::unix::fs::symlink("/etc/hostname", own.join(MARKER)).unwrap();
+            assert!(prepare(&own).is_err() && check(&own).is_err());
+        }
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

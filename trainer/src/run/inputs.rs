@@ -1,0 +1,19 @@
+//! The files that a run reads, which nothing that it writes may replace.
+
+use std::path::PathBuf;
+
+use siskin::Result;
+
+use super::config::Config;
+use crate::data::source::files;
+
+/// The models, tokenizers and texts that a config names. A model or a tokenizer may be a folder.
+pub fn inputs(config: &Config) -> Result<Vec<PathBuf>> {
+    let texts: Vec<PathBuf> =
+        config.data.training.iter().chain(&config.data.validation).map(PathBuf::from).collect();
+    let mut inputs: Vec<PathBuf> = files(&texts)?.into();
+    let models = [&config.model.from, &config.model.tokenizer].into_iter().flatten();
+    inputs.extend(models.map(PathBuf::from));
+    inputs.extend(config.teacher.iter().map(|teacher| PathBuf::from(&teacher.from)));
+    Ok(inputs)
+}
