@@ -3,7 +3,7 @@
 use crate::random::Random;
 use siskin_kernels::ops::matmul::{Input, Output, Product};
 use siskin_kernels::ops::quantise::{self, Layout};
-use siskin_kernels::ops::{Kernels, ceiling};
+use siskin_kernels::ops::{Kernels, peak};
 use siskin_kernels::panel::{self, InputKind, PanelType, ROWS};
 use siskin_kernels::quant::BlockType;
 use siskin_kernels::quant::row::RowType;
@@ -284,7 +284,7 @@ pub fn time_together(threads: usize, phases: &[Phase<'_>], patience: Duration) -
 pub fn read_rate(kernels: &Kernels, threads: usize, bytes: usize, patience: Duration) -> f64 {
     let numbers = vec![1.0_f32; bytes / 4];
     let parts: Vec<_> = numbers.chunks(numbers.len().div_ceil(threads).max(1)).collect();
-    let reads = ceiling::reads_for_cpu(kernels.cpu());
+    let reads = peak::reads_for_cpu(kernels.cpu());
     let read = |part: usize| reads(parts[part], black_box(&mut [0.0; 16]));
     bytes as f64 / time_together(threads, &[(0..parts.len(), &read)], patience)
 }

@@ -7,13 +7,13 @@
 //! - [`Cpu`]: what the processor can do, as a value; [`ops::Kernels`]: what was chosen for it.
 #![cfg_attr(not(any(feature = "std", test)), no_std)]
 
-pub mod ahead;
 mod cpu;
 pub mod float;
 pub mod hadamard;
 mod math;
 pub mod ops;
 pub mod panel;
+pub mod prefetch;
 pub mod quant;
 mod simd;
 

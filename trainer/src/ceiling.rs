@@ -5,14 +5,14 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use siskin_kernels::Cpu;
-use siskin_kernels::ops::ceiling;
+use siskin_kernels::ops::peak;
 
 /// How long all threads compute: long enough for their clocks to rise.
 const PATIENCE: Duration = Duration::from_millis(10);
 /// Rounds between two looks at the clock.
 const ROUNDS: usize = 1 << 14;
 /// Operations of a round: a multiplication and an addition in each of sixteen lanes.
-const ROUND: usize = ceiling::ROUND * 16 * 2;
+const ROUND: usize = peak::ROUND * 16 * 2;
 
 /// Operations on f32 in a second, of all threads that train together; measured once.
 pub fn operations() -> f64 {
@@ -22,7 +22,7 @@ pub fn operations() -> f64 {
 
 /// The best rate of this thread.
 fn rate() -> f64 {
-    let run = ceiling::for_cpu(Cpu::detect());
+    let run = peak::for_cpu(Cpu::detect());
     let (start, mut best) = (Instant::now(), f64::INFINITY);
     while start.elapsed() < PATIENCE {
         let begun = Instant::now();

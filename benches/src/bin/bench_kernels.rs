@@ -6,7 +6,7 @@
 
 use siskin_benches::{Lines, Matrix, Random, quantised, read_rate, vector};
 use siskin_kernels::ops::attention::{self, BLOCK, CacheType, Query, Span};
-use siskin_kernels::ops::{Kernels, activation, ceiling, norm, quantise};
+use siskin_kernels::ops::{Kernels, activation, norm, peak, quantise};
 use siskin_kernels::panel::PanelType;
 use siskin_kernels::{Cpu, Features};
 use std::hint::black_box;
@@ -34,8 +34,8 @@ fn main() {
     }
     for table in &tables {
         let name = table.names().last().unwrap_or_default();
-        let ceiling = rate(ceiling::for_cpu(table.cpu()), ceiling::ROUND * 16);
-        let dots = rate(ceiling::dots_for_cpu(table.cpu()), ceiling::DOT_ROUND);
+        let ceiling = rate(peak::for_cpu(table.cpu()), peak::ROUND * 16);
+        let dots = rate(peak::dots_for_cpu(table.cpu()), peak::DOT_ROUND);
         println!("\n## {name}: at most {ceiling:.0} GFLOPS of f32 and {dots:.0} GOPS of signed bytes");
         if wanted("attention") {
             attend(table, CacheType::F32, &TEXTS, ceiling);
@@ -63,7 +63,7 @@ fn best(mut work: impl FnMut()) -> f64 {
 }
 
 /// Billions of multiplications and additions a second of a loop with `round` of both in a round.
-fn rate(run: ceiling::Function, round: usize) -> f64 {
+fn rate(run: peak::Function, round: usize) -> f64 {
     const ROUNDS: usize = 100_000;
     let seconds = best(|| run(ROUNDS, black_box(&mut [1.0; 16])));
     (ROUNDS * round * 2) as f64 / seconds / 1e9

@@ -9,7 +9,7 @@
 
 use siskin_benches::{Matrix, Random, Shared, read_rate, time_together, vector};
 use siskin_kernels::Cpu;
-use siskin_kernels::ops::{Kernels, ceiling};
+use siskin_kernels::ops::{Kernels, peak};
 use siskin_kernels::panel::PanelType;
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -57,8 +57,8 @@ fn measure_all(width: usize, threads: usize, rows: &[usize]) {
 /// Billions of multiplications and additions of bytes a second, at most.
 fn ceiling(kernels: &Kernels, threads: usize) -> f64 {
     const ROUNDS: usize = 100_000;
-    let dots = ceiling::dots_for_cpu(kernels.cpu());
+    let dots = peak::dots_for_cpu(kernels.cpu());
     let run = |_| dots(ROUNDS, black_box(&mut [1.0; 16]));
     let seconds = time_together(threads, &[(0..threads, &run)], PATIENCE);
-    (2 * threads * ROUNDS * ceiling::DOT_ROUND) as f64 / seconds / 1e9
+    (2 * threads * ROUNDS * peak::DOT_ROUND) as f64 / seconds / 1e9
 }

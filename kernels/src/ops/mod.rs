@@ -5,13 +5,13 @@
 
 pub mod activation;
 pub mod attention;
-pub mod ceiling;
 pub mod elementwise;
 #[cfg(test)]
 mod identity_tests;
 pub mod lookup;
 pub mod matmul;
 pub mod norm;
+pub mod peak;
 pub mod quantise;
 pub mod recurrence;
 pub mod rope;

@@ -1,28 +1,28 @@
 //! Rows of row types, block by block, for the kernels that turn them back.
 
-use super::layout::Layout;
+use super::layout::PanelLayout;
 use super::{PanelType, ROWS};
 use crate::hadamard;
-use crate::quant::parts::Parts;
+use crate::quant::bit_fields::BlockFields;
 use crate::simd::LANES;
 
 /// The blocks of a row, one after the other: rotated, and before they are multiplied by the scale.
-pub(crate) struct Blocks<'a> {
-    layout: &'static Layout,
+pub(crate) struct PanelBlocks<'a> {
+    layout: &'static PanelLayout,
     rest: &'a [u8],
     lane: usize,
     scale: f32,
-    parts: Parts,
+    parts: BlockFields,
 }
 
-impl<'a> Blocks<'a> {
+impl<'a> PanelBlocks<'a> {
     /// Those of `columns` columns; `None` for types that are no row types, a panel of another size and a lane above 15.
     pub(crate) fn new(ty: PanelType, panel: &'a [u8], lane: usize, columns: usize) -> Option<Self> {
         let fits = ty.is_row() && lane < ROWS && ty.panel_bytes(columns) == Some(panel.len());
         let layout = ty.layout();
         fits.then(|| {
             let scale = layout.rows.take(lane, panel) * hadamard::NORMAL;
-            Self { layout, rest: panel, lane, scale, parts: Parts::ZERO }
+            Self { layout, rest: panel, lane, scale, parts: BlockFields::ZERO }
         })
     }
 

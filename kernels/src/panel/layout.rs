@@ -1,6 +1,6 @@
 //! How a panel type lays its planes and scale fields out, as data; and the code that walks the description.
 
-use crate::quant::parts::{Meaning, Parts};
+use crate::quant::bit_fields::{BlockFields, Meaning};
 
 /// Bytes of a line: one 32-bit lane for each of 16 rows.
 pub(crate) const LINE: usize = 64;
@@ -8,24 +8,24 @@ pub(crate) const LINE: usize = 64;
 pub(crate) const MACRO: usize = 64;
 
 /// The description of a panel type.
-pub(crate) struct Layout {
+pub(crate) struct PanelLayout {
     pub(crate) name: &'static str,
     /// Columns of a block.
     pub(crate) columns: usize,
     /// Bytes of a number for float types, whose macro-blocks are lines of numbers; 0 for the others.
     pub(crate) float_bytes: usize,
     /// Scale fields before the first macro-block.
-    pub(crate) head: &'static [Field],
+    pub(crate) head: &'static [ScaleField],
     /// Planes of a macro-block.
-    pub(crate) planes: &'static [Plane],
+    pub(crate) planes: &'static [BitPlane],
     /// Scale fields after the planes of a macro-block.
-    pub(crate) tail: &'static [Field],
+    pub(crate) tail: &'static [ScaleField],
     /// The scales of the rows, after the last block of the panel.
     pub(crate) rows: RowScales,
     pub(crate) meaning: Meaning,
 }
 
-impl Layout {
+impl PanelLayout {
     pub(crate) const fn head_bytes(&self) -> usize {
         lines_of(self.head)
     }
@@ -49,7 +49,7 @@ impl Layout {
     }
 
     /// Writes one row's part of a block whose bytes were zero, from macro-block `first` of `parts` on.
-    pub(crate) fn put(&self, parts: &Parts, first: usize, lane: usize, block: &mut [u8]) {
+    pub(crate) fn put(&self, parts: &BlockFields, first: usize, lane: usize, block: &mut [u8]) {
         let (head, macros) = block.split_at_mut(self.head_bytes());
         put_fields(self.head, parts, 0, lane, head);
         let plane_bytes = self.plane_bytes();
@@ -66,7 +66,7 @@ impl Layout {
     }
 
     /// Reads back one row's part of macro-block `m`: its codes to the front of `codes`, its scale fields in their places.
-    pub(crate) fn take(&self, block: &[u8], m: usize, lane: usize, parts: &mut Parts) {
+    pub(crate) fn take(&self, block: &[u8], m: usize, lane: usize, parts: &mut BlockFields) {
         let (head, macros) = block.split_at(self.head_bytes());
         take_fields(self.head, head, 0, lane, parts);
         let Some(bytes) = macros.chunks_exact(self.macro_bytes()).nth(m) else { return };
@@ -90,7 +90,7 @@ pub(crate) enum RowScales {
     /// There is none.
     Absent,
     /// bf16.
-    Brain,
+    Bf16,
     /// f32.
     Full,
 }
@@ -103,7 +103,7 @@ impl RowScales {
     const fn width(self) -> usize {
         match self {
             RowScales::Absent => 0,
-            RowScales::Brain => 2,
+            RowScales::Bf16 => 2,
             RowScales::Full => 4,
         }
     }
@@ -127,14 +127,14 @@ impl RowScales {
 
 /// Some bits of every code of a macro-block.
 #[derive(Clone, Copy)]
-pub(crate) struct Plane {
+pub(crate) struct BitPlane {
     /// Bits a code has in this plane: 8, 4, 2 or 1.
     pub(crate) bits: usize,
     /// The lowest of these bits in the code.
     pub(crate) shift: usize,
 }
 
-impl Plane {
+impl BitPlane {
     pub(crate) const fn bytes(self) -> usize {
         16 * self.bits / 8 * LINE
     }
@@ -205,7 +205,7 @@ fn groups(codes: &[u8]) -> [u32; 16] {
 
 /// A number per row in the scale lines: 16 of them follow each other.
 #[derive(Clone, Copy)]
-pub(crate) enum Field {
+pub(crate) enum ScaleField {
     /// `d[i]`, two bytes.
     Scale(usize),
     /// `m[i]`, two bytes.
@@ -224,20 +224,20 @@ pub(crate) enum Field {
     FourFactors,
 }
 
-impl Field {
+impl ScaleField {
     /// Bytes of one row's number.
     const fn width(self) -> usize {
         match self {
-            Field::Scale(_) | Field::Min(_) | Field::Gap | Field::FourFactors => 2,
-            Field::Factor | Field::MinFactor | Field::Nibbles => 1,
-            Field::Exact => 4,
+            ScaleField::Scale(_) | ScaleField::Min(_) | ScaleField::Gap | ScaleField::FourFactors => 2,
+            ScaleField::Factor | ScaleField::MinFactor | ScaleField::Nibbles => 1,
+            ScaleField::Exact => 4,
         }
     }
 }
 
 /// Bytes of the whole lines that hold these fields; four factors alone take half a line.
-const fn lines_of(fields: &[Field]) -> usize {
-    if let [Field::FourFactors] = fields {
+const fn lines_of(fields: &[ScaleField]) -> usize {
+    if let [ScaleField::FourFactors] = fields {
         return LINE / 2;
     }
     let mut bytes = 0;
@@ -250,25 +250,26 @@ const fn lines_of(fields: &[Field]) -> usize {
 }
 
 /// The fields that name "the next sub-block", with its number: `m` macro-blocks have had as many before.
-fn numbered(fields: &[Field], m: usize) -> impl Iterator<Item = (Field, usize, usize)> {
-    let count = |which: fn(&Field) -> bool| fields.iter().filter(|field| which(field)).count();
-    let mut factor = m * count(|field| matches!(field, Field::Factor | Field::Nibbles | Field::Exact));
-    factor += 4 * m * count(|field| matches!(field, Field::FourFactors));
-    let mut min = m * count(|field| matches!(field, Field::MinFactor));
+fn numbered(fields: &[ScaleField], m: usize) -> impl Iterator<Item = (ScaleField, usize, usize)> {
+    let count = |which: fn(&ScaleField) -> bool| fields.iter().filter(|field| which(field)).count();
+    let mut factor =
+        m * count(|field| matches!(field, ScaleField::Factor | ScaleField::Nibbles | ScaleField::Exact));
+    factor += 4 * m * count(|field| matches!(field, ScaleField::FourFactors));
+    let mut min = m * count(|field| matches!(field, ScaleField::MinFactor));
     let mut at = 0;
     fields.iter().map(move |&field| {
         let index = match field {
-            Field::Scale(i) | Field::Min(i) => i,
-            Field::Gap => 0,
-            Field::Factor | Field::Nibbles | Field::Exact => {
+            ScaleField::Scale(i) | ScaleField::Min(i) => i,
+            ScaleField::Gap => 0,
+            ScaleField::Factor | ScaleField::Nibbles | ScaleField::Exact => {
                 factor += 1;
                 factor - 1
             }
-            Field::FourFactors => {
+            ScaleField::FourFactors => {
                 factor += 4;
                 factor - 4
             }
-            Field::MinFactor => {
+            ScaleField::MinFactor => {
                 min += 1;
                 min - 1
             }
@@ -279,18 +280,18 @@ fn numbered(fields: &[Field], m: usize) -> impl Iterator<Item = (Field, usize, u
     })
 }
 
-fn put_fields(fields: &[Field], parts: &Parts, m: usize, lane: usize, lines: &mut [u8]) {
+fn put_fields(fields: &[ScaleField], parts: &BlockFields, m: usize, lane: usize, lines: &mut [u8]) {
     for (field, i, at) in numbered(fields, m) {
         let out = &mut lines[at + field.width() * lane..][..field.width()];
         match field {
-            Field::Scale(_) => out.copy_from_slice(&parts.d[i].to_le_bytes()),
-            Field::Min(_) => out.copy_from_slice(&parts.m[i].to_le_bytes()),
-            Field::Gap => {}
-            Field::Factor => out[0] = parts.scales[i],
-            Field::MinFactor => out[0] = parts.mins[i],
-            Field::Nibbles => out[0] = parts.scales[i] | parts.mins[i] << 4,
-            Field::Exact => out.copy_from_slice(&parts.exact[i].to_le_bytes()),
-            Field::FourFactors => {
+            ScaleField::Scale(_) => out.copy_from_slice(&parts.d[i].to_le_bytes()),
+            ScaleField::Min(_) => out.copy_from_slice(&parts.m[i].to_le_bytes()),
+            ScaleField::Gap => {}
+            ScaleField::Factor => out[0] = parts.scales[i],
+            ScaleField::MinFactor => out[0] = parts.mins[i],
+            ScaleField::Nibbles => out[0] = parts.scales[i] | parts.mins[i] << 4,
+            ScaleField::Exact => out.copy_from_slice(&parts.exact[i].to_le_bytes()),
+            ScaleField::FourFactors => {
                 out[0] = parts.scales[i] | parts.scales[i + 1] << 4;
                 out[1] = parts.scales[i + 2] | parts.scales[i + 3] << 4;
             }
@@ -298,21 +299,23 @@ fn put_fields(fields: &[Field], parts: &Parts, m: usize, lane: usize, lines: &mu
     }
 }
 
-fn take_fields(fields: &[Field], lines: &[u8], m: usize, lane: usize, parts: &mut Parts) {
+fn take_fields(fields: &[ScaleField], lines: &[u8], m: usize, lane: usize, parts: &mut BlockFields) {
     for (field, i, at) in numbered(fields, m) {
         let bytes = &lines[at + field.width() * lane..][..field.width()];
         match field {
-            Field::Scale(_) => parts.d[i] = u16::from_le_bytes([bytes[0], bytes[1]]),
-            Field::Min(_) => parts.m[i] = u16::from_le_bytes([bytes[0], bytes[1]]),
-            Field::Gap => {}
-            Field::Factor => parts.scales[i] = bytes[0],
-            Field::MinFactor => parts.mins[i] = bytes[0],
-            Field::Nibbles => {
+            ScaleField::Scale(_) => parts.d[i] = u16::from_le_bytes([bytes[0], bytes[1]]),
+            ScaleField::Min(_) => parts.m[i] = u16::from_le_bytes([bytes[0], bytes[1]]),
+            ScaleField::Gap => {}
+            ScaleField::Factor => parts.scales[i] = bytes[0],
+            ScaleField::MinFactor => parts.mins[i] = bytes[0],
+            ScaleField::Nibbles => {
                 parts.scales[i] = bytes[0] & 15;
                 parts.mins[i] = bytes[0] >> 4;
             }
-            Field::Exact => parts.exact[i] = f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]),
-            Field::FourFactors => {
+            ScaleField::Exact => {
+                parts.exact[i] = f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+            }
+            ScaleField::FourFactors => {
                 for (factor, scale) in parts.scales[i..i + 4].iter_mut().enumerate() {
                     *scale = bytes[factor / 2] >> (factor % 2 * 4) & 15;
                 }

@@ -16,8 +16,8 @@ mod unpack;
 
 use crate::quant::BlockType;
 use crate::quant::row::MOST_COLUMNS;
-pub(crate) use blocks::Blocks;
-pub(crate) use layout::Layout;
+pub(crate) use blocks::PanelBlocks;
+pub(crate) use layout::PanelLayout;
 pub use pack::{pack, pack_rows};
 pub use read::{SubBlock, row_values, sub_block};
 pub use unpack::unpack;
@@ -50,7 +50,7 @@ macro_rules! panel_types {
             pub const ALL: &[PanelType] = &[$(PanelType::$name,)*];
 
             /// The description of the type.
-            pub(crate) fn layout(self) -> &'static Layout {
+            pub(crate) fn layout(self) -> &'static PanelLayout {
                 match self {
                     $(PanelType::$name => const { &types::$name },)*
                 }

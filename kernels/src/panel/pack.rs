@@ -1,8 +1,8 @@
 //! Source blocks to panels.
 
 use super::layout::{LINE, MACRO};
-use super::{Layout, PanelType, ROWS};
-use crate::quant::parts::Parts;
+use super::{PanelLayout, PanelType, ROWS};
+use crate::quant::bit_fields::BlockFields;
 use crate::quant::row::{self, RowType};
 use crate::quant::{BlockType, Form};
 
@@ -39,7 +39,7 @@ pub fn pack_rows(source: RowType, rows: &[&[u8]], k: usize, out: &mut [u8]) -> b
     }
     out.fill(0);
     let layout = source.panel().layout();
-    let mut parts = Parts::ZERO;
+    let mut parts = BlockFields::ZERO;
     for (lane, row) in rows.iter().enumerate() {
         let (blocks, scale) = row::blocks(row);
         for ((codes, factors), block) in blocks.zip(out.chunks_exact_mut(layout.block_bytes())) {
@@ -61,9 +61,9 @@ fn put_words(row: &[u8], lane: usize, out: &mut [u8]) {
 
 fn put_blocks(
     source: BlockType,
-    split: fn(&[u8], usize, &mut Parts),
+    split: fn(&[u8], usize, &mut BlockFields),
     rows: &[&[u8]],
-    layout: &Layout,
+    layout: &PanelLayout,
     out: &mut [u8],
 ) {
     let codec = source.codec();
@@ -72,13 +72,13 @@ fn put_blocks(
     let blocks = (codec.elements / layout.columns).max(1);
     let macros = layout.columns / MACRO;
     let block_bytes = layout.block_bytes();
-    let mut parts = Parts::ZERO;
+    let mut parts = BlockFields::ZERO;
     for (u, unit) in out.chunks_mut(blocks * block_bytes).enumerate() {
         let start = u * sources * codec.bytes;
         for (lane, row) in rows.iter().enumerate() {
             let bytes = &row[start..row.len().min(start + sources * codec.bytes)];
             if bytes.len() < sources * codec.bytes {
-                parts = Parts::ZERO;
+                parts = BlockFields::ZERO;
             }
             for (slot, block) in bytes.chunks_exact(codec.bytes).enumerate() {
                 split(block, slot, &mut parts);

@@ -5,7 +5,7 @@
 use super::layout::{LINE, MACRO, line_word};
 use super::{PanelType, ROWS};
 use crate::hadamard;
-use crate::quant::parts::Parts;
+use crate::quant::bit_fields::BlockFields;
 use half::f16;
 
 /// A run of columns of one row: each weight is `scale * value + min`.
@@ -31,7 +31,7 @@ pub fn sub_block(ty: PanelType, panel: &[u8], lane: usize, index: usize) -> SubB
     let block = panel.chunks_exact(layout.block_bytes()).nth(index / of_block);
     let (Some(block), true) = (block, lane < ROWS && !ty.is_float()) else { return result };
     let (s, of_macro) = (index % of_block, MACRO / meaning.sub_block);
-    let mut parts = Parts::ZERO;
+    let mut parts = BlockFields::ZERO;
     layout.take(block, s / of_macro, lane, &mut parts);
     (result.scale, result.min) = meaning.rule.scale(&parts, s);
     let mut factor = 1;
@@ -79,7 +79,7 @@ fn halves(panel: &[u8], lane: usize, out: &mut [f32], number: impl Fn(u16) -> f3
 fn integers(ty: PanelType, panel: &[u8], lane: usize, out: &mut [f32]) {
     let (layout, meaning) = (ty.layout(), ty.layout().meaning);
     let of_macro = MACRO / meaning.sub_block;
-    let mut parts = Parts::ZERO;
+    let mut parts = BlockFields::ZERO;
     for (block, out) in panel.chunks_exact(layout.block_bytes()).zip(out.chunks_mut(layout.columns)) {
         for (m, out) in out.chunks_mut(MACRO).enumerate() {
             layout.take(block, m, lane, &mut parts);

@@ -2,7 +2,7 @@
 
 use super::layout::{LINE, MACRO};
 use super::{PanelType, ROWS};
-use crate::quant::parts::Parts;
+use crate::quant::bit_fields::BlockFields;
 use crate::quant::{BlockType, Form, Join};
 
 /// Writes the first `k` weights of row `lane` as blocks of `target`: the bytes that [`pack`](super::pack) was given.
@@ -30,7 +30,7 @@ fn blocks(target: BlockType, join: Join, panel: &[u8], lane: usize, out: &mut [u
     let (codec, layout) = (target.codec(), PanelType::for_block(target).layout());
     // Of the types that can be joined, none has larger blocks than its panel.
     let sources = (layout.columns / codec.elements).max(1);
-    let (mut parts, mut whole) = (Parts::ZERO, Parts::ZERO);
+    let (mut parts, mut whole) = (BlockFields::ZERO, BlockFields::ZERO);
     for (block, out) in panel.chunks_exact(layout.block_bytes()).zip(out.chunks_mut(sources * codec.bytes)) {
         for (m, codes) in whole.codes[..layout.columns].chunks_exact_mut(MACRO).enumerate() {
             layout.take(block, m, lane, &mut parts);

@@ -1,7 +1,7 @@
 //! IQ1_S and IQ1_M: groups of 8 from a ternary grid, shifted by an eighth; stored as integers, times eight.
 
 use super::grids::{IQ1, IQ1_LEVELS, put_eight};
-use super::parts::{Parts, half, word};
+use super::bit_fields::{BlockFields, half, word};
 use super::{Codec, Form};
 use crate::panel::PanelType;
 
@@ -29,7 +29,7 @@ pub(super) const MEDIUM: Codec = Codec {
     join: None,
 };
 
-fn split_small(block: &[u8], _: usize, parts: &mut Parts) {
+fn split_small(block: &[u8], _: usize, parts: &mut BlockFields) {
     let d = half(word(block, 0));
     for s in 0..8 {
         let high = word(block, 34 + 2 * s);
@@ -43,7 +43,7 @@ fn split_small(block: &[u8], _: usize, parts: &mut Parts) {
     }
 }
 
-fn split_medium(block: &[u8], _: usize, parts: &mut Parts) {
+fn split_medium(block: &[u8], _: usize, parts: &mut BlockFields) {
     let d = (0..4).fold(0, |bits, i| bits | (word(block, 48 + 2 * i) >> 12) << (4 * i));
     for s in 0..16 {
         let scale = word(block, 48 + 2 * (s / 4)) >> (3 * (s % 4)) & 7;

@@ -1,7 +1,7 @@
 //! IQ2_XXS, IQ2_XS and IQ2_S: signed groups of 8 from a grid of magnitudes.
 
 use super::grids::{IQ2_LEVELS, IQ2_S, IQ2_XS, IQ2_XXS, put_eight, signs};
-use super::parts::{Parts, double_word, half, word};
+use super::bit_fields::{BlockFields, double_word, half, word};
 use super::{Codec, Form};
 use crate::panel::PanelType;
 
@@ -41,7 +41,7 @@ pub(super) const SMALL: Codec = Codec {
     join: None,
 };
 
-fn split_tiny(block: &[u8], _: usize, parts: &mut Parts) {
+fn split_tiny(block: &[u8], _: usize, parts: &mut BlockFields) {
     let d = half(word(block, 0));
     for s in 0..8 {
         let rest = double_word(block, 6 + 8 * s);
@@ -55,7 +55,7 @@ fn split_tiny(block: &[u8], _: usize, parts: &mut Parts) {
     }
 }
 
-fn split_extra_small(block: &[u8], _: usize, parts: &mut Parts) {
+fn split_extra_small(block: &[u8], _: usize, parts: &mut BlockFields) {
     put_scales(half(word(block, 0)), &block[66..], parts);
     for i in 0..32 {
         let index = word(block, 2 + 2 * i);
@@ -64,7 +64,7 @@ fn split_extra_small(block: &[u8], _: usize, parts: &mut Parts) {
     }
 }
 
-fn split_small(block: &[u8], _: usize, parts: &mut Parts) {
+fn split_small(block: &[u8], _: usize, parts: &mut BlockFields) {
     put_scales(half(word(block, 0)), &block[74..], parts);
     for i in 0..32 {
         let index = usize::from(block[2 + i]) | usize::from(block[66 + i / 4] >> (2 * (i % 4)) & 3) << 8;
@@ -72,7 +72,7 @@ fn split_small(block: &[u8], _: usize, parts: &mut Parts) {
     }
 }
 
-fn put_scales(d: f32, nibbles: &[u8], parts: &mut Parts) {
+fn put_scales(d: f32, nibbles: &[u8], parts: &mut BlockFields) {
     for (s, scale) in parts.exact.iter_mut().enumerate() {
         *scale = d * (0.5 + f32::from(nibbles[s / 2] >> (4 * (s % 2)) & 15)) * 0.25;
     }

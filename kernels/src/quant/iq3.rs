@@ -1,7 +1,7 @@
 //! IQ3_XXS and IQ3_S: signed groups of 4 from a grid of magnitudes.
 
 use super::grids::{IQ3_S, IQ3_S_LEVELS, IQ3_XXS, IQ3_XXS_LEVELS, put_four, signs};
-use super::parts::{Parts, double_word, half, word};
+use super::bit_fields::{BlockFields, double_word, half, word};
 use super::{Codec, Form};
 use crate::panel::PanelType;
 
@@ -29,7 +29,7 @@ pub(super) const SMALL: Codec = Codec {
     join: None,
 };
 
-fn split_tiny(block: &[u8], _: usize, parts: &mut Parts) {
+fn split_tiny(block: &[u8], _: usize, parts: &mut BlockFields) {
     let d = half(word(block, 0));
     for s in 0..8 {
         let rest = double_word(block, 66 + 4 * s);
@@ -42,7 +42,7 @@ fn split_tiny(block: &[u8], _: usize, parts: &mut Parts) {
     }
 }
 
-fn split_small(block: &[u8], _: usize, parts: &mut Parts) {
+fn split_small(block: &[u8], _: usize, parts: &mut BlockFields) {
     let d = half(word(block, 0));
     for s in 0..8 {
         let scale = block[106 + s / 2] >> (4 * (s % 2)) & 15;
@@ -55,7 +55,7 @@ fn split_small(block: &[u8], _: usize, parts: &mut Parts) {
     }
 }
 
-fn put_scale(scale: f32, s: usize, parts: &mut Parts) {
+fn put_scale(scale: f32, s: usize, parts: &mut BlockFields) {
     parts.exact[2 * s] = scale;
     parts.exact[2 * s + 1] = scale;
 }

@@ -1,6 +1,6 @@
 //! IQ4_XS: f16 d, 8 6-bit scales, 256 nibbles; weight = d · (sc − 32) · codebook[nibble].
 
-use super::parts::{Parts, join_nibbles, put_nibbles, word};
+use super::bit_fields::{BlockFields, join_nibbles, put_nibbles, word};
 use super::codebooks::IQ4_NL;
 use super::search::{Reach, Table};
 use super::two_level::symmetric_factors;
@@ -18,7 +18,7 @@ pub(super) const CODEC: Codec = Codec {
     join: Some(join),
 };
 
-fn split(block: &[u8], _: usize, parts: &mut Parts) {
+fn split(block: &[u8], _: usize, parts: &mut BlockFields) {
     parts.d[0] = word(block, 0);
     let high = word(block, 2);
     for s in 0..8 {
@@ -33,13 +33,13 @@ fn split(block: &[u8], _: usize, parts: &mut Parts) {
 const REACH: Reach = Reach { from: 0.8, to: 1.3, steps: 20 };
 
 fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
-    let mut parts = Parts::ZERO;
+    let mut parts = BlockFields::ZERO;
     symmetric_factors(values, weights, (Table(&IQ4_NL), REACH, 32, -32.0), &mut parts);
     join(&parts, 0, block);
 }
 
 /// The block that [`split`] takes apart.
-fn join(parts: &Parts, _: usize, block: &mut [u8]) {
+fn join(parts: &BlockFields, _: usize, block: &mut [u8]) {
     block[..2].copy_from_slice(&parts.d[0].to_le_bytes());
     let scale = |s: usize| parts.scales[s].wrapping_add(32);
     let high = (0..8).fold(0, |word, s| word | u16::from(scale(s) >> 4) << (2 * s));

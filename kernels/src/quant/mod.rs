@@ -5,9 +5,9 @@
 //!
 //! To add a type: one file with a `CODEC`, one line in the list below, and golden blocks in `tests/data/codecs/`.
 
+pub(crate) mod bit_fields;
 pub mod codebooks;
 mod grids;
-pub(crate) mod parts;
 pub mod row;
 mod search;
 #[cfg(test)]
@@ -15,13 +15,13 @@ pub(crate) mod tests;
 mod two_level;
 
 use crate::panel::PanelType;
-use parts::Parts;
+use bit_fields::BlockFields;
 
 /// Encodes one block: values, optional importance of each value, the block's bytes.
 pub(crate) type Encode = fn(&[f32], Option<&[f32]>, &mut [u8]);
 
 /// Writes block number `slot` of a panel block from its parts.
-pub(crate) type Join = fn(parts: &Parts, slot: usize, block: &mut [u8]);
+pub(crate) type Join = fn(parts: &BlockFields, slot: usize, block: &mut [u8]);
 
 /// One weight type.
 pub struct Codec {
@@ -46,7 +46,7 @@ pub(crate) enum Form {
     /// Numbers of a float format; the function converts any whole number of them.
     Float(fn(&[u8], &mut [f32])),
     /// Codes and scales; the function takes block number `slot` of a panel block apart.
-    Integer(fn(block: &[u8], slot: usize, parts: &mut Parts)),
+    Integer(fn(block: &[u8], slot: usize, parts: &mut BlockFields)),
 }
 
 impl Codec {
@@ -82,7 +82,7 @@ impl Codec {
             Form::Float(convert) => convert(blocks, out),
             Form::Integer(split) => {
                 let meaning = self.panel.layout().meaning;
-                let mut parts = Parts::ZERO;
+                let mut parts = BlockFields::ZERO;
                 for (block, out) in blocks.chunks_exact(self.bytes).zip(out.chunks_exact_mut(self.elements)) {
                     split(block, 0, &mut parts);
                     meaning.evaluate(&parts, 0, &parts.codes[..self.elements], out);

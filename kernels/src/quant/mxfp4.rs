@@ -1,6 +1,6 @@
 //! MXFP4: power-of-two scale, 32 FP4 nibbles; weight = 2^(e − 128) · doubled codebook[nibble].
 
-use super::parts::{Parts, join_nibbles, put_nibbles};
+use super::bit_fields::{BlockFields, join_nibbles, put_nibbles};
 use super::codebooks::FP4_DOUBLED;
 use super::search::{Levels, Weights, error, peak, put_codes};
 use super::{Codec, Form};
@@ -17,7 +17,7 @@ pub(super) const CODEC: Codec = Codec {
     join: Some(join),
 };
 
-fn split(block: &[u8], slot: usize, parts: &mut Parts) {
+fn split(block: &[u8], slot: usize, parts: &mut BlockFields) {
     parts.d[slot] = scale_bits(block[0]);
     put_nibbles(&block[1..], &mut parts.codes[32 * slot..][..32]);
 }
@@ -42,7 +42,7 @@ fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
             best = (error, exponent);
         }
     }
-    let mut parts = Parts::ZERO;
+    let mut parts = BlockFields::ZERO;
     parts.d[0] = scale_bits(best.1);
     put_codes(values, Fp4, scale(best.1), 0.0, &mut parts.codes[..32]);
     join(&parts, 0, block);
@@ -75,7 +75,7 @@ impl Levels for Fp4 {
 }
 
 /// The block that [`split`] takes apart.
-fn join(parts: &Parts, slot: usize, block: &mut [u8]) {
+fn join(parts: &BlockFields, slot: usize, block: &mut [u8]) {
     block[0] = exponent(parts.d[slot]);
     join_nibbles(&parts.codes[32 * slot..][..32], &mut block[1..]);
 }

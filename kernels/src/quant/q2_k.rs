@@ -1,6 +1,6 @@
 //! Q2_K: 16 scale and minimum nibble pairs, 256 2-bit codes, f16 d and dmin; weight = d · sc · code − dmin · mn.
 
-use super::parts::{Parts, join_pairs, put_pairs, word};
+use super::bit_fields::{BlockFields, join_pairs, put_pairs, word};
 use super::two_level::affine_factors;
 use super::{Codec, Form};
 use crate::panel::PanelType;
@@ -16,7 +16,7 @@ pub(super) const CODEC: Codec = Codec {
     join: Some(join),
 };
 
-fn split(block: &[u8], _: usize, parts: &mut Parts) {
+fn split(block: &[u8], _: usize, parts: &mut BlockFields) {
     for (s, &byte) in block[..16].iter().enumerate() {
         parts.scales[s] = byte & 15;
         parts.mins[s] = byte >> 4;
@@ -27,13 +27,13 @@ fn split(block: &[u8], _: usize, parts: &mut Parts) {
 }
 
 fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
-    let mut parts = Parts::ZERO;
+    let mut parts = BlockFields::ZERO;
     affine_factors(values, weights, (3.0, 16, 15.0), &mut parts);
     join(&parts, 0, block);
 }
 
 /// The block that [`split`] takes apart.
-fn join(parts: &Parts, _: usize, block: &mut [u8]) {
+fn join(parts: &BlockFields, _: usize, block: &mut [u8]) {
     for (s, byte) in block[..16].iter_mut().enumerate() {
         *byte = parts.scales[s] & 15 | parts.mins[s] << 4;
     }

@@ -1,6 +1,6 @@
 //! Q3_K: 256 third bits, 256 2-bit codes, 16 6-bit scales, f16 d; weight = d · (sc − 32) · (code − 4).
 
-use super::parts::{Parts, join_pairs, put_pairs, word};
+use super::bit_fields::{BlockFields, join_pairs, put_pairs, word};
 use super::search::{Range, Reach};
 use super::two_level::symmetric_factors;
 use super::{Codec, Form};
@@ -17,7 +17,7 @@ pub(super) const CODEC: Codec = Codec {
     join: Some(join),
 };
 
-fn split(block: &[u8], _: usize, parts: &mut Parts) {
+fn split(block: &[u8], _: usize, parts: &mut BlockFields) {
     put_pairs(&block[32..96], &mut parts.codes);
     for (t, codes) in parts.codes.chunks_exact_mut(32).enumerate() {
         for (code, &byte) in codes.iter_mut().zip(&block[..32]) {
@@ -35,13 +35,13 @@ fn split(block: &[u8], _: usize, parts: &mut Parts) {
 const REACH: Reach = Reach { from: 0.7, to: 1.6, steps: 18 };
 
 fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
-    let mut parts = Parts::ZERO;
+    let mut parts = BlockFields::ZERO;
     symmetric_factors(values, weights, (Range(-4.0, 3.0), REACH, 16, -32.0), &mut parts);
     join(&parts, 0, block);
 }
 
 /// The block that [`split`] takes apart.
-fn join(parts: &Parts, _: usize, block: &mut [u8]) {
+fn join(parts: &BlockFields, _: usize, block: &mut [u8]) {
     for (i, byte) in block[..32].iter_mut().enumerate() {
         *byte = (0..8).fold(0, |byte, t| byte | (parts.codes[32 * t + i] >> 2 & 1) << t);
     }

@@ -1,6 +1,6 @@
 //! Q4_0: f16 scale, 32 nibbles; weight = d · (nibble − 8).
 
-use super::parts::{Parts, half, join_nibbles, put_nibbles, word};
+use super::bit_fields::{BlockFields, half, join_nibbles, put_nibbles, word};
 use super::search::{Range, Reach, Weights, put_codes, symmetric_half};
 use super::{Codec, Form};
 use crate::panel::PanelType;
@@ -16,7 +16,7 @@ pub(super) const CODEC: Codec = Codec {
     join: Some(join),
 };
 
-fn split(block: &[u8], slot: usize, parts: &mut Parts) {
+fn split(block: &[u8], slot: usize, parts: &mut BlockFields) {
     parts.d[slot] = word(block, 0);
     put_nibbles(&block[2..], &mut parts.codes[32 * slot..][..32]);
 }
@@ -25,14 +25,14 @@ const REACH: Reach = Reach { from: 0.85, to: 1.3, steps: 18 };
 
 fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     let weights = Weights::new(weights);
-    let mut parts = Parts::ZERO;
+    let mut parts = BlockFields::ZERO;
     parts.d[0] = symmetric_half(values, weights.from(0), Range(-8.0, 7.0), REACH);
     put_codes(values, Range(-8.0, 7.0), half(parts.d[0]), 0.0, &mut parts.codes[..32]);
     join(&parts, 0, block);
 }
 
 /// The block that [`split`] takes apart.
-fn join(parts: &Parts, slot: usize, block: &mut [u8]) {
+fn join(parts: &BlockFields, slot: usize, block: &mut [u8]) {
     block[..2].copy_from_slice(&parts.d[slot].to_le_bytes());
     join_nibbles(&parts.codes[32 * slot..][..32], &mut block[2..]);
 }

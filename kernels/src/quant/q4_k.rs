@@ -1,6 +1,6 @@
 //! Q4_K: f16 d and dmin, 8 6-bit scale and minimum pairs, 256 nibbles; weight = d · sc · nibble − dmin · mn.
 
-use super::parts::{Parts, join_nibbles, put_nibbles, word};
+use super::bit_fields::{BlockFields, join_nibbles, put_nibbles, word};
 use super::two_level::affine_factors;
 use super::{Codec, Form};
 use crate::panel::PanelType;
@@ -16,7 +16,7 @@ pub(super) const CODEC: Codec = Codec {
     join: Some(join),
 };
 
-fn split(block: &[u8], _: usize, parts: &mut Parts) {
+fn split(block: &[u8], _: usize, parts: &mut BlockFields) {
     parts.d[0] = word(block, 0);
     parts.m[0] = word(block, 2);
     put_scales(&block[4..16], parts);
@@ -27,7 +27,7 @@ fn split(block: &[u8], _: usize, parts: &mut Parts) {
 
 /// Takes the eight scales and minima out of their 12 bytes.
 #[inline]
-pub(super) fn put_scales(bytes: &[u8], parts: &mut Parts) {
+pub(super) fn put_scales(bytes: &[u8], parts: &mut BlockFields) {
     for s in 0..4 {
         let (scale, min, rest) = (bytes[s], bytes[4 + s], bytes[8 + s]);
         parts.scales[s] = scale & 63;
@@ -38,13 +38,13 @@ pub(super) fn put_scales(bytes: &[u8], parts: &mut Parts) {
 }
 
 fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
-    let mut parts = Parts::ZERO;
+    let mut parts = BlockFields::ZERO;
     affine_factors(values, weights, (15.0, 32, 63.0), &mut parts);
     join(&parts, 0, block);
 }
 
 /// The block that [`split`] takes apart.
-fn join(parts: &Parts, _: usize, block: &mut [u8]) {
+fn join(parts: &BlockFields, _: usize, block: &mut [u8]) {
     block[0..2].copy_from_slice(&parts.d[0].to_le_bytes());
     block[2..4].copy_from_slice(&parts.m[0].to_le_bytes());
     join_scales(parts, &mut block[4..16]);
@@ -54,7 +54,7 @@ fn join(parts: &Parts, _: usize, block: &mut [u8]) {
 }
 
 /// Joins the eight scales and minima as [`put_scales`] takes them out.
-pub(super) fn join_scales(parts: &Parts, bytes: &mut [u8]) {
+pub(super) fn join_scales(parts: &BlockFields, bytes: &mut [u8]) {
     for s in 0..4 {
         let (scale, min) = (parts.scales[4 + s], parts.mins[4 + s]);
         bytes[s] = parts.scales[s] & 63 | scale >> 4 << 6;

@@ -1,6 +1,6 @@
 //! Q5_0: f16 scale, 32 fifth bits, 32 nibbles; weight = d · (code − 16).
 
-use super::parts::{Parts, double_word, half, join_nibbles, put_nibbles, word};
+use super::bit_fields::{BlockFields, double_word, half, join_nibbles, put_nibbles, word};
 use super::search::{Range, Reach, Weights, put_codes, symmetric_half};
 use super::{Codec, Form};
 use crate::panel::PanelType;
@@ -16,7 +16,7 @@ pub(super) const CODEC: Codec = Codec {
     join: Some(join),
 };
 
-fn split(block: &[u8], slot: usize, parts: &mut Parts) {
+fn split(block: &[u8], slot: usize, parts: &mut BlockFields) {
     parts.d[slot] = word(block, 0);
     put_nibbles(&block[6..], &mut parts.codes[32 * slot..][..32]);
     put_fifth_bits(double_word(block, 2), &mut parts.codes[32 * slot..][..32]);
@@ -34,7 +34,7 @@ const REACH: Reach = Reach { from: 0.93, to: 1.15, steps: 18 };
 
 fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     let weights = Weights::new(weights);
-    let mut parts = Parts::ZERO;
+    let mut parts = BlockFields::ZERO;
     parts.d[0] = symmetric_half(values, weights.from(0), Range(-16.0, 15.0), REACH);
     put_codes(values, Range(-16.0, 15.0), half(parts.d[0]), 0.0, &mut parts.codes[..32]);
     join(&parts, 0, block);
@@ -47,7 +47,7 @@ pub(super) fn fifth_bits(codes: &[u8]) -> [u8; 4] {
 }
 
 /// The block that [`split`] takes apart.
-fn join(parts: &Parts, slot: usize, block: &mut [u8]) {
+fn join(parts: &BlockFields, slot: usize, block: &mut [u8]) {
     let codes = &parts.codes[32 * slot..][..32];
     block[..2].copy_from_slice(&parts.d[slot].to_le_bytes());
     block[2..6].copy_from_slice(&fifth_bits(codes));

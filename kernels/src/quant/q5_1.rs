@@ -1,7 +1,7 @@
 //! Q5_1: f16 scale and minimum, 32 fifth bits, 32 nibbles; weight = d · code + m.
 
 use super::q5_0::{fifth_bits, put_fifth_bits};
-use super::parts::{Parts, double_word, half, join_nibbles, put_nibbles, word};
+use super::bit_fields::{BlockFields, double_word, half, join_nibbles, put_nibbles, word};
 use super::search::{Range, Weights, affine_half, put_codes};
 use super::{Codec, Form};
 use crate::panel::PanelType;
@@ -17,7 +17,7 @@ pub(super) const CODEC: Codec = Codec {
     join: Some(join),
 };
 
-fn split(block: &[u8], slot: usize, parts: &mut Parts) {
+fn split(block: &[u8], slot: usize, parts: &mut BlockFields) {
     parts.d[slot] = word(block, 0);
     parts.m[slot] = word(block, 2);
     put_nibbles(&block[8..], &mut parts.codes[32 * slot..][..32]);
@@ -26,7 +26,7 @@ fn split(block: &[u8], slot: usize, parts: &mut Parts) {
 
 fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     let weights = Weights::new(weights);
-    let mut parts = Parts::ZERO;
+    let mut parts = BlockFields::ZERO;
     (parts.d[0], parts.m[0]) = affine_half(values, weights.from(0), 31.0);
     let (d, m) = (half(parts.d[0]), half(parts.m[0]));
     put_codes(values, Range(0.0, 31.0), d, m, &mut parts.codes[..32]);
@@ -34,7 +34,7 @@ fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
 }
 
 /// The block that [`split`] takes apart.
-fn join(parts: &Parts, slot: usize, block: &mut [u8]) {
+fn join(parts: &BlockFields, slot: usize, block: &mut [u8]) {
     let codes = &parts.codes[32 * slot..][..32];
     block[..2].copy_from_slice(&parts.d[slot].to_le_bytes());
     block[2..4].copy_from_slice(&parts.m[slot].to_le_bytes());

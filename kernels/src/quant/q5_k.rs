@@ -1,7 +1,7 @@
 //! Q5_K: f16 d and dmin, 8 6-bit scale and minimum pairs, 256 fifth bits, 256 nibbles; weight = d · sc · code − dmin · mn.
 
 use super::q4_k::{join_scales, put_scales};
-use super::parts::{Parts, join_nibbles, put_nibbles, word};
+use super::bit_fields::{BlockFields, join_nibbles, put_nibbles, word};
 use super::two_level::affine_factors;
 use super::{Codec, Form};
 use crate::panel::PanelType;
@@ -17,7 +17,7 @@ pub(super) const CODEC: Codec = Codec {
     join: Some(join),
 };
 
-fn split(block: &[u8], _: usize, parts: &mut Parts) {
+fn split(block: &[u8], _: usize, parts: &mut BlockFields) {
     parts.d[0] = word(block, 0);
     parts.m[0] = word(block, 2);
     put_scales(&block[4..16], parts);
@@ -32,13 +32,13 @@ fn split(block: &[u8], _: usize, parts: &mut Parts) {
 }
 
 fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
-    let mut parts = Parts::ZERO;
+    let mut parts = BlockFields::ZERO;
     affine_factors(values, weights, (31.0, 32, 63.0), &mut parts);
     join(&parts, 0, block);
 }
 
 /// The block that [`split`] takes apart.
-fn join(parts: &Parts, _: usize, block: &mut [u8]) {
+fn join(parts: &BlockFields, _: usize, block: &mut [u8]) {
     block[0..2].copy_from_slice(&parts.d[0].to_le_bytes());
     block[2..4].copy_from_slice(&parts.m[0].to_le_bytes());
     join_scales(parts, &mut block[4..16]);

@@ -1,6 +1,6 @@
 //! Q6_K: 256 nibbles, 256 2-bit high parts, 16 signed scales, f16 d; weight = d · sc · (code − 32).
 
-use super::parts::{Parts, join_nibbles, join_pairs, put_nibbles, word};
+use super::bit_fields::{BlockFields, join_nibbles, join_pairs, put_nibbles, word};
 use super::search::{Range, Reach};
 use super::two_level::symmetric_factors;
 use super::{Codec, Form};
@@ -17,7 +17,7 @@ pub(super) const CODEC: Codec = Codec {
     join: Some(join),
 };
 
-fn split(block: &[u8], _: usize, parts: &mut Parts) {
+fn split(block: &[u8], _: usize, parts: &mut BlockFields) {
     for (bytes, codes) in block[..128].chunks_exact(64).zip(parts.codes.chunks_exact_mut(128)) {
         put_nibbles(bytes, codes);
     }
@@ -35,13 +35,13 @@ fn split(block: &[u8], _: usize, parts: &mut Parts) {
 const REACH: Reach = Reach { from: 0.95, to: 1.1, steps: 12 };
 
 fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
-    let mut parts = Parts::ZERO;
+    let mut parts = BlockFields::ZERO;
     symmetric_factors(values, weights, (Range(-32.0, 31.0), REACH, 16, -128.0), &mut parts);
     join(&parts, 0, block);
 }
 
 /// The block that [`split`] takes apart.
-fn join(parts: &Parts, _: usize, block: &mut [u8]) {
+fn join(parts: &BlockFields, _: usize, block: &mut [u8]) {
     for (bytes, codes) in block[..128].chunks_exact_mut(64).zip(parts.codes.chunks_exact(128)) {
         join_nibbles(codes, bytes);
     }

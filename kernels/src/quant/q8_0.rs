@@ -1,6 +1,6 @@
 //! Q8_0: f16 scale, 32 signed bytes; weight = d · byte.
 
-use super::parts::{Parts, half, word};
+use super::bit_fields::{BlockFields, half, word};
 use super::search::{Range, Reach, Weights, put_codes, symmetric_half};
 use super::{Codec, Form};
 use crate::panel::PanelType;
@@ -16,7 +16,7 @@ pub(super) const CODEC: Codec = Codec {
     join: Some(join),
 };
 
-fn split(block: &[u8], slot: usize, parts: &mut Parts) {
+fn split(block: &[u8], slot: usize, parts: &mut BlockFields) {
     parts.d[slot] = word(block, 0);
     parts.codes[32 * slot..][..32].copy_from_slice(&block[2..]);
 }
@@ -25,7 +25,7 @@ const REACH: Reach = Reach { from: 0.99, to: 1.01, steps: 10 };
 
 fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     let weights = Weights::new(weights);
-    let mut parts = Parts::ZERO;
+    let mut parts = BlockFields::ZERO;
     parts.d[0] = symmetric_half(values, weights.from(0), Range(-127.0, 127.0), REACH);
     put_codes(values, Range(-127.0, 127.0), half(parts.d[0]), 0.0, &mut parts.codes[..32]);
     parts.codes[..32].iter_mut().for_each(|code| *code = code.wrapping_sub(127));
@@ -33,7 +33,7 @@ fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
 }
 
 /// The block that [`split`] takes apart.
-fn join(parts: &Parts, slot: usize, block: &mut [u8]) {
+fn join(parts: &BlockFields, slot: usize, block: &mut [u8]) {
     block[..2].copy_from_slice(&parts.d[slot].to_le_bytes());
     block[2..].copy_from_slice(&parts.codes[32 * slot..][..32]);
 }

@@ -4,7 +4,7 @@
 //! winner is rounded to what the format stores and then compared, by its real error, with the plain choice that maps the
 //! largest value to the end of the range.
 
-use super::parts::half;
+use super::bit_fields::half;
 use half::f16;
 
 /// Numbers a code can stand for, before the scale.

@@ -1,6 +1,6 @@
 //! TQ1_0: five ternary digits a byte, f16 d; weight = d · (digit − 1).
 
-use super::parts::{Parts, word};
+use super::bit_fields::{BlockFields, word};
 use super::tq2_0::ternary;
 use super::{Codec, Form};
 use crate::panel::PanelType;
@@ -16,7 +16,7 @@ pub(super) const CODEC: Codec = Codec {
     join: Some(join),
 };
 
-fn split(block: &[u8], _: usize, parts: &mut Parts) {
+fn split(block: &[u8], _: usize, parts: &mut BlockFields) {
     put_digits(&block[..32], &mut parts.codes[..160]);
     put_digits(&block[32..48], &mut parts.codes[160..240]);
     put_digits(&block[48..52], &mut parts.codes[240..]);
@@ -35,13 +35,13 @@ fn put_digits(bytes: &[u8], codes: &mut [u8]) {
 }
 
 fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
-    let mut parts = Parts::ZERO;
+    let mut parts = BlockFields::ZERO;
     (parts.codes, parts.d[0]) = ternary(values, weights);
     join(&parts, 0, block);
 }
 
 /// The block that [`split`] takes apart.
-fn join(parts: &Parts, _: usize, block: &mut [u8]) {
+fn join(parts: &BlockFields, _: usize, block: &mut [u8]) {
     join_digits(&parts.codes[..160], &mut block[..32]);
     join_digits(&parts.codes[160..240], &mut block[32..48]);
     join_digits(&parts.codes[240..], &mut block[48..52]);

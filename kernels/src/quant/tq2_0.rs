@@ -1,6 +1,6 @@
 //! TQ2_0: 256 2-bit codes, f16 d; weight = d · (code − 1).
 
-use super::parts::{Parts, half, join_pairs, put_pairs, word};
+use super::bit_fields::{BlockFields, half, join_pairs, put_pairs, word};
 use super::search::{Range, Reach, Weights, put_codes, symmetric_half};
 use super::{Codec, Form};
 use crate::panel::PanelType;
@@ -16,19 +16,19 @@ pub(super) const CODEC: Codec = Codec {
     join: Some(join),
 };
 
-fn split(block: &[u8], _: usize, parts: &mut Parts) {
+fn split(block: &[u8], _: usize, parts: &mut BlockFields) {
     put_pairs(&block[..64], &mut parts.codes);
     parts.d[0] = word(block, 64);
 }
 
 fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
-    let mut parts = Parts::ZERO;
+    let mut parts = BlockFields::ZERO;
     (parts.codes, parts.d[0]) = ternary(values, weights);
     join(&parts, 0, block);
 }
 
 /// The block that [`split`] takes apart.
-fn join(parts: &Parts, _: usize, block: &mut [u8]) {
+fn join(parts: &BlockFields, _: usize, block: &mut [u8]) {
     join_pairs(&parts.codes, &mut block[..64]);
     block[64..].copy_from_slice(&parts.d[0].to_le_bytes());
 }

@@ -1,6 +1,6 @@
 //! Searches for blocks of 256 whose sub-blocks have small whole-number factors of a common f16 scale.
 
-use super::parts::{Parts, half};
+use super::bit_fields::{BlockFields, half};
 use super::search::{
     Levels, Range, Reach, Weights, affine, error, half_bits, inverse, nearest, put_codes, symmetric,
 };
@@ -13,7 +13,7 @@ pub(super) fn symmetric_factors<L: Levels>(
     values: &[f32],
     given: Option<&[f32]>,
     (levels, reach, sub_block, lowest): (L, Reach, usize, f32),
-    parts: &mut Parts,
+    parts: &mut BlockFields,
 ) {
     let weights = Weights::new(given);
     let mut wanted = [0.0; 16];
@@ -75,7 +75,7 @@ pub(super) fn affine_factors(
     values: &[f32],
     given: Option<&[f32]>,
     (top, sub_block, limit): (f32, usize, f32),
-    parts: &mut Parts,
+    parts: &mut BlockFields,
 ) {
     let weights = Weights::new(given);
     let (mut scales, mut mins) = ([0.0; 16], [0.0; 16]);

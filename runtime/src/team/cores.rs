@@ -38,7 +38,7 @@ mod measure {
     use std::time::{Duration, Instant};
 
     use siskin_kernels::Cpu;
-    use siskin_kernels::ops::ceiling;
+    use siskin_kernels::ops::peak;
 
     /// How long all cores compute: long enough for their clocks to rise.
     const PATIENCE: Duration = Duration::from_millis(8);
@@ -58,7 +58,7 @@ mod measure {
     /// The best rate of the loop of multiply-adds on a core.
     fn rate(core: usize) -> Option<f64> {
         stay_on(core)?;
-        let run = ceiling::for_cpu(Cpu::detect());
+        let run = peak::for_cpu(Cpu::detect());
         let (start, mut best) = (Instant::now(), f64::INFINITY);
         while start.elapsed() < PATIENCE {
             let begun = Instant::now();

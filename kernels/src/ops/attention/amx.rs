@@ -4,9 +4,9 @@
 
 use core::ops::Range;
 
-use super::body::{Chunk, Products, Scratch, attend_with};
-use super::int8::{Digits, Scaled, WORDS, Whole};
-use super::softmax::Part;
+use super::body::{AttentionProducts, AttentionScratch, Chunk, attend_with};
+use super::int8::{Digits, QuantizedQueries, Scaled, WORDS};
+use super::softmax::ChunkPositions;
 use super::{
     Arguments, BLOCK, CHUNK, Cache, CacheType, Function, PANEL, QUERIES, Query, Span, TILED_GROUP, VECTORS,
     padded,
@@ -49,8 +49,8 @@ fn shell(
     let s = Avx512::inside();
     let queries = &queries[..queries.len().min(QUERIES)];
     let columns = padded(arguments.head_size);
-    let (scratch, whole) = Scratch::new(scratch, columns, TILED_GROUP);
-    let whole = Whole::new(s, queries, columns, whole);
+    let (scratch, whole) = AttentionScratch::new(scratch, columns, TILED_GROUP);
+    let whole = QuantizedQueries::new(s, queries, columns, whole);
     // Columns that a tile takes: nothing of it lies beyond a query or a panel.
     let step = [64, 32, 16].into_iter().find(|step| columns.is_multiple_of(*step)).unwrap_or(16);
     let shapes = Shapes::NONE
@@ -85,7 +85,7 @@ struct AllSums([[[i32; 16]; ROWS]; 2]);
 
 /// With tiles: whatever a group lacks to sixteen queries is multiplied and not looked at.
 struct InTiles<'a> {
-    whole: Whole<'a>,
+    whole: QuantizedQueries<'a>,
     /// Columns that a tile of queries takes.
     step: usize,
     tiles: Tiles,
@@ -106,7 +106,7 @@ impl InTiles<'_> {
     }
 }
 
-impl Products<Avx512> for InTiles<'_> {
+impl AttentionProducts<Avx512> for InTiles<'_> {
     #[inline(always)]
     fn score(
         &mut self,
@@ -150,7 +150,7 @@ impl Products<Avx512> for InTiles<'_> {
     fn mix(
         &mut self,
         s: Avx512,
-        parts: &[Part],
+        parts: &[ChunkPositions],
         chunk: &Chunk<'_>,
         seen: &Range<usize>,
         weights: &mut [f32],

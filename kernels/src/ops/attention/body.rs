@@ -2,9 +2,9 @@
 
 use core::ops::Range;
 
-use super::int8::{self, Whole};
-use super::softmax::{Part, State, merge, weights};
-use super::tile::{Half, Number, Rows, Single, multiply};
+use super::int8::{self, QuantizedQueries};
+use super::softmax::{ChunkPositions, SoftmaxState, merge, weights};
+use super::tile::{F16Numbers, F32Numbers, Number, TileRows, multiply};
 use super::{
     Arguments, BLOCK, CHUNK, Cache, CacheType, GROUP, PANEL, QUERIES, Query, Span, chunk_of, chunk_positions,
     padded,
@@ -46,7 +46,7 @@ impl<'a> Chunk<'a> {
 }
 
 /// The parts of a worker's scratch.
-pub(super) struct Scratch<'a> {
+pub(super) struct AttentionScratch<'a> {
     /// [`CHUNK`] scores, then weights, of each query of a group.
     scores: &'a mut [f32],
     /// The sums of a group in a chunk.
@@ -55,7 +55,7 @@ pub(super) struct Scratch<'a> {
     totals: &'a mut [f32],
 }
 
-impl<'a> Scratch<'a> {
+impl<'a> AttentionScratch<'a> {
     /// For groups of up to `group` queries; behind it, place for the integers of all queries.
     pub(super) fn new(scratch: &'a mut [f32], columns: usize, group: usize) -> (Self, &'a mut [f32]) {
         let (scores, rest) = scratch.split_at_mut(group * CHUNK);
@@ -67,7 +67,7 @@ impl<'a> Scratch<'a> {
 
 /// How the queries of a group are multiplied with the keys of some blocks of a chunk, and their weights with the
 /// values.
-pub(super) trait Products<S: Simd> {
+pub(super) trait AttentionProducts<S: Simd> {
     /// The dot products with the keys: [`CHUNK`] for each query.
     fn score(
         &mut self,
@@ -82,7 +82,7 @@ pub(super) trait Products<S: Simd> {
     fn mix(
         &mut self,
         s: S,
-        parts: &[Part],
+        parts: &[ChunkPositions],
         chunk: &Chunk<'_>,
         seen: &Range<usize>,
         weights: &mut [f32],
@@ -94,10 +94,10 @@ pub(super) trait Products<S: Simd> {
 struct Vectors<'a, const V: usize> {
     cache: CacheType,
     columns: usize,
-    whole: Whole<'a>,
+    whole: QuantizedQueries<'a>,
 }
 
-impl<S: Simd, const V: usize> Products<S> for Vectors<'_, V> {
+impl<S: Simd, const V: usize> AttentionProducts<S> for Vectors<'_, V> {
     #[inline(always)]
     fn score(
         &mut self,
@@ -108,8 +108,8 @@ impl<S: Simd, const V: usize> Products<S> for Vectors<'_, V> {
         scores: &mut [f32],
     ) {
         match self.cache {
-            CacheType::F16 => score::<S, Half, V>(s, self.columns, queries, chunk, seen, scores),
-            CacheType::F32 => score::<S, Single, V>(s, self.columns, queries, chunk, seen, scores),
+            CacheType::F16 => score::<S, F16Numbers, V>(s, self.columns, queries, chunk, seen, scores),
+            CacheType::F32 => score::<S, F32Numbers, V>(s, self.columns, queries, chunk, seen, scores),
             CacheType::Int8 => int8::score::<S, V>(s, &self.whole, group, chunk, seen, scores),
         }
     }
@@ -118,15 +118,15 @@ impl<S: Simd, const V: usize> Products<S> for Vectors<'_, V> {
     fn mix(
         &mut self,
         s: S,
-        parts: &[Part],
+        parts: &[ChunkPositions],
         chunk: &Chunk<'_>,
         seen: &Range<usize>,
         weights: &mut [f32],
         sums: &mut [f32],
     ) {
         match self.cache {
-            CacheType::F16 => mix::<S, Half, V>(s, self.columns, parts, chunk, weights, sums),
-            CacheType::F32 => mix::<S, Single, V>(s, self.columns, parts, chunk, weights, sums),
+            CacheType::F16 => mix::<S, F16Numbers, V>(s, self.columns, parts, chunk, weights, sums),
+            CacheType::F32 => mix::<S, F32Numbers, V>(s, self.columns, parts, chunk, weights, sums),
             CacheType::Int8 => int8::mix::<S, V>(s, self.columns, parts, chunk, seen, weights, sums),
         }
     }
@@ -189,10 +189,10 @@ fn attend_with_vectors<S: Simd, const V: usize>(
 ) {
     let queries = &queries[..queries.len().min(QUERIES)];
     let columns = padded(arguments.head_size);
-    let (scratch, whole) = Scratch::new(scratch, columns, GROUP);
+    let (scratch, whole) = AttentionScratch::new(scratch, columns, GROUP);
     let whole = match arguments.cache {
-        CacheType::Int8 => Whole::new(s, queries, columns, whole),
-        CacheType::F16 | CacheType::F32 => Whole::NONE,
+        CacheType::Int8 => QuantizedQueries::new(s, queries, columns, whole),
+        CacheType::F16 | CacheType::F32 => QuantizedQueries::NONE,
     };
     let products = Vectors::<V> { cache: arguments.cache, columns, whole };
     attend_with::<S, _, GROUP>(s, arguments, queries, products, cache, span, scratch, out);
@@ -200,18 +200,18 @@ fn attend_with_vectors<S: Simd, const V: usize>(
 
 /// Attends with up to [`QUERIES`] queries, `GROUP` of them together.
 #[inline(always)]
-pub(super) fn attend_with<S: Simd, P: Products<S>, const GROUP: usize>(
+pub(super) fn attend_with<S: Simd, P: AttentionProducts<S>, const GROUP: usize>(
     s: S,
     arguments: &Arguments,
     queries: &[Query<'_>],
     mut products: P,
     cache: &dyn Cache,
     span: Span,
-    mut scratch: Scratch<'_>,
+    mut scratch: AttentionScratch<'_>,
     out: &mut [&mut [f32]],
 ) {
     let columns = padded(arguments.head_size);
-    let mut states = [State::EMPTY; QUERIES];
+    let mut states = [SoftmaxState::EMPTY; QUERIES];
     let runs = match span {
         Span::Whole => queries.iter().map(Query::runs).max().unwrap_or(1),
         Span::Chunk(_) => 1,
@@ -246,7 +246,7 @@ pub(super) fn attend_with<S: Simd, P: Products<S>, const GROUP: usize>(
         out.iter_mut().zip(states).zip(scratch.totals.chunks_exact_mut(columns))
     {
         if let Some(maximum) = sink {
-            merge(s, state, State { maximum, sum: 1.0 }, totals, &scratch.sums[..columns]);
+            merge(s, state, SoftmaxState { maximum, sum: 1.0 }, totals, &scratch.sums[..columns]);
         }
         match span {
             Span::Whole => finish(s, *state, totals, out),
@@ -260,7 +260,7 @@ pub(super) fn attend_with<S: Simd, P: Products<S>, const GROUP: usize>(
 
 /// Divides what was gathered by the sum of the weights.
 #[inline(always)]
-fn finish<S: Simd>(s: S, state: State, totals: &[f32], out: &mut [f32]) {
+fn finish<S: Simd>(s: S, state: SoftmaxState, totals: &[f32], out: &mut [f32]) {
     let sum = s.splat(state.sum);
     for (total, out) in totals.chunks(16).zip(out.chunks_mut(16)) {
         s.store_part(s.div(s.load_part(total, 0.0), sum), out);
@@ -278,9 +278,9 @@ pub(super) fn merge_chunks<S: Simd>(
 ) {
     let columns = padded(head_size);
     let totals = &mut totals[..columns];
-    let mut state = State::EMPTY;
+    let mut state = SoftmaxState::EMPTY;
     for part in parts.chunks_exact(super::part_size(head_size)) {
-        let chunk = State { maximum: part[columns], sum: part[columns + 1] };
+        let chunk = SoftmaxState { maximum: part[columns], sum: part[columns + 1] };
         merge(s, &mut state, chunk, totals, &part[..columns]);
     }
     finish(s, state, totals, out);
@@ -288,24 +288,24 @@ pub(super) fn merge_chunks<S: Simd>(
 
 /// Adds what the queries see of a chunk in run `run` of theirs; `last` is the last block that any of them sees.
 #[inline(always)]
-fn attend_chunk<S: Simd, P: Products<S>, const GROUP: usize>(
+fn attend_chunk<S: Simd, P: AttentionProducts<S>, const GROUP: usize>(
     s: S,
     arguments: &Arguments,
     (queries, run): (&[Query<'_>], usize),
     products: &mut P,
     cache: &dyn Cache,
     (chunk, last): (usize, usize),
-    states: &mut [State; QUERIES],
-    scratch: &mut Scratch<'_>,
+    states: &mut [SoftmaxState; QUERIES],
+    scratch: &mut AttentionScratch<'_>,
 ) {
     let columns = padded(arguments.head_size);
     let positions = chunk_positions(chunk);
-    let mut parts = [Part { first: positions.start, end: positions.start, biased: false }; QUERIES];
+    let mut parts = [ChunkPositions { first: positions.start, end: positions.start, biased: false }; QUERIES];
     for (part, query) in parts.iter_mut().zip(queries) {
         let Some((first, last)) = query.sees(run) else { continue };
         let first = first.max(positions.start);
         let end = (last + 1).min(positions.end).max(first);
-        *part = Part { first, end, biased: query.is_biased(last) };
+        *part = ChunkPositions { first, end, biased: query.is_biased(last) };
     }
     let Some(seen) = blocks(&parts[..queries.len()]) else { return };
     let mut chunk = Chunk::new(cache, seen);
@@ -321,7 +321,7 @@ fn attend_chunk<S: Simd, P: Products<S>, const GROUP: usize>(
         let queries = &queries[group.clone()];
         let scores = &mut *scratch.scores;
         products.score(s, (queries, group.clone()), &chunk, &seen, scores);
-        let mut chunk_states = [State::EMPTY; GROUP];
+        let mut chunk_states = [SoftmaxState::EMPTY; GROUP];
         let chunk_states = &mut chunk_states[..group.len()];
         weights(s, arguments, queries, parts, chunk.start, scores, chunk_states);
         let sums = &mut *scratch.sums;
@@ -335,7 +335,7 @@ fn attend_chunk<S: Simd, P: Products<S>, const GROUP: usize>(
 }
 
 /// The blocks that hold what is seen, or nothing.
-fn blocks(parts: &[Part]) -> Option<Range<usize>> {
+fn blocks(parts: &[ChunkPositions]) -> Option<Range<usize>> {
     let seen = parts.iter().filter(|part| !part.is_empty());
     let (first, end) =
         seen.fold((usize::MAX, 0), |(first, end), part| (first.min(part.first), end.max(part.end)));
@@ -360,7 +360,7 @@ fn score<S: Simd, T: Number, const V: usize>(
         for block in seen.clone() {
             let (keys, next) = chunk.keys(block);
             for panel in (0..BLOCK / PANEL).step_by(V) {
-                let keys = Rows::keys(keys, next, columns, panel, V);
+                let keys = TileRows::keys(keys, next, columns, panel, V);
                 let mut dots = [[s.splat(0.0); V]; Q];
                 multiply::<S, T, Q, V>(s, &left, keys, left[0].len(), &mut dots);
                 for (q, dots) in dots.iter().enumerate() {
@@ -379,7 +379,7 @@ fn score<S: Simd, T: Number, const V: usize>(
 fn mix<S: Simd, T: Number, const V: usize>(
     s: S,
     columns: usize,
-    parts: &[Part],
+    parts: &[ChunkPositions],
     chunk: &Chunk<'_>,
     weights: &[f32],
     sums: &mut [f32],
@@ -415,7 +415,7 @@ struct Mix<'a> {
 impl Mix<'_> {
     /// Adds what `Q` queries see of `V` vectors. Positions that all see are taken for all at once.
     #[inline(always)]
-    fn strip<S: Simd, T: Number, const Q: usize, const V: usize>(&mut self, s: S, parts: &[Part]) {
+    fn strip<S: Simd, T: Number, const Q: usize, const V: usize>(&mut self, s: S, parts: &[ChunkPositions]) {
         let first = parts.iter().map(|part| part.first).max().unwrap_or(0);
         let end = parts.iter().map(|part| part.end).min().unwrap_or(0).max(first);
         for before in [true, false] {
@@ -455,7 +455,7 @@ impl Mix<'_> {
             let block = slot / BLOCK;
             let count = end.min((block + 1) * BLOCK) - slot;
             let (values, next) = self.chunk.values(block);
-            let rows = Rows::values(values, next, self.columns, slot % BLOCK, self.vector);
+            let rows = TileRows::values(values, next, self.columns, slot % BLOCK, self.vector);
             let mut left: [&[f32]; Q] = [&[]; Q];
             for (q, left) in left.iter_mut().enumerate() {
                 *left = &self.weights[(query + q) * CHUNK + slot..];

@@ -3,7 +3,7 @@
 use core::ops::Range;
 
 use super::body::{Chunk, for_size, groups};
-use super::softmax::{Part, within};
+use super::softmax::{ChunkPositions, within};
 use super::tile::or_same;
 use super::{BLOCK, CHUNK, GROUP, PANEL, QUERIES, Query};
 use crate::simd::Simd;
@@ -30,7 +30,7 @@ impl<'a> Scaled<'a> {
 }
 
 /// Queries as integers.
-pub(super) struct Whole<'a> {
+pub(super) struct QuantizedQueries<'a> {
     /// The words of a query's columns, as bits, then those of the next; there is place for [`QUERIES`].
     pub words: &'a [f32],
     /// Words of a query.
@@ -39,7 +39,7 @@ pub(super) struct Whole<'a> {
     pub worth: [(f32, i32); QUERIES],
 }
 
-impl<'a> Whole<'a> {
+impl<'a> QuantizedQueries<'a> {
     pub(super) const NONE: Self = Self { words: &[], count: 0, worth: [(0.0, 0); QUERIES] };
 
     /// `scratch` takes a word for four of `columns` of every query.
@@ -91,7 +91,7 @@ pub(super) fn scales(largest: f32, most: f32) -> (f32, f32) {
 #[inline(always)]
 pub(super) fn score<S: Simd, const V: usize>(
     s: S,
-    whole: &Whole<'_>,
+    whole: &QuantizedQueries<'_>,
     group: Range<usize>,
     chunk: &Chunk<'_>,
     seen: &Range<usize>,
@@ -157,7 +157,7 @@ impl Digits {
         &mut self,
         s: S,
         weights: &mut [f32],
-        part: Part,
+        part: ChunkPositions,
         chunk: &Chunk<'_>,
         seen: &Range<usize>,
     ) {
@@ -198,7 +198,7 @@ impl Digits {
 pub(super) fn mix<S: Simd, const V: usize>(
     s: S,
     columns: usize,
-    parts: &[Part],
+    parts: &[ChunkPositions],
     chunk: &Chunk<'_>,
     seen: &Range<usize>,
     weights: &mut [f32],

@@ -10,25 +10,25 @@ use crate::simd::{Simd, TOGETHER};
 
 /// What a query has gathered so far; nothing where `sum` is zero.
 #[derive(Clone, Copy)]
-pub(super) struct State {
+pub(super) struct SoftmaxState {
     pub maximum: f32,
     pub sum: f32,
 }
 
-impl State {
+impl SoftmaxState {
     pub(super) const EMPTY: Self = Self { maximum: 0.0, sum: 0.0 };
 }
 
 /// A query's part of a chunk, in positions.
 #[derive(Clone, Copy)]
-pub(super) struct Part {
+pub(super) struct ChunkPositions {
     pub first: usize,
     pub end: usize,
     /// Whether the query's bias counts.
     pub biased: bool,
 }
 
-impl Part {
+impl ChunkPositions {
     pub(super) fn is_empty(self) -> bool {
         self.first >= self.end
     }
@@ -52,14 +52,14 @@ pub(super) fn weights<S: Simd>(
     s: S,
     arguments: &Arguments,
     queries: &[Query<'_>],
-    parts: &[Part],
+    parts: &[ChunkPositions],
     start: usize,
     scores: &mut [f32],
-    states: &mut [State],
+    states: &mut [SoftmaxState],
 ) {
     let rows = scores.as_chunks_mut::<16>().0.chunks_exact_mut(CHUNK / 16);
     for (((query, part), scores), state) in queries.iter().zip(parts).zip(rows).zip(&mut *states) {
-        *state = State::EMPTY;
+        *state = SoftmaxState::EMPTY;
         if !part.is_empty() {
             state.maximum = scale(s, arguments, query, *part, start, scores);
         }
@@ -79,7 +79,7 @@ fn scale<S: Simd>(
     s: S,
     arguments: &Arguments,
     query: &Query<'_>,
-    part: Part,
+    part: ChunkPositions,
     start: usize,
     scores: &mut [[f32; 16]],
 ) -> f32 {
@@ -128,7 +128,7 @@ fn scale_one<S: Simd>(
     s: S,
     arguments: &Arguments,
     query: &Query<'_>,
-    part: Part,
+    part: ChunkPositions,
     start: usize,
     vector: usize,
     dots: &[f32; 16],
@@ -202,7 +202,13 @@ fn lane_numbers<S: Simd>(s: S, vector: usize) -> S::F {
 
 /// Adds a chunk to what a query has gathered.
 #[inline(always)]
-pub(super) fn merge<S: Simd>(s: S, state: &mut State, chunk: State, totals: &mut [f32], chunk_sums: &[f32]) {
+pub(super) fn merge<S: Simd>(
+    s: S,
+    state: &mut SoftmaxState,
+    chunk: SoftmaxState,
+    totals: &mut [f32],
+    chunk_sums: &[f32],
+) {
     if chunk.sum == 0.0 {
         return;
     }
@@ -215,7 +221,7 @@ pub(super) fn merge<S: Simd>(s: S, state: &mut State, chunk: State, totals: &mut
     }
     let larger = if chunk.maximum > state.maximum { chunk.maximum } else { state.maximum };
     let (a, b) = (factor(s, state.maximum - larger), factor(s, chunk.maximum - larger));
-    *state = State { maximum: larger, sum: float::fma(state.sum, a, chunk.sum * b) };
+    *state = SoftmaxState { maximum: larger, sum: float::fma(state.sum, a, chunk.sum * b) };
     for (total, chunk) in totals.as_chunks_mut().0.iter_mut().zip(chunk_sums.as_chunks().0) {
         let scaled = s.mul(s.load(chunk), s.splat(b));
         s.store(s.fma(s.load(total), s.splat(a), scaled), total);

@@ -17,9 +17,9 @@ pub(super) trait Number: Copy {
 
 /// Two bytes.
 #[derive(Clone, Copy)]
-pub(super) struct Half;
+pub(super) struct F16Numbers;
 
-impl Number for Half {
+impl Number for F16Numbers {
     const WORDS: usize = 8;
 
     #[inline(always)]
@@ -31,9 +31,9 @@ impl Number for Half {
 
 /// Four bytes.
 #[derive(Clone, Copy)]
-pub(super) struct Single;
+pub(super) struct F32Numbers;
 
-impl Number for Single {
+impl Number for F32Numbers {
     const WORDS: usize = 16;
 
     #[inline(always)]
@@ -45,7 +45,7 @@ impl Number for Single {
 
 /// Keys or values of a block: rows of vectors, number `start + k · row + v · side`.
 #[derive(Clone, Copy)]
-pub(super) struct Rows<'a> {
+pub(super) struct TileRows<'a> {
     words: &'a [u32],
     /// What is read later, as many words; they are asked for in order, `asked` vectors' words after each row.
     next: &'a [u32],
@@ -55,7 +55,7 @@ pub(super) struct Rows<'a> {
     asked: usize,
 }
 
-impl<'a> Rows<'a> {
+impl<'a> TileRows<'a> {
     /// `panels` panels of keys, side by side, from panel `panel` on: a row for each column.
     pub(super) fn keys(
         words: &'a [u32],
@@ -98,7 +98,7 @@ pub(super) fn or_same<'a>(next: &'a [u32], words: &'a [u32]) -> &'a [u32] {
 pub(super) fn multiply<S: Simd, T: Number, const Q: usize, const V: usize>(
     s: S,
     left: &[&[f32]; Q],
-    right: Rows<'_>,
+    right: TileRows<'_>,
     count: usize,
     sums: &mut [[S::F; V]; Q],
 ) {

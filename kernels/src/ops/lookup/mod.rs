@@ -3,9 +3,9 @@
 //! Contract: those of [`row_values`], which is the plain version. Row types have each block turned back by the
 //! transform of [`hadamard`], then multiplied by the scale of the row.
 
-use crate::ahead::LINE;
 use crate::hadamard::{self, BLOCK};
-use crate::panel::{Blocks, PanelType, row_values};
+use crate::panel::{PanelBlocks, PanelType, row_values};
+use crate::prefetch::LINE;
 use crate::simd::{LANES, Simd, instantiate, load_each};
 
 /// Writes the row of lane `lane` of a panel with as many columns as `out`. Nothing is written where the panel's size is
@@ -16,7 +16,7 @@ instantiate!(LIST: Function = "lookup" body(ty: PanelType, panel: &[u8], lane: u
 
 #[inline(always)]
 fn body<S: Simd>(s: S, ty: PanelType, panel: &[u8], lane: usize, out: &mut [f32]) {
-    let Some(mut blocks) = Blocks::new(ty, panel, lane, out.len()) else {
+    let Some(mut blocks) = PanelBlocks::new(ty, panel, lane, out.len()) else {
         row_values(ty, panel, lane, out.len(), out);
         return;
     };

@@ -4,11 +4,11 @@ use core::arch::asm;
 use core::arch::x86_64::*;
 use core::ops::Range;
 
-use super::lanes::Lanes;
-use super::rows::BookRow;
-use super::run::Part;
-use super::spread::Blocks;
-use super::types::{Plane, Scheme};
+use super::broadcast::Blocks;
+use super::formats::{QuantPlane, ScaleScheme};
+use super::row_types::BookRow;
+use super::run::MatmulShare;
+use super::simd::MatmulSimd;
 use super::{Function, Output, Product, run};
 use crate::Features;
 use crate::ops::Kernel;
@@ -35,11 +35,11 @@ macro_rules! intrinsic {
     };
 }
 
-/// How integers are multiplied: that in which AVX2 and AVX-VNNI differ. See [`Lanes`] for what each method does.
+/// How integers are multiplied: that in which AVX2 and AVX-VNNI differ. See [`MatmulSimd`] for what each method does.
 pub(super) trait Integers: Copy {
     const BIAS: i32;
     const WIDE: bool;
-    /// Whether several rows are done sooner where they are spread over vectors first.
+    /// Whether several rows are done sooner where they are broadcast over vectors first.
     const SPREAD: bool;
     type Dot: Copy;
 
@@ -130,7 +130,7 @@ impl Integers for Avx2 {
     }
 }
 
-impl<N: Integers> Lanes for N {
+impl<N: Integers> MatmulSimd for N {
     const WIDTH: usize = 8;
     const SIGNED_BIAS: i32 = N::BIAS;
     const WIDE: bool = N::WIDE;
@@ -228,12 +228,12 @@ impl<N: Integers> Lanes for N {
         })
     }
     #[inline(always)]
-    fn some_rows<P: Plane, S: Scheme>(self, part: &Part<'_>) -> usize {
-        if N::SPREAD && !P::SIGNED { part.spread::<N, Blocks<P, S>>(self) } else { part.rows.start }
+    fn some_rows<P: QuantPlane, S: ScaleScheme>(self, part: &MatmulShare<'_>) -> usize {
+        if N::SPREAD && !P::SIGNED { part.broadcast::<N, Blocks<P, S>>(self) } else { part.rows.start }
     }
     #[inline(always)]
-    fn some_book_rows(self, part: &Part<'_>) -> usize {
-        if N::SPREAD { part.spread::<N, BookRow>(self) } else { part.rows.start }
+    fn some_book_rows(self, part: &MatmulShare<'_>) -> usize {
+        if N::SPREAD { part.broadcast::<N, BookRow>(self) } else { part.rows.start }
     }
     #[inline(always)]
     fn splat(self, x: f32) -> Self::F {
@@ -270,8 +270,8 @@ impl<N: Integers> Lanes for N {
     #[inline(always)]
     unsafe fn brains(self, from: *const u8) -> Self::F {
         intrinsic!({
-            let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast()));
-            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
+            let unpacked = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast()));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(unpacked))
         })
     }
     #[inline(always)]
@@ -281,8 +281,8 @@ impl<N: Integers> Lanes for N {
     #[inline(always)]
     unsafe fn unsigned<const SHIFT: u32, const MASK: u8>(self, from: *const u8) -> Self::F {
         intrinsic!({
-            let wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64(from.cast()));
-            let shifted = _mm256_srl_epi32(wide, _mm_cvtsi32_si128(SHIFT as i32));
+            let unpacked = _mm256_cvtepu8_epi32(_mm_loadl_epi64(from.cast()));
+            let shifted = _mm256_srl_epi32(unpacked, _mm_cvtsi32_si128(SHIFT as i32));
             _mm256_cvtepi32_ps(_mm256_and_si256(shifted, _mm256_set1_epi32(MASK as i32)))
         })
     }

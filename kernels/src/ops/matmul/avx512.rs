@@ -3,7 +3,7 @@
 use core::arch::x86_64::*;
 use core::ops::Range;
 
-use super::lanes::Lanes;
+use super::simd::MatmulSimd;
 use super::{Function, Output, Product, run};
 use crate::Features;
 use crate::ops::Kernel;
@@ -30,7 +30,7 @@ macro_rules! intrinsic {
     };
 }
 
-impl Lanes for Avx512 {
+impl MatmulSimd for Avx512 {
     const WIDTH: usize = 16;
     /// `dpbusd` takes unsigned weights: signed ones are raised by 128.
     const SIGNED_BIAS: i32 = 128;
@@ -162,8 +162,8 @@ impl Lanes for Avx512 {
     #[inline(always)]
     unsafe fn brains(self, from: *const u8) -> Self::F {
         intrinsic!({
-            let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()));
-            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
+            let unpacked = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(unpacked))
         })
     }
     #[inline(always)]
@@ -173,8 +173,8 @@ impl Lanes for Avx512 {
     #[inline(always)]
     unsafe fn unsigned<const SHIFT: u32, const MASK: u8>(self, from: *const u8) -> Self::F {
         intrinsic!({
-            let wide = _mm512_cvtepu8_epi32(_mm_loadu_si128(from.cast()));
-            let bits = _mm512_and_si512(_mm512_srli_epi32::<SHIFT>(wide), _mm512_set1_epi32(MASK as i32));
+            let unpacked = _mm512_cvtepu8_epi32(_mm_loadu_si128(from.cast()));
+            let bits = _mm512_and_si512(_mm512_srli_epi32::<SHIFT>(unpacked), _mm512_set1_epi32(MASK as i32));
             _mm512_cvtepi32_ps(bits)
         })
     }

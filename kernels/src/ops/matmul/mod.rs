@@ -9,22 +9,22 @@
 //! - Float types: from zero, column by column in order of K, `acc = fma(w, x, acc)`.
 //! - Bias and residual are added in this order, one rounding each.
 //!
-//! One body serves every instruction set through the `Lanes` trait; [`reference()`] says the same in plain words.
+//! One body serves every instruction set through the `MatmulSimd` trait; [`reference()`] says the same in plain words.
 
 mod reference;
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-mod lanes;
+mod formats;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-mod rows;
+mod row_types;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod run;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod simd;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod tile;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-mod types;
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-mod wide;
+mod unpacked;
 
 #[cfg(target_arch = "x86_64")]
 pub(super) mod amx;
@@ -34,6 +34,8 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod avx_vnni;
+#[cfg(target_arch = "x86_64")]
+mod broadcast;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 #[cfg(target_arch = "aarch64")]
@@ -41,8 +43,6 @@ mod neon_dot;
 #[cfg(target_arch = "aarch64")]
 mod neon_i8mm;
 mod scalar;
-#[cfg(target_arch = "x86_64")]
-mod spread;
 #[cfg(test)]
 pub(crate) mod tests;
 

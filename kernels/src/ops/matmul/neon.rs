@@ -3,9 +3,9 @@
 use core::arch::aarch64::*;
 use core::ops::Range;
 
-use super::lanes::Lanes;
+use super::formats::{QuantPlane, ScaleScheme};
+use super::simd::MatmulSimd;
 use super::tile::{self, QuantisedRow};
-use super::types::{Plane, Scheme};
 use super::{Function, Output, Product, run};
 use crate::Features;
 use crate::ops::Kernel;
@@ -45,15 +45,15 @@ unsafe fn four_bytes(from: *const u8) -> uint8x8_t {
 
 /// How integers are multiplied: that in which the levels of NEON differ.
 pub(super) trait Multiply: Copy {
-    /// See [`Lanes::FLOATS`].
+    /// See [`MatmulSimd::FLOATS`].
     const FLOATS: Option<Function> = Some(neon);
 
     /// Adds the products of four times four weights with the four integers in `a`, none of which is −128.
     fn dot(self, sum: int32x4_t, weights: uint8x16_t, a: i32) -> int32x4_t;
 
-    /// See [`Lanes::integers`].
+    /// See [`MatmulSimd::integers`].
     #[inline(always)]
-    unsafe fn tile<P: Plane, S: Scheme, const M: usize, const V: usize>(
+    unsafe fn tile<P: QuantPlane, S: ScaleScheme, const M: usize, const V: usize>(
         self,
         panels: &[*const u8; V],
         lanes: &[usize; V],
@@ -82,7 +82,7 @@ impl Multiply for Neon {
     }
 }
 
-impl<N: Multiply> Lanes for N {
+impl<N: Multiply> MatmulSimd for N {
     const WIDTH: usize = 4;
     const SIGNED_BIAS: i32 = 0;
     const FLOATS: Option<Function> = <N as Multiply>::FLOATS;
@@ -166,7 +166,7 @@ impl<N: Multiply> Lanes for N {
         intrinsic!(vmlaq_s32(total, dot, factors))
     }
     #[inline(always)]
-    unsafe fn integers<P: Plane, S: Scheme, const M: usize, const V: usize>(
+    unsafe fn integers<P: QuantPlane, S: ScaleScheme, const M: usize, const V: usize>(
         self,
         panels: &[*const u8; V],
         lanes: &[usize; V],
@@ -216,8 +216,8 @@ impl<N: Multiply> Lanes for N {
     #[inline(always)]
     unsafe fn signed(self, from: *const u8) -> Self::F {
         intrinsic!({
-            let wide = vmovl_s8(vreinterpret_s8_u8(four_bytes(from)));
-            vcvtq_f32_s32(vmovl_s16(vget_low_s16(wide)))
+            let unpacked = vmovl_s8(vreinterpret_s8_u8(four_bytes(from)));
+            vcvtq_f32_s32(vmovl_s16(vget_low_s16(unpacked)))
         })
     }
     #[inline(always)]

@@ -1,17 +1,17 @@
 //! Products with NEON's products of byte matrices: `smmla` takes eight columns of two rows and two outputs.
 //!
-//! Two neighbouring groups of columns, zipped, give eight columns of the outputs 0 and 1 and of 2 and 3. A
+//! Int2Values neighbouring groups of columns, zipped, give eight columns of the outputs 0 and 1 and of 2 and 3. A
 //! single row takes the way of `sdot`.
 
 use core::arch::aarch64::*;
 use core::arch::asm;
 use core::ops::Range;
 
-use super::lanes::Lanes;
+use super::formats::{QuantPlane, ScaleAddress, ScaleScheme};
 use super::neon::Multiply;
 use super::neon_dot::Dot;
+use super::simd::MatmulSimd;
 use super::tile::{self, LINE, QuantisedRow, row_sum, scaled_sum};
-use super::types::{Place, Plane, Scheme};
 use super::{Function, Output, Product, run};
 use crate::Features;
 use crate::ops::Kernel;
@@ -90,7 +90,7 @@ impl Multiply for I8mm {
     }
 
     #[inline(always)]
-    unsafe fn tile<P: Plane, S: Scheme, const M: usize, const V: usize>(
+    unsafe fn tile<P: QuantPlane, S: ScaleScheme, const M: usize, const V: usize>(
         self,
         panels: &[*const u8; V],
         lanes: &[usize; V],
@@ -110,7 +110,7 @@ impl Multiply for I8mm {
 
 /// As [`tile::integers`], for four rows.
 #[inline(always)]
-unsafe fn four_rows<P: Plane, S: Scheme, const V: usize>(
+unsafe fn four_rows<P: QuantPlane, S: ScaleScheme, const V: usize>(
     l: I8mm,
     panels: &[*const u8; V],
     lanes: &[usize; V],
@@ -126,14 +126,14 @@ unsafe fn four_rows<P: Plane, S: Scheme, const V: usize>(
             let column = (block * S::MACROS + mac) * 64;
             // SAFETY: the macro-block lies inside the panel, its columns inside the rows.
             unsafe {
-                let place = |v: usize| Place {
+                let place = |v: usize| ScaleAddress {
                     head: panels[v].add(block * block_bytes),
                     tail: panels[v].add(at + P::LINES * LINE),
                     mac,
                     sub: 0,
                     lane: lanes[v],
                 };
-                let places: [Place; V] = core::array::from_fn(place);
+                let places: [ScaleAddress; V] = core::array::from_fn(place);
                 let lines = core::array::from_fn(|v| panels[v].add(at + 4 * lanes[v]));
                 macro_block::<P, S, V>(l, &lines, &places, rows, column, sums);
             }
@@ -152,10 +152,10 @@ macro_rules! pairs_of_groups {
 }
 
 #[inline(always)]
-unsafe fn macro_block<P: Plane, S: Scheme, const V: usize>(
+unsafe fn macro_block<P: QuantPlane, S: ScaleScheme, const V: usize>(
     l: I8mm,
     lines: &[*const u8; V],
-    places: &[Place; V],
+    places: &[ScaleAddress; V],
     rows: &[QuantisedRow; 4],
     column: usize,
     sums: &mut [[float32x4_t; V]; 4],
@@ -184,7 +184,7 @@ unsafe fn macro_block<P: Plane, S: Scheme, const V: usize>(
                 let sub = const { G / (S::SUB / 4) };
                 for v in 0..V {
                     let dots = l.rows(squares[v]).map(|dot| l.finish(dot, 0));
-                    let place = Place { sub, ..places[v] };
+                    let place = ScaleAddress { sub, ..places[v] };
                     add_scaled::<S, V>(l, place, rows, column + 4 * G, &dots, v, sums);
                 }
             }
@@ -195,11 +195,11 @@ unsafe fn macro_block<P: Plane, S: Scheme, const V: usize>(
 /// Adds the dot products of the sub-block at `place`, which begins at `column`, to the sums of vector `v`.
 ///
 /// # Safety
-/// As for [`Scheme::scale`], and every row must be valid for the columns.
+/// As for [`ScaleScheme::scale`], and every row must be valid for the columns.
 #[inline(always)]
-unsafe fn add_scaled<S: Scheme, const V: usize>(
+unsafe fn add_scaled<S: ScaleScheme, const V: usize>(
     l: I8mm,
-    place: Place,
+    place: ScaleAddress,
     rows: &[QuantisedRow; 4],
     column: usize,
     dots: &[float32x4_t; 4],

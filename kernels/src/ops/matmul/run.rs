@@ -3,18 +3,18 @@
 use core::marker::PhantomData;
 use core::ops::Range;
 
-use super::lanes::Lanes;
-use super::rows::{self, BookRow, ByteRow, RowScheme};
-use super::tile::{self, BrainPair, Element, Full, HalfPair, LINE, QuantisedRow};
-use super::types::{Plane, Scheme, by_type};
-use super::{Input, Output, Product, wide};
+use super::formats::{QuantPlane, ScaleScheme, by_type};
+use super::row_types::{self, BookRow, ByteRow, RowScheme};
+use super::simd::MatmulSimd;
+use super::tile::{self, Bf16Pair, F16Pair, F32Element, FloatElement, LINE, QuantisedRow};
+use super::{Input, Output, Product, unpacked};
 use crate::ops::quantise::Layout;
 use crate::panel::{PanelType, ROWS};
 
 /// Computes a part of a product with the instructions of `L`. `V1` vectors of outputs are worked on at once
 /// for a single row, `VN` for up to four rows.
 #[inline(always)]
-pub(super) fn run<L: Lanes, const V1: usize, const VN: usize>(
+pub(super) fn run<L: MatmulSimd, const V1: usize, const VN: usize>(
     l: L,
     product: &Product<'_>,
     rows: Range<usize>,
@@ -27,7 +27,7 @@ pub(super) fn run<L: Lanes, const V1: usize, const VN: usize>(
     {
         return floats(product, rows, panels, out);
     }
-    let part = Part::checked(product, rows, panels, out);
+    let part = MatmulShare::checked(product, rows, panels, out);
     macro_rules! integers {
         ($plane:ty, $scheme:ty) => {
             part.after(l.some_rows::<$plane, $scheme>(&part))
@@ -36,14 +36,14 @@ pub(super) fn run<L: Lanes, const V1: usize, const VN: usize>(
     }
     by_type!(product.panel, integers, {
         PanelType::F32 | PanelType::F16 | PanelType::BF16 if const { L::FLOATS.is_some() } => unreachable!(),
-        PanelType::F32 => part.tiles::<L, V1, VN>(l, &Floats::<Full>(PhantomData)),
-        PanelType::F16 => part.tiles::<L, V1, VN>(l, &Floats::<HalfPair>(PhantomData)),
-        PanelType::BF16 => part.tiles::<L, V1, VN>(l, &Floats::<BrainPair>(PhantomData)),
+        PanelType::F32 => part.tiles::<L, V1, VN>(l, &Floats::<F32Element>(PhantomData)),
+        PanelType::F16 => part.tiles::<L, V1, VN>(l, &Floats::<F16Pair>(PhantomData)),
+        PanelType::BF16 => part.tiles::<L, V1, VN>(l, &Floats::<Bf16Pair>(PhantomData)),
         PanelType::W8R => part.tiles::<L, V1, V1>(l, &Rows::<ByteRow>(PhantomData)),
         PanelType::W4I => {
-            let many = L::WIDE && part.rows.len() >= wide::LEAST_ROWS;
-            let done = if many { part.wide::<L, V1>(l) } else { part.panels.start };
-            let part = Part { panels: done..part.panels.end, ..part };
+            let many = L::WIDE && part.rows.len() >= unpacked::LEAST_ROWS;
+            let done = if many { part.unpacked::<L, V1>(l) } else { part.panels.start };
+            let part = MatmulShare { panels: done..part.panels.end, ..part };
             part.after(l.some_book_rows(&part)).tiles::<L, V1, VN>(l, &Rows::<BookRow>(PhantomData))
         }
     })
@@ -52,7 +52,7 @@ pub(super) fn run<L: Lanes, const V1: usize, const VN: usize>(
 /// How a tile of one panel type is computed.
 trait Kind {
     /// The products of `M` rows from `row` with the `V` vectors.
-    unsafe fn products<L: Lanes, const M: usize, const V: usize>(
+    unsafe fn products<L: MatmulSimd, const M: usize, const V: usize>(
         &self,
         l: L,
         input: Input<'_>,
@@ -102,9 +102,9 @@ struct Vectors<const V: usize> {
     outputs: [usize; V],
 }
 
-impl<P: Plane, S: Scheme> Kind for Integers<P, S> {
+impl<P: QuantPlane, S: ScaleScheme> Kind for Integers<P, S> {
     #[inline(always)]
-    unsafe fn products<L: Lanes, const M: usize, const V: usize>(
+    unsafe fn products<L: MatmulSimd, const M: usize, const V: usize>(
         &self,
         l: L,
         input: Input<'_>,
@@ -123,9 +123,9 @@ impl<P: Plane, S: Scheme> Kind for Integers<P, S> {
     }
 }
 
-impl<E: Element> Kind for Floats<E> {
+impl<E: FloatElement> Kind for Floats<E> {
     #[inline(always)]
-    unsafe fn products<L: Lanes, const M: usize, const V: usize>(
+    unsafe fn products<L: MatmulSimd, const M: usize, const V: usize>(
         &self,
         l: L,
         input: Input<'_>,
@@ -146,7 +146,7 @@ impl<E: Element> Kind for Floats<E> {
 
 impl<R: RowScheme> Kind for Rows<R> {
     #[inline(always)]
-    unsafe fn products<L: Lanes, const M: usize, const V: usize>(
+    unsafe fn products<L: MatmulSimd, const M: usize, const V: usize>(
         &self,
         l: L,
         input: Input<'_>,
@@ -159,7 +159,7 @@ impl<R: RowScheme> Kind for Rows<R> {
         // SAFETY: `Product::check` saw that rows and panels are there.
         unsafe {
             let rows = QuantisedRow::several(words, shape.layout, row);
-            rows::products::<L, R, M, V>(
+            row_types::products::<L, R, M, V>(
                 l,
                 &vectors.panels,
                 &vectors.lanes,
@@ -171,14 +171,14 @@ impl<R: RowScheme> Kind for Rows<R> {
 }
 
 /// The part of a product that one call computes.
-pub(super) struct Part<'a> {
+pub(super) struct MatmulShare<'a> {
     pub(super) product: &'a Product<'a>,
     pub(super) rows: Range<usize>,
     pub(super) panels: Range<usize>,
     pub(super) out: Output<'a>,
 }
 
-impl<'a> Part<'a> {
+impl<'a> MatmulShare<'a> {
     /// Panics where something of it is not there: the kernels read and write without checks.
     pub(super) fn checked(
         product: &'a Product<'a>,
@@ -201,11 +201,11 @@ impl<'a> Part<'a> {
     }
 }
 
-impl Part<'_> {
-    /// Three shapes of tiles: four rows times `VN` vectors, one row times `V1`, and one times one for what is
+impl MatmulShare<'_> {
+    /// Int3Values shapes of tiles: four rows times `VN` vectors, one row times `V1`, and one times one for what is
     /// left. Each is a copy of the inner loops for every panel type, so each has only one call.
     #[inline(always)]
-    fn tiles<L: Lanes, const V1: usize, const VN: usize>(&self, l: L, kind: &impl Kind) {
+    fn tiles<L: MatmulSimd, const V1: usize, const VN: usize>(&self, l: L, kind: &impl Kind) {
         let per_panel = ROWS / L::WIDTH;
         let shape = Shape::new(self.product);
         let end = self.panels.end * per_panel;
@@ -256,7 +256,7 @@ impl Part<'_> {
 
     /// `M` rows from `row` times `V` vectors from `vector`.
     #[inline(always)]
-    fn tile<L: Lanes, const M: usize, const V: usize>(
+    fn tile<L: MatmulSimd, const M: usize, const V: usize>(
         &self,
         l: L,
         kind: &impl Kind,
@@ -284,7 +284,7 @@ impl Part<'_> {
 
     /// Adds bias and residual to the sums of outputs from `output` and stores them.
     #[inline(always)]
-    pub(super) fn finish<L: Lanes>(&self, l: L, sums: L::F, row: usize, output: usize) {
+    pub(super) fn finish<L: MatmulSimd>(&self, l: L, sums: L::F, row: usize, output: usize) {
         let (product, out) = (self.product, &self.out);
         if output + L::WIDTH > product.outputs {
             return self.finish_partly(l, sums, row, output);
@@ -304,7 +304,7 @@ impl Part<'_> {
     }
 
     /// The same where the matrix ends within the vector.
-    fn finish_partly<L: Lanes>(&self, l: L, sums: L::F, row: usize, output: usize) {
+    fn finish_partly<L: MatmulSimd>(&self, l: L, sums: L::F, row: usize, output: usize) {
         let (product, out) = (self.product, &self.out);
         let mut lanes = [0.0; ROWS];
         // SAFETY: a vector has at most sixteen lanes.

@@ -1,15 +1,15 @@
 //! The inner loops: some rows times some vectors of outputs, over all columns.
 
-use super::lanes::Lanes;
-use super::types::{Place, Plane, Scheme};
+use super::formats::{QuantPlane, ScaleAddress, ScaleScheme};
+use super::simd::MatmulSimd;
 use crate::ops::quantise::Layout;
 
-/// Bytes of a line.
+/// Int8Values of a line.
 pub(super) const LINE: usize = 64;
 
-/// Lines that begin where those of the cache do, so that reading one touches no other.
+/// MacroBlockLines that begin where those of the cache do, so that reading one touches no other.
 #[repr(C, align(64))]
-pub(super) struct Lines<const N: usize>([[u8; LINE]; N]);
+pub(super) struct MacroBlockLines<const N: usize>([[u8; LINE]; N]);
 
 /// Where a quantised row is.
 #[derive(Clone, Copy)]
@@ -101,13 +101,13 @@ macro_rules! sixteen_groups {
 
 pub(super) use sixteen_groups;
 
-/// Bytes of a macro-block with its tail.
-pub(super) const fn macro_bytes<P: Plane, S: Scheme>() -> usize {
+/// Int8Values of a macro-block with its tail.
+pub(super) const fn macro_bytes<P: QuantPlane, S: ScaleScheme>() -> usize {
     (P::LINES + S::TAIL) * LINE
 }
 
-/// Bytes of a block: its head and its macro-blocks.
-pub(super) const fn block_bytes<P: Plane, S: Scheme>() -> usize {
+/// Int8Values of a block: its head and its macro-blocks.
+pub(super) const fn block_bytes<P: QuantPlane, S: ScaleScheme>() -> usize {
     S::HEAD * LINE + S::MACROS * macro_bytes::<P, S>()
 }
 
@@ -117,7 +117,13 @@ pub(super) const fn block_bytes<P: Plane, S: Scheme>() -> usize {
 /// Every pointer of `panels` must be valid for the panel's blocks, offset by its vector's first row `lanes`,
 /// and every row for the columns of the blocks.
 #[inline(always)]
-pub(super) unsafe fn integers<L: Lanes, P: Plane, S: Scheme, const M: usize, const V: usize>(
+pub(super) unsafe fn integers<
+    L: MatmulSimd,
+    P: QuantPlane,
+    S: ScaleScheme,
+    const M: usize,
+    const V: usize,
+>(
     l: L,
     panels: &[*const u8; V],
     lanes: &[usize; V],
@@ -161,7 +167,7 @@ pub(super) fn ahead<const V: usize>(panels: &[*const u8; V], lanes: &[usize; V])
 }
 
 #[inline(always)]
-unsafe fn macro_block<L: Lanes, P: Plane, S: Scheme, const M: usize, const V: usize>(
+unsafe fn macro_block<L: MatmulSimd, P: QuantPlane, S: ScaleScheme, const M: usize, const V: usize>(
     l: L,
     heads: &[*const u8; V],
     lines: &[*const u8; V],
@@ -201,7 +207,7 @@ unsafe fn macro_block<L: Lanes, P: Plane, S: Scheme, const M: usize, const V: us
                 let sub = const { G / (S::SUB / 4) };
                 for v in 0..V {
                     let tail = lines[v].add(P::LINES * LINE);
-                    let place = Place { head: heads[v], tail, mac, sub, lane: lanes[v] };
+                    let place = ScaleAddress { head: heads[v], tail, mac, sub, lane: lanes[v] };
                     let scale = S::scale(l, place);
                     for m in 0..M {
                         let row_scale = *rows[m].scales.add((column + 4 * G) / 32);
@@ -226,7 +232,7 @@ unsafe fn macro_block<L: Lanes, P: Plane, S: Scheme, const M: usize, const V: us
 /// # Safety
 /// The row must be valid for the sub-block.
 #[inline(always)]
-pub(super) unsafe fn row_sum<S: Scheme>(row: QuantisedRow, column: usize) -> i32 {
+pub(super) unsafe fn row_sum<S: ScaleScheme>(row: QuantisedRow, column: usize) -> i32 {
     let at = column / 16;
     // SAFETY: sums exist for every 16 columns of the padded row.
     unsafe { if S::SUB == 16 { *row.sums.add(at) } else { *row.sums.add(at & !1) + *row.sums.add(at | 1) } }
@@ -237,7 +243,7 @@ pub(super) unsafe fn row_sum<S: Scheme>(row: QuantisedRow, column: usize) -> i32
 /// # Safety
 /// The row must be valid for the sub-block.
 #[inline(always)]
-pub(super) unsafe fn scaled_sum<S: Scheme>(row: QuantisedRow, column: usize) -> f32 {
+pub(super) unsafe fn scaled_sum<S: ScaleScheme>(row: QuantisedRow, column: usize) -> f32 {
     // SAFETY: sums exist for every 16, scales and scaled sums for every 32 columns of the padded row.
     unsafe {
         if S::SUB == 16 {
@@ -249,7 +255,7 @@ pub(super) unsafe fn scaled_sum<S: Scheme>(row: QuantisedRow, column: usize) -> 
 }
 
 /// The element type of float panels.
-pub(super) trait Element {
+pub(super) trait FloatElement {
     /// Columns of a line.
     const COLUMNS: usize;
 
@@ -257,39 +263,39 @@ pub(super) trait Element {
     ///
     /// # Safety
     /// `line` must be valid for the vector's bytes.
-    unsafe fn load<L: Lanes>(l: L, line: *const u8) -> (L::F, L::F);
+    unsafe fn load<L: MatmulSimd>(l: L, line: *const u8) -> (L::F, L::F);
 }
 
 /// f32.
-pub(super) struct Full;
+pub(super) struct F32Element;
 /// f16.
-pub(super) struct HalfPair;
+pub(super) struct F16Pair;
 /// bf16.
-pub(super) struct BrainPair;
+pub(super) struct Bf16Pair;
 
-impl Element for Full {
+impl FloatElement for F32Element {
     const COLUMNS: usize = 1;
     #[inline(always)]
-    unsafe fn load<L: Lanes>(l: L, line: *const u8) -> (L::F, L::F) {
+    unsafe fn load<L: MatmulSimd>(l: L, line: *const u8) -> (L::F, L::F) {
         // SAFETY: the caller's promise.
         let x = unsafe { l.floats(line.cast()) };
         (x, x)
     }
 }
 
-impl Element for HalfPair {
+impl FloatElement for F16Pair {
     const COLUMNS: usize = 2;
     #[inline(always)]
-    unsafe fn load<L: Lanes>(l: L, line: *const u8) -> (L::F, L::F) {
+    unsafe fn load<L: MatmulSimd>(l: L, line: *const u8) -> (L::F, L::F) {
         // SAFETY: the caller's promise.
         unsafe { l.half_pairs(line) }
     }
 }
 
-impl Element for BrainPair {
+impl FloatElement for Bf16Pair {
     const COLUMNS: usize = 2;
     #[inline(always)]
-    unsafe fn load<L: Lanes>(l: L, line: *const u8) -> (L::F, L::F) {
+    unsafe fn load<L: MatmulSimd>(l: L, line: *const u8) -> (L::F, L::F) {
         // SAFETY: the caller's promise.
         unsafe { l.brain_pairs(line) }
     }
@@ -300,7 +306,7 @@ impl Element for BrainPair {
 /// # Safety
 /// Every pointer of `panels` must be valid for the panel's lines, and every row for the columns.
 #[inline(always)]
-pub(super) unsafe fn floats<L: Lanes, E: Element, const M: usize, const V: usize>(
+pub(super) unsafe fn floats<L: MatmulSimd, E: FloatElement, const M: usize, const V: usize>(
     l: L,
     panels: &[*const u8; V],
     lanes: &[usize; V],

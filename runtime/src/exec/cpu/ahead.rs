@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::ops::Deref;
 
-use siskin_kernels::ahead::{LINE, ask_for};
+use siskin_kernels::prefetch::{LINE, prefetch_l2};
 
 use super::Forward;
 use crate::plan::Step;
@@ -44,7 +44,7 @@ impl Wish {
     fn ask(&mut self, most: usize) -> usize {
         let lines = most.min(self.bytes.div_ceil(LINE));
         for line in 0..lines {
-            ask_for(self.at.wrapping_add(line * LINE));
+            prefetch_l2(self.at.wrapping_add(line * LINE));
         }
         *self =
             Self { at: self.at.wrapping_add(lines * LINE), bytes: self.bytes.saturating_sub(lines * LINE) };

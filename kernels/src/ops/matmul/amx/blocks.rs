@@ -6,10 +6,10 @@ use core::mem::MaybeUninit;
 use core::ops::Range;
 
 use super::super::Input;
-use super::super::lanes::Lanes;
-use super::super::run::Part;
+use super::super::formats::{QuantPlane, ScaleAddress, ScaleScheme};
+use super::super::run::MatmulShare;
+use super::super::simd::MatmulSimd;
 use super::super::tile::{self, LINE, QuantisedRow, scaled_sum, sixteen_groups};
-use super::super::types::{Place, Plane, Scheme};
 use super::{GROUP, groups};
 use crate::ops::quantise::Layout;
 use crate::ops::tiles::{self, Shapes, Tiles};
@@ -35,7 +35,7 @@ struct Scratch {
 /// # Safety
 /// The processor must have AMX, and the part must have been checked.
 #[inline(always)]
-pub(super) unsafe fn run<P: Plane, S: Scheme>(l: Avx512, part: &Part<'_>) {
+pub(super) unsafe fn run<P: QuantPlane, S: ScaleScheme>(l: Avx512, part: &MatmulShare<'_>) {
     for rows in groups(part.rows.clone(), tiles::ROWS, GROUP) {
         // SAFETY: the caller's promise.
         unsafe { Group { part, rows }.run::<P, S>(l) }
@@ -44,7 +44,7 @@ pub(super) unsafe fn run<P: Plane, S: Scheme>(l: Avx512, part: &Part<'_>) {
 
 /// Rows that are multiplied with one part of the weights after the other: whole tiles, or less than one.
 struct Group<'a> {
-    part: &'a Part<'a>,
+    part: &'a MatmulShare<'a>,
     rows: Range<usize>,
 }
 
@@ -56,7 +56,7 @@ struct Chunk {
 
 impl Group<'_> {
     #[inline(always)]
-    unsafe fn run<P: Plane, S: Scheme>(&self, l: Avx512) {
+    unsafe fn run<P: QuantPlane, S: ScaleScheme>(&self, l: Avx512) {
         let rows = self.rows.len().min(tiles::ROWS);
         let mut shapes = Shapes::NONE;
         for tile in 0..4 {
@@ -95,7 +95,7 @@ impl Group<'_> {
 
     /// All rows times a chunk of a panel.
     #[inline(always)]
-    unsafe fn chunk<P: Plane, S: Scheme>(
+    unsafe fn chunk<P: QuantPlane, S: ScaleScheme>(
         &self,
         l: Avx512,
         tiles: &Tiles,
@@ -118,7 +118,7 @@ impl Group<'_> {
 
     /// Sixteen rows, or those that there are, from row `start` of the group on.
     #[inline(always)]
-    unsafe fn sixteen<P: Plane, S: Scheme>(
+    unsafe fn sixteen<P: QuantPlane, S: ScaleScheme>(
         &self,
         l: Avx512,
         tiles: &Tiles,
@@ -173,7 +173,7 @@ impl Rows {
     /// # Safety
     /// The tiles must have their shapes, and rows and bytes be there.
     #[inline(always)]
-    unsafe fn multiply<S: Scheme>(
+    unsafe fn multiply<S: ScaleScheme>(
         &self,
         tiles: &Tiles,
         bytes: *const u8,
@@ -211,7 +211,7 @@ impl Rows {
     /// # Safety
     /// The panel must have the macro-block, and products and rows be there.
     #[inline(always)]
-    unsafe fn add<P: Plane, S: Scheme>(
+    unsafe fn add<P: QuantPlane, S: ScaleScheme>(
         &self,
         l: Avx512,
         panel: *const u8,
@@ -224,7 +224,7 @@ impl Rows {
             let (head, lines) = place_of::<P, S>(panel, index);
             let tail = lines.add(P::LINES * LINE);
             for (sub, products) in products.iter().enumerate().take(64 / S::SUB) {
-                let place = Place { head, tail, mac: index % S::MACROS, sub, lane: 0 };
+                let place = ScaleAddress { head, tail, mac: index % S::MACROS, sub, lane: 0 };
                 let scale = S::scale(l, place);
                 let min = if S::MIN { S::min(l, place) } else { scale };
                 let column = 64 * index + sub * S::SUB;
@@ -245,7 +245,7 @@ impl Rows {
 }
 
 /// Whether the lines of a type are signed bytes as they stand.
-const fn is_direct<P: Plane>() -> bool {
+const fn is_direct<P: QuantPlane>() -> bool {
     P::LINES == 16
 }
 
@@ -254,7 +254,7 @@ const fn is_direct<P: Plane>() -> bool {
 /// # Safety
 /// The panel must have the macro-block.
 #[inline(always)]
-unsafe fn place_of<P: Plane, S: Scheme>(panel: *const u8, index: usize) -> (*const u8, *const u8) {
+unsafe fn place_of<P: QuantPlane, S: ScaleScheme>(panel: *const u8, index: usize) -> (*const u8, *const u8) {
     let (block, mac) = (index / S::MACROS, index % S::MACROS);
     // SAFETY: the caller's promise.
     unsafe {
@@ -268,7 +268,7 @@ unsafe fn place_of<P: Plane, S: Scheme>(panel: *const u8, index: usize) -> (*con
 /// # Safety
 /// The lines must be those of a macro-block, and there must be place for sixteen.
 #[inline(always)]
-unsafe fn unpack<P: Plane>(l: Avx512, lines: *const u8, to: *mut u8) {
+unsafe fn unpack<P: QuantPlane>(l: Avx512, lines: *const u8, to: *mut u8) {
     // SAFETY: the caller's promise.
     unsafe {
         sixteen_groups!(G => {

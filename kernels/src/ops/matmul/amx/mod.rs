@@ -3,17 +3,17 @@
 //! Few rows are multiplied faster by vectors, and floats have to be: those go the way of AVX-512.
 
 mod blocks;
-mod rows;
+mod row_types;
 
 use core::ops::Range;
 
-use super::rows::{BookRow, ByteRow};
-use super::run::Part;
-use super::types::by_type;
+use super::formats::by_type;
+use super::row_types::{BookRow, ByteRow};
+use super::run::MatmulShare;
 use super::{Function, Output, Product, avx512};
 use crate::Features;
 use crate::ops::tiles::{self, Shapes, Tiles};
-use crate::ops::{Kernel, ceiling};
+use crate::ops::{Kernel, peak};
 use crate::panel::ROWS;
 use crate::simd::Avx512;
 
@@ -37,7 +37,7 @@ fn shell(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: O
         avx512::shell(product, with_vectors, panels.clone(), out);
     }
     if !with_tiles.is_empty() {
-        let part = Part::checked(product, with_tiles, panels, out);
+        let part = MatmulShare::checked(product, with_tiles, panels, out);
         // SAFETY: the processor has AMX.
         unsafe { multiply(Avx512::inside(), &part) }
     }
@@ -63,7 +63,7 @@ fn tiled_rows(rows: usize) -> usize {
 /// # Safety
 /// The processor must have AMX.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-unsafe fn multiply(l: Avx512, part: &Part<'_>) {
+unsafe fn multiply(l: Avx512, part: &MatmulShare<'_>) {
     macro_rules! blocks {
         ($plane:ty, $scheme:ty) => {
             blocks::run::<$plane, $scheme>(l, part)
@@ -74,13 +74,13 @@ unsafe fn multiply(l: Avx512, part: &Part<'_>) {
         by_type!(part.product.panel, blocks, {
             // Left to vectors.
             PanelType::F32 | PanelType::F16 | PanelType::BF16 => {}
-            PanelType::W8R => rows::run::<ByteRow>(l, part),
-            PanelType::W4I => rows::run::<BookRow>(l, part),
+            PanelType::W8R => row_types::run::<ByteRow>(l, part),
+            PanelType::W4I => row_types::run::<BookRow>(l, part),
         })
     }
 }
 
-/// The loop that only multiplies: `rounds` of [`ceiling::DOT_ROUND`] products of bytes, or somewhat more.
+/// The loop that only multiplies: `rounds` of [`peak::DOT_ROUND`] products of bytes, or somewhat more.
 pub(in crate::ops) fn dots(rounds: usize, out: &mut [f32; 16]) {
     const PRODUCTS: usize = tiles::ROWS * 64 * ROWS;
     let mut shapes = Shapes::NONE;
@@ -91,7 +91,7 @@ pub(in crate::ops) fn dots(rounds: usize, out: &mut [f32; 16]) {
     // SAFETY: the list selects this entry only where the processor has AMX; there is place for the tile.
     unsafe {
         let tiles = Tiles::with_shapes(&shapes);
-        for _ in 0..(rounds * ceiling::DOT_ROUND).div_ceil(4 * PRODUCTS) {
+        for _ in 0..(rounds * peak::DOT_ROUND).div_ceil(4 * PRODUCTS) {
             tiles.dot::<0, 4, 6>();
             tiles.dot::<1, 4, 7>();
             tiles.dot::<2, 5, 6>();

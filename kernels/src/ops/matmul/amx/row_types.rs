@@ -3,10 +3,10 @@
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
-use super::super::lanes::Lanes;
-use super::super::rows::{BookRow, ByteRow, RowScheme};
-use super::super::run::Part;
-use super::super::tile::{LINE, Lines, QuantisedRow};
+use super::super::row_types::{BookRow, ByteRow, RowScheme};
+use super::super::run::MatmulShare;
+use super::super::simd::MatmulSimd;
+use super::super::tile::{LINE, MacroBlockLines, QuantisedRow};
 use super::super::{Input, Product};
 use super::{GROUP, groups};
 use crate::ops::quantise::Layout;
@@ -19,9 +19,9 @@ use crate::simd::Avx512;
 const BLOCKS: usize = 16;
 /// Columns of which two tiles of rows stay in the nearest cache while all panels pass.
 const NEAR: usize = 1536;
-/// Bytes of a tile.
+/// Int8Values of a tile.
 const TILE: usize = tiles::ROWS * LINE;
-/// Two tiles of rows.
+/// Int2Values tiles of rows.
 const TWO: usize = 2 * tiles::ROWS;
 
 /// The sums of two tiles of rows with two panels.
@@ -92,7 +92,7 @@ impl Weights for BookRow {
 /// # Safety
 /// The processor must have AMX, and the part must have been checked.
 #[inline(always)]
-pub(super) unsafe fn run<W: Weights>(l: Avx512, part: &Part<'_>) {
+pub(super) unsafe fn run<W: Weights>(l: Avx512, part: &MatmulShare<'_>) {
     let near = W::IN_PLACE && part.product.columns <= NEAR;
     for rows in groups(part.rows.clone(), TWO, if near { TWO } else { GROUP }) {
         // SAFETY: the caller's promise.
@@ -102,7 +102,7 @@ pub(super) unsafe fn run<W: Weights>(l: Avx512, part: &Part<'_>) {
 
 /// Rows that are multiplied with one part of the weights after the other: whole pairs of tiles, or less than one.
 struct Group<'a> {
-    part: &'a Part<'a>,
+    part: &'a MatmulShare<'a>,
     rows: Range<usize>,
 }
 
@@ -145,7 +145,7 @@ impl Group<'_> {
         let product = self.part.product;
         let blocks = product.columns.div_ceil(64);
         let panel_bytes = product.panel.panel_bytes(product.columns).unwrap_or(0);
-        let mut chunk = MaybeUninit::<Lines<{ 2 * BLOCKS * 16 }>>::uninit();
+        let mut chunk = MaybeUninit::<MacroBlockLines<{ 2 * BLOCKS * 16 }>>::uninit();
         let mut sums = MaybeUninit::<AllSums>::uninit();
         let (chunk, sums) = (chunk.as_mut_ptr().cast::<u8>(), sums.as_mut_ptr().cast::<Sums>());
         let chunks = [chunk, chunk.wrapping_add(BLOCKS * ByteRow::BYTES)];
@@ -204,16 +204,16 @@ impl Group<'_> {
         &self,
         l: Avx512,
         panel: usize,
-        scales: [<Avx512 as Lanes>::F; P],
+        scales: [<Avx512 as MatmulSimd>::F; P],
         sums: *const Sums,
     ) {
-        let Part { product, out, .. } = self.part;
+        let MatmulShare { product, out, .. } = self.part;
         let mut bias = scales;
         // SAFETY: the caller's promise.
         unsafe {
             if BIAS {
                 for (p, bias) in bias.iter_mut().enumerate() {
-                    *bias = Lanes::floats(l, product.bias.as_ptr().add((panel + p) * ROWS));
+                    *bias = MatmulSimd::floats(l, product.bias.as_ptr().add((panel + p) * ROWS));
                 }
             }
             let (residual, residual_stride) = out.residual.unwrap_or((out.start, out.stride));
@@ -229,7 +229,7 @@ impl Group<'_> {
                         sum = l.add(sum, bias[p]);
                     }
                     if RESIDUAL {
-                        sum = l.add(Lanes::floats(l, residual.add(row * residual_stride + output)), sum);
+                        sum = l.add(MatmulSimd::floats(l, residual.add(row * residual_stride + output)), sum);
                     }
                     l.store(sum, out.start.add(row * out.stride + output));
                 }
@@ -246,7 +246,7 @@ impl Group<'_> {
         &self,
         l: Avx512,
         panel: usize,
-        scales: [<Avx512 as Lanes>::F; P],
+        scales: [<Avx512 as MatmulSimd>::F; P],
         sums: *const Sums,
     ) {
         for (index, row) in self.rows.clone().enumerate() {

@@ -5,7 +5,7 @@ pub const LINE: usize = 64;
 
 /// Asks for the line of an address, which need not be valid, into the second cache, where the processor takes wishes.
 #[inline(always)]
-pub fn ask_for(address: *const u8) {
+pub fn prefetch_l2(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
     {
         use core::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};

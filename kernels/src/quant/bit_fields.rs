@@ -8,7 +8,7 @@ use half::f16;
 /// A codec fills it from source blocks, a panel is written from it, and it is read back from a panel; so the
 /// arithmetic that turns it into numbers exists once. Fields that a type does not use keep whatever they had.
 #[derive(Clone)]
-pub(crate) struct Parts {
+pub(crate) struct BlockFields {
     /// One code per column, as the format stores it: before offset or codebook.
     pub(crate) codes: [u8; 256],
     /// Bits of the block scale; the second one is for the second 32 columns of formats with blocks of 32.
@@ -23,7 +23,7 @@ pub(crate) struct Parts {
     pub(crate) exact: [f32; 16],
 }
 
-impl Parts {
+impl BlockFields {
     /// All zero.
     pub(crate) const ZERO: Self =
         Self { codes: [0; 256], d: [0; 2], m: [0; 2], scales: [0; 16], mins: [0; 16], exact: [0.0; 16] };
@@ -54,17 +54,17 @@ impl Values {
 
 /// How the scale fields become the scale and the minimum of a sub-block.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rule {
+pub(crate) enum ScaleRule {
     /// `d` is the f16 scale of 32 columns.
-    Half,
+    F16,
     /// `d` is the f16 scale and `m` the f16 minimum of 32 columns.
-    HalfMin,
+    F16Min,
     /// `d` is the bf16 scale of 32 columns.
-    Brain,
+    Bf16,
     /// `d[0]` is the f16 scale of the whole block.
-    Whole,
+    F16Per256,
     /// `exact` is the scale of 16 columns.
-    Exact,
+    F32,
     /// f16 `d[0]` times the signed sub-block factor.
     Factor,
     /// f16 `d[0]` times the sub-block factor; the minimum is minus f16 `m[0]` times its factor.
@@ -75,31 +75,31 @@ pub(crate) enum Rule {
     RowFactor,
 }
 
-impl Rule {
+impl ScaleRule {
     /// Whether weights have a minimum to add.
     pub(crate) const fn has_min(self) -> bool {
-        matches!(self, Rule::HalfMin | Rule::FactorMin)
+        matches!(self, ScaleRule::F16Min | ScaleRule::FactorMin)
     }
 
     /// Whether the row has a scale, and its columns are rotated.
     pub(crate) const fn is_row(self) -> bool {
-        matches!(self, Rule::Row | Rule::RowFactor)
+        matches!(self, ScaleRule::Row | ScaleRule::RowFactor)
     }
 
     /// Scale and minimum of sub-block `s` of the block; the minimum is 0 where the rule has none, and the scale is
     /// a whole number where the row has one.
     #[inline]
-    pub(crate) fn scale(self, parts: &Parts, s: usize) -> (f32, f32) {
+    pub(crate) fn scale(self, parts: &BlockFields, s: usize) -> (f32, f32) {
         match self {
-            Rule::Half => (half(parts.d[s & 1]), 0.0),
-            Rule::HalfMin => (half(parts.d[s & 1]), half(parts.m[s & 1])),
-            Rule::Brain => (f32::from_bits(u32::from(parts.d[s & 1]) << 16), 0.0),
-            Rule::Whole => (half(parts.d[0]), 0.0),
-            Rule::Exact => (parts.exact[s & 15], 0.0),
-            Rule::Factor => (half(parts.d[0]) * f32::from(parts.scales[s & 15] as i8), 0.0),
-            Rule::Row => (1.0, 0.0),
-            Rule::RowFactor => (f32::from(row::factor_of(parts.scales[s & 15])), 0.0),
-            Rule::FactorMin => (
+            ScaleRule::F16 => (half(parts.d[s & 1]), 0.0),
+            ScaleRule::F16Min => (half(parts.d[s & 1]), half(parts.m[s & 1])),
+            ScaleRule::Bf16 => (f32::from_bits(u32::from(parts.d[s & 1]) << 16), 0.0),
+            ScaleRule::F16Per256 => (half(parts.d[0]), 0.0),
+            ScaleRule::F32 => (parts.exact[s & 15], 0.0),
+            ScaleRule::Factor => (half(parts.d[0]) * f32::from(parts.scales[s & 15] as i8), 0.0),
+            ScaleRule::Row => (1.0, 0.0),
+            ScaleRule::RowFactor => (f32::from(row::factor_of(parts.scales[s & 15])), 0.0),
+            ScaleRule::FactorMin => (
                 half(parts.d[0]) * f32::from(parts.scales[s & 15]),
                 -(half(parts.m[0]) * f32::from(parts.mins[s & 15])),
             ),
@@ -111,14 +111,14 @@ impl Rule {
 #[derive(Clone, Copy)]
 pub(crate) struct Meaning {
     pub(crate) values: Values,
-    pub(crate) rule: Rule,
+    pub(crate) rule: ScaleRule,
     /// Columns that share a scale.
     pub(crate) sub_block: usize,
 }
 
 impl Meaning {
     /// Writes the weights of `codes`, which start at sub-block `first` of the block.
-    pub(crate) fn evaluate(self, parts: &Parts, first: usize, codes: &[u8], out: &mut [f32]) {
+    pub(crate) fn evaluate(self, parts: &BlockFields, first: usize, codes: &[u8], out: &mut [f32]) {
         match self.values {
             Values::Signed => {
                 self.evaluate_with(parts, first, codes, out, |code| Values::Signed.integer(code))
@@ -135,7 +135,7 @@ impl Meaning {
     #[inline(always)]
     fn evaluate_with(
         self,
-        parts: &Parts,
+        parts: &BlockFields,
         first: usize,
         codes: &[u8],
         out: &mut [f32],

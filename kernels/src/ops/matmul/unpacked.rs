@@ -3,10 +3,10 @@
 use core::mem::MaybeUninit;
 
 use super::Input;
-use super::lanes::Lanes;
-use super::rows::{BookRow, ByteRow, RowScheme};
-use super::run::Part;
-use super::tile::{Lines, QuantisedRow};
+use super::row_types::{BookRow, ByteRow, RowScheme};
+use super::run::MatmulShare;
+use super::simd::MatmulSimd;
+use super::tile::{MacroBlockLines, QuantisedRow};
 use crate::ops::quantise::Layout;
 use crate::panel::ROWS;
 
@@ -19,10 +19,10 @@ const PANELS: usize = 4;
 /// Rows whose sums are kept at once.
 const GROUP: usize = 128;
 
-impl Part<'_> {
+impl MatmulShare<'_> {
     /// The whole part, `V` vectors of outputs at a time; returns the first panel that is left over.
     #[inline(always)]
-    pub(super) fn wide<L: Lanes, const V: usize>(&self, l: L) -> usize {
+    pub(super) fn unpacked<L: MatmulSimd, const V: usize>(&self, l: L) -> usize {
         const { assert!((V * L::WIDTH).is_multiple_of(ROWS) && V * L::WIDTH / ROWS <= PANELS) };
         let step = V * L::WIDTH / ROWS;
         let mut panel = self.panels.start;
@@ -38,13 +38,13 @@ impl Part<'_> {
 
     /// `count` rows from `first` on, times the vectors from panel `panel` on.
     #[inline(always)]
-    fn wide_group<L: Lanes, const V: usize>(&self, l: L, panel: usize, first: usize, count: usize) {
+    fn wide_group<L: MatmulSimd, const V: usize>(&self, l: L, panel: usize, first: usize, count: usize) {
         let Input::Rotated(words) = self.product.input else { return };
         let layout = Layout::new(self.product.columns);
         let blocks = self.product.columns.div_ceil(64);
         let panel_bytes = self.product.panel.panel_bytes(self.product.columns).unwrap_or(0);
         let vectors = Strip::<V>::new::<L>();
-        let mut bytes = MaybeUninit::<Lines<{ PANELS * BLOCKS * 16 }>>::uninit();
+        let mut bytes = MaybeUninit::<MacroBlockLines<{ PANELS * BLOCKS * 16 }>>::uninit();
         let mut totals = [const { MaybeUninit::<[L::D; V]>::uninit() }; GROUP];
         // SAFETY: `Product::check` saw that rows and panels are there; bytes are written before they are read, and
         // so are the totals of each row.
@@ -91,7 +91,7 @@ struct Strip<const V: usize> {
 
 impl<const V: usize> Strip<V> {
     #[inline(always)]
-    fn new<L: Lanes>() -> Self {
+    fn new<L: MatmulSimd>() -> Self {
         let mut strip = Self { panels: [0; V], lanes: [0; V] };
         for v in 0..V {
             (strip.panels[v], strip.lanes[v]) = (v * L::WIDTH / ROWS, v * L::WIDTH % ROWS);
@@ -104,7 +104,7 @@ impl<const V: usize> Strip<V> {
     /// # Safety
     /// The panels at `weights` must have these blocks, and there must be place for [`BLOCKS`] of each panel.
     #[inline(always)]
-    unsafe fn unpack<L: Lanes>(
+    unsafe fn unpack<L: MatmulSimd>(
         &self,
         l: L,
         weights: *const u8,
@@ -139,7 +139,7 @@ impl Chunk {
     /// # Safety
     /// The bytes and the rows must be valid, and the totals those of the chunks before.
     #[inline(always)]
-    unsafe fn add<L: Lanes, const M: usize, const V: usize>(
+    unsafe fn add<L: MatmulSimd, const M: usize, const V: usize>(
         &self,
         l: L,
         vectors: &Strip<V>,

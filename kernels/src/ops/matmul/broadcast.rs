@@ -5,11 +5,11 @@ use core::arch::x86_64::{__m256, __m256i, _mm256_set1_epi32};
 use core::mem::MaybeUninit;
 
 use super::avx2::Integers;
-use super::lanes::Lanes;
-use super::rows::{BookRow, RowScheme};
-use super::run::Part;
+use super::formats::{QuantPlane, RaisedCodebookValues, ScaleAddress, ScaleScheme};
+use super::row_types::{BookRow, RowScheme};
+use super::run::MatmulShare;
+use super::simd::MatmulSimd;
 use super::tile::{LINE, QuantisedRow, block_bytes, macro_bytes, row_sum, scaled_sum, sixteen_groups};
-use super::types::{Place, Plane, RaisedBook, Scheme};
 use super::{Input, Product};
 use crate::ops::quantise::Layout;
 use crate::panel::ROWS as PANEL_ROWS;
@@ -20,12 +20,12 @@ const MANY: usize = 8;
 const FEW: usize = 4;
 /// Fewer rows are done sooner one by one.
 const LEAST_ROWS: usize = 3;
-/// Fewer panels are done before their rows are spread.
+/// Fewer panels are done before their rows are broadcast.
 const LEAST_PANELS: usize = 4;
-/// Panels whose sums are kept while the rest of the columns is spread.
+/// Panels whose sums are kept while the rest of the columns is broadcast.
 const PANELS: usize = 32;
 
-/// Columns of `rows` rows that are spread at once: they take up to three quarters of a nearest cache of 32 KiB.
+/// Columns of `rows` rows that are broadcast at once: they take up to three quarters of a nearest cache of 32 KiB.
 const fn columns_at_once(rows: usize) -> usize {
     if rows == MANY { 320 } else { 576 }
 }
@@ -38,15 +38,15 @@ const WIDTH: usize = 8;
 /// Vectors of a panel.
 const PER_PANEL: usize = PANEL_ROWS / WIDTH;
 
-/// How a type is multiplied with `R` rows that were spread.
-pub(super) trait Spread<N: Integers, const R: usize> {
+/// How a type is multiplied with `R` rows that were broadcast.
+pub(super) trait Broadcast<N: Integers, const R: usize> {
     /// What is kept of an output while more columns come.
     type Sum: Copy;
     /// Macro-blocks of 64 columns of a block.
     const MACROS: usize;
-    /// Bytes of a block.
+    /// Int8Values of a block.
     const BYTES: usize;
-    /// Vectors that a block of the rows is spread over.
+    /// Vectors that a block of the rows is broadcast over.
     const VECTORS: usize;
 
     fn zero(n: N) -> Self::Sum;
@@ -56,7 +56,7 @@ pub(super) trait Spread<N: Integers, const R: usize> {
     ///
     /// # Safety
     /// The row must be valid for the block, and there must be place for its vectors.
-    unsafe fn spread(n: N, row: QuantisedRow, column: usize, to: *mut __m256i);
+    unsafe fn broadcast(n: N, row: QuantisedRow, column: usize, to: *mut __m256i);
 
     /// Adds the products of a block.
     ///
@@ -75,7 +75,7 @@ pub(super) trait Spread<N: Integers, const R: usize> {
 /// with, its scale and its scaled sum.
 pub(super) struct Blocks<P, S>(core::marker::PhantomData<(P, S)>);
 
-impl<P: Plane, S: Scheme> Blocks<P, S> {
+impl<P: QuantPlane, S: ScaleScheme> Blocks<P, S> {
     /// Vectors of a row in a sub-block before its start, if that is not zero.
     const START: usize = S::SUB / 4;
     const SCALE: usize = if P::OFFSET == 0 { Self::START } else { Self::START + 1 };
@@ -96,7 +96,7 @@ impl<P: Plane, S: Scheme> Blocks<P, S> {
     }
 }
 
-impl<N: Integers, P: Plane, S: Scheme, const R: usize> Spread<N, R> for Blocks<P, S> {
+impl<N: Integers, P: QuantPlane, S: ScaleScheme, const R: usize> Broadcast<N, R> for Blocks<P, S> {
     type Sum = __m256;
     const MACROS: usize = S::MACROS;
     const BYTES: usize = block_bytes::<P, S>();
@@ -108,7 +108,7 @@ impl<N: Integers, P: Plane, S: Scheme, const R: usize> Spread<N, R> for Blocks<P
     }
 
     #[inline(always)]
-    unsafe fn spread(n: N, row: QuantisedRow, column: usize, to: *mut __m256i) {
+    unsafe fn broadcast(n: N, row: QuantisedRow, column: usize, to: *mut __m256i) {
         for sub in 0..S::MACROS * Self::SUBS {
             // SAFETY: the caller's promise.
             unsafe {
@@ -154,7 +154,7 @@ impl<N: Integers, P: Plane, S: Scheme, const R: usize> Spread<N, R> for Blocks<P
                         }
                     }
                     if const { (G + 1).is_multiple_of(S::SUB / 4) } {
-                        let place = Place { head: block, tail: lines.add(P::LINES * LINE), mac, sub, lane };
+                        let place = ScaleAddress { head: block, tail: lines.add(P::LINES * LINE), mac, sub, lane };
                         let scale = S::scale(n, place);
                         for m in 0..R {
                             let dot = Integers::finish(n, dots[m], Self::start::<N, R>(n, rows, m));
@@ -180,7 +180,7 @@ impl<N: Integers, P: Plane, S: Scheme, const R: usize> Spread<N, R> for Blocks<P
     }
 }
 
-impl<N: Integers, const R: usize> Spread<N, R> for BookRow {
+impl<N: Integers, const R: usize> Broadcast<N, R> for BookRow {
     type Sum = N::Dot;
     const MACROS: usize = 1;
     const BYTES: usize = <Self as RowScheme>::BYTES;
@@ -189,11 +189,11 @@ impl<N: Integers, const R: usize> Spread<N, R> for BookRow {
 
     #[inline(always)]
     fn zero(n: N) -> Self::Sum {
-        Lanes::start(n, 0)
+        MatmulSimd::start(n, 0)
     }
 
     #[inline(always)]
-    unsafe fn spread(n: N, row: QuantisedRow, column: usize, to: *mut __m256i) {
+    unsafe fn broadcast(n: N, row: QuantisedRow, column: usize, to: *mut __m256i) {
         for sub in 0..4 {
             // SAFETY: the caller's promise.
             unsafe {
@@ -201,7 +201,7 @@ impl<N: Integers, const R: usize> Spread<N, R> for BookRow {
                 for group in 0..4 {
                     to.add(group * R).write(word(n, *row.values.add(column / 4 + group)));
                 }
-                to.add(4 * R).write(word(n, N::short(-RaisedBook::OFFSET * row.sum(column))));
+                to.add(4 * R).write(word(n, N::short(-RaisedCodebookValues::OFFSET * row.sum(column))));
             }
         }
     }
@@ -214,7 +214,7 @@ impl<N: Integers, const R: usize> Spread<N, R> for BookRow {
             let mut dots = [Integers::start_short(n, *rows); R];
             sixteen_groups!(G => {
                 let rows = rows.add(const { G / 4 * 5 } * R);
-                let weights = RaisedBook::group::<N, G>(n, block.add(4 * lane));
+                let weights = RaisedCodebookValues::group::<N, G>(n, block.add(4 * lane));
                 for (m, dot) in dots.iter_mut().enumerate() {
                     if const { G.is_multiple_of(4) } {
                         *dot = Integers::start_short(n, *rows.add(4 * R + m));
@@ -235,14 +235,14 @@ impl<N: Integers, const R: usize> Spread<N, R> for BookRow {
     unsafe fn finish(n: N, sum: Self::Sum, row: QuantisedRow, end: *const u8, lane: usize) -> __m256 {
         // SAFETY: the caller's promise.
         let scale = unsafe { n.mul(n.brains(end.add(2 * lane)), n.splat(row.scale())) };
-        n.mul(Lanes::finish(n, sum, 0), scale)
+        n.mul(MatmulSimd::finish(n, sum, 0), scale)
     }
 }
 
-impl Part<'_> {
+impl MatmulShare<'_> {
     /// Computes several rows at a time; returns the first row that is left over.
     #[inline(always)]
-    pub(super) fn spread<N: Integers, K: Spread<N, MANY> + Spread<N, FEW>>(&self, n: N) -> usize {
+    pub(super) fn broadcast<N: Integers, K: Broadcast<N, MANY> + Broadcast<N, FEW>>(&self, n: N) -> usize {
         let mut row = self.rows.start;
         if self.panels.len() < LEAST_PANELS || self.product.columns == 0 {
             return row;
@@ -260,17 +260,17 @@ impl Part<'_> {
 
     /// The products of `R` rows from row `first` on, or of as many as there are.
     #[inline(always)]
-    fn spread_some<N: Integers, K: Spread<N, R>, const R: usize>(&self, n: N, first: usize) {
+    fn spread_some<N: Integers, K: Broadcast<N, R>, const R: usize>(&self, n: N, first: usize) {
         let (Input::Quantised(words) | Input::Rotated(words)) = self.product.input else { return };
         let shape = Shape::new::<N, K, R>(self.product);
         let mut numbers = [first; R];
         for (m, number) in numbers.iter_mut().enumerate() {
             *number = (first + m).min(self.rows.end - 1);
         }
-        let mut spread = MaybeUninit::<[__m256i; VECTORS]>::uninit();
-        let spread: *mut __m256i = spread.as_mut_ptr().cast();
+        let mut broadcast = MaybeUninit::<[__m256i; VECTORS]>::uninit();
+        let broadcast: *mut __m256i = broadcast.as_mut_ptr().cast();
         let mut kept = [const { MaybeUninit::<[K::Sum; R]>::uninit() }; PANELS * PER_PANEL];
-        // SAFETY: `Product::check` saw that rows and panels are there; vectors are spread and sums kept before they
+        // SAFETY: `Product::check` saw that rows and panels are there; vectors are broadcast and sums kept before they
         // are read.
         unsafe {
             let rows = QuantisedRow::of(words, Layout::new(self.product.columns), numbers);
@@ -279,9 +279,9 @@ impl Part<'_> {
                 for start in (0..shape.blocks).step_by(shape.at_once) {
                     let blocks = start..shape.blocks.min(start + shape.at_once);
                     for block in blocks.clone() {
-                        let to = spread.add((block - start) * K::VECTORS);
+                        let to = broadcast.add((block - start) * K::VECTORS);
                         for (m, row) in rows.into_iter().enumerate() {
-                            K::spread(n, row, block * K::MACROS * 64, to.add(m));
+                            K::broadcast(n, row, block * K::MACROS * 64, to.add(m));
                         }
                     }
                     for (panel, kept) in panels.clone().zip(kept.as_chunks_mut::<PER_PANEL>().0) {
@@ -289,7 +289,7 @@ impl Part<'_> {
                         for (kept, lane) in kept.iter_mut().zip([0, WIDTH]) {
                             let mut sums = if start > 0 { kept.assume_init() } else { [K::zero(n); R] };
                             for block in blocks.clone() {
-                                let rows = spread.add((block - start) * K::VECTORS);
+                                let rows = broadcast.add((block - start) * K::VECTORS);
                                 K::add(n, weights.add(block * K::BYTES), lane, rows, &mut sums);
                             }
                             if blocks.end < shape.blocks {
@@ -321,13 +321,13 @@ struct Shape {
     panel_bytes: usize,
     /// Blocks of a panel.
     blocks: usize,
-    /// Blocks that are spread at once.
+    /// Blocks that are broadcast at once.
     at_once: usize,
 }
 
 impl Shape {
     #[inline(always)]
-    fn new<N: Integers, K: Spread<N, R>, const R: usize>(product: &Product<'_>) -> Self {
+    fn new<N: Integers, K: Broadcast<N, R>, const R: usize>(product: &Product<'_>) -> Self {
         let most = const { columns_at_once(R) / (64 * K::MACROS) };
         const { assert!(columns_at_once(R) / (64 * K::MACROS) * K::VECTORS <= VECTORS) };
         let blocks = product.columns.div_ceil(64 * K::MACROS);

@@ -1,18 +1,18 @@
 //! The few instructions of which products are made, some output rows at a time.
 
 use super::Function;
-use super::run::Part;
+use super::formats::{QuantPlane, ScaleScheme};
+use super::run::MatmulShare;
 use super::tile::{self, QuantisedRow};
-use super::types::{Plane, Scheme};
 
-/// Vectors of [`Lanes::WIDTH`] output rows. A value of an implementing type is the proof that the processor
+/// Vectors of [`MatmulSimd::WIDTH`] output rows. A value of an implementing type is the proof that the processor
 /// has the instructions; a vector of bytes holds four columns of each row.
 ///
 /// Pointers given to the loading methods must be valid for the bytes that the method names.
-pub(super) trait Lanes: Copy {
+pub(super) trait MatmulSimd: Copy {
     /// Output rows of a vector: a divisor of 16.
     const WIDTH: usize;
-    /// What [`Lanes::dot_signed`] adds to every weight; the tile takes it back through the sum of the row.
+    /// What [`MatmulSimd::dot_signed`] adds to every weight; the tile takes it back through the sum of the row.
     const SIGNED_BIAS: i32;
     /// Where floats are multiplied as another kernel does: that one.
     const FLOATS: Option<Function> = None;
@@ -51,22 +51,22 @@ pub(super) trait Lanes: Copy {
     fn dot_small(self, sum: Self::D, weights: Self::B, a: i32) -> Self::D;
     /// Adds the products of signed weights with the four integers in `a`, none of which is −128.
     fn dot_signed(self, sum: Self::D, weights: Self::B, a: i32) -> Self::D;
-    /// Makes room for more [`Lanes::dot_small`] where sums are narrow.
+    /// Makes room for more [`MatmulSimd::dot_small`] where sums are narrow.
     fn settle(self, sum: Self::D) -> Self::D;
-    /// The dot product as a float; `initial` as given to [`Lanes::start`].
+    /// The dot product as a float; `initial` as given to [`MatmulSimd::start`].
     fn finish(self, sum: Self::D, initial: i32) -> Self::F;
 
     /// `WIDTH` words of 16 bits, one for each row.
     unsafe fn words(self, from: *const u8) -> Self::W;
-    /// The factor whose code is the four bits from `SHIFT` on of each word, for [`Lanes::weigh`] and [`Lanes::times`].
+    /// The factor whose code is the four bits from `SHIFT` on of each word, for [`MatmulSimd::weigh`] and [`MatmulSimd::times`].
     fn factors<const SHIFT: u32>(self, words: Self::W) -> Self::W;
-    /// A dot product of sixteen columns with weights below 20, for [`Lanes::weigh`]. `initial` and the product with it
+    /// A dot product of sixteen columns with weights below 20, for [`MatmulSimd::weigh`]. `initial` and the product with it
     /// fit 16 bits.
     #[inline(always)]
     fn start_short(self, initial: i32) -> Self::D {
         self.start(initial)
     }
-    /// Adds a dot product that was begun by [`Lanes::start_short`] times the factors to a total.
+    /// Adds a dot product that was begun by [`MatmulSimd::start_short`] times the factors to a total.
     fn weigh(self, total: Self::D, dot: Self::D, factors: Self::W) -> Self::D;
 
     /// Adds the products of all `blocks` blocks to `sums`: where the processor multiplies more than a row at once, an
@@ -75,7 +75,7 @@ pub(super) trait Lanes: Copy {
     /// # Safety
     /// As for [`tile::integers`].
     #[inline(always)]
-    unsafe fn integers<P: Plane, S: Scheme, const M: usize, const V: usize>(
+    unsafe fn integers<P: QuantPlane, S: ScaleScheme, const M: usize, const V: usize>(
         self,
         panels: &[*const u8; V],
         lanes: &[usize; V],
@@ -89,13 +89,13 @@ pub(super) trait Lanes: Copy {
 
     /// Computes those rows of a part of block types that are done sooner in another way; returns the first that is left.
     #[inline(always)]
-    fn some_rows<P: Plane, S: Scheme>(self, part: &Part<'_>) -> usize {
+    fn some_rows<P: QuantPlane, S: ScaleScheme>(self, part: &MatmulShare<'_>) -> usize {
         part.rows.start
     }
 
     /// The same for W4i.
     #[inline(always)]
-    fn some_book_rows(self, part: &Part<'_>) -> usize {
+    fn some_book_rows(self, part: &MatmulShare<'_>) -> usize {
         part.rows.start
     }
 

@@ -33,7 +33,7 @@ pub fn dots_for_cpu(cpu: Cpu) -> Function {
 
 static TILES: &[Kernel<Function>] = &[
     #[cfg(target_arch = "x86_64")]
-    Kernel::new("ceiling-dots-amx", Features::AMX, super::matmul::amx::dots),
+    Kernel::new("peak-dots-amx", Features::AMX, super::matmul::amx::dots),
 ];
 
 /// The loop that only reads memory.
@@ -41,10 +41,10 @@ pub fn reads_for_cpu(cpu: Cpu) -> Read {
     super::select(READS, cpu).run
 }
 
-instantiate!(LIST: Function = "ceiling" multiply_add(rounds: usize, out: &mut [f32; 16]));
-instantiate!(DOTS: Function = "ceiling-dots" dots(rounds: usize, out: &mut [f32; 16]));
+instantiate!(LIST: Function = "peak" multiply_add(rounds: usize, out: &mut [f32; 16]));
+instantiate!(DOTS: Function = "peak-dots" dots(rounds: usize, out: &mut [f32; 16]));
 
-instantiate!(READS: Read = "ceiling-reads" reads(numbers: &[f32], out: &mut [f32; 16]));
+instantiate!(READS: Read = "peak-reads" reads(numbers: &[f32], out: &mut [f32; 16]));
 
 #[inline(always)]
 fn multiply_add<S: Simd>(s: S, rounds: usize, out: &mut [f32; 16]) {

@@ -2,33 +2,33 @@
 //!
 //! The lines are those of `docs/format.md`.
 
-use super::lanes::Lanes;
+use super::simd::MatmulSimd;
 use crate::quant::codebooks;
 
-/// Bytes of a line.
+/// Int8Values of a line.
 const LINE: usize = 64;
 
 /// What to do for a panel type: `$blocks!(plane, scheme)` where sub-blocks have scales, else one of `$others`.
 macro_rules! by_type {
     ($panel:expr, $blocks:ident, { $($others:tt)* }) => {{
-        use $crate::ops::matmul::types::*;
+        use $crate::ops::matmul::formats::*;
         use $crate::panel::PanelType;
         match $panel {
-            PanelType::Q8 => $blocks!(Bytes, Half),
-            PanelType::Q8S16 => $blocks!(Bytes, Exact),
-            PanelType::Q4 => $blocks!(Nibbles<8>, Half),
-            PanelType::Q4M => $blocks!(Nibbles<0>, HalfMin),
-            PanelType::Q4NL => $blocks!(Book<0>, Half),
-            PanelType::MXFP4 => $blocks!(Book<1>, Brain),
-            PanelType::Q5 => $blocks!(Five<16>, Half),
-            PanelType::Q5M => $blocks!(Five<0>, HalfMin),
-            PanelType::Q4K => $blocks!(Nibbles<0>, SuperMin),
-            PanelType::Q5K => $blocks!(Five<0>, SuperMin),
-            PanelType::Q6K => $blocks!(Six, Super16),
-            PanelType::Q3K => $blocks!(Three, Super16),
-            PanelType::Q2K => $blocks!(Two<0>, Super16Min),
-            PanelType::IQ4XS => $blocks!(Book<0>, SuperHead),
-            PanelType::TERNARY => $blocks!(Two<1>, Whole),
+            PanelType::Q8 => $blocks!(Int8Values, F16Scale),
+            PanelType::Q8S16 => $blocks!(Int8Values, F32Scale),
+            PanelType::Q4 => $blocks!(Int4Values<8>, F16Scale),
+            PanelType::Q4M => $blocks!(Int4Values<0>, F16ScaleMin),
+            PanelType::Q4NL => $blocks!(CodebookValues<0>, F16Scale),
+            PanelType::MXFP4 => $blocks!(CodebookValues<1>, Bf16Scale),
+            PanelType::Q5 => $blocks!(Int5Values<16>, F16Scale),
+            PanelType::Q5M => $blocks!(Int5Values<0>, F16ScaleMin),
+            PanelType::Q4K => $blocks!(Int4Values<0>, SuperBlockMin),
+            PanelType::Q5K => $blocks!(Int5Values<0>, SuperBlockMin),
+            PanelType::Q6K => $blocks!(Int6Values, SuperBlock16),
+            PanelType::Q3K => $blocks!(Int3Values, SuperBlock16),
+            PanelType::Q2K => $blocks!(Int2Values<0>, SuperBlock16Min),
+            PanelType::IQ4XS => $blocks!(CodebookValues<0>, SuperBlockHead),
+            PanelType::TERNARY => $blocks!(Int2Values<1>, F16Scale256),
             $($others)*
         }
     }};
@@ -37,8 +37,8 @@ macro_rules! by_type {
 pub(super) use by_type;
 
 /// The integers of a macro-block of 64 columns.
-pub(super) trait Plane {
-    /// Lines of a macro-block.
+pub(super) trait QuantPlane {
+    /// MacroBlockLines of a macro-block.
     const LINES: usize;
     /// What is taken from every stored value.
     const OFFSET: i32 = 0;
@@ -51,18 +51,18 @@ pub(super) trait Plane {
     ///
     /// # Safety
     /// `lines` must be valid for the macro-block.
-    unsafe fn group<L: Lanes, const G: usize>(l: L, lines: *const u8) -> L::B;
+    unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B;
 }
 
 /// The scales (and minimums) of sub-blocks.
-pub(super) trait Scheme {
+pub(super) trait ScaleScheme {
     /// Columns that share a scale.
     const SUB: usize;
     /// Macro-blocks of a block.
     const MACROS: usize = 1;
-    /// Lines before the first macro-block.
+    /// MacroBlockLines before the first macro-block.
     const HEAD: usize = 0;
-    /// Lines after the integers of each macro-block.
+    /// MacroBlockLines after the integers of each macro-block.
     const TAIL: usize = 1;
     /// Whether there are minimums.
     const MIN: bool = false;
@@ -71,20 +71,20 @@ pub(super) trait Scheme {
     ///
     /// # Safety
     /// `place` must point into a valid block.
-    unsafe fn scale<L: Lanes>(l: L, place: Place) -> L::F;
+    unsafe fn scale<L: MatmulSimd>(l: L, place: ScaleAddress) -> L::F;
 
     /// The minimum of sub-block `place.sub`.
     ///
     /// # Safety
     /// As for `scale`.
-    unsafe fn min<L: Lanes>(l: L, _place: Place) -> L::F {
+    unsafe fn min<L: MatmulSimd>(l: L, _place: ScaleAddress) -> L::F {
         l.splat(0.0)
     }
 }
 
 /// Where the scales of a sub-block are.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct ScaleAddress {
     /// The head lines of the block.
     pub head: *const u8,
     /// The tail lines of the macro-block.
@@ -98,27 +98,27 @@ pub(super) struct Place {
 }
 
 /// 8-bit values.
-pub(super) struct Bytes;
+pub(super) struct Int8Values;
 /// 4-bit values minus OFFSET.
-pub(super) struct Nibbles<const OFFSET: i32>;
+pub(super) struct Int4Values<const OFFSET: i32>;
 /// Entries of a codebook: 0 is IQ4_NL, 1 is doubled FP4, 2 is W4i.
-pub(super) struct Book<const TABLE: usize>;
+pub(super) struct CodebookValues<const TABLE: usize>;
 /// The levels of W4i, raised by OFFSET.
-pub(super) struct RaisedBook;
+pub(super) struct RaisedCodebookValues;
 /// 5-bit values minus OFFSET.
-pub(super) struct Five<const OFFSET: i32>;
+pub(super) struct Int5Values<const OFFSET: i32>;
 /// 6-bit values minus 32.
-pub(super) struct Six;
+pub(super) struct Int6Values;
 /// 2-bit values minus OFFSET.
-pub(super) struct Two<const OFFSET: i32>;
+pub(super) struct Int2Values<const OFFSET: i32>;
 /// 3-bit values minus 4.
-pub(super) struct Three;
+pub(super) struct Int3Values;
 
-impl Plane for Bytes {
+impl QuantPlane for Int8Values {
     const LINES: usize = 16;
     const SIGNED: bool = true;
     #[inline(always)]
-    unsafe fn group<L: Lanes, const G: usize>(l: L, lines: *const u8) -> L::B {
+    unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
         // SAFETY: the caller's promise.
         unsafe { l.bytes(lines.add(G * LINE)) }
     }
@@ -126,7 +126,7 @@ impl Plane for Bytes {
 
 /// Group `G` of a 4-bit plane.
 #[inline(always)]
-unsafe fn nibble<L: Lanes, const G: usize>(l: L, lines: *const u8) -> L::B {
+unsafe fn nibble<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
     // SAFETY: the caller's promise.
     let line = unsafe { l.bytes(lines.add(G / 2 * LINE)) };
     if const { G.is_multiple_of(2) } { l.bits::<0, 15>(line) } else { l.bits::<4, 15>(line) }
@@ -134,7 +134,7 @@ unsafe fn nibble<L: Lanes, const G: usize>(l: L, lines: *const u8) -> L::B {
 
 /// Group `G` of a 2-bit plane.
 #[inline(always)]
-unsafe fn two<L: Lanes, const G: usize>(l: L, lines: *const u8) -> L::B {
+unsafe fn two<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
     // SAFETY: the caller's promise.
     let line = unsafe { l.bytes(lines.add(G / 4 * LINE)) };
     match const { G % 4 } {
@@ -147,7 +147,7 @@ unsafe fn two<L: Lanes, const G: usize>(l: L, lines: *const u8) -> L::B {
 
 /// Group `G` of a 1-bit plane.
 #[inline(always)]
-unsafe fn one<L: Lanes, const G: usize>(l: L, lines: *const u8) -> L::B {
+unsafe fn one<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
     // SAFETY: the caller's promise.
     let line = unsafe { l.bytes(lines.add(G / 8 * LINE)) };
     match const { G % 8 } {
@@ -162,21 +162,21 @@ unsafe fn one<L: Lanes, const G: usize>(l: L, lines: *const u8) -> L::B {
     }
 }
 
-impl<const OFFSET: i32> Plane for Nibbles<OFFSET> {
+impl<const OFFSET: i32> QuantPlane for Int4Values<OFFSET> {
     const LINES: usize = 8;
     const OFFSET: i32 = OFFSET;
     #[inline(always)]
-    unsafe fn group<L: Lanes, const G: usize>(l: L, lines: *const u8) -> L::B {
+    unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
         // SAFETY: the caller's promise.
         unsafe { nibble::<L, G>(l, lines) }
     }
 }
 
-impl<const TABLE: usize> Plane for Book<TABLE> {
+impl<const TABLE: usize> QuantPlane for CodebookValues<TABLE> {
     const LINES: usize = 8;
     const SIGNED: bool = true;
     #[inline(always)]
-    unsafe fn group<L: Lanes, const G: usize>(l: L, lines: *const u8) -> L::B {
+    unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
         let table = match TABLE {
             0 => &codebooks::IQ4_NL,
             1 => &codebooks::FP4_DOUBLED,
@@ -187,135 +187,135 @@ impl<const TABLE: usize> Plane for Book<TABLE> {
     }
 }
 
-impl Plane for RaisedBook {
+impl QuantPlane for RaisedCodebookValues {
     const LINES: usize = 8;
     const OFFSET: i32 = 10;
     #[inline(always)]
-    unsafe fn group<L: Lanes, const G: usize>(l: L, lines: *const u8) -> L::B {
+    unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
         // SAFETY: the caller's promise.
         unsafe { l.look_up(nibble::<L, G>(l, lines), &codebooks::W4I_RAISED) }
     }
 }
 
-impl<const OFFSET: i32> Plane for Five<OFFSET> {
+impl<const OFFSET: i32> QuantPlane for Int5Values<OFFSET> {
     const LINES: usize = 10;
     const OFFSET: i32 = OFFSET;
     const SETTLE: usize = 4;
     #[inline(always)]
-    unsafe fn group<L: Lanes, const G: usize>(l: L, lines: *const u8) -> L::B {
+    unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
         // SAFETY: the caller's promise.
         unsafe { l.or(nibble::<L, G>(l, lines), l.raise::<4>(one::<L, G>(l, lines.add(8 * LINE)))) }
     }
 }
 
-impl Plane for Six {
+impl QuantPlane for Int6Values {
     const LINES: usize = 12;
     const OFFSET: i32 = 32;
     const SETTLE: usize = 2;
     #[inline(always)]
-    unsafe fn group<L: Lanes, const G: usize>(l: L, lines: *const u8) -> L::B {
+    unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
         // SAFETY: the caller's promise.
         unsafe { l.or(nibble::<L, G>(l, lines), l.raise::<4>(two::<L, G>(l, lines.add(8 * LINE)))) }
     }
 }
 
-impl<const OFFSET: i32> Plane for Two<OFFSET> {
+impl<const OFFSET: i32> QuantPlane for Int2Values<OFFSET> {
     const LINES: usize = 4;
     const OFFSET: i32 = OFFSET;
     #[inline(always)]
-    unsafe fn group<L: Lanes, const G: usize>(l: L, lines: *const u8) -> L::B {
+    unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
         // SAFETY: the caller's promise.
         unsafe { two::<L, G>(l, lines) }
     }
 }
 
-impl Plane for Three {
+impl QuantPlane for Int3Values {
     const LINES: usize = 6;
     const OFFSET: i32 = 4;
     #[inline(always)]
-    unsafe fn group<L: Lanes, const G: usize>(l: L, lines: *const u8) -> L::B {
+    unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
         // SAFETY: the caller's promise.
         unsafe { l.or(two::<L, G>(l, lines), l.raise::<2>(one::<L, G>(l, lines.add(4 * LINE)))) }
     }
 }
 
 /// f16 per 32.
-pub(super) struct Half;
+pub(super) struct F16Scale;
 /// f16 scale and minimum per 32.
-pub(super) struct HalfMin;
+pub(super) struct F16ScaleMin;
 /// bf16 per 32.
-pub(super) struct Brain;
+pub(super) struct Bf16Scale;
 /// f32 per 16.
-pub(super) struct Exact;
+pub(super) struct F32Scale;
 /// f16 per 256 times u8 per 32, both for scale and minimum.
-pub(super) struct SuperMin;
+pub(super) struct SuperBlockMin;
 /// f16 per 256 times i8 per 16.
-pub(super) struct Super16;
+pub(super) struct SuperBlock16;
 /// f16 per 256 times u4 per 16, both for scale and minimum.
-pub(super) struct Super16Min;
+pub(super) struct SuperBlock16Min;
 /// f16 per 256 times i8 per 32, which stand at the head.
-pub(super) struct SuperHead;
+pub(super) struct SuperBlockHead;
 /// f16 per 256.
-pub(super) struct Whole;
+pub(super) struct F16Scale256;
 
-impl Scheme for Half {
+impl ScaleScheme for F16Scale {
     const SUB: usize = 32;
     #[inline(always)]
-    unsafe fn scale<L: Lanes>(l: L, p: Place) -> L::F {
+    unsafe fn scale<L: MatmulSimd>(l: L, p: ScaleAddress) -> L::F {
         // SAFETY: the caller's promise.
         unsafe { l.halves(p.tail.add(p.sub * 32 + p.lane * 2)) }
     }
 }
 
-impl Scheme for HalfMin {
+impl ScaleScheme for F16ScaleMin {
     const SUB: usize = 32;
     const TAIL: usize = 2;
     const MIN: bool = true;
     #[inline(always)]
-    unsafe fn scale<L: Lanes>(l: L, p: Place) -> L::F {
+    unsafe fn scale<L: MatmulSimd>(l: L, p: ScaleAddress) -> L::F {
         // SAFETY: the caller's promise.
         unsafe { l.halves(p.tail.add(p.sub * 32 + p.lane * 2)) }
     }
     #[inline(always)]
-    unsafe fn min<L: Lanes>(l: L, p: Place) -> L::F {
+    unsafe fn min<L: MatmulSimd>(l: L, p: ScaleAddress) -> L::F {
         // SAFETY: the caller's promise.
         unsafe { l.halves(p.tail.add(LINE + p.sub * 32 + p.lane * 2)) }
     }
 }
 
-impl Scheme for Brain {
+impl ScaleScheme for Bf16Scale {
     const SUB: usize = 32;
     #[inline(always)]
-    unsafe fn scale<L: Lanes>(l: L, p: Place) -> L::F {
+    unsafe fn scale<L: MatmulSimd>(l: L, p: ScaleAddress) -> L::F {
         // SAFETY: the caller's promise.
         unsafe { l.brains(p.tail.add(p.sub * 32 + p.lane * 2)) }
     }
 }
 
-impl Scheme for Exact {
+impl ScaleScheme for F32Scale {
     const SUB: usize = 16;
     const TAIL: usize = 4;
     #[inline(always)]
-    unsafe fn scale<L: Lanes>(l: L, p: Place) -> L::F {
+    unsafe fn scale<L: MatmulSimd>(l: L, p: ScaleAddress) -> L::F {
         // SAFETY: the caller's promise.
         unsafe { l.floats(p.tail.add(p.sub * LINE + p.lane * 4).cast()) }
     }
 }
 
-impl Scheme for SuperMin {
+impl ScaleScheme for SuperBlockMin {
     const SUB: usize = 32;
     const MACROS: usize = 4;
     const HEAD: usize = 1;
     const MIN: bool = true;
     #[inline(always)]
-    unsafe fn scale<L: Lanes>(l: L, p: Place) -> L::F {
+    unsafe fn scale<L: MatmulSimd>(l: L, p: ScaleAddress) -> L::F {
         // SAFETY: the caller's promise.
         unsafe {
             l.mul(l.halves(p.head.add(p.lane * 2)), l.unsigned::<0, 255>(p.tail.add(p.sub * 16 + p.lane)))
         }
     }
     #[inline(always)]
-    unsafe fn min<L: Lanes>(l: L, p: Place) -> L::F {
+    unsafe fn min<L: MatmulSimd>(l: L, p: ScaleAddress) -> L::F {
         // SAFETY: the caller's promise.
         unsafe {
             let minimum = l.halves(p.head.add(32 + p.lane * 2));
@@ -324,31 +324,31 @@ impl Scheme for SuperMin {
     }
 }
 
-impl Scheme for Super16 {
+impl ScaleScheme for SuperBlock16 {
     const SUB: usize = 16;
     const MACROS: usize = 4;
     const HEAD: usize = 1;
     #[inline(always)]
-    unsafe fn scale<L: Lanes>(l: L, p: Place) -> L::F {
+    unsafe fn scale<L: MatmulSimd>(l: L, p: ScaleAddress) -> L::F {
         // SAFETY: the caller's promise.
         unsafe { l.mul(l.halves(p.head.add(p.lane * 2)), l.signed(p.tail.add(p.sub * 16 + p.lane))) }
     }
 }
 
-impl Scheme for Super16Min {
+impl ScaleScheme for SuperBlock16Min {
     const SUB: usize = 16;
     const MACROS: usize = 4;
     const HEAD: usize = 1;
     const MIN: bool = true;
     #[inline(always)]
-    unsafe fn scale<L: Lanes>(l: L, p: Place) -> L::F {
+    unsafe fn scale<L: MatmulSimd>(l: L, p: ScaleAddress) -> L::F {
         // SAFETY: the caller's promise.
         unsafe {
             l.mul(l.halves(p.head.add(p.lane * 2)), l.unsigned::<0, 15>(p.tail.add(p.sub * 16 + p.lane)))
         }
     }
     #[inline(always)]
-    unsafe fn min<L: Lanes>(l: L, p: Place) -> L::F {
+    unsafe fn min<L: MatmulSimd>(l: L, p: ScaleAddress) -> L::F {
         // SAFETY: the caller's promise.
         unsafe {
             let minimum = l.halves(p.head.add(32 + p.lane * 2));
@@ -357,13 +357,13 @@ impl Scheme for Super16Min {
     }
 }
 
-impl Scheme for SuperHead {
+impl ScaleScheme for SuperBlockHead {
     const SUB: usize = 32;
     const MACROS: usize = 4;
     const HEAD: usize = 3;
     const TAIL: usize = 0;
     #[inline(always)]
-    unsafe fn scale<L: Lanes>(l: L, p: Place) -> L::F {
+    unsafe fn scale<L: MatmulSimd>(l: L, p: ScaleAddress) -> L::F {
         // SAFETY: the caller's promise.
         unsafe {
             let sub = l.signed(p.head.add(LINE + (p.mac * 2 + p.sub) * 16 + p.lane));
@@ -372,13 +372,13 @@ impl Scheme for SuperHead {
     }
 }
 
-impl Scheme for Whole {
+impl ScaleScheme for F16Scale256 {
     const SUB: usize = 32;
     const MACROS: usize = 4;
     const HEAD: usize = 1;
     const TAIL: usize = 0;
     #[inline(always)]
-    unsafe fn scale<L: Lanes>(l: L, p: Place) -> L::F {
+    unsafe fn scale<L: MatmulSimd>(l: L, p: ScaleAddress) -> L::F {
         // SAFETY: the caller's promise.
         unsafe { l.halves(p.head.add(p.lane * 2)) }
     }

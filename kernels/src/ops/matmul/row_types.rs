@@ -1,25 +1,25 @@
 //! The inner loops of row types: one integer sum from the first column to the last.
 
-use super::lanes::Lanes;
+use super::formats::{CodebookValues, Int8Values, QuantPlane, RaisedCodebookValues};
+use super::simd::MatmulSimd;
 use super::tile::{LINE, QuantisedRow, ahead, sixteen_groups};
-use super::types::{Book, Bytes, Plane, RaisedBook};
 
 /// How the macro-blocks of a row type are added up.
 pub(super) trait RowScheme {
-    /// Bytes of a macro-block.
+    /// Int8Values of a macro-block.
     const BYTES: usize;
 
     /// What the totals of a row begin with.
     ///
     /// # Safety
     /// The row must be valid.
-    unsafe fn initial<L: Lanes>(row: QuantisedRow) -> i32;
+    unsafe fn initial<L: MatmulSimd>(row: QuantisedRow) -> i32;
 
     /// Adds the macro-blocks at `lines`, whose first column is `column`, to the totals.
     ///
     /// # Safety
     /// All lines must be valid for a macro-block, and every row for its columns.
-    unsafe fn add<L: Lanes, const M: usize, const V: usize>(
+    unsafe fn add<L: MatmulSimd, const M: usize, const V: usize>(
         l: L,
         lines: &[*const u8; V],
         lanes: &[usize; V],
@@ -32,7 +32,7 @@ pub(super) trait RowScheme {
     ///
     /// # Safety
     /// The scales must be there.
-    unsafe fn scale<L: Lanes>(l: L, end: *const u8, lane: usize) -> L::F;
+    unsafe fn scale<L: MatmulSimd>(l: L, end: *const u8, lane: usize) -> L::F;
 }
 
 /// Signed bytes, f32 scales.
@@ -45,7 +45,7 @@ pub(super) struct BookRow;
 /// # Safety
 /// Every pointer of `panels` must be valid for a panel of so many macro-blocks, and every row for their columns.
 #[inline(always)]
-pub(super) unsafe fn products<L: Lanes, R: RowScheme, const M: usize, const V: usize>(
+pub(super) unsafe fn products<L: MatmulSimd, R: RowScheme, const M: usize, const V: usize>(
     l: L,
     panels: &[*const u8; V],
     lanes: &[usize; V],
@@ -90,14 +90,14 @@ impl RowScheme for ByteRow {
     const BYTES: usize = 16 * LINE;
 
     #[inline(always)]
-    unsafe fn initial<L: Lanes>(row: QuantisedRow) -> i32 {
+    unsafe fn initial<L: MatmulSimd>(row: QuantisedRow) -> i32 {
         // That of a row that is not finite is no number: it may wrap, for the scale is none either.
         // SAFETY: the caller's promise.
         unsafe { row.total().wrapping_mul(-L::SIGNED_BIAS) }
     }
 
     #[inline(always)]
-    unsafe fn add<L: Lanes, const M: usize, const V: usize>(
+    unsafe fn add<L: MatmulSimd, const M: usize, const V: usize>(
         l: L,
         lines: &[*const u8; V],
         lanes: &[usize; V],
@@ -109,7 +109,7 @@ impl RowScheme for ByteRow {
             // SAFETY: the group's line lies inside the macro-block, its columns inside the rows.
             unsafe {
                 for v in 0..V {
-                    let weights = Bytes::group::<L, G>(l, lines[v].add(4 * lanes[v]));
+                    let weights = Int8Values::group::<L, G>(l, lines[v].add(4 * lanes[v]));
                     for m in 0..M {
                         let a = *rows[m].values.add(column / 4 + G);
                         totals[m][v] = l.dot_signed(totals[m][v], weights, a);
@@ -120,7 +120,7 @@ impl RowScheme for ByteRow {
     }
 
     #[inline(always)]
-    unsafe fn scale<L: Lanes>(l: L, end: *const u8, lane: usize) -> L::F {
+    unsafe fn scale<L: MatmulSimd>(l: L, end: *const u8, lane: usize) -> L::F {
         // SAFETY: the caller's promise.
         unsafe { l.floats(end.add(4 * lane).cast()) }
     }
@@ -132,14 +132,14 @@ impl BookRow {
     /// # Safety
     /// `from` must be valid for a macro-block, and `to` for one of bytes.
     #[inline(always)]
-    pub(super) unsafe fn unpack<L: Lanes>(l: L, from: *const u8, lane: usize, to: *mut u8) {
+    pub(super) unsafe fn unpack<L: MatmulSimd>(l: L, from: *const u8, lane: usize, to: *mut u8) {
         // SAFETY: the caller's promise.
         unsafe {
             let words = l.words(from.add(8 * LINE + 2 * lane));
             let factors =
                 [l.factors::<0>(words), l.factors::<4>(words), l.factors::<8>(words), l.factors::<12>(words)];
             sixteen_groups!(G => {
-                let levels = Book::<2>::group::<L, G>(l, from.add(4 * lane));
+                let levels = CodebookValues::<2>::group::<L, G>(l, from.add(4 * lane));
                 l.store_bytes(l.times(levels, factors[G / 4]), to.add(G * LINE + 4 * lane));
             });
         }
@@ -149,12 +149,12 @@ impl BookRow {
 impl RowScheme for BookRow {
     const BYTES: usize = 8 * LINE + LINE / 2;
 
-    unsafe fn initial<L: Lanes>(_: QuantisedRow) -> i32 {
+    unsafe fn initial<L: MatmulSimd>(_: QuantisedRow) -> i32 {
         0
     }
 
     #[inline(always)]
-    unsafe fn add<L: Lanes, const M: usize, const V: usize>(
+    unsafe fn add<L: MatmulSimd, const M: usize, const V: usize>(
         l: L,
         lines: &[*const u8; V],
         lanes: &[usize; V],
@@ -172,12 +172,12 @@ impl RowScheme for BookRow {
             sixteen_groups!(G => {
                 if const { G.is_multiple_of(4) } {
                     for m in 0..M {
-                        let initial = -RaisedBook::OFFSET * rows[m].sum(column + 4 * G);
+                        let initial = -RaisedCodebookValues::OFFSET * rows[m].sum(column + 4 * G);
                         dots[m] = [l.start_short(initial); V];
                     }
                 }
                 for v in 0..V {
-                    let weights = RaisedBook::group::<L, G>(l, lines[v].add(4 * lanes[v]));
+                    let weights = RaisedCodebookValues::group::<L, G>(l, lines[v].add(4 * lanes[v]));
                     for m in 0..M {
                         dots[m][v] = l.dot_small(dots[m][v], weights, *rows[m].values.add(column / 4 + G));
                     }
@@ -200,7 +200,7 @@ impl RowScheme for BookRow {
     }
 
     #[inline(always)]
-    unsafe fn scale<L: Lanes>(l: L, end: *const u8, lane: usize) -> L::F {
+    unsafe fn scale<L: MatmulSimd>(l: L, end: *const u8, lane: usize) -> L::F {
         // SAFETY: the caller's promise.
         unsafe { l.brains(end.add(2 * lane)) }
     }
