@@ -106,7 +106,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         Ok(())
     });
     if let Some(memo) = memo {
-        let siskin::memo::Statistics { hits, misses, .. } = memo.statistics();
+        let siskin::result_cache::Statistics { hits, misses, .. } = memo.statistics();
         output::note(open, format_args!("[{hits} vectors remembered, {misses} computed]"));
         args.memo.save(&memo);
     }

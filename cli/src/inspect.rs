@@ -5,7 +5,7 @@ use crate::options::{ModelArgs, OpenArgs};
 use crate::output;
 use crate::verify::identity;
 use serde_json::{Value, json};
-use siskin::engine::Port;
+use siskin::external_backend::Port;
 use siskin::file::{File, Role};
 use siskin::{ErrorKind, Result};
 use siskin_convert::import::{self, Source};

@@ -5,7 +5,7 @@ use crate::output::{self, Bar};
 use clap::ValueEnum;
 use siskin::file::File;
 use siskin::governor::Target;
-use siskin::memo::{Memo, MemoOptions};
+use siskin::result_cache::{Memo, MemoOptions};
 use siskin::sample::SamplerOptions;
 use siskin::{
     CacheType, Encoder, EncoderOptions, Error, ErrorKind, ExecutorKind, Features, LayerSet, Model,
@@ -389,7 +389,7 @@ pub(crate) struct ContextArgs {
     /// Let tokens see no more than so many of the newest, and the first; memory for keys is bounded by these
     #[arg(long, value_name = "N")]
     recent: Option<usize>,
-    /// How many of the first tokens stay in sight with `--recent`
+    /// How many of the first tokens stay in attention_mask with `--recent`
     #[arg(long, default_value_t = 4, value_name = "N", requires = "recent")]
     keep_first: usize,
 }

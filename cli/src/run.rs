@@ -5,8 +5,8 @@ use crate::options::{MemoArgs, ModelArgs, OpenArgs, TextArgs};
 use crate::{embedded, interrupt, output};
 use serde_json::json;
 use siskin::encoder::EmbedOptions;
-use siskin::memo::{Answered, Memo, Question};
-use siskin::rules::Rules;
+use siskin::logits_processors::Rules;
+use siskin::result_cache::{Answered, Memo, Question};
 use siskin::{EncoderOptions, Error, ErrorKind, GenerateOptions, Model, Result, SessionOptions};
 use std::path::{Path, PathBuf};
 

@@ -5,9 +5,9 @@ use crate::output::{self, Bar};
 use crate::texts::{LongArgs, TextArgs};
 use clap::ValueEnum;
 use serde_json::{Value, json};
-use siskin::search::{Early, SearchOptions};
+use siskin::beam_search::{Early, SearchOptions};
+use siskin::seq2seq::Candidate;
 use siskin::tokenizer::EncodeOptions;
-use siskin::writer::Candidate;
 use siskin::{Error, Model, Result, Writer, WriterOptions, Writing};
 use std::path::PathBuf;
 

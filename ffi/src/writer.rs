@@ -2,7 +2,7 @@
 
 use std::ffi::c_char;
 
-use siskin::writer::{Candidate, Writing};
+use siskin::seq2seq::{Candidate, Writing};
 use siskin::{Writer, WriterOptions};
 
 use crate::arguments::{Frame, place};

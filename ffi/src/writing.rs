@@ -2,7 +2,7 @@
 
 use std::ffi::c_char;
 
-use siskin::writer::Writing;
+use siskin::seq2seq::Writing;
 
 use crate::arguments::{text, text_or_none, whole};
 use crate::encoder::long;

@@ -1,6 +1,6 @@
 //! The memory and the threads in which sequences run: plan, arena, cache, team. `texts.rs` reads whole texts.
 
-mod exits;
+mod early_exit;
 mod texts;
 
 pub use texts::{Text, Wanted};
@@ -8,16 +8,16 @@ pub use texts::{Text, Wanted};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::activation_observer::{Observation, Observer};
 use crate::cache::{Cache, CacheOptions, Saved, Shape};
-use crate::engine::History;
 use crate::exec::cpu::{Apart, Workspace};
 use crate::exec::{self, Batch, Distances, Row};
+use crate::external_backend::History;
 use crate::graph::{Attention, Graph, pass};
 use crate::model::Inner;
-use crate::observe::{Observation, Observer};
 use crate::plan::{Arena, Plan, View, Weights};
 use crate::session::Window;
-use crate::team::Team;
+use crate::thread_pool::Team;
 use crate::{Error, ErrorKind, ExecutorKind, Result};
 
 /// What a context needs to be made.
@@ -109,7 +109,7 @@ pub struct Context {
     /// The encoder's and the decoder's.
     stages: [Option<Stage>; 2],
     /// The encoder in parts, where texts may leave early.
-    parts: Vec<exits::Part>,
+    parts: Vec<early_exit::Part>,
     /// Where the outputs of the last batch are in the arena.
     outputs: View,
     arena: Arena,
@@ -127,7 +127,7 @@ pub struct Context {
 /// The plans of a context, and the words of the arena in which they run.
 struct Stages {
     both: [Option<Stage>; 2],
-    parts: Vec<exits::Part>,
+    parts: Vec<early_exit::Part>,
     words: usize,
 }
 
@@ -151,7 +151,7 @@ impl Stages {
         let (parts, part_words) = match &model.graphs.encoder {
             Some(graph) if exits => {
                 let sizes = (model.hyper.layers, read);
-                exits::Part::all(graph, &model.weights[0], &cache, threads, sizes)?
+                early_exit::Part::all(graph, &model.weights[0], &cache, threads, sizes)?
             }
             _ => (Vec::new(), 0),
         };
@@ -478,11 +478,15 @@ fn vector_bytes(model: &Inner) -> usize {
 }
 
 /// The stage of a side, where there is one.
-fn stage_of<'a>(stages: &'a [Option<Stage>; 2], parts: &'a [exits::Part], side: Side) -> Option<&'a Stage> {
+fn stage_of<'a>(
+    stages: &'a [Option<Stage>; 2],
+    parts: &'a [early_exit::Part],
+    side: Side,
+) -> Option<&'a Stage> {
     match side {
         Side::Encoder => stages[0].as_ref(),
         Side::Decoder => stages[1].as_ref(),
-        Side::Body(number) => parts.get(number).and_then(exits::Part::body),
-        Side::Head(number) => parts.get(number).map(exits::Part::head),
+        Side::Body(number) => parts.get(number).and_then(early_exit::Part::body),
+        Side::Head(number) => parts.get(number).map(early_exit::Part::head),
     }
 }

@@ -9,34 +9,35 @@
 //! # Ok::<(), siskin::Error>(())
 //! ```
 
+mod activation_observer;
 mod adapter;
 pub mod arch;
 pub mod audio;
+pub mod beam_search;
 mod cache;
 mod context;
 pub mod encoder;
-pub mod engine;
 mod error;
 mod exec;
+pub mod external_backend;
+mod features;
 pub mod file;
 pub mod governor;
 pub mod graph;
-pub mod memo;
+pub mod logits_processors;
 mod model;
-mod observe;
-mod part;
 mod plan;
-pub mod rules;
+pub mod result_cache;
 pub mod sample;
-pub mod search;
+pub mod seq2seq;
 mod session;
 pub mod speech;
-mod team;
 pub mod template;
 pub mod text;
+mod thread_pool;
 pub mod tokenizer;
-pub mod writer;
 
+pub use activation_observer::Observer;
 pub use adapter::{Adapter, AdapterPart};
 pub use context::{Context, Piece, Text, Wanted};
 pub use encoder::{Encoder, EncoderOptions};
@@ -44,11 +45,10 @@ pub use error::{Error, ErrorKind, Result};
 pub use exec::turns;
 pub use graph::pass::layers::LayerSet;
 pub use model::{ExecutorKind, Model, ModelOptions};
-pub use observe::Observer;
+pub use seq2seq::{Writer, WriterOptions, Writing};
 pub use session::{
     Ended, GenerateOptions, Generation, Memory, Pieces, Session, SessionOptions, Step, StopHandle, Token,
     Window,
 };
 pub use siskin_kernels::ops::attention::CacheType;
 pub use siskin_kernels::{Cpu, Features};
-pub use writer::{Writer, WriterOptions, Writing};

@@ -10,21 +10,21 @@ use siskin_kernels::ops::attention::CacheType;
 use siskin_kernels::{Cpu, Features};
 
 use crate::adapter::{Adapter, Placed};
-use crate::arch::{Config, Family, Graphs, Hyper};
+use crate::arch::{Config, Family, Graphs, ModelConfig};
 use crate::cache::{CacheOptions, CacheTypes};
 use crate::context::{Context, ContextOptions};
 use crate::encoder::{Encoder, EncoderOptions};
-use crate::engine::{self, Engine, NamedTensor};
+use crate::external_backend::{self, Engine, NamedTensor};
 use crate::file::{File, SectionKind};
 use crate::governor::Governor;
 use crate::graph::Graph;
 use crate::graph::pass::{self, layers::LayerSet};
 use crate::plan::{Plan, Weights};
+use crate::seq2seq::{Writer, WriterOptions};
 use crate::session::{Memory, Session, SessionOptions};
-use crate::team;
 use crate::template::ChatTemplate;
+use crate::thread_pool;
 use crate::tokenizer::Tokenizer;
-use crate::writer::{Writer, WriterOptions};
 use crate::{Error, ErrorKind, Result};
 
 /// Who runs the model.
@@ -63,7 +63,7 @@ const MOST_THREADS: usize = 256;
 pub(crate) struct Inner {
     pub file: File,
     pub family: &'static Family,
-    pub hyper: Hyper,
+    pub hyper: ModelConfig,
     pub graphs: Graphs,
     /// The weights of the encoder and of the decoder, where there is one.
     pub weights: [Weights; 2],
@@ -109,7 +109,7 @@ impl Model {
 
     pub(crate) fn made(file: File, adapter: Option<&Adapter>, options: &ModelOptions) -> Result<Self> {
         let metadata = file.metadata();
-        if metadata.architecture == engine::GENERAL {
+        if metadata.architecture == external_backend::GENERAL {
             let message = "only stands in for a model of another format; open that";
             return Err(Error::unsupported("metadata.architecture", message));
         }
@@ -134,7 +134,7 @@ impl Model {
         };
         let weights = [bind(&graphs.encoder)?, bind(&graphs.decoder)?];
         let tokenizer = file.tokenizer().map(Tokenizer::open).transpose()?;
-        let threads = if options.threads == 0 { team::worth_using() } else { options.threads };
+        let threads = if options.threads == 0 { thread_pool::worth_using() } else { options.threads };
         let threads = if options.executor == ExecutorKind::Reference { 1 } else { threads.min(MOST_THREADS) };
         let inner = Inner {
             family,
@@ -177,9 +177,9 @@ impl Model {
         if options.threads > 1 {
             notes.push(format!("computes with one thread, not {}", options.threads));
         }
-        let (hyper, graphs) = engine::shape(&engine.outline());
+        let (hyper, graphs) = external_backend::shape(&engine.outline());
         let inner = Inner {
-            family: &engine::FAMILY,
+            family: &external_backend::FAMILY,
             hyper,
             graphs,
             weights: <[Weights; 2]>::default(),
@@ -239,7 +239,7 @@ impl Model {
     }
 
     /// The hyper-parameters.
-    pub fn hyper(&self) -> &Hyper {
+    pub fn hyper(&self) -> &ModelConfig {
         &self.inner.hyper
     }
 
@@ -288,7 +288,7 @@ impl Model {
     /// The names of the kernels chosen for this machine.
     pub fn kernels(&self) -> Vec<&'static str> {
         match self.inner.options.executor {
-            _ if self.inner.engine.is_some() => vec![engine::GENERAL],
+            _ if self.inner.engine.is_some() => vec![external_backend::GENERAL],
             ExecutorKind::Cpu => self.inner.kernels.names().collect(),
             ExecutorKind::Reference => vec!["reference"],
         }

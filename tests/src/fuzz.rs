@@ -118,7 +118,7 @@ fn reseal(data: &[u8]) -> Option<Vec<u8>> {
 
 /// A file that a memo was saved to, from anywhere: as it is, and with its hash made right.
 pub fn memo(data: &[u8]) {
-    use siskin::memo::{Key, Memo, MemoOptions};
+    use siskin::result_cache::{Key, Memo, MemoOptions};
     let sealed = data.split_last_chunk::<32>().map(|(body, _)| {
         let hash = blake3::hash(body);
         [body, hash.as_bytes()].concat()

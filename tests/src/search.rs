@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use siskin::beam_search::{Early, Found, SearchOptions};
 use siskin::file::File;
-use siskin::rules::Rules;
-use siskin::search::{Early, Found, SearchOptions};
+use siskin::logits_processors::Rules;
 use siskin_convert::{Cache, OpenOptions, open_any};
 
 use crate::paths;

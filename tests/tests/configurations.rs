@@ -232,7 +232,7 @@ fn what_gguf_has_keys_for_comes_back() {
                 graph.ropes.clone(),
                 graph
                     .attentions()
-                    .map(|attention| (attention.sight, attention.bias.map(|bias| bias.farthest)))
+                    .map(|attention| (attention.attention_mask, attention.bias.map(|bias| bias.farthest)))
                     .collect::<Vec<_>>(),
             )
         });

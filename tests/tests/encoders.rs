@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use siskin::encoder::{EmbedOptions, Long, Outputs, Pooling, Tokens};
-use siskin::memo::{Answered, Memo, MemoOptions, Question};
+use siskin::result_cache::{Answered, Memo, MemoOptions, Question};
 use siskin::sample::SamplerOptions;
 use siskin::tokenizer::to_byte_level;
 use siskin::{
@@ -382,7 +382,7 @@ fn a_memo_that_another_program_wrote_is_read() {
     let bytes = std::fs::read(paths::data("fuzz").join("memo/vectors.memo")).unwrap();
     let memo = Memo::new(MemoOptions::default());
     memo.load(&bytes).unwrap();
-    let key = |byte: u8| siskin::memo::Key::from_bytes([byte; 32]);
+    let key = |byte: u8| siskin::result_cache::Key::from_bytes([byte; 32]);
     assert_eq!(memo.get(&key(4)).as_deref(), Some(&b"four"[..]));
     let near = memo.near(&key(7), &[6.0, 0.0, -8.0], 0.9).unwrap();
     assert!(*near.value == *b"two" && (near.likeness - 1.0).abs() < 1e-6);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use siskin::encoder::{EmbedOptions, EncoderOptions, Pooling, Tokens};
 use siskin::file::{Bytes, File};
-use siskin::graph::{Graph, Sight};
+use siskin::graph::{AttentionMask, Graph};
 use siskin::{ErrorKind, Model, ModelOptions, Result};
 use siskin_convert::export::{self, ExportOptions, Report};
 use siskin_convert::import::safetensors;
@@ -192,10 +192,19 @@ fn the_least_window_stays_one() {
     });
     let (to, report) = exported(&packed(&folder).unwrap(), "gguf", "least-window.gguf").unwrap();
     assert!(report.notes.iter().any(|note| note.contains("scale of attention")), "{:?}", report.notes);
-    let sights = |path: &Path| -> Vec<Sight> {
+    let sights = |path: &Path| -> Vec<AttentionMask> {
         let model = open(path);
-        model.graphs().encoder.iter().flat_map(Graph::attentions).map(|attention| attention.sight).collect()
+        model
+            .graphs()
+            .encoder
+            .iter()
+            .flat_map(Graph::attentions)
+            .map(|attention| attention.attention_mask)
+            .collect()
     };
-    assert_eq!(sights(&to), [Sight::Around(0), Sight::Whole, Sight::Around(0)]);
+    assert_eq!(
+        sights(&to),
+        [AttentionMask::LocalWindow(0), AttentionMask::Full, AttentionMask::LocalWindow(0)]
+    );
     assert_eq!(sights(&to), sights(&folder));
 }

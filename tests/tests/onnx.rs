@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use siskin::encoder::Tokens;
-use siskin::engine::{NamedTensor, Numbers};
+use siskin::external_backend::{NamedTensor, Numbers};
 use siskin::file::Bytes;
 use siskin::{EncoderOptions, ErrorKind, Model, ModelOptions, SessionOptions, Wanted};
 use siskin_convert::import::safetensors;

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use siskin::engine::{Engine, NamedTensor, Numbers};
+use siskin::external_backend::{Engine, NamedTensor, Numbers};
 use siskin::{Error, ErrorKind, ModelOptions};
 use siskin_benches::Random;
 use siskin_convert::import::onnx::General;

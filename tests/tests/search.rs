@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use serde_json::json;
+use siskin::beam_search::{Found, SearchOptions};
 use siskin::encoder::{Long, Tokens};
 use siskin::file::File;
 use siskin::sample::SamplerOptions;
-use siskin::search::{Found, SearchOptions};
-use siskin::writer::Candidate;
+use siskin::seq2seq::Candidate;
 use siskin::{ErrorKind, ExecutorKind, Features, Model, SessionOptions, WriterOptions, Writing};
 use siskin_convert::{Cache, OpenOptions, open_any};
 use siskin_tests::golden::model;
@@ -261,7 +261,11 @@ fn what_would_have_no_effect_is_refused() {
         assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
         error.place().to_owned()
     };
-    let rules = |rules: siskin::rules::Rules| SearchOptions { rules, max_tokens: 4, ..Default::default() };
+    let rules = |rules: siskin::logits_processors::Rules| SearchOptions {
+        rules,
+        max_tokens: 4,
+        ..Default::default()
+    };
     let far = 1 << 20;
     for (search, want) in [
         (SearchOptions { beams: 0, ..Default::default() }, "beams"),
@@ -270,15 +274,24 @@ fn what_would_have_no_effect_is_refused() {
         (SearchOptions { beams: 2, diversity: 0.5, ..Default::default() }, "diversity"),
         (SearchOptions { beams: 2, best: 3, ..Default::default() }, "best"),
         (SearchOptions { beams: 1, best: 3, ..Default::default() }, "best"),
-        (rules(siskin::rules::Rules { min_tokens: 5, ..Default::default() }), "min_tokens"),
-        (rules(siskin::rules::Rules { suppress: vec![3, far], ..Default::default() }), "suppress"),
-        (rules(siskin::rules::Rules { bad_words: vec![vec![far]], ..Default::default() }), "bad_words"),
-        (rules(siskin::rules::Rules { forced_first: Some(far), ..Default::default() }), "forced_first"),
+        (rules(siskin::logits_processors::Rules { min_tokens: 5, ..Default::default() }), "min_tokens"),
+        (
+            rules(siskin::logits_processors::Rules { suppress: vec![3, far], ..Default::default() }),
+            "suppress",
+        ),
+        (
+            rules(siskin::logits_processors::Rules { bad_words: vec![vec![far]], ..Default::default() }),
+            "bad_words",
+        ),
+        (
+            rules(siskin::logits_processors::Rules { forced_first: Some(far), ..Default::default() }),
+            "forced_first",
+        ),
     ] {
         let writing = Writing { search: search.clone(), ..Writing::default() };
         assert_eq!(place(&writing), want, "{search:?}");
         let one = SearchOptions { beams: search.beams.min(1), ..search.clone() };
-        if search.rules != siskin::rules::Rules::default() {
+        if search.rules != siskin::logits_processors::Rules::default() {
             assert_eq!(place(&Writing { search: one, ..Writing::default() }), want, "{search:?}");
         }
     }
@@ -327,7 +340,7 @@ fn a_session_reads_its_prompt_where_the_model_has_an_encoder() {
     assert_eq!(say("t9 t10 t11"), first, "what was read before is forgotten");
     let mut writer = model.writer(WriterOptions { context: 48, ..WriterOptions::default() }).unwrap();
     let search = SearchOptions { beams: 1, max_tokens: 6, ..Writing::of(&model).unwrap().search };
-    let rules = siskin::rules::Rules { ends: search.rules.ends.clone(), ..Default::default() };
+    let rules = siskin::logits_processors::Rules { ends: search.rules.ends.clone(), ..Default::default() };
     let writing = Writing { search: SearchOptions { rules, ..search }, ..Writing::default() };
     let all = writer.write(&["t9 t10 t11", "t40"], &writing).unwrap();
     let squeeze = |text: &str| text.split_whitespace().collect::<String>();

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 use siskin::Result;
-use siskin::arch::{Config, Family, Graphs, Hyper};
+use siskin::arch::{Config, Family, Graphs, ModelConfig};
 use siskin::graph::{Role, Weight};
 
 use crate::parameters::Parameters;
@@ -16,24 +16,24 @@ struct Shape {
     family: &'static str,
     tensors: &'static [&'static str],
     /// The deviation of a tensor's numbers.
-    deviation: fn(&Weight, &Hyper) -> f64,
+    deviation: fn(&Weight, &ModelConfig) -> f64,
 }
 
 /// The name of the random numbers that models begin with.
 const BEGINNING: u64 = 0x6265_6769_6e00;
 
 /// The usual deviation; what a block adds to the stream begins smaller the more blocks there are, as GPT-2 does.
-fn narrow(weight: &Weight, hyper: &Hyper) -> f64 {
+fn narrow(weight: &Weight, hyper: &ModelConfig) -> f64 {
     let adds = ["attn_output.", "ffn_down."].iter().any(|name| weight.name.contains(name));
     if adds { 0.02 / (2.0 * hyper.layers as f64).sqrt() } else { 0.02 }
 }
 
-fn even(_: &Weight, _: &Hyper) -> f64 {
+fn even(_: &Weight, _: &ModelConfig) -> f64 {
     0.02
 }
 
 /// As T5 begins: scores have no factor, so that queries begin small.
-fn t5(weight: &Weight, hyper: &Hyper) -> f64 {
+fn t5(weight: &Weight, hyper: &ModelConfig) -> f64 {
     let (width, inner) = (hyper.width as f64, weight.columns as f64);
     match weight.name.rsplit_once("attn_").map(|(_, rest)| rest) {
         Some(rest) if rest.starts_with("q.") => (width * hyper.head_size as f64).powf(-0.5),
@@ -157,8 +157,8 @@ pub struct Beginning {
     pub config: Map<String, Value>,
     /// What it computes.
     pub graphs: Graphs,
-    hyper: Hyper,
-    deviation: fn(&Weight, &Hyper) -> f64,
+    hyper: ModelConfig,
+    deviation: fn(&Weight, &ModelConfig) -> f64,
 }
 
 /// Refuses hyper-parameters that nothing asked for and that are spelled nearly as one that was. Others stay: what people

@@ -1,7 +1,7 @@
 //! Models whose inputs are no tokens: tensors in and out, by name.
 
 use super::{Table, integers};
-use siskin::engine::{NamedTensor, Numbers};
+use siskin::external_backend::{NamedTensor, Numbers};
 use siskin::file::Bytes;
 use siskin::{Error, Model, Result};
 use siskin_convert::import::safetensors::{self, Tensor};

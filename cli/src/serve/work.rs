@@ -8,7 +8,7 @@ use crate::options::SamplerArgs;
 use crate::{answer_question, classify, embed, fill_mask, memory, output, rerank, tag, transcribe, writing};
 use serde_json::{Value, json};
 use siskin::audio::Sound;
-use siskin::rules::Rules;
+use siskin::logits_processors::Rules;
 use siskin::speech::Transcriber;
 use siskin::{
     Encoder, EncoderOptions, Ended, Error, ErrorKind, GenerateOptions, Generation, Model, Result, Session,

@@ -1,8 +1,8 @@
 //! A packed model, taken apart for writing.
 
-use siskin::arch::{Config, Family, Form, Graphs, Hyper};
+use siskin::arch::{Config, Family, Graphs, ModelConfig, Topology};
 use siskin::file::{File, Tensor};
-use siskin::graph::{Graph, Sight, Weight};
+use siskin::graph::{AttentionMask, Graph, Weight};
 use siskin::{Error, ErrorKind, Result};
 use siskin_kernels::panel::PanelType;
 use siskin_kernels::quant::BlockType;
@@ -17,7 +17,7 @@ pub(crate) struct Model<'a> {
     pub(crate) file: &'a File,
     pub(crate) family: &'static Family,
     pub(crate) config: Config,
-    pub(super) hyper: Hyper,
+    pub(super) hyper: ModelConfig,
     pub(crate) graphs: Graphs,
 }
 
@@ -33,12 +33,12 @@ impl<'a> Model<'a> {
     /// Whether the model reads texts of which each token sees those behind it.
     pub(super) fn sees_all(&self) -> bool {
         let mut attentions = self.graphs.encoder.iter().flat_map(Graph::attentions);
-        !attentions.any(|attention| matches!(attention.sight, Sight::Earlier(_)))
+        !attentions.any(|attention| matches!(attention.attention_mask, AttentionMask::CausalEncoder(_)))
     }
 
     /// Whether it is a decoder that reads texts.
     pub(super) fn is_reader(&self) -> bool {
-        matches!(self.family.form, Form::Decoder(_)) && self.graphs.decoder.is_none()
+        matches!(self.family.form, Topology::Decoder(_)) && self.graphs.decoder.is_none()
     }
 
     /// What a format says that has no place for `key` of what makes vectors, where the model has that.

@@ -1,7 +1,7 @@
 //! What is written of the computation, beside what the model computes.
 
-use siskin::arch::{Graphs, Hyper};
-use siskin::graph::{Graph, Op, Rope, Sight};
+use siskin::arch::{Graphs, ModelConfig};
+use siskin::graph::{AttentionMask, Graph, Op, Rope};
 use siskin::{Error, Result};
 
 /// How far apart frequencies are that went through 32 bits.
@@ -20,7 +20,12 @@ pub(super) struct Told {
 
 /// Refuses to write a model whose hyper-parameters are read again as those of another one. What is
 /// `told` of may differ.
-pub(super) fn check(own: Graphs, read: Result<(Hyper, Graphs)>, format: &str, told: Told) -> Result<()> {
+pub(super) fn check(
+    own: Graphs,
+    read: Result<(ModelConfig, Graphs)>,
+    format: &str,
+    told: Told,
+) -> Result<()> {
     let refused = |message: String| Error::unsupported(format, message);
     let (_, read) =
         read.map_err(|error| refused(format!("what is written could not be read again: {error}")))?;
@@ -39,7 +44,8 @@ fn difference(own: Graphs, read: Graphs, told: Told) -> Option<(String, String)>
             Op::Attention(attention) => {
                 let mut attention = attention.clone();
                 if told.windows
-                    && let Sight::Before(window) | Sight::Earlier(window) = &mut attention.sight
+                    && let AttentionMask::Causal(window) | AttentionMask::CausalEncoder(window) =
+                        &mut attention.attention_mask
                 {
                     *window = None;
                 }

@@ -1,10 +1,10 @@
-//! Hyper-parameters under the keys of Hugging Face.
+//! ModelConfig-parameters under the keys of Hugging Face.
 
 use super::model::Model;
 use super::reread::{self, Told};
 use crate::import::{BIDIRECTIONAL, defaults};
 use serde_json::{Map, Value, json};
-use siskin::arch::{Config, Family, Form, Hyper};
+use siskin::arch::{Config, Family, ModelConfig, Topology};
 use siskin::graph::{ActivationKind, Graph, NormKind, Op, Routing};
 use siskin::tokenizer::Tokenizer;
 use siskin::{Error, Result};
@@ -112,7 +112,7 @@ pub(super) fn hugging_face(model: &Model<'_>, notes: &mut Vec<String>) -> Result
     let kind = config.get("model_type").and_then(Value::as_str).unwrap_or(kind);
     let class = CLASSES.iter().find(|(known, _)| *known == kind).map(|(_, class)| *class);
     // What the model was before it read whole texts is not what it is.
-    let is_class = !matches!(model.family.form, Form::Decoder(_)) || model.graphs.decoder.is_some();
+    let is_class = !matches!(model.family.form, Topology::Decoder(_)) || model.graphs.decoder.is_some();
     if let Some(class) = class.filter(|_| is_class && !config.contains_key("architectures")) {
         config.insert("architectures".to_owned(), json!([class]));
     }
@@ -351,7 +351,7 @@ fn family(model: &Model<'_>, graph: &Graph, kind: &str) -> Result<Vec<(String, V
 }
 
 /// What layers see, as Hugging Face names it.
-fn kinds_of_layers(h: &Hyper) -> Value {
+fn kinds_of_layers(h: &ModelConfig) -> Value {
     let kind = |window: &Option<usize>| match window {
         Some(_) => "sliding_attention",
         None => "full_attention",

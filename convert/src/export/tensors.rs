@@ -6,7 +6,7 @@ use crate::import::names;
 use crate::progress::Progress;
 use crate::rows;
 use rayon::prelude::*;
-use siskin::arch::{Hyper, Rule, Take};
+use siskin::arch::{ModelConfig, TensorRule, TensorTransform};
 use siskin::file::{Role, Tensor};
 use siskin::graph::Weight;
 use siskin::{Error, Result};
@@ -24,7 +24,7 @@ pub(super) struct Entry<'a> {
     pub(super) shape: Vec<usize>,
     /// Our tensors, and how each was taken from there.
     pub(super) parts: Vec<Part<'a>>,
-    hyper: &'a Hyper,
+    hyper: &'a ModelConfig,
 }
 
 /// One of our tensors.
@@ -32,14 +32,14 @@ pub(super) struct Part<'a> {
     /// The tensor.
     pub(super) tensor: &'a Tensor,
     /// How it was taken.
-    pub(super) take: Take,
+    pub(super) take: TensorTransform,
 }
 
 /// The tensors of `model` under the names that `rules` give them; `unnamed` says what becomes of those of which no
 /// rule speaks.
 pub(super) fn entries<'a>(
     model: &'a Model<'a>,
-    rules: &[Rule],
+    rules: &[TensorRule],
     unnamed: impl Fn(&Weight) -> Result<String>,
 ) -> Result<Vec<Entry<'a>>> {
     let mut entries: Vec<Entry<'a>> = Vec::new();
@@ -48,16 +48,19 @@ pub(super) fn entries<'a>(
     for weight in model.graphs.weights().into_iter().filter(|weight| known.insert(&weight.name)) {
         let (name, take) = match names::apply(rules, &asked(model, weight)) {
             Some(found) => found,
-            None => (unnamed(weight)?, Take::Whole),
+            None => (unnamed(weight)?, TensorTransform::Whole),
         };
-        if matches!(take, Take::Across { .. } | Take::HalfOfHeads(_) | Take::OfState(_)) {
+        if matches!(
+            take,
+            TensorTransform::Across { .. } | TensorTransform::HalfOfHeads(_) | TensorTransform::OfState(_)
+        ) {
             let message = format!("it is interleaved with others in {name}, which is not written yet");
             return Err(Error::unsupported(&weight.name, message));
         }
         let tensor = model.tensor(weight)?;
         let part = Part { tensor, take };
         match (places.get(&name), take) {
-            (Some(&at), Take::Chunk(_)) => entries[at].parts.push(part),
+            (Some(&at), TensorTransform::Chunk(_)) => entries[at].parts.push(part),
             (Some(_), _) => {
                 return Err(Error::unsupported(&weight.name, format!("two tensors would be called {name}")));
             }
@@ -83,7 +86,7 @@ fn asked(model: &Model<'_>, weight: &Weight) -> String {
 
 impl<'a> Entry<'a> {
     fn finish(&mut self) -> Result<()> {
-        let chunk = |part: &Part<'_>| if let Take::Chunk(chunk) = part.take { chunk } else { 0 };
+        let chunk = |part: &Part<'_>| if let TensorTransform::Chunk(chunk) = part.take { chunk } else { 0 };
         self.parts.sort_by_key(chunk);
         if self.parts.iter().enumerate().any(|(index, part)| self.parts.len() > 1 && chunk(part) != index) {
             return Err(Error::unsupported(&self.name, "some of the tensors that stand in it are missing"));
@@ -100,12 +103,16 @@ impl<'a> Entry<'a> {
                 vec![sums, columns / sums]
             }
             (Role::Vector, _) if self.name == "final_logits_bias" => vec![1, columns],
-            (Role::Vector, Take::Chunk(_)) if is_numbered(tensor) => vec![self.parts.len(), columns],
+            (Role::Vector, TensorTransform::Chunk(_)) if is_numbered(tensor) => {
+                vec![self.parts.len(), columns]
+            }
             (Role::Vector, _) => vec![self.parts.len() * columns],
-            (Role::Matrix, Take::Transposed) => vec![columns, rows],
-            (Role::Matrix, Take::Neighbours(count)) => vec![rows, columns / count, *count],
-            (Role::Matrix, Take::Chunk(_)) if !is_numbered(tensor) => vec![self.parts.len() * rows, columns],
-            (Role::Matrix, Take::Chunk(_)) => {
+            (Role::Matrix, TensorTransform::Transposed) => vec![columns, rows],
+            (Role::Matrix, TensorTransform::Neighbours(count)) => vec![rows, columns / count, *count],
+            (Role::Matrix, TensorTransform::Chunk(_)) if !is_numbered(tensor) => {
+                vec![self.parts.len() * rows, columns]
+            }
+            (Role::Matrix, TensorTransform::Chunk(_)) => {
                 let kinds: HashSet<String> =
                     self.parts.iter().map(|part| without_number(part.tensor)).collect();
                 let of = kinds.len().max(1);
@@ -163,7 +170,7 @@ impl<'a> Entry<'a> {
     fn columns(&self) -> usize {
         let tensor = self.parts.first().map(|part| (part.tensor, part.take));
         match tensor {
-            Some((tensor, Take::Transposed)) if tensor.role == Role::Matrix => tensor.rows,
+            Some((tensor, TensorTransform::Transposed)) if tensor.role == Role::Matrix => tensor.rows,
             Some((tensor, _)) => tensor.columns,
             None => 0,
         }
@@ -217,12 +224,12 @@ impl<'a> Entry<'a> {
             let number = |index: usize| {
                 let number = numbers.get(places.as_ref().map_or(index, |places| places[index]));
                 let number = number.copied().unwrap_or(0.0);
-                if take == Take::PlusOne { number - 1.0 } else { number }
+                if take == TensorTransform::PlusOne { number - 1.0 } else { number }
             };
             let values: Vec<f32> = (0..numbers.len()).map(number).collect();
             return sink(&self.encoded(&values, block)?);
         }
-        if take == Take::Transposed {
+        if take == TensorTransform::Transposed {
             return self.write_transposed(tensor, block, sink);
         }
         let size = block.row_bytes(tensor.columns).filter(|&size| size > 0);
@@ -241,8 +248,15 @@ impl<'a> Entry<'a> {
     }
 
     /// Writes row `row` of ours as blocks.
-    fn row(&self, tensor: &Tensor, take: Take, row: usize, block: BlockType, out: &mut [u8]) -> Result<()> {
-        let Take::Neighbours(count) = take else {
+    fn row(
+        &self,
+        tensor: &Tensor,
+        take: TensorTransform,
+        row: usize,
+        block: BlockType,
+        out: &mut [u8],
+    ) -> Result<()> {
+        let TensorTransform::Neighbours(count) = take else {
             return self.read(rows::blocks(tensor, row, block, out));
         };
         let columns = tensor.columns;
@@ -304,8 +318,8 @@ impl<'a> Entry<'a> {
 const TOO_MUCH_FOR_F16: f32 = 65520.0;
 
 /// For each row as it is written, the row of ours; `None` where all stay in their places.
-fn places(take: Take, rows: usize, hyper: &Hyper) -> Option<Vec<usize>> {
-    if !matches!(take, Take::HeadsOfThree | Take::RotatedPairs) {
+fn places(take: TensorTransform, rows: usize, hyper: &ModelConfig) -> Option<Vec<usize>> {
+    if !matches!(take, TensorTransform::HeadsOfThree | TensorTransform::RotatedPairs) {
         return None;
     }
     let mut places = vec![0; rows];

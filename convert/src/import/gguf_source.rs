@@ -3,7 +3,7 @@
 use super::gguf::{Gguf, TensorInfo, Value as GgufValue, type_name};
 use super::{Format, Source, SourceTensor, gguf_sentence, names, tokenizer_gguf};
 use serde_json::{Map, Number, Value};
-use siskin::arch::{Config, Family, Take};
+use siskin::arch::{Config, Family, TensorTransform};
 use siskin::{Error, ErrorKind, Result};
 use siskin_kernels::quant::BlockType;
 use std::collections::HashMap;
@@ -74,14 +74,14 @@ impl GgufSource {
         Ok(Self { gguf, tensors, family, config })
     }
 
-    fn info(&self, name: &str) -> Option<(&TensorInfo, Take)> {
-        let (source, take) =
-            names::apply(self.family.gguf_rules, name).unwrap_or_else(|| (name.to_owned(), Take::Whole));
+    fn info(&self, name: &str) -> Option<(&TensorInfo, TensorTransform)> {
+        let (source, take) = names::apply(self.family.gguf_rules, name)
+            .unwrap_or_else(|| (name.to_owned(), TensorTransform::Whole));
         let index = self.tensors.get(&source).or_else(|| self.tensors.get(name))?;
         let info = self.gguf.tensors.get(*index)?;
         let is_there = match take {
             // The last dimension counts what stands in one tensor.
-            Take::Chunk(chunk) => info.dims.last().is_some_and(|&count| (chunk as u64) < count),
+            TensorTransform::Chunk(chunk) => info.dims.last().is_some_and(|&count| (chunk as u64) < count),
             _ => true,
         };
         is_there.then_some((info, take))
@@ -152,7 +152,7 @@ impl Source for GgufSource {
     }
 }
 
-fn source_tensor(info: &TensorInfo, take: Take) -> Result<SourceTensor> {
+fn source_tensor(info: &TensorInfo, take: TensorTransform) -> Result<SourceTensor> {
     let place = || format!("tensors.{}", info.name);
     let block = BlockType::from_gguf(info.ggml_type).ok_or_else(|| {
         let name = type_name(info.ggml_type).unwrap_or("unknown");
@@ -200,7 +200,7 @@ fn config(gguf: &Gguf, architecture: &str) -> Result<Map<String, Value>> {
 /// The numbers of a tensor, row by row, all of them finite. Packed types can make many of few bytes: the caller bounds
 /// how many there are.
 pub(super) fn floats(info: &TensorInfo) -> Result<Vec<f32>> {
-    let tensor = source_tensor(info, Take::Whole)?;
+    let tensor = source_tensor(info, TensorTransform::Whole)?;
     let place = || format!("tensors.{}", info.name);
     let wrong = || Error::corrupt(place(), "has the wrong length");
     let row = tensor.block.row_bytes(tensor.columns).ok_or_else(wrong)?;

@@ -5,7 +5,7 @@ use super::read::{MOST_VALUES, read};
 use super::safetensors::{self, Tensor};
 use super::{Format, Source, SourceTensor, defaults, names, sentence_transformers, tokenizer_json};
 use serde_json::{Map, Value};
-use siskin::arch::{Config, Family, Form, Take};
+use siskin::arch::{Config, Family, TensorTransform, Topology};
 use siskin::file::{Bytes, parse_json};
 use siskin::{Error, ErrorKind, Result};
 use siskin_kernels::quant::BlockType;
@@ -188,14 +188,14 @@ impl HuggingFace {
         self.look_up(name).map(|(_, tensor, _)| tensor)
     }
 
-    fn find(&self, name: &str) -> Option<(&str, &Tensor, Take)> {
+    fn find(&self, name: &str) -> Option<(&str, &Tensor, TensorTransform)> {
         if self.repeated.contains(&name) {
             return None;
         }
         self.look_up(name)
     }
 
-    fn look_up(&self, name: &str) -> Option<(&str, &Tensor, Take)> {
+    fn look_up(&self, name: &str) -> Option<(&str, &Tensor, TensorTransform)> {
         let (source, take) = names::apply(self.family.hugging_face_rules, name)?;
         let known = match self.tensors.get_key_value(&source) {
             Some(exact) => exact,
@@ -248,7 +248,7 @@ impl Source for HuggingFace {
     }
 
     fn tokenizer(&self) -> Result<Option<Vec<u8>>> {
-        let writes = matches!(self.family.form, Form::Decoder(_));
+        let writes = matches!(self.family.form, Topology::Decoder(_));
         tokenizer(&self.folder, &if writes { ends(&self.config) } else { Vec::new() })
     }
 
@@ -277,8 +277,8 @@ impl Source for HuggingFace {
 /// The same tensor, of which rows and columns are exchanged against what its `take` is about.
 fn turned(tensor: SourceTensor) -> Result<SourceTensor> {
     match tensor.take {
-        Take::Whole => Ok(SourceTensor { take: Take::Transposed, ..tensor }),
-        Take::Transposed => Ok(SourceTensor { take: Take::Whole, ..tensor }),
+        TensorTransform::Whole => Ok(SourceTensor { take: TensorTransform::Transposed, ..tensor }),
+        TensorTransform::Transposed => Ok(SourceTensor { take: TensorTransform::Whole, ..tensor }),
         _ => {
             let SourceTensor { rows, columns, .. } = tensor;
             let width = tensor.block.row_bytes(1).unwrap_or(1).max(1);

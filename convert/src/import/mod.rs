@@ -24,7 +24,7 @@ pub(crate) use gguf_source::FACTORS;
 pub(crate) use sentence_transformers::{ACTIVATIONS, WAYS as POOLING_KEYS};
 
 use serde_json::{Map, Value};
-use siskin::arch::{Config, Family, Take};
+use siskin::arch::{Config, Family, TensorTransform};
 use siskin::file::{Bytes, MAGIC};
 use siskin::{Error, Result};
 use siskin_kernels::quant::BlockType;
@@ -96,7 +96,7 @@ pub struct SourceTensor {
     /// The rows' blocks, one row after the other.
     pub data: Bytes,
     /// How it becomes the tensor that the model needs.
-    pub take: Take,
+    pub take: TensorTransform,
 }
 
 /// The format of the model at `path`.

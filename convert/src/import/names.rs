@@ -1,9 +1,9 @@
 //! From a tensor's name in a `.siskin` file to its name in a source.
 
-use siskin::arch::{Rule, Take};
+use siskin::arch::{TensorRule, TensorTransform};
 
 /// What `rules` say about `name`: the source's name and what to do. `None` where no rule speaks of it.
-pub(crate) fn apply(rules: &[Rule], name: &str) -> Option<(String, Take)> {
+pub(crate) fn apply(rules: &[TensorRule], name: &str) -> Option<(String, TensorTransform)> {
     // A rule whose name ends like the tensor's says the whole name of the source.
     if let Some(whole) = applied(rules, name) {
         return Some(whole);
@@ -17,18 +17,18 @@ pub(crate) fn apply(rules: &[Rule], name: &str) -> Option<(String, Take)> {
 }
 
 /// The same for a name that rules spell as it is.
-fn applied(rules: &[Rule], name: &str) -> Option<(String, Take)> {
+fn applied(rules: &[TensorRule], name: &str) -> Option<(String, TensorTransform)> {
     rules.iter().find_map(|rule| {
         let numbers = numbers(rule.name, name)?;
         let mut source = rule.source.to_owned();
         numbers.iter().for_each(|number| source = source.replacen("{}", number, 1));
         let take = match rule.take {
-            Take::Stacked { of, part } => {
+            TensorTransform::Stacked { of, part } => {
                 let number: usize = numbers.last()?.parse().ok()?;
-                Take::Chunk(number.checked_mul(of)?.checked_add(part)?)
+                TensorTransform::Chunk(number.checked_mul(of)?.checked_add(part)?)
             }
-            Take::StackedAcross { of, part } => {
-                Take::Across { chunk: numbers.last()?.parse().ok()?, of, part }
+            TensorTransform::StackedAcross { of, part } => {
+                TensorTransform::Across { chunk: numbers.last()?.parse().ok()?, of, part }
             }
             take => take,
         };
@@ -37,9 +37,9 @@ fn applied(rules: &[Rule], name: &str) -> Option<(String, Take)> {
 }
 
 /// What the model does with its source's tensor `source`; `None` where no rule speaks of it.
-pub(super) fn take_of(rules: &[Rule], source: &str) -> Option<Take> {
+pub(super) fn take_of(rules: &[TensorRule], source: &str) -> Option<TensorTransform> {
     let stem = source.strip_suffix(".weight").or_else(|| source.strip_suffix(".bias"));
-    let is = |rule: &&Rule| {
+    let is = |rule: &&TensorRule| {
         let pattern = bare(rule.source);
         [Some(source), stem].into_iter().flatten().any(|name| numbers(pattern, bare(name)).is_some())
     };
@@ -105,21 +105,27 @@ pub(super) fn bare(name: &str) -> &str {
 mod tests {
     use super::*;
 
-    const RULES: &[Rule] = &[
-        Rule { name: "token_embd", source: "transformer.wte", take: Take::Whole },
-        Rule { name: "blk.{}.attn_q", source: "h.{}.c_attn", take: Take::Transposed },
+    const RULES: &[TensorRule] = &[
+        TensorRule { name: "token_embd", source: "transformer.wte", take: TensorTransform::Whole },
+        TensorRule { name: "blk.{}.attn_q", source: "h.{}.c_attn", take: TensorTransform::Transposed },
     ];
 
     #[test]
     fn layers_and_suffixes_are_kept() {
         let apply = |name| apply(RULES, name);
-        let across = Take::StackedAcross { of: 2, part: 1 };
-        let rules = [Rule { name: "blk.{}.up.{}.bias", source: "h.{}.up_bias", take: across }];
-        let taken = Take::Across { chunk: 5, of: 2, part: 1 };
+        let across = TensorTransform::StackedAcross { of: 2, part: 1 };
+        let rules = [TensorRule { name: "blk.{}.up.{}.bias", source: "h.{}.up_bias", take: across }];
+        let taken = TensorTransform::Across { chunk: 5, of: 2, part: 1 };
         assert_eq!(super::apply(&rules, "blk.3.up.5.bias"), Some(("h.3.up_bias".into(), taken)));
         assert_eq!(super::apply(&rules, "blk.3.up.5.weight"), None);
-        assert_eq!(apply("token_embd.weight"), Some(("transformer.wte.weight".into(), Take::Whole)));
-        assert_eq!(apply("blk.17.attn_q.bias"), Some(("h.17.c_attn.bias".into(), Take::Transposed)));
+        assert_eq!(
+            apply("token_embd.weight"),
+            Some(("transformer.wte.weight".into(), TensorTransform::Whole))
+        );
+        assert_eq!(
+            apply("blk.17.attn_q.bias"),
+            Some(("h.17.c_attn.bias".into(), TensorTransform::Transposed))
+        );
         for other in
             ["blk.17.attn_q_norm.weight", "blk..attn_q.weight", "blk.x.attn_q.weight", "blk.1.attn_q.scale"]
         {

@@ -5,7 +5,7 @@ use crate::export::model::{Model, missing};
 use crate::rows;
 use rayon::prelude::*;
 use serde_json::{Map, Value};
-use siskin::arch::{Config, Family, Take};
+use siskin::arch::{Config, Family, TensorTransform};
 use siskin::file::{Bytes, File, Role, SectionKind, Tensor};
 use siskin::graph::{self, Weight};
 use siskin::{Error, Result};
@@ -99,7 +99,7 @@ impl Source for Packed {
             rows: tensor.rows,
             columns: tensor.columns,
             data: Bytes::new(data),
-            take: Take::Whole,
+            take: TensorTransform::Whole,
         })
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use serde_json::{Map, Value};
-use siskin::arch::{Family, Rule, Take};
+use siskin::arch::{Family, TensorRule, TensorTransform};
 use siskin::file::{File, Role, parse_json};
 use siskin::{Adapter, AdapterPart, Error, ErrorKind, Result};
 use siskin_kernels::quant::BlockType;
@@ -65,7 +65,7 @@ pub fn of(config: &Map<String, Value>, tensors: &HashMap<String, Tensor>, base: 
                 "the model has no such matrix; is this adapter made for it?",
             )
         })?;
-        if !matches!(take, Take::Whole | Take::Transposed) {
+        if !matches!(take, TensorTransform::Whole | TensorTransform::Transposed) {
             let message = "the model keeps this matrix in other parts; merge the adapter with its base first";
             return Err(Error::unsupported(place(), message));
         }
@@ -174,7 +174,7 @@ fn modules(tensors: &HashMap<String, Tensor>) -> Result<BTreeMap<String, Module<
 }
 
 /// The model's matrices by the names of modules of Hugging Face, without wrappers' prefixes, and what was made of them.
-fn our_names(base: &File, rules: &[Rule]) -> HashMap<String, (String, Take)> {
+fn our_names(base: &File, rules: &[TensorRule]) -> HashMap<String, (String, TensorTransform)> {
     let matrices = base.tensors().iter().filter(|tensor| tensor.role == Role::Matrix);
     let name = |tensor: &siskin::file::Tensor| {
         let (source, take) = names::apply(rules, &tensor.name)?;

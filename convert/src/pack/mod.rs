@@ -13,7 +13,7 @@ use crate::progress::{NoProgress, Progress};
 use rayon::prelude::*;
 use rows::{Rounding, Rows, Scratch, Squares};
 use serde_json::{Map, Value, json};
-use siskin::arch::Hyper;
+use siskin::arch::ModelConfig;
 use siskin::file::{self, AtomicFile, Metadata, SectionKind, TensorSink, TensorSpec, Writer};
 use siskin::graph::{Role, Weight};
 use siskin::{Error, ErrorKind, Result};
@@ -153,7 +153,7 @@ impl<'a> Tensor<'a> {
     fn new(
         source: &dyn Source,
         weight: &Weight,
-        hyper: &'a Hyper,
+        hyper: &'a ModelConfig,
         options: &PackOptions<'_>,
     ) -> Result<Self> {
         let mut rows = Rows::new(source.tensor(&weight.name)?, weight, hyper)

@@ -3,7 +3,7 @@
 use super::target::Target;
 use crate::calibrate::{Guide, Products};
 use crate::import::SourceTensor;
-use siskin::arch::{Hyper, Take};
+use siskin::arch::{ModelConfig, TensorTransform};
 use siskin::graph::{Role, Weight};
 use siskin::{Error, ErrorKind, Result};
 use siskin_kernels::panel;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// One tensor's way from source to file.
 pub(super) struct Rows<'a> {
     source: SourceTensor,
-    hyper: &'a Hyper,
+    hyper: &'a ModelConfig,
     rows: usize,
     columns: usize,
     target: Target,
@@ -57,30 +57,32 @@ pub(super) enum Rounding {
 
 impl<'a> Rows<'a> {
     /// Checks the source's shape against the weight's.
-    pub(super) fn new(source: SourceTensor, weight: &Weight, hyper: &'a Hyper) -> Result<Self> {
+    pub(super) fn new(source: SourceTensor, weight: &Weight, hyper: &'a ModelConfig) -> Result<Self> {
         let found = (source.rows, source.columns);
         let expected = match (weight.role, source.take) {
-            (Role::Matrix, Take::Transposed) => (weight.columns, weight.rows),
-            (Role::Matrix, Take::HalfOfHeads(_)) => (weight.rows.saturating_mul(2), weight.columns),
+            (Role::Matrix, TensorTransform::Transposed) => (weight.columns, weight.rows),
+            (Role::Matrix, TensorTransform::HalfOfHeads(_)) => {
+                (weight.rows.saturating_mul(2), weight.columns)
+            }
             _ => (weight.rows, weight.columns),
         };
         // Some sources keep vectors as tables of one column, or with dimensions of one.
         let same = match weight.role {
             // The neighbours are a dimension of their own.
-            Role::Matrix if matches!(source.take, Take::Neighbours(_)) => {
+            Role::Matrix if matches!(source.take, TensorTransform::Neighbours(_)) => {
                 found.0.checked_mul(found.1) == weight.rows.checked_mul(weight.columns)
             }
             // Others stand in the same tensor.
-            Role::Matrix if matches!(source.take, Take::Chunk(_)) => {
+            Role::Matrix if matches!(source.take, TensorTransform::Chunk(_)) => {
                 found.1 == weight.columns && found.0.is_multiple_of(weight.rows.max(1))
             }
-            Role::Matrix if matches!(source.take, Take::OfState(_)) => found.1 == weight.columns,
+            Role::Matrix if matches!(source.take, TensorTransform::OfState(_)) => found.1 == weight.columns,
             Role::Matrix => match source.take {
-                Take::Across { .. } => across_fits(&source, weight.rows),
+                TensorTransform::Across { .. } => across_fits(&source, weight.rows),
                 _ => found == expected,
             },
-            Role::Vector if matches!(source.take, Take::Chunk(_)) => found.1 == weight.columns,
-            Role::Vector if matches!(source.take, Take::Across { .. }) => {
+            Role::Vector if matches!(source.take, TensorTransform::Chunk(_)) => found.1 == weight.columns,
+            Role::Vector if matches!(source.take, TensorTransform::Across { .. }) => {
                 across_fits(&source, weight.columns)
             }
             Role::Vector => found.0.checked_mul(found.1) == Some(weight.columns),
@@ -120,7 +122,7 @@ impl<'a> Rows<'a> {
 
     /// The numbers of a vector.
     pub(super) fn floats(&self) -> Result<Vec<f32>> {
-        if let Take::Chunk(chunk) | Take::Across { chunk, .. } = self.source.take {
+        if let TensorTransform::Chunk(chunk) | TensorTransform::Across { chunk, .. } = self.source.take {
             return self.floats_of(chunk).ok_or_else(|| self.broken());
         }
         let mut stored = vec![0.0; self.columns];
@@ -137,8 +139,8 @@ impl<'a> Rows<'a> {
             return Err(self.broken());
         }
         Ok(match self.source.take {
-            Take::Whole | Take::Transposed | Take::Neighbours(_) => stored,
-            Take::PlusOne => stored.into_iter().map(|value| value + 1.0).collect(),
+            TensorTransform::Whole | TensorTransform::Transposed | TensorTransform::Neighbours(_) => stored,
+            TensorTransform::PlusOne => stored.into_iter().map(|value| value + 1.0).collect(),
             take => (0..self.columns)
                 .map(|row| stored.get(take.source_row(row, self.columns, self.hyper)).copied())
                 .collect::<Option<_>>()
@@ -155,7 +157,9 @@ impl<'a> Rows<'a> {
             return None;
         }
         Some(match self.source.take {
-            Take::Across { of, part, .. } => stored.into_iter().skip(part).step_by(of.max(1)).collect(),
+            TensorTransform::Across { of, part, .. } => {
+                stored.into_iter().skip(part).step_by(of.max(1)).collect()
+            }
             _ => stored,
         })
     }
@@ -172,9 +176,9 @@ impl<'a> Rows<'a> {
         let count = self.rows.saturating_sub(first).min(panel::ROWS);
         let Scratch { raw, values, again, encoded } = scratch;
         let rows = match self.source.take {
-            Take::Transposed => self.transposed(first, count, raw),
-            Take::Neighbours(neighbours) => self.regrouped(neighbours, first, count, raw),
-            Take::Across { chunk, of, part } => self.across([chunk, of, part], first, count, raw),
+            TensorTransform::Transposed => self.transposed(first, count, raw),
+            TensorTransform::Neighbours(neighbours) => self.regrouped(neighbours, first, count, raw),
+            TensorTransform::Across { chunk, of, part } => self.across([chunk, of, part], first, count, raw),
             _ => self.stored(first, count),
         };
         let rows = rows.ok_or_else(|| self.broken())?;
@@ -301,35 +305,35 @@ impl<'a> Rows<'a> {
 }
 
 /// Whether the way of taking goes with the tensor.
-fn check_take(source: &SourceTensor, weight: &Weight, hyper: &Hyper) -> Result<()> {
+fn check_take(source: &SourceTensor, weight: &Weight, hyper: &ModelConfig) -> Result<()> {
     let float = source.block.codec().elements == 1;
     let rows = if weight.role == Role::Matrix { weight.rows } else { weight.columns };
     let possible = match source.take {
-        Take::Whole => true,
-        Take::Transposed => float || weight.role == Role::Vector,
-        Take::PlusOne => weight.role == Role::Vector,
-        Take::Stacked { .. } | Take::StackedAcross { .. } => false,
-        Take::Chunk(chunk) => {
+        TensorTransform::Whole => true,
+        TensorTransform::Transposed => float || weight.role == Role::Vector,
+        TensorTransform::PlusOne => weight.role == Role::Vector,
+        TensorTransform::Stacked { .. } | TensorTransform::StackedAcross { .. } => false,
+        TensorTransform::Chunk(chunk) => {
             let rows = if weight.role == Role::Matrix { rows } else { 1 };
             chunk.checked_add(1).and_then(|end| end.checked_mul(rows)).is_some_and(|end| end <= source.rows)
         }
-        Take::Across { chunk, of, part } => {
+        TensorTransform::Across { chunk, of, part } => {
             let rows = if weight.role == Role::Matrix { weight.columns } else { 1 };
             let end = chunk.checked_add(1).and_then(|end| end.checked_mul(rows));
             float && part < of && end.is_some_and(|end| end <= source.rows)
         }
-        Take::HalfOfHeads(half) => {
+        TensorTransform::HalfOfHeads(half) => {
             weight.role == Role::Matrix && half < 2 && rows.is_multiple_of(hyper.head_size)
         }
-        Take::OfState(_) => {
+        TensorTransform::OfState(_) => {
             let last = source.take.source_row(rows.saturating_sub(1), rows, hyper);
             weight.role == Role::Matrix && last < source.rows
         }
-        Take::Neighbours(count) => {
+        TensorTransform::Neighbours(count) => {
             weight.role == Role::Vector || float && count > 0 && weight.columns.is_multiple_of(count)
         }
-        Take::RotatedPairs => rows.is_multiple_of(hyper.head_size),
-        Take::HeadsOfThree => rows.is_multiple_of(3 * hyper.head_size),
+        TensorTransform::RotatedPairs => rows.is_multiple_of(hyper.head_size),
+        TensorTransform::HeadsOfThree => rows.is_multiple_of(3 * hyper.head_size),
     };
     match possible {
         true => Ok(()),
@@ -340,7 +344,7 @@ fn check_take(source: &SourceTensor, weight: &Weight, hyper: &Hyper) -> Result<(
 /// Whether a vector is every so many columns of a row of its source.
 fn across_fits(source: &SourceTensor, columns: usize) -> bool {
     match source.take {
-        Take::Across { of, .. } => Some(source.columns) == columns.checked_mul(of),
+        TensorTransform::Across { of, .. } => Some(source.columns) == columns.checked_mul(of),
         _ => false,
     }
 }

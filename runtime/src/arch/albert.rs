@@ -2,7 +2,7 @@
 
 use super::bert::{self, Shape};
 use super::blocks::whole;
-use super::{Config, Family, Form, Hyper, Rule};
+use super::{Config, Family, ModelConfig, TensorRule, Topology};
 use crate::graph::ActivationKind;
 use crate::{Error, Result};
 
@@ -17,7 +17,7 @@ pub(super) static FAMILY: Family = Family {
         hyper.epsilon = config.number(&["layer_norm_eps"])?.unwrap_or(1e-12) as f32;
         Ok(hyper)
     },
-    form: Form::Encoder(|config, h, b| {
+    form: Topology::Encoder(|config, h, b| {
         let shape = Shape {
             embedding: Some(config.count(&["embedding_size"])?.unwrap_or(128)),
             shared: shared(config, h)?,
@@ -28,7 +28,7 @@ pub(super) static FAMILY: Family = Family {
     }),
 };
 
-const RULES: &[Rule] = &[
+const RULES: &[TensorRule] = &[
     whole("token_embd", "albert.embeddings.word_embeddings"),
     whole("position_embd", "albert.embeddings.position_embeddings"),
     whole("token_types", "albert.embeddings.token_type_embeddings"),
@@ -60,7 +60,7 @@ const RULES: &[Rule] = &[
 ];
 
 /// Layers of a group.
-fn shared(config: &Config, h: &Hyper) -> Result<usize> {
+fn shared(config: &Config, h: &ModelConfig) -> Result<usize> {
     let groups = config.count(&["num_hidden_groups"])?.unwrap_or(1).max(1);
     if config.count(&["inner_group_num"])?.unwrap_or(1) != 1 {
         return Err(Error::unsupported("config.inner_group_num", "groups of different layers"));

@@ -1,8 +1,8 @@
 //! BART, mBART, Marian, M2M-100, NLLB and Pegasus: one pair of graphs, whose pieces the source's tensors tell.
 
 use super::blocks::whole;
-use super::pair::{self, block};
-use super::{Config, Family, Form, Hyper, Rule, hyper};
+use super::encoder_decoder::{self, block};
+use super::{Config, Family, ModelConfig, TensorRule, Topology, model_config};
 use crate::graph::{ActivationKind, Attention, Builder, Graph, Head, NormKind, Rope, ValueId};
 use crate::{Error, Result};
 
@@ -13,7 +13,7 @@ pub(super) static FAMILY: Family = Family {
     hugging_face_rules: RULES,
     gguf_rules: &[],
     hyper: |config| side(config, "decoder"),
-    form: Form::Both {
+    form: Topology::Both {
         encoder: |config, _, mut b| {
             let h = side(config, "encoder")?;
             let x = embeddings(config, &h, &mut b, "enc")?;
@@ -26,7 +26,7 @@ pub(super) static FAMILY: Family = Family {
     },
 };
 
-pub(super) const RULES: &[Rule] = &[
+pub(super) const RULES: &[TensorRule] = &[
     whole("token_embd", "model.shared"),
     whole("enc.token_embd", "model.encoder.embed_tokens"),
     whole("dec.token_embd", "model.decoder.embed_tokens"),
@@ -61,16 +61,16 @@ pub(super) const RULES: &[Rule] = &[
     whole("output_bias", "final_logits_bias"),
 ];
 
-pub(super) fn side(config: &Config, side: &str) -> Result<Hyper> {
-    let mut hyper = Hyper::of_side(config, side, &|width| 4 * width)?;
+pub(super) fn side(config: &Config, side: &str) -> Result<ModelConfig> {
+    let mut hyper = ModelConfig::of_side(config, side, &|width| 4 * width)?;
     hyper.epsilon = 1e-5;
     hyper.text = hyper.context;
     Ok(hyper)
 }
 
 /// Tokens, scaled where the configuration says so, and positions: learned, or sines.
-fn embeddings(config: &Config, h: &Hyper, b: &mut Builder<'_>, side: &str) -> Result<ValueId> {
-    let tokens = pair::embed(b, h, side);
+fn embeddings(config: &Config, h: &ModelConfig, b: &mut Builder<'_>, side: &str) -> Result<ValueId> {
+    let tokens = encoder_decoder::embed(b, h, side);
     let scaled = config.flag(&["scale_embedding"])?.unwrap_or(false);
     let tokens = b.scale(tokens, if scaled { (h.width as f32).sqrt() } else { 1.0 });
     let learned = format!("{side}.position_embd.weight");
@@ -105,33 +105,39 @@ fn sines(width: usize, steps: usize) -> Rope {
 }
 
 /// The layers of an encoder whose embeddings are `x`, and what its decoder remembers of them.
-pub(super) fn encoder(config: &Config, h: &Hyper, mut b: Builder<'_>, x: ValueId) -> Result<Graph> {
+pub(super) fn encoder(config: &Config, h: &ModelConfig, mut b: Builder<'_>, x: ValueId) -> Result<Graph> {
     let decoder = side(config, "decoder")?;
     let layers = Layers::of(config, "enc", &b)?;
     let mut x = x;
     for layer in 0..h.layers {
-        x = layers.attend(&mut b, h, layer, pair::attention_of_encoder(h, layer), x);
+        x = layers.attend(&mut b, h, layer, encoder_decoder::attention_of_encoder(h, layer), x);
         x = layers.feed(&mut b, h, layer, x);
     }
     let hidden = layers.last_norm(&mut b, h, x);
-    pair::remember(&mut b, h, &decoder, hidden, decoder.attention_scale());
+    encoder_decoder::remember(&mut b, h, &decoder, hidden, decoder.attention_scale());
     let hidden = b.pick(hidden);
     Ok(b.finish_with(Head::Hidden, hidden, hidden))
 }
 
 /// The layers of a decoder whose embeddings are `x`, and the scores of the next token.
-pub(super) fn decoder(config: &Config, h: &Hyper, mut b: Builder<'_>, x: ValueId) -> Result<Graph> {
+pub(super) fn decoder(config: &Config, h: &ModelConfig, mut b: Builder<'_>, x: ValueId) -> Result<Graph> {
     let encoder = side(config, "encoder")?;
     let layers = Layers::of(config, "dec", &b)?;
     let mut x = x;
     for layer in 0..h.layers {
-        x = layers.attend(&mut b, h, layer, pair::attention_of_decoder(&encoder, h, layer), x);
-        x = layers.attend_memory(&mut b, h, layer, pair::attention_to_memory(&encoder, h, layer), x);
+        x = layers.attend(&mut b, h, layer, encoder_decoder::attention_of_decoder(&encoder, h, layer), x);
+        x = layers.attend_memory(
+            &mut b,
+            h,
+            layer,
+            encoder_decoder::attention_to_memory(&encoder, h, layer),
+            x,
+        );
         x = layers.feed(&mut b, h, layer, x);
     }
     let wanted = b.pick(x);
     let hidden = layers.last_norm(&mut b, h, wanted);
-    let logits = b.linear_of(hidden, pair::head(&b), "output_bias", h.vocabulary);
+    let logits = b.linear_of(hidden, encoder_decoder::head(&b), "output_bias", h.vocabulary);
     Ok(b.finish_with(Head::Next, hidden, logits))
 }
 
@@ -145,14 +151,14 @@ struct Layers {
 impl Layers {
     fn of(config: &Config, side: &'static str, b: &Builder<'_>) -> Result<Self> {
         let first = b.has(&format!("{side}.output_norm.weight"));
-        Ok(Self { side, first, activation: hyper::activation(config, ActivationKind::Gelu)? })
+        Ok(Self { side, first, activation: model_config::activation(config, ActivationKind::Gelu)? })
     }
 
     /// What `inner` makes of `x`, added to it, with the norm before or after.
     fn residual(
         &self,
         b: &mut Builder<'_>,
-        h: &Hyper,
+        h: &ModelConfig,
         norm: &str,
         x: ValueId,
         inner: impl FnOnce(&mut Builder<'_>, ValueId) -> ValueId,
@@ -166,28 +172,30 @@ impl Layers {
     fn attend(
         &self,
         b: &mut Builder<'_>,
-        h: &Hyper,
+        h: &ModelConfig,
         layer: usize,
         attention: Attention,
         x: ValueId,
     ) -> ValueId {
         let name = |name: &str| block(self.side, layer, name);
-        self.residual(b, h, &name("attn_norm"), x, |b, x| pair::attend(b, h, name, attention, x))
+        self.residual(b, h, &name("attn_norm"), x, |b, x| encoder_decoder::attend(b, h, name, attention, x))
     }
 
     fn attend_memory(
         &self,
         b: &mut Builder<'_>,
-        h: &Hyper,
+        h: &ModelConfig,
         layer: usize,
         attention: Attention,
         x: ValueId,
     ) -> ValueId {
         let name = |name: &str| block(self.side, layer, name);
-        self.residual(b, h, &name("cross_attn_norm"), x, |b, x| pair::attend_memory(b, h, name, attention, x))
+        self.residual(b, h, &name("cross_attn_norm"), x, |b, x| {
+            encoder_decoder::attend_memory(b, h, name, attention, x)
+        })
     }
 
-    fn feed(&self, b: &mut Builder<'_>, h: &Hyper, layer: usize, x: ValueId) -> ValueId {
+    fn feed(&self, b: &mut Builder<'_>, h: &ModelConfig, layer: usize, x: ValueId) -> ValueId {
         let name = |name: &str| block(self.side, layer, name);
         self.residual(b, h, &name("ffn_norm"), x, |b, x| {
             let up = b.linear(x, &name("ffn_up"), h.feed_forward);
@@ -196,7 +204,7 @@ impl Layers {
         })
     }
 
-    fn last_norm(&self, b: &mut Builder<'_>, h: &Hyper, x: ValueId) -> ValueId {
+    fn last_norm(&self, b: &mut Builder<'_>, h: &ModelConfig, x: ValueId) -> ValueId {
         match self.first {
             true => b.norm_of(NormKind::Layer, x, &format!("{}.output_norm", self.side), h.width, h.epsilon),
             false => x,

@@ -2,8 +2,8 @@
 
 use super::blocks::{self, block, whole};
 use super::heads::{Base, Heads};
-use super::{Config, Family, Form, Hyper, Rule, hyper};
-use crate::graph::{ActivationKind, Bias, Builder, Graph, Sight, ValueId};
+use super::{Config, Family, ModelConfig, TensorRule, Topology, model_config};
+use crate::graph::{ActivationKind, AttentionMask, Bias, Builder, Graph, ValueId};
 use crate::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
@@ -13,7 +13,7 @@ pub(super) static FAMILY: Family = Family {
     hugging_face_rules: RULES,
     gguf_rules: &[],
     hyper: |config| hyper_of(config, 0),
-    form: Form::Encoder(|config, h, b| Shape::default().graph(config, h, b)),
+    form: Topology::Encoder(|config, h, b| Shape::default().graph(config, h, b)),
 };
 
 /// The names of BERT's embeddings and layers behind a prefix, and what a family has of its own.
@@ -40,7 +40,7 @@ macro_rules! trunk {
 }
 pub(super) use trunk;
 
-const RULES: &[Rule] = trunk! {
+const RULES: &[TensorRule] = trunk! {
     "bert";
     whole("cls", "bert.pooler.dense"),
     whole("cls.output", "classifier"),
@@ -56,8 +56,8 @@ const RULES: &[Rule] = trunk! {
 };
 
 /// The hyper-parameters of an encoder whose first position is row `first` of the position table.
-pub(super) fn hyper_of(config: &Config, first: usize) -> Result<Hyper> {
-    let mut hyper = Hyper::read(config, |width| 4 * width)?;
+pub(super) fn hyper_of(config: &Config, first: usize) -> Result<ModelConfig> {
+    let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
     hyper.context = hyper.context.saturating_sub(first).max(1);
     hyper.text = hyper.context;
     if let Some(count) = config.count(&["position_projections"])? {
@@ -104,17 +104,17 @@ pub(super) struct Shape {
     /// Between the two products of the head for classes; `None`: tanh.
     pub class_activation: Option<ActivationKind>,
     /// Which positions a query sees; the whole text.
-    pub sight: Option<Sight>,
+    pub attention_mask: Option<AttentionMask>,
     /// What a layer's tokens gather, of its number and input, where that is not attention over the whole text.
     pub gather: Option<Gather>,
 }
 
 /// From a layer's number and input to what its tokens attended.
-pub(super) type Gather = fn(&Hyper, &mut Builder<'_>, usize, ValueId) -> ValueId;
+pub(super) type Gather = fn(&ModelConfig, &mut Builder<'_>, usize, ValueId) -> ValueId;
 
 impl Shape {
-    pub(super) fn graph(&self, config: &Config, h: &Hyper, mut b: Builder<'_>) -> Result<Graph> {
-        let activation = hyper::activation(config, self.activation.unwrap_or(ActivationKind::Gelu))?;
+    pub(super) fn graph(&self, config: &Config, h: &ModelConfig, mut b: Builder<'_>) -> Result<Graph> {
+        let activation = model_config::activation(config, self.activation.unwrap_or(ActivationKind::Gelu))?;
         let mut x = self.embeddings(h, &mut b);
         let mut states = Vec::with_capacity(h.layers);
         for layer in 0..h.layers {
@@ -133,7 +133,7 @@ impl Shape {
         heads.finish(config, h, b, x)
     }
 
-    fn embeddings(&self, h: &Hyper, b: &mut Builder<'_>) -> ValueId {
+    fn embeddings(&self, h: &ModelConfig, b: &mut Builder<'_>) -> ValueId {
         let width = self.embedding.unwrap_or(h.width);
         let mut x = b.embed("token_embd.weight", h.vocabulary, width);
         if h.segments > 0 && b.has("token_types.weight") {
@@ -151,7 +151,7 @@ impl Shape {
 
     fn layer(
         &self,
-        h: &Hyper,
+        h: &ModelConfig,
         b: &mut Builder<'_>,
         layer: usize,
         activation: ActivationKind,
@@ -164,7 +164,7 @@ impl Shape {
             None => {
                 let (q, k, v) = blocks::queries_keys_values(b, h, weights, x);
                 let mut attention = blocks::attention(h, layer);
-                attention.sight = self.sight.unwrap_or(Sight::Whole);
+                attention.attention_mask = self.attention_mask.unwrap_or(AttentionMask::Full);
                 attention.bias = self.bias;
                 blocks::mix_positions(b, &mut attention, h, weights);
                 b.attention(q, k, v, attention)

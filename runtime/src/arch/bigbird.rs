@@ -2,8 +2,8 @@
 
 use super::bert::{self, Shape};
 use super::blocks::whole;
-use super::{Config, Family, Form, Rule, hyper};
-use crate::graph::{ActivationKind, Sight};
+use super::{Config, Family, TensorRule, Topology, model_config};
+use crate::graph::{ActivationKind, AttentionMask};
 use crate::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
@@ -13,18 +13,18 @@ pub(super) static FAMILY: Family = Family {
     hugging_face_rules: RULES,
     gguf_rules: &[],
     hyper: |config| bert::hyper_of(config, 0),
-    form: Form::Encoder(|config, h, b| {
+    form: Topology::Encoder(|config, h, b| {
         let shape = Shape {
-            sight: Some(sight(config)?),
+            attention_mask: Some(attention_mask(config)?),
             activation: Some(ActivationKind::GeluTanh),
-            class_activation: Some(hyper::activation(config, ActivationKind::GeluTanh)?),
+            class_activation: Some(model_config::activation(config, ActivationKind::GeluTanh)?),
             ..Shape::default()
         };
         shape.graph(config, h, b)
     }),
 };
 
-const RULES: &[Rule] = bert::trunk! {
+const RULES: &[TensorRule] = bert::trunk! {
     "bert";
     whole("cls", "classifier.dense"),
     whole("cls.output", "classifier.out_proj"),
@@ -39,13 +39,13 @@ const RULES: &[Rule] = bert::trunk! {
     whole("output_bias", "cls.predictions.bias"),
 };
 
-/// Random blocks are drawn in training alone: see [`Sight::Blocks`].
-fn sight(config: &Config) -> Result<Sight> {
+/// Random blocks are drawn in training alone: see [`AttentionMask::BigBird`].
+fn attention_mask(config: &Config) -> Result<AttentionMask> {
     if config.flag(&["rescale_embeddings"])? == Some(true) {
         return Err(Error::unsupported("config.rescale_embeddings", "rescaled embeddings"));
     }
     match config.word(&["attention_type"])? {
-        Some("original_full") => Ok(Sight::Whole),
+        Some("original_full") => Ok(AttentionMask::Full),
         None | Some("block_sparse") => {
             let size = config.count(&["block_size"])?.unwrap_or(64);
             let random = config.count(&["num_random_blocks"])?.unwrap_or(3);
@@ -53,7 +53,7 @@ fn sight(config: &Config) -> Result<Sight> {
                 let message = format!("blocks of {size} with {random} at random");
                 return Err(Error::corrupt("config.block_size", message));
             }
-            Ok(Sight::Blocks { size, random })
+            Ok(AttentionMask::BigBird { size, random })
         }
         Some(other) => {
             let message = format!("attention of type '{other}'");

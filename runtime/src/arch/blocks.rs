@@ -1,20 +1,20 @@
 //! Pieces that several families share.
 
-use super::{Hyper, Rule, Take};
-use crate::graph::{ActivationKind, Attention, Builder, NormKind, Projection, Sight, ValueId};
+use super::{ModelConfig, TensorRule, TensorTransform};
+use crate::graph::{ActivationKind, Attention, AttentionMask, Builder, NormKind, Projection, ValueId};
 
 /// A rule for a tensor that is taken whole.
-pub(super) const fn whole(name: &'static str, source: &'static str) -> Rule {
-    Rule { name, source, take: Take::Whole }
+pub(super) const fn whole(name: &'static str, source: &'static str) -> TensorRule {
+    TensorRule { name, source, take: TensorTransform::Whole }
 }
 
 /// A rule for a tensor that needs work.
-pub(super) const fn taken(name: &'static str, source: &'static str, take: Take) -> Rule {
-    Rule { name, source, take }
+pub(super) const fn taken(name: &'static str, source: &'static str, take: TensorTransform) -> TensorRule {
+    TensorRule { name, source, take }
 }
 
 /// The names of Llama and its many descendants.
-pub(super) const LLAMA_RULES: &[Rule] = &[
+pub(super) const LLAMA_RULES: &[TensorRule] = &[
     whole("token_embd", "model.embed_tokens"),
     whole("blk.{}.attn_norm", "model.layers.{}.input_layernorm"),
     whole("blk.{}.attn_q", "model.layers.{}.self_attn.q_proj"),
@@ -32,9 +32,9 @@ pub(super) const LLAMA_RULES: &[Rule] = &[
 ];
 
 /// llama.cpp reorders the query and key rows of the families it treats as Llama.
-pub(super) const LLAMA_GGUF_RULES: &[Rule] = &[
-    taken("blk.{}.attn_q", "blk.{}.attn_q", Take::RotatedPairs),
-    taken("blk.{}.attn_k", "blk.{}.attn_k", Take::RotatedPairs),
+pub(super) const LLAMA_GGUF_RULES: &[TensorRule] = &[
+    taken("blk.{}.attn_q", "blk.{}.attn_q", TensorTransform::RotatedPairs),
+    taken("blk.{}.attn_k", "blk.{}.attn_k", TensorTransform::RotatedPairs),
 ];
 
 /// A layer's prefix.
@@ -43,22 +43,22 @@ pub(super) fn block(layer: usize, name: &str) -> String {
 }
 
 /// For each token the mean of `x` over its text: attention in which all keys count alike.
-pub(super) fn mean_of_text(b: &mut Builder<'_>, h: &Hyper, x: ValueId) -> ValueId {
+pub(super) fn mean_of_text(b: &mut Builder<'_>, h: &ModelConfig, x: ValueId) -> ValueId {
     let mut attention = attention(h, 0);
-    (attention.layer, attention.scale, attention.sight) = (h.layers, 0.0, Sight::Whole);
+    (attention.layer, attention.scale, attention.attention_mask) = (h.layers, 0.0, AttentionMask::Full);
     (attention.kv_heads, attention.heads) = (h.heads, h.heads);
     b.attention(x, x, x, attention)
 }
 
 /// Causal attention with the usual scale over a layer's window.
-pub(super) fn attention(hyper: &Hyper, layer: usize) -> Attention {
+pub(super) fn attention(hyper: &ModelConfig, layer: usize) -> Attention {
     Attention {
         layer,
         heads: hyper.heads,
         kv_heads: hyper.kv_heads,
         head_size: hyper.head_size,
         scale: hyper.attention_scale(),
-        sight: Sight::Before(hyper.windows[layer]),
+        attention_mask: AttentionMask::Causal(hyper.windows[layer]),
         softcap: None,
         alibi: Vec::new(),
         bias: None,
@@ -68,20 +68,20 @@ pub(super) fn attention(hyper: &Hyper, layer: usize) -> Attention {
 }
 
 /// Lets attention over whole texts see sums over their positions, where the model has weights for these.
-pub(super) fn mix_positions(b: &mut Builder<'_>, attention: &mut Attention, h: &Hyper, layer: usize) {
+pub(super) fn mix_positions(b: &mut Builder<'_>, attention: &mut Attention, h: &ModelConfig, layer: usize) {
     let names = ["attn_k_mix.weight", "attn_v_mix.weight"].map(|name| block(layer, name));
-    if h.mixed == 0 || attention.sight != Sight::Whole || !b.has(&names[0]) {
+    if h.mixed == 0 || attention.attention_mask != AttentionMask::Full || !b.has(&names[0]) {
         return;
     }
     let [keys, values] = names.map(|name| b.vector(&name, h.mixed * h.text));
-    attention.sight = Sight::Mixed;
+    attention.attention_mask = AttentionMask::Linformer;
     attention.projection = Some(Projection { count: h.mixed, positions: h.text, keys, values });
 }
 
 /// Separate query, key and value products of `x`.
 pub(super) fn queries_keys_values(
     b: &mut Builder<'_>,
-    hyper: &Hyper,
+    hyper: &ModelConfig,
     layer: usize,
     x: ValueId,
 ) -> (ValueId, ValueId, ValueId) {
@@ -97,7 +97,7 @@ pub(super) fn queries_keys_values(
 /// One product for queries, keys and values side by side.
 pub(super) fn fused_queries_keys_values(
     b: &mut Builder<'_>,
-    hyper: &Hyper,
+    hyper: &ModelConfig,
     layer: usize,
     x: ValueId,
 ) -> (ValueId, ValueId, ValueId) {
@@ -122,7 +122,7 @@ pub(super) fn alibi_slopes(heads: usize, most: f64) -> Vec<f32> {
 /// The plain feed-forward block: up, a function of each number, down.
 pub(super) fn feed_forward(
     b: &mut Builder<'_>,
-    hyper: &Hyper,
+    hyper: &ModelConfig,
     layer: usize,
     activation: ActivationKind,
     x: ValueId,
@@ -134,7 +134,7 @@ pub(super) fn feed_forward(
 
 /// Logits of the wanted rows of `x` after the last norm: by `output`, or by the token table where the source has no
 /// `output`.
-pub(super) fn logits(b: &mut Builder<'_>, hyper: &Hyper, norm: NormKind, x: ValueId) -> ValueId {
+pub(super) fn logits(b: &mut Builder<'_>, hyper: &ModelConfig, norm: NormKind, x: ValueId) -> ValueId {
     let wanted = b.pick(x);
     let normed = b.norm_of(norm, wanted, "output_norm", hyper.width, hyper.epsilon);
     let weight = if b.has("output.weight") { "output.weight" } else { "token_embd.weight" };

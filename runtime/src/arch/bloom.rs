@@ -1,7 +1,7 @@
 //! BLOOM: GPT-2's blocks with ALiBi instead of positions and a norm after the embeddings.
 
 use super::blocks::{alibi_slopes, taken, whole};
-use super::{Family, Form, Hyper, Rule, Take, gpt2};
+use super::{Family, ModelConfig, TensorRule, TensorTransform, Topology, gpt2};
 use crate::{Error, graph::NormKind};
 
 pub(super) static FAMILY: Family = Family {
@@ -10,8 +10,8 @@ pub(super) static FAMILY: Family = Family {
     gguf: &["bloom"],
     hugging_face_rules: RULES,
     gguf_rules: &[],
-    hyper: |config| Hyper::read(config, |width| 4 * width),
-    form: Form::Decoder(|config, h, mut b| {
+    hyper: |config| ModelConfig::read(config, |width| 4 * width),
+    form: Topology::Decoder(|config, h, mut b| {
         if config.flag(&["apply_residual_connection_post_layernorm"])?.unwrap_or(false) {
             return Err(Error::unsupported(
                 "config.apply_residual_connection_post_layernorm",
@@ -25,11 +25,15 @@ pub(super) static FAMILY: Family = Family {
     }),
 };
 
-const RULES: &[Rule] = &[
+const RULES: &[TensorRule] = &[
     whole("token_embd", "transformer.word_embeddings"),
     whole("token_embd_norm", "transformer.word_embeddings_layernorm"),
     whole("blk.{}.attn_norm", "transformer.h.{}.input_layernorm"),
-    taken("blk.{}.attn_qkv", "transformer.h.{}.self_attention.query_key_value", Take::HeadsOfThree),
+    taken(
+        "blk.{}.attn_qkv",
+        "transformer.h.{}.self_attention.query_key_value",
+        TensorTransform::HeadsOfThree,
+    ),
     whole("blk.{}.attn_output", "transformer.h.{}.self_attention.dense"),
     whole("blk.{}.ffn_norm", "transformer.h.{}.post_attention_layernorm"),
     whole("blk.{}.ffn_up", "transformer.h.{}.mlp.dense_h_to_4h"),

@@ -2,7 +2,7 @@
 
 use super::bert::{self, Shape};
 use super::blocks::whole;
-use super::{Family, Form, Rule};
+use super::{Family, TensorRule, Topology};
 use crate::graph::ActivationKind;
 
 pub(super) static FAMILY: Family = Family {
@@ -16,12 +16,12 @@ pub(super) static FAMILY: Family = Family {
         hyper.epsilon = 1e-12;
         Ok(hyper)
     },
-    form: Form::Encoder(|config, h, b| {
+    form: Topology::Encoder(|config, h, b| {
         Shape { class_activation: Some(ActivationKind::Relu), ..Shape::default() }.graph(config, h, b)
     }),
 };
 
-const RULES: &[Rule] = &[
+const RULES: &[TensorRule] = &[
     whole("token_embd", "distilbert.embeddings.word_embeddings"),
     whole("position_embd", "distilbert.embeddings.position_embeddings"),
     whole("token_embd_norm", "distilbert.embeddings.LayerNorm"),

@@ -2,7 +2,7 @@
 
 use super::bert::{self, Shape};
 use super::blocks::whole;
-use super::{Family, Form, Rule};
+use super::{Family, TensorRule, Topology};
 use crate::graph::ActivationKind;
 
 pub(super) static FAMILY: Family = Family {
@@ -12,7 +12,7 @@ pub(super) static FAMILY: Family = Family {
     hugging_face_rules: RULES,
     gguf_rules: &[],
     hyper: |config| bert::hyper_of(config, 0),
-    form: Form::Encoder(|config, h, b| {
+    form: Topology::Encoder(|config, h, b| {
         let shape = Shape {
             embedding: Some(config.count(&["embedding_size"])?.unwrap_or(128)),
             token_activation: Some(ActivationKind::Gelu),
@@ -23,7 +23,7 @@ pub(super) static FAMILY: Family = Family {
     }),
 };
 
-const RULES: &[Rule] = bert::trunk! {
+const RULES: &[TensorRule] = bert::trunk! {
     "electra";
     whole("embd_projection", "electra.embeddings_project"),
     whole("cls", "classifier.dense"),

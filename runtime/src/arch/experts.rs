@@ -1,7 +1,7 @@
 //! The feed-forward block of many experts, of which each row chooses some.
 
 use super::blocks::{block, taken, whole};
-use super::{Config, Hyper, Rule, Take};
+use super::{Config, ModelConfig, TensorRule, TensorTransform};
 use crate::graph::{ActivationKind, Builder, Limits, Routing, ValueId};
 use crate::{Error, ErrorKind, Result};
 
@@ -10,14 +10,14 @@ const MOST_EXPERTS: usize = 4096;
 const MOST_CHOSEN: usize = 64;
 
 /// Where files of the families that llama.cpp knows keep experts: all of a layer in one tensor.
-pub(super) const STACKED: [Rule; 3] = [
-    taken("blk.{}.ffn_gate_exp.{}", "blk.{}.ffn_gate_exps", Take::Stacked { of: 1, part: 0 }),
-    taken("blk.{}.ffn_up_exp.{}", "blk.{}.ffn_up_exps", Take::Stacked { of: 1, part: 0 }),
-    taken("blk.{}.ffn_down_exp.{}", "blk.{}.ffn_down_exps", Take::Stacked { of: 1, part: 0 }),
+pub(super) const STACKED: [TensorRule; 3] = [
+    taken("blk.{}.ffn_gate_exp.{}", "blk.{}.ffn_gate_exps", TensorTransform::Stacked { of: 1, part: 0 }),
+    taken("blk.{}.ffn_up_exp.{}", "blk.{}.ffn_up_exps", TensorTransform::Stacked { of: 1, part: 0 }),
+    taken("blk.{}.ffn_down_exp.{}", "blk.{}.ffn_down_exps", TensorTransform::Stacked { of: 1, part: 0 }),
 ];
 
 /// The names of the shared expert in Qwen's models.
-pub(super) const SHARED_RULES: [Rule; 4] = [
+pub(super) const SHARED_RULES: [TensorRule; 4] = [
     whole("blk.{}.ffn_gate_shexp", "model.layers.{}.mlp.shared_expert.gate_proj"),
     whole("blk.{}.ffn_up_shexp", "model.layers.{}.mlp.shared_expert.up_proj"),
     whole("blk.{}.ffn_down_shexp", "model.layers.{}.mlp.shared_expert.down_proj"),
@@ -25,7 +25,7 @@ pub(super) const SHARED_RULES: [Rule; 4] = [
 ];
 
 /// The names of experts in Qwen's models and their kin.
-pub(super) const QWEN_RULES: [Rule; 4] = [
+pub(super) const QWEN_RULES: [TensorRule; 4] = [
     whole("blk.{}.ffn_gate_inp", "model.layers.{}.mlp.gate"),
     whole("blk.{}.ffn_gate_exp.{}", "model.layers.{}.mlp.experts.{}.gate_proj"),
     whole("blk.{}.ffn_up_exp.{}", "model.layers.{}.mlp.experts.{}.up_proj"),
@@ -90,7 +90,7 @@ pub(super) enum Gate {
 pub(super) fn feed_forward(
     b: &mut Builder<'_>,
     config: &Config,
-    h: &Hyper,
+    h: &ModelConfig,
     layer: usize,
     gating: Gate,
     routing: Routing,
@@ -148,7 +148,7 @@ pub(super) fn mixture(
 fn shared_expert(
     b: &mut Builder<'_>,
     config: &Config,
-    h: &Hyper,
+    h: &ModelConfig,
     layer: usize,
     activation: ActivationKind,
     x: ValueId,

@@ -2,7 +2,7 @@
 
 use super::blocks::{self, block, taken, whole};
 use super::llama::feed_forward;
-use super::{Config, Family, Form, Hyper, Rule, Take, hyper, rope};
+use super::{Config, Family, ModelConfig, TensorRule, TensorTransform, Topology, model_config, rope};
 use crate::Result;
 use crate::graph::{ActivationKind, Attention, Builder, Graph, NormKind, ValueId};
 
@@ -16,11 +16,11 @@ pub(super) static FAMILY: Family = Family {
         whole("blk.{}.attn_post_norm", "blk.{}.post_attention_norm"),
     ],
     hyper: |config| {
-        let mut hyper = Hyper::read(config, |width| 4 * width)?;
+        let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
         hyper.slide(config, |layer| layer % 2 == 0)?;
         Ok(hyper)
     },
-    form: Form::Decoder(|config, hyper, mut b| {
+    form: Topology::Decoder(|config, hyper, mut b| {
         let rope = b.rope_table(rope::read(config, hyper)?);
         let softcap = config.number(&["attn_logit_softcapping"])?.map(|cap| cap as f32);
         let scale = attention_scale(config, hyper)?;
@@ -32,28 +32,28 @@ pub(super) static FAMILY: Family = Family {
     }),
 };
 
-pub(super) const RULES: &[Rule] = &[
+pub(super) const RULES: &[TensorRule] = &[
     whole("token_embd", "model.embed_tokens"),
-    taken("blk.{}.attn_norm", "model.layers.{}.input_layernorm", Take::PlusOne),
+    taken("blk.{}.attn_norm", "model.layers.{}.input_layernorm", TensorTransform::PlusOne),
     whole("blk.{}.attn_q", "model.layers.{}.self_attn.q_proj"),
     whole("blk.{}.attn_k", "model.layers.{}.self_attn.k_proj"),
     whole("blk.{}.attn_v", "model.layers.{}.self_attn.v_proj"),
-    taken("blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_norm", Take::PlusOne),
-    taken("blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_norm", Take::PlusOne),
+    taken("blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_norm", TensorTransform::PlusOne),
+    taken("blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_norm", TensorTransform::PlusOne),
     whole("blk.{}.attn_output", "model.layers.{}.self_attn.o_proj"),
-    taken("blk.{}.attn_post_norm", "model.layers.{}.post_attention_layernorm", Take::PlusOne),
-    taken("blk.{}.ffn_norm", "model.layers.{}.pre_feedforward_layernorm", Take::PlusOne),
+    taken("blk.{}.attn_post_norm", "model.layers.{}.post_attention_layernorm", TensorTransform::PlusOne),
+    taken("blk.{}.ffn_norm", "model.layers.{}.pre_feedforward_layernorm", TensorTransform::PlusOne),
     whole("blk.{}.ffn_gate", "model.layers.{}.mlp.gate_proj"),
     whole("blk.{}.ffn_up", "model.layers.{}.mlp.up_proj"),
     whole("blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"),
-    taken("blk.{}.ffn_post_norm", "model.layers.{}.post_feedforward_layernorm", Take::PlusOne),
-    taken("output_norm", "model.norm", Take::PlusOne),
+    taken("blk.{}.ffn_post_norm", "model.layers.{}.post_feedforward_layernorm", TensorTransform::PlusOne),
+    taken("output_norm", "model.norm", TensorTransform::PlusOne),
     whole("output", "lm_head"),
 ];
 
 /// 1/√query_pre_attn_scalar. GGUF does not keep that scalar: there it is the head size but for the 27B
 /// models, known by their 46 (Gemma 2) or 62 (Gemma 3) layers.
-pub(super) fn attention_scale(config: &Config, hyper: &Hyper) -> Result<f32> {
+pub(super) fn attention_scale(config: &Config, hyper: &ModelConfig) -> Result<f32> {
     let scalar = match config.number(&["query_pre_attn_scalar"])? {
         Some(scalar) if scalar > 0.0 => scalar as f32,
         _ if hyper.layers == 46 || hyper.layers == 62 => (hyper.width / hyper.heads) as f32,
@@ -70,8 +70,8 @@ pub(super) struct Gemma<'a> {
 }
 
 impl Gemma<'_> {
-    pub(super) fn graph(&self, config: &Config, h: &Hyper, mut b: Builder<'_>) -> Result<Graph> {
-        let activation = hyper::activation(config, ActivationKind::GeluTanh)?;
+    pub(super) fn graph(&self, config: &Config, h: &ModelConfig, mut b: Builder<'_>) -> Result<Graph> {
+        let activation = model_config::activation(config, ActivationKind::GeluTanh)?;
         let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
         x = b.scale(x, (h.width as f32).sqrt());
         for layer in 0..h.layers {
@@ -90,7 +90,7 @@ impl Gemma<'_> {
         Ok(b.finish(logits))
     }
 
-    fn attend(&self, b: &mut Builder<'_>, h: &Hyper, layer: usize, x: ValueId) -> ValueId {
+    fn attend(&self, b: &mut Builder<'_>, h: &ModelConfig, layer: usize, x: ValueId) -> ValueId {
         let (mut q, mut k, v) = blocks::queries_keys_values(b, h, layer, x);
         if self.head_norm {
             q = b.norm_of(NormKind::Rms, q, &block(layer, "attn_q_norm"), h.head_size, h.epsilon);

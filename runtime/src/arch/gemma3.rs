@@ -1,7 +1,7 @@
 //! Gemma 3 (text): Gemma 2's blocks, head norms instead of soft caps, local layers with their own rope.
 
 use super::gemma2::{self, Gemma};
-use super::{Config, Family, Form, Hyper, rope};
+use super::{Config, Family, ModelConfig, Topology, rope};
 use crate::Result;
 use crate::graph::{Attention, Rope};
 
@@ -12,13 +12,13 @@ pub(super) static FAMILY: Family = Family {
     hugging_face_rules: gemma2::RULES,
     gguf_rules: gemma2::FAMILY.gguf_rules,
     hyper: |config| {
-        let mut hyper = Hyper::read(config, |width| 4 * width)?;
+        let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
         let keys = ["_sliding_window_pattern", "sliding_window_pattern", "attention.sliding_window_pattern"];
         let pattern = config.count(&keys)?.unwrap_or(6).max(1);
         hyper.slide(config, |layer| (layer + 1) % pattern != 0)?;
         Ok(hyper)
     },
-    form: Form::Decoder(|config, hyper, mut b| {
+    form: Topology::Decoder(|config, hyper, mut b| {
         let full = b.rope_table(rope::read_kind(config, hyper, "full_attention", 1_000_000.0)?);
         let local = b.rope_table(local_rope(config, hyper)?);
         let scale = gemma2::attention_scale(config, hyper)?;
@@ -33,7 +33,7 @@ pub(super) static FAMILY: Family = Family {
 };
 
 /// Local layers turn by their own base, never scaled; sources before `rope_parameters` have a key for it.
-fn local_rope(config: &Config, hyper: &Hyper) -> Result<Rope> {
+fn local_rope(config: &Config, hyper: &ModelConfig) -> Result<Rope> {
     if config.get("rope_parameters/sliding_attention").is_some() {
         return rope::read_kind(config, hyper, "sliding_attention", 10_000.0);
     }

@@ -1,7 +1,7 @@
 //! GPT-2: learned positions, layer norms, fused queries, keys and values.
 
 use super::blocks::{self, block, taken, whole};
-use super::{Config, Family, Form, Hyper, Rule, Take, hyper};
+use super::{Config, Family, ModelConfig, TensorRule, TensorTransform, Topology, model_config};
 use crate::Result;
 use crate::graph::{ActivationKind, Attention, Builder, Graph, NormKind};
 
@@ -11,8 +11,8 @@ pub(super) static FAMILY: Family = Family {
     gguf: &["gpt2"],
     hugging_face_rules: RULES,
     gguf_rules: &[],
-    hyper: |config| Hyper::read(config, |width| 4 * width),
-    form: Form::Decoder(|config, h, mut b| {
+    hyper: |config| ModelConfig::read(config, |width| 4 * width),
+    form: Topology::Decoder(|config, h, mut b| {
         let tokens = b.embed("token_embd.weight", h.vocabulary, h.width);
         let positions = b.embed_position("position_embd.weight", h.context, h.width, 0);
         let x = b.add(tokens, positions);
@@ -21,21 +21,21 @@ pub(super) static FAMILY: Family = Family {
     }),
 };
 
-const RULES: &[Rule] = &[
+const RULES: &[TensorRule] = &[
     whole("token_embd", "transformer.wte"),
     whole("position_embd", "transformer.wpe"),
     whole("blk.{}.attn_norm", "transformer.h.{}.ln_1"),
-    taken("blk.{}.attn_qkv", "transformer.h.{}.attn.c_attn", Take::Transposed),
-    taken("blk.{}.attn_output", "transformer.h.{}.attn.c_proj", Take::Transposed),
+    taken("blk.{}.attn_qkv", "transformer.h.{}.attn.c_attn", TensorTransform::Transposed),
+    taken("blk.{}.attn_output", "transformer.h.{}.attn.c_proj", TensorTransform::Transposed),
     whole("blk.{}.ffn_norm", "transformer.h.{}.ln_2"),
-    taken("blk.{}.ffn_up", "transformer.h.{}.mlp.c_fc", Take::Transposed),
-    taken("blk.{}.ffn_down", "transformer.h.{}.mlp.c_proj", Take::Transposed),
+    taken("blk.{}.ffn_up", "transformer.h.{}.mlp.c_fc", TensorTransform::Transposed),
+    taken("blk.{}.ffn_down", "transformer.h.{}.mlp.c_proj", TensorTransform::Transposed),
     whole("output_norm", "transformer.ln_f"),
     whole("output", "lm_head"),
 ];
 
 /// The factor on attention scores, layer by layer.
-fn scales(config: &Config, h: &Hyper) -> Result<Vec<f32>> {
+fn scales(config: &Config, h: &ModelConfig) -> Result<Vec<f32>> {
     let scaled = config.flag(&["scale_attn_weights"])?.unwrap_or(true);
     let by_layer = config.flag(&["scale_attn_by_inverse_layer_idx"])?.unwrap_or(false);
     let scale = if scaled { h.attention_scale() } else { 1.0 };
@@ -45,12 +45,12 @@ fn scales(config: &Config, h: &Hyper) -> Result<Vec<f32>> {
 /// The blocks that GPT-2, BLOOM and MPT share, from embeddings to logits.
 pub(super) fn blocks_of(
     config: &Config,
-    h: &Hyper,
+    h: &ModelConfig,
     mut b: Builder<'_>,
     mut x: usize,
     adjust: &dyn Fn(&mut Attention),
 ) -> Result<Graph> {
-    let activation = hyper::activation(config, ActivationKind::GeluTanh)?;
+    let activation = model_config::activation(config, ActivationKind::GeluTanh)?;
     let clip = config.number(&["attn_config/clip_qkv", "attention.clamp_kqv"])?;
     let clip = clip.filter(|&limit| limit > 0.0).map(|limit| limit as f32);
     for layer in 0..h.layers {

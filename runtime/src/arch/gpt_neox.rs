@@ -1,7 +1,7 @@
 //! GPT-NeoX and Pythia: rotary on part of each head, attention and feed-forward side by side.
 
 use super::blocks::{self, block, taken, whole};
-use super::{Family, Form, Hyper, Rule, Take, hyper, rope};
+use super::{Family, ModelConfig, TensorRule, TensorTransform, Topology, model_config, rope};
 use crate::graph::{ActivationKind, NormKind};
 
 pub(super) static FAMILY: Family = Family {
@@ -10,9 +10,9 @@ pub(super) static FAMILY: Family = Family {
     gguf: &["gptneox"],
     hugging_face_rules: RULES,
     gguf_rules: &[],
-    hyper: |config| Hyper::read(config, |width| 4 * width),
-    form: Form::Decoder(|config, h, mut b| {
-        let activation = hyper::activation(config, ActivationKind::Gelu)?;
+    hyper: |config| ModelConfig::read(config, |width| 4 * width),
+    form: Topology::Decoder(|config, h, mut b| {
+        let activation = model_config::activation(config, ActivationKind::Gelu)?;
         let parallel = config.flag(&["use_parallel_residual"])?.unwrap_or(true);
         let rope = b.rope_table(rope::read(config, h)?);
         let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
@@ -33,10 +33,10 @@ pub(super) static FAMILY: Family = Family {
     }),
 };
 
-const RULES: &[Rule] = &[
+const RULES: &[TensorRule] = &[
     whole("token_embd", "gpt_neox.embed_in"),
     whole("blk.{}.attn_norm", "gpt_neox.layers.{}.input_layernorm"),
-    taken("blk.{}.attn_qkv", "gpt_neox.layers.{}.attention.query_key_value", Take::HeadsOfThree),
+    taken("blk.{}.attn_qkv", "gpt_neox.layers.{}.attention.query_key_value", TensorTransform::HeadsOfThree),
     whole("blk.{}.attn_output", "gpt_neox.layers.{}.attention.dense"),
     whole("blk.{}.ffn_norm", "gpt_neox.layers.{}.post_attention_layernorm"),
     whole("blk.{}.ffn_up", "gpt_neox.layers.{}.mlp.dense_h_to_4h"),

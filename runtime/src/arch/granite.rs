@@ -2,7 +2,7 @@
 
 use super::blocks::{LLAMA_GGUF_RULES, LLAMA_RULES};
 use super::llama::Shape;
-use super::{Config, Family, Form, Hyper};
+use super::{Config, Family, ModelConfig, Topology};
 use crate::graph::{Builder, Graph};
 use crate::{Error, Result};
 
@@ -12,11 +12,11 @@ pub(super) static FAMILY: Family = Family {
     gguf: &["granite"],
     hugging_face_rules: LLAMA_RULES,
     gguf_rules: LLAMA_GGUF_RULES,
-    hyper: |config| Hyper::read(config, |width| 4 * width),
-    form: Form::Decoder(graph),
+    hyper: |config| ModelConfig::read(config, |width| 4 * width),
+    form: Topology::Decoder(graph),
 };
 
-pub(super) fn graph(config: &Config, hyper: &Hyper, b: Builder<'_>) -> Result<Graph> {
+pub(super) fn graph(config: &Config, hyper: &ModelConfig, b: Builder<'_>) -> Result<Graph> {
     let number = |keys: &[&str]| config.number(keys).map(|number| number.map(|number| number as f32));
     let scale = number(&["attention_multiplier", "attention.scale"])?.unwrap_or(hyper.attention_scale());
     let divisor = number(&["logits_scaling", "logit_scale"])?.unwrap_or(1.0);

@@ -1,7 +1,7 @@
 //! GTE: Nomic BERT's graph with biases, other names and another head.
 
 use super::blocks::{taken, whole};
-use super::{Family, Form, Rule, Take, bert, hyper, nomic_bert};
+use super::{Family, TensorRule, TensorTransform, Topology, bert, model_config, nomic_bert};
 use crate::graph::ActivationKind;
 
 pub(super) static FAMILY: Family = Family {
@@ -11,21 +11,21 @@ pub(super) static FAMILY: Family = Family {
     hugging_face_rules: RULES,
     gguf_rules: &[],
     hyper: |config| bert::hyper_of(config, 0),
-    form: Form::Encoder(|config, h, b| {
-        let activation = hyper::activation(config, ActivationKind::Gelu)?;
+    form: Topology::Encoder(|config, h, b| {
+        let activation = model_config::activation(config, ActivationKind::Gelu)?;
         nomic_bert::graph(config, h, b, [activation, ActivationKind::Gelu], 160_000.0)
     }),
 };
 
-const RULES: &[Rule] = &[
+const RULES: &[TensorRule] = &[
     whole("token_embd", "gte.embeddings.word_embeddings"),
     whole("token_types", "gte.embeddings.token_type_embeddings"),
     whole("token_embd_norm", "gte.embeddings.LayerNorm"),
     whole("blk.{}.attn_qkv", "gte.encoder.layer.{}.attention.qkv_proj"),
     whole("blk.{}.attn_output", "gte.encoder.layer.{}.attention.o_proj"),
     whole("blk.{}.attn_output_norm", "gte.encoder.layer.{}.attn_ln"),
-    taken("blk.{}.ffn_up", "gte.encoder.layer.{}.mlp.up_gate_proj", Take::Chunk(0)),
-    taken("blk.{}.ffn_gate", "gte.encoder.layer.{}.mlp.up_gate_proj", Take::Chunk(1)),
+    taken("blk.{}.ffn_up", "gte.encoder.layer.{}.mlp.up_gate_proj", TensorTransform::Chunk(0)),
+    taken("blk.{}.ffn_gate", "gte.encoder.layer.{}.mlp.up_gate_proj", TensorTransform::Chunk(1)),
     whole("blk.{}.ffn_down", "gte.encoder.layer.{}.mlp.down_proj"),
     whole("blk.{}.layer_output_norm", "gte.encoder.layer.{}.mlp_ln"),
     whole("cls", "gte.pooler.dense"),

@@ -1,6 +1,6 @@
 //! What is put on top of an encoder: scores of tokens, classes, labels or answers, as far as the source has them.
 
-use super::{Config, Hyper, blocks, hyper};
+use super::{Config, ModelConfig, blocks, model_config};
 use crate::Result;
 use crate::graph::{ActivationKind, Builder, Graph, Head, ValueId};
 
@@ -40,7 +40,13 @@ pub(super) enum Base {
 
 impl Heads {
     /// Closes the graph of an encoder whose last hidden states are `x`, with the head that the source has.
-    pub(super) fn finish(&self, config: &Config, h: &Hyper, mut b: Builder<'_>, x: ValueId) -> Result<Graph> {
+    pub(super) fn finish(
+        &self,
+        config: &Config,
+        h: &ModelConfig,
+        mut b: Builder<'_>,
+        x: ValueId,
+    ) -> Result<Graph> {
         let hidden = b.pick(x);
         let classes = classes(config)?;
         let last_exit = b.exits().iter().find(|exit| exit.hidden == x).map(|exit| exit.output);
@@ -95,7 +101,7 @@ impl Heads {
         b.has("cls.output.weight") && b.has(before)
     }
 
-    fn base_of(&self, h: &Hyper, b: &mut Builder<'_>, hidden: ValueId) -> ValueId {
+    fn base_of(&self, h: &ModelConfig, b: &mut Builder<'_>, hidden: ValueId) -> ValueId {
         if self.base == Base::Hidden { hidden } else { self.before_scores(h, b, hidden) }
     }
 
@@ -103,7 +109,7 @@ impl Heads {
     fn block_before_answers(
         &self,
         config: &Config,
-        h: &Hyper,
+        h: &ModelConfig,
         b: &mut Builder<'_>,
         hidden: ValueId,
     ) -> Result<ValueId> {
@@ -111,7 +117,7 @@ impl Heads {
             return Ok(hidden);
         }
         let up = b.linear(hidden, "answer_up", h.feed_forward);
-        let up = b.activate(hyper::activation(config, ActivationKind::Gelu)?, up);
+        let up = b.activate(model_config::activation(config, ActivationKind::Gelu)?, up);
         let down = b.linear(up, "answer_down", h.width);
         let sum = b.add(hidden, down);
         Ok(b.layer_norm(sum, "answer_norm", h.epsilon))
@@ -122,7 +128,7 @@ impl Heads {
     pub(super) fn exits(
         &self,
         config: &Config,
-        h: &Hyper,
+        h: &ModelConfig,
         b: &mut Builder<'_>,
         states: &[ValueId],
     ) -> Result<()> {
@@ -144,7 +150,7 @@ impl Heads {
     /// Scores of classes: a product, a function, a product.
     fn classes(
         &self,
-        h: &Hyper,
+        h: &ModelConfig,
         b: &mut Builder<'_>,
         hidden: ValueId,
         pooled: &str,
@@ -160,14 +166,14 @@ impl Heads {
     }
 
     /// A product, a function and a norm.
-    fn before_scores(&self, h: &Hyper, b: &mut Builder<'_>, hidden: ValueId) -> ValueId {
+    fn before_scores(&self, h: &ModelConfig, b: &mut Builder<'_>, hidden: ValueId) -> ValueId {
         let x = b.linear(hidden, "tokens", self.embedding + self.rest);
         let x = b.activate(self.token_activation, x);
         b.layer_norm(x, "tokens_norm", h.epsilon)
     }
 
     /// What stands before the scores, then the token table or a matrix of its own.
-    fn tokens(&self, h: &Hyper, b: &mut Builder<'_>, hidden: ValueId) -> ValueId {
+    fn tokens(&self, h: &ModelConfig, b: &mut Builder<'_>, hidden: ValueId) -> ValueId {
         let x = self.before_scores(h, b, hidden);
         let weight = if b.has("output.weight") { "output.weight" } else { "token_embd.weight" };
         // Where both are there and differ, the bias beside the matrix has nothing to do with it.

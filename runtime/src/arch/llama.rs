@@ -1,7 +1,7 @@
 //! Llama and the models that share its graph: SmolLM2, TinyLlama, Llama 2 and 3.
 
 use super::blocks::{self, LLAMA_GGUF_RULES, LLAMA_RULES, block};
-use super::{Config, Family, Form, Hyper, Rule, experts, hyper, rope, rules};
+use super::{Config, Family, ModelConfig, TensorRule, Topology, experts, model_config, rope, tensor_map};
 use crate::Result;
 use crate::graph::{ActivationKind, Attention, Builder, Graph, Limits, NormKind, Rope, ValueId};
 
@@ -11,13 +11,13 @@ pub(super) static FAMILY: Family = Family {
     gguf: &["llama"],
     hugging_face_rules: LLAMA_RULES,
     gguf_rules: &GGUF_RULES,
-    hyper: |config| Hyper::read(config, |width| 4 * width),
-    form: Form::Decoder(|config, hyper, b| Shape::default().graph(config, hyper, b)),
+    hyper: |config| ModelConfig::read(config, |width| 4 * width),
+    form: Topology::Decoder(|config, hyper, b| Shape::default().graph(config, hyper, b)),
 };
 
 /// Its files may hold experts: llama.cpp counts Mixtral to the family.
-const GGUF_RULES: [Rule; LLAMA_GGUF_RULES.len() + experts::STACKED.len()] =
-    rules::joined(LLAMA_GGUF_RULES, &experts::STACKED);
+const GGUF_RULES: [TensorRule; LLAMA_GGUF_RULES.len() + experts::STACKED.len()] =
+    tensor_map::joined(LLAMA_GGUF_RULES, &experts::STACKED);
 
 /// In what the descendants of Llama differ from it.
 pub(super) struct Shape {
@@ -64,8 +64,8 @@ impl Default for Shape {
 }
 
 impl Shape {
-    pub(super) fn graph(&self, config: &Config, h: &Hyper, mut b: Builder<'_>) -> Result<Graph> {
-        let activation = hyper::activation(config, ActivationKind::Silu)?;
+    pub(super) fn graph(&self, config: &Config, h: &ModelConfig, mut b: Builder<'_>) -> Result<Graph> {
+        let activation = model_config::activation(config, ActivationKind::Silu)?;
         let rope = match &self.rope {
             Some(rope) => rope.clone(),
             None => rope::read(config, h)?,
@@ -94,7 +94,7 @@ impl Shape {
         Ok(b.finish(logits))
     }
 
-    fn attend(&self, b: &mut Builder<'_>, h: &Hyper, layer: usize, rope: usize, x: ValueId) -> ValueId {
+    fn attend(&self, b: &mut Builder<'_>, h: &ModelConfig, layer: usize, rope: usize, x: ValueId) -> ValueId {
         let (mut q, mut k, v) = blocks::queries_keys_values(b, h, layer, x);
         if self.head_norm || self.row_norm {
             let group = |columns: usize| if self.head_norm { h.head_size } else { columns };
@@ -124,7 +124,7 @@ impl Shape {
 /// The gated feed-forward block: separate gate and up matrices, or both in one.
 pub(super) fn feed_forward(
     b: &mut Builder<'_>,
-    h: &Hyper,
+    h: &ModelConfig,
     layer: usize,
     activation: ActivationKind,
     x: ValueId,

@@ -3,8 +3,8 @@
 
 use super::bert::{self, Shape};
 use super::blocks::{self, block, whole};
-use super::{Config, Family, Form, Hyper, Rule, roberta};
-use crate::graph::{ActivationKind, Attention, Builder, Sight, ValueId};
+use super::{Config, Family, ModelConfig, TensorRule, Topology, roberta};
+use crate::graph::{ActivationKind, Attention, AttentionMask, Builder, ValueId};
 use crate::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
@@ -21,7 +21,7 @@ pub(super) static FAMILY: Family = Family {
         }
         Ok(hyper)
     },
-    form: Form::Encoder(|config, h, b| {
+    form: Topology::Encoder(|config, h, b| {
         let first_position = roberta::first_position(config)?;
         let token_activation = Some(ActivationKind::Gelu);
         let shape = Shape { first_position, token_activation, gather: Some(gather), ..Shape::default() };
@@ -29,7 +29,7 @@ pub(super) static FAMILY: Family = Family {
     }),
 };
 
-const RULES: &[Rule] = bert::trunk! {
+const RULES: &[TensorRule] = bert::trunk! {
     "longformer";
     whole("blk.{}.attn_global_q", "longformer.encoder.layer.{}.attention.self.query_global"),
     whole("blk.{}.attn_global_k", "longformer.encoder.layer.{}.attention.self.key_global"),
@@ -62,15 +62,16 @@ fn reaches(config: &Config, layers: usize) -> Result<Vec<usize>> {
     windows.into_iter().map(reach).collect()
 }
 
-fn gather(h: &Hyper, b: &mut Builder<'_>, layer: usize, x: ValueId) -> ValueId {
+fn gather(h: &ModelConfig, b: &mut Builder<'_>, layer: usize, x: ValueId) -> ValueId {
     let (q, k, v) = blocks::queries_keys_values(b, h, layer, x);
     let mut attention = blocks::attention(h, layer);
-    attention.sight = Sight::Marked(h.windows[layer].unwrap_or(0));
+    attention.attention_mask = AttentionMask::LongformerLocal(h.windows[layer].unwrap_or(0));
     let near = b.attention(q, k, v, attention.clone());
     let ours = ["attn_global_q", "attn_global_k", "attn_global_v"]
         .map(|name| b.linear(x, &block(layer, name), h.query_columns()));
     // Keys and values of both kinds take the same places one after the other.
-    let all = Attention { layer: h.layers + layer, sight: Sight::FromMarked, ..attention };
+    let all =
+        Attention { layer: h.layers + layer, attention_mask: AttentionMask::LongformerGlobal, ..attention };
     b.attend_from_marked(ours, near, all)
 }
 

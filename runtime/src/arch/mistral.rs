@@ -2,7 +2,7 @@
 
 use super::blocks::{LLAMA_GGUF_RULES, LLAMA_RULES};
 use super::llama::Shape;
-use super::{Family, Form, Hyper};
+use super::{Family, ModelConfig, Topology};
 
 pub(super) static FAMILY: Family = Family {
     name: "mistral",
@@ -11,9 +11,9 @@ pub(super) static FAMILY: Family = Family {
     hugging_face_rules: LLAMA_RULES,
     gguf_rules: LLAMA_GGUF_RULES,
     hyper: |config| {
-        let mut hyper = Hyper::read(config, |width| 4 * width)?;
+        let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
         hyper.slide(config, |_| true)?;
         Ok(hyper)
     },
-    form: Form::Decoder(|config, hyper, b| Shape::default().graph(config, hyper, b)),
+    form: Topology::Decoder(|config, hyper, b| Shape::default().graph(config, hyper, b)),
 };

@@ -3,8 +3,8 @@
 
 use super::blocks::{self, block, taken, whole};
 use super::heads::{self, Base, Heads};
-use super::{Config, Family, Form, Hyper, Rule, Take, bert, hyper};
-use crate::graph::{ActivationKind, Builder, Graph, Head, Sight, ValueId};
+use super::{Config, Family, ModelConfig, TensorRule, TensorTransform, Topology, bert, model_config};
+use crate::graph::{ActivationKind, AttentionMask, Builder, Graph, Head, ValueId};
 use crate::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
@@ -22,10 +22,10 @@ pub(super) static FAMILY: Family = Family {
         }
         Ok(hyper)
     },
-    form: Form::Encoder(|config, h, b| Shape::read(config, h)?.graph(config, h, b)),
+    form: Topology::Encoder(|config, h, b| Shape::read(config, h)?.graph(config, h, b)),
 };
 
-const RULES: &[Rule] = &[
+const RULES: &[TensorRule] = &[
     whole("token_embd", "mobilebert.embeddings.word_embeddings"),
     whole("embd_projection", "mobilebert.embeddings.embedding_transformation"),
     whole("position_embd", "mobilebert.embeddings.position_embeddings"),
@@ -61,7 +61,7 @@ const RULES: &[Rule] = &[
     whole("tokens", "cls.predictions.transform.dense"),
     whole("tokens_norm", "cls.predictions.transform.LayerNorm"),
     whole("output", "cls.predictions.decoder"),
-    taken("output_rest", "cls.predictions.dense", Take::Transposed),
+    taken("output_rest", "cls.predictions.dense", TensorTransform::Transposed),
     whole("output_bias", "cls.predictions.bias"),
 ];
 
@@ -71,7 +71,7 @@ const MOST_PARTS: usize = 4;
 const FIXED_EPSILON: f32 = 1e-5;
 
 /// Columns inside a layer.
-fn narrow(config: &Config, h: &Hyper) -> Result<usize> {
+fn narrow(config: &Config, h: &ModelConfig) -> Result<usize> {
     if !config.flag(&["use_bottleneck"])?.unwrap_or(true) {
         return Ok(h.width);
     }
@@ -101,7 +101,7 @@ struct Shape {
 }
 
 impl Shape {
-    fn read(config: &Config, h: &Hyper) -> Result<Self> {
+    fn read(config: &Config, h: &ModelConfig) -> Result<Self> {
         let flag = |key: &str, default: bool| Ok::<_, Error>(config.flag(&[key])?.unwrap_or(default));
         let parts = config.count(&["num_feedforward_networks"])?.unwrap_or(4);
         if !(1..=MOST_PARTS).contains(&parts) {
@@ -124,11 +124,11 @@ impl Shape {
             narrow: narrow(config, h)?,
             parts,
             plain,
-            activation: hyper::activation(config, ActivationKind::Relu)?,
+            activation: model_config::activation(config, ActivationKind::Relu)?,
         })
     }
 
-    fn graph(&self, config: &Config, h: &Hyper, mut b: Builder<'_>) -> Result<Graph> {
+    fn graph(&self, config: &Config, h: &ModelConfig, mut b: Builder<'_>) -> Result<Graph> {
         let mut x = self.embeddings(h, &mut b);
         for layer in 0..h.layers {
             x = self.layer(h, &mut b, layer, x);
@@ -155,7 +155,7 @@ impl Shape {
         if self.plain { b.affine(x, name) } else { b.layer_norm(x, name, epsilon) }
     }
 
-    fn embeddings(&self, h: &Hyper, b: &mut Builder<'_>) -> ValueId {
+    fn embeddings(&self, h: &ModelConfig, b: &mut Builder<'_>) -> ValueId {
         let mut x = b.embed("token_embd.weight", h.vocabulary, self.embedding);
         if self.trigrams {
             x = b.neighbours(x, &[1, 0, -1], 1);
@@ -172,7 +172,7 @@ impl Shape {
         self.norm(b, x, "token_embd_norm", FIXED_EPSILON)
     }
 
-    fn layer(&self, h: &Hyper, b: &mut Builder<'_>, layer: usize, x: ValueId) -> ValueId {
+    fn layer(&self, h: &ModelConfig, b: &mut Builder<'_>, layer: usize, x: ValueId) -> ValueId {
         let ours = |name: &str| block(layer, name);
         let mut narrowed = x;
         let (mut keys, mut values) = (x, x);
@@ -192,7 +192,7 @@ impl Shape {
         let k = b.linear(keys, &ours("attn_k"), h.query_columns());
         let v = b.linear(values, &ours("attn_v"), h.query_columns());
         let mut attention = blocks::attention(h, layer);
-        attention.sight = Sight::Whole;
+        attention.attention_mask = AttentionMask::Full;
         let attended = b.attention(q, k, v, attention);
         let attended = b.linear(attended, &ours("attn_output"), self.narrow);
         let sum = b.add(attended, narrowed);
@@ -210,7 +210,7 @@ impl Shape {
     }
 
     /// A feed-forward part, its sum with what went in, and a norm.
-    fn feed(&self, h: &Hyper, b: &mut Builder<'_>, prefix: &str, epsilon: f32, x: ValueId) -> ValueId {
+    fn feed(&self, h: &ModelConfig, b: &mut Builder<'_>, prefix: &str, epsilon: f32, x: ValueId) -> ValueId {
         let up = b.linear(x, &format!("{prefix}ffn_up"), h.feed_forward);
         let up = b.activate(self.activation, up);
         let down = b.linear(up, &format!("{prefix}ffn_down"), self.narrow);

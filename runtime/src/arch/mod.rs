@@ -1,18 +1,18 @@
 //! Model families: one file each, and one line in [`FAMILIES`].
 //!
 //! A family reads its hyper-parameters and writes its forward pass as a [`Graph`]; the tensors it needs are
-//! the ones its graph mentions. Tensor names are GGUF's; [`Rule`]s say where other sources keep them.
+//! the ones its graph mentions. Tensor names are GGUF's; [`TensorRule`]s say where other sources keep them.
 
 mod blocks;
 mod config;
+mod embedding_decoder;
+mod encoder_decoder;
 mod experts;
 mod heads;
-mod hyper;
-mod kinds;
-mod pair;
-mod reader;
+mod layer_kinds;
+mod model_config;
 mod rope;
-mod rules;
+mod tensor_map;
 
 mod albert;
 mod bart;
@@ -57,8 +57,8 @@ mod t5;
 mod whisper;
 
 pub use config::Config;
-pub use hyper::{Hyper, StateSizes};
-pub use rules::{Rule, StatePart, Take};
+pub use model_config::{ModelConfig, StateSizes};
+pub use tensor_map::{StatePart, TensorRule, TensorTransform};
 
 use std::collections::HashSet;
 
@@ -120,20 +120,20 @@ pub struct Family {
     /// The `general.architecture` values of GGUF files.
     pub gguf: &'static [&'static str],
     /// Where a Hugging Face folder keeps the tensors.
-    pub hugging_face_rules: &'static [Rule],
+    pub hugging_face_rules: &'static [TensorRule],
     /// Where a GGUF file keeps tensors otherwise than under the same name, whole.
-    pub gguf_rules: &'static [Rule],
+    pub gguf_rules: &'static [TensorRule],
     /// The hyper-parameters.
-    pub hyper: fn(&Config) -> Result<Hyper>,
+    pub hyper: fn(&Config) -> Result<ModelConfig>,
     /// The forward passes.
-    pub form: Form,
+    pub form: Topology,
 }
 
 /// Writes a forward pass. The builder knows which tensors the source has.
-pub type Forward = fn(&Config, &Hyper, Builder<'_>) -> Result<Graph>;
+pub type Forward = fn(&Config, &ModelConfig, Builder<'_>) -> Result<Graph>;
 
 /// What the models of a family do with tokens.
-pub enum Form {
+pub enum Topology {
     /// They read and write one after the other, or read a text at once where their source makes vectors of texts.
     Decoder(Forward),
     /// They read a text at once.
@@ -208,17 +208,20 @@ impl Family {
     }
 
     /// The forward passes for `config`, given which tensors the source has.
-    pub fn build(&self, config: &Config, has: &dyn Fn(&str) -> bool) -> Result<(Hyper, Graphs)> {
+    pub fn build(&self, config: &Config, has: &dyn Fn(&str) -> bool) -> Result<(ModelConfig, Graphs)> {
         let hyper = (self.hyper)(config)?;
-        let write = |forward: &Forward| kinds::apply(config, forward(config, &hyper, Builder::new(has))?);
+        let write =
+            |forward: &Forward| layer_kinds::apply(config, forward(config, &hyper, Builder::new(has))?);
         let (encoder, decoder) = match &self.form {
-            Form::Decoder(decoder) if reader::reads(self.name, config)? => {
-                (Some(reader::of(self.name, config, &write(decoder)?)?), None)
+            Topology::Decoder(decoder) if embedding_decoder::reads(self.name, config)? => {
+                (Some(embedding_decoder::of(self.name, config, &write(decoder)?)?), None)
             }
-            Form::Decoder(decoder) => (None, Some(write(decoder)?)),
-            Form::Encoder(encoder) => (Some(write(encoder)?), None),
-            Form::Both { encoder, .. } if pair::reads_alone(config, has) => (Some(write(encoder)?), None),
-            Form::Both { encoder, decoder } => (Some(write(encoder)?), Some(write(decoder)?)),
+            Topology::Decoder(decoder) => (None, Some(write(decoder)?)),
+            Topology::Encoder(encoder) => (Some(write(encoder)?), None),
+            Topology::Both { encoder, .. } if encoder_decoder::reads_alone(config, has) => {
+                (Some(write(encoder)?), None)
+            }
+            Topology::Both { encoder, decoder } => (Some(write(encoder)?), Some(write(decoder)?)),
         };
         Ok((hyper, Graphs { encoder, decoder }))
     }

@@ -2,8 +2,8 @@
 
 use super::blocks::{self, block, whole};
 use super::heads::{Base, Heads};
-use super::{Config, Family, Form, Hyper, Rule, hyper, llama, rope};
-use crate::graph::{ActivationKind, Builder, Graph, NormKind, Rope, Sight, ValueId};
+use super::{Config, Family, ModelConfig, TensorRule, Topology, llama, model_config, rope};
+use crate::graph::{ActivationKind, AttentionMask, Builder, Graph, NormKind, Rope, ValueId};
 use crate::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
@@ -13,7 +13,7 @@ pub(super) static FAMILY: Family = Family {
     hugging_face_rules: RULES,
     gguf_rules: &[],
     hyper: |config| {
-        let mut hyper = Hyper::read(config, |width| 4 * width)?;
+        let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
         // A view of so many positions in all, half of them on either side.
         let window = config.count(&["local_attention", "attention.sliding_window"])?.unwrap_or(128);
         let keys = ["global_attn_every_n_layers", "attention.sliding_window_pattern"];
@@ -21,10 +21,10 @@ pub(super) static FAMILY: Family = Family {
         hyper.slide_by(config, Some(window / 2), &|layer| layer % every != 0)?;
         Ok(hyper)
     },
-    form: Form::Encoder(graph),
+    form: Topology::Encoder(graph),
 };
 
-const RULES: &[Rule] = &[
+const RULES: &[TensorRule] = &[
     whole("token_embd", "model.embeddings.tok_embeddings"),
     whole("token_embd_norm", "model.embeddings.norm"),
     whole("blk.{}.attn_norm", "model.layers.{}.attn_norm"),
@@ -42,8 +42,8 @@ const RULES: &[Rule] = &[
     whole("answer", "classifier"),
 ];
 
-fn graph(config: &Config, h: &Hyper, mut b: Builder<'_>) -> Result<Graph> {
-    let activation = hyper::activation(config, ActivationKind::Gelu)?;
+fn graph(config: &Config, h: &ModelConfig, mut b: Builder<'_>) -> Result<Graph> {
+    let activation = model_config::activation(config, ActivationKind::Gelu)?;
     let ropes = [
         b.rope_table(rope_of(config, h, "full_attention", "global_rope_theta", 160_000.0)?),
         b.rope_table(local_rope(config, h)?),
@@ -60,7 +60,8 @@ fn graph(config: &Config, h: &Hyper, mut b: Builder<'_>) -> Result<Graph> {
         x = b.add(x, fed);
     }
     let x = b.norm_of(NormKind::Layer, x, "output_norm", h.width, h.epsilon);
-    let token_activation = hyper::activation_of(config, &["classifier_activation"], ActivationKind::Gelu)?;
+    let token_activation =
+        model_config::activation_of(config, &["classifier_activation"], ActivationKind::Gelu)?;
     let base = match config.word(&["classifier_pooling"])? {
         None | Some("cls") => Base::Tokens,
         Some("mean") => Base::MeanTokens,
@@ -73,19 +74,19 @@ fn graph(config: &Config, h: &Hyper, mut b: Builder<'_>) -> Result<Graph> {
     heads.finish(config, h, b, x)
 }
 
-fn attend(b: &mut Builder<'_>, h: &Hyper, layer: usize, ropes: [usize; 2], x: ValueId) -> ValueId {
+fn attend(b: &mut Builder<'_>, h: &ModelConfig, layer: usize, ropes: [usize; 2], x: ValueId) -> ValueId {
     let (q, k, v) = blocks::queries_keys_values(b, h, layer, x);
     let rope = ropes[usize::from(h.windows[layer].is_some())];
     let q = b.rope(q, rope, h.head_size);
     let k = b.rope(k, rope, h.head_size);
     let mut attention = blocks::attention(h, layer);
-    attention.sight = h.windows[layer].map_or(Sight::Whole, Sight::Around);
+    attention.attention_mask = h.windows[layer].map_or(AttentionMask::Full, AttentionMask::LocalWindow);
     let attended = b.attention(q, k, v, attention);
     b.linear(attended, &block(layer, "attn_output"), h.width)
 }
 
 /// The rotary table of layers with a window. GGUF keeps its base alone.
-fn local_rope(config: &Config, h: &Hyper) -> Result<Rope> {
+fn local_rope(config: &Config, h: &ModelConfig) -> Result<Rope> {
     match config.number(&["rope.freq_base_swa"])? {
         Some(theta) => rope::unscaled(config, h, theta),
         None => rope_of(config, h, "sliding_attention", "local_rope_theta", 10_000.0),
@@ -93,7 +94,7 @@ fn local_rope(config: &Config, h: &Hyper) -> Result<Rope> {
 }
 
 /// The rotary table of a kind of layers, under today's key or its older one.
-fn rope_of(config: &Config, h: &Hyper, kind: &str, key: &str, default: f64) -> Result<Rope> {
+fn rope_of(config: &Config, h: &ModelConfig, kind: &str, key: &str, default: f64) -> Result<Rope> {
     let theta = config.number(&[key])?.unwrap_or(default);
     rope::read_kind(config, h, kind, theta)
 }

@@ -2,7 +2,7 @@
 
 use super::bert::{self, Shape};
 use super::blocks::whole;
-use super::{Family, Form, Rule};
+use super::{Family, TensorRule, Topology};
 use crate::graph::{ActivationKind, Bias};
 
 pub(super) static FAMILY: Family = Family {
@@ -12,7 +12,7 @@ pub(super) static FAMILY: Family = Family {
     hugging_face_rules: RULES,
     gguf_rules: &[],
     hyper: |config| bert::hyper_of(config, FIRST_POSITION),
-    form: Form::Encoder(|config, h, mut b| {
+    form: Topology::Encoder(|config, h, mut b| {
         let rows = config.count(&["relative_attention_num_buckets"])?.unwrap_or(BUCKETS);
         let table = b.vector("attn_rel_b.weight", rows * h.heads);
         let bias = Bias { table, buckets: BUCKETS, farthest: 128, both_ways: true };
@@ -32,7 +32,7 @@ const BUCKETS: usize = 32;
 /// The first positions are those of the padding token and of the one before it.
 const FIRST_POSITION: usize = 2;
 
-const RULES: &[Rule] = &[
+const RULES: &[TensorRule] = &[
     whole("token_embd", "mpnet.embeddings.word_embeddings"),
     whole("position_embd", "mpnet.embeddings.position_embeddings"),
     whole("token_embd_norm", "mpnet.embeddings.LayerNorm"),

@@ -1,7 +1,7 @@
 //! MPT: GPT-2's blocks with ALiBi, exact GELU and no biases.
 
 use super::blocks::{alibi_slopes, whole};
-use super::{Family, Form, Hyper, Rule, gpt2};
+use super::{Family, ModelConfig, TensorRule, Topology, gpt2};
 use crate::Error;
 use serde_json::Value;
 
@@ -12,8 +12,8 @@ pub(super) static FAMILY: Family = Family {
     hugging_face_rules: RULES,
     gguf_rules: &[],
     // Hugging Face's MPT is four times as wide in the middle whatever `expansion_ratio` says.
-    hyper: |config| Hyper::read(config, |width| 4 * width),
-    form: Form::Decoder(|config, h, mut b| {
+    hyper: |config| ModelConfig::read(config, |width| 4 * width),
+    form: Topology::Decoder(|config, h, mut b| {
         if config.flag(&["attn_config/alibi"])? == Some(false) {
             return Err(Error::unsupported("config.attn_config.alibi", "only models with ALiBi run"));
         }
@@ -30,7 +30,7 @@ pub(super) static FAMILY: Family = Family {
     }),
 };
 
-const RULES: &[Rule] = &[
+const RULES: &[TensorRule] = &[
     whole("token_embd", "transformer.wte"),
     whole("blk.{}.attn_norm", "transformer.blocks.{}.norm_1"),
     whole("blk.{}.attn_qkv", "transformer.blocks.{}.attn.Wqkv"),

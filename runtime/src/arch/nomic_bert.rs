@@ -2,8 +2,8 @@
 
 use super::blocks::{self, block, whole};
 use super::heads::{Base, Heads};
-use super::{Config, Family, Form, Hyper, Rule, bert, hyper, llama, rope};
-use crate::graph::{ActivationKind, Builder, Graph, Sight};
+use super::{Config, Family, ModelConfig, TensorRule, Topology, bert, llama, model_config, rope};
+use crate::graph::{ActivationKind, AttentionMask, Builder, Graph};
 use crate::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
@@ -16,17 +16,17 @@ pub(super) static FAMILY: Family = Family {
         refuse_other_blocks(config)?;
         bert::hyper_of(config, 0)
     },
-    form: Form::Encoder(|config, h, b| {
+    form: Topology::Encoder(|config, h, b| {
         // Older configurations name the block and not its function.
         let activation = match config.word(&["activation_function"])? {
             Some("swiglu") => ActivationKind::Silu,
-            _ => hyper::activation(config, ActivationKind::Silu)?,
+            _ => model_config::activation(config, ActivationKind::Silu)?,
         };
         graph(config, h, b, [activation, activation], 1000.0)
     }),
 };
 
-const RULES: &[Rule] = &[
+const RULES: &[TensorRule] = &[
     whole("token_embd", "nomic_bert.embeddings.word_embeddings"),
     whole("token_types", "nomic_bert.embeddings.token_type_embeddings"),
     whole("token_embd_norm", "nomic_bert.emb_ln"),
@@ -67,7 +67,7 @@ fn refuse_other_blocks(config: &Config) -> Result<()> {
 /// activations are those of the blocks and of the head for tokens.
 pub(super) fn graph(
     config: &Config,
-    h: &Hyper,
+    h: &ModelConfig,
     mut b: Builder<'_>,
     [activation, token_activation]: [ActivationKind; 2],
     theta: f64,
@@ -83,7 +83,7 @@ pub(super) fn graph(
         let (q, k, v) = blocks::queries_keys_values(&mut b, h, layer, x);
         let (q, k) = (b.rope(q, rope, h.head_size), b.rope(k, rope, h.head_size));
         let mut attention = blocks::attention(h, layer);
-        attention.sight = Sight::Whole;
+        attention.attention_mask = AttentionMask::Full;
         let attended = b.attention(q, k, v, attention);
         let attended = b.linear(attended, &block(layer, "attn_output"), h.width);
         x = b.add(x, attended);

@@ -3,7 +3,7 @@
 
 use super::blocks::{self, block, whole};
 use super::llama::feed_forward;
-use super::{Config, Family, Form, Hyper, Rule, hyper, rope};
+use super::{Config, Family, ModelConfig, TensorRule, Topology, model_config, rope};
 use crate::graph::{ActivationKind, Builder, NormKind, Rope, ValueId};
 use crate::{Error, Result};
 use serde_json::Value;
@@ -18,8 +18,8 @@ pub(super) static FAMILY: Family = Family {
         whole("blk.{}.attn_post_norm", "blk.{}.post_attention_norm"),
     ],
     hyper: hyper_of,
-    form: Form::Decoder(|config, h, mut b| {
-        let activation = hyper::activation(config, ActivationKind::Silu)?;
+    form: Topology::Decoder(|config, h, mut b| {
+        let activation = model_config::activation(config, ActivationKind::Silu)?;
         let theta = if config.word(&["model_type"])? == Some("olmo3") { 500_000.0 } else { 10_000.0 };
         let full = b.rope_table(rope::read_kind(config, h, "full_attention", theta)?);
         let slides = h.windows.iter().any(Option::is_some);
@@ -40,9 +40,9 @@ pub(super) static FAMILY: Family = Family {
 };
 
 /// Every fourth layer sees all, unless the source says which.
-fn hyper_of(config: &Config) -> Result<Hyper> {
+fn hyper_of(config: &Config) -> Result<ModelConfig> {
     const PATTERN: &str = "attention.sliding_window_pattern";
-    let mut hyper = Hyper::read(config, |width| 4 * width)?;
+    let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
     match config.get(PATTERN) {
         Some(Value::Array(list)) => {
             let slides: Option<Vec<bool>> = list.iter().map(Value::as_bool).collect();
@@ -60,7 +60,7 @@ fn hyper_of(config: &Config) -> Result<Hyper> {
 }
 
 /// The rotary table of layers with a window.
-fn local_rope(config: &Config, h: &Hyper, theta: f64) -> Result<Rope> {
+fn local_rope(config: &Config, h: &ModelConfig, theta: f64) -> Result<Rope> {
     if config.get("rope_parameters/sliding_attention").is_some() {
         return rope::read_kind(config, h, "sliding_attention", theta);
     }
@@ -71,7 +71,7 @@ fn local_rope(config: &Config, h: &Hyper, theta: f64) -> Result<Rope> {
     )
 }
 
-const RULES: &[Rule] = &[
+const RULES: &[TensorRule] = &[
     whole("token_embd", "model.embed_tokens"),
     whole("blk.{}.attn_q", "model.layers.{}.self_attn.q_proj"),
     whole("blk.{}.attn_k", "model.layers.{}.self_attn.k_proj"),
@@ -88,7 +88,7 @@ const RULES: &[Rule] = &[
     whole("output", "lm_head"),
 ];
 
-fn attend(b: &mut Builder<'_>, h: &Hyper, layer: usize, rope: usize, x: ValueId) -> ValueId {
+fn attend(b: &mut Builder<'_>, h: &ModelConfig, layer: usize, rope: usize, x: ValueId) -> ValueId {
     let (q, k, v) = blocks::queries_keys_values(b, h, layer, x);
     let q = b.rms_norm(q, &block(layer, "attn_q_norm"), h.epsilon);
     let k = b.rms_norm(k, &block(layer, "attn_k_norm"), h.epsilon);

@@ -1,7 +1,7 @@
 //! Phi 1, 1.5 and 2: one norm feeds attention and feed-forward side by side.
 
 use super::blocks::{self, block, whole};
-use super::{Family, Form, Hyper, Rule, hyper, rope};
+use super::{Family, ModelConfig, TensorRule, Topology, model_config, rope};
 use crate::graph::{ActivationKind, Builder, NormKind, ValueId};
 
 pub(super) static FAMILY: Family = Family {
@@ -10,9 +10,9 @@ pub(super) static FAMILY: Family = Family {
     gguf: &["phi2"],
     hugging_face_rules: RULES,
     gguf_rules: &[],
-    hyper: |config| Hyper::read(config, |width| 4 * width),
-    form: Form::Decoder(|config, h, mut b| {
-        let activation = hyper::activation(config, ActivationKind::GeluTanh)?;
+    hyper: |config| ModelConfig::read(config, |width| 4 * width),
+    form: Topology::Decoder(|config, h, mut b| {
+        let activation = model_config::activation(config, ActivationKind::GeluTanh)?;
         let rope = b.rope_table(rope::read(config, h)?);
         let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
         for layer in 0..h.layers {
@@ -33,7 +33,7 @@ pub(super) static FAMILY: Family = Family {
     }),
 };
 
-const RULES: &[Rule] = &[
+const RULES: &[TensorRule] = &[
     whole("token_embd", "model.embed_tokens"),
     whole("blk.{}.attn_norm", "model.layers.{}.input_layernorm"),
     whole("blk.{}.attn_q", "model.layers.{}.self_attn.q_proj"),
@@ -49,7 +49,7 @@ const RULES: &[Rule] = &[
 ];
 
 /// The norm of each head of queries or keys, where the model has it.
-fn head_norm(b: &mut Builder<'_>, h: &Hyper, layer: usize, name: &str, x: ValueId) -> ValueId {
+fn head_norm(b: &mut Builder<'_>, h: &ModelConfig, layer: usize, name: &str, x: ValueId) -> ValueId {
     let name = block(layer, name);
     if !b.has(&format!("{name}.weight")) {
         return x;

@@ -2,7 +2,7 @@
 
 use super::blocks::whole;
 use super::llama::Shape;
-use super::{Family, Form, Hyper, Rule};
+use super::{Family, ModelConfig, TensorRule, Topology};
 
 pub(super) static FAMILY: Family = Family {
     name: "phi3",
@@ -11,14 +11,14 @@ pub(super) static FAMILY: Family = Family {
     hugging_face_rules: RULES,
     gguf_rules: &[],
     hyper: |config| {
-        let mut hyper = Hyper::read(config, |width| 4 * width)?;
+        let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
         hyper.slide(config, |_| true)?;
         Ok(hyper)
     },
-    form: Form::Decoder(|config, hyper, b| Shape::default().graph(config, hyper, b)),
+    form: Topology::Decoder(|config, hyper, b| Shape::default().graph(config, hyper, b)),
 };
 
-const RULES: &[Rule] = &[
+const RULES: &[TensorRule] = &[
     whole("token_embd", "model.embed_tokens"),
     whole("blk.{}.attn_norm", "model.layers.{}.input_layernorm"),
     whole("blk.{}.attn_qkv", "model.layers.{}.self_attn.qkv_proj"),

@@ -2,7 +2,7 @@
 
 use super::blocks::LLAMA_RULES;
 use super::llama::Shape;
-use super::{Config, Family, Form, Hyper};
+use super::{Config, Family, ModelConfig, Topology};
 use crate::Result;
 
 pub(super) static FAMILY: Family = Family {
@@ -12,12 +12,12 @@ pub(super) static FAMILY: Family = Family {
     hugging_face_rules: LLAMA_RULES,
     gguf_rules: &[],
     hyper,
-    form: Form::Decoder(|config, hyper, b| Shape::default().graph(config, hyper, b)),
+    form: Topology::Decoder(|config, hyper, b| Shape::default().graph(config, hyper, b)),
 };
 
 /// The window, where it is switched on, serves the layers from `max_window_layers` on.
-pub(super) fn hyper(config: &Config) -> Result<Hyper> {
-    let mut hyper = Hyper::read(config, |width| 4 * width)?;
+pub(super) fn hyper(config: &Config) -> Result<ModelConfig> {
+    let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
     let switched_on = config.flag(&["use_sliding_window"])?.unwrap_or(false);
     let first = config.count(&["max_window_layers"])?.unwrap_or(0);
     hyper.slide(config, |layer| switched_on && layer >= first)?;

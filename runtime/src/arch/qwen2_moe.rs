@@ -2,7 +2,7 @@
 
 use super::blocks::LLAMA_RULES;
 use super::llama::Shape;
-use super::{Family, Form, Hyper, Rule, experts, rules};
+use super::{Family, ModelConfig, TensorRule, Topology, experts, tensor_map};
 
 pub(super) static FAMILY: Family = Family {
     name: "qwen2moe",
@@ -12,18 +12,18 @@ pub(super) static FAMILY: Family = Family {
     gguf_rules: &experts::STACKED,
     // The window, where it is switched on, serves every other layer before `max_window_layers`.
     hyper: |config| {
-        let mut hyper = Hyper::read(config, |width| 4 * width)?;
+        let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
         let switched_on = config.flag(&["use_sliding_window"])?.unwrap_or(false);
         let end = config.count(&["max_window_layers"])?.unwrap_or(usize::MAX);
         hyper.slide(config, |layer| switched_on && layer.is_multiple_of(2) && layer < end)?;
         Ok(hyper)
     },
-    form: Form::Decoder(|config, hyper, b| {
+    form: Topology::Decoder(|config, hyper, b| {
         Shape { normalises: false, ..Shape::default() }.graph(config, hyper, b)
     }),
 };
 
-const EXPERTS: [Rule; experts::QWEN_RULES.len() + experts::SHARED_RULES.len()] =
-    rules::joined(&experts::QWEN_RULES, &experts::SHARED_RULES);
+const EXPERTS: [TensorRule; experts::QWEN_RULES.len() + experts::SHARED_RULES.len()] =
+    tensor_map::joined(&experts::QWEN_RULES, &experts::SHARED_RULES);
 
-const RULES: [Rule; EXPERTS.len() + LLAMA_RULES.len()] = rules::joined(&EXPERTS, LLAMA_RULES);
+const RULES: [TensorRule; EXPERTS.len() + LLAMA_RULES.len()] = tensor_map::joined(&EXPERTS, LLAMA_RULES);

@@ -2,7 +2,7 @@
 
 use super::blocks::LLAMA_RULES;
 use super::llama::Shape;
-use super::{Family, Form, qwen2};
+use super::{Family, Topology, qwen2};
 
 pub(super) static FAMILY: Family = Family {
     name: "qwen3",
@@ -11,7 +11,7 @@ pub(super) static FAMILY: Family = Family {
     hugging_face_rules: LLAMA_RULES,
     gguf_rules: &[],
     hyper: qwen2::hyper,
-    form: Form::Decoder(|config, hyper, b| {
+    form: Topology::Decoder(|config, hyper, b| {
         Shape { head_norm: true, ..Shape::default() }.graph(config, hyper, b)
     }),
 };

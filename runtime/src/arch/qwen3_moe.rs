@@ -2,7 +2,7 @@
 
 use super::blocks::LLAMA_RULES;
 use super::llama::Shape;
-use super::{Family, Form, Hyper, Rule, experts, rules};
+use super::{Family, ModelConfig, TensorRule, Topology, experts, tensor_map};
 
 pub(super) static FAMILY: Family = Family {
     name: "qwen3moe",
@@ -12,15 +12,15 @@ pub(super) static FAMILY: Family = Family {
     gguf_rules: &experts::STACKED,
     // The window, where it is switched on, serves all layers.
     hyper: |config| {
-        let mut hyper = Hyper::read(config, |width| 4 * width)?;
+        let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
         let switched_on = config.flag(&["use_sliding_window"])?.unwrap_or(false);
         hyper.windows.fill(config.count(&["sliding_window"])?.filter(|&window| switched_on && window > 0));
         Ok(hyper)
     },
-    form: Form::Decoder(|config, hyper, b| {
+    form: Topology::Decoder(|config, hyper, b| {
         Shape { head_norm: true, ..Shape::default() }.graph(config, hyper, b)
     }),
 };
 
-const RULES: [Rule; experts::QWEN_RULES.len() + LLAMA_RULES.len()] =
-    rules::joined(&experts::QWEN_RULES, LLAMA_RULES);
+const RULES: [TensorRule; experts::QWEN_RULES.len() + LLAMA_RULES.len()] =
+    tensor_map::joined(&experts::QWEN_RULES, LLAMA_RULES);

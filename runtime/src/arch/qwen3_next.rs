@@ -3,8 +3,11 @@
 
 use super::blocks::{self, block, taken, whole};
 use super::llama::feed_forward;
-use super::{Config, Family, Form, Hyper, Rule, StatePart, StateSizes, Take, experts, hyper, rope, rules};
-use crate::graph::{ActivationKind, Builder, Graph, NormKind, Recurrence, Rule as StateRule, ValueId};
+use super::{
+    Config, Family, ModelConfig, StatePart, StateSizes, TensorRule, TensorTransform, Topology, experts,
+    model_config, rope, tensor_map,
+};
+use crate::graph::{ActivationKind, Builder, Graph, NormKind, Recurrence, RecurrenceRule, ValueId};
 use crate::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
@@ -14,20 +17,20 @@ pub(super) static FAMILY: Family = Family {
     hugging_face_rules: &RULES,
     gguf_rules: &[],
     hyper: hyper_of,
-    form: Form::Decoder(graph),
+    form: Topology::Decoder(graph),
 };
 
 /// What Qwen3.5 has as well.
-pub(super) const SHARED: [Rule; 20] = [
+pub(super) const SHARED: [TensorRule; 20] = [
     whole("token_embd", "model.embed_tokens"),
-    taken("blk.{}.attn_norm", "model.layers.{}.input_layernorm", Take::PlusOne),
-    taken("blk.{}.ffn_norm", "model.layers.{}.post_attention_layernorm", Take::PlusOne),
-    taken("blk.{}.attn_q", "model.layers.{}.self_attn.q_proj", Take::HalfOfHeads(0)),
-    taken("blk.{}.attn_gate", "model.layers.{}.self_attn.q_proj", Take::HalfOfHeads(1)),
+    taken("blk.{}.attn_norm", "model.layers.{}.input_layernorm", TensorTransform::PlusOne),
+    taken("blk.{}.ffn_norm", "model.layers.{}.post_attention_layernorm", TensorTransform::PlusOne),
+    taken("blk.{}.attn_q", "model.layers.{}.self_attn.q_proj", TensorTransform::HalfOfHeads(0)),
+    taken("blk.{}.attn_gate", "model.layers.{}.self_attn.q_proj", TensorTransform::HalfOfHeads(1)),
     whole("blk.{}.attn_k", "model.layers.{}.self_attn.k_proj"),
     whole("blk.{}.attn_v", "model.layers.{}.self_attn.v_proj"),
-    taken("blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_norm", Take::PlusOne),
-    taken("blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_norm", Take::PlusOne),
+    taken("blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_norm", TensorTransform::PlusOne),
+    taken("blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_norm", TensorTransform::PlusOne),
     whole("blk.{}.attn_output", "model.layers.{}.self_attn.o_proj"),
     whole("blk.{}.ssm_conv1d", "model.layers.{}.linear_attn.conv1d"),
     whole("blk.{}.ssm_dt.bias", "model.layers.{}.linear_attn.dt_bias"),
@@ -37,26 +40,26 @@ pub(super) const SHARED: [Rule; 20] = [
     whole("blk.{}.ffn_gate", "model.layers.{}.mlp.gate_proj"),
     whole("blk.{}.ffn_up", "model.layers.{}.mlp.up_proj"),
     whole("blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"),
-    taken("output_norm", "model.norm", Take::PlusOne),
+    taken("output_norm", "model.norm", TensorTransform::PlusOne),
     whole("output", "lm_head"),
 ];
 
-const STATE: [Rule; 4] = [
+const STATE: [TensorRule; 4] = [
     of_state("blk.{}.ssm_qkv", "model.layers.{}.linear_attn.in_proj_qkvz", StatePart::QueriesKeysValues),
     of_state("blk.{}.ssm_gate", "model.layers.{}.linear_attn.in_proj_qkvz", StatePart::Gates),
     of_state("blk.{}.ssm_beta", "model.layers.{}.linear_attn.in_proj_ba", StatePart::Rates),
     of_state("blk.{}.ssm_alpha", "model.layers.{}.linear_attn.in_proj_ba", StatePart::Decays),
 ];
 
-const EXPERTS: [Rule; experts::SHARED_RULES.len() + experts::QWEN_RULES.len()] =
-    rules::joined(&experts::SHARED_RULES, &experts::QWEN_RULES);
+const EXPERTS: [TensorRule; experts::SHARED_RULES.len() + experts::QWEN_RULES.len()] =
+    tensor_map::joined(&experts::SHARED_RULES, &experts::QWEN_RULES);
 
-const OWN: [Rule; STATE.len() + EXPERTS.len()] = rules::joined(&EXPERTS, &STATE);
+const OWN: [TensorRule; STATE.len() + EXPERTS.len()] = tensor_map::joined(&EXPERTS, &STATE);
 
-const RULES: [Rule; OWN.len() + SHARED.len()] = rules::joined(&OWN, &SHARED);
+const RULES: [TensorRule; OWN.len() + SHARED.len()] = tensor_map::joined(&OWN, &SHARED);
 
-const fn of_state(name: &'static str, source: &'static str, part: StatePart) -> Rule {
-    taken(name, source, Take::OfState(part))
+const fn of_state(name: &'static str, source: &'static str, part: StatePart) -> TensorRule {
+    taken(name, source, TensorTransform::OfState(part))
 }
 
 /// Above these a file is hostile: what is made of it grows with them.
@@ -64,8 +67,8 @@ const MOST_TAPS: usize = 64;
 const MOST_HEADS: usize = 4096;
 const MOST_COLUMNS: usize = 4096;
 
-pub(super) fn hyper_of(config: &Config) -> Result<Hyper> {
-    let mut hyper = Hyper::read(config, |width| 4 * width)?;
+pub(super) fn hyper_of(config: &Config) -> Result<ModelConfig> {
+    let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
     let sizes = StateSizes {
         key_heads: config.required(&["linear_num_key_heads"])?,
         value_heads: config.required(&["linear_num_value_heads"])?,
@@ -85,7 +88,7 @@ pub(super) fn hyper_of(config: &Config) -> Result<Hyper> {
 }
 
 /// Which layers have a state.
-fn states(config: &Config, h: &Hyper) -> Result<Vec<bool>> {
+fn states(config: &Config, h: &ModelConfig) -> Result<Vec<bool>> {
     let Some(types) = config.words(&["layer_types"])? else {
         let every = config.count(&["full_attention_interval"])?.unwrap_or(4).max(1);
         return Ok((0..h.layers).map(|layer| (layer + 1) % every != 0).collect());
@@ -101,8 +104,8 @@ fn states(config: &Config, h: &Hyper) -> Result<Vec<bool>> {
     }
 }
 
-pub(super) fn graph(config: &Config, h: &Hyper, mut b: Builder<'_>) -> Result<Graph> {
-    let activation = hyper::activation(config, ActivationKind::Silu)?;
+pub(super) fn graph(config: &Config, h: &ModelConfig, mut b: Builder<'_>) -> Result<Graph> {
+    let activation = model_config::activation(config, ActivationKind::Silu)?;
     let taps = config.count(&["linear_conv_kernel_dim"])?.unwrap_or(4);
     if taps == 0 || taps > MOST_TAPS {
         return Err(Error::corrupt("config.linear_conv_kernel_dim", format!("{taps} is not possible")));
@@ -131,7 +134,7 @@ pub(super) fn graph(config: &Config, h: &Hyper, mut b: Builder<'_>) -> Result<Gr
 }
 
 /// Attention whose result is gated.
-fn attend(b: &mut Builder<'_>, h: &Hyper, layer: usize, rope: usize, x: ValueId) -> ValueId {
+fn attend(b: &mut Builder<'_>, h: &ModelConfig, layer: usize, rope: usize, x: ValueId) -> ValueId {
     let (q, k, v) = blocks::queries_keys_values(b, h, layer, x);
     let gate = b.linear(x, &block(layer, "attn_gate"), h.query_columns());
     let q = b.norm_of(NormKind::Rms, q, &block(layer, "attn_q_norm"), h.head_size, h.epsilon);
@@ -145,7 +148,7 @@ fn attend(b: &mut Builder<'_>, h: &Hyper, layer: usize, rope: usize, x: ValueId)
 /// The gated delta rule after a short convolution.
 fn through_state(
     b: &mut Builder<'_>,
-    h: &Hyper,
+    h: &ModelConfig,
     layer: usize,
     (taps, activation): (usize, ActivationKind),
     x: ValueId,
@@ -172,7 +175,7 @@ fn through_state(
         value_heads,
         key_size,
         value_size,
-        rule: StateRule::Delta,
+        rule: RecurrenceRule::Delta,
     };
     let read = b.recur(&[q, k, v, decay, rate], recurrence);
     let normed = b.norm_of(NormKind::Rms, read, &block(layer, "ssm_norm"), value_size, h.epsilon);

@@ -2,7 +2,7 @@
 
 use super::bert::{self, Shape};
 use super::blocks::whole;
-use super::{Config, Family, Form, Rule};
+use super::{Config, Family, TensorRule, Topology};
 use crate::Result;
 use crate::graph::ActivationKind;
 
@@ -13,14 +13,14 @@ pub(super) static FAMILY: Family = Family {
     hugging_face_rules: RULES,
     gguf_rules: &[],
     hyper: |config| bert::hyper_of(config, first_position(config)?),
-    form: Form::Encoder(|config, h, b| {
+    form: Topology::Encoder(|config, h, b| {
         let first_position = first_position(config)?;
         let token_activation = Some(ActivationKind::Gelu);
         Shape { first_position, token_activation, ..Shape::default() }.graph(config, h, b)
     }),
 };
 
-const RULES: &[Rule] = bert::trunk! {
+const RULES: &[TensorRule] = bert::trunk! {
     "roberta";
     whole("cls", "classifier.dense"),
     whole("cls.output", "classifier.out_proj"),

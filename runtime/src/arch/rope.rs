@@ -1,6 +1,6 @@
 //! Rotary frequencies from a configuration: plain, linear, dynamic NTK, llama3, yarn and longrope scaling.
 
-use super::{Config, Hyper};
+use super::{Config, ModelConfig};
 use crate::graph::{Growth, Rope, Stretch};
 use crate::{Error, Result};
 
@@ -43,7 +43,7 @@ fn object_of(config: &Config, kind: &str) -> &'static str {
 }
 
 /// How many columns of each head are rotated.
-pub(super) fn rotary_size(config: &Config, hyper: &Hyper) -> Result<usize> {
+pub(super) fn rotary_size(config: &Config, hyper: &ModelConfig) -> Result<usize> {
     let fraction =
         config.number(&["rope_parameters/partial_rotary_factor", "partial_rotary_factor", "rotary_pct"])?;
     let size = match (config.count(&["rope.dimension_count", "rotary_dim"])?, fraction) {
@@ -81,19 +81,24 @@ fn theta(config: &Config, object: &str, default: f64) -> Result<f64> {
 }
 
 /// The rotary table that most families use on all their layers.
-pub(super) fn read(config: &Config, hyper: &Hyper) -> Result<Rope> {
+pub(super) fn read(config: &Config, hyper: &ModelConfig) -> Result<Rope> {
     read_kind(config, hyper, "full_attention", 10_000.0)
 }
 
 /// The rotary table of one kind of layers (`full_attention` or `sliding_attention`).
-pub(super) fn read_kind(config: &Config, hyper: &Hyper, kind: &str, default_theta: f64) -> Result<Rope> {
+pub(super) fn read_kind(
+    config: &Config,
+    hyper: &ModelConfig,
+    kind: &str,
+    default_theta: f64,
+) -> Result<Rope> {
     read_with(config, hyper, kind, default_theta, true)
 }
 
 /// The same. GGUF does not say whether YaRN's bounds are whole: `whole` does.
 pub(super) fn read_with(
     config: &Config,
-    hyper: &Hyper,
+    hyper: &ModelConfig,
     kind: &str,
     default_theta: f64,
     whole: bool,
@@ -169,7 +174,7 @@ pub(super) fn stretched(config: &Config, context: usize) -> Result<usize> {
 }
 
 /// Frequencies of a base that grows once the sequence is longer than the context that the model was made for.
-fn dynamic(scaling: &Scaling<'_>, hyper: &Hyper, plain: &[f64], base: f64) -> Result<Rope> {
+fn dynamic(scaling: &Scaling<'_>, hyper: &ModelConfig, plain: &[f64], base: f64) -> Result<Rope> {
     let factor = scaling.required("factor", "rope.scaling.factor")?;
     let keys = ["max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "context_length"];
     let length = scaling.config.count(&keys)?.unwrap_or(hyper.context);
@@ -201,7 +206,12 @@ fn llama3(scaling: &Scaling<'_>, plain: &[f64]) -> Result<Rope> {
     Ok(Rope { frequencies: frequencies.collect(), magnitude: 1.0, stretch: None })
 }
 
-fn yarn(scaling: &Scaling<'_>, hyper: &Hyper, plain: &[f64], (theta, whole): (f64, bool)) -> Result<Rope> {
+fn yarn(
+    scaling: &Scaling<'_>,
+    hyper: &ModelConfig,
+    plain: &[f64],
+    (theta, whole): (f64, bool),
+) -> Result<Rope> {
     let original = scaling
         .number("original_max_position_embeddings", "rope.scaling.original_context_length")?
         .unwrap_or(hyper.context as f64);
@@ -238,7 +248,7 @@ fn yarn(scaling: &Scaling<'_>, hyper: &Hyper, plain: &[f64], (theta, whole): (f6
     Ok(Rope { frequencies: frequencies.collect(), magnitude: magnitude as f32, stretch: None })
 }
 
-fn longrope(scaling: &Scaling<'_>, hyper: &Hyper, plain: &[f64]) -> Result<Rope> {
+fn longrope(scaling: &Scaling<'_>, hyper: &ModelConfig, plain: &[f64]) -> Result<Rope> {
     let config = scaling.config;
     let original = config
         .number(&[
@@ -272,7 +282,7 @@ fn longrope(scaling: &Scaling<'_>, hyper: &Hyper, plain: &[f64]) -> Result<Rope>
 }
 
 /// Unscaled frequencies of a given base.
-pub(super) fn unscaled(config: &Config, hyper: &Hyper, theta: f64) -> Result<Rope> {
+pub(super) fn unscaled(config: &Config, hyper: &ModelConfig, theta: f64) -> Result<Rope> {
     Ok(Rope {
         frequencies: narrow(&plain(theta, rotary_size(config, hyper)?)),
         magnitude: 1.0,
@@ -291,7 +301,7 @@ mod tests {
             "max_position_embeddings": 256, "rope_parameters": parameters,
         });
         let config = Config::new(config.as_object().cloned().unwrap_or_default());
-        let hyper = Hyper::read(&config, |width| width).unwrap();
+        let hyper = ModelConfig::read(&config, |width| width).unwrap();
         read(&config, &hyper).unwrap()
     }
 
@@ -309,7 +319,7 @@ mod tests {
             );
             let config = serde_json::from_str::<Value>(&text).unwrap();
             let config = Config::new(config.as_object().cloned().unwrap_or_default());
-            rotary_size(&config, &Hyper::read(&config, |width| width).unwrap()).unwrap()
+            rotary_size(&config, &ModelConfig::read(&config, |width| width).unwrap()).unwrap()
         };
         assert_eq!(size(34, "0.23529411764705882"), 8);
         assert_eq!(size(50, "0.58"), 28);

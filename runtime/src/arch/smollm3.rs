@@ -2,7 +2,7 @@
 
 use super::blocks::{LLAMA_GGUF_RULES, LLAMA_RULES};
 use super::llama::Shape;
-use super::{Config, Family, Form, Hyper};
+use super::{Config, Family, ModelConfig, Topology};
 use crate::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
@@ -12,18 +12,18 @@ pub(super) static FAMILY: Family = Family {
     hugging_face_rules: LLAMA_RULES,
     gguf_rules: LLAMA_GGUF_RULES,
     hyper: |config| {
-        let mut hyper = Hyper::read(config, |width| 4 * width)?;
+        let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
         hyper.slide(config, |_| false)?;
         Ok(hyper)
     },
-    form: Form::Decoder(|config, hyper, b| {
+    form: Topology::Decoder(|config, hyper, b| {
         let rotated = rotated_layers(config, hyper)?;
         Shape { rotates: Box::new(move |layer| rotated[layer]), ..Shape::default() }.graph(config, hyper, b)
     }),
 };
 
 /// Which layers rotate: a list of zeros and ones, or every layer but each fourth.
-fn rotated_layers(config: &Config, hyper: &Hyper) -> Result<Vec<bool>> {
+fn rotated_layers(config: &Config, hyper: &ModelConfig) -> Result<Vec<bool>> {
     if let Some(list) = config.numbers(&["no_rope_layers"])? {
         if list.len() != hyper.layers {
             return Err(Error::corrupt(

@@ -1,7 +1,7 @@
 //! StarCoder 2: layer norms, biases and a plain feed-forward block, with rotary positions, shared keys and a window.
 
 use super::blocks::{self, block, whole};
-use super::{Config, Family, Form, Hyper, Rule, hyper, rope};
+use super::{Config, Family, ModelConfig, TensorRule, Topology, model_config, rope};
 use crate::graph::{ActivationKind, NormKind};
 use crate::{Error, Result};
 
@@ -12,8 +12,8 @@ pub(super) static FAMILY: Family = Family {
     hugging_face_rules: RULES,
     gguf_rules: &[],
     hyper,
-    form: Form::Decoder(|config, h, mut b| {
-        let activation = hyper::activation(config, ActivationKind::GeluTanh)?;
+    form: Topology::Decoder(|config, h, mut b| {
+        let activation = model_config::activation(config, ActivationKind::GeluTanh)?;
         let rope = b.rope_table(rope::read(config, h)?);
         let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
         for layer in 0..h.layers {
@@ -33,7 +33,7 @@ pub(super) static FAMILY: Family = Family {
     }),
 };
 
-fn hyper(config: &Config) -> Result<Hyper> {
+fn hyper(config: &Config) -> Result<ModelConfig> {
     for (key, known) in [("norm_type", "layer_norm"), ("mlp_type", "default")] {
         if let Some(other) = config.word(&[key])?.filter(|&word| word != known) {
             return Err(Error::unsupported(
@@ -42,7 +42,7 @@ fn hyper(config: &Config) -> Result<Hyper> {
             ));
         }
     }
-    let mut hyper = Hyper::read(config, |width| 4 * width)?;
+    let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
     // Published configurations hold an `rms_norm_eps` too, which the model does not use.
     if let Some(epsilon) = config.number(&["norm_epsilon", "attention.layer_norm_epsilon"])? {
         hyper.epsilon = epsilon as f32;
@@ -51,7 +51,7 @@ fn hyper(config: &Config) -> Result<Hyper> {
     Ok(hyper)
 }
 
-const RULES: &[Rule] = &[
+const RULES: &[TensorRule] = &[
     whole("token_embd", "model.embed_tokens"),
     whole("blk.{}.attn_norm", "model.layers.{}.input_layernorm"),
     whole("blk.{}.attn_q", "model.layers.{}.self_attn.q_proj"),

@@ -1,7 +1,7 @@
 //! Switch Transformers: T5 with experts in some layers, one for each token.
 
 use super::blocks::whole;
-use super::{Family, Rule, rules, t5};
+use super::{Family, TensorRule, t5, tensor_map};
 
 pub(super) static FAMILY: Family = Family {
     name: "switch",
@@ -13,7 +13,7 @@ pub(super) static FAMILY: Family = Family {
     form: t5::FORM,
 };
 
-const OWN: [Rule; 10] = [
+const OWN: [TensorRule; 10] = [
     whole("enc.blk.{}.ffn_single", "encoder.block.{}.layer.1.mlp.wi"),
     whole("enc.blk.{}.ffn_down", "encoder.block.{}.layer.1.mlp.wo"),
     whole("enc.blk.{}.ffn_gate_inp", "encoder.block.{}.layer.1.mlp.router.classifier"),
@@ -26,4 +26,4 @@ const OWN: [Rule; 10] = [
     whole("dec.blk.{}.ffn_down_exp.{}", "decoder.block.{}.layer.2.mlp.experts.expert_{}.wo"),
 ];
 
-const RULES: [Rule; OWN.len() + t5::RULES.len()] = rules::joined(&OWN, t5::RULES);
+const RULES: [TensorRule; OWN.len() + t5::RULES.len()] = tensor_map::joined(&OWN, t5::RULES);

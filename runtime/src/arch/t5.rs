@@ -2,9 +2,9 @@
 //! scores.
 
 use super::blocks::whole;
+use super::encoder_decoder::{self, block};
 use super::experts::{self, Gate};
-use super::pair::{self, block};
-use super::{Config, Family, Form, Hyper, Rule};
+use super::{Config, Family, ModelConfig, TensorRule, Topology};
 use crate::graph::{ActivationKind, Attention, Bias, Builder, Graph, Head, Routing, ValueId};
 use crate::{Error, Result};
 
@@ -18,10 +18,12 @@ pub(super) static FAMILY: Family = Family {
     form: FORM,
 };
 
-pub(super) const FORM: Form =
-    Form::Both { encoder: |config, _, b| encoder(config, b), decoder: |config, h, b| decoder(config, h, b) };
+pub(super) const FORM: Topology = Topology::Both {
+    encoder: |config, _, b| encoder(config, b),
+    decoder: |config, h, b| decoder(config, h, b),
+};
 
-pub(super) const RULES: &[Rule] = &[
+pub(super) const RULES: &[TensorRule] = &[
     whole("token_embd", "shared"),
     whole("enc.token_embd", "encoder.embed_tokens"),
     whole("dec.token_embd", "decoder.embed_tokens"),
@@ -57,7 +59,7 @@ pub(super) const RULES: &[Rule] = &[
     whole("output", "lm_head"),
 ];
 
-pub(super) fn hyper(config: &Config) -> Result<Hyper> {
+pub(super) fn hyper(config: &Config) -> Result<ModelConfig> {
     side(config, "decoder")
 }
 
@@ -67,8 +69,8 @@ const SCALE: f32 = 1.0;
 /// Positions are told apart by distance alone: nothing in the model bounds them. This bounds what a file may ask for.
 const MOST_POSITIONS: usize = 1 << 15;
 
-fn side(config: &Config, side: &str) -> Result<Hyper> {
-    let mut hyper = Hyper::of_side(config, side, &|width| 4 * width)?;
+fn side(config: &Config, side: &str) -> Result<ModelConfig> {
+    let mut hyper = ModelConfig::of_side(config, side, &|width| 4 * width)?;
     hyper.epsilon =
         config.number(&["layer_norm_epsilon", "attention.layer_norm_rms_epsilon"])?.unwrap_or(1e-6) as f32;
     hyper.context = MOST_POSITIONS;
@@ -77,7 +79,7 @@ fn side(config: &Config, side: &str) -> Result<Hyper> {
 }
 
 /// The bias of each layer of one side: all share that of the first, unless they have their own, as in umT5.
-fn biases(config: &Config, h: &Hyper, b: &mut Builder<'_>, side: &str) -> Result<Vec<Bias>> {
+fn biases(config: &Config, h: &ModelConfig, b: &mut Builder<'_>, side: &str) -> Result<Vec<Bias>> {
     let buckets = config.count(&["relative_attention_num_buckets", "attention.relative_buckets_count"])?;
     let buckets = buckets.unwrap_or(32);
     let farthest = config.count(&["relative_attention_max_distance"])?.unwrap_or(128);
@@ -93,31 +95,33 @@ fn biases(config: &Config, h: &Hyper, b: &mut Builder<'_>, side: &str) -> Result
 fn encoder(config: &Config, mut b: Builder<'_>) -> Result<Graph> {
     let (h, decoder) = (side(config, "encoder")?, side(config, "decoder")?);
     let biases = biases(config, &h, &mut b, "enc")?;
-    let mut x = pair::embed(&mut b, &h, "enc");
+    let mut x = encoder_decoder::embed(&mut b, &h, "enc");
     for (layer, bias) in biases.into_iter().enumerate() {
-        let attention = Attention { scale: SCALE, bias: Some(bias), ..pair::attention_of_encoder(&h, layer) };
+        let attention =
+            Attention { scale: SCALE, bias: Some(bias), ..encoder_decoder::attention_of_encoder(&h, layer) };
         x = attend(&mut b, &h, "enc", layer, attention, x);
         x = feed(config, &mut b, &h, "enc", layer, x)?;
     }
     let hidden = b.rms_norm(x, "enc.output_norm", h.epsilon);
     if b.has(&block("dec", 0, "cross_attn_k.weight")) {
-        pair::remember(&mut b, &h, &decoder, hidden, SCALE);
+        encoder_decoder::remember(&mut b, &h, &decoder, hidden, SCALE);
     }
     let hidden = b.pick(hidden);
     Ok(b.finish_with(Head::Hidden, hidden, hidden))
 }
 
-fn decoder(config: &Config, h: &Hyper, mut b: Builder<'_>) -> Result<Graph> {
+fn decoder(config: &Config, h: &ModelConfig, mut b: Builder<'_>) -> Result<Graph> {
     let encoder = side(config, "encoder")?;
     let biases = biases(config, h, &mut b, "dec")?;
-    let mut x = pair::embed(&mut b, h, "dec");
+    let mut x = encoder_decoder::embed(&mut b, h, "dec");
     for (layer, bias) in biases.into_iter().enumerate() {
-        let attention = pair::attention_of_decoder(&encoder, h, layer);
+        let attention = encoder_decoder::attention_of_decoder(&encoder, h, layer);
         let attention = Attention { scale: SCALE, bias: Some(bias), ..attention };
         x = attend(&mut b, h, "dec", layer, attention, x);
         let normed = b.rms_norm(x, &block("dec", layer, "cross_attn_norm"), h.epsilon);
-        let memory = Attention { scale: SCALE, ..pair::attention_to_memory(&encoder, h, layer) };
-        let attended = pair::attend_memory(&mut b, h, |name| block("dec", layer, name), memory, normed);
+        let memory = Attention { scale: SCALE, ..encoder_decoder::attention_to_memory(&encoder, h, layer) };
+        let attended =
+            encoder_decoder::attend_memory(&mut b, h, |name| block("dec", layer, name), memory, normed);
         x = b.add(x, attended);
         x = feed(config, &mut b, h, "dec", layer, x)?;
     }
@@ -133,20 +137,20 @@ fn decoder(config: &Config, h: &Hyper, mut b: Builder<'_>) -> Result<Graph> {
     let scales = config.flag(&["scale_decoder_outputs"])?.unwrap_or(scales);
     let factor = if scales { 1.0 / (h.width as f32).sqrt() } else { 1.0 };
     let scaled = b.scale(hidden, factor);
-    let logits = b.linear_of(scaled, pair::head(&b), "output.bias", h.vocabulary);
+    let logits = b.linear_of(scaled, encoder_decoder::head(&b), "output.bias", h.vocabulary);
     Ok(b.finish_with(Head::Next, hidden, logits))
 }
 
 fn attend(
     b: &mut Builder<'_>,
-    h: &Hyper,
+    h: &ModelConfig,
     side: &str,
     layer: usize,
     attention: Attention,
     x: ValueId,
 ) -> ValueId {
     let normed = b.rms_norm(x, &block(side, layer, "attn_norm"), h.epsilon);
-    let attended = pair::attend(b, h, |name| block(side, layer, name), attention, normed);
+    let attended = encoder_decoder::attend(b, h, |name| block(side, layer, name), attention, normed);
     b.add(x, attended)
 }
 
@@ -154,7 +158,7 @@ fn attend(
 fn feed(
     config: &Config,
     b: &mut Builder<'_>,
-    h: &Hyper,
+    h: &ModelConfig,
     side: &str,
     layer: usize,
     x: ValueId,
@@ -187,7 +191,7 @@ fn feed(
 fn switch(
     config: &Config,
     b: &mut Builder<'_>,
-    h: &Hyper,
+    h: &ModelConfig,
     side: &str,
     layer: usize,
     activation: ActivationKind,

@@ -2,7 +2,7 @@
 
 use super::bart;
 use super::blocks::{taken, whole};
-use super::{Config, Family, Form, Hyper, Rule, Take, rules};
+use super::{Config, Family, ModelConfig, TensorRule, TensorTransform, Topology, tensor_map};
 use crate::Result;
 use crate::graph::{ActivationKind, Builder, ValueId};
 
@@ -13,7 +13,7 @@ pub(super) static FAMILY: Family = Family {
     hugging_face_rules: &RULES,
     gguf_rules: &[],
     hyper: |config| side(config, "decoder"),
-    form: Form::Both {
+    form: Topology::Both {
         encoder: |config, _, mut b| {
             let h = side(config, "encoder")?;
             let x = sound(&h, &mut b);
@@ -29,16 +29,16 @@ pub(super) static FAMILY: Family = Family {
 };
 
 /// What is before the layers, which are BART's.
-const OWN: [Rule; 4] = [
-    taken("enc.conv1", "model.encoder.conv1", Take::Neighbours(3)),
-    taken("enc.conv2", "model.encoder.conv2", Take::Neighbours(3)),
+const OWN: [TensorRule; 4] = [
+    taken("enc.conv1", "model.encoder.conv1", TensorTransform::Neighbours(3)),
+    taken("enc.conv2", "model.encoder.conv2", TensorTransform::Neighbours(3)),
     whole("token_embd", "model.decoder.embed_tokens"),
     whole("output", "proj_out"),
 ];
 
-const RULES: [Rule; OWN.len() + bart::RULES.len()] = rules::joined(&OWN, bart::RULES);
+const RULES: [TensorRule; OWN.len() + bart::RULES.len()] = tensor_map::joined(&OWN, bart::RULES);
 
-fn side(config: &Config, side: &str) -> Result<Hyper> {
+fn side(config: &Config, side: &str) -> Result<ModelConfig> {
     let mut hyper = bart::side(config, side)?;
     hyper.text = config.required(&["max_source_positions"])?;
     hyper.features = config.required(&["num_mel_bins"])?;
@@ -46,7 +46,7 @@ fn side(config: &Config, side: &str) -> Result<Hyper> {
 }
 
 /// Frames to rows: each sees its neighbours, twice, and every second stays.
-fn sound(h: &Hyper, b: &mut Builder<'_>) -> ValueId {
+fn sound(h: &ModelConfig, b: &mut Builder<'_>) -> ValueId {
     let mut x = b.features(h.features);
     for (name, stride) in [("enc.conv1", 1), ("enc.conv2", 2)] {
         let near = b.neighbours(x, &[-1, 0, 1], stride);

@@ -17,7 +17,7 @@ mod wav;
 pub use mel::{Features, Mel};
 pub use resample::resample;
 
-use crate::{Error, ErrorKind, Result, part};
+use crate::{Error, ErrorKind, Result, features};
 
 /// Samples in a second, as models want them.
 pub const RATE: u32 = 16_000;
@@ -41,8 +41,8 @@ impl Sound {
     /// [`ErrorKind::Corrupt`] with the chunk and field that is wrong; [`ErrorKind::Unsupported`] for other codecs;
     /// [`ErrorKind::Memory`] where there is too little for the samples.
     pub fn from_wav(bytes: &[u8]) -> Result<Self> {
-        if !part::AUDIO.is_there {
-            return Err(part::AUDIO.missing());
+        if !features::AUDIO.is_there {
+            return Err(features::AUDIO.missing());
         }
         wav::parse(bytes)
     }
@@ -53,8 +53,8 @@ impl Sound {
     /// [`ErrorKind::Argument`] where rate or channels are zero, or the bytes are no whole number of moments;
     /// [`ErrorKind::Memory`] where there is too little for the samples.
     pub fn from_pcm16(bytes: &[u8], rate: u32, channels: u16) -> Result<Self> {
-        if !part::AUDIO.is_there {
-            return Err(part::AUDIO.missing());
+        if !features::AUDIO.is_there {
+            return Err(features::AUDIO.missing());
         }
         wav::headerless(bytes, rate, channels)
     }

@@ -12,7 +12,7 @@ mod save;
 mod shape;
 mod state;
 
-use crate::graph::{Attention, Sight};
+use crate::graph::{Attention, AttentionMask};
 use crate::{Error, ErrorKind, Result};
 use pool::Pool;
 pub(crate) use save::Saved;
@@ -58,18 +58,23 @@ struct Window {
 }
 
 impl Keep {
-    fn of(sight: Sight, context: usize) -> Self {
-        match sight {
-            Sight::Before(window) => {
+    fn of(attention_mask: AttentionMask, context: usize) -> Self {
+        match attention_mask {
+            AttentionMask::Causal(window) => {
                 let window = window.filter(|&window| window < context);
                 Self::Growing(window.map(|recent| Window { recent, first: 0 }))
             }
-            Sight::Recent { window: recent, first } => Self::Growing(
+            AttentionMask::StreamingLlm { window: recent, first } => Self::Growing(
                 Some(Window { recent, first }).filter(|_| recent.saturating_add(first) < context),
             ),
-            Sight::Earlier(_) | Sight::Whole | Sight::Around(_) => Self::Passing,
-            Sight::Marked(_) | Sight::FromMarked | Sight::Blocks { .. } | Sight::Mixed => Self::Passing,
-            Sight::Memory => Self::Memory,
+            AttentionMask::CausalEncoder(_) | AttentionMask::Full | AttentionMask::LocalWindow(_) => {
+                Self::Passing
+            }
+            AttentionMask::LongformerLocal(_)
+            | AttentionMask::LongformerGlobal
+            | AttentionMask::BigBird { .. }
+            | AttentionMask::Linformer => Self::Passing,
+            AttentionMask::CrossAttention => Self::Memory,
         }
     }
 

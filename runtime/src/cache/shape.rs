@@ -1,7 +1,7 @@
 //! What a cache is made of, before there is memory for it.
 
 use super::{CacheOptions, Keep, LayerPlace, Window};
-use crate::graph::{Attention, Sight};
+use crate::graph::{Attention, AttentionMask};
 use crate::{Error, Result};
 use siskin_kernels::ops::attention::BLOCK;
 
@@ -55,8 +55,8 @@ impl Shape {
         let mut mixed = 0;
         for attention in attentions {
             mixed = mixed.max(attention.projection.map_or(0, |projection| projection.count));
-            marks |= matches!(attention.sight, Sight::Marked(_));
-            let keep = Keep::of(attention.sight, options.context);
+            marks |= matches!(attention.attention_mask, AttentionMask::LongformerLocal(_));
+            let keep = Keep::of(attention.attention_mask, options.context);
             let kind = keeps.iter().position(|known| *known == keep).unwrap_or_else(|| {
                 keeps.push(keep);
                 words.push(0);

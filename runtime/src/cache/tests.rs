@@ -1,6 +1,6 @@
 use super::{Cache, CacheOptions, CacheTypes};
 use crate::ErrorKind;
-use crate::graph::{Attention, Sight};
+use crate::graph::{Attention, AttentionMask};
 use siskin_kernels::ops::attention::{BLOCK, Cache as _, CacheType};
 
 fn attention(layer: usize, window: Option<usize>) -> Attention {
@@ -10,7 +10,7 @@ fn attention(layer: usize, window: Option<usize>) -> Attention {
         kv_heads: 2,
         head_size: 16,
         scale: 1.0,
-        sight: Sight::Before(window),
+        attention_mask: AttentionMask::Causal(window),
         softcap: None,
         alibi: Vec::new(),
         bias: None,
@@ -99,8 +99,8 @@ fn a_refused_extension_leaves_nothing_that_a_fork_could_share() {
 #[test]
 fn texts_of_marked_tokens_alone_fit_however_they_are_cut() {
     for texts in [vec![128], vec![1; 128], vec![63, 65]] {
-        let near = Attention { sight: Sight::Marked(4), ..attention(0, None) };
-        let all = Attention { sight: Sight::FromMarked, ..attention(1, None) };
+        let near = Attention { attention_mask: AttentionMask::LongformerLocal(4), ..attention(0, None) };
+        let all = Attention { attention_mask: AttentionMask::LongformerGlobal, ..attention(1, None) };
         let options = CacheOptions {
             types: CacheTypes::all(CacheType::F32),
             context: 0,

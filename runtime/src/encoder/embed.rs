@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::sentence::{Dense, Prompt};
 use super::text::numbered;
 use super::{Encoder, Long, Pooling, Tokens};
-use crate::memo::{self, Key};
 use crate::model::Model;
+use crate::result_cache::{self, Key};
 use crate::{Error, Result};
 
 /// How texts become vectors.
@@ -82,9 +82,9 @@ impl Encoder {
         let Some(memo) = self.memo.clone() else { return self.compute(&numbered(texts), options) };
         let (kind, columns) = (self.cache_type(), self.embedding_columns());
         let columns = if options.columns > 0 { options.columns } else { columns };
-        let key = |text: &T| memo::embedding_key(&self.model, kind, options, text.as_ref());
+        let key = |text: &T| result_cache::embedding_key(&self.model, kind, options, text.as_ref());
         let keys: Vec<Key> = texts.iter().map(key).collect();
-        let known = |key: &Key| memo.get(key).and_then(|value| memo::numbers_of(&value, columns));
+        let known = |key: &Key| memo.get(key).and_then(|value| result_cache::numbers_of(&value, columns));
         let mut vectors: Vec<Option<Vec<f32>>> = keys.iter().map(known).collect();
         let mut missing = numbered(texts);
         missing.retain(|(number, _)| vectors[*number].is_none());

@@ -1,7 +1,7 @@
 //! Reading whole texts: many at once, of any lengths, in their order.
 
 mod classify;
-mod early;
+mod early_exit;
 mod embed;
 mod fill;
 mod pool;
@@ -9,7 +9,7 @@ mod sentence;
 mod text;
 
 pub use classify::{Entity, Scored};
-pub use early::Early;
+pub use early_exit::Early;
 pub use embed::EmbedOptions;
 pub use fill::{Answer, Filling};
 pub use pool::Pooling;
@@ -26,8 +26,8 @@ use sentence::Dense;
 use crate::arch::Config;
 use crate::context::{Context, Text, Wanted};
 use crate::graph::Head;
-use crate::memo::Memo;
 use crate::model::Model;
+use crate::result_cache::Memo;
 use crate::session::StopHandle;
 use crate::{Error, ErrorKind, Result};
 
@@ -332,7 +332,7 @@ impl Encoder {
         let Some(context) = &mut self.context else { return Ok(()) };
         let marks_first = self.facts.marks && self.facts.head == Head::Class;
         let text = |(&index, &sequence): (&usize, &usize)| {
-            let text = early::text(&texts[index], sequence, wanted);
+            let text = early_exit::text(&texts[index], sequence, wanted);
             let global = if marks_first && text.global.is_empty() { &[0] } else { text.global };
             Text { global, ..text }
         };

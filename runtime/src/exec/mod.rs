@@ -4,17 +4,17 @@
 //! the kernels of the machine. Both give the same bits.
 
 pub(crate) mod cpu;
-mod distances;
 mod experts;
+mod position_bias;
 pub(crate) mod reference;
+mod rope_tables;
 mod state;
-mod turns;
 
-pub(crate) use distances::Distances;
-pub use turns::turns;
+pub(crate) use position_bias::Distances;
+pub use rope_tables::turns;
 
 use crate::cache::{Cache, SequenceId};
-use crate::graph::{Attention, Graph, Op, Place, Rows, Sight};
+use crate::graph::{Attention, AttentionMask, Graph, Op, QueryPosition, Rows};
 use crate::plan::Plan;
 
 /// A token that goes through the model.
@@ -94,12 +94,16 @@ impl Batch {
 
     /// How many rows attend.
     fn attending(&self, attention: &Attention) -> usize {
-        if attention.sight == Sight::FromMarked { self.marked.len() } else { self.rows.len() }
+        if attention.attention_mask == AttentionMask::LongformerGlobal {
+            self.marked.len()
+        } else {
+            self.rows.len()
+        }
     }
 
     /// The row that attends as number `index`.
     fn attending_row(&self, attention: &Attention, index: usize) -> usize {
-        if attention.sight == Sight::FromMarked { self.marked[index] } else { index }
+        if attention.attention_mask == AttentionMask::LongformerGlobal { self.marked[index] } else { index }
     }
 
     /// What is added to the scores of the keys up to position `last` of the text of row `row`, and for what it sees
@@ -114,14 +118,16 @@ impl Batch {
         cache: &Cache,
     ) -> &'a [f32] {
         let position = self.rows[row].position;
-        match attention.sight {
-            Sight::Blocks { size, random } => match attention.sight.block(place(self.rows[row], cache)) {
-                Some(_) => {
-                    distances.of_blocks(size, random, cache.text(self.rows[row].sequence).unwrap_or(0))
+        match attention.attention_mask {
+            AttentionMask::BigBird { size, random } => {
+                match attention.attention_mask.block(place(self.rows[row], cache)) {
+                    Some(_) => {
+                        distances.of_blocks(size, random, cache.text(self.rows[row].sequence).unwrap_or(0))
+                    }
+                    None => &[],
                 }
-                None => &[],
-            },
-            Sight::Marked(_) => &self.hidden[row - position..=row - position + last],
+            }
+            AttentionMask::LongformerLocal(_) => &self.hidden[row - position..=row - position + last],
             _ => distances.of(attention, head, position, last),
         }
     }
@@ -154,8 +160,8 @@ pub(crate) fn scratch_size(graph: &Graph, plan: &Plan) -> usize {
 }
 
 /// Where a row stands in its text.
-fn place(row: Row, cache: &Cache) -> Place {
-    Place {
+fn place(row: Row, cache: &Cache) -> QueryPosition {
+    QueryPosition {
         position: row.position,
         text: cache.text(row.sequence).unwrap_or(0),
         prefix: cache.prefix(row.sequence),
@@ -165,7 +171,7 @@ fn place(row: Row, cache: &Cache) -> Place {
 
 /// Where a row is stored behind the text.
 fn marked_place(attention: &Attention, row: Row, cache: &Cache) -> Option<usize> {
-    let mark = row.mark.filter(|_| matches!(attention.sight, Sight::Marked(_)))?;
+    let mark = row.mark.filter(|_| matches!(attention.attention_mask, AttentionMask::LongformerLocal(_)))?;
     Some(cache.text(row.sequence).ok()? + mark)
 }
 

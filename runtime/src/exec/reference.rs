@@ -13,7 +13,7 @@ use super::state::{self, Head};
 use super::{Batch, Distances, activation, marked_place};
 use crate::cache::Cache;
 use crate::graph::{
-    Attention, Graph, Node, NormKind, Op, Projection, Recurrence, Routing, Rows, Sight, WeightId,
+    Attention, AttentionMask, Graph, Node, NormKind, Op, Projection, Recurrence, Routing, Rows, WeightId,
 };
 use crate::plan::{Weights, slot_words};
 use crate::{Error, ErrorKind, Result};
@@ -154,11 +154,13 @@ impl Forward<'_> {
                 })
             }
             Op::Attention(attention) => {
-                if attention.sight != Sight::Memory {
+                if attention.attention_mask != AttentionMask::CrossAttention {
                     self.append(attention, input(1), input(2));
                 }
                 each(&|row, out| {
-                    if attention.sight == Sight::FromMarked && self.batch.rows[row].mark.is_none() {
+                    if attention.attention_mask == AttentionMask::LongformerGlobal
+                        && self.batch.rows[row].mark.is_none()
+                    {
                         out.copy_from_slice(&input(3)[row]);
                     } else {
                         self.attend(attention, row, &input(0)[row], out);

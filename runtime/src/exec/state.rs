@@ -2,11 +2,11 @@
 
 use siskin_kernels::ops::recurrence::{Function, PANEL, Token};
 
-use crate::graph::{Recurrence, Rule, STATE_PANEL};
+use crate::graph::{Recurrence, RecurrenceRule, STATE_PANEL};
 
 const _: () = assert!(STATE_PANEL == PANEL);
 
-/// Added to what results of [`Rule::Sum`] are divided by.
+/// Added to what results of [`RecurrenceRule::Sum`] are divided by.
 const EPSILON: f32 = 1e-6;
 
 /// Columns of a convolution that a worker takes at once.
@@ -67,7 +67,7 @@ impl<'a> Head<'a> {
         mut out: impl FnMut(usize, &mut dyn FnMut(&mut [f32])),
         state: &mut [f32],
     ) {
-        let whole = self.recurrence.rule == Rule::WholeSum;
+        let whole = self.recurrence.rule == RecurrenceRule::WholeSum;
         if whole {
             for row in rows.clone() {
                 self.step(|number| input(number, row), true, state);
@@ -89,11 +89,11 @@ impl<'a> Head<'a> {
         let query = part(0, r.query_heads, r.key_size);
         let key = if learns { part(1, r.key_heads, r.key_size) } else { &*self.zeros };
         let (decay, rate) = match r.rule {
-            Rule::Delta => (part(3, r.heads, 1)[0], Some(part(4, r.heads, 1)[0])),
-            Rule::Sum | Rule::WholeSum => (1.0, None),
+            RecurrenceRule::Delta => (part(3, r.heads, 1)[0], Some(part(4, r.heads, 1)[0])),
+            RecurrenceRule::Sum | RecurrenceRule::WholeSum => (1.0, None),
         };
         self.value[..r.value_size].copy_from_slice(part(2, r.value_heads, r.value_size));
-        if r.rule != Rule::Delta {
+        if r.rule != RecurrenceRule::Delta {
             // The last column gathers the keys themselves.
             self.value[r.value_size] = 1.0;
         }
@@ -104,7 +104,7 @@ impl<'a> Head<'a> {
     fn finish(&self, out: &mut [f32]) {
         let (result, rest) = self.result.split_at(self.recurrence.value_size);
         out.copy_from_slice(result);
-        if self.recurrence.rule != Rule::Delta {
+        if self.recurrence.rule != RecurrenceRule::Delta {
             let sum = rest[0] + EPSILON;
             out.iter_mut().for_each(|x| *x /= sum);
         }

@@ -3,15 +3,15 @@
 //! A value is a table with one row per token of the batch (or per wanted row, after [`Op::Pick`]) and a
 //! known number of f32 columns. No kernel, buffer or device is named here.
 
+mod attention_mask;
 mod builder;
 pub mod pass;
 mod rope;
-mod sight;
 mod used;
 
+pub use attention_mask::{QueryPosition, RUNS};
 pub use builder::Builder;
 pub use rope::{Growth, Rope, Stretch};
-pub use sight::{Place, RUNS};
 
 /// Index of a [`Value`] in [`Graph::values`].
 pub type ValueId = usize;
@@ -99,39 +99,39 @@ pub struct Limits {
 
 /// Which positions a query sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sight {
+pub enum AttentionMask {
     /// Its own and those before it; with a window only so many, its own included. Tokens of a sequence's prefix see
     /// all of the prefix.
-    Before(Option<usize>),
+    Causal(Option<usize>),
     /// Its own and those before it in a window, and the first of the sequence.
-    Recent {
+    StreamingLlm {
         /// How many in the window, its own included.
         window: usize,
         /// How many of the first.
         first: usize,
     },
     /// The same of a text that is read at once.
-    Earlier(Option<usize>),
+    CausalEncoder(Option<usize>),
     /// All of a text that is read at once.
-    Whole,
+    Full,
     /// Those at most so far away, on either side, of a text that is read at once.
-    Around(usize),
+    LocalWindow(usize),
     /// Those at most so far away, on either side, of a text that is read at once, and those that the caller marked.
-    Marked(usize),
+    LongformerLocal(usize),
     /// All of a text that is read at once, for those that the caller marked; the others do not look.
-    FromMarked,
+    LongformerGlobal,
     /// Of a text that is read at once, in blocks: the first and the last block, its own and those to either side; from
     /// the first and the last block all. Texts of few blocks are seen as a whole.
-    Blocks {
+    BigBird {
         /// Tokens of a block.
         size: usize,
         /// How many blocks are drawn beside these: without a draw, the first block counts once more for each.
         random: usize,
     },
     /// All of a text that is read at once, its positions mixed into fewer by a [`Projection`].
-    Mixed,
+    Linformer,
     /// All that an encoder remembered.
-    Memory,
+    CrossAttention,
 }
 
 /// Keys and values that are sums over the positions of a text, each with its weights.
@@ -166,12 +166,12 @@ pub struct Recurrence {
     /// Columns of a value.
     pub value_size: usize,
     /// How the state takes tokens in.
-    pub rule: Rule,
+    pub rule: RecurrenceRule,
 }
 
 /// How a state takes tokens in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rule {
+pub enum RecurrenceRule {
     /// Values are added; results are divided by the query's product with the sum of the keys. Inputs: q, k, v.
     Sum,
     /// The same over a text that is read at once: all of it is taken in before the first query.
@@ -187,7 +187,7 @@ pub(crate) const STATE_PANEL: usize = 16;
 impl Recurrence {
     /// Columns of a head's state: whole panels.
     pub(crate) fn state_columns(&self) -> usize {
-        let normaliser = usize::from(self.rule != Rule::Delta);
+        let normaliser = usize::from(self.rule != RecurrenceRule::Delta);
         (self.value_size + normaliser).next_multiple_of(STATE_PANEL)
     }
 
@@ -247,7 +247,7 @@ pub struct Attention {
     /// Factor on the dot product.
     pub scale: f32,
     /// Which positions a query sees.
-    pub sight: Sight,
+    pub attention_mask: AttentionMask,
     /// Scores become `cap · tanh(score / cap)`.
     pub softcap: Option<f32>,
     /// One slope per query head: `slope · (key position − query position)` is added to the score. Empty: none.
@@ -256,7 +256,7 @@ pub struct Attention {
     pub bias: Option<Bias>,
     /// A score for each query head that takes part in the softmax and has no value.
     pub sinks: Option<WeightId>,
-    /// What positions become with [`Sight::Mixed`].
+    /// What positions become with [`AttentionMask::Linformer`].
     pub projection: Option<Projection>,
 }
 
@@ -357,10 +357,10 @@ pub enum Op {
         /// Columns per head.
         head_size: usize,
     },
-    /// Inputs q, k, v: stores k and v in the cache and attends. With [`Sight::Memory`] only q: the others are there.
-    /// With [`Sight::FromMarked`] also what rows that are not marked have in the end, which nothing else may read.
+    /// Inputs q, k, v: stores k and v in the cache and attends. With [`AttentionMask::CrossAttention`] only q: the others are there.
+    /// With [`AttentionMask::LongformerGlobal`] also what rows that are not marked have in the end, which nothing else may read.
     Attention(Attention),
-    /// Inputs k, v: stores them as what the attention with [`Sight::Memory`] of another graph sees.
+    /// Inputs k, v: stores them as what the attention with [`AttentionMask::CrossAttention`] of another graph sees.
     Remember(Attention),
     /// A function of each number.
     Activate(ActivationKind),
@@ -515,7 +515,12 @@ impl Graph {
 
     /// Whether the caller's marks on tokens matter.
     pub fn marks(&self) -> bool {
-        self.attentions().any(|attention| matches!(attention.sight, Sight::Marked(_) | Sight::FromMarked))
+        self.attentions().any(|attention| {
+            matches!(
+                attention.attention_mask,
+                AttentionMask::LongformerLocal(_) | AttentionMask::LongformerGlobal
+            )
+        })
     }
 
     /// Whether tokens look at those beside them before anything else.
@@ -549,10 +554,10 @@ impl Graph {
         let mut graph = self.clone();
         for node in &mut graph.nodes {
             if let Op::Attention(attention) = &mut node.op
-                && let Sight::Before(window) = attention.sight
+                && let AttentionMask::Causal(window) = attention.attention_mask
                 && window.is_none_or(|window| window > recent)
             {
-                attention.sight = Sight::Recent { window: recent, first };
+                attention.attention_mask = AttentionMask::StreamingLlm { window: recent, first };
             }
         }
         graph

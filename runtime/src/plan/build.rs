@@ -1,7 +1,7 @@
 //! Orders the graph's nodes into steps, gives every value a place in the arena, and fuses what lies together.
 
+use super::arena_allocator::{Place, Places};
 use super::fusion::{self, Fusion, With};
-use super::places::{Place, Places};
 use super::{After, Plan, ProductPart, RowOp, Step, View, Weights, row_count, slot_words};
 use crate::graph::{Attention, Graph, Node, Op, Routing, Rows, ValueId, WeightId};
 use crate::{Error, ErrorKind, Result};

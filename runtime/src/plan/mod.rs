@@ -1,9 +1,9 @@
 //! From a graph to steps: which buffers, which products, in which order. Plain data, printable.
 
 mod arena;
+mod arena_allocator;
 mod build;
 mod fusion;
-mod places;
 mod print;
 mod weights;
 

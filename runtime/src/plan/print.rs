@@ -4,7 +4,7 @@ use siskin_kernels::panel::InputKind;
 use std::fmt;
 
 use super::{After, Plan, Step};
-use crate::graph::Sight;
+use crate::graph::AttentionMask;
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -57,21 +57,29 @@ impl fmt::Display for Plan {
                 }
                 Step::Attend { attention, .. } => {
                     let (heads, kv, size) = (attention.heads, attention.kv_heads, attention.head_size);
-                    let sight = match attention.sight {
-                        Sight::Before(None) | Sight::Earlier(None) => String::new(),
-                        Sight::Before(Some(window)) | Sight::Earlier(Some(window)) => {
+                    let attention_mask = match attention.attention_mask {
+                        AttentionMask::Causal(None) | AttentionMask::CausalEncoder(None) => String::new(),
+                        AttentionMask::Causal(Some(window)) | AttentionMask::CausalEncoder(Some(window)) => {
                             format!(", window {window}")
                         }
-                        Sight::Recent { window, first } => format!(", window {window} and the first {first}"),
-                        Sight::Blocks { size, .. } => format!(", blocks of {size}"),
-                        Sight::Mixed => ", the whole text, mixed".to_owned(),
-                        Sight::Whole => ", the whole text".to_owned(),
-                        Sight::Around(reach) => format!(", {reach} to either side"),
-                        Sight::Marked(reach) => format!(", {reach} to either side and what is marked"),
-                        Sight::FromMarked => ", the whole text, from what is marked".to_owned(),
-                        Sight::Memory => ", what was remembered".to_owned(),
+                        AttentionMask::StreamingLlm { window, first } => {
+                            format!(", window {window} and the first {first}")
+                        }
+                        AttentionMask::BigBird { size, .. } => format!(", blocks of {size}"),
+                        AttentionMask::Linformer => ", the whole text, mixed".to_owned(),
+                        AttentionMask::Full => ", the whole text".to_owned(),
+                        AttentionMask::LocalWindow(reach) => format!(", {reach} to either side"),
+                        AttentionMask::LongformerLocal(reach) => {
+                            format!(", {reach} to either side and what is marked")
+                        }
+                        AttentionMask::LongformerGlobal => ", the whole text, from what is marked".to_owned(),
+                        AttentionMask::CrossAttention => ", what was remembered".to_owned(),
                     };
-                    writeln!(f, "attend layer {}: {heads} heads on {kv} of {size}{sight}", attention.layer)?;
+                    writeln!(
+                        f,
+                        "attend layer {}: {heads} heads on {kv} of {size}{attention_mask}",
+                        attention.layer
+                    )?;
                 }
                 Step::Convolve { taps, to, .. } => {
                     writeln!(f, "sums over {taps} tokens of {} columns", to.columns)?

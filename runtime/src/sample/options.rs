@@ -1,6 +1,6 @@
 //! How to choose tokens.
 
-use crate::rules::Rules;
+use crate::logits_processors::Rules;
 use crate::{Error, Result};
 
 /// The longest history a step may look back on.

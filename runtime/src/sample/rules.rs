@@ -1,7 +1,7 @@
-//! The rules of [`crate::rules`] as a step of the chain.
+//! The rules of [`crate::logits_processors`] as a step of the chain.
 
 use super::{Edit, SamplerOptions};
-use crate::rules::{Place, RuleList};
+use crate::logits_processors::{Place, RuleList};
 
 /// Tokens that there is room for from the beginning.
 const ROOM: usize = 1 << 12;

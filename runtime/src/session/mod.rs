@@ -1,15 +1,15 @@
 //! One conversation or text: prompt in, tokens and whole characters out.
 
-mod breakers;
+mod dry_breakers;
 mod generation;
 mod pieces;
 mod prompt;
+mod rope_rescale;
 mod save;
 mod search;
-mod switch;
 mod turn;
 
-pub(crate) use breakers::with_breakers;
+pub(crate) use dry_breakers::with_breakers;
 pub use generation::{Ended, Generation, Step};
 pub use pieces::Pieces;
 pub(crate) use prompt::first_tokens;
@@ -75,7 +75,7 @@ impl Default for SessionOptions {
 /// The newest tokens of a sequence and its first, all at their true positions.
 ///
 /// What a model was not trained on stays what it is: a model that was trained with full attention goes on well where
-/// the first few tokens, on which much of its attention rests, stay in sight. Positions do not begin anew, so that a
+/// the first few tokens, on which much of its attention rests, stay in attention_mask. Positions do not begin anew, so that a
 /// sequence is no longer than the context either way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {

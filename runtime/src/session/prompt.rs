@@ -3,10 +3,10 @@
 use super::turn::{self, Turn};
 use super::{GenerateOptions, Generation, Session};
 use crate::model::Model;
+use crate::seq2seq::start_tokens;
 use crate::template::{ChatTemplate, Data, Date, Message, RenderOptions};
 use crate::text::TextStream;
 use crate::tokenizer::{EncodeOptions, Tokenizer};
-use crate::writer::start_tokens;
 use crate::{Error, Result};
 use std::ops::Range;
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{Session, locked};
-use crate::rules::RuleList;
-use crate::search::{Beams, Found, Hunt, SearchOptions, Settings};
+use crate::beam_search::{Beams, Found, Hunt, SearchOptions, Settings};
+use crate::logits_processors::RuleList;
 use crate::{Error, ErrorKind, Result};
 
 impl Session {

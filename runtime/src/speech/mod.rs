@@ -16,12 +16,12 @@ use std::borrow::Cow;
 use siskin_kernels::ops::attention::CacheType;
 
 use crate::audio::{Mel, RATE, Sound, resample};
+use crate::beam_search::MOST_BEAMS;
 use crate::encoder::Tokens;
 use crate::model::Model;
-use crate::search::MOST_BEAMS;
 use crate::session::{Session, SessionOptions, StopHandle};
 use crate::tokenizer::{DecodeOptions, EncodeOptions};
-use crate::{Error, Result, part};
+use crate::{Error, Result, features};
 use special::Special;
 use write::Written;
 
@@ -136,8 +136,8 @@ impl Transcriber {
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for other models, and
     /// [`ErrorKind::Missing`](crate::ErrorKind::Missing) where the tokenizer has not the tokens of Whisper.
     pub fn new(model: &Model, cache: Option<CacheType>) -> Result<Self> {
-        if !part::AUDIO.is_there {
-            return Err(part::AUDIO.missing());
+        if !features::AUDIO.is_there {
+            return Err(features::AUDIO.missing());
         }
         if model.family() != "whisper" {
             let message = format!("a model of the family {} does not listen; whisper does", model.family());
@@ -167,8 +167,8 @@ impl Transcriber {
 
     /// The probabilities of the languages in the first window of a sound, the likeliest first.
     pub fn detect_language(&mut self, sound: &Sound) -> Result<Vec<(String, f32)>> {
-        if !part::AUDIO.is_there {
-            return Err(part::AUDIO.missing());
+        if !features::AUDIO.is_there {
+            return Err(features::AUDIO.missing());
         }
         let samples = at_rate(sound)?;
         self.listen(&samples, 0)?;
@@ -187,8 +187,8 @@ impl Transcriber {
         options: &TranscribeOptions,
         each: &mut dyn FnMut(&Segment) -> Result<()>,
     ) -> Result<Transcript> {
-        if !part::AUDIO.is_there {
-            return Err(part::AUDIO.missing());
+        if !features::AUDIO.is_there {
+            return Err(features::AUDIO.missing());
         }
         let mut language = options.language.as_deref().map(|code| self.special.language(code)).transpose()?;
         if options.translate && self.special.translate.is_none() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::special::Special;
 use crate::Result;
-use crate::rules::{Place, Rule, RuleList};
+use crate::logits_processors::{Place, Rule, RuleList};
 use crate::sample::random::Random;
 
 /// The latest time at which the first segment of a window may begin, in steps of 20 ms.

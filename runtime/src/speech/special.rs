@@ -1,8 +1,8 @@
 //! The tokens of a Whisper model that are not text, and those that are never chosen.
 
+use crate::logits_processors::Rules;
+use crate::logits_processors::of::tokens;
 use crate::model::Model;
-use crate::rules::Rules;
-use crate::rules::of::tokens;
 use crate::{Error, ErrorKind, Result};
 
 /// Models with fewer tokens than this know English alone.

@@ -4,7 +4,7 @@ use super::rules::{self, choose, probability};
 use super::segments::{Part, cut};
 use super::special::Special;
 use super::write::circle;
-use crate::rules::{Place, Rules};
+use crate::logits_processors::{Place, Rules};
 use crate::sample::random::Random;
 
 /// Text is 0 to 9, 10 ends it, 11 to 14 are control tokens, times begin at 15.

@@ -2,9 +2,9 @@
 
 use super::{SURE, TranscribeOptions, Transcriber};
 use crate::Result;
-use crate::rules::{Place, RuleList};
+use crate::beam_search::{Early, SearchOptions};
+use crate::logits_processors::{Place, RuleList};
 use crate::sample::random::Random;
-use crate::search::{Early, SearchOptions};
 
 /// What scores are divided by, one attempt after the other.
 const TEMPERATURES: &[f32] = &[0.0, 0.2, 0.4, 0.6, 0.8, 1.0];

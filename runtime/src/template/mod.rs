@@ -47,7 +47,7 @@ pub(crate) use text::Span;
 use text::TextBuilder;
 use value::Value;
 
-use crate::{Error, ErrorKind, Result, part};
+use crate::{Error, ErrorKind, Result, features};
 
 /// The longest source of a template, in bytes.
 const LONGEST_SOURCE: usize = 1 << 20;
@@ -116,8 +116,8 @@ impl ChatTemplate {
     /// [`ErrorKind::Template`] where the source is no template, too long or nested too deeply; the place
     /// names the line.
     pub fn new(source: &str) -> Result<Self> {
-        if !part::TEMPLATES.is_there {
-            return Err(part::TEMPLATES.missing());
+        if !features::TEMPLATES.is_there {
+            return Err(features::TEMPLATES.missing());
         }
         if source.len() > LONGEST_SOURCE {
             let message = format!("is {} bytes long; at most {LONGEST_SOURCE} are allowed", source.len());
@@ -143,8 +143,8 @@ impl ChatTemplate {
         messages: &Data,
         options: &RenderOptions,
     ) -> Result<(String, Vec<Span>)> {
-        if !part::TEMPLATES.is_there {
-            return Err(part::TEMPLATES.missing());
+        if !features::TEMPLATES.is_there {
+            return Err(features::TEMPLATES.missing());
         }
         let variables = variables(messages, options);
         let input: usize = variables.iter().map(|(_, data)| data.bytes).fold(0, usize::saturating_add);

@@ -13,7 +13,7 @@ const RULES: [Rule; 6] = [
     Rule {
         calls: &["thread::spawn", "thread::Builder", "thread::scope"],
         places: &[
-            "runtime/src/team/",
+            "runtime/src/thread_pool/",
             "trainer/src/data/prefetch.rs",
             "trainer/src/run/saving.rs",
             "cli/src/serve.rs",
@@ -88,7 +88,7 @@ mod tests {
     fn each_call_has_its_place() {
         let rows = [
             ("runtime/src/exec/a.rs", "std::thread::spawn(f);", 1),
-            ("runtime/src/team/mod.rs", "std::thread::Builder::new();", 0),
+            ("runtime/src/thread_pool/mod.rs", "std::thread::Builder::new();", 0),
             ("runtime/src/exec/a.rs", "env::var(\"X\")", 1),
             ("runtime/src/knobs.rs", "env::var(\"X\")", 0),
             ("runtime/src/a.rs", "std::env::vars_os(); let v = env!(\"Y\");", 0),

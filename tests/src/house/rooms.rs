@@ -16,7 +16,7 @@ const ROOMS: [(&str, &[&str]); 21] = [
     ("half", &["kernels"]),
     ("heapless", &["kernels"]),
     ("indicatif", &["cli"]),
-    ("libc", &["emulator", "runtime/src/file", "runtime/src/team"]),
+    ("libc", &["emulator", "runtime/src/file", "runtime/src/thread_pool"]),
     ("libfuzzer-sys", &["fuzz"]),
     ("libm", &["kernels", "runtime", "trainer"]),
     ("matrixmultiply", &["trainer"]),

@@ -1,8 +1,8 @@
 //! Operations one by one, in every precision.
 
 use siskin::graph::{
-    ActivationKind, Attention, Bias, Head, Limits, NormKind, Op, Recurrence, Role, Rope, Rows, Rule, Sight,
-    Weight,
+    ActivationKind, Attention, AttentionMask, Bias, Head, Limits, NormKind, Op, Recurrence, RecurrenceRule,
+    Role, Rope, Rows, Weight,
 };
 use siskin_tests::cuda::{Emulated, decode, encode};
 use siskin_trainer::batch::Batch;
@@ -122,7 +122,7 @@ fn check(name: &str, cases: impl IntoIterator<Item = One>) {
     assert!(report.is_empty(), "{report}");
 }
 
-fn attention(heads: usize, kv_heads: usize, head_size: usize, sight: Sight) -> Attention {
+fn attention(heads: usize, kv_heads: usize, head_size: usize, attention_mask: AttentionMask) -> Attention {
     let scale = 1.0 / (head_size as f32).sqrt();
     Attention {
         layer: 0,
@@ -130,7 +130,7 @@ fn attention(heads: usize, kv_heads: usize, head_size: usize, sight: Sight) -> A
         kv_heads,
         head_size,
         scale,
-        sight,
+        attention_mask,
         softcap: None,
         alibi: Vec::new(),
         bias: None,
@@ -149,22 +149,22 @@ fn attention_of_every_length_and_sight() {
     check(
         "attention",
         [
-            attend(&[1, 17, 65], attention(2, 1, 16, Sight::Before(None)), &[]),
-            attend(&[130], attention(1, 1, 64, Sight::Before(Some(70))), &[]),
-            attend(&[70, 3], attention(2, 2, 9, Sight::Around(20)), &[]),
-            attend(&[150], attention(1, 1, 8, Sight::Recent { window: 40, first: 3 }), &[]),
-            attend(&[66], attention(3, 1, 72, Sight::Whole), &[]),
-            attend(&[40], attention(1, 1, 136, Sight::Before(None)), &[]),
-            attend(&[200, 3, 64], attention(4, 2, 64, Sight::Before(None)), &[]),
-            attend(&[150, 33], attention(2, 1, 128, Sight::Before(Some(40))), &[]),
-            attend(&[190], attention(2, 2, 24, Sight::Around(9)), &[]),
+            attend(&[1, 17, 65], attention(2, 1, 16, AttentionMask::Causal(None)), &[]),
+            attend(&[130], attention(1, 1, 64, AttentionMask::Causal(Some(70))), &[]),
+            attend(&[70, 3], attention(2, 2, 9, AttentionMask::LocalWindow(20)), &[]),
+            attend(&[150], attention(1, 1, 8, AttentionMask::StreamingLlm { window: 40, first: 3 }), &[]),
+            attend(&[66], attention(3, 1, 72, AttentionMask::Full), &[]),
+            attend(&[40], attention(1, 1, 136, AttentionMask::Causal(None)), &[]),
+            attend(&[200, 3, 64], attention(4, 2, 64, AttentionMask::Causal(None)), &[]),
+            attend(&[150, 33], attention(2, 1, 128, AttentionMask::Causal(Some(40))), &[]),
+            attend(&[190], attention(2, 2, 24, AttentionMask::LocalWindow(9)), &[]),
         ],
     );
 }
 
 #[test]
 fn attention_with_what_is_added_to_scores() {
-    let whole = || attention(2, 1, 8, Sight::Before(None));
+    let whole = || attention(2, 1, 8, AttentionMask::Causal(None));
     let bias = Bias { table: 0, buckets: 8, farthest: 20, both_ways: true };
     check(
         "attention",
@@ -172,7 +172,11 @@ fn attention_with_what_is_added_to_scores() {
             attend(&[70], Attention { alibi: vec![0.5, 0.01], ..whole() }, &[]),
             attend(&[70], Attention { softcap: Some(0.7), ..whole() }, &[]),
             attend(&[70, 5], Attention { sinks: Some(0), ..whole() }, &[2]),
-            attend(&[100, 9], Attention { bias: Some(bias), sight: Sight::Whole, ..whole() }, &[16]),
+            attend(
+                &[100, 9],
+                Attention { bias: Some(bias), attention_mask: AttentionMask::Full, ..whole() },
+                &[16],
+            ),
         ],
     );
 }
@@ -232,10 +236,10 @@ fn columns_and_angles() {
 }
 
 /// A state of four heads, in which some share queries, keys and values; texts of several chunks of what backward keeps.
-fn recur(rule: Rule, [key_size, value_size]: [usize; 2]) -> One {
+fn recur(rule: RecurrenceRule, [key_size, value_size]: [usize; 2]) -> One {
     let (heads, query_heads, key_heads, value_heads) = (4, 2, 1, 4);
     let mut inputs = vec![query_heads * key_size, key_heads * key_size, value_heads * value_size];
-    if rule == Rule::Delta {
+    if rule == RecurrenceRule::Delta {
         inputs.extend([heads, heads]);
     }
     let state =
@@ -243,7 +247,7 @@ fn recur(rule: Rule, [key_size, value_size]: [usize; 2]) -> One {
     let columns = heads * value_size;
     let mut case = One::new(&[1, 70, 33], &inputs, columns, &[], Op::Recur(state));
     // What is divided by sums of keys has none near zero; the others do not let a state grow without end.
-    for parameter in case.parameters.list.iter_mut().take(if rule == Rule::Delta { 0 } else { 2 }) {
+    for parameter in case.parameters.list.iter_mut().take(if rule == RecurrenceRule::Delta { 0 } else { 2 }) {
         parameter.numbers.iter_mut().for_each(|x| *x = x.abs() + 0.1);
     }
     case
@@ -254,10 +258,10 @@ fn states() {
     check(
         "state",
         [
-            recur(Rule::Sum, [5, 40]),
-            recur(Rule::Sum, [40, 31]),
-            recur(Rule::WholeSum, [7, 3]),
-            recur(Rule::Delta, [6, 37]),
+            recur(RecurrenceRule::Sum, [5, 40]),
+            recur(RecurrenceRule::Sum, [40, 31]),
+            recur(RecurrenceRule::WholeSum, [7, 3]),
+            recur(RecurrenceRule::Delta, [6, 37]),
             One::new(&[40, 2, 100], &[9], 9, &[36], Op::Convolve { state: 0, taps: 4, weight: 0 }),
             One::new(&[3, 150], &[9], 9, &[9, 9], Op::Decay { log: 0, bias: 1 }),
             One::new(&[3, 1, 9], &[16], 48, &[], Op::Neighbours { offsets: vec![1, 0, -2], stride: 1 }),
@@ -269,10 +273,10 @@ fn states() {
 #[test]
 fn the_order_of_threads_changes_no_bit() {
     let bias = Bias { table: 0, buckets: 8, farthest: 20, both_ways: true };
-    let description = Attention { bias: Some(bias), ..attention(2, 1, 24, Sight::Before(None)) };
-    let plain = attention(2, 1, 24, Sight::Before(None));
+    let description = Attention { bias: Some(bias), ..attention(2, 1, 24, AttentionMask::Causal(None)) };
+    let plain = attention(2, 1, 24, AttentionMask::Causal(None));
     let attending = [attend(&[150, 7], description, &[16]), attend(&[150, 7], plain, &[])];
-    for case in attending.into_iter().chain([recur(Rule::Delta, [6, 37])]) {
+    for case in attending.into_iter().chain([recur(RecurrenceRule::Delta, [6, 37])]) {
         for precision in [Precision::F32, Precision::Bf16] {
             let results = [false, true].map(|backwards| {
                 let mut device = device()?;
@@ -287,7 +291,7 @@ fn the_order_of_threads_changes_no_bit() {
 /// What was recorded for one is replayed for the other.
 #[test]
 fn batches_of_like_shape_give_the_same_tape() {
-    let description = || attention(2, 1, 8, Sight::Before(None));
+    let description = || attention(2, 1, 8, AttentionMask::Causal(None));
     let (one, other) = (attend(&[60, 70], description(), &[]), attend(&[70, 60], description(), &[]));
     let Some(device) = device() else { return };
     let (precision, program) = (Precision::Bf16, one.program.clone());

@@ -1,7 +1,7 @@
 //! States of constant size, token by token, and what goes with them.
 
 use rayon::prelude::*;
-use siskin::graph::{Op, Recurrence, Rule as Taking};
+use siskin::graph::{Op, Recurrence, RecurrenceRule};
 
 use super::map::sigmoid;
 use super::{Back, Call, Reads, Rule, table};
@@ -107,7 +107,7 @@ impl<T: Real> Rule<T> for Convolve {
 /// Attention with a state of constant size.
 pub(super) struct Recur;
 
-/// What a head reads: queries, keys and values of a text, and with [`Taking::Delta`] decays and rates, each token by
+/// What a head reads: queries, keys and values of a text, and with [`RecurrenceRule::Delta`] decays and rates, each token by
 /// token; or gradients of these.
 struct Tokens<T> {
     parts: Vec<Vec<T>>,
@@ -118,7 +118,7 @@ struct Tokens<T> {
 fn shapes(r: &Recurrence) -> Vec<(usize, usize)> {
     let mut shapes =
         vec![(r.query_heads, r.key_size), (r.key_heads, r.key_size), (r.value_heads, r.value_size)];
-    if r.rule == Taking::Delta {
+    if r.rule == RecurrenceRule::Delta {
         shapes.extend([(r.heads, 1), (r.heads, 1)]);
     }
     shapes
@@ -198,19 +198,19 @@ impl<T: Real> Run<'_, T> {
 
     /// A token's value; where results are divided by the sum of keys, one more column gathers it.
     fn value(&self, token: usize) -> Vec<T> {
-        let gathers = self.r.rule != Taking::Delta;
+        let gathers = self.r.rule != RecurrenceRule::Delta;
         self.part(2, token).iter().copied().chain(gathers.then_some(T::ONE)).collect()
     }
 
     fn empty(&self) -> State<T> {
-        let columns = self.r.value_size + usize::from(self.r.rule != Taking::Delta);
+        let columns = self.r.value_size + usize::from(self.r.rule != RecurrenceRule::Delta);
         State { numbers: vec![T::ZERO; columns * self.r.key_size], columns }
     }
 
     /// What changes in a decayed state.
     fn change(&self, state: &State<T>, token: usize) -> Vec<T> {
         let mut change = self.value(token);
-        if self.r.rule == Taking::Delta {
+        if self.r.rule == RecurrenceRule::Delta {
             let (read, rate) = (state.read(self.part(1, token)), self.part(4, token)[0]);
             change.iter_mut().zip(read).for_each(|(value, read)| *value = (*value - read) * rate);
         }
@@ -219,7 +219,7 @@ impl<T: Real> Run<'_, T> {
 
     /// Takes a token in.
     fn learn(&self, state: &mut State<T>, token: usize) {
-        if self.r.rule == Taking::Delta {
+        if self.r.rule == RecurrenceRule::Delta {
             state.scale(self.part(3, token)[0]);
         }
         let change = self.change(state, token);
@@ -230,7 +230,7 @@ impl<T: Real> Run<'_, T> {
     fn answer(&self, state: &State<T>, token: usize, out: &mut [T]) {
         let answer = state.read(self.part(0, token));
         out.copy_from_slice(&answer[..self.r.value_size]);
-        if self.r.rule != Taking::Delta {
+        if self.r.rule != RecurrenceRule::Delta {
             let sum = answer[self.r.value_size] + T::of(EPSILON);
             out.iter_mut().for_each(|x| *x /= sum);
         }
@@ -239,7 +239,7 @@ impl<T: Real> Run<'_, T> {
     fn forward(&self) -> Vec<T> {
         let mut out = vec![T::ZERO; self.tokens.count * self.r.value_size];
         let mut state = self.empty();
-        let whole = self.r.rule == Taking::WholeSum;
+        let whole = self.r.rule == RecurrenceRule::WholeSum;
         if whole {
             (0..self.tokens.count).for_each(|token| self.learn(&mut state, token));
         }
@@ -254,7 +254,7 @@ impl<T: Real> Run<'_, T> {
 
     /// The gradient of what a state answered, before it was divided.
     fn answer_back(&self, state: &State<T>, token: usize, gradient: &[T]) -> Vec<T> {
-        if self.r.rule == Taking::Delta {
+        if self.r.rule == RecurrenceRule::Delta {
             return gradient.to_vec();
         }
         let answer = state.read(self.part(0, token));
@@ -273,7 +273,7 @@ impl<T: Real> Run<'_, T> {
             states.push(State { numbers: state.numbers.clone(), columns: state.columns });
         }
         let mut steep = self.empty();
-        let whole = self.r.rule == Taking::WholeSum;
+        let whole = self.r.rule == RecurrenceRule::WholeSum;
         let of_token = |token: usize| &gradient[token * self.r.value_size..(token + 1) * self.r.value_size];
         if whole {
             for token in 0..self.tokens.count {
@@ -306,7 +306,7 @@ impl<T: Real> Run<'_, T> {
     /// Adds the gradients of what a token brought, and makes the gradient of the state that of the state before.
     fn learnt(&self, before: Option<&State<T>>, token: usize, steep: &mut State<T>, given: &mut [Vec<T>]) {
         let (key, size) = (self.part(1, token), self.r.key_size);
-        let delta = self.r.rule == Taking::Delta;
+        let delta = self.r.rule == RecurrenceRule::Delta;
         let mut decayed = self.empty();
         if let Some(before) = before {
             decayed.numbers.copy_from_slice(&before.numbers);
@@ -344,7 +344,7 @@ impl<T: Real> Rule<T> for Recur {
     fn work(&self, call: &Call<'_, T>) -> f64 {
         let Op::Recur(recurrence) = &call.node.op else { return 0.0 };
         // What comes in and what is asked; the delta rule also asks what is there.
-        let products = if recurrence.rule == Taking::Delta { 3.0 } else { 2.0 };
+        let products = if recurrence.rule == RecurrenceRule::Delta { 3.0 } else { 2.0 };
         let state = recurrence.heads * recurrence.key_size * recurrence.value_size;
         2.0 * products * call.rows as f64 * state as f64
     }

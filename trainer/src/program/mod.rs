@@ -14,7 +14,7 @@ use std::collections::HashMap;
 
 use siskin::arch::{Config, Family, Graphs};
 use siskin::file::File;
-use siskin::graph::{Graph, Head, Op, Rope, Rows, Sight, Weight, WeightId};
+use siskin::graph::{AttentionMask, Graph, Head, Op, Rope, Rows, Weight, WeightId};
 use siskin::{Error, Result};
 
 use crate::batch::{Batch, Texts};
@@ -234,7 +234,7 @@ impl Join {
                     self.remembered.insert(attention.layer, [inputs[0], inputs[1]]);
                     continue;
                 }
-                Op::Attention(attention) if attention.sight == Sight::Memory => {
+                Op::Attention(attention) if attention.attention_mask == AttentionMask::CrossAttention => {
                     let remembered = self.remembered.get(&attention.layer).ok_or_else(|| {
                         let message = format!("layer {} looks at what nothing remembers", attention.layer);
                         Error::unsupported("graph", message)

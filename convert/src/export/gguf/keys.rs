@@ -1,4 +1,4 @@
-//! Hyper-parameters under llama.cpp's keys.
+//! ModelConfig-parameters under llama.cpp's keys.
 
 use super::Extra;
 use super::value::Value;
@@ -6,7 +6,7 @@ use crate::export::model::Model;
 use crate::export::reread::Told;
 use crate::import::BIDIRECTIONAL;
 use serde_json::Value as Json;
-use siskin::graph::{Graph, Growth, NormKind, Op, Rope, Sight, Stretch};
+use siskin::graph::{AttentionMask, Graph, Growth, NormKind, Op, Rope, Stretch};
 use siskin::{Error, Result};
 use siskin_kernels::quant::BlockType;
 
@@ -200,10 +200,10 @@ fn made(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Vec<(String, Value
     let layers = config.count(&["num_layers"])?.filter(|_| model.family.name == "t5");
     count("block_count", layers.unwrap_or(h.layers));
     let windows = main_graph(model).into_iter().flat_map(Graph::attentions).filter_map(|attention| {
-        match attention.sight {
-            Sight::Before(window) | Sight::Earlier(window) => window,
+        match attention.attention_mask {
+            AttentionMask::Causal(window) | AttentionMask::CausalEncoder(window) => window,
             // The file counts both sides, and 0 is no window.
-            Sight::Around(reach) => Some(reach.saturating_mul(2).max(1)),
+            AttentionMask::LocalWindow(reach) => Some(reach.saturating_mul(2).max(1)),
             _ => None,
         }
     });

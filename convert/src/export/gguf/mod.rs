@@ -9,7 +9,7 @@ use super::tensors::{self, Entry};
 use super::{Dtype, ExportOptions, Format, Report, reread};
 use crate::import::{BIDIRECTIONAL, FACTORS};
 use serde_json::{Map, Value as Json};
-use siskin::arch::{Config, FAMILIES, Family, Rule};
+use siskin::arch::{Config, FAMILIES, Family, TensorRule};
 use siskin::{Error, Result};
 use siskin_kernels::quant::BlockType;
 use std::io::Write;
@@ -29,7 +29,7 @@ const BOTH_WAYS: &[(&str, &str)] = &[("gemma3", "gemma-embedding")];
 const FOREIGN: &[&str] = &["tokens.", "tokens_norm.", "output_bias", "labels.", "answer."];
 
 /// What llama.cpp calls the family, and where its files keep tensors.
-fn architecture(model: &Model<'_>) -> Result<(&'static str, &'static [Rule])> {
+fn architecture(model: &Model<'_>) -> Result<(&'static str, &'static [TensorRule])> {
     let ours = model.family.name;
     let name = RUN_AS.iter().find(|(family, _)| *family == ours).map_or(ours, |(_, other)| *other);
     let family = Family::named(name)?;

@@ -2,7 +2,7 @@
 
 use super::proto::{Attribute, Element};
 use super::side::{Side, unwritten};
-use siskin::graph::{Attention, Bias, Sight};
+use siskin::graph::{Attention, AttentionMask, Bias};
 use siskin::{Error, ErrorKind, Result};
 
 /// No text has more positions: distances beyond count as this one.
@@ -11,10 +11,16 @@ const FARTHEST: usize = 1 << 15;
 impl Side<'_, '_> {
     /// `inputs` are those of the operation: queries, keys, values, and what unmarked rows have in the end.
     pub(super) fn attention(&mut self, attention: &Attention, inputs: &[String]) -> Result<String> {
-        let (keys, values) = match (attention.sight, inputs) {
-            (Sight::Memory, _) => self.memory.get(&attention.layer).cloned().ok_or_else(|| {
-                Error::new(ErrorKind::Missing, "graph", format!("nobody remembers layer {}", attention.layer))
-            })?,
+        let (keys, values) = match (attention.attention_mask, inputs) {
+            (AttentionMask::CrossAttention, _) => {
+                self.memory.get(&attention.layer).cloned().ok_or_else(|| {
+                    Error::new(
+                        ErrorKind::Missing,
+                        "graph",
+                        format!("nobody remembers layer {}", attention.layer),
+                    )
+                })?
+            }
             (_, [_, keys, values, ..]) => (keys.clone(), values.clone()),
             _ => return Err(Error::unsupported("graph", "attention without keys and values")),
         };
@@ -43,7 +49,7 @@ impl Side<'_, '_> {
             let added = self.bias(&bias, heads)?;
             scores = self.nodes.add("Add", &[&scores, &added]);
         }
-        if let Some(seen) = self.seen(attention.sight)? {
+        if let Some(seen) = self.seen(attention.attention_mask)? {
             let least = self.nodes.float(f32::MIN);
             scores = self.nodes.add("Where", &[&seen, &scores, &least]);
         }
@@ -51,8 +57,8 @@ impl Side<'_, '_> {
         let sums = self.nodes.add("MatMul", &[&shares, &values]);
         let sums = self.nodes.transpose(&sums, &[0, 2, 1, 3]);
         let sums = self.nodes.reshape(&sums, &[0, 0, (heads * head_size) as i64]);
-        match (attention.sight, inputs) {
-            (Sight::FromMarked, [_, _, _, base]) => {
+        match (attention.attention_mask, inputs) {
+            (AttentionMask::LongformerGlobal, [_, _, _, base]) => {
                 let marks = self.marks()?;
                 let marks = self.nodes.cast(&marks, Element::Bool);
                 let marks = self.nodes.unsqueeze(&marks, &[2]);
@@ -108,19 +114,23 @@ impl Side<'_, '_> {
     }
 
     /// Who sees whom, as truth values that fit scores; `None`: everybody sees everything.
-    fn seen(&mut self, sight: Sight) -> Result<Option<String>> {
-        let word = format!("seen {sight:?}");
+    fn seen(&mut self, attention_mask: AttentionMask) -> Result<Option<String>> {
+        let word = format!("seen {attention_mask:?}");
         if let Some(made) = self.made.get(&word) {
             return Ok(Some(made.clone()));
         }
-        let mask = if sight == Sight::Memory { self.memory_mask.clone() } else { self.inputs.mask.clone() };
+        let mask = if attention_mask == AttentionMask::CrossAttention {
+            self.memory_mask.clone()
+        } else {
+            self.inputs.mask.clone()
+        };
         let there = mask.map(|mask| {
             let there = self.nodes.cast(&mask, Element::Bool);
             self.nodes.unsqueeze(&there, &[1, 2])
         });
-        let near = match sight {
-            Sight::Whole | Sight::Memory | Sight::FromMarked => None,
-            Sight::Before(window) | Sight::Earlier(window) => {
+        let near = match attention_mask {
+            AttentionMask::Full | AttentionMask::CrossAttention | AttentionMask::LongformerGlobal => None,
+            AttentionMask::Causal(window) | AttentionMask::CausalEncoder(window) => {
                 let distances = self.distances();
                 let zero = self.nodes.int(0);
                 let before = self.nodes.add("LessOrEqual", &[&distances, &zero]);
@@ -133,11 +143,13 @@ impl Side<'_, '_> {
                     }
                 })
             }
-            Sight::Recent { .. } => return Err(unwritten("a window that keeps the first tokens")),
-            Sight::Blocks { .. } => return Err(unwritten("attention in blocks")),
-            Sight::Mixed => return Err(unwritten("keys and values mixed over positions")),
-            Sight::Around(reach) => Some(self.within(reach)),
-            Sight::Marked(reach) => {
+            AttentionMask::StreamingLlm { .. } => {
+                return Err(unwritten("a window that keeps the first tokens"));
+            }
+            AttentionMask::BigBird { .. } => return Err(unwritten("attention in blocks")),
+            AttentionMask::Linformer => return Err(unwritten("keys and values mixed over positions")),
+            AttentionMask::LocalWindow(reach) => Some(self.within(reach)),
+            AttentionMask::LongformerLocal(reach) => {
                 let near = self.within(reach);
                 let marks = self.marks()?;
                 let marks = self.nodes.cast(&marks, Element::Bool);

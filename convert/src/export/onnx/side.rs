@@ -4,7 +4,7 @@ use super::nodes::Nodes;
 use super::proto::{Attribute, Element};
 use super::weights::Weights;
 use siskin::graph::{
-    ActivationKind, Graph, Growth, Head, Node, NormKind, Op, Sight, Stretch, ValueId, WeightId,
+    ActivationKind, AttentionMask, Graph, Growth, Head, Node, NormKind, Op, Stretch, ValueId, WeightId,
 };
 use siskin::{Error, Result};
 use std::collections::HashMap;
@@ -421,7 +421,8 @@ impl<'a, 'b> Side<'a, 'b> {
 
     /// Whether the caller's marks matter to an attention.
     pub(super) fn marks(&self) -> Result<String> {
-        let what = || Error::unsupported("graph", format!("{:?} without marks", Sight::FromMarked));
+        let what =
+            || Error::unsupported("graph", format!("{:?} without marks", AttentionMask::LongformerGlobal));
         self.inputs.marks.clone().ok_or_else(what)
     }
 }

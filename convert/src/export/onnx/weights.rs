@@ -6,7 +6,7 @@ use super::nodes::Nodes;
 use super::proto::Element;
 use crate::export::model::Model;
 use crate::export::tensors::Entry;
-use siskin::arch::Take;
+use siskin::arch::TensorTransform;
 use siskin::file::Role;
 use siskin::graph::Weight;
 use siskin::{Error, ErrorKind, Result};
@@ -88,28 +88,28 @@ impl<'a> Weights<'a> {
         let size = self.model.hyper.head_size as i64;
         let is_vector = ours.tensor.role == Role::Vector;
         let plain = match ours.take {
-            Take::Transposed if !is_vector => {
+            TensorTransform::Transposed if !is_vector => {
                 return if turned { whole } else { nodes.transpose(&whole, &[1, 0]) };
             }
-            Take::PlusOne => {
+            TensorTransform::PlusOne => {
                 let one = nodes.float(1.0);
                 nodes.add("Add", &[&whole, &one])
             }
-            Take::HeadsOfThree if is_vector => {
+            TensorTransform::HeadsOfThree if is_vector => {
                 let heads = nodes.reshape(&whole, &[-1, 3, size]);
                 let kinds = nodes.transpose(&heads, &[1, 0, 2]);
                 nodes.reshape(&kinds, &[-1])
             }
-            Take::HeadsOfThree => {
+            TensorTransform::HeadsOfThree => {
                 let heads = nodes.reshape(&whole, &[-1, 3, size, columns]);
                 let kinds = nodes.transpose(&heads, &[1, 0, 2, 3]);
                 nodes.reshape(&kinds, &[rows, columns])
             }
-            Take::Neighbours(_) if !is_vector => {
+            TensorTransform::Neighbours(_) if !is_vector => {
                 let near = nodes.transpose(&whole, &[0, 2, 1]);
                 nodes.reshape(&near, &[rows, columns])
             }
-            Take::Chunk(chunk) => {
+            TensorTransform::Chunk(chunk) => {
                 let flat = nodes.reshape(&whole, &[-1, columns]);
                 nodes.slice(&flat, 0, chunk as i64 * rows, (chunk as i64 + 1) * rows, 1)
             }

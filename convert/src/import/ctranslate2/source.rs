@@ -4,7 +4,7 @@ use super::settings::settings;
 use super::{Folder, Layout, Matrix, Names};
 use crate::import::{Format, Source, SourceTensor, tokenizer_json};
 use serde_json::{Map, Value};
-use siskin::arch::{Config, Family, Take};
+use siskin::arch::{Config, Family, TensorTransform};
 use siskin::file::Bytes;
 use siskin::{Error, Result};
 use siskin_kernels::quant::BlockType;
@@ -100,8 +100,8 @@ impl Source for CTranslate2 {
 
     fn tensor(&self, name: &str) -> Result<SourceTensor> {
         let take = match name {
-            "enc.conv1.weight" | "enc.conv2.weight" => Take::Neighbours(KERNEL),
-            _ => Take::Whole,
+            "enc.conv1.weight" | "enc.conv2.weight" => TensorTransform::Neighbours(KERNEL),
+            _ => TensorTransform::Whole,
         };
         let last = self.last_row(name);
         let Some(known) = self.known(name) else {
@@ -164,7 +164,7 @@ impl CTranslate2 {
             rows: 1,
             columns,
             data: Bytes::new(bytes),
-            take: Take::Whole,
+            take: TensorTransform::Whole,
         })
     }
 }

@@ -4,7 +4,7 @@ use super::general::TRACT;
 use super::{General, Model, Side, Store};
 use crate::import::Source;
 use siskin::encoder::Tokens;
-use siskin::engine::Engine;
+use siskin::external_backend::Engine;
 use siskin::graph::Head;
 use siskin::{CacheType, EncoderOptions, Error, ErrorKind, ModelOptions, Result, SessionOptions, Wanted};
 

@@ -5,7 +5,7 @@ use crate::import::hugging_face::{self, HuggingFace};
 use crate::import::read::MOST_VALUES;
 use crate::import::{Format, Source, names, safetensors};
 use serde_json::{Map, Value};
-use siskin::arch::{Family, Take};
+use siskin::arch::{Family, TensorTransform};
 use siskin::file::parse_json;
 use siskin::{Error, ErrorKind, Result};
 use std::collections::{HashMap, HashSet};
@@ -155,7 +155,7 @@ fn recognise(
 const MOST_WRAPPERS: usize = 3;
 
 /// The name that a family knows a tensor of one side by, and what it does with it.
-fn known_name(family: &Family, name: &str, side: Side) -> Option<(String, Take)> {
+fn known_name(family: &Family, name: &str, side: Side) -> Option<(String, TensorTransform)> {
     let wrapped = std::iter::successors(Some(name), |name| name.split_once('.').map(|(_, rest)| rest));
     let mut known = Vec::new();
     for name in wrapped.take(1 + MOST_WRAPPERS) {
@@ -172,11 +172,11 @@ fn known_name(family: &Family, name: &str, side: Side) -> Option<(String, Take)>
 }
 
 /// Whether rows and columns are exchanged against the Hugging Face model.
-fn is_flipped(lie: Lie, take: Take) -> bool {
+fn is_flipped(lie: Lie, take: TensorTransform) -> bool {
     match lie {
         Lie::AsNamed { flipped } => flipped,
-        Lie::InputsFirst => take != Take::Transposed,
-        Lie::OutputsFirst => take == Take::Transposed,
+        Lie::InputsFirst => take != TensorTransform::Transposed,
+        Lie::OutputsFirst => take == TensorTransform::Transposed,
     }
 }
 

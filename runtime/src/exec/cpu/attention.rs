@@ -5,9 +5,9 @@ use std::ops::Range;
 use siskin_kernels::ops::attention::{self as attend, CHUNK, QUERIES, Query, Span};
 
 use super::Forward;
-use super::ahead::Member;
+use super::prefetch::Member;
 use crate::cache::CacheOptions;
-use crate::graph::{Attention, Sight};
+use crate::graph::{Attention, AttentionMask};
 use crate::plan::View;
 
 /// Most rows whose keys are shared out chunk by chunk.
@@ -45,14 +45,24 @@ impl Workspace {
         let columns = line(most(&|attention| attend::scratch_size(attention.head_size)).max(scratch));
         let scratch = View { offset: line(start), stride: columns, columns };
         let chunks = |attention: &Attention| {
-            let seen = match attention.sight {
-                Sight::Before(window) => window.map_or(cache.context, |window| window.min(cache.context)),
-                Sight::Earlier(window) => window.map_or(cache.text, |window| window.min(cache.text)),
-                Sight::Whole | Sight::FromMarked | Sight::Memory => cache.text,
+            let seen = match attention.attention_mask {
+                AttentionMask::Causal(window) => {
+                    window.map_or(cache.context, |window| window.min(cache.context))
+                }
+                AttentionMask::CausalEncoder(window) => {
+                    window.map_or(cache.text, |window| window.min(cache.text))
+                }
+                AttentionMask::Full | AttentionMask::LongformerGlobal | AttentionMask::CrossAttention => {
+                    cache.text
+                }
                 // Never shared out chunk by chunk.
-                Sight::Marked(_) | Sight::Recent { .. } | Sight::Blocks { .. } => 1,
-                Sight::Mixed => attention.projection.map_or(1, |projection| projection.count),
-                Sight::Around(reach) => reach.saturating_mul(2).saturating_add(1).min(cache.text),
+                AttentionMask::LongformerLocal(_)
+                | AttentionMask::StreamingLlm { .. }
+                | AttentionMask::BigBird { .. } => 1,
+                AttentionMask::Linformer => attention.projection.map_or(1, |projection| projection.count),
+                AttentionMask::LocalWindow(reach) => {
+                    reach.saturating_mul(2).saturating_add(1).min(cache.text)
+                }
             };
             seen.div_ceil(CHUNK) + 1 + usize::from(attention.sinks.is_some())
         };
@@ -72,8 +82,12 @@ impl Forward<'_> {
         let most_chunks = (0..rows).map(|row| step.chunks(row).len()).max().unwrap_or(0);
         // Alone, nobody waits for a share: heads that share keys read them once.
         let few = worker.team > 1 && rows * attention.kv_heads < 4 * worker.team;
-        let apart =
-            !matches!(attention.sight, Sight::Marked(_) | Sight::Recent { .. } | Sight::Blocks { .. });
+        let apart = !matches!(
+            attention.attention_mask,
+            AttentionMask::LongformerLocal(_)
+                | AttentionMask::StreamingLlm { .. }
+                | AttentionMask::BigBird { .. }
+        );
         if few && apart && most_chunks > 1 && rows <= self.workspace.split_rows {
             step.chunk_by_chunk(worker, rows, most_chunks)
         } else if few {

@@ -1,14 +1,14 @@
 //! Runs a plan on a team of threads.
 
-mod ahead;
-mod apart;
 mod attention;
+mod prefetch;
 mod products;
+mod sequence_parallel;
 mod state;
 
-pub(crate) use apart::Apart;
 pub(crate) use attention::Workspace;
 pub(super) use products::scratch_size;
+pub(crate) use sequence_parallel::Apart;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,13 +21,13 @@ use siskin_kernels::panel::ROWS;
 use super::experts::{self, Slots};
 use super::state as states;
 use super::{Batch, Distances, Row, activation, marked_place};
+use crate::activation_observer::Observation;
 use crate::cache::Cache;
-use crate::graph::{Attention, NormKind, Routing, Rows, Sight};
-use crate::observe::Observation;
+use crate::graph::{Attention, AttentionMask, NormKind, Routing, Rows};
 use crate::plan::{Plan, Room, RowOp, Step, View, Weights, slot_words};
-use crate::team::Team;
+use crate::thread_pool::Team;
 use crate::{Error, ErrorKind, Result};
-use ahead::Member;
+use prefetch::Member;
 
 /// Rows that a worker takes at once.
 const ROW_BLOCK: usize = 8;
@@ -311,7 +311,7 @@ impl Forward<'_> {
         let on_edge = |row: usize| rows[row].position.is_multiple_of(BLOCK);
         // A marked row is stored a second time, in a block that it shares with any other.
         let by_blocks = rows.len() >= PANEL_ROWS
-            && !matches!(attention.sight, Sight::Marked(_))
+            && !matches!(attention.attention_mask, AttentionMask::LongformerLocal(_))
             && (0..rows.len()).all(|row| !begins(row) || on_edge(row));
         if !by_blocks {
             return self.share(worker, attention.kv_heads, |head| {

@@ -7,10 +7,10 @@ use siskin_kernels::ops::matmul::{Input, Output, Product};
 use siskin_kernels::panel::{InputKind, ROWS};
 
 use super::Forward;
-use super::ahead::Member;
+use super::prefetch::Member;
+use crate::activation_observer::Observation;
 use crate::exec::activation;
 use crate::graph::Routing;
-use crate::observe::Observation;
 use crate::plan::{After, Plan, ProductPart, Step, View};
 
 /// Rows of a product that a worker takes at once: their integers stay in the second cache.

@@ -4,7 +4,7 @@ use siskin_kernels::ops::attention::padded;
 
 use super::super::state::{self, COLUMNS, Head};
 use super::Forward;
-use super::ahead::Member;
+use super::prefetch::Member;
 use crate::graph::{Attention, Projection, Recurrence};
 use crate::plan::View;
 

@@ -64,7 +64,7 @@ fn products_of(graph: &Graph, input: ValueId) -> Vec<&Node> {
 
 #[cfg(test)]
 mod tests {
-    use crate::graph::{Attention, Builder, Op, Sight};
+    use crate::graph::{Attention, AttentionMask, Builder, Op};
 
     #[test]
     fn three_products_of_one_value_become_one_and_keep_their_values() {
@@ -113,7 +113,7 @@ mod tests {
             kv_heads: 1,
             head_size: 8,
             scale: 1.0,
-            sight: Sight::Memory,
+            attention_mask: AttentionMask::CrossAttention,
             softcap: None,
             alibi: Vec::new(),
             bias: None,

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::graph::{Graph, Op, Sight, ValueId};
+use crate::graph::{AttentionMask, Graph, Op, ValueId};
 use crate::{Error, Result};
 
 /// Some layers, by their numbers from 0 on.
@@ -46,7 +46,7 @@ pub struct Layer {
 
 /// The layers of a graph, in order. None where they cannot be told apart, as where a layer attends to another graph.
 pub fn layers(graph: &Graph) -> Vec<Layer> {
-    if graph.attentions().any(|attention| attention.sight == Sight::Memory) {
+    if graph.attentions().any(|attention| attention.attention_mask == AttentionMask::CrossAttention) {
         return Vec::new();
     }
     let alone = alone(graph);
@@ -146,7 +146,7 @@ mod tests {
             kv_heads: 1,
             head_size: 8,
             scale: 1.0,
-            sight: Sight::Before(None),
+            attention_mask: AttentionMask::Causal(None),
             softcap: None,
             alibi: Vec::new(),
             bias: None,

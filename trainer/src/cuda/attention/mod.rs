@@ -3,7 +3,7 @@
 mod mixed;
 mod tables;
 
-use siskin::graph::{Attention, Sight};
+use siskin::graph::{Attention, AttentionMask};
 use siskin::{Error, Result};
 
 use super::Precision;
@@ -39,8 +39,12 @@ pub(super) fn check(description: &Attention, precision: Precision, shared: usize
 /// Whether the kernels of plain attention do, which know that values have 16 bits, that each query sees one run of keys,
 /// and that scores are products times a factor above zero.
 fn is_plain(precision: Precision, description: &Attention) -> bool {
-    let one_run =
-        !matches!(description.sight, Sight::Recent { .. } | Sight::Marked(_) | Sight::Blocks { .. });
+    let one_run = !matches!(
+        description.attention_mask,
+        AttentionMask::StreamingLlm { .. }
+            | AttentionMask::LongformerLocal(_)
+            | AttentionMask::BigBird { .. }
+    );
     let alone = description.alibi.is_empty() && description.bias.is_none() && description.sinks.is_none();
     let product = description.softcap.is_none() && description.scale > 0.0;
     let fits = description.head_size <= 128 && description.head_size.is_multiple_of(precision.wide());
@@ -169,8 +173,8 @@ fn scores(
     }
     let cap = Argument::Float(description.softcap.unwrap_or(0.0));
     let places = [slopes, bias, steps].map(Argument::Place);
-    let (many_end, many) = match description.sight {
-        Sight::Blocks { size, random } => (size, ((1 + random) as f32).ln()),
+    let (many_end, many) = match description.attention_mask {
+        AttentionMask::BigBird { size, random } => (size, ((1 + random) as f32).ln()),
         _ => (0, 0.0),
     };
     let arguments = [
@@ -363,14 +367,14 @@ mod tests {
     use super::*;
     use crate::batch::Texts;
 
-    fn attention(sight: Sight) -> Attention {
+    fn attention(attention_mask: AttentionMask) -> Attention {
         Attention {
             layer: 0,
             heads: 2,
             kv_heads: 1,
             head_size: 8,
             scale: 1.0,
-            sight,
+            attention_mask,
             softcap: None,
             alibi: Vec::new(),
             bias: None,
@@ -387,17 +391,30 @@ mod tests {
 
     #[test]
     fn tiles_cover_what_is_seen_and_no_more() {
-        for sight in [Sight::Before(None), Sight::Before(Some(5)), Sight::Whole, Sight::Around(3)] {
+        for attention_mask in [
+            AttentionMask::Causal(None),
+            AttentionMask::Causal(Some(5)),
+            AttentionMask::Full,
+            AttentionMask::LocalWindow(3),
+        ] {
             let texts = texts(&[1, 65, 200]);
-            let seen = seen(&attention(sight), &texts, &texts);
+            let seen = seen(&attention(attention_mask), &texts, &texts);
             let [of_queries, of_keys] = tiles(64, &seen, &texts, &texts);
             let rows = |tiles: &[[i32; NUMBERS]]| tiles.iter().map(|tile| tile[1]).sum::<i32>();
             assert_eq!([rows(&of_queries), rows(&of_keys)], [266, 266], "every row once");
             for tile in of_queries {
                 let [first, count, base, _, key_first, key_end, ..] = tile.map(|number| number as usize);
                 let runs: Vec<_> = seen[first..first + count].iter().flatten().collect();
-                assert_eq!(runs.iter().map(|run| run.start).min(), Some(key_first), "{sight:?} {tile:?}");
-                assert_eq!(runs.iter().map(|run| run.end).max(), Some(key_end), "{sight:?} {tile:?}");
+                assert_eq!(
+                    runs.iter().map(|run| run.start).min(),
+                    Some(key_first),
+                    "{attention_mask:?} {tile:?}"
+                );
+                assert_eq!(
+                    runs.iter().map(|run| run.end).max(),
+                    Some(key_end),
+                    "{attention_mask:?} {tile:?}"
+                );
                 assert!(first >= base);
             }
             for tile in of_keys {
@@ -409,7 +426,7 @@ mod tests {
                     let looks =
                         seen[query_base + row].iter().any(|run| run.start < own.end && own.start < run.end);
                     let inside = (query_first..query_end).contains(&row);
-                    assert!(!looks || inside, "{sight:?} {tile:?} {row}");
+                    assert!(!looks || inside, "{attention_mask:?} {tile:?} {row}");
                 }
             }
         }
@@ -418,20 +435,23 @@ mod tests {
     #[test]
     fn the_longest_tiles_come_first() {
         let texts = texts(&[300]);
-        let seen = seen(&attention(Sight::Before(None)), &texts, &texts);
+        let seen = seen(&attention(AttentionMask::Causal(None)), &texts, &texts);
         let [of_queries, _] = tiles(64, &seen, &texts, &texts);
         assert!(of_queries.is_sorted_by_key(|tile| std::cmp::Reverse(tile[5] - tile[4])));
     }
 
     #[test]
     fn plain_attention_has_kernels_of_its_own() {
-        let whole = || Attention { head_size: 64, ..attention(Sight::Whole) };
+        let whole = || Attention { head_size: 64, ..attention(AttentionMask::Full) };
         let bias = Bias { table: 0, buckets: 8, farthest: 20, both_ways: true };
         let cases = [
             (whole(), true),
-            (Attention { sight: Sight::Before(Some(9)), ..whole() }, true),
-            (Attention { sight: Sight::Recent { window: 4, first: 1 }, ..whole() }, false),
-            (Attention { sight: Sight::Marked(3), ..whole() }, false),
+            (Attention { attention_mask: AttentionMask::Causal(Some(9)), ..whole() }, true),
+            (
+                Attention { attention_mask: AttentionMask::StreamingLlm { window: 4, first: 1 }, ..whole() },
+                false,
+            ),
+            (Attention { attention_mask: AttentionMask::LongformerLocal(3), ..whole() }, false),
             (Attention { head_size: 20, ..whole() }, false),
             (Attention { head_size: 136, ..whole() }, false),
             (Attention { softcap: Some(30.0), ..whole() }, false),
@@ -455,7 +475,7 @@ mod tests {
         for precision in [Precision::F32, Precision::Bf16, Precision::Fp16] {
             for size in [1, 32, 64, 65, 128, 129, 256] {
                 let with_table = |bias| {
-                    let description = attention(Sight::Whole);
+                    let description = attention(AttentionMask::Full);
                     Measures::new(precision, &Attention { head_size: size, bias, ..description }).most()
                 };
                 assert!(with_table(None) <= 99 << 10, "{precision:?} {size}: {}", with_table(None));
@@ -464,7 +484,7 @@ mod tests {
                 assert!(with_table(Some(bias)) <= 163 << 10, "{precision:?} {size}");
             }
         }
-        let whole = |head_size| Attention { head_size, ..attention(Sight::Whole) };
+        let whole = |head_size| Attention { head_size, ..attention(AttentionMask::Full) };
         let with_table = Attention { bias: Some(bias), ..whole(256) };
         assert!(check(&whole(257), Precision::Bf16, 227 << 10).is_err());
         assert!(check(&whole(256), Precision::F32, 99 << 10).is_ok());

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use siskin::graph::{Attention, Sight};
+use siskin::graph::{Attention, AttentionMask};
 
 use crate::batch::Texts;
 use crate::cuda::op::{Call, Work};
@@ -29,14 +29,14 @@ pub(super) fn texts_of_keys<'a>(call: &Call<'a>, description: &Attention) -> Cow
 
 /// Runs of keys that a query may see.
 fn most_runs(description: &Attention, keys: &Texts) -> usize {
-    match description.sight {
-        Sight::Marked(_) => {
+    match description.attention_mask {
+        AttentionMask::LongformerLocal(_) => {
             let of_text = |span: &Range<usize>| span.clone().filter(|&row| is_marked(keys, row)).count();
             let most = keys.spans.iter().map(of_text).max().unwrap_or(0);
             (most + 1).next_power_of_two().max(RUNS)
         }
-        Sight::Blocks { .. } => RUNS + 1,
-        Sight::Recent { .. } => RUNS,
+        AttentionMask::BigBird { .. } => RUNS + 1,
+        AttentionMask::StreamingLlm { .. } => RUNS,
         _ => 1,
     }
 }
@@ -57,7 +57,8 @@ pub(super) struct Tables {
 
 /// The runs of keys that each query sees, row by row, texts one after the other.
 pub(super) fn seen(description: &Attention, queries: &Texts, keys: &Texts) -> Vec<Vec<Range<usize>>> {
-    let attends = |row| description.sight != Sight::FromMarked || is_marked(queries, row);
+    let attends =
+        |row| description.attention_mask != AttentionMask::LongformerGlobal || is_marked(queries, row);
     let of_text = |text: usize| {
         let span = queries.spans[text].clone();
         span.clone().map(move |row| match attends(row) {
@@ -132,7 +133,7 @@ pub(super) fn tables(work: &mut Work<'_>, call: &Call<'_>, description: &Attenti
     let name = |what: &str| {
         let sides = (call.name(""), call.input(1).side);
         let sums = description.projection.map(|projection| projection.count);
-        format!("{what} {tile} {sides:?} {:?} {sums:?}", description.sight)
+        format!("{what} {tile} {sides:?} {:?} {sums:?}", description.attention_mask)
     };
     let most = most_runs(description, keys);
     let made = std::cell::OnceCell::new();

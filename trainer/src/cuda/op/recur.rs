@@ -1,6 +1,6 @@
 //! States of constant size, and what goes with them.
 
-use siskin::graph::{Op, Recurrence, Rule};
+use siskin::graph::{Op, Recurrence, RecurrenceRule};
 
 use super::{Argument, Back, Call, Place, To, Work, flag, sum_rows, whole};
 use crate::program::{Node, Program};
@@ -14,11 +14,11 @@ const CHUNK: usize = 32;
 const LANES: usize = 32;
 
 /// A rule as the kernels number it.
-fn number(rule: Rule) -> i32 {
+fn number(rule: RecurrenceRule) -> i32 {
     match rule {
-        Rule::Sum => 0,
-        Rule::WholeSum => 1,
-        Rule::Delta => 2,
+        RecurrenceRule::Sum => 0,
+        RecurrenceRule::WholeSum => 1,
+        RecurrenceRule::Delta => 2,
     }
 }
 
@@ -127,7 +127,7 @@ fn convolve_back(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>, (taps, w
 fn shapes(r: &Recurrence) -> Vec<[usize; 2]> {
     let tokens = [[r.query_heads, r.key_size], [r.key_heads, r.key_size], [r.value_heads, r.value_size]];
     let rates = [[r.heads, 1], [r.heads, 1]];
-    let rates = if r.rule == Rule::Delta { &rates[..] } else { &[] };
+    let rates = if r.rule == RecurrenceRule::Delta { &rates[..] } else { &[] };
     [&tokens[..], rates].concat()
 }
 
@@ -151,8 +151,8 @@ fn recur_back(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>, r: &Recurre
     let lengths = call.texts().spans.iter().map(ExactSizeIterator::len);
     let rows_kept = lengths.max().unwrap_or(0).min(CHUNK);
     let kept = match r.rule {
-        Rule::WholeSum => 0,
-        Rule::Sum | Rule::Delta => r.heads * COLUMNS * r.key_size.next_multiple_of(LANES),
+        RecurrenceRule::WholeSum => 0,
+        RecurrenceRule::Sum | RecurrenceRule::Delta => r.heads * COLUMNS * r.key_size.next_multiple_of(LANES),
     };
     let states = work.scratch.floats((rows / CHUNK + texts + 1) * kept);
     let recent = work.scratch.floats(texts * rows_kept * kept);

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use siskin::graph::{Attention, Place, Sight};
+use siskin::graph::{Attention, AttentionMask, QueryPosition};
 
 use crate::gemm::{Matrix, Target, multiply};
 use crate::real::Real;
@@ -50,23 +50,23 @@ impl<'a, T: Real> Terms<'a, T> {
         if let Some(place) = self.place(head, query, key) {
             term += self.bias[place];
         }
-        match (self.description.sight, many) {
-            (Sight::Blocks { size, .. }, Some(many)) if key < size => term + many,
+        match (self.description.attention_mask, many) {
+            (AttentionMask::BigBird { size, .. }, Some(many)) if key < size => term + many,
             _ => term,
         }
     }
 
     /// What is added for keys of the first block, which count more than once for a query that does not see all.
     fn many(&self, query: usize, text: usize) -> Option<T> {
-        let Sight::Blocks { random, .. } = self.description.sight else { return None };
-        let place = Place { position: query, text, prefix: 0, marked: 0 };
-        self.description.sight.block(place).map(|_| T::of((1 + random) as f64).ln())
+        let AttentionMask::BigBird { random, .. } = self.description.attention_mask else { return None };
+        let place = QueryPosition { position: query, text, prefix: 0, marked: 0 };
+        self.description.attention_mask.block(place).map(|_| T::of((1 + random) as f64).ln())
     }
 
     fn has_terms(&self) -> bool {
         !self.description.alibi.is_empty()
             || !self.steps.is_empty()
-            || matches!(self.description.sight, Sight::Blocks { .. })
+            || matches!(self.description.attention_mask, AttentionMask::BigBird { .. })
     }
 }
 

@@ -2,12 +2,12 @@
 //! which backward finds the shares again.
 
 mod head;
-mod sight;
+mod mask;
 
-pub(crate) use sight::runs;
+pub(crate) use mask::runs;
 
 use rayon::prelude::*;
-use siskin::graph::{Attention as Description, Op, Sight};
+use siskin::graph::{Attention as Description, AttentionMask, Op};
 
 use self::head::{Given, Head, Mix, Terms};
 use super::{Back, Call, Reads, Rule, table};
@@ -40,7 +40,8 @@ impl<'a, 'b, T: Real> Work<'a, 'b, T> {
         let Op::Attention(description) = &call.node.op else { return None };
         let (queries, keys) = (call.texts(), call.input(1).side.texts(call.batch));
         let marked = |row: usize| queries.marked.get(row).copied().unwrap_or(false);
-        let attends = |row: usize| description.sight != Sight::FromMarked || marked(row);
+        let attends =
+            |row: usize| description.attention_mask != AttentionMask::LongformerGlobal || marked(row);
         let of_text = |span: &std::ops::Range<usize>| -> Vec<usize> {
             (0..span.len()).filter(|&row| attends(span.start + row)).collect()
         };
@@ -98,7 +99,7 @@ impl<'a, 'b, T: Real> Work<'a, 'b, T> {
         let rows = &self.attending[text];
         let seen: Vec<_> = rows
             .iter()
-            .map(|&row| sight::runs(self.description, self.queries, self.keys, text, row))
+            .map(|&row| mask::runs(self.description, self.queries, self.keys, text, row))
             .collect();
         work(&Head {
             terms: &self.terms,
@@ -172,7 +173,7 @@ impl<T: Real> Rule<T> for Attention {
     fn work(&self, call: &Call<'_, T>) -> f64 {
         let Op::Attention(description) = &call.node.op else { return 0.0 };
         let (queries, keys) = (call.texts(), call.input(1).side.texts(call.batch));
-        let seen = |text| sight::pairs(description, queries, keys, text);
+        let seen = |text| mask::pairs(description, queries, keys, text);
         let pairs: usize = (0..queries.spans.len()).map(seen).sum();
         4.0 * pairs as f64 * (description.heads * description.head_size) as f64
     }

@@ -8,7 +8,7 @@ use super::proto;
 use crate::import::onnx::model::{Node, Setting, short};
 use crate::import::onnx::tensor::MOST_DIMENSIONS;
 use crate::import::onnx::{Model, Size, Store};
-use siskin::engine::{NamedTensor, Numbers, Port};
+use siskin::external_backend::{NamedTensor, Numbers, Port};
 use siskin::{Error, ErrorKind, Result};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};

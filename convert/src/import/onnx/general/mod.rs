@@ -13,7 +13,7 @@ use graph::Runner;
 pub(super) use graph::TRACT;
 use serde_json::{Map, Value};
 use siskin::arch::Config;
-use siskin::engine::{Engine, GENERAL, NamedTensor, Outline, Port, Rows};
+use siskin::external_backend::{Engine, GENERAL, NamedTensor, Outline, Port, Rows};
 use siskin::file::{Bytes, File, Metadata, SectionKind, Writer};
 use siskin::{Error, Result};
 use std::path::Path;

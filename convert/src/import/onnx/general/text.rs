@@ -2,8 +2,8 @@
 
 use super::General;
 use super::graph::Runner;
-use siskin::arch::{Config, Family, Form};
-use siskin::engine::{NamedTensor, Numbers, Outline, Rows};
+use siskin::arch::{Config, Family, Topology};
+use siskin::external_backend::{NamedTensor, Numbers, Outline, Rows};
 use siskin::graph::Head;
 use siskin::{Error, ErrorKind, Result};
 
@@ -137,10 +137,10 @@ fn head(main: &Runner, config: &Config) -> Head {
 /// Whether the configuration is that of a family that writes.
 fn writes(config: &Config) -> bool {
     let family = config.word(&["model_type"]).ok().flatten().map(Family::of_hugging_face);
-    matches!(family, Some(Ok(Family { form: Form::Decoder(_), .. })))
+    matches!(family, Some(Ok(Family { form: Topology::Decoder(_), .. })))
 }
 
-/// Reads a text, filled up to `length` tokens that the mask hides; see [`siskin::engine::Engine::read`].
+/// Reads a text, filled up to `length` tokens that the mask hides; see [`siskin::external_backend::Engine::read`].
 pub(super) fn read(
     general: &General,
     ids: &[u32],
@@ -303,7 +303,7 @@ fn tensor(name: String, shape: Vec<usize>, numbers: Numbers) -> NamedTensor {
 }
 
 /// What was remembered of no tokens: [texts, heads, 0, columns].
-fn nothing(port: &siskin::engine::Port) -> Result<NamedTensor> {
+fn nothing(port: &siskin::external_backend::Port) -> Result<NamedTensor> {
     let shape = port.shape.as_deref().unwrap_or_default();
     let &[batch, heads, None, columns] = shape else {
         let message = "is an input of which nothing is known; give tensors by name";

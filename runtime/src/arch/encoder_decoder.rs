@@ -2,8 +2,8 @@
 //!
 //! The encoder's layers come first, then the decoder's, then what the decoder's layers see of the encoder.
 
-use super::{Config, Hyper, blocks};
-use crate::graph::{Attention, Builder, Sight, ValueId};
+use super::{Config, ModelConfig, blocks};
+use crate::graph::{Attention, AttentionMask, Builder, ValueId};
 
 /// The table of both sides.
 const SHARED: &str = "token_embd.weight";
@@ -20,7 +20,7 @@ pub(super) fn reads_alone(config: &Config, has: &dyn Fn(&str) -> bool) -> bool {
 }
 
 /// The tokens of one side, by a table of its own where it has one, or by that of the other side where it is the only one.
-pub(super) fn embed(b: &mut Builder<'_>, h: &Hyper, side: &str) -> ValueId {
+pub(super) fn embed(b: &mut Builder<'_>, h: &ModelConfig, side: &str) -> ValueId {
     let own = format!("{side}.token_embd.weight");
     let tables = [own.as_str(), SHARED, "enc.token_embd.weight", "dec.token_embd.weight"];
     let table = tables.into_iter().find(|table| b.has(table)).unwrap_or(SHARED);
@@ -34,24 +34,34 @@ pub(super) fn head(b: &Builder<'_>) -> &'static str {
 }
 
 /// Attention of a layer of the encoder.
-pub(super) fn attention_of_encoder(encoder: &Hyper, layer: usize) -> Attention {
-    Attention { sight: Sight::Whole, ..blocks::attention(encoder, layer) }
+pub(super) fn attention_of_encoder(encoder: &ModelConfig, layer: usize) -> Attention {
+    Attention { attention_mask: AttentionMask::Full, ..blocks::attention(encoder, layer) }
 }
 
 /// Attention of a layer of the decoder to what was written before.
-pub(super) fn attention_of_decoder(encoder: &Hyper, decoder: &Hyper, layer: usize) -> Attention {
-    let sight = Sight::Before(None);
-    Attention { layer: encoder.layers + layer, sight, ..blocks::attention(decoder, layer) }
+pub(super) fn attention_of_decoder(encoder: &ModelConfig, decoder: &ModelConfig, layer: usize) -> Attention {
+    let attention_mask = AttentionMask::Causal(None);
+    Attention { layer: encoder.layers + layer, attention_mask, ..blocks::attention(decoder, layer) }
 }
 
 /// Attention of a layer of the decoder to what the encoder read.
-pub(super) fn attention_to_memory(encoder: &Hyper, decoder: &Hyper, layer: usize) -> Attention {
+pub(super) fn attention_to_memory(encoder: &ModelConfig, decoder: &ModelConfig, layer: usize) -> Attention {
     let place = encoder.layers + decoder.layers + layer;
-    Attention { layer: place, sight: Sight::Memory, ..blocks::attention(decoder, layer) }
+    Attention {
+        layer: place,
+        attention_mask: AttentionMask::CrossAttention,
+        ..blocks::attention(decoder, layer)
+    }
 }
 
 /// Stores the keys and values that the decoder's layers will see of the encoder's rows `hidden`.
-pub(super) fn remember(b: &mut Builder<'_>, encoder: &Hyper, decoder: &Hyper, hidden: ValueId, scale: f32) {
+pub(super) fn remember(
+    b: &mut Builder<'_>,
+    encoder: &ModelConfig,
+    decoder: &ModelConfig,
+    hidden: ValueId,
+    scale: f32,
+) {
     for layer in 0..decoder.layers {
         let k = b.linear(hidden, &block("dec", layer, "cross_attn_k"), decoder.kv_columns());
         let v = b.linear(hidden, &block("dec", layer, "cross_attn_v"), decoder.kv_columns());
@@ -62,7 +72,7 @@ pub(super) fn remember(b: &mut Builder<'_>, encoder: &Hyper, decoder: &Hyper, hi
 /// Attention over rows that are normed already, by matrices whose names begin with `name`.
 pub(super) fn attend(
     b: &mut Builder<'_>,
-    h: &Hyper,
+    h: &ModelConfig,
     name: impl Fn(&str) -> String,
     attention: Attention,
     x: ValueId,
@@ -77,7 +87,7 @@ pub(super) fn attend(
 /// The same over what the encoder read.
 pub(super) fn attend_memory(
     b: &mut Builder<'_>,
-    h: &Hyper,
+    h: &ModelConfig,
     name: impl Fn(&str) -> String,
     attention: Attention,
     x: ValueId,

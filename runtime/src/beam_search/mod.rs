@@ -21,7 +21,7 @@ pub(crate) use draws::{Drawing, Draws};
 pub(crate) use run::{Hunt, feed};
 pub(crate) use scores::normalise;
 
-use crate::rules::Rules;
+use crate::logits_processors::Rules;
 use crate::{Error, Result};
 
 /// When a search has found enough.

@@ -13,10 +13,10 @@ mod start;
 pub use options::{WriterOptions, Writing};
 pub(crate) use start::start_tokens;
 
+use crate::beam_search::Found;
 use crate::context::Context;
 use crate::encoder::Long;
 use crate::model::Model;
-use crate::search::Found;
 use crate::session::StopHandle;
 use crate::tokenizer::DecodeOptions;
 use crate::{Error, ErrorKind, Result};

@@ -4,13 +4,13 @@
 use std::ops::Range;
 
 use super::super::Batch;
-use super::ahead::Member;
+use super::prefetch::Member;
 use super::products::PRODUCT_ROWS;
 use super::{Forward, Workspace};
 use crate::Result;
-use crate::graph::{Rows, Sight};
+use crate::graph::{AttentionMask, Rows};
 use crate::plan::{Plan, Step, View};
-use crate::team::Worker;
+use crate::thread_pool::Worker;
 
 /// With fewer rows, reading all weights for them would cost more than waiting does.
 const LEAST_ROWS: usize = 64;
@@ -180,8 +180,11 @@ fn is_of_texts(step: &Step) -> bool {
     match step {
         Step::Rows { rows, .. } | Step::Products { rows, .. } => of_texts(rows),
         Step::Append { attention, .. } | Step::Attend { attention, .. } => {
-            use Sight::{Around, Blocks, Earlier, Memory, Mixed, Whole};
-            matches!(attention.sight, Whole | Earlier(_) | Around(_) | Blocks { .. } | Mixed | Memory)
+            use AttentionMask::{BigBird, CausalEncoder, CrossAttention, Full, Linformer, LocalWindow};
+            matches!(
+                attention.attention_mask,
+                Full | CausalEncoder(_) | LocalWindow(_) | BigBird { .. } | Linformer | CrossAttention
+            )
         }
         Step::Arrange { .. } | Step::ExpertProducts { .. } | Step::Convolve { .. } | Step::Recur { .. } => {
             false

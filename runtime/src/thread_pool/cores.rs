@@ -69,8 +69,8 @@ mod measure {
     }
 
     /// How many cores this thread may run on at this moment. Asks each time: the system may give a thread other cores, as
-    /// Android does with apps that are not in sight.
-    pub(in crate::team) fn usable() -> usize {
+    /// Android does with apps that are not in attention_mask.
+    pub(in crate::thread_pool) fn usable() -> usize {
         match allowed().count() {
             0 => usize::MAX,
             count => count,
@@ -123,7 +123,7 @@ mod measure {
     }
 
     /// As many as the machine has: threads are not kept from any.
-    pub(in crate::team) fn usable() -> usize {
+    pub(in crate::thread_pool) fn usable() -> usize {
         static COUNT: OnceLock<usize> = OnceLock::new();
         *COUNT.get_or_init(|| thread::available_parallelism().map_or(usize::MAX, usize::from))
     }

@@ -2,7 +2,7 @@
 
 use super::Config;
 use crate::graph::pass::cut;
-use crate::graph::{Graph, Head, Op, Sight, Weight, WeightId};
+use crate::graph::{AttentionMask, Graph, Head, Op, Weight, WeightId};
 use crate::{Error, Result};
 
 /// The only family in which Transformers obeys [`FLAG`].
@@ -48,13 +48,13 @@ impl View {
         })
     }
 
-    fn sight(self, window: Option<usize>) -> Result<Sight> {
+    fn attention_mask(self, window: Option<usize>) -> Result<AttentionMask> {
         Ok(match (self, window) {
-            (Self::Before, window) => Sight::Earlier(window),
-            (_, None) => Sight::Whole,
-            (Self::Halves, Some(window)) => Sight::Around(window / 2),
-            (Self::LongHalves, Some(window)) => Sight::Around(window / 2 + 1),
-            (Self::Wholes, Some(window)) => Sight::Around(window),
+            (Self::Before, window) => AttentionMask::CausalEncoder(window),
+            (_, None) => AttentionMask::Full,
+            (Self::Halves, Some(window)) => AttentionMask::LocalWindow(window / 2),
+            (Self::LongHalves, Some(window)) => AttentionMask::LocalWindow(window / 2 + 1),
+            (Self::Wholes, Some(window)) => AttentionMask::LocalWindow(window),
             (Self::All, Some(_)) => {
                 let message = "is false, and layers have a window, which llama.cpp puts only before such tokens; take \
                                the model's Hugging Face folder";
@@ -77,9 +77,9 @@ pub(super) fn of(family: &str, config: &Config, graph: &Graph) -> Result<Graph> 
     let view = View::of(family, config)?;
     for node in &mut read.nodes {
         if let Op::Attention(attention) = &mut node.op
-            && let Sight::Before(window) = attention.sight
+            && let AttentionMask::Causal(window) = attention.attention_mask
         {
-            attention.sight = view.sight(window)?;
+            attention.attention_mask = view.attention_mask(window)?;
         }
     }
     Ok(with_needed_weights(read))
@@ -132,12 +132,12 @@ mod tests {
         Ok(graphs.encoder)
     }
 
-    fn sights(family: &str, more: serde_json::Value) -> Vec<Sight> {
+    fn sights(family: &str, more: serde_json::Value) -> Vec<AttentionMask> {
         let graph = read(family, more).unwrap().unwrap();
         assert_eq!((graph.head, graph.output), (Head::Hidden, graph.hidden));
         assert!(graph.weights.iter().any(|weight| weight.name == "output_norm.weight"));
         assert!(graph.weights.iter().all(|weight| weight.name != "output.weight"), "{:?}", graph.weights);
-        graph.attentions().map(|attention| attention.sight).collect()
+        graph.attentions().map(|attention| attention.attention_mask).collect()
     }
 
     #[test]
@@ -145,24 +145,33 @@ mod tests {
         let cases = [
             (
                 json!({"sentence_transformers": {"pooling": "last"}}),
-                [Sight::Earlier(Some(5)), Sight::Earlier(None)],
+                [AttentionMask::CausalEncoder(Some(5)), AttentionMask::CausalEncoder(None)],
             ),
-            (json!({"use_bidirectional_attention": true}), [Sight::Around(2), Sight::Whole]),
+            (
+                json!({"use_bidirectional_attention": true}),
+                [AttentionMask::LocalWindow(2), AttentionMask::Full],
+            ),
             (
                 json!({"use_bidirectional_attention": true, "attention.causal": false}),
-                [Sight::Around(2), Sight::Whole],
+                [AttentionMask::LocalWindow(2), AttentionMask::Full],
             ),
             (
                 json!({"use_bidirectional_attention": true, "is_causal": false}),
-                [Sight::Around(3), Sight::Whole],
+                [AttentionMask::LocalWindow(3), AttentionMask::Full],
             ),
-            (json!({"is_causal": false}), [Sight::Around(5), Sight::Whole]),
-            (json!({"attention.causal": false, "sliding_window": null}), [Sight::Whole, Sight::Whole]),
+            (json!({"is_causal": false}), [AttentionMask::LocalWindow(5), AttentionMask::Full]),
+            (
+                json!({"attention.causal": false, "sliding_window": null}),
+                [AttentionMask::Full, AttentionMask::Full],
+            ),
         ];
         for (more, expected) in cases {
             assert_eq!(sights("gemma3", more.clone()), expected, "{more}");
         }
-        assert_eq!(sights("gemma2", json!({"is_causal": false})), [Sight::Around(5), Sight::Whole]);
+        assert_eq!(
+            sights("gemma2", json!({"is_causal": false})),
+            [AttentionMask::LocalWindow(5), AttentionMask::Full]
+        );
     }
 
     #[test]

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::{Writer, Writing};
+use crate::beam_search::{Beams, Drawing, Draws, Found, Hunt, Settings, feed};
 use crate::cache::CacheOptions;
 use crate::context::{Context, Text, Wanted};
 use crate::sample::SamplerOptions;
-use crate::search::{Beams, Drawing, Draws, Found, Hunt, Settings, feed};
 use crate::session::with_breakers;
 use crate::{Error, ErrorKind, Result};
 

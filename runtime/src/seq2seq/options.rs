@@ -4,12 +4,12 @@ use serde_json::Value;
 use siskin_kernels::ops::attention::CacheType;
 
 use crate::arch::Config;
+use crate::beam_search::{Early, MOST_BEAMS, SearchOptions};
 use crate::encoder::Long;
+use crate::logits_processors::Rules;
+use crate::logits_processors::of::place;
 use crate::model::Model;
-use crate::rules::Rules;
-use crate::rules::of::place;
 use crate::sample::SamplerOptions;
-use crate::search::{Early, MOST_BEAMS, SearchOptions};
 use crate::session::SessionOptions;
 use crate::{Error, Result};
 

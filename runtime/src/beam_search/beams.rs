@@ -7,7 +7,7 @@ use siskin_kernels::ops::Kernels;
 use super::scores::{Best, Scorer, Step, When, normalise};
 use super::{Early, Found, SearchOptions};
 use crate::Result;
-use crate::rules::{Place, RuleList};
+use crate::logits_processors::{Place, RuleList};
 
 /// A text that goes on.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use siskin::graph::{Attention, Place, Sight};
+use siskin::graph::{Attention, AttentionMask, QueryPosition};
 
 use crate::batch::Texts;
 
@@ -16,7 +16,7 @@ pub(crate) fn runs(
 ) -> Vec<Range<usize>> {
     let place = place(queries, keys, text, row);
     let window = window(description, place);
-    if matches!(description.sight, Sight::Marked(_)) {
+    if matches!(description.attention_mask, AttentionMask::LongformerLocal(_)) {
         let marked = |position: &usize| is_marked(keys, text, *position);
         let before = (0..window.start).filter(marked).map(|position| position..position + 1);
         let after = (window.end..place.text).filter(marked).map(|position| position..position + 1);
@@ -31,7 +31,7 @@ pub(crate) fn runs(
 /// How many positions all rows of a text see together: as many as their runs hold, counted without making them.
 pub(super) fn pairs(description: &Attention, queries: &Texts, keys: &Texts, text: usize) -> usize {
     let rows = 0..queries.spans[text].len();
-    if !matches!(description.sight, Sight::Marked(_)) {
+    if !matches!(description.attention_mask, AttentionMask::LongformerLocal(_)) {
         let of_row = |row| {
             let place = place(queries, keys, text, row);
             let also = description.also_seen(place).into_iter().flatten();
@@ -52,8 +52,8 @@ pub(super) fn pairs(description: &Attention, queries: &Texts, keys: &Texts, text
     rows.map(of_row).sum()
 }
 
-fn place(queries: &Texts, keys: &Texts, text: usize, row: usize) -> Place {
-    Place {
+fn place(queries: &Texts, keys: &Texts, text: usize, row: usize) -> QueryPosition {
+    QueryPosition {
         position: row,
         text: keys.spans[text].len(),
         prefix: queries.prefixes.get(text).copied().unwrap_or(0),
@@ -61,7 +61,7 @@ fn place(queries: &Texts, keys: &Texts, text: usize, row: usize) -> Place {
     }
 }
 
-fn window(description: &Attention, place: Place) -> Range<usize> {
+fn window(description: &Attention, place: QueryPosition) -> Range<usize> {
     let (first, last) = description.seen(place);
     let end = if description.projection.is_some() { usize::MAX } else { place.text };
     first..(last + 1).min(end)
@@ -78,13 +78,13 @@ mod tests {
     #[test]
     fn pairs_are_what_runs_hold() {
         let sights = [
-            Sight::Before(None),
-            Sight::Before(Some(5)),
-            Sight::Recent { window: 6, first: 2 },
-            Sight::Whole,
-            Sight::Around(3),
-            Sight::Marked(2),
-            Sight::Blocks { size: 2, random: 0 },
+            AttentionMask::Causal(None),
+            AttentionMask::Causal(Some(5)),
+            AttentionMask::StreamingLlm { window: 6, first: 2 },
+            AttentionMask::Full,
+            AttentionMask::LocalWindow(3),
+            AttentionMask::LongformerLocal(2),
+            AttentionMask::BigBird { size: 2, random: 0 },
         ];
         let mut texts = Texts::default();
         for length in [1, 7, 40] {
@@ -95,14 +95,14 @@ mod tests {
         let prefixes = vec![0, 3, 0];
         for (marked, prefixes) in [(vec![], vec![]), (marks, prefixes)] {
             let texts = Texts { marked, prefixes, ..texts.clone() };
-            for sight in sights {
+            for attention_mask in sights {
                 let description = Attention {
                     layer: 0,
                     heads: 1,
                     kv_heads: 1,
                     head_size: 4,
                     scale: 1.0,
-                    sight,
+                    attention_mask,
                     softcap: None,
                     alibi: Vec::new(),
                     bias: None,
@@ -112,7 +112,11 @@ mod tests {
                 for (text, span) in texts.spans.iter().enumerate() {
                     let of_row = |row| runs(&description, &texts, &texts, text, row);
                     let want: usize = (0..span.len()).flat_map(of_row).map(|run| run.len()).sum();
-                    assert_eq!(pairs(&description, &texts, &texts, text), want, "{sight:?}, text {text}");
+                    assert_eq!(
+                        pairs(&description, &texts, &texts, text),
+                        want,
+                        "{attention_mask:?}, text {text}"
+                    );
                 }
             }
         }

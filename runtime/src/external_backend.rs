@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::arch::{Family, Form, Graphs, Hyper};
+use crate::arch::{Family, Graphs, ModelConfig, Topology};
 use crate::exec::Batch;
 use crate::graph::{Graph, Head, Rows as RowKind, Value};
 use crate::{Error, ErrorKind, Result};
@@ -115,13 +115,13 @@ pub(crate) static FAMILY: Family = Family {
     hugging_face_rules: &[],
     gguf_rules: &[],
     hyper: |_| Err(Error::unsupported("architecture", "is computed by an engine")),
-    form: Form::Encoder(|_, _, b| Ok(b.finish(0))),
+    form: Topology::Encoder(|_, _, b| Ok(b.finish(0))),
 };
 
-/// Hyper-parameters and graphs without operations that say to the rest what an outline says.
-pub(crate) fn shape(outline: &Outline) -> (Hyper, Graphs) {
+/// ModelConfig-parameters and graphs without operations that say to the rest what an outline says.
+pub(crate) fn shape(outline: &Outline) -> (ModelConfig, Graphs) {
     let context = outline.context.clamp(1, 1 << 26);
-    let hyper = Hyper {
+    let hyper = ModelConfig {
         width: outline.hidden.unwrap_or(0),
         layers: 0,
         heads: 1,

@@ -3,7 +3,7 @@
 use siskin_kernels::ops::Kernels;
 use siskin_kernels::ops::activation::Kind;
 
-use crate::rules::{Place, RuleList};
+use crate::logits_processors::{Place, RuleList};
 
 /// When rules change scores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

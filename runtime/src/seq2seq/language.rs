@@ -2,8 +2,8 @@
 
 use super::Writing;
 use crate::arch::Config;
+use crate::logits_processors::of::tokens;
 use crate::model::Model;
-use crate::rules::of::tokens;
 use crate::tokenizer::Tokenizer;
 use crate::{Error, ErrorKind, Result};
 

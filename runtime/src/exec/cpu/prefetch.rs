@@ -8,7 +8,7 @@ use siskin_kernels::prefetch::{LINE, prefetch_l2};
 
 use super::Forward;
 use crate::plan::Step;
-use crate::team::Worker;
+use crate::thread_pool::Worker;
 
 /// Rows up to which products wait for weights, and not for what they compute.
 const FEW_ROWS: usize = 4;

@@ -1,8 +1,8 @@
 //! What a decoder behind an encoder begins with.
 
 use crate::Result;
+use crate::logits_processors::of::tokens;
 use crate::model::Model;
-use crate::rules::of::tokens;
 use crate::{Error, ErrorKind};
 
 /// The tokens that a text begins behind, for models that read another first.

@@ -1,6 +1,6 @@
 //! What biases add to scores, by distance.
 
-use crate::graph::{Attention, Bias, Sight};
+use crate::graph::{Attention, AttentionMask, Bias};
 use crate::plan::Weights;
 
 /// The tables of all biases of a graph, spread out over distances.
@@ -24,7 +24,7 @@ impl Distances {
         let mut tables: Vec<(Bias, Vec<f32>)> = Vec::new();
         let mut blocks: Vec<((usize, usize), Vec<f32>)> = Vec::new();
         for attention in attentions {
-            if let Sight::Blocks { size, random } = attention.sight
+            if let AttentionMask::BigBird { size, random } = attention.attention_mask
                 && blocks.iter().all(|(known, _)| *known != (size, random))
             {
                 // A key that counts n times has a weight n times as large.

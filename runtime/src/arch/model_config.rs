@@ -6,7 +6,7 @@ use crate::{Error, Result};
 
 /// Shape letters everywhere: D width, L layers, H heads, K kv heads, E head size, F feed-forward, V vocabulary.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Hyper {
+pub struct ModelConfig {
     /// D, the model's width.
     pub width: usize,
     /// L, the number of layers.
@@ -57,7 +57,7 @@ pub struct StateSizes {
     pub value_size: usize,
 }
 
-impl Hyper {
+impl ModelConfig {
     /// Reads what all models have. `feed_forward` gives F where no key says it.
     pub fn read(config: &Config, feed_forward: impl Fn(usize) -> usize) -> Result<Self> {
         Self::of_side(config, "decoder", &feed_forward)

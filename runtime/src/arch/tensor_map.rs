@@ -1,24 +1,24 @@
 //! Where sources keep tensors, and how they become ours.
 
-use super::Hyper;
-use super::hyper::StateSizes;
+use super::ModelConfig;
+use super::model_config::StateSizes;
 
 /// Where a source keeps a tensor and how it is laid out there. `{}` stands for a layer's number; both names
 /// are without `.weight` and `.bias`, to which the rule applies alike; a name that has either speaks of that alone, and
 /// its source is the whole name.
 #[derive(Clone, Copy, Debug)]
-pub struct Rule {
+pub struct TensorRule {
     /// The name in a `.siskin` file.
     pub name: &'static str,
     /// The name in the source.
     pub source: &'static str,
     /// What to do with it.
-    pub take: Take,
+    pub take: TensorTransform,
 }
 
 /// How a source's tensor becomes ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Take {
+pub enum TensorTransform {
     /// As it is.
     Whole,
     /// Stored with inputs as rows and outputs as columns (biases are as they are).
@@ -104,9 +104,9 @@ impl StatePart {
     }
 }
 
-impl Take {
+impl TensorTransform {
     /// The row of the source (of `rows` rows) that becomes our row `row`, for takes that reorder rows.
-    pub fn source_row(self, row: usize, rows: usize, hyper: &Hyper) -> usize {
+    pub fn source_row(self, row: usize, rows: usize, hyper: &ModelConfig) -> usize {
         let size = hyper.head_size;
         match self {
             Self::Whole | Self::Transposed | Self::PlusOne | Self::Neighbours(_) => row,
@@ -130,8 +130,8 @@ impl Take {
 }
 
 /// Two lists as one.
-pub(super) const fn joined<const N: usize>(first: &[Rule], second: &[Rule]) -> [Rule; N] {
-    let mut rules = [Rule { name: "", source: "", take: Take::Whole }; N];
+pub(super) const fn joined<const N: usize>(first: &[TensorRule], second: &[TensorRule]) -> [TensorRule; N] {
+    let mut rules = [TensorRule { name: "", source: "", take: TensorTransform::Whole }; N];
     let mut i = 0;
     while i < N {
         rules[i] = if i < first.len() { first[i] } else { second[i - first.len()] };

@@ -1,7 +1,9 @@
 //! Ways to attend that a configuration may ask of any family.
 
 use super::Config;
-use crate::graph::{ActivationKind, Attention, Graph, Node, Op, Recurrence, Rule, Sight, Value, ValueId};
+use crate::graph::{
+    ActivationKind, Attention, AttentionMask, Graph, Node, Op, Recurrence, RecurrenceRule, Value, ValueId,
+};
 use crate::{Error, Result};
 
 /// The key that names the feature map of linear attention.
@@ -24,7 +26,7 @@ fn linear(mut graph: Graph) -> Result<Graph> {
     let mut state = graph.states().map(|(state, _)| state + 1).max().unwrap_or(0);
     for mut node in nodes {
         if let Op::Attention(attention) = &node.op
-            && attention.sight != Sight::Memory
+            && attention.attention_mask != AttentionMask::CrossAttention
         {
             let recurrence = recurrence(attention, state)?;
             state += 1;
@@ -39,9 +41,9 @@ fn linear(mut graph: Graph) -> Result<Graph> {
 }
 
 fn recurrence(attention: &Attention, state: usize) -> Result<Recurrence> {
-    let rule = match attention.sight {
-        Sight::Before(None) => Some(Rule::Sum),
-        Sight::Whole => Some(Rule::WholeSum),
+    let rule = match attention.attention_mask {
+        AttentionMask::Causal(None) => Some(RecurrenceRule::Sum),
+        AttentionMask::Full => Some(RecurrenceRule::WholeSum),
         _ => None,
     };
     let plain = attention.alibi.is_empty() && attention.bias.is_none() && attention.sinks.is_none();
