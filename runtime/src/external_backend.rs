@@ -139,7 +139,7 @@ pub(crate) fn shape(outline: &Outline) -> (ModelConfig, Graphs) {
         mixed: 0,
     };
     let graph = |head: Head, columns: usize| {
-        let value = |columns| Value { rows: RowKind::Wanted, columns };
+        let value = |columns| Value { rows: RowKind::Outputs, columns };
         let values = vec![value(outline.hidden.unwrap_or(0)), value(columns)];
         let output = usize::from(head != Head::Hidden);
         Graph { values, output, hidden: 0, head, ..Graph::default() }

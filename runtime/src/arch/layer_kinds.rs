@@ -33,7 +33,7 @@ fn linear(mut graph: Graph) -> Result<Graph> {
             for input in node.inputs.iter_mut().take(2) {
                 *input = mapped(&mut graph, *input);
             }
-            node.op = Op::Recur(recurrence);
+            node.op = Op::LinearAttention(recurrence);
         }
         graph.nodes.push(node);
     }

@@ -153,7 +153,7 @@ impl Batch {
 /// Words that a worker needs for the recurrences of a graph, and for products of its plan.
 pub(crate) fn scratch_size(graph: &Graph, plan: &Plan) -> usize {
     let sizes = graph.nodes.iter().map(|node| match &node.op {
-        Op::Recur(recurrence) => state::scratch_size(recurrence),
+        Op::LinearAttention(recurrence) => state::scratch_size(recurrence),
         _ => 0,
     });
     sizes.max().unwrap_or(0).max(cpu::scratch_size(plan))

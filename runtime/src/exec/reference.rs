@@ -52,7 +52,7 @@ impl Forward<'_> {
         let columns = self.graph.values[node.output].columns;
         let rows = match self.graph.values[node.output].rows {
             Rows::Batch => self.batch.rows.len(),
-            Rows::Wanted => self.batch.wanted.len(),
+            Rows::Outputs => self.batch.wanted.len(),
             Rows::Frames => self.batch.frames.len(),
             Rows::Slots(chosen) => self.batch.rows.len() * chosen,
         };
@@ -79,13 +79,13 @@ impl Forward<'_> {
                     out.rotate_left(columns / 2);
                 })
             }
-            Op::Carried => {
+            Op::ExternalInput => {
                 each(&|row, out| out.copy_from_slice(&self.batch.carried[row * columns..][..columns]))
             }
             Op::Features => {
                 each(&|row, out| out.copy_from_slice(&self.batch.features[row * columns..][..columns]))
             }
-            Op::Neighbours { offsets, stride } => {
+            Op::Im2col { offsets, stride } => {
                 let kind = |value: usize| self.graph.values[value].rows;
                 let (from, to) = (kind(node.inputs[0]), kind(node.output));
                 each(&|row, out| {
@@ -141,7 +141,7 @@ impl Forward<'_> {
                 let slots = Slots::new(routing, &words);
                 each(&|row, out| slots.combine(row, &input(1)[row], |slot| &input(0)[slot], out))
             }
-            Op::Columns { start } => {
+            Op::SliceColumns { start } => {
                 each(&|row, out| out.copy_from_slice(&input(0)[row][*start..][..columns]))
             }
             Op::Rope { rope, head_size } => {
@@ -167,7 +167,7 @@ impl Forward<'_> {
                     }
                 })
             }
-            Op::Remember(attention) => {
+            Op::StoreCrossKv(attention) => {
                 self.append(attention, input(0), input(1));
                 Table::new()
             }
@@ -180,18 +180,18 @@ impl Forward<'_> {
             Op::GateLimited(limits) => each(&|row, out| {
                 self.scalar.limited_gate()(super::limits(*limits), &input(0)[row], &input(1)[row], out)
             }),
-            Op::Repeat(times) => each(&|row, out| state::repeat(*times, &input(0)[row], out)),
-            Op::Unit { group, epsilon, factor } => {
+            Op::RepeatColumns(times) => each(&|row, out| state::repeat(*times, &input(0)[row], out)),
+            Op::L2Normalize { group, epsilon, factor } => {
                 each(&|row, out| state::unit(*group, *epsilon, *factor, &input(0)[row], out))
             }
-            Op::Decay { log, bias } => {
+            Op::DecayGate { log, bias } => {
                 let (log, bias) = (self.weights.vector(Some(*log)), self.weights.vector(Some(*bias)));
                 each(&|row, out| state::decay(log, bias, &input(0)[row], out))
             }
-            Op::Convolve { state, taps, weight } => {
+            Op::CausalConv1d { state, taps, weight } => {
                 self.convolve(*state, *taps, self.weights.vector(Some(*weight)), input(0))
             }
-            Op::Recur(recurrence) => {
+            Op::LinearAttention(recurrence) => {
                 let inputs: Vec<&Table> = node.inputs.iter().map(|&input| &values[input]).collect();
                 self.recur(recurrence, &inputs, columns)
             }
@@ -210,7 +210,7 @@ impl Forward<'_> {
             }
             Op::Softcap(cap) => each(&|row, out| self.scalar.map()(Map::Softcap(*cap), &input(0)[row], out)),
             Op::Clamp(limit) => each(&|row, out| self.scalar.map()(Map::Clamp(*limit), &input(0)[row], out)),
-            Op::Pick => each(&|row, out| out.copy_from_slice(&input(0)[self.batch.wanted[row]])),
+            Op::SelectOutputs => each(&|row, out| out.copy_from_slice(&input(0)[self.batch.wanted[row]])),
         }
     }
 

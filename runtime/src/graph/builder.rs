@@ -89,11 +89,11 @@ impl<'a> Builder<'a> {
 
     fn node(&mut self, op: Op, inputs: &[ValueId], columns: usize) -> ValueId {
         let rows = match (&op, inputs.first()) {
-            (Op::Pick, _) => Rows::Wanted,
+            (Op::SelectOutputs, _) => Rows::Outputs,
             (Op::Features, _) => Rows::Frames,
             (Op::Dispatch(routing), _) => Rows::Slots(routing.chosen),
             (Op::Combine(_), _) => Rows::Batch,
-            (Op::Neighbours { stride: 2.., .. }, _) => Rows::Batch,
+            (Op::Im2col { stride: 2.., .. }, _) => Rows::Batch,
             (_, Some(&first)) => self.graph.values[first].rows,
             (_, None) => Rows::Batch,
         };
@@ -134,7 +134,7 @@ impl<'a> Builder<'a> {
     /// Rows at `offsets` from each row, or from every `stride`th, side by side.
     pub fn neighbours(&mut self, x: ValueId, offsets: &[isize], stride: usize) -> ValueId {
         let columns = offsets.len() * self.columns(x);
-        self.node(Op::Neighbours { offsets: offsets.to_vec(), stride }, &[x], columns)
+        self.node(Op::Im2col { offsets: offsets.to_vec(), stride }, &[x], columns)
     }
 
     /// Learned position embeddings from the table `name`.
@@ -183,7 +183,7 @@ impl<'a> Builder<'a> {
 
     /// `count` columns of `x` from `start`.
     pub fn slice(&mut self, x: ValueId, start: usize, count: usize) -> ValueId {
-        self.node(Op::Columns { start }, &[x], count)
+        self.node(Op::SliceColumns { start }, &[x], count)
     }
 
     /// Rotary positions on each head.
@@ -216,7 +216,7 @@ impl<'a> Builder<'a> {
 
     /// Remembers `k` and `v` for the attention of another graph.
     pub fn remember(&mut self, k: ValueId, v: ValueId, attention: Attention) {
-        self.node(Op::Remember(attention), &[k, v], 0);
+        self.node(Op::StoreCrossKv(attention), &[k, v], 0);
     }
 
     /// A function of each number.
@@ -237,19 +237,19 @@ impl<'a> Builder<'a> {
     /// Every column `times` times, side by side.
     pub fn repeat(&mut self, x: ValueId, times: usize) -> ValueId {
         let columns = self.columns(x) * times;
-        self.node(Op::Repeat(times), &[x], columns)
+        self.node(Op::RepeatColumns(times), &[x], columns)
     }
 
     /// Each run of `group` columns brought to the length `factor`.
     pub fn unit(&mut self, x: ValueId, group: usize, epsilon: f32, factor: f32) -> ValueId {
-        self.same(Op::Unit { group, epsilon, factor }, &[x])
+        self.same(Op::L2Normalize { group, epsilon, factor }, &[x])
     }
 
     /// `exp(−exp(log) · softplus(x + bias))` with the vectors `log` and `bias`.
     pub fn decay(&mut self, x: ValueId, log: &str, bias: &str) -> ValueId {
         let columns = self.columns(x);
         let (log, bias) = (self.vector(log, columns), self.vector(bias, columns));
-        self.same(Op::Decay { log, bias }, &[x])
+        self.same(Op::DecayGate { log, bias }, &[x])
     }
 
     /// The number of the next state.
@@ -261,13 +261,13 @@ impl<'a> Builder<'a> {
     pub fn convolve(&mut self, x: ValueId, taps: usize, weight: &str) -> ValueId {
         let (state, columns) = (self.next_state(), self.columns(x));
         let weight = self.vector(weight, columns * taps);
-        self.same(Op::Convolve { state, taps, weight }, &[x])
+        self.same(Op::CausalConv1d { state, taps, weight }, &[x])
     }
 
     /// Attention with a state of constant size.
     pub fn recur(&mut self, inputs: &[ValueId], recurrence: Recurrence) -> ValueId {
         let columns = recurrence.heads * recurrence.value_size;
-        self.node(Op::Recur(recurrence), inputs, columns)
+        self.node(Op::LinearAttention(recurrence), inputs, columns)
     }
 
     /// `a + b`.
@@ -337,6 +337,6 @@ impl<'a> Builder<'a> {
 
     /// Only the rows whose output is wanted.
     pub fn pick(&mut self, x: ValueId) -> ValueId {
-        self.same(Op::Pick, &[x])
+        self.same(Op::SelectOutputs, &[x])
     }
 }

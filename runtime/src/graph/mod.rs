@@ -1,6 +1,6 @@
 //! What a model computes, and nothing about how: operations over values in the order they are needed.
 //!
-//! A value is a table with one row per token of the batch (or per wanted row, after [`Op::Pick`]) and a
+//! A value is a table with one row per token of the batch (or per wanted row, after [`Op::SelectOutputs`]) and a
 //! known number of f32 columns. No kernel, buffer or device is named here.
 
 mod attention_mask;
@@ -24,7 +24,7 @@ pub enum Rows {
     /// One for each token of the batch.
     Batch,
     /// One for each token whose output the caller asked for.
-    Wanted,
+    Outputs,
     /// One for each frame of the features that the batch's rows are made of.
     Frames,
     /// So many for each token of the batch: the experts that it chose.
@@ -297,9 +297,9 @@ pub enum Op {
     /// The features that the caller gave, frame by frame.
     Features,
     /// Rows that another part of the graph gave, which the caller carried over.
-    Carried,
+    ExternalInput,
     /// Rows that stand near each other in a sequence, side by side; zeros where there is none.
-    Neighbours {
+    Im2col {
         /// How far each is from the row that goes with the output.
         offsets: Vec<isize>,
         /// Input rows for each output row.
@@ -346,7 +346,7 @@ pub enum Op {
     /// Inputs: slots, what was routed. The weighted sum of each row's slots.
     Combine(Routing),
     /// Some neighbouring columns.
-    Columns {
+    SliceColumns {
         /// The first.
         start: usize,
     },
@@ -361,7 +361,7 @@ pub enum Op {
     /// With [`AttentionMask::LongformerGlobal`] also what rows that are not marked have in the end, which nothing else may read.
     Attention(Attention),
     /// Inputs k, v: stores them as what the attention with [`AttentionMask::CrossAttention`] of another graph sees.
-    Remember(Attention),
+    StoreCrossKv(Attention),
     /// A function of each number.
     Activate(ActivationKind),
     /// Inputs gate, up: `activation(gate) · up`.
@@ -369,9 +369,9 @@ pub enum Op {
     /// Inputs gate, up: `g · sigmoid(slope · g) · (u + 1)` of what the limits leave of them.
     GateLimited(Limits),
     /// Every column as many times, side by side.
-    Repeat(usize),
+    RepeatColumns(usize),
     /// Each run of `group` columns brought to length one, times a factor.
-    Unit {
+    L2Normalize {
         /// Columns of a run.
         group: usize,
         /// Added to the square of the length.
@@ -380,14 +380,14 @@ pub enum Op {
         factor: f32,
     },
     /// A factor between zero and one: `exp(−exp(log) · softplus(x + bias))`.
-    Decay {
+    DecayGate {
         /// Per column.
         log: WeightId,
         /// Per column.
         bias: WeightId,
     },
     /// Each column's sum over its last numbers of the sequence, those before the first being zero.
-    Convolve {
+    CausalConv1d {
         /// Which state.
         state: usize,
         /// How many numbers, the newest included.
@@ -396,7 +396,7 @@ pub enum Op {
         weight: WeightId,
     },
     /// Attention with a state of constant size.
-    Recur(Recurrence),
+    LinearAttention(Recurrence),
     /// The sum of two values.
     Add,
     /// Every number times a factor of its column, plus a term of its column, rounded once.
@@ -413,7 +413,7 @@ pub enum Op {
     /// Every number limited to ± the constant.
     Clamp(f32),
     /// Keeps the rows whose output is wanted.
-    Pick,
+    SelectOutputs,
 }
 
 /// An operation, its inputs and its one output.
@@ -489,10 +489,10 @@ impl Graph {
     /// The states of the sequence, each with its number of words.
     pub(crate) fn states(&self) -> impl Iterator<Item = (usize, usize)> {
         self.nodes.iter().filter_map(|node| match &node.op {
-            Op::Recur(recurrence) => {
+            Op::LinearAttention(recurrence) => {
                 Some((recurrence.state, recurrence.heads.saturating_mul(recurrence.head_words())))
             }
-            Op::Convolve { state, taps, .. } => {
+            Op::CausalConv1d { state, taps, .. } => {
                 Some((*state, taps.saturating_sub(1) * self.values[node.output].columns))
             }
             _ => None,
@@ -527,7 +527,7 @@ impl Graph {
     pub fn looks_beside(&self) -> bool {
         let beside = |node: &Node| {
             let of_tokens = |&value: &ValueId| self.values[value].rows == Rows::Batch;
-            matches!(node.op, Op::Neighbours { .. }) && node.inputs.iter().all(of_tokens)
+            matches!(node.op, Op::Im2col { .. }) && node.inputs.iter().all(of_tokens)
         };
         self.nodes.iter().any(beside)
     }
@@ -536,7 +536,7 @@ impl Graph {
     pub fn frames_per_row(&self) -> usize {
         let strides = self.nodes.iter().map(|node| match &node.op {
             Op::Features => 1,
-            Op::Neighbours { stride, .. } => *stride,
+            Op::Im2col { stride, .. } => *stride,
             _ => 0,
         });
         let has_features = self.nodes.iter().any(|node| node.op == Op::Features);
@@ -545,7 +545,7 @@ impl Graph {
 
     /// The same computation without what another graph needs of it.
     pub fn without_memory(&self) -> Self {
-        let nodes = self.nodes.iter().filter(|node| !matches!(node.op, Op::Remember(_)));
+        let nodes = self.nodes.iter().filter(|node| !matches!(node.op, Op::StoreCrossKv(_)));
         Self { nodes: nodes.cloned().collect(), ..self.clone() }
     }
 

@@ -20,35 +20,35 @@ impl Op {
                 }
             }
             Self::ExpertLinear { weights, biases, .. } => weights.iter_mut().chain(biases).for_each(change),
-            Self::Attention(attention) | Self::Remember(attention) => {
+            Self::Attention(attention) | Self::StoreCrossKv(attention) => {
                 let bias = attention.bias.iter_mut().map(|bias| &mut bias.table);
                 let mixed = attention.projection.iter_mut();
                 let mixed = mixed.flat_map(|projection| [&mut projection.keys, &mut projection.values]);
                 bias.chain(&mut attention.sinks).chain(mixed).for_each(change);
             }
-            Self::Decay { log, bias } => [log, bias].into_iter().for_each(change),
+            Self::DecayGate { log, bias } => [log, bias].into_iter().for_each(change),
             Self::Affine { weight, bias } => [weight, bias].into_iter().for_each(change),
-            Self::Convolve { weight, .. } => change(weight),
+            Self::CausalConv1d { weight, .. } => change(weight),
             Self::EmbedSine { .. }
             | Self::Features
-            | Self::Carried
-            | Self::Neighbours { .. }
+            | Self::ExternalInput
+            | Self::Im2col { .. }
             | Self::Route(_)
             | Self::Dispatch(_)
             | Self::Combine(_)
-            | Self::Columns { .. }
+            | Self::SliceColumns { .. }
             | Self::Rope { .. }
             | Self::Activate(_)
             | Self::Gate(_)
             | Self::GateLimited(_)
-            | Self::Repeat(_)
-            | Self::Unit { .. }
-            | Self::Recur(Recurrence { .. })
+            | Self::RepeatColumns(_)
+            | Self::L2Normalize { .. }
+            | Self::LinearAttention(Recurrence { .. })
             | Self::Add
             | Self::Scale(_)
             | Self::Softcap(_)
             | Self::Clamp(_)
-            | Self::Pick => {}
+            | Self::SelectOutputs => {}
         }
     }
 

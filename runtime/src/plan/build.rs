@@ -78,7 +78,7 @@ impl<'a> Planner<'a> {
         let mut owners: Vec<ValueId> = (0..count).collect();
         for node in &graph.nodes {
             match (&node.op, &node.inputs[..]) {
-                (Op::Columns { .. }, &[whole, ..]) => owners[node.output] = owners[whole],
+                (Op::SliceColumns { .. }, &[whole, ..]) => owners[node.output] = owners[whole],
                 (Op::Attention(_), &[_, _, _, base]) => owners[node.output] = owners[base],
                 _ => {}
             }
@@ -194,7 +194,7 @@ impl<'a> Planner<'a> {
         }
         let rows = self.rows(node.output);
         match &node.op {
-            Op::Columns { start } => {
+            Op::SliceColumns { start } => {
                 let whole = self.view(node.inputs[0])?;
                 let columns = self.graph.values[node.output].columns;
                 self.views[node.output] = Some(View { offset: whole.offset + start, columns, ..whole });
@@ -215,7 +215,7 @@ impl<'a> Planner<'a> {
                 self.steps.push(Step::Attend { attention: attention.clone(), queries, to });
                 Ok(())
             }
-            Op::Neighbours { offsets, stride } => {
+            Op::Im2col { offsets, stride } => {
                 let (from, offsets, stride) = (self.view(node.inputs[0])?, offsets.clone(), *stride);
                 let rows = [self.rows(node.inputs[0]), rows];
                 let op = |to| RowOp::Neighbours { offsets: offsets.clone(), stride, rows, from, to };
@@ -236,18 +236,18 @@ impl<'a> Planner<'a> {
             Op::ExpertLinear { routing, weights, biases } => {
                 self.expert_linear(node, *routing, weights, biases)
             }
-            Op::Convolve { state, taps, weight } => {
+            Op::CausalConv1d { state, taps, weight } => {
                 let (from, to) = (self.view(node.inputs[0])?, self.allocate(node.output, self.steps.len()));
                 self.steps.push(Step::Convolve { state: *state, taps: *taps, weight: *weight, from, to });
                 Ok(())
             }
-            Op::Recur(recurrence) => {
+            Op::LinearAttention(recurrence) => {
                 let inputs = node.inputs.iter().map(|&input| self.view(input)).collect::<Result<_>>()?;
                 let to = self.allocate(node.output, self.steps.len());
                 self.steps.push(Step::Recur { recurrence: recurrence.clone(), inputs, to });
                 Ok(())
             }
-            Op::Remember(attention) => self.append(attention, node.inputs[0], node.inputs[1]),
+            Op::StoreCrossKv(attention) => self.append(attention, node.inputs[0], node.inputs[1]),
             Op::Rope { rope, head_size } => {
                 let turns = self.turns_of(*rope);
                 let from = self.view(node.inputs[0])?;
@@ -328,7 +328,7 @@ impl<'a> Planner<'a> {
             Op::Embed { table } => RowOp::Embed { table, to },
             Op::EmbedSine { rope, offset } => RowOp::EmbedSine { rope, offset, to },
             Op::Features => RowOp::Features { to },
-            Op::Carried => RowOp::Carried { to },
+            Op::ExternalInput => RowOp::Carried { to },
             Op::Route(routing) => RowOp::Route { routing, from, to },
             Op::EmbedSegment { table } => RowOp::EmbedSegment { table, to },
             Op::EmbedPosition { table, offset } => RowOp::EmbedPosition { table, offset, to },
@@ -338,18 +338,18 @@ impl<'a> Planner<'a> {
             Op::Activate(kind) => RowOp::Activate { kind, from, to },
             Op::Gate(kind) => RowOp::Gate { kind, gate: from, up: second, to },
             Op::GateLimited(limits) => RowOp::GateLimited { limits, gate: from, up: second, to },
-            Op::Repeat(times) => RowOp::Repeat { times, from, to },
-            Op::Unit { group, epsilon, factor } => RowOp::Unit { group, epsilon, factor, from, to },
-            Op::Decay { log, bias } => RowOp::Decay { log, bias, from, to },
+            Op::RepeatColumns(times) => RowOp::Repeat { times, from, to },
+            Op::L2Normalize { group, epsilon, factor } => RowOp::Unit { group, epsilon, factor, from, to },
+            Op::DecayGate { log, bias } => RowOp::Decay { log, bias, from, to },
             Op::Add => RowOp::Add { a: from, b: second, to },
             Op::Affine { weight, bias } => RowOp::Affine { weight, bias, from, to },
             Op::Scale(factor) => RowOp::Map { map: Map::Scale(factor), from, to },
             Op::Softcap(cap) => RowOp::Map { map: Map::Softcap(cap), from, to },
             Op::Clamp(limit) => RowOp::Map { map: Map::Clamp(limit), from, to },
-            Op::Pick => RowOp::Pick { from, to },
-            Op::Columns { .. } | Op::Linear { .. } | Op::Rope { .. } => return Ok(()),
-            Op::Attention(_) | Op::Remember(_) | Op::Neighbours { .. } => return Ok(()),
-            Op::Convolve { .. } | Op::Recur(_) => return Ok(()),
+            Op::SelectOutputs => RowOp::Pick { from, to },
+            Op::SliceColumns { .. } | Op::Linear { .. } | Op::Rope { .. } => return Ok(()),
+            Op::Attention(_) | Op::StoreCrossKv(_) | Op::Im2col { .. } => return Ok(()),
+            Op::CausalConv1d { .. } | Op::LinearAttention(_) => return Ok(()),
             Op::Dispatch(_) | Op::ExpertLinear { .. } | Op::Combine(_) => return Ok(()),
         };
         self.row_op(rows, op);

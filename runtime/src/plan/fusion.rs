@@ -62,7 +62,7 @@ fn next(graph: &Graph, product: ValueId) -> Option<Fusion> {
 fn gate(graph: &Graph, product: ValueId) -> Option<Fusion> {
     let mut halves = Vec::new();
     for (at, node) in graph.nodes.iter().enumerate().filter(|(_, node)| node.inputs.contains(&product)) {
-        let Op::Columns { start } = node.op else { return None };
+        let Op::SliceColumns { start } = node.op else { return None };
         halves.push((start, at, node.output));
     }
     let half = graph.values[product].columns / 2;

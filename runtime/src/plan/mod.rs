@@ -164,7 +164,7 @@ impl Plan {
 fn row_count(rows: Rows, batch: usize, wanted: usize, frames: usize) -> usize {
     match rows {
         Rows::Batch => batch,
-        Rows::Wanted => wanted,
+        Rows::Outputs => wanted,
         Rows::Frames => batch.saturating_mul(frames),
         Rows::Slots(chosen) => batch.saturating_mul(chosen),
     }

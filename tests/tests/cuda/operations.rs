@@ -191,7 +191,7 @@ fn norms_and_units() {
             One::new(&[3], &[33], 33, &[33], norm(NormKind::Rms, None, 33)),
             One::new(&[9], &[48], 48, &[16], norm(NormKind::Rms, None, 16)),
             One::new(&[9], &[48], 48, &[48, 48], norm(NormKind::Layer, Some(1), 16)),
-            One::new(&[9], &[48], 48, &[], Op::Unit { group: 16, epsilon: 1e-6, factor: 1.3 }),
+            One::new(&[9], &[48], 48, &[], Op::L2Normalize { group: 16, epsilon: 1e-6, factor: 1.3 }),
         ],
     );
 }
@@ -227,9 +227,9 @@ fn columns_and_angles() {
     check(
         "place",
         [
-            One::new(&[5], &[40], 16, &[], Op::Columns { start: 8 }),
-            One::new(&[5], &[9], 4, &[], Op::Columns { start: 3 }),
-            One::new(&[5], &[9], 27, &[], Op::Repeat(3)),
+            One::new(&[5], &[40], 16, &[], Op::SliceColumns { start: 8 }),
+            One::new(&[5], &[9], 4, &[], Op::SliceColumns { start: 3 }),
+            One::new(&[5], &[9], 27, &[], Op::RepeatColumns(3)),
             One::new(&[5, 70], &[16], 16, &[], Op::Rope { rope: 0, head_size: 8 }),
         ],
     );
@@ -245,7 +245,7 @@ fn recur(rule: RecurrenceRule, [key_size, value_size]: [usize; 2]) -> One {
     let state =
         Recurrence { state: 0, heads, query_heads, key_heads, value_heads, key_size, value_size, rule };
     let columns = heads * value_size;
-    let mut case = One::new(&[1, 70, 33], &inputs, columns, &[], Op::Recur(state));
+    let mut case = One::new(&[1, 70, 33], &inputs, columns, &[], Op::LinearAttention(state));
     // What is divided by sums of keys has none near zero; the others do not let a state grow without end.
     for parameter in case.parameters.list.iter_mut().take(if rule == RecurrenceRule::Delta { 0 } else { 2 }) {
         parameter.numbers.iter_mut().for_each(|x| *x = x.abs() + 0.1);
@@ -262,9 +262,9 @@ fn states() {
             recur(RecurrenceRule::Sum, [40, 31]),
             recur(RecurrenceRule::WholeSum, [7, 3]),
             recur(RecurrenceRule::Delta, [6, 37]),
-            One::new(&[40, 2, 100], &[9], 9, &[36], Op::Convolve { state: 0, taps: 4, weight: 0 }),
-            One::new(&[3, 150], &[9], 9, &[9, 9], Op::Decay { log: 0, bias: 1 }),
-            One::new(&[3, 1, 9], &[16], 48, &[], Op::Neighbours { offsets: vec![1, 0, -2], stride: 1 }),
+            One::new(&[40, 2, 100], &[9], 9, &[36], Op::CausalConv1d { state: 0, taps: 4, weight: 0 }),
+            One::new(&[3, 150], &[9], 9, &[9, 9], Op::DecayGate { log: 0, bias: 1 }),
+            One::new(&[3, 1, 9], &[16], 48, &[], Op::Im2col { offsets: vec![1, 0, -2], stride: 1 }),
         ],
     );
 }

@@ -14,7 +14,7 @@ impl<T: Real> Rule<T> for Columns {
     }
 
     fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let Op::Columns { start } = call.node.op else { return };
+        let Op::SliceColumns { start } = call.node.op else { return };
         let (wide, columns) = (call.input(0).columns, call.columns());
         table::each(out, columns, |row, out| {
             out.copy_from_slice(&table::row(inputs[0], wide, row)[start..start + columns]);
@@ -22,7 +22,7 @@ impl<T: Real> Rule<T> for Columns {
     }
 
     fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
-        let Op::Columns { start } = call.node.op else { return };
+        let Op::SliceColumns { start } = call.node.op else { return };
         let (wide, columns) = (call.input(0).columns, call.columns());
         if let Some(to) = &mut back.to[0] {
             table::each(to, wide, |row, to| {
@@ -42,7 +42,7 @@ impl<T: Real> Rule<T> for Repeat {
     }
 
     fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let Op::Repeat(times) = call.node.op else { return };
+        let Op::RepeatColumns(times) = call.node.op else { return };
         let narrow = call.input(0).columns;
         table::each(out, call.columns(), |row, out| {
             let x = table::row(inputs[0], narrow, row);
@@ -51,7 +51,7 @@ impl<T: Real> Rule<T> for Repeat {
     }
 
     fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
-        let Op::Repeat(times) = call.node.op else { return };
+        let Op::RepeatColumns(times) = call.node.op else { return };
         let columns = call.columns();
         if let Some(to) = &mut back.to[0] {
             table::each(to, call.input(0).columns, |row, to| {

@@ -146,16 +146,16 @@ pub fn rule<T: Real>(op: &Op) -> Result<&'static dyn Rule<T>> {
         Op::Embed { .. } | Op::EmbedSegment { .. } | Op::EmbedPosition { .. } => &embed::Embed,
         Op::EmbedSine { .. } => &embed::Sine,
         Op::Features => &embed::Features,
-        Op::Neighbours { .. } => &neighbours::Neighbours,
+        Op::Im2col { .. } => &neighbours::Neighbours,
         Op::Norm { .. } => &norm::Norm,
         Op::Linear { .. } => &linear::Linear,
         Op::Route(_) => &experts::Route,
         Op::Dispatch(_) => &experts::Dispatch,
         Op::ExpertLinear { .. } => &experts::ExpertLinear,
         Op::Combine(_) => &experts::Combine,
-        Op::Columns { .. } => &columns::Columns,
-        Op::Repeat(_) => &columns::Repeat,
-        Op::Pick => &columns::Pick,
+        Op::SliceColumns { .. } => &columns::Columns,
+        Op::RepeatColumns(_) => &columns::Repeat,
+        Op::SelectOutputs => &columns::Pick,
         Op::Rope { .. } => &rope::Rope,
         Op::Attention(_) => &attention::Attention,
         Op::Activate(_) => &map::Activate,
@@ -166,11 +166,11 @@ pub fn rule<T: Real>(op: &Op) -> Result<&'static dyn Rule<T>> {
         Op::Clamp(_) => &map::Clamp,
         Op::Add => &add::Add,
         Op::Affine { .. } => &add::Affine,
-        Op::Unit { .. } => &norm::Unit,
-        Op::Decay { .. } => &recurrence::Decay,
-        Op::Convolve { .. } => &recurrence::Convolve,
-        Op::Recur(_) => &recurrence::Recur,
-        Op::Carried | Op::Remember(_) => {
+        Op::L2Normalize { .. } => &norm::Unit,
+        Op::DecayGate { .. } => &recurrence::Decay,
+        Op::CausalConv1d { .. } => &recurrence::Convolve,
+        Op::LinearAttention(_) => &recurrence::Recur,
+        Op::ExternalInput | Op::StoreCrossKv(_) => {
             return Err(Error::unsupported("graph", "this part of a graph cannot be trained by itself"));
         }
     })

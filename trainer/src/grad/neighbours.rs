@@ -41,7 +41,7 @@ impl<T: Real> Rule<T> for Neighbours {
     }
 
     fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let Op::Neighbours { offsets, stride } = &call.node.op else { return };
+        let Op::Im2col { offsets, stride } = &call.node.op else { return };
         let narrow = call.input(0).columns;
         table::each(out, call.columns(), |row, out| {
             for (offset, out) in offsets.iter().zip(out.chunks_mut(narrow)) {
@@ -54,7 +54,7 @@ impl<T: Real> Rule<T> for Neighbours {
     }
 
     fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
-        let Op::Neighbours { offsets, stride } = &call.node.op else { return };
+        let Op::Im2col { offsets, stride } = &call.node.op else { return };
         let (narrow, columns) = (call.input(0).columns, call.columns());
         let Some(to) = &mut back.to[0] else { return };
         for row in 0..call.rows {

@@ -98,7 +98,7 @@ pub(super) struct Unit;
 
 impl<T: Real> Rule<T> for Unit {
     fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let Op::Unit { group, epsilon, factor } = call.node.op else { return };
+        let Op::L2Normalize { group, epsilon, factor } = call.node.op else { return };
         let (columns, epsilon, factor) =
             (call.columns(), T::of(f64::from(epsilon)), T::of(f64::from(factor)));
         table::each(out, columns, |row, out| {
@@ -112,7 +112,7 @@ impl<T: Real> Rule<T> for Unit {
     }
 
     fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
-        let Op::Unit { group, epsilon, factor } = call.node.op else { return };
+        let Op::L2Normalize { group, epsilon, factor } = call.node.op else { return };
         let (columns, epsilon, factor) =
             (call.columns(), T::of(f64::from(epsilon)), T::of(f64::from(factor)));
         let (inputs, gradient) = (back.inputs, back.gradient);

@@ -19,7 +19,7 @@ impl<T: Real> Rule<T> for Decay {
     }
 
     fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let Op::Decay { log, bias } = call.node.op else { return };
+        let Op::DecayGate { log, bias } = call.node.op else { return };
         let (log, bias, columns) = (call.weight(log), call.weight(bias), call.columns());
         table::each(out, columns, |row, out| {
             for (i, x) in table::row(inputs[0], columns, row).iter().enumerate() {
@@ -29,7 +29,7 @@ impl<T: Real> Rule<T> for Decay {
     }
 
     fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
-        let Op::Decay { log, bias } = call.node.op else { return };
+        let Op::DecayGate { log, bias } = call.node.op else { return };
         let (logs, biases, columns) = (call.weight(log), call.weight(bias), call.columns());
         // How the output changes with the exponent's sum and with its logarithm.
         let slopes = |row: usize, i: usize| {
@@ -64,7 +64,7 @@ pub(super) struct Convolve;
 
 impl<T: Real> Rule<T> for Convolve {
     fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let Op::Convolve { taps, weight, .. } = call.node.op else { return };
+        let Op::CausalConv1d { taps, weight, .. } = call.node.op else { return };
         let (weight, columns, rows) = (call.weight(weight), call.columns(), &call.texts().rows);
         table::each(out, columns, |row, out| {
             for (i, out) in out.iter_mut().enumerate() {
@@ -77,7 +77,7 @@ impl<T: Real> Rule<T> for Convolve {
     }
 
     fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
-        let Op::Convolve { taps, weight, .. } = call.node.op else { return };
+        let Op::CausalConv1d { taps, weight, .. } = call.node.op else { return };
         let (factors, columns, texts) = (call.weight(weight), call.columns(), call.texts());
         if let Some(to) = &mut back.to[0] {
             table::each(to, columns, |row, to| {
@@ -342,7 +342,7 @@ fn add<T: Real>(to: &mut [T], token: usize, from: impl Iterator<Item = T>, size:
 
 impl<T: Real> Rule<T> for Recur {
     fn work(&self, call: &Call<'_, T>) -> f64 {
-        let Op::Recur(recurrence) = &call.node.op else { return 0.0 };
+        let Op::LinearAttention(recurrence) = &call.node.op else { return 0.0 };
         // What comes in and what is asked; the delta rule also asks what is there.
         let products = if recurrence.rule == RecurrenceRule::Delta { 3.0 } else { 2.0 };
         let state = recurrence.heads * recurrence.key_size * recurrence.value_size;
@@ -350,7 +350,7 @@ impl<T: Real> Rule<T> for Recur {
     }
 
     fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let Op::Recur(r) = &call.node.op else { return };
+        let Op::LinearAttention(r) = &call.node.op else { return };
         let results = each_head(call, r, inputs, |_, _, tokens| Run { r, tokens: &tokens }.forward());
         let texts = call.texts();
         table::each(out, call.columns(), |row, out| {
@@ -363,7 +363,7 @@ impl<T: Real> Rule<T> for Recur {
     }
 
     fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
-        let Op::Recur(r) = &call.node.op else { return };
+        let Op::LinearAttention(r) = &call.node.op else { return };
         let texts = call.texts();
         let results = each_head(call, r, back.inputs, |text, head, tokens| {
             let columns = head * r.value_size..(head + 1) * r.value_size;

@@ -56,7 +56,7 @@ impl Value {
         let texts = self.side.texts(batch);
         match self.rows {
             Rows::Batch => texts.rows.len(),
-            Rows::Wanted => texts.wanted.len(),
+            Rows::Outputs => texts.wanted.len(),
             Rows::Frames => texts.frame_count(),
             Rows::Slots(chosen) => texts.rows.len() * chosen,
         }
@@ -174,7 +174,7 @@ impl Program {
                     | Op::Norm { .. }
                     | Op::Activate(_)
                     | Op::Gate(_)
-                    | Op::Columns { .. }
+                    | Op::SliceColumns { .. }
                     | Op::Add
                     | Op::Affine { .. }
                     | Op::Scale(_)
@@ -184,7 +184,7 @@ impl Program {
         };
         let mut best = (self.nodes.len(), self.output);
         for first in (0..self.nodes.len()).rev() {
-            if !alone(&self.nodes[first].op) || self.values[self.nodes[first].output].rows != Rows::Wanted {
+            if !alone(&self.nodes[first].op) || self.values[self.nodes[first].output].rows != Rows::Outputs {
                 break;
             }
             let made: Vec<usize> = self.nodes[first..].iter().map(|node| node.output).collect();
@@ -230,7 +230,7 @@ impl Join {
             let mut inputs: Vec<usize> = node.inputs.iter().map(|&input| values[input]).collect();
             match &mut op {
                 Op::Rope { rope, .. } | Op::EmbedSine { rope, .. } => *rope += ropes,
-                Op::Remember(attention) => {
+                Op::StoreCrossKv(attention) => {
                     self.remembered.insert(attention.layer, [inputs[0], inputs[1]]);
                     continue;
                 }

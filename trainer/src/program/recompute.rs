@@ -59,7 +59,7 @@ impl Recompute {
 /// Multiplications for each number that an operation gives; none where that depends on the batch.
 fn cost(program: &Program, op: &Op) -> Option<usize> {
     match op {
-        Op::Attention(_) | Op::Recur(_) => None,
+        Op::Attention(_) | Op::LinearAttention(_) => None,
         Op::Linear { .. } | Op::ExpertLinear { .. } => {
             op.weights().first().map(|&weight| program.weights[weight].columns)
         }

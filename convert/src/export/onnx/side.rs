@@ -115,7 +115,7 @@ impl<'a, 'b> Side<'a, 'b> {
                 let features = self.inputs.rows.clone();
                 self.nodes.transpose(&features, &[0, 2, 1])
             }
-            Op::Neighbours { offsets, stride } => {
+            Op::Im2col { offsets, stride } => {
                 let x = input(self, 0)?;
                 self.neighbours(&x, offsets, *stride)
             }
@@ -153,7 +153,7 @@ impl<'a, 'b> Side<'a, 'b> {
                 return products.collect::<Result<_>>().map(Value::Experts);
             }
             Op::Combine(_) => self.combine(node)?,
-            Op::Columns { start } => {
+            Op::SliceColumns { start } => {
                 let x = input(self, 0)?;
                 self.nodes.slice(&x, -1, *start as i64, *start as i64 + columns, 1)
             }
@@ -166,7 +166,7 @@ impl<'a, 'b> Side<'a, 'b> {
                     (0..node.inputs.len()).map(|index| input(self, index)).collect::<Result<Vec<_>>>()?;
                 self.attention(attention, &inputs)?
             }
-            Op::Remember(attention) => {
+            Op::StoreCrossKv(attention) => {
                 let (keys, values) = (input(self, 0)?, input(self, 1)?);
                 self.memory.insert(attention.layer, (keys.clone(), values));
                 keys
@@ -196,17 +196,17 @@ impl<'a, 'b> Side<'a, 'b> {
                 let (low, high) = (self.nodes.float(-limit), self.nodes.float(*limit));
                 self.nodes.add("Clip", &[&x, &low, &high])
             }
-            Op::Repeat(times) => {
+            Op::RepeatColumns(times) => {
                 let x = input(self, 0)?;
                 self.repeat(&x, *times as i64, columns)
             }
-            Op::Carried => return Err(unwritten("rows that another part of the model gave")),
+            Op::ExternalInput => return Err(unwritten("rows that another part of the model gave")),
             Op::GateLimited(_) => return Err(unwritten("a gate with limits")),
-            Op::Unit { .. } => return Err(unwritten("rows brought to length one")),
-            Op::Decay { .. } | Op::Convolve { .. } | Op::Recur(_) => {
+            Op::L2Normalize { .. } => return Err(unwritten("rows brought to length one")),
+            Op::DecayGate { .. } | Op::CausalConv1d { .. } | Op::LinearAttention(_) => {
                 return Err(unwritten("attention with a state of constant size"));
             }
-            Op::Pick => {
+            Op::SelectOutputs => {
                 let x = input(self, 0)?;
                 self.pick(x)
             }

@@ -106,7 +106,7 @@ impl Forward<'_> {
     fn row_count(&self, rows: Rows) -> usize {
         match rows {
             Rows::Batch => self.batch.rows.len(),
-            Rows::Wanted => self.batch.wanted.len(),
+            Rows::Outputs => self.batch.wanted.len(),
             Rows::Frames => self.batch.frames.len(),
             Rows::Slots(chosen) => self.batch.rows.len() * chosen,
         }

@@ -176,7 +176,7 @@ fn is_fair(parts: &[Part], team: usize) -> bool {
 
 /// Whether a step is of rows of whole texts, of which it brings together only those of one.
 fn is_of_texts(step: &Step) -> bool {
-    let of_texts = |rows: &Rows| matches!(rows, Rows::Batch | Rows::Wanted);
+    let of_texts = |rows: &Rows| matches!(rows, Rows::Batch | Rows::Outputs);
     match step {
         Step::Rows { rows, .. } | Step::Products { rows, .. } => of_texts(rows),
         Step::Append { attention, .. } | Step::Attend { attention, .. } => {

@@ -15,13 +15,13 @@ pub(crate) fn part(graph: &Graph, from: Option<ValueId>, to: ValueId) -> Graph {
         }
     }
     if let Some(from) = from {
-        part.nodes.push(Node { op: Op::Carried, inputs: Vec::new(), output: from });
+        part.nodes.push(Node { op: Op::ExternalInput, inputs: Vec::new(), output: from });
     }
     part.nodes.reverse();
     if part.values[to].rows == Rows::Batch {
         part.output = part.values.len();
-        part.values.push(Value { rows: Rows::Wanted, ..part.values[to] });
-        part.nodes.push(Node { op: Op::Pick, inputs: vec![to], output: part.output });
+        part.values.push(Value { rows: Rows::Outputs, ..part.values[to] });
+        part.nodes.push(Node { op: Op::SelectOutputs, inputs: vec![to], output: part.output });
     }
     part
 }
@@ -41,10 +41,10 @@ mod tests {
         let graph = b.finish(last);
         let begin = part(&graph, None, second);
         assert_eq!(begin.nodes[..2], graph.nodes[..2]);
-        assert_eq!((begin.nodes.len(), begin.nodes[2].op == Op::Pick), (3, true));
-        assert_eq!(begin.values[begin.output], Value { rows: Rows::Wanted, columns: 8 });
+        assert_eq!((begin.nodes.len(), begin.nodes[2].op == Op::SelectOutputs), (3, true));
+        assert_eq!(begin.values[begin.output], Value { rows: Rows::Outputs, columns: 8 });
         let rest = part(&graph, Some(second), last);
-        assert_eq!(rest.nodes[0], Node { op: Op::Carried, inputs: vec![], output: second });
+        assert_eq!(rest.nodes[0], Node { op: Op::ExternalInput, inputs: vec![], output: second });
         assert_eq!(rest.nodes[1..], graph.nodes[2..]);
         assert_eq!(rest.output, last);
     }

@@ -35,7 +35,7 @@ pub(super) fn run(graph: &Graph) -> Graph {
         let mut start = 0;
         for product in group {
             joined.nodes.push(Node {
-                op: Op::Columns { start },
+                op: Op::SliceColumns { start },
                 inputs: vec![whole],
                 output: product.output,
             });
@@ -49,7 +49,7 @@ pub(super) fn run(graph: &Graph) -> Graph {
 /// What is stored at once for another graph: those of all its layers side by side would be many megabytes.
 fn remembered(graph: &Graph) -> Vec<bool> {
     let mut remembered = vec![false; graph.values.len()];
-    let stores = graph.nodes.iter().filter(|node| matches!(node.op, Op::Remember(_)));
+    let stores = graph.nodes.iter().filter(|node| matches!(node.op, Op::StoreCrossKv(_)));
     stores.flat_map(|node| &node.inputs).for_each(|&input| remembered[input] = true);
     remembered
 }
@@ -85,7 +85,7 @@ mod tests {
             .nodes
             .iter()
             .filter_map(|node| match node.op {
-                Op::Columns { start } => Some((node.output, start)),
+                Op::SliceColumns { start } => Some((node.output, start)),
                 _ => None,
             })
             .collect();

@@ -8,7 +8,7 @@ pub(super) fn run(graph: &Graph) -> Graph {
     needed[graph.output] = true;
     let mut kept = Vec::new();
     for node in graph.nodes.iter().rev() {
-        if needed[node.output] || matches!(node.op, Op::Remember(_)) {
+        if needed[node.output] || matches!(node.op, Op::StoreCrossKv(_)) {
             node.inputs.iter().for_each(|&input| needed[input] = true);
             kept.push(node.clone());
         }

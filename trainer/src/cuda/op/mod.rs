@@ -179,8 +179,8 @@ pub(super) fn check(program: &Program, precision: Precision, shared: usize) -> R
                     format!("more than {most} experts have no numbers of their own in this precision");
                 return Err(Error::unsupported("precision", message));
             }
-            Op::Recur(recurrence) => recurrence.key_size <= recur::MOST_KEYS,
-            Op::Carried | Op::Remember(_) => false,
+            Op::LinearAttention(recurrence) => recurrence.key_size <= recur::MOST_KEYS,
+            Op::ExternalInput | Op::StoreCrossKv(_) => false,
             _ => true,
         };
         if !known {
@@ -202,17 +202,19 @@ pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, inputs: &[Place], ou
         }
         Op::EmbedSine { .. } => embed::sines(work, call, out),
         Op::Features => embed::features(work, call, out),
-        Op::Norm { .. } | Op::Unit { .. } => norm::forward(work, call, inputs[0], out),
+        Op::Norm { .. } | Op::L2Normalize { .. } => norm::forward(work, call, inputs[0], out),
         Op::Linear { .. } => linear::forward(work, call, inputs[0], [out, 0]),
-        Op::Columns { .. } | Op::Repeat(_) | Op::Pick | Op::Rope { .. } => {
+        Op::SliceColumns { .. } | Op::RepeatColumns(_) | Op::SelectOutputs | Op::Rope { .. } => {
             place::forward(work, call, inputs[0], out)
         }
         Op::Attention(description) => attention::forward(work, call, description, inputs, out, kept),
         Op::Route(_) | Op::Dispatch(_) | Op::ExpertLinear { .. } | Op::Combine(_) => {
             experts::forward(work, call, inputs, out)
         }
-        Op::Neighbours { .. } => neighbours::forward(work, call, inputs[0], out),
-        Op::Decay { .. } | Op::Convolve { .. } | Op::Recur(_) => recur::forward(work, call, inputs, out),
+        Op::Im2col { .. } => neighbours::forward(work, call, inputs[0], out),
+        Op::DecayGate { .. } | Op::CausalConv1d { .. } | Op::LinearAttention(_) => {
+            recur::forward(work, call, inputs, out)
+        }
         _ => map::forward(work, call, inputs, out),
     }
 }
@@ -225,15 +227,19 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
             embed::backward(work, call, back)
         }
         Op::EmbedSine { .. } | Op::Features => {}
-        Op::Norm { .. } | Op::Unit { .. } => norm::backward(work, call, back),
+        Op::Norm { .. } | Op::L2Normalize { .. } => norm::backward(work, call, back),
         Op::Linear { .. } => linear::backward(work, call, back),
-        Op::Columns { .. } | Op::Repeat(_) | Op::Pick | Op::Rope { .. } => place::backward(work, call, back),
+        Op::SliceColumns { .. } | Op::RepeatColumns(_) | Op::SelectOutputs | Op::Rope { .. } => {
+            place::backward(work, call, back)
+        }
         Op::Attention(description) => attention::backward(work, call, description, back),
         Op::Route(_) | Op::Dispatch(_) | Op::ExpertLinear { .. } | Op::Combine(_) => {
             experts::backward(work, call, back)
         }
-        Op::Neighbours { .. } => neighbours::backward(work, call, back),
-        Op::Decay { .. } | Op::Convolve { .. } | Op::Recur(_) => recur::backward(work, call, back),
+        Op::Im2col { .. } => neighbours::backward(work, call, back),
+        Op::DecayGate { .. } | Op::CausalConv1d { .. } | Op::LinearAttention(_) => {
+            recur::backward(work, call, back)
+        }
         _ => map::backward(work, call, back),
     }
 }

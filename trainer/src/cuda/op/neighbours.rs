@@ -17,7 +17,7 @@ fn number(place: Option<usize>) -> i32 {
 }
 
 pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, x: Place, out: Place) {
-    let Op::Neighbours { offsets, stride } = &call.node.op else { return };
+    let Op::Im2col { offsets, stride } = &call.node.op else { return };
     let name = call.name(&format!("neighbours {offsets:?} {stride} of {:?}", call.input(0).rows));
     let list = work.sheet.whole(&name, || places(call, offsets, *stride).into_iter().map(number).collect());
     let columns = call.input(0).columns;
@@ -27,7 +27,7 @@ pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, x: Place, out: Place
 }
 
 pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
-    let Op::Neighbours { offsets, stride } = &call.node.op else { return };
+    let Op::Im2col { offsets, stride } = &call.node.op else { return };
     let Some(to) = back.to[0] else { return };
     let (rows, columns) = (call.input(0).row_count(call.batch), call.input(0).columns);
     let name = call.name(&format!("parts {offsets:?} {stride} of {:?}", call.input(0).rows));

@@ -12,7 +12,7 @@ fn shape(call: &Call<'_>, weight: usize, group: usize, kind: NormKind, epsilon: 
 }
 
 pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, x: Place, out: Place) {
-    if let Op::Unit { group, epsilon, factor } = call.node.op {
+    if let Op::L2Normalize { group, epsilon, factor } = call.node.op {
         let runs = call.count() / group;
         let numbers = [whole(runs), whole(group), Argument::Float(epsilon), Argument::Float(factor)];
         let arguments = [&[x, out].map(Argument::Place)[..], &numbers].concat();
@@ -33,7 +33,7 @@ pub(super) fn of_sum(work: &mut Work<'_>, call: &Call<'_>, [x, other, sum, out]:
 
 pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
     let x = back.inputs[0];
-    if let (Op::Unit { group, epsilon, factor }, Some(to)) = (&call.node.op, back.to[0]) {
+    if let (Op::L2Normalize { group, epsilon, factor }, Some(to)) = (&call.node.op, back.to[0]) {
         let runs = call.count() / group;
         let numbers = [whole(runs), whole(*group), Argument::Float(*epsilon), Argument::Float(*factor)];
         let places = [x, back.gradient].map(Argument::Place);

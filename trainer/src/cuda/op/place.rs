@@ -8,11 +8,11 @@ pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, x: Place, out: Place
     let to = To { place: out, add: false };
     let (rows, columns) = (call.rows, call.columns());
     match call.node.op {
-        Op::Columns { start } => {
+        Op::SliceColumns { start } => {
             let widths = [call.input(0).columns, start, columns, 0];
             move_columns(work, [x, out], false, [rows, columns], widths);
         }
-        Op::Repeat(times) => {
+        Op::RepeatColumns(times) => {
             let narrow = call.input(0).columns;
             let numbers = [whole(times), whole(rows), whole(narrow)];
             work.tape.cells(
@@ -22,7 +22,7 @@ pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, x: Place, out: Place
                 &[&[x, out].map(Argument::Place)[..], &numbers].concat(),
             );
         }
-        Op::Pick => {
+        Op::SelectOutputs => {
             let wanted = &call.texts().wanted;
             let places =
                 work.sheet.whole(&call.name("wanted"), || wanted.iter().map(|&row| row as i32).collect());
@@ -86,18 +86,18 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
     let Some(to) = back.to[0] else { return };
     let (rows, columns, wide) = (call.rows, call.columns(), call.input(0).columns);
     match call.node.op {
-        Op::Columns { start } => {
+        Op::SliceColumns { start } => {
             if !to.add {
                 work.tape.clear(to.place, rows * wide * work.tape.precision.bytes());
             }
             move_columns(work, [back.gradient, to.place], true, [rows, columns], [columns, 0, wide, start]);
         }
-        Op::Repeat(times) => {
+        Op::RepeatColumns(times) => {
             let numbers = [whole(times), whole(rows), whole(wide)];
             let arguments = [&[Argument::Place(back.gradient)], &to.arguments()[..], &numbers].concat();
             work.tape.cells("repeat_back", rows, wide, &arguments);
         }
-        Op::Pick => {
+        Op::SelectOutputs => {
             let texts = call.texts();
             let places = work.sheet.whole(&call.name("places of wanted"), || {
                 let mut places = vec![-1; texts.rows.len()];

@@ -25,10 +25,12 @@ fn number(rule: RecurrenceRule) -> i32 {
 /// Whether a decay is kept as its logarithm, which has digits enough for decays near one in 16 bits: where nothing but
 /// states reads it.
 pub(in crate::cuda) fn is_logarithm(program: &Program, value: usize) -> bool {
-    let made = program.nodes.iter().any(|node| node.output == value && matches!(node.op, Op::Decay { .. }));
+    let made =
+        program.nodes.iter().any(|node| node.output == value && matches!(node.op, Op::DecayGate { .. }));
     let only_decays = |node: &Node| {
         let mut inputs = node.inputs.iter().enumerate();
-        matches!(node.op, Op::Recur(_)) && inputs.all(|(place, input)| place == 3 || *input != value)
+        matches!(node.op, Op::LinearAttention(_))
+            && inputs.all(|(place, input)| place == 3 || *input != value)
     };
     made && program.nodes.iter().filter(|node| node.inputs.contains(&value)).all(only_decays)
 }
@@ -55,20 +57,20 @@ fn starts(work: &mut Work<'_>, call: &Call<'_>) -> Place {
 pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, inputs: &[Place], out: Place) {
     let (rows, columns) = (call.rows, call.columns());
     match &call.node.op {
-        Op::Decay { log, bias } => {
+        Op::DecayGate { log, bias } => {
             let weights = [log, bias].map(|weight| call.weight(*weight).floats);
             let places = [inputs[0], weights[0], weights[1], out].map(Argument::Place);
             let logarithm = flag(is_logarithm(call.program, call.node.output));
             let numbers = [logarithm, whole(rows), whole(columns)];
             work.tape.cells("decay", rows, columns, &[&places[..], &numbers].concat());
         }
-        Op::Convolve { taps, weight, .. } => {
+        Op::CausalConv1d { taps, weight, .. } => {
             let positions = places(work, call);
             let places = [inputs[0], call.weight(*weight).floats, positions, out].map(Argument::Place);
             let numbers = [rows, columns, *taps].map(whole);
             work.tape.cells("convolve", rows, columns, &[&places[..], &numbers].concat());
         }
-        Op::Recur(recurrence) => {
+        Op::LinearAttention(recurrence) => {
             let starts = starts(work, call);
             let arguments =
                 [&head(call, recurrence, inputs)[..], &[starts, out].map(Argument::Place)].concat();
@@ -83,9 +85,9 @@ pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, inputs: &[Place], ou
 
 pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
     match &call.node.op {
-        Op::Decay { log, bias } => decay_back(work, call, back, [*log, *bias]),
-        Op::Convolve { taps, weight, .. } => convolve_back(work, call, back, (*taps, *weight)),
-        Op::Recur(recurrence) => recur_back(work, call, back, recurrence),
+        Op::DecayGate { log, bias } => decay_back(work, call, back, [*log, *bias]),
+        Op::CausalConv1d { taps, weight, .. } => convolve_back(work, call, back, (*taps, *weight)),
+        Op::LinearAttention(recurrence) => recur_back(work, call, back, recurrence),
         _ => {}
     }
 }
