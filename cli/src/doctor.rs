@@ -5,7 +5,8 @@ use crate::output;
 use serde_json::{Value, json};
 use siskin::encoder::Tokens;
 use siskin::{
-    Cpu, EncoderOptions, Error, ErrorKind, ExecutorKind, Model, ModelOptions, Result, SessionOptions, Wanted,
+    Cpu, EncoderOptions, Error, ErrorKind, ExecutorKind, Model, ModelOptions, OutputRows, Result,
+    SessionOptions,
 };
 use siskin_convert::Beside;
 use std::path::{Path, PathBuf};
@@ -90,7 +91,7 @@ fn logits(model: &Model) -> Result<Vec<f32>> {
     };
     if model.graphs().encoder.is_some() {
         let mut encoder = model.encoder(EncoderOptions::default())?;
-        encoder.read(std::slice::from_ref(&text), Wanted::Every, &mut |_, outputs| {
+        encoder.read(std::slice::from_ref(&text), OutputRows::All, &mut |_, outputs| {
             outputs.rows().for_each(|row| all.extend_from_slice(row));
             Ok(())
         })?;

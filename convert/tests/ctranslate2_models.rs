@@ -7,7 +7,7 @@ mod common;
 use common::{Folder, data, packed};
 use siskin::encoder::Tokens;
 use siskin::file::{Bytes, File};
-use siskin::{EncoderOptions, ErrorKind, Model, ModelOptions, SessionOptions, Wanted};
+use siskin::{EncoderOptions, ErrorKind, Model, ModelOptions, OutputRows, SessionOptions};
 use siskin_convert::import::{self, safetensors};
 use siskin_convert::{Cache, OpenOptions, open_any};
 
@@ -58,7 +58,7 @@ fn run(file: File, golden: &Golden) -> Vec<f32> {
             all = outputs.rows().flatten().copied().collect();
             Ok(())
         };
-        encoder.read(texts, Wanted::Every, &mut each).unwrap();
+        encoder.read(texts, OutputRows::All, &mut each).unwrap();
         return all;
     }
     let mut session = model.session(SessionOptions { context: 10, ..SessionOptions::default() }).unwrap();

@@ -3,7 +3,7 @@
 mod early_exit;
 mod texts;
 
-pub use texts::{Text, Wanted};
+pub use texts::{OutputRows, SequenceInput};
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -38,13 +38,13 @@ pub(crate) struct ContextOptions {
 
 /// Tokens of one sequence that go through the model.
 #[derive(Clone, Copy, Debug)]
-pub struct Piece<'a> {
+pub struct BatchEntry<'a> {
     /// Which sequence.
     pub sequence: usize,
     /// The next tokens of it.
     pub tokens: &'a [u32],
     /// Whether the logits of each token are wanted, or of the last alone.
-    pub every: bool,
+    pub all_logits: bool,
 }
 
 /// What runs one of a model's graphs.
@@ -301,7 +301,7 @@ impl Context {
 
     /// Takes tokens of one or more sequences through the model in one batch. [`Context::output`] then has a row
     /// for every token whose logits were wanted, in order. On an error the sequences are as they were.
-    pub fn forward(&mut self, pieces: &[Piece<'_>]) -> Result<()> {
+    pub fn forward(&mut self, pieces: &[BatchEntry<'_>]) -> Result<()> {
         self.batch.clear();
         let outcome = self.extend(pieces).and_then(|()| self.run(Side::Decoder));
         if outcome.is_err() {
@@ -364,10 +364,11 @@ impl Context {
     }
 
     /// Makes room in the cache and lists the rows.
-    fn extend(&mut self, pieces: &[Piece<'_>]) -> Result<()> {
+    fn extend(&mut self, pieces: &[BatchEntry<'_>]) -> Result<()> {
         let rows = pieces.iter().map(|piece| piece.tokens.len()).sum();
-        let outputs =
-            |piece: &Piece<'_>| if piece.every { piece.tokens.len() } else { piece.tokens.len().min(1) };
+        let outputs = |piece: &BatchEntry<'_>| {
+            if piece.all_logits { piece.tokens.len() } else { piece.tokens.len().min(1) }
+        };
         self.check_batch(Side::Decoder, rows, pieces.iter().map(outputs).sum())?;
         let reads = self.stages[0].is_some();
         for piece in pieces {
@@ -380,7 +381,7 @@ impl Context {
             self.cache.extend(piece.sequence, piece.tokens.len())?;
             let expected = self.cache.expected(piece.sequence);
             for (index, &token) in piece.tokens.iter().enumerate() {
-                if piece.every || index + 1 == piece.tokens.len() {
+                if piece.all_logits || index + 1 == piece.tokens.len() {
                     self.batch.wanted.push(self.batch.rows.len());
                 }
                 let (sequence, position) = (piece.sequence, start + index);

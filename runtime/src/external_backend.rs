@@ -220,7 +220,7 @@ mod tests {
     use super::*;
     use crate::encoder::{EncoderOptions, Tokens};
     use crate::file::{File, Metadata, Writer};
-    use crate::{CacheType, ExecutorKind, Features, Model, ModelOptions, SessionOptions, Wanted, Window};
+    use crate::{CacheType, ExecutorKind, Features, Model, ModelOptions, OutputRows, SessionOptions, Window};
 
     /// Scores of a token: how often it was there, plus ten times how often what was read has it.
     struct Counts;
@@ -337,7 +337,7 @@ mod tests {
             [Tokens::from(vec![1]), Tokens { ids: vec![2, 3], segments: vec![0, 1], ..Tokens::default() }];
         let mut rows = vec![Vec::new(); 2];
         encoder
-            .read(&texts, Wanted::Every, &mut |index, outputs| {
+            .read(&texts, OutputRows::All, &mut |index, outputs| {
                 rows[index] = outputs.rows().flatten().copied().collect();
                 Ok(())
             })

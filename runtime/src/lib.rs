@@ -39,7 +39,7 @@ pub mod tokenizer;
 
 pub use activation_observer::Observer;
 pub use adapter::{Adapter, AdapterPart};
-pub use context::{Context, Piece, Text, Wanted};
+pub use context::{BatchEntry, Context, OutputRows, SequenceInput};
 pub use encoder::{Encoder, EncoderOptions};
 pub use error::{Error, ErrorKind, Result};
 pub use exec::turns;

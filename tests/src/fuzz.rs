@@ -83,7 +83,7 @@ fn run_a_little(file: siskin::file::File) {
     let text = siskin::encoder::Tokens::from(vec![1, 2, 3, 0, 1]);
     let reading = siskin::EncoderOptions { batch: 8, ..Default::default() };
     if let Ok(mut encoder) = model.encoder(reading) {
-        let _ = encoder.read(std::slice::from_ref(&text), siskin::Wanted::Every, &mut |_, _| Ok(()));
+        let _ = encoder.read(std::slice::from_ref(&text), siskin::OutputRows::All, &mut |_, _| Ok(()));
     }
     let Ok(mut session) = model.session(options) else { return };
     let _ = session.read(&text);

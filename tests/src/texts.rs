@@ -8,7 +8,7 @@ use serde_json::Value;
 use siskin::encoder::Tokens;
 use siskin::file::{Bytes, File};
 use siskin::graph::Head;
-use siskin::{Encoder, EncoderOptions, Model, SessionOptions, Wanted};
+use siskin::{Encoder, EncoderOptions, Model, OutputRows, SessionOptions};
 use siskin_convert::import::safetensors::{self, Tensor};
 use siskin_convert::{Cache, OpenOptions, Recipe, open_any};
 
@@ -158,7 +158,7 @@ pub fn encoder(model: &Model, batch: usize) -> Encoder {
 /// Where the model fails.
 pub fn read(model: &Model, texts: &[Tokens], batch: usize) -> Vec<Vec<f32>> {
     let mut encoder = encoder(model, batch);
-    let wanted = if encoder.head() == Head::Class { Wanted::First } else { Wanted::Every };
+    let wanted = if encoder.head() == Head::Class { OutputRows::First } else { OutputRows::All };
     rows(&mut encoder, texts, wanted)
 }
 
@@ -166,7 +166,7 @@ pub fn read(model: &Model, texts: &[Tokens], batch: usize) -> Vec<Vec<f32>> {
 ///
 /// # Panics
 /// Where the model fails.
-pub fn rows(encoder: &mut Encoder, texts: &[Tokens], wanted: Wanted<'_>) -> Vec<Vec<f32>> {
+pub fn rows(encoder: &mut Encoder, texts: &[Tokens], wanted: OutputRows<'_>) -> Vec<Vec<f32>> {
     let mut all = vec![Vec::new(); texts.len()];
     let each = &mut |text: usize, outputs: siskin::encoder::Outputs<'_>| {
         all[text] = outputs.rows().flatten().copied().collect();

@@ -13,7 +13,7 @@ use siskin::sample::SamplerOptions;
 use siskin::tokenizer::to_byte_level;
 use siskin::{
     CacheType, Encoder, EncoderOptions, Ended, ErrorKind, ExecutorKind, GenerateOptions, LayerSet, Model,
-    ModelOptions, SessionOptions, Text, Wanted,
+    ModelOptions, OutputRows, SequenceInput, SessionOptions,
 };
 use siskin_tests::{golden, paths, texts};
 
@@ -177,7 +177,7 @@ fn classes_are_told_as_transformers_tells_them() {
             raw = outputs.row(0).to_vec();
             Ok(())
         };
-        encoder.read(&[ids], Wanted::First, keep).unwrap();
+        encoder.read(&[ids], OutputRows::First, keep).unwrap();
         let found = encoder.classify(&[text], Long::Refuse).unwrap().remove(0);
         (raw, found.into_iter().map(|class| class.probability).collect::<Vec<f32>>())
     };
@@ -353,26 +353,29 @@ fn refused_texts_change_nothing() {
     let mut context = model.context(&options, 2, 1).unwrap();
     let sequence = context.create();
     let say = |context: &mut siskin::Context, tokens: &[u32]| {
-        context.forward(&[siskin::Piece { sequence, tokens, every: false }])?;
+        context.forward(&[siskin::BatchEntry { sequence, tokens, all_logits: false }])?;
         Ok::<_, siskin::Error>(context.output(0).to_vec())
     };
     let read = |context: &mut siskin::Context, text: &Tokens, sequence: usize, wanted| {
         let Tokens { ids, segments, features, global, after } = text;
         let (tokens, after) = (&ids[..], *after);
-        context.read(&[Text { sequence, tokens, segments, features, global, after, wanted }])
+        context.read(&[SequenceInput { sequence, tokens, segments, features, global, after, wanted }])
     };
-    read(&mut context, &golden.texts[0], sequence, Wanted::None).unwrap();
+    read(&mut context, &golden.texts[0], sequence, OutputRows::None).unwrap();
     say(&mut context, &[5]).unwrap();
     let want = say(&mut context, &[6]).unwrap();
     let kind = |outcome: siskin::Result<()>| outcome.unwrap_err().kind();
     context.truncate(sequence, 1).unwrap();
     let refused = [Tokens::from(vec![9999]), Tokens { segments: vec![7], ..Tokens::from(vec![5]) }];
     for text in &refused {
-        assert_eq!(kind(read(&mut context, text, sequence, Wanted::None)), ErrorKind::Argument);
+        assert_eq!(kind(read(&mut context, text, sequence, OutputRows::None)), ErrorKind::Argument);
     }
     let twice = [1, 0, 1];
-    assert_eq!(kind(read(&mut context, &golden.texts[1], sequence, Wanted::At(&twice))), ErrorKind::Argument);
-    assert!(read(&mut context, &golden.texts[1], 99, Wanted::None).is_err());
+    assert_eq!(
+        kind(read(&mut context, &golden.texts[1], sequence, OutputRows::At(&twice))),
+        ErrorKind::Argument
+    );
+    assert!(read(&mut context, &golden.texts[1], 99, OutputRows::None).is_err());
     assert_eq!(context.output(0), want, "what was there is there");
     assert_eq!(say(&mut context, &[6]).unwrap(), want, "the text is still remembered");
 }

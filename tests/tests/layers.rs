@@ -5,7 +5,7 @@
 use serde_json::Value;
 use siskin::encoder::{Early, Long, Scored, Tokens};
 use siskin::file::Bytes;
-use siskin::{EncoderOptions, ErrorKind, ExecutorKind, LayerSet, Model, ModelOptions, Wanted};
+use siskin::{EncoderOptions, ErrorKind, ExecutorKind, LayerSet, Model, ModelOptions, OutputRows};
 use siskin_convert::import::safetensors;
 use siskin_tests::golden::{self, relative_error, score};
 use siskin_tests::{paths, texts};
@@ -157,7 +157,7 @@ fn hidden(model: &Model, text: &Tokens) -> Vec<f32> {
         all = outputs.rows().flatten().copied().collect();
         Ok(())
     };
-    encoder.read(std::slice::from_ref(text), Wanted::Every, each).unwrap();
+    encoder.read(std::slice::from_ref(text), OutputRows::All, each).unwrap();
     all
 }
 

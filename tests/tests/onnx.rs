@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use siskin::encoder::Tokens;
 use siskin::external_backend::{NamedTensor, Numbers};
 use siskin::file::Bytes;
-use siskin::{EncoderOptions, ErrorKind, Model, ModelOptions, SessionOptions, Wanted};
+use siskin::{EncoderOptions, ErrorKind, Model, ModelOptions, OutputRows, SessionOptions};
 use siskin_convert::import::safetensors;
 use siskin_convert::{Cache, OpenOptions, open_any, open_model};
 use siskin_tests::golden::relative_error;
@@ -175,5 +175,5 @@ fn packed_models_take_no_tensors_by_name() {
     let model = open(&data("bert"));
     assert_eq!(model.run(&[]).unwrap_err().kind(), ErrorKind::Unsupported);
     let mut encoder = model.encoder(EncoderOptions { head: false, ..EncoderOptions::default() }).unwrap();
-    encoder.read(&[Tokens::from(vec![5, 6])], Wanted::Every, &mut |_, _| Ok(())).unwrap();
+    encoder.read(&[Tokens::from(vec![5, 6])], OutputRows::All, &mut |_, _| Ok(())).unwrap();
 }

@@ -1,7 +1,9 @@
 //! Every family that reads whole texts against PyTorch, and every way of running it against every other.
 
 use siskin::encoder::{EncoderOptions, Tokens};
-use siskin::{Context, ErrorKind, ExecutorKind, Features, Piece, SessionOptions, Text, Wanted};
+use siskin::{
+    BatchEntry, Context, ErrorKind, ExecutorKind, Features, OutputRows, SequenceInput, SessionOptions,
+};
 use siskin_tests::golden::{LEVELS, emulate, model, relative_error};
 use siskin_tests::texts::{self, NAMES, WRITERS, encoder, load, read, score};
 
@@ -71,7 +73,7 @@ fn bits_depend_on_nothing_but_the_text() {
 fn members_of_a_team_may_take_texts_apart() {
     let read = |model: &siskin::Model, head: bool, texts: &[Tokens]| {
         let options = EncoderOptions { head, batch: 640, ..EncoderOptions::default() };
-        texts::rows(&mut model.encoder(options).unwrap(), texts, Wanted::First)
+        texts::rows(&mut model.encoder(options).unwrap(), texts, OutputRows::First)
     };
     for name in NAMES {
         let golden = load(name, None);
@@ -101,13 +103,13 @@ fn forks_write_on_from_what_was_read() {
         let trunk = context.create();
         let hear = |context: &mut Context, sequence, text: &Tokens| {
             let Tokens { ids, segments, features, global, after } = text;
-            let (wanted, after) = (Wanted::None, *after);
+            let (wanted, after) = (OutputRows::None, *after);
             context
-                .read(&[Text { sequence, tokens: ids, segments, features, global, after, wanted }])
+                .read(&[SequenceInput { sequence, tokens: ids, segments, features, global, after, wanted }])
                 .unwrap();
         };
         let say = |context: &mut Context, sequence, tokens: &[u32]| {
-            context.forward(&[Piece { sequence, tokens, every: false }]).unwrap();
+            context.forward(&[BatchEntry { sequence, tokens, all_logits: false }]).unwrap();
             context.output(0).to_vec()
         };
         let (text, written) = (&golden.texts[0], &golden.written[0]);
@@ -133,7 +135,7 @@ fn what_cannot_be_read_is_refused() {
     let mut encoder = encoder(&model, 16);
     let mut kind = |text: Tokens| {
         let texts = [golden.texts[0].clone(), text];
-        encoder.read(&texts, Wanted::Every, &mut |_, _| Ok(())).unwrap_err().kind()
+        encoder.read(&texts, OutputRows::All, &mut |_, _| Ok(())).unwrap_err().kind()
     };
     assert_eq!(kind(Tokens::default()), ErrorKind::Argument);
     assert_eq!(kind(Tokens::from(vec![5; 65])), ErrorKind::TooLong);

@@ -4,7 +4,7 @@ use super::{Args, finish, ids, measured, median, milliseconds};
 use crate::output::{self, round};
 use serde_json::Value;
 use siskin::encoder::Tokens;
-use siskin::{EncoderOptions, Model, Result, Wanted};
+use siskin::{EncoderOptions, Model, OutputRows, Result};
 use std::time::Instant;
 
 /// Reads `--texts` texts of `--prompt` tokens, or, with several lengths in `--lengths`, of those in turn.
@@ -21,10 +21,10 @@ pub(super) fn report(args: &Args, model: &Model, open_ms: f64, start: Instant) -
         head: false,
         ..EncoderOptions::default()
     })?;
-    encoder.read(&texts, Wanted::Every, &mut |_, _| Ok(()))?;
+    encoder.read(&texts, OutputRows::All, &mut |_, _| Ok(()))?;
     let first_ms = milliseconds(start);
     let work = encoder.work();
-    let mut read = || encoder.read(&texts, Wanted::Every, &mut |_, _| Ok(()));
+    let mut read = || encoder.read(&texts, OutputRows::All, &mut |_, _| Ok(()));
     // Short work is done often, so that its median means something.
     let begun = Instant::now();
     read()?;

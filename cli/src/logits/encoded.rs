@@ -4,7 +4,7 @@ use super::{Input, Row, Table};
 use crate::options::ModelArgs;
 use siskin::encoder::Tokens;
 use siskin::graph::Head;
-use siskin::{EncoderOptions, Error, ErrorKind, Model, Result, SessionOptions, Wanted};
+use siskin::{EncoderOptions, Error, ErrorKind, Model, OutputRows, Result, SessionOptions};
 
 /// What the encoder gives, and the decoder's scores where there is one.
 pub(super) fn tables(model: &Model, args: &ModelArgs, input: &Input) -> Result<Vec<Table>> {
@@ -39,9 +39,9 @@ fn read(model: &Model, args: &ModelArgs, input: &Input, rows: &[Row], texts: &[T
     let most = texts.iter().map(|text| encoder.rows_of(text)).max().unwrap_or(0);
     let per_text = input.columns.max(most);
     let (name, wanted, per_text) = match encoder.head() {
-        Head::Class => ("logits", Wanted::First, 1),
-        Head::Hidden => (hidden, Wanted::Every, per_text),
-        _ => ("logits", Wanted::Every, per_text),
+        Head::Class => ("logits", OutputRows::First, 1),
+        Head::Hidden => (hidden, OutputRows::All, per_text),
+        _ => ("logits", OutputRows::All, per_text),
     };
     let mut values = vec![0.0; columns * input.rows * per_text];
     encoder.read(texts, wanted, &mut |text, outputs| {
@@ -52,7 +52,7 @@ fn read(model: &Model, args: &ModelArgs, input: &Input, rows: &[Row], texts: &[T
         Ok(())
     })?;
     let shape = match wanted {
-        Wanted::First => vec![input.rows, columns],
+        OutputRows::First => vec![input.rows, columns],
         _ => vec![input.rows, per_text, columns],
     };
     Ok(Table { name: name.into(), shape, values })

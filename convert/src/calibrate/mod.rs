@@ -13,7 +13,8 @@ use crate::{Cache, OpenOptions, open_any};
 use moments::Moments;
 use siskin::tokenizer::EncodeOptions;
 use siskin::{
-    Context, Error, ErrorKind, Model, ModelOptions, Observer, Piece, Result, SessionOptions, Text, Wanted,
+    BatchEntry, Context, Error, ErrorKind, Model, ModelOptions, Observer, OutputRows, Result, SequenceInput,
+    SessionOptions,
 };
 use std::collections::HashMap;
 use std::path::Path;
@@ -144,12 +145,12 @@ impl Calibration {
 /// Takes tokens through the model: as what it reads, as what it writes, or both.
 fn see(model: &Model, context: &mut Context, sequence: usize, tokens: &[u32]) -> Result<()> {
     if model.graphs().encoder.is_some() {
-        let wanted = Wanted::None;
+        let wanted = OutputRows::None;
         let (segments, features, global, after) = (&[][..], &[][..], &[][..], None);
-        context.read(&[Text { sequence, tokens, segments, features, global, after, wanted }])?;
+        context.read(&[SequenceInput { sequence, tokens, segments, features, global, after, wanted }])?;
     }
     match model.graphs().decoder {
-        Some(_) => context.forward(&[Piece { sequence, tokens, every: false }]),
+        Some(_) => context.forward(&[BatchEntry { sequence, tokens, all_logits: false }]),
         None => Ok(()),
     }
 }

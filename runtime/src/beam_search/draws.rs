@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Found, normalise};
 use crate::Result;
-use crate::context::{Context, Piece};
+use crate::context::{BatchEntry, Context};
 use crate::sample::{Sampler, SamplerOptions};
 
 /// What all texts have in common.
@@ -74,11 +74,11 @@ impl Draws {
     }
 
     /// The last tokens, which have to go through the model.
-    pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = BatchEntry<'_>> {
         let piece = |draw: &Draw| (draw.sequence, draw.tokens.len() - 1);
         self.draws.iter().filter(|draw| draw.goes_on).map(move |draw| {
             let (sequence, last) = piece(draw);
-            Piece { sequence, tokens: &draw.tokens[last..], every: false }
+            BatchEntry { sequence, tokens: &draw.tokens[last..], all_logits: false }
         })
     }
 

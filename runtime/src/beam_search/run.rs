@@ -2,7 +2,7 @@
 
 use super::{Beams, Found};
 use crate::Result;
-use crate::context::{Context, Piece};
+use crate::context::{BatchEntry, Context};
 
 /// Takes the tokens of sequences through the model, as many at once as the context takes, and calls `each` with the
 /// number of every one whose last token has gone in and its logits.
@@ -28,7 +28,7 @@ pub(crate) fn feed(
             if taken == 0 {
                 break;
             }
-            batch.push(Piece { sequence: *sequence, tokens: &tokens[..taken], every: false });
+            batch.push(BatchEntry { sequence: *sequence, tokens: &tokens[..taken], all_logits: false });
             room -= taken;
             count += usize::from(taken == tokens.len());
         }
@@ -70,11 +70,11 @@ impl Hunt {
     }
 
     /// The last tokens, which have to go through the model.
-    pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
-        self.beams.begun().map(|begun| Piece {
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = BatchEntry<'_>> {
+        self.beams.begun().map(|begun| BatchEntry {
             sequence: begun.sequence,
             tokens: &begun.text[begun.text.len() - 1..],
-            every: false,
+            all_logits: false,
         })
     }
 

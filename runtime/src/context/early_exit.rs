@@ -1,6 +1,6 @@
 //! Texts that leave early: the encoder in parts, each with a head that may say enough.
 
-use super::texts::Text;
+use super::texts::SequenceInput;
 use super::{Context, Side, Stage};
 use crate::cache::CacheOptions;
 use crate::graph::{Exit, Graph, ValueId, pass::cut};
@@ -77,7 +77,7 @@ impl Context {
     /// encoder; where that says `false`, the text leaves.
     pub(crate) fn read_in_parts(
         &mut self,
-        texts: &[Text<'_>],
+        texts: &[SequenceInput<'_>],
         look: &mut dyn FnMut(Look<'_>) -> bool,
     ) -> Result<()> {
         let listed = self.check_texts(texts)?;
@@ -91,7 +91,11 @@ impl Context {
         self.settle(outcome)
     }
 
-    fn run_parts(&mut self, texts: &[Text<'_>], look: &mut dyn FnMut(Look<'_>) -> bool) -> Result<()> {
+    fn run_parts(
+        &mut self,
+        texts: &[SequenceInput<'_>],
+        look: &mut dyn FnMut(Look<'_>) -> bool,
+    ) -> Result<()> {
         // The texts that go on, in the order of their rows.
         let mut on: Vec<usize> = (0..texts.len()).collect();
         for number in 0..self.parts.len() {

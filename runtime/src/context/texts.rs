@@ -8,7 +8,7 @@ use crate::{Error, ErrorKind, Result};
 
 /// Which tokens of a text give outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted<'a> {
+pub enum OutputRows<'a> {
     /// None: the text is only remembered.
     None,
     /// The first.
@@ -16,12 +16,12 @@ pub enum Wanted<'a> {
     /// The last.
     Last,
     /// Every one.
-    Every,
+    All,
     /// Those at these positions, each once, in this order; others than the text has are left out.
     At(&'a [usize]),
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> OutputRows<'a> {
     /// Refuses positions that are given more than once.
     pub(crate) fn check(self) -> Result<()> {
         let Self::At(list) = self else { return Ok(()) };
@@ -44,7 +44,7 @@ impl<'a> Wanted<'a> {
             Self::None => (0..0, &[]),
             Self::First => (0..count.min(1), &[]),
             Self::Last => (count.saturating_sub(1)..count, &[]),
-            Self::Every => (0..count, &[]),
+            Self::All => (0..count, &[]),
             Self::At(list) => (0..0, list),
         };
         range.chain(list.iter().copied().filter(move |&position| position < count))
@@ -53,7 +53,7 @@ impl<'a> Wanted<'a> {
 
 /// A text that a sequence reads at once.
 #[derive(Clone, Copy, Debug)]
-pub struct Text<'a> {
+pub struct SequenceInput<'a> {
     /// Which sequence.
     pub sequence: usize,
     /// All of its tokens.
@@ -61,7 +61,7 @@ pub struct Text<'a> {
     /// The segment that each token is in; empty: all in the first.
     pub segments: &'a [u32],
     /// Which tokens give outputs.
-    pub wanted: Wanted<'a>,
+    pub wanted: OutputRows<'a>,
     /// Where a model reads features instead of tokens: those, frame by frame. There are no tokens then.
     pub features: &'a [f32],
     /// For models whose tokens see only what is near, the positions of those that see all and are seen by all;
@@ -84,7 +84,7 @@ impl Context {
     /// Reads whole texts in one batch, each by a sequence of its own, which forgets what it read before.
     /// [`Context::output`] then has a row for every token that was asked for, in order. Texts that are refused change
     /// nothing; where reading fails, the sequences have read nothing.
-    pub fn read(&mut self, texts: &[Text<'_>]) -> Result<()> {
+    pub fn read(&mut self, texts: &[SequenceInput<'_>]) -> Result<()> {
         let listed = self.check_texts(texts)?;
         self.batch.clear();
         let outcome = self.list(texts, &listed).and_then(|()| self.run(Side::Encoder));
@@ -102,9 +102,9 @@ impl Context {
     }
 
     /// What texts become, where they can be read.
-    pub(super) fn check_texts(&self, texts: &[Text<'_>]) -> Result<Vec<Listed>> {
+    pub(super) fn check_texts(&self, texts: &[SequenceInput<'_>]) -> Result<Vec<Listed>> {
         let stage = self.stage(Side::Encoder)?;
-        let list = |text: &Text<'_>| {
+        let list = |text: &SequenceInput<'_>| {
             let after = text.after.filter(|_| stage.looks_beside);
             Ok(Listed { count: self.rows_of(stage, text)?, after })
         };
@@ -122,7 +122,7 @@ impl Context {
         Ok(listed)
     }
 
-    fn check_text(&self, stage: &Stage, text: &Text<'_>, listed: &Listed) -> Result<()> {
+    fn check_text(&self, stage: &Stage, text: &SequenceInput<'_>, listed: &Listed) -> Result<()> {
         let count = listed.count;
         self.cache.text(text.sequence)?;
         text.wanted.check()?;
@@ -154,7 +154,7 @@ impl Context {
     }
 
     /// The rows that a text becomes.
-    fn rows_of(&self, stage: &Stage, text: &Text<'_>) -> Result<usize> {
+    fn rows_of(&self, stage: &Stage, text: &SequenceInput<'_>) -> Result<usize> {
         match stage.plan.frames_per_row {
             0 if text.features.is_empty() => Ok(text.tokens.len()),
             0 => Err(Error::argument("features", "the model reads tokens")),
@@ -171,7 +171,7 @@ impl Context {
     }
 
     /// Makes room in the cache and lists the rows of texts that were checked.
-    pub(super) fn list(&mut self, texts: &[Text<'_>], listed: &[Listed]) -> Result<()> {
+    pub(super) fn list(&mut self, texts: &[SequenceInput<'_>], listed: &[Listed]) -> Result<()> {
         let marks = self.stage(Side::Encoder)?.marks;
         for (text, &Listed { count, after }) in texts.iter().zip(listed) {
             let first = self.batch.rows.len();

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::text::numbered;
 use super::{Encoder, Long, Part, Tokens};
-use crate::context::Wanted;
+use crate::context::OutputRows;
 use crate::graph::Head;
 use crate::model::Model;
 use crate::{Error, Result};
@@ -136,7 +136,7 @@ impl Encoder {
         let (inputs, shown): (Vec<Tokens>, Vec<_>) =
             parts.into_iter().map(|part| (part.tokens, (part.own, part.spans))).unzip();
         let mut found = vec![Vec::new(); inputs.len()];
-        self.read(&inputs, Wanted::Every, &mut |index, outputs| {
+        self.read(&inputs, OutputRows::All, &mut |index, outputs| {
             let (own, spans) = &shown[index];
             let labelled = |token: usize| Labelled::of(outputs.row(token), spans[token]);
             found[index] = own.clone().map(labelled).collect();
@@ -198,7 +198,7 @@ impl Encoder {
             return self.read_early(texts, early);
         }
         let mut rows = vec![Vec::new(); texts.len()];
-        self.read(texts, Wanted::First, &mut |index, outputs| {
+        self.read(texts, OutputRows::First, &mut |index, outputs| {
             rows[index] = outputs.row(0).to_vec();
             Ok(())
         })?;

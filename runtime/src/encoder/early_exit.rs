@@ -2,7 +2,7 @@
 
 use super::classify::softmax;
 use super::{Encoder, Tokens};
-use crate::context::{Text, Wanted};
+use crate::context::{OutputRows, SequenceInput};
 use crate::{Error, Result};
 
 /// When a text leaves a model that has heads on layers before the last.
@@ -72,8 +72,9 @@ impl Encoder {
             self.make_room(rows, batch.len())?;
             self.make_sequences(batch.len());
             let Some(context) = &mut self.context else { continue };
-            let text = |(&index, &sequence): (&usize, &usize)| text(&texts[index], sequence, Wanted::First);
-            let pieces: Vec<Text<'_>> = batch.iter().zip(&self.sequences).map(text).collect();
+            let text =
+                |(&index, &sequence): (&usize, &usize)| text(&texts[index], sequence, OutputRows::First);
+            let pieces: Vec<SequenceInput<'_>> = batch.iter().zip(&self.sequences).map(text).collect();
             let mut said = vec![Said::default(); batch.len()];
             let layers = &mut self.layers;
             context.read_in_parts(&pieces, &mut |look| {
@@ -92,9 +93,9 @@ impl Encoder {
 }
 
 /// A text that a sequence reads.
-pub(super) fn text<'a>(tokens: &'a Tokens, sequence: usize, wanted: Wanted<'a>) -> Text<'a> {
+pub(super) fn text<'a>(tokens: &'a Tokens, sequence: usize, wanted: OutputRows<'a>) -> SequenceInput<'a> {
     let Tokens { ids, segments, features, global, after } = tokens;
-    Text { sequence, tokens: ids, segments, features, global, after: *after, wanted }
+    SequenceInput { sequence, tokens: ids, segments, features, global, after: *after, wanted }
 }
 
 #[cfg(test)]

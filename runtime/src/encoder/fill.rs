@@ -3,7 +3,7 @@
 use super::classify::softmax;
 use super::text::Pair;
 use super::{Encoder, Long, Outputs, Tokens};
-use crate::context::Wanted;
+use crate::context::OutputRows;
 use crate::graph::Head;
 use crate::tokenizer::EncodeOptions;
 use crate::{Error, ErrorKind, Result};
@@ -51,7 +51,7 @@ impl Encoder {
             return Err(Error::argument("text", format!("has no masked place; write {spelling}")));
         }
         let mut rows = Vec::new();
-        self.read(&[ids.into()], Wanted::At(&places), &mut |_, outputs| {
+        self.read(&[ids.into()], OutputRows::At(&places), &mut |_, outputs| {
             rows = outputs.rows().map(softmax).collect();
             Ok(())
         })?;
@@ -83,7 +83,7 @@ impl Encoder {
         }
         let inputs: Vec<Tokens> = pairs.iter_mut().map(|pair| std::mem::take(&mut pair.tokens)).collect();
         let mut found = vec![None; pairs.len()];
-        self.read(&inputs, Wanted::Every, &mut |index, outputs| {
+        self.read(&inputs, OutputRows::All, &mut |index, outputs| {
             found[index] = best_answer(&pairs[index], outputs);
             Ok(())
         })?;

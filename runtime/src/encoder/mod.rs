@@ -24,7 +24,7 @@ use classify::Classes;
 use sentence::Dense;
 
 use crate::arch::Config;
-use crate::context::{Context, Text, Wanted};
+use crate::context::{Context, OutputRows, SequenceInput};
 use crate::graph::Head;
 use crate::model::Model;
 use crate::result_cache::Memo;
@@ -261,7 +261,7 @@ impl Encoder {
     pub fn read(
         &mut self,
         texts: &[Tokens],
-        wanted: Wanted<'_>,
+        wanted: OutputRows<'_>,
         each: &mut dyn FnMut(usize, Outputs<'_>) -> Result<()>,
     ) -> Result<()> {
         wanted.check()?;
@@ -321,7 +321,7 @@ impl Encoder {
         texts: &[Tokens],
         lengths: &[usize],
         batch: &[usize],
-        wanted: Wanted<'_>,
+        wanted: OutputRows<'_>,
         each: &mut dyn FnMut(usize, Outputs<'_>) -> Result<()>,
     ) -> Result<()> {
         let outputs = |index: &usize| wanted.count(lengths[*index]);
@@ -334,9 +334,9 @@ impl Encoder {
         let text = |(&index, &sequence): (&usize, &usize)| {
             let text = early_exit::text(&texts[index], sequence, wanted);
             let global = if marks_first && text.global.is_empty() { &[0] } else { text.global };
-            Text { global, ..text }
+            SequenceInput { global, ..text }
         };
-        let pieces: Vec<Text<'_>> = batch.iter().zip(&self.sequences).map(text).collect();
+        let pieces: Vec<SequenceInput<'_>> = batch.iter().zip(&self.sequences).map(text).collect();
         context.read(&pieces)?;
         self.work.batches += 1;
         self.work.rows += rows;

@@ -1,7 +1,7 @@
 //! One vector from the hidden states of a text's tokens.
 
 use super::Outputs;
-use crate::context::Wanted;
+use crate::context::OutputRows;
 
 /// How a text's hidden states become one vector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,11 +30,11 @@ impl Pooling {
     ];
 
     /// The tokens that are needed for it.
-    pub(super) fn wanted(self) -> Wanted<'static> {
+    pub(super) fn wanted(self) -> OutputRows<'static> {
         match self {
-            Self::First => Wanted::First,
-            Self::Last => Wanted::Last,
-            Self::Mean | Self::Max | Self::Weighted => Wanted::Every,
+            Self::First => OutputRows::First,
+            Self::Last => OutputRows::Last,
+            Self::Mean | Self::Max | Self::Weighted => OutputRows::All,
         }
     }
 

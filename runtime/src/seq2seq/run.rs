@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Writer, Writing};
 use crate::beam_search::{Beams, Drawing, Draws, Found, Hunt, Settings, feed};
 use crate::cache::CacheOptions;
-use crate::context::{Context, Text, Wanted};
+use crate::context::{Context, OutputRows, SequenceInput};
 use crate::sample::SamplerOptions;
 use crate::session::with_breakers;
 use crate::{Error, ErrorKind, Result};
@@ -267,16 +267,16 @@ impl Flow<'_> {
 
     /// Lets sequences read the sources of jobs, where there are any.
     fn read(&self, context: &mut Context, jobs: &[usize], sequences: &[usize]) -> Result<()> {
-        let text = |(&job, &sequence): (&usize, &usize)| Text {
+        let text = |(&job, &sequence): (&usize, &usize)| SequenceInput {
             sequence,
             tokens: &self.jobs[job].source,
             segments: &[],
-            wanted: Wanted::None,
+            wanted: OutputRows::None,
             features: &[],
             global: &[],
             after: None,
         };
-        let texts: Vec<Text<'_>> =
+        let texts: Vec<SequenceInput<'_>> =
             jobs.iter().zip(sequences).map(text).filter(|text| !text.tokens.is_empty()).collect();
         let mut rest = texts.as_slice();
         while let Some(longest) = rest.first() {

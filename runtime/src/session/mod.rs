@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use siskin_kernels::ops::attention::CacheType;
 
-use crate::context::{Context, Piece, Text, Wanted};
+use crate::context::{BatchEntry, Context, OutputRows, SequenceInput};
 use crate::encoder::Tokens;
 use crate::model::Model;
 use crate::sample::{Sampler, SamplerOptions};
@@ -263,8 +263,16 @@ impl Session {
         let mut context = locked(&self.context);
         context.listen_to(&self.stop.flag);
         let Tokens { ids, segments, features, global, after } = text;
-        let (sequence, wanted) = (self.sequence, Wanted::None);
-        context.read(&[Text { sequence, tokens: ids, segments, features, wanted, global, after: *after }])
+        let (sequence, wanted) = (self.sequence, OutputRows::None);
+        context.read(&[SequenceInput {
+            sequence,
+            tokens: ids,
+            segments,
+            features,
+            wanted,
+            global,
+            after: *after,
+        }])
     }
 
     /// Appends tokens; the last one's logits are then there.
@@ -297,7 +305,7 @@ impl Session {
         &mut self,
         tokens: &[u32],
         batch: usize,
-        every: bool,
+        all_logits: bool,
         each: &mut dyn FnMut(&mut [f32], usize, &Context),
     ) -> Result<()> {
         let switched = self.switch(tokens.len(), batch)?;
@@ -309,7 +317,9 @@ impl Session {
                 drop(context);
                 context = ready(&self.context, &self.model, &self.stop);
             }
-            if let Err(error) = context.forward(&[Piece { sequence: self.sequence, tokens: chunk, every }]) {
+            if let Err(error) =
+                context.forward(&[BatchEntry { sequence: self.sequence, tokens: chunk, all_logits }])
+            {
                 if switched {
                     // What is cached was turned for a length that was not reached.
                     drop(context);

@@ -1,7 +1,7 @@
 //! Sequences that grow beyond the length up to which their frequencies hold.
 
 use super::{Session, locked, ready};
-use crate::context::Piece;
+use crate::context::BatchEntry;
 use crate::{Error, ErrorKind, Result};
 
 impl Session {
@@ -32,7 +32,7 @@ impl Session {
         let outcome = self
             .tokens
             .chunks(batch)
-            .map(|tokens| Piece { sequence: self.sequence, tokens, every: false })
+            .map(|tokens| BatchEntry { sequence: self.sequence, tokens, all_logits: false })
             .try_for_each(|piece| context.forward(std::slice::from_ref(&piece)));
         drop(context);
         match outcome {

@@ -6,7 +6,7 @@ use crate::import::Source;
 use siskin::encoder::Tokens;
 use siskin::external_backend::Engine;
 use siskin::graph::Head;
-use siskin::{CacheType, EncoderOptions, Error, ErrorKind, ModelOptions, Result, SessionOptions, Wanted};
+use siskin::{CacheType, EncoderOptions, Error, ErrorKind, ModelOptions, OutputRows, Result, SessionOptions};
 
 /// The largest difference over the largest expected number that two ways of rounding may make.
 const CLOSE: f32 = 1e-3;
@@ -146,7 +146,7 @@ fn read(ours: &siskin::Model, text: &Tokens, head: bool) -> Result<Vec<f32>> {
     let mut encoder =
         ours.encoder(EncoderOptions { cache: Some(CacheType::F32), head, ..EncoderOptions::default() })?;
     let mut rows = Vec::new();
-    encoder.read(std::slice::from_ref(text), Wanted::Every, &mut |_, outputs| {
+    encoder.read(std::slice::from_ref(text), OutputRows::All, &mut |_, outputs| {
         outputs.rows().for_each(|row| rows.extend_from_slice(row));
         Ok(())
     })?;
