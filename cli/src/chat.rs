@@ -56,7 +56,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         last: None,
         max_tokens: args.text.max_tokens.unwrap_or(usize::MAX),
         open,
-        inputs: siskin_convert::export::inputs_of(&args.model).unwrap_or_default(),
+        inputs: inputs(args),
     };
     interrupt::listen()?;
     chat.begin();
@@ -70,6 +70,18 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The files that the model and its adapter are read from.
+fn inputs(args: &Args) -> Vec<PathBuf> {
+    let paths = [Some(args.model.as_path()), args.model_args.adapter()];
+    let files = |path: &Path| {
+        let inside = std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
+        let mut files: Vec<PathBuf> = inside.chain([path.to_owned()]).collect();
+        files.extend(siskin_convert::export::inputs_of(path).unwrap_or_default());
+        files
+    };
+    paths.into_iter().flatten().flat_map(files).collect()
 }
 
 impl Chat<'_> {

@@ -8,8 +8,8 @@ use siskin::governor::Target;
 use siskin::result_cache::{Memo, MemoOptions};
 use siskin::sample::SamplerOptions;
 use siskin::{
-    CacheType, Encoder, EncoderOptions, Error, ErrorKind, ExecutorKind, Features, LayerSet, Model,
-    ModelOptions, Result, SessionOptions, Window,
+    CacheType, Encoder, EncoderOptions, Error, ExecutorKind, Features, LayerSet, Model, ModelOptions, Result,
+    SessionOptions, Window,
 };
 use siskin_convert::{Beside, Cache, OpenOptions};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -37,27 +37,18 @@ impl OpenArgs {
         if embedded::is_meant(path) {
             return embedded::file();
         }
-        self.open(path, &|options| siskin_convert::open_any(path, options))
+        self.open(&|options| siskin_convert::open_any(path, options))
     }
 
-    fn open<T>(&self, path: &Path, open: &dyn Fn(&OpenOptions<'_>) -> Result<T>) -> Result<T> {
+    fn open<T>(&self, open: &dyn Fn(&OpenOptions<'_>) -> Result<T>) -> Result<T> {
         let cache = match (&self.cache, self.no_cache) {
             (Some(place), _) if place.as_os_str() == "beside" => Cache::Beside,
             (Some(folder), _) => Cache::Folder(folder.clone()),
             (None, true) => Cache::Off,
             (None, false) => Cache::User,
         };
-        let chosen = self.cache.is_some() || self.no_cache;
         let bar = Bar::new(self);
-        let open = |cache| open(&OpenOptions { cache, recipe: None, progress: &bar });
-        match open(cache) {
-            Err(error) if is_no_place(&error) && !chosen && path.exists() => {
-                let opened = open(Cache::Off)?;
-                output::note(self, format!("note: packed for this run alone: {error}"));
-                Ok(opened)
-            }
-            outcome => outcome,
-        }
+        open(&OpenOptions { cache, recipe: None, progress: &bar })
     }
 
     /// Opens a model in any format, to run it.
@@ -66,7 +57,7 @@ impl OpenArgs {
         let model = if embedded::is_meant(path) {
             Self::embedded(args, &model_options)?
         } else {
-            self.open(path, &|options| match args.beside() {
+            self.open(&|options| match args.beside() {
                 None => siskin_convert::open_model(path, options, &model_options),
                 Some(beside) => siskin_convert::open_adapted(path, beside, options, &model_options),
             })?
@@ -92,11 +83,6 @@ impl OpenArgs {
     pub(crate) fn encoder(&self, path: &Path, args: &ModelArgs, options: EncoderOptions) -> Result<Encoder> {
         self.model(path, args)?.encoder(EncoderOptions { cache: args.kv, ..options })
     }
-}
-
-/// Whether a packed form could not be kept, so that packing without keeping it may do.
-fn is_no_place(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Io | ErrorKind::Missing)
 }
 
 /// Who runs a model.
@@ -152,6 +138,11 @@ impl ModelArgs {
     /// The same for another model than the one that the adapter belongs to.
     pub(crate) fn alone(&self) -> Self {
         Self { adapter: None, any_base: false, ..self.clone() }
+    }
+
+    /// Where the adapter is.
+    pub(crate) fn adapter(&self) -> Option<&Path> {
+        self.adapter.as_deref()
     }
 
     /// The adapter that is asked for.

@@ -134,7 +134,7 @@ pub(crate) fn round(value: f64, digits: i32) -> f64 {
 }
 
 /// A bar on standard error, where that is a terminal.
-pub(crate) struct Bar(ProgressBar);
+pub(crate) struct Bar(ProgressBar, bool);
 
 impl Bar {
     /// Of bytes.
@@ -158,14 +158,15 @@ impl Bar {
 
     fn with(open: &OpenArgs, template: &str) -> Self {
         if open.quiet || !std::io::stderr().is_terminal() {
-            return Self(ProgressBar::hidden());
+            return Self(ProgressBar::hidden(), open.quiet);
         }
         let style = ProgressStyle::with_template(template);
         let bar = ProgressBar::new(0);
-        Self(match style {
+        let bar = match style {
             Ok(style) => bar.with_style(style),
             Err(_) => bar,
-        })
+        };
+        Self(bar, open.quiet)
     }
 
     pub(crate) fn set(&self, done: u64, total: u64) {
@@ -191,6 +192,12 @@ impl Progress for Bar {
 
     fn message(&self, text: &str) {
         self.0.set_message(text.to_owned());
+    }
+
+    fn note(&self, text: &str) {
+        if !self.1 {
+            self.0.suspend(|| eprintln!("note: {text}"));
+        }
     }
 }
 

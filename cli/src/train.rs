@@ -138,8 +138,8 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     };
     let (config, text) = read(&run.config)?;
     let (checked, steps) = (config.check, config.steps);
-    let output = Output::of(run.output.as_deref(), &run.config, &config)?;
     let folder = run_folder(run.folder.as_deref(), &run.config)?;
+    let output = Output::of(run.output.as_deref(), &run.config, &config, &folder)?;
     let begun = has_begun(&folder)?;
     let trains = !run.memory && !run.check && !run.find_batch;
     if trains {
@@ -206,8 +206,8 @@ fn export(args: &ExportArgs, open: &OpenArgs) -> Result<()> {
     // A device has nothing to do here.
     config.use_cpu();
     config.export.weights = args.weights.clone().or(config.export.weights);
-    let output = Output::of(args.output.as_deref(), &args.config, &config)?;
     let folder = run_folder(args.folder.as_deref(), &args.config)?;
+    let output = Output::of(args.output.as_deref(), &args.config, &config, &folder)?;
     output.create().map(drop)?;
     if !folder.is_dir() {
         let message = "is missing; train first, or name the run's folder by --folder";
@@ -238,6 +238,10 @@ impl Watcher for Warnings {
 fn pack(args: &PackArgs, open: &OpenArgs) -> Result<()> {
     let (config, _) = read(&args.config)?;
     let output = args.output.clone().unwrap_or_else(|| args.config.with_extension("tokens"));
+    if args.output.is_none() && output.is_symlink() {
+        let message = "is a symbolic link; remove it, or name the output with -o";
+        return Err(Error::argument(output.display().to_string(), message));
+    }
     let folder = args.config.with_extension("run");
     let base = base(&config, &folder, has_begun(&folder)?, open)?;
     let (training, validation) = run::pack(&config, &base, &output)?;
@@ -261,13 +265,15 @@ struct Output {
     path: PathBuf,
     /// The user named it; else it is named after the config, and only a trained model is replaced.
     named: bool,
-    /// What the run reads.
+    /// What the run reads, and the files of its folder.
     inputs: Vec<PathBuf>,
 }
 
 impl Output {
-    fn of(named: Option<&Path>, file: &Path, config: &Config) -> Result<Self> {
+    fn of(named: Option<&Path>, file: &Path, config: &Config, folder: &Path) -> Result<Self> {
         let mut inputs = vec![file.to_owned()];
+        // Checkpoints, tokenizer and log.
+        inputs.extend(std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()));
         for path in run::inputs(config)? {
             // What cannot be opened is named when it is.
             inputs.extend(siskin_convert::export::inputs_of(&path).unwrap_or_default());

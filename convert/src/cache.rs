@@ -17,6 +17,9 @@ const KEY: &str = "cache";
 /// Counts changes of packing after which older cache files are packed again.
 const PACKING: u32 = 7;
 
+/// The most bytes of a source's name in that of its cache file.
+const LONGEST_STEM: usize = 128;
+
 /// What a cache file must say to be the packed form of this source: the identities of the source's files, the recipe,
 /// and the versions of format and tool.
 pub(crate) fn identity(path: &Path, format: &Format, recipe: Option<Recipe>) -> Result<Value> {
@@ -81,7 +84,8 @@ impl Place {
     /// In a folder for caches: the source's name, a hash of its path and one of its identity.
     pub(crate) fn within(folder: &Path, path: &Path, recipe: Option<Recipe>, identity: &Value) -> Self {
         let full = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let start = format!("{}-{:016x}-", file_name(&full), fnv(full.as_os_str().as_encoded_bytes()));
+        let start =
+            format!("{}-{:016x}-", short(&file_name(&full)), fnv(full.as_os_str().as_encoded_bytes()));
         let end = name("", recipe);
         let path = folder.join(format!("{start}{:016x}{end}", fnv(identity.to_string().as_bytes())));
         Self { path, stale: Some((start, end)) }
@@ -114,8 +118,9 @@ impl Place {
         AtomicFile::create_own(&self.path, |_| matches!(self.look(identity), Found::Replaceable))
     }
 
-    /// Removes the cache files that were made of the same path before it changed.
-    pub(crate) fn sweep(&self) {
+    /// Removes the cache files that were made of the same path before it changed. Those of another device are left alone:
+    /// another machine may share the folder, and know the source by that.
+    pub(crate) fn sweep(&self, identity: &Value) {
         let (Some((start, end)), Some(folder)) = (&self.stale, self.path.parent()) else { return };
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
             let name = entry.file_name();
@@ -123,11 +128,26 @@ impl Place {
                 let hash = name.strip_prefix(start.as_str()).and_then(|rest| rest.strip_suffix(end.as_str()));
                 hash.is_some_and(|hash| hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
             });
-            if is_stale && Some(name.as_os_str()) != self.path.file_name() {
+            if is_stale
+                && Some(name.as_os_str()) != self.path.file_name()
+                && is_of_device(&entry.path(), identity)
+            {
                 // What cannot be removed takes room, and does nothing else.
                 let _ = std::fs::remove_file(entry.path());
             }
         }
+    }
+}
+
+/// Whether the cache file was made of files on the same devices, or cannot be read.
+fn is_of_device(path: &Path, identity: &Value) -> bool {
+    let devices = |identity: &Value| -> Vec<Value> {
+        identity["files"].as_array().into_iter().flatten().map(|file| file["device"].clone()).collect()
+    };
+    let Ok(Some(file)) = open_own(path) else { return false };
+    match File::open_descriptor(file, 0, None) {
+        Ok(file) => file.metadata().provenance.get(KEY).is_some_and(|own| devices(own) == devices(identity)),
+        Err(_) => true,
     }
 }
 
@@ -145,6 +165,11 @@ fn name(stem: &str, recipe: Option<Recipe>) -> String {
         None => format!("{stem}.siskin"),
         Some(recipe) => format!("{stem}.{}.siskin", recipe.to_string().replace(",tables=", "-")),
     }
+}
+
+/// Leaves room for the rest of a file's name.
+fn short(name: &str) -> &str {
+    &name[..name.floor_char_boundary(LONGEST_STEM)]
 }
 
 fn file_name(path: &Path) -> String {

@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 /// Where the packed form of a model is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Cache {
-    /// In the user's cache folder: `$XDG_CACHE_HOME/siskin` or `~/.cache/siskin`.
+    /// In the user's cache folder: `$XDG_CACHE_HOME/siskin` or `~/.cache/siskin`. Where that cannot be used, as with
+    /// [`Cache::Off`], which a note says.
     #[default]
     User,
     /// Beside the source: `model.gguf.siskin`, or `model.siskin` in a folder. What is there is used only if it belongs
@@ -96,7 +97,17 @@ fn open_with(
         return unnamed(path, format, open(format)?.as_ref(), options);
     }
     let identity = cache::identity(path, format, options.recipe)?;
-    let place = place(path, options, &identity)?;
+    let without = |error: &Error| {
+        options.progress.note(&format!("packed for this process alone: {error}"));
+    };
+    let place = match place(path, options, &identity) {
+        Ok(place) => place,
+        Err(error) if options.cache == Cache::User => {
+            without(&error);
+            return unnamed(path, format, open(format)?.as_ref(), options);
+        }
+        Err(error) => return Err(error),
+    };
     let refused = |why: &str| {
         let message = format!(
             "the packed model cannot be kept at {}: {why}; choose another cache folder or open without a cache",
@@ -107,12 +118,18 @@ fn open_with(
     match place.look(&identity) {
         Found::Fresh(file) => return Ok(*file),
         Found::Replaceable => {}
-        Found::Foreign => {
-            return Err(refused("what is there is not a cache file of this user that no other may write to"));
-        }
+        Found::Foreign if options.cache == Cache::User => {}
+        Found::Foreign => return Err(refused(FOREIGN)),
     }
     let source = open(format)?;
-    let out = place.create(&identity).map_err(|error| refused(&error.to_string()))?;
+    let out = match place.create(&identity) {
+        Ok(out) => out,
+        Err(error) if options.cache == Cache::User => {
+            without(&error);
+            return unnamed(path, format, source.as_ref(), options);
+        }
+        Err(error) => return Err(refused(&error.to_string())),
+    };
     let provenance = cache::provenance(identity.clone());
     let options = PackOptions {
         recipe: options.recipe,
@@ -120,13 +137,17 @@ fn open_with(
         provenance,
         ..PackOptions::default()
     };
-    pack::pack_as(format, path, source.as_ref(), out, &options)?.commit()?;
-    place.sweep();
-    match place.look(&identity) {
-        Found::Fresh(file) => Ok(*file),
-        Found::Replaceable | Found::Foreign => Err(refused("it was changed while it was written")),
+    let out = pack::pack_as(format, path, source.as_ref(), out, &options)?;
+    if cache::identity(path, format, options.recipe)? != identity {
+        let message = "was changed while it was packed; open it again";
+        return Err(Error::new(ErrorKind::State, path.display().to_string(), message));
     }
+    let file = out.commit_and_keep()?;
+    place.sweep(&identity);
+    File::open_descriptor(file, 0, None).map_err(|error| error.within(&place.path.display().to_string()))
 }
+
+const FOREIGN: &str = "what is there is not a cache file of this user that no other user may write to";
 
 fn is_packed(path: &Path) -> bool {
     let named =
@@ -171,10 +192,24 @@ pub(crate) fn nameless(source: &dyn Source) -> Result<File> {
 fn nameless_file() -> Result<std::fs::File> {
     use std::sync::atomic::{AtomicU64, Ordering};
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let path = std::env::temp_dir().join(format!("siskin-{}-{number}.part", std::process::id()));
-    let io = |error: std::io::Error| Error::io(path.display().to_string(), &error);
-    let file = std::fs::OpenOptions::new().read(true).write(true).create_new(true).open(&path).map_err(io)?;
-    std::fs::remove_file(&path).map_err(io)?;
-    Ok(file)
+    /// Names that others may have taken.
+    const MOST_TAKEN: usize = 1000;
+    let mut options = std::fs::OpenOptions::new();
+    options.read(true).write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    for taken in 0.. {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("siskin-{}-{number}.part", std::process::id()));
+        let io = |error: std::io::Error| Error::io(path.display().to_string(), &error);
+        match options.open(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && taken < MOST_TAKEN => {}
+            Err(error) => return Err(io(error)),
+            Ok(file) => {
+                std::fs::remove_file(&path).map_err(io)?;
+                return Ok(file);
+            }
+        }
+    }
+    Err(Error::new(ErrorKind::Io, "temporary file", "no name is free"))
 }

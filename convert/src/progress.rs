@@ -11,6 +11,11 @@ pub trait Progress: Sync {
     /// What is being done, in words.
     fn message(&self, text: &str);
 
+    /// What the user should know, such as that a packed model could not be kept.
+    fn note(&self, text: &str) {
+        self.message(text);
+    }
+
     /// Whether the work should stop with [`ErrorKind::Cancelled`](siskin::ErrorKind::Cancelled).
     fn cancelled(&self) -> bool {
         false

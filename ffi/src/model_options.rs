@@ -128,6 +128,10 @@ impl siskin_convert::Progress for Teller<'_> {
         crate::log::tell(crate::log::SISKIN_LOG_INFO, text);
     }
 
+    fn note(&self, text: &str) {
+        crate::log::tell(crate::log::SISKIN_LOG_WARNING, text);
+    }
+
     fn cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Relaxed)
     }

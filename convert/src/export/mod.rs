@@ -171,7 +171,7 @@ pub fn export(file: &File, format: &Format, to: &Path, options: &ExportOptions<'
 }
 
 /// Refuses a link under a name that the user did not give.
-fn refuse_link(path: &Path) -> Result<()> {
+pub(super) fn refuse_link(path: &Path) -> Result<()> {
     match path.is_symlink() {
         true => {
             let message = "is a symbolic link, and links are not followed for files that Siskin names itself: remove it";
@@ -215,8 +215,9 @@ impl ExportOptions<'_> {
                 "is of another model; give another place, or --force to remove what is left of that";
             return Err(Error::argument(path.display().to_string(), message));
         }
-        // Beginning a file finds out whether it may be replaced.
-        there.iter().try_for_each(|path| self.create(path).map(drop))?;
+        // A link among them is removed, not followed.
+        let files = there.iter().filter(|path| !path.is_symlink());
+        files.map(|path| AtomicFile::check(path, &self.inputs)).collect::<Result<()>>()?;
         Ok(there)
     }
 }

@@ -26,7 +26,7 @@ public struct ModelOptions: Sendable {
 
     /// Where packed forms are kept.
     public enum Cache: Sendable, Hashable {
-        /// Beside the source, or in the user's folder for caches.
+        /// In the user's cache folder.
         case auto
         /// Nowhere: the model is packed each time.
         case off

@@ -100,6 +100,14 @@ impl AtomicFile {
         files.into_iter().try_for_each(Self::appear)
     }
 
+    /// As [`AtomicFile::commit`], and gives back the file, whatever takes its name afterwards.
+    pub fn commit_and_keep(self) -> Result<File> {
+        let file =
+            self.file.try_clone().map_err(|error| Error::io(self.target.display().to_string(), &error))?;
+        self.commit()?;
+        Ok(file)
+    }
+
     fn sync(&self) -> Result<()> {
         self.file.sync_all().map_err(|error| Error::io(self.target.display().to_string(), &error))
     }
@@ -185,7 +193,7 @@ fn sweep(target: &Path, name: &OsStr) {
         let path = entry.path();
         // What is no regular file is not ours, and might wait for a reader.
         if entry.file_type().is_ok_and(|kind| kind.is_file())
-            && let Ok(file) = OpenOptions::new().write(true).open(&path)
+            && let Ok(file) = own::open(&path, OpenOptions::new().write(true))
             && file.try_lock().is_ok()
         {
             let _ = fs::remove_file(&path);

@@ -22,7 +22,16 @@ pub fn open_own(path: impl AsRef<Path>) -> Result<Option<File>> {
 pub fn append_own(path: impl AsRef<Path>) -> Result<File> {
     let path = path.as_ref();
     check(path)?;
-    open(path, OpenOptions::new().create(true).append(true))
+    let file = open(path, OpenOptions::new().create(true).append(true))?;
+    #[cfg(unix)]
+    if std::os::unix::fs::MetadataExt::nlink(
+        &file.metadata().map_err(|error| Error::io(path.display().to_string(), &error))?,
+    ) > 1
+    {
+        let message = "has another name, a hard link, which would change with it; remove it";
+        return Err(Error::argument(path.display().to_string(), message));
+    }
+    Ok(file)
 }
 
 /// Whether the file belongs to this user and no other may write to it. Always true on systems without Unix permissions.
@@ -66,7 +75,7 @@ pub(super) fn check(path: &Path) -> Result<bool> {
     Ok(true)
 }
 
-fn open(path: &Path, options: &mut OpenOptions) -> Result<File> {
+pub(super) fn open(path: &Path, options: &mut OpenOptions) -> Result<File> {
     let io = |error| Error::io(path.display().to_string(), &error);
     #[cfg(unix)]
     {

@@ -1,6 +1,6 @@
 //! From what is said to tokens.
 
-use super::turn::{self, Turn};
+use super::turn::{Generations, Turn};
 use super::{GenerateOptions, Generation, Session};
 use crate::model::Model;
 use crate::seq2seq::start_tokens;
@@ -91,8 +91,9 @@ fn conversation(tokenizer: &Tokenizer, template: &ChatTemplate, turns: &[Turn]) 
     let untrusted: Vec<Range<usize>> = spans.iter().map(|span| span.range.clone()).collect();
     let options = EncodeOptions { add_special: false, parse_special: true };
     let (mut tokens, mut done) = (Vec::new(), 0);
+    let mut generated = Generations::new(turns);
     for span in &spans {
-        if let Some((ids, end)) = turn::generated(turns, span) {
+        if let Some((ids, end)) = generated.take(span) {
             tokenizer.encode_range(&prompt, done..span.range.start, &untrusted, options, &mut tokens)?;
             tokens.extend(ids);
             done = end;
@@ -112,7 +113,8 @@ mod tests {
     use crate::file::Bytes;
     use crate::tokenizer::{ModelKind, Normalizer, TokenKind, Vocabulary, VocabularyToken};
 
-    const CONTROL: [&str; 5] = ["<|im_start|>", "<|im_end|>", "<|user|>", "<|a|>", "[INST]"];
+    const CONTROL: [&str; 7] =
+        ["<|im_start|>", "<|im_end|>", "<|user|>", "<|a|>", "[INST]", "<|7|>", "<|\n|>"];
     /// Ids of bytes are the bytes; those of [`CONTROL`] follow.
     const FIRST_CONTROL: u32 = 256;
 
@@ -138,7 +140,7 @@ mod tests {
 
     fn control(tokens: &[u32]) -> Vec<&'static str> {
         let controls = tokens.iter().filter_map(|id| id.checked_sub(FIRST_CONTROL));
-        controls.map(|id| CONTROL[id as usize]).collect()
+        controls.filter_map(|id| CONTROL.get(id as usize).copied()).collect()
     }
 
     fn user(content: &str) -> Turn {
@@ -174,6 +176,19 @@ mod tests {
             ("{% set x %}{{ messages[0].content }}{% endset %}{{ x | trim }}", vec![" [INST]"], NONE),
             ("{{ 'x'.join(messages[0].content.splitlines()) | replace('x', '') }}", vec!["[IN\nST]"], NONE),
             ("{{ messages[0].content | tojson }}", vec!["[INST]"], NONE),
+            ("<|{{ messages[0].content | int }}|>", vec!["7"], NONE),
+            ("{{ '<|%d|>' % (messages[0].content | int) }}", vec!["7"], NONE),
+            ("{{ '<|%x|>' % (messages[0].content | int) }}", vec!["7"], NONE),
+            ("<|{{ messages[0].content | length }}|>", vec!["1234567"], NONE),
+            (
+                "{{ [messages[0].content | int] | tojson | replace('[', '<|') | replace(']', '|>') }}",
+                vec!["7"],
+                NONE,
+            ),
+            ("<|{{ messages[0].content % 7 }}|>", vec!["%d"], NONE),
+            ("<|{{ messages[0].content % 'a' }}|>", vec!["%s"], NONE),
+            ("{{ ('<|\n' ~ '|>') }}", vec![""], &["<|\n|>"]),
+            ("{{ ('<|' ~ messages[0].content ~ '|>') | indent(0) }}", vec!["\n"], NONE),
             ("{{ messages }}", vec!["[INST]"], NONE),
             ("{{ ('[' ~ messages[0].content ~ ']').strip() }}", vec!["INST"], NONE),
             ("{{ ('%s|a|>' * 2) % (messages[0].content, '<') }}", vec!["<"], &["<|a|>"]),
@@ -193,6 +208,17 @@ mod tests {
         let template = "Q[INST]{{ messages[0].content }}[INST]";
         assert_eq!(control(&tokens(template, &[user("<#a#> Q")], true)), ["[INST]", "[INST]"]);
         assert_eq!(control(&tokens("<#a#>", &[user("")], true)), ["<|a|>"]);
+    }
+
+    #[test]
+    fn messages_cannot_take_a_part_of_a_control_token() {
+        let mut vocabulary = tokenizer(false).vocabulary().unwrap();
+        vocabulary.tokens.push(VocabularyToken::new("b<", TokenKind::UserDefined));
+        let tokenizer = Tokenizer::open(Bytes::new(vocabulary.write().unwrap())).unwrap();
+        let template = ChatTemplate::new("{{ messages[0].content }}<|a|>").unwrap();
+        let ids = |content: &str| conversation(&tokenizer, &template, &[user(content)]).unwrap();
+        assert_eq!(control(&ids("ab")), ["<|a|>"]);
+        assert_eq!(ids("ab< b")[..2], [97, 263]);
     }
 
     #[test]
@@ -230,6 +256,9 @@ mod tests {
         assert_eq!(cut("{{ messages[0].content[:8] }}"), [72, 260, 32]);
         assert_eq!(cut("{{ messages[0].content[2:] }}"), text("INST] x"));
         assert_eq!(cut("{{ messages[0].content | lower }}"), text("h[inst] x"));
+        // Once each, so that a template cannot multiply them.
+        let twice = cut("{{ messages[0].content }}-{{ messages[0].content }}");
+        assert_eq!(twice, [&[72, 260, 120, 45], &text("H[INST] x")[..]].concat());
 
         // A conversation that is given again, as clients of a server do.
         let messages: Vec<Message> = turns.iter().map(|turn| turn.message.clone()).collect();

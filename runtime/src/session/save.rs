@@ -147,15 +147,14 @@ impl Session {
 /// Writes a saved session, in place of another at most: a model's file is easily named by mistake.
 fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let place = || path.display().to_string();
-    let mut start = [0; MAGIC.len()];
-    match std::fs::File::open(path) {
-        Ok(mut file) if file.metadata().is_ok_and(|facts| facts.is_file() && facts.len() > 0) => {
-            if file.read_exact(&mut start).is_err() || start != MAGIC {
-                let message = "is there and is not a saved session; remove it or write to another place";
-                return Err(Error::argument(place(), message));
-            }
+    AtomicFile::check(path, &[])?;
+    if std::fs::metadata(path).is_ok_and(|facts| facts.len() > 0) {
+        let mut start = [0; MAGIC.len()];
+        let mut file = std::fs::File::open(path).map_err(|error| Error::io(place(), &error))?;
+        if file.read_exact(&mut start).is_err() || start != MAGIC {
+            let message = "is there and is not a saved session; remove it or write to another place";
+            return Err(Error::argument(place(), message));
         }
-        _ => {}
     }
     let mut file = AtomicFile::create(path)?;
     file.write_all(bytes).map_err(|error| Error::io(path.display().to_string(), &error))?;

@@ -86,12 +86,29 @@ impl Generated {
     }
 }
 
-/// The tokens that the model generated for the first bytes of a span of the prompt, and where they end in the prompt.
-pub(super) fn generated<'t>(turns: &'t [Turn], span: &Span) -> Option<(&'t [u32], usize)> {
-    let source = span.source?;
-    let generated = turns.get(source.message)?.generated.as_ref()?;
-    let (ids, end) = generated.run(source.offset..source.offset + span.range.len())?;
-    Some((ids, span.range.start + end - source.offset))
+/// Finds the tokens of generated texts in a prompt. Each token is taken at most once, so that a template cannot multiply
+/// them.
+pub(super) struct Generations<'t> {
+    turns: &'t [Turn],
+    /// How much of each content was taken, in bytes.
+    taken: Vec<usize>,
+}
+
+impl<'t> Generations<'t> {
+    pub(super) fn new(turns: &'t [Turn]) -> Self {
+        Self { turns, taken: vec![0; turns.len()] }
+    }
+
+    /// The tokens that the model generated for the first bytes of a span of the prompt, and where they end in the
+    /// prompt.
+    pub(super) fn take(&mut self, span: &Span) -> Option<(&'t [u32], usize)> {
+        let source = span.source?;
+        let generated = self.turns.get(source.message)?.generated.as_ref()?;
+        let taken = self.taken.get_mut(source.message).filter(|taken| **taken <= source.offset)?;
+        let (ids, end) = generated.run(source.offset..source.offset + span.range.len())?;
+        *taken = end;
+        Some((ids, span.range.start + end - source.offset))
+    }
 }
 
 #[cfg(test)]

@@ -169,7 +169,9 @@ fn indent(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value>
     let mut output = TextBuilder::default();
     let mut at = 0;
     for (index, line) in text.split('\n').enumerate() {
-        output.push_str(if index > 0 { "\n" } else { "" });
+        if index > 0 {
+            output.push_slice(&text, at - 1..at);
+        }
         let wanted = if index == 0 { first } else { blank || !line.is_empty() };
         if wanted {
             output.push_text(&indent);

@@ -1,7 +1,5 @@
 //! Python's two ways to fill text into text.
 
-use std::fmt::Write as _;
-
 use super::budget::{Budget, Eval, fail};
 use super::python::{write_repr, write_str};
 use super::text::{Text, TextBuilder};
@@ -30,6 +28,8 @@ pub(super) fn percent(format: &Text, arguments: &Value, budget: &mut Budget) -> 
             None => (None, after),
         };
         let Some(kind) = after.chars().next() else { fail!("has an incomplete '%' in a format") };
+        let end = after.len() - kind.len_utf8();
+        let directive = format.part(&rest[..rest.len() - end]);
         rest = &after[kind.len_utf8()..];
         if kind == '%' {
             output.push_text(&format.part(&after[..1]));
@@ -37,7 +37,13 @@ pub(super) fn percent(format: &Text, arguments: &Value, budget: &mut Budget) -> 
         }
         let Some(value) = values.next() else { fail!("has a format with too few values") };
         let text = one(kind, precision, value, budget)?;
-        pad(&text, flag, width.unwrap_or(0), &mut output, budget)?;
+        let mut padded = TextBuilder::default();
+        pad(&text, flag, width.unwrap_or(0), &mut padded, budget)?;
+        // Width and padding are those of the format.
+        match directive.has_untrusted() {
+            true => output.push_computed(&padded.finish()),
+            false => output.push_text(&padded.finish()),
+        }
     }
     output.push_text(&format.part(rest));
     if values.next().is_some() && !matches!(arguments, Value::Map(_)) {
@@ -52,18 +58,18 @@ fn one(kind: char, precision: Option<usize>, value: &Value, budget: &mut Budget)
         's' => write_str(value, &mut text, budget)?,
         'r' => write_repr(value, &mut text, budget)?,
         'd' | 'i' => match (value.as_int(), value.as_float()) {
-            (Some(number), _) => text.push_str(&number.to_string()),
-            (None, Some(number)) => text.push_str(&format!("{:.0}", libm::trunc(number))),
+            (Some(number), _) => text.push_computed(&number.to_string()),
+            (None, Some(number)) => text.push_computed(&format!("{:.0}", libm::trunc(number))),
             _ => fail!("formats {} as a number", value.describe()),
         },
         'f' => match value.as_float() {
             Some(number) => {
-                let _ = write!(text, "{number:.*}", precision.unwrap_or(6));
+                text.push_computed(&format!("{number:.*}", precision.unwrap_or(6)));
             }
             None => fail!("formats {} as a number", value.describe()),
         },
         'x' => match value.as_int() {
-            Some(number) if number >= 0 => text.push_str(&format!("{number:x}")),
+            Some(number) if number >= 0 => text.push_computed(&format!("{number:x}")),
             _ => fail!("formats {} as a hexadecimal number", value.describe()),
         },
         other => fail!("has an unknown format '%{other}'"),

@@ -37,12 +37,10 @@ fn write_at(
 ) -> Eval<()> {
     budget.allocate(24)?;
     match value {
-        Value::None => output.push_str("null"),
-        Value::Bool(truth) => output.push_str(if *truth { "true" } else { "false" }),
-        Value::Int(number) => {
-            let _ = write!(output, "{number}");
-        }
-        Value::Float(number) => output.push_str(&number_text(*number)),
+        Value::None => output.push_computed("null"),
+        Value::Bool(truth) => output.push_computed(if *truth { "true" } else { "false" }),
+        Value::Int(number) => output.push_computed(&number.to_string()),
+        Value::Float(number) => output.push_computed(&number_text(*number)),
         Value::Text(text) => quote(text, layout.ascii, output, budget)?,
         Value::List(list) => {
             output.push('[');

@@ -36,6 +36,7 @@ mod tests;
 mod text;
 mod value;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use budget::{Budget, Failure};
@@ -54,8 +55,8 @@ const LONGEST_SOURCE: usize = 1 << 20;
 /// The work that a rendering may do, in steps of about an expression each.
 const MOST_WORK: u64 = 20_000_000;
 /// The memory that a rendering may take in all, in bytes: a fixed part, and so many times the input.
-const MOST_MEMORY: u64 = 3 << 20;
-const MEMORY_PER_INPUT: u64 = 64;
+const MOST_MEMORY: u64 = 8 << 20;
+const MEMORY_PER_INPUT: u64 = 160;
 
 /// A parsed chat template. Clones share it, and threads may.
 ///
@@ -137,7 +138,22 @@ impl ChatTemplate {
         Ok(self.render_with_spans(messages, options)?.0)
     }
 
-    /// The prompt, and which of its bytes came from outside the template: no control token may overlap those.
+    /// The prompt, and the ranges of it that came from outside the template, in bytes: what
+    /// [`Tokenizer::encode_guarded`](crate::tokenizer::Tokenizer::encode_guarded) takes, so that no message spells a
+    /// control token.
+    ///
+    /// # Errors
+    /// As [`ChatTemplate::render`].
+    pub fn render_guarded(
+        &self,
+        messages: &Data,
+        options: &RenderOptions,
+    ) -> Result<(String, Vec<Range<usize>>)> {
+        let (prompt, spans) = self.render_with_spans(messages, options)?;
+        Ok((prompt, spans.into_iter().map(|span| span.range).collect()))
+    }
+
+    /// The prompt, and which of its bytes came from outside the template.
     pub(crate) fn render_with_spans(
         &self,
         messages: &Data,

@@ -29,10 +29,10 @@ pub(super) fn write_repr(value: &Value, output: &mut TextBuilder, budget: &mut B
     budget.allocate(8)?;
     match value {
         Value::Undefined(_) => output.push_str("Undefined"),
-        Value::None => output.push_str("None"),
-        Value::Bool(truth) => output.push_str(if *truth { "True" } else { "False" }),
+        Value::None => output.push_computed("None"),
+        Value::Bool(truth) => output.push_computed(if *truth { "True" } else { "False" }),
         Value::Int(number) => write_number(output, budget, *number)?,
-        Value::Float(number) => output.push_str(&float(*number)),
+        Value::Float(number) => output.push_computed(&float(*number)),
         Value::Text(text) => quote(text, output, budget)?,
         Value::List(list) => {
             let (open, close) = if list.kind == ListKind::Tuple { ('(', ')') } else { ('[', ']') };
@@ -66,7 +66,7 @@ pub(super) fn write_repr(value: &Value, output: &mut TextBuilder, budget: &mut B
 
 fn write_number(output: &mut TextBuilder, budget: &mut Budget, number: i64) -> Eval<()> {
     budget.allocate(20)?;
-    let _ = write!(output, "{number}");
+    output.push_computed(&number.to_string());
     Ok(())
 }
 

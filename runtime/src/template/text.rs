@@ -2,7 +2,7 @@
 //!
 //! This is taint tracking: every operation on strings keeps, for each byte of its result, whether the template itself
 //! wrote it. Control tokens are only recognized in bytes that the template wrote, so that a message cannot spell one,
-//! whatever the template joins, cuts or changes.
+//! whatever the template joins, cuts or changes. Numbers and other values that are written as text count as outside.
 
 use std::fmt;
 use std::ops::{Deref, Range};
@@ -109,9 +109,14 @@ impl Text {
         }
     }
 
+    /// Whether any byte came from outside.
+    pub(super) fn has_untrusted(&self) -> bool {
+        self.spans.is_some()
+    }
+
     /// `result`, which was made of the text: untrusted as a whole if any byte of that is.
     pub(super) fn changed(&self, result: impl Into<Arc<str>>) -> Self {
-        if self.spans.is_some() { Self::untrusted(result) } else { Self::trusted(result) }
+        if self.has_untrusted() { Self::untrusted(result) } else { Self::trusted(result) }
     }
 
     /// The text with each character replaced by what `change` appends for it.
@@ -157,6 +162,13 @@ impl TextBuilder {
     /// Appends a character of the template's own.
     pub(super) fn push(&mut self, character: char) {
         self.text.push(character);
+    }
+
+    /// Appends what was computed, such as a number: nothing says that it does not depend on a message.
+    pub(super) fn push_computed(&mut self, text: &str) {
+        let start = self.text.len();
+        self.text.push_str(text);
+        self.mark(start..self.text.len(), None);
     }
 
     /// Appends a text with its spans.

@@ -358,7 +358,12 @@ impl<'a> Run<'a> {
         trie.prefixes(&text.as_bytes()[at..], 0, |length, id| {
             let attributes = view.attributes_of(id);
             let is_kept_whole = TokenKind::from_number(attributes & attribute::KIND).is_kept_whole();
-            if (is_kept_whole || self.parse_special && allows(at, at + length))
+            let is_allowed = match allows(at, at + length) {
+                true => is_kept_whole || self.parse_special,
+                // A token that both sides spell does not take a part of a control token.
+                false => is_kept_whole && !self.cuts_control(trie, text, at + 1..at + length, allows),
+            };
+            if is_allowed
                 && id < view.tokens
                 && text.is_char_boundary(at + length)
                 && (attributes & attribute::SINGLE_WORD == 0 || stands_alone(text, at, at + length))
@@ -367,6 +372,24 @@ impl<'a> Run<'a> {
             }
         });
         longest
+    }
+
+    /// Whether a control token may begin in `range` and end behind it.
+    fn cuts_control(
+        &self,
+        trie: Trie<'_>,
+        text: &str,
+        range: Range<usize>,
+        allows: &dyn Fn(usize, usize) -> bool,
+    ) -> bool {
+        let mut cuts = false;
+        for at in range.clone().filter(|&at| self.parse_special && text.is_char_boundary(at)) {
+            trie.prefixes(&text.as_bytes()[at..], 0, |length, id| {
+                let kind = TokenKind::from_number(self.tables.view.attributes_of(id) & attribute::KIND);
+                cuts |= at + length > range.end && !kind.is_kept_whole() && allows(at, at + length);
+            });
+        }
+        cuts
     }
 }
 

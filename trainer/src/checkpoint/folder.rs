@@ -63,8 +63,9 @@ impl Folder {
         // A run that was ended in the middle may have left it.
         let _ = std::fs::remove_file(&between);
         if std::fs::hard_link(&from, &between).is_err() {
-            std::fs::copy(&from, &between).map_err(io)?;
-            std::fs::File::open(&between).and_then(|file| file.sync_all()).map_err(io)?;
+            let mut source = std::fs::File::open(&from).map_err(io)?;
+            let mut copy = std::fs::File::create_new(&between).map_err(io)?;
+            std::io::copy(&mut source, &mut copy).and_then(|_| copy.sync_all()).map_err(io)?;
         }
         std::fs::rename(&between, &to).map_err(io)
     }

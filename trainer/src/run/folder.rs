@@ -1,11 +1,13 @@
 //! The folder of a run: checkpoints, log, report. Siskin chooses the names of the files in it, so that it only writes
-//! into a folder that it made, or that was empty.
+//! into a folder that it made, that was empty, or that holds the description of a run.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 
 use siskin::{Error, Result};
+
+use crate::report::RUN;
 
 /// The file that makes a folder that of a run.
 const MARKER: &str = ".siskin-run";
@@ -18,7 +20,8 @@ pub fn prepare(folder: &Path) -> Result<()> {
     if has_marker(folder) {
         return Ok(());
     }
-    if fs::read_dir(folder).map_err(io)?.next().is_some() {
+    let is_described = is_file(&folder.join(RUN));
+    if !is_described && fs::read_dir(folder).map_err(io)?.next().is_some() {
         return Err(not_a_run(folder));
     }
     match fs::File::create_new(folder.join(MARKER)) {
@@ -29,15 +32,21 @@ pub fn prepare(folder: &Path) -> Result<()> {
 
 /// Refuses a folder that [`prepare`] has not made that of a run.
 pub(crate) fn check(folder: &Path) -> Result<()> {
-    if has_marker(folder) { Ok(()) } else { Err(not_a_run(folder)) }
+    if has_marker(folder) || is_file(&folder.join(RUN)) { Ok(()) } else { Err(not_a_run(folder)) }
 }
 
 fn has_marker(folder: &Path) -> bool {
-    folder.join(MARKER).symlink_metadata().is_ok_and(|facts| facts.is_file())
+    is_file(&folder.join(MARKER))
+}
+
+/// Whether a regular file, and not a link to one, is there.
+fn is_file(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|facts| facts.is_file())
 }
 
 fn not_a_run(folder: &Path) -> Error {
-    let message = format!("is not the folder of a run: it has no {MARKER}; remove it or name another");
+    let message =
+        format!("is not the folder of a run: it holds other files and no {MARKER}; name another folder");
     Error::argument(folder.display().to_string(), message)
 }
 

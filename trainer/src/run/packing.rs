@@ -34,6 +34,11 @@ pub fn pack(config: &Config, base: &Base, output: &Path) -> Result<(PackedFile, 
     let sources = Sources { config, tokenizer: &tokenizer };
     let data = &config.data;
     let kept = output.with_extension("validation.tokens");
+    if kept.is_symlink() {
+        let message =
+            "is a symbolic link; links are not followed for files that Siskin names itself: remove it";
+        return Err(Error::argument(kept.display().to_string(), message));
+    }
     let named = [&data.training, &data.validation].into_iter().filter(|names| !names.is_empty());
     let mut inputs = Vec::new();
     for names in named {

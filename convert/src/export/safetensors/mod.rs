@@ -7,7 +7,7 @@ pub use tokenizer::tokenizer_json;
 
 use super::model::Model;
 use super::tensors::{self, Entry};
-use super::{ExportOptions, Format, Report, finish, settings};
+use super::{ExportOptions, Format, Report, finish, refuse_link, settings};
 use serde_json::{Map, Value, json};
 use siskin::encoder::Pooling;
 use siskin::{Error, ErrorKind, Result};
@@ -73,6 +73,7 @@ fn write(model: &Model<'_>, to: &Path, options: &ExportOptions<'_>) -> Result<Re
     for name in names.filter(|name| name.contains('/')) {
         let folder = to.join(name);
         let folder = folder.parent().unwrap_or(to);
+        refuse_link(folder)?;
         std::fs::create_dir_all(folder).map_err(|error| Error::io(folder.display().to_string(), &error))?;
     }
     let mut weights = options.create_in_folder(&to.join("model.safetensors"))?;

@@ -21,6 +21,14 @@ pub struct PackedWriter {
     table: Table,
 }
 
+/// Whether a file is there that is neither empty nor one of packed tokens.
+fn is_other(path: &Path) -> bool {
+    let Ok(mut file) = std::fs::File::open(path) else { return false };
+    let mut start = [0; MAGIC.len()];
+    file.metadata().is_ok_and(|facts| facts.len() > 0)
+        && (file.read_exact(&mut start).is_err() || start != MAGIC)
+}
+
 impl PackedWriter {
     /// For records of `parts` lists with ids below `vocabulary`, made by the tokenizer of this
     /// [identity](super::identity).
@@ -28,8 +36,7 @@ impl PackedWriter {
         Self::create_from(path, &[], vocabulary, parts, identity)
     }
 
-    /// The same, but refuses to replace one of the files that the records come from, or anything but packed tokens; a
-    /// link is not followed.
+    /// The same, but refuses to replace one of the files that the records come from, or anything but packed tokens.
     pub fn create_from(
         path: impl AsRef<Path>,
         inputs: &[PathBuf],
@@ -49,12 +56,11 @@ impl PackedWriter {
             labels: false,
             fingerprint: 0,
         };
-        AtomicFile::check(&path, inputs)?;
-        let is_ours = |mut file: std::fs::File| {
-            let mut start = [0; MAGIC.len()];
-            file.read_exact(&mut start).is_ok() && start == MAGIC
-        };
-        let out = AtomicFile::create_own(path, is_ours)?;
+        let out = AtomicFile::create_from(&path, inputs)?;
+        if is_other(path.as_ref()) {
+            let message = "is there, and Siskin did not write it; remove it or choose another place";
+            return Err(Error::argument(place, message));
+        }
         let mut writer = Self { out: BufWriter::new(out), place, header, table };
         writer.write(&[0; HEADER])?;
         Ok(writer)

@@ -35,7 +35,7 @@ public class ModelOptions {
 
     /** Where the packed form of a model of another format is kept. */
     public enum class Cache {
-        /** Beside the model, or in the user's folder for caches. */
+        /** In the user's cache folder. */
         AUTO,
 
         /** Nowhere: the model is packed each time. */
