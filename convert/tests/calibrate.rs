@@ -1,9 +1,7 @@
 //! Calibration: what a model was seen to compute comes closer to what it computed before.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
-use common::{Folder, golden, packed_with};
+use crate::common::{Folder, golden, packed_with};
 use siskin::file::File;
 use siskin::{ErrorKind, Model, ModelOptions, SessionOptions};
 use siskin_convert::{Calibration, NoProgress, PackOptions, Recipe};

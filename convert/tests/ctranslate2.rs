@@ -2,9 +2,7 @@
 //! Hugging Face models that they were made from.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
-use common::{bits, data, floats};
+use crate::common::{bits, data, floats};
 use siskin::ErrorKind;
 use siskin::file::Bytes;
 use siskin_convert::import::ctranslate2::{Container, DataType, Folder, Layout, Matrix, Names, Role};

@@ -2,9 +2,7 @@
 //! (`tests/golden-scripts/make_ctranslate2.py`).
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
-use common::{Folder, data, packed};
+use crate::common::{Folder, data, packed};
 use siskin::encoder::Tokens;
 use siskin::file::{Bytes, File};
 use siskin::{EncoderOptions, ErrorKind, Model, ModelOptions, OutputRows, SessionOptions};

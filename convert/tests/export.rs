@@ -1,9 +1,7 @@
 //! What is exported comes back: tensors to the bit, blocks to the byte.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
-use common::{Folder, data, packed, packed_with};
+use crate::common::{Folder, data, packed, packed_with};
 use siskin::ErrorKind;
 use siskin::file::File;
 use siskin_convert::export::{self, Dtype, ExportOptions, FORMATS, Report};
@@ -79,8 +77,8 @@ fn names_and_shapes_are_those_of_the_source() {
         let folder = Folder::new("export-names");
         let name = golden.display().to_string();
         written(&packed(&golden, &folder), &folder.join("out"), &ExportOptions::default()).unwrap();
-        let source = common::floats(&golden.join("model.safetensors"));
-        let made = common::floats(&folder.join("out/model.safetensors"));
+        let source = crate::common::floats(&golden.join("model.safetensors"));
+        let made = crate::common::floats(&folder.join("out/model.safetensors"));
         for (tensor, (shape, values)) in &made {
             // Some sources keep tensors under names without their class's prefix.
             let theirs = source
@@ -161,11 +159,11 @@ fn rows_with_rotation_are_rotated_back() {
     let folder = Folder::new("export-rows");
     let recipe: Recipe = "w8r,always".parse().unwrap();
     let options = PackOptions { recipe: Some(recipe), ..PackOptions::default() };
-    let file = packed_with(&common::golden("llama"), &folder, &options);
+    let file = packed_with(&crate::common::golden("llama"), &folder, &options);
     written(&file, &folder.join("out"), &ExportOptions { dtype: Dtype::F32, ..ExportOptions::default() })
         .unwrap();
-    let source = common::floats(&common::golden("llama").join("model.safetensors"));
-    let made = common::floats(&folder.join("out/model.safetensors"));
+    let source = crate::common::floats(&crate::common::golden("llama").join("model.safetensors"));
+    let made = crate::common::floats(&folder.join("out/model.safetensors"));
     for (name, (_, values)) in &made {
         let (error, signal) =
             source[name].1.iter().zip(values).fold((0.0, 0.0), |(error, signal), (a, b)| {
@@ -178,7 +176,7 @@ fn rows_with_rotation_are_rotated_back() {
 #[test]
 fn nothing_is_replaced_unless_that_is_wanted() {
     let folder = Folder::new("export-force");
-    let file = packed(&common::golden("llama"), &folder);
+    let file = packed(&crate::common::golden("llama"), &folder);
     for format in FORMATS {
         let to = folder.join(format.name).with_extension(format.ending);
         let write = |force: bool| {
@@ -315,7 +313,7 @@ fn onnx_models_name_nothing_that_is_not_there() {
 #[test]
 fn many_weights_stand_in_a_file_of_their_own() {
     let folder = Folder::new("export-onnx-data");
-    let file = packed(&common::golden("gpt2"), &folder);
+    let file = packed(&crate::common::golden("gpt2"), &folder);
     let (inside, outside) = (folder.join("inside.onnx"), folder.join("outside.onnx"));
     written(&file, &inside, &ExportOptions::default()).unwrap();
     let options = ExportOptions { most_inside: 1000, ..ExportOptions::default() };

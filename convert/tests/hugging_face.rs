@@ -1,9 +1,7 @@
 //! Hugging Face folders: the packed values are those of the safetensors, moved to where our graphs want them.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
-use common::{Folder, bits, floats, golden, packed, row};
+use crate::common::{Folder, bits, floats, golden, packed, row};
 use serde_json::{Value, json};
 use siskin::ErrorKind;
 use siskin::file::File;

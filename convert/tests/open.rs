@@ -1,9 +1,7 @@
 //! Opening any model: cache files are found, made, and made again when they are stale or broken.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
-use common::{Folder, data};
+use crate::common::{Folder, data};
 use siskin::ErrorKind;
 use siskin::file::File;
 use siskin_convert::{Cache, OpenOptions, PackOptions, Progress, open_any, pack_file};
@@ -279,7 +277,7 @@ fn a_model_is_not_packed_over_itself() {
     let copy = folder.join("llama");
     std::fs::create_dir(&copy).unwrap();
     for name in ["config.json", "model.safetensors"] {
-        std::fs::copy(common::golden("llama").join(name), copy.join(name)).unwrap();
+        std::fs::copy(crate::common::golden("llama").join(name), copy.join(name)).unwrap();
     }
     let error = pack_file(&copy, &copy.join("config.json"), &PackOptions::default()).unwrap_err();
     assert_eq!((error.kind(), entries(&copy)), (ErrorKind::Argument, 2));

@@ -1,9 +1,7 @@
 //! A `.siskin` file whose matrices get other types becomes what its source would.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
-use common::{Folder, data};
+use crate::common::{Folder, data};
 use siskin::ErrorKind;
 use siskin::file::{File, SectionKind, Tensor};
 use siskin_convert::{PackOptions, Recipe, pack_file};

@@ -7,7 +7,7 @@ OUT_DIR/NAME/ becomes a model of the same layout whose weights are the gradients
 
     sum over rows r and columns c of the output:  output[r, c] · cos(0.3 r + 1.7 c) / sqrt(columns)
 
-where r counts the rows of all texts, padding left out. `cargo test -p siskin-tests --test gradients -- --ignored bless`
+where r counts the rows of all texts, padding left out. `cargo test -p siskin-tests --test models -- --ignored gradients::bless`
 keeps some numbers of each in tests/data/gradients.
 """
 import json

@@ -82,9 +82,16 @@ fn writers_are_those_of_pytorch() {
     }
 }
 
+/// The folder of what these tests write.
+fn place() -> PathBuf {
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("configurations");
+    std::fs::create_dir_all(&place).unwrap();
+    place
+}
+
 /// A copy of a folder of `tests/data` with another configuration, and without some tensors.
 fn changed(from: &str, to: &str, config: Value, without: &[&str]) -> PathBuf {
-    let (from, to) = (paths::data(from), Path::new(env!("CARGO_TARGET_TMPDIR")).join(to));
+    let (from, to) = (paths::data(from), place().join(to));
     std::fs::create_dir_all(&to).unwrap();
     let mut all: Value = serde_json::from_slice(&std::fs::read(from.join("config.json")).unwrap()).unwrap();
     all.as_object_mut().unwrap().extend(config.as_object().unwrap().clone());
@@ -181,7 +188,7 @@ fn what_would_be_computed_otherwise_is_refused() {
 }
 
 fn written(file: &File, format: &str, name: &str) -> Result<PathBuf> {
-    let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let to = place().join(name);
     let options = ExportOptions { force: true, ..ExportOptions::default() };
     export::export(file, export::format_for(Some(format), &to)?, &to, &options)?;
     Ok(to)
@@ -256,7 +263,7 @@ fn our_own_onnx_models_become_their_graphs_again() {
     for (name, folder) in names.map(|name| (name, folder(name))).chain(usual) {
         let file = packed(&folder).unwrap();
         let onnx = written(&file, "onnx", &format!("{name}.onnx")).unwrap();
-        let beside = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-onnx"));
+        let beside = place().join(format!("{name}-onnx"));
         std::fs::create_dir_all(&beside).unwrap();
         std::fs::rename(onnx, beside.join("model.onnx")).unwrap();
         std::fs::copy(folder.join("config.json"), beside.join("config.json")).unwrap();

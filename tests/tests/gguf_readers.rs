@@ -25,9 +25,16 @@ fn open(path: impl AsRef<Path>) -> Model {
     Model::from_file(packed(path).unwrap(), &ModelOptions::default()).unwrap()
 }
 
+/// The folder of what these tests write.
+fn place() -> PathBuf {
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gguf-readers");
+    std::fs::create_dir_all(&place).unwrap();
+    place
+}
+
 /// Exports into the folder of these tests: where to, and the report.
 fn exported(file: &File, format: &str, name: &str) -> Result<(PathBuf, Report)> {
-    let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let to = place().join(name);
     let options = ExportOptions { force: true, ..ExportOptions::default() };
     let report = export::export(file, export::format_for(Some(format), &to)?, &to, &options)?;
     Ok((to, report))
@@ -77,7 +84,7 @@ fn an_onnx_export_says_how_vectors_are_made() {
     let (beside, _) = exported(&file, "safetensors", "onnx-beside").unwrap();
     let (to, report) = exported(&file, "onnx", "nomic-bert.onnx").unwrap();
     assert!(report.notes.iter().any(|note| note.contains("pooling")), "{:?}", report.notes);
-    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("onnx-alone");
+    let home = place().join("onnx-alone");
     std::fs::create_dir_all(&home).unwrap();
     std::fs::copy(&to, home.join("model.onnx")).unwrap();
     ["config.json", "tokenizer.json", "tokenizer_config.json"].iter().for_each(|name| {
@@ -140,7 +147,7 @@ fn a_view_of_both_sides_stays_in_a_folder() {
 /// A copy of a folder of the tests' data whose configuration was changed, named `name` among what these tests write.
 fn changed(from: &str, name: &str, change: impl FnOnce(&mut Value)) -> PathBuf {
     let from = paths::data(from);
-    let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let to = place().join(name);
     std::fs::create_dir_all(&to).unwrap();
     std::fs::copy(from.join("model.safetensors"), to.join("model.safetensors")).unwrap();
     let config = std::fs::read(from.join("config.json")).unwrap();

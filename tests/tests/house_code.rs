@@ -20,3 +20,29 @@ fn files_are_short() {
     assert!(tree.rust().count() > 20, "the sources are not read");
     house::assert_clean("Files stay short.", &house::files_short(&tree));
 }
+
+/// Cargo does not look for tests by itself where a manifest names their programs.
+#[test]
+fn every_file_of_tests_is_in_a_program() {
+    let tree = house::Tree::read(&paths::root());
+    let mut lost = Vec::new();
+    for folder in ["tests", "convert", "cli"] {
+        let manifest = tree.file(&format!("{folder}/Cargo.toml")).map_or("", |file| &file.text);
+        let prefix = format!("{folder}/tests/");
+        let name = |path: &str| path.strip_prefix(&prefix)?.strip_suffix(".rs").map(str::to_owned);
+        let own: Vec<_> = tree
+            .rust()
+            .filter_map(|file| Some((name(&file.path)?, file)))
+            .filter(|(name, _)| !name.contains('/'))
+            .collect();
+        assert!(own.len() > 5, "the tests of {folder} are not read");
+        for (name, file) in &own {
+            let is_program = manifest.contains(&format!("path = \"tests/{name}.rs\""));
+            let is_module = own.iter().any(|(_, root)| root.text.contains(&format!("\nmod {name};\n")));
+            if !is_program && !is_module {
+                lost.push(format!("{}:1: in no program of {folder}/Cargo.toml", file.path));
+            }
+        }
+    }
+    house::assert_clean("Every file of tests is run.", &lost);
+}

@@ -75,7 +75,7 @@ fn what_is_found_is_what_transformers_finds() {
 
 /// A model whose texts are tokens' numbers.
 fn spelt(name: &str, from: &str, words: &[(u32, &str)], config: &serde_json::Value) -> File {
-    with_tokenizer(Path::new(env!("CARGO_TARGET_TMPDIR")), name, from, words, config)
+    with_tokenizer(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("search"), name, from, words, config)
 }
 
 fn opened(file: &File, threads: usize) -> Model {

@@ -1,0 +1,23 @@
+//! Models, and what is made of them: one program, since each has the whole runtime in it.
+
+mod adapters;
+mod audio;
+mod configurations;
+mod embeddings;
+mod encoders;
+mod expert_pages;
+mod gguf_readers;
+mod gradients;
+mod kinds;
+mod layers;
+mod looking;
+mod onnx;
+mod onnx_hostile;
+mod real_models;
+mod routers;
+mod search;
+mod sessions;
+mod speech;
+mod texts;
+mod trainer_data;
+mod training;
