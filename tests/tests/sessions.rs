@@ -14,16 +14,13 @@ use std::sync::OnceLock;
 
 /// A model that chats, where `cargo xtask model smollm2` has brought it.
 fn chatting() -> Option<Model> {
-    static MODEL: OnceLock<Option<Model>> = OnceLock::new();
+    static MODEL: OnceLock<Model> = OnceLock::new();
+    let path = paths::model("smollm2")?;
     let open = || {
-        let Some(path) = paths::model("smollm2") else {
-            eprintln!("smollm2 is not here; bring it with `cargo xtask model smollm2`");
-            return None;
-        };
         let file = open_any(path, &OpenOptions { cache: Cache::Off, ..OpenOptions::default() }).unwrap();
-        Some(model(&file, ExecutorKind::Cpu, 2, Features::NONE))
+        model(&file, ExecutorKind::Cpu, 2, Features::NONE)
     };
-    MODEL.get_or_init(open).clone()
+    Some(MODEL.get_or_init(open).clone())
 }
 
 fn greedy(model: &Model, context: usize) -> Session {

@@ -43,9 +43,89 @@ pub(crate) fn last_after<'a>(record: &'a str, start: &str, sign: &str) -> Option
     line.split_once(sign).map(|(_, rest)| rest.trim())
 }
 
+/// What the tests of a record came to.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Tests {
+    pub(crate) passed: usize,
+    pub(crate) failed: usize,
+    /// Tests that ended well because something they need is not there.
+    pub(crate) skipped: usize,
+    /// Tests that ran some of their cases.
+    pub(crate) partly: usize,
+    /// Why, each reason once.
+    pub(crate) reasons: Vec<String>,
+}
+
+/// What a line begins with that says why a test was skipped, or which of its cases `cargo xtask test --all` adds.
+pub(crate) const SKIPPED: &str = "skipped: ";
+const LEFT_OUT: &str = "left out: ";
+/// What tests in Swift say, somewhere in a line.
+const SKIPPED_IN_SWIFT: &str = "Test skipped: ";
+
+impl Tests {
+    /// Adds up the lines with which test programs end, and tests that were skipped. Rust's must have been run with
+    /// `--show-output`.
+    pub(crate) fn read(record: &str) -> Self {
+        let mut tests = Self::default();
+        // Whether what is printed is a test's own, and whether that test is counted among the skipped.
+        let (mut own, mut counted) = (false, false);
+        for line in record.lines() {
+            let skipped =
+                line.strip_prefix(SKIPPED).or(line.split_once(SKIPPED_IN_SWIFT).map(|(_, why)| why));
+            if line.starts_with("---- ") {
+                (own, counted) = (true, false);
+            } else if let Some(counts) = line.strip_prefix("test result: ") {
+                own = false;
+                tests.add_counts(counts);
+            } else if let Some(why) = skipped {
+                tests.skipped += usize::from(!own || !counted);
+                tests.passed = tests.passed.wrapping_sub(usize::from(own && !counted));
+                counted = true;
+                tests.add_reason(why);
+            } else if let Some(cases) = line.strip_prefix(LEFT_OUT) {
+                tests.partly += 1;
+                tests.add_reason(cases);
+            }
+        }
+        tests
+    }
+
+    fn add_counts(&mut self, counts: &str) {
+        for part in counts.split([';', '.']) {
+            let Some((number, what)) = part.trim().split_once(' ') else { continue };
+            let number = number.parse().unwrap_or(0);
+            match what {
+                // The skipped were taken off before.
+                "passed" => self.passed = self.passed.wrapping_add(number),
+                "failed" => self.failed += number,
+                _ => {}
+            }
+        }
+    }
+
+    fn add_reason(&mut self, reason: &str) {
+        if !self.reasons.iter().any(|known| known == reason) {
+            self.reasons.push(reason.to_owned());
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn results_are_added_up() {
+        let said = "running 3 tests\ntest a ... ok\n---- a stdout ----\nskipped: no model\nskipped: no model\n\n\
+            ---- b stdout ----\nleft out: 3 of 4 models\n\
+            test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 1.50s\n\
+            a.swift:3: error: T.test : Test skipped: no sound\n\
+            test result: FAILED. 2 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.02s\n";
+        let reasons = ["no model", "3 of 4 models", "no sound"].map(str::to_owned).to_vec();
+        let want = Tests { passed: 3, failed: 3, skipped: 2, partly: 1, reasons };
+        assert_eq!(Tests::read(said), want, "what was skipped did not pass");
+        assert_eq!(Tests::read("error: could not compile"), Tests::default());
+    }
 
     #[test]
     fn a_failure_in_the_middle_is_shown() {

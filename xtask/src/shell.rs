@@ -10,6 +10,9 @@ pub(crate) type Result<T = ()> = std::result::Result<T, String>;
 /// For builds that read no ONNX models: tract takes minutes to compile.
 pub(crate) const WITHOUT_TRACT: &str = "--no-default-features";
 
+/// What tells tests to run also the cases that others stand for.
+pub(crate) const ALL_CASES: (&str, &str) = ("SISKIN_TEST_ALL", "1");
+
 /// The root of the workspace.
 pub(crate) fn root() -> PathBuf {
     let mut path = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
@@ -96,6 +99,18 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     }
     let said = String::from_utf8_lossy(&answer.stderr);
     Err(format!("`{}` ended with {}\n{}", shown(command), answer.status, said.trim_end()))
+}
+
+/// Processor time of all programs that this one has run and waited for, and of those that they have; `None` where the
+/// system does not say.
+pub(crate) fn seconds_of_programs() -> Option<f64> {
+    // The kernel counts for programs in hundredths, whatever it counts in itself.
+    const TICKS: f64 = 100.0;
+    let line = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // The name of the program, which may have spaces, ends at the last parenthesis.
+    let fields: Vec<&str> = line.rsplit_once(')')?.1.split_whitespace().collect();
+    let ticks = |field: usize| fields.get(field)?.parse::<u64>().ok();
+    Some((ticks(13)? + ticks(14)?) as f64 / TICKS)
 }
 
 /// Whether the command runs and succeeds.

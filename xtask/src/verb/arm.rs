@@ -2,7 +2,8 @@
 
 use crate::Verb;
 use crate::foreign;
-use crate::shell::{Result, WITHOUT_TRACT, shown};
+use crate::record::Tests;
+use crate::shell::{ALL_CASES, Result, WITHOUT_TRACT, shown};
 use crate::tools;
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -64,9 +65,7 @@ const REST: Suite = Suite {
         "--package=siskin-tests",
         WITHOUT_TRACT,
         "--lib",
-        "--test=gguf",
-        "--test=hugging_face",
-        "--test=open",
+        "--test=convert",
         "--test=goldens",
         "--test=fuzz_short",
         "--test=tokenizers",
@@ -102,12 +101,12 @@ fn arm(arguments: &[String]) -> Result {
     need_tools()?;
     let wanted = |target: &&Target| chosen.is_empty() || chosen.iter().any(|name| *name == target.triple);
     let targets: Vec<_> = TARGETS.iter().filter(wanted).collect();
-    run_on(&targets, if all.is_empty() { Extent::Usual } else { Extent::All })
+    run_on(&targets, if all.is_empty() { Extent::Usual } else { Extent::All }, true)
 }
 
-/// Every target with the tests of bit identity alone.
-pub(crate) fn identity() -> Result {
-    run_on(&TARGETS.iter().collect::<Vec<_>>(), Extent::Identity)
+/// Every target with the tests of bit identity alone; with all of their models and types, or each at least once.
+pub(crate) fn identity(all_cases: bool) -> Result {
+    run_on(&TARGETS.iter().collect::<Vec<_>>(), Extent::Identity, all_cases)
 }
 
 /// Installs what is missing, or says how.
@@ -125,11 +124,11 @@ pub(crate) fn need_tools() -> Result {
 struct Line {
     target: &'static str,
     suite: &'static str,
-    counts: Counts,
+    counts: Tests,
     seconds: f64,
 }
 
-fn run_on(targets: &[&Target], extent: Extent) -> Result {
+fn run_on(targets: &[&Target], extent: Extent, all_cases: bool) -> Result {
     let mut lines = Vec::new();
     for target in targets {
         let suites = match extent {
@@ -139,7 +138,7 @@ fn run_on(targets: &[&Target], extent: Extent) -> Result {
         let rest = (extent == Extent::All).then_some(&REST);
         for suite in suites.iter().chain(rest) {
             let begun = Instant::now();
-            let counts = run_suite(target, suite)?;
+            let counts = run_suite(target, suite, all_cases)?;
             let seconds = begun.elapsed().as_secs_f64();
             lines.push(Line { target: target.triple, suite: suite.name, counts, seconds });
         }
@@ -152,14 +151,17 @@ fn run_on(targets: &[&Target], extent: Extent) -> Result {
     if failed == 0 { Ok(()) } else { Err(format!("{failed} tests failed on Arm")) }
 }
 
-fn run_suite(target: &Target, suite: &Suite) -> Result<Counts> {
+fn run_suite(target: &Target, suite: &Suite, all_cases: bool) -> Result<Tests> {
     let mut command = cargo_for(target);
-    command.args(suite.arguments).stderr(Stdio::inherit());
+    command.args(suite.arguments).args(["--", "--show-output"]).stderr(Stdio::inherit());
+    if all_cases {
+        command.env(ALL_CASES.0, ALL_CASES.1);
+    }
     println!("$ {}", shown(&command));
     let answer = command.output().map_err(|error| format!("`{}`: {error}", shown(&command)))?;
     let said = String::from_utf8_lossy(&answer.stdout);
     println!("{said}");
-    let counts = counts(&said);
+    let counts = Tests::read(&said);
     // A build that failed ran no tests; a test that broke off is in no count.
     if !answer.status.success() && counts.failed == 0 || counts.passed + counts.failed == 0 {
         return Err(format!("`{}` ended with {}", shown(&command), answer.status));
@@ -185,40 +187,4 @@ fn cargo_for(target: &Target) -> Command {
     foreign::link_with(&mut command, triple, &format!("{prefix}-gcc"));
     foreign::run_with(&mut command, triple, &format!("{emulator} -cpu max -L /usr/{prefix}"));
     command
-}
-
-/// Tests that passed and failed.
-#[derive(Debug, Default, PartialEq)]
-struct Counts {
-    passed: usize,
-    failed: usize,
-}
-
-/// Adds up the lines with which test programs end.
-fn counts(said: &str) -> Counts {
-    let mut counts = Counts::default();
-    for line in said.lines().filter_map(|line| line.strip_prefix("test result: ")) {
-        for part in line.split([';', '.']) {
-            match part.trim().split_once(' ') {
-                Some((number, "passed")) => counts.passed += number.parse().unwrap_or(0),
-                Some((number, "failed")) => counts.failed += number.parse().unwrap_or(0),
-                _ => {}
-            }
-        }
-    }
-    counts
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn results_are_added_up() {
-        let said = "running 3 tests\ntest a ... ok\n\
-            test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 1.50s\n\
-            test result: FAILED. 0 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.02s\n";
-        assert_eq!(counts(said), Counts { passed: 2, failed: 3 });
-        assert_eq!(counts("error: could not compile"), Counts::default());
-    }
 }

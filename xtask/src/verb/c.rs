@@ -128,6 +128,9 @@ impl Place {
     fn real_models(&self) -> Result {
         let chat = shell::models()?.join("smollm2.gguf");
         let hears = shell::models()?.join("whisper");
+        for model in [&chat, &hears].into_iter().filter(|model| !model.exists()) {
+            println!("skipped: {} is not there; `cargo xtask model` brings it", model.display());
+        }
         if chat.exists() {
             let cancel = self.compile("gcc", "cancel", false)?;
             run(program(cancel, &[]).arg(chat).arg(PATIENCE))?;

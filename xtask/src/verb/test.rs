@@ -2,23 +2,22 @@
 
 use super::{android, arm, c, counts, cuda, export, ios, model, size};
 use crate::Verb;
-use crate::record;
-use crate::shell::{self, Result, cargo, run};
+use crate::record::{self, Tests};
+use crate::shell::{self, ALL_CASES, Result, cargo, run};
 use crate::tools;
 use std::fs;
-use std::process::Command;
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-pub(crate) const VERB: Verb =
-    Verb { name: "test", usage: "[STEP]…", about: "run every check, or the steps named", run: test };
+pub(crate) const VERB: Verb = Verb { name: "test", usage: "[--all] [STEP]…", about: ABOUT, run: test };
+const ABOUT: &str = "run every check, or the steps named; --all: also the cases that others stand for";
 
 /// Real models that tests use where they are there.
 const MODELS: [&str; 3] = ["smollm2", "minilm", "whisper"];
 /// Mutations per seed; the plain test run does a tenth.
 const FUZZ_ROUNDS: &str = "2000";
-
-/// What stands before the reason in the table.
-const SKIPPED: &str = "skipped: ";
 
 enum Outcome {
     Passed,
@@ -26,77 +25,148 @@ enum Outcome {
     Failed(String),
 }
 
+/// How much is run.
+#[derive(Clone, Copy, PartialEq)]
+enum Extent {
+    /// Of cases that stand for each other, one.
+    Usual,
+    All,
+}
+
 struct Step {
     name: &'static str,
-    run: fn() -> Result<Outcome>,
+    /// Processor seconds that it may take in a new clone, compiling included, before it is named.
+    budget: u32,
+    run: fn(Extent) -> Result<Outcome>,
 }
 
+#[rustfmt::skip]
 const STEPS: [Step; 18] = [
-    Step { name: "tools", run: need_tools },
-    Step { name: "format", run: || pass(cargo(&["fmt", "--all", "--check"])) },
-    Step { name: "clippy", run: clippy },
-    Step { name: "core-only", run: core_only },
-    Step { name: "docs", run: docs },
-    Step { name: "models", run: bring_models },
-    Step { name: "tests", run: tests },
-    Step { name: "doc-tests", run: || pass(cargo(&["test", "--workspace", "--locked", "--doc"])) },
-    Step { name: "short-fuzz", run: short_fuzz },
-    Step { name: "counts", run: || where_possible(counts::need_tools, |()| counts::check()) },
-    Step { name: "c", run: || where_possible(c::need_tools, |()| c::check()) },
-    Step { name: "cuda", run: || where_possible(cuda::need_tools, |nvcc| cuda::check(&nvcc)) },
-    Step { name: "android", run: || where_possible(android::need_tools, |()| android::check().map(drop)) },
-    Step { name: "ios", run: || where_possible(ios::need_tools, |swift| ios::check(&swift)) },
-    Step { name: "arm", run: || where_possible(arm::need_tools, |()| arm::identity()) },
-    Step { name: "size", run: || where_possible(size::need_tools, |()| size::check()) },
-    Step { name: "export", run: || where_possible(export::need_tools, |python| export::check(&python, &[])) },
-    Step { name: "deny", run: deny },
+    Step { name: "tools", budget: 10, run: |_| need_tools() },
+    Step { name: "format", budget: 10, run: |_| pass(cargo(&["fmt", "--all", "--check"])) },
+    Step { name: "clippy", budget: 200, run: |_| clippy() },
+    Step { name: "core-only", budget: 20, run: |_| core_only() },
+    Step { name: "docs", budget: 100, run: |_| docs() },
+    Step { name: "models", budget: 30, run: |_| bring_models() },
+    Step { name: "tests", budget: 1200, run: tests },
+    Step { name: "doc-tests", budget: 60, run: |_| pass(cargo(&["test", "--workspace", "--locked", "--doc"])) },
+    Step { name: "short-fuzz", budget: 60, run: |_| short_fuzz() },
+    Step { name: "counts", budget: 200, run: |_| where_possible(counts::need_tools, |()| counts::check()) },
+    Step { name: "c", budget: 200, run: |_| where_possible(c::need_tools, |()| c::check()) },
+    Step { name: "cuda", budget: 200, run: |_| where_possible(cuda::need_tools, |nvcc| cuda::check(&nvcc)) },
+    Step { name: "android", budget: 100, run: |_| where_possible(android::need_tools, |()| android::check().map(drop)) },
+    Step { name: "ios", budget: 200, run: |_| where_possible(ios::need_tools, |swift| ios::check(&swift)) },
+    Step { name: "arm", budget: 600, run: |extent| where_possible(arm::need_tools, |()| arm::identity(extent == Extent::All)) },
+    Step { name: "size", budget: 200, run: |_| where_possible(size::need_tools, |()| size::check()) },
+    Step { name: "export", budget: 100, run: |_| where_possible(export::need_tools, |python| export::check(&python, &[])) },
+    Step { name: "deny", budget: 10, run: |_| deny() },
 ];
 
+/// What says that a step runs in this process.
+const HERE: &str = "--here";
+/// What adds the cases that others stand for.
+const ALL: &str = "--all";
+
 fn test(arguments: &[String]) -> Result {
-    let names: Vec<_> = STEPS.iter().map(|step| step.name).collect();
-    if let Some(unknown) = arguments.iter().find(|argument| !names.contains(&argument.as_str())) {
+    let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
+    let extent = if has(ALL) { Extent::All } else { Extent::Usual };
+    let chosen: Vec<&String> = arguments.iter().filter(|name| *name != ALL && *name != HERE).collect();
+    if let Some(unknown) = chosen.iter().find(|name| STEPS.iter().all(|step| step.name != name.as_str())) {
+        let names: Vec<_> = STEPS.iter().map(|step| step.name).collect();
         return Err(format!("no step `{unknown}`; there are {}", names.join(", ")));
     }
-    let start = Instant::now();
-    let mut results = Vec::new();
-    for step in
-        STEPS.iter().filter(|step| arguments.is_empty() || arguments.iter().any(|name| name == step.name))
-    {
-        println!("\n== {}", step.name);
-        let begun = Instant::now();
-        let outcome = if arguments.is_empty() { recorded(step.name) } else { (step.run)() };
-        let outcome = outcome.unwrap_or_else(Outcome::Failed);
-        if let Outcome::Failed(why) = &outcome {
-            eprintln!("{}: {why}", step.name);
+    let wanted = |step: &&Step| chosen.is_empty() || chosen.iter().any(|name| *name == step.name);
+    let steps = STEPS.iter().filter(wanted);
+    if has(HERE) {
+        return steps.map(|step| here(step, extent)).collect();
+    }
+    let begun = Instant::now();
+    let ran: Vec<Ran> = steps.map(|step| recorded(step, extent, !chosen.is_empty())).collect();
+    summary(&ran, begun.elapsed())
+}
+
+/// Runs a step; that it was skipped is in the last line that is printed.
+fn here(step: &Step, extent: Extent) -> Result {
+    match (step.run)(extent)? {
+        Outcome::Failed(why) => Err(why),
+        Outcome::Passed => Ok(()),
+        Outcome::Skipped(why) => {
+            println!("{}{}{}", step.name, SKIPPED_STEP, why.lines().next().unwrap_or_default());
+            Ok(())
         }
-        results.push((step.name, outcome, begun.elapsed()));
     }
-    summary(&results, start.elapsed())
 }
 
-/// Runs one step as a person would who names it, with what it prints in a file, and shows of that what failed.
-fn recorded(name: &str) -> Result<Outcome> {
-    let place = shell::built("test").join(format!("{name}.log"));
-    let failed = |error: std::io::Error| format!("{}: {error}", place.display());
-    fs::create_dir_all(shell::built("test")).map_err(failed)?;
-    let file = fs::File::create(&place).map_err(failed)?;
-    let this = std::env::current_exe().map_err(|error| format!("the path of this program: {error}"))?;
-    let mut command = Command::new(this);
-    command.args(["test", name]).current_dir(shell::root());
-    let status = command.stdout(file.try_clone().map_err(failed)?).stderr(file).status().map_err(failed)?;
-    let said = String::from_utf8_lossy(&fs::read(&place).map_err(failed)?).into_owned();
-    if !status.success() {
-        println!("{}", record::failures(&said));
-        return Ok(Outcome::Failed(format!("{status}; all that it printed is in {}", place.display())));
-    }
-    let skipped = record::last_after(&said, name, SKIPPED);
-    Ok(skipped.map_or(Outcome::Passed, |why| Outcome::Skipped(why.to_owned())))
+/// What stands between the name of a step and why it was skipped.
+const SKIPPED_STEP: &str = " is skipped: ";
+
+/// What came of a step.
+struct Ran {
+    step: &'static Step,
+    outcome: Outcome,
+    seconds: f64,
+    /// Seconds of processors, where the system counts them.
+    worked: Option<f64>,
+    tests: Tests,
 }
 
-fn summary(results: &[(&str, Outcome, Duration)], total: Duration) -> Result {
+/// Runs one step in a process of its own, with what it prints in a file; shows all of that, or what failed.
+fn recorded(step: &'static Step, extent: Extent, shown: bool) -> Ran {
+    println!("\n== {}", step.name);
+    let (begun, before) = (Instant::now(), shell::seconds_of_programs());
+    let place = shell::built("test").join(format!("{}.log", step.name));
+    let (mut said, mut outcome) = (String::new(), Outcome::Passed);
+    match record(step, extent, shown, &place) {
+        Ok((all, status)) => {
+            said = all;
+            if !status.success() {
+                if !shown {
+                    println!("{}", record::failures(&said));
+                }
+                let why = format!("{status}; all that it printed is in {}", place.display());
+                outcome = Outcome::Failed(why);
+            } else if let Some(why) = record::last_after(&said, step.name, SKIPPED_STEP) {
+                outcome = Outcome::Skipped(why.to_owned());
+            }
+        }
+        Err(error) => outcome = Outcome::Failed(format!("{}: {error}", place.display())),
+    }
+    if let Outcome::Failed(why) = &outcome {
+        eprintln!("{}: {why}", step.name);
+    }
+    let worked = shell::seconds_of_programs().zip(before).map(|(after, before)| after - before);
+    Ran { step, outcome, seconds: begun.elapsed().as_secs_f64(), worked, tests: Tests::read(&said) }
+}
+
+fn record(step: &Step, extent: Extent, shown: bool, place: &Path) -> io::Result<(String, ExitStatus)> {
+    fs::create_dir_all(shell::built("test"))?;
+    let (mut from, to) = io::pipe()?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["test", HERE, step.name]).args((extent == Extent::All).then_some(ALL));
+    command.current_dir(shell::root()).stdout(to.try_clone()?).stderr(to);
+    let mut child = command.spawn()?;
+    // Its ends of the pipe are closed here too, so that what is read ends.
+    drop(command);
+    let (mut file, mut said, mut part) = (fs::File::create(place)?, Vec::new(), [0; 1 << 14]);
+    loop {
+        let count = from.read(&mut part)?;
+        if count == 0 {
+            break;
+        }
+        file.write_all(&part[..count])?;
+        said.extend_from_slice(&part[..count]);
+        if shown {
+            io::stdout().write_all(&part[..count])?;
+        }
+    }
+    Ok((String::from_utf8_lossy(&said).into_owned(), child.wait()?))
+}
+
+fn summary(ran: &[Ran], total: Duration) -> Result {
     let (mut passed, mut failed, mut skipped) = (0, Vec::new(), 0);
-    println!("\n{:<12} {:>7}  result", "step", "seconds");
-    for (name, outcome, time) in results {
+    let number = |seconds: Option<f64>| seconds.map_or("?".to_owned(), |seconds| format!("{seconds:.1}"));
+    println!("\n{:<12} {:>8} {:>8} {:>7}  result", "step", "seconds", "cpu", "budget");
+    for Ran { step, outcome, seconds, worked, tests } in ran {
         let word = match outcome {
             Outcome::Passed => {
                 passed += 1;
@@ -104,18 +174,50 @@ fn summary(results: &[(&str, Outcome, Duration)], total: Duration) -> Result {
             }
             Outcome::Skipped(why) => {
                 skipped += 1;
-                format!("{SKIPPED}{}", why.lines().next().unwrap_or_default())
+                format!("skipped: {why}")
             }
             Outcome::Failed(why) => {
-                failed.push(*name);
+                failed.push(step.name);
                 format!("FAILED: {}", why.lines().next().unwrap_or_default())
             }
         };
-        println!("{name:<12} {:>7.1}  {word}", time.as_secs_f64());
+        let worked = number(*worked);
+        println!(
+            "{:<12} {seconds:>8.1} {worked:>8} {:>7}  {word}{}",
+            step.name,
+            step.budget,
+            of_tests(tests)
+        );
     }
-    println!("{:<12} {:>7.1}\n", "total", total.as_secs_f64());
+    let worked = number(ran.iter().map(|ran| ran.worked).sum());
+    println!("{:<12} {:>8.1} {worked:>8}\n", "total", total.as_secs_f64());
+    for Ran { step, worked, tests, .. } in ran {
+        tests.reasons.iter().for_each(|why| println!("{}: not run: {why}", step.name));
+        if let Some(worked) = worked.filter(|&worked| worked > f64::from(step.budget)) {
+            println!(
+                "warning: {} took {worked:.0} seconds of processors; its budget is {}",
+                step.name, step.budget
+            );
+        }
+    }
+    let sum = |count: fn(&Tests) -> usize| ran.iter().map(|ran| count(&ran.tests)).sum::<usize>();
     println!("steps: {passed} passed, {} failed, {skipped} skipped", failed.len());
+    let [all, partly] = [sum(|tests| tests.passed), sum(|tests| tests.partly)];
+    println!(
+        "tests: {all} passed, {partly} of them with some of their cases, {} failed, {} skipped",
+        sum(|tests| tests.failed),
+        sum(|tests| tests.skipped)
+    );
     if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
+}
+
+/// What is said of a step's tests behind its result.
+fn of_tests(tests: &Tests) -> String {
+    match (tests.passed, tests.skipped) {
+        (0, 0) => String::new(),
+        (passed, 0) => format!("; {passed} tests"),
+        (passed, skipped) => format!("; {passed} tests, {skipped} skipped"),
+    }
 }
 
 fn pass(mut command: std::process::Command) -> Result<Outcome> {
@@ -150,10 +252,14 @@ fn bring_models() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-fn tests() -> Result<Outcome> {
+fn tests(extent: Extent) -> Result<Outcome> {
     let kinds = ["--lib", "--bins", "--tests", "--examples"];
     let mut command = cargo(&["test", "--workspace", "--locked", "--no-fail-fast"]);
-    command.args(kinds);
+    // What tests print says which of them ran nothing.
+    command.args(kinds).args(["--", "--show-output"]);
+    if extent == Extent::All {
+        command.env(ALL_CASES.0, ALL_CASES.1);
+    }
     pass(command)
 }
 
