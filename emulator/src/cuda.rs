@@ -76,6 +76,26 @@ fn finish(child: Child) -> Result<(), String> {
     if answer.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&answer.stderr).into_owned()) }
 }
 
+/// The product of a matrix of m × k with one of k × n, each with how far its rows and its columns are apart; sums are
+/// doubles, from the first to the last.
+///
+/// # Panics
+/// Where a matrix is too short.
+pub fn product([m, n, k]: [usize; 3], a: (&[f32], [usize; 2]), b: (&[f32], [usize; 2])) -> Vec<f32> {
+    let mut out = Vec::with_capacity(m * n);
+    for row in 0..m {
+        for column in 0..n {
+            let mut sum = 0.0_f64;
+            for i in 0..k {
+                let left = a.0[row * a.1[0] + i * a.1[1]];
+                sum += f64::from(left) * f64::from(b.0[i * b.1[0] + column * b.1[1]]);
+            }
+            out.push(sum as f32);
+        }
+    }
+    out
+}
+
 /// The files of kernels, by name.
 fn kernels(sources: &Path) -> Result<Vec<PathBuf>, String> {
     let entries = std::fs::read_dir(sources).map_err(|error| format!("{}: {error}", sources.display()))?;

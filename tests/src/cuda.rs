@@ -94,14 +94,14 @@ impl Emulated {
             false => row * matrix.stride + column,
         };
         let mut before = vec![0.0; out.len()];
+        let steps = |matrix: Matrix| if matrix.turned { [1, matrix.stride] } else { [matrix.stride, 1] };
+        let sums = cuda::product(product.shape, (&a, steps(product.a)), (&b, steps(product.b)));
         for row in 0..m {
             for column in 0..n {
-                let sum: f64 = (0..k)
-                    .map(|i| f64::from(a[at(product.a, row, i)]) * f64::from(b[at(product.b, i, column)]))
-                    .sum();
+                let sum = sums[row * n + column];
                 let place = at(product.out, row, column);
                 let was = if product.add { out[place] } else { 0.0 };
-                before[place] = was + sum as f32 + bias[column];
+                before[place] = was + sum + bias[column];
                 out[place] = if product.before > 0 { gelu(before[place]) } else { before[place] };
             }
         }
@@ -203,12 +203,15 @@ pub fn eight(range: Range, byte: u8) -> f32 {
 
 /// Numbers of a precision as bytes.
 pub fn encode(precision: Precision, numbers: &[f32]) -> Vec<u8> {
-    let bytes = |number: &f32| match precision {
-        Precision::F32 => number.to_le_bytes().to_vec(),
-        Precision::Bf16 => bf16::from_f32(*number).to_le_bytes().to_vec(),
-        Precision::Fp16 => f16::from_f32(*number).to_le_bytes().to_vec(),
-    };
-    numbers.iter().flat_map(bytes).collect()
+    let mut bytes = Vec::with_capacity(numbers.len() * precision.bytes());
+    for number in numbers {
+        match precision {
+            Precision::F32 => bytes.extend_from_slice(&number.to_le_bytes()),
+            Precision::Bf16 => bytes.extend_from_slice(&bf16::from_f32(*number).to_le_bytes()),
+            Precision::Fp16 => bytes.extend_from_slice(&f16::from_f32(*number).to_le_bytes()),
+        }
+    }
+    bytes
 }
 
 /// The numbers of bytes.

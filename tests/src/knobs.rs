@@ -5,6 +5,11 @@ pub fn fuzz_rounds() -> usize {
     std::env::var("SISKIN_FUZZ_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(200)
 }
 
+/// `SISKIN_TEST_ALL`: run also the cases that others stand for. Default: no.
+pub fn test_all() -> bool {
+    std::env::var_os("SISKIN_TEST_ALL").is_some_and(|text| text == "1")
+}
+
 /// The cargo that runs the tests.
 pub fn cargo() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())

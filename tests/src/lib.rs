@@ -5,12 +5,14 @@
 //! - [`counting`]: an allocator that says how much a thread has allocated.
 //! - [`kinds`]: models that attend as a session chooses.
 //! - [`paths`]: where the committed test data and the downloaded models lie.
+//! - [`extent`]: which cases stand for others.
 //! - [`search`]: what Transformers finds with the golden models.
 //! - [`training`]: a small text, and a small model that learns it.
 
 pub mod counting;
 pub mod cuda;
 pub mod every;
+pub mod extent;
 pub mod fuzz;
 pub mod golden;
 pub mod gradients;

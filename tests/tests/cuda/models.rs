@@ -1,9 +1,13 @@
 //! Whole models: losses and gradients beside those of the CPU.
 
+use std::collections::BTreeSet;
+
+use siskin_tests::extent::cases;
 use siskin_tests::gradients::load;
 use siskin_tests::{golden, texts};
 use siskin_trainer::cuda::{Argument, Command, Objective, Precision, Runner as Device, Watch};
 use siskin_trainer::loss::{CrossEntropy, Sum};
+use siskin_trainer::program::Node;
 use siskin_trainer::{Goal, Gradients, Parameters, Phase, Piece, Probe, Recompute, RouterOptions, Runner};
 
 use super::common::{device, error, targets};
@@ -48,10 +52,23 @@ fn compare(name: &str, precision: Precision, limit: f32) -> Option<String> {
     Some(report)
 }
 
+/// What tells apart the kernels of a model's operations: what these are, without the counts in them.
+fn operations(name: &str) -> BTreeSet<String> {
+    let nodes = load(name).program.nodes;
+    let plain = |node: &Node| format!("{:?}", node.op).replace(|letter: char| letter.is_ascii_digit(), "");
+    nodes.iter().map(plain).collect()
+}
+
 #[test]
 fn gradients_are_those_of_the_cpu() {
-    let names = golden::NAMES.iter().chain(texts::NAMES);
-    let report: String = names.filter_map(|name| compare(name, Precision::F32, 1e-4)).collect();
+    let mut known = BTreeSet::new();
+    let mut is_new = |name: &&&str| {
+        let count = known.len();
+        known.extend(operations(name));
+        known.len() > count
+    };
+    let names = cases("models", golden::NAMES.iter().chain(texts::NAMES), &mut is_new);
+    let report: String = names.iter().filter_map(|name| compare(name, Precision::F32, 1e-4)).collect();
     assert!(report.is_empty(), "beyond 1e-4:\n{report}");
 }
 
@@ -110,7 +127,8 @@ fn what_operations_give_is_shown() {
 /// What is rounded to 16 bits is near what is not.
 #[test]
 fn halves_are_near_floats() {
-    let report: String = ["gpt2", "llama", "gemma2", "bert", "bart", "mixtral", "longformer", "bert-mixed"]
+    let names = ["gpt2", "llama", "gemma2", "bert", "bart", "mixtral", "longformer", "bert-mixed"];
+    let report: String = cases("models", names, |name| ["gemma2", "bart", "mixtral"].contains(name))
         .into_iter()
         .flat_map(|name| [(name, Precision::Bf16, 0.12), (name, Precision::Fp16, 0.02)])
         .filter_map(|(name, precision, limit)| compare(name, precision, limit))

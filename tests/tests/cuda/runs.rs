@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use siskin::{Error, ErrorKind};
 use siskin_tests::cuda::Emulated;
+use siskin_tests::extent::cases;
 use siskin_tests::training::Notes;
 use siskin_trainer::cuda::{Device, Engine, Place, Tape};
 use siskin_trainer::profile::Event;
@@ -177,8 +178,10 @@ fn train(devices: &[&str], precision: &str, sections: &str) -> Option<Trained> {
 /// Says that products have numbers of eight bits.
 const EIGHTS: &str = "# fp8\n";
 
-/// Sections of runs, by what they try, and in which precisions.
-const RUNS: &[(&str, &str, &[&str])] = &[
+/// What a run tries, its sections, and in which precisions.
+type Sections = (&'static str, &'static str, &'static [&'static str]);
+
+const RUNS: &[Sections] = &[
     ("plain", "", &["f32", "bf16", "fp16"]),
     ("average", "[average]\ndecay = 0.8\nwarm_up = true\n", &["f32"]),
     ("adapters", "[adapters]\nrank = 2\nmethod = \"dora\"\n[average]\ndecay = 0.5\n", &["f32", "bf16"]),
@@ -216,9 +219,20 @@ fn apart(own: &Trained, want: &Trained, limit: f64, numbers: bool) -> String {
 #[test]
 fn a_run_goes_as_on_the_cpu() {
     let mut report = String::new();
-    for (name, sections, precisions) in RUNS {
+    // Each in its last precision, but not what another has.
+    let stand = ["plain", "adapters", "muon", "contrastive"];
+    let all = RUNS.iter().flat_map(|run| run.2.iter().map(move |precision| (run, precision)));
+    let last = |run: &Sections, precision: &str| run.2.last() == Some(&precision);
+    let chosen = cases("runs", all, |(run, precision)| stand.contains(&run.0) && last(run, precision));
+    for run in RUNS {
+        let (name, sections, _) = run;
+        let precisions: Vec<&str> =
+            chosen.iter().filter(|(own, _)| own.0 == run.0).map(|(_, precision)| **precision).collect();
+        if precisions.is_empty() {
+            continue;
+        }
         let want = train(&["cpu"], "f32", sections).unwrap();
-        for precision in *precisions {
+        for precision in &precisions {
             let limit = match *precision {
                 "bf16" => 0.03,
                 "fp16" => 0.01,
@@ -234,7 +248,8 @@ fn a_run_goes_as_on_the_cpu() {
 
 #[test]
 fn a_run_on_a_device_goes_on_where_it_was_stopped_to_the_bit() {
-    for (name, sections, precisions) in RUNS {
+    let stand = ["plain", "adapters", "contrastive"];
+    for (name, sections, precisions) in cases("runs", RUNS, |run| stand.contains(&run.0)) {
         let precision = precisions[precisions.len() - 1];
         let Some(want) = train(&["cuda"], precision, sections) else { return };
         assert!(train(&["cuda", "cuda"], precision, sections).unwrap() == want, "{name}, {precision}");
@@ -244,7 +259,7 @@ fn a_run_on_a_device_goes_on_where_it_was_stopped_to_the_bit() {
 #[test]
 fn either_device_goes_on_from_the_others_checkpoint() {
     let mut report = String::new();
-    for (name, sections, _) in RUNS {
+    for (name, sections, _) in cases("runs", RUNS, |run| ["plain", "muon"].contains(&run.0)) {
         let want = train(&["cpu"], "f32", sections).unwrap();
         for devices in [["cpu", "cuda"], ["cuda", "cpu"]] {
             let Some(own) = train(&devices, "f32", sections) else { return };
@@ -272,7 +287,8 @@ fn eight_bits_go_on_where_they_were() {
 #[test]
 fn statistics_are_those_of_the_cpu_and_change_no_bit() {
     let section = "[statistics]\nevery = 3\n";
-    for (precision, limit) in [("f32", 1e-3), ("bf16", 0.1), ("fp16", 0.02)] {
+    let all = [("f32", 1e-3), ("bf16", 0.1), ("fp16", 0.02)];
+    for (precision, limit) in cases("precisions", all, |case| case.0 == "fp16") {
         let Some(own) = train(&["cuda"], precision, section) else { return };
         let unseen = train(&["cuda"], precision, "").unwrap();
         assert!(own.losses == unseen.losses && own.parameters == unseen.parameters, "{precision}");
@@ -328,7 +344,7 @@ fn a_device_that_is_lost_costs_no_more_than_the_steps_since_the_last_checkpoint(
 
 #[test]
 fn what_is_no_number_on_a_device_is_named() {
-    for precision in ["f32", "bf16", "fp16"] {
+    for precision in cases("precisions", ["f32", "bf16", "fp16"], |precision| *precision == "fp16") {
         let small = Small::new();
         let settings = format!("device = \"cuda\"\nprecision = {precision:?}");
         let mut config = small.config(&settings, "");
@@ -353,7 +369,8 @@ fn what_is_no_number_on_a_device_is_named() {
 
 #[test]
 fn a_device_is_held_against_the_processor_before_a_run() {
-    for (precision, sections) in [("f32", ""), ("bf16", ""), ("fp16", ""), ("bf16", EIGHTS)] {
+    let all = [("f32", ""), ("bf16", ""), ("fp16", ""), ("bf16", EIGHTS)];
+    for (precision, sections) in cases("precisions", all, |case| case.0 == "f32" || case.1 == EIGHTS) {
         let small = Small::new();
         let eights = if sections == EIGHTS { "\nfp8 = true" } else { "" };
         let config = small.config(&format!("device = \"cuda\"\nprecision = {precision:?}{eights}"), sections);
