@@ -420,6 +420,7 @@ impl ContextArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use siskin::ErrorKind;
 
     fn masked(list: &str) -> Result<String> {
         all_but(&list.split(',').map(str::to_owned).collect::<Vec<_>>()).map(|masked| masked.to_string())

@@ -216,8 +216,8 @@ impl ExportOptions<'_> {
             return Err(Error::argument(path.display().to_string(), message));
         }
         // A link among them is removed, not followed.
-        let files = there.iter().filter(|path| !path.is_symlink());
-        files.map(|path| AtomicFile::check(path, &self.inputs)).collect::<Result<()>>()?;
+        let mut files = there.iter().filter(|path| !path.is_symlink());
+        files.try_for_each(|path| AtomicFile::check(path, &self.inputs))?;
         Ok(there)
     }
 }
