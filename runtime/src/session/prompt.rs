@@ -37,7 +37,7 @@ impl Session {
     /// that is not read again.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where the model has no chat template.
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the model has no chat template.
     pub fn converse(&mut self, messages: &[Message], options: GenerateOptions) -> Result<Generation> {
         let stream = TextStream::new(&self.options.stop)?;
         let model = self.model.clone();
