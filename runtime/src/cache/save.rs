@@ -4,7 +4,7 @@
 
 use super::{Cache, Keep, Kind, NONE, Sequence, SequenceId, Window};
 use crate::{Error, ErrorKind, Result};
-use siskin_kernels::ops::attention::BLOCK;
+use siskin_kernels::ops::attention::{BLOCK, CacheType};
 
 /// What stands for a block that the sequence does not have any more.
 const ABSENT: u32 = 0;
@@ -28,7 +28,22 @@ impl<'a> Saved<'a> {
 impl Kind {
     /// Says of which make the blocks are: those of another one mean something else.
     fn make(&self) -> u32 {
-        let text = format!("{:?} {:?} {}", self.keep, self.cached, self.pool.block_words());
+        // Written out, so that no name of a type is a part of a saved session.
+        let keep = match self.keep {
+            Keep::Growing(None) => "Growing(None)".to_owned(),
+            Keep::Growing(Some(Window { recent, first })) => {
+                format!("Growing(Some(Window {{ recent: {recent}, first: {first} }}))")
+            }
+            Keep::Passing => "Passing".to_owned(),
+            Keep::Memory => "Memory".to_owned(),
+            Keep::State => "State".to_owned(),
+        };
+        let cached = match self.cached {
+            CacheType::F32 => "F32",
+            CacheType::F16 => "F16",
+            CacheType::Int8 => "Int8",
+        };
+        let text = format!("{keep} {cached} {}", self.pool.block_words());
         let hash = blake3::hash(text.as_bytes());
         u32::from_le_bytes([hash.as_bytes()[0], hash.as_bytes()[1], hash.as_bytes()[2], hash.as_bytes()[3]])
     }
