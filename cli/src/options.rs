@@ -380,7 +380,7 @@ pub(crate) struct ContextArgs {
     /// Let tokens see no more than so many of the newest, and the first; memory for keys is bounded by these
     #[arg(long, value_name = "N")]
     recent: Option<usize>,
-    /// How many of the first tokens stay in attention_mask with `--recent`
+    /// How many of the first tokens stay in sight with `--recent`
     #[arg(long, default_value_t = 4, value_name = "N", requires = "recent")]
     keep_first: usize,
 }

@@ -118,7 +118,7 @@ pub(crate) static FAMILY: Family = Family {
     form: Topology::Encoder(|_, _, b| Ok(b.finish(0))),
 };
 
-/// ModelConfig-parameters and graphs without operations that say to the rest what an outline says.
+/// Hyper-parameters and graphs without operations that say to the rest what an outline says.
 pub(crate) fn shape(outline: &Outline) -> (ModelConfig, Graphs) {
     let context = outline.context.clamp(1, 1 << 26);
     let hyper = ModelConfig {

@@ -1,4 +1,4 @@
-//! ModelConfig-parameters under the keys of Hugging Face.
+//! Hyper-parameters under the keys of Hugging Face.
 
 use super::model::Model;
 use super::reread::{self, Told};

@@ -75,7 +75,7 @@ impl Default for SessionOptions {
 /// The newest tokens of a sequence and its first, all at their true positions.
 ///
 /// What a model was not trained on stays what it is: a model that was trained with full attention goes on well where
-/// the first few tokens, on which much of its attention rests, stay in attention_mask. Positions do not begin anew, so that a
+/// the first few tokens, on which much of its attention rests, stay in sight. Positions do not begin anew, so that a
 /// sequence is no longer than the context either way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {

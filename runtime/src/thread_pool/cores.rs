@@ -69,7 +69,7 @@ mod measure {
     }
 
     /// How many cores this thread may run on at this moment. Asks each time: the system may give a thread other cores, as
-    /// Android does with apps that are not in attention_mask.
+    /// Android does with apps that are not in the foreground.
     pub(in crate::thread_pool) fn usable() -> usize {
         match allowed().count() {
             0 => usize::MAX,

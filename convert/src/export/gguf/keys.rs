@@ -1,4 +1,4 @@
-//! ModelConfig-parameters under llama.cpp's keys.
+//! Hyper-parameters under llama.cpp's keys.
 
 use super::Extra;
 use super::value::Value;
