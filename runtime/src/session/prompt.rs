@@ -47,7 +47,7 @@ impl Session {
         if model.graphs().encoder.is_some() {
             return Err(Error::unsupported("model", "it makes a text of a text and does not chat"));
         }
-        let turns = Turn::all(messages, &self.turns);
+        let turns = Turn::all(messages);
         let tokens = conversation(model.tokenizer()?, &template, &turns)?;
         let rest = self.keep_common(&tokens)?;
         self.prefill(&rest)?;
@@ -68,7 +68,7 @@ pub(crate) fn first_tokens(
     match template {
         Some(template) => {
             let messages = [messages, &[Message::new("user", prompt)]].concat();
-            conversation(tokenizer, &template, &Turn::all(&messages, &[]))
+            conversation(tokenizer, &template, &Turn::all(&messages))
         }
         None => tokenizer.encode(prompt, EncodeOptions { add_special: true, parse_special: options.special }),
     }
@@ -259,13 +259,5 @@ mod tests {
         // Once each, so that a template cannot multiply them.
         let twice = cut("{{ messages[0].content }}-{{ messages[0].content }}");
         assert_eq!(twice, [&[72, 260, 120, 45], &text("H[INST] x")[..]].concat());
-
-        // A conversation that is given again, as clients of a server do.
-        let messages: Vec<Message> = turns.iter().map(|turn| turn.message.clone()).collect();
-        assert!(Turn::all(&messages, &turns)[0].generated.is_some());
-        let moved = [Message::new("system", "new"), messages[0].clone(), Message::new("assistant", "other")];
-        let known: Vec<bool> =
-            Turn::all(&moved, &turns).iter().map(|turn| turn.generated.is_some()).collect();
-        assert_eq!(known, [false, true, false]);
     }
 }

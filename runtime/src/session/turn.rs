@@ -18,14 +18,10 @@ impl Turn {
         Self { message, generated: None }
     }
 
-    /// The turns of `messages`; those that the model generated in `known` keep their tokens.
-    pub(super) fn all(messages: &[Message], known: &[Self]) -> Vec<Self> {
-        let turn = |(number, message): (usize, &Message)| {
-            let mut candidates = known.get(number).into_iter().chain(known);
-            let same = candidates.find(|turn| turn.generated.is_some() && turn.message == *message);
-            Self { message: message.clone(), generated: same.and_then(|turn| turn.generated.clone()) }
-        };
-        messages.iter().enumerate().map(turn).collect()
+    /// Messages that came from outside, the assistant's included: what follows must not depend on what was generated
+    /// before.
+    pub(super) fn all(messages: &[Message]) -> Vec<Self> {
+        messages.iter().cloned().map(Self::given).collect()
     }
 }
 
