@@ -1,4 +1,5 @@
-// Adafactor: of the squares of a matrix's gradient, averages of rows and of columns are kept; of a vector's, all.
+// Adafactor (arXiv:1804.04235): for a matrix, keeps running row and column means of the squared gradient; for
+// a vector, keeps every element.
 #include "optimiser.cuh"
 
 enum OfAdafactor {
@@ -8,23 +9,23 @@ enum OfAdafactor {
     OF_LEAST_SIZE,
     OF_LIMIT,
     OF_DECAY,
-    // Whether steps are scaled by the size of the tensor.
+    // Whether steps are scaled by the RMS of the tensor.
     OF_SIZE,
-    // The rate, where it is not the one that is given; the most that it may be, where it is.
+    // The relative learning rate, or 0 to use the given one; then the maximum of the given one.
     OF_RELATIVE,
     OF_MOST
 };
 
-// Rows of a matrix, or all of a vector: those of a block.
+// The rows of a matrix, or all elements of a vector, that a block processes.
 struct Rows {
     int tensor;
     int first;
     int end;
-    // The first of the sums of its columns.
+    // Offset of the partial sums of its columns.
     int room;
 };
 
-// Some columns of a matrix, and the sums that there are of them.
+// Some columns of a matrix, and the number of their partial sums.
 struct Columns {
     int tensor;
     int first;
@@ -45,7 +46,7 @@ __device__ __forceinline__ double square_of(float gradient, float factor) {
     return x * x;
 }
 
-// Takes the squares of rows into their averages, and adds up those of columns.
+// Updates the row averages of the squares, and accumulates partial column sums.
 __device__ __forceinline__ void squares_of_rows(const Tensor* tensors, const Rows* parts, const Step* step, double* room) {
     const Rows part = parts[blockIdx.x];
     const Tensor tensor = tensors[part.tensor];
@@ -75,7 +76,8 @@ __device__ __forceinline__ void squares_of_rows(const Tensor* tensors, const Row
     }
 }
 
-// Takes the sums of columns into their averages; the first block of a matrix finds the mean of its rows.
+// Updates the column averages from the partial sums; the first block of a matrix computes the mean of its
+// rows.
 __device__ __forceinline__ void squares_of_columns(const Tensor* tensors, const Columns* parts, const Step* step,
                                                    const double* room, double* means) {
     __shared__ double of_warps[PART_THREADS / LANES];
@@ -97,7 +99,7 @@ __device__ __forceinline__ void squares_of_columns(const Tensor* tensors, const 
     if (threadIdx.x == 0) means[part.tensor] = sum / tensor.rows;
 }
 
-// Calls work(place, change) for the numbers of a part.
+// Calls work(index, update) for the elements of a part.
 template <class Work>
 __device__ __forceinline__ void for_each_change(const Tensor& tensor, const Rows& part, const Step* step,
                                                 const double* means, Work work) {
@@ -113,7 +115,7 @@ __device__ __forceinline__ void for_each_change(const Tensor& tensor, const Rows
     }
 }
 
-// The sums of the squares of changes, and of numbers.
+// Accumulates the sums of squares of updates and of weights.
 __device__ __forceinline__ void sizes(const Tensor* tensors, const Rows* parts, const Step* step, const double* means,
                                       double* sums) {
     __shared__ double of_warps[PART_THREADS / LANES];
@@ -132,7 +134,7 @@ __device__ __forceinline__ void sizes(const Tensor* tensors, const Rows* parts, 
     sums[2 * blockIdx.x + 1] = of_numbers;
 }
 
-// How far each tensor goes: a block for each.
+// Computes the step size of each tensor, one block each.
 __device__ __forceinline__ void paces(const Tensor* tensors, const Whole* all, const Step* step, const double* sums,
                                       double* paces) {
     __shared__ double of_warps[PART_THREADS / LANES];

@@ -1,16 +1,17 @@
-// AdamW with both averages in a byte for each number: blocks of 256 numbers share a scale.
+// 8-bit AdamW (arXiv:2110.02861): both averages are quantized to one byte per element, with a scale per block
+// of 256.
 #include "optimiser.cuh"
 
 #define BLOCK 256
 #define OF_LANE (BLOCK / LANES)
 
-// The numbers that a byte can be, and halfway from each to the next.
+// The values that the codes stand for, and the midpoints between adjacent ones.
 struct Codes {
     float numbers[256];
     float halves[256];
 };
 
-// How many of the 255 halves are less: the nearest byte.
+// Binary search: counts the midpoints below x, which is the nearest code.
 __device__ __forceinline__ unsigned char nearest(const Codes& codes, float x) {
     int below = 0;
 #pragma unroll
@@ -26,7 +27,7 @@ __device__ __forceinline__ float most_of_warp(float x) {
     return x;
 }
 
-// Writes the numbers of a warp's block; their scale is for every lane.
+// Quantizes the elements of a warp's block; returns the scale to every lane.
 __device__ __forceinline__ float write_codes(const Codes& codes, const float (&numbers)[OF_LANE], unsigned char* bytes,
                                              int count) {
     float most = 0;
@@ -41,7 +42,7 @@ __device__ __forceinline__ float write_codes(const Codes& codes, const float (&n
     return scale;
 }
 
-// `codes` has those of the first average, which has signs, and those of the second.
+// `codes` has the codebook of the first average, which is signed, and that of the second.
 template <class T>
 __device__ void adamw8(const Tensor* tensors, const Part* parts, const Step* step, const Codes* codes) {
     __shared__ Codes own[2];

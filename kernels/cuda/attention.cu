@@ -1,8 +1,9 @@
-// Attention: softmax of scores over what each query sees, times values. Keys come a tile at a time, and what was summed
-// is brought to the largest score so far; of the scores nothing is kept but the logarithm of each query's sum.
+// Flash attention (arXiv:2205.14135) with masks, biases, softcap and sinks: keys are read tile by tile, and
+// the running sums are rescaled to the running maximum. Of the scores, only each query's log-sum-exp is kept
+// for the backward pass.
 #include "attention.cuh"
 
-// Along the grid's first side: tiles of queries; along the second: heads.
+// Grid: x is the tile of queries, y the head.
 template <int SIZE, class T>
 __device__ void attention(Heads<T> queries, Heads<T> keys, Heads<T> values, T* out, int out_width, float* totals,
                           const QueryTile* tiles, Scores scores, const float* sinks, int kv_heads) {
@@ -18,14 +19,14 @@ __device__ void attention(Heads<T> queries, Heads<T> keys, Heads<T> values, T* o
     T* of_keys = of_queries + P::tile * P::stride;
     T* of_values = of_keys + STEP * P::stride;
 
-    // The two rows of this lane; those beyond the tile see what its last row sees, and are not written.
+    // The two rows of this lane; rows beyond the tile use the mask of its last row and are not written.
     Query query[2];
     float most[2], sum[2];
     for (int r = 0; r < 2; r++) {
         int row = tile.first + min(warp() * OWN + lane() / 4 + 8 * r, tile.count - 1);
         query[r] = query_of(scores, row, row - tile.query_base);
         most[r] = sinks ? sinks[head] : -infinity();
-        // Each of the four lanes of a row has a part of its sum.
+        // Each of the four lanes of a row holds a part of its sum.
         sum[r] = sinks && lane() % 4 == 0 ? 1 : 0;
     }
     float sums[SIZE / 8][4] = {};
@@ -64,7 +65,7 @@ __device__ void attention(Heads<T> queries, Heads<T> keys, Heads<T> values, T* o
         for (int r = 0; r < 2; r++) {
             most[r] = max(most[r], across(most[r], 1));
             most[r] = max(most[r], across(most[r], 2));
-            // Where nothing was seen yet, all shares are zero, whatever they are measured by.
+            // If no key was attended to yet, all probabilities are zero, whatever the reference.
             scaled[r] = most[r] == -infinity() ? 0 : most[r] * LOG2_E;
             float factor = power_of_two(was[r] * LOG2_E - scaled[r]);
             sum[r] *= factor;
@@ -87,7 +88,7 @@ __device__ void attention(Heads<T> queries, Heads<T> keys, Heads<T> values, T* o
         add_product<SIZE, STEP>(sums, shares, of_values);
         meet();
     }
-    // Where no key is seen, the first tiles are still under way.
+    // If there are no keys, the first copies are still pending.
     wait_for_copies<0>();
 
 #pragma unroll

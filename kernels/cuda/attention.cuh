@@ -1,36 +1,39 @@
-// What attention forth and back have in common: tiles in shared memory, their products, and what a query sees.
+// What forward and backward attention share: tiles in shared memory, their matrix products, and the attention
+// mask.
 //
-// Texts stand one after the other, nothing is padded: the host lists tiles, each within one text. A warp has 16 rows of a
-// tile of WIDTH columns, and each of its lanes, as multiply_add has it, the columns 2 · (lane % 4) and the next of every
-// eight, of the rows lane / 4 and 8 more.
+// Sequences are concatenated without padding: the host lists tiles, each within one sequence. A warp owns 16
+// rows of a tile of WIDTH columns; with the fragment layout of multiply_add, each lane holds columns 2 ·
+// (lane % 4) and the next of every eight, of rows lane / 4 and lane / 4 + 8.
 #pragma once
 
 #include "common.cuh"
 
-// Rows that one warp has.
+// Rows per warp.
 #define OWN 16
 
-// Head sizes are brought to the next of these; a block owns `tile` rows and goes through others `step` at a time.
+// Head sizes are rounded up to the next of these; a block owns `tile` rows and iterates over the other
+// operand `step` rows at a time.
 template <class T, int SIZE> struct Plan {
     static constexpr int tile = sizeof(T) == 4 && SIZE > 128 ? 32 : 64;
     static constexpr int threads = tile / OWN * LANES;
-    // Rows begin 16 bytes further than their numbers need, so that eight of them lie in different banks.
+    // Rows are padded by 16 bytes, so that eight of them lie in different banks.
     static constexpr int stride = SIZE + wide<T>();
-    // A block may have no more shared memory than 99 KiB on some devices.
+    // On some devices, a block is limited to 99 KiB of shared memory.
     static constexpr bool floats = sizeof(T) == 4;
     static constexpr int step = SIZE > 128 ? (floats ? 16 : 32) : floats && SIZE > 64 ? 32 : 64;
-    // Backward for keys holds two tables of sums.
+    // The backward kernel for keys holds two sets of accumulators.
     static constexpr int step_of_queries = SIZE > 128 ? (floats ? 16 : 32) : SIZE > 64 ? 32 : 64;
 };
 
-// A table of heads side by side: the columns of one head, of all rows.
+// A matrix of adjacent heads: the columns of one head, of all rows.
 template <class T> struct Heads {
     const T* numbers;
     int width;
     int size;
 };
 
-// Copies rows of a head to a tile, zeros beyond `rows` and beyond the head's columns. Ends with wait_for_copies.
+// Copies rows of a head to a tile, zero-padded beyond `rows` and beyond the head's columns. Complete after
+// wait_for_copies.
 template <int SIZE, int ROWS, class T>
 __device__ __forceinline__ void begin_tile(T* tile, Heads<T> heads, long long first, int rows) {
     constexpr int WIDE = wide<T>(), STRIDE = Plan<T, SIZE>::stride;
@@ -92,7 +95,7 @@ __device__ __forceinline__ void add_product_of_halves(float (&out)[SIZE / 8][4],
     }
 }
 
-// Floats have no instructions that keep all their digits.
+// Tensor cores do not keep f32 precision.
 template <int SIZE, int WIDTH>
 __device__ __forceinline__ void product_of_floats(float (&sums)[WIDTH / 8][4], const float* a, const float* b) {
     constexpr int STRIDE = Plan<float, SIZE>::stride;
@@ -131,7 +134,7 @@ __device__ __forceinline__ void add_product_of_floats(float (&out)[SIZE / 8][4],
     b += lane() % 4 * 2;
 #pragma unroll
     for (int k = 0; k < WIDTH; k++) {
-        // The lane of the same rows that has column k.
+        // The lane of the same rows that holds column k.
         int owner = lane() / 4 * 4 + k % 8 / 2;
         float x = from_lane(a[k / 8][k % 2], owner), y = from_lane(a[k / 8][k % 2 + 2], owner);
 #pragma unroll
@@ -160,27 +163,28 @@ __device__ __forceinline__ void add_product(float (&out)[SIZE / 8][4], const flo
     else add_product_of_halves<SIZE, WIDTH>(out, a, b);
 }
 
-// What scores are made of. Positions are counted from the first of a text.
+// Parameters of attention scores. Positions are relative to the start of a sequence.
 struct Scores {
-    // For each query, the first key that it sees and the one after the last, `runs` times.
+    // For each query, the first key that it attends to and one past the last, `runs` times.
     const int* seen;
     int runs;
-    // A slope for each head, a number for each step and head, the step of each distance from 1 - reach on; or none.
+    // A slope per head (ALiBi), a bias per bucket and head, and the bucket of each distance from 1 - reach
+    // on; or null.
     const float* slopes;
     const float* bias;
     const int* steps;
     int reach;
     int heads;
     float scale;
-    // 0: none.
+    // Softcap; 0: none.
     float cap;
-    // What is added for keys before this one, for queries that see more than one run.
+    // Bias of keys before this one, for queries that attend to more than one range.
     int many_end;
     float many;
 };
 
-// One query, as each key wants it: its first two runs, and the place of the others. Where there is one run, the second
-// has no keys.
+// One query: its first two key ranges, and a pointer to the others. If there is one range, the second is
+// empty.
 struct Query {
     int position;
     int first;
@@ -202,7 +206,7 @@ __device__ __forceinline__ bool sees(const Scores& scores, const Query& query, i
     return seen;
 }
 
-// The score of a product, and how steep the limit of scores is there.
+// Returns the score of a dot product, and the derivative of the softcap there.
 __device__ __forceinline__ float score(const Scores& scores, int head, const Query& query, int key, float product,
                                        float& slope) {
     float x = product * scores.scale;
@@ -221,10 +225,11 @@ __device__ __forceinline__ float score(const Scores& scores, int head, const Que
 
 #define LOG2_E 1.44269504f
 
-// e^x.
+// Returns e^x.
 __device__ __forceinline__ float exponential(float x) { return power_of_two(x * LOG2_E); }
 
-// Queries of one text, and the keys from the first to the last that any of them sees. `base` is the first row of a text.
+// Queries of one sequence, and the keys from the first to the last that any of them attends to. `base` is the
+// first row of a sequence.
 struct QueryTile {
     int first;
     int count;
@@ -236,7 +241,7 @@ struct QueryTile {
     int keys;
 };
 
-// Keys of one text, and the queries from the first to the last that see any of them.
+// Keys of one sequence, and the queries from the first to the last that attend to any of them.
 struct KeyTile {
     int first;
     int count;
@@ -248,10 +253,10 @@ struct KeyTile {
     int keys;
 };
 
-// Head sizes, as names and numbers.
+// Instantiations for each head size.
 #define FOR_EACH_SIZE(BODY, T, type) BODY(T, type, 64) BODY(T, type, 128) BODY(T, type, 256)
 
-// What every attention kernel is told of scores.
+// The score parameters of every attention kernel.
 #define SCORES                                                                                                    \
     const int *seen, int runs, const float *slopes, const float *bias, const int *steps, int reach, int heads,    \
         float scale, float cap, int many_end, float many

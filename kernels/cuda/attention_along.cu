@@ -1,8 +1,7 @@
-// What the gradients of attention begin with.
+// First step of the backward pass of flash attention.
 #include "common.cuh"
 
-// How much each query's output goes along its gradient: what all shares of a query have in common. A warp has a row and a
-// head.
+// delta = rowsum(dO ∘ O), as in FlashAttention-2 (arXiv:2307.08691). A warp computes one row and head.
 template <class T>
 __device__ void attention_along(const T* out, const T* gradient, int out_width, int size, float* along, int rows,
                                 int heads) {

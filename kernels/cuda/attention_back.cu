@@ -1,10 +1,11 @@
-// The gradients of attention. Shares are computed again from the logarithm of each query's sum. Queries and keys have
-// kernels of their own, so that each gradient is summed up by one block, in order.
+// Backward pass of flash attention. Probabilities are recomputed from each query's log-sum-exp. Queries and
+// keys have separate kernels, so that each gradient is accumulated by one block, in a fixed order.
 #include "attention.cuh"
 
-// The gradients of queries, and, where `diagonals` is given, the sums of the gradients of scores over equal distances.
-// Tile t of head h has row t · heads + h of `diagonals`, `reach` + tile numbers wide and zero before; distance d stands
-// at d + tile - 1 - (key_first - the position of the tile's first query).
+// Computes the gradients of queries and, if `diagonals` is given, the sums of the gradients of scores over
+// equal distances. Tile t of head h has row t · heads + h of `diagonals`, which has `reach` + tile columns
+// and is zero-initialized; distance d is at column d + tile - 1 - (key_first - position of the tile's first
+// query).
 template <int SIZE, class T>
 __device__ void attention_back_queries(Heads<T> queries, Heads<T> keys, Heads<T> values, Heads<T> gradient,
                                        const float* totals, const float* along, T* to, int add,
@@ -94,7 +95,7 @@ __device__ void attention_back_queries(Heads<T> queries, Heads<T> keys, Heads<T>
     }
 }
 
-// Which gradients a kernel for keys computes: both in one where there are registers for both.
+// The gradients that a kernel for keys computes: both in one kernel if the registers suffice.
 enum Which { KEYS = 1, VALUES = 2, BOTH = 3 };
 
 template <int WHICH, int SIZE> struct Sums {
@@ -121,8 +122,7 @@ __device__ __forceinline__ void give_rows(T* to, int width, int size, const KeyT
     }
 }
 
-// Along the grid's first side: tiles of keys; along the second: kv heads. Warps own keys here: rows of the tables are
-// keys, columns are queries.
+// Grid: x is the tile of keys, y the KV head. Here warps own keys: matrix rows are keys, columns are queries.
 template <int WHICH, int SIZE, class T>
 __device__ void attention_back_keys(Heads<T> queries, Heads<T> keys, Heads<T> values, Heads<T> gradient,
                                     const float* totals, const float* along, T* to_keys, T* to_values, int add_keys,
@@ -191,8 +191,8 @@ __device__ void attention_back_keys(Heads<T> queries, Heads<T> keys, Heads<T> va
     }
 }
 
-// The gradients of what is added to scores by distance: of one step and one head in a block, from what
-// attention_back_queries left.
+// Computes the gradients of the bias by distance, from the `diagonals` of attention_back_queries. A block
+// handles one bucket and one head.
 __device__ __forceinline__ void bias_back(const float* diagonals, const QueryTile* tiles, int tile_count, int tile_size,
                                           const int* steps, int reach, int heads, float* to) {
     __shared__ float of_warps[256 / LANES];
@@ -212,7 +212,7 @@ __device__ __forceinline__ void bias_back(const float* diagonals, const QueryTil
     if (threadIdx.x == 0) to[step * heads + head] += sum;
 }
 
-// The gradients of scores that have no value: of one head in a block.
+// Computes the gradients of the attention sinks. A block handles one head.
 __device__ __forceinline__ void sinks_back(const float* sinks, const float* totals, const float* along, int rows,
                                            int heads, float* to) {
     __shared__ float of_warps[256 / LANES];

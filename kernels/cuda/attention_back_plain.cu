@@ -1,7 +1,7 @@
-// The gradients of plain attention, as in attention_back.cu.
+// Backward pass of plain attention, as in attention_back.cu.
 #include "attention_plain.cuh"
 
-// Writes rows of a tile, or adds them to what is there.
+// Stores rows of a tile, or accumulates.
 template <int SIZE, class T>
 __device__ __forceinline__ void give_pairs(T* to, int width, int size, int count, const float (&sums)[SIZE / 8][4],
                                            float factor, bool add) {
@@ -18,7 +18,7 @@ __device__ __forceinline__ void give_pairs(T* to, int width, int size, int count
     }
 }
 
-// Along the grid's first side: tiles of queries; along the second: heads.
+// Grid: x is the tile of queries, y the head.
 template <int SIZE, class T>
 __device__ void back_plain_queries(Heads<T> queries, Heads<T> keys, Heads<T> values, Heads<T> gradient,
                                    const float* totals, const float* along, T* to, int add, const QueryTile* tiles,
@@ -45,7 +45,7 @@ __device__ void back_plain_queries(Heads<T> queries, Heads<T> keys, Heads<T> val
     begin_rows<SIZE, P::tile>(of_gradient, gradient, tile.first, tile.count);
     begin(tile.key_first, 0);
 
-    // The two rows of this lane; those beyond the tile are as its last row, and are not written.
+    // The two rows of this lane; rows beyond the tile repeat its last row and are not written.
     int seen_first[2], seen_end[2];
     float total[2], common[2];
 #pragma unroll
@@ -87,7 +87,7 @@ __device__ void back_plain_queries(Heads<T> queries, Heads<T> keys, Heads<T> val
     give_pairs<SIZE>(out, queries.width, size, tile.count, sums, scale, add);
 }
 
-// What the kernel for keys is told of a query.
+// Per-query data of the kernel for keys: log-sum-exp, delta and key range.
 struct Told {
     float total;
     float common;
@@ -95,8 +95,8 @@ struct Told {
     int end;
 };
 
-// Along the grid's first side: tiles of keys; along the second: kv heads. Warps own keys here: rows of the tables are
-// keys, columns are queries, which come head by head.
+// Grid: x is the tile of keys, y the KV head. Here warps own keys: matrix rows are keys, columns are queries,
+// head by head.
 template <int SIZE, class T>
 __device__ void back_plain_both(Heads<T> queries, Heads<T> keys, Heads<T> values, Heads<T> gradient,
                                 const float* totals, const float* along, T* to_keys, T* to_values, int add_keys,
@@ -104,7 +104,7 @@ __device__ void back_plain_both(Heads<T> queries, Heads<T> keys, Heads<T> values
                                 int kv_heads) {
     using P = Plan<T, SIZE>;
     constexpr int STEP = plain_step<SIZE>(), AREA = STEP * P::stride;
-    // Of two queries each: sums and what shares have in common; the first key and the one after the last.
+    // For two queries each: log-sum-exp and delta; the first key and one past the last.
     __shared__ Pack<float, 4> numbers[2][STEP / 2];
     __shared__ Pack<int, 4> ranges[2][STEP / 2];
     __shared__ Reach reaches[2][STEP / LANES];
@@ -125,7 +125,8 @@ __device__ void back_plain_both(Heads<T> queries, Heads<T> keys, Heads<T> values
         begin_rows<SIZE, STEP>(of_gradient + place * AREA, own_gradient, row, tile.query_end - first);
         close_copies();
     };
-    // The first warps tell all others of the queries of a step, one a lane; those beyond the last see nothing.
+    // The first warps load the per-query data of a step, one query per lane, for all others; queries past the
+    // end attend to no key.
     bool tells = threadIdx.x < STEP;
     auto look = [&](int head, int first) {
         Told told = {};

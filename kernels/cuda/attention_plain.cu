@@ -1,7 +1,7 @@
-// Plain attention: softmax of scores over what each query sees, times values, as in attention.cu.
+// Plain flash attention, as in attention.cu.
 #include "attention_plain.cuh"
 
-// Along the grid's first side: tiles of queries; along the second: heads.
+// Grid: x is the tile of queries, y the head.
 template <int SIZE, class T>
 __device__ void attention_plain(Heads<T> queries, Heads<T> keys, Heads<T> values, T* out, int out_width, float* totals,
                                 const QueryTile* tiles, const int* seen, int heads, float scale, int kv_heads) {
@@ -24,7 +24,7 @@ __device__ void attention_plain(Heads<T> queries, Heads<T> keys, Heads<T> values
     begin_rows<SIZE, P::tile>(of_queries, queries, tile.first, tile.count);
     begin(tile.key_first, 0);
 
-    // The two rows of this lane; those beyond the tile see what its last row sees, and are not written.
+    // The two rows of this lane; rows beyond the tile use the mask of its last row and are not written.
     int seen_first[2], seen_end[2];
     float most[2], sum[2] = {};
 #pragma unroll
@@ -55,7 +55,7 @@ __device__ void attention_plain(Heads<T> queries, Heads<T> keys, Heads<T> values
                 for (int n = 0; n < STEP / 8; n++) most[r] = max(most[r], max(shares[n][2 * r], shares[n][2 * r + 1]));
                 most[r] = max(most[r], across(most[r], 1));
                 most[r] = max(most[r], across(most[r], 2));
-                // Where nothing was seen yet, all shares are zero, whatever they are measured by.
+                // If no key was attended to yet, all probabilities are zero, whatever the reference.
                 float scaled = most[r] == -infinity() ? 0 : most[r] * factor;
                 float shrink = power_of_two(was * factor - scaled);
                 sum[r] *= shrink;
@@ -77,12 +77,12 @@ __device__ void attention_plain(Heads<T> queries, Heads<T> keys, Heads<T> values
         }
         place ^= 1;
     }
-    // Where no key is seen, the first tiles are still under way.
+    // If there are no keys, the first copies are still pending.
     wait_for_copies<0>();
 
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        // Each of the four lanes of a row has a part of its sum.
+        // Each of the four lanes of a row holds a part of its sum.
         sum[r] += across(sum[r], 1);
         sum[r] += across(sum[r], 2);
         int own = warp() * OWN + lane() / 4 + 8 * r;

@@ -1,17 +1,18 @@
-// What the kernels of plain attention share: numbers of 16 bits, one run of keys for each query, and scores that are
-// products times a factor above zero. Heads are multiples of 8 columns, and begin at multiples of 16 bytes. Others are
-// taken a step at a time into two places by turns: one is copied while the other is worked on.
+// Shared by the kernels of plain attention: 16-bit floats, one key range per query, and scores that are dot
+// products times a positive scale. Heads are multiples of 8 columns and aligned to 16 bytes. Steps are
+// double-buffered: one is copied while the other is computed.
 #pragma once
 
 #include "attention.cuh"
 
-// Blocks at work on a processor, where its shared memory has room for as many: registers for what they hold.
+// Blocks per multiprocessor, if shared memory allows: limits the registers accordingly.
 #define PLAIN_BLOCKS 3
 
-// Keys or queries of a step.
+// Keys or queries per step.
 template <int SIZE> __device__ constexpr int plain_step() { return SIZE > 64 ? 32 : 64; }
 
-// Copies rows of a head to a tile, zeros beyond `rows` and beyond the head's columns. Ends with wait_for_copies.
+// Copies rows of a head to a tile, zero-padded beyond `rows` and beyond the head's columns. Complete after
+// wait_for_copies.
 template <int SIZE, int ROWS, class T>
 __device__ __forceinline__ void begin_rows(T* tile, Heads<T> heads, long long first, int rows) {
     using P = Plan<T, SIZE>;
@@ -25,7 +26,8 @@ __device__ __forceinline__ void begin_rows(T* tile, Heads<T> heads, long long fi
     }
 }
 
-// What some queries see: the keys that all of them see, and those from the first to the last that any of them sees.
+// Key ranges of some queries: the keys that all of them attend to, and those from the first to the last that
+// any attends to.
 struct Reach {
     int all_first;
     int all_end;
@@ -58,7 +60,8 @@ __device__ __forceinline__ bool is_seen_by_any(const Reach& reach, int first, in
     return reach.any_first < end && first < reach.any_end;
 }
 
-// Scores of what a query does not see become what has no share. Rows are queries, columns are keys from `first` on.
+// Masks keys: sets the scores of keys outside a query's range to −infinity. Rows are queries, columns are
+// keys from `first` on.
 template <int STEP>
 __device__ __forceinline__ void hide_keys(float (&scores)[STEP / 8][4], int first, const int (&begin)[2],
                                           const int (&end)[2]) {
@@ -72,5 +75,6 @@ __device__ __forceinline__ void hide_keys(float (&scores)[STEP / 8][4], int firs
     }
 }
 
-// The logarithm of a query's sum, to the base of two. Where nothing was seen there are no shares, whatever it is.
+// Converts a query's log-sum-exp to base two. If the query attends to no key, all probabilities are zero,
+// whatever the value.
 __device__ __forceinline__ float logarithm_of(float total) { return total == -infinity() ? 0 : total * LOG2_E; }

@@ -1,7 +1,7 @@
-// A second set of numbers that follows the first slowly: slot 0 of each tensor.
+// Weight averaging (EMA): a second set of weights, in slot 0 of each tensor.
 #include "optimiser.cuh"
 
-// After a step that was done.
+// Runs after a step; does nothing if the step was skipped.
 __device__ __forceinline__ void follow(const Tensor* tensors, const Part* parts, const Step* step) {
     const Part part = parts[blockIdx.x];
     const Tensor tensor = tensors[part.tensor];
@@ -15,7 +15,7 @@ __device__ __forceinline__ void follow(const Tensor* tensors, const Part* parts,
     }
 }
 
-// Puts the averages in the place of the numbers and keeps those instead; done again, all is as before.
+// Swaps weights and averages; a second call restores them.
 template <class T> __device__ void swap(const Tensor* tensors, const Part* parts) {
     const Part part = parts[blockIdx.x];
     const Tensor tensor = tensors[part.tensor];

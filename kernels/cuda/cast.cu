@@ -1,4 +1,4 @@
-// Floats made numbers of another kind: of parameters, and of what the host gives.
+// Converts f32 to other element types: parameters and host data.
 #include "common.cuh"
 
 template <class T> __device__ void from_floats(const float* from, T* to, long long count) {

@@ -1,7 +1,7 @@
-// Some columns, some rows, and columns more than once.
+// Slicing of columns, gathering of rows, and repetition of columns.
 #include "common.cuh"
 
-// Columns from `from_start` on of one table become those from `to_start` on of another.
+// Copies columns from `from_start` on of one matrix to columns from `to_start` on of another.
 template <class T>
 __device__ void move_columns(const T* from, T* to, int add, int rows, int columns, int from_width, int from_start,
                              int to_width, int to_start) {
@@ -16,7 +16,7 @@ __device__ void move_columns(const T* from, T* to, int add, int rows, int column
     });
 }
 
-// Row n of `to` is row `places[n]` of `from`, or zero where that is negative.
+// Gathers rows: row n of `to` is row `places[n]` of `from`, or zero if the index is negative.
 template <class T>
 __device__ void move_rows(const T* from, const int* places, T* to, int add, int rows, int columns) {
     bool all_wide = is_wide(from, columns) && is_wide(to, columns);
@@ -29,7 +29,7 @@ __device__ void move_rows(const T* from, const int* places, T* to, int add, int 
     });
 }
 
-// Every column of `from` as many times, side by side.
+// Repeats every column of `from` `times` times, adjacent to each other.
 template <class T> __device__ void repeat(const T* from, T* to, int times, int rows, int columns) {
     for_each_cell<T>(rows, columns * times, false, [&](int row, int column, auto) {
         to[(long long)row * columns * times + column] = from[(long long)row * columns + column / times];

@@ -1,5 +1,6 @@
-// What all kernels share. Every kernel gives the same bits for the same input, whatever the device: what is added up by
-// several threads is added in an order that the shapes fix, and nothing is added with atomics.
+// Helpers shared by all kernels. Every kernel is deterministic: it produces the same bits for the same input
+// on every device. Sums over several threads are accumulated in an order fixed by the shapes, and never with
+// atomics.
 #pragma once
 
 #ifdef __CUDACC__
@@ -12,15 +13,15 @@
 
 __device__ __forceinline__ float infinity() { return __uint_as_float(0x7f800000); }
 
-// An entry for each type of number: BODY(type, suffix of the name).
+// An instantiation for each element type: BODY(type, name suffix).
 #define FOR_EACH_TYPE(BODY) BODY(float, f32) BODY(bf16, bf16) BODY(f16, f16)
 
-// Neighbours that are read and written at once.
+// Adjacent elements that are loaded and stored together.
 template <class T, int COUNT> struct alignas(COUNT * sizeof(T)) Pack {
     T numbers[COUNT];
 };
 
-// Numbers in 16 bytes.
+// Elements per 16 bytes.
 template <class T> __device__ constexpr int wide() { return 16 / (int)sizeof(T); }
 
 template <int COUNT, class T> __device__ __forceinline__ void read(float (&to)[COUNT], const T* from) {
@@ -29,7 +30,7 @@ template <int COUNT, class T> __device__ __forceinline__ void read(float (&to)[C
     for (int i = 0; i < COUNT; i++) to[i] = number(pack.numbers[i]);
 }
 
-// Floats that begin at a multiple of 16 bytes; less than four of them anywhere.
+// Loads floats from an address aligned to 16 bytes; if COUNT is not a multiple of four, any address.
 template <int COUNT> __device__ __forceinline__ void read_floats(float (&to)[COUNT], const float* from) {
     constexpr int STEP = COUNT % 4 == 0 ? 4 : 1;
 #pragma unroll
@@ -40,7 +41,7 @@ template <int COUNT> __device__ __forceinline__ void read_floats(float (&to)[COU
     }
 }
 
-// The same the other way.
+// Stores floats; the counterpart of read_floats.
 template <int COUNT> __device__ __forceinline__ void write_floats(float* to, const float (&from)[COUNT]) {
     constexpr int STEP = COUNT % 4 == 0 ? 4 : 1;
 #pragma unroll
@@ -59,7 +60,7 @@ template <int COUNT, class T> __device__ __forceinline__ void write(T* to, const
     *reinterpret_cast<Pack<T, COUNT>*>(to) = pack;
 }
 
-// Writes, or adds to what is there.
+// Stores, or accumulates if `add`.
 template <int COUNT, class T> __device__ __forceinline__ void give(T* to, const float (&from)[COUNT], bool add) {
     float sums[COUNT];
     if (add) read<COUNT>(sums, to);
@@ -72,7 +73,8 @@ template <class T> __device__ __forceinline__ void give(T& to, float from, bool 
     set(to, add ? number(to) + from : from);
 }
 
-// Whether all places that are `step` numbers apart from this one can be read 16 bytes at a time.
+// Returns whether all addresses at multiples of `step` elements from this one can be accessed 16 bytes at a
+// time.
 template <class T> __device__ __forceinline__ bool is_wide(const T* place, long long step) {
     return (unsigned long long)place % 16 == 0 && step % wide<T>() == 0;
 }
@@ -92,8 +94,8 @@ __device__ __forceinline__ double sum_of_warp(double x) {
 __device__ __forceinline__ int warp() { return threadIdx.x / LANES; }
 __device__ __forceinline__ int warps() { return blockDim.x / LANES; }
 
-// The sum over the block, for every thread. `parts` has room for one number of each warp, and may be used again after
-// the next meeting.
+// Block-wide reduction: returns the sum to every thread. `parts` has room for one value per warp, and may be
+// reused after the next __syncthreads().
 template <class X> __device__ __forceinline__ X sum_of_block(X x, X* parts) {
     x = sum_of_warp(x);
     if (lane() == 0) parts[warp()] = x;
@@ -104,8 +106,8 @@ template <class X> __device__ __forceinline__ X sum_of_block(X x, X* parts) {
     return sum;
 }
 
-// Calls `work` for runs of neighbours, 16 bytes at a time where `all_wide`, then for the rest one by one:
-// work(place, count of numbers as a type).
+// Grid-stride loop over `count` elements, 16 bytes at a time if `all_wide`, then the rest one by one: calls
+// work(index, number of elements as a type).
 template <int COUNT> struct Count {
     static constexpr int value = COUNT;
 };
@@ -120,8 +122,8 @@ __device__ __forceinline__ void for_each_run(long long count, bool all_wide, Wor
     for (long long i = packed * WIDE + first; i < count; i += step) work(i, Count<1>());
 }
 
-// The same for the cells of a table: work(row, column, count of numbers as a type). Rows go along the grid's second
-// side, columns along its first.
+// Grid-stride loop over the elements of a matrix: calls work(row, column, number of elements as a type). Rows
+// are distributed along gridDim.y, columns along gridDim.x.
 template <class T, class Work>
 __device__ __forceinline__ void for_each_cell(int rows, int columns, bool all_wide, Work work) {
     constexpr int WIDE = wide<T>();

@@ -1,19 +1,20 @@
-// Texts as vectors, and the cross-entropy of their similarities: each anchor tells its match from all texts that are no
-// anchors. Vectors are floats, whatever the rows are.
+// Pooling of sequences to embeddings, and the contrastive loss (InfoNCE, arXiv:1807.03748): the cross-entropy
+// of each anchor's similarities to all sequences that are not anchors. Embeddings are f32, whatever the
+// element type of the rows.
 #include "common.cuh"
 
 #define THREADS 512
 
-// How a text becomes a vector.
+// How a sequence is pooled to an embedding.
 enum Pooling { MEAN, FIRST, LAST };
 
-// Rows of a text.
+// The rows of a sequence.
 struct Span {
     int start;
     int end;
 };
 
-// A vector for each text: texts go along the grid's second side. Rows of x stand `width` apart.
+// Computes an embedding for each sequence; blockIdx.y is the sequence. Rows of x have stride `width`.
 template <class T>
 __device__ void pool_texts(const T* x, const Span* spans, int how, float* pooled, int columns, int width) {
     int column = blockIdx.x * blockDim.x + threadIdx.x;
@@ -25,7 +26,8 @@ __device__ void pool_texts(const T* x, const Span* spans, int how, float* pooled
     pooled[(long long)blockIdx.y * columns + column] = sum / (end - first);
 }
 
-// The first `width` columns of the texts in an order, brought to length 1. A warp has a text.
+// Normalizes the first `width` columns of the embeddings, in the given order, to L2 norm 1. A warp handles
+// one sequence.
 __device__ __forceinline__ void make_units(const float* pooled, const int* order, float* units, float* lengths,
                                                int texts, int columns, int width) {
     int place = blockIdx.x * warps() + warp();
@@ -38,8 +40,8 @@ __device__ __forceinline__ void make_units(const float* pooled, const int* order
     if (lane() == 0) lengths[place] = length;
 }
 
-// A block has the scores of an anchor, which become their own gradient. `own` says which text is its match. Row n of
-// `results` gets the loss, 1, and whether the match was the likeliest.
+// A block handles the scores of an anchor and replaces them by their gradient. `own` has the index of its
+// match. Row n of `results` receives the loss, 1, and whether the match has the highest score.
 __device__ __forceinline__ void tell_apart(float* scores, const int* own, float factor, const double* scale,
                                            int parts, float* results, int count, int back) {
     __shared__ float of_warps[THREADS / LANES];
@@ -70,7 +72,7 @@ __device__ __forceinline__ void tell_apart(float* scores, const int* own, float 
     }
 }
 
-// Adds the gradients of vectors, from those of what was brought to length 1. A warp has a text.
+// Accumulates the gradients of embeddings from those of the normalized ones. A warp handles one sequence.
 __device__ __forceinline__ void add_steep(const float* units, const float* gradient, const float* lengths,
                                                const int* order, float* steep, int texts, int columns, int width) {
     int place = blockIdx.x * warps() + warp();
@@ -84,7 +86,7 @@ __device__ __forceinline__ void add_steep(const float* units, const float* gradi
     for (int i = lane(); i < width; i += LANES) to[i] += (own[i] - unit[i] * along) / lengths[place];
 }
 
-// The gradients of rows, from those of the vectors of their texts.
+// Computes the gradients of rows from those of the embeddings of their sequences.
 template <class T>
 __device__ void unpool_texts(const float* steep, const int* text_of, const Span* spans, int how, T* out, int rows,
                              int columns, int width) {

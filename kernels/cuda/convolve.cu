@@ -1,8 +1,8 @@
-// Sums over the last numbers of each column, and how fast a state decays.
+// Causal depthwise conv1d, and the decay gate of a recurrent state.
 #include "sums.cuh"
 
-// `factors` has `taps` of each column, the oldest first. `places` has the position of each row in its text, and behind
-// these, how many rows come after it.
+// `factors` has `taps` weights for each column, the oldest first. `places` has the position of each row in
+// its sequence, followed by the number of rows after each row.
 template <class T>
 __device__ void convolve(const T* x, const float* factors, const int* places, T* out, int rows, int columns, int taps) {
     for_each_cell<T>(rows, columns, false, [&](int row, int column, auto) {
@@ -28,7 +28,7 @@ __device__ void convolve_back(const T* gradient, const float* factors, const int
     });
 }
 
-// The gradients of factors: a column of the sums is a tap of a column.
+// Computes the gradients of the weights: each output column is one tap of one input column.
 template <class T>
 __device__ void sum_taps(const T* x, const T* gradient, const int* places, int rows, int columns, int taps, int part,
                          float* parts) {
@@ -41,7 +41,7 @@ __device__ void sum_taps(const T* x, const T* gradient, const int* places, int r
 
 __device__ __forceinline__ float softplus(float x) { return x > 20 ? x : log1pf(expf(x)); }
 
-// The logarithm of a decay, or the decay.
+// Computes the logarithm of a decay, or the decay itself.
 template <class T>
 __device__ void decay(const T* x, const float* logs, const float* biases, T* out, int logarithm, int rows, int columns) {
     for_each_cell<T>(rows, columns, false, [&](int row, int column, auto) {
@@ -51,7 +51,7 @@ __device__ void decay(const T* x, const float* logs, const float* biases, T* out
     });
 }
 
-// How the loss changes with what goes into softplus, and with the logarithm of its factor.
+// The gradients with respect to the input of softplus and to the logarithm of its factor.
 struct Slopes {
     float along;
     float along_log;
@@ -74,7 +74,7 @@ __device__ void decay_back(const T* x, const T* gradient, const float* logs, con
     });
 }
 
-// The gradients of the logarithms of factors, or of the biases.
+// Computes the gradients of the logarithms of the factors, or of the biases.
 template <class T>
 __device__ void sum_slopes(const T* x, const T* gradient, const float* logs, const float* biases, int logarithm,
                            int of_log, int rows, int columns, int part, float* parts) {

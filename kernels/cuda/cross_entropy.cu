@@ -1,16 +1,16 @@
-// The logarithm of how unlikely the right column was, and its gradient in the place of the outputs: of a few rows at a
-// time, so that of a large vocabulary never all scores are there at once.
+// Cross-entropy loss with label smoothing; the gradient overwrites the logits. Processes a few rows at a
+// time, so that the logits of a large vocabulary never exist all at once.
 #include "common.cuh"
 
 #define THREADS 512
 
-// What is known of some numbers of a row.
+// Running statistics of some logits of a row.
 struct Seen {
     float most;
     int best;
-    // Of exp(x - most).
+    // Sum of exp(x - most).
     float sum;
-    // Of x.
+    // Sum of x.
     float plain;
 };
 
@@ -69,8 +69,8 @@ __device__ __forceinline__ void steep(T* x, int column, float total, float even,
     write<COUNT>(x + column, numbers);
 }
 
-// A block has a row, whose numbers stand `width` after those of the one before. Row n of `results` gets loss, weight and
-// whether the likeliest column was right, the first and the last times the weight.
+// A block handles one row; rows have stride `width`. Row n of `results` receives loss, weight and accuracy;
+// loss and accuracy are multiplied by the weight.
 template <class T>
 __device__ void cross_entropy(T* outputs, const int* ids, const float* weights, float smoothing, const double* scale,
                               float* results, int columns, int width, int back) {
@@ -107,7 +107,7 @@ __device__ void cross_entropy(T* outputs, const int* ids, const float* weights, 
     }
 }
 
-// Adds the results of all rows to three sums, in one block. Each row comes `parts` times.
+// Adds the results of all rows to three sums, in one block. Each row occurs `parts` times.
 __device__ __forceinline__ void add_all_results(const float* results, int rows, int parts, double* sums) {
     __shared__ double of_warps[THREADS / LANES];
     for (int which = 0; which < 3; which++) {

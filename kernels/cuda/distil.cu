@@ -1,5 +1,5 @@
-// How far a row's softmax is from that of another model, both at a temperature, and from the right column; the gradient
-// comes in the place of the outputs.
+// Knowledge distillation loss (arXiv:1503.02531): KL divergence from the teacher's softmax, both at a
+// temperature, plus cross-entropy with the target; the gradient overwrites the logits.
 #include "common.cuh"
 
 #define THREADS 512
@@ -14,9 +14,9 @@ __device__ __forceinline__ float most_of_block(float x, float* parts) {
     return x;
 }
 
-// A block has a row, whose numbers stand `width` after those of the one before; those of the teacher stand `columns`
-// apart. `share` is that of the teacher. Row n of `results` gets loss, weight and whether the likeliest column was right,
-// the first and the last times the weight.
+// A block handles one row; rows have stride `width`, those of the teacher `columns`. `share` is the weight of
+// the teacher's term. Row n of `results` receives loss, weight and accuracy; loss and accuracy are multiplied
+// by the weight.
 template <class T>
 __device__ void distil(T* outputs, const int* ids, const float* weights, const float* teachers, float temperature,
                        float share, const double* scale, float* results, int columns, int width, int back) {

@@ -1,17 +1,17 @@
-// Numbers of eight bits, for products: tables times a scale, rounded to the nearest that there is and never beyond the
-// largest. What the largest number of a table was is kept, so that the next steps know their scale.
+// FP8 casts (arXiv:2209.05433) for matmuls: tensors times a scale, rounded to nearest and saturated. The
+// largest magnitude of each tensor is recorded for the scale of later steps (delayed scaling).
 #include "common.cuh"
 
 #define THREADS 256
 #define SIDE 32
 
-// The bits of a number whose digits begin at bit `digits` of a byte and whose least exponent is 1 - `bias`; `largest` are
-// those of the largest, `one` what the smallest number is one over.
+// Returns the bits of an FP8 number with `digits` mantissa bits and exponent bias `bias`; `largest` are the
+// bits of the largest finite number, `one` is the reciprocal of the smallest subnormal.
 __device__ __forceinline__ unsigned char rounded(float x, int digits, int bias, unsigned largest, float one) {
     unsigned bits = __float_as_uint(x), sign = bits >> 24 & 0x80, size = bits & 0x7fffffff, code;
     if (size > 0x7f800000) return (unsigned char)(sign | 0x7f);
     if ((int)(size >> 23) <= 127 - bias) {
-        // Too small for an exponent: a count of the smallest number.
+        // Subnormal: a multiple of the smallest number.
         code = (unsigned)rintf(__uint_as_float(size) * one);
     } else {
         int shift = 23 - digits;
@@ -21,12 +21,12 @@ __device__ __forceinline__ unsigned char rounded(float x, int digits, int bias, 
     return (unsigned char)(sign | code);
 }
 
-// 448 at most, with three digits; or 57344, with two.
+// E4M3, up to 448, with three mantissa bits; or E5M2 if `far`, up to 57344, with two.
 __device__ __forceinline__ unsigned char eight_of(float x, int far) {
     return far ? rounded(x, 2, 15, 0x7b, 65536.0f) : rounded(x, 3, 7, 0x7e, 512.0f);
 }
 
-// The largest number that threads have; thread 0 gets it.
+// Returns the block-wide maximum, to thread 0.
 __device__ __forceinline__ float largest_of_block(float most, float* of_warps) {
 #pragma unroll
     for (int mask = LANES / 2; mask > 0; mask /= 2) most = max(most, across(most, mask));
@@ -36,8 +36,8 @@ __device__ __forceinline__ float largest_of_block(float most, float* of_warps) {
     return most;
 }
 
-// Either of both places may be missing: rows as they are, and columns as rows, which are `turned_width` long and end with
-// zeros. Each block leaves its largest number in `parts`.
+// Writes the cast matrix, or its transpose, whose rows are `turned_width` long and zero-padded; either output
+// may be null. Each block writes its largest magnitude to `parts`.
 template <class T>
 __device__ void cast_to_eight(const T* x, int rows, int columns, int width, const float* scale, int far,
                               unsigned char* out, unsigned char* turned, int turned_width, float* parts) {
@@ -64,7 +64,7 @@ __device__ void cast_to_eight(const T* x, int rows, int columns, int width, cons
     parts[(long long)blockIdx.y * gridDim.x + blockIdx.x] = most;
 }
 
-// In one block: takes the largest of all parts into what is known of a table since the last step.
+// In one block: updates the largest magnitude of a tensor since the last step with the maximum of all parts.
 __device__ __forceinline__ void keep_largest(const float* parts, int count, float* to) {
     __shared__ float of_warps[THREADS / LANES];
     float most = 0;
@@ -74,8 +74,8 @@ __device__ __forceinline__ void keep_largest(const float* parts, int count, floa
     *to = max(*to, most);
 }
 
-// After a step: what was largest in it becomes the newest of what is remembered of each table, and the largest of these
-// its scale. A thread has a table.
+// After a step: appends the largest magnitude of each tensor to its history and derives its scale from the
+// maximum of the history. A thread handles one tensor.
 __device__ __forceinline__ void remember(float* largest, float* history, float* scales, float* inverses,
                                          const float* limits, int tables, int steps) {
     int table = blockIdx.x * blockDim.x + threadIdx.x;
@@ -88,7 +88,7 @@ __device__ __forceinline__ void remember(float* largest, float* history, float* 
     }
     own[0] = largest[table];
     largest[table] = 0;
-    // A power of two, so that nothing but the digits is rounded.
+    // A power of two, so that scaling does not round.
     bool known = most > 0 && isfinite(most);
     float scale = known ? exp2f(floorf(log2f(limits[table] / most))) : 1;
     scales[table] = scale;

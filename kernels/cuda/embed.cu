@@ -1,4 +1,5 @@
-// Rows of a table, by number. Gradients of a row are added up by one block, in the order of the batch's rows.
+// Embedding lookup. The gradient of a table row is accumulated by one block, in the order of the batch's
+// rows.
 #include "common.cuh"
 
 template <class T> __device__ void embed(const int* numbers, const T* table, T* out, int rows, int columns) {
@@ -12,8 +13,8 @@ template <class T> __device__ void embed(const int* numbers, const T* table, T* 
 
 #define ROW_LANES 8
 
-// Each of the first `count` numbers, once, takes the rows order[starts[n]] to order[starts[n + 1] - 1] of the gradient. A
-// block has some columns of one number after the other, 8 rows at a time.
+// For each of the first `count` distinct token ids, accumulates rows order[starts[n]] to order[starts[n + 1]
+// - 1] of the gradient. A block handles some columns of one id after the other, 8 rows at a time.
 template <int COUNT, class T>
 __device__ __forceinline__ void add_rows(const int* numbers, const int* starts, const int* order, int count,
                                          const T* gradient, float* to, int columns) {

@@ -1,18 +1,19 @@
-// Rows that choose experts, and the products of what these get. A choice that finds room has a slot; the slots of an expert
-// stand side by side, in the order of the rows. How many an expert has, only the device knows.
+// Mixture of experts: routing, dispatch to slots, and the grouped matmuls of the experts. A choice within the
+// capacity has a slot; the slots of an expert are adjacent, in row order. The number of slots per expert is
+// known only on the device.
 #include "attention.cuh"
 
-// Choices that a block puts in order.
+// Choices that a block sorts.
 #define CHOICES 256
 // Rows and columns of a tile.
 #define SIDE 64
 
-// What was routed holds for each row the weights of the chosen, then their numbers.
+// A routed row holds the weights of the chosen experts, then their indices.
 template <class T> __device__ __forceinline__ int number_of(const T* routed, int index, int chosen) {
     return (int)number(routed[(long long)(index / chosen) * 2 * chosen + chosen + index % chosen]);
 }
 
-// The softmax of a row's scores: the largest, and the sum of the exponentials of what they are below it.
+// Softmax statistics of a row's scores: the maximum, and the sum of exponentials relative to it.
 struct Shares {
     float most;
     float sum;
@@ -25,7 +26,7 @@ template <class T> __device__ __forceinline__ Shares shares_of(const T* scores, 
     return {most, sum};
 }
 
-// A thread has a row.
+// Top-k routing. A thread handles one row.
 template <class T>
 __device__ void route(const T* scores, T* out, int rows, int experts, int chosen, int normalise) {
     int row = blockIdx.x * blockDim.x + threadIdx.x;
@@ -67,7 +68,8 @@ __device__ void route_back(const T* scores, const T* routed, const T* gradient, 
         sum += share;
         along += number(gradient[choice]) * share;
     }
-    // How steep the loss is along the share of a choice, and along all shares together.
+    // The gradient with respect to the probability of a choice, including its effect through the
+    // normalization.
     auto steep = [&](int choice) {
         float own = number(gradient[choice]);
         return normalise ? own / sum - along / (sum * sum) : own;
@@ -85,7 +87,8 @@ __device__ void route_back(const T* scores, const T* routed, const T* gradient, 
     }
 }
 
-// The expert of each choice; -1 where it has no room for it. Counts how many each expert gets of a block's choices.
+// Writes the expert of each choice; -1 if the expert is over capacity. Counts the choices of each expert
+// within a block.
 template <class T>
 __device__ void choose(const T* routed, const int* first_rows, int capacity, int* expert_of, int* owners, int* counts,
                        int count, int chosen, int experts) {
@@ -110,7 +113,8 @@ __device__ void choose(const T* routed, const int* first_rows, int capacity, int
     }
 }
 
-// In one block: where the slots of each expert begin, and in the place of counts, where those of a block's choices do.
+// Prefix sums, in one block: computes the first slot of each expert, and replaces the counts by the first
+// slot of each block's choices.
 __device__ __forceinline__ void begin_experts(int* counts, int* starts, int blocks, int experts) {
     for (int i = threadIdx.x; i < experts; i += CHOICES) {
         int sum = 0;
@@ -134,7 +138,7 @@ __device__ __forceinline__ void begin_experts(int* counts, int* starts, int bloc
     }
 }
 
-// The slot of each choice, -1 where it has none, and the choice of each slot.
+// Writes the slot of each choice, -1 if it has none, and the choice of each slot.
 __device__ __forceinline__ void place_choices(const int* expert_of, const int* firsts, int* places, int* owners, int count,
                                               int experts) {
     __shared__ int own[CHOICES];
@@ -152,7 +156,8 @@ __device__ __forceinline__ void place_choices(const int* expert_of, const int* f
     owners[slot] = index;
 }
 
-// Each slot becomes its row, times the weight of the choice where there is what was routed; zero where nobody has it.
+// Dispatch: copies the row of each slot's choice, times the weight of the choice if `routed` is given; zero
+// for unused slots.
 template <class T>
 __device__ void to_slots(const T* from, const T* routed, const int* owners, T* to, int add, int slots, int columns,
                          int chosen) {
@@ -172,7 +177,7 @@ __device__ void to_slots(const T* from, const T* routed, const int* owners, T* t
     });
 }
 
-// Each row becomes the sum of its slots, times the weights of the choices where there is what was routed.
+// Combine: sums the slots of each row, times the weights of the choices if `routed` is given.
 template <class T>
 __device__ void of_slots(const T* from, const T* routed, const int* places, T* to, int add, int rows, int columns,
                          int chosen) {
@@ -192,7 +197,7 @@ __device__ void of_slots(const T* from, const T* routed, const int* places, T* t
     });
 }
 
-// The gradients of weights; numbers have none. A warp has a choice.
+// Computes the gradients of the weights; expert indices have none. A warp handles one choice.
 template <class T>
 __device__ void weights_back(const T* slots, const T* gradient, const int* places, T* to, int add, int count, int columns,
                              int chosen) {
@@ -217,8 +222,8 @@ struct Run {
     int count;
 };
 
-// The runs of up to SIDE slots, expert by expert, and after them those of slots that nobody has; empty where there are
-// no more.
+// Returns run `place` of up to SIDE slots, expert by expert, followed by runs of unused slots; empty past the
+// end.
 __device__ __forceinline__ Run run_of(const int* starts, int experts, int slots, int place) {
     for (int expert = 0; expert <= experts; expert++) {
         int first = starts[expert], end = expert < experts ? starts[expert + 1] : slots;
@@ -229,7 +234,7 @@ __device__ __forceinline__ Run run_of(const int* starts, int experts, int slots,
     return {experts, 0, 0};
 }
 
-// Copies a part of a table to a tile, columns as rows; zeros beyond.
+// Copies a part of a matrix to a tile, transposed and zero-padded.
 template <class T>
 __device__ __forceinline__ void turned_tile(T* tile, const T* from, int width, int rows, int columns) {
     for (int i = threadIdx.x; i < SIDE * SIDE; i += blockDim.x) {
@@ -241,7 +246,7 @@ __device__ __forceinline__ void turned_tile(T* tile, const T* from, int width, i
     }
 }
 
-// Waits for both tiles, and adds their product.
+// Waits for both tiles, and accumulates their product.
 template <class T>
 __device__ __forceinline__ void add_tiles(float (&sums)[SIDE / 8][4], const T* a, const T* b) {
     close_copies();
@@ -257,7 +262,7 @@ __device__ __forceinline__ void add_tiles(float (&sums)[SIDE / 8][4], const T* a
     meet();
 }
 
-// Calls work(row, column, sum) for what a lane has of a tile.
+// Calls work(row, column, sum) for the elements of a tile that a lane holds.
 template <class Work>
 __device__ __forceinline__ void each_of_tile(const float (&sums)[SIDE / 8][4], int rows, int columns, Work work) {
 #pragma unroll
@@ -274,7 +279,8 @@ template <class T> __device__ __forceinline__ T* second_tile() {
     return (T*)shared_bytes() + SIDE * Plan<T, SIDE>::stride;
 }
 
-// Each slot times the matrix of its expert, and its bias where there are some; zero where nobody has it.
+// Grouped matmul: multiplies each slot with the matrix of its expert, and adds its bias if there is one; zero
+// for unused slots.
 template <class T>
 __device__ void expert_linear(const T* x, const T* const* weights, const T* const* biases, const int* starts, T* out,
                               int slots, int depth, int columns, int experts) {
@@ -297,7 +303,7 @@ __device__ void expert_linear(const T* x, const T* const* weights, const T* cons
     });
 }
 
-// The gradients of slots.
+// Computes the gradients of the slots.
 template <class T>
 __device__ void expert_back(const T* gradient, const T* const* weights, const int* starts, T* to, int add, int slots,
                             int depth, int columns, int experts) {
@@ -318,7 +324,7 @@ __device__ void expert_back(const T* gradient, const T* const* weights, const in
     });
 }
 
-// Adds the gradients of an expert's matrix, where it is trained. Experts go along the grid's third side.
+// Accumulates the gradients of an expert's matrix, if it is trained. blockIdx.z is the expert.
 template <class T>
 __device__ void expert_weights_back(const T* x, const T* gradient, float* const* gradients, const int* starts, int depth,
                                     int columns) {
@@ -339,7 +345,7 @@ __device__ void expert_weights_back(const T* x, const T* gradient, float* const*
     });
 }
 
-// Adds the gradients of an expert's bias, where it is trained. A block has 32 columns of an expert.
+// Accumulates the gradients of an expert's bias, if it is trained. A block handles 32 columns of an expert.
 template <class T>
 __device__ void expert_bias_back(const T* gradient, float* const* gradients, const int* starts, int columns) {
     __shared__ float sums[8][LANES];

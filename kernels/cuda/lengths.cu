@@ -1,5 +1,5 @@
-// One over the lengths of the rows of a matrix and its adapter together. A warp has a row; one of zeros has no direction,
-// and gets zero.
+// DoRA: the reciprocal L2 norms of the rows of a matrix plus its adapter. A warp computes one row; a zero row
+// has no direction and gets zero.
 #include "common.cuh"
 
 template <class T>

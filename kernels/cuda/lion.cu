@@ -1,4 +1,4 @@
-// Lion: steps of one size, whose direction is the sign of an average.
+// Lion (arXiv:2302.06675): steps of fixed magnitude, in the direction of the sign of a running average.
 #include "optimiser.cuh"
 
 enum OfLion { AHEAD_STAY, AHEAD_COME, BEHIND_STAY, BEHIND_COME, OF_DECAY };

@@ -1,14 +1,14 @@
-// What kernels ask of the machine: numbers of 16 bits, what lanes of a warp do together, copies that run beside the
-// arithmetic. Nothing else in this folder names an instruction, and nothing includes a header of CUDA, so that the
-// sources compile at run time without any. Where there is no CUDA, emulator/cuda/machine.h stands in.
+// Device intrinsics for the kernels: 16-bit floats, warp-level operations, tensor-core matrix multiplies and
+// asynchronous copies. No other file in this folder uses PTX instructions, and none includes a CUDA header,
+// so the sources compile with NVRTC alone. Without CUDA, emulator/cuda/machine.h replaces this file.
 #pragma once
 
-// A brain float: the upper half of a float.
+// bfloat16: the high 16 bits of an f32.
 struct bf16 {
     unsigned short bits;
 };
 
-// A half.
+// IEEE half precision.
 struct f16 {
     unsigned short bits;
 };
@@ -23,14 +23,14 @@ __device__ __forceinline__ float number(f16 x) {
     return y;
 }
 
-// Rounds to the nearest, ties to even.
+// Conversions round to nearest, ties to even.
 __device__ __forceinline__ void set(float& to, float x) { to = x; }
 
 __device__ __forceinline__ void set(bf16& to, float x) { asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(to.bits) : "f"(x)); }
 
 __device__ __forceinline__ void set(f16& to, float x) { asm("cvt.rn.f16.f32 %0, %1;" : "=h"(to.bits) : "f"(x)); }
 
-// Two numbers as they lie beside each other in memory.
+// Two packed 16-bit floats.
 __device__ __forceinline__ unsigned pair(bf16, float low, float high) {
     unsigned both;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
@@ -43,7 +43,7 @@ __device__ __forceinline__ unsigned pair(f16, float low, float high) {
     return both;
 }
 
-// 2^x.
+// Returns 2^x.
 __device__ __forceinline__ float power_of_two(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -52,19 +52,19 @@ __device__ __forceinline__ float power_of_two(float x) {
 
 __device__ __forceinline__ int lane() { return threadIdx.x & 31; }
 
-// What lane `from` holds.
+// Returns the value of lane `from` (warp shuffle).
 template <class X> __device__ __forceinline__ X from_lane(X x, int from) { return __shfl_sync(~0u, x, from); }
 
-// What the lane holds whose number differs in the bits of `mask`.
+// Returns the value of the lane whose index differs in the bits of `mask` (butterfly shuffle).
 template <class X> __device__ __forceinline__ X across(X x, int mask) { return __shfl_xor_sync(~0u, x, mask); }
 
-// Waits for the warp, and lets it see what was written to shared memory.
+// Synchronizes the warp, which makes its writes to shared memory visible.
 __device__ __forceinline__ void meet_warp() { __syncwarp(); }
 
-// Waits for the block.
+// Synchronizes the block.
 __device__ __forceinline__ void meet() { __syncthreads(); }
 
-// The memory that the launch gave the block.
+// Returns the dynamic shared memory of the block.
 __device__ __forceinline__ unsigned char* shared_bytes() {
     extern __shared__ __align__(16) unsigned char bytes[];
     return bytes;
@@ -74,8 +74,9 @@ __device__ __forceinline__ unsigned shared_place(const void* place) {
     return (unsigned)__cvta_generic_to_shared(place);
 }
 
-// Four matrices of 8 × 8 numbers of 16 bits. Lane n names row n % 8 of matrix n / 8, and gets of each matrix two
-// neighbours of row lane / 4: those of columns 2 · (lane % 4) and the next.
+// ldmatrix: loads four 8 × 8 matrices of 16-bit elements. Lane n passes the address of row n % 8 of matrix n
+// / 8, and receives from each matrix two adjacent elements of row lane / 4: columns 2 · (lane % 4) and the
+// next.
 __device__ __forceinline__ void read_matrices(unsigned (&to)[4], const void* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -83,7 +84,7 @@ __device__ __forceinline__ void read_matrices(unsigned (&to)[4], const void* row
                  : "memory");
 }
 
-// The same matrices, turned.
+// Loads the matrices transposed.
 __device__ __forceinline__ void read_turned_matrices(unsigned (&to)[4], const void* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -91,8 +92,8 @@ __device__ __forceinline__ void read_turned_matrices(unsigned (&to)[4], const vo
                  : "memory");
 }
 
-// sums (16 × 8) += a (16 × 16) · b (16 × 8). Each lane holds of the sums the columns 2 · (lane % 4) and the next of the
-// rows lane / 4 (first two) and 8 more (last two).
+// mma: sums (16 × 8) += a (16 × 16) · b (16 × 8). Each lane holds columns 2 · (lane % 4) and the next of the
+// sums, of rows lane / 4 (first two) and lane / 4 + 8 (last two).
 __device__ __forceinline__ void multiply_add(bf16, float (&sums)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
@@ -105,7 +106,8 @@ __device__ __forceinline__ void multiply_add(f16, float (&sums)[4], const unsign
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Begins to copy 16 bytes to shared memory; zeros where there is nothing to copy. Both places are multiples of 16.
+// Starts an asynchronous copy of 16 bytes to shared memory; writes zeros if not `there`. Both addresses are
+// aligned to 16.
 __device__ __forceinline__ void begin_copy(void* to, const void* from, bool there) {
     int bytes = there ? 16 : 0;
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
@@ -114,19 +116,20 @@ __device__ __forceinline__ void begin_copy(void* to, const void* from, bool ther
                  : "memory");
 }
 
-// What was begun since the last call belongs together.
+// Commits the copies started since the last call as a group.
 __device__ __forceinline__ void close_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-// Waits until at most LEFT of the newest groups of copies of this thread are under way.
+// Waits until at most LEFT of this thread's newest copy groups are pending.
 template <int LEFT> __device__ __forceinline__ void wait_for_copies() {
     asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 }
 
-// A kernel under a name of its own, with blocks of at most THREADS threads. That one block is enough for a processor
-// keeps the compiler from spilling registers for the sake of more.
+// Defines a kernel with its own name and blocks of at most THREADS threads. A minimum of one block per
+// multiprocessor keeps the compiler from spilling registers to raise the occupancy.
 #define ENTRY(name, THREADS, parameters, body) \
     extern "C" __global__ void __launch_bounds__(THREADS, 1) name parameters { body; }
 
-// The same where BLOCKS blocks are to be at work on a processor at once, which leaves each thread fewer registers.
+// Defines a kernel with at least BLOCKS blocks resident per multiprocessor, which leaves each thread fewer
+// registers.
 #define ENTRY_OF_MANY(name, THREADS, BLOCKS, parameters, body) \
     extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) name parameters { body; }

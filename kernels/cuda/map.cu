@@ -1,7 +1,7 @@
-// Functions of each number: activations, gates, sums, factors.
+// Element-wise functions: activations, gates, sums, factors.
 #include "common.cuh"
 
-// As trainer/src/cuda/kernel.rs numbers them.
+// Numbered as in trainer/src/cuda/kernel.rs.
 enum Function { SILU, GELU, GELU_TANH, RELU, SIGMOID, ELU_PLUS_ONE, SCALE, SOFTCAP, CLAMP };
 
 struct Bend {
@@ -11,7 +11,7 @@ struct Bend {
 
 __device__ __forceinline__ float sigmoid(float x) { return 1 / (1 + expf(-x)); }
 
-// A function of a number, and how steep it is there.
+// Returns a function's value and derivative.
 __device__ __forceinline__ Bend bend(int function, float parameter, float x) {
     switch (function) {
     case SILU: {
@@ -47,7 +47,7 @@ __device__ __forceinline__ Bend bend(int function, float parameter, float x) {
     }
 }
 
-// Calls `work` with the function as a type, so that what goes through many numbers chooses once.
+// Calls `work` with the function as a type, so that loops select the function only once.
 template <class Work> __device__ __forceinline__ void with_function(int function, Work work) {
     switch (function) {
     case SILU: return work(Count<SILU>());
@@ -101,7 +101,8 @@ struct Bends {
     float along_up;
 };
 
-// `activation(gate) · up`; with a limit, `g · sigmoid(slope · g) · (u + 1)` of what the limit leaves.
+// Computes `activation(gate) · up`; with a limit, `g · sigmoid(slope · g) · (u + 1)` of the clamped gate and
+// up.
 __device__ __forceinline__ Bends bends(int function, float limit, float slope, float gate, float up) {
     if (limit == 0) {
         Bend of_gate = bend(function, 0, gate);
@@ -128,7 +129,7 @@ __device__ void gate(int function, float limit, float slope, const T* gates, con
     });
 }
 
-// Either of the places that gradients go to may be missing.
+// Either gradient output may be null.
 template <class T>
 __device__ void gate_back(int function, float limit, float slope, const T* gates, const T* ups, const T* gradient,
                           T* to_gates, T* to_ups, int add_gates, int add_ups, long long count) {
@@ -163,7 +164,7 @@ template <class T> __device__ void add(const T* a, const T* b, T* out, long long
     });
 }
 
-// Copies, or adds.
+// Copies, or accumulates if `add`.
 template <class T> __device__ void hand_on(const T* from, T* to, int add, long long count) {
     for_each_run<T>(count, is_wide(from, 0) && is_wide(to, 0), [&](long long at, auto size) {
         constexpr int COUNT = decltype(size)::value;
@@ -173,7 +174,7 @@ template <class T> __device__ void hand_on(const T* from, T* to, int add, long l
     });
 }
 
-// Every number times the factor of its column, plus the term of its column where there are terms.
+// Multiplies each element by the factor of its column, and adds the bias of its column if there is one.
 template <class T>
 __device__ void affine(const T* x, const float* factors, const float* terms, T* out, int add, int rows, int columns) {
     for_each_cell<T>(rows, columns, false, [&](int row, int column, auto) {

@@ -1,4 +1,4 @@
-// Adam and AdamW: averages of gradients and of their squares, as floats.
+// Adam and AdamW (arXiv:1711.05101): running averages of gradients and squared gradients, in f32.
 #include "optimiser.cuh"
 
 template <class T> __device__ void moments(const Tensor* tensors, const Part* parts, const Step* step) {

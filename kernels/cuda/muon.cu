@@ -1,8 +1,8 @@
-// Muon: what stands around the products that make a matrix's step nearly orthogonal. The step takes the place of the
-// gradient.
+// Muon (https://kellerjordan.github.io/posts/muon/): the element-wise work around the Newton-Schulz matmuls
+// that orthogonalize a matrix's update. The update overwrites the gradient.
 #include "optimiser.cuh"
 
-// After what is said of Adam, which has all other tensors.
+// Follows the values of Adam, which updates all other tensors.
 enum OfMuon { OF_MOMENTUM = DECOUPLED + 1, OF_SHARE, OF_NESTEROV, OF_DECAY, OF_LEAST };
 
 // All parts of a matrix.
@@ -13,7 +13,7 @@ struct Whole {
     int unused;
 };
 
-// Takes gradients into their averages, leaves steps in their place, and adds up the squares of these.
+// Updates the momentum, replaces gradients by updates, and accumulates the squares of the updates.
 __device__ __forceinline__ void changes(const Tensor* tensors, const Part* parts, const Step* step, double* sums) {
     __shared__ double of_warps[PART_THREADS / LANES];
     const Part part = parts[blockIdx.x];
@@ -37,7 +37,7 @@ __device__ __forceinline__ void changes(const Tensor* tensors, const Part* parts
     if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
-// The length of each matrix: a block for each.
+// Computes the Frobenius norm of each matrix, one block each.
 __device__ __forceinline__ void lengths(const Whole* all, const Step* step, const double* sums, double* lengths) {
     __shared__ double of_warps[PART_THREADS / LANES];
     const Whole whole = all[blockIdx.x];
@@ -48,7 +48,7 @@ __device__ __forceinline__ void lengths(const Whole* all, const Step* step, cons
     if (threadIdx.x == 0) lengths[whole.tensor] = max(sqrt(sum), step->said[OF_LEAST]);
 }
 
-// Brings steps to length 1. Those that are not finite become zero, so that no product is of anything else.
+// Normalizes updates to norm 1. If gradients are not finite, writes zeros, so that the matmuls stay finite.
 __device__ __forceinline__ void units(const Tensor* tensors, const Part* parts, const Step* step, const double* lengths) {
     const Part part = parts[blockIdx.x];
     const Tensor tensor = tensors[part.tensor];
@@ -61,7 +61,8 @@ __device__ __forceinline__ void units(const Tensor* tensors, const Part* parts, 
     }
 }
 
-// Of G = X Xᵀ, with the factors a, b and c of X, G X and G² X: a + b G in one place, c G in another.
+// Given G = X Xᵀ and the coefficients a, b and c of X, G X and G² X: writes a + b G to `sum` and c G to
+// `scaled`.
 __device__ __forceinline__ void polynomial(const float* gram, float a, float b, float c, float* sum, float* scaled,
                                            int height) {
     long long count = (long long)height * height, step = gridDim.x * (long long)blockDim.x;
@@ -71,7 +72,7 @@ __device__ __forceinline__ void polynomial(const float* gram, float a, float b, 
     }
 }
 
-// Changes the numbers of one matrix by what became of its step.
+// Applies the orthogonalized update to the weights of one matrix.
 template <class T>
 __device__ void muon(const Tensor* tensors, const Part* parts, const Step* step, const float* changes, float adjust) {
     const Part part = parts[blockIdx.x];

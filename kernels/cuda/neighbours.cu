@@ -1,7 +1,7 @@
-// Rows that stand near each other, side by side.
+// im2col: lays neighboring rows side by side.
 #include "common.cuh"
 
-// Row `places[row · count + i]` of x becomes part i of a row; zeros where there is none.
+// Row `places[row · count + i]` of x becomes part i of a row; zeros if the index is negative.
 template <class T>
 __device__ void neighbours(const T* x, const int* places, T* out, int rows, int columns, int count) {
     bool all_wide = is_wide(x, columns) && is_wide(out, columns);
@@ -13,7 +13,8 @@ __device__ void neighbours(const T* x, const int* places, T* out, int rows, int 
     });
 }
 
-// Each row of x gets the gradients of the parts that it became: part `parts[row · count + i]` for each i.
+// col2im: each row of x accumulates the gradients of the parts it was copied to: part
+// `parts[row · count + i]` for each i.
 template <class T>
 __device__ void neighbours_back(const T* gradient, const int* parts, T* to, int add, int rows, int columns, int count) {
     bool all_wide = is_wide(gradient, columns) && is_wide(to, columns);

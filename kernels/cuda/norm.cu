@@ -1,5 +1,5 @@
-// Runs of columns brought to a common size. A warp has a run; a row has one run or more, and the factors go around where
-// there are fewer than columns.
+// RMSNorm, LayerNorm and L2 normalization of groups of columns. A warp computes one group; a row has one or
+// more groups, and the weights repeat if there are fewer than columns.
 #include "common.cuh"
 
 struct Moments {
@@ -7,7 +7,7 @@ struct Moments {
     float factor;
 };
 
-// Mean and factor of a run; the mean is zero where only the size counts.
+// Returns the mean and the factor (reciprocal standard deviation) of a group; the mean is zero for RMSNorm.
 template <int COUNT, class T> __device__ __forceinline__ Moments moments(const T* x, int size, bool centred, float epsilon) {
     float x_of[COUNT], sum = 0, square = 0;
     if (centred) {
@@ -53,7 +53,7 @@ template <int COUNT, class T> __device__ __forceinline__ void add_run(const T* a
     }
 }
 
-// Where `other` is given, x is first added to it, and the sum is kept in `sum`.
+// If `other` is given, x is first added to it (residual), and the sum is stored in `sum`.
 template <class T>
 __device__ void norm(const T* x, const T* other, T* sum, T* out, const float* weight, const float* bias, int runs,
                      int size, int weights, int centred, float epsilon) {
@@ -107,7 +107,8 @@ __device__ __forceinline__ Moments norm_back_run(const T* x, const T* gradient, 
     return own;
 }
 
-// The gradient of x, where somebody wants it; mean and factor of each run are left for the gradients of the weights.
+// Computes the gradient of x, if needed; the mean and factor of each group are stored in `left` for the
+// gradients of the weights.
 template <class T>
 __device__ void norm_back(const T* x, const T* gradient, T* to, const float* weight, float* left, int add, int runs,
                           int size, int weights, int centred, float epsilon) {
@@ -126,7 +127,7 @@ __device__ void norm_back(const T* x, const T* gradient, T* to, const float* wei
     }
 }
 
-// Each run of columns brought to length `factor`.
+// Normalizes each group of columns to L2 norm `factor`.
 template <class T> __device__ void unit(const T* x, T* out, int runs, int size, float epsilon, float factor) {
     int run = blockIdx.x * warps() + warp();
     if (run >= runs) return;

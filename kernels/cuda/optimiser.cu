@@ -1,4 +1,4 @@
-// The length of all gradients, and what follows from it for a step.
+// Global gradient norm, gradient clipping and the check for non-finite gradients.
 #include "optimiser.cuh"
 
 __device__ __forceinline__ void squares(const Tensor* tensors, const Part* parts, double* sums) {

@@ -1,41 +1,41 @@
-// What the kernels of all optimisers share: tensors, the parts of them that blocks take, and what is known of a step. It
-// stays on the device, so that the whole step can be recorded once.
+// Shared by all optimizer kernels: tensors, the parts of them that blocks process, and the state of a step.
+// The state stays on the device, so that the whole step can be recorded in a CUDA graph.
 #pragma once
 
 #include "common.cuh"
 
-// As trainer/src/cuda/optimiser/layout.rs lays it out.
+// Layout as in trainer/src/cuda/optimiser/layout.rs.
 struct Tensor {
     float* numbers;
-    // The same in the precision that products take; missing where that is floats.
+    // A copy in the precision of matmuls; null if that is f32.
     void* copy;
     float* gradient;
-    // The tables that the CPU's optimiser keeps of it, in its order.
+    // The state tensors of the CPU optimizer, in its order.
     void* slots[4];
     long long count;
     int rows;
     int columns;
-    // What the rate and the decay of this tensor are multiplied by.
+    // Multipliers of the learning rate and the weight decay of this tensor.
     float rate;
     float decay;
 };
 
 struct Step {
-    // What the host says: of all optimisers, and of the one at hand, by place.
+    // Set by the host: values for all optimizers, then those of the current one, by index.
     double rate;
     double limit;
     double scale;
-    // What share of the way the moving average of the numbers goes.
+    // Interpolation weight of the moving average of the weights (EMA).
     double follow;
     double said[16];
-    // What the device finds: the length of the scaled gradient, what gradients are multiplied by, and whether they are
-    // finite. Where they are not, nothing is changed.
+    // Computed on the device: the norm of the scaled gradient, the factor on gradients, and whether they are
+    // finite. If they are not, the step changes nothing.
     double length;
     double factor;
     double finite;
 };
 
-// Some numbers of a tensor: those of a block.
+// The elements of a tensor that a block processes.
 struct Part {
     int tensor;
     int number;
@@ -44,25 +44,25 @@ struct Part {
 #define PART_NUMBERS 16384
 #define PART_THREADS 256
 
-// The first number of a part, and how many there are.
+// The first element of a part, and the number of elements.
 __device__ __forceinline__ long long first_of(const Part& part) { return (long long)part.number * PART_NUMBERS; }
 
 __device__ __forceinline__ int count_of(const Part& part, const Tensor& tensor) {
     return (int)min(tensor.count - first_of(part), (long long)PART_NUMBERS);
 }
 
-// What is `share` of the way from one number to another.
+// Linear interpolation: returns `from + share · (to - from)`.
 __device__ __forceinline__ float between(float from, float to, float share) {
     return share < 0.5f ? from + share * (to - from) : to - (to - from) * (1 - share);
 }
 
-// Gives a number and its copy.
+// Writes a weight and its low-precision copy.
 template <class T> __device__ __forceinline__ void change(const Tensor& tensor, long long at, float now) {
     tensor.numbers[at] = now;
     if (tensor.copy) set(((T*)tensor.copy)[at], now);
 }
 
-// What Adam and its kin read of a step.
+// Indices of the step values of Adam and related optimizers.
 enum OfMoments { SHARE, STAY, COME, ROOT, EPSILON, CORRECTION, DECAY, DECOUPLED };
 
 struct Adam {
@@ -91,7 +91,7 @@ __device__ __forceinline__ Adam adam_of(const Step* step, const Tensor& tensor) 
             (float)step->said[EPSILON]};
 }
 
-// The number after a step; both averages are changed.
+// Returns the weight after a step; updates both averages.
 __device__ __forceinline__ float adam_step(const Adam& adam, float number, float gradient, float& first, float& second) {
     gradient = gradient * adam.factor + adam.decay * number;
     first = between(first, gradient, adam.share);

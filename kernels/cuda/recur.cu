@@ -1,34 +1,35 @@
-// Attention with a state of constant size: a matrix for each head of each text, which takes in a key and a value of each
-// token and answers its query. A warp has some columns of it, whose numbers its lanes hold; no column needs another.
+// Linear attention and the gated delta rule: for each head of each sequence, a state matrix of constant size
+// is updated with each token's key and value and read by its query. A warp owns some columns of the state,
+// distributed over its lanes; columns are independent.
 #include "common.cuh"
 
-// Columns that a warp has at a time, and the most numbers of each that a lane holds.
+// Columns per warp at a time, and maximum number of elements of a column per lane.
 #define COLUMNS 4
 #define KEYS 8
-// Warps of a block.
+// Warps per block.
 #define WARPS 8
-// Tokens between two states that the way back keeps.
+// Tokens between two states that the backward pass stores.
 #define CHUNK 32
-// Added to what results of sums are divided by.
+// Added to the denominators of normalized outputs.
 #define EPSILON 1e-6f
 
-// As trainer/src/cuda/op/recur.rs numbers them.
+// Numbered as in trainer/src/cuda/op/recur.rs.
 enum Taking { SUM, WHOLE_SUM, DELTA };
 
 // Heads of the state and of each input, and columns of a key and of a value.
 struct Form {
     int heads, query_heads, key_heads, value_heads, key_size, value_size;
     int taking;
-    // Whether decays are given by their logarithms.
+    // Whether decays are given as logarithms.
     int logarithm;
 };
 
-// Sums of keys make one more column, whose values are one.
+// Rules with a sum of keys append a value column of ones, which accumulates that sum.
 __device__ __forceinline__ int columns_of(const Form& form) {
     return form.value_size + (form.taking == DELTA ? 0 : 1);
 }
 
-// What a head reads, row by row.
+// The inputs of all heads, row-major.
 template <class T> struct Tokens {
     const T *queries, *keys, *values, *decays, *rates;
 };
@@ -38,12 +39,12 @@ template <class T> struct Head {
     Form form;
     int head;
 
-    // The place of a row's columns in an input of so many heads.
+    // Returns the offset of a row's columns in an input with `heads` heads.
     __device__ __forceinline__ long long place(long long row, int heads, int size) const {
         return (row * heads + head * heads / form.heads) * size;
     }
 
-    // Each lane gets the numbers of a key that it has of a column.
+    // Loads a lane's elements of a key.
     __device__ __forceinline__ void lanes_of(float (&to)[KEYS], const T* from) const {
 #pragma unroll
         for (int j = 0; j < KEYS; j++) {
@@ -91,7 +92,8 @@ __device__ __forceinline__ void grow(float (&column)[KEYS], const float (&key)[K
 
 typedef float Columns[COLUMNS][KEYS];
 
-// Takes a token in. `differences` gets what is to change of what the state, decayed, says of the key.
+// Updates the state with a token. `differences` receives the value, for the delta rule minus what the decayed
+// state reads for the key.
 template <class T>
 __device__ __forceinline__ void learn(const Head<T>& head, int row, int first, const float (&key)[KEYS], Columns& state,
                                       float (&differences)[COLUMNS]) {
@@ -137,16 +139,16 @@ __device__ void recur(const Head<T>& head, const int* starts, T* out) {
     }
 }
 
-// Gradients of what each head reads, as floats, head by head; and for each row and head, what its answers are divided by
-// and the sum of its results times their gradients.
+// Gradients of the inputs of each head, as f32, per head; and for each row and head, the denominator of its
+// outputs and the dot product of its outputs with their gradients.
 struct Given {
     float *queries, *keys, *values, *decays, *rates, *sums;
 };
 
-// Lines of LANES numbers that a column takes where it is kept.
+// Lines of LANES elements that a stored column takes.
 __device__ __forceinline__ int lines_of(const Form& form) { return (form.key_size + LANES - 1) / LANES; }
 
-// Numbers of the columns that a block has at a time.
+// Elements of the columns that a block owns at a time.
 __device__ __forceinline__ long long kept_of(const Form& form) {
     return (long long)WARPS * COLUMNS * LANES * lines_of(form);
 }
@@ -173,7 +175,7 @@ __device__ __forceinline__ void bring(Columns& state, const Form& form, const fl
     }
 }
 
-// What the warps of a block give a row, added up by the block.
+// Contributions of the warps of a block to a row, which the block adds up.
 struct Shares {
     float queries[WARPS][KEYS * LANES];
     float keys[WARPS][KEYS * LANES];
@@ -181,7 +183,8 @@ struct Shares {
     float rates[WARPS];
 };
 
-// Adds what all warps found to what a row and head were given; every thread of the block comes.
+// Adds the contributions of all warps to the gradients of a row and head; all threads of the block must call
+// it.
 __device__ __forceinline__ void share_out(const Shares& shares, const Given& given, long long place, int key_size,
                                           bool add) {
     meet();
@@ -206,9 +209,9 @@ __device__ __forceinline__ void share_out(const Shares& shares, const Given& giv
     meet();
 }
 
-// The way back of a head of a text, some columns after the others. `states` has room for the state before every chunk of
-// the batch's texts, `recent` for the state before each token of a chunk, of which a text has up to `rows_kept`; where a
-// whole text is taken in at once, neither is used.
+// Backward pass of a head of a sequence, one group of columns after the other. `states` has room for the
+// state before every chunk of the batch's sequences, `recent` for the state before each token of a chunk, up
+// to `rows_kept` per sequence; with bidirectional attention (WHOLE_SUM), neither is used.
 template <class T>
 __device__ void recur_back(const Head<T>& head, const int* starts, const T* gradient, const Given& given, float* states,
                            float* recent, int rows_kept) {
@@ -219,7 +222,7 @@ __device__ void recur_back(const Head<T>& head, const int* starts, const T* grad
     bool whole = form.taking == WHOLE_SUM, delta = form.taking == DELTA;
     long long size_of_state = kept_of(form);
     recent += ((long long)text * form.heads + head.head) * rows_kept * size_of_state;
-    // A text begins in a chunk of its own.
+    // Each sequence starts a new chunk.
     auto kept = [&](int row) {
         long long chunk = first_row / CHUNK + text + (row - first_row) / CHUNK;
         return states + (chunk * form.heads + head.head) * size_of_state;
@@ -232,7 +235,7 @@ __device__ void recur_back(const Head<T>& head, const int* starts, const T* grad
         auto steep_of = [&](int row, int column) {
             return column < size ? number(gradient[place(row) * size + column]) : 0;
         };
-        // Forth: the state before each chunk, and what answers are divided by.
+        // Forward: stores the state before each chunk, and the denominators of the outputs.
         Columns state = {};
         float keys[KEYS] = {};
         auto take = [&](int row) {
@@ -260,9 +263,9 @@ __device__ void recur_back(const Head<T>& head, const int* starts, const T* grad
             }
             meet();
         }
-        // Back. `steep` is the gradient of the state.
+        // Backward. `steep` is the gradient of the state.
         Columns steep = {};
-        // The gradients of what the state answers, and of the query.
+        // Accumulates the gradients of the state, through the outputs, and of the query.
         auto ask = [&](int row, float (&given_query)[KEYS]) {
             head.query(query, row);
 #pragma unroll
@@ -336,7 +339,7 @@ __device__ void recur_back(const Head<T>& head, const int* starts, const T* grad
     }
 }
 
-// Sums over the heads that read the same columns.
+// Sums gradients over the heads that share the same columns (GQA).
 template <class T>
 __device__ void gather_heads(const float* given, T* to, int add, int rows, int columns, int heads, int size) {
     for_each_cell<T>(rows, columns, false, [&](int row, int column, auto) {

@@ -1,8 +1,9 @@
-// Rotary positions: pairs of columns, half a head apart, turned by the angles of a row. Some columns at the end of a head
-// may have no angle.
+// RoPE: rotates pairs of columns, half a head apart, by the angles of a row's position. The last columns of a
+// head may have no angle.
 #include "common.cuh"
 
-// Row `turn_of[row]` of `turns` has a cosine for each pair, then a sine. `back` turns the other way.
+// Row `turn_of[row]` of `turns` has a cosine for each pair, then a sine. `back` rotates in the opposite
+// direction.
 template <class T>
 __device__ void rope(const T* x, const float* turns, const int* turn_of, T* out, int back, int add, int rows,
                      int columns, int head_size, int pairs) {

@@ -1,10 +1,11 @@
-// The losses of routers: all experts used alike, and small scores. The layers of a side are summed up together: for each
-// expert how often it was chosen, for each its probabilities, and the squares of the logarithms.
+// Auxiliary losses of MoE routers: load balancing (Switch, arXiv:2101.03961) and router z-loss
+// (arXiv:2202.08906). The layers of a side (encoder or decoder) are accumulated together: for each expert the
+// number of choices, for each expert the sum of probabilities, and the sum of squared log-sum-exps.
 #include "common.cuh"
 
 #define THREADS 256
 
-// What the host says: how much both losses count, the factor on gradients, and how much the batch counts.
+// Set by the host: the coefficients of both losses, the factor on gradients, and the weight of the batch.
 struct Routers {
     double balance;
     double z;
@@ -12,7 +13,7 @@ struct Routers {
     double weight;
 };
 
-// The logarithm of the sum of the exponentials of a row's scores. A thread has a row.
+// Computes the log-sum-exp of a row's scores. A thread handles one row.
 template <class T> __device__ void logarithms(const T* scores, float* left, int rows, int experts) {
     int row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= rows) return;
@@ -23,7 +24,7 @@ template <class T> __device__ void logarithms(const T* scores, float* left, int 
     left[row] = most + logf(sum);
 }
 
-// A block has an expert; the one after the last has the squares.
+// A block handles one expert; the one after the last accumulates the squares.
 template <class T>
 __device__ void sum_router(const T* scores, const T* routed, const float* left, double* sums, int rows, int experts,
                            int chosen) {
@@ -46,7 +47,7 @@ __device__ void sum_router(const T* scores, const T* routed, const float* left, 
     sums[experts + expert] += shares;
 }
 
-// Adds the loss of a side, of which `rows` went through routers. In one block.
+// Adds the loss of a side, of which `rows` rows went through routers. In one block.
 __device__ __forceinline__ void loss_of_side(const Routers* routers, const double* sums, double rows, int experts,
                                              double* to) {
     __shared__ double of_warps[THREADS / LANES];
@@ -58,7 +59,7 @@ __device__ __forceinline__ void loss_of_side(const Routers* routers, const doubl
     *to += loss * routers->weight;
 }
 
-// Adds the gradient of that loss to the gradient of a layer's scores. A thread has a row.
+// Adds the gradient of that loss to the gradient of a layer's scores. A thread handles one row.
 template <class T>
 __device__ void router_back(const T* scores, const float* left, const Routers* routers, const double* sums, T* to,
                             double side_rows, int rows, int experts) {

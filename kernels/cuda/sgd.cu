@@ -1,4 +1,4 @@
-// Steps along the gradient, with momentum or without.
+// SGD, with or without momentum.
 #include "optimiser.cuh"
 
 enum OfSgd { OF_DECAY, OF_MOMENTUM, OF_SHARE, OF_NESTEROV };

@@ -1,8 +1,8 @@
-// Sums over rows, for the gradients of biases, factors and norms: first over some rows each, then over what that gave, so
-// that the order of every sum is that of the shapes.
+// Sums over rows, for the gradients of biases, factors and norms: a two-stage reduction, first over parts of
+// the rows, then over the partial sums, so that the order of every sum depends only on the shapes.
 #include "sums.cuh"
 
-// Of columns from `start` on of a table whose rows are `width` wide.
+// Column sums, starting at column `start`, of a matrix with row stride `width`.
 template <int COUNT, class T>
 __device__ __forceinline__ void sum_some_rows(const T* x, int rows, int columns, int width, int part, float* parts) {
     sum_part<COUNT>(rows, columns, part, parts, [&](int row, int column, float (&numbers)[COUNT]) {
@@ -17,7 +17,7 @@ __device__ void sum_rows(const T* x, int rows, int columns, int width, int start
     else sum_some_rows<1>(x, rows, columns, width, part, parts);
 }
 
-// Of products of two tables of `columns` columns.
+// Column sums of the element-wise product of two matrices with `columns` columns.
 template <class T>
 __device__ void sum_products(const T* x, const T* gradient, int rows, int columns, int part, float* parts) {
     sum_part<1>(rows, columns, part, parts, [&](int row, int column, float (&product)[1]) {
@@ -26,7 +26,8 @@ __device__ void sum_products(const T* x, const T* gradient, int rows, int column
     });
 }
 
-// The same where x was normalised: `left` has mean and factor of each run of `size` numbers. Runs divide rows.
+// Column sums of gradient · normalized x: `left` has the mean and factor of each group of `size` elements. A
+// row is a whole number of groups.
 template <int COUNT, class T>
 __device__ __forceinline__ void sum_some_normalised(const T* x, const T* gradient, const float* left, int size, int rows,
                                                     int columns, int part, float* parts) {
@@ -53,7 +54,7 @@ __device__ void sum_normalised(const T* x, const T* gradient, const float* left,
     }
 }
 
-// Adds all parts to `to`.
+// Adds all partial sums to `to`.
 __device__ __forceinline__ void add_all_parts(const float* parts, int count, int columns, float* to) {
     __shared__ float sums[LANES][LANES];
     int column = blockIdx.x * LANES + lane();

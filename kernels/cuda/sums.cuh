@@ -1,12 +1,13 @@
-// Sums over some rows of a table, the first half of every sum over all of them.
+// Column sums over a part of the rows of a matrix: the first stage of every two-stage reduction over rows.
 #pragma once
 
 #include "common.cuh"
 
 #define ROW_LANES 8
 
-// Adds up what `of(row, column, numbers)` puts in its COUNT numbers, of that column and the next ones, over PART rows, for
-// the columns of a block. Row n of `parts` has the sums of part n. COUNT divides the columns.
+// Accumulates what `of(row, column, numbers)` writes to its COUNT elements, for that column and the next
+// ones, over `part` rows, for the columns of a block. Row n of `parts` receives the sums of part n. COUNT
+// divides the number of columns.
 template <int COUNT, class Of>
 __device__ __forceinline__ void sum_part(int rows, int columns, int part, float* parts, Of of) {
     __shared__ float sums[ROW_LANES][LANES * COUNT];

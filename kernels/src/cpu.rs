@@ -1,4 +1,4 @@
-//! What the processor can do, as a value that tests can take away from.
+//! CPU feature detection: the processor's features as a value from which tests can remove features.
 
 #[cfg(all(feature = "std", target_arch = "x86_64", any(target_os = "linux", target_os = "android")))]
 mod tiles;
@@ -14,24 +14,24 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub struct Features(u32);
 
 impl Features {
-    /// Nothing beyond the target's baseline.
+    /// No features beyond the target's baseline.
     pub const NONE: Self = Self(0);
     /// x86: AVX2, FMA and F16C.
     pub const AVX2: Self = Self(1);
     /// x86: AVX-512 F, BW, DQ, VL and VNNI.
     pub const AVX512: Self = Self(1 << 1);
-    /// Arm: NEON (always there on 64-bit Arm).
+    /// Arm: NEON (always present on 64-bit Arm).
     pub const NEON: Self = Self(1 << 2);
-    /// Arm: dot products of bytes, `sdot`.
+    /// Arm: int8 dot products, `sdot`; implies NEON.
     pub const DOTPROD: Self = Self(1 << 3);
-    /// Arm: products of matrices of bytes, `smmla`, beside `sdot`.
+    /// Arm: int8 matrix multiply, `smmla`; implies `sdot`.
     pub const I8MM: Self = Self(1 << 4);
-    /// x86: AVX-VNNI, dot products of bytes beside AVX2.
+    /// x86: AVX-VNNI, int8 dot products; implies AVX2.
     pub const AVXVNNI: Self = Self(1 << 5);
-    /// x86: AMX, products of tiles of bytes, beside AVX-512.
+    /// x86: AMX, int8 tile matrix multiply; implies AVX-512.
     pub const AMX: Self = Self(1 << 6);
 
-    /// Every feature with the name that `--cpu-features` and `doctor` use.
+    /// All features with the names that `--cpu-features` and `doctor` use.
     pub const NAMES: &[(Self, &str)] = &[
         (Self::AVX2, "avx2"),
         (Self::AVXVNNI, "avxvnni"),
@@ -42,7 +42,7 @@ impl Features {
         (Self::I8MM, "i8mm"),
     ];
 
-    /// What builds on what: (without this, none of these).
+    /// Dependencies between features: (feature, features that require it).
     const NEEDS: [(Self, Self); 4] = [
         (Self::AVX2, Self::AVX512.with(Self::AVXVNNI).with(Self::AMX)),
         (Self::AVX512, Self::AMX),
@@ -50,17 +50,17 @@ impl Features {
         (Self::DOTPROD, Self::I8MM),
     ];
 
-    /// The feature of this name.
+    /// Returns the feature with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::NAMES.iter().find(|(_, known)| *known == name).map(|(feature, _)| *feature)
     }
 
-    /// All of both sets.
+    /// Returns the union of both sets.
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// These and all that they build on.
+    /// Returns these features and all that they require.
     #[must_use]
     pub const fn complete(self) -> Self {
         let mut all = self.0;
@@ -75,7 +75,7 @@ impl Features {
         Self(all)
     }
 
-    /// Whether every feature of `other` is here.
+    /// Returns whether all features of `other` are included.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
@@ -100,18 +100,18 @@ impl fmt::Debug for Features {
     }
 }
 
-/// A processor's features. Holding one in which a feature is set is the permission to use it: the only ways
-/// to get one are to ask the machine and to take features away, but for [`Cpu::claim`].
+/// The features of a processor. A value in which a feature is set is the permission to use it: the only ways
+/// to obtain one are detection on the machine, removal of features, and [`Cpu::claim`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cpu {
     features: Features,
 }
 
 impl Cpu {
-    /// What this machine has, asked at run time.
+    /// Detects the features of this machine at run time.
     ///
-    /// Where a processor shows AMX, the first call asks Linux to let this process use it, after which alternate signal
-    /// stacks have to be larger, and tries an instruction in a child process.
+    /// If CPUID reports AMX, the first call requests permission from Linux for this process to use it, after
+    /// which alternate signal stacks must be larger, and tries an instruction in a child process.
     #[cfg(feature = "std")]
     pub fn detect() -> Self {
         static DETECTED: OnceLock<Features> = OnceLock::new();
@@ -120,8 +120,8 @@ impl Cpu {
         Self { features: features.with(claimed) }.without(Features::NONE)
     }
 
-    /// Makes [`Cpu::detect`] say from now on that the machine has these too, where it has what they build on: for
-    /// tests in which something else carries the instructions out.
+    /// Makes [`Cpu::detect`] report these features too from now on, if the features that they require are
+    /// present: for tests in which an emulator executes the instructions.
     ///
     /// # Safety
     /// Every instruction of these features must work in all threads of this process.
@@ -130,7 +130,7 @@ impl Cpu {
         CLAIMED.fetch_or(features.0, Ordering::Relaxed);
     }
 
-    /// What every machine this build runs on must have.
+    /// Returns the features that the build requires of every machine.
     pub const fn compiled() -> Self {
         let mut features = Features::NONE;
         if cfg!(all(target_feature = "avx2", target_feature = "fma", target_feature = "f16c")) {
@@ -142,7 +142,7 @@ impl Cpu {
         Self { features }
     }
 
-    /// What cannot be taken away: there are no kernels without it.
+    /// Features that cannot be removed: there are no kernels without them.
     const LEAST: Features =
         if cfg!(any(feature = "portable", not(all(target_arch = "aarch64", target_feature = "neon")))) {
             Features::NONE
@@ -150,9 +150,9 @@ impl Cpu {
             Features::NEON
         };
 
-    /// The same processor without some features, and without those that build on them: AVX-512 and AVX-VNNI on AVX2,
-    /// AMX on AVX-512, dot products on NEON, matrix products on dot products. Builds for 64-bit Arm without the crate's
-    /// feature `portable` keep NEON.
+    /// Removes features, and those that require them: AVX-512 and AVX-VNNI require AVX2, AMX requires
+    /// AVX-512, dot products require NEON, and the matrix multiply requires dot products. Builds for 64-bit
+    /// Arm without the crate feature `portable` keep NEON.
     #[must_use]
     pub const fn without(self, features: Features) -> Self {
         let mut left = self.features.0 & !features.0 | Self::LEAST.0;
@@ -167,23 +167,23 @@ impl Cpu {
         Self { features: Features(left) }
     }
 
-    /// The baseline: only portable code, or the least that there is.
+    /// Returns the baseline: portable code only, or the features that cannot be removed.
     pub const fn scalar() -> Self {
         Self { features: Self::LEAST }
     }
 
-    /// Whether all of `features` may be used.
+    /// Returns whether all of `features` may be used.
     pub const fn has(self, features: Features) -> bool {
         self.features.contains(features)
     }
 
-    /// The set itself.
+    /// Returns the feature set.
     pub const fn features(self) -> Features {
         self.features
     }
 }
 
-/// What [`Cpu::claim`] was given.
+/// The features passed to [`Cpu::claim`].
 #[cfg(feature = "std")]
 static CLAIMED: AtomicU32 = AtomicU32::new(0);
 

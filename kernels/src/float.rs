@@ -1,6 +1,6 @@
-//! Single f32 operations that `core` lacks, correctly rounded on every machine.
+//! Scalar f32 functions that `core` lacks, correctly rounded on every machine.
 
-/// `a · b + c`, rounded once.
+/// Returns `a · b + c`, rounded once.
 #[inline(always)]
 pub fn fma(a: f32, b: f32, c: f32) -> f32 {
     #[cfg(feature = "std")]
@@ -9,7 +9,7 @@ pub fn fma(a: f32, b: f32, c: f32) -> f32 {
     return libm::fmaf(a, b, c);
 }
 
-/// The square root.
+/// Returns the square root.
 #[inline(always)]
 pub fn sqrt(x: f32) -> f32 {
     #[cfg(feature = "std")]
@@ -18,17 +18,18 @@ pub fn sqrt(x: f32) -> f32 {
     return libm::sqrtf(x);
 }
 
-/// To the nearest integer, ties to even. Only for |x| below 2^22.
+/// Rounds to the nearest integer, ties to even. Only for |x| below 2^22.
 #[inline(always)]
 pub fn round(x: f32) -> f32 {
     (x + SHIFT) - SHIFT
 }
 
-/// The nearest integer, ties to even, in the low 22 bits; what is above them says nothing. Only for |x| below 2^22.
+/// Returns the nearest integer, ties to even, in the low 22 bits; the higher bits are unspecified. Only for
+/// |x| below 2^22.
 #[inline(always)]
 pub(crate) fn round_to_bits(x: f32) -> u32 {
     (x + SHIFT).to_bits()
 }
 
-/// Where the last bit of a number is worth one.
+/// 1.5 · 2^23, at which the unit in the last place of an f32 is one.
 const SHIFT: f32 = 12_582_912.0;

@@ -1,14 +1,15 @@
-//! The Hadamard transform of blocks of 64 numbers, by which the row types of weights spread what is large.
+//! The Hadamard transform of blocks of 64 elements, with which the row types spread outliers before rounding
+//! (QuaRot, arXiv:2404.00456).
 //!
-//! Contract: six stages of `(a + b, a − b)` over numbers 1, 2, 4, 8, 16 and 32 apart, in this order, each one
-//! rounding. Nothing is divided: the transform taken twice is the block times 64.
+//! Contract: six stages of `(a + b, a − b)` over elements 1, 2, 4, 8, 16 and 32 apart, in this order, each
+//! rounded once. The transform is not normalized: applied twice, it returns the block times 64.
 
 use crate::simd::{LANES, Simd};
 
-/// Numbers of a block.
+/// Elements of a block.
 pub const BLOCK: usize = 64;
 
-/// What makes the transform its own inverse: one over the root of [`BLOCK`].
+/// The factor that makes the transform its own inverse: 1 / √[`BLOCK`].
 pub const NORMAL: f32 = 0.125;
 
 /// Transforms a block in place.
@@ -21,7 +22,7 @@ pub fn transform(block: &mut [f32; BLOCK]) {
     stage(block, 32);
 }
 
-/// Inlined with a constant, so that the compiler makes vectors of it.
+/// Inlined with a constant distance, so that the compiler vectorizes it.
 #[inline(always)]
 fn stage(block: &mut [f32; BLOCK], apart: usize) {
     for pair in block.chunks_exact_mut(2 * apart) {
@@ -32,7 +33,7 @@ fn stage(block: &mut [f32; BLOCK], apart: usize) {
     }
 }
 
-/// [`transform`] of a block's vectors.
+/// [`transform`] of a block held in vectors.
 #[inline(always)]
 pub(crate) fn transform_vectors<S: Simd>(s: S, mut x: [S::F; BLOCK / LANES]) -> [S::F; BLOCK / LANES] {
     for x in &mut x {
@@ -42,8 +43,8 @@ pub(crate) fn transform_vectors<S: Simd>(s: S, mut x: [S::F; BLOCK / LANES]) -> 
     [s.add(a, c), s.add(b, d), s.sub(a, c), s.sub(b, d)]
 }
 
-/// Rotates a row: every block transformed and times [`NORMAL`]. Doing it again undoes it, but for rounding.
-/// What follows the last whole block stays as it is.
+/// Rotates a row: transforms every block and multiplies it by [`NORMAL`]. Applied twice, it restores the row
+/// up to rounding. Elements after the last whole block are unchanged.
 pub fn rotate(row: &mut [f32]) {
     for block in row.as_chunks_mut().0 {
         transform(block);
@@ -55,7 +56,7 @@ pub fn rotate(row: &mut [f32]) {
 mod tests {
     use super::*;
 
-    /// Entry (i, j) of the matrix: minus one to the number of bits that i and j share.
+    /// Entry (i, j) of the matrix is −1 to the power of the number of bits that i and j share.
     #[test]
     fn it_is_the_matrix_of_hadamard() {
         for j in 0..BLOCK {

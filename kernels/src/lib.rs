@@ -1,10 +1,11 @@
 //! Pure compute for transformers: no allocation, no threads, no state, no operating system.
 //!
-//! - [`quant`]: how the blocks of each GGUF weight type become numbers, and back.
-//! - [`panel`]: the packed layout in which a `.siskin` file holds weight matrices.
-//! - [`hadamard`]: the rotation that goes with the row types.
-//! - [`ops`]: the operations, each with a plain reference and a list of kernels.
-//! - [`Cpu`]: what the processor can do, as a value; [`ops::Kernels`]: what was chosen for it.
+//! - [`quant`]: codecs, which convert the blocks of each GGUF quantization type to f32 values and back.
+//! - [`panel`]: the packed layout of weight matrices in a `.siskin` file.
+//! - [`hadamard`]: the Hadamard rotation of the row types.
+//! - [`ops`]: the operations, each with a scalar reference and a list of kernels.
+//! - [`Cpu`]: the instruction sets of the processor, as a value; [`ops::Kernels`]: the kernels selected for
+//!   it.
 #![cfg_attr(not(any(feature = "std", test)), no_std)]
 
 mod cpu;

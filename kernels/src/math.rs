@@ -1,25 +1,25 @@
-//! Exponentials and what follows from them, sixteen lanes at a time, with one result on every machine.
+//! Exponential and functions derived from it, sixteen lanes at a time, with the same bits on every machine.
 
 use crate::simd::Simd;
 
-/// Below this, e^x is taken as zero: the smallest normal number is e^−87.336.
+/// Below this, e^x is flushed to zero: the smallest normal number is e^−87.336.
 const LOWEST: f32 = -87.0;
-/// Above this, e^x stays at e^88, short of infinity.
+/// Above this, e^x saturates at e^88, short of infinity.
 const HIGHEST: f32 = 88.0;
 
-/// e^x within 1.5 units in the last place from −87 to 88; 0 below, e^88 above, NaN of NaN.
+/// Returns e^x, within 1.5 units in the last place from −87 to 88; 0 below, e^88 above, NaN for NaN.
 #[inline(always)]
 pub(crate) fn exp<S: Simd>(s: S, x: S::F) -> S::F {
     let [value] = exp_each(s, [x]);
     value
 }
 
-/// [`exp`] of some vectors.
+/// [`exp`] of `N` vectors.
 #[inline(always)]
 pub(crate) fn exp_each<S: Simd, const N: usize>(s: S, x: [S::F; N]) -> [S::F; N] {
     let mut within = x;
     for i in 0..N {
-        // The second operand goes through where it is NaN.
+        // `min` and `max` return the second operand if it is NaN.
         within[i] = s.min(s.splat(HIGHEST), s.max(s.splat(LOWEST), x[i]));
     }
     let mut value = exp_within(s, within);
@@ -29,8 +29,8 @@ pub(crate) fn exp_each<S: Simd, const N: usize>(s: S, x: [S::F; N]) -> [S::F; N]
     value
 }
 
-/// [`exp`] of some vectors that lie between its bounds. They go through each step together: while one waits for its last
-/// step, the processor has those of the others.
+/// [`exp`] of `N` vectors that lie between its bounds. The vectors are interleaved at each step to hide the
+/// latency of the multiply-add chain.
 #[inline(always)]
 fn exp_within<S: Simd, const N: usize>(s: S, x: [S::F; N]) -> [S::F; N] {
     const LN2_HIGH: f32 = 0.693_359_4;
@@ -63,7 +63,7 @@ fn exp_within<S: Simd, const N: usize>(s: S, x: [S::F; N]) -> [S::F; N] {
     value
 }
 
-/// 1 / (1 + e^−x) of some vectors.
+/// Returns 1 / (1 + e^−x) for `N` vectors.
 #[inline(always)]
 pub(crate) fn sigmoid_each<S: Simd, const N: usize>(s: S, x: [S::F; N]) -> [S::F; N] {
     let (zero, one) = (s.splat(0.0), s.splat(1.0));
@@ -78,7 +78,7 @@ pub(crate) fn sigmoid_each<S: Simd, const N: usize>(s: S, x: [S::F; N]) -> [S::F
     value
 }
 
-/// The hyperbolic tangent.
+/// Returns the hyperbolic tangent.
 #[inline(always)]
 pub(crate) fn tanh<S: Simd>(s: S, x: S::F) -> S::F {
     let one = s.splat(1.0);
@@ -88,11 +88,11 @@ pub(crate) fn tanh<S: Simd>(s: S, x: S::F) -> S::F {
     s.select_less(x, zero, s.sub(zero, magnitude), magnitude)
 }
 
-/// x · (1 + erf(x/√2)) / 2 of some vectors, within a unit in 10⁷ of the larger of 1 and |x|: what is positive of x less
-/// |x| · (1 − erf(|x|/√2)) / 2.
+/// Returns the GELU x · (1 + erf(x/√2)) / 2 for `N` vectors, within 10⁻⁷ of the larger of 1 and |x|. Computed
+/// as max(x, 0) − |x| · (1 − erf(|x|/√2)) / 2.
 ///
-/// The second factor is `e^(|x| · p(|x|) − ln 2)` with a polynomial that was fitted so that the largest error of the
-/// result is least. From 10 on it is too small to matter, and stays where it is.
+/// The second factor is `e^(|x| · p(|x|) − ln 2)` with a polynomial fitted to minimize the largest error of
+/// the result. |x| is clamped to 10, where the term is negligible.
 #[inline(always)]
 pub(crate) fn gelu_each<S: Simd, const N: usize>(s: S, x: [S::F; N]) -> [S::F; N] {
     const COEFFICIENTS: [f32; 8] = [
@@ -107,7 +107,7 @@ pub(crate) fn gelu_each<S: Simd, const N: usize>(s: S, x: [S::F; N]) -> [S::F; N
     ];
     let (mut magnitude, mut exponent) = (x, x);
     for i in 0..N {
-        // The second operand goes through where it is NaN.
+        // `min` returns the second operand if it is NaN.
         magnitude[i] = s.min(s.splat(10.0), s.abs(x[i]));
         exponent[i] = s.splat(COEFFICIENTS[0]);
     }

@@ -1,14 +1,14 @@
-//! Whether matrix instructions may be used: the processor has them, the system keeps their registers, gives
-//! permission, and one of them was seen to work.
+//! Detects whether AMX can be used: the processor has it, the operating system saves its registers and grants
+//! permission, and a trial instruction works.
 //!
-//! Tiles are large, so Linux gives them only to processes that ask. A hypervisor may show the processor's bits and
-//! still trap the instructions; the first product runs in a child process that shares our memory and leaves where it is
-//! refused.
+//! Tile registers are large, so Linux grants them only to processes that request them. A hypervisor may
+//! report the CPUID bits and still trap the instructions; the trial multiplication therefore runs in a child
+//! process that shares our memory and exits if the instruction faults.
 
 use core::arch::asm;
 use core::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 
-/// Whether this process may use tiles of bytes, now that it has asked.
+/// Requests permission, and returns whether this process may use int8 tiles.
 pub(super) fn usable() -> bool {
     in_processor() && kept_by_the_system() && permitted() && seen_to_work()
 }
@@ -19,30 +19,30 @@ fn in_processor() -> bool {
     __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx & (TILES | BYTES) == TILES | BYTES
 }
 
-/// Whether the system saves the tiles and their configuration when it changes threads.
+/// Returns whether the operating system saves the tiles and their configuration on a context switch.
 fn kept_by_the_system() -> bool {
     const READABLE: u32 = 1 << 27;
     const TILES: u64 = 3 << 17;
-    // SAFETY: the bit says that the register can be read.
+    // SAFETY: the OSXSAVE bit says that the register can be read.
     __cpuid(1).ecx & READABLE != 0 && unsafe { extended_state() } & TILES == TILES
 }
 
 #[target_feature(enable = "xsave")]
 fn extended_state() -> u64 {
-    // SAFETY: register 0 is always there.
+    // SAFETY: extended control register 0 always exists.
     unsafe { _xgetbv(0) }
 }
 
-/// Asks the system for the tiles, for all threads of the process.
+/// Requests permission to use tile data, for all threads of the process.
 fn permitted() -> bool {
     const PROCESS_CONTROL: usize = 158;
     const REQUEST: usize = 0x1023;
     const TILE_DATA: usize = 18;
-    // SAFETY: the call touches no memory of ours.
+    // SAFETY: the system call does not access our memory.
     unsafe { system_call(PROCESS_CONTROL, [REQUEST, TILE_DATA, 0, 0]) == 0 }
 }
 
-/// A configuration of three tiles, the numbers that go in and those that come out.
+/// A configuration of three tiles, the input and the output.
 #[repr(C, align(64))]
 struct Trial {
     configuration: [u8; 64],
@@ -58,25 +58,25 @@ fn seen_to_work() -> bool {
         configuration[48 + tile] = 16;
     }
     let mut trial = Trial { configuration, ones: [[1; 64]; 16], result: [[0; 16]; 16] };
-    // SAFETY: the trial is as long as the instructions say, and nobody else uses it.
+    // SAFETY: the trial has the size that the instructions access, and is not used elsewhere.
     unsafe { in_a_child(&mut trial) && trial.result == [[64; 16]; 16] }
 }
 
-/// Multiplies in a child that has our memory but its own signals; we wait until it has ended. False where there was
-/// no child or it did not end well.
+/// Runs the multiplication in a child process that shares our memory but has its own signal handlers, and
+/// waits until it has exited. Returns false if no child was created or if it failed.
 ///
 /// # Safety
-/// The machine must be Linux.
+/// The machine must run Linux.
 unsafe fn in_a_child(trial: &mut Trial) -> bool {
     const MASK: usize = 14;
     const SET: usize = 2;
     const WAIT: usize = 61;
     const ALL_CHILDREN: usize = 0x4000_0000;
-    // All signals but those of instructions that the processor refuses: no handler of the host runs in the child,
-    // and nothing interrupts the waiting.
+    // Block all signals but SIGILL and SIGSEGV: no signal handler of the host runs in the child, and nothing
+    // interrupts the wait.
     let (blocked, mut before) = (!(1_u64 << 3 | 1 << 10), 0_u64);
     let mut status = -1_i32;
-    // SAFETY: every address is that of something here.
+    // SAFETY: every address is that of a local variable.
     unsafe {
         if system_call(MASK, [SET, (&raw const blocked).addr(), (&raw mut before).addr(), 8]) != 0 {
             return false;
@@ -89,19 +89,21 @@ unsafe fn in_a_child(trial: &mut Trial) -> bool {
     }
 }
 
-/// The multiplication and the child that does it; gives the child's number once it has ended, or an error.
+/// Creates the child, which runs the multiplication; returns its process id once it has exited, or an error.
 ///
 /// # Safety
 /// As for [`in_a_child`].
 unsafe fn multiply(trial: &mut Trial) -> isize {
-    // Shared memory; the parent stands still until the child is gone; no signal when it goes.
+    // CLONE_VM and CLONE_VFORK: shared memory, and the parent is suspended until the child exits; no exit
+    // signal.
     const FLAGS: usize = 0x100 | 0x4000;
-    // What to do, that a place to return to is given, that place, and what to block meanwhile.
+    // The `sigaction` of the child: handler, SA_RESTORER, restorer, signal mask.
     let mut action = [0_u64, 0x0400_0000, 0, 0];
     let child: isize;
-    // SAFETY: the child runs on our stack below what we use of it, and leaves within the block. Its actions are a
-    // copy of ours. A refused instruction leads to its own exit rather than to its death: that would write its
-    // memory, which is ours, to a file, and older systems would end all who share it.
+    // SAFETY: the child runs on our stack below the part in use, and exits within the block. Its signal
+    // actions are a copy of ours. If an instruction faults, the child's handler exits instead of letting the
+    // signal kill it: that would write a core dump of its memory, which is ours, and older kernels would kill
+    // every process that shares the memory.
     unsafe {
         asm!(
             "syscall",
@@ -152,10 +154,10 @@ unsafe fn multiply(trial: &mut Trial) -> isize {
 }
 
 /// # Safety
-/// The machine must be Linux, and the call must be given what it asks for.
+/// The machine must run Linux, and the arguments must be valid for the system call.
 unsafe fn system_call(number: usize, arguments: [usize; 4]) -> isize {
     let result: isize;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         asm!(
             "syscall",
@@ -179,16 +181,16 @@ mod tests {
     #[test]
     fn a_child_that_is_refused_is_no_harm() {
         let mut trial = Trial { configuration: [1; 64], ones: [[1; 64]; 16], result: [[0; 16]; 16] };
-        // SAFETY: the trial is valid; its configuration is none, so that every machine refuses it.
+        // SAFETY: the trial is valid; its tile configuration is invalid, so that every machine faults.
         assert!(!unsafe { in_a_child(&mut trial) });
         assert_eq!(trial.result, [[0; 16]; 16]);
     }
 
     #[test]
     fn the_answer_is_that_of_the_processor() {
-        // Without permission the child is refused even where the processor has tiles: ask first.
+        // Without permission, the child faults even on a processor with AMX: request it first.
         let permitted = permitted();
-        // Where the processor has no tiles, the child must have been refused.
+        // On a processor without AMX, the child must have faulted.
         assert_eq!(seen_to_work() && permitted, usable());
         assert!(in_processor() || !usable());
     }

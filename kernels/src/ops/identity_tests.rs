@@ -1,7 +1,7 @@
-//! One result on every machine: the bits of every kernel of every list against committed hashes.
+//! Bit identity on every machine: the output bits of every kernel of every list against committed hashes.
 //!
-//! `kernels/tests/data/hashes.txt` has a line per operation and variant. A change of the contract changes
-//! them: `cargo test -p siskin-kernels --lib -- --ignored bless` writes the file anew.
+//! `kernels/tests/data/hashes.txt` has one line per operation and variant. A change of a contract changes
+//! them: `cargo test -p siskin-kernels --lib -- --ignored bless` rewrites the file.
 
 use std::fmt::Write as _;
 
@@ -17,7 +17,7 @@ use crate::quant::row::RowType;
 
 const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/hashes.txt");
 
-/// FNV-1a of 64 bits over the little-endian bytes of words.
+/// 64-bit FNV-1a over the little-endian bytes of words.
 struct Hash(u64);
 
 impl Hash {
@@ -35,14 +35,14 @@ impl Hash {
         words.iter().for_each(|word| self.bytes(&word.to_le_bytes()));
     }
 
-    /// Machines disagree about the bits of NaN, so there may be none.
+    /// NaN bit patterns differ between machines, so outputs must not contain NaN.
     fn floats(&mut self, values: &[f32]) {
         assert!(values.iter().all(|value| value.is_finite()), "numbers that are not finite");
         values.iter().for_each(|value| self.bytes(&value.to_bits().to_le_bytes()));
     }
 }
 
-/// The lines of the file, computed with each of some tables.
+/// The lines of the file, computed with each of the kernel tables.
 struct Lines<'a> {
     tables: &'a [Kernels],
     texts: Vec<String>,
@@ -58,7 +58,7 @@ impl Lines<'_> {
     }
 }
 
-/// Every line, computed with each table.
+/// Computes every line with each table.
 fn lines(tables: &[Kernels]) -> Vec<String> {
     let mut lines = Lines { tables, texts: vec![String::new(); tables.len()] };
     rows(&mut lines);
@@ -73,10 +73,10 @@ fn lines(tables: &[Kernels]) -> Vec<String> {
     lines.texts
 }
 
-/// An operation over one or two rows.
+/// An operation on one or two rows.
 type RowFunction<'a> = dyn Fn(&Kernels, &[f32], &[f32], &mut [f32]) + 'a;
 
-/// The operations over rows.
+/// Hashes the operations on rows.
 fn rows(lines: &mut Lines<'_>) {
     let mut random = Random::new(20);
     let lengths = [1, 16, 31, 576, 641];
@@ -123,7 +123,7 @@ fn rows(lines: &mut Lines<'_>) {
     }
 }
 
-/// The operations over heads.
+/// Hashes the operations on heads.
 fn heads(lines: &mut Lines<'_>) {
     let mut random = Random::new(21);
     let sizes = [(24, 12, 3), (64, 32, 2), (80, 16, 1), (14, 7, 2)];
@@ -182,7 +182,7 @@ fn attentions(cache: CacheType, random: &mut Random, lines: &mut Lines<'_>) {
     });
 }
 
-/// Columns of a row of whole blocks.
+/// Returns column counts that are whole numbers of blocks.
 fn columns(block: BlockType) -> [usize; 2] {
     match block.codec().elements {
         1 => [97, 300],
@@ -191,7 +191,7 @@ fn columns(block: BlockType) -> [usize; 2] {
     }
 }
 
-/// The encoder, which has no kernels but should not depend on the machine either.
+/// Hashes the encoder, which has no kernels but must not depend on the machine either.
 fn encoded(block: BlockType, lines: &mut Lines<'_>) {
     let [_, columns] = columns(block);
     let values = Random::new(22).vector(columns, 0.5);
@@ -225,7 +225,7 @@ fn row_products(ty: RowType, lines: &mut Lines<'_>) {
     lookups(ty.name(), &cases, lines);
 }
 
-/// Rows of the first panels of some matrices.
+/// Hashes rows of the first panels of some matrices.
 fn lookups(name: &str, cases: &[Case], lines: &mut Lines<'_>) {
     lines.add(format_args!("lookup-{name}"), |table, hash| {
         for case in cases {

@@ -1,7 +1,8 @@
-//! The operations, each in its folder: a contract, a plain reference, and a list of kernels.
+//! The operations, one folder each: a contract, a scalar reference and a list of kernels.
 //!
-//! A kernel computes the part the caller chose; it allocates nothing, starts no thread and keeps no state.
-//! All kernels of a list give the same bits; the first whose needs the processor meets is selected.
+//! A kernel computes the part that the caller selects; it allocates nothing, starts no thread and keeps no
+//! state.
+//! All kernels of a list produce the same bits; the first one whose CPU features are available is selected.
 
 pub mod activation;
 pub mod attention;
@@ -33,18 +34,19 @@ impl<F: Copy> Kernel<F> {
         Self { name, needs, run }
     }
 
-    /// `operation-isa`, as `doctor` and `bench` print it.
+    /// Returns `operation-isa`, as `doctor` and `bench` print it.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The features without which it cannot run.
+    /// Returns the CPU features that it requires.
     pub fn needs(&self) -> Features {
         self.needs
     }
 }
 
-/// The first kernel of a list that the processor can run. Every list ends with one that needs nothing.
+/// Returns the first kernel of a list that the processor can run. The last entry of every list requires no
+/// features.
 fn select<F: Copy>(list: &'static [Kernel<F>], cpu: Cpu) -> Kernel<F> {
     let last = list[list.len() - 1];
     list.iter().copied().find(|kernel| cpu.has(kernel.needs)).unwrap_or(last)
@@ -52,7 +54,7 @@ fn select<F: Copy>(list: &'static [Kernel<F>], cpu: Cpu) -> Kernel<F> {
 
 macro_rules! table {
     ($($(#[$doc:meta])* $field:ident: $function:ty = $list:expr;)*) => {
-        /// The kernels chosen for one processor.
+        /// The kernel table of one processor.
         #[derive(Clone, Copy, Debug)]
         pub struct Kernels {
             cpu: Cpu,
@@ -60,12 +62,12 @@ macro_rules! table {
         }
 
         impl Kernels {
-            /// The best kernels that `cpu` can run.
+            /// Selects the best kernels that `cpu` can run.
             pub fn for_cpu(cpu: Cpu) -> Self {
                 Self { cpu, $($field: select($list, cpu),)* }
             }
 
-            /// The names of the chosen kernels.
+            /// Returns the names of the selected kernels.
             pub fn names(&self) -> impl Iterator<Item = &'static str> {
                 [$(self.$field.name,)*].into_iter()
             }
@@ -109,7 +111,7 @@ table! {
 }
 
 impl Kernels {
-    /// The processor they were chosen for.
+    /// Returns the processor that the kernels were selected for.
     pub fn cpu(&self) -> Cpu {
         self.cpu
     }
@@ -117,15 +119,15 @@ impl Kernels {
 
 #[cfg(test)]
 pub(crate) mod testing {
-    //! What the tests of all operations share.
+    //! Helpers shared by the tests of all operations.
 
     use super::Kernels;
     use crate::{Cpu, Features};
 
-    /// A table for every level that this machine can run, best first.
+    /// Returns a kernel table for every instruction-set level that this machine can run, best first.
     pub(crate) fn tables() -> Vec<Kernels> {
         if siskin_emulator::install() {
-            // SAFETY: what the machine does not have is carried out in software.
+            // SAFETY: the emulator executes instructions that the machine lacks.
             unsafe { Cpu::claim(Features::AMX) }
         }
         let cpu = Cpu::detect();
@@ -141,7 +143,7 @@ pub(crate) mod testing {
         cpus.into_iter().map(Kernels::for_cpu).collect()
     }
 
-    /// Reproducible numbers.
+    /// A reproducible random number generator.
     pub(crate) struct Random(u64);
 
     impl Random {
@@ -156,7 +158,7 @@ pub(crate) mod testing {
             self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
         }
 
-        /// From −1 to 1.
+        /// Returns a number from −1 to 1.
         pub(crate) fn unit(&mut self) -> f32 {
             (self.bits() >> 40) as f32 / (1 << 23) as f32 - 1.0
         }
@@ -166,7 +168,7 @@ pub(crate) mod testing {
         }
     }
 
-    /// The bits of numbers, so that NaN equals itself and zeros keep their signs.
+    /// Returns the bit patterns, so that NaN equals itself and signed zeros differ.
     pub(crate) fn bits(values: &[f32]) -> Vec<u32> {
         values.iter().map(|value| value.to_bits()).collect()
     }

@@ -1,4 +1,5 @@
-//! What the processor can do at most: loops that only compute or only read, to compare kernels with.
+//! Peak throughput of the processor: loops that only compute or only read memory, as the roofline that
+//! kernels are compared with.
 
 use core::hint::black_box;
 
@@ -8,24 +9,24 @@ use crate::Cpu;
 use crate::Features;
 use crate::simd::{LANES, Simd, instantiate};
 
-/// Operations on sixteen lanes in one round of [`Function`].
+/// Independent operations on sixteen lanes in one round of [`Function`].
 pub const ROUND: usize = 12;
 
-/// Multiply-adds of bytes in one round of the loop that [`dots_for_cpu`] gives.
+/// int8 multiply-adds in one round of the loop that [`dots_for_cpu`] returns.
 pub const DOT_ROUND: usize = ROUND * LANES * 4;
 
-/// Runs `rounds` of [`ROUND`] independent operations; `out` depends on all of them.
+/// Runs `rounds` rounds of [`ROUND`] independent operations; `out` depends on all of them.
 pub type Function = fn(usize, &mut [f32; 16]);
 
-/// Reads whole vectors of sixteen numbers, four at a time; `out` depends on all that are read.
+/// Reads whole vectors of sixteen floats, four at a time; `out` depends on every value read.
 pub type Read = fn(&[f32], &mut [f32; 16]);
 
-/// The loop of fused multiply-adds for a processor.
+/// Returns the fused multiply-add loop for a processor.
 pub fn for_cpu(cpu: Cpu) -> Function {
     super::select(LIST, cpu).run
 }
 
-/// The loop of dot products of signed bytes: of four in each lane, or of tiles.
+/// Returns the int8 dot-product loop: four bytes per lane, or AMX tiles.
 pub fn dots_for_cpu(cpu: Cpu) -> Function {
     let tiles = TILES.iter().find(|kernel| cpu.has(kernel.needs));
     tiles.map_or_else(|| super::select(DOTS, cpu).run, |kernel| kernel.run)
@@ -36,7 +37,7 @@ static TILES: &[Kernel<Function>] = &[
     Kernel::new("peak-dots-amx", Features::AMX, super::matmul::amx::dots),
 ];
 
-/// The loop that only reads memory.
+/// Returns the loop that only reads memory.
 pub fn reads_for_cpu(cpu: Cpu) -> Read {
     super::select(READS, cpu).run
 }
@@ -52,7 +53,7 @@ fn multiply_add<S: Simd>(s: S, rounds: usize, out: &mut [f32; 16]) {
     if const { S::REGISTERS >= 32 } {
         run::<S, ROUND>(s, rounds, x, y, out);
     } else {
-        // Half as many chains fit into the registers.
+        // Only half as many accumulator chains fit into the registers.
         run::<S, { ROUND / 2 }>(s, 2 * rounds, x, y, out);
     }
 }
@@ -79,7 +80,8 @@ fn dots<S: Simd>(s: S, rounds: usize, out: &mut [f32; 16]) {
     }
 }
 
-/// The other side is read anew in each round, as kernels do: else parts of a dot product could be kept.
+/// Reloads the second operand in each round, as kernels do; otherwise the compiler could hoist parts of a dot
+/// product out of the loop.
 #[inline(always)]
 fn run_dots<S: Simd, const CHAINS: usize>(s: S, rounds: usize, lanes: &[u32; LANES], out: &mut [f32; 16]) {
     let others: [i32; CHAINS] = core::array::from_fn(|i| 0x0101_0101 * (i as i32 % 7));
@@ -95,7 +97,7 @@ fn run_dots<S: Simd, const CHAINS: usize>(s: S, rounds: usize, lanes: &[u32; LAN
 
 #[inline(always)]
 fn reads<S: Simd>(s: S, numbers: &[f32], out: &mut [f32; 16]) {
-    // With these, and what they are compared with, the registers of every machine are full.
+    // With these accumulators and their operands, the registers of every machine are full.
     const CHAINS: usize = 4;
     let mut chains = [s.splat(0.0); CHAINS];
     let vectors = numbers.as_chunks::<LANES>().0;

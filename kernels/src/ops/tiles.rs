@@ -1,16 +1,16 @@
-//! The tile registers: eight matrices of up to sixteen rows of 64 bytes.
+//! AMX tile registers: eight matrices of up to sixteen rows of 64 bytes.
 //!
-//! What a thread has in them stays between calls: nothing that a compiler writes uses them.
+//! Their contents persist between calls on a thread: no compiler-generated code uses them.
 
 use core::arch::asm;
 use core::marker::PhantomData;
 
-/// Bytes of a row of a tile, at most.
+/// Maximum number of bytes in a row of a tile.
 const LINE: usize = 64;
-/// Rows of a tile, at most.
+/// Maximum number of rows of a tile.
 pub(crate) const ROWS: usize = 16;
 
-/// The shapes of the tiles, as the processor reads them.
+/// The tile configuration in the memory layout of `ldtilecfg`.
 #[repr(C, align(64))]
 pub(crate) struct Shapes {
     palette: u8,
@@ -21,11 +21,11 @@ pub(crate) struct Shapes {
 }
 
 impl Shapes {
-    /// No tile has a shape yet.
+    /// A configuration in which no tile has a shape yet.
     pub(crate) const NONE: Self =
         Self { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
 
-    /// Gives a tile its shape.
+    /// Sets the shape of a tile.
     #[must_use]
     pub(crate) const fn with(mut self, tile: u8, rows: usize, row_bytes: usize) -> Self {
         self.row_bytes[tile as usize] = row_bytes as u16;
@@ -34,35 +34,36 @@ impl Shapes {
     }
 }
 
-/// The tiles while they have shapes; dropped, they cost the system nothing when it changes threads.
+/// The tile registers while they are configured. Dropping releases them, so that a context switch does not
+/// save them.
 pub(crate) struct Tiles(PhantomData<*mut ()>);
 
 impl Tiles {
-    /// Gives the tiles shapes.
+    /// Configures the tiles.
     ///
     /// # Safety
-    /// The processor must have AMX and the system must have given permission.
+    /// The processor must have AMX and the operating system must have granted permission to use it.
     #[inline(always)]
     pub(crate) unsafe fn with_shapes(shapes: &Shapes) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const *shapes, options(nostack, preserves_flags)) }
         Self(PhantomData)
     }
 
-    /// Makes a tile zero.
+    /// Zeroes a tile.
     #[inline(always)]
     pub(crate) fn zero<const TILE: u8>(&self) {
-        // SAFETY: `self` says that the tiles have shapes.
+        // SAFETY: `self` proves that the tiles are configured.
         unsafe { asm!("tilezero tmm{}", const TILE, options(nomem, nostack, preserves_flags)) }
     }
 
-    /// Reads the rows of a tile, each `stride` bytes after the last.
+    /// Loads the rows of a tile, `stride` bytes apart.
     ///
     /// # Safety
-    /// The rows must be there.
+    /// All rows of the tile must be readable.
     #[inline(always)]
     pub(crate) unsafe fn load<const TILE: u8>(&self, from: *const u8, stride: usize) {
-        // SAFETY: the caller's promise; `self` says that the tiles have shapes.
+        // SAFETY: guaranteed by the caller; `self` proves that the tiles are configured.
         unsafe {
             asm!(
                 "tileloadd tmm{}, [{} + {}*1]",
@@ -74,23 +75,23 @@ impl Tiles {
         }
     }
 
-    /// Reads the lines of a tile.
+    /// Loads the rows of a tile from consecutive 64-byte lines.
     ///
     /// # Safety
-    /// The lines must be there.
+    /// All rows of the tile must be readable.
     #[inline(always)]
     pub(crate) unsafe fn load_lines<const TILE: u8>(&self, from: *const u8) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.load::<TILE>(from, LINE) }
     }
 
-    /// Writes the rows of a tile as lines.
+    /// Stores the rows of a tile as consecutive 64-byte lines.
     ///
     /// # Safety
-    /// There must be place for its rows.
+    /// All rows of the tile must be writable.
     #[inline(always)]
     pub(crate) unsafe fn store_lines<const TILE: u8>(&self, to: *mut u8) {
-        // SAFETY: the caller's promise; `self` says that the tiles have shapes.
+        // SAFETY: guaranteed by the caller; `self` proves that the tiles are configured.
         unsafe {
             asm!(
                 "tilestored [{} + {}*1], tmm{}",
@@ -102,11 +103,11 @@ impl Tiles {
         }
     }
 
-    /// Adds to tile `TO` the products of the signed bytes of each row of `LEFT` with the columns of `RIGHT`, in whose
-    /// rows four bytes belong to a column.
+    /// Adds to tile `TO` the int8 matrix product of `LEFT` and `RIGHT`. In each row of `RIGHT`, four
+    /// consecutive bytes belong to one column.
     #[inline(always)]
     pub(crate) fn dot<const TO: u8, const LEFT: u8, const RIGHT: u8>(&self) {
-        // SAFETY: `self` says that the tiles have shapes.
+        // SAFETY: `self` proves that the tiles are configured.
         unsafe {
             asm!(
                 "tdpbssd tmm{}, tmm{}, tmm{}",
@@ -120,7 +121,7 @@ impl Tiles {
 impl Drop for Tiles {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: `self` says that the processor has tiles.
+        // SAFETY: `self` proves that the processor has AMX.
         unsafe { asm!("tilerelease", options(nomem, nostack, preserves_flags)) }
     }
 }

@@ -1,4 +1,4 @@
-//! Rows of row types, block by block, for the kernels that turn them back.
+//! Iterates over the blocks of a row of a row type, for kernels that rotate them back.
 
 use super::layout::PanelLayout;
 use super::{PanelType, ROWS};
@@ -6,7 +6,7 @@ use crate::hadamard;
 use crate::quant::bit_fields::BlockFields;
 use crate::simd::LANES;
 
-/// The blocks of a row, one after the other: rotated, and before they are multiplied by the scale.
+/// The consecutive blocks of a row: rotated, and not yet multiplied by the scale.
 pub(crate) struct PanelBlocks<'a> {
     layout: &'static PanelLayout,
     rest: &'a [u8],
@@ -16,7 +16,8 @@ pub(crate) struct PanelBlocks<'a> {
 }
 
 impl<'a> PanelBlocks<'a> {
-    /// Those of `columns` columns; `None` for types that are no row types, a panel of another size and a lane above 15.
+    /// Creates the iterator for `columns` columns; `None` if `ty` is not a row type, the size of the panel
+    /// does not match, or the lane is above 15.
     pub(crate) fn new(ty: PanelType, panel: &'a [u8], lane: usize, columns: usize) -> Option<Self> {
         let fits = ty.is_row() && lane < ROWS && ty.panel_bytes(columns) == Some(panel.len());
         let layout = ty.layout();
@@ -26,12 +27,12 @@ impl<'a> PanelBlocks<'a> {
         })
     }
 
-    /// What makes the transformed numbers of a block those of the row.
+    /// Returns the factor from transformed values of a block to weights.
     pub(crate) fn scale(&self) -> f32 {
         self.scale
     }
 
-    /// The vectors of the next block.
+    /// Writes the vectors of the next block.
     pub(crate) fn next(&mut self, out: &mut [[f32; LANES]; hadamard::BLOCK / LANES]) {
         if let Some((block, rest)) = self.rest.split_at_checked(self.layout.block_bytes()) {
             self.rest = rest;

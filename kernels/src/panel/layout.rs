@@ -1,26 +1,27 @@
-//! How a panel type lays its planes and scale fields out, as data; and the code that walks the description.
+//! The data-driven description of how a panel type lays out its bit planes and scale fields, and the code
+//! that interprets it.
 
 use crate::quant::bit_fields::{BlockFields, Meaning};
 
 /// Bytes of a line: one 32-bit lane for each of 16 rows.
 pub(crate) const LINE: usize = 64;
-/// Columns of a macro-block.
+/// Columns per macro-block.
 pub(crate) const MACRO: usize = 64;
 
 /// The description of a panel type.
 pub(crate) struct PanelLayout {
     pub(crate) name: &'static str,
-    /// Columns of a block.
+    /// Columns per block.
     pub(crate) columns: usize,
-    /// Bytes of a number for float types, whose macro-blocks are lines of numbers; 0 for the others.
+    /// Bytes per element of float types, whose macro-blocks are lines of floats; 0 for integer types.
     pub(crate) float_bytes: usize,
     /// Scale fields before the first macro-block.
     pub(crate) head: &'static [ScaleField],
-    /// Planes of a macro-block.
+    /// Bit planes of a macro-block.
     pub(crate) planes: &'static [BitPlane],
     /// Scale fields after the planes of a macro-block.
     pub(crate) tail: &'static [ScaleField],
-    /// The scales of the rows, after the last block of the panel.
+    /// Scales of the rows, after the last block of the panel.
     pub(crate) rows: RowScales,
     pub(crate) meaning: Meaning,
 }
@@ -48,7 +49,7 @@ impl PanelLayout {
         self.head_bytes() + self.columns / MACRO * self.macro_bytes()
     }
 
-    /// Writes one row's part of a block whose bytes were zero, from macro-block `first` of `parts` on.
+    /// Writes one row's part of a block whose bytes are zero, starting with macro-block `first` of `parts`.
     pub(crate) fn put(&self, parts: &BlockFields, first: usize, lane: usize, block: &mut [u8]) {
         let (head, macros) = block.split_at_mut(self.head_bytes());
         put_fields(self.head, parts, 0, lane, head);
@@ -65,7 +66,8 @@ impl PanelLayout {
         }
     }
 
-    /// Reads back one row's part of macro-block `m`: its codes to the front of `codes`, its scale fields in their places.
+    /// Reads one row's part of macro-block `m`: its codes to the front of `codes`, its scale fields to their
+    /// positions.
     pub(crate) fn take(&self, block: &[u8], m: usize, lane: usize, parts: &mut BlockFields) {
         let (head, macros) = block.split_at(self.head_bytes());
         take_fields(self.head, head, 0, lane, parts);
@@ -84,10 +86,10 @@ impl PanelLayout {
     }
 }
 
-/// A number per row at the end of a panel.
+/// One scale per row at the end of a panel.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RowScales {
-    /// There is none.
+    /// No row scales.
     Absent,
     /// bf16.
     Bf16,
@@ -116,7 +118,7 @@ impl RowScales {
         panel[at..at + self.width()].copy_from_slice(&bytes[4 - self.width()..]);
     }
 
-    /// Reads it back; 1 where there is none.
+    /// Reads one row's scale; 1 if there are no row scales.
     pub(crate) fn take(self, lane: usize, panel: &[u8]) -> f32 {
         let at = panel.len() - self.bytes() + self.width() * lane;
         let mut bytes = [0; 4];
@@ -125,12 +127,12 @@ impl RowScales {
     }
 }
 
-/// Some bits of every code of a macro-block.
+/// Some bits of each code of a macro-block.
 #[derive(Clone, Copy)]
 pub(crate) struct BitPlane {
-    /// Bits a code has in this plane: 8, 4, 2 or 1.
+    /// Bits per code in this plane: 8, 4, 2 or 1.
     pub(crate) bits: usize,
-    /// The lowest of these bits in the code.
+    /// Position of the lowest of these bits in the code.
     pub(crate) shift: usize,
 }
 
@@ -160,7 +162,7 @@ impl BitPlane {
     }
 }
 
-/// The low `bits` bits of each byte of a word.
+/// Returns a mask of the low `bits` bits of each byte of a word.
 const fn mask(bits: usize) -> u32 {
     0x0101_0101 * ((1 << bits) - 1)
 }
@@ -186,14 +188,14 @@ fn take_plane<const BITS: usize>(lines: &[u8], shift: usize, lane: usize, groups
     }
 }
 
-/// The 32-bit lane of a row in a line.
+/// Returns the 32-bit lane of a row in a line.
 #[inline]
 pub(crate) fn line_word(line: &[u8], lane: usize) -> u32 {
     let bytes = &line[4 * lane..4 * lane + 4];
     u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
 
-/// The 16 groups of four codes of a macro-block, as words.
+/// Returns the 16 groups of four codes of a macro-block, as words.
 #[inline]
 fn groups(codes: &[u8]) -> [u32; 16] {
     let mut groups = [0; 16];
@@ -203,7 +205,7 @@ fn groups(codes: &[u8]) -> [u32; 16] {
     groups
 }
 
-/// A number per row in the scale lines: 16 of them follow each other.
+/// A field of the scale lines: 16 consecutive values, one for each row.
 #[derive(Clone, Copy)]
 pub(crate) enum ScaleField {
     /// `d[i]`, two bytes.
@@ -212,20 +214,20 @@ pub(crate) enum ScaleField {
     Min(usize),
     /// Two zero bytes.
     Gap,
-    /// The next sub-block's scale factor, one byte.
+    /// The scale factor of the next sub-block, one byte.
     Factor,
-    /// The next sub-block's minimum factor, one byte.
+    /// The minimum factor of the next sub-block, one byte.
     MinFactor,
-    /// The next sub-block's scale factor in the low and its minimum factor in the high nibble.
+    /// The scale factor of the next sub-block in the low nibble, its minimum factor in the high nibble.
     Nibbles,
-    /// The next sub-block's complete scale, an f32.
+    /// The complete scale of the next sub-block, an f32.
     Exact,
-    /// The next four sub-blocks' scale factors, a nibble each, in two bytes.
+    /// The scale factors of the next four sub-blocks, a nibble each, in two bytes.
     FourFactors,
 }
 
 impl ScaleField {
-    /// Bytes of one row's number.
+    /// Returns the bytes of the value of one row.
     const fn width(self) -> usize {
         match self {
             ScaleField::Scale(_) | ScaleField::Min(_) | ScaleField::Gap | ScaleField::FourFactors => 2,
@@ -235,7 +237,7 @@ impl ScaleField {
     }
 }
 
-/// Bytes of the whole lines that hold these fields; four factors alone take half a line.
+/// Returns the bytes of the whole lines that hold these fields; four factors alone take half a line.
 const fn lines_of(fields: &[ScaleField]) -> usize {
     if let [ScaleField::FourFactors] = fields {
         return LINE / 2;
@@ -249,7 +251,7 @@ const fn lines_of(fields: &[ScaleField]) -> usize {
     bytes.next_multiple_of(LINE)
 }
 
-/// The fields that name "the next sub-block", with its number: `m` macro-blocks have had as many before.
+/// Iterates over the fields with their sub-block index and offset; `m` macro-blocks precede this one.
 fn numbered(fields: &[ScaleField], m: usize) -> impl Iterator<Item = (ScaleField, usize, usize)> {
     let count = |which: fn(&ScaleField) -> bool| fields.iter().filter(|field| which(field)).count();
     let mut factor =

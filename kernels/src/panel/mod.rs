@@ -1,7 +1,8 @@
-//! The packed panel layout: 16 rows of a weight matrix, interleaved so that a SIMD lane belongs to one row.
+//! The packed panel layout: 16 rows of a weight matrix, interleaved so that each SIMD lane belongs to one row
+//! ("packed panels" of BLIS, <https://doi.org/10.1145/2764454>).
 //!
-//! `docs/format.md` specifies it; [`pack`] writes it, [`sub_block`] and [`row_values`] read it back, and [`unpack`]
-//! gives the source's blocks again. The floats are those of the source blocks, bit for bit.
+//! `docs/format.md` specifies it; [`pack`] writes it, [`sub_block`] and [`row_values`] read it, and
+//! [`unpack`] restores the source blocks. The floats are those of the source blocks, bit for bit.
 //!
 //! To add a type: one description in `types.rs` and one line in the list below.
 
@@ -22,23 +23,23 @@ pub use pack::{pack, pack_rows};
 pub use read::{SubBlock, row_values, sub_block};
 pub use unpack::unpack;
 
-/// Rows of a panel.
+/// Rows per panel.
 pub const ROWS: usize = 16;
 
-/// What the left side of a product is; see [`quantise`](crate::ops::quantise).
+/// The format of the left operand of a matmul; see [`quantise`](crate::ops::quantise).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum InputKind {
-    /// Numbers.
+    /// f32.
     Float,
-    /// Integers with a scale per block.
+    /// int8 with a scale per block.
     Quantised,
-    /// Integers of the rotated row with one scale.
+    /// int8 of the rotated row, with one scale per row.
     Rotated,
 }
 
 macro_rules! panel_types {
     ($($(#[$doc:meta])* $name:ident = $id:literal,)*) => {
-        /// How the weights of a panel are stored. The numbers are those of the file format and never change.
+        /// The packed layout of a panel. The ids are those of the file format and never change.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u16)]
         pub enum PanelType {
@@ -46,10 +47,10 @@ macro_rules! panel_types {
         }
 
         impl PanelType {
-            /// Every type, in the order of the numbers.
+            /// All types, in order of their ids.
             pub const ALL: &[PanelType] = &[$(PanelType::$name,)*];
 
-            /// The description of the type.
+            /// Returns the description of the type.
             pub(crate) fn layout(self) -> &'static PanelLayout {
                 match self {
                     $(PanelType::$name => const { &types::$name },)*
@@ -60,90 +61,90 @@ macro_rules! panel_types {
 }
 
 panel_types! {
-    /// 32-bit floats.
+    /// IEEE single precision.
     F32 = 0,
-    /// 16-bit floats.
+    /// IEEE half precision.
     F16 = 1,
     /// bfloat16.
     BF16 = 2,
-    /// Bytes, one scale per 32.
+    /// int8, one scale per 32 columns.
     Q8 = 3,
-    /// Bytes, one f32 scale per 16.
+    /// int8, one f32 scale per 16 columns.
     Q8S16 = 4,
-    /// 4 bits, one scale per 32.
+    /// 4 bits, one scale per 32 columns.
     Q4 = 5,
-    /// 4 bits, one scale and minimum per 32.
+    /// 4 bits, one scale and minimum per 32 columns.
     Q4M = 6,
-    /// 4 bits through the IQ4_NL codebook, one scale per 32.
+    /// 4 bits with the IQ4_NL codebook, one scale per 32 columns.
     Q4NL = 7,
-    /// 4-bit floats, one power of two per 32.
+    /// 4-bit floats (E2M1), one power-of-two scale per 32 columns.
     MXFP4 = 8,
-    /// 5 bits, one scale per 32.
+    /// 5 bits, one scale per 32 columns.
     Q5 = 9,
-    /// 5 bits, one scale and minimum per 32.
+    /// 5 bits, one scale and minimum per 32 columns.
     Q5M = 10,
-    /// 4 bits, two-level scale and minimum per 32.
+    /// 4 bits, two-level scale and minimum per 32 columns.
     Q4K = 11,
-    /// 5 bits, two-level scale and minimum per 32.
+    /// 5 bits, two-level scale and minimum per 32 columns.
     Q5K = 12,
-    /// 6 bits, two-level scale per 16.
+    /// 6 bits, two-level scale per 16 columns.
     Q6K = 13,
-    /// 3 bits, two-level scale per 16.
+    /// 3 bits, two-level scale per 16 columns.
     Q3K = 14,
-    /// 2 bits, two-level scale and minimum per 16.
+    /// 2 bits, two-level scale and minimum per 16 columns.
     Q2K = 15,
-    /// 4 bits through the IQ4_NL codebook, two-level scale per 32.
+    /// 4 bits with the IQ4_NL codebook, two-level scale per 32 columns.
     IQ4XS = 16,
-    /// −1, 0 and 1, one scale per 256.
+    /// −1, 0 and 1, one scale per 256 columns.
     TERNARY = 17,
-    /// Bytes, one scale per row; rotated.
+    /// int8, one scale per row; rotated.
     W8R = 18,
-    /// 4 bits through a codebook, a factor per 16 and one scale per row; rotated.
+    /// 4 bits with a codebook, a factor per 16 columns and one scale per row; rotated.
     W4I = 19,
 }
 
 impl PanelType {
-    /// The number of the type in files.
+    /// Returns the id of the type in files.
     pub fn id(self) -> u16 {
         self as u16
     }
 
-    /// The type with a number.
+    /// Returns the type with an id.
     pub fn from_id(id: u16) -> Option<Self> {
         Self::ALL.iter().copied().find(|ty| ty.id() == id)
     }
 
-    /// The name, as in `docs/format.md`.
+    /// Returns the name, as in `docs/format.md`.
     pub fn name(self) -> &'static str {
         self.layout().name
     }
 
-    /// The type that holds the weights of `source` exactly.
+    /// Returns the type that holds the weights of `source` exactly.
     pub fn for_block(source: BlockType) -> Self {
         source.codec().panel
     }
 
-    /// Columns of a block, to which K is padded: 64 or 256.
+    /// Returns the columns of a block, to which K is padded: 64 or 256.
     pub fn block_columns(self) -> usize {
         self.layout().columns
     }
 
-    /// Columns that share a scale: 32 or 16; 64 for float types, which have none.
+    /// Returns the columns that share a scale: 32 or 16; 64 for float types, which have none.
     pub fn sub_block(self) -> usize {
         self.layout().meaning.sub_block
     }
 
-    /// Bytes of a block of 16 rows.
+    /// Returns the bytes of a block of 16 rows.
     pub fn block_bytes(self) -> usize {
         self.layout().block_bytes()
     }
 
-    /// Whether the panel holds floats instead of integers with scales.
+    /// Returns whether the panel holds floats instead of integers with scales.
     pub fn is_float(self) -> bool {
         self.layout().float_bytes != 0
     }
 
-    /// What the rows that are multiplied with such panels have to be.
+    /// Returns the format of the activation rows that these panels are multiplied with.
     pub fn input(self) -> InputKind {
         match (self.is_float(), self.is_row()) {
             (true, _) => InputKind::Float,
@@ -152,23 +153,25 @@ impl PanelType {
         }
     }
 
-    /// Whether a row has one scale, and its columns are rotated.
+    /// Returns whether each row has one scale and rotated columns.
     pub fn is_row(self) -> bool {
         self.layout().meaning.rule.is_row()
     }
 
-    /// Whether weights are `scale · q + min` rather than `scale · q`.
+    /// Returns whether weights are `scale · q + min` rather than `scale · q`.
     pub fn has_min(self) -> bool {
         self.layout().meaning.rule.has_min()
     }
 
-    /// `k` rounded up to whole blocks; the largest multiple there is where that would overflow.
+    /// Returns `k` rounded up to whole blocks; the largest multiple of a block that does not overflow
+    /// otherwise.
     pub fn columns_padded(self, k: usize) -> usize {
         let columns = self.block_columns();
         k.checked_next_multiple_of(columns).unwrap_or(usize::MAX / columns * columns)
     }
 
-    /// Bytes of a panel with `k` columns; `None` on overflow, and for more columns than a row type may have.
+    /// Returns the bytes of a panel with `k` columns; `None` on overflow, or if a row type has more than its
+    /// maximum of columns.
     pub fn panel_bytes(self, k: usize) -> Option<usize> {
         if self.is_row() && k > MOST_COLUMNS {
             return None;
@@ -177,7 +180,7 @@ impl PanelType {
         blocks.checked_add(self.layout().rows.bytes())
     }
 
-    /// Bytes of a matrix of `n` rows and `k` columns; `None` on overflow.
+    /// Returns the bytes of a matrix of `n` rows and `k` columns; `None` on overflow.
     pub fn tensor_bytes(self, n: usize, k: usize) -> Option<usize> {
         n.div_ceil(ROWS).checked_mul(self.panel_bytes(k)?)
     }

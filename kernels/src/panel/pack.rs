@@ -1,4 +1,4 @@
-//! Source blocks to panels.
+//! Packs source blocks into panels.
 
 use super::layout::{LINE, MACRO};
 use super::{PanelLayout, PanelType, ROWS};
@@ -8,8 +8,8 @@ use crate::quant::{BlockType, Form};
 
 /// Writes one panel of type [`PanelType::for_block`]`(source)`, every byte of it.
 ///
-/// `rows` are up to 16 rows of `k` weights as raw source blocks; rows that are missing become padding. Returns `false`,
-/// with nothing written, when there are more than 16 rows or a length is not what `k` asks for.
+/// `rows` are up to 16 rows of `k` weights as raw source blocks; missing rows become padding. Returns
+/// `false`, with nothing written, if there are more than 16 rows or a length does not match `k`.
 pub fn pack(source: BlockType, rows: &[&[u8]], k: usize, out: &mut [u8]) -> bool {
     let panel = PanelType::for_block(source);
     let Some(row_bytes) = source.row_bytes(k) else { return false };
@@ -27,8 +27,8 @@ pub fn pack(source: BlockType, rows: &[&[u8]], k: usize, out: &mut [u8]) -> bool
     true
 }
 
-/// Writes one panel of type `source.panel()`, every byte of it, from up to 16 encoded rows of `k` columns. Returns
-/// `false`, with nothing written, as [`pack`] does.
+/// Writes one panel of type `source.panel()`, every byte of it, from up to 16 encoded rows of `k` columns.
+/// Returns `false`, with nothing written, under the same conditions as [`pack`].
 pub fn pack_rows(source: RowType, rows: &[&[u8]], k: usize, out: &mut [u8]) -> bool {
     let row_bytes = source.row_bytes(k);
     if rows.len() > ROWS
@@ -52,7 +52,7 @@ pub fn pack_rows(source: RowType, rows: &[&[u8]], k: usize, out: &mut [u8]) -> b
     true
 }
 
-/// Number formats of four or two bytes alike: word w of the row is line w.
+/// Packs 4-byte and 2-byte floats alike: word w of the row is written to line w.
 fn put_words(row: &[u8], lane: usize, out: &mut [u8]) {
     for (word, line) in row.chunks(4).zip(out.chunks_exact_mut(LINE)) {
         line[4 * lane..][..word.len()].copy_from_slice(word);

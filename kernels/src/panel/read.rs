@@ -1,6 +1,7 @@
-//! Panels back to numbers: plain code that kernels are checked against.
+//! Reads panels back to f32: scalar code that kernels are checked against.
 //!
-//! In panels of row types, a sub-block is one of the rotated row, its values the integers with their factor.
+//! In panels of row types, a sub-block is a part of the rotated row, and its values are the integers times
+//! their factor.
 
 use super::layout::{LINE, MACRO, line_word};
 use super::{PanelType, ROWS};
@@ -8,20 +9,20 @@ use crate::hadamard;
 use crate::quant::bit_fields::BlockFields;
 use half::f16;
 
-/// A run of columns of one row: each weight is `scale * value + min`.
+/// Consecutive columns of one row that share a scale: each weight is `scale * value + min`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SubBlock {
-    /// The integers, offset and codebook applied; zero from `count` on.
+    /// The integers, after offset or codebook; zero from `count` on.
     pub values: [i16; 32],
-    /// Columns in the run: 32 or 16, or 0 if there is no such run.
+    /// Number of columns: 32 or 16, or 0 if there is no such sub-block.
     pub count: usize,
     /// The scale.
     pub scale: f32,
-    /// The minimum; 0 for types that have none.
+    /// The minimum; 0 for types without one.
     pub min: f32,
 }
 
-/// Sub-block `index`, counted from the start of the row, of row `lane` of an integer panel.
+/// Returns sub-block `index`, counted from the start of the row, of row `lane` of an integer panel.
 ///
 /// The `count` is 0 for a float type, a lane above 15, and an index beyond the whole blocks of `panel`.
 pub fn sub_block(ty: PanelType, panel: &[u8], lane: usize, index: usize) -> SubBlock {
@@ -47,8 +48,8 @@ pub fn sub_block(ty: PanelType, panel: &[u8], lane: usize, index: usize) -> SubB
     result
 }
 
-/// Writes the first `k` weights of row `lane`. `false`, with nothing written, when `out` does not hold `k` numbers,
-/// `panel` is not a panel of `k` columns or the lane is above 15.
+/// Writes the first `k` weights of row `lane`. Returns `false`, with nothing written, if `out` does not hold
+/// `k` floats, `panel` is not a panel of `k` columns or the lane is above 15.
 pub fn row_values(ty: PanelType, panel: &[u8], lane: usize, k: usize, out: &mut [f32]) -> bool {
     if out.len() != k || lane >= ROWS || ty.panel_bytes(k) != Some(panel.len()) {
         return false;
@@ -88,7 +89,7 @@ fn integers(ty: PanelType, panel: &[u8], lane: usize, out: &mut [f32]) {
     }
 }
 
-/// The numbers before their rotation.
+/// Writes the weights of a row type, rotated back.
 fn rotated(ty: PanelType, panel: &[u8], lane: usize, out: &mut [f32]) {
     let scale = ty.layout().rows.take(lane, panel) * hadamard::NORMAL;
     let mut numbers = [0.0; hadamard::BLOCK];

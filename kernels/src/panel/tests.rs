@@ -26,7 +26,8 @@ fn check(source: BlockType, blocks: &[u8], values: &[f32], rows: usize, k: usize
     }
 }
 
-/// The blocks come back; TQ1_0 has several bytes for the same digits, of which its own encoder's comes.
+/// Unpacking restores the blocks; TQ1_0 has several bytes for the same digits, and unpacking writes those of
+/// its encoder.
 fn check_unpacked(source: BlockType, panel: &[u8], lane: usize, blocks: &[u8]) {
     let k = blocks.len() / source.codec().bytes * source.codec().elements;
     let mut again = vec![0xa5; blocks.len()];
@@ -46,7 +47,7 @@ fn check_sub_blocks(ty: PanelType, panel: &[u8], lane: usize, expected: &[f32]) 
         let sub = sub_block(ty, panel, lane, s);
         assert_eq!(sub.count, expected.len());
         for (i, expected) in expected.iter().enumerate() {
-            // The sum turns −0 into 0 where there is no minimum, hence equality and not bits.
+            // Adding the minimum turns −0 into 0, hence a comparison of values and not of bits.
             assert_eq!(
                 sub.scale * f32::from(sub.values[i]) + sub.min,
                 *expected,
@@ -108,7 +109,7 @@ fn numbers_names_and_sizes_are_those_of_the_format() {
         ("IQ4XS", 256, 35),
         ("TERNARY", 256, 17),
     ];
-    // The row types have scales at the end of a panel and are tested on their own.
+    // The row types have scales at the end of a panel and are tested separately.
     assert_eq!(lines.len() + 2, PanelType::ALL.len());
     for (id, (name, columns, lines)) in lines.into_iter().enumerate() {
         let ty = PanelType::from_id(id as u16).unwrap();
@@ -128,7 +129,8 @@ fn numbers_names_and_sizes_are_those_of_the_format() {
     assert_eq!(PanelType::from_id(20), None);
 }
 
-/// Packs one row whose source block is all zero but for what `set` writes, as row `lane` of a panel of one block.
+/// Packs one row whose source block is all zero except for what `set` writes, as row `lane` of a panel of one
+/// block.
 fn one_block(source: BlockType, lane: usize, set: impl Fn(&mut [u8])) -> Vec<u8> {
     let codec = source.codec();
     let ty = PanelType::for_block(source);

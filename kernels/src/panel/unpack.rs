@@ -1,14 +1,16 @@
-//! Panels back to source blocks, byte for byte.
+//! Unpacks panels to source blocks, byte for byte.
 
 use super::layout::{LINE, MACRO};
 use super::{PanelType, ROWS};
 use crate::quant::bit_fields::BlockFields;
 use crate::quant::{BlockType, Form, Join};
 
-/// Writes the first `k` weights of row `lane` as blocks of `target`: the bytes that [`pack`](super::pack) was given.
+/// Writes the first `k` weights of row `lane` as blocks of `target`: the bytes that were passed to
+/// [`pack`](super::pack).
 ///
-/// `false`, with nothing written, when the panel does not hold every bit of such blocks (as that of no IQ1, IQ2 and IQ3
-/// does), `out` is not as long as such a row, `panel` is not a panel of `k` columns or the lane is above 15.
+/// Returns `false`, with nothing written, if the panel does not hold every bit of such blocks (as for all
+/// IQ1, IQ2 and IQ3 types), if the length of `out` is not that of such a row, if `panel` is not a panel of
+/// `k` columns, or if the lane is above 15.
 pub fn unpack(target: BlockType, panel: &[u8], lane: usize, k: usize, out: &mut [u8]) -> bool {
     let ty = PanelType::for_block(target);
     if target.row_bytes(k) != Some(out.len()) || lane >= ROWS || ty.panel_bytes(k) != Some(panel.len()) {
@@ -28,7 +30,7 @@ pub fn unpack(target: BlockType, panel: &[u8], lane: usize, k: usize, out: &mut 
 
 fn blocks(target: BlockType, join: Join, panel: &[u8], lane: usize, out: &mut [u8]) {
     let (codec, layout) = (target.codec(), PanelType::for_block(target).layout());
-    // Of the types that can be joined, none has larger blocks than its panel.
+    // No type that can be joined has blocks larger than those of its panel.
     let sources = (layout.columns / codec.elements).max(1);
     let (mut parts, mut whole) = (BlockFields::ZERO, BlockFields::ZERO);
     for (block, out) in panel.chunks_exact(layout.block_bytes()).zip(out.chunks_mut(sources * codec.bytes)) {

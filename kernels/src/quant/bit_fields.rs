@@ -1,17 +1,18 @@
-//! The integer form of a block: codes and scale fields, taken apart but not yet multiplied.
+//! The integer form of a block: codes and scale fields, unpacked but not yet multiplied.
 
 use super::row;
 use half::f16;
 
 /// Codes and scale fields of one panel block of one row.
 ///
-/// A codec fills it from source blocks, a panel is written from it, and it is read back from a panel; so the
-/// arithmetic that turns it into numbers exists once. Fields that a type does not use keep whatever they had.
+/// Codecs fill it from source blocks, panels are written from it and read back to it, so the arithmetic that
+/// converts it to f32 exists once. Fields that a type does not use keep their previous content.
 #[derive(Clone)]
 pub(crate) struct BlockFields {
-    /// One code per column, as the format stores it: before offset or codebook.
+    /// One code per column, as stored: before offset or codebook.
     pub(crate) codes: [u8; 256],
-    /// Bits of the block scale; the second one is for the second 32 columns of formats with blocks of 32.
+    /// f16 or bf16 bits of the block scale; the second one is for the second 32 columns of formats with
+    /// blocks of 32.
     pub(crate) d: [u16; 2],
     /// Bits of the block minimum, like `d`.
     pub(crate) m: [u16; 2],
@@ -19,7 +20,7 @@ pub(crate) struct BlockFields {
     pub(crate) scales: [u8; 16],
     /// Minimum factors of the sub-blocks.
     pub(crate) mins: [u8; 16],
-    /// Complete scales of runs of 16 columns, for formats that have no such fields.
+    /// Complete scales of groups of 16 columns, for formats without such fields.
     pub(crate) exact: [f32; 16],
 }
 
@@ -29,19 +30,19 @@ impl BlockFields {
         Self { codes: [0; 256], d: [0; 2], m: [0; 2], scales: [0; 16], mins: [0; 16], exact: [0.0; 16] };
 }
 
-/// How a stored code becomes the integer q.
+/// How a stored code is converted to the integer q.
 #[derive(Clone, Copy)]
 pub(crate) enum Values {
     /// q is the code as a signed byte.
     Signed,
     /// q is the code minus this.
     Offset(i16),
-    /// q is looked up.
+    /// q is looked up in a table.
     Codebook(&'static [i8; 16]),
 }
 
 impl Values {
-    /// The integer q of a code.
+    /// Returns the integer q of a code.
     #[inline(always)]
     pub(crate) fn integer(self, code: u8) -> i16 {
         match self {
@@ -52,7 +53,7 @@ impl Values {
     }
 }
 
-/// How the scale fields become the scale and the minimum of a sub-block.
+/// How the scale fields give the scale and the minimum of a sub-block.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ScaleRule {
     /// `d` is the f16 scale of 32 columns.
@@ -69,25 +70,25 @@ pub(crate) enum ScaleRule {
     Factor,
     /// f16 `d[0]` times the sub-block factor; the minimum is minus f16 `m[0]` times its factor.
     FactorMin,
-    /// The scale is that of the row, which stands elsewhere.
+    /// The scale is that of the row, which is stored elsewhere.
     Row,
-    /// The scale of the row, which stands elsewhere, times the sub-block factor of this code.
+    /// The scale of the row, which is stored elsewhere, times the sub-block factor of this code.
     RowFactor,
 }
 
 impl ScaleRule {
-    /// Whether weights have a minimum to add.
+    /// Returns whether weights have a minimum.
     pub(crate) const fn has_min(self) -> bool {
         matches!(self, ScaleRule::F16Min | ScaleRule::FactorMin)
     }
 
-    /// Whether the row has a scale, and its columns are rotated.
+    /// Returns whether each row has one scale and rotated columns.
     pub(crate) const fn is_row(self) -> bool {
         matches!(self, ScaleRule::Row | ScaleRule::RowFactor)
     }
 
-    /// Scale and minimum of sub-block `s` of the block; the minimum is 0 where the rule has none, and the scale is
-    /// a whole number where the row has one.
+    /// Returns the scale and minimum of sub-block `s` of the block; the minimum is 0 if the rule has none,
+    /// and for row types the scale is the integer factor.
     #[inline]
     pub(crate) fn scale(self, parts: &BlockFields, s: usize) -> (f32, f32) {
         match self {
@@ -107,7 +108,7 @@ impl ScaleRule {
     }
 }
 
-/// What codes and scale fields mean together.
+/// How codes and scale fields combine to weights.
 #[derive(Clone, Copy)]
 pub(crate) struct Meaning {
     pub(crate) values: Values,
@@ -157,19 +158,19 @@ impl Meaning {
     }
 }
 
-/// The value of f16 bits.
+/// Converts f16 bits to f32.
 #[inline]
 pub(crate) fn half(bits: u16) -> f32 {
     f16::from_bits(bits).to_f32()
 }
 
-/// The little-endian 16-bit word at byte `at`.
+/// Returns the little-endian 16-bit word at byte `at`.
 #[inline]
 pub(crate) fn word(block: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([block[at], block[at + 1]])
 }
 
-/// The little-endian 32-bit word at byte `at`.
+/// Returns the little-endian 32-bit word at byte `at`.
 #[inline]
 pub(crate) fn double_word(block: &[u8], at: usize) -> u32 {
     u32::from(word(block, at)) | u32::from(word(block, at + 2)) << 16

@@ -1,4 +1,4 @@
-//! Value tables of the 4-bit formats that are not evenly spaced.
+//! Codebooks of the 4-bit formats with non-uniform levels.
 
 /// The sixteen levels of IQ4_NL and IQ4_XS.
 pub const IQ4_NL: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
@@ -6,7 +6,7 @@ pub const IQ4_NL: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 2
 /// The sixteen levels of W4i.
 pub const W4I: [i8; 16] = [-10, -8, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 7, 9];
 
-/// The same, raised so that none is negative, for vectors.
+/// The levels of W4i plus an offset that makes them non-negative, for vector code.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) const W4I_RAISED: [i8; 16] = {
     let mut raised = W4I;
@@ -18,7 +18,7 @@ pub(crate) const W4I_RAISED: [i8; 16] = {
     raised
 };
 
-/// The factors of W4i, by their codes.
+/// The factors of W4i, indexed by code.
 pub(crate) const W4I_FACTORS: [i8; 16] = [5, 6, 7, 8, 9, 10, 11, 12, -5, -6, -7, -8, -9, -10, -11, -12];
 
 /// The sixteen values of FP4 (E2M1), doubled so that they are integers. Code 8 is a plain zero.

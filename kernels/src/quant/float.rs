@@ -1,4 +1,4 @@
-//! F32, F16 and BF16: one number is a block.
+//! F32, F16 and BF16: a block is one element.
 
 use super::{Codec, Form};
 use crate::panel::PanelType;

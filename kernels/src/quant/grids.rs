@@ -1,6 +1,8 @@
-//! Lookup tables of the IQ formats: each entry is one group of 8 (or 4) magnitudes, held as indices into a small level table.
+//! Lookup tables of the IQ formats: each entry is one group of 8 (or 4) magnitudes, stored as indices into a
+//! small table of levels.
 //!
-//! An entry of an 8-element grid has 2 bits per element, an entry of a 4-element grid 4 bits, lowest bits first.
+//! An entry of an 8-element grid has 2 bits per element, an entry of a 4-element grid 4 bits, lowest bits
+//! first.
 
 /// Magnitudes of the IQ2 grids.
 pub(super) const IQ2_LEVELS: [i8; 4] = [0x08, 0x19, 0x2b, 0];
@@ -11,7 +13,8 @@ pub(super) const IQ3_S_LEVELS: [i8; 8] = [1, 3, 5, 7, 9, 11, 13, 15];
 /// Values of [`IQ1`], times eight.
 pub(super) const IQ1_LEVELS: [i8; 4] = [-8, 0, 8, 0];
 
-/// The sign byte (bit i set: element i is negative) of a 7-bit sign index: the eighth sign makes the count even.
+/// Returns the sign byte (bit i set: element i is negative) of a 7-bit sign index: the eighth sign makes the
+/// parity even.
 pub(super) fn signs(index: u32) -> u8 {
     let index = (index & 0x7f) as u8;
     index | ((index.count_ones() as u8 & 1) << 7)
@@ -25,7 +28,7 @@ pub(super) fn put_eight(entry: u16, levels: &[i8; 4], signs: u8, out: &mut [u8])
     }
 }
 
-/// Writes the four signed magnitudes of a 4-bit grid entry; only the low four signs count.
+/// Writes the four signed magnitudes of a 4-bit grid entry; only the low four signs are used.
 pub(super) fn put_four(entry: u16, levels: &[i8; 8], signs: u8, out: &mut [u8]) {
     for (i, out) in out.iter_mut().take(4).enumerate() {
         let level = levels[usize::from(entry >> (4 * i)) & 7];

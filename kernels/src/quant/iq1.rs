@@ -1,4 +1,4 @@
-//! IQ1_S and IQ1_M: groups of 8 from a ternary grid, shifted by an eighth; stored as integers, times eight.
+//! IQ1_S and IQ1_M: groups of 8 from a ternary grid, shifted by ±1/8; stored as integers, times eight.
 
 use super::grids::{IQ1, IQ1_LEVELS, put_eight};
 use super::bit_fields::{BlockFields, half, word};

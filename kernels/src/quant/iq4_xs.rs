@@ -38,7 +38,7 @@ fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     join(&parts, 0, block);
 }
 
-/// The block that [`split`] takes apart.
+/// Inverse of [`split`]: writes a block from its fields.
 fn join(parts: &BlockFields, _: usize, block: &mut [u8]) {
     block[..2].copy_from_slice(&parts.d[0].to_le_bytes());
     let scale = |s: usize| parts.scales[s].wrapping_add(32);

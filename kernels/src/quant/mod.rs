@@ -1,7 +1,7 @@
-//! Block codecs of the GGUF weight types.
+//! Block codecs of the GGUF quantization types.
 //!
-//! A codec says how many weights a block holds, in how many bytes, how the bytes become numbers and, where there is an
-//! encoder, how numbers become bytes. Decoding equals the `gguf` Python package bit for bit.
+//! A codec defines how many weights a block holds, its size in bytes, how the bytes are converted to f32
+//! values and, if there is an encoder, back. Decoding is bit-identical to the `gguf` Python package.
 //!
 //! To add a type: one file with a `CODEC`, one line in the list below, and golden blocks in `tests/data/codecs/`.
 
@@ -17,21 +17,21 @@ mod two_level;
 use crate::panel::PanelType;
 use bit_fields::BlockFields;
 
-/// Encodes one block: values, optional importance of each value, the block's bytes.
+/// Encodes one block: values, optional importance of each value, bytes of the block.
 pub(crate) type Encode = fn(&[f32], Option<&[f32]>, &mut [u8]);
 
-/// Writes block number `slot` of a panel block from its parts.
+/// Writes block number `slot` of a panel block from its fields.
 pub(crate) type Join = fn(parts: &BlockFields, slot: usize, block: &mut [u8]);
 
-/// One weight type.
+/// The codec of one block type.
 pub struct Codec {
     /// The name, as GGUF tools print it.
     pub name: &'static str,
     /// The ggml type number.
     pub gguf_id: u32,
-    /// Weights in a block.
+    /// Weights per block.
     pub elements: usize,
-    /// Bytes of a block.
+    /// Bytes per block.
     pub bytes: usize,
     /// The panel type that holds these weights exactly.
     pub panel: PanelType,
@@ -40,30 +40,31 @@ pub struct Codec {
     join: Option<Join>,
 }
 
-/// What the bytes of a block are.
+/// How the bytes of a block are interpreted.
 #[derive(Clone, Copy)]
 pub(crate) enum Form {
-    /// Numbers of a float format; the function converts any whole number of them.
+    /// Elements of a float format; the function converts any whole number of them.
     Float(fn(&[u8], &mut [f32])),
-    /// Codes and scales; the function takes block number `slot` of a panel block apart.
+    /// Codes and scales; the function splits block number `slot` of a panel block into its fields.
     Integer(fn(block: &[u8], slot: usize, parts: &mut BlockFields)),
 }
 
 impl Codec {
-    /// Decodes one block; `false` (and nothing written) when a length is not the type's.
+    /// Decodes one block; returns `false`, with nothing written, if a length does not match the type.
     pub fn decode(&self, block: &[u8], out: &mut [f32]) -> bool {
         block.len() == self.bytes && out.len() == self.elements && self.decode_blocks(block, out)
     }
 
-    /// Encodes one block, with the least error weighted by `weights` (all equal if `None`) the search finds.
-    /// `false` (and nothing written) when a length is not the type's or the type has no encoder.
+    /// Encodes one block, minimizing the squared error weighted by `weights` (all equal if `None`) within the
+    /// search space. Returns `false`, with nothing written, if a length does not match the type or the type
+    /// has no encoder.
     pub fn encode(&self, values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) -> bool {
         values.len() == self.elements
             && block.len() == self.bytes
             && self.encode_blocks(values, weights, block)
     }
 
-    /// Whether the type can be written.
+    /// Returns whether the type has an encoder.
     pub fn can_encode(&self) -> bool {
         self.encode.is_some()
     }
@@ -72,7 +73,7 @@ impl Codec {
         self.form
     }
 
-    /// The way back from parts to blocks; `None` where parts do not tell all of a block.
+    /// Returns the inverse of `split`; `None` if the fields do not determine every bit of a block.
     pub(crate) fn join(&self) -> Option<Join> {
         self.join
     }
@@ -107,7 +108,7 @@ impl Codec {
 
 macro_rules! block_types {
     ($($name:ident => $file:ident :: $codec:ident,)*) => {
-        /// A weight type of GGUF.
+        /// A GGUF quantization type.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[allow(non_camel_case_types, reason = "the names of the format")]
         pub enum BlockType {
@@ -115,10 +116,10 @@ macro_rules! block_types {
         }
 
         impl BlockType {
-            /// Every type.
+            /// All types.
             pub const ALL: &[BlockType] = &[$(BlockType::$name,)*];
 
-            /// The codec of the type.
+            /// Returns the codec of the type.
             pub fn codec(self) -> &'static Codec {
                 static CODECS: &[Codec] = &[$($file::$codec,)*];
                 &CODECS[self as usize]
@@ -162,22 +163,23 @@ block_types! {
 }
 
 impl BlockType {
-    /// The type with a ggml type number.
+    /// Returns the type with a ggml type number.
     pub fn from_gguf(id: u32) -> Option<Self> {
         Self::ALL.iter().copied().find(|ty| ty.codec().gguf_id == id)
     }
 
-    /// The type with a name, such as `Q4_K`.
+    /// Returns the type with a name, such as `Q4_K`.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|ty| ty.codec().name == name)
     }
 
-    /// The name, such as `Q4_K`.
+    /// Returns the name, such as `Q4_K`.
     pub fn name(self) -> &'static str {
         self.codec().name
     }
 
-    /// Bytes of a row of `k` weights; `None` when `k` is not a whole number of blocks or the size overflows.
+    /// Returns the bytes of a row of `k` weights; `None` if `k` is not a whole number of blocks or the size
+    /// overflows.
     pub fn row_bytes(self, k: usize) -> Option<usize> {
         let codec = self.codec();
         if !k.is_multiple_of(codec.elements) {
@@ -186,13 +188,13 @@ impl BlockType {
         (k / codec.elements).checked_mul(codec.bytes)
     }
 
-    /// Decodes a row into `out`; `false` (and nothing written) when the lengths do not fit each other.
+    /// Decodes a row into `out`; returns `false`, with nothing written, if the lengths do not match.
     pub fn decode_row(self, row: &[u8], out: &mut [f32]) -> bool {
         self.row_bytes(out.len()) == Some(row.len()) && self.codec().decode_blocks(row, out)
     }
 
-    /// Encodes a row, each error weighted by `weights` (all equal if `None`); `false` (and nothing written) when the
-    /// lengths do not fit each other or the type has no encoder.
+    /// Encodes a row, with errors weighted by `weights` (all equal if `None`); returns `false`, with nothing
+    /// written, if the lengths do not match or the type has no encoder.
     pub fn encode_row(self, values: &[f32], weights: Option<&[f32]>, row: &mut [u8]) -> bool {
         self.row_bytes(values.len()) == Some(row.len()) && self.codec().encode_blocks(values, weights, row)
     }

@@ -22,7 +22,7 @@ fn split(block: &[u8], slot: usize, parts: &mut BlockFields) {
     put_nibbles(&block[1..], &mut parts.codes[32 * slot..][..32]);
 }
 
-/// The bf16 bits of 2^(exponent − 128); the two smallest are subnormal.
+/// Returns the bf16 bits of 2^(exponent − 128); the two smallest are subnormal.
 fn scale_bits(exponent: u8) -> u16 {
     match exponent {
         0 => 0x0020,
@@ -33,7 +33,7 @@ fn scale_bits(exponent: u8) -> u16 {
 
 fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     let weights = Weights::new(weights);
-    // The exponent at which the peak falls into 4 … 8, the top of the range before doubling; and its neighbours.
+    // The exponent that scales the peak into 4 … 8, the top of the range before doubling, and its neighbors.
     let usual = (peak(values).to_bits() >> 23 & 0xff).saturating_sub(2).min(254) as u8;
     let mut best = (f32::INFINITY, 0);
     for exponent in [usual, usual.saturating_add(1).min(254), usual.saturating_sub(1)] {
@@ -74,13 +74,13 @@ impl Levels for Fp4 {
     }
 }
 
-/// The block that [`split`] takes apart.
+/// Inverse of [`split`]: writes a block from its fields.
 fn join(parts: &BlockFields, slot: usize, block: &mut [u8]) {
     block[0] = exponent(parts.d[slot]);
     join_nibbles(&parts.codes[32 * slot..][..32], &mut block[1..]);
 }
 
-/// The exponent of [`scale_bits`].
+/// Returns the exponent, the inverse of [`scale_bits`].
 fn exponent(bits: u16) -> u8 {
     match bits {
         0x0020 => 0,

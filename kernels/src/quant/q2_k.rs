@@ -32,7 +32,7 @@ fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     join(&parts, 0, block);
 }
 
-/// The block that [`split`] takes apart.
+/// Inverse of [`split`]: writes a block from its fields.
 fn join(parts: &BlockFields, _: usize, block: &mut [u8]) {
     for (s, byte) in block[..16].iter_mut().enumerate() {
         *byte = parts.scales[s] & 15 | parts.mins[s] << 4;

@@ -40,7 +40,7 @@ fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     join(&parts, 0, block);
 }
 
-/// The block that [`split`] takes apart.
+/// Inverse of [`split`]: writes a block from its fields.
 fn join(parts: &BlockFields, _: usize, block: &mut [u8]) {
     for (i, byte) in block[..32].iter_mut().enumerate() {
         *byte = (0..8).fold(0, |byte, t| byte | (parts.codes[32 * t + i] >> 2 & 1) << t);

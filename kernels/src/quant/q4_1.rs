@@ -31,7 +31,7 @@ fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     join(&parts, 0, block);
 }
 
-/// The block that [`split`] takes apart.
+/// Inverse of [`split`]: writes a block from its fields.
 fn join(parts: &BlockFields, slot: usize, block: &mut [u8]) {
     block[..2].copy_from_slice(&parts.d[slot].to_le_bytes());
     block[2..4].copy_from_slice(&parts.m[slot].to_le_bytes());

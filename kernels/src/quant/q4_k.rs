@@ -25,7 +25,7 @@ fn split(block: &[u8], _: usize, parts: &mut BlockFields) {
     }
 }
 
-/// Takes the eight scales and minima out of their 12 bytes.
+/// Unpacks the eight scales and minimums from their 12 bytes.
 #[inline]
 pub(super) fn put_scales(bytes: &[u8], parts: &mut BlockFields) {
     for s in 0..4 {
@@ -43,7 +43,7 @@ fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     join(&parts, 0, block);
 }
 
-/// The block that [`split`] takes apart.
+/// Inverse of [`split`]: writes a block from its fields.
 fn join(parts: &BlockFields, _: usize, block: &mut [u8]) {
     block[0..2].copy_from_slice(&parts.d[0].to_le_bytes());
     block[2..4].copy_from_slice(&parts.m[0].to_le_bytes());
@@ -53,7 +53,7 @@ fn join(parts: &BlockFields, _: usize, block: &mut [u8]) {
     }
 }
 
-/// Joins the eight scales and minima as [`put_scales`] takes them out.
+/// Packs the eight scales and minimums; the inverse of [`put_scales`].
 pub(super) fn join_scales(parts: &BlockFields, bytes: &mut [u8]) {
     for s in 0..4 {
         let (scale, min) = (parts.scales[4 + s], parts.mins[4 + s]);

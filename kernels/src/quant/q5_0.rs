@@ -40,13 +40,13 @@ fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     join(&parts, 0, block);
 }
 
-/// Bit 4 of each code, as four bytes.
+/// Returns bit 4 of each code, as four bytes.
 pub(super) fn fifth_bits(codes: &[u8]) -> [u8; 4] {
     let bits = codes.iter().enumerate().fold(0, |bits, (i, &code)| bits | u32::from(code >> 4 & 1) << i);
     bits.to_le_bytes()
 }
 
-/// The block that [`split`] takes apart.
+/// Inverse of [`split`]: writes a block from its fields.
 fn join(parts: &BlockFields, slot: usize, block: &mut [u8]) {
     let codes = &parts.codes[32 * slot..][..32];
     block[..2].copy_from_slice(&parts.d[slot].to_le_bytes());

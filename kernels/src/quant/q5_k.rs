@@ -37,7 +37,7 @@ fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     join(&parts, 0, block);
 }
 
-/// The block that [`split`] takes apart.
+/// Inverse of [`split`]: writes a block from its fields.
 fn join(parts: &BlockFields, _: usize, block: &mut [u8]) {
     block[0..2].copy_from_slice(&parts.d[0].to_le_bytes());
     block[2..4].copy_from_slice(&parts.m[0].to_le_bytes());

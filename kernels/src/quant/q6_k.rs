@@ -40,7 +40,7 @@ fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     join(&parts, 0, block);
 }
 
-/// The block that [`split`] takes apart.
+/// Inverse of [`split`]: writes a block from its fields.
 fn join(parts: &BlockFields, _: usize, block: &mut [u8]) {
     for (bytes, codes) in block[..128].chunks_exact_mut(64).zip(parts.codes.chunks_exact(128)) {
         join_nibbles(codes, bytes);

@@ -1,23 +1,23 @@
 //! Searches for the scales with the least weighted squared error.
 //!
-//! Candidates are ranked by the error they leave after least squares has set the scale for the codes they lead to; the
-//! winner is rounded to what the format stores and then compared, by its real error, with the plain choice that maps the
-//! largest value to the end of the range.
+//! Candidates are ranked by their error after a least-squares fit of the scale to the codes that they lead
+//! to. The winner is rounded to the stored format and then compared, by its actual error, with the plain
+//! choice that maps the largest value to the end of the range.
 
 use super::bit_fields::half;
 use half::f16;
 
-/// Numbers a code can stand for, before the scale.
+/// The integers that codes stand for, before the scale is applied.
 pub(super) trait Levels: Copy {
-    /// The level nearest to `x`.
+    /// Returns the level nearest to `x`.
     fn level(self, x: f32) -> f32;
-    /// The code of the level nearest to `x`.
+    /// Returns the code of the level nearest to `x`.
     fn code(self, x: f32) -> u8;
-    /// The lowest and the highest level.
+    /// Returns the lowest and the highest level.
     fn ends(self) -> [f32; 2];
 }
 
-/// Whole numbers from the first to the second; code 0 is the first.
+/// Integers from the first to the second; code 0 is the first.
 #[derive(Clone, Copy)]
 pub(super) struct Range(pub(super) f32, pub(super) f32);
 
@@ -37,14 +37,14 @@ impl Levels for Range {
     }
 }
 
-/// Levels of a rising table.
+/// Levels of an ascending table.
 #[derive(Clone, Copy)]
 pub(super) struct Table(pub(super) &'static [i8; 16]);
 
 impl Levels for Table {
     #[inline(always)]
     fn level(self, x: f32) -> f32 {
-        // A sum of steps and not a look-up, so that it runs in SIMD lanes.
+        // A sum of steps instead of a lookup, so that it vectorizes.
         self.0.windows(2).fold(f32::from(self.0[0]), |level, pair| {
             let (low, high) = (f32::from(pair[0]), f32::from(pair[1]));
             level + if x + x > low + high { high - low } else { 0.0 }
@@ -62,26 +62,26 @@ impl Levels for Table {
     }
 }
 
-/// The nearest whole number, halves to even. Right for |x| < 2^22.
+/// Rounds to the nearest integer, ties to even. Correct for |x| < 2^22.
 #[inline(always)]
 pub(super) fn nearest(x: f32) -> f32 {
     const SHIFT: f32 = 12_582_912.0;
     (x + SHIFT) - SHIFT
 }
 
-/// 1 / x, and 0 for 0.
+/// Returns 1 / x, and 0 for 0.
 pub(super) fn inverse(x: f32) -> f32 {
     if x == 0.0 { 0.0 } else { 1.0 / x }
 }
 
-/// The finite f16 nearest to `x`, as bits; 0 for NaN.
+/// Returns the bits of the finite f16 nearest to `x`; 0 for NaN.
 pub(super) fn half_bits(x: f32) -> u16 {
     let x = if x.is_nan() { 0.0 } else { x.clamp(-65504.0, 65504.0) };
     f16::from_f32(x).to_bits()
 }
 
-/// Importances of up to 256 values, made safe: none below a small share of the mean, and all equal when there are none
-/// or their sum is of no use.
+/// Importance weights of up to 256 values, sanitized: none is below a small fraction of the mean, and all are
+/// equal if there are none or if their mean is not positive and finite.
 pub(super) struct Weights([f32; 256]);
 
 impl Weights {
@@ -97,18 +97,18 @@ impl Weights {
         weights
     }
 
-    /// The weights from value `start` on.
+    /// Returns the weights from value `start` on.
     pub(super) fn from(&self, start: usize) -> &[f32] {
         &self.0[start..]
     }
 }
 
-/// The value of largest magnitude.
+/// Returns the value of largest magnitude.
 pub(super) fn peak(values: &[f32]) -> f32 {
     values.iter().fold(0.0, |peak: f32, &x| if x.abs() > peak.abs() { x } else { peak })
 }
 
-/// Σ w·x·l and Σ w·l² for the levels nearest to `x · inverse`.
+/// Returns Σ w·x·l and Σ w·l² for the levels nearest to `x · inverse`.
 #[inline(always)]
 fn moments<L: Levels>(values: &[f32], weights: &[f32], levels: L, inverse: f32) -> (f32, f32) {
     let (mut cross, mut square) = ([0.0f32; 8], [0.0f32; 8]);
@@ -122,7 +122,7 @@ fn moments<L: Levels>(values: &[f32], weights: &[f32], levels: L, inverse: f32) 
     (cross.iter().sum(), square.iter().sum())
 }
 
-/// Σ w·(x − scale·l − min)² for the nearest levels.
+/// Returns Σ w·(x − scale·l − min)² for the nearest levels.
 #[inline(always)]
 pub(super) fn error<L: Levels>(values: &[f32], weights: &[f32], levels: L, scale: f32, min: f32) -> f32 {
     let inverse = inverse(scale);
@@ -146,7 +146,7 @@ pub(super) fn put_codes<L: Levels>(values: &[f32], levels: L, scale: f32, min: f
     }
 }
 
-/// How far beyond the ends of the range the peak is tried, as parts of the range.
+/// Range of multiples of the end of the range that the peak is mapped to in the search.
 #[derive(Clone, Copy)]
 pub(super) struct Reach {
     pub(super) from: f32,
@@ -154,7 +154,7 @@ pub(super) struct Reach {
     pub(super) steps: usize,
 }
 
-/// The scale, of either sign, for values without a minimum.
+/// Searches for the scale, of either sign, for values without a minimum.
 pub(super) fn symmetric<L: Levels>(values: &[f32], weights: &[f32], levels: L, reach: Reach) -> f32 {
     let peak = peak(values);
     let (mut best, mut best_gain) = (0.0, 0.0);
@@ -180,7 +180,7 @@ pub(super) fn symmetric<L: Levels>(values: &[f32], weights: &[f32], levels: L, r
     best
 }
 
-/// The f16 scale of one block: the searched one, or the plain one if that is better after rounding.
+/// Returns the f16 scale of one block: the searched one, or the plain one if that is better after rounding.
 pub(super) fn symmetric_half<L: Levels>(values: &[f32], weights: &[f32], levels: L, reach: Reach) -> u16 {
     let mut best = (f32::INFINITY, 0);
     let plain = peak(values) / levels.ends()[0];
@@ -194,7 +194,7 @@ pub(super) fn symmetric_half<L: Levels>(values: &[f32], weights: &[f32], levels:
     best.1
 }
 
-/// Weighted sums of the least squares of x ≈ scale·l + min.
+/// Weighted sums of the least-squares fit of x ≈ scale·l + min.
 struct Affine {
     weight: f32,
     level: f32,
@@ -221,7 +221,7 @@ impl Affine {
         Self { weight, level, square, value, cross }
     }
 
-    /// Scale and minimum with the least error, and how much of Σ w·x² they explain.
+    /// Returns the scale and minimum with the least error, and how much of Σ w·x² they explain.
     fn solve(&self, may_rise: bool) -> (f32, f32, f32) {
         let determinant = self.weight * self.square - self.level * self.level;
         let scale = (self.weight * self.cross - self.level * self.value) / determinant;
@@ -233,7 +233,7 @@ impl Affine {
     }
 }
 
-/// Scale and minimum for codes from 0 to `top`; the minimum is at most 0 unless it `may_rise`.
+/// Searches for scale and minimum for codes from 0 to `top`; the minimum is at most 0 unless it `may_rise`.
 pub(super) fn affine(values: &[f32], weights: &[f32], top: f32, may_rise: bool) -> (f32, f32) {
     let (low, high) =
         values.iter().fold((f32::INFINITY, f32::NEG_INFINITY), |(low, high), &x| (low.min(x), high.max(x)));
@@ -259,14 +259,15 @@ pub(super) fn affine(values: &[f32], weights: &[f32], top: f32, may_rise: bool) 
     (best.0, best.1)
 }
 
-/// The f16 scale and minimum of one block: the searched ones, or the plain ones if they are better after rounding.
+/// Returns the f16 scale and minimum of one block: the searched ones, or the plain ones if those are better
+/// after rounding.
 pub(super) fn affine_half(values: &[f32], weights: &[f32], top: f32) -> (u16, u16) {
     let (low, high) =
         values.iter().fold((f32::INFINITY, f32::NEG_INFINITY), |(low, high), &x| (low.min(x), high.max(x)));
     let levels = Range(0.0, top);
     let (scale, min) = affine(values, weights, top, true);
     let rounded = half(half_bits(min));
-    // The minimum has lost bits: the scale that suits what is left of it.
+    // The minimum was rounded to f16: fit the scale to the rounded minimum.
     let sums = Affine::new(values, weights, levels, inverse(scale), rounded);
     let suited = (sums.cross - rounded * sums.level) / sums.square;
     let mut best = (f32::INFINITY, (0, half_bits(low)));

@@ -1,9 +1,9 @@
-//! Codecs against the `gguf` Python package: `tests/data/codecs/` holds its answers.
+//! Codecs against the `gguf` Python package: `tests/data/codecs/` holds its output.
 
 use super::*;
 use std::{collections::HashMap, format, string::String, vec, vec::Vec};
 
-/// The tensors of a safetensors file of golden data, as bytes.
+/// Returns the tensors of a safetensors file of golden data, as bytes.
 pub(crate) fn golden(name: &str) -> HashMap<String, Vec<u8>> {
     let path = format!("{}/tests/data/codecs/{name}.safetensors", env!("CARGO_MANIFEST_DIR"));
     let bytes = std::fs::read(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
@@ -27,7 +27,7 @@ pub(crate) fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
-/// The types that have golden blocks: all but the floats.
+/// Returns the types that have golden blocks: all but the floats.
 pub(crate) fn block_types() -> impl Iterator<Item = BlockType> {
     BlockType::ALL.iter().copied().filter(|ty| ty.codec().elements > 1)
 }
@@ -123,7 +123,7 @@ fn any_bytes_decode() {
     }
 }
 
-/// Mean squared error of decoded blocks.
+/// Returns the mean squared error of decoded blocks.
 fn mean_error(ty: BlockType, blocks: &[u8], values: &[f32]) -> f64 {
     let mut decoded = vec![0.0; values.len()];
     assert!(ty.decode_row(blocks, &mut decoded));
@@ -160,7 +160,7 @@ fn encoding_is_no_worse_than_the_reference() {
 #[test]
 fn more_bits_leave_less_error() {
     let values = floats(&golden("encoded")["values"]);
-    // Least signal-to-noise ratio in dB over the ten rows, half a dB below what the search reaches.
+    // Minimum signal-to-noise ratio in dB over the ten rows, half a dB below what the search reaches.
     let ladder = [
         (BlockType::TQ2_0, 10.8),
         (BlockType::Q2_K, 16.9),

@@ -1,4 +1,4 @@
-//! TQ1_0: five ternary digits a byte, f16 d; weight = d · (digit − 1).
+//! TQ1_0: five ternary digits per byte, f16 d; weight = d · (digit − 1).
 
 use super::bit_fields::{BlockFields, word};
 use super::tq2_0::ternary;
@@ -23,7 +23,8 @@ fn split(block: &[u8], _: usize, parts: &mut BlockFields) {
     parts.d[0] = word(block, 52);
 }
 
-/// Takes the digits of each byte, which is their base-3 number scaled to 256, to one run of codes per digit.
+/// Unpacks the digits of each byte, which holds a base-3 number scaled to 256, to one run of codes for each
+/// digit.
 fn put_digits(bytes: &[u8], codes: &mut [u8]) {
     let mut power = 1u8;
     for codes in codes.chunks_exact_mut(bytes.len()) {
@@ -40,7 +41,7 @@ fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     join(&parts, 0, block);
 }
 
-/// The block that [`split`] takes apart.
+/// Inverse of [`split`]: writes a block from its fields.
 fn join(parts: &BlockFields, _: usize, block: &mut [u8]) {
     join_digits(&parts.codes[..160], &mut block[..32]);
     join_digits(&parts.codes[160..240], &mut block[32..48]);
@@ -48,7 +49,7 @@ fn join(parts: &BlockFields, _: usize, block: &mut [u8]) {
     block[52..].copy_from_slice(&parts.d[0].to_le_bytes());
 }
 
-/// Joins digits as [`put_digits`] takes them: rounded up, so that truncation finds every digit again.
+/// Packs digits; the inverse of [`put_digits`]. Rounds up, so that truncation recovers every digit.
 fn join_digits(codes: &[u8], bytes: &mut [u8]) {
     let stride = bytes.len();
     for (i, byte) in bytes.iter_mut().enumerate() {

@@ -27,7 +27,7 @@ fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     join(&parts, 0, block);
 }
 
-/// The block that [`split`] takes apart.
+/// Inverse of [`split`]: writes a block from its fields.
 fn join(parts: &BlockFields, _: usize, block: &mut [u8]) {
     join_pairs(&parts.codes, &mut block[..64]);
     block[64..].copy_from_slice(&parts.d[0].to_le_bytes());
@@ -35,7 +35,7 @@ fn join(parts: &BlockFields, _: usize, block: &mut [u8]) {
 
 const REACH: Reach = Reach { from: 0.9, to: 3.2, steps: 46 };
 
-/// The codes −1, 0 and 1, plus one, and the f16 scale of a block.
+/// Returns the codes −1, 0 and 1, plus one, and the f16 scale of a block.
 pub(super) fn ternary(values: &[f32], weights: Option<&[f32]>) -> ([u8; 256], u16) {
     let mut codes = [0; 256];
     let weights = Weights::new(weights);

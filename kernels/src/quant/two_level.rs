@@ -1,14 +1,15 @@
-//! Searches for blocks of 256 whose sub-blocks have small whole-number factors of a common f16 scale.
+//! Searches for the scales of super-blocks (K-quants): blocks of 256 whose sub-blocks have small integer
+//! factors of a common f16 scale.
 
 use super::bit_fields::{BlockFields, half};
 use super::search::{
     Levels, Range, Reach, Weights, affine, error, half_bits, inverse, nearest, put_codes, symmetric,
 };
 
-/// Rounds of fitting the common scale to the factors and the factors to the common scale.
+/// Iterations of fitting the common scale to the factors and the factors to the common scale.
 const ROUNDS: usize = 3;
 
-/// Fills `parts` for weight = d · factor · level with signed factors from `lowest` to −`lowest` − 1.
+/// Fills `parts` for weight = d · factor · level, with signed factors from `lowest` to −`lowest` − 1.
 pub(super) fn symmetric_factors<L: Levels>(
     values: &[f32],
     given: Option<&[f32]>,
@@ -61,7 +62,7 @@ pub(super) fn symmetric_factors<L: Levels>(
     }
 }
 
-/// One choice of everything but the codes.
+/// A candidate solution except for the codes.
 #[derive(Clone, Copy)]
 struct Choice {
     d: f32,
@@ -70,7 +71,8 @@ struct Choice {
     min_factors: [f32; 16],
 }
 
-/// Fills `parts` for weight = d · factor · code − m · min factor, with codes to `top` and factors from 0 to `limit`.
+/// Fills `parts` for weight = d · factor · code − m · min factor, with codes up to `top` and factors from 0
+/// to `limit`.
 pub(super) fn affine_factors(
     values: &[f32],
     given: Option<&[f32]>,
@@ -114,7 +116,7 @@ pub(super) fn affine_factors(
     }
 }
 
-/// Sets the factors of sub-block `s` to the best near the wanted scale and minimum; gives the error.
+/// Sets the factors of sub-block `s` to the best ones near the wanted scale and minimum; returns the error.
 fn choose_factors(
     x: &[f32],
     w: &[f32],
@@ -140,7 +142,7 @@ fn choose_factors(
     best
 }
 
-/// Sets the common scale and minimum to the least squares for the factors and the codes they lead to.
+/// Refits the common scale and minimum by least squares to the factors and the codes that they lead to.
 fn refit(values: &[f32], weights: &Weights, top: f32, sub_block: usize, choice: &mut Choice) {
     let levels = Range(0.0, top);
     let (mut aa, mut ab, mut bb, mut ax, mut bx) = (0.0, 0.0, 0.0, 0.0, 0.0);

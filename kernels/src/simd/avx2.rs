@@ -4,12 +4,12 @@ use core::arch::x86_64::*;
 
 use super::{LANES, Simd};
 
-/// Proof that the processor has AVX2, FMA and F16C.
+/// A token that proves that the processor has AVX2, FMA and F16C.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2(());
 
 impl Avx2 {
-    /// The token, inside a function that is compiled for AVX2.
+    /// Creates the token inside a function that is compiled for AVX2.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(crate) fn inside() -> Self {
@@ -26,7 +26,7 @@ macro_rules! intrinsic {
     };
 }
 
-/// The same intrinsic on both registers.
+/// Applies the same intrinsic to both registers.
 macro_rules! pair {
     ($intrinsic:ident($($operand:ident),*)) => {
         intrinsic!([$intrinsic($($operand[0]),*), $intrinsic($($operand[1]),*)])
@@ -158,7 +158,7 @@ impl Simd for Avx2 {
             let mut sum = sum;
             for (half, sum) in sum.iter_mut().enumerate() {
                 let lanes = _mm256_loadu_si256(lanes.as_ptr().add(8 * half).cast());
-                // The sign moves from the lanes to the other side; 2 · 127 · 127 fits 16 bits.
+                // The sign is moved from the lanes to the other operand; 2 · 127 · 127 fits into 16 bits.
                 let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(lanes), _mm256_sign_epi8(a, lanes));
                 *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(pairs, ones));
             }
@@ -212,7 +212,7 @@ impl Simd for Avx2 {
             let second = two_of_bytes(x[2], x[3]);
             _mm256_storeu_si256(out, first);
             _mm256_storeu_si256(out.add(1), second);
-            // Within each half, the first vector's and the second's sums by four lie side by side.
+            // Within each half, the sums of four bytes of the first and the second vector are adjacent.
             let sums = _mm256_hadd_epi32(sums_by_four(first), sums_by_four(second));
             let sums = _mm256_hadd_epi32(sums, sums);
             let (even, odd) = (_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums));
@@ -223,24 +223,24 @@ impl Simd for Avx2 {
     }
 }
 
-/// The largest lane of each of four vectors of eight.
+/// Returns the largest lane of each of four vectors of eight lanes.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn largest_of_four(a: __m256, b: __m256, c: __m256, d: __m256) -> [f32; 4] {
     let ab = _mm256_max_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
     let cd = _mm256_max_ps(_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d));
-    // The lower pairs of both, and the upper.
+    // The lower pairs of both, then the upper pairs.
     let lower = _mm256_shuffle_ps::<0b01_00_01_00>(ab, cd);
     let upper = _mm256_shuffle_ps::<0b11_10_11_10>(ab, cd);
     let halves = _mm256_max_ps(lower, upper);
     let four = _mm_max_ps(_mm256_castps256_ps128(halves), _mm256_extractf128_ps::<1>(halves));
     let mut out = [0.0; 4];
-    // SAFETY: there is place for four.
+    // SAFETY: `out` has room for four floats.
     unsafe { _mm_storeu_ps(out.as_mut_ptr(), four) };
     out
 }
 
-/// The lanes of two vectors as bytes, in order.
+/// Packs the lanes of two vectors to bytes, in order.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn two_of_bytes(x: [__m256i; 2], y: [__m256i; 2]) -> __m256i {
@@ -249,7 +249,7 @@ fn two_of_bytes(x: [__m256i; 2], y: [__m256i; 2]) -> __m256i {
     _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7))
 }
 
-/// The sum of every four bytes.
+/// Returns the sum of every four bytes.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn sums_by_four(bytes: __m256i) -> __m256i {

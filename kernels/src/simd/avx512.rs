@@ -5,19 +5,19 @@ use core::arch::x86_64::*;
 use super::avx2::largest_of_four;
 use super::{LANES, Simd};
 
-/// Proof that the processor has AVX-512 F, BW, DQ, VL and VNNI.
+/// A token that proves that the processor has AVX-512 F, BW, DQ, VL and VNNI.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512(());
 
 impl Avx512 {
-    /// The token, inside a function that is compiled for AVX-512.
+    /// Creates the token inside a function that is compiled for AVX-512.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
     pub(crate) fn inside() -> Self {
         Self(())
     }
 
-    /// Integers as floats.
+    /// Converts integers to floats.
     #[inline(always)]
     pub(crate) fn floats(self, x: &[i32; LANES]) -> __m512 {
         // SAFETY: `self` proves that the processor has the instructions.
@@ -105,7 +105,7 @@ impl Simd for Avx512 {
     }
     #[inline(always)]
     fn butterfly<const APART: usize>(self, x: Self::F) -> Self::F {
-        /// One where a lane is added to the other, minus one where it is taken from it.
+        /// 1 in lanes that are added to the other lane, −1 in lanes that are subtracted from it.
         const fn signs<const APART: usize>() -> [f32; LANES] {
             let mut signs = [1.0; LANES];
             let mut lane = 0;
@@ -119,19 +119,20 @@ impl Simd for Avx512 {
         }
         let signs = self.load(const { &signs::<APART>() });
         intrinsic!({
-            // Which quarter, or which lane of a quarter, goes where: 0b01_00_11_10 exchanges halves, 0b10_11_00_01
-            // neighbours.
+            // Shuffle controls for quarters, or for the lanes of a quarter: 0b01_00_11_10 swaps halves,
+            // 0b10_11_00_01 swaps neighbors.
             let y = match const { APART } {
                 1 => _mm512_permute_ps::<0b10_11_00_01>(x),
                 2 => _mm512_permute_ps::<0b01_00_11_10>(x),
                 4 => _mm512_shuffle_f32x4::<0b10_11_00_01>(x, x),
                 _ => _mm512_shuffle_f32x4::<0b01_00_11_10>(x, x),
             };
-            // Products with one are exact: one rounding. Of a sum and a difference the compiler makes more steps.
+            // Products with ±1 are exact, so the result is rounded once. A separate sum and difference would
+            // take more instructions.
             _mm512_fmadd_ps(x, signs, y)
         })
     }
-    /// `dpbusd` takes one side unsigned.
+    /// `dpbusd` takes one operand as unsigned.
     const DOT_BIAS: i32 = 128;
     #[inline(always)]
     fn splat_int(self, x: i32) -> Self::I {
@@ -146,7 +147,7 @@ impl Simd for Avx512 {
     }
     #[inline(always)]
     fn load_halves(self, x: &[u32; LANES / 2]) -> Self::F {
-        // Without `_MM_FROUND_NO_EXC`, which takes its numbers from registers alone and two ports more.
+        // Without `_MM_FROUND_NO_EXC`, which requires a register operand and takes two more ports.
         intrinsic!(_mm512_cvt_roundph_ps::<_MM_FROUND_CUR_DIRECTION>(_mm256_loadu_si256(x.as_ptr().cast())))
     }
     #[inline(always)]

@@ -1,8 +1,8 @@
-//! Sixteen f32 lanes on every machine.
+//! Sixteen-lane f32 vectors on every machine.
 //!
-//! An operation over rows is written once over [`Simd`] and instantiated for each instruction set by
-//! [`instantiate!`](crate::simd::instantiate). All implementations give the same bits: every method is one
-//! correctly rounded IEEE operation per lane, and the reductions are a fixed tree.
+//! A row operation is written once, generic over [`Simd`], and instantiated for each instruction set by
+//! [`instantiate!`](crate::simd::instantiate). All implementations produce the same bits: every method is one
+//! correctly rounded IEEE operation per lane, and reductions use a fixed tree.
 
 mod scalar;
 
@@ -24,17 +24,17 @@ pub(crate) use scalar::Scalar;
 /// Lanes of the virtual vector.
 pub(crate) const LANES: usize = 16;
 
-/// The operations that row kernels need. A value of an implementing type is the proof that the processor
-/// has the instructions.
+/// The operations that row kernels use. A value of an implementing type is a token that proves that the
+/// processor has the instructions.
 pub(crate) trait Simd: Copy {
-    /// Sixteen-lane vectors that the registers hold.
+    /// Number of sixteen-lane vectors that fit into the registers.
     const REGISTERS: usize;
     /// Sixteen f32.
     type F: Copy;
     /// Sixteen i32.
     type I: Copy;
 
-    /// Whether registers hold what several vectors need in a long function.
+    /// Returns whether the registers can hold several interleaved vectors in a long function.
     #[inline(always)]
     fn overlaps(self) -> bool {
         Self::REGISTERS >= 32
@@ -47,38 +47,38 @@ pub(crate) trait Simd: Copy {
     fn sub(self, a: Self::F, b: Self::F) -> Self::F;
     fn mul(self, a: Self::F, b: Self::F) -> Self::F;
     fn div(self, a: Self::F, b: Self::F) -> Self::F;
-    /// `a · b + c`, rounded once.
+    /// Returns `a · b + c`, rounded once.
     fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
-    /// `a > b ? a : b` lane by lane, also for NaN.
+    /// Returns `a > b ? a : b` for each lane, also for NaN.
     fn max(self, a: Self::F, b: Self::F) -> Self::F;
-    /// `a < b ? a : b` lane by lane, also for NaN.
+    /// Returns `a < b ? a : b` for each lane, also for NaN.
     fn min(self, a: Self::F, b: Self::F) -> Self::F;
     fn abs(self, a: Self::F) -> Self::F;
-    /// `a < b ? x : y` lane by lane.
+    /// Returns `a < b ? x : y` for each lane.
     fn select_less(self, a: Self::F, b: Self::F, x: Self::F, y: Self::F) -> Self::F;
-    /// To the nearest integer, ties to even; for |x| from 2^22 on, and NaN, any integer.
+    /// Rounds to the nearest integer, ties to even; unspecified for |x| from 2^22 on and for NaN.
     fn round(self, x: Self::F) -> Self::I;
     fn float(self, x: Self::I) -> Self::F;
-    /// 2^x for x from −126 to 127.
+    /// Returns 2^x for x from −126 to 127.
     fn power_of_two(self, x: Self::I) -> Self::F;
-    /// The low byte of each lane.
+    /// Stores the low byte of each lane.
     fn store_bytes(self, x: Self::I, out: &mut [i8; LANES]);
-    /// Sixteen f16, two in each word, the first in its low half.
+    /// Loads sixteen f16, two in each word, the first in its low half.
     fn load_halves(self, x: &[u32; LANES / 2]) -> Self::F;
-    /// Sixteen f32 from their bits.
+    /// Loads sixteen f32 from their bit patterns.
     fn load_words(self, x: &[u32; LANES]) -> Self::F {
         self.load(&x.map(f32::from_bits))
     }
 
-    /// What [`Simd::dot`] adds to every byte of the lanes.
+    /// The bias that [`Simd::dot`] adds to every byte of the lanes.
     const DOT_BIAS: i32;
     fn splat_int(self, x: i32) -> Self::I;
-    /// Adds to each lane the products of its four signed bytes, raised by the bias, with those of `a`; none of
-    /// either is −128.
+    /// Adds to each lane the dot product of its four signed bytes, plus the bias, with those of `a`; no byte
+    /// of either may be −128.
     fn dot(self, sum: Self::I, lanes: &[u32; LANES], a: i32) -> Self::I;
 
-    /// A stage of the Hadamard transform within the lanes, `APART` being 1, 2, 4 or 8: `x + y` where lane i has
-    /// no such bit, `y − x` where it has, y being the lane `APART` away.
+    /// Computes a stage of the Hadamard transform within the lanes, `APART` being 1, 2, 4 or 8: with y the
+    /// lane `APART` away, `x + y` in lanes whose index has that bit clear, `y − x` in the others.
     #[inline(always)]
     fn butterfly<const APART: usize>(self, x: Self::F) -> Self::F {
         let mut lanes = [0.0; LANES];
@@ -90,32 +90,34 @@ pub(crate) trait Simd: Copy {
         self.load(&lanes)
     }
 
-    /// Asks for the line of a number that will be read later, into the second cache: far more of it can be under way there.
+    /// Prefetches the cache line of a value that is read later into L2, which allows more outstanding
+    /// requests than L1.
     #[inline(always)]
     fn prefetch<T>(self, _number: &T) {}
 
-    /// The sum by the fixed tree: lanes 8 apart, then 4, 2, 1.
+    /// Returns the sum, reduced by the fixed tree: lanes 8 apart, then 4, 2, 1.
     fn sum(self, x: Self::F) -> f32 {
         let mut lanes = [0.0; LANES];
         self.store(x, &mut lanes);
         tree(lanes, |a, b| a + b)
     }
 
-    /// The largest lane by the fixed tree.
+    /// Returns the largest lane, reduced by the fixed tree.
     fn largest(self, x: Self::F) -> f32 {
         let mut lanes = [0.0; LANES];
         self.store(x, &mut lanes);
         tree(lanes, |a, b| if a > b { a } else { b })
     }
 
-    /// The largest lane of each vector; whatever there is where one is NaN.
+    /// Returns the largest lane of each vector; unspecified for a vector with NaN.
     #[inline(always)]
     fn largest_of_each(self, x: [Self::F; 4]) -> [f32; 4] {
         let [a, b, c, d] = x;
         [self.largest(a), self.largest(b), self.largest(c), self.largest(d)]
     }
 
-    /// Integers from −127 to 127 as bytes, and the sum of each vector; of others, any bytes and sums.
+    /// Stores integers from −127 to 127 as bytes, and returns the sum of each vector; unspecified for other
+    /// integers.
     #[inline(always)]
     fn store_bytes_of_each(self, x: [Self::I; 4], out: &mut [[i8; LANES]; 4]) -> [i32; 4] {
         let mut sums = [0; 4];
@@ -126,7 +128,7 @@ pub(crate) trait Simd: Copy {
         sums
     }
 
-    /// Up to sixteen numbers, the missing lanes filled.
+    /// Loads up to sixteen floats; the missing lanes are set to `fill`.
     #[inline(always)]
     fn load_part(self, x: &[f32], fill: f32) -> Self::F {
         match x.first_chunk() {
@@ -139,7 +141,7 @@ pub(crate) trait Simd: Copy {
         }
     }
 
-    /// As many lanes as fit into `out`.
+    /// Stores as many lanes as fit into `out`.
     #[inline(always)]
     fn store_part(self, x: Self::F, out: &mut [f32]) {
         match out.first_chunk_mut() {
@@ -166,8 +168,8 @@ pub(crate) fn tree<T: Copy>(mut lanes: [T; LANES], combine: impl Fn(T, T) -> T) 
     lanes[0]
 }
 
-/// Computes `$out` from rows of its length, sixteen columns at a time: in `$value`, the name of a row is that of its
-/// vector.
+/// Computes `$out` from rows of the same length, sixteen columns at a time: in `$value`, the name of a row
+/// denotes its current vector.
 macro_rules! each_vector {
     ($s:ident, [$($x:ident),+] => $out:ident, $value:expr) => {{
         let (whole, rest) = $out.as_chunks_mut::<{ $crate::simd::LANES }>();
@@ -184,12 +186,12 @@ macro_rules! each_vector {
 }
 pub(crate) use each_vector;
 
-/// Vectors whose long functions are taken together: while one waits for its last step, the processor has those of the
-/// others.
+/// Vectors that are interleaved in long functions, to hide instruction latency.
 pub(crate) const TOGETHER: usize = 4;
 
-/// [`each_vector!`] for long functions: in `$value`, the name of a row is that of an array of some of its vectors, and
-/// the value is one of as many. Where registers do not hold several, they go one by one.
+/// [`each_vector!`] for long functions: in `$value`, the name of a row denotes an array of its current
+/// vectors, and the value is an array of the same length. If the registers cannot hold several vectors, they
+/// are processed one by one.
 macro_rules! each_run {
     ($s:ident, [$($x:ident),+] => $out:ident, $value:expr) => {{
         use $crate::simd::{LANES, TOGETHER, load_each};
@@ -219,7 +221,7 @@ macro_rules! each_run {
 }
 pub(crate) use each_run;
 
-/// Some vectors.
+/// Loads `N` vectors.
 #[inline(always)]
 pub(crate) fn load_each<S: Simd, const N: usize>(s: S, x: &[[f32; LANES]; N]) -> [S::F; N] {
     let mut vectors = [s.splat(0.0); N];
@@ -229,10 +231,10 @@ pub(crate) fn load_each<S: Simd, const N: usize>(s: S, x: &[[f32; LANES]; N]) ->
     vectors
 }
 
-/// Makes a list of kernels from one generic body.
+/// Creates a list of kernels from one generic body.
 ///
 /// `instantiate!(LIST: Type = "op" body(argument: Type, …))` defines `pub(crate) static LIST`, an array of
-/// [`Kernel`](crate::ops::Kernel) whose function runs `body::<Isa>(token, argument, …)`; the best comes first.
+/// [`Kernel`](crate::ops::Kernel) whose functions run `body::<Isa>(token, argument, …)`, best first.
 macro_rules! instantiate {
     ($list:ident: $function:ty = $op:literal $body:ident($($argument:ident: $type:ty),*)) => {
         pub(crate) static $list: &[$crate::ops::Kernel<$function>] = &{
@@ -243,7 +245,7 @@ macro_rules! instantiate {
             }
             #[cfg(target_arch = "x86_64")]
             fn avx512($($argument: $type),*) {
-                // SAFETY: the list selects this entry only where the processor has AVX-512.
+                // SAFETY: the kernel list selects this entry only if the processor has AVX-512.
                 unsafe { avx512_shell($($argument),*) }
             }
             #[cfg(target_arch = "x86_64")]
@@ -253,7 +255,7 @@ macro_rules! instantiate {
             }
             #[cfg(target_arch = "x86_64")]
             fn avx2($($argument: $type),*) {
-                // SAFETY: the list selects this entry only where the processor has AVX2.
+                // SAFETY: the kernel list selects this entry only if the processor has AVX2.
                 unsafe { avx2_shell($($argument),*) }
             }
             #[cfg(target_arch = "aarch64")]

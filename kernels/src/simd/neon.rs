@@ -4,20 +4,20 @@ use core::arch::aarch64::*;
 
 use super::{LANES, Simd};
 
-/// Proof that the processor has NEON, which every 64-bit Arm processor with floating point has.
+/// A token that proves that the processor has NEON, which every 64-bit Arm processor with floating point has.
 #[derive(Clone, Copy)]
 pub(crate) struct Neon(());
 
 impl Neon {
-    /// The token.
+    /// Creates the token.
     #[inline(always)]
     pub(crate) fn inside() -> Self {
         Self(())
     }
 }
 
-/// The same expression for each of the four registers. Written out: four rounds of a loop for every operation
-/// would take the compiler minutes to unroll.
+/// Evaluates an expression for each of the four registers. Written out, since a loop of four rounds for every
+/// operation would take the compiler minutes to unroll.
 macro_rules! quad {
     ($i:ident => $call:expr) => {
         // SAFETY: NEON is part of the target; pointers come from references to arrays of sixteen lanes.
@@ -162,7 +162,7 @@ impl Simd for Neon {
             let a = vreinterpretq_s8_s32(vdupq_n_s32(a));
             let low = vmull_s8(vget_low_s8(lanes), vget_low_s8(a));
             let high = vmull_high_s8(lanes, a);
-            // Pairs of products fit 16 bits: 2 · 127 · 127.
+            // Sums of two products fit into 16 bits: 2 · 127 · 127.
             vpadalq_s16(sum[i], vpaddq_s16(low, high))
         })
     }

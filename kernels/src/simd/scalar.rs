@@ -1,11 +1,11 @@
-//! Sixteen lanes without any vector instruction.
+//! Sixteen lanes without vector instructions.
 
 use half::f16;
 
 use super::{LANES, Simd};
 use crate::float;
 
-/// The portable lanes.
+/// The portable implementation.
 #[derive(Clone, Copy)]
 pub(crate) struct Scalar;
 

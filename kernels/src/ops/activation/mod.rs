@@ -1,11 +1,11 @@
-//! Functions of one number, and gates: `function(gate) · up`.
+//! Element-wise activation functions, and gated activations: `function(gate) · up`.
 //!
-//! Contract: the functions follow from one exponential polynomial (see `math.rs`), lane by lane.
+//! Contract: all functions are built on one polynomial for the exponential (see `math.rs`), lane by lane.
 
 use crate::math;
 use crate::simd::{Simd, each_run, instantiate};
 
-/// Which function.
+/// The activation function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// x · sigmoid(x).
@@ -23,7 +23,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Every function.
+    /// All activation functions.
     pub const ALL: &[Self] =
         &[Self::Silu, Self::Gelu, Self::GeluTanh, Self::Relu, Self::Sigmoid, Self::EluPlusOne];
 }
@@ -85,17 +85,17 @@ fn function<S: Simd, const N: usize>(s: S, kind: Kind, x: [S::F; N]) -> [S::F; N
     value
 }
 
-/// How a gate is limited: `g · sigmoid(slope · g) · (u + 1)`, with g the gate up to `limit` and u the other within
-/// ± `limit`.
+/// Limits of a clamped gate: `g · sigmoid(slope · g) · (u + 1)`, with g the gate clamped to at most `limit`
+/// and u the up projection clamped to ± `limit`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
-    /// The largest number.
+    /// Upper bound of the gate, and bound of the magnitude of the up projection.
     pub limit: f32,
-    /// Factor within the sigmoid.
+    /// Factor in the sigmoid.
     pub slope: f32,
 }
 
-/// `out` of gate and up, limited.
+/// Computes the clamped gate from gate and up.
 pub type LimitedGate = fn(Limits, &[f32], &[f32], &mut [f32]);
 
 instantiate!(LIMITED_GATE: LimitedGate = "limited-gate" limited_gate(
@@ -126,14 +126,15 @@ fn limited<S: Simd, const N: usize>(s: S, limits: Limits, mut gate: [S::F; N], u
     value
 }
 
-/// The limited gate in double precision, from the definition.
+/// Computes the clamped gate in double precision, from the definition.
 pub fn reference_limited(limits: Limits, gate: f64, up: f64) -> f64 {
     let (limit, slope) = (f64::from(limits.limit), f64::from(limits.slope));
     let gate = libm::fmin(gate, limit);
     (up.clamp(-limit, limit) + 1.0) * gate / (1.0 + libm::exp(-slope * gate))
 }
 
-/// The function in double precision, from the definition. Kernels agree to a few units in 10⁷.
+/// Computes the function in double precision, from the definition. Kernels agree to within a few units in
+/// 10⁷.
 pub fn reference(kind: Kind, x: f64) -> f64 {
     match kind {
         Kind::Silu => x / (1.0 + libm::exp(-x)),
@@ -192,7 +193,7 @@ mod tests {
     fn numbers_that_are_not_finite() {
         for &kind in Kind::ALL.iter().filter(|&&kind| kind != Kind::Sigmoid) {
             for table in tables() {
-                // Several vectors, one more, and a part of one.
+                // Several vectors, one more vector, and a partial vector.
                 let (mut x, mut out) = ([1.0; 64 + 16 + 3], [0.0; 64 + 16 + 3]);
                 for start in [0, 40, 64, 80] {
                     x[start..start + 3].copy_from_slice(&[f32::NAN, f32::INFINITY, f32::NEG_INFINITY]);
@@ -201,7 +202,7 @@ mod tests {
                 for start in [0, 40, 64, 80] {
                     let out = &out[start..start + 3];
                     assert!(out[0].is_nan() && out[1] == f32::INFINITY, "{kind:?}: {out:?}");
-                    // Those that are products with a sigmoid have an infinite factor.
+                    // Functions that multiply by a sigmoid have an infinite factor.
                     let is_product = matches!(kind, Kind::Silu | Kind::GeluTanh);
                     assert!(is_product || out[2].abs() < 1e-30, "{kind:?}: {out:?}");
                 }

@@ -1,6 +1,6 @@
-//! Attention over keys and values of eight bits with AMX: sixteen queries times sixteen keys, or columns, at once.
+//! Attention over int8 keys and values with AMX: sixteen queries times sixteen keys, or columns, at once.
 //!
-//! Few queries are done sooner by vectors, and floats have to be.
+//! Small groups of queries are faster with vectors; f16 and f32 caches always use vectors.
 
 use core::ops::Range;
 
@@ -16,7 +16,7 @@ use crate::ops::Kernel;
 use crate::ops::tiles::{ROWS, Shapes, Tiles};
 use crate::simd::{Avx512, Simd};
 
-/// Fewer queries are done sooner with vectors.
+/// Minimum number of queries; fewer are faster with vectors.
 const LEAST_QUERIES: usize = 8;
 
 pub(super) const KERNEL: Kernel<Function> =
@@ -33,7 +33,7 @@ fn amx(
     if arguments.cache != CacheType::Int8 || queries.len() < LEAST_QUERIES {
         return (VECTORS[0].run)(arguments, queries, cache, span, scratch, out);
     }
-    // SAFETY: the list selects this entry only where the processor has AVX-512 and AMX.
+    // SAFETY: the kernel list selects this entry only if the processor has AVX-512 and AMX.
     unsafe { shell(arguments, queries, cache, span, scratch, out) }
 }
 
@@ -51,7 +51,7 @@ fn shell(
     let columns = padded(arguments.head_size);
     let (scratch, whole) = AttentionScratch::new(scratch, columns, TILED_GROUP);
     let whole = QuantizedQueries::new(s, queries, columns, whole);
-    // Columns that a tile takes: nothing of it lies beyond a query or a panel.
+    // Columns per tile, a divisor of `columns`, so that no tile extends beyond a query or a panel.
     let step = [64, 32, 16].into_iter().find(|step| columns.is_multiple_of(*step)).unwrap_or(16);
     let shapes = Shapes::NONE
         .with(SUMS, ROWS, 64)
@@ -69,7 +69,7 @@ fn shell(
     attend_with::<_, _, TILED_GROUP>(s, arguments, queries, products, cache, span, scratch, out);
 }
 
-/// What the tiles hold.
+/// Tile register assignments.
 const SUMS: u8 = 0;
 const MORE_SUMS: u8 = 1;
 const QUERY: u8 = 2;
@@ -79,14 +79,14 @@ const HIGH: u8 = 5;
 const LOW: u8 = 6;
 const VALUES: u8 = 7;
 
-/// The integers of two tiles, on lines of the cache.
+/// Accumulators of two tiles, aligned to cache lines.
 #[repr(C, align(64))]
 struct AllSums([[[i32; 16]; ROWS]; 2]);
 
-/// With tiles: whatever a group lacks to sixteen queries is multiplied and not looked at.
+/// Products with AMX tiles. Rows of a group with fewer than sixteen queries are computed and ignored.
 struct InTiles<'a> {
     whole: QuantizedQueries<'a>,
-    /// Columns that a tile of queries takes.
+    /// Columns of a query per tile.
     step: usize,
     tiles: Tiles,
     digits: [Digits; ROWS],
@@ -94,11 +94,11 @@ struct InTiles<'a> {
 }
 
 impl InTiles<'_> {
-    /// Writes the sums of both tiles.
+    /// Stores both accumulator tiles to memory.
     #[inline(always)]
     fn keep(&mut self) {
         let [first, second] = &mut self.sums.0;
-        // SAFETY: a tile of sums has sixteen rows of sixteen integers.
+        // SAFETY: an accumulator tile has sixteen rows of sixteen `i32`.
         unsafe {
             self.tiles.store_lines::<SUMS>(first.as_mut_ptr().cast());
             self.tiles.store_lines::<MORE_SUMS>(second.as_mut_ptr().cast());
@@ -125,7 +125,8 @@ impl AttentionProducts<Avx512> for InTiles<'_> {
                 self.tiles.zero::<SUMS>();
                 self.tiles.zero::<MORE_SUMS>();
                 for word in (0..count).step_by(self.step / 4) {
-                    // SAFETY: sixteen queries and both panels have `count` words, of which a step is a divisor.
+                    // SAFETY: sixteen queries and both panels have `count` words each, and a step divides
+                    // `count`.
                     unsafe {
                         self.tiles.load::<QUERY>(rows.as_ptr().add(word).cast(), 4 * count);
                         self.tiles.load_lines::<KEYS>(panel.as_ptr().add(word).cast());
@@ -166,7 +167,8 @@ impl AttentionProducts<Avx512> for InTiles<'_> {
             self.tiles.zero::<MORE_SUMS>();
             for block in seen.clone() {
                 let values = &Scaled::new(chunk.values(block).0).words[vector * WORDS..][..WORDS];
-                // SAFETY: there are sixteen rows of digits, of which each has a block, and a block's words of values.
+                // SAFETY: there are sixteen rows of digits, each of which has this block, and a block's words
+                // of values.
                 unsafe {
                     let (high, low) = (&raw const (*digits).high, &raw const (*digits).low);
                     let [high, low] = [high, low].map(|digits| digits.cast::<u8>().add(block * BLOCK));

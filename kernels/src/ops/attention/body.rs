@@ -1,4 +1,4 @@
-//! Attention over sixteen-lane vectors: keys side by side for scores, columns side by side for sums.
+//! Attention with sixteen-lane vectors: keys interleaved for scores, columns interleaved for sums.
 
 use core::ops::Range;
 
@@ -11,16 +11,16 @@ use super::{
 };
 use crate::simd::Simd;
 
-/// Blocks of a chunk.
+/// KV cache blocks per chunk.
 const BLOCKS: usize = CHUNK / BLOCK;
 
-/// The keys and values of a chunk that some query sees.
+/// The keys and values of a chunk that at least one query attends to.
 pub(super) struct Chunk<'a> {
     /// Its first position.
     pub start: usize,
-    /// Its blocks' keys and values; empty where nobody sees them.
+    /// Keys and values of its blocks; empty for blocks that no query attends to.
     pub blocks: [(&'a [u32], &'a [u32]); BLOCKS],
-    /// The keys of each block that are read after these values, or nothing.
+    /// For each block, the keys that are read after its values, for prefetching; may be empty.
     pub next: [&'a [u32]; BLOCKS],
 }
 
@@ -34,29 +34,30 @@ impl<'a> Chunk<'a> {
         Self { start: first * BLOCK, blocks: all, next: [&[]; BLOCKS] }
     }
 
-    /// The keys of a block, and what to ask for meanwhile: as many words are read before those are.
+    /// Returns the keys of a block, and what to prefetch meanwhile, of the same length: the values of that
+    /// block.
     pub(super) fn keys(&self, block: usize) -> (&'a [u32], &'a [u32]) {
         self.blocks[block]
     }
 
-    /// The values of a block, and what to ask for meanwhile.
+    /// Returns the values of a block, and what to prefetch meanwhile.
     pub(super) fn values(&self, block: usize) -> (&'a [u32], &'a [u32]) {
         (self.blocks[block].1, self.next[block])
     }
 }
 
-/// The parts of a worker's scratch.
+/// The sections of a worker's scratch buffer.
 pub(super) struct AttentionScratch<'a> {
     /// [`CHUNK`] scores, then weights, of each query of a group.
     scores: &'a mut [f32],
-    /// The sums of a group in a chunk.
+    /// Column sums of a group in one chunk.
     sums: &'a mut [f32],
-    /// What each query has gathered.
+    /// Running column totals of each query.
     totals: &'a mut [f32],
 }
 
 impl<'a> AttentionScratch<'a> {
-    /// For groups of up to `group` queries; behind it, place for the integers of all queries.
+    /// Splits `scratch` for groups of up to `group` queries; the rest is for the quantized queries.
     pub(super) fn new(scratch: &'a mut [f32], columns: usize, group: usize) -> (Self, &'a mut [f32]) {
         let (scores, rest) = scratch.split_at_mut(group * CHUNK);
         let (sums, rest) = rest.split_at_mut(group * columns);
@@ -65,10 +66,10 @@ impl<'a> AttentionScratch<'a> {
     }
 }
 
-/// How the queries of a group are multiplied with the keys of some blocks of a chunk, and their weights with the
-/// values.
+/// The matrix products of attention for a group of queries and some blocks of a chunk: queries by keys, and
+/// weights by values.
 pub(super) trait AttentionProducts<S: Simd> {
-    /// The dot products with the keys: [`CHUNK`] for each query.
+    /// Computes the dot products with the keys: [`CHUNK`] for each query.
     fn score(
         &mut self,
         s: S,
@@ -78,7 +79,7 @@ pub(super) trait AttentionProducts<S: Simd> {
         scores: &mut [f32],
     );
 
-    /// The weighted values: a sum for each column of each query.
+    /// Computes the weighted sums of the values: one for each column of each query.
     fn mix(
         &mut self,
         s: S,
@@ -90,7 +91,7 @@ pub(super) trait AttentionProducts<S: Simd> {
     );
 }
 
-/// With vectors, `V` side by side.
+/// Products with SIMD, `V` vectors at a time.
 struct Vectors<'a, const V: usize> {
     cache: CacheType,
     columns: usize,
@@ -132,7 +133,7 @@ impl<S: Simd, const V: usize> AttentionProducts<S> for Vectors<'_, V> {
     }
 }
 
-/// Runs code for `$size` queries, a number up to [`GROUP`], with the constant `$Q`.
+/// Expands `$body` with the constant `$Q` equal to `$size`, from 1 to [`GROUP`].
 macro_rules! for_size {
     ($size:expr, |$Q:ident| $body:expr) => {{
         macro_rules! case {
@@ -153,7 +154,7 @@ macro_rules! for_size {
 }
 pub(super) use for_size;
 
-/// Runs of at most `most` of `count` queries, as even as can be.
+/// Splits `count` queries into groups of at most `most`, as evenly as possible.
 pub(super) fn groups(count: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
     let number = count.div_ceil(most).max(1);
     (0..number).map(move |group| group * count / number..(group + 1) * count / number)
@@ -169,7 +170,7 @@ pub(super) fn attend<S: Simd>(
     scratch: &mut [f32],
     out: &mut [&mut [f32]],
 ) {
-    // As many vectors side by side as the registers hold beside those of the sums.
+    // As many vectors as fit into the registers beside the accumulators.
     if const { S::REGISTERS >= 32 } {
         attend_with_vectors::<S, 4>(s, arguments, queries, cache, span, scratch, out);
     } else {
@@ -198,7 +199,7 @@ fn attend_with_vectors<S: Simd, const V: usize>(
     attend_with::<S, _, GROUP>(s, arguments, queries, products, cache, span, scratch, out);
 }
 
-/// Attends with up to [`QUERIES`] queries, `GROUP` of them together.
+/// Computes attention for up to [`QUERIES`] queries, in groups of up to `GROUP`.
 #[inline(always)]
 pub(super) fn attend_with<S: Simd, P: AttentionProducts<S>, const GROUP: usize>(
     s: S,
@@ -226,7 +227,7 @@ pub(super) fn attend_with<S: Simd, P: AttentionProducts<S>, const GROUP: usize>(
         };
         for chunk in chunks {
             let chunk = (chunk, last / BLOCK);
-            // The only call: each is a copy of all inner loops.
+            // The only call site: each one inlines a copy of all inner loops.
             attend_chunk::<S, P, GROUP>(
                 s,
                 arguments,
@@ -258,7 +259,7 @@ pub(super) fn attend_with<S: Simd, P: AttentionProducts<S>, const GROUP: usize>(
     }
 }
 
-/// Divides what was gathered by the sum of the weights.
+/// Divides the totals by the sum of the weights.
 #[inline(always)]
 fn finish<S: Simd>(s: S, state: SoftmaxState, totals: &[f32], out: &mut [f32]) {
     let sum = s.splat(state.sum);
@@ -267,7 +268,7 @@ fn finish<S: Simd>(s: S, state: SoftmaxState, totals: &[f32], out: &mut [f32]) {
     }
 }
 
-/// Merges what [`Span::Chunk`] gave for one query, in the order of the chunks, and divides by the sum.
+/// Merges the [`Span::Chunk`] results of one query in chunk order, and divides by the sum.
 #[inline(always)]
 pub(super) fn merge_chunks<S: Simd>(
     s: S,
@@ -286,7 +287,8 @@ pub(super) fn merge_chunks<S: Simd>(
     finish(s, state, totals, out);
 }
 
-/// Adds what the queries see of a chunk in run `run` of theirs; `last` is the last block that any of them sees.
+/// Adds the keys of a chunk that are in range `run` of the queries; `last` is the last block that any of them
+/// attends to.
 #[inline(always)]
 fn attend_chunk<S: Simd, P: AttentionProducts<S>, const GROUP: usize>(
     s: S,
@@ -334,7 +336,7 @@ fn attend_chunk<S: Simd, P: AttentionProducts<S>, const GROUP: usize>(
     }
 }
 
-/// The blocks that hold what is seen, or nothing.
+/// Returns the range of blocks that the parts cover, or `None` if all parts are empty.
 fn blocks(parts: &[ChunkPositions]) -> Option<Range<usize>> {
     let seen = parts.iter().filter(|part| !part.is_empty());
     let (first, end) =
@@ -342,7 +344,7 @@ fn blocks(parts: &[ChunkPositions]) -> Option<Range<usize>> {
     (first < end).then(|| first / BLOCK..end.div_ceil(BLOCK))
 }
 
-/// The dot products of a group's queries with the keys of some blocks.
+/// Computes the dot products of a group's queries with the keys of some blocks.
 #[inline(always)]
 fn score<S: Simd, T: Number, const V: usize>(
     s: S,
@@ -374,7 +376,7 @@ fn score<S: Simd, T: Number, const V: usize>(
     });
 }
 
-/// The weighted values of a chunk for a group's queries.
+/// Computes the weighted sums of a chunk's values for a group's queries.
 #[inline(always)]
 fn mix<S: Simd, T: Number, const V: usize>(
     s: S,
@@ -391,7 +393,8 @@ fn mix<S: Simd, T: Number, const V: usize>(
             mix.strip::<S, T, Q, V>(s, parts);
             mix.vector += V;
         }
-        // Heads of 32 columns would wait for one sum after the other.
+        // With one vector at a time, heads of 32 columns would be bound by the latency of one accumulator
+        // chain.
         if const { V > 2 } && mix.vector + 2 <= columns / 16 {
             mix.strip::<S, T, Q, 2>(s, parts);
             mix.vector += 2;
@@ -402,18 +405,19 @@ fn mix<S: Simd, T: Number, const V: usize>(
     });
 }
 
-/// Some vectors of columns of a chunk's values.
+/// The weighted sum of some column vectors of a chunk's values.
 struct Mix<'a> {
     columns: usize,
     chunk: &'a Chunk<'a>,
-    /// The first vector.
+    /// The first column vector.
     vector: usize,
     weights: &'a [f32],
     sums: &'a mut [f32],
 }
 
 impl Mix<'_> {
-    /// Adds what `Q` queries see of `V` vectors. Positions that all see are taken for all at once.
+    /// Adds `V` column vectors for `Q` queries. Positions that all queries attend to are processed for all of
+    /// them at once.
     #[inline(always)]
     fn strip<S: Simd, T: Number, const Q: usize, const V: usize>(&mut self, s: S, parts: &[ChunkPositions]) {
         let first = parts.iter().map(|part| part.first).max().unwrap_or(0);
@@ -432,7 +436,7 @@ impl Mix<'_> {
         }
     }
 
-    /// Adds the values of `positions` to the sums of `Q` queries from `query` on.
+    /// Adds the values of `positions` to the sums of `Q` queries, starting with `query`.
     #[inline(always)]
     fn range<S: Simd, T: Number, const Q: usize, const V: usize>(
         &mut self,

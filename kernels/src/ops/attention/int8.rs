@@ -1,4 +1,4 @@
-//! Attention over keys and values of eight bits: sums of integers, scaled once.
+//! Attention over int8 keys and values: integer dot products, scaled once.
 
 use core::ops::Range;
 
@@ -8,11 +8,11 @@ use super::tile::or_same;
 use super::{BLOCK, CHUNK, GROUP, PANEL, QUERIES, Query};
 use crate::simd::Simd;
 
-/// The largest head whose quantised query fits.
+/// The largest head size whose quantized query fits.
 pub(super) const MOST_COLUMNS: usize = 512;
-/// The largest integer of a weight: two digits of seven bits.
+/// The largest quantized weight: two 7-bit digits.
 const LARGEST: f32 = 16383.0;
-/// Words of four positions in a block.
+/// Words per column in a block of values: four positions each.
 pub(super) const WORDS: usize = BLOCK / 4;
 
 /// A block's keys or values as words, and the scale of each position.
@@ -29,20 +29,21 @@ impl<'a> Scaled<'a> {
     }
 }
 
-/// Queries as integers.
+/// Queries quantized to int8.
 pub(super) struct QuantizedQueries<'a> {
-    /// The words of a query's columns, as bits, then those of the next; there is place for [`QUERIES`].
+    /// The packed bytes of each query's columns, as f32 bit patterns, query by query; there is room for
+    /// [`QUERIES`].
     pub words: &'a [f32],
-    /// Words of a query.
+    /// Words per query.
     pub count: usize,
-    /// What an integer of a query is worth, and their sum.
+    /// The scale of each query, and the sum of its integers.
     pub worth: [(f32, i32); QUERIES],
 }
 
 impl<'a> QuantizedQueries<'a> {
     pub(super) const NONE: Self = Self { words: &[], count: 0, worth: [(0.0, 0); QUERIES] };
 
-    /// `scratch` takes a word for four of `columns` of every query.
+    /// Quantizes `queries`. `scratch` has one word per four of the `columns` of every query.
     #[inline(always)]
     pub(super) fn new<S: Simd>(s: S, queries: &[Query<'_>], columns: usize, scratch: &'a mut [f32]) -> Self {
         let count = columns / 4;
@@ -54,7 +55,8 @@ impl<'a> QuantizedQueries<'a> {
     }
 }
 
-/// Integers of a row, what one of them is worth, and their sum: `q = round(x · (most / largest))`.
+/// Quantizes a row: `q = round(x · (most / largest))`. Returns the scale and the sum of the integers; the
+/// scale is NaN if an element is not finite.
 #[inline(always)]
 fn quantise<S: Simd>(s: S, x: &[f32], words: &mut [f32]) -> (f32, i32) {
     let mut largest = s.splat(0.0);
@@ -74,20 +76,20 @@ fn quantise<S: Simd>(s: S, x: &[f32], words: &mut [f32]) -> (f32, i32) {
         for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<4>().0) {
             *word = f32::from_bits(u32::from_le_bytes(bytes.map(|byte| byte as u8)));
         }
-        // Exact: integers.
+        // Exact: the sum of integers.
         sum = s.add(sum, s.float(rounded));
     }
     (scale + s.sum(poison), s.sum(sum) as i32)
 }
 
-/// What an integer is worth and its inverse, where `most` stands for the largest magnitude.
+/// Returns the scale and its inverse, with the largest magnitude mapped to `most`.
 #[inline(always)]
 pub(super) fn scales(largest: f32, most: f32) -> (f32, f32) {
     const SMALLEST: f32 = 7.888_609e-31;
     if largest < SMALLEST { (0.0, 0.0) } else { (largest / most, most / largest) }
 }
 
-/// The dot products of a group's queries with the keys of some blocks.
+/// Computes the dot products of a group's queries with the keys of some blocks.
 #[inline(always)]
 pub(super) fn score<S: Simd, const V: usize>(
     s: S,
@@ -139,7 +141,7 @@ pub(super) fn score<S: Simd, const V: usize>(
     });
 }
 
-/// A query's weights as integers of two digits, a byte each, on lines of the cache.
+/// The quantized weights of a query as two digits of a byte each, aligned to cache lines.
 #[repr(C, align(64))]
 pub(super) struct Digits {
     pub high: [i8; CHUNK],
@@ -151,7 +153,8 @@ pub(super) struct Digits {
 impl Digits {
     pub(super) const ZERO: Self = Self { high: [0; CHUNK], low: [0; CHUNK], sums: [0; 2], worth: 0.0 };
 
-    /// Takes the scales of the values into the weights of a query, which are zero for positions it does not see.
+    /// Multiplies a query's weights by the scales of the values and quantizes them. Weights of masked
+    /// positions become zero.
     #[inline(always)]
     pub(super) fn fill<S: Simd>(
         &mut self,
@@ -164,7 +167,7 @@ impl Digits {
         let range = (part.first - chunk.start, part.end - chunk.start);
         let weights = &mut weights.as_chunks_mut::<16>().0[..CHUNK / 16];
         let mut largest = s.splat(0.0);
-        // Stays zero unless a weight or a value is not finite.
+        // Stays zero unless a weight or scale is not finite.
         let mut poison = s.splat(0.0);
         for block in seen.clone() {
             let scales = Scaled::new(chunk.blocks[block].1).scales;
@@ -182,7 +185,7 @@ impl Digits {
         let vectors = seen.start * (BLOCK / 16)..seen.end * (BLOCK / 16);
         for (vector, weight) in vectors.clone().zip(&weights[vectors]) {
             let whole = s.float(s.round(s.mul(s.load(weight), s.splat(inverse))));
-            // Rounding down: what is left after the division lies within 63.5 of its middle.
+            // Floor division: after the shift by 63.5, rounding to nearest gives the floor of `whole / 128`.
             let high = s.round(s.fma(whole, s.splat(1.0 / 128.0), s.splat(-63.5 / 128.0)));
             let low = s.fma(s.float(high), s.splat(-128.0), whole);
             s.store_bytes(high, &mut self.high.as_chunks_mut().0[vector]);
@@ -193,7 +196,7 @@ impl Digits {
     }
 }
 
-/// The weighted values of some blocks for a group's queries.
+/// Computes the weighted sums of some blocks' values for a group's queries.
 #[inline(always)]
 pub(super) fn mix<S: Simd, const V: usize>(
     s: S,
@@ -204,7 +207,7 @@ pub(super) fn mix<S: Simd, const V: usize>(
     weights: &mut [f32],
     sums: &mut [f32],
 ) {
-    // Two digits each: half as many queries fill the registers.
+    // Two digits per weight: half as many queries fill the registers.
     for group in groups(parts.len(), GROUP / 2) {
         let mut left = [const { Digits::ZERO }; GROUP / 2];
         for (q, left) in group.clone().zip(&mut left) {
@@ -219,7 +222,7 @@ pub(super) fn mix<S: Simd, const V: usize>(
     }
 }
 
-/// The sums of all columns for `Q` queries.
+/// Computes the sums of all columns for `Q` queries.
 #[inline(always)]
 fn strips<S: Simd, const Q: usize, const V: usize>(
     s: S,
@@ -241,7 +244,7 @@ fn strips<S: Simd, const Q: usize, const V: usize>(
     }
 }
 
-/// The sums of `V` vectors of columns.
+/// Computes the sums of `V` column vectors.
 #[inline(always)]
 fn strip<S: Simd, const Q: usize, const V: usize>(
     s: S,
@@ -254,7 +257,7 @@ fn strip<S: Simd, const Q: usize, const V: usize>(
     let mut high = [[s.splat_int(0); V]; Q];
     let mut low = high;
     for q in 0..Q {
-        // They wrap only where the digits are worth no number.
+        // Overflow is possible only if the scale of the digits is NaN.
         let bias = left[q].sums.map(|sum| sum.wrapping_mul(-S::DOT_BIAS));
         (high[q], low[q]) = ([s.splat_int(bias[0]); V], [s.splat_int(bias[1]); V]);
     }

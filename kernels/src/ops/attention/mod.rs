@@ -1,24 +1,28 @@
 //! Attention of some queries over the cached keys and values of one head.
 //!
+//! Flash attention (arXiv:2205.14135): the softmax is computed chunk by chunk with a running maximum and sum.
+//!
 //! Contract, for each query:
-//! - A score is the chain `fma(q[e], k[e], …)` from zero in order of e, times the scale, soft-capped, plus
-//!   `slope · (key position − query position)` as one fused multiply-add, plus the key's bias.
-//! - Keys are taken in chunks of [`CHUNK`] positions from position 0. A chunk has its own maximum, weights
-//!   `exp(score − maximum)`, their sum (sixteen lanes by position, then the fixed tree) and, column by column,
-//!   the chain `fma(weight, v, …)` from zero in order of position.
-//! - A query may see up to [`RUNS`] runs of positions: the chunks of a run follow those of the run before it. A bias
-//!   that ends before the last position of a run does not count in it.
-//! - A sink is one more chunk, the last: its maximum is the sink, its sum 1, and its columns are zeros.
+//! - A score is the chain `fma(q[e], k[e], …)` from zero in order of e, times the scale, softcapped, plus
+//!   `slope · (key position − query position)` as one fused multiply-add, plus the bias of the key.
+//! - Keys are processed in chunks of [`CHUNK`] positions from position 0. A chunk has its own maximum,
+//!   weights `exp(score − maximum)`, their sum (sixteen lanes by position, then the fixed reduction tree)
+//!   and, for each column, the chain `fma(weight, v, …)` from zero in order of position.
+//! - A query attends to up to [`RUNS`] ranges of positions: the chunks of a range follow those of the range
+//!   before it. A bias that ends before the last position of a range does not apply to that range.
+//! - A sink is one more chunk, the last: its maximum is the sink, its sum is 1, and its columns are zeros.
 //! - Chunks are merged in order: with `M` the larger maximum and factors `a`, `b` = exp(maximum − M) of the
-//!   state and the chunk, `sum = fma(sum, a, chunk sum · b)` and the same for the columns. The first chunk
-//!   that holds a key is the state. The result is divided by the sum.
+//!   state and the chunk, `sum = fma(sum, a, chunk sum · b)`, and likewise for the columns. The first
+//!   non-empty chunk initializes the state. The result is divided by the sum.
 //!
-//! With a cache of eight bits, a key or value of a position is integers times a scale: `scale = largest |x| / 127`,
-//! `q = round(x · (127 / largest))`. The query is made the same, and a score's dot product is
-//! `Σ q·k · (key scale · query scale)`. Weights times the values' scales become integers `u` of 14 bits, the largest
-//! of the chunk 16383; with `u = 128·h + l`, a column is `fma(Σ h·v, 128, Σ l·v) · (largest / 16383)`.
+//! In an int8 cache, the key or value of a position is quantized with one scale: `scale = largest |x| / 127`,
+//! `q = round(x · (127 / largest))`. The query is quantized the same way, and the dot product of a score is
+//! `Σ q·k · (key scale · query scale)`. The products of weights and value scales are quantized to 14-bit
+//! integers `u`, with the largest of the chunk mapped to 16383; with `u = 128·h + l`, a column is
+//! `fma(Σ h·v, 128, Σ l·v) · (largest / 16383)`.
 //!
-//! Nothing depends on which other queries are computed, or on how a prompt was cut.
+//! The result of a query does not depend on which other queries are computed, or on how a prompt was split
+//! into batches.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
@@ -39,38 +43,38 @@ pub use store::{Pair, store};
 use crate::ops::Kernel;
 use crate::simd::instantiate;
 
-/// Key positions that share a maximum.
+/// Key positions that share a softmax maximum.
 pub const CHUNK: usize = 256;
-/// Positions of a cache block; [`CHUNK`] is a multiple.
+/// Token slots of a KV cache block; [`CHUNK`] is a multiple of it.
 pub const BLOCK: usize = 64;
-/// Keys that lie side by side.
+/// Keys that are interleaved in a panel.
 pub const PANEL: usize = 16;
-/// Queries that a call takes at most: they share what is read of the keys and values.
+/// Maximum number of queries per call; they share the reads of keys and values.
 pub const QUERIES: usize = 48;
 
-/// Runs of positions that a query sees at most.
+/// Maximum number of position ranges that a query attends to.
 pub const RUNS: usize = 3;
 
-/// A bias that hides a key from a query that sees another: no score is anywhere near it, and the key's weight
-/// becomes zero.
+/// A bias that masks a key, if the query attends to at least one other key: it is far below any score, so the
+/// key's weight becomes zero.
 pub const HIDDEN: f32 = -1e30;
 
-/// The type of cached numbers.
+/// The element type of the KV cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheType {
-    /// One byte, and a scale for each position.
+    /// One byte per element, and one scale per position.
     Int8,
-    /// Two bytes.
+    /// IEEE half precision.
     F16,
-    /// Four bytes.
+    /// IEEE single precision.
     F32,
 }
 
 impl CacheType {
-    /// Every type with its name.
+    /// All types with their names.
     pub const NAMES: &[(Self, &str)] = &[(Self::Int8, "int8"), (Self::F16, "f16"), (Self::F32, "f32")];
 
-    /// The most columns of a head that the type takes.
+    /// Returns the maximum head size that the type supports.
     pub const fn most_columns(self) -> usize {
         match self {
             Self::Int8 => int8::MOST_COLUMNS,
@@ -78,7 +82,7 @@ impl CacheType {
         }
     }
 
-    /// 32-bit words of the keys, and of the values, of one head in one block.
+    /// Returns the number of 32-bit words that the keys, and also the values, of one head take in one block.
     pub const fn words(self, head_size: usize) -> usize {
         let numbers = BLOCK * padded(head_size);
         match self {
@@ -89,53 +93,54 @@ impl CacheType {
     }
 }
 
-/// Columns of a head in the cache: a multiple of 16.
+/// Returns the columns of a head in the cache: the head size rounded up to a multiple of 16.
 pub const fn padded(head_size: usize) -> usize {
     head_size.next_multiple_of(16)
 }
 
-/// What all queries of a call share.
+/// The arguments that all queries of a call share.
 #[derive(Clone, Copy, Debug)]
 pub struct Arguments {
     /// Columns per head, even.
     pub head_size: usize,
     /// Factor on the dot product.
     pub scale: f32,
-    /// Scores become `cap · tanh(score / cap)`; zero: no cap.
+    /// Scores become `cap · tanh(score / cap)`; zero disables the softcap.
     pub softcap: f32,
-    /// The type of cached numbers.
+    /// The element type of the KV cache.
     pub cache: CacheType,
 }
 
 /// One query.
 #[derive(Clone, Copy, Debug)]
 pub struct Query<'a> {
-    /// Its columns.
+    /// The query vector, `head_size` columns.
     pub values: &'a [f32],
     /// Its position.
     pub position: usize,
-    /// The first position it sees.
+    /// The first position it attends to.
     pub first: usize,
-    /// The last position it sees.
+    /// The last position it attends to.
     pub last: usize,
-    /// Added to the score per position of distance.
+    /// ALiBi slope (arXiv:2108.12409): added to the score per position of distance.
     pub slope: f32,
-    /// Added to the score of each position; empty: nothing.
+    /// Added to the score of each position; empty if there is no bias.
     pub bias: &'a [f32],
-    /// The first and the last position of other runs that it sees, none after nothing.
+    /// First and last positions of the other ranges it attends to; the `None` entries are last.
     pub also: [Option<(usize, usize)>; RUNS - 1],
-    /// A score that takes part in the softmax and has no value.
+    /// Attention sink: a score that takes part in the softmax and has no value vector.
     pub sink: Option<f32>,
 }
 
 impl<'a> Query<'a> {
-    /// The query of a position that sees itself and all before it.
+    /// Creates a causal query: it attends to its own position and all earlier ones.
     pub const fn at(position: usize, values: &'a [f32]) -> Self {
         let also = [None; RUNS - 1];
         Self { values, position, first: 0, last: position, slope: 0.0, bias: &[], also, sink: None }
     }
 
-    /// The first and the last position of one of its runs: 0 is that from `first` to `last`, others what it also sees.
+    /// Returns the first and last position of a range: range 0 is `first` to `last`, the others are in
+    /// `also`.
     #[inline(always)]
     pub(crate) fn sees(&self, run: usize) -> Option<(usize, usize)> {
         match run.checked_sub(1) {
@@ -144,52 +149,54 @@ impl<'a> Query<'a> {
         }
     }
 
-    /// Whether its bias counts in a run that ends with position `last`.
+    /// Returns whether its bias applies to a range that ends with position `last`.
     #[inline(always)]
     pub(crate) fn is_biased(&self, last: usize) -> bool {
         self.bias.len() > last
     }
 
-    /// How many runs of positions it sees.
+    /// Returns the number of position ranges it attends to.
     pub(crate) fn runs(&self) -> usize {
         1 + self.also.iter().flatten().count()
     }
 }
 
-/// Where the cache keeps a head's keys and values.
+/// Access to the cached keys and values of a head.
 ///
-/// In a block of [`BLOCK`] positions, keys lie in panels of [`PANEL`] positions: column by column, the panel's
-/// positions side by side. Values lie position by position, [`padded`] columns each. Two f16 share a word, the
-/// first in its low half.
+/// In a block of [`BLOCK`] positions, keys are stored in panels of [`PANEL`] positions: column-major, with
+/// the positions of a panel interleaved. Values are stored row-major, one row of [`padded`] columns per
+/// position. Two f16 share a word, the first in its low half.
 ///
-/// Of eight bits, a word holds four columns of a key, a panel's positions side by side; or four positions of a
-/// value's column, sixteen columns side by side, columns before positions. The scales of the positions follow.
+/// With int8, a word holds four columns of a key, with the positions of a panel interleaved; or four
+/// positions of a column of the values, with sixteen columns interleaved, column groups before positions. The
+/// scales of the positions follow.
 ///
-/// It calls no kernel: one that multiplies in tiles has them while it asks.
+/// An implementation must not call kernels: an AMX kernel calls it while its tile registers are in use.
 pub trait Cache {
-    /// The words of the keys and of the values of block `block` (position / [`BLOCK`]).
+    /// Returns the words of the keys and of the values of block `block` (position / [`BLOCK`]).
     fn block(&self, block: usize) -> (&[u32], &[u32]);
 }
 
-/// Queries that are taken through a chunk together: with four vectors of keys or values, their sums fill 32
+/// Queries that are processed together: with four vectors of keys or values, their accumulators fit into 32
 /// registers.
 const GROUP: usize = 6;
-/// The same with tiles, whose rows they are.
+/// The same with AMX tiles, where each query is one row of a tile.
 const TILED_GROUP: usize = 16;
 
-/// Numbers a call of [`Function`] works with: for queries taken together the chunk's scores and sums, for
-/// [`QUERIES`] what they have gathered and their columns as integers.
+/// Returns the scratch size of [`Function`] in floats: the chunk's scores and sums for the queries processed
+/// together, and running totals and int8 columns for [`QUERIES`].
 pub const fn scratch_size(head_size: usize) -> usize {
     let columns = padded(head_size);
     TILED_GROUP * (CHUNK + columns) + QUERIES * (columns + columns / 4)
 }
 
-/// Numbers of a query's part of a chunk: the columns' sums, the maximum, the sum of the weights.
+/// Returns the number of floats in the partial result of a query for one chunk: the column sums, the maximum
+/// and the sum of the weights.
 pub const fn part_size(head_size: usize) -> usize {
     padded(head_size) + 2
 }
 
-/// Writes the part of a sink, which follows those of all chunks.
+/// Writes the partial result of a sink, which follows those of all chunks.
 pub fn sink_part(sink: f32, part: &mut [f32]) {
     part.fill(0.0);
     if let [.., maximum, sum] = part {
@@ -197,18 +204,18 @@ pub fn sink_part(sink: f32, part: &mut [f32]) {
     }
 }
 
-/// How much of a query's keys a call takes.
+/// Which keys a call processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Span {
-    /// All: the result is the attention's, `head_size` numbers.
+    /// All keys: the result is the attention output, `head_size` floats.
     Whole,
-    /// Those of the first run in one chunk, without the sink: the result is a part of [`part_size`] numbers for
-    /// [`Merge`]. A query may see none.
+    /// The keys of the first range in one chunk, without the sink (split-K): the result is a partial result
+    /// of [`part_size`] floats for [`Merge`]. The range may be empty for a query.
     Chunk(usize),
 }
 
-/// Attends with up to [`QUERIES`] queries; each result goes to `out[i]`. `scratch` has [`scratch_size`]
-/// numbers.
+/// Computes attention for up to [`QUERIES`] queries; each result is written to `out[i]`. `scratch` has
+/// [`scratch_size`] floats.
 pub type Function = fn(&Arguments, &[Query<'_>], &dyn Cache, Span, &mut [f32], &mut [&mut [f32]]);
 
 instantiate!(VECTORS: Function = "attention" attend(
@@ -225,8 +232,8 @@ pub(crate) static LIST: &[Kernel<Function>] = &[amx::KERNEL, VECTORS[0], VECTORS
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) static LIST: &[Kernel<Function>] = VECTORS;
 
-/// Merges the parts of a query's chunks, one after the other, into its result. `scratch` has [`padded`]
-/// numbers.
+/// Merges the partial results of a query's chunks, in order, into its output. `scratch` has [`padded`]
+/// floats.
 pub type Merge = fn(usize, &[f32], &mut [f32], &mut [f32]);
 
 instantiate!(MERGE_LIST: Merge = "merge" merge_chunks(
@@ -238,7 +245,7 @@ instantiate!(MERGE_LIST: Merge = "merge" merge_chunks(
 
 use body::{attend, merge_chunks};
 
-/// The chunk that holds a position, and the positions of a chunk.
+/// Returns the chunk that holds a position.
 const fn chunk_of(position: usize) -> usize {
     position / CHUNK
 }

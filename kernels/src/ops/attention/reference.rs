@@ -1,4 +1,4 @@
-//! Attention of one query in plain words.
+//! Scalar reference of attention for one query.
 
 use super::{Arguments, BLOCK, CHUNK, Cache, CacheType, PANEL, Query, RUNS, chunk_of, int8, padded};
 use core::ops::Range;
@@ -11,7 +11,7 @@ fn exp(x: f32) -> f32 {
     math::exp(Scalar, [x; 16])[0]
 }
 
-/// Number `index` of a run of cached numbers.
+/// Returns element `index` of some cached elements.
 fn number(cache: CacheType, words: &[u32], index: usize) -> f32 {
     match cache {
         CacheType::F32 => f32::from_bits(words[index]),
@@ -38,12 +38,12 @@ fn value(arguments: &Arguments, values: &[u32], slot: usize, column: usize) -> f
     number(arguments.cache, values, index)
 }
 
-/// The scale of a position of a block's keys or values of eight bits.
+/// Returns the scale of a position in the int8 keys or values of a block.
 fn scale(words: &[u32], slot: usize) -> f32 {
     f32::from_bits(words[words.len() - BLOCK + slot])
 }
 
-/// The dot product of a query with a key.
+/// Returns the dot product of a query with a key.
 fn dot(arguments: &Arguments, query: &Query<'_>, keys: &[u32], slot: usize) -> f32 {
     let columns = 0..arguments.head_size;
     if arguments.cache != CacheType::Int8 {
@@ -55,12 +55,12 @@ fn dot(arguments: &Arguments, query: &Query<'_>, keys: &[u32], slot: usize) -> f
     let largest = query.values.iter().fold(0.0, |largest: f32, x| largest.max(x.abs()));
     let (worth, inverse) = int8::scales(largest, 127.0);
     let whole = |x: f32| float::round((x * inverse).clamp(-127.0, 127.0));
-    // Exact in any order: integers below 2^24.
+    // Exact in any order: integer sums below 2^24.
     let sum: f32 = columns.map(|e| whole(query.values[e]) * key(arguments, keys, slot, e)).sum();
     sum * (scale(keys, slot) * worth)
 }
 
-/// A chunk's weighted sum of a column of values. `weights` are those of the positions in `range`.
+/// Returns a chunk's weighted sum of a column of the values. `weights` are those of the positions in `range`.
 fn column(
     arguments: &Arguments,
     cache: &dyn Cache,
@@ -109,8 +109,8 @@ fn score(arguments: &Arguments, query: &Query<'_>, cache: &dyn Cache, position: 
     score
 }
 
-/// Attends with one query, straight from the contract. `scores` has [`CHUNK`] numbers, `columns` twice the
-/// head size.
+/// Computes attention for one query, directly from the contract. `scores` has [`CHUNK`] floats, `columns`
+/// twice the head size.
 pub fn reference(
     arguments: &Arguments,
     query: &Query<'_>,

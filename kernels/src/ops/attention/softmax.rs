@@ -1,4 +1,4 @@
-//! Scores to weights, and the merging of chunks.
+//! Online softmax (arXiv:1805.02867): converts scores to weights and merges chunks.
 
 use core::ops::Range;
 
@@ -8,7 +8,7 @@ use crate::math;
 use crate::ops::elementwise::soft_cap;
 use crate::simd::{Simd, TOGETHER};
 
-/// What a query has gathered so far; nothing where `sum` is zero.
+/// Running maximum and sum of a query; empty if `sum` is zero.
 #[derive(Clone, Copy)]
 pub(super) struct SoftmaxState {
     pub maximum: f32,
@@ -19,12 +19,12 @@ impl SoftmaxState {
     pub(super) const EMPTY: Self = Self { maximum: 0.0, sum: 0.0 };
 }
 
-/// A query's part of a chunk, in positions.
+/// The positions of a chunk that a query attends to.
 #[derive(Clone, Copy)]
 pub(super) struct ChunkPositions {
     pub first: usize,
     pub end: usize,
-    /// Whether the query's bias counts.
+    /// Whether the query's bias applies.
     pub biased: bool,
 }
 
@@ -33,20 +33,20 @@ impl ChunkPositions {
         self.first >= self.end
     }
 
-    /// The vectors of the chunk from `start` on that hold positions of it.
+    /// Returns the vectors of the chunk that starts at `start` which hold at least one of the positions.
     fn vectors(self, start: usize) -> Range<usize> {
         (self.first - start) / PANEL..(self.end - start).div_ceil(PANEL)
     }
 
-    /// Those of which it holds all positions.
+    /// Returns the vectors that lie entirely within the positions.
     fn whole_vectors(self, start: usize) -> Range<usize> {
         let first = (self.first - start).div_ceil(PANEL);
         first..((self.end - start) / PANEL).max(first)
     }
 }
 
-/// Turns the dot products of some queries with the keys of a chunk that begins at `start` into weights, in place:
-/// [`CHUNK`] for each query.
+/// Converts the dot products of some queries with the keys of the chunk that starts at `start` to softmax
+/// weights, in place: [`CHUNK`] for each query.
 #[inline(always)]
 pub(super) fn weights<S: Simd>(
     s: S,
@@ -64,7 +64,7 @@ pub(super) fn weights<S: Simd>(
             state.maximum = scale(s, arguments, query, *part, start, scores);
         }
     }
-    // By itself: nothing of a query waits for its own largest score.
+    // A separate loop, so that no query stalls on its own maximum.
     let rows = scores.as_chunks_mut::<16>().0.chunks_exact_mut(CHUNK / 16);
     for ((part, scores), state) in parts.iter().zip(rows).zip(states) {
         if !part.is_empty() {
@@ -73,7 +73,7 @@ pub(super) fn weights<S: Simd>(
     }
 }
 
-/// Makes scores of a query's dot products, nothing of those that it does not see, and gives the largest.
+/// Converts the dot products of a query to scores, −infinity for masked keys, and returns the largest score.
 #[inline(always)]
 fn scale<S: Simd>(
     s: S,
@@ -107,7 +107,8 @@ fn scale<S: Simd>(
     s.largest(s.max(s.max(a, b), s.max(c, d)))
 }
 
-/// Makes scores of some vectors of which nothing else is made, each with a largest score of its own.
+/// Scales vectors of scores that need no softcap, slope, bias or mask, with one running maximum for each
+/// vector.
 #[inline(always)]
 fn scale_each<S: Simd, const N: usize>(
     s: S,
@@ -122,7 +123,7 @@ fn scale_each<S: Simd, const N: usize>(
     }
 }
 
-/// The scores of vector `vector` of a chunk, whatever is made of them.
+/// Returns the scores of vector `vector` of a chunk: scale, softcap, slope, bias and mask.
 #[inline(always)]
 fn scale_one<S: Simd>(
     s: S,
@@ -149,7 +150,7 @@ fn scale_one<S: Simd>(
     within(s, vector, (part.first - start, part.end - start), score, s.splat(f32::NEG_INFINITY))
 }
 
-/// Makes weights of scores, and gives their sum.
+/// Replaces scores by weights and returns their sum.
 #[inline(always)]
 fn exponentiate<S: Simd>(s: S, scores: &mut [[f32; 16]], maximum: f32) -> f32 {
     let shift = s.splat(maximum);
@@ -181,7 +182,7 @@ fn exponentiate_each<S: Simd, const N: usize>(
     }
 }
 
-/// The lanes of vector `vector` of a chunk that lie within `range`; the others are `outside`.
+/// Returns `x`, with the lanes of vector `vector` of a chunk that are not in `range` replaced by `outside`.
 #[inline(always)]
 pub(super) fn within<S: Simd>(s: S, vector: usize, range: (usize, usize), x: S::F, outside: S::F) -> S::F {
     if range.0 <= vector * PANEL && (vector + 1) * PANEL <= range.1 {
@@ -192,7 +193,7 @@ pub(super) fn within<S: Simd>(s: S, vector: usize, range: (usize, usize), x: S::
     s.select_less(index, s.splat(range.0 as f32), outside, x)
 }
 
-/// The positions within the chunk of a vector's lanes.
+/// Returns the positions of a vector's lanes, relative to the chunk.
 #[inline(always)]
 fn lane_numbers<S: Simd>(s: S, vector: usize) -> S::F {
     const NUMBERS: [f32; PANEL] =
@@ -200,7 +201,7 @@ fn lane_numbers<S: Simd>(s: S, vector: usize) -> S::F {
     s.add(s.load(&NUMBERS), s.splat((vector * PANEL) as f32))
 }
 
-/// Adds a chunk to what a query has gathered.
+/// Merges a chunk into the running state of a query.
 #[inline(always)]
 pub(super) fn merge<S: Simd>(
     s: S,
@@ -228,7 +229,7 @@ pub(super) fn merge<S: Simd>(
     }
 }
 
-/// e^x of one number.
+/// Returns e^x of a scalar.
 #[inline(always)]
 fn factor<S: Simd>(s: S, x: f32) -> f32 {
     let mut lanes = [0.0; 16];

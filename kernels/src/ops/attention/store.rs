@@ -1,17 +1,17 @@
-//! Writing keys and values where [`Cache`](super::Cache) says that they lie.
+//! Writes keys and values in the layout of [`Cache`](super::Cache).
 
 use half::slice::HalfFloatSliceExt;
 
 use super::{BLOCK, CacheType, PANEL, int8, padded};
 
-/// A key and the value of the same position, of one head.
+/// The key and the value of one position, of one head.
 pub type Pair<'a> = (&'a [f32], &'a [f32]);
 
-/// Numbers of a row that are made shorter at once.
+/// Elements of a row that are converted at a time.
 const RUN: usize = 64;
 
-/// Writes the pairs of one head at slots of a block that follow each other, from `slot` on. [`PANEL`] pairs that fill
-/// a panel take a small part of the time that they take one by one.
+/// Writes the pairs of one head to consecutive slots of a block, starting with `slot`. [`PANEL`] pairs that
+/// fill an aligned panel are much faster than single pairs.
 pub fn store(cache: CacheType, slot: usize, pairs: &[Pair<'_>], keys: &mut [u32], values: &mut [u32]) {
     if let Ok(pairs) = <&[Pair<'_>; PANEL]>::try_from(pairs)
         && slot.is_multiple_of(PANEL)
@@ -23,7 +23,7 @@ pub fn store(cache: CacheType, slot: usize, pairs: &[Pair<'_>], keys: &mut [u32]
     }
 }
 
-/// The first word of the panel that holds a slot, of keys that take `words` words a position.
+/// Returns the first word of the panel that holds a slot, for keys of `words` words per position.
 const fn panel_start(slot: usize, words: usize) -> usize {
     slot / PANEL * PANEL * words
 }
@@ -154,7 +154,7 @@ fn store_panel(
     }
 }
 
-/// Hands on rows of one length column by column.
+/// Transposes rows of equal length: calls `take` with each column.
 #[inline(always)]
 fn turn<T: Copy>(rows: &[&[T]; PANEL], mut take: impl FnMut(usize, [T; PANEL])) {
     let length = rows[0].len();
@@ -170,7 +170,7 @@ fn store_bits(value: &[f32], words: &mut [u32]) {
     }
 }
 
-// The conversion is long, for processors with and without it.
+// Not inlined: the conversion code is long, with both the F16C path and the fallback.
 #[inline(never)]
 fn to_halves(numbers: &[f32], halves: &mut [half::f16; RUN]) {
     halves[..numbers.len()].convert_from_f32_slice(numbers);
@@ -192,26 +192,26 @@ fn two_halves([low, high]: [half::f16; 2]) -> u32 {
     u32::from(low.to_bits()) | u32::from(high.to_bits()) << 16
 }
 
-/// The word of values of eight bits that holds column `e` of a slot.
+/// Returns the word of int8 values that holds column `e` of a slot.
 const fn value_word(e: usize, slot: usize) -> usize {
     e / 16 * 4 * BLOCK + slot / 4 * 16 + e % 16
 }
 
-/// What the integers of a row are worth.
+/// The int8 scale of a row.
 #[derive(Clone, Copy)]
 struct Worth {
-    /// Not a number where the row is not finite.
+    /// NaN if an element of the row is not finite.
     scale: f32,
-    /// Zero where all integers are.
+    /// Zero if all integers are zero.
     inverse: f32,
 }
 
-// Their loops have no branches and no conversions that saturate: four numbers at once on any processor.
+// The loops have no branches and no saturating conversions, so that they vectorize on any processor.
 impl Worth {
     #[inline(never)]
     fn of(x: &[f32]) -> Self {
         const INFINITE: i32 = 0x7f80_0000;
-        // Magnitudes are ordered like their bits, and what is not finite is behind all others.
+        // The magnitudes of floats are ordered like their bit patterns; infinity and NaN come last.
         let largest = x.iter().fold(0, |largest: i32, x| largest.max(x.abs().to_bits() as i32));
         let (scale, inverse) = match largest < INFINITE {
             true => int8::scales(f32::from_bits(largest as u32), 127.0),
@@ -220,7 +220,7 @@ impl Worth {
         Self { scale, inverse }
     }
 
-    /// The integers of some numbers of the row, and zeros behind them.
+    /// Writes the integers of some elements of the row, then zeros.
     #[inline(never)]
     fn integers(self, x: &[f32], bytes: &mut [u8; RUN]) {
         let (row, rest) = bytes.split_at_mut(x.len());

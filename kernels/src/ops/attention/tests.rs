@@ -15,7 +15,7 @@ impl Cache for Blocks {
     }
 }
 
-/// A cache of `length` positions; slots after the end hold NaN, which nobody may read into a result.
+/// A cache of `length` positions; slots after the end hold NaN, which must not reach a result.
 pub(crate) fn cache(
     cache: CacheType,
     head_size: usize,
@@ -72,7 +72,7 @@ pub(crate) fn run(
     out
 }
 
-/// The same, each chunk by itself.
+/// Computes the same with split-K, each chunk in a call of its own.
 fn chunk_by_chunk(
     table: &crate::ops::Kernels,
     arguments: &Arguments,
@@ -169,7 +169,8 @@ fn the_result_is_the_softmax_average() {
     }
 }
 
-/// Keys 0 to 9 and every 17th of a window are hidden; other runs are seen by some queries, and some have a sink.
+/// Keys 0 to 9 and every 17th key of a window are masked; some queries have further ranges, and some have a
+/// sink.
 #[test]
 fn other_runs_and_sinks_are_part_of_the_average() {
     let mut random = Random::new(14);
@@ -184,7 +185,7 @@ fn other_runs_and_sinks_are_part_of_the_average() {
             let second = (i % 7 != 3 || i == 0).then_some((500, 500 + 4 * i));
             let also = [second, second.filter(|_| i % 2 == 0).map(|_| (690, 690 + i / 5))];
             let sink = (i % 4 == 2).then_some(1.5);
-            // Of some queries it counts in the other runs too.
+            // For some queries, the bias also applies to the other ranges.
             let bias = if i % 5 == 4 { &bias } else { &bias[..=last] };
             Query { values, position: last, first, last, slope: 0.0, bias, also, sink }
         };
@@ -210,7 +211,7 @@ fn other_runs_and_sinks_are_part_of_the_average() {
     }
 }
 
-/// The softmax average over what a query sees and is not hidden, in double precision.
+/// Returns the softmax average over the keys that a query attends to, in double precision.
 fn average(query: &Query<'_>, rows: &[Vec<f32>], scale: f64) -> Vec<f64> {
     let others = query.also.iter().flatten().flat_map(|&(first, last)| first..=last);
     let is_seen = |i: &usize| query.bias.get(*i).is_none_or(|&bias| bias == 0.0);
@@ -241,7 +242,7 @@ fn a_value_that_is_not_finite_does_not_hide() {
             let arguments = Arguments { head_size: 32, scale: 0.2, softcap: 0.0, cache: cache_type };
             for table in tables() {
                 let isa = table.cpu().features();
-                // One by one, and all together.
+                // One query at a time, and all together.
                 for positions in [69..70, 80..81, 60..80] {
                     let queries: Vec<_> = positions.map(|position| Query::at(position, &query)).collect();
                     let got = run(&table, &arguments, &queries, &blocks);

@@ -1,21 +1,21 @@
-//! The inner product of attention: rows of numbers times sixteen-lane vectors, some of each at once.
+//! The microkernel of attention: scalar rows times sixteen-lane vectors, a tile of accumulators at a time.
 
 use super::PANEL;
 use crate::simd::Simd;
 
-/// How cached numbers that are not whole are kept.
+/// A floating-point element type of the KV cache.
 pub(super) trait Number: Copy {
-    /// Words of sixteen numbers.
+    /// Words that hold sixteen elements.
     const WORDS: usize;
 
-    /// Vector `index` of some words.
+    /// Loads vector `index` of some words.
     ///
     /// # Safety
-    /// There are `(index + 1) · WORDS` words.
+    /// There must be at least `(index + 1) · WORDS` words.
     unsafe fn get<S: Simd>(s: S, words: &[u32], index: usize) -> S::F;
 }
 
-/// Two bytes.
+/// IEEE half precision.
 #[derive(Clone, Copy)]
 pub(super) struct F16Numbers;
 
@@ -24,12 +24,12 @@ impl Number for F16Numbers {
 
     #[inline(always)]
     unsafe fn get<S: Simd>(s: S, words: &[u32], index: usize) -> S::F {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         s.load_halves(unsafe { words.as_chunks().0.get_unchecked(index) })
     }
 }
 
-/// Four bytes.
+/// IEEE single precision.
 #[derive(Clone, Copy)]
 pub(super) struct F32Numbers;
 
@@ -38,16 +38,17 @@ impl Number for F32Numbers {
 
     #[inline(always)]
     unsafe fn get<S: Simd>(s: S, words: &[u32], index: usize) -> S::F {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         s.load_words(unsafe { words.as_chunks().0.get_unchecked(index) })
     }
 }
 
-/// Keys or values of a block: rows of vectors, number `start + k · row + v · side`.
+/// Keys or values of a block as a matrix of vectors: row k, vector v is at index
+/// `start + k · row + v · side`.
 #[derive(Clone, Copy)]
 pub(super) struct TileRows<'a> {
     words: &'a [u32],
-    /// What is read later, as many words; they are asked for in order, `asked` vectors' words after each row.
+    /// Words to prefetch, as many as `words`; `asked` vectors' worth are prefetched per row, in order.
     next: &'a [u32],
     start: usize,
     row: usize,
@@ -56,7 +57,7 @@ pub(super) struct TileRows<'a> {
 }
 
 impl<'a> TileRows<'a> {
-    /// `panels` panels of keys, side by side, from panel `panel` on: a row for each column.
+    /// Returns `panels` adjacent panels of keys from panel `panel` on: one row for each column.
     pub(super) fn keys(
         words: &'a [u32],
         next: &'a [u32],
@@ -68,7 +69,7 @@ impl<'a> TileRows<'a> {
         Self { words, next: or_same(next, words), start, row: 1, side: columns, asked: panels }
     }
 
-    /// Values from slot `slot` and vector `vector` on: a row for each position.
+    /// Returns the values from slot `slot` and vector `vector` on: one row for each position.
     pub(super) fn values(
         words: &'a [u32],
         next: &'a [u32],
@@ -80,7 +81,7 @@ impl<'a> TileRows<'a> {
         Self { words, next: or_same(next, words), start: slot * row + vector, row, side: 1, asked: row }
     }
 
-    /// Whether there are `rows` rows of `vectors` vectors, also of those to ask for.
+    /// Returns whether both `words` and `next` have `rows` rows of `vectors` vectors.
     fn hold(self, rows: usize, vectors: usize, words: usize) -> bool {
         let last = self.start + rows.saturating_sub(1) * self.row + vectors.saturating_sub(1) * self.side;
         let last_asked = self.start + rows.saturating_sub(1) * self.asked + vectors.saturating_sub(1);
@@ -88,12 +89,12 @@ impl<'a> TileRows<'a> {
     }
 }
 
-/// The first, or where it has not as many words the second.
+/// Returns `next`, or `words` if the lengths differ.
 pub(super) fn or_same<'a>(next: &'a [u32], words: &'a [u32]) -> &'a [u32] {
     if next.len() == words.len() { next } else { words }
 }
 
-/// Continues `sums[q][v] = fma(left[q][k], right[k][v], sums[q][v])` for `count` rows of `right`, in order.
+/// Computes `sums[q][v] = fma(left[q][k], right[k][v], sums[q][v])` for `count` rows of `right`, in order.
 #[inline(always)]
 pub(super) fn multiply<S: Simd, T: Number, const Q: usize, const V: usize>(
     s: S,
@@ -104,10 +105,10 @@ pub(super) fn multiply<S: Simd, T: Number, const Q: usize, const V: usize>(
 ) {
     let enough = left.iter().all(|row| count <= row.len()) && right.hold(count, V, T::WORDS);
     assert!(enough, "beyond a block");
-    // A copy stays in registers.
+    // A local copy stays in registers.
     let mut totals = *sums;
     for k in 0..count {
-        // SAFETY: the assertion.
+        // SAFETY: checked by the assertion.
         unsafe {
             for line in 0..(V * T::WORDS).div_ceil(16) {
                 let at = (right.start + k * right.asked) * T::WORDS + line * 16;

@@ -1,19 +1,20 @@
-//! Sums of two rows, a factor and a term for each column, and simple maps of one number.
+//! Element-wise operations: sums of two rows, a factor and a bias per column, and simple maps.
 //!
-//! Contract: one rounded operation per number (a fused multiply-add is one), but for the soft cap (see `math.rs`).
+//! Contract: one rounded operation per element (a fused multiply-add is one), except for the softcap (see
+//! `math.rs`).
 
 use crate::float;
 use crate::math;
 use crate::simd::{Simd, each_vector, instantiate};
 
-/// A function of each number with one constant.
+/// An element-wise function with one constant.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Map {
     /// x · constant.
     Scale(f32),
     /// constant · tanh(x / constant).
     Softcap(f32),
-    /// x limited to ± constant.
+    /// x clamped to ± constant.
     Clamp(f32),
 }
 
@@ -49,19 +50,19 @@ fn map_body<S: Simd>(s: S, map: Map, x: &[f32], out: &mut [f32]) {
     }
 }
 
-/// cap · tanh(x / cap).
+/// Returns cap · tanh(x / cap).
 #[inline(always)]
 pub(crate) fn soft_cap<S: Simd>(s: S, x: S::F, cap: f32) -> S::F {
     let cap = s.splat(cap);
     s.mul(math::tanh(s, s.div(x, cap)), cap)
 }
 
-/// The fused multiply-add of one column.
+/// Returns the fused multiply-add of one column.
 pub fn reference_affine(x: f32, weight: f32, bias: f32) -> f32 {
     float::fma(x, weight, bias)
 }
 
-/// The map in double precision, from the definition.
+/// Returns the map in double precision, from the definition.
 pub fn reference(map: Map, x: f64) -> f64 {
     match map {
         Map::Scale(factor) => x * f64::from(factor),
@@ -101,7 +102,8 @@ mod tests {
                 let mut out = vec![f32::NAN; length];
                 table.affine()(&x, &weight, &bias, &mut out);
                 for (i, &got) in out.iter().enumerate() {
-                    // Two factors of 24 bits and a term of like size: the sum is exact in double precision.
+                    // The product of two 24-bit significands plus a bias of similar magnitude is exact in
+                    // double precision.
                     let want = f64::from(x[i]) * f64::from(weight[i]) + f64::from(bias[i]);
                     assert_eq!(got.to_bits(), (want as f32).to_bits(), "{length} {i}");
                     assert_eq!(got.to_bits(), reference_affine(x[i], weight[i], bias[i]).to_bits());

@@ -1,15 +1,15 @@
-//! Rows of packed tables as numbers.
+//! Embedding lookup: dequantizes rows of packed tables.
 //!
-//! Contract: those of [`row_values`], which is the plain version. Row types have each block turned back by the
-//! transform of [`hadamard`], then multiplied by the scale of the row.
+//! Contract: the values of [`row_values`], which is the scalar reference. For row types, each block is
+//! rotated back with the transform of [`hadamard`], then multiplied by the scale of the row.
 
 use crate::hadamard::{self, BLOCK};
 use crate::panel::{PanelBlocks, PanelType, row_values};
 use crate::prefetch::LINE;
 use crate::simd::{LANES, Simd, instantiate, load_each};
 
-/// Writes the row of lane `lane` of a panel with as many columns as `out`. Nothing is written where the panel's size is
-/// not that of so many columns, or it has no such lane.
+/// Writes the row in lane `lane` of a panel whose rows have as many columns as `out`. Writes nothing if the
+/// size of the panel does not match that number of columns, or if there is no such lane.
 pub type Function = fn(ty: PanelType, panel: &[u8], lane: usize, out: &mut [f32]);
 
 instantiate!(LIST: Function = "lookup" body(ty: PanelType, panel: &[u8], lane: usize, out: &mut [f32]));
@@ -21,7 +21,7 @@ fn body<S: Simd>(s: S, ty: PanelType, panel: &[u8], lane: usize, out: &mut [f32]
         return;
     };
     let scale = s.splat(blocks.scale());
-    // Some of every line is of the row, which nobody read of late.
+    // Every cache line of the panel holds a part of the row, and most are not cached.
     for byte in panel.iter().step_by(LINE) {
         s.prefetch(byte);
     }
@@ -46,7 +46,7 @@ mod tests {
         for &ty in PanelType::ALL {
             let columns = [1, 15, 64, 100, 256, 576];
             for (columns, bytes) in columns.into_iter().filter_map(|k| Some((k, ty.panel_bytes(k)?))) {
-                // Any bytes are a panel. Scales that are no numbers would hide what stands in their rows.
+                // Any bytes are a valid panel. NaN scales would hide the values of their rows.
                 let panel: Vec<u8> = (0..bytes).map(|_| (random.bits() as u8) & 0xbb).collect();
                 for lane in 0..ROWS {
                     let (mut want, mut got) = (vec![0.0; columns], vec![0.0; columns]);

@@ -1,4 +1,4 @@
-//! Products with AVX2: eight output rows in a register, `maddubs` for the integers.
+//! Matmul with AVX2: eight output rows per register, `maddubs` for the integers.
 
 use core::arch::asm;
 use core::arch::x86_64::*;
@@ -18,7 +18,7 @@ use crate::simd::Avx2;
 pub(super) const KERNEL: Kernel<Function> = Kernel::new("matmul-avx2", Features::AVX2, avx2);
 
 fn avx2(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
-    // SAFETY: the list selects this entry only where the processor has AVX2.
+    // SAFETY: the kernel list selects this entry only if the processor has AVX2.
     unsafe { shell(product, rows, panels, out) }
 }
 
@@ -30,16 +30,17 @@ fn shell(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: O
 /// Wraps intrinsic calls.
 macro_rules! intrinsic {
     ($call:expr) => {
-        // SAFETY: `self` proves that the processor has the instruction; pointers are the caller's promise.
+        // SAFETY: `self` proves that the processor has the instruction; pointers are guaranteed valid by the caller.
         unsafe { $call }
     };
 }
 
-/// How integers are multiplied: that in which AVX2 and AVX-VNNI differ. See [`MatmulSimd`] for what each method does.
+/// The integer instructions, in which AVX2 and AVX-VNNI differ. See [`MatmulSimd`] for the contract of each
+/// method.
 pub(super) trait Integers: Copy {
     const BIAS: i32;
     const WIDE: bool;
-    /// Whether several rows are done sooner where they are broadcast over vectors first.
+    /// Whether several rows are faster if they are first broadcast to vectors.
     const SPREAD: bool;
     type Dot: Copy;
 
@@ -49,34 +50,34 @@ pub(super) trait Integers: Copy {
     fn settle(self, sum: Self::Dot) -> Self::Dot;
     fn finish(self, sum: Self::Dot, initial: __m256i) -> __m256;
 
-    /// What a dot product that [`Integers::weigh`] takes starts with, for one that begins at `initial`.
+    /// Returns the initial value of a dot product for [`Integers::weigh`], given `initial`.
     fn short(initial: i32) -> i32;
     fn start_short(self, short: __m256i) -> Self::Dot;
-    /// `factors` has the factor in both halves of a lane.
+    /// `factors` has the factor in both halves of each lane.
     fn weigh(self, total: Self::Dot, dot: Self::Dot, factors: __m256i) -> Self::Dot;
 }
 
-/// Pair sums of 16 bits that wait to be widened, and sums of 32 bits.
+/// 16-bit pair sums that are not widened yet, and 32-bit sums.
 #[derive(Clone, Copy)]
 pub(super) struct Dot {
     pairs: __m256i,
     sums: __m256i,
 }
 
-/// The same vector; the compiler cannot see that. It would add up what belongs to several steps in another order, for
-/// which there are too few registers.
+/// Returns the vector, opaque to the optimizer, which would otherwise reassociate the sums of several steps
+/// and run out of registers.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn in_order(vector: __m256i) -> __m256i {
     let mut vector = vector;
-    // SAFETY: there is no instruction at all.
+    // SAFETY: the assembly contains no instruction.
     unsafe { asm!("/* {0} */", inout(ymm_reg) vector, options(nomem, nostack, preserves_flags)) };
     vector
 }
 
 impl Integers for Avx2 {
     const BIAS: i32 = 0;
-    /// Products of signed bytes take twice the instructions of small ones.
+    /// Products of signed bytes take twice as many instructions as those of small unsigned values.
     const WIDE: bool = false;
     const SPREAD: bool = true;
     type Dot = Dot;
@@ -95,7 +96,7 @@ impl Integers for Avx2 {
     #[inline(always)]
     fn dot_signed(self, sum: Self::Dot, weights: __m256i, a: __m256i) -> Self::Dot {
         intrinsic!({
-            // The sign moves from the weight to the activation; 2 · 128 · 127 fits 16 bits.
+            // The sign is moved from the weight to the activation; 2 · 128 · 127 fits into 16 bits.
             let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(weights), _mm256_sign_epi8(a, weights));
             let widened = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
             Dot { pairs: sum.pairs, sums: in_order(_mm256_add_epi32(sum.sums, widened)) }
@@ -112,7 +113,8 @@ impl Integers for Avx2 {
     fn finish(self, sum: Self::Dot, initial: __m256i) -> __m256 {
         intrinsic!(_mm256_cvtepi32_ps(_mm256_add_epi32(sum.sums, initial)))
     }
-    /// The lower pair sum begins with it: it may wrap, for in the end it fits, and the upper one begins at zero.
+    /// The lower pair sum starts with it and may wrap, since the final sum fits; the upper one starts at
+    /// zero.
     #[inline(always)]
     fn short(initial: i32) -> i32 {
         initial & 0xffff
@@ -220,7 +222,7 @@ impl<N: Integers> MatmulSimd for N {
                 _mm256_srl_epi32(words, _mm_cvtsi32_si128(SHIFT as i32)),
                 _mm256_set1_epi32(15),
             );
-            // The upper bytes of both halves of a lane look up the factor, the lower ones nothing.
+            // The upper bytes of both halves of a lane look up the factor; the lower bytes yield zero.
             let upper = _mm256_or_si256(_mm256_slli_epi32::<8>(codes), _mm256_slli_epi32::<24>(codes));
             let index = _mm256_or_si256(upper, _mm256_set1_epi16(0x80));
             let raised = self.look_up(index, &codebooks::W4I_FACTORS);
@@ -292,7 +294,7 @@ impl<N: Integers> MatmulSimd for N {
             let pairs = _mm256_loadu_si256(from.cast());
             let low = _mm256_and_si256(pairs, _mm256_set1_epi32(0xffff));
             let high = _mm256_srli_epi32::<16>(pairs);
-            // Packing works within 128-bit halves; 0b1101_1000 puts their quarters in order.
+            // Packing works within 128-bit halves; 0b1101_1000 restores the order of the quarters.
             let packed = _mm256_permute4x64_epi64::<0b1101_1000>(_mm256_packus_epi32(low, high));
             (
                 _mm256_cvtph_ps(_mm256_castsi256_si128(packed)),

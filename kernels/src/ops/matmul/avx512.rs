@@ -1,4 +1,4 @@
-//! Products with AVX-512 VNNI: sixteen output rows in a register, `dpbusd` for the integers.
+//! Matmul with AVX-512 VNNI: sixteen output rows per register, `dpbusd` for the integers.
 
 use core::arch::x86_64::*;
 use core::ops::Range;
@@ -13,7 +13,7 @@ use crate::simd::Avx512;
 pub(super) const KERNEL: Kernel<Function> = Kernel::new("matmul-avx512vnni", Features::AVX512, avx512);
 
 fn avx512(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
-    // SAFETY: the list selects this entry only where the processor has AVX-512.
+    // SAFETY: the kernel list selects this entry only if the processor has AVX-512.
     unsafe { shell(product, rows, panels, out) }
 }
 
@@ -25,14 +25,14 @@ pub(super) fn shell(product: &Product<'_>, rows: Range<usize>, panels: Range<usi
 /// Wraps intrinsic calls.
 macro_rules! intrinsic {
     ($call:expr) => {
-        // SAFETY: `self` proves that the processor has the instruction; pointers are the caller's promise.
+        // SAFETY: `self` proves that the processor has the instruction; pointers are guaranteed valid by the caller.
         unsafe { $call }
     };
 }
 
 impl MatmulSimd for Avx512 {
     const WIDTH: usize = 16;
-    /// `dpbusd` takes unsigned weights: signed ones are raised by 128.
+    /// `dpbusd` takes unsigned weights: signed ones are biased by 128.
     const SIGNED_BIAS: i32 = 128;
     const WIDE: bool = true;
     type B = __m512i;
@@ -67,7 +67,7 @@ impl MatmulSimd for Avx512 {
     #[inline(always)]
     fn times(self, x: Self::B, factors: Self::W) -> Self::B {
         intrinsic!({
-            // The factors are in the lower halves of their lanes.
+            // The factors are in the lower half of each lane.
             let both = _mm512_or_si512(factors, _mm512_slli_epi32::<16>(factors));
             let even = _mm512_mullo_epi16(x, both);
             let odd = _mm512_slli_epi16::<8>(_mm512_mullo_epi16(_mm512_srli_epi16::<8>(x), both));
@@ -107,7 +107,7 @@ impl MatmulSimd for Avx512 {
     }
     #[inline(always)]
     fn factors<const SHIFT: u32>(self, words: Self::W) -> Self::W {
-        // Factors of 16 bits below zeros; only the low four bits of an index count.
+        // 16-bit factors in the lower half of each lane; only the low four bits of an index are used.
         const TABLE: [u32; 16] = {
             let mut table = [0; 16];
             let mut i = 0;
@@ -124,7 +124,7 @@ impl MatmulSimd for Avx512 {
     }
     #[inline(always)]
     fn weigh(self, total: Self::D, dot: Self::D, factors: Self::W) -> Self::D {
-        // The upper half of every factor's lane is zero, so that of the dot product does not count.
+        // The upper half of every factor's lane is zero, so the upper half of the dot product is ignored.
         intrinsic!(_mm512_dpwssd_epi32(total, dot, factors))
     }
     #[inline(always)]

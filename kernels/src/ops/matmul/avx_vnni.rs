@@ -1,4 +1,4 @@
-//! Products with AVX-VNNI: as with AVX2, but `dpbusd` for the integers.
+//! Matmul with AVX-VNNI: as with AVX2, but with `dpbusd` for the integers.
 
 use core::arch::x86_64::*;
 use core::ops::Range;
@@ -12,7 +12,7 @@ pub(super) const KERNEL: Kernel<Function> =
     Kernel::new("matmul-avxvnni", Features::AVX2.with(Features::AVXVNNI), avx_vnni);
 
 fn avx_vnni(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
-    // SAFETY: the list selects this entry only where the processor has AVX2 and AVX-VNNI.
+    // SAFETY: the kernel list selects this entry only if the processor has AVX2 and AVX-VNNI.
     unsafe { shell(product, rows, panels, out) }
 }
 
@@ -21,12 +21,12 @@ fn shell(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: O
     run::run::<AvxVnni, 2, 2>(AvxVnni::inside(), product, rows, panels, out);
 }
 
-/// Proof that the processor has AVX2, FMA, F16C and AVX-VNNI.
+/// A token that proves that the processor has AVX2, FMA, F16C and AVX-VNNI.
 #[derive(Clone, Copy)]
 pub(super) struct AvxVnni(());
 
 impl AvxVnni {
-    /// The token, inside a function that is compiled for AVX-VNNI.
+    /// Creates the token inside a function that is compiled for AVX-VNNI.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
     fn inside() -> Self {
@@ -43,10 +43,10 @@ macro_rules! intrinsic {
 }
 
 impl Integers for AvxVnni {
-    /// `dpbusd` takes unsigned weights: signed ones are raised by 128.
+    /// `dpbusd` takes unsigned weights: signed ones are biased by 128.
     const BIAS: i32 = 128;
     const WIDE: bool = true;
-    /// One instruction takes the place of three, and reads a broadcast for nothing.
+    /// One instruction replaces three, and its memory operand is broadcast for free.
     const SPREAD: bool = false;
     type Dot = __m256i;
 
@@ -84,7 +84,8 @@ impl Integers for AvxVnni {
     #[inline(always)]
     fn weigh(self, total: Self::Dot, dot: Self::Dot, factors: __m256i) -> Self::Dot {
         intrinsic!({
-            // The dot product fits the lower half of its lane; the upper one is its sign and must not count.
+            // The dot product fits into the lower half of its lane; the upper half is sign extension and must
+            // be masked out.
             let lower = _mm256_and_si256(factors, _mm256_set1_epi32(0xffff));
             _mm256_dpwssd_avx_epi32(total, dot, lower)
         })

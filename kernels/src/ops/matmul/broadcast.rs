@@ -1,5 +1,5 @@
-//! Several rows at a time, for processors on which making a vector of four integers takes an instruction of its own:
-//! that is done once for all panels, and with it what else a product needs of the rows.
+//! Matmul of several rows at a time, for processors on which broadcasting four integers to a vector takes a
+//! separate instruction: the broadcast is done once for all panels, along with the other inputs of a row.
 
 use core::arch::x86_64::{__m256, __m256i, _mm256_set1_epi32};
 use core::mem::MaybeUninit;
@@ -14,48 +14,49 @@ use super::{Input, Product};
 use crate::ops::quantise::Layout;
 use crate::panel::ROWS as PANEL_ROWS;
 
-/// Rows that are worked on together where there are as many: what weights take to unpack is shared by more products.
+/// Rows per tile if there are enough: the cost of unpacking weights is shared by more rows.
 const MANY: usize = 8;
-/// Rows that are worked on together where there are not.
+/// Rows per tile otherwise.
 const FEW: usize = 4;
-/// Fewer rows are done sooner one by one.
+/// Minimum number of rows; fewer are faster one by one.
 const LEAST_ROWS: usize = 3;
-/// Fewer panels are done before their rows are broadcast.
+/// Minimum number of panels; for fewer, the broadcast does not pay off.
 const LEAST_PANELS: usize = 4;
-/// Panels whose sums are kept while the rest of the columns is broadcast.
+/// Panels whose accumulators are kept while the remaining columns are broadcast.
 const PANELS: usize = 32;
 
-/// Columns of `rows` rows that are broadcast at once: they take up to three quarters of a nearest cache of 32 KiB.
+/// Columns of `rows` rows that are broadcast at a time: they take up to three quarters of a 32 KiB L1 cache.
 const fn columns_at_once(rows: usize) -> usize {
     if rows == MANY { 320 } else { 576 }
 }
 
-/// Vectors of the sub-blocks of these columns, at most: sixteen columns with a scale, a sum and a scaled sum.
+/// Upper bound on the vectors for these columns: per sixteen columns, four of integers, a scale, a sum and a
+/// scaled sum.
 const VECTORS: usize = columns_at_once(MANY) / 16 * (4 + 3) * MANY;
 
-/// Output rows of a vector.
+/// Output rows per vector.
 const WIDTH: usize = 8;
-/// Vectors of a panel.
+/// Vectors per panel.
 const PER_PANEL: usize = PANEL_ROWS / WIDTH;
 
-/// How a type is multiplied with `R` rows that were broadcast.
+/// How a type is multiplied with `R` broadcast rows.
 pub(super) trait Broadcast<N: Integers, const R: usize> {
-    /// What is kept of an output while more columns come.
+    /// The accumulator of an output.
     type Sum: Copy;
-    /// Macro-blocks of 64 columns of a block.
+    /// Macro-blocks of 64 columns per block.
     const MACROS: usize;
-    /// Int8Values of a block.
+    /// Bytes per block.
     const BYTES: usize;
-    /// Vectors that a block of the rows is broadcast over.
+    /// Vectors that a block of the rows is broadcast to.
     const VECTORS: usize;
 
     fn zero(n: N) -> Self::Sum;
 
-    /// Spreads the block of a row whose first column is `column`; `to` is where the first row's begins, and the others'
-    /// lie between its vectors.
+    /// Broadcasts the block of a row whose first column is `column`. The vectors of the rows are interleaved;
+    /// `to` points at the first vector of this row.
     ///
     /// # Safety
-    /// The row must be valid for the block, and there must be place for its vectors.
+    /// The row must be valid for the block, and there must be room for its vectors.
     unsafe fn broadcast(n: N, row: QuantisedRow, column: usize, to: *mut __m256i);
 
     /// Adds the products of a block.
@@ -64,34 +65,34 @@ pub(super) trait Broadcast<N: Integers, const R: usize> {
     /// The block must be valid, and `rows` must point at its columns.
     unsafe fn add(n: N, block: *const u8, lane: usize, rows: *const __m256i, sums: &mut [Self::Sum; R]);
 
-    /// The product of a row; `end` is where the blocks of the panel end.
+    /// Returns the output of a row; `end` is where the blocks of the panel end.
     ///
     /// # Safety
     /// The row must be valid, and the scales of the panel.
     unsafe fn finish(n: N, sum: Self::Sum, row: QuantisedRow, end: *const u8, lane: usize) -> __m256;
 }
 
-/// Types whose sub-blocks have scales. Of a sub-block each row has its integers, four to a vector, what their sum begins
-/// with, its scale and its scaled sum.
+/// Types whose sub-blocks have scales. For each sub-block, a row has its integers, four to a vector, the
+/// initial value of the dot product, its scale and its scaled sum.
 pub(super) struct Blocks<P, S>(core::marker::PhantomData<(P, S)>);
 
 impl<P: QuantPlane, S: ScaleScheme> Blocks<P, S> {
-    /// Vectors of a row in a sub-block before its start, if that is not zero.
+    /// Vectors of a row in a sub-block before the initial value, which is present if OFFSET is not zero.
     const START: usize = S::SUB / 4;
     const SCALE: usize = if P::OFFSET == 0 { Self::START } else { Self::START + 1 };
     const SCALED_SUM: usize = Self::SCALE + 1;
-    /// Vectors of a row in a sub-block.
+    /// Vectors of a row per sub-block.
     const SUB_VECTORS: usize = if S::MIN { Self::SCALED_SUM + 1 } else { Self::SCALED_SUM };
-    /// Sub-blocks of a macro-block.
+    /// Sub-blocks per macro-block.
     const SUBS: usize = 64 / S::SUB;
 
-    /// What the dot products of row `m` begin with.
+    /// Returns the initial value of the dot products of row `m`.
     ///
     /// # Safety
     /// `rows` must point at the columns of a sub-block.
     #[inline(always)]
     unsafe fn start<N: Integers, const R: usize>(n: N, rows: *const __m256i, m: usize) -> __m256i {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         if P::OFFSET == 0 { word(n, 0) } else { unsafe { *rows.add(Self::START * R + m) } }
     }
 }
@@ -110,7 +111,7 @@ impl<N: Integers, P: QuantPlane, S: ScaleScheme, const R: usize> Broadcast<N, R>
     #[inline(always)]
     unsafe fn broadcast(n: N, row: QuantisedRow, column: usize, to: *mut __m256i) {
         for sub in 0..S::MACROS * Self::SUBS {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 let (column, to) = (column + sub * S::SUB, to.add(sub * Self::SUB_VECTORS * R));
                 for group in 0..S::SUB / 4 {
@@ -131,7 +132,7 @@ impl<N: Integers, P: QuantPlane, S: ScaleScheme, const R: usize> Broadcast<N, R>
     #[inline(always)]
     unsafe fn add(n: N, block: *const u8, lane: usize, rows: *const __m256i, sums: &mut [Self::Sum; R]) {
         for mac in 0..S::MACROS {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 let lines = block.add(S::HEAD * LINE + mac * macro_bytes::<P, S>());
                 let rows = rows.add(mac * Self::SUBS * Self::SUB_VECTORS * R);
@@ -184,7 +185,7 @@ impl<N: Integers, const R: usize> Broadcast<N, R> for BookRow {
     type Sum = N::Dot;
     const MACROS: usize = 1;
     const BYTES: usize = <Self as RowScheme>::BYTES;
-    /// Four vectors of integers and the start for each of four factors.
+    /// Four vectors of integers and the initial value, for each of four factors.
     const VECTORS: usize = 4 * 5 * R;
 
     #[inline(always)]
@@ -195,7 +196,7 @@ impl<N: Integers, const R: usize> Broadcast<N, R> for BookRow {
     #[inline(always)]
     unsafe fn broadcast(n: N, row: QuantisedRow, column: usize, to: *mut __m256i) {
         for sub in 0..4 {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 let (column, to) = (column + 16 * sub, to.add(sub * 5 * R));
                 for group in 0..4 {
@@ -208,7 +209,7 @@ impl<N: Integers, const R: usize> Broadcast<N, R> for BookRow {
 
     #[inline(always)]
     unsafe fn add(n: N, block: *const u8, lane: usize, rows: *const __m256i, sums: &mut [Self::Sum; R]) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let words = n.words(block.add(8 * LINE + 2 * lane));
             let mut dots = [Integers::start_short(n, *rows); R];
@@ -233,14 +234,14 @@ impl<N: Integers, const R: usize> Broadcast<N, R> for BookRow {
 
     #[inline(always)]
     unsafe fn finish(n: N, sum: Self::Sum, row: QuantisedRow, end: *const u8, lane: usize) -> __m256 {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let scale = unsafe { n.mul(n.brains(end.add(2 * lane)), n.splat(row.scale())) };
         n.mul(MatmulSimd::finish(n, sum, 0), scale)
     }
 }
 
 impl MatmulShare<'_> {
-    /// Computes several rows at a time; returns the first row that is left over.
+    /// Computes several rows at a time; returns the first remaining row.
     #[inline(always)]
     pub(super) fn broadcast<N: Integers, K: Broadcast<N, MANY> + Broadcast<N, FEW>>(&self, n: N) -> usize {
         let mut row = self.rows.start;
@@ -258,7 +259,7 @@ impl MatmulShare<'_> {
         row
     }
 
-    /// The products of `R` rows from row `first` on, or of as many as there are.
+    /// Computes `R` rows from row `first` on, or as many as remain.
     #[inline(always)]
     fn spread_some<N: Integers, K: Broadcast<N, R>, const R: usize>(&self, n: N, first: usize) {
         let (Input::Quantised(words) | Input::Rotated(words)) = self.product.input else { return };
@@ -270,8 +271,8 @@ impl MatmulShare<'_> {
         let mut broadcast = MaybeUninit::<[__m256i; VECTORS]>::uninit();
         let broadcast: *mut __m256i = broadcast.as_mut_ptr().cast();
         let mut kept = [const { MaybeUninit::<[K::Sum; R]>::uninit() }; PANELS * PER_PANEL];
-        // SAFETY: `Product::check` saw that rows and panels are there; vectors are broadcast and sums kept before they
-        // are read.
+        // SAFETY: `Product::check` ensures that the rows and panels exist; broadcast vectors and kept sums
+        // are written before they are read.
         unsafe {
             let rows = QuantisedRow::of(words, Layout::new(self.product.columns), numbers);
             for strip in self.panels.clone().step_by(PANELS) {
@@ -309,19 +310,19 @@ impl MatmulShare<'_> {
     }
 }
 
-/// The same four bytes in every lane.
+/// Broadcasts four bytes to every lane.
 #[inline(always)]
 fn word<N: Integers>(_: N, four: i32) -> __m256i {
     // SAFETY: the token proves that the processor has the instruction.
     unsafe { _mm256_set1_epi32(four) }
 }
 
-/// Sizes of a product.
+/// Sizes of a matmul.
 struct Shape {
     panel_bytes: usize,
-    /// Blocks of a panel.
+    /// Blocks per panel.
     blocks: usize,
-    /// Blocks that are broadcast at once.
+    /// Blocks that are broadcast at a time.
     at_once: usize,
 }
 

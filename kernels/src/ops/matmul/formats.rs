@@ -1,14 +1,14 @@
-//! How the lines of each panel type are read: a plane of integers and a scheme of scales.
+//! How the lines of each panel type are decoded: a plane of integers and a scheme of scales.
 //!
 //! The lines are those of `docs/format.md`.
 
 use super::simd::MatmulSimd;
 use crate::quant::codebooks;
 
-/// Int8Values of a line.
+/// Bytes of a line.
 const LINE: usize = 64;
 
-/// What to do for a panel type: `$blocks!(plane, scheme)` where sub-blocks have scales, else one of `$others`.
+/// Dispatches on a panel type: `$blocks!(plane, scheme)` if sub-blocks have scales, else one of `$others`.
 macro_rules! by_type {
     ($panel:expr, $blocks:ident, { $($others:tt)* }) => {{
         use $crate::ops::matmul::formats::*;
@@ -38,16 +38,16 @@ pub(super) use by_type;
 
 /// The integers of a macro-block of 64 columns.
 pub(super) trait QuantPlane {
-    /// MacroBlockLines of a macro-block.
+    /// Lines per macro-block.
     const LINES: usize;
-    /// What is taken from every stored value.
+    /// The offset that is subtracted from every stored value.
     const OFFSET: i32 = 0;
-    /// Whether values are signed bytes rather than unsigned below 64.
+    /// Whether values are signed bytes rather than unsigned values below 64.
     const SIGNED: bool = false;
-    /// Groups whose pair sums fit 16 bits together: 2 · 127 · (largest value) · SETTLE < 2¹⁵.
+    /// Groups whose accumulated pair sums fit into 16 bits: 2 · 127 · (largest value) · SETTLE < 2¹⁵.
     const SETTLE: usize = 8;
 
-    /// The stored values of group `G`; `lines` points at this vector's bytes in the first line.
+    /// Loads the stored values of group `G`; `lines` points at this vector's bytes in the first line.
     ///
     /// # Safety
     /// `lines` must be valid for the macro-block.
@@ -58,22 +58,22 @@ pub(super) trait QuantPlane {
 pub(super) trait ScaleScheme {
     /// Columns that share a scale.
     const SUB: usize;
-    /// Macro-blocks of a block.
+    /// Macro-blocks per block.
     const MACROS: usize = 1;
-    /// MacroBlockLines before the first macro-block.
+    /// Lines before the first macro-block.
     const HEAD: usize = 0;
-    /// MacroBlockLines after the integers of each macro-block.
+    /// Lines after the integers of each macro-block.
     const TAIL: usize = 1;
     /// Whether there are minimums.
     const MIN: bool = false;
 
-    /// The scale of sub-block `place.sub`.
+    /// Loads the scale of sub-block `place.sub`.
     ///
     /// # Safety
     /// `place` must point into a valid block.
     unsafe fn scale<L: MatmulSimd>(l: L, place: ScaleAddress) -> L::F;
 
-    /// The minimum of sub-block `place.sub`.
+    /// Loads the minimum of sub-block `place.sub`.
     ///
     /// # Safety
     /// As for `scale`.
@@ -82,16 +82,16 @@ pub(super) trait ScaleScheme {
     }
 }
 
-/// Where the scales of a sub-block are.
+/// The address of the scales of a sub-block.
 #[derive(Clone, Copy)]
 pub(super) struct ScaleAddress {
     /// The head lines of the block.
     pub head: *const u8,
     /// The tail lines of the macro-block.
     pub tail: *const u8,
-    /// Which macro-block of the block.
+    /// The index of the macro-block in the block.
     pub mac: usize,
-    /// Which sub-block of the macro-block.
+    /// The index of the sub-block in the macro-block.
     pub sub: usize,
     /// The first row of the vector.
     pub lane: usize,
@@ -103,7 +103,7 @@ pub(super) struct Int8Values;
 pub(super) struct Int4Values<const OFFSET: i32>;
 /// Entries of a codebook: 0 is IQ4_NL, 1 is doubled FP4, 2 is W4i.
 pub(super) struct CodebookValues<const TABLE: usize>;
-/// The levels of W4i, raised by OFFSET.
+/// The levels of W4i plus OFFSET, as unsigned values.
 pub(super) struct RaisedCodebookValues;
 /// 5-bit values minus OFFSET.
 pub(super) struct Int5Values<const OFFSET: i32>;
@@ -119,23 +119,23 @@ impl QuantPlane for Int8Values {
     const SIGNED: bool = true;
     #[inline(always)]
     unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { l.bytes(lines.add(G * LINE)) }
     }
 }
 
-/// Group `G` of a 4-bit plane.
+/// Loads group `G` of a 4-bit plane.
 #[inline(always)]
 unsafe fn nibble<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let line = unsafe { l.bytes(lines.add(G / 2 * LINE)) };
     if const { G.is_multiple_of(2) } { l.bits::<0, 15>(line) } else { l.bits::<4, 15>(line) }
 }
 
-/// Group `G` of a 2-bit plane.
+/// Loads group `G` of a 2-bit plane.
 #[inline(always)]
 unsafe fn two<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let line = unsafe { l.bytes(lines.add(G / 4 * LINE)) };
     match const { G % 4 } {
         0 => l.bits::<0, 3>(line),
@@ -145,10 +145,10 @@ unsafe fn two<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
     }
 }
 
-/// Group `G` of a 1-bit plane.
+/// Loads group `G` of a 1-bit plane.
 #[inline(always)]
 unsafe fn one<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let line = unsafe { l.bytes(lines.add(G / 8 * LINE)) };
     match const { G % 8 } {
         0 => l.bits::<0, 1>(line),
@@ -167,7 +167,7 @@ impl<const OFFSET: i32> QuantPlane for Int4Values<OFFSET> {
     const OFFSET: i32 = OFFSET;
     #[inline(always)]
     unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { nibble::<L, G>(l, lines) }
     }
 }
@@ -182,7 +182,7 @@ impl<const TABLE: usize> QuantPlane for CodebookValues<TABLE> {
             1 => &codebooks::FP4_DOUBLED,
             _ => &codebooks::W4I,
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { l.look_up(nibble::<L, G>(l, lines), table) }
     }
 }
@@ -192,7 +192,7 @@ impl QuantPlane for RaisedCodebookValues {
     const OFFSET: i32 = 10;
     #[inline(always)]
     unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { l.look_up(nibble::<L, G>(l, lines), &codebooks::W4I_RAISED) }
     }
 }
@@ -203,7 +203,7 @@ impl<const OFFSET: i32> QuantPlane for Int5Values<OFFSET> {
     const SETTLE: usize = 4;
     #[inline(always)]
     unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { l.or(nibble::<L, G>(l, lines), l.raise::<4>(one::<L, G>(l, lines.add(8 * LINE)))) }
     }
 }
@@ -214,7 +214,7 @@ impl QuantPlane for Int6Values {
     const SETTLE: usize = 2;
     #[inline(always)]
     unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { l.or(nibble::<L, G>(l, lines), l.raise::<4>(two::<L, G>(l, lines.add(8 * LINE)))) }
     }
 }
@@ -224,7 +224,7 @@ impl<const OFFSET: i32> QuantPlane for Int2Values<OFFSET> {
     const OFFSET: i32 = OFFSET;
     #[inline(always)]
     unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { two::<L, G>(l, lines) }
     }
 }
@@ -234,35 +234,35 @@ impl QuantPlane for Int3Values {
     const OFFSET: i32 = 4;
     #[inline(always)]
     unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { l.or(two::<L, G>(l, lines), l.raise::<2>(one::<L, G>(l, lines.add(4 * LINE)))) }
     }
 }
 
-/// f16 per 32.
+/// One f16 per 32 columns.
 pub(super) struct F16Scale;
-/// f16 scale and minimum per 32.
+/// One f16 scale and minimum per 32 columns.
 pub(super) struct F16ScaleMin;
-/// bf16 per 32.
+/// One bf16 per 32 columns.
 pub(super) struct Bf16Scale;
-/// f32 per 16.
+/// One f32 per 16 columns.
 pub(super) struct F32Scale;
-/// f16 per 256 times u8 per 32, both for scale and minimum.
+/// f16 per 256 columns times u8 per 32, for both scale and minimum.
 pub(super) struct SuperBlockMin;
-/// f16 per 256 times i8 per 16.
+/// f16 per 256 columns times i8 per 16.
 pub(super) struct SuperBlock16;
-/// f16 per 256 times u4 per 16, both for scale and minimum.
+/// f16 per 256 columns times u4 per 16, for both scale and minimum.
 pub(super) struct SuperBlock16Min;
-/// f16 per 256 times i8 per 32, which stand at the head.
+/// f16 per 256 columns times i8 per 32, stored in the head.
 pub(super) struct SuperBlockHead;
-/// f16 per 256.
+/// One f16 per 256 columns.
 pub(super) struct F16Scale256;
 
 impl ScaleScheme for F16Scale {
     const SUB: usize = 32;
     #[inline(always)]
     unsafe fn scale<L: MatmulSimd>(l: L, p: ScaleAddress) -> L::F {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { l.halves(p.tail.add(p.sub * 32 + p.lane * 2)) }
     }
 }
@@ -273,12 +273,12 @@ impl ScaleScheme for F16ScaleMin {
     const MIN: bool = true;
     #[inline(always)]
     unsafe fn scale<L: MatmulSimd>(l: L, p: ScaleAddress) -> L::F {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { l.halves(p.tail.add(p.sub * 32 + p.lane * 2)) }
     }
     #[inline(always)]
     unsafe fn min<L: MatmulSimd>(l: L, p: ScaleAddress) -> L::F {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { l.halves(p.tail.add(LINE + p.sub * 32 + p.lane * 2)) }
     }
 }
@@ -287,7 +287,7 @@ impl ScaleScheme for Bf16Scale {
     const SUB: usize = 32;
     #[inline(always)]
     unsafe fn scale<L: MatmulSimd>(l: L, p: ScaleAddress) -> L::F {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { l.brains(p.tail.add(p.sub * 32 + p.lane * 2)) }
     }
 }
@@ -297,7 +297,7 @@ impl ScaleScheme for F32Scale {
     const TAIL: usize = 4;
     #[inline(always)]
     unsafe fn scale<L: MatmulSimd>(l: L, p: ScaleAddress) -> L::F {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { l.floats(p.tail.add(p.sub * LINE + p.lane * 4).cast()) }
     }
 }
@@ -309,14 +309,14 @@ impl ScaleScheme for SuperBlockMin {
     const MIN: bool = true;
     #[inline(always)]
     unsafe fn scale<L: MatmulSimd>(l: L, p: ScaleAddress) -> L::F {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             l.mul(l.halves(p.head.add(p.lane * 2)), l.unsigned::<0, 255>(p.tail.add(p.sub * 16 + p.lane)))
         }
     }
     #[inline(always)]
     unsafe fn min<L: MatmulSimd>(l: L, p: ScaleAddress) -> L::F {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let minimum = l.halves(p.head.add(32 + p.lane * 2));
             l.negate(l.mul(minimum, l.unsigned::<0, 255>(p.tail.add(32 + p.sub * 16 + p.lane))))
@@ -330,7 +330,7 @@ impl ScaleScheme for SuperBlock16 {
     const HEAD: usize = 1;
     #[inline(always)]
     unsafe fn scale<L: MatmulSimd>(l: L, p: ScaleAddress) -> L::F {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { l.mul(l.halves(p.head.add(p.lane * 2)), l.signed(p.tail.add(p.sub * 16 + p.lane))) }
     }
 }
@@ -342,14 +342,14 @@ impl ScaleScheme for SuperBlock16Min {
     const MIN: bool = true;
     #[inline(always)]
     unsafe fn scale<L: MatmulSimd>(l: L, p: ScaleAddress) -> L::F {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             l.mul(l.halves(p.head.add(p.lane * 2)), l.unsigned::<0, 15>(p.tail.add(p.sub * 16 + p.lane)))
         }
     }
     #[inline(always)]
     unsafe fn min<L: MatmulSimd>(l: L, p: ScaleAddress) -> L::F {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let minimum = l.halves(p.head.add(32 + p.lane * 2));
             l.negate(l.mul(minimum, l.unsigned::<4, 15>(p.tail.add(p.sub * 16 + p.lane))))
@@ -364,7 +364,7 @@ impl ScaleScheme for SuperBlockHead {
     const TAIL: usize = 0;
     #[inline(always)]
     unsafe fn scale<L: MatmulSimd>(l: L, p: ScaleAddress) -> L::F {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let sub = l.signed(p.head.add(LINE + (p.mac * 2 + p.sub) * 16 + p.lane));
             l.mul(l.halves(p.head.add(p.lane * 2)), sub)
@@ -379,7 +379,7 @@ impl ScaleScheme for F16Scale256 {
     const TAIL: usize = 0;
     #[inline(always)]
     unsafe fn scale<L: MatmulSimd>(l: L, p: ScaleAddress) -> L::F {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { l.halves(p.head.add(p.lane * 2)) }
     }
 }

@@ -1,15 +1,16 @@
-//! Products of rows with packed matrices: `out = x · Wᵀ (+ bias) (+ residual)`.
+//! Matmul of activation rows with packed weight matrices: `out = x · Wᵀ (+ bias) (+ residual)`.
 //!
 //! Contract, for each output:
-//! - Row types: the row is rotated and quantised; all products of a row are one exact integer sum, and the result is
-//!   `Σ q·a · (scale · a_scale)`, the scales multiplied first.
-//! - Other integer types: the row is quantised (see [`quantise`](super::quantise)). From zero, sub-block by sub-block
-//!   in order of K, `acc = fma(Σ q·a, scale · a_scale, acc)` with an exact integer sum; types with a minimum follow
-//!   with `acc = fma(min, a_scale · Σ a, acc)`.
+//! - Row types: the row is rotated and quantized; all products of a row form one exact integer sum, and the
+//!   result is `Σ q·a · (scale · a_scale)`, with the scales multiplied first.
+//! - Other integer types: the row is quantized (see [`quantise`](super::quantise)). From zero, sub-block by
+//!   sub-block in order of K, `acc = fma(Σ q·a, scale · a_scale, acc)` with an exact integer sum; for types
+//!   with a minimum, followed by `acc = fma(min, a_scale · Σ a, acc)`.
 //! - Float types: from zero, column by column in order of K, `acc = fma(w, x, acc)`.
 //! - Bias and residual are added in this order, one rounding each.
 //!
-//! One body serves every instruction set through the `MatmulSimd` trait; [`reference()`] says the same in plain words.
+//! One generic body serves every instruction set through the `MatmulSimd` trait; [`reference()`] is the
+//! scalar reference.
 
 mod reference;
 
@@ -55,36 +56,36 @@ use super::Kernel;
 use super::quantise::Layout;
 use crate::panel::{InputKind, PanelType, ROWS};
 
-/// The rows on the left of a product.
+/// The activation rows, the left operand of a matmul.
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a> {
-    /// Quantised rows, one after the other, for integer panel types.
+    /// Consecutive quantized rows, for integer panel types.
     Quantised(&'a [i32]),
-    /// Rotated and quantised rows, one after the other, for row types.
+    /// Consecutive rotated and quantized rows, for row types.
     Rotated(&'a [i32]),
-    /// Plain rows, each `stride` after the last, for float panel types.
+    /// f32 rows, `stride` apart, for float panel types.
     Float {
         /// The rows.
         rows: &'a [f32],
-        /// From the start of a row to the start of the next.
+        /// Distance in elements from the start of a row to the start of the next.
         stride: usize,
     },
 }
 
-/// What is multiplied.
+/// The operands of a matmul.
 #[derive(Clone, Copy, Debug)]
 pub struct Product<'a> {
-    /// How the matrix is packed.
+    /// The packed layout of the matrix.
     pub panel: PanelType,
-    /// Its panels.
+    /// The packed panels.
     pub weights: &'a [u8],
     /// Output rows of the matrix, N.
     pub outputs: usize,
     /// Columns of the matrix, K.
     pub columns: usize,
-    /// One number per output, or empty.
+    /// One bias per output, or empty.
     pub bias: &'a [f32],
-    /// The rows.
+    /// The activation rows.
     pub input: Input<'a>,
 }
 
@@ -99,19 +100,19 @@ impl Input<'_> {
 }
 
 impl Product<'_> {
-    /// Panels of the matrix.
+    /// Returns the number of panels of the matrix.
     pub fn panels(&self) -> usize {
         self.outputs.div_ceil(ROWS)
     }
 
-    /// Panics where the slices are too short for `rows` and `panels`: the kernels read without checks.
+    /// Panics if the slices are too short for `rows` and `panels`: the kernels read without bounds checks.
     fn check(&self, rows: &Range<usize>, panels: &Range<usize>) {
         let panel_bytes = self.panel.panel_bytes(self.columns).unwrap_or(usize::MAX);
         let needed = panel_bytes.saturating_mul(panels.end);
         let beyond = "rows beyond the input";
         assert!(panels.end <= self.panels() && needed <= self.weights.len(), "panels beyond the matrix");
         assert!(self.bias.is_empty() || self.bias.len() >= self.outputs, "bias shorter than the outputs");
-        // Scales of rows that have no words could not be read.
+        // Rows without columns have no words, so not even a scale to read.
         assert!(self.columns > 0 || !self.panel.is_row(), "a product of no columns");
         assert!(self.input.kind() == self.panel.input(), "{} panels take other rows", self.panel.name());
         match self.input {
@@ -130,7 +131,7 @@ impl Product<'_> {
     }
 }
 
-/// The table that receives a product; several workers fill it, each its own part.
+/// The output matrix; several workers fill disjoint parts of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Output<'a> {
     start: *mut f32,
@@ -142,28 +143,29 @@ pub struct Output<'a> {
 }
 
 impl<'a> Output<'a> {
-    /// A table of `rows` × `columns` at `start`, each row `stride` after the last.
+    /// Creates an output of `rows` × `columns` at `start`, with rows `stride` apart.
     ///
     /// # Safety
-    /// The table must be valid for writes for `'a`, and while a kernel fills some rows and panels of it,
-    /// nobody else may touch the same part.
+    /// The matrix must be valid for writes for `'a`, and while a kernel fills some rows and panels of it,
+    /// that part must not be accessed otherwise.
     pub unsafe fn new(start: *mut f32, rows: usize, columns: usize, stride: usize) -> Self {
         Self { start, stride, residual: None, rows, columns, lifetime: PhantomData }
     }
 
-    /// Adds the table at `residual`, of the same size, to the product.
+    /// Adds the matrix at `residual`, of the same size, to the product.
     ///
     /// # Safety
-    /// It must be valid for reads for `'a`, and nobody may write it meanwhile, unless it is the output itself.
+    /// It must be valid for reads for `'a`, and must not be written meanwhile, unless it is the output
+    /// itself.
     #[must_use]
     pub unsafe fn plus(self, residual: *const f32, stride: usize) -> Self {
         Self { residual: Some((residual, stride)), ..self }
     }
 
-    /// Stores one number, after the residual was added.
+    /// Stores one element, after adding the residual.
     fn set(&self, row: usize, column: usize, value: f32) {
         assert!(row < self.rows && column < self.columns, "beyond the table");
-        // SAFETY: the place lies inside the table, and the residual has the table's size.
+        // SAFETY: the element lies inside the matrix, and the residual has the same size.
         unsafe {
             let residual = self.residual.map(|(start, stride)| *start.add(row * stride + column));
             *self.start.add(row * self.stride + column) = residual.map_or(value, |residual| residual + value);

@@ -1,4 +1,4 @@
-//! Products with NEON: four output rows in a register, widening multiplies for the integers.
+//! Matmul with NEON: four output rows per register, widening multiplies for the integers.
 
 use core::arch::aarch64::*;
 use core::ops::Range;
@@ -21,12 +21,12 @@ fn neon(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: Ou
 /// Wraps intrinsic calls.
 macro_rules! intrinsic {
     ($call:expr) => {
-        // SAFETY: NEON is part of the target; pointers are the caller's promise.
+        // SAFETY: NEON is part of the target; pointers are guaranteed valid by the caller.
         unsafe { $call }
     };
 }
 
-/// Logical shift of each byte to the right.
+/// Logical right shift of each byte.
 macro_rules! shifted {
     ($x:expr, $shift:ident, $($n:literal)*) => {
         match const { $shift } {
@@ -36,14 +36,14 @@ macro_rules! shifted {
     };
 }
 
-/// Four bytes at `from`, in the low half of a register.
+/// Loads four bytes into the low half of a register.
 #[inline(always)]
 unsafe fn four_bytes(from: *const u8) -> uint8x8_t {
-    // SAFETY: the caller promises the bytes.
+    // SAFETY: the bytes are guaranteed by the caller.
     intrinsic!(vcreate_u8(u64::from(from.cast::<u32>().read_unaligned())))
 }
 
-/// How integers are multiplied: that in which the levels of NEON differ.
+/// The integer instructions, in which the NEON extensions differ.
 pub(super) trait Multiply: Copy {
     /// See [`MatmulSimd::FLOATS`].
     const FLOATS: Option<Function> = Some(neon);
@@ -61,7 +61,7 @@ pub(super) trait Multiply: Copy {
         blocks: usize,
         sums: &mut [[float32x4_t; V]; M],
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { tile::integers::<Self, P, S, M, V>(self, panels, lanes, rows, blocks, sums) }
     }
 }
@@ -74,7 +74,7 @@ impl Multiply for Neon {
         intrinsic!({
             let w = vreinterpretq_s8_u8(weights);
             let a = vreinterpretq_s8_s32(vdupq_n_s32(a));
-            // A pair of products is at most 2 · 128 · 127 and fits 16 bits.
+            // The sum of a pair of products is at most 2 · 128 · 127 and fits into 16 bits.
             let low = vmull_s8(vget_low_s8(w), vget_low_s8(a));
             let high = vmull_high_s8(w, a);
             vpadalq_s16(sum, vpaddq_s16(low, high))
@@ -155,7 +155,7 @@ impl<N: Multiply> MatmulSimd for N {
     fn factors<const SHIFT: u32>(self, words: Self::W) -> Self::W {
         intrinsic!({
             let codes = vandq_s32(vshlq_s32(words, vdupq_n_s32(-(SHIFT as i32))), vdupq_n_s32(15));
-            // The top byte looks up the factor, the others nothing.
+            // The top byte looks up the factor; the other bytes yield zero.
             let index = vorrq_s32(vshlq_n_s32::<24>(codes), vdupq_n_s32(0x00ff_ffff));
             let raised = self.look_up(vreinterpretq_u8_s32(index), &codebooks::W4I_FACTORS);
             vshrq_n_s32::<24>(vreinterpretq_s32_u8(raised))
@@ -174,7 +174,7 @@ impl<N: Multiply> MatmulSimd for N {
         blocks: usize,
         sums: &mut [[Self::F; V]; M],
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.tile::<P, S, M, V>(panels, lanes, rows, blocks, sums) }
     }
     #[inline(always)]

@@ -1,4 +1,4 @@
-//! Products with NEON's dot products of bytes: `sdot` takes four columns of four output rows at once.
+//! Matmul with NEON int8 dot products: `sdot` multiplies four columns of four output rows at once.
 
 use core::arch::aarch64::*;
 use core::arch::asm;
@@ -13,7 +13,7 @@ pub(super) const KERNEL: Kernel<Function> =
     Kernel::new("matmul-dotprod", Features::NEON.with(Features::DOTPROD), dotprod);
 
 fn dotprod(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
-    // SAFETY: the list selects this entry only where the processor has dot products.
+    // SAFETY: the kernel list selects this entry only if the processor has dot products.
     unsafe { shell(product, rows, panels, out) }
 }
 
@@ -22,12 +22,12 @@ fn shell(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: O
     run::run::<Dot, 4, 2>(Dot::inside(), product, rows, panels, out);
 }
 
-/// Proof that the processor has dot products of bytes.
+/// A token that proves that the processor has the `dotprod` extension.
 #[derive(Clone, Copy)]
 pub(super) struct Dot(());
 
 impl Dot {
-    /// The token, inside a function that is compiled for dot products.
+    /// Creates the token inside a function that is compiled for `dotprod`.
     #[inline]
     #[target_feature(enable = "neon,dotprod")]
     pub(super) fn inside() -> Self {
@@ -39,7 +39,7 @@ impl Multiply for Dot {
     #[inline(always)]
     fn dot(self, sum: int32x4_t, weights: uint8x16_t, a: i32) -> int32x4_t {
         let mut sum = sum;
-        // SAFETY: `self` proves that the processor has the instruction, which touches only its registers.
+        // SAFETY: `self` proves that the processor has the instruction, which only accesses its registers.
         unsafe {
             asm!(
                 "sdot {sum:v}.4s, {weights:v}.16b, {a:v}.4b[0]",

@@ -1,7 +1,7 @@
-//! Products with NEON's products of byte matrices: `smmla` takes eight columns of two rows and two outputs.
+//! Matmul with the NEON int8 matrix multiply: `smmla` multiplies eight columns of two rows and two outputs.
 //!
-//! Int2Values neighbouring groups of columns, zipped, give eight columns of the outputs 0 and 1 and of 2 and 3. A
-//! single row takes the way of `sdot`.
+//! Two adjacent groups of columns, zipped, give eight columns of outputs 0 and 1 and of outputs 2 and 3. A
+//! single row uses `sdot`.
 
 use core::arch::aarch64::*;
 use core::arch::asm;
@@ -20,7 +20,7 @@ pub(super) const KERNEL: Kernel<Function> =
     Kernel::new("matmul-i8mm", Features::NEON.with(Features::DOTPROD).with(Features::I8MM), i8mm);
 
 fn i8mm(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
-    // SAFETY: the list selects this entry only where the processor has dot and matrix products.
+    // SAFETY: the kernel list selects this entry only if the processor has dot and matrix products.
     unsafe { shell(product, rows, panels, out) }
 }
 
@@ -29,12 +29,12 @@ fn shell(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: O
     run::run::<I8mm, 4, 2>(I8mm::inside(), product, rows, panels, out);
 }
 
-/// Proof that the processor has dot and matrix products of bytes.
+/// A token that proves that the processor has the `dotprod` and `i8mm` extensions.
 #[derive(Clone, Copy)]
 pub(super) struct I8mm(Dot);
 
-/// Integer sums of one vector of outputs for two pairs of rows: `[pair][half]` holds, row after row, outputs
-/// 0 and 1 or 2 and 3.
+/// Integer accumulators of one vector of outputs for two pairs of rows: `[pair][half]` holds, row-major,
+/// outputs 0 and 1 or 2 and 3.
 type Squares = [[int32x4_t; 2]; 2];
 
 impl I8mm {
@@ -44,11 +44,11 @@ impl I8mm {
         Self(Dot::inside())
     }
 
-    /// Adds the products of two rows of eight in `a` with two rows of eight in `weights`.
+    /// Adds the product of the 2 × 8 matrix in `a` with the 2 × 8 matrix in `weights`, transposed.
     #[inline(always)]
     fn square(self, sum: int32x4_t, a: int32x4_t, weights: uint32x4_t) -> int32x4_t {
         let mut sum = sum;
-        // SAFETY: `self` proves that the processor has the instruction, which touches only its registers.
+        // SAFETY: `self` proves that the processor has the instruction, which only accesses its registers.
         unsafe {
             asm!(
                 "smmla {sum:v}.4s, {a:v}.16b, {weights:v}.16b",
@@ -61,14 +61,14 @@ impl I8mm {
         sum
     }
 
-    /// Sums that begin at one number for each of four rows.
+    /// Starts accumulators with one initial value for each of four rows.
     #[inline(always)]
     fn start_squares(self, initial: [i32; 4]) -> Squares {
         // SAFETY: NEON is part of the target.
         [0, 2].map(|m| unsafe { [vcombine_s32(vdup_n_s32(initial[m]), vdup_n_s32(initial[m + 1])); 2] })
     }
 
-    /// The sums of each of the four rows.
+    /// Returns the sums of each of the four rows.
     #[inline(always)]
     fn rows(self, squares: Squares) -> [int32x4_t; 4] {
         core::array::from_fn(|m| {
@@ -98,7 +98,7 @@ impl Multiply for I8mm {
         blocks: usize,
         sums: &mut [[float32x4_t; V]; M],
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             match (rows.first_chunk(), sums.first_chunk_mut()) {
                 (Some(rows), Some(sums)) => four_rows::<P, S, V>(self, panels, lanes, rows, blocks, sums),
@@ -141,7 +141,7 @@ unsafe fn four_rows<P: QuantPlane, S: ScaleScheme, const V: usize>(
     }
 }
 
-/// Runs a block of code with the constants `$g` from 0 to 14 and `$h` one more, in steps of two.
+/// Expands a block of code with the constants `$g` from 0 to 14, in steps of two, and `$h` = `$g` + 1.
 macro_rules! pairs_of_groups {
     ($g:ident, $h:ident => $body:block) => {
         pairs_of_groups!(@ $g $h $body 0 2 4 6 8 10 12 14)
@@ -206,7 +206,7 @@ unsafe fn add_scaled<S: ScaleScheme, const V: usize>(
     v: usize,
     sums: &mut [[float32x4_t; V]; 4],
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let scale = S::scale(l, place);
         for m in 0..4 {

@@ -1,12 +1,12 @@
-//! The product in plain words: output by output, straight from the contract.
+//! The scalar reference of matmul: output by output, directly from the contract.
 
 use super::{Input, Product};
 use crate::float;
 use crate::ops::quantise::{Layout, Row};
 use crate::panel::{self, ROWS};
 
-/// Output `output` of row `row`, with its bias and without a residual. `scratch` holds K numbers and is used
-/// for float types only.
+/// Returns output `output` of row `row`, with its bias and without a residual. `scratch` holds K floats and
+/// is used for float types only.
 pub fn reference(product: &Product<'_>, row: usize, output: usize, scratch: &mut [f32]) -> f32 {
     let bytes = product.panel.panel_bytes(product.columns).unwrap_or(0);
     let panel = &product.weights[output / ROWS * bytes..][..bytes];

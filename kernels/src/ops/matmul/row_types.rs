@@ -1,15 +1,15 @@
-//! The inner loops of row types: one integer sum from the first column to the last.
+//! The microkernel of the row types: one integer sum from the first column to the last.
 
 use super::formats::{CodebookValues, Int8Values, QuantPlane, RaisedCodebookValues};
 use super::simd::MatmulSimd;
 use super::tile::{LINE, QuantisedRow, ahead, sixteen_groups};
 
-/// How the macro-blocks of a row type are added up.
+/// How the macro-blocks of a row type are accumulated.
 pub(super) trait RowScheme {
-    /// Int8Values of a macro-block.
+    /// Bytes of a macro-block.
     const BYTES: usize;
 
-    /// What the totals of a row begin with.
+    /// Returns the initial value of the totals of a row.
     ///
     /// # Safety
     /// The row must be valid.
@@ -28,22 +28,23 @@ pub(super) trait RowScheme {
         totals: &mut [[L::D; V]; M],
     );
 
-    /// The scales of the rows; `end` is where the blocks of the panel end.
+    /// Loads the scales of the weight rows; `end` is where the blocks of the panel end.
     ///
     /// # Safety
-    /// The scales must be there.
+    /// The scales must exist.
     unsafe fn scale<L: MatmulSimd>(l: L, end: *const u8, lane: usize) -> L::F;
 }
 
-/// Signed bytes, f32 scales.
+/// W8r: signed bytes, f32 scales.
 pub(super) struct ByteRow;
-/// Levels of a codebook, a factor per 16 columns, bf16 scales.
+/// W4i: codebook levels, a factor per 16 columns, bf16 scales.
 pub(super) struct BookRow;
 
-/// The products of rows and vectors over all `blocks`.
+/// Returns the products of rows and vectors over all `blocks`.
 ///
 /// # Safety
-/// Every pointer of `panels` must be valid for a panel of so many macro-blocks, and every row for their columns.
+/// Every pointer of `panels` must be valid for a panel of `blocks` macro-blocks, and every row for their
+/// columns.
 #[inline(always)]
 pub(super) unsafe fn products<L: MatmulSimd, R: RowScheme, const M: usize, const V: usize>(
     l: L,
@@ -52,7 +53,7 @@ pub(super) unsafe fn products<L: MatmulSimd, R: RowScheme, const M: usize, const
     rows: &[QuantisedRow; M],
     blocks: usize,
 ) -> [[L::F; V]; M] {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let ahead = ahead(panels, lanes);
         let mut initial = [0; M];
@@ -65,7 +66,7 @@ pub(super) unsafe fn products<L: MatmulSimd, R: RowScheme, const M: usize, const
             let mut lines = *panels;
             for v in 0..V {
                 lines[v] = panels[v].add(block * R::BYTES);
-                // A single row is done with its weights before the next have come.
+                // A single row uses its weights up faster than they arrive, so the next ones are prefetched.
                 if M == 1 && V > 1 && lanes[v] == 0 {
                     for at in (0..R::BYTES).step_by(LINE) {
                         l.prefetch(lines[v].wrapping_add(ahead + at));
@@ -91,8 +92,8 @@ impl RowScheme for ByteRow {
 
     #[inline(always)]
     unsafe fn initial<L: MatmulSimd>(row: QuantisedRow) -> i32 {
-        // That of a row that is not finite is no number: it may wrap, for the scale is none either.
-        // SAFETY: the caller's promise.
+        // The total of a row that is not finite may overflow: its scale is NaN.
+        // SAFETY: guaranteed by the caller.
         unsafe { row.total().wrapping_mul(-L::SIGNED_BIAS) }
     }
 
@@ -121,19 +122,19 @@ impl RowScheme for ByteRow {
 
     #[inline(always)]
     unsafe fn scale<L: MatmulSimd>(l: L, end: *const u8, lane: usize) -> L::F {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { l.floats(end.add(4 * lane).cast()) }
     }
 }
 
 impl BookRow {
-    /// Makes a macro-block signed bytes, each a level times its factor, in the lines of [`ByteRow`].
+    /// Unpacks a macro-block to signed bytes, each a level times its factor, in the layout of [`ByteRow`].
     ///
     /// # Safety
     /// `from` must be valid for a macro-block, and `to` for one of bytes.
     #[inline(always)]
     pub(super) unsafe fn unpack<L: MatmulSimd>(l: L, from: *const u8, lane: usize, to: *mut u8) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let words = l.words(from.add(8 * LINE + 2 * lane));
             let factors =
@@ -201,7 +202,7 @@ impl RowScheme for BookRow {
 
     #[inline(always)]
     unsafe fn scale<L: MatmulSimd>(l: L, end: *const u8, lane: usize) -> L::F {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { l.brains(end.add(2 * lane)) }
     }
 }

@@ -1,4 +1,4 @@
-//! The outer loops: panels and rows in tiles, and what follows the product.
+//! The outer loops of a matmul: tiling over panels and rows, and the epilogue.
 
 use core::marker::PhantomData;
 use core::ops::Range;
@@ -11,8 +11,8 @@ use super::{Input, Output, Product, unpacked};
 use crate::ops::quantise::Layout;
 use crate::panel::{PanelType, ROWS};
 
-/// Computes a part of a product with the instructions of `L`. `V1` vectors of outputs are worked on at once
-/// for a single row, `VN` for up to four rows.
+/// Computes a part of a matmul with the instructions of `L`, with `V1` vectors of outputs per tile for a
+/// single row and `VN` for up to four rows.
 #[inline(always)]
 pub(super) fn run<L: MatmulSimd, const V1: usize, const VN: usize>(
     l: L,
@@ -49,9 +49,9 @@ pub(super) fn run<L: MatmulSimd, const V1: usize, const VN: usize>(
     })
 }
 
-/// How a tile of one panel type is computed.
+/// Computes the tiles of one panel type.
 trait Kind {
-    /// The products of `M` rows from `row` with the `V` vectors.
+    /// Computes the products of `M` rows from `row` with `V` vectors of outputs.
     unsafe fn products<L: MatmulSimd, const M: usize, const V: usize>(
         &self,
         l: L,
@@ -62,16 +62,16 @@ trait Kind {
     ) -> [[L::F; V]; M];
 }
 
-/// What all tiles of a product have in common, computed before the first: a tile of short rows is done in the time
-/// of a few divisions.
+/// What all tiles of a matmul share, computed once up front: a tile with few columns takes only as long as a
+/// few divisions.
 #[derive(Clone, Copy)]
 struct Shape {
     weights: *const u8,
     panel_bytes: usize,
     columns: usize,
-    /// Blocks of a panel.
+    /// Blocks per panel.
     blocks: usize,
-    /// Of quantised rows.
+    /// Layout of quantized rows.
     layout: Layout,
 }
 
@@ -92,13 +92,13 @@ struct Integers<P, S>(PhantomData<(P, S)>);
 struct Floats<E>(PhantomData<E>);
 struct Rows<R>(PhantomData<R>);
 
-/// Where the vectors of a tile are.
+/// Addresses of the output vectors of a tile.
 struct Vectors<const V: usize> {
-    /// The panel of each.
+    /// The panel of each vector.
     panels: [*const u8; V],
-    /// The first row of each within its panel.
+    /// The first row of each vector within its panel.
     lanes: [usize; V],
-    /// The first output of each.
+    /// The first output of each vector.
     outputs: [usize; V],
 }
 
@@ -114,7 +114,7 @@ impl<P: QuantPlane, S: ScaleScheme> Kind for Integers<P, S> {
     ) -> [[L::F; V]; M] {
         let mut sums = [[l.splat(0.0); V]; M];
         let Input::Quantised(words) = input else { return sums };
-        // SAFETY: `Product::check` saw that rows and panels are there.
+        // SAFETY: `Product::check` ensures that the rows and panels exist.
         unsafe {
             let rows = QuantisedRow::several(words, shape.layout, row);
             l.integers::<P, S, M, V>(&vectors.panels, &vectors.lanes, &rows, shape.blocks, &mut sums);
@@ -135,7 +135,7 @@ impl<E: FloatElement> Kind for Floats<E> {
     ) -> [[L::F; V]; M] {
         let mut sums = [[l.splat(0.0); V]; M];
         let Input::Float { rows, stride } = input else { return sums };
-        // SAFETY: `Product::check` saw that rows and panels are there.
+        // SAFETY: `Product::check` ensures that the rows and panels exist.
         unsafe {
             let rows = core::array::from_fn(|m| rows.as_ptr().add((row + m) * stride));
             tile::floats::<L, E, M, V>(l, &vectors.panels, &vectors.lanes, &rows, shape.columns, &mut sums);
@@ -156,7 +156,7 @@ impl<R: RowScheme> Kind for Rows<R> {
     ) -> [[L::F; V]; M] {
         let zero = [[l.splat(0.0); V]; M];
         let Input::Rotated(words) = input else { return zero };
-        // SAFETY: `Product::check` saw that rows and panels are there.
+        // SAFETY: `Product::check` ensures that the rows and panels exist.
         unsafe {
             let rows = QuantisedRow::several(words, shape.layout, row);
             row_types::products::<L, R, M, V>(
@@ -170,7 +170,7 @@ impl<R: RowScheme> Kind for Rows<R> {
     }
 }
 
-/// The part of a product that one call computes.
+/// The share of a matmul that one call computes.
 pub(super) struct MatmulShare<'a> {
     pub(super) product: &'a Product<'a>,
     pub(super) rows: Range<usize>,
@@ -179,7 +179,7 @@ pub(super) struct MatmulShare<'a> {
 }
 
 impl<'a> MatmulShare<'a> {
-    /// Panics where something of it is not there: the kernels read and write without checks.
+    /// Panics if the share is out of bounds: the kernels read and write without bounds checks.
     pub(super) fn checked(
         product: &'a Product<'a>,
         rows: Range<usize>,
@@ -194,7 +194,7 @@ impl<'a> MatmulShare<'a> {
         Self { product, rows, panels, out }
     }
 
-    /// The same without the rows before `row`.
+    /// Returns the share without the rows before `row`.
     #[inline(always)]
     fn after(&self, row: usize) -> Self {
         Self { rows: row..self.rows.end, panels: self.panels.clone(), ..*self }
@@ -202,17 +202,19 @@ impl<'a> MatmulShare<'a> {
 }
 
 impl MatmulShare<'_> {
-    /// Int3Values shapes of tiles: four rows times `VN` vectors, one row times `V1`, and one times one for what is
-    /// left. Each is a copy of the inner loops for every panel type, so each has only one call.
+    /// Computes the share with three tile shapes: four rows times `VN` vectors, one row times `V1`, and one
+    /// times one for the remainder. Each is a copy of the inner loops for every panel type, so each has only
+    /// one call site.
     #[inline(always)]
     fn tiles<L: MatmulSimd, const V1: usize, const VN: usize>(&self, l: L, kind: &impl Kind) {
         let per_panel = ROWS / L::WIDTH;
         let shape = Shape::new(self.product);
         let end = self.panels.end * per_panel;
         let mut vector = self.panels.start * per_panel;
-        // The vectors of a strip are walked once per row or four rows, so that they stay in the nearest cache.
+        // The vectors of a strip are read once per row or per four rows, so that they stay in L1.
         let strip = if self.rows.len() == 1 { V1 } else { V1.max(VN) };
-        // Where panels are whole numbers of tiles, nothing is left over, and no copy is made for it.
+        // If panels are whole numbers of tiles, there is no remainder, and no copy of the loops is generated
+        // for it.
         let is_even = const { (ROWS / L::WIDTH).is_multiple_of(V1) && V1.is_multiple_of(VN) };
         while vector < end {
             let strip_end = end.min(vector + strip);
@@ -224,7 +226,7 @@ impl MatmulShare<'_> {
             };
             while row < self.rows.end {
                 let rows = if self.rows.end - row >= 4 { 4 } else { 1 };
-                // The next strip comes a few lines at a time, meanwhile.
+                // Prefetches the next strip a few cache lines at a time.
                 if rows == 4 {
                     for line in 0..lines {
                         l.prefetch(next.wrapping_add(line * LINE));
@@ -254,7 +256,7 @@ impl MatmulShare<'_> {
         }
     }
 
-    /// `M` rows from `row` times `V` vectors from `vector`.
+    /// Computes `M` rows from `row` times `V` vectors from `vector`.
     #[inline(always)]
     fn tile<L: MatmulSimd, const M: usize, const V: usize>(
         &self,
@@ -268,12 +270,12 @@ impl MatmulShare<'_> {
         let panel_of = |v: usize| (vector + v) / per_panel;
         let lane_of = |v: usize| (vector + v) % per_panel * L::WIDTH;
         let vectors: Vectors<V> = Vectors {
-            // SAFETY: `Product::check` saw that the panels are there.
+            // SAFETY: `Product::check` ensures that the panels exist.
             panels: core::array::from_fn(|v| unsafe { shape.weights.add(panel_of(v) * shape.panel_bytes) }),
             lanes: core::array::from_fn(lane_of),
             outputs: core::array::from_fn(|v| panel_of(v) * ROWS + lane_of(v)),
         };
-        // SAFETY: `Product::check` saw that rows and panels are there.
+        // SAFETY: `Product::check` ensures that the rows and panels exist.
         let sums = unsafe { kind.products::<L, M, V>(l, self.product.input, shape, row, &vectors) };
         for (m, sums) in sums.iter().enumerate() {
             for (sums, output) in sums.iter().zip(&vectors.outputs) {
@@ -282,7 +284,7 @@ impl MatmulShare<'_> {
         }
     }
 
-    /// Adds bias and residual to the sums of outputs from `output` and stores them.
+    /// Epilogue: adds bias and residual to the sums of the outputs from `output` on, and stores them.
     #[inline(always)]
     pub(super) fn finish<L: MatmulSimd>(&self, l: L, sums: L::F, row: usize, output: usize) {
         let (product, out) = (self.product, &self.out);
@@ -290,8 +292,8 @@ impl MatmulShare<'_> {
             return self.finish_partly(l, sums, row, output);
         }
         let mut sums = sums;
-        // SAFETY: `run` saw that the row and all outputs lie inside the table, `check` that the bias is long
-        // enough; the residual has the table's size.
+        // SAFETY: `checked` ensures that the row and all outputs lie inside the output matrix, and `check`
+        // that the bias is long enough; the residual has the same size as the output.
         unsafe {
             if !product.bias.is_empty() {
                 sums = l.add(sums, l.floats(product.bias.as_ptr().add(output)));
@@ -303,7 +305,7 @@ impl MatmulShare<'_> {
         }
     }
 
-    /// The same where the matrix ends within the vector.
+    /// [`MatmulShare::finish`] for a vector that extends past the last output.
     fn finish_partly<L: MatmulSimd>(&self, l: L, sums: L::F, row: usize, output: usize) {
         let (product, out) = (self.product, &self.out);
         let mut lanes = [0.0; ROWS];

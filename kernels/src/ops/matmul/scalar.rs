@@ -1,4 +1,4 @@
-//! Products without vector instructions: each sub-block is read once and used by all rows.
+//! Matmul without vector instructions: each sub-block is unpacked once and used by several rows.
 
 use core::ops::Range;
 
@@ -11,9 +11,9 @@ use crate::panel::{self, ROWS, SubBlock};
 
 pub(super) const KERNEL: Kernel<Function> = Kernel::new("matmul-scalar", Features::NONE, scalar);
 
-/// Rows that share one reading of a sub-block.
+/// Rows that share an unpacked sub-block.
 const TILE: usize = 8;
-/// Columns of a float row that are read at once.
+/// Columns of a float row that are unpacked at a time.
 const COLUMNS: usize = 64;
 
 fn scalar(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
@@ -34,7 +34,7 @@ fn scalar(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: 
     }
 }
 
-/// The panel of an output.
+/// Returns the panel of an output.
 fn panel_of<'a>(product: &Product<'a>, output: usize) -> &'a [u8] {
     let bytes = product.panel.panel_bytes(product.columns).unwrap_or(0);
     &product.weights[output / ROWS * bytes..][..bytes]
@@ -55,7 +55,7 @@ fn integers(product: &Product<'_>, words: &[i32], rows: Range<usize>, output: us
     sums
 }
 
-/// The results of row types.
+/// Computes the outputs of row types.
 fn whole_rows(product: &Product<'_>, words: &[i32], rows: Range<usize>, output: usize) -> [f32; TILE] {
     let panel = panel_of(product, output);
     let layout = Layout::new(product.columns);
@@ -84,7 +84,7 @@ fn add_sub_block(product: &Product<'_>, block: &SubBlock, row: Row<'_>, column: 
     if product.panel.has_min() { float::fma(block.min, scale * total(words) as f32, sum) } else { sum }
 }
 
-/// The dot product of weights with the integers in some words.
+/// Returns the dot product of weights with the integers in some words.
 fn dot(weights: &[i16], words: &[i32]) -> i32 {
     let mut dot = 0;
     for (weights, word) in weights.as_chunks::<4>().0.iter().zip(words) {
@@ -95,7 +95,7 @@ fn dot(weights: &[i16], words: &[i32]) -> i32 {
     dot
 }
 
-/// The sum of the integers in some words.
+/// Returns the sum of the integers in some words.
 fn total(words: &[i32]) -> i32 {
     words.iter().flat_map(|word| word.to_le_bytes()).map(|value| i32::from(value as i8)).sum()
 }

@@ -1,76 +1,77 @@
-//! The few instructions of which products are made, some output rows at a time.
+//! The instruction-set abstraction of the matmul microkernels, one vector of output rows at a time.
 
 use super::Function;
 use super::formats::{QuantPlane, ScaleScheme};
 use super::run::MatmulShare;
 use super::tile::{self, QuantisedRow};
 
-/// Vectors of [`MatmulSimd::WIDTH`] output rows. A value of an implementing type is the proof that the processor
-/// has the instructions; a vector of bytes holds four columns of each row.
+/// Vectors of [`MatmulSimd::WIDTH`] output rows. A value of an implementing type is a token that proves that
+/// the processor has the instructions; a vector of bytes holds four columns of each row.
 ///
-/// Pointers given to the loading methods must be valid for the bytes that the method names.
+/// Pointers passed to the load methods must be valid for the bytes that the method names.
 pub(super) trait MatmulSimd: Copy {
-    /// Output rows of a vector: a divisor of 16.
+    /// Output rows per vector: a divisor of 16.
     const WIDTH: usize;
-    /// What [`MatmulSimd::dot_signed`] adds to every weight; the tile takes it back through the sum of the row.
+    /// What [`MatmulSimd::dot_signed`] adds to every weight; the tile compensates with the sum of the row.
     const SIGNED_BIAS: i32;
-    /// Where floats are multiplied as another kernel does: that one.
+    /// The kernel that multiplies floats, if it is not this one.
     const FLOATS: Option<Function> = None;
-    /// Whether many rows of W4i are done sooner when its weights are made bytes first.
+    /// Whether many rows of W4i are faster if its weights are first unpacked to int8.
     const WIDE: bool;
     /// Four bytes for each row.
     type B: Copy;
     /// A running integer dot product for each row.
     type D: Copy;
-    /// A small number for each row.
+    /// A small integer for each row.
     type W: Copy;
-    /// A float for each row.
+    /// A f32 for each row.
     type F: Copy;
 
-    /// Asks for the line at an address, which need not be valid, into the second cache.
+    /// Prefetches the cache line at an address, which need not be valid, into L2.
     #[inline(always)]
     fn prefetch(self, _from: *const u8) {}
 
-    /// `4 · WIDTH` bytes.
+    /// Loads `4 · WIDTH` bytes.
     unsafe fn bytes(self, from: *const u8) -> Self::B;
-    /// `(byte >> SHIFT) & MASK`; MASK has no bit above `7 − SHIFT`.
+    /// Returns `(byte >> SHIFT) & MASK`; MASK has no bit above `7 − SHIFT`.
     fn bits<const SHIFT: u32, const MASK: u8>(self, x: Self::B) -> Self::B;
-    /// `byte << SHIFT`, for bytes whose top bits are zero.
+    /// Returns `byte << SHIFT`, for bytes whose top bits are zero.
     fn raise<const SHIFT: u32>(self, x: Self::B) -> Self::B;
     fn or(self, a: Self::B, b: Self::B) -> Self::B;
-    /// The table's entry for each byte, which is below 16.
+    /// Looks up each byte, which is below 16, in the table.
     fn look_up(self, x: Self::B, table: &[i8; 16]) -> Self::B;
 
-    /// Signed bytes times the factors of their rows; every product fits a byte.
+    /// Multiplies signed bytes by the factors of their rows; every product fits into a byte.
     fn times(self, x: Self::B, factors: Self::W) -> Self::B;
     unsafe fn store_bytes(self, x: Self::B, to: *mut u8);
 
-    /// A dot product that begins at `initial`.
+    /// Starts a dot product at `initial`.
     fn start(self, initial: i32) -> Self::D;
     /// Adds the products of unsigned weights below 64 with the four integers in `a`.
     fn dot_small(self, sum: Self::D, weights: Self::B, a: i32) -> Self::D;
     /// Adds the products of signed weights with the four integers in `a`, none of which is −128.
     fn dot_signed(self, sum: Self::D, weights: Self::B, a: i32) -> Self::D;
-    /// Makes room for more [`MatmulSimd::dot_small`] where sums are narrow.
+    /// Widens narrow intermediate sums, so that more [`MatmulSimd::dot_small`] may follow.
     fn settle(self, sum: Self::D) -> Self::D;
-    /// The dot product as a float; `initial` as given to [`MatmulSimd::start`].
+    /// Returns the dot product as a float; `initial` as passed to [`MatmulSimd::start`].
     fn finish(self, sum: Self::D, initial: i32) -> Self::F;
 
-    /// `WIDTH` words of 16 bits, one for each row.
+    /// Loads `WIDTH` 16-bit words, one for each row.
     unsafe fn words(self, from: *const u8) -> Self::W;
-    /// The factor whose code is the four bits from `SHIFT` on of each word, for [`MatmulSimd::weigh`] and [`MatmulSimd::times`].
+    /// Returns the factors encoded by the four bits from `SHIFT` on of each word, for [`MatmulSimd::weigh`]
+    /// and [`MatmulSimd::times`].
     fn factors<const SHIFT: u32>(self, words: Self::W) -> Self::W;
-    /// A dot product of sixteen columns with weights below 20, for [`MatmulSimd::weigh`]. `initial` and the product with it
-    /// fit 16 bits.
+    /// Starts a dot product of sixteen columns with weights below 20, for [`MatmulSimd::weigh`]. `initial`
+    /// and the dot product including it fit into 16 bits.
     #[inline(always)]
     fn start_short(self, initial: i32) -> Self::D {
         self.start(initial)
     }
-    /// Adds a dot product that was begun by [`MatmulSimd::start_short`] times the factors to a total.
+    /// Adds a dot product started by [`MatmulSimd::start_short`], times the factors, to a total.
     fn weigh(self, total: Self::D, dot: Self::D, factors: Self::W) -> Self::D;
 
-    /// Adds the products of all `blocks` blocks to `sums`: where the processor multiplies more than a row at once, an
-    /// inner loop of its own.
+    /// Adds the products of all `blocks` blocks to `sums`. Overridden where the processor multiplies several
+    /// rows per instruction.
     ///
     /// # Safety
     /// As for [`tile::integers`].
@@ -83,17 +84,18 @@ pub(super) trait MatmulSimd: Copy {
         blocks: usize,
         sums: &mut [[Self::F; V]; M],
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { tile::integers::<Self, P, S, M, V>(self, panels, lanes, rows, blocks, sums) }
     }
 
-    /// Computes those rows of a part of block types that are done sooner in another way; returns the first that is left.
+    /// Computes the rows of a share of block types for which another method is faster; returns the first
+    /// remaining row.
     #[inline(always)]
     fn some_rows<P: QuantPlane, S: ScaleScheme>(self, part: &MatmulShare<'_>) -> usize {
         part.rows.start
     }
 
-    /// The same for W4i.
+    /// [`MatmulSimd::some_rows`] for W4i.
     #[inline(always)]
     fn some_book_rows(self, part: &MatmulShare<'_>) -> usize {
         part.rows.start
@@ -104,19 +106,19 @@ pub(super) trait MatmulSimd: Copy {
     fn mul(self, a: Self::F, b: Self::F) -> Self::F;
     fn negate(self, a: Self::F) -> Self::F;
     fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
-    /// `WIDTH` f32.
+    /// Loads `WIDTH` f32.
     unsafe fn floats(self, from: *const f32) -> Self::F;
     unsafe fn store(self, x: Self::F, to: *mut f32);
-    /// `WIDTH` f16.
+    /// Loads `WIDTH` f16.
     unsafe fn halves(self, from: *const u8) -> Self::F;
-    /// `WIDTH` bf16.
+    /// Loads `WIDTH` bf16.
     unsafe fn brains(self, from: *const u8) -> Self::F;
-    /// `WIDTH` signed bytes as floats.
+    /// Loads `WIDTH` signed bytes as floats.
     unsafe fn signed(self, from: *const u8) -> Self::F;
-    /// `(byte >> SHIFT) & MASK` of `WIDTH` bytes, as floats.
+    /// Loads `(byte >> SHIFT) & MASK` of `WIDTH` bytes, as floats.
     unsafe fn unsigned<const SHIFT: u32, const MASK: u8>(self, from: *const u8) -> Self::F;
-    /// The low and the high halves of `WIDTH` pairs of f16.
+    /// Loads `WIDTH` pairs of f16: the first elements and the second elements.
     unsafe fn half_pairs(self, from: *const u8) -> (Self::F, Self::F);
-    /// The low and the high halves of `WIDTH` pairs of bf16.
+    /// Loads `WIDTH` pairs of bf16: the first elements and the second elements.
     unsafe fn brain_pairs(self, from: *const u8) -> (Self::F, Self::F);
 }

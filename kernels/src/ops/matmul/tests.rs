@@ -11,7 +11,7 @@ use crate::quant::row::RowType;
 type Encode<'a> = dyn Fn(&[f32], &mut Random) -> Vec<u8> + 'a;
 type Pack<'a> = dyn Fn(&[&[u8]], &mut [u8]) -> bool + 'a;
 
-/// A packed matrix of random blocks and everything around it.
+/// A packed matrix of random blocks with its inputs.
 #[derive(Clone)]
 pub(crate) struct Case {
     pub(crate) panel: PanelType,
@@ -108,12 +108,12 @@ impl Case {
         }
     }
 
-    /// The whole product with the kernel of `table`.
+    /// Computes the whole matmul with the kernel of `table`.
     pub(crate) fn run(&self, table: &Kernels) -> Vec<f32> {
         let rows = self.rows.len() / self.columns;
         let product = self.product();
         let mut got = vec![f32::NAN; rows * self.outputs];
-        // SAFETY: the table has the given size and is used by this call alone.
+        // SAFETY: the output has the given size and is used by this call alone.
         let out = unsafe { Output::new(got.as_mut_ptr(), rows, self.outputs, self.outputs) };
         table.matmul()(&product, 0..rows, 0..product.panels(), out);
         got
@@ -145,15 +145,15 @@ fn every_kernel_gives_the_reference_bits_for_every_type() {
     }
 }
 
-/// Outputs and rows.
+/// Outputs and rows of each case.
 const SHAPES: [(usize, usize); 6] = [(1, 1), (16, 2), (40, 3), (80, 1), (35, 9), (70, 43)];
 
-/// Every kernel against the reference.
+/// Compares every kernel with the reference.
 fn check(case: &Case, rows: usize, name: &str) {
     check_rows(case, &Vec::from_iter(0..rows), name);
 }
 
-/// Some rows of what every kernel gives against the reference.
+/// Compares some rows of every kernel's output with the reference.
 fn check_rows(case: &Case, rows: &[usize], name: &str) {
     let (product, outputs, columns) = (case.product(), case.outputs, case.columns);
     let mut scratch = vec![0.0; columns];
@@ -170,7 +170,7 @@ fn check_rows(case: &Case, rows: &[usize], name: &str) {
     }
 }
 
-/// More rows and columns than are worked on at once.
+/// More rows and columns than one tile pass processes.
 #[test]
 fn many_rows_give_the_reference_bits() {
     let mut random = Random::new(12);
@@ -183,7 +183,7 @@ fn many_rows_give_the_reference_bits() {
     }
 }
 
-/// More panels than sums are kept for.
+/// More panels than accumulators are kept for.
 #[test]
 fn many_panels_give_the_reference_bits() {
     let mut random = Random::new(14);
@@ -207,7 +207,7 @@ fn rows_do_not_depend_on_their_company() {
         for table in tables() {
             for together in [1, 7, 32, 512] {
                 let mut got = vec![f32::NAN; rows * outputs];
-                // SAFETY: the table has the given size and is used by this call alone.
+                // SAFETY: the output has the given size and is used by this call alone.
                 let out = unsafe { Output::new(got.as_mut_ptr(), rows, outputs, outputs) };
                 let product = case.product();
                 for first in (0..rows).step_by(together) {
@@ -221,7 +221,7 @@ fn rows_do_not_depend_on_their_company() {
     }
 }
 
-/// With the largest numbers that there are, sums come as near to the ends of their types as they can.
+/// With inputs of the largest magnitude, sums come as close to the limits of their types as possible.
 #[test]
 fn row_types_do_not_overflow() {
     for ty in RowType::ALL {
@@ -235,7 +235,7 @@ fn row_types_do_not_overflow() {
             }
             let layout = Layout::new(2048);
             for words in case.words.chunks_mut(layout.words()) {
-                // A row whose transform is the same everywhere.
+                // A row whose transform has the same value everywhere.
                 let mut x = vec![0.0; 2048];
                 x.iter_mut().step_by(64).for_each(|x| *x = sign);
                 quantise::reference_rotated(&x, words);
@@ -263,7 +263,7 @@ fn a_product_is_close_to_that_of_the_decoded_weights() {
     }
 }
 
-/// Also of so many rows that they are multiplied together, an odd number of panels, and without a bias.
+/// Includes enough rows for tiles, an odd number of panels, and no bias.
 #[test]
 fn parts_and_residual_add_up_to_the_whole() {
     let mut random = Random::new(11);
@@ -287,7 +287,8 @@ fn parts_and_residual_add_up_to_the_whole() {
             let start = parts.as_mut_ptr();
             let cuts = [(0..rows - 2, 0..3), (rows - 2..rows - 1, 0..3), (rows - 1..rows, 0..3)];
             for (rows_here, panels) in cuts.into_iter().chain([(0..rows, 3..panels)]) {
-                // SAFETY: the table has the given size and is used by this call alone; the residual is the output itself.
+                // SAFETY: the output has the given size and is used by this call alone; the residual is the
+                // output itself.
                 let out = unsafe { Output::new(start, rows, outputs, outputs).plus(start, outputs) };
                 table.matmul()(&product, rows_here, panels, out);
             }
@@ -306,7 +307,7 @@ fn a_stride_that_wraps_is_refused() {
     let input = Input::Float { rows: &case.rows, stride: usize::MAX - 63 };
     let product = Product { input, ..case.product() };
     let mut out = vec![0.0; 32];
-    // SAFETY: the table is there and nobody else uses it.
+    // SAFETY: the output is valid and not used elsewhere.
     let to = unsafe { Output::new(out.as_mut_ptr(), 2, 16, 16) };
     tables()[0].matmul()(&product, 0..2, 0..1, to);
 }

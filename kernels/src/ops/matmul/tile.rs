@@ -1,17 +1,17 @@
-//! The inner loops: some rows times some vectors of outputs, over all columns.
+//! The microkernel: some rows times some vectors of outputs, over all columns.
 
 use super::formats::{QuantPlane, ScaleAddress, ScaleScheme};
 use super::simd::MatmulSimd;
 use crate::ops::quantise::Layout;
 
-/// Int8Values of a line.
+/// Bytes of a line.
 pub(super) const LINE: usize = 64;
 
-/// MacroBlockLines that begin where those of the cache do, so that reading one touches no other.
+/// Lines aligned to cache lines, so that reading one touches only one cache line.
 #[repr(C, align(64))]
 pub(super) struct MacroBlockLines<const N: usize>([[u8; LINE]; N]);
 
-/// Where a quantised row is.
+/// Pointers into a quantized row.
 #[derive(Clone, Copy)]
 pub(super) struct QuantisedRow {
     pub(super) values: *const i32,
@@ -21,7 +21,7 @@ pub(super) struct QuantisedRow {
 }
 
 impl QuantisedRow {
-    /// The row at `start`.
+    /// Creates the pointers for the row at `start`.
     ///
     /// # Safety
     /// `start` must be valid for reads of a whole row of this layout.
@@ -38,58 +38,58 @@ impl QuantisedRow {
         }
     }
 
-    /// `M` rows one after the other, from row `first` of `words` on.
+    /// Returns `M` consecutive rows of `words`, starting with row `first`.
     ///
     /// # Safety
-    /// The rows must be there.
+    /// The rows must exist.
     #[inline(always)]
     pub(super) unsafe fn several<const M: usize>(words: &[i32], layout: Layout, first: usize) -> [Self; M] {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { Self::of(words, layout, core::array::from_fn(|m| first + m)) }
     }
 
-    /// The rows `rows` of `words`.
+    /// Returns the rows `rows` of `words`.
     ///
     /// # Safety
-    /// They must be there.
+    /// The rows must exist.
     #[inline(always)]
     pub(super) unsafe fn of<const M: usize>(words: &[i32], layout: Layout, rows: [usize; M]) -> [Self; M] {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         rows.map(|row| unsafe { Self::new(words.as_ptr().add(row * layout.words()), layout) })
     }
 
-    /// The sum of the integers of the sixteen columns from `column` on.
+    /// Returns the sum of the integers of the sixteen columns from `column` on.
     ///
     /// # Safety
     /// The column must lie inside the padded row.
     #[inline(always)]
     pub(super) unsafe fn sum(self, column: usize) -> i32 {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { *self.sums.add(column / 16) }
     }
 
-    /// The sum of all integers of a rotated row.
+    /// Returns the sum of all integers of a rotated row.
     ///
     /// # Safety
     /// The row must be valid.
     #[inline(always)]
     pub(super) unsafe fn total(self) -> i32 {
-        // SAFETY: it has the place of the first scaled sum.
+        // SAFETY: the total is stored in place of the first scaled sum.
         unsafe { *self.scaled_sums.cast() }
     }
 
-    /// The scale of a rotated row.
+    /// Returns the scale of a rotated row.
     ///
     /// # Safety
     /// The row must be valid.
     #[inline(always)]
     pub(super) unsafe fn scale(self) -> f32 {
-        // SAFETY: all scales are the same.
+        // SAFETY: the row is valid; all its scales are equal.
         unsafe { *self.scales }
     }
 }
 
-/// Runs a block of code with the constant `$g` from 0 to 15.
+/// Expands a block of code with the constant `$g` from 0 to 15.
 macro_rules! sixteen_groups {
     ($g:ident => $body:block) => {
         sixteen_groups!(@ $g $body 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
@@ -101,12 +101,12 @@ macro_rules! sixteen_groups {
 
 pub(super) use sixteen_groups;
 
-/// Int8Values of a macro-block with its tail.
+/// Returns the bytes of a macro-block with its tail.
 pub(super) const fn macro_bytes<P: QuantPlane, S: ScaleScheme>() -> usize {
     (P::LINES + S::TAIL) * LINE
 }
 
-/// Int8Values of a block: its head and its macro-blocks.
+/// Returns the bytes of a block: its head and its macro-blocks.
 pub(super) const fn block_bytes<P: QuantPlane, S: ScaleScheme>() -> usize {
     S::HEAD * LINE + S::MACROS * macro_bytes::<P, S>()
 }
@@ -141,7 +141,7 @@ pub(super) unsafe fn integers<
                 let heads = panels.map(|panel| panel.add(block * block_bytes));
                 let lines = panels.map(|panel| panel.add(at));
                 let column = (block * S::MACROS + mac) * 64;
-                // A single row is done with its weights before the next have come.
+                // A single row uses its weights up faster than they arrive, so the next ones are prefetched.
                 if M == 1 && V > 1 {
                     for v in (0..V).filter(|&v| lanes[v] == 0) {
                         for line in 0..P::LINES + S::TAIL {
@@ -155,7 +155,8 @@ pub(super) unsafe fn integers<
     }
 }
 
-/// How far ahead weights are asked for: the same place in the panels that come next, or less far in long ones.
+/// Returns the prefetch distance in bytes: the same offset in the panels that come next, or less for long
+/// panels.
 #[inline(always)]
 pub(super) fn ahead<const V: usize>(panels: &[*const u8; V], lanes: &[usize; V]) -> usize {
     const MOST: usize = 160 << 10;
@@ -227,7 +228,7 @@ unsafe fn macro_block<L: MatmulSimd, P: QuantPlane, S: ScaleScheme, const M: usi
     });
 }
 
-/// The sum of the row's integers in the sub-block of `column`.
+/// Returns the sum of the row's integers in the sub-block of `column`.
 ///
 /// # Safety
 /// The row must be valid for the sub-block.
@@ -238,7 +239,7 @@ pub(super) unsafe fn row_sum<S: ScaleScheme>(row: QuantisedRow, column: usize) -
     unsafe { if S::SUB == 16 { *row.sums.add(at) } else { *row.sums.add(at & !1) + *row.sums.add(at | 1) } }
 }
 
-/// The same times the row's scale.
+/// [`row_sum`] times the row's scale.
 ///
 /// # Safety
 /// The row must be valid for the sub-block.
@@ -256,10 +257,10 @@ pub(super) unsafe fn scaled_sum<S: ScaleScheme>(row: QuantisedRow, column: usize
 
 /// The element type of float panels.
 pub(super) trait FloatElement {
-    /// Columns of a line.
+    /// Columns per line.
     const COLUMNS: usize;
 
-    /// The one or two columns of a line; `line` points at this vector's bytes.
+    /// Loads the one or two columns of a line; `line` points at this vector's bytes.
     ///
     /// # Safety
     /// `line` must be valid for the vector's bytes.
@@ -277,7 +278,7 @@ impl FloatElement for F32Element {
     const COLUMNS: usize = 1;
     #[inline(always)]
     unsafe fn load<L: MatmulSimd>(l: L, line: *const u8) -> (L::F, L::F) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let x = unsafe { l.floats(line.cast()) };
         (x, x)
     }
@@ -287,7 +288,7 @@ impl FloatElement for F16Pair {
     const COLUMNS: usize = 2;
     #[inline(always)]
     unsafe fn load<L: MatmulSimd>(l: L, line: *const u8) -> (L::F, L::F) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { l.half_pairs(line) }
     }
 }
@@ -296,7 +297,7 @@ impl FloatElement for Bf16Pair {
     const COLUMNS: usize = 2;
     #[inline(always)]
     unsafe fn load<L: MatmulSimd>(l: L, line: *const u8) -> (L::F, L::F) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { l.brain_pairs(line) }
     }
 }
@@ -321,7 +322,7 @@ pub(super) unsafe fn floats<L: MatmulSimd, E: FloatElement, const M: usize, cons
             // SAFETY: the column lies inside the panel and the rows.
             unsafe {
                 let line = panels[v].add(column / E::COLUMNS * LINE + 4 * lanes[v]);
-                // A single row is done with its weights before the next have come.
+                // A single row uses its weights up faster than they arrive, so the next ones are prefetched.
                 if M == 1 && V > 1 && lanes[v] == 0 {
                     l.prefetch(line.wrapping_add(ahead));
                 }

@@ -1,4 +1,4 @@
-//! Many rows times W4i: weights are made bytes once for all rows.
+//! Matmul of many rows with W4i: weights are unpacked to int8 once for all rows.
 
 use core::mem::MaybeUninit;
 
@@ -10,17 +10,17 @@ use super::tile::{MacroBlockLines, QuantisedRow};
 use crate::ops::quantise::Layout;
 use crate::panel::ROWS;
 
-/// Fewer rows are done sooner without.
+/// Minimum number of rows; fewer are faster without unpacking.
 pub(super) const LEAST_ROWS: usize = 12;
-/// Macro-blocks of 64 columns whose bytes are there at once: with four panels they fit the nearest cache.
+/// Macro-blocks of 64 columns that are unpacked at a time: with four panels they fit into L1.
 const BLOCKS: usize = 8;
-/// Panels that are worked on at once, at most.
+/// Maximum number of panels that are processed at a time.
 const PANELS: usize = 4;
-/// Rows whose sums are kept at once.
+/// Rows whose accumulators are kept at a time.
 const GROUP: usize = 128;
 
 impl MatmulShare<'_> {
-    /// The whole part, `V` vectors of outputs at a time; returns the first panel that is left over.
+    /// Computes the share, `V` vectors of outputs at a time; returns the first panel that remains.
     #[inline(always)]
     pub(super) fn unpacked<L: MatmulSimd, const V: usize>(&self, l: L) -> usize {
         const { assert!((V * L::WIDTH).is_multiple_of(ROWS) && V * L::WIDTH / ROWS <= PANELS) };
@@ -36,7 +36,7 @@ impl MatmulShare<'_> {
         panel
     }
 
-    /// `count` rows from `first` on, times the vectors from panel `panel` on.
+    /// Computes `count` rows from `first` on, times the vectors from panel `panel` on.
     #[inline(always)]
     fn wide_group<L: MatmulSimd, const V: usize>(&self, l: L, panel: usize, first: usize, count: usize) {
         let Input::Rotated(words) = self.product.input else { return };
@@ -46,8 +46,8 @@ impl MatmulShare<'_> {
         let vectors = Strip::<V>::new::<L>();
         let mut bytes = MaybeUninit::<MacroBlockLines<{ PANELS * BLOCKS * 16 }>>::uninit();
         let mut totals = [const { MaybeUninit::<[L::D; V]>::uninit() }; GROUP];
-        // SAFETY: `Product::check` saw that rows and panels are there; bytes are written before they are read, and
-        // so are the totals of each row.
+        // SAFETY: `Product::check` ensures that the rows and panels exist; the unpacked bytes and the totals
+        // of each row are written before they are read.
         unsafe {
             let weights = self.product.weights.as_ptr().add(panel * panel_bytes);
             for start in (0..blocks).step_by(BLOCKS) {
@@ -81,11 +81,11 @@ impl MatmulShare<'_> {
     }
 }
 
-/// Vectors side by side, from the first of a panel on.
+/// Adjacent vectors of outputs, starting at the beginning of a panel.
 struct Strip<const V: usize> {
-    /// The panel of each, counted from the first.
+    /// The panel of each vector, relative to the first.
     panels: [usize; V],
-    /// Its first row in the panel.
+    /// The first row of each vector in its panel.
     lanes: [usize; V],
 }
 
@@ -99,10 +99,10 @@ impl<const V: usize> Strip<V> {
         strip
     }
 
-    /// Makes `blocks` macro-blocks from block `start` on bytes.
+    /// Unpacks `blocks` macro-blocks, starting at block `start`, to int8.
     ///
     /// # Safety
-    /// The panels at `weights` must have these blocks, and there must be place for [`BLOCKS`] of each panel.
+    /// The panels at `weights` must have these blocks, and `to` must have room for [`BLOCKS`] of each panel.
     #[inline(always)]
     unsafe fn unpack<L: MatmulSimd>(
         &self,
@@ -115,7 +115,7 @@ impl<const V: usize> Strip<V> {
     ) {
         for (panel, lane) in self.panels.iter().zip(self.lanes) {
             for block in 0..blocks {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe {
                     let from = weights.add(panel * panel_bytes + (start + block) * BookRow::BYTES);
                     BookRow::unpack(l, from, lane, to.add((panel * BLOCKS + block) * ByteRow::BYTES));
@@ -125,7 +125,7 @@ impl<const V: usize> Strip<V> {
     }
 }
 
-/// Some columns of the weights, as bytes.
+/// Some columns of the weights, unpacked to int8.
 struct Chunk {
     bytes: *const u8,
     /// The first macro-block.
@@ -134,10 +134,10 @@ struct Chunk {
 }
 
 impl Chunk {
-    /// Adds the products of `M` rows to their totals, which the first chunk begins.
+    /// Adds the products of `M` rows to their totals; the first chunk initializes the totals.
     ///
     /// # Safety
-    /// The bytes and the rows must be valid, and the totals those of the chunks before.
+    /// The bytes and the rows must be valid, and the totals must be those of the previous chunks.
     #[inline(always)]
     unsafe fn add<L: MatmulSimd, const M: usize, const V: usize>(
         &self,
@@ -146,7 +146,7 @@ impl Chunk {
         rows: &[QuantisedRow; M],
         totals: &mut [MaybeUninit<[L::D; V]>],
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let mut sums = [[l.start(0); V]; M];
             for m in 0..M {

@@ -1,26 +1,26 @@
-//! Root-mean-square and layer norms over runs of columns.
+//! RMSNorm (arXiv:1910.07467) and LayerNorm (arXiv:1607.06450) over groups of columns.
 //!
-//! Contract: sums run over the sixteen-lane virtual vector (lane l takes columns l, l + 16, …, one fused
-//! multiply-add each) and end in the fixed tree. `y = (x − mean) · r · weight + bias` with
-//! `r = 1 / √(variance + ε)`, each operation rounded once; RMS has no mean and the bias is optional.
+//! Contract: sums run over a sixteen-lane virtual vector (lane l accumulates columns l, l + 16, …, one fused
+//! multiply-add each) and are reduced by the fixed tree. `y = (x − mean) · r · weight + bias` with
+//! `r = 1 / √(variance + ε)`, each operation rounded once; RMSNorm has no mean, and the bias is optional.
 
 use crate::float;
 use crate::simd::{Simd, each_vector, instantiate};
 
-/// What is normalised, and how.
+/// The parameters of a norm.
 #[derive(Clone, Copy, Debug)]
 pub struct Arguments<'a> {
-    /// Subtract the mean first.
+    /// Subtract the mean first (LayerNorm).
     pub centred: bool,
-    /// Factor per column; also sets how many columns form one group.
+    /// Factor per column; its length is the group size.
     pub weight: &'a [f32],
-    /// Term per column of the group, or empty.
+    /// Bias per column of the group, or empty.
     pub bias: &'a [f32],
     /// Added to the variance.
     pub epsilon: f32,
 }
 
-/// Normalises each group of `x` into `out` of the same length.
+/// Normalizes each group of `x` into `out` of the same length.
 pub type Function = fn(&Arguments<'_>, &[f32], &mut [f32]);
 
 instantiate!(LIST: Function = "norm" body(arguments: &Arguments<'_>, x: &[f32], out: &mut [f32]));
@@ -45,7 +45,7 @@ fn one_group<S: Simd>(s: S, arguments: &Arguments<'_>, x: &[f32], out: &mut [f32
         squares = s.fma(centred, centred, squares);
     }
     if !rest.is_empty() {
-        // Missing lanes hold the mean, so that they add nothing.
+        // Missing lanes hold the mean, so that they contribute zero.
         let centred = s.sub(s.load_part(rest, mean), mean_lanes);
         squares = s.fma(centred, centred, squares);
     }
@@ -69,7 +69,7 @@ fn sum<S: Simd>(s: S, x: &[f32], term: impl Fn(S, S::F) -> S::F) -> f32 {
     s.sum(total)
 }
 
-/// The same in plain words.
+/// The scalar reference of the operation.
 pub fn reference(arguments: &Arguments<'_>, x: &[f32], out: &mut [f32]) {
     let group = arguments.weight.len();
     let lanes_of = |values: &mut dyn Iterator<Item = f32>, squared: bool| {

@@ -1,10 +1,10 @@
-//! Activations as 8-bit integers, made once and used by every product: with one scale per 32 columns, or
-//! rotated and with one scale per row.
+//! int8 quantization of activations, done once and shared by all matmuls: with one scale per 32 columns, or
+//! rotated with one scale per row.
 //!
 //! Contract: `scale = largest |x| / 127`, `q = round(x · (127 / largest))`, ties to even; a block whose
-//! largest magnitude is below 2^−100 is all zero. Sums of q are kept per 16 columns, and per 32 also
-//! multiplied by the scale. `rotated.rs` has the contract of the other kind. In both, a row with a number that is not finite has zeros with scales of NaN, so that every
-//! product of it is NaN.
+//! largest magnitude is below 2^−100 becomes all zero. Sums of q are stored per 16 columns, and, multiplied
+//! by the scale, per 32 columns. `rotated.rs` has the contract of the other kind. In both, a row with NaN or
+//! infinity becomes zeros with NaN scales, so that every product with it is NaN.
 
 mod rotated;
 
@@ -16,58 +16,58 @@ use crate::simd::{LANES, Simd, instantiate};
 /// Columns that share a scale.
 pub const BLOCK: usize = 32;
 
-/// How a quantised row of some columns lies in 32-bit words: the integers (four to a word), then a scale per
-/// 32, then the scaled sum per 32, then a sum per 16. Columns are padded to a multiple of 256 with zeros.
+/// Layout of a quantized row in 32-bit words: the integers (four to a word), then a scale per 32 columns,
+/// then the scaled sum per 32, then a sum per 16. Columns are padded with zeros to a multiple of 256.
 ///
-/// In rotated rows all scales are the same, and the first scaled sum is in its place the sum of all integers, as
-/// an integer; the others are zero.
+/// In rotated rows all scales are equal, and the first scaled sum is replaced by the sum of all integers, as
+/// an integer; the other scaled sums are zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     padded: usize,
 }
 
 impl Layout {
-    /// The layout of rows of `columns`.
+    /// Returns the layout of rows of `columns`.
     pub const fn new(columns: usize) -> Self {
         Self { padded: columns.next_multiple_of(256) }
     }
 
-    /// 32-bit words of a row.
+    /// Returns the number of 32-bit words of a row.
     pub const fn words(self) -> usize {
         self.padded / 8 * 3
     }
 
-    /// Where the scales begin.
+    /// Returns the offset of the scales.
     pub const fn scales(self) -> usize {
         self.padded / 4
     }
 
-    /// Where the scaled sums begin.
+    /// Returns the offset of the scaled sums.
     pub const fn scaled_sums(self) -> usize {
         self.scales() + self.padded / BLOCK
     }
 
-    /// Where the sums begin.
+    /// Returns the offset of the sums.
     pub const fn sums(self) -> usize {
         self.scaled_sums() + self.padded / BLOCK
     }
 }
 
-/// Quantises the row `x` into `out` of [`Layout::words`].
+/// Quantizes the row `x` into `out` of [`Layout::words`].
 pub type Function = fn(x: &[f32], out: &mut [i32]);
 
 instantiate!(LIST: Function = "quantise" body(x: &[f32], out: &mut [i32]));
 
-/// Blocks that are worked on together.
+/// Blocks that are processed together.
 const TOGETHER: usize = 4;
-/// Vectors of so many blocks.
+/// Vectors in [`TOGETHER`] blocks.
 const VECTORS: usize = TOGETHER * BLOCK / LANES;
 
 #[inline(always)]
 fn body<S: Simd>(s: S, x: &[f32], out: &mut [i32]) {
     let layout = Layout::new(x.len());
     let zero = s.splat(0.0);
-    // Stays zero unless a number is not finite.
+    // Stays zero unless an element is not finite.
     let mut poison = zero;
     let (integers, rest) = out[..layout.words()].split_at_mut(layout.scales());
     let (scales, rest) = rest.split_at_mut(layout.padded / BLOCK);
@@ -99,7 +99,7 @@ fn body<S: Simd>(s: S, x: &[f32], out: &mut [i32]) {
         }
         for i in 0..TOGETHER {
             scales[i] = worth.0[i].to_bits() as i32;
-            // It wraps only in a row that is not finite, which is poisoned in the end.
+            // Overflow is possible only in a row that is not finite, which is poisoned at the end.
             let sum = sums[2 * i].wrapping_add(sums[2 * i + 1]);
             scaled_sums[i] = (worth.0[i] * sum as f32).to_bits() as i32;
         }
@@ -109,7 +109,7 @@ fn body<S: Simd>(s: S, x: &[f32], out: &mut [i32]) {
     }
 }
 
-/// The columns of `N` vectors, zeros where there are fewer.
+/// Loads `N` vectors, zero-padded.
 #[inline(always)]
 fn load<S: Simd, const N: usize>(s: S, x: &[f32]) -> [S::F; N] {
     let mut rest = [[0.0; LANES]; N];
@@ -127,22 +127,22 @@ fn load<S: Simd, const N: usize>(s: S, x: &[f32]) -> [S::F; N] {
     vectors
 }
 
-/// The row of numbers that are not all finite.
+/// Writes the result for a row that contains NaN or infinity.
 fn poison_row(layout: Layout, out: &mut [i32]) {
     out[..layout.words()].fill(0);
     out[layout.scales()..layout.sums()].fill(f32::NAN.to_bits() as i32);
 }
 
-/// A block whose largest magnitude is below 2^−100 is all zero.
+/// A block whose largest magnitude is below 2^−100 becomes all zero.
 const SMALLEST: f32 = 7.888_609e-31;
 
-/// The scale and its inverse for a block of this largest magnitude.
+/// Returns the scale of a block and its inverse, given the largest magnitude.
 #[inline(always)]
 fn scale_of(largest: f32) -> (f32, f32) {
     if largest < SMALLEST { (0.0, 0.0) } else { (largest / 127.0, 127.0 / largest) }
 }
 
-/// The same for several blocks.
+/// [`scale_of`] for several blocks.
 #[inline(always)]
 fn scales_of(largest: [f32; TOGETHER]) -> ([f32; TOGETHER], [f32; TOGETHER]) {
     let (scales, inverses) = (largest.map(|largest| largest / 127.0), largest.map(|largest| 127.0 / largest));
@@ -156,7 +156,7 @@ fn scales_of(largest: [f32; TOGETHER]) -> ([f32; TOGETHER], [f32; TOGETHER]) {
     (kept(scales), kept(inverses))
 }
 
-/// A quantised row, for reading.
+/// A reader of a quantized row.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'a> {
     layout: Layout,
@@ -164,28 +164,29 @@ pub struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// The row in `words` of [`Layout::words`].
+    /// Creates a reader of the row in `words` of [`Layout::words`].
     pub fn new(layout: Layout, words: &'a [i32]) -> Self {
         Self { layout, words }
     }
 
-    /// The integer of a column.
+    /// Returns the integer of a column.
     pub fn value(&self, column: usize) -> i32 {
         i32::from(self.words[column / 4].to_le_bytes()[column % 4] as i8)
     }
 
-    /// The words that hold the integers of some columns, four in each; both ends are multiples of four.
+    /// Returns the words that hold the integers of some columns, four in each; both ends are multiples of
+    /// four.
     pub fn words(&self, columns: core::ops::Range<usize>) -> &'a [i32] {
         &self.words[columns.start / 4..columns.end / 4]
     }
 
-    /// The scale of the block of 32 that holds a column.
+    /// Returns the scale of the block of 32 columns that holds a column.
     pub fn scale(&self, column: usize) -> f32 {
         f32::from_bits(self.words[self.layout.scales() + column / BLOCK] as u32)
     }
 }
 
-/// The same in plain words.
+/// The scalar reference of the operation.
 pub fn reference(x: &[f32], out: &mut [i32]) {
     let layout = Layout::new(x.len());
     if x.iter().any(|x| !x.is_finite()) {
@@ -223,7 +224,7 @@ mod tests {
             if columns > 64 {
                 x[32..64].fill(0.0);
                 x[..32].fill(1e-33);
-                // Finite, though a sum of two is not.
+                // Finite, but the sum of two of them is not.
                 x[64..96].fill(3e38);
             }
             let mut want = vec![0; Layout::new(columns).words()];

@@ -1,14 +1,14 @@
-//! Rows rotated and quantised with one scale, for the row types of weights.
+//! Rotates rows and quantizes them with one scale per row, for the row types of weights.
 //!
 //! Contract: the row, padded with zeros to a multiple of 64, is transformed by [`hadamard`](crate::hadamard);
-//! `scale = largest |t| / 127 / 8`, `q = round(t · (127 / largest))`, ties to even. A row whose largest magnitude
-//! is below 2^−100 is all zero.
+//! `scale = largest |t| / 127 / 8`, `q = round(t · (127 / largest))`, ties to even. A row whose largest
+//! magnitude is below 2^−100 becomes all zero.
 
 use super::{Layout, load, poison_row, scale_of};
 use crate::hadamard::{self, BLOCK};
 use crate::simd::{LANES, Simd, instantiate};
 
-/// Vectors of a block.
+/// Vectors per Hadamard block.
 const VECTORS: usize = BLOCK / LANES;
 
 instantiate!(LIST: super::Function = "quantise-rotated" body(x: &[f32], out: &mut [i32]));
@@ -22,15 +22,15 @@ fn body<S: Simd>(s: S, x: &[f32], out: &mut [i32]) {
     }
 }
 
-/// Keeps the transform of `KEPT` blocks until the scale is known; later ones are transformed again.
+/// Keeps the transform of up to `KEPT` blocks until the scale is known; later blocks are transformed again.
 #[inline(always)]
 fn quantise<S: Simd, const KEPT: usize>(s: S, x: &[f32], out: &mut [i32]) {
     let layout = Layout::new(x.len());
     let zero = s.splat(0.0);
-    // Stays zero unless a number is not finite.
+    // Stays zero unless an element is not finite.
     let mut poison = [zero; VECTORS];
     let mut largest = [zero; VECTORS];
-    // Nothing, so that little has to be written.
+    // `None`, so that initialization writes little.
     let mut kept = [None; KEPT];
     for (index, block) in x.chunks(BLOCK).enumerate() {
         let vectors = hadamard::transform_vectors(s, load(s, block));
@@ -69,7 +69,7 @@ fn quantise<S: Simd, const KEPT: usize>(s: S, x: &[f32], out: &mut [i32]) {
     finish(layout, scale, total, out);
 }
 
-/// Stores the integers of a block and their sums, and gives the sum of all.
+/// Stores the integers of a block and their sums, and returns the total.
 #[inline(always)]
 fn put(
     layout: Layout,
@@ -86,7 +86,7 @@ fn put(
     sums.iter().sum()
 }
 
-/// Stores what belongs to the whole row.
+/// Stores the scale and the total of the row.
 #[inline(always)]
 fn finish(layout: Layout, scale: f32, total: i32, out: &mut [i32]) {
     let scale = scale * hadamard::NORMAL;
@@ -94,7 +94,7 @@ fn finish(layout: Layout, scale: f32, total: i32, out: &mut [i32]) {
     out[layout.scaled_sums()] = total;
 }
 
-/// The same in plain words.
+/// The scalar reference of the operation.
 pub fn reference(x: &[f32], out: &mut [i32]) {
     let layout = Layout::new(x.len());
     out[..layout.words()].fill(0);
@@ -133,7 +133,7 @@ mod tests {
         let mut random = Random::new(17);
         for columns in [1, 15, 63, 64, 65, 384, 576, 1000, 2049, 4161] {
             let x = random.vector(columns, 10.0);
-            // Too small, barely large enough, and as large as a block's sum may be.
+            // Below the smallest scale, just above it, and at the largest magnitude that a block sum allows.
             let scaled = |factor: f32| x.iter().map(|x| x * factor).collect();
             for x in [x.clone(), vec![0.0; columns], scaled(1e-36), scaled(1e-31), scaled(5e35)] {
                 let mut want = vec![0; Layout::new(columns).words()];
@@ -160,7 +160,7 @@ mod tests {
             (0..256).map(|column| row.value(column) as f32 * row.scale(column)).collect();
         hadamard::rotate(&mut back);
         for (column, (back, x)) in back.iter().zip(&x).enumerate() {
-            // Half a step in each of the 64 numbers that make one, all of one sign: 8 half steps.
+            // Half a step in each of the 64 elements of a block, all with the same sign: 8 half steps.
             assert!((back - x).abs() <= 4.0 * row.scale(0), "{column}: {x} became {back}");
         }
         assert_eq!(words[layout.scaled_sums()], (0..256).map(|column| row.value(column)).sum::<i32>());

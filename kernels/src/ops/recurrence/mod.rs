@@ -1,43 +1,44 @@
-//! Attention with a state of constant size: a matrix that takes in a key and a value of each token and answers its
-//! query.
+//! Linear attention with a recurrent state of constant size, including the gated delta rule
+//! (arXiv:2412.06464): the state is a matrix that each token's key and value update and its query reads.
 //!
-//! Contract: the state has a row for each column of the key and a column for each column of the value. For a token
-//! - every number of the state is multiplied by the decay;
-//! - the change is the value or, with a rate, `(value − read) · rate`, where `read` is, column by column, the chain
-//!   `fma(k[i], state[i], …)` from zero in order of i;
-//! - `state[i] = fma(k[i], change, state[i])`;
-//! - the result is, column by column, the chain `fma(q[i], state[i], …)` from zero in order of i.
+//! Contract: the state has a row for each key column and a column for each value column. For each token
+//! - every element of the state is multiplied by the decay;
+//! - the update is the value or, with a rate (delta rule), `(value − read) · rate`, where `read` is, column
+//!   by column, the chain `fma(k[i], state[i], …)` from zero in order of i;
+//! - `state[i] = fma(k[i], update, state[i])`;
+//! - the output is, column by column, the chain `fma(q[i], state[i], …)` from zero in order of i.
 //!
-//! Columns do not depend on each other, so that a call may take some of them.
+//! Columns are independent of each other, so a call may process a subset of them.
 
 use crate::float;
 use crate::simd::{LANES, Simd, instantiate};
 
-/// Columns that lie side by side in a state.
+/// Interleaved columns of a state panel.
 pub const PANEL: usize = LANES;
 
-/// What a token brings.
+/// The inputs of one token.
 #[derive(Clone, Copy, Debug)]
 pub struct Token<'a> {
-    /// Asks.
+    /// The query vector.
     pub query: &'a [f32],
-    /// As many columns as the query.
+    /// The key vector, as many columns as the query.
     pub key: &'a [f32],
-    /// Whole panels of columns.
+    /// The value vector, a whole number of panels.
     pub value: &'a [f32],
-    /// Factor on what the state holds.
+    /// Factor on the previous state.
     pub decay: f32,
-    /// How much of what the state answers to the key is replaced; without one, the value is added.
+    /// Learning rate of the delta rule: the fraction of the value read for the key that is replaced. `None`
+    /// adds the value.
     pub rate: Option<f32>,
 }
 
-/// Takes a token in and writes its result, as many columns as the value. The state lies in panels of [`PANEL`]
-/// columns: row by row, the panel's columns side by side.
+/// Updates the state with a token and writes its output, as many columns as the value. The state is stored in
+/// panels of [`PANEL`] columns: row-major, with the panel's columns interleaved.
 pub type Function = fn(&Token<'_>, &mut [f32], &mut [f32]);
 
 instantiate!(LIST: Function = "recurrence" body(token: &Token<'_>, state: &mut [f32], out: &mut [f32]));
 
-/// Panels that are taken together: while one waits for its last step, the processor has those of the others.
+/// Panels that are processed together, to hide the latency of the multiply-add chains.
 const TOGETHER: usize = 4;
 
 #[inline(always)]
@@ -65,7 +66,7 @@ fn body<S: Simd>(s: S, token: &Token<'_>, state: &mut [f32], out: &mut [f32]) {
     }
 }
 
-/// `P` panels. `state` has as many rows for each.
+/// Processes `P` panels. `state` holds the rows of one panel after those of another.
 #[inline(always)]
 fn panels<S: Simd, const P: usize>(
     s: S,
@@ -112,7 +113,7 @@ fn panels<S: Simd, const P: usize>(
     }
 }
 
-/// The same in plain words.
+/// The scalar reference of the operation.
 pub fn reference(token: &Token<'_>, state: &mut [f32], out: &mut [f32]) {
     let rows = token.key.len();
     let place = |row: usize, column: usize| (column / PANEL * rows + row) * PANEL + column % PANEL;

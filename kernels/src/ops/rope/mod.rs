@@ -1,12 +1,13 @@
-//! Rotary positions: pair i of a head is its columns i and i + pairs, turned by the position's angle.
+//! RoPE, rotary position embedding (arXiv:2104.09864): pair i of a head is its columns i and i + pairs,
+//! rotated by the angle of the position.
 //!
 //! Contract: `(x·cos − y·sin, y·cos + x·sin)`, each as one product and one fused multiply-add. Sines and
-//! cosines come from double precision arithmetic that is the same on every machine.
+//! cosines are computed in double precision with the same result on every machine.
 
 use crate::simd::{Simd, instantiate};
 
 /// Rotates every head of `x` (of `head_size` columns) into `out`: `turns` holds all cosines, then all sines,
-/// one each per pair. Columns after the pairs stay.
+/// one for each pair. Columns after the pairs are copied.
 pub type Function = fn(turns: &[f32], head_size: usize, x: &[f32], out: &mut [f32]);
 
 instantiate!(LIST: Function = "rope" body(turns: &[f32], head_size: usize, x: &[f32], out: &mut [f32]));
@@ -33,14 +34,14 @@ fn body<S: Simd>(s: S, turns: &[f32], head_size: usize, x: &[f32], out: &mut [f3
     }
 }
 
-/// Fills `turns` (all cosines, then all sines) for one position.
+/// Fills `turns`, the row of the RoPE table for one position: all cosines, then all sines.
 ///
-/// The angle is rounded to f32 as PyTorch does before its sine is taken.
+/// The angle is rounded to f32 before its sine is taken, as in PyTorch.
 pub fn turns(frequencies: &[f32], magnitude: f32, position: u32, turns: &mut [f32]) {
     turns_of(&|pair| frequencies[pair], magnitude, position, &mut turns[..2 * frequencies.len()]);
 }
 
-/// The same with frequencies that are made as they are needed.
+/// [`turns`] with frequencies computed on demand.
 pub fn turns_of(frequency: &dyn Fn(usize) -> f32, magnitude: f32, position: u32, turns: &mut [f32]) {
     let (cosines, sines) = turns.split_at_mut(turns.len() / 2);
     for (pair, (cosine, sine)) in cosines.iter_mut().zip(sines).enumerate() {
@@ -51,7 +52,7 @@ pub fn turns_of(frequency: &dyn Fn(usize) -> f32, magnitude: f32, position: u32,
     }
 }
 
-/// The same in plain words.
+/// The scalar reference of the operation.
 pub fn reference(turns: &[f32], head_size: usize, x: &[f32], out: &mut [f32]) {
     let pairs = turns.len() / 2;
     out.copy_from_slice(x);

@@ -1,11 +1,11 @@
-//! Row types: integers with one scale for a whole row, made to be multiplied in integers from one end to the
-//! other. Their rows are rotated (see [`hadamard`](crate::hadamard)), and so are the activations.
+//! Row types: integers with one scale for a whole row, so that dot products are integer sums over the whole
+//! row. The rows are rotated (see [`hadamard`](crate::hadamard)), and so are the activations.
 //!
-//! A weight of the rotated row is `scale · factor · q`: q is what the code stands for, the factor belongs to
-//! sixteen columns and is 1 for types that have none. `factor · q` fits a signed byte.
+//! A weight of the rotated row is `scale · factor · q`: q is the level of the code; the factor is shared by
+//! sixteen columns and is 1 for types without factors. `factor · q` fits into a signed byte.
 //!
-//! An encoded row is, for each 64 columns, the 64 codes and two bytes with the codes of four factors, a nibble
-//! each; then the scale as an f32.
+//! An encoded row consists of, for each 64 columns, the 64 codes and two bytes with the codes of four
+//! factors, a nibble each; then the scale as an f32.
 //!
 //! To add a type: one file with a `CODEC` and one line in the list below.
 
@@ -23,31 +23,31 @@ use core::ops::RangeInclusive;
 /// Columns that share a factor.
 pub const GROUP: usize = 16;
 
-/// The most columns of a row: with bytes on both sides, sums of more could leave 32 bits.
+/// Maximum number of columns of a row: with int8 operands, longer sums could overflow 32 bits.
 pub const MOST_COLUMNS: usize = 1 << 17;
 
-/// Bytes of an encoded block: codes, then factors.
+/// Bytes of an encoded block: codes, then factor codes.
 const BLOCK_BYTES: usize = BLOCK + 2;
 
-/// What the numbers of a row type can be.
+/// The levels and factors of a row type.
 trait Grid {
     /// The lowest and the highest q.
     const ENDS: [f32; 2];
-    /// The magnitudes of factors; there are as many negative ones. `None`: no factors are stored.
+    /// The magnitudes of factors; each is also available with a negative sign. `None`: no factors are stored.
     const FACTORS: Option<RangeInclusive<i8>>;
-    /// The scales that are tried, as parts of the one that reaches the largest number: the first, the last, and
-    /// how many steps lie between them.
+    /// The scales that the search tries, relative to the one that reaches the largest value: first, last, and
+    /// the number of steps in between.
     const REACH: (f32, f32, usize);
 
-    /// The q nearest to `x`, which is within the ends.
+    /// Returns the q nearest to `x`, which must be within the ends.
     fn level(x: f32) -> f32;
-    /// The code of a q.
+    /// Returns the code of a q.
     fn code(q: i16) -> u8;
-    /// The scale as it is stored.
+    /// Returns the scale rounded to the stored format.
     fn stored(scale: f32) -> f32;
 }
 
-/// One row type.
+/// The codec of one row type.
 pub(crate) struct Codec {
     name: &'static str,
     panel: PanelType,
@@ -72,7 +72,7 @@ impl Codec {
     }
 }
 
-/// The factor of a code below 16.
+/// Returns the factor of a code below 16.
 pub(crate) fn factor_of(code: u8) -> i8 {
     codebooks::W4I_FACTORS[usize::from(code & 15)]
 }
@@ -83,14 +83,14 @@ fn code_of(factor: i8) -> u8 {
 
 macro_rules! row_types {
     ($($(#[$doc:meta])* $name:ident => $file:ident :: $codec:ident,)*) => {
-        /// A row type.
+        /// A weight type with one scale per row.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum RowType {
             $($(#[$doc])* $name,)*
         }
 
         impl RowType {
-            /// Every type.
+            /// All types.
             pub const ALL: &[RowType] = &[$(RowType::$name,)*];
 
             fn codec(self) -> &'static Codec {
@@ -103,29 +103,29 @@ macro_rules! row_types {
 }
 
 row_types! {
-    /// Bytes.
+    /// int8, an f32 scale per row.
     W8R => w8r::CODEC,
-    /// 4 bits, a factor of 4 bits per 16.
+    /// 4-bit codes, a 4-bit factor per 16 columns, a bf16 scale per row.
     W4I => w4i::CODEC,
 }
 
 impl RowType {
-    /// The name, as recipes and reports have it.
+    /// Returns the name, as used in recipes and reports.
     pub fn name(self) -> &'static str {
         self.codec().name
     }
 
-    /// The type with a name.
+    /// Returns the type with a name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|ty| ty.name().eq_ignore_ascii_case(name))
     }
 
-    /// The panels that hold these rows.
+    /// Returns the panel type of these rows.
     pub fn panel(self) -> PanelType {
         self.codec().panel
     }
 
-    /// Bytes of an encoded row of `columns`; `None` for more than [`MOST_COLUMNS`].
+    /// Returns the bytes of an encoded row of `columns`; `None` for more than [`MOST_COLUMNS`].
     pub fn row_bytes(self, columns: usize) -> Option<usize> {
         if columns > MOST_COLUMNS {
             return None;
@@ -133,8 +133,9 @@ impl RowType {
         columns.div_ceil(BLOCK).checked_mul(BLOCK_BYTES)?.checked_add(4)
     }
 
-    /// Encodes a rotated row, with the least error weighted by `weights` (all equal if `None`) that the search
-    /// finds. `false`, with nothing written, when a length is not a multiple of 64 or not that of the others.
+    /// Encodes a rotated row, minimizing the squared error weighted by `weights` (all equal if `None`) within
+    /// the search space. Returns `false`, with nothing written, if a length is not a multiple of 64 or the
+    /// lengths do not match.
     pub fn encode(self, rotated: &[f32], weights: Option<&[f32]>, row: &mut [u8]) -> bool {
         let fits = |weights: &[f32]| weights.len() == rotated.len();
         let whole = rotated.len().is_multiple_of(BLOCK);
@@ -153,22 +154,23 @@ impl RowType {
         true
     }
 
-    /// The scale of a rotated row with the least error, as it is stored: positive, or zero for a row of zeros.
+    /// Returns the scale of a rotated row with the least error, in stored precision: positive, or zero for a
+    /// row of zeros.
     pub fn scale(self, rotated: &[f32], weights: Option<&[f32]>) -> f32 {
         (self.codec().scale)(rotated, weights)
     }
 
-    /// The factor with the least error for sixteen columns.
+    /// Returns the factor with the least error for sixteen columns.
     pub fn factor(self, scale: f32, group: &[f32], weights: Option<&[f32]>) -> i8 {
         (self.codec().factor)(scale, group, weights)
     }
 
-    /// The q nearest to a number.
+    /// Returns the q nearest to a value.
     pub fn integer(self, scale: f32, factor: i8, x: f32) -> i16 {
         (self.codec().integer)(scale * f32::from(factor), x)
     }
 
-    /// Stores the factor of the sixteen columns `group`.
+    /// Stores the factor of group `group` of sixteen columns.
     pub fn put_factor(self, row: &mut [u8], group: usize, factor: i8) {
         if self.codec().has_factors {
             let at = group / 4 * BLOCK_BYTES + BLOCK + group % 4 / 2;
@@ -188,7 +190,8 @@ impl RowType {
         row[at..].copy_from_slice(&scale.to_le_bytes());
     }
 
-    /// The rotated row of the encoded one. `false`, with nothing written, for wrong lengths.
+    /// Decodes an encoded row to the rotated row. Returns `false`, with nothing written, if the lengths do
+    /// not match.
     pub fn decode(self, row: &[u8], rotated: &mut [f32]) -> bool {
         if !rotated.len().is_multiple_of(BLOCK) || self.row_bytes(rotated.len()) != Some(row.len()) {
             return false;
@@ -205,7 +208,7 @@ impl RowType {
     }
 }
 
-/// The blocks of an encoded row, codes and codes of factors, and its scale.
+/// Returns the blocks of an encoded row, as codes and factor codes, and its scale.
 pub(crate) fn blocks(row: &[u8]) -> (impl Iterator<Item = (&[u8], [u8; 4])>, f32) {
     let (blocks, scale) = row.split_at(row.len() - 4);
     let factors = |bytes: &[u8]| [bytes[0] & 15, bytes[0] >> 4, bytes[1] & 15, bytes[1] >> 4];

@@ -1,12 +1,12 @@
-//! The scales and factors with the least error.
+//! Searches for the scales and factors with the least error.
 
 use super::{GROUP, Grid};
 use crate::quant::search::inverse;
 
-/// Factors that are tried below the one that reaches all numbers.
+/// Number of smaller factors that are tried below the one that reaches all values.
 const FEWER: i8 = 4;
 
-/// The part of the weights that belongs to group `index`.
+/// Returns the weights of group `index`.
 pub(super) fn part(weights: Option<&[f32]>, index: usize) -> Option<&[f32]> {
     weights.map(|weights| &weights[index * GROUP..][..GROUP])
 }
@@ -16,7 +16,7 @@ pub(super) fn scale<G: Grid>(rotated: &[f32], weights: Option<&[f32]>) -> f32 {
     let most = rotated.iter().fold(0.0, |most: f32, x| most.max(x.abs()));
     let largest = G::FACTORS.map_or(1.0, |factors| f32::from(*factors.end()));
     let whole = most / largest / G::ENDS[0].abs();
-    // Also where the numbers are too small to be divided by.
+    // Covers values too small for a normal reciprocal.
     if !(whole.is_normal() && (1.0 / whole).is_normal()) {
         return 0.0;
     }
@@ -39,11 +39,11 @@ pub(super) fn factor<G: Grid>(scale: f32, group: &[f32], weights: Option<&[f32]>
     choose::<G>(scale, group, weights).1
 }
 
-/// The least error and its factor.
+/// Returns the least error and its factor.
 fn choose<G: Grid>(scale: f32, group: &[f32], weights: Option<&[f32]>) -> (f32, i8) {
     let Some(factors) = G::FACTORS else { return (error::<G>(scale, group, weights), 1) };
     let most = group.iter().fold(0.0, |most: f32, x| most.max(x.abs()));
-    // Saturates where the scale is zero.
+    // The cast saturates if the scale is zero.
     let reaching = ((most / (scale * G::ENDS[0].abs())) as i8).saturating_add(1);
     let reaching = reaching.clamp(*factors.start(), *factors.end());
     let mut best = (f32::INFINITY, reaching);
@@ -58,7 +58,7 @@ fn choose<G: Grid>(scale: f32, group: &[f32], weights: Option<&[f32]>) -> (f32, 
     best
 }
 
-/// The weighted squared error of sixteen columns.
+/// Returns the weighted squared error of sixteen columns.
 #[inline(always)]
 fn error<G: Grid>(step: f32, group: &[f32], weights: Option<&[f32]>) -> f32 {
     let [low, high] = G::ENDS;
@@ -74,9 +74,9 @@ fn error<G: Grid>(step: f32, group: &[f32], weights: Option<&[f32]>) -> f32 {
     errors.iter().sum()
 }
 
-/// The q nearest to a number in steps of `step`.
+/// Returns the q nearest to a value in steps of `step`.
 pub(super) fn integer<G: Grid>(step: f32, x: f32) -> i16 {
     let [low, high] = G::ENDS;
-    // NaN becomes the lowest.
+    // NaN becomes the lowest q.
     G::level((x * inverse(step)).max(low).min(high)) as i16
 }

@@ -4,7 +4,7 @@ use crate::ops::testing::Random;
 use crate::panel::{ROWS, pack_rows, row_values, sub_block};
 use crate::quant::BlockType;
 
-/// Numbers as rotated rows have them: sums of many.
+/// Returns approximately normal values, as in rotated rows: sums of many.
 fn normal(random: &mut Random, count: usize) -> Vec<f32> {
     (0..count).map(|_| (0..12).map(|_| random.unit()).sum::<f32>() / 2.0).collect()
 }
@@ -22,7 +22,7 @@ fn squares(values: &[f32], back: &[f32], weights: &[f32]) -> f64 {
     terms.map(|((x, y), w)| f64::from(w * (x - y) * (x - y))).sum()
 }
 
-/// The squared error of a block type.
+/// Returns the squared error of a block type.
 fn block_squares(ty: BlockType, values: &[f32]) -> f64 {
     let mut row = vec![0; ty.row_bytes(values.len()).unwrap()];
     let mut back = vec![0.0; values.len()];
@@ -30,7 +30,7 @@ fn block_squares(ty: BlockType, values: &[f32]) -> f64 {
     squares(values, &back, &vec![1.0; values.len()])
 }
 
-/// Of numbers among which a few are large, as weights are before they are rotated.
+/// Values with a few outliers, like weights before rotation.
 #[test]
 fn less_error_is_left_than_by_block_types_of_more_bits() {
     let mut random = Random::new(30);

@@ -1,7 +1,7 @@
-//! W4i: four bits per column, a factor of four bits per 16 columns, a bf16 scale per row.
+//! W4i: 4-bit codes, a 4-bit factor per 16 columns, a bf16 scale per row.
 //!
-//! Rotated rows are close to normal, so the levels lie closer where numbers are many. Factors have a sign because
-//! the levels have one more on the negative side.
+//! Values of rotated rows are close to normally distributed, so the levels are denser near zero. Factors are
+//! signed because there is one more level on the negative side.
 
 use super::{Codec, Grid};
 use crate::panel::PanelType;
@@ -19,7 +19,7 @@ impl Grid for Levels {
     const FACTORS: Option<RangeInclusive<i8>> = Some(5..=12);
     const REACH: (f32, f32, usize) = (0.65, 1.15, 10);
 
-    /// Whole numbers from −6 to 5, below them the even and above them the odd ones.
+    /// Integers from −6 to 5, below them only even and above them only odd integers.
     #[inline(always)]
     fn level(x: f32) -> f32 {
         let (below, above) = (2.0 * nearest(x * 0.5), 2.0 * nearest((x - 1.0) * 0.5) + 1.0);

@@ -12,7 +12,7 @@ struct Bytes;
 impl Grid for Bytes {
     const ENDS: [f32; 2] = [-127.0, 127.0];
     const FACTORS: Option<RangeInclusive<i8>> = None;
-    /// With seven bits and a sign, cutting the largest number off soon costs more than finer steps bring.
+    /// With seven bits and a sign, clipping the largest value quickly costs more than finer steps gain.
     const REACH: (f32, f32, usize) = (0.96, 1.0, 4);
 
     #[inline(always)]

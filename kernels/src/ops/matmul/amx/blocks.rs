@@ -1,5 +1,5 @@
-//! Types with scales per sub-block: a tile multiplies one sub-block of sixteen rows with a panel, and vectors add the
-//! integers to sums of floats, in the order of the contract.
+//! Types with scales per sub-block: a tile multiplies one sub-block of sixteen rows with a panel, and vectors
+//! accumulate the scaled integers in f32, in the order of the contract.
 
 use core::arch::x86_64::*;
 use core::mem::MaybeUninit;
@@ -16,13 +16,13 @@ use crate::ops::tiles::{self, Shapes, Tiles};
 use crate::panel::ROWS;
 use crate::simd::Avx512;
 
-/// Macro-blocks of 64 columns whose bytes are there at once: they fit the nearest cache.
+/// Macro-blocks of 64 columns that are unpacked at a time: they fit into L1.
 const MACROS: usize = 32;
 
-/// The integer products of the sub-blocks of a macro-block, of which there are at most four.
+/// The integer products of the sub-blocks of a macro-block, at most four.
 type Products = [[[i32; ROWS]; tiles::ROWS]; 4];
 
-/// Places that a panel's work needs, all on lines of the cache.
+/// Scratch memory for a panel, aligned to cache lines.
 #[repr(C, align(64))]
 struct Scratch {
     bytes: [[[u8; LINE]; 16]; MACROS],
@@ -30,14 +30,14 @@ struct Scratch {
     sums: [[f32; ROWS]; GROUP],
 }
 
-/// Computes a part of a product.
+/// Computes a share of a matmul.
 ///
 /// # Safety
-/// The processor must have AMX, and the part must have been checked.
+/// The processor must have AMX, and the share must have been checked.
 #[inline(always)]
 pub(super) unsafe fn run<P: QuantPlane, S: ScaleScheme>(l: Avx512, part: &MatmulShare<'_>) {
     for rows in groups(part.rows.clone(), tiles::ROWS, GROUP) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { Group { part, rows }.run::<P, S>(l) }
     }
 }
@@ -70,13 +70,13 @@ impl Group<'_> {
         let macros = product.panel.columns_padded(product.columns) / 64;
         let mut scratch = MaybeUninit::<Scratch>::uninit();
         let scratch = scratch.as_mut_ptr();
-        // SAFETY: the caller's promise; everything of the scratch is written before it is read.
+        // SAFETY: guaranteed by the caller; the scratch memory is written before it is read.
         unsafe {
             let tiles = Tiles::with_shapes(&shapes);
             for index in self.part.panels.clone() {
                 let panel = product.weights.as_ptr().add(index * panel_bytes);
                 let mut at = 0;
-                // Once for no columns too, so that the sums are there.
+                // Runs once even for zero columns, to initialize the sums.
                 loop {
                     let chunk = Chunk { panel, macros: at..macros.min(at + MACROS) };
                     at = chunk.macros.end;
@@ -93,7 +93,7 @@ impl Group<'_> {
         }
     }
 
-    /// All rows times a chunk of a panel.
+    /// Computes all rows times a chunk of a panel.
     #[inline(always)]
     unsafe fn chunk<P: QuantPlane, S: ScaleScheme>(
         &self,
@@ -102,7 +102,7 @@ impl Group<'_> {
         chunk: &Chunk,
         scratch: *mut Scratch,
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             if !is_direct::<P>() {
                 for (slot, index) in chunk.macros.clone().enumerate() {
@@ -116,7 +116,7 @@ impl Group<'_> {
         }
     }
 
-    /// Sixteen rows, or those that there are, from row `start` of the group on.
+    /// Computes up to sixteen rows from row `start` of the group on.
     #[inline(always)]
     unsafe fn sixteen<P: QuantPlane, S: ScaleScheme>(
         &self,
@@ -129,7 +129,7 @@ impl Group<'_> {
         let Input::Quantised(words) = self.part.product.input else { return };
         let layout = Layout::new(self.part.product.columns);
         let count = (self.rows.len() - start).min(tiles::ROWS);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let rows =
                 Rows { start: words.as_ptr().add((self.rows.start + start) * layout.words()), layout, count };
@@ -139,7 +139,7 @@ impl Group<'_> {
                     *sum = _mm512_loadu_ps((*scratch).sums[start + m].as_ptr());
                 }
             }
-            // The tiles are a macro-block ahead of the vectors.
+            // The tile products are computed one macro-block ahead of the vector code.
             for (slot, index) in chunk.macros.clone().enumerate() {
                 let (_, lines) = place_of::<P, S>(chunk.panel, index);
                 let bytes = if is_direct::<P>() { lines } else { (&raw const (*scratch).bytes[slot]).cast() };
@@ -160,7 +160,7 @@ impl Group<'_> {
     }
 }
 
-/// Up to sixteen quantised rows.
+/// Up to sixteen quantized rows.
 struct Rows {
     start: *const i32,
     layout: Layout,
@@ -168,10 +168,10 @@ struct Rows {
 }
 
 impl Rows {
-    /// The integer products with the macro-block in `bytes`, whose first column is `column`.
+    /// Computes the integer products with the macro-block in `bytes`, whose first column is `column`.
     ///
     /// # Safety
-    /// The tiles must have their shapes, and rows and bytes be there.
+    /// The tiles must be configured, and the rows and bytes must be valid.
     #[inline(always)]
     unsafe fn multiply<S: ScaleScheme>(
         &self,
@@ -189,7 +189,7 @@ impl Rows {
                 tiles.dot::<$tile, $left, $right>();
             }};
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             sub_block!(0, 4, 6);
             sub_block!(1, 5, 7);
@@ -206,10 +206,10 @@ impl Rows {
         }
     }
 
-    /// Adds the products with macro-block `index` to the sums.
+    /// Adds the scaled products with macro-block `index` to the sums.
     ///
     /// # Safety
-    /// The panel must have the macro-block, and products and rows be there.
+    /// The panel must have the macro-block, and the products and rows must be valid.
     #[inline(always)]
     unsafe fn add<P: QuantPlane, S: ScaleScheme>(
         &self,
@@ -219,7 +219,7 @@ impl Rows {
         products: &Products,
         sums: &mut [__m512; tiles::ROWS],
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let (head, lines) = place_of::<P, S>(panel, index);
             let tail = lines.add(P::LINES * LINE);
@@ -244,32 +244,32 @@ impl Rows {
     }
 }
 
-/// Whether the lines of a type are signed bytes as they stand.
+/// Returns whether the packed lines of a type are signed bytes already.
 const fn is_direct<P: QuantPlane>() -> bool {
     P::LINES == 16
 }
 
-/// The head of the block in which macro-block `index` lies, and its lines.
+/// Returns the head of the block that holds macro-block `index`, and the lines of the macro-block.
 ///
 /// # Safety
 /// The panel must have the macro-block.
 #[inline(always)]
 unsafe fn place_of<P: QuantPlane, S: ScaleScheme>(panel: *const u8, index: usize) -> (*const u8, *const u8) {
     let (block, mac) = (index / S::MACROS, index % S::MACROS);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let head = panel.add(block * tile::block_bytes::<P, S>());
         (head, head.add(S::HEAD * LINE + mac * tile::macro_bytes::<P, S>()))
     }
 }
 
-/// Makes a macro-block signed bytes.
+/// Unpacks a macro-block to signed bytes.
 ///
 /// # Safety
-/// The lines must be those of a macro-block, and there must be place for sixteen.
+/// `lines` must be those of a macro-block, and `to` must have room for sixteen lines.
 #[inline(always)]
 unsafe fn unpack<P: QuantPlane>(l: Avx512, lines: *const u8, to: *mut u8) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         sixteen_groups!(G => {
             let values = P::group::<Avx512, G>(l, lines);

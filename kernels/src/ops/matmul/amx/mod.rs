@@ -1,6 +1,7 @@
-//! Products with AMX: sixteen rows with a panel of sixteen outputs in one instruction.
+//! Matmul with AMX: sixteen rows times a panel of sixteen outputs in one instruction.
 //!
-//! Few rows are multiplied faster by vectors, and floats have to be: those go the way of AVX-512.
+//! Small numbers of rows are faster with vectors, and float types always use vectors: both go to the AVX-512
+//! kernel.
 
 mod blocks;
 mod row_types;
@@ -17,14 +18,14 @@ use crate::ops::{Kernel, peak};
 use crate::panel::ROWS;
 use crate::simd::Avx512;
 
-/// Fewer rows are done sooner with vectors.
+/// Minimum number of rows; fewer are faster with vectors.
 const LEAST_ROWS: usize = 9;
 
 pub(super) const KERNEL: Kernel<Function> =
     Kernel::new("matmul-amx", Features::AVX512.with(Features::AMX), amx);
 
 fn amx(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
-    // SAFETY: the list selects this entry only where the processor has AVX-512 and AMX.
+    // SAFETY: the kernel list selects this entry only if the processor has AVX-512 and AMX.
     unsafe { shell(product, rows, panels, out) }
 }
 
@@ -32,7 +33,7 @@ fn amx(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: Out
 fn shell(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
     let tiled = if product.panel.is_float() { 0 } else { tiled_rows(rows.len()) };
     let (with_tiles, with_vectors) = (rows.start..rows.start + tiled, rows.start + tiled..rows.end);
-    // Nothing at all is checked by vectors too.
+    // An empty range goes to the vector kernel too, which checks the arguments.
     if !with_vectors.is_empty() || with_tiles.is_empty() {
         avx512::shell(product, with_vectors, panels.clone(), out);
     }
@@ -43,10 +44,10 @@ fn shell(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: O
     }
 }
 
-/// Rows whose sums are kept at once: a multiple of what tiles take.
+/// Rows whose accumulators are kept at a time: a multiple of the rows of a tile.
 const GROUP: usize = 128;
 
-/// Groups of `most` rows, of whole `step`s but for the last.
+/// Splits `rows` into groups of up to `most` rows; all but the last are multiples of `step`.
 fn groups(rows: Range<usize>, step: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
     let whole = rows.start..rows.end - rows.len() % step;
     let rest = Some(whole.end..rows.end).filter(|rest| !rest.is_empty());
@@ -54,7 +55,7 @@ fn groups(rows: Range<usize>, step: usize, most: usize) -> impl Iterator<Item = 
     groups.chain(rest)
 }
 
-/// How many of the first rows are worth tiles.
+/// Returns how many of the first rows to compute with tiles.
 fn tiled_rows(rows: usize) -> usize {
     let over = rows % tiles::ROWS;
     if over < LEAST_ROWS { rows - over } else { rows }
@@ -69,10 +70,10 @@ unsafe fn multiply(l: Avx512, part: &MatmulShare<'_>) {
             blocks::run::<$plane, $scheme>(l, part)
         };
     }
-    // SAFETY: the caller's promise; the part was checked when it was made.
+    // SAFETY: guaranteed by the caller; the part was checked when it was made.
     unsafe {
         by_type!(part.product.panel, blocks, {
-            // Left to vectors.
+            // Left to the vector kernel.
             PanelType::F32 | PanelType::F16 | PanelType::BF16 => {}
             PanelType::W8R => row_types::run::<ByteRow>(l, part),
             PanelType::W4I => row_types::run::<BookRow>(l, part),
@@ -80,7 +81,7 @@ unsafe fn multiply(l: Avx512, part: &MatmulShare<'_>) {
     }
 }
 
-/// The loop that only multiplies: `rounds` of [`peak::DOT_ROUND`] products of bytes, or somewhat more.
+/// A loop that only multiplies: at least `rounds` rounds of [`peak::DOT_ROUND`] int8 multiply-adds.
 pub(in crate::ops) fn dots(rounds: usize, out: &mut [f32; 16]) {
     const PRODUCTS: usize = tiles::ROWS * 64 * ROWS;
     let mut shapes = Shapes::NONE;
@@ -88,7 +89,7 @@ pub(in crate::ops) fn dots(rounds: usize, out: &mut [f32; 16]) {
         shapes = shapes.with(tile, tiles::ROWS, 64);
     }
     let mut sums = [[0_i32; ROWS]; tiles::ROWS];
-    // SAFETY: the list selects this entry only where the processor has AMX; there is place for the tile.
+    // SAFETY: the kernel list selects this entry only if the processor has AMX; `sums` has room for a tile.
     unsafe {
         let tiles = Tiles::with_shapes(&shapes);
         for _ in 0..(rounds * peak::DOT_ROUND).div_ceil(4 * PRODUCTS) {

@@ -1,4 +1,4 @@
-//! Row types: sums of all columns stay in tiles, two tiles of rows times two panels.
+//! Row types: accumulators of all columns stay in tiles, two tiles of rows times two panels.
 
 use core::mem::MaybeUninit;
 use core::ops::Range;
@@ -14,35 +14,35 @@ use crate::ops::tiles::{self, Shapes, Tiles};
 use crate::panel::ROWS;
 use crate::simd::Avx512;
 
-/// Macro-blocks of 64 columns that are multiplied with all rows before the next: two panels of them fit the nearest
-/// cache.
+/// Macro-blocks of 64 columns that are multiplied with all rows before the next: two panels of them fit into
+/// L1.
 const BLOCKS: usize = 16;
-/// Columns of which two tiles of rows stay in the nearest cache while all panels pass.
+/// Maximum number of columns for which two tiles of rows stay in L1 while all panels are read.
 const NEAR: usize = 1536;
-/// Int8Values of a tile.
+/// Bytes of a tile.
 const TILE: usize = tiles::ROWS * LINE;
-/// Int2Values tiles of rows.
+/// Rows of two tiles.
 const TWO: usize = 2 * tiles::ROWS;
 
-/// The sums of two tiles of rows with two panels.
+/// The accumulators of two tiles of rows times two panels.
 type Sums = [[[i32; ROWS]; tiles::ROWS]; 4];
 
-/// Those of a group, on lines of the cache.
+/// The accumulators of a group, aligned to cache lines.
 #[repr(C, align(64))]
 struct AllSums([Sums; GROUP / TWO]);
 
-/// A row type whose macro-blocks can be had as lines of signed bytes.
+/// A row type whose macro-blocks are available as lines of signed bytes.
 pub(super) trait Weights: RowScheme {
-    /// Whether they are such lines as they are.
+    /// Whether the packed lines are used directly, without unpacking.
     const IN_PLACE: bool;
 
-    /// The lines of macro-block `index` of a panel's `blocks`, which `chunk` has if they had to be made.
+    /// Returns the lines of macro-block `index` of a panel, which are in `chunk` if they had to be unpacked.
     ///
     /// # Safety
-    /// The panel must have the block, and `chunk` place for [`BLOCKS`].
+    /// The panel must have the block, and `chunk` must have room for [`BLOCKS`].
     unsafe fn lines(l: Avx512, panel: *const u8, index: usize, chunk: *mut u8) -> *const u8;
 
-    /// Makes the lines of some macro-blocks.
+    /// Unpacks some macro-blocks into `chunk`, if needed.
     ///
     /// # Safety
     /// As for `lines`.
@@ -54,7 +54,7 @@ impl Weights for ByteRow {
 
     #[inline(always)]
     unsafe fn lines(_: Avx512, panel: *const u8, index: usize, _: *mut u8) -> *const u8 {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { panel.add(index * Self::BYTES) }
     }
 
@@ -67,14 +67,14 @@ impl Weights for BookRow {
 
     #[inline(always)]
     unsafe fn lines(_: Avx512, _: *const u8, index: usize, chunk: *mut u8) -> *const u8 {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { chunk.add(index % BLOCKS * ByteRow::BYTES) }
     }
 
     #[inline(always)]
     unsafe fn prepare(l: Avx512, panel: *const u8, blocks: Range<usize>, chunk: *mut u8) {
         for index in blocks {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 Self::unpack(
                     l,
@@ -87,7 +87,7 @@ impl Weights for BookRow {
     }
 }
 
-/// Computes a part of a product of a row type.
+/// Computes a share of a matmul with a row type.
 ///
 /// # Safety
 /// The processor must have AMX, and the part must have been checked.
@@ -95,12 +95,13 @@ impl Weights for BookRow {
 pub(super) unsafe fn run<W: Weights>(l: Avx512, part: &MatmulShare<'_>) {
     let near = W::IN_PLACE && part.product.columns <= NEAR;
     for rows in groups(part.rows.clone(), TWO, if near { TWO } else { GROUP }) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { Group { part, rows }.run::<W>(l) }
     }
 }
 
-/// Rows that are multiplied with one part of the weights after the other: whole pairs of tiles, or less than one.
+/// Rows that are multiplied with one part of the weights after the other: whole pairs of tiles, or less than
+/// one pair.
 struct Group<'a> {
     part: &'a MatmulShare<'a>,
     rows: Range<usize>,
@@ -118,7 +119,7 @@ impl Group<'_> {
             shapes = shapes.with(5, second, LINE).with(2, second, LINE).with(3, second, LINE);
         }
         let mut panel = self.part.panels.start;
-        // SAFETY: the caller's promise; rows of the second tile are asked for only where it has a shape.
+        // SAFETY: guaranteed by the caller; rows of the second tile are accessed only if it has a shape.
         unsafe {
             let tiles = Tiles::with_shapes(&shapes);
             while panel < self.part.panels.end {
@@ -134,7 +135,7 @@ impl Group<'_> {
         }
     }
 
-    /// All rows times `P` panels from `panel` on, `R` tiles of rows at once.
+    /// Computes all rows times `P` panels from `panel` on, with `R` tiles of rows at a time.
     #[inline(always)]
     unsafe fn panels<W: Weights, const R: usize, const P: usize>(
         &self,
@@ -149,7 +150,7 @@ impl Group<'_> {
         let mut sums = MaybeUninit::<AllSums>::uninit();
         let (chunk, sums) = (chunk.as_mut_ptr().cast::<u8>(), sums.as_mut_ptr().cast::<Sums>());
         let chunks = [chunk, chunk.wrapping_add(BLOCKS * ByteRow::BYTES)];
-        // SAFETY: the caller's promise; sums are read where an earlier chunk has written them.
+        // SAFETY: guaranteed by the caller; sums are read only after an earlier chunk has written them.
         unsafe {
             let panels =
                 core::array::from_fn::<_, P, _>(|p| product.weights.as_ptr().add((panel + p) * panel_bytes));
@@ -194,11 +195,11 @@ impl Group<'_> {
         }
     }
 
-    /// Makes floats of the sums with `P` whole panels from `panel` on, and adds the bias and the residual if there are
-    /// such. Nothing is asked for a row, so that the next products begin meanwhile.
+    /// Scales the sums with `P` whole panels from `panel` on, and adds bias and residual if present. There
+    /// are no branches per row, so that the products of the next panels can overlap.
     ///
     /// # Safety
-    /// The part must have been checked, and `sums` hold those of all rows.
+    /// The share must have been checked, and `sums` must hold those of all rows.
     #[inline(always)]
     unsafe fn finish<const P: usize, const BIAS: bool, const RESIDUAL: bool>(
         &self,
@@ -209,7 +210,7 @@ impl Group<'_> {
     ) {
         let MatmulShare { product, out, .. } = self.part;
         let mut bias = scales;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             if BIAS {
                 for (p, bias) in bias.iter_mut().enumerate() {
@@ -237,7 +238,7 @@ impl Group<'_> {
         }
     }
 
-    /// The same where the matrix ends within a panel.
+    /// [`Group::finish`] for a matrix that ends within a panel.
     ///
     /// # Safety
     /// As for `finish`.
@@ -252,7 +253,7 @@ impl Group<'_> {
         for (index, row) in self.rows.clone().enumerate() {
             for (p, scale) in scales.iter().enumerate() {
                 let tile = index % TWO / tiles::ROWS * 2 + p;
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe {
                     let sum = &(*sums.add(index / TWO))[tile][index % tiles::ROWS];
                     let row_scale = l.splat(row_scale(self.part.product, row));
@@ -264,17 +265,17 @@ impl Group<'_> {
     }
 }
 
-/// The scale of a row's integers.
+/// Returns the scale of a quantized row.
 ///
 /// # Safety
-/// The product must have been checked, and have the row.
+/// The product must have been checked, and must have the row.
 #[inline(always)]
 unsafe fn row_scale(product: &Product<'_>, row: usize) -> f32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { QuantisedRow::new(row_bytes(product, row).0.cast(), Layout::new(product.columns)).scale() }
 }
 
-/// The bytes of a row, and how far apart rows are.
+/// Returns the bytes of a row, and the distance between rows in bytes.
 #[inline(always)]
 fn row_bytes(product: &Product<'_>, row: usize) -> (*const u8, usize) {
     let Input::Rotated(words) = product.input else { return (core::ptr::null(), 0) };
@@ -282,7 +283,8 @@ fn row_bytes(product: &Product<'_>, row: usize) -> (*const u8, usize) {
     (words.as_ptr().wrapping_add(row * words_of_row).cast(), 4 * words_of_row)
 }
 
-/// Calls a method of the tiles for each that holds sums: the first, and those of a second panel or second rows.
+/// Calls a method of the tiles for each accumulator in use: the first, and those of a second panel or a
+/// second tile of rows.
 macro_rules! each_sum {
     ($tiles:ident.$method:ident($sums:expr)) => {
         $tiles.$method::<0>($sums);
@@ -298,13 +300,13 @@ macro_rules! each_sum {
     };
 }
 
-/// The sums begin at zero, or where they stood.
+/// Zeroes the accumulators, or reloads them from `sums` if `begun`.
 ///
 /// # Safety
-/// The tiles must have shapes, and `sums` be valid for [`Sums`].
+/// The tiles must be configured, and `sums` must be valid for [`Sums`].
 #[inline(always)]
 unsafe fn resume<const R: usize, const P: usize>(tiles: &Tiles, begun: bool, sums: *mut u8) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if begun {
             each_sum!(tiles.load_lines(sums));
@@ -323,13 +325,13 @@ unsafe fn resume<const R: usize, const P: usize>(tiles: &Tiles, begun: bool, sum
     }
 }
 
-/// Writes the sums.
+/// Stores the accumulators.
 ///
 /// # Safety
 /// As for [`resume`].
 #[inline(always)]
 unsafe fn keep<const R: usize, const P: usize>(tiles: &Tiles, sums: *mut u8) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         each_sum!(tiles.store_lines(sums));
     }
