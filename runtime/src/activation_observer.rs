@@ -1,4 +1,4 @@
-//! What goes into the matrices of a model, for those who weigh errors by it.
+//! Observation of matmul inputs, to collect activation statistics for calibration.
 
 use std::sync::Mutex;
 
@@ -9,17 +9,17 @@ use siskin_kernels::ops::quantise::{Layout, Row};
 use crate::graph::Graph;
 use crate::plan::ProductPart;
 
-/// Is shown the rows that are multiplied with matrices.
+/// Receives the rows that are multiplied by weight matrices.
 pub trait Observer: Send {
-    /// Whether the rows that go into the matrix of this name are of interest.
+    /// Returns whether to observe the inputs of the matrix of this name.
     fn wants(&self, matrix: &str) -> bool;
 
-    /// `rows`, each of `columns` numbers, went into all of these matrices. Where products take integers, the
-    /// numbers are what the integers stand for.
+    /// Called with `rows`, `columns` values each, which were multiplied by all of these matrices. If the matmul takes
+    /// quantized activations, the values are the dequantized ones.
     fn see(&mut self, matrices: &[&str], columns: usize, rows: &[f32]);
 }
 
-/// An observer and the names of what it sees.
+/// An observer, with the graph that has the names of the matrices.
 #[derive(Clone, Copy)]
 pub(crate) struct Observation<'a> {
     pub observer: &'a Mutex<dyn Observer>,
@@ -27,11 +27,11 @@ pub(crate) struct Observation<'a> {
 }
 
 impl Observation<'_> {
-    /// Shows `count` rows of `input` to the observer.
+    /// Passes `count` rows of `input` to the observer.
     pub(crate) fn show(self, parts: &[ProductPart], columns: usize, count: usize, input: Input<'_>) {
         let mut names: Vec<&str> =
             parts.iter().map(|part| self.graph.weights[part.weight].name.as_str()).collect();
-        // Halves of one matrix stand side by side.
+        // The gate and up halves of one matrix are adjacent parts with the same name.
         names.dedup();
         let mut observer = self.observer.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if !names.iter().any(|name| observer.wants(name)) {
@@ -42,7 +42,7 @@ impl Observation<'_> {
     }
 }
 
-/// The numbers of a row.
+/// Returns the values of a row, dequantized.
 fn row_of(input: Input<'_>, row: usize, columns: usize) -> Vec<f32> {
     let layout = Layout::new(columns);
     let numbers = |words: &[i32], count: usize| -> Vec<f32> {

@@ -1,4 +1,5 @@
-//! The memory and the threads in which sequences run: plan, arena, cache, team. `texts.rs` reads whole texts.
+//! The memory and threads in which sequences run: plan, arena, KV cache, thread pool. `texts.rs` encodes whole
+//! sequences.
 
 mod early_exit;
 mod texts;
@@ -20,50 +21,50 @@ use crate::session::Window;
 use crate::thread_pool::Team;
 use crate::{Error, ErrorKind, ExecutorKind, Result};
 
-/// What a context needs to be made.
+/// Options for creating a context.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ContextOptions {
     pub cache: CacheOptions,
-    /// What tokens see at most.
+    /// Limits how many tokens a query attends to.
     pub window: Option<Window>,
-    /// Rows of one batch of tokens that may give outputs.
+    /// The maximum number of output rows per decoder batch.
     pub wanted: usize,
-    /// Rows of one batch of texts that may give outputs.
+    /// The maximum number of output rows per encoder batch.
     pub read: usize,
-    /// Whether a text's outputs are what the head makes of its hidden states.
+    /// Whether the encoder's outputs are those of the head, or else the hidden states.
     pub head: bool,
-    /// Whether texts may leave early.
+    /// Whether early exit is enabled.
     pub exits: bool,
 }
 
-/// Tokens of one sequence that go through the model.
+/// Tokens of one sequence in a forward pass.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchEntry<'a> {
-    /// Which sequence.
+    /// The sequence.
     pub sequence: usize,
-    /// The next tokens of it.
+    /// Its next tokens.
     pub tokens: &'a [u32],
-    /// Whether the logits of each token are wanted, or of the last alone.
+    /// Whether to compute logits for every token, or only for the last one.
     pub all_logits: bool,
 }
 
-/// What runs one of a model's graphs.
+/// One of a model's graphs with the plan that runs it.
 struct Stage {
-    /// As the family wrote it, for the reference.
+    /// The graph as the family built it, for the reference backend.
     graph: Graph,
     plan: Plan,
     workspace: Workspace,
-    /// What members need that take texts apart.
+    /// State for sequence parallelism, if the plan supports it.
     apart: Option<Apart>,
     distances: Distances,
-    /// Whether the caller's marks on tokens matter.
+    /// Whether the graph reads the caller's global-attention marks.
     marks: bool,
-    /// Whether tokens look at those beside them.
+    /// True if the graph contains a convolution over token positions.
     looks_beside: bool,
 }
 
 impl Stage {
-    /// For batches of `rows` rows of which `wanted` give outputs, with positions below `reach`.
+    /// Builds a stage for batches of up to `rows` rows with up to `wanted` output rows, at positions below `reach`.
     fn new(
         graph: Graph,
         weights: &Weights,
@@ -88,27 +89,27 @@ impl Stage {
     }
 }
 
-/// Which of a model's graphs.
+/// Selects one of a model's graphs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
-    /// Reads texts at once.
+    /// The encoder, which takes a whole sequence at once.
     Encoder,
-    /// Takes tokens one after the other.
+    /// The decoder, which takes tokens step by step.
     Decoder,
-    /// A part of the encoder.
+    /// A section of the encoder between two exits.
     Body(usize),
-    /// What is on top of a part of the encoder.
+    /// The head of a section of the encoder.
     Head(usize),
 }
 
-/// Several sequences that share weights, cache and threads, and go through the model in one batch.
+/// Several sequences that share weights, KV cache and threads, and run in one batch.
 ///
-/// [`Session`](crate::Session) is the comfortable way to run one sequence; a server runs many of these.
+/// [`Session`](crate::Session) is the convenient API for one sequence; a server runs many sequences in one context.
 pub struct Context {
     model: Arc<Inner>,
-    /// The encoder's and the decoder's.
+    /// Encoder and decoder.
     stages: [Option<Stage>; 2],
-    /// The encoder in parts, where texts may leave early.
+    /// The encoder split at its exits, if early exit is enabled.
     parts: Vec<early_exit::Part>,
     /// Where the outputs of the last batch are in the arena.
     outputs: View,
@@ -116,15 +117,15 @@ pub struct Context {
     cache: Cache,
     team: Team,
     batch: Batch,
-    /// Outputs of what has no arena: the reference executor and engines.
+    /// Outputs of backends without an arena: the reference and external backends.
     reference: Vec<Vec<f32>>,
-    /// What an engine is told again.
+    /// Tokens of each sequence, which a stateless external backend needs again for every pass.
     history: History,
     stop: Arc<AtomicBool>,
     observer: Option<Arc<Mutex<dyn Observer>>>,
 }
 
-/// The plans of a context, and the words of the arena in which they run.
+/// The plans of a context, and the size in words of the arena that they share.
 struct Stages {
     both: [Option<Stage>; 2],
     parts: Vec<early_exit::Part>,
@@ -140,7 +141,7 @@ impl Stages {
             let graph = if cache.batch > 0 { graph } else { graph.without_memory() };
             Stage::new(graph, &model.weights[0], &cache, threads, (cache.text, read, cache.text))
         });
-        // Who only reads has no use for it.
+        // An encoder-only context does not need the decoder.
         let decoder = model.graphs.decoder.as_ref().filter(|_| cache.batch > 0).map(|graph| {
             let sizes = (cache.batch, wanted, cache.context);
             let graph =
@@ -164,7 +165,7 @@ impl Stages {
         self.both.iter().flatten().flat_map(|stage| stage.graph.attentions())
     }
 
-    /// The states of all graphs, each with its number of words.
+    /// Returns the recurrent states of all graphs, each with its size in words.
     fn states(&self) -> impl Iterator<Item = (usize, usize)> {
         self.both.iter().flatten().flat_map(|stage| stage.graph.states())
     }
@@ -191,7 +192,7 @@ impl Context {
         })
     }
 
-    /// The bytes of the arena and of the cache that a context with these options would have.
+    /// Returns the bytes of the arena and of the KV cache that a context with these options would use.
     pub(crate) fn cost(model: &Inner, options: &ContextOptions) -> Result<(usize, usize)> {
         let stages = Stages::new(model, options)?;
         let cache = Shape::new(stages.attentions(), stages.states(), &options.cache)?;
@@ -209,28 +210,28 @@ impl Context {
         })
     }
 
-    /// The most rows of a batch of tokens, and the most of them whose logits may be wanted; zeros where the model does
-    /// not take tokens one after the other.
+    /// Returns the maximum number of rows in a decoder batch, and the maximum number of them that can have logits;
+    /// zeros if the model has no decoder.
     pub fn limits(&self) -> (usize, usize) {
         self.stage(Side::Decoder).map_or((0, 0), |stage| (stage.plan.batch, stage.plan.wanted))
     }
 
-    /// The same of a batch of texts.
+    /// Returns the same limits for an encoder batch.
     pub fn text_limits(&self) -> (usize, usize) {
         self.stage(Side::Encoder).map_or((0, 0), |stage| (stage.plan.batch, stage.plan.wanted))
     }
 
-    /// Shows everything that goes into matrices to `observer` from now on. The reference executor shows nothing.
+    /// Passes the inputs of all matmuls to `observer` from now on. The reference backend does not call it.
     pub fn observe(&mut self, observer: Arc<Mutex<dyn Observer>>) {
         self.observer = Some(observer);
     }
 
-    /// A new, empty sequence.
+    /// Creates an empty sequence.
     pub fn create(&mut self) -> usize {
         self.cache.create()
     }
 
-    /// A new sequence with all tokens of `sequence`, whose cache it shares until either goes on.
+    /// Forks `sequence`: the new sequence shares its KV cache blocks until either is extended (copy on write).
     pub fn fork(&mut self, sequence: usize) -> Result<usize> {
         let fork = self.cache.fork(sequence)?;
         if self.model.engine.is_some() {
@@ -239,22 +240,23 @@ impl Context {
         Ok(fork)
     }
 
-    /// Forgets a sequence.
+    /// Removes a sequence.
     pub fn remove(&mut self, sequence: usize) {
         self.cache.remove(sequence);
     }
 
-    /// Tokens that a sequence holds.
+    /// Returns the number of tokens in a sequence.
     pub fn length(&self, sequence: usize) -> Result<usize> {
         self.cache.length(sequence)
     }
 
-    /// Forgets all but the first `length` tokens of a sequence.
+    /// Drops all but the first `length` tokens of a sequence.
     pub fn truncate(&mut self, sequence: usize, length: usize) -> Result<()> {
         self.cache.truncate(sequence, length)
     }
 
-    /// Appends what a sequence holds; gives the first tokens that see each other both ways, and how many it expects.
+    /// Appends the state of a sequence to `out`; returns its prefix length (tokens that attend to each other
+    /// bidirectionally) and its expected length.
     pub(crate) fn save(&self, sequence: usize, out: &mut Vec<u8>) -> Result<(usize, usize)> {
         if self.model.engine.is_some() {
             return Err(Error::unsupported("session", "an engine keeps nothing of it that could be saved"));
@@ -262,45 +264,46 @@ impl Context {
         self.cache.save(sequence, out)
     }
 
-    /// Makes `sequence` what was saved. On an error it is as it was, or, where forks have taken its room, empty.
+    /// Restores a saved state into `sequence`. On an error the sequence is unchanged, or empty if forks have taken its
+    /// blocks.
     pub(crate) fn restore(&mut self, sequence: usize, saved: &Saved<'_>) -> Result<usize> {
         self.cache.check(saved)?;
         self.cache.remove(sequence);
         self.cache.restore(saved)
     }
 
-    /// Gives memory that holds nothing back to the system, which gives it again as it is needed.
+    /// Releases unused memory to the operating system, which provides it again on demand.
     pub fn trim(&mut self) {
         self.cache.trim();
     }
 
-    /// Bytes of the arena and of the cache.
+    /// Returns the bytes of the arena and of the KV cache.
     pub fn memory(&self) -> (usize, usize) {
         (self.arena.bytes() + vector_bytes(&self.model), self.cache.bytes())
     }
 
-    /// The flag that ends a pass early; see [`StopHandle`](crate::StopHandle).
+    /// Returns the flag that cancels a pass; see [`StopHandle`](crate::StopHandle).
     pub(crate) fn stop_flag(&self) -> &Arc<AtomicBool> {
         &self.stop
     }
 
-    /// Takes another flag that ends a pass early.
+    /// Replaces the flag that cancels a pass.
     pub(crate) fn listen_to(&mut self, stop: &Arc<AtomicBool>) {
         self.stop = Arc::clone(stop);
     }
 
-    /// The most tokens of a sequence.
+    /// Returns the maximum length of a sequence in tokens.
     pub(crate) fn most_tokens(&self) -> usize {
         self.cache.options.context
     }
 
-    /// The model's vocabulary.
+    /// Returns the vocabulary size.
     pub(crate) fn vocabulary(&self) -> usize {
         self.model.hyper.vocabulary
     }
 
-    /// Takes tokens of one or more sequences through the model in one batch. [`Context::output`] then has a row
-    /// for every token whose logits were wanted, in order. On an error the sequences are as they were.
+    /// Runs a forward pass over tokens of one or more sequences in one batch. [`Context::output`] then has one row for
+    /// each token whose logits were requested, in order. On an error the sequences are unchanged.
     pub fn forward(&mut self, pieces: &[BatchEntry<'_>]) -> Result<()> {
         self.batch.clear();
         let outcome = self.extend(pieces).and_then(|()| self.run(Side::Decoder));
@@ -312,28 +315,29 @@ impl Context {
         self.settle(outcome)
     }
 
-    /// Says that what is given next brings a sequence to `length` tokens, in as many batches as it takes. Models whose
-    /// frequencies depend on the length take them for all of these tokens; others pay no heed.
+    /// Declares that the following batches bring a sequence to `length` tokens. Models whose RoPE frequencies depend on
+    /// the sequence length use those of `length` for all of these tokens; ignored by other models.
     pub fn expect(&mut self, sequence: usize, length: usize) -> Result<()> {
         self.cache.expect(sequence, length)
     }
 
-    /// Lets the first `count` tokens of an empty sequence see each other both ways. They must go in at once.
+    /// Makes the first `count` tokens of an empty sequence attend to each other bidirectionally (prefix LM). They must
+    /// be passed in one batch.
     pub fn set_prefix(&mut self, sequence: usize, count: usize) -> Result<()> {
         self.cache.set_prefix(sequence, count)
     }
 
-    /// The length from which on frequencies change with the length of the sequence.
+    /// Returns the length from which on RoPE frequencies change with the length of the sequence.
     pub(crate) fn stretches(&self) -> Option<usize> {
         self.stage(Side::Decoder).ok().and_then(|stage| stage.graph.stretches())
     }
 
-    /// The length beyond which a sequence has other frequencies as a whole.
+    /// Returns the length beyond which all positions of a sequence use different RoPE frequencies.
     pub(crate) fn switches(&self) -> Option<usize> {
         self.stage(Side::Decoder).ok().and_then(|stage| stage.graph.switches())
     }
 
-    /// A stop is taken when it has stopped something, not when something else went wrong.
+    /// Resets the cancel flag only if it was what ended the pass, not on another error.
     fn settle(&mut self, outcome: Result<()>) -> Result<()> {
         if outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::Cancelled) {
             self.stop.store(false, Ordering::Relaxed);
@@ -363,7 +367,7 @@ impl Context {
         }
     }
 
-    /// Makes room in the cache and lists the rows.
+    /// Reserves KV cache blocks and lists the rows of the batch.
     fn extend(&mut self, pieces: &[BatchEntry<'_>]) -> Result<()> {
         let rows = pieces.iter().map(|piece| piece.tokens.len()).sum();
         let outputs = |piece: &BatchEntry<'_>| {
@@ -392,7 +396,7 @@ impl Context {
         Ok(())
     }
 
-    /// Runs the batch when the model's governor lets it.
+    /// Runs the batch once the model's governor allows it.
     fn run(&mut self, side: Side) -> Result<()> {
         let pass = self.model.governor.begin(self.model.options.threads, &self.stop);
         let outcome = self.compute(side, pass.threads);
@@ -448,37 +452,37 @@ impl Context {
         Ok(())
     }
 
-    /// Undoes what the batch's rows added to their sequences.
+    /// Rolls back what the batch's rows added to their sequences.
     fn take_back(&mut self) {
         for index in 0..self.batch.rows.len() {
             let Row { sequence, position, .. } = self.batch.rows[index];
             if self.cache.length(sequence).is_ok_and(|length| length > position) {
-                // Never fails: what a sequence just had is still there.
+                // Never fails: the tokens of this length are still in the cache.
                 let _ = self.cache.truncate(sequence, position);
             }
         }
         self.batch.clear();
     }
 
-    /// Row `row` of what was wanted of the last batch; empty where there is none.
+    /// Returns output row `row` of the last batch; empty if there is none.
     pub fn output(&self, row: usize) -> &[f32] {
         if row >= self.batch.wanted.len() {
             return &[];
         }
         match self.model.options.executor {
             ExecutorKind::Reference => self.reference.get(row).map_or(&[], Vec::as_slice),
-            // SAFETY: the team rests between batches, so nobody writes.
+            // SAFETY: no worker runs between batches, so nothing writes to the arena.
             ExecutorKind::Cpu => unsafe { self.arena.room().row(self.outputs, row) },
         }
     }
 }
 
-/// Bytes of the weights that are no matrices, which are copied.
+/// Returns the bytes of the vector weights (norms, biases), which are copied out of the file.
 fn vector_bytes(model: &Inner) -> usize {
     model.weights.iter().map(Weights::vector_bytes).sum()
 }
 
-/// The stage of a side, where there is one.
+/// Returns the stage of a side, if there is one.
 fn stage_of<'a>(
     stages: &'a [Option<Stage>; 2],
     parts: &'a [early_exit::Part],

@@ -7,15 +7,15 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $code:literal,)*) => {
-        /// What went wrong, in stable numbered groups: 100s loading, 200s arguments, 300s state,
-        /// 400s resources. Numbers are never reused; the C, Kotlin and Swift errors map to them 1:1.
+        /// The kinds of errors, in stable numbered groups: 100s loading, 200s arguments, 300s state, 400s resources.
+        /// Numbers are never reused; the C, Kotlin and Swift errors map to them 1:1.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         #[repr(u16)]
         pub enum ErrorKind { $($(#[$doc])* $name = $code,)* }
 
         impl ErrorKind {
-            /// Every kind, in order of number.
+            /// All kinds, ordered by number.
             pub const ALL: &[ErrorKind] = &[$(ErrorKind::$name,)*];
         }
     };
@@ -24,36 +24,36 @@ macro_rules! kinds {
 kinds! {
     /// A file or folder could not be read or written.
     Io = 100,
-    /// The bytes are not in the format they claim: a length, offset, hash, type or text is wrong.
+    /// The bytes are not in the format they claim: an invalid length, offset, hash, type or text.
     Corrupt = 101,
     /// The format is right, but this version of Siskin cannot run it.
     Unsupported = 102,
     /// The file's major version is unknown.
     Version = 103,
-    /// Something the model needs is not in the file.
+    /// A tensor, section or field that the model requires is absent from the file.
     Missing = 104,
     /// A tensor has a shape or type that the architecture does not allow.
     Shape = 105,
-    /// A hash differs: the file was changed or damaged.
+    /// A hash does not match: the file was changed or damaged.
     Integrity = 106,
-    /// A value the caller gave is out of range or contradicts another.
+    /// An argument is out of range or contradicts another.
     Argument = 200,
-    /// The text or tokens are longer than the context.
+    /// The text or the tokens do not fit into the context.
     TooLong = 201,
-    /// The chat template failed or refused the messages.
+    /// The chat template failed or rejected the messages.
     Template = 202,
     /// The object is in a state that does not allow the call.
     State = 300,
-    /// The caller stopped the work.
+    /// The caller cancelled the call.
     Cancelled = 301,
-    /// The model produced numbers that are not finite.
+    /// The model produced NaN or infinity.
     Numeric = 302,
-    /// A memory limit does not allow the request.
+    /// The request exceeds a memory limit.
     Memory = 400,
 }
 
 impl ErrorKind {
-    /// The stable number.
+    /// Returns the stable number.
     pub fn code(self) -> u16 {
         self as u16
     }
@@ -68,32 +68,32 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error of `kind` at `place` (a file, section and field, or an argument's name).
+    /// Creates an error of `kind` at `place` (a file, section and field, or the name of an argument).
     pub fn new(kind: ErrorKind, place: impl Into<String>, message: impl Into<String>) -> Self {
         Self { kind, place: place.into(), message: message.into() }
     }
 
-    /// [`ErrorKind::Corrupt`] at `place`.
+    /// Returns [`ErrorKind::Corrupt`] at `place`.
     pub fn corrupt(place: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Corrupt, place, message)
     }
 
-    /// [`ErrorKind::Unsupported`] at `place`.
+    /// Returns [`ErrorKind::Unsupported`] at `place`.
     pub fn unsupported(place: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Unsupported, place, message)
     }
 
-    /// [`ErrorKind::Argument`] at `place`.
+    /// Returns [`ErrorKind::Argument`] at `place`.
     pub fn argument(place: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Argument, place, message)
     }
 
-    /// [`ErrorKind::Io`] at `place`.
+    /// Returns [`ErrorKind::Io`] at `place`.
     pub fn io(place: impl Into<String>, error: &std::io::Error) -> Self {
         Self::new(ErrorKind::Io, place, error.to_string())
     }
 
-    /// [`ErrorKind::Numeric`] at `place`, where one of the model's numbers is not finite.
+    /// Returns [`ErrorKind::Numeric`] at `place` if a value of `numbers` is NaN or infinite.
     pub(crate) fn unless_finite(place: &str, numbers: &[f32]) -> Result<()> {
         if numbers.iter().all(|number| number.is_finite()) {
             return Ok(());
@@ -102,7 +102,7 @@ impl Error {
         Err(Self::new(ErrorKind::Numeric, place, message))
     }
 
-    /// The same error, seen from one level out: `outer` is put before the place.
+    /// Prefixes the place with `outer`, for a caller one level up.
     #[must_use]
     pub fn within(mut self, outer: &str) -> Self {
         self.place =
@@ -110,17 +110,17 @@ impl Error {
         self
     }
 
-    /// What went wrong, as a kind with a stable number.
+    /// Returns the kind, which has a stable number.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// Where: a file, section and field, or an argument's name.
+    /// Returns where the error occurred: a file, section and field, or the name of an argument.
     pub fn place(&self) -> &str {
         &self.place
     }
 
-    /// What went wrong and what to do, in words.
+    /// Returns the message: what went wrong and what to do about it.
     pub fn message(&self) -> &str {
         &self.message
     }

@@ -1,4 +1,5 @@
-//! Models that something else computes than our graph: the same sessions, contexts and encoders run them.
+//! External backends: models that another library computes instead of our graph, behind the same sessions, contexts and
+//! encoders.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,106 +9,106 @@ use crate::exec::Batch;
 use crate::graph::{Graph, Head, Rows as RowKind, Value};
 use crate::{Error, ErrorKind, Result};
 
-/// The numbers of a tensor.
+/// The elements of a tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Numbers {
-    /// Floats.
+    /// f32.
     Floats(Vec<f32>),
-    /// Whole numbers; truth is 0 or 1.
+    /// Integers; booleans are 0 or 1.
     Integers(Vec<i64>),
 }
 
-/// A tensor that goes into an engine or comes out of it.
+/// An input or output tensor of an external backend.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedTensor {
     /// The name of the input or output.
     pub name: String,
-    /// The sizes, the slowest-moving one first.
+    /// The dimensions, outermost first.
     pub shape: Vec<usize>,
-    /// The numbers.
+    /// The elements.
     pub numbers: Numbers,
 }
 
-/// An input or output of an engine.
+/// The description of an input or output.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Port {
     /// Its name.
     pub name: String,
-    /// Its sizes; `None` where a size differs from call to call. `None` as a whole where it is not known.
+    /// Its dimensions; `None` for a dynamic dimension. `None` as a whole if unknown.
     pub shape: Option<Vec<Option<usize>>>,
-    /// Whether it takes whole numbers.
+    /// Whether its elements are integers.
     pub integers: bool,
 }
 
-/// Rows of equal length, one for each token or one for a text.
+/// Rows of equal length: one for each token, or one for a whole sequence.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rows {
-    /// Numbers in each.
+    /// Columns per row.
     pub columns: usize,
-    /// One row after the other.
+    /// The values in row-major order.
     pub values: Vec<f32>,
 }
 
 impl Rows {
-    /// How many there are.
+    /// Returns the number of rows.
     pub fn count(&self) -> usize {
         self.values.len().checked_div(self.columns).unwrap_or(0)
     }
 
-    /// The row of token `index`: where there is one for a text, that.
+    /// Returns the row of token `index`, or the only row if there is one for the whole sequence.
     fn row(&self, index: usize) -> Option<&[f32]> {
         let index = if self.count() == 1 { 0 } else { index };
         self.values.get(index.checked_mul(self.columns)?..)?.get(..self.columns)
     }
 }
 
-/// What an engine's model does with tokens.
+/// What an external model computes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outline {
-    /// What the rows are that a text gives; `None` where the model does not read texts at once.
+    /// The meaning of the encoder's output rows; `None` if the model has no encoder.
     pub reads: Option<Head>,
-    /// Columns of those rows.
+    /// Columns of these rows.
     pub columns: usize,
-    /// Columns of the hidden states, where they come out as well.
+    /// Columns of the hidden states, if the model outputs them too.
     pub hidden: Option<usize>,
-    /// Whether it writes tokens one after the other; after a text where it reads as well.
+    /// Whether it has a decoder; a seq2seq model if it has an encoder as well.
     pub writes: bool,
-    /// Token ids.
+    /// Vocabulary size.
     pub vocabulary: usize,
-    /// Kinds of segment that a token may be in; 0 where they are not told apart.
+    /// The number of segment ids; 0 if the model has no segments.
     pub segments: usize,
-    /// The most tokens of a sequence.
+    /// The maximum sequence length in tokens.
     pub context: usize,
 }
 
-/// Computes a model. [`Model::of_engine`](crate::Model::of_engine) makes a model of it.
+/// An external backend. [`Model::of_engine`](crate::Model::of_engine) creates a model from it.
 pub trait Engine: Send + Sync {
-    /// What the model does with tokens; the same on every call.
+    /// Describes the model; must return the same on every call.
     fn outline(&self) -> Outline;
 
-    /// A sentence on how it runs, for people.
+    /// Returns a sentence on how the model runs, for the user.
     fn note(&self) -> String;
 
-    /// Reads a text: the rows that its head makes, or its hidden states.
+    /// Encodes a sequence: returns the rows of its head, or its hidden states.
     fn read(&self, ids: &[u32], segments: &[u32], head: bool) -> Result<Rows>;
 
-    /// The scores of the token after each of `ids`, with a view of what was read.
+    /// Returns the logits of the token after each of `ids`, with cross-attention to `memory` if given.
     fn write(&self, ids: &[u32], memory: Option<&Rows>) -> Result<Rows>;
 
-    /// What goes in.
+    /// Describes the inputs.
     fn inputs(&self) -> Vec<Port>;
 
-    /// What comes out.
+    /// Describes the outputs.
     fn outputs(&self) -> Vec<Port>;
 
     /// Computes all outputs from all inputs.
     fn run(&self, inputs: &[NamedTensor]) -> Result<Vec<NamedTensor>>;
 }
 
-/// The architecture of a file that stands in for a model that an engine computes.
+/// The architecture name of a file without tensors, for a model that an external backend computes.
 pub const GENERAL: &str = "general";
 
-/// Stands in for a family where an engine computes.
+/// The placeholder family of external models.
 pub(crate) static FAMILY: Family = Family {
     name: GENERAL,
     hugging_face: &[],
@@ -118,7 +119,7 @@ pub(crate) static FAMILY: Family = Family {
     form: Topology::Encoder(|_, _, b| Ok(b.finish(0))),
 };
 
-/// Hyper-parameters and graphs without operations that say to the rest what an outline says.
+/// Returns hyper-parameters and empty graphs that match an outline.
 pub(crate) fn shape(outline: &Outline) -> (ModelConfig, Graphs) {
     let context = outline.context.clamp(1, 1 << 26);
     let hyper = ModelConfig {
@@ -149,7 +150,8 @@ pub(crate) fn shape(outline: &Outline) -> (ModelConfig, Graphs) {
     (hyper, Graphs { encoder, decoder })
 }
 
-/// What the sequences of a context have seen, as an engine that remembers nothing must be told again.
+/// The tokens and encoder output of each sequence in a context: external backends are stateless and need them on every
+/// call.
 #[derive(Default)]
 pub(crate) struct History {
     sequences: Vec<Seen>,
@@ -169,13 +171,13 @@ impl History {
         &mut self.sequences[sequence]
     }
 
-    /// `to` has seen what `from` has.
+    /// Copies the history of `from` to `to`, for a fork.
     pub(crate) fn copy(&mut self, from: usize, to: usize) {
         let seen = self.of(from).clone();
         *self.of(to) = seen;
     }
 
-    /// The rows that are wanted of a batch. `head`: not the hidden states.
+    /// Computes the output rows of a batch. `head`: outputs of the head, not hidden states.
     pub(crate) fn run(
         &mut self,
         engine: &dyn Engine,
@@ -222,7 +224,7 @@ mod tests {
     use crate::file::{File, Metadata, Writer};
     use crate::{CacheType, ExecutorKind, Features, Model, ModelOptions, OutputRows, SessionOptions, Window};
 
-    /// Scores of a token: how often it was there, plus ten times how often what was read has it.
+    /// A test model. The score of a token: its count so far, plus ten times its count in the encoded sequence.
     struct Counts;
 
     impl Engine for Counts {

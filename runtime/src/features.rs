@@ -1,11 +1,11 @@
-//! Parts that a build may leave out.
+//! Cargo features that a build may leave out.
 //!
-//! No code is different without them: a part that is left out refuses at its doors, and what only those lead to is
-//! dropped when the library is built.
+//! Without them the rest of the code is unchanged: the entry points of a missing feature return an error, and the
+//! linker drops the code that only they reach.
 
 use crate::Error;
 
-/// A feature of this crate.
+/// A cargo feature of this crate.
 pub(crate) struct Part {
     name: &'static str,
     pub(crate) is_there: bool,
@@ -15,8 +15,8 @@ pub(crate) const TEMPLATES: Part = Part { name: "templates", is_there: cfg!(feat
 pub(crate) const AUDIO: Part = Part { name: "audio", is_there: cfg!(feature = "audio") };
 
 impl Part {
-    /// What is said where the part is not there. Whoever asks looks at `is_there` itself: through a `Result`, the
-    /// compiler no longer sees that nothing follows.
+    /// Returns the error for a missing feature. Callers must branch on `is_there` itself: through a `Result` the
+    /// compiler cannot prove that the code after it is unreachable.
     #[cold]
     pub(crate) fn missing(&self) -> Error {
         Error::unsupported(

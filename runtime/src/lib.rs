@@ -1,4 +1,4 @@
-//! Siskin runs transformers on the device in people's hands: one mapped file, the same bits everywhere.
+//! Siskin runs transformers on device: one memory-mapped model file, bit-identical results on every CPU.
 //!
 //! ```no_run
 //! let model = siskin::Model::open("smollm2.siskin")?;

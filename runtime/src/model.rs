@@ -1,4 +1,4 @@
-//! An open model: file, graph, weights, tokenizer and the kernels chosen for it.
+//! An open model: file, graph, weights, tokenizer and the kernels chosen for this CPU.
 
 mod budget;
 
@@ -27,26 +27,27 @@ use crate::thread_pool;
 use crate::tokenizer::Tokenizer;
 use crate::{Error, ErrorKind, Result};
 
-/// Who runs the model.
+/// The backend that runs the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ExecutorKind {
-    /// The graph in plain words, on one thread: for tests and for `doctor`.
+    /// Interprets the graph with reference code on one thread: for tests and for `doctor`.
     Reference,
-    /// The plan on a team of threads with the kernels of the machine.
+    /// Runs the plan on a thread pool with the best kernels for this CPU.
     #[default]
     Cpu,
 }
 
-/// How a model is opened.
+/// Options for opening a model.
 #[derive(Clone, Copy, Debug)]
 pub struct ModelOptions {
-    /// Threads that compute; 0: one for each core that keeps up with the fastest.
+    /// Compute threads; 0: one for each core that keeps up with the fastest.
     pub threads: usize,
-    /// Who runs the model.
+    /// The backend that runs the model.
     pub executor: ExecutorKind,
-    /// Features of the processor that are not to be used.
+    /// CPU features that must not be used.
     pub without: Features,
-    /// Layers that are left out: what enters them goes on to the next. For models whose layers are made alike.
+    /// Layer skipping (LayerSkip, arXiv:2404.16710): the input of a skipped layer becomes its output. Requires a model
+    /// whose layers have the same structure.
     pub skip: LayerSet,
 }
 
@@ -56,39 +57,39 @@ impl Default for ModelOptions {
     }
 }
 
-/// The most threads of a team.
+/// The maximum number of threads in a thread pool.
 const MOST_THREADS: usize = 256;
 
-/// What all sessions of a model share.
+/// State shared by all sessions of a model.
 pub(crate) struct Inner {
     pub file: File,
     pub family: &'static Family,
     pub hyper: ModelConfig,
     pub graphs: Graphs,
-    /// The weights of the encoder and of the decoder, where there is one.
+    /// The weights of the encoder and of the decoder, if present.
     pub weights: [Weights; 2],
     pub tokenizer: Option<Tokenizer>,
     pub kernels: Kernels,
-    /// The portable kernels, for the reference.
+    /// The portable kernels, used by the reference backend.
     pub scalar: Kernels,
     pub options: ModelOptions,
-    /// Computes in the place of the graphs.
+    /// The external backend that computes the model instead of the graphs.
     pub engine: Option<Arc<dyn Engine>>,
-    /// What there is to tell about how it runs.
+    /// Notes for the user about how the model runs.
     pub notes: Vec<String>,
     pub governor: Governor,
-    /// What stands beside the weights: its identity.
+    /// Identity of the adapter applied to the weights.
     pub adapter: Option<[u8; 32]>,
 }
 
-/// An open model. Cloning shares it; sessions keep it alive.
+/// An open model. Cloning is cheap and shares it; sessions keep it alive.
 #[derive(Clone)]
 pub struct Model {
     inner: Arc<Inner>,
 }
 
 impl Model {
-    /// Opens a `.siskin` file with the usual options.
+    /// Opens a `.siskin` file with default options.
     ///
     /// ```no_run
     /// let model = siskin::Model::open("smollm2.siskin")?;
@@ -102,7 +103,7 @@ impl Model {
         Self::from_file(File::open(path)?, &ModelOptions::default())
     }
 
-    /// Makes a model of an open file: builds its graph and finds its weights, without reading them.
+    /// Creates a model from an open file: builds its graph and binds its weights without reading them.
     pub fn from_file(file: File, options: &ModelOptions) -> Result<Self> {
         Self::made(file, None, options)
     }
@@ -154,8 +155,8 @@ impl Model {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Makes a model that `engine` computes. `file` holds no tensors, but what there is of configuration, tokenizer
-    /// and chat template.
+    /// Creates a model that `engine` computes. `file` holds no tensors, only the configuration, tokenizer and chat
+    /// template if there are any.
     pub fn of_engine(file: File, engine: Arc<dyn Engine>, options: &ModelOptions) -> Result<Self> {
         let refusals = [
             (
@@ -196,17 +197,17 @@ impl Model {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// What there is to tell people about how the model runs, such as that it is slower than it could be.
+    /// Returns notes for the user about how the model runs, such as that it is slower than it could be.
     pub fn notes(&self) -> &[String] {
         &self.inner.notes
     }
 
-    /// What computes the model, where that is not our graph.
+    /// Returns the external backend that computes the model, if there is one.
     pub fn engine(&self) -> Option<&Arc<dyn Engine>> {
         self.inner.engine.as_ref()
     }
 
-    /// Computes the outputs of a model that an engine runs, from its inputs.
+    /// Computes the outputs of an external backend's model from its inputs.
     pub fn run(&self, inputs: &[NamedTensor]) -> Result<Vec<NamedTensor>> {
         let engine = self.inner.engine.as_ref().ok_or_else(|| {
             Error::unsupported("model", "it takes tokens, not tensors by name; use a session or an encoder")
@@ -214,12 +215,12 @@ impl Model {
         engine.run(inputs)
     }
 
-    /// The file.
+    /// Returns the file.
     pub fn file(&self) -> &File {
         &self.inner.file
     }
 
-    /// What tells the model from others: that of the file, and of the adapter beside it.
+    /// Returns the identity of the model: a hash of the file and of the adapter, if there is one.
     pub fn identity(&self) -> [u8; 32] {
         let identity = self.inner.file.identity();
         match self.inner.adapter {
@@ -228,27 +229,27 @@ impl Model {
         }
     }
 
-    /// What the file says of the model.
+    /// Returns the configuration stored in the file.
     pub(crate) fn config(&self) -> Config {
         Config::new(self.inner.file.metadata().config.clone())
     }
 
-    /// The name of the model's family.
+    /// Returns the name of the model's family.
     pub fn family(&self) -> &'static str {
         self.inner.family.name
     }
 
-    /// The hyper-parameters.
+    /// Returns the hyper-parameters.
     pub fn hyper(&self) -> &ModelConfig {
         &self.inner.hyper
     }
 
-    /// The computation, as the family wrote it.
+    /// Returns the graphs as the family built them.
     pub fn graphs(&self) -> &Graphs {
         &self.inner.graphs
     }
 
-    /// The tokenizer; an error where the file holds none.
+    /// Returns the tokenizer, or an error if the file has none.
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
         self.inner.tokenizer.as_ref().ok_or_else(|| {
             let message = "the file holds none, so that the model takes token ids alone and no text; \
@@ -257,17 +258,18 @@ impl Model {
         })
     }
 
-    /// The ids that end a generation; none without a tokenizer.
+    /// Returns the token ids that end a generation; empty without a tokenizer.
     pub fn end_ids(&self) -> &[u32] {
         self.inner.tokenizer.as_ref().map_or(&[], Tokenizer::end_ids)
     }
 
-    /// The kernels that compute the model.
+    /// Returns the kernels that compute the model.
     pub(crate) fn kernel_table(&self) -> Kernels {
         self.inner.kernels
     }
 
-    /// How many tokens can be chosen: rows of a padded head that no token stands for are not, nor tokens beyond the head.
+    /// Returns how many token ids can be sampled: the smaller of the logits' size and the tokenizer's vocabulary, so
+    /// that padding rows of the LM head are excluded.
     pub(crate) fn choices(&self) -> usize {
         let head = self.hyper().vocabulary;
         let tokens =
@@ -275,17 +277,17 @@ impl Model {
         tokens.map_or(head, |tokens| tokens.min(head))
     }
 
-    /// The chat template, where the file holds one.
+    /// Returns the chat template, if the file has one.
     pub fn template(&self) -> Result<Option<ChatTemplate>> {
         self.inner.file.template().map(ChatTemplate::new).transpose()
     }
 
-    /// The layers that are left out.
+    /// Returns the skipped layers.
     pub fn skipped(&self) -> LayerSet {
         self.inner.options.skip
     }
 
-    /// The names of the kernels chosen for this machine.
+    /// Returns the names of the kernels chosen for this machine.
     pub fn kernels(&self) -> Vec<&'static str> {
         match self.inner.options.executor {
             _ if self.inner.engine.is_some() => vec![external_backend::GENERAL],
@@ -294,17 +296,17 @@ impl Model {
         }
     }
 
-    /// Threads that compute.
+    /// Returns the number of compute threads.
     pub fn threads(&self) -> usize {
         self.inner.options.threads
     }
 
-    /// Holds all that compute with the model to a pace; off unless something is asked of it.
+    /// Returns the governor, which throttles everything that computes with this model; off by default.
     pub fn governor(&self) -> &Governor {
         &self.inner.governor
     }
 
-    /// The plans of a session with the usual options, in words.
+    /// Returns the plans of a session with default options as text.
     pub fn plan_text(&self) -> Result<String> {
         let batch = SessionOptions::default().batch;
         let plan = |(graph, weights)| Ok(Plan::build(&pass::all(graph), weights, batch, 1)?.to_string());
@@ -313,8 +315,9 @@ impl Model {
         sides.filter_map(|(graph, weights)| Some((graph.as_ref()?, weights))).map(plan).collect()
     }
 
-    /// The types of cached numbers: as `asked`, or what suits the model. Exact weights want exact numbers; what passes
-    /// is not worth packing.
+    /// Returns the element types of the KV cache: `asked`, or the default for this model. A model with f32 weights
+    /// caches f32. Passing keys and values, which are dropped after their layer, stay f32: packing them does not pay
+    /// off.
     pub(crate) fn cache_types(&self, asked: Option<CacheType>) -> CacheTypes {
         let kept = match self.inner.weights.iter().any(Weights::any_full_precision) {
             true => CacheType::F32,
@@ -323,7 +326,8 @@ impl Model {
         asked.map_or(CacheTypes { kept, passing: CacheType::F32 }, CacheTypes::all)
     }
 
-    /// An error where keys and values are to have a type, or tokens a window, that the model's engine knows nothing of.
+    /// Returns an error if the options set a KV cache type or a sliding window that the external backend does not
+    /// support.
     pub(crate) fn check_engine(&self, cache: Option<CacheType>, window: Option<crate::Window>) -> Result<()> {
         if self.inner.engine.is_none() {
             return Ok(());
@@ -343,7 +347,8 @@ impl Model {
         }
     }
 
-    /// Memory and threads for `sequences` sequences of up to `context` tokens each.
+    /// Allocates a context for `sequences` sequences of up to `context` tokens each, of which `wanted` rows give
+    /// outputs.
     pub fn context(&self, options: &SessionOptions, sequences: usize, wanted: usize) -> Result<Context> {
         let made = self.context_options(options, sequences, wanted)?;
         if let Some(budget) = options.budget {
@@ -357,7 +362,7 @@ impl Model {
         Context::new(Arc::clone(&self.inner), made)
     }
 
-    /// What a session with these options would hold in memory. Nothing of it is reserved.
+    /// Returns the memory that a session with these options would use, without reserving it.
     pub fn memory(&self, options: &SessionOptions) -> Result<Memory> {
         let sequences = options.forks.saturating_add(1);
         let (arena, cache) =
@@ -401,7 +406,7 @@ impl Model {
         Ok(ContextOptions { cache, window, wanted: wanted.max(1), read: 0, head: true, exits: false })
     }
 
-    /// Memory and threads for reading `rows` tokens at once, of which `outputs` give outputs.
+    /// Allocates an encoder context for `rows` tokens per batch, of which `outputs` give outputs.
     pub(crate) fn reading_context(
         &self,
         options: &EncoderOptions,
@@ -422,23 +427,23 @@ impl Model {
         Context::new(Arc::clone(model), options)
     }
 
-    /// Memory and threads for writing many texts, of which `rows` give outputs at once.
+    /// Allocates a generation context for many sequences, of which `rows` give outputs per batch.
     pub(crate) fn writing_context(&self, cache: CacheOptions, rows: usize) -> Result<Context> {
         let options = ContextOptions { cache, window: None, wanted: rows, read: 0, head: true, exits: false };
         Context::new(Arc::clone(&self.inner), options)
     }
 
-    /// Writes texts for texts.
+    /// Creates a sequence-to-sequence generator.
     pub fn writer(&self, options: WriterOptions) -> Result<Writer> {
         Writer::new(self.clone(), options)
     }
 
-    /// Reads whole texts.
+    /// Creates an encoder for whole sequences.
     pub fn encoder(&self, options: EncoderOptions) -> Result<Encoder> {
         Encoder::new(self.clone(), options)
     }
 
-    /// A session: one conversation or text.
+    /// Creates a session: one conversation or text.
     pub fn session(&self, options: SessionOptions) -> Result<Session> {
         if self.inner.graphs.decoder.is_none() {
             return Err(Error::unsupported(

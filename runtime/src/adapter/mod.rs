@@ -1,8 +1,9 @@
-//! What was trained beside the matrices of a model that stayed as it is, and is added when the model opens.
+//! Adapters (LoRA, arXiv:2106.09685; DoRA, arXiv:2402.09353): trained beside frozen weights and applied when the model
+//! opens.
 //!
-//! `y = W x` becomes `y = W x + factor · B A x`, and with lengths each row of `W + factor · B A` is brought to a length of
-//! its own. Nothing of the base is written anew: it may be packed as anything. `docs/format.md` says how an adapter lies
-//! in a file.
+//! `y = W x` becomes `y = W x + factor · B A x`; with DoRA each row of `W + factor · B A` is scaled to a trained norm.
+//! The base weights are not rewritten, so they may be quantized to any type. `docs/format.md` describes how an adapter
+//! is stored in a file.
 
 mod place;
 mod section;
@@ -19,43 +20,43 @@ use crate::graph::Op;
 use crate::model::ModelOptions;
 use crate::{Error, ErrorKind, Model, Result};
 
-/// The most rows of a first small matrix.
+/// The maximum rank.
 pub(crate) const MOST_RANK: usize = 4096;
 
-/// What stands beside one matrix.
+/// The adapter of one matrix.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdapterPart {
     /// The name of the matrix, such as `blk.0.attn_q.weight`.
     pub tensor: String,
-    /// Its rows.
+    /// Rows of the matrix.
     pub rows: usize,
-    /// Its columns.
+    /// Columns of the matrix.
     pub columns: usize,
-    /// Rows of the first small matrix, columns of the second.
+    /// The rank: rows of A, columns of B.
     pub rank: usize,
-    /// Factor on what they give.
+    /// Factor on B A x (LoRA's alpha / rank).
     pub factor: f32,
-    /// The first small matrix, row by row: the rank × columns.
+    /// A in row-major order: rank × columns.
     pub first: Vec<f32>,
-    /// The second, row by row: rows × the rank.
+    /// B in row-major order: rows × rank.
     pub second: Vec<f32>,
-    /// The lengths that rows of the sum are brought to; empty: they stay as long as they are.
+    /// DoRA: the magnitude (L2 norm) of each row of the sum; empty: no scaling.
     pub lengths: Vec<f32>,
 }
 
-/// An adapter: parts, and what they belong to.
+/// An adapter and the base model it belongs to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Adapter {
-    /// The family of the base.
+    /// The family of the base model.
     pub architecture: String,
-    /// [`File::digest`] of the base; `None` where nobody knows it.
+    /// [`File::digest`] of the base model; `None` if unknown.
     pub base: Option<[u8; 32]>,
-    /// What stands beside which matrix.
+    /// The adapted matrices.
     pub parts: Vec<AdapterPart>,
 }
 
 impl AdapterPart {
-    /// Refuses numbers that do not belong together.
+    /// Validates the sizes and values of a part.
     fn check(&self) -> Result<()> {
         let place = || format!("adapter of {}", self.tensor);
         if !(1..=MOST_RANK).contains(&self.rank) {
@@ -94,11 +95,11 @@ impl Adapter {
         Self::from_file(&File::open(path)?).map_err(|error| error.within(&place))
     }
 
-    /// The adapter in an open file.
+    /// Reads the adapter of an open file.
     ///
     /// # Errors
-    /// [`ErrorKind::Missing`] where the file holds none, [`ErrorKind::Corrupt`] and [`ErrorKind::Shape`] where it is
-    /// not made as `docs/format.md` says.
+    /// [`ErrorKind::Missing`] if the file has none, [`ErrorKind::Corrupt`] and [`ErrorKind::Shape`] if it does not
+    /// conform to `docs/format.md`.
     pub fn from_file(file: &File) -> Result<Self> {
         let bytes = file.checked_section(SectionKind::Adapter)?.ok_or_else(|| {
             let message = "the file holds no adapter; `siskin train` writes one with [export] adapter = true";
@@ -107,7 +108,7 @@ impl Adapter {
         section::read(&bytes, file)
     }
 
-    /// Writes the adapter as a `.siskin` file to `out`, which must be empty, and gives it back.
+    /// Writes the adapter as a `.siskin` file to `out`, which must be empty, and returns `out`.
     pub fn write<W: Write + Seek + Send>(
         &self,
         name: Option<&str>,
@@ -118,7 +119,7 @@ impl Adapter {
         section::write(self, name, provenance, out)
     }
 
-    /// A hash over all that changes what a model computes.
+    /// Returns a hash of everything that changes what a model computes.
     pub fn identity(&self) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new();
         for part in &self.parts {
@@ -134,10 +135,10 @@ impl Adapter {
         *hasher.finalize().as_bytes()
     }
 
-    /// Whether the adapter was trained beside the model in `file`.
+    /// Checks that the adapter was trained on the model in `file`.
     ///
     /// # Errors
-    /// Where it was not. An adapter that does not name its base is taken for any that it fits.
+    /// Fails if it was not. An adapter without a base digest is accepted for any model of its family.
     pub fn check_base(&self, file: &File) -> Result<()> {
         let architecture = &file.metadata().architecture;
         if *architecture != self.architecture {
@@ -156,17 +157,17 @@ impl Adapter {
 }
 
 impl Model {
-    /// Makes a model of an open file and an adapter, whatever weights it was trained beside; see
-    /// [`Adapter::check_base`].
+    /// Creates a model from an open file and an adapter, without checking that the adapter was trained on these
+    /// weights; see [`Adapter::check_base`].
     ///
     /// # Errors
-    /// Where a part fits no matrix of the model.
+    /// Fails if a part matches no matrix of the model.
     pub fn with_adapter(file: File, adapter: &Adapter, options: &ModelOptions) -> Result<Self> {
         Self::made(file, Some(adapter), options)
     }
 }
 
-/// Whether an adapter can stand beside a weight in this operation.
+/// Returns whether a weight can have an adapter in this operation.
 fn takes(op: &Op, weight: usize) -> bool {
     matches!(op, Op::Linear { parts } if parts.len() == 1 && parts[0].0 == weight)
 }

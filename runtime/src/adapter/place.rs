@@ -1,4 +1,4 @@
-//! An adapter beside the matrices of a graph: more operations, and tensors that are made in memory.
+//! Inserts an adapter into a graph: additional operations, and tensors that are created in memory.
 
 use std::collections::HashMap;
 
@@ -12,14 +12,15 @@ use crate::graph::{Graph, Node, Op, Role, Value, Weight, WeightId};
 use crate::plan::Bound;
 use crate::{Error, ErrorKind, Result};
 
-/// The tensors of an adapter, by their names.
+/// The tensors of an adapter, by name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Placed {
     tensors: HashMap<String, Bound>,
 }
 
 impl Placed {
-    /// Gives the products of graphs their parts of an adapter. Where layers are left out, parts may find nothing.
+    /// Inserts an adapter into the linear nodes of graphs. Unless `all` is set, parts without a matching matrix are
+    /// ignored, as with layer skipping.
     pub(crate) fn new(graphs: &mut Graphs, file: &File, adapter: &Adapter, all: bool) -> Result<Self> {
         let mut placed = Self::default();
         for part in &adapter.parts {
@@ -56,12 +57,12 @@ impl Placed {
         Ok(placed)
     }
 
-    /// The tensor of this name, where it is the adapter's.
+    /// Returns the adapter tensor of this name, if there is one.
     pub(crate) fn tensor(&self, name: &str) -> Option<&Bound> {
         self.tensors.get(name)
     }
 
-    /// Makes the tensors of a part.
+    /// Creates the tensors of a part.
     fn make(&mut self, part: &AdapterPart, file: &File) -> Result<()> {
         let [a, b, factors, zeros] = tensors(&part.tensor);
         let second: Vec<f32> = part.second.iter().map(|x| x * part.factor).collect();
@@ -79,12 +80,12 @@ fn names(op: &Op, weight: WeightId) -> bool {
     op.weights().contains(&weight)
 }
 
-/// The names of what a part needs in a graph.
+/// Returns the names of the tensors that a part adds to a graph.
 fn tensors(tensor: &str) -> [String; 4] {
     ["a", "b", "factors", "zeros"].map(|part| format!("{tensor}.adapter_{part}"))
 }
 
-/// A matrix in memory.
+/// Packs a matrix in memory.
 fn pack(name: &str, numbers: &[f32], [rows, columns]: [usize; 2]) -> Result<Bound> {
     let place = || format!("tensor {name}");
     let too_large = || Error::new(ErrorKind::Memory, place(), "does not fit this machine's addresses");
@@ -99,7 +100,7 @@ fn pack(name: &str, numbers: &[f32], [rows, columns]: [usize; 2]) -> Result<Boun
     Ok(Bound::Matrix(Tensor::in_memory(name, PanelType::F32, [rows, columns], Bytes::new(data))))
 }
 
-/// For each row of a matrix with its adapter, what brings it to its length. A row of zeros stays as it is.
+/// Returns the DoRA factor of each row: its magnitude divided by the norm of the adapted row. A zero row stays zero.
 fn lengthen(part: &AdapterPart, second: &[f32], file: &File) -> Result<Vec<f32>> {
     let place = || format!("tensor {}", part.tensor);
     let missing =
@@ -124,7 +125,7 @@ fn lengthen(part: &AdapterPart, second: &[f32], file: &File) -> Result<Vec<f32>>
     Ok(factors)
 }
 
-/// Puts the operations of a part behind every product with its matrix; whether there was one.
+/// Adds the operations of a part to every linear node with its matrix; returns whether there was one.
 fn insert(graph: &mut Graph, weight: WeightId, part: &AdapterPart) -> bool {
     if !graph.nodes.iter().any(|node| takes(&node.op, weight)) {
         return false;
@@ -156,7 +157,7 @@ fn insert(graph: &mut Graph, weight: WeightId, part: &AdapterPart) -> bool {
         let sum = if lengths.is_some() { value(part.rows) } else { output };
         node.output = plain;
         if lengths.is_some() {
-            // The bias is no part of what has a length.
+            // The bias is added after scaling.
             node.op = Op::Linear { parts: vec![(weight, None)] };
         }
         let linear = |weight: WeightId| Op::Linear { parts: vec![(weight, None)] };

@@ -1,4 +1,4 @@
-//! An adapter in a file: a section of JSON says what there is, one tensor holds the numbers.
+//! The file format of an adapter: a JSON section describes the parts, one tensor holds all their values.
 
 use std::collections::HashSet;
 use std::io::{Seek, Write};
@@ -10,21 +10,21 @@ use super::{Adapter, AdapterPart};
 use crate::file::{File, Metadata, Role, SectionKind, TensorSpec, Writer, parse_json};
 use crate::{Error, ErrorKind, Result};
 
-/// Values of the JSON.
+/// The maximum number of JSON values.
 const MOST_VALUES: usize = 1 << 20;
 /// The version of the section.
 const VERSION: u32 = 1;
 
-/// The section.
+/// The JSON section.
 #[derive(Serialize, Deserialize)]
 struct Whole {
     version: u32,
-    /// The digest of the base, as hexadecimal digits.
+    /// The digest of the base model in hexadecimal.
     base: Option<String>,
     parts: Vec<Part>,
 }
 
-/// A part without its numbers.
+/// A part without its values.
 #[derive(Serialize, Deserialize)]
 struct Part {
     tensor: String,
@@ -35,12 +35,12 @@ struct Part {
     lengths: bool,
 }
 
-/// The tensor that holds the numbers of all parts: of many small ones, each would begin a page.
+/// The tensor with the values of all parts: one instead of many small ones, each of which would start on a new page.
 const TENSOR: &str = "adapter";
 
-/// Reads the section `bytes` of `file`.
+/// Parses the section `bytes` of `file`.
 pub(super) fn read(bytes: &[u8], file: &File) -> Result<Adapter> {
-    // The version comes first: another one may have other fields.
+    // Check the version first: other versions may have other fields.
     let value: Value = parse_json(bytes, "adapter", MOST_VALUES)?;
     match value.get("version").and_then(Value::as_u64) {
         Some(version) if version == u64::from(VERSION) => {}
@@ -86,7 +86,7 @@ pub(super) fn read(bytes: &[u8], file: &File) -> Result<Adapter> {
     Ok(Adapter { architecture: file.metadata().architecture.clone(), base, parts })
 }
 
-/// The numbers of all parts.
+/// Reads the values of all parts.
 fn numbers(file: &File) -> Result<Vec<f32>> {
     let place = format!("tensor {TENSOR}");
     let missing = "the file does not hold it; copy or train the adapter again";
@@ -113,7 +113,7 @@ fn hexadecimal(digest: &[u8; 32]) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Writes a file of the adapter.
+/// Writes the adapter as a file.
 pub(super) fn write<W: Write + Seek + Send>(
     adapter: &Adapter,
     name: Option<&str>,

@@ -1,4 +1,4 @@
-//! Adapters in files: what is written is read, and what is not made as it should be is refused.
+//! Adapter files: round trips, and rejection of malformed files.
 
 use serde_json::{Map, Value, json};
 
@@ -26,7 +26,7 @@ fn file(adapter: &Adapter) -> File {
     File::from_bytes(out.into_inner()).unwrap()
 }
 
-/// A file whose section is `section`, with 28 numbers.
+/// Builds a file whose section is `section`, with 28 values.
 fn made(section: &str) -> Result<Adapter> {
     let mut writer = Writer::new(std::io::Cursor::new(Vec::new())).unwrap();
     writer.tensor(&TensorSpec::vector("adapter", 28), |sink| sink.write(&[0; 4 * 28])).unwrap();

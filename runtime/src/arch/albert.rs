@@ -1,4 +1,4 @@
-//! ALBERT: BERT with narrow embeddings, whose layers share their weights.
+//! ALBERT (arXiv:1909.11942): BERT with factorized embeddings and cross-layer parameter sharing.
 
 use super::bert::{self, Shape};
 use super::blocks::whole;
@@ -59,7 +59,7 @@ const RULES: &[TensorRule] = &[
     whole("output_bias", "predictions.bias"),
 ];
 
-/// Layers of a group.
+/// Returns the number of layers per group of shared weights.
 fn shared(config: &Config, h: &ModelConfig) -> Result<usize> {
     let groups = config.count(&["num_hidden_groups"])?.unwrap_or(1).max(1);
     if config.count(&["inner_group_num"])?.unwrap_or(1) != 1 {

@@ -1,4 +1,5 @@
-//! BART, mBART, Marian, M2M-100, NLLB and Pegasus: one pair of graphs, whose pieces the source's tensors tell.
+//! BART, mBART, Marian, M2M-100, NLLB and Pegasus: one pair of graphs; the variant is detected from the source's
+//! tensors.
 
 use super::blocks::whole;
 use super::encoder_decoder::{self, block};
@@ -68,7 +69,7 @@ pub(super) fn side(config: &Config, side: &str) -> Result<ModelConfig> {
     Ok(hyper)
 }
 
-/// Tokens, scaled where the configuration says so, and positions: learned, or sines.
+/// Token embeddings, scaled if the configuration says so, plus position embeddings: learned or sinusoidal.
 fn embeddings(config: &Config, h: &ModelConfig, b: &mut Builder<'_>, side: &str) -> Result<ValueId> {
     let tokens = encoder_decoder::embed(b, h, side);
     let scaled = config.flag(&["scale_embedding"])?.unwrap_or(false);
@@ -98,13 +99,13 @@ fn embeddings(config: &Config, h: &ModelConfig, b: &mut Builder<'_>, side: &str)
     Ok(if b.has(&format!("{norm}.weight")) { b.layer_norm(x, &norm, h.epsilon) } else { x })
 }
 
-/// Frequencies that fall from 1 to a ten-thousandth over `steps` steps.
+/// Returns frequencies that fall geometrically from 1 to 1/10000 over `steps` steps.
 fn sines(width: usize, steps: usize) -> Rope {
     let frequency = |i: usize| libm::pow(10_000.0, -(i as f64) / steps.max(1) as f64) as f32;
     Rope { frequencies: (0..width / 2).map(frequency).collect(), magnitude: 1.0, stretch: None }
 }
 
-/// The layers of an encoder whose embeddings are `x`, and what its decoder remembers of them.
+/// Builds the encoder layers on the embeddings `x`, and stores the cross-attention keys and values.
 pub(super) fn encoder(config: &Config, h: &ModelConfig, mut b: Builder<'_>, x: ValueId) -> Result<Graph> {
     let decoder = side(config, "decoder")?;
     let layers = Layers::of(config, "enc", &b)?;
@@ -119,7 +120,7 @@ pub(super) fn encoder(config: &Config, h: &ModelConfig, mut b: Builder<'_>, x: V
     Ok(b.finish_with(Head::Hidden, hidden, hidden))
 }
 
-/// The layers of a decoder whose embeddings are `x`, and the scores of the next token.
+/// Builds the decoder layers on the embeddings `x`, and the logits of the next token.
 pub(super) fn decoder(config: &Config, h: &ModelConfig, mut b: Builder<'_>, x: ValueId) -> Result<Graph> {
     let encoder = side(config, "encoder")?;
     let layers = Layers::of(config, "dec", &b)?;
@@ -141,7 +142,7 @@ pub(super) fn decoder(config: &Config, h: &ModelConfig, mut b: Builder<'_>, x: V
     Ok(b.finish_with(Head::Next, hidden, logits))
 }
 
-/// The layers of one side: norms before blocks where there is a last norm, after them where there is none.
+/// The layers of one side: pre-norm if there is a final norm, otherwise post-norm.
 struct Layers {
     side: &'static str,
     first: bool,
@@ -154,7 +155,7 @@ impl Layers {
         Ok(Self { side, first, activation: model_config::activation(config, ActivationKind::Gelu)? })
     }
 
-    /// What `inner` makes of `x`, added to it, with the norm before or after.
+    /// Adds the output of `inner` to `x` (residual connection), with the norm before or after.
     fn residual(
         &self,
         b: &mut Builder<'_>,

@@ -1,4 +1,4 @@
-//! BERT and the encoders that share its graph: norms after sums, attention over the whole text.
+//! BERT and the encoders that share its graph: post-norm, bidirectional attention.
 
 use super::blocks::{self, block, whole};
 use super::heads::{Base, Heads};
@@ -16,7 +16,7 @@ pub(super) static FAMILY: Family = Family {
     form: Topology::Encoder(|config, h, b| Shape::default().graph(config, h, b)),
 };
 
-/// The names of BERT's embeddings and layers behind a prefix, and what a family has of its own.
+/// The tensor map of BERT's embeddings and layers under a prefix, plus a family's own rules.
 macro_rules! trunk {
     ($prefix:literal; $($own:expr),* $(,)?) => {
         &[
@@ -55,13 +55,13 @@ const RULES: &[TensorRule] = trunk! {
     whole("output_bias", "cls.predictions.bias"),
 };
 
-/// The hyper-parameters of an encoder whose first position is row `first` of the position table.
+/// Reads the hyper-parameters of an encoder whose positions start at row `first` of the position table.
 pub(super) fn hyper_of(config: &Config, first: usize) -> Result<ModelConfig> {
     let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
     hyper.context = hyper.context.saturating_sub(first).max(1);
     hyper.text = hyper.context;
     if let Some(count) = config.count(&["position_projections"])? {
-        // The tables of a layer are as large as the text is long.
+        // The projection matrices of a layer have one column per position of the longest sequence.
         let numbers = count.checked_mul(hyper.text).filter(|&numbers| count > 0 && numbers <= 1 << 26);
         numbers.ok_or_else(|| Error::corrupt("config.position_projections", format!("{count}")))?;
         hyper.mixed = count;
@@ -71,7 +71,7 @@ pub(super) fn hyper_of(config: &Config, first: usize) -> Result<ModelConfig> {
     Ok(hyper)
 }
 
-/// Refuses what the reference computes otherwise, or computed when such models were trained.
+/// Refuses options that the reference implementation computes differently, or did when such models were trained.
 fn refuse_other_graphs(config: &Config) -> Result<()> {
     if config.flag(&["is_decoder"])? == Some(true) {
         let message = "tokens of such a model see only those before them; it is read as an encoder alone";
@@ -86,30 +86,30 @@ fn refuse_other_graphs(config: &Config) -> Result<()> {
     }
 }
 
-/// What tells apart the encoders that normalise after sums.
+/// The variants of post-norm encoders.
 #[derive(Default)]
 pub(super) struct Shape {
-    /// The row of the position table that is the first position's.
+    /// The row of the position table for position 0.
     pub first_position: usize,
-    /// Columns of the embeddings, where they are others than the model's width.
+    /// Columns of the embeddings, if different from the hidden size.
     pub embedding: Option<usize>,
-    /// Layers one after the other that share weights; 0: none.
+    /// The number of consecutive layers that share weights; 0: none.
     pub shared: usize,
-    /// What is added to all scores by distance.
+    /// Relative position bias of all layers.
     pub bias: Option<Bias>,
-    /// The activation in the blocks, where no key says it; GELU.
+    /// The default activation of the feed-forward blocks; `None`: GELU.
     pub activation: Option<ActivationKind>,
-    /// In the head for tokens; that in the blocks.
+    /// The activation of the masked-LM head; `None`: that of the feed-forward blocks.
     pub token_activation: Option<ActivationKind>,
-    /// Between the two products of the head for classes; `None`: tanh.
+    /// The activation between the two linear layers of the classification head; `None`: tanh.
     pub class_activation: Option<ActivationKind>,
-    /// Which positions a query sees; the whole text.
+    /// The attention mask; `None`: bidirectional.
     pub attention_mask: Option<AttentionMask>,
-    /// What a layer's tokens gather, of its number and input, where that is not attention over the whole text.
+    /// A replacement for a layer's attention.
     pub gather: Option<Gather>,
 }
 
-/// From a layer's number and input to what its tokens attended.
+/// Builds a layer's attention from its index and input.
 pub(super) type Gather = fn(&ModelConfig, &mut Builder<'_>, usize, ValueId) -> ValueId;
 
 impl Shape {
@@ -157,7 +157,7 @@ impl Shape {
         activation: ActivationKind,
         x: ValueId,
     ) -> ValueId {
-        // Where layers share weights, those of the first of them are there.
+        // With shared weights, only those of a group's first layer exist.
         let weights = layer.checked_div(self.shared).unwrap_or(layer);
         let attended = match self.gather {
             Some(gather) => gather(h, b, layer, x),

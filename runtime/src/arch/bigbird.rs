@@ -1,4 +1,4 @@
-//! BigBird: BERT with another activation, and attention in blocks.
+//! BigBird (arXiv:2007.14062): BERT with another activation and block-sparse attention.
 
 use super::bert::{self, Shape};
 use super::blocks::whole;
@@ -39,7 +39,7 @@ const RULES: &[TensorRule] = bert::trunk! {
     whole("output_bias", "cls.predictions.bias"),
 };
 
-/// Random blocks are drawn in training alone: see [`AttentionMask::BigBird`].
+/// Random blocks are only drawn in training: see [`AttentionMask::BigBird`].
 fn attention_mask(config: &Config) -> Result<AttentionMask> {
     if config.flag(&["rescale_embeddings"])? == Some(true) {
         return Err(Error::unsupported("config.rescale_embeddings", "rescaled embeddings"));
@@ -62,5 +62,5 @@ fn attention_mask(config: &Config) -> Result<AttentionMask> {
     }
 }
 
-/// Above this a file is hostile.
+/// A sanity limit: larger values only occur in malicious files.
 const MOST: usize = 1 << 16;

@@ -1,19 +1,19 @@
-//! Pieces that several families share.
+//! Building blocks shared by several families.
 
 use super::{ModelConfig, TensorRule, TensorTransform};
 use crate::graph::{ActivationKind, Attention, AttentionMask, Builder, NormKind, Projection, ValueId};
 
-/// A rule for a tensor that is taken whole.
+/// A rule for a tensor that is imported unchanged.
 pub(super) const fn whole(name: &'static str, source: &'static str) -> TensorRule {
     TensorRule { name, source, take: TensorTransform::Whole }
 }
 
-/// A rule for a tensor that needs work.
+/// A rule for a tensor that needs a transform.
 pub(super) const fn taken(name: &'static str, source: &'static str, take: TensorTransform) -> TensorRule {
     TensorRule { name, source, take }
 }
 
-/// The names of Llama and its many descendants.
+/// The tensor map of Llama and its many descendants.
 pub(super) const LLAMA_RULES: &[TensorRule] = &[
     whole("token_embd", "model.embed_tokens"),
     whole("blk.{}.attn_norm", "model.layers.{}.input_layernorm"),
@@ -31,18 +31,18 @@ pub(super) const LLAMA_RULES: &[TensorRule] = &[
     whole("output", "lm_head"),
 ];
 
-/// llama.cpp reorders the query and key rows of the families it treats as Llama.
+/// llama.cpp permutes the query and key rows of the families it treats as Llama.
 pub(super) const LLAMA_GGUF_RULES: &[TensorRule] = &[
     taken("blk.{}.attn_q", "blk.{}.attn_q", TensorTransform::RotatedPairs),
     taken("blk.{}.attn_k", "blk.{}.attn_k", TensorTransform::RotatedPairs),
 ];
 
-/// A layer's prefix.
+/// Returns the name of a tensor in a layer.
 pub(super) fn block(layer: usize, name: &str) -> String {
     format!("blk.{layer}.{name}")
 }
 
-/// For each token the mean of `x` over its text: attention in which all keys count alike.
+/// Mean over the sequence, for each token: attention with uniform weights.
 pub(super) fn mean_of_text(b: &mut Builder<'_>, h: &ModelConfig, x: ValueId) -> ValueId {
     let mut attention = attention(h, 0);
     (attention.layer, attention.scale, attention.attention_mask) = (h.layers, 0.0, AttentionMask::Full);
@@ -50,7 +50,7 @@ pub(super) fn mean_of_text(b: &mut Builder<'_>, h: &ModelConfig, x: ValueId) -> 
     b.attention(x, x, x, attention)
 }
 
-/// Causal attention with the usual scale over a layer's window.
+/// Causal attention with the default scale, and the layer's sliding window if it has one.
 pub(super) fn attention(hyper: &ModelConfig, layer: usize) -> Attention {
     Attention {
         layer,
@@ -67,7 +67,7 @@ pub(super) fn attention(hyper: &ModelConfig, layer: usize) -> Attention {
     }
 }
 
-/// Lets attention over whole texts see sums over their positions, where the model has weights for these.
+/// Turns bidirectional attention into Linformer attention if the model has the projection weights.
 pub(super) fn mix_positions(b: &mut Builder<'_>, attention: &mut Attention, h: &ModelConfig, layer: usize) {
     let names = ["attn_k_mix.weight", "attn_v_mix.weight"].map(|name| block(layer, name));
     if h.mixed == 0 || attention.attention_mask != AttentionMask::Full || !b.has(&names[0]) {
@@ -78,7 +78,7 @@ pub(super) fn mix_positions(b: &mut Builder<'_>, attention: &mut Attention, h: &
     attention.projection = Some(Projection { count: h.mixed, positions: h.text, keys, values });
 }
 
-/// Separate query, key and value products of `x`.
+/// Separate linear layers for queries, keys and values of `x`.
 pub(super) fn queries_keys_values(
     b: &mut Builder<'_>,
     hyper: &ModelConfig,
@@ -94,7 +94,7 @@ pub(super) fn queries_keys_values(
     (q, k, v)
 }
 
-/// One product for queries, keys and values side by side.
+/// One linear layer for queries, keys and values.
 pub(super) fn fused_queries_keys_values(
     b: &mut Builder<'_>,
     hyper: &ModelConfig,
@@ -106,7 +106,7 @@ pub(super) fn fused_queries_keys_values(
     (b.slice(qkv, 0, queries), b.slice(qkv, queries, keys), b.slice(qkv, queries + keys, keys))
 }
 
-/// The slopes of ALiBi for `heads` heads whose largest exponent is `most` (8 in every published model).
+/// Returns the ALiBi slopes of `heads` heads with the largest exponent `most` (8 in every published model).
 pub(super) fn alibi_slopes(heads: usize, most: f64) -> Vec<f32> {
     let power = heads.next_power_of_two();
     let slope = |i: usize, of: usize| libm::pow(2.0, -most * i as f64 / of as f64) as f32;
@@ -119,7 +119,7 @@ pub(super) fn alibi_slopes(heads: usize, most: f64) -> Vec<f32> {
     even.chain(odd).collect()
 }
 
-/// The plain feed-forward block: up, a function of each number, down.
+/// The plain MLP: up, activation, down.
 pub(super) fn feed_forward(
     b: &mut Builder<'_>,
     hyper: &ModelConfig,
@@ -132,7 +132,7 @@ pub(super) fn feed_forward(
     b.linear(up, &block(layer, "ffn_down"), hyper.width)
 }
 
-/// Logits of the wanted rows of `x` after the last norm: by `output`, or by the token table where the source has no
+/// Logits of the output rows of `x` after the final norm, with `output`, or with tied embeddings if the source has no
 /// `output`.
 pub(super) fn logits(b: &mut Builder<'_>, hyper: &ModelConfig, norm: NormKind, x: ValueId) -> ValueId {
     let wanted = b.pick(x);

@@ -1,4 +1,4 @@
-//! BLOOM: GPT-2's blocks with ALiBi instead of positions and a norm after the embeddings.
+//! BLOOM: GPT-2's blocks with ALiBi instead of position embeddings, and a norm after the token embeddings.
 
 use super::blocks::{alibi_slopes, taken, whole};
 use super::{Family, ModelConfig, TensorRule, TensorTransform, Topology, gpt2};

@@ -1,8 +1,8 @@
-//! The hyper-parameters of a model as its source wrote them.
+//! The configuration of a model as its source wrote it.
 //!
-//! A Hugging Face `config.json` is kept as it is; GGUF metadata is kept under its keys without the
-//! architecture's prefix (`llama.embedding_length` becomes `embedding_length`). A question names all the
-//! keys under which its answer may stand.
+//! A Hugging Face `config.json` is kept unchanged; GGUF metadata is kept under its keys without the architecture's
+//! prefix (`llama.embedding_length` becomes `embedding_length`). Getters take all keys under which different sources
+//! store a value.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,17 +30,17 @@ impl Config {
         Self { values, ..Self::default() }
     }
 
-    /// The keys that were asked for so far, of this object and its clones, whether they are there or not.
+    /// Returns the keys that were looked up so far, in this object and its clones, whether present or not.
     pub fn asked(&self) -> Vec<String> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
-    /// The object itself.
+    /// Returns the JSON object.
     pub fn values(&self) -> &Map<String, Value> {
         &self.values
     }
 
-    /// The value under a key, where it is not null. `/` descends into an object: `rope_parameters/factor`.
+    /// Returns the value of a key, unless it is null. `/` descends into an object: `rope_parameters/factor`.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned());
         let direct = self.values.get(key);
@@ -55,7 +55,7 @@ impl Config {
         keys.iter().find_map(|key| self.get(key).map(|value| (value, format!("config.{key}"))))
     }
 
-    /// A number under the first of the keys that is present.
+    /// Returns a number, under the first key that is present.
     pub fn number(&self, keys: &[&str]) -> Result<Option<f64>> {
         let Some((value, place)) = self.first(keys) else { return Ok(None) };
         match value.as_f64() {
@@ -64,8 +64,8 @@ impl Config {
         }
     }
 
-    /// A count under the first of the keys that is present: from 0 to 2^31. A list of equal counts (one per
-    /// layer) stands for that count.
+    /// Returns a count from 0 to 2^31, under the first key that is present. A list of equal counts (one per layer) is
+    /// accepted as one count.
     pub fn count(&self, keys: &[&str]) -> Result<Option<usize>> {
         let Some((value, place)) = self.first(keys) else { return Ok(None) };
         let one = match value {
@@ -83,7 +83,7 @@ impl Config {
         }
     }
 
-    /// A count that must be there and not be zero.
+    /// Returns a count that must be present and not zero.
     pub fn required(&self, keys: &[&str]) -> Result<usize> {
         let place = || format!("config.{}", keys.first().copied().unwrap_or_default());
         match self.count(keys)? {
@@ -93,7 +93,7 @@ impl Config {
         }
     }
 
-    /// A yes or no under the first of the keys that is present.
+    /// Returns a boolean, under the first key that is present.
     pub fn flag(&self, keys: &[&str]) -> Result<Option<bool>> {
         let Some((value, place)) = self.first(keys) else { return Ok(None) };
         match value.as_bool() {
@@ -102,7 +102,7 @@ impl Config {
         }
     }
 
-    /// A word under the first of the keys that is present.
+    /// Returns a string, under the first key that is present.
     pub fn word(&self, keys: &[&str]) -> Result<Option<&str>> {
         let Some((value, place)) = self.first(keys) else { return Ok(None) };
         match value.as_str() {
@@ -111,7 +111,7 @@ impl Config {
         }
     }
 
-    /// The number of entries of the object under a key; `None` where there is none.
+    /// Returns the number of entries of the object under a key; `None` if absent.
     pub fn entries(&self, key: &str) -> Result<Option<usize>> {
         let Some((value, place)) = self.first(&[key]) else { return Ok(None) };
         match value.as_object() {
@@ -120,7 +120,7 @@ impl Config {
         }
     }
 
-    /// A list of numbers under the first of the keys that is present.
+    /// Returns a list of numbers, under the first key that is present.
     pub fn numbers(&self, keys: &[&str]) -> Result<Option<Vec<f64>>> {
         let Some((value, place)) = self.first(keys) else { return Ok(None) };
         let list = value.as_array().map(|list| list.iter().map(Value::as_f64).collect::<Option<Vec<_>>>());
@@ -130,7 +130,7 @@ impl Config {
         }
     }
 
-    /// The classes that a source says it was written by; what is no name is passed over.
+    /// Returns the source's `architectures`; entries that are not strings are ignored.
     pub fn architectures(&self) -> Vec<&str> {
         match self.get("architectures") {
             Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).collect(),
@@ -139,7 +139,7 @@ impl Config {
         }
     }
 
-    /// A list of words under the first of the keys that is present.
+    /// Returns a list of strings, under the first key that is present.
     pub fn words(&self, keys: &[&str]) -> Result<Option<Vec<&str>>> {
         let Some((value, place)) = self.first(keys) else { return Ok(None) };
         let list = value.as_array().map(|list| list.iter().map(Value::as_str).collect::<Option<Vec<_>>>());
@@ -150,7 +150,7 @@ impl Config {
     }
 }
 
-/// The value's text, cut to a line's length.
+/// Returns the value as JSON text, shortened for an error message.
 fn short(value: &Value) -> String {
     value.to_string().chars().take(60).collect()
 }

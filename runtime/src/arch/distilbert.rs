@@ -1,4 +1,4 @@
-//! DistilBERT: BERT without segments.
+//! DistilBERT: BERT without segment embeddings.
 
 use super::bert::{self, Shape};
 use super::blocks::whole;

@@ -1,4 +1,4 @@
-//! ELECTRA: BERT whose embeddings may be narrower.
+//! ELECTRA: BERT whose embeddings may be narrower than the hidden size.
 
 use super::bert::{self, Shape};
 use super::blocks::whole;

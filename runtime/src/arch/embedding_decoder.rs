@@ -1,31 +1,31 @@
-//! Decoders that were made into models of vectors: they read whole texts, and their scores are not asked for.
+//! Embedding models made from decoders: they encode whole sequences and have no LM head.
 
 use super::Config;
 use crate::graph::pass::cut;
 use crate::graph::{AttentionMask, Graph, Head, Op, Weight, WeightId};
 use crate::{Error, Result};
 
-/// The only family in which Transformers obeys [`FLAG`].
+/// The only family for which Transformers honors [`FLAG`].
 const FLAGGED: &str = "gemma3";
 const FLAG: &str = "use_bidirectional_attention";
 
-/// Whether the decoder of `family` that `config` describes reads whole texts.
+/// Returns whether the decoder of `family` with this `config` is an embedding model.
 pub(super) fn reads(family: &str, config: &Config) -> Result<bool> {
     Ok(View::of(family, config)? != View::Before || config.get("sentence_transformers/pooling").is_some())
 }
 
-/// Which tokens of a text each token sees.
+/// Which positions a query attends to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum View {
-    /// Those before it.
+    /// Causal.
     Before,
-    /// All, where no layer has a window.
+    /// Bidirectional, for models without sliding windows.
     All,
-    /// Those on either side, of a window the half.
+    /// Bidirectional; a window w reaches w/2 to either side.
     Halves,
-    /// Those on either side, of a window the half and one more.
+    /// Bidirectional; a window w reaches w/2 + 1 to either side.
     LongHalves,
-    /// Those on either side, a window to each.
+    /// Bidirectional; a window w reaches w to either side.
     Wholes,
 }
 
@@ -64,7 +64,7 @@ impl View {
     }
 }
 
-/// What `graph`, which `config` describes, computes before its scores, for whole texts.
+/// Returns the graph up to the hidden states before the LM head, for whole sequences.
 pub(super) fn of(family: &str, config: &Config, graph: &Graph) -> Result<Graph> {
     if graph.states().next().is_some() {
         let message = format!(
@@ -85,7 +85,7 @@ pub(super) fn of(family: &str, config: &Config, graph: &Graph) -> Result<Graph> 
     Ok(with_needed_weights(read))
 }
 
-/// The hidden states that the scores of tokens are made of.
+/// Returns the input of the LM head.
 fn scored(graph: &Graph) -> Result<usize> {
     let mut value = graph.output;
     loop {

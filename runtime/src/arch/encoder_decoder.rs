@@ -1,25 +1,25 @@
-//! What models with an encoder and a decoder share: the names of their sides, and which layers of the cache are whose.
+//! Shared by encoder–decoder models: tensor names of the two sides, and the assignment of KV cache layers.
 //!
-//! The encoder's layers come first, then the decoder's, then what the decoder's layers see of the encoder.
+//! The KV cache has the encoder's layers first, then the decoder's self-attention, then the decoder's cross-attention.
 
 use super::{Config, ModelConfig, blocks};
 use crate::graph::{Attention, AttentionMask, Builder, ValueId};
 
-/// The table of both sides.
+/// The shared embedding table.
 const SHARED: &str = "token_embd.weight";
 
-/// The name of a tensor in a layer of one side.
+/// Returns the name of a tensor in a layer of one side.
 pub(super) fn block(side: &str, layer: usize, name: &str) -> String {
     format!("{side}.blk.{layer}.{name}")
 }
 
-/// Whether a model is the encoder of such a model alone: it is made for vectors of texts.
+/// Returns whether only the encoder of such a model is present, as in embedding models.
 pub(super) fn reads_alone(config: &Config, has: &dyn Fn(&str) -> bool) -> bool {
     let named = config.architectures().iter().any(|name| name.ends_with("EncoderModel"));
     named && !has(&format!("{}.weight", block("dec", 0, "attn_q")))
 }
 
-/// The tokens of one side, by a table of its own where it has one, or by that of the other side where it is the only one.
+/// Token embeddings of one side, from its own table, or else from the shared one or that of the other side.
 pub(super) fn embed(b: &mut Builder<'_>, h: &ModelConfig, side: &str) -> ValueId {
     let own = format!("{side}.token_embd.weight");
     let tables = [own.as_str(), SHARED, "enc.token_embd.weight", "dec.token_embd.weight"];
@@ -27,24 +27,24 @@ pub(super) fn embed(b: &mut Builder<'_>, h: &ModelConfig, side: &str) -> ValueId
     b.embed(table, h.vocabulary, h.width)
 }
 
-/// The matrix of the scores: one of its own, or a table of tokens.
+/// Returns the name of the LM head's matrix: its own, or a tied embedding table.
 pub(super) fn head(b: &Builder<'_>) -> &'static str {
     let tables = ["output.weight", SHARED, "dec.token_embd.weight", "enc.token_embd.weight"];
     tables.into_iter().find(|table| b.has(table)).unwrap_or(SHARED)
 }
 
-/// Attention of a layer of the encoder.
+/// Bidirectional self-attention of an encoder layer.
 pub(super) fn attention_of_encoder(encoder: &ModelConfig, layer: usize) -> Attention {
     Attention { attention_mask: AttentionMask::Full, ..blocks::attention(encoder, layer) }
 }
 
-/// Attention of a layer of the decoder to what was written before.
+/// Causal self-attention of a decoder layer.
 pub(super) fn attention_of_decoder(encoder: &ModelConfig, decoder: &ModelConfig, layer: usize) -> Attention {
     let attention_mask = AttentionMask::Causal(None);
     Attention { layer: encoder.layers + layer, attention_mask, ..blocks::attention(decoder, layer) }
 }
 
-/// Attention of a layer of the decoder to what the encoder read.
+/// Cross-attention of a decoder layer.
 pub(super) fn attention_to_memory(encoder: &ModelConfig, decoder: &ModelConfig, layer: usize) -> Attention {
     let place = encoder.layers + decoder.layers + layer;
     Attention {
@@ -54,7 +54,7 @@ pub(super) fn attention_to_memory(encoder: &ModelConfig, decoder: &ModelConfig, 
     }
 }
 
-/// Stores the keys and values that the decoder's layers will see of the encoder's rows `hidden`.
+/// Stores the cross-attention keys and values of all decoder layers, computed from the encoder output `hidden`.
 pub(super) fn remember(
     b: &mut Builder<'_>,
     encoder: &ModelConfig,
@@ -69,7 +69,7 @@ pub(super) fn remember(
     }
 }
 
-/// Attention over rows that are normed already, by matrices whose names begin with `name`.
+/// Self-attention over normalized rows, with matrices named by `name`.
 pub(super) fn attend(
     b: &mut Builder<'_>,
     h: &ModelConfig,
@@ -84,7 +84,7 @@ pub(super) fn attend(
     b.linear(attended, &name("attn_o"), h.width)
 }
 
-/// The same over what the encoder read.
+/// Cross-attention, likewise.
 pub(super) fn attend_memory(
     b: &mut Builder<'_>,
     h: &ModelConfig,

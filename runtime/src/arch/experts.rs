@@ -1,22 +1,22 @@
-//! The feed-forward block of many experts, of which each row chooses some.
+//! The MoE feed-forward block: a router selects the top-k experts for each row.
 
 use super::blocks::{block, taken, whole};
 use super::{Config, ModelConfig, TensorRule, TensorTransform};
 use crate::graph::{ActivationKind, Builder, Limits, Routing, ValueId};
 use crate::{Error, ErrorKind, Result};
 
-/// Above these a file is hostile or from another age: the time of a choice grows with both.
+/// Sanity limits for untrusted files: routing time grows with both.
 const MOST_EXPERTS: usize = 4096;
 const MOST_CHOSEN: usize = 64;
 
-/// Where files of the families that llama.cpp knows keep experts: all of a layer in one tensor.
+/// Tensor map of stacked experts in GGUF: one tensor holds all experts of a layer.
 pub(super) const STACKED: [TensorRule; 3] = [
     taken("blk.{}.ffn_gate_exp.{}", "blk.{}.ffn_gate_exps", TensorTransform::Stacked { of: 1, part: 0 }),
     taken("blk.{}.ffn_up_exp.{}", "blk.{}.ffn_up_exps", TensorTransform::Stacked { of: 1, part: 0 }),
     taken("blk.{}.ffn_down_exp.{}", "blk.{}.ffn_down_exps", TensorTransform::Stacked { of: 1, part: 0 }),
 ];
 
-/// The names of the shared expert in Qwen's models.
+/// Tensor map of the shared expert in Qwen's models.
 pub(super) const SHARED_RULES: [TensorRule; 4] = [
     whole("blk.{}.ffn_gate_shexp", "model.layers.{}.mlp.shared_expert.gate_proj"),
     whole("blk.{}.ffn_up_shexp", "model.layers.{}.mlp.shared_expert.up_proj"),
@@ -24,7 +24,7 @@ pub(super) const SHARED_RULES: [TensorRule; 4] = [
     whole("blk.{}.ffn_gate_inp_shexp", "model.layers.{}.mlp.shared_expert_gate"),
 ];
 
-/// The names of experts in Qwen's models and their kin.
+/// Tensor map of experts in Qwen's models and their derivatives.
 pub(super) const QWEN_RULES: [TensorRule; 4] = [
     whole("blk.{}.ffn_gate_inp", "model.layers.{}.mlp.gate"),
     whole("blk.{}.ffn_gate_exp.{}", "model.layers.{}.mlp.experts.{}.gate_proj"),
@@ -32,8 +32,8 @@ pub(super) const QWEN_RULES: [TensorRule; 4] = [
     whole("blk.{}.ffn_down_exp.{}", "model.layers.{}.mlp.experts.{}.down_proj"),
 ];
 
-/// How the rows of a layer choose experts; nothing where it has none. `normalise` says whether the weights of the
-/// chosen are brought to a sum of one where no key does.
+/// Returns the routing of a layer, or `None` if it has no router. `normalise` is the default for whether the weights of
+/// the selected experts are normalized to a sum of 1.
 pub(super) fn routing(
     config: &Config,
     b: &Builder<'_>,
@@ -46,7 +46,7 @@ pub(super) fn routing(
     chosen(config, normalise).map(Some)
 }
 
-/// How rows choose experts by the configuration; `normalise` where it does not say.
+/// Reads the routing from the configuration; `normalise` is the default.
 fn chosen(config: &Config, normalise: bool) -> Result<Routing> {
     let experts = config.required(&["num_local_experts", "num_experts", "expert_count"])?;
     let chosen = config.required(&["num_experts_per_tok", "expert_used_count"])?;
@@ -55,7 +55,7 @@ fn chosen(config: &Config, normalise: bool) -> Result<Routing> {
     Ok(Routing { experts, chosen, normalise, capacity: None })
 }
 
-/// Refuses numbers that no model has.
+/// Refuses numbers beyond the limits.
 pub(super) fn check(experts: usize, chosen: usize) -> Result<()> {
     if experts > MOST_EXPERTS || chosen > experts.min(MOST_CHOSEN) {
         let message = format!("{chosen} of {experts} experts cannot be chosen");
@@ -64,7 +64,7 @@ pub(super) fn check(experts: usize, chosen: usize) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a layer that lacks an expert, before there is a list of them all.
+/// Refuses a layer with a missing expert, before a list of all experts is allocated.
 fn check_all(b: &Builder<'_>, experts: usize, name: &dyn Fn(usize) -> String) -> Result<()> {
     match (0..experts).map(name).find(|name| !b.has(name)) {
         Some(name) => {
@@ -75,18 +75,18 @@ fn check_all(b: &Builder<'_>, experts: usize, name: &dyn Fn(usize) -> String) ->
     }
 }
 
-/// How what experts make of a row is gated.
+/// The gating of an expert's MLP.
 #[derive(Clone, Copy)]
 pub(super) enum Gate {
-    /// Not at all: `activation(up)`.
+    /// Ungated: `activation(up)`.
     Absent(ActivationKind),
     /// `activation(gate) · up`.
     Plain(ActivationKind),
-    /// With limits.
+    /// With clamping.
     Limited(Limits),
 }
 
-/// The gated block of each chosen expert, weighted and added up, and that of the shared expert where there is one.
+/// The gated MLPs of the selected experts, combined, plus the shared expert if there is one.
 pub(super) fn feed_forward(
     b: &mut Builder<'_>,
     config: &Config,
@@ -109,7 +109,7 @@ pub(super) fn feed_forward(
     })
 }
 
-/// The block of each chosen expert, weighted and added up. `widths` are columns inside and outside of it.
+/// The MLPs of the selected experts, combined. `widths` are the expert's inner width and the hidden size.
 pub(super) fn mixture(
     b: &mut Builder<'_>,
     name: &dyn Fn(&str) -> String,
@@ -144,7 +144,7 @@ pub(super) fn mixture(
     Ok(b.combine(outer, routed, routing))
 }
 
-/// The gated block that all rows go through, weighted by a gate of its own where the source has one.
+/// The shared expert: a gated MLP for all rows, scaled by a sigmoid gate if the source has one.
 fn shared_expert(
     b: &mut Builder<'_>,
     config: &Config,

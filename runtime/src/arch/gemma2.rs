@@ -1,4 +1,4 @@
-//! Gemma 2: norms before and after each block, alternating windows, soft caps.
+//! Gemma 2: norms before and after each block, alternating sliding windows, softcaps.
 
 use super::blocks::{self, block, taken, whole};
 use super::llama::feed_forward;
@@ -51,8 +51,8 @@ pub(super) const RULES: &[TensorRule] = &[
     whole("output", "lm_head"),
 ];
 
-/// 1/√query_pre_attn_scalar. GGUF does not keep that scalar: there it is the head size but for the 27B
-/// models, known by their 46 (Gemma 2) or 62 (Gemma 3) layers.
+/// 1/√query_pre_attn_scalar. GGUF does not store that scalar: it is the head size except for the 27B models, which are
+/// recognized by their 46 (Gemma 2) or 62 (Gemma 3) layers.
 pub(super) fn attention_scale(config: &Config, hyper: &ModelConfig) -> Result<f32> {
     let scalar = match config.number(&["query_pre_attn_scalar"])? {
         Some(scalar) if scalar > 0.0 => scalar as f32,
@@ -62,7 +62,7 @@ pub(super) fn attention_scale(config: &Config, hyper: &ModelConfig) -> Result<f3
     Ok(1.0 / scalar.sqrt())
 }
 
-/// What Gemma 2 and 3 share.
+/// The common parts of Gemma 2 and 3.
 pub(super) struct Gemma<'a> {
     pub head_norm: bool,
     pub rope_of: &'a dyn Fn(usize) -> usize,

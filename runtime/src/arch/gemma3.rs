@@ -1,4 +1,4 @@
-//! Gemma 3 (text): Gemma 2's blocks, head norms instead of soft caps, local layers with their own rope.
+//! Gemma 3 (text): Gemma 2's blocks, QK-norm instead of softcaps, local layers with a RoPE base of their own.
 
 use super::gemma2::{self, Gemma};
 use super::{Config, Family, ModelConfig, Topology, rope};
@@ -32,7 +32,8 @@ pub(super) static FAMILY: Family = Family {
     }),
 };
 
-/// Local layers turn by their own base, never scaled; sources before `rope_parameters` have a key for it.
+/// Local layers have their own RoPE base and no scaling; configurations without `rope_parameters` have a separate key
+/// for it.
 fn local_rope(config: &Config, hyper: &ModelConfig) -> Result<Rope> {
     if config.get("rope_parameters/sliding_attention").is_some() {
         return rope::read_kind(config, hyper, "sliding_attention", 10_000.0);

@@ -1,4 +1,4 @@
-//! GPT-2: learned positions, layer norms, fused queries, keys and values.
+//! GPT-2: learned position embeddings, LayerNorm, fused queries, keys and values.
 
 use super::blocks::{self, block, taken, whole};
 use super::{Config, Family, ModelConfig, TensorRule, TensorTransform, Topology, model_config};
@@ -34,7 +34,7 @@ const RULES: &[TensorRule] = &[
     whole("output", "lm_head"),
 ];
 
-/// The factor on attention scores, layer by layer.
+/// Returns the attention scale of each layer.
 fn scales(config: &Config, h: &ModelConfig) -> Result<Vec<f32>> {
     let scaled = config.flag(&["scale_attn_weights"])?.unwrap_or(true);
     let by_layer = config.flag(&["scale_attn_by_inverse_layer_idx"])?.unwrap_or(false);

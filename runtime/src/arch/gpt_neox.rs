@@ -1,4 +1,4 @@
-//! GPT-NeoX and Pythia: rotary on part of each head, attention and feed-forward side by side.
+//! GPT-NeoX and Pythia: partial RoPE, attention and MLP in parallel.
 
 use super::blocks::{self, block, taken, whole};
 use super::{Family, ModelConfig, TensorRule, TensorTransform, Topology, model_config, rope};

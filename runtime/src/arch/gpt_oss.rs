@@ -1,4 +1,4 @@
-//! GPT-OSS: experts with limited gates, a window on every other layer, and a sink in every head's softmax.
+//! GPT-OSS: MoE with clamped gates, a sliding window on every other layer, and a learned attention sink per head.
 
 use super::blocks::{LLAMA_RULES, taken, whole};
 use super::llama::Shape;

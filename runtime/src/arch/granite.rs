@@ -1,4 +1,4 @@
-//! Granite 3: Llama's graph with four constant factors.
+//! Granite 3: Llama's graph with four constant multipliers.
 
 use super::blocks::{LLAMA_GGUF_RULES, LLAMA_RULES};
 use super::llama::Shape;

@@ -1,4 +1,4 @@
-//! Granite with experts.
+//! Granite with MoE.
 
 use super::blocks::{LLAMA_GGUF_RULES, LLAMA_RULES, taken, whole};
 use super::{Family, TensorRule, TensorTransform, Topology, experts, granite, tensor_map};

@@ -1,4 +1,4 @@
-//! Granite with experts, one of which every row goes through.
+//! Granite with MoE and a shared expert.
 
 use super::blocks::{taken, whole};
 use super::{Family, TensorRule, TensorTransform, Topology, granite, granite_moe, tensor_map};

@@ -1,4 +1,4 @@
-//! GTE: Nomic BERT's graph with biases, other names and another head.
+//! GTE: Nomic BERT's graph with biases, other tensor names and another head.
 
 use super::blocks::{taken, whole};
 use super::{Family, TensorRule, TensorTransform, Topology, bert, model_config, nomic_bert};

@@ -1,10 +1,11 @@
-//! What is put on top of an encoder: scores of tokens, classes, labels or answers, as far as the source has them.
+//! Heads of encoders: masked LM, sequence classification, token classification or question answering, as the source has
+//! them.
 
 use super::{Config, ModelConfig, blocks, model_config};
 use crate::Result;
 use crate::graph::{ActivationKind, Builder, Graph, Head, ValueId};
 
-/// Endings of the names of classes that have a head.
+/// Suffixes of `architectures` entries and their heads.
 const ASKED: &[(&str, Head)] = &[
     ("ForSequenceClassification", Head::Class),
     ("ForTokenClassification", Head::Label),
@@ -13,33 +14,33 @@ const ASKED: &[(&str, Head)] = &[
     ("ForPreTraining", Head::Token),
 ];
 
-/// Where heads differ from family to family.
+/// Differences between families in their heads.
 pub(super) struct Heads {
-    /// Between the two products of the head for classes; `None`: tanh.
+    /// The activation between the two linear layers of the classification head; `None`: tanh.
     pub class_activation: Option<ActivationKind>,
-    /// In the head for tokens.
+    /// The activation of the masked-LM head.
     pub token_activation: ActivationKind,
-    /// Columns of the token table.
+    /// Columns of the embedding table.
     pub embedding: usize,
-    /// Columns that the head for tokens has besides, with a matrix of their own.
+    /// Additional columns of the masked-LM head, with a matrix of their own.
     pub rest: usize,
-    /// What classes, labels and answers are made of.
+    /// The input of the other heads.
     pub base: Base,
 }
 
-/// What the scores of classes, labels and answers are made of.
+/// The input of the classification, token classification and question answering heads.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Base {
-    /// The hidden states; of classes a product and a function of them.
+    /// The hidden states; for classification followed by a pooler (linear layer and activation).
     Hidden,
-    /// What the head for tokens makes of the hidden states before its scores.
+    /// The masked-LM head's transform of the hidden states.
     Tokens,
-    /// The same of the mean over the text for classes.
+    /// The same; for classification, of the mean over the sequence.
     MeanTokens,
 }
 
 impl Heads {
-    /// Closes the graph of an encoder whose last hidden states are `x`, with the head that the source has.
+    /// Finishes the graph of an encoder with the last hidden states `x`, with the head that the source has.
     pub(super) fn finish(
         &self,
         config: &Config,
@@ -80,8 +81,8 @@ impl Heads {
         Ok(b.finish_with(head, hidden, output))
     }
 
-    /// The head that the configuration names, where the source has it, or the first one that the source has. What a
-    /// model was trained with before may have left tensors of other heads.
+    /// Chooses the head that the configuration names if the source has it, or else the first one that the source has.
+    /// Earlier training may have left tensors of other heads.
     fn choose(&self, config: &Config, b: &Builder<'_>, exits: bool) -> Head {
         let has = |head: &Head| match head {
             Head::Class => exits || self.has_classes(b),
@@ -105,7 +106,7 @@ impl Heads {
         if self.base == Base::Hidden { hidden } else { self.before_scores(h, b, hidden) }
     }
 
-    /// A feed-forward block, a sum and a norm, where the source has them before its answers.
+    /// The MLP, residual and norm before the question answering head, if the source has them.
     fn block_before_answers(
         &self,
         config: &Config,
@@ -123,8 +124,8 @@ impl Heads {
         Ok(b.layer_norm(sum, "answer_norm", h.epsilon))
     }
 
-    /// Lets texts leave after each of the layers that gave `states`, as far as the source has heads for it: with
-    /// products of their own before the scores, or with that of the head for classes.
+    /// Adds an early exit after each of the layers with the outputs `states` for which the source has a head: with a
+    /// pooler of its own, or with that of the classification head.
     pub(super) fn exits(
         &self,
         config: &Config,
@@ -147,7 +148,7 @@ impl Heads {
         Ok(())
     }
 
-    /// Scores of classes: a product, a function, a product.
+    /// The classification head: linear, activation, linear.
     fn classes(
         &self,
         h: &ModelConfig,
@@ -165,18 +166,18 @@ impl Heads {
         b.linear(pooled, output, classes)
     }
 
-    /// A product, a function and a norm.
+    /// The masked-LM transform: linear, activation, norm.
     fn before_scores(&self, h: &ModelConfig, b: &mut Builder<'_>, hidden: ValueId) -> ValueId {
         let x = b.linear(hidden, "tokens", self.embedding + self.rest);
         let x = b.activate(self.token_activation, x);
         b.layer_norm(x, "tokens_norm", h.epsilon)
     }
 
-    /// What stands before the scores, then the token table or a matrix of its own.
+    /// The masked-LM head: transform, then tied embeddings or a matrix of its own.
     fn tokens(&self, h: &ModelConfig, b: &mut Builder<'_>, hidden: ValueId) -> ValueId {
         let x = self.before_scores(h, b, hidden);
         let weight = if b.has("output.weight") { "output.weight" } else { "token_embd.weight" };
-        // Where both are there and differ, the bias beside the matrix has nothing to do with it.
+        // If both biases exist and differ, `output_bias` is not used.
         let bias = if b.has("output.bias") { "output.bias" } else { "output_bias" };
         if self.rest == 0 {
             return b.linear_of(x, weight, bias, h.vocabulary);
@@ -188,7 +189,7 @@ impl Heads {
     }
 }
 
-/// How many classes or labels there are.
+/// Returns the number of classes or labels.
 pub(super) fn classes(config: &Config) -> Result<usize> {
     Ok(config.entries("id2label")?.or(config.count(&["num_labels"])?).unwrap_or(2))
 }

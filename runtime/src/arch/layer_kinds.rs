@@ -1,4 +1,4 @@
-//! Ways to attend that a configuration may ask of any family.
+//! Attention variants that a configuration may request for any family.
 
 use super::Config;
 use crate::graph::{
@@ -6,10 +6,10 @@ use crate::graph::{
 };
 use crate::{Error, Result};
 
-/// The key that names the feature map of linear attention.
+/// The key of the feature map of linear attention.
 const FEATURE_MAP: &str = "attention_feature_map";
 
-/// The graph with the attention that `config` asks for.
+/// Applies the attention variant that `config` requests.
 pub(super) fn apply(config: &Config, graph: Graph) -> Result<Graph> {
     match config.word(&[FEATURE_MAP])? {
         None => Ok(graph),
@@ -20,7 +20,7 @@ pub(super) fn apply(config: &Config, graph: Graph) -> Result<Graph> {
     }
 }
 
-/// Attention whose weights are products of elu(x) + 1 of queries and keys, by a state of constant size.
+/// Linear attention (arXiv:2006.16236) with the feature map elu(x) + 1, as a recurrent state of constant size.
 fn linear(mut graph: Graph) -> Result<Graph> {
     let nodes = std::mem::take(&mut graph.nodes);
     let mut state = graph.states().map(|(state, _)| state + 1).max().unwrap_or(0);
@@ -63,7 +63,7 @@ fn recurrence(attention: &Attention, state: usize) -> Result<Recurrence> {
     })
 }
 
-/// The feature map of a value.
+/// Applies the feature map to a value.
 fn mapped(graph: &mut Graph, input: ValueId) -> ValueId {
     let Value { rows, columns } = graph.values[input];
     graph.values.push(Value { rows, columns });

@@ -15,33 +15,33 @@ pub(super) static FAMILY: Family = Family {
     form: Topology::Decoder(|config, hyper, b| Shape::default().graph(config, hyper, b)),
 };
 
-/// Its files may hold experts: llama.cpp counts Mixtral to the family.
+/// Llama files may contain experts: in GGUF, Mixtral is part of the family.
 const GGUF_RULES: [TensorRule; LLAMA_GGUF_RULES.len() + experts::STACKED.len()] =
     tensor_map::joined(LLAMA_GGUF_RULES, &experts::STACKED);
 
-/// In what the descendants of Llama differ from it.
+/// The variants of Llama's descendants.
 pub(super) struct Shape {
-    /// Factor on embeddings.
+    /// Multiplier of the embeddings.
     pub embedding: f32,
-    /// Factor on what a block adds to the stream.
+    /// Multiplier of a block's output before it is added to the residual stream.
     pub residual: f32,
-    /// Factor on logits.
+    /// Multiplier of the logits.
     pub logits: f32,
     /// Changes to a layer's attention.
     pub attention: Box<dyn Fn(&mut Attention)>,
-    /// Whether a layer's queries and keys are rotated.
+    /// Whether a layer uses RoPE (false: NoPE).
     pub rotates: Box<dyn Fn(usize) -> bool>,
-    /// Whether queries and keys are normalised head by head.
+    /// QK-norm per head.
     pub head_norm: bool,
-    /// Whether they are normalised as a whole.
+    /// QK-norm over all heads.
     pub row_norm: bool,
-    /// Whether the weights of chosen experts are brought to a sum of one, where no key says it.
+    /// Whether the weights of selected experts are normalized to a sum of 1, unless configured.
     pub normalises: bool,
-    /// The rotary table, where it is not the usual one.
+    /// The RoPE table; `None`: read from the configuration.
     pub rope: Option<Rope>,
-    /// How gates of experts are limited.
+    /// Clamping of expert gates.
     pub limits: Option<Limits>,
-    /// Queries, keys and values are limited to ± this.
+    /// Clamps queries, keys and values to ± this.
     pub clamp: Option<f32>,
 }
 
@@ -121,7 +121,7 @@ impl Shape {
     }
 }
 
-/// The gated feed-forward block: separate gate and up matrices, or both in one.
+/// The gated MLP, with separate or fused gate and up matrices.
 pub(super) fn feed_forward(
     b: &mut Builder<'_>,
     h: &ModelConfig,

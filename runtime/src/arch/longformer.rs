@@ -1,5 +1,5 @@
-//! Longformer: RoBERTa whose tokens see those around them and a few that the caller marked, which alone see all, by
-//! products of their own.
+//! Longformer (arXiv:2004.05150): RoBERTa with local attention, and global attention for tokens that the caller marks,
+//! which has projections of its own.
 
 use super::bert::{self, Shape};
 use super::blocks::{self, block, whole};
@@ -44,7 +44,7 @@ const RULES: &[TensorRule] = bert::trunk! {
     whole("output_bias", "lm_head.bias"),
 };
 
-/// How far the tokens of each layer see on either side: half of its window.
+/// Returns the attention distance of each layer to either side: half of its window.
 fn reaches(config: &Config, layers: usize) -> Result<Vec<usize>> {
     const KEY: &str = "attention_window";
     let windows = match config.get(KEY) {
@@ -69,7 +69,7 @@ fn gather(h: &ModelConfig, b: &mut Builder<'_>, layer: usize, x: ValueId) -> Val
     let near = b.attention(q, k, v, attention.clone());
     let ours = ["attn_global_q", "attn_global_k", "attn_global_v"]
         .map(|name| b.linear(x, &block(layer, name), h.query_columns()));
-    // Keys and values of both kinds take the same places one after the other.
+    // Keys and values of local and global attention use the same cache blocks, one after the other.
     let all =
         Attention { layer: h.layers + layer, attention_mask: AttentionMask::LongformerGlobal, ..attention };
     b.attend_from_marked(ours, near, all)

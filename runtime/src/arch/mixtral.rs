@@ -1,4 +1,4 @@
-//! Mixtral: Llama with experts.
+//! Mixtral: Llama with MoE.
 
 use super::blocks::{LLAMA_RULES, whole};
 use super::llama::Shape;

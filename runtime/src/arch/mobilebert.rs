@@ -1,5 +1,5 @@
-//! MobileBERT: narrow blocks with several feed-forward parts between wide hidden states, which are made of three
-//! neighbouring tokens each.
+//! MobileBERT (arXiv:2004.02984): bottleneck layers with several stacked MLPs, between wide hidden states; embeddings
+//! combine three neighboring tokens.
 
 use super::blocks::{self, block, taken, whole};
 use super::heads::{self, Base, Heads};
@@ -65,12 +65,12 @@ const RULES: &[TensorRule] = &[
     whole("output_bias", "cls.predictions.bias"),
 ];
 
-/// The feed-forward parts that [`RULES`] know, the last of a layer included.
+/// The maximum number of MLPs per layer that [`RULES`] covers, the last one included.
 const MOST_PARTS: usize = 4;
-/// The variance's term of norms whose epsilon no key says.
+/// Epsilon of norms that have no configuration key for it.
 const FIXED_EPSILON: f32 = 1e-5;
 
-/// Columns inside a layer.
+/// Returns the hidden size inside a layer.
 fn narrow(config: &Config, h: &ModelConfig) -> Result<usize> {
     if !config.flag(&["use_bottleneck"])?.unwrap_or(true) {
         return Ok(h.width);
@@ -82,20 +82,20 @@ fn narrow(config: &Config, h: &ModelConfig) -> Result<usize> {
     }
 }
 
-/// What tells one MobileBERT from another.
+/// The variants of MobileBERT.
 struct Shape {
     embedding: usize,
-    /// Whether a token's embedding stands between those of its neighbours.
+    /// Whether a token's embedding is concatenated with those of its neighbors (trigrams).
     trigrams: bool,
-    /// Whether layers are narrower than what goes between them.
+    /// Whether layers are narrower than the hidden states between them.
     bottleneck: bool,
-    /// Whether values come from the narrow form that is added later, as queries and keys then do.
+    /// Whether queries, keys and values all come from the bottleneck that also feeds the residual.
     narrow_attention: bool,
-    /// Whether queries and keys come from a narrow form of their own.
+    /// Whether queries and keys come from a shared bottleneck of their own.
     narrow_keys: bool,
     narrow: usize,
     parts: usize,
-    /// Whether norms are nothing but a factor and a term.
+    /// Whether norms are only a scale and a bias (NoNorm).
     plain: bool,
     activation: ActivationKind,
 }
@@ -209,7 +209,7 @@ impl Shape {
         self.norm(b, sum, &ours("wide_norm"), h.epsilon)
     }
 
-    /// A feed-forward part, its sum with what went in, and a norm.
+    /// An MLP, residual and norm.
     fn feed(&self, h: &ModelConfig, b: &mut Builder<'_>, prefix: &str, epsilon: f32, x: ValueId) -> ValueId {
         let up = b.linear(x, &format!("{prefix}ffn_up"), h.feed_forward);
         let up = b.activate(self.activation, up);

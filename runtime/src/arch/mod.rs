@@ -1,7 +1,7 @@
 //! Model families: one file each, and one line in [`FAMILIES`].
 //!
-//! A family reads its hyper-parameters and writes its forward pass as a [`Graph`]; the tensors it needs are
-//! the ones its graph mentions. Tensor names are GGUF's; [`TensorRule`]s say where other sources keep them.
+//! A family reads its hyper-parameters and builds its forward pass as a [`Graph`]; it needs exactly the tensors that
+//! its graph uses. Tensor names are GGUF's; [`TensorRule`]s map those of other sources.
 
 mod blocks;
 mod config;
@@ -66,7 +66,7 @@ use crate::graph::pass::layers::{self, LayerSet};
 use crate::graph::{Builder, Graph, Weight};
 use crate::{Error, Result};
 
-/// Every family, in the order in which `siskin` lists them.
+/// All families, in the order in which `siskin` lists them.
 pub const FAMILIES: &[&Family] = &[
     &llama::FAMILY,
     &mistral::FAMILY,
@@ -119,50 +119,50 @@ pub struct Family {
     pub hugging_face: &'static [&'static str],
     /// The `general.architecture` values of GGUF files.
     pub gguf: &'static [&'static str],
-    /// Where a Hugging Face folder keeps the tensors.
+    /// The tensor map of Hugging Face folders.
     pub hugging_face_rules: &'static [TensorRule],
-    /// Where a GGUF file keeps tensors otherwise than under the same name, whole.
+    /// The tensor map of GGUF files, for tensors with other names or layouts only.
     pub gguf_rules: &'static [TensorRule],
-    /// The hyper-parameters.
+    /// Reads the hyper-parameters.
     pub hyper: fn(&Config) -> Result<ModelConfig>,
-    /// The forward passes.
+    /// Builds the graphs.
     pub form: Topology,
 }
 
-/// Writes a forward pass. The builder knows which tensors the source has.
+/// Builds the graph of a forward pass. The builder knows which tensors the source has.
 pub type Forward = fn(&Config, &ModelConfig, Builder<'_>) -> Result<Graph>;
 
-/// What the models of a family do with tokens.
+/// The topology of a family.
 pub enum Topology {
-    /// They read and write one after the other, or read a text at once where their source makes vectors of texts.
+    /// Causal decoder; encodes whole sequences if the source is an embedding model.
     Decoder(Forward),
-    /// They read a text at once.
+    /// Encoder.
     Encoder(Forward),
-    /// They read a text at once and write another with a view of what they remember of the first.
+    /// Encoder–decoder with cross-attention.
     Both {
-        /// Reads.
+        /// Builds the encoder.
         encoder: Forward,
-        /// Writes.
+        /// Builds the decoder.
         decoder: Forward,
     },
 }
 
-/// The forward passes of a model.
+/// The graphs of a model.
 #[derive(Clone, Debug)]
 pub struct Graphs {
-    /// Reads a text at once.
+    /// Encodes a whole sequence.
     pub encoder: Option<Graph>,
-    /// Reads and writes tokens one after the other.
+    /// Prefill and decode.
     pub decoder: Option<Graph>,
 }
 
 impl Graphs {
-    /// Those that there are.
+    /// Iterates over the graphs that the model has.
     pub fn iter(&self) -> impl Iterator<Item = &Graph> {
         self.encoder.iter().chain(&self.decoder)
     }
 
-    /// The same without some layers.
+    /// Returns the graphs without some layers (layer skipping).
     pub fn without_layers(self, skipped: LayerSet) -> Result<Self> {
         if skipped == LayerSet::NONE {
             return Ok(self);
@@ -175,7 +175,7 @@ impl Graphs {
         Ok(Self { encoder: without(self.encoder)?, decoder: without(self.decoder)? })
     }
 
-    /// The tensors that they need, each once.
+    /// Returns the tensors that the graphs need, without duplicates.
     pub fn weights(&self) -> Vec<&Weight> {
         let mut weights: Vec<&Weight> = self.iter().flat_map(|graph| &graph.weights).collect();
         let mut known = HashSet::new();
@@ -185,17 +185,17 @@ impl Graphs {
 }
 
 impl Family {
-    /// The family with this name in a `.siskin` file.
+    /// Returns the family with this name in a `.siskin` file.
     pub fn named(name: &str) -> Result<&'static Self> {
         Self::find(name, "architecture", |family| family.name == name)
     }
 
-    /// The family of a Hugging Face `model_type`.
+    /// Returns the family of a Hugging Face `model_type`.
     pub fn of_hugging_face(model_type: &str) -> Result<&'static Self> {
         Self::find(model_type, "config.model_type", |family| family.hugging_face.contains(&model_type))
     }
 
-    /// The family of a GGUF `general.architecture`.
+    /// Returns the family of a GGUF `general.architecture`.
     pub fn of_gguf(architecture: &str) -> Result<&'static Self> {
         Self::find(architecture, "general.architecture", |family| family.gguf.contains(&architecture))
     }
@@ -207,7 +207,7 @@ impl Family {
         })
     }
 
-    /// The forward passes for `config`, given which tensors the source has.
+    /// Builds the graphs for `config`, given which tensors the source has.
     pub fn build(&self, config: &Config, has: &dyn Fn(&str) -> bool) -> Result<(ModelConfig, Graphs)> {
         let hyper = (self.hyper)(config)?;
         let write =

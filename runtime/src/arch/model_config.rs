@@ -1,55 +1,56 @@
-//! The numbers that shape a decoder, read from either vocabulary of configuration keys.
+//! The hyper-parameters of a model, read from Hugging Face or GGUF keys.
 
 use super::Config;
 use crate::graph::ActivationKind;
 use crate::{Error, Result};
 
-/// Shape letters everywhere: D width, L layers, H heads, K kv heads, E head size, F feed-forward, V vocabulary.
+/// Shape letters used everywhere: D hidden size, L layers, H heads, K KV heads, E head size, F feed-forward size, V
+/// vocabulary size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelConfig {
-    /// D, the model's width.
+    /// D, the hidden size.
     pub width: usize,
     /// L, the number of layers.
     pub layers: usize,
     /// H, query heads.
     pub heads: usize,
-    /// K, key and value heads.
+    /// K, KV heads.
     pub kv_heads: usize,
     /// E, columns per head.
     pub head_size: usize,
-    /// F, the feed-forward width.
+    /// F, the feed-forward size.
     pub feed_forward: usize,
-    /// V, the number of token ids.
+    /// V, the vocabulary size.
     pub vocabulary: usize,
-    /// The kinds of segment that a token may be in; 0 where the model does not tell them apart.
+    /// The number of segment ids; 0 if the model has no segment embeddings.
     pub segments: usize,
-    /// The longest sequence the model was made for.
+    /// The maximum sequence length that the model was trained for.
     pub context: usize,
-    /// The most rows that its encoder was made for.
+    /// The same for its encoder.
     pub text: usize,
-    /// Columns of the features that it reads instead of tokens; 0: it reads tokens.
+    /// Columns of the input features; 0: the inputs are tokens.
     pub features: usize,
-    /// Added to the variance in norms.
+    /// Epsilon of the norms.
     pub epsilon: f32,
-    /// For each layer, how many positions a query sees; `None`: all.
+    /// The sliding window of each layer; `None`: full attention.
     pub windows: Vec<Option<usize>>,
-    /// The heads of layers with a state; zeros where there are none.
+    /// Sizes of linear attention; zeros if there is none.
     pub state: StateSizes,
-    /// How many sums over positions keys and values become; 0: they stay as they are.
+    /// Linformer: the number of projected positions; 0: no projection.
     pub mixed: usize,
 }
 
-/// Above these a file is hostile or from another age; they bound the work of reading it.
+/// Sanity limits for untrusted files; they bound the work of reading one.
 const MOST_LAYERS: usize = 1024;
 const MOST_COLUMNS: usize = 1 << 20;
 const MOST_VOCABULARY: usize = 1 << 24;
 
-/// The heads of layers with a state of constant size.
+/// The head sizes of linear attention layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StateSizes {
-    /// Heads of queries and keys; divides the heads of values.
+    /// Query and key heads; divides the number of value heads.
     pub key_heads: usize,
-    /// Heads of values.
+    /// Value heads.
     pub value_heads: usize,
     /// Columns of a query and of a key.
     pub key_size: usize,
@@ -58,13 +59,13 @@ pub struct StateSizes {
 }
 
 impl ModelConfig {
-    /// Reads what all models have. `feed_forward` gives F where no key says it.
+    /// Reads the hyper-parameters that all models have. `feed_forward` returns the default for F, given D.
     pub fn read(config: &Config, feed_forward: impl Fn(usize) -> usize) -> Result<Self> {
         Self::of_side(config, "decoder", &feed_forward)
     }
 
-    /// The same for the `encoder` or the `decoder` of a model that has both.
-    // Every family calls it: one copy is small.
+    /// Reads those of the `encoder` or the `decoder` of an encoder–decoder model.
+    // Not generic, because every family calls it: one instance keeps the binary small.
     #[inline(never)]
     pub fn of_side(config: &Config, side: &str, feed_forward: &dyn Fn(usize) -> usize) -> Result<Self> {
         let ours = |key: &str| key.replace("{}", side);
@@ -175,22 +176,22 @@ impl ModelConfig {
         Ok(())
     }
 
-    /// Columns of all query heads side by side.
+    /// Returns the columns of all query heads together.
     pub fn query_columns(&self) -> usize {
         self.heads * self.head_size
     }
 
-    /// Columns of all key heads side by side.
+    /// Returns the columns of all KV heads together.
     pub fn kv_columns(&self) -> usize {
         self.kv_heads * self.head_size
     }
 
-    /// The usual factor on attention scores, 1/√E.
+    /// Returns the default attention scale, 1/√E.
     pub fn attention_scale(&self) -> f32 {
         1.0 / (self.head_size as f32).sqrt()
     }
 
-    /// Gives every layer for which `sliding(layer)` holds the configured window, where there is one.
+    /// Sets the configured sliding window, if any, for every layer for which `sliding(layer)` is true.
     ///
     /// A Hugging Face `layer_types` list takes precedence over `sliding`.
     pub fn slide(&mut self, config: &Config, sliding: impl Fn(usize) -> bool) -> Result<()> {
@@ -198,7 +199,7 @@ impl ModelConfig {
         self.slide_by(config, window.filter(|&window| window > 0), &sliding)
     }
 
-    /// The same with a window that the caller knows.
+    /// The same with a window passed by the caller.
     #[inline(never)]
     pub fn slide_by(
         &mut self,
@@ -232,12 +233,12 @@ impl ModelConfig {
     }
 }
 
-/// The activation that the configuration names, or the family's own.
+/// Returns the configured activation, or the family's default.
 pub(super) fn activation(config: &Config, default: ActivationKind) -> Result<ActivationKind> {
     activation_of(config, &["hidden_activation", "hidden_act", "activation_function", "activation"], default)
 }
 
-/// The same under the caller's keys.
+/// Returns the activation configured under these keys, or `default`.
 pub(super) fn activation_of(
     config: &Config,
     keys: &[&str],

@@ -1,4 +1,4 @@
-//! ModernBERT: norms before blocks, rotary positions, gated feed-forward, most layers with a short view.
+//! ModernBERT (arXiv:2412.13663): pre-norm, RoPE, gated MLP, most layers with local attention.
 
 use super::blocks::{self, block, whole};
 use super::heads::{Base, Heads};
@@ -14,7 +14,7 @@ pub(super) static FAMILY: Family = Family {
     gguf_rules: &[],
     hyper: |config| {
         let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
-        // A view of so many positions in all, half of them on either side.
+        // The total window, half of it to either side.
         let window = config.count(&["local_attention", "attention.sliding_window"])?.unwrap_or(128);
         let keys = ["global_attn_every_n_layers", "attention.sliding_window_pattern"];
         let every = config.count(&keys)?.unwrap_or(3).max(1);
@@ -51,7 +51,7 @@ fn graph(config: &Config, h: &ModelConfig, mut b: Builder<'_>) -> Result<Graph> 
     let x = b.embed("token_embd.weight", h.vocabulary, h.width);
     let mut x = b.layer_norm(x, "token_embd_norm", h.epsilon);
     for layer in 0..h.layers {
-        // The first layer's input is normalised already.
+        // The first layer's input is already normalized.
         let normed = if layer > 0 { b.layer_norm(x, &block(layer, "attn_norm"), h.epsilon) } else { x };
         let attended = attend(&mut b, h, layer, ropes, normed);
         x = b.add(x, attended);
@@ -85,7 +85,7 @@ fn attend(b: &mut Builder<'_>, h: &ModelConfig, layer: usize, ropes: [usize; 2],
     b.linear(attended, &block(layer, "attn_output"), h.width)
 }
 
-/// The rotary table of layers with a window. GGUF keeps its base alone.
+/// The RoPE table of local layers. GGUF stores only its base.
 fn local_rope(config: &Config, h: &ModelConfig) -> Result<Rope> {
     match config.number(&["rope.freq_base_swa"])? {
         Some(theta) => rope::unscaled(config, h, theta),
@@ -93,7 +93,7 @@ fn local_rope(config: &Config, h: &ModelConfig) -> Result<Rope> {
     }
 }
 
-/// The rotary table of a kind of layers, under today's key or its older one.
+/// The RoPE table of a kind of layers, under the current key or the older one.
 fn rope_of(config: &Config, h: &ModelConfig, kind: &str, key: &str, default: f64) -> Result<Rope> {
     let theta = config.number(&[key])?.unwrap_or(default);
     rope::read_kind(config, h, kind, theta)

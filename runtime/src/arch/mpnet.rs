@@ -1,4 +1,4 @@
-//! MPNet: RoBERTa without segments, with a bias by distance that all layers share.
+//! MPNet: RoBERTa without segment embeddings, with a relative position bias shared by all layers.
 
 use super::bert::{self, Shape};
 use super::blocks::whole;
@@ -26,10 +26,10 @@ pub(super) static FAMILY: Family = Family {
     }),
 };
 
-/// Steps of distance, whatever the configuration says: the reference reads its key only for the size of the table.
+/// Fixed number of buckets: the reference uses the configured number only for the size of the table.
 const BUCKETS: usize = 32;
 
-/// The first positions are those of the padding token and of the one before it.
+/// The first rows belong to the padding token and to the one before it.
 const FIRST_POSITION: usize = 2;
 
 const RULES: &[TensorRule] = &[

@@ -11,7 +11,7 @@ pub(super) static FAMILY: Family = Family {
     gguf: &["mpt"],
     hugging_face_rules: RULES,
     gguf_rules: &[],
-    // Hugging Face's MPT is four times as wide in the middle whatever `expansion_ratio` says.
+    // Hugging Face's MPT always uses F = 4 D and ignores `expansion_ratio`.
     hyper: |config| ModelConfig::read(config, |width| 4 * width),
     form: Topology::Decoder(|config, h, mut b| {
         if config.flag(&["attn_config/alibi"])? == Some(false) {

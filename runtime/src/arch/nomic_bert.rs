@@ -1,4 +1,4 @@
-//! Nomic BERT: BERT with rotary positions and gated feed-forward blocks.
+//! Nomic BERT: BERT with RoPE and gated MLPs.
 
 use super::blocks::{self, block, whole};
 use super::heads::{Base, Heads};
@@ -17,7 +17,7 @@ pub(super) static FAMILY: Family = Family {
         bert::hyper_of(config, 0)
     },
     form: Topology::Encoder(|config, h, b| {
-        // Older configurations name the block and not its function.
+        // Older configurations name the gated MLP instead of its activation.
         let activation = match config.word(&["activation_function"])? {
             Some("swiglu") => ActivationKind::Silu,
             _ => model_config::activation(config, ActivationKind::Silu)?,
@@ -46,7 +46,7 @@ const RULES: &[TensorRule] = &[
     whole("output_bias", "cls.predictions.bias"),
 ];
 
-/// Refuses what the configurations of its first implementation can ask for and its models do not.
+/// Refuses options of the original implementation that no published model uses.
 fn refuse_other_blocks(config: &Config) -> Result<()> {
     for key in ["prenorm", "parallel_block", "use_rms_norm", "rotary_emb_interleaved", "causal"] {
         if config.flag(&[key])? == Some(true) {
@@ -63,8 +63,8 @@ fn refuse_other_blocks(config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// Norms after sums, attention over the whole text with rotary positions of the base `theta` where no key says it. The
-/// activations are those of the blocks and of the head for tokens.
+/// Builds a post-norm encoder with bidirectional attention and RoPE, with `theta` as the default base. The activations
+/// are those of the MLPs and of the masked-LM head.
 pub(super) fn graph(
     config: &Config,
     h: &ModelConfig,

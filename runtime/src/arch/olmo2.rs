@@ -1,5 +1,5 @@
-//! OLMo 2 and 3: norms after each block, queries and keys normalised over all heads; in OLMo 3 most layers with a window,
-//! whose rotary positions are never scaled.
+//! OLMo 2 and 3: norms after each block, QK-norm over all heads; in OLMo 3 most layers have a sliding window, with
+//! unscaled RoPE.
 
 use super::blocks::{self, block, whole};
 use super::llama::feed_forward;
@@ -39,7 +39,7 @@ pub(super) static FAMILY: Family = Family {
     }),
 };
 
-/// Every fourth layer sees all, unless the source says which.
+/// Every fourth layer has full attention, unless configured otherwise.
 fn hyper_of(config: &Config) -> Result<ModelConfig> {
     const PATTERN: &str = "attention.sliding_window_pattern";
     let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
@@ -59,7 +59,7 @@ fn hyper_of(config: &Config) -> Result<ModelConfig> {
     Ok(hyper)
 }
 
-/// The rotary table of layers with a window.
+/// The RoPE table of layers with a sliding window.
 fn local_rope(config: &Config, h: &ModelConfig, theta: f64) -> Result<Rope> {
     if config.get("rope_parameters/sliding_attention").is_some() {
         return rope::read_kind(config, h, "sliding_attention", theta);

@@ -1,4 +1,4 @@
-//! OLMoE: Llama with experts, and queries and keys normalised as a whole.
+//! OLMoE: Llama with MoE, and QK-norm over all heads.
 
 use super::blocks::LLAMA_RULES;
 use super::llama::Shape;

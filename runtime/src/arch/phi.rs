@@ -1,4 +1,4 @@
-//! Phi 1, 1.5 and 2: one norm feeds attention and feed-forward side by side.
+//! Phi 1, 1.5 and 2: one norm feeds attention and MLP in parallel.
 
 use super::blocks::{self, block, whole};
 use super::{Family, ModelConfig, TensorRule, Topology, model_config, rope};
@@ -48,7 +48,7 @@ const RULES: &[TensorRule] = &[
     whole("output", "lm_head"),
 ];
 
-/// The norm of each head of queries or keys, where the model has it.
+/// QK-norm per head, if the model has it.
 fn head_norm(b: &mut Builder<'_>, h: &ModelConfig, layer: usize, name: &str, x: ValueId) -> ValueId {
     let name = block(layer, name);
     if !b.has(&format!("{name}.weight")) {

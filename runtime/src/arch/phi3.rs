@@ -1,4 +1,4 @@
-//! Phi 3 and 3.5: Llama's graph with fused matrices and long-context rope.
+//! Phi 3 and 3.5: Llama's graph with fused matrices and LongRoPE.
 
 use super::blocks::whole;
 use super::llama::Shape;

@@ -15,7 +15,7 @@ pub(super) static FAMILY: Family = Family {
     form: Topology::Decoder(|config, hyper, b| Shape::default().graph(config, hyper, b)),
 };
 
-/// The window, where it is switched on, serves the layers from `max_window_layers` on.
+/// The sliding window, if enabled, applies to the layers from `max_window_layers` on.
 pub(super) fn hyper(config: &Config) -> Result<ModelConfig> {
     let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
     let switched_on = config.flag(&["use_sliding_window"])?.unwrap_or(false);

@@ -1,4 +1,4 @@
-//! Qwen2 with experts, one of which every row goes through.
+//! Qwen2 with MoE and a shared expert.
 
 use super::blocks::LLAMA_RULES;
 use super::llama::Shape;
@@ -10,7 +10,7 @@ pub(super) static FAMILY: Family = Family {
     gguf: &["qwen2moe"],
     hugging_face_rules: &RULES,
     gguf_rules: &experts::STACKED,
-    // The window, where it is switched on, serves every other layer before `max_window_layers`.
+    // The sliding window, if enabled, applies to every other layer before `max_window_layers`.
     hyper: |config| {
         let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
         let switched_on = config.flag(&["use_sliding_window"])?.unwrap_or(false);

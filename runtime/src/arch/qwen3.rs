@@ -1,4 +1,4 @@
-//! Qwen 3: Llama's graph with queries and keys normalised head by head.
+//! Qwen 3: Llama's graph with QK-norm per head.
 
 use super::blocks::LLAMA_RULES;
 use super::llama::Shape;

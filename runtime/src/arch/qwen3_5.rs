@@ -1,4 +1,4 @@
-//! The text model of Qwen3.5: Qwen3-Next's graph without experts, its matrices one by one.
+//! The text model of Qwen3.5: Qwen3-Next's graph without experts, with separate matrices.
 
 use super::blocks::whole;
 use super::{Family, TensorRule, Topology, qwen3_next, tensor_map};

@@ -1,4 +1,4 @@
-//! Qwen3 with experts.
+//! Qwen3 with MoE.
 
 use super::blocks::LLAMA_RULES;
 use super::llama::Shape;
@@ -10,7 +10,7 @@ pub(super) static FAMILY: Family = Family {
     gguf: &["qwen3moe"],
     hugging_face_rules: &RULES,
     gguf_rules: &experts::STACKED,
-    // The window, where it is switched on, serves all layers.
+    // The sliding window, if enabled, applies to all layers.
     hyper: |config| {
         let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
         let switched_on = config.flag(&["use_sliding_window"])?.unwrap_or(false);

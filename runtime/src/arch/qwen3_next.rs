@@ -1,5 +1,5 @@
-//! Qwen3-Next: most layers go through a state of constant size by the gated delta rule, every fourth attends with a
-//! gate; experts, one of which every row goes through.
+//! Qwen3-Next: gated delta net (arXiv:2412.06464) in most layers, gated attention in every fourth; MoE with a shared
+//! expert.
 
 use super::blocks::{self, block, taken, whole};
 use super::llama::feed_forward;
@@ -20,7 +20,7 @@ pub(super) static FAMILY: Family = Family {
     form: Topology::Decoder(graph),
 };
 
-/// What Qwen3.5 has as well.
+/// The tensor map shared with Qwen3.5.
 pub(super) const SHARED: [TensorRule; 20] = [
     whole("token_embd", "model.embed_tokens"),
     taken("blk.{}.attn_norm", "model.layers.{}.input_layernorm", TensorTransform::PlusOne),
@@ -62,7 +62,7 @@ const fn of_state(name: &'static str, source: &'static str, part: StatePart) -> 
     taken(name, source, TensorTransform::OfState(part))
 }
 
-/// Above these a file is hostile: what is made of it grows with them.
+/// Sanity limits for untrusted files: allocations grow with these.
 const MOST_TAPS: usize = 64;
 const MOST_HEADS: usize = 4096;
 const MOST_COLUMNS: usize = 4096;
@@ -87,7 +87,7 @@ pub(super) fn hyper_of(config: &Config) -> Result<ModelConfig> {
     Ok(hyper)
 }
 
-/// Which layers have a state.
+/// Returns which layers use linear attention.
 fn states(config: &Config, h: &ModelConfig) -> Result<Vec<bool>> {
     let Some(types) = config.words(&["layer_types"])? else {
         let every = config.count(&["full_attention_interval"])?.unwrap_or(4).max(1);
@@ -133,7 +133,7 @@ pub(super) fn graph(config: &Config, h: &ModelConfig, mut b: Builder<'_>) -> Res
     Ok(b.finish(logits))
 }
 
-/// Attention whose result is gated.
+/// Attention with a sigmoid output gate.
 fn attend(b: &mut Builder<'_>, h: &ModelConfig, layer: usize, rope: usize, x: ValueId) -> ValueId {
     let (q, k, v) = blocks::queries_keys_values(b, h, layer, x);
     let gate = b.linear(x, &block(layer, "attn_gate"), h.query_columns());
@@ -145,7 +145,7 @@ fn attend(b: &mut Builder<'_>, h: &ModelConfig, layer: usize, rope: usize, x: Va
     b.linear(gated, &block(layer, "attn_output"), h.width)
 }
 
-/// The gated delta rule after a short convolution.
+/// The gated delta rule after a causal conv1d.
 fn through_state(
     b: &mut Builder<'_>,
     h: &ModelConfig,

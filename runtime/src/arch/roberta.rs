@@ -1,4 +1,4 @@
-//! RoBERTa and XLM-R: BERT whose positions begin behind that of the padding token.
+//! RoBERTa and XLM-R: BERT whose positions start after the padding token's id.
 
 use super::bert::{self, Shape};
 use super::blocks::whole;
@@ -32,7 +32,7 @@ const RULES: &[TensorRule] = bert::trunk! {
     whole("output_bias", "lm_head.bias"),
 };
 
-/// The row behind that of the padding token.
+/// Returns the row after that of the padding token.
 pub(super) fn first_position(config: &Config) -> Result<usize> {
     Ok(config.count(&["pad_token_id"])?.unwrap_or(1) + 1)
 }

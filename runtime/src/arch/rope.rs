@@ -1,13 +1,14 @@
-//! Rotary frequencies from a configuration: plain, linear, dynamic NTK, llama3, yarn and longrope scaling.
+//! RoPE frequencies from a configuration: unscaled, linear, dynamic NTK, llama3, YaRN (arXiv:2309.00071) and LongRoPE
+//! (arXiv:2402.13753) scaling.
 
 use super::{Config, ModelConfig};
 use crate::graph::{Growth, Rope, Stretch};
 use crate::{Error, Result};
 
-/// What the frequencies are made from.
+/// The source of the scaling parameters.
 struct Scaling<'a> {
     config: &'a Config,
-    /// The object that holds the scaling's parameters in a Hugging Face configuration.
+    /// The object with the scaling parameters in a Hugging Face configuration.
     object: &'static str,
 }
 
@@ -23,7 +24,7 @@ impl Scaling<'_> {
     }
 }
 
-/// Refuses rope parameters that are not an object, under which no key would be found.
+/// Refuses RoPE parameters that are not an object, whose keys would be silently ignored.
 fn check_objects(config: &Config) -> Result<()> {
     for key in ["rope_parameters", "rope_scaling"] {
         config.entries(key)?;
@@ -31,7 +32,7 @@ fn check_objects(config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// The object under which this configuration keeps rope parameters for `kind` of layers.
+/// Returns the object in which this configuration stores the RoPE parameters of a kind of layers.
 fn object_of(config: &Config, kind: &str) -> &'static str {
     let nested = |name: &str| config.get(&format!("rope_parameters/{name}")).is_some();
     match kind {
@@ -42,15 +43,15 @@ fn object_of(config: &Config, kind: &str) -> &'static str {
     }
 }
 
-/// How many columns of each head are rotated.
+/// Returns how many columns of each head are rotated.
 pub(super) fn rotary_size(config: &Config, hyper: &ModelConfig) -> Result<usize> {
     let fraction =
         config.number(&["rope_parameters/partial_rotary_factor", "partial_rotary_factor", "rotary_pct"])?;
     let size = match (config.count(&["rope.dimension_count", "rotary_dim"])?, fraction) {
         (Some(count), _) => count,
         (None, Some(fraction)) => {
-            // Few digits are cut off as Transformers does. Many are a number of columns divided by the size, which
-            // reading may leave a digit too low.
+            // A fraction with few digits truncates as in Transformers. One with many digits is a column count divided
+            // by the head size, which may have been rounded down by one unit in the last digit.
             let few = (fraction * 1e6).round() / 1e6 == fraction;
             let columns = hyper.head_size as f64 * fraction;
             (if few { columns } else { columns + 1e-6 }) as usize
@@ -66,7 +67,7 @@ pub(super) fn rotary_size(config: &Config, hyper: &ModelConfig) -> Result<usize>
     Ok(size)
 }
 
-/// The base of the frequencies for `kind` of layers.
+/// Returns the base of the frequencies of a kind of layers.
 fn theta(config: &Config, object: &str, default: f64) -> Result<f64> {
     let theta = config.number(&[
         &format!("{object}/rope_theta"),
@@ -80,12 +81,12 @@ fn theta(config: &Config, object: &str, default: f64) -> Result<f64> {
     }
 }
 
-/// The rotary table that most families use on all their layers.
+/// Reads the RoPE table that most families use on all layers.
 pub(super) fn read(config: &Config, hyper: &ModelConfig) -> Result<Rope> {
     read_kind(config, hyper, "full_attention", 10_000.0)
 }
 
-/// The rotary table of one kind of layers (`full_attention` or `sliding_attention`).
+/// Reads the RoPE table of one kind of layers (`full_attention` or `sliding_attention`).
 pub(super) fn read_kind(
     config: &Config,
     hyper: &ModelConfig,
@@ -95,7 +96,7 @@ pub(super) fn read_kind(
     read_with(config, hyper, kind, default_theta, true)
 }
 
-/// The same. GGUF does not say whether YaRN's bounds are whole: `whole` does.
+/// The same. GGUF does not say whether YaRN's correction range is truncated to integers: `whole` does.
 pub(super) fn read_with(
     config: &Config,
     hyper: &ModelConfig,
@@ -111,7 +112,7 @@ pub(super) fn read_with(
     let plain = plain(theta, size);
     let name =
         config.word(&[&format!("{object}/rope_type"), &format!("{object}/type"), "rope.scaling.type"])?;
-    // GGUF has lists of factors for two lengths in such models alone, and does not always say what they are.
+    // In GGUF only LongRoPE models have two lists of factors, and the scaling type may be missing.
     let unnamed = if config.get("rope.long_factor").is_some() { "longrope" } else { "default" };
     let mut rope = match name.unwrap_or(unnamed) {
         "default" | "none" => Rope { frequencies: narrow(&plain), magnitude: 1.0, stretch: None },
@@ -138,7 +139,7 @@ pub(super) fn read_with(
     Ok(rope)
 }
 
-/// theta^(−2i/size) for each pair i.
+/// Returns theta^(−2i/size) for each pair i.
 fn plain(theta: f64, size: usize) -> Vec<f64> {
     (0..size / 2).map(|i| 1.0 / libm::pow(theta, (2 * i) as f64 / size as f64)).collect()
 }
@@ -147,7 +148,7 @@ fn narrow(frequencies: &[f64]) -> Vec<f32> {
     frequencies.iter().map(|&f| f as f32).collect()
 }
 
-/// GGUF keeps llama3 scaling as one divisor per frequency, which the importer puts under `rope.factors`.
+/// GGUF stores llama3 scaling as one divisor per frequency, which the importer puts under `rope.factors`.
 fn divide_by_factors(config: &Config, rope: &mut Rope) -> Result<()> {
     let Some(factors) = config.numbers(&["rope.factors"])? else { return Ok(()) };
     if factors.len() != rope.frequencies.len() || factors.iter().any(|&factor| factor <= 0.0) {
@@ -162,7 +163,7 @@ fn divide_by_factors(config: &Config, rope: &mut Rope) -> Result<()> {
     Ok(())
 }
 
-/// The context of a model that was made for `context` tokens: with dynamic scaling, it may be longer by the factor.
+/// Returns the context of a model that was trained for `context` tokens: dynamic scaling extends it by its factor.
 pub(super) fn stretched(config: &Config, context: usize) -> Result<usize> {
     let scaling = Scaling { config, object: object_of(config, "full_attention") };
     let name =
@@ -173,7 +174,7 @@ pub(super) fn stretched(config: &Config, context: usize) -> Result<usize> {
     Ok((context as f64 * scaling.required("factor", "rope.scaling.factor")?) as usize)
 }
 
-/// Frequencies of a base that grows once the sequence is longer than the context that the model was made for.
+/// Dynamic NTK: the base grows once the sequence is longer than the context that the model was trained for.
 fn dynamic(scaling: &Scaling<'_>, hyper: &ModelConfig, plain: &[f64], base: f64) -> Result<Rope> {
     let factor = scaling.required("factor", "rope.scaling.factor")?;
     let keys = ["max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "context_length"];
@@ -268,7 +269,7 @@ fn longrope(scaling: &Scaling<'_>, hyper: &ModelConfig, plain: &[f64]) -> Result
             })?;
         Ok(plain.iter().zip(factors).map(|(frequency, factor)| (frequency / factor) as f32).collect())
     };
-    // Sequences within the original length have the short factors, longer ones the long ones for all their tokens.
+    // LongRoPE: short factors up to the original length; beyond it, long factors for all tokens of the sequence.
     let frequencies = divided("short_factor")?;
     let stretch = match factor > 1.0 {
         true => Some(Stretch { length: original as usize, growth: Growth::Other(divided("long_factor")?) }),
@@ -281,7 +282,7 @@ fn longrope(scaling: &Scaling<'_>, hyper: &ModelConfig, plain: &[f64]) -> Result
     Ok(Rope { frequencies, magnitude: magnitude as f32, stretch })
 }
 
-/// Unscaled frequencies of a given base.
+/// Returns the unscaled frequencies of a given base.
 pub(super) fn unscaled(config: &Config, hyper: &ModelConfig, theta: f64) -> Result<Rope> {
     Ok(Rope {
         frequencies: narrow(&plain(theta, rotary_size(config, hyper)?)),
@@ -326,7 +327,7 @@ mod tests {
         assert_eq!(size(80, "0.4"), 32);
     }
 
-    /// By `ROPE_INIT_FUNCTIONS` of Hugging Face transformers 5.23.
+    /// Expected values: `ROPE_INIT_FUNCTIONS` of Hugging Face transformers 5.23.
     #[test]
     fn frequencies_are_those_of_the_reference() {
         let linear = rope_of(json!({"rope_type": "linear", "rope_theta": 5000.0, "factor": 3.0}));
@@ -385,7 +386,7 @@ mod tests {
         assert!((f64::from(long.magnitude) - 1.154_700_5).abs() < 1e-6);
     }
 
-    /// By the same.
+    /// Expected values: the same.
     #[test]
     fn yarn_is_that_of_the_reference() {
         for parameters in [
@@ -429,7 +430,7 @@ mod tests {
         assert!((f64::from(yarn.magnitude) - 0.929_523_5).abs() < 1e-6);
     }
 
-    /// By the same, for 400 tokens.
+    /// Expected values: the same, for 400 tokens.
     #[test]
     fn long_sequences_stretch_dynamic_frequencies() {
         let rope = rope_of(json!({"rope_type": "dynamic", "rope_theta": 5000.0, "factor": 4.0}));

@@ -1,4 +1,4 @@
-//! SmolLM3: Llama's graph, some layers without rotary positions.
+//! SmolLM3: Llama's graph, with some layers without RoPE (NoPE).
 
 use super::blocks::{LLAMA_GGUF_RULES, LLAMA_RULES};
 use super::llama::Shape;
@@ -22,7 +22,7 @@ pub(super) static FAMILY: Family = Family {
     }),
 };
 
-/// Which layers rotate: a list of zeros and ones, or every layer but each fourth.
+/// Returns which layers use RoPE: by a list of zeros and ones, or all except every fourth.
 fn rotated_layers(config: &Config, hyper: &ModelConfig) -> Result<Vec<bool>> {
     if let Some(list) = config.numbers(&["no_rope_layers"])? {
         if list.len() != hyper.layers {

@@ -1,4 +1,4 @@
-//! StarCoder 2: layer norms, biases and a plain feed-forward block, with rotary positions, shared keys and a window.
+//! StarCoder 2: LayerNorm, biases, plain MLP, RoPE, GQA and a sliding window.
 
 use super::blocks::{self, block, whole};
 use super::{Config, Family, ModelConfig, TensorRule, Topology, model_config, rope};
@@ -43,7 +43,7 @@ fn hyper(config: &Config) -> Result<ModelConfig> {
         }
     }
     let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
-    // Published configurations hold an `rms_norm_eps` too, which the model does not use.
+    // Published configurations also contain an `rms_norm_eps`, which the model does not use.
     if let Some(epsilon) = config.number(&["norm_epsilon", "attention.layer_norm_epsilon"])? {
         hyper.epsilon = epsilon as f32;
     }

@@ -1,4 +1,4 @@
-//! Switch Transformers: T5 with experts in some layers, one for each token.
+//! Switch Transformers (arXiv:2101.03961): T5 with MoE in some layers, top-1 routing.
 
 use super::blocks::whole;
 use super::{Family, TensorRule, t5, tensor_map};

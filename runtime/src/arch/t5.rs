@@ -1,5 +1,5 @@
-//! T5, its gated successors and mT5: norms before blocks, biases by distance instead of positions, no factor on
-//! scores.
+//! T5 (arXiv:1910.10683), T5 v1.1 and mT5: pre-norm, relative position bias instead of position embeddings, unscaled
+//! attention.
 
 use super::blocks::whole;
 use super::encoder_decoder::{self, block};
@@ -63,10 +63,10 @@ pub(super) fn hyper(config: &Config) -> Result<ModelConfig> {
     side(config, "decoder")
 }
 
-/// Scores are as they are.
+/// Attention scores are not scaled.
 const SCALE: f32 = 1.0;
 
-/// Positions are told apart by distance alone: nothing in the model bounds them. This bounds what a file may ask for.
+/// Relative positions do not limit the sequence length. This bounds what a file may request.
 const MOST_POSITIONS: usize = 1 << 15;
 
 fn side(config: &Config, side: &str) -> Result<ModelConfig> {
@@ -78,7 +78,8 @@ fn side(config: &Config, side: &str) -> Result<ModelConfig> {
     Ok(hyper)
 }
 
-/// The bias of each layer of one side: all share that of the first, unless they have their own, as in umT5.
+/// Returns the relative position bias of each layer of one side: all layers share that of the first, unless they have
+/// their own, as in umT5.
 fn biases(config: &Config, h: &ModelConfig, b: &mut Builder<'_>, side: &str) -> Result<Vec<Bias>> {
     let buckets = config.count(&["relative_attention_num_buckets", "attention.relative_buckets_count"])?;
     let buckets = buckets.unwrap_or(32);
@@ -129,7 +130,7 @@ fn decoder(config: &Config, h: &ModelConfig, mut b: Builder<'_>) -> Result<Graph
     let hidden = b.rms_norm(wanted, "dec.output_norm", h.epsilon);
     let tied = !b.has("output.weight");
     let scales = match config.word(&["model_type"])? {
-        // As Transformers computes them, whatever a folder says of tied tables.
+        // As Transformers does, regardless of `tie_word_embeddings`.
         Some("mt5") => false,
         Some("umt5") => true,
         _ => config.flag(&["tie_word_embeddings"])?.unwrap_or(tied),
@@ -154,7 +155,7 @@ fn attend(
     b.add(x, attended)
 }
 
-/// The feed-forward block: gated, or a plain one whose only matrix GGUF calls `ffn_up` as well.
+/// The feed-forward block: gated, or plain with a single input matrix, which GGUF also calls `ffn_up`.
 fn feed(
     config: &Config,
     b: &mut Builder<'_>,
@@ -187,7 +188,7 @@ fn feed(
     Ok(b.add(x, fed))
 }
 
-/// One expert for each row, which takes only so many of a text.
+/// Switch routing: one expert per row, with a capacity per sequence.
 fn switch(
     config: &Config,
     b: &mut Builder<'_>,

@@ -1,91 +1,90 @@
-//! Where sources keep tensors, and how they become ours.
+//! The tensor map: where sources store tensors, and how these are transformed on import.
 
 use super::ModelConfig;
 use super::model_config::StateSizes;
 
-/// Where a source keeps a tensor and how it is laid out there. `{}` stands for a layer's number; both names
-/// are without `.weight` and `.bias`, to which the rule applies alike; a name that has either speaks of that alone, and
-/// its source is the whole name.
+/// Where a source stores a tensor and in which layout. `{}` stands for the layer index. Names omit `.weight` and
+/// `.bias`, and the rule applies to both; if `name` includes either, the rule applies to that tensor only, and `source`
+/// is a full name.
 #[derive(Clone, Copy, Debug)]
 pub struct TensorRule {
     /// The name in a `.siskin` file.
     pub name: &'static str,
     /// The name in the source.
     pub source: &'static str,
-    /// What to do with it.
+    /// The transform.
     pub take: TensorTransform,
 }
 
-/// How a source's tensor becomes ours.
+/// The transform from a source's tensor to ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TensorTransform {
-    /// As it is.
+    /// Unchanged.
     Whole,
-    /// Stored with inputs as rows and outputs as columns (biases are as they are).
+    /// Stored with inputs as rows and outputs as columns (biases are unchanged).
     Transposed,
-    /// Stored as its difference from one.
+    /// Stored minus one.
     PlusOne,
-    /// Rows stand head by head, each head's query, key and value rows together; ours are all queries, all
-    /// keys, all values.
+    /// Interleaved QKV: source rows are grouped by head, each with its query, key and value rows; ours are all queries,
+    /// then all keys, then all values.
     HeadsOfThree,
-    /// A row holds, column by column, the numbers of this many neighbouring rows; ours holds one neighbour after the
-    /// other.
+    /// Conv1d weight with this kernel size: source rows are inputs × kernel positions, ours kernel positions × inputs.
     Neighbours(usize),
-    /// Rows of several tensors stand in one, by the number in our name: `of` tensors for each number, of which this is
-    /// `part`.
+    /// Several tensors are concatenated row-wise in one, by the index in our name: `of` tensors per index, of which
+    /// this is `part`.
     Stacked {
-        /// Tensors for each number.
+        /// Tensors per index.
         of: usize,
-        /// Which of them.
+        /// The one to take.
         part: usize,
     },
-    /// The tensor of this number of those that stand in one.
+    /// The tensor of this index in a row-wise concatenation of several.
     Chunk(usize),
-    /// Tensors stand in one by the number in our name, each with inputs as rows; of `of` neighbouring outputs `part` is
-    /// ours.
+    /// Several tensors are concatenated by the index in our name, each with inputs as rows; of every `of` adjacent
+    /// outputs, `part` is taken.
     StackedAcross {
-        /// Outputs that stand side by side.
+        /// Interleaved outputs.
         of: usize,
-        /// Which of them.
+        /// The one to take.
         part: usize,
     },
-    /// The same of the tensor of this number.
+    /// The same for the tensor of a fixed index.
     Across {
-        /// The number.
+        /// The index.
         chunk: usize,
-        /// Outputs that stand side by side.
+        /// Interleaved outputs.
         of: usize,
-        /// Which of them.
+        /// The one to take.
         part: usize,
     },
-    /// The first or the second half of the rows of each head.
+    /// The first (0) or the second (1) half of the rows of each head.
     HalfOfHeads(usize),
-    /// A part of what a layer with a state makes of its input, where a source has all parts of a key head together.
+    /// A part of the input projection of linear attention, if the source groups all parts by key head.
     OfState(StatePart),
-    /// The rows of each head stand as rotated pairs (0, E/2, 1, E/2 + 1, …), as llama.cpp keeps them.
+    /// The rows of each head are interleaved rotated pairs (0, E/2, 1, E/2 + 1, …), as in llama.cpp.
     RotatedPairs,
 }
 
-/// What a layer with a state makes of its input.
+/// A part of the input projection of linear attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatePart {
-    /// Queries, then keys, then values, each head by head.
+    /// Queries, then keys, then values, each grouped by head.
     QueriesKeysValues,
-    /// Gates of the result.
+    /// Output gates.
     Gates,
-    /// How much of the state is replaced.
+    /// Beta: the fraction of the state to replace.
     Rates,
-    /// How much of the state is kept.
+    /// Alpha: the decay of the state.
     Decays,
 }
 
 impl StatePart {
-    /// The row of the source that becomes our row `row`.
+    /// Returns the source row of our row `row`.
     fn source_row(self, row: usize, sizes: &StateSizes) -> usize {
         let StateSizes { key_heads, value_heads, key_size, value_size } = *sizes;
         let shared = value_heads / key_heads.max(1);
         let values = shared * value_size;
-        // Rows of a key head, the first of ours among them, how many, and our row's number in the part.
+        // Rows per key head in the source, offset of this part in it, its number of rows, and our row within the part.
         let (group, start, run, row) = match self {
             Self::QueriesKeysValues => {
                 let keys = key_heads * key_size;
@@ -105,7 +104,7 @@ impl StatePart {
 }
 
 impl TensorTransform {
-    /// The row of the source (of `rows` rows) that becomes our row `row`, for takes that reorder rows.
+    /// Returns the source row (of `rows` rows) of our row `row`, for transforms that reorder rows.
     pub fn source_row(self, row: usize, rows: usize, hyper: &ModelConfig) -> usize {
         let size = hyper.head_size;
         match self {
@@ -129,7 +128,7 @@ impl TensorTransform {
     }
 }
 
-/// Two lists as one.
+/// Concatenates two lists.
 pub(super) const fn joined<const N: usize>(first: &[TensorRule], second: &[TensorRule]) -> [TensorRule; N] {
     let mut rules = [TensorRule { name: "", source: "", take: TensorTransform::Whole }; N];
     let mut i = 0;

@@ -1,4 +1,4 @@
-//! Whisper: the layers of BART over frames of sound, which two convolutions make rows.
+//! Whisper (arXiv:2212.04356): BART's layers on log-mel frames, after two convolutions.
 
 use super::bart;
 use super::blocks::{taken, whole};
@@ -28,7 +28,7 @@ pub(super) static FAMILY: Family = Family {
     },
 };
 
-/// What is before the layers, which are BART's.
+/// The tensor map of the parts before the layers, which are BART's.
 const OWN: [TensorRule; 4] = [
     taken("enc.conv1", "model.encoder.conv1", TensorTransform::Neighbours(3)),
     taken("enc.conv2", "model.encoder.conv2", TensorTransform::Neighbours(3)),
@@ -45,7 +45,7 @@ fn side(config: &Config, side: &str) -> Result<ModelConfig> {
     Ok(hyper)
 }
 
-/// Frames to rows: each sees its neighbours, twice, and every second stays.
+/// The convolutions: two of kernel size 3, the second with stride 2.
 fn sound(h: &ModelConfig, b: &mut Builder<'_>) -> ValueId {
     let mut x = b.features(h.features);
     for (name, stride) in [("enc.conv1", 1), ("enc.conv2", 2)] {

@@ -1,12 +1,12 @@
-//! The Fourier transform of 400 complex numbers, as radices 4, 4, 5 and 5.
+//! Complex FFT of size 400, mixed-radix: 4, 4, 5 and 5.
 
 use std::array::from_fn;
 use std::f64::consts::TAU;
 
-/// The numbers that are transformed.
+/// The size of the transform.
 pub(super) const SIZE: usize = 400;
 
-/// Complex numbers, real and imaginary parts apart.
+/// Complex values, split into real and imaginary parts.
 pub(super) struct Numbers {
     pub(super) real: [f64; SIZE],
     pub(super) imaginary: [f64; SIZE],
@@ -18,7 +18,7 @@ impl Numbers {
     }
 }
 
-/// The roots of one that the transform multiplies with.
+/// The twiddle factors.
 pub(super) struct Fft {
     roots: Numbers,
 }
@@ -32,7 +32,7 @@ impl Fft {
         Self { roots: Numbers { real, imaginary: from_fn(|k| libm::sin(angle(k))) } }
     }
 
-    /// Replaces `data` by its transform: Σⱼ dataⱼ · e^(−2πijk ÷ 400) at k. `spare` is room to work in.
+    /// Transforms `data` in place: Σⱼ dataⱼ · e^(−2πijk ÷ 400) at k. `spare` is scratch.
     pub(super) fn transform(&self, data: &mut Numbers, spare: &mut Numbers) {
         self.stage::<4>(data, spare, 1, four);
         self.stage::<4>(spare, data, 4, four);
@@ -40,8 +40,8 @@ impl Fft {
         self.stage::<5>(spare, data, 80, five);
     }
 
-    /// One stage of a transform that sorts itself: `stride` transforms of 400 ÷ `stride` numbers side by side become
-    /// `R` times as many of an `R`-th of the length.
+    /// One radix-`R` stage of a Stockham (self-sorting) FFT: `stride` interleaved transforms of length 400 ÷ `stride`
+    /// become `R` times as many, each with 1 ÷ `R` of the length.
     fn stage<const R: usize>(
         &self,
         from: &Numbers,
@@ -79,7 +79,7 @@ fn subtract(a: Complex, b: Complex) -> Complex {
     (a.0 - b.0, a.1 - b.1)
 }
 
-/// −i times a number.
+/// Returns −i times a value.
 fn turned(a: Complex) -> Complex {
     (a.1, -a.0)
 }
@@ -93,7 +93,7 @@ fn four([a, b, c, d]: [Complex; 4]) -> [Complex; 4] {
 
 #[inline(always)]
 fn five([a, b, c, d, e]: [Complex; 5]) -> [Complex; 5] {
-    // Cosine and sine of a fifth and of two fifths of a turn.
+    // Cosine and sine of 2π/5 and 4π/5.
     const NEAR: (f64, f64) = (0.309_016_994_374_947_45, 0.951_056_516_295_153_5);
     const FAR: (f64, f64) = (-0.809_016_994_374_947_5, 0.587_785_252_292_473_1);
     let scaled = |number: Complex, by: f64| (number.0 * by, number.1 * by);

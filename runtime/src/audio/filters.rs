@@ -1,22 +1,22 @@
-//! The triangles that sum powers of frequencies to mel bands.
+//! The mel filter bank: triangular filters that sum a power spectrum to mel bands.
 //!
-//! Mels here are those of Slaney's toolbox: 15 for the first kilohertz, in even steps, and 27 for each factor of 6.4
-//! above it. Band `b` rises from edge `b` to edge `b + 1` and falls to edge `b + 2`, where the edges lie evenly in mels
-//! from 0 to 8 kHz; its area is one.
+//! The mel scale is that of Slaney's Auditory Toolbox: linear with 15 mels up to 1 kHz, and logarithmic above with 27
+//! mels per factor of 6.4. Band `b` rises from edge `b` to edge `b + 1` and falls to edge `b + 2`, where the edges are
+//! evenly spaced in mels from 0 to 8 kHz; its area is one.
 
 use super::RATE;
 use super::fft::SIZE;
 
-/// Frequencies from zero to the half of the rate.
+/// Frequency bins from zero to the Nyquist frequency.
 pub(super) const BINS: usize = SIZE / 2 + 1;
 
 const LINEAR: f64 = 1_000.0 / 15.0;
 const LOGARITHMIC: f64 = 27.0;
 const FACTOR: f64 = 6.4;
 
-/// The weights of the frequencies in each band.
+/// The filter weights of each band.
 pub(super) struct Filters {
-    /// The first frequency of each band and the number of its weights.
+    /// The first bin of each band and its number of weights.
     ranges: Vec<(usize, usize)>,
     weights: Vec<f64>,
 }
@@ -42,12 +42,12 @@ impl Filters {
         Self { ranges, weights }
     }
 
-    /// The number of bands.
+    /// Returns the number of bands.
     pub(super) fn bands(&self) -> usize {
         self.ranges.len()
     }
 
-    /// The power in each band, from that at each frequency.
+    /// Returns the power of each band, from the power of each bin.
     pub(super) fn sums<'a>(&'a self, powers: &'a [f64; BINS]) -> impl Iterator<Item = f64> + 'a {
         let mut weights = self.weights.as_slice();
         self.ranges.iter().map(move |&(first, count)| {

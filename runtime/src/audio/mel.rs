@@ -1,8 +1,8 @@
-//! Log-mel features, as Hugging Face's `WhisperFeatureExtractor` computes them.
+//! Log-mel spectrogram, as computed by `WhisperFeatureExtractor` of Hugging Face.
 //!
-//! A frame is 400 samples under a Hann window, centred on every 160th sample; beyond its ends, the sound is mirrored.
-//! The power at each frequency is summed to mel bands, of which the logarithm is taken. What lies 80 dB below the
-//! loudest of all bands and frames is raised to that, and the result scaled.
+//! A frame is 400 samples under a Hann window, centered on every 160th sample; the signal is reflected at its ends. The
+//! power spectrum is summed to mel bands, of which log₁₀ is taken. Values more than 80 dB below the maximum over all
+//! bands and frames are clamped to that, and the result is scaled.
 
 use super::RATE;
 use super::fft::{Fft, Numbers, SIZE};
@@ -12,16 +12,16 @@ use std::array::from_fn;
 use std::f64::consts::TAU;
 use std::fmt;
 
-/// Samples from one frame to the next.
+/// The hop length, in samples.
 const HOP: usize = 160;
-/// The least power in a band, so that silence has a logarithm.
+/// The minimum power of a band, so that silence has a logarithm.
 const FLOOR: f64 = 1e-10;
-/// How far below the loudest a band may lie, as a logarithm.
+/// The dynamic range below the maximum, in log₁₀ of the power.
 const DEPTH: f32 = 8.0;
 
 const MOST_SECONDS: usize = 300;
 
-/// Computes features of windows of one length. It holds no state: the same samples give the same features.
+/// Computes log-mel features of windows of one length. It holds no state: the same samples give the same features.
 ///
 /// ```
 /// use siskin::audio::{Mel, Sound};
@@ -41,19 +41,19 @@ pub struct Mel {
 /// The features of a window.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Features {
-    /// The number of frames, a hundred for each second.
+    /// The number of frames, a hundred per second.
     pub frames: usize,
     /// The number of mel bands.
     pub bands: usize,
-    /// The numbers, a row of `bands` for each frame.
+    /// The values, one row of `bands` per frame.
     pub values: Vec<f32>,
 }
 
 impl Mel {
-    /// Features of `bands` mel bands (Whisper has 80 or 128) for windows of `seconds` (Whisper has 30).
+    /// Creates an extractor of `bands` mel bands (80 or 128 for Whisper) for windows of `seconds` (30 for Whisper).
     ///
     /// # Errors
-    /// [`ErrorKind::Argument`](crate::ErrorKind::Argument) where there are no bands or more than 201, or windows are
+    /// [`ErrorKind::Argument`](crate::ErrorKind::Argument) if the number of bands is zero or above 201, or windows are
     /// empty or longer than 300 seconds.
     pub fn new(bands: usize, seconds: usize) -> Result<Self> {
         if !(1..=BINS).contains(&bands) {
@@ -67,42 +67,42 @@ impl Mel {
         Ok(Self { seconds, window, fft: Fft::new(), filters: Filters::new(bands) })
     }
 
-    /// The number of mel bands.
+    /// Returns the number of mel bands.
     pub fn bands(&self) -> usize {
         self.filters.bands()
     }
 
-    /// The samples of a window.
+    /// Returns the number of samples of a window.
     pub fn samples(&self) -> usize {
         self.seconds * RATE as usize
     }
 
-    /// The frames of a window.
+    /// Returns the number of frames of a window.
     pub fn frames(&self) -> usize {
         self.samples() / HOP
     }
 
-    /// The features of the window that begins at sample `from`, at [`RATE`]; after the last sample comes silence.
+    /// Returns the features of the window that begins at sample `from`, at [`RATE`], zero-padded after the last sample.
     ///
-    /// What is not finite in the window makes features that are not finite.
+    /// NaN or infinity in the window gives features that are not finite.
     pub fn features(&self, samples: &[f32], from: usize) -> Features {
         let rest = samples.get(from..).unwrap_or_default();
         self.compute(&rest[..rest.len().min(self.samples())], self.samples())
     }
 
-    /// The features of all samples, at [`RATE`], as one window of their length: a frame for every 160 of them.
+    /// Returns the features of all samples, at [`RATE`], as one window of their length: one frame per 160 samples.
     ///
-    /// What is not finite makes features that are not finite.
+    /// NaN or infinity gives features that are not finite.
     pub fn whole(&self, samples: &[f32]) -> Features {
         self.compute(samples, samples.len())
     }
 
-    /// The features of `sound`, to which silence is added up to `length` samples.
+    /// Returns the features of `sound`, zero-padded to `length` samples.
     fn compute(&self, sound: &[f32], length: usize) -> Features {
         let (frames, bands) = (length / HOP, self.bands());
         let mut values = vec![0.0; frames * bands];
         let (mut data, mut spare) = (Numbers::zero(), Numbers::zero());
-        // Two frames share a transform, one as its real parts and one as its imaginary ones.
+        // Two real frames share a complex transform, as its real and its imaginary part.
         for (pair, rows) in values.chunks_mut(2 * bands).enumerate() {
             let (first, second) = rows.split_at_mut(bands);
             let heard = self.load(&mut data.real, sound, length, 2 * pair)
@@ -124,7 +124,7 @@ impl Mel {
         Features { frames, bands, values }
     }
 
-    /// Writes a frame under the window into `line`, and says whether there is anything but silence in it.
+    /// Writes a windowed frame to `line`, and returns whether it contains anything but silence.
     fn load(&self, line: &mut [f64; SIZE], sound: &[f32], length: usize, frame: usize) -> bool {
         let start = (frame * HOP).checked_sub(SIZE / 2);
         if let Some(samples) = start.and_then(|start| sound.get(start..)?.first_chunk::<SIZE>()) {
@@ -137,7 +137,7 @@ impl Mel {
         line.iter().any(|value| *value != 0.0)
     }
 
-    /// Writes the logarithms of the bands of a frame into `row`, which is empty for a frame after the last.
+    /// Writes the log powers of the bands of a frame to `row`, which is empty for a frame past the end.
     fn write(&self, row: &mut [f32], powers: &[f64; BINS]) {
         for (value, power) in row.iter_mut().zip(self.filters.sums(powers)) {
             *value = libm::log10(if power < FLOOR { FLOOR } else { power }) as f32;
@@ -154,7 +154,7 @@ impl fmt::Debug for Mel {
     }
 }
 
-/// Where the sample `at` − `before` of `length` ones is, mirrored at both ends as often as needed.
+/// Returns the index of the sample at `at` − `before` of `length` samples, reflected at both ends as often as needed.
 fn mirrored(at: usize, before: usize, length: usize) -> usize {
     let last = length.saturating_sub(1);
     let distance = at.abs_diff(before);
@@ -164,7 +164,7 @@ fn mirrored(at: usize, before: usize, length: usize) -> usize {
     }
 }
 
-/// Raises what is too far below the loudest, and scales everything.
+/// Clamps values too far below the maximum, and scales all of them.
 fn scale(values: &mut [f32]) {
     let loudest =
         values.iter().fold(f32::NEG_INFINITY, |most, value| if *value > most { *value } else { most });

@@ -1,10 +1,9 @@
-//! Sound for models that listen: WAVE files, one rate for all, and log-mel features.
+//! Audio input: WAVE files, resampling and log-mel features.
 //!
-//! A [`Sound`] is one channel at some rate. [`Sound::resampled`] brings it to [`RATE`], and [`Mel`] turns a window of
-//! it into the [`Features`] that encoders of the Whisper kind read.
+//! A [`Sound`] is one channel at some sample rate. [`Sound::resampled`] converts it to [`RATE`], and [`Mel`] turns a
+//! window of it into the [`Features`] that Whisper-like encoders take.
 //!
-//! Everything here has one result on every machine: sums have a fixed order, and sines and logarithms come from
-//! `libm`.
+//! Results are bit-identical on every machine: sums have a fixed order, and sines and logarithms come from `libm`.
 
 mod fft;
 mod filters;
@@ -19,27 +18,27 @@ pub use resample::resample;
 
 use crate::{Error, ErrorKind, Result, features};
 
-/// Samples in a second, as models want them.
+/// The sample rate of models, in Hz.
 pub const RATE: u32 = 16_000;
 
-/// One channel of sound.
+/// Mono audio.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sound {
-    /// Samples in a second.
+    /// The sample rate, in Hz.
     pub rate: u32,
     /// The samples, all finite; full scale is −1 to 1.
     pub samples: Vec<f32>,
 }
 
 impl Sound {
-    /// The sound of a WAVE file's bytes: PCM of 8, 16, 24 or 32 bits or floats of 32 or 64, in any number of
-    /// channels, which are mixed to their mean.
+    /// Decodes a WAVE file: PCM of 8, 16, 24 or 32 bits or floats of 32 or 64, with any number of channels, which are
+    /// mixed to their mean.
     ///
-    /// A `data` chunk that claims 4294967295 bytes, as writers to a pipe do, goes to the end.
+    /// A `data` chunk that claims 4294967295 bytes, as writers to a pipe do, extends to the end of the file.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] with the chunk and field that is wrong; [`ErrorKind::Unsupported`] for other codecs;
-    /// [`ErrorKind::Memory`] where there is too little for the samples.
+    /// [`ErrorKind::Corrupt`] with the chunk and field that is invalid; [`ErrorKind::Unsupported`] for other codecs;
+    /// [`ErrorKind::Memory`] if the samples cannot be allocated.
     pub fn from_wav(bytes: &[u8]) -> Result<Self> {
         if !features::AUDIO.is_there {
             return Err(features::AUDIO.missing());
@@ -47,11 +46,11 @@ impl Sound {
         wav::parse(bytes)
     }
 
-    /// The sound of little-endian 16-bit samples without a header, `channels` after one another for each moment.
+    /// Decodes raw little-endian 16-bit PCM with `channels` interleaved channels.
     ///
     /// # Errors
-    /// [`ErrorKind::Argument`] where rate or channels are zero, or the bytes are no whole number of moments;
-    /// [`ErrorKind::Memory`] where there is too little for the samples.
+    /// [`ErrorKind::Argument`] if the rate or the number of channels is zero, or the bytes are not a whole number of
+    /// sample frames; [`ErrorKind::Memory`] if the samples cannot be allocated.
     pub fn from_pcm16(bytes: &[u8], rate: u32, channels: u16) -> Result<Self> {
         if !features::AUDIO.is_there {
             return Err(features::AUDIO.missing());
@@ -59,7 +58,7 @@ impl Sound {
         wav::headerless(bytes, rate, channels)
     }
 
-    /// The same sound at [`RATE`].
+    /// Resamples to [`RATE`].
     ///
     /// # Errors
     /// Those of [`resample`].
@@ -71,7 +70,7 @@ impl Sound {
     }
 }
 
-/// An empty list with room for `length` samples.
+/// Returns an empty list with capacity for `length` samples.
 fn room_for(length: usize, place: &str) -> Result<Vec<f32>> {
     let mut samples = Vec::new();
     samples.try_reserve_exact(length).map_err(|_| {

@@ -1,11 +1,11 @@
-//! Any rate to [`RATE`](super::RATE), by a windowed sinc.
+//! Resampling to [`RATE`](super::RATE) by a windowed sinc (polyphase) filter.
 //!
-//! An output is a weighted sum of the inputs around its moment. The weights depend on where between two inputs that
-//! moment lies, which for rates in a ratio of small numbers takes few values: each has a row of weights in a table.
-//! Where there are too many, the rows stand close enough that weights are interpolated between two of them.
+//! An output is a weighted sum of the inputs around its time. The weights depend on the phase, which is the position of
+//! that time between two inputs. For rates in a ratio of small integers there are few phases: each has a row of weights
+//! in a table. Otherwise the table has rows close enough to interpolate weights linearly between two of them.
 //!
-//! The filter lets through what lies below 9/10 of the lower of the two Nyquist frequencies and takes 80 dB from what
-//! lies above the whole of it.
+//! The passband ends at 9/10 of the lower of the two Nyquist frequencies; the stopband, with 80 dB of attenuation,
+//! begins at that frequency.
 
 use super::{RATE, room_for};
 use crate::{Error, Result};
@@ -14,26 +14,26 @@ use std::f64::consts::PI;
 const LOWEST: u32 = 1_000;
 const HIGHEST: u32 = 384_000;
 
-/// How far the filter reaches to each side, in samples of the lower rate.
+/// The half-width of the filter, in samples of the lower rate.
 const REACH: f64 = 48.0;
-/// The shape of its Kaiser window, and the width of the slope at its edge in shares of the lower rate, both for 80 dB.
+/// The β of the Kaiser window, and the width of the transition band as a fraction of the lower rate, both for 80 dB.
 const BETA: f64 = 7.857;
 const SLOPE: f64 = 5.02 / (2.0 * REACH);
-/// The most numbers in a table without interpolation.
+/// The maximum number of weights of a table without interpolation.
 const TABLE: usize = 1 << 16;
-/// Rows of a table with interpolation for each sample of the lower rate. The error of an interpolated weight is below
-/// (π / 512)² / 24 of the greatest weight.
+/// Rows per sample of the lower rate in a table with interpolation. The error of an interpolated weight is below (π /
+/// 512)² / 24 of the largest weight.
 const ROWS: f64 = 512.0;
 
-/// Sums in a row of weights that are added up side by side.
+/// Independent partial sums of a dot product.
 const LANES: usize = 8;
 
-/// `samples` of any rate from 1 kHz to 384 kHz at [`RATE`](super::RATE): ⌈length × 16000 ÷ `rate`⌉ of them, the first
-/// at the moment of the first. What is not finite spreads to its surroundings.
+/// Resamples `samples` from 1 kHz to 384 kHz to [`RATE`](super::RATE): ⌈length × 16000 ÷ `rate`⌉ samples, the first at
+/// the time of the first input. NaN and infinity spread to the outputs within the filter's width.
 ///
 /// # Errors
 /// [`ErrorKind::Argument`](crate::ErrorKind::Argument) for other rates, and
-/// [`ErrorKind::Memory`](crate::ErrorKind::Memory) where there is too little for the result.
+/// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the result cannot be allocated.
 pub fn resample(samples: &[f32], rate: u32) -> Result<Vec<f32>> {
     if !(LOWEST..=HIGHEST).contains(&rate) {
         let message = format!("{rate} samples in a second are not between {LOWEST} and {HIGHEST}");
@@ -57,9 +57,9 @@ struct Table {
     /// The inputs between two outputs are `step` ÷ `phases`, in lowest terms.
     step: u64,
     phases: u64,
-    /// Weights in a row.
+    /// Weights per row.
     taps: usize,
-    /// Row `r` is for a moment `r` ÷ `rows` after an input; the last is for the moment of the next one.
+    /// Row `r` is for a time `r` ÷ `rows` after an input; the last row is for the time of the next input.
     rows: u64,
     weights: Vec<f32>,
 }
@@ -68,7 +68,7 @@ impl Table {
     fn new(rate: u32) -> Self {
         let common = greatest_common_divisor(rate, RATE);
         let (step, phases) = (u64::from(rate / common), u64::from(RATE / common));
-        // Inputs in a sample of the lower rate.
+        // Inputs per sample of the lower rate.
         let stretch = (f64::from(rate) / f64::from(RATE)).max(1.0);
         let half = libm::ceil(REACH * stretch) as usize;
         let taps = (2 * half).next_multiple_of(LANES);
@@ -76,14 +76,15 @@ impl Table {
         let rows = if exact { phases } else { libm::ceil(ROWS / stretch) as u64 };
         let mut weights = Vec::with_capacity((rows as usize + 1) * taps);
         for row in 0..=rows {
-            // Tap `t` of a row is for the input `t` − (taps ÷ 2 − 1) after the one before the moment.
+            // Tap `t` of a row is for the input `t` − (taps ÷ 2 − 1) after the last one that is not later than the
+            // output.
             let first = 1.0 - taps as f64 / 2.0 - row as f64 / rows as f64;
             push_row(&mut weights, taps, first, stretch);
         }
         Self { step, phases, taps, rows, weights }
     }
 
-    /// Output `index`; `edge` is room for the inputs of outputs at the ends.
+    /// Returns output `index`; `edge` is scratch for the inputs of outputs at the ends.
     fn at(&self, samples: &[f32], index: u64, edge: &mut [f32]) -> f32 {
         let moment = index * self.step;
         let (before, phase) = ((moment / self.phases) as usize, moment % self.phases);
@@ -103,7 +104,7 @@ impl Table {
     }
 }
 
-/// As many inputs as `edge` has, input `before` the last of their first half; silence where there are none.
+/// Returns as many inputs as `edge` has, with input `before` the last of their first half; zeros beyond the ends.
 fn around<'a>(samples: &'a [f32], before: usize, edge: &'a mut [f32]) -> &'a [f32] {
     let half = edge.len() / 2 - 1;
     if let Some(inputs) = before.checked_sub(half).and_then(|from| samples.get(from..from + edge.len())) {
@@ -128,8 +129,8 @@ fn dot(weights: &[f32], inputs: &[f32]) -> f32 {
     ((a + e) + (b + f)) + ((c + g) + (d + h))
 }
 
-/// The weights of `taps` inputs, of which the first lies `first` inputs after the moment. Their sum is one, so that a
-/// level stays what it is.
+/// Appends the weights of `taps` inputs, the first of which is `first` inputs after the output's time. The weights sum
+/// to one, so that a constant signal is preserved.
 fn push_row(weights: &mut Vec<f32>, taps: usize, first: f64, stretch: f64) {
     let peak = bessel(BETA);
     let weight = |tap: usize| {
@@ -138,7 +139,7 @@ fn push_row(weights: &mut Vec<f32>, taps: usize, first: f64, stretch: f64) {
         if inside <= 0.0 {
             return 0.0;
         }
-        // The slope ends at the Nyquist frequency, which is half of the lower rate.
+        // The transition band ends at the Nyquist frequency, which is half of the lower rate.
         let width = 1.0 - SLOPE;
         let angle = PI * width * distance;
         let sinc = if distance == 0.0 { 1.0 } else { libm::sin(angle) / angle };
@@ -149,7 +150,7 @@ fn push_row(weights: &mut Vec<f32>, taps: usize, first: f64, stretch: f64) {
     weights.extend(row.iter().map(|weight| (weight / sum) as f32));
 }
 
-/// The modified Bessel function of the first kind and order zero.
+/// Returns I₀(x), the modified Bessel function of the first kind and order zero.
 fn bessel(x: f64) -> f64 {
     let square = x * x / 4.0;
     let (mut sum, mut term) = (1.0, 1.0);

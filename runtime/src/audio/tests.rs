@@ -1,9 +1,10 @@
-//! WAVE files and rates against what they have to be; `tests/tests/audio.rs` compares with other implementations.
+//! WAVE files and resampling, tested against expected values; `tests/tests/audio.rs` compares with other
+//! implementations.
 
 use super::*;
 use std::f64::consts::TAU;
 
-/// A chunk: its name, its length, its bytes and what makes them even.
+/// Returns a chunk: its name, its length, its bytes and padding to an even length.
 fn chunk(name: &str, bytes: &[u8]) -> Vec<u8> {
     let padding = vec![0; bytes.len() % 2];
     [name.as_bytes(), &(bytes.len() as u32).to_le_bytes(), bytes, &padding].concat()
@@ -18,7 +19,7 @@ fn file(chunks: &[Vec<u8>]) -> Vec<u8> {
     [b"RIFF\0\0\0\0WAVE".as_slice(), &chunks.concat()].concat()
 }
 
-/// The place and kind of the error.
+/// Returns the place and the kind of the error.
 fn refusal(bytes: &[u8]) -> (String, ErrorKind) {
     let error = Sound::from_wav(bytes).unwrap_err();
     (error.place().to_owned(), error.kind())
@@ -134,7 +135,7 @@ fn sine(frequency: f64, rate: u32, length: usize) -> Vec<f32> {
     (0..length).map(|at| (TAU * frequency * at as f64 / f64::from(rate)).sin() as f32).collect()
 }
 
-/// The largest difference of two sounds away from their ends.
+/// Returns the largest difference of two signals away from their ends.
 fn difference(left: &[f32], right: &[f32]) -> f32 {
     assert_eq!(left.len(), right.len());
     let inside = 1000..left.len() - 1000;

@@ -1,8 +1,8 @@
-//! RIFF/WAVE bytes to samples.
+//! WAVE (RIFF) reader.
 //!
-//! The form: `RIFF`, a length, `WAVE`, then chunks of a name, a length and that many bytes, padded to even ones. `fmt `
-//! says what the bytes of `data` mean and comes before it; every other chunk is passed over. The length after `RIFF` is
-//! not believed, as writers that cannot go back leave it wrong.
+//! The format: `RIFF`, a length, `WAVE`, then chunks of a name, a length and that many bytes, padded to an even length.
+//! `fmt ` describes the samples in `data` and precedes it; all other chunks are skipped. The length after `RIFF` is
+//! ignored, as writers that cannot seek leave it wrong.
 
 use super::{Sound, room_for};
 use crate::{Error, Result};
@@ -10,15 +10,15 @@ use crate::{Error, Result};
 const PCM: u16 = 1;
 const FLOAT: u16 = 3;
 const EXTENSIBLE: u16 = 0xFFFE;
-/// What follows the codec in the 16 bytes that name it in an extensible format.
+/// The rest of the sub-format GUID of an extensible format, after the 16 bits of the codec.
 const CODEC_TAIL: [u8; 14] = [0, 0, 0, 0, 0x10, 0, 0x80, 0, 0, 0xAA, 0, 0x38, 0x9B, 0x71];
-/// The length of a `data` chunk whose writer did not know it.
+/// The length of a `data` chunk that was unknown to its writer.
 const UNKNOWN: u32 = u32::MAX;
 
 const FORMAT: &str = "wav.fmt";
 const DATA: &str = "wav.data";
 
-/// How samples are written, one after another.
+/// The encoding of samples.
 #[derive(Clone, Copy)]
 enum Coding {
     Unsigned8,
@@ -41,11 +41,11 @@ impl Coding {
     }
 }
 
-/// Whether a `data` chunk goes to the end of the file: its writer did not know its length, or never came back to write
-/// it over the zero that it began with.
+/// Returns whether a `data` chunk extends to the end of the file because its length was unknown: the writer was a pipe,
+/// or never came back to overwrite the initial zero.
 fn is_unknown(claimed: u32, body: &[u8]) -> bool {
     let is_chunk = || {
-        // Shorter than the head of a chunk: what is left of one.
+        // Shorter than a chunk header: a truncated chunk.
         let Some(([name @ .., a, b, c, d], rest)) = body.split_first_chunk::<8>() else { return true };
         let length = u32::from_le_bytes([*a, *b, *c, *d]);
         name.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ')
@@ -60,7 +60,7 @@ struct Format {
     rate: u32,
 }
 
-/// The sound in a file's bytes.
+/// Parses the bytes of a file.
 pub(super) fn parse(bytes: &[u8]) -> Result<Sound> {
     let mut rest = after_header(bytes)?;
     let mut format = None;
@@ -91,7 +91,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Sound> {
     Err(Error::corrupt(missing, "the file ends without this chunk; is it whole?"))
 }
 
-/// The mean of the channels of 16-bit samples without a header.
+/// Decodes raw 16-bit PCM and mixes the channels to their mean.
 pub(super) fn headerless(bytes: &[u8], rate: u32, channels: u16) -> Result<Sound> {
     if rate == 0 {
         return Err(Error::argument("pcm.rate", "the rate is 0; give the samples in a second"));
@@ -107,7 +107,7 @@ pub(super) fn headerless(bytes: &[u8], rate: u32, channels: u16) -> Result<Sound
     decode(&Format { coding: Coding::Signed16, channels, rate }, bytes)
 }
 
-/// What follows `RIFF`, the length and `WAVE`.
+/// Returns the bytes after `RIFF`, the length and `WAVE`.
 fn after_header(bytes: &[u8]) -> Result<&[u8]> {
     let wrong = |message: &str| Err(Error::corrupt("wav.header", message));
     let Some((head, rest)) = bytes.split_first_chunk::<12>() else {
@@ -123,7 +123,7 @@ fn after_header(bytes: &[u8]) -> Result<&[u8]> {
     }
 }
 
-/// The first `claimed` bytes of `body`.
+/// Returns the first `claimed` bytes of `body`.
 fn take<'a>(body: &'a [u8], claimed: u32, place: &str) -> Result<&'a [u8]> {
     let chunk = usize::try_from(claimed).ok().and_then(|claimed| body.get(..claimed));
     chunk.ok_or_else(|| {
@@ -158,10 +158,10 @@ fn read_format(chunk: &[u8]) -> Result<Format> {
     Ok(Format { coding, channels, rate })
 }
 
-/// The codec that the extension of an extensible format names.
+/// Returns the codec in the sub-format of an extensible format.
 fn extended_codec(rest: &[u8]) -> Result<u16> {
     let place = "wav.fmt.sub_format";
-    // The length of the extension, the bits that are valid (the higher ones), and which channel is which.
+    // Skips the size of the extension, the valid bits (the most significant ones), and the channel mask.
     let Some((name, _)) = rest.get(8..).and_then(<[u8]>::split_first_chunk::<16>) else {
         return Err(Error::corrupt(place, "an extensible format has 40 bytes or more"));
     };
@@ -211,12 +211,12 @@ fn decode(format: &Format, data: &[u8]) -> Result<Sound> {
     Ok(Sound { rate: format.rate, samples })
 }
 
-/// A sample of 32 bits, full scale being 1.
+/// Converts a 32-bit integer sample to f32, with full scale 1.
 fn whole(bytes: [u8; 4]) -> f32 {
     (f64::from(i32::from_le_bytes(bytes)) / 2_147_483_648.0) as f32
 }
 
-/// The mean of the channels for each moment of `data`, which holds a whole number of them.
+/// Returns the mean of the channels of each sample frame in `data`, which holds a whole number of frames.
 fn mix<const N: usize>(data: &[u8], channels: usize, sample: impl Fn([u8; N]) -> f32) -> Result<Vec<f32>> {
     let (numbers, _) = data.as_chunks::<N>();
     let mut samples = room_for(numbers.len() / channels, DATA)?;

@@ -1,4 +1,4 @@
-//! What is begun and done of one text.
+//! The running and finished hypotheses of one prompt.
 
 use std::sync::Arc;
 
@@ -9,39 +9,39 @@ use super::{Early, Found, SearchOptions};
 use crate::Result;
 use crate::logits_processors::{Place, RuleList};
 
-/// A text that goes on.
+/// A running hypothesis.
 #[derive(Clone, Debug)]
 pub(super) struct Begun {
-    /// The sequence of the context that holds all of it but the last token.
+    /// The sequence of the context that holds all tokens but the last.
     pub sequence: usize,
     /// Prompt and text.
     pub text: Vec<u32>,
-    /// The sum of the logarithms of its tokens' probabilities.
+    /// The sum of the log-probabilities of its tokens.
     sum: f64,
-    /// Which of the text's rows of logits is its own.
+    /// The index of its row of logits.
     row: usize,
 }
 
-/// Beams that know nothing of other groups but what these chose.
+/// A group of diverse beam search, independent of other groups except for the diversity penalty.
 #[derive(Clone, Debug, Default)]
 struct Group {
     begun: Vec<Begun>,
-    /// Best first.
+    /// Finished hypotheses, best first.
     done: Vec<Found>,
 }
 
-/// What all texts of a search have in common.
+/// Settings that all prompts of a search share.
 pub(crate) struct Settings {
     options: SearchOptions,
     scorer: Scorer,
-    /// Scores beyond these stand for no token.
+    /// The number of tokens that can be generated; logits beyond are padding.
     choices: usize,
-    /// Whether the token that ends a text counts for its length.
+    /// Whether the end token counts toward the length.
     counts_end: bool,
 }
 
 impl Settings {
-    /// Beams of one search.
+    /// Creates the settings of a beam search.
     pub(crate) fn new(options: &SearchOptions, choices: usize, kernels: Kernels) -> Result<Arc<Self>> {
         options.validate()?;
         options.rules.validate_for(choices)?;
@@ -49,8 +49,8 @@ impl Settings {
         Ok(Arc::new(Self { options: options.clone(), scorer, choices, counts_end: true }))
     }
 
-    /// The same with rules of the caller's, which come before scores are made probabilities. The tokens that end a text
-    /// do not count for its length.
+    /// Creates the settings with logits processors given by the caller, which are applied to logits instead of
+    /// log-probabilities. The end token does not count toward the length.
     pub(crate) fn with_rules(
         options: &SearchOptions,
         choices: usize,
@@ -62,18 +62,18 @@ impl Settings {
         Ok(Arc::new(Self { options: options.clone(), scorer, choices, counts_end: false }))
     }
 
-    /// The beams of a group.
+    /// Returns the number of beams per group.
     fn size(&self) -> usize {
         self.options.beams / self.options.groups
     }
 
-    /// How many steps are looked at, so that enough of them go on.
+    /// Returns the number of candidate steps that are kept, so that enough of them continue even if others end.
     fn steps(&self) -> usize {
         self.size() * (1 + self.options.rules.ends.len()).max(2)
     }
 }
 
-/// The beams of one text.
+/// The hypotheses of one prompt.
 pub(crate) struct Beams {
     settings: Arc<Settings>,
     groups: Vec<Group>,
@@ -83,7 +83,7 @@ pub(crate) struct Beams {
 }
 
 impl Beams {
-    /// Begins behind `prompt`, which `sequence` holds, with up to `most` tokens.
+    /// Starts after `prompt`, which `sequence` holds, with up to `most` tokens.
     pub(crate) fn new(
         settings: &Arc<Settings>,
         sequence: usize,
@@ -102,17 +102,17 @@ impl Beams {
         }
     }
 
-    /// What goes on.
+    /// Returns the running hypotheses.
     pub(super) fn begun(&self) -> impl Iterator<Item = &Begun> {
         self.groups.iter().flat_map(|group| &group.begun)
     }
 
-    /// The same.
+    /// Returns the running hypotheses, mutable.
     pub(super) fn begun_mut(&mut self) -> impl Iterator<Item = &mut Begun> {
         self.groups.iter_mut().flat_map(|group| &mut group.begun)
     }
 
-    /// Chooses the next tokens by rows of logits, of which `row` gives one; `scratch` has room for one.
+    /// Chooses the next tokens. `row` returns the row of logits with the given index; `scratch` is reused for one row.
     pub(crate) fn step<'a>(&mut self, row: impl Fn(usize) -> &'a [f32], scratch: &mut Vec<f32>) {
         let settings = Arc::clone(&self.settings);
         let mut chosen: Vec<u32> = Vec::new();
@@ -128,7 +128,7 @@ impl Beams {
         self.begun_mut().enumerate().for_each(|(row, begun)| begun.row = row);
     }
 
-    /// The best steps of a group, given what groups before it chose.
+    /// Returns the best steps of a group, given the tokens that earlier groups chose.
     fn best_steps<'a>(
         &self,
         group: usize,
@@ -151,7 +151,7 @@ impl Beams {
         best.steps
     }
 
-    /// What was found, the best first.
+    /// Returns the finished hypotheses, best first.
     pub(crate) fn finish(self) -> Vec<Found> {
         let mut found: Vec<Found> = self.groups.into_iter().flat_map(|group| group.done).collect();
         found.sort_by(|a, b| b.score.total_cmp(&a.score));
@@ -161,8 +161,8 @@ impl Beams {
 }
 
 impl Group {
-    /// Takes the best steps: those that end a text are done, others go on, as many as there are beams. Gives the tokens
-    /// of these, also where no more may come behind them.
+    /// Applies the best steps: those with an end token finish their hypothesis, others continue, up to the number of
+    /// beams. Returns the tokens of the latter, also if the maximum length is reached.
     fn take(
         &mut self,
         best: &[Step],
@@ -186,7 +186,7 @@ impl Group {
         };
         let ends = |step: &&Step| options.rules.ends.contains(&step.id);
         let goes_on = |step: &&Step| !ends(step);
-        // What is not among the best as many as there are beams only stands in for those that end.
+        // Steps that rank below the number of beams only replace those that end.
         let first = &best[..size.min(best.len())];
         let length = if *counts_end { written } else { written - 1 };
         first.iter().filter(ends).for_each(|step| self.add(found(step, length), size));
@@ -212,12 +212,12 @@ impl Group {
         self.done.truncate(size);
     }
 
-    /// Whether there are as many texts as are enough.
+    /// Returns whether enough hypotheses are finished.
     fn is_full(&self, size: usize, options: &SearchOptions) -> bool {
         options.early == Early::Full && self.done.len() >= size
     }
 
-    /// Whether something that goes on may become better than what is done.
+    /// Returns whether a running hypothesis could still beat the worst finished one.
     fn may_improve(&self, best: &[Step], written: usize, most: usize, settings: &Settings) -> bool {
         let Settings { options, .. } = settings;
         let worst = match self.done.last() {
@@ -226,7 +226,7 @@ impl Group {
         };
         let highest = match (options.groups, self.begun.first(), best.first()) {
             (1, Some(begun), _) => begun.sum,
-            // Groups look at what has ended as well.
+            // With several groups the best step counts even if it ended its hypothesis.
             (2.., _, Some(step)) => step.sum,
             _ => return false,
         };

@@ -1,4 +1,4 @@
-//! Texts whose tokens are chosen one after the other: the likeliest each time, or by chance.
+//! Texts that are decoded greedily or sampled, several per prompt.
 
 use std::sync::Arc;
 
@@ -7,16 +7,16 @@ use crate::Result;
 use crate::context::{BatchEntry, Context};
 use crate::sample::{Sampler, SamplerOptions};
 
-/// What all texts have in common.
+/// Settings that all prompts share.
 pub(crate) struct Drawing {
-    /// Chooses, and reports logarithms of probabilities. Others are its copies, each with a seed of its own.
+    /// One per text of a prompt, alike except for their seeds. They report log-probabilities.
     pub samplers: Vec<Sampler>,
     pub ends: Vec<u32>,
     pub length_penalty: f32,
 }
 
 impl Drawing {
-    /// For `count` texts of every prompt.
+    /// Creates the settings for `count` texts per prompt.
     pub(crate) fn new(
         options: &SamplerOptions,
         count: usize,
@@ -32,7 +32,7 @@ impl Drawing {
     }
 }
 
-/// A text that goes on or is done.
+/// A running or finished text.
 struct Draw {
     sampler: Sampler,
     sequence: usize,
@@ -49,8 +49,8 @@ pub(crate) struct Draws {
 }
 
 impl Draws {
-    /// Begins behind `prompt`, which `sequence` holds and whose last token gave these logits, with up to `most` tokens.
-    /// Goes on once it is settled.
+    /// Starts after `prompt`, which `sequence` holds and whose last token gave these logits, with up to `most` tokens.
+    /// Call [`settle`](Self::settle) before the next step.
     pub(crate) fn begin(
         drawing: &Arc<Drawing>,
         sequence: usize,
@@ -68,12 +68,12 @@ impl Draws {
         Ok(Self { drawing: Arc::clone(drawing), draws, most })
     }
 
-    /// How many sequences go on.
+    /// Returns the number of running sequences.
     pub(crate) fn width(&self) -> usize {
         self.draws.iter().filter(|draw| draw.goes_on).count()
     }
 
-    /// The last tokens, which have to go through the model.
+    /// Returns the last tokens, which must go through the model.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = BatchEntry<'_>> {
         let piece = |draw: &Draw| (draw.sequence, draw.tokens.len() - 1);
         self.draws.iter().filter(|draw| draw.goes_on).map(move |draw| {
@@ -82,7 +82,8 @@ impl Draws {
         })
     }
 
-    /// Goes on by the logits of these tokens, which stand in the context's outputs from `first` on.
+    /// Samples the next tokens from the logits of the last ones, which are in the context's outputs from row `first`
+    /// on.
     pub(crate) fn step(&mut self, context: &Context, first: usize) -> Result<()> {
         let goes_on = self.draws.iter_mut().filter(|draw| draw.goes_on);
         goes_on
@@ -90,7 +91,7 @@ impl Draws {
             .try_for_each(|(row, draw)| draw.take(context.output(first + row), &self.drawing, self.most))
     }
 
-    /// Gives each text a sequence of its own, where they share the prompt's.
+    /// Forks the prompt's sequence so that each text has its own.
     pub(crate) fn settle(&mut self, context: &mut Context) -> Result<()> {
         for index in 1..self.draws.len() {
             let (before, rest) = self.draws.split_at_mut(index);
@@ -101,7 +102,7 @@ impl Draws {
         Ok(())
     }
 
-    /// Forgets the sequences and gives the texts, in the order of their seeds.
+    /// Releases the sequences and returns the texts, ordered by seed.
     pub(crate) fn finish(self, context: &mut Context) -> Vec<Found> {
         let power = self.drawing.length_penalty;
         self.draws.iter().for_each(|draw| context.remove(draw.sequence));

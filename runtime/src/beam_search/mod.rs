@@ -1,11 +1,11 @@
-//! Beam search: the likeliest texts among many that are begun at the same time.
+//! Beam search, and sampling of several texts at once.
 //!
-//! `beams.rs` holds what is begun and done of one text, and knows nothing of models; `run.rs` takes the last tokens of
-//! all that is begun, of all texts, through the model in one batch. What is begun is a sequence of a [`Context`] of
-//! its own, a fork of the one that it goes on from, so that all share the cache of what they have in common.
+//! `beams.rs` holds the running and finished hypotheses of one prompt, independent of models; `run.rs` runs the last
+//! tokens of all hypotheses of all prompts through the model in one batch. Each running hypothesis is a sequence of a
+//! [`Context`], forked from the hypothesis that it extends, so that all share the KV cache of their common prefix.
 //!
-//! Of equal scores, what goes on from an earlier beginning comes first, then the lower id. What is found depends on
-//! neither the number of threads nor the other texts.
+//! Ties are broken by the earlier hypothesis, then by the lower id. Results depend neither on the number of threads nor
+//! on the other texts of the batch.
 //!
 //! [`Context`]: crate::Context
 
@@ -24,38 +24,40 @@ pub(crate) use scores::normalise;
 use crate::logits_processors::Rules;
 use crate::{Error, Result};
 
-/// When a search has found enough.
+/// Early stopping: when a search ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Early {
-    /// Where there are as many texts as beams, and what goes on is not likelier by its length so far than they are.
+    /// When there are as many finished hypotheses as beams, and no running one has a better score at its current length
+    /// (`early_stopping=False` of Transformers).
     #[default]
     Unlikely,
-    /// Where there are as many texts as beams.
+    /// When there are as many finished hypotheses as beams (`early_stopping=True`).
     Full,
-    /// Where there are as many texts as beams, and nothing that goes on can become likelier than they are.
+    /// When there are as many finished hypotheses as beams, and no running one can get a better score at any length
+    /// (`early_stopping="never"`).
     Never,
 }
 
-/// How texts are searched for.
+/// Options of a beam search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SearchOptions {
-    /// How many texts are begun at the same time.
+    /// The number of beams.
     pub beams: usize,
-    /// Into how many groups the beams are divided, each of which looks for something else; 1: none. It divides `beams`.
+    /// The number of groups of diverse beam search (arXiv:1610.02424); 1: plain beam search. It must divide `beams`.
     pub groups: usize,
-    /// What is taken from a token's score for every beam of an earlier group that goes on with it in the same step; 0
-    /// where there is one group.
+    /// The diversity penalty: subtracted from a token's score for every beam of an earlier group that chose it in the
+    /// same step; 0 with one group.
     pub diversity: f32,
-    /// The power of a text's length that its score is divided by: above 0 prefers long texts, below 0 short ones.
+    /// The length penalty: the exponent of the length that a hypothesis's score is divided by. Positive values prefer
+    /// long texts, negative values short ones.
     pub length_penalty: f32,
-    /// When it is enough.
+    /// When the search ends.
     pub early: Early,
-    /// How many texts are given, the best first; no more than `beams`.
+    /// The number of texts to return, best first; at most `beams`.
     pub best: usize,
-    /// The most tokens of a text, the one that ends it included.
+    /// The maximum number of tokens of a text, the end token included.
     pub max_tokens: usize,
-    /// What may come next. Rules change logarithms of probabilities here, and what they change is not made to sum up
-    /// to one again.
+    /// Logits processors. They change log-probabilities here, which are not renormalized afterwards.
     pub rules: Rules,
 }
 
@@ -74,11 +76,11 @@ impl Default for SearchOptions {
     }
 }
 
-/// The most beams of a text.
+/// The maximum number of beams per prompt.
 pub(crate) const MOST_BEAMS: usize = 1024;
 
 impl SearchOptions {
-    /// Whether every option is in its range.
+    /// Checks that every option is in its range.
     ///
     /// # Errors
     /// [`ErrorKind::Argument`](crate::ErrorKind::Argument), whose place is the option's name.
@@ -120,11 +122,11 @@ impl SearchOptions {
     }
 }
 
-/// A text that was found.
+/// A finished hypothesis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
-    /// Its tokens, without the prompt; the one that ends it is the last where the text ended by itself.
+    /// Its tokens, without the prompt; the last is the end token if the model ended the text.
     pub tokens: Vec<u32>,
-    /// The sum of the logarithms of its tokens' probabilities, divided by a power of its length.
+    /// The sum of the log-probabilities of its tokens, divided by a power of its length.
     pub score: f64,
 }

@@ -1,11 +1,11 @@
-//! Takes what is begun through the model.
+//! Running the hypotheses through the model.
 
 use super::{Beams, Found};
 use crate::Result;
 use crate::context::{BatchEntry, Context};
 
-/// Takes the tokens of sequences through the model, as many at once as the context takes, and calls `each` with the
-/// number of every one whose last token has gone in and its logits.
+/// Runs the tokens of sequences through the model, as many per batch as the context takes, and calls `each` with the
+/// index of every sequence whose last token was processed, and its logits.
 pub(crate) fn feed(
     context: &mut Context,
     pieces: &[(usize, &[u32])],
@@ -46,30 +46,31 @@ pub(crate) fn feed(
     Ok(())
 }
 
-/// A text that is looked for, with the sequences of the context that are its own.
+/// The beam search of one prompt, with its sequences of the context.
 pub(crate) struct Hunt {
     beams: Beams,
     sequences: Vec<usize>,
 }
 
 impl Hunt {
-    /// Of `beams` that begin in `sequence`, whose last token gave these logits. Goes on once it is settled.
+    /// Starts `beams` in `sequence`, whose last token gave these logits. Call [`settle`](Self::settle) before the next
+    /// step.
     pub(crate) fn begin(mut beams: Beams, sequence: usize, logits: &[f32], scratch: &mut Vec<f32>) -> Self {
         beams.step(|_| logits, scratch);
         Self { beams, sequences: vec![sequence] }
     }
 
-    /// Whether nothing goes on.
+    /// Returns whether no hypothesis is running.
     pub(crate) fn is_over(&self) -> bool {
         self.width() == 0
     }
 
-    /// How many sequences go on.
+    /// Returns the number of running sequences.
     pub(crate) fn width(&self) -> usize {
         self.beams.begun().count()
     }
 
-    /// The last tokens, which have to go through the model.
+    /// Returns the last tokens, which must go through the model.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = BatchEntry<'_>> {
         self.beams.begun().map(|begun| BatchEntry {
             sequence: begun.sequence,
@@ -78,14 +79,14 @@ impl Hunt {
         })
     }
 
-    /// Goes on by the logits of these tokens, which stand in the context's outputs from `first` on, once it is
-    /// settled.
+    /// Advances the search by the logits of the last tokens, which are in the context's outputs from row `first` on.
+    /// Call [`settle`](Self::settle) afterwards.
     pub(crate) fn step(&mut self, context: &Context, first: usize, scratch: &mut Vec<f32>) {
         self.beams.step(|row| context.output(first + row), scratch);
     }
 
-    /// Gives each beginning a sequence of its own: the first to go on from a sequence keeps it, others fork it. Those
-    /// that nothing goes on from are forgotten first, so that there is room.
+    /// Gives each running hypothesis its own sequence: the first one that extends a sequence keeps it, others fork it.
+    /// Sequences without a continuation are removed first, to free their memory.
     pub(crate) fn settle(&mut self, context: &mut Context) -> Result<()> {
         let beams = &mut self.beams;
         self.sequences.retain(|&sequence| {
@@ -106,7 +107,7 @@ impl Hunt {
         Ok(())
     }
 
-    /// Forgets the sequences and gives what was found.
+    /// Releases the sequences and returns the finished hypotheses.
     pub(crate) fn finish(self, context: &mut Context) -> Vec<Found> {
         self.sequences.iter().for_each(|&sequence| context.remove(sequence));
         self.beams.finish()

@@ -1,25 +1,25 @@
-//! From logits to the scores of what may come next.
+//! From logits to the scores of candidate tokens.
 
 use siskin_kernels::ops::Kernels;
 use siskin_kernels::ops::activation::Kind;
 
 use crate::logits_processors::{Place, RuleList};
 
-/// When rules change scores.
+/// When logits processors are applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum When {
-    /// Once they are logarithms of probabilities.
+    /// After log-softmax, to log-probabilities.
     After,
-    /// Before: what they leave sums up to one.
+    /// Before log-softmax, to logits: the remaining probabilities sum to one.
     Before,
 }
 
-/// Numbers that are looked at together.
+/// Values that are compared at once.
 const LANES: usize = 16;
-/// Numbers whose exponentials are computed at once.
+/// Values whose exponentials are computed at once.
 const CHUNK: usize = 512;
 
-/// Turns logits into logarithms of probabilities. Minus infinity stays; where nothing else is, all stays.
+/// Computes the log-softmax in place. Negative infinity stays; if all values are negative infinity, nothing changes.
 pub(super) fn log_softmax(kernels: &Kernels, scores: &mut [f32]) {
     let most = largest(scores);
     if most == f32::NEG_INFINITY {
@@ -29,7 +29,7 @@ pub(super) fn log_softmax(kernels: &Kernels, scores: &mut [f32]) {
     for chunk in scores.chunks(CHUNK) {
         let (below, powers) = (&mut below[..chunk.len()], &mut powers[..chunk.len()]);
         below.iter_mut().zip(chunk).for_each(|(below, score)| *below = score - most);
-        // Nothing is above zero, and below the function is the exponential.
+        // All inputs are at most zero, where ELU + 1 equals the exponential.
         kernels.activate()(Kind::EluPlusOne, below, powers);
         for powers in powers.chunks(LANES) {
             sums.iter_mut().zip(powers).for_each(|(sum, power)| *sum += f64::from(*power));
@@ -39,7 +39,7 @@ pub(super) fn log_softmax(kernels: &Kernels, scores: &mut [f32]) {
     scores.iter_mut().for_each(|score| *score = (f64::from(*score) - whole) as f32);
 }
 
-/// The largest number; what is no number is left out.
+/// Returns the maximum, ignoring NaN.
 fn largest(numbers: &[f32]) -> f32 {
     let mut most = [f32::NEG_INFINITY; LANES];
     for numbers in numbers.chunks(LANES) {
@@ -48,12 +48,12 @@ fn largest(numbers: &[f32]) -> f32 {
     most.into_iter().fold(f32::NEG_INFINITY, f32::max)
 }
 
-/// A sum of logarithms over a text of `length` tokens, divided by a power of its length.
+/// Returns a sum of log-probabilities of a text of `length` tokens, divided by a power of its length.
 pub(crate) fn normalise(sum: f64, length: usize, power: f32) -> f64 {
     sum / libm::pow(length as f64, f64::from(power))
 }
 
-/// The rules, and when they come.
+/// The logits processors, and when they are applied.
 #[derive(Clone)]
 pub(super) struct Scorer {
     pub rules: RuleList,
@@ -62,7 +62,7 @@ pub(super) struct Scorer {
 }
 
 impl Scorer {
-    /// Turns logits into scores; `taken` is taken from single ones before rules come.
+    /// Turns logits into scores; the values in `taken` are subtracted from single tokens before processors are applied.
     pub(super) fn score(&self, scores: &mut [f32], place: &Place<'_>, taken: &[(u32, f32)]) {
         if self.when == When::Before {
             self.rules.apply(scores, place);
@@ -79,17 +79,17 @@ impl Scorer {
     }
 }
 
-/// How a beginning may go on.
+/// A candidate: a hypothesis extended by one token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Step {
-    /// The sum of the logarithms with this token.
+    /// The sum of log-probabilities, this token included.
     pub sum: f64,
-    /// Which beginning.
+    /// The index of the hypothesis.
     pub of: usize,
     pub id: u32,
 }
 
-/// The best steps, best first; of equal ones the first that came.
+/// The best steps, best first; of equal ones the first that was offered.
 pub(super) struct Best {
     pub steps: Vec<Step>,
     room: usize,
@@ -100,11 +100,11 @@ impl Best {
         Self { steps: Vec::with_capacity(room + 1), room }
     }
 
-    /// Offers every step from a beginning whose sum so far is `base`.
+    /// Offers every extension of a hypothesis whose sum so far is `base`.
     pub(super) fn offer(&mut self, of: usize, base: f64, scores: &[f32]) {
         let mut bar = self.bar();
         for (chunk, scores) in scores.chunks(CHUNK).enumerate() {
-            // Most of a vocabulary is nowhere near.
+            // Most of the vocabulary scores far below the threshold.
             if base + f64::from(largest(scores)) <= bar {
                 continue;
             }
@@ -121,7 +121,7 @@ impl Best {
         }
     }
 
-    /// What a step has to be above.
+    /// Returns the threshold that a step must exceed.
     fn bar(&self) -> f64 {
         match self.steps.last() {
             Some(last) if self.steps.len() == self.room => last.sum,

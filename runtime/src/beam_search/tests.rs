@@ -29,7 +29,7 @@ fn logarithms_sum_up_to_one() {
     let mut nothing = [f32::NEG_INFINITY; 2];
     log_softmax(&kernels, &mut nothing);
     assert_eq!(nothing, [f32::NEG_INFINITY; 2]);
-    // More than are looked at at once, on any processor, against the definition.
+    // More values than are processed at once on any CPU, compared with the definition.
     let logits: Vec<f32> = (0..1300).map(|index| ((index * 7919) % 1301) as f32 / 40.0 - 20.0).collect();
     let whole: f64 = logits.iter().map(|logit| f64::from(*logit).exp()).sum::<f64>().ln();
     let mut scores = logits.clone();
@@ -41,7 +41,7 @@ fn logarithms_sum_up_to_one() {
     assert_eq!(plain, scores);
 }
 
-/// What is found where each step has the same probabilities.
+/// Returns the hypotheses that are found if each step has the same probabilities.
 fn found(options: SearchOptions, shares: &[f32], most: usize) -> Vec<(Vec<u32>, f64)> {
     let settings = Settings::new(&options, shares.len(), Kernels::for_cpu(Cpu::scalar())).unwrap();
     let logits: Vec<f32> = shares.iter().map(|share| share.ln()).collect();

@@ -1,11 +1,13 @@
-//! Keys and values of the tokens seen so far: blocks of positions from one pool per kind of layer.
+//! The KV cache (PagedAttention, arXiv:2309.06180): blocks of token positions, allocated from one pool per kind of
+//! layer.
 //!
-//! A sequence holds a list of blocks per kind (layers that see everything, layers with a window). Blocks are
-//! counted by their users: a fork shares them, and the first to write into a shared block copies it. Blocks
-//! that have left a window go back to the pool.
+//! A sequence has one block list per kind (layers with full attention, layers with a sliding window). Blocks are
+//! reference-counted: a fork shares them, and the first sequence to write to a shared block copies it (copy on write).
+//! Blocks that have left a sliding window return to the pool.
 //!
-//! A text that is read at once has kinds of its own: layers whose keys are gone after them, which all use the same
-//! places, and what is remembered of the text until another is read.
+//! Sequences that are encoded as a whole have kinds of their own: layers whose keys and values are dropped after the
+//! layer, all in the same blocks, and the cross-attention keys and values, which stay until the next sequence is
+//! encoded.
 
 mod pool;
 mod save;
@@ -20,13 +22,13 @@ use shape::KindShape;
 pub(crate) use shape::Shape;
 use siskin_kernels::ops::attention::{self, BLOCK, CacheType};
 
-/// Which sequence of a cache.
+/// Index of a sequence in the cache.
 pub(crate) type SequenceId = usize;
 
-/// No block: not yet filled, or out of the window.
+/// No block: not allocated yet, or dropped from the window.
 const NONE: u32 = u32::MAX;
 
-/// Where a layer's keys and values lie in the blocks of its kind.
+/// The location of a layer's keys and values in the blocks of its kind.
 #[derive(Clone, Copy, Debug)]
 struct LayerPlace {
     kind: usize,
@@ -35,25 +37,25 @@ struct LayerPlace {
     head_words: usize,
 }
 
-/// For how long layers keep what they see.
+/// The lifetime of a layer's keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keep {
-    /// While the sequence grows, or until it has left the window.
+    /// As long as the sequence, or until they leave the sliding window.
     Growing(Option<Window>),
-    /// While the layer is at work on a text.
+    /// Until the layer is done with the batch.
     Passing,
-    /// Until another text is read.
+    /// Cross-attention: until the next sequence is encoded.
     Memory,
-    /// As one block that every batch replaces: what is behind it is the batch before.
+    /// A recurrent state: one block, which every batch replaces. The previous block is the state before the batch.
     State,
 }
 
-/// What of a growing sequence is kept.
+/// The positions of a growing sequence that are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Window {
-    /// The newest positions.
+    /// The number of newest positions.
     recent: usize,
-    /// The oldest.
+    /// The number of oldest positions (attention sinks).
     first: usize,
 }
 
@@ -83,7 +85,7 @@ impl Keep {
     }
 }
 
-/// Layers that see the same positions.
+/// Layers that keep the same positions.
 struct Kind {
     keep: Keep,
     cached: CacheType,
@@ -91,7 +93,7 @@ struct Kind {
 }
 
 impl Kind {
-    /// Gives back the blocks that a sequence of `length` tokens will not see again.
+    /// Frees the blocks that no future token of a sequence of `length` tokens attends to.
     fn drop_unseen(&mut self, blocks: &mut [u32], length: usize) {
         let Keep::Growing(Some(Window { recent, first })) = self.keep else { return };
         let visible = (length + 1).saturating_sub(recent) / BLOCK;
@@ -102,7 +104,8 @@ impl Kind {
         }
     }
 
-    /// Makes positions `length..end` of a sequence its own to write.
+    /// Makes the blocks of positions `length..end` writable for one sequence: copies a shared block and allocates new
+    /// ones.
     fn extend(&mut self, blocks: &mut Vec<u32>, length: usize, end: usize) -> Result<()> {
         if let Some(last) = blocks.get_mut(length / BLOCK) {
             *last = self.pool.own(*last)?;
@@ -113,7 +116,7 @@ impl Kind {
         Ok(())
     }
 
-    /// Gives back the blocks behind the first `length` tokens.
+    /// Frees the blocks after the first `length` tokens.
     fn cut(&mut self, blocks: &mut Vec<u32>, length: usize) {
         for block in blocks.drain(length.div_ceil(BLOCK).min(blocks.len())..) {
             if block != NONE {
@@ -125,32 +128,32 @@ impl Kind {
 
 /// The blocks of one sequence, one list per kind.
 struct Sequence {
-    /// Tokens of what grows.
+    /// Tokens in the growing kinds.
     length: usize,
-    /// Positions of the text that was read at once.
+    /// Positions of the encoded sequence.
     text: usize,
-    /// How many of them are marked: they have places of their own behind the text.
+    /// The number of global tokens, which are stored a second time after the sequence.
     marked: usize,
-    /// The first tokens that see each other both ways.
+    /// Length of the bidirectional prefix (prefix LM).
     prefix: usize,
-    /// Tokens that its states have taken in.
+    /// Tokens that the recurrent states have processed.
     stated: usize,
-    /// Tokens that it is about to have.
+    /// Expected length in tokens.
     expected: usize,
     blocks: Vec<Vec<u32>>,
 }
 
-/// The types of cached numbers.
+/// The element types of the KV cache.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CacheTypes {
-    /// Of what later tokens see.
+    /// For keys and values that later batches attend to.
     pub kept: CacheType,
-    /// Of what only the rows of one batch see, while their layer is at work.
+    /// For keys and values that are dropped after their layer.
     pub passing: CacheType,
 }
 
 impl CacheTypes {
-    /// The same for all.
+    /// The same type for all.
     pub(crate) fn all(kind: CacheType) -> Self {
         Self { kept: kind, passing: kind }
     }
@@ -160,36 +163,36 @@ impl CacheTypes {
     }
 }
 
-/// How large a cache is to be.
+/// The size of a cache.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CacheOptions {
-    /// The types of cached numbers.
+    /// The element types.
     pub types: CacheTypes,
-    /// Positions of the longest sequence.
+    /// The maximum sequence length in positions.
     pub context: usize,
-    /// Sequences that may fill their context at the same time.
+    /// The number of sequences that can reach that length at the same time.
     pub sequences: usize,
-    /// Rows of the largest batch.
+    /// The maximum number of rows in a decoder batch.
     pub batch: usize,
-    /// Positions of all texts that are read in one batch.
+    /// The maximum number of positions in an encoder batch.
     pub text: usize,
 }
 
-/// The keys and values of all layers and sequences.
+/// The keys, values and recurrent states of all layers and sequences.
 pub(crate) struct Cache {
     pub options: CacheOptions,
     layers: Vec<Option<LayerPlace>>,
-    /// Where states lie in the block of their kind.
+    /// Offset of each recurrent state in the block of its kind.
     states: Vec<usize>,
-    /// Positions that a text of any length is mixed into.
+    /// Positions after the Linformer projection, for sequences of any length.
     mixed: usize,
     kinds: Vec<Kind>,
     sequences: Vec<Option<Sequence>>,
 }
 
 impl Cache {
-    /// An empty cache for some attention layers and states, each with its number of words. Its memory is reserved, and
-    /// used as it fills.
+    /// Creates an empty cache for some attention layers and recurrent states, given their sizes in words. Memory is
+    /// reserved, and committed by the system as it fills.
     pub(crate) fn new<'a>(
         attentions: impl Iterator<Item = &'a Attention>,
         state_words: impl Iterator<Item = (usize, usize)>,
@@ -203,19 +206,19 @@ impl Cache {
         Ok(Self { options, layers, states, mixed, kinds, sequences: Vec::new() })
     }
 
-    /// Bytes that are reserved.
+    /// Returns the reserved bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.kinds.iter().map(|kind| kind.pool.bytes()).sum()
     }
 
-    /// A new, empty sequence.
+    /// Creates an empty sequence.
     pub(crate) fn create(&mut self) -> SequenceId {
         let most = self.most_blocks();
         let blocks = self.kinds.iter().map(|_| Vec::with_capacity(most)).collect();
         self.place(Sequence { length: 0, text: 0, marked: 0, prefix: 0, stated: 0, expected: 0, blocks })
     }
 
-    /// A new sequence that shares all that `of` has.
+    /// Forks a sequence: the new one shares all blocks of `of`.
     pub(crate) fn fork(&mut self, of: SequenceId) -> Result<SequenceId> {
         let most = self.most_blocks();
         let source = self.sequence(of)?;
@@ -232,7 +235,7 @@ impl Cache {
         Ok(self.place(fork))
     }
 
-    /// Blocks of one kind that a sequence may have.
+    /// Returns the maximum number of blocks of one kind per sequence.
     fn most_blocks(&self) -> usize {
         self.options.context.max(self.options.text).div_ceil(BLOCK).max(2)
     }
@@ -250,7 +253,7 @@ impl Cache {
         }
     }
 
-    /// Gives a sequence's blocks back.
+    /// Frees a sequence and its blocks.
     pub(crate) fn remove(&mut self, id: SequenceId) {
         if let Some(sequence) = self.sequences.get_mut(id).and_then(Option::take) {
             for (kind, blocks) in self.kinds.iter_mut().zip(sequence.blocks) {
@@ -263,39 +266,39 @@ impl Cache {
         self.sequences.get(id).and_then(Option::as_ref).ok_or_else(|| no_sequence(id))
     }
 
-    /// Tokens that a sequence holds.
+    /// Returns the number of tokens in a sequence.
     pub(crate) fn length(&self, id: SequenceId) -> Result<usize> {
         Ok(self.sequence(id)?.length)
     }
 
-    /// Positions of the text that a sequence has read at once.
+    /// Returns the length of the encoded sequence in positions.
     pub(crate) fn text(&self, id: SequenceId) -> Result<usize> {
         Ok(self.sequence(id)?.text)
     }
 
-    /// How many positions of that text are marked.
+    /// Returns the number of global tokens of the encoded sequence.
     pub(crate) fn marked(&self, id: SequenceId) -> usize {
         self.sequence(id).map_or(0, |sequence| sequence.marked)
     }
 
-    /// The first tokens of a sequence, which see each other both ways.
+    /// Returns the length of a sequence's bidirectional prefix (prefix LM).
     pub(crate) fn prefix(&self, id: SequenceId) -> usize {
         self.sequence(id).map_or(0, |sequence| sequence.prefix)
     }
 
-    /// Tokens that a sequence is about to have.
+    /// Returns the expected length of a sequence.
     pub(crate) fn expected(&self, id: SequenceId) -> usize {
         self.sequence(id).map_or(0, |sequence| sequence.expected)
     }
 
-    /// Says that a sequence is about to have `length` tokens.
+    /// Sets the expected length of a sequence.
     pub(crate) fn expect(&mut self, id: SequenceId, length: usize) -> Result<()> {
         let sequence = self.sequences.get_mut(id).and_then(Option::as_mut).ok_or_else(|| no_sequence(id))?;
         sequence.expected = length;
         Ok(())
     }
 
-    /// Lets the first `count` tokens of an empty sequence see each other both ways.
+    /// Makes the first `count` tokens of an empty sequence attend to each other bidirectionally.
     pub(crate) fn set_prefix(&mut self, id: SequenceId, count: usize) -> Result<()> {
         let sequence = self.sequences.get_mut(id).and_then(Option::as_mut).ok_or_else(|| no_sequence(id))?;
         if sequence.length > 0 {
@@ -306,8 +309,8 @@ impl Cache {
         Ok(())
     }
 
-    /// Makes room for a text of `count` positions that is read at once, of which `marked` are marked, and
-    /// where it was padded for one more that nobody sees; the text before it is forgotten.
+    /// Allocates blocks to encode a sequence of `count` positions, of which `marked` are global tokens, plus one
+    /// unattended position if it was padded; drops the previously encoded sequence.
     pub(crate) fn read(&mut self, id: SequenceId, count: usize, marked: usize, padded: bool) -> Result<()> {
         let sequence = self.sequences.get_mut(id).and_then(Option::as_mut).ok_or_else(|| no_sequence(id))?;
         (sequence.text, sequence.marked) = (0, 0);
@@ -334,7 +337,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Gives back what only the reading of a text needed.
+    /// Frees the blocks that were only needed while encoding.
     pub(crate) fn pass(&mut self, id: SequenceId) {
         let Some(sequence) = self.sequences.get_mut(id).and_then(Option::as_mut) else { return };
         for (kind, blocks) in self.kinds.iter_mut().zip(&mut sequence.blocks) {
@@ -344,7 +347,7 @@ impl Cache {
         }
     }
 
-    /// Forgets all but the first `length` tokens.
+    /// Drops all but the first `length` tokens.
     pub(crate) fn truncate(&mut self, id: SequenceId, length: usize) -> Result<()> {
         let sequence = self.sequences.get_mut(id).and_then(Option::as_mut).ok_or_else(|| no_sequence(id))?;
         if length > sequence.length {
@@ -367,8 +370,8 @@ impl Cache {
         Ok(())
     }
 
-    /// Makes room for `count` more tokens: drops what has left windows, copies a shared block that would be
-    /// written, takes new blocks. On an error the sequence is as it was, but for dropped blocks.
+    /// Allocates `count` more positions: drops blocks that have left windows, copies a shared block before it is
+    /// written, allocates new blocks. On an error the sequence is unchanged except for dropped blocks.
     pub(crate) fn extend(&mut self, id: SequenceId, count: usize) -> Result<()> {
         let context = self.options.context;
         let sequence = self.sequences.get_mut(id).and_then(Option::as_mut).ok_or_else(|| no_sequence(id))?;
@@ -397,7 +400,7 @@ impl Cache {
         let extended =
             sequence.grown(&mut self.kinds).try_for_each(|(kind, blocks)| kind.extend(blocks, length, end));
         if extended.is_err() {
-            // What was taken for this call goes back, so that no block stands behind the length.
+            // Free the blocks of this call, so that none lies beyond the length.
             sequence.grown(&mut self.kinds).for_each(|(kind, blocks)| kind.cut(blocks, length));
         } else {
             sequence.length = end;
@@ -405,7 +408,7 @@ impl Cache {
         extended
     }
 
-    /// Keeps what a batch made of a sequence's states.
+    /// Commits the states that a batch computed for a sequence.
     pub(crate) fn settle(&mut self, id: SequenceId) {
         let Some(sequence) = self.sequences.get_mut(id).and_then(Option::as_mut) else { return };
         for (kind, blocks) in self.kinds.iter_mut().zip(&mut sequence.blocks) {
@@ -416,7 +419,7 @@ impl Cache {
         sequence.stated = sequence.length;
     }
 
-    /// Where the layer's keys and values of a sequence are, for reading and for storing.
+    /// Returns the layer's keys and values of a sequence, for reading and storing.
     pub(crate) fn layer(&self, attention: &Attention, id: SequenceId) -> Option<LayerView<'_>> {
         let place = (*self.layers.get(attention.layer)?)?;
         let kind = self.kinds.get(place.kind)?;
@@ -426,7 +429,7 @@ impl Cache {
 }
 
 impl Sequence {
-    /// Whether all but the first `length` tokens can be forgotten.
+    /// Checks that all but the first `length` tokens can be dropped.
     fn check_cut(&self, kinds: &[Kind], length: usize) -> Result<()> {
         if length < self.prefix.min(self.length) {
             let message = "the tokens before it have seen those after it; reset and prefill again";
@@ -453,7 +456,7 @@ impl Sequence {
         Ok(())
     }
 
-    /// The blocks that grow with the sequence, and their kinds.
+    /// Iterates over the block lists that grow with the sequence, with their kinds.
     fn grown<'a>(
         &'a mut self,
         kinds: &'a mut [Kind],
@@ -466,7 +469,7 @@ fn no_sequence(id: SequenceId) -> Error {
     Error::argument("sequence", format!("there is no sequence {id}"))
 }
 
-/// A layer's cache of one sequence.
+/// A layer's keys and values of one sequence.
 #[derive(Clone, Copy)]
 pub(crate) struct LayerView<'a> {
     place: LayerPlace,
@@ -476,18 +479,18 @@ pub(crate) struct LayerView<'a> {
 }
 
 impl<'a> LayerView<'a> {
-    /// The type of its numbers.
+    /// Returns the element type.
     pub(crate) fn cached(self) -> CacheType {
         self.cached
     }
 
-    /// The cache of one head.
+    /// Returns the keys and values of one head.
     pub(crate) fn head(self, head: usize) -> HeadView<'a> {
         HeadView { offset: self.place.offset + 2 * head * self.place.head_words, layer: self }
     }
 }
 
-/// One head's keys and values.
+/// The keys and values of one head.
 #[derive(Clone, Copy)]
 pub(crate) struct HeadView<'a> {
     layer: LayerView<'a>,
@@ -503,15 +506,15 @@ impl attention::Cache for HeadView<'_> {
 }
 
 impl HeadView<'_> {
-    /// Stores keys and values from a position on; all lie in one block.
+    /// Stores keys and values from a position on; all must lie in one block.
     ///
     /// # Safety
-    /// While this runs, nobody else may read or write this head's part of the block that holds `position`.
+    /// During the call, no other thread may read or write this head's part of the block that holds `position`.
     pub(crate) unsafe fn store(&self, position: usize, pairs: &[attention::Pair<'_>]) {
         debug_assert!(position % BLOCK + pairs.len() <= BLOCK, "pairs beyond their block");
         let words = self.layer.place.head_words;
         let index = self.layer.blocks[position / BLOCK];
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let part = unsafe { self.layer.pool.words_mut(index, self.offset, 2 * words) };
         let (keys, values) = part.split_at_mut(words);
         attention::store(self.layer.cached, position % BLOCK, pairs, keys, values);

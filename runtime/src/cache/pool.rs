@@ -1,14 +1,14 @@
-//! Equal blocks of words, counted by their users.
+//! A pool of reference-counted blocks of equal size.
 
 use crate::{Error, ErrorKind, Result};
 
-/// Pages are no larger than this on any system that we know of.
+/// An upper bound of the page size of all supported systems.
 #[cfg(unix)]
 const PAGE: usize = 64 << 10;
 
-/// Blocks of one size. A block's words may be written by whoever alone uses it.
+/// Blocks of one size. Only the sole owner of a block may write to it.
 pub(super) struct Pool {
-    /// Zeros from the system, which takes memory for a page when it is first written.
+    /// Zeroed memory from the system, which commits a page when it is first written.
     map: memmap2::MmapRaw,
     block_words: usize,
     bytes: usize,
@@ -17,7 +17,7 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// `count` free blocks. Memory that nobody has written stays the system's.
+    /// Reserves `count` free blocks. Memory that was never written is not committed.
     pub(super) fn new(block_words: usize, count: usize) -> Result<Self> {
         let refuse = |_| {
             let bytes = block_words as f64 * count as f64 * 4.0 / f64::from(1 << 20);
@@ -26,8 +26,8 @@ impl Pool {
         let bytes = block_words.checked_mul(count).and_then(|words| words.checked_mul(4));
         let bytes = bytes.filter(|&bytes| isize::try_from(bytes).is_ok()).ok_or(()).map_err(refuse)?;
         let map = memmap2::MmapMut::map_anon(bytes.max(1)).map_err(|_| refuse(()))?;
-        // A long context is read end to end for every token: with small pages, finding them costs as much as
-        // reading them. Where the system has no large ones, small ones do.
+        // A long context is read end to end for every token: with small pages, TLB misses cost as much as the reads.
+        // Best effort: not every system has huge pages.
         #[cfg(target_os = "linux")]
         let _ = map.advise(memmap2::Advice::HugePage);
         let map = memmap2::MmapRaw::from(map);
@@ -35,49 +35,49 @@ impl Pool {
         Ok(Self { map, block_words, bytes, users: vec![0; count], free })
     }
 
-    /// Bytes that are reserved.
+    /// Returns the reserved bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Words of a block.
+    /// Returns the words of a block.
     pub(super) fn block_words(&self) -> usize {
         self.block_words
     }
 
-    /// Puts little-endian words into a block that one user has; those that are not given stay.
+    /// Copies little-endian words into a block with a single owner; the rest of the block is unchanged.
     pub(super) fn fill(&mut self, block: u32, words: &[[u8; 4]]) {
-        // SAFETY: `&mut self` keeps everybody else away.
+        // SAFETY: `&mut self` excludes all other access.
         let own = unsafe { self.words_mut(block, 0, self.block_words) };
         own.iter_mut().zip(words).for_each(|(own, word)| *own = u32::from_le_bytes(*word));
     }
 
-    /// Gives the memory of free blocks back to the system.
+    /// Returns the memory of free blocks to the system.
     pub(super) fn trim(&mut self) {
         #[cfg(unix)]
         for &block in &self.free {
             let (start, length) = (block as usize * self.block_words * 4, self.block_words * 4);
-            // SAFETY: nobody uses a free block: who takes it again writes what it reads, and whole pages that are
-            // given back read as zeros. The range lies inside the map, whose neighbours in a page stay: see below.
+            // SAFETY: free blocks are not in use, a new owner writes what it reads, and whole released pages read as
+            // zeros. The range lies inside the map, and bytes next to it in its first and last page stay: see below.
             let _ = unsafe { self.release_pages(start, length) };
         }
     }
 
-    /// Gives the pages that lie whole inside a range back to the system.
+    /// Returns the pages that lie entirely inside a range to the system.
     ///
     /// # Safety
-    /// Nobody may need what is in them.
+    /// Their contents must not be needed.
     #[cfg(unix)]
     unsafe fn release_pages(&self, start: usize, length: usize) -> std::io::Result<()> {
         let (first, end) = (start.next_multiple_of(PAGE), (start + length) / PAGE * PAGE);
         if first >= end {
             return Ok(());
         }
-        // SAFETY: the caller's promise; the range is inside the map and of whole pages.
+        // SAFETY: guaranteed by the caller; the range lies inside the map and consists of whole pages.
         unsafe { self.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, first, end - first) }
     }
 
-    /// A block for one user.
+    /// Allocates a block with one owner.
     pub(super) fn take(&mut self) -> Result<u32> {
         let block = self.free.pop().ok_or_else(|| {
             Error::new(
@@ -90,12 +90,12 @@ impl Pool {
         Ok(block)
     }
 
-    /// One more user.
+    /// Increments the reference count.
     pub(super) fn share(&mut self, block: u32) {
         self.users[block as usize] += 1;
     }
 
-    /// One user less.
+    /// Decrements the reference count; at zero the block is free.
     pub(super) fn release(&mut self, block: u32) {
         let users = &mut self.users[block as usize];
         *users -= 1;
@@ -104,20 +104,20 @@ impl Pool {
         }
     }
 
-    /// The block itself where it has one user, otherwise a copy of it for this user.
+    /// Returns the block itself if it has one owner, otherwise a copy of it (copy on write).
     pub(super) fn own(&mut self, block: u32) -> Result<u32> {
         if self.users.get(block as usize).is_none_or(|&users| users <= 1) {
             return Ok(block);
         }
         let copy = self.take()?;
         let (from, to) = (self.start(block, 0, self.block_words), self.start(copy, 0, self.block_words));
-        // SAFETY: two blocks of the pool, which `&mut self` keeps everybody else from.
+        // SAFETY: two distinct blocks of the pool, to which `&mut self` gives exclusive access.
         unsafe { std::ptr::copy_nonoverlapping(from, to, self.block_words) };
         self.users[block as usize] -= 1;
         Ok(copy)
     }
 
-    /// A pointer to `count` words of a block from `offset` on.
+    /// Returns a pointer to `count` words of a block from `offset` on.
     fn start(&self, block: u32, offset: usize, count: usize) -> *mut u32 {
         let start = block as usize * self.block_words + offset;
         assert!(start + count <= self.bytes / 4, "beyond the pool");
@@ -125,20 +125,20 @@ impl Pool {
         unsafe { self.map.as_mut_ptr().cast::<u32>().add(start) }
     }
 
-    /// `count` words of a block from `offset` on.
+    /// Returns `count` words of a block from `offset` on.
     pub(super) fn words(&self, block: u32, offset: usize, count: usize) -> &[u32] {
-        // SAFETY: `start` checks the bounds, a map begins on a page, and zeros are words; `words_mut`'s callers
-        // promise that nobody writes what is read.
+        // SAFETY: `start` checks the bounds, a map begins on a page, and zeros are valid words; the callers of
+        // `words_mut` guarantee that words are not written while they are read.
         unsafe { std::slice::from_raw_parts(self.start(block, offset, count), count) }
     }
 
-    /// The same for writing.
+    /// Returns the same words for writing.
     ///
     /// # Safety
-    /// Nobody else may use this part meanwhile.
+    /// No other thread may access this part while the slice is alive.
     #[expect(clippy::mut_from_ref, reason = "workers write disjoint parts of one pool")]
     pub(super) unsafe fn words_mut(&self, block: u32, offset: usize, count: usize) -> &mut [u32] {
-        // SAFETY: as above; the caller promises to be alone with the part.
+        // SAFETY: as above; the caller guarantees exclusive access to the part.
         unsafe { std::slice::from_raw_parts_mut(self.start(block, offset, count), count) }
     }
 }

@@ -1,16 +1,16 @@
-//! A sequence as words, and back.
+//! Saves a sequence's blocks as words, and restores them.
 //!
-//! Words from outside may say anything: where blocks are missing that the sequence would look at, they are refused.
+//! Saved data is untrusted: it is refused if blocks are missing that the sequence would attend to.
 
 use super::{Cache, Keep, Kind, NONE, Sequence, SequenceId, Window};
 use crate::{Error, ErrorKind, Result};
 use siskin_kernels::ops::attention::{BLOCK, CacheType};
 
-/// What stands for a block that the sequence does not have any more.
+/// Marks a block that the sequence has dropped.
 const ABSENT: u32 = 0;
 const PRESENT: u32 = 1;
 
-/// A sequence that was saved, checked as far as that goes without a cache.
+/// A saved sequence, validated as far as that is possible without a cache.
 pub(crate) struct Saved<'a> {
     pub length: usize,
     pub prefix: usize,
@@ -19,14 +19,14 @@ pub(crate) struct Saved<'a> {
 }
 
 impl<'a> Saved<'a> {
-    /// A sequence of `length` tokens whose blocks `words` holds.
+    /// Wraps the saved blocks of a sequence of `length` tokens.
     pub(crate) fn new((length, prefix, expected): (usize, usize, usize), words: &'a [[u8; 4]]) -> Self {
         Self { length, prefix, expected, words }
     }
 }
 
 impl Kind {
-    /// Says of which make the blocks are: those of another one mean something else.
+    /// Returns a hash of the block layout: blocks of another layout are incompatible.
     fn make(&self) -> u32 {
         // Written out, so that no name of a type is a part of a saved session.
         let keep = match self.keep {
@@ -48,13 +48,13 @@ impl Kind {
         u32::from_le_bytes([hash.as_bytes()[0], hash.as_bytes()[1], hash.as_bytes()[2], hash.as_bytes()[3]])
     }
 
-    /// Whether a sequence of `length` tokens can be without block `index`.
+    /// Returns whether a sequence of `length` tokens may have dropped block `index`.
     fn may_lack(&self, index: usize, length: usize) -> bool {
         let Keep::Growing(Some(Window { recent, first })) = self.keep else { return false };
         index >= first.div_ceil(BLOCK) && index < (length + 1).saturating_sub(recent) / BLOCK
     }
 
-    /// How many blocks a sequence of `length` tokens has.
+    /// Returns how many blocks a sequence of `length` tokens has.
     fn blocks_of(&self, length: usize) -> usize {
         match self.keep {
             Keep::Growing(_) => length.div_ceil(BLOCK),
@@ -65,10 +65,10 @@ impl Kind {
 }
 
 impl Cache {
-    /// Appends the blocks of a sequence, each kind's after its make and their number.
+    /// Appends the blocks of a sequence: for each kind its layout hash, the number of blocks, the blocks.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] for sequences that have read a text.
+    /// [`ErrorKind::Unsupported`] for sequences with an encoded input.
     pub(crate) fn save(&self, id: SequenceId, out: &mut Vec<u8>) -> Result<(usize, usize)> {
         let sequence = self.sequence(id)?;
         if sequence.text > 0 {
@@ -89,7 +89,7 @@ impl Cache {
         Ok((sequence.prefix, sequence.expected))
     }
 
-    /// Whether a sequence could be what was saved.
+    /// Validates a saved sequence against this cache.
     pub(crate) fn check(&self, saved: &Saved<'_>) -> Result<()> {
         if saved.length > self.options.context {
             let message = format!(
@@ -104,7 +104,7 @@ impl Cache {
         self.walk(saved, &mut |_, _, _| ())
     }
 
-    /// Goes through the blocks that were saved: kind, whether it is there, its words.
+    /// Calls `each` for every saved block with its kind, whether it is present, and its words.
     fn walk<'a>(&self, saved: &Saved<'a>, each: &mut dyn FnMut(usize, bool, &'a [[u8; 4]])) -> Result<()> {
         let mut rest = saved.words;
         let mut take = |count: usize| {
@@ -134,7 +134,7 @@ impl Cache {
         if rest.is_empty() { Ok(()) } else { Err(Error::corrupt("saved.cache", "goes on behind its end")) }
     }
 
-    /// A new sequence that is what was saved.
+    /// Restores a saved sequence as a new one.
     pub(crate) fn restore(&mut self, saved: &Saved<'_>) -> Result<SequenceId> {
         self.check(saved)?;
         let mut found = Vec::new();
@@ -176,7 +176,7 @@ impl Cache {
         }
     }
 
-    /// Gives the memory of blocks that nobody uses back to the system, which gives it again when they are written.
+    /// Returns the memory of free blocks to the system, which provides it again when they are written.
     pub(crate) fn trim(&mut self) {
         self.kinds.iter_mut().for_each(|kind| kind.pool.trim());
     }

@@ -1,23 +1,23 @@
-//! What a cache is made of, before there is memory for it.
+//! The sizes of a cache, computed before it is allocated.
 
 use super::{CacheOptions, Keep, LayerPlace, Window};
 use crate::graph::{Attention, AttentionMask};
 use crate::{Error, Result};
 use siskin_kernels::ops::attention::BLOCK;
 
-/// Forks of sequences with states for which there is room beside the sequences themselves.
+/// Forks of sequences with recurrent states that there are extra blocks for.
 const FORKS: usize = 6;
 
-/// The blocks of layers that see the same positions.
+/// The blocks of one kind.
 pub(super) struct KindShape {
     pub keep: Keep,
     /// Words of a block.
     pub words: usize,
-    /// How many blocks there are.
+    /// The number of blocks.
     pub blocks: usize,
 }
 
-/// Where everything lies in a cache.
+/// The layout of a cache.
 pub(crate) struct Shape {
     pub(super) layers: Vec<Option<LayerPlace>>,
     pub(super) states: Vec<usize>,
@@ -26,7 +26,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// For some attention layers and states, each with its number of words.
+    /// Computes the layout for some attention layers and recurrent states, given their sizes in words.
     pub(crate) fn new<'a>(
         attentions: impl Iterator<Item = &'a Attention>,
         state_words: impl Iterator<Item = (usize, usize)>,
@@ -36,7 +36,7 @@ impl Shape {
         let mut words: Vec<usize> = Vec::new();
         let mut layers = Vec::new();
         let mut marks = false;
-        // Two graphs of a model use the same numbers at different times.
+        // The two graphs of a model reuse state indices, but at different times.
         let mut sizes: Vec<usize> = Vec::new();
         for (state, size) in state_words {
             sizes.resize(sizes.len().max(state + 1), 0);
@@ -77,15 +77,15 @@ impl Shape {
         let kind = |(keep, words): (Keep, usize)| {
             let blocks = match keep {
                 Keep::Growing(None) => options.context.div_ceil(BLOCK).saturating_mul(options.sequences),
-                // A window's blocks: those it covers, those a batch adds, and one at either end.
+                // Blocks of a window: those it covers, those that a batch adds, and one at either end.
                 Keep::Growing(Some(Window { recent, first })) => options
                     .context
                     .min(recent + first.next_multiple_of(BLOCK) + options.batch + 2 * BLOCK)
                     .div_ceil(BLOCK)
                     .saturating_mul(options.sequences),
-                // What was and what becomes, and some for forks.
+                // The states before and after the batch, and some for forks.
                 Keep::State => options.sequences.saturating_mul(2).saturating_add(FORKS),
-                // The last block of each text may hold only one position, and all may be marked.
+                // The last block of each sequence may hold only one position, and all tokens may be global.
                 Keep::Passing => (options.text.saturating_mul(1 + usize::from(marks)))
                     .div_ceil(BLOCK)
                     .saturating_add(options.sequences)
@@ -98,7 +98,7 @@ impl Shape {
         Ok(Self { layers, states, mixed, kinds })
     }
 
-    /// Bytes of all blocks; no more than can be counted.
+    /// Returns the bytes of all blocks, saturating.
     pub(crate) fn bytes(&self) -> usize {
         let of = |kind: &KindShape| kind.words.saturating_mul(kind.blocks).saturating_mul(4);
         self.kinds.iter().map(of).fold(0, usize::saturating_add)

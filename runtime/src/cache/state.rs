@@ -1,14 +1,14 @@
-//! States of constant size: a block for each sequence, which a batch replaces as a whole.
+//! Recurrent states of constant size: one block per sequence, which every batch replaces.
 //!
-//! While a batch runs, a sequence has the block from before it, which nobody writes, and the one that it will have:
-//! a batch that fails leaves the first, and forks share a block that is not written again.
+//! While a batch runs, a sequence has its block from before the batch, which is read-only, and a new one: a batch that
+//! fails keeps the old one, and forks share a block that is never written again.
 
 use super::pool::Pool;
 use super::{Cache, Keep, Kind, NONE, SequenceId};
 use crate::Result;
 
 impl Kind {
-    /// Takes a block for what a batch makes of the states; once for each batch.
+    /// Allocates the block for the new states, once per batch.
     pub(super) fn renew(&mut self, blocks: &mut Vec<u32>) -> Result<()> {
         if blocks.is_empty() {
             blocks.push(NONE);
@@ -19,7 +19,7 @@ impl Kind {
         Ok(())
     }
 
-    /// Gives back what was before the batch.
+    /// Commits a batch: frees the old states.
     pub(super) fn settle(&mut self, blocks: &mut Vec<u32>) {
         if blocks.len() == 2 {
             let before = blocks.remove(0);
@@ -29,7 +29,7 @@ impl Kind {
         }
     }
 
-    /// Gives back what a batch that failed has made, and for a sequence of `length` zero what was before it.
+    /// Rolls a failed batch back: frees the new states, and also the old ones if `length` is zero.
     pub(super) fn undo(&mut self, blocks: &mut Vec<u32>, length: usize) {
         let kept = usize::from(length > 0);
         while blocks.len() > kept {
@@ -41,7 +41,7 @@ impl Kind {
 }
 
 impl Cache {
-    /// A state of a sequence, while a batch runs.
+    /// Returns a state of a sequence while a batch runs.
     pub(crate) fn state(&self, state: usize, id: SequenceId) -> Option<StateView<'_>> {
         let kind = self.kinds.iter().position(|kind| kind.keep == Keep::State)?;
         let blocks = self.sequences.get(id)?.as_ref()?.blocks.get(kind)?;
@@ -51,7 +51,7 @@ impl Cache {
     }
 }
 
-/// A state of one sequence.
+/// A recurrent state of one sequence.
 #[derive(Clone, Copy)]
 pub(crate) struct StateView<'a> {
     pool: &'a Pool,
@@ -61,13 +61,13 @@ pub(crate) struct StateView<'a> {
 }
 
 impl StateView<'_> {
-    /// Numbers `start..start + count` as the batch makes them, set to what they were before it: zeros in the beginning.
+    /// Returns the new values `start..start + count`, initialized from the old ones, or with zeros if there are none.
     ///
     /// # Safety
-    /// Nobody else may use them while the result lives.
+    /// No other thread may access these values while the slice is alive.
     #[expect(clippy::mut_from_ref, reason = "workers write disjoint parts of one state")]
     pub(crate) unsafe fn begin(&self, start: usize, count: usize) -> &mut [f32] {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let words = unsafe { self.pool.words_mut(self.now, self.offset + start, count) };
         match self.before {
             Some(before) => words.copy_from_slice(self.pool.words(before, self.offset + start, count)),

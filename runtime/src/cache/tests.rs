@@ -29,7 +29,7 @@ fn cache(windows: &[Option<usize>], context: usize) -> Cache {
 
 fn store(cache: &Cache, sequence: usize, layer: usize, window: Option<usize>, position: usize, number: f32) {
     let view = cache.layer(&attention(layer, window), sequence).unwrap();
-    // SAFETY: the test has one thread.
+    // SAFETY: the test is single-threaded.
     unsafe { view.head(1).store(position, &[(&[number; 16], &[-number; 16])]) }
 }
 

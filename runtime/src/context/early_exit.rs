@@ -1,4 +1,5 @@
-//! Texts that leave early: the encoder in parts, each with a head that may say enough.
+//! Early exit (DeeBERT, arXiv:2004.12993): the encoder is split at its exits, each with a head whose scores may be
+//! confident enough.
 
 use super::texts::SequenceInput;
 use super::{Context, Side, Stage};
@@ -7,30 +8,30 @@ use crate::graph::{Exit, Graph, ValueId, pass::cut};
 use crate::plan::Weights;
 use crate::{Error, Result};
 
-/// Layers up to an exit, and what is on top of them.
+/// The layers up to an exit, and the head on top of them.
 pub(super) struct Part {
-    /// How many layers there are up to here, of which some may be left out.
+    /// The number of layers up to this exit, skipped layers included.
     layers: usize,
-    /// From what the part before gave to what goes to the next, where there is one.
+    /// Computes the hidden states of this exit from those of the exit before; `None` if no layer is in between.
     body: Option<Stage>,
-    /// Scores of what the body gave, or where there is none, of what the part before gave.
+    /// Computes the scores from the hidden states of the body, or from those of the exit before if there is no body.
     head: Stage,
 }
 
-/// What a text that was read came to.
+/// The intermediate result of a sequence at an exit.
 pub(crate) struct Look<'a> {
-    /// Which of the texts.
+    /// Index of the sequence.
     pub text: usize,
-    /// How many layers it went through, those that are left out included.
+    /// The number of layers it has passed, skipped layers included.
     pub layers: usize,
-    /// The scores of its classes.
+    /// Its class scores.
     pub scores: &'a [f32],
-    /// Whether it goes no further anyway.
+    /// Whether this is the last exit.
     pub last: bool,
 }
 
 impl Part {
-    /// The parts of an encoder's graph, and the words that they need.
+    /// Splits an encoder's graph at its exits; also returns the words of arena that the parts need.
     pub(super) fn all(
         graph: &Graph,
         weights: &Weights,
@@ -73,8 +74,8 @@ impl Part {
 }
 
 impl Context {
-    /// Reads whole texts in one batch, and shows the scores of each text that goes on to `look` after every part of the
-    /// encoder; where that says `false`, the text leaves.
+    /// Encodes whole sequences in one batch, and passes the scores of each remaining sequence to `look` at every exit;
+    /// if that returns `false`, the sequence exits.
     pub(crate) fn read_in_parts(
         &mut self,
         texts: &[SequenceInput<'_>],
@@ -84,7 +85,7 @@ impl Context {
         self.batch.clear();
         let outcome = self.list(texts, &listed).and_then(|()| self.run_parts(texts, look));
         for text in texts {
-            // Never fails: a text of no tokens needs no room.
+            // Never fails: a sequence of zero tokens needs no blocks.
             let _ = self.cache.read(text.sequence, 0, 0, false);
         }
         self.batch.clear();
@@ -96,7 +97,7 @@ impl Context {
         texts: &[SequenceInput<'_>],
         look: &mut dyn FnMut(Look<'_>) -> bool,
     ) -> Result<()> {
-        // The texts that go on, in the order of their rows.
+        // The remaining sequences, in the order of their rows.
         let mut on: Vec<usize> = (0..texts.len()).collect();
         for number in 0..self.parts.len() {
             if on.is_empty() {
@@ -125,7 +126,8 @@ impl Context {
         Ok(())
     }
 
-    /// Takes the rows of texts that leave out of the batch. `goes_on` says of each text in it whether it stays.
+    /// Removes the rows of sequences that exit from the batch. `goes_on` says for each sequence in the batch whether it
+    /// stays.
     fn keep(&mut self, goes_on: &[bool]) {
         let batch = &mut self.batch;
         let columns = batch.carried.len() / batch.rows.len().max(1);

@@ -1,4 +1,4 @@
-//! Whole texts that are read in one batch: what is checked, and which rows they become.
+//! Validation and row layout of whole sequences that are encoded in one batch.
 
 use siskin_kernels::ops::attention::HIDDEN;
 
@@ -6,23 +6,23 @@ use super::{Context, Side, Stage};
 use crate::exec::Row;
 use crate::{Error, ErrorKind, Result};
 
-/// Which tokens of a text give outputs.
+/// The tokens of a sequence that give outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputRows<'a> {
-    /// None: the text is only remembered.
+    /// None: the sequence is only stored for cross-attention.
     None,
-    /// The first.
+    /// The first token.
     First,
-    /// The last.
+    /// The last token.
     Last,
-    /// Every one.
+    /// Every token.
     All,
-    /// Those at these positions, each once, in this order; others than the text has are left out.
+    /// The tokens at these distinct positions, in this order; positions beyond the sequence are ignored.
     At(&'a [usize]),
 }
 
 impl<'a> OutputRows<'a> {
-    /// Refuses positions that are given more than once.
+    /// Refuses duplicate positions.
     pub(crate) fn check(self) -> Result<()> {
         let Self::At(list) = self else { return Ok(()) };
         let mut sorted = list.to_vec();
@@ -33,12 +33,12 @@ impl<'a> OutputRows<'a> {
         }
     }
 
-    /// How many tokens of a text of `count` give outputs.
+    /// Returns how many tokens of a sequence of `count` tokens give outputs.
     pub(crate) fn count(self, count: usize) -> usize {
         self.of(count).count()
     }
 
-    /// The tokens of a text of `count` that give outputs.
+    /// Returns the positions of the tokens that give outputs, for a sequence of `count` tokens.
     fn of(self, count: usize) -> impl Iterator<Item = usize> + 'a {
         let (range, list): (_, &[usize]) = match self {
             Self::None => (0..0, &[]),
@@ -51,39 +51,38 @@ impl<'a> OutputRows<'a> {
     }
 }
 
-/// A text that a sequence reads at once.
+/// A whole sequence to encode.
 #[derive(Clone, Copy, Debug)]
 pub struct SequenceInput<'a> {
-    /// Which sequence.
+    /// The cache sequence to use.
     pub sequence: usize,
     /// All of its tokens.
     pub tokens: &'a [u32],
-    /// The segment that each token is in; empty: all in the first.
+    /// The segment id of each token (`token_type_ids`); empty: all zero.
     pub segments: &'a [u32],
-    /// Which tokens give outputs.
+    /// The tokens that give outputs.
     pub wanted: OutputRows<'a>,
-    /// Where a model reads features instead of tokens: those, frame by frame. There are no tokens then.
+    /// Input features in frame-major order, for models that take features instead of tokens. `tokens` is empty then.
     pub features: &'a [f32],
-    /// For models whose tokens see only what is near, the positions of those that see all and are seen by all;
-    /// empty: none.
+    /// Positions with global attention, for models with local attention such as Longformer; empty: none.
     pub global: &'a [usize],
-    /// For models whose tokens look at those beside them, what the last one finds after it where the text was padded;
-    /// others pay no heed.
+    /// For models with a convolution over token positions, the token after the last one if the sequence was padded;
+    /// ignored by other models.
     pub after: Option<u32>,
 }
 
-/// What a text becomes.
+/// A validated sequence.
 pub(super) struct Listed {
-    /// Rows.
+    /// Its number of rows.
     count: usize,
-    /// What the last of them finds after it.
+    /// The token after the last one, if the sequence was padded.
     after: Option<u32>,
 }
 
 impl Context {
-    /// Reads whole texts in one batch, each by a sequence of its own, which forgets what it read before.
-    /// [`Context::output`] then has a row for every token that was asked for, in order. Texts that are refused change
-    /// nothing; where reading fails, the sequences have read nothing.
+    /// Encodes whole sequences in one batch, each in a cache sequence of its own that drops what it encoded before.
+    /// [`Context::output`] then has one row for each requested token, in order. If validation fails nothing changes; if
+    /// the pass fails, the cache sequences are empty.
     pub fn read(&mut self, texts: &[SequenceInput<'_>]) -> Result<()> {
         let listed = self.check_texts(texts)?;
         self.batch.clear();
@@ -91,7 +90,7 @@ impl Context {
         for text in texts {
             self.cache.pass(text.sequence);
             if outcome.is_err() {
-                // Never fails: a text of no tokens needs no room.
+                // Never fails: a sequence of zero tokens needs no blocks.
                 let _ = self.cache.read(text.sequence, 0, 0, false);
             }
         }
@@ -101,7 +100,7 @@ impl Context {
         self.settle(outcome)
     }
 
-    /// What texts become, where they can be read.
+    /// Validates sequences before they are encoded.
     pub(super) fn check_texts(&self, texts: &[SequenceInput<'_>]) -> Result<Vec<Listed>> {
         let stage = self.stage(Side::Encoder)?;
         let list = |text: &SequenceInput<'_>| {
@@ -153,7 +152,7 @@ impl Context {
         Ok(())
     }
 
-    /// The rows that a text becomes.
+    /// Returns how many rows a sequence has.
     fn rows_of(&self, stage: &Stage, text: &SequenceInput<'_>) -> Result<usize> {
         match stage.plan.frames_per_row {
             0 if text.features.is_empty() => Ok(text.tokens.len()),
@@ -170,7 +169,7 @@ impl Context {
         }
     }
 
-    /// Makes room in the cache and lists the rows of texts that were checked.
+    /// Reserves KV cache blocks and lists the rows of validated sequences.
     pub(super) fn list(&mut self, texts: &[SequenceInput<'_>], listed: &[Listed]) -> Result<()> {
         let marks = self.stage(Side::Encoder)?.marks;
         for (text, &Listed { count, after }) in texts.iter().zip(listed) {
@@ -187,7 +186,7 @@ impl Context {
                 self.batch.push(Row { sequence, position, token, segment, mark, length: count });
             }
             if let Some(token) = after {
-                // It has a place behind all that is seen.
+                // Stored after all positions that are attended to.
                 let position = count + marked;
                 let (sequence, length) = (text.sequence, count);
                 self.batch.push(Row { sequence, position, token, segment: 0, mark: None, length });
@@ -201,7 +200,7 @@ impl Context {
         Ok(())
     }
 
-    /// Marks rows of a text of `count` rows that is listed next, and gives how many.
+    /// Marks global-attention rows of the sequence of `count` rows that is listed next, and returns how many there are.
     fn mark(&mut self, global: &[usize], count: usize) -> usize {
         let first = self.batch.rows.len();
         let (hidden, before) = (&mut self.batch.hidden, self.batch.marked.len());

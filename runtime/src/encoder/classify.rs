@@ -1,4 +1,4 @@
-//! Texts to classes, tokens to labels, and how well texts go with a question.
+//! Text classification, token classification and reranking.
 
 use serde_json::Value;
 
@@ -9,28 +9,28 @@ use crate::graph::Head;
 use crate::model::Model;
 use crate::{Error, Result};
 
-/// A class or label and how likely it is.
+/// A class or label with its probability.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scored {
     /// Its name.
     pub label: String,
-    /// Its probability; of a model that was trained to tell numbers (`problem_type` is `regression`) the number.
+    /// Its probability; for regression models (`problem_type` is `regression`), the predicted value.
     pub probability: f32,
 }
 
-/// What the numbers of a model's classes say.
+/// How the outputs of a classification head are interpreted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Classes {
-    /// Which one of them a text is of.
+    /// Mutually exclusive classes (softmax).
     Exclusive,
-    /// For each of them whether a text is of it.
+    /// Independent labels (sigmoid).
     Apart,
-    /// What is to be told.
+    /// Regression: values, not probabilities.
     Numbers,
 }
 
 impl Classes {
-    /// Those of a model with so many.
+    /// Returns the interpretation for a model with `count` outputs.
     pub(super) fn of(model: &Model, count: usize) -> Self {
         let kind = model.file().metadata().config.get("problem_type");
         Self::named(kind.and_then(Value::as_str), count)
@@ -46,20 +46,20 @@ impl Classes {
     }
 }
 
-/// A run of a text with one label.
+/// An entity: a span of a text with one label.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entity {
-    /// The label, without the letter that says where in a run a token stands.
+    /// The label, without its tagging prefix (BIO, BIOES, BILOU).
     pub label: String,
     /// The mean probability of its tokens.
     pub probability: f32,
-    /// The bytes of the text.
+    /// The first byte of the span.
     pub start: usize,
-    /// The first byte behind it.
+    /// The byte after the span.
     pub end: usize,
 }
 
-/// The likeliest label of a token.
+/// The most likely label of a token.
 #[derive(Clone, Copy)]
 struct Labelled {
     best: usize,
@@ -83,14 +83,14 @@ impl Encoder {
         }
     }
 
-    /// The name of class or label `index`.
+    /// Returns the name of class or label `index`.
     fn label(&self, index: usize) -> String {
         let names = self.model().file().metadata().config.get("id2label");
         let name = names.and_then(|names| names.get(index.to_string())).and_then(Value::as_str);
         name.map_or_else(|| format!("LABEL_{index}"), str::to_owned)
     }
 
-    /// The classes of each text, the likeliest first, or the largest number.
+    /// Returns the classes of each text, most likely or largest first.
     pub fn classify<T: AsRef<str>>(&mut self, texts: &[T], long: Long) -> Result<Vec<Vec<Scored>>> {
         self.needs(Head::Class, "classes")?;
         let inputs = self.first_parts(texts, long)?;
@@ -110,7 +110,8 @@ impl Encoder {
         Ok(scores.into_iter().map(classes).collect())
     }
 
-    /// How well each text goes with the question, as the model scores it: only the order means something.
+    /// Returns the relevance score of each text for the question, as computed by a cross-encoder. Only the order of
+    /// scores is meaningful.
     pub fn rerank<T: AsRef<str>>(&mut self, question: &str, texts: &[T], long: Long) -> Result<Vec<f32>> {
         self.needs(Head::Class, "pairs of texts")?;
         let pair = |(index, text): (usize, &T)| {
@@ -123,12 +124,12 @@ impl Encoder {
             let message = "a text has one score: cut it instead of reading it in parts";
             return Err(Error::argument("long", message));
         }
-        // Of two classes the second says that they go together.
+        // Of two classes the second one means "relevant".
         Ok(self.first_rows(&inputs)?.into_iter().filter_map(|row| row.last().copied()).collect())
     }
 
-    /// The runs of each text that have a label other than `O`. Those of a text that is read in parts may reach from part
-    /// to part.
+    /// Returns the entities of each text: spans with a label other than `O`. A span may extend over several windows of
+    /// a long text.
     pub fn tag<T: AsRef<str>>(&mut self, texts: &[T], long: Long) -> Result<Vec<Vec<Entity>>> {
         self.needs(Head::Label, "labels")?;
         let (owners, parts): (Vec<usize>, Vec<Part>) =
@@ -142,13 +143,14 @@ impl Encoder {
             found[index] = own.clone().map(labelled).collect();
             Ok(())
         })?;
-        // A run may reach from part to part: the labels of a text are one list before runs are made of them.
+        // The labels of all windows of a text are concatenated before spans are built, as a span may cross windows.
         let mut all = vec![Vec::new(); texts.len()];
         owners.into_iter().zip(found).for_each(|(owner, labelled)| all[owner].extend(labelled));
         Ok(all.iter().map(|labelled| self.entities(labelled)).collect())
     }
 
-    /// Tokens with one label after the other become one run, unless a label says that another begins.
+    /// Merges consecutive tokens with the same label into a span, unless a tagging prefix (BIO, BIOES, BILOU) starts a
+    /// new one.
     fn entities(&self, tokens: &[Labelled]) -> Vec<Entity> {
         let mut entities: Vec<(Entity, usize)> = Vec::new();
         let mut open = false;
@@ -178,11 +180,11 @@ impl Encoder {
             let probability = entity.probability / count as f32;
             Entity { probability, ..entity }
         };
-        // Of white space alone nothing may be left to show.
+        // A span of white space only may be empty after trimming.
         entities.into_iter().map(mean).filter(|entity| entity.start < entity.end).collect()
     }
 
-    /// The first part of each text.
+    /// Returns the first window of each text.
     fn first_parts<T: AsRef<str>>(&self, texts: &[T], long: Long) -> Result<Vec<Tokens>> {
         let parts = self.all_parts(&numbered(texts), long)?;
         if parts.len() != texts.len() {
@@ -192,7 +194,7 @@ impl Encoder {
         Ok(parts.into_iter().map(|(_, part)| part.tokens).collect())
     }
 
-    /// The row of the first token of each text.
+    /// Returns the output row of the first token of each text.
     fn first_rows(&mut self, texts: &[Tokens]) -> Result<Vec<Vec<f32>>> {
         if let Some(early) = self.options.early {
             return self.read_early(texts, early);
@@ -206,7 +208,7 @@ impl Encoder {
     }
 }
 
-/// Probabilities of what excludes each other.
+/// Returns the probabilities of mutually exclusive classes.
 pub(super) fn softmax(row: &[f32]) -> Vec<f32> {
     let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let weights: Vec<f64> = row.iter().map(|&x| libm::exp(f64::from(x - largest))).collect();
@@ -214,7 +216,7 @@ pub(super) fn softmax(row: &[f32]) -> Vec<f32> {
     weights.into_iter().map(|weight| (weight / sum) as f32).collect()
 }
 
-/// Probabilities of what does not.
+/// Returns the probabilities of independent labels (sigmoid).
 fn logistic(row: &[f32]) -> Vec<f32> {
     row.iter().map(|&x| (1.0 / (1.0 + libm::exp(-f64::from(x)))) as f32).collect()
 }

@@ -1,31 +1,31 @@
-//! When a text has gone through enough layers.
+//! Early exit: when a sequence has passed enough layers.
 
 use super::classify::softmax;
 use super::{Encoder, Tokens};
 use crate::context::{OutputRows, SequenceInput};
 use crate::{Error, Result};
 
-/// When a text leaves a model that has heads on layers before the last.
+/// The early-exit criterion, for models with heads on intermediate layers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Early {
-    /// When the likeliest class has at least this probability.
+    /// Exits when the most likely class has at least this probability.
     Confidence(f32),
-    /// When the entropy of the classes is below this, in nats, as DeeBERT does.
+    /// Exits when the entropy of the classes is below this, in nats (DeeBERT, arXiv:2004.12993).
     Entropy(f32),
-    /// When so many heads one after the other say what the one before them said, as PABEE does.
+    /// Exits when this many consecutive heads agree with the one before them (PABEE, arXiv:2006.04152).
     Patience(usize),
 }
 
-/// What the heads have said of a text so far.
+/// The predictions of the heads for a sequence so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Said {
     class: Option<usize>,
-    /// How many said the same as the one before.
+    /// How many consecutive heads agreed with the one before them.
     again: usize,
 }
 
 impl Early {
-    /// Refuses what makes no sense.
+    /// Rejects values that are out of range.
     pub(super) fn check(self) -> Result<()> {
         let good = match self {
             Self::Confidence(least) => (0.0..=1.0).contains(&least),
@@ -35,7 +35,7 @@ impl Early {
         if good { Ok(()) } else { Err(Error::argument("early", format!("{self:?} is out of range"))) }
     }
 
-    /// Whether a text with these scores leaves.
+    /// Returns whether a sequence with these scores exits.
     fn is_enough(self, scores: &[f32], said: &mut Said) -> bool {
         match self {
             Self::Confidence(least) => softmax(scores).into_iter().any(|probability| probability >= least),
@@ -56,13 +56,13 @@ impl Early {
 }
 
 impl Encoder {
-    /// How many of the model's layers each text of the last call of [`Encoder::classify`] or [`Encoder::rerank`] went
-    /// through, where texts may leave early.
+    /// Returns the number of layers that each text of the last call of [`Encoder::classify`] or [`Encoder::rerank`]
+    /// passed, if early exit is enabled.
     pub fn layers(&self) -> &[usize] {
         &self.layers
     }
 
-    /// The scores of each text's classes, from the head with which it left.
+    /// Returns the class scores of each text, from the head at which it exited.
     pub(super) fn read_early(&mut self, texts: &[Tokens], early: Early) -> Result<Vec<Vec<f32>>> {
         let lengths = self.lengths(texts)?;
         let mut all = vec![Vec::new(); texts.len()];
@@ -92,7 +92,7 @@ impl Encoder {
     }
 }
 
-/// A text that a sequence reads.
+/// Returns the encoder input of a sequence.
 pub(super) fn text<'a>(tokens: &'a Tokens, sequence: usize, wanted: OutputRows<'a>) -> SequenceInput<'a> {
     let Tokens { ids, segments, features, global, after } = tokens;
     SequenceInput { sequence, tokens: ids, segments, features, global, after: *after, wanted }

@@ -1,4 +1,4 @@
-//! Texts to vectors.
+//! Text embeddings.
 
 use serde_json::Value;
 
@@ -9,23 +9,25 @@ use crate::model::Model;
 use crate::result_cache::{self, Key};
 use crate::{Error, Result};
 
-/// How texts become vectors.
+/// Options of embeddings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EmbedOptions {
-    /// How hidden states become one vector.
+    /// How hidden states are pooled to one vector.
     pub pooling: Pooling,
-    /// Whether vectors are brought to length one.
+    /// Whether vectors are L2-normalized.
     pub normalise: bool,
-    /// Columns to keep, for models that were trained to be cut off; 0: all.
+    /// The number of leading columns to keep, for models trained with Matryoshka representation learning
+    /// (arXiv:2205.13147); 0: all.
     pub columns: usize,
-    /// What is done with long texts. The vectors of parts are averaged by their tokens.
+    /// How long texts are handled. The vectors of windows are averaged, weighted by their number of tokens.
     pub long: Long,
-    /// What stands before each text.
+    /// The prompt before each text.
     pub prompt: Prompt,
 }
 
 impl EmbedOptions {
-    /// What the model was made for, as far as its source says it: the mean, brought to length one.
+    /// Returns the options that the model was trained for; mean pooling and L2 normalization unless its config says
+    /// otherwise.
     pub fn of(model: &Model) -> Result<Self> {
         let config = model.config();
         let pooling = match config.word(&["sentence_transformers/pooling"])? {
@@ -41,7 +43,7 @@ impl EmbedOptions {
         Ok(Self { pooling, normalise, columns: 0, long: Long::Refuse, prompt: Prompt::Usual })
     }
 
-    /// The columns that are wanted of a vector, as long as they are to be.
+    /// Truncates and normalizes a vector.
     fn finish(&self, mut vector: Vec<f32>) -> Result<Vec<f32>> {
         if self.columns > 0 {
             vector.truncate(self.columns);
@@ -55,9 +57,10 @@ impl EmbedOptions {
 }
 
 impl Encoder {
-    /// A vector for each text, in order. The encoder must have been opened without its head, or have none.
+    /// Returns the embedding of each text, in order. The encoder must have been opened without its head, or the model
+    /// must have none.
     ///
-    /// Where the encoder [remembers](Encoder::remember) vectors, only those of texts that are new to it are computed.
+    /// With an [embedding cache](Encoder::remember), only embeddings that it does not hold are computed.
     pub fn embed<T: AsRef<str>>(&mut self, texts: &[T], options: &EmbedOptions) -> Result<Vec<Vec<f32>>> {
         self.check(options)?;
         let prompt = options.prompt.text(&self.config)?;
@@ -73,7 +76,7 @@ impl Encoder {
         self.embed_prompted(texts, options)
     }
 
-    /// The same for texts that have their prompt.
+    /// Returns the embeddings of texts that include their prompt.
     fn embed_prompted<T: AsRef<str>>(
         &mut self,
         texts: &[T],
@@ -96,7 +99,7 @@ impl Encoder {
         Ok(vectors.into_iter().flatten().collect())
     }
 
-    /// Vectors of texts, those of parts averaged by their tokens.
+    /// Computes the embeddings of texts; those of windows are averaged, weighted by their number of tokens.
     fn compute(&mut self, texts: &[(usize, &str)], options: &EmbedOptions) -> Result<Vec<Vec<f32>>> {
         let parts = self.all_parts(texts, options.long)?;
         let (owners, inputs): (Vec<usize>, Vec<Tokens>) =
@@ -110,7 +113,7 @@ impl Encoder {
         while let Some(((&owner, tokens), mut vector)) = all.next() {
             let mut count = tokens.ids.len() as f32;
             let mut next = || all.next_if(|((other, _), _)| **other == owner);
-            // A text of one part has its vector, as if it were alone.
+            // A text of a single window keeps its vector bit for bit.
             if let Some(second) = next() {
                 vector.iter_mut().for_each(|x| *x *= count);
                 for ((_, tokens), part) in std::iter::once(second).chain(std::iter::from_fn(next)) {
@@ -125,7 +128,7 @@ impl Encoder {
         Ok(vectors)
     }
 
-    /// Whether the encoder can do what is wanted.
+    /// Checks that the encoder supports the options.
     fn check(&self, options: &EmbedOptions) -> Result<()> {
         if self.head() != crate::graph::Head::Hidden {
             let message = "vectors are made of hidden states; open the encoder without its head";
@@ -139,7 +142,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// The same for texts as tokens, which have their prompt where they are to have one.
+    /// Returns the embeddings of tokenized texts, which include their prompt if they are to have one.
     pub fn embed_tokens(&mut self, texts: &[Tokens], options: &EmbedOptions) -> Result<Vec<Vec<f32>>> {
         self.check(options)?;
         let dense = std::mem::take(&mut self.dense);
@@ -160,7 +163,7 @@ impl Encoder {
     }
 }
 
-/// Divides by the length; a vector of zeros stays one.
+/// L2-normalizes a vector; zeros stay zeros.
 fn normalise(vector: &mut [f32]) {
     let length = vector.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>().sqrt();
     if length > 0.0 {

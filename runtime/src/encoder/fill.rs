@@ -1,4 +1,4 @@
-//! What may stand at a masked place, and where in a text an answer stands.
+//! Fill-mask and extractive question answering.
 
 use super::classify::softmax;
 use super::text::Pair;
@@ -8,7 +8,7 @@ use crate::graph::Head;
 use crate::tokenizer::EncodeOptions;
 use crate::{Error, ErrorKind, Result};
 
-/// A token for a masked place.
+/// A prediction for a masked token.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Filling {
     /// Its id.
@@ -19,22 +19,22 @@ pub struct Filling {
     pub probability: f32,
 }
 
-/// A part of a text that answers a question.
+/// A span of a text that answers a question.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
-    /// The bytes of the text.
+    /// The first byte of the span.
     pub start: usize,
-    /// The first byte behind it.
+    /// The byte after the span.
     pub end: usize,
-    /// The product of the probabilities of its begin and its end.
+    /// The product of the probabilities of its start and its end.
     pub probability: f32,
 }
 
-/// The longest answer, in tokens.
+/// The maximum length of an answer, in tokens.
 const LONGEST_ANSWER: usize = 30;
 
 impl Encoder {
-    /// For each place of `text` where the mask token is spelt out, the `count` likeliest tokens.
+    /// Returns the `count` most likely tokens for each occurrence of the mask token in `text`.
     pub fn fill_mask(&mut self, text: &str, count: usize) -> Result<Vec<Vec<Filling>>> {
         if self.head() != Head::Token {
             return Err(Error::unsupported("model", "it has no head for masked tokens"));
@@ -56,7 +56,7 @@ impl Encoder {
             Ok(())
         })?;
         let fillings = |row: Vec<f32>| {
-            // A padded head has rows that no token stands for.
+            // Padding rows of the head correspond to no token.
             let choices = (row.len() as u32).min(tokenizer.vocabulary_size());
             let mut order: Vec<u32> = (0..choices).collect();
             order.sort_by(|&a, &b| row[b as usize].total_cmp(&row[a as usize]));
@@ -70,15 +70,15 @@ impl Encoder {
         rows.into_iter().map(fillings).collect()
     }
 
-    /// The likeliest place of `text` that answers `question`; `long` says what is done with a long text. Of parts, each
-    /// with the question before it, the one with the likeliest answer has it.
+    /// Returns the most likely span of `text` that answers `question`; `long` says how a long text is handled. Each
+    /// window is preceded by the question, and the most likely answer of all windows is returned.
     pub fn answer(&mut self, question: &str, text: &str, long: Long) -> Result<Answer> {
         if self.head() != Head::Span {
             return Err(Error::unsupported("model", "it has no head for answers"));
         }
         let mut pairs = self.pairs(question, text, long)?;
         if self.facts.marks {
-            // Such models were trained with a question that sees all, what begins the input included.
+            // Longformer models were trained with global attention on the question, special tokens before it included.
             pairs.iter_mut().for_each(|pair| pair.tokens.global = (0..pair.places[0].end).collect());
         }
         let inputs: Vec<Tokens> = pairs.iter_mut().map(|pair| std::mem::take(&mut pair.tokens)).collect();
@@ -93,7 +93,7 @@ impl Encoder {
     }
 }
 
-/// The likeliest answer in a part of a text.
+/// Returns the most likely answer in a window of a text.
 fn best_answer(pair: &Pair, outputs: Outputs<'_>) -> Option<Answer> {
     let Pair { spans, places: [_, second], .. } = pair;
     let span = |index: usize| spans[index - second.start];

@@ -1,4 +1,4 @@
-//! Reading whole texts: many at once, of any lengths, in their order.
+//! Encoders: batches of texts of any length, with results in the order of the texts.
 
 mod classify;
 mod early_exit;
@@ -31,17 +31,16 @@ use crate::result_cache::Memo;
 use crate::session::StopHandle;
 use crate::{Error, ErrorKind, Result};
 
-/// How an encoder is opened.
+/// Options for opening an encoder.
 #[derive(Clone, Copy, Debug)]
 pub struct EncoderOptions {
-    /// The most tokens that go through the model at once; a longer text makes room for itself.
+    /// The maximum number of tokens per batch; a longer text enlarges it.
     pub batch: usize,
-    /// The type of keys and values; `None`: what suits the model, as a rule f32.
+    /// The type of keys and values; `None`: the model's default, normally f32.
     pub cache: Option<CacheType>,
-    /// Whether outputs are what the head makes of the hidden states, where the model has one.
+    /// Whether outputs are those of the model's head, if it has one, instead of hidden states.
     pub head: bool,
-    /// When texts leave before the last layer while they are classified, for models that have heads for it; `None`:
-    /// they do not.
+    /// The early-exit criterion for classification, for models with intermediate heads; `None`: no early exit.
     pub early: Option<Early>,
 }
 
@@ -51,20 +50,20 @@ impl Default for EncoderOptions {
     }
 }
 
-/// A text as tokens.
+/// A tokenized text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tokens {
-    /// The ids, special ones included.
+    /// The token ids, special tokens included.
     pub ids: Vec<u32>,
-    /// The segment that each is in; empty: all in the first.
+    /// The segment (token type) of each token; empty: all in the first.
     pub segments: Vec<u32>,
-    /// For models that read features instead of tokens: those, frame by frame.
+    /// For models with audio or other features as input instead of tokens: the features, frame by frame.
     pub features: Vec<f32>,
-    /// For models whose tokens see only what is near, the positions of those that see all and are seen by all, as
-    /// those of a question; empty: none, or the first where the model's head gives classes.
+    /// For models with local attention (Longformer): the positions with global attention, such as those of a question;
+    /// empty: none, or the first one if the model's head is a classifier.
     pub global: Vec<usize>,
-    /// For models whose tokens look at those beside them, what the last one finds after it where the text was padded;
-    /// others pay no heed. Without it nothing is there, however texts are read together.
+    /// For models with a convolution over positions: the token that follows the last one, as if the text were padded.
+    /// Ignored by other models. `None`: zeros, however texts are batched.
     pub after: Option<u32>,
 }
 
@@ -74,16 +73,16 @@ impl From<Vec<u32>> for Tokens {
     }
 }
 
-/// What went through the model.
+/// The amount of work of an encoder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
-    /// Batches.
+    /// The number of batches.
     pub batches: usize,
-    /// Rows of them, all of them tokens: nothing is padded.
+    /// The total number of rows. Each is a token: there is no padding.
     pub rows: usize,
 }
 
-/// The rows that a text gave, one after the other.
+/// The output rows of a text, contiguous.
 #[derive(Clone, Copy)]
 pub struct Outputs<'a> {
     context: &'a Context,
@@ -92,26 +91,26 @@ pub struct Outputs<'a> {
 }
 
 impl<'a> Outputs<'a> {
-    /// How many rows there are.
+    /// Returns the number of rows.
     pub fn count(self) -> usize {
         self.count
     }
 
-    /// One row.
+    /// Returns a row.
     pub fn row(self, index: usize) -> &'a [f32] {
         if index < self.count { self.context.output(self.first + index) } else { &[] }
     }
 
-    /// All rows.
+    /// Returns an iterator over the rows.
     pub fn rows(self) -> impl Iterator<Item = &'a [f32]> {
         (0..self.count).map(move |index| self.row(index))
     }
 }
 
-/// The most tokens at once that a caller may ask for: sizes computed from it do not overflow.
+/// The maximum number of tokens per batch that a caller may set: sizes computed from it do not overflow.
 const MOST_ROWS: usize = 1 << 20;
 
-/// Reads texts with a model that has an encoder.
+/// Runs texts through an encoder model.
 pub struct Encoder {
     model: Model,
     options: EncoderOptions,
@@ -120,28 +119,28 @@ pub struct Encoder {
     sequences: Vec<usize>,
     stop: StopHandle,
     work: Work,
-    /// Where vectors are looked for before they are computed.
+    /// The cache of embeddings.
     memo: Option<Arc<Memo>>,
-    /// How many layers each text went through, where texts may leave early.
+    /// How many layers each text passed, if early exit is enabled.
     layers: Vec<usize>,
-    /// Layers behind pooling.
+    /// Dense layers after pooling.
     dense: Vec<Dense>,
-    /// The model's, where its prompts are.
+    /// The model config, which holds its prompts.
     config: Config,
 }
 
-/// What the model says of itself, looked up once.
+/// Properties of the model, looked up once.
 #[derive(Clone, Copy, Debug)]
 struct Facts {
     head: Head,
     columns: usize,
-    /// Frames that a row is made of; 0 where it is made of a token.
+    /// Frames per row; 0 for token input.
     frames_per_row: usize,
-    /// Whether marks on tokens matter.
+    /// Whether global attention has an effect.
     marks: bool,
-    /// The most tokens of a text.
+    /// The maximum number of tokens of a text.
     most_tokens: usize,
-    /// Whether texts may leave early: classes that exclude each other have heads before the last layer.
+    /// Whether early exit is possible: mutually exclusive classes with heads before the last layer.
     exits: bool,
 }
 
@@ -202,32 +201,33 @@ impl Encoder {
         })
     }
 
-    /// The model.
+    /// Returns the model.
     pub fn model(&self) -> &Model {
         &self.model
     }
 
-    /// What the rows are that [`Encoder::read`] gives.
+    /// Returns what the rows of [`Encoder::read`] are.
     pub fn head(&self) -> Head {
         self.facts.head
     }
 
-    /// Columns of the rows that [`Encoder::read`] gives.
+    /// Returns the number of columns of the rows of [`Encoder::read`].
     pub fn columns(&self) -> usize {
         self.facts.columns
     }
 
-    /// Columns of the vectors that [`Encoder::embed`] gives, where none are cut off.
+    /// Returns the size of the vectors of [`Encoder::embed`], without truncation.
     pub fn embedding_columns(&self) -> usize {
         self.dense.last().map_or(self.facts.columns, |last| last.outputs)
     }
 
-    /// The most tokens of a text, special ones included: the model's own, or fewer where it was made for fewer.
+    /// Returns the maximum number of tokens of a text, special tokens included: the model's own, or the smaller value
+    /// that it was trained for.
     pub fn most_tokens(&self) -> usize {
         self.facts.most_tokens
     }
 
-    /// The rows that a text becomes: its tokens, or what its features are brought together to.
+    /// Returns the number of rows of a text: its tokens, or its features after downsampling.
     pub fn rows_of(&self, text: &Tokens) -> usize {
         match self.facts.frames_per_row {
             0 => text.ids.len(),
@@ -235,29 +235,29 @@ impl Encoder {
         }
     }
 
-    /// The type of keys and values.
+    /// Returns the type of keys and values.
     pub fn cache_type(&self) -> CacheType {
         self.model.cache_types(self.options.cache).passing
     }
 
-    /// Looks for the vectors of texts in `memo` before it computes them, and stores those that it computes. A vector
-    /// that is found has the same bits.
+    /// Sets a cache in which [`Encoder::embed`] looks up vectors before computing them and stores those that it
+    /// computes. A cached vector has the same bits.
     pub fn remember(&mut self, memo: Arc<Memo>) {
         self.memo = Some(memo);
     }
 
-    /// Stops a running call from any thread.
+    /// Returns a handle that cancels a running call from any thread.
     pub fn stop_handle(&self) -> StopHandle {
         self.stop.clone()
     }
 
-    /// What went through the model so far.
+    /// Returns the amount of work so far.
     pub fn work(&self) -> Work {
         self.work
     }
 
-    /// Reads `texts`, as many together as there is room for, and calls `each` with the number of each text and the rows
-    /// of it that are wanted. The calls come in the order in which texts are done.
+    /// Runs `texts` through the model in batches, and calls `each` with the index of each text and its output rows, in
+    /// the order in which texts finish.
     pub fn read(
         &mut self,
         texts: &[Tokens],
@@ -269,7 +269,7 @@ impl Encoder {
         self.batches(&lengths).iter().try_for_each(|batch| self.batch(texts, &lengths, batch, wanted, each))
     }
 
-    /// The rows of each text, where all can be read.
+    /// Returns the number of rows of each text; an error if a text is invalid or too long.
     fn lengths(&self, texts: &[Tokens]) -> Result<Vec<usize>> {
         let most = self.model.hyper().text;
         let lengths: Vec<usize> = texts.iter().map(|text| self.rows_of(text)).collect();
@@ -289,11 +289,11 @@ impl Encoder {
         Ok(lengths)
     }
 
-    /// The texts that are read at once: always the longest of those that there is still room for.
+    /// Groups texts into batches: always takes the longest text that still fits.
     fn batches(&self, lengths: &[usize]) -> Vec<Vec<usize>> {
         let mut order: Vec<usize> = (0..lengths.len()).collect();
         order.sort_by_key(|&index| std::cmp::Reverse(lengths[index]));
-        // What is left of the texts of each length, none without any.
+        // The remaining texts by length; groups that become empty are removed.
         let mut runs: Vec<&[usize]> = order.chunk_by(|&a, &b| lengths[a] == lengths[b]).collect();
         let length = |run: &[usize]| run.first().map_or(0, |&index| lengths[index]);
         let mut batches = Vec::new();
@@ -315,7 +315,7 @@ impl Encoder {
         batches
     }
 
-    /// Reads the texts numbered in `batch`.
+    /// Runs the texts with the indices in `batch`.
     fn batch(
         &mut self,
         texts: &[Tokens],
@@ -349,7 +349,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// At least `count` sequences of the context.
+    /// Creates sequences of the context until there are `count`.
     fn make_sequences(&mut self, count: usize) {
         let Some(context) = &mut self.context else { return };
         while self.sequences.len() < count {
@@ -357,12 +357,12 @@ impl Encoder {
         }
     }
 
-    /// A context that takes `rows` rows with `outputs` outputs.
+    /// Creates a context for `rows` rows with `outputs` outputs if necessary.
     fn make_room(&mut self, rows: usize, outputs: usize) -> Result<()> {
         let (have, most) = self.context.as_ref().map_or((0, 0), Context::text_limits);
         if rows > have || outputs > most {
             let (rows, outputs) = (rows.max(self.options.batch).max(have), outputs.max(most));
-            // The old one goes first: both at once would be too much.
+            // The old context is dropped first: both at once would need too much memory.
             self.context = None;
             self.sequences.clear();
             let mut context = self.model.reading_context(&self.options, rows, outputs)?;

@@ -1,26 +1,26 @@
-//! One vector from the hidden states of a text's tokens.
+//! Pooling: one vector from the hidden states of a text.
 
 use super::Outputs;
 use crate::context::OutputRows;
 
-/// How a text's hidden states become one vector.
+/// How the hidden states of a text are pooled to one vector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pooling {
     /// The mean over all tokens.
     #[default]
     Mean,
-    /// The first token's.
+    /// The first token (CLS).
     First,
-    /// The last token's.
+    /// The last token.
     Last,
-    /// The largest of each column.
+    /// The maximum of each column.
     Max,
     /// The mean with weights 1, 2, 3, … from the first token on.
     Weighted,
 }
 
 impl Pooling {
-    /// Every way with its name.
+    /// Each method with its name.
     pub const NAMES: &[(Self, &str)] = &[
         (Self::Mean, "mean"),
         (Self::First, "cls"),
@@ -29,7 +29,7 @@ impl Pooling {
         (Self::Weighted, "weighted"),
     ];
 
-    /// The tokens that are needed for it.
+    /// Returns the output rows that the method needs.
     pub(super) fn wanted(self) -> OutputRows<'static> {
         match self {
             Self::First => OutputRows::First,
@@ -38,7 +38,7 @@ impl Pooling {
         }
     }
 
-    /// The vector, column by column in order of the tokens.
+    /// Returns the pooled vector; sums run in token order, column by column.
     pub(super) fn pool(self, outputs: Outputs<'_>) -> Vec<f32> {
         let mut rows = outputs.rows();
         let mut pooled = rows.next().unwrap_or_default().to_vec();

@@ -1,4 +1,4 @@
-//! What a model for sentences has besides its graph: prompts before texts, and layers behind pooling.
+//! Sentence-transformers features besides the graph: prompts before texts, and dense layers after pooling.
 
 use serde_json::Value;
 
@@ -7,20 +7,20 @@ use crate::file::Role;
 use crate::model::Model;
 use crate::{Error, ErrorKind, Result};
 
-/// What stands before each text, of what the model was taught.
+/// The prompt before each text, one of those that the model was trained with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Prompt {
-    /// Its usual prompt, where it has one.
+    /// The model's default prompt, if it has one.
     #[default]
     Usual,
-    /// Nothing.
+    /// No prompt.
     None,
-    /// The one of this number, as [`Prompt::named`] finds it.
+    /// The prompt with this index, as returned by [`Prompt::named`].
     Number(usize),
 }
 
 impl Prompt {
-    /// The prompt that the model has under this name.
+    /// Returns the model's prompt with the given name.
     pub fn named(model: &Model, name: &str) -> Result<Self> {
         let prompts = prompts(&model.config())?;
         prompts.iter().position(|(known, _)| known == name).map(Self::Number).ok_or_else(|| {
@@ -30,7 +30,7 @@ impl Prompt {
         })
     }
 
-    /// Its text; empty where there is none.
+    /// Returns the text of the prompt; empty if there is none.
     pub(super) fn text(self, config: &Config) -> Result<String> {
         let prompts = prompts(config)?;
         let found = match self {
@@ -51,7 +51,7 @@ impl Prompt {
     }
 }
 
-/// Names and texts.
+/// Returns the names and texts of the prompts.
 fn prompts(config: &Config) -> Result<Vec<(String, String)>> {
     let place = "config.sentence_transformers.prompts";
     let Some(prompts) = config.get("sentence_transformers/prompts").filter(|prompts| !prompts.is_null())
@@ -67,11 +67,11 @@ fn prompts(config: &Config) -> Result<Vec<(String, String)>> {
     prompts.iter().map(text).collect()
 }
 
-/// A layer behind pooling, which turns a text's vector into another.
+/// A dense layer after pooling.
 pub(super) struct Dense {
     inputs: usize,
     pub(super) outputs: usize,
-    /// A row for each output.
+    /// Row-major, one row per output.
     weight: Vec<f32>,
     bias: Vec<f32>,
     activation: Activation,
@@ -85,7 +85,7 @@ enum Activation {
 }
 
 impl Dense {
-    /// Those of the model, of which the first takes `columns`.
+    /// Returns the model's dense layers, of which the first takes `columns` inputs.
     pub(super) fn of(model: &Model, config: &Config, mut columns: usize) -> Result<Vec<Self>> {
         let place = "config.sentence_transformers.dense";
         let Some(stated) = config.get("sentence_transformers/dense") else { return Ok(Vec::new()) };
@@ -121,10 +121,10 @@ impl Dense {
         Ok(layers)
     }
 
-    /// What becomes of a vector.
+    /// Applies the layer to a vector.
     ///
     /// # Errors
-    /// Of kind [`ErrorKind::Numeric`] where numbers come out that are not finite.
+    /// [`ErrorKind::Numeric`] if the result contains NaN or infinity.
     pub(super) fn apply(&self, vector: &[f32]) -> Result<Vec<f32>> {
         let output = |(index, row): (usize, &[f32])| {
             let products = row.iter().zip(vector).map(|(w, x)| f64::from(*w) * f64::from(*x));
@@ -142,7 +142,7 @@ impl Dense {
     }
 }
 
-/// A list of numbers of the file; nothing where it has none of this name.
+/// Returns an f32 tensor of the file; `None` if there is none with this name.
 fn numbers(model: &Model, name: &str, count: Option<usize>) -> Result<Option<Vec<f32>>> {
     let Some(tensor) = model.file().tensor(name) else { return Ok(None) };
     if tensor.role != Role::Vector || Some(tensor.columns) != count {

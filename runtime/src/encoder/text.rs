@@ -1,4 +1,4 @@
-//! From texts to what a model reads.
+//! From texts to encoder input.
 
 use std::ops::Range;
 
@@ -6,47 +6,47 @@ use super::{Encoder, Tokens};
 use crate::tokenizer::{EncodeOptions, Token};
 use crate::{Error, ErrorKind, Result};
 
-/// What is done with a text that has more tokens than the model reads.
+/// How a text with more tokens than the model accepts is handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Long {
-    /// It is refused.
+    /// It is rejected.
     #[default]
     Refuse,
-    /// It is read up to there.
+    /// It is truncated.
     Cut,
-    /// It is read in parts, each of which repeats so many tokens of the one before.
+    /// It is split into overlapping windows.
     Window {
-        /// Tokens that two parts share.
+        /// The number of tokens that two consecutive windows share.
         overlap: usize,
     },
 }
 
-/// A part of a text as a model reads it.
+/// A window of a text, as encoder input.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
-    /// The ids, special ones included.
+    /// The token ids, special tokens included.
     pub tokens: Tokens,
-    /// For each, the bytes of the text that it is shown as, in whole characters; special ones are shown as none.
+    /// For each token the byte range of the text that it displays as, in whole characters; empty for special tokens.
     pub spans: Vec<(usize, usize)>,
-    /// The tokens that this part speaks for. Each token of the text is one part's own: of those that have it, the
-    /// one where more stands on either side of it. Special ones are no part's.
+    /// The tokens whose outputs are taken from this window. Each token of the text belongs to exactly one window, the
+    /// one with the most context on its shorter side. Special tokens belong to none.
     pub own: Range<usize>,
 }
 
 /// Two texts as one input.
 pub(super) struct Pair {
-    /// The ids, special ones included.
+    /// The token ids, special tokens included.
     pub tokens: Tokens,
-    /// For each token of the second text, the bytes that it is shown as, in whole characters.
+    /// For each token of the second text, the byte range that it displays as, in whole characters.
     pub spans: Vec<(usize, usize)>,
-    /// The tokens of either text.
+    /// The token range of either text.
     pub places: [Range<usize>; 2],
 }
 
 const SPECIAL: EncodeOptions = EncodeOptions { add_special: true, parse_special: false };
 
 impl Encoder {
-    /// The parts of a text: one, unless it is too long and `long` allows for more.
+    /// Returns the windows of a text: one, unless it is too long and `long` allows more.
     pub fn parts(&self, text: &str, long: Long) -> Result<Vec<Part>> {
         let tokenizer = self.model().tokenizer()?;
         let (whole, inner) = tokenizer.encode_apart(text, SPECIAL)?;
@@ -64,7 +64,7 @@ impl Encoder {
                 format!("{} tokens; the model reads {most}: shorten it, or let it be cut", whole.len());
             return Err(Error::new(ErrorKind::TooLong, "text", message));
         }
-        // What the model expects around a text stands around each part of it.
+        // Each window gets the special tokens that surround the whole text.
         let (prefix, suffix) = (&whole[..inner.start], &whole[inner.end..]);
         let around = prefix.len() + suffix.len();
         let parts = long.parts(inner.len(), most.saturating_sub(around), around)?;
@@ -77,7 +77,7 @@ impl Encoder {
         Ok((0..parts.len()).map(whole_part).collect())
     }
 
-    /// The parts of all texts, and which text each is of. Errors call the texts by their numbers.
+    /// Returns the windows of all texts, and the index of the text of each. Errors name texts by their index.
     pub(super) fn all_parts(&self, texts: &[(usize, &str)], long: Long) -> Result<Vec<(usize, Part)>> {
         let mut all = Vec::with_capacity(texts.len());
         for (place, (number, text)) in texts.iter().enumerate() {
@@ -87,8 +87,8 @@ impl Encoder {
         Ok(all)
     }
 
-    /// Two texts as one input, such as a question and a passage; the second is what may be too long. Parts of it all
-    /// have the first.
+    /// Returns two texts as one input, such as a question and a passage. Only the second may be too long; each of its
+    /// windows is paired with the whole first text.
     pub(super) fn pairs(&self, first: &str, second: &str, long: Long) -> Result<Vec<Pair>> {
         let tokenizer = self.model().tokenizer()?;
         let (tokens, segments, [before, inner]) = tokenizer.encode_pair_apart(first, second, SPECIAL)?;
@@ -122,7 +122,7 @@ impl Encoder {
 }
 
 impl Long {
-    /// The parts of `count` tokens where each has room for `room` of them beside `around` others.
+    /// Splits `count` tokens into windows of up to `room` tokens, each with `around` other tokens around it.
     fn parts(self, count: usize, room: usize, around: usize) -> Result<Vec<Range<usize>>> {
         if room == 0 {
             let message = format!("{around} tokens stand around every text; the model reads no more");
@@ -148,13 +148,13 @@ impl Long {
     }
 }
 
-/// Texts with their numbers.
+/// Returns texts with their indices.
 pub(super) fn numbered<T: AsRef<str>>(texts: &[T]) -> Vec<(usize, &str)> {
     texts.iter().map(AsRef::as_ref).enumerate().collect()
 }
 
-/// What part `index` of a text speaks for: what it shares with another is divided in the middle, so that a token is
-/// read with as much as there is on either side.
+/// Returns the tokens that belong to window `index`: an overlap is divided in the middle, so that each token has as
+/// much context as possible on either side.
 fn own(parts: &[Range<usize>], index: usize) -> Range<usize> {
     let middle = |left: usize| usize::midpoint(parts[left + 1].start, parts[left].end);
     let start = if index == 0 { parts[0].start } else { middle(index - 1) };
@@ -179,7 +179,7 @@ mod tests {
             let all: Vec<usize> = (0..parts.len()).flat_map(|part| own(&parts, part)).collect();
             assert_eq!(all, (0..count).collect::<Vec<_>>(), "{room} less {overlap}");
             for (token, owner) in owner.into_iter().enumerate() {
-                // The ends of the text cut nothing off.
+                // At the ends of the text no context is cut off.
                 let around = |part: &Range<usize>| {
                     let before = if part.start == 0 { count } else { token - part.start };
                     let behind = if part.end == count { count } else { part.end - 1 - token };

@@ -1,18 +1,18 @@
-//! Which rows go to which experts, and how what they give becomes one row again.
+//! MoE routing: which rows go to which experts, and how expert outputs are combined.
 //!
-//! A row chooses some experts by its scores. Every choice is a slot; the slots of an expert stand side by side, in the
-//! order of the rows, so that an expert's products are those of a run of rows.
+//! Each row selects its top-k experts by score. Every selection gets a slot; the slots of an expert are contiguous and
+//! in row order, so that an expert's matmul runs over consecutive rows.
 
 use super::Batch;
 use crate::graph::Routing;
 
-/// No slot: the expert had no room left.
+/// No slot: the expert was at capacity.
 const NONE: i32 = -1;
 
-/// Chooses experts by `scores`: the weights of the chosen, the likeliest first, then their numbers.
+/// Selects the top-k experts by `scores`: writes the weights of the selected, highest score first, then their indices.
 ///
-/// Weights are the softmax over all experts, in the order of the experts; with [`Routing::normalise`] they are divided
-/// by their sum, in the order of choice. Of equal scores the first counts as larger.
+/// Weights are the softmax over all experts, computed in expert order; with [`Routing::normalise`] they are divided by
+/// their sum, computed in selection order. Of equal scores the first wins.
 pub(super) fn route(routing: &Routing, scores: &[f32], out: &mut [f32]) {
     let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum = scores.iter().fold(0.0, |sum, score| sum + libm::expf(score - largest));
@@ -21,7 +21,7 @@ pub(super) fn route(routing: &Routing, scores: &[f32], out: &mut [f32]) {
     for choice in 0..routing.chosen {
         let free = |expert: &usize| !numbers[..choice].contains(&(*expert as f32));
         let better = |best: usize, expert: usize| if scores[expert] > scores[best] { expert } else { best };
-        // A score that is not a number is never better; the output will not be finite either.
+        // NaN never wins a comparison; the output will be non-finite as well.
         let expert = (0..scores.len()).filter(free).reduce(better).unwrap_or(0);
         weights[choice] = libm::expf(scores[expert] - largest) / sum;
         numbers[choice] = expert as f32;
@@ -32,8 +32,8 @@ pub(super) fn route(routing: &Routing, scores: &[f32], out: &mut [f32]) {
     }
 }
 
-/// Where the slots of a batch are: the first slot of each expert and the end of the last one's, how many rows of a
-/// sequence chose each expert, the slot of each choice, and the row of each slot.
+/// The slot table of a batch: the first slot of each expert and the end of the last one's, how many rows of a sequence
+/// selected each expert, the slot of each selection, and the row of each slot.
 #[derive(Clone, Copy)]
 pub(super) struct Slots<'a> {
     words: &'a [i32],
@@ -42,30 +42,30 @@ pub(super) struct Slots<'a> {
 }
 
 impl<'a> Slots<'a> {
-    /// What [`arrange`] wrote.
+    /// Wraps the words that [`arrange`] wrote.
     pub(super) fn new(routing: &Routing, words: &'a [i32]) -> Self {
         Self { words, experts: routing.experts, chosen: routing.chosen }
     }
 
-    /// The slots of an expert.
+    /// Returns the slots of an expert.
     pub(super) fn of(self, expert: usize) -> std::ops::Range<usize> {
         self.words[expert] as usize..self.words[expert + 1] as usize
     }
 
-    /// The slot of choice `choice` of row `row`.
+    /// Returns the slot of selection `choice` of row `row`.
     fn slot(self, row: usize, choice: usize) -> Option<usize> {
         usize::try_from(self.words[2 * self.experts + 1 + row * self.chosen + choice]).ok()
     }
 
-    /// The row of a slot; nothing for those that are left over.
+    /// Returns the row of a slot; `None` for unused slots.
     pub(super) fn row(self, slot: usize) -> Option<usize> {
         let choices = 2 * self.experts + 1;
         let start = choices + (self.words.len() - choices) / 2;
         (slot < self.words[self.experts] as usize).then(|| self.words[start + slot] as usize)
     }
 
-    /// The sum of what the chosen experts gave for row `row`, each times its weight, in the order of choice. `slot`
-    /// gives the row of a slot.
+    /// Writes the sum of the outputs of row `row`'s experts, each times its weight, in selection order. `slot` returns
+    /// the row of a slot.
     pub(super) fn combine<'b>(
         self,
         row: usize,
@@ -81,8 +81,8 @@ impl<'a> Slots<'a> {
     }
 }
 
-/// Gives every choice its slot. `chosen` gives what [`route`] made of a row. An expert takes no more rows of a sequence
-/// than it has room for.
+/// Assigns a slot to every selection. `chosen` returns the output of [`route`] for a row. An expert takes no more rows
+/// of a sequence than its capacity.
 pub(super) fn arrange<'b>(
     routing: &Routing,
     batch: &Batch,
@@ -157,7 +157,7 @@ mod tests {
         let mut words = vec![7; slot_words(&routing, 4)];
         arrange(&routing, &batch, |row| &routed[row], &mut words);
         let slots = Slots::new(&routing, &words);
-        // The third row finds no room at the first expert.
+        // The third row exceeds the capacity of the first expert.
         assert_eq!([slots.of(0), slots.of(1), slots.of(2)], [0..3, 3..6, 6..7]);
         assert_eq!(
             (0..8).map(|slot| slots.row(slot)).collect::<Vec<_>>(),

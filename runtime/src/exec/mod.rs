@@ -1,7 +1,7 @@
 //! Runs plans and graphs on batches of rows.
 //!
-//! [`reference`] walks the graph itself, row by row and in plain words; [`cpu`] runs the plan on a team with
-//! the kernels of the machine. Both give the same bits.
+//! [`reference`] interprets the graph, row by row, with scalar code; [`cpu`] runs the plan on the thread pool with the
+//! kernels for this CPU. Both give bit-identical results.
 
 pub(crate) mod cpu;
 mod experts;
@@ -17,44 +17,44 @@ use crate::cache::{Cache, SequenceId};
 use crate::graph::{Attention, AttentionMask, Graph, Op, QueryPosition, Rows};
 use crate::plan::Plan;
 
-/// A token that goes through the model.
+/// A token in a forward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     pub sequence: SequenceId,
     pub position: usize,
     pub token: u32,
-    /// The segment of the text that it is in.
+    /// Its segment id.
     pub segment: u32,
-    /// Which of the marked tokens of its text it is.
+    /// Its index among the global tokens of its sequence.
     pub mark: Option<usize>,
-    /// Tokens that its sequence has or is about to have, for frequencies that depend on it.
+    /// Current or expected length of its sequence, for RoPE frequencies that depend on it.
     pub length: usize,
 }
 
-/// The rows of a forward pass. The rows of a sequence stand in order of position.
+/// The rows of a forward pass. The rows of a sequence are in order of position.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     pub rows: Vec<Row>,
-    /// The sequences of the rows, each once.
+    /// The sequences of the rows, without duplicates.
     pub sequences: Vec<SequenceId>,
-    /// Which rows' outputs are wanted.
+    /// The output rows.
     pub wanted: Vec<usize>,
-    /// The rows that are marked, in order.
+    /// The rows of global tokens, in order.
     pub marked: Vec<usize>,
-    /// For each row of a model whose tokens may be marked what is added to its score where it is not seen as marked.
+    /// Score bias per row of a model with global attention: masks global tokens at their own positions.
     pub hidden: Vec<f32>,
-    /// What rows are made of that are no tokens, frame by frame.
+    /// Input features, frame by frame, for models that take features instead of tokens.
     pub features: Vec<f32>,
-    /// What another part of the graph gave for each row.
+    /// External input of each row, computed by another part of the graph.
     pub carried: Vec<f32>,
-    /// The frames of the sequence that each frame belongs to.
+    /// For each frame, the range of frames of its sequence.
     pub frames: Vec<(usize, usize)>,
-    /// The first frame of the sequence that each row belongs to.
+    /// For each row, the first frame of its sequence.
     pub row_frames: Vec<usize>,
 }
 
 impl Batch {
-    /// Room for `rows` rows of which `wanted` give outputs.
+    /// Creates an empty batch with capacity for `rows` rows and `wanted` outputs.
     pub(crate) fn with_capacity(rows: usize, wanted: usize) -> Self {
         Self {
             rows: Vec::with_capacity(rows),
@@ -64,12 +64,13 @@ impl Batch {
         }
     }
 
-    /// Whether every sequence gets a token: of a text that is read only the last row is wanted.
+    /// Returns whether this is a decode batch: one row per sequence, all with outputs. In a prefill only the last row
+    /// has outputs.
     pub(crate) fn writes(&self) -> bool {
         self.rows.len() == self.wanted.len() && self.rows.len() == self.sequences.len()
     }
 
-    /// Forgets all rows.
+    /// Removes all rows.
     pub(crate) fn clear(&mut self) {
         self.rows.clear();
         self.sequences.clear();
@@ -92,7 +93,7 @@ impl Batch {
         self.rows.push(row);
     }
 
-    /// How many rows attend.
+    /// Returns how many rows attend.
     fn attending(&self, attention: &Attention) -> usize {
         if attention.attention_mask == AttentionMask::LongformerGlobal {
             self.marked.len()
@@ -101,13 +102,13 @@ impl Batch {
         }
     }
 
-    /// The row that attends as number `index`.
+    /// Returns the batch row of attending row `index`.
     fn attending_row(&self, attention: &Attention, index: usize) -> usize {
         if attention.attention_mask == AttentionMask::LongformerGlobal { self.marked[index] } else { index }
     }
 
-    /// What is added to the scores of the keys up to position `last` of the text of row `row`, and for what it sees
-    /// besides.
+    /// Returns the score bias for the keys up to position `last` of row `row`'s sequence and for its further key
+    /// ranges.
     fn bias<'a>(
         &'a self,
         attention: &Attention,
@@ -132,7 +133,8 @@ impl Batch {
         }
     }
 
-    /// The row of `from` rows that stands `offset` away from what output row `row` goes with, in the same sequence.
+    /// Returns the row of kind `from` at distance `offset` from the one that corresponds to output row `row`, if it is
+    /// in the same sequence.
     fn neighbour(&self, from: Rows, to: Rows, row: usize, offset: isize, stride: usize) -> Option<usize> {
         let same = |other: &Row| self.rows.get(row).is_some_and(|row| row.sequence == other.sequence);
         match (from, to) {
@@ -150,7 +152,7 @@ impl Batch {
     }
 }
 
-/// Words that a worker needs for the recurrences of a graph, and for products of its plan.
+/// Returns the scratch words that a worker needs for a graph's recurrences and its plan's matmuls.
 pub(crate) fn scratch_size(graph: &Graph, plan: &Plan) -> usize {
     let sizes = graph.nodes.iter().map(|node| match &node.op {
         Op::LinearAttention(recurrence) => state::scratch_size(recurrence),
@@ -159,7 +161,7 @@ pub(crate) fn scratch_size(graph: &Graph, plan: &Plan) -> usize {
     sizes.max().unwrap_or(0).max(cpu::scratch_size(plan))
 }
 
-/// Where a row stands in its text.
+/// Returns the position of a row in its sequence.
 fn place(row: Row, cache: &Cache) -> QueryPosition {
     QueryPosition {
         position: row.position,
@@ -169,7 +171,7 @@ fn place(row: Row, cache: &Cache) -> QueryPosition {
     }
 }
 
-/// Where a row is stored behind the text.
+/// Returns where a global token is stored a second time, after the sequence.
 fn marked_place(attention: &Attention, row: Row, cache: &Cache) -> Option<usize> {
     let mark = row.mark.filter(|_| matches!(attention.attention_mask, AttentionMask::LongformerLocal(_)))?;
     Some(cache.text(row.sequence).ok()? + mark)

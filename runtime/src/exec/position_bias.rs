@@ -1,21 +1,21 @@
-//! What biases add to scores, by distance.
+//! Relative position biases, expanded to all distances.
 
 use crate::graph::{Attention, AttentionMask, Bias};
 use crate::plan::Weights;
 
-/// The tables of all biases of a graph, spread out over distances.
+/// The expanded biases of a graph.
 #[derive(Debug, Default)]
 pub(crate) struct Distances {
-    /// The longest distance, and one more.
+    /// The largest distance plus one.
     reach: usize,
-    /// For each bias, head by head, a number for every distance from `1 − reach` to `reach − 1`.
+    /// For each bias and head, a value for every distance from `1 − reach` to `reach − 1`.
     tables: Vec<(Bias, Vec<f32>)>,
-    /// For each kind of blocks (size, random), a number for every position.
+    /// For each kind of BigBird blocks (size, random), a value for every position.
     blocks: Vec<((usize, usize), Vec<f32>)>,
 }
 
 impl Distances {
-    /// Spreads the biases of `attentions` out for positions below `reach`.
+    /// Expands the biases of `attentions` for positions below `reach`.
     pub(crate) fn new<'a>(
         attentions: impl Iterator<Item = &'a Attention>,
         weights: &Weights,
@@ -27,7 +27,7 @@ impl Distances {
             if let AttentionMask::BigBird { size, random } = attention.attention_mask
                 && blocks.iter().all(|(known, _)| *known != (size, random))
             {
-                // A key that counts n times has a weight n times as large.
+                // A key that counts n times has n times the softmax weight, hence log(n) in the score.
                 let times = libm::log((1 + random) as f64) as f32;
                 let number = |position: usize| if position < size { times } else { 0.0 };
                 blocks.push(((size, random), (0..reach).map(number).collect()));
@@ -49,13 +49,13 @@ impl Distances {
         Self { reach, tables, blocks }
     }
 
-    /// What is added for the keys of a text that is seen in blocks.
+    /// Returns the score bias of BigBird attention for the keys of a sequence of `text` tokens.
     pub(crate) fn of_blocks(&self, size: usize, random: usize, text: usize) -> &[f32] {
         let known = self.blocks.iter().find(|(known, _)| *known == (size, random));
         known.and_then(|(_, numbers)| numbers.get(..text)).unwrap_or(&[])
     }
 
-    /// What is added for the keys from position 0 to `last` where the query of `head` is at `position`; nothing
+    /// Returns the score bias for the keys from position 0 to `last`, for a query of `head` at `position`; empty
     /// without a bias.
     pub(crate) fn of(&self, attention: &Attention, head: usize, position: usize, last: usize) -> &[f32] {
         let table = attention.bias.and_then(|bias| self.tables.iter().find(|(known, _)| *known == bias));
@@ -69,7 +69,7 @@ impl Distances {
 mod tests {
     use super::*;
 
-    /// By the reference implementation of T5 in Hugging Face transformers 5.23.
+    /// Expected values: T5 in Hugging Face transformers 5.23.
     #[test]
     fn buckets_are_those_of_the_reference() {
         let both = Bias { table: 0, buckets: 32, farthest: 128, both_ways: true };

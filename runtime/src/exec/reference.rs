@@ -1,4 +1,5 @@
-//! Walks the graph in plain words: slow, obvious, never optimised. Every other executor gives its bits.
+//! The reference backend: interprets the graph with simple, unoptimized code. All other backends must match it bit for
+//! bit.
 
 use siskin_kernels::ops::{
     Kernels, attention, elementwise::Map, elementwise::reference_affine, matmul, norm, quantise, recurrence,
@@ -18,24 +19,24 @@ use crate::graph::{
 use crate::plan::{Weights, slot_words};
 use crate::{Error, ErrorKind, Result};
 
-/// A value: its rows.
+/// A value as a list of rows.
 type Table = Vec<Vec<f32>>;
 
-/// What a forward pass needs.
+/// The inputs of a forward pass.
 pub(crate) struct Forward<'a> {
     pub graph: &'a Graph,
     pub weights: &'a Weights,
     pub cache: &'a Cache,
     pub batch: &'a Batch,
     pub distances: &'a Distances,
-    /// The portable kernels, for functions whose definition is a polynomial.
+    /// The portable kernels, for functions defined by a polynomial.
     pub scalar: &'a Kernels,
-    /// Set by whoever wants the pass to end early.
+    /// Cancel flag, set by another thread.
     pub stop: &'a AtomicBool,
 }
 
 impl Forward<'_> {
-    /// The logits of every wanted row.
+    /// Computes the outputs of the output rows.
     pub(crate) fn run(&self) -> Result<Table> {
         let mut values: Vec<Table> = vec![Table::new(); self.graph.values.len()];
         for node in &self.graph.nodes {
@@ -256,7 +257,7 @@ impl Forward<'_> {
         }
     }
 
-    /// The rows of a sequence, in order.
+    /// Returns the rows of a sequence, in order.
     fn rows_of(&self, sequence: usize) -> impl Iterator<Item = usize> + Clone {
         (0..self.batch.rows.len()).filter(move |&row| self.batch.rows[row].sequence == sequence)
     }
@@ -269,7 +270,7 @@ impl Forward<'_> {
             for first in (0..columns).step_by(state::COLUMNS) {
                 let part = first..columns.min(first + state::COLUMNS);
                 let weights = &weights[part.start * taps..part.end * taps];
-                // SAFETY: one thread runs the reference.
+                // SAFETY: the reference backend is single-threaded.
                 let history = unsafe { state.begin(first * (taps - 1), part.len() * (taps - 1)) };
                 for row in self.rows_of(sequence) {
                     let (x, out) = (&x[row][part.clone()], &mut out[row][part.clone()]);
@@ -288,7 +289,7 @@ impl Forward<'_> {
             let Some(state) = self.cache.state(recurrence.state, sequence) else { continue };
             for head in 0..recurrence.heads {
                 let words = recurrence.head_words();
-                // SAFETY: one thread runs the reference.
+                // SAFETY: the reference backend is single-threaded.
                 let numbers = unsafe { state.begin(head * words, words) };
                 let input = |number: usize, row: usize| inputs[number][row].as_slice();
                 let out = |row: usize, finish: &mut dyn FnMut(&mut [f32])| {
@@ -317,7 +318,7 @@ impl Forward<'_> {
                     out
                 };
                 let (key, value) = (mixed(keys, weights[0]), mixed(values, weights[1]));
-                // SAFETY: one thread runs the reference.
+                // SAFETY: the reference backend is single-threaded.
                 unsafe { layer.head(head).store(sum, &[(&key, &value)]) }
             }
         }
@@ -334,7 +335,7 @@ impl Forward<'_> {
                 let (key, value) = (&keys[index][columns.clone()], &values[index][columns]);
                 let second = marked_place(attention, *row, self.cache);
                 for place in [Some(row.position), second].into_iter().flatten() {
-                    // SAFETY: one thread runs the reference.
+                    // SAFETY: the reference backend is single-threaded.
                     unsafe { layer.head(head).store(place, &[(key, value)]) }
                 }
             }

@@ -1,9 +1,9 @@
-//! The angles of rotary positions.
+//! RoPE tables.
 
 use crate::graph::{Growth, Rope};
 use siskin_kernels::ops::rope;
 
-/// All cosines, then all sines of `position` in a text that has, or is about to have, `length` tokens.
+/// Writes all cosines, then all sines for `position` in a sequence of current or expected length `length`.
 pub fn turns(table: &Rope, position: usize, length: usize, out: &mut [f32]) {
     let position = position as u32;
     let long = table.stretch.as_ref().filter(|stretch| length > stretch.length);

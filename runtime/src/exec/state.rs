@@ -1,4 +1,4 @@
-//! What goes through states of constant size, token by token: each step is the same whatever the batch.
+//! Recurrent states, updated token by token: the arithmetic of a step does not depend on the batch.
 
 use siskin_kernels::ops::recurrence::{Function, PANEL, Token};
 
@@ -6,14 +6,14 @@ use crate::graph::{Recurrence, RecurrenceRule, STATE_PANEL};
 
 const _: () = assert!(STATE_PANEL == PANEL);
 
-/// Added to what results of [`RecurrenceRule::Sum`] are divided by.
+/// Added to the denominator of [`RecurrenceRule::Sum`].
 const EPSILON: f32 = 1e-6;
 
-/// Columns of a convolution that a worker takes at once.
+/// Columns of a causal conv1d per chunk of work.
 pub(super) const COLUMNS: usize = 256;
 
-/// Sums each column over its last numbers: `history` has those before this row, the oldest first, and has the newest
-/// after it. `weights` are the factors of these columns.
+/// Causal conv1d of one row: `history` holds the inputs of the last tokens before this row, oldest first, and is
+/// shifted to include this row. `weights` are those of these columns.
 pub(super) fn convolve(taps: usize, weights: &[f32], history: &mut [f32], x: &[f32], out: &mut [f32]) {
     let columns = x.len();
     for (column, (x, out)) in x.iter().zip(out).enumerate() {
@@ -28,12 +28,12 @@ pub(super) fn convolve(taps: usize, weights: &[f32], history: &mut [f32], x: &[f
     }
 }
 
-/// Numbers that [`Head`] works with.
+/// Returns the number of scratch f32 values of [`Head`].
 pub(super) fn scratch_size(recurrence: &Recurrence) -> usize {
     recurrence.key_size + 2 * recurrence.state_columns()
 }
 
-/// A head of a recurrence, and the place for what a token brings in whole panels.
+/// A head of linear attention, with scratch memory padded to whole panels.
 pub(super) struct Head<'a> {
     recurrence: &'a Recurrence,
     head: usize,
@@ -44,7 +44,7 @@ pub(super) struct Head<'a> {
 }
 
 impl<'a> Head<'a> {
-    /// `scratch` has [`scratch_size`] numbers.
+    /// Creates a head; `scratch` has [`scratch_size`] values.
     pub(super) fn new(
         recurrence: &'a Recurrence,
         head: usize,
@@ -58,8 +58,8 @@ impl<'a> Head<'a> {
         Self { recurrence, head, kernel, zeros, value, result }
     }
 
-    /// Takes the rows of a sequence, each as the recurrence's inputs, through the state of the head. `out` gives the
-    /// head's columns of a row's result.
+    /// Runs the rows of a sequence through the state of the head; `input` returns an input of the recurrence for a row.
+    /// `out` provides the head's columns of a row's result.
     pub(super) fn run<'b>(
         &mut self,
         rows: impl Iterator<Item = usize> + Clone,
@@ -79,7 +79,7 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// One token; its key and value count where `learns` is set.
+    /// Processes one token; its key and value update the state only if `learns` is set.
     fn step<'b>(&mut self, input: impl Fn(usize) -> &'b [f32], learns: bool, state: &mut [f32]) {
         let r = self.recurrence;
         let part = |number: usize, heads: usize, size: usize| {
@@ -94,13 +94,13 @@ impl<'a> Head<'a> {
         };
         self.value[..r.value_size].copy_from_slice(part(2, r.value_heads, r.value_size));
         if r.rule != RecurrenceRule::Delta {
-            // The last column gathers the keys themselves.
+            // The extra column accumulates the sum of the keys, which is the normalizer.
             self.value[r.value_size] = 1.0;
         }
         (self.kernel)(&Token { query, key, value: self.value, decay, rate }, state, self.result);
     }
 
-    /// The result of the last token.
+    /// Writes the result of the last token.
     fn finish(&self, out: &mut [f32]) {
         let (result, rest) = self.result.split_at(self.recurrence.value_size);
         out.copy_from_slice(result);
@@ -111,7 +111,7 @@ impl<'a> Head<'a> {
     }
 }
 
-/// Runs of `group` columns brought to the length `factor`.
+/// Scales each group of `group` columns to the L2 norm `factor`.
 pub(super) fn unit(group: usize, epsilon: f32, factor: f32, x: &[f32], out: &mut [f32]) {
     for (x, out) in x.chunks(group).zip(out.chunks_mut(group)) {
         let square = x.iter().fold(0.0, |sum, &x| sum + f64::from(x) * f64::from(x));
@@ -120,7 +120,7 @@ pub(super) fn unit(group: usize, epsilon: f32, factor: f32, x: &[f32], out: &mut
     }
 }
 
-/// `exp(−exp(log) · softplus(x + bias))`, column by column.
+/// `exp(−exp(log) · softplus(x + bias))`, column-wise.
 pub(super) fn decay(log: &[f32], bias: &[f32], x: &[f32], out: &mut [f32]) {
     for (((out, x), log), bias) in out.iter_mut().zip(x).zip(log).zip(bias) {
         let sum = x + bias;
@@ -129,12 +129,12 @@ pub(super) fn decay(log: &[f32], bias: &[f32], x: &[f32], out: &mut [f32]) {
     }
 }
 
-/// Every column `times` times, side by side.
+/// Repeats every column `times` times.
 pub(super) fn repeat(times: usize, x: &[f32], out: &mut [f32]) {
     out.chunks_mut(times).zip(x).for_each(|(out, x)| out.fill(*x));
 }
 
-/// The weighted sum of `rows`, in order.
+/// Writes the weighted sum of `rows`, in order.
 pub(super) fn mix<'a>(weights: &[f32], rows: impl Iterator<Item = &'a [f32]>, out: &mut [f32]) {
     out.fill(0.0);
     for (weight, row) in weights.iter().zip(rows) {

@@ -1,4 +1,4 @@
-//! A file that appears under its name only when it is complete.
+//! Atomic file writes: a temporary file is flushed to disk and renamed to the target.
 
 use super::own;
 use crate::{Error, Result};
@@ -9,19 +9,18 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
-/// Numbers tried before giving up on a name that nobody else has.
+/// Attempts before giving up on finding an unused temporary name.
 const MOST_LEFT: u64 = 1 << 16;
 
-/// No chain of links is followed further than this.
+/// The maximum length of a chain of symbolic links.
 const MOST_LINKS: usize = 40;
 
-/// Writes go to a temporary file beside the target; [`AtomicFile::commit`] renames it. Dropped before that, it
-/// removes the temporary file and leaves what stood under the target's name as it was. What a process left behind
-/// that was killed is removed when the same target is written again.
+/// Writes to a temporary file in the target's folder, which [`AtomicFile::commit`] renames to the target. If dropped
+/// before that, it removes the temporary file and leaves an existing target unchanged. Temporary files of killed
+/// processes are removed when the same target is written again.
 ///
-/// A target that the user named and that is a symbolic link stands for the file the link leads to; for one that Siskin
-/// named itself, there is [`AtomicFile::create_own`]. What stands under the target's name must be a regular file that
-/// may be written.
+/// A target path given by the user that is a symbolic link is followed; for a path chosen by Siskin itself use
+/// [`AtomicFile::create_own`]. An existing target must be a writable regular file.
 #[derive(Debug)]
 pub struct AtomicFile {
     file: File,
@@ -36,16 +35,16 @@ impl AtomicFile {
         Self::create_from(target, &[])
     }
 
-    /// As [`AtomicFile::create`], but refuses a target that is one of the files that the work reads. What is
-    /// not there is no such file.
+    /// Like [`AtomicFile::create`], but refuses a target that is one of the input files. Missing inputs are ignored.
     pub fn create_from(target: impl AsRef<Path>, inputs: &[PathBuf]) -> Result<Self> {
         Self::check(&target, inputs)?;
         let target = resolved(target.as_ref(), &target.as_ref().display().to_string())?;
         Self::begin(target, false)
     }
 
-    /// Creates the temporary file for a target whose name Siskin chose itself. A symbolic link is refused, and a file is
-    /// only replaced where `is_ours` recognizes it as one that Siskin wrote. Only this user may write to the new one.
+    /// Creates the temporary file for a target whose path Siskin chose itself. A symbolic link is refused, and an
+    /// existing file is replaced only if `is_ours` recognizes it as written by Siskin. The new file is writable by this
+    /// user only.
     pub fn create_own(target: impl AsRef<Path>, is_ours: impl FnOnce(File) -> bool) -> Result<Self> {
         let target = target.as_ref();
         let place = target.display().to_string();
@@ -59,7 +58,7 @@ impl AtomicFile {
         Self::begin(target.to_owned(), true)
     }
 
-    /// Refuses a target that [`AtomicFile::create_from`] refuses, without creating anything: for work that takes long.
+    /// Checks a target as [`AtomicFile::create_from`] does, without creating anything: to fail early, before long work.
     pub fn check(target: impl AsRef<Path>, inputs: &[PathBuf]) -> Result<()> {
         check(target.as_ref(), inputs, &target.as_ref().display().to_string())
     }
@@ -76,10 +75,10 @@ impl AtomicFile {
             let temporary = target.with_file_name(hidden);
             match new_file(&temporary, private) {
                 Ok(file) if is_ours(&file, &temporary) => break (temporary, file),
-                // Somebody sweeps it away.
+                // Another process is removing it.
                 Ok(_) if number < MOST_LEFT => {}
                 Ok(_) => return Err(Error::io(place, &io::ErrorKind::ResourceBusy.into())),
-                // A process of the same number left it behind.
+                // Left behind by an earlier process with the same id.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < MOST_LEFT => {}
                 Err(error) => return Err(Error::io(temporary.display().to_string(), &error)),
             }
@@ -87,20 +86,20 @@ impl AtomicFile {
         Ok(Self { file, temporary, target, committed: false })
     }
 
-    /// Makes the bytes durable and puts them under the target's name, in place of what was there.
+    /// Flushes the file to disk and atomically replaces the target with it.
     pub fn commit(self) -> Result<()> {
         self.sync()?;
         self.appear()
     }
 
-    /// The same of several files: every one is durable before the first appears.
+    /// Commits several files: all are flushed to disk before the first is renamed.
     pub fn commit_all(files: impl IntoIterator<Item = Self>) -> Result<()> {
         let files: Vec<Self> = files.into_iter().collect();
         files.iter().try_for_each(Self::sync)?;
         files.into_iter().try_for_each(Self::appear)
     }
 
-    /// As [`AtomicFile::commit`], and gives back the file, whatever takes its name afterwards.
+    /// Like [`AtomicFile::commit`], but also returns the open file, which stays valid if the target is replaced later.
     pub fn commit_and_keep(self) -> Result<File> {
         let file =
             self.file.try_clone().map_err(|error| Error::io(self.target.display().to_string(), &error))?;
@@ -133,7 +132,7 @@ fn new_file(path: &Path, private: bool) -> io::Result<File> {
     options.open(path)
 }
 
-/// Where the links that `target` may be lead to.
+/// Follows symbolic links from `target`.
 fn resolved(target: &Path, place: &str) -> Result<PathBuf> {
     let mut target = target.to_owned();
     for _ in 0..MOST_LINKS {
@@ -165,7 +164,7 @@ fn check(target: &Path, inputs: &[PathBuf], place: &str) -> Result<()> {
     }
 }
 
-/// Whether two names stand for one file.
+/// Returns whether two paths refer to the same file.
 #[cfg(unix)]
 fn is_same(one: &Path, other: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -173,25 +172,25 @@ fn is_same(one: &Path, other: &Path) -> bool {
     identity(one).is_some_and(|one| Some(one) == identity(other))
 }
 
-/// Whether two names stand for one file.
+/// Returns whether two paths refer to the same file.
 #[cfg(not(unix))]
 fn is_same(one: &Path, other: &Path) -> bool {
     let identity = |path| fs::canonicalize(path).ok();
     identity(one).is_some_and(|one| Some(one) == identity(other))
 }
 
-/// Locks a new temporary file, which says that it is being written. `false` where another process removes it.
+/// Locks a new temporary file to mark it as in use. Returns `false` if another process is removing it.
 fn is_ours(file: &File, temporary: &Path) -> bool {
     !matches!(file.try_lock(), Err(TryLockError::WouldBlock)) && temporary.exists()
 }
 
-/// Removes temporary files of `target` that nobody writes any more: a lock ends with its process. Where files cannot
-/// be locked, they stay.
+/// Removes temporary files of `target` that are not being written: a lock ends with its process. If the system cannot
+/// lock files, they stay.
 fn sweep(target: &Path, name: &OsStr) {
     let Ok(entries) = fs::read_dir(folder_of(target)) else { return };
     for entry in entries.flatten().filter(|entry| is_part(&entry.file_name(), name)) {
         let path = entry.path();
-        // What is no regular file is not ours, and might wait for a reader.
+        // Skip anything but regular files: they are not ours, and opening a FIFO might block.
         if entry.file_type().is_ok_and(|kind| kind.is_file())
             && let Ok(file) = own::open(&path, OpenOptions::new().write(true))
             && file.try_lock().is_ok()
@@ -201,7 +200,7 @@ fn sweep(target: &Path, name: &OsStr) {
     }
 }
 
-/// Whether `part` is the name of a temporary file of the target called `name`: `.NAME.PROCESS-NUMBER.part`.
+/// Returns whether `part` is the name of a temporary file of the target `name`: `.NAME.PROCESS-NUMBER.part`.
 fn is_part(part: &OsStr, name: &OsStr) -> bool {
     let numbers = || {
         let rest = part.as_encoded_bytes().strip_prefix(b".")?.strip_prefix(name.as_encoded_bytes())?;
@@ -215,7 +214,7 @@ fn folder_of(target: &Path) -> &Path {
     target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Makes the rename durable where the system lets folders be synchronised; elsewhere it is already ordered.
+/// Makes the rename durable on systems where folders can be synced; elsewhere renames are already ordered.
 fn sync_folder(target: &Path) {
     if let Ok(folder) = File::open(folder_of(target)) {
         let _ = folder.sync_all();

@@ -1,10 +1,10 @@
-//! A cheap, shareable view of bytes that somebody keeps alive: a mapped file or a buffer.
+//! A cheap, reference-counted view of bytes: of a mapped file or of a buffer.
 
 use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-/// A range of bytes with shared ownership. Cloning and slicing copy nothing.
+/// A byte range with shared ownership. Cloning and slicing do not copy.
 #[derive(Clone)]
 pub struct Bytes {
     owner: Arc<dyn AsRef<[u8]> + Send + Sync>,
@@ -12,15 +12,15 @@ pub struct Bytes {
 }
 
 impl Bytes {
-    /// Takes ownership of whatever holds the bytes.
+    /// Takes ownership of the object that holds the bytes.
     ///
-    /// The owner must give the same bytes on every call, as a map or a vector does.
+    /// The owner must return the same bytes on every call, as a memory map or a vector does.
     pub fn new(owner: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
         let range = 0..owner.as_ref().len();
         Self { owner: Arc::new(owner), range }
     }
 
-    /// The part `range` of this view, or `None` where it does not lie inside.
+    /// Returns the subrange `range`, or `None` if it is out of bounds.
     pub fn slice(&self, range: Range<usize>) -> Option<Self> {
         if range.start > range.end || range.end > self.range.len() {
             return None;

@@ -1,12 +1,12 @@
-//! JSON from outside: counted before anything is built of it.
+//! Parsing of untrusted JSON: its size is bounded before anything is built from it.
 
 use crate::{Error, Result};
 use serde::de::DeserializeOwned;
 
-/// Reads JSON of at most `most_values` values. `place` is for errors.
+/// Parses JSON of at most `most_values` values. `place` is used in errors.
 ///
-/// A value in memory takes many times the bytes of its text (the smallest ones two against more than thirty), so that
-/// a limit on the text alone bounds little.
+/// A parsed value takes many times the bytes of its text (the smallest ones more than thirty instead of two), so a
+/// limit on the length of the text is not enough.
 pub fn parse_json<T: DeserializeOwned>(bytes: &[u8], place: &str, most_values: usize) -> Result<T> {
     if values(bytes) > most_values {
         return Err(Error::corrupt(place, format!("is too large: it holds more than {most_values} values")));
@@ -17,7 +17,7 @@ pub fn parse_json<T: DeserializeOwned>(bytes: &[u8], place: &str, most_values: u
     })
 }
 
-/// At least the number of values in the text: everything that may stand before one.
+/// Returns an upper bound of the number of values in the text: counts every character that may precede one.
 pub(super) fn values(bytes: &[u8]) -> usize {
     1 + bytes.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count()
 }

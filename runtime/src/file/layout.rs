@@ -1,4 +1,4 @@
-//! The fixed parts of a file: header, section table, and how their fields are read and written.
+//! The fixed parts of a file: header, section table, and how their fields are encoded.
 
 use crate::{Error, ErrorKind, Result};
 
@@ -6,26 +6,26 @@ use crate::{Error, ErrorKind, Result};
 pub const MAGIC: [u8; 8] = *b"SISKIN\r\n";
 /// Readers refuse files of another major version.
 pub const MAJOR: u16 = 1;
-/// Counts additions that older readers may ignore.
+/// Incremented by additions that older readers may ignore.
 pub const MINOR: u16 = 0;
 /// Every tensor, and the tensor data section, starts at a multiple of this.
 pub const TENSOR_ALIGNMENT: u64 = 16 * 1024;
 
 pub(super) const HEADER_BYTES: usize = 64;
 pub(super) const SECTION_BYTES: usize = 64;
-/// Where sections other than tensor data may start.
+/// The alignment of sections other than tensor data.
 pub(super) const SECTION_ALIGNMENT: u64 = 8;
-/// A reader that does not know a section's kind refuses the file where this flag is set.
+/// Flag: readers that do not know the section's kind must refuse the file.
 pub(super) const REQUIRED: u32 = 1;
 const MOST_SECTIONS: usize = 1024;
-/// Of the header, and of an entry of the section table.
+/// Offset of the reserved bytes, in the header and in an entry of the section table.
 const RESERVED_OFFSET: usize = 24;
 const HASH_OFFSET: usize = 32;
 
 /// A BLAKE3 hash.
 pub(super) type Hash = [u8; 32];
 
-/// What a section holds.
+/// The kind of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 #[non_exhaustive]
@@ -36,11 +36,11 @@ pub enum SectionKind {
     Tokenizer = 2,
     /// The chat template, UTF-8.
     Template = 3,
-    /// Names, shapes and places of the tensors.
+    /// Names, shapes and offsets of the tensors.
     TensorTable = 4,
     /// The tensors.
     TensorData = 5,
-    /// Prompts with expected tokens.
+    /// Test prompts with expected tokens.
     Goldens = 6,
     /// An adapter.
     Adapter = 7,
@@ -49,7 +49,7 @@ pub enum SectionKind {
 }
 
 impl SectionKind {
-    /// Every kind.
+    /// All kinds.
     pub const ALL: &[SectionKind] = &[
         Self::Metadata,
         Self::Tokenizer,
@@ -61,7 +61,7 @@ impl SectionKind {
         Self::Signature,
     ];
 
-    /// The name used in errors.
+    /// Returns the name used in errors.
     pub fn name(self) -> &'static str {
         match self {
             Self::Metadata => "metadata",
@@ -95,18 +95,18 @@ impl Section {
         SectionKind::of(self.number)
     }
 
-    /// The section's name, or its number where the kind is unknown.
+    /// Returns the section's name, or its number if the kind is unknown.
     pub(super) fn name(&self) -> String {
         self.kind().map_or_else(|| format!("section kind {}", self.number), |kind| kind.name().to_owned())
     }
 
-    /// Where the section lies; in bounds once [`sections`] returned it.
+    /// Returns the byte range of the section; within bounds once [`sections`] has returned it.
     pub(super) fn range(&self) -> std::ops::Range<usize> {
         self.offset as usize..(self.offset + self.length) as usize
     }
 }
 
-/// Little-endian fields, one after the other; an error names the place and the field.
+/// Reads consecutive little-endian fields; errors name the place and the field.
 pub(super) struct Fields<'a> {
     pub(super) rest: &'a [u8],
     pub(super) place: &'static str,
@@ -145,8 +145,8 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Reads and checks header and section table of a whole file. Sections come back in the table's order:
-/// known kinds, inside the file, aligned, not overlapping, singletons once.
+/// Parses and validates the header and section table of a whole file. Sections are returned in table order: known
+/// kinds, inside the file, aligned, not overlapping, singletons at most once.
 pub(super) fn sections(bytes: &[u8]) -> Result<Vec<Section>> {
     let mut fields = Fields { rest: bytes, place: "header" };
     if !bytes.starts_with(&MAGIC) {
@@ -218,7 +218,7 @@ fn check_places(sections: &[Section], start: u64, file: u64) -> Result<()> {
     Ok(())
 }
 
-/// Refuses required sections of unknown kinds and second sections of kinds that stand once.
+/// Refuses unknown kinds that are required, and duplicates of kinds that may occur only once.
 fn known(sections: Vec<Section>) -> Result<Vec<Section>> {
     for (index, section) in sections.iter().enumerate() {
         let place = format!("section table: {}", section.name());
@@ -236,7 +236,8 @@ fn known(sections: Vec<Section>) -> Result<Vec<Section>> {
     Ok(sections)
 }
 
-/// Checks that what is reserved in header and section table is zero; `bytes` is a whole file of `count` sections.
+/// Checks that the reserved bytes of the header and section table are zero; `bytes` is a whole file of `count`
+/// sections.
 pub(super) fn check_reserved(bytes: &[u8], count: usize) -> Result<()> {
     for record in 0..=count {
         let at = record * SECTION_BYTES + RESERVED_OFFSET;
@@ -251,19 +252,19 @@ pub(super) fn check_reserved(bytes: &[u8], count: usize) -> Result<()> {
     Ok(())
 }
 
-/// The minor version in the header of a whole file.
+/// Returns the minor version in the header of a whole file.
 pub(super) fn minor(bytes: &[u8]) -> u16 {
     bytes.get(10..12).and_then(|bytes| bytes.try_into().ok()).map_or(0, u16::from_le_bytes)
 }
 
-/// The hash over header and section table, the header's own hash field taken as zeros.
+/// Returns the hash of header and section table, with the header's own hash field taken as zeros.
 fn header_hash(bytes: &[u8]) -> Hash {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&bytes[..HASH_OFFSET]).update(&[0; 32]).update(&bytes[HASH_OFFSET + 32..]);
     *hasher.finalize().as_bytes()
 }
 
-/// Writes header and section table for a file of `length` bytes.
+/// Encodes header and section table for a file of `length` bytes.
 pub(super) fn encode(sections: &[Section], length: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEADER_BYTES + sections.len() * SECTION_BYTES);
     out.extend(MAGIC);

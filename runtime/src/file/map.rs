@@ -1,29 +1,30 @@
-//! Maps a file read-only: the only place of the crate that asks the system for a map.
+//! Maps files read-only: the only place of the crate that memory-maps files.
 
 use super::Bytes;
 use crate::{Error, ErrorKind, Result};
 use std::fs::File;
 
 impl Bytes {
-    /// All bytes of an open file, mapped read-only: they are read when they are looked at.
+    /// Maps an open file read-only; pages are read when they are accessed.
     ///
-    /// While they are alive, nobody may write to the file or shorten it: looking at a page that is gone ends the
-    /// process. Replacing the file by renaming another over it, as [`AtomicFile`](super::AtomicFile) does, is safe.
+    /// While the bytes are alive, the file must not be written or truncated: accessing a page that is gone kills the
+    /// process (SIGBUS on Unix). Replacing the file by renaming another over it, as [`AtomicFile`](super::AtomicFile)
+    /// does, is safe.
     pub fn map(file: &File) -> Result<Self> {
         let length = file.metadata().map_err(|error| Error::io("map", &error))?.len();
         let length = usize::try_from(length)
             .map_err(|_| Error::new(ErrorKind::Memory, "map", "does not fit this machine's addresses"))?;
-        // The system maps no empty file.
+        // Empty files cannot be mapped.
         if length == 0 { Ok(Self::default()) } else { map(file, 0, length, "map") }
     }
 }
 
-/// `length` bytes of `file` from `offset` on, shared with the page cache.
+/// Maps `length` bytes of `file` from `offset` on, shared with the page cache.
 ///
-/// The offset need not be a multiple of the page size: the map then starts at the page below.
+/// The offset need not be a multiple of the page size: the map then starts at the page boundary before it.
 pub(super) fn map(file: &File, offset: u64, length: usize, place: &str) -> Result<Bytes> {
-    // SAFETY: the map is read-only, and whoever opens a file promises, as documented on every function that
-    // opens one, that nobody writes to it or shortens it while the map is alive.
+    // SAFETY: the map is read-only, and the caller guarantees, as documented on every function that opens a file, that
+    // the file is not written or truncated while the map is alive.
     let map = unsafe { memmap2::MmapOptions::new().offset(offset).len(length).map(file) }
         .map_err(|error| Error::io(place, &error))?;
     Ok(Bytes::new(map))

@@ -1,4 +1,4 @@
-//! The metadata section: a JSON object that says what the model is and where it came from.
+//! The metadata section: a JSON object that describes the model and its provenance.
 
 use super::json;
 use crate::{Error, ErrorKind, Result};
@@ -11,25 +11,25 @@ fn fits(bytes: &[u8]) -> bool {
     bytes.len() <= MOST_BYTES && json::values(bytes) <= MOST_VALUES
 }
 
-/// What a model is and where it came from.
+/// A description of the model and its provenance.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metadata {
     /// The name of the family that runs it; see [`Family::named`](crate::arch::Family::named).
     pub architecture: String,
     /// The hyper-parameters, as [`Config::new`](crate::arch::Config::new) takes them.
     pub config: Map<String, Value>,
-    /// The model's own name, where the source had one.
+    /// The model's own name, if the source had one.
     pub name: Option<String>,
-    /// The licence, where the source named one.
+    /// The license, if the source named one.
     pub licence: Option<String>,
-    /// Source format, files, sizes and the version of the tool that packed.
+    /// Source format, files, sizes and the version of the converter.
     pub provenance: Map<String, Value>,
-    /// How many tensors have which type, and the quality report where there is one.
+    /// The number of tensors per type, and the quality report if there is one.
     pub quantisation: Map<String, Value>,
 }
 
 impl Metadata {
-    /// Reads the section's bytes. Keys that are not known are ignored.
+    /// Parses the section. Unknown keys are ignored.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self> {
         let place = |field: &str| format!("metadata.{field}");
         if !fits(bytes) {
@@ -60,7 +60,7 @@ impl Metadata {
         })
     }
 
-    /// The section's bytes.
+    /// Encodes the section.
     pub(super) fn encode(&self) -> Vec<u8> {
         let text = |text: &Option<String>| text.clone().map_or(Value::Null, Value::String);
         let object: Map<String, Value> = [

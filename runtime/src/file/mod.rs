@@ -1,6 +1,6 @@
-//! The `.siskin` container: writing, mapping and total parsing. `docs/format.md` says it byte by byte.
+//! The `.siskin` container: writing, mapping and total parsing. `docs/format.md` specifies every byte.
 //!
-//! Opening maps the file and checks header, section table, metadata, template and tensor table, hashes included;
+//! Opening maps the file and validates header, section table, metadata, template and tensor table, hashes included;
 //! tensors and tokenizer are views into the map whose hashes [`File::verify`] checks.
 
 mod atomic;
@@ -31,7 +31,7 @@ use siskin_kernels::panel::PanelType;
 use std::collections::HashMap;
 use std::path::Path;
 
-/// An open model file. Cloning copies no weights.
+/// An open model file. Cloning does not copy weights.
 #[derive(Clone, Debug)]
 pub struct File {
     bytes: Bytes,
@@ -48,7 +48,7 @@ pub struct File {
 pub struct Tensor {
     /// The name, such as `blk.0.attn_q.weight`.
     pub name: String,
-    /// Packed matrix or plain f32 vector.
+    /// Packed matrix or f32 vector.
     pub role: Role,
     /// The panel type of a matrix.
     pub panel: PanelType,
@@ -56,36 +56,36 @@ pub struct Tensor {
     pub rows: usize,
     /// Input columns, or the length of a vector.
     pub columns: usize,
-    /// The panels, or the vector's little-endian f32 numbers.
+    /// The panels, or the vector's little-endian f32 values.
     pub data: Bytes,
     offset: usize,
 }
 
-/// A section of a file: what it is and where it lies.
+/// A section of a file: its kind and location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SectionInfo {
-    /// The kind; `None` where this version does not know it.
+    /// The kind; `None` if this version does not know it.
     pub kind: Option<SectionKind>,
-    /// The kind's number.
+    /// The number of the kind.
     pub number: u32,
-    /// The first byte, in the file.
+    /// Offset of the first byte in the file.
     pub offset: u64,
     /// The number of bytes.
     pub length: u64,
 }
 
 impl Tensor {
-    /// A matrix that is in memory alone.
+    /// Creates a matrix that exists in memory only.
     pub(crate) fn in_memory(name: &str, panel: PanelType, [rows, columns]: [usize; 2], data: Bytes) -> Self {
         Self { name: name.to_owned(), role: Role::Matrix, panel, rows, columns, data, offset: 0 }
     }
 
-    /// The first byte, in the file.
+    /// Returns the offset of the first byte in the file.
     pub fn offset(&self) -> usize {
         self.offset
     }
 
-    /// The numbers of a vector. Empty for a matrix.
+    /// Returns the values of a vector; empty for a matrix.
     pub fn floats(&self) -> Vec<f32> {
         match self.role {
             Role::Matrix => Vec::new(),
@@ -97,9 +97,9 @@ impl Tensor {
 impl File {
     /// Maps and opens the file at `path`.
     ///
-    /// While the result or anything taken from it is alive, nobody may write to the file or shorten it: the
-    /// weights are the file's own pages, and reading a page that is gone ends the process. Replacing the file
-    /// by renaming another over it, as [`AtomicFile`] does, is safe.
+    /// While the result or anything derived from it is alive, the file must not be written or truncated: the weights
+    /// are the file's own pages, and accessing a page that is gone kills the process (SIGBUS on Unix). Replacing the
+    /// file by renaming another over it, as [`AtomicFile`] does, is safe.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let place = path.as_ref().display().to_string();
         let metadata = std::fs::metadata(&path).map_err(|error| Error::io(&place, &error))?;
@@ -111,10 +111,10 @@ impl File {
         Self::open_descriptor(file, 0, None).map_err(|error| error.within(&place))
     }
 
-    /// Maps and opens a model that is `length` bytes (or all that follow) of an open file from `offset` on, such
-    /// as an uncompressed asset of an Android package. The promise of [`File::open`] holds here too.
+    /// Maps and opens a model that is `length` bytes (or everything up to the end) of an open file from `offset` on,
+    /// such as an uncompressed asset of an Android package. The requirement of [`File::open`] applies here too.
     ///
-    /// Any offset works; where it is a multiple of 16 KiB, the tensors keep their alignment in memory.
+    /// Any offset works; with a multiple of 16 KiB, the tensors keep their alignment in memory.
     pub fn open_descriptor(file: impl Into<std::fs::File>, offset: u64, length: Option<u64>) -> Result<Self> {
         let file = file.into();
         let size = file.metadata().map_err(|error| Error::io("descriptor", &error))?.len();
@@ -133,7 +133,7 @@ impl File {
         Self::parse(map::map(&file, offset, length, "map")?)
     }
 
-    /// Opens a model that is in memory already. Copies nothing.
+    /// Opens a model that is already in memory, without copying it.
     pub fn from_bytes(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Result<Self> {
         Self::parse(Bytes::new(bytes))
     }
@@ -163,12 +163,12 @@ impl File {
         Ok(Self { bytes, sections, metadata, template, tensors, hashes, names })
     }
 
-    /// What the model is and where it came from.
+    /// Returns the description of the model and its provenance.
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
     }
 
-    /// Every section, in the order of the section table.
+    /// Returns every section, in the order of the section table.
     pub fn sections(&self) -> impl Iterator<Item = SectionInfo> {
         self.sections.iter().map(|section| SectionInfo {
             kind: section.kind(),
@@ -178,46 +178,46 @@ impl File {
         })
     }
 
-    /// The bytes of a section, where the file has it.
+    /// Returns the bytes of a section, if the file has it.
     pub fn section(&self, kind: SectionKind) -> Option<Bytes> {
         let section = self.sections.iter().find(|section| section.kind() == Some(kind))?;
         self.bytes.slice(section.range())
     }
 
-    /// The same, where the bytes are those that the section's hash was made of.
+    /// Returns the bytes of a section after verifying them against the section's hash.
     pub(crate) fn checked_section(&self, kind: SectionKind) -> Result<Option<Bytes>> {
         let section = self.sections.iter().find(|section| section.kind() == Some(kind));
         section.map(|section| checked(&self.bytes, section).map(|_| section)).transpose()?;
         Ok(self.section(kind))
     }
 
-    /// The tokenizer's bytes, where the file has one.
+    /// Returns the tokenizer's bytes, if the file has one.
     pub fn tokenizer(&self) -> Option<Bytes> {
         self.section(SectionKind::Tokenizer)
     }
 
-    /// The chat template, where the file has one.
+    /// Returns the chat template, if the file has one.
     pub fn template(&self) -> Option<&str> {
         self.template.as_deref()
     }
 
-    /// The tensor called `name`.
+    /// Returns the tensor called `name`.
     pub fn tensor(&self, name: &str) -> Option<&Tensor> {
         self.tensors.get(*self.names.get(name)?)
     }
 
-    /// Every tensor, in the order in which they lie in the file.
+    /// Returns every tensor, in file order.
     pub fn tensors(&self) -> &[Tensor] {
         &self.tensors
     }
 
-    /// The whole file.
+    /// Returns the whole file.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// A hash over the family and the tensors: what a model computes with, wherever its file comes from. It does not read
-    /// the tensors, but takes the hashes that the file has of them.
+    /// Returns a hash of the family and the tensors: of what a model computes with, whatever the source of its file.
+    /// Reads not the tensors but their stored hashes.
     pub fn digest(&self) -> [u8; 32] {
         let mut order: Vec<(&Tensor, &Hash)> = self.tensors.iter().zip(&self.hashes).collect();
         order.sort_by_key(|(tensor, _)| &tensor.name);
@@ -237,7 +237,7 @@ impl File {
         *hasher.finalize().as_bytes()
     }
 
-    /// The hash over header and section table, which vouches for every other hash: it identifies the file.
+    /// Returns the hash of the header and section table, which covers all other hashes: it identifies the file.
     pub fn identity(&self) -> [u8; 32] {
         let mut identity = [0; 32];
         identity.copy_from_slice(&self.bytes[layout::HEADER_BYTES - 32..layout::HEADER_BYTES]);
@@ -245,7 +245,7 @@ impl File {
     }
 }
 
-/// The bytes of a section whose hash is checked at once.
+/// Returns the bytes of a section, verified against its hash.
 fn checked<'a>(bytes: &'a Bytes, section: &Section) -> Result<&'a [u8]> {
     let found = bytes.get(section.range()).unwrap_or_default();
     match *blake3::hash(found).as_bytes() == section.hash {

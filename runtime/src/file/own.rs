@@ -1,14 +1,14 @@
-//! Files whose names Siskin chooses itself: caches, checkpoints, logs and reports.
+//! Files whose paths Siskin chooses itself: caches, checkpoints, logs and reports.
 //!
-//! Whoever made the folder, such as the author of a download, may have put something else under such a name. A symbolic
-//! link is therefore never followed, and a file is only trusted if no other user can write to it.
+//! The creator of the folder, such as the author of a download, may have placed something else at such a path. Symbolic
+//! links are therefore never followed, and a file is trusted only if no other user can write to it.
 
 use crate::{Error, Result};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::Path;
 
-/// Opens the regular file at `path` to read it, without following a symbolic link. `None` where there is nothing.
+/// Opens the regular file at `path` for reading, without following a symbolic link. `None` if it does not exist.
 pub fn open_own(path: impl AsRef<Path>) -> Result<Option<File>> {
     let path = path.as_ref();
     if !check(path)? {
@@ -17,8 +17,7 @@ pub fn open_own(path: impl AsRef<Path>) -> Result<Option<File>> {
     open(path, OpenOptions::new().read(true)).map(Some)
 }
 
-/// Opens the regular file at `path` to append to it, and creates it where it is absent, without following a symbolic
-/// link.
+/// Opens the regular file at `path` for appending, creating it if necessary, without following a symbolic link.
 pub fn append_own(path: impl AsRef<Path>) -> Result<File> {
     let path = path.as_ref();
     check(path)?;
@@ -34,7 +33,8 @@ pub fn append_own(path: impl AsRef<Path>) -> Result<File> {
     Ok(file)
 }
 
-/// Whether the file belongs to this user and no other may write to it. Always true on systems without Unix permissions.
+/// Returns whether the file belongs to this user and no other user may write to it. Always true on systems without Unix
+/// permissions.
 pub fn is_private(file: &File) -> bool {
     #[cfg(unix)]
     {
@@ -49,14 +49,14 @@ pub fn is_private(file: &File) -> bool {
     }
 }
 
-/// The effective user of this process.
+/// Returns the effective user id of this process.
 #[cfg(unix)]
 fn user() -> u32 {
     // SAFETY: `geteuid` has no preconditions and cannot fail.
     unsafe { libc::geteuid() }
 }
 
-/// Whether there is a regular file; an error where there is anything else, a symbolic link included.
+/// Returns whether there is a regular file; anything else, a symbolic link included, is an error.
 pub(super) fn check(path: &Path) -> Result<bool> {
     let place = || path.display().to_string();
     let facts = match fs::symlink_metadata(path) {
@@ -80,7 +80,7 @@ pub(super) fn open(path: &Path, options: &mut OpenOptions) -> Result<File> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::OpenOptionsExt;
-        // What took the file's place since it was checked is not followed, and not waited for.
+        // If the file was replaced since the check, do not follow a link and do not block on a FIFO.
         options.mode(0o644).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
     }
     let file = options.open(path).map_err(io)?;

@@ -11,21 +11,21 @@ const LONGEST_NAME: usize = 512;
 const MATRIX: u8 = 0;
 const VECTOR: u8 = 1;
 
-/// How a tensor is held.
+/// How a tensor is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// A matrix in packed panels: rows are outputs (or table entries), columns are inputs.
     Matrix,
-    /// Plain f32 numbers, one row.
+    /// f32 values, one row.
     Vector,
 }
 
-/// What a tensor is called and how it is held.
+/// The name, type and shape of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorSpec {
     /// The name, such as `blk.0.attn_q.weight`.
     pub name: String,
-    /// Packed matrix or plain f32 vector.
+    /// Packed matrix or f32 vector.
     pub role: Role,
     /// The panel type of a matrix; [`PanelType::F32`] for a vector.
     pub panel: PanelType,
@@ -36,17 +36,17 @@ pub struct TensorSpec {
 }
 
 impl TensorSpec {
-    /// A matrix of packed panels.
+    /// Describes a matrix of packed panels.
     pub fn matrix(name: impl Into<String>, panel: PanelType, rows: u64, columns: u64) -> Self {
         Self { name: name.into(), role: Role::Matrix, panel, rows, columns }
     }
 
-    /// A vector of f32 numbers.
+    /// Describes a vector of f32 values.
     pub fn vector(name: impl Into<String>, columns: u64) -> Self {
         Self { name: name.into(), role: Role::Vector, panel: PanelType::F32, rows: 1, columns }
     }
 
-    /// The number of bytes that the tensor takes; `None` where it does not fit 64 bits or a vector has rows.
+    /// Returns the bytes of the tensor; `None` if they overflow, or if a vector has more than one row.
     pub fn bytes(&self) -> Option<u64> {
         if self.rows == 0 || self.columns == 0 {
             return None;
@@ -71,9 +71,10 @@ pub(super) struct Record {
     pub(super) hash: Hash,
 }
 
-/// Reads the table; `data` is where the tensor data section lies in the file.
+/// Parses the table; `data` is the range of the tensor data section in the file.
 ///
-/// The records are inside `data`, aligned, in order of offset, as long as their shapes say, and named apart.
+/// The returned records are inside `data`, aligned, in order of offset, as long as their shapes require, and have
+/// distinct names.
 pub(super) fn parse(bytes: &[u8], data: std::ops::Range<u64>) -> Result<Vec<Record>> {
     let mut fields = Fields { rest: bytes, place: "tensor table" };
     let count = fields.u32("count")? as usize;
@@ -151,7 +152,7 @@ fn record(fields: &mut Fields<'_>, index: usize) -> Result<Record> {
     })
 }
 
-/// Checks that what is reserved is zero in a table that [`parse`] took.
+/// Checks that the reserved bytes are zero in a table that [`parse`] accepted.
 pub(super) fn check_reserved(bytes: &[u8]) -> Result<()> {
     let is_zero = |range: std::ops::Range<usize>| {
         bytes.get(range).is_some_and(|bytes| bytes.iter().all(|&byte| byte == 0))
@@ -172,7 +173,7 @@ pub(super) fn check_reserved(bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Checks what a writer is about to add.
+/// Validates a tensor before it is written.
 pub(super) fn check(spec: &TensorSpec) -> Result<u64> {
     if spec.name.is_empty() || spec.name.len() > LONGEST_NAME {
         return Err(Error::argument("tensor.name", format!("must have 1 to {LONGEST_NAME} bytes")));

@@ -63,14 +63,14 @@ fn error_of(bytes: &[u8]) -> String {
     File::from_bytes(bytes.to_vec()).map(|_| ()).expect_err("must not open").to_string()
 }
 
-/// Where a section lies, by its place in the table: data, table, tokenizer, template, metadata.
+/// Returns the range of a section, by its index in the table: data, table, tokenizer, template, metadata.
 fn section_range(bytes: &[u8], index: usize) -> std::ops::Range<usize> {
     let entry = &bytes[64 + 64 * index..];
     let number = |at: usize| u64::from_le_bytes(entry[at..at + 8].try_into().unwrap()) as usize;
     number(8)..number(8).saturating_add(number(16))
 }
 
-/// Makes every hash but the tensors' right again, so that the checks behind the hashes are reached.
+/// Recomputes every hash except those of the tensors, so that the checks after the hashes are reached.
 fn reseal(bytes: &mut [u8]) {
     let count = u32::from_le_bytes(bytes[12..16].try_into().unwrap()) as usize;
     for index in 0..count.min((bytes.len() - 64) / 64) {
@@ -199,7 +199,7 @@ fn every_flipped_bit_is_noticed() {
     }
 }
 
-/// Changes behind right hashes: whatever comes, it is an answer and not a panic.
+/// Corruption with valid hashes must give a result or an error, never a panic.
 #[test]
 fn flips_behind_right_hashes_never_panic() {
     let whole = tiny();
@@ -376,7 +376,7 @@ fn a_writer_refuses_wrong_tensors() {
     assert!(writer.tensor(&vector, |sink| sink.write(&[0; 8])).unwrap_err().message().contains("already"));
 }
 
-/// A disk that is full after some bytes.
+/// A writer that fails after some bytes, like a full disk.
 struct Full<W> {
     out: W,
     left: usize,

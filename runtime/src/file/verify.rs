@@ -1,17 +1,17 @@
-//! Checks every byte of a file against its hashes.
+//! Verifies every byte of a file against its hashes.
 
 use super::layout::{self, HEADER_BYTES, MINOR, SECTION_BYTES, Section, SectionKind};
 use super::{File, table, write};
 use crate::{Error, ErrorKind, Result};
 
-/// Bytes hashed between two reports of progress.
+/// Bytes hashed between two progress reports.
 const CHUNK: usize = 4 << 20;
 
 impl File {
-    /// Reads the whole file and compares every hash; the error names the section or tensor that differs. What the
-    /// format reserves must be zero, where the file's minor version is not later than this library's.
+    /// Reads the whole file and compares every hash; the error names the section or tensor that differs. Reserved bytes
+    /// must be zero, unless the file's minor version is newer than this library's.
     ///
-    /// `progress` is told how many bytes of how many are done; it stops the work by answering `false`.
+    /// `progress` is called with the bytes done and the total; returning `false` aborts.
     pub fn verify(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<()> {
         if (0..=MINOR).contains(&layout::minor(&self.bytes)) {
             layout::check_reserved(&self.bytes, self.sections.len())?;

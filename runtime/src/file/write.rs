@@ -9,7 +9,7 @@ use super::table::{self, Record, TensorSpec};
 use crate::{Error, ErrorKind, Result};
 use std::io::{Seek, SeekFrom, Write};
 
-/// Section table entries for which room is left before the tensors.
+/// The section table entries reserved before the tensors.
 const MOST_SECTIONS: usize = (TENSOR_ALIGNMENT as usize - HEADER_BYTES) / SECTION_BYTES;
 
 /// Writes a `.siskin` file: tensors first, one by one, then the other sections.
@@ -41,7 +41,7 @@ pub struct Writer<W> {
     failed: bool,
 }
 
-/// Takes the bytes of one tensor.
+/// Receives the bytes of one tensor.
 pub struct TensorSink<'a> {
     out: &'a mut (dyn Write + Send),
     hasher: blake3::Hasher,
@@ -50,7 +50,7 @@ pub struct TensorSink<'a> {
 }
 
 impl TensorSink<'_> {
-    /// Appends bytes. More than the tensor's shape takes is an error.
+    /// Appends bytes. Exceeding the size of the tensor is an error.
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.written = self.written.saturating_add(bytes.len() as u64);
         if self.written > self.length {
@@ -103,8 +103,8 @@ impl<W: Write + Seek + Send> Writer<W> {
         Ok(())
     }
 
-    /// Adds a section that readers may ignore where they do not know it: tokenizer, template, goldens, adapter,
-    /// signature. Metadata and tensors have their own calls.
+    /// Adds a section that readers may ignore if they do not know it: tokenizer, template, goldens, adapter, signature.
+    /// Metadata and tensors have methods of their own.
     pub fn section(&mut self, kind: SectionKind, bytes: &[u8]) -> Result<()> {
         use SectionKind::{Metadata, TensorData, TensorTable};
         if matches!(kind, Metadata | TensorTable | TensorData) {
@@ -120,10 +120,10 @@ impl<W: Write + Seek + Send> Writer<W> {
         })
     }
 
-    /// Writes metadata, tables and header, and gives back the output, complete.
+    /// Writes metadata, tables and header, and returns the complete output.
     pub fn finish(mut self, metadata: &Metadata) -> Result<W> {
         let bytes = metadata.encode();
-        // Readers have limits on size, number of values and depth.
+        // Readers limit the size, the number of values and the depth.
         Metadata::parse(&bytes)
             .map_err(|error| Error::argument("metadata", format!("could not be read again: {error}")))?;
         self.guarded(|writer| {
@@ -187,7 +187,7 @@ impl<W: Write + Seek + Send> Writer<W> {
     }
 }
 
-/// The hash of the tensor data section: over the hashes of the tensors, in the table's order.
+/// Returns the hash of the tensor data section: over the hashes of the tensors, in table order.
 pub(super) fn data_hash<'a>(hashes: impl Iterator<Item = &'a Hash>) -> Hash {
     let mut hasher = blake3::Hasher::new();
     for hash in hashes {

@@ -1,8 +1,9 @@
-//! Holds a model to the pace that an app asks for, and slower where the device is hot or its battery low.
+//! Throttling: limits the speed of a model to what the app requests, and further when the device is hot or its battery
+//! is low.
 //!
-//! A [`Governor`] belongs to a model, and all that compute with it share it. It is off until
-//! [`hold`](Governor::hold) says otherwise. It changes how many threads a pass through the model has, and lets time
-//! go by before the next one; time that the app spends elsewhere counts. Results never depend on it.
+//! A [`Governor`] belongs to a model and is shared by everything that computes with it. It is off until
+//! [`hold`](Governor::hold) sets a target. It limits the threads of a forward pass and delays the next pass; time that
+//! the app spends elsewhere counts as waiting. Results never depend on it.
 
 mod policy;
 #[cfg(test)]
@@ -16,23 +17,23 @@ use std::time::{Duration, Instant};
 use crate::{Error, Result};
 use policy::Policy;
 
-/// How long a wait goes on before it looks whether it is to end.
+/// Interval between two checks for cancellation while waiting.
 const SLICE: Duration = Duration::from_millis(5);
 
-/// What an app asks for.
+/// The throttling target set by the app.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Target {
-    /// Nothing: hints are noted, and nothing is slowed down.
+    /// No throttling: hints are recorded only.
     #[default]
     Off,
     /// As fast as the hints allow.
     Full,
-    /// So many tokens a second of each text that is written, no more, with no more threads than that takes. Texts are
-    /// read as fast as the hints allow.
+    /// At most this many tokens per second for each sequence in decode, with as few threads as that requires. Prefill
+    /// and encoding run as fast as the hints allow.
     TokensPerSecond(f32),
-    /// The part of the time in which there may be computing: above 0, at most 1.
+    /// Duty cycle: the fraction of the time spent computing, above 0, at most 1.
     DutyCycle(f32),
-    /// Work that nobody waits for: one thread for a quarter of the time.
+    /// Background work: one thread for a quarter of the time.
     Background,
 }
 
@@ -51,29 +52,29 @@ impl Target {
     }
 }
 
-/// How hot a device is, as Android counts it; iOS's nominal, fair, serious and critical are `None`, `Light`, `Severe`
-/// and `Critical`.
+/// The thermal status of a device, as in Android's `PowerManager`; iOS's nominal, fair, serious and critical are
+/// `None`, `Light`, `Severe` and `Critical`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Thermal {
-    /// Not at all.
+    /// Not throttled.
     #[default]
     None,
-    /// Nobody notices.
+    /// Light throttling that does not affect the user.
     Light,
-    /// The device begins to slow itself down.
+    /// The device begins to throttle.
     Moderate,
-    /// It is slow already.
+    /// The device is throttled severely.
     Severe,
-    /// All that can be done to cool it is done.
+    /// The device has done everything it can to cool down.
     Critical,
-    /// Parts are switched off.
+    /// Components are shutting down.
     Emergency,
-    /// It is about to switch itself off.
+    /// The device is about to shut down.
     Shutdown,
 }
 
 impl Thermal {
-    /// All, the coolest first.
+    /// All values, coolest first.
     pub const ALL: [Self; 7] = [
         Self::None,
         Self::Light,
@@ -85,33 +86,33 @@ impl Thermal {
     ];
 }
 
-/// What the device runs on.
+/// The power state of the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Power {
-    /// Whether its owner asked it to save power.
+    /// Whether power saving mode is on.
     pub saving: bool,
-    /// Whether it runs on its battery alone.
+    /// Whether it runs on battery.
     pub on_battery: bool,
-    /// What is left in the battery, 0 to 1, where that is known.
+    /// The battery level from 0 to 1, if known.
     pub battery: Option<f32>,
 }
 
-/// What a governor did.
+/// Statistics of a governor.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct GovernorStats {
-    /// Passes through the model while a target was held.
+    /// Forward passes while a target was set.
     pub passes: u64,
-    /// Time that they took.
+    /// Time spent in them.
     pub worked: Duration,
-    /// Time that was let go by before them.
+    /// Time spent waiting before them.
     pub waited: Duration,
-    /// Threads of the last pass; 0: there was none.
+    /// Threads of the last pass; 0 if there was none.
     pub threads: usize,
-    /// The part of the time in which there may be computing now.
+    /// The current duty cycle.
     pub duty: f32,
 }
 
-/// The pace of a model.
+/// Throttles a model.
 #[derive(Debug)]
 pub struct Governor {
     start: Instant,
@@ -119,25 +120,25 @@ pub struct Governor {
     policy: Mutex<Policy>,
 }
 
-/// A pass through the model that a governor let begin.
+/// A forward pass that the governor has admitted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pass {
-    /// The threads that it may have.
+    /// The number of threads it may use.
     pub threads: usize,
-    /// When it began; `None` where nothing is held.
+    /// Its start; `None` if no target is set.
     begun: Option<Duration>,
 }
 
 impl Governor {
-    /// For a model with so many threads.
+    /// Creates a governor for a model with `threads` threads.
     pub(crate) fn new(threads: usize) -> Self {
         Self { start: Instant::now(), on: AtomicBool::new(false), policy: Mutex::new(Policy::new(threads)) }
     }
 
-    /// Holds `target` from the next pass on.
+    /// Sets the target from the next pass on.
     ///
     /// # Errors
-    /// [`ErrorKind::Argument`](crate::ErrorKind::Argument) where it makes no sense; what was held before stays.
+    /// [`ErrorKind::Argument`](crate::ErrorKind::Argument) if the target is invalid; the previous one stays.
     pub fn hold(&self, target: Target) -> Result<()> {
         target.check()?;
         self.policy().hold(target);
@@ -145,28 +146,28 @@ impl Governor {
         Ok(())
     }
 
-    /// Whether something is held.
+    /// Returns whether a target is set.
     pub(crate) fn is_on(&self) -> bool {
         self.on.load(Ordering::Relaxed)
     }
 
-    /// What is held.
+    /// Returns the target.
     pub fn target(&self) -> Target {
         self.policy().target()
     }
 
-    /// Says how hot the device is. Where it cools down, the pace rises step by step, so that it does not swing.
+    /// Sets the thermal status. When the device cools down, the speed rises step by step, to avoid oscillation.
     pub fn thermal(&self, thermal: Thermal) {
         let now = self.start.elapsed();
         self.policy().thermal(thermal, now);
     }
 
-    /// Says what the device runs on.
+    /// Sets the power state.
     pub fn power(&self, power: Power) {
         self.policy().power(power);
     }
 
-    /// What was done so far.
+    /// Returns the statistics so far.
     pub fn stats(&self) -> GovernorStats {
         let now = self.start.elapsed();
         self.policy().stats(now)
@@ -190,7 +191,7 @@ impl Governor {
         }
     }
 
-    /// Lets a pass begin when it may, or at once when `stop` is set meanwhile.
+    /// Waits until a pass may begin, or until `stop` is set, and begins it.
     pub(crate) fn begin(&self, most: usize, stop: &AtomicBool) -> Pass {
         if !self.is_on() {
             return Pass { threads: most, begun: None };
@@ -200,7 +201,7 @@ impl Governor {
         Pass { threads: self.policy().begin(now).min(most), begun: Some(now) }
     }
 
-    /// Notes that a pass is over, which wrote a token of each text or did not.
+    /// Records the end of a pass; `wrote` says whether it was a decode step of every sequence.
     pub(crate) fn end(&self, pass: Pass, wrote: bool) {
         if let Some(begun) = pass.begun {
             let now = self.start.elapsed();

@@ -1,27 +1,28 @@
-//! What a governor decides, as a function of times that it is told.
+//! The policy of a governor, as a pure function of the times passed in.
 
 use std::time::Duration;
 
 use super::{GovernorStats, Power, Target, Thermal};
 
-/// What each degree of heat leaves: the part of the time, and of the threads; at least one.
+/// For each thermal status, the allowed duty cycle and fraction of the threads; at least one thread is allowed.
 const HEAT: [(f32, f32); 7] =
     [(1.0, 1.0), (1.0, 1.0), (0.7, 1.0), (0.4, 0.5), (0.15, 0.0), (0.05, 0.0), (0.05, 0.0)];
-/// The same where the owner wants to save power, or little is left.
+/// The same limits in power saving mode or with a low battery.
 const SAVING: (f32, f32) = (0.5, 0.5);
-/// The same in the background.
+/// The same limits in the background.
 const BACKGROUND: (f32, f32) = (0.25, 0.0);
-/// What is little in a battery.
+/// The battery level that counts as low.
 const LOW: f32 = 0.15;
-/// How long a degree of heat is remembered before the next lower one is believed.
+/// How long the previous thermal status holds before the next lower one is assumed.
 const COOLING: Duration = Duration::from_secs(10);
-/// Tokens by which the cost of one is judged, and after which the number of threads changes at most once.
+/// The window of the moving average of a token's cost, and the minimum number of tokens between two changes of the
+/// thread count.
 const JUDGED: u32 = 8;
-/// The part of the time between tokens that one may cost with fewer threads before they are tried.
+/// Fewer threads are tried only if a token's predicted cost stays below this fraction of the interval between tokens.
 const ROOM: f32 = 0.85;
-/// What is longer, in seconds, is as good as for ever.
+/// Waits are limited to this many seconds.
 const EVER: f32 = 1e9;
-/// How long a number of threads that was too small is not tried again.
+/// How long to wait before retrying a thread count that was too small.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
@@ -30,19 +31,19 @@ pub(super) struct Policy {
     most: usize,
     target: Target,
     power: Power,
-    /// The degree that was said last.
+    /// The last reported thermal status.
     said: Thermal,
-    /// The degree that is believed, and since when.
+    /// The assumed thermal status, and since when.
     believed: (Thermal, Duration),
-    /// No pass begins before.
+    /// No pass begins before this time.
     rest_until: Duration,
     /// When the next token is due.
     due: Duration,
-    /// Threads that the target's rate takes.
+    /// Threads needed for the target's rate.
     threads: usize,
-    /// Seconds that a token costs with them, over so many tokens.
+    /// Average seconds per token with this thread count, and the number of tokens measured.
     cost: (f32, u32),
-    /// A number of threads that was too small, and when.
+    /// The last thread count that was too small, and when that was found.
     too_few: (usize, Duration),
     stats: GovernorStats,
 }
@@ -82,7 +83,7 @@ impl Policy {
     pub(super) fn thermal(&mut self, thermal: Thermal, now: Duration) {
         self.cool(now);
         if self.said == self.believed.0 {
-            // It was as hot as that until now.
+            // The reported status was that high until now.
             self.believed.1 = now;
         }
         self.said = thermal;
@@ -96,7 +97,7 @@ impl Policy {
         GovernorStats { duty: self.limits().0, ..self.stats }
     }
 
-    /// Believes a degree less for every [`COOLING`] since it was hotter.
+    /// Lowers the assumed status by one for every [`COOLING`] since it was last reported.
     fn cool(&mut self, now: Duration) {
         while self.believed.0 > self.said && now.saturating_sub(self.believed.1) >= COOLING {
             let lower = Thermal::ALL[(self.believed.0 as usize).saturating_sub(1)];
@@ -104,7 +105,7 @@ impl Policy {
         }
     }
 
-    /// The part of the time, and the threads, that are allowed.
+    /// Returns the allowed duty cycle and thread count.
     fn limits(&self) -> (f32, usize) {
         let (mut duty, mut share) = HEAT[self.believed.0 as usize];
         let mut limit = |(most_duty, most_share): (f32, f32)| {
@@ -123,24 +124,24 @@ impl Policy {
         (duty, ((self.most as f32 * share) as usize).max(1))
     }
 
-    /// How long a pass that comes now has to wait.
+    /// Returns how long a pass that arrives now must wait.
     pub(super) fn rest(&self, now: Duration) -> Duration {
         self.rest_until.saturating_sub(now)
     }
 
-    /// A pass waited for so long.
+    /// Records the waiting time of a pass.
     pub(super) fn waited(&mut self, time: Duration) {
         self.stats.waited += time;
     }
 
-    /// A pass begins; gives its threads.
+    /// Begins a pass and returns its thread count.
     pub(super) fn begin(&mut self, now: Duration) -> usize {
         self.cool(now);
         self.stats.threads = self.threads.min(self.limits().1);
         self.stats.threads
     }
 
-    /// A pass is over. Where several ran at once, the longest rest holds.
+    /// Ends a pass. If several ran at once, the longest wait applies.
     pub(super) fn end(&mut self, begun: Duration, now: Duration, wrote: bool) {
         let worked = now.saturating_sub(begun);
         self.stats.passes += 1;
@@ -150,14 +151,14 @@ impl Policy {
         self.rest_until = self.rest_until.max(now.saturating_add(rest));
         if let (Target::TokensPerSecond(rate), true) = (self.target, wrote) {
             let interval = seconds(1.0 / rate);
-            // What came late is made up for by one token, not by many at once.
+            // Lateness is made up for by one token, not by a burst.
             self.due = self.due.max(begun.saturating_sub(interval)).saturating_add(interval);
             self.rest_until = self.rest_until.max(self.due);
             self.judge(worked.as_secs_f32(), interval.as_secs_f32(), now);
         }
     }
 
-    /// Takes a thread less where the rate can be held without, and one more where it cannot be held.
+    /// Removes a thread if the rate can be held without it, and adds one if the rate cannot be held.
     fn judge(&mut self, worked: f32, interval: f32, now: Duration) {
         let (cost, count) = self.cost;
         let share = 1.0 / (count + 1).min(JUDGED) as f32;

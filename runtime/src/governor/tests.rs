@@ -1,16 +1,16 @@
-//! Governors on simulated devices: time goes by as the device says.
+//! Governors on simulated devices with a simulated clock.
 
 use super::policy::Policy;
 use super::*;
 
-/// A device whose passes cost `work` seconds on one thread, and which warms up while it computes.
+/// A device whose passes take `work` seconds on one thread, and which heats up while computing.
 struct Device {
     policy: Policy,
     now: Duration,
     work: f32,
-    /// Degrees above its surroundings.
+    /// Degrees above ambient.
     heat: f32,
-    /// Degrees a second of a thread at work, and the part of them that goes a second.
+    /// Heating in degrees per second and busy thread, and the rate of cooling per second.
     warms: f32,
     cools: f32,
 }
@@ -30,7 +30,7 @@ impl Device {
         self.now += time;
     }
 
-    /// A pass; gives its threads.
+    /// Runs a pass and returns its thread count.
     fn pass(&mut self, wrote: bool) -> usize {
         let rest = self.policy.rest(self.now);
         self.goes_by(rest, 0);
@@ -42,7 +42,7 @@ impl Device {
         threads
     }
 
-    /// Passes for so many seconds; gives how many a second there were.
+    /// Runs passes for `seconds` seconds and returns the passes per second.
     fn run(&mut self, seconds: f32, mut between: impl FnMut(&mut Self)) -> f32 {
         let (start, mut passes) = (self.now, 0);
         while (self.now - start).as_secs_f32() < seconds {
@@ -60,7 +60,7 @@ fn near(found: f32, wanted: f32) -> bool {
 
 #[test]
 fn a_rate_is_held_with_few_threads() {
-    // A token costs 40 ms of one thread: 10 a second take one, 40 a second two, 80 a second four.
+    // A token costs 40 ms of one thread: 10 per second need one thread, 40 per second two, 80 per second four.
     for (rate, threads) in [(10.0, 1), (40.0, 2), (80.0, 4)] {
         let mut device = Device::new(4, 0.04, Target::TokensPerSecond(rate));
         device.run(5.0, |_| {});
@@ -68,7 +68,7 @@ fn a_rate_is_held_with_few_threads() {
         assert!(near(found, rate), "{found} of {rate}");
         assert_eq!(device.pass(true), threads, "{rate}");
     }
-    // What cannot be reached gets all threads.
+    // An unreachable target gets all threads.
     let mut device = Device::new(2, 0.04, Target::TokensPerSecond(200.0));
     device.run(3.0, |_| {});
     assert!(near(device.run(5.0, |_| {}), 50.0));
@@ -80,7 +80,7 @@ fn a_rate_is_held_while_the_device_changes() {
     let mut device = Device::new(4, 0.04, Target::TokensPerSecond(20.0));
     device.run(5.0, |_| {});
     assert_eq!(device.pass(true), 1);
-    // Twice as slow, as when the clock falls.
+    // Twice as slow, as if the clock frequency dropped.
     device.work = 0.08;
     device.run(5.0, |_| {});
     assert!(near(device.run(20.0, |_| {}), 20.0));
@@ -144,7 +144,7 @@ fn heat_that_lasted_is_remembered_from_its_end() {
     policy.thermal(Thermal::None, at(120));
     assert_eq!(policy.stats(at(121)).duty, 0.15);
     assert_eq!(policy.stats(at(131)).duty, 0.4);
-    // A lower degree that was said meanwhile is not gone below.
+    // The status does not fall below a lower one that was reported in the meantime.
     policy.thermal(Thermal::Moderate, at(132));
     assert_eq!((policy.stats(at(145)).duty, policy.stats(at(500)).duty), (0.7, 0.7));
 }
@@ -161,7 +161,7 @@ fn passes_at_once_rest_for_the_longest() {
 
 #[test]
 fn a_device_stays_below_what_it_bears() {
-    // Alone it would come to 4 · 1 / 0.05 = 80 degrees; it slows itself down from 40 on.
+    // Unthrottled it would reach 4 · 1 / 0.05 = 80 degrees; it throttles itself from 40 on.
     let mut device = Device::new(4, 0.04, Target::Full);
     (device.warms, device.cools) = (1.0, 0.05);
     let mut hottest: f32 = 0.0;
@@ -207,7 +207,7 @@ fn targets_that_make_no_sense_are_refused() {
         assert!(governor.hold(target).is_err(), "{target:?}");
     }
     assert_eq!(governor.target(), Target::Off);
-    // The smallest rates are long waits, not overflows.
+    // Tiny rates are long waits, not overflows.
     for target in [1e-19, 1e-38, f32::MIN_POSITIVE, f32::from_bits(1)]
         .into_iter()
         .flat_map(|least| [Target::TokensPerSecond(least), Target::DutyCycle(least)])

@@ -1,20 +1,20 @@
-//! Which positions of a text a token sees, as runs.
+//! The attention mask of a query as ranges of key positions.
 
 use super::{Attention, AttentionMask};
 
-/// Runs of positions that a token sees at most.
+/// The maximum number of key ranges of a query.
 pub const RUNS: usize = 3;
 
-/// Where a token stands in its text.
+/// The position of a query in its sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueryPosition {
     /// Its position.
     pub position: usize,
-    /// Positions of the text that is seen, where it is read at once.
+    /// Length of the sequence that is attended to, if it is encoded as a whole.
     pub text: usize,
-    /// The first positions of a text that is read token by token, which see each other both ways.
+    /// Length of the bidirectional prefix of a causal sequence (prefix LM).
     pub prefix: usize,
-    /// How many positions of the text are marked.
+    /// The number of positions with global attention.
     pub marked: usize,
 }
 
@@ -25,7 +25,7 @@ impl QueryPosition {
 }
 
 impl AttentionMask {
-    /// The block of a token that does not see its whole text.
+    /// Returns the BigBird block of a query that does not attend to its whole sequence.
     pub fn block(self, place: QueryPosition) -> Option<usize> {
         let Self::BigBird { size, random } = self else { return None };
         let block = place.position / size;
@@ -35,10 +35,10 @@ impl AttentionMask {
 }
 
 impl Attention {
-    /// The first and the last position that a token sees.
+    /// Returns the first and the last position that a query attends to.
     ///
-    /// Marked tokens have a second place behind the text, one after the other; rows that see what is marked see it
-    /// there, and at its own position it is hidden from them. See [`also_seen`](Self::also_seen).
+    /// Global tokens are stored a second time after the sequence, one after the other. Rows that attend to global
+    /// tokens read them there; at their own positions they are masked. See [`also_seen`](Self::also_seen).
     pub fn seen(&self, place: QueryPosition) -> (usize, usize) {
         let position = place.position;
         let last = place.prefix.saturating_sub(1).max(position);
@@ -66,7 +66,7 @@ impl Attention {
         }
     }
 
-    /// The first and the last places of what a token sees besides.
+    /// Returns the first and the last positions of the further key ranges of a query.
     pub fn also_seen(&self, place: QueryPosition) -> [Option<(usize, usize)>; RUNS - 1] {
         let (first, last) = self.seen(place);
         match self.attention_mask {

@@ -1,4 +1,4 @@
-//! Writes a graph line by line, as a model's forward pass reads.
+//! Builds a graph; the calls read like a model's forward pass.
 
 use std::collections::HashMap;
 
@@ -9,32 +9,32 @@ use super::{
 
 /// Appends operations to a graph; each method returns the new value.
 ///
-/// Shapes are checked when the plan binds the weights, not here: a wrong width is the file's fault as
-/// often as the family's.
+/// Shapes are checked when the plan binds the weights, not here: a wrong width can be an error of the file as well as
+/// of the family.
 pub struct Builder<'a> {
     graph: Graph,
-    /// The number of each weight: models of many experts have tens of thousands.
+    /// Index of each weight: MoE models have tens of thousands.
     known: HashMap<Weight, WeightId>,
     has: &'a dyn Fn(&str) -> bool,
 }
 
 impl<'a> Builder<'a> {
-    /// An empty graph. `has` tells whether the source holds a tensor.
+    /// Creates an empty graph. `has` says whether the source has a tensor.
     pub fn new(has: &'a dyn Fn(&str) -> bool) -> Self {
         Self { graph: Graph::default(), known: HashMap::new(), has }
     }
 
-    /// Whether the source holds the tensor `name`.
+    /// Returns whether the source has the tensor `name`.
     pub fn has(&self, name: &str) -> bool {
         (self.has)(name)
     }
 
-    /// Closes the graph of a decoder: scores of the next token leave it.
+    /// Finishes the graph of a decoder with the logits of the next token as output.
     pub fn finish(self, output: ValueId) -> Graph {
         self.finish_with(Head::Next, output, output)
     }
 
-    /// Closes the graph: `output` leaves it, which `head` makes of `hidden`.
+    /// Finishes the graph with `output`, which `head` computes from `hidden`.
     pub fn finish_with(mut self, head: Head, hidden: ValueId, output: ValueId) -> Graph {
         self.graph.output = output;
         self.graph.head = head;
@@ -42,22 +42,22 @@ impl<'a> Builder<'a> {
         self.graph
     }
 
-    /// Lets a text leave after `layers` layers, which give `hidden`, with the scores `output`.
+    /// Adds an early exit after `layers` layers, with their output `hidden` and the scores `output`.
     pub fn exit(&mut self, layers: usize, hidden: ValueId, output: ValueId) {
         self.graph.exits.push(Exit { layers, hidden, output });
     }
 
-    /// Where texts may leave so far.
+    /// Returns the early exits added so far.
     pub fn exits(&self) -> &[Exit] {
         &self.graph.exits
     }
 
-    /// The number of columns of a value.
+    /// Returns the number of columns of a value.
     pub fn columns(&self, value: ValueId) -> usize {
         self.graph.values[value].columns
     }
 
-    /// Registers a matrix of `rows` outputs.
+    /// Registers a matrix with `rows` outputs.
     pub fn matrix(&mut self, name: &str, rows: usize, columns: usize) -> WeightId {
         self.weight(name, rows, columns, Role::Matrix)
     }
@@ -78,7 +78,7 @@ impl<'a> Builder<'a> {
         id
     }
 
-    /// Registers a rotary table.
+    /// Registers a RoPE table.
     pub fn rope_table(&mut self, rope: Rope) -> usize {
         if let Some(known) = self.graph.ropes.iter().position(|other| *other == rope) {
             return known;
@@ -108,42 +108,43 @@ impl<'a> Builder<'a> {
         self.node(op, inputs, columns)
     }
 
-    /// Token embeddings from the table `name`.
+    /// Looks up token embeddings in the table `name`.
     pub fn embed(&mut self, name: &str, vocabulary: usize, width: usize) -> ValueId {
         let table = self.matrix(name, vocabulary, width);
         self.node(Op::Embed { table }, &[], width)
     }
 
-    /// Embeddings of the segment that a token is in, from the table `name`.
+    /// Looks up segment embeddings in the table `name`.
     pub fn embed_segment(&mut self, name: &str, segments: usize, width: usize) -> ValueId {
         let table = self.matrix(name, segments, width);
         self.node(Op::EmbedSegment { table }, &[], width)
     }
 
-    /// Sines, then cosines of the angles of a rotary table, `offset` added to the position.
+    /// Adds sinusoidal position embeddings: sines, then cosines of the angles of a RoPE table at position plus
+    /// `offset`.
     pub fn embed_sine(&mut self, rope: usize, offset: usize) -> ValueId {
         let columns = 2 * self.graph.ropes[rope].frequencies.len();
         self.node(Op::EmbedSine { rope, offset }, &[], columns)
     }
 
-    /// The caller's features of `columns` columns.
+    /// Adds the caller's input features of `columns` columns.
     pub fn features(&mut self, columns: usize) -> ValueId {
         self.node(Op::Features, &[], columns)
     }
 
-    /// Rows at `offsets` from each row, or from every `stride`th, side by side.
+    /// Im2col: concatenates the rows at `offsets` from each row, or from every `stride`th row.
     pub fn neighbours(&mut self, x: ValueId, offsets: &[isize], stride: usize) -> ValueId {
         let columns = offsets.len() * self.columns(x);
         self.node(Op::Im2col { offsets: offsets.to_vec(), stride }, &[x], columns)
     }
 
-    /// Learned position embeddings from the table `name`.
+    /// Looks up learned position embeddings in the table `name`.
     pub fn embed_position(&mut self, name: &str, positions: usize, width: usize, offset: usize) -> ValueId {
         let table = self.matrix(name, positions + offset, width);
         self.node(Op::EmbedPosition { table, offset }, &[], width)
     }
 
-    /// A norm over runs of `group` columns with `<name>.weight`, and `<name>.bias` where the source has one.
+    /// Normalizes groups of `group` columns with `<name>.weight`, and `<name>.bias` if the source has it.
     pub fn norm_of(&mut self, kind: NormKind, x: ValueId, name: &str, group: usize, epsilon: f32) -> ValueId {
         let weight = self.vector(&format!("{name}.weight"), group);
         let bias = format!("{name}.bias");
@@ -151,17 +152,17 @@ impl<'a> Builder<'a> {
         self.same(Op::Norm { kind, weight, bias, epsilon, group }, &[x])
     }
 
-    /// A root-mean-square norm over the whole row.
+    /// RMSNorm over the whole row.
     pub fn rms_norm(&mut self, x: ValueId, name: &str, epsilon: f32) -> ValueId {
         self.norm_of(NormKind::Rms, x, name, self.columns(x), epsilon)
     }
 
-    /// A layer norm over the whole row.
+    /// LayerNorm over the whole row.
     pub fn layer_norm(&mut self, x: ValueId, name: &str, epsilon: f32) -> ValueId {
         self.norm_of(NormKind::Layer, x, name, self.columns(x), epsilon)
     }
 
-    /// `x · weight + bias`, column by column, with `<name>.weight` and `<name>.bias`.
+    /// `x · weight + bias`, column-wise, with `<name>.weight` and `<name>.bias`.
     pub fn affine(&mut self, x: ValueId, name: &str) -> ValueId {
         let columns = self.columns(x);
         let weight = self.vector(&format!("{name}.weight"), columns);
@@ -169,41 +170,41 @@ impl<'a> Builder<'a> {
         self.same(Op::Affine { weight, bias }, &[x])
     }
 
-    /// `x · Wᵀ` with `<name>.weight`, plus `<name>.bias` where the source has one.
+    /// `x · Wᵀ` with `<name>.weight`, plus `<name>.bias` if the source has it.
     pub fn linear(&mut self, x: ValueId, name: &str, outputs: usize) -> ValueId {
         self.linear_of(x, &format!("{name}.weight"), &format!("{name}.bias"), outputs)
     }
 
-    /// `x · Wᵀ` with the matrix `weight`, plus the vector `bias` where the source has it.
+    /// `x · Wᵀ` with the matrix `weight`, plus the vector `bias` if the source has it.
     pub fn linear_of(&mut self, x: ValueId, weight: &str, bias: &str, outputs: usize) -> ValueId {
         let weight = self.matrix(weight, outputs, self.columns(x));
         let bias = self.has(bias).then(|| self.vector(bias, outputs));
         self.node(Op::Linear { parts: vec![(weight, bias)] }, &[x], outputs)
     }
 
-    /// `count` columns of `x` from `start`.
+    /// Slices `count` columns of `x` from `start`.
     pub fn slice(&mut self, x: ValueId, start: usize, count: usize) -> ValueId {
         self.node(Op::SliceColumns { start }, &[x], count)
     }
 
-    /// Rotary positions on each head.
+    /// Applies RoPE to each head.
     pub fn rope(&mut self, x: ValueId, rope: usize, head_size: usize) -> ValueId {
         self.same(Op::Rope { rope, head_size }, &[x])
     }
 
-    /// Attention of `q` over the cache after `k` and `v` were appended.
+    /// Appends `k` and `v` to the KV cache, then attends with `q`.
     pub fn attention(&mut self, q: ValueId, k: ValueId, v: ValueId, attention: Attention) -> ValueId {
         let columns = attention.heads * attention.head_size;
         self.node(Op::Attention(attention), &[q, k, v], columns)
     }
 
-    /// Attention of `q` over what an encoder remembered.
+    /// Cross-attention of `q` over the stored encoder keys and values.
     pub fn attend_memory(&mut self, q: ValueId, attention: Attention) -> ValueId {
         let columns = attention.heads * attention.head_size;
         self.node(Op::Attention(attention), &[q], columns)
     }
 
-    /// `base`, but for marked rows the attention of `q` over `k` and `v`. Nothing else may read `base`.
+    /// Attention of `q` over `k` and `v` for global tokens; other rows keep `base`. No other operation may read `base`.
     pub fn attend_from_marked(
         &mut self,
         [q, k, v]: [ValueId; 3],
@@ -214,12 +215,12 @@ impl<'a> Builder<'a> {
         self.node(Op::Attention(attention), &[q, k, v, base], columns)
     }
 
-    /// Remembers `k` and `v` for the attention of another graph.
+    /// Stores `k` and `v` for the cross-attention of another graph.
     pub fn remember(&mut self, k: ValueId, v: ValueId, attention: Attention) {
         self.node(Op::StoreCrossKv(attention), &[k, v], 0);
     }
 
-    /// A function of each number.
+    /// Applies an activation element-wise.
     pub fn activate(&mut self, kind: ActivationKind, x: ValueId) -> ValueId {
         self.same(Op::Activate(kind), &[x])
     }
@@ -229,18 +230,18 @@ impl<'a> Builder<'a> {
         self.same(Op::Gate(kind), &[gate, up])
     }
 
-    /// `g · sigmoid(slope · g) · (u + 1)` of limited gate and up.
+    /// `g · sigmoid(slope · g) · (u + 1)` of clamped gate and up.
     pub fn gate_limited(&mut self, limits: Limits, gate: ValueId, up: ValueId) -> ValueId {
         self.same(Op::GateLimited(limits), &[gate, up])
     }
 
-    /// Every column `times` times, side by side.
+    /// Repeats every column `times` times (`repeat_interleave`).
     pub fn repeat(&mut self, x: ValueId, times: usize) -> ValueId {
         let columns = self.columns(x) * times;
         self.node(Op::RepeatColumns(times), &[x], columns)
     }
 
-    /// Each run of `group` columns brought to the length `factor`.
+    /// Scales each group of `group` columns to the L2 norm `factor`.
     pub fn unit(&mut self, x: ValueId, group: usize, epsilon: f32, factor: f32) -> ValueId {
         self.same(Op::L2Normalize { group, epsilon, factor }, &[x])
     }
@@ -252,19 +253,19 @@ impl<'a> Builder<'a> {
         self.same(Op::DecayGate { log, bias }, &[x])
     }
 
-    /// The number of the next state.
+    /// Returns the index of the next recurrent state.
     pub fn next_state(&self) -> usize {
         self.graph.states().map(|(state, _)| state + 1).max().unwrap_or(0)
     }
 
-    /// Sums of each column over the last `taps` tokens with the vector `weight`.
+    /// Causal conv1d of each column over the last `taps` tokens with the weights `weight`.
     pub fn convolve(&mut self, x: ValueId, taps: usize, weight: &str) -> ValueId {
         let (state, columns) = (self.next_state(), self.columns(x));
         let weight = self.vector(weight, columns * taps);
         self.same(Op::CausalConv1d { state, taps, weight }, &[x])
     }
 
-    /// Attention with a state of constant size.
+    /// Linear attention with a recurrent state of constant size.
     pub fn recur(&mut self, inputs: &[ValueId], recurrence: Recurrence) -> ValueId {
         let columns = recurrence.heads * recurrence.value_size;
         self.node(Op::LinearAttention(recurrence), inputs, columns)
@@ -275,7 +276,7 @@ impl<'a> Builder<'a> {
         self.same(Op::Add, &[a, b])
     }
 
-    /// `factor · x`; `x` itself where the factor is one.
+    /// `factor · x`; `x` itself if the factor is 1.
     pub fn scale(&mut self, x: ValueId, factor: f32) -> ValueId {
         if factor == 1.0 { x } else { self.same(Op::Scale(factor), &[x]) }
     }
@@ -288,7 +289,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Limits to ± `limit`; `x` itself without one.
+    /// Clamps to ± `limit`; `x` itself without one.
     pub fn clamp(&mut self, x: ValueId, limit: Option<f32>) -> ValueId {
         match limit {
             Some(limit) => self.same(Op::Clamp(limit), &[x]),
@@ -296,19 +297,19 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The experts that rows choose by `scores`, one for each expert.
+    /// MoE router: selects experts for each row by `scores`, one score per expert.
     pub fn route(&mut self, scores: ValueId, routing: Routing) -> ValueId {
         self.node(Op::Route(routing), &[scores], 2 * routing.chosen)
     }
 
-    /// The rows of `x`, each once for every expert that it chose.
+    /// MoE dispatch: copies each row of `x` once for each of its selected experts.
     pub fn dispatch(&mut self, x: ValueId, routed: ValueId, routing: Routing) -> ValueId {
         let columns = self.columns(x);
         self.node(Op::Dispatch(routing), &[x, routed], columns)
     }
 
-    /// Products with the matrices `name(expert)` of the experts that rows were dispatched to, plus the biases where
-    /// the source has them.
+    /// Multiplies dispatched rows by the matrices `name(expert)` of their experts, plus the biases if the source has
+    /// them.
     pub fn expert_linear(
         &mut self,
         x: ValueId,
@@ -329,13 +330,13 @@ impl<'a> Builder<'a> {
         self.node(Op::ExpertLinear { routing, weights, biases }, &[x, routed], outputs)
     }
 
-    /// What the chosen experts gave, each times its weight, together.
+    /// MoE combine: sums the outputs of a row's experts, each times its weight.
     pub fn combine(&mut self, x: ValueId, routed: ValueId, routing: Routing) -> ValueId {
         let columns = self.columns(x);
         self.node(Op::Combine(routing), &[x, routed], columns)
     }
 
-    /// Only the rows whose output is wanted.
+    /// Keeps only the output rows.
     pub fn pick(&mut self, x: ValueId) -> ValueId {
         self.same(Op::SelectOutputs, &[x])
     }

@@ -1,7 +1,7 @@
-//! What a model computes, and nothing about how: operations over values in the order they are needed.
+//! A model's computation, independent of how it is executed: operations on values in topological order.
 //!
-//! A value is a table with one row per token of the batch (or per wanted row, after [`Op::SelectOutputs`]) and a
-//! known number of f32 columns. No kernel, buffer or device is named here.
+//! A value is a matrix with one row per token of the batch (or per output row, after [`Op::SelectOutputs`]) and a fixed
+//! number of f32 columns. Kernels, buffers and devices do not appear here.
 
 mod attention_mask;
 mod builder;
@@ -18,34 +18,34 @@ pub type ValueId = usize;
 /// Index of a [`Weight`] in [`Graph::weights`].
 pub type WeightId = usize;
 
-/// How many rows a value has.
+/// The kind of rows of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rows {
     /// One for each token of the batch.
     Batch,
-    /// One for each token whose output the caller asked for.
+    /// One for each token whose output was requested.
     Outputs,
-    /// One for each frame of the features that the batch's rows are made of.
+    /// One for each frame of the features that the batch's rows are computed from.
     Frames,
-    /// So many for each token of the batch: the experts that it chose.
+    /// This many for each token of the batch: one for each selected expert.
     Slots(usize),
 }
 
 /// The shape of a value: its kind of rows and its number of columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
-    /// How many rows.
+    /// The kind of rows.
     pub rows: Rows,
-    /// How many columns.
+    /// The number of columns.
     pub columns: usize,
 }
 
-/// How a weight is held in the file.
+/// How a weight is stored in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// A matrix in packed panels: rows are outputs (or table entries), columns are inputs.
     Matrix,
-    /// Plain f32 numbers, one row.
+    /// f32 values, one row.
     Vector,
 }
 
@@ -62,23 +62,23 @@ pub struct Weight {
     pub role: Role,
 }
 
-/// Which mean and deviation a norm takes.
+/// The kind of a norm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NormKind {
-    /// Divide by the root of the mean square.
+    /// RMSNorm: divides by the root mean square.
     Rms,
-    /// Subtract the mean, then divide by the standard deviation.
+    /// LayerNorm: subtracts the mean, then divides by the standard deviation.
     Layer,
 }
 
-/// A function of one number.
+/// An element-wise activation function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ActivationKind {
     /// x · sigmoid(x).
     Silu,
-    /// The Gaussian error linear unit by the error function.
+    /// GELU, exact (with erf).
     Gelu,
-    /// The same by the tanh approximation.
+    /// GELU, tanh approximation.
     GeluTanh,
     /// max(x, 0).
     Relu,
@@ -88,131 +88,133 @@ pub enum ActivationKind {
     EluPlusOne,
 }
 
-/// How gates are limited.
+/// Limits of a clamped gate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
-    /// The largest number of a gate; what it is multiplied with stays within ± this.
+    /// The gate is clamped to at most this; the up projection to ± this.
     pub limit: f32,
-    /// Factor within the sigmoid.
+    /// Factor inside the sigmoid.
     pub slope: f32,
 }
 
-/// Which positions a query sees.
+/// The attention mask: which key positions a query attends to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttentionMask {
-    /// Its own and those before it; with a window only so many, its own included. Tokens of a sequence's prefix see
-    /// all of the prefix.
+    /// Causal; with a sliding window, only this many, its own position included. Tokens of the sequence's prefix attend
+    /// to the whole prefix.
     Causal(Option<usize>),
-    /// Its own and those before it in a window, and the first of the sequence.
+    /// Causal with a sliding window and attention sinks (StreamingLLM, arXiv:2309.17453).
     StreamingLlm {
-        /// How many in the window, its own included.
+        /// Length of the window, the query's own position included.
         window: usize,
-        /// How many of the first.
+        /// The number of sink tokens at the start of the sequence.
         first: usize,
     },
-    /// The same of a text that is read at once.
+    /// Causal, for a sequence that is encoded as a whole.
     CausalEncoder(Option<usize>),
-    /// All of a text that is read at once.
+    /// Bidirectional: the whole sequence.
     Full,
-    /// Those at most so far away, on either side, of a text that is read at once.
+    /// Bidirectional: positions up to this distance on either side.
     LocalWindow(usize),
-    /// Those at most so far away, on either side, of a text that is read at once, and those that the caller marked.
+    /// Longformer (arXiv:2004.05150), local part: positions up to this distance on either side, and the global tokens.
     LongformerLocal(usize),
-    /// All of a text that is read at once, for those that the caller marked; the others do not look.
+    /// Longformer, global part: global tokens attend to the whole sequence; other rows are skipped.
     LongformerGlobal,
-    /// Of a text that is read at once, in blocks: the first and the last block, its own and those to either side; from
-    /// the first and the last block all. Texts of few blocks are seen as a whole.
+    /// BigBird (arXiv:2007.14062), block-sparse: the first and the last block, the query's own and its two neighbors.
+    /// Queries of the first and the last block attend to everything, as do all queries of short sequences.
     BigBird {
-        /// Tokens of a block.
+        /// Tokens per block.
         size: usize,
-        /// How many blocks are drawn beside these: without a draw, the first block counts once more for each.
+        /// The number of random blocks. None are drawn here: the first block counts once more for each.
         random: usize,
     },
-    /// All of a text that is read at once, its positions mixed into fewer by a [`Projection`].
+    /// Linformer (arXiv:2006.04768): the whole sequence, its positions projected to fewer by a [`Projection`].
     Linformer,
-    /// All that an encoder remembered.
+    /// Cross-attention: all stored encoder positions.
     CrossAttention,
 }
 
-/// Keys and values that are sums over the positions of a text, each with its weights.
+/// Linformer projection: keys and values become weighted sums over the positions of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Projection {
-    /// Sums.
+    /// The number of projected positions.
     pub count: usize,
-    /// Positions of the longest text: the columns of the tables.
+    /// The maximum sequence length: the columns of the matrices.
     pub positions: usize,
-    /// A row of weights for each sum of keys, one after the other.
+    /// The projection of the keys: one row of weights for each projected position.
     pub keys: WeightId,
-    /// The same for values.
+    /// The projection of the values.
     pub values: WeightId,
 }
 
-/// Attention with a state of constant size: a matrix for each head, which takes in a key and a value of each token and
-/// answers its query.
+/// Linear attention: each head has a state matrix of constant size, which is updated with the key and value of each
+/// token and read with its query.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recurrence {
-    /// Which state.
+    /// Index of the state.
     pub state: usize,
-    /// How many heads have a state.
+    /// The number of heads with a state.
     pub heads: usize,
-    /// Heads of queries; divides `heads`.
+    /// Query heads; divides `heads`.
     pub query_heads: usize,
-    /// Heads of keys; divides `heads`.
+    /// Key heads; divides `heads`.
     pub key_heads: usize,
-    /// Heads of values; divides `heads`.
+    /// Value heads; divides `heads`.
     pub value_heads: usize,
     /// Columns of a query and of a key.
     pub key_size: usize,
     /// Columns of a value.
     pub value_size: usize,
-    /// How the state takes tokens in.
+    /// The update rule of the state.
     pub rule: RecurrenceRule,
 }
 
-/// How a state takes tokens in.
+/// The update rule of a recurrent state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecurrenceRule {
-    /// Values are added; results are divided by the query's product with the sum of the keys. Inputs: q, k, v.
+    /// Linear attention (arXiv:2006.16236): adds `k · vᵀ`; results are divided by the product of the query with the sum
+    /// of the keys. Inputs: q, k, v.
     Sum,
-    /// The same over a text that is read at once: all of it is taken in before the first query.
+    /// The same, bidirectional: the state takes the whole sequence before the first query.
     WholeSum,
-    /// What the state holds decays, and a part of what it answers to the key is replaced. Inputs: q, k, v, the decay
-    /// and the part of each head.
+    /// Gated delta rule (arXiv:2412.06464): the state decays, then a fraction of its value for the key is replaced.
+    /// Inputs: q, k, v, and the decay and the fraction (beta) of each head.
     Delta,
 }
 
-/// Columns of a state that lie side by side.
+/// Columns of a state panel.
 pub(crate) const STATE_PANEL: usize = 16;
 
 impl Recurrence {
-    /// Columns of a head's state: whole panels.
+    /// Returns the columns of a head's state, rounded up to whole panels.
     pub(crate) fn state_columns(&self) -> usize {
         let normaliser = usize::from(self.rule != RecurrenceRule::Delta);
         (self.value_size + normaliser).next_multiple_of(STATE_PANEL)
     }
 
-    /// Numbers of a head's state.
+    /// Returns the number of f32 values of a head's state.
     pub(crate) fn head_words(&self) -> usize {
         self.state_columns().saturating_mul(self.key_size)
     }
 }
 
-/// A term of the score that depends on how far the key is from the query, with coarser steps the farther it is.
+/// Relative position bias (T5, arXiv:1910.10683): a term of the attention score by distance, bucketed more coarsely for
+/// larger distances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bias {
-    /// One number for each of [`Bias::buckets`] and head, head by head within a bucket.
+    /// One value for each bucket and head: rows are buckets, columns heads.
     pub table: WeightId,
-    /// Steps of distance.
+    /// The number of buckets.
     pub buckets: usize,
-    /// From this distance on there is only one step.
+    /// Distances from here on share the last bucket.
     pub farthest: usize,
-    /// Whether keys after the query have steps of their own; otherwise they count as distance zero.
+    /// Whether keys after the query have buckets of their own; otherwise they count as distance 0.
     pub both_ways: bool,
 }
 
 impl Bias {
-    /// The step of a distance from the query to the key: one for each small distance, then ever wider ones, evenly by
-    /// logarithm.
+    /// Returns the bucket of a distance from the query to the key: one for each small distance, then logarithmically
+    /// spaced.
     pub fn bucket(&self, distance: i64) -> usize {
         let (steps, first) = match self.both_ways {
             true => (self.buckets / 2, if distance > 0 { self.buckets / 2 } else { 0 }),
@@ -223,262 +225,266 @@ impl Bias {
         if far < small.max(1) {
             return first + far.min(steps.saturating_sub(1));
         }
-        // In f32, as the models were trained: where a logarithm is a whole number, more digits would not do.
+        // In f32, as the models were trained: where a logarithm is close to an integer, more precision gives another
+        // bucket.
         let logarithm = |x: f32| libm::log(f64::from(x)) as f32;
         let share = logarithm(far as f32 / small.max(1) as f32);
         let whole = libm::log(self.farthest as f64 / small.max(1) as f64) as f32;
-        // Where the farthest distance is no longer than the small ones, the division gives anything.
+        // If the maximum distance does not exceed the exact buckets, the division may give any value.
         let step = small + ((share / whole * (steps - small) as f32) as usize).min(steps - small);
         first + step.min(steps.saturating_sub(1))
     }
 }
 
-/// Attention of queries over a layer's cached keys and values.
+/// Attention of queries over the cached keys and values of a layer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attention {
-    /// Which cache the keys and values go to.
+    /// The KV cache layer.
     pub layer: usize,
     /// Query heads, H.
     pub heads: usize,
-    /// Key and value heads, K; divides H.
+    /// Key and value heads, K; divides H (GQA).
     pub kv_heads: usize,
     /// Columns per head, E.
     pub head_size: usize,
     /// Factor on the dot product.
     pub scale: f32,
-    /// Which positions a query sees.
+    /// The attention mask.
     pub attention_mask: AttentionMask,
-    /// Scores become `cap · tanh(score / cap)`.
+    /// Softcap: scores become `cap · tanh(score / cap)`.
     pub softcap: Option<f32>,
-    /// One slope per query head: `slope · (key position − query position)` is added to the score. Empty: none.
+    /// ALiBi (arXiv:2108.12409): one slope per query head; `slope · (key position − query position)` is added to the
+    /// score. Empty: none.
     pub alibi: Vec<f32>,
-    /// What is added to the score by distance.
+    /// Relative position bias.
     pub bias: Option<Bias>,
-    /// A score for each query head that takes part in the softmax and has no value.
+    /// One logit for each query head that takes part in the softmax without a value.
     pub sinks: Option<WeightId>,
-    /// What positions become with [`AttentionMask::Linformer`].
+    /// The projection of [`AttentionMask::Linformer`].
     pub projection: Option<Projection>,
 }
 
-/// How rows choose experts.
+/// MoE routing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Routing {
-    /// How many there are.
+    /// The number of experts.
     pub experts: usize,
-    /// How many each row chooses.
+    /// Experts selected per row (top-k).
     pub chosen: usize,
-    /// Whether the weights of the chosen are brought to a sum of one.
+    /// Whether the weights of the selected experts are normalized to a sum of 1.
     pub normalise: bool,
-    /// The most rows of a text that an expert takes in one pass; others pass it by. A text that goes through in pieces, as
-    /// one that is written token by token, finds room anew in each, as in the reference, which counts by call.
+    /// Expert capacity: the maximum number of rows of a sequence that an expert takes in one pass; further rows skip
+    /// it. It is counted per pass, as in the reference implementation, so each batch of a sequence that is fed in
+    /// several starts anew.
     pub capacity: Option<usize>,
 }
 
-/// One semantic operation.
+/// One operation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
-    /// Rows of a table, chosen by token id.
+    /// Token embeddings.
     Embed {
         /// V × D.
         table: WeightId,
     },
-    /// Rows of a table, chosen by the segment of the text that a token is in.
+    /// Segment embeddings.
     EmbedSegment {
         /// Segments × D.
         table: WeightId,
     },
-    /// Sines, then cosines of a rotary table's angles at a position.
+    /// Sinusoidal position embeddings: sines, then cosines of the angles of a RoPE table.
     EmbedSine {
         /// Index into [`Graph::ropes`].
         rope: usize,
         /// Added to the position.
         offset: usize,
     },
-    /// The features that the caller gave, frame by frame.
+    /// The caller's input features, one row per frame.
     Features,
-    /// Rows that another part of the graph gave, which the caller carried over.
+    /// Rows computed by another part of the graph, passed in by the caller.
     ExternalInput,
-    /// Rows that stand near each other in a sequence, side by side; zeros where there is none.
+    /// Concatenates nearby rows of a sequence; zeros beyond its ends.
     Im2col {
-        /// How far each is from the row that goes with the output.
+        /// Distance of each to the input row of the output row.
         offsets: Vec<isize>,
-        /// Input rows for each output row.
+        /// Input rows per output row.
         stride: usize,
     },
-    /// Rows of a table, chosen by position.
+    /// Learned position embeddings.
     EmbedPosition {
         /// Positions × D.
         table: WeightId,
-        /// Added to the position before the look-up.
+        /// Added to the position before the lookup.
         offset: usize,
     },
-    /// Normalises each run of `group` columns.
+    /// Normalizes each group of `group` columns.
     Norm {
-        /// Which norm.
+        /// The kind of the norm.
         kind: NormKind,
-        /// Factor per column of the group (or of the whole row where it is longer).
+        /// Scale per column of the group (or of the whole row if it is longer).
         weight: WeightId,
-        /// Term per column.
+        /// Bias per column.
         bias: Option<WeightId>,
         /// Added to the variance.
         epsilon: f32,
-        /// Columns that are normalised together.
+        /// Columns per group.
         group: usize,
     },
-    /// Products with one or more matrices, their outputs side by side.
+    /// Multiplies by one or more matrices; the outputs are concatenated column-wise.
     Linear {
         /// The matrices and biases.
         parts: Vec<(WeightId, Option<WeightId>)>,
     },
-    /// Input: a score for each expert. The weights and the numbers of the experts that a row chooses.
+    /// MoE router. Input: one score for each expert. Output: weights and indices of the selected experts.
     Route(Routing),
-    /// Inputs: rows, what was routed. The row of each slot.
+    /// MoE dispatch. Inputs: rows, router output. Output: the row of each slot.
     Dispatch(Routing),
-    /// Inputs: slots, what was routed. The product of each slot with the matrix of its expert.
+    /// MoE expert matmul. Inputs: slots, router output. Multiplies each slot by the matrix of its expert.
     ExpertLinear {
-        /// How they were chosen.
+        /// The routing.
         routing: Routing,
         /// One matrix for each expert.
         weights: Vec<WeightId>,
-        /// One vector for each expert, or none.
+        /// One vector for each expert, or empty.
         biases: Vec<WeightId>,
     },
-    /// Inputs: slots, what was routed. The weighted sum of each row's slots.
+    /// MoE combine. Inputs: slots, router output. Output: the weighted sum of each row's slots.
     Combine(Routing),
-    /// Some neighbouring columns.
+    /// A range of columns.
     SliceColumns {
-        /// The first.
+        /// The first column.
         start: usize,
     },
-    /// Rotary positions on each head of `head_size` columns.
+    /// RoPE on each head of `head_size` columns.
     Rope {
         /// Index into [`Graph::ropes`].
         rope: usize,
         /// Columns per head.
         head_size: usize,
     },
-    /// Inputs q, k, v: stores k and v in the cache and attends. With [`AttentionMask::CrossAttention`] only q: the others are there.
-    /// With [`AttentionMask::LongformerGlobal`] also what rows that are not marked have in the end, which nothing else may read.
+    /// Inputs q, k, v: stores k and v in the KV cache, then attends. With [`AttentionMask::CrossAttention`] only q:
+    /// keys and values are already stored. With [`AttentionMask::LongformerGlobal`] a fourth input: the output of all
+    /// other rows, which no other node may read.
     Attention(Attention),
-    /// Inputs k, v: stores them as what the attention with [`AttentionMask::CrossAttention`] of another graph sees.
+    /// Inputs k, v: stores them for the attention with [`AttentionMask::CrossAttention`] of another graph.
     StoreCrossKv(Attention),
-    /// A function of each number.
+    /// An element-wise activation.
     Activate(ActivationKind),
     /// Inputs gate, up: `activation(gate) · up`.
     Gate(ActivationKind),
-    /// Inputs gate, up: `g · sigmoid(slope · g) · (u + 1)` of what the limits leave of them.
+    /// Inputs gate, up: `g · sigmoid(slope · g) · (u + 1)`, both clamped.
     GateLimited(Limits),
-    /// Every column as many times, side by side.
+    /// Repeats every column this many times (`repeat_interleave`).
     RepeatColumns(usize),
-    /// Each run of `group` columns brought to length one, times a factor.
+    /// Scales each group of `group` columns to unit L2 norm, times a factor.
     L2Normalize {
-        /// Columns of a run.
+        /// Columns per group.
         group: usize,
-        /// Added to the square of the length.
+        /// Added to the squared norm.
         epsilon: f32,
-        /// The length that is wanted.
+        /// The resulting norm.
         factor: f32,
     },
-    /// A factor between zero and one: `exp(−exp(log) · softplus(x + bias))`.
+    /// A decay gate between 0 and 1: `exp(−exp(log) · softplus(x + bias))`.
     DecayGate {
         /// Per column.
         log: WeightId,
         /// Per column.
         bias: WeightId,
     },
-    /// Each column's sum over its last numbers of the sequence, those before the first being zero.
+    /// Causal conv1d: a weighted sum of each column over the last tokens of the sequence, with zeros before the first.
     CausalConv1d {
-        /// Which state.
+        /// Index of the state.
         state: usize,
-        /// How many numbers, the newest included.
+        /// Kernel size, the newest token included.
         taps: usize,
-        /// Factors of each column, the oldest first.
+        /// Weights of each column, the oldest token first.
         weight: WeightId,
     },
-    /// Attention with a state of constant size.
+    /// Linear attention with a recurrent state of constant size.
     LinearAttention(Recurrence),
     /// The sum of two values.
     Add,
-    /// Every number times a factor of its column, plus a term of its column, rounded once.
+    /// Every element times a factor of its column, plus a bias of its column, rounded once (fused multiply-add).
     Affine {
         /// Factor per column.
         weight: WeightId,
-        /// Term per column.
+        /// Bias per column.
         bias: WeightId,
     },
-    /// Every number times a constant.
+    /// Every element times a constant.
     Scale(f32),
-    /// Every number x becomes `cap · tanh(x / cap)`.
+    /// Softcap: `cap · tanh(x / cap)`.
     Softcap(f32),
-    /// Every number limited to ± the constant.
+    /// Clamps every element to ± the constant.
     Clamp(f32),
-    /// Keeps the rows whose output is wanted.
+    /// Keeps only the output rows.
     SelectOutputs,
 }
 
-/// An operation, its inputs and its one output.
+/// An operation with its inputs and its output.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// What is computed.
+    /// The operation.
     pub op: Op,
-    /// From which values.
+    /// Its inputs.
     pub inputs: Vec<ValueId>,
-    /// Into which value.
+    /// Its output.
     pub output: ValueId,
 }
 
-/// A model's computation. Nodes stand in an order in which they can run.
+/// A model's computation. Nodes are in topological order.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
-    /// What is computed, in order.
+    /// The operations, in order.
     pub nodes: Vec<Node>,
     /// The values between the nodes.
     pub values: Vec<Value>,
     /// The tensors needed from the file.
     pub weights: Vec<Weight>,
-    /// The rotary tables in use.
+    /// The RoPE tables in use.
     pub ropes: Vec<Rope>,
-    /// The value that leaves the graph.
+    /// The output value.
     pub output: ValueId,
-    /// What its rows are.
+    /// The meaning of the output rows.
     pub head: Head,
-    /// What goes into the head.
+    /// The input of the head.
     pub hidden: ValueId,
-    /// Where a text may leave early, in order of layer.
+    /// Early exits, in order of layer.
     pub exits: Vec<Exit>,
 }
 
-/// A head on top of a layer that is not the last.
+/// An early exit: a head on top of a layer before the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exit {
-    /// How many layers come before it.
+    /// The number of layers before it.
     pub layers: usize,
-    /// What these give: one row for each token.
+    /// The output of these layers: one row for each token.
     pub hidden: ValueId,
-    /// Scores of classes, from the first token of a text.
+    /// Class scores, from the first token of a sequence.
     pub output: ValueId,
 }
 
-/// What the rows that leave a graph are.
+/// The meaning of the output rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Head {
     /// The last hidden state of each token.
     #[default]
     Hidden,
-    /// Scores of the token that comes next.
+    /// Logits of the next token.
     Next,
-    /// Scores of the token that stands there.
+    /// Logits of the token at the same position (masked LM).
     Token,
-    /// Scores of classes, from the first token of a text.
+    /// Class scores, from the first token of a sequence.
     Class,
-    /// Scores of labels for each token.
+    /// Label scores for each token.
     Label,
-    /// Two scores for each token: that an answer begins with it, and that it ends.
+    /// Two scores for each token: that an answer starts with it, and that it ends with it.
     Span,
 }
 
 impl Graph {
-    /// The attention of every layer that has a cache, in order of layer.
+    /// Returns the attention of every layer with a KV cache, in order of layer.
     pub fn attentions(&self) -> impl Iterator<Item = &Attention> {
         self.nodes.iter().filter_map(|node| match &node.op {
             Op::Attention(attention) => Some(attention),
@@ -486,7 +492,7 @@ impl Graph {
         })
     }
 
-    /// The states of the sequence, each with its number of words.
+    /// Returns the recurrent states of a sequence, each with its size in words.
     pub(crate) fn states(&self) -> impl Iterator<Item = (usize, usize)> {
         self.nodes.iter().filter_map(|node| match &node.op {
             Op::LinearAttention(recurrence) => {
@@ -499,12 +505,12 @@ impl Graph {
         })
     }
 
-    /// Whether frequencies change with the length of the sequence.
+    /// Returns the length from which on RoPE frequencies change with the length of the sequence.
     pub(crate) fn stretches(&self) -> Option<usize> {
         self.ropes.iter().filter_map(|rope| Some(rope.stretch.as_ref()?.length)).min()
     }
 
-    /// The length beyond which a sequence has other frequencies as a whole.
+    /// Returns the length beyond which all positions of a sequence use different RoPE frequencies.
     pub(crate) fn switches(&self) -> Option<usize> {
         let stretches = self.ropes.iter().filter_map(|rope| rope.stretch.as_ref());
         stretches
@@ -513,7 +519,7 @@ impl Graph {
             .min()
     }
 
-    /// Whether the caller's marks on tokens matter.
+    /// Returns true if the graph reads the caller's global-attention marks.
     pub fn marks(&self) -> bool {
         self.attentions().any(|attention| {
             matches!(
@@ -523,7 +529,7 @@ impl Graph {
         })
     }
 
-    /// Whether tokens look at those beside them before anything else.
+    /// Returns true if the graph contains a convolution over token positions.
     pub fn looks_beside(&self) -> bool {
         let beside = |node: &Node| {
             let of_tokens = |&value: &ValueId| self.values[value].rows == Rows::Batch;
@@ -532,7 +538,7 @@ impl Graph {
         self.nodes.iter().any(beside)
     }
 
-    /// How many frames a row of the batch is made of; 0 where it is made of a token.
+    /// Returns how many input frames a row of the batch is computed from; 0 if rows are tokens.
     pub fn frames_per_row(&self) -> usize {
         let strides = self.nodes.iter().map(|node| match &node.op {
             Op::Features => 1,
@@ -543,13 +549,14 @@ impl Graph {
         if has_features { strides.max().unwrap_or(0) } else { 0 }
     }
 
-    /// The same computation without what another graph needs of it.
+    /// Returns the graph without the nodes that only another graph needs (stored cross-attention keys and values).
     pub fn without_memory(&self) -> Self {
         let nodes = self.nodes.iter().filter(|node| !matches!(node.op, Op::StoreCrossKv(_)));
         Self { nodes: nodes.cloned().collect(), ..self.clone() }
     }
 
-    /// The same computation, but that tokens see no more than the `recent` newest before them and the `first`.
+    /// Returns the graph with attention limited to the `recent` newest positions and the `first` ones (attention
+    /// sinks).
     pub fn within(&self, recent: usize, first: usize) -> Self {
         let mut graph = self.clone();
         for node in &mut graph.nodes {
@@ -563,7 +570,7 @@ impl Graph {
         graph
     }
 
-    /// The same computation up to the last hidden state, without the head.
+    /// Returns the graph up to the last hidden state, without the head.
     pub fn without_head(&self) -> Self {
         Self { output: self.hidden, head: Head::Hidden, exits: Vec::new(), ..self.clone() }
     }

@@ -1,6 +1,6 @@
-//! Rotary tables.
+//! RoPE tables.
 
-/// How rotary positions pair the columns of a head.
+/// Rotary position embedding (RoPE, arXiv:2104.09864).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
     /// One angular frequency per rotated pair: pair i is columns i and i + pairs of each head.
@@ -11,32 +11,32 @@ pub struct Rope {
     pub stretch: Option<Stretch>,
 }
 
-/// Rotary frequencies that depend on the length of the sequence.
+/// RoPE frequencies that depend on the length of the sequence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stretch {
-    /// The length up to which nothing changes.
+    /// The maximum length with unchanged frequencies.
     pub length: usize,
-    /// What comes then.
+    /// The frequencies of longer sequences.
     pub growth: Growth,
 }
 
-/// The rotary frequencies of long sequences.
+/// The RoPE frequencies of long sequences.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Growth {
-    /// Those of a base that grows with the length (dynamic NTK scaling).
+    /// Dynamic NTK scaling: the base grows with the length.
     Base {
-        /// The base of sequences that are not long.
+        /// The base for short sequences.
         base: f64,
-        /// How many times longer sequences may be.
+        /// Factor by which the context is extended.
         factor: f64,
     },
-    /// Others, the same for all long sequences (longrope).
+    /// LongRoPE (arXiv:2402.13753): another set of frequencies, the same for all long sequences.
     Other(Vec<f32>),
 }
 
 impl Growth {
-    /// The base for a sequence of `length` tokens, more than the `usual`, where `size` columns of each head are rotated;
-    /// `None` where there is no base.
+    /// Returns the base for a sequence of `length` tokens, more than the `usual` length, with `size` rotated columns
+    /// per head; `None` if there is no base.
     pub fn base_for(&self, length: usize, usual: usize, size: usize) -> Option<f64> {
         let &Self::Base { base, factor } = self else { return None };
         let times = factor * length as f64 / usual as f64 - (factor - 1.0);

@@ -1,9 +1,9 @@
-//! The weights that an operation names.
+//! The weights that an operation uses.
 
 use super::{Op, Recurrence, WeightId};
 
 impl Op {
-    /// Calls `change` with each weight that the operation names.
+    /// Calls `change` with each weight that the operation uses.
     pub fn each_weight(&mut self, change: &mut dyn FnMut(&mut WeightId)) {
         match self {
             Self::Embed { table } | Self::EmbedSegment { table } | Self::EmbedPosition { table, .. } => {
@@ -52,7 +52,7 @@ impl Op {
         }
     }
 
-    /// The weights that the operation names.
+    /// Returns the weights that the operation uses.
     pub fn weights(&self) -> Vec<WeightId> {
         let mut named = Vec::new();
         self.clone().each_weight(&mut |weight| named.push(*weight));

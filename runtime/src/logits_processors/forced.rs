@@ -1,4 +1,4 @@
-//! Tokens that come at a place, whatever the model says.
+//! Forced tokens: tokens that are fixed at a position, whatever the logits.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ struct Forced {
     last: Vec<u32>,
 }
 
-/// The rule, where `rules` ask for it.
+/// Builds the processor if `rules` enable it.
 pub(super) fn build(rules: &Rules) -> Option<Arc<dyn Rule>> {
     let Rules { forced_first: first, ref forced_last, .. } = *rules;
     let is_on = first.is_some() || !forced_last.is_empty();
     is_on.then(|| Arc::new(Forced { first, last: forced_last.clone() }) as Arc<dyn Rule>)
 }
 
-/// Lets only `ids` come, each as likely as can be. Where the model has none of them, nothing changes.
+/// Allows only `ids`, all with the same score. If none of them is in the vocabulary, nothing changes.
 fn force(scores: &mut [f32], ids: &[u32]) {
     if !ids.iter().any(|&id| (id as usize) < scores.len()) {
         return;

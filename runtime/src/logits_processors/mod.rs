@@ -1,8 +1,9 @@
-//! What may come next: rules over the scores of the next token, the same for greedy, sampled, searched and spoken text.
+//! Logits processors: rules over the scores of the next token, the same for greedy decoding, sampling, beam search and
+//! speech.
 //!
-//! A rule looks at what is written and changes scores; it has no state of its own, so that the many beginnings of a
-//! search need no copies of it. The rules that a caller may ask for stand in `RULES`, in the order in which they are
-//! applied; a new one is a file with a `build` function and a line in that list.
+//! A processor reads the text so far and changes scores. It has no state of its own, so that the hypotheses of a beam
+//! search need no copies of it. The processors that a caller can enable are in `RULES`, in the order in which they are
+//! applied; to add one, add a file with a `build` function and a line in that list.
 
 mod forced;
 mod ngrams;
@@ -19,31 +20,30 @@ use std::sync::Arc;
 
 use crate::{Error, Result};
 
-/// Which tokens are forced, forbidden or made less likely. Nothing is, unless it is asked for.
+/// Which tokens are forced, forbidden or made less likely. All processors are off by default.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rules {
-    /// The tokens that end a text. Rules about its length are about them.
+    /// The end tokens, to which rules about the length apply.
     pub ends: Vec<u32>,
-    /// What scores of tokens in the text, prompt included, are divided by, and multiplied by where they are negative;
-    /// 1 is off.
+    /// The divisor of scores of tokens in the text, prompt included, and their factor if they are negative; 1 is off.
     pub repetition_penalty: f32,
-    /// No group of so many tokens comes twice in the text, prompt included; 0 is off.
+    /// The size of n-grams that may not repeat in the text, prompt included; 0 is off.
     pub no_repeat: usize,
-    /// No group of so many tokens of the source, which a model with an encoder reads, comes in the text; 0 is off.
+    /// The size of n-grams of the encoder input that may not occur in the text; 0 is off.
     pub no_repeat_source: usize,
-    /// Groups of tokens that never come.
+    /// Token sequences that may not occur (bad words).
     pub bad_words: Vec<Vec<u32>>,
-    /// The text, prompt included, does not end before it has so many tokens.
+    /// The minimum length of the text in tokens, prompt included.
     pub min_length: usize,
-    /// The same, prompt left out.
+    /// The minimum number of tokens after the prompt.
     pub min_tokens: usize,
-    /// The second token of a text whose prompt is one token.
+    /// The forced first token after a prompt of one token (`forced_bos_token_id`).
     pub forced_first: Option<u32>,
-    /// One of these is the last token where there is room for one more alone.
+    /// The tokens of which one is forced as the last when only one more fits (`forced_eos_token_id`).
     pub forced_last: Vec<u32>,
-    /// Tokens that never come.
+    /// Tokens that are never generated.
     pub suppress: Vec<u32>,
-    /// Tokens that do not come first after the prompt and what is forced behind it.
+    /// Tokens that are not generated first after the prompt and the tokens forced after it.
     pub suppress_first: Vec<u32>,
 }
 
@@ -66,7 +66,7 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// Whether every rule is in its range.
+    /// Checks that every rule is in its range.
     ///
     /// # Errors
     /// [`ErrorKind::Argument`](crate::ErrorKind::Argument), whose place is the rule's name.
@@ -82,8 +82,8 @@ impl Rules {
         }
     }
 
-    /// Whether every token that a rule names is one of `vocabulary` tokens: others never come, and forbidding or forcing
-    /// them has no effect, or leaves nothing.
+    /// Checks that every token of the rules is one of `vocabulary` tokens: forbidding a token outside has no effect,
+    /// and forcing it would leave no candidate.
     ///
     /// # Errors
     /// [`ErrorKind::Argument`](crate::ErrorKind::Argument), whose place is the rule's name.
@@ -107,22 +107,22 @@ impl Rules {
     }
 }
 
-/// Where the next token is chosen.
+/// The context in which the next token is chosen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place<'a> {
-    /// What the model read before it writes; empty for those that write on.
+    /// The encoder input; empty for decoder-only models.
     pub source: &'a [u32],
     /// Prompt and text.
     pub text: &'a [u32],
-    /// How much of that is the prompt.
+    /// The length of the prompt.
     pub prompt: usize,
-    /// How many tokens may come, the next one included.
+    /// The maximum number of tokens that may follow, the next one included.
     pub left: usize,
 }
 
-/// Changes the scores of the next token: logits, or logarithms of probabilities. Minus infinity means forbidden.
+/// Changes the scores of the next token: logits or log-probabilities. Negative infinity means forbidden.
 pub(crate) trait Rule: Send + Sync {
-    /// Changes `scores`, one for each token of the vocabulary.
+    /// Changes `scores`, one per token of the vocabulary.
     fn apply(&self, scores: &mut [f32], place: &Place<'_>);
 }
 
@@ -138,36 +138,36 @@ const RULES: &[Build] = &[
     suppressed::build,
 ];
 
-/// The rules that hold, in their order.
+/// The enabled processors, in order.
 #[derive(Clone, Default)]
 pub(crate) struct RuleList {
     list: Vec<Arc<dyn Rule>>,
 }
 
 impl RuleList {
-    /// Those that are asked for.
+    /// Builds the processors that `rules` enable.
     pub(crate) fn new(rules: &Rules) -> Result<Self> {
         rules.validate()?;
         Ok(Self { list: RULES.iter().filter_map(|build| build(rules)).collect() })
     }
 
-    /// One more, after the others.
+    /// Appends a processor.
     pub(crate) fn push(&mut self, rule: Arc<dyn Rule>) {
         self.list.push(rule);
     }
 
-    /// Whether there is none.
+    /// Returns whether the list is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// Applies all of them.
+    /// Applies all processors.
     pub(crate) fn apply(&self, scores: &mut [f32], place: &Place<'_>) {
         self.list.iter().for_each(|rule| rule.apply(scores, place));
     }
 }
 
-/// Forbids tokens; those that there are none of are left out.
+/// Forbids tokens; ids outside the vocabulary are ignored.
 fn forbid(scores: &mut [f32], ids: impl IntoIterator<Item = u32>) {
     for id in ids {
         if let Some(score) = scores.get_mut(id as usize) {

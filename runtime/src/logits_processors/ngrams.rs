@@ -1,22 +1,22 @@
-//! Groups of tokens that come once.
+//! No-repeat n-grams: forbids tokens that would complete an n-gram a second time.
 
 use std::sync::Arc;
 
 use super::{Place, Rule, Rules, forbid};
 
-/// Groups of the text itself, or of the source.
+/// N-grams of the text itself, or of the encoder input.
 struct Groups {
     size: usize,
     of_source: bool,
 }
 
-/// The rule about the text, where `rules` ask for it.
+/// Builds the processor for the text if `rules` enable it.
 pub(super) fn build(rules: &Rules) -> Option<Arc<dyn Rule>> {
     let size = rules.no_repeat;
     (size > 0).then(|| Arc::new(Groups { size, of_source: false }) as Arc<dyn Rule>)
 }
 
-/// The rule about the source, where `rules` ask for it.
+/// Builds the processor for the encoder input if `rules` enable it.
 pub(super) fn build_source(rules: &Rules) -> Option<Arc<dyn Rule>> {
     let size = rules.no_repeat_source;
     (size > 0).then(|| Arc::new(Groups { size, of_source: true }) as Arc<dyn Rule>)

@@ -1,4 +1,4 @@
-//! What a model's own configuration asks for.
+//! Rules from a model's generation config.
 
 use serde_json::Value;
 
@@ -8,14 +8,14 @@ use crate::arch::Config;
 use crate::model::Model;
 
 impl Rules {
-    /// Those that the model's configuration of generation asks for, with the tokens that end its texts.
+    /// Returns the rules of the model's generation config, with its end tokens.
     pub fn of(model: &Model) -> Result<Self> {
         let config = model.config();
         Self::read(&config, model.end_ids(), model.choices())
     }
 
-    /// The same of a configuration. `ends` are the tokenizer's, which stand in where the configuration says none. Tokens
-    /// from `choices` on are never chosen: what is said of them is left out.
+    /// Returns the rules of a config. `ends` are the tokenizer's end tokens, used if the config names none. Tokens from
+    /// `choices` on are never sampled, and settings about them are ignored.
     pub(crate) fn read(config: &Config, ends: &[u32], choices: usize) -> Result<Self> {
         let is_there = |id: &u32| (*id as usize) < choices;
         let count = |key: &str| config.count(&[&place(config, key)]).map(Option::unwrap_or_default);
@@ -48,18 +48,18 @@ impl Rules {
     }
 }
 
-/// Where a setting of generation stands: in the configuration of generation, which is all that holds where there is one,
-/// and otherwise in the model's own.
+/// Returns the key of a generation setting: in the generation config if there is one, which then replaces the model
+/// config entirely, and otherwise in the model config.
 pub(crate) fn place(config: &Config, key: &str) -> String {
     if config.get("generation").is_some() { format!("generation/{key}") } else { key.to_owned() }
 }
 
-/// A token; negative numbers stand for none.
+/// Returns a token id; negative numbers mean none.
 fn id(value: &Value) -> Option<u32> {
     value.as_u64().and_then(|id| u32::try_from(id).ok())
 }
 
-/// A token or a list of tokens.
+/// Returns the ids of a token or a list of tokens.
 fn listed(value: &Value) -> Vec<u32> {
     match value {
         Value::Array(list) => list.iter().filter_map(id).collect(),
@@ -67,7 +67,7 @@ fn listed(value: &Value) -> Vec<u32> {
     }
 }
 
-/// A token or a list of tokens that every model has, which the configuration of generation says first.
+/// Returns a token or a list of tokens that every model has; the generation config takes precedence.
 pub(crate) fn tokens(config: &Config, key: &str) -> Vec<u32> {
     let own = config.get(&format!("generation/{key}"));
     own.or_else(|| config.get(key)).map(listed).unwrap_or_default()

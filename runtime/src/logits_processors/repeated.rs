@@ -1,4 +1,4 @@
-//! Tokens that are in the text are made less likely.
+//! Repetition penalty: makes tokens that occur in the text less likely.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ struct Repeated {
     penalty: f32,
 }
 
-/// The rule, where `rules` ask for it.
+/// Builds the processor if `rules` enable it.
 pub(super) fn build(rules: &Rules) -> Option<Arc<dyn Rule>> {
     let penalty = rules.repetition_penalty;
     (penalty != 1.0).then(|| Arc::new(Repeated { penalty }) as Arc<dyn Rule>)

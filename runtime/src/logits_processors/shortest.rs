@@ -1,4 +1,4 @@
-//! Texts do not end too early.
+//! Minimum length: forbids end tokens before it.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ struct Shortest {
     tokens: usize,
 }
 
-/// The rule, where `rules` ask for it.
+/// Builds the processor if `rules` enable it.
 pub(super) fn build(rules: &Rules) -> Option<Arc<dyn Rule>> {
     let Rules { min_length: length, min_tokens: tokens, .. } = *rules;
     let is_on = (length > 0 || tokens > 0) && !rules.ends.is_empty();

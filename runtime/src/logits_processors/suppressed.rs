@@ -1,4 +1,4 @@
-//! Tokens that never come, or not first.
+//! Suppressed tokens: forbidden everywhere, or as the first token only.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use super::{Place, Rule, Rules, forbid};
 struct Suppressed {
     always: Vec<u32>,
     first: Vec<u32>,
-    /// Whether a token is forced behind a prompt of one.
+    /// Whether a token is forced after a prompt of one token.
     forces_first: bool,
 }
 
-/// The rule, where `rules` ask for it.
+/// Builds the processor if `rules` enable it.
 pub(super) fn build(rules: &Rules) -> Option<Arc<dyn Rule>> {
     let Rules { suppress, suppress_first, .. } = rules;
     let is_on = !suppress.is_empty() || !suppress_first.is_empty();

@@ -1,4 +1,4 @@
-//! Groups of tokens that never come: the last token of one is forbidden behind the others.
+//! Bad words: forbids the last token of a sequence after its other tokens.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ struct Words {
     words: Vec<Vec<u32>>,
 }
 
-/// The rule, where `rules` ask for it. A text may always end.
+/// Builds the processor if `rules` enable it. End tokens are never forbidden.
 pub(super) fn build(rules: &Rules) -> Option<Arc<dyn Rule>> {
     let is_end = |word: &[u32]| matches!(word, [id] if rules.ends.contains(id));
     let words: Vec<_> = rules.bad_words.iter().filter(|word| !is_end(word)).cloned().collect();

@@ -1,11 +1,11 @@
-//! Agreeing on memory before there is any.
+//! Checks a memory budget before anything is allocated.
 
 use crate::{Error, ErrorKind, Result};
 
-/// Contexts that are offered in the place of one that is too large are multiples of this.
+/// The context length that is suggested instead of one that exceeds the budget is a multiple of this.
 const STEP: usize = 64;
 
-/// Refuses a context of `wanted` tokens that costs more than `budget` bytes, and names the longest that does not.
+/// Refuses a context of `wanted` tokens that costs more than `budget` bytes, and names the longest that fits.
 pub(super) fn check(budget: usize, wanted: usize, cost: &dyn Fn(usize) -> Result<usize>) -> Result<()> {
     let needed = cost(wanted)?;
     if needed <= budget {

@@ -1,4 +1,4 @@
-//! One block of memory for all activations of a plan.
+//! The arena: one allocation for all activations of a plan.
 
 use std::cell::UnsafeCell;
 use std::ops::Range;
@@ -7,26 +7,26 @@ use crate::{Error, ErrorKind, Result};
 
 use super::View;
 
-/// A line of the cache, so that rows begin on one.
+/// A cache line of f32 words, so that rows are aligned to cache lines.
 #[repr(C, align(64))]
 struct Line(UnsafeCell<[f32; 16]>);
 
-/// Words for the views of a plan.
+/// The memory behind the views of a plan.
 pub(crate) struct Arena {
     lines: Box<[Line]>,
 }
 
-/// An arena or a part of it, shared by the workers of a team.
+/// An arena or a part of it, shared by the workers of the thread pool.
 #[derive(Clone, Copy)]
 pub(crate) struct Room<'a> {
     lines: &'a [Line],
 }
 
-// SAFETY: all access goes through unsafe methods whose callers keep parts apart.
+// SAFETY: all access goes through unsafe methods whose callers keep the accessed parts disjoint.
 unsafe impl Sync for Line {}
 
 impl Arena {
-    /// Zeroed memory of `words`.
+    /// Allocates `words` zeroed words.
     pub(crate) fn new(words: usize) -> Result<Self> {
         let count = words.div_ceil(16);
         let mut lines = Vec::new();
@@ -41,32 +41,33 @@ impl Arena {
         Ok(Self { lines: lines.into_boxed_slice() })
     }
 
-    /// Bytes held.
+    /// Returns the allocated bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.lines.len() * 64
     }
 
-    /// Bytes that `words` would take.
+    /// Returns the bytes that `words` words take.
     pub(crate) fn bytes_of(words: usize) -> usize {
         words.div_ceil(16).saturating_mul(64)
     }
 
-    /// All of it.
+    /// Returns a view of the whole arena.
     pub(crate) fn room(&self) -> Room<'_> {
         Room { lines: &self.lines }
     }
 }
 
 impl<'a> Room<'a> {
-    /// The lines that hold some words, as a room of its own: its words count from the first of them, which begins a line.
+    /// Returns the cache lines that cover these words as a view of its own; its offsets count from the start of the
+    /// first line.
     pub(crate) fn room(self, words: Range<usize>) -> Self {
         Self { lines: &self.lines[words.start / 16..words.end.div_ceil(16)] }
     }
 
-    /// A pointer to word `offset`.
+    /// Returns a pointer to word `offset`.
     pub(crate) fn pointer(self, offset: usize) -> *mut f32 {
         assert!(offset <= self.lines.len() * 16, "beyond the arena");
-        // SAFETY: the word lies inside the arena or just behind it; cells may be written through their pointer.
+        // SAFETY: the word lies inside the arena or one past its end; the cells may be written through their pointer.
         unsafe { self.lines.as_ptr().cast::<f32>().cast_mut().add(offset) }
     }
 
@@ -75,53 +76,53 @@ impl<'a> Room<'a> {
         self.pointer(offset)
     }
 
-    /// Columns of a row.
+    /// Returns the viewed columns of a row.
     ///
     /// # Safety
-    /// Nobody may write them meanwhile.
+    /// No thread may write them while the slice is alive.
     pub(crate) unsafe fn row(self, view: View, row: usize) -> &'a [f32] {
-        // SAFETY: `part` checks the bounds; the caller keeps writers away.
+        // SAFETY: `part` checks the bounds; the caller excludes writers.
         unsafe {
             std::slice::from_raw_parts(self.part(view.offset + row * view.stride, view.columns), view.columns)
         }
     }
 
-    /// Columns of a row, for writing.
+    /// Returns the viewed columns of a row for writing.
     ///
     /// # Safety
-    /// Nobody else may use them meanwhile.
+    /// No other thread may access them while the slice is alive.
     pub(crate) unsafe fn row_mut(self, view: View, row: usize) -> &'a mut [f32] {
         let start = self.part(view.offset + row * view.stride, view.columns);
-        // SAFETY: `part` checks the bounds; the caller is alone with the part.
+        // SAFETY: `part` checks the bounds; the caller has exclusive access to the part.
         unsafe { std::slice::from_raw_parts_mut(start, view.columns) }
     }
 
-    /// Columns of a row, for writing as words.
+    /// Returns the viewed columns of a row for writing, as integer words.
     ///
     /// # Safety
-    /// Nobody else may use them meanwhile.
+    /// No other thread may access them while the slice is alive.
     pub(crate) unsafe fn words_mut(self, view: View, row: usize) -> &'a mut [i32] {
         let start = self.part(view.offset + row * view.stride, view.columns);
         // SAFETY: as above; f32 and i32 have the same size and alignment, and all bits are valid for both.
         unsafe { std::slice::from_raw_parts_mut(start.cast(), view.columns) }
     }
 
-    /// All of `rows` rows, which follow each other without gaps where `view.columns == view.stride`.
+    /// Returns `rows` rows as one slice, which has no gaps if `view.columns == view.stride`.
     ///
     /// # Safety
-    /// Nobody may write them meanwhile.
+    /// No thread may write them while the slice is alive.
     pub(crate) unsafe fn rows(self, view: View, rows: usize) -> &'a [f32] {
         let count = rows.checked_sub(1).map_or(0, |last| last * view.stride + view.columns);
-        // SAFETY: `part` checks the bounds; the caller keeps writers away.
+        // SAFETY: `part` checks the bounds; the caller excludes writers.
         unsafe { std::slice::from_raw_parts(self.part(view.offset, count), count) }
     }
 
-    /// The same as words.
+    /// Returns `rows` rows as one slice of integer words.
     ///
     /// # Safety
     /// As for [`Room::rows`].
     pub(crate) unsafe fn word_rows(self, view: View, rows: usize) -> &'a [i32] {
-        // SAFETY: the caller's promise; f32 and i32 have the same size and alignment.
+        // SAFETY: guaranteed by the caller; f32 and i32 have the same size and alignment.
         let floats = unsafe { self.rows(view, rows) };
         // SAFETY: as above.
         unsafe { std::slice::from_raw_parts(floats.as_ptr().cast(), floats.len()) }

@@ -1,13 +1,13 @@
-//! Which words of the arena are taken while a plan is made.
+//! The arena allocator, a first-fit allocator: assigns offsets at planning time and reuses them once a value is dead.
 
-/// A place that a buffer takes in the arena.
+/// The words of the arena that a buffer occupies.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub offset: usize,
     words: usize,
 }
 
-/// Gives out places and takes them back.
+/// Allocates and frees ranges of words.
 #[derive(Default)]
 pub(super) struct Places {
     taken: Vec<Place>,
@@ -15,9 +15,9 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// The lowest gap of `words`.
+    /// Allocates the lowest gap of at least `words` words.
     pub(super) fn take(&mut self, words: usize) -> Place {
-        // Places are told apart by their offsets: none is empty.
+        // Allocations are identified by their offsets, so none may be empty.
         let words = words.next_multiple_of(16).max(16);
         let mut offset = 0;
         for place in &self.taken {
@@ -37,7 +37,7 @@ impl Places {
         self.taken.retain(|other| other.offset != place.offset);
     }
 
-    /// The words up to the end of the last place that was ever taken.
+    /// Returns the peak size in words.
     pub(super) fn end(&self) -> usize {
         self.end
     }

@@ -1,4 +1,4 @@
-//! Orders the graph's nodes into steps, gives every value a place in the arena, and fuses what lies together.
+//! Schedules the graph's nodes into steps, assigns arena offsets to all values, and fuses operations.
 
 use super::arena_allocator::{Place, Places};
 use super::fusion::{self, Fusion, With};
@@ -9,9 +9,9 @@ use siskin_kernels::ops::elementwise::Map;
 use siskin_kernels::ops::quantise::Layout;
 use siskin_kernels::panel::InputKind;
 
-/// The quantised form of a view.
+/// The quantized copy of a view.
 struct Quantised {
-    /// The value whose buffer the view lies in: both are given up together.
+    /// The value that owns the view's buffer: the copy is freed together with it.
     owner: ValueId,
     kind: InputKind,
     from: View,
@@ -25,31 +25,31 @@ struct Planner<'a> {
     batch: usize,
     wanted: usize,
     places: Places,
-    /// The view of each value that has been computed.
+    /// The view of each computed value.
     views: Vec<Option<View>>,
-    /// The value whose buffer each value's view lies in.
+    /// The value that owns the buffer that each value's view points into.
     owners: Vec<ValueId>,
-    /// The place of each value that owns a buffer.
+    /// The allocation of each value that owns a buffer.
     buffers: Vec<Option<Place>>,
     quantised: Vec<Quantised>,
     /// The last node that reads each value or a view into it.
     last_use: Vec<usize>,
     turns: Vec<Option<View>>,
-    /// Where the slots of what was routed are: both are given up together.
+    /// The MoE slots of each router output, freed together with it.
     slots: Vec<(ValueId, View, Place)>,
     steps: Vec<Step>,
-    /// Nodes that were taken into a product.
+    /// Nodes that were fused into a matmul.
     absorbed: Vec<usize>,
-    /// Places that are free once the step that last read them is over, with that step's number. The rows of a
-    /// step run side by side, so a place must not serve two values of one step.
+    /// Allocations that become free after the step that last reads them, with that step's number. The rows of a step
+    /// run in parallel, so an allocation must not be reused within one step.
     pending: Vec<(usize, Place)>,
 }
 
 impl Plan {
-    /// The steps of `graph` for up to `batch` rows of which up to `wanted` give outputs.
+    /// Builds the plan of `graph` for up to `batch` rows with up to `wanted` output rows.
     pub(crate) fn build(graph: &Graph, weights: &Weights, batch: usize, wanted: usize) -> Result<Self> {
         if graph.nodes.is_empty() {
-            // An engine computes it.
+            // An external backend computes it.
             let output = View { offset: 0, stride: 0, columns: 0 };
             let (steps, ropes) = (Vec::new(), Vec::new());
             return Ok(Self { steps, ropes, words: 0, output, batch, wanted, frames_per_row: 0 });
@@ -120,11 +120,11 @@ impl<'a> Planner<'a> {
         row_count(rows, self.batch, self.wanted, self.graph.frames_per_row())
     }
 
-    /// A new buffer for a value that step `step` will write.
+    /// Allocates a buffer for a value that step `step` writes.
     fn allocate(&mut self, value: ValueId, step: usize) -> View {
         self.settle(step);
         let columns = self.graph.values[value].columns;
-        // Whole cache lines per row keep workers off each other's lines.
+        // Rows are whole cache lines, to avoid false sharing between workers.
         let stride = columns.next_multiple_of(16);
         let place = self.places.take(stride * self.row_count(self.rows(value)));
         self.buffers[value] = Some(place);
@@ -133,7 +133,7 @@ impl<'a> Planner<'a> {
         view
     }
 
-    /// Gives up the buffers that node `index` was the last to read.
+    /// Queues the buffers whose last reader is node `index` for freeing.
     fn give_back(&mut self, index: usize) {
         let step = self.steps.len().saturating_sub(1);
         for value in 0..self.last_use.len() {
@@ -160,7 +160,7 @@ impl<'a> Planner<'a> {
         });
     }
 
-    /// Frees what was given up before step `step`.
+    /// Frees the buffers that were queued before step `step`.
     fn settle(&mut self, step: usize) {
         let places = &mut self.places;
         self.pending.retain(|(last, place)| {
@@ -172,7 +172,7 @@ impl<'a> Planner<'a> {
         });
     }
 
-    /// The step that an operation on rows will be part of.
+    /// Returns the step that the next row operation will be part of.
     fn row_step(&self, rows: Rows) -> usize {
         match self.steps.last() {
             Some(Step::Rows { rows: last, .. }) if *last == rows => self.steps.len() - 1,
@@ -180,7 +180,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Appends an operation to the last step where that works on the same rows.
+    /// Appends a row operation to the last step if that has the same kind of rows, or else starts a new step.
     fn row_op(&mut self, rows: Rows, op: RowOp) {
         match self.steps.last_mut() {
             Some(Step::Rows { rows: last, ops }) if *last == rows => ops.push(op),
@@ -203,7 +203,7 @@ impl<'a> Planner<'a> {
             Op::Linear { parts } => self.linear(node, parts),
             Op::Attention(attention) => {
                 let to = match node.inputs[..] {
-                    // What other rows have stays where it is.
+                    // Written in place: rows without global attention keep their value.
                     [_, _, _, base] => self.view(base)?,
                     _ => self.allocate(node.output, self.steps.len()),
                 };
@@ -259,13 +259,13 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// An operation that reads other rows than its own: all of them must have been written in an earlier step.
+    /// Appends an operation that reads rows other than its own: they must all be written in an earlier step.
     fn gather(&mut self, output: ValueId, op: &dyn Fn(View) -> RowOp) {
         let to = self.allocate(output, self.steps.len());
         self.steps.push(Step::Rows { rows: self.rows(output), ops: vec![op(to)] });
     }
 
-    /// Where the slots of what was routed are, arranged once.
+    /// Returns the slots of a router output, and plans their assignment on first use.
     fn slots_of(&mut self, routing: Routing, routed: ValueId) -> Result<View> {
         if let Some((_, view, _)) = self.slots.iter().find(|(known, ..)| *known == routed) {
             return Ok(*view);
@@ -318,7 +318,7 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// Operations with one or two rows in and one out.
+    /// Plans row operations with one or two inputs and one output.
     fn simple(&mut self, node: &Node, rows: Rows) -> Result<()> {
         let inputs = node.inputs.iter().map(|&input| self.view(input)).collect::<Result<Vec<_>>>()?;
         let to = self.allocate(node.output, self.row_step(rows));
@@ -356,7 +356,7 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// The turns of a rotary table, made once per batch and kept.
+    /// Returns the RoPE table of the batch, and plans its computation on first use.
     fn turns_of(&mut self, rope: usize) -> View {
         if let Some(view) = self.turns[rope] {
             return view;
@@ -400,7 +400,7 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// Where the products of the parts of a node go.
+    /// Returns where the outputs of a linear node's matrices go.
     fn parts(
         &self,
         parts: &[(WeightId, Option<WeightId>)],
@@ -428,7 +428,7 @@ impl<'a> Planner<'a> {
         halves
     }
 
-    /// A value in the form that products take, made once.
+    /// Returns a value as matmul input, and plans its quantization on first use.
     fn input(&mut self, kind: InputKind, value: ValueId, from: View, rows: Rows) -> View {
         if kind == InputKind::Float {
             return from;
@@ -451,7 +451,7 @@ impl<'a> Planner<'a> {
         to
     }
 
-    /// What becomes of the products of a node, which part of the graph that is, and whether its parts are turned.
+    /// Returns the epilogue of a linear node and the nodes that it fuses.
     fn after(&self, node: &Node, one_kind: bool) -> Option<(After, Fusion)> {
         let fusion = fusion::of(self.graph, node)?;
         let after = match fusion.with {

@@ -1,30 +1,31 @@
-//! What products take in of the nodes behind them, so that it is done while they are near.
+//! Matmul epilogue fusion: finds the nodes that can be computed while a matmul's outputs are still in cache.
 
 use siskin_kernels::panel::ROWS;
 
 use crate::graph::{ActivationKind, Graph, Node, Op, ValueId, WeightId};
 
-/// What is done with products.
+/// The fused operation.
 pub(super) enum With {
-    /// The sum with a value that is already there.
+    /// Residual: adds a value that is already computed.
     Plus(ValueId),
-    /// They are activated.
+    /// Applies an activation.
     Activate(ActivationKind),
-    /// Those of the first part, or of the first half of the only part, are activated, and multiplied with the others.
+    /// Gated MLP: activates the first matrix's outputs, or the first half of the only one's, and multiplies by the
+    /// others.
     Gate(ActivationKind),
 }
 
-/// Nodes that are done together with a product.
+/// Nodes that are fused into a matmul.
 pub(super) struct Fusion {
     pub with: With,
-    /// What comes out in place of the product.
+    /// The value that replaces the matmul's output.
     pub output: ValueId,
     pub nodes: Vec<usize>,
-    /// Whether the second is the first.
+    /// Whether the second matrix is the gate.
     pub turned: bool,
 }
 
-/// What the products of a node take in.
+/// Returns what can be fused into a linear node.
 pub(super) fn of(graph: &Graph, node: &Node) -> Option<Fusion> {
     let Op::Linear { parts } = &node.op else { return None };
     let rows = |part: &(WeightId, _)| graph.weights[part.0].rows;
@@ -36,7 +37,7 @@ pub(super) fn of(graph: &Graph, node: &Node) -> Option<Fusion> {
     }
 }
 
-/// The only node that reads a value, once.
+/// Returns the node that reads a value, if there is exactly one and it reads it once.
 fn only_use(graph: &Graph, value: ValueId) -> Option<(usize, &Node)> {
     let mut uses = graph.nodes.iter().enumerate().filter(|(_, node)| node.inputs.contains(&value));
     let (at, node) = uses.next()?;
@@ -47,7 +48,7 @@ fn only_use(graph: &Graph, value: ValueId) -> Option<(usize, &Node)> {
 fn next(graph: &Graph, product: ValueId) -> Option<Fusion> {
     let (at, node) = only_use(graph, product)?;
     let with = match (&node.op, &node.inputs[..]) {
-        // A sum is the same either way round.
+        // Addition is commutative, bit for bit.
         (Op::Add, &[a, b]) => {
             let other = if a == product { b } else { a };
             (graph.values[other].rows == graph.values[product].rows).then_some(With::Plus(other))?
@@ -58,7 +59,7 @@ fn next(graph: &Graph, product: ValueId) -> Option<Fusion> {
     Some(Fusion { with, output: node.output, nodes: vec![at], turned: false })
 }
 
-/// Two halves of a product, of which one gates the other.
+/// Matches the two halves of a matmul's output, one of which gates the other.
 fn gate(graph: &Graph, product: ValueId) -> Option<Fusion> {
     let mut halves = Vec::new();
     for (at, node) in graph.nodes.iter().enumerate().filter(|(_, node)| node.inputs.contains(&product)) {

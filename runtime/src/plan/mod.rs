@@ -1,4 +1,4 @@
-//! From a graph to steps: which buffers, which products, in which order. Plain data, printable.
+//! Lowers a graph to a plan: buffers, fused matmuls and the order of steps. Plain data, printable.
 
 mod arena;
 mod arena_allocator;
@@ -14,37 +14,37 @@ use crate::graph::{ActivationKind, Attention, Limits, NormKind, Recurrence, Rout
 use siskin_kernels::ops::elementwise::Map;
 use siskin_kernels::panel::InputKind;
 
-/// A run of columns of a buffer in the arena. Row r begins at `offset + r · stride`.
+/// A range of columns of a buffer in the arena. Row r begins at `offset + r · stride`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct View {
     /// Words from the start of the arena to the first column of row 0.
     pub offset: usize,
-    /// Words from row to row.
+    /// Words from one row to the next.
     pub stride: usize,
-    /// Columns in view.
+    /// The number of columns.
     pub columns: usize,
 }
 
-/// What is done to one row after the other.
+/// A row-wise operation.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum RowOp {
-    /// Cosines and sines of the row's position.
+    /// Computes the RoPE cosines and sines of the row's position.
     Turns { rope: usize, to: View },
-    /// The row of a table for the row's token.
+    /// Looks up the token embedding.
     Embed { table: WeightId, to: View },
-    /// The row of a table for the row's segment.
+    /// Looks up the segment embedding.
     EmbedSegment { table: WeightId, to: View },
-    /// Sines, then cosines of the row's position.
+    /// Computes the sinusoidal position embedding: sines, then cosines.
     EmbedSine { rope: usize, offset: usize, to: View },
-    /// A frame of the caller's features.
+    /// Copies a frame of the input features.
     Features { to: View },
-    /// A row that another part of the graph gave.
+    /// Copies a row that was computed by another part of the graph.
     Carried { to: View },
-    /// Rows of `rows` near the one that goes with this, side by side.
+    /// Im2col: concatenates neighboring rows; `rows` are the row kinds of input and output.
     Neighbours { offsets: Vec<isize>, stride: usize, rows: [Rows; 2], from: View, to: View },
-    /// The row of a table for the row's position.
+    /// Looks up the position embedding.
     EmbedPosition { table: WeightId, offset: usize, to: View },
-    /// The row of the batch whose output is wanted.
+    /// Copies an output row from the batch.
     Pick { from: View, to: View },
     /// See [`siskin_kernels::ops::norm`].
     Norm { kind: NormKind, weight: WeightId, bias: Option<WeightId>, epsilon: f32, from: View, to: View },
@@ -52,74 +52,74 @@ pub(crate) enum RowOp {
     Rope { turns: View, head_size: usize, from: View, to: View },
     /// See [`siskin_kernels::ops::activation`].
     Activate { kind: ActivationKind, from: View, to: View },
-    /// The same, times another row.
+    /// The activation of `gate`, times `up`.
     Gate { kind: ActivationKind, gate: View, up: View, to: View },
-    /// The same with limits.
+    /// The same, clamped.
     GateLimited { limits: Limits, gate: View, up: View, to: View },
-    /// Every column as many times.
+    /// Repeats every column (`repeat_interleave`).
     Repeat { times: usize, from: View, to: View },
-    /// Runs of columns brought to one length.
+    /// L2-normalizes groups of columns.
     Unit { group: usize, epsilon: f32, factor: f32, from: View, to: View },
-    /// Factors between zero and one.
+    /// Computes decay gates between 0 and 1.
     Decay { log: WeightId, bias: WeightId, from: View, to: View },
-    /// The experts that a row chooses.
+    /// MoE router: selects experts for a row.
     Route { routing: Routing, from: View, to: View },
-    /// The row of a slot.
+    /// MoE dispatch: copies a row to its slot.
     Dispatch { routing: Routing, slots: View, from: View, to: View },
-    /// The weighted sum of a row's slots.
+    /// MoE combine: the weighted sum of a row's slots.
     Combine { routing: Routing, slots: View, routed: View, from: View, to: View },
-    /// The sum of two rows.
+    /// Adds two rows.
     Add { a: View, b: View, to: View },
     /// See [`siskin_kernels::ops::elementwise`].
     Affine { weight: WeightId, bias: WeightId, from: View, to: View },
     /// See [`siskin_kernels::ops::elementwise`].
     Map { map: Map, from: View, to: View },
-    /// See [`siskin_kernels::ops::quantise`]; `to` counts words.
+    /// Quantizes to int8, see [`siskin_kernels::ops::quantise`]; `to` counts words.
     Quantise { from: View, to: View },
-    /// The same for row types.
+    /// The same for row types, after the Hadamard rotation.
     QuantiseRotated { from: View, to: View },
 }
 
-/// Words that the slots of `rows` rows take: where each expert's begin and the last one's end, how many rows of a
-/// sequence chose each, the slot of each choice, the row of each slot.
+/// Returns the words of the slot table of `rows` rows: the first slot of each expert and the end of the last one's, how
+/// many rows of a sequence selected each expert, the slot of each selection, the row of each slot.
 pub(crate) const fn slot_words(routing: &Routing, rows: usize) -> usize {
     2 * routing.experts + 1 + 2 * rows * routing.chosen
 }
 
-/// A matrix, or some rows of it, and where their product goes.
+/// A matrix, or a range of its rows, and where its outputs go.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ProductPart {
     pub weight: WeightId,
     pub bias: Option<WeightId>,
-    /// The first row, which begins a panel; 0 where the products are not gated.
+    /// The first row, which begins a panel; 0 unless gate and up are one matrix.
     pub first: usize,
     pub to: View,
 }
 
-/// What becomes of products.
+/// The epilogue of a matmul.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum After {
-    /// They are what is wanted.
+    /// None.
     Nothing,
-    /// The sum with what is already there.
+    /// Residual: adds a view.
     Plus(View),
     /// See [`siskin_kernels::ops::activation`].
     Activate(ActivationKind),
-    /// The activated products of the first of two parts times those of the second, both of as many rows. They go to the
-    /// same place.
+    /// Gated MLP: the activated outputs of the first of two parts times those of the second; both have the same number
+    /// of rows and the same destination.
     Gate(ActivationKind),
 }
 
-/// A piece of work after which all threads meet.
+/// A parallel step; all workers synchronize at its end.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
-    /// Operations on each row by itself.
+    /// Row-wise operations.
     Rows { rows: Rows, ops: Vec<RowOp> },
-    /// Products of the same rows with some matrices. `input` is rows of the kind that the matrices take.
+    /// Matmuls of the same rows with some matrices. `input` has the input kind of these matrices.
     Products { rows: Rows, input: View, kind: InputKind, parts: Vec<ProductPart>, after: After },
-    /// Every choice of an expert gets its slot; `to` counts words, in one row.
+    /// Assigns an MoE slot to every selected expert of every row; `to` counts words, in one row.
     Arrange { routing: Routing, routed: View, to: View },
-    /// Products of each expert's slots with its matrix.
+    /// Multiplies the slots of each expert by its matrix.
     ExpertProducts {
         routing: Routing,
         slots: View,
@@ -127,35 +127,35 @@ pub(crate) enum Step {
         kind: InputKind,
         parts: Vec<(usize, ProductPart)>,
     },
-    /// Keys and values go to the cache.
+    /// Appends keys and values to the KV cache.
     Append { attention: Attention, keys: View, values: View },
-    /// Queries attend.
+    /// Attention.
     Attend { attention: Attention, queries: View, to: View },
-    /// Sums of each column over the last tokens of its sequence.
+    /// Causal conv1d of each column over the last tokens of its sequence.
     Convolve { state: usize, taps: usize, weight: WeightId, from: View, to: View },
-    /// Tokens go through the state of their sequence, one after the other.
+    /// Linear attention: updates the recurrent state of each sequence, token by token.
     Recur { recurrence: Recurrence, inputs: Vec<View>, to: View },
 }
 
-/// Everything there is to do for one batch.
+/// Everything to execute for one batch.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub steps: Vec<Step>,
     pub ropes: Vec<crate::graph::Rope>,
-    /// Words of the arena.
+    /// Size of the arena in words.
     pub words: usize,
-    /// Where the logits of the wanted rows are.
+    /// The logits (or other outputs) of the output rows.
     pub output: View,
-    /// The most rows of a batch.
+    /// The maximum number of rows in a batch.
     pub batch: usize,
-    /// The most wanted rows of a batch.
+    /// The maximum number of output rows in a batch.
     pub wanted: usize,
-    /// Frames that a row is made of; 0 where it is made of a token.
+    /// Input frames per row; 0 if rows are tokens.
     pub frames_per_row: usize,
 }
 
 impl Plan {
-    /// The most rows of a kind.
+    /// Returns the maximum number of rows of a kind.
     pub(crate) fn row_count(&self, rows: Rows) -> usize {
         row_count(rows, self.batch, self.wanted, self.frames_per_row)
     }

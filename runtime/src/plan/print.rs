@@ -1,4 +1,4 @@
-//! A plan in words, for `siskin inspect --plan` and for snapshots.
+//! Prints a plan as text, for `siskin inspect --plan` and for snapshot tests.
 
 use siskin_kernels::panel::InputKind;
 use std::fmt;

@@ -5,25 +5,25 @@ use crate::file::{self, File, Tensor};
 use crate::graph::{Graph, Role, Weight, WeightId};
 use crate::{Error, ErrorKind, Result};
 
-/// A weight that is ready for use.
+/// A bound weight.
 #[derive(Clone, Debug)]
 pub(crate) enum Bound {
     /// Packed panels, mapped.
     Matrix(Tensor),
-    /// Numbers, copied: norms and biases are small and must be aligned.
+    /// f32 values, copied out of the file: norms and biases are small and must be aligned.
     Vector(Vec<f32>),
 }
 
-/// The weights of a graph, by their number.
+/// The weights of a graph, indexed by [`WeightId`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Weights {
     bound: Vec<Bound>,
-    /// How many are the file's; those of an adapter come after them.
+    /// How many come from the file; those of an adapter follow.
     own: usize,
 }
 
 impl Weights {
-    /// Finds every weight of `graph` in `file`, or in what was placed beside it, and checks its shape.
+    /// Finds every weight of `graph` in `file` or in `placed`, and checks its shape.
     pub(crate) fn bind(graph: &Graph, file: &File, placed: &Placed) -> Result<Self> {
         let find = |weight: &Weight| match placed.tensor(&weight.name) {
             Some(bound) => Ok(bound.clone()),
@@ -34,7 +34,7 @@ impl Weights {
         Ok(Self { bound, own })
     }
 
-    /// A matrix. Empty where the weight is a vector, which binding excludes.
+    /// Returns a matrix; `None` if the weight is a vector, which binding rules out.
     pub(crate) fn matrix(&self, id: WeightId) -> Option<&Tensor> {
         match &self.bound[id] {
             Bound::Matrix(tensor) => Some(tensor),
@@ -42,7 +42,7 @@ impl Weights {
         }
     }
 
-    /// A vector; empty where there is none.
+    /// Returns a vector; empty if there is none.
     pub(crate) fn vector(&self, id: Option<WeightId>) -> &[f32] {
         match id.map(|id| &self.bound[id]) {
             Some(Bound::Vector(numbers)) => numbers,
@@ -50,12 +50,12 @@ impl Weights {
         }
     }
 
-    /// Bytes of the vectors.
+    /// Returns the bytes of the vectors.
     pub(crate) fn vector_bytes(&self) -> usize {
         (0..self.bound.len()).map(|id| self.vector(Some(id)).len() * 4).sum()
     }
 
-    /// Whether any matrix of the file is held as f32: such models are kept exact, keys and values included.
+    /// Returns whether any matrix of the file is f32: such models stay in full precision, KV cache included.
     pub(crate) fn any_full_precision(&self) -> bool {
         let full = |tensor: &Tensor| tensor.panel == siskin_kernels::panel::PanelType::F32;
         self.bound[..self.own].iter().any(|bound| matches!(bound, Bound::Matrix(tensor) if full(tensor)))

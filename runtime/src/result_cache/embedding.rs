@@ -1,4 +1,4 @@
-//! What the vector of a text depends on.
+//! Keys and values of cached embeddings.
 
 use siskin_kernels::ops::attention::CacheType;
 
@@ -6,13 +6,13 @@ use super::Key;
 use crate::encoder::EmbedOptions;
 use crate::model::Model;
 
-/// The key of the vector of `text`.
+/// Returns the key of the embedding of `text`.
 pub(crate) fn embedding_key(model: &Model, kind: CacheType, options: &EmbedOptions, text: &str) -> Key {
     let options = format!("{kind:?} {options:?}");
     Key::of("embed", &[Key::of_model(model).bytes(), options.as_bytes(), text.as_bytes()])
 }
 
-/// The finite numbers that a value holds; nothing where it holds something else.
+/// Decodes a value to f32; `None` if it does not consist of `columns` finite values.
 pub(crate) fn numbers_of(value: &[u8], columns: usize) -> Option<Vec<f32>> {
     let (numbers, rest) = value.as_chunks();
     let numbers: Vec<f32> = numbers.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();

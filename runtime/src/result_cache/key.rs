@@ -1,4 +1,4 @@
-//! What a result depends on, as one hash.
+//! Keys: everything that a result depends on, as one hash.
 
 use crate::model::Model;
 
@@ -7,8 +7,8 @@ use crate::model::Model;
 pub struct Key([u8; 32]);
 
 impl Key {
-    /// The key of the result of `operation` on `parts`. The same bytes cut otherwise make another key, and so does
-    /// another version of this library.
+    /// Returns the key of the result of `operation` on `parts`. The parts are length-delimited: other boundaries in the
+    /// same bytes give another key, and so does another version of this library.
     pub fn of(operation: &str, parts: &[&[u8]]) -> Self {
         let mut hasher = blake3::Hasher::new();
         for part in [env!("CARGO_PKG_VERSION").as_bytes(), operation.as_bytes()].iter().chain(parts) {
@@ -17,18 +17,18 @@ impl Key {
         Self(*hasher.finalize().as_bytes())
     }
 
-    /// What a model is: its file, and how it was opened as far as that changes results.
+    /// Returns the key of a model: its file, and the options of opening it that affect results.
     pub fn of_model(model: &Model) -> Self {
         let skipped = format!("{:?}", model.skipped());
         Self::of("model", &[&model.identity(), skipped.as_bytes()])
     }
 
-    /// The key with these bytes.
+    /// Creates a key from its bytes.
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the key.
     pub fn bytes(&self) -> &[u8; 32] {
         &self.0
     }

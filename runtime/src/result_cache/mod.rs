@@ -1,13 +1,13 @@
-//! Results that were computed before: embeddings and answers, found again by what was asked or by what it means.
+//! The result cache: embeddings and answers, looked up by exact key or by similarity (semantic cache).
 //!
 //! A [`Memo`] maps a [`Key`] to bytes. A key is a hash of everything that the result depends on (the model's file, the
 //! version of this library, the operation, its options, the text), so that a result of another model, of other options
-//! or of another prompt template is never given out. Entries may also lie on a shelf with a vector:
-//! [`Memo::near`] gives the entry of a shelf whose vector is the most like another.
+//! or of another prompt template is never returned. Entries may also have a vector and a shelf: [`Memo::near`] returns
+//! the entry of a shelf whose vector is most similar to another.
 //!
-//! A memo holds so many entries and bytes at most; what was not used for the longest time goes first. Entries may
-//! expire. Looking up an entry by key takes constant time; by vector it takes one multiplication and addition for each
-//! column of each vector on the shelf: 10 000 vectors of 384 columns are about four million.
+//! The number of entries and of bytes is bounded; the least recently used entry is evicted first. Entries may expire. A
+//! lookup by key takes constant time; a lookup by vector takes one multiply-add per column of each vector on the shelf:
+//! about four million for 10 000 vectors of 384 columns.
 
 mod embedding;
 mod key;
@@ -29,14 +29,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::{Error, Result};
 use store::Store;
 
-/// How much a memo holds, and for how long.
+/// Capacity and lifetime of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoOptions {
-    /// The most entries.
+    /// The maximum number of entries.
     pub entries: usize,
-    /// The most bytes of values, vectors and what goes with them.
+    /// The maximum number of bytes of values, vectors and their overhead.
     pub bytes: usize,
-    /// For how long an entry is good; `None`: for ever.
+    /// The lifetime of an entry (TTL); `None`: unlimited.
     pub life: Option<Duration>,
 }
 
@@ -46,55 +46,55 @@ impl Default for MemoOptions {
     }
 }
 
-/// What a memo was asked for.
+/// Counters of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Entries found by their key.
+    /// Lookups by key that found an entry.
     pub hits: u64,
-    /// Entries found by their vector.
+    /// Lookups by vector that found an entry.
     pub near: u64,
-    /// Keys that were not there.
+    /// Lookups by key that found none.
     pub misses: u64,
-    /// Entries that had expired when they were looked for.
+    /// Entries that had expired when they were looked up.
     pub expired: u64,
-    /// Entries that made room for others.
+    /// Entries that were evicted.
     pub evicted: u64,
 }
 
-/// An entry that is like what was asked.
+/// The result of a lookup by vector.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Near {
-    /// What was stored.
+    /// The stored value.
     pub value: Arc<[u8]>,
-    /// The cosine of the angle between the vectors.
+    /// The cosine similarity of the vectors.
     pub likeness: f32,
 }
 
-/// The time since the beginning of 1970.
+/// Returns the time since the beginning of 1970.
 type Clock = Box<dyn Fn() -> Duration + Send + Sync>;
 
-/// Results by what they were computed from. All methods may be called from several threads at once.
+/// A cache of results by key. All methods may be called from several threads concurrently.
 pub struct Memo {
     store: Mutex<Store>,
     clock: Clock,
 }
 
 impl Memo {
-    /// An empty memo that goes by the system's clock.
+    /// Creates an empty cache that uses the system clock.
     pub fn new(options: MemoOptions) -> Self {
         Self::with_clock(options, || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
     }
 
-    /// An empty memo that takes the time since the beginning of 1970 from `clock`.
+    /// Creates an empty cache that reads the time since the beginning of 1970 from `clock`.
     pub fn with_clock(options: MemoOptions, clock: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
         Self { store: Mutex::new(Store::new(options)), clock: Box::new(clock) }
     }
 
-    /// The memo that [`Memo::save`] wrote to `path`, or an empty one where there is no such file.
+    /// Opens the cache that [`Memo::save`] wrote to `path`, or an empty one if there is no such file.
     ///
     /// # Errors
-    /// [`ErrorKind::Argument`](crate::ErrorKind::Argument) where the memo could hold nothing, so that saving it would
-    /// empty the file; and what keeps the file from being read.
+    /// [`ErrorKind::Argument`](crate::ErrorKind::Argument) if the capacity is zero, so that saving the cache would
+    /// empty the file; errors of reading the file.
     pub fn open(path: impl AsRef<Path>, options: MemoOptions) -> Result<Self> {
         for (name, most) in [("bytes", options.bytes), ("entries", options.entries)] {
             if most == 0 {
@@ -108,52 +108,52 @@ impl Memo {
         Ok(memo)
     }
 
-    /// Adds the entries that [`Memo::to_bytes`] wrote. Bytes that are refused change nothing.
+    /// Adds the entries that [`Memo::to_bytes`] serialized. Invalid bytes change nothing.
     pub fn load(&self, bytes: &[u8]) -> Result<()> {
         let records = record::parse(bytes)?;
         let now = self.now();
         let mut store = self.locked();
         for record in records {
-            // Nothing was stored later than now, whatever the clock was then.
+            // Times in the future, from a clock that was wrong then, count as now.
             let stored = record.stored.min(now);
             store.put(record.key, record.shelf, record.value, stored, now);
         }
         Ok(())
     }
 
-    /// All entries that are still good, those that were not used for the longest time first.
+    /// Serializes all entries that have not expired, the least recently used first.
     pub fn to_bytes(&self) -> Vec<u8> {
         let now = self.now();
         record::write(&self.locked(), now)
     }
 
-    /// Writes all entries that are still good to a file, which appears when it is complete. Where several memos are
-    /// saved to one file, the last one stays.
+    /// Writes all entries that have not expired to a file, atomically. If several caches are saved to one file, the
+    /// last one wins.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         record::write_file(path.as_ref(), &self.to_bytes())
     }
 
-    /// What is stored under `key`.
+    /// Returns the value of `key`.
     pub fn get(&self, key: &Key) -> Option<Arc<[u8]>> {
         let now = self.now();
         self.locked().get(key, now)
     }
 
-    /// Of the entries on `shelf`, the one whose vector is the most like `vector`, if the cosine of the angle between
-    /// them is at least `least`. No number as `least` finds nothing.
+    /// Returns the entry on `shelf` whose vector is most similar to `vector`, if their cosine similarity is at least
+    /// `least`. NaN as `least` finds nothing.
     pub fn near(&self, shelf: &Key, vector: &[f32], least: f32) -> Option<Near> {
         let now = self.now();
         let vector = shelf::unit(vector)?;
         self.locked().near(shelf, &vector, least, now)
     }
 
-    /// Stores a value in place of what was there. One that is larger than the memo is not stored.
+    /// Stores a value, replacing an existing one. A value that exceeds the capacity of the cache is not stored.
     pub fn put(&self, key: Key, value: &[u8]) {
         let now = self.now();
         self.locked().put(key, None, value, now, now);
     }
 
-    /// Stores a value with a vector, on a shelf with others of as many columns.
+    /// Stores a value with a vector, on a shelf of vectors with the same number of columns.
     pub fn put_near(&self, key: Key, shelf: Key, vector: &[f32], value: &[u8]) -> Result<()> {
         let now = self.now();
         let unit = shelf::unit(vector)
@@ -171,32 +171,32 @@ impl Memo {
         }
     }
 
-    /// Entries, expired ones that nobody has looked for included.
+    /// Returns the number of entries, expired ones that were not looked up included.
     pub fn len(&self) -> usize {
         self.locked().len()
     }
 
-    /// Whether there is none.
+    /// Returns whether the cache is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes as [`MemoOptions::bytes`] counts them.
+    /// Returns the size as counted by [`MemoOptions::bytes`].
     pub fn bytes(&self) -> usize {
         self.locked().bytes()
     }
 
-    /// What was asked for so far.
+    /// Returns the counters.
     pub fn statistics(&self) -> Statistics {
         self.locked().statistics
     }
 
-    /// Forgets all entries.
+    /// Removes all entries.
     pub fn clear(&self) {
         self.locked().clear();
     }
 
-    /// Milliseconds since the beginning of 1970.
+    /// Returns the milliseconds since the beginning of 1970.
     fn now(&self) -> u64 {
         u64::try_from((self.clock)().as_millis()).unwrap_or(u64::MAX)
     }

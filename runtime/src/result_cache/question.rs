@@ -1,4 +1,4 @@
-//! What a generated text depends on: an answer is found again by its prompt, or by what the prompt means.
+//! Cached answers: looked up by the exact prompt, or by the similarity of its embedding (semantic cache).
 
 use super::{Key, Memo, Near};
 use crate::encoder::{EmbedOptions, Encoder};
@@ -7,34 +7,34 @@ use crate::session::{Ended, GenerateOptions, SessionOptions, first_tokens};
 use crate::template::Message;
 use crate::{Error, Result};
 
-/// The first question to a session of a model, with everything that its answer depends on.
+/// The first prompt of a session, with everything that its answer depends on.
 ///
-/// Sampling is part of it: to be found again, a question must come with the same options and, unless the temperature is
-/// zero, with the same seed.
+/// This includes sampling: to be found, a prompt must come with the same options and, unless the temperature is zero,
+/// with the same seed.
 #[derive(Clone, Debug)]
 pub struct Question {
     prompt: String,
-    /// Of the tokens that the model reads.
+    /// The key of the prompt's tokens and everything below.
     key: Key,
-    /// Of everything but the prompt.
+    /// The key of everything except the prompt.
     around: Key,
-    /// Where questions that mean the same are, and what this one means.
+    /// The shelf of comparable prompts, and the embedding of this one.
     meaning: Option<(Key, Vec<f32>)>,
 }
 
-/// An answer that is stored.
+/// A cached answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answered {
     /// Its text.
     pub text: String,
-    /// How many tokens it took.
+    /// The number of generated tokens.
     pub tokens: usize,
-    /// Why it ended.
+    /// The finish reason.
     pub ended: Ended,
 }
 
 impl Question {
-    /// The question `prompt` after `messages`, to a fresh session with these options.
+    /// Creates the lookup of `prompt` after `messages`, in a new session with these options.
     pub fn new(
         model: &Model,
         messages: &[Message],
@@ -47,7 +47,7 @@ impl Question {
         }
         let tokens = first_tokens(model, messages, prompt, generate)?;
         let tokens: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
-        // How prompts are cut changes no answer, and no random number is drawn for greedy ones.
+        // Batch sizes do not affect answers, and greedy decoding does not use the seed.
         let mut session = SessionOptions { batch: 0, text: 0, ..session.clone() };
         if session.sampler.temperature == 0.0 {
             session.sampler.seed = 0;
@@ -60,8 +60,8 @@ impl Question {
         Ok(Self { prompt: prompt.to_owned(), key, around, meaning: None })
     }
 
-    /// Finds out what the prompt means. Only questions to the same model, with the same options and after the same
-    /// messages, whose meaning was found by the same encoder, are compared with it.
+    /// Computes the embedding of the prompt. Prompts are only compared if they are for the same model, options and
+    /// previous messages, and were embedded by the same encoder with the same options.
     pub fn understand(&mut self, encoder: &mut Encoder, options: &EmbedOptions) -> Result<()> {
         let by = Key::of_model(encoder.model());
         let options_text = format!("{:?} {options:?}", encoder.cache_type());
@@ -73,20 +73,20 @@ impl Question {
 }
 
 impl Memo {
-    /// The answer to exactly this question.
+    /// Returns the answer to exactly this prompt.
     pub fn recall(&self, question: &Question) -> Option<Answered> {
         Answered::from_bytes(&self.get(&question.key)?)
     }
 
-    /// The answer to the question that means nearly the same, and how like they are, where the cosine of the angle
-    /// between their meanings is at least `least`. Nothing where the meaning was not found out.
+    /// Returns the answer to the most similar prompt and their cosine similarity, if that is at least `least`. `None`
+    /// without [`Question::understand`].
     pub fn recall_near(&self, question: &Question, least: f32) -> Option<(Answered, f32)> {
         let (shelf, vector) = question.meaning.as_ref()?;
         let Near { value, likeness } = self.near(shelf, vector, least)?;
         Some((Answered::from_bytes(&value)?, likeness))
     }
 
-    /// Stores the answer to a question.
+    /// Stores the answer to a prompt.
     pub fn keep(&self, question: &Question, answer: &Answered) -> Result<()> {
         let value = answer.to_bytes();
         match &question.meaning {
@@ -99,7 +99,7 @@ impl Memo {
     }
 }
 
-/// Why answers end, by number.
+/// Finish reasons by number.
 const ENDS: [Ended; 4] = [Ended::Model, Ended::StopText, Ended::Length, Ended::Context];
 
 impl Answered {

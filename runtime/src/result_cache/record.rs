@@ -1,9 +1,9 @@
-//! A memo as bytes.
+//! The file format of a cache.
 //!
 //! Little-endian: the magic, the version (u32), zero (u32), the number of entries (u64); for each entry its key (32
-//! bytes), when it was stored (u64, milliseconds since 1970), the columns of its vector (u32; 0: it has none), the
-//! length of its value (u32), its shelf (32 bytes) and its vector (f32) where it has one, its value; at the end the
-//! BLAKE3 hash of all that stands before it.
+//! bytes), when it was stored (u64, milliseconds since 1970), the columns of its vector (u32; 0: no vector), the length
+//! of its value (u32), its shelf (32 bytes) and its vector (f32) if it has one, its value; at the end the BLAKE3 hash
+//! of all bytes before it.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -18,10 +18,10 @@ use crate::{Error, ErrorKind, Result};
 const MAGIC: [u8; 8] = *b"SISKMEMO";
 const VERSION: u32 = 1;
 const HASH_BYTES: usize = 32;
-/// The largest file that is read.
+/// The maximum file size, in bytes.
 const MOST_BYTES: u64 = 1 << 31;
 
-/// An entry as a file has it.
+/// An entry of a file.
 pub(super) struct Record<'a> {
     pub key: Key,
     pub shelf: Option<(Key, Vec<f32>)>,
@@ -29,7 +29,7 @@ pub(super) struct Record<'a> {
     pub stored: u64,
 }
 
-/// The bytes of the entries of `store` that are still good.
+/// Serializes the entries of `store` that have not expired.
 pub(super) fn write(store: &Store, now: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(store.bytes());
     out.extend(MAGIC);
@@ -61,7 +61,7 @@ pub(super) fn write(store: &Store, now: u64) -> Vec<u8> {
     out
 }
 
-/// What is left to read.
+/// The bytes that remain to be parsed.
 struct Reader<'a> {
     rest: &'a [u8],
 }
@@ -84,7 +84,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The entries in `bytes`.
+/// Parses the entries in `bytes`.
 pub(super) fn parse(bytes: &[u8]) -> Result<Vec<Record<'_>>> {
     if !bytes.starts_with(&MAGIC) {
         return Err(Error::corrupt("memo", "is no file that a memo was saved to"));
@@ -137,7 +137,7 @@ fn record<'a>(reader: &mut Reader<'a>, place: &str) -> Result<Record<'a>> {
     Ok(Record { key, shelf, value: reader.take(length, place)?, stored })
 }
 
-/// The bytes of the file at `path`; nothing where there is none.
+/// Returns the bytes of the file at `path`; `None` if it does not exist.
 pub(super) fn read_file(path: &Path) -> Result<Option<Vec<u8>>> {
     let place = path.display().to_string();
     let metadata = match fs::metadata(path) {
@@ -157,7 +157,7 @@ pub(super) fn read_file(path: &Path) -> Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-/// Writes a file that appears when it is complete.
+/// Writes a file atomically.
 pub(super) fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
     let place = path.display().to_string();
     if bytes.len() as u64 > MOST_BYTES {

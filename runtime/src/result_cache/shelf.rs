@@ -1,9 +1,9 @@
-//! Vectors of one kind side by side, to be compared with another.
+//! A flat vector index: vectors of one kind, contiguous, for brute-force comparison.
 
-/// Columns that are added up side by side, so that the processor can take many at once.
+/// Independent partial sums of a dot product, so that it can be vectorized.
 const LANES: usize = 16;
 
-/// Unit vectors of as many columns each, and which entry each is of.
+/// Unit vectors with the same number of columns, and the entry that each belongs to.
 #[derive(Debug, Default)]
 pub(super) struct Shelf {
     columns: usize,
@@ -12,7 +12,7 @@ pub(super) struct Shelf {
 }
 
 impl Shelf {
-    /// An empty shelf for vectors of `columns` columns.
+    /// Creates an empty shelf for vectors of `columns` columns.
     pub(super) fn new(columns: usize) -> Self {
         Self { columns, ..Self::default() }
     }
@@ -25,7 +25,7 @@ impl Shelf {
         self.owners.is_empty()
     }
 
-    /// Adds a vector and gives its row.
+    /// Appends a vector and returns its row.
     pub(super) fn push(&mut self, vector: &[f32], owner: usize) -> usize {
         self.numbers.extend_from_slice(vector);
         self.owners.push(owner);
@@ -36,7 +36,7 @@ impl Shelf {
         self.numbers.get(row * self.columns..(row + 1) * self.columns).unwrap_or(&[])
     }
 
-    /// Takes a row out. The last one takes its place; what comes back is the entry of that one, where there is one.
+    /// Removes a row; the last row takes its place. Returns the entry of the moved row, if there is one.
     pub(super) fn remove(&mut self, row: usize) -> Option<usize> {
         let last = self.owners.len().checked_sub(1)?;
         self.numbers.copy_within(last * self.columns.., row * self.columns);
@@ -45,14 +45,14 @@ impl Shelf {
         self.owners.get(row).copied()
     }
 
-    /// The entry of every vector and the cosine of its angle to `vector`.
+    /// Returns the entry of every vector and its cosine similarity to `vector`.
     pub(super) fn likenesses(&self, vector: &[f32]) -> impl Iterator<Item = (usize, f32)> {
         let rows = self.numbers.chunks_exact(self.columns.max(1)).map(move |row| dot(row, vector));
         self.owners.iter().copied().zip(rows)
     }
 }
 
-/// The dot product, in a fixed order.
+/// Returns the dot product, summed in a fixed order.
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut lanes = [0.0_f32; LANES];
     let ((a, rest_a), (b, rest_b)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
@@ -65,14 +65,14 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
     lanes.iter().sum::<f32>() + rest
 }
 
-/// The vector brought to length one; nothing where it has no direction.
+/// L2-normalizes a vector; `None` if it has no direction (zero or not finite).
 pub(super) fn unit(vector: &[f32]) -> Option<Vec<f32>> {
     let length = vector.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>().sqrt();
     (length > 0.0 && length.is_finite())
         .then(|| vector.iter().map(|x| (f64::from(*x) / length) as f32).collect())
 }
 
-/// Whether a vector from a file is of length one, as far as rounding allows.
+/// Returns whether a vector from a file has unit length, within rounding.
 pub(super) fn is_unit(vector: &[f32]) -> bool {
     let square = vector.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>();
     (square - 1.0).abs() < 1e-3

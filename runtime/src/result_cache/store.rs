@@ -1,4 +1,4 @@
-//! The entries: by key, by shelf, and in the order in which they were last used.
+//! The entries: by key, by shelf, and as an LRU list.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,12 +6,12 @@ use std::sync::Arc;
 use super::shelf::Shelf;
 use super::{Key, MemoOptions, Near, Statistics};
 
-/// What an entry takes beside its value and its vector, as it is counted.
+/// The overhead of an entry besides its value and its vector, as counted.
 pub(super) const ENTRY_BYTES: usize = 192;
-/// The end of a chain.
+/// The end of the linked list.
 const NONE: usize = usize::MAX;
 
-/// A value and where it stands.
+/// A value with its links.
 struct Entry {
     key: Key,
     value: Arc<[u8]>,
@@ -19,12 +19,12 @@ struct Entry {
     stored: u64,
     /// The shelf and the row of its vector.
     place: Option<(Key, usize)>,
-    /// Those used next before and next after it.
+    /// The neighbors in the LRU list.
     older: usize,
     newer: usize,
 }
 
-/// Entries with their bounds. Times are milliseconds.
+/// Entries within their capacity. Times are in milliseconds.
 pub(super) struct Store {
     options: MemoOptions,
     entries: Vec<Option<Entry>>,
@@ -60,7 +60,7 @@ impl Store {
         self.bytes
     }
 
-    /// Columns of the vectors on a shelf, where there are any.
+    /// Returns the columns of the vectors on a shelf, if there are any.
     pub(super) fn columns(&self, shelf: &Key) -> Option<usize> {
         self.shelves.get(shelf).map(Shelf::columns)
     }
@@ -91,7 +91,7 @@ impl Store {
         self.use_now(slot)
     }
 
-    /// See [`Memo::near`](super::Memo::near); `vector` is of length one. Of equal likenesses the smaller key counts.
+    /// See [`Memo::near`](super::Memo::near); `vector` has unit length. Ties are broken by the smaller key.
     pub(super) fn near(&mut self, shelf: &Key, vector: &[f32], least: f32, now: u64) -> Option<Near> {
         let columns = self.columns(shelf)?;
         if columns != vector.len() {
@@ -114,7 +114,7 @@ impl Store {
         Some(Near { value: self.use_now(slot)?, likeness })
     }
 
-    /// Stores `value`, made at `stored`. The vector is of length one and of the shelf's columns, or is left out.
+    /// Stores `value` with the time `stored`. The vector, if given, has unit length and the shelf's number of columns.
     pub(super) fn put(
         &mut self,
         key: Key,
@@ -153,7 +153,7 @@ impl Store {
         self.link(slot);
     }
 
-    /// Every entry that is still good, those not used for the longest time first.
+    /// Calls `each` with every entry that has not expired, the least recently used first.
     pub(super) fn each(&self, now: u64, mut each: impl FnMut(&Key, Option<(&Key, &[f32])>, &[u8], u64)) {
         let mut slot = self.oldest;
         while let Some(entry) = self.entries.get(slot).and_then(Option::as_ref) {
@@ -168,7 +168,7 @@ impl Store {
         }
     }
 
-    /// Makes an entry the one that was used last.
+    /// Makes an entry the most recently used one.
     fn use_now(&mut self, slot: usize) -> Option<Arc<[u8]>> {
         self.unlink(slot);
         self.link(slot);
@@ -197,7 +197,7 @@ impl Store {
         self.bytes -= entry_bytes(entry.value.len(), columns);
     }
 
-    /// Puts a slot that is in no chain at the end of those used.
+    /// Appends an unlinked slot to the recent end of the LRU list.
     fn link(&mut self, slot: usize) {
         let before = std::mem::replace(&mut self.newest, slot);
         match self.entries.get_mut(before).and_then(Option::as_mut) {
@@ -223,7 +223,7 @@ impl Store {
     }
 }
 
-/// What an entry counts.
+/// Returns the size of an entry as counted.
 fn entry_bytes(value: usize, columns: usize) -> usize {
     ENTRY_BYTES + value + columns * size_of::<f32>()
 }

@@ -6,7 +6,7 @@ use super::store::ENTRY_BYTES;
 use super::*;
 use crate::ErrorKind;
 
-/// Numbers that look random and are the same each time.
+/// A small deterministic generator of test data.
 struct Numbers(u64);
 
 impl Numbers {
@@ -20,7 +20,7 @@ impl Numbers {
     }
 }
 
-/// A memo whose clock is set by hand, in seconds.
+/// Creates a cache with a manual clock, in seconds.
 fn timed(options: MemoOptions) -> (Memo, Arc<AtomicU64>) {
     let clock = Arc::new(AtomicU64::new(1000));
     let seconds = Arc::clone(&clock);
@@ -45,7 +45,7 @@ fn keys_tell_apart_what_is_cut_otherwise() {
     }
 }
 
-/// The same rules in the plainest words: a list, the last used at its end.
+/// A naive model of the same behavior: a list with the most recently used entry at its end.
 struct Plain {
     list: Vec<(u64, Vec<u8>, usize)>,
     options: MemoOptions,
@@ -102,7 +102,7 @@ fn what_was_not_used_for_the_longest_time_goes_first() {
             assert_eq!((memo.len(), memo.bytes()), (plain.list.len(), plain.bytes()));
             assert!(memo.len() <= entries && memo.bytes() <= bytes);
         }
-        // In the same order to the last, also once written and read again.
+        // The LRU order is the same to the last entry, also after saving and loading.
         let (copy, _) = timed(options);
         copy.load(&memo.to_bytes()).unwrap();
         assert_eq!(copy.to_bytes(), memo.to_bytes());
@@ -127,7 +127,7 @@ fn entries_expire_by_the_clock_that_was_given() {
     assert_eq!(memo.near(&shelf, &[1.0, 0.1], 0.9), None);
     let statistics = memo.statistics();
     assert_eq!((statistics.hits, statistics.near, statistics.misses, statistics.expired), (1, 1, 1, 1));
-    // What a file says was stored later than now counts as stored now.
+    // Entries with a time in the future count as stored now.
     let (early, clock) = timed(MemoOptions { life: Some(Duration::from_secs(60)), ..MemoOptions::default() });
     clock.store(10, Ordering::Relaxed);
     early.load(&saved).unwrap();
@@ -135,7 +135,7 @@ fn entries_expire_by_the_clock_that_was_given() {
     assert!(early.get(&key(1)).is_some());
     clock.store(70, Ordering::Relaxed);
     assert!(early.get(&key(1)).is_none());
-    // Over before it is loaded.
+    // Expired before it is loaded.
     memo.load(&saved).unwrap();
     assert_eq!(memo.get(&key(2)), None);
 }
@@ -166,7 +166,7 @@ fn the_nearest_is_found_while_others_come_and_go() {
         assert_eq!(*near.value, best.0.to_le_bytes());
         assert!((f64::from(near.likeness) - want).abs() < 1e-5);
         assert_eq!(memo.near(&key(9), &asked, want as f32 + 1e-4), None);
-        // It was used now.
+        // The lookup made it the most recently used.
         let at = kept.iter().position(|(number, _)| *number == best.0).unwrap();
         let used = kept.remove(at);
         kept.push(used);
@@ -197,7 +197,7 @@ fn no_damaged_memo_is_read() {
         let kinds = [ErrorKind::Corrupt, ErrorKind::Integrity, ErrorKind::Version];
         assert!(kinds.contains(&error.kind()), "byte {place}: {error}");
     }
-    // With a hash that is right, for what it says.
+    // Corrupt contents with a valid hash.
     let sealed = |place: usize, byte: u8| {
         let mut bad = good[..good.len() - 32].to_vec();
         bad[place] = byte;
@@ -210,7 +210,7 @@ fn no_damaged_memo_is_read() {
     assert_eq!(other.load(&sealed(16, 1)).unwrap_err().place(), "memo.count");
     assert_eq!(other.load(&sealed(23, 255)).unwrap_err().place(), "memo[2]");
     assert_eq!(other.load(&sealed(24 + 40 + 3, 255)).unwrap_err().place(), "memo[0]");
-    // The last number of the only vector.
+    // The last value of the only vector.
     assert_eq!(other.load(&sealed(good.len() - 32 - 4, 0x7f)).unwrap_err().place(), "memo[1].vector");
     assert_eq!(other.len(), 1, "what is refused changes nothing");
     other.load(&good).unwrap();
@@ -227,7 +227,7 @@ fn files_are_found_again() {
     memo.save(&path).unwrap();
     let again = Memo::open(&path, options).unwrap();
     assert_eq!(again.get(&key(1)).as_deref(), Some(&b"one"[..]));
-    // A smaller one takes what was used last.
+    // A smaller cache keeps the most recently used entries.
     memo.put(key(2), b"two");
     memo.get(&key(1));
     memo.save(&path).unwrap();

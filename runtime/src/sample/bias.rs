@@ -1,4 +1,4 @@
-//! Logit bias: a number added to chosen tokens' logits; minus infinity forbids a token.
+//! Logit bias: a value added to the logits of given tokens; negative infinity forbids a token.
 
 use super::{Edit, SamplerOptions};
 
@@ -7,7 +7,7 @@ struct Bias {
     pairs: Vec<(u32, f32)>,
 }
 
-/// The step, where `options` ask for it.
+/// Builds the edit if `options` enable it.
 pub(super) fn build(options: &SamplerOptions, _vocabulary_size: usize) -> Option<Box<dyn Edit>> {
     if options.logit_bias.is_empty() {
         return None;

@@ -1,10 +1,10 @@
-//! The tokens that may still be chosen.
+//! The candidates: tokens that may still be sampled.
 
 use std::cmp::Ordering;
 
 use super::Random;
 
-/// A token that may still be chosen.
+/// A token that may still be sampled.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Candidate {
     pub(crate) id: u32,
@@ -13,13 +13,13 @@ pub(crate) struct Candidate {
     pub(crate) probability: f32,
 }
 
-/// Highest logit first, and of equal logits the lowest id first.
+/// Orders by descending logit, and equal logits by ascending id.
 pub(crate) fn better_first(left: &Candidate, right: &Candidate) -> Ordering {
     right.logit.partial_cmp(&left.logit).unwrap_or(Ordering::Equal).then(left.id.cmp(&right.id))
 }
 
-/// The candidates, in an order that depends on nothing but their values: sums over them round the same
-/// on every machine. Never empty once filled, never with a masked token.
+/// The candidates, in an order that depends only on their values, so that sums over them round the same on every
+/// machine. Never empty once filled, and never with a masked token.
 #[derive(Debug)]
 pub(crate) struct Candidates {
     pub(crate) items: Vec<Candidate>,
@@ -28,12 +28,12 @@ pub(crate) struct Candidates {
 }
 
 impl Candidates {
-    /// An empty list with room for so many.
+    /// Creates an empty list with the given capacity.
     pub(crate) fn new(room: usize) -> Self {
         Self { items: Vec::with_capacity(room), sorted: false }
     }
 
-    /// The likeliest candidate.
+    /// Returns the most likely candidate.
     pub(crate) fn best(&self) -> Option<Candidate> {
         if self.sorted {
             self.items.first().copied()
@@ -42,7 +42,7 @@ impl Candidates {
         }
     }
 
-    /// The highest logit.
+    /// Returns the highest logit.
     pub(crate) fn highest(&self) -> f32 {
         if self.sorted {
             return self.items.first().map_or(f32::NEG_INFINITY, |candidate| candidate.logit);
@@ -50,7 +50,7 @@ impl Candidates {
         self.items.iter().fold(f32::NEG_INFINITY, |highest, candidate| highest.max(candidate.logit))
     }
 
-    /// Fills in every candidate's probability among the candidates.
+    /// Computes the probability of each candidate among the candidates.
     pub(crate) fn softmax(&mut self) {
         let highest = self.highest();
         let mut sum = 0.0_f64;
@@ -63,7 +63,7 @@ impl Candidates {
         }
     }
 
-    /// The entropy of the probabilities, in nats.
+    /// Returns the entropy of the probabilities, in nats.
     pub(crate) fn entropy(&self) -> f64 {
         let mut entropy = 0.0;
         for candidate in self.items.iter().filter(|candidate| candidate.probability > 0.0) {
@@ -73,7 +73,7 @@ impl Candidates {
         entropy
     }
 
-    /// Keeps the candidates that `keep` accepts, in their order; when it accepts none, the best one.
+    /// Keeps the candidates that `keep` accepts, in their order; if it accepts none, keeps the best one.
     pub(crate) fn retain(&mut self, keep: impl FnMut(&Candidate) -> bool) {
         let best = self.best();
         self.items.retain(keep);
@@ -82,7 +82,7 @@ impl Candidates {
         }
     }
 
-    /// Draws one candidate by its probability; softmax is done here.
+    /// Draws one candidate by its probability; applies softmax first.
     pub(crate) fn draw(&mut self, random: &mut Random) -> Option<Candidate> {
         self.softmax();
         let sum: f64 = self.items.iter().map(|candidate| f64::from(candidate.probability)).sum();
@@ -101,7 +101,7 @@ impl Candidates {
 }
 
 impl Clone for Candidates {
-    /// A fork keeps the room, so that it does not allocate later either.
+    /// A copy keeps the capacity, so that it does not allocate later either.
     fn clone(&self) -> Self {
         let mut items = Vec::with_capacity(self.items.capacity());
         items.extend_from_slice(&self.items);

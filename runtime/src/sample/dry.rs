@@ -1,4 +1,4 @@
-//! DRY: a penalty that grows with the length of the repetition a token would continue.
+//! DRY: a penalty that grows with the length of the repetition that a token would continue.
 
 use super::history::History;
 use super::{Edit, SamplerOptions};
@@ -10,18 +10,17 @@ struct Dry {
     multiplier: f32,
     base: f32,
     allowed_length: usize,
-    /// Sorted, so that the ones with the same first token are neighbours.
+    /// Sorted, so that those with the same first token are adjacent.
     breakers: Vec<Vec<u32>>,
     history: History,
-    /// `matches[k]`: how many tokens the history's end shares with the end of the history without its
-    /// last `k` tokens.
+    /// `matches[k]`: the length of the common suffix of the history and the history without its last `k` tokens.
     matches: Vec<u32>,
-    /// One more than the longest repetition each token would continue; zero outside of `touched`.
+    /// One plus the length of the longest repetition that each token would continue; zero for tokens not in `touched`.
     longest: Vec<u32>,
     touched: Vec<u32>,
 }
 
-/// The step, where `options` ask for it.
+/// Builds the edit if `options` enable it.
 pub(super) fn build(options: &SamplerOptions, vocabulary_size: usize) -> Option<Box<dyn Edit>> {
     if options.dry_multiplier == 0.0 || options.dry_last_n == 0 {
         return None;
@@ -40,14 +39,14 @@ pub(super) fn build(options: &SamplerOptions, vocabulary_size: usize) -> Option<
     }))
 }
 
-/// The breakers that begin with `head`.
+/// Returns the breakers that begin with `head`.
 fn starting_with(breakers: &[Vec<u32>], head: u32) -> &[Vec<u32>] {
     let start = breakers.partition_point(|breaker| breaker.first() < Some(&head));
     let end = breakers.partition_point(|breaker| breaker.first() <= Some(&head));
     &breakers[start..end]
 }
 
-/// How many tokens follow the last breaker: no repetition reaches further back.
+/// Returns the number of tokens after the last breaker: no repetition reaches further back.
 fn limit(window: &[u32], breakers: &[Vec<u32>]) -> usize {
     for start in (0..window.len()).rev() {
         let rest = &window[start..];
@@ -60,7 +59,7 @@ fn limit(window: &[u32], breakers: &[Vec<u32>]) -> usize {
     window.len()
 }
 
-/// The Z function of the reversed window, each value at most `limit`.
+/// Computes the Z function of the reversed window, with each value capped at `limit`.
 fn match_ends(window: &[u32], limit: usize, matches: &mut Vec<u32>) {
     let length = window.len();
     let token = |back: usize| window[length - 1 - back];

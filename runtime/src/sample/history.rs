@@ -1,4 +1,4 @@
-//! The last tokens, always in one slice, without allocating.
+//! The last tokens as one contiguous slice, without allocating.
 
 /// The last `limit` tokens, oldest first.
 #[derive(Debug)]
@@ -8,12 +8,12 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// An empty history that will remember `limit` tokens.
+    /// Creates an empty history with capacity for `limit` tokens.
     pub(crate) fn new(limit: usize) -> Self {
         Self { limit, ids: Vec::with_capacity(limit.saturating_mul(2)) }
     }
 
-    /// Remembers `id`, and returns the token that fell out of the window.
+    /// Appends `id` and returns the token that left the window.
     pub(crate) fn push(&mut self, id: u32) -> Option<u32> {
         let lost = if self.ids.len() >= self.limit { self.window().first().copied() } else { None };
         if self.ids.len() == 2 * self.limit {
@@ -24,19 +24,19 @@ impl History {
         lost
     }
 
-    /// The remembered tokens, oldest first.
+    /// Returns the tokens in the window, oldest first.
     pub(crate) fn window(&self) -> &[u32] {
         &self.ids[self.ids.len().saturating_sub(self.limit)..]
     }
 
-    /// A copy that has the same room.
+    /// Returns a copy with the same capacity.
     pub(crate) fn fork(&self) -> Self {
         let mut copy = Self::new(self.limit);
         copy.ids.extend_from_slice(&self.ids);
         copy
     }
 
-    /// Forgets everything.
+    /// Removes all tokens.
     pub(crate) fn clear(&mut self) {
         self.ids.clear();
     }

@@ -1,15 +1,15 @@
-//! Min-p: the candidates at least so many times as likely as the likeliest.
+//! Min-p: keeps candidates whose probability is at least a given fraction of the highest (arXiv:2407.01082).
 
 use super::candidates::Candidates;
 use super::{Filter, Random, SamplerOptions};
 
 #[derive(Clone)]
 struct MinP {
-    /// The logarithm of the share.
+    /// The logarithm of the fraction.
     distance: f32,
 }
 
-/// The step, where `options` ask for it.
+/// Builds the filter if `options` enable it.
 pub(super) fn build(options: &SamplerOptions, _vocabulary_size: usize) -> Option<Box<dyn Filter>> {
     if options.mirostat || options.min_p <= 0.0 {
         return None;

@@ -1,4 +1,5 @@
-//! Mirostat 2: keeps the surprise of the text near a target by moving a bound on each token's surprise.
+//! Mirostat 2 (arXiv:2007.14966): keeps the surprise of the text near a target by adapting an upper bound on each
+//! token's surprise.
 
 use super::candidates::Candidates;
 use super::{Filter, Random, SamplerOptions};
@@ -7,11 +8,11 @@ use super::{Filter, Random, SamplerOptions};
 struct Mirostat {
     target: f32,
     rate: f32,
-    /// The highest surprise a candidate may have now, in bits.
+    /// The current upper bound on a candidate's surprise, in bits.
     bound: f32,
 }
 
-/// The step, where `options` ask for it.
+/// Builds the filter if `options` enable it.
 pub(super) fn build(options: &SamplerOptions, _vocabulary_size: usize) -> Option<Box<dyn Filter>> {
     if !options.mirostat {
         return None;

@@ -1,18 +1,18 @@
-//! The sampler chain: from one step's logits to the next token.
+//! The sampler chain: from the logits of one step to the next token.
 //!
-//! The chain works in place in buffers made at its creation and allocates nothing per token. Its order is
+//! The chain works in place in buffers allocated at its creation and allocates nothing per token. Its order is
 //!
-//! 1. over the whole vocabulary, the edits in `EDITS`: logit bias, penalties, DRY, rules;
-//! 2. greedy choice when the temperature is 0, and the end;
+//! 1. edits of the logits of the whole vocabulary, in `EDITS`: logit bias, penalties, DRY, logits processors;
+//! 2. greedy choice if the temperature is 0, which ends the chain;
 //! 3. the candidates: top-k;
-//! 4. the filters in `FILTERS`: typical, top-p, min-p, XTC, temperature, Mirostat 2 (which switches the
-//!    other truncations off);
+//! 4. the filters in `FILTERS`: typical, top-p, min-p, XTC, temperature, Mirostat 2 (which turns the other truncations
+//!    off);
 //! 5. the draw.
 //!
-//! Only this crate's own arithmetic takes part (no function of the platform's mathematics library), so a
-//! seed gives the same tokens on every machine. Of equal logits the lowest id comes first.
+//! It uses only this crate's own arithmetic and no function of the platform's math library, so that a seed gives the
+//! same tokens on every machine. Of equal logits the lowest id comes first.
 //!
-//! A new step is a file with a `build` function and a line in one of the two lists.
+//! To add a step, add a file with a `build` function and a line in one of the two lists.
 
 mod bias;
 mod candidates;
@@ -41,29 +41,29 @@ use crate::{Error, ErrorKind, Result};
 
 /// A step that changes logits of the whole vocabulary.
 ///
-/// Scores are below infinity and never NaN, before and after; minus infinity means masked.
+/// Scores are below infinity and never NaN, before and after; negative infinity means masked.
 trait Edit: Send + Sync {
-    /// Changes `scores`, one for each token of the vocabulary.
+    /// Changes `scores`, one per token of the vocabulary.
     fn apply(&mut self, scores: &mut [f32]);
-    /// A token was added to the text.
+    /// Records a token that was appended to the text.
     fn accept(&mut self, _id: u32) {}
-    /// The prompt is over: up to `most` tokens follow. `source` is what the model read before, if it reads.
+    /// Marks the end of the prompt: up to `most` tokens follow. `source` is the encoder input, if there is one.
     fn begin(&mut self, _source: &[u32], _most: usize) {}
-    /// Forgets the text.
+    /// Resets the history.
     fn reset(&mut self) {}
-    /// A copy with the same state and the same room.
+    /// Returns a copy with the same state and capacity.
     fn fork(&self) -> Box<dyn Edit>;
 }
 
-/// A step that shortens or reweighs the candidates, and leaves at least one.
+/// A step that truncates or reweighs the candidates; it keeps at least one.
 trait Filter: Send + Sync {
     /// Changes the candidates.
     fn apply(&mut self, candidates: &mut Candidates, random: &mut Random);
-    /// A candidate that had `probability` among the last ones was drawn.
+    /// Records the draw of a candidate that had `probability` among the last ones.
     fn drawn(&mut self, _probability: f32) {}
-    /// Returns to the state at creation.
+    /// Restores the initial state.
     fn reset(&mut self) {}
-    /// A copy with the same state and the same room.
+    /// Returns a copy with the same state and capacity.
     fn fork(&self) -> Box<dyn Filter>;
 }
 
@@ -74,17 +74,17 @@ const EDITS: &[Build<dyn Edit>] = &[bias::build, penalties::build, dry::build, r
 const FILTERS: &[Build<dyn Filter>] =
     &[typical::build, top_p::build, min_p::build, xtc::build, temperature::build, mirostat::build];
 
-/// A chosen token.
+/// A sampled token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choice {
     /// The token.
     pub id: u32,
-    /// The natural logarithm of its probability under the softmax of the logits as given, before any
-    /// step; NaN unless [`SamplerOptions::log_probabilities`] is set.
+    /// Its natural log-probability under the softmax of the logits as given, before any step; NaN unless
+    /// [`SamplerOptions::log_probabilities`] is set.
     pub log_probability: f32,
 }
 
-/// Chooses tokens.
+/// Samples tokens.
 ///
 /// ```
 /// use siskin::sample::{Sampler, SamplerOptions};
@@ -113,10 +113,10 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// A chain for a vocabulary. Everything it will ever need is allocated here.
+    /// Creates a chain for a vocabulary and allocates all of its memory.
     ///
     /// # Errors
-    /// [`ErrorKind::Argument`] when an option is out of its range or names a token that does not exist.
+    /// [`ErrorKind::Argument`] if an option is out of its range or names a token outside the vocabulary.
     pub fn new(options: &SamplerOptions, vocabulary_size: usize) -> Result<Self> {
         options.validate()?;
         if vocabulary_size == 0 || u32::try_from(vocabulary_size).is_err() {
@@ -147,13 +147,14 @@ impl Sampler {
         })
     }
 
-    /// Chooses the next token from `logits`. The text does not change: say so with [`accept`](Self::accept).
+    /// Samples the next token from `logits`. The history is not changed: call [`accept`](Self::accept) to append the
+    /// token.
     ///
-    /// A logit of minus infinity masks its token.
+    /// A logit of negative infinity masks its token.
     ///
     /// # Errors
-    /// [`ErrorKind::Argument`] when there is not one logit for each token of the vocabulary;
-    /// [`ErrorKind::Numeric`] when a logit is NaN or infinite, or when every token is masked.
+    /// [`ErrorKind::Argument`] if the number of logits is not the vocabulary size; [`ErrorKind::Numeric`] if a logit is
+    /// NaN or positive infinity, or if all tokens are masked.
     pub fn sample(&mut self, logits: &[f32]) -> Result<Choice> {
         if logits.len() != self.vocabulary_size {
             let message = format!("there are {}, not {}", logits.len(), self.vocabulary_size);
@@ -195,7 +196,7 @@ impl Sampler {
         Some(chosen.id)
     }
 
-    /// The log-probability of `id`; fills `top`.
+    /// Returns the log-probability of `id`; fills `top`.
     fn report(&mut self, logits: &[f32], highest: f32, id: u32) -> f32 {
         let count = self.options.top_log_probabilities.min(self.vocabulary_size);
         if !self.options.log_probabilities && count == 0 {
@@ -212,26 +213,26 @@ impl Sampler {
         logits.get(id as usize).map_or(f32::NAN, |logit| log_probability(*logit))
     }
 
-    /// The likeliest tokens at the last choice, best first, under the softmax of the logits as given: as
-    /// many as [`SamplerOptions::top_log_probabilities`], fewer when others are masked.
+    /// Returns the most likely tokens of the last sampling step, best first, under the softmax of the logits as given:
+    /// [`SamplerOptions::top_log_probabilities`] tokens, or fewer if the others are masked.
     pub fn top(&self) -> &[Choice] {
         &self.top
     }
 
-    /// Tells the chain that a token was added to the text, be it of the prompt or chosen.
+    /// Appends a token to the history, of the prompt or sampled.
     pub fn accept(&mut self, id: u32) {
         for edit in &mut self.edits {
             edit.accept(id);
         }
     }
 
-    /// Says that the prompt is over and up to `most` tokens follow. `source` is what the model read before, where it
-    /// reads. Without this, rules take what was accepted before the first choice for the prompt.
+    /// Marks the end of the prompt: up to `most` tokens follow. `source` is the encoder input, if there is one. Without
+    /// this call, logits processors treat the tokens accepted before the first sampling step as the prompt.
     pub fn begin(&mut self, source: &[u32], most: usize) {
         self.edits.iter_mut().for_each(|edit| edit.begin(source, most));
     }
 
-    /// Takes `text` for the text so far, in place of what was accepted.
+    /// Replaces the history by `text`.
     pub fn recall(&mut self, text: &[u32]) {
         for edit in &mut self.edits {
             edit.reset();
@@ -239,17 +240,17 @@ impl Sampler {
         }
     }
 
-    /// Where the random numbers are, so that another sampler can go on from there.
+    /// Returns the state of the random number generator, for another sampler to continue from.
     pub(crate) fn chance(&self) -> [u64; 4] {
         self.random.state()
     }
 
-    /// Goes on from where the random numbers of another sampler were.
+    /// Sets the state of the random number generator.
     pub(crate) fn set_chance(&mut self, state: [u64; 4]) {
         self.random = Random::of_state(state);
     }
 
-    /// Forgets the text and starts the random numbers again.
+    /// Clears the history and reseeds the random number generator.
     pub fn reset(&mut self) {
         self.random = Random::new(self.options.seed);
         self.edits.iter_mut().for_each(|edit| edit.reset());
@@ -257,19 +258,19 @@ impl Sampler {
         self.top.clear();
     }
 
-    /// The options given at creation.
+    /// Returns the options given at creation.
     pub fn options(&self) -> &SamplerOptions {
         &self.options
     }
 
-    /// The number of logits that [`sample`](Self::sample) expects.
+    /// Returns the number of logits that [`sample`](Self::sample) expects.
     pub fn vocabulary_size(&self) -> usize {
         self.vocabulary_size
     }
 }
 
 impl Clone for Sampler {
-    /// A fork: both go on from the same state, and neither allocates per token.
+    /// Forks the chain: both continue from the same state, and neither allocates per token.
     fn clone(&self) -> Self {
         let mut top = Vec::with_capacity(self.top.capacity());
         top.extend_from_slice(&self.top);
@@ -296,7 +297,7 @@ impl std::fmt::Debug for Sampler {
     }
 }
 
-/// The highest logit.
+/// Returns the highest logit.
 fn highest(logits: &[f32]) -> Result<f32> {
     const LANES: usize = 16;
     let mut lanes = [f32::NEG_INFINITY; LANES];

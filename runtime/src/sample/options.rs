@@ -1,14 +1,14 @@
-//! How to choose tokens.
+//! Options of the sampler.
 
 use crate::logits_processors::Rules;
 use crate::{Error, Result};
 
-/// The longest history a step may look back on.
+/// The maximum number of past tokens that a step uses.
 const LONGEST_HISTORY: usize = 1 << 20;
-/// The longest DRY sequence breaker, in tokens.
+/// The maximum length of a DRY sequence breaker, in tokens.
 const LONGEST_BREAKER: usize = 32;
 
-/// How to choose tokens. Steps that are off cost nothing.
+/// Options of the sampler. Steps that are off cost nothing.
 ///
 /// ```
 /// use siskin::sample::SamplerOptions;
@@ -19,59 +19,57 @@ const LONGEST_BREAKER: usize = 32;
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplerOptions {
-    /// Where the random numbers start: the same seed, options and logits give the same tokens.
+    /// The seed of the random number generator: the same seed, options and logits give the same tokens.
     pub seed: u64,
-    /// What logits are divided by, after the other steps; 0 chooses the highest logit (greedy).
+    /// The divisor of the logits, applied after the other steps; 0 selects the highest logit (greedy).
     pub temperature: f32,
-    /// How far the temperature may move either way, from none for certain to most for flat
-    /// distributions; 0 is off.
+    /// How far dynamic temperature moves either way: down at zero entropy, up at maximum entropy; 0 is off.
     pub dynamic_temperature_range: f32,
-    /// The power to which the entropy's share is raised where the temperature moves.
+    /// The exponent of the normalized entropy in dynamic temperature.
     pub dynamic_temperature_exponent: f32,
-    /// Keep this many of the highest logits; 0 is off.
+    /// Keeps this many of the highest logits; 0 is off.
     pub top_k: usize,
-    /// Keep the fewest likeliest tokens that hold this share of the probability; 1 is off.
+    /// Keeps the fewest most likely tokens that hold this share of the probability; 1 is off.
     pub top_p: f32,
-    /// Keep the tokens at least this many times as likely as the likeliest; 0 is off.
+    /// Keeps tokens with at least this fraction of the highest probability; 0 is off.
     pub min_p: f32,
-    /// Keep the tokens nearest to the expected surprise that hold this share; 1 is off.
+    /// Keeps the tokens nearest to the expected surprise that hold this share of the probability; 1 is off.
     pub typical_p: f32,
-    /// How often top choices are excluded; 0 is off.
+    /// The probability with which XTC excludes top choices; 0 is off.
     pub xtc_probability: f32,
-    /// The probability from which a token is a top choice; above 0.5 is off.
+    /// The probability from which on a token is a top choice; above 0.5 is off.
     pub xtc_threshold: f32,
-    /// What logits of tokens in the history are divided by (multiplied where negative); 1 is off.
+    /// The divisor of logits of tokens in the history (a factor if they are negative); 1 is off.
     pub repetition_penalty: f32,
-    /// Taken from a token's logit for every time it is in the history; 0 is off.
+    /// Subtracted from a token's logit for every occurrence in the history; 0 is off.
     pub frequency_penalty: f32,
-    /// Taken from a token's logit when it is in the history; 0 is off.
+    /// Subtracted from a token's logit if it occurs in the history; 0 is off.
     pub presence_penalty: f32,
-    /// How many tokens the three penalties look back on; 0 is off.
+    /// The length of the history of the three penalties, in tokens; 0 is off.
     pub penalty_last_n: usize,
-    /// The size of the penalty for continuing a repetition; 0 is off.
+    /// The multiplier of the DRY penalty for continuing a repetition; 0 is off.
     pub dry_multiplier: f32,
-    /// How much the penalty grows for each further repeated token.
+    /// The base of the DRY penalty, which grows by this factor with each further repeated token.
     pub dry_base: f32,
-    /// The length up to which repetitions may stay unpunished.
+    /// The length up to which DRY does not penalize repetitions.
     pub dry_allowed_length: usize,
-    /// How many tokens DRY looks back on; 0 is off.
+    /// The length of the history of DRY, in tokens; 0 is off.
     pub dry_last_n: usize,
-    /// Token sequences that no repetition reaches across, such as the ones of a line break or a quote.
+    /// Token sequences that DRY does not match across, such as those of a line break or a quote.
     pub dry_sequence_breakers: Vec<Vec<u32>>,
-    /// Replace top-k, top-p, min-p, typical and XTC by Mirostat 2.
+    /// Replaces top-k, top-p, min-p, typical and XTC by Mirostat 2 (arXiv:2007.14966).
     pub mirostat: bool,
-    /// Mirostat's target surprise, in bits.
+    /// The target surprise of Mirostat, in bits.
     pub mirostat_tau: f32,
-    /// How fast Mirostat moves towards its target.
+    /// The learning rate of Mirostat.
     pub mirostat_eta: f32,
-    /// Numbers added to single tokens' logits; minus infinity forbids the token.
+    /// Values added to the logits of single tokens; negative infinity forbids the token.
     pub logit_bias: Vec<(u32, f32)>,
-    /// What is forced, forbidden or punished by its place in the text.
+    /// Logits processors: tokens that are forced, forbidden or penalized depending on the text.
     pub rules: Rules,
-    /// Compute the chosen token's log-probability.
+    /// Computes the log-probability of the sampled token.
     pub log_probabilities: bool,
-    /// Also report so many of the likeliest tokens with every choice, which turns
-    /// `log_probabilities` on.
+    /// Also reports this many of the most likely tokens at every step, which turns `log_probabilities` on.
     pub top_log_probabilities: usize,
 }
 
@@ -109,12 +107,12 @@ impl Default for SamplerOptions {
 }
 
 impl SamplerOptions {
-    /// Always the highest logit.
+    /// Returns options that always select the highest logit.
     pub fn greedy() -> Self {
         Self { temperature: 0.0, ..Self::default() }
     }
 
-    /// Whether every option is in its range.
+    /// Checks that every option is in its range.
     ///
     /// # Errors
     /// [`ErrorKind::Argument`](crate::ErrorKind::Argument), whose place is the option's name.

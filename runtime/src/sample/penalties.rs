@@ -10,11 +10,11 @@ struct Penalties {
     frequency: f32,
     presence: f32,
     history: History,
-    /// How often each token of the vocabulary is in the history; the highest bit is scratch.
+    /// The number of occurrences of each token of the vocabulary in the history; the highest bit is scratch.
     counts: Vec<u32>,
 }
 
-/// The step, where `options` ask for it.
+/// Builds the edit if `options` enable it.
 pub(super) fn build(options: &SamplerOptions, vocabulary_size: usize) -> Option<Box<dyn Edit>> {
     let off = options.repetition_penalty == 1.0
         && options.frequency_penalty == 0.0

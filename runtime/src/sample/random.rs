@@ -1,29 +1,29 @@
-//! The sampler's own random numbers: the same on every machine for the same seed.
+//! The sampler's random number generator: the same numbers on every machine for the same seed.
 
-/// xoshiro256** by Blackman and Vigna, its state filled from the seed by splitmix64.
+/// xoshiro256** by Blackman and Vigna, its state seeded by splitmix64.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Random {
     state: [u64; 4],
 }
 
 impl Random {
-    /// The stream that belongs to `seed`.
+    /// Creates the generator for `seed`.
     pub(crate) fn new(seed: u64) -> Self {
         let mut counter = seed;
         Self { state: std::array::from_fn(|_| split_mix(&mut counter)) }
     }
 
-    /// Where the stream is.
+    /// Returns the state.
     pub(crate) fn state(&self) -> [u64; 4] {
         self.state
     }
 
-    /// The stream that goes on from `state`; zeros, which lead nowhere, stand for that of seed 0.
+    /// Creates a generator from `state`; all zeros, which is a fixed point, is replaced by the state of seed 0.
     pub(crate) fn of_state(state: [u64; 4]) -> Self {
         if state == [0; 4] { Self::new(0) } else { Self { state } }
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub(crate) fn bits(&mut self) -> u64 {
         let state = &mut self.state;
         let result = state[1].wrapping_mul(5).rotate_left(7).wrapping_mul(9);
@@ -37,7 +37,7 @@ impl Random {
         result
     }
 
-    /// A number in `[0, 1)`, from the highest 53 bits.
+    /// Returns a number in `[0, 1)`, from the highest 53 bits.
     pub(crate) fn unit(&mut self) -> f64 {
         const STEP: f64 = 1.0 / (1_u64 << 53) as f64;
         (self.bits() >> 11) as f64 * STEP
@@ -56,7 +56,7 @@ fn split_mix(counter: &mut u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// The vectors published with the two generators.
+    /// The test vectors published with the two generators.
     #[test]
     fn published_vectors() {
         let mut counter = 1_234_567;

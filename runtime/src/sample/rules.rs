@@ -1,20 +1,20 @@
-//! The rules of [`crate::logits_processors`] as a step of the chain.
+//! The logits processors of [`crate::logits_processors`] as a step of the chain.
 
 use super::{Edit, SamplerOptions};
 use crate::logits_processors::{Place, RuleList};
 
-/// Tokens that there is room for from the beginning.
+/// The initial capacity, in tokens.
 const ROOM: usize = 1 << 12;
 
 struct Step {
     rules: RuleList,
     source: Vec<u32>,
     text: Vec<u32>,
-    /// How much of the text is the prompt, and the most tokens that may follow it.
+    /// The length of the prompt, and the maximum number of tokens that may follow it.
     prompt: Option<(usize, usize)>,
 }
 
-/// The step, where `options` ask for it.
+/// Builds the edit if `options` enable it.
 pub(super) fn build(options: &SamplerOptions, _vocabulary_size: usize) -> Option<Box<dyn Edit>> {
     let rules = RuleList::new(&options.rules).ok().filter(|rules| !rules.is_empty())?;
     Some(Box::new(Step { rules, source: Vec::new(), text: Vec::with_capacity(ROOM), prompt: None }))

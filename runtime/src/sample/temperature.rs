@@ -1,4 +1,4 @@
-//! Temperature: logits divided by a number, which may follow the entropy within a range.
+//! Temperature: divides the logits, by a constant or by a value that follows the entropy (dynamic temperature).
 
 use super::candidates::Candidates;
 use super::{Filter, Random, SamplerOptions};
@@ -10,7 +10,7 @@ struct Temperature {
     exponent: f32,
 }
 
-/// The step, where `options` ask for it.
+/// Builds the filter if `options` enable it.
 pub(super) fn build(options: &SamplerOptions, _vocabulary_size: usize) -> Option<Box<dyn Filter>> {
     let range = options.dynamic_temperature_range;
     if options.temperature == 1.0 && range == 0.0 {
@@ -21,8 +21,7 @@ pub(super) fn build(options: &SamplerOptions, _vocabulary_size: usize) -> Option
 }
 
 impl Temperature {
-    /// The temperature for the candidates: between the ends of the range as their entropy is between
-    /// none and the most possible.
+    /// Returns the temperature for the candidates: the range is mapped linearly from zero to maximum entropy.
     fn current(&self, candidates: &mut Candidates) -> f32 {
         if self.range <= 0.0 || candidates.items.len() < 2 {
             return self.temperature;
@@ -43,7 +42,7 @@ impl Filter for Temperature {
             candidates.retain(|_| false);
             return;
         }
-        // The highest becomes 0, so that no temperature, however small, can overflow.
+        // The highest logit becomes 0, so that no temperature, however small, can overflow.
         for candidate in &mut candidates.items {
             candidate.logit = (candidate.logit - highest) / temperature;
         }

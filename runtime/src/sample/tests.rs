@@ -1,6 +1,6 @@
 use super::*;
 
-/// Every step off.
+/// All steps off.
 fn plain() -> SamplerOptions {
     SamplerOptions { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0, ..SamplerOptions::default() }
 }
@@ -9,7 +9,7 @@ fn logits_of(probabilities: &[f32]) -> Vec<f32> {
     probabilities.iter().map(|probability| probability.ln()).collect()
 }
 
-/// What is left after the chain's filters, as ids and probabilities in the order of ids.
+/// Returns the candidates that the filters keep, as ids and probabilities ordered by id.
 fn survivors(options: &SamplerOptions, logits: &[f32]) -> Vec<(u32, f32)> {
     let mut sampler = Sampler::new(options, logits.len()).unwrap();
     sampler.sample(logits).unwrap();
@@ -29,7 +29,7 @@ fn assert_left(options: &SamplerOptions, probabilities: &[f32], expected: &[(u32
     }
 }
 
-/// The scores after the edits.
+/// Returns the scores after the edits.
 fn edited(options: &SamplerOptions, text: &[u32], logits: &[f32]) -> Vec<f32> {
     let mut sampler = Sampler::new(options, logits.len()).unwrap();
     text.iter().for_each(|id| sampler.accept(*id));
@@ -80,7 +80,7 @@ fn top_p_keeps_the_fewest_that_reach_the_share() {
     ];
     for (top_p, expected) in cases {
         assert_left(&SamplerOptions { top_p, ..plain() }, &probabilities, expected);
-        // The same after top-k, which leaves a sorted list.
+        // Again after top-k, which leaves a sorted list.
         assert_left(&SamplerOptions { top_p, top_k: 3, ..plain() }, &[0.2, 0.3, 0.4, 0.1], &{
             let mut moved: Vec<_> =
                 expected.iter().filter(|(id, _)| *id > 0).map(|(id, p)| (id - 1, *p)).collect();
@@ -132,7 +132,7 @@ fn typical_keeps_the_expected_surprise() {
         &probabilities,
         &[(0, 0.6 / 0.95), (1, 0.25 / 0.95), (2, 0.1 / 0.95)],
     );
-    // A likely token is not typical where the rest is flat.
+    // A likely token is not typical if the remaining distribution is flat.
     let mut flat = vec![0.3];
     flat.resize(71, 0.01);
     let left = survivors(&SamplerOptions { typical_p: 0.3, ..plain() }, &logits_of(&flat));
@@ -154,7 +154,7 @@ fn xtc_leaves_the_least_likely_top_choice() {
     assert_left(&xtc(1.0, 0.35), &probabilities, &all);
     assert_left(&xtc(1.0, 0.6), &probabilities, &all);
     assert_left(&xtc(0.0, 0.15), &probabilities, &all);
-    // Of equal ones, the one that comes last stays.
+    // Of equal candidates the last one is kept.
     assert_left(&xtc(1.0, 0.3), &[0.4, 0.4, 0.2], &[(1, 2.0 / 3.0), (2, 1.0 / 3.0)]);
 }
 
@@ -189,7 +189,7 @@ fn temperature_sharpens_and_flattens() {
 #[test]
 fn dynamic_temperature_follows_the_entropy() {
     let options = SamplerOptions { temperature: 1.0, dynamic_temperature_range: 0.5, ..plain() };
-    // Full entropy: temperature 1.5, which changes nothing in a flat distribution.
+    // Maximum entropy: temperature 1.5, which has no effect on a flat distribution.
     assert_left(&options, &[0.5, 0.5], &[(0, 0.5), (1, 0.5)]);
     // Entropy of (0.9, 0.1) is 0.468996 bits of 1: temperature 0.5 + 0.468996 = 0.968996, and
     // 9^(1/0.968996) = 9.65658 to 1.
@@ -217,11 +217,11 @@ fn penalties_by_hand() {
         penalty_last_n: 3,
         ..plain()
     };
-    // 4 has left the window of three; 1 was there twice.
+    // 4 has left the window of three; 1 occurs twice.
     let scores = edited(&options, &[4, 1, 0, 1], &logits);
     assert_eq!(scores, [2.0 / 2.0 - 0.75, -2.0 * 2.0 - 1.0, 1.0, 0.0, 3.0]);
     assert_eq!(edited(&options, &[], &logits), logits);
-    // Tokens that are not in the vocabulary are nothing to punish.
+    // Tokens outside the vocabulary are ignored.
     assert_eq!(edited(&options, &[99, u32::MAX, 99], &logits), logits);
     let negative = SamplerOptions { frequency_penalty: -1.0, ..plain() };
     assert_eq!(edited(&negative, &[2, 2, 2], &logits), [2.0, -2.0, 4.0, 0.0, 3.0]);
@@ -233,15 +233,15 @@ fn dry_by_hand() {
     let logits = [0.0; 6];
     // "0 1 2 3 … 0 1 2": a 3 would continue three repeated tokens: 0.5 * 2^(3-2).
     assert_eq!(edited(&options, &[0, 1, 2, 3, 4, 0, 1, 2], &logits), [0.0, 0.0, 0.0, -1.0, 0.0, 0.0]);
-    // One repeated token is less than allowed; two are where punishment begins: 0.5 * 2^0.
+    // One repeated token is below the allowed length; two are penalized: 0.5 * 2^0.
     assert_eq!(edited(&options, &[1, 2, 3, 4, 2], &logits), [0.0; 6]);
     assert_eq!(edited(&options, &[1, 2, 3, 4, 1, 2], &logits), [0.0, 0.0, 0.0, -0.5, 0.0, 0.0]);
-    // Two continuations, each by its own longest repetition; and of one token the longest counts.
+    // Two continuations, each by its own longest repetition; of one token the longest counts.
     let text = [0, 1, 2, 3, 5, 1, 2, 4, 5, 1, 2, 3, 0, 1, 2];
     assert_eq!(edited(&options, &text, &logits), [0.0, 0.0, 0.0, -1.0, -0.5, 0.0]);
-    // Repetitions may overlap themselves: after five 1s, four are repeated.
+    // Repetitions may overlap: after five 1s, four are repeated.
     assert_eq!(edited(&options, &[1, 1, 1, 1, 1], &logits), [0.0, -2.0, 0.0, 0.0, 0.0, 0.0]);
-    // A window of five does not see the first 3.
+    // The first 3 is outside a window of five.
     let short = SamplerOptions { dry_last_n: 5, ..options };
     assert_eq!(edited(&short, &[0, 1, 2, 3, 4, 0, 1, 2], &logits), [0.0; 6]);
 }
@@ -256,19 +256,19 @@ fn dry_breakers_end_a_repetition() {
     };
     let logits = [0.0; 6];
     let text = [0, 1, 2, 3, 4, 0, 1, 2];
-    // Only "2" follows the breaker: shorter than allowed.
+    // Only "2" follows the breaker: below the allowed length.
     assert_eq!(edited(&options(&[&[1]]), &text, &logits), [0.0; 6]);
     // "1 2" follow.
     assert_eq!(edited(&options(&[&[0]]), &text, &logits), [0.0, 0.0, 0.0, -0.5, 0.0, 0.0]);
     assert_eq!(edited(&options(&[&[4, 0], &[4, 5]]), &text, &logits), [0.0, 0.0, 0.0, -0.5, 0.0, 0.0]);
     assert_eq!(edited(&options(&[&[4, 5]]), &text, &logits), [0.0, 0.0, 0.0, -1.0, 0.0, 0.0]);
-    // A breaker itself is never punished, though it stands further back here.
+    // A breaker itself is never penalized, even if an earlier occurrence would match.
     let breaker_next = [0, 1, 2, 3, 0, 1, 2];
     assert_eq!(edited(&options(&[]), &breaker_next, &logits), [0.0, 0.0, 0.0, -1.0, 0.0, 0.0]);
     assert_eq!(edited(&options(&[&[3]]), &breaker_next, &logits), [0.0; 6]);
 }
 
-/// Against the definition, in place of the linear algorithm.
+/// Compares with a direct implementation of the definition instead of the linear algorithm.
 #[test]
 fn dry_matches_the_definition() {
     let options = SamplerOptions { dry_multiplier: 1.0, dry_base: 1.5, dry_last_n: 40, ..plain() };
@@ -312,14 +312,14 @@ fn bias_is_added_and_forbids() {
 #[test]
 fn mirostat_bounds_surprise_and_learns() {
     let options = SamplerOptions { mirostat: true, mirostat_tau: 1.0, mirostat_eta: 0.5, ..plain() };
-    // The bound starts at 2 bits: a quarter stays, an eighth goes.
+    // The bound starts at 2 bits: probability 1/4 is kept, 1/8 is removed.
     assert_left(&options, &[0.5, 0.26, 0.125, 0.115], &[(0, 0.5 / 0.76), (1, 0.26 / 0.76)]);
-    // Certain tokens have no surprise: the bound moves up by 0.5 * 1 bit each time.
+    // Certain tokens have zero surprise: the bound increases by 0.5 * 1 bit each time.
     let mut sampler = Sampler::new(&options, 4).unwrap();
     sampler.sample(&[90.0, 0.0, 0.0, 0.0]).unwrap();
     sampler.sample(&logits_of(&[0.6, 0.18, 0.17, 0.05])).unwrap();
     assert_eq!(sampler.candidates.items.len(), 1 + 1, "2.5 bits allow 0.177 and more");
-    // Nothing below the bound: the likeliest remains.
+    // No candidate is below the bound: the most likely one remains.
     let strict = SamplerOptions { mirostat_tau: 0.1, ..options };
     assert_left(&strict, &[0.2, 0.3, 0.26, 0.24], &[(1, 1.0)]);
 }
@@ -338,7 +338,7 @@ fn mirostat_holds_its_target() {
     assert!((surprise - 3.0).abs() < 0.05, "{surprise}");
 }
 
-/// Pearson's test with 7 degrees of freedom: 24.3 is passed by chance once in a thousand.
+/// Pearson's chi-squared test with 7 degrees of freedom: 24.3 is exceeded by chance once in a thousand runs.
 #[test]
 fn draw_follows_the_distribution() {
     let probabilities = [0.02, 0.3, 0.05, 0.13, 0.2, 0.1, 0.15, 0.05];
@@ -420,7 +420,7 @@ fn seeds_reproduce_and_forks_agree() {
     }
 }
 
-/// The chain's numbers as they are on every machine.
+/// Fixed results of the chain, equal on every machine.
 #[test]
 fn known_tokens_for_a_known_seed() {
     let [all, open, mirostat, _] = busy_options();

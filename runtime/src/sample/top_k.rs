@@ -3,10 +3,10 @@
 use super::SamplerOptions;
 use super::candidates::{Candidate, Candidates, better_first};
 
-/// Tokens looked at together: most groups hold nothing above the bar and are left at once.
+/// Tokens tested together: most groups hold no logit above the current threshold and are skipped at once.
 const GROUP: usize = 32;
 
-/// Fills `candidates` with the `keep` highest of `scores`, best first; 0 keeps all, in the order of ids.
+/// Fills `candidates` with the `keep` highest of `scores`, best first; 0 keeps all, ordered by id.
 pub(super) fn fill(candidates: &mut Candidates, scores: &[f32], keep: usize) {
     let everything = keep == 0 || keep >= scores.len();
     candidates.sorted = !everything;
@@ -19,9 +19,9 @@ pub(super) fn fill(candidates: &mut Candidates, scores: &[f32], keep: usize) {
     }
 }
 
-/// Puts the `keep` highest of `scores` into `items`, best first, masked ones left out.
+/// Writes the `keep` highest of `scores` to `items`, best first, without masked ones.
 ///
-/// `items` grows to twice `keep` plus a group, or the length of `scores`, whichever is less.
+/// The length of `items` reaches at most `keep` * 2 plus a group, or the length of `scores`, whichever is less.
 pub(super) fn best(items: &mut Vec<Candidate>, scores: &[f32], keep: usize) {
     items.clear();
     if keep == 0 {
@@ -47,12 +47,12 @@ pub(super) fn best(items: &mut Vec<Candidate>, scores: &[f32], keep: usize) {
     items.sort_unstable_by(better_first);
 }
 
-/// The most candidates that [`best`] holds at once.
+/// Returns the maximum number of candidates that [`best`] holds at once.
 pub(super) fn room(scores: usize, keep: usize) -> usize {
     keep.min(scores).saturating_mul(2).max(256) + GROUP
 }
 
-/// The most candidates that the chain of `options` holds at once.
+/// Returns the maximum number of candidates that the chain of `options` holds at once.
 pub(super) fn room_for(options: &SamplerOptions, vocabulary_size: usize) -> usize {
     let everything = options.mirostat || options.top_k == 0;
     if everything { vocabulary_size } else { room(vocabulary_size, options.top_k).min(vocabulary_size) }

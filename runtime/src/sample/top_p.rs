@@ -1,9 +1,10 @@
-//! Top-p: the fewest likeliest candidates that hold the wished share of the probability.
+//! Top-p (nucleus sampling, arXiv:1904.09751): the fewest most likely candidates that hold the given share of the
+//! probability.
 
 use super::candidates::{Candidates, better_first};
 use super::{Filter, Random, SamplerOptions};
 
-/// How many of an unsorted list are sorted first; each further round sorts four times as many.
+/// How many candidates of an unsorted list are sorted first; each further round sorts four times as many.
 const FIRST_ROUND: usize = 256;
 
 #[derive(Clone)]
@@ -11,7 +12,7 @@ struct TopP {
     mass: f64,
 }
 
-/// The step, where `options` ask for it.
+/// Builds the filter if `options` enable it.
 pub(super) fn build(options: &SamplerOptions, _vocabulary_size: usize) -> Option<Box<dyn Filter>> {
     if options.mirostat || options.top_p >= 1.0 {
         return None;

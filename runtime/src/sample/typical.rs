@@ -1,4 +1,5 @@
-//! Locally typical sampling: the candidates whose surprise is nearest to the expected surprise.
+//! Locally typical sampling (arXiv:2202.00666): keeps the candidates whose surprise is nearest to the expected
+//! surprise.
 
 use super::candidates::{Candidate, Candidates};
 use super::{Filter, Random, SamplerOptions, top_k};
@@ -8,7 +9,7 @@ struct Typical {
     scored: Vec<(f64, Candidate)>,
 }
 
-/// The step, where `options` ask for it.
+/// Builds the filter if `options` enable it.
 pub(super) fn build(options: &SamplerOptions, vocabulary_size: usize) -> Option<Box<dyn Filter>> {
     if options.mirostat || options.typical_p >= 1.0 {
         return None;

@@ -1,5 +1,5 @@
-//! XTC ("exclude top choices"): now and then, of the candidates above a threshold only the least likely
-//! stays.
+//! XTC ("exclude top choices"): with a given probability, removes all candidates above a threshold except the least
+//! likely of them.
 
 use super::candidates::{Candidate, Candidates, better_first};
 use super::{Filter, Random, SamplerOptions};
@@ -10,7 +10,7 @@ struct Xtc {
     threshold: f32,
 }
 
-/// The step, where `options` ask for it: above a threshold of one half there can be only one top choice.
+/// Builds the filter if `options` enable it: above a threshold of 0.5 there can be only one top choice.
 pub(super) fn build(options: &SamplerOptions, _vocabulary_size: usize) -> Option<Box<dyn Filter>> {
     if options.mirostat || options.xtc_probability <= 0.0 || options.xtc_threshold > 0.5 {
         return None;

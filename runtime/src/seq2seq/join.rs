@@ -1,9 +1,9 @@
-//! The texts of a long source, of those that were found for its parts.
+//! Joins the candidates of the parts of a long source to whole texts.
 
 use super::Candidate;
 
-/// The `best` texts, the best first, of the candidates of each part. What was searched for becomes the combinations with
-/// the highest mean score; what was drawn becomes one text for each draw, as each draw is a text of its own.
+/// Joins the candidates of each part to the `best` texts, best first. Beam search results are joined to the
+/// combinations with the highest mean score; sampled ones are joined draw by draw, as each draw is a text of its own.
 pub(super) fn join(parts: Vec<Vec<Candidate>>, searched: bool, best: usize) -> Vec<Candidate> {
     let count = parts.len();
     let mut parts = parts.into_iter();
@@ -15,12 +15,12 @@ pub(super) fn join(parts: Vec<Vec<Candidate>>, searched: bool, best: usize) -> V
         };
     }
     all.iter_mut().for_each(|candidate| candidate.score /= count as f64);
-    // Of equal scores, what comes first stays first.
+    // A stable sort: of equal scores the first stays first.
     all.sort_by(|a, b| b.score.total_cmp(&a.score));
     all
 }
 
-/// The combinations with the highest sums.
+/// Returns the combinations with the highest sums.
 fn combine(before: &[Candidate], after: &[Candidate], best: usize) -> Vec<Candidate> {
     let pairs = before.iter().flat_map(|before| after.iter().map(move |after| (before, after)));
     let mut pairs: Vec<_> = pairs.collect();
@@ -29,7 +29,7 @@ fn combine(before: &[Candidate], after: &[Candidate], best: usize) -> Vec<Candid
     pairs.iter().take(best).map(|(before, after)| behind(before, after)).collect()
 }
 
-/// A text behind another, with their scores added.
+/// Concatenates two texts and adds their scores.
 fn behind(before: &Candidate, after: &Candidate) -> Candidate {
     Candidate {
         text: format!("{} {}", before.text, after.text).trim().to_owned(),

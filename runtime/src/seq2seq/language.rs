@@ -1,4 +1,4 @@
-//! How models of many languages are told which ones: by a task's name, or by tokens.
+//! How languages are passed to translation models: by a task name or by language tokens.
 
 use super::Writing;
 use crate::arch::Config;
@@ -7,21 +7,21 @@ use crate::model::Model;
 use crate::tokenizer::Tokenizer;
 use crate::{Error, ErrorKind, Result};
 
-/// The languages that the tasks of T5 name.
+/// The languages in the task names of T5.
 const NAMES: &[(&str, &str)] = &[("en", "English"), ("de", "German"), ("fr", "French"), ("ro", "Romanian")];
 
-/// The most languages that an error lists.
+/// The maximum number of languages that an error lists.
 const MOST_LISTED: usize = 200;
 
-/// How the tokens of languages are spelt: around a code, or the code itself with more behind it.
+/// How language tokens are spelled: around a code, or as a code followed by more.
 const SPELLINGS: &[(&str, &str)] = &[("", ""), ("__", "__"), (">>", "<<"), ("<2", ">")];
 
 impl Writing {
-    /// A translation. Languages are named as the model names them (`de_DE`, `deu_Latn`, `German`), or by the code with
-    /// which its own name begins. Models of one pair of languages need none.
+    /// Returns the options for a translation. Languages are given by the model's own names (`de_DE`, `deu_Latn`,
+    /// `German`), or by the code that such a name begins with. Models of a single language pair need none.
     ///
     /// # Errors
-    /// [`ErrorKind::Argument`] where the model has no such language, or needs to be told one and is not.
+    /// [`ErrorKind::Argument`] if the model does not have the language, or if it requires one and none is given.
     pub fn translation(model: &Model, from: Option<&str>, to: Option<&str>) -> Result<Self> {
         reads(model, "translate")?;
         let config = model.config();
@@ -34,7 +34,7 @@ impl Writing {
     }
 }
 
-/// Refuses models that only write on from what they are given.
+/// Rejects decoder-only models.
 pub(super) fn reads(model: &Model, what: &str) -> Result<()> {
     if model.graphs().encoder.is_some() {
         return Ok(());
@@ -43,7 +43,7 @@ pub(super) fn reads(model: &Model, what: &str) -> Result<()> {
     Err(Error::unsupported("model", message))
 }
 
-/// T5: the task's name stands before the text, or a token of the language.
+/// Returns the options for T5: a task name or a language token precedes the text.
 fn by_name(model: &Model, tokenizer: &Tokenizer, from: Option<&str>, to: Option<&str>) -> Result<Writing> {
     let to = needed("to", to)?;
     if tokenizer.token_to_id(format!("<2{to}>").as_bytes()).is_some() {
@@ -61,7 +61,8 @@ fn by_name(model: &Model, tokenizer: &Tokenizer, from: Option<&str>, to: Option<
     Ok(Writing { before: format!("translate {} to {}: ", name(from), name(to)), ..writing })
 }
 
-/// Marian and others: a token of the language to be written stands before the text, where the model has such tokens.
+/// Returns the options for Marian and others: a token of the target language precedes the text, if the model has
+/// such tokens.
 fn by_first_token(model: &Model, tokenizer: &Tokenizer, to: Option<&str>) -> Result<Writing> {
     let writing = Writing::task(model, &["translation"])?;
     let known = languages(tokenizer, &|text| between(text, ">>", "<<").or(between(text, "<2", ">")));
@@ -73,13 +74,14 @@ fn by_first_token(model: &Model, tokenizer: &Tokenizer, to: Option<&str>) -> Res
     Ok(Writing { around: Some((vec![id], end.into_iter().collect())), ..writing })
 }
 
-/// Whether the tokenizer puts its end behind a text.
+/// Returns whether the tokenizer appends its EOS token.
 fn adds_end(tokenizer: &Tokenizer) -> bool {
     let options = crate::tokenizer::EncodeOptions { add_special: true, parse_special: false };
     tokenizer.encode("a", options).is_ok_and(|ids| ids.last().copied() == tokenizer.eos())
 }
 
-/// MBART, M2M100 and NLLB: a token of its language stands beside the source, and the text is made to begin with one.
+/// mBART, M2M100 and NLLB: a token of the source language is added to the source, and the text is forced to begin with
+/// a token of the target language.
 fn by_tokens(
     model: &Model,
     config: &Config,
@@ -101,7 +103,8 @@ fn by_tokens(
         writing.around = Some((vec![from], vec![end]));
         writing.search.rules.forced_first = Some(to);
     } else {
-        // The first MBART: languages stand behind the source, and the text begins behind one.
+        // The first mBART: the language token follows the source, and the decoder starts with that of the target
+        // language.
         writing.around = Some((Vec::new(), vec![end, from]));
         writing.start = vec![to];
         writing.search.rules.forced_first = None;
@@ -117,7 +120,7 @@ fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
     text.strip_prefix(before)?.strip_suffix(after).filter(|code| !code.is_empty())
 }
 
-/// Whether a token is a language with a country or a script: `de_DE`, `deu_Latn`.
+/// Returns whether a token is a language with a country or a script: `de_DE`, `deu_Latn`.
 fn is_code(text: &str) -> bool {
     text.split_once('_').is_some_and(|(code, rest)| {
         (2..=3).contains(&code.len())
@@ -128,7 +131,7 @@ fn is_code(text: &str) -> bool {
     })
 }
 
-/// The languages that tokens stand for, by what `code` finds in their spelling.
+/// Returns the languages of the vocabulary's tokens; `code` extracts a language from a token's text.
 fn languages(tokenizer: &Tokenizer, code: &dyn Fn(&str) -> Option<&str>) -> Vec<(String, u32)> {
     let language = |id: u32| {
         let text = std::str::from_utf8(tokenizer.token_text(id).ok()?).ok()?;
@@ -137,7 +140,7 @@ fn languages(tokenizer: &Tokenizer, code: &dyn Fn(&str) -> Option<&str>) -> Vec<
     (0..tokenizer.vocabulary_size()).filter_map(language).collect()
 }
 
-/// The token of a language.
+/// Returns the token of a language.
 fn language(tokenizer: &Tokenizer, name: &str, code: &str, known: &[(String, u32)]) -> Result<u32> {
     let spelt = SPELLINGS.iter().find_map(|(before, after)| {
         let id = tokenizer.token_to_id(format!("{before}{code}{after}").as_bytes())?;

@@ -1,7 +1,7 @@
-//! Text to text: translations, summaries and continuations of many texts at once, in their order.
+//! Seq2seq: translations, summaries and continuations of many texts at once, returned in their order.
 //!
-//! A [`Writer`] turns texts into what the model reads, reads those of like length together where it
-//! has an encoder, and writes on all of them in one batch; where one is done, the next takes its place.
+//! A [`Writer`] tokenizes texts, encodes those of similar length together if the model has an encoder, and decodes all
+//! of them in one batch; when a text is finished, the next one takes its place (continuous batching).
 
 mod join;
 mod language;
@@ -22,23 +22,23 @@ use crate::tokenizer::DecodeOptions;
 use crate::{Error, ErrorKind, Result};
 use run::Job;
 
-/// The most tokens at once that a caller may ask for: sizes computed from it do not overflow.
+/// The maximum number of rows per batch that a caller may set: sizes computed from it do not overflow.
 const MOST_ROWS: usize = 1 << 20;
 
-/// A text that was written.
+/// A generated text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
-    /// The text; of a source that was read in parts, those of the parts with spaces between them.
+    /// The text; for a source in several parts, the texts of its parts joined by spaces.
     pub text: String,
-    /// Its tokens, with those it had to begin with.
+    /// Its tokens, forced prefix included.
     pub tokens: Vec<u32>,
-    /// The sum of the logarithms of its tokens' probabilities, divided by a power of its length; the mean over parts.
+    /// The sum of the log-probabilities of its tokens, divided by a power of its length; the mean over parts.
     pub score: f64,
-    /// Whether the model ended it; otherwise there was room for no more.
+    /// Whether the model ended it; otherwise the maximum length was reached.
     pub ended: bool,
 }
 
-/// Writes texts for texts.
+/// Generates texts from texts.
 ///
 /// ```no_run
 /// let model = siskin::Model::open("opus-mt-de-en.siskin")?;
@@ -67,23 +67,23 @@ impl Writer {
         Ok(Self { model, options, context: None, stop: StopHandle::new() })
     }
 
-    /// The model.
+    /// Returns the model.
     pub fn model(&self) -> &Model {
         &self.model
     }
 
-    /// Stops a running call from any thread.
+    /// Returns a handle that cancels a running call from any thread.
     pub fn stop_handle(&self) -> StopHandle {
         self.stop.clone()
     }
 
-    /// What is written for each text, the best first: what a model with an encoder makes of it, and what other models
-    /// write behind it.
+    /// Returns the generated texts for each input, best first: the output of an encoder–decoder model, or the
+    /// continuation by a decoder-only model.
     pub fn write<T: AsRef<str>>(&mut self, texts: &[T], writing: &Writing) -> Result<Vec<Vec<Candidate>>> {
         self.write_with(texts, writing, &mut |_| Ok(()))
     }
 
-    /// Translates. Languages are named as the model names them, or by the code with which its own names begin.
+    /// Translates. Languages are given by the model's own names for them, or by the code that such a name begins with.
     pub fn translate<T: AsRef<str>>(
         &mut self,
         texts: &[T],
@@ -94,13 +94,13 @@ impl Writer {
         self.write(texts, &writing)
     }
 
-    /// Says in few words what texts say.
+    /// Summarizes texts.
     pub fn summarise<T: AsRef<str>>(&mut self, texts: &[T]) -> Result<Vec<Vec<Candidate>>> {
         let writing = Writing::summary(&self.model)?;
         self.write(texts, &writing)
     }
 
-    /// The same as [`Writer::write`], and calls `each` with the number of texts that are done each time that one is.
+    /// Like [`Writer::write`]; calls `each` with the number of finished texts whenever one finishes.
     pub fn write_with<T: AsRef<str>>(
         &mut self,
         texts: &[T],
@@ -136,7 +136,7 @@ impl Writer {
         Ok(parts.into_iter().map(|parts| join::join(parts, searched, writing.search.best)).collect())
     }
 
-    /// What goes into the model for a source.
+    /// Returns the model inputs for a source.
     fn job(&self, source: Vec<u32>, writing: &Writing) -> Result<Job> {
         let most = writing.search.max_tokens;
         if self.model.graphs().encoder.is_none() {
@@ -150,7 +150,7 @@ impl Writer {
         Ok(Job { source, prompt: [start, writing.prefix.clone()].concat(), most })
     }
 
-    /// What was found, as text.
+    /// Decodes a hypothesis to text.
     fn candidate(&self, Found { tokens, score }: Found, writing: &Writing) -> Result<Candidate> {
         let ended = tokens.last().is_some_and(|last| writing.search.rules.ends.contains(last));
         let tokens = [writing.prefix.as_slice(), &tokens].concat();
@@ -163,7 +163,7 @@ impl Writer {
         Ok(Candidate { text, tokens, score, ended })
     }
 
-    /// The sources that a text becomes: one, unless it is too long.
+    /// Returns the sources of a text: one, unless it is too long.
     fn sources(&self, text: &str, writing: &Writing) -> Result<Vec<Vec<u32>>> {
         let reads = self.model.graphs().encoder.is_some();
         if !reads && matches!(writing.long, Long::Window { .. }) {

@@ -1,4 +1,4 @@
-//! How texts are written, and what a model's own configuration says about it.
+//! Options of seq2seq generation, with defaults from the model's config.
 
 use serde_json::Value;
 use siskin_kernels::ops::attention::CacheType;
@@ -13,18 +13,18 @@ use crate::sample::SamplerOptions;
 use crate::session::SessionOptions;
 use crate::{Error, Result};
 
-/// How a writer is opened.
+/// Options for opening a [`Writer`](super::Writer).
 #[derive(Clone, Copy, Debug)]
 pub struct WriterOptions {
-    /// How many beams of all texts go on at the same time; a text with more makes room for itself.
+    /// The maximum number of beams of all texts that are decoded at the same time; a text with more beams enlarges it.
     pub rows: usize,
-    /// The most tokens of texts that are read at once; a longer text makes room for itself.
+    /// The maximum number of source tokens per encoder batch; a longer text enlarges it.
     pub batch: usize,
-    /// The most tokens of a source, for models that read it first; 0: the model's own.
+    /// The maximum number of tokens of a source, for encoder–decoder models; 0: the model's own.
     pub source: usize,
-    /// The most tokens that a decoder holds, prompt included; 0: the model's own, but no more than 1024.
+    /// The maximum number of tokens of the decoder, prompt included; 0: the model's own, capped at 1024.
     pub context: usize,
-    /// The type of keys and values; `None`: f16, or f32 for models whose weights are f32.
+    /// The type of the KV cache; `None`: f16, or f32 for models whose weights are f32.
     pub cache: Option<CacheType>,
 }
 
@@ -34,25 +34,26 @@ impl Default for WriterOptions {
     }
 }
 
-/// How texts are written.
+/// Options of the generated texts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Writing {
-    /// Beams, rules and lengths. With one beam, tokens are chosen by the sampler, and `best` says how many texts are
-    /// drawn of each source. There is one group then.
+    /// Beams, logits processors and lengths. With one beam, tokens are chosen by the sampler, and `best` is the number
+    /// of texts that are sampled per source; there must be one group then.
     pub search: SearchOptions,
-    /// Chooses tokens where there is one beam, and asks for nothing where there are more. Rules are those of the search.
+    /// The sampler, used with one beam; with more it must be [`SamplerOptions::greedy`]. Logits processors are those of
+    /// `search`.
     pub sampler: SamplerOptions,
-    /// No repetition that the sampler punishes reaches across one of these texts.
+    /// DRY sequence breakers, as text.
     pub dry_breakers: Vec<String>,
-    /// What stands before each text, such as the name of a task.
+    /// A prefix of each text, such as a task name.
     pub before: String,
-    /// The tokens before and behind each source, in place of those that the tokenizer adds.
+    /// The tokens before and after each source, instead of the special tokens that the tokenizer adds.
     pub around: Option<(Vec<u32>, Vec<u32>)>,
-    /// The tokens that a decoder behind an encoder begins with; none: the model's own.
+    /// The decoder start tokens; empty: the model's own.
     pub start: Vec<u32>,
-    /// The tokens that each text has to begin with.
+    /// The tokens that each generated text is forced to begin with.
     pub prefix: Vec<u32>,
-    /// What is done with texts that are too long for the model. Parts end where sentences do, where there are any.
+    /// How texts that are too long for the model are handled. Parts end at sentence boundaries if there are any.
     pub long: Long,
 }
 
@@ -72,12 +73,12 @@ impl Default for Writing {
 }
 
 impl Writing {
-    /// What the model's configuration of generation asks for; greedy where it asks for nothing.
+    /// Returns the options of the model's generation config; greedy if it has none.
     pub fn of(model: &Model) -> Result<Self> {
         Self::read(&model.config(), model)
     }
 
-    /// The same for one of the tasks that the model's configuration names, where it names one of these.
+    /// Returns the options for the first of `names` that is a task of the model's config.
     pub fn task(model: &Model, names: &[&str]) -> Result<Self> {
         let mut config = model.config().values().clone();
         let known = config.get("task_specific_params").and_then(Value::as_object);
@@ -94,7 +95,7 @@ impl Writing {
         Ok(Self { before, ..Self::read(&Config::new(config), model)? })
     }
 
-    /// A summary, as the model was made for it.
+    /// Returns the options for a summary from the model's config.
     pub fn summary(model: &Model) -> Result<Self> {
         super::language::reads(model, "summarise")?;
         let writing = Self::task(model, &["summarization", "summarisation"])?;
@@ -112,7 +113,7 @@ impl Writing {
             _ => Early::Unlikely,
         };
         let reads = model.graphs().encoder.is_some();
-        // The start counts for the length.
+        // Decoder start tokens count toward `max_length`.
         let longest = count("max_length")?.filter(|_| reads).map(|length| length.saturating_sub(1));
         let beams = count("num_beams")?.unwrap_or(1).max(1);
         let groups = count("num_beam_groups")?.unwrap_or(1).max(1);
@@ -131,7 +132,7 @@ impl Writing {
         Ok(Self { search, ..usual })
     }
 
-    /// How many texts of a source go on at the same time.
+    /// Returns how many hypotheses of a source are decoded at the same time.
     pub(super) fn width(&self) -> usize {
         if self.search.beams > 1 { self.search.beams } else { self.search.best.max(1) }
     }

@@ -1,4 +1,4 @@
-//! The texts of a call, through the model: as many at once as there is room for.
+//! Runs the texts of a call through the model, as many at once as there is room for.
 
 use std::sync::Arc;
 
@@ -10,30 +10,30 @@ use crate::sample::SamplerOptions;
 use crate::session::with_breakers;
 use crate::{Error, ErrorKind, Result};
 
-/// A context with no size of its own has no more tokens than this.
+/// The default maximum number of decoder tokens.
 const USUAL_CONTEXT: usize = 1024;
-/// Tokens that are left for the text behind a prompt where nothing is said about its length.
+/// Tokens that are reserved for the text after a prompt if no maximum length is set.
 const LEAST_LEFT: usize = 1;
-/// Memory for the logits of a batch.
+/// Memory for the logits of a batch, in bytes.
 const LOGIT_BYTES: usize = 64 << 20;
 
-/// What goes into the model for one text.
+/// The model inputs of one text.
 pub(super) struct Job {
-    /// What the encoder reads; empty where there is none.
+    /// The encoder input; empty for decoder-only models.
     pub source: Vec<u32>,
-    /// What the decoder begins with.
+    /// The tokens that the decoder starts with.
     pub prompt: Vec<u32>,
-    /// The most tokens behind it.
+    /// The maximum number of tokens after the prompt.
     pub most: usize,
 }
 
-/// How all texts of a call are written.
+/// The decoding method of a call.
 enum Manner {
     Search(Arc<Settings>),
     Draw(Arc<Drawing>),
 }
 
-/// A text that is being written.
+/// A text that is being generated.
 enum Task {
     Search(Hunt),
     Draw(Draws),
@@ -71,31 +71,31 @@ impl Task {
 }
 
 impl Writer {
-    /// The most tokens of a source.
+    /// Returns the maximum number of tokens of a source.
     pub(super) fn most_source(&self) -> usize {
         let own = self.model.hyper().text;
         if self.options.source == 0 { own } else { self.options.source.min(own) }
     }
 
-    /// The most tokens that the decoder holds.
+    /// Returns the maximum number of tokens of the decoder.
     fn most_context(&self) -> usize {
         let own = self.model.hyper().context.max(1);
         if self.options.context == 0 { own.min(USUAL_CONTEXT) } else { self.options.context.min(own) }
     }
 
-    /// The most tokens of a prompt that is written on.
+    /// Returns the maximum number of tokens of a prompt that is continued.
     pub(super) fn most_prompt(&self, writing: &Writing) -> usize {
         let context = self.most_context();
         let left = match writing.search.max_tokens {
             usize::MAX => LEAST_LEFT,
-            // The last token need not go through the model. Who asks for more than there is room for gets what there is.
+            // The last token need not be processed. At most half of the context is reserved for the text.
             most => (most - 1).min(context / 2),
         };
         context.saturating_sub(left + writing.prefix.len())
     }
 
-    /// Writes all `jobs`, the longest first, and calls `each` with the number of each and what was found when it is
-    /// done.
+    /// Generates the texts of all `jobs`, the longest first, and calls `each` with the index of each job and its
+    /// hypotheses when it finishes.
     pub(super) fn run(
         &mut self,
         jobs: &[Job],
@@ -111,7 +111,7 @@ impl Writer {
         let mut flow =
             Flow { jobs, manner: self.manner(writing)?, batch: self.options.batch, scratch: Vec::new() };
         flow.run(&mut context, rows, width, each)?;
-        // After an error, sequences are left behind: a new context takes its place.
+        // After an error the context still holds sequences, so it is dropped and replaced by the next call.
         self.context = Some(context);
         Ok(())
     }
@@ -127,7 +127,7 @@ impl Writer {
         Drawing::new(&sampler, search.best, choices, search.length_penalty).map(Manner::Draw)
     }
 
-    /// A context for these jobs; gives how many rows go through it at once.
+    /// Creates a context for these jobs if necessary; returns the number of rows per batch.
     fn make_room(&mut self, jobs: &[Job], width: usize) -> Result<usize> {
         let longest = |length: &dyn Fn(&Job) -> usize| jobs.iter().map(length).max().unwrap_or(0);
         let prompt = longest(&|job| job.prompt.len());
@@ -147,7 +147,7 @@ impl Writer {
             most >= batch && wanted >= rows && have.most_tokens() >= context && have.text_limits().0 >= source
         });
         if !fits {
-            // The old one goes first: both at once would be too much.
+            // The old context is dropped first: both at once would need too much memory.
             self.context = None;
             let text = if reads { source.max(self.options.batch) } else { 0 };
             let cache = CacheOptions {
@@ -165,7 +165,7 @@ impl Writer {
     }
 }
 
-/// The jobs of a call on their way.
+/// The waiting and running jobs of a call.
 struct Flow<'a> {
     jobs: &'a [Job],
     manner: Manner,
@@ -189,7 +189,7 @@ impl Flow<'_> {
         let mut tasks: Vec<(usize, Task)> = Vec::new();
         while !waiting.is_empty() || !tasks.is_empty() {
             let free = texts - tasks.len();
-            // Texts are read together, not one each time that another is done.
+            // Sources are encoded in groups, not one whenever a text finishes.
             if tasks.is_empty() || 2 * free >= texts {
                 let (next, rest) = waiting.split_at(free.min(waiting.len()));
                 self.admit(context, next, &mut tasks)?;
@@ -203,7 +203,7 @@ impl Flow<'_> {
         Ok(())
     }
 
-    /// Takes the last tokens of all tasks through the model in one batch.
+    /// Runs the last tokens of all tasks through the model in one batch.
     fn advance(&mut self, context: &mut Context, tasks: &mut [(usize, Task)]) -> Result<()> {
         let mut pieces = Vec::new();
         for (_, task) in tasks.iter() {
@@ -225,7 +225,7 @@ impl Flow<'_> {
         Ok(())
     }
 
-    /// Reads the sources and prompts of jobs, and begins to write.
+    /// Encodes the sources and processes the prompts of jobs, and starts their generation.
     fn admit(&mut self, context: &mut Context, jobs: &[usize], tasks: &mut Vec<(usize, Task)>) -> Result<()> {
         let sequences: Vec<usize> = jobs.iter().map(|_| context.create()).collect();
         self.read(context, jobs, &sequences)?;
@@ -240,7 +240,7 @@ impl Flow<'_> {
         let (manner, scratch, all) = (&self.manner, &mut self.scratch, self.jobs);
         feed(context, &pieces, &mut |index, logits| {
             let (job, sequence) = (&all[jobs[index]], sequences[index]);
-            // The last token need not go through the model.
+            // The last token need not be processed.
             let most = job.most.min(room + 1 - job.prompt.len().min(room));
             let task = match manner {
                 Manner::Search(settings) => {
@@ -265,7 +265,7 @@ impl Flow<'_> {
         Ok(())
     }
 
-    /// Lets sequences read the sources of jobs, where there are any.
+    /// Encodes the sources of jobs, if there are any.
     fn read(&self, context: &mut Context, jobs: &[usize], sequences: &[usize]) -> Result<()> {
         let text = |(&job, &sequence): (&usize, &usize)| SequenceInput {
             sequence,

@@ -1,14 +1,14 @@
-//! From texts to what a model reads: whole, or in parts that end where sentences do.
+//! From texts to encoder input: whole, or in parts that end at sentence boundaries.
 
 use super::Writing;
 use crate::encoder::Long;
 use crate::tokenizer::{EncodeOptions, Tokenizer};
 use crate::{Error, ErrorKind, Result};
 
-/// Marks behind which a sentence may be over.
+/// Characters after which a sentence may end.
 const ENDS: &[char] = &['.', '!', '?', '…', '。', '！', '？', '\n'];
 
-/// The tokens of a text, as the model reads it.
+/// Returns the tokens of a text as encoder input.
 fn encode(tokenizer: &Tokenizer, text: &str, writing: &Writing) -> Result<Vec<u32>> {
     let text = format!("{}{text}", writing.before);
     let options = EncodeOptions { add_special: writing.around.is_none(), parse_special: false };
@@ -19,7 +19,7 @@ fn encode(tokenizer: &Tokenizer, text: &str, writing: &Writing) -> Result<Vec<u3
     })
 }
 
-/// The sources that a text becomes, each of up to `most` tokens.
+/// Splits a text into sources of up to `most` tokens each.
 pub(super) fn parts(
     tokenizer: &Tokenizer,
     text: &str,
@@ -63,13 +63,13 @@ pub(super) fn parts(
         if end >= spans.len() || writing.long == Long::Cut {
             break;
         }
-        // A part that begins where the one before it began would never end.
+        // A part must start after the start of the one before it, or the loop would not terminate.
         first = end.saturating_sub(overlap).max(first + 1);
     }
     Ok(parts)
 }
 
-/// The part from token `first` on, and the token that the next one begins with.
+/// Returns the part from token `first` on, and the first token of the next one.
 fn part(
     tokenizer: &Tokenizer,
     text: &str,
@@ -83,12 +83,12 @@ fn part(
         let mut to = spans.get(end).map_or(text.len(), |next| text.floor_char_boundary(next.0));
         if writing.long != Long::Cut && end < spans.len() {
             let cut = sentence_end(&text[from..to.max(from)]).map_or(to, |length| from + length);
-            // A token that goes on behind the cut, as one does that begins with a space, is left to the next part.
+            // A token that extends past the cut, such as one that begins with a space, belongs to the next part.
             end = spans.partition_point(|span| span.1 <= cut).clamp(first + 1, end);
             to = spans.get(end).map_or(text.len(), |next| text.floor_char_boundary(next.0));
         }
         let tokens = encode(tokenizer, &text[from..to.max(from)], writing)?;
-        // A text's parts may have more tokens than they had in the whole.
+        // A part may encode to more tokens than it has in the whole text.
         match tokens.len().checked_sub(most) {
             None | Some(0) => return Ok((tokens, end)),
             Some(_) if count == 1 => {
@@ -101,7 +101,8 @@ fn part(
     }
 }
 
-/// Where in its second half a text's last sentence ends, or its last word; `None` where there are neither.
+/// Returns where the last sentence, or else the last word, in the second half of a text ends; `None` if there is
+/// neither.
 fn sentence_end(text: &str) -> Option<usize> {
     let half = text.len() / 2;
     let mut word = None;

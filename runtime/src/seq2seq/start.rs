@@ -1,11 +1,11 @@
-//! What a decoder behind an encoder begins with.
+//! Decoder start tokens of encoder–decoder models.
 
 use crate::Result;
 use crate::logits_processors::of::tokens;
 use crate::model::Model;
 use crate::{Error, ErrorKind};
 
-/// The tokens that a text begins behind, for models that read another first.
+/// Returns the tokens that the decoder of an encoder–decoder model starts with.
 pub(crate) fn start_tokens(model: &Model) -> Result<Vec<u32>> {
     let config = model.config();
     let stated = ["decoder_start_token_id", "decoder.start_token_id", "bos_token_id"];

@@ -1,17 +1,17 @@
-//! The texts that no repetition reaches across, as tokens.
+//! DRY sequence breakers given as text, converted to token sequences.
 
 use crate::sample::SamplerOptions;
 use crate::tokenizer::{EncodeOptions, Tokenizer};
 use crate::{Error, Result};
 
-/// The most tokens of a breaker that begins inside a token.
+/// The maximum number of tokens of a breaker that begins inside a token.
 const LONGEST_REST: usize = 20;
 
-/// The longest breaker, in bytes: each token that ends with its beginning has the rest of it encoded.
+/// The maximum length of a breaker in bytes: for each token that ends with a prefix of it, the remainder is encoded.
 const LONGEST_TEXT: usize = 256;
 
-/// The options with the ways in which tokens spell one of `texts` among the breakers of DRY: as a part of a token,
-/// or begun at the end of one. Nothing is looked for where DRY is off.
+/// Returns the options with every tokenization of `texts` added to the DRY sequence breakers: as a part of a token, or
+/// starting at the end of one. Returns the options unchanged if DRY is off.
 pub(crate) fn with_breakers(
     options: &SamplerOptions,
     texts: &[String],
@@ -35,7 +35,7 @@ pub(crate) fn with_breakers(
     Ok(options)
 }
 
-/// How `text` is spelt from token `id` on, if it holds the text or ends with its beginning.
+/// Returns how `text` is tokenized from token `id` on, if `id` contains the text or ends with a prefix of it.
 fn spelling(tokenizer: &Tokenizer, id: u32, text: &str) -> Result<Option<Vec<u32>>> {
     let (token, wanted) = (tokenizer.token_text(id)?, text.as_bytes());
     if token.windows(wanted.len()).any(|part| part == wanted) {

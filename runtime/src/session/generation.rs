@@ -1,4 +1,4 @@
-//! A text that is being written, step by step.
+//! Text generation, step by step.
 
 use super::turn::{Generated, Turn};
 use super::{GenerateOptions, Session, Token};
@@ -6,34 +6,34 @@ use crate::template::Message;
 use crate::text::TextStream;
 use crate::{Error, ErrorKind, Result};
 
-/// Why a generation ended.
+/// Finish reason: why a generation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ended {
-    /// The model ended its text.
+    /// The model produced an end token.
     Model,
-    /// One of the texts of [`SessionOptions::stop`](super::SessionOptions::stop) came.
+    /// One of the stop strings in [`SessionOptions::stop`](super::SessionOptions::stop) occurred.
     StopText,
-    /// There are as many tokens as were wanted.
+    /// The maximum number of tokens was reached.
     Length,
     /// The context is full.
     Context,
 }
 
-/// What a step of a generation brought.
+/// The result of a step of a generation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Step {
-    /// A token. The text that it makes certain may be empty: characters are given whole, and what may begin a stop
-    /// text waits.
+    /// A token. The text that it completes may be empty: only whole characters are returned, and text that may be the
+    /// beginning of a stop string is held back.
     Token(Token),
     /// No token, but text that was held back until the end.
     Rest,
 }
 
-/// A text that a session is writing, begun by [`Session::begin`]; [`Pieces`](super::Pieces) is the iterator over it.
+/// A running generation, started by [`Session::begin`]; [`Pieces`](super::Pieces) is the iterator over it.
 ///
-/// It borrows nothing, so that it can be kept beside its session; what it is given must be the session that began it,
-/// and nothing else may have changed that meanwhile.
+/// It does not borrow the session, so that both can be stored in one struct. It must be used with the session that
+/// started it, and the session must not have been changed in the meantime.
 #[derive(Debug)]
 pub struct Generation {
     stream: TextStream,
@@ -42,10 +42,10 @@ pub struct Generation {
     generated: Generated,
     tokens: usize,
     options: GenerateOptions,
-    /// A token that was given out and has not gone through the model.
+    /// A token that was returned but has not been processed by the model yet.
     last: Option<u32>,
     ended: Option<Ended>,
-    /// The end is certain, and the text before it was given.
+    /// The generation has ended, and all text before its end was returned.
     over: bool,
 }
 
@@ -64,29 +64,29 @@ impl Generation {
         }
     }
 
-    /// Tokens generated so far.
+    /// Returns the number of tokens generated so far.
     pub fn tokens(&self) -> usize {
         self.tokens
     }
 
-    /// Why the generation ended, once it has.
+    /// Returns the finish reason, once the generation has ended.
     pub fn ended(&self) -> Option<Ended> {
         self.ended
     }
 
-    /// The bytes of the last token, which may be a part of a character.
+    /// Returns the bytes of the last token, which may be a part of a character.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Changes the most tokens that this text may have.
+    /// Sets the maximum number of tokens of this generation.
     pub fn set_max_tokens(&mut self, most: usize) {
         self.options.max_tokens = most;
     }
 
-    /// Takes one step and puts the text that it brought into `text`, whole characters only; `None` after the last.
+    /// Generates a token and appends the text that it completes to `text`, in whole characters; `None` after the last.
     ///
-    /// After an error the text is where it was: a step that was stopped can be taken again.
+    /// After an error the generation is unchanged: a cancelled step can be retried.
     pub fn step(&mut self, session: &mut Session, text: &mut String) -> Result<Option<Step>> {
         if self.over {
             text.clear();
@@ -104,7 +104,7 @@ impl Generation {
         }
         let Some(token) = session.choose()? else { return Ok(self.end(Ended::Model, text)) };
         self.bytes.clear();
-        // Without a tokenizer there are ids alone.
+        // Without a tokenizer there are only token ids.
         if let Ok(tokenizer) = session.model.tokenizer() {
             tokenizer.piece_into(token.id, false, &mut self.bytes)?;
         }
@@ -128,8 +128,8 @@ impl Generation {
         (!text.is_empty()).then_some(Step::Rest)
     }
 
-    /// Ends the text where it is, as after a stop, and puts what was held back into `text`: no stop text can come any
-    /// more.
+    /// Ends the generation early, as after a cancellation, and appends the text that was held back to `text`: no stop
+    /// string can follow any more.
     pub fn rest(&mut self, text: &mut String) {
         self.over = true;
         text.clear();
@@ -137,7 +137,8 @@ impl Generation {
         self.answer.push_str(text);
     }
 
-    /// Leaves the text as it is: what was written of it is what the assistant said, or what a raw text goes on from.
+    /// Finishes the generation as it is: its text becomes the assistant's message, or the text that a raw generation
+    /// continues from.
     pub fn finish(mut self, session: &mut Session) {
         self.leave(session);
     }
@@ -148,7 +149,7 @@ impl Generation {
         self.generated = Generated::default();
     }
 
-    /// Keeps in the session what was generated so far.
+    /// Stores the text and tokens generated so far in the session.
     pub(super) fn keep(&self, session: &mut Session) {
         if self.options.raw {
             session.unread = self.last;
@@ -162,20 +163,20 @@ impl Generation {
 }
 
 impl Session {
-    /// Begins a text, as [`Session::generate`] does.
+    /// Starts a generation like [`Session::generate`].
     pub fn begin(&mut self, prompt: &str, options: GenerateOptions) -> Result<Generation> {
         let stream = TextStream::new(&self.options.stop)?;
         let said = self.turns.len();
         let read = self.prompt_tokens(prompt, options).and_then(|tokens| self.prefill(&tokens));
         if let Err(error) = read {
-            // What was not heard was not said.
+            // A message that was not processed is not part of the conversation.
             self.turns.truncate(said);
             return Err(error);
         }
         Ok(self.begun(stream, options))
     }
 
-    /// Begins a text behind tokens that are given as they are, after those that the session has.
+    /// Starts a generation after `tokens`, which are appended unchanged to those of the session.
     pub fn begin_tokens(&mut self, tokens: &[u32], options: GenerateOptions) -> Result<Generation> {
         let stream = TextStream::new(&self.options.stop)?;
         let unread = self.unread.into_iter();
@@ -187,7 +188,7 @@ impl Session {
         Ok(self.begun(stream, GenerateOptions { raw: true, ..options }))
     }
 
-    /// The text that follows what was just read.
+    /// Creates the generation that follows the prompt that was just processed.
     pub(super) fn begun(&mut self, stream: TextStream, options: GenerateOptions) -> Generation {
         self.unread = None;
         let source = self.source.as_ref().map_or(&[][..], |text| text.ids.as_slice());

@@ -1,4 +1,4 @@
-//! One conversation or text: prompt in, tokens and whole characters out.
+//! A session: one conversation or text with its KV cache; prompt in, tokens and whole characters out.
 
 mod dry_breakers;
 mod generation;
@@ -27,31 +27,31 @@ use crate::template::Message;
 use crate::{Error, ErrorKind, Result};
 use turn::Turn;
 
-/// How a session is opened.
+/// Options of a session.
 #[derive(Clone, Debug)]
 pub struct SessionOptions {
-    /// The most tokens; 0: the model's own, but no more than 2048.
+    /// The maximum number of tokens; 0: the model's own, capped at 2048.
     pub context: usize,
-    /// The most tokens that go through the model at once.
+    /// The maximum number of tokens per batch (chunked prefill).
     pub batch: usize,
-    /// The most rows of a text that is read at once, for models that do; 0: the model's own, but no more than 2048.
+    /// The maximum number of rows of encoder input, for encoder–decoder models; 0: the model's own, capped at 2048.
     pub text: usize,
-    /// What tokens see, where that is to be less than the model's all; layers with a shorter window of their own keep
-    /// it. The cache then holds no more than this.
+    /// Which keys tokens attend to, if fewer than the model's own; layers with a shorter sliding window keep it. The KV
+    /// cache then holds no more than this.
     pub window: Option<Window>,
-    /// The type of cached numbers; `None`: f16, or f32 for models whose weights are f32.
+    /// The type of the KV cache; `None`: f16, or f32 for models whose weights are f32.
     pub cache: Option<CacheType>,
-    /// How many forks may go on beside the session, as the beams of a search do, each with a context of its own.
+    /// The maximum number of forks besides the session, such as the beams of a beam search, each with a context of its
+    /// own.
     pub forks: usize,
-    /// The most bytes of activations, keys and values together; a session that would reserve more is refused, and told
-    /// what would fit. `None`: no limit.
+    /// The maximum memory in bytes for activations and KV cache together. Opening a session that would reserve more
+    /// fails with an error that names options that would fit. `None`: no limit.
     pub budget: Option<usize>,
-    /// How tokens are chosen.
+    /// How tokens are sampled.
     pub sampler: SamplerOptions,
-    /// Texts that end a generation.
+    /// Stop strings that end a generation.
     pub stop: Vec<String>,
-    /// Texts that no repetition reaches across where the sampler punishes repetitions by DRY; they add to the
-    /// sampler's own. Without a tokenizer they have no meaning.
+    /// DRY sequence breakers as text, added to the sampler's own. Ignored without a tokenizer.
     pub dry_breakers: Vec<String>,
 }
 
@@ -72,50 +72,51 @@ impl Default for SessionOptions {
     }
 }
 
-/// The newest tokens of a sequence and its first, all at their true positions.
+/// A sliding window with attention sinks (StreamingLLM, arXiv:2309.17453): the newest tokens of a sequence and its
+/// first, all at their true positions.
 ///
-/// What a model was not trained on stays what it is: a model that was trained with full attention goes on well where
-/// the first few tokens, on which much of its attention rests, stay in sight. Positions do not begin anew, so that a
-/// sequence is no longer than the context either way.
+/// A window does not extend what a model was trained for, but a model that was trained with full attention keeps its
+/// quality if the first few tokens, which receive much of its attention, stay in the window. Positions do not restart,
+/// so that a sequence is never longer than the context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// How many of the newest, the token itself included; at least 1.
+    /// The number of newest tokens, the query's own token included; at least 1.
     pub recent: usize,
-    /// How many of the first.
+    /// The number of first tokens (attention sinks).
     pub first: usize,
 }
 
-/// A token that was chosen.
+/// A sampled token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Token {
     /// Its id.
     pub id: u32,
-    /// The logarithm of its probability; NaN unless the sampler was asked for it.
+    /// Its log-probability; NaN unless enabled in the sampler options.
     pub log_probability: f32,
 }
 
-/// What a session holds in memory, in bytes.
+/// Memory that a session holds, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// Activations, scratch, norms and biases.
+    /// Activations, scratch buffers, norms and biases.
     pub arena: usize,
-    /// Keys and values, reserved; they take memory as they fill.
+    /// The KV cache, as reserved; pages become resident as it fills.
     pub cache: usize,
-    /// The mapped file.
+    /// The mapped model file.
     pub mapped: usize,
 }
 
-/// Stops a session from any thread: a running call ends at the next step with
-/// [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) and the session stays as it was before the call.
+/// Cancels a session from any thread: a running call returns [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) at
+/// the next step and leaves the session as it was before the call.
 ///
-/// Each session, forks included, has its own.
+/// Each session has its own, forks included.
 #[derive(Clone, Debug)]
 pub struct StopHandle {
     flag: Arc<AtomicBool>,
 }
 
 impl StopHandle {
-    /// One that nobody has pulled.
+    /// Creates a handle in the not-cancelled state.
     pub(crate) fn new() -> Self {
         Self { flag: Arc::new(AtomicBool::new(false)) }
     }
@@ -124,25 +125,25 @@ impl StopHandle {
         &self.flag
     }
 
-    /// Stops the running call, or the next one.
+    /// Cancels the running call, or the next one.
     pub fn stop(&self) {
         self.flag.store(true, Ordering::Relaxed);
     }
 
-    /// Takes back a stop that no call has followed yet.
+    /// Resets a cancellation that no call has consumed yet.
     pub fn withdraw(&self) {
         self.flag.store(false, Ordering::Relaxed);
     }
 }
 
-/// How a text is generated.
+/// Options of a generation.
 #[derive(Clone, Copy, Debug)]
 pub struct GenerateOptions {
-    /// The most tokens.
+    /// The maximum number of tokens.
     pub max_tokens: usize,
-    /// Give the prompt to the model as it is, without the chat template.
+    /// Uses the prompt as it is, without the chat template.
     pub raw: bool,
-    /// Read control tokens out of a raw prompt that spells them. Leave this off for text from strangers.
+    /// Parses control tokens in a raw prompt. Leave this off for untrusted text.
     pub special: bool,
 }
 
@@ -152,10 +153,10 @@ impl Default for GenerateOptions {
     }
 }
 
-/// Memory for the logits of a scored batch.
+/// Memory for the logits of a scored batch, in bytes.
 const SCORE_BYTES: usize = 32 << 20;
 
-/// One sequence of a model with its sampler. Forks share the cache of what they have in common.
+/// One sequence of a model with its sampler. Forks share the KV cache of their common prefix.
 pub struct Session {
     model: Model,
     options: SessionOptions,
@@ -166,16 +167,16 @@ pub struct Session {
     sampler: Sampler,
     logits: Vec<f32>,
     turns: Vec<Turn>,
-    /// What was read at once.
+    /// The encoder input.
     source: Option<Tokens>,
-    /// The last token of a raw text, which was given out but has not gone through the model.
+    /// The last token of a raw text, which was returned but not processed by the model.
     unread: Option<u32>,
-    /// The tokens are not in the cache, where they were to be computed again and that was stopped.
+    /// The KV cache does not hold the tokens: recomputing them was cancelled.
     lost: bool,
     stop: StopHandle,
 }
 
-/// The context, once the model's governor lets a pass begin: forks wait for nobody who rests.
+/// Locks the context once the model's governor admits a pass; a fork is not blocked while another session is throttled.
 fn ready<'a>(context: &'a Mutex<Context>, model: &Model, stop: &StopHandle) -> MutexGuard<'a, Context> {
     model.governor().wait(&stop.flag);
     let mut context = locked(context);
@@ -183,7 +184,7 @@ fn ready<'a>(context: &'a Mutex<Context>, model: &Model, stop: &StopHandle) -> M
     context
 }
 
-/// The context, also after a panic elsewhere: every batch checks what it needs.
+/// Locks the context, also when the lock is poisoned: every batch validates what it needs.
 fn locked(context: &Mutex<Context>) -> MutexGuard<'_, Context> {
     context.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -197,8 +198,8 @@ impl Session {
 
     fn in_context(model: Model, options: SessionOptions, mut context: Context) -> Result<Self> {
         let sampler = match model.tokenizer() {
-            // Rows of a padded head that no token stands for are never chosen. Tokens beyond the head, as in Gemma 3,
-            // cannot be chosen, and are refused where they are read.
+            // Padding rows of the LM head that correspond to no token are never sampled. Token ids beyond the LM head,
+            // as in Gemma 3, cannot be sampled and are rejected as input.
             Ok(tokenizer) => {
                 let choices = context.vocabulary().min(tokenizer.vocabulary_size().max(1) as usize);
                 let sampler = with_breakers(&options.sampler, &options.dry_breakers, tokenizer)?;
@@ -227,22 +228,22 @@ impl Session {
         })
     }
 
-    /// The model.
+    /// Returns the model.
     pub fn model(&self) -> &Model {
         &self.model
     }
 
-    /// How it was opened.
+    /// Returns the options of the session.
     pub(crate) fn options(&self) -> &SessionOptions {
         &self.options
     }
 
-    /// Lets another handle stop the session.
+    /// Replaces the handle that cancels the session.
     pub(crate) fn stop_by(&mut self, stop: StopHandle) {
         self.stop = stop;
     }
 
-    /// Tokens so far.
+    /// Returns the number of tokens so far.
     pub fn position(&self) -> usize {
         match self.lost {
             true => self.tokens.len(),
@@ -250,7 +251,7 @@ impl Session {
         }
     }
 
-    /// Reads a text at once, for models with an encoder and a decoder; what was written before is forgotten.
+    /// Encodes a text, for encoder–decoder models, and resets the decoder's sequence.
     pub fn read(&mut self, text: &Tokens) -> Result<()> {
         self.reset();
         self.hear(text)?;
@@ -258,7 +259,7 @@ impl Session {
         Ok(())
     }
 
-    /// Lets the sequence read `text`.
+    /// Sets `text` as the encoder input of the sequence.
     fn hear(&mut self, text: &Tokens) -> Result<()> {
         let mut context = locked(&self.context);
         context.listen_to(&self.stop.flag);
@@ -275,7 +276,7 @@ impl Session {
         }])
     }
 
-    /// Appends tokens; the last one's logits are then there.
+    /// Appends tokens; [`logits`](Self::logits) are those of the last one.
     pub fn prefill(&mut self, tokens: &[u32]) -> Result<()> {
         let Some(last) = tokens.len().checked_sub(1) else { return Ok(()) };
         let batch = locked(&self.context).limits().0;
@@ -286,21 +287,22 @@ impl Session {
         })
     }
 
-    /// Appends tokens as the prefix of an empty session: they see each other both ways, and what follows sees all of
-    /// them. They go in at once, so that there are no more than [`SessionOptions::batch`].
+    /// Appends tokens as the prefix of an empty session (prefix LM): they attend to each other in both directions, and
+    /// later tokens attend to all of them. They are processed in one batch, so that their number is limited to
+    /// [`SessionOptions::batch`].
     pub fn prefill_prefix(&mut self, tokens: &[u32]) -> Result<()> {
         locked(&self.context).set_prefix(self.sequence, tokens.len())?;
         let read = self.prefill(tokens);
         if read.is_err() {
-            // Never fails: a session that took nothing is as empty as it was.
+            // Cannot fail: the session stayed empty.
             let _ = locked(&self.context).set_prefix(self.sequence, 0);
         }
         read
     }
 
-    /// Takes tokens through the model, `batch` at once, and calls `each` with the session's logits and the
-    /// number of the first token of every batch. On an error the session is as it was before, or where a
-    /// sliding window has moved on, holds the tokens that went in.
+    /// Runs tokens through the model, `batch` at a time, and calls `each` with the session's logits and the index of
+    /// the first token of every batch. On an error the session is as it was before, or, if a sliding window has
+    /// advanced, holds the tokens that were processed.
     fn forward(
         &mut self,
         tokens: &[u32],
@@ -321,7 +323,7 @@ impl Session {
                 context.forward(&[BatchEntry { sequence: self.sequence, tokens: chunk, all_logits }])
             {
                 if switched {
-                    // What is cached was turned for a length that was not reached.
+                    // The cached keys were rotated for a length that was not reached.
                     drop(context);
                     self.lose();
                     return Err(error);
@@ -339,12 +341,12 @@ impl Session {
         Ok(())
     }
 
-    /// The logits of the last token; zeros before the first.
+    /// Returns the logits of the last token; zeros before the first.
     pub fn logits(&self) -> &[f32] {
         &self.logits
     }
 
-    /// Appends tokens and calls `each` with the number of every one and its logits, in order.
+    /// Appends tokens and calls `each` with the index and the logits of each, in order.
     pub fn score(&mut self, tokens: &[u32], each: &mut dyn FnMut(usize, &[f32])) -> Result<()> {
         self.widen()?;
         let (batch, wanted) = locked(&self.context).limits();
@@ -362,7 +364,7 @@ impl Session {
         tokens.iter().for_each(|&token| self.sampler.accept(token));
     }
 
-    /// Makes room for the logits of many rows, once. Only an empty, unshared session can be remade.
+    /// Reserves memory for the logits of many rows, once. Only an empty session that shares no cache can be recreated.
     fn widen(&mut self) -> Result<()> {
         let (batch, most) = locked(&self.context).limits();
         let wanted = (SCORE_BYTES / (4 * self.logits.len())).clamp(1, batch.max(1));
@@ -380,7 +382,7 @@ impl Session {
         Ok(())
     }
 
-    /// Chooses the next token by the sampler and takes it through the model. `None` at the model's end.
+    /// Samples the next token and runs it through the model. `None` at the end of the generation.
     pub fn next_token(&mut self) -> Result<Option<Token>> {
         let token = self.choose()?;
         if let Some(token) = token {
@@ -389,7 +391,7 @@ impl Session {
         Ok(token)
     }
 
-    /// Chooses the next token.
+    /// Samples the next token.
     fn choose(&mut self) -> Result<Option<Token>> {
         if self.tokens.is_empty() {
             return Err(Error::new(ErrorKind::State, "session", "has no tokens to go on from; prefill some"));
@@ -401,13 +403,13 @@ impl Session {
         Ok(Some(Token { id: choice.id, log_probability: choice.log_probability }))
     }
 
-    /// The most likely tokens of the last choice, where the sampler was asked for them.
+    /// Returns the most likely tokens of the last sampling step, if enabled in the sampler options.
     pub fn top(&self) -> &[crate::sample::Choice] {
         self.sampler.top()
     }
 
-    /// Forgets all but the first `length` tokens; the logits are those of the last token that went through until
-    /// the next one does.
+    /// Removes all but the first `length` tokens. The logits remain those of the last processed token until the next
+    /// one is processed.
     pub fn truncate(&mut self, length: usize) -> Result<()> {
         match self.lost {
             true if length > self.tokens.len() => {
@@ -425,14 +427,14 @@ impl Session {
         Ok(())
     }
 
-    /// Takes an empty sequence in the place of the session's.
+    /// Replaces the sequence by an empty one.
     fn empty(&mut self) {
         let mut context = locked(&self.context);
         context.remove(self.sequence);
         self.sequence = context.create();
     }
 
-    /// Forgets everything.
+    /// Resets the session to its empty state.
     pub fn reset(&mut self) {
         self.empty();
         self.tokens.clear();
@@ -444,8 +446,8 @@ impl Session {
         self.logits.fill(0.0);
     }
 
-    /// Forgets all but the first `length` tokens, and all messages, and takes the last of those through the model again:
-    /// what is written next follows it.
+    /// Removes all but the first `length` tokens, and all messages, and runs the last remaining token through the model
+    /// again, so that its logits are current.
     pub fn rewind(&mut self, length: usize) -> Result<()> {
         if length == 0 {
             self.reset();
@@ -459,9 +461,9 @@ impl Session {
         self.prefill(&[last])
     }
 
-    /// A second session that goes on from here; both share the cache of what they have in common.
+    /// Returns a second session that continues from here and shares the KV cache of the common prefix.
     ///
-    /// All forks share the memory that the first session reserved; a fork that finds none left says so.
+    /// All forks share the memory that the first session reserved; forking fails if it is exhausted.
     pub fn fork(&self) -> Result<Self> {
         let mut context = locked(&self.context);
         let sequence = context.fork(self.sequence)?;
@@ -484,51 +486,50 @@ impl Session {
         })
     }
 
-    /// Stops this session from another thread.
+    /// Returns a handle that cancels this session from another thread.
     pub fn stop_handle(&self) -> StopHandle {
         self.stop.clone()
     }
 
-    /// What the session holds in memory.
+    /// Returns the memory that the session holds.
     pub fn memory(&self) -> Memory {
         let (arena, cache) = locked(&self.context).memory();
         Memory { arena, cache, mapped: self.model.file().bytes().len() }
     }
 
-    /// Gives memory that holds nothing, such as that of forgotten tokens, back to the system.
+    /// Returns unused memory, such as that of removed tokens, to the system.
     pub fn trim(&mut self) {
         locked(&self.context).trim();
     }
 
-    /// Says `prompt` as the user and generates the answer with the usual options.
+    /// Adds `prompt` as a user message and generates the answer with the default options.
     pub fn ask(&mut self, prompt: &str) -> Result<Pieces<'_>> {
         self.generate(prompt, GenerateOptions::default())
     }
 
-    /// Adds a message that stands before the next question, such as a system prompt.
+    /// Adds a message before the next prompt, such as a system prompt.
     pub fn say(&mut self, role: &str, content: &str) {
         self.turns.push(Turn::given(Message::new(role, content)));
     }
 
-    /// Generates a text: as the answer to `prompt` where the model has a chat template and `raw` is not set,
-    /// as its continuation otherwise. A model with an encoder reads the prompt, forgets what it read before, and writes
-    /// another text.
+    /// Generates a text: the answer to `prompt` if the model has a chat template and `raw` is off, otherwise its
+    /// continuation. An encoder–decoder model encodes the prompt in place of the previous one and generates a new text.
     pub fn generate(&mut self, prompt: &str, options: GenerateOptions) -> Result<Pieces<'_>> {
         let generation = self.begin(prompt, options)?;
         Ok(Pieces::new(self, generation))
     }
 
-    /// Goes back to where the sequence and `tokens` part, and returns what has to follow: at least one token.
+    /// Truncates the sequence to the common prefix with `tokens` and returns the tokens that must follow: at least one.
     fn keep_common(&mut self, tokens: &[u32]) -> Result<Vec<u32>> {
         let common = self.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count();
         let common = common.min(tokens.len().saturating_sub(1));
-        // Frequencies of a long sequence are those of its length when a token went in.
+        // RoPE frequencies of a long sequence depend on its length when a token was processed.
         let longest = self.tokens.len().max(tokens.len());
         let stretched = locked(&self.context).stretches().is_some_and(|length| longest > length);
         if !stretched && self.truncate(common).is_ok() {
             return Ok(tokens[common..].to_vec());
         }
-        // What the past would need is not there any more: begin again.
+        // The KV cache no longer holds what the prefix needs: start over.
         self.empty();
         self.tokens.clear();
         self.lost = false;

@@ -1,4 +1,4 @@
-//! The text of a generation, piece by piece.
+//! Iterator over the text of a generation.
 
 use super::{Ended, Generation, Session};
 use crate::{Error, Result};
@@ -7,7 +7,7 @@ use crate::{Error, Result};
 pub struct Pieces<'a> {
     session: &'a mut Session,
     generation: Generation,
-    /// An error that is told after the text that was held back.
+    /// An error that is returned after the text that was held back.
     failed: Option<Error>,
 }
 
@@ -39,12 +39,12 @@ impl<'a> Pieces<'a> {
         Self { session, generation, failed: None }
     }
 
-    /// Tokens generated so far.
+    /// Returns the number of tokens generated so far.
     pub fn tokens(&self) -> usize {
         self.generation.tokens()
     }
 
-    /// Why the generation ended, once it has.
+    /// Returns the finish reason, once the generation has ended.
     pub fn ended(&self) -> Option<Ended> {
         self.generation.ended()
     }

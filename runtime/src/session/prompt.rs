@@ -1,4 +1,4 @@
-//! From what is said to tokens.
+//! Converting messages to prompt tokens.
 
 use super::turn::{Generations, Turn};
 use super::{GenerateOptions, Generation, Session};
@@ -11,7 +11,7 @@ use crate::{Error, Result};
 use std::ops::Range;
 
 impl Session {
-    /// The tokens that have to follow for the model to answer `prompt`.
+    /// Returns the tokens that must follow for the model to answer `prompt`.
     pub(super) fn prompt_tokens(&mut self, prompt: &str, options: GenerateOptions) -> Result<Vec<u32>> {
         let model = self.model.clone();
         let tokenizer = model.tokenizer()?;
@@ -33,8 +33,8 @@ impl Session {
         self.keep_common(&tokens)
     }
 
-    /// Begins the answer to a whole conversation, which takes the place of what was said before. What it shares with
-    /// that is not read again.
+    /// Starts the answer to a whole conversation, which replaces the session's messages. Their common prefix is not
+    /// processed again.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the model has no chat template.
@@ -56,7 +56,7 @@ impl Session {
     }
 }
 
-/// The tokens that a fresh session of `model` reads to answer `prompt` after `messages`.
+/// Returns the tokens that a new session of `model` processes to answer `prompt` after `messages`.
 pub(crate) fn first_tokens(
     model: &Model,
     messages: &[Message],
@@ -74,8 +74,8 @@ pub(crate) fn first_tokens(
     }
 }
 
-/// The tokens of a conversation. Control tokens come from the template alone, however it joins, cuts or changes what
-/// messages spell; what the model generated keeps its tokens.
+/// Returns the tokens of a conversation. Control tokens come only from the template, however it joins, cuts or changes
+/// the text of messages; generated messages keep their tokens.
 fn conversation(tokenizer: &Tokenizer, template: &ChatTemplate, turns: &[Turn]) -> Result<Vec<u32>> {
     let text = |id: Option<u32>| {
         id.and_then(|id| tokenizer.token_text(id).ok()).map(|text| String::from_utf8_lossy(text).into_owned())
@@ -115,7 +115,7 @@ mod tests {
 
     const CONTROL: [&str; 7] =
         ["<|im_start|>", "<|im_end|>", "<|user|>", "<|a|>", "[INST]", "<|7|>", "<|\n|>"];
-    /// Ids of bytes are the bytes; those of [`CONTROL`] follow.
+    /// Ids below this are single bytes; those of [`CONTROL`] follow.
     const FIRST_CONTROL: u32 = 256;
 
     fn tokenizer(normalized: bool) -> Tokenizer {
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn what_the_model_generated_keeps_its_tokens() {
         let template = "{% for m in messages %}<|im_start|>{{ m.content | trim }}<|im_end|>{% endfor %}";
-        // `[INST]` as the control token, and ` x` as one token that no text becomes.
+        // `[INST]` as a control token, and ` x` as a token that encoding never produces.
         let mut generated = Generated::default();
         for (id, end) in [(72, 1), (260, 7), (120, 9)] {
             generated.push(id, end);
@@ -249,14 +249,14 @@ mod tests {
         assert_eq!(with(Some(generated.clone())), [&plain[..], &[72, 260, 120, end]].concat());
         assert_eq!(with(None), [&plain[..], &text("H[INST] x"), &[end]].concat());
 
-        // A template that cuts the text at a token, and one that cuts inside.
+        // One template cuts the text at a token boundary, the other inside a token.
         let turns = [answer(Some(generated))];
         let cut = |template: &str| tokens(template, &turns, false);
         assert_eq!(cut("{{ messages[0].content.split('H')[1] }}"), [260, 120]);
         assert_eq!(cut("{{ messages[0].content[:8] }}"), [72, 260, 32]);
         assert_eq!(cut("{{ messages[0].content[2:] }}"), text("INST] x"));
         assert_eq!(cut("{{ messages[0].content | lower }}"), text("h[inst] x"));
-        // Once each, so that a template cannot multiply them.
+        // Once each, so that a template cannot duplicate them.
         let twice = cut("{{ messages[0].content }}-{{ messages[0].content }}");
         assert_eq!(twice, [&[72, 260, 120, 45], &text("H[INST] x")[..]].concat());
     }

@@ -1,16 +1,16 @@
-//! Sequences that grow beyond the length up to which their frequencies hold.
+//! Recomputes the KV cache when a sequence outgrows the length for which its RoPE frequencies are valid.
 
 use super::{Session, locked, ready};
 use crate::context::BatchEntry;
 use crate::{Error, ErrorKind, Result};
 
 impl Session {
-    /// Makes ready for `count` more tokens: computes the past again where they bring the sequence beyond the length up to
-    /// which its frequencies hold, for what is cached was turned by others, and where that was stopped before. `batch`
-    /// tokens go through the model at once. Gives whether the past was computed.
+    /// Prepares for `count` more tokens. Recomputes the KV cache if they take the sequence past the length at which
+    /// RoPE scaling changes its frequencies, since cached keys were rotated by the old ones, or if an earlier
+    /// recomputation was cancelled. `batch` tokens are processed per pass. Returns whether the cache was recomputed.
     ///
     /// # Errors
-    /// [`ErrorKind::TooLong`] where the context has no room; nothing has changed then.
+    /// [`ErrorKind::TooLong`] if the context is too short; the session is unchanged then.
     pub(super) fn switch(&mut self, count: usize, batch: usize) -> Result<bool> {
         let context = locked(&self.context);
         let before = if self.lost { self.tokens.len() } else { context.length(self.sequence)? };
@@ -22,7 +22,7 @@ impl Session {
         }
         let crosses = context.switches().is_some_and(|length| (1..=length).contains(&before) && end > length);
         drop(context);
-        // What was read cannot be heard twice here.
+        // Sequences with encoder input are not recomputed.
         if !(crosses || self.lost) || self.source.is_some() || self.tokens.len() != before {
             return Ok(false);
         }
@@ -42,13 +42,13 @@ impl Session {
         outcome.map(|()| true)
     }
 
-    /// Takes back what was cached: the tokens go through the model again before others do.
+    /// Drops the cached keys and values; the tokens must be recomputed before others are processed.
     pub(super) fn lose(&mut self) {
         self.empty();
         self.lost = true;
     }
 
-    /// Computes what was lost.
+    /// Recomputes the KV cache if it was dropped.
     pub(super) fn recover(&mut self) -> Result<()> {
         if self.lost {
             let batch = locked(&self.context).limits().0;

@@ -1,10 +1,10 @@
-//! A session as bytes, and back.
+//! Saving a session to bytes and restoring it.
 //!
-//! Little-endian: the magic, the version (u32), the model's identity (32 bytes); the layers that are left out (u32 each,
-//! after their number), as are the tokens, the messages (role and content, each after its length, and the tokens of the content that the model generated
-//! with where in the content each ends, two lists, empty for other messages), and the logits
-//! (f32 bits); the token that was given out and not read (u32; all ones: none), where the random numbers are (four
-//! u64), the prefix and the expected length (u32), and the cache; at the end the BLAKE3 hash of all that.
+//! Little-endian: the magic, the version (u32), the model's identity (32 bytes); the skipped layers (a count, then u32
+//! each); the tokens, likewise; the messages (role and content, each after its length, then the tokens of generated
+//! content and the end of each in the content, two lists that are empty for other messages); the logits (f32 bits); the
+//! token that was returned but not processed (u32; all ones: none); the state of the random number generator (four
+//! u64); the prefix and the expected length (u32); the KV cache; and at the end the BLAKE3 hash of all of that.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -21,17 +21,17 @@ const VERSION: u32 = 2;
 const HASH_BYTES: usize = 32;
 const NO_TOKEN: u32 = u32::MAX;
 
-/// The longest saved session that is read, in bytes.
+/// The maximum size of a saved session, in bytes.
 const MOST_BYTES: u64 = 1 << 40;
 
 impl Session {
-    /// What the session holds: tokens, messages, keys and values, and where its random numbers are. Mirostat begins
-    /// anew after it is restored.
+    /// Serializes the session: tokens, messages, KV cache and the state of its random number generator. Mirostat
+    /// restarts after a restore.
     ///
-    /// Whoever has the bytes can read what was said.
+    /// The bytes contain the conversation in readable form.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] for sessions that have read a text, and those of models that an engine runs.
+    /// [`ErrorKind::Unsupported`] for sessions with encoder input and for models of an external backend.
     pub fn save(&mut self) -> Result<Vec<u8>> {
         self.recover()?;
         let mut out = Vec::from(MAGIC);
@@ -66,14 +66,14 @@ impl Session {
         Ok(out)
     }
 
-    /// Writes [`Session::save`] to a file, which appears when it is complete.
+    /// Writes [`Session::save`] to a file atomically: it appears only when complete.
     pub fn save_to(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let bytes = self.save()?;
         write(path.as_ref(), &bytes)
     }
 
-    /// [`Session::save`] while a text is being written, which can go on afterwards. What is saved is what would be there
-    /// if it ended here.
+    /// Like [`Session::save`] during a generation, which can continue afterwards. The saved state is that of a session
+    /// whose generation ended here.
     pub fn save_during(&mut self, generation: &Generation) -> Result<Vec<u8>> {
         let (said, unread) = (self.turns.len(), self.unread);
         generation.keep(self);
@@ -83,16 +83,17 @@ impl Session {
         saved
     }
 
-    /// The same to a file, which appears when it is complete.
+    /// Like [`save_during`](Self::save_during), to a file that appears only when complete.
     pub fn save_during_to(&mut self, generation: &Generation, path: impl AsRef<Path>) -> Result<()> {
         let bytes = self.save_during(generation)?;
         write(path.as_ref(), &bytes)
     }
 
-    /// Goes on from what [`Session::save`] gave, in place of what was said here. It must come from the same model, and
-    /// from a session with the same type of cache and window. What follows is what would have followed there.
+    /// Restores what [`Session::save`] returned, in place of the current state. It must come from the same model, and
+    /// from a session with the same cache type and window. Generation continues exactly as it would have in the saved
+    /// session.
     ///
-    /// On an error the session is as it was, or, where forks have taken its memory, empty.
+    /// On an error the session is unchanged, or empty if forks have taken its memory.
     pub fn restore(&mut self, bytes: &[u8]) -> Result<()> {
         let parts = Parts::read(bytes)?;
         if parts.identity != self.model.identity() || !parts.skips(self) {
@@ -132,7 +133,7 @@ impl Session {
         Ok(())
     }
 
-    /// The same from a file.
+    /// Restores the session from a file.
     pub fn restore_from(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let place = path.as_ref().display().to_string();
         let facts = std::fs::metadata(&path).map_err(|error| Error::io(&place, &error))?;
@@ -144,7 +145,8 @@ impl Session {
     }
 }
 
-/// Writes a saved session, in place of another at most: a model's file is easily named by mistake.
+/// Writes a saved session. Overwrites a non-empty file only if that is a saved session: a model's file is easily passed
+/// by mistake.
 fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let place = || path.display().to_string();
     AtomicFile::check(path, &[])?;
@@ -161,7 +163,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     file.commit()
 }
 
-/// What bytes say, before a session has looked at it.
+/// The parsed contents of a saved session, not yet validated against a session.
 struct Parts<'a> {
     identity: [u8; 32],
     skipped: Vec<u32>,
@@ -221,13 +223,13 @@ impl<'a> Parts<'a> {
         self.turns.iter().filter_map(|turn| turn.generated.as_ref()).flat_map(|generated| &generated.ids)
     }
 
-    /// Whether the same layers are left out.
+    /// Returns whether the same layers are skipped.
     fn skips(&self, session: &Session) -> bool {
         session.model.skipped().numbers().eq(self.skipped.iter().map(|&number| number as usize))
     }
 }
 
-/// Reads from front to back; nothing is taken for longer than the bytes are.
+/// A cursor over the bytes. Every length is checked against the bytes that remain before anything is allocated.
 struct Reader<'a> {
     rest: &'a [u8],
 }

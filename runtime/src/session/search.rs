@@ -1,4 +1,4 @@
-//! Many texts that may follow, of which the likeliest are kept.
+//! Beam search over continuations of a session.
 
 use std::sync::Arc;
 
@@ -8,20 +8,20 @@ use crate::logits_processors::RuleList;
 use crate::{Error, ErrorKind, Result};
 
 impl Session {
-    /// Looks for the likeliest texts that may follow what the session holds, which stays as it is. Needs as many
+    /// Searches for the most likely continuations of the session, which is unchanged afterwards. Needs as many
     /// [`forks`](super::SessionOptions::forks) as there are beams.
     pub fn search(&mut self, options: &SearchOptions) -> Result<Vec<Found>> {
         let settings = Settings::new(options, self.sampler.vocabulary_size(), self.model.kernel_table())?;
         self.search_by(&settings, options.beams, &self.tokens.clone())
     }
 
-    /// The same by rules of the caller's.
+    /// Like [`Self::search`], with logits processors given by the caller.
     pub(crate) fn search_with(&mut self, options: &SearchOptions, rules: RuleList) -> Result<Vec<Found>> {
         let settings = Settings::with_rules(options, self.logits.len(), rules, self.model.kernel_table())?;
         self.search_by(&settings, options.beams, &[])
     }
 
-    /// Looks for texts behind what rules are to know as the `prompt`.
+    /// Searches for continuations; logits processors treat `prompt` as the prompt.
     fn search_by(&mut self, settings: &Arc<Settings>, beams: usize, prompt: &[u32]) -> Result<Vec<Found>> {
         if self.tokens.is_empty() {
             return Err(Error::new(ErrorKind::State, "session", "has no tokens to go on from; prefill some"));

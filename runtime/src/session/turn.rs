@@ -1,4 +1,4 @@
-//! The messages of a session, and the tokens of those that the model generated.
+//! The messages of a session, with the tokens of those that the model generated.
 
 use crate::template::{Message, Span};
 use std::ops::Range;
@@ -7,13 +7,13 @@ use std::ops::Range;
 #[derive(Clone, Debug)]
 pub(super) struct Turn {
     pub(super) message: Message,
-    /// The tokens of the content, if the model generated it. They are read again as they were: the same text may have
-    /// been encoded otherwise, and the KV cache holds these.
+    /// The tokens of the content, if the model generated it. They are reused in later prompts unchanged: encoding the
+    /// same text could give other tokens than those in the KV cache.
     pub(super) generated: Option<Generated>,
 }
 
 impl Turn {
-    /// A message that came from outside.
+    /// Creates a turn of a message that the caller passed.
     pub(super) fn given(message: Message) -> Self {
         Self { message, generated: None }
     }
@@ -25,11 +25,12 @@ impl Turn {
     }
 }
 
-/// Generated tokens, and where in the decoded text each ends.
+/// Generated tokens, and the end of each in the decoded text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Generated {
     pub(super) ids: Vec<u32>,
-    /// The end of each token's text, in bytes. A token of a part of a character ends before it.
+    /// The end of each token's text, in bytes. A token that holds only a part of a character ends before that
+    /// character.
     pub(super) ends: Vec<usize>,
 }
 
@@ -39,12 +40,12 @@ impl Generated {
         self.ends.push(end);
     }
 
-    /// The tokens of the first `length` bytes: all of them where these are the `complete` text, else those that end
-    /// there at the latest and have text.
+    /// Returns the tokens of the first `length` bytes: all tokens if these bytes are the `complete` text, otherwise
+    /// those with text that end at or before `length`.
     pub(super) fn first(&self, length: usize, complete: bool) -> Self {
         let mut first = self.clone();
         if complete {
-            // Bytes that make no character are decoded at the end of the text.
+            // Bytes of incomplete characters are decoded at the end of the text.
             first.ends.iter_mut().for_each(|end| *end = (*end).min(length));
             first.ends.last_mut().into_iter().for_each(|end| *end = length);
             return first;
@@ -57,12 +58,12 @@ impl Generated {
         first
     }
 
-    /// The longest run of whole tokens at the beginning of `range` of the text, and where it ends.
+    /// Returns the longest run of whole tokens at the beginning of `range` of the text, and where it ends.
     fn run(&self, range: Range<usize>) -> Option<(&[u32], usize)> {
         let length = self.ends.last().copied().unwrap_or(0);
         let first = match range.start {
             0 => 0,
-            // Behind the token whose text ends there.
+            // After the token whose text ends there.
             start => self
                 .ends
                 .binary_search(&start)
@@ -82,11 +83,11 @@ impl Generated {
     }
 }
 
-/// Finds the tokens of generated texts in a prompt. Each token is taken at most once, so that a template cannot multiply
-/// them.
+/// Finds the tokens of generated messages in a rendered prompt. Each token is used at most once, so that a template
+/// cannot duplicate them.
 pub(super) struct Generations<'t> {
     turns: &'t [Turn],
-    /// How much of each content was taken, in bytes.
+    /// How many bytes of each content were used.
     taken: Vec<usize>,
 }
 
@@ -95,7 +96,7 @@ impl<'t> Generations<'t> {
         Self { turns, taken: vec![0; turns.len()] }
     }
 
-    /// The tokens that the model generated for the first bytes of a span of the prompt, and where they end in the
+    /// Returns the tokens that the model generated for the beginning of a span of the prompt, and where they end in the
     /// prompt.
     pub(super) fn take(&mut self, span: &Span) -> Option<(&'t [u32], usize)> {
         let source = span.source?;
@@ -111,7 +112,7 @@ impl<'t> Generations<'t> {
 mod tests {
     use super::*;
 
-    /// `Hé` and ` wor`, a character of two tokens, `ld`, and a token without text.
+    /// `Hé` and ` wor`, a character that is split over two tokens, `ld`, and a token without text.
     fn generated() -> Generated {
         let mut generated = Generated::default();
         for (id, end) in [(10, 3), (11, 7), (12, 7), (13, 11), (14, 13), (15, 13)] {

@@ -1,8 +1,8 @@
-//! Speech to text with models of the Whisper kind.
+//! Speech to text with Whisper models (arXiv:2212.04356).
 //!
-//! A [`Transcriber`] hears sound window by window: features of 30 seconds go through the encoder once, and the decoder
-//! writes what it hears: the likeliest token of those that may follow, and where this leads nowhere, others by chance. Where the sound is longer, the
-//! next window begins where the last whole segment ended.
+//! A [`Transcriber`] processes audio in windows: the log-mel features of 30 seconds are encoded once, and the decoder
+//! generates their text, greedily or by beam search, with temperature fallback if the result is repetitive or unlikely.
+//! For longer audio, the next window begins where the last complete segment ended.
 
 mod rules;
 mod segments;
@@ -25,42 +25,40 @@ use crate::{Error, Result, features};
 use special::Special;
 use write::Written;
 
-/// Frames in a second, and in a row of what the encoder gives.
+/// Frames per second; two of them per row of encoder output.
 const FRAMES: usize = 100;
 const ROW: usize = 2;
-/// Samples in a frame.
+/// Samples per frame.
 const HOP: usize = RATE as usize / FRAMES;
-/// Fewer frames than this after a window are its end.
+/// The minimum number of frames of a window after the first; a shorter remainder is dropped.
 const LEAST: usize = 20;
-/// What does not reach this is no sound: 80 dB below full scale.
+/// The amplitude below which samples count as silence: 80 dB below full scale.
 const FAINTEST: f32 = 1e-4;
-/// The least mean logarithm of probabilities at which a window is text though silence seemed likely.
+/// The mean log-probability from which on a window is treated as speech even if the no-speech probability is high.
 const SURE: f32 = -1.0;
 
-/// How a sound is transcribed.
+/// Options of a transcription.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TranscribeOptions {
-    /// The language that is spoken, such as `en`; `None`: what the model hears in the first window.
+    /// The language that is spoken, such as `en`; `None`: detected in the first window.
     pub language: Option<String>,
-    /// Write English, whatever is spoken.
+    /// Translates to English instead of transcribing.
     pub translate: bool,
-    /// Cut the text into segments with times. Sound that is longer than a window is always cut.
+    /// Splits the text into segments with timestamps. Audio that is longer than a window is always split.
     pub timestamps: bool,
-    /// The most tokens of a window; the model's half context is the most that there can be.
+    /// The maximum number of tokens per window; at most half of the model's context.
     pub max_tokens: usize,
-    /// What might have been said before: names and words that the sound may hold.
+    /// Text that is treated as preceding the audio: names and terms that are likely to occur (`initial_prompt`).
     pub prompt: Option<String>,
-    /// Let the model see the text of the windows before. What it got wrong once, it may then repeat.
+    /// Conditions each window on the text of the previous ones. Errors may then repeat.
     pub previous: bool,
-    /// How many texts go on at the same time, of which the likeliest by its length is taken; 1: the likeliest token
-    /// each time.
+    /// The number of beams; 1: greedy decoding.
     pub beams: usize,
-    /// The power of a text's length that its score is divided by, where there are beams.
+    /// The length penalty of beam search: the exponent of the length that a score is divided by.
     pub length_penalty: f32,
-    /// Where the likeliest tokens go round in circles or are unlikely, write again with tokens by chance: the same ones
-    /// every time.
+    /// Temperature fallback: decodes a window again by sampling if the result is repetitive or unlikely. Deterministic.
     pub again: bool,
-    /// A window is silent from this probability of silence on, unless its text is likely; above 1: never.
+    /// The no-speech probability from which on a window is skipped unless its text is likely; above 1: never.
     pub silence: f32,
 }
 
@@ -81,35 +79,35 @@ impl Default for TranscribeOptions {
     }
 }
 
-/// A part of a sound, and what is said in it.
+/// A segment of the audio with its text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Segment {
-    /// Where it begins, in seconds.
+    /// The start, in seconds.
     pub start: f64,
-    /// Where it ends, in seconds.
+    /// The end, in seconds.
     pub end: f64,
-    /// What is said, without the spaces around it.
+    /// The text, without surrounding spaces.
     pub text: String,
-    /// The tokens, those of times included.
+    /// The tokens, timestamps included.
     pub ids: Vec<u32>,
-    /// The mean logarithm of the probabilities of the window's tokens.
+    /// The mean log-probability of the window's tokens.
     pub log_probability: f32,
-    /// The probability that the window is silent.
+    /// The probability that the window contains no speech.
     pub silence: f32,
 }
 
-/// What is said in a sound.
+/// The result of a transcription.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Transcript {
-    /// The language that is spoken; `None` for models of one language and silent sounds.
+    /// The spoken language; `None` for models of one language and for silent audio.
     pub language: Option<String>,
-    /// The parts, in order; silent ones are left out.
+    /// The segments in order, silent ones omitted.
     pub segments: Vec<Segment>,
     /// The whole text.
     pub text: String,
 }
 
-/// Writes down what is said.
+/// Transcribes speech.
 ///
 /// ```no_run
 /// use siskin::audio::Sound;
@@ -129,12 +127,12 @@ pub struct Transcriber {
 }
 
 impl Transcriber {
-    /// For a model of the family `whisper` with its tokenizer. `cache` is the type of cached numbers; `None`: f16, or
-    /// f32 for models whose weights are f32.
+    /// Creates a transcriber for a model of the family `whisper` with its tokenizer. `cache` is the type of the KV
+    /// cache; `None`: f16, or f32 for models whose weights are f32.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for other models, and
-    /// [`ErrorKind::Missing`](crate::ErrorKind::Missing) where the tokenizer has not the tokens of Whisper.
+    /// [`ErrorKind::Missing`](crate::ErrorKind::Missing) if the tokenizer lacks Whisper's special tokens.
     pub fn new(model: &Model, cache: Option<CacheType>) -> Result<Self> {
         if !features::AUDIO.is_there {
             return Err(features::AUDIO.missing());
@@ -155,17 +153,17 @@ impl Transcriber {
         Ok(Self { special, mel, scores: vec![0.0; session.logits().len()], session })
     }
 
-    /// The codes of the languages that the model knows; none for a model of one language.
+    /// Returns the codes of the languages that the model supports; empty for a model of one language.
     pub fn languages(&self) -> impl Iterator<Item = &str> {
         self.special.languages.iter().map(|(code, _)| &**code)
     }
 
-    /// Stops a transcription from another thread.
+    /// Returns a handle that cancels a transcription from another thread.
     pub fn stop_handle(&self) -> StopHandle {
         self.session.stop_handle()
     }
 
-    /// The probabilities of the languages in the first window of a sound, the likeliest first.
+    /// Returns the probabilities of the languages in the first window, most likely first.
     pub fn detect_language(&mut self, sound: &Sound) -> Result<Vec<(String, f32)>> {
         if !features::AUDIO.is_there {
             return Err(features::AUDIO.missing());
@@ -175,12 +173,13 @@ impl Transcriber {
         Ok(self.heard_languages())
     }
 
-    /// Writes down a whole sound.
+    /// Transcribes audio of any length.
     pub fn transcribe(&mut self, sound: &Sound, options: &TranscribeOptions) -> Result<Transcript> {
         self.transcribe_with(sound, options, &mut |_| Ok(()))
     }
 
-    /// The same, and calls `each` with every segment as soon as it is there. An error that it gives ends the work.
+    /// Like [`transcribe`](Self::transcribe), and calls `each` with every segment as soon as it is complete. An error
+    /// that it returns ends the call.
     pub fn transcribe_with(
         &mut self,
         sound: &Sound,
@@ -236,7 +235,7 @@ impl Transcriber {
         Ok(transcript)
     }
 
-    /// Opens the session again where it has no room for so many beams.
+    /// Reopens the session if it does not have enough room for the beams.
     fn make_room(&mut self, beams: usize) -> Result<()> {
         if !(1..=MOST_BEAMS).contains(&beams) {
             return Err(Error::argument("beams", format!("{beams}; give 1 to {MOST_BEAMS}")));
@@ -251,21 +250,21 @@ impl Transcriber {
         Ok(())
     }
 
-    /// The tokens of what might have been said before.
+    /// Returns the tokens of the text that precedes the audio.
     fn prompt(&self, options: &TranscribeOptions) -> Result<Vec<u32>> {
         let Some(prompt) = &options.prompt else { return Ok(Vec::new()) };
         let encode = EncodeOptions { add_special: false, parse_special: false };
         self.session.model().tokenizer()?.encode(&format!(" {}", prompt.trim()), encode)
     }
 
-    /// Reads the window that begins at a sample.
+    /// Encodes the window that begins at a sample.
     fn listen(&mut self, samples: &[f32], from: usize) -> Result<()> {
         let features = self.mel.features(samples, from).values;
         self.session.read(&Tokens { features, ..Tokens::default() })?;
         self.session.prefill(&[self.special.start])
     }
 
-    /// The probabilities of languages after the first token, the likeliest first.
+    /// Returns the probabilities of the languages after the start token, most likely first.
     fn heard_languages(&self) -> Vec<(String, f32)> {
         let ids: Vec<u32> = self.special.languages.iter().map(|(_, id)| *id).collect();
         let share =
@@ -275,7 +274,7 @@ impl Transcriber {
         heard
     }
 
-    /// A segment of the window that begins at frame `seek`; its bytes are appended to `text`.
+    /// Returns a segment of the window that begins at frame `seek`; appends its bytes to `text`.
     fn segment(
         &self,
         part: &segments::Part<'_>,
@@ -298,13 +297,14 @@ impl Transcriber {
     }
 }
 
-/// Whether there is any sound in `count` samples; what is not a number is for others to judge.
+/// Returns whether any of `count` samples is above the silence threshold. NaN and infinity count as audible and are
+/// reported elsewhere.
 fn is_audible(samples: &[f32], from: usize, count: usize) -> bool {
     let window = samples.iter().skip(from).take(count);
     window.into_iter().any(|sample| sample.abs() >= FAINTEST || sample.is_nan())
 }
 
-/// The samples at the rate of models.
+/// Returns the samples at the models' sample rate.
 fn at_rate(sound: &Sound) -> Result<Cow<'_, [f32]>> {
     match sound.rate {
         RATE => Ok(Cow::Borrowed(&sound.samples)),

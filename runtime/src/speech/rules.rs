@@ -1,4 +1,4 @@
-//! Which tokens may come next, as Whisper was trained to write them.
+//! The timestamp rules of Whisper, as logits processors.
 
 use std::sync::Arc;
 
@@ -7,24 +7,24 @@ use crate::Result;
 use crate::logits_processors::{Place, Rule, RuleList};
 use crate::sample::random::Random;
 
-/// The latest time at which the first segment of a window may begin, in steps of 20 ms.
+/// The latest timestamp of the first segment of a window, in steps of 20 ms.
 const LATEST_START: usize = 50;
 
-/// A token and the logarithm of its probability.
+/// A token and its log-probability.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Choice {
     pub id: u32,
     pub log_probability: f32,
 }
 
-/// Which tokens of Whisper's own may come: no task or language, and times where they belong.
+/// Forbids task and language tokens after the prompt, and timestamps where they do not belong.
 pub(super) struct Times {
     pub end: usize,
     pub times: usize,
     pub wanted: bool,
 }
 
-/// All rules of a window.
+/// Returns all logits processors of a window.
 pub(super) fn of(special: &Special, with_times: bool) -> Result<RuleList> {
     let mut list = RuleList::new(&special.rules)?;
     list.push(Arc::new(Times {
@@ -42,7 +42,7 @@ impl Rule for Times {
         if wanted {
             let count = scores.len();
             forbid_times(scores, place.text.get(place.prompt..).unwrap_or_default(), (end, times, count));
-            // Where a time is likelier than any text, it is a time.
+            // If all timestamps together are more likely than any text token, the next token is a timestamp.
             let (text, stamps) = scores.split_at_mut(times.min(count));
             if log_sum(stamps) > most(text) {
                 text.fill(f32::NEG_INFINITY);
@@ -51,7 +51,7 @@ impl Rule for Times {
     }
 }
 
-/// Times come in pairs, but for the first and the last, and never go back; what lies between a pair takes time.
+/// Timestamps come in pairs, except the first and the last, and never decrease; a segment has a positive duration.
 fn forbid_times(scores: &mut [f32], written: &[u32], (end, times, count): (usize, usize, usize)) {
     let is_time = |id: &u32| *id as usize >= times;
     let Some(last) = written.last() else {
@@ -82,7 +82,7 @@ fn most(scores: &[f32]) -> f64 {
     f64::from(scores.iter().fold(f32::NEG_INFINITY, |most, score| most.max(*score)))
 }
 
-/// The logarithm of the sum of the exponentials; minus infinity for none.
+/// Returns log Σ exp; negative infinity for an empty list.
 fn log_sum(scores: &[f32]) -> f64 {
     let most = most(scores);
     if most == f64::NEG_INFINITY {
@@ -92,8 +92,8 @@ fn log_sum(scores: &[f32]) -> f64 {
     most + libm::log(sum)
 }
 
-/// A token: that with the highest score, the first of several, or by chance where there is a temperature; the end where
-/// none may follow.
+/// Returns the token with the highest score, the first one of several, or a sampled token if `temperature` is positive;
+/// the end token if all are forbidden.
 pub(super) fn choose(scores: &[f32], special: &Special, temperature: f32, random: &mut Random) -> Choice {
     let highest = most(scores);
     if highest == f64::NEG_INFINITY {
@@ -118,7 +118,7 @@ fn by_chance(scores: &[f32], highest: f64, temperature: f64, random: &mut Random
     found.or_else(|| scores.iter().rposition(|score| share(score) > 0.0))
 }
 
-/// The probability of `id` among `ids`, or among all where there are none.
+/// Returns the probability of `id` among `ids`, or among all tokens if `ids` is empty.
 pub(super) fn probability(scores: &[f32], id: u32, among: &[u32]) -> f32 {
     let score = |id: u32| scores.get(id as usize).copied().unwrap_or(f32::NEG_INFINITY);
     let all = match among.is_empty() {

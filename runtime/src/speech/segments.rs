@@ -1,9 +1,9 @@
-//! What a window's tokens say: segments, and where the next window begins.
+//! From the tokens of a window to segments, and to where the next window begins.
 
-/// Frames in the step of a time.
+/// Frames per timestamp step.
 const FRAMES: usize = 2;
 
-/// A part of a window, in frames from its beginning.
+/// A segment of a window, in frames from the window's beginning.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Part<'a> {
     pub start: usize,
@@ -11,8 +11,8 @@ pub(super) struct Part<'a> {
     pub ids: &'a [u32],
 }
 
-/// Cuts the tokens of a window of `frames` frames where one segment's time is followed by the next one's, and says
-/// after how many frames the next window begins: where the last whole segment ends, or after all of this window.
+/// Splits the tokens of a window of `frames` frames at consecutive timestamps, and returns the number of frames after
+/// which the next window begins: at the end of the last complete segment, or after the whole window.
 pub(super) fn cut(ids: &[u32], times: u32, frames: usize) -> (Vec<Part<'_>>, usize) {
     let is_time = |index: usize| ids.get(index).is_some_and(|&id| id >= times);
     let frame = |index: usize| match ids.get(index) {
@@ -25,7 +25,7 @@ pub(super) fn cut(ids: &[u32], times: u32, frames: usize) -> (Vec<Part<'_>>, usi
         let end = if last > 0 { last } else { frames };
         return (vec![Part { start: 0, end, ids }], frames);
     }
-    // A time at the end with text before it closes the last segment; after it there is nothing.
+    // A single timestamp at the end closes the last segment; no speech follows it.
     let is_closed = is_time(ids.len() - 1) && !is_time(ids.len() - 2);
     if is_closed {
         cuts.push(ids.len());

@@ -1,40 +1,40 @@
-//! The tokens of a Whisper model that are not text, and those that are never chosen.
+//! The special tokens of a Whisper model, and those that are never generated.
 
 use crate::logits_processors::Rules;
 use crate::logits_processors::of::tokens;
 use crate::model::Model;
 use crate::{Error, ErrorKind, Result};
 
-/// Models with fewer tokens than this know English alone.
+/// Models with a smaller vocabulary are English-only.
 const MULTILINGUAL: usize = 51_865;
 
-/// Where tokens that are not text lie.
+/// The ids of special tokens.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Special {
-    /// Ends a text. Text tokens have smaller ids.
+    /// `<|endoftext|>`. Text tokens have smaller ids.
     pub end: u32,
-    /// Begins a text.
+    /// `<|startoftranscript|>`.
     pub start: u32,
-    /// Stands before what was said before.
+    /// `<|startofprev|>`: precedes the previous text.
     pub previous: Option<u32>,
-    /// Asks for a text in the language that is spoken; absent in models of one language.
+    /// The task token for transcription; absent in English-only models.
     pub transcribe: Option<u32>,
-    /// Asks for a text in English.
+    /// The task token for translation to English.
     pub translate: Option<u32>,
-    /// Says that there is no speech.
+    /// The token for no speech.
     pub silence: Option<u32>,
-    /// Asks for a text without times.
+    /// `<|notimestamps|>`.
     pub no_times: u32,
-    /// The time 0. Those after it are 20 ms apart; there are as many as the model has scores.
+    /// The timestamp 0. Later ones follow in steps of 20 ms, up to the end of the vocabulary.
     pub times: u32,
-    /// Codes such as `en`, and their tokens; none where the model knows one language.
+    /// Language codes such as `en`, and their tokens; empty for models of one language.
     pub languages: Vec<(String, u32)>,
-    /// Tokens that are never chosen, or not first, and the one that ends a text.
+    /// Suppressed tokens, also those suppressed only as the first token, and the end token.
     pub rules: Rules,
 }
 
 impl Special {
-    /// Those of a model, by the spelling of its tokens and by its configuration.
+    /// Returns the special tokens of a model, by their text and by the model's config.
     pub(super) fn of(model: &Model) -> Result<Self> {
         let tokenizer = model.tokenizer()?;
         let find = |names: &[&str]| {
@@ -74,7 +74,7 @@ impl Special {
         })
     }
 
-    /// The token of a language.
+    /// Returns the token of a language.
     pub(super) fn language(&self, code: &str) -> Result<u32> {
         let known = self.languages.iter().find(|(known, _)| known == code);
         known.map(|(_, id)| *id).ok_or_else(|| {

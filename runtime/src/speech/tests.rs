@@ -1,4 +1,4 @@
-//! The rules and the cutting of windows, by the words of OpenAI's description of them.
+//! Timestamp rules and segmentation, tested against OpenAI's description of them.
 
 use super::rules::{self, choose, probability};
 use super::segments::{Part, cut};
@@ -7,7 +7,7 @@ use super::write::circle;
 use crate::logits_processors::{Place, Rules};
 use crate::sample::random::Random;
 
-/// Text is 0 to 9, 10 ends it, 11 to 14 are control tokens, times begin at 15.
+/// Ids 0 to 9 are text, 10 is the end token, 11 to 14 are control tokens, timestamps begin at 15.
 const TIMES: u32 = 15;
 const COUNT: usize = 15 + 101;
 
@@ -21,7 +21,7 @@ fn special() -> Special {
     }
 }
 
-/// The ids that may follow `written` where all scores are the same but for those given.
+/// Returns the ids that may follow `written` if all scores are equal except the given ones.
 fn allowed(written: &[u32], with_times: bool, scores: &[(usize, f32)]) -> Vec<u32> {
     let mut all = vec![0.0; COUNT];
     for &(id, score) in scores {
@@ -72,7 +72,7 @@ fn times_do_not_go_back_and_segments_take_time() {
 
 #[test]
 fn times_win_together() {
-    // 97 times of weight 1 outweigh a text of weight 96, not one of weight 98.
+    // 97 timestamps of weight 1 outweigh a text token of weight 96, not one of weight 98.
     let lighter = allowed(&[TIMES + 3, 5], true, &[(6, 96_f32.ln())]);
     assert!(lighter.iter().all(|&id| id >= TIMES));
     assert!(allowed(&[TIMES + 3, 5], true, &[(6, 98_f32.ln())]).contains(&6));
@@ -90,7 +90,7 @@ fn the_highest_score_is_chosen_with_its_probability() {
     assert_eq!(at(&[f32::NEG_INFINITY; 4], 1.0).id, 10);
     let mut counts = [0; 4];
     (0..2000).for_each(|_| counts[at(&scores, 2.0).id as usize] += 1);
-    // Shares of 1 to e twice: 0.155 and 0.422.
+    // Weights 1, e, e: probabilities 0.155 and 0.422.
     assert!(
         (250..370).contains(&counts[0]) && (780..910).contains(&counts[1]) && counts[2] == 0,
         "{counts:?}"

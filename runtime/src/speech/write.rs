@@ -1,4 +1,4 @@
-//! The tokens of one window: the likeliest ones, and where these go round in circles or are unlikely, others by chance.
+//! Decoding of one window: greedy or beam search, with temperature fallback if the result is repetitive or unlikely.
 
 use super::{SURE, TranscribeOptions, Transcriber};
 use crate::Result;
@@ -6,27 +6,27 @@ use crate::beam_search::{Early, SearchOptions};
 use crate::logits_processors::{Place, RuleList};
 use crate::sample::random::Random;
 
-/// What scores are divided by, one attempt after the other.
+/// The sampling temperatures of the attempts, in order.
 const TEMPERATURES: &[f32] = &[0.0, 0.2, 0.4, 0.6, 0.8, 1.0];
-/// The longest group of tokens whose repetition is noticed.
+/// The maximum period of a repetition that is detected, in tokens.
 const LONGEST_GROUP: usize = 32;
-/// How often a group stands in a row, and how many tokens that takes at least, before it is a circle.
+/// How often a group must repeat consecutively, and how many tokens the repetitions must span, to count as a loop.
 const TIMES: usize = 4;
 const LEAST_TOKENS: usize = 24;
 
-/// The tokens of a window.
+/// The decoded tokens of a window.
 pub(super) struct Written {
     pub ids: Vec<u32>,
-    /// The mean logarithm of their probabilities.
+    /// The mean log-probability of the tokens.
     pub log_probability: f32,
-    /// The probability that the window is silent.
+    /// The probability of no speech.
     pub silence: f32,
-    /// Whether they went round in circles.
+    /// Whether the text ended in a repetition loop.
     is_circle: bool,
 }
 
 impl Transcriber {
-    /// Writes what the window says that was read, after `before`. Chance is the same for the same `seed`.
+    /// Decodes the window that was encoded last, after `before`. Sampling is deterministic for a given `seed`.
     pub(super) fn write(
         &mut self,
         before: &[u32],
@@ -73,7 +73,7 @@ impl Transcriber {
         Ok(best.unwrap_or(Written { ids: Vec::new(), log_probability: 0.0, silence, is_circle: false }))
     }
 
-    /// Writes from the prompt's end on, whose position and scores are given.
+    /// Decodes after the prompt, whose length and logits are given.
     fn attempt(
         &mut self,
         begin: &(usize, Vec<f32>),
@@ -94,7 +94,7 @@ impl Transcriber {
             }
             ids.push(choice.id);
             if let Some(first) = circle(&ids) {
-                // What was said once may have been said.
+                // The first occurrence is kept, as it may be right.
                 ids.truncate(first);
                 is_circle = true;
                 break;
@@ -108,7 +108,7 @@ impl Transcriber {
         Ok(Written { ids, log_probability, silence: 0.0, is_circle })
     }
 
-    /// Writes the text that is likeliest by its length, of many that go on at the same time.
+    /// Decodes by beam search.
     fn search(&mut self, rules: &RuleList, most: usize, options: &TranscribeOptions) -> Result<Written> {
         let search = SearchOptions {
             beams: options.beams,
@@ -129,7 +129,7 @@ impl Transcriber {
     }
 }
 
-/// Where the first of many equal groups ends that the list ends with.
+/// Returns where the first of the repeated groups ends if the list ends in a repetition loop.
 pub(super) fn circle(ids: &[u32]) -> Option<usize> {
     let equal = |at: usize, group: usize| ids.get(at) == ids.get(at - group);
     (1..=LONGEST_GROUP).find_map(|group| {

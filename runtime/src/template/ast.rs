@@ -1,10 +1,10 @@
-//! A parsed template. Whatever repeats at one level is a list, so depth comes from nesting alone.
+//! The syntax tree of a template. Repetition at one level is a list, so that depth comes from nesting alone.
 
 use std::sync::Arc;
 
 use super::value::Value;
 
-/// A name, as its place in the template's list of names.
+/// A name, as an index into the template's list of names.
 pub(super) type Symbol = u32;
 
 #[derive(Debug)]
@@ -14,9 +14,9 @@ pub(super) enum Expression {
     List(Vec<Expression>),
     Tuple(Vec<Expression>),
     Map(Vec<(Expression, Expression)>),
-    /// A value and what is done with it, from left to right.
+    /// A value with its postfix operations, from left to right.
     Steps(Box<Expression>, Vec<Step>),
-    /// Operators of one precedence, from left to right.
+    /// Operators of equal precedence, from left to right.
     Arithmetic(Box<Expression>, Vec<(Operator, Expression)>),
     Concatenation(Vec<Expression>),
     Comparison(Box<Expression>, Vec<(Comparison, Expression)>),
@@ -25,7 +25,7 @@ pub(super) enum Expression {
     Not(Box<Expression>),
     Negative(Box<Expression>),
     Positive(Box<Expression>),
-    /// The test, the value where it holds, and the one where it does not.
+    /// The test, the value if it is true, and the value if it is false.
     Conditional(Box<(Expression, Expression, Option<Expression>)>),
 }
 
@@ -36,7 +36,7 @@ pub(super) enum Step {
     Slice(Box<[Option<Expression>; 3]>),
     Call(Arguments),
     Filter(Arc<str>, Arguments),
-    /// The name, whether it must not hold, and arguments.
+    /// The name, whether it is negated, and the arguments.
     Test(Arc<str>, bool, Arguments),
 }
 
@@ -69,7 +69,7 @@ pub(super) enum Comparison {
     NotIn,
 }
 
-/// What a value is bound to.
+/// The target of an assignment.
 #[derive(Debug)]
 pub(super) enum Target {
     Name(Symbol),
@@ -89,12 +89,12 @@ pub(super) enum Action {
     Text(Box<str>),
     Emit(Expression),
     Set(Target, Expression),
-    /// The target, the filters, and the body whose output is bound.
+    /// The target, the filters, and the body whose output is assigned.
     SetBlock(Target, Vec<Step>, Vec<Statement>),
     If(Vec<(Expression, Vec<Statement>)>, Vec<Statement>),
     For(Box<For>),
     Macro(Symbol, Arc<MacroDefinition>),
-    /// The macro's call, and what its `caller` is.
+    /// The macro call, and its `caller`.
     Call(Expression, Arc<MacroDefinition>),
     Filter(Vec<Step>, Vec<Statement>),
     With(Vec<(Target, Expression)>, Vec<Statement>),

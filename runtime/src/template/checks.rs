@@ -1,4 +1,4 @@
-//! Tests: what may stand after `is`.
+//! Tests: the names after `is`.
 
 use super::ast::Comparison;
 use super::budget::{Eval, fail};
@@ -9,7 +9,7 @@ use super::{filters, methods};
 
 type Check = fn(&Value) -> bool;
 
-/// Tests that need only the value.
+/// Tests of the value alone.
 const CHECKS: &[(&str, Check)] = &[
     ("defined", |value| !value.is_undefined()),
     ("undefined", Value::is_undefined),
@@ -59,7 +59,7 @@ const COMPARISONS: &[(&str, Comparison)] = &[
     ("in", Comparison::In),
 ];
 
-/// `value is name(given)`.
+/// Computes `value is name(given)`.
 pub(super) fn check(machine: &mut Machine<'_>, name: &str, value: &Value, given: &Given) -> Eval<bool> {
     if let Some((_, check)) = CHECKS.iter().find(|(known, _)| *known == name) {
         if let Value::Text(text) = value {
@@ -92,7 +92,7 @@ pub(super) fn check(machine: &mut Machine<'_>, name: &str, value: &Value, given:
     }
 }
 
-/// Whether there is such a test.
+/// Returns whether there is such a test.
 pub(super) fn exists(name: &str) -> bool {
     CHECKS.iter().any(|(known, _)| *known == name)
         || COMPARISONS.iter().any(|(known, _)| *known == name)

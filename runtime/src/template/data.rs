@@ -1,4 +1,4 @@
-//! What the caller gives to a template.
+//! The variables that the caller passes to a template.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::text::Text;
 use super::value::{ELEMENT, ListKind, Value};
 use crate::{Error, Result};
 
-/// Roles that templates know. Any other role is as untrusted as the content of a message.
+/// Known roles. Any other role is as untrusted as the content of a message.
 const ROLES: [&str; 14] = [
     "assistant",
     "context",
@@ -27,34 +27,34 @@ const ROLES: [&str; 14] = [
     "user",
 ];
 
-/// A message of a conversation that is only text.
+/// A text-only message of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Message {
-    /// Who speaks: mostly `system`, `user` or `assistant`.
+    /// The role of the speaker: usually `system`, `user` or `assistant`.
     pub role: String,
-    /// What is said.
+    /// The text.
     pub content: String,
 }
 
 impl Message {
-    /// What `role` says.
+    /// Creates a message.
     pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
         Self { role: role.into(), content: content.into() }
     }
 
-    /// The messages of a JSON list of objects with `role` and `content`, which are texts.
+    /// Parses a JSON list of objects with the strings `role` and `content`.
     ///
     /// # Errors
-    /// [`ErrorKind::Argument`](crate::ErrorKind::Argument) where it is none, or a message has more than these: what
-    /// would not be used is refused.
+    /// [`ErrorKind::Argument`](crate::ErrorKind::Argument) if the text is not such a list, or a message has further
+    /// fields, which would be ignored.
     pub fn list_from_json(text: &str) -> Result<Vec<Self>> {
         serde_json::from_str(text).map_err(|error| Error::argument("messages", error.to_string()))
     }
 }
 
-/// Messages, tools, documents or any other variable of a template: JSON whose keys keep their order, as
-/// templates write tools into the prompt in the order that they were given in.
+/// Messages, tools, documents or any other variable of a template: JSON that preserves the order of keys, as templates
+/// write tools to the prompt in the given order.
 ///
 /// ```
 /// use siskin::template::{Data, Message};
@@ -66,23 +66,23 @@ impl Message {
 #[derive(Clone, Debug)]
 pub struct Data {
     pub(super) value: Value,
-    /// About how much memory it takes.
+    /// The approximate size in memory, in bytes.
     pub(super) bytes: usize,
 }
 
 impl Data {
-    /// Data from JSON text.
+    /// Parses JSON.
     ///
     /// # Errors
-    /// [`ErrorKind::Argument`](crate::ErrorKind::Argument) where the text is no JSON or is nested too deeply.
+    /// [`ErrorKind::Argument`](crate::ErrorKind::Argument) if the text is not valid JSON or is nested too deeply.
     pub fn from_json(text: &str) -> Result<Self> {
         serde_json::from_str(text).map_err(|error| Error::argument("json", error.to_string()))
     }
 
-    /// Data from a parsed value, in the order that it has its keys in.
+    /// Converts a parsed value, preserving the order of its keys.
     ///
     /// # Errors
-    /// [`ErrorKind::Argument`](crate::ErrorKind::Argument) where it is nested too deeply.
+    /// [`ErrorKind::Argument`](crate::ErrorKind::Argument) if it is nested too deeply.
     pub fn from_value(value: &serde_json::Value) -> Result<Self> {
         Self::deserialize(value).map_err(|error| Error::argument("json", error.to_string()))
     }
@@ -93,12 +93,13 @@ impl Data {
         Ok(Self { value, bytes })
     }
 
-    /// A text that the model's own tokens are spelled with, such as the one that begins a sequence.
+    /// Creates trusted text: the text of one of the model's special tokens, such as BOS.
     pub(super) fn trusted(text: &str) -> Self {
         Self::text(Text::trusted(text))
     }
 
-    /// A role is trusted where it is one of [`ROLES`]: templates make control tokens such as `<|user|>` of it.
+    /// Creates a role, which is trusted if it is one of [`ROLES`]: templates build control tokens such as `<|user|>`
+    /// from it.
     fn role(text: &str) -> Self {
         Self::text(if ROLES.contains(&text) { Text::trusted(text) } else { Text::untrusted(text) })
     }

@@ -1,4 +1,4 @@
-//! Dates. Templates never read a clock: who renders them does.
+//! Dates. Templates have no access to a clock: the caller passes the date.
 
 use std::fmt::Write as _;
 
@@ -18,7 +18,7 @@ const MONTHS: [&str; 12] = [
     "December",
 ];
 
-/// A moment on the caller's calendar and clock.
+/// A local date and time, as given by the caller.
 ///
 /// ```
 /// use siskin::template::Date;
@@ -32,26 +32,25 @@ pub struct Date {
 }
 
 impl Date {
-    /// The moment so many seconds after the beginning of 1970. Add the distance of the user's time zone for
-    /// local time.
+    /// Creates a date from a Unix timestamp in seconds. Add the user's UTC offset for local time.
     pub fn from_unix(seconds: i64) -> Self {
         Self { days: seconds.div_euclid(86_400), second: seconds.rem_euclid(86_400) as u32 }
     }
 
-    /// This moment in UTC.
+    /// Returns the current time in UTC.
     pub fn now() -> Self {
         use std::time::{SystemTime, UNIX_EPOCH};
         let seconds = match SystemTime::now().duration_since(UNIX_EPOCH) {
             Ok(since) => i64::try_from(since.as_secs()).unwrap_or(0),
-            // A clock that was never set.
+            // The clock is before 1970.
             Err(_) => 0,
         };
         Self::from_unix(seconds)
     }
 
-    /// Year, month from 1 and day from 1, by the Gregorian calendar.
+    /// Returns the year, the month from 1 and the day from 1, in the Gregorian calendar.
     fn civil(self) -> (i64, usize, i64) {
-        // Years begin in March here, so that the leap day is the last one.
+        // Years begin in March here, so that the leap day is the last day.
         let days = self.days + 719_468;
         let era = days.div_euclid(146_097);
         let day_of_era = days.rem_euclid(146_097);
@@ -71,7 +70,7 @@ impl Date {
         before[month - 1] + day + i64::from(leap && month > 2)
     }
 
-    /// As Python's `strftime` in the C locale; what it does not know stays as it is.
+    /// Formats like Python's `strftime` in the C locale; unknown directives are copied.
     pub fn format(self, format: &str) -> String {
         let mut output = String::new();
         let mut characters = format.chars().peekable();
@@ -127,7 +126,7 @@ impl Date {
             'n' => output.push('\n'),
             't' => output.push('\t'),
             '%' => output.push('%'),
-            // A date without a zone has no name and no distance for it.
+            // A naive datetime has no time zone name and no UTC offset.
             'Z' | 'z' => {}
             other => output.extend(["%", if bare { "-" } else { "" }, other.encode_utf8(&mut [0; 4])]),
         }

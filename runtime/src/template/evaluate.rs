@@ -1,4 +1,4 @@
-//! Evaluates expressions.
+//! Evaluation of expressions.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::value::{ELEMENT, Function, ListKind, Loop, Value};
 use super::{checks, filters, functions, methods, operators};
 
 impl Machine<'_> {
-    /// The value of an expression.
+    /// Evaluates an expression.
     pub(super) fn evaluate(&mut self, expression: &Expression) -> Eval<Value> {
         self.budget.spend(1)?;
         match expression {
@@ -28,7 +28,7 @@ impl Machine<'_> {
         }
         let name = self.name(symbol);
         Ok(match functions::named(&name) {
-            // Templates ask whether this one is there, and have a date of their own where it is not.
+            // Templates test whether this function is defined, and use a fixed date if it is not.
             Some(Function::StrftimeNow) if self.now.is_none() => value,
             Some(function) => Value::Function(function),
             None => value,
@@ -111,7 +111,7 @@ impl Machine<'_> {
         Ok(Value::Bool(true))
     }
 
-    /// `and` and `or`: the first value that decides, or the last one.
+    /// Evaluates `and` and `or`: returns the first value that decides the result, or the last one.
     fn first_where(&mut self, parts: &[Expression], decides: impl Fn(bool) -> bool) -> Eval<Value> {
         let mut value = Value::None;
         for part in parts {
@@ -135,7 +135,7 @@ impl Machine<'_> {
         }
     }
 
-    /// A value after its steps.
+    /// Applies postfix operations to a value.
     pub(super) fn steps(&mut self, base: Value, steps: &[Step]) -> Eval<Value> {
         let mut value = base;
         for step in steps {
@@ -164,7 +164,7 @@ impl Machine<'_> {
         Ok(value)
     }
 
-    /// `value.name`: a method where the type has one, else the entry.
+    /// Evaluates `value.name`: a method if the type has one, else the entry.
     pub(super) fn get_attribute(&mut self, value: &Value, name: &Arc<str>) -> Eval<Value> {
         match value {
             Value::Undefined(_) => fail!("takes '{name}' of {}", value.describe()),
@@ -179,7 +179,7 @@ impl Machine<'_> {
         }
     }
 
-    /// `value[index]`: the entry, else a method of that name.
+    /// Evaluates `value[index]`: the entry, else a method of that name.
     pub(super) fn get_index(&mut self, value: &Value, index: &Value) -> Eval<Value> {
         match (value, index) {
             (Value::Namespace(_) | Value::Loop(_), Value::Text(name)) => {
@@ -211,7 +211,7 @@ impl Machine<'_> {
         operators::slice(value, numbers, &mut self.budget)
     }
 
-    /// The values of a call's arguments.
+    /// Evaluates the arguments of a call.
     pub(super) fn given(&mut self, arguments: &Arguments) -> Eval<Given> {
         let mut given = Given::default();
         for argument in &arguments.positional {
@@ -225,7 +225,7 @@ impl Machine<'_> {
         Ok(given)
     }
 
-    /// Calls what can be called.
+    /// Calls a callable value.
     pub(super) fn call(&mut self, function: &Value, given: Given) -> Eval<Value> {
         self.nested(|machine| match function {
             Value::Macro(definition, outer) => machine.call_macro(definition, *outer, given),

@@ -1,4 +1,4 @@
-//! The parser of expressions: one function for each precedence, lowest first, as Jinja has them.
+//! The parser of expressions: one function per precedence level, lowest first, as in Jinja.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use super::parser::Parser;
 use super::value::Value;
 
 impl Parser {
-    /// An expression, or several with commas between.
+    /// Parses an expression, or a tuple of several separated by commas.
     pub(super) fn tuple(&mut self) -> Eval<Expression> {
         self.tuple_of(Self::expression)
     }
 
-    /// The same without `a if b else c`, whose `if` has another meaning after `for`.
+    /// Like [`Self::tuple`], without `a if b else c`, as `if` has another meaning after `for`.
     pub(super) fn or_tuple(&mut self) -> Eval<Expression> {
         self.tuple_of(|parser| parser.nested(Self::or))
     }
@@ -190,7 +190,7 @@ impl Parser {
         })
     }
 
-    /// Strings beside each other are one string.
+    /// Concatenates adjacent string literals.
     fn joined(&mut self, first: String) -> Arc<str> {
         let mut text = first;
         while matches!(self.peek(), Token::Text(_)) {

@@ -41,12 +41,12 @@ fn find(name: &str) -> Option<Filter> {
     FILTERS.iter().chain(sequences::FILTERS).find(|(known, _)| *known == name).map(|(_, filter)| *filter)
 }
 
-/// Whether there is such a filter.
+/// Returns whether there is such a filter.
 pub(super) fn exists(name: &str) -> bool {
     find(name).is_some()
 }
 
-/// `value|name(given)`.
+/// Computes `value|name(given)`.
 pub(super) fn apply(machine: &mut Machine<'_>, name: &str, value: Value, given: &Given) -> Eval<Value> {
     match find(name) {
         Some(filter) => filter(machine, value, given),
@@ -54,7 +54,7 @@ pub(super) fn apply(machine: &mut Machine<'_>, name: &str, value: Value, given: 
     }
 }
 
-/// A value as text, as it would be written.
+/// Converts a value to text, as it would be printed.
 pub(super) fn text(machine: &mut Machine<'_>, value: &Value) -> Eval<Value> {
     if let Value::Text(_) = value {
         return Ok(value.clone());
@@ -64,13 +64,13 @@ pub(super) fn text(machine: &mut Machine<'_>, value: &Value) -> Eval<Value> {
     Ok(Value::Text(output.finish()))
 }
 
-/// A method of the value as text.
+/// Calls a method of the value, converted to text.
 fn method(machine: &mut Machine<'_>, value: Value, name: &str) -> Eval<Value> {
     let value = text(machine, &value)?;
     methods::call(machine, &value, name, &Given::default())
 }
 
-/// A number given for an argument.
+/// Returns an integer argument.
 pub(super) fn int_argument(given: &Given, place: usize, name: &str, default: i64) -> Eval<i64> {
     match given.get(place, name) {
         None => Ok(default),
@@ -216,7 +216,7 @@ fn round(_: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
     Ok(Value::Float(rounded / scale))
 }
 
-/// Capital letters after white space, hyphens and opening brackets, all others small.
+/// Converts letters after white space, hyphens and opening brackets to upper case, all others to lower case.
 fn title(machine: &mut Machine<'_>, value: Value, _: &Given) -> Eval<Value> {
     let Value::Text(text) = text(machine, &value)? else { return Ok(value) };
     machine.budget.allocate(text.size().saturating_mul(3))?;
@@ -272,7 +272,7 @@ fn word_count(machine: &mut Machine<'_>, value: Value, _: &Given) -> Eval<Value>
     Ok(Value::Int(words.filter(|word| !word.is_empty()).count() as i64))
 }
 
-/// The number of a value's parts.
+/// Returns the length of a value.
 pub(super) fn length(machine: &mut Machine<'_>, value: Value, _: &Given) -> Eval<Value> {
     let length = match &value {
         Value::Undefined(_) => 0,
@@ -287,7 +287,7 @@ pub(super) fn length(machine: &mut Machine<'_>, value: Value, _: &Given) -> Eval
     Ok(Value::Int(length as i64))
 }
 
-/// Follows a dotted path of attributes, as `map(attribute='a.b')` does; what is missing becomes `default`.
+/// Follows a dotted path of attributes, as `map(attribute='a.b')` does; a missing one becomes `default`.
 pub(super) fn path(
     machine: &mut Machine<'_>,
     value: &Value,

@@ -1,4 +1,4 @@
-//! Python's two ways to fill text into text.
+//! Python's string formatting: `%` and `str.format`.
 
 use super::budget::{Budget, Eval, fail};
 use super::python::{write_repr, write_str};
@@ -7,7 +7,7 @@ use super::value::{ListKind, Value};
 
 const WIDEST: usize = 1000;
 
-/// `format % arguments`.
+/// Computes `format % arguments`.
 pub(super) fn percent(format: &Text, arguments: &Value, budget: &mut Budget) -> Eval<Value> {
     let values = match arguments {
         Value::List(list) if list.kind == ListKind::Tuple => list.items.as_slice(),
@@ -39,7 +39,7 @@ pub(super) fn percent(format: &Text, arguments: &Value, budget: &mut Budget) -> 
         let text = one(kind, precision, value, budget)?;
         let mut padded = TextBuilder::default();
         pad(&text, flag, width.unwrap_or(0), &mut padded, budget)?;
-        // Width and padding are those of the format.
+        // Width and padding come from the format.
         match directive.has_untrusted() {
             true => output.push_computed(&padded.finish()),
             false => output.push_text(&padded.finish()),
@@ -117,7 +117,7 @@ fn number(text: &str) -> Eval<(Option<usize>, &str)> {
     }
 }
 
-/// `format.format(…)`, with plain fields: `{}`, `{0}` and `{name}`.
+/// Computes `format.format(…)` with simple fields: `{}`, `{0}` and `{name}`.
 pub(super) fn braces(format: &Text, values: &super::machine::Given, budget: &mut Budget) -> Eval<Value> {
     let mut output = TextBuilder::default();
     let mut automatic = 0;

@@ -1,4 +1,4 @@
-//! The functions that every template sees.
+//! The global functions of templates.
 
 use super::budget::{Eval, fail};
 use super::machine::{Given, Machine};
@@ -6,7 +6,7 @@ use super::python::write_str;
 use super::text::TextBuilder;
 use super::value::{ELEMENT, Function, ListKind, Value};
 
-/// The most numbers a range may have, as in Jinja's sandbox.
+/// The maximum length of a range, as in Jinja's sandbox.
 const LONGEST_RANGE: i64 = 100_000;
 
 const FUNCTIONS: &[(&str, Function)] = &[
@@ -17,7 +17,7 @@ const FUNCTIONS: &[(&str, Function)] = &[
     ("strftime_now", Function::StrftimeNow),
 ];
 
-/// The function of a name.
+/// Returns the function with the given name.
 pub(super) fn named(name: &str) -> Option<Function> {
     FUNCTIONS.iter().find(|(known, _)| *known == name).map(|(_, function)| *function)
 }
@@ -82,7 +82,7 @@ fn range(machine: &mut Machine<'_>, given: &Given) -> Eval<Value> {
     Value::list(items, ListKind::List)
 }
 
-/// The entries of `dict(mapping, name=value)`.
+/// Returns the entries of `dict(mapping, name=value)`.
 fn pairs(machine: &mut Machine<'_>, given: Given) -> Eval<Vec<(Value, Value)>> {
     let mut pairs = Vec::new();
     match given.positional.first() {

@@ -1,4 +1,4 @@
-//! JSON out as `json.dumps` writes it, and data in.
+//! JSON output in the format of `json.dumps`, and JSON input.
 
 use std::fmt::Write as _;
 
@@ -7,10 +7,10 @@ use super::python::float;
 use super::text::{Text, TextBuilder};
 use super::value::Value;
 
-/// How to write.
+/// Options of the output.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
-    /// What one level is indented by; none writes one line.
+    /// The indentation per level; `None` writes one line.
     pub(super) indent: Option<Text>,
     pub(super) item_separator: Text,
     pub(super) key_separator: Text,

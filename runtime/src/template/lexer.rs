@@ -1,9 +1,9 @@
-//! Template source to tokens, with Jinja's rules for white space (`trim_blocks` and `lstrip_blocks` on).
+//! The lexer: template source to tokens, with Jinja's rules for white space (`trim_blocks` and `lstrip_blocks` on).
 
 use super::budget::{Eval, Failure, fail};
 use super::python::is_space;
 
-/// The most tokens a template may have.
+/// The maximum number of tokens of a template.
 const MOST_TOKENS: usize = 1 << 17;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -21,13 +21,13 @@ pub(super) enum Token {
     End,
 }
 
-/// Operators, longer ones before their beginnings.
+/// Operators, longer ones before their prefixes.
 const OPERATORS: &[&str] = &[
     "//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[", "]", "(", ")", "{", "}", ">", "<",
     "=", ".", ":", "|", ",", ";",
 ];
 
-/// The tokens with their lines; on failure the line it happened in.
+/// Returns the tokens with their lines, or a failure with its line.
 pub(super) fn tokens(source: &str) -> std::result::Result<Vec<(Token, u32)>, (Failure, u32)> {
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
     let source = source.strip_suffix('\n').unwrap_or(&source);
@@ -45,7 +45,7 @@ struct Lexer<'s> {
     source: &'s str,
     position: usize,
     line: u32,
-    /// Whether the last thing read ended with a line break.
+    /// Whether the preceding input ended with a line break.
     line_starting: bool,
     tokens: Vec<(Token, u32)>,
 }
@@ -108,7 +108,7 @@ impl<'s> Lexer<'s> {
         Ok(())
     }
 
-    /// What stays of the text before a tag.
+    /// Returns the part of the text before a tag that is kept.
     fn before_tag<'t>(&self, text: &'t str, tag: Tag, sign: Option<u8>) -> &'t str {
         if sign == Some(b'-') {
             return text.trim_end_matches(is_space);
@@ -119,7 +119,7 @@ impl<'s> Lexer<'s> {
         if strips && blank { &text[..start] } else { text }
     }
 
-    /// Takes a tag's end, with the white space that goes with it.
+    /// Consumes the end of a tag, with the white space that it strips.
     fn end(&mut self, close: &str, trims: bool) -> bool {
         let rest = self.rest();
         let length = if let Some(after) = rest.strip_prefix('-').and_then(|rest| rest.strip_prefix(close)) {
@@ -285,7 +285,7 @@ impl<'s> Lexer<'s> {
     }
 }
 
-/// The first tag of any kind, and where it is.
+/// Returns the first tag of any kind, and its position.
 fn next_tag(text: &str) -> Option<(usize, Tag)> {
     let mut from = 0;
     loop {
@@ -299,7 +299,7 @@ fn next_tag(text: &str) -> Option<(usize, Tag)> {
     }
 }
 
-/// Python's escapes in a string.
+/// Replaces Python's escape sequences in a string.
 fn unescape(body: &str) -> Eval<String> {
     let mut text = String::with_capacity(body.len());
     let mut rest = body;

@@ -1,4 +1,4 @@
-//! Runs statements.
+//! The interpreter of statements.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use super::python::write_str;
 use super::text::{SPAN_BYTES, TextBuilder};
 use super::value::{ELEMENT, List, ListKind, Loop, Value};
 
-/// The deepest that statements and expressions may run inside of each other.
+/// The maximum depth of nested statements and expressions.
 const DEEPEST: u32 = 200;
-/// The most text a template may write, in bytes.
+/// The maximum size of a template's output, in bytes.
 const LONGEST_OUTPUT: usize = 16 << 20;
 
-/// The state of one rendering.
+/// The state of a rendering.
 pub(super) struct Machine<'t> {
     pub(super) budget: Budget,
     pub(super) now: Option<Date>,
-    /// The line that is being run.
+    /// The current line.
     pub(super) line: u32,
     names: &'t [Arc<str>],
     frames: Vec<Frame>,
@@ -28,14 +28,14 @@ pub(super) struct Machine<'t> {
     loops: i64,
 }
 
-/// Variables that live and die together.
+/// Variables of one scope.
 struct Frame {
     variables: Vec<(Symbol, Value)>,
-    /// The frame that is seen from this one; the first one sees itself.
+    /// The enclosing frame; the outermost one is its own.
     outer: usize,
 }
 
-/// How a body ended.
+/// How the execution of a body ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flow {
     Next,
@@ -51,7 +51,7 @@ pub(super) struct Given {
 }
 
 impl Given {
-    /// An argument by its place or its name.
+    /// Returns an argument by its position or its name.
     pub(super) fn get(&self, place: usize, name: &str) -> Option<&Value> {
         let named = || self.keyword.iter().find(|(key, _)| **key == *name).map(|(_, value)| value);
         self.positional.get(place).or_else(named)
@@ -59,13 +59,13 @@ impl Given {
 }
 
 impl<'t> Machine<'t> {
-    /// A machine with its global variables.
+    /// Creates a machine with its global variables.
     pub(super) fn new(names: &'t [Arc<str>], globals: Vec<(Symbol, Value)>, budget: Budget) -> Self {
         let frames = vec![Frame { variables: globals, outer: 0 }];
         Self { budget, now: None, line: 1, names, frames, namespaces: Vec::new(), depth: 0, loops: 0 }
     }
 
-    /// One level deeper.
+    /// Runs a closure one level deeper.
     pub(super) fn nested<T>(&mut self, run: impl FnOnce(&mut Self) -> Eval<T>) -> Eval<T> {
         if self.depth == DEEPEST {
             fail!("calls itself too deeply");
@@ -80,7 +80,7 @@ impl<'t> Machine<'t> {
         self.names.get(symbol as usize).cloned().unwrap_or_else(|| "".into())
     }
 
-    /// The value of a variable, undefined where there is none.
+    /// Returns the value of a variable, undefined if there is none.
     pub(super) fn lookup(&self, symbol: Symbol) -> Value {
         let mut place = self.frames.len() - 1;
         while let Some(frame) = self.frames.get(place) {
@@ -107,7 +107,7 @@ impl<'t> Machine<'t> {
         Ok(())
     }
 
-    /// Runs in a new frame that sees `outer`.
+    /// Runs a closure in a new frame enclosed by `outer`.
     fn framed<T>(&mut self, outer: usize, run: impl FnOnce(&mut Self) -> Eval<T>) -> Eval<T> {
         self.frames.push(Frame { variables: Vec::new(), outer });
         let result = run(self);
@@ -119,7 +119,7 @@ impl<'t> Machine<'t> {
         self.frames.len() - 1
     }
 
-    /// A new namespace with these attributes.
+    /// Creates a namespace with these attributes.
     pub(super) fn namespace(&mut self, attributes: Vec<(Arc<str>, Value)>) -> Eval<Value> {
         self.budget.allocate(ELEMENT * (1 + attributes.len()))?;
         self.namespaces.push(Vec::new());
@@ -130,7 +130,7 @@ impl<'t> Machine<'t> {
         Ok(Value::Namespace(place))
     }
 
-    /// An attribute of a namespace.
+    /// Returns an attribute of a namespace.
     pub(super) fn attribute(&self, place: usize, name: &str) -> Option<&Value> {
         self.namespaces.get(place)?.iter().find(|(key, _)| **key == *name).map(|(_, value)| value)
     }
@@ -165,7 +165,7 @@ impl<'t> Machine<'t> {
         }
     }
 
-    /// What a loop over a value goes through.
+    /// Returns the items that a loop over a value iterates over.
     pub(super) fn iterate(&mut self, value: &Value) -> Eval<Arc<List>> {
         let mut items = Vec::new();
         match value {

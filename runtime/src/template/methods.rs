@@ -1,4 +1,4 @@
-//! Python's methods of text, mappings and lists; the ones that would change a value do not exist.
+//! Python's methods of strings, mappings and lists, except mutating ones.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ const TEXT: &[&str] = &[
 const MAP: &[&str] = &["copy", "get", "items", "keys", "values"];
 const LIST: &[&str] = &["copy", "count", "index"];
 
-/// Whether a value has a method of that name.
+/// Returns whether a value has a method with that name.
 pub(super) fn exists(value: &Value, name: &str) -> bool {
     match value {
         Value::Text(_) => TEXT.contains(&name),
@@ -63,7 +63,7 @@ pub(super) fn exists(value: &Value, name: &str) -> bool {
     }
 }
 
-/// `value.name(given)`.
+/// Calls `value.name(given)`.
 pub(super) fn call(machine: &mut Machine<'_>, value: &Value, name: &str, given: &Given) -> Eval<Value> {
     machine.budget.spend(1)?;
     match value {
@@ -127,7 +127,7 @@ fn of_map(
     Value::list(items, ListKind::List)
 }
 
-/// Whether all letters that have a case pass, and there is one.
+/// Returns whether there are cased letters and all of them satisfy the predicate.
 pub(super) fn is_cased(text: &str, wanted: fn(char) -> bool) -> bool {
     let mut cased =
         text.chars().filter(|character| character.is_lowercase() || character.is_uppercase()).peekable();
@@ -177,7 +177,7 @@ fn swap_case(text: &Text) -> Text {
     })
 }
 
-/// An argument that must be text.
+/// Returns an argument that must be text.
 pub(super) fn part(given: &Given, place: usize) -> Eval<&Text> {
     match given.positional.get(place) {
         Some(Value::Text(text)) => Ok(text),

@@ -1,16 +1,15 @@
 //! Chat templates: the model's own Jinja template turns messages into the prompt.
 //!
-//! Templates come with model files and are not trusted. They run in an interpreter of their own that has no
-//! way to files, clocks or the network, whose work, memory, depth and output are bounded, and whose results
-//! are those of Jinja 2 as Hugging Face's `apply_chat_template` sets it up: an immutable sandbox with
-//! `trim_blocks` and `lstrip_blocks`, loop controls, `tojson` without HTML escapes, `raise_exception`,
-//! `strftime_now` and `generation` blocks.
+//! Templates come with model files and are not trusted. They run in an interpreter without access to files, clocks or
+//! the network, and with bounded work, memory, depth and output. Results equal those of Jinja 2 as configured by
+//! Hugging Face's `apply_chat_template`: an immutable sandbox with `trim_blocks` and `lstrip_blocks`, loop controls,
+//! `tojson` without HTML escapes, `raise_exception`, `strftime_now` and `generation` blocks.
 //!
-//! Left out, with an error that says so: other templates (`include`, `import`, `extends`, `block`),
-//! recursive loops, and arguments unpacked with `*`.
+//! Unsupported, with an error that says so: other templates (`include`, `import`, `extends`, `block`), recursive loops,
+//! and argument unpacking with `*`.
 //!
-//! A new filter, test, method or function is a line in the list of its file: `filters.rs` and
-//! `sequences.rs`, `checks.rs`, `methods.rs`, `functions.rs`.
+//! To add a filter, test, method or function, add a line to the list of its file: `filters.rs` and `sequences.rs`,
+//! `checks.rs`, `methods.rs`, `functions.rs`.
 
 mod ast;
 mod budget;
@@ -50,15 +49,15 @@ use value::Value;
 
 use crate::{Error, ErrorKind, Result, features};
 
-/// The longest source of a template, in bytes.
+/// The maximum size of a template's source, in bytes.
 const LONGEST_SOURCE: usize = 1 << 20;
-/// The work that a rendering may do, in steps of about an expression each.
+/// The maximum work of a rendering, in steps of about one expression each.
 const MOST_WORK: u64 = 20_000_000;
-/// The memory that a rendering may take in all, in bytes: a fixed part, and so many times the input.
+/// The maximum memory of a rendering, in bytes: a constant, plus a multiple of the input size.
 const MOST_MEMORY: u64 = 8 << 20;
 const MEMORY_PER_INPUT: u64 = 160;
 
-/// A parsed chat template. Clones share it, and threads may.
+/// A parsed chat template. Clones share it, also across threads.
 ///
 /// ```
 /// use siskin::template::{ChatTemplate, Message, RenderOptions};
@@ -77,22 +76,22 @@ pub struct ChatTemplate {
     parsed: Arc<Parsed>,
 }
 
-/// What a template is given besides the messages.
+/// Variables of a template besides the messages.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RenderOptions {
-    /// The text of the token that begins a sequence; not defined in the template when none.
+    /// The text of the BOS token; undefined in the template if `None`.
     pub bos_token: Option<String>,
-    /// The text of the token that ends a sequence; not defined in the template when none.
+    /// The text of the EOS token; undefined in the template if `None`.
     pub eos_token: Option<String>,
-    /// Whether the prompt shall end where the assistant's answer begins. On by default.
+    /// Whether the prompt ends with the beginning of an assistant message. On by default.
     pub add_generation_prompt: bool,
-    /// The functions that the model may call: a list of JSON schemas.
+    /// The functions that the model may call (tools): a list of JSON schemas.
     pub tools: Option<Data>,
-    /// Documents that the model may answer from.
+    /// Documents for retrieval-augmented generation.
     pub documents: Option<Data>,
-    /// Further variables, such as `enable_thinking`; they win over all others.
+    /// Further variables, such as `enable_thinking`; they take precedence over all others.
     pub extra: Vec<(String, Data)>,
-    /// The date for templates that ask for today's; when none, templates fall back to a date of their own.
+    /// The current date; if `None`, templates use a date of their own.
     pub now: Option<Date>,
 }
 
@@ -114,8 +113,7 @@ impl ChatTemplate {
     /// Parses a template.
     ///
     /// # Errors
-    /// [`ErrorKind::Template`] where the source is no template, too long or nested too deeply; the place
-    /// names the line.
+    /// [`ErrorKind::Template`] if the source is invalid, too long or nested too deeply; the place names the line.
     pub fn new(source: &str) -> Result<Self> {
         if !features::TEMPLATES.is_there {
             return Err(features::TEMPLATES.missing());
@@ -129,17 +127,17 @@ impl ChatTemplate {
         Ok(Self { parsed: Arc::new(parsed) })
     }
 
-    /// The prompt for `messages`.
+    /// Renders the prompt for `messages`.
     ///
     /// # Errors
-    /// [`ErrorKind::Template`] where the template fails, refuses the messages, or goes over its bounds; the
-    /// place names the line.
+    /// [`ErrorKind::Template`] if the template fails, rejects the messages, or exceeds a limit; the place names the
+    /// line.
     pub fn render(&self, messages: &Data, options: &RenderOptions) -> Result<String> {
         Ok(self.render_with_spans(messages, options)?.0)
     }
 
-    /// The prompt, and the ranges of it that came from outside the template, in bytes: what
-    /// [`Tokenizer::encode_guarded`](crate::tokenizer::Tokenizer::encode_guarded) takes, so that no message spells a
+    /// Renders the prompt, and returns the byte ranges of it that came from outside the template (untrusted spans) for
+    /// [`Tokenizer::encode_guarded`](crate::tokenizer::Tokenizer::encode_guarded), so that no message can spell a
     /// control token.
     ///
     /// # Errors
@@ -153,7 +151,7 @@ impl ChatTemplate {
         Ok((prompt, spans.into_iter().map(|span| span.range).collect()))
     }
 
-    /// The prompt, and which of its bytes came from outside the template.
+    /// Renders the prompt, and returns its untrusted spans.
     pub(crate) fn render_with_spans(
         &self,
         messages: &Data,
@@ -180,7 +178,7 @@ impl ChatTemplate {
     }
 }
 
-/// The template's variables; of the same name the last one counts.
+/// Returns the template's variables; of equal names the last one counts.
 fn variables<'o>(messages: &Data, options: &'o RenderOptions) -> Vec<(&'o str, Data)> {
     let none = || Value::None.into();
     let mut variables = vec![

@@ -1,4 +1,4 @@
-//! What operators do, as in Python.
+//! Operators, with Python's semantics.
 
 use std::cmp::Ordering;
 
@@ -7,7 +7,7 @@ use super::budget::{Budget, Eval, Failure, fail};
 use super::text::{Text, TextBuilder};
 use super::value::{ELEMENT, ListKind, Value};
 
-/// `left operator right`.
+/// Computes `left operator right`.
 pub(super) fn arithmetic(
     left: &Value,
     operator: Operator,
@@ -107,7 +107,7 @@ fn floats(left: f64, operator: Operator, right: f64) -> Eval<Value> {
     }))
 }
 
-/// `left == right`.
+/// Computes `left == right`.
 pub(super) fn equal(left: &Value, right: &Value, budget: &mut Budget) -> Eval<bool> {
     budget.spend(1)?;
     Ok(match (left, right) {
@@ -148,7 +148,7 @@ pub(super) fn equal(left: &Value, right: &Value, budget: &mut Budget) -> Eval<bo
     })
 }
 
-/// The order of two values, where Python has one.
+/// Returns the order of two values, if Python orders them.
 pub(super) fn order(left: &Value, right: &Value, budget: &mut Budget) -> Eval<Option<Ordering>> {
     budget.spend(1)?;
     match (left, right) {
@@ -172,7 +172,7 @@ pub(super) fn order(left: &Value, right: &Value, budget: &mut Budget) -> Eval<Op
     }
 }
 
-/// `left comparison right`.
+/// Computes `left comparison right`.
 pub(super) fn compare(
     left: &Value,
     comparison: Comparison,
@@ -191,7 +191,7 @@ pub(super) fn compare(
     })
 }
 
-/// `part in whole`.
+/// Computes `part in whole`.
 pub(super) fn contains(whole: &Value, part: &Value, budget: &mut Budget) -> Eval<bool> {
     match (whole, part) {
         (Value::Text(whole), Value::Text(part)) => {
@@ -212,7 +212,7 @@ pub(super) fn contains(whole: &Value, part: &Value, budget: &mut Budget) -> Eval
     }
 }
 
-/// `value[index]`, undefined where there is nothing.
+/// Computes `value[index]`; undefined if there is no such entry.
 pub(super) fn index(value: &Value, index: &Value, budget: &mut Budget) -> Eval<Value> {
     let found = match (value, index.as_int()) {
         (Value::List(list), Some(place)) if list.kind != ListKind::Generator => {
@@ -242,7 +242,7 @@ fn from_end(place: i64, length: usize) -> Option<usize> {
     }
 }
 
-/// `value[start:stop:step]`.
+/// Computes `value[start:stop:step]`.
 pub(super) fn slice(value: &Value, bounds: [Option<i64>; 3], budget: &mut Budget) -> Eval<Value> {
     match value {
         Value::List(list) => {
@@ -262,7 +262,7 @@ pub(super) fn slice(value: &Value, bounds: [Option<i64>; 3], budget: &mut Budget
     }
 }
 
-/// The characters at `places` of those that begin at `starts`.
+/// Returns the characters with the indices `places`; `starts` are the byte offsets of all characters.
 pub(super) fn picked(text: &Text, starts: &[usize], places: &[usize]) -> Text {
     let mut output = TextBuilder::default();
     for &place in places {
@@ -296,7 +296,7 @@ fn places(bounds: [Option<i64>; 3], length: usize) -> Eval<Vec<usize>> {
         let stop = stop.map_or(length, |stop| clamp(stop, length));
         return Ok((clamp(start.unwrap_or(0), length)..stop).step_by(stride).collect());
     }
-    // Backwards: both bounds are one to the right of the place they mean.
+    // Backwards: both bounds are one greater than the index that they denote.
     let bound = |place: i64| {
         if place >= 0 { place.saturating_add(1) } else { place.saturating_add(1 + length as i64) }
     };

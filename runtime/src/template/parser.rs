@@ -1,4 +1,4 @@
-//! Tokens to statements. Expressions are in `expressions.rs`.
+//! The parser of statements. Expressions are in `expressions.rs`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use super::ast::{Action, Expression, For, MacroDefinition, Parameter, Statement,
 use super::budget::{Eval, Failure, fail};
 use super::lexer::Token;
 
-/// The deepest that blocks and brackets may be nested.
+/// The maximum nesting depth of blocks and brackets.
 const DEEPEST: u32 = 64;
 
-/// The symbols that the machine itself binds; every template has them.
+/// Symbols that the machine itself binds; every template has them.
 pub(super) const LOOP: Symbol = 0;
 pub(super) const CALLER: Symbol = 1;
 pub(super) const VARARGS: Symbol = 2;
@@ -20,7 +20,7 @@ pub(super) const KWARGS: Symbol = 3;
 #[derive(Debug)]
 pub(super) struct Parsed {
     pub(super) body: Vec<Statement>,
-    /// What each [`Symbol`] is called.
+    /// The name of each [`Symbol`].
     pub(super) names: Vec<Arc<str>>,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Parser {
     symbols: HashMap<Arc<str>, Symbol>,
 }
 
-/// Parses all tokens; on failure the line it happened in.
+/// Parses all tokens; a failure comes with its line.
 pub(super) fn parse(tokens: Vec<(Token, u32)>) -> std::result::Result<Parsed, (Failure, u32)> {
     let mut parser =
         Parser { tokens, position: 0, depth: 0, loops: 0, names: Vec::new(), symbols: HashMap::new() };
@@ -55,7 +55,7 @@ impl Parser {
         self.tokens.get(self.position).map_or(&Token::End, |(token, _)| token)
     }
 
-    /// Takes the next token.
+    /// Consumes the next token.
     pub(super) fn next(&mut self) -> Token {
         let token = self.tokens.get_mut(self.position).map(|(token, _)| std::mem::replace(token, Token::End));
         self.position += 1;
@@ -106,7 +106,7 @@ impl Parser {
         fail!("has {found} where {wanted} should be")
     }
 
-    /// The name that comes next.
+    /// Consumes a name.
     pub(super) fn name(&mut self) -> Eval<Arc<str>> {
         match self.peek() {
             Token::Name(_) => {}
@@ -129,7 +129,7 @@ impl Parser {
         self.names[symbol as usize].clone()
     }
 
-    /// One level deeper.
+    /// Runs a closure one level deeper.
     pub(super) fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Eval<T>) -> Eval<T> {
         if self.depth == DEEPEST {
             fail!("is nested more than {DEEPEST} levels deep");
@@ -140,7 +140,8 @@ impl Parser {
         result
     }
 
-    /// Statements up to one of the `ends`, whose name is left to be taken; none means the end of the source.
+    /// Parses statements up to one of the `ends`, whose name is not consumed; an empty list means the end of the
+    /// source.
     fn block(&mut self, ends: &[&str]) -> Eval<Vec<Statement>> {
         let mut statements = Vec::new();
         loop {
@@ -182,7 +183,7 @@ impl Parser {
         Ok(())
     }
 
-    /// The rest of a block's first tag, its body, and its last tag.
+    /// Parses the rest of a block's opening tag, its body, and its closing tag.
     fn body(&mut self, end: &str) -> Eval<Vec<Statement>> {
         self.block_end()?;
         let body = self.block(&[end])?;
@@ -208,7 +209,7 @@ impl Parser {
                 Action::Filter(steps, self.body("endfilter")?)
             }
             "with" => self.with()?,
-            // Marks what the model wrote, for training; the text is the same.
+            // Marks generated text for training masks; the output is the same.
             "generation" => {
                 Action::With(Vec::new(), self.outside_loops(|parser| parser.body("endgeneration"))?)
             }
@@ -229,7 +230,7 @@ impl Parser {
         Ok(Some(action))
     }
 
-    /// A part in which there is no loop to leave.
+    /// Parses a part in which `break` and `continue` are not allowed.
     fn outside_loops<T>(&mut self, parse: impl FnOnce(&mut Self) -> Eval<T>) -> Eval<T> {
         let loops = std::mem::take(&mut self.loops);
         let result = parse(self);
@@ -341,7 +342,7 @@ impl Parser {
         Ok(parameters)
     }
 
-    /// What a loop or `set` binds.
+    /// Parses the target of a loop or `set`.
     fn target(&mut self, attributes: bool) -> Eval<Target> {
         let mut targets = Vec::new();
         let mut several = false;
@@ -374,7 +375,7 @@ impl Parser {
         })
     }
 
-    /// The names of filters with their arguments; the first one stands without a bar when `named`.
+    /// Parses a chain of filters with their arguments; if `named`, the first one has no bar before it.
     fn filters(&mut self, named: bool) -> Eval<Vec<Step>> {
         let mut steps = Vec::new();
         while (named && steps.is_empty()) || self.skip("|") {

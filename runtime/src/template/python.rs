@@ -1,4 +1,4 @@
-//! How Python writes values and treats text.
+//! Python's conversion of values to text, and its string methods.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ pub(super) fn is_space(character: char) -> bool {
     character.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&character)
 }
 
-/// Python's `str`: what `{{ value }}` writes.
+/// Python's `str`, as printed by `{{ value }}`.
 pub(super) fn write_str(value: &Value, output: &mut TextBuilder, budget: &mut Budget) -> Eval<()> {
     match value {
         Value::Undefined(_) => budget.spend(1),
@@ -24,7 +24,7 @@ pub(super) fn write_str(value: &Value, output: &mut TextBuilder, budget: &mut Bu
     }
 }
 
-/// Python's `repr`: how values are written inside of lists.
+/// Python's `repr`, as used for values inside lists.
 pub(super) fn write_repr(value: &Value, output: &mut TextBuilder, budget: &mut Budget) -> Eval<()> {
     budget.allocate(8)?;
     match value {
@@ -70,7 +70,7 @@ fn write_number(output: &mut TextBuilder, budget: &mut Budget, number: i64) -> E
     Ok(())
 }
 
-/// Python's `repr` of a float: the shortest digits that read back, with an exponent where it is far from 0.
+/// Python's `repr` of a float: the shortest digits that round-trip, with an exponent for very large or small values.
 pub(super) fn float(number: f64) -> String {
     if number.is_nan() {
         return "nan".to_owned();
@@ -116,7 +116,7 @@ fn quote(text: &Text, output: &mut TextBuilder, budget: &mut Budget) -> Eval<()>
     Ok(())
 }
 
-/// Python's `str.title`: letters after what is no letter are capitals, all others small.
+/// Python's `str.title`: letters after non-letters become upper case, all others lower case.
 pub(super) fn title(text: &Text) -> Text {
     let mut inside = false;
     text.map_characters(|character, out| {
@@ -130,7 +130,7 @@ pub(super) fn title(text: &Text) -> Text {
     })
 }
 
-/// Python's `str.lower`. The small letter of `Σ` depends on where in a word it stands, but not its length.
+/// Python's `str.lower`. The lower case of `Σ` depends on its position in a word, but its length does not.
 pub(super) fn lower(text: &Text) -> Text {
     let lower = text.to_lowercase();
     let mut at = 0;

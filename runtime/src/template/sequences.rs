@@ -119,7 +119,7 @@ fn map(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
     collect(machine, mapped, ListKind::Generator)
 }
 
-/// The first argument, and the others as arguments of what it names.
+/// Returns the first argument, and the others as the arguments of the filter or test that it names.
 fn rest_of<'g>(machine: &mut Machine<'_>, given: &'g Given) -> Eval<(Option<&'g Value>, Given)> {
     machine.budget.allocate((given.positional.len() + given.keyword.len()) * ELEMENT)?;
     let positional = given.positional.get(1..).unwrap_or_default().to_vec();
@@ -163,8 +163,8 @@ fn reverse(machine: &mut Machine<'_>, value: Value, _: &Given) -> Eval<Value> {
     collect(machine, items.items.iter().rev().cloned().collect(), ListKind::Generator)
 }
 
-/// The places of `keys` in their order; equal ones keep theirs. Written out, as keys may have no order: a
-/// comparison may fail, and NaN is neither less nor greater than anything.
+/// Returns the indices of `keys` in sorted order; the sort is stable. The sort is implemented here because the keys may
+/// have no total order: a comparison may fail, and NaN is unordered.
 fn sort_by_keys(machine: &mut Machine<'_>, keys: &[Value], reverse: bool) -> Eval<Vec<usize>> {
     machine.budget.allocate(keys.len() * ELEMENT)?;
     let wanted = if reverse { Ordering::Greater } else { Ordering::Less };
@@ -190,7 +190,7 @@ fn sort_by_keys(machine: &mut Machine<'_>, keys: &[Value], reverse: bool) -> Eva
     Ok(places)
 }
 
-/// What an item is sorted by: without case unless asked for.
+/// Returns the sort key of an item: case-insensitive by default.
 fn sort_key(machine: &mut Machine<'_>, value: Value, case_sensitive: bool) -> Eval<Value> {
     match &value {
         Value::Text(text) if !case_sensitive => {
@@ -310,7 +310,7 @@ fn group(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> 
     collect(machine, result, ListKind::List)
 }
 
-/// The list behind a value that is one already.
+/// Returns the list of a value that is already a list.
 pub(super) fn as_list(value: &Value) -> Option<&Arc<List>> {
     if let Value::List(list) = value { Some(list) } else { None }
 }

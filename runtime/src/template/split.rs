@@ -1,4 +1,4 @@
-//! Python's ways to split text.
+//! Python's string splitting.
 
 use super::budget::{Eval, fail};
 use super::machine::{Given, Machine};
@@ -7,7 +7,7 @@ use super::python::is_space;
 use super::text::Text;
 use super::value::{ELEMENT, ListKind, Value};
 
-/// `text.split(…)`, `text.rsplit(…)` and `text.splitlines(…)`.
+/// Computes `text.split(…)`, `text.rsplit(…)` and `text.splitlines(…)`.
 pub(super) fn split(machine: &mut Machine<'_>, text: &Text, name: &str, given: &Given) -> Eval<Value> {
     if name == "splitlines" {
         return lines(machine, text, given.get(0, "keepends").is_some_and(Value::truth));
@@ -50,7 +50,7 @@ fn push(machine: &mut Machine<'_>, parts: &mut Vec<Value>, piece: Text) -> Eval<
     Ok(())
 }
 
-/// Split at runs of white space; what is left after `limit` words stays as it is.
+/// Splits at runs of white space; the rest after `limit` words stays unsplit.
 fn words(machine: &mut Machine<'_>, text: &Text, limit: usize, from_end: bool) -> Eval<Vec<Value>> {
     let mut parts = Vec::new();
     let mut rest = if from_end { text.trim_end_matches(is_space) } else { text.trim_start_matches(is_space) };

@@ -7,7 +7,7 @@ use super::*;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/templates/");
 
-/// What Jinja 2 rendered; see `tests/golden-scripts/make_template_goldens.py`.
+/// Outputs of Jinja 2; see `tests/golden-scripts/make_template_goldens.py`.
 #[derive(Deserialize)]
 struct Goldens {
     now: i64,
@@ -133,7 +133,8 @@ fn failures_name_the_line() {
     assert!(place("{% macro f() %}{% break %}{% endmacro %}").1.contains("outside of a loop"));
 }
 
-/// Templates that try to crash, to hang or to fill the memory. Each must end soon with an error or a result.
+/// Hostile templates that try to crash, to loop forever or to exhaust memory. Each must end soon with an error or a
+/// result.
 #[test]
 fn hostile_templates_end() {
     let many = |text: &str, count: usize| text.repeat(count);
@@ -147,7 +148,7 @@ fn hostile_templates_end() {
         )
     };
     let sources = [
-        // Depth of the source.
+        // Deep nesting of the source.
         inside(nested("(", "1", ")")),
         inside(nested("[", "1", "]")),
         inside(nested("{1:", "1", "}")),
@@ -183,7 +184,7 @@ fn hostile_templates_end() {
         format!("{{% macro f() %}}{}{{{{ f() }}}}{}{{% endmacro %}}{{{{ f() }}}}", many("{% for x in [1] %}", 60), many("{% endfor %}", 60)),
         format!("{{% macro f() %}}{}{{{{ f() }}}}{}{{% endmacro %}}{{{{ f() }}}}", many("{% set x | upper %}", 60), many("{% endset %}", 60)),
         format!("{{% macro f() %}}{}f(){}{{% endmacro %}}{{{{ f() }}}}", many("{{ [[1] | map('default', ", 40), many(")]}}", 40)),
-        // Values.
+        // Large values.
         looped("{% set ns.x = ns.x ~ ns.x %}"),
         looped("{% set ns.x = ns.x + ns.x %}"),
         looped("{% set ns.x = ns.x * 2 %}"),
@@ -248,7 +249,7 @@ fn hostile_templates_end() {
     for source in sources {
         let name: String = source.chars().take(90).collect();
         let start = Instant::now();
-        // A small stack: what is too deep must be refused before it is used up.
+        // A small stack: excessive depth must be rejected before the stack is exhausted.
         let run = move || render(&source, &[]).map(|text| text.len());
         let result = std::thread::Builder::new().stack_size(1 << 20).spawn(run).unwrap().join().unwrap();
         assert!(start.elapsed() < Duration::from_secs(20), "{name}");
@@ -259,7 +260,7 @@ fn hostile_templates_end() {
     }
 }
 
-/// Random pieces of templates put together: never a panic.
+/// Random sequences of template fragments never panic.
 #[test]
 fn random_templates_never_panic() {
     let pieces = [
@@ -382,7 +383,7 @@ fn data_keeps_order_and_bounds_depth() {
 
 #[test]
 fn dates_of_all_kinds() {
-    // Seconds and texts from Python's datetime.
+    // Timestamps and expected outputs of Python's datetime.
     let cases = [
         (0, "1970-01-01 Thu 001"),
         (951_782_400, "2000-02-29 Tue 060"),
@@ -405,7 +406,7 @@ fn templates_cross_threads() {
     needs(&RenderOptions::default());
 }
 
-/// The spans of untrusted text take memory, too: what makes many of them comes to an end.
+/// Spans of untrusted text count as memory, too: a template that creates many of them fails.
 #[test]
 fn many_spans_are_counted() {
     let sources = [

@@ -1,31 +1,31 @@
-//! Strings of a template, and which of their bytes came from outside the template.
+//! Strings of a template with taint tracking: which of their bytes came from outside the template.
 //!
-//! This is taint tracking: every operation on strings keeps, for each byte of its result, whether the template itself
-//! wrote it. Control tokens are only recognized in bytes that the template wrote, so that a message cannot spell one,
-//! whatever the template joins, cuts or changes. Numbers and other values that are written as text count as outside.
+//! Every string operation records, for each byte of its result, whether the template itself wrote it. Control tokens
+//! are only recognized in bytes that the template wrote, so that a message cannot spell one, however the template
+//! joins, cuts or changes it. Numbers and other values that are converted to text count as untrusted.
 
 use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-/// What a span counts as in a template's memory, in bytes.
+/// The size that a span is counted as in a template's memory, in bytes.
 pub(super) const SPAN_BYTES: usize = size_of::<Span>();
 
-/// A range of a text that came from outside the template.
+/// An untrusted span: a range of a text that came from outside the template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
-    /// The bytes of the text.
+    /// The byte range in the text.
     pub(crate) range: Range<usize>,
-    /// Where they stand in a message, if they were not changed.
+    /// Its position in a message, if it is unchanged.
     pub(crate) source: Option<Source>,
 }
 
-/// A place in the content of a message.
+/// A position in the content of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Source {
-    /// The message's number.
+    /// The index of the message.
     pub(crate) message: usize,
-    /// The first byte, in the message's content.
+    /// The first byte in the message's content.
     pub(crate) offset: usize,
 }
 
@@ -35,7 +35,7 @@ impl Source {
     }
 }
 
-/// An immutable string with its untrusted spans, which ascend and do not overlap.
+/// An immutable string with its untrusted spans, in ascending order and without overlaps.
 #[derive(Clone, Debug)]
 pub(super) struct Text {
     text: Arc<str>,
@@ -43,17 +43,17 @@ pub(super) struct Text {
 }
 
 impl Text {
-    /// Text that the template itself wrote.
+    /// Creates text that the template itself wrote.
     pub(super) fn trusted(text: impl Into<Arc<str>>) -> Self {
         Self { text: text.into(), spans: None }
     }
 
-    /// Text that came from outside.
+    /// Creates text that came from outside.
     pub(super) fn untrusted(text: impl Into<Arc<str>>) -> Self {
         Self::from_outside(text.into(), None)
     }
 
-    /// The content of message number `message`.
+    /// Creates the content of the message with index `message`.
     pub(super) fn content(text: impl Into<Arc<str>>, message: usize) -> Self {
         Self::from_outside(text.into(), Some(Source { message, offset: 0 }))
     }
@@ -67,17 +67,18 @@ impl Text {
         self.spans.as_deref().unwrap_or_default()
     }
 
-    /// The string alone. Whoever makes a [`Text`] of it again decides whether it is trusted.
+    /// Returns the string without its spans. Code that creates a [`Text`] from it again must decide whether it is
+    /// trusted.
     pub(super) fn as_arc(&self) -> &Arc<str> {
         &self.text
     }
 
-    /// The memory it takes, in bytes.
+    /// Returns the size in memory, in bytes.
     pub(super) fn size(&self) -> usize {
         self.text.len() + self.spans().len() * SPAN_BYTES
     }
 
-    /// The spans that overlap `range`.
+    /// Returns the spans that overlap `range`.
     fn overlapping(&self, range: &Range<usize>) -> &[Span] {
         let spans = self.spans();
         let first = spans.partition_point(|span| span.range.end <= range.start);
@@ -85,12 +86,12 @@ impl Text {
         &spans[first..first + count]
     }
 
-    /// Whether any byte of `range` came from outside.
+    /// Returns whether any byte of `range` is untrusted.
     fn is_untrusted(&self, range: &Range<usize>) -> bool {
         !range.is_empty() && !self.overlapping(range).is_empty()
     }
 
-    /// A part of the text.
+    /// Returns a slice of the text.
     pub(super) fn slice(&self, range: Range<usize>) -> Self {
         if range == (0..self.text.len()) {
             return self.clone();
@@ -100,7 +101,8 @@ impl Text {
         builder.finish()
     }
 
-    /// A part of the text, which must be a subslice of it, as searching and trimming give them.
+    /// Returns a slice of the text with its spans; `part` must be a subslice of the string, as returned by searching
+    /// and trimming.
     pub(super) fn part(&self, part: &str) -> Self {
         let start = (part.as_ptr() as usize).wrapping_sub(self.text.as_ptr() as usize);
         match start.checked_add(part.len()) {
@@ -109,17 +111,17 @@ impl Text {
         }
     }
 
-    /// Whether any byte came from outside.
+    /// Returns whether any byte is untrusted.
     pub(super) fn has_untrusted(&self) -> bool {
         self.spans.is_some()
     }
 
-    /// `result`, which was made of the text: untrusted as a whole if any byte of that is.
+    /// Returns `result`, which was derived from the text: untrusted as a whole if any byte of the text is.
     pub(super) fn changed(&self, result: impl Into<Arc<str>>) -> Self {
         if self.has_untrusted() { Self::untrusted(result) } else { Self::trusted(result) }
     }
 
-    /// The text with each character replaced by what `change` appends for it.
+    /// Returns the text with each character replaced by what `change` appends for it.
     pub(super) fn map_characters(&self, mut change: impl FnMut(char, &mut String)) -> Self {
         let mut builder = TextBuilder::default();
         let mut changed = String::new();
@@ -146,7 +148,7 @@ impl PartialEq for Text {
     }
 }
 
-/// Builds a [`Text`] from parts of known origin. What is pushed as `&str` or formatted is the template's own.
+/// Builds a [`Text`] from parts of known origin. Parts that are pushed as `&str` or formatted are trusted.
 #[derive(Debug, Default)]
 pub(super) struct TextBuilder {
     text: String,
@@ -154,17 +156,17 @@ pub(super) struct TextBuilder {
 }
 
 impl TextBuilder {
-    /// Appends text of the template's own.
+    /// Appends trusted text.
     pub(super) fn push_str(&mut self, text: &str) {
         self.text.push_str(text);
     }
 
-    /// Appends a character of the template's own.
+    /// Appends a trusted character.
     pub(super) fn push(&mut self, character: char) {
         self.text.push(character);
     }
 
-    /// Appends what was computed, such as a number: nothing says that it does not depend on a message.
+    /// Appends a computed value, such as a number. It is untrusted, as it may depend on a message.
     pub(super) fn push_computed(&mut self, text: &str) {
         let start = self.text.len();
         self.text.push_str(text);
@@ -183,7 +185,7 @@ impl TextBuilder {
         }
     }
 
-    /// Appends a part of a text with its spans.
+    /// Appends a slice of a text with its spans.
     pub(super) fn push_slice(&mut self, text: &Text, part: Range<usize>) {
         let start = self.text.len();
         self.text.push_str(&text[part.clone()]);
@@ -194,7 +196,7 @@ impl TextBuilder {
         }
     }
 
-    /// Appends `changed`, which was made of `from[range]`: untrusted as a whole if any byte of that is.
+    /// Appends `changed`, which was derived from `from[range]`: untrusted as a whole if any byte of that is.
     pub(super) fn push_changed(&mut self, changed: &str, from: &Text, range: Range<usize>) {
         let start = self.text.len();
         self.text.push_str(changed);
@@ -226,7 +228,7 @@ impl TextBuilder {
         Text { text: self.text.into(), spans }
     }
 
-    /// The string and its untrusted spans.
+    /// Returns the string and its untrusted spans.
     pub(super) fn into_parts(self) -> (String, Vec<Span>) {
         (self.text, self.spans)
     }

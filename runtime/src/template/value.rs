@@ -1,5 +1,5 @@
-//! What template variables can be. Values are immutable trees of bounded depth, as in the sandbox that
-//! templates are written for; only namespaces change, and those the machine owns.
+//! Values of template variables. Values are immutable trees of bounded depth, as in Jinja's immutable sandbox; only
+//! namespaces are mutable, and they are owned by the machine.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use super::budget::{Budget, Eval, fail};
 use super::operators;
 use super::text::Text;
 
-/// The deepest that lists and mappings may be nested.
+/// The maximum nesting depth of lists and mappings.
 pub(super) const DEEPEST: u32 = 64;
-/// What an element of a list is counted as, in bytes.
+/// The size that an element of a list is counted as, in bytes.
 pub(super) const ELEMENT: usize = 32;
 
 #[derive(Clone, Debug)]
 pub(super) enum Value {
-    /// Not there; the name is for messages.
+    /// An undefined value; the name is for messages.
     Undefined(Option<Arc<str>>),
     None,
     Bool(bool),
@@ -25,17 +25,17 @@ pub(super) enum Value {
     Text(Text),
     List(Arc<List>),
     Map(Arc<Map>),
-    /// A place in the machine's list of namespaces.
+    /// An index into the machine's list of namespaces.
     Namespace(usize),
-    /// A macro, and the frame it sees.
+    /// A macro, and the frame that encloses it.
     Macro(Arc<MacroDefinition>, usize),
     Function(Function),
-    /// A method, not called yet.
+    /// A bound method.
     Method(Arc<(Value, Arc<str>)>),
     Loop(Arc<Loop>),
 }
 
-/// The functions that every template sees.
+/// The global functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Function {
     Range,
@@ -49,7 +49,7 @@ pub(super) enum Function {
 pub(super) enum ListKind {
     List,
     Tuple,
-    /// What Python makes lazily: always true, and without a length.
+    /// A lazy iterator of Python: always true, and without a length.
     Generator,
 }
 
@@ -60,11 +60,11 @@ pub(super) struct List {
     depth: u32,
 }
 
-/// A mapping that keeps the order of insertion.
+/// A mapping that preserves insertion order.
 #[derive(Debug)]
 pub(super) struct Map {
     entries: Vec<(Value, Value)>,
-    /// Places of the entries whose keys are text, sorted by key.
+    /// Indices of the entries with text keys, sorted by key.
     sorted: Vec<u32>,
     depth: u32,
 }
@@ -78,7 +78,7 @@ pub(super) struct Loop {
 }
 
 impl Value {
-    /// Text that the template itself wrote.
+    /// Creates text that the template itself contains.
     pub(super) fn literal(text: impl Into<Arc<str>>) -> Self {
         Value::Text(Text::trusted(text))
     }
@@ -87,13 +87,13 @@ impl Value {
         Value::Undefined(Some(name.clone()))
     }
 
-    /// A list whose elements have been counted.
+    /// Creates a list whose elements were already counted in the budget.
     pub(super) fn list(items: Vec<Value>, kind: ListKind) -> Eval<Self> {
         let depth = deeper(items.iter())?;
         Ok(Value::List(Arc::new(List { items, kind, depth })))
     }
 
-    /// A mapping; of equal keys the last value stays, in the first one's place.
+    /// Creates a mapping; of equal keys the last value is kept, at the position of the first.
     pub(super) fn map(entries: Vec<(Value, Value)>, budget: &mut Budget) -> Eval<Self> {
         let depth = deeper(entries.iter().flat_map(|(key, value)| [key, value]))?;
         budget.allocate(entries.len() * ELEMENT * 2)?;
@@ -118,7 +118,7 @@ impl Value {
         matches!(self, Value::Undefined(_))
     }
 
-    /// A whole number; truth values are numbers too.
+    /// Returns the integer value; booleans are integers too.
     pub(super) fn as_int(&self) -> Option<i64> {
         match self {
             Value::Int(number) => Some(*number),
@@ -135,7 +135,7 @@ impl Value {
         }
     }
 
-    /// Python's truth value. Namespaces, functions and the like are true.
+    /// Returns Python's truth value. Namespaces, functions and the like are true.
     pub(super) fn truth(&self) -> bool {
         match self {
             Value::Undefined(_) | Value::None => false,
@@ -149,7 +149,7 @@ impl Value {
         }
     }
 
-    /// The name of the type, for messages.
+    /// Returns the name of the type, for messages.
     pub(super) fn type_name(&self) -> &'static str {
         match self {
             Value::Undefined(_) => "undefined",
@@ -167,7 +167,7 @@ impl Value {
         }
     }
 
-    /// What a reader of the template's error needs to know about a value.
+    /// Describes a value for the error messages of templates.
     pub(super) fn describe(&self) -> String {
         match self {
             Value::Undefined(Some(name)) => format!("'{name}', which is not defined"),
@@ -225,7 +225,7 @@ impl Map {
         self.entries.len()
     }
 
-    /// The value of a key that is text.
+    /// Returns the value of a text key.
     pub(super) fn get_text(&self, key: &str) -> Option<&Value> {
         let entry = |place: u32| &self.entries[place as usize];
         let text = |place: u32| entry(place).0.as_text().map_or("", |key| key);
@@ -233,7 +233,7 @@ impl Map {
         Some(&entry(self.sorted[found]).1)
     }
 
-    /// The value of any key.
+    /// Returns the value of any key.
     pub(super) fn get(&self, key: &Value, budget: &mut Budget) -> Eval<Option<&Value>> {
         budget.spend(1)?;
         if let Value::Text(key) = key {

@@ -1,8 +1,7 @@
-//! Streaming text: whole characters only, stop strings.
+//! Streaming detokenization: whole characters and stop strings.
 //!
-//! Tokens are bytes and may end inside a character; stop strings may begin in one token and end in
-//! another. [`TextStream`] takes tokens' bytes and hands on text that can be shown at once and never has to
-//! be taken back.
+//! Tokens are bytes and may end inside a character; stop strings may begin in one token and end in another.
+//! [`TextStream`] takes the bytes of tokens and returns text that can be displayed immediately and is never retracted.
 
 mod stop;
 #[cfg(test)]
@@ -14,7 +13,7 @@ pub use utf8::Utf8Stream;
 
 use crate::Result;
 
-/// Tokens' bytes to text that can be shown, up to the first stop string.
+/// Converts the bytes of tokens to displayable text, up to the first stop string.
 ///
 /// ```
 /// use siskin::text::TextStream;
@@ -34,26 +33,25 @@ pub struct TextStream {
     characters: Utf8Stream,
     stops: StopStrings,
     decoded: String,
-    /// The bytes of all text that was decoded.
+    /// The total length of the decoded text, in bytes.
     length: usize,
     output: String,
 }
 
-/// The text that a piece brought.
+/// The text that a token completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step<'a> {
-    /// Text to show, often empty.
+    /// Text to display, often empty.
     pub text: &'a str,
-    /// Whether a stop string came: there will be no more text.
+    /// Whether a stop string was found: no more text follows.
     pub stopped: bool,
 }
 
 impl TextStream {
-    /// A stream at its beginning, with the strings it stops at.
+    /// Creates a stream with its stop strings.
     ///
     /// # Errors
-    /// [`ErrorKind::Argument`](crate::ErrorKind::Argument) when a stop string is empty or they are too
-    /// long.
+    /// [`ErrorKind::Argument`](crate::ErrorKind::Argument) if a stop string is empty or they are too long.
     pub fn new(stops: &[impl AsRef<str>]) -> Result<Self> {
         Ok(Self {
             characters: Utf8Stream::new(),
@@ -64,7 +62,7 @@ impl TextStream {
         })
     }
 
-    /// Takes the next token's bytes.
+    /// Processes the bytes of the next token.
     pub fn push(&mut self, bytes: &[u8]) -> Step<'_> {
         self.decoded.clear();
         self.output.clear();
@@ -74,7 +72,7 @@ impl TextStream {
         Step { text: &self.output, stopped }
     }
 
-    /// Ends the text: hands on what was held back, as no stop string can come any more.
+    /// Ends the text: returns the text that was held back, as no stop string can follow any more.
     pub fn finish(&mut self) -> Step<'_> {
         self.decoded.clear();
         self.output.clear();
@@ -85,17 +83,18 @@ impl TextStream {
         Step { text: &self.output, stopped }
     }
 
-    /// The bytes of whole characters that came so far, with what is held back and what follows a stop string.
+    /// Returns the length in bytes of all whole characters so far, including text that is held back and text after a
+    /// stop string.
     pub(crate) fn decoded_length(&self) -> usize {
         self.length
     }
 
-    /// Which of the stop strings came.
+    /// Returns the index of the stop string that was found.
     pub fn hit(&self) -> Option<usize> {
         self.stops.hit()
     }
 
-    /// Goes back to the beginning of a text.
+    /// Resets the stream for a new text.
     pub fn reset(&mut self) {
         self.characters = Utf8Stream::new();
         self.length = 0;

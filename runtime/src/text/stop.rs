@@ -1,16 +1,16 @@
-//! Stop strings, found while the text streams.
+//! Stop strings in streamed text.
 
 use crate::{Error, Result};
 
-/// The longest that all stop strings together may be, in bytes.
+/// The maximum total length of all stop strings, in bytes.
 const LONGEST: usize = 1 << 16;
 const ROOT: usize = 0;
 
-/// Finds stop strings in a stream of text, wherever the pieces are cut.
+/// Finds stop strings in a stream of text, across the boundaries of its pieces.
 ///
-/// Text is handed on as soon as it cannot belong to a stop string any more. Where several could match, the
-/// one that ends first does, and of those that end together the longest. The time to match a byte does not
-/// depend on the number or length of the stop strings, and no more text is held than the longest of them.
+/// Text is returned as soon as it can no longer belong to a stop string. Of several matches the one that ends first
+/// counts, and of those that end together the longest. The time per byte does not depend on the number or length of the
+/// stop strings, and no more text is held back than the longest of them.
 ///
 /// ```
 /// use siskin::text::StopStrings;
@@ -24,10 +24,10 @@ const ROOT: usize = 0;
 /// ```
 #[derive(Clone, Debug)]
 pub struct StopStrings {
-    /// One for each beginning of a stop string (Aho-Corasick); the root is the empty one.
+    /// The trie of the Aho–Corasick automaton, one node per prefix of a stop string; the root is the empty prefix.
     nodes: Vec<Node>,
     node: usize,
-    /// The text since the last character handed on.
+    /// The text that is held back.
     pub(super) held: String,
     hit: Option<usize>,
 }
@@ -37,18 +37,17 @@ struct Node {
     /// Sorted by byte.
     children: Vec<(u8, usize)>,
     depth: usize,
-    /// The node of the longest other beginning that this one ends with.
+    /// The failure link: the node of the longest proper suffix of this prefix that is also a prefix.
     shorter: usize,
-    /// The longest stop string that this beginning ends with: its length and its place in the list.
+    /// The longest stop string that is a suffix of this prefix: its length and its index.
     stop: Option<(usize, usize)>,
 }
 
 impl StopStrings {
-    /// A matcher at the beginning of the text.
+    /// Creates a matcher.
     ///
     /// # Errors
-    /// [`ErrorKind::Argument`](crate::ErrorKind::Argument) when a stop string is empty or they are too
-    /// long.
+    /// [`ErrorKind::Argument`](crate::ErrorKind::Argument) if a stop string is empty or they are too long.
     pub fn new(stops: &[impl AsRef<str>]) -> Result<Self> {
         let mut nodes = vec![Node::default()];
         let mut room = LONGEST;
@@ -67,8 +66,8 @@ impl StopStrings {
         Ok(Self { nodes, node: ROOT, held: String::new(), hit: None })
     }
 
-    /// Takes the next text, and appends to `output` what cannot belong to a stop string. Returns whether
-    /// the text has come to a stop string; what follows one is dropped.
+    /// Processes the next piece of text, and appends the text that cannot belong to a stop string to `output`. Returns
+    /// whether a stop string was found; the text after it is dropped.
     pub fn push(&mut self, text: &str, output: &mut String) -> bool {
         if self.hit.is_some() {
             return true;
@@ -85,26 +84,26 @@ impl StopStrings {
                 return true;
             }
         }
-        // Beginnings of stop strings begin with a whole character.
+        // Prefixes of stop strings begin at a character boundary.
         let ready = self.held.len() - self.nodes[self.node].depth;
         output.push_str(&self.held[..ready]);
         self.held.drain(..ready);
         false
     }
 
-    /// Ends the text: appends what was held to `output`.
+    /// Ends the text: appends the text that was held back to `output`.
     pub fn finish(&mut self, output: &mut String) {
         output.push_str(&self.held);
         self.held.clear();
         self.node = ROOT;
     }
 
-    /// Which stop string the text came to.
+    /// Returns the index of the stop string that was found.
     pub fn hit(&self) -> Option<usize> {
         self.hit
     }
 
-    /// Goes back to the beginning of a text.
+    /// Resets the matcher for a new text.
     pub fn reset(&mut self) {
         self.held.clear();
         self.node = ROOT;
@@ -135,7 +134,7 @@ fn insert(nodes: &mut Vec<Node>, stop: &str, index: usize) {
     nodes[node].stop.get_or_insert((stop.len(), index));
 }
 
-/// Fills in `shorter` and inherited `stop`, nearest to the root first.
+/// Computes the failure links and inherited `stop`, in breadth-first order.
 fn link(nodes: &mut [Node]) {
     let mut queue = vec![ROOT];
     let mut next = 0;

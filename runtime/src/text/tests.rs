@@ -1,6 +1,6 @@
 use super::*;
 
-/// A small deterministic source of cases.
+/// A small deterministic generator of test cases.
 struct Dice(u64);
 
 impl Dice {
@@ -21,7 +21,7 @@ fn pieces<'a>(bytes: &'a [u8], dice: &mut Dice) -> Vec<&'a [u8]> {
     list
 }
 
-/// What the text is before the stop string that ends first, the longest of those.
+/// Returns the text before the stop string that ends first, the longest of those that end together.
 fn cut<'a>(text: &'a str, stops: &[&str]) -> (&'a str, bool) {
     for end in 0..=text.len() {
         let longest = stops.iter().filter(|stop| text.as_bytes()[..end].ends_with(stop.as_bytes()));
@@ -34,7 +34,7 @@ fn cut<'a>(text: &'a str, stops: &[&str]) -> (&'a str, bool) {
 
 #[test]
 fn bytes_cut_anywhere_are_what_lossy_decoding_makes_of_them() {
-    // Bytes that begin, go on with, or break characters of all lengths.
+    // Bytes that begin, continue or break characters of all lengths.
     let alphabet = [
         0x00, 0x41, 0x7f, 0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xbf, 0xc0, 0xc2, 0xdf, 0xe0, 0xe2, 0xed, 0xef, 0xf0,
         0xf1, 0xf4, 0xf5, 0xff, 0x82, 0xac, 0x98,

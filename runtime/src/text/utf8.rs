@@ -1,11 +1,10 @@
-//! Bytes to text, whole characters only.
+//! Incremental UTF-8 decoding.
 
 const REPLACEMENT: &str = "\u{fffd}";
 
-/// Turns a stream of bytes, cut anywhere, into text.
+/// Decodes a stream of bytes, split at any positions, to text.
 ///
-/// The text is what [`String::from_utf8_lossy`] would make of the whole stream; the bytes of a character
-/// that is not complete yet wait inside.
+/// The text equals [`String::from_utf8_lossy`] of the whole stream; the bytes of an incomplete character are buffered.
 ///
 /// ```
 /// use siskin::text::Utf8Stream;
@@ -18,18 +17,18 @@ const REPLACEMENT: &str = "\u{fffd}";
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Utf8Stream {
-    /// The beginning of a character: valid so far, and not complete.
+    /// The beginning of an incomplete character: valid so far.
     waiting: [u8; 4],
     count: usize,
 }
 
 impl Utf8Stream {
-    /// A stream at its beginning.
+    /// Creates an empty stream.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes the next bytes and appends the characters that are complete to `text`.
+    /// Processes the next bytes and appends the characters that are complete to `text`.
     pub fn push(&mut self, mut bytes: &[u8], text: &mut String) {
         while self.count > 0 {
             let Some((&byte, rest)) = bytes.split_first() else { return };
@@ -40,7 +39,7 @@ impl Utf8Stream {
                     self.count = 0;
                 }
                 Err(error) if error.error_len().is_none() => self.count += 1,
-                // Only the last byte can be wrong, and it may begin a character of its own.
+                // Only the last byte can be invalid, and it may begin a character of its own.
                 Err(_) => {
                     text.push_str(REPLACEMENT);
                     self.count = 0;
@@ -61,7 +60,7 @@ impl Utf8Stream {
         }
     }
 
-    /// Ends the stream: an incomplete character becomes U+FFFD. The stream is then at its beginning.
+    /// Ends the stream: an incomplete character becomes U+FFFD. The stream is then empty again.
     pub fn finish(&mut self, text: &mut String) {
         if self.count > 0 {
             text.push_str(REPLACEMENT);
@@ -70,7 +69,7 @@ impl Utf8Stream {
     }
 }
 
-/// Whether more bytes could make a character of these.
+/// Returns whether these bytes are a valid prefix of a character.
 fn is_beginning(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
 }

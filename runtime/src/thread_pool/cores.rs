@@ -1,8 +1,7 @@
-//! How many threads are worth having: at most one for each core, and where nobody says, one for each that keeps up with
-//! the fastest.
+//! How many threads to use: at most one per core, and by default one for each core that keeps up with the fastest.
 //!
-//! Phones and some laptops have cores of several kinds. A phase is over when its last piece is done, so a core that
-//! takes much longer over a piece costs more than it brings.
+//! Phones and some laptops have heterogeneous cores (big.LITTLE). A phase ends with its last chunk, so a core that is
+//! much slower costs more than it contributes.
 
 use std::ops::RangeInclusive;
 use std::sync::OnceLock;
@@ -10,22 +9,23 @@ use std::thread;
 
 pub(super) use measure::usable;
 
-/// Machines with so many cores are measured; fewer are all used, and those with more have one kind.
+/// Core counts for which speeds are measured; with fewer, all cores are used, and machines with more have uniform
+/// cores.
 const MEASURED: RangeInclusive<usize> = 3..=16;
-/// The part of the fastest core's rate that a core must reach.
+/// The minimum speed of a core, relative to the fastest.
 const LEAST_RATE: f64 = 0.5;
 
-/// How many cores are worth a thread, found out once.
+/// Returns how many cores are worth a thread; measured once.
 pub(crate) fn worth_using() -> usize {
     static COUNT: OnceLock<usize> = OnceLock::new();
     *COUNT.get_or_init(|| {
-        // This knows of limits of time, the measured cores do not.
+        // This accounts for CPU quotas, which the measurement does not.
         let most = thread::available_parallelism().map_or(1, usize::from);
         if MEASURED.contains(&most) { keeping_up(&measure::rates()).unwrap_or(most).min(most) } else { most }
     })
 }
 
-/// How many of these rates are not far below the largest; `None` where none is known.
+/// Counts the rates of at least [`LEAST_RATE`] times the largest; `None` if no rate is known.
 fn keeping_up(rates: &[f64]) -> Option<usize> {
     let fastest = rates.iter().copied().fold(0.0, f64::max);
     (fastest > 0.0).then(|| rates.iter().filter(|rate| **rate >= LEAST_RATE * fastest).count())
@@ -40,12 +40,12 @@ mod measure {
     use siskin_kernels::Cpu;
     use siskin_kernels::ops::peak;
 
-    /// How long all cores compute: long enough for their clocks to rise.
+    /// How long all cores run: long enough for their clock frequencies to ramp up.
     const PATIENCE: Duration = Duration::from_millis(8);
-    /// Rounds of the loop between two looks at the clock.
+    /// Iterations of the loop between two readings of the clock.
     const ROUNDS: usize = 4096;
 
-    /// How fast each core that this process may use computes while all do; none where a thread cannot be had.
+    /// Measures the speed of each allowed core while all are busy; cores whose thread cannot be spawned are left out.
     pub(super) fn rates() -> Vec<f64> {
         thread::scope(|scope| {
             let threads =
@@ -55,7 +55,7 @@ mod measure {
         })
     }
 
-    /// The best rate of the loop of multiply-adds on a core.
+    /// Returns the best rate of a loop of multiply-adds on a core.
     fn rate(core: usize) -> Option<f64> {
         stay_on(core)?;
         let run = peak::for_cpu(Cpu::detect());
@@ -68,8 +68,8 @@ mod measure {
         Some(1.0 / best)
     }
 
-    /// How many cores this thread may run on at this moment. Asks each time: the system may give a thread other cores, as
-    /// Android does with apps that are not in the foreground.
+    /// Returns how many cores this thread may run on right now. Not cached: the system may change the affinity, as
+    /// Android does for background apps.
     pub(in crate::thread_pool) fn usable() -> usize {
         match allowed().count() {
             0 => usize::MAX,
@@ -78,7 +78,7 @@ mod measure {
     }
 
     fn allowed() -> impl Iterator<Item = usize> {
-        // SAFETY: all zeros are an empty set, which the call fills, or leaves where it fails.
+        // SAFETY: all zeros are an empty set, which the call fills, or leaves as it is if it fails.
         let set = unsafe {
             let mut set: libc::cpu_set_t = mem::zeroed();
             libc::sched_getaffinity(0, size_of_val(&set), &raw mut set);
@@ -88,7 +88,7 @@ mod measure {
         (0..8 * size_of_val(&set)).filter(move |core| unsafe { libc::CPU_ISSET(*core, &set) })
     }
 
-    /// Keeps this thread, which ends with the measurement, on a core.
+    /// Pins this thread, which ends with the measurement, to a core.
     fn stay_on(core: usize) -> Option<()> {
         // SAFETY: all zeros are an empty set; `allowed` gave a number inside it.
         let kept = unsafe {
@@ -117,12 +117,12 @@ mod measure {
     use std::sync::OnceLock;
     use std::thread;
 
-    /// Nothing is known.
+    /// Returns no rates: affinity cannot be set on this system.
     pub(super) fn rates() -> Vec<f64> {
         Vec::new()
     }
 
-    /// As many as the machine has: threads are not kept from any.
+    /// Returns no limit: threads may run on every core.
     pub(in crate::thread_pool) fn usable() -> usize {
         static COUNT: OnceLock<usize> = OnceLock::new();
         *COUNT.get_or_init(|| thread::available_parallelism().map_or(usize::MAX, usize::from))

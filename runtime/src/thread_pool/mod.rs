@@ -1,10 +1,11 @@
-//! The threads that compute: the only place that starts any.
+//! The thread pool: the only place that spawns compute threads.
 //!
-//! A team's members stay for its life. A job is a row of phases; a phase is some pieces of work. Each member has a run
-//! of them, so that it reads memory from end to end, and whoever is done with its own takes those of others. A phase is
-//! over when those who did its pieces find no more and have counted them, not when all members have come to its end: a
-//! member that lost its core and did none holds nobody up, and goes on with the phase that it finds. Members without a
-//! core of their own stay out: they would only take one from another, and weights out of its cache.
+//! Workers live as long as the pool. A job is a sequence of phases; a phase is a number of chunks. Each worker owns a
+//! contiguous range of chunks, so that it reads memory sequentially, and steals from the ranges of others when it is
+//! done (work stealing). A phase ends when all chunks are done and counted, not when all workers have arrived: a
+//! preempted worker without a chunk does not delay the others, and continues with the current phase. If there are fewer
+//! cores than workers, the excess workers stay idle: they would only take a core from another worker and evict weights
+//! from its cache.
 
 mod cores;
 mod shared;
@@ -21,35 +22,35 @@ use crate::{Error, ErrorKind, Result};
 pub(crate) use cores::worth_using;
 use shared::{Job, Shared, Turn};
 
-/// Some threads that work on one job at a time.
+/// The thread pool; runs one job at a time.
 pub(crate) struct Team {
     shared: Arc<Shared>,
     members: Vec<JoinHandle<()>>,
     handles: Vec<Thread>,
 }
 
-/// One thread's view of the job it takes part in.
+/// A thread's handle on the job that it takes part in.
 pub(crate) struct Worker<'a> {
     shared: &'a Shared,
-    /// Threads that the job's phases are to be cut for.
+    /// The number of threads to divide the job's phases for.
     pub team: usize,
-    /// Threads that may come, each of which has a part of the pieces.
+    /// The number of threads that may take part, each of which owns a range of chunks.
     present: usize,
-    /// Whether it does all pieces of its phases, which others know nothing of.
+    /// Whether it does all chunks of its phases, which are private to it.
     alone: bool,
-    /// Phases this worker has seen the end of.
+    /// Phases that this worker has finished.
     phase: Cell<u32>,
-    /// Below the number of those that may come; 0 is the caller.
+    /// Index among the threads that may take part; 0 is the calling thread.
     pub index: usize,
 }
 
 impl Team {
-    /// A team of `size` threads, the caller's included.
+    /// Creates a pool of `size` threads, the calling thread included.
     pub(crate) fn new(size: usize) -> Result<Self> {
         Self::on(size, cores::usable)
     }
 
-    /// A team whose members may run on as many cores as `usable` says, which one of them asks again after each job.
+    /// Creates a pool whose workers may run on `usable()` cores, which one of them re-evaluates after each job.
     fn on(size: usize, usable: fn() -> usize) -> Result<Self> {
         let shared = Arc::new(Shared::new(size.max(1), usable()));
         let mut team = Self { shared, members: Vec::new(), handles: Vec::new() };
@@ -74,23 +75,24 @@ impl Team {
         Ok(team)
     }
 
-    /// Its threads, the caller's included.
+    /// Returns the number of threads, the calling thread included.
     pub(crate) fn size(&self) -> usize {
         self.members.len() + 1
     }
 
-    /// Runs `job` on up to `most` members that come, this thread among them, until it has returned everywhere. All
-    /// must go through the same phases.
+    /// Runs `job` on up to `most` threads, the calling thread included, and returns when all have returned from it. All
+    /// must run the same phases.
     pub(crate) fn run<F: Fn(&Worker<'_>) + Sync>(&mut self, most: usize, job: &F) -> Result<()> {
         if self.shared.is_broken() {
             return Err(broken());
         }
         let team = self.size().min(most.max(1));
         let job = Job::new(job, team);
-        // The caller may run on other cores than the members: one of them always comes, and sees what they have.
+        // The caller's affinity may differ from the workers': at least one worker always takes part and re-reads
+        // theirs.
         let present = team.min(self.shared.cores().max(2));
-        // SAFETY: only the owner of the team gets here, and `close` returns when nobody is inside any more, so
-        // the job outlives every call.
+        // SAFETY: `&mut self` makes this the only caller, and `close` returns only when no worker is in the job, so the
+        // job outlives every call.
         unsafe { self.shared.open(job, present) };
         self.handles[..present - 1].iter().for_each(Thread::unpark);
         work(&self.shared, (0, present), job);
@@ -113,29 +115,29 @@ fn broken() -> Error {
     Error::new(ErrorKind::State, "threads", "a worker failed; open the session again")
 }
 
-/// The job on one member; a panic breaks the team instead of leaving the others to wait.
+/// Runs the job on one thread; a panic marks the pool as broken instead of leaving the others waiting.
 fn work(shared: &Shared, (index, present): (usize, usize), job: Job) {
     let worker = Worker { shared, team: job.team, present, alone: false, phase: Cell::new(0), index };
-    // SAFETY: `run` keeps the job alive until everybody has left it.
+    // SAFETY: `run` keeps the job alive until all workers have left it.
     if catch_unwind(AssertUnwindSafe(|| unsafe { job.call(&worker) })).is_err() {
         shared.set_broken();
     }
 }
 
 impl Worker<'_> {
-    /// The pieces of a phase of `total` that are this worker's own.
+    /// Returns the worker's own chunks of a phase of `total`.
     pub(crate) fn own_pieces(&self, total: usize) -> Range<usize> {
         shared::part_of(total, self.index, self.present)
     }
 
-    /// A worker that within one piece of a phase goes through phases of its own, all of whose pieces it does.
+    /// Returns a worker that, inside one chunk of a phase, runs phases of its own and does all of their chunks.
     pub(crate) fn alone(&self) -> Self {
         Self { shared: self.shared, team: 1, present: 1, alone: true, phase: Cell::new(0), index: 0 }
     }
 
-    /// A phase of `total` pieces: does some of them, and returns when all are done. Whoever counts the
-    /// last asks `stop` whether the job ends here; false tells everybody that it does. Whoever has to wait calls
-    /// `meanwhile` until it says that it has no more to do.
+    /// Runs a phase of `total` chunks: does some of them, and returns when all are done. The worker that counts the
+    /// last one calls `stop` to decide whether the job ends here; if so, `share` returns false on all workers. A
+    /// waiting worker calls `meanwhile` until that returns false.
     pub(crate) fn share(
         &self,
         total: usize,

@@ -1,4 +1,4 @@
-//! What the members of a team share: the gate of the job, and the pieces of its phase.
+//! State shared by the workers: the gate of the job, and the chunks of its phase.
 
 use std::cell::UnsafeCell;
 use std::cmp::Ordering::{Equal, Greater, Less};
@@ -8,17 +8,18 @@ use std::thread;
 
 use super::Worker;
 
-/// Rounds of spinning before a waiting thread gives its core away.
+/// Rounds of spinning before a waiting thread yields its core.
 const SPINS: usize = 2048;
-/// Rounds of yielding before a member without a job parks.
+/// Rounds of yielding before an idle worker parks.
 const YIELDS: usize = 64;
-/// The phase of a job that was ended early.
+/// The phase number of a job that was ended early.
 const ENDED: u32 = u32::MAX;
-/// The gate's bit for a job that members may still enter; below it stand those inside, above it the jobs.
+/// The gate's bit for a job that workers may still enter; the bits below count the workers inside, those above the
+/// jobs.
 const OPEN: u64 = 1 << 31;
 const JOB: u64 = 1 << 32;
 
-/// A job without its type: what it captured, how to call it, and how many threads its phases are cut for.
+/// A type-erased job: its closure, how to call it, and the number of threads to divide its phases for.
 #[derive(Clone, Copy)]
 pub(super) struct Job {
     pub(super) team: usize,
@@ -29,9 +30,9 @@ pub(super) struct Job {
 impl Job {
     pub(super) fn new<F: Fn(&Worker<'_>) + Sync>(job: &F, team: usize) -> Self {
         /// # Safety
-        /// `captured` must point to an `F` that lives.
+        /// `captured` must point to a live `F`.
         unsafe fn call<F: Fn(&Worker<'_>) + Sync>(captured: *const (), worker: &Worker<'_>) {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             let job = unsafe { &*captured.cast::<F>() };
             job(worker);
         }
@@ -39,17 +40,17 @@ impl Job {
     }
 
     /// # Safety
-    /// What was given to [`Job::new`] must live.
+    /// The closure that was passed to [`Job::new`] must be alive.
     pub(super) unsafe fn call(self, worker: &Worker<'_>) {
-        // SAFETY: `call` and `captured` were made together.
+        // SAFETY: `call` and `captured` were created together.
         unsafe { (self.call)(self.captured, worker) }
     }
 }
 
-/// A phase in the high half of a counter of pieces.
+/// The unit of the phase number in the high half of a chunk counter.
 const PHASE: u64 = 1 << 32;
 
-/// Keeps counters that many write off each other's lines.
+/// Cache-line padding, against false sharing of contended counters.
 #[derive(Default)]
 #[repr(align(128))]
 struct Apart<T>(T);
@@ -57,39 +58,39 @@ struct Apart<T>(T);
 pub(super) struct Shared {
     job: UnsafeCell<Option<Job>>,
     gate: Apart<AtomicU64>,
-    /// Members with a number from here on stay out of the job.
+    /// Workers with this index or above stay out of the job.
     size: AtomicUsize,
-    /// Cores that members may run on, as one of them last saw it.
+    /// Cores that workers may run on, as last measured by one of them.
     cores: AtomicUsize,
-    /// The phase that the job is in.
+    /// The current phase of the job.
     phase: Apart<AtomicU32>,
-    /// For each member's part of the pieces, the last phase in which any of it was taken, and how many were.
+    /// For each worker's range of chunks: the last phase in which a chunk was taken, and how many were.
     taken: Box<[Apart<AtomicU64>]>,
-    /// Pieces of the phase that are done and counted.
+    /// Chunks of the phase that are done and counted.
     finished: Apart<AtomicUsize>,
-    /// Set when a member panicked: nobody may wait for it.
+    /// Set when a worker panicked: waiting for it would never end.
     broken: AtomicBool,
     closing: AtomicBool,
 }
 
-// SAFETY: `job` is written only while the gate is closed and nobody is inside, by the one thread that owns the
-// team, and read by members that passed the open gate; everything else is atomic.
+// SAFETY: `job` is written only while the gate is closed and no worker is inside, by the thread that owns the pool, and
+// read by workers that passed the open gate; everything else is atomic.
 unsafe impl Sync for Shared {}
 // SAFETY: as above.
 unsafe impl Send for Shared {}
 
 /// What a worker does next in a phase.
 pub(super) enum Turn {
-    /// This piece.
+    /// Do this chunk.
     Piece(usize),
-    /// Nothing: others do the last pieces.
+    /// Wait: others are doing the last chunks.
     Wait,
-    /// Nothing: the phase is over.
+    /// Continue: the phase is over.
     Over,
 }
 
 impl Shared {
-    /// For `size` threads that may run on so many cores.
+    /// Creates the state for `size` threads that may run on `cores` cores.
     pub(super) fn new(size: usize, cores: usize) -> Self {
         Self {
             job: UnsafeCell::new(None),
@@ -104,7 +105,7 @@ impl Shared {
         }
     }
 
-    /// Cores that members may run on.
+    /// Returns the number of cores that workers may run on.
     pub(super) fn cores(&self) -> usize {
         self.cores.load(Ordering::Relaxed)
     }
@@ -116,9 +117,9 @@ impl Shared {
     /// Opens the gate for a job of `size` threads.
     ///
     /// # Safety
-    /// The gate must be closed with nobody inside, and the job must live until [`Shared::close`] returns.
+    /// The gate must be closed with no worker inside, and the job must live until [`Shared::close`] returns.
     pub(super) unsafe fn open(&self, job: Job, size: usize) {
-        // SAFETY: nobody is inside, so nobody reads.
+        // SAFETY: no worker is inside, so there are no readers.
         unsafe { *self.job.get() = Some(job) };
         self.size.store(size, Ordering::Relaxed);
         self.phase.0.store(0, Ordering::Relaxed);
@@ -128,7 +129,7 @@ impl Shared {
         self.gate.0.store(jobs.wrapping_add(1).wrapping_mul(JOB) | OPEN, Ordering::Release);
     }
 
-    /// Closes the gate and waits until everybody is out.
+    /// Closes the gate and waits until all workers have left.
     pub(super) fn close(&self) {
         self.gate.0.fetch_and(!OPEN, Ordering::AcqRel);
         let mut round = 0;
@@ -137,8 +138,8 @@ impl Shared {
         }
     }
 
-    /// Waits for a job other than `last`, the one this member was in, and enters it, with the number of its threads;
-    /// nothing when the team is dismissed.
+    /// Waits for a job other than `last`, the previous one of this worker, enters it, and returns it with its number of
+    /// threads; `None` when the pool shuts down.
     pub(super) fn enter(&self, index: usize, last: &mut u64) -> Option<(Job, usize)> {
         let mut round = 0;
         loop {
@@ -152,7 +153,7 @@ impl Shared {
                     self.gate.0.compare_exchange(gate, gate + 1, Ordering::AcqRel, Ordering::Relaxed);
                 if entered.is_ok() {
                     *last = gate / JOB;
-                    // SAFETY: the gate was open, so the job is set and stays until this member leaves.
+                    // SAFETY: the gate was open, so the job is set and stays until this worker leaves.
                     let job = unsafe { *self.job.get() };
                     return job.map(|job| (job, size));
                 }
@@ -169,19 +170,19 @@ impl Shared {
         self.gate.0.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Sends the members home.
+    /// Shuts the pool down: all workers exit.
     pub(super) fn dismiss(&self) {
         self.closing.store(true, Ordering::Release);
     }
 
-    /// Takes the next piece of a phase for one of the members present: of its own part, and when that is done of
+    /// Takes the next chunk of a phase for worker `index` of `present`: from its own range, or else stolen from
     /// another's.
     pub(super) fn next(&self, phase: u32, total: usize, (index, present): (usize, usize)) -> Turn {
         if self.phase() != phase {
             return Turn::Over;
         }
         if total == 0 {
-            // Where it fails, somebody else went on.
+            // If this fails, another worker has advanced the phase.
             let _ = self.phase.0.compare_exchange(phase, phase + 1, Ordering::AcqRel, Ordering::Relaxed);
             return Turn::Over;
         }
@@ -192,8 +193,8 @@ impl Shared {
         }
     }
 
-    /// Takes the next of a member's pieces, unless all are taken. Once a phase is over they are: the counter of a part
-    /// that is not empty stands at their number then, or at a later phase.
+    /// Takes the next chunk of a worker's range, unless all are taken. Once a phase is over, all are: the counter of a
+    /// non-empty range then equals its length, or belongs to a later phase.
     fn take(&self, phase: u32, owner: usize, part: Range<usize>) -> Option<usize> {
         let counter = &self.taken.get(owner)?.0;
         let mut seen = counter.load(Ordering::Relaxed);
@@ -214,8 +215,8 @@ impl Shared {
         }
     }
 
-    /// Counts what a member has done of a phase, when it finds no more to do; the last one begins the next phase, or ends
-    /// the job.
+    /// Counts the chunks that a worker did in a phase, when it finds no more; the worker that completes the count
+    /// begins the next phase, or ends the job.
     pub(super) fn report(&self, phase: u32, done: usize, total: usize, stop: &impl Fn() -> bool) {
         if done > 0 && self.finished.0.fetch_add(done, Ordering::AcqRel) + done == total {
             self.finished.0.store(0, Ordering::Relaxed);
@@ -224,8 +225,8 @@ impl Shared {
         }
     }
 
-    /// Waits for the end of a phase, and calls `meanwhile` as long as that has something to do, once at least; false when
-    /// the team is broken.
+    /// Waits for the end of a phase, and calls `meanwhile` until that returns false, at least once; returns false if
+    /// the pool is broken.
     pub(super) fn wait(&self, phase: u32, meanwhile: &impl Fn() -> bool) -> bool {
         let mut round = 0;
         let mut busy = meanwhile();
@@ -241,7 +242,7 @@ impl Shared {
         true
     }
 
-    /// Whether the job was ended early.
+    /// Returns whether the job was ended early.
     pub(super) fn is_ended(&self) -> bool {
         self.phase() == ENDED
     }
@@ -259,7 +260,7 @@ impl Shared {
     }
 }
 
-/// A member's part of `total` pieces: they follow each other, and none has two more than another.
+/// Returns a worker's range of `total` chunks: ranges are contiguous, and their lengths differ by at most one.
 pub(super) fn part_of(total: usize, owner: usize, present: usize) -> Range<usize> {
     (total * owner).div_ceil(present)..(total * (owner + 1)).div_ceil(present)
 }

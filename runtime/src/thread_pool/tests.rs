@@ -3,12 +3,12 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// A team all of whose members come, whatever cores there are.
+/// A pool whose workers all take part, regardless of the number of cores.
 fn crowded(size: usize) -> Team {
     Team::on(size, || usize::MAX).unwrap()
 }
 
-/// Waits until another thread has counted so far.
+/// Waits until other threads have counted this far.
 fn wait_for(counter: &AtomicUsize, count: usize) {
     let start = Instant::now();
     while counter.load(Ordering::Relaxed) < count {
@@ -48,7 +48,7 @@ fn a_thread_has_a_run_of_pieces_until_it_helps_another() {
         come.fetch_add(1, Ordering::Relaxed);
         wait_for(&come, 2);
         let work = |piece: usize| match piece {
-            // Keeps one of the two until the other has done all else.
+            // Keeps one of the two threads busy until the other has done everything else.
             0 => wait_for(&done, 19),
             _ => assert_eq!(done.fetch_add(1, Ordering::Relaxed), (piece + 9) % 19),
         };
@@ -64,7 +64,7 @@ fn who_waits_has_something_to_do_until_it_has_not() {
     team.run(usize::MAX, &|worker| {
         come.fetch_add(1, Ordering::Relaxed);
         wait_for(&come, 2);
-        // The one piece is done when the other thread was asked three times, and said then that it has no more.
+        // The only chunk ends once the other thread's `meanwhile` was called three times and returned false.
         let asked = Cell::new(0);
         let meanwhile = || {
             asked.set(asked.get() + 1);
@@ -104,7 +104,7 @@ fn members_without_a_core_stay_out_until_there_is_one() {
         CORES.store(cores, Ordering::Relaxed);
         let start = Instant::now();
         let seen = AtomicUsize::new(0);
-        // A member looks after a job, and may be late.
+        // A worker re-reads the core count after a job, and may be late.
         while seen.swap(0, Ordering::Relaxed) != present {
             assert!(start.elapsed() < Duration::from_secs(60), "{cores} cores were not seen");
             team.run(usize::MAX, &|worker| {

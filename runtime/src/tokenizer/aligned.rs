@@ -1,19 +1,19 @@
-//! Text under rewriting that remembers which part of the input every byte came from.
+//! Text under rewriting with offsets: which range of the input every byte came from.
 
 use super::room;
 use crate::{Error, Result};
 use std::ops::Range;
 
-/// Text, and per byte the range of the input it stands for (only where that is asked for).
+/// Text, and for each byte the range of the input that it came from (only if tracked).
 ///
-/// What does not fit is left out, and [`Aligned::check`] says so.
+/// Text beyond the maximum length is dropped, and [`Aligned::check`] returns an error.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Aligned {
     pub(super) text: String,
     starts: Vec<u32>,
     ends: Vec<u32>,
     track: bool,
-    /// The most bytes of text.
+    /// The maximum length of the text, in bytes.
     most: usize,
     state: State,
 }
@@ -27,7 +27,7 @@ enum State {
 }
 
 impl Aligned {
-    /// Empties the text; `track` says whether to remember where bytes come from, `most` how long it may become.
+    /// Clears the text. `track` enables offsets; `most` is the maximum length.
     pub(super) fn reset(&mut self, track: bool, most: usize) {
         self.text.clear();
         self.starts.clear();
@@ -35,7 +35,7 @@ impl Aligned {
         (self.track, self.most, self.state) = (track, most, State::Whole);
     }
 
-    /// Fills in `text`, which lies at `base` of the input.
+    /// Replaces the text by `text`, which starts at `base` of the input.
     pub(super) fn fill(&mut self, text: &str, base: usize, track: bool, most: usize) {
         self.reset(track, most);
         if !self.make_room(text.len()) {
@@ -48,7 +48,7 @@ impl Aligned {
         }
     }
 
-    /// An error where something was left out.
+    /// Returns an error if text was dropped.
     pub(super) fn check(&self) -> Result<()> {
         match self.state {
             State::Whole => Ok(()),
@@ -59,7 +59,7 @@ impl Aligned {
         }
     }
 
-    /// Whether so many more bytes of text can follow. Where they cannot, nothing follows any more.
+    /// Reserves memory for `bytes` more bytes. If that fails, all later text is dropped.
     #[inline]
     fn make_room(&mut self, bytes: usize) -> bool {
         if !matches!(self.state, State::Whole) {
@@ -83,7 +83,7 @@ impl Aligned {
         self.track
     }
 
-    /// The range of the input that the bytes in `range` stand for.
+    /// Returns the range of the input that the bytes in `range` came from.
     pub(super) fn source(&self, range: Range<usize>) -> (u32, u32) {
         let nearest = self.ends.get(range.start.saturating_sub(1)).copied().unwrap_or(0);
         let start = self.starts.get(range.start).copied().unwrap_or(nearest);
@@ -94,7 +94,7 @@ impl Aligned {
         (start, end.max(start))
     }
 
-    /// Appends `character`, which stands for `source`.
+    /// Appends `character`, which came from `source`.
     pub(super) fn push(&mut self, character: char, source: (u32, u32)) {
         if self.make_room(character.len_utf8()) {
             self.text.push(character);
@@ -102,7 +102,7 @@ impl Aligned {
         }
     }
 
-    /// Appends `text`, all of which stands for `source`.
+    /// Appends `text`, all of which came from `source`.
     pub(super) fn push_str(&mut self, text: &str, source: (u32, u32)) {
         if self.make_room(text.len()) {
             self.text.push_str(text);

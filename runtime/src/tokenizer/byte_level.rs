@@ -1,8 +1,8 @@
-//! GPT-2's alphabet: a printable character for every byte.
+//! The byte-level alphabet of GPT-2: a printable character for every byte.
 
 use std::sync::LazyLock;
 
-/// The character for a byte: itself where it is printable Latin-1, else one from U+0100 on.
+/// Returns the character for a byte: itself if it is printable Latin-1, otherwise one from U+0100 on.
 fn character(byte: u8) -> char {
     const PRINTABLE: [(u8, u8); 3] = [(b'!', b'~'), (0xA1, 0xAC), (0xAE, 0xFF)];
     let is_printable = |byte: u8| PRINTABLE.iter().any(|&(first, last)| (first..=last).contains(&byte));
@@ -15,7 +15,7 @@ fn character(byte: u8) -> char {
     }
 }
 
-/// The bytes that `text` spells in GPT-2's alphabet, or `None` where it has other characters.
+/// Decodes `text` from GPT-2's alphabet to bytes; `None` if it contains other characters.
 pub fn from_byte_level(text: &str) -> Option<Vec<u8>> {
     static BYTES: LazyLock<[Option<u8>; 0x144]> = LazyLock::new(|| {
         let mut bytes = [None; 0x144];
@@ -29,7 +29,7 @@ pub fn from_byte_level(text: &str) -> Option<Vec<u8>> {
     text.chars().map(|wanted| *BYTES.get(wanted as usize)?).collect()
 }
 
-/// `bytes` spelt in GPT-2's alphabet.
+/// Encodes `bytes` in GPT-2's alphabet.
 pub fn to_byte_level(bytes: &[u8]) -> String {
     bytes.iter().map(|&byte| character(byte)).collect()
 }

@@ -1,13 +1,13 @@
-//! SentencePiece's compiled character map: a double array over bytes, whose leaves point at
-//! replacement strings.
+//! SentencePiece's precompiled character map: a double-array trie over bytes, whose leaves point to replacement
+//! strings.
 
 use super::normalize::LONGEST_REPLACEMENT;
 use super::section::u32_at;
 use super::trie::LONGEST;
 use crate::{Error, Result};
 
-/// The map, read in place: length of the array u32, the array of u32 units, then the replacements,
-/// each ended by a zero byte.
+/// The map, read in place: the length of the array as u32, the array of u32 units, then the zero-terminated
+/// replacements.
 #[derive(Clone, Copy)]
 pub(super) struct Charsmap<'a> {
     units: &'a [u8],
@@ -22,8 +22,8 @@ impl<'a> Charsmap<'a> {
         Ok(Self { units, replacements })
     }
 
-    /// The longest prefix of `text` that the map rewrites, of no more than [`LONGEST`] bytes: its length and what
-    /// replaces it.
+    /// Returns the longest prefix of `text` that the map rewrites, up to [`LONGEST`] bytes: its length and its
+    /// replacement.
     pub(super) fn longest(&self, text: &[u8]) -> Option<(usize, &'a str)> {
         let unit = |index: u32| u32_at(self.units, index as usize);
         let base = |unit: u32| (unit >> 10) << ((unit & 1 << 9) >> 6);
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn walks_end() {
-        // Every unit is one for `a`, has a leaf, and leads back to the first.
+        // Every unit is one for `a`, has a leaf, and its children are at the first unit again: an endless loop.
         let unit = u32::from(b'a') << 10 | 1 << 8 | u32::from(b'a');
         let mut bytes = 1024u32.to_le_bytes().to_vec();
         bytes.extend([unit; 256].iter().flat_map(|unit| unit.to_le_bytes()));

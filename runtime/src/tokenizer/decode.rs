@@ -1,4 +1,4 @@
-//! Tokens → text.
+//! Decoding: token ids to text.
 
 use super::Tokenizer;
 use super::section::{attribute, flag};
@@ -6,16 +6,16 @@ use super::vocabulary::TokenKind;
 use crate::Result;
 use std::borrow::Cow;
 
-/// How to turn tokens into text.
+/// Options of decoding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DecodeOptions {
-    /// Leave out control and unknown tokens instead of spelling them.
+    /// Skips control and unknown tokens.
     pub skip_special: bool,
 }
 
 impl Tokenizer {
-    /// The bytes that the token stands for in decoded text; they may be a part of a character.
-    /// Control and unknown tokens give their spelling `with_special`, else nothing.
+    /// Returns the bytes that the token decodes to; they may be a part of a character. Control and unknown tokens
+    /// decode to their text if `with_special`, else to nothing.
     pub fn piece(&self, id: u32, with_special: bool) -> Result<Cow<'_, [u8]>> {
         let text = self.token_text(id)?;
         Ok(match self.kind(id)? {
@@ -36,7 +36,7 @@ impl Tokenizer {
         Ok(())
     }
 
-    /// The text of `ids`, as bytes: they are UTF-8 where the tokens are those of a whole text.
+    /// Decodes `ids` to bytes, which are valid UTF-8 if the tokens encode a whole text.
     pub fn decode(&self, ids: &[u32], options: DecodeOptions) -> Result<Vec<u8>> {
         let view = self.view();
         let mut out = Vec::new();
@@ -60,7 +60,7 @@ impl Tokenizer {
     }
 }
 
-/// The byte that `<0xNN>` names.
+/// Returns the byte of a `<0xNN>` token.
 fn byte_of(text: &[u8]) -> Option<u8> {
     let digits = text.strip_prefix(b"<0x")?.strip_suffix(b">")?;
     match digits.len() {
@@ -69,7 +69,7 @@ fn byte_of(text: &[u8]) -> Option<u8> {
     }
 }
 
-/// Whether WordPiece's clean-up removes the space before `piece`.
+/// Returns whether WordPiece's `clean_up_tokenization_spaces` removes the space before `piece`.
 fn hugs_left(piece: &[u8]) -> bool {
     [".", "?", "!", ",", "n't", "'m", "'s", "'ve", "'re"]
         .iter()

@@ -1,4 +1,4 @@
-//! Text → tokens.
+//! Encoding: text to token ids.
 
 use std::ops::Range;
 
@@ -14,39 +14,39 @@ use super::unicode::{self, set};
 use super::vocabulary::{TemplateItem, TokenKind};
 use crate::{Error, ErrorKind, Result};
 
-/// Texts of more bytes are refused: offsets inside are 32 bits wide, with room to grow.
+/// The maximum size of a text, in bytes: offsets are 32 bits wide, with room for text that grows when normalized.
 const LONGEST_TEXT: usize = 1 << 26;
 
-/// What to do about special tokens.
+/// How special tokens are handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EncodeOptions {
-    /// Add the special tokens the model expects around the text.
+    /// Adds the special tokens that the model expects around the text.
     pub add_special: bool,
-    /// Recognise control tokens that are spelt out in the text. Leave this off for text from
-    /// strangers; tokens that the vocabulary marks as user-defined are recognised either way.
+    /// Parses control tokens in the text. Leave this off for untrusted text; tokens that the vocabulary marks as
+    /// user-defined are recognized either way.
     pub parse_special: bool,
 }
 
-/// The tokens of two texts, their segments, and which tokens each text became.
+/// The tokens of two texts, their segments, and the token range of each text.
 pub(crate) type Pair = (Vec<Token>, Vec<u32>, [Range<usize>; 2]);
 
-/// Ranges of a text, ascending and not overlapping, that no control token may overlap.
+/// Untrusted spans: ranges of a text, in ascending order and without overlaps, that no control token may overlap.
 #[derive(Clone, Copy)]
 pub(super) struct Untrusted<'a>(pub(super) &'a [Range<usize>]);
 
 impl Untrusted<'_> {
-    /// Whether a control token may stand from `start` to `end`.
+    /// Returns whether a control token may be at `start..end`.
     fn allows(self, start: usize, end: usize) -> bool {
         let next = self.0.partition_point(|range| range.end <= start);
         self.0.get(next).is_none_or(|range| range.start >= end)
     }
 }
 
-/// Buffers that encoding needs, kept between calls so that they are not allocated each time.
+/// Reusable buffers of encoding.
 #[derive(Debug, Default)]
 pub struct Scratch {
     rewriting: Rewriting,
-    /// Of a text between tokens.
+    /// For the text between tokens.
     between: Rewriting,
     matcher: Matcher,
     pieces: Vec<Piece>,
@@ -57,14 +57,14 @@ pub struct Scratch {
 
 #[cfg(test)]
 impl Scratch {
-    /// How much room rewriting took for a text.
+    /// Returns the capacity of the rewriting buffers.
     pub(super) fn longest_text(&self) -> usize {
         self.rewriting.longest_text()
     }
 }
 
 impl Tokenizer {
-    /// The ids of `text`.
+    /// Encodes `text` to token ids.
     pub fn encode(&self, text: &str, options: EncodeOptions) -> Result<Vec<u32>> {
         let mut scratch = Scratch::default();
         let mut tokens = Vec::new();
@@ -75,15 +75,15 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// The tokens of `text`, with the bytes of the text each stands for. Added special tokens have
-    /// empty ranges. Ranges are of bytes: a token may be a part of a character.
+    /// Encodes `text` to tokens with the byte range of each in the text. Added special tokens have empty ranges. A
+    /// token may be a part of a character.
     pub fn encode_with_offsets(&self, text: &str, options: EncodeOptions) -> Result<Vec<Token>> {
         let mut tokens = Vec::new();
         self.encode_into(text, options, &mut Scratch::default(), &mut tokens)?;
         Ok(tokens)
     }
 
-    /// Replaces what is in `tokens` by the tokens of `text`, reusing every buffer.
+    /// Replaces the contents of `tokens` by the tokens of `text`, reusing all buffers.
     pub fn encode_into(
         &self,
         text: &str,
@@ -94,7 +94,7 @@ impl Tokenizer {
         self.assemble(&self.single, [text, ""], options, true, scratch, tokens)
     }
 
-    /// The ids of UTF-8 `text`; an error that names the place where it is not UTF-8.
+    /// Encodes UTF-8 bytes; an error with the position of the first invalid byte otherwise.
     pub fn encode_bytes(&self, text: &[u8], options: EncodeOptions) -> Result<Vec<u32>> {
         let text = std::str::from_utf8(text).map_err(|error| {
             Error::argument("text", format!("is not UTF-8 from byte {} on", error.valid_up_to()))
@@ -102,8 +102,8 @@ impl Tokenizer {
         self.encode(text, options)
     }
 
-    /// The tokens of two texts as one input (a question and a passage, say), and each token's
-    /// segment number. Offsets are those of the text the token comes from.
+    /// Encodes two texts as one input, such as a question and a passage, and returns the segment of each token. Offsets
+    /// are those of the text that the token comes from.
     pub fn encode_pair(
         &self,
         first: &str,
@@ -114,7 +114,8 @@ impl Tokenizer {
         Ok((tokens, segments))
     }
 
-    /// The same, and the tokens that each of the texts became: segments do not tell them apart in every model.
+    /// Like [`encode_pair`](Self::encode_pair), with the token range of each text: not every model distinguishes them
+    /// by segments.
     pub(crate) fn encode_pair_apart(
         &self,
         first: &str,
@@ -124,7 +125,7 @@ impl Tokenizer {
         self.apart(&self.pair, [first, second], options)
     }
 
-    /// The tokens of one text, and which of them the text itself became.
+    /// Encodes a text, and returns the token range of the text without added special tokens.
     pub(crate) fn encode_apart(
         &self,
         text: &str,
@@ -203,7 +204,7 @@ impl Tokenizer {
         }
     }
 
-    /// Appends the tokens of `text` from byte `first` on, without the template.
+    /// Appends the tokens of `text` from byte `first` on, without the post-processor's special tokens.
     pub(super) fn text(
         &self,
         text: &str,
@@ -235,7 +236,7 @@ impl Tokenizer {
     }
 }
 
-/// What one call reads.
+/// The state of one call.
 struct Run<'a> {
     tokenizer: &'a Tokenizer,
     tables: Tables<'a>,
@@ -267,7 +268,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Appends the tokens of `text`, which lies at `base` and has no raw special tokens.
+    /// Appends the tokens of `text`, which starts at `base` and contains no special tokens before normalization.
     fn segment(
         &self,
         text: &str,
@@ -288,7 +289,7 @@ impl<'a> Run<'a> {
         found.clear();
         let allows = |start, end| match changed {
             _ if untrusted.0.is_empty() => true,
-            // Rewriting moves places.
+            // Normalization changes offsets.
             true if self.track => {
                 let (start, end) = rewriting.current.source(start..end);
                 untrusted.allows(start as usize, end as usize)
@@ -345,7 +346,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// The longest special token that starts at `at`.
+    /// Returns the longest special token that starts at `at`.
     fn special_at(
         &self,
         trie: Trie<'_>,
@@ -360,7 +361,7 @@ impl<'a> Run<'a> {
             let is_kept_whole = TokenKind::from_number(attributes & attribute::KIND).is_kept_whole();
             let is_allowed = match allows(at, at + length) {
                 true => is_kept_whole || self.parse_special,
-                // A token that both sides spell does not take a part of a control token.
+                // A token over trusted and untrusted text must not consume a part of a control token.
                 false => is_kept_whole && !self.cuts_control(trie, text, at + 1..at + length, allows),
             };
             if is_allowed
@@ -374,7 +375,7 @@ impl<'a> Run<'a> {
         longest
     }
 
-    /// Whether a control token may begin in `range` and end behind it.
+    /// Returns whether a control token may begin in `range` and end after it.
     fn cuts_control(
         &self,
         trie: Trie<'_>,
@@ -405,18 +406,18 @@ enum Part {
     Token(Token),
 }
 
-/// Text taken apart at the special tokens in it.
+/// Iterates over a text split at its special tokens.
 struct Parts<'a, 'b> {
     run: &'b Run<'a>,
     trie: Trie<'a>,
     text: &'b str,
-    /// Whether a control token may stand from one byte to another.
+    /// Returns whether a control token may be at a byte range.
     allows: &'b dyn Fn(usize, usize) -> bool,
     /// Whether a special token starts with the byte.
     starts: [bool; 256],
-    /// Where the part that is not given out yet starts.
+    /// The start of the text that was not returned yet.
     done: usize,
-    /// A token that was found behind that part.
+    /// A token that follows the text that was returned last.
     found: Option<Token>,
 }
 
@@ -471,13 +472,14 @@ impl<'a, 'b> Parts<'a, 'b> {
         }
     }
 
-    /// Takes white space beside the token into it, where the token wants that.
+    /// Extends a token over adjacent white space if its attributes say so.
     fn widen(&self, id: u32, (start, from): (usize, usize), to: usize) -> (usize, usize) {
         let attributes = self.run.tables.view.attributes_of(id);
         let left = &self.text[start..from];
         let right = &self.text[to..];
         let from = if attributes & attribute::STRIP_LEFT != 0 { start + left.trim_end().len() } else { from };
-        // Looked at only where it is wanted: a text may be white space and such tokens alone.
+        // Scanned only if needed: a text may consist of white space and such tokens alone, which would take quadratic
+        // time.
         let to = match attributes & attribute::STRIP_RIGHT != 0 {
             true => to + right.len() - right.trim_start().len(),
             false => to,

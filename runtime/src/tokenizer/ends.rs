@@ -1,8 +1,8 @@
-//! Which tokens end generation.
+//! Detection of the tokens that end generation.
 
 use super::vocabulary::{TokenKind, Vocabulary};
 
-/// Spellings that end a turn, wherever they occur as a token.
+/// Texts of tokens that end a turn in every model.
 const END_OF_TURN: &[&str] = &[
     "<|eot_id|>",
     "<|im_end|>",
@@ -17,7 +17,7 @@ const END_OF_TURN: &[&str] = &[
     "<end_of_utterance>",
 ];
 
-/// Spellings that end generation besides those.
+/// Texts of further tokens that end generation.
 const END_OF_GENERATION: &[&str] = &[
     "<|return|>",
     "<|call|>",
@@ -42,8 +42,8 @@ const END_OF_GENERATION: &[&str] = &[
     "<|file_sep|>",
 ];
 
-/// Sets `ends` (and `special.eot`, where it is not set) from the tokens' spellings and roles, and
-/// makes every token that ends generation a control token.
+/// Sets `ends` (and `special.eot` if it is not set) from the tokens' texts and roles, and makes every token that ends
+/// generation a control token.
 pub fn find_ends(vocabulary: &mut Vocabulary) {
     let find = |vocabulary: &Vocabulary, text: &str| {
         vocabulary.tokens.iter().position(|token| token.text == text.as_bytes()).map(|id| id as u32)
@@ -59,7 +59,7 @@ pub fn find_ends(vocabulary: &mut Vocabulary) {
     ends.sort_unstable();
     ends.dedup();
     let has = |text: &str| find(vocabulary, text).filter(|id| ends.contains(id));
-    // These formats use one of the spellings inside a turn.
+    // These formats use one of the tokens inside a turn.
     let calls = has("<|call|>").is_some() || has("<|calls|>").is_some();
     let inside_turn = if calls && (has("<|return|>").is_some() || has("<|flush|>").is_some()) {
         has("<|end|>")

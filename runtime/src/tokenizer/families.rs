@@ -1,22 +1,22 @@
-//! Pre-tokenizers by the name that GGUF files give them.
+//! Pre-tokenizers by their names in GGUF files.
 //!
-//! Patterns are those of the models' own `tokenizer.json` where that is known.
+//! Patterns are those of the models' own `tokenizer.json` where known.
 
 use super::split::{Behavior, Splitter};
 use crate::{Error, Result};
 
-/// What a pre-tokenizer name means.
+/// The properties of a named pre-tokenizer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Family {
-    /// How text is cut.
+    /// How text is split.
     pub splitters: Vec<Splitter>,
-    /// A piece that is a token is that token, whatever the merges say.
+    /// A piece that is a token becomes that token, regardless of merges (`ignore_merges`).
     pub whole_first: bool,
-    /// The model expects its beginning-of-sequence token unless its file says otherwise.
+    /// The model expects a BOS token unless its file says otherwise.
     pub add_bos: bool,
-    /// A pair of texts has a separator between them.
+    /// A separator is inserted between a pair of texts.
     pub add_separator: bool,
-    /// Tokens are spelt in GPT-2's alphabet of bytes.
+    /// Tokens are spelled in GPT-2's byte-level alphabet.
     pub byte_level: bool,
     /// Tokens spell spaces as U+2581.
     pub spells_spaces: bool,
@@ -48,7 +48,7 @@ const DEEPSEEK_LETTERS: &str = "\\s?[A-Za-z\u{b5}\u{c0}-\u{d6}\u{d8}-\u{f6}\u{f8
 const DEEPSEEK_SIGNS: &str =
     "\\s?[!-/:-~\u{ff01}-\u{ff0f}\u{ff1a}-\u{ff5e}\u{2018}-\u{201f}\u{3000}-\u{3002}]+";
 
-/// Names and the patterns that cut their text, one after the other.
+/// Names, and the patterns that are applied one after another.
 const PATTERNS: &[(&[&str], &[&str])] = &[
     (&["default"], &[r"[\p{P}\$\+<=>\^~\|]+", GPT_2, r"\p{N}+", "[0-9][0-9][0-9]"]),
     (&["minicpm5"], &[r"\p{N}{1,3}", MINICPM_5]),
@@ -141,7 +141,7 @@ const PATTERNS: &[(&[&str], &[&str])] = &[
     (&["gemma4", "granite-embed-multi-311m", "sarvam-moe"], &[LINES]),
 ];
 
-/// Names whose pieces are looked up whole before merging.
+/// Names whose pieces are looked up as a whole before merging.
 const WHOLE_FIRST: &[&str] = &[
     "minicpm5",
     "llama3",
@@ -160,7 +160,7 @@ const WHOLE_FIRST: &[&str] = &[
     "granite-embed-multi-97m",
 ];
 
-/// Names of models that expect a beginning-of-sequence token.
+/// Names of models that expect a BOS token.
 const ADD_BOS: &[&str] = &[
     "llama3",
     "llama-v3",
@@ -177,7 +177,7 @@ const ADD_BOS: &[&str] = &[
     "granite-embed-multi-311m",
 ];
 
-/// What the pre-tokenizer called `name` does; an error that names it where it is unknown.
+/// Returns the properties of the pre-tokenizer `name`; an error for unknown names.
 pub fn family(name: &str) -> Result<Family> {
     let splitters = match name {
         "superbpe" => vec![Splitter::isolated(r"\p{N}+"), Splitter::DigitGroups { at_word_ends: false }],
@@ -214,7 +214,7 @@ pub fn family(name: &str) -> Result<Family> {
     })
 }
 
-/// A name whose pre-tokenizer cuts text in these steps and looks pieces up whole where that is wanted, if there is one.
+/// Returns the name of a pre-tokenizer with the same splitters and `whole_first`, if there is one.
 pub fn family_like(splitters: &[Splitter], whole_first: bool) -> Option<&'static str> {
     let alike = |patterns: &[&str]| {
         patterns.len() == splitters.len()

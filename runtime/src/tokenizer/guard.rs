@@ -1,4 +1,4 @@
-//! Encodes text of which parts come from strangers, such as a prompt that a chat template made of messages.
+//! Encoding of partly untrusted text, such as a prompt that a chat template rendered from messages.
 
 use super::Tokenizer;
 use super::encode::{EncodeOptions, Scratch, Untrusted};
@@ -6,8 +6,8 @@ use crate::Result;
 use std::ops::Range;
 
 impl Tokenizer {
-    /// The ids of `text`, where no control token may overlap one of the ranges `untrusted`, which are in bytes, ascend
-    /// and do not overlap.
+    /// Encodes `text` so that no control token overlaps one of the byte ranges `untrusted`, which must be in ascending
+    /// order and must not overlap.
     pub fn encode_guarded(
         &self,
         text: &str,
@@ -19,7 +19,7 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// Appends the ids of a range of `text`, encoded as if tokens of its own stood before and behind it.
+    /// Appends the ids of a range of `text`, encoded as if it were preceded and followed by separate tokens.
     pub(crate) fn encode_range(
         &self,
         text: &str,

@@ -2,7 +2,7 @@
 
 const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// The hash of a byte string.
+/// Hashes a byte string.
 #[inline]
 pub(super) fn bytes(text: &[u8]) -> u64 {
     let mut hash = (text.len() as u64).wrapping_mul(MULTIPLIER);
@@ -19,13 +19,13 @@ pub(super) fn bytes(text: &[u8]) -> u64 {
     mix(hash)
 }
 
-/// Fewer than eight bytes as one little-endian number.
+/// Returns fewer than eight bytes as a little-endian integer.
 #[inline]
 fn tail(rest: &[u8]) -> u64 {
     rest.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
 }
 
-/// The hash of a pair of symbols.
+/// Hashes a pair of symbols.
 #[inline]
 pub(super) fn pair(left: u32, right: u32) -> u64 {
     mix(mix(u64::from(left) << 32 | u64::from(right)))
@@ -37,7 +37,7 @@ fn mix(value: u64) -> u64 {
     value ^ value >> 32
 }
 
-/// The home slot of `hash` among `slots`.
+/// Returns the home slot of `hash` among `slots`.
 #[inline]
 pub(super) fn home(hash: u64, slots: usize) -> usize {
     ((hash >> 32).wrapping_mul(slots as u64) >> 32) as usize

@@ -1,4 +1,4 @@
-//! Damaged and hostile sections and vocabularies: errors or wrong tokens, never a panic.
+//! Corrupt and hostile sections and vocabularies give errors or wrong tokens, never a panic.
 
 use super::*;
 use crate::ErrorKind;
@@ -51,7 +51,7 @@ fn exercise(section: Vec<u8>) {
     });
 }
 
-/// A small generator of numbers, the same on every run.
+/// A small deterministic random number generator.
 fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     *state >> 33
@@ -65,7 +65,7 @@ fn damaged_sections_never_panic() {
         for _ in 0..3000 {
             let mut damaged = section.clone();
             for _ in 0..1 + next(&mut state) % 4 {
-                // Half of the damage goes to the header, which decides most.
+                // Half of the corruption targets the header, which matters most.
                 let reach = if next(&mut state).is_multiple_of(2) { 256 } else { damaged.len() };
                 let at = next(&mut state) as usize % reach;
                 damaged[at] = [0, 1, 0x7F, 0xFF, next(&mut state) as u8][next(&mut state) as usize % 5];
@@ -102,7 +102,7 @@ fn impossible_vocabularies_are_refused() {
     );
 }
 
-/// Every kind of token that is looked for in a trie.
+/// Covers every kind of token that is matched by a trie.
 #[test]
 fn tokens_too_long_to_look_for_are_refused() {
     let long = |length: usize, kind| VocabularyToken::new(vec![b'a'; length], kind);
@@ -132,7 +132,8 @@ fn templates_that_repeat_the_text_are_refused() {
     let mut section = open(4).unwrap();
     assert!(open(5).unwrap_err().place().contains("template"));
     assert!(Tokenizer::open(Bytes::new(section.clone())).is_ok());
-    // One text and four: the first list's count becomes five, and takes the second list's count for an item.
+    // Lists of one and of four texts: the first list's count is set to five, so that it reads the second list's count
+    // as an item.
     let table = u32::from_le_bytes(section[96 + 8 * 13..][..4].try_into().unwrap()) as usize;
     let items: Vec<u8> =
         [5u32].into_iter().chain([1, 0, 0].repeat(5)).chain([0]).flat_map(u32::to_le_bytes).collect();

@@ -1,11 +1,11 @@
-//! Tokenizers: text to ids and back, read from a mapped section.
+//! Tokenizers: text to token ids and back, read from a mapped section.
 //!
-//! A [`Vocabulary`] describes a tokenizer and writes it as a section; a [`Tokenizer`] opens a section
-//! in place: the tables in it (token texts, hash tables of tokens and merges, tries) are used as they
-//! lie, so that opening costs the same for any vocabulary. Text goes through five steps, one file
-//! each: special tokens are found (`encode`), the rest is normalized (`normalize`), cut into
-//! pieces (`split`), the model makes tokens of each piece (`model`), and the template adds the
-//! special tokens the model expects.
+//! A [`Vocabulary`] describes a tokenizer and writes it as a section. A [`Tokenizer`] opens a section in place: its
+//! tables (token texts, hash tables of tokens and merges, tries) are used where they are mapped, so that opening takes
+//! the same time for any vocabulary size. Text goes through five steps, one file each: added tokens are matched
+//! (`encode`), the text between them is normalized (`normalize`) and split into pieces by the pre-tokenizer (`split`),
+//! the model turns each piece into tokens (`model`), and the post-processor adds the special tokens that the model
+//! expects.
 
 mod aligned;
 mod byte_level;
@@ -50,11 +50,11 @@ use section::{NONE, Section, Table, View, attribute, field, flag, u32_at};
 use split::Cutting;
 use trie::Trie;
 
-/// No template has more items than this.
+/// The maximum number of items of a template.
 const MOST_TEMPLATE_ITEMS: usize = 64;
-/// No template has more texts among them: each is encoded.
+/// The maximum number of texts among them, as each is encoded.
 const MOST_TEMPLATE_TEXTS: usize = 4;
-/// No more ids than this end generation.
+/// The maximum number of end ids.
 const MOST_ENDS: usize = 256;
 
 /// A tokenizer over a mapped section.
@@ -71,8 +71,8 @@ pub struct Tokenizer {
 }
 
 impl Tokenizer {
-    /// Opens a section that [`Vocabulary::write`] made. Nothing that grows with the vocabulary is
-    /// read, checked or allocated.
+    /// Opens a section written by [`Vocabulary::write`]. Does not read, check or allocate anything whose size depends
+    /// on the vocabulary.
     pub fn open(section: Bytes) -> Result<Self> {
         let section = Section::open(section)?;
         let model = ModelKind::from_number(section.field(field::MODEL))?;
@@ -103,22 +103,22 @@ impl Tokenizer {
         Some(self.section.field(at)).filter(|&id| id < self.vocabulary_size())
     }
 
-    /// How tokens are made.
+    /// Returns the kind of the tokenizer model.
     pub fn model(&self) -> ModelKind {
         self.model
     }
 
-    /// How many tokens there are; ids lie below.
+    /// Returns the number of tokens; all ids are below it.
     pub fn vocabulary_size(&self) -> u32 {
         self.section.field(field::TOKENS)
     }
 
-    /// The id of the token whose [`Tokenizer::token_text`] is `text`.
+    /// Returns the id of the token whose [`Tokenizer::token_text`] is `text`.
     pub fn token_to_id(&self, text: &[u8]) -> Option<u32> {
         self.view().find(text).filter(|&id| id < self.vocabulary_size())
     }
 
-    /// The token's stored text: the bytes an ordinary token stands for, the spelling of any other.
+    /// Returns the token's stored text: the bytes that an ordinary token decodes to, or the text of a special one.
     pub fn token_text(&self, id: u32) -> Result<&[u8]> {
         self.kind(id)?;
         self.view()
@@ -126,7 +126,7 @@ impl Tokenizer {
             .ok_or_else(|| Error::corrupt(format!("tokenizer.text[{id}]"), "lies outside its table"))
     }
 
-    /// The kind of a token.
+    /// Returns the kind of a token.
     pub fn kind(&self, id: u32) -> Result<TokenKind> {
         if id >= self.vocabulary_size() {
             let message = format!("there is no token {id}, ids lie below {}", self.vocabulary_size());
@@ -135,62 +135,62 @@ impl Tokenizer {
         Ok(TokenKind::from_number(self.view().attributes_of(id) & attribute::KIND))
     }
 
-    /// Whether the token is a control or unknown token; ids out of range are not.
+    /// Returns whether the token is a control or unknown token; false for ids out of range.
     pub fn is_special(&self, id: u32) -> bool {
         matches!(self.kind(id), Ok(TokenKind::Control | TokenKind::Unknown))
     }
 
-    /// The beginning-of-sequence token.
+    /// Returns the beginning-of-sequence token (BOS).
     pub fn bos(&self) -> Option<u32> {
         self.id(field::BOS)
     }
 
-    /// The end-of-sequence token.
+    /// Returns the end-of-sequence token (EOS).
     pub fn eos(&self) -> Option<u32> {
         self.id(field::EOS)
     }
 
-    /// The end-of-turn token.
+    /// Returns the end-of-turn token (EOT).
     pub fn eot(&self) -> Option<u32> {
         self.id(field::EOT)
     }
 
-    /// The unknown token.
+    /// Returns the unknown token (UNK).
     pub fn unk(&self) -> Option<u32> {
         self.id(field::UNKNOWN)
     }
 
-    /// The padding token.
+    /// Returns the padding token (PAD).
     pub fn pad(&self) -> Option<u32> {
         self.id(field::PAD)
     }
 
-    /// The token between two texts.
+    /// Returns the separator token between two texts (SEP).
     pub fn sep(&self) -> Option<u32> {
         self.id(field::SEPARATOR)
     }
 
-    /// The token whose output stands for the whole text.
+    /// Returns the classification token (CLS), whose output represents the whole text.
     pub fn cls(&self) -> Option<u32> {
         self.id(field::CLASS)
     }
 
-    /// The token that stands for a hidden one.
+    /// Returns the mask token (MASK).
     pub fn mask(&self) -> Option<u32> {
         self.id(field::MASK)
     }
 
-    /// Every id that ends generation.
+    /// Returns all ids that end generation.
     pub fn end_ids(&self) -> &[u32] {
         &self.ends
     }
 
-    /// Whether the model expects its beginning-of-sequence token.
+    /// Returns whether the model expects a BOS token.
     pub fn add_bos(&self) -> bool {
         self.view().has(flag::ADD_BOS)
     }
 
-    /// Whether the model expects its end-of-sequence token.
+    /// Returns whether the model expects an EOS token.
     pub fn add_eos(&self) -> bool {
         self.view().has(flag::ADD_EOS)
     }
@@ -224,7 +224,7 @@ fn read_template(section: &Section) -> Result<[Vec<TemplateItem>; 2]> {
     Ok(lists)
 }
 
-/// Refuses a template that makes much of a text.
+/// Rejects a template that expands a text excessively.
 fn check_template(items: &[TemplateItem]) -> Result<()> {
     let texts = items.iter().filter(|item| !matches!(item, TemplateItem::Token { .. })).count();
     if items.len() > MOST_TEMPLATE_ITEMS {

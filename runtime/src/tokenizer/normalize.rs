@@ -1,4 +1,4 @@
-//! What happens to text before it is split: a list of rewriting steps.
+//! Normalizers: rewriting steps before the text is split.
 
 use super::aligned::Aligned;
 use super::charsmap::Charsmap;
@@ -8,32 +8,32 @@ use super::room;
 use super::unicode::{self, Form, Placed, set};
 use crate::{Error, Result};
 
-/// No replacement is longer than this many bytes.
+/// The maximum size of a replacement, in bytes.
 pub(super) const LONGEST_REPLACEMENT: usize = 128;
-/// A text that grows beyond this many times its length is refused.
+/// The maximum growth of a text by normalization, as a factor of its size.
 const MOST_GROWTH: usize = 32;
-/// SentencePiece's spelling of a space.
+/// SentencePiece's replacement of a space.
 const MARK: &str = "\u{2581}";
-/// So many bytes more may grow as much.
+/// Added to the size of a text when computing its maximum growth.
 const SHORT: usize = 1024;
 
-/// One rewriting step.
+/// A normalization step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Normalizer {
-    /// Canonical composition.
+    /// Unicode canonical composition.
     Nfc,
-    /// Canonical decomposition.
+    /// Unicode canonical decomposition.
     Nfd,
-    /// Compatibility composition.
+    /// Unicode compatibility composition.
     Nfkc,
-    /// Compatibility decomposition.
+    /// Unicode compatibility decomposition.
     Nfkd,
-    /// Lower case.
+    /// Converts to lower case.
     Lowercase,
-    /// Removes combining marks.
+    /// Removes nonspacing marks (accents).
     StripMarks {
-        /// Also the spacing and the enclosing ones.
+        /// Also removes spacing and enclosing marks.
         all: bool,
     },
     /// Removes white space at the ends.
@@ -45,36 +45,36 @@ pub enum Normalizer {
     },
     /// Replaces a text.
     Replace {
-        /// What to look for.
+        /// The text to replace.
         from: String,
-        /// What to put there.
+        /// The replacement.
         to: String,
     },
     /// Replaces what a pattern matches.
     ReplacePattern {
-        /// What to look for.
+        /// The pattern to replace.
         pattern: String,
-        /// What to put there.
+        /// The replacement.
         to: String,
     },
-    /// Puts a text before every segment that is not empty.
+    /// Prepends a text to every non-empty segment.
     Prefix {
         /// The text.
         text: String,
-        /// Only before the start of the input, not after special tokens.
+        /// Only at the start of the input, not after special tokens.
         first_only: bool,
-        /// Not where the segment starts with the text already.
+        /// Not if the segment already starts with the text.
         unless_there: bool,
     },
-    /// Puts a text after every segment that is not empty.
+    /// Appends a text to every non-empty segment.
     Suffix(String),
-    /// BERT's cleaning: drops control characters, makes all white space a space.
+    /// BERT's text cleaning: removes control characters, converts all white space to spaces.
     BertClean,
-    /// BERT's spaces around Chinese characters.
+    /// Inserts spaces around Chinese characters, as BERT does.
     BertChinese,
-    /// SentencePiece's compiled character map (in the vocabulary's `charsmap`).
+    /// SentencePiece's precompiled character map (in the vocabulary's `charsmap`).
     Charsmap,
-    /// Drops spaces at the ends and makes every run of spaces one.
+    /// Removes spaces at the ends and collapses runs of spaces.
     CollapseSpaces,
 }
 
@@ -131,33 +131,33 @@ impl Normalizer {
     }
 }
 
-/// A step with its pattern compiled.
+/// A step with its compiled pattern.
 #[derive(Clone, Debug)]
 struct Step {
     normalizer: Normalizer,
     pattern: Option<Pattern>,
 }
 
-/// The steps of a tokenizer, ready to run.
+/// The compiled steps of a tokenizer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Steps {
     steps: Vec<Step>,
-    /// The steps at the end that a pre-tokenizer asked for.
+    /// The number of steps at the end that belong to the pre-tokenizer.
     late: usize,
 }
 
-/// Which steps run. Tokens that are looked for in normalized text are looked for before a pre-tokenizer has its turn,
-/// which then sees what is between them.
+/// Which steps run. Added tokens that are matched in normalized text are matched before the pre-tokenizer's steps,
+/// which run on the text between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     All,
-    /// Those before a pre-tokenizer's.
+    /// The steps before the pre-tokenizer's.
     Normalizers,
-    /// A pre-tokenizer's.
+    /// The pre-tokenizer's steps.
     PreTokenizer,
 }
 
-/// Buffers of rewriting, kept between calls.
+/// Reusable buffers of rewriting.
 #[derive(Debug, Default)]
 pub(super) struct Rewriting {
     pub(super) current: Aligned,
@@ -173,13 +173,13 @@ impl Rewriting {
     }
 }
 
-/// What the steps need besides the text.
+/// Inputs of the steps besides the text.
 #[derive(Clone, Copy)]
 pub(super) struct Circumstances<'a> {
     pub(super) charsmap: &'a [u8],
-    /// The segment is the start of the input.
+    /// Whether the segment is the start of the input.
     pub(super) is_first: bool,
-    /// Leave out prefixes and suffixes.
+    /// Whether prefixes and suffixes are skipped.
     pub(super) bare: bool,
 }
 
@@ -202,7 +202,7 @@ impl Steps {
         let is_run = |step: &Normalizer| matches!(step, Normalizer::ReplacePattern { pattern, to } if pattern == r"\s+" && to == " ");
         let normalizers: Vec<&Normalizer> = steps.iter().map(|step| &step.normalizer).collect();
         let late = match normalizers[..] {
-            // Words are cut at white space, and each gets its mark.
+            // Words are split at white space, and each is prefixed with U+2581.
             [
                 ..,
                 before,
@@ -217,7 +217,7 @@ impl Steps {
         Self { steps, late }
     }
 
-    /// Whether there are steps of this stage.
+    /// Returns whether there are steps of this stage.
     pub(super) fn have(&self, stage: Stage) -> bool {
         !self.of_stage(stage).is_empty()
     }
@@ -231,8 +231,8 @@ impl Steps {
         }
     }
 
-    /// Rewrites `text`, which lies at `base` of the input. `false` where nothing changes, and then
-    /// `rewriting` holds nothing of use.
+    /// Rewrites `text`, which starts at `base` of the input. Returns `false` if nothing changes; the contents of
+    /// `rewriting` are unspecified then.
     pub(super) fn run(
         &self,
         stage: Stage,
@@ -279,7 +279,7 @@ impl Step {
         Ok(Self { normalizer, pattern })
     }
 
-    /// Whether the step certainly leaves `text` as it is.
+    /// Returns whether the step certainly leaves `text` unchanged.
     fn changes_nothing(&self, text: &str, circumstances: Circumstances<'_>) -> bool {
         if text.is_empty() {
             return true;
@@ -308,7 +308,7 @@ impl Step {
         }
     }
 
-    /// Rewrites `current` by way of the empty `spare`.
+    /// Rewrites `current`, with the empty `spare` as the target.
     fn apply(
         &self,
         rewriting: &mut Rewriting,
@@ -342,7 +342,7 @@ impl Step {
                 replace_pattern(current, spare, self.pattern.as_ref(), to, matcher)?;
             }
             Normalizer::Prefix { text, .. } => {
-                // What is added belongs to the character it is added to.
+                // Added text gets the offsets of the character that it is added to.
                 let first = current.text.chars().next().map_or(0, char::len_utf8);
                 spare.push_str(text, current.source(0..first));
                 spare.copy(current, 0..current.text.len());
@@ -375,7 +375,7 @@ impl Step {
 fn contains(text: &str, wanted: &str) -> bool {
     match wanted.as_bytes() {
         [byte] => text.as_bytes().contains(byte),
-        // Text without a byte above 127 cannot hold a text that starts with one.
+        // ASCII text cannot contain a text that starts with a non-ASCII byte.
         [first, ..] if *first >= 128 && text.is_ascii() => false,
         _ => text.contains(wanted),
     }
@@ -446,8 +446,8 @@ fn bert_clean(character: char, source: (u32, u32), out: &mut Aligned) {
     }
 }
 
-/// The ranges BERT calls Chinese. The start of the second last one is what its tokenizer has,
-/// not where the block starts.
+/// Returns whether BERT treats the character as Chinese. The start of the second last range is that of BERT's
+/// tokenizer, not that of the Unicode block.
 fn is_chinese(character: char) -> bool {
     matches!(
         character as u32,

@@ -1,4 +1,4 @@
-//! A section back to plain values, for writing the tokenizer in another format.
+//! Reading a section back to a [`Vocabulary`], to write the tokenizer in another format.
 
 use super::Tokenizer;
 use super::normalize::Normalizer;
@@ -11,10 +11,10 @@ use crate::{Error, Result};
 use std::collections::HashSet;
 
 impl Tokenizer {
-    /// The values that [`Vocabulary::write`] made the section of.
+    /// Returns a vocabulary from which [`Vocabulary::write`] creates this section.
     ///
-    /// Where merges come from scores, the scores are others in the same order. Which of several tokens of one text are
-    /// looked for after normalizing is known only where that makes a difference.
+    /// If merges were created from scores, the scores may differ but have the same order. Which of several tokens with
+    /// the same text are matched in normalized text is only preserved if it makes a difference.
     pub fn vocabulary(&self) -> Result<Vocabulary> {
         let view = self.view();
         let normalized: HashSet<u32> = match Trie::open(self.section.table(Table::NormalizedTrie)) {
@@ -81,7 +81,7 @@ impl Tokenizer {
     }
 }
 
-/// The merges in their order. Two of one rank say that they come from scores, which `tokens` then get.
+/// Returns the merges by rank. Equal ranks mean that merges were created from scores, which are then set in `tokens`.
 fn merges(view: View<'_>, tokens: &mut [VocabularyToken]) -> Result<Merges> {
     let mut entries: Vec<[u32; 4]> = view
         .merges

@@ -1,9 +1,9 @@
-//! Small programs in the section: a list of records, each a code, a number and texts.
+//! Lists of records in the section: each has a code, a number and texts.
 
 use super::section::u32_at;
 use crate::{Error, Result};
 
-/// No program has more records than this.
+/// The maximum number of records of a list.
 pub(super) const MOST_RECORDS: usize = 256;
 
 /// One record: `code` u32, `number` u32, then for each of two texts its length u32, then the texts.
@@ -26,7 +26,7 @@ impl Record {
         self.texts.iter().for_each(|text| out.extend(text.as_bytes()));
     }
 
-    /// Reads every record of `table`; `name` is for messages.
+    /// Reads all records of `table`; `name` is for messages.
     pub(super) fn read_all(table: &[u8], name: &str) -> Result<Vec<Self>> {
         let mut records = Vec::new();
         let mut rest = table;

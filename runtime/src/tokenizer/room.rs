@@ -1,4 +1,4 @@
-//! Buffers that grow with the text: an error where memory is short, instead of the end of the process.
+//! Fallible allocation of buffers that grow with the text: an error instead of an abort if memory is exhausted.
 
 use crate::{Error, ErrorKind, Result};
 
@@ -10,13 +10,13 @@ pub(super) fn push<T>(buffer: &mut Vec<T>, value: T) -> Result<()> {
     Ok(())
 }
 
-/// Makes room for `more` values, so that appending them takes no memory.
+/// Reserves memory for `more` values, so that appending them does not allocate.
 #[inline]
 pub(super) fn reserve<T>(buffer: &mut Vec<T>, more: usize) -> Result<()> {
     buffer.try_reserve(more).map_err(|_| short())
 }
 
-/// What is said where memory is short.
+/// Returns the error for failed allocations.
 #[cold]
 pub(super) fn short() -> Error {
     Error::new(

@@ -1,7 +1,7 @@
 //! The tokenizer section: its header, its tables, and reading them in place.
 //!
-//! `docs/format-tokenizer.md` describes every byte. Opening checks the header and that every table
-//! lies inside the section; what the tables hold is checked at every read.
+//! `docs/format-tokenizer.md` specifies every byte. Opening checks the header and that every table is inside the
+//! section; the contents of tables are checked on every read.
 
 use super::hash;
 use super::vocabulary::TokenKind;
@@ -13,9 +13,9 @@ pub(super) const MAGIC: [u8; 4] = *b"SKTZ";
 pub(super) const VERSION: u32 = 1;
 pub(super) const HEADER: usize = 256;
 const DIRECTORY: usize = 96;
-/// The id that stands for "none".
+/// The id for "none".
 pub(super) const NONE: u32 = u32::MAX;
-/// No table is probed further than this from a key's home.
+/// The maximum distance of a key from its home slot.
 pub(super) const MOST_PROBES: usize = 256;
 
 /// The tables, in the order of the directory.
@@ -70,19 +70,19 @@ pub(super) mod flag {
     pub(in super::super) const SPACES: u32 = 1 << 1;
     /// Characters without a token become byte tokens.
     pub(in super::super) const BYTE_FALLBACK: u32 = 1 << 2;
-    /// Neighbouring unknown tokens become one.
+    /// Adjacent unknown tokens become one.
     pub(in super::super) const FUSE_UNKNOWN: u32 = 1 << 3;
-    /// A piece that is a token is that token, whatever the merges say.
+    /// A piece that is a token becomes that token, regardless of merges (`ignore_merges`).
     pub(in super::super) const WHOLE_FIRST: u32 = 1 << 4;
     pub(in super::super) const ADD_BOS: u32 = 1 << 5;
     pub(in super::super) const ADD_EOS: u32 = 1 << 6;
-    /// Decoding drops one space at the start.
+    /// Decoding removes one space at the start.
     pub(in super::super) const STRIP_LEADING_SPACE: u32 = 1 << 7;
     /// Decoding joins words with spaces, as WordPiece does.
     pub(in super::super) const JOIN_WORDS: u32 = 1 << 8;
     /// Decoding removes spaces before punctuation and contractions.
     pub(in super::super) const CLEAN_SPACES: u32 = 1 << 9;
-    /// Some token is user-defined: found in text even where control tokens are not.
+    /// There are user-defined tokens: matched in text even if control tokens are not.
     pub(in super::super) const USER_DEFINED: u32 = 1 << 10;
     pub(in super::super) const ALL: u32 = (1 << 11) - 1;
 }
@@ -90,7 +90,7 @@ pub(super) mod flag {
 /// The bits of a token's attributes.
 pub(super) mod attribute {
     pub(in super::super) const KIND: u8 = 0b111;
-    /// The model makes exactly this token of the token's own text.
+    /// The model encodes the token's own text to exactly this token.
     pub(in super::super) const WHOLE: u8 = 1 << 3;
     pub(in super::super) const STRIP_LEFT: u8 = 1 << 4;
     pub(in super::super) const STRIP_RIGHT: u8 = 1 << 5;
@@ -171,7 +171,7 @@ impl Section {
         Ok(())
     }
 
-    /// A u32 field of the header.
+    /// Returns a u32 field of the header.
     pub(super) fn field(&self, offset: usize) -> u32 {
         u32_at(&self.bytes, offset / 4).unwrap_or(NONE)
     }
@@ -180,7 +180,7 @@ impl Section {
         self.bytes.get(self.tables[table as usize].clone()).unwrap_or_default()
     }
 
-    /// Where the table starts in the section.
+    /// Returns the offset of the table in the section.
     pub(super) fn offset(&self, table: Table) -> usize {
         self.tables[table as usize].start
     }
@@ -210,7 +210,7 @@ fn corrupt(place: &str, message: &str) -> Error {
     Error::corrupt(format!("tokenizer.{place}"), message)
 }
 
-/// The tables as slices, taken once for many reads.
+/// The tables as slices, looked up once for many reads.
 #[derive(Clone, Copy)]
 pub(super) struct View<'a> {
     pub(super) flags: u32,
@@ -228,7 +228,7 @@ pub(super) struct View<'a> {
     pub(super) charsmap: &'a [u8],
 }
 
-/// What a merge gives.
+/// The result of a merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Merge {
     pub(super) rank: u32,
@@ -240,7 +240,7 @@ impl<'a> View<'a> {
         self.flags & flag != 0
     }
 
-    /// The stored text of a symbol.
+    /// Returns the stored text of a symbol.
     #[inline]
     pub(super) fn text_of(&self, symbol: u32) -> Option<&'a [u8]> {
         let index = symbol as usize;
@@ -253,7 +253,7 @@ impl<'a> View<'a> {
         self.attributes.get(id as usize).copied().unwrap_or(0)
     }
 
-    /// The symbol whose text is `text`.
+    /// Returns the symbol whose text is `text`.
     #[inline]
     pub(super) fn find(&self, text: &[u8]) -> Option<u32> {
         let slots = self.lookup.len() / 8;
@@ -276,14 +276,14 @@ impl<'a> View<'a> {
         None
     }
 
-    /// The same, where models may make it from text.
+    /// Like [`find`](Self::find), if models may produce the symbol from text.
     #[inline]
     pub(super) fn find_ordinary(&self, text: &[u8]) -> Option<u32> {
         let kind = |id| TokenKind::from_number(self.attributes_of(id) & attribute::KIND);
         self.find(text).filter(|&id| id >= self.tokens || kind(id).is_ordinary())
     }
 
-    /// What `left` and `right` merge to.
+    /// Returns the merge of `left` and `right`.
     #[inline]
     pub(super) fn merge(&self, left: u32, right: u32) -> Option<Merge> {
         let slots = self.merges.len() / 16;
@@ -305,7 +305,7 @@ impl<'a> View<'a> {
         None
     }
 
-    /// The symbol a model starts from for a byte.
+    /// Returns the symbol that a model starts from for a byte.
     #[inline]
     pub(super) fn byte_symbol(&self, byte: u8) -> u32 {
         u32_at(self.bytes, usize::from(byte)).unwrap_or(NONE)
@@ -315,7 +315,7 @@ impl<'a> View<'a> {
         u32_at(self.scores, id as usize).map_or(0.0, f32::from_bits)
     }
 
-    /// Whether some token has `right` directly after `left`: text can be cut where none has.
+    /// Returns whether `right` directly follows `left` in some token: text can be cut between other pairs.
     #[inline]
     pub(super) fn joins(&self, left: u8, right: u8) -> bool {
         let bit = usize::from(left) << 8 | usize::from(right);

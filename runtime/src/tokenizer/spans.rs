@@ -1,4 +1,4 @@
-//! The bytes of a text that its tokens are shown as.
+//! Display spans of tokens: the byte range of the text that a token is shown as.
 
 use super::model::Token;
 use super::section::{Section, field};
@@ -25,9 +25,9 @@ impl Trim {
 }
 
 impl Tokenizer {
-    /// The bytes of `text` that its token `token` is shown as: whole characters, without the spaces at their ends that
-    /// the tokenizer's source leaves out there. A token of nothing else is shown as nothing behind it, or where words
-    /// were cut first as the first character of the word that it begins.
+    /// Returns the bytes of `text` that its token `token` is shown as: whole characters, without the leading and
+    /// trailing spaces that the tokenizer trims. A token of spaces alone has an empty span at its end, or, if words
+    /// were split at white space first, the first character of the word that it begins.
     pub fn span(&self, text: &str, token: &Token) -> (usize, usize) {
         let (start, end) = (token.start as usize, token.end as usize);
         let end = text.ceil_char_boundary(end);

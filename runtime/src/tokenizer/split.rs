@@ -1,4 +1,4 @@
-//! Cutting text into the pieces that a model sees one at a time.
+//! Pre-tokenizers: splitting text into the pieces that the model encodes one at a time.
 
 use super::record::Record;
 use super::regex::{Matcher, Pattern};
@@ -7,10 +7,10 @@ use super::unicode::{self, set};
 use crate::{Error, Result};
 use std::ops::Range;
 
-/// What becomes of the parts of a text that a pattern matches.
+/// What happens to the matches of a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behavior {
-    /// They are dropped.
+    /// They are removed.
     Removed,
     /// Each is a piece of its own.
     Isolated,
@@ -18,7 +18,7 @@ pub enum Behavior {
     MergedWithPrevious,
     /// Each is joined to the piece after it.
     MergedWithNext,
-    /// Neighbouring ones form one piece.
+    /// Adjacent ones form one piece.
     Contiguous,
 }
 
@@ -27,28 +27,28 @@ impl Behavior {
         [Self::Removed, Self::Isolated, Self::MergedWithPrevious, Self::MergedWithNext, Self::Contiguous];
 }
 
-/// One step of cutting.
+/// A splitting step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Splitter {
-    /// Cuts at what a pattern matches.
+    /// Splits at the matches of a pattern.
     Pattern {
         /// The regular expression.
         pattern: String,
-        /// What becomes of the matches.
+        /// What happens to the matches.
         behavior: Behavior,
-        /// Treats what lies between the matches as the matches.
+        /// Treats the text between matches as the matches.
         invert: bool,
     },
-    /// Cuts every run of digits into groups of three, counted from its end.
+    /// Splits every run of digits into groups of three, counted from its end.
     DigitGroups {
-        /// Leaves alone runs that a letter follows.
+        /// Skips runs that are followed by a letter.
         at_word_ends: bool,
     },
 }
 
 impl Splitter {
-    /// Cuts at every match, keeping matches and what lies between them.
+    /// Splits at every match, keeping matches and the text between them.
     pub fn isolated(pattern: &str) -> Self {
         Self::Pattern { pattern: pattern.to_owned(), behavior: Behavior::Isolated, invert: false }
     }
@@ -75,7 +75,7 @@ impl Splitter {
     }
 }
 
-/// The steps of a tokenizer, ready to run.
+/// The compiled steps of a tokenizer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cutting {
     steps: Vec<Step>,
@@ -149,7 +149,7 @@ impl Cutting {
 struct Output<'a> {
     base: u32,
     pieces: &'a mut Vec<Piece>,
-    /// There was no memory for a piece.
+    /// Whether memory for a piece could not be allocated.
     is_full: bool,
 }
 
@@ -173,7 +173,7 @@ fn isolate(pattern: &Pattern, text: &str, matcher: &mut Matcher, out: &mut Outpu
     Ok(())
 }
 
-/// The other behaviours. `held` is the piece that may still grow.
+/// Splits with the other behaviors. `held` is the piece that may still grow.
 fn cut(
     pattern: &Pattern,
     (behavior, invert): (Behavior, bool),
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn behaviours_follow_hugging_face() {
-        // What tokenizers.pre_tokenizers.Split("-", behavior).pre_tokenize_str gives.
+        // Expected results of tokenizers.pre_tokenizers.Split("-", behavior).pre_tokenize_str.
         let text = "the-final--countdown";
         for (behavior, wanted) in [
             (Behavior::Removed, vec!["the", "final", "countdown"]),

@@ -1,16 +1,15 @@
-//! A trie in flat tables: children of a node lie side by side, sorted by byte.
+//! A trie in flat tables: the children of a node are adjacent, sorted by byte.
 
 use super::section::{NONE, u32_at};
 use crate::{Error, Result};
 use std::ops::Range;
 
-/// Entries of more bytes are neither written nor found: without a bound, looking at every place of a text would take
-/// the square of its length.
+/// The maximum size of a key in bytes, for writing and lookup. Without a limit, matching at every position of a text
+/// would take quadratic time.
 pub(super) const LONGEST: usize = 1024;
 
-/// A trie read in place. Table: `nodes` u32, then `nodes + 1` first children u32, `nodes` values
-/// u32, `nodes` bytes. Node 0 is the root; the children of node n are the nodes from
-/// `first[n]` to `first[n + 1]`.
+/// A trie read in place. Table: `nodes` u32, then `nodes + 1` first children u32, `nodes` values u32, `nodes` bytes.
+/// Node 0 is the root; the children of node n are the nodes from `first[n]` to `first[n + 1]`.
 #[derive(Clone, Copy)]
 pub(super) struct Trie<'a> {
     first: &'a [u8],
@@ -19,7 +18,7 @@ pub(super) struct Trie<'a> {
 }
 
 impl<'a> Trie<'a> {
-    /// The trie of nothing.
+    /// The empty trie.
     pub(super) const EMPTY: Self = Self { first: &[], values: &[], labels: &[] };
 
     /// Locates the parts of the table; an empty table is an empty trie.
@@ -38,7 +37,8 @@ impl<'a> Trie<'a> {
         self.labels.is_empty()
     }
 
-    /// The child of `node` under `byte`. Children lie behind their parents: a table that says otherwise has none there.
+    /// Returns the child of `node` for `byte`. Children must have larger indices than their parents; others are
+    /// ignored.
     #[inline]
     pub(super) fn child(&self, node: u32, byte: u8) -> Option<u32> {
         let start = u32_at(self.first, node as usize)? as usize;
@@ -52,19 +52,19 @@ impl<'a> Trie<'a> {
         Some((start + index) as u32).filter(|&child| child > node)
     }
 
-    /// The value at `node`.
+    /// Returns the value at `node`.
     #[inline]
     pub(super) fn value(&self, node: u32) -> Option<u32> {
         u32_at(self.values, node as usize).filter(|&value| value != NONE)
     }
 
-    /// Every value.
+    /// Returns all values.
     pub(super) fn all(&self) -> impl Iterator<Item = u32> {
         (0..self.labels.len() as u32).filter_map(|node| self.value(node))
     }
 
-    /// Calls `found` with the length and value of every entry that `text` starts with, shortest first. Looks at no
-    /// more than [`LONGEST`] bytes.
+    /// Calls `found` with the length and value of every key that is a prefix of `text`, shortest first. Reads at most
+    /// [`LONGEST`] bytes.
     #[inline]
     pub(super) fn prefixes(&self, text: &[u8], root: u32, mut found: impl FnMut(usize, u32)) {
         let mut node = root;
@@ -78,7 +78,7 @@ impl<'a> Trie<'a> {
     }
 }
 
-/// Writes the trie of `entries`, whose values are tokens; of equal keys the first one's value stays.
+/// Serializes the trie of `entries`, whose values are tokens; of equal keys the first value is kept.
 pub(super) fn build(entries: &mut [(&[u8], u32)]) -> Result<Vec<u8>> {
     if entries.is_empty() {
         return Ok(Vec::new());
@@ -89,7 +89,7 @@ pub(super) fn build(entries: &mut [(&[u8], u32)]) -> Result<Vec<u8>> {
     }
     entries.sort_by_key(|entry| entry.0);
     let (mut first, mut values, mut labels) = (Vec::new(), vec![NONE], vec![0u8]);
-    // The nodes of one level: the entries below it, all equal up to `depth`.
+    // The nodes of one level: the range of entries below each, all equal up to `depth`.
     let mut level: Vec<Range<usize>> = std::iter::once(0..entries.len()).collect();
     let mut depth = 0;
     while !level.is_empty() {

@@ -1,34 +1,34 @@
-//! What a conversion knows about a tokenizer, and writing it as a section.
+//! The description of a tokenizer, as a converter creates it and writes it as a section.
 
 use super::model::ModelKind;
 use super::normalize::Normalizer;
 use super::split::Splitter;
 use crate::Result;
 
-/// What kind of token an entry is. The numbers are those of the file.
+/// The kind of a token. The numbers are those of the file format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum TokenKind {
     /// Text.
     Normal = 0,
-    /// Stands for text without a token.
+    /// The token for text without a token.
     Unknown = 1,
-    /// Steers the model; found in text only where the caller allows it.
+    /// Controls the model; matched in text only if the caller allows it.
     Control = 2,
-    /// Text that is always kept whole.
+    /// Text that is always matched as a whole.
     UserDefined = 3,
     /// Not used by the model.
     Unused = 4,
     /// `<0xNN>`: one byte.
     Byte = 5,
-    /// Never made from text: a byte-level vocabulary spells it in letters of no byte.
+    /// Never produced from text: a byte-level vocabulary spells it with characters outside the byte-level alphabet.
     Unreachable = 6,
-    /// Text that is always kept whole, and that the model knows nothing of.
+    /// Text that is always matched as a whole, and that the model does not contain.
     Added = 7,
 }
 
 impl TokenKind {
-    /// The kind with this number; other numbers mean [`TokenKind::Normal`].
+    /// Returns the kind with this number; [`TokenKind::Normal`] for other numbers.
     pub(super) fn from_number(number: u8) -> Self {
         match number {
             1 => Self::Unknown,
@@ -42,42 +42,41 @@ impl TokenKind {
         }
     }
 
-    /// Whether texts are searched for the token, whoever wrote them.
+    /// Returns whether the token is matched in all text, trusted or not.
     pub(super) fn is_kept_whole(self) -> bool {
         matches!(self, Self::UserDefined | Self::Added)
     }
 
-    /// Whether models build the token from text.
+    /// Returns whether models produce the token from text.
     pub(super) fn is_ordinary(self) -> bool {
         matches!(self, Self::Normal | Self::UserDefined | Self::Unused)
     }
 }
 
-/// One entry of a vocabulary.
+/// An entry of a vocabulary.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VocabularyToken {
-    /// The bytes it stands for: of byte-level tokens the bytes themselves, with a space for U+2581
-    /// where the vocabulary spells spaces so, without WordPiece's `##`; of other than ordinary
-    /// tokens their spelling.
+    /// The bytes that it decodes to: the decoded bytes of byte-level tokens, with a space for U+2581 if the vocabulary
+    /// spells spaces so, and without WordPiece's `##`; for tokens that are not ordinary, their text.
     pub text: Vec<u8>,
     /// Its kind.
     pub kind: TokenKind,
-    /// Its score: log-probability, or for [`Merges::FromScores`] the higher the earlier.
+    /// Its score: a log-probability, or for [`Merges::FromScores`] a priority, higher for earlier merges.
     pub score: f32,
-    /// WordPiece: it continues a word.
+    /// WordPiece: whether it continues a word.
     pub continues: bool,
-    /// Where it is found in text, white space before it goes with it.
+    /// Whether a match includes the white space before it.
     pub strip_left: bool,
-    /// Where it is found in text, white space after it goes with it.
+    /// Whether a match includes the white space after it.
     pub strip_right: bool,
-    /// It is found in text only between characters that are not of words.
+    /// Whether it is matched only between characters that are not word characters.
     pub single_word: bool,
-    /// It is looked for after normalizing instead of before.
+    /// Whether it is matched after normalization instead of before.
     pub normalized: bool,
 }
 
 impl VocabularyToken {
-    /// A token without any special property.
+    /// Creates a token with all properties off.
     pub fn new(text: impl Into<Vec<u8>>, kind: TokenKind) -> Self {
         Self {
             text: text.into(),
@@ -92,51 +91,51 @@ impl VocabularyToken {
     }
 }
 
-/// Where byte-pair encoding's merges come from.
+/// Where the merges of byte-pair encoding come from.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Merges {
-    /// A list of pairs, the first is merged first. The texts are as in [`VocabularyToken::text`].
+    /// A list of pairs, in order of priority. The texts are as in [`VocabularyToken::text`].
     Listed(Vec<(Vec<u8>, Vec<u8>)>),
-    /// Every way to put a token together from two, in order of the tokens' scores.
+    /// All ways to join two tokens to a third, in the order of the tokens' scores (SentencePiece).
     FromScores,
 }
 
-/// A part of what a whole input becomes.
+/// An item of a post-processor template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TemplateItem {
     /// A token.
     Token {
         /// Its id.
         id: u32,
-        /// Its segment number.
+        /// Its segment (token type).
         segment: u32,
     },
     /// The first text's tokens.
     First {
-        /// Their segment number.
+        /// Their segment (token type).
         segment: u32,
     },
     /// The second text's tokens.
     Second {
-        /// Their segment number.
+        /// Their segment (token type).
         segment: u32,
     },
 }
 
-/// What the bytes that tokens are shown as leave out at their ends. The numbers are those of the file.
+/// Which characters are trimmed from the spans that tokens are shown as. The numbers are those of the file format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Trim {
-    /// Nothing: a token that begins with a space is shown with it.
+    /// None: a token that begins with a space is shown with it.
     #[default]
     Nothing = 0,
-    /// Spaces, as `trim_offsets` of byte-level tokenizers asks for.
+    /// Spaces, as with `trim_offsets` of byte-level tokenizers.
     Spaces = 1,
-    /// White space, which was not there any more when words became tokens.
+    /// White space, which was removed before words were encoded.
     WhiteSpace = 2,
 }
 
-/// Ids of tokens with a role.
+/// The ids of tokens with a role.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it all")]
 pub struct SpecialIds {
@@ -150,12 +149,12 @@ pub struct SpecialIds {
     pub mask: Option<u32>,
 }
 
-/// Everything a section holds, as plain values. [`Vocabulary::write`] makes the section.
+/// All contents of a section, as plain values. [`Vocabulary::write`] serializes it.
 #[derive(Clone, Debug)]
 pub struct Vocabulary {
-    /// How pieces become tokens.
+    /// The kind of the tokenizer model.
     pub model: ModelKind,
-    /// The tokens, in order of their ids.
+    /// The tokens, ordered by id.
     pub tokens: Vec<VocabularyToken>,
     /// The merges of byte-pair encoding.
     pub merges: Merges,
@@ -165,35 +164,35 @@ pub struct Vocabulary {
     pub spells_spaces: bool,
     /// Characters without a token become byte tokens.
     pub byte_fallback: bool,
-    /// Neighbouring unknown tokens become one.
+    /// Adjacent unknown tokens become one.
     pub fuse_unknown: bool,
-    /// A piece that is a token is that token, whatever the merges say.
+    /// A piece that is a token becomes that token, regardless of merges (`ignore_merges`).
     pub whole_first: bool,
-    /// The score of an unknown character; 10 below the lowest score where it is not given.
+    /// The score of an unknown character; `None`: 10 below the lowest score.
     pub unknown_score: Option<f32>,
-    /// WordPiece: longer words, in characters, are unknown.
+    /// WordPiece: the maximum length of a word in characters; longer ones are unknown.
     pub longest_word: u32,
-    /// What [`super::Tokenizer::span`] leaves out.
+    /// What [`super::Tokenizer::span`] trims.
     pub trim: Trim,
-    /// Steps before splitting.
+    /// The normalizers.
     pub normalizers: Vec<Normalizer>,
     /// SentencePiece's compiled character map.
     pub charsmap: Vec<u8>,
-    /// Steps of splitting.
+    /// The pre-tokenizers.
     pub splitters: Vec<Splitter>,
     /// Tokens with a role.
     pub special: SpecialIds,
-    /// Whether the model expects its beginning-of-sequence token.
+    /// Whether the model expects a BOS token.
     pub add_bos: bool,
-    /// Whether the model expects its end-of-sequence token.
+    /// Whether the model expects an EOS token.
     pub add_eos: bool,
-    /// What one text becomes with its special tokens.
+    /// The post-processor template of one text.
     pub single: Vec<TemplateItem>,
-    /// What two texts become with their special tokens.
+    /// The post-processor template of two texts.
     pub pair: Vec<TemplateItem>,
     /// Ids that end generation.
     pub ends: Vec<u32>,
-    /// Decoding drops one space at the start.
+    /// Decoding removes one space at the start.
     pub strip_leading_space: bool,
     /// Decoding joins words with spaces.
     pub join_words: bool,
@@ -202,7 +201,7 @@ pub struct Vocabulary {
 }
 
 impl Vocabulary {
-    /// A vocabulary of `tokens` with nothing else set.
+    /// Creates a vocabulary of `tokens` with defaults otherwise.
     pub fn new(model: ModelKind, tokens: Vec<VocabularyToken>) -> Self {
         Self {
             model,
@@ -231,7 +230,7 @@ impl Vocabulary {
         }
     }
 
-    /// The section's bytes; [`super::Tokenizer::open`] reads them.
+    /// Serializes the vocabulary as a section; [`super::Tokenizer::open`] reads it.
     pub fn write(&self) -> Result<Vec<u8>> {
         super::write::write(self)
     }

@@ -19,7 +19,7 @@ use std::collections::HashMap;
 
 const MOST_TOKENS: usize = 1 << 24;
 const LONGEST_TOKEN: usize = 1 << 16;
-/// Longer tokens cannot be put together from scores: the ways to do so grow with the square.
+/// The maximum size of a token for which merges are created from scores, in bytes, as their number grows quadratically.
 const LONGEST_SCORED_TOKEN: usize = 1024;
 const LONGEST_MARKED_TOKEN: usize = 256;
 const DIRECTORY: usize = 96;
@@ -100,7 +100,7 @@ fn check(vocabulary: &Vocabulary) -> Result<()> {
     }
 }
 
-/// Tokens, and texts that occur in merges without being tokens.
+/// Tokens, and texts of merges that are not tokens.
 struct Symbols<'a> {
     tokens: usize,
     extra: Vec<Vec<u8>>,
@@ -180,7 +180,7 @@ fn scored_merges(symbols: &mut Symbols<'_>, vocabulary: &Vocabulary) -> Result<V
                 };
                 if is_character { Some(symbols.intern(side)) } else { symbols.find(side) }
             };
-            // A text that is no token now may have become a symbol, but only a single character.
+            // A text that is not a token may be a symbol, but only if it is a single character.
             if let (Some(left), Some(right)) = (side(symbols, left), side(symbols, right)) {
                 merges.push([left, right, id as u32, rank]);
             }
@@ -231,7 +231,7 @@ fn assemble(vocabulary: &Vocabulary, symbols: &Symbols<'_>, merges: &[Merge]) ->
     lay_out(vocabulary, &tables, symbols.tokens + symbols.extra.len(), longest)
 }
 
-/// Header, directory, and the tables, each at a multiple of eight.
+/// Lays out the header, the directory, and the tables, each at a multiple of eight bytes.
 fn lay_out(
     vocabulary: &Vocabulary,
     tables: &[Vec<u8>; TABLES],
@@ -320,7 +320,7 @@ fn unknown_score(vocabulary: &Vocabulary) -> f32 {
     })
 }
 
-/// Slots of (low half of the hash, symbol), open addressing.
+/// Builds the hash table of symbols: slots of (low half of the hash, symbol), open addressing.
 fn lookup(vocabulary: &Vocabulary, symbols: &Symbols<'_>) -> Result<Vec<u8>> {
     let mut entries: Vec<(&[u8], u32)> =
         symbols.index.iter().map(|(text, &symbol)| (&**text, symbol)).collect();
@@ -329,7 +329,7 @@ fn lookup(vocabulary: &Vocabulary, symbols: &Symbols<'_>) -> Result<Vec<u8>> {
             entries.push((&token.text, id as u32));
         }
     }
-    // Ordinary tokens come first, so that of equal texts theirs is found.
+    // Ordinary tokens come first, so that they are found before others with the same text.
     entries.sort_by_key(|&(text, symbol)| {
         let ordinary = vocabulary.tokens.get(symbol as usize).is_none_or(|token| token.kind.is_ordinary());
         (!ordinary, symbol, text.len())
@@ -346,14 +346,14 @@ fn lookup(vocabulary: &Vocabulary, symbols: &Symbols<'_>) -> Result<Vec<u8>> {
     open_addressing(&rows)
 }
 
-/// Slots of (left, right, result, rank), open addressing.
+/// Builds the hash table of merges: slots of (left, right, result, rank), open addressing.
 fn merge_table(merges: &[Merge]) -> Result<Vec<u8>> {
     let rows: Vec<(u64, Merge)> =
         merges.iter().map(|merge| (hash::pair(merge[0], merge[1]), *merge)).collect();
     open_addressing(&rows)
 }
 
-/// A table two thirds full, or emptier where a key would lie too far from its home.
+/// Builds a hash table with a load factor of two thirds, or lower if a key would be too far from its home slot.
 fn open_addressing<const N: usize>(rows: &[(u64, [u32; N])]) -> Result<Vec<u8>> {
     if rows.is_empty() {
         return Ok(Vec::new());
@@ -372,7 +372,7 @@ fn fill<const N: usize>(rows: &[(u64, [u32; N])], slots: usize) -> Option<Vec<[u
     let mut table = vec![[NONE; N]; slots];
     for (hash, row) in rows {
         let home = hash::home(*hash, slots);
-        // One probe is kept for the empty slot that ends a search.
+        // One probe is reserved for the empty slot that ends a search.
         let free =
             (0..MOST_PROBES - 1).map(|step| (home + step) % slots).find(|&slot| table[slot] == [NONE; N])?;
         table[free] = *row;
@@ -413,7 +413,7 @@ fn model_trie(vocabulary: &Vocabulary) -> Result<Vec<u8>> {
     }
 }
 
-/// The tries of tokens that are looked for before and after normalizing.
+/// Builds the tries of tokens that are matched before and after normalization.
 fn special_tries(vocabulary: &Vocabulary) -> Result<(Vec<u8>, Vec<u8>)> {
     let steps = Steps::of(&vocabulary.normalizers)?;
     let (mut raw, mut normalized) = (Vec::new(), Vec::new());
@@ -448,7 +448,7 @@ fn normal_form(vocabulary: &Vocabulary, steps: &Steps, text: &[u8]) -> Result<Op
     Ok(Some(if changed { rewriting.current.text.into_bytes() } else { text.as_bytes().to_vec() }))
 }
 
-/// A bit for every two bytes that lie side by side in some symbol.
+/// Builds a bitmap of all pairs of bytes that are adjacent in some symbol.
 fn joins(vocabulary: &Vocabulary, symbols: &Symbols<'_>) -> Vec<u8> {
     let mut bits = vec![0u8; 8192];
     let ordinary =
@@ -484,8 +484,8 @@ fn template(vocabulary: &Vocabulary) -> Vec<u8> {
     out.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-/// Marks the tokens that the model makes of their own text. Longer ones are found without the mark, and looking at
-/// them would take long.
+/// Marks the tokens that the model produces from their own text. Long tokens are not tested, as that would take too
+/// long; they are found without the mark.
 fn mark_whole(vocabulary: &Vocabulary, bytes: &mut [u8]) -> Result<()> {
     if !matches!(vocabulary.model, ModelKind::Bpe | ModelKind::Unigram) {
         return Ok(());

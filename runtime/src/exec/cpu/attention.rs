@@ -1,4 +1,4 @@
-//! The attention step: who attends with which queries over which keys.
+//! The attention step: divides queries and keys among the workers.
 
 use std::ops::Range;
 
@@ -10,30 +10,30 @@ use crate::cache::CacheOptions;
 use crate::graph::{Attention, AttentionMask};
 use crate::plan::View;
 
-/// Most rows whose keys are shared out chunk by chunk.
+/// The maximum number of rows for split-K attention.
 const SPLIT_ROWS: usize = 8;
-/// Most words for the parts that come of it.
+/// The maximum number of words of partial results in split-K attention.
 const PARTS_WORDS: usize = 1 << 20;
 
-/// Places in the arena that only attention uses.
+/// Parts of the arena that are scratch memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Workspace {
-    /// One part for each worker, [`attend::scratch_size`] numbers.
+    /// Scratch memory of each worker: at least [`attend::scratch_size`] f32 values.
     scratch: View,
-    /// For every row and head, the parts of its chunks.
+    /// Split-K attention: partial results per row, head and chunk of keys.
     parts: View,
-    /// Rows for which there are parts.
+    /// The number of rows that there are partial results for.
     split_rows: usize,
 }
 
 impl Workspace {
-    /// One part for each worker.
+    /// Returns the scratch memory, one row for each worker.
     pub(super) fn scratch(&self) -> View {
         self.scratch
     }
 
-    /// Places behind word `start`, and the first word behind them. Each of `threads` workers has at least `scratch`
-    /// words.
+    /// Lays out the workspace from word `start` on, and returns the first word after it. Each of `threads` workers gets
+    /// at least `scratch` words.
     pub(crate) fn new<'a>(
         attentions: impl Iterator<Item = &'a Attention> + Clone,
         cache: &CacheOptions,
@@ -55,7 +55,7 @@ impl Workspace {
                 AttentionMask::Full | AttentionMask::LongformerGlobal | AttentionMask::CrossAttention => {
                     cache.text
                 }
-                // Never shared out chunk by chunk.
+                // Never computed by split-K attention.
                 AttentionMask::LongformerLocal(_)
                 | AttentionMask::StreamingLlm { .. }
                 | AttentionMask::BigBird { .. } => 1,
@@ -80,7 +80,7 @@ impl Forward<'_> {
         let step = Attend { forward: self, attention, queries, to };
         let rows = self.batch.attending(attention);
         let most_chunks = (0..rows).map(|row| step.chunks(row).len()).max().unwrap_or(0);
-        // Alone, nobody waits for a share: heads that share keys read them once.
+        // With one worker there is no load to balance: heads that share a KV head read its keys once.
         let few = worker.team > 1 && rows * attention.kv_heads < 4 * worker.team;
         let apart = !matches!(
             attention.attention_mask,
@@ -98,7 +98,7 @@ impl Forward<'_> {
     }
 }
 
-/// An attention step. Rows are numbered as they attend: see [`Attend::row`].
+/// An attention step. Row numbers count attending rows only: see [`Attend::row`].
 struct Attend<'a> {
     forward: &'a Forward<'a>,
     attention: &'a Attention,
@@ -107,42 +107,42 @@ struct Attend<'a> {
 }
 
 impl Attend<'_> {
-    /// Heads that share a kv head.
+    /// Returns the number of query heads that share a KV head (GQA).
     fn group(&self) -> usize {
         self.attention.heads / self.attention.kv_heads
     }
 
-    /// The row of the batch that attends as number `index`.
+    /// Returns the batch row of attending row `index`.
     fn row(&self, index: usize) -> usize {
         self.forward.batch.attending_row(self.attention, index)
     }
 
-    /// The sink of a head.
+    /// Returns the attention sink logit of a head.
     fn sink(&self, head: usize) -> Option<f32> {
         self.forward.weights.vector(self.attention.sinks).get(head).copied()
     }
 
-    /// Where the result of a row and head goes.
+    /// Returns where the output of a row and head goes.
     fn result(&self, row: usize, head: usize) -> (View, usize) {
         (head_view(self.to, head, self.attention.head_size), self.row(row))
     }
 
-    /// The chunks that a row's keys lie in.
+    /// Returns the chunks of keys that a row attends to.
     fn chunks(&self, row: usize) -> Range<usize> {
         let row = self.forward.batch.rows[self.row(row)];
         let (first, last) = self.attention.seen(super::super::place(row, self.forward.cache));
         first / CHUNK..last / CHUNK + 1
     }
 
-    /// Many rows: runs of rows that share what is loaded for them.
+    /// Many rows: a chunk of work is a block of rows that share loaded keys and values.
     fn rows_together(&self, worker: &Member<'_>, rows: usize) -> bool {
         let kv_heads = self.attention.kv_heads;
         let fair = rows * kv_heads / (4 * worker.team);
         let together = fair.min(QUERIES / self.group().min(QUERIES)).max(1);
         let blocks = rows.div_ceil(together);
         self.forward.share(worker, blocks * kv_heads, |piece| {
-            // A worker's pieces share keys. The last rows see the most of them: they go in turns with the first ones,
-            // so that all workers have as much.
+            // A worker's chunks share keys. Under a causal mask the last rows attend to most keys: they alternate with
+            // the first ones, which balances the load.
             let (turn, kv_head) = (piece % blocks, piece / blocks);
             let block = if turn.is_multiple_of(2) { blocks - 1 - turn / 2 } else { turn / 2 };
             let heads = kv_head * self.group()..(kv_head + 1) * self.group();
@@ -166,7 +166,7 @@ impl Attend<'_> {
         })
     }
 
-    /// Few rows with few keys: a piece of work is one query, so that an odd number of heads is shared evenly.
+    /// Few rows with few keys: a chunk of work is one query, so that an odd number of heads is divided evenly.
     fn query_by_query(&self, worker: &Member<'_>, rows: usize) -> bool {
         self.forward.share(worker, rows * self.attention.heads, |piece| {
             let (row, head) = (piece / self.attention.heads, piece % self.attention.heads);
@@ -175,7 +175,8 @@ impl Attend<'_> {
         })
     }
 
-    /// Few rows with many keys: a piece of work is a chunk of the keys, and parts are merged at the end.
+    /// Split-K attention (Flash-Decoding), for few rows with many keys: a chunk of work is a chunk of the keys, and
+    /// partial results are merged at the end.
     fn chunk_by_chunk(&self, worker: &Member<'_>, rows: usize, most_chunks: usize) -> bool {
         let (heads, kv_heads) = (self.attention.heads, self.attention.kv_heads);
         let size = attend::part_size(self.attention.head_size);
@@ -199,8 +200,8 @@ impl Attend<'_> {
             let chunks = self.chunks(row).len();
             let sink = self.sink(head);
             let view = View { columns: (chunks + usize::from(sink.is_some())) * size, ..parts };
-            // SAFETY: the parts were written in the last phase; the part behind them, the result and the worker's
-            // scratch are this worker's alone.
+            // SAFETY: the partial results were written in the previous phase; only this worker accesses the part after
+            // them, the output and its own scratch.
             unsafe {
                 let arena = self.forward.arena;
                 if let Some(sink) = sink {
@@ -217,15 +218,15 @@ impl Attend<'_> {
         attended && merged
     }
 
-    /// Where the queries of a row of the batch stand, and what they see.
+    /// Returns the query of a row of the batch: its position and the keys that it attends to.
     fn query_of(&self, row: usize) -> Query<'static> {
         let place = super::super::place(self.forward.batch.rows[row], self.forward.cache);
         let (first, last) = self.attention.seen(place);
         Query { first, last, also: self.attention.also_seen(place), ..Query::at(place.position, &[]) }
     }
 
-    /// Attends with queries, given as (row, head), of one sequence and one kv head. `place` says in which row of
-    /// which view a query's result goes.
+    /// Computes attention for queries, given as (row, head), of one sequence and one KV head. `place` returns the view
+    /// and the row for a query's output.
     fn queries(
         &self,
         worker: &Member<'_>,
@@ -244,12 +245,12 @@ impl Attend<'_> {
             softcap: attention.softcap.unwrap_or(0.0),
             cache: layer.cached(),
         };
-        // SAFETY: queries were written in an earlier step; every (row, head) of the result and the worker's
-        // scratch are this worker's alone.
+        // SAFETY: queries were written in an earlier step; only this worker accesses its (row, head) outputs and its
+        // scratch.
         unsafe {
             let mut list = [Query::at(0, &[]); QUERIES];
             let mut out: [&mut [f32]; QUERIES] = std::array::from_fn(|_| Default::default());
-            // What the heads of a row have in common.
+            // Shared by the heads of a row.
             let (mut of_row, mut shared) = (None, list[0]);
             for ((list, out), &(index, head)) in list.iter_mut().zip(&mut out).zip(chosen) {
                 let row = self.row(index);
@@ -273,7 +274,7 @@ impl Attend<'_> {
     }
 }
 
-/// The columns of a head.
+/// Returns the columns of a head.
 fn head_view(view: View, head: usize, size: usize) -> View {
     View { offset: view.offset + head * size, columns: size, ..view }
 }

@@ -1,4 +1,4 @@
-//! Runs a plan on a team of threads.
+//! The CPU backend: runs a plan on the thread pool.
 
 mod attention;
 mod prefetch;
@@ -29,34 +29,34 @@ use crate::thread_pool::Team;
 use crate::{Error, ErrorKind, Result};
 use prefetch::Member;
 
-/// Rows that a worker takes at once.
+/// Rows per chunk of row-wise work.
 const ROW_BLOCK: usize = 8;
 /// Rows whose keys and values a worker stores at once.
 const PANEL_ROWS: usize = 2 * PANEL;
 
-/// What all workers of a forward pass read.
+/// The inputs of a forward pass, shared by all workers.
 pub(crate) struct Forward<'a> {
     pub plan: &'a Plan,
     pub weights: &'a Weights,
     pub kernels: &'a Kernels,
     pub arena: Room<'a>,
     pub workspace: Workspace,
-    /// For members that take texts apart.
+    /// State for sequence parallelism, if supported.
     pub apart: Option<&'a Apart>,
     pub cache: &'a Cache,
     pub batch: &'a Batch,
     pub distances: &'a Distances,
-    /// Set by whoever wants the pass to end early.
+    /// Cancel flag, set by another thread.
     pub stop: &'a AtomicBool,
-    /// Whether the pass has seen that; false in the beginning.
+    /// Whether the pass observed the cancel flag; initially false.
     pub stopped: &'a AtomicBool,
-    /// Who is shown what goes into matrices.
+    /// Observer of matmul inputs, used for calibration.
     pub observation: Option<Observation<'a>>,
 }
 
 impl Forward<'_> {
-    /// Runs every step with up to `threads` of the team, and gives where the outputs are. An error leaves the cache with
-    /// tokens whose keys are not valid.
+    /// Runs every step with up to `threads` threads, and returns where the outputs are. After an error the KV cache has
+    /// tokens with invalid keys and values.
     pub(crate) fn run(&self, team: &mut Team, threads: usize) -> Result<View> {
         let output = match self.dealt(team.size().min(threads)) {
             Some((apart, parts)) => {
@@ -74,7 +74,7 @@ impl Forward<'_> {
         Ok(output)
     }
 
-    /// A member's part of all steps, unless the pass is to end.
+    /// Runs a worker's share of all steps, until the end or cancellation.
     fn steps(&self, member: &Member<'_>) {
         for (number, step) in self.plan.steps.iter().enumerate() {
             member.begin(number);
@@ -84,8 +84,8 @@ impl Forward<'_> {
         }
     }
 
-    /// Whether the pass is to end. Once it is, it stays so, whatever becomes of the caller's flag: pieces may have
-    /// been left out.
+    /// Returns whether the pass was cancelled. This is sticky, even if the caller resets its flag: chunks may have been
+    /// skipped.
     fn is_stopped(&self) -> bool {
         if self.stop.load(Ordering::Relaxed) {
             self.stopped.store(true, Ordering::Relaxed);
@@ -93,7 +93,7 @@ impl Forward<'_> {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    /// A phase of the pass, which ends early when the caller wants it: what is left of its pieces is left out.
+    /// Runs a phase in parallel. On cancellation the remaining chunks are skipped; false if the pass ends.
     fn share(&self, worker: &Member<'_>, pieces: usize, work: impl Fn(usize)) -> bool {
         let unless_stopped = |piece| {
             if !self.is_stopped() {
@@ -112,7 +112,7 @@ impl Forward<'_> {
         }
     }
 
-    /// A worker's part of a step; false when the pass is to end.
+    /// Runs a worker's share of a step; false if the pass ends.
     fn step(&self, step: &Step, worker: &Member<'_>) -> bool {
         match step {
             Step::Rows { rows, ops } => {
@@ -120,8 +120,8 @@ impl Forward<'_> {
                 self.share(worker, count.div_ceil(ROW_BLOCK), |block| {
                     for row in block * ROW_BLOCK..count.min((block + 1) * ROW_BLOCK) {
                         for op in ops {
-                            // SAFETY: every row is given to one worker, and a step's operations touch only
-                            // their own row; a step begins when the one before is done.
+                            // SAFETY: every row belongs to one worker, and a step's operations access only their own
+                            // row; a step begins after the previous one has finished.
                             unsafe { self.row_op(op, row) }
                         }
                     }
@@ -163,10 +163,10 @@ impl Forward<'_> {
     }
 
     /// # Safety
-    /// Nobody else may use row `row` of the operation's views.
+    /// No other thread may access row `row` of the operation's views.
     unsafe fn row_op(&self, op: &RowOp, row: usize) {
         let (arena, kernels) = (self.arena, self.kernels);
-        // SAFETY: the caller's promise; the planner gives an operation's views places that do not overlap.
+        // SAFETY: guaranteed by the caller; the planner gives an operation's views disjoint memory.
         unsafe {
             match *op {
                 RowOp::EmbedSine { rope: index, offset, to } => {
@@ -279,61 +279,62 @@ impl Forward<'_> {
         }
     }
 
-    /// Where the slots of the batch are.
+    /// Returns the MoE slots of the batch.
     ///
     /// # Safety
-    /// They must have been arranged in an earlier step.
+    /// They must have been written in an earlier step.
     unsafe fn slots(&self, routing: &Routing, view: View) -> Slots<'_> {
         let words = slot_words(routing, self.batch.rows.len());
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Slots::new(routing, unsafe {
             self.arena.word_rows(View { stride: words, columns: words, ..view }, 1)
         })
     }
 
-    /// A row of a packed table.
+    /// Dequantizes a row of a packed table.
     fn table_row(&self, table: usize, row: usize, out: &mut [f32]) {
         let Some(tensor) = self.weights.matrix(table) else { return };
         let bytes = tensor.panel.panel_bytes(tensor.columns).unwrap_or(0);
         let Some(panel) = tensor.data.get(row / ROWS * bytes..(row / ROWS + 1) * bytes) else {
-            // A row that only pads a text may stand behind the last position.
+            // A padding row may be beyond the last position.
             return out.fill(0.0);
         };
         debug_assert_eq!(out.len(), tensor.columns, "a table of another width");
         self.kernels.lookup()(tensor.panel, panel, row % ROWS, out);
     }
 
-    /// No two workers write the same lines: each stores all rows of its heads or, of many rows, all heads of whole
-    /// blocks of positions, so that rows are read from end to end.
+    /// Appends to the KV cache without false sharing: each worker stores all rows of its heads or, if there are many
+    /// rows, all heads of whole blocks of positions, so that rows are read sequentially.
     fn append(&self, worker: &Member<'_>, attention: &Attention, keys: View, values: View) -> bool {
         let rows = &self.batch.rows;
         let begins = |row: usize| row == 0 || rows[row - 1].sequence != rows[row].sequence;
         let on_edge = |row: usize| rows[row].position.is_multiple_of(BLOCK);
-        // A marked row is stored a second time, in a block that it shares with any other.
+        // A global token is stored a second time, in a block that it may share with others.
         let by_blocks = rows.len() >= PANEL_ROWS
             && !matches!(attention.attention_mask, AttentionMask::LongformerLocal(_))
             && (0..rows.len()).all(|row| !begins(row) || on_edge(row));
         if !by_blocks {
             return self.share(worker, attention.kv_heads, |head| {
-                // SAFETY: keys and values were written in an earlier step; the head is this worker's alone,
-                // and a block that is written belongs to one sequence.
+                // SAFETY: keys and values were written in an earlier step; only this worker accesses the head, and a
+                // block that is written belongs to one sequence.
                 unsafe { self.store(attention, keys, values, 0..rows.len(), head..head + 1) }
             });
         }
-        // A piece has the blocks that begin within its rows.
+        // A chunk of work has the blocks that begin within its rows.
         self.share(worker, rows.len().div_ceil(PANEL_ROWS), |piece| {
             let edge =
                 |row: usize| (row..rows.len()).find(|&row| begins(row) || on_edge(row)).unwrap_or(rows.len());
             let (start, end) = (piece * PANEL_ROWS, rows.len().min((piece + 1) * PANEL_ROWS));
-            // SAFETY: as above, but that the blocks of the rows are this worker's alone.
+            // SAFETY: as above, except that this worker owns the rows' blocks instead of a head.
             unsafe { self.store(attention, keys, values, edge(start)..edge(end), 0..attention.kv_heads) }
         })
     }
 
-    /// Stores some heads of some rows, by panels where rows fill one.
+    /// Stores some heads of some rows, by whole panels where rows fill one.
     ///
     /// # Safety
-    /// Nobody may write the keys and values, and nobody else use these heads of the rows' blocks in the cache.
+    /// No thread may write the keys and values, and no other thread may access these heads of the rows' blocks in the
+    /// cache.
     unsafe fn store(
         &self,
         attention: &Attention,
@@ -352,7 +353,7 @@ impl Forward<'_> {
             for head in heads.clone() {
                 let pair = |row: usize| {
                     let columns = head * size..(head + 1) * size;
-                    // SAFETY: the caller's promise.
+                    // SAFETY: guaranteed by the caller.
                     unsafe {
                         (&self.arena.row(keys, row)[columns.clone()], &self.arena.row(values, row)[columns])
                     }
@@ -361,7 +362,7 @@ impl Forward<'_> {
                 for (row, place) in (first + 1..first + count).zip(&mut pairs[1..]) {
                     *place = pair(row);
                 }
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe {
                     for position in [Some(place.position), second].into_iter().flatten() {
                         layer.head(head).store(position, &pairs[..count]);
@@ -371,7 +372,7 @@ impl Forward<'_> {
         }
     }
 
-    /// How many rows from `row` on, of those before `end`, are stored together: a panel of positions of a text, or one.
+    /// Returns how many rows from `row` on, before `end`, are stored together: a panel of consecutive positions, or 1.
     fn panel_from(&self, row: usize, end: usize) -> usize {
         let first = self.batch.rows[row];
         let follows = |(row, i): (&Row, usize)| {

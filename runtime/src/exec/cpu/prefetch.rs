@@ -1,5 +1,5 @@
-//! Weights that are asked for before their step: a member that waits for others brings the beginning of its own part of
-//! the next products into its cache.
+//! Weight prefetch: a worker that waits at the end of a step prefetches the beginning of its own share of the next
+//! matmul's weights into L2.
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -10,23 +10,23 @@ use super::Forward;
 use crate::plan::Step;
 use crate::thread_pool::Worker;
 
-/// Rows up to which products wait for weights, and not for what they compute.
+/// Up to this many rows, matmuls are memory-bound.
 const FEW_ROWS: usize = 4;
-/// Bytes that are asked for before a step: a part of the second cache.
+/// The maximum number of bytes to prefetch per step: a part of L2.
 const MOST: usize = 128 << 10;
-/// Lines that are asked for between two looks at whether the phase is over.
+/// Cache lines to prefetch before checking again whether the phase is over.
 const ONCE: usize = 64;
 
-/// A member of the team on its way through a plan.
+/// A worker with its position in the plan.
 pub(super) struct Member<'a> {
     worker: &'a Worker<'a>,
-    /// The step that it is in.
+    /// The current step.
     step: Cell<usize>,
-    /// The step whose weights it asks for, and what of them is left.
+    /// The step whose weights are prefetched, and the ranges that remain.
     ahead: Cell<(usize, [Wish; 2])>,
 }
 
-/// Addresses that are asked for, one line after the other.
+/// A range of addresses to prefetch, line by line.
 #[derive(Clone, Copy)]
 struct Wish {
     at: *const u8,
@@ -40,7 +40,7 @@ impl Wish {
         Self { at: bytes.as_ptr(), bytes: bytes.len() }
     }
 
-    /// Asks for up to `most` lines and gives their number.
+    /// Prefetches up to `most` cache lines and returns their number.
     fn ask(&mut self, most: usize) -> usize {
         let lines = most.min(self.bytes.div_ceil(LINE));
         for line in 0..lines {
@@ -72,7 +72,7 @@ impl<'a> Deref for Member<'a> {
 }
 
 impl Forward<'_> {
-    /// Asks for some of the weights that the member needs next; false where there are no more to ask for.
+    /// Prefetches some of the weights that the worker needs next; false if none are left.
     pub(super) fn ask_ahead(&self, member: &Member<'_>) -> bool {
         if self.batch.rows.len() > FEW_ROWS {
             return false;
@@ -89,7 +89,7 @@ impl Forward<'_> {
         asked > 0
     }
 
-    /// The next step with products and the beginning of what the member reads for it.
+    /// Returns the next matmul step and the beginning of the worker's weights for it.
     fn next_weights(&self, member: &Member<'_>) -> (usize, [Wish; 2]) {
         let first = member.step.get() + 1;
         let rest = self.plan.steps.iter().enumerate().skip(first);
@@ -100,7 +100,7 @@ impl Forward<'_> {
                     let count = begins.iter().filter(|part| !part.is_empty()).count().max(1);
                     return (step, begins.map(|part| Wish::of(&part[..part.len().min(MOST / count)])));
                 }
-                // Nobody knows yet whose.
+                // The selected experts are not known yet.
                 Step::ExpertProducts { .. } => return (step, [Wish::NONE; 2]),
                 _ => {}
             }

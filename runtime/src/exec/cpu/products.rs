@@ -1,4 +1,4 @@
-//! Products of rows with matrices, and what becomes of them.
+//! Matmuls of rows with weight matrices, and their epilogues.
 
 use std::ops::Range;
 
@@ -13,17 +13,18 @@ use crate::exec::activation;
 use crate::graph::Routing;
 use crate::plan::{After, Plan, ProductPart, Step, View};
 
-/// Rows of a product that a worker takes at once: their integers stay in the second cache.
+/// Rows per matmul tile: their int8 activations fit in L2.
 pub(super) const PRODUCT_ROWS: usize = 128;
-/// Panels whose products are activated at once: with [`PRODUCT_ROWS`] rows of two parts they stay in the second cache.
+/// Panels per tile of a matmul with an activation epilogue: with [`PRODUCT_ROWS`] rows of two matrices the outputs fit
+/// in L2.
 const NEAR_PANELS: usize = 8;
-/// The most panels of a piece that is not.
+/// The maximum number of panels per tile of other matmuls.
 const FAR_PANELS: usize = 64;
 
-/// Rows as matrices take them.
+/// Rows as a matmul input of this kind.
 type Rows = (View, InputKind);
 
-/// Words that a worker needs for products that are not written as they are.
+/// Returns the scratch words that a worker needs for matmul outputs before their epilogue.
 pub(in crate::exec) fn scratch_size(plan: &Plan) -> usize {
     let words = |step: &Step| match step {
         Step::Products { rows, parts, after: After::Activate(_) | After::Gate(_), .. } => {
@@ -69,8 +70,8 @@ impl Forward<'_> {
         })
     }
 
-    /// The weights of the worker's own pieces of a product of few rows, in the part in which they begin; in two parts where
-    /// one gates the other.
+    /// Returns the weights of the worker's own tiles of a matmul of few rows, limited to the matrix in which they
+    /// begin; one slice for each of two gated matrices.
     pub(super) fn first_weights(
         &self,
         worker: &Member<'_>,
@@ -92,7 +93,7 @@ impl Forward<'_> {
         begins
     }
 
-    /// The bytes of `count` panels of a part's matrix, or of as many as there are.
+    /// Returns the bytes of up to `count` panels of a matrix.
     fn weights_of(&self, part: &ProductPart, first: usize, count: usize) -> &[u8] {
         let Some(tensor) = self.weights.matrix(part.weight) else { return &[] };
         let bytes = tensor.panel.panel_bytes(tensor.columns).unwrap_or(0);
@@ -100,7 +101,8 @@ impl Forward<'_> {
         &from[..from.len().min(count * bytes)]
     }
 
-    /// Products that are activated while they are near: of one part, or of two where the first gates the second.
+    /// Matmul with an activation epilogue, applied while the outputs are in cache: of one matrix, or of two where the
+    /// first gates the second.
     fn activated_products(
         &self,
         worker: &Member<'_>,
@@ -116,7 +118,7 @@ impl Forward<'_> {
             let columns = at * ROWS..first.to.columns.min((at + run) * ROWS);
             let width = columns.len().next_multiple_of(ROWS);
             let stride = width * parts.len();
-            // SAFETY: the scratch is this worker's alone.
+            // SAFETY: only this worker accesses its scratch.
             let scratch = unsafe { self.arena.row_mut(self.workspace.scratch(), worker.index) };
             let near = &mut scratch[..rows.len() * stride];
             for (part, number) in parts.iter().zip(0..) {
@@ -131,7 +133,7 @@ impl Forward<'_> {
             }
             let to = View { offset: first.to.offset + columns.start, columns: columns.len(), ..first.to };
             for (row, near) in rows.zip(near.chunks_exact(stride)) {
-                // SAFETY: each piece of work has its own rows and columns of the result.
+                // SAFETY: each tile has its own rows and columns of the result.
                 let out = unsafe { self.arena.row_mut(to, row) };
                 let (gate, up) = near.split_at(width);
                 match parts.len() {
@@ -142,7 +144,7 @@ impl Forward<'_> {
         })
     }
 
-    /// Each expert's matrix times its slots: those of experts that nobody chose are not touched.
+    /// Multiplies each expert's matrix by its slots; matrices of unselected experts are not read.
     pub(super) fn expert_products(
         &self,
         worker: &Member<'_>,
@@ -151,7 +153,7 @@ impl Forward<'_> {
         input: Rows,
         parts: &[(usize, ProductPart)],
     ) -> bool {
-        // SAFETY: the slots were arranged in an earlier step.
+        // SAFETY: the slots were written in an earlier step.
         let slots = unsafe { self.slots(routing, slots) };
         let panels = parts.first().map_or(0, |(_, part)| panels_of(part));
         let run = (panels / (worker.team * 2)).next_multiple_of(4).clamp(4, 64);
@@ -169,9 +171,9 @@ impl Forward<'_> {
     }
 
     /// # Safety
-    /// Nobody may write the rows of the view.
+    /// No thread may write the rows of the view.
     unsafe fn input(&self, (view, kind): Rows, rows: usize) -> Input<'_> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             match kind {
                 InputKind::Float => Input::Float { rows: self.arena.rows(view, rows), stride: view.stride },
@@ -199,7 +201,7 @@ impl Forward<'_> {
         panels: Range<usize>,
     ) {
         let Some(tensor) = self.weights.matrix(part.weight) else { return };
-        // SAFETY: the input was written in an earlier step, and this step writes other places.
+        // SAFETY: the input was written in an earlier step, and this step writes elsewhere.
         let input = unsafe { self.input(input, rows) };
         let product = Product {
             panel: tensor.panel,
@@ -210,17 +212,17 @@ impl Forward<'_> {
             input,
         };
         let to = part.to;
-        // SAFETY: the view lies inside the arena, and each piece of work writes its own rows and panels.
+        // SAFETY: the view lies inside the arena, and each tile writes its own rows and panels.
         let out = unsafe { Output::new(self.arena.pointer(to.offset), rows, to.columns, to.stride) };
         let out = match residual {
-            // SAFETY: the residual was written in an earlier step, has the product's columns, and stays.
+            // SAFETY: the residual was written in an earlier step, has the matmul's columns, and stays alive.
             Some(view) => unsafe { out.plus(self.arena.pointer(view.offset), view.stride) },
             None => out,
         };
         self.kernels.matmul()(&product, rows_here, panels, out);
     }
 
-    /// Some rows times some outputs of a part, which begin with a panel, to a table of its own at `out`.
+    /// Multiplies some rows by some outputs of a matrix, starting at a panel, into the separate buffer `out`.
     fn product_apart(
         &self,
         part: &ProductPart,
@@ -241,11 +243,11 @@ impl Forward<'_> {
             outputs: outputs.len(),
             columns: tensor.columns,
             bias: bias.get(outputs.clone()).unwrap_or_default(),
-            // SAFETY: the input was written in an earlier step, and this step writes other places.
+            // SAFETY: the input was written in an earlier step, and this step writes elsewhere.
             input: unsafe { self.input((input, kind), rows.len()) },
         };
         assert!((rows.len() - 1) * stride + outputs.len() <= out.len(), "a table too short for the product");
-        // SAFETY: the table lies inside `out`.
+        // SAFETY: the output lies inside `out`.
         let to = unsafe { Output::new(out.as_mut_ptr(), rows.len(), outputs.len(), stride) };
         self.kernels.matmul()(&product, 0..rows.len(), 0..outputs.len().div_ceil(ROWS), to);
     }
@@ -255,12 +257,12 @@ fn panels_of(part: &ProductPart) -> usize {
     part.to.columns.div_ceil(ROWS)
 }
 
-/// The rows of a block.
+/// Returns the rows of a block.
 fn block_of(block: usize, rows: usize) -> Range<usize> {
     block * PRODUCT_ROWS..rows.min((block + 1) * PRODUCT_ROWS)
 }
 
-/// The part that a piece of plain products is of, and its panels.
+/// Returns the matrix and the panels of a tile without activation epilogue.
 fn plain_piece(parts: &[ProductPart], run: usize, piece: usize) -> Option<(&ProductPart, Range<usize>)> {
     let mut at = piece;
     for part in parts {
@@ -273,7 +275,8 @@ fn plain_piece(parts: &[ProductPart], run: usize, piece: usize) -> Option<(&Prod
     None
 }
 
-/// Panels of a piece, and pieces of a block of rows. What is activated `near` goes through all parts at once.
+/// Returns the panels per tile, and the tiles per block of rows. With an activation epilogue (`near`), a tile covers
+/// all matrices at once.
 fn runs_of(parts: &[ProductPart], rows: usize, worker: &Member<'_>, near: bool) -> (usize, usize) {
     if near {
         let panels = parts.first().map_or(0, panels_of);
@@ -284,7 +287,8 @@ fn runs_of(parts: &[ProductPart], rows: usize, worker: &Member<'_>, near: bool) 
     (run, parts.iter().map(|part| panels_of(part).div_ceil(run)).sum())
 }
 
-/// Panels of a piece, of `total`: few rows have runs long enough to stream, many rows enough pieces to share.
+/// Returns the panels per tile, of `total`: long enough to stream weights for few rows, enough tiles to balance the
+/// load for many rows.
 fn run_of(total: usize, rows: usize, worker: &Member<'_>, most: usize) -> usize {
     (total * rows.div_ceil(PRODUCT_ROWS) / (worker.team * 8)).next_multiple_of(4).clamp(4, most)
 }

@@ -1,5 +1,5 @@
-//! Whole texts apart: a member of the team takes some of a batch's texts through all steps by itself, in an arena of its
-//! own. It waits for nobody, and finds in its own cache what it wrote.
+//! Sequence parallelism: a worker runs some of a batch's sequences through all steps by itself, in an arena of its own.
+//! It needs no synchronization with other workers, and its activations stay in its own cache.
 
 use std::ops::Range;
 
@@ -12,38 +12,38 @@ use crate::graph::{AttentionMask, Rows};
 use crate::plan::{Plan, Step, View};
 use crate::thread_pool::Worker;
 
-/// With fewer rows, reading all weights for them would cost more than waiting does.
+/// With fewer rows per share, reading all weights again costs more than synchronization.
 const LEAST_ROWS: usize = 64;
-/// Parts that there are for each member at least, so that one that loses its core is not waited for.
+/// The minimum number of shares per worker, so that a preempted worker does not delay the others.
 const LEAST_PARTS: usize = 2;
 
-/// What a member needs that works apart.
+/// State for sequence parallelism.
 pub(crate) struct Apart {
-    /// For the rows that a member has room for.
+    /// The plan for the rows of one share.
     plan: Plan,
     workspace: Workspace,
-    /// The words of the arena that each member has.
+    /// The words of each worker's arena.
     words: usize,
-    /// Where the outputs of all are, behind what the members have.
+    /// The outputs of the whole batch, after the workers' arenas.
     output: View,
 }
 
 impl Apart {
-    /// For members of a team that goes through `whole` together else; nothing where texts cannot be told apart, or none
-    /// of the members would have enough rows. `plan` plans the same for one thread and so many rows.
+    /// Creates the state for a thread pool that otherwise runs `whole` together; `None` if steps mix sequences, or if
+    /// the shares would have too few rows. `plan` builds the same plan for one thread and this many rows.
     pub(crate) fn new(
         whole: &Plan,
         threads: usize,
         plan: impl FnOnce(usize) -> Result<(Plan, Workspace, usize)>,
     ) -> Result<Option<Self>> {
-        // Half as much again as each has of equal texts.
+        // 1.5 times the share for sequences of equal length.
         let rows = 3 * whole.batch / (2 * LEAST_PARTS * threads.max(1));
         if threads < 2 || rows < LEAST_ROWS || !whole.steps.iter().all(is_of_texts) {
             return Ok(None);
         }
         let (plan, workspace, words) = plan(rows)?;
         let stride = plan.output.columns.next_multiple_of(16);
-        // Where outputs are most of what there is, having them a second time takes too much room.
+        // If outputs dominate the memory, a second copy of them is too expensive.
         if stride * (whole.wanted + threads * plan.wanted) > whole.words / 2 {
             return Ok(None);
         }
@@ -52,38 +52,38 @@ impl Apart {
         Ok(Some(Self { plan, workspace, words, output }))
     }
 
-    /// The words of an arena for all, where a batch has up to `wanted` outputs.
+    /// Returns the words of an arena for all workers and for up to `wanted` outputs.
     pub(crate) fn all_words(&self, wanted: usize) -> usize {
         self.output.offset + wanted * self.output.stride
     }
 
-    /// Where the outputs of a batch are that was taken apart.
+    /// Returns where the outputs of a batch run with sequence parallelism are.
     pub(super) fn output(&self) -> View {
         self.output
     }
 
-    /// The parts of a batch for `team` members, where it can be dealt out fairly and is large enough.
+    /// Returns the shares of a batch for `team` workers, if it is large enough and can be divided evenly.
     fn cut(&self, batch: &Batch, team: usize) -> Option<Vec<Part>> {
         let rows = batch.rows.len();
         let is_plain = batch.marked.is_empty() && batch.hidden.is_empty() && batch.features.is_empty();
         if team < 2 || rows < team * LEAST_PARTS * LEAST_ROWS || !is_plain || !batch.wanted.is_sorted() {
             return None;
         }
-        // Unless a text has more, a part has as many rows as products take at once.
+        // A share has as many rows as a matmul tile, unless a sequence is longer.
         let parts = cut(batch, team, rows.div_ceil(team * PRODUCT_ROWS).max(LEAST_PARTS))?;
         let fits = |part: &Part| part.rows <= self.plan.batch && part.wanted <= self.plan.wanted;
         (parts.iter().all(fits) && is_fair(&parts, team)).then_some(parts)
     }
 }
 
-/// A text of a batch: its rows, and those of the batch's outputs that they give.
+/// A sequence of a batch: its rows, and its range in the batch's outputs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Text {
     rows: Range<usize>,
     wanted: Range<usize>,
 }
 
-/// Some texts of a batch, with their numbers of rows and outputs.
+/// Some sequences of a batch, with their numbers of rows and outputs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Part {
     texts: Vec<Text>,
@@ -98,7 +98,7 @@ impl Part {
         self.texts.push(text);
     }
 
-    /// The batch of its rows, of which each carries `columns` numbers.
+    /// Builds the batch of its rows, with `columns` external input values per row.
     fn batch(&self, whole: &Batch, columns: usize) -> Batch {
         let mut own = Batch::with_capacity(self.rows, self.wanted);
         for Text { rows, wanted } in &self.texts {
@@ -113,13 +113,13 @@ impl Part {
 }
 
 impl Forward<'_> {
-    /// The parts that `team` members are to take apart; nothing where they do better together.
+    /// Returns the shares for `team` workers; `None` if running each step together is better.
     pub(super) fn dealt(&self, team: usize) -> Option<(&Apart, Vec<Part>)> {
         let apart = self.apart.filter(|_| self.observation.is_none())?;
         Some((apart, apart.cut(self.batch, team)?))
     }
 
-    /// Goes through all steps with each of some parts; the outputs are where [`Apart::output`] says.
+    /// Runs all steps for each share; the outputs are where [`Apart::output`] says.
     pub(super) fn share_apart(&self, worker: &Worker<'_>, apart: &Apart, parts: &[Part]) {
         let columns = self.batch.carried.len() / self.batch.rows.len().max(1);
         let alone = |part: usize| {
@@ -134,7 +134,7 @@ impl Forward<'_> {
             };
             forward.steps(&Member::new(&worker.alone()));
             for (from, to) in part.texts.iter().flat_map(|text| text.wanted.clone()).enumerate() {
-                // SAFETY: the outputs of these texts are this member's alone, as its own arena is.
+                // SAFETY: only this worker accesses the outputs of these sequences and its own arena.
                 unsafe {
                     let output = forward.arena.row(apart.plan.output, from);
                     self.arena.row_mut(apart.output, to).copy_from_slice(output);
@@ -145,8 +145,8 @@ impl Forward<'_> {
     }
 }
 
-/// Deals the texts of a batch, in their order, to `each` parts for every member, a member's next to each other: a text goes
-/// to the one that has least. Nothing where texts do not lie one after the other.
+/// Assigns the sequences of a batch, in order, to `each` shares per worker, always to the one with the fewest rows; a
+/// worker's shares are adjacent. `None` if the rows of a sequence are not contiguous.
 fn cut(batch: &Batch, team: usize, each: usize) -> Option<Vec<Part>> {
     let mut parts = vec![Part::default(); team * each];
     let (mut first, mut count) = (0, 0);
@@ -167,14 +167,14 @@ fn rows_of(parts: &[Part]) -> usize {
     parts.iter().map(|part| part.rows).sum()
 }
 
-/// Whether no member has much more to do than another.
+/// Returns whether the load is balanced.
 fn is_fair(parts: &[Part], team: usize) -> bool {
     let most = parts.chunks((parts.len() / team).max(1)).map(rows_of).max().unwrap_or(0);
-    // A sixteenth more costs half of what going apart saves.
+    // 1/16 more costs half of what sequence parallelism saves.
     16 * most * team <= 17 * rows_of(parts) && parts.iter().all(|part| part.rows > 0)
 }
 
-/// Whether a step is of rows of whole texts, of which it brings together only those of one.
+/// Returns whether a step has rows of whole sequences and only mixes rows of the same sequence.
 fn is_of_texts(step: &Step) -> bool {
     let of_texts = |rows: &Rows| matches!(rows, Rows::Batch | Rows::Outputs);
     match step {
@@ -214,7 +214,7 @@ mod tests {
         let parts = cut(&batch, 2, 2).unwrap();
         assert_eq!(parts.iter().map(|part| part.rows).collect::<Vec<_>>(), [164, 100, 140, 100]);
         assert!(is_fair(&parts, 2));
-        // The second and the last text.
+        // The second and the last sequence.
         let own = parts[2].batch(&batch, 0);
         assert_eq!((own.rows.len(), own.rows[0].sequence, own.rows[100].sequence), (140, 1, 5));
         assert_eq!((own.wanted, &parts[2].texts[1].wanted), (vec![139], &(2..3)));

@@ -1,4 +1,4 @@
-//! Steps that go through the states of sequences: a piece of work is a part of one sequence's state.
+//! Steps with recurrent states: a chunk of work is a part of one sequence's state.
 
 use siskin_kernels::ops::attention::padded;
 
@@ -9,7 +9,7 @@ use crate::graph::{Attention, Projection, Recurrence};
 use crate::plan::View;
 
 impl Forward<'_> {
-    /// The rows of a sequence, in order.
+    /// Returns the rows of a sequence, in order.
     fn rows_of(&self, sequence: usize) -> impl Iterator<Item = usize> + Clone {
         let rows = &self.batch.rows;
         (0..rows.len()).filter(move |&row| rows[row].sequence == sequence)
@@ -30,7 +30,7 @@ impl Forward<'_> {
             let columns = COLUMNS.min(from.columns - first);
             let part = |view: View| View { offset: view.offset + first, columns, ..view };
             let weights = &weights[first * taps..(first + columns) * taps];
-            // SAFETY: these columns of the state and of the results are this piece's alone; the input was written in
+            // SAFETY: only this chunk accesses these columns of the state and of the results; the input was written in
             // an earlier step.
             unsafe {
                 let history = state.begin(first * (taps - 1), columns * (taps - 1));
@@ -54,8 +54,8 @@ impl Forward<'_> {
             let (sequence, head) = (self.batch.sequences[piece / heads], piece % heads);
             let Some(state) = self.cache.state(recurrence.state, sequence) else { return };
             let result = View { offset: to.offset + head * size, columns: size, ..to };
-            // SAFETY: this head's part of the state, its columns of the results and the worker's scratch are this
-            // piece's alone; inputs were written in an earlier step.
+            // SAFETY: only this chunk accesses this head's part of the state, its columns of the results and the
+            // worker's scratch; inputs were written in an earlier step.
             unsafe {
                 let numbers = state.begin(head * recurrence.head_words(), recurrence.head_words());
                 let scratch = self.arena.row_mut(self.workspace.scratch(), worker.index);
@@ -69,7 +69,7 @@ impl Forward<'_> {
         })
     }
 
-    /// Stores sums over the positions of each text.
+    /// Appends keys and values projected over the positions of each sequence (Linformer).
     pub(super) fn append_mixed(
         &self,
         worker: &Member<'_>,
@@ -82,7 +82,7 @@ impl Forward<'_> {
         self.share(worker, self.batch.sequences.len() * heads, |piece| {
             let (sequence, head) = (self.batch.sequences[piece / heads], piece % heads);
             let Some(layer) = self.cache.layer(attention, sequence) else { return };
-            // SAFETY: the head of the sequence and the worker's scratch are this piece's alone; keys and values were
+            // SAFETY: only this chunk accesses the head of the sequence and the worker's scratch; keys and values were
             // written in an earlier step.
             unsafe {
                 let scratch = self.arena.row_mut(self.workspace.scratch(), worker.index);

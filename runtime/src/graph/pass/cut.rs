@@ -1,9 +1,10 @@
-//! A part of a graph, for work that goes on where it was left.
+//! Extracts a part of a graph, to resume a computation at an intermediate value.
 
 use crate::graph::{Graph, Node, Op, Rows, Value, ValueId};
 
-/// What is computed from value `from`, which the caller carries over, to value `to`: rows of the batch all leave, rows
-/// that are wanted leave as they are. Without `from` the part begins where the graph does.
+/// Returns the part that computes value `to` from value `from`, which the caller passes in. If `to` has batch rows, all
+/// of them are outputs; if it has output rows, they stay as they are. Without `from` the part starts at the inputs of
+/// the graph.
 pub(crate) fn part(graph: &Graph, from: Option<ValueId>, to: ValueId) -> Graph {
     let mut part = Graph { exits: Vec::new(), hidden: to, output: to, nodes: Vec::new(), ..graph.clone() };
     let mut needed = vec![false; graph.values.len()];

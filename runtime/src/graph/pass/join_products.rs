@@ -1,8 +1,8 @@
-//! Products of the same value become one product with several parts: queries, keys and values; gate and up.
+//! Merges linear layers with the same input into one: queries, keys and values; gate and up.
 
 use crate::graph::{Graph, Node, Op, Value, ValueId};
 
-/// Joins every product with the first product of its input, and takes its columns from there.
+/// Merges every linear node into the first one with the same input, and slices its columns from there.
 pub(super) fn run(graph: &Graph) -> Graph {
     let mut joined = Graph { nodes: Vec::new(), ..graph.clone() };
     let mut done: Vec<ValueId> = Vec::new();
@@ -46,7 +46,8 @@ pub(super) fn run(graph: &Graph) -> Graph {
     joined
 }
 
-/// What is stored at once for another graph: those of all its layers side by side would be many megabytes.
+/// Returns the values that are stored for another graph. They are not merged: those of all layers together would take
+/// many megabytes.
 fn remembered(graph: &Graph) -> Vec<bool> {
     let mut remembered = vec![false; graph.values.len()];
     let stores = graph.nodes.iter().filter(|node| matches!(node.op, Op::StoreCrossKv(_)));

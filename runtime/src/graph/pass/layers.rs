@@ -1,22 +1,22 @@
-//! Finds the layers of a graph, and leaves some of them out.
+//! Finds the layers of a graph, and skips some of them.
 //!
-//! Between two layers one value alone is alive: what the next one reads and all that comes before it has come to. A
-//! layer begins at the last such place before its attention.
+//! Between two layers exactly one value is live: the residual stream that the next layer reads. A layer starts at the
+//! last such point before its attention.
 
 use std::ops::Range;
 
 use crate::graph::{AttentionMask, Graph, Op, ValueId};
 use crate::{Error, Result};
 
-/// Some layers, by their numbers from 0 on.
+/// A set of layers, by index from 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LayerSet([u64; 4]);
 
 impl LayerSet {
-    /// No layer.
+    /// The empty set.
     pub const NONE: Self = Self([0; 4]);
 
-    /// The layers of these numbers, which must be below 256.
+    /// Creates a set of these layers; indices must be below 256.
     pub fn of(numbers: &[usize]) -> Result<Self> {
         let mut set = Self::NONE;
         for &number in numbers {
@@ -27,24 +27,24 @@ impl LayerSet {
         Ok(set)
     }
 
-    /// Their numbers, in order.
+    /// Returns the indices, in order.
     pub fn numbers(self) -> impl Iterator<Item = usize> {
         (0..256).filter(move |number| self.0[number / 64] >> (number % 64) & 1 == 1)
     }
 }
 
-/// A layer: what enters it, and the only one of its values that is read by others.
+/// A layer: its input, and the only one of its values that other layers read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layer {
-    /// Its nodes, by their place in the graph that was looked at.
+    /// Its nodes, as indices into the analyzed graph.
     nodes: Range<usize>,
-    /// What enters.
+    /// The input value.
     pub input: ValueId,
-    /// What leaves.
+    /// The output value.
     pub output: ValueId,
 }
 
-/// The layers of a graph, in order. None where they cannot be told apart, as where a layer attends to another graph.
+/// Returns the layers of a graph, in order. Empty if they cannot be separated, such as in a graph with cross-attention.
 pub fn layers(graph: &Graph) -> Vec<Layer> {
     if graph.attentions().any(|attention| attention.attention_mask == AttentionMask::CrossAttention) {
         return Vec::new();
@@ -57,7 +57,7 @@ pub fn layers(graph: &Graph) -> Vec<Layer> {
         .collect();
     starts.dedup();
     let Some(&last) = starts.last() else { return Vec::new() };
-    // The last layer is made like another one before it.
+    // The last layer must have the structure of one before it.
     let like = |pair: &[usize]| {
         let end = last + (pair[1] - pair[0]);
         let same = |(a, b): (usize, usize)| {
@@ -76,7 +76,7 @@ pub fn layers(graph: &Graph) -> Vec<Layer> {
     starts.iter().zip(ends).filter_map(layer).collect()
 }
 
-/// For each place between nodes, the value that crosses it, where it is only one.
+/// Returns for each point between nodes the value that is live there, if it is the only one.
 fn alone(graph: &Graph) -> Vec<Option<ValueId>> {
     let count = graph.nodes.len();
     let mut last = vec![None; graph.values.len()];
@@ -84,7 +84,7 @@ fn alone(graph: &Graph) -> Vec<Option<ValueId>> {
         node.inputs.iter().for_each(|&input| last[input] = Some(place));
     }
     last[graph.output] = Some(count);
-    // A head that nobody asks for hangs on nothing else.
+    // An unused head does not constrain anything else.
     let mut crossing: Vec<(usize, ValueId)> = vec![(0, 0); count + 1];
     for (place, node) in graph.nodes.iter().enumerate() {
         let Some(end) = last[node.output] else { continue };
@@ -95,7 +95,7 @@ fn alone(graph: &Graph) -> Vec<Option<ValueId>> {
     crossing.into_iter().map(|(count, value)| (count == 1).then_some(value)).collect()
 }
 
-/// The graph without some layers: what enters each goes on to the next.
+/// Returns the graph without some layers: the input of each becomes its output.
 pub fn without(graph: &Graph, skipped: LayerSet) -> Result<Graph> {
     let body = super::prune::run(graph);
     let layers = layers(&body);
@@ -115,7 +115,7 @@ pub fn without(graph: &Graph, skipped: LayerSet) -> Result<Graph> {
         body.nodes[layer.nodes.clone()].iter().for_each(|node| dropped[node.output] = true);
     }
     let resolve = |mut value: ValueId| {
-        // A layer's input is older than its output.
+        // A layer's input has a smaller id than its output.
         while instead[value] != value {
             value = instead[value];
         }
@@ -155,7 +155,7 @@ mod tests {
         }
     }
 
-    /// Norms before attention and before what follows it.
+    /// Pre-norm layers: a norm before attention and one before the feed-forward block.
     fn graph(layers: usize) -> Graph {
         let mut b = Builder::new(&|_| false);
         let mut x = b.embed("t", 10, 8);

@@ -1,7 +1,7 @@
-//! Small pure functions from graph to graph: one file and one line in [`PASSES`] each.
+//! Graph passes: small pure functions from graph to graph, one file and one line in [`PASSES`] each.
 //!
-//! A pass changes neither what is computed nor a single bit of it. Apart from them, `layers.rs` leaves layers out and
-//! `cut.rs` takes parts.
+//! A pass never changes the result, not even by one bit. Apart from the passes, `layers.rs` skips layers and `cut.rs`
+//! extracts parts.
 
 pub(crate) mod cut;
 mod join_products;
@@ -10,14 +10,14 @@ mod prune;
 
 use super::Graph;
 
-/// A pass.
+/// A graph pass.
 pub type Pass = fn(&Graph) -> Graph;
 
 /// Every pass, in the order in which they run.
 pub const PASSES: &[(&str, Pass)] =
     &[("leave out what is not needed", prune::run), ("join products of one value", join_products::run)];
 
-/// The graph after all passes.
+/// Applies all passes.
 pub fn all(graph: &Graph) -> Graph {
     PASSES.iter().fold(graph.clone(), |graph, (_, pass)| pass(&graph))
 }

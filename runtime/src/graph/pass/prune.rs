@@ -1,8 +1,8 @@
-//! Leaves out what the output does not need.
+//! Dead-code elimination.
 
 use crate::graph::{Graph, Op};
 
-/// Keeps the nodes that the output depends on, and those that store something.
+/// Keeps the nodes that the output depends on, and those that store cross-attention keys and values.
 pub(super) fn run(graph: &Graph) -> Graph {
     let mut needed = vec![false; graph.values.len()];
     needed[graph.output] = true;

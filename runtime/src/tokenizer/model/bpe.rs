@@ -1,7 +1,6 @@
-//! Byte-pair encoding.
+//! Byte-pair encoding (BPE, arXiv:1508.07909).
 //!
-//! Short pieces are merged by scanning for the best pair; long ones with a heap, so that the time
-//! grows with n log n.
+//! Short pieces are merged by scanning for the best pair, long ones with a heap in O(n log n).
 
 use super::super::room;
 use super::super::section::{NONE, View, flag};
@@ -19,16 +18,16 @@ struct Symbol {
     id: u32,
     start: u32,
     end: u32,
-    /// Rank and result of merging with the symbol that follows; the rank is [`NONE`] where they do
-    /// not merge. (Scanning only.)
+    /// Rank and result of merging with the following symbol; the rank is [`NONE`] if they do not merge. (Scanning
+    /// only.)
     rank: u32,
     merged: u32,
-    /// Neighbours. (Heap only.)
+    /// Neighbors. (Heap only.)
     previous: u32,
     next: u32,
 }
 
-/// A pair that may be merged: rank, position of the left symbol, both symbols, the result.
+/// A candidate merge: rank, position of the left symbol, both symbols, the result.
 type Candidate = Reverse<(u32, u32, u32, u32, u32)>;
 
 /// Reusable buffers.
@@ -64,7 +63,7 @@ pub(super) fn encode(
         let mut at = 0;
         while let Some(symbol) = buffers.symbols.get(at as usize) {
             emit(view, text, symbol, floor, out);
-            // Links only point forward, so that the walk ends even where a table lies.
+            // Links must point forward, so that the loop terminates even with corrupt tables.
             if symbol.next <= at {
                 break;
             }
@@ -139,7 +138,7 @@ fn merge_by_heap(view: &View<'_>, buffers: &mut Buffers) -> Result<()> {
     while let Some(Reverse((_, at, left, right, merged))) = heap.pop() {
         let first = symbols[at as usize];
         let Some(second) = symbols.get(first.next as usize).copied() else { continue };
-        // A symbol that was merged away has an empty range; a changed one another id.
+        // Skips stale candidates: a merged symbol has an empty range, a changed one another id.
         if first.id != left || second.id != right || first.start == first.end {
             continue;
         }
@@ -157,7 +156,7 @@ fn merge_by_heap(view: &View<'_>, buffers: &mut Buffers) -> Result<()> {
     Ok(())
 }
 
-/// Puts the pair that starts at `at` on the heap, where it merges.
+/// Pushes the pair that starts at `at` to the heap if it merges.
 fn consider(view: &View<'_>, symbols: &[Symbol], heap: &mut BinaryHeap<Candidate>, at: u32) -> Result<()> {
     let Some(left) = symbols.get(at as usize) else { return Ok(()) };
     let Some(right) = symbols.get(left.next as usize) else { return Ok(()) };
@@ -170,7 +169,7 @@ fn consider(view: &View<'_>, symbols: &[Symbol], heap: &mut BinaryHeap<Candidate
     Ok(())
 }
 
-/// Writes a finished symbol: its token, or what stands for text without one.
+/// Emits a final symbol: its token, or tokens for text without one.
 fn emit(view: &View<'_>, text: &[u8], symbol: &Symbol, floor: usize, out: &mut Vec<Token>) {
     if symbol.id < view.tokens {
         out.push(Token { id: symbol.id, start: symbol.start, end: symbol.end });
@@ -192,7 +191,7 @@ fn emit(view: &View<'_>, text: &[u8], symbol: &Symbol, floor: usize, out: &mut V
         return;
     }
     for (from, to) in characters(bytes) {
-        // What merges made may be no token although its characters are.
+        // The result of merges may have no token although its characters have.
         let id = character_symbol(view, &bytes[from..to]);
         if id < view.tokens {
             out.push(Token { id, start: (start + from) as u32, end: (start + to) as u32 });

@@ -1,4 +1,4 @@
-//! The models: a piece of text → tokens. One file each.
+//! Tokenizer models: a piece of text to tokens. One file each.
 
 mod bpe;
 mod unigram;
@@ -12,13 +12,13 @@ use super::section::{View, attribute, flag};
 use super::trie::Trie;
 use crate::{Error, Result};
 
-/// The models a section may name.
+/// The kinds of models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModelKind {
-    /// Byte-pair encoding: the best pair of neighbours is merged until none is left. Also
-    /// SentencePiece's BPE, whose scores become ranks.
+    /// Byte-pair encoding: the best pair of neighbors is merged until none is left. Includes SentencePiece's BPE, whose
+    /// scores are converted to ranks.
     Bpe,
-    /// The likeliest sequence of tokens.
+    /// The most likely sequence of tokens (arXiv:1804.10959).
     Unigram,
     /// Greedy longest match inside words.
     WordPiece,
@@ -37,7 +37,7 @@ impl ModelKind {
     }
 }
 
-/// A token and the bytes it covers in the text that the model was given.
+/// A token and its byte range in the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token {
     /// The token's id.
@@ -48,7 +48,7 @@ pub struct Token {
     pub end: u32,
 }
 
-/// What every model reads.
+/// The tables of all models.
 #[derive(Clone, Copy)]
 pub(super) struct Tables<'a> {
     pub(super) view: View<'a>,
@@ -57,7 +57,7 @@ pub(super) struct Tables<'a> {
     pub(super) longest_word: usize,
 }
 
-/// Buffers of the models, kept between calls.
+/// Reusable buffers of the models.
 #[derive(Debug, Default)]
 pub(super) struct Work {
     pub(super) bpe: bpe::Buffers,
@@ -75,7 +75,7 @@ pub(super) fn encode(
     out: &mut Vec<Token>,
 ) -> Result<()> {
     let view = &tables.view;
-    // Every token covers a byte.
+    // Every token covers at least a byte.
     room::reserve(out, end.saturating_sub(start))?;
     match kind {
         ModelKind::WordPiece => {
@@ -110,7 +110,7 @@ pub(super) fn encode(
     if view.joins.is_empty() {
         return part(start, end);
     }
-    // No token reaches over two bytes that no token has side by side.
+    // The piece can be cut between two bytes that are not adjacent in any token.
     let bytes = text;
     let mut from = start;
     for at in start + 1..end {
@@ -123,20 +123,20 @@ pub(super) fn encode(
     part(from, end)
 }
 
-/// The token that the model makes of all of `bytes`, where that is known beforehand.
+/// Returns the token of all of `bytes`, if it is marked as encoding its own text.
 #[inline]
 fn whole(view: &View<'_>, bytes: &[u8]) -> Option<u32> {
     let id = view.find(bytes).filter(|&id| id < view.tokens)?;
     (view.attributes_of(id) & attribute::WHOLE != 0).then_some(id)
 }
 
-/// Whether a character can start with `byte`.
+/// Returns whether a character can start with `byte`.
 #[inline]
 fn is_start(byte: u8) -> bool {
     byte & 0xC0 != 0x80
 }
 
-/// The ranges of the characters of `text`.
+/// Returns the byte ranges of the characters of `text`.
 fn characters(text: &[u8]) -> impl Iterator<Item = (usize, usize)> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -147,7 +147,7 @@ fn characters(text: &[u8]) -> impl Iterator<Item = (usize, usize)> {
     })
 }
 
-/// Appends the byte tokens of `text`, which starts at `at`; `false` where one is missing.
+/// Appends the byte tokens of `text`, which starts at `at`; returns `false` if one does not exist.
 fn push_bytes(view: &View<'_>, text: &[u8], at: usize, out: &mut Vec<Token>) -> bool {
     let before = out.len();
     for (index, &byte) in text.iter().enumerate() {
@@ -162,14 +162,14 @@ fn push_bytes(view: &View<'_>, text: &[u8], at: usize, out: &mut Vec<Token>) -> 
     true
 }
 
-/// The `<0xNN>` token of a byte.
+/// Returns the `<0xNN>` token of a byte.
 fn byte_token(view: &View<'_>, byte: u8) -> u32 {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     let text = [b'<', b'0', b'x', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)], b'>'];
     view.find(&text).unwrap_or(super::section::NONE)
 }
 
-/// Appends an unknown token, or makes the one before it longer where those are fused.
+/// Appends an unknown token, or extends the previous one if unknown tokens are fused.
 fn push_unknown(
     view: &View<'_>,
     (start, end): (usize, usize),

@@ -1,16 +1,16 @@
-//! The likeliest sequence of tokens, by Viterbi's algorithm.
+//! Unigram model (arXiv:1804.10959): the most likely sequence of tokens, by the Viterbi algorithm.
 
 use super::super::room;
 use super::super::section::{attribute, flag};
 use super::{Tables, Token, characters, is_start, push_bytes, push_unknown};
 use crate::Result;
 
-/// The best way to reach a byte of the text.
+/// The best path to a byte of the text.
 #[derive(Clone, Copy, Debug)]
 struct Best {
     score: f64,
     from: u32,
-    /// The token that ends here; the number of tokens or more means unknown.
+    /// The token that ends here; an id outside the vocabulary means unknown.
     id: u32,
 }
 
@@ -64,7 +64,7 @@ pub(super) fn encode(
     let mut at = piece.len();
     while at > 0 {
         let Best { from, id, .. } = best[at];
-        // Scores that are not finite may leave a place unreached: take one character back.
+        // Scores that are not finite may leave a position unreachable: go back by one character.
         let from = if (from as usize) < at && best[at].score > f64::NEG_INFINITY {
             from
         } else {
@@ -74,7 +74,7 @@ pub(super) fn encode(
         room::push(&mut buffers.path, Token { id, start: from, end: at as u32 })?;
         at = from as usize;
     }
-    // A run of unknown characters is one unknown token, or their bytes.
+    // A run of unknown characters becomes one unknown token, or byte tokens.
     let mut unknown: Option<(usize, usize)> = None;
     for token in buffers.path.iter().rev() {
         let (from, to) = (start + token.start as usize, start + token.end as usize);

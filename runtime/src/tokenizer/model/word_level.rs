@@ -1,4 +1,4 @@
-//! Whole words only.
+//! Word-level model: whole words only.
 
 use super::super::section::View;
 use super::{Token, push_unknown};

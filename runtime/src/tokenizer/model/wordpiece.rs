@@ -1,11 +1,11 @@
-//! Greedy longest match inside a word, as BERT does.
+//! WordPiece: greedy longest match inside a word, as in BERT.
 //!
-//! The trie holds tokens that start words under their text, and tokens that continue words under
-//! the byte 0xFF and their text (0xFF does not occur in UTF-8).
+//! The trie holds tokens that start words by their text, and tokens that continue words by the byte 0xFF and their text
+//! (0xFF does not occur in UTF-8).
 
 use super::{Tables, Token, characters, is_start, push_unknown};
 
-/// The byte under which the trie has the tokens that continue words.
+/// The first byte of keys of tokens that continue words.
 pub(in super::super) const CONTINUES: u8 = 0xFF;
 
 pub(super) fn encode(tables: &Tables<'_>, text: &[u8], (start, end): (usize, usize), out: &mut Vec<Token>) {

@@ -1,14 +1,14 @@
-//! Sets of characters.
+//! Character classes.
 
 use super::super::unicode::{self, set};
 
 const ALL_CATEGORIES: u32 = (1 << 30) - 1;
 
-/// A set of characters: a bit per code point below 256, category sets and ranges above.
+/// A set of characters: a bitmap of code points below 256, category sets and ranges above.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(in super::super) struct Class {
     low: [u64; 4],
-    /// Above 255 a character is in the set when every part has it.
+    /// A character above 255 is in the set if all of these contain it.
     high: Vec<Part>,
 }
 
@@ -29,12 +29,12 @@ impl Part {
 }
 
 impl Class {
-    /// The set of nothing, ready for additions.
+    /// Returns an empty set.
     pub(super) fn empty() -> Self {
         Self { low: [0; 4], high: vec![Part::default()] }
     }
 
-    /// The characters of the general categories in the bit set.
+    /// Returns the characters of the general categories in the bit set.
     pub(super) fn categories(categories: u32) -> Self {
         let mut class = Self::empty();
         class.high[0].categories = categories & ALL_CATEGORIES;
@@ -42,7 +42,7 @@ impl Class {
         class
     }
 
-    /// White space.
+    /// Returns the white space characters.
     pub(super) fn space() -> Self {
         let mut class = Self::categories(set::SEPARATOR);
         class.add_range(0x09, 0x0D);
@@ -50,8 +50,8 @@ impl Class {
         class
     }
 
-    /// Word characters: letters, marks, decimal and letter numbers, connectors, letters in circles
-    /// and squares.
+    /// Returns the word characters: letters, marks, decimal and letter numbers, connector punctuation, enclosed
+    /// letters.
     pub(super) fn word() -> Self {
         const ENCLOSED: [(u32, u32); 4] =
             [(0x24B6, 0x24E9), (0x1F130, 0x1F149), (0x1F150, 0x1F169), (0x1F170, 0x1F189)];
@@ -61,7 +61,7 @@ impl Class {
         class
     }
 
-    /// The characters of `ranges`.
+    /// Returns the characters of `ranges`.
     pub(super) fn ranges(ranges: &[(u32, u32)]) -> Self {
         let mut class = Self::empty();
         ranges.iter().for_each(|&(first, last)| class.add_range(first, last));
@@ -76,7 +76,7 @@ impl Class {
         }
     }
 
-    /// Adds the code points from `first` to `last`.
+    /// Adds the code points from `first` to `last`, inclusive.
     pub(super) fn add_range(&mut self, first: u32, last: u32) {
         for point in first..=last.min(255) {
             self.low[(point >> 6) as usize] |= 1 << (point & 63);
@@ -88,7 +88,7 @@ impl Class {
         }
     }
 
-    /// Adds everything in `other`; `false` where the union cannot be expressed.
+    /// Adds the characters of `other`; returns `false` if the union cannot be represented.
     pub(super) fn add(&mut self, other: &Self) -> bool {
         let ([mine], [theirs]) = (self.high.as_mut_slice(), other.high.as_slice()) else { return false };
         if mine.negated {
@@ -100,7 +100,7 @@ impl Class {
             } else if theirs.categories == 0 {
                 mine.ranges.extend(complement(&theirs.ranges));
             } else if mine.categories == 0 && mine.ranges.is_empty() {
-                // Nothing above 255 yet: the other set stands for both.
+                // This set has no characters above 255 yet: copy those of the other set.
                 *mine = theirs.clone();
             } else {
                 return false;
@@ -113,7 +113,7 @@ impl Class {
         true
     }
 
-    /// The characters that are not in the set; `None` where that cannot be expressed.
+    /// Returns the complement; `None` if it cannot be represented.
     pub(super) fn negated(mut self) -> Option<Self> {
         let [part] = self.high.as_mut_slice() else { return None };
         part.negated = !part.negated;
@@ -121,14 +121,14 @@ impl Class {
         Some(self)
     }
 
-    /// The characters in both sets.
+    /// Returns the intersection.
     pub(super) fn and(mut self, other: &Self) -> Self {
         self.low.iter_mut().zip(other.low).for_each(|(mine, theirs)| *mine &= theirs);
         self.high.extend_from_slice(&other.high);
         self
     }
 
-    /// Whether `character` is in the set.
+    /// Returns whether `character` is in the set.
     #[inline]
     pub(in super::super) fn has(&self, character: char) -> bool {
         let point = character as u32;
@@ -144,12 +144,12 @@ impl Class {
         self.high.iter().all(|part| part.has(character))
     }
 
-    /// The members below 256.
+    /// Returns the bitmap of characters below 256.
     pub(super) fn low(&self) -> [u64; 4] {
         self.low
     }
 
-    /// Categories that hold every member above 255 (a superset).
+    /// Returns the categories that contain all characters above 255 (a superset).
     pub(super) fn high_categories(&self) -> u32 {
         self.high.iter().fold(ALL_CATEGORIES, |all, part| {
             all & match (part.ranges.is_empty(), part.negated) {

@@ -1,4 +1,4 @@
-//! Runs a compiled pattern over text.
+//! The backtracking matcher.
 
 use super::super::{room, unicode};
 use super::class::Class;
@@ -6,11 +6,11 @@ use super::parse::Anchor;
 use super::program::{Instruction, Pattern};
 use crate::{Error, Result};
 
-/// Steps a match may take for each byte of the text, and on top of that.
+/// The budget of steps per byte of the text, and a constant on top of that.
 const STEPS_PER_BYTE: u64 = 256;
 const FREE_STEPS: u64 = 1 << 16;
 
-/// A place to come back to: `position` steps down to `floor`, one character a time.
+/// A backtracking point: `position` steps back to `floor`, one character at a time.
 #[derive(Clone, Copy, Debug)]
 struct Choice {
     instruction: u32,
@@ -18,7 +18,7 @@ struct Choice {
     floor: usize,
 }
 
-/// The reusable state of matching.
+/// Reusable state of the matcher.
 #[derive(Debug, Default)]
 pub(in super::super) struct Matcher {
     choices: Vec<Choice>,
@@ -27,13 +27,13 @@ pub(in super::super) struct Matcher {
 }
 
 impl Matcher {
-    /// Allows the steps that `length` bytes of text may take.
+    /// Sets the budget of steps for a text of `length` bytes.
     pub(in super::super) fn allow(&mut self, length: usize) {
         self.steps = FREE_STEPS + STEPS_PER_BYTE * length as u64;
         self.most_choices = 4 * length + 4096;
     }
 
-    /// The first match that is not empty and starts at or after `from`.
+    /// Returns the first non-empty match that starts at or after `from`.
     pub(in super::super) fn find(
         &mut self,
         pattern: &Pattern,
@@ -61,7 +61,7 @@ impl Matcher {
                 }
             }
             position += character.len_utf8();
-            // A pattern that starts with a run and failed here fails everywhere inside that run.
+            // A pattern that begins with a run and failed here fails at every position inside that run.
             if let Some(class) = only.and_then(|option| *pattern.leading_runs.get(option)?) {
                 let class = &pattern.classes[usize::from(class)];
                 if class.has(character) {
@@ -84,7 +84,7 @@ impl Matcher {
         room::push(&mut self.choices, Choice { instruction, position, floor })
     }
 
-    /// The end of the match that starts at `position` with instruction `start`.
+    /// Returns the end of the match that starts at `position` with instruction `start`.
     fn run(&mut self, pattern: &Pattern, start: u32, text: &str, position: usize) -> Result<Option<usize>> {
         let base = self.choices.len();
         let (mut at, mut position) = (start, position);
@@ -161,7 +161,7 @@ impl Matcher {
         })
     }
 
-    /// The run's end, and the earliest place it may be cut back to (none where it is too short).
+    /// Returns the end of a run, and the earliest position that it can backtrack to; `None` if it is too short.
     fn consume(
         &mut self,
         class: &Class,
@@ -199,7 +199,7 @@ enum Step {
     Fail,
 }
 
-/// Where the run of at most `most` characters of `class` from `position` ends, and its length.
+/// Returns the end of the run of at most `most` characters of `class` from `position` on, and its length.
 #[inline]
 fn run_end(class: &Class, text: &str, mut position: usize, most: u32) -> (usize, u32) {
     let bytes = text.as_bytes();
@@ -222,7 +222,7 @@ fn run_end(class: &Class, text: &str, mut position: usize, most: u32) -> (usize,
     (position, count)
 }
 
-/// The character at `position`, which must lie on a character's start.
+/// Returns the character at `position`, which must be a character boundary.
 #[inline]
 fn next(text: &str, position: usize) -> Option<char> {
     match *text.as_bytes().get(position)? {
@@ -231,7 +231,7 @@ fn next(text: &str, position: usize) -> Option<char> {
     }
 }
 
-/// The start of the character before `position`.
+/// Returns the start of the character before `position`.
 #[inline]
 fn previous(text: &str, position: usize) -> usize {
     text.floor_char_boundary(position.saturating_sub(1))
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn finds_what_perl_like_engines_find() {
-        // Expected lists are what Python's `regex` module gives for regex.findall(pattern, text).
+        // Expected results are those of regex.findall(pattern, text) of Python's `regex` module.
         for (pattern, text, wanted) in [
             (
                 r"'s|'t| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",

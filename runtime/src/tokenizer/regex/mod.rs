@@ -1,10 +1,9 @@
-//! A small regular-expression matcher for splitting text before tokenizing.
+//! A small regular-expression engine for pre-tokenizer patterns.
 //!
-//! It knows what pre-tokenizer patterns use: Unicode classes and their intersections, groups,
-//! alternation, greedy, lazy and possessive repeats, look-ahead, look-behind of one character,
-//! anchors and `(?i:…)`. Everything else is refused when the pattern is compiled. Matching
-//! backtracks, with a budget that is linear in the text: a pattern that would need more gives an
-//! error instead of taking longer.
+//! It supports what these patterns use: Unicode classes and their intersections, groups, alternation, greedy, lazy and
+//! possessive quantifiers, lookahead, lookbehind of one character, anchors and `(?i:…)`. Everything else is rejected
+//! when the pattern is compiled. Matching backtracks with a budget that is linear in the length of the text: a pattern
+//! that exceeds it fails with an error.
 
 mod class;
 mod matcher;

@@ -1,4 +1,4 @@
-//! Pattern text → tree.
+//! The parser: pattern to syntax tree.
 
 use super::super::unicode::{CATEGORIES, HAN, set};
 use super::class::Class;
@@ -147,7 +147,7 @@ impl<'a> Parser<'a> {
         }))
     }
 
-    /// `{n}`, `{n,}`, `{n,m}` or `{,m}`; any other brace is a literal.
+    /// Parses `{n}`, `{n,}`, `{n,m}` or `{,m}`; any other brace is a literal.
     fn counts(&mut self) -> Result<Option<(u32, Option<u32>)>> {
         let Some((inner, after)) = self.rest[1..].split_once('}') else { return Ok(None) };
         let number = |text: &str| text.parse::<u32>().ok();
@@ -232,7 +232,7 @@ impl<'a> Parser<'a> {
         Ok(Node::Anchor(anchor))
     }
 
-    /// What follows a backslash, where it stands for characters.
+    /// Parses the rest of an escape sequence that denotes characters.
     fn class_escape(&mut self) -> Result<Class> {
         let character = self.next().ok_or_else(|| self.refuse("a lone backslash"))?;
         let negate =
@@ -301,7 +301,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The inside of `[…]`, after the opening bracket.
+    /// Parses the inside of `[…]`, after the opening bracket.
     fn set(&mut self) -> Result<Class> {
         self.depth += 1;
         if self.depth > DEEPEST {

@@ -1,4 +1,4 @@
-//! Tree → instructions, with a table of which alternatives can start with which character.
+//! The compiler: syntax tree to instructions, with a table of the alternatives that can start with each character.
 
 use super::class::Class;
 use super::parse::{Anchor, Greed, Node, parse};
@@ -8,28 +8,29 @@ const LONGEST_PATTERN: usize = 16 * 1024;
 const MOST_INSTRUCTIONS: usize = 8192;
 const MOST_ALTERNATIVES: usize = 32;
 
-/// One step of a match.
+/// An instruction of the matcher.
 #[derive(Clone, Debug)]
 pub(super) enum Instruction {
-    /// One character of the class.
+    /// Matches one character of the class.
     One(u16),
-    /// As many characters of the class as there are, from `least` to `most`.
+    /// Matches as many characters of the class as possible, from `least` to `most`.
     Run { class: u16, least: u32, most: u32, possessive: bool },
-    /// Try `first`; where that fails, `second`.
+    /// Tries `first`, and on failure `second`.
     Split { first: u32, second: u32 },
-    /// Go on at another instruction.
+    /// Continues at another instruction.
     Jump(u32),
-    /// The next character is (or is not) of the class; the end of the text is of none.
+    /// Asserts that the next character is (or is not) in the class; false for positive assertions at the end of the
+    /// text.
     LookClass { class: u16, negative: bool },
-    /// The character before is (or is not) of the class.
+    /// Asserts that the previous character is (or is not) in the class.
     BehindClass { class: u16, negative: bool },
-    /// What follows matches (or does not match) here; go on at `end`.
+    /// Asserts that the following instructions match (or do not match) here; continues at `end`.
     Look { negative: bool, end: u32 },
-    /// What follows matches, without ever coming back to it; go on at `end`.
+    /// Matches the following instructions without backtracking into them; continues at `end`.
     Atomic { end: u32 },
-    /// An anchor holds.
+    /// Asserts an anchor.
     Anchor(Anchor),
-    /// The (part of the) pattern has matched.
+    /// The pattern, or the part of it, has matched.
     Accept,
 }
 
@@ -38,18 +39,18 @@ pub(super) enum Instruction {
 pub(in super::super) struct Pattern {
     pub(super) instructions: Vec<Instruction>,
     pub(super) classes: Vec<Class>,
-    /// Where each top-level alternative starts.
+    /// The first instruction of each top-level alternative.
     pub(super) starts: Vec<u32>,
-    /// Per code point below 256, the alternatives that may start with it, as bits.
+    /// For each code point below 256, a bit set of the alternatives that can start with it.
     pub(super) low_starts: Box<[u32; 256]>,
-    /// Per general category, the alternatives that may start with a character above 255 of it.
+    /// For each general category, a bit set of the alternatives that can start with a character of it above 255.
     pub(super) high_starts: [u32; 30],
-    /// Per alternative, the class of the unbounded run it starts with.
+    /// For each alternative, the class of the unbounded run that it starts with.
     pub(super) leading_runs: Vec<Option<u16>>,
 }
 
 impl Pattern {
-    /// Compiles `pattern`; what the matcher does not know is [`crate::ErrorKind::Unsupported`].
+    /// Compiles `pattern`; unsupported syntax is [`crate::ErrorKind::Unsupported`].
     pub(in super::super) fn new(pattern: &str) -> Result<Self> {
         if pattern.len() > LONGEST_PATTERN {
             return Err(Error::unsupported("pattern", format!("is longer than {LONGEST_PATTERN} bytes")));
@@ -86,7 +87,7 @@ impl Pattern {
     }
 }
 
-/// The characters a node can start with, and whether it can match without consuming any.
+/// The characters that a node can start with, and whether it can match the empty string.
 struct First {
     low: [u64; 4],
     high: u32,
@@ -273,7 +274,7 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// The choice at `split` between what follows it and what comes after everything so far.
+    /// Returns a split between the instruction after `split` and the next one to be emitted, in the order of `greed`.
     fn choice(&self, split: usize, greed: Greed) -> Instruction {
         let (inside, outside) = (split as u32 + 1, self.position());
         match greed {

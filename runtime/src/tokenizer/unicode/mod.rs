@@ -1,6 +1,6 @@
-//! Unicode facts: general categories, case, decompositions and compositions.
+//! Unicode data: general categories, case, decompositions and compositions.
 //!
-//! The facts are in `tables.bin`, written by `generate.py`, which also states its layout.
+//! The data is in `tables.bin`, written by `generate.py`, which also specifies its layout.
 
 mod normal;
 
@@ -42,11 +42,11 @@ pub(super) mod set {
     pub(in super::super) const CONNECTOR: u32 = 1 << 16;
     pub(in super::super) const PUNCTUATION: u32 = 0b111_1111 << 16;
     pub(in super::super) const SEPARATOR: u32 = 0b111 << 27;
-    /// Control, format and private characters.
+    /// Control, format and private-use characters.
     pub(in super::super) const CONTROL: u32 = 0b1011;
 }
 
-/// The number of the general category of `character`, an index into [`CATEGORIES`].
+/// Returns the general category of `character`, an index into [`CATEGORIES`].
 #[inline]
 pub(super) fn category(character: char) -> u8 {
     let point = character as usize;
@@ -54,7 +54,7 @@ pub(super) fn category(character: char) -> u8 {
     STAGE_2.get(block << 8 | (point & 255)).copied().unwrap_or(2)
 }
 
-/// Whether the category of `character` is in the bit set `categories`.
+/// Returns whether the category of `character` is in the bit set `categories`.
 #[inline]
 pub(super) fn is_in(character: char, categories: u32) -> bool {
     categories >> category(character) & 1 == 1
@@ -90,7 +90,7 @@ fn word(table: &[u8], index: usize) -> u32 {
     table.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_le_bytes)
 }
 
-/// The index in the sorted `keys` whose low 24 bits are `point`.
+/// Returns the index in the sorted `keys` whose low 24 bits are `point`.
 fn find(keys: &[u8], point: u32) -> Option<usize> {
     let (mut low, mut high) = (0, keys.len() / 4);
     while low < high {
@@ -104,7 +104,7 @@ fn find(keys: &[u8], point: u32) -> Option<usize> {
     None
 }
 
-/// The canonical combining class.
+/// Returns the canonical combining class.
 pub(super) fn combining_class(character: char) -> u8 {
     if (character as u32) < 0x300 {
         return 0;
@@ -112,8 +112,7 @@ pub(super) fn combining_class(character: char) -> u8 {
     find(CLASSES, character as u32).map_or(0, |index| (word(CLASSES, index) >> 24) as u8)
 }
 
-/// The complete decomposition of `character`, or `None` where it stands for itself. Hangul
-/// syllables are not covered.
+/// Returns the full decomposition of `character`; `None` if it does not decompose. Does not include Hangul syllables.
 fn decomposition(character: char, compatible: bool) -> Option<&'static str> {
     let point = character as u32;
     if point < 0xA0 {
@@ -132,7 +131,7 @@ fn decomposition(character: char, compatible: bool) -> Option<&'static str> {
     }
 }
 
-/// The character that `first` and `second` compose to.
+/// Returns the character that `first` and `second` compose to.
 fn composition(first: char, second: char) -> Option<char> {
     let (mut low, mut high) = (0, COMPOSITIONS.len() / 12);
     while low < high {

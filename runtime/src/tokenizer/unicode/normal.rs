@@ -1,4 +1,4 @@
-//! The four normalization forms, keeping for every character the part of the input it came from.
+//! The four Unicode normalization forms, with the offsets of every character in the input.
 
 use super::super::room;
 use super::{combining_class, composition, decomposition};
@@ -17,9 +17,9 @@ pub(in super::super) enum Form {
     Nfkd,
 }
 
-/// Characters of the longest decomposition.
+/// The maximum length of a decomposition, in characters.
 const LONGEST_DECOMPOSITION: usize = 18;
-/// Longer runs of marks are sorted by counting.
+/// Longer runs of combining marks are sorted by counting sort.
 const LONGEST_SORT: usize = 1 << 12;
 
 const L_BASE: u32 = 0x1100;
@@ -31,7 +31,7 @@ const V_COUNT: u32 = 21;
 const T_COUNT: u32 = 28;
 const S_COUNT: u32 = L_COUNT * V_COUNT * T_COUNT;
 
-/// A character and the range of the input it stands for.
+/// A character and the range of the input that it came from.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Placed {
     pub(in super::super) character: char,
@@ -46,7 +46,7 @@ impl Placed {
     }
 }
 
-/// Replaces `characters` by their normal form. `spare` is a buffer to work in.
+/// Replaces `characters` by their normal form. `spare` is scratch.
 pub(in super::super) fn normalize(
     form: Form,
     characters: &mut Vec<Placed>,
@@ -86,7 +86,7 @@ fn decompose(placed: Placed, compatible: bool, out: &mut Vec<Placed>) {
     }
 }
 
-/// Sorts every run of combining marks by class, keeping equal ones in order.
+/// Sorts every run of combining marks by combining class (stable).
 fn order(characters: &mut [Placed]) -> Result<()> {
     let mut start = 0;
     while start < characters.len() {
@@ -96,7 +96,7 @@ fn order(characters: &mut [Placed]) -> Result<()> {
         }
         let length = characters[start..].iter().take_while(|placed| placed.class != 0).count();
         match &mut characters[start..start + length] {
-            // Sorting takes memory, which may not be there for more than a few.
+            // The standard library's stable sort allocates memory for long runs, and cannot report a failure.
             run if length > LONGEST_SORT => sort_long(run)?,
             run => run.sort_by_key(|placed| placed.class),
         }
@@ -105,7 +105,7 @@ fn order(characters: &mut [Placed]) -> Result<()> {
     Ok(())
 }
 
-/// Sorts by class by counting, keeping equal ones in order.
+/// Sorts by combining class with a stable counting sort.
 fn sort_long(run: &mut [Placed]) -> Result<()> {
     let mut sorted = Vec::new();
     room::reserve(&mut sorted, run.len())?;
@@ -131,7 +131,7 @@ fn compose(characters: &mut Vec<Placed>) {
     for index in 0..characters.len() {
         let placed = characters[index];
         if let Some(at) = starter {
-            // A mark is blocked by an equal or higher class between it and the starter.
+            // A mark is blocked by a mark of the same or a higher class between it and the starter.
             let blocked = kept > at + 1 && (characters[kept - 1].class >= placed.class);
             let composed = (!blocked).then(|| pair(characters[at].character, placed.character)).flatten();
             if let Some(character) = composed {
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn forms_agree_with_the_standard() {
-        // Each row: text, NFC, NFD, NFKC, NFKD, as Python's unicodedata.normalize gives them.
+        // Each row: text, NFC, NFD, NFKC, NFKD, as returned by Python's unicodedata.normalize.
         for (text, nfc, nfd, nfkc, nfkd) in [
             ("é", "é", "e\u{301}", "é", "e\u{301}"),
             ("e\u{301}", "é", "e\u{301}", "é", "e\u{301}"),
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn long_runs_of_marks_are_in_order() {
-        // As Python's unicodedata.normalize gives it: classes 220, then 230 in the order they came.
+        // As returned by Python's unicodedata.normalize: class 220 first, then 230 in the original order.
         let (text, count) = ("\u{301}\u{300}\u{323}", 3000);
         let wanted = ["\u{323}".repeat(count), "\u{301}\u{300}".repeat(count)].concat();
         assert_eq!(apply(Form::Nfd, &text.repeat(count)), wanted);
