@@ -1,9 +1,9 @@
-//! Small matrices beside large ones that stay as they are: `W x + (scale / rank) · B A x` (Hu et al., 2021), and with
-//! rows of a length that is learnt, `m · (W + (scale / rank) · B A) x / ‖W + (scale / rank) · B A‖` (Liu et al., 2024).
+//! Low-rank adapters of frozen matrices: LoRA, `W x + (scale / rank) · B A x` (arXiv:2106.09685), and DoRA, with
+//! learned row norms, `m · (W + (scale / rank) · B A) x / ‖W + (scale / rank) · B A‖` (arXiv:2402.09353).
 //!
-//! An adapter is nothing but a few more nodes: what can be trained and computed again needs no rule for it. The lengths
-//! that rows have count as constants while gradients are made, and are measured again after each step. When a run is
-//! done, adapters become part of the matrices that they stand beside, or a file of their own.
+//! An adapter is a few additional nodes, so that training and recomputation need no rules for it. The row norms of
+//! DoRA are constants of the backward pass, and are recomputed after each step. At the end of a run, adapters are
+//! merged into their matrices, or exported as a file of their own.
 
 use serde::{Deserialize, Serialize};
 use siskin::file::File;
@@ -17,34 +17,34 @@ use crate::random::Random;
 use crate::real::Real;
 use crate::settings::{fits, within};
 
-/// The name of the random numbers that adapters begin with.
+/// The name of the random stream of initial adapters.
 const BEGINNING: u64 = 0x6164_6170_7465_7200;
 
-/// What stands between the name of a matrix and that of a tensor of its adapter.
+/// The infix between the name of a matrix and that of an adapter tensor.
 const MARK: &str = ".adapter_";
 
-/// What an adapter does to its matrix.
+/// The kind of adapter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Method {
-    /// Adds a product of two small matrices.
+    /// LoRA: adds a product of two low-rank matrices.
     #[default]
     Lora,
-    /// The same, and then brings each row to a length that is learnt too.
+    /// DoRA: the same, and normalizes each row to a learned norm.
     Dora,
 }
 
-/// Which matrices have adapters, and how large they are.
+/// Which matrices have adapters, and of which rank.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AdapterOptions {
-    /// What adapters do.
+    /// The kind of adapter.
     pub method: Method,
-    /// Rows of the first small matrix.
+    /// The rank.
     pub rank: usize,
-    /// Factor on what an adapter gives, times the rank.
+    /// Alpha: the factor on the adapter's output, times the rank.
     pub scale: f64,
-    /// The matrices: names in which `*` stands for any letters.
+    /// The matrices: names in which `*` matches any characters.
     pub tensors: Vec<String>,
 }
 
@@ -57,42 +57,42 @@ impl Default for AdapterOptions {
 }
 
 impl AdapterOptions {
-    /// The factor on what an adapter gives.
+    /// Returns the factor on the adapter's output.
     pub fn factor(&self) -> f64 {
         self.scale / self.rank as f64
     }
 }
 
-/// The matrix that an adapter stands beside, by its number, and the adapter's own tensors.
+/// The matrix that an adapter belongs to, and the adapter's tensors, by index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Adapter {
-    /// Stays as it is.
+    /// The frozen matrix.
     pub beside: usize,
-    /// Columns of the input to the rank.
+    /// A: from the input columns to the rank.
     pub first: usize,
-    /// The rank to outputs.
+    /// B: from the rank to the outputs.
     pub second: usize,
-    /// The lengths of rows, with [`Method::Dora`].
+    /// The row norms, with [`Method::Dora`].
     pub lengths: Option<Lengths>,
 }
 
-/// Vectors with a number for each row of a matrix.
+/// Vectors with one element per row of a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lengths {
-    /// The lengths that rows are brought to, which are trained.
+    /// The learned row norms.
     pub wanted: usize,
-    /// One over the lengths that they have: no gradient goes through it, and each step begins with [`renew`].
+    /// The inverse of the current row norms: a constant of the backward pass, updated by [`renew`] before each step.
     pub inverse: usize,
     /// Zeros.
     pub zeros: usize,
 }
 
-/// Whether a tensor of this name belongs to an adapter and is trained.
+/// Returns true if a tensor of this name belongs to an adapter and is trained.
 pub fn is_trained(name: &str) -> bool {
     name.rsplit_once(MARK).is_some_and(|(_, part)| ["a", "b", "length"].contains(&part))
 }
 
-/// Gives products of a program adapters; the tensors of these come after those that there were.
+/// Adds adapters to the linear layers of a program; their tensors are appended to the program's.
 pub fn adapt(program: &mut Program, options: &AdapterOptions) -> Result<Vec<Adapter>> {
     within("adapters.rank", options.rank as f64, 1.0..=4096.0)?;
     let mut adapters: Vec<Adapter> = Vec::new();
@@ -120,7 +120,7 @@ pub fn adapt(program: &mut Program, options: &AdapterOptions) -> Result<Vec<Adap
             None => program.nodes.push(node),
         }
     }
-    // A program whose head is empty ends with its last node.
+    // A program with an empty head ends with its last node.
     program.tail = if has_head { program.tail } else { program.nodes.len() };
     if adapters.is_empty() {
         let message = "fit no matrix; `siskin inspect` lists the names";
@@ -129,7 +129,7 @@ pub fn adapt(program: &mut Program, options: &AdapterOptions) -> Result<Vec<Adap
     Ok(adapters)
 }
 
-/// The adapter of a matrix, which layers that share the matrix share.
+/// Returns the adapter of a matrix; layers that share the matrix share its adapter.
 fn adapter(
     program: &mut Program,
     options: &AdapterOptions,
@@ -174,7 +174,7 @@ fn insert(
     let sum = if adapter.lengths.is_some() { value(shape.columns) } else { output };
     node.output = plain;
     if adapter.lengths.is_some() {
-        // The bias is no part of what has a length.
+        // The bias is not part of the normalized product.
         node.op = Op::Linear { parts: vec![(adapter.beside, None)] };
     }
     let linear = |weight: usize| Op::Linear { parts: vec![(weight, None)] };
@@ -196,8 +196,8 @@ fn insert(
     }
 }
 
-/// Appends the first numbers of the adapters' tensors: the first matrix even between ± 1/√columns, the second zero, rows
-/// as long as they are, so that a model with adapters begins as the one without.
+/// Appends the initial values of the adapters' tensors: A uniform in ± 1/√columns, B zero, norms those of the rows,
+/// so that the model initially computes the same as without adapters.
 pub fn begin<T: Real>(
     program: &Program,
     adapters: &[Adapter],
@@ -228,7 +228,7 @@ pub fn begin<T: Real>(
     renew(parameters, adapters, options);
 }
 
-/// Measures rows again, after adapters have changed.
+/// Recomputes row norms after adapters have changed.
 pub fn renew<T: Real>(parameters: &mut Parameters<T>, adapters: &[Adapter], options: &AdapterOptions) {
     for adapter in adapters {
         let Some(Lengths { inverse, .. }) = adapter.lengths else { continue };
@@ -239,7 +239,7 @@ pub fn renew<T: Real>(parameters: &mut Parameters<T>, adapters: &[Adapter], opti
     }
 }
 
-/// The lengths of the rows of a matrix and its adapter together.
+/// Returns the row norms of a matrix plus its adapter.
 fn lengths<T: Real>(parameters: &Parameters<T>, adapter: &Adapter, options: &AdapterOptions) -> Vec<T> {
     let matrix = &parameters.list[adapter.beside];
     let mut lengths = Vec::with_capacity(matrix.rows);
@@ -251,7 +251,7 @@ fn lengths<T: Real>(parameters: &Parameters<T>, adapter: &Adapter, options: &Ada
     lengths
 }
 
-/// Some rows of a matrix and what the products of its adapter add.
+/// Returns some rows of a matrix plus the product of its adapter.
 fn together<T: Real>(
     parameters: &Parameters<T>,
     adapter: &Adapter,
@@ -267,8 +267,7 @@ fn together<T: Real>(
     sum
 }
 
-/// The first `count` parameters, where matrices have become what they and their adapters give. What has no adapter is
-/// as it was, to the bit.
+/// Returns the first `count` parameters with adapters merged into their matrices. Other tensors are bit-identical.
 pub fn merge(
     parameters: &Parameters<f32>,
     count: usize,
@@ -292,7 +291,7 @@ pub fn merge(
     merged
 }
 
-/// The adapters by themselves, for the model in `base`.
+/// Returns the adapters alone, for the model in `base`.
 pub fn apart(
     parameters: &Parameters<f32>,
     adapters: &[Adapter],
@@ -320,10 +319,10 @@ pub fn apart(
     }
 }
 
-/// Takes up what [`apart`] gave.
+/// Loads adapters that [`apart`] returned.
 ///
 /// # Errors
-/// Where it has other parts than these adapters; nothing is changed then.
+/// If the tensors do not match these adapters; nothing is changed then.
 pub fn take(
     parameters: &mut Parameters<f32>,
     adapters: &[Adapter],

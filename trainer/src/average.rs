@@ -1,4 +1,4 @@
-//! A second set of parameters that follows the first slowly.
+//! Weight averaging: an exponential moving average (EMA) of the parameters.
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -11,13 +11,13 @@ use crate::state::{Data, State, Tables, View, bytes_of, fill, words};
 
 const CHUNK: usize = 1 << 14;
 
-/// How slowly.
+/// Settings of the average.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AverageOptions {
-    /// The share of the average that stays in each step.
+    /// The factor on the old average in each step.
     pub decay: f64,
-    /// Whether that share begins small: (1 + n) / (10 + n) after n steps, and `decay` at most.
+    /// Whether `decay` is warmed up: (1 + n) / (10 + n) after n steps, and `decay` at most.
     pub warm_up: bool,
 }
 
@@ -28,7 +28,7 @@ impl Default for AverageOptions {
 }
 
 impl AverageOptions {
-    /// The share of the way that the average goes after `count` steps.
+    /// Returns the weight of the new parameters after `count` steps.
     pub(crate) fn share(&self, count: u64) -> f32 {
         let count = count as f64;
         let most = if self.warm_up { (1.0 + count) / (10.0 + count) } else { 1.0 };
@@ -36,7 +36,7 @@ impl AverageOptions {
     }
 }
 
-/// The moving average of the tensors that are trained.
+/// The moving average of the trained tensors.
 #[derive(Clone, Debug)]
 pub struct Average {
     options: AverageOptions,
@@ -46,7 +46,7 @@ pub struct Average {
 }
 
 impl Average {
-    /// With settings by name.
+    /// Creates an average from settings by name.
     pub fn from_settings(
         settings: &Settings,
         parameters: &Parameters<f32>,
@@ -55,7 +55,7 @@ impl Average {
         Self::new(read("average", settings)?, parameters, gradients)
     }
 
-    /// Begins as the parameters are.
+    /// Creates an average, initialized with the parameters.
     pub fn new(
         options: AverageOptions,
         parameters: &Parameters<f32>,
@@ -70,18 +70,18 @@ impl Average {
         Ok(Self { options, steps: Data::Bytes(bytes_of([0])), count: 0, list })
     }
 
-    /// How slowly it follows.
+    /// Returns the settings.
     pub(crate) fn options(&self) -> &AverageOptions {
         &self.options
     }
 
-    /// The name of a tensor's table in a checkpoint; `None` where it is not trained.
+    /// Returns the name of a tensor's table in a checkpoint; `None` if it is not trained.
     pub(crate) fn table_of(&self, weight: usize) -> Option<String> {
         let (name, _) = self.list.get(weight)?.as_ref()?;
         Some(format!("average.of.{name}"))
     }
 
-    /// Follows the parameters, after each step that was done.
+    /// Updates the average, after each successful step.
     pub fn update(&mut self, parameters: &Parameters<f32>) -> Result<()> {
         let share = self.options.share(self.count);
         self.each(parameters)?;
@@ -96,7 +96,7 @@ impl Average {
         Ok(())
     }
 
-    /// Puts the average in the place of the parameters and keeps those instead; done again, all is as before.
+    /// Swaps the average and the parameters; a second call restores them.
     pub fn swap(&mut self, parameters: &mut Parameters<f32>) -> Result<()> {
         self.each(parameters)?;
         for (own, parameter) in self.list.iter_mut().zip(&mut parameters.list) {
@@ -107,12 +107,12 @@ impl Average {
         Ok(())
     }
 
-    /// The bytes that it takes.
+    /// Returns the bytes that it takes.
     pub fn bytes(&self) -> usize {
         self.tables().iter().map(|(_, view)| view.bytes()).sum()
     }
 
-    /// Whether the parameters are those that it was made for.
+    /// Checks that the parameters are those that it was created for.
     fn each(&self, parameters: &Parameters<f32>) -> Result<()> {
         let own =
             self.list.iter().map(|own| own.as_ref().map(|(_, data)| data.view().bytes() / size_of::<f32>()));
@@ -132,7 +132,7 @@ impl Average {
     }
 }
 
-/// The name of the table that has the count of steps.
+/// The name of the table that holds the step count.
 pub(crate) const STEPS: &str = "average.steps";
 
 impl State for Average {
@@ -186,7 +186,7 @@ mod tests {
         let options = AverageOptions { decay: 0.25, warm_up: true };
         let mut average = Average::new(options.clone(), &one(0.0), &gradients).unwrap();
         let mut left = 1.0;
-        // A tenth of nothing stays, then two elevenths, then three twelfths, and no more than a quarter.
+        // The decay is a tenth, then two elevenths, then three twelfths, and at most a quarter.
         for share in [1.0 / 10.0, 2.0 / 11.0, 0.25, 0.25] {
             let mut other = Average::new(options.clone(), &one(7.0), &gradients).unwrap();
             restore(&mut other, &save(&[&average])).unwrap();

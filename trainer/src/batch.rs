@@ -1,41 +1,41 @@
-//! What goes through a model in one step: texts side by side, nothing padded.
+//! The input of a step: concatenated sequences without padding.
 
 use std::ops::Range;
 
-/// A token and where it stands.
+/// A token and its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// The number of its text.
+    /// The index of its sequence.
     pub text: usize,
-    /// Its position there.
+    /// Its position in the sequence.
     pub position: usize,
-    /// Which token.
+    /// The token id.
     pub token: u32,
-    /// The segment of the text that it is in.
+    /// The segment of its sequence that it is in.
     pub segment: u32,
 }
 
-/// The texts of one side of a model.
+/// The sequences of one side of a model.
 #[derive(Clone, Debug, Default)]
 pub struct Texts {
-    /// All tokens, text by text.
+    /// All tokens, sequence by sequence.
     pub rows: Vec<Row>,
-    /// The rows of each text.
+    /// The rows of each sequence.
     pub spans: Vec<Range<usize>>,
-    /// The rows whose output goes on to the head.
+    /// The output rows: the rows that go to the head.
     pub wanted: Vec<usize>,
-    /// The first positions of each text that see each other both ways; empty: none.
+    /// The length of each sequence's prefix, which attends in both directions (prefix LM); empty: none.
     pub prefixes: Vec<usize>,
-    /// Which rows are marked, for models that mark tokens; empty: none.
+    /// Which rows are marked, for attention masks with marked tokens; empty: none.
     pub marked: Vec<bool>,
-    /// What rows are made of that are no tokens, frame by frame.
+    /// External input features, frame by frame.
     pub features: Vec<f32>,
-    /// The frames of each text.
+    /// The frames of each sequence.
     pub frames: Vec<Range<usize>>,
 }
 
 impl Texts {
-    /// Appends a text with one segment for each token, or none.
+    /// Appends a sequence with one segment per token, or none.
     pub fn push(&mut self, tokens: &[u32], segments: &[u32]) {
         let (first, text) = (self.rows.len(), self.spans.len());
         self.rows.extend(tokens.iter().enumerate().map(|(position, &token)| Row {
@@ -47,23 +47,22 @@ impl Texts {
         self.spans.push(first..self.rows.len());
     }
 
-    /// Wants the outputs of all rows.
+    /// Makes all rows output rows.
     pub fn want_all(&mut self) {
         self.wanted = (0..self.rows.len()).collect();
     }
 
-    /// How many frames there are.
+    /// Returns the number of frames.
     pub fn frame_count(&self) -> usize {
         self.frames.last().map_or(0, |last| last.end)
     }
 }
 
-/// The texts that are read at once, and those that are written token by token. Text n of the second is written with a
-/// view of text n of the first.
+/// Encoder and decoder sequences. Decoder sequence n attends to encoder sequence n.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
-    /// Of the encoder.
+    /// The encoder's.
     pub reader: Texts,
-    /// Of the decoder.
+    /// The decoder's.
     pub writer: Texts,
 }

@@ -1,4 +1,4 @@
-//! What the processor can compute at most: what the rate of a training is held against.
+//! The peak throughput of the CPU (roofline), to which the rate of a run is compared.
 
 use std::hint::black_box;
 use std::sync::OnceLock;
@@ -7,20 +7,20 @@ use std::time::{Duration, Instant};
 use siskin_kernels::Cpu;
 use siskin_kernels::ops::peak;
 
-/// How long all threads compute: long enough for their clocks to rise.
+/// How long all threads compute: long enough for clocks to ramp up.
 const PATIENCE: Duration = Duration::from_millis(10);
-/// Rounds between two looks at the clock.
+/// Rounds between two reads of the clock.
 const ROUNDS: usize = 1 << 14;
-/// Operations of a round: a multiplication and an addition in each of sixteen lanes.
+/// FLOPs of a round: a multiplication and an addition in each of sixteen lanes.
 const ROUND: usize = peak::ROUND * 16 * 2;
 
-/// Operations on f32 in a second, of all threads that train together; measured once.
+/// Returns the f32 FLOP/s of all training threads together; measured once.
 pub fn operations() -> f64 {
     static CEILING: OnceLock<f64> = OnceLock::new();
     *CEILING.get_or_init(|| rayon::broadcast(|_| rate()).into_iter().sum())
 }
 
-/// The best rate of this thread.
+/// Returns the best rate of this thread.
 fn rate() -> f64 {
     let run = peak::for_cpu(Cpu::detect());
     let (start, mut best) = (Instant::now(), f64::INFINITY);

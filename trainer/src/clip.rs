@@ -1,4 +1,4 @@
-//! How long the gradient is, and how much shorter it has to be.
+//! Gradient norm and gradient clipping.
 
 use rayon::prelude::*;
 use siskin::{Error, ErrorKind};
@@ -6,21 +6,21 @@ use siskin::{Error, ErrorKind};
 use crate::parameters::{Gradients, Parameters};
 use crate::real::Real;
 
-/// Numbers that are added up one after the other: fixed, so that the sum does not depend on the number of threads.
+/// Elements that are summed sequentially: fixed, so that the sum does not depend on the number of threads.
 const CHUNK: usize = 1 << 14;
 
-/// The length of a gradient.
+/// The norm of a gradient.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Norm {
-    /// The root of the sum of all squares, in doubles.
+    /// The square root of the sum of all squares, in f64.
     pub length: f64,
-    /// The last tensor whose gradient has numbers that are not finite: gradients come from the end of a model, and those
-    /// before it are what follows from it.
+    /// The last tensor whose gradient has NaN or infinity: the backward pass starts at the end of a model, so those
+    /// of earlier tensors follow from it.
     pub broken: Option<usize>,
 }
 
 impl Norm {
-    /// That of all tensors together.
+    /// Computes the global norm of all tensors.
     pub fn of<T: Real>(gradients: &Gradients<T>) -> Self {
         let (mut sum, mut broken) = (0.0, None);
         for (index, gradient) in gradients.list.iter().enumerate() {
@@ -34,31 +34,32 @@ impl Norm {
         Self { length: sum.sqrt(), broken }
     }
 
-    /// Whether all numbers are finite.
+    /// Returns true if all gradients are finite.
     pub fn is_finite(&self) -> bool {
         self.broken.is_none()
     }
 
-    /// What gradients are multiplied by that were scaled by `scale` and may be `limit` long; `None`: any length.
+    /// Returns the factor on gradients that were scaled by `scale` and are clipped to the norm `limit`; `None`: no
+    /// clipping.
     pub fn factor(&self, scale: f64, limit: Option<f64>) -> f64 {
         let short = limit.map_or(1.0, |limit| (limit / (self.length / scale + 1e-6)).min(1.0));
         short / scale
     }
 
-    /// The error for a gradient that is not finite, with the tensor's name; `None` where all is finite.
+    /// Returns the error for a non-finite gradient, with the tensor's name; `None` if all are finite.
     pub fn error<T>(&self, parameters: &Parameters<T>) -> Option<Error> {
         let name = parameters.list.get(self.broken?).map_or("?", |parameter| parameter.name.as_str());
         Some(not_finite(name))
     }
 }
 
-/// The error for the gradient of this tensor.
+/// Returns the error for the gradient of this tensor.
 fn not_finite(name: &str) -> Error {
     let message = "is not finite, where all outputs are; train with a lower rate, or look at [statistics] of the steps before";
     Error::new(ErrorKind::Numeric, format!("gradient of {name}"), message)
 }
 
-/// The sum of squares, in order of the numbers.
+/// Returns the sum of squares, added in order.
 pub(crate) fn square<T: Real>(numbers: &[T]) -> f64 {
     let square = |chunk: &[T]| chunk.iter().map(|number| number.f64() * number.f64()).sum::<f64>();
     let sums: Vec<f64> = numbers.par_chunks(CHUNK).map(square).collect();

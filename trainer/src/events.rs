@@ -1,7 +1,7 @@
-//! Event files, as TensorBoard reads them: numbers by name and step.
+//! TensorBoard event files: scalars and histograms by name and step.
 //!
-//! A record is its length, a sum of that, the bytes, a sum of these; the bytes are a protocol buffer of which only what
-//! is needed here is written.
+//! A record is its length, a checksum of that, the bytes, and a checksum of these; the bytes are a protocol buffer,
+//! of which only the required part is written.
 
 use std::fs::File;
 use std::io::Write;
@@ -12,10 +12,10 @@ use siskin::{Error, Result};
 
 use crate::statistics::{Statistics, StepStatistics};
 
-/// The Castagnoli polynomial, its bits turned around.
+/// The Castagnoli polynomial, bit-reversed.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 
-/// CRC-32C.
+/// Computes CRC-32C.
 fn sum(bytes: &[u8]) -> u32 {
     let step = |crc: u32, byte: &u8| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ if crc & 1 == 1 { POLYNOMIAL } else { 0 })
@@ -23,12 +23,12 @@ fn sum(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, step)
 }
 
-/// The sum as event files store it, so that sums of sums stay sums.
+/// Returns the masked checksum of event files.
 fn masked(bytes: &[u8]) -> [u8; 4] {
     sum(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
 }
 
-/// A whole number in as few groups of seven bits as it needs.
+/// Appends a varint.
 fn number(mut value: u64, out: &mut Vec<u8>) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -37,7 +37,7 @@ fn number(mut value: u64, out: &mut Vec<u8>) {
     out.push(value as u8);
 }
 
-/// A field that holds bytes.
+/// Appends a length-delimited field.
 fn bytes(field: u8, content: &[u8], out: &mut Vec<u8>) {
     out.push(field << 3 | 2);
     number(content.len() as u64, out);
@@ -55,7 +55,7 @@ fn record(event: &[u8]) -> Vec<u8> {
     [&length[..], &masked(&length), event, &masked(event)].concat()
 }
 
-/// An event of values, each in its fields.
+/// Returns an event of values, each with its fields.
 fn event(step: u64, values: &[Vec<u8>]) -> Vec<u8> {
     let mut summary = Vec::new();
     values.iter().for_each(|value| bytes(1, value, &mut summary));
@@ -67,7 +67,7 @@ fn event(step: u64, values: &[Vec<u8>]) -> Vec<u8> {
     event
 }
 
-/// A number with a name.
+/// Returns a named scalar.
 fn scalar(name: &str, value: f64) -> Vec<u8> {
     let mut scalar = Vec::new();
     bytes(1, name.as_bytes(), &mut scalar);
@@ -76,7 +76,7 @@ fn scalar(name: &str, value: f64) -> Vec<u8> {
     scalar
 }
 
-/// How many numbers lie where, with a name.
+/// Returns a named histogram.
 fn histogram(name: &str, statistics: &Statistics) -> Vec<u8> {
     let mut content = Vec::new();
     let [least, most] = statistics.bounds;
@@ -97,7 +97,7 @@ fn histogram(name: &str, statistics: &Statistics) -> Vec<u8> {
     value
 }
 
-/// A file of events.
+/// An event file.
 #[derive(Debug)]
 pub struct Events {
     file: File,
@@ -105,7 +105,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// A new file in `folder`, named as TensorBoard looks for it.
+    /// Creates a new file in `folder`, with a name that TensorBoard recognizes.
     pub fn create(folder: &Path) -> Result<Self> {
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let path = folder.join(format!("events.out.tfevents.{seconds}.siskin.{}", std::process::id()));
@@ -119,13 +119,13 @@ impl Events {
         Ok(events)
     }
 
-    /// Numbers of a step.
+    /// Adds the scalars of a step.
     pub fn add(&mut self, step: u64, numbers: &[(&str, f64)]) -> Result<()> {
         let values: Vec<Vec<u8>> = numbers.iter().map(|(name, value)| scalar(name, *value)).collect();
         self.write(&event(step, &values))
     }
 
-    /// What the tables of a step are like: their sizes as numbers, and where their numbers lie.
+    /// Adds the tensor statistics of a step: their magnitudes as scalars, and their histograms.
     pub fn add_statistics(&mut self, all: &StepStatistics) -> Result<()> {
         let mut values = Vec::new();
         for (name, statistics) in all.all() {
@@ -177,7 +177,7 @@ mod tests {
         }
         assert_eq!(value[..5], [10, 1, b'x', 42, (value.len() - 6) as u8 & 0x7f | 0x80]);
         assert_eq!(value[6..6 + content.len()], content);
-        // Limits and counts, packed, as many of one as of the other.
+        // Limits and counts are packed, equally many of both.
         let rest = &value[6 + content.len()..];
         let parts = Statistics::of(&[0.0_f32, 1.0, 1.5, -3.0]).histogram();
         let packed = |numbers: Vec<f64>| numbers.into_iter().flat_map(double).collect::<Vec<u8>>();

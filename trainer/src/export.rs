@@ -1,5 +1,5 @@
-//! A trained model as a file that the runtime opens: the same numbers, packed as f32 or as the type that they were
-//! rounded to, or the panels that stayed.
+//! Exports a trained model as a `.siskin` file: the same values, packed as f32 or as the type that they were rounded
+//! to, or the original panels of frozen matrices.
 
 use std::io::{Seek, Write};
 
@@ -13,7 +13,7 @@ use siskin_kernels::quant::BlockType;
 use crate::parameters::{Parameters, Seen};
 use crate::quantise::WeightType;
 
-/// What goes into a file beside the tensors.
+/// The content of a file besides the tensors.
 #[derive(Clone, Debug, Default)]
 pub struct Frame {
     /// The name of the family.
@@ -22,19 +22,19 @@ pub struct Frame {
     pub config: Map<String, Value>,
     /// The model's name.
     pub name: Option<String>,
-    /// The licence of the model that it was made of.
+    /// The license of the base model.
     pub licence: Option<String>,
-    /// How it was made.
+    /// The provenance.
     pub provenance: Map<String, Value>,
-    /// The tokenizer's section.
+    /// The tokenizer section.
     pub tokenizer: Option<Vec<u8>>,
     /// The chat template.
     pub template: Option<String>,
-    /// Lists of numbers beside the tensors that are trained, by name: layers behind pooling.
+    /// f32 lists besides the trained tensors, by name: layers after pooling.
     pub lists: Vec<(String, Vec<f32>)>,
 }
 
-/// Writes a `.siskin` file to `out`, which must be empty, and gives it back.
+/// Writes a `.siskin` file to `out`, which must be empty, and returns it.
 pub fn write<W: Write + Seek + Send>(frame: &Frame, parameters: &Parameters<f32>, out: W) -> Result<W> {
     let mut writer = Writer::new(out)?;
     let bytes = |numbers: &[f32]| -> Vec<u8> { numbers.iter().flat_map(|x| x.to_le_bytes()).collect() };

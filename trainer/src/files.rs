@@ -1,4 +1,4 @@
-//! Files of a run's folder, which are complete or not there.
+//! Atomic writes of files in a run's folder.
 
 use std::io::Write;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use siskin::file::AtomicFile;
 use siskin::{Error, Result};
 
-/// Puts `bytes` in the place of the file at `path`, all at once, without following a link.
+/// Atomically replaces the file at `path` by `bytes`, without following symbolic links.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut file = AtomicFile::create_own(path, |_| true)?;
     file.write_all(bytes).map_err(|error| Error::io(path.display().to_string(), &error))?;

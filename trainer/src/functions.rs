@@ -1,20 +1,20 @@
-//! Exponentials of single floats, without branches, so that loops over them become vectors.
+//! Branch-free f32 exponentials, so that loops over them vectorize.
 
-/// Below this, e^x is taken as zero.
+/// Below this, e^x is flushed to zero.
 const LOWEST: f32 = -87.0;
 /// Above this, e^x is infinite.
 const HIGHEST: f32 = 88.7;
-/// 1.5 · 2²³: what is added to it is rounded to a whole number, which then stands in its low bits.
+/// 1.5 · 2²³: adding it rounds to an integer, which is then in the low bits.
 const ROUNDER: f32 = 12_582_912.0;
 
-/// e^x within two units in the last place.
+/// e^x within 2 ULP.
 #[inline]
 pub(crate) fn exp(x: f32) -> f32 {
     const LN2_HIGH: f32 = 0.693_359_4;
     const LN2_LOW: f32 = -2.121_944_4e-4;
     const COEFFICIENTS: [f32; 6] =
         [1.987_569_2e-4, 1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5];
-    // Not `clamp`: what is no number has to stay so.
+    // Not `clamp`: NaN must propagate.
     let limited = if x < LOWEST { LOWEST } else { x };
     let limited = if limited > HIGHEST { HIGHEST } else { limited };
     let rounded = limited * std::f32::consts::LOG2_E + ROUNDER;
@@ -25,7 +25,7 @@ pub(crate) fn exp(x: f32) -> f32 {
         sum = sum * rest + coefficient;
     }
     let sum = sum * rest * rest + rest + 1.0;
-    // Two factors: 2^128 alone is no float.
+    // Two factors, since 2^128 overflows an f32.
     let exponent = (rounded.to_bits() as i32).wrapping_sub(ROUNDER.to_bits() as i32);
     let half = exponent >> 1;
     let power = |exponent: i32| f32::from_bits((exponent.wrapping_add(127) as u32) << 23);
@@ -34,11 +34,11 @@ pub(crate) fn exp(x: f32) -> f32 {
     if x > HIGHEST { f32::INFINITY } else { value }
 }
 
-/// The hyperbolic tangent within four units in the last place.
+/// The hyperbolic tangent within 4 ULP.
 #[inline]
 pub(crate) fn tanh(x: f32) -> f32 {
     let square = x * x;
-    // Near zero, a difference of what is close to one would lose digits.
+    // Near zero, a difference of numbers close to one would cancel.
     let series = [62.0 / 2835.0, -17.0 / 315.0, 2.0 / 15.0, -1.0 / 3.0, 1.0_f32];
     let near = x * series.iter().fold(-1382.0 / 155_925.0, |sum, factor| sum * square + factor);
     let e = exp(-2.0 * x.abs());
@@ -50,7 +50,7 @@ pub(crate) fn tanh(x: f32) -> f32 {
 mod tests {
     use super::*;
 
-    /// The largest error in units of the last place, over `count` numbers from `first` to `last`.
+    /// Returns the largest error in ULP, over `count` numbers from `first` to `last`.
     fn worst(first: f32, last: f32, ours: fn(f32) -> f32, truth: fn(f64) -> f64) -> f64 {
         let count = 400_001;
         let at = |i: usize| first + (last - first) * i as f32 / (count - 1) as f32;

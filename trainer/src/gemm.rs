@@ -1,36 +1,36 @@
-//! Products of matrices that are views of slices.
+//! GEMM over views of slices.
 
 use rayon::prelude::*;
 
 use crate::real::Real;
 
-/// A matrix in a slice.
+/// A matrix view of a slice.
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix<'a, T> {
     numbers: &'a [T],
     rows: usize,
     columns: usize,
-    /// From a row to the next, and from a column to the next.
+    /// Elements from a row to the next, and from a column to the next.
     strides: [usize; 2],
 }
 
 impl<'a, T> Matrix<'a, T> {
-    /// `rows` × `columns`, each row `stride` after the last.
+    /// Creates a view of `rows` × `columns` elements with a row stride of `stride`.
     ///
     /// # Panics
-    /// Where the slice is too short.
+    /// If the slice is too short.
     pub fn new(numbers: &'a [T], rows: usize, columns: usize, stride: usize) -> Self {
         assert!(fits(numbers.len(), rows, columns, [stride, 1]), "a matrix beyond its numbers");
         Self { numbers, rows, columns, strides: [stride, 1] }
     }
 
-    /// The same with rows as columns.
+    /// Returns the transpose.
     #[must_use]
     pub fn turned(self) -> Self {
         Self { rows: self.columns, columns: self.rows, strides: [self.strides[1], self.strides[0]], ..self }
     }
 
-    /// Some of its rows.
+    /// Returns some of its rows.
     fn part(self, first: usize, rows: usize) -> Self {
         Self { numbers: &self.numbers[first * self.strides[0]..], rows, ..self }
     }
@@ -40,7 +40,7 @@ fn fits(length: usize, rows: usize, columns: usize, strides: [usize; 2]) -> bool
     rows == 0 || columns == 0 || (rows - 1) * strides[0] + (columns - 1) * strides[1] < length
 }
 
-/// A matrix that is written: rows one after the other, `stride` apart.
+/// An output matrix with a row stride of `stride`.
 #[derive(Debug)]
 pub struct Target<'a, T> {
     numbers: &'a mut [T],
@@ -48,16 +48,16 @@ pub struct Target<'a, T> {
 }
 
 impl<'a, T> Target<'a, T> {
-    /// Rows that begin `stride` after each other.
+    /// Creates an output matrix whose rows begin `stride` elements apart.
     pub fn new(numbers: &'a mut [T], stride: usize) -> Self {
         Self { numbers, stride }
     }
 }
 
-/// `out = factor · a · b`, or added to what `out` holds. On this thread alone.
+/// Computes `out = factor · a · b`, or accumulates it into `out`, on this thread alone.
 ///
 /// # Panics
-/// Where the shapes do not fit.
+/// If the shapes do not match.
 pub fn multiply<T: Real>(factor: T, a: Matrix<'_, T>, b: Matrix<'_, T>, add: bool, out: Target<'_, T>) {
     let (m, k, n) = (a.rows, a.columns, b.columns);
     assert!(b.rows == k && (m < 2 || out.stride >= n), "products of matrices that do not fit");
@@ -65,7 +65,7 @@ pub fn multiply<T: Real>(factor: T, a: Matrix<'_, T>, b: Matrix<'_, T>, add: boo
     assert!(fits(a.numbers.len(), m, k, a.strides) && fits(b.numbers.len(), k, n, b.strides));
     let signed = |strides: [usize; 2]| strides.map(|stride| stride as isize);
     let beta = if add { T::ONE } else { T::ZERO };
-    // SAFETY: all places were seen to lie in the slices; rows of the output do not overlap.
+    // SAFETY: all offsets were checked to lie in the slices; rows of the output do not overlap.
     unsafe {
         T::gemm_raw(
             [m, k, n],
@@ -81,10 +81,10 @@ pub fn multiply<T: Real>(factor: T, a: Matrix<'_, T>, b: Matrix<'_, T>, add: boo
 /// Rows of the output that one task computes: fixed, so that results do not depend on the number of threads.
 const ROWS: usize = 192;
 
-/// The same on all threads.
+/// Like [`multiply`], on all threads.
 ///
 /// # Panics
-/// Where the shapes do not fit.
+/// If the shapes do not match.
 pub fn multiply_together<T: Real>(
     factor: T,
     a: Matrix<'_, T>,

@@ -1,4 +1,4 @@
-//! Models that begin with random numbers: which tensors a family has, and what they begin with.
+//! Random initialization: the tensors of each family, and the distribution of their initial values.
 
 use serde_json::{Map, Value};
 use siskin::Result;
@@ -10,19 +10,20 @@ use crate::random::Random;
 use crate::real::Real;
 use crate::settings::{distance, unknown};
 
-/// What a family's tensors are called, where a model begins without a file; `{}` stands for a layer's number, and a
-/// name without `.weight` and `.bias` for both.
+/// The tensor names of a family that can be initialized without a file; `{}` stands for the layer index, and a name
+/// without `.weight` and `.bias` for both.
 struct Shape {
     family: &'static str,
     tensors: &'static [&'static str],
-    /// The deviation of a tensor's numbers.
+    /// The standard deviation of a tensor's initial values.
     deviation: fn(&Weight, &ModelConfig) -> f64,
 }
 
-/// The name of the random numbers that models begin with.
+/// The name of the random stream of initial parameters.
 const BEGINNING: u64 = 0x6265_6769_6e00;
 
-/// The usual deviation; what a block adds to the stream begins smaller the more blocks there are, as GPT-2 does.
+/// The default standard deviation; that of projections into the residual stream falls with the number of layers, as
+/// in GPT-2.
 fn narrow(weight: &Weight, hyper: &ModelConfig) -> f64 {
     let adds = ["attn_output.", "ffn_down."].iter().any(|name| weight.name.contains(name));
     if adds { 0.02 / (2.0 * hyper.layers as f64).sqrt() } else { 0.02 }
@@ -32,7 +33,7 @@ fn even(_: &Weight, _: &ModelConfig) -> f64 {
     0.02
 }
 
-/// As T5 begins: scores have no factor, so that queries begin small.
+/// T5 initialization: attention scores are not scaled, so queries start small.
 fn t5(weight: &Weight, hyper: &ModelConfig) -> f64 {
     let (width, inner) = (hyper.width as f64, weight.columns as f64);
     match weight.name.rsplit_once("attn_").map(|(_, rest)| rest) {
@@ -43,7 +44,7 @@ fn t5(weight: &Weight, hyper: &ModelConfig) -> f64 {
     }
 }
 
-/// Every family that can begin without a file.
+/// Every family that can be randomly initialized.
 const SHAPES: &[Shape] = &[
     Shape {
         family: "gpt2",
@@ -119,7 +120,7 @@ const SHAPES: &[Shape] = &[
     },
 ];
 
-/// The heads of encoders that can begin without a file.
+/// The heads of encoders that can be randomly initialized.
 const HEADS: &[(&str, &[&str])] = &[
     ("tokens", &["tokens", "tokens_norm", "output.bias"]),
     ("classes", &["cls", "cls.output"]),
@@ -128,7 +129,7 @@ const HEADS: &[(&str, &[&str])] = &[
     ("none", &[]),
 ];
 
-/// A tensor's name with `{}` for its layer's number.
+/// Returns a tensor name with `{}` for the layer index.
 fn pattern(name: &str) -> String {
     let is_number = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     let parts = name.split('.').map(|part| if is_number(&part) { "{}" } else { part });
@@ -149,20 +150,20 @@ impl Shape {
     }
 }
 
-/// A model that begins without a file.
+/// A randomly initialized model.
 pub struct Beginning {
     /// The name of its family.
     pub architecture: String,
-    /// Its hyper-parameters, in the words of Hugging Face.
+    /// Its hyper-parameters, with the names of Hugging Face's `config.json`.
     pub config: Map<String, Value>,
-    /// What it computes.
+    /// Its graphs.
     pub graphs: Graphs,
     hyper: ModelConfig,
     deviation: fn(&Weight, &ModelConfig) -> f64,
 }
 
-/// Refuses hyper-parameters that nothing asked for and that are spelled nearly as one that was. Others stay: what people
-/// copy of a `config.json` says more than a graph needs.
+/// Refuses unused hyper-parameters whose name is a likely misspelling of a used one. Others are allowed: a copied
+/// `config.json` contains more than a graph needs.
 fn check_names(config: &Map<String, Value>, asked: &[String]) -> Result<()> {
     let known: Vec<&str> = asked.iter().map(String::as_str).collect();
     let swapped = |key: &str, other: &str| {
@@ -182,7 +183,7 @@ fn check_names(config: &Map<String, Value>, asked: &[String]) -> Result<()> {
 }
 
 impl Beginning {
-    /// Of a family, with a head where it is an encoder.
+    /// Builds the graphs of a family, with a head if it is an encoder.
     pub fn new(architecture: &str, head: Option<&str>, config: Map<String, Value>) -> Result<Self> {
         let shape = SHAPES.iter().find(|shape| shape.family == architecture).ok_or_else(|| {
             let known: Vec<&str> = SHAPES.iter().map(|shape| shape.family).collect();
@@ -200,7 +201,7 @@ impl Beginning {
         Ok(Self { architecture: architecture.to_owned(), config, graphs, hyper, deviation: shape.deviation })
     }
 
-    /// The first numbers of `weights`: factors of norms one, biases zero, matrices normally distributed.
+    /// Returns the initial values of `weights`: norm factors one, biases zero, matrices normally distributed.
     pub fn parameters<T: Real>(&self, weights: &[Weight], seed: u64) -> Parameters<T> {
         let mut stream = 0;
         Parameters::new(weights, |weight| {
@@ -255,7 +256,7 @@ mod tests {
         }
     }
 
-    /// Files of models say more than their graphs ask for, and some of it reads like what they ask for.
+    /// A `config.json` has more keys than its graph uses, and some resemble used ones.
     #[test]
     fn what_files_of_models_say_besides_is_let_through() {
         let sizes = json!({

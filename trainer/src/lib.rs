@@ -1,4 +1,4 @@
-//! Trains the graphs that Siskin runs: backward is derived from the same graph that the runtime executes.
+//! Trains the graphs that Siskin runs: the backward pass is derived from the graph that the runtime executes.
 
 pub mod adapters;
 pub mod average;

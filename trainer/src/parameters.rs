@@ -1,4 +1,4 @@
-//! The numbers of a model that training changes, and those that it does not.
+//! The parameters of a model, trained or frozen.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -12,39 +12,39 @@ use siskin_kernels::panel::{self, PanelType, ROWS};
 use crate::quantise::WeightType;
 use crate::real::Real;
 
-/// Numbers that are made of panels at a time.
+/// Elements that are unpacked at a time.
 const MOST: usize = 1 << 20;
 
-/// A tensor: rows of columns, one after the other.
+/// A tensor in row-major order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameter<T> {
     /// Its name in a `.siskin` file.
     pub name: String,
-    /// Rows; 1 for a vector.
+    /// The number of rows; 1 for a vector.
     pub rows: usize,
-    /// Columns of a row.
+    /// The number of columns.
     pub columns: usize,
     /// Matrix or vector.
     pub role: Role,
-    /// The numbers; none of a matrix that is packed.
+    /// The values; empty for a packed matrix.
     pub numbers: Vec<T>,
-    /// What is computed with.
+    /// What steps compute with.
     pub seen: Seen<T>,
 }
 
 /// What a step computes with.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Seen<T> {
-    /// The numbers.
+    /// The values.
     #[default]
     Numbers,
-    /// Panels of a file, which stay as they are: they become numbers a part at a time, when they are needed.
+    /// Packed panels of a frozen matrix, unpacked a part at a time on demand.
     Packed(Packed),
-    /// The numbers as a type of weights holds them.
+    /// The values rounded to a weight type (quantization-aware training).
     Rounded {
         /// The type.
         kind: WeightType,
-        /// What it makes of the numbers.
+        /// The rounded values.
         numbers: Vec<T>,
     },
 }
@@ -54,17 +54,17 @@ pub enum Seen<T> {
 pub struct Packed(Tensor);
 
 impl Packed {
-    /// How they are packed.
+    /// Returns the panel type.
     pub fn panel(&self) -> PanelType {
         self.0.panel
     }
 
-    /// Their bytes.
+    /// Returns the packed bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.0.data
     }
 
-    /// Writes row `row`.
+    /// Unpacks row `row`.
     fn row(&self, row: usize, out: &mut [f32]) {
         let Tensor { panel, columns, data, .. } = &self.0;
         let bytes = panel.panel_bytes(*columns).unwrap_or(0);
@@ -82,13 +82,13 @@ impl PartialEq for Packed {
 }
 
 impl<T: Real> Parameter<T> {
-    /// A tensor with these numbers.
+    /// Creates a tensor with these values.
     pub fn new(weight: &Weight, numbers: Vec<T>) -> Self {
         let Weight { name, rows, columns, role } = weight.clone();
         Self { name, rows, columns, role, numbers, seen: Seen::Numbers }
     }
 
-    /// Some rows as they are computed with.
+    /// Returns some rows as steps compute with them.
     pub fn part(&self, rows: Range<usize>) -> Cow<'_, [T]> {
         let places = rows.start * self.columns..rows.end * self.columns;
         match &self.seen {
@@ -112,7 +112,7 @@ impl<T: Real> Parameter<T> {
         }
     }
 
-    /// All rows, in parts that are made of panels at once.
+    /// Returns ranges that cover all rows, each unpacked at once.
     pub fn parts(&self) -> impl Iterator<Item = Range<usize>> + use<T> {
         let rows = self.rows;
         let step = match self.seen {
@@ -122,7 +122,7 @@ impl<T: Real> Parameter<T> {
         (0..rows).step_by(step).map(move |first| first..rows.min(first + step))
     }
 
-    /// Writes row `row` as it is computed with.
+    /// Writes row `row` as steps compute with it.
     pub fn row(&self, row: usize, out: &mut [T]) {
         match &self.seen {
             Seen::Packed(packed) => {
@@ -134,7 +134,7 @@ impl<T: Real> Parameter<T> {
         }
     }
 
-    /// The bytes that it takes; what is packed is mapped.
+    /// Returns the bytes in memory; packed matrices are memory-mapped.
     pub fn bytes(&self) -> usize {
         let seen = match &self.seen {
             Seen::Numbers => 0,
@@ -145,7 +145,7 @@ impl<T: Real> Parameter<T> {
     }
 }
 
-/// The tensors of a program, by their number.
+/// The tensors of a program, by index.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Parameters<T> {
     /// In the order of [`Program::weights`](crate::Program::weights).
@@ -153,18 +153,18 @@ pub struct Parameters<T> {
 }
 
 impl<T: Real> Parameters<T> {
-    /// Those of `weights`, with what `number` gives for each tensor.
+    /// Creates the tensors of `weights` with the values that `number` returns.
     pub fn new(weights: &[Weight], mut numbers: impl FnMut(&Weight) -> Vec<T>) -> Self {
         let parameter = |weight: &Weight| Parameter::new(weight, numbers(weight));
         Self { list: weights.iter().map(parameter).collect() }
     }
 
-    /// Reads those of `weights` from a file: what is packed is made numbers.
+    /// Reads the tensors of `weights` from a file and unpacks them.
     pub fn read(weights: &[Weight], file: &File) -> Result<Self> {
         Self::read_but(weights, file, |_| false)
     }
 
-    /// The same, but that matrices which are not f32 stay packed where `stays` says so of their number.
+    /// Like [`Self::read`], but matrices that are not f32 stay packed if `stays` returns true for their index.
     pub fn read_but(weights: &[Weight], file: &File, stays: impl Fn(usize) -> bool) -> Result<Self> {
         let list = weights.iter().enumerate().map(|(number, weight)| {
             let tensor = file.tensor(&weight.name).ok_or_else(|| {
@@ -193,7 +193,7 @@ impl<T: Real> Parameters<T> {
         Ok(Self { list: list.collect::<Result<_>>()? })
     }
 
-    /// The numbers that a tensor is computed with, which must not be packed.
+    /// Returns the values that steps compute with; the tensor must not be packed.
     pub fn numbers(&self, weight: usize) -> &[T] {
         match &self.list[weight] {
             Parameter { seen: Seen::Rounded { numbers, .. }, .. } => numbers,
@@ -201,13 +201,13 @@ impl<T: Real> Parameters<T> {
         }
     }
 
-    /// How many numbers there are.
+    /// Returns the number of parameters.
     pub fn count(&self) -> usize {
         self.list.iter().map(|parameter| parameter.rows * parameter.columns).sum()
     }
 }
 
-/// What the loss changes by when a number of a tensor does; `None` for tensors that stay as they are.
+/// The gradients of the loss; `None` for tensors that are not trained.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Gradients<T> {
     /// In the order of the parameters.
@@ -215,24 +215,24 @@ pub struct Gradients<T> {
 }
 
 impl<T: Real> Gradients<T> {
-    /// Zeros for those that `trains` says.
+    /// Creates zero gradients of the tensors for which `trains` returns true.
     pub fn zeros(parameters: &Parameters<T>, trains: impl Fn(&Parameter<T>) -> bool) -> Self {
         let zeros =
             |parameter: &Parameter<T>| trains(parameter).then(|| vec![T::ZERO; parameter.numbers.len()]);
         Self { list: parameters.list.iter().map(zeros).collect() }
     }
 
-    /// Makes all zero.
+    /// Zeroes all gradients.
     pub fn clear(&mut self) {
         self.list.iter_mut().flatten().for_each(|gradient| gradient.fill(T::ZERO));
     }
 
-    /// Whether a tensor is trained.
+    /// Returns true if a tensor is trained.
     pub fn has(&self, weight: usize) -> bool {
         self.list.get(weight).is_some_and(Option::is_some)
     }
 
-    /// That of a tensor, where it is trained.
+    /// Returns the gradient of a tensor, if it is trained.
     pub fn of(&mut self, weight: usize) -> Option<&mut [T]> {
         self.list.get_mut(weight)?.as_deref_mut()
     }

@@ -1,4 +1,4 @@
-//! When to stop because nothing gets better.
+//! Early stopping.
 
 use serde::{Deserialize, Serialize};
 use siskin::{Error, Result};
@@ -6,19 +6,18 @@ use siskin::{Error, Result};
 use crate::settings::{Settings, read, unknown, within};
 use crate::state::{Data, State, Tables, View, bytes_of, words};
 
-/// The numbers of a look that can be watched.
+/// The metrics that can be monitored.
 const METRICS: &[&str] = &["loss", "right"];
 
-/// How long to wait, and for how much.
+/// The metric, and the patience.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PatienceOptions {
-    /// The number that is watched: `loss`, which should fall, or `right`, the share of targets that was likeliest, which
-    /// should rise.
+    /// The monitored metric: `loss`, to be minimized, or `right`, the accuracy, to be maximized.
     pub metric: String,
-    /// By how much more than the best a number has to be better to count.
+    /// The minimum improvement over the best value that counts.
     pub improvement: f64,
-    /// Looks one after the other without a better number that end the training.
+    /// The number of consecutive validations without improvement after which training stops.
     pub looks: u64,
 }
 
@@ -28,18 +27,18 @@ impl Default for PatienceOptions {
     }
 }
 
-/// What a look showed.
+/// The result of a validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
     /// The best so far.
     Better,
-    /// Not better: how many times one after the other.
+    /// No improvement, for this many consecutive validations.
     Waits(u64),
-    /// Not better for too long: stop.
+    /// No improvement for too long: stop.
     Stop,
 }
 
-/// The best number, and how long it has stood.
+/// The best value, and the number of validations since.
 #[derive(Clone, Debug)]
 pub struct Patience {
     options: PatienceOptions,
@@ -49,12 +48,12 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// With settings by name.
+    /// Creates the state from settings by name.
     pub fn from_settings(settings: &Settings) -> Result<Self> {
         Self::new(read("patience", settings)?)
     }
 
-    /// Nothing seen yet.
+    /// Creates the state before the first validation.
     pub fn new(options: PatienceOptions) -> Result<Self> {
         if !METRICS.contains(&options.metric.as_str()) {
             return Err(unknown("patience.metric", "number of a look", &options.metric, METRICS));
@@ -68,32 +67,32 @@ impl Patience {
         Ok(patience)
     }
 
-    /// The name of the number that is watched.
+    /// Returns the name of the monitored metric.
     pub fn metric(&self) -> &str {
         &self.options.metric
     }
 
-    /// How much better the first number is than the other.
+    /// Returns how much better the first value is than the other.
     fn gain(&self, number: f64, other: f64) -> f64 {
         if self.options.metric == "right" { number - other } else { other - number }
     }
 
-    /// Of a look's loss and share of right targets, the one that is watched.
+    /// Returns the monitored one of a validation's loss and accuracy.
     pub fn watched(&self, loss: f64, right: f64) -> f64 {
         if self.options.metric == "right" { right } else { loss }
     }
 
-    /// Whether a number is better than another, by however little.
+    /// Returns true if a value is better than another, by any amount.
     pub fn prefers(&self, number: f64, other: f64) -> bool {
         self.gain(number, other) > 0.0
     }
 
-    /// The best number, where there was one.
+    /// Returns the best value, if any.
     pub fn best(&self) -> Option<f64> {
         (!self.best.is_nan()).then_some(self.best)
     }
 
-    /// Shows the next number. One that is not a number is never better.
+    /// Adds the value of the next validation. NaN is never better.
     pub fn look(&mut self, number: f64) -> Look {
         let better =
             self.gain(number, self.best) > self.options.improvement || self.best.is_nan() && !number.is_nan();

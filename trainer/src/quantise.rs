@@ -1,8 +1,8 @@
-//! Training with weights as a file will hold them: each step computes with rounded numbers, and their gradients change
-//! the numbers that were rounded, as if rounding were not there (Bengio et al., 2013).
+//! Quantization-aware training (QAT): each step computes with weights rounded as a file will hold them, and gradients
+//! pass straight through the rounding (straight-through estimator, arXiv:1308.3432).
 //!
-//! Numbers are rounded by the codecs that pack files, so that what comes out of a run computes with the very weights
-//! that the last step left.
+//! Weights are rounded by the codecs that pack files, so that the exported model computes with the very weights of
+//! the last step.
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -18,27 +18,26 @@ use crate::program::Program;
 use crate::real::Real;
 use crate::settings::{fits, unknown};
 
-/// Tables of tokens, positions and segments, what scores tokens, and what chooses experts: they stay exact where
-/// nobody names them.
+/// Embedding tables, LM heads and routers: not rounded unless named.
 const EXACT: &[&str] = &["token_embd", "position_embd", "token_types", "output", "ffn_gate_inp"];
 
-/// Which matrices are rounded, and how.
+/// Which matrices are rounded, and to which type.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct QuantiseOptions {
-    /// The type of weights: `W4i`, `W8r`, or one of GGUF's such as `Q4_0`.
+    /// The weight type: `W4i`, `W8r`, or a GGUF type such as `Q4_0`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The matrices: names in which `*` stands for any letters. Empty: all but tables, heads and routers.
+    /// The matrices: names in which `*` matches any characters. Empty: all but embedding tables, heads and routers.
     pub tensors: Vec<String>,
 }
 
-/// A type of weights that can be written.
+/// A weight type that can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WeightType {
-    /// Blocks of GGUF.
+    /// A GGUF block type.
     Block(BlockType),
-    /// Rows with one scale, rotated.
+    /// A row type: one scale per row, rotated.
     Row(RowType),
 }
 
@@ -48,7 +47,7 @@ impl WeightType {
         blocks.map(Self::Block).chain(RowType::ALL.iter().copied().map(Self::Row))
     }
 
-    /// The type of this name.
+    /// Returns the type of this name.
     pub fn named(name: &str) -> Result<Self> {
         let known: Vec<&str> = Self::all().map(Self::name).collect();
         Self::all()
@@ -56,7 +55,7 @@ impl WeightType {
             .ok_or_else(|| unknown("quantise.type", "type", name, &known))
     }
 
-    /// The name.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Block(block) => block.name(),
@@ -64,7 +63,7 @@ impl WeightType {
         }
     }
 
-    /// The panels that hold it.
+    /// Returns its panel type.
     pub fn panel(self) -> PanelType {
         match self {
             Self::Block(block) => PanelType::for_block(block),
@@ -79,7 +78,7 @@ impl WeightType {
         }
     }
 
-    /// Packs up to [`ROWS`] rows of numbers into `panel`. `false` where the type does not take so many columns.
+    /// Packs up to [`ROWS`] rows into `panel`. Returns false if the type does not support this number of columns.
     pub fn pack(self, numbers: &[f32], columns: usize, panel: &mut [u8]) -> bool {
         let Some(size) = self.row_bytes(columns) else { return false };
         let encode = |row: &[f32]| -> Option<Vec<u8>> {
@@ -117,7 +116,7 @@ impl Rounding {
     /// Chooses tensors.
     ///
     /// # Errors
-    /// Where the type is not known or does not fit a matrix that is chosen.
+    /// If the type is unknown or does not fit a chosen matrix.
     pub fn new(options: &QuantiseOptions, program: &Program) -> Result<Self> {
         let kind = WeightType::named(&options.kind)?;
         let takes = program.takes_packed();
@@ -151,7 +150,7 @@ impl Rounding {
         }
     }
 
-    /// Rounds anew, after numbers have changed.
+    /// Rounds again, after weights have changed.
     pub fn renew<T: Real>(&self, parameters: &mut Parameters<T>) {
         for &number in &self.chosen {
             let parameter = &mut parameters.list[number];
@@ -162,18 +161,18 @@ impl Rounding {
         }
     }
 
-    /// The numbers of the tensors that are rounded.
+    /// Returns the indices of the rounded tensors.
     pub(crate) fn chosen(&self) -> &[usize] {
         &self.chosen
     }
 
-    /// What rows of `columns` numbers become.
+    /// Returns rows of `columns` values, rounded.
     pub(crate) fn rounded<T: Real>(&self, numbers: &[T], columns: usize) -> Vec<T> {
         round(numbers, columns.max(1), self.kind)
     }
 }
 
-/// Numbers as their panels would give them.
+/// Rounds values as their panels represent them.
 fn round<T: Real>(numbers: &[T], columns: usize, kind: WeightType) -> Vec<T> {
     let size = kind.panel().panel_bytes(columns).unwrap_or(0);
     let mut rounded = vec![T::ZERO; numbers.len()];

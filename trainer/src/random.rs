@@ -1,14 +1,14 @@
-//! Random numbers that are a function of a seed, the name of a stream and a count: Philox4x32 with ten rounds
-//! (Salmon and others, "Parallel random numbers: as easy as 1, 2, 3", 2011).
+//! Counter-based random numbers, a function of a seed, the name of a stream and a counter: Philox4x32-10 (Salmon et
+//! al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
 //!
-//! A stream has no history: whoever knows its name gets the same numbers, in any thread, in any order, and after a
-//! training run was taken up again. A name is a list of numbers, such as a purpose, an epoch and an example.
+//! Streams are stateless: the same name gives the same numbers, in any thread, in any order, and after resuming a
+//! run. A name is a list of numbers, such as a purpose, an epoch and an example.
 
 const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 const ROUNDS: usize = 10;
 
-/// Four numbers for a key and a count.
+/// Returns four random words for a key and a counter.
 pub fn philox(mut key: [u32; 2], mut count: [u32; 4]) -> [u32; 4] {
     for _ in 0..ROUNDS {
         let [first, second] = [0, 1].map(|half| u64::from(MULTIPLIERS[half]) * u64::from(count[2 * half]));
@@ -20,12 +20,12 @@ pub fn philox(mut key: [u32; 2], mut count: [u32; 4]) -> [u32; 4] {
     count
 }
 
-/// Low half first.
+/// Returns the low and the high 32 bits.
 fn halves(word: u64) -> [u32; 2] {
     [word as u32, (word >> 32) as u32]
 }
 
-/// A stream of random numbers.
+/// A random stream.
 #[derive(Clone, Debug)]
 pub struct Random {
     key: [u32; 2],
@@ -35,19 +35,19 @@ pub struct Random {
 }
 
 impl Random {
-    /// The stream of this name. Names of different length or with different numbers are different streams.
+    /// Creates the stream of this name. Names of different length or with different elements are different streams.
     pub fn new(seed: u64, name: &[u64]) -> Self {
         let mut key = halves(seed);
         for (place, &word) in name.iter().enumerate() {
             let [low, high] = halves(word);
-            // Counts of blocks leave the last half zero.
+            // Block counters leave the last word zero.
             let block = philox(key, [low, high, place as u32, 1]);
             key = [block[0], block[1]];
         }
         Self { key, count: 0, block: [0; 4], used: 4 }
     }
 
-    /// Any of all numbers.
+    /// Returns a uniform 32-bit number.
     pub fn next_u32(&mut self) -> u32 {
         if self.used == self.block.len() {
             let [low, high] = halves(self.count);
@@ -59,18 +59,18 @@ impl Random {
         self.block[self.used - 1]
     }
 
-    /// Any of all numbers.
+    /// Returns a uniform 64-bit number.
     pub fn next_u64(&mut self) -> u64 {
         let low = self.next_u32();
         u64::from(self.next_u32()) << 32 | u64::from(low)
     }
 
-    /// Any number below `limit`, each as likely as the others; 0 where the limit is 0.
+    /// Returns a uniform number below `limit`; 0 if the limit is 0.
     pub fn below(&mut self, limit: u64) -> u64 {
         if limit == 0 {
             return 0;
         }
-        // What does not fill another round of the limit would make some numbers likelier.
+        // Rejection sampling: an incomplete last interval would bias the result.
         let rest = (u64::MAX % limit + 1) % limit;
         loop {
             let word = self.next_u64();
@@ -80,18 +80,18 @@ impl Random {
         }
     }
 
-    /// A number from 0 up to, but not including, 1, in steps of 2⁻⁵³.
+    /// Returns a uniform number from 0 up to, but not including, 1, in steps of 2⁻⁵³.
     pub fn unit(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Normally distributed, with a deviation of one (Box and Muller, 1958).
+    /// Returns a standard normal number (Box–Muller transform).
     pub fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.unit()).cos()
     }
 
-    /// Puts a list into an order that is as likely as any other.
+    /// Shuffles a list uniformly.
     pub fn shuffle<T>(&mut self, list: &mut [T]) {
         for place in (1..list.len()).rev() {
             list.swap(place, self.below(place as u64 + 1) as usize);
@@ -103,7 +103,7 @@ impl Random {
 mod tests {
     use super::*;
 
-    /// Vectors that the authors of Philox give with their programs.
+    /// Test vectors of Philox's authors.
     #[test]
     fn numbers_are_those_of_the_authors() {
         let rows = [
@@ -145,7 +145,7 @@ mod tests {
         for _ in 0..70_000 {
             counts[random.below(7) as usize] += 1;
         }
-        // Six standard deviations of 70,000 draws of one in seven.
+        // Six standard deviations of 70,000 draws with probability one in seven.
         assert!(counts.iter().all(|&count| count.abs_diff(10_000) < 560), "{counts:?}");
         let mean: f64 = (0..10_000).map(|_| random.unit()).sum::<f64>() / 10_000.0;
         assert!((mean - 0.5).abs() < 0.018, "{mean}");

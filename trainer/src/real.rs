@@ -1,4 +1,4 @@
-//! The numbers that training computes with: f32, and f64 for checks.
+//! The scalar types of training: f32, and f64 for gradient checks.
 
 use std::fmt::Debug;
 use std::iter::Sum;
@@ -6,7 +6,7 @@ use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssi
 
 use crate::functions;
 
-/// A floating-point number.
+/// A floating-point type.
 pub trait Real:
     Copy
     + Debug
@@ -31,9 +31,9 @@ pub trait Real:
     /// One.
     const ONE: Self;
 
-    /// The nearest number.
+    /// Rounds to the nearest value.
     fn of(number: f64) -> Self;
-    /// As a double.
+    /// Converts to f64.
     fn f64(self) -> f64;
     /// e^self.
     fn exp(self) -> Self;
@@ -47,16 +47,16 @@ pub trait Real:
     fn erf(self) -> Self;
     /// ln(1 + self).
     fn ln_1p(self) -> Self;
-    /// The magnitude.
+    /// The absolute value.
     fn abs(self) -> Self;
-    /// Whether it is neither infinite nor no number.
+    /// Returns true if it is neither infinite nor NaN.
     fn is_finite(self) -> bool;
 
-    /// `c = alpha · a · b + beta · c`: see [`gemm`](crate::gemm).
+    /// Computes `c = alpha · a · b + beta · c`: see [`gemm`](crate::gemm).
     ///
     /// # Safety
-    /// `a` (m × k), `b` (k × n) and `c` (m × n) must be valid at all places that sizes and strides name, and those of
-    /// `c` distinct.
+    /// `a` (m × k), `b` (k × n) and `c` (m × n) must be valid at all offsets that sizes and strides give, and those
+    /// of `c` distinct.
     unsafe fn gemm_raw(
         sizes: [usize; 3],
         alpha: Self,
@@ -66,7 +66,7 @@ pub trait Real:
         c: (*mut Self, [isize; 2]),
     );
 
-    /// The larger.
+    /// The maximum.
     fn max(self, other: Self) -> Self {
         if other > self { other } else { self }
     }
@@ -127,7 +127,7 @@ macro_rules! real {
                 beta: Self,
                 (c, [c_row, c_column]): (*mut Self, [isize; 2]),
             ) {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe {
                     matrixmultiply::$gemm(
                         m, k, n, alpha, a, a_row, a_column, b, b_row, b_column, beta, c, c_row, c_column,

@@ -1,4 +1,4 @@
-//! Factors on losses, so that small gradients do not vanish in 16-bit numbers.
+//! Dynamic loss scaling (mixed precision, arXiv:1710.03740), so that small gradients do not underflow in fp16.
 
 use serde::{Deserialize, Serialize};
 use siskin::{Error, Result};
@@ -6,19 +6,19 @@ use siskin::{Error, Result};
 use crate::settings::{Settings, read, within};
 use crate::state::{Data, State, Tables, View, bytes_of, words};
 
-/// How the factor changes.
+/// Settings of loss scaling.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ScalerOptions {
-    /// The first factor.
+    /// The initial scale.
     pub initial: f64,
-    /// What it is multiplied by after `interval` good steps.
+    /// The factor on the scale after `interval` successful steps.
     pub growth: f64,
-    /// What it is multiplied by after a step that was not finite.
+    /// The factor on the scale after a step with non-finite gradients.
     pub backoff: f64,
-    /// Good steps one after the other before it grows.
+    /// The number of consecutive successful steps before the scale grows.
     pub interval: u64,
-    /// The factor below which a run ends: no factor makes gradients finite that are not finite by themselves.
+    /// The scale below which a run ends: gradients that are not finite at any scale are a defect of the run.
     pub least: f64,
 }
 
@@ -28,7 +28,7 @@ impl Default for ScalerOptions {
     }
 }
 
-/// The factor on the loss.
+/// The loss scale.
 #[derive(Clone, Debug)]
 pub struct Scaler {
     options: ScalerOptions,
@@ -38,12 +38,12 @@ pub struct Scaler {
 }
 
 impl Scaler {
-    /// With settings by name.
+    /// Creates a scaler from settings by name.
     pub fn from_settings(settings: &Settings) -> Result<Self> {
         Self::new(read("scaler", settings)?)
     }
 
-    /// With the first factor.
+    /// Creates a scaler with the initial scale.
     pub fn new(options: ScalerOptions) -> Result<Self> {
         within("scaler.initial", options.initial, f64::from(f32::MIN_POSITIVE)..=f64::from(f32::MAX))?;
         within("scaler.growth", options.growth, 1.0..=1e6)?;
@@ -57,17 +57,17 @@ impl Scaler {
         Ok(scaler)
     }
 
-    /// What the loss of this step is multiplied by.
+    /// Returns the loss scale of this step.
     pub fn scale(&self) -> f64 {
         self.scale
     }
 
-    /// Whether the factor has become smaller than it may.
+    /// Returns true if the scale is below its minimum.
     pub fn is_spent(&self) -> bool {
         self.scale < self.options.least
     }
 
-    /// Takes in whether the gradients of this step were finite, and says whether the step is to be done.
+    /// Updates the scale for a step with finite or non-finite gradients, and returns whether the step is applied.
     pub fn update(&mut self, finite: bool) -> bool {
         if finite {
             self.good += 1;

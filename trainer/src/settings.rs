@@ -1,17 +1,17 @@
-//! Settings by name: which one of a list, and typed settings of that one.
+//! Settings by name: the choice from a list, and its typed settings.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use siskin::{Error, Result};
 
-/// Settings by their names, as a recipe has them.
+/// Settings by name, as in a config file.
 pub type Settings = Map<String, Value>;
 
-/// Settings of type `S`, where those that are not given are as in its default.
+/// Reads settings of type `S`; those that are not given have their defaults.
 ///
 /// # Errors
-/// Where a setting is not known or has the wrong type.
+/// If a setting is unknown or has the wrong type.
 pub(crate) fn read<S: Default + Serialize + DeserializeOwned>(place: &str, given: &Settings) -> Result<S> {
     let whole = serde_json::to_value(S::default()).unwrap_or_default();
     let known: Vec<&str> = whole.as_object().into_iter().flat_map(Map::keys).map(String::as_str).collect();
@@ -22,7 +22,7 @@ pub(crate) fn read<S: Default + Serialize + DeserializeOwned>(place: &str, given
         .map_err(|error| Error::argument(place, error.to_string()))
 }
 
-/// The error for a name that is not in a list.
+/// Returns the error for a name that is not in a list.
 pub(crate) fn unknown(place: &str, what: &str, name: &str, known: &[&str]) -> Error {
     let list = known.join(", ");
     let message = match known.iter().min_by_key(|other| distance(name, other)) {
@@ -43,7 +43,7 @@ pub(crate) fn within(place: &str, number: f64, range: std::ops::RangeInclusive<f
     }
 }
 
-/// How many letters must be put in, taken out or changed to make one name of the other.
+/// Returns the edit distance (Levenshtein) of two names.
 pub(crate) fn distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();
@@ -58,7 +58,7 @@ pub(crate) fn distance(one: &str, other: &str) -> usize {
     row[other.len()]
 }
 
-/// Whether a name fits a pattern, in which `*` stands for any letters.
+/// Returns true if a name matches a pattern, in which `*` matches any characters.
 pub fn fits(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else { return false };

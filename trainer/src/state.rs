@@ -1,4 +1,4 @@
-//! What a checkpoint keeps of what training has besides parameters: named tables, bit for bit.
+//! The state of a run besides its parameters, as checkpoints keep it: named tables, bit for bit.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use siskin::{Error, ErrorKind, Result};
 /// The contents of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Data {
-    /// Numbers.
+    /// f32 values.
     Numbers(Vec<f32>),
     /// Bytes.
     Bytes(Vec<u8>),
 }
 
 impl Data {
-    /// The same, lent.
+    /// Borrows the contents.
     pub fn view(&self) -> View<'_> {
         match self {
             Self::Numbers(numbers) => View::Numbers(numbers),
@@ -23,17 +23,17 @@ impl Data {
     }
 }
 
-/// The contents of a table, lent.
+/// The borrowed contents of a table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum View<'a> {
-    /// Numbers.
+    /// f32 values.
     Numbers(&'a [f32]),
     /// Bytes.
     Bytes(&'a [u8]),
 }
 
 impl View<'_> {
-    /// How many bytes it takes.
+    /// Returns the size in bytes.
     pub fn bytes(&self) -> usize {
         match self {
             Self::Numbers(numbers) => size_of_val(*numbers),
@@ -41,7 +41,7 @@ impl View<'_> {
         }
     }
 
-    /// A copy.
+    /// Copies the contents.
     pub fn owned(&self) -> Data {
         match *self {
             Self::Numbers(numbers) => Data::Numbers(numbers.to_vec()),
@@ -57,18 +57,18 @@ impl View<'_> {
     }
 }
 
-/// Tables by their names.
+/// Tables by name.
 pub type Tables = BTreeMap<String, Data>;
 
-/// What has a state that outlives the process.
+/// Something with state in checkpoints.
 pub trait State {
-    /// What the names of all its tables begin with.
+    /// Returns the prefix of the names of all its tables.
     fn prefix(&self) -> &'static str;
 
-    /// Its tables, each with its whole name, in an order that does not change.
+    /// Returns its tables with their full names, in a fixed order.
     fn tables(&self) -> Vec<(String, View<'_>)>;
 
-    /// Takes tables of the same names and sizes, which [`restore`] has seen to.
+    /// Loads tables of the same names and sizes, which [`restore`] has checked.
     fn take(&mut self, tables: &Tables) -> Result<()>;
 }
 
@@ -78,15 +78,15 @@ pub fn save(states: &[&dyn State]) -> Tables {
     tables.map(|(name, view)| (name, view.owned())).collect()
 }
 
-/// Whether tables hold something of a state: what was not there when they were kept begins anew.
+/// Returns true if the tables contain something of a state; a state that the checkpoint lacks starts fresh.
 pub(crate) fn is_kept(state: &dyn State, tables: &Tables) -> bool {
     tables.keys().any(|name| name.starts_with(state.prefix()))
 }
 
-/// Gives a state its tables back. Tables whose names begin otherwise are not looked at.
+/// Restores a state from its tables. Tables with other prefixes are ignored.
 ///
 /// # Errors
-/// Where a table is missing, of another size or not known; the place is its name. The state stays as it was.
+/// If a table is missing, unknown or of another size; the place is its name. The state is unchanged then.
 pub fn restore(state: &mut dyn State, tables: &Tables) -> Result<()> {
     let wanted = state.tables();
     for (name, view) in &wanted {
@@ -123,7 +123,7 @@ pub(crate) fn fill(own: &mut Data, tables: &Tables, name: &str) {
     }
 }
 
-/// The 64-bit words of a table.
+/// Reads the 64-bit words of a table.
 pub(crate) fn words<const N: usize>(tables: &Tables, name: &str) -> Result<[u64; N]> {
     let mut words = [0; N];
     match tables.get(name) {
@@ -137,7 +137,7 @@ pub(crate) fn words<const N: usize>(tables: &Tables, name: &str) -> Result<[u64;
     }
 }
 
-/// Words as bytes, the lowest first.
+/// Converts words to little-endian bytes.
 pub(crate) fn bytes_of<const N: usize>(words: [u64; N]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }

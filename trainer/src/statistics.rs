@@ -1,4 +1,4 @@
-//! What numbers are like: of the outputs of operations, and of gradients.
+//! Statistics of tensors: of the outputs of operations, and of gradients.
 
 use rayon::prelude::*;
 use serde_json::{Value, json};
@@ -8,30 +8,31 @@ use crate::program::Program;
 use crate::real::Real;
 use crate::runner::{Phase, Piece, Probe};
 
-/// Magnitudes below two to this power count as zero in a spread, and those of two to the last power and more as that.
+/// The range of exponents in a histogram: smaller magnitudes count as zero, larger ones as the last power of two.
 const LEAST: i32 = -32;
 const MOST: i32 = 16;
-/// Powers of two that are told apart.
+/// The number of exponents.
 const POWERS: usize = (MOST - LEAST + 1) as usize;
-/// Numbers that are looked at one after the other: fixed, so that no sum depends on the number of threads.
+/// Elements that are processed sequentially: fixed, so that sums do not depend on the number of threads.
 const CHUNK: usize = 1 << 14;
 
-/// What some numbers are like.
+/// Statistics of some values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Statistics {
-    /// How many there are.
+    /// The number of values.
     pub count: u64,
-    /// The sum of those that are finite.
+    /// The sum of the finite values.
     pub sum: f64,
     /// The sum of their squares.
     pub squares: f64,
     /// The smallest and the largest of them.
     pub bounds: [f64; 2],
-    /// How many are zero.
+    /// The number of zeros.
     pub zeros: u64,
-    /// How many are not finite.
+    /// The number of non-finite values.
     pub broken: u64,
-    /// How many negative ones there are of each power of two, what is nearly zero, and how many positive ones.
+    /// The histogram: counts of negative values by exponent, of nearly zero values, and of positive values by
+    /// exponent.
     spread: [[u64; POWERS]; 2],
     small: u64,
 }
@@ -52,14 +53,14 @@ impl Default for Statistics {
 }
 
 impl Statistics {
-    /// Of some numbers.
+    /// Computes the statistics of some values.
     pub fn of<T: Real>(numbers: &[T]) -> Self {
         let mut all = Self::default();
         all.add(numbers);
         all
     }
 
-    /// Adds numbers.
+    /// Adds values.
     pub fn add<T: Real>(&mut self, numbers: &[T]) {
         let chunk = |numbers: &[T]| {
             let mut own = Self::default();
@@ -80,7 +81,7 @@ impl Statistics {
         self.sum += number;
         self.squares += number * number;
         self.bounds = [self.bounds[0].min(number), self.bounds[1].max(number)];
-        // The exponent of a double, and that of zero far below all others.
+        // The exponent of an f64; that of zero is far below all others.
         let power = (number.to_bits() >> 52 & 0x7ff) as i32 - 1023;
         match power < LEAST {
             true => self.small += 1,
@@ -90,7 +91,7 @@ impl Statistics {
         }
     }
 
-    /// Adds what other numbers are like.
+    /// Adds other statistics.
     pub fn merge(&mut self, other: &Self) {
         self.count += other.count;
         self.sum += other.sum;
@@ -108,32 +109,32 @@ impl Statistics {
         (self.count - self.broken).max(1) as f64
     }
 
-    /// The mean of those that are finite.
+    /// Returns the mean of the finite values.
     pub fn mean(&self) -> f64 {
         self.sum / self.finite()
     }
 
-    /// The root of their mean square.
+    /// Returns their root mean square.
     pub fn rms(&self) -> f64 {
         (self.squares / self.finite()).sqrt()
     }
 
-    /// The largest magnitude.
+    /// Returns the largest magnitude.
     pub fn most(&self) -> f64 {
         if self.count == self.broken { 0.0 } else { self.bounds[0].abs().max(self.bounds[1].abs()) }
     }
 
-    /// The share of zeros.
+    /// Returns the fraction of zeros.
     pub fn zero_share(&self) -> f64 {
         self.zeros as f64 / self.count.max(1) as f64
     }
 
-    /// The share of those that are not finite.
+    /// Returns the fraction of non-finite values.
     pub fn broken_share(&self) -> f64 {
         self.broken as f64 / self.count.max(1) as f64
     }
 
-    /// As a value of a log.
+    /// Returns the statistics as a value of a log.
     pub fn json(&self) -> Value {
         json!({
             "mean": self.mean(), "rms": self.rms(), "most": self.most(), "zero": self.zero_share(),
@@ -141,8 +142,8 @@ impl Statistics {
         })
     }
 
-    /// How many numbers lie between the limits of each part of the line, in rising order: the upper limit of a part,
-    /// and how many there are. Parts that only border on empty ones are left out.
+    /// Returns the histogram in ascending order: the upper limit of each bin, and its count. Leading and trailing
+    /// empty bins are omitted, except one at the start.
     pub fn histogram(&self) -> Vec<(f64, u64)> {
         let limit = |power: i32| 2.0_f64.powi(power);
         let powers = LEAST..=MOST;
@@ -158,19 +159,19 @@ impl Statistics {
     }
 }
 
-/// What the tables of a step are like, by their names.
+/// The tensor statistics of a step, by name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepStatistics {
-    /// After so many steps.
+    /// The number of steps so far.
     pub step: u64,
     /// Outputs of operations.
     pub outputs: Vec<(String, Statistics)>,
-    /// Gradients of tensors, before they are made shorter.
+    /// Gradients of tensors, before clipping.
     pub gradients: Vec<(String, Statistics)>,
 }
 
 impl StepStatistics {
-    /// As a line of a log.
+    /// Returns the statistics as a line of a log.
     pub fn json(&self) -> Value {
         let list = |list: &[(String, Statistics)]| -> Value {
             list.iter().map(|(name, statistics)| (name.clone(), statistics.json())).collect()
@@ -178,21 +179,21 @@ impl StepStatistics {
         json!({"step": self.step, "outputs": list(&self.outputs), "gradients": list(&self.gradients)})
     }
 
-    /// All of them, each with a name of its own.
+    /// Returns all of them with unique names.
     pub fn all(&self) -> impl Iterator<Item = (String, &Statistics)> {
         let outputs = self.outputs.iter().map(|(name, own)| (format!("output/{name}"), own));
         outputs.chain(self.gradients.iter().map(|(name, own)| (format!("gradient/{name}"), own)))
     }
 }
 
-/// Gathers what outputs are like.
+/// Collects statistics of outputs.
 #[derive(Debug, Default)]
 pub(crate) struct Outputs {
     list: Vec<Option<Statistics>>,
 }
 
 impl Outputs {
-    /// Adds some of what a node gave.
+    /// Adds a part of a node's output.
     pub(crate) fn add<T: Real>(&mut self, node: usize, numbers: &[T]) {
         if self.list.len() <= node {
             self.list.resize(node + 1, None);
@@ -200,7 +201,7 @@ impl Outputs {
         self.list[node].get_or_insert_default().add(numbers);
     }
 
-    /// With the gradients that the same step gave.
+    /// Combines them with the gradients of the same step.
     pub(crate) fn with(
         self,
         step: u64,

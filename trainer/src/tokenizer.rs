@@ -1,18 +1,18 @@
-//! A tokenizer for a text: byte pairs, joined as often as the vocabulary has room, in the form of a Hugging Face
+//! Training of byte-level BPE tokenizers (arXiv:1508.07909, as in GPT-2), in the form of a Hugging Face
 //! `tokenizer.json`.
 //!
-//! Words are cut as GPT-2 cuts them. Pairs are joined by how often they stand side by side; of equals the one whose
-//! first byte string, then second, is smaller.
+//! The pre-tokenizer is that of GPT-2. The most frequent pair is merged next; ties are broken by the smaller first
+//! byte string, then the smaller second.
 
 use std::collections::{BTreeMap, HashMap};
 
 use serde_json::{Value, json};
 use siskin::{Error, Result};
 
-/// Ids of all bytes, before any pair.
+/// Ids of all bytes, before any merge.
 const BYTES: usize = 256;
 
-/// The words of a text as GPT-2 cuts them, the space before a word being part of it.
+/// Splits text into words like GPT-2, with the space before a word as a part of it.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -23,7 +23,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Bytes of the first word.
+/// Returns the length of the first word in bytes.
 fn word(text: &str) -> Option<usize> {
     let first = text.chars().next()?;
     for ending in ["'s", "'t", "'re", "'ve", "'m", "'ll", "'d"] {
@@ -44,13 +44,13 @@ fn word(text: &str) -> Option<usize> {
     if let Some(next) = text[skipped..].chars().next().filter(|c| !c.is_whitespace()) {
         return Some(skipped + run(&text[skipped..], kind(next)));
     }
-    // White space: the last of it belongs to the word after it.
+    // White space: the last space belongs to the word after it.
     let spaces = run(text, 0);
     let last = text[..spaces].chars().next_back().map_or(0, char::len_utf8);
     Some(if spaces == text.len() || spaces == last { spaces } else { spaces - last })
 }
 
-/// How GPT-2 writes each byte as a character.
+/// Returns GPT-2's mapping of bytes to characters.
 fn characters() -> Vec<char> {
     let plain =
         |byte: u32| (33..=126).contains(&byte) || (161..=172).contains(&byte) || (174..=255).contains(&byte);
@@ -68,14 +68,14 @@ fn characters() -> Vec<char> {
         .collect()
 }
 
-/// Learns a tokenizer of `vocabulary` ids from `texts`; the last ids are `special`.
+/// Trains a tokenizer of `vocabulary` ids on `texts`; the last ids are `special`.
 pub fn learn<'a>(texts: impl Iterator<Item = &'a str>, vocabulary: usize, special: &[&str]) -> Result<Value> {
     let mut words = Words::default();
     texts.for_each(|text| words.add(text));
     words.learn(vocabulary, special)
 }
 
-/// The words of texts, and how often each is there: all that a tokenizer is learnt from.
+/// Word counts of the training text: all that the training of a tokenizer depends on.
 #[derive(Clone, Debug, Default)]
 pub struct Words {
     counts: BTreeMap<String, u64>,
@@ -94,7 +94,7 @@ impl Words {
         }
     }
 
-    /// Learns a tokenizer of `vocabulary` ids; the last ids are `special`.
+    /// Trains a tokenizer of `vocabulary` ids; the last ids are `special`.
     pub fn learn(self, vocabulary: usize, special: &[&str]) -> Result<Value> {
         let room = vocabulary.checked_sub(BYTES + special.len()).ok_or_else(|| {
             let least = BYTES + special.len();
@@ -118,9 +118,9 @@ impl Words {
 type Pair = (u32, u32);
 
 struct Learner {
-    /// The words as ids, and how often each is there.
+    /// The words as ids, and their counts.
     words: Vec<(Vec<u32>, u64)>,
-    /// How often each pair is there, and in which words it was.
+    /// The count of each pair, and the words that it has occurred in.
     pairs: HashMap<Pair, (u64, Vec<usize>)>,
     /// The bytes of each id.
     pieces: Vec<Vec<u8>>,
@@ -136,7 +136,7 @@ impl Learner {
         learner
     }
 
-    /// Adds the pairs of a word, or takes them off.
+    /// Adds or removes the pairs of a word.
     fn count(&mut self, word: usize, add: bool) {
         let (ids, count) = &self.words[word];
         for pair in ids.windows(2) {
@@ -170,7 +170,7 @@ impl Learner {
             if !self.words[word].0.windows(2).any(|ids| (ids[0], ids[1]) == pair) {
                 continue;
             }
-            // What the removed pair had was taken off with it.
+            // The counts of the removed pair were already removed with it.
             let own = self.words[word].0.windows(2).filter(|ids| (ids[0], ids[1]) == pair).count() as u64;
             if let Some((count, _)) = self.pairs.get_mut(&pair) {
                 *count += own * self.words[word].1;

@@ -6,7 +6,7 @@ use siskin::{Error, Result};
 
 use super::Checkpoint;
 
-/// A folder of checkpoints, which it keeps in order.
+/// A folder of checkpoints, with rotation.
 #[derive(Clone, Debug)]
 pub struct Folder {
     path: PathBuf,
@@ -16,13 +16,13 @@ pub struct Folder {
 const BEST: &str = "best.checkpoint";
 
 impl Folder {
-    /// The folder at `path`, made where it is absent, that keeps the newest `keep` and the best.
+    /// Opens the folder at `path`, creating it if absent; it keeps the newest `keep` checkpoints and the best.
     pub fn new(path: &Path, keep: usize) -> Result<Self> {
         crate::run::prepare_folder(path)?;
         Ok(Self { path: path.to_owned(), keep: keep.max(1) })
     }
 
-    /// The steps that have a checkpoint, the earliest first.
+    /// Returns the steps that have a checkpoint, the earliest first.
     pub fn steps(&self) -> Result<Vec<u64>> {
         let io = |error| Error::io(self.path.display().to_string(), &error);
         let mut steps = Vec::new();
@@ -40,7 +40,7 @@ impl Folder {
         self.path.join(format!("step-{step:08}.checkpoint"))
     }
 
-    /// Writes the checkpoint of a step, and removes those that are too many. What was there before stays until the new
+    /// Writes the checkpoint of a step, and removes the oldest beyond the limit. An existing file stays until the new
     /// one is complete.
     pub fn save(&self, step: u64, best: bool, checkpoint: &Checkpoint) -> Result<()> {
         checkpoint.save(&self.place(step))?;
@@ -55,12 +55,12 @@ impl Folder {
         Ok(())
     }
 
-    /// Gives the checkpoint of a step a second name; where files can have but one, it is copied.
+    /// Hard-links the checkpoint of a step as the best; copies it where hard links are unsupported.
     fn keep_as_best(&self, step: u64) -> Result<()> {
         let (from, to) = (self.place(step), self.path.join(BEST));
         let between = self.path.join(format!("{BEST}.new"));
         let io = |error| Error::io(to.display().to_string(), &error);
-        // A run that was ended in the middle may have left it.
+        // A killed run may have left it.
         let _ = std::fs::remove_file(&between);
         if std::fs::hard_link(&from, &between).is_err() {
             let mut source = std::fs::File::open(&from).map_err(io)?;
@@ -70,7 +70,7 @@ impl Folder {
         std::fs::rename(&between, &to).map_err(io)
     }
 
-    /// The newest that can be read; with it, what was wrong with newer ones.
+    /// Returns the newest readable checkpoint, and the errors of newer ones.
     pub fn newest(&self) -> Result<(Option<Checkpoint>, Vec<Error>)> {
         let mut wrong = Vec::new();
         for step in self.steps()?.into_iter().rev() {
@@ -82,7 +82,7 @@ impl Folder {
         Ok((None, wrong))
     }
 
-    /// The best, where one was kept.
+    /// Returns the best checkpoint, if one was kept.
     pub fn best(&self) -> Result<Option<Checkpoint>> {
         let place = self.path.join(BEST);
         place.exists().then(|| Checkpoint::open(&place)).transpose()

@@ -1,8 +1,8 @@
 //! The state of a run in one file, which appears under its name only when it is complete.
 //!
-//! The file: the magic, the length of a JSON header, the header, then tables of numbers one after the other, and a sum
-//! over all of it. The header names every table with its bytes and holds what is no table: the step, where the data
-//! stands, what the schedule and the scaler know.
+//! The file: the magic, the length of a JSON header, the header, then the tables one after the other, and a checksum
+//! of all of it. The header names every table with its size and holds all other state: the step, the data position,
+//! the state of schedule and loss scaler.
 
 mod folder;
 
@@ -19,11 +19,11 @@ use siskin::{Error, ErrorKind, Result};
 use crate::state::{Data, Tables};
 
 const MAGIC: [u8; 8] = *b"SISKTRN1";
-/// Headers are names and a few numbers.
+/// The maximum size of a header: names and a few numbers.
 const MOST_HEADER: u64 = 64 << 20;
 const MOST_VALUES: usize = 1 << 22;
 
-/// A table: its name, whether it holds numbers, and its bytes.
+/// A table: its name, whether it holds f32, and its bytes.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
@@ -39,17 +39,17 @@ struct Header {
     tables: Vec<Entry>,
 }
 
-/// What a run needs to go on.
+/// The state needed to resume a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Checkpoint {
-    /// All that is no table.
+    /// All state other than tables.
     pub state: Value,
     /// Tables by name.
     pub tables: Tables,
 }
 
 impl Checkpoint {
-    /// The table `name` as numbers, of which there must be `count`.
+    /// Returns the table `name` as f32; it must have `count` elements.
     pub fn numbers(&self, name: &str, count: usize) -> Result<Vec<f32>> {
         let place = || format!("checkpoint.{name}");
         match self.tables.get(name) {
@@ -65,7 +65,7 @@ impl Checkpoint {
         }
     }
 
-    /// Writes a file of a run's folder, without following a link.
+    /// Writes a file of a run's folder, without following symbolic links.
     pub fn save(&self, path: &Path) -> Result<()> {
         let mut file = AtomicFile::create_own(path, |_| true)?;
         let io = |error| Error::io(path.display().to_string(), &error);
@@ -155,7 +155,7 @@ impl Checkpoint {
     }
 }
 
-/// FNV-1a over words: it finds damage, not malice.
+/// FNV-1a over words: it detects corruption, not tampering.
 struct Sum {
     value: u64,
     pending: Vec<u8>,

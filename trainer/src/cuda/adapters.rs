@@ -1,4 +1,4 @@
-//! What of adapters is measured again after each step: the lengths of rows, with DoRA.
+//! The row norms of DoRA adapters, recomputed after each step.
 
 use siskin::Result;
 
@@ -10,11 +10,11 @@ use super::weights::Weights;
 use crate::adapters::{Adapter, Lengths};
 use crate::program::Program;
 
-/// Numbers of a matrix that are looked at together.
+/// Elements of a matrix that are processed at once.
 const MOST: usize = 1 << 24;
 
-/// The work that brings the inverse lengths of rows up to date: of each matrix and its adapter together, some rows at a
-/// time. Nothing where no adapter has lengths.
+/// Builds the tape that updates the inverse row norms of each matrix plus its adapter, some rows at a time. Empty
+/// without DoRA adapters.
 pub(super) fn renew<D: Device>(
     device: &mut D,
     precision: Precision,

@@ -1,4 +1,4 @@
-//! The moving average of the numbers that are trained, on a device.
+//! The moving average of trained weights, on a device.
 
 use siskin::Result;
 
@@ -10,7 +10,7 @@ use super::weights::Weights;
 use crate::average::{self, AverageOptions};
 use crate::state::{Data, Tables, bytes_of, words};
 
-/// The average: slot 0 of each tensor, as `kernels/cuda/average.cu` has it.
+/// The average: slot 0 of each tensor, as in `kernels/cuda/average.cu`.
 pub(super) struct Average {
     options: AverageOptions,
     count: u64,
@@ -20,7 +20,7 @@ pub(super) struct Average {
 }
 
 impl Average {
-    /// Begins as the numbers are; `step` is where the optimiser has its own.
+    /// Initializes the average with the weights; `step` is the place of the optimizer's step data.
     pub(super) fn new<D: Device>(
         device: &mut D,
         precision: Precision,
@@ -60,34 +60,34 @@ impl Average {
         Ok(Self { options: own.options().clone(), count: 0, list, follow, swap })
     }
 
-    /// What follows the numbers after a step that was done.
+    /// Returns the tape that updates the average after a successful step.
     pub(super) fn follow(&self) -> &Tape {
         &self.follow
     }
 
-    /// The share of the way that it goes, which the step is told.
+    /// Returns the interpolation weight of the update, an argument of the step.
     pub(super) fn share(&self) -> f64 {
         f64::from(self.options.share(self.count))
     }
 
-    /// Counts a step that was done.
+    /// Counts a successful step.
     pub(super) fn count(&mut self) {
         self.count += 1;
     }
 
-    /// Puts the average in the place of the numbers and keeps those instead; done again, all is as before.
+    /// Swaps the average and the weights; a second call restores them.
     pub(super) fn swap<D: Device>(&self, device: &mut D) -> Result<()> {
         device.run(&self.swap)
     }
 
-    /// Puts all tables and the count of steps into those of a checkpoint.
+    /// Copies all tables and the step count into those of a checkpoint.
     pub(super) fn read<D: Device>(&self, device: &mut D, tables: &mut Tables) -> Result<()> {
         read_tables(&self.list, device, tables)?;
         tables.insert(average::STEPS.to_owned(), Data::Bytes(bytes_of([self.count])));
         Ok(())
     }
 
-    /// Takes them from there.
+    /// Loads them from a checkpoint.
     pub(super) fn write<D: Device>(&mut self, device: &mut D, tables: &Tables) -> Result<()> {
         write_tables(&self.list, device, tables)?;
         [self.count] = words(tables, average::STEPS)?;

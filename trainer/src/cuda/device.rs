@@ -1,52 +1,52 @@
-//! What the executor asks of a device.
+//! The interface of a device.
 
 use siskin::Result;
 
 use super::tape::{Place, Tape};
 
-/// Memory, and work over it.
+/// Device memory, and execution of tapes.
 pub trait Device {
-    /// Memory that nothing else has, from a multiple of 256 on. What is in it is anything.
+    /// Allocates memory, aligned to 256 bytes. Its contents are undefined.
     fn allocate(&mut self, bytes: usize) -> Result<Place>;
 
-    /// Gives memory back.
+    /// Frees memory.
     fn free(&mut self, place: Place) -> Result<()>;
 
-    /// Writes to memory, after all work so far. The bytes may be used again when this returns.
+    /// Writes to memory, after all previous work. `bytes` may be reused when this returns.
     fn write(&mut self, place: Place, bytes: &[u8]) -> Result<()>;
 
-    /// Reads memory, after all work so far.
+    /// Reads memory, after all previous work.
     fn read(&mut self, place: Place, bytes: &mut [u8]) -> Result<()>;
 
-    /// The bytes that nothing has yet; none where that is as much as the process gets.
+    /// Returns the free bytes; `None` if only the memory of the process limits them.
     fn free_bytes(&self) -> Result<Option<usize>> {
         Ok(None)
     }
 
-    /// The bytes that it keeps for its own work.
+    /// Returns the bytes that the device keeps as workspace.
     fn own_bytes(&self) -> usize {
         0
     }
 
-    /// The bytes of shared memory that a block of a kernel may have.
+    /// Returns the maximum shared memory of a block, in bytes.
     fn shared_bytes(&self) -> usize {
         227 << 10
     }
 
-    /// Whether it is as fast as a device: one that is carried out by the processor is not.
+    /// Returns true if timings are meaningful; false for a device that is emulated on the CPU.
     fn is_timed(&self) -> bool {
         true
     }
 
-    /// Whether it multiplies numbers of eight bits.
+    /// Returns true if the device has fp8 matmuls.
     fn has_eights(&self) -> bool {
         true
     }
 
-    /// Does what a tape says, after all work so far. A tape that came before may have been recorded.
+    /// Executes a tape after all previous work. A tape that was run before may have been captured as a CUDA graph.
     fn run(&mut self, tape: &Tape) -> Result<()>;
 
-    /// The same for a tape that is not worth recording.
+    /// Executes a tape without capturing it.
     fn once(&mut self, tape: &Tape) -> Result<()> {
         self.run(tape)
     }

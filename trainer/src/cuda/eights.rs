@@ -1,7 +1,8 @@
-//! Products of numbers of eight bits: which, and what is remembered of their tables.
+//! fp8 matmuls: which ones, and the scaling state of their tensors.
 //!
-//! A table is multiplied by a scale before it is rounded. The scale follows from the largest number that the table had in
-//! the last steps, which the device remembers; before the first step the first batch goes through once for that alone.
+//! Delayed scaling: a tensor is multiplied by a scale before it is rounded to fp8. The scale follows from the maximum
+//! magnitude (amax) of the tensor in the last steps, a history that the device keeps; before the first step, the
+//! first batch runs once only to fill it.
 
 use siskin::Result;
 use siskin::graph::{Op, WeightId};
@@ -13,25 +14,26 @@ use super::{Precision, aligned};
 use crate::program::{Node, Program};
 use crate::state::{Data, Tables};
 
-/// Steps that are remembered.
+/// The length of the amax history, in steps.
 const STEPS: usize = 16;
-/// Rows and columns that a block takes.
+/// Rows and columns that a block processes.
 const SIDE: usize = 32;
-/// What rows and columns of such products are multiples of.
+/// Rows and columns of fp8 matmuls are multiples of this.
 const MULTIPLE: usize = 16;
-/// Tables of a product: what goes in, the matrix, and the gradient of what comes out.
+/// Tensors of a matmul: input, weight, and the gradient of the output.
 const TABLES: usize = 3;
 
 /// The names of the tables of a checkpoint.
 const HISTORY: &str = "eights.history";
 const SCALES: &str = "eights.scales";
 
-/// The products of eight bits, and where their tables' scales are.
+/// The fp8 matmuls, and the places of their tensors' scales.
 #[derive(Clone, Debug)]
 pub(super) struct Eights {
-    /// The matrices, by their number.
+    /// The weight matrices, by index.
     list: Vec<WeightId>,
-    /// Largest numbers of this step, of the last ones, scales, one over scales, and the largest that may be.
+    /// Per tensor: amax of this step, amax of past steps, scales, inverse scales, and the largest value of the
+    /// format.
     largest: Place,
     history: Place,
     scales: Place,
@@ -39,7 +41,7 @@ pub(super) struct Eights {
     limits: Place,
 }
 
-/// What a product knows of one of its tables.
+/// The scaling state of one tensor of a matmul.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known {
     largest: Place,
@@ -48,17 +50,17 @@ pub(super) struct Known {
     range: Range,
 }
 
-/// A table that becomes one of eight bits.
+/// A tensor to be cast to fp8.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cast {
     pub(super) from: Place,
     pub(super) rows: usize,
     pub(super) columns: usize,
-    /// From a row to the next.
+    /// Elements from a row to the next.
     pub(super) stride: usize,
 }
 
-/// Where it is: as it was, and columns as rows, whose length is a multiple of 16.
+/// The places of the fp8 tensor: as is, and transposed with rows padded to a multiple of 16.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Made {
     pub(super) plain: Place,
@@ -66,7 +68,7 @@ pub(super) struct Made {
     pub(super) turned_stride: usize,
 }
 
-/// The matrix of a product that can have eight bits: those of feed-forward layers, and the last.
+/// Returns the weight matrix of a node that can use fp8: those of feed-forward layers, and the last.
 fn matrix(program: &Program, number: usize) -> Option<WeightId> {
     let Op::Linear { parts } = &program.nodes[number].op else { return None };
     let [(weight, _)] = parts[..] else { return None };
@@ -100,7 +102,7 @@ impl Eights {
         })
     }
 
-    /// What is known of the tables of a product; none where it has no eight bits.
+    /// Returns the scaling state of a matmul's tensors; `None` without fp8.
     pub(super) fn of(&self, node: &Node) -> Option<[Known; TABLES]> {
         let Op::Linear { parts } = &node.op else { return None };
         let [(weight, _)] = parts[..] else { return None };
@@ -116,7 +118,7 @@ impl Eights {
         }))
     }
 
-    /// What is done after a step, or after the batch that goes through for this alone.
+    /// Returns the tape that updates the history after a step, or after the batch that only fills it.
     pub(super) fn remember(&self, precision: Precision) -> Tape {
         let mut tape = Tape::new(precision);
         let count = TABLES * self.list.len();
@@ -126,12 +128,12 @@ impl Eights {
         tape
     }
 
-    /// Makes the largest numbers of the step at hand count no more.
+    /// Resets the amax values of the current step.
     pub(super) fn forget<D: Device>(&self, device: &mut D) -> Result<()> {
         device.write(self.largest, &vec![0; 4 * TABLES * self.list.len()])
     }
 
-    /// Puts what is remembered into the tables of a checkpoint.
+    /// Copies the history into the tables of a checkpoint.
     pub(super) fn read<D: Device>(&self, device: &mut D, tables: &mut Tables) -> Result<()> {
         for (name, place, count) in self.tables() {
             let mut numbers = vec![0.0; count];
@@ -141,7 +143,7 @@ impl Eights {
         Ok(())
     }
 
-    /// Takes it from there; whether it was there.
+    /// Loads the history from a checkpoint; returns false if it has none.
     pub(super) fn write<D: Device>(&self, device: &mut D, tables: &Tables) -> Result<bool> {
         for (name, place, count) in self.tables() {
             let Some(Data::Numbers(numbers)) = tables.get(name) else { return Ok(false) };
@@ -165,7 +167,7 @@ impl Eights {
         [(HISTORY, self.history, STEPS * count), (SCALES, self.scales, count)]
     }
 
-    /// The tables of a checkpoint, as they are before the first step.
+    /// Returns the tables of a checkpoint, as they are before the first step.
     pub(super) fn empty(&self) -> Vec<(String, Data)> {
         let table = |(name, _, count): (&str, Place, usize)| {
             (name.to_owned(), Data::Numbers(vec![if name == SCALES { 1.0 } else { 0.0 }; count]))
@@ -174,19 +176,19 @@ impl Eights {
     }
 }
 
-/// Gradients have more exponents and fewer digits.
+/// Returns the fp8 format: gradients have more exponent and fewer mantissa bits.
 fn range(index: usize) -> Range {
     if index + 1 == TABLES { Range::Far } else { Range::Near }
 }
 
 impl Known {
-    /// As a product is told.
+    /// Returns the fp8 operand of a matmul.
     pub(super) fn eight(self) -> Eight {
         Eight { range: self.range, inverse: self.inverse }
     }
 }
 
-/// Rounds a table to eight bits, as it is and turned as is wanted; `keep`: its largest number counts.
+/// Casts a tensor to fp8, as is and transposed as requested; `keep`: its amax is recorded.
 pub(super) fn cast(
     work: &mut Work<'_>,
     table: Cast,

@@ -1,4 +1,4 @@
-//! A device as a run sees it: what it trains, and what of it is kept.
+//! A training device as a run uses it: what it trains, and what of it is checkpointed.
 
 use siskin::Result;
 
@@ -11,12 +11,12 @@ use crate::loss::{Sum, Targets};
 use crate::parameters::{Gradients, Parameters};
 use crate::state::{Data, Tables};
 
-/// Weights and an optimiser that are elsewhere than in the memory of the process.
+/// Weights and an optimizer outside the memory of the process.
 pub trait Engine {
-    /// Runs a batch forth and back: see [`Runner::run_watched`].
+    /// Runs a batch forward and backward: see [`Runner::run_watched`].
     ///
     /// # Errors
-    /// Where the batch does not fit, or the device fails.
+    /// If the batch does not fit, or the device fails.
     fn run(
         &mut self,
         batch: &Batch,
@@ -26,11 +26,10 @@ pub trait Engine {
         watch: Watch<'_>,
     ) -> Result<()>;
 
-    /// Runs a batch forth and back to see how far off it is, and its gradients; all is as before then: see
-    /// [`Runner::try_out`].
+    /// Computes the loss of a batch and its gradients, and restores the state afterwards: see [`Runner::try_out`].
     ///
     /// # Errors
-    /// Where the batch does not fit, or the device fails.
+    /// If the batch does not fit, or the device fails.
     fn try_out(
         &mut self,
         batch: &Batch,
@@ -40,71 +39,71 @@ pub trait Engine {
         gradients: &mut Gradients<f32>,
     ) -> Result<Sum>;
 
-    /// Gives `gradients` those of the device.
+    /// Copies the gradients of the device to `gradients`.
     ///
     /// # Errors
-    /// Where the device fails.
+    /// If the device fails.
     fn gradients(&mut self, gradients: &mut Gradients<f32>) -> Result<()>;
 
-    /// Runs a batch forth alone.
+    /// Runs a batch forward only.
     ///
     /// # Errors
-    /// Where the batch does not fit, or the device fails.
+    /// If the batch does not fit, or the device fails.
     fn evaluate(&mut self, batch: &Batch, loss: &Objective, targets: &Targets) -> Result<()>;
 
-    /// How far off all batches were since this was last asked.
+    /// Returns and resets the loss summed since the last call.
     ///
     /// # Errors
-    /// Where the device fails.
+    /// If the device fails.
     fn take_sum(&mut self) -> Result<Sum>;
 
-    /// Changes the weights: see [`Runner::step`].
+    /// Applies the optimizer: see [`Runner::step`].
     ///
     /// # Errors
-    /// Where the device fails.
+    /// If the device fails.
     fn step(&mut self, rate: f64, scale: f64, limit: Option<f64>) -> Result<Judged>;
 
-    /// Puts the average in the place of the weights, or takes it away again: see [`Runner::swap`].
+    /// Swaps the averaged and the current weights: see [`Runner::swap`].
     ///
     /// # Errors
-    /// Where the device fails.
+    /// If the device fails.
     fn swap(&mut self) -> Result<()>;
 
-    /// Gives `parameters`, and the tables of optimiser and average, the numbers of the device.
+    /// Copies the weights, and the tables of optimizer and average, from the device to `parameters` and `tables`.
     ///
     /// # Errors
-    /// Where the device fails.
+    /// If the device fails.
     fn fetch(&mut self, parameters: &mut Parameters<f32>, tables: &mut Tables) -> Result<()>;
 
-    /// Gives the device the numbers of `parameters`, and of the tables of optimiser and average.
+    /// Copies `parameters`, and the tables of optimizer and average, to the device.
     ///
     /// # Errors
-    /// Where the device fails.
+    /// If the device fails.
     fn put(&mut self, parameters: &Parameters<f32>, tables: &Tables) -> Result<()>;
 
-    /// The tables of a checkpoint that a device alone keeps, as they are before the first step.
+    /// Returns the tables of a checkpoint that only a device keeps, as they are before the first step.
     fn own_tables(&self) -> Vec<(String, Data)>;
 
-    /// The bytes that a batch takes beside the weights: of what is computed, and for the work of operations.
+    /// Returns the bytes that a batch takes besides the weights: activations, and scratch memory of operations.
     ///
     /// # Errors
-    /// Where the batch does not fit.
+    /// If the batch does not fit.
     fn memory(&self, batch: &Batch, loss: &Objective, targets: &Targets) -> Result<[usize; 2]>;
 
-    /// The bytes of all tensors, and of their gradients.
+    /// Returns the bytes of all tensors, and of their gradients.
     fn held(&self) -> [usize; 2];
 
-    /// The bytes of the device that nothing has yet; none where that is as much as the process gets.
+    /// Returns the free bytes of the device; `None` if only the memory of the process limits them.
     ///
     /// # Errors
-    /// Where the device fails.
+    /// If the device fails.
     fn free_bytes(&self) -> Result<Option<usize>>;
 
-    /// Multiplications and additions in a second that the device's own products reach, in the precision at hand; none
-    /// where it is carried out by the processor.
+    /// Returns the FLOP/s that the device's matmuls reach in the current precision; `None` if it is emulated on the
+    /// CPU.
     ///
     /// # Errors
-    /// Where the device fails, or has no room for a product.
+    /// If the device fails, or has no memory for a matmul.
     fn ceiling(&mut self) -> Result<Option<f64>>;
 }
 

@@ -1,9 +1,8 @@
-//! Trains on a graphics processor.
+//! Training on CUDA.
 //!
-//! What a step does there is planned here, as a [`Tape`] of kernels and products over places in the memory of a
-//! [`Device`]: the same schedule that the CPU's runner walks, in the same arena. Nothing here touches a device but the
-//! driver, which is there with the feature `cuda`; tests run tapes on a machine that carries out the kernels' sources
-//! without a graphics processor.
+//! A training step is planned here as a [`Tape`] of kernels and matmuls over places in the memory of a [`Device`]:
+//! the same schedule that the CPU runner executes, in the same arena. Only the driver, enabled by the feature `cuda`,
+//! uses a device; tests execute tapes on an emulator that runs the kernels' sources without a GPU.
 
 mod adapters;
 mod attention;
@@ -34,22 +33,22 @@ pub use tape::{Argument, Command, Eight, Launch, Matrix, Place, Product, Range, 
 use serde::{Deserialize, Serialize};
 use siskin_kernels::quant::BlockType;
 
-/// The numbers that values and their gradients are kept in. Weights, their gradients and what the optimiser remembers are
-/// floats beside that.
+/// The dtype of activations and their gradients. Weights, their gradients and optimizer states are kept in f32 in
+/// addition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
-    /// Floats.
+    /// f32.
     #[default]
     F32,
-    /// The upper halves of floats.
+    /// bfloat16: the high 16 bits of an f32.
     Bf16,
-    /// Halves: the loss is scaled so that small gradients do not vanish.
+    /// IEEE half precision: the loss is scaled so that small gradients do not underflow.
     Fp16,
 }
 
 impl Precision {
-    /// How the names of its kernels end.
+    /// Returns the suffix of its kernels' names.
     fn suffix(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -58,7 +57,7 @@ impl Precision {
         }
     }
 
-    /// Bytes of a number.
+    /// Returns the bytes per element.
     pub fn bytes(self) -> usize {
         match self {
             Self::F32 => 4,
@@ -66,7 +65,7 @@ impl Precision {
         }
     }
 
-    /// Rows of its numbers as weights of this type.
+    /// Returns the block type of weights with this dtype.
     fn block(self) -> BlockType {
         match self {
             Self::F32 => BlockType::F32,
@@ -75,13 +74,13 @@ impl Precision {
         }
     }
 
-    /// Numbers in 16 bytes.
+    /// Returns the number of elements in 16 bytes.
     fn wide(self) -> usize {
         16 / self.bytes()
     }
 }
 
-/// What tables begin at a multiple of.
+/// The alignment of tables, in bytes.
 const ALIGNMENT: usize = 256;
 
 fn aligned(bytes: usize) -> usize {

@@ -1,4 +1,5 @@
-//! The losses of routers on a device: what all layers of a side chose is summed up forth, and known when gradients are made.
+//! The auxiliary losses of MoE routers on a device: forward accumulates statistics over all layers of a side, from
+//! which backward computes gradients.
 
 use siskin::Result;
 use siskin::graph::{Op, Routing};
@@ -12,16 +13,16 @@ use crate::runner::RouterOptions;
 
 const THREADS: usize = 256;
 
-/// What is asked of routers, and where their sums are.
+/// The weights of the auxiliary losses, and the places of the router statistics.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Routers {
     options: RouterOptions,
-    /// Those of both sides, each with room for `most` experts.
+    /// Those of both sides, each for up to `most` experts.
     sums: Place,
     most: usize,
 }
 
-/// The routing of a node, and its side.
+/// Returns the routing of a node, and its side.
 fn of(program: &Program, node: usize) -> Option<(Routing, Side)> {
     match program.nodes[node].op {
         Op::Route(routing) => Some((routing, program.values[program.nodes[node].output].side)),
@@ -30,7 +31,7 @@ fn of(program: &Program, node: usize) -> Option<(Routing, Side)> {
 }
 
 impl Routers {
-    /// None where nothing is asked of routers, or there are none.
+    /// Allocates the statistics; `None` without auxiliary losses or without routers.
     pub(super) fn new<D: Device>(
         device: &mut D,
         program: &Program,
@@ -45,7 +46,7 @@ impl Routers {
         Ok(Some(Self { sums: device.allocate(own.bytes())?, ..own }))
     }
 
-    /// Of the sums: choices and probabilities of each expert, and the squares.
+    /// Returns the bytes of the statistics: choices and probabilities of each expert, and the squares.
     fn bytes(&self) -> usize {
         2 * 8 * (2 * self.most + 1)
     }
@@ -58,19 +59,19 @@ impl Routers {
         self.sums + first as Place
     }
 
-    /// What the host says of a batch that counts `weight`, whose gradients are scaled.
+    /// Writes the host values of a batch with the total weight `weight` and the gradient scale `scale`.
     fn said(&self, work: &mut Work<'_>, [scale, weight]: [f64; 2]) -> Argument {
         let said = [self.options.balance, self.options.z, scale * weight, weight];
         let bytes = || said.into_iter().flat_map(f64::to_le_bytes).collect();
         Argument::Place(work.sheet.table("routers", bytes))
     }
 
-    /// Begins a batch.
+    /// Starts a batch.
     pub(super) fn begin(&self, work: &mut Work<'_>) {
         work.tape.clear(self.sums, self.bytes());
     }
 
-    /// Takes in what a router did, where the node is one.
+    /// Accumulates the decisions of a router, if the node is one.
     pub(super) fn see(&self, work: &mut Work<'_>, program: &Program, node: usize, call: (usize, [Place; 2])) {
         let Some((routing, side)) = of(program, node) else { return };
         let (rows, [scores, routed]) = call;
@@ -81,7 +82,7 @@ impl Routers {
         work.tape.kernel(&name, [routing.experts + 1, 1, 1], THREADS, 0, &arguments);
     }
 
-    /// Adds the losses of all sides to a double.
+    /// Adds the losses of both sides to an f64.
     pub(super) fn add_loss(
         &self,
         work: &mut Work<'_>,
@@ -103,7 +104,7 @@ impl Routers {
         }
     }
 
-    /// Adds the gradient of that loss to the gradient of a router's scores, where the node is one.
+    /// Adds the gradient of that loss to the gradient of a router's scores, if the node is a router.
     pub(super) fn add(
         &self,
         work: &mut Work<'_>,
@@ -126,7 +127,7 @@ impl Routers {
     }
 }
 
-/// The experts of a side, and the rows that go through its routers, layer by layer; none where it has no rows or none.
+/// Returns the experts of a side, and the total rows of its routers, layer by layer; `None` without rows or routers.
 fn shape(program: &Program, batch: &Batch, side: Side) -> Option<(usize, usize)> {
     let all = (0..program.nodes.len()).filter_map(|node| Some((node, of(program, node)?)));
     let own = all.filter(|(_, (_, own))| *own == side);
@@ -136,7 +137,7 @@ fn shape(program: &Program, batch: &Batch, side: Side) -> Option<(usize, usize)>
     (rows > 0).then_some((experts, rows))
 }
 
-/// The logarithms of the sums of exponentials, row by row.
+/// Computes the log-sum-exp of scores, row by row.
 fn logarithms(work: &mut Work<'_>, scores: Place, [rows, experts]: [usize; 2]) -> Place {
     work.scratch.clear();
     let left = work.scratch.floats(rows);

@@ -1,4 +1,4 @@
-//! Walks the schedule of a program, and writes down what a device is to do for it.
+//! Builds and executes the tape of a program's schedule on a device.
 
 mod head;
 mod lay;
@@ -40,10 +40,10 @@ use crate::quantise::Rounding;
 use crate::runner::{RouterOptions, check};
 use crate::state::{Data, Tables};
 
-/// Bytes of what is added up over batches.
+/// Bytes of the sums that accumulate over batches.
 const SUMS: usize = 32;
 
-/// Memory that grows as batches need it.
+/// Device memory that grows on demand.
 #[derive(Clone, Copy, Debug, Default)]
 struct Area {
     place: Place,
@@ -51,7 +51,7 @@ struct Area {
 }
 
 impl Area {
-    /// Makes room for so many bytes; whether the place is a new one.
+    /// Grows to `bytes` bytes; returns true if it was reallocated.
     fn grow<D: Device>(&mut self, device: &mut D, bytes: usize) -> Result<bool> {
         if bytes <= self.size {
             return Ok(false);
@@ -61,7 +61,7 @@ impl Area {
         Ok(true)
     }
 
-    /// Gives its memory back.
+    /// Frees its memory.
     fn free<D: Device>(&mut self, device: &mut D) -> Result<()> {
         match std::mem::take(self) {
             Self { size: 0, .. } => Ok(()),
@@ -73,19 +73,19 @@ impl Area {
 /// The memory of a step.
 #[derive(Clone, Copy, Debug, Default)]
 struct Areas {
-    /// Values, their gradients, and what is kept for backward.
+    /// Activations, their gradients, and what forward keeps for backward.
     arena: Area,
-    /// What an operation uses while it runs.
+    /// Scratch memory of an operation.
     scratch: Area,
-    /// The head's tables for some rows.
+    /// The head's buffers for a chunk of rows.
     head: Area,
     /// Tables of the batch.
     sheet: Area,
 }
 
 impl Areas {
-    /// Makes room for so many bytes of each, in their order; whether a place is a new one. Where there is no room, none keeps
-    /// any: the next batch may need less.
+    /// Grows the areas to these sizes, in order; returns true if one was reallocated. If an allocation fails, all are
+    /// freed, since the next batch may need less.
     fn grow<D: Device>(&mut self, device: &mut D, bytes: [usize; 4]) -> Result<bool> {
         let grow = |moved: bool, (area, bytes): (&mut Area, usize)| Ok(moved | area.grow(device, bytes)?);
         let moved = self.all().into_iter().zip(bytes).try_fold(false, grow);
@@ -101,29 +101,29 @@ impl Areas {
     }
 }
 
-/// What a device is to do for a batch.
+/// The execution plan of a batch.
 struct Plan {
     tape: Tape,
     sheet: Vec<u8>,
-    /// Bytes of the areas, in their order.
+    /// Bytes of the areas, in order.
     bytes: [usize; 4],
-    /// What is shown; nothing where nobody looks.
+    /// The observed outputs; empty without an observer.
     marks: Vec<Mark>,
-    /// Where the work of each step of the schedule ends.
+    /// Where the commands of each step of the schedule end.
     bounds: Vec<Bound>,
 }
 
-/// Who looks at the work for a batch.
+/// The observer of a batch.
 pub enum Watch<'a> {
-    /// Nobody: the work may have been recorded.
+    /// No observer: the tape may be a captured CUDA graph.
     Nobody,
-    /// Somebody who is shown what each node gives, to the bit what it gives otherwise.
+    /// Receives the output of each node, bit-identical to an unobserved run.
     Outputs(&'a mut Show<'a>),
-    /// Somebody who is told how long each piece takes, which is waited for.
+    /// Receives the duration of each piece of work; synchronizes after each.
     Times(&'a mut Tell<'a>),
 }
 
-/// What is trained towards.
+/// The training objective.
 #[derive(Clone, Copy)]
 struct Goal<'a> {
     loss: &'a Objective,
@@ -138,34 +138,34 @@ pub struct Runner<D> {
     program: Program,
     schedule: Schedule,
     forward: Schedule,
-    /// Where tables of the last batches lie, forth and back and forth alone.
+    /// Layouts of recent batches: forward and backward, and forward only.
     layouts: [Layouts; 2],
-    /// Tables of batches of the same lengths.
+    /// Tables of batches with equal sequence lengths.
     kept: Kept,
-    /// Whether GELU is computed with the product before it. What is computed again is computed from what was kept, which is
-    /// rounded, and has to have the same bits.
+    /// Whether GELU is fused into the matmul before it. Recomputation starts from the kept pre-activation, which is
+    /// rounded, and must give the same bits.
     bends: bool,
     weights: Weights,
     areas: Areas,
-    /// Loss, weight, what was right and the loss of routers, as doubles.
+    /// Loss, weight, accuracy and router loss, as f64.
     sums: Place,
     routers: Option<Routers>,
     optimiser: Option<Stepper>,
     average: Option<Average>,
-    /// What is remembered after each step of tables that become eight bits, and whether anything is by now.
+    /// The tape that updates the fp8 amax history after each step, and whether the history is filled.
     remember: Option<Tape>,
     remembers: bool,
-    /// What follows from weights that have changed.
+    /// The tape that updates what is derived from the weights.
     renew: Option<Tape>,
-    /// Which weights products take rounded.
+    /// Which weights matmuls read in rounded form (quantization-aware training).
     rounding: Option<Rounding>,
 }
 
 impl<D: Device> Runner<D> {
-    /// Brings the weights of a program to a device; those that `trains` names change.
+    /// Copies the weights of a program to a device; those for which `trains` returns true are trained.
     ///
     /// # Errors
-    /// Where an operation has no kernels, or the device no memory.
+    /// If an operation has no kernel, or the device is out of memory.
     pub fn new(
         mut device: D,
         precision: Precision,
@@ -203,27 +203,27 @@ impl<D: Device> Runner<D> {
         })
     }
 
-    /// From now on routers have losses of their own where gradients are made.
+    /// Enables the auxiliary losses of routers.
     ///
     /// # Errors
-    /// Where the device has no memory.
+    /// If the device is out of memory.
     pub fn route(&mut self, options: RouterOptions) -> Result<()> {
         self.routers = Routers::new(&mut self.device, &self.program, options)?;
         Ok(())
     }
 
-    /// Runs a batch forth and back: adds the gradients of the loss times `scale` to those on the device.
+    /// Runs a batch forward and backward: accumulates the gradients of the loss times `scale` on the device.
     ///
     /// # Errors
-    /// Where the batch does not fit the program, or the device fails.
+    /// If the batch does not fit the program, or the device fails.
     pub fn run(&mut self, batch: &Batch, loss: &Objective, targets: &Targets, scale: f64) -> Result<()> {
         self.run_watched(batch, loss, targets, scale, Watch::Nobody)
     }
 
-    /// The same while somebody looks.
+    /// Like [`Self::run`], with an observer.
     ///
     /// # Errors
-    /// Where the batch does not fit the program, or the device fails.
+    /// If the batch does not fit the program, or the device fails.
     pub fn run_watched(
         &mut self,
         batch: &Batch,
@@ -237,7 +237,7 @@ impl<D: Device> Runner<D> {
 
     fn forth_and_back(&mut self, batch: &Batch, goal: Goal<'_>, watch: Watch<'_>) -> Result<()> {
         if let Some(remember) = self.remember.clone().filter(|_| !self.remembers) {
-            // Once for the largest numbers alone.
+            // Once to fill the amax history.
             self.walk(batch, goal, true, Watch::Nobody)?;
             self.clear()?;
             self.device.run(&remember)?;
@@ -246,11 +246,11 @@ impl<D: Device> Runner<D> {
         self.walk(batch, goal, true, watch)
     }
 
-    /// Runs a batch forth and back to see how far off it is, and its gradients. All is as before then: gradients and sums are
-    /// zero, and of its largest numbers nothing is remembered.
+    /// Computes the loss of a batch and its gradients, and restores the state afterwards: gradients and sums are
+    /// zero, and the amax history is unchanged.
     ///
     /// # Errors
-    /// Where the batch does not fit the program, or the device fails.
+    /// If the batch does not fit the program, or the device fails.
     pub fn try_out(
         &mut self,
         batch: &Batch,
@@ -270,12 +270,12 @@ impl<D: Device> Runner<D> {
         });
         let restored = self.restore(&tables);
         self.remembers = remembers;
-        // What went wrong first is told.
+        // The first error is returned.
         let sum = tried?;
         restored.map(|()| sum)
     }
 
-    /// Makes gradients and sums zero, and puts back what was remembered of tables of eight bits.
+    /// Zeroes gradients and sums, and restores the fp8 amax history.
     fn restore(&mut self, tables: &Tables) -> Result<()> {
         self.clear()?;
         if let Some(eights) = &self.weights.eights {
@@ -285,10 +285,10 @@ impl<D: Device> Runner<D> {
         Ok(())
     }
 
-    /// Makes gradients, and what was added up over batches, zero.
+    /// Zeroes the gradients and the sums over batches.
     ///
     /// # Errors
-    /// Where the device fails.
+    /// If the device fails.
     pub fn clear(&mut self) -> Result<()> {
         let mut tape = Tape::new(self.precision);
         for weight in self.weights.list.iter().filter(|weight| weight.gradient > 0) {
@@ -298,11 +298,11 @@ impl<D: Device> Runner<D> {
         self.device.run(&tape)
     }
 
-    /// From now on products of feed-forward layers and the last one have numbers of eight bits, where their rows and
-    /// columns are multiples of 16.
+    /// Enables fp8 for the matmuls of feed-forward layers and the last one, where rows and columns are multiples of
+    /// 16.
     ///
     /// # Errors
-    /// Where the device has no such products or no memory.
+    /// If the device has no fp8 matmuls or is out of memory.
     pub fn eights(&mut self) -> Result<()> {
         if !self.device.has_eights() {
             let message = "this device has no products of eight bits; leave fp8 out";
@@ -314,18 +314,18 @@ impl<D: Device> Runner<D> {
         Ok(())
     }
 
-    /// Runs a batch forth alone.
+    /// Runs a batch forward only.
     ///
     /// # Errors
-    /// Where the batch does not fit the program, or the device fails.
+    /// If the batch does not fit the program, or the device fails.
     pub fn evaluate(&mut self, batch: &Batch, loss: &Objective, targets: &Targets) -> Result<()> {
         self.walk(batch, Goal { loss, targets, scale: 1.0 }, false, Watch::Nobody)
     }
 
-    /// How far off all batches were since this was last asked.
+    /// Returns and resets the loss summed since the last call.
     ///
     /// # Errors
-    /// Where the device fails.
+    /// If the device fails.
     pub fn take_sum(&mut self) -> Result<Sum> {
         let mut bytes = [0; SUMS];
         self.device.read(self.sums, &mut bytes)?;
@@ -338,11 +338,11 @@ impl<D: Device> Runner<D> {
         Ok(Sum { loss: number(0), weight: number(1), right: number(2), routers: number(3) })
     }
 
-    /// Changes the weights with the optimiser, and makes their gradients zero. Gradients that were scaled by `scale` and
-    /// are longer than `limit` are made shorter; where they are not finite, weights stay as they are.
+    /// Applies the optimizer, and zeroes the gradients. Gradients, which were scaled by `scale`, are clipped to the
+    /// norm `limit`; if they are not finite, the weights do not change.
     ///
     /// # Errors
-    /// Where there is no optimiser, or the device fails.
+    /// If there is no optimizer, or the device fails.
     pub fn step(&mut self, rate: f64, scale: f64, limit: Option<f64>) -> Result<Judged> {
         let Some(optimiser) = &mut self.optimiser else {
             return Err(Error::argument("optimiser", "the device has none yet"));
@@ -361,10 +361,10 @@ impl<D: Device> Runner<D> {
         Ok(judged)
     }
 
-    /// Gives the device an optimiser that has not stepped yet; `own` is the same on the CPU.
+    /// Creates the optimizer on the device, before its first step; `own` is the same on the CPU.
     ///
     /// # Errors
-    /// Where the device has no memory.
+    /// If the device is out of memory.
     pub fn optimise(&mut self, options: &OptimiserOptions, own: &Optimiser) -> Result<()> {
         let (device, program) = (&mut self.device, &self.program);
         let stepper = Stepper::new(device, self.precision, program, &self.weights, options, own)?;
@@ -372,10 +372,10 @@ impl<D: Device> Runner<D> {
         Ok(())
     }
 
-    /// Lets a moving average follow the weights from here on; `own` is the same on the CPU.
+    /// Enables a moving average of the weights; `own` is the same on the CPU.
     ///
     /// # Errors
-    /// Where there is no optimiser yet, or the device has no memory.
+    /// If there is no optimizer yet, or the device is out of memory.
     pub fn follow(&mut self, own: &average::Average) -> Result<()> {
         let Some(optimiser) = &self.optimiser else {
             return Err(Error::argument("average", "follows an optimiser, and the device has none yet"));
@@ -385,10 +385,10 @@ impl<D: Device> Runner<D> {
         Ok(())
     }
 
-    /// Keeps up to date what follows from adapters.
+    /// Enables the update of what is derived from adapters.
     ///
     /// # Errors
-    /// Where the device has no memory.
+    /// If the device is out of memory.
     pub fn adapt(&mut self, adapters: &[Adapter], options: &AdapterOptions) -> Result<()> {
         let (device, program) = (&mut self.device, &self.program);
         let all = (adapters, options.factor());
@@ -396,12 +396,12 @@ impl<D: Device> Runner<D> {
         self.renew()
     }
 
-    /// From now on products take some weights as a file holds them. They are rounded here, by the codecs that pack files,
-    /// whenever they have changed; the parameters that the runner was made with are rounded by the same. Before
-    /// [`Runner::optimise`].
+    /// Enables quantization-aware training: matmuls read some weights as a file will hold them. They are rounded
+    /// here, by the codecs that pack files, whenever they change; the parameters that the runner was created with are
+    /// rounded by the same codecs. Must be called before [`Runner::optimise`].
     ///
     /// # Errors
-    /// Where the device fails.
+    /// If the device fails.
     pub fn quantise(&mut self, rounding: Rounding) -> Result<()> {
         self.rounding = Some(rounding);
         self.round()
@@ -412,49 +412,48 @@ impl<D: Device> Runner<D> {
         self.weights.round(&mut self.device, rounding, &self.program)
     }
 
-    /// Brings up to date what follows from weights that have changed, as it is after each step.
+    /// Updates what is derived from the weights, as after each step.
     fn renew(&mut self) -> Result<()> {
         self.renew.as_ref().map_or(Ok(()), |tape| self.device.run(tape))?;
         self.round()
     }
 
-    /// Puts the average in the place of the weights and keeps those instead; done again, all is as before. Nothing where
-    /// there is no average.
+    /// Swaps the averaged and the current weights; a second call restores them. No-op without an average.
     ///
     /// # Errors
-    /// Where the device fails.
+    /// If the device fails.
     pub fn swap(&mut self) -> Result<()> {
         let Some(average) = &self.average else { return Ok(()) };
         average.swap(&mut self.device)?;
         self.renew()
     }
 
-    /// The weights, as floats.
+    /// Copies the weights to `parameters`, as f32.
     ///
     /// # Errors
-    /// Where the device fails.
+    /// If the device fails.
     pub fn read(&mut self, parameters: &mut Parameters<f32>) -> Result<()> {
         self.weights.read(&mut self.device, parameters)
     }
 
-    /// Gives the weights other numbers.
+    /// Replaces the values of the weights.
     ///
     /// # Errors
-    /// Where the device fails.
+    /// If the device fails.
     pub fn write(&mut self, parameters: &Parameters<f32>) -> Result<()> {
         self.weights.write(&mut self.device, parameters)?;
         self.renew()
     }
 
-    /// The gradients of all weights that are trained.
+    /// Copies the gradients of all trained weights to `gradients`.
     ///
     /// # Errors
-    /// Where the device fails.
+    /// If the device fails.
     pub fn gradients(&mut self, gradients: &mut Gradients<f32>) -> Result<()> {
         self.weights.read_gradients(&mut self.device, gradients)
     }
 
-    /// Puts what the optimiser and the average keep into the tables of a checkpoint.
+    /// Copies the states of optimizer and average into the tables of a checkpoint.
     pub(super) fn read_tables(&mut self, tables: &mut Tables) -> Result<()> {
         if let Some(optimiser) = &self.optimiser {
             optimiser.read(&mut self.device, tables)?;
@@ -465,7 +464,7 @@ impl<D: Device> Runner<D> {
         self.average.as_ref().map_or(Ok(()), |average| average.read(&mut self.device, tables))
     }
 
-    /// Takes it from there.
+    /// Loads them from a checkpoint.
     pub(super) fn write_tables(&mut self, tables: &Tables) -> Result<()> {
         if let Some(optimiser) = &mut self.optimiser {
             optimiser.write(&mut self.device, tables)?;
@@ -476,7 +475,7 @@ impl<D: Device> Runner<D> {
         self.average.as_mut().map_or(Ok(()), |average| average.write(&mut self.device, tables))
     }
 
-    /// The tables that a device alone keeps, as they are before the first step.
+    /// Returns the tables that only a device keeps, as they are before the first step.
     pub(super) fn own_tables(&self) -> Vec<(String, Data)> {
         self.weights.eights.as_ref().map(Eights::empty).unwrap_or_default()
     }

@@ -1,7 +1,7 @@
-//! What kernels need to know of a batch: tables of whole numbers and floats, in one piece that is sent at once.
+//! The tables of a batch that kernels read: integers and floats, in one buffer that is copied at once.
 //!
-//! A table's size follows from rows and texts alone, rounded up, so that batches of like shape have their tables at the
-//! same places and give the same tape.
+//! The size of a table follows from rows and sequences alone, rounded up, so that batches of similar shape have their
+//! tables at the same places and give the same tape.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,28 +12,28 @@ use super::tape::Place;
 /// Tables by name, one after the other.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sheet {
-    /// Where the first one will be.
+    /// The place of the first.
     base: Place,
     places: HashMap<String, Place>,
     pub(super) bytes: Vec<u8>,
     pub(super) kept: Kept,
 }
 
-/// Lists of an attention over some texts.
+/// The work lists of an attention over some sequences.
 pub(super) type Lists = [Vec<i32>; 3];
 
 /// Lists by name, the newest first.
 type Known = VecDeque<(String, Arc<Lists>)>;
 
-/// Lists that belong to the lengths of texts alone, for those of the last batches.
+/// A cache of lists that depend on the lengths of sequences alone, for recent batches.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Kept(Arc<Mutex<Known>>);
 
 impl Kept {
-    /// So many are kept.
+    /// The maximum number of cached entries.
     const MOST: usize = 16;
 
-    /// The lists of this name, which `make` gives where there are none yet.
+    /// Returns the lists of this name, calling `make` on a cache miss.
     pub(super) fn find(&self, name: String, make: impl FnOnce() -> Lists) -> Arc<Lists> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, lists)) = known.iter().find(|(known, _)| *known == name) {
@@ -47,17 +47,17 @@ impl Kept {
 }
 
 impl Sheet {
-    /// For a piece of memory.
+    /// Creates an empty sheet at `base`.
     pub(super) fn new(base: Place) -> Self {
         Self { base, ..Self::default() }
     }
 
-    /// With what other sheets have kept.
+    /// Shares the cache of other sheets.
     pub(super) fn with(self, kept: &Kept) -> Self {
         Self { kept: kept.clone(), ..self }
     }
 
-    /// The place of a table that `make` gives where there is none of this name yet.
+    /// Returns the place of a table, calling `make` when the name is first used.
     pub(super) fn table(&mut self, name: &str, make: impl FnOnce() -> Vec<u8>) -> Place {
         if let Some(&known) = self.places.get(name) {
             return known;
@@ -69,19 +69,19 @@ impl Sheet {
         place
     }
 
-    /// The same for whole numbers.
+    /// Like [`Self::table`], for integers.
     pub(super) fn whole(&mut self, name: &str, make: impl FnOnce() -> Vec<i32>) -> Place {
         self.table(name, || make().into_iter().flat_map(i32::to_le_bytes).collect())
     }
 
-    /// The same for floats.
+    /// Like [`Self::table`], for floats.
     pub(super) fn floats(&mut self, name: &str, make: impl FnOnce() -> Vec<f32>) -> Place {
         self.table(name, || make().into_iter().flat_map(f32::to_le_bytes).collect())
     }
 }
 
-/// Rows by their number, for gradients of a table's rows: every number once, where its rows begin in the third list, the
-/// rows, and how many numbers there are.
+/// Groups rows by their index, for the gradient of an embedding table: the distinct indices, where the rows of each
+/// begin in the sorted list, the sorted list of rows, and the number of distinct indices.
 pub(super) fn by_number(numbers: &[i32]) -> [Vec<i32>; 4] {
     let mut order: Vec<i32> = (0..numbers.len() as i32).collect();
     order.sort_by_key(|&row| numbers[row as usize]);
@@ -94,7 +94,7 @@ pub(super) fn by_number(numbers: &[i32]) -> [Vec<i32>; 4] {
         }
     }
     let count = distinct.len() as i32;
-    // As many as there could be: those that are not there have no rows.
+    // Padded to the maximum number of groups; the padding has no rows.
     starts.resize(numbers.len() + 1, order.len() as i32);
     distinct.resize(numbers.len(), 0);
     [distinct, starts, order, vec![count]]

@@ -1,53 +1,53 @@
-//! What a device is to do, written down before it is done: the same tape again is the same recorded graph.
+//! The launches of a step, recorded before they are executed: an equal tape can run as the same CUDA graph.
 
 use super::Precision;
 
-/// A place in the memory of a device; 0: none.
+/// An address in the memory of a device; 0: none.
 pub type Place = u64;
 
-/// What a kernel is called with.
+/// An argument of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Argument {
-    /// A place.
+    /// An address.
     Place(Place),
-    /// A whole number of 32 bits.
+    /// A 32-bit integer.
     Whole(i32),
-    /// A whole number of 64 bits.
+    /// A 64-bit integer.
     Long(i64),
-    /// A float.
+    /// An f32.
     Float(f32),
 }
 
-/// A kernel of `kernels/cuda/`, and how often.
+/// A launch of a kernel in `kernels/cuda/`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Launch {
     /// Its name.
     pub kernel: String,
-    /// Blocks along each side; never 0.
+    /// The grid size; never 0.
     pub grid: [u32; 3],
-    /// Threads of a block.
+    /// Threads per block.
     pub threads: u32,
-    /// Bytes of shared memory of a block.
+    /// Bytes of dynamic shared memory per block.
     pub shared: u32,
-    /// What it is called with.
+    /// Its arguments.
     pub arguments: Vec<Argument>,
 }
 
-/// A matrix of numbers of the precision of the tape: rows `stride` numbers apart.
+/// A matrix of the tape's dtype: rows are `stride` elements apart.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Matrix {
-    /// Where it begins.
+    /// Its first element.
     pub place: Place,
-    /// From a row to the next.
+    /// Elements from a row to the next.
     pub stride: usize,
-    /// Whether its columns are meant as rows.
+    /// Whether it is transposed.
     pub turned: bool,
 }
 
-/// `out = a · b + bias`, or added to what `out` holds.
+/// A matmul `out = a · b + bias`, optionally accumulated into `out`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Product {
-    /// Of a, b.
+    /// The dtype of a and b.
     pub precision: Precision,
     /// Rows and columns of the output, and columns of a.
     pub shape: [usize; 3],
@@ -55,32 +55,32 @@ pub struct Product {
     pub a: Matrix,
     /// `shape[2]` × `shape[1]`.
     pub b: Matrix,
-    /// Where the output goes, never turned.
+    /// The output, never transposed.
     pub out: Matrix,
-    /// Whether the output is floats, whatever a and b are.
+    /// Whether the output is f32, whatever a and b are.
     pub floats: bool,
-    /// Whether it is added to what is there.
+    /// Whether the output is accumulated into.
     pub add: bool,
-    /// A number for each column; 0: none.
+    /// One element per column; 0: none.
     pub bias: Place,
-    /// Where all that goes, where the output is GELU of it, by the hyperbolic tangent: rows as those of the output; 0: the
-    /// output is no function of it.
+    /// Where the pre-activation is stored if the output is tanh-GELU of it, with rows like those of the output; 0: no
+    /// GELU epilogue.
     pub before: Place,
-    /// What a and b are, where they are numbers of eight bits: neither a nor the rows of b are turned then.
+    /// The formats of a and b if they are fp8: neither a nor the rows of b are transposed then.
     pub eights: Option<[Eight; 2]>,
 }
 
-/// How far numbers of eight bits reach.
+/// The fp8 formats ([arXiv:2209.05433](https://arxiv.org/abs/2209.05433)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Range {
-    /// To 448, with three binary digits (e4m3).
+    /// E4M3: up to 448, with three mantissa bits.
     Near,
-    /// To 57344, with two (e5m2).
+    /// E5M2: up to 57344, with two mantissa bits.
     Far,
 }
 
 impl Range {
-    /// The largest number.
+    /// Returns the largest finite value.
     pub fn limit(self) -> f32 {
         match self {
             Self::Near => 448.0,
@@ -89,59 +89,59 @@ impl Range {
     }
 }
 
-/// A table of numbers of eight bits.
+/// An fp8 operand.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Eight {
-    /// How far they reach.
+    /// Its format.
     pub range: Range,
-    /// Where the float is that they are multiplied by.
+    /// The place of its inverse scale, an f32 that values are multiplied by.
     pub inverse: Place,
 }
 
-/// One piece of work.
+/// One command.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
-    /// A kernel.
+    /// A kernel launch.
     Launch(Launch),
-    /// A product of matrices.
+    /// A matmul.
     Multiply(Product),
-    /// Zero bytes.
+    /// A memset to zero.
     Clear {
-        /// From here on.
+        /// The first byte.
         place: Place,
-        /// So many.
+        /// The number of bytes.
         bytes: usize,
     },
 }
 
-/// Work in order.
+/// Commands in order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tape {
-    /// Of tables of values.
+    /// The dtype of values.
     pub precision: Precision,
-    /// What is done.
+    /// The commands.
     pub commands: Vec<Command>,
 }
 
-/// Threads of kernels that take numbers one by one.
+/// Threads per block of elementwise kernels.
 const THREADS: usize = 256;
-/// Blocks along the first side of such kernels: as many as any device has at work.
+/// The maximum grid size of such kernels along x: as many blocks as any device runs at once.
 const MOST_BLOCKS: usize = 4096;
-/// Blocks along the second and third side.
+/// The maximum grid size along y and z.
 const MOST_ROWS: usize = 65_535;
 
 impl Tape {
-    /// With nothing on it.
+    /// Creates an empty tape.
     pub fn new(precision: Precision) -> Self {
         Self { precision, commands: Vec::new() }
     }
 
-    /// Some of its work.
+    /// Returns a range of its commands.
     pub(super) fn part(&self, commands: std::ops::Range<usize>) -> Self {
         Self { precision: self.precision, commands: self.commands[commands].to_vec() }
     }
 
-    /// A kernel by its whole name; nothing where it has no blocks.
+    /// Appends a kernel by its full name; no-op without blocks.
     pub(super) fn kernel(
         &mut self,
         name: &str,
@@ -162,19 +162,19 @@ impl Tape {
         }));
     }
 
-    /// The name of a kernel for this precision.
+    /// Returns the name of a kernel for this precision.
     pub(super) fn named(&self, name: &str) -> String {
         format!("{name}_{}", self.precision.suffix())
     }
 
-    /// A kernel that takes `count` numbers one by one; their count is its last argument.
+    /// Appends an elementwise kernel over `count` elements; the count is its last argument.
     pub(super) fn numbers(&mut self, name: &str, count: usize, arguments: &[Argument]) {
         let blocks = count.div_ceil(THREADS * self.precision.wide()).min(MOST_BLOCKS);
         let arguments = [arguments, &[Argument::Long(count as i64)]].concat();
         self.kernel(&self.named(name), [blocks, 1, 1], THREADS, 0, &arguments);
     }
 
-    /// A kernel that takes the cells of a table, row by row.
+    /// Appends a kernel over the elements of a table, row by row.
     pub(super) fn cells(&mut self, name: &str, rows: usize, columns: usize, arguments: &[Argument]) {
         let across = columns.div_ceil(self.precision.wide());
         let threads = across.next_multiple_of(32).min(THREADS);
@@ -182,19 +182,19 @@ impl Tape {
         self.kernel(&self.named(name), grid, threads, 0, arguments);
     }
 
-    /// A kernel of which each warp takes one of `count` things.
+    /// Appends a kernel with one warp per item, of `count` items.
     pub(super) fn warps(&mut self, name: &str, count: usize, arguments: &[Argument]) {
         self.kernel(&self.named(name), [count.div_ceil(THREADS / 32), 1, 1], THREADS, 0, arguments);
     }
 
-    /// A product of matrices; nothing where it has no numbers.
+    /// Appends a matmul; no-op for an empty output.
     pub(super) fn multiply(&mut self, product: Product) {
         if product.shape[0] > 0 && product.shape[1] > 0 {
             self.commands.push(Command::Multiply(product));
         }
     }
 
-    /// Zero bytes.
+    /// Appends a memset to zero.
     pub(super) fn clear(&mut self, place: Place, bytes: usize) {
         if bytes > 0 {
             self.commands.push(Command::Clear { place, bytes });

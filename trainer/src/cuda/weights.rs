@@ -13,31 +13,31 @@ use crate::parameters::{Gradients, Parameter, Parameters, Seen};
 use crate::program::Program;
 use crate::quantise::Rounding;
 
-/// Where the numbers of a tensor are.
+/// The places of a tensor's values.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Weight {
-    /// As floats; 0: they are in the precision of products alone.
+    /// As f32; 0: only kept in the precision of matmuls.
     pub(super) floats: Place,
-    /// In the precision that products take: the same place where that is floats and nothing is rounded.
+    /// In the precision of matmuls: the same place if that is f32 and nothing is rounded.
     pub(super) numbers: Place,
-    /// The gradient, as floats; 0: it stays as it is.
+    /// The gradient, as f32; 0: not trained.
     pub(super) gradient: Place,
-    /// How many.
+    /// The number of elements.
     pub(super) count: usize,
 }
 
-/// All tensors, by their number.
+/// All tensors, by index.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Weights {
     pub(super) list: Vec<Weight>,
-    /// What products of eight bits know, where there are some.
+    /// The scaling state of fp8 matmuls, if any.
     pub(super) eights: Option<Eights>,
     precision: Precision,
 }
 
 impl Weights {
-    /// Brings parameters to a device; those that `trains` names get gradients, zero at first. Matrices that stay, and that
-    /// `products` alone read, are not kept as floats beside. What is packed is unpacked on its way.
+    /// Copies parameters to a device; those for which `trains` returns true get gradients, initially zero. Frozen
+    /// matrices that only matmuls read (`products`) have no f32 copy. Packed matrices are unpacked in chunks.
     pub(super) fn new<D: Device>(
         device: &mut D,
         precision: Precision,
@@ -46,7 +46,7 @@ impl Weights {
         trains: impl Fn(usize) -> bool,
     ) -> Result<Self> {
         let mut size = 0;
-        // Places are counted from 1 here, so that 0 is none.
+        // Places are counted from 1 here, since 0 means none.
         let mut next = |bytes: usize| {
             size += aligned(bytes);
             (size - aligned(bytes)) as Place + 1
@@ -83,7 +83,7 @@ impl Weights {
         Ok(weights)
     }
 
-    /// The bytes of all tensors, and of their gradients.
+    /// Returns the bytes of all tensors, and of their gradients.
     pub(super) fn bytes(&self) -> [usize; 2] {
         let mut sums = [0; 2];
         for weight in &self.list {
@@ -98,7 +98,7 @@ impl Weights {
         sums
     }
 
-    /// Gives tensors the numbers of `parameters`; matrices that stay keep those that they have.
+    /// Replaces the values of tensors by `parameters`; frozen matrices are unchanged.
     pub(super) fn write<D: Device>(&self, device: &mut D, parameters: &Parameters<f32>) -> Result<()> {
         self.send(device, parameters, moves)
     }
@@ -120,7 +120,7 @@ impl Weights {
             for rows in parameter.parts() {
                 let start = rows.start * parameter.columns;
                 let numbers = match parameter.seen {
-                    // What is trained are the numbers that are rounded.
+                    // The trained values are those before rounding.
                     Seen::Rounded { .. } if weight.gradient > 0 => {
                         Cow::Borrowed(&parameter.numbers[start..rows.end * parameter.columns])
                     }
@@ -143,7 +143,7 @@ impl Weights {
         staging.map_or(Ok(()), |place| device.free(place))
     }
 
-    /// Gives `parameters` the numbers of tensors; matrices that stay are as they were.
+    /// Copies the values of tensors to `parameters`; frozen matrices are unchanged.
     pub(super) fn read<D: Device>(&self, device: &mut D, parameters: &mut Parameters<f32>) -> Result<()> {
         for (weight, parameter) in self.list.iter().zip(&mut parameters.list) {
             if moves(weight, parameter) {
@@ -153,7 +153,7 @@ impl Weights {
         Ok(())
     }
 
-    /// Rounds what products take of the tensors that are trained.
+    /// Rounds the copies that matmuls read of trained tensors (quantization-aware training).
     pub(super) fn round<D: Device>(
         &self,
         device: &mut D,
@@ -180,7 +180,7 @@ impl Weights {
         Ok(())
     }
 
-    /// Gives `gradients` those of tensors.
+    /// Copies gradients to `gradients`.
     pub(super) fn read_gradients<D: Device>(
         &self,
         device: &mut D,
@@ -195,12 +195,12 @@ impl Weights {
     }
 }
 
-/// Whether the numbers of a tensor may change: vectors that are not trained may follow from others.
+/// Returns true if the values of a tensor may change: vectors that are not trained may be derived from others.
 fn moves(weight: &Weight, parameter: &Parameter<f32>) -> bool {
     weight.floats > 0 && (weight.gradient > 0 || parameter.role == Role::Vector)
 }
 
-/// Reads floats.
+/// Reads f32 values.
 pub(super) fn read_floats<D: Device>(device: &mut D, place: Place, out: &mut [f32]) -> Result<()> {
     let mut bytes = vec![0; 4 * out.len()];
     device.read(place, &mut bytes)?;

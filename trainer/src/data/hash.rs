@@ -1,13 +1,13 @@
-//! A number for a text, the same on every machine and in every version: splits and packed files are held to it.
+//! A hash of text that is the same on every machine and in every version: splits and packed files depend on it.
 
-/// The last step of SplitMix64: every number becomes another one, and each bit depends on all.
+/// The finalizer of SplitMix64: a bijection in which each output bit depends on all input bits.
 pub(super) fn mix(word: u64) -> u64 {
     let word = (word ^ word >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let word = (word ^ word >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
     word ^ word >> 31
 }
 
-/// Goes on from `state` with some bytes. Their number counts too, so that two lists do not run into each other.
+/// Adds bytes to the hash `state`. The length is hashed too, so that two lists cannot run into each other.
 pub(super) fn bytes(state: u64, bytes: &[u8]) -> u64 {
     let step = |state: u64, word: u64| mix(state.wrapping_add(0x9E37_79B9_7F4A_7C15) ^ word);
     let mut state = step(mix(state), bytes.len() as u64);
@@ -19,12 +19,12 @@ pub(super) fn bytes(state: u64, bytes: &[u8]) -> u64 {
     state
 }
 
-/// Goes on from `state` with a number.
+/// Adds a number to the hash `state`.
 pub(super) fn fold(state: u64, number: u64) -> u64 {
     mix(state.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ number)
 }
 
-/// The same with tokens.
+/// Adds tokens to the hash `state`.
 pub(super) fn tokens(state: u64, tokens: &[u32]) -> u64 {
     tokens.iter().fold(bytes(state, &(tokens.len() as u64).to_le_bytes()), |state, token| {
         fold(state, u64::from(*token))

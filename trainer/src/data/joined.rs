@@ -1,4 +1,4 @@
-//! Records of several sources as one.
+//! Concatenated records of several sources.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,22 +8,22 @@ use siskin::{Error, Result};
 use super::hash::fold;
 use super::records::{Memory, Record, Records, Sink};
 
-/// Gathers records in their order: those that are pushed are kept in memory, those of others stay where they are.
+/// Concatenates records in order: pushed ones are kept in memory, those of other sources are referenced.
 pub struct Gathering {
     vocabulary: u32,
     parts: usize,
-    /// Those that were pushed after the last of the others.
+    /// Those pushed after the last referenced source.
     own: Memory,
     lists: Vec<Arc<dyn Records>>,
 }
 
 impl Gathering {
-    /// For records of `parts` lists with ids below `vocabulary`.
+    /// Creates an empty list of records with `parts` token lists each and ids below `vocabulary`.
     pub fn new(vocabulary: u32, parts: usize) -> Result<Self> {
         Ok(Self { vocabulary, parts, own: Memory::new(vocabulary, parts)?, lists: Vec::new() })
     }
 
-    /// Takes all of other records next. Their ids must lie below the vocabulary, too.
+    /// Appends all records of another source, whose ids must lie below the vocabulary, too.
     pub fn add(&mut self, records: Arc<dyn Records>) -> Result<()> {
         if records.parts() != self.parts || records.vocabulary() > self.vocabulary {
             let message = format!(
@@ -48,7 +48,7 @@ impl Gathering {
         Ok(())
     }
 
-    /// All that was gathered.
+    /// Returns all gathered records.
     pub fn finish(mut self) -> Result<Arc<dyn Records>> {
         self.close()?;
         let mut end = 0;
@@ -68,17 +68,17 @@ impl Sink for Gathering {
     }
 }
 
-/// Lists of records, one after the other.
+/// Concatenated lists of records.
 struct Joined {
     vocabulary: u32,
     parts: usize,
     lists: Vec<Arc<dyn Records>>,
-    /// The records up to each list, its own among them.
+    /// The cumulative number of records up to and including each list.
     ends: Vec<usize>,
 }
 
 impl Joined {
-    /// The list that a record is in, and its number there.
+    /// Returns the list that a record is in, and its index there.
     fn place(&self, record: usize) -> Option<(&dyn Records, usize)> {
         let list = self.ends.partition_point(|&end| end <= record);
         let first = list.checked_sub(1).map_or(0, |before| self.ends[before]);

@@ -1,4 +1,4 @@
-//! Examples in batches, epoch after epoch.
+//! The data loader: examples in batches, epoch after epoch.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::batch::Batch;
 use crate::loss::Targets;
 use crate::random::Random;
 
-/// Streams of random numbers: the first number of their names.
+/// The first element of the names of random streams.
 mod stream {
     pub(super) const ORDER: u64 = 1;
     pub(super) const BATCHES: u64 = 2;
@@ -23,20 +23,20 @@ mod stream {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LoaderOptions {
-    /// Another seed is another order and other random numbers.
+    /// The seed of shuffling and of the tasks' random numbers.
     pub seed: u64,
-    /// The most rows of a batch, of reader and writer together. A longer example is a batch by itself.
+    /// The maximum number of rows of a batch, of encoder and decoder together. A longer example is a batch by itself.
     pub rows: usize,
-    /// The most examples of a batch; 0: no limit.
+    /// The maximum number of examples of a batch; 0: no limit.
     pub examples: usize,
-    /// Examples that are cut into batches together. The last batch of each pool may be smaller than the others.
+    /// The number of examples of a shuffle pool, which are cut into batches together. The last batch of each pool may
+    /// be smaller than the others.
     pub pool: usize,
-    /// Whether the examples of a pool are put in order of their length first, so that those of a batch are of like
-    /// length.
+    /// Whether the examples of a pool are first sorted by length, so that those of a batch have similar lengths.
     pub by_length: bool,
-    /// Whether each epoch has an order of its own; else examples come as they are.
+    /// Whether each epoch is shuffled; otherwise examples stay in order.
     pub shuffle: bool,
-    /// How often all examples come; 0: without end.
+    /// The number of epochs; 0: unlimited.
     pub epochs: u64,
 }
 
@@ -46,41 +46,41 @@ impl Default for LoaderOptions {
     }
 }
 
-/// Where a training run is in its data: all that has to be kept to go on.
+/// The position of a run in its data: everything needed to resume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Position {
-    /// How often all examples have come.
+    /// The number of completed epochs.
     pub epoch: u64,
-    /// Batches of this epoch that have come.
+    /// The number of batches of this epoch that were returned.
     pub batch: u64,
 }
 
-/// A batch, and where to go on after it.
+/// A batch, and the position after it.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// What goes through the model.
+    /// The batch.
     pub batch: Batch,
-    /// What its wanted rows should be.
+    /// The targets of its output rows.
     pub targets: Targets,
-    /// The numbers of its examples.
+    /// The indices of its examples.
     pub examples: Vec<usize>,
-    /// Where a loader goes on after this batch.
+    /// The position after this batch.
     pub next: Position,
 }
 
-/// Batches one after the other. What a batch holds is a function of the task, the options and its position: a loader
-/// that starts at a position gives what any other gives there.
+/// An iterator of batches. A batch is a function of the task, the options and its position: a loader that starts at a
+/// position returns what any other returns there.
 pub struct Loader {
     task: Arc<dyn Task>,
     options: LoaderOptions,
-    /// Where the next batch is.
+    /// The position of the next batch.
     position: Position,
     order: Option<Order>,
     /// The next pool of this epoch.
     pool: usize,
-    /// Batches of the pool before that have not come.
+    /// Batches of the previous pool that were not returned yet.
     planned: VecDeque<Vec<usize>>,
-    /// What is done with each batch.
+    /// Applied to each batch.
     then: Option<Box<Then>>,
 }
 
@@ -88,7 +88,7 @@ pub struct Loader {
 type Then = dyn Fn(&mut Step) -> Result<()> + Send + Sync;
 
 impl Loader {
-    /// Batches from a position on.
+    /// Creates a loader that starts at a position.
     pub fn new(task: Arc<dyn Task>, options: LoaderOptions, from: Position) -> Result<Self> {
         if task.count() == 0 {
             return Err(Error::argument("data", "there are no examples; give texts that are not empty"));
@@ -124,13 +124,13 @@ impl Loader {
         Ok(loader)
     }
 
-    /// The same batches, with which something is done before they are given.
+    /// Applies a function to each batch before it is returned.
     pub fn and_then(mut self, then: impl Fn(&mut Step) -> Result<()> + Send + Sync + 'static) -> Self {
         self.then = Some(Box::new(then));
         self
     }
 
-    /// Where the next batch is.
+    /// Returns the position of the next batch.
     pub fn position(&self) -> Position {
         self.position
     }
@@ -144,7 +144,7 @@ impl Loader {
         });
     }
 
-    /// Plans the batches of the next pool. `false`: the epoch has no other.
+    /// Plans the batches of the next pool. Returns false at the end of the epoch.
     fn plan(&mut self) -> bool {
         let first = self.pool.saturating_mul(self.options.pool);
         let last = first.saturating_add(self.options.pool).min(self.task.count());
@@ -158,7 +158,7 @@ impl Loader {
         let measured = |place: usize| (self.task.rows(at(place)), at(place));
         let mut examples: Vec<(usize, usize)> = (first..last).map(measured).collect();
         if self.options.by_length {
-            // Examples of the same length stay in their order.
+            // A stable sort: examples of the same length stay in order.
             examples.sort_by_key(|&(rows, _)| rows);
         }
         let mut batches = self.cut(&examples);
@@ -171,7 +171,7 @@ impl Loader {
         true
     }
 
-    /// Cuts examples, each with its rows, into batches.
+    /// Splits examples, given with their rows, into batches.
     fn cut(&self, examples: &[(usize, usize)]) -> Vec<Vec<usize>> {
         let most = if self.options.examples == 0 { usize::MAX } else { self.options.examples };
         let (mut batches, mut batch, mut sum) = (Vec::new(), Vec::new(), 0);
@@ -189,7 +189,7 @@ impl Loader {
         batches
     }
 
-    /// The batch of this epoch that has the most rows; nothing where no batch is left.
+    /// Returns the batch of this epoch with the most rows; `None` at the end of the epoch.
     pub fn largest(mut self) -> Option<Result<Step>> {
         let mut largest: Option<(usize, Vec<usize>)> = None;
         loop {

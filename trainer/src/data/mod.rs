@@ -1,11 +1,11 @@
-//! Training data: from texts to batches.
+//! Training data: from text to batches.
 //!
-//! [`source`] reads documents, [`Tokenising`] makes records of tokens of them, which a [`Sink`] keeps in memory or in
-//! a file ([`packed`]). A [`task`] makes examples of records, and a [`Loader`] puts them into batches. A [`Split`] keeps
-//! documents for validation.
+//! [`source`] reads documents, [`Tokenising`] turns them into records of tokens, which a [`Sink`] keeps in memory or
+//! in a file ([`packed`]). A [`task`] makes examples of records, and a [`Loader`] puts them into batches. A [`Split`]
+//! holds out documents for validation.
 //!
-//! What comes is a function of documents, options and seed: not of threads, of when a run was taken up again, nor of
-//! what was made before. A [`Position`] is all that a run has to keep.
+//! Batches are a function of documents, options and seed, independent of the number of threads, of resuming, and of
+//! earlier batches. A [`Position`] is all that a run has to save.
 
 mod hash;
 mod joined;

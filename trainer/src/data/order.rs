@@ -1,12 +1,12 @@
-//! An order of numbers that takes no memory: a Feistel network over the next power of four, walked until a number lies
-//! below the count.
+//! A permutation in constant memory: a Feistel network over the next power of four, with cycle walking until the
+//! result lies below the count.
 
 use super::hash::mix;
 use crate::random::Random;
 
 const ROUNDS: usize = 6;
 
-/// Each number below a count once, in an order that a stream of random numbers says.
+/// A permutation of the numbers below a count, chosen by a random stream.
 #[derive(Clone, Debug)]
 pub struct Order {
     count: u64,
@@ -15,13 +15,13 @@ pub struct Order {
 }
 
 impl Order {
-    /// An order of the numbers below `count`.
+    /// Creates a permutation of the numbers below `count`.
     pub fn new(count: u64, random: &mut Random) -> Self {
         let wide = u64::BITS - count.saturating_sub(1).leading_zeros();
         Self { count, bits: wide.div_ceil(2).max(1), keys: [0; ROUNDS].map(|_| random.next_u64()) }
     }
 
-    /// The number at a place; the place itself where there is none.
+    /// Returns the element at an index; the index itself if it is out of range.
     pub fn at(&self, place: u64) -> u64 {
         if place >= self.count {
             return place;
@@ -58,7 +58,7 @@ mod tests {
         assert!(Order::new(u64::MAX, &mut Random::new(3, &[])).at(7) < u64::MAX);
     }
 
-    /// Of four numbers, each of the 24 orders is about as frequent as the others.
+    /// For four elements, each of the 24 permutations is about equally frequent.
     #[test]
     fn orders_are_even() {
         let mut counts = std::collections::HashMap::new();

@@ -1,4 +1,4 @@
-//! Batches that are made while the batch before is trained on.
+//! Prefetching of batches: the next ones are made while a batch is trained on.
 
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::{Builder, JoinHandle};
@@ -8,21 +8,21 @@ use siskin::{Error, ErrorKind, Result};
 use super::loader::{Loader, Step};
 use crate::profile::{Recorder, Worker, timed};
 
-/// The batches of a loader, made in a thread of their own, some ahead. They are those of the loader, in its order.
+/// Prefetches the batches of a loader in a background thread. They are those of the loader, in its order.
 ///
-/// Dropped, it waits until the batch that is being made is there.
+/// Dropping it waits for the batch that is being made.
 pub struct Prefetch {
     steps: Option<Receiver<Result<Step>>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Prefetch {
-    /// Makes up to `ahead` batches ahead, at least one.
+    /// Prefetches up to `ahead` batches, at least one.
     pub fn new(loader: Loader, ahead: usize) -> Result<Self> {
         Self::recorded(loader, ahead, None)
     }
 
-    /// The same; how long each takes is recorded.
+    /// Like [`Self::new`], and records the duration of each batch.
     pub fn recorded(mut loader: Loader, ahead: usize, recorder: Option<Recorder>) -> Result<Self> {
         let (sender, steps) = sync_channel(ahead.max(1));
         let work = move || {
@@ -42,7 +42,7 @@ impl Prefetch {
 impl Iterator for Prefetch {
     type Item = Result<Step>;
 
-    /// The next batch. An error is the last that comes.
+    /// Returns the next batch. An error is the last item.
     fn next(&mut self) -> Option<Self::Item> {
         if let Ok(step) = self.steps.as_ref()?.recv() {
             return Some(step);
@@ -57,7 +57,7 @@ impl Drop for Prefetch {
     fn drop(&mut self) {
         self.steps = None;
         if let Some(thread) = self.thread.take() {
-            // Its panic has been told, or nobody wants its batches any more.
+            // Its panic has been reported, or its batches are no longer needed.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! Documents as tokens that can be read in any order, and what takes them in.
+//! Tokenized documents with random access, and sinks for them.
 
 use std::ops::Range;
 
@@ -6,44 +6,44 @@ use siskin::{Error, ErrorKind, Result};
 
 use super::hash::fold;
 
-/// No record has more lists of tokens than this.
+/// The maximum number of token lists of a record.
 pub const MOST_PARTS: usize = 8;
 
-/// A document as tokens.
+/// A tokenized document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// A list for each text of the document, without special tokens. Where one may be left out, an empty list says so.
+    /// A token list for each text of the document, without special tokens. An omitted optional text is an empty list.
     pub parts: Vec<Vec<u32>>,
-    /// The class that it is of.
+    /// Its class.
     pub label: Option<u32>,
-    /// The hash of what the document was before it became tokens: see [`Document::hash`](super::Document::hash).
+    /// The hash of the document before tokenization: see [`Document::hash`](super::Document::hash).
     pub hash: u64,
 }
 
-/// Records by number.
+/// Records with random access.
 pub trait Records: Send + Sync {
-    /// How many there are.
+    /// Returns the number of records.
     fn count(&self) -> usize;
 
-    /// How many lists of tokens each has.
+    /// Returns the number of token lists per record.
     fn parts(&self) -> usize;
 
-    /// Ids lie below.
+    /// Returns the vocabulary size; ids lie below.
     fn vocabulary(&self) -> u32;
 
-    /// The tokens of a list; 0 for what is not there.
+    /// Returns the number of tokens of a list; 0 if the list does not exist.
     fn length(&self, record: usize, part: usize) -> usize;
 
-    /// Appends some tokens of a list.
+    /// Appends a range of a list's tokens to `out`.
     fn read(&self, record: usize, part: usize, range: Range<usize>, out: &mut Vec<u32>) -> Result<()>;
 
-    /// The class of a record.
+    /// Returns the class of a record.
     fn label(&self, record: usize) -> Option<u32>;
 
-    /// A number for all of them in their order: others have, as good as always, another.
+    /// Returns a hash of all records in order; other records have another hash with near certainty.
     fn fingerprint(&self) -> u64;
 
-    /// All tokens of a list.
+    /// Returns all tokens of a list.
     fn list(&self, record: usize, part: usize) -> Result<Vec<u32>> {
         let mut tokens = Vec::new();
         self.read(record, part, 0..self.length(record, part), &mut tokens)?;
@@ -51,26 +51,26 @@ pub trait Records: Send + Sync {
     }
 }
 
-/// What takes records in, one after the other.
+/// Receives records one after the other.
 pub trait Sink {
-    /// Takes the next.
+    /// Takes the next record.
     fn push(&mut self, record: &Record) -> Result<()>;
 }
 
-/// Where the lists of records lie, and their classes.
+/// The offsets of the lists of records, and their classes.
 #[derive(Clone, Debug)]
 pub(super) struct Table {
     pub(super) parts: usize,
     /// The first token of each list, and the end of the last.
     pub(super) starts: Vec<u64>,
-    /// A class for each record, or none at all.
+    /// A class for each record, or empty.
     pub(super) labels: Vec<u32>,
-    /// A number for all tokens and classes; never 0 but where there is no record.
+    /// A hash of all tokens and classes; 0 only without records.
     pub(super) fingerprint: u64,
 }
 
 impl Table {
-    /// An empty table for records of `parts` lists.
+    /// Creates an empty table for records with `parts` token lists each.
     pub(super) fn new(parts: usize) -> Result<Self> {
         if !(1..=MOST_PARTS).contains(&parts) {
             let message = format!("{parts}, but a record has from 1 to {MOST_PARTS} lists of tokens");
@@ -83,7 +83,7 @@ impl Table {
         (self.starts.len() - 1) / self.parts
     }
 
-    /// Takes the next record in, but for its tokens.
+    /// Adds the next record, except for its tokens.
     pub(super) fn push(&mut self, record: &Record, vocabulary: u32) -> Result<()> {
         let place = || format!("record {}", self.count());
         if record.parts.len() > self.parts {
@@ -113,7 +113,7 @@ impl Table {
         Ok(())
     }
 
-    /// The tokens of a list, by their number among all; none for what is not there.
+    /// Returns the range of a list among all tokens; empty if the list does not exist.
     pub(super) fn span(&self, record: usize, part: usize) -> Range<u64> {
         let list = record.checked_mul(self.parts).and_then(|first| first.checked_add(part));
         let found = list.filter(|_| part < self.parts).and_then(|list| {
@@ -123,7 +123,7 @@ impl Table {
         found.unwrap_or(0..0)
     }
 
-    /// Some tokens of a list, by their number among all.
+    /// Returns a part of a list as a range among all tokens.
     pub(super) fn part(&self, record: usize, part: usize, range: &Range<usize>) -> Result<Range<u64>> {
         let span = self.span(record, part);
         let length = span.end - span.start;
@@ -144,7 +144,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// For records of `parts` lists with ids below `vocabulary`.
+    /// Creates an empty list of records with `parts` token lists each and ids below `vocabulary`.
     pub fn new(vocabulary: u32, parts: usize) -> Result<Self> {
         Ok(Self { vocabulary, table: Table::new(parts)?, tokens: Vec::new() })
     }
@@ -194,7 +194,7 @@ impl Records for Memory {
     }
 }
 
-/// The numbers of the records that `takes` wants, and of all others.
+/// Returns the indices of the records for which `takes` returns true, and of all others.
 fn divide(records: &dyn Records, mut takes: impl FnMut(u64) -> bool) -> Result<[Vec<usize>; 2]> {
     let (mut numbers, mut tokens) = ([Vec::new(), Vec::new()], Vec::new());
     for record in 0..records.count() {
@@ -209,7 +209,7 @@ fn divide(records: &dyn Records, mut takes: impl FnMut(u64) -> bool) -> Result<[
     Ok(numbers)
 }
 
-/// Some records of others.
+/// A subset of other records.
 #[derive(Clone, Debug)]
 pub struct Subset<R> {
     inner: R,
@@ -217,13 +217,14 @@ pub struct Subset<R> {
 }
 
 impl<R: Records> Subset<R> {
-    /// Those that `takes` wants. It is shown the hash of each record: that of a document of its tokens and its class.
+    /// Selects the records for which `takes` returns true. It receives the hash of each record: that of a document of
+    /// its tokens and its class.
     pub fn new(inner: R, takes: impl FnMut(u64) -> bool) -> Result<Self> {
         let [numbers, _] = divide(&inner, takes)?;
         Ok(Self { inner, numbers })
     }
 
-    /// The same, and all others.
+    /// Like [`Self::new`], and also returns all other records.
     pub fn both(inner: R, takes: impl FnMut(u64) -> bool) -> Result<[Self; 2]>
     where
         R: Clone,

@@ -1,44 +1,44 @@
-//! Which documents are kept from training, to see what was learnt.
+//! The split of documents into training and validation.
 
 use siskin::Result;
 
 use super::hash::mix;
 use super::records::{Record, Sink};
 
-/// Which side of a split something is on.
+/// A side of a split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Trained on.
+    /// Training.
     Training,
-    /// Kept for validation.
+    /// Held out for validation.
     Validation,
 }
 
-/// A split by the hash of each document: where a document goes depends on nothing but itself and the seed. The same
-/// document is on the same side wherever it stands, however often, and whatever stands beside it.
+/// A split by the hash of each document: the side of a document depends only on its content and the seed, not on its
+/// place or on other documents, so that duplicates are on the same side.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Split {
-    /// The share of documents that is kept for validation, from 0 to 1.
+    /// The fraction of documents that is held out for validation, from 0 to 1.
     pub share: f64,
-    /// Another seed is another split.
+    /// The seed of the split.
     pub seed: u64,
 }
 
 impl Split {
-    /// The side of a document with this hash.
+    /// Returns the side of a document with this hash.
     pub fn side(&self, hash: u64) -> Side {
         let unit = (mix(hash ^ mix(self.seed)) >> 11) as f64 / (1_u64 << 53) as f64;
         if unit < self.share { Side::Validation } else { Side::Training }
     }
 }
 
-/// Gives each record to its side of a split.
+/// Passes each record to its side of a split.
 pub struct Divider<'a> {
-    /// Who goes where.
+    /// The split.
     pub split: Split,
-    /// Takes what is trained on.
+    /// Receives training records.
     pub training: &'a mut dyn Sink,
-    /// Takes what is kept.
+    /// Receives validation records.
     pub validation: &'a mut dyn Sink,
 }
 

@@ -1,4 +1,4 @@
-//! Documents to tokens, many at a time.
+//! Batched tokenization of documents.
 
 use rayon::prelude::*;
 use siskin::tokenizer::{EncodeOptions, Scratch, Token, Tokenizer};
@@ -7,27 +7,27 @@ use siskin::{Error, Result};
 use super::records::{Record, Sink};
 use super::source::{Body, Document, Documents};
 
-/// Documents that are taken at once, at most.
+/// The maximum number of documents per chunk.
 const CHUNK: usize = 256;
-/// Bytes of text beyond which no further document is taken.
+/// Bytes of text at which a chunk is full.
 const CHUNK_BYTES: usize = 1 << 22;
 
-/// How texts become tokens.
+/// How text is tokenized.
 #[derive(Clone, Copy, Debug)]
 pub struct Tokenising<'a> {
     /// The model's tokenizer.
     pub tokenizer: &'a Tokenizer,
-    /// Threads that work; 0 for those that are there already, one for each core.
+    /// The number of threads; 0 for the shared thread pool, one thread per core.
     pub threads: usize,
-    /// Whether control tokens that are spelt out in texts become these tokens. Leave it off for texts from strangers.
+    /// Whether control tokens spelled out in text are parsed as such. Leave it off for untrusted text.
     pub parse_special: bool,
 }
 
 impl Tokenising<'_> {
-    /// Gives the records of documents to `sink`, in the order of the documents whatever the number of threads, and
-    /// returns how many there were. Special tokens are not added.
+    /// Passes the records of documents to `sink`, in order for any number of threads, and returns their number.
+    /// Special tokens are not added.
     ///
-    /// In memory are the texts of 2 × 256 documents, or of 2 × 4 MiB and two documents where those are fewer.
+    /// The texts of at most 2 × 256 documents, or of 2 × 4 MiB and two documents if that is less, are in memory.
     pub fn run(&self, documents: Documents, sink: &mut dyn Sink) -> Result<u64> {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(self.threads);
         let pool = match self.threads {
@@ -76,7 +76,7 @@ impl Tokenising<'_> {
     }
 }
 
-/// The next documents; none at the end.
+/// Returns the next chunk of documents; empty at the end.
 fn gather(documents: &mut Documents) -> Result<Vec<Document>> {
     let (mut chunk, mut bytes) = (Vec::new(), 0);
     while chunk.len() < CHUNK && bytes < CHUNK_BYTES {

@@ -1,17 +1,17 @@
-//! Records cut into windows.
+//! Records split into windows.
 
 use super::records::Records;
 
-/// The windows of all records, by number. Eight bytes for each record.
+/// The windows of all records, by index. Eight bytes per record.
 #[derive(Clone, Debug)]
 pub(super) struct Windows {
     size: usize,
-    /// The windows up to each record, its own among them.
+    /// The cumulative number of windows up to and including each record.
     ends: Vec<u64>,
 }
 
 impl Windows {
-    /// Windows of `size` over each record, of which `length` says how long it is.
+    /// Splits each record, whose length `length` returns, into windows of `size`.
     pub(super) fn new(records: &dyn Records, size: usize, length: impl Fn(usize) -> usize) -> Self {
         let mut end = 0;
         let mut up_to = |record: usize| {
@@ -25,7 +25,7 @@ impl Windows {
         self.ends.last().copied().unwrap_or(0) as usize
     }
 
-    /// The record of a window, and where in the record it starts.
+    /// Returns the record of a window, and its offset in the record.
     pub(super) fn place(&self, window: usize) -> (usize, usize) {
         let record = self.ends.partition_point(|&end| end <= window as u64);
         let before = record.checked_sub(1).map_or(0, |before| self.ends[before] as usize);

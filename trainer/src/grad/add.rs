@@ -1,4 +1,4 @@
-//! Sums of values, and factors and terms of columns.
+//! Sums of values, and per-column affine transforms.
 
 use siskin::graph::Op;
 
@@ -32,7 +32,7 @@ impl<T: Real> Rule<T> for Add {
     }
 }
 
-/// Every number times a factor of its column, plus a term of its column.
+/// Multiplies each element by a factor of its column and adds a bias of its column.
 pub(super) struct Affine;
 
 impl<T: Real> Rule<T> for Affine {

@@ -1,11 +1,11 @@
-//! Some columns, some rows, and columns more than once.
+//! Slicing columns, gathering rows, and repeating columns.
 
 use siskin::graph::Op;
 
 use super::{Back, Call, Reads, Rule, table};
 use crate::real::Real;
 
-/// Some neighbouring columns.
+/// A slice of adjacent columns.
 pub(super) struct Columns;
 
 impl<T: Real> Rule<T> for Columns {
@@ -33,7 +33,7 @@ impl<T: Real> Rule<T> for Columns {
     }
 }
 
-/// Every column as many times, side by side.
+/// Repeats each column the same number of times, side by side.
 pub(super) struct Repeat;
 
 impl<T: Real> Rule<T> for Repeat {
@@ -64,7 +64,7 @@ impl<T: Real> Rule<T> for Repeat {
     }
 }
 
-/// The rows whose output is wanted.
+/// Gathers the output rows.
 pub(super) struct Pick;
 
 impl<T: Real> Rule<T> for Pick {

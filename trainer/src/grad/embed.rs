@@ -1,14 +1,14 @@
-//! Where values begin: rows of tables, angles, and what the caller gives.
+//! The inputs of a graph: embedding lookups, sinusoidal positions, and external features.
 
 use siskin::graph::Op;
 
 use super::{Back, Call, Reads, Rule, table};
 use crate::real::Real;
 
-/// Rows of a table, by token, segment or position.
+/// Embedding lookup by token, segment or position.
 pub(super) struct Embed;
 
-/// The table, and the row of it that belongs to a row of the batch.
+/// Returns the table, and a function from a row of the batch to its row of the table.
 fn place<T: Real>(call: &Call<'_, T>) -> Option<(usize, impl Fn(usize) -> usize + Sync)> {
     let rows = &call.texts().rows;
     let (table, kind, offset) = match call.node.op {
@@ -47,7 +47,7 @@ impl<T: Real> Rule<T> for Embed {
     }
 }
 
-/// Sines, then cosines of a position's angles.
+/// Sinusoidal position embedding: sines, then cosines of a position's angles.
 pub(super) struct Sine;
 
 impl<T: Real> Rule<T> for Sine {
@@ -74,7 +74,7 @@ impl<T: Real> Rule<T> for Sine {
     fn backward(&self, _: &Call<'_, T>, _: Back<'_, '_, T>) {}
 }
 
-/// The features that the caller gave.
+/// The features that the caller supplied.
 pub(super) struct Features;
 
 impl<T: Real> Rule<T> for Features {

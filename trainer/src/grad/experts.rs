@@ -1,6 +1,7 @@
-//! Rows that choose experts, and what these make of them.
+//! Mixture of experts: router, dispatch, expert matmuls, combine.
 //!
-//! The output of [`Route`] holds for each row the weights of the chosen, then their numbers, which have no gradient.
+//! The output of [`Route`] holds for each row the weights of the chosen experts, then their indices, which have no
+//! gradient.
 
 use siskin::graph::{Op, Routing};
 
@@ -8,10 +9,10 @@ use super::{Back, Call, Rule, table};
 use crate::gemm::{Matrix, Target, multiply_together};
 use crate::real::Real;
 
-/// The weights and the numbers of the experts that a row chooses.
+/// The weights and indices of the experts that a row chooses.
 pub(super) struct Route;
 
-/// The softmax of a row's scores.
+/// Returns the softmax of a row's scores.
 fn softmax<T: Real>(scores: &[T]) -> Vec<T> {
     let most = scores.iter().copied().fold(scores[0], T::max);
     let mut shares: Vec<T> = scores.iter().map(|score| (*score - most).exp()).collect();
@@ -54,7 +55,7 @@ impl<T: Real> Rule<T> for Route {
             let shares = softmax(table::row(back.inputs[0], routing.experts, row));
             let chosen = &table::row(back.output, columns, row)[routing.chosen..];
             let gradient = table::row(back.gradient, columns, row);
-            // The gradients of the shares.
+            // The gradients of the probabilities.
             let mut steep = vec![T::ZERO; routing.experts];
             let place = |choice: usize| chosen[choice].f64() as usize;
             let sum: T = (0..routing.chosen).map(|choice| shares[place(choice)]).sum();
@@ -70,11 +71,11 @@ impl<T: Real> Rule<T> for Route {
     }
 }
 
-/// Which choice has which slot: the slots of an expert stand side by side, in the order of the rows.
+/// The slot of each choice: the slots of an expert are contiguous, in the order of the rows.
 struct Slots {
-    /// The first slot of each expert, and the end of the last one's.
+    /// The first slot of each expert, and the end of the last.
     starts: Vec<usize>,
-    /// The slot of each choice of each row, where there is room.
+    /// The slot of each choice of each row; `None` beyond the expert's capacity.
     places: Vec<Option<usize>>,
     /// The choice (row · chosen + choice) of each slot.
     owners: Vec<usize>,
@@ -113,7 +114,7 @@ impl Slots {
     }
 }
 
-/// The row of each slot.
+/// Copies each row to its slots.
 pub(super) struct Dispatch;
 
 impl<T: Real> Rule<T> for Dispatch {
@@ -140,7 +141,7 @@ impl<T: Real> Rule<T> for Dispatch {
     }
 }
 
-/// The product of each slot with the matrix of its expert.
+/// The product of each slot with its expert's matrix.
 pub(super) struct ExpertLinear;
 
 impl<T: Real> Rule<T> for ExpertLinear {

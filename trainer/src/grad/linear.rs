@@ -1,4 +1,4 @@
-//! Products with matrices.
+//! Linear layers.
 
 use siskin::graph::Op;
 
@@ -6,7 +6,7 @@ use super::{Back, Call, Rule, table};
 use crate::gemm::{Matrix, Target, multiply_together};
 use crate::real::Real;
 
-/// Products with one or more matrices, their outputs side by side.
+/// Products with one or more matrices, with their outputs side by side.
 pub(super) struct Linear;
 
 impl<T: Real> Rule<T> for Linear {

@@ -1,11 +1,11 @@
-//! Functions of each number.
+//! Elementwise functions.
 
 use siskin::graph::{ActivationKind, Op};
 
 use super::{Back, Call, Rule, table};
 use crate::real::Real;
 
-/// What a function of one number gives there, and how steep it is.
+/// The value of a function of one variable, and its derivative.
 type Of<T> = (T, T);
 
 #[inline]
@@ -52,8 +52,8 @@ fn elu_plus_one<T: Real>(x: T) -> Of<T> {
     if x > T::ZERO { (x + T::ONE, T::ONE) } else { (e, e) }
 }
 
-/// Evaluates `$body` with the activation's function as `$function`: each is a copy of the body's loops, which become
-/// vectors.
+/// Evaluates `$body` with the activation's function as `$function`: each activation gets its own copy of the loops,
+/// which vectorize.
 macro_rules! with_activation {
     ($kind:expr, |$function:ident| $body:expr) => {
         with_activation!($kind, $function, $body, [
@@ -70,14 +70,14 @@ macro_rules! with_activation {
     };
 }
 
-/// Which way a rule runs.
+/// The direction in which a rule runs.
 enum Pass<'a, 'b, T> {
     Forward(&'a [&'a [T]], &'a mut [T]),
     Back(Back<'a, 'b, T>),
 }
 
 impl<T: Real> Pass<'_, '_, T> {
-    /// Each number of the output is a function of one of the input.
+    /// Applies an elementwise function of one input.
     fn one(self, call: &Call<'_, T>, function: impl Fn(T) -> Of<T> + Sync) {
         let columns = call.columns();
         match self {
@@ -96,7 +96,7 @@ impl<T: Real> Pass<'_, '_, T> {
         }
     }
 
-    /// Each number of the output is a function of one of either input: its value, and how steep it is along both.
+    /// Applies an elementwise function of two inputs: its value, and its partial derivatives.
     fn two(self, call: &Call<'_, T>, function: impl Fn(T, T) -> (T, [T; 2]) + Sync) {
         let columns = call.columns();
         match self {
@@ -120,7 +120,7 @@ impl<T: Real> Pass<'_, '_, T> {
     }
 }
 
-/// Rules that are functions of each number: the operation, and what is done with it either way.
+/// Elementwise rules: the operation, and its body for both directions.
 macro_rules! maps {
     ($($(#[$about:meta])* $name:ident, $pattern:pat => |$call:ident, $pass:ident| $body:expr;)*) => {$(
         $(#[$about])*
@@ -146,11 +146,11 @@ macro_rules! maps {
 }
 
 maps! {
-    /// A function of each number.
+    /// An activation function.
     Activate, Op::Activate(kind) => |call, pass| {
         with_activation!(kind, |function| pass.one(call, function))
     };
-    /// Every number times a constant.
+    /// Multiplies by a constant.
     Scale, Op::Scale(factor) => |call, pass| {
         let factor = T::of(f64::from(factor));
         pass.one(call, |x| (x * factor, factor))
@@ -163,7 +163,7 @@ maps! {
             (cap * t, T::ONE - t * t)
         })
     };
-    /// Every number limited to ± the constant.
+    /// Clamps to ± the constant.
     Clamp, Op::Clamp(limit) => |call, pass| {
         let limit = T::of(f64::from(limit));
         pass.one(call, |x| limited(x, -limit, limit))
@@ -175,7 +175,7 @@ maps! {
             (value * up, [slope * up, value])
         }))
     };
-    /// `g · sigmoid(slope · g) · (u + 1)` of what the limits leave.
+    /// `g · sigmoid(slope · g) · (u + 1)` of the clamped inputs.
     GateLimited, Op::GateLimited(limits) => |call, pass| {
         let (limit, slope) = (T::of(f64::from(limits.limit)), T::of(f64::from(limits.slope)));
         pass.two(call, |gate, up| {
@@ -188,7 +188,7 @@ maps! {
     };
 }
 
-/// A number within limits; flat beyond them.
+/// A clamped value; the derivative is zero beyond the limits.
 #[inline]
 fn limited<T: Real>(x: T, lowest: T, highest: T) -> Of<T> {
     if x > highest {

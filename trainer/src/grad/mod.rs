@@ -1,7 +1,7 @@
-//! What each operation computes while training, and what its gradients are: one rule for each, one file for each idea.
+//! Forward and backward of each operation: one rule per operation, one file per topic.
 //!
-//! A rule states its forward pass in plain numbers, not in the integers and panels of the runtime, and adds what the
-//! gradient of its output means for its inputs and weights.
+//! A rule computes its forward pass in plain floats, not in the integers and panels of the runtime, and adds the
+//! gradients of its inputs and weights.
 
 mod add;
 mod attention;
@@ -27,14 +27,14 @@ use crate::parameters::{Gradients, Parameter, Parameters};
 use crate::program::{Node, Program, Value};
 use crate::real::Real;
 
-/// What a rule is called with.
+/// The arguments of a rule.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a, T> {
-    /// What is run.
+    /// The program.
     pub program: &'a Program,
     /// The node.
     pub node: &'a Node,
-    /// What goes through.
+    /// The batch.
     pub batch: &'a Batch,
     /// The weights.
     pub parameters: &'a Parameters<T>,
@@ -43,55 +43,55 @@ pub struct Call<'a, T> {
 }
 
 impl<'a, T: Real> Call<'a, T> {
-    /// The output's shape.
+    /// Returns the output's shape.
     pub fn output(&self) -> Value {
         self.program.values[self.node.output]
     }
 
-    /// The shape of an input.
+    /// Returns the shape of an input.
     pub fn input(&self, index: usize) -> Value {
         self.program.values[self.node.inputs[index]]
     }
 
-    /// Columns of the output.
+    /// Returns the number of columns of the output.
     pub fn columns(&self) -> usize {
         self.output().columns
     }
 
-    /// The texts that the rows belong to.
+    /// Returns the sequences that the rows belong to.
     pub fn texts(&self) -> &'a Texts {
         self.output().side.texts(self.batch)
     }
 
-    /// The numbers of a weight that is not packed.
+    /// Returns the values of a weight that is not packed.
     pub fn weight(&self, weight: usize) -> &'a [T] {
         self.parameters.numbers(weight)
     }
 
-    /// A weight that may be packed.
+    /// Returns a weight that may be packed.
     pub fn matrix(&self, weight: usize) -> &'a Parameter<T> {
         &self.parameters.list[weight]
     }
 }
 
-/// What a rule's backward pass reads and writes.
+/// The inputs and outputs of a rule's backward pass.
 #[derive(Debug)]
 pub struct Back<'a, 'b, T> {
-    /// The inputs; empty where the rule does not need them.
+    /// The inputs; empty if the rule does not need them.
     pub inputs: &'a [&'b [T]],
-    /// The output; empty where the rule does not need it.
+    /// The output; empty if the rule does not need it.
     pub output: &'b [T],
     /// What the forward pass kept.
     pub kept: &'b [T],
     /// The gradient of the output.
     pub gradient: &'b [T],
-    /// The gradients of the inputs, to be added to; `None` where nobody needs it.
+    /// The gradients of the inputs, accumulated into; `None` if not needed.
     pub to: &'a mut [Option<&'b mut [T]>],
-    /// The gradients of the weights, to be added to.
+    /// The gradients of the weights, accumulated into.
     pub weights: &'a mut Gradients<T>,
 }
 
-/// What backward needs of forward.
+/// What backward reads from forward.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reads {
     /// The inputs.
@@ -106,32 +106,31 @@ impl Reads {
     const BOTH: Self = Self { inputs: true, output: true };
 }
 
-/// An operation while training.
+/// Forward and backward of an operation in training.
 pub trait Rule<T: Real>: Sync {
-    /// What backward reads.
+    /// Returns what backward reads.
     fn reads(&self) -> Reads {
         Reads::INPUTS
     }
 
-    /// Numbers that forward keeps for backward.
+    /// Returns the number of elements that forward keeps for backward.
     fn keeps(&self, _: &Call<'_, T>) -> usize {
         0
     }
 
-    /// Multiplications and additions of a forward pass, where they are products; backward does as many for the inputs,
-    /// and as many for the weights.
+    /// Returns the matmul FLOPs of a forward pass; backward does as many for the inputs, and as many for the weights.
     fn work(&self, _: &Call<'_, T>) -> f64 {
         0.0
     }
 
-    /// Computes the output, all of it.
+    /// Computes the whole output.
     fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], kept: &mut [T]);
 
     /// Adds to the gradients of inputs and weights.
     fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>);
 }
 
-/// Whether the rule of an operation takes its matrices packed.
+/// Returns true if the rule of an operation takes its matrices packed.
 pub fn takes_packed(op: &Op) -> bool {
     use Op::{Embed, EmbedPosition, EmbedSegment, ExpertLinear, Linear};
     matches!(
@@ -140,7 +139,7 @@ pub fn takes_packed(op: &Op) -> bool {
     )
 }
 
-/// The rule of an operation: one line for each.
+/// Returns the rule of an operation: one line for each.
 pub fn rule<T: Real>(op: &Op) -> Result<&'static dyn Rule<T>> {
     Ok(match op {
         Op::Embed { .. } | Op::EmbedSegment { .. } | Op::EmbedPosition { .. } => &embed::Embed,

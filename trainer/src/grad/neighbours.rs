@@ -1,4 +1,4 @@
-//! Rows that stand near each other, side by side.
+//! im2col over positions: neighboring rows, side by side.
 
 use siskin::graph::{Op, Rows};
 
@@ -6,10 +6,11 @@ use super::{Back, Call, Reads, Rule, table};
 use crate::batch::Texts;
 use crate::real::Real;
 
-/// Rows at some offsets; zeros where there is none.
+/// Rows at some offsets; zeros beyond the ends of a sequence.
 pub(super) struct Neighbours;
 
-/// The input row at `offset` from what output row `row` goes with; `from` and `to` say what their rows are.
+/// Returns the input row at `offset` from the one that matches output row `row`; `from` and `to` describe the rows of
+/// input and output.
 pub(crate) fn neighbour(
     texts: &Texts,
     (from, to): (Rows, Rows),
@@ -30,7 +31,7 @@ pub(crate) fn neighbour(
     centre.checked_add_signed(offset).filter(|other| span.contains(other))
 }
 
-/// The same for a node.
+/// Like [`neighbour`], for a node.
 fn of_call<T: Real>(call: &Call<'_, T>, row: usize, offset: isize, stride: usize) -> Option<usize> {
     neighbour(call.texts(), (call.input(0).rows, call.output().rows), row, offset, stride)
 }

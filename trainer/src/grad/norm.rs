@@ -1,14 +1,14 @@
-//! Runs of columns brought to a common size.
+//! Normalization of groups of columns.
 
 use siskin::graph::{NormKind, Op};
 
 use super::{Back, Call, Rule, table};
 use crate::real::Real;
 
-/// Normalises each run of columns.
+/// RMSNorm or LayerNorm of each group of columns.
 pub(super) struct Norm;
 
-/// Mean and factor of a run.
+/// Returns the mean and the factor of a group.
 fn moments<T: Real>(kind: NormKind, epsilon: T, x: &[T]) -> (T, T) {
     let count = T::of(x.len() as f64);
     let mean = match kind {
@@ -77,7 +77,7 @@ impl<T: Real> Rule<T> for Norm {
     }
 }
 
-/// Adds the gradient of a run `x` whose output has the gradient `g`.
+/// Adds the gradient of a group `x` whose output has the gradient `g`.
 fn run_backward<T: Real>(kind: NormKind, epsilon: T, weight: &[T], [x, g]: [&[T]; 2], to: &mut [T]) {
     let count = T::of(x.len() as f64);
     let (mean, factor) = moments(kind, epsilon, x);
@@ -93,7 +93,7 @@ fn run_backward<T: Real>(kind: NormKind, epsilon: T, weight: &[T], [x, g]: [&[T]
     }
 }
 
-/// Each run of columns brought to length one, times a factor.
+/// L2 normalization of each group of columns, times a factor.
 pub(super) struct Unit;
 
 impl<T: Real> Rule<T> for Unit {

@@ -1,4 +1,4 @@
-//! States of constant size, token by token, and what goes with them.
+//! Linear attention with a recurrent state of constant size, and its causal convolution and decay gates.
 
 use rayon::prelude::*;
 use siskin::graph::{Op, Recurrence, RecurrenceRule};
@@ -7,10 +7,10 @@ use super::map::sigmoid;
 use super::{Back, Call, Reads, Rule, table};
 use crate::real::Real;
 
-/// Added to what results of sums are divided by, as the runtime does.
+/// Added to the denominator of normalized linear attention, as in the runtime.
 const EPSILON: f64 = 1e-6;
 
-/// `exp(−exp(log) · softplus(x + bias))`.
+/// The decay gate `exp(−exp(log) · softplus(x + bias))`.
 pub(super) struct Decay;
 
 impl<T: Real> Rule<T> for Decay {
@@ -31,7 +31,7 @@ impl<T: Real> Rule<T> for Decay {
     fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
         let Op::DecayGate { log, bias } = call.node.op else { return };
         let (logs, biases, columns) = (call.weight(log), call.weight(bias), call.columns());
-        // How the output changes with the exponent's sum and with its logarithm.
+        // The derivatives of the output by `x + bias` and by `log`.
         let slopes = |row: usize, i: usize| {
             let at = row * columns + i;
             let sum = back.inputs[0][at] + biases[i];
@@ -59,7 +59,7 @@ fn softplus<T: Real>(x: T) -> T {
     if x > T::of(20.0) { x } else { x.exp().ln_1p() }
 }
 
-/// Each column's sum over its last numbers.
+/// Causal depthwise convolution over the last tokens.
 pub(super) struct Convolve;
 
 impl<T: Real> Rule<T> for Convolve {
@@ -104,17 +104,18 @@ impl<T: Real> Rule<T> for Convolve {
     }
 }
 
-/// Attention with a state of constant size.
+/// Linear attention with a state of constant size; with [`RecurrenceRule::Delta`] the gated delta rule
+/// (arXiv:2412.06464).
 pub(super) struct Recur;
 
-/// What a head reads: queries, keys and values of a text, and with [`RecurrenceRule::Delta`] decays and rates, each token by
-/// token; or gradients of these.
+/// The inputs of a head: queries, keys and values of a sequence, and with [`RecurrenceRule::Delta`] decays and rates,
+/// token by token; or their gradients.
 struct Tokens<T> {
     parts: Vec<Vec<T>>,
     count: usize,
 }
 
-/// Heads of each input, and columns of a head.
+/// Returns the heads of each input, and the columns of a head.
 fn shapes(r: &Recurrence) -> Vec<(usize, usize)> {
     let mut shapes =
         vec![(r.query_heads, r.key_size), (r.key_heads, r.key_size), (r.value_heads, r.value_size)];
@@ -124,7 +125,7 @@ fn shapes(r: &Recurrence) -> Vec<(usize, usize)> {
     shapes
 }
 
-/// Where a head's columns are in an input.
+/// Returns the columns of a head in an input.
 fn columns_of(r: &Recurrence, head: usize, (heads, size): (usize, usize)) -> std::ops::Range<usize> {
     let own = head * heads / r.heads;
     own * size..(own + 1) * size
@@ -150,14 +151,14 @@ fn each_head<T: Real, R: Send>(
     (0..spans.len() * r.heads).into_par_iter().map(task).collect()
 }
 
-/// A state, row by row of the key.
+/// A state matrix; its rows are key dimensions.
 struct State<T> {
     numbers: Vec<T>,
     columns: usize,
 }
 
 impl<T: Real> State<T> {
-    /// `left · self`, column by column.
+    /// Returns `left · self`, one element per column.
     fn read(&self, left: &[T]) -> Vec<T> {
         let mut out = vec![T::ZERO; self.columns];
         for (factor, row) in left.iter().zip(self.numbers.chunks(self.columns)) {
@@ -166,7 +167,7 @@ impl<T: Real> State<T> {
         out
     }
 
-    /// `self · right`, row by row.
+    /// Returns `self · right`, one element per row.
     fn across(&self, right: &[T]) -> impl Iterator<Item = T> + '_ {
         let right = right.to_vec();
         self.numbers.chunks(self.columns).map(move |row| row.iter().zip(&right).map(|(x, y)| *x * *y).sum())
@@ -184,7 +185,7 @@ impl<T: Real> State<T> {
     }
 }
 
-/// One head of one text.
+/// One head of one sequence.
 struct Run<'a, T> {
     r: &'a Recurrence,
     tokens: &'a Tokens<T>,
@@ -196,7 +197,8 @@ impl<T: Real> Run<'_, T> {
         &self.tokens.parts[input][token * size..(token + 1) * size]
     }
 
-    /// A token's value; where results are divided by the sum of keys, one more column gathers it.
+    /// Returns a token's value; for normalized linear attention, with an extra column of one that accumulates the sum
+    /// of keys.
     fn value(&self, token: usize) -> Vec<T> {
         let gathers = self.r.rule != RecurrenceRule::Delta;
         self.part(2, token).iter().copied().chain(gathers.then_some(T::ONE)).collect()
@@ -207,7 +209,7 @@ impl<T: Real> Run<'_, T> {
         State { numbers: vec![T::ZERO; columns * self.r.key_size], columns }
     }
 
-    /// What changes in a decayed state.
+    /// Returns the update of a decayed state.
     fn change(&self, state: &State<T>, token: usize) -> Vec<T> {
         let mut change = self.value(token);
         if self.r.rule == RecurrenceRule::Delta {
@@ -217,7 +219,7 @@ impl<T: Real> Run<'_, T> {
         change
     }
 
-    /// Takes a token in.
+    /// Updates the state with a token.
     fn learn(&self, state: &mut State<T>, token: usize) {
         if self.r.rule == RecurrenceRule::Delta {
             state.scale(self.part(3, token)[0]);
@@ -226,7 +228,7 @@ impl<T: Real> Run<'_, T> {
         state.grow(self.part(1, token), &change);
     }
 
-    /// What a state answers to a token.
+    /// Computes the output for a token from the state.
     fn answer(&self, state: &State<T>, token: usize, out: &mut [T]) {
         let answer = state.read(self.part(0, token));
         out.copy_from_slice(&answer[..self.r.value_size]);
@@ -252,7 +254,7 @@ impl<T: Real> Run<'_, T> {
         out
     }
 
-    /// The gradient of what a state answered, before it was divided.
+    /// Returns the gradient of the state readout before its division.
     fn answer_back(&self, state: &State<T>, token: usize, gradient: &[T]) -> Vec<T> {
         if self.r.rule == RecurrenceRule::Delta {
             return gradient.to_vec();
@@ -289,7 +291,7 @@ impl<T: Real> Run<'_, T> {
         given
     }
 
-    /// Adds the gradients of a query and of the state it was put to.
+    /// Adds the gradients of a query and of the state it read.
     fn asked(
         &self,
         state: &State<T>,
@@ -303,7 +305,7 @@ impl<T: Real> Run<'_, T> {
         add(&mut given[0], token, state.across(&gradient), self.r.key_size);
     }
 
-    /// Adds the gradients of what a token brought, and makes the gradient of the state that of the state before.
+    /// Adds the gradients of a token's inputs, and turns the gradient of the state into that of the previous state.
     fn learnt(&self, before: Option<&State<T>>, token: usize, steep: &mut State<T>, given: &mut [Vec<T>]) {
         let (key, size) = (self.part(1, token), self.r.key_size);
         let delta = self.r.rule == RecurrenceRule::Delta;
@@ -343,7 +345,7 @@ fn add<T: Real>(to: &mut [T], token: usize, from: impl Iterator<Item = T>, size:
 impl<T: Real> Rule<T> for Recur {
     fn work(&self, call: &Call<'_, T>) -> f64 {
         let Op::LinearAttention(recurrence) = &call.node.op else { return 0.0 };
-        // What comes in and what is asked; the delta rule also asks what is there.
+        // The update and the query; the delta rule also reads the state with the key.
         let products = if recurrence.rule == RecurrenceRule::Delta { 3.0 } else { 2.0 };
         let state = recurrence.heads * recurrence.key_size * recurrence.value_size;
         2.0 * products * call.rows as f64 * state as f64

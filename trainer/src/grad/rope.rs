@@ -1,14 +1,14 @@
-//! Rotary positions.
+//! Rotary position embedding.
 
 use siskin::graph::Op;
 
 use super::{Back, Call, Reads, Rule, table};
 use crate::real::Real;
 
-/// Turns pairs of columns by the angles of a position.
+/// Rotates pairs of columns by the angles of a position.
 pub(super) struct Rope;
 
-/// The cosines and sines of every row.
+/// Returns the cosines and sines of every row.
 fn turns<T: Real>(call: &Call<'_, T>, rope: usize) -> (Vec<f32>, usize) {
     let rope = &call.program.ropes[rope];
     let width = 2 * rope.frequencies.len();
@@ -20,7 +20,7 @@ fn turns<T: Real>(call: &Call<'_, T>, rope: usize) -> (Vec<f32>, usize) {
     (all, width)
 }
 
-/// Turns the heads of a row, forth or back.
+/// Rotates the heads of a row, or rotates them back.
 fn turn<T: Real>(turns: &[f32], head_size: usize, back: bool, x: &[T], mut set: impl FnMut(usize, T)) {
     let pairs = turns.len() / 2;
     for (head, x) in x.chunks(head_size).enumerate() {

@@ -1,12 +1,12 @@
-//! Rows of tables, on all threads.
+//! Parallel loops over the rows of a matrix.
 
 use rayon::prelude::*;
 
 use crate::real::Real;
 
-/// Numbers below which one thread is enough.
+/// Below this many elements, one thread is enough.
 const MANY: usize = 1 << 14;
-/// Rows whose sums are made by one task: fixed, so that results do not depend on the number of threads.
+/// Rows that one task sums: fixed, so that results do not depend on the number of threads.
 const RUN: usize = 64;
 
 /// Calls `work` for each row of `out`.
@@ -24,12 +24,13 @@ pub(super) fn each<T: Real>(out: &mut [T], columns: usize, work: impl Fn(usize, 
     }
 }
 
-/// Row `row` of a table.
+/// Returns row `row` of a table.
 pub(super) fn row<T>(table: &[T], columns: usize, row: usize) -> &[T] {
     &table[row * columns..(row + 1) * columns]
 }
 
-/// Adds to `sums` what `add` gives for each of `rows` rows, in an order that does not depend on threads.
+/// Adds what `add` gives for each of `rows` rows to `sums`, in an order that does not depend on the number of
+/// threads.
 pub(super) fn sum_rows<T: Real>(rows: usize, sums: &mut [T], add: impl Fn(usize, &mut [T]) + Sync) {
     let width = sums.len();
     let parts: Vec<Vec<T>> = (0..rows.div_ceil(RUN))

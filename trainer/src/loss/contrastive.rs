@@ -1,4 +1,4 @@
-//! Texts that belong together nearer to each other than to all others of the batch.
+//! The contrastive loss (InfoNCE, arXiv:1807.03748) with in-batch negatives.
 
 use std::ops::Range;
 
@@ -10,34 +10,35 @@ use crate::batch::{Batch, Texts};
 use crate::gemm::{Matrix, Target, multiply};
 use crate::real::Real;
 
-/// What one vector is made of from a text's rows.
+/// The pooling of a sequence's rows into an embedding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pooling {
-    /// Their mean.
+    /// Mean pooling.
     #[default]
     Mean,
-    /// The first.
+    /// The first row.
     First,
-    /// The last.
+    /// The last row.
     Last,
 }
 
-/// Cross-entropy of similarities in the batch: the texts are anchor and match, and then negatives where an example has
-/// some. Each anchor's match is told from the matches and negatives of all (van den Oord et al., 2018). Anchors have
-/// the weight 1, all other texts 0.
+/// InfoNCE (arXiv:1807.03748): cross-entropy of similarities within the batch. Sequences are anchor and match, and
+/// then hard negatives if an example has some. Each anchor is compared with the matches and negatives of all
+/// examples. Anchors have the weight 1, all other sequences 0.
 ///
-/// With several widths the loss is the mean over vectors cut to each (Kusupati et al., 2022).
+/// With several widths the loss is the mean over embeddings truncated to each (Matryoshka representation learning,
+/// arXiv:2205.13147).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Contrastive {
-    /// Factor on cosines.
+    /// The factor on cosine similarities (inverse temperature).
     pub scale: f64,
-    /// How a text becomes a vector.
+    /// How a sequence becomes an embedding.
     pub pooling: Pooling,
-    /// Texts of each example; 0: as many as come before the next anchor.
+    /// Sequences of each example; 0: all up to the next anchor.
     pub group: usize,
-    /// Columns that count; empty: all.
+    /// The widths that embeddings are truncated to; empty: all columns.
     pub widths: Vec<usize>,
 }
 
@@ -87,7 +88,7 @@ impl<T: Real> Loss<T> for Contrastive {
     }
 }
 
-/// The texts that become vectors.
+/// Returns the sequences that become embeddings.
 pub(crate) fn texts_of(batch: &Batch) -> &Texts {
     if batch.writer.rows.is_empty() { &batch.reader } else { &batch.writer }
 }
@@ -112,10 +113,10 @@ fn check(anchors: &[usize], texts: usize) -> Result<()> {
 }
 
 impl Contrastive {
-    /// The texts that examples begin with, and the widths that vectors are cut to.
+    /// Returns the anchors, and the widths that embeddings are truncated to.
     ///
     /// # Errors
-    /// Where rows are missing, an example has no match, or vectors are narrower than a width.
+    /// If rows are missing, an example has no match, or embeddings are narrower than a width.
     pub(crate) fn examples(
         &self,
         batch: &Batch,
@@ -166,7 +167,7 @@ impl Contrastive {
         }
     }
 
-    /// The texts that examples begin with.
+    /// Returns the indices of the anchors.
     fn anchors(&self, texts: usize, targets: &Targets) -> Vec<usize> {
         match self.group {
             0 => (0..texts).filter(|&text| targets.weights.get(text).is_some_and(|x| *x > 0.0)).collect(),
@@ -174,7 +175,7 @@ impl Contrastive {
         }
     }
 
-    /// The loss of vectors cut to `width` columns; adds the gradient of the vectors.
+    /// Computes the loss of embeddings truncated to `width` columns; adds the gradient of the embeddings.
     fn width<T: Real>(
         &self,
         pooled: &[T],
@@ -209,7 +210,7 @@ impl Contrastive {
         multiply(T::of(self.scale), left, right.turned(), false, Target::new(&mut scores, count));
         let mut sum = Sum::default();
         for (row, scores) in scores.chunks_mut(count).enumerate() {
-            // So many texts before the match are no anchors.
+            // The index of the match among the sequences that are not anchors.
             let own = anchors[row] - row;
             let most = scores.iter().copied().fold(scores[0], T::max);
             let total = most + scores.iter().map(|x| (*x - most).exp()).sum::<T>().ln();

@@ -1,4 +1,4 @@
-//! The logarithm of how unlikely the right column was.
+//! Cross-entropy.
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use crate::real::Real;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CrossEntropy {
-    /// The share of the target that goes to all columns alike.
+    /// Label smoothing: the fraction of the target that is spread evenly over all columns.
     pub smoothing: f64,
 }
 

@@ -1,4 +1,4 @@
-//! How far a row's softmax is from that of another model.
+//! Knowledge distillation (arXiv:1503.02531): the divergence of a row's softmax from that of a teacher.
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -7,15 +7,16 @@ use siskin::{Error, Result};
 use super::{CrossEntropy, Loss, Outputs, Sum, Targets};
 use crate::real::Real;
 
-/// The divergence from the teacher's softmax to the row's, both at a temperature, and cross-entropy with the target.
+/// The KL divergence from the teacher's softmax to the row's, both at a temperature, and cross-entropy with the
+/// target.
 ///
-/// The teacher's scores are [`Targets::numbers`]. As is usual, the divergence is multiplied by the temperature's square.
+/// The teacher's scores are [`Targets::numbers`]. As usual, the divergence is multiplied by the squared temperature.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Distil {
-    /// Scores are divided by it.
+    /// The softmax temperature.
     pub temperature: f64,
-    /// The share of the divergence; the rest is cross-entropy.
+    /// The weight of the divergence; the rest is cross-entropy.
     pub share: f64,
 }
 
@@ -72,7 +73,7 @@ impl Distil {
     }
 }
 
-/// The logarithms of a softmax.
+/// Returns the log-softmax.
 fn logarithms(scores: impl Iterator<Item = f64>) -> Vec<f64> {
     let scores: Vec<f64> = scores.collect();
     let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);

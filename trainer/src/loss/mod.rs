@@ -1,4 +1,4 @@
-//! How far outputs are from what they should be, and which way they should go.
+//! Losses and their gradients.
 
 mod contrastive;
 mod cross_entropy;
@@ -17,17 +17,17 @@ use crate::batch::Batch;
 use crate::real::Real;
 use crate::settings::{Settings, read, unknown};
 
-/// Makes a loss of its settings.
+/// Creates a loss from its settings.
 type Build = fn(&Settings) -> Result<Box<dyn Loss<f32>>>;
 
-/// Every loss: its name, and what makes it.
+/// Every loss: name and constructor.
 const LOSSES: &[(&str, Build)] = &[
     ("cross_entropy", |settings| Ok(Box::new(read::<CrossEntropy>("loss", settings)?))),
     ("contrastive", |settings| Ok(Box::new(read::<Contrastive>("loss", settings)?))),
     ("distil", |settings| Ok(Box::new(read::<Distil>("loss", settings)?))),
 ];
 
-/// The loss that `settings` name, with its own settings beside the name.
+/// Returns the loss that `settings` name, with its own settings.
 pub fn named(settings: &Settings) -> Result<Box<dyn Loss<f32>>> {
     let mut settings = settings.clone();
     let name = settings.remove("name").and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default();
@@ -37,45 +37,45 @@ pub fn named(settings: &Settings) -> Result<Box<dyn Loss<f32>>> {
     build(&settings)
 }
 
-/// What outputs should be, row by row.
+/// The targets of the output rows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Targets {
-    /// A token, class or label for each row.
+    /// A token id, class or label for each row.
     pub ids: Vec<u32>,
-    /// How much each row counts; zero for those that do not.
+    /// The weight of each row; zero for rows that do not count.
     pub weights: Vec<f32>,
-    /// Numbers of each row of another model's outputs, or of vectors; empty where there are none.
+    /// Teacher scores of each row, or embeddings; empty if unused.
     pub numbers: Vec<f32>,
 }
 
-/// Rows that left the program.
+/// A range of output rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Outputs<'a, T> {
-    /// The number of the first row.
+    /// The index of the first row.
     pub first: usize,
     /// Columns of a row.
     pub columns: usize,
-    /// Row by row.
+    /// The values, row by row.
     pub numbers: &'a [T],
-    /// What went through.
+    /// The batch.
     pub batch: &'a Batch,
 }
 
-/// Losses that were added up.
+/// A sum of losses.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sum {
-    /// The sum over all rows, each times its weight.
+    /// The weighted sum over all rows.
     pub loss: f64,
     /// The sum of the weights.
     pub weight: f64,
-    /// The weights of rows whose likeliest column was right.
+    /// The weight of rows whose highest-scored column is the target.
     pub right: f64,
-    /// The losses of routers, each times the weight of its batch.
+    /// The auxiliary losses of routers, each times the weight of its batch.
     pub routers: f64,
 }
 
 impl Sum {
-    /// Adds another.
+    /// Adds another sum.
     pub fn add(&mut self, other: &Self) {
         self.loss += other.loss;
         self.weight += other.weight;
@@ -83,25 +83,25 @@ impl Sum {
         self.routers += other.routers;
     }
 
-    /// The loss of a row of weight one.
+    /// Returns the loss per unit of weight.
     pub fn mean(&self) -> f64 {
         self.loss / self.weight.max(f64::MIN_POSITIVE)
     }
 }
 
-/// How far off.
+/// A loss function.
 pub trait Loss<T: Real>: Sync {
-    /// Whether each row has a loss of its own, so that rows can come in parts.
+    /// Returns true if each row has a loss of its own, so that rows can be processed in chunks.
     fn by_rows(&self) -> bool {
         true
     }
 
-    /// How much the losses of a batch count together.
+    /// Returns the total weight of a batch.
     fn weight(&self, _: &Batch, targets: &Targets) -> f64 {
         targets.weights.iter().map(|weight| f64::from(*weight)).sum()
     }
 
-    /// The sum of the rows' losses. Writes the gradient of that sum, times `scale`.
+    /// Returns the weighted sum of the rows' losses, and writes the gradient of that sum, times `scale`.
     fn add(&self, outputs: &Outputs<'_, T>, targets: &Targets, scale: f64, gradient: &mut [T])
     -> Result<Sum>;
 }

@@ -1,9 +1,9 @@
-//! Losses against differences, and against numbers that PyTorch gives.
+//! Losses compared with finite differences, and with PyTorch.
 
 use super::*;
 use crate::batch::Texts;
 
-/// Numbers that look random.
+/// A pseudo-random number.
 fn number(i: usize) -> f64 {
     ((i * 7919 + 13) % 1009) as f64 / 504.5 - 1.0
 }
@@ -15,7 +15,7 @@ fn batch(texts: usize, rows: usize) -> Batch {
     Batch { reader, ..Batch::default() }
 }
 
-/// The gradient of every number is how the loss changes with it.
+/// Checks the gradient against finite differences.
 fn check(loss: &dyn Loss<f64>, batch: &Batch, columns: usize, targets: &Targets) -> f64 {
     let rows = batch.reader.wanted.len();
     let mut numbers: Vec<f64> = (0..rows * columns).map(number).collect();
@@ -62,8 +62,8 @@ fn gradients_of_losses_are_how_they_change() {
     check(&loss, &batch, 8, &Targets::default());
 }
 
-/// What PyTorch gives for the vectors of [`number`], eight columns a text: anchors 0, 2 and 5, matches 1, 3 and 6, and
-/// a negative after each of the last two (`tests/golden-scripts/make_contrastive.py`).
+/// The PyTorch result for the embeddings of [`number`], eight columns per sequence: anchors 0, 2 and 5, matches 1, 3
+/// and 6, and a negative after each of the last two (`tests/golden-scripts/make_contrastive.py`).
 const MIXED: f64 = 7.449_864_276_316_124_5;
 
 #[test]
@@ -75,7 +75,7 @@ fn examples_with_and_without_negatives_stand_together() {
     let got = check(&loss, &mixed, 8, &targets);
     assert!((got - MIXED).abs() < 1e-9, "{got}");
     assert_eq!(Loss::<f64>::weight(&loss, &mixed, &targets), 3.0);
-    // As many negatives for each are what fixed groups are.
+    // With equally many negatives for each anchor, the result is that of fixed groups.
     let even = Targets { weights: [1.0, 0.0, 0.0, 0.0].repeat(2), ..Targets::default() };
     let fixed = Contrastive { group: 4, ..loss.clone() };
     assert_eq!(check(&loss, &mixed, 8, &even), check(&fixed, &mixed, 8, &Targets::default()));

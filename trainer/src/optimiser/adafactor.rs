@@ -1,4 +1,4 @@
-//! Adafactor: of the squares of a matrix's gradient, averages of rows and of columns are kept.
+//! Adafactor (arXiv:1804.04235): the second moment of a matrix is factored into averages of rows and of columns.
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -13,17 +13,17 @@ use crate::settings::{read, within};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AdafactorOptions {
-    /// Step n takes n to this power of its squares into the averages.
+    /// The exponent of the second-moment decay: step n has the weight n to this power in the averages.
     pub beta2_decay: f64,
-    /// The least root of an average, and the least size of a tensor that steps are scaled by.
+    /// The lower bounds of the root of an average, and of the tensor RMS that updates are scaled by.
     pub eps: [f64; 2],
-    /// The largest root of the mean square of a step, before its rate; what is larger is made shorter.
+    /// The maximum RMS of an update before its learning rate; larger updates are scaled down.
     pub clip_threshold: f64,
-    /// The share of a number that goes in a step, times the rate.
+    /// The weight decay, times the learning rate.
     pub weight_decay: f64,
-    /// Whether steps are scaled by the size of the tensor.
+    /// Whether updates are scaled by the RMS of the tensor.
     pub scale_parameter: bool,
-    /// Whether the rate is 1 / √n in step n, 0.01 at most, and not the one that is given.
+    /// Whether the learning rate of step n is 1 / √n, at most 0.01, in place of the given one.
     pub relative_step: bool,
 }
 
@@ -50,7 +50,7 @@ pub(super) fn build(settings: &Settings) -> Result<Box<dyn Method>> {
     Ok(Box::new(options))
 }
 
-/// What the mean squares of gradients are taken to be.
+/// The estimated second moments.
 #[derive(Clone, Copy)]
 enum Squares<'a> {
     Each(&'a [f32]),
@@ -66,10 +66,10 @@ impl Squares<'_> {
     }
 }
 
-/// The most tasks that a matrix is given to: fixed, so that sums do not depend on the number of threads.
+/// The maximum number of tasks for a matrix: fixed, so that sums do not depend on the number of threads.
 const TASKS: usize = 64;
 
-/// Rows of one task.
+/// Returns the rows of one task.
 fn rows_of_task(rows: usize) -> usize {
     rows.div_ceil(TASKS).max(16)
 }
@@ -138,7 +138,7 @@ impl AdafactorOptions {
         (count as f64).sqrt().recip().min(0.01)
     }
 
-    /// How far a step goes whose root of the mean square is 1.
+    /// Returns the step size for an update of RMS 1.
     fn pace(&self, tensor: &Tensor<'_>) -> f64 {
         let rate = match self.relative_step {
             true => self.relative(tensor.count),
@@ -150,7 +150,7 @@ impl AdafactorOptions {
     }
 }
 
-/// Takes the mean squares of rows and columns into their averages.
+/// Updates the row and column averages with the squared gradient.
 fn average(gradient: &[f32], factor: f32, share: f32, rows: &mut [f32], columns: &mut [f32]) {
     let (height, width) = (rows.len(), columns.len().max(1));
     let task = rows_of_task(height);

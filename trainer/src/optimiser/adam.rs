@@ -1,4 +1,4 @@
-//! Adam, where the decay of numbers is part of their gradient.
+//! Adam, with weight decay as a part of the gradient (L2 regularization).
 
 use serde::{Deserialize, Serialize};
 use siskin::Result;
@@ -11,11 +11,11 @@ use crate::settings::read;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AdamOptions {
-    /// The shares of both averages that stay in a step.
+    /// The decay rates of both moments.
     pub betas: [f64; 2],
-    /// What divisors are more than zero by.
+    /// Added to the denominator.
     pub eps: f64,
-    /// The share of a number that is added to its gradient.
+    /// The weight decay, added to the gradient.
     pub weight_decay: f64,
 }
 

@@ -1,4 +1,4 @@
-//! AdamW: Adam, where numbers decay by themselves.
+//! AdamW (arXiv:1711.05101): Adam with decoupled weight decay.
 
 use serde::{Deserialize, Serialize};
 use siskin::Result;
@@ -11,11 +11,11 @@ use crate::settings::read;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AdamWOptions {
-    /// The shares of both averages that stay in a step.
+    /// The decay rates of both moments.
     pub betas: [f64; 2],
-    /// What divisors are more than zero by.
+    /// Added to the denominator.
     pub eps: f64,
-    /// The share of a number that goes in a step, times the rate.
+    /// The weight decay, times the learning rate.
     pub weight_decay: f64,
 }
 

@@ -1,4 +1,4 @@
-//! AdamW with both averages in a byte for each number.
+//! 8-bit AdamW (arXiv:2110.02861): both moments take a byte per element.
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -13,13 +13,13 @@ use crate::settings::read;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AdamW8Options {
-    /// The shares of both averages that stay in a step.
+    /// The decay rates of both moments.
     pub betas: [f64; 2],
-    /// What divisors are more than zero by.
+    /// Added to the denominator.
     pub eps: f64,
-    /// The share of a number that goes in a step, times the rate.
+    /// The weight decay, times the learning rate.
     pub weight_decay: f64,
-    /// Tensors with fewer numbers have averages of 32 bits.
+    /// Tensors with fewer elements keep f32 moments.
     pub smallest: usize,
 }
 

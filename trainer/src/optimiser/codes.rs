@@ -1,18 +1,18 @@
-//! Numbers in a byte each: in blocks with a scale, more finely the nearer to zero.
+//! Block-wise dynamic quantization to 8 bits: blocks with a scale, and a codebook that is finer near zero.
 
-/// Numbers that share a scale.
+/// Elements that share a scale.
 pub(super) const BLOCK: usize = 256;
 
-/// The 256 numbers that a byte can be, from the least to the largest; the largest is 1.
+/// The codebook: 256 values in ascending order; the largest is 1.
 pub(super) struct Codes {
     numbers: [f32; 256],
-    /// Halfway from each to the next.
+    /// The midpoints between adjacent values.
     between: [f32; 255],
 }
 
 impl Codes {
-    /// Seven decades up to 1, the n-th cut into 2ⁿ parts: as 8-bit optimisers of bitsandbytes have them. With signs,
-    /// below zero the same; without, twice as many parts.
+    /// Creates the dynamic codebook of bitsandbytes: seven decades up to 1, the n-th divided into 2ⁿ parts. A signed
+    /// codebook mirrors them below zero; an unsigned one has twice as many parts.
     pub(super) fn new(signed: bool) -> Self {
         let mut list = vec![0.0_f32, 1.0];
         for decade in 0..7 {
@@ -33,17 +33,17 @@ impl Codes {
         Self { numbers, between }
     }
 
-    /// Both lists, each 256 numbers long.
+    /// Returns both lists, each padded to 256 elements.
     pub(super) fn table(&self) -> Vec<f32> {
         [&self.numbers[..], &self.between, &[0.0]].concat()
     }
 
-    /// The numbers of a block.
+    /// Dequantizes a block.
     pub(super) fn read(&self, bytes: &[u8], scale: f32, out: &mut [f32]) {
         out.iter_mut().zip(bytes).for_each(|(out, byte)| *out = self.numbers[usize::from(*byte)] * scale);
     }
 
-    /// The nearest bytes to the numbers of a block; returns their scale.
+    /// Quantizes a block to the nearest codes; returns its scale.
     pub(super) fn write(&self, numbers: &[f32], bytes: &mut [u8]) -> f32 {
         let scale = numbers.iter().fold(0.0_f32, |most, number| most.max(number.abs()));
         let divisor = if scale > 0.0 { scale } else { 1.0 };

@@ -1,4 +1,4 @@
-//! What is particular to some tensors.
+//! Parameter groups.
 
 use serde::{Deserialize, Serialize};
 use siskin::graph::Role;
@@ -7,30 +7,30 @@ use siskin::{Error, Result};
 use crate::parameters::{Parameter, Parameters};
 use crate::settings::{fits, within};
 
-/// Tensors by their names, and what is particular to them.
+/// A parameter group: tensors by name, and their options.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Group {
-    /// Which: a name in which `*` stands for any letters.
+    /// The tensors: a name in which `*` matches any characters.
     pub tensors: String,
-    /// What their rate is multiplied by.
+    /// The factor on their learning rate.
     #[serde(default)]
     pub rate: Option<f64>,
-    /// What their weight decay is multiplied by.
+    /// The factor on their weight decay.
     #[serde(default)]
     pub decay: Option<f64>,
 }
 
-/// What the rate and the weight decay of a tensor are multiplied by.
+/// The factors on the learning rate and the weight decay of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Factors {
-    /// The rate.
+    /// The learning rate.
     pub rate: f64,
-    /// The weight decay: where no group says otherwise, 1 for matrices and 0 for vectors (norms and biases).
+    /// The weight decay: by default 1 for matrices and 0 for vectors (norms and biases).
     pub decay: f64,
 }
 
-/// Those of a tensor.
+/// Returns the factors of a tensor.
 pub(super) fn factors(groups: &[Group], parameter: &Parameter<f32>) -> Factors {
     let decay = match parameter.role {
         Role::Matrix => 1.0,
@@ -44,7 +44,7 @@ pub(super) fn factors(groups: &[Group], parameter: &Parameter<f32>) -> Factors {
     factors
 }
 
-/// Whether every group is about some tensor that is trained.
+/// Checks that every group matches a trained tensor.
 pub(super) fn check(
     groups: &[Group],
     parameters: &Parameters<f32>,

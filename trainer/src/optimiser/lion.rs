@@ -1,4 +1,4 @@
-//! Lion: steps of one size, whose direction is the sign of an average.
+//! Lion (arXiv:2302.06675): the update is the sign of an interpolated momentum.
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -12,9 +12,9 @@ use crate::settings::{read, within};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LionOptions {
-    /// The share of the average in the direction, and the share of it that stays in a step.
+    /// The weight of the momentum in the update, and the decay rate of the momentum.
     pub betas: [f64; 2],
-    /// The share of a number that goes in a step, times the rate.
+    /// The weight decay, times the learning rate.
     pub weight_decay: f64,
 }
 

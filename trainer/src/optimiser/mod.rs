@@ -1,9 +1,9 @@
-//! How gradients change parameters.
+//! Optimizers.
 //!
-//! An optimiser is a file with a type that is a `Method`, and a line in `OPTIMISERS`. A method says which tables it
-//! keeps for a tensor and how one step changes tensor and tables; what all have in common stands here: which tensors
-//! are trained, what groups say of them, counting steps, saving and restoring. A step gives the same bits with any
-//! number of threads.
+//! An optimizer is a file with a type that implements `Method`, and a line in `OPTIMISERS`. A method defines the
+//! state tables of a tensor and how one step changes tensor and tables; everything else is common and implemented
+//! here: which tensors are trained, parameter groups, counting steps, saving and restoring. A step gives the same
+//! bits for any number of threads.
 
 mod adafactor;
 mod adam;
@@ -29,7 +29,7 @@ pub(crate) use muon::FACTORS;
 pub use muon::{Adjust, MuonOptions};
 pub use sgd::SgdOptions;
 
-/// What a byte of `adamw8` can be, and halfway from each to the next, each 256 numbers long: with signs or without.
+/// Returns the codebook of `adamw8`, and the midpoints, each padded to 256 elements: signed or unsigned.
 pub(crate) fn codes_of_bytes(signed: bool) -> Vec<f32> {
     codes::Codes::new(signed).table()
 }
@@ -44,7 +44,7 @@ use crate::state::{Data, State, Tables, View, bytes_of, fill, words};
 
 type Build = fn(&Settings) -> Result<Box<dyn Method>>;
 
-/// Every optimiser: its name, and what makes it of its settings.
+/// Every optimizer: name, and constructor from settings.
 const OPTIMISERS: &[(&str, Build)] = &[
     ("adamw", adamw::build),
     ("adam", adam::build),
@@ -55,15 +55,15 @@ const OPTIMISERS: &[(&str, Build)] = &[
     ("adamw8", adamw8::build),
 ];
 
-/// The names of all optimisers.
+/// Returns the names of all optimizers.
 pub fn names() -> impl Iterator<Item = &'static str> {
     OPTIMISERS.iter().map(|(name, _)| *name)
 }
 
-/// Numbers of a tensor that one task changes.
+/// Elements of a tensor that one task changes.
 const CHUNK: usize = 1 << 14;
 
-/// The tensor that tables are made for.
+/// The tensor that state tables are created for.
 pub(crate) struct Shape<'a> {
     name: &'a str,
     rows: usize,
@@ -86,51 +86,51 @@ pub(crate) struct Tensor<'a> {
     numbers: &'a mut [f32],
     gradient: &'a [f32],
     shape: Shape<'a>,
-    /// The rate of this tensor.
+    /// The learning rate of this tensor.
     rate: f64,
-    /// What its weight decay is multiplied by.
+    /// The factor on its weight decay.
     decay: f64,
-    /// What its gradient is multiplied by.
+    /// The factor on its gradient.
     factor: f32,
     /// The number of this step; the first is 1.
     count: u64,
 }
 
-/// One way to change tensors.
+/// An update rule.
 pub(crate) trait Method: Send + Sync {
-    /// The tables that are kept for a tensor, each with a name of its own, as they are before the first step.
+    /// Returns the initial state tables of a tensor, with unique names.
     fn slots(&self, shape: &Shape<'_>) -> Vec<(&'static str, Data)>;
 
-    /// Changes a tensor and its tables.
+    /// Updates a tensor and its tables.
     fn step(&self, tensor: Tensor<'_>, state: &mut [Data]);
 }
 
-/// Which optimiser, with which settings.
+/// The optimizer and its settings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OptimiserOptions {
     /// Its name.
     pub name: String,
-    /// What is particular to some tensors; of two groups with the same tensor, the later one counts.
+    /// Parameter groups; if several match a tensor, the last one counts.
     #[serde(default)]
     pub groups: Vec<Group>,
-    /// Its own settings. Those that are not given are as in PyTorch.
+    /// Its own settings. The defaults are those of PyTorch.
     #[serde(flatten)]
     pub settings: Settings,
 }
 
 impl OptimiserOptions {
-    /// An optimiser with its usual settings.
+    /// Returns an optimizer with its default settings.
     pub fn named(name: &str) -> Self {
         Self { name: name.to_owned(), ..Self::default() }
     }
 }
 
-/// How much tensors change in a step.
+/// The arguments of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepArguments {
-    /// How far.
+    /// The learning rate.
     pub rate: f64,
-    /// What gradients are multiplied by: [`Norm::factor`](crate::clip::Norm::factor).
+    /// The factor on gradients: [`Norm::factor`](crate::clip::Norm::factor).
     pub factor: f64,
 }
 
@@ -142,7 +142,7 @@ struct Trained {
     state: Vec<Data>,
 }
 
-/// An optimiser and its state.
+/// An optimizer and its state.
 pub struct Optimiser {
     name: &'static str,
     method: Box<dyn Method>,
@@ -152,10 +152,10 @@ pub struct Optimiser {
 }
 
 impl Optimiser {
-    /// For the tensors that have gradients.
+    /// Creates an optimizer for the tensors that have gradients.
     ///
     /// # Errors
-    /// Where there is no such optimiser, setting or tensor, or a setting is out of its range.
+    /// If the optimizer, a setting or a tensor is unknown, or a setting is out of range.
     pub fn new(
         options: &OptimiserOptions,
         parameters: &Parameters<f32>,
@@ -185,10 +185,10 @@ impl Optimiser {
         Ok(Self { name, method, count: 0, steps: Data::Bytes(bytes_of([0])), list })
     }
 
-    /// Changes parameters. Gradients are read once where the method allows, and stay as they are.
+    /// Updates parameters. Gradients are read once if the method allows, and do not change.
     ///
     /// # Errors
-    /// Where tensors are not those that it was made for; nothing is changed then.
+    /// If the tensors are not those that it was created for; nothing is changed then.
     pub fn step(
         &mut self,
         parameters: &mut Parameters<f32>,
@@ -237,27 +237,27 @@ impl Optimiser {
         Ok(())
     }
 
-    /// Steps so far.
+    /// Returns the number of steps so far.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// What groups say of a tensor; `None` where it is not trained.
+    /// Returns the group factors of a tensor; `None` if it is not trained.
     pub fn factors(&self, weight: usize) -> Option<Factors> {
         Some(self.list.get(weight)?.as_ref()?.factors)
     }
 
-    /// The bytes that its state takes.
+    /// Returns the bytes of its state.
     pub fn bytes(&self) -> usize {
         self.list.iter().flatten().flat_map(|trained| &trained.state).map(|data| data.view().bytes()).sum()
     }
 
-    /// The name of the table that has the count of steps.
+    /// Returns the name of the table that holds the step count.
     pub(crate) fn step_table(&self) -> String {
         format!("optimiser.{}", self.name)
     }
 
-    /// The tables of a tensor, with their names in a checkpoint.
+    /// Returns the state tables of a tensor, with their names in a checkpoint.
     pub(crate) fn tables_of(&self, weight: usize) -> impl Iterator<Item = (String, View<'_>)> {
         let trained = self.list.get(weight).and_then(Option::as_ref);
         trained.into_iter().flat_map(move |trained| trained.tables(self.name))
@@ -299,12 +299,12 @@ impl State for Optimiser {
     }
 }
 
-/// Zeros for each number of a tensor.
+/// A zero for each element of a tensor.
 fn zeros(count: usize) -> Data {
     Data::Numbers(vec![0.0; count])
 }
 
-/// What is `share` of the way from one number to another.
+/// Interpolates linearly between two numbers.
 pub(crate) fn lerp(from: f32, to: f32, share: f32) -> f32 {
     match share < 0.5 {
         true => from + share * (to - from),

@@ -1,4 +1,4 @@
-//! The arithmetic of Adam: moving averages of gradients and of their squares.
+//! The update of Adam (arXiv:1412.6980): moving averages of gradients and of their squares.
 
 use rayon::prelude::*;
 use siskin::Result;
@@ -6,17 +6,17 @@ use siskin::Result;
 use super::{CHUNK, Tensor, lerp};
 use crate::settings::within;
 
-/// What Adam and its kin have in common.
+/// The settings that Adam and AdamW share.
 #[derive(Clone, Debug)]
 pub(crate) struct Moments {
     pub(crate) betas: [f64; 2],
     pub(crate) eps: f64,
     pub(crate) weight_decay: f64,
-    /// Whether numbers decay by themselves; otherwise their decay is part of the gradient.
+    /// Whether weight decay is decoupled; otherwise it is a part of the gradient.
     pub(crate) decoupled: bool,
 }
 
-/// The largest share that is less than one.
+/// The largest decay rate below one.
 pub(super) const ALMOST_ONE: f64 = 1.0 - f64::EPSILON;
 
 impl Moments {
@@ -29,7 +29,7 @@ impl Moments {
         Ok(self)
     }
 
-    /// The numbers of a step.
+    /// Returns the scalars of a step.
     pub(super) fn scalars(&self, tensor: &Tensor<'_>) -> Scalars {
         let [first, second] = self.betas;
         let count = i32::try_from(tensor.count).unwrap_or(i32::MAX);
@@ -47,7 +47,7 @@ impl Moments {
         }
     }
 
-    /// One step with both averages as numbers.
+    /// Runs one step with both moments in f32.
     pub(super) fn step(&self, tensor: Tensor<'_>, first: &mut [f32], second: &mut [f32]) {
         let scalars = self.scalars(&tensor);
         let numbers = tensor.numbers.par_chunks_mut(CHUNK).zip(tensor.gradient.par_chunks(CHUNK));
@@ -58,7 +58,7 @@ impl Moments {
     }
 }
 
-/// What a step multiplies with.
+/// The scalar factors of a step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scalars {
     factor: f32,
@@ -72,7 +72,7 @@ pub(super) struct Scalars {
 }
 
 impl Scalars {
-    /// Changes numbers and averages.
+    /// Updates parameters and moments.
     pub(super) fn apply(&self, numbers: &mut [f32], gradient: &[f32], first: &mut [f32], second: &mut [f32]) {
         let averages = first.iter_mut().zip(second);
         for ((number, gradient), (first, second)) in numbers.iter_mut().zip(gradient).zip(averages) {

@@ -1,4 +1,5 @@
-//! Muon: steps of matrices are made nearly orthogonal; everything else is left to AdamW.
+//! [Muon](https://kellerjordan.github.io/posts/muon/): updates of matrices are orthogonalized; all other tensors use
+//! AdamW.
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -15,42 +16,41 @@ use crate::settings::{fits, read, within};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MuonOptions {
-    /// The share of the average that stays in a step.
+    /// The decay rate of the momentum.
     pub momentum: f64,
-    /// Whether a step is part gradient, part average.
+    /// Whether Nesterov momentum is used.
     pub nesterov: bool,
-    /// The share of a number that goes in a step, times the rate.
+    /// The weight decay, times the learning rate.
     pub weight_decay: f64,
-    /// The least length of what is divided by its length.
+    /// The lower bound of the norm in normalizations.
     pub eps: f64,
-    /// Steps of the Newton–Schulz iteration.
+    /// The number of Newton–Schulz iterations.
     pub ns_steps: usize,
-    /// What the rate of a matrix is multiplied by.
+    /// The factor on the learning rate of a matrix.
     pub adjust: Adjust,
-    /// Matrices that are left to AdamW: names in which `*` stands for any letters. By default tables of vectors and
-    /// heads.
+    /// Matrices that use AdamW: names in which `*` matches any characters. By default embedding tables and heads.
     pub others: Vec<String>,
-    /// The rate of AdamW, as a share of the rate.
+    /// The learning rate of AdamW, relative to that of Muon.
     pub others_rate: f64,
     /// Settings of AdamW.
     pub adamw: AdamWOptions,
 }
 
-/// What the rate of a matrix of R rows and C columns is multiplied by.
+/// The factor on the learning rate of a matrix with R rows and C columns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Adjust {
-    /// √(R / C), 1 at least.
+    /// √(R / C), at least 1.
     #[default]
     Original,
-    /// 0.2 · √(the larger of both): steps are as large as those of AdamW, and its rates fit.
+    /// 0.2 · √(max(R, C)): updates have the RMS of AdamW's, so that its learning rates fit.
     MatchRmsAdamw,
     /// √(R / C).
     SpectralUnclamped,
 }
 
 impl Adjust {
-    /// That of a matrix.
+    /// Returns the factor of a matrix.
     pub(crate) fn factor(self, rows: usize, columns: usize) -> f64 {
         let ratio = rows as f64 / columns.max(1) as f64;
         match self {
@@ -133,11 +133,11 @@ impl Method for Muon {
     }
 }
 
-/// The factors of X, (XXᵀ)X and (XXᵀ)²X in a step of the Newton–Schulz iteration: they bring small singular values up
-/// fast, and all to between 0.7 and 1.2.
+/// The coefficients of X, (XXᵀ)X and (XXᵀ)²X in a Newton–Schulz iteration: they increase small singular values
+/// quickly, and bring all to between 0.7 and 1.2.
 pub(crate) const FACTORS: [f32; 3] = [3.4445, -4.7750, 2.0315];
 
-/// A matrix with the same singular vectors, whose singular values are near 1.
+/// Returns a matrix with the same singular vectors and singular values near 1.
 fn orthogonal(numbers: Vec<f32>, rows: usize, columns: usize, steps: usize, eps: f64) -> Vec<f32> {
     let tall = rows > columns;
     let (height, width) = if tall { (columns, rows) } else { (rows, columns) };
@@ -161,7 +161,7 @@ fn orthogonal(numbers: Vec<f32>, rows: usize, columns: usize, steps: usize, eps:
     if tall { turned(&x, height, width) } else { x }
 }
 
-/// Rows as columns.
+/// Returns the transpose.
 fn turned(numbers: &[f32], rows: usize, columns: usize) -> Vec<f32> {
     let mut turned = vec![0.0; numbers.len()];
     turned.par_chunks_mut(rows.max(1)).enumerate().for_each(|(column, out)| {

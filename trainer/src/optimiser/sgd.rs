@@ -1,4 +1,4 @@
-//! Steps along the gradient, with momentum or without.
+//! Stochastic gradient descent, with or without momentum.
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -11,13 +11,13 @@ use crate::settings::{read, within};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SgdOptions {
-    /// The share of the velocity that stays in a step.
+    /// The momentum.
     pub momentum: f64,
-    /// The share of a gradient that does not go into the velocity; in the first step all goes.
+    /// The dampening of the gradient in the momentum; the first step has none.
     pub dampening: f64,
-    /// The share of a number that is added to its gradient.
+    /// The weight decay, added to the gradient.
     pub weight_decay: f64,
-    /// Whether a step goes on by the velocity that it has changed.
+    /// Whether Nesterov momentum is used.
     pub nesterov: bool,
 }
 

@@ -3,7 +3,7 @@ use siskin::ErrorKind;
 use super::*;
 use crate::state::{restore, save};
 
-/// Tensors of more numbers than a task takes, of which the last is not trained.
+/// Tensors with more elements than a task processes; the last is not trained.
 fn tensors() -> (Parameters<f32>, Gradients<f32>) {
     let parameter = |(index, (name, rows, columns)): (usize, (&str, usize, usize))| Parameter {
         name: name.to_owned(),
@@ -25,7 +25,7 @@ fn tensors() -> (Parameters<f32>, Gradients<f32>) {
     (parameters, gradients)
 }
 
-/// Some steps, from the one of number `first`.
+/// Runs some steps, starting with number `first`.
 fn steps(
     optimiser: &mut Optimiser,
     parameters: &mut Parameters<f32>,

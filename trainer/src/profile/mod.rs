@@ -1,7 +1,7 @@
-//! Where the time of steps goes: every piece of work with its begin and its end, as a trace and as a table.
+//! The profiler: all pieces of work of a step with start and end times, as a trace and as a table.
 //!
-//! A [`Recorder`] is shared by the threads that work for a run. It records only while it is on, and a run that is not
-//! profiled has none.
+//! A [`Recorder`] is shared by the threads of a run. It records only while it is on; a run without profiling has
+//! none.
 
 mod table;
 mod tracer;
@@ -17,21 +17,21 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use siskin::{Error, Result};
 
-/// What a whole step is called.
+/// The event name of a whole step.
 pub(crate) const STEP: &str = "step";
-/// More events than these are not kept.
+/// The maximum number of recorded events.
 const MOST: usize = 1 << 20;
 
 /// Which steps are profiled.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProfileOptions {
-    /// The first, counted from 1, and how many; empty: none.
+    /// The first step, counted from 1, and the number of steps; empty: none.
     pub steps: Vec<u64>,
 }
 
 impl ProfileOptions {
-    /// The first step and the one after the last.
+    /// Returns the first step and the one after the last.
     pub fn window(&self) -> Result<Option<[u64; 2]>> {
         match self.steps[..] {
             [] => Ok(None),
@@ -45,14 +45,14 @@ impl ProfileOptions {
     }
 }
 
-/// Who works.
+/// The thread that did the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Worker {
-    /// The thread that does the steps.
+    /// The training thread.
     Steps,
-    /// The one that makes batches ahead.
+    /// The prefetch thread of batches.
     Batches,
-    /// The one that writes checkpoints.
+    /// The checkpoint writer.
     Checkpoints,
 }
 
@@ -72,35 +72,35 @@ impl Worker {
     }
 }
 
-/// A node's part in an event.
+/// The node of an event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeWork {
     /// The operation.
     pub op: String,
-    /// Forward, again or backward.
+    /// Forward, recomputed forward or backward.
     pub phase: &'static str,
     /// Rows and columns of the output.
     pub shape: [usize; 2],
-    /// Multiplications and additions.
+    /// FLOPs.
     pub work: f64,
 }
 
-/// Something that took time.
+/// A timed event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// What.
+    /// Its name.
     pub name: String,
-    /// Who did it.
+    /// The thread that did the work.
     pub worker: Worker,
-    /// Since the recorder was made.
+    /// The start time since the recorder was created.
     pub begin: Duration,
-    /// How long it took.
+    /// The duration.
     pub length: Duration,
-    /// Where it was the work of a node.
+    /// The node, if it was the work of one.
     pub node: Option<NodeWork>,
 }
 
-/// Takes events from all threads.
+/// Records events of all threads.
 #[derive(Clone, Debug)]
 pub struct Recorder(Arc<Inner>);
 
@@ -119,22 +119,22 @@ impl Default for Recorder {
 }
 
 impl Recorder {
-    /// Records from here on, or no more.
+    /// Switches recording on or off.
     pub fn turn(&self, on: bool) {
         self.0.on.store(on, Ordering::Relaxed);
     }
 
-    /// Whether it records.
+    /// Returns true if it records.
     pub fn is_on(&self) -> bool {
         self.0.on.load(Ordering::Relaxed)
     }
 
-    /// Takes an event where it records.
+    /// Adds an event that ends now, if it records.
     pub fn add(&self, name: impl Into<String>, worker: Worker, begin: Instant, node: Option<NodeWork>) {
         self.add_until(name, worker, [begin, Instant::now()], node);
     }
 
-    /// The same, of one that was over a while ago.
+    /// Like [`Self::add`], for an event that ended earlier.
     pub fn add_until(
         &self,
         name: impl Into<String>,
@@ -152,13 +152,13 @@ impl Recorder {
         }
     }
 
-    /// What was recorded so far.
+    /// Returns the events recorded so far.
     pub fn events(&self) -> Vec<Event> {
         self.0.events.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// Does `work`, which is an event where somebody records.
+/// Runs `work`, recorded as an event if there is a recorder.
 pub(crate) fn timed<R>(
     recorder: Option<&Recorder>,
     name: &str,
@@ -172,7 +172,7 @@ pub(crate) fn timed<R>(
     done
 }
 
-/// Events as Chrome and Perfetto read them.
+/// Converts events to the trace event format of Chrome and Perfetto.
 pub fn trace(events: &[Event]) -> Value {
     let micros = |time: Duration| time.as_nanos() as f64 / 1e3;
     let threads = Worker::ALL.into_iter().map(|worker| {

@@ -1,4 +1,4 @@
-//! Events by operation.
+//! Events aggregated by operation.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,23 +7,24 @@ use serde::Serialize;
 
 use super::{Event, Worker};
 
-/// The events of an operation, or of what else a step does.
+/// The events of an operation, or of other work of a step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Row {
-    /// The operation and the part of its work.
+    /// The operation and its phase.
     pub name: String,
-    /// How often.
+    /// The number of calls.
     pub calls: usize,
-    /// How long in all.
+    /// The total duration.
     pub milliseconds: f64,
-    /// The share of the time of all rows.
+    /// The fraction of the total duration of all rows.
     pub share: f64,
-    /// Thousand million operations a second; zero where they are not counted.
+    /// GFLOP/s; zero if FLOPs are not counted.
     pub gflop_per_second: f64,
 }
 
 impl Row {
-    /// The rows of some events, the longest first. Whole steps, which hold others, and other threads are left out.
+    /// Aggregates events into rows, the longest first. Whole steps, which contain others, and other threads are
+    /// omitted.
     pub fn of(events: &[Event]) -> Vec<Self> {
         let mut rows: BTreeMap<String, (Self, f64)> = BTreeMap::new();
         let of_steps = |event: &&Event| event.worker == Worker::Steps && event.name != super::STEP;
@@ -50,7 +51,7 @@ impl Row {
     }
 }
 
-/// Rows as lines for people.
+/// Formats rows as a text table.
 pub fn text(rows: &[Row]) -> String {
     let width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0).max("operation".len());
     let mut out =
@@ -61,7 +62,7 @@ pub fn text(rows: &[Row]) -> String {
             false => String::new(),
         };
         let percent = 100.0 * share;
-        // Writing to a text does not fail.
+        // Writing to a string does not fail.
         let _ = writeln!(out, "{name:<width$}  {calls:>7}  {milliseconds:>10.2}  {percent:>6.2}  {rate:>8}");
     }
     out

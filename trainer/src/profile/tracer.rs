@@ -8,14 +8,14 @@ use crate::program::{Program, op_name};
 use crate::real::Real;
 use crate::runner::{Phase, Piece, Probe};
 
-/// Records what it is shown.
+/// A probe that records all work.
 pub(crate) struct Tracer {
     recorder: Recorder,
     names: Vec<String>,
 }
 
 impl Tracer {
-    /// For the steps of a program.
+    /// Creates a tracer of a program's steps.
     pub(crate) fn new(recorder: Recorder, program: &Program) -> Self {
         Self { recorder, names: program.names() }
     }
@@ -23,7 +23,7 @@ impl Tracer {
     /// Records the work of a node.
     pub(crate) fn node<T: Real>(&self, number: usize, phase: Phase, call: &Call<'_, T>, when: [Instant; 2]) {
         let op = &call.node.op;
-        // Backward multiplies with what comes in, and with weights: twice as much.
+        // Backward has two matmuls, for inputs and for weights: twice the work.
         let times = if phase == Phase::Backward { 2.0 } else { 1.0 };
         let work = rule::<T>(op).map_or(0.0, |rule| times * rule.work(call));
         let node =
@@ -32,7 +32,7 @@ impl Tracer {
         self.recorder.add_until(name, Worker::Steps, when, Some(node));
     }
 
-    /// Records the head over some rows and their loss, forth and back, where they are one piece.
+    /// Records the head and the loss of a chunk of rows, forward and backward, if they are one piece.
     pub(crate) fn head(&self, rows: usize, work: f64, when: [Instant; 2]) {
         let node =
             NodeWork { op: "Head and loss".to_owned(), phase: "forth and back", shape: [rows, 1], work };

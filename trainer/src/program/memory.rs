@@ -1,4 +1,4 @@
-//! Where the tables of a step lie: in one arena, those that never live at the same time over each other.
+//! The arena allocator of a training step: buffers with disjoint lifetimes share memory.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -12,22 +12,23 @@ use crate::grad::{Call, rule};
 use crate::parameters::Parameters;
 use crate::real::Real;
 
-/// The places of all tables of a step.
+/// The offsets of all buffers of a step.
 #[derive(Clone, Debug, Default)]
 pub struct Layout {
     places: HashMap<Buffer, Range<usize>>,
-    /// Gradients that begin at zero before each step.
+    /// Gradients that must be zeroed before each step.
     pub fresh: Vec<Vec<Range<usize>>>,
-    /// Numbers of the arena.
+    /// Elements of the arena.
     pub size: usize,
 }
 
-/// What the sizes of all tables follow from: of reader and writer the rows, those that are wanted, and the frames.
+/// The key of a layout: for encoder and decoder the numbers of rows, output rows and frames, which determine all
+/// buffer sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape([usize; 6]);
 
 impl Shape {
-    /// That of a batch.
+    /// Returns the key of a batch.
     pub fn of(batch: &Batch) -> Self {
         let [reader, writer] = [&batch.reader, &batch.writer]
             .map(|texts| [texts.rows.len(), texts.wanted.len(), texts.frame_count()]);
@@ -35,17 +36,17 @@ impl Shape {
     }
 }
 
-/// Layouts of a schedule for the shapes of its last batches.
+/// A cache of a schedule's layouts for the shapes of recent batches.
 #[derive(Debug, Default)]
 pub struct Layouts {
     known: VecDeque<(Shape, Arc<Layout>)>,
 }
 
 impl Layouts {
-    /// Of so many shapes the layouts are kept.
+    /// The maximum number of cached layouts.
     const MOST: usize = 8;
 
-    /// That for a batch.
+    /// Returns the layout of a batch.
     pub fn find<T: Real>(
         &mut self,
         program: &Program,
@@ -56,7 +57,7 @@ impl Layouts {
         self.find_or(batch, || Layout::new(program, schedule, batch, parameters))
     }
 
-    /// That for a batch, which `make` gives where there is none yet.
+    /// Returns the layout of a batch, calling `make` on a cache miss.
     pub(crate) fn find_or(
         &mut self,
         batch: &Batch,
@@ -80,16 +81,16 @@ pub struct Parts {
     pub parameters: usize,
     /// Their gradients.
     pub gradients: usize,
-    /// What the optimiser remembers.
+    /// Optimizer states.
     pub optimiser: usize,
-    /// The arena: values, their gradients, and what is kept for backward.
+    /// The arena: activations, their gradients, and what forward keeps for backward.
     pub activations: usize,
-    /// What the head needs for a part of the rows.
+    /// Scratch memory of the head for a chunk of rows.
     pub scratch: usize,
 }
 
 impl Parts {
-    /// Each part by its name.
+    /// Returns each part with its name.
     pub fn list(&self) -> [(&'static str, usize); 5] {
         [
             ("parameters", self.parameters),
@@ -100,13 +101,13 @@ impl Parts {
         ]
     }
 
-    /// All of it.
+    /// Returns the total.
     pub fn total(&self) -> usize {
         self.parameters + self.gradients + self.optimiser + self.activations + self.scratch
     }
 }
 
-/// A table, and the steps from the first to the last that uses it.
+/// A buffer, and the first and the last step that use it.
 struct Life {
     buffer: Buffer,
     steps: Range<usize>,
@@ -114,7 +115,7 @@ struct Life {
 }
 
 impl Layout {
-    /// For a batch of the shape of `batch`.
+    /// Computes the layout for the shape of `batch`.
     pub fn new<T: Real>(
         program: &Program,
         schedule: &Schedule,
@@ -124,7 +125,7 @@ impl Layout {
         Self::of_sizes(schedule, |buffer| size(program, batch, parameters, buffer))
     }
 
-    /// For tables as large as `size` says.
+    /// Computes the layout for the buffer sizes that `size` returns.
     pub fn of_sizes(schedule: &Schedule, size: impl Fn(Buffer) -> Result<usize>) -> Result<Self> {
         let mut lives: Vec<Life> = Vec::new();
         let mut known: HashMap<Buffer, usize> = HashMap::new();
@@ -146,14 +147,14 @@ impl Layout {
             first_added.push(added);
         }
         let (places, size) = place(&mut lives);
-        // Tables of no numbers have no place.
+        // Empty buffers have no offset.
         let find =
             |added: Vec<Buffer>| added.iter().filter_map(|buffer| places.get(buffer).cloned()).collect();
         let fresh = first_added.into_iter().map(find).collect();
         Ok(Self { places, fresh, size })
     }
 
-    /// Where a table is.
+    /// Returns the range of a buffer in the arena.
     pub fn place(&self, buffer: Buffer) -> Range<usize> {
         self.places.get(&buffer).cloned().unwrap_or(0..0)
     }
@@ -179,7 +180,7 @@ fn size<T: Real>(
     })
 }
 
-/// The largest first, each at the lowest place that is free for all of its life.
+/// Assigns offsets greedily: the largest buffer first, each at the lowest offset that is free for its whole lifetime.
 fn place(lives: &mut Vec<Life>) -> (HashMap<Buffer, Range<usize>>, usize) {
     lives.retain(|life| life.size > 0);
     lives.sort_by_key(|life| (std::cmp::Reverse(life.size), life.steps.start));

@@ -1,4 +1,5 @@
-//! The graphs of a model as one program: what the encoder remembers has become an input of the decoder's attention.
+//! The graphs of a model as one program: the encoder's keys and values become an input of the decoder's
+//! cross-attention.
 
 mod memory;
 mod names;
@@ -20,17 +21,17 @@ use siskin::{Error, Result};
 use crate::batch::{Batch, Texts};
 use crate::grad::takes_packed;
 
-/// Which texts the rows of a value belong to.
+/// Which sequences the rows of a value belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Those that are read at once.
+    /// Those of the encoder.
     Reader,
-    /// Those that are written token by token.
+    /// Those of the decoder.
     Writer,
 }
 
 impl Side {
-    /// The texts of this side.
+    /// Returns the sequences of this side.
     pub fn texts(self, batch: &Batch) -> &Texts {
         match self {
             Self::Reader => &batch.reader,
@@ -39,19 +40,19 @@ impl Side {
     }
 }
 
-/// A value: a table of numbers.
+/// A value: a matrix of activations.
 #[derive(Clone, Copy, Debug)]
 pub struct Value {
-    /// How many rows.
+    /// Its number of rows.
     pub rows: Rows,
-    /// How many columns.
+    /// Its number of columns.
     pub columns: usize,
-    /// Whose rows.
+    /// The side that its rows belong to.
     pub side: Side,
 }
 
 impl Value {
-    /// How many rows it has in a batch.
+    /// Returns its number of rows in a batch.
     pub fn row_count(&self, batch: &Batch) -> usize {
         let texts = self.side.texts(batch);
         match self.rows {
@@ -66,37 +67,37 @@ impl Value {
 /// An operation, its inputs and its one output.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// What is computed.
+    /// The operation.
     pub op: Op,
-    /// From which values.
+    /// The input values.
     pub inputs: Vec<usize>,
-    /// Into which value.
+    /// The output value.
     pub output: usize,
 }
 
-/// What a model computes on both sides.
+/// The computation of encoder and decoder.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// In an order in which they can run.
+    /// The nodes in topological order.
     pub nodes: Vec<Node>,
-    /// What lies between them.
+    /// The values between nodes.
     pub values: Vec<Value>,
     /// The tensors of all nodes, each once.
     pub weights: Vec<Weight>,
-    /// The rotary tables.
+    /// The RoPE tables.
     pub ropes: Vec<Rope>,
-    /// What leaves it.
+    /// The output value.
     pub output: usize,
     /// What the rows of the output are.
     pub head: Head,
-    /// The first node of the head: from here on each row is computed by itself, of one value.
+    /// The first node of the head: from here on, each row is computed independently of other rows, from one value.
     pub tail: usize,
-    /// That value.
+    /// The value that enters the head.
     pub hidden: usize,
 }
 
 impl Program {
-    /// Of the graphs of a model, with their heads.
+    /// Builds the program of a model's graphs, with their heads.
     pub fn new(graphs: &Graphs) -> Result<Self> {
         let mut join = Join::default();
         let mut last = None;
@@ -117,7 +118,7 @@ impl Program {
         Ok(program)
     }
 
-    /// Of the model in a file.
+    /// Builds the program of the model in a file.
     pub fn of_file(file: &File) -> Result<Self> {
         let metadata = file.metadata();
         let family = Family::named(&metadata.architecture).map_err(|error| error.within("metadata"))?;
@@ -126,22 +127,22 @@ impl Program {
         Self::new(&graphs)
     }
 
-    /// The side whose outputs leave the program.
+    /// Returns the side that produces the output.
     pub fn side(&self) -> Side {
         self.values[self.output].side
     }
 
-    /// Whether something is computed on this side.
+    /// Returns true if this side has nodes.
     pub fn has(&self, side: Side) -> bool {
         self.nodes.iter().any(|node| self.values[node.output].side == side)
     }
 
-    /// The values that a node reads.
+    /// Returns the values that a node reads.
     pub fn inputs(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
         self.nodes[node].inputs.iter().copied()
     }
 
-    /// Which weights all operations that read them take packed.
+    /// Returns for each weight whether all operations that read it take it packed.
     pub fn takes_packed(&self) -> Vec<bool> {
         let mut takes = vec![true; self.weights.len()];
         for node in self.nodes.iter().filter(|node| !takes_packed(&node.op)) {
@@ -150,7 +151,7 @@ impl Program {
         takes
     }
 
-    /// Leaves out what does not lead to the output.
+    /// Removes nodes that the output does not depend on (dead-code elimination).
     fn drop_unused(&mut self) {
         let mut used = vec![false; self.values.len()];
         used[self.output] = true;
@@ -165,7 +166,7 @@ impl Program {
         self.nodes = kept;
     }
 
-    /// Where the head begins, and what enters it.
+    /// Finds the first node of the head, and the value that enters it.
     fn find_tail(&self) -> (usize, usize) {
         let alone = |op: &Op| {
             matches!(
@@ -200,7 +201,7 @@ impl Program {
     }
 }
 
-/// Graphs that become one.
+/// Graphs while they are joined into one program.
 #[derive(Default)]
 struct Join {
     nodes: Vec<Node>,
@@ -208,12 +209,12 @@ struct Join {
     weights: Vec<Weight>,
     known: HashMap<Weight, WeightId>,
     ropes: Vec<Rope>,
-    /// The keys and values that each layer of the decoder sees.
+    /// The encoder keys and values that each layer of the decoder attends to.
     remembered: HashMap<usize, [usize; 2]>,
 }
 
 impl Join {
-    /// Appends a graph; returns what its values have become.
+    /// Appends a graph; returns the new indices of its values.
     fn append(&mut self, side: Side, graph: &Graph) -> Result<Vec<usize>> {
         let values: Vec<usize> = (self.values.len()..).take(graph.values.len()).collect();
         self.values.extend(graph.values.iter().map(|value| Value {

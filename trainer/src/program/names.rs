@@ -1,16 +1,16 @@
-//! What nodes are called where people read of them.
+//! The names of nodes in errors, profiles and reports.
 
 use siskin::graph::Op;
 
 use super::{Program, recompute};
 
-/// The name of an operation, without what it is done with.
+/// Returns the name of an operation without its parameters.
 pub fn of_op(op: &Op) -> String {
     let text = format!("{op:?}");
     text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned()
 }
 
-/// The layer that a tensor belongs to, such as `blk.3`; none where it belongs to the whole model.
+/// Returns the layer that a tensor belongs to, such as `blk.3`; `None` for tensors outside layers.
 pub fn layer_of(tensor: &str) -> Option<&str> {
     let (prefix, rest) = tensor.split_once("blk.")?;
     let digits = rest.find('.')?;
@@ -18,7 +18,7 @@ pub fn layer_of(tensor: &str) -> Option<&str> {
 }
 
 impl Program {
-    /// The names of all nodes, each once: number, operation, and the first tensor or the layer.
+    /// Returns unique names of all nodes: number, operation, and the first tensor or the layer.
     pub fn names(&self) -> Vec<String> {
         let (layers, names) = recompute::layers(self);
         let name = |(number, (node, layer)): (usize, (&super::Node, &Option<usize>))| {
@@ -33,7 +33,7 @@ impl Program {
         self.nodes.iter().zip(&layers).enumerate().map(name).collect()
     }
 
-    /// A node in an error: number, operation, and all tensors that it is done with.
+    /// Returns the name of a node in errors: number, operation, and all its tensors.
     pub fn title(&self, number: usize) -> String {
         let op = &self.nodes[number].op;
         let names: Vec<&str> =
@@ -42,7 +42,7 @@ impl Program {
         format!("operation {number}, {}{with}", of_op(op))
     }
 
-    /// The longest text of which every table of positions has all; none where there is no such table.
+    /// Returns the longest sequence that all position tables cover; `None` without position tables.
     pub fn longest(&self) -> Option<usize> {
         let limit = |node: &super::Node| match node.op {
             Op::EmbedPosition { table, offset } => Some(self.weights[table].rows.saturating_sub(offset)),

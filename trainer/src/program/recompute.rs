@@ -1,36 +1,38 @@
-//! What is forgotten after the forward pass and computed again for backward: memory for time.
+//! Activation checkpointing (Chen et al. 2016, arXiv:1604.06174): activations are dropped after the forward pass and
+//! recomputed for the backward pass, trading time for memory.
 
 use siskin::graph::Op;
 
 use super::Program;
 use super::names::layer_of;
 
-/// What is computed again.
+/// What is recomputed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Recompute {
-    /// Nothing: everything that backward reads is kept.
+    /// Nothing: all activations that backward reads are kept.
     #[default]
     Nothing,
-    /// All within so many layers, of which only what enters and leaves is kept.
+    /// Everything within segments of this many layers, of which only inputs and outputs are kept.
     Layers(usize),
     /// Attention.
     Attention,
-    /// What costs no more than so many multiplications for each number that is forgotten: with 0, everything but products and
-    /// attention; products with so many columns as well. Attention, whose cost depends on the batch, stays.
+    /// Operations with at most this many multiplications per element of their output. 0: everything but matmuls and
+    /// attention; larger values include matmuls with up to that many columns. Attention, whose cost depends on the
+    /// batch, is kept.
     Cost(usize),
 }
 
-/// What is forgotten, and in which parts backward goes through the program.
+/// What is dropped, and the segments in which backward traverses the program.
 #[derive(Clone, Debug)]
 pub struct Forgotten {
-    /// The part of each node.
+    /// The segment of each node.
     pub parts: Vec<usize>,
-    /// Whether what a node gives is forgotten.
+    /// Whether the output of a node is dropped.
     pub nodes: Vec<bool>,
 }
 
 impl Recompute {
-    /// Chooses nodes of `program` before its head. What another part reads is never forgotten.
+    /// Chooses nodes of `program` before its head. Values that another segment reads are never dropped.
     pub fn choose(self, program: &Program) -> Forgotten {
         let (layers, _) = layers(program);
         let width = if let Self::Layers(width) = self { width.max(1) } else { 1 };
@@ -56,7 +58,7 @@ impl Recompute {
     }
 }
 
-/// Multiplications for each number that an operation gives; none where that depends on the batch.
+/// Returns the multiplications per output element of an operation; `None` if they depend on the batch.
 fn cost(program: &Program, op: &Op) -> Option<usize> {
     match op {
         Op::Attention(_) | Op::LinearAttention(_) => None,
@@ -67,7 +69,8 @@ fn cost(program: &Program, op: &Op) -> Option<usize> {
     }
 }
 
-/// The layer that each node belongs to, encoders' before decoders', none before the first; and the names of layers.
+/// Returns the layer that each node belongs to, encoder layers before decoder layers, `None` before the first; and
+/// the names of layers.
 pub(super) fn layers(program: &Program) -> (Vec<Option<usize>>, Vec<String>) {
     let mut names: Vec<(super::Side, &str)> = Vec::new();
     let mut current = None;
@@ -81,7 +84,7 @@ pub(super) fn layers(program: &Program) -> (Vec<Option<usize>>, Vec<String>) {
                 names.push((side, name));
                 names.len() - 1
             });
-            // Layers may share what belongs to an earlier one.
+            // Layers may share tensors of an earlier one.
             current = current.max(Some(named));
         }
         of_node.push(current);

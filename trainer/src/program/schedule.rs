@@ -1,4 +1,4 @@
-//! The order of a step's work, and which tables it reads and writes: derived from the program alone.
+//! The order of work in a training step, and the buffers that it reads and writes: derived from the program alone.
 
 use siskin::Result;
 
@@ -6,42 +6,42 @@ use super::Program;
 use super::recompute::{Forgotten, Recompute};
 use crate::grad::rule;
 
-/// A table of numbers that lives for a part of a step.
+/// A buffer that lives for a part of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Buffer {
-    /// A value; `again`: computed for the second time.
+    /// A value; `again`: recomputed.
     Value {
-        /// Which.
+        /// The value.
         value: usize,
-        /// For the second time.
+        /// Recomputed.
         again: bool,
     },
     /// What a node keeps for backward.
     Kept {
-        /// Which node.
+        /// The node.
         node: usize,
-        /// For the second time.
+        /// Recomputed.
         again: bool,
     },
     /// The gradient of a value.
     Gradient(usize),
 }
 
-/// One piece of work.
+/// One unit of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A node's forward pass.
+    /// The forward pass of a node.
     Forward {
-        /// Which.
+        /// The node.
         node: usize,
-        /// For the second time.
+        /// Recomputed.
         again: bool,
     },
-    /// The head, the loss, and the head's backward pass, a part of the rows at a time.
+    /// The head, the loss, and the head's backward pass, a chunk of rows at a time.
     Tail,
-    /// A node's backward pass.
+    /// The backward pass of a node.
     Backward {
-        /// Which.
+        /// The node.
         node: usize,
     },
 }
@@ -49,21 +49,21 @@ pub enum Step {
 /// All work of a step, in order.
 #[derive(Clone, Debug)]
 pub struct Schedule {
-    /// What is done.
+    /// The units of work.
     pub steps: Vec<Step>,
-    /// What each step reads, and what it writes.
+    /// The buffers that each step reads and writes.
     pub uses: Vec<Uses>,
     /// Which values need a gradient.
     pub steep: Vec<bool>,
-    /// Which weights do.
+    /// Which weights need a gradient.
     pub trained: Vec<bool>,
     forgotten: Forgotten,
-    /// The node that makes each value.
+    /// The node that produces each value.
     makers: Vec<usize>,
 }
 
 impl Schedule {
-    /// For a program of which the weights that `trains` names change.
+    /// Builds the schedule of a program that trains the weights for which `trains` returns true.
     pub fn new(program: &Program, recompute: Recompute, trains: impl Fn(usize) -> bool) -> Result<Self> {
         let mut schedule = Self::of_forward(program);
         schedule.trained = (0..program.weights.len()).map(&trains).collect();
@@ -86,13 +86,13 @@ impl Schedule {
         schedule.complete(program)
     }
 
-    /// Without a backward pass.
+    /// Builds a schedule without a backward pass.
     pub fn forward(program: &Program) -> Result<Self> {
         Self::of_forward(program).complete(program)
     }
 
-    /// How often the products of a node are done in a step, those that are computed again left out: forward, and for
-    /// what it reads and for its weights where these need gradients.
+    /// Returns how often the matmuls of a node run in a step, without recomputation: forward, and backward for its
+    /// inputs and for its weights if these need gradients.
     pub fn passes(&self, program: &Program, node: usize) -> f64 {
         let node = &program.nodes[node];
         let weights = node.op.weights();
@@ -104,7 +104,7 @@ impl Schedule {
         1.0 + f64::from(u8::from(reads)) + f64::from(u8::from(trains))
     }
 
-    /// Names what all steps use.
+    /// Fills in the buffers of all steps.
     fn complete(mut self, program: &Program) -> Result<Self> {
         let uses = self.steps.iter().map(|&step| self.uses_of(program, step));
         self.uses = uses.collect::<Result<_>>()?;
@@ -125,7 +125,7 @@ impl Schedule {
         }
     }
 
-    /// The nodes of a part that have to be computed again for its backward pass.
+    /// Returns the nodes of a segment that are recomputed for its backward pass.
     fn again(&self, program: &Program, part: std::ops::Range<usize>) -> Result<Vec<usize>> {
         let forgotten = |value: usize| {
             let maker = self.makers[value];
@@ -150,7 +150,7 @@ impl Schedule {
         Ok(part.filter(|&node| needed[node]).collect())
     }
 
-    /// The table in which a backward pass, or what is computed again, finds a value.
+    /// Returns the buffer in which backward or recomputation finds a value.
     fn late(&self, value: usize) -> Buffer {
         Buffer::Value { value, again: self.forgotten.nodes.get(self.makers[value]).copied().unwrap_or(false) }
     }
@@ -187,25 +187,25 @@ impl Schedule {
     }
 }
 
-/// The tables of a step.
+/// The buffers of a step.
 #[derive(Clone, Debug, Default)]
 pub struct Uses {
-    /// Inputs, where they are needed.
+    /// Inputs, if they are needed.
     pub inputs: Vec<Buffer>,
-    /// The output, where backward needs it.
+    /// The output, if backward needs it.
     pub output: Option<Buffer>,
     /// What forward kept for backward.
     pub kept: Option<Buffer>,
     /// The gradient of the output.
     pub gradient: Option<Buffer>,
-    /// What is written anew.
+    /// Buffers that are overwritten.
     pub writes: Vec<Buffer>,
-    /// Gradients that are added to, one for each input.
+    /// Gradients that are accumulated into, one for each input.
     pub to: Vec<Option<Buffer>>,
 }
 
 impl Uses {
-    /// All of them.
+    /// Returns all of them.
     pub fn all(&self) -> impl Iterator<Item = Buffer> + '_ {
         let single = [self.output, self.kept, self.gradient].into_iter().flatten();
         let to = self.to.iter().copied().flatten();

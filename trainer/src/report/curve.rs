@@ -7,16 +7,16 @@ use super::page::escape;
 
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 220.0;
-/// What is left for numbers: to the left, above and to the right, below.
+/// The margins: left, for axis labels; top and right; bottom, for axis labels.
 const LEFT: f64 = 64.0;
 const EDGE: f64 = 12.0;
 const BELOW: f64 = 26.0;
-/// Of longer curves neighbouring points become one: their mean.
+/// The maximum number of points of a curve; longer ones are averaged in groups.
 const MOST: usize = 4000;
-/// The colours of the first curves.
+/// The colors of the first curves.
 const COLOURS: [&str; 3] = ["#2563eb", "#dc2626", "#059669"];
 
-/// Some curves with one scale; nothing where none has a point.
+/// Draws some curves with common axes; empty if there are no points.
 pub(super) fn chart(title: &str, curves: &[(&str, &Points)]) -> String {
     let thinned: Vec<(&str, Points)> = curves.iter().map(|(name, points)| (*name, thin(points))).collect();
     let all = || thinned.iter().flat_map(|(_, points)| points);
@@ -84,7 +84,7 @@ pub(super) fn chart(title: &str, curves: &[(&str, &Points)]) -> String {
     out
 }
 
-/// Not more points than can be told apart.
+/// Reduces a curve to a displayable number of points.
 fn thin(points: &Points) -> Points {
     let each = points.len().div_ceil(MOST).max(1);
     let mean = |part: &[(f64, f64)]| {
@@ -94,7 +94,7 @@ fn thin(points: &Points) -> Points {
     if each == 1 { points.clone() } else { points.chunks(each).map(mean).collect() }
 }
 
-/// Bounds with something between them.
+/// Adds padding to bounds.
 fn padded([least, most]: [f64; 2]) -> [f64; 2] {
     let pad = match most - least {
         width if width > 0.0 => 0.04 * width,
@@ -103,7 +103,7 @@ fn padded([least, most]: [f64; 2]) -> [f64; 2] {
     [least - pad, most + pad]
 }
 
-/// Round numbers within bounds, about so many.
+/// Returns about `count` round tick values within bounds.
 fn ticks([least, most]: [f64; 2], count: usize) -> Vec<f64> {
     let width = (most - least) / count as f64;
     if !(width > 0.0 && width.is_finite()) {
@@ -116,7 +116,7 @@ fn ticks([least, most]: [f64; 2], count: usize) -> Vec<f64> {
     (0..=2 * count).map(|index| (first + index as f64) * step).take_while(|tick| *tick <= most).collect()
 }
 
-/// A number in few digits.
+/// Formats a number with few digits.
 pub(super) fn short(number: f64) -> String {
     let size = number.abs();
     match size {

@@ -1,9 +1,8 @@
-//! The report of a run: one file without scripts, made of what the run wrote into its folder.
+//! The report of a run: one HTML file without scripts, built from the files in the run's folder.
 //!
-//! A run writes lines of JSON: `log.jsonl` has its steps and looks, `statistics.jsonl` what numbers are like, and
-//! `samples.jsonl` what the model wrote; `run.json` has its config and its memory. A line that cannot be read, such as
-//! the last one of a run that was killed, is left out. Where a run went on from a checkpoint, what it had done after
-//! that is no part of it any more.
+//! A run writes JSON lines: `log.jsonl` has its steps and validations, `statistics.jsonl` tensor statistics, and
+//! `samples.jsonl` sample generations; `run.json` has its config and its memory. An unreadable line, such as the last
+//! one of a killed run, is skipped. After a resume, entries of the steps after the checkpoint are dropped.
 
 mod curve;
 mod page;
@@ -19,61 +18,61 @@ use crate::files::write;
 use crate::program::Parts;
 use crate::run::Sample;
 
-/// The file of steps and looks.
+/// The log of steps and validations.
 pub const LOG: &str = "log.jsonl";
-/// The file of what numbers are like.
+/// The log of tensor statistics.
 pub const STATISTICS: &str = "statistics.jsonl";
-/// The file of what the model wrote.
+/// The log of sample generations.
 pub const SAMPLES: &str = "samples.jsonl";
-/// The file of what a run is.
+/// The description of the run.
 pub const RUN: &str = "run.json";
 /// The report.
 pub const REPORT: &str = "report.html";
 
-/// Longer lines are left out.
+/// The maximum length of a line; longer ones are skipped.
 const LONGEST: u64 = 1 << 26;
 
-/// Points of a curve: a step, and a number.
+/// Points of a curve: step and value.
 pub type Points = Vec<(f64, f64)>;
 
-/// What is known of a run.
+/// The data of a report.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// The config as it was written.
+    /// The text of the config.
     pub config: String,
-    /// Bytes by part.
+    /// Memory in bytes, by part.
     pub memory: Vec<(String, u64)>,
-    /// Operations that the processor does in a second at most; 0 where it is not known.
+    /// The peak FLOP/s of the training device; 0 if unknown.
     pub ceiling: f64,
-    /// Steps of the whole run.
+    /// The total number of steps.
     pub steps: u64,
     /// The loss of each step.
     pub training: Points,
-    /// The loss of each look.
+    /// The loss of each validation.
     pub validation: Points,
-    /// The rate of each step.
+    /// The learning rate of each step.
     pub rate: Points,
-    /// The length of each step's gradient.
+    /// The gradient norm of each step.
     pub norm: Points,
-    /// Tokens a second of each step.
+    /// Tokens per second of each step.
     pub speed: Points,
-    /// The share of what the processor can do, of each step.
+    /// The MFU of each step, in percent.
     pub share: Points,
-    /// The step of the last statistics, and each name with its numbers.
+    /// The step of the last statistics, and the values of each name.
     pub statistics: Option<(u64, Vec<(String, Value)>)>,
-    /// The step of each look, and what the model wrote.
+    /// The step of each validation, and its sample generations.
     pub samples: Vec<(u64, Vec<Sample>)>,
 }
 
-/// Writes what a run is into its folder: what a report shows beside curves. `ceiling` is what the run could compute in a
-/// second at most; 0 where that is not known.
+/// Writes the description of a run into its folder: what a report shows besides curves. `ceiling` is the peak FLOP/s
+/// of the training device; 0 if unknown.
 pub fn describe(folder: &Path, config: &str, memory: &Parts, ceiling: f64, steps: u64) -> Result<()> {
     let memory: Vec<Value> = memory.list().into_iter().map(|(name, bytes)| json!([name, bytes])).collect();
     let value = json!({"config": config, "memory": memory, "ceiling": ceiling, "steps": steps});
     write(&folder.join(RUN), value.to_string().as_bytes())
 }
 
-/// Makes the report of a run's folder; where it is.
+/// Creates the report of a run's folder, and returns its path.
 pub fn make(folder: &Path) -> Result<PathBuf> {
     let report = Report::read(folder)?;
     crate::run::folder::check(folder)?;
@@ -84,7 +83,7 @@ pub fn make(folder: &Path) -> Result<PathBuf> {
 }
 
 impl Report {
-    /// Reads what a run wrote into its folder.
+    /// Reads the files of a run's folder.
     pub fn read(folder: &Path) -> Result<Self> {
         let mut report = Self::default();
         if let Ok(bytes) = std::fs::read(folder.join(RUN))
@@ -123,7 +122,7 @@ impl Report {
             return;
         }
         if self.training.last().is_some_and(|(last, _)| step <= *last) {
-            // The run went on from a checkpoint: a look belongs to the step before it.
+            // The run was resumed from a checkpoint: validations from this step on are repeated.
             self.validation.retain(|(looked, _)| *looked < step);
         }
         put(&mut self.training, step, number("loss"));
@@ -154,7 +153,7 @@ impl Report {
     }
 }
 
-/// Adds a point, and takes off those that it comes before.
+/// Adds a point, and removes later points.
 fn put(points: &mut Points, step: f64, number: Option<f64>) {
     while points.last().is_some_and(|(last, _)| *last >= step) {
         points.pop();
@@ -162,7 +161,7 @@ fn put(points: &mut Points, step: f64, number: Option<f64>) {
     points.extend(number.map(|number| (step, number)));
 }
 
-/// The lines of a file that are JSON; none where there is no such file.
+/// Returns the valid JSON lines of a file; `None` if it does not exist.
 fn lines(path: &Path) -> Result<Option<impl Iterator<Item = Value> + use<>>> {
     let place = path.display().to_string();
     let file = match File::open(path) {

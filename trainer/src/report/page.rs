@@ -1,4 +1,4 @@
-//! The page.
+//! The HTML page.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::Report;
 use super::curve::{chart, short};
 
-/// Looks of which samples are shown.
+/// The number of validations whose samples are shown.
 const LOOKS: usize = 8;
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:760px;margin:2em auto;padding:0 1em;\
@@ -18,7 +18,7 @@ td,th{padding:.1em .7em .1em 0;text-align:right}td:first-child,th:first-child{te
 pre{background:#f3f4f6;padding:.8em;overflow:auto;white-space:pre-wrap;overflow-wrap:anywhere}\
 b{font-weight:600}.bad{color:#dc2626}";
 
-/// A text within HTML: no character of it is markup.
+/// Escapes text for HTML.
 pub(super) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -28,7 +28,7 @@ pub(super) fn escape(text: &str) -> String {
             '&' => out.push_str("&amp;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            // Nothing that a page may not hold, and nothing that turns the direction of what follows.
+            // No characters that are invalid in HTML, and no bidirectional control characters.
             '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => out.push('\u{fffd}'),
             c if c.is_control() && c != '\n' && c != '\t' => out.push('\u{fffd}'),
             c => out.push(c),
@@ -38,7 +38,7 @@ pub(super) fn escape(text: &str) -> String {
 }
 
 impl Report {
-    /// The page, whose title names the run.
+    /// Returns the page; `title` names the run.
     pub fn html(&self, title: &str) -> String {
         let title = escape(title);
         let mut out = format!(

@@ -1,8 +1,8 @@
-//! Reports of made logs.
+//! Reports of synthetic logs.
 
 use super::*;
 
-/// A folder with a log of so many steps and a look after each tenth.
+/// A folder with a log of some steps and a validation after each tenth.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -33,7 +33,7 @@ fn look(step: u64) -> Value {
     json!({"step": step, "validation_loss": 6.0 / step as f64, "right": 0.5})
 }
 
-/// Where tags open and close in their order; attributes have quotes, and no character stands bare.
+/// Checks that tags are balanced, attributes are quoted, and no special character is unescaped.
 fn well_formed(html: &str) {
     let body = html.strip_prefix("<!DOCTYPE html>\n").unwrap();
     let mut open: Vec<&str> = Vec::new();
@@ -59,7 +59,7 @@ fn well_formed(html: &str) {
     assert!(open.is_empty(), "left open: {open:?}");
 }
 
-/// The points of the curve of this name.
+/// Returns the points of the curve of this name.
 fn points(html: &str, name: &str) -> usize {
     let (before, _) = html.split_once(&format!("\"><title>{name}</title></polyline>")).unwrap();
     before.rsplit("points=\"").next().unwrap().split(' ').count()
@@ -121,7 +121,7 @@ fn what_a_checkpoint_forgot_is_no_part_of_the_run() {
     log.extend([look(10), look(12)]);
     log.extend((9..=11).map(step));
     folder.write(LOG, &log);
-    // The last line of a run that was killed.
+    // The last line of a killed run.
     let mut text = std::fs::read_to_string(folder.0.join(LOG)).unwrap();
     text.push_str("{\"step\": 12, \"lo");
     std::fs::write(folder.0.join(LOG), text).unwrap();

@@ -1,4 +1,4 @@
-//! What can be seen to be wrong before a run begins: a few batches tell.
+//! Checks of a run before it begins: problems that a few batches reveal.
 
 use std::collections::BTreeMap;
 
@@ -16,48 +16,48 @@ use crate::program::layer_of;
 use crate::real::Real;
 use crate::runner::{Goal, Phase, Piece, Probe};
 
-/// Rows of a batch that is looked at, where examples are not longer.
+/// Rows of the checked batch, where examples are not longer.
 const ROWS: usize = 256;
-/// Batches of which the one with the most examples is looked at.
+/// The batch with the most examples is chosen from this many.
 const BATCHES: usize = 8;
-/// Steps in which a batch is learnt.
+/// Optimizer steps in the overfitting check.
 const STEPS: usize = 40;
-/// The rates at which that is tried.
+/// Learning rates that the overfitting check tries.
 const RATES: [f64; 2] = [1e-3, 1e-2];
-/// Rows of short texts.
+/// Rows of short sequences.
 const LENGTHS: [usize; 3] = [1, 2, 7];
 
-/// How much is looked at.
+/// How thorough a check is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
     /// Two passes over a small batch.
     Brief,
-    /// Also texts of several lengths, a full batch, and whether a batch can be learnt: this takes the memory of the
-    /// parameters and of an optimiser once more.
+    /// Also short sequences of several lengths, a full batch, and whether the model can overfit one batch. This takes
+    /// the memory of the parameters and of an optimizer once more.
     Full,
 }
 
-/// What a check came to.
+/// The outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// As it should be.
+    /// As expected.
     Good,
-    /// It may be meant so.
+    /// Suspicious, but possibly intended.
     Odd,
-    /// Nothing good can come of it.
+    /// Training cannot succeed.
     Bad,
 }
 
-/// A check that was made.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Check {
-    /// What was looked at.
+    /// What was checked.
     pub name: &'static str,
-    /// What it came to.
+    /// The outcome.
     pub outcome: Outcome,
-    /// What was seen.
+    /// What was measured.
     pub result: String,
-    /// What can be done; empty where all is well.
+    /// What the user can do; empty if the outcome is good.
     pub advice: String,
 }
 
@@ -71,7 +71,7 @@ impl Check {
         Self::new(name, Outcome::Bad, error.to_string(), advice)
     }
 
-    /// The error for the first that is bad.
+    /// Returns the error of the first check with a bad outcome.
     pub fn refuse(checks: &[Self]) -> Result<()> {
         match checks.iter().find(|check| check.outcome == Outcome::Bad) {
             Some(Self { name, result, advice, .. }) => {
@@ -82,11 +82,11 @@ impl Check {
     }
 }
 
-/// What stood in the way, in the words of the error that a run would have given.
+/// The advice for data and model errors, worded like the error of a run.
 const SEE_DATA: &str = "see the settings of data and model";
 
 impl Run {
-    /// Looks whether the run can be expected to learn. It stays as it is.
+    /// Checks whether the run can be expected to learn. The state of the run does not change.
     pub fn check(&mut self, depth: Depth) -> Result<Vec<Check>> {
         let step = self.example(self.loader_of(ROWS, 0))?;
         let mut shares = Shares::default();
@@ -114,7 +114,7 @@ impl Run {
             missing.retain(|name| still_missing.contains(name));
             checks.extend([learns, self.lengths(), self.longest()]);
         } else {
-            // The second matrix of an adapter begins as nothing, and so has the first no gradient yet.
+            // The second matrix of an adapter is initialized to zero, so the first has no gradient yet.
             missing.retain(|name| !adapters::is_trained(name));
         }
         checks.insert(1, self.gradients_reach(norms, &missing, depth));
@@ -122,7 +122,7 @@ impl Run {
         Ok(checks)
     }
 
-    /// Small batches.
+    /// Loader options for small batches.
     fn loader_of(&self, rows: usize, examples: usize) -> LoaderOptions {
         let options = self.material.loader(&self.config, true);
         LoaderOptions { rows: rows.min(options.rows), examples, ..options }
@@ -145,7 +145,7 @@ impl Run {
         self.runner.run_shown(&self.parameters, &step.batch, goal, &mut self.gradients, probe)
     }
 
-    /// Holds a device against the processor, which has just gone over the same batch.
+    /// Compares a device with the CPU, which has just processed the same batch.
     fn device_agrees(&mut self, step: &Step, here: &Sum) -> Option<Check> {
         let device = self.device.as_mut()?;
         let (name, advice) = ("device", "the device computes something else; report it with the config");
@@ -174,7 +174,7 @@ impl Run {
         Some(Check::new(name, outcome, result, advice))
     }
 
-    /// A number for the bits of a loss and of all gradients.
+    /// Returns a hash of the bits of a loss and of all gradients.
     fn bits(&self, sum: &Sum) -> u64 {
         let mix = |state: u64, word: u64| {
             (state ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29).wrapping_add(word)
@@ -183,7 +183,7 @@ impl Run {
         numbers.fold(sum.loss.to_bits(), |state, number| mix(state, u64::from(number.to_bits())))
     }
 
-    /// Trained tensors whose gradient is zero everywhere.
+    /// Returns the names of trained tensors whose gradient is zero everywhere.
     fn without_gradient(&self) -> Vec<String> {
         let pairs = self.parameters.list.iter().zip(&self.gradients.list);
         let zero = |gradient: &Vec<f32>| gradient.iter().all(|number| *number == 0.0);
@@ -193,7 +193,7 @@ impl Run {
             .collect()
     }
 
-    /// A model that knows nothing holds all tokens or classes for alike.
+    /// Checks that an untrained model assigns all tokens or classes about the same probability.
     fn begins_even(&self, sum: &Sum) -> Check {
         let name = "first loss";
         let entropy = self.config.loss.get("name").and_then(|name| name.as_str()) == Some("cross_entropy");
@@ -209,7 +209,7 @@ impl Run {
         Check::new(name, if near { Outcome::Good } else { Outcome::Odd }, result, advice)
     }
 
-    /// The length of the gradient of each layer.
+    /// Returns the gradient norm of each layer.
     fn norms(&self) -> BTreeMap<String, f64> {
         let mut squares: BTreeMap<String, f64> = BTreeMap::new();
         for (parameter, gradient) in self.parameters.list.iter().zip(&self.gradients.list) {
@@ -237,7 +237,7 @@ impl Run {
         if missing.is_empty() {
             return Check::new(name, Outcome::Good, result, "");
         }
-        // What no node reads, or experts that no row of a small batch chose, may be meant so.
+        // Tensors that no node reads, and experts that no row of a small batch chose, may have no gradient by design.
         let excused = |name: &String| self.unused_or_expert(name);
         let bad = depth == Depth::Full && !missing.iter().all(excused);
         let most: Vec<&str> = missing.iter().take(6).map(String::as_str).collect();
@@ -259,7 +259,7 @@ impl Run {
             .all(|node| matches!(node.op, Op::ExpertLinear { .. }))
     }
 
-    /// Learns a batch by heart on a copy; also the tensors that have no gradient even then.
+    /// Overfits a copy of the model on one batch; also returns the tensors that have no gradient even then.
     fn learns(&mut self, step: &Step, first: &Sum) -> Result<(Check, Vec<String>)> {
         let kept = self.parameters.clone();
         let (mut best, mut missing) = (f64::INFINITY, self.without_gradient());
@@ -292,7 +292,7 @@ impl Run {
         Ok((Check::new(name, outcome, result, advice), missing))
     }
 
-    /// The lowest loss of some steps over the same batch.
+    /// Returns the lowest loss over some steps on the same batch.
     fn learn(&mut self, step: &Step, rate: f64) -> Result<f64> {
         let options = OptimiserOptions { name: "adam".to_owned(), ..OptimiserOptions::default() };
         let mut optimiser = Optimiser::new(&options, &self.parameters, &self.gradients)?;
@@ -310,7 +310,7 @@ impl Run {
         Ok(best)
     }
 
-    /// Short texts go forth and back.
+    /// Runs forward and backward on short sequences.
     fn lengths(&mut self) -> Check {
         let (mut done, mut refused) = (Vec::new(), Vec::new());
         for length in LENGTHS {
@@ -319,7 +319,7 @@ impl Run {
             let task = self.material.texts.training_with(&settings);
             let step =
                 task.and_then(|task| Loader::new(task, options, Position::default())?.next().transpose());
-            // What a task cannot make, it will not make in the run either.
+            // A batch that the task cannot make here does not occur in the run either.
             let Ok(Some(step)) = step else {
                 refused.push(length.to_string());
                 continue;
@@ -348,7 +348,7 @@ impl Run {
         Check::new("short texts", Outcome::Good, result, "")
     }
 
-    /// The largest of the first batches goes forth and back.
+    /// Runs forward and backward on the largest of the first batches.
     fn longest(&mut self) -> Check {
         let name = "full batch";
         let step = match self.material.longest(&self.config, self.config.batch.rows) {
@@ -368,7 +368,8 @@ impl Run {
     }
 }
 
-/// Looks whether the shares of a query's keys sum to one: over values of one, attention gives ones.
+/// Checks that the attention weights of each query sum to one: with all values set to one, the output of attention is
+/// ones.
 #[derive(Default)]
 struct Shares {
     worst: f64,
@@ -378,7 +379,7 @@ struct Shares {
 
 impl Shares {
     fn check(&self) -> Check {
-        // Sums of thousands of f32 are not exact; a fault is far larger.
+        // Sums of thousands of f32 are not exact; a real defect is far larger.
         const LIMIT: f64 = 1e-3;
         let name = "attention";
         if self.looked == 0 {
@@ -396,7 +397,7 @@ impl Shares {
 impl<T: Real> Probe<T> for Shares {
     fn piece(&mut self, piece: &Piece<'_, T>) {
         let Op::Attention(attention) = &piece.call.node.op else { return };
-        // Where values are sums of others, ones do not stay ones.
+        // Where values are projected over positions (Linformer), ones do not stay ones.
         if piece.phase != Phase::Forward || attention.projection.is_some() {
             return;
         }
@@ -407,7 +408,7 @@ impl<T: Real> Probe<T> for Shares {
         let mut out = vec![T::ZERO; piece.output.len()];
         let mut kept = vec![T::ZERO; rule.keeps(piece.call)];
         rule.forward(piece.call, &inputs, &mut out, &mut kept);
-        // A sink takes a share and gives nothing.
+        // An attention sink takes a share of the softmax and contributes no value.
         let off = |sum: f64| match attention.sinks {
             _ if !sum.is_finite() => f64::INFINITY,
             Some(_) => (sum - 1.0).max(-sum).max(0.0),

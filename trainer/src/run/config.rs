@@ -1,4 +1,4 @@
-//! What a run is told, as a TOML file says it.
+//! The config of a training run, as a TOML file.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -20,71 +20,71 @@ use crate::settings::{Settings, read, unknown, within};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelOptions {
-    /// A model in any format that can be opened.
+    /// A model file in any supported format.
     pub from: Option<String>,
-    /// The family of a model that begins with random numbers.
+    /// The family of a model with random initialization.
     pub family: Option<String>,
-    /// The head of such an encoder.
+    /// The head of a randomly initialized encoder.
     pub head: Option<String>,
-    /// The hyper-parameters of such a model, in the words of Hugging Face.
+    /// The hyper-parameters of a randomly initialized model, with the names of Hugging Face's `config.json`.
     pub config: Map<String, Value>,
-    /// The tokenizer of such a model: a model that has it, or a `tokenizer.json`.
+    /// The tokenizer of a randomly initialized model: a model file that has it, or a `tokenizer.json`.
     pub tokenizer: Option<String>,
-    /// Learns a tokenizer of so many ids from the training texts instead.
+    /// Trains a tokenizer with this vocabulary size on the training text instead.
     pub vocabulary: Option<usize>,
-    /// The tensors that are trained: names in which `*` stands for any letters. Empty: all.
+    /// The tensors to train: names in which `*` matches any characters. Empty: all.
     pub train: Vec<String>,
-    /// The name of the model that comes out.
+    /// The name of the exported model.
     pub name: Option<String>,
 }
 
-/// What is learnt from.
+/// The data set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DataOptions {
-    /// Which task.
+    /// The name of the task.
     pub task: String,
-    /// Files and folders.
+    /// Training files and folders.
     pub training: Vec<String>,
-    /// Files and folders that are not trained on.
+    /// Validation files and folders.
     pub validation: Vec<String>,
-    /// The share of the training documents that is kept for validation instead.
+    /// The fraction of the training documents that is held out for validation instead.
     pub share: f64,
-    /// Where plain text is cut into documents: `blank_lines`, `files`, or a separator.
+    /// How plain text is split into documents: `blank_lines`, `files`, or a separator.
     pub cut: Option<String>,
-    /// The fields of lines of JSON that hold the texts, in the place of the task's own. Empty: those.
+    /// The fields of JSON lines that hold the text, in place of the task's own. Empty: the task's own.
     pub fields: Vec<String>,
-    /// The field that holds the class, in the place of the task's own.
+    /// The field that holds the class, in place of the task's own.
     pub label: Option<String>,
-    /// The names of the classes, by their numbers; where it is empty, classes are given by number.
+    /// The class names, by index; if empty, classes are given by index.
     pub classes: Vec<String>,
     /// The task's own settings.
     pub settings: task::Settings,
 }
 
-/// Another model, whose scores are learnt.
+/// The teacher model of knowledge distillation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TeacherOptions {
-    /// A model in any format that can be opened.
+    /// A model file in any supported format.
     pub from: String,
 }
 
-/// How examples become steps.
+/// How examples become batches and steps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BatchOptions {
-    /// The most rows of a batch.
+    /// The maximum number of rows of a batch.
     pub rows: usize,
-    /// The most examples of a batch; 0: no limit.
+    /// The maximum number of examples of a batch; 0: no limit.
     pub examples: usize,
-    /// Batches whose gradients make a step.
+    /// Micro-batches per step (gradient accumulation).
     pub accumulate: usize,
-    /// Examples that are put in order of length before they are cut into batches.
+    /// The number of examples in a pool, which are sorted by length before they are cut into batches.
     pub pool: usize,
-    /// Whether they are put in that order.
+    /// Whether the examples of a pool are sorted by length.
     pub by_length: bool,
-    /// Whether each epoch has an order of its own.
+    /// Whether each epoch is shuffled.
     pub shuffle: bool,
 }
 
@@ -95,13 +95,13 @@ impl Default for BatchOptions {
     }
 }
 
-/// When the run looks at what it did.
+/// When the run is validated.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EvaluateOptions {
-    /// Steps from look to look; 0: only at the end.
+    /// Steps between two validations; 0: only at the end.
     pub every: u64,
-    /// Batches of a look; 0: all.
+    /// Batches per validation; 0: all.
     pub batches: usize,
 }
 
@@ -111,13 +111,13 @@ impl Default for EvaluateOptions {
     }
 }
 
-/// What is kept of a run.
+/// Which checkpoints are written and kept.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CheckpointOptions {
-    /// Steps from one to the next; 0: only at the end.
+    /// Steps between two checkpoints; 0: only at the end.
     pub every: u64,
-    /// How many of the newest stay, beside the best.
+    /// How many of the newest checkpoints are kept, in addition to the best.
     pub keep: usize,
 }
 
@@ -127,85 +127,85 @@ impl Default for CheckpointOptions {
     }
 }
 
-/// When a run looks at its numbers.
+/// When statistics of tensors are computed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StatisticsOptions {
-    /// Steps from one to the next; 0: never.
+    /// Steps between two computations of statistics; 0: never.
     pub every: u64,
 }
 
-/// What comes out of a run.
+/// What a run exports.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ExportOptions {
-    /// Which weights: `last`, or `best`, those of the best look. Where it is not said, the best of a run with patience, else
-    /// the last.
+    /// Which weights: `last`, or `best`, those of the best validation. The default is `best` for a run with early
+    /// stopping, else `last`.
     pub weights: Option<String>,
-    /// Whether adapters become a file of their own, not a part of the model.
+    /// Whether adapters are exported as a file of their own instead of being merged into the model.
     pub adapter: bool,
 }
 
-/// All that a run is told.
+/// The complete config of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Config {
-    /// Another seed is another beginning and another order.
+    /// The seed of initialization and shuffling.
     pub seed: u64,
-    /// How many steps.
+    /// The number of steps.
     pub steps: u64,
-    /// Gradients longer than this are made shorter; 0 in a file: they stay as long as they are.
+    /// The maximum gradient norm (gradient clipping); 0 in a file: no clipping.
     pub clip: Option<f64>,
-    /// What is computed again: `nothing`, `attention`, `cheap`, `cost:N`, or `layers` or `layers:N`.
+    /// What is recomputed: `nothing`, `attention`, `cheap`, `cost:N`, or `layers` or `layers:N`.
     pub recompute: String,
-    /// Whether a batch is looked at before the first step.
+    /// Whether a batch is checked before the first step.
     pub check: bool,
-    /// What trains: `cpu` or `cuda`.
+    /// The training device: `cpu` or `cuda`.
     pub device: String,
-    /// What values and their gradients are kept in: `f32`, and on CUDA `bf16` or `fp16`.
+    /// The dtype of activations and their gradients: `f32`, and on CUDA `bf16` or `fp16`.
     pub precision: String,
-    /// Whether products of feed-forward layers and the last one have numbers of eight bits.
+    /// Whether the matmuls of feed-forward layers and the last one use fp8.
     pub fp8: bool,
     /// The model.
     pub model: ModelOptions,
-    /// A model whose scores it learns.
+    /// The teacher model of knowledge distillation.
     pub teacher: Option<TeacherOptions>,
-    /// What it learns from.
+    /// The data set.
     pub data: DataOptions,
-    /// How examples become steps.
+    /// How examples become batches and steps.
     pub batch: BatchOptions,
-    /// How gradients change parameters.
+    /// The optimizer.
     pub optimiser: OptimiserOptions,
-    /// How far.
+    /// The learning-rate schedule.
     pub schedule: ScheduleOptions,
-    /// How far off outputs are: its `name` and settings.
+    /// The loss: its `name` and settings.
     pub loss: Settings,
-    /// What routers are told beside the loss.
+    /// The auxiliary losses of MoE routers.
     pub routers: RouterOptions,
-    /// What the loss is multiplied by in fp16.
+    /// Loss scaling in fp16.
     pub scaler: Option<Settings>,
-    /// Small matrices that are trained beside large ones.
+    /// LoRA or DoRA adapters.
     pub adapters: Option<AdapterOptions>,
-    /// Rounds weights in each step as the file will hold them.
+    /// Quantization-aware training: rounds weights in each step as the exported file will hold them.
     pub quantise: Option<QuantiseOptions>,
-    /// A moving average of the parameters.
+    /// Weight averaging: a moving average of the parameters.
     pub average: Option<Settings>,
-    /// When to stop because nothing gets better.
+    /// Early stopping.
     pub patience: Option<Settings>,
-    /// When to look.
+    /// Validation.
     pub evaluate: EvaluateOptions,
-    /// What is kept.
+    /// Checkpoints.
     pub checkpoint: CheckpointOptions,
-    /// When numbers are looked at.
+    /// Statistics of tensors.
     pub statistics: StatisticsOptions,
-    /// Which steps are profiled.
+    /// The profiled steps.
     pub profile: ProfileOptions,
-    /// What the report shows.
+    /// What the report contains.
     pub report: ReportOptions,
-    /// What comes out.
+    /// The export.
     pub export: ExportOptions,
 }
 
-/// What a run is told outside the sections.
+/// The top-level keys and the sections of a config file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default)]
 struct Whole {
@@ -249,7 +249,7 @@ const SECTIONS: &[&str] = &[
 ];
 
 impl Config {
-    /// Of the text of a TOML file. Unknown names give an error that says the nearest known one.
+    /// Parses the text of a TOML file. An unknown name gives an error that names the nearest known one.
     pub fn parse(text: &str) -> Result<Self> {
         let value: Value = toml::from_str(text)
             .map_err(|error| Error::argument("config", error.to_string().trim_end().to_owned()))?;
@@ -319,7 +319,7 @@ impl Config {
         })
     }
 
-    /// Whether the weights of the best look are those that come out.
+    /// Returns true if the weights of the best validation are exported.
     pub fn exports_best(&self) -> Result<bool> {
         match self.export.weights.as_deref() {
             None => Ok(self.patience.is_some()),
@@ -329,13 +329,13 @@ impl Config {
         }
     }
 
-    /// Has the CPU do, in floats, what a device was to do.
+    /// Moves the run to the CPU and f32.
     pub fn use_cpu(&mut self) {
         (self.device, self.precision) = ("cpu".to_owned(), "f32".to_owned());
         (self.fp8, self.scaler) = (false, None);
     }
 
-    /// What is computed again.
+    /// Returns what is recomputed.
     pub fn recompute(&self) -> Result<Recompute> {
         let number = |prefix: &str| self.recompute.strip_prefix(prefix).and_then(|rest| rest.parse().ok());
         match self.recompute.as_str() {

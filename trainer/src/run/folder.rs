@@ -1,5 +1,5 @@
-//! The folder of a run: checkpoints, log, report. Siskin chooses the names of the files in it, so that it only writes
-//! into a folder that it made, that was empty, or that holds the description of a run.
+//! The folder of a run: checkpoints, log, report. Siskin chooses the file names in it, so it only writes into a
+//! folder that it created, that was empty, or that holds the marker file of a run.
 
 use std::fs;
 use std::io;
@@ -9,10 +9,11 @@ use siskin::{Error, Result};
 
 use crate::report::RUN;
 
-/// The file that makes a folder that of a run.
+/// The file that marks a folder as that of a run.
 const MARKER: &str = ".siskin-run";
 
-/// Makes `folder` the folder of a run, where it is absent or empty. One that holds anything but a run is refused.
+/// Creates `folder` as the folder of a run, or marks it as one if it is empty. A non-empty folder without the marker
+/// is refused.
 pub fn prepare(folder: &Path) -> Result<()> {
     let place = folder.display().to_string();
     let io = |error: io::Error| Error::io(&place, &error);
@@ -30,7 +31,7 @@ pub fn prepare(folder: &Path) -> Result<()> {
     }
 }
 
-/// Refuses a folder that [`prepare`] has not made that of a run.
+/// Refuses a folder that [`prepare`] has not marked as that of a run.
 pub(crate) fn check(folder: &Path) -> Result<()> {
     if has_marker(folder) || is_file(&folder.join(RUN)) { Ok(()) } else { Err(not_a_run(folder)) }
 }
@@ -39,7 +40,7 @@ fn has_marker(folder: &Path) -> bool {
     is_file(&folder.join(MARKER))
 }
 
-/// Whether a regular file, and not a link to one, is there.
+/// Returns true if `path` is a regular file and not a symbolic link.
 fn is_file(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|facts| facts.is_file())
 }

@@ -1,4 +1,4 @@
-//! The files that a run reads, which nothing that it writes may replace.
+//! The input files of a run, which no output of the run may overwrite.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use siskin::Result;
 use super::config::Config;
 use crate::data::source::files;
 
-/// The models, tokenizers and texts that a config names. A model or a tokenizer may be a folder.
+/// Returns the models, tokenizers and text files that a config names. A model or a tokenizer may be a folder.
 pub fn inputs(config: &Config) -> Result<Vec<PathBuf>> {
     let texts: Vec<PathBuf> =
         config.data.training.iter().chain(&config.data.validation).map(PathBuf::from).collect();

@@ -1,4 +1,4 @@
-//! Looks at texts that are not trained on, and what follows from them: the best weights, and the end.
+//! Validation on held-out text, and its consequences: the best weights, and early stopping.
 
 use siskin::{Error, ErrorKind, Result};
 
@@ -9,7 +9,7 @@ use crate::patience::{Look, Patience};
 use crate::profile::{Worker, timed};
 
 impl Run {
-    /// Looks at the validation texts, and whether that ends the run.
+    /// Validates, and returns whether the run ends.
     pub(super) fn look(&mut self, watcher: &mut dyn Watcher) -> Result<(Seen, bool)> {
         let recorder = self.profiled.as_ref().map(|profiled| profiled.recorder.clone());
         let seen = timed(recorder.as_ref(), "look", Worker::Steps, || self.look_at_validation(watcher))?;
@@ -43,12 +43,12 @@ impl Run {
         Ok((seen, ends))
     }
 
-    /// The number of a look that says which is the best.
+    /// Returns the name of the metric by which the best validation is chosen.
     pub(super) fn metric(&self) -> &str {
         self.patience.as_ref().map_or("loss", Patience::metric)
     }
 
-    /// How far off the validation texts are, with the averaged parameters where there are some.
+    /// Returns the validation loss, with the averaged parameters if weights are averaged.
     pub fn evaluate(&mut self) -> Result<Option<Sum>> {
         if let Some(device) = &mut self.device {
             return device.look(&self.config, &self.material);
@@ -58,10 +58,10 @@ impl Run {
         })?
     }
 
-    /// Takes the weights up that the config wants in the file; the step after which they were so.
+    /// Loads the weights that the config exports, and returns the step that they are from.
     ///
     /// # Errors
-    /// Where those of the best look are wanted, and the folder has none that can be read.
+    /// If the weights of the best validation are to be exported and the folder has no readable checkpoint of them.
     pub fn choose(&mut self) -> Result<u64> {
         if self.config.exports_best()? {
             let folder = self.folder.as_ref();
@@ -75,7 +75,7 @@ impl Run {
     }
 }
 
-/// Refuses what needs looks where there are no texts to look at.
+/// Refuses options that need validation when there is no validation data.
 pub(super) fn check_unseen(config: &Config) -> Result<()> {
     let message = "needs looks at texts that are not trained on; give data.validation or data.share";
     if config.patience.is_some() {

@@ -1,4 +1,4 @@
-//! What a run works with: a model, its tokenizer, and tasks over its texts.
+//! The inputs of a run: a model, its tokenizer, and tasks over its data.
 
 use std::iter::Take;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use crate::initial::Beginning;
 use crate::parameters::Parameters;
 use crate::program::Program;
 
-/// What the caller opened for a run.
+/// The model or tokenizer that the caller opened for a run.
 pub enum Base {
     /// A model.
     File(Box<File>),
-    /// The tokenizer's section of a model that begins with random numbers, and a chat template.
+    /// The tokenizer section of a randomly initialized model, and a chat template.
     New {
-        /// The tokenizer as a `.siskin` file holds it.
+        /// The tokenizer, as a `.siskin` file holds it.
         tokenizer: Vec<u8>,
         /// The template.
         template: Option<String>,
@@ -36,33 +36,33 @@ enum Origin {
     New(Box<Beginning>),
 }
 
-/// All that a run works with.
+/// The inputs of a run.
 pub struct Material {
-    /// What is trained.
+    /// The program to train.
     pub program: Program,
-    /// What is trained on.
+    /// The training task.
     pub training: Arc<dyn Task>,
-    /// What is looked at.
+    /// The validation task.
     pub validation: Option<Arc<dyn Task>>,
-    /// What both are made of.
+    /// The tokenized text of both.
     pub(super) texts: Texts,
-    /// What goes into the file beside the tensors.
+    /// What goes into the exported file besides the tensors.
     pub frame: Frame,
     pub(super) adapters: Vec<Adapter>,
     pub(super) options: AdapterOptions,
-    /// How many tensors the program has without adapters.
+    /// The number of tensors of the program without adapters.
     pub(super) own: usize,
     origin: Origin,
     teacher: Option<Arc<Teacher>>,
 }
 
 impl Material {
-    /// Builds the program and reads the texts.
+    /// Builds the program and reads the data.
     pub fn new(config: &Config, base: Base) -> Result<Self> {
         Self::of(config, base, Purpose::Training)
     }
 
-    /// The same, to be looked at alone: nothing is kept of the texts that are trained on.
+    /// Like [`Self::new`], for evaluation only: training data is not kept.
     pub fn to_measure(config: &Config, base: Base) -> Result<Self> {
         Self::of(config, base, Purpose::Measuring)
     }
@@ -115,26 +115,27 @@ impl Material {
         })
     }
 
-    /// Lets a model say of each batch what it makes of it, for losses that hold scores against those of another.
+    /// Adds a teacher model, which computes the scores of each batch for distillation losses.
     ///
     /// # Errors
-    /// Where it does not say of the same rows the same kind of scores, or reads texts by another tokenizer.
+    /// If the teacher has other output rows or other kinds of scores, or uses another tokenizer.
     pub fn taught_by(mut self, file: &File) -> Result<Self> {
         self.teacher = Some(Arc::new(Teacher::new(file, &self)?));
         Ok(self)
     }
 
-    /// Whether another model says what it makes of batches.
+    /// Returns true if there is a teacher model.
     pub(super) fn is_taught(&self) -> bool {
         self.teacher.is_some()
     }
 
-    /// The numbers that the run begins with.
+    /// Returns the initial parameters of the run.
     pub fn parameters(&self, seed: u64) -> Result<Parameters<f32>> {
         self.parameters_but(seed, |_| false)
     }
 
-    /// The same, where matrices stay packed whose names `stays` says so of, as far as operations take them packed.
+    /// Like [`Self::parameters`], but matrices for which `stays` returns true stay packed if every operation that
+    /// reads them takes them packed.
     pub fn parameters_but(&self, seed: u64, stays: impl Fn(&str) -> bool) -> Result<Parameters<f32>> {
         let weights: &[Weight] = &self.program.weights[..self.own];
         let mut parameters = match &self.origin {
@@ -148,12 +149,12 @@ impl Material {
         Ok(parameters)
     }
 
-    /// Whether the model begins with random numbers.
+    /// Returns true if the model is randomly initialized.
     pub(super) fn is_new(&self) -> bool {
         matches!(self.origin, Origin::New(_))
     }
 
-    /// The file that the run began with, where there was one.
+    /// Returns the model file that the run started from, if any.
     pub(super) fn base(&self) -> Option<&File> {
         match &self.origin {
             Origin::File(file) => Some(file),
@@ -161,12 +162,13 @@ impl Material {
         }
     }
 
-    /// What is trained on, from `position` on.
+    /// Returns the training batches from `position` on.
     pub fn batches(&self, config: &Config, position: Position) -> Result<Loader> {
         self.training_batches(self.loader(config, true), position)
     }
 
-    /// What a look looks at: some batches of all lengths, the same each time. Nothing where no text is kept for it.
+    /// Returns the validation batches: some batches of all lengths, the same each time. `None` without validation
+    /// data.
     pub fn validation_batches(&self, config: &Config) -> Result<Option<Take<Loader>>> {
         let Some(task) = self.validation.clone() else { return Ok(None) };
         let most = if config.evaluate.batches == 0 { usize::MAX } else { config.evaluate.batches };
@@ -174,7 +176,7 @@ impl Material {
         Ok(Some(self.taught(loader).take(most)))
     }
 
-    /// What is trained on, in other batches than the config says.
+    /// Returns the training batches with other loader options than the config's.
     pub(super) fn training_batches(&self, options: LoaderOptions, position: Position) -> Result<Loader> {
         Ok(self.taught(Loader::new(self.training.clone(), options, position)?))
     }
@@ -186,7 +188,7 @@ impl Material {
         }
     }
 
-    /// How examples become batches: of training, or of a look.
+    /// Returns the loader options of training or of validation.
     pub(super) fn loader(&self, config: &Config, training: bool) -> LoaderOptions {
         LoaderOptions {
             seed: config.seed,
@@ -194,14 +196,15 @@ impl Material {
             examples: config.batch.examples,
             pool: config.batch.pool,
             by_length: config.batch.by_length,
-            // A look at some batches would else be one at the first texts, and of those at the shortest.
+            // Without shuffling, a validation on some batches would only cover the first documents, and of these the
+            // shortest.
             shuffle: !training || config.batch.shuffle,
             epochs: u64::from(!training),
         }
     }
 
-    /// The batch of the most rows of the first epoch, where batches have up to `rows`: with it comes the longest example.
-    /// What a teacher makes of it are zeros.
+    /// Returns the batch with the most rows of the first epoch, with batches of up to `rows` rows; it contains the
+    /// longest example. Its teacher scores are zeros.
     pub(super) fn longest(&self, config: &Config, rows: usize) -> Result<Step> {
         let options = LoaderOptions { rows, ..self.loader(config, true) };
         let loader = Loader::new(self.training.clone(), options, Position::default())?;
@@ -212,7 +215,7 @@ impl Material {
     }
 }
 
-/// What a trained file keeps of the one that it began with.
+/// Returns the metadata that a trained file keeps of the one that the run started from.
 fn frame_of(file: &File, config: &Config) -> Frame {
     let metadata = file.metadata();
     let mut history = provenance(config);
@@ -229,7 +232,7 @@ fn frame_of(file: &File, config: &Config) -> Frame {
     }
 }
 
-/// The layers that a file has behind pooling.
+/// Returns the layers after pooling that a file has.
 fn lists_of(file: &File) -> Vec<(String, Vec<f32>)> {
     let lists = file.tensors().iter().filter(|tensor| tensor.name.starts_with("sentence."));
     lists.map(|tensor| (tensor.name.clone(), tensor.floats())).collect()

@@ -1,4 +1,4 @@
-//! How far off a model is on the texts that it is not trained on.
+//! Evaluation of a model on held-out text.
 
 use siskin::Result;
 
@@ -13,10 +13,10 @@ use crate::parameters::{Gradients, Parameters};
 use crate::program::Recompute;
 use crate::runner::{Goal, Runner};
 
-/// How far off a model is on the validation texts; none where there are no such texts. Nothing is built that only
+/// Returns the loss of a model on the validation data, or `None` without such data. Nothing is built that only
 /// training needs.
 ///
-/// An `adapter` takes the place of the one that the model begins with.
+/// An `adapter` replaces the initial adapter of the model.
 pub fn measure(
     config: &Config,
     material: &Material,
@@ -25,7 +25,7 @@ pub fn measure(
     measure_with_engine(config, material, adapter, &on_device::open)
 }
 
-/// The same on another device than the config names.
+/// Like [`measure`], on another device than the config names.
 pub fn measure_with_engine(
     config: &Config,
     material: &Material,
@@ -39,7 +39,7 @@ pub fn measure_with_engine(
     let config = Config { loss: vectors::loss(&config.loss, &material.frame.config)?, ..config.clone() };
     let gradients = Gradients::zeros(&parameters, |_| false);
     let optimiser = Optimiser::new(&OptimiserOptions::named("sgd"), &parameters, &gradients)?;
-    // The scales of eight bits follow from steps, and there are none.
+    // fp8 scales come from past steps, and there are none.
     let device = engine(&Start {
         config: &Config { optimiser: OptimiserOptions::named("sgd"), fp8: false, ..config.clone() },
         program: &material.program,
@@ -58,7 +58,7 @@ pub fn measure_with_engine(
     look(&config, material, &mut runner, loss.as_ref(), &parameters)
 }
 
-/// The same with what a run has at hand.
+/// Like [`measure`], with the open inputs of a run.
 pub(super) fn look(
     config: &Config,
     material: &Material,

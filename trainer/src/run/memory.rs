@@ -1,4 +1,4 @@
-//! What a run takes of a machine: its memory, the batches that fit into it, and how fast it could be at most.
+//! The resources of a run: its memory, the batch size that fits, and the peak throughput of the machine.
 
 use siskin::{Error, ErrorKind, Result};
 
@@ -7,18 +7,18 @@ use crate::average::Average;
 use crate::parameters::Parameter;
 use crate::program::Parts;
 
-/// The most rows of a batch that are tried.
+/// The maximum number of rows of a batch that is tried.
 const MOST: usize = 1 << 20;
-/// Of what nothing has yet, the share that batches may take: the system and the driver need some.
+/// The fraction of free memory that batches may use; the system and the driver need the rest.
 const SHARE: f64 = 0.95;
 
 impl Run {
-    /// The memory that the run takes, by part, for its longest batch: where a device trains, that of the device.
+    /// Returns the memory of the run, by part, for its longest batch; for a run on a device, the device memory.
     pub fn memory(&self) -> Result<Parts> {
         self.memory_with(self.config.batch.rows)
     }
 
-    /// The same with other `batch.rows`.
+    /// Like [`Self::memory`], with another `batch.rows`.
     pub fn memory_with(&self, rows: usize) -> Result<Parts> {
         let step = self.material.longest(&self.config, rows)?;
         let ([activations, scratch], [parameters, gradients]) = match &self.device {
@@ -34,14 +34,14 @@ impl Run {
         })
     }
 
-    /// The bytes of all tensors, and of their gradients.
+    /// Returns the bytes of all tensors, and of their gradients.
     fn held(&self) -> [usize; 2] {
         let gradients = self.gradients.list.iter().flatten().map(Vec::len).sum::<usize>();
         [self.parameters.list.iter().map(Parameter::bytes).sum(), gradients * size_of::<f32>()]
     }
 
-    /// The largest `batch.rows` whose run takes no more than `limit` bytes, and what it takes; where there is no limit, what
-    /// is free by now. A batch is run to see that it does.
+    /// Returns the largest `batch.rows` whose run takes at most `limit` bytes, and the memory it takes. The default
+    /// limit is the free memory. The result is verified by running a batch.
     pub fn find_batch(&mut self, limit: Option<usize>) -> Result<(usize, Parts)> {
         let free = match limit {
             Some(_) => None,
@@ -49,7 +49,7 @@ impl Run {
         };
         let fits = |run: &Self, rows: usize| -> Result<bool> {
             let parts = run.memory_with(rows)?;
-            // Weights and what belongs to them have their memory already.
+            // Weights, gradients and optimizer states are allocated already.
             let batch = parts.activations + parts.scratch;
             Ok(limit.is_none_or(|limit| parts.total() <= limit) && free.is_none_or(|free| batch <= free))
         };
@@ -72,7 +72,7 @@ impl Run {
         ))
     }
 
-    /// Multiplications and additions in a second that what trains could do at most; 0 where that is not known.
+    /// Returns the peak FLOP/s of the training device; 0 if unknown.
     pub fn ceiling(&mut self) -> Result<f64> {
         match &mut self.device {
             Some(device) => Ok(device.ceiling()?.unwrap_or(0.0)),
@@ -80,7 +80,7 @@ impl Run {
         }
     }
 
-    /// Runs the longest batch forth and back; all is as before then.
+    /// Runs forward and backward on the longest batch, and restores the state.
     fn try_batch(&mut self, rows: usize) -> Result<()> {
         let step = self.material.longest(&self.config, rows)?;
         match &mut self.device {
@@ -91,7 +91,7 @@ impl Run {
         Ok(())
     }
 
-    /// The bytes that nothing has yet.
+    /// Returns the number of free bytes.
     fn free(&self) -> Result<usize> {
         let unknown = || {
             let message = "cannot be asked for here; say how many MiB a run may take";
@@ -104,7 +104,7 @@ impl Run {
     }
 }
 
-/// The bytes that programs can have without anything being written to disk.
+/// Returns the bytes that processes can allocate without swapping.
 fn free_here() -> Option<usize> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;

@@ -1,4 +1,4 @@
-//! A training run: data to steps, steps to a model, and back to where it was after a stop.
+//! A training run: data to steps, steps to a model, and resuming from checkpoints.
 
 mod check;
 mod config;
@@ -58,39 +58,39 @@ use crate::settings::fits;
 use crate::state::{self, State};
 use crate::statistics::StepStatistics;
 
-/// What a step did.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Progress {
     /// Steps so far.
     pub step: u64,
-    /// Of so many.
+    /// The total number of steps.
     pub steps: u64,
     /// The mean loss of the step.
     pub loss: f64,
-    /// The share of targets that was likeliest.
+    /// The accuracy: the fraction of targets with the highest score.
     pub right: f64,
-    /// The loss of routers, which is no part of the other.
+    /// The auxiliary loss of the routers, not included in `loss`.
     pub routers: f64,
-    /// The length of the gradient.
+    /// The gradient norm.
     pub norm: f64,
-    /// The rate.
+    /// The learning rate.
     pub rate: f64,
-    /// What the loss was multiplied by: in fp16 another number than 1.
+    /// The loss scale; other than 1 only in fp16.
     pub scale: f64,
-    /// Steps of this process that changed nothing, since their gradients were not finite with that factor.
+    /// Steps of this process that were skipped because the scaled gradients were not finite.
     pub skipped: u64,
-    /// Rows that went through.
+    /// Rows processed.
     pub rows: usize,
-    /// How long it took.
+    /// Duration in seconds.
     pub seconds: f64,
-    /// How often all examples have come.
+    /// The number of completed epochs.
     pub epoch: u64,
-    /// Multiplications and additions of its products.
+    /// The FLOPs of its matmuls.
     pub work: f64,
 }
 
 impl Progress {
-    /// As a line of a log.
+    /// Returns the progress as a line of a log.
     pub fn json(&self) -> Value {
         json!({
             "step": self.step, "loss": self.loss, "right": self.right, "norm": self.norm, "rate": self.rate,
@@ -100,47 +100,47 @@ impl Progress {
     }
 }
 
-/// What a look at the validation texts showed.
+/// The result of a validation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Seen {
-    /// After so many steps.
+    /// The step it was made after.
     pub step: u64,
     /// The mean loss.
     pub loss: f64,
-    /// The share of targets that was likeliest.
+    /// The accuracy: the fraction of targets with the highest score.
     pub right: f64,
     /// Whether it was the best so far.
     pub best: bool,
 }
 
-/// Is told how a run goes.
+/// Callbacks of a run.
 pub trait Watcher {
-    /// After each step.
+    /// Called after each step.
     fn step(&mut self, _: &Progress) {}
-    /// After each look.
+    /// Called after each validation.
     fn look(&mut self, _: &Seen) {}
-    /// What the model wrote, after each look.
+    /// Called with the sample generations after each validation.
     fn samples(&mut self, _step: u64, _: &[Sample]) {}
-    /// What numbers are like, after each step in which they were looked at.
+    /// Called with tensor statistics after each step in which they were computed.
     fn statistics(&mut self, _: &StepStatistics) {}
-    /// What the steps that were profiled did, after the last of them.
+    /// Called with the recorded events after the last profiled step.
     fn profile(&mut self, _: &[Event]) {}
-    /// Something that should be known, but ends nothing.
+    /// Called with warnings that do not end the run.
     fn note(&mut self, _: &str) {}
 }
 
-/// How a run ended.
+/// Why a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// All steps were done.
     Done,
-    /// Nothing got better any more.
+    /// Early stopping.
     NoBetter,
-    /// Somebody stopped it; it can go on from its last checkpoint.
+    /// Stopped by the caller; it can resume from its last checkpoint.
     Stopped,
 }
 
-/// A run.
+/// A training run.
 pub struct Run {
     config: Config,
     material: Material,
@@ -162,22 +162,22 @@ pub struct Run {
     profiled: Option<Profiled>,
 }
 
-/// The steps that are profiled: the first, the one after the last, and who records them.
+/// The profiled steps (the first, and the one after the last) and their recorder.
 struct Profiled {
     steps: [u64; 2],
     recorder: Recorder,
 }
 
-/// Makes a device ready to train a program; none: the CPU trains it.
+/// Prepares a device for training a program; `None`: the CPU trains it.
 pub type MakeEngine<'a> = &'a dyn Fn(&Start<'_>) -> Result<Option<Box<dyn Engine>>>;
 
 impl Run {
-    /// A run that begins, with its checkpoints in `folder`.
+    /// Starts a run that keeps its checkpoints in `folder`.
     pub fn new(config: Config, material: Material, folder: Option<&Path>) -> Result<Self> {
         Self::with_engine(config, material, folder, &on_device::open)
     }
 
-    /// The same on another device than the config names.
+    /// Like [`Self::new`], on another device than the config names.
     pub fn with_engine(
         config: Config,
         material: Material,
@@ -270,7 +270,8 @@ impl Run {
         })
     }
 
-    /// Goes on where the newest checkpoint stands; whether there was one. What was wrong with newer ones is told.
+    /// Resumes from the newest readable checkpoint, and returns whether there was one. Errors of newer checkpoints
+    /// are reported to `watcher`.
     pub fn resume(&mut self, watcher: &mut dyn Watcher) -> Result<bool> {
         let Some(folder) = &self.folder else { return Ok(false) };
         let (newest, wrong) = folder.newest()?;
@@ -280,8 +281,8 @@ impl Run {
         Ok(true)
     }
 
-    /// Trains to the end, or until `stop` is set. A checkpoint that cannot be written is told; it is an error where the run
-    /// could not go on without it.
+    /// Trains to the end, or until `stop` is set. A checkpoint that cannot be written is reported to `watcher`; it is
+    /// an error only if the run could not be resumed without it.
     pub fn train(&mut self, stop: &AtomicBool, watcher: &mut dyn Watcher) -> Result<Ended> {
         let loader = self.material.batches(&self.config, self.position)?;
         let recorder = self.profiled.as_ref().map(|profiled| profiled.recorder.clone());
@@ -341,7 +342,7 @@ impl Run {
         Ok(Ended::Done)
     }
 
-    /// Makes what follows from the parameters anew, after they have changed.
+    /// Recomputes what is derived from the parameters after they changed.
     fn renew(&mut self) {
         if let Some(options) = &self.config.adapters {
             adapters::renew(&mut self.parameters, &self.material.adapters, options);
@@ -351,7 +352,7 @@ impl Run {
         }
     }
 
-    /// Puts the average in the place of the parameters, or takes it away again.
+    /// Swaps the averaged and the current parameters.
     fn swap(&mut self) -> Result<()> {
         if let Some(average) = &mut self.average {
             average.swap(&mut self.parameters)?;
@@ -360,7 +361,7 @@ impl Run {
         Ok(())
     }
 
-    /// Does `work` while the parameters are averaged, where there is an average.
+    /// Calls `work` with the averaged parameters, if weights are averaged.
     fn averaged<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> Result<R> {
         self.swap()?;
         let done = work(self);
@@ -368,13 +369,13 @@ impl Run {
         Ok(done)
     }
 
-    /// The parameters as they would be used: averaged where there is an average.
+    /// Returns the parameters for inference: averaged if weights are averaged.
     pub fn parameters(&mut self) -> Result<Parameters<f32>> {
         self.fetch()?;
         self.averaged(|run| run.parameters.clone())
     }
 
-    /// What a file of the trained model holds: adapters have become part of the matrices that they stand beside.
+    /// Returns the parameters of the exported model, with adapters merged into their matrices.
     pub fn result(&mut self) -> Result<Parameters<f32>> {
         let parameters = self.parameters()?;
         let Material { adapters, own, .. } = &self.material;
@@ -384,7 +385,7 @@ impl Run {
         })
     }
 
-    /// The adapters by themselves, where the config wants them so.
+    /// Returns the adapters alone, if the config exports them separately.
     pub fn adapter(&mut self) -> Result<Option<siskin::Adapter>> {
         let (true, Some(options)) = (self.config.export.adapter, self.config.adapters.clone()) else {
             return Ok(None);
@@ -394,18 +395,18 @@ impl Run {
         Ok(base.map(|base| adapters::apart(&parameters, &self.material.adapters, &options, base)))
     }
 
-    /// Takes adapters up that a run of the same config gave.
+    /// Loads adapters of another run with the same config.
     pub fn take_adapter(&mut self, adapter: &siskin::Adapter) -> Result<()> {
         let options = self.config.adapters.clone().unwrap_or_default();
         adapters::take(&mut self.parameters, &self.material.adapters, &options, adapter)
     }
 
-    /// What the run is made of.
+    /// Returns the inputs of the run.
     pub fn material(&self) -> &Material {
         &self.material
     }
 
-    /// Steps so far.
+    /// Returns the number of steps so far.
     pub fn steps(&self) -> u64 {
         self.step
     }
@@ -420,7 +421,7 @@ impl Run {
         [Some(&self.optimiser as &dyn State)].into_iter().chain(optional).flatten().collect()
     }
 
-    /// Brings what a device has changed.
+    /// Copies parameters and states back from a device.
     fn fetch(&mut self) -> Result<()> {
         let Some(device) = &mut self.device else { return Ok(()) };
         device.fetch(&mut self.parameters, &mut self.optimiser, self.average.as_mut())?;
@@ -430,7 +431,7 @@ impl Run {
         Ok(())
     }
 
-    /// The state of the run: on a device as it was when it was last saved or restored.
+    /// Returns the state of the run; on a device, the state when it was last saved or restored.
     pub fn checkpoint(&self) -> Checkpoint {
         let mut tables = state::save(&self.states());
         for (parameter, gradient) in self.parameters.list.iter().zip(&self.gradients.list) {
@@ -450,7 +451,7 @@ impl Run {
         Checkpoint { state, tables }
     }
 
-    /// Takes a state up.
+    /// Restores a state.
     pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         let missing = |key: &str| Error::corrupt(format!("checkpoint.{key}"), "is missing or no number");
         let number =
@@ -471,7 +472,7 @@ impl Run {
         if let Some(average) = &mut self.average {
             state::restore(average, &checkpoint.tables)?;
         }
-        // What was best by another number says nothing of this one.
+        // The best value of another metric is not comparable.
         let same = checkpoint.state.get("metric").is_none_or(|metric| *metric == self.metric());
         let kept = |state: &dyn State| state::is_kept(state, &checkpoint.tables);
         if let Some(patience) = self.patience.as_mut().filter(|patience| same && kept(*patience)) {
@@ -502,7 +503,7 @@ impl Run {
     }
 }
 
-/// Refuses configs whose adapters would not hold all that was trained.
+/// Refuses configs whose adapters would not contain all trained tensors.
 fn check_apart(config: &Config, material: &Material) -> Result<()> {
     let refuse = |message: &str| Err(Error::argument("export.adapter", message));
     if config.adapters.is_none() {

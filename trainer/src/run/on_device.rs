@@ -1,4 +1,4 @@
-//! Steps that another device does than the CPU.
+//! Training steps on a device other than the CPU.
 
 use std::borrow::Cow;
 
@@ -22,35 +22,35 @@ use crate::settings::unknown;
 use crate::state::{self, Data, State, Tables, View, fill};
 use crate::statistics::Outputs;
 
-/// How many counts of wanted rows there are up to twice as many.
+/// The number of buckets for the count of output rows within a factor of two.
 const EVEN: usize = 8;
 
-/// What a device is made ready for.
+/// What a device is prepared with.
 #[derive(Clone, Copy)]
 pub struct Start<'a> {
-    /// What the run should be like.
+    /// The config of the run.
     pub config: &'a Config,
-    /// What is trained.
+    /// The program to train.
     pub program: &'a Program,
-    /// The numbers that it begins with.
+    /// The initial parameters.
     pub parameters: &'a Parameters<f32>,
-    /// Those that are trained have some.
+    /// The gradients; present for trained tensors.
     pub gradients: &'a Gradients<f32>,
-    /// The optimiser, as it is on the CPU.
+    /// The optimizer, as on the CPU.
     pub optimiser: &'a Optimiser,
-    /// The average, where there is one.
+    /// The weight average, if any.
     pub average: Option<&'a Average>,
     /// The adapters.
     pub adapters: &'a [Adapter],
-    /// Which weights are rounded, where some are.
+    /// Which weights are rounded (quantization-aware training), if any.
     pub rounding: Option<&'a Rounding>,
 }
 
 impl Start<'_> {
-    /// Makes a device ready.
+    /// Prepares a device.
     ///
     /// # Errors
-    /// Where something has no kernels, or the device no memory.
+    /// If an operation has no kernel, or the device is out of memory.
     pub fn on<D: Device + 'static>(&self, device: D) -> Result<Box<dyn Engine>> {
         let config = self.config;
         let (precision, recompute) = (precision(config)?, config.recompute()?);
@@ -75,11 +75,11 @@ impl Start<'_> {
     }
 }
 
-/// Is told of a batch how long a piece of its work took.
+/// Receives the timing of each piece of work of a batch.
 pub(super) type Times<'a> = dyn FnMut(&Batch, Timed) + 'a;
 
-/// Who looks at a step: at what it computes, which is what its gradients are brought for, or else at how long it takes; and
-/// what is done here while the device works.
+/// Observers of a step: of outputs and gradients, which are copied back for it, or else of timings; and host work
+/// that overlaps with the device.
 #[derive(Default)]
 pub(super) struct Look<'a> {
     pub(super) outputs: Option<&'a mut Outputs>,
@@ -88,17 +88,17 @@ pub(super) struct Look<'a> {
     pub(super) meanwhile: Option<&'a mut dyn FnMut()>,
 }
 
-/// A device, and what a run needs beside it.
+/// A device, and the state that a run keeps with it.
 pub(super) struct OnDevice {
     engine: Box<dyn Engine>,
     loss: Objective,
-    /// Where gradients are halves.
+    /// Loss scaling for fp16 gradients.
     pub(super) scaler: Option<Scaler>,
-    /// What the device alone keeps.
+    /// The state that only the device keeps.
     pub(super) kept: Option<Kept>,
 }
 
-/// Tables of a checkpoint that a device alone keeps.
+/// Tables of a checkpoint that only a device keeps.
 pub(super) struct Kept(Vec<(String, Data)>);
 
 impl State for Kept {
@@ -116,7 +116,7 @@ impl State for Kept {
     }
 }
 
-/// The precision that a config names.
+/// Returns the precision that a config names.
 fn precision(config: &Config) -> Result<Precision> {
     match config.precision.as_str() {
         "f32" => Ok(Precision::F32),
@@ -126,7 +126,7 @@ fn precision(config: &Config) -> Result<Precision> {
     }
 }
 
-/// The device that a config names; none: the CPU.
+/// Opens the device that a config names; `None` for the CPU.
 pub(super) fn open(start: &Start<'_>) -> Result<Option<Box<dyn Engine>>> {
     let precision = precision(start.config)?;
     if start.config.fp8 && (start.config.device.as_str(), precision) != ("cuda", Precision::Bf16) {
@@ -155,7 +155,7 @@ fn cuda(_: &Start<'_>) -> Result<Box<dyn Engine>> {
 }
 
 impl OnDevice {
-    /// An engine, and what goes with it.
+    /// Creates the state of a run on `engine`.
     pub(super) fn new(config: &Config, engine: Box<dyn Engine>) -> Result<Self> {
         let loss = Objective::named(&config.loss)?;
         let halves = precision(config)? == Precision::Fp16;
@@ -174,33 +174,34 @@ impl OnDevice {
         Ok(Self { engine, loss, scaler, kept })
     }
 
-    /// The bytes that the batch of a step takes beside the weights: of what is computed, and for the work of operations.
+    /// Returns the bytes that the batch of a step takes besides the weights: activations, and scratch memory of
+    /// operations.
     pub(super) fn memory(&self, step: &Step) -> Result<[usize; 2]> {
         let step = &*evened(step);
         self.engine.memory(&step.batch, &self.loss, &step.targets)
     }
 
-    /// The bytes of all tensors, and of their gradients.
+    /// Returns the bytes of all tensors, and of their gradients.
     pub(super) fn held(&self) -> [usize; 2] {
         self.engine.held()
     }
 
-    /// The bytes of the device that nothing has yet, where it can be asked.
+    /// Returns the free bytes of the device, if it reports them.
     pub(super) fn free_bytes(&self) -> Result<Option<usize>> {
         self.engine.free_bytes()
     }
 
-    /// Multiplications and additions in a second that its products reach; none where it is carried out by the processor.
+    /// Returns the FLOP/s that the matmuls of the device reach; `None` if it is emulated on the CPU.
     pub(super) fn ceiling(&mut self) -> Result<Option<f64>> {
         self.engine.ceiling()
     }
 
-    /// How far off a batch is, and its gradients, with `factor` on its loss. All is as before then.
+    /// Computes the loss of a batch and its gradients, with `factor` on the loss. The state is restored afterwards.
     pub(super) fn pass(&mut self, step: &Step, factor: f64, gradients: &mut Gradients<f32>) -> Result<Sum> {
         self.engine.try_out(&step.batch, &self.loss, &step.targets, factor, gradients)
     }
 
-    /// One step over some batches: how far off they were, and what their gradient was like.
+    /// Runs one step over some micro-batches; returns the loss and the state of the gradient.
     pub(super) fn step(
         &mut self,
         steps: &[Step],
@@ -233,7 +234,8 @@ impl OnDevice {
             self.engine.gradients(gradients)?;
             gradients.list.iter_mut().flatten().flatten().for_each(|number| *number /= scale as f32);
         }
-        // The device is asked once, when all is done. What is no number has gradients that are none, and changes nothing.
+        // One synchronization per step, at the end. A non-finite loss has non-finite gradients, so the weights do not
+        // change.
         let judged = timed(recorder, "optimiser", Worker::Steps, || self.engine.step(rate, scale, limit))?;
         let sum = finite(self.engine.take_sum()?)?;
         let spent = match &mut self.scaler {
@@ -249,12 +251,13 @@ impl OnDevice {
         }
     }
 
-    /// What the loss was multiplied by that is to come next; 1 where it stays as it is.
+    /// Returns the loss scale of the next step; 1 without loss scaling.
     pub(super) fn scale(&self) -> f64 {
         self.scaler.as_ref().map_or(1.0, Scaler::scale)
     }
 
-    /// What is the first of a step that is not finite, once more with somebody looking; none where all is.
+    /// Repeats a step with observers and returns the error for the first NaN or infinity; `None` if all values are
+    /// finite.
     pub(super) fn find(
         &mut self,
         steps: &[Step],
@@ -279,8 +282,8 @@ impl OnDevice {
         Ok(Norm::of(gradients).error(parameters))
     }
 
-    /// How far off the validation texts are, with the averaged weights where there are some; none where there are no such
-    /// texts.
+    /// Returns the validation loss, with the averaged weights if weights are averaged; `None` without validation
+    /// data.
     pub(super) fn look(&mut self, config: &Config, material: &Material) -> Result<Option<Sum>> {
         let Some(loader) = material.validation_batches(config)? else { return Ok(None) };
         self.engine.swap()?;
@@ -292,7 +295,7 @@ impl OnDevice {
         finite(self.engine.take_sum()?).map(Some)
     }
 
-    /// Brings parameters, and the states of optimiser and average, from the device.
+    /// Copies parameters, and the states of optimizer and average, from the device.
     pub(super) fn fetch(
         &mut self,
         parameters: &mut Parameters<f32>,
@@ -308,8 +311,8 @@ impl OnDevice {
         average.map_or(Ok(()), |average| state::restore(average, &tables))
     }
 
-    /// Brings parameters, and the states of optimiser and average, to the device, and what it alone keeps, where the tables of
-    /// a checkpoint have it.
+    /// Copies parameters, and the states of optimizer and average, to the device, and the state that only the device
+    /// keeps, if the tables of a checkpoint have it.
     pub(super) fn put(
         &mut self,
         parameters: &Parameters<f32>,
@@ -328,8 +331,8 @@ impl OnDevice {
     }
 }
 
-/// A batch whose wanted rows are one of few counts, so that batches of masked tokens make the same tapes: rows that count
-/// nothing are wanted as well.
+/// Returns the batch with its output rows padded to one of few counts, so that batches of masked tokens give the same
+/// tapes. The added rows have weight zero.
 fn evened(step: &Step) -> Cow<'_, Step> {
     let texts = |batch: &'_ Batch| batch.writer.wanted.is_empty();
     let side = if texts(&step.batch) { &step.batch.reader } else { &step.batch.writer };
@@ -352,7 +355,7 @@ fn evened(step: &Step) -> Cow<'_, Step> {
     Cow::Owned(step)
 }
 
-/// Refuses losses that are no numbers.
+/// Refuses NaN and infinite losses.
 fn finite(sum: Sum) -> Result<Sum> {
     match sum.loss.is_finite() {
         true => Ok(sum),

@@ -1,4 +1,4 @@
-//! The texts of a run as files of packed tokens.
+//! Writes the data of a run as files of packed tokens.
 
 use std::path::{Path, PathBuf};
 
@@ -15,19 +15,19 @@ use crate::data::{Divider, PackedWriter, Split, packed};
 /// A file that was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PackedFile {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// The documents in it.
+    /// The number of documents in it.
     pub documents: usize,
-    /// Their tokens.
+    /// The number of tokens.
     pub tokens: u64,
 }
 
-/// Writes what a run of the config would train on to `output`, and what it would look at, where there is something, to
-/// the same name with `.validation.tokens`: the two that come back.
+/// Writes the training data of a config to `output`, and its validation data, if any, to the same name with
+/// `.validation.tokens`. Returns both files.
 ///
-/// Texts are read once and are not kept. Each file appears under its name when it is complete. A run over both files,
-/// without `data.share`, has the examples that a run over the texts has.
+/// Text is streamed and not kept in memory. Each file appears under its name when it is complete. A run over both
+/// files, without `data.share`, has the same examples as a run over the text.
 pub fn pack(config: &Config, base: &Base, output: &Path) -> Result<(PackedFile, Option<PackedFile>)> {
     let tokenizer = tokenizer(base)?;
     let identity = packed::identity(&tokenizer)?;
@@ -76,7 +76,7 @@ fn finish(writer: PackedWriter, path: &Path) -> Result<PackedFile> {
     Ok(packed)
 }
 
-/// The tokenizer that a run reads texts with.
+/// Returns the tokenizer of a run.
 fn tokenizer(base: &Base) -> Result<Tokenizer> {
     let section = match base {
         Base::File(file) => file.section(SectionKind::Tokenizer),

@@ -1,4 +1,4 @@
-//! Whether a run goes on with what it began with: the examples and what puts them in order.
+//! The data fingerprint of a run: a resumed run must have the same examples in the same order.
 
 use serde_json::{Map, Value, json};
 use siskin::{Error, Result};
@@ -6,7 +6,7 @@ use siskin::{Error, Result};
 use super::config::Config;
 use super::material::Material;
 
-/// What a checkpoint keeps of a run's data.
+/// Returns the data fingerprint that a checkpoint keeps.
 pub(super) fn describe(config: &Config, material: &Material) -> Value {
     let loader = material.loader(config, true);
     json!({
@@ -22,7 +22,7 @@ pub(super) fn describe(config: &Config, material: &Material) -> Value {
     })
 }
 
-/// Refuses to go on with other data than `before`. What `before` does not say is not looked at.
+/// Refuses to resume with other data than `before`. Fields that `before` lacks are not compared.
 pub(super) fn check(before: &Value, now: &Value) -> Result<()> {
     let empty = Map::new();
     let batch = |data: &Value| data.get("batch").and_then(Value::as_object).unwrap_or(&empty).clone();

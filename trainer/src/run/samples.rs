@@ -1,4 +1,4 @@
-//! What a model writes while it is trained, so that people can read how it gets on.
+//! Sample generations during training, for the report.
 
 use serde::{Deserialize, Serialize};
 use siskin::graph::Head;
@@ -13,18 +13,18 @@ use crate::random::Random;
 use crate::runner::Goal;
 use crate::settings::within;
 
-/// The name of the random numbers that samples are drawn with.
+/// The name of the random stream of sampling.
 const SAMPLES: u64 = 0x7361_6d70_6c65;
 
-/// What the report of a run shows beside curves.
+/// What the report of a run contains besides curves.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReportOptions {
-    /// Texts that the model writes on from, at each look.
+    /// Prompts that the model continues at each validation.
     pub prompts: Vec<String>,
-    /// How many tokens.
+    /// Tokens per sample.
     pub tokens: usize,
-    /// How freely: 0 for the likeliest of all tokens.
+    /// The sampling temperature; 0 for greedy decoding.
     pub temperature: f64,
 }
 
@@ -35,7 +35,7 @@ impl Default for ReportOptions {
 }
 
 impl ReportOptions {
-    /// Refuses prompts for models that do not write on from texts.
+    /// Refuses prompts for models that do not generate text.
     pub(super) fn check(&self, program: &Program) -> Result<()> {
         within("report.temperature", self.temperature, 0.0..=100.0)?;
         let writes =
@@ -48,19 +48,19 @@ impl ReportOptions {
     }
 }
 
-/// A text that a model wrote.
+/// A sample generation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
-    /// What it was to write on from.
+    /// The prompt.
     pub prompt: String,
-    /// What it wrote.
+    /// The generated text.
     pub text: String,
 }
 
 impl Run {
-    /// What the model, averaged where there is an average, writes on from the prompts of the report. All texts go
-    /// through the graph that is trained, from their beginning for each token: for few short texts that takes less
-    /// than a step, and neither a file nor a second copy of the parameters.
+    /// Generates the samples of the report, with averaged weights if weights are averaged. All sequences run through
+    /// the training graph, from the beginning for each token (no KV cache): for few short texts that takes less than
+    /// a step, and needs neither a file nor a second copy of the parameters.
     pub fn samples(&mut self) -> Result<Vec<Sample>> {
         if self.config.report.prompts.is_empty() {
             return Ok(Vec::new());
@@ -96,7 +96,7 @@ impl Run {
                 batch.writer.push(&texts[text], &[]);
                 batch.writer.wanted.push(batch.writer.rows.len() - 1);
             }
-            // No row counts: the scores are all that is wanted.
+            // All targets have weight zero: only the scores are needed.
             let targets =
                 Targets { ids: vec![0; going.len()], weights: vec![0.0; going.len()], ..Targets::default() };
             let goal = Goal { loss: &CrossEntropy::default(), targets: &targets, scale: 1.0 };
@@ -107,7 +107,7 @@ impl Run {
             for (&text, scores) in going.iter().zip(scores.chunks(columns.max(1))) {
                 let name = [SAMPLES, self.step, text as u64, count as u64];
                 let unit = Random::new(self.config.seed, &name).unit();
-                // Tables of tokens may have more rows than there are tokens.
+                // Embedding tables may have more rows than the vocabulary has tokens.
                 let known = scores.len().min(tokenizer.vocabulary_size() as usize);
                 texts[text].push(choose(&scores[..known], options.temperature, unit));
             }
@@ -120,7 +120,7 @@ impl Run {
     }
 }
 
-/// The id whose share of the scores' softmax holds `unit`, from 0 to 1.
+/// Samples a token id from the softmax of the scores, by inversion; `unit` is uniform in 0 to 1.
 fn choose(scores: &[f32], temperature: f64, unit: f64) -> u32 {
     let likeliest = (0..scores.len()).reduce(|best, id| if scores[id] > scores[best] { id } else { best });
     let best = likeliest.unwrap_or(0);

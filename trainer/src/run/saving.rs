@@ -1,4 +1,4 @@
-//! Checkpoints that are written while the run goes on.
+//! Checkpoints that are written in the background.
 
 use std::thread::{self, JoinHandle};
 
@@ -8,22 +8,22 @@ use super::Watcher;
 use crate::checkpoint::{Checkpoint, Folder};
 use crate::profile::{Recorder, Worker, timed};
 
-/// The checkpoint that is being written, where there is one.
+/// The checkpoint that is being written, if any.
 #[derive(Default)]
 pub(super) struct Saving {
     thread: Option<JoinHandle<Result<()>>>,
-    /// What was wrong with the one before.
+    /// The error of the one before.
     failed: Option<Error>,
     recorder: Option<Recorder>,
 }
 
 impl Saving {
-    /// How long each takes is recorded.
+    /// Like [`Self::default`], and records the duration of each write.
     pub(super) fn recorded(recorder: Option<Recorder>) -> Self {
         Self { thread: None, failed: None, recorder }
     }
 
-    /// Begins to write, when the one before is complete or has failed.
+    /// Starts a write, after waiting for the one before.
     pub(super) fn start(
         &mut self,
         folder: Folder,
@@ -41,7 +41,7 @@ impl Saving {
         Ok(())
     }
 
-    /// Tells what was wrong with one that has failed by now, once. The disk may have room again when the next is due.
+    /// Reports the error of a failed write once. The disk may have space again when the next is due.
     pub(super) fn tell_failed(&mut self, watcher: &mut dyn Watcher) {
         if self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
             let failed = self.finish().err();
@@ -62,7 +62,7 @@ impl Saving {
 
 impl Drop for Saving {
     fn drop(&mut self) {
-        // A run that failed has told why; its last checkpoint is still completed.
+        // A failed run has reported its error; its last checkpoint is still completed.
         let _ = self.finish();
     }
 }

@@ -23,20 +23,20 @@ impl Profiled {
         Self { steps, recorder: Recorder::default() }
     }
 
-    /// Turns the recorder on or off for a step; the recorder where it is on.
+    /// Switches the recorder on or off for a step, and returns it if it is on.
     fn begin(&self, step: u64) -> Option<Recorder> {
         let on = (self.steps[0]..self.steps[1]).contains(&step);
         self.recorder.turn(on);
         on.then(|| self.recorder.clone())
     }
 
-    /// Whether all of its steps were done.
+    /// Returns true if all profiled steps are done.
     pub(super) fn is_over(&self, done: u64) -> bool {
         done + 1 >= self.steps[1]
     }
 }
 
-/// Records a piece of a device's work.
+/// Records a piece of work of a device.
 fn trace(
     tracer: &Tracer,
     runner: &Runner<f32>,
@@ -58,24 +58,25 @@ fn trace(
 }
 
 impl Run {
-    /// Profiles so many steps from `first` on, counted from 1.
+    /// Profiles `count` steps from `first` on, counted from 1.
     pub fn profile(&mut self, first: u64, count: u64) {
         self.profiled = Some(Profiled::new([first, first.saturating_add(count)]));
     }
 
-    /// Shows what was recorded, once.
+    /// Reports the recorded events, once.
     pub(super) fn tell_profile(&mut self, watcher: &mut dyn Watcher) {
         if let Some(Profiled { recorder, .. }) = self.profiled.take() {
             recorder.turn(false);
             let events = recorder.events();
-            // A run that went on after its steps has none, and leaves what is there as it is.
+            // A run that was resumed after the profiled steps has no events, and keeps the existing profile.
             if !events.is_empty() {
                 watcher.profile(&events);
             }
         }
     }
 
-    /// One step over as many batches as are accumulated; what its numbers are like, where that is wanted.
+    /// Runs one step over the accumulated micro-batches; returns statistics of tensors in steps in which they are
+    /// computed.
     pub(super) fn step(&mut self, batches: &mut Prefetch) -> Result<(Progress, Option<StepStatistics>)> {
         let begin = Instant::now();
         let recorder = self.profiled.as_ref().and_then(|profiled| profiled.begin(self.step + 1));
@@ -145,7 +146,7 @@ impl Run {
         Ok((progress, statistics))
     }
 
-    /// The error for what is not finite on a device, by name, where it can be found.
+    /// Returns the error that names the first NaN or infinity on a device, if it can be found.
     fn find(&mut self, steps: &[Step], factor: f64) -> Option<Error> {
         let device = self.device.as_mut()?;
         let program = self.runner.program();
@@ -158,7 +159,7 @@ impl Run {
         (0..count).map(|_| batches.next().ok_or_else(ended)?).collect()
     }
 
-    /// What all targets of a step count.
+    /// Returns the total weight of all targets of a step.
     fn weight(&self, steps: &[Step]) -> Result<f64> {
         let weight: f64 = steps.iter().map(|step| self.loss.weight(&step.batch, &step.targets)).sum();
         match weight > 0.0 {
@@ -167,7 +168,7 @@ impl Run {
         }
     }
 
-    /// A step on the CPU: how far off the batches were, and the length of their gradient.
+    /// Runs a step on the CPU; returns the loss and the gradient norm.
     fn step_here(
         &mut self,
         steps: &[Step],
@@ -192,7 +193,7 @@ impl Run {
         Ok((sum, norm.length))
     }
 
-    /// The gradients of all batches of a step.
+    /// Computes the gradients of all micro-batches of a step.
     fn forth_and_back(
         &mut self,
         steps: &[Step],

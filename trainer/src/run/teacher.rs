@@ -1,4 +1,4 @@
-//! Another model whose scores are learnt.
+//! The teacher model of knowledge distillation (Hinton et al. 2015, arXiv:1503.02531).
 
 use std::sync::{Mutex, PoisonError};
 
@@ -12,19 +12,19 @@ use crate::parameters::Parameters;
 use crate::program::{Program, Recompute, Side};
 use crate::runner::{Goal, Runner};
 
-/// A model that says of each batch what it makes of it. It is run by the processor, ahead of the steps; its matrices stay
-/// as they are packed.
+/// A teacher that computes the scores of each batch. It runs on the CPU, ahead of the steps; its matrices stay
+/// packed.
 pub(super) struct Teacher {
     parts: Mutex<(Runner<f32>, Parameters<f32>)>,
-    /// Scores of a row.
+    /// Scores per row.
     columns: usize,
 }
 
 impl Teacher {
-    /// The model of `file`, for a run over `material`.
+    /// Loads the teacher in `file`, for a run over `material`.
     ///
     /// # Errors
-    /// Where it does not say of the same rows the same kind of scores, or reads texts by another tokenizer.
+    /// If the teacher has other output rows or other kinds of scores, or uses another tokenizer.
     pub(super) fn new(file: &File, material: &Material) -> Result<Self> {
         let (program, own) = (Program::of_file(file)?, &material.program);
         let columns = |program: &Program| program.values[program.output].columns;
@@ -51,7 +51,7 @@ impl Teacher {
         Ok(Self { parts: Mutex::new((runner, parameters)), columns })
     }
 
-    /// Says what it makes of a batch.
+    /// Adds the teacher's scores to a batch.
     pub(super) fn add(&self, step: &mut Step) -> Result<()> {
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         let (runner, parameters) = &mut *parts;
@@ -64,7 +64,7 @@ impl Teacher {
         Ok(())
     }
 
-    /// Gives a batch as much room as its scores take.
+    /// Allocates the scores of a batch without computing them.
     pub(super) fn reserve(&self, step: &mut Step) {
         step.targets.numbers = vec![0.0; step.targets.ids.len() * self.columns];
     }

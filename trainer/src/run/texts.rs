@@ -1,4 +1,4 @@
-//! The texts of a run: read once, and made examples of.
+//! The data of a run: read and tokenized once, and made into examples.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,16 +17,16 @@ use crate::data::{
 use crate::program::{Program, Side};
 use crate::random::Random;
 
-/// What texts are read for.
+/// What the data is read for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// To train.
+    /// Training.
     Training,
-    /// To look at a model: the texts that are trained on are not kept.
+    /// Evaluation: training documents are not kept.
     Measuring,
 }
 
-/// The texts of a run as tokens.
+/// The tokenized data of a run.
 pub(super) struct Texts {
     pub(super) tokenizer: Tokenizer,
     kind: &'static Kind,
@@ -35,7 +35,7 @@ pub(super) struct Texts {
 }
 
 impl Texts {
-    /// Reads what a config names with the tokenizer of this section.
+    /// Reads the data of a config with the tokenizer in this section.
     pub(super) fn read(config: &Config, tokenizer: Vec<u8>, purpose: Purpose) -> Result<Self> {
         let tokenizer = Tokenizer::open(Bytes::new(tokenizer))?;
         let (kind, lists) = (kind(config)?, reading(config)?.fields.len());
@@ -55,12 +55,12 @@ impl Texts {
         Ok(Self { tokenizer, kind, training, validation })
     }
 
-    /// What is trained on; where nothing is, no examples.
+    /// Returns the training task; empty without training data.
     pub(super) fn training(&self, config: &Config) -> Result<Arc<dyn Task>> {
         self.training_with(&config.data.settings)
     }
 
-    /// The same with other settings of the task.
+    /// Like [`Self::training`], with other settings of the task.
     pub(super) fn training_with(&self, settings: &Settings) -> Result<Arc<dyn Task>> {
         match &self.training {
             Some(records) => (self.kind.make)(settings, &self.tokenizer, records.clone()),
@@ -68,12 +68,12 @@ impl Texts {
         }
     }
 
-    /// A number for the records that are trained on; 0 where they were not kept.
+    /// Returns the fingerprint of the training records; 0 if they were not kept.
     pub(super) fn fingerprint(&self) -> u64 {
         self.training.as_ref().map_or(0, |records| records.fingerprint())
     }
 
-    /// What is looked at.
+    /// Returns the validation task.
     pub(super) fn validation(&self, config: &Config) -> Result<Option<Arc<dyn Task>>> {
         let make = || (self.kind.make)(&config.data.settings, &self.tokenizer, self.validation.clone());
         (self.validation.count() > 0).then(make).transpose()
@@ -84,7 +84,7 @@ fn kind(config: &Config) -> Result<&'static Kind> {
     Kind::of(&config.data.task).map_err(|error| error.within("data"))
 }
 
-/// Refuses a task that wants of rows what the model does not say of them.
+/// Refuses a task that needs another kind of output rows than the model has.
 pub(super) fn check_task(config: &Config, program: &Program) -> Result<()> {
     let kind = kind(config)?;
     let sides = [Side::Reader, Side::Writer].map(|side| program.has(side));
@@ -102,7 +102,7 @@ pub(super) fn check_task(config: &Config, program: &Program) -> Result<()> {
     Err(Error::argument("data.task", message))
 }
 
-/// What a config wants of its sources.
+/// Returns what a config reads from its sources.
 pub(super) fn reading(config: &Config) -> Result<Reading> {
     let mut reading = kind(config)?.reading();
     if let Some(cut) = &config.data.cut {
@@ -116,7 +116,7 @@ pub(super) fn reading(config: &Config) -> Result<Reading> {
     Ok(reading)
 }
 
-/// Takes the names up that a config gives fields and classes.
+/// Applies the config's names of fields and classes.
 fn fields(config: &Config, reading: &mut Reading) -> Result<()> {
     let (data, task) = (&config.data, kind(config)?);
     let refuse = |key: &str, message: String| Err(Error::argument(format!("data.{key}"), message));
@@ -161,7 +161,7 @@ fn fields(config: &Config, reading: &mut Reading) -> Result<()> {
     Ok(())
 }
 
-/// The paths of texts that are trained on.
+/// Returns the paths of training files.
 pub(super) fn paths(names: &[String]) -> Result<Vec<PathBuf>> {
     if names.is_empty() {
         return Err(Error::argument("data.training", "names no file"));
@@ -169,25 +169,25 @@ pub(super) fn paths(names: &[String]) -> Result<Vec<PathBuf>> {
     Ok(names.iter().map(PathBuf::from).collect())
 }
 
-/// Where a run's records come from.
+/// The sources of a run's records.
 pub(super) struct Sources<'a> {
     pub(super) config: &'a Config,
     pub(super) tokenizer: &'a Tokenizer,
 }
 
-/// Files that are read alike: one of packed tokens, or some of texts.
+/// Files of one kind: one file of packed tokens, or several of text.
 enum Source {
     Packed(Arc<Packed>),
     Texts(Vec<PathBuf>),
 }
 
 impl Sources<'_> {
-    /// What is wanted of files.
+    /// Returns what is read from files.
     pub(super) fn reading(&self) -> Result<Reading> {
         Ok(Reading { identity: packed::identity(self.tokenizer)?, ..reading(self.config)? })
     }
 
-    /// The files that are named, in their order.
+    /// Opens the named files, in their order.
     fn open(&self, names: &[String]) -> Result<(Vec<Source>, Reading)> {
         let reading = self.reading()?;
         let mut sources = Vec::new();
@@ -211,14 +211,14 @@ impl Sources<'_> {
         Ok((sources, reading))
     }
 
-    /// Gives the records of all documents to `sink`, one after the other.
+    /// Tokenizes all documents into `sink`, in order.
     pub(super) fn tokenise(&self, texts: &[PathBuf], reading: &Reading, sink: &mut dyn Sink) -> Result<()> {
         let tokenising = Tokenising { tokenizer: self.tokenizer, threads: 0, parse_special: false };
         tokenising.run(documents(texts, reading)?, sink)?;
         Ok(())
     }
 
-    /// All records of the files that are named.
+    /// Reads all records of the named files.
     fn all(&self, names: &[String], to: &mut Gathering) -> Result<()> {
         let (sources, reading) = self.open(names)?;
         for source in sources {
@@ -230,7 +230,7 @@ impl Sources<'_> {
         Ok(())
     }
 
-    /// The records of the training files, some of which are kept for validation.
+    /// Splits the records of the training files into training and validation.
     fn divide(&self, mut training: Option<&mut Gathering>, validation: &mut Gathering) -> Result<()> {
         let Config { data, seed, .. } = self.config;
         let split = Split { share: data.share, seed: *seed };
@@ -261,7 +261,7 @@ impl Sources<'_> {
     }
 }
 
-/// Keeps nothing.
+/// A sink that discards all records.
 struct Forget;
 
 impl Sink for Forget {
@@ -270,7 +270,7 @@ impl Sink for Forget {
     }
 }
 
-/// No examples.
+/// A task without examples.
 struct Nothing;
 
 impl Task for Nothing {

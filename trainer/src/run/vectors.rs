@@ -1,18 +1,18 @@
-//! What a model says of its vectors, for losses that are made of them.
+//! Pooling settings of a model, for losses over embeddings.
 
 use serde_json::{Map, Value};
 use siskin::{Error, Result};
 
 use crate::settings::Settings;
 
-/// What models call ways of pooling, and what the loss does.
+/// The pooling types of models, and the equivalents of the loss.
 const WAYS: &[(&str, &str)] = &[("mean", "mean"), ("cls", "first"), ("last", "last")];
 
-/// The settings of a loss for a model with the hyper-parameters `model`: a contrastive one makes vectors as the model
-/// does, where nothing else is said.
+/// Returns the settings of a loss for a model with the hyper-parameters `model`: a contrastive loss pools like the
+/// model unless set otherwise.
 ///
 /// # Errors
-/// Where the model makes vectors in a way that the loss has no gradient for.
+/// If the model's pooling has no gradient in the loss.
 pub(super) fn loss(settings: &Settings, model: &Map<String, Value>) -> Result<Settings> {
     let mut settings = settings.clone();
     if settings.get("name").and_then(Value::as_str) != Some("contrastive") {

@@ -1,4 +1,4 @@
-//! The tokenizer that a run learns from its own texts: learnt once, and kept in the run's folder.
+//! A tokenizer trained on the data of a run: trained once, and kept in the run's folder.
 
 use std::path::Path;
 use std::time::UNIX_EPOCH;
@@ -15,11 +15,11 @@ use crate::tokenizer::Words;
 
 /// The tokenizer.
 const KEPT: &str = "tokenizer.json";
-/// What it was learnt from.
+/// What it was trained on.
 const FROM: &str = "tokenizer.from.json";
 
-/// The tokenizer of a config that has `model.vocabulary` learnt, as a `tokenizer.json`. A run that goes on has the one
-/// in its folder; others have that one only if it was learnt from the same files.
+/// Returns the trained tokenizer of a config with `model.vocabulary`, as a `tokenizer.json`. A resumed run uses the
+/// one in its folder; other runs reuse it only if it was trained on the same files.
 pub fn learnt_tokenizer(config: &Config, folder: &Path, goes_on: bool) -> Result<Vec<u8>> {
     let vocabulary = config.model.vocabulary.ok_or_else(|| {
         let message = "is missing; name a model that has one, or the `vocabulary` of one to be learnt";
@@ -46,14 +46,14 @@ pub fn learnt_tokenizer(config: &Config, folder: &Path, goes_on: bool) -> Result
     }
     let learnt = words.learn(vocabulary, &["<|endoftext|>"])?.to_string();
     super::folder::prepare(folder)?;
-    // Never a tokenizer beside what another was learnt from.
+    // Never leave a tokenizer next to the description of another one's data.
     let _ = std::fs::remove_file(&beside);
     write(&kept, learnt.as_bytes())?;
     write(&beside, from.to_string().as_bytes())?;
     Ok(learnt.into_bytes())
 }
 
-/// What a tokenizer is a function of; files by their names, sizes and times.
+/// Returns all that determines a tokenizer; files by name, size and modification time.
 fn from(config: &Config, vocabulary: usize) -> Result<Value> {
     let described = files(&paths(&config.data.training)?)?.into_iter().map(|path| {
         let place = path.display().to_string();

@@ -1,11 +1,11 @@
-//! Several parts of a slice at once.
+//! Splits a slice into several disjoint mutable parts.
 
 use std::ops::Range;
 
-/// The parts of `whole` at `places`, in their order. Places must not overlap.
+/// Returns the parts of `whole` at `places`, in their order. The ranges must not overlap.
 ///
 /// # Panics
-/// Where they do, or lie beyond the slice.
+/// If they overlap, or lie beyond the slice.
 pub(super) fn carve<'a, T>(whole: &'a mut [T], places: &[Range<usize>]) -> Vec<Option<&'a mut [T]>> {
     let mut order: Vec<usize> = (0..places.len()).collect();
     order.sort_by_key(|&index| (places[index].start, places[index].end));

@@ -1,4 +1,4 @@
-//! Runs a program forth and back on the CPU.
+//! Runs a program forward and backward on the CPU.
 
 mod carve;
 mod probe;
@@ -23,7 +23,7 @@ use crate::parameters::{Gradients, Parameters};
 use crate::program::{Buffer, Layout, Layouts, Program, Recompute, Schedule, Step};
 use crate::real::Real;
 
-/// A program, its plan, and the arena in which it runs.
+/// A program, its schedule, and the arena in which it runs.
 pub struct Runner<T> {
     program: Program,
     schedule: Schedule,
@@ -35,22 +35,22 @@ pub struct Runner<T> {
     routers: RouterOptions,
 }
 
-/// Is shown what leaves a program: the numbers of some rows.
+/// Receives the output of the program, for a range of rows.
 pub type See<'a, T> = &'a mut dyn FnMut(Range<usize>, &[T]);
 
-/// What is trained towards.
+/// The training objective.
 #[derive(Clone, Copy)]
 pub struct Goal<'a, T> {
-    /// How far off outputs are.
+    /// The loss.
     pub loss: &'a dyn Loss<T>,
-    /// What they should be.
+    /// The targets.
     pub targets: &'a Targets,
-    /// Factor on gradients.
+    /// The factor on gradients.
     pub scale: f64,
 }
 
 impl<T: Real> Runner<T> {
-    /// For a program of which the weights that `trains` names change.
+    /// Creates a runner that trains the weights for which `trains` returns true.
     pub fn new(program: Program, recompute: Recompute, trains: impl Fn(usize) -> bool) -> Result<Self> {
         let schedule = Schedule::new(&program, recompute, trains)?;
         let forward = Schedule::forward(&program)?;
@@ -66,25 +66,25 @@ impl<T: Real> Runner<T> {
         })
     }
 
-    /// From now on routers have losses of their own where gradients are made.
+    /// Adds the auxiliary losses of routers to the gradients.
     #[must_use]
     pub fn with_routers(self, routers: RouterOptions) -> Self {
         Self { routers, ..self }
     }
 
-    /// What is run.
+    /// Returns the program.
     pub fn program(&self) -> &Program {
         &self.program
     }
 
-    /// The bytes of the arena, and of what the head needs, for a batch of this shape.
+    /// Returns the bytes of the arena and of the head's scratch memory for a batch of this shape.
     pub fn memory(&self, batch: &Batch, parameters: &Parameters<T>) -> Result<[usize; 2]> {
         let layout = Layout::new(&self.program, &self.schedule, batch, parameters)?;
         let scratch = tail::Scratch::<T>::size(&self.program, batch);
         Ok([layout.size, scratch].map(|numbers| numbers * size_of::<T>()))
     }
 
-    /// Runs a batch forth and back: adds the gradients of the goal, and returns how far off it was.
+    /// Runs a batch forward and backward: accumulates the gradients of the goal, and returns the loss.
     pub fn run(
         &mut self,
         parameters: &Parameters<T>,
@@ -95,7 +95,7 @@ impl<T: Real> Runner<T> {
         self.run_shown(parameters, batch, goal, gradients, None)
     }
 
-    /// The same; all pieces of the work are shown to `probe`.
+    /// Like [`Self::run`], and passes each piece of work to `probe`.
     pub fn run_shown(
         &mut self,
         parameters: &Parameters<T>,
@@ -115,7 +115,8 @@ impl<T: Real> Runner<T> {
         }
     }
 
-    /// Runs a batch forth alone: how far off it was. What leaves the program is shown to `see`, some rows at a time.
+    /// Runs a batch forward only and returns its loss. The output of the program is passed to `see`, a range of rows
+    /// at a time.
     pub fn evaluate(
         &mut self,
         parameters: &Parameters<T>,
@@ -126,13 +127,12 @@ impl<T: Real> Runner<T> {
         self.walk(parameters, batch, goal, None, see, None)
     }
 
-    /// Multiplications and additions of the products that a step with this batch needs; what is computed again does not
-    /// count.
+    /// Returns the FLOPs of the matmuls of a step with this batch; recomputation does not count.
     pub fn work(&self, parameters: &Parameters<T>, batch: &Batch) -> Result<f64> {
         self.work_from(0, parameters, batch)
     }
 
-    /// The same of the head alone.
+    /// Like [`Self::work`], for the head alone.
     pub(crate) fn head_work(&self, parameters: &Parameters<T>, batch: &Batch) -> Result<f64> {
         self.work_from(self.program.tail, parameters, batch)
     }
@@ -147,7 +147,7 @@ impl<T: Real> Runner<T> {
         Ok(sum)
     }
 
-    /// The work of a node over a batch, as its rule is asked for it.
+    /// Returns the [`Call`] of a node over a batch.
     pub(crate) fn call<'a>(
         &'a self,
         number: usize,
@@ -158,7 +158,8 @@ impl<T: Real> Runner<T> {
         Call { program, node, batch, parameters, rows: program.values[node.output].row_count(batch) }
     }
 
-    /// The first operation before the head that gives what is no number, and where; none where all are.
+    /// Returns the first operation before the head that produces NaN or infinity, and where; `None` if all values are
+    /// finite.
     pub fn find(&mut self, parameters: &Parameters<T>, batch: &Batch) -> Result<Option<String>> {
         let layout = self.forward_layouts.find(&self.program, &self.forward, batch, parameters)?;
         if self.arena.len() < layout.size {
@@ -234,14 +235,14 @@ impl<T: Real> Runner<T> {
     }
 }
 
-/// What is wanted of the head beside the loss.
+/// The optional outputs of the head besides the loss.
 struct Shown<'a, 's, 'p, T> {
     back: Option<&'a mut Gradients<T>>,
     see: Option<See<'s, T>>,
     probe: Option<&'a mut (dyn Probe<T> + 'p)>,
 }
 
-/// What the steps of a walk share.
+/// The shared state of a pass over the schedule.
 struct Walk<'a, T> {
     program: &'a Program,
     schedule: &'a Schedule,
@@ -291,7 +292,7 @@ impl<'a, T: Real> Walk<'a, T> {
     ) -> Result<()> {
         let uses = &self.schedule.uses[step];
         let mut tables = Tables::new(arena, self.layout, uses.all());
-        // A value that is read twice has one gradient, to which the second is added afterwards.
+        // A value that is read twice by a node has one gradient; the second contribution is added afterwards.
         let mut twice = vec![Vec::new(); uses.to.len()];
         let mut to: Vec<Option<&mut [T]>> = Vec::with_capacity(uses.to.len());
         for ((index, buffer), twice) in uses.to.iter().enumerate().zip(&mut twice) {
@@ -332,7 +333,7 @@ impl<'a, T: Real> Walk<'a, T> {
 }
 
 impl<T: Real> Walk<'_, T> {
-    /// Shows what a router did, where the node is one.
+    /// Records the decisions of a router, if the node is one.
     fn see_router(&self, step: usize, node: usize, arena: &[T], routers: &mut Routers) -> Result<()> {
         let Some(router) = Routers::of(self.program, node) else { return Ok(()) };
         let uses = &self.schedule.uses[step];
@@ -341,7 +342,7 @@ impl<T: Real> Walk<'_, T> {
         Ok(())
     }
 
-    /// Adds the gradient of a router's own loss, where the node is one.
+    /// Adds the gradient of a router's auxiliary loss, if the node is a router.
     fn add_router(
         &self,
         step: usize,
@@ -361,7 +362,7 @@ impl<T: Real> Walk<'_, T> {
     }
 }
 
-/// The tables of a step, cut out of the arena.
+/// The buffers of a step, as slices of the arena.
 struct Tables<'a, T> {
     pieces: Vec<(Buffer, Option<&'a mut [T]>)>,
 }
@@ -378,7 +379,7 @@ impl<'a, T> Tables<'a, T> {
         Self { pieces: wanted.into_iter().zip(carve(arena, &places)).collect() }
     }
 
-    /// A table to write to.
+    /// Returns a buffer for writing.
     fn take(&mut self, buffer: Buffer) -> Option<&'a mut [T]> {
         self.pieces.iter_mut().find(|(known, _)| *known == buffer)?.1.take()
     }
@@ -389,7 +390,7 @@ impl<'a, T> Tables<'a, T> {
     }
 }
 
-/// Refuses tokens, segments and positions that tables do not have.
+/// Refuses token ids, segments and positions that are out of range of their tables.
 pub(crate) fn check(program: &Program, batch: &Batch) -> Result<()> {
     for node in &program.nodes {
         let texts = program.values[node.output].side.texts(batch);

@@ -1,22 +1,22 @@
-//! Who is shown the work of a step, piece by piece.
+//! Observers of the work of a step.
 
 use std::time::Instant;
 
 use crate::grad::Call;
 
-/// Which part of a node's work.
+/// The phase of a node's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Its output.
+    /// Forward.
     Forward,
-    /// Its output, for the second time.
+    /// Forward, recomputed.
     Again,
-    /// Gradients of its inputs and weights.
+    /// Backward: gradients of its inputs and weights.
     Backward,
 }
 
 impl Phase {
-    /// As a word.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Forward => "forward",
@@ -26,35 +26,35 @@ impl Phase {
     }
 }
 
-/// A node's work that is done.
+/// A completed piece of a node's work.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece<'a, T> {
-    /// The number of the node.
+    /// The index of the node.
     pub number: usize,
-    /// Which part of its work.
+    /// The phase.
     pub phase: Phase,
-    /// What it was called with; of the head only a part of the rows.
+    /// The call; for the head, only a chunk of the rows.
     pub call: &'a Call<'a, T>,
-    /// Its inputs; empty where they are not read.
+    /// Its inputs; empty if they are not read.
     pub inputs: &'a [&'a [T]],
-    /// What forward gave; empty after backward.
+    /// The output of forward; empty after backward.
     pub output: &'a [T],
-    /// When it began.
+    /// Start time.
     pub begin: Instant,
-    /// When it was done.
+    /// End time.
     pub end: Instant,
 }
 
-/// Is shown the work of a step.
+/// Observes the work of a step.
 pub trait Probe<T> {
-    /// After each piece.
+    /// Called after each piece of work.
     fn piece(&mut self, piece: &Piece<'_, T>);
 
-    /// After the loss of some rows.
+    /// Called after the loss of a chunk of rows.
     fn loss(&mut self, _rows: usize, _begin: Instant, _end: Instant) {}
 }
 
-/// Each is shown all.
+/// Calls each probe in turn.
 impl<T> Probe<T> for Vec<&mut dyn Probe<T>> {
     fn piece(&mut self, piece: &Piece<'_, T>) {
         self.iter_mut().for_each(|probe| probe.piece(piece));
@@ -65,7 +65,7 @@ impl<T> Probe<T> for Vec<&mut dyn Probe<T>> {
     }
 }
 
-/// The time where somebody is shown it.
+/// Returns the time if there is a probe.
 pub(super) fn now<P>(probe: Option<&P>) -> Option<Instant> {
     probe.map(|_| Instant::now())
 }

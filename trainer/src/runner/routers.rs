@@ -1,4 +1,4 @@
-//! What routers are told beside the main loss: to use all experts alike, and to keep their scores small.
+//! Auxiliary losses of MoE routers: load balancing, and the z-loss.
 
 use serde::{Deserialize, Serialize};
 use siskin::graph::{Op, Routing};
@@ -6,20 +6,21 @@ use siskin::graph::{Op, Routing};
 use crate::program::{Program, Side};
 use crate::real::Real;
 
-/// How much the losses of routers count beside the main loss.
+/// The weights of the auxiliary losses of routers.
 ///
-/// Each is computed over the tokens of all layers of a side together, as Transformers does it, and counts as often as
-/// the main loss of its batch.
+/// Each is computed over the tokens of all layers of a side together, as in Transformers, and is weighted like the
+/// main loss of its batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RouterOptions {
-    /// Experts · Σ over experts of the share of choices that it gets · its mean probability (Fedus et al., 2021).
+    /// The load-balancing loss of Switch Transformers (arXiv:2101.03961): experts · Σ over experts of the fraction of
+    /// choices that it gets · its mean probability.
     pub balance: f64,
-    /// The mean of the squared logarithm of the sum of the exponentials of scores (Zoph et al., 2022).
+    /// The router z-loss of ST-MoE (arXiv:2202.08906): the mean of the squared log-sum-exp of the scores.
     pub z: f64,
 }
 
-/// What the routers of one side did with a batch.
+/// Router statistics of one side over a batch.
 #[derive(Clone, Debug)]
 struct Seen {
     side: Side,
@@ -29,14 +30,14 @@ struct Seen {
     squares: f64,
 }
 
-/// What all routers did with a batch.
+/// The statistics of all routers over a batch.
 #[derive(Clone, Debug)]
 pub(super) struct Routers {
     options: RouterOptions,
     sides: Vec<Seen>,
 }
 
-/// The softmax of a row's scores, and the logarithm of the sum of their exponentials.
+/// Returns the softmax of a row's scores, and their log-sum-exp.
 fn softmax<T: Real>(scores: &[T]) -> (Vec<f64>, f64) {
     let most = scores.iter().map(|x| x.f64()).fold(f64::NEG_INFINITY, f64::max);
     let mut shares: Vec<f64> = scores.iter().map(|x| (x.f64() - most).exp()).collect();
@@ -46,12 +47,12 @@ fn softmax<T: Real>(scores: &[T]) -> (Vec<f64>, f64) {
 }
 
 impl Routers {
-    /// For a batch that begins; `None` where nothing is asked of routers.
+    /// Starts a batch; `None` without auxiliary losses.
     pub(super) fn new(options: RouterOptions) -> Option<Self> {
         (options != RouterOptions::default()).then_some(Self { options, sides: Vec::new() })
     }
 
-    /// The routing of a node, and its side.
+    /// Returns the routing of a node, and its side.
     pub(super) fn of(program: &Program, node: usize) -> Option<(Routing, Side)> {
         match program.nodes[node].op {
             Op::Route(routing) => Some((routing, program.values[program.nodes[node].output].side)),
@@ -59,7 +60,7 @@ impl Routers {
         }
     }
 
-    /// Takes the scores of a layer in, and what was chosen by them.
+    /// Adds the scores of a layer and the chosen experts.
     pub(super) fn see<T: Real>(&mut self, (routing, side): (Routing, Side), scores: &[T], routed: &[T]) {
         let place = self.sides.iter().position(|seen| seen.side == side).unwrap_or_else(|| {
             let zeros = vec![0.0; routing.experts];
@@ -81,7 +82,7 @@ impl Routers {
         }
     }
 
-    /// The loss of all routers.
+    /// Returns the auxiliary loss of all routers.
     pub(super) fn loss(&self) -> f64 {
         let of = |seen: &Seen| {
             let rows = seen.rows.max(1.0);

@@ -1,4 +1,5 @@
-//! The head and the loss, some rows at a time: of large vocabularies never all scores are there at once.
+//! The LM head and the loss, a chunk of rows at a time, so that the logits of a large vocabulary are never
+//! materialized all at once.
 
 use std::time::Instant;
 
@@ -12,26 +13,26 @@ use crate::parameters::Gradients;
 use crate::program::{Buffer, Program};
 use crate::real::Real;
 
-/// The place of the error for a loss that is no number.
+/// The place in the error for a NaN or infinite loss.
 pub(super) const NOT_FINITE: &str = "loss";
-/// Numbers of the widest table of a part.
+/// The maximum number of elements of the widest buffer of a chunk.
 const MOST: usize = 1 << 22;
 
-/// The tables of the head's values, and of their gradients.
+/// The buffers of the head's values, and of their gradients.
 #[derive(Debug, Default)]
 pub(super) struct Scratch<T> {
     values: Vec<Vec<T>>,
     gradients: Vec<Vec<T>>,
 }
 
-/// Rows of a part.
+/// Returns the rows of a chunk.
 fn part_rows(program: &Program, rows: usize) -> usize {
     let widest = program.nodes[program.tail..].iter().map(|node| program.values[node.output].columns).max();
     (MOST / widest.unwrap_or(1).max(1)).clamp(16, rows.max(16))
 }
 
 impl<T: Real> Scratch<T> {
-    /// Numbers that it will hold for a batch.
+    /// Returns the number of elements that it holds for a batch.
     pub(super) fn size(program: &Program, batch: &Batch) -> usize {
         let rows = program.values[program.hidden].row_count(batch);
         let columns: usize =
@@ -41,7 +42,7 @@ impl<T: Real> Scratch<T> {
 }
 
 impl<T: Real> Walk<'_, T> {
-    /// Runs the head and the loss on all rows, and back where there are `gradients`.
+    /// Runs the head and the loss on all rows, and backward if `gradients` is set.
     pub(super) fn tail(
         &self,
         goal: Goal<'_, T>,
@@ -101,7 +102,7 @@ impl<T: Real> Walk<'_, T> {
     }
 }
 
-/// The head on some rows.
+/// The head on a chunk of rows.
 struct Head<'a, T> {
     walk: &'a Walk<'a, T>,
     rows: usize,
@@ -109,7 +110,7 @@ struct Head<'a, T> {
 }
 
 impl<T: Real> Head<'_, T> {
-    /// The number of the node that makes a value; `None`: it enters the head.
+    /// Returns the index of the node that produces a value; `None` for the input of the head.
     fn maker(&self, value: usize) -> Option<usize> {
         self.walk.program.nodes[self.walk.program.tail..].iter().position(|node| node.output == value)
     }
@@ -142,7 +143,7 @@ impl<T: Real> Head<'_, T> {
         Ok(())
     }
 
-    /// `own` has the gradient of the output.
+    /// Runs the head's backward pass; `own` holds the gradient of the output.
     fn backward(
         &self,
         scratch: &Scratch<T>,

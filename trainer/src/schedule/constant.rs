@@ -1,4 +1,4 @@
-//! The same rate for all steps, once it has risen.
+//! A constant learning rate after warmup.
 
 use serde::{Deserialize, Serialize};
 use siskin::Result;
@@ -10,7 +10,7 @@ use crate::settings::read;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConstantOptions {
-    /// Steps in which the rate rises from nothing.
+    /// Warmup steps, in which the rate rises linearly from zero.
     pub warm_up: u64,
 }
 

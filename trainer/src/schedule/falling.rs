@@ -1,4 +1,4 @@
-//! A fall to the last step: a straight line, or half a wave.
+//! Linear and cosine decay.
 
 use serde::{Deserialize, Serialize};
 use siskin::Result;
@@ -10,18 +10,18 @@ use crate::settings::read;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FallingOptions {
-    /// Steps in which the rate rises from nothing.
+    /// Warmup steps, in which the rate rises linearly from zero.
     pub warm_up: u64,
-    /// The share of the rate that is left after the last step.
+    /// The final rate, as a fraction of the peak.
     pub last: f64,
 }
 
-/// A straight line.
+/// Linear decay.
 pub(super) fn linear(settings: &Settings, steps: u64) -> Result<Box<dyn Curve>> {
     build("linear", |progress| 1.0 - progress, settings, steps)
 }
 
-/// Half a wave.
+/// Cosine decay.
 pub(super) fn cosine(settings: &Settings, steps: u64) -> Result<Box<dyn Curve>> {
     build("cosine", wave, settings, steps)
 }
@@ -34,7 +34,7 @@ fn build(name: &str, form: fn(f64) -> f64, settings: &Settings, steps: u64) -> R
 
 struct Falling {
     options: FallingOptions,
-    /// From 1 to 0 as the progress goes from 0 to 1.
+    /// A function from 1 to 0 as the progress goes from 0 to 1.
     form: fn(f64) -> f64,
     steps: u64,
 }

@@ -1,4 +1,4 @@
-//! Down as one over the root of the step.
+//! Inverse square root decay.
 
 use serde::{Deserialize, Serialize};
 use siskin::{Error, Result};
@@ -10,11 +10,11 @@ use crate::settings::read;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct InverseRootOptions {
-    /// Steps in which the rate rises from nothing.
+    /// Warmup steps, in which the rate rises linearly from zero.
     pub warm_up: u64,
-    /// Steps after which the rate is 1 / √2 of what it was; `None`: as many as `warm_up`, or 10 000 without one.
+    /// Steps after which the rate is 1 / √2 of the peak; `None`: as many as `warm_up`, or 10 000 without one.
     pub timescale: Option<u64>,
-    /// The share of the rate that is always left.
+    /// The minimum rate, as a fraction of the peak.
     pub last: f64,
 }
 

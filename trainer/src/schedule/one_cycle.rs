@@ -1,4 +1,4 @@
-//! Half a wave up to the largest rate and one down far below the first.
+//! One-cycle: cosine annealing up to the peak rate, and down to far below the first.
 
 use serde::{Deserialize, Serialize};
 use siskin::Result;
@@ -10,11 +10,11 @@ use crate::settings::{read, within};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct OneCycleOptions {
-    /// Steps until the largest rate; `None`: three tenths of all.
+    /// Steps until the peak; `None`: three tenths of all.
     pub warm_up: Option<u64>,
-    /// The share of the rate that the first step has.
+    /// The rate of the first step, as a fraction of the peak.
     pub first: f64,
-    /// The share of the rate that the last step has.
+    /// The rate of the last step, as a fraction of the peak.
     pub last: f64,
 }
 
@@ -33,7 +33,7 @@ pub(super) fn build(settings: &Settings, steps: u64) -> Result<Box<dyn Curve>> {
 }
 
 struct OneCycle {
-    /// The step with the largest rate.
+    /// The step with the peak rate.
     top: f64,
     /// The last step.
     end: f64,

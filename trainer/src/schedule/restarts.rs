@@ -1,4 +1,4 @@
-//! Half waves down, each from the largest rate.
+//! Cosine annealing with restarts (SGDR, arXiv:1608.03983).
 
 use serde::{Deserialize, Serialize};
 use siskin::{Error, Result};
@@ -10,11 +10,11 @@ use crate::settings::read;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RestartsOptions {
-    /// Steps in which the rate rises from nothing.
+    /// Warmup steps, in which the rate rises linearly from zero.
     pub warm_up: u64,
-    /// The share of the rate that each wave goes down to.
+    /// The rate at the end of each cycle, as a fraction of the peak.
     pub last: f64,
-    /// How many waves there are.
+    /// The number of cycles.
     pub cycles: u32,
 }
 

@@ -1,4 +1,4 @@
-//! The same rate for most steps, and down at the end.
+//! Warmup–stable–decay (WSD): a constant rate for most steps, and a decay at the end.
 
 use serde::{Deserialize, Serialize};
 use siskin::{Error, Result};
@@ -10,26 +10,26 @@ use crate::settings::read;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StableOptions {
-    /// Steps in which the rate rises from `last`.
+    /// Warmup steps, in which the rate rises from `last`.
     pub warm_up: u64,
-    /// Steps in which it falls; `None`: a tenth of all.
+    /// Decay steps; `None`: a tenth of all.
     pub decay: Option<u64>,
-    /// How it falls.
+    /// The shape of the decay.
     pub fall: Fall,
-    /// The share of the rate that is left after the last step.
+    /// The final rate, as a fraction of the peak.
     pub last: f64,
 }
 
-/// How a rate falls.
+/// The shape of a decay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fall {
-    /// Half a wave.
+    /// Cosine.
     #[default]
     Cosine,
-    /// A straight line.
+    /// Linear.
     Linear,
-    /// 1 − √ of what is over.
+    /// 1 − √progress.
     Root,
 }
 
@@ -46,7 +46,7 @@ pub(super) fn build(settings: &Settings, steps: u64) -> Result<Box<dyn Curve>> {
 
 struct Stable {
     options: StableOptions,
-    /// Where it begins to fall.
+    /// The first step of the decay.
     first: u64,
     steps: u64,
 }

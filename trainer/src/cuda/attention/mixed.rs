@@ -1,4 +1,4 @@
-//! Keys and values that are sums over the positions of a text, each with its weights.
+//! Linformer: keys and values that are projected over the positions of a sequence.
 
 use std::ops::Range;
 
@@ -8,17 +8,17 @@ use crate::batch::Texts;
 use crate::cuda::op::{Call, To, Work};
 use crate::cuda::tape::{Matrix, Place, Product};
 
-/// Texts of as many rows as there are sums.
+/// Returns sequences with as many rows as there are projected positions.
 pub(super) fn texts(of: &Texts, projection: &Projection) -> Texts {
     let span = |text: usize| text * projection.count..(text + 1) * projection.count;
     Texts { spans: (0..of.spans.len()).map(span).collect(), ..Texts::default() }
 }
 
-/// Where tables of a text's rows and of its sums are, in one of keys or values.
+/// The offsets of a sequence's rows and of its projected rows in a table of keys or values.
 struct Part<'a> {
     call: &'a Call<'a>,
     projection: &'a Projection,
-    /// Bytes of a number.
+    /// Bytes per element.
     bytes: usize,
 }
 
@@ -27,19 +27,19 @@ impl Part<'_> {
         self.call.input(1).columns
     }
 
-    /// Rows of a table from `row` on.
+    /// Returns the rows of a table from `row` on.
     fn rows(&self, table: Place, row: usize) -> Matrix {
         let stride = self.columns();
         Matrix { place: table + (row * stride * self.bytes) as Place, stride, turned: false }
     }
 
-    /// The weights of sums, for as many positions as a text has.
+    /// Returns the projection weights.
     fn weights(&self, place: Place, turned: bool) -> Matrix {
         Matrix { place, stride: self.projection.positions, turned }
     }
 }
 
-/// The weights of the sums of keys and of values.
+/// Returns the projection weights of keys and of values.
 fn tables(projection: &Projection) -> [usize; 2] {
     [projection.keys, projection.values]
 }
@@ -48,19 +48,19 @@ fn part<'a>(work: &Work<'_>, call: &'a Call<'a>, projection: &'a Projection) -> 
     Part { call, projection, bytes: work.tape.precision.bytes() }
 }
 
-/// Calls `write` with each text's number and rows.
+/// Calls `write` with each sequence's index and rows.
 fn each_text(call: &Call<'_>, mut write: impl FnMut(usize, &Range<usize>)) {
     let texts = call.input(1).side.texts(call.batch);
     texts.spans.iter().enumerate().for_each(|(text, span)| write(text, span));
 }
 
-/// A table for the sums of keys or values.
+/// Allocates a table for projected keys or values.
 pub(super) fn room(work: &mut Work<'_>, call: &Call<'_>, projection: &Projection) -> Place {
     let rows = call.input(1).side.texts(call.batch).spans.len() * projection.count;
     work.scratch.bytes(rows * call.input(1).columns * work.tape.precision.bytes())
 }
 
-/// The sums of keys and of values.
+/// Projects keys and values.
 pub(super) fn mix(
     work: &mut Work<'_>,
     call: &Call<'_>,
@@ -94,12 +94,12 @@ pub(super) fn mix(
     sums
 }
 
-/// Whether anybody wants the gradients of the sums of keys (0) or of values (1).
+/// Returns true if the gradients of projected keys (0) or values (1) are needed.
 pub(super) fn is_wanted(call: &Call<'_>, projection: &Projection, which: usize, to: Option<To>) -> bool {
     to.is_some() || call.weight(tables(projection)[which]).gradient > 0
 }
 
-/// Makes the gradients of sums those of keys or values, and of weights.
+/// Backpropagates the gradients of projected rows to keys or values, and to the weights.
 pub(super) fn unmix(
     work: &mut Work<'_>,
     call: &Call<'_>,

@@ -1,4 +1,4 @@
-//! Attention on a device: which keys each query sees, and the tiles that blocks take.
+//! Attention on a device: which keys each query attends to, and the tiles that blocks process.
 
 mod mixed;
 mod tables;
@@ -11,10 +11,10 @@ use super::op::{Back, Call, To, Work, flag, whole};
 use super::tape::{Argument, Place, Tape};
 use tables::{Tables, is_marked, tables, texts_of_keys};
 
-/// Head sizes that there are kernels for; smaller ones are filled up with zeros.
+/// The head sizes that kernels are compiled for; smaller heads are padded with zeros.
 const SIZES: [usize; 3] = [64, 128, 256];
 
-/// Refuses what there are no kernels for, or which take more than `shared` bytes of shared memory.
+/// Refuses attention variants without kernels, or whose kernels need more than `shared` bytes of shared memory.
 pub(super) fn check(description: &Attention, precision: Precision, shared: usize) -> Result<()> {
     if description.head_size > SIZES[SIZES.len() - 1] {
         let message = format!(
@@ -36,8 +36,8 @@ pub(super) fn check(description: &Attention, precision: Precision, shared: usize
     Ok(())
 }
 
-/// Whether the kernels of plain attention do, which know that values have 16 bits, that each query sees one run of keys,
-/// and that scores are products times a factor above zero.
+/// Returns true if the kernels of plain attention apply, which assume 16-bit values, one run of keys per query, and
+/// scores that are products times a positive factor.
 fn is_plain(precision: Precision, description: &Attention) -> bool {
     let one_run = !matches!(
         description.attention_mask,
@@ -51,19 +51,19 @@ fn is_plain(precision: Precision, description: &Attention) -> bool {
     precision != Precision::F32 && one_run && alone && product && fits
 }
 
-/// The measures of the kernels for an attention: `Plan` in `kernels/cuda/attention.cuh`, `plain_step` in
+/// The tile sizes and shared memory of the attention kernels: `Plan` in `kernels/cuda/attention.cuh`, `plain_step` in
 /// `attention_plain.cuh`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Measures {
-    /// Whether it has the kernels of plain attention.
+    /// Whether the kernels of plain attention are used.
     plain: bool,
-    /// Whether gradients of scores are kept for a table that is added to them.
+    /// Whether gradients of scores are kept for a bias table.
     table: bool,
     /// The head size that kernels are compiled for.
     size: usize,
     /// Rows that a block owns.
     tile: usize,
-    /// Keys that it takes at a time, and queries.
+    /// Keys that it processes at a time, and queries.
     step: usize,
     step_of_queries: usize,
     bytes: usize,
@@ -101,51 +101,51 @@ impl Measures {
         self.tile / 16 * 32
     }
 
-    /// The name of the kernel of a kind, forth or back.
+    /// Returns the name of a forward or backward kernel.
     fn name(&self, tape: &Tape, way: &str, kind: &str) -> String {
         let plain = if self.plain { "_plain" } else { "" };
         format!("{}_{}", tape.named(&format!("{way}{plain}{kind}")), self.size)
     }
 
-    /// Bytes of so many rows.
+    /// Returns the bytes of this many rows.
     fn shared(&self, rows: usize) -> usize {
         rows * self.stride * self.bytes
     }
 
-    /// Rows of the tables that a step takes, of two kinds.
+    /// Returns the rows of both tables that a step loads.
     fn rows(&self, step: usize) -> usize {
         if self.plain { 4 * step } else { 2 * step }
     }
 
-    /// Bytes of the kernel forth.
+    /// Returns the shared memory of the forward kernel.
     fn of_forward(&self) -> usize {
         self.shared(self.tile + self.rows(self.step))
     }
 
-    /// Bytes of the kernel back for queries, which may keep the gradients of a tile's scores.
+    /// Returns the shared memory of the backward kernel for queries, which may keep the gradients of a tile's scores.
     fn of_queries(&self, keeps_scores: bool) -> usize {
         let scores = if keeps_scores { 4 * self.tile * (self.step + 1) } else { 0 };
         self.shared(2 * self.tile + self.rows(self.step)) + scores
     }
 
-    /// Bytes that the plain kernel back for keys has beside what it asks for, to tell warps of queries.
+    /// Returns the static shared memory of the plain backward kernel for keys, with per-query values for its warps.
     fn told(&self) -> usize {
         if self.plain { 40 * self.step_of_queries } else { 0 }
     }
 
-    /// Bytes of the kernels back for keys.
+    /// Returns the dynamic shared memory of the backward kernels for keys.
     fn of_keys(&self) -> usize {
         self.shared(2 * self.tile + self.rows(self.step_of_queries))
     }
 
-    /// Bytes of the kernel that takes the most.
+    /// Returns the shared memory of the kernel that needs the most.
     fn most(&self) -> usize {
         self.of_forward().max(self.of_queries(self.table)).max(self.of_keys() + self.told())
     }
 }
 
-/// What every kernel is told of scores, and the place of the steps of distances and how far they reach; plain ones are told
-/// less.
+/// Returns the score arguments of the kernels, the bias buckets by distance, and their reach; plain kernels take
+/// fewer arguments.
 fn scores(
     work: &mut Work<'_>,
     call: &Call<'_>,
@@ -186,7 +186,7 @@ fn scores(
     (arguments.concat(), steps, reach)
 }
 
-/// The place of the scores that have no value; 0: none.
+/// Returns the place of the attention-sink scores; 0: none.
 fn sinks(call: &Call<'_>, description: &Attention) -> Place {
     description.sinks.map_or(0, |sinks| call.weight(sinks).floats)
 }
@@ -226,7 +226,7 @@ pub(super) fn forward(
     }
 }
 
-/// Hands on the rows that do not attend, where only those do that are marked.
+/// Passes through the rows that do not attend, where only marked rows attend.
 fn pass_on(work: &mut Work<'_>, call: &Call<'_>, from: Place, to: To) {
     let texts = call.texts();
     let rows = work.sheet.whole(&call.name("rows without a mark"), || {
@@ -274,7 +274,7 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, description: &Atten
             diagonals = work.scratch.floats(count);
             work.tape.clear(diagonals, 4 * count);
         }
-        // Where nobody wants the gradient of queries, what it would be goes nowhere.
+        // If the gradient of queries is not needed, it is written to scratch memory.
         let to = to_queries.map_or_else(
             || (work.scratch.floats(call.rows * call.columns()), false),
             |to| (to.place, to.add),
@@ -333,7 +333,7 @@ fn keys_back(
     (common, scores): (&[Argument], &[Argument]),
     all: [Option<To>; 2],
 ) {
-    // Wide heads have no registers for both sums.
+    // For wide heads, both accumulators do not fit into registers.
     let kinds: &[(&str, [bool; 2])] = match measures.size {
         256 => &[("_keys", [true, false]), ("_values", [false, true])],
         _ => &[("_both", [true, true])],

@@ -1,4 +1,4 @@
-//! Which keys each query sees, and the tiles that blocks take, as tables of a batch.
+//! Tables of a batch: which keys each query attends to, and the tiles that blocks process.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -13,12 +13,12 @@ use crate::grad::runs;
 
 use super::mixed;
 
-/// Runs of keys that a query sees of the newest and the first, and the fewest where there may be more.
+/// Runs of keys per query for sliding windows with attention sinks, and the minimum where there may be more.
 const RUNS: usize = 2;
-/// Numbers of a tile, as kernels read them.
+/// Integers per tile, as kernels read them.
 pub(super) const NUMBERS: usize = 8;
 
-/// The texts whose rows are keys.
+/// Returns the sequences whose rows are keys.
 pub(super) fn texts_of_keys<'a>(call: &Call<'a>, description: &Attention) -> Cow<'a, Texts> {
     let texts = call.input(1).side.texts(call.batch);
     match &description.projection {
@@ -27,7 +27,7 @@ pub(super) fn texts_of_keys<'a>(call: &Call<'a>, description: &Attention) -> Cow
     }
 }
 
-/// Runs of keys that a query may see.
+/// Returns the maximum number of runs of keys per query.
 fn most_runs(description: &Attention, keys: &Texts) -> usize {
     match description.attention_mask {
         AttentionMask::LongformerLocal(_) => {
@@ -45,7 +45,7 @@ pub(super) fn is_marked(texts: &Texts, row: usize) -> bool {
     texts.marked.get(row).copied().unwrap_or(false)
 }
 
-/// What kernels are told of the texts of an attention.
+/// The arguments of kernels that describe the sequences of an attention.
 pub(super) struct Tables {
     pub(super) seen: Place,
     pub(super) runs: usize,
@@ -55,7 +55,7 @@ pub(super) struct Tables {
     pub(super) key_count: usize,
 }
 
-/// The runs of keys that each query sees, row by row, texts one after the other.
+/// Returns the runs of keys that each query attends to, row by row, sequence after sequence.
 pub(super) fn seen(description: &Attention, queries: &Texts, keys: &Texts) -> Vec<Vec<Range<usize>>> {
     let attends =
         |row| description.attention_mask != AttentionMask::LongformerGlobal || is_marked(queries, row);
@@ -69,7 +69,7 @@ pub(super) fn seen(description: &Attention, queries: &Texts, keys: &Texts) -> Ve
     (0..queries.spans.len()).flat_map(of_text).collect()
 }
 
-/// Tiles of queries, those with the most keys first, and tiles of keys.
+/// Returns tiles of queries, those with the most keys first, and tiles of keys.
 pub(super) fn tiles(
     tile: usize,
     seen: &[Vec<Range<usize>>],
@@ -104,18 +104,18 @@ pub(super) fn tiles(
     [of_queries, of_keys]
 }
 
-/// Filled up with tiles of nothing, so that batches of like shape have as many.
+/// Pads with empty tiles, so that batches of similar shape have equally many.
 fn filled(mut tiles: Vec<[i32; NUMBERS]>) -> Vec<i32> {
     tiles.resize(tiles.len().next_multiple_of(32), [0; NUMBERS]);
     tiles.concat()
 }
 
-/// Whether what its rows see depends on more than the lengths of texts.
+/// Returns true if the mask depends on more than the lengths of sequences.
 fn is_told(texts: &Texts) -> bool {
     texts.marked.contains(&true) || texts.prefixes.iter().any(|&prefix| prefix > 0)
 }
 
-/// What each query sees, as `most` runs, tiles of queries and tiles of keys.
+/// Returns the mask as `most` runs per query, tiles of queries and tiles of keys.
 fn lists(description: &Attention, tile: usize, most: usize, queries: &Texts, keys: &Texts) -> Lists {
     let seen = seen(description, queries, keys);
     let [of_queries, of_keys] = tiles(tile, &seen, queries, keys);
@@ -142,7 +142,7 @@ pub(super) fn tables(work: &mut Work<'_>, call: &Call<'_>, description: &Attenti
     let lists = || {
         made.get_or_init(|| {
             let make = || lists(description, tile, most, queries, keys);
-            // Marks and prefixes are other ones in texts of the same lengths.
+            // Marks and prefixes may differ between sequences of equal lengths.
             if is_told(queries) || is_told(keys) { make().into() } else { kept.find(key(), make) }
         })
     };

@@ -1,4 +1,5 @@
-//! The kernels of `kernels/cuda/`: compiled ahead by `cargo xtask cuda`, or here when one of a file is first needed.
+//! The kernels of `kernels/cuda/`: compiled ahead of time by `cargo xtask cuda`, or by NVRTC when a file is first
+//! needed.
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
@@ -12,7 +13,7 @@ use siskin::{Error, Result};
 use super::check;
 use crate::knobs;
 
-/// What all files share, in the order in which they need each other.
+/// Included headers, in order of dependency.
 const SHARED: [&str; 6] = [
     include_str!("../../../../kernels/cuda/machine.cuh"),
     include_str!("../../../../kernels/cuda/common.cuh"),
@@ -28,7 +29,7 @@ macro_rules! files {
     };
 }
 
-/// Every file of kernels, and what it says.
+/// All kernel files, and their source.
 const FILES: [(&str, &str); 30] = files![
     "adafactor",
     "adamw8",
@@ -62,21 +63,21 @@ const FILES: [(&str, &str); 30] = files![
     "sums"
 ];
 
-/// Bytes of shared memory that a block may have without asking for more.
+/// The shared memory that a block may use without opting in to more, in bytes.
 const USUAL_SHARED: u32 = 48 << 10;
 
-/// What PTX is compiled for where NVRTC does not know the device: the newest that all releases in use know.
+/// The PTX target where NVRTC does not know the device: the newest that all supported releases know.
 const NEWEST: &str = "compute_90";
 
-/// The modules that were loaded.
+/// The loaded modules.
 pub(super) struct Kernels {
-    /// Such as 90.
+    /// The compute capability, such as 90.
     device: i32,
     modules: HashMap<&'static str, sys::CUmodule>,
     functions: HashMap<String, (sys::CUfunction, u32)>,
 }
 
-/// The file that has a kernel: its entries begin with the kernel's name without what is said of types and sizes.
+/// Returns the file of a kernel: its entries begin with the kernel's name without suffixes for types and sizes.
 fn file_of(kernel: &str) -> Option<(&'static str, &'static str)> {
     let named = |name: &str, text: &str| {
         ["ENTRY(", "ENTRY_OF_MANY("].iter().any(|entry| {
@@ -92,14 +93,14 @@ fn file_of(kernel: &str) -> Option<(&'static str, &'static str)> {
     }
 }
 
-/// A file and what it includes, as one text.
+/// Returns a file and its includes as one source text.
 fn source(text: &str) -> String {
     let own = |line: &&str| !line.starts_with("#include \"") && *line != "#pragma once";
     let lines = SHARED.iter().flat_map(|shared| shared.lines()).chain(text.lines()).filter(own);
     lines.flat_map(|line| [line, "\n"]).collect()
 }
 
-/// A text that NVRTC compiles, which stays as long as the program does.
+/// An NVRTC program, destroyed on drop.
 struct Source {
     program: nvrtc_sys::nvrtcProgram,
     _text: CString,
@@ -107,7 +108,7 @@ struct Source {
 
 impl Drop for Source {
     fn drop(&mut self) {
-        // SAFETY: it was made by NVRTC, and nothing else destroys it.
+        // SAFETY: it was created by NVRTC, and nothing else destroys it.
         let _ = unsafe { nvrtc::destroy_program(self.program) };
     }
 }
@@ -121,24 +122,24 @@ impl Source {
 
     fn compile(&self, target: &str) -> std::result::Result<(), nvrtc::NvrtcError> {
         let target = format!("--gpu-architecture={target}");
-        // Without the second, NVRTC takes functions within functions for some of the host's.
+        // Without the second option, NVRTC takes nested functions for host functions.
         let options = ["--std=c++17", "-default-device", &target];
-        // SAFETY: the program lives as long as this.
+        // SAFETY: the program lives as long as `self`.
         unsafe { nvrtc::compile_program(self.program, &options) }
     }
 
-    /// What the compiler said.
+    /// Returns the compiler log.
     fn said(&self) -> String {
-        // SAFETY: the program lives as long as this.
+        // SAFETY: the program lives as long as `self`.
         let said = unsafe { nvrtc::get_program_log(self.program) }.unwrap_or_default();
         let said: Vec<u8> = said.iter().map(|&byte| byte as u8).collect();
         String::from_utf8_lossy(&said).trim_end_matches('\0').to_owned()
     }
 
-    /// What it was compiled to for a device.
+    /// Returns the cubin for a device.
     fn binary(&self) -> Result<Vec<u8>> {
         let mut size = 0;
-        // SAFETY: the program lives as long as this; the place has as many bytes as NVRTC says that it writes.
+        // SAFETY: the program lives as long as `self`; the buffer has as many bytes as NVRTC says that it writes.
         unsafe {
             check("compile kernels", nvrtc_sys::nvrtcGetCUBINSize(self.program, &raw mut size).result())?;
             let mut bytes = vec![0_u8; size];
@@ -150,16 +151,16 @@ impl Source {
         }
     }
 
-    /// What it was compiled to for a kind of device and those after it, with a zero at its end.
+    /// Returns the PTX for a compute capability and later ones, zero-terminated.
     fn assembly(&self) -> Result<Vec<u8>> {
-        // SAFETY: the program lives as long as this.
+        // SAFETY: the program lives as long as `self`.
         let code = check("compile kernels", unsafe { nvrtc::get_ptx(self.program) })?;
         Ok(code.iter().map(|&byte| byte as u8).collect())
     }
 }
 
-/// Compiles a file for a device. A driver may be older than NVRTC and refuse its PTX, but not what is compiled to the
-/// end; NVRTC may be older than the device and not know it, and then its PTX is all there is.
+/// Compiles a file for a device. A driver may be older than NVRTC and refuse its PTX but accept a cubin; NVRTC may be
+/// older than the device and not know it, and then only PTX is available.
 fn compile(name: &str, text: &str, device: i32) -> Result<Vec<u8>> {
     let wrong = |source: &Source, error| {
         let message = format!("{name}.cu does not compile ({error:?}): {}", source.said());
@@ -178,12 +179,12 @@ fn compile(name: &str, text: &str, device: i32) -> Result<Vec<u8>> {
 }
 
 impl Kernels {
-    /// For devices of this kind.
+    /// Kernels for devices of this compute capability.
     pub(super) fn new(device: i32) -> Self {
         Self { device, modules: HashMap::new(), functions: HashMap::new() }
     }
 
-    /// A kernel that may use so many bytes of shared memory.
+    /// Returns a kernel that may use `shared` bytes of shared memory.
     pub(super) fn function(&mut self, kernel: &str, shared: u32) -> Result<sys::CUfunction> {
         if let Some(&(function, most)) = self.functions.get(kernel)
             && shared <= most
@@ -192,12 +193,12 @@ impl Kernels {
         }
         let module = self.module(kernel)?;
         let name = CString::new(kernel).map_err(|error| super::failed("name a kernel", error))?;
-        // SAFETY: modules stay loaded as long as this lives.
+        // SAFETY: modules stay loaded as long as `self` lives.
         let function =
             check(&format!("find kernel {kernel}"), unsafe { driver::module::get_function(module, name) })?;
         if shared > USUAL_SHARED {
             let which = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-            // SAFETY: the function was just given.
+            // SAFETY: the function was just returned by the driver.
             let outcome = unsafe { driver::function::set_function_attribute(function, which, shared as i32) };
             check(&format!("give {kernel} {shared} bytes of shared memory"), outcome)?;
         }
@@ -220,7 +221,7 @@ impl Kernels {
             }
             None => compile(name, text, self.device)?,
         };
-        // SAFETY: the image is of NVRTC, PTX with a zero at its end, or a file that nvcc made.
+        // SAFETY: the image is zero-terminated PTX from NVRTC, or a file that nvcc compiled.
         let loaded = unsafe { driver::module::load_data(image.as_ptr().cast::<c_void>()) };
         let module = check(&format!("load the kernels of {name}.cu"), loaded)?;
         self.modules.insert(name, module);
@@ -231,7 +232,7 @@ impl Kernels {
 impl Drop for Kernels {
     fn drop(&mut self) {
         for (_, module) in self.modules.drain() {
-            // SAFETY: it was loaded here, and is unloaded once; the device has finished all work before.
+            // SAFETY: it was loaded here, and is unloaded once; the device has finished all previous work.
             let _ = unsafe { driver::module::unload(module) };
         }
     }
@@ -284,7 +285,7 @@ mod tests {
     /// NVRTC needs no device.
     #[test]
     fn every_file_compiles_at_run_time() {
-        // SAFETY: opens the library, whose beginning does nothing but set itself up.
+        // SAFETY: opens the library, whose initializers have no other side effects.
         if !unsafe { cudarc::nvrtc::sys::is_culib_present() } {
             eprintln!("skipped: no NVRTC");
             return;

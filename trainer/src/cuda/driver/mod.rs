@@ -1,5 +1,5 @@
-//! A graphics processor of NVIDIA's, through its driver. The libraries are loaded at run time: where they are missing,
-//! that is an error of the first call, and everything builds without them.
+//! An NVIDIA GPU through the CUDA driver API. The libraries are loaded at run time: a missing library is an error of
+//! the first call, and everything builds without them.
 
 mod kernels;
 mod products;
@@ -17,50 +17,50 @@ use super::device::Device;
 use super::op;
 use super::tape::{Argument, Command, Launch, Matrix, Place, Product, Tape};
 
-/// Tapes that are kept as recorded graphs.
+/// The maximum number of cached CUDA graphs.
 const MOST_GRAPHS: usize = 32;
 
 /// One device.
 pub struct Cuda {
     context: sys::CUcontext,
-    /// Such as 90.
+    /// The compute capability, such as 90.
     kind: i32,
-    /// Bytes of shared memory that a block may have.
+    /// The maximum shared memory of a block, in bytes.
     shared: usize,
     stream: sys::CUstream,
     kernels: Kernels,
     products: Products,
     staging: Staging,
     graphs: Vec<Recorded>,
-    /// What was allocated and not given back.
+    /// Allocated memory that was not freed.
     places: HashSet<Place>,
 }
 
-/// A tape that came before.
+/// A tape that was run before.
 struct Recorded {
     tape: Tape,
     graph: Graph,
 }
 
-/// What is known of a tape's graph.
+/// The CUDA graph of a tape.
 enum Graph {
-    /// The tape came once.
+    /// The tape was run once.
     NotYet,
-    /// It came twice and could not be recorded: it is played.
+    /// It was run twice and could not be captured: it is launched command by command.
     Never,
-    /// It was recorded.
+    /// It was captured.
     Ready(sys::CUgraphExec),
 }
 
-/// Memory of the host that the device reads by itself.
+/// Pinned host memory, which the device reads directly.
 struct Staging {
     place: *mut c_void,
     size: usize,
-    /// Comes when the last copy is done.
+    /// Signaled when the last copy is done.
     copied: sys::CUevent,
 }
 
-/// An error of a call.
+/// Returns the error of a failed call.
 fn failed(what: &str, error: impl std::fmt::Debug) -> Error {
     let error = format!("{error:?}");
     let message = format!("CUDA cannot {what}: {error}");
@@ -74,9 +74,9 @@ fn check<T, E: std::fmt::Debug>(what: &str, outcome: std::result::Result<T, E>) 
     outcome.map_err(|error| failed(what, error))
 }
 
-/// Refuses machines that lack a library, which a call would end the process for.
+/// Refuses machines that lack a library, since calls into a missing library abort the process.
 fn need_libraries() -> Result<()> {
-    // SAFETY: opens the libraries, whose beginnings do nothing but set themselves up.
+    // SAFETY: opens the libraries, whose initializers have no other side effects.
     let there = unsafe {
         [
             sys::is_culib_present(),
@@ -95,27 +95,27 @@ fn need_libraries() -> Result<()> {
     }
 }
 
-/// Makes the calls of this thread those of a device.
+/// Makes the context of a device current in this thread.
 fn here(context: sys::CUcontext) -> Result<()> {
-    // SAFETY: the context was given by the driver, and is never released.
+    // SAFETY: the context was returned by the driver, and is never released.
     check("use the device", unsafe { driver::ctx::set_current(context) })
 }
 
 impl Cuda {
-    /// The device of this number, the first being 0.
+    /// Opens the device with this index, from 0.
     ///
     /// # Errors
-    /// Where there is no driver, no library or no such device, or it is older than the kernels allow.
+    /// If there is no driver, no library or no such device, or its compute capability is too old for the kernels.
     pub fn new(number: usize) -> Result<Self> {
         need_libraries()?;
         check("start", driver::init())?;
         let number = i32::try_from(number).unwrap_or(i32::MAX);
         let device = check(&format!("find device {number}"), driver::device::get(number))?;
-        // SAFETY: the device was given by the driver.
+        // SAFETY: the device was returned by the driver.
         let context = check("take the device", unsafe { driver::primary_ctx::retain(device) })?;
         here(context)?;
         let of = |which| {
-            // SAFETY: the device was given by the driver.
+            // SAFETY: the device was returned by the driver.
             check("ask the device", unsafe { driver::device::get_attribute(device, which) })
         };
         let major = of(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
@@ -142,18 +142,18 @@ impl Cuda {
     }
 
     fn wait(&self) -> Result<()> {
-        // SAFETY: the stream lives as long as this.
+        // SAFETY: the stream lives as long as `self`.
         check("finish its work", unsafe { driver::stream::synchronize(self.stream) })
     }
 
-    /// Puts the work of a tape on the stream.
+    /// Enqueues the commands of a tape on the stream.
     fn play(&mut self, tape: &Tape) -> Result<()> {
         for command in &tape.commands {
             match command {
                 Command::Launch(launch) => self.launch(launch)?,
                 Command::Multiply(product) => self.multiply(product)?,
                 Command::Clear { place, bytes } => {
-                    // SAFETY: tapes are written for places that were allocated here, and are as long as they say.
+                    // SAFETY: tapes are written for memory that was allocated here, with the sizes that they name.
                     let outcome = unsafe { driver::memset_d8_async(*place, 0, *bytes, self.stream) };
                     check("clear memory", outcome)?;
                 }
@@ -162,7 +162,7 @@ impl Cuda {
         Ok(())
     }
 
-    /// A product; where cuBLASLt cannot bend what comes out of this one, a kernel does it after.
+    /// Enqueues a matmul; if cuBLASLt has no GELU epilogue for it, a kernel applies GELU afterwards.
     fn multiply(&mut self, product: &Product) -> Result<()> {
         if product.before == 0 || self.products.has(product) {
             return self.products.multiply(product, self.stream);
@@ -188,8 +188,8 @@ impl Cuda {
         let mut places: Vec<*mut c_void> =
             words.iter_mut().map(|word| std::ptr::from_mut(word).cast()).collect();
         let [x, y, z] = launch.grid;
-        // SAFETY: the function is of a loaded module; tapes name kernels with the arguments of their sources, which tests
-        // hold to the same list; places were allocated here.
+        // SAFETY: the function is of a loaded module; tapes name kernels with the arguments of their sources, which
+        // tests compare with the same list; memory was allocated here.
         let outcome = unsafe {
             let block = (launch.threads, 1, 1);
             driver::launch_kernel(function, (x, y, z), block, launch.shared, self.stream, &mut places)
@@ -197,16 +197,16 @@ impl Cuda {
         check(&format!("launch {}", launch.kernel), outcome)
     }
 
-    /// Records the work of a tape.
+    /// Captures the commands of a tape as a CUDA graph.
     fn record(&mut self, tape: &Tape) -> Result<sys::CUgraphExec> {
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-        // SAFETY: the stream lives; between beginning and end nothing waits for it.
+        // SAFETY: the stream lives; nothing synchronizes with it during the capture.
         check("record", unsafe { driver::stream::begin_capture(self.stream, mode) })?;
         let played = self.play(tape);
-        // SAFETY: the recording was begun above, and is ended whatever happened in between.
+        // SAFETY: the capture was begun above, and is ended whatever happened in between.
         let graph = check("record", unsafe { driver::stream::end_capture(self.stream) })?;
         let flags = sys::CUgraphInstantiate_flags_enum::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
-        // SAFETY: the graph was just given, and is not used after this.
+        // SAFETY: the graph was just returned, and is not used after this.
         unsafe {
             let ready = played.and_then(|()| check("make a graph", driver::graph::instantiate(graph, flags)));
             let _ = driver::graph::destroy(graph);
@@ -214,7 +214,7 @@ impl Cuda {
         }
     }
 
-    /// Forgets the first tapes.
+    /// Evicts the first `count` tapes.
     fn forget(&mut self, count: usize) -> Result<()> {
         let graph = |recorded: Recorded| match recorded.graph {
             Graph::Ready(graph) => Some(graph),
@@ -223,7 +223,7 @@ impl Cuda {
         let graphs: Vec<_> = self.graphs.drain(..count).filter_map(graph).collect();
         let mut outcome = if graphs.is_empty() { Ok(()) } else { self.wait() };
         for graph in graphs {
-            // SAFETY: the graph was made here; all work that it began is done, or the device is lost.
+            // SAFETY: the graph was created here; all work that it launched is done, or the device is lost.
             let destroyed = check("forget a graph", unsafe { driver::graph::exec_destroy(graph) });
             outcome = outcome.and(destroyed);
         }
@@ -234,7 +234,7 @@ impl Cuda {
 impl Device for Cuda {
     fn allocate(&mut self, bytes: usize) -> Result<Place> {
         here(self.context)?;
-        // SAFETY: nothing reads memory that nobody wrote, by the tapes.
+        // SAFETY: tapes never read uninitialized memory.
         let outcome = unsafe { driver::malloc_sync(bytes.max(256)) };
         let place = outcome.map_err(|error| match error.0 {
             sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
@@ -249,11 +249,11 @@ impl Device for Cuda {
 
     fn free(&mut self, place: Place) -> Result<()> {
         here(self.context)?;
-        // What was recorded, and what is still to be done, may name the place.
+        // Captured graphs and pending work may refer to the memory.
         self.wait()?;
         self.forget(self.graphs.len())?;
         self.places.remove(&place);
-        // SAFETY: the place was allocated here, and no work that names it is left.
+        // SAFETY: the memory was allocated here, and no pending work refers to it.
         check("give memory back", unsafe { driver::free_sync(place) })
     }
 
@@ -263,7 +263,8 @@ impl Device for Cuda {
         }
         here(self.context)?;
         let staging = &mut self.staging;
-        // SAFETY: the staging memory is written only when the last copy from it is done, and is as long as `size` says.
+        // SAFETY: the staging memory is written only when the last copy from it is done, and is as long as `size`
+        // says.
         unsafe {
             check("wait for a copy", driver::event::synchronize(staging.copied))?;
             if staging.size < bytes.len() {
@@ -288,7 +289,7 @@ impl Device for Cuda {
         }
         here(self.context)?;
         self.wait()?;
-        // SAFETY: the bytes are lent until the copy is done; the place was allocated here.
+        // SAFETY: `bytes` is borrowed until the copy is done; the memory was allocated here.
         check("copy from the device", unsafe { driver::memcpy_dtoh_sync(bytes, place) })
     }
 
@@ -320,15 +321,15 @@ impl Device for Cuda {
             self.graphs.push(Recorded { tape: tape.clone(), graph: Graph::NotYet });
             return self.play(tape);
         };
-        // The one that came least lately is the first.
+        // The first is the least recently used.
         self.graphs[known..].rotate_left(1);
         let last = self.graphs.len() - 1;
         if matches!(self.graphs[last].graph, Graph::NotYet) {
-            // What fails at more than being recorded fails again where it is played, and is told then.
+            // A failure that is not one of capturing occurs again in the launch, and is reported then.
             self.graphs[last].graph = self.record(tape).map_or(Graph::Never, Graph::Ready);
         }
         let Graph::Ready(graph) = self.graphs[last].graph else { return self.play(tape) };
-        // SAFETY: the graph was made for this stream's device, from places that are still allocated.
+        // SAFETY: the graph was created for this stream's device, from memory that is still allocated.
         check("launch a graph", unsafe { driver::graph::launch(graph, self.stream) })
     }
 
@@ -344,7 +345,7 @@ impl Drop for Cuda {
         let _ = here(self.context);
         let _ = self.wait();
         let _ = self.forget(self.graphs.len());
-        // SAFETY: all work is done, and nothing names these any more.
+        // SAFETY: all work is done, and nothing refers to these any more.
         unsafe {
             for place in self.places.drain() {
                 let _ = driver::free_sync(place);

@@ -1,4 +1,4 @@
-//! Products of matrices by cuBLASLt. Which algorithm is best for a shape is asked once.
+//! Matmuls with cuBLASLt. The algorithm for a shape is chosen once, by its heuristic, and cached.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::c_void;
@@ -11,13 +11,13 @@ use super::check;
 use crate::cuda::Precision;
 use crate::cuda::tape::{Matrix, Place, Product, Range};
 
-/// Bytes that an algorithm may use while it runs: what NVIDIA advises for Hopper.
+/// The workspace size in bytes: NVIDIA's recommendation for Hopper.
 pub(super) const WORKSPACE: usize = 32 << 20;
 
-/// So many shapes are remembered: batches of ever other rows would else fill the memory of the host.
+/// The maximum number of cached shapes: batches with ever new row counts would otherwise fill host memory.
 const MOST_SHAPES: usize = 1024;
 
-/// What the choice of an algorithm depends on.
+/// The key of a cached algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Shape {
     precision: u8,
@@ -29,53 +29,53 @@ struct Shape {
     bias: bool,
     before: bool,
     eights: Option<[Range; 2]>,
-    /// Of a, b, the output, the bias, and what was before GELU.
+    /// Of a, b, the output, the bias, and the pre-activation of GELU.
     alignments: [u32; 5],
 }
 
-/// What cuBLASLt is told of a product, and how it goes about it.
+/// The descriptors and the algorithm of a matmul.
 struct Prepared {
     product: Described,
     layouts: [Layout; 3],
     algorithm: sys::cublasLtMatmulAlgo_t,
 }
 
-/// A product as cuBLASLt is told of it.
+/// A cuBLASLt matmul descriptor.
 struct Described(sys::cublasLtMatmulDesc_t);
 
 impl Drop for Described {
     fn drop(&mut self) {
-        // SAFETY: it was made by cuBLASLt, and nothing else destroys it; what is on a stream needs none of it.
+        // SAFETY: it was created by cuBLASLt, and nothing else destroys it; enqueued work does not need it.
         let _ = unsafe { lt::destroy_matmul_desc(self.0) };
     }
 }
 
-/// A matrix as cuBLASLt is told of it.
+/// A cuBLASLt matrix layout.
 struct Layout(sys::cublasLtMatrixLayout_t);
 
 impl Drop for Layout {
     fn drop(&mut self) {
-        // SAFETY: it was made by cuBLASLt, and nothing else destroys it; what is on a stream needs none of it.
+        // SAFETY: it was created by cuBLASLt, and nothing else destroys it; enqueued work does not need it.
         let _ = unsafe { lt::destroy_matrix_layout(self.0) };
     }
 }
 
-/// What an algorithm has to be like.
+/// A cuBLASLt matmul preference.
 struct Wishes(sys::cublasLtMatmulPreference_t);
 
 impl Drop for Wishes {
     fn drop(&mut self) {
-        // SAFETY: it was made by cuBLASLt, and nothing else destroys it; algorithms that were found need none of it.
+        // SAFETY: it was created by cuBLASLt, and nothing else destroys it; chosen algorithms do not need it.
         let _ = unsafe { lt::destroy_matmul_pref(self.0) };
     }
 }
 
-/// Products that came before.
+/// The cache of matmuls.
 pub(super) struct Products {
     handle: sys::cublasLtHandle_t,
     workspace: Place,
     prepared: HashMap<Shape, Prepared>,
-    /// Products with GELU that cuBLASLt does not have.
+    /// Matmuls for which cuBLASLt has no GELU epilogue.
     without: HashSet<Shape>,
 }
 
@@ -109,7 +109,7 @@ fn kind(precision: Precision) -> sys::cudaDataType {
     }
 }
 
-/// What the numbers of a matrix are, where they may have eight bits.
+/// Returns the element type of a matrix, which may be fp8.
 fn kind_of(own: sys::cudaDataType, eight: Option<Range>) -> sys::cudaDataType {
     match eight {
         None => own,
@@ -118,28 +118,28 @@ fn kind_of(own: sys::cudaDataType, eight: Option<Range>) -> sys::cudaDataType {
     }
 }
 
-/// cuBLASLt counts rows as we count columns: a matrix of ours is, to it, the turned one.
+/// Returns the layout of a matrix. cuBLASLt is column-major: it reads our row-major matrix as its transpose.
 fn layout(kind: sys::cudaDataType, matrix: Matrix, [rows, columns]: [usize; 2]) -> Result<Layout> {
     let [rows, columns] = if matrix.turned { [columns, rows] } else { [rows, columns] };
     let made = lt::create_matrix_layout(kind, columns as u64, rows as u64, matrix.stride as i64);
     check("describe a matrix", made).map(Layout)
 }
 
-/// `CUBLAS_OP_N` or `CUBLAS_OP_T`.
+/// Returns `CUBLAS_OP_N` or `CUBLAS_OP_T`.
 fn operation(matrix: Matrix) -> i32 {
     i32::from(matrix.turned)
 }
 
-/// Sets one attribute of a product.
+/// Sets an attribute of a matmul descriptor.
 fn say<T>(product: &Described, which: sys::cublasLtMatmulDescAttributes_t, value: &T) -> Result<()> {
     let place: *const c_void = std::ptr::from_ref(value).cast();
-    // SAFETY: the product is one that was made and not destroyed; the value is read before this returns.
+    // SAFETY: the descriptor was created and not destroyed; the value is read before this returns.
     check("describe a product", unsafe {
         lt::set_matmul_desc_attribute(product.0, which, place, size_of::<T>())
     })
 }
 
-/// What is done with the sums of a product; none: nothing.
+/// Returns the epilogue of a matmul; `None` for the default.
 fn epilogue(shape: Shape) -> Option<sys::cublasLtEpilogue_t> {
     use sys::cublasLtEpilogue_t as After;
     match (shape.before, shape.bias) {
@@ -150,7 +150,7 @@ fn epilogue(shape: Shape) -> Option<sys::cublasLtEpilogue_t> {
     }
 }
 
-/// Says where a product finds its bias and its scales, and where it leaves what was before GELU.
+/// Sets the pointers to bias, scales and pre-activation output of a matmul.
 fn say_places(described: &Described, product: &Product) -> Result<()> {
     use sys::cublasLtMatmulDescAttributes_t as Says;
     if product.bias != 0 {
@@ -166,10 +166,10 @@ fn say_places(described: &Described, product: &Product) -> Result<()> {
     Ok(())
 }
 
-/// Sets one wish for an algorithm.
+/// Sets an attribute of a matmul preference.
 fn wish<T>(wishes: &Wishes, which: sys::cublasLtMatmulPreferenceAttributes_t, value: &T) -> Result<()> {
     let place: *const c_void = std::ptr::from_ref(value).cast();
-    // SAFETY: the wishes were made and not destroyed; the value is read before this returns.
+    // SAFETY: the preference was created and not destroyed; the value is read before this returns.
     check("choose an algorithm", unsafe {
         lt::set_matmul_pref_attribute(wishes.0, which, place, size_of::<T>())
     })
@@ -178,7 +178,7 @@ fn wish<T>(wishes: &Wishes, which: sys::cublasLtMatmulPreferenceAttributes_t, va
 impl Products {
     pub(super) fn new() -> Result<Self> {
         let handle = check("start cuBLASLt", lt::create_handle())?;
-        // SAFETY: algorithms write what they read of it.
+        // SAFETY: algorithms write the workspace before they read it.
         let workspace = check("allocate memory", unsafe { driver::malloc_sync(WORKSPACE) })?;
         Ok(Self { handle, workspace, prepared: HashMap::new(), without: HashSet::new() })
     }
@@ -209,7 +209,7 @@ impl Products {
         ];
         let wishes = check("choose an algorithm", lt::create_matmul_pref()).map(Wishes)?;
         wish(&wishes, Wish::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &WORKSPACE)?;
-        // Parts of a sum stay floats, and are added in an order that the shape fixes.
+        // Split-K partial sums stay in f32, and are reduced in an order that the shape fixes.
         let scheme = sys::cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE as u32;
         wish(&wishes, Wish::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &scheme)?;
         let [a, b, out, ..] = shape.alignments;
@@ -218,14 +218,14 @@ impl Products {
         wish(&wishes, Wish::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &out)?;
         wish(&wishes, Wish::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &out)?;
         let [b, a, out] = [0, 1, 2].map(|which: usize| layouts[which].0);
-        // SAFETY: all of these were made above, and none is destroyed yet.
+        // SAFETY: all of these were created above, and none is destroyed yet.
         let found =
             unsafe { lt::get_matmul_algo_heuristic(self.handle, described.0, b, a, out, out, wishes.0) };
         let found = check(&format!("find an algorithm for {shape:?}"), found)?;
         Ok(Prepared { product: described, layouts, algorithm: found.algo })
     }
 
-    /// Whether there is an algorithm for a product.
+    /// Returns true if there is an algorithm for a matmul.
     pub(super) fn has(&mut self, product: &Product) -> bool {
         let shape = Shape::of(product);
         if self.prepared.contains_key(&shape) || self.without.contains(&shape) {
@@ -238,7 +238,7 @@ impl Products {
         }
     }
 
-    /// Lets go of what is known of all shapes where they are too many.
+    /// Clears the cache when it has too many shapes.
     fn make_room(&mut self) {
         if self.prepared.len() + self.without.len() >= MOST_SHAPES {
             self.prepared.clear();
@@ -246,7 +246,7 @@ impl Products {
         }
     }
 
-    /// Puts a product on a stream.
+    /// Enqueues a matmul on a stream.
     pub(super) fn multiply(
         &mut self,
         product: &Product,
@@ -264,8 +264,8 @@ impl Products {
         let number = |number: &f32| std::ptr::from_ref(number).cast::<c_void>();
         let place = |matrix: Matrix| matrix.place as *mut c_void;
         let [b, a, out] = [0, 1, 2].map(|which: usize| prepared.layouts[which].0);
-        // SAFETY: what was prepared lives as long as this; matrices lie in memory that was allocated, as the tape says;
-        // one stream uses the workspace, one product after the other.
+        // SAFETY: the prepared descriptors live as long as `self`; matrices lie in memory that was allocated, as the
+        // tape says; one stream uses the workspace, one matmul after the other.
         let outcome = unsafe {
             lt::matmul(
                 self.handle,
@@ -293,7 +293,7 @@ impl Products {
 impl Drop for Products {
     fn drop(&mut self) {
         self.prepared.clear();
-        // SAFETY: both were made here and are given back once; the device has finished all work before.
+        // SAFETY: both were created here and are freed once; the device has finished all previous work.
         unsafe {
             let _ = lt::destroy_handle(self.handle);
             let _ = driver::free_sync(self.workspace);

@@ -1,4 +1,4 @@
-//! Texts that belong together nearer to each other than to all others of the batch. Vectors and their products are floats.
+//! The contrastive loss (InfoNCE) over the embeddings of a batch. Embeddings and their products are f32.
 
 use siskin::Result;
 
@@ -9,9 +9,9 @@ use crate::cuda::op::flag;
 use crate::cuda::tape::{Matrix, Product};
 use crate::loss::{Contrastive, Pooling, Targets, texts_of};
 
-/// Where the tables of a batch are.
+/// The places of a batch's tables.
 struct Tables {
-    /// Anchors first, then all others.
+    /// Anchors first, then all other sequences.
     order: Place,
     /// The match of each anchor among the others.
     own: Place,
@@ -94,7 +94,8 @@ fn tables(work: &mut Work<'_>, texts: usize, columns: usize, anchors: &[usize]) 
 }
 
 impl Contrastive {
-    /// The loss of vectors cut to some columns, of so many cuts; adds the gradient of the vectors.
+    /// Computes the loss of embeddings truncated to `width` columns, one of `cuts` widths; adds the gradient of the
+    /// embeddings.
     fn cut(&self, work: &mut Work<'_>, outputs: &Outputs<'_>, tables: &Tables, [width, cuts]: [usize; 2]) {
         let Tables { order, own, anchors, others, pooled, steep, units, gradient, lengths, scores } = *tables;
         let (texts, columns) = (anchors + others, outputs.columns);
@@ -115,7 +116,7 @@ impl Contrastive {
             before: 0,
             eights: None,
         };
-        // Those of the anchors, and after them those of the others.
+        // The rows of the anchors, and after them those of the others.
         let halves = |place: Place| [place, place + (4 * anchors * width) as Place];
         let [left, right] = halves(units).map(|place| table(place, width));
         let all = table(scores, others);

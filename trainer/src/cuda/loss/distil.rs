@@ -1,4 +1,4 @@
-//! Divergence from another model's scores, which the host sends with each batch.
+//! Knowledge distillation: the KL divergence from a teacher's scores, which the host sends with each batch.
 
 use siskin::{Error, Result};
 

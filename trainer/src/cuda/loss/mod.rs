@@ -1,4 +1,4 @@
-//! Losses on a device: a file with a type that is a `Loss`, and a line in `LOSSES`.
+//! Losses on a device: a file with a type that implements `Loss`, and a line in `LOSSES`.
 
 mod contrastive;
 mod cross_entropy;
@@ -14,24 +14,24 @@ use crate::settings::{Settings, read, unknown};
 
 type Build = fn(&Settings) -> Result<Objective>;
 
-/// Every loss that devices have: its name, and what makes it.
+/// All device losses: name and constructor.
 const LOSSES: &[(&str, Build)] = &[
     ("cross_entropy", |settings| Ok(read::<CrossEntropy>("loss", settings)?.into())),
     ("contrastive", |settings| Ok(read::<Contrastive>("loss", settings)?.into())),
     ("distil", |settings| Ok(read::<Distil>("loss", settings)?.into())),
 ];
 
-/// Threads of kernels that have a row in each block.
+/// Threads of kernels with one row per block.
 const THREADS: usize = 512;
 
-/// What a device trains towards.
+/// The training objective of a device.
 pub struct Objective(Box<dyn Loss>);
 
 impl Objective {
-    /// The loss that `settings` name, with its own settings beside the name.
+    /// Returns the loss that `settings` name, with its own settings.
     ///
     /// # Errors
-    /// Where no device has it, or a setting is not known.
+    /// If no device has it, or a setting is unknown.
     pub fn named(settings: &Settings) -> Result<Self> {
         let mut settings = settings.clone();
         let name = settings.remove("name").and_then(|name| name.as_str().map(str::to_owned));
@@ -42,7 +42,7 @@ impl Objective {
         build(&settings)
     }
 
-    /// How far off, as work.
+    /// Returns the loss.
     pub(super) fn loss(&self) -> &dyn Loss {
         &*self.0
     }
@@ -66,38 +66,38 @@ macro_rules! objectives {
 
 objectives!(CrossEntropy, Contrastive, Distil);
 
-/// Rows that left the program, whose gradient comes in their place.
+/// A range of output rows, which are replaced by their gradient.
 #[derive(Clone, Copy)]
 pub(super) struct Outputs<'a> {
-    /// The number of the first row.
+    /// The index of the first row.
     pub(super) first: usize,
     pub(super) rows: usize,
     pub(super) columns: usize,
-    /// From a row to the next.
+    /// Elements from a row to the next.
     pub(super) stride: usize,
     pub(super) place: Place,
-    /// Room for three floats of each row: loss, weight and what was right.
+    /// Three f32 per row: loss, weight and accuracy.
     pub(super) results: Place,
-    /// Three doubles, which the results are added to.
+    /// Three f64, to which the results are added.
     pub(super) sums: Place,
-    /// The factor on gradients, as a double.
+    /// The factor on gradients, an f64.
     pub(super) scale: Place,
     pub(super) batch: &'a Batch,
     pub(super) targets: &'a Targets,
-    /// Whether gradients are wanted.
+    /// Whether gradients are computed.
     pub(super) back: bool,
 }
 
-/// How far off; what a batch counts, and whether rows can come in parts, is as on the CPU.
+/// A loss; the weight of a batch, and whether rows can be processed in chunks, are as on the CPU.
 pub(super) trait Loss: loss::Loss<f32> {
-    /// Refuses what would read beyond tables.
+    /// Refuses targets that would read out of bounds.
     fn check(&self, batch: &Batch, targets: &Targets, shape: [usize; 2]) -> Result<()>;
 
-    /// Writes down how far off rows are.
+    /// Appends the loss of rows to the tape.
     fn write_down(&self, work: &mut Work<'_>, outputs: &Outputs<'_>);
 }
 
-/// Refuses targets of fewer than `rows`, and of other columns than there are.
+/// Refuses fewer than `rows` targets, and targets out of range of the columns.
 fn check_rows(targets: &Targets, [rows, columns]: [usize; 2]) -> Result<()> {
     if targets.ids.len() < rows || targets.weights.len() < rows {
         return Err(Error::argument("targets", "fewer than rows"));
@@ -109,7 +109,7 @@ fn check_rows(targets: &Targets, [rows, columns]: [usize; 2]) -> Result<()> {
     Ok(())
 }
 
-/// Where the targets of rows are, and their weights.
+/// Returns the places of the targets of rows, and of their weights.
 fn lists(work: &mut Work<'_>, outputs: &Outputs<'_>) -> [Argument; 2] {
     let Targets { ids, weights, .. } = outputs.targets;
     let after = 4 * outputs.first as Place;
@@ -118,7 +118,7 @@ fn lists(work: &mut Work<'_>, outputs: &Outputs<'_>) -> [Argument; 2] {
     [ids + after, weights + after].map(Argument::Place)
 }
 
-/// Adds the results of rows that come `parts` times.
+/// Adds up the results of rows, in `parts` parts.
 fn add_results(work: &mut Work<'_>, outputs: &Outputs<'_>, [rows, parts]: [usize; 2]) {
     let arguments =
         [Argument::Place(outputs.results), whole(rows), whole(parts), Argument::Place(outputs.sums)];

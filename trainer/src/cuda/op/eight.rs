@@ -1,16 +1,15 @@
-//! Products of numbers of eight bits: forth, and back for what went in and for the matrix. Sums are floats; what comes out
-//! has the precision of values.
+//! fp8 linear layers: forward, and backward for input and weight. Sums are f32; the output has the dtype of values.
 
 use super::{Argument, Back, Call, Place, Work, sum_rows, whole};
 use crate::cuda::eights::{Cast, Known, cast};
 use crate::cuda::tape::{Matrix, Product};
 
-/// Rows one after the other; where `turned`, its columns are meant as rows.
+/// An fp8 matrix with contiguous rows; transposed if `turned`.
 fn table(place: Place, stride: usize, turned: bool) -> Matrix {
     Matrix { place, stride, turned }
 }
 
-/// What goes in, and the matrix with its bias.
+/// Returns the weight and its bias, and the shape.
 fn parts(call: &Call<'_>) -> Option<(usize, Option<usize>, [usize; 2])> {
     let siskin::graph::Op::Linear { parts } = &call.node.op else { return None };
     let &(weight, bias) = parts.first()?;
@@ -37,7 +36,7 @@ pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, [x, out]: [Place; 2]
     });
 }
 
-/// Every table has the numbers that are added up one after the other, which is what devices ask for.
+/// Every operand is contiguous along the summed dimension, as fp8 matmuls require.
 pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>, known: [Known; 3]) {
     let Some((weight, bias, [width, depth])) = parts(call) else { return };
     let (rows, stride, precision) = (call.rows, call.stride, work.tape.precision);

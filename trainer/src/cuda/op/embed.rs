@@ -1,14 +1,14 @@
-//! Where values begin: rows of tables, angles, and what the caller gives.
+//! The inputs of a graph: embedding lookups, sinusoidal positions, and external features.
 
 use siskin::graph::Op;
 
 use super::{Argument, Back, Call, Place, Work, whole};
 use crate::cuda::sheet::by_number;
 
-/// Blocks that go through the numbers of a table: as many as any device has at work.
+/// Blocks of the backward kernel, which loop over the rows of a table: as many as any device runs at once.
 const MOST_BLOCKS: usize = 2048;
 
-/// The table, the name of the list that says which row of it belongs to each row of the batch, and the list.
+/// Returns the table, the name of the index list, and the list of the table row of each row of the batch.
 fn numbers(call: &Call<'_>) -> Option<(usize, String, Vec<i32>)> {
     let rows = &call.texts().rows;
     let (table, name, list): (usize, String, Vec<usize>) = match call.node.op {
@@ -53,7 +53,7 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
     work.tape.kernel(&kernel, [call.rows.min(MOST_BLOCKS), across, 1], 256, 0, &places);
 }
 
-/// Sines, then cosines of a position's angles.
+/// Sinusoidal position embedding: sines, then cosines of a position's angles.
 pub(super) fn sines(work: &mut Work<'_>, call: &Call<'_>, out: Place) {
     let Op::EmbedSine { rope, offset } = call.node.op else { return };
     let (table, columns) = (&call.program.ropes[rope], call.columns());
@@ -69,7 +69,7 @@ pub(super) fn sines(work: &mut Work<'_>, call: &Call<'_>, out: Place) {
     work.tape.numbers("from_floats", call.count(), &[floats, out].map(Argument::Place));
 }
 
-/// The features that the caller gave.
+/// The features that the caller supplied.
 pub(super) fn features(work: &mut Work<'_>, call: &Call<'_>, out: Place) {
     let floats = work.sheet.floats(&call.name("features"), || call.texts().features.clone());
     work.tape.numbers("from_floats", call.count(), &[floats, out].map(Argument::Place));

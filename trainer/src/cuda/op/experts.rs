@@ -1,16 +1,16 @@
-//! Experts: the device puts choices in order, so that nothing of a step depends on what was chosen.
+//! Mixture of experts. The device sorts choices by expert, so that the tape does not depend on the routing.
 
 use siskin::graph::{Op, Routing};
 
 use super::{Argument, Back, Call, Place, Work, flag, whole};
 use crate::cuda::Precision;
 
-/// Choices that a block puts in order; rows and columns of a tile of a product, and its threads.
+/// Choices that a block sorts; rows and columns of a matmul tile, and its threads.
 const CHOICES: usize = 256;
 const SIDE: usize = 64;
 const THREADS: usize = 128;
 
-/// The most experts whose numbers a precision can hold.
+/// Returns the maximum number of experts whose indices a dtype represents exactly.
 pub(super) fn most(precision: Precision) -> usize {
     match precision {
         Precision::F32 => 1 << 24,
@@ -19,9 +19,9 @@ pub(super) fn most(precision: Precision) -> usize {
     }
 }
 
-/// Which choice has which slot.
+/// The slot of each choice.
 struct Slots {
-    /// The first slot of each expert, and the end of the last one's.
+    /// The first slot of each expert, and the end of the last.
     starts: Place,
     /// The slot of each choice.
     places: Place,
@@ -29,12 +29,12 @@ struct Slots {
     owners: Place,
 }
 
-/// Choices of all rows.
+/// Returns the number of choices of all rows.
 fn count(call: &Call<'_>, routing: &Routing) -> usize {
     call.texts().rows.len() * routing.chosen
 }
 
-/// Puts choices in order.
+/// Sorts choices by expert.
 fn slots(work: &mut Work<'_>, call: &Call<'_>, routing: &Routing, routed: Place) -> Slots {
     let (count, texts) = (count(call, routing), call.texts());
     let blocks = count.div_ceil(CHOICES);
@@ -62,15 +62,15 @@ fn slots(work: &mut Work<'_>, call: &Call<'_>, routing: &Routing, routed: Place)
     Slots { starts, places, owners }
 }
 
-/// Which way rows go.
+/// The direction in which rows are moved.
 enum Way {
-    /// Rows to slots.
+    /// Scatters rows to slots.
     To,
-    /// Sums of slots to rows.
+    /// Sums slots into rows.
     Of,
 }
 
-/// Moves rows: `from` and `routed`, which is 0 where no weights are taken, to a table of `rows`.
+/// Moves rows from `from` into a table of `sizes[0]` rows, weighted by `routed`; 0: unweighted.
 fn move_rows(
     work: &mut Work<'_>,
     (way, slots): (Way, &Slots),
@@ -87,12 +87,12 @@ fn move_rows(
     work.tape.cells(name, sizes[0], sizes[1], &arguments);
 }
 
-/// Places, one for each expert.
+/// Writes a list of one pointer per expert.
 fn list(work: &mut Work<'_>, name: &str, places: impl Iterator<Item = Place>) -> Argument {
     Argument::Place(work.sheet.table(name, || places.flat_map(u64::to_le_bytes).collect()))
 }
 
-/// Bytes of shared memory of a product.
+/// Returns the shared memory of a matmul, in bytes.
 fn shared(precision: Precision) -> usize {
     2 * SIDE * (SIDE + precision.wide()) * precision.bytes()
 }
@@ -166,7 +166,7 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
     }
 }
 
-/// What was routed gets no gradient here, but whoever comes next must find one.
+/// The routing input gets no gradient here, but later accumulation needs a zeroed buffer.
 fn nothing(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>, routing: &Routing) {
     if let Some(to) = back.to[1].filter(|to| !to.add) {
         work.tape.clear(to.place, 2 * count(call, routing) * work.tape.precision.bytes());

@@ -1,4 +1,4 @@
-//! Products with matrices.
+//! Linear layers.
 
 use siskin::graph::Op;
 
@@ -7,20 +7,20 @@ use crate::cuda::Precision;
 use crate::cuda::tape::{Matrix, Product};
 use crate::program::Node;
 
-/// A part of a table's columns, as a matrix.
+/// Returns some columns of a table as a matrix.
 fn part(work: &Work<'_>, table: Place, start: usize, stride: usize) -> Matrix {
     let place = table + (start * work.tape.precision.bytes()) as Place;
     Matrix { place, stride, turned: false }
 }
 
-/// Whether GELU of the output, by the hyperbolic tangent, can be computed with it: cuBLASLt keeps what was before for 16
-/// bits, where rows are multiples of 16 bytes.
+/// Returns true if tanh-GELU of the output can be a matmul epilogue: cuBLASLt keeps the pre-activation only in 16
+/// bits, with rows that are multiples of 16 bytes.
 pub(super) fn bends(precision: Precision, node: &Node, columns: usize) -> bool {
     let one = matches!(&node.op, Op::Linear { parts } if parts.len() == 1);
     one && precision != Precision::F32 && columns.is_multiple_of(precision.wide())
 }
 
-/// `bent`, where it is not 0, gets GELU of the output.
+/// Runs the layer; `bent`, if not 0, receives GELU of the output.
 pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, x: Place, [out, bent]: [Place; 2]) {
     let Op::Linear { parts } = &call.node.op else { return };
     if let Some(known) = call.known() {

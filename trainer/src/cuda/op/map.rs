@@ -1,4 +1,4 @@
-//! Functions of each number, sums, and factors of columns.
+//! Elementwise functions, sums, and per-column affine transforms.
 
 use siskin::graph::{ActivationKind, Op};
 
@@ -6,7 +6,7 @@ use siskin::graph::{ActivationKind, Op};
 use super::Tape;
 use super::{Argument, Back, Call, Place, To, Work, flag, sum_rows, whole};
 
-/// A function as `kernels/cuda/map.cu` numbers it.
+/// Returns the number of a function in `kernels/cuda/map.cu`.
 fn number(kind: ActivationKind) -> i32 {
     match kind {
         ActivationKind::Silu => 0,
@@ -18,7 +18,7 @@ fn number(kind: ActivationKind) -> i32 {
     }
 }
 
-/// A function of one number, and its parameter.
+/// Returns an elementwise function of one input, and its parameter.
 fn of_one(op: &Op) -> Option<[Argument; 2]> {
     let (function, parameter) = match *op {
         Op::Activate(kind) => (number(kind), 0.0),
@@ -30,7 +30,7 @@ fn of_one(op: &Op) -> Option<[Argument; 2]> {
     Some([Argument::Whole(function), Argument::Float(parameter)])
 }
 
-/// A function of a gate and another number: function, limit and slope.
+/// Returns a function of gate and up projection: function, limit and slope.
 fn of_two(op: &Op) -> Option<[Argument; 3]> {
     let (function, limit, slope) = match op {
         Op::Gate(kind) => (number(*kind), 0.0, 0.0),
@@ -40,7 +40,7 @@ fn of_two(op: &Op) -> Option<[Argument; 3]> {
     Some([Argument::Whole(function), Argument::Float(limit), Argument::Float(slope)])
 }
 
-/// GELU by the hyperbolic tangent, of so many numbers.
+/// Appends tanh-GELU of `count` elements.
 #[cfg(feature = "cuda")]
 pub(super) fn gelu(tape: &mut Tape, count: usize, [from, to]: [Place; 2]) {
     let function = [Argument::Whole(number(ActivationKind::GeluTanh)), Argument::Float(0.0)];

@@ -1,4 +1,5 @@
-//! The kernels and products of each operation, forth and back: what the rules of [`grad`](crate::grad) say, for a device.
+//! The kernels and matmuls of each operation, forward and backward: the device counterpart of the rules in
+//! [`grad`](crate::grad).
 
 mod eight;
 mod embed;
@@ -26,29 +27,29 @@ use super::{Precision, aligned};
 use crate::batch::{Batch, Texts};
 use crate::program::{Node, Program, Value};
 
-/// Where work is written down.
+/// The tape, scratch memory and batch tables that operations write to.
 pub(super) struct Work<'a> {
     pub(super) tape: &'a mut Tape,
     pub(super) sheet: &'a mut Sheet,
     pub(super) scratch: &'a mut Scratch,
 }
 
-/// Memory that an operation may use while it runs.
+/// Scratch memory of an operation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Scratch {
     base: Place,
     used: usize,
-    /// The most that any operation used.
+    /// The maximum that any operation used.
     pub(super) most: usize,
 }
 
 impl Scratch {
-    /// In a piece of memory.
+    /// Scratch memory that begins at `base`.
     pub(super) fn new(base: Place) -> Self {
         Self { base, used: 0, most: 0 }
     }
 
-    /// Room for some floats, until the next operation begins.
+    /// Allocates f32 elements, until the next operation begins.
     pub(super) fn floats(&mut self, count: usize) -> Place {
         let place = self.base + self.used as Place;
         self.used += aligned(4 * count);
@@ -56,23 +57,23 @@ impl Scratch {
         place
     }
 
-    /// The same for bytes.
+    /// Like [`Self::floats`], in bytes.
     pub(super) fn bytes(&mut self, count: usize) -> Place {
         self.floats(count.div_ceil(4))
     }
 
-    /// The same for doubles.
+    /// Like [`Self::floats`], for f64 elements.
     pub(super) fn doubles(&mut self, count: usize) -> Place {
         self.floats(2 * count)
     }
 
-    /// Gives all room back.
+    /// Frees all scratch memory.
     pub(super) fn clear(&mut self) {
         self.used = 0;
     }
 }
 
-/// What an operation is called with.
+/// The arguments of an operation.
 #[derive(Clone, Copy)]
 pub(super) struct Call<'a> {
     pub(super) program: &'a Program,
@@ -81,14 +82,14 @@ pub(super) struct Call<'a> {
     pub(super) weights: &'a Weights,
     /// Rows of the output.
     pub(super) rows: usize,
-    /// From a row of the output to the next: its columns, but where the output of a product is wider than it need be.
+    /// Elements from a row of the output to the next: the columns, except where the output of a matmul is padded.
     pub(super) stride: usize,
-    /// Whether the largest numbers of tables that become eight bits are kept.
+    /// Whether the amax of fp8 tensors is recorded.
     pub(super) keeps: bool,
 }
 
 impl<'a> Call<'a> {
-    /// What is known of the tables of a product of eight bits; none where it has none.
+    /// Returns the scaling state of an fp8 matmul's tensors; `None` without fp8.
     fn known(&self) -> Option<[Known; 3]> {
         self.weights.eights.as_ref()?.of(self.node)
     }
@@ -105,17 +106,17 @@ impl<'a> Call<'a> {
         self.output().columns
     }
 
-    /// Numbers of the output.
+    /// Returns the number of elements of the output.
     fn count(&self) -> usize {
         self.rows * self.columns()
     }
 
-    /// The texts that the rows belong to.
+    /// Returns the sequences that the rows belong to.
     pub(super) fn texts(&self) -> &'a Texts {
         self.output().side.texts(self.batch)
     }
 
-    /// A name for tables that are the same for all operations on these texts.
+    /// Returns a name for tables that all operations on these sequences share.
     pub(super) fn name(&self, what: &str) -> String {
         format!("{what} {:?}", self.output().side)
     }
@@ -125,7 +126,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The gradient of an input, and whether there is something that it is to be added to.
+/// The gradient of an input, and whether it is accumulated into.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct To {
     pub(super) place: Place,
@@ -133,19 +134,19 @@ pub(super) struct To {
 }
 
 impl To {
-    /// As a kernel is told.
+    /// Returns the arguments of a kernel.
     fn arguments(self) -> [Argument; 2] {
         [Argument::Place(self.place), flag(self.add)]
     }
 }
 
-/// What backward reads and writes. Places of what it does not read are 0.
+/// The inputs and outputs of a backward pass. Places of unused tensors are 0.
 pub(super) struct Back<'a> {
     pub(super) inputs: &'a [Place],
     pub(super) output: Place,
     pub(super) kept: Place,
     pub(super) gradient: Place,
-    /// One for each input; none where nobody needs it.
+    /// One for each input; `None` if not needed.
     pub(super) to: &'a [Option<To>],
 }
 
@@ -157,7 +158,7 @@ pub(super) fn whole(number: usize) -> Argument {
     Argument::Whole(i32::try_from(number).unwrap_or(i32::MAX))
 }
 
-/// Floats that forward keeps for backward.
+/// Returns the f32 elements that forward keeps for backward.
 pub(super) fn keeps(node: &Node, rows: usize) -> usize {
     match &node.op {
         Op::Attention(attention) => rows * attention.heads,
@@ -165,7 +166,7 @@ pub(super) fn keeps(node: &Node, rows: usize) -> usize {
     }
 }
 
-/// Refuses what there are no kernels for, or which take more than `shared` bytes of shared memory.
+/// Refuses operations without kernels, or whose kernels need more than `shared` bytes of shared memory.
 pub(super) fn check(program: &Program, precision: Precision, shared: usize) -> Result<()> {
     for node in &program.nodes {
         let known = match &node.op {
@@ -193,7 +194,7 @@ pub(super) fn check(program: &Program, precision: Precision, shared: usize) -> R
     Ok(())
 }
 
-/// Writes down an operation's forward pass.
+/// Appends an operation's forward pass to the tape.
 pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, inputs: &[Place], out: Place, kept: Place) {
     work.scratch.clear();
     match &call.node.op {
@@ -219,7 +220,7 @@ pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, inputs: &[Place], ou
     }
 }
 
-/// Writes down an operation's backward pass.
+/// Appends an operation's backward pass to the tape.
 pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
     work.scratch.clear();
     match &call.node.op {
@@ -244,18 +245,18 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
     }
 }
 
-/// A norm of the sum of two values, in one kernel: `sum` is the node before, whose output is `places[2]`.
+/// Appends the fused norm of a sum of two values: `sum` is the node before, whose output is `places[2]`.
 pub(super) fn add_and_norm(work: &mut Work<'_>, call: &Call<'_>, places: [Place; 4]) {
     work.scratch.clear();
     norm::of_sum(work, call, places);
 }
 
-/// Whether a product and GELU of it can be computed at once: `call` is the product's.
+/// Returns true if GELU can be fused into the epilogue of a matmul, whose call this is.
 pub(super) fn bends(call: &Call<'_>, precision: Precision) -> bool {
     call.known().is_none() && linear::bends(precision, call.node, call.columns())
 }
 
-/// GELU of what was before it, where a product cannot give both.
+/// GELU as a separate kernel, for matmuls without the epilogue.
 #[cfg(feature = "cuda")]
 pub(super) fn gelu_alone(product: &Product) -> Tape {
     let mut tape = Tape::new(product.precision);
@@ -263,16 +264,16 @@ pub(super) fn gelu_alone(product: &Product) -> Tape {
     tape
 }
 
-/// A product and GELU of it.
+/// Appends a matmul with a GELU epilogue.
 pub(super) fn multiply_and_bend(work: &mut Work<'_>, call: &Call<'_>, x: Place, places: [Place; 2]) {
     work.scratch.clear();
     linear::forward(work, call, x, places);
 }
 
-/// Rows that one block adds up: fixed, so that sums are the same on every device.
+/// Rows that one block sums: fixed, so that sums are the same on every device.
 const PART: usize = 128;
 
-/// Adds sums over rows to the gradient of a weight. `kernel` is told `arguments`, then how many rows make a part, and
+/// Adds sums over rows to the gradient of a weight. `kernel` takes `arguments`, then the number of rows per part, and
 /// where the sums of each part go.
 fn sum_rows(
     work: &mut Work<'_>,
@@ -293,7 +294,7 @@ fn sum_rows(
     }
 }
 
-/// A number of columns as rows of a table are wide.
+/// Returns the padded width of table rows with `columns` columns.
 pub(super) fn width_of(precision: Precision, columns: usize) -> usize {
     columns.next_multiple_of(precision.wide())
 }

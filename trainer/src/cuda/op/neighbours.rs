@@ -1,11 +1,11 @@
-//! Rows that stand near each other, side by side.
+//! im2col over positions: neighboring rows, side by side.
 
 use siskin::graph::Op;
 
 use super::{Argument, Back, Call, Place, Work, whole};
 use crate::grad::neighbour;
 
-/// The row of the input that each part of each row of the output is; none where there is none.
+/// Returns the input row of each part of each output row; `None` beyond the ends of a sequence.
 fn places(call: &Call<'_>, offsets: &[isize], stride: usize) -> Vec<Option<usize>> {
     let kinds = (call.input(0).rows, call.output().rows);
     let of_row = |row| offsets.iter().map(move |&offset| neighbour(call.texts(), kinds, row, offset, stride));
@@ -32,7 +32,7 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
     let (rows, columns) = (call.input(0).row_count(call.batch), call.input(0).columns);
     let name = call.name(&format!("parts {offsets:?} {stride} of {:?}", call.input(0).rows));
     let list = work.sheet.whole(&name, || {
-        // At each offset, a row is a part of one other at most.
+        // At each offset, an input row is a part of at most one output row.
         let mut parts = vec![-1; rows * offsets.len()];
         for (part, place) in places(call, offsets, *stride).into_iter().enumerate() {
             let Some(place) = place else { continue };

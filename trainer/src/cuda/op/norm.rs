@@ -1,10 +1,10 @@
-//! Runs of columns brought to a common size.
+//! Normalization of groups of columns.
 
 use siskin::graph::{NormKind, Op};
 
 use super::{Argument, Back, Call, Place, To, Work, flag, sum_rows, whole};
 
-/// What kernels are told of a norm: runs, numbers of a run, factors, whether it is centred, and epsilon.
+/// Returns the shape arguments of a norm: groups, elements per group, factors, whether it is centered, and epsilon.
 fn shape(call: &Call<'_>, weight: usize, group: usize, kind: NormKind, epsilon: f32) -> [Argument; 5] {
     let factors = call.weight(weight).count;
     let centred = flag(kind == NormKind::Layer);
@@ -22,7 +22,7 @@ pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, x: Place, out: Place
     of_sum(work, call, [x, 0, 0, out]);
 }
 
-/// The norm of x, or of the sum of x and another value, which is kept.
+/// The norm of x, or of the sum of x and another value (fused residual); the sum is kept.
 pub(super) fn of_sum(work: &mut Work<'_>, call: &Call<'_>, [x, other, sum, out]: [Place; 4]) {
     let Op::Norm { kind, weight, bias, epsilon, group } = call.node.op else { return };
     let bias = bias.map_or(0, |bias| call.weight(bias).floats);
@@ -46,7 +46,7 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
     let places = [x, back.gradient, to.place, call.weight(weight).floats, left].map(Argument::Place);
     let arguments = [&places[..], &[flag(to.add)], &shape(call, weight, group, kind, epsilon)].concat();
     work.tape.warps("norm_back", runs, &arguments);
-    // Factors go around: rows of the sums are as wide as there are factors.
+    // Factors repeat across groups: rows of the sums are as wide as there are factors.
     let columns = call.weight(weight).count;
     let rows = call.count() / columns;
     let to = call.weight(weight).gradient;

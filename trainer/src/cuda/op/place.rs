@@ -1,4 +1,4 @@
-//! Some columns, some rows, columns more than once, and columns turned by the angles of a position.
+//! Slicing, gathering and repeating, and rotary position embedding.
 
 use siskin::graph::Op;
 
@@ -50,13 +50,13 @@ fn move_rows(work: &mut Work<'_>, from: Place, places: Place, to: To, [rows, col
     work.tape.cells("move_rows", rows, columns, &arguments);
 }
 
-/// The angles of each row: tables of cosines and sines, and which of them is a row's.
+/// Rotates by the angles of each row: tables of cosines and sines, and the table row of each row.
 fn rope(work: &mut Work<'_>, call: &Call<'_>, x: Place, to: To, back: bool) {
     let Op::Rope { rope: index, head_size } = call.node.op else { return };
     let (rope, texts) = (&call.program.ropes[index], call.texts());
     let pairs = rope.frequencies.len();
     let longest = texts.spans.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
-    // Where angles do not depend on how long a text is, there is a table for each position, otherwise for each row.
+    // If angles do not depend on the sequence length, tables are per position, otherwise per row.
     let by_row = rope.stretch.is_some();
     let turns = work.sheet.floats(&call.name(&format!("turns {index}")), || {
         let of_rows = texts.rows.iter().map(|row| (row.position, texts.spans[row.text].len()));

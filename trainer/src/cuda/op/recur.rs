@@ -1,19 +1,19 @@
-//! States of constant size, and what goes with them.
+//! Linear attention with a recurrent state of constant size, its causal convolution and decay gates.
 
 use siskin::graph::{Op, Recurrence, RecurrenceRule};
 
 use super::{Argument, Back, Call, Place, To, Work, flag, sum_rows, whole};
 use crate::program::{Node, Program};
 
-/// The most columns of a key; what a warp, and a block of so many threads, has of a state at a time; tokens between two
-/// states that are kept: as `kernels/cuda/recur.cu` has them.
+/// The maximum key size; the state columns per warp, the threads of a block, and the tokens between two checkpointed
+/// states: as in `kernels/cuda/recur.cu`.
 pub(super) const MOST_KEYS: usize = 256;
 const COLUMNS: usize = 32;
 const THREADS: usize = 256;
 const CHUNK: usize = 32;
 const LANES: usize = 32;
 
-/// A rule as the kernels number it.
+/// Returns the number of a rule in the kernels.
 fn number(rule: RecurrenceRule) -> i32 {
     match rule {
         RecurrenceRule::Sum => 0,
@@ -22,8 +22,8 @@ fn number(rule: RecurrenceRule) -> i32 {
     }
 }
 
-/// Whether a decay is kept as its logarithm, which has digits enough for decays near one in 16 bits: where nothing but
-/// states reads it.
+/// Returns true if a decay is kept as its logarithm, which represents decays near one in 16 bits: where only linear
+/// attention reads it.
 pub(in crate::cuda) fn is_logarithm(program: &Program, value: usize) -> bool {
     let made =
         program.nodes.iter().any(|node| node.output == value && matches!(node.op, Op::DecayGate { .. }));
@@ -35,7 +35,7 @@ pub(in crate::cuda) fn is_logarithm(program: &Program, value: usize) -> bool {
     made && program.nodes.iter().filter(|node| node.inputs.contains(&value)).all(only_decays)
 }
 
-/// The position of each row in its text, then how many rows come after it.
+/// The position of each row in its sequence, then the number of rows after it.
 fn places(work: &mut Work<'_>, call: &Call<'_>) -> Place {
     let texts = call.texts();
     work.sheet.whole(&call.name("places and what follows"), || {
@@ -45,7 +45,7 @@ fn places(work: &mut Work<'_>, call: &Call<'_>) -> Place {
     })
 }
 
-/// The first row of each text, and the end of the last.
+/// The first row of each sequence, and the end of the last.
 fn starts(work: &mut Work<'_>, call: &Call<'_>) -> Place {
     let texts = call.texts();
     work.sheet.whole(&call.name("starts of texts"), || {
@@ -125,7 +125,7 @@ fn convolve_back(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>, (taps, w
     }
 }
 
-/// Heads of each input, and columns of a head.
+/// Returns the heads of each input, and the columns of a head.
 fn shapes(r: &Recurrence) -> Vec<[usize; 2]> {
     let tokens = [[r.query_heads, r.key_size], [r.key_heads, r.key_size], [r.value_heads, r.value_size]];
     let rates = [[r.heads, 1], [r.heads, 1]];
@@ -133,7 +133,7 @@ fn shapes(r: &Recurrence) -> Vec<[usize; 2]> {
     [&tokens[..], rates].concat()
 }
 
-/// What kernels are told of a state: the inputs, then its form.
+/// Returns the kernel arguments of a recurrence: the inputs, then its shape.
 fn head(call: &Call<'_>, r: &Recurrence, inputs: &[Place]) -> Vec<Argument> {
     let place = |input: usize| Argument::Place(inputs.get(input).copied().unwrap_or(0));
     let sizes = [r.heads, r.query_heads, r.key_heads, r.value_heads, r.key_size, r.value_size];
@@ -149,7 +149,7 @@ fn recur_back(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>, r: &Recurre
         *given = work.scratch.floats(rows * r.heads * size);
     }
     let sums = work.scratch.floats(2 * rows * r.heads);
-    // Every text begins in a chunk of its own. Where whole texts are taken in at once, there is one state alone.
+    // Every sequence begins a chunk of its own. Without causality there is a single state.
     let lengths = call.texts().spans.iter().map(ExactSizeIterator::len);
     let rows_kept = lengths.max().unwrap_or(0).min(CHUNK);
     let kept = match r.rule {
@@ -170,7 +170,7 @@ fn recur_back(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>, r: &Recurre
     }
 }
 
-/// Adds up what the heads give that read the same columns.
+/// Sums what the heads that share columns of an input contribute.
 fn gather(work: &mut Work<'_>, given: Place, to: To, [rows, columns, heads, size]: [usize; 4]) {
     let numbers = [rows, columns, heads, size].map(whole);
     let arguments = [&[Argument::Place(given)], &to.arguments()[..], &numbers].concat();

@@ -1,4 +1,5 @@
-//! Adafactor: what it keeps of a matrix, and how far it goes, is known after sums over rows, columns and all numbers.
+//! Adafactor (arXiv:1804.04235) on a device: the update follows from sums over rows, columns and all elements of a
+//! tensor.
 
 use siskin::Result;
 
@@ -7,30 +8,30 @@ use super::{All, Argument, Method, Work};
 use crate::optimiser::AdafactorOptions;
 use crate::settings::{Settings, read};
 
-/// Rows of a matrix that a block takes.
+/// Rows of a matrix that a block processes.
 const ROWS: usize = 64;
 
 pub(super) fn build(settings: &Settings) -> Result<Box<dyn Method>> {
     Ok(Box::new(read::<AdafactorOptions>("adafactor", settings)?))
 }
 
-/// Whether averages of rows and columns are kept, not of each number.
+/// Returns true if the second moment is factored into row and column averages.
 fn is_matrix(held: &Held) -> bool {
     held.tables.len() == 2
 }
 
-/// Parts of a tensor: a vector is one.
+/// Returns the number of parts of a tensor; a vector is one.
 fn parts_of(held: &Held) -> usize {
     if is_matrix(held) { held.rows.div_ceil(ROWS) } else { 1 }
 }
 
-/// Lists for kernels, as they name them in `kernels/cuda/adafactor.cu`: `Rows`, `Columns`, `Whole`.
+/// Work lists of kernels, as named in `kernels/cuda/adafactor.cu`: `Rows`, `Columns`, `Whole`.
 #[derive(Default)]
 struct Lists {
     rows: Vec<i32>,
     columns: Vec<i32>,
     whole: Vec<i32>,
-    /// Sums of columns of all parts.
+    /// Elements for the column sums of all parts.
     room: usize,
 }
 
@@ -65,7 +66,7 @@ fn put(work: &mut Work<'_>, name: &str, list: Vec<i32>) -> Parts {
 }
 
 impl Method for AdafactorOptions {
-    /// In the order of `OfAdafactor` in `kernels/cuda/adafactor.cu`.
+    /// Returns the values in the order of `OfAdafactor` in `kernels/cuda/adafactor.cu`.
     fn says(&self, count: u64) -> Vec<f64> {
         let count = count as f64;
         let most = count.sqrt().recip();

@@ -1,4 +1,4 @@
-//! AdamW with averages in bytes; small tensors have floats.
+//! 8-bit AdamW (arXiv:2110.02861) on a device; small tensors keep f32 averages.
 
 use siskin::Result;
 

@@ -1,4 +1,4 @@
-//! Tensors as the kernels of optimisers find them.
+//! The layout of tensors in the kernels of optimizers.
 
 use siskin::Result;
 
@@ -8,37 +8,37 @@ use crate::cuda::tape::{Argument, Place};
 use crate::cuda::weights::{Weight, read_floats};
 use crate::state::{Data, Tables, fill};
 
-/// Numbers that a block takes, and its threads: as `kernels/cuda/optimiser.cuh`.
+/// Elements that a block processes, and its threads: as in `kernels/cuda/optimiser.cuh`.
 const PART: usize = 1 << 14;
 pub(super) const THREADS: usize = 256;
-/// Tables that a tensor may have.
+/// The maximum number of state tables of a tensor.
 const SLOTS: usize = 4;
 
-/// A tensor that is trained, and its tables.
+/// A trained tensor, and its state tables.
 #[derive(Clone, Debug)]
 pub(in crate::cuda) struct Held {
     pub(in crate::cuda) weight: Weight,
     pub(in crate::cuda) rows: usize,
     pub(in crate::cuda) columns: usize,
-    /// What its rate and its decay are multiplied by.
+    /// The factors on its learning rate and weight decay.
     pub(in crate::cuda) rate: f64,
     pub(in crate::cuda) decay: f64,
     pub(in crate::cuda) tables: Vec<Table>,
 }
 
-/// One of a tensor's tables.
+/// A state table of a tensor.
 #[derive(Clone, Debug)]
 pub(in crate::cuda) struct Table {
-    /// As a checkpoint names it.
+    /// Its name in a checkpoint.
     pub(in crate::cuda) name: String,
     pub(in crate::cuda) place: Place,
     pub(in crate::cuda) bytes: usize,
-    /// Whether it is floats.
+    /// Whether its elements are f32.
     pub(in crate::cuda) floats: bool,
 }
 
 impl Table {
-    /// As a checkpoint holds it.
+    /// Copies it in the form of a checkpoint.
     fn read<D: Device>(&self, device: &mut D) -> Result<Data> {
         if self.floats {
             let mut numbers = vec![0.0; self.bytes / 4];
@@ -50,7 +50,7 @@ impl Table {
         Ok(Data::Bytes(bytes))
     }
 
-    /// Takes what a checkpoint holds.
+    /// Loads it from a checkpoint.
     fn write<D: Device>(&self, device: &mut D, tables: &Tables) -> Result<()> {
         let mut data = match self.floats {
             true => Data::Numbers(vec![0.0; self.bytes / 4]),
@@ -67,7 +67,7 @@ impl Table {
     }
 }
 
-/// Puts all tables of tensors into those of a checkpoint.
+/// Copies all state tables into those of a checkpoint.
 pub(in crate::cuda) fn read_tables<D: Device>(
     list: &[Held],
     device: &mut D,
@@ -79,12 +79,12 @@ pub(in crate::cuda) fn read_tables<D: Device>(
     Ok(())
 }
 
-/// Takes them from there.
+/// Loads them from a checkpoint.
 pub(in crate::cuda) fn write_tables<D: Device>(list: &[Held], device: &mut D, tables: &Tables) -> Result<()> {
     list.iter().flat_map(|held| &held.tables).try_for_each(|table| table.write(device, tables))
 }
 
-/// Writes tensors down where kernels find them: `Tensor` in `kernels/cuda/optimiser.cuh`.
+/// Writes tensor descriptors for kernels: `Tensor` in `kernels/cuda/optimiser.cuh`.
 pub(in crate::cuda) fn put<D: Device>(
     device: &mut D,
     list: &[Held],
@@ -107,7 +107,7 @@ pub(in crate::cuda) fn put<D: Device>(
     Ok(place)
 }
 
-/// All tensors, where kernels find them, and where a step's numbers are.
+/// All tensors, their descriptors, and the place of the step data.
 #[derive(Clone, Copy)]
 pub(in crate::cuda) struct All<'a> {
     pub(in crate::cuda) list: &'a [Held],
@@ -115,25 +115,25 @@ pub(in crate::cuda) struct All<'a> {
     pub(in crate::cuda) step: Place,
 }
 
-/// Parts of tensors: where their list is, and how many there are.
+/// A work list of tensor parts: its place and length.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::cuda) struct Parts {
     pub(in crate::cuda) place: Place,
     pub(in crate::cuda) count: usize,
 }
 
-/// How many parts a tensor has.
+/// Returns the number of parts of a tensor.
 pub(super) fn parts_of(held: &Held) -> usize {
     held.weight.count.div_ceil(PART)
 }
 
 impl All<'_> {
-    /// The tensors that `takes` names, with their numbers.
+    /// Returns the tensors for which `takes` returns true, with their indices.
     pub(super) fn of(&self, takes: impl Fn(&Held) -> bool) -> impl Iterator<Item = (usize, &Held)> {
         self.list.iter().enumerate().filter(move |(_, held)| takes(held))
     }
 
-    /// The parts of those tensors; `name` is that of the list.
+    /// Builds the parts of those tensors; `name` is that of the list.
     pub(in crate::cuda) fn parts(
         &self,
         work: &mut Work<'_>,
@@ -148,13 +148,14 @@ impl All<'_> {
         Parts { place: work.sheet.whole(&format!("parts of {name}"), || list), count }
     }
 
-    /// A kernel by its whole name, with a block for each part: it is told tensors, parts, the step, and `more`.
+    /// Appends a kernel by its full name, with one block per part; its arguments are tensors, parts, the step, and
+    /// `more`.
     pub(in crate::cuda) fn run(&self, work: &mut Work<'_>, kernel: &str, parts: Parts, more: &[Argument]) {
         let own = [self.tensors, parts.place, self.step].map(Argument::Place);
         work.tape.kernel(kernel, [parts.count, 1, 1], THREADS, 0, &[&own[..], more].concat());
     }
 
-    /// The same for a kernel that does not look at the step.
+    /// Like [`Self::run`], for a kernel that does not take the step.
     pub(in crate::cuda) fn launch(&self, work: &mut Work<'_>, kernel: &str, parts: Parts, more: &[Argument]) {
         let own = [self.tensors, parts.place].map(Argument::Place);
         work.tape.kernel(kernel, [parts.count, 1, 1], THREADS, 0, &[&own[..], more].concat());

@@ -1,4 +1,4 @@
-//! Lion.
+//! Lion (arXiv:2302.06675) on a device.
 
 use siskin::Result;
 
@@ -11,7 +11,7 @@ pub(super) fn build(settings: &Settings) -> Result<Box<dyn Method>> {
 }
 
 impl Method for LionOptions {
-    /// In the order of `OfLion` in `kernels/cuda/lion.cu`.
+    /// Returns the values in the order of `OfLion` in `kernels/cuda/lion.cu`.
     fn says(&self, _: u64) -> Vec<f64> {
         let [ahead, behind] = self.betas;
         vec![ahead, 1.0 - ahead, behind, 1.0 - behind, self.weight_decay]

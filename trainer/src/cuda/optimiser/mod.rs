@@ -1,7 +1,8 @@
-//! Optimisers on a device: all tensors in one launch where their rule allows it, the length of their gradients before it.
+//! Optimizers on a device: all tensors in one launch where the update rule allows it, after the norm of their
+//! gradients.
 //!
-//! An optimiser is a file with a type that is a `Method`, and a line in `METHODS`. Which tables there are of each tensor
-//! is what the CPU's optimiser of that name says, and so is what a checkpoint holds.
+//! An optimizer is a file with a type that implements `Method`, and a line in `METHODS`. The state tables of each
+//! tensor, and so the contents of a checkpoint, are those of the CPU optimizer of that name.
 
 mod adafactor;
 mod adamw8;
@@ -28,7 +29,7 @@ use crate::state::{Data, Tables, View, bytes_of, words};
 
 type Build = fn(&Settings) -> Result<Box<dyn Method>>;
 
-/// Every optimiser that devices have: its name, and what makes it of its settings.
+/// All device optimizers: name, and constructor from settings.
 const METHODS: &[(&str, Build)] = &[
     ("adamw", moments::adamw),
     ("adam", moments::adam),
@@ -39,50 +40,50 @@ const METHODS: &[(&str, Build)] = &[
     ("adamw8", adamw8::build),
 ];
 
-/// One way to change tensors.
+/// An update rule.
 pub(super) trait Method {
-    /// What its kernels read of a step, by place; `count` is the number of the step, the first being 1.
+    /// Returns what its kernels read of a step, by index; `count` is the number of the step, from 1.
     fn says(&self, count: u64) -> Vec<f64>;
 
-    /// What the rate of a tensor is multiplied by beside what groups say.
+    /// Returns a factor on the learning rate of a tensor, in addition to that of groups.
     fn rate(&self, _: &Held) -> f64 {
         1.0
     }
 
-    /// Writes down how tensors are changed by gradients whose length is known, and that gradients become zero.
+    /// Appends the update with gradients of known norm, and the zeroing of gradients.
     fn write_down(&self, work: &mut Work<'_>, all: &All<'_>);
 }
 
-/// What the device found of a step's gradients.
+/// The norm of a step's gradients, as the device computed it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Judged {
-    /// How long they are together, without the scale.
+    /// The global norm, without the loss scale.
     pub length: f64,
-    /// Whether all are finite: otherwise nothing was changed.
+    /// Whether all gradients are finite: otherwise the weights did not change.
     pub finite: bool,
-    /// Good steps so far.
+    /// Successful steps so far.
     pub count: u64,
 }
 
-/// Doubles of what a step knows, as `Step` in `kernels/cuda/optimiser.cuh`: what the host says of all optimisers, and of
-/// the one at hand; what the device finds.
+/// The f64 fields of `Step` in `kernels/cuda/optimiser.cuh`: host values common to all optimizers, host values of
+/// this one, and results of the device.
 const GENERAL: usize = 4;
 const SAID: usize = 16;
 const FOUND: usize = 3;
 
-/// An optimiser, and where its tables are.
+/// An optimizer, and the places of its states.
 pub(super) struct Stepper {
     method: Box<dyn Method>,
     list: Vec<Held>,
     step: Place,
     tape: Tape,
-    /// Good steps so far, and the name of their table.
+    /// Successful steps so far, and the name of their table.
     count: u64,
     table: String,
 }
 
 impl Stepper {
-    /// For the weights that have gradients; `own` is the same optimiser on the CPU.
+    /// Creates the states of the weights that have gradients; `own` is the same optimizer on the CPU.
     pub(super) fn new<D: Device>(
         device: &mut D,
         precision: Precision,
@@ -120,13 +121,13 @@ impl Stepper {
         Ok(Self { method, list, step, tape, count: 0, table: own.step_table() })
     }
 
-    /// Where a step's numbers are.
+    /// Returns the place of the step data.
     pub(super) fn place(&self) -> Place {
         self.step
     }
 
-    /// One step, with `after` done behind it; `arguments.factor` is what gradients were scaled by, `follow` the share of
-    /// the way that a moving average goes.
+    /// Runs one step, then the tape `after`; `arguments.factor` is the loss scale of gradients, `follow` the
+    /// interpolation weight of the moving average.
     pub(super) fn step<D: Device>(
         &mut self,
         device: &mut D,
@@ -155,14 +156,14 @@ impl Stepper {
         Ok(Judged { length: number(0) / arguments.factor, finite, count: self.count })
     }
 
-    /// Puts all tables and the count of steps into those of a checkpoint.
+    /// Copies all tables and the step count into those of a checkpoint.
     pub(super) fn read<D: Device>(&self, device: &mut D, tables: &mut Tables) -> Result<()> {
         read_tables(&self.list, device, tables)?;
         tables.insert(self.table.clone(), Data::Bytes(bytes_of([self.count])));
         Ok(())
     }
 
-    /// Takes them from there.
+    /// Loads them from a checkpoint.
     pub(super) fn write<D: Device>(&mut self, device: &mut D, tables: &Tables) -> Result<()> {
         write_tables(&self.list, device, tables)?;
         [self.count] = words(tables, &self.table)?;
@@ -170,7 +171,7 @@ impl Stepper {
     }
 }
 
-/// Memory for the tables of all tensors that are trained, which begin at zero.
+/// Allocates the state tables of all trained tensors, initially zero.
 fn hold<D: Device>(
     device: &mut D,
     precision: Precision,
@@ -204,7 +205,7 @@ fn hold<D: Device>(
     Ok(list)
 }
 
-/// A tape whose lists and room get memory of their own, for good.
+/// Builds a tape whose lists and scratch are allocated permanently.
 pub(super) fn write_down<D: Device>(
     device: &mut D,
     precision: Precision,

@@ -1,4 +1,4 @@
-//! Adam and AdamW.
+//! Adam and AdamW on a device.
 
 use siskin::Result;
 
@@ -15,7 +15,7 @@ pub(super) fn adam(settings: &Settings) -> Result<Box<dyn Method>> {
 }
 
 impl Method for Moments {
-    /// In the order of `OfMoments` in `kernels/cuda/optimiser.cuh`.
+    /// Returns the values in the order of `OfMoments` in `kernels/cuda/optimiser.cuh`.
     fn says(&self, count: u64) -> Vec<f64> {
         let [first, second] = self.betas;
         let count = i32::try_from(count).unwrap_or(i32::MAX);

@@ -1,4 +1,4 @@
-//! Muon: the products of the Newton–Schulz iteration matrix by matrix, all else for all at once.
+//! Muon on a device: the Newton–Schulz matmuls matrix by matrix, everything else for all tensors at once.
 
 use siskin::Result;
 
@@ -20,18 +20,18 @@ struct Muon {
     moments: Moments,
 }
 
-/// Whether steps are made orthogonal; all other tensors have two averages.
+/// Returns true if updates are orthogonalized; all other tensors use AdamW.
 fn is_matrix(held: &Held) -> bool {
     held.tables.len() == 1
 }
 
-/// The smaller of both sides.
+/// Returns the smaller dimension.
 fn height(held: &Held) -> usize {
     held.rows.min(held.columns)
 }
 
 impl Method for Muon {
-    /// What the others read, then in the order of `OfMuon` in `kernels/cuda/muon.cu`.
+    /// Returns what the other optimizers read, then the values in the order of `OfMuon` in `kernels/cuda/muon.cu`.
     fn says(&self, count: u64) -> Vec<f64> {
         let MuonOptions { momentum, nesterov, weight_decay, eps, .. } = self.options;
         let own = [momentum, 1.0 - momentum, f64::from(u8::from(nesterov)), weight_decay, eps];
@@ -76,14 +76,15 @@ impl Method for Muon {
     }
 }
 
-/// Where the tables of a matrix are, one matrix after the other.
+/// The scratch memory of the Newton–Schulz iteration, reused for each matrix.
 struct Room {
     next: Place,
     squares: [Place; 3],
 }
 
 impl Muon {
-    /// Brings the singular values of what is in the place of a gradient near 1; where the outcome is.
+    /// Orthogonalizes the matrix in the place of the gradient: brings its singular values near 1. Returns the place
+    /// of the result.
     fn orthogonal(&self, work: &mut Work<'_>, held: &Held, room: &Room) -> Place {
         let (height, stride) = (height(held), held.columns);
         let wide = held.rows <= held.columns;
@@ -107,7 +108,7 @@ impl Muon {
         let (mut own, mut next) = (held.weight.gradient, room.next);
         for _ in 0..self.options.ns_steps {
             let depth = held.rows.max(held.columns);
-            // X Xᵀ, where X is the matrix or, if that is tall, the turned one.
+            // X Xᵀ, where X is the matrix, or its transpose if it is tall.
             let (left, right) = (table(own, !wide), table(own, wide));
             work.tape.multiply(product([height, height, depth], left, right, square(gram), false));
             let places = [sum, scaled].map(Argument::Place);

@@ -1,4 +1,4 @@
-//! Steps along the gradient.
+//! SGD on a device.
 
 use siskin::Result;
 
@@ -11,7 +11,7 @@ pub(super) fn build(settings: &Settings) -> Result<Box<dyn Method>> {
 }
 
 impl Method for SgdOptions {
-    /// In the order of `OfSgd` in `kernels/cuda/sgd.cu`.
+    /// Returns the values in the order of `OfSgd` in `kernels/cuda/sgd.cu`.
     fn says(&self, count: u64) -> Vec<f64> {
         let share = if count == 1 { 1.0 } else { 1.0 - self.dampening };
         vec![self.weight_decay, self.momentum, share, f64::from(u8::from(self.nesterov))]

@@ -1,4 +1,5 @@
-//! The head and the loss, some rows at a time: scores become their own gradient, so that there is one table of them.
+//! The LM head and the loss, a chunk of rows at a time. Logits are overwritten by their gradient, so that there is
+//! one buffer of them.
 
 use siskin::Result;
 use siskin::graph::Op;
@@ -11,38 +12,38 @@ use crate::cuda::tape::{Argument, Place};
 use crate::cuda::{aligned, op::width_of};
 use crate::program::Buffer;
 
-/// Bytes of the widest table of a part, about: each part reads and writes the gradients of the head's weights, however few
-/// rows it has.
+/// The approximate size of the widest buffer of a chunk, in bytes: each chunk reads and writes the gradients of the
+/// head's weights, however few rows it has.
 const MOST: usize = 1 << 28;
-/// What the rows of a part are a multiple of, where there are more parts than one.
+/// The rows of a chunk are a multiple of this if there is more than one chunk.
 const ROWS: usize = 128;
 
-/// The most rows of a part, of so many in all with so many bytes each: more rows never give less.
+/// Returns the maximum rows of a chunk, for this many rows in total and bytes per row; monotonic in `rows`.
 fn most_rows(rows: usize, bytes: usize) -> usize {
     let most = (MOST / bytes.max(1)).max(ROWS);
     rows.min(most.next_multiple_of(ROWS)).max(1)
 }
 
-/// Rows of a part: parts are alike but for the last.
+/// Returns the rows of a chunk: all chunks but the last are equal.
 fn rows_of_part(rows: usize, bytes: usize) -> usize {
     let parts = rows.div_ceil((MOST / bytes.max(1)).max(ROWS)).max(1);
     rows.div_ceil(parts).next_multiple_of(ROWS).min(rows).max(1)
 }
 
-/// Where the tables of a part of the rows are.
+/// The places of the buffers of a chunk.
 struct Tables {
     rows: usize,
-    /// The numbers of the head's nodes, and where one is not its own gradient, those of its gradient.
+    /// The buffers of the head's nodes, and where a value is not overwritten by its gradient, that of its gradient.
     values: Vec<Place>,
     gradients: Vec<Place>,
     results: Place,
-    /// From a row of the last node's output to the next.
+    /// Elements from a row of the last node's output to the next.
     stride: usize,
     bytes: usize,
 }
 
 impl<D: Device> Walk<'_, D> {
-    /// Writes down head and loss for all rows, and back; gives the bytes of its tables.
+    /// Appends head and loss for all rows, and backward; returns the bytes of its buffers.
     pub(super) fn head(&mut self, goal: Goal<'_>, back: bool) -> Result<usize> {
         let program = &self.runner.program;
         let hidden = program.values[program.hidden];
@@ -82,14 +83,15 @@ impl<D: Device> Walk<'_, D> {
         Ok(tables.bytes)
     }
 
-    /// Places for parts of as many rows as the widest table allows, or for all rows where they belong together.
+    /// Lays out the buffers of a chunk, whose rows are bounded by the widest buffer; or of all rows, if the loss
+    /// cannot be computed in chunks.
     fn tables(&self, rows: usize, in_parts: bool) -> Tables {
         let program = &self.runner.program;
         let nodes = &program.nodes[program.tail..];
         let widths: Vec<usize> = nodes.iter().map(|node| program.values[node.output].columns).collect();
         let widest = widths.iter().copied().max().unwrap_or(1).max(1);
         let bytes = widest * self.runner.precision.bytes();
-        // The tables have room for the largest part of any batch with no more rows, for which memory was planned.
+        // The buffers fit the largest chunk of any batch with at most as many rows, for which memory was planned.
         let (room, rows) = match in_parts {
             true => (most_rows(rows, bytes), rows_of_part(rows, bytes)),
             false => (rows.max(1), rows.max(1)),
@@ -115,7 +117,7 @@ impl<D: Device> Walk<'_, D> {
         Tables { rows, values, gradients, results, stride, bytes }
     }
 
-    /// The number of the head's node that makes a value; none: it enters the head.
+    /// Returns the index of the head's node that produces a value; `None` for the input of the head.
     fn maker(&self, value: usize) -> Option<usize> {
         let program = &self.runner.program;
         program.nodes[program.tail..].iter().position(|node| node.output == value)
@@ -137,12 +139,12 @@ impl<D: Device> Walk<'_, D> {
         }
     }
 
-    /// Where what leaves the program is, and becomes its own gradient.
+    /// Returns the place of the program's output, which is overwritten by its gradient.
     fn outputs(&mut self, tables: &Tables, [hidden, of_hidden]: [Place; 2], rows: usize) -> Place {
         let program = &self.runner.program;
         let columns = program.values[program.output].columns;
         tables.values.last().copied().unwrap_or_else(|| {
-            // Nothing stands between what enters the head and the loss.
+            // The head is empty: its input goes directly to the loss.
             let arguments = [hidden, of_hidden].map(Argument::Place);
             self.work.tape.numbers("hand_on", rows * columns, &[&arguments[..], &[flag(false)]].concat());
             of_hidden

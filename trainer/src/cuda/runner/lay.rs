@@ -1,4 +1,4 @@
-//! Where the tables of a batch lie.
+//! The buffer layout of a batch.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use crate::cuda::{aligned, op};
 use crate::program::{Buffer, Layout};
 
 impl<D: Device> Runner<D> {
-    /// Where the tables of a batch lie.
+    /// Computes the layout of a batch.
     pub(super) fn layout(&self, batch: &Batch, back: bool) -> Result<Layout> {
         let schedule = if back { &self.schedule } else { &self.forward };
         Layout::of_sizes(schedule, |buffer| Ok(self.bytes(batch, buffer)))
     }
 
-    /// The same, remembered: batches of a run are often alike.
+    /// Like [`Self::layout`], cached: batches of a run often have equal shapes.
     pub(super) fn known_layout(&mut self, batch: &Batch, back: bool) -> Result<Arc<Layout>> {
         let mut layouts = std::mem::take(&mut self.layouts[usize::from(!back)]);
         let layout = layouts.find_or(batch, || self.layout(batch, back));

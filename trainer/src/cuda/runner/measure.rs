@@ -1,4 +1,4 @@
-//! What a device has room for, and how fast it is.
+//! The memory and the peak throughput of a device.
 
 use std::time::Instant;
 
@@ -10,17 +10,17 @@ use crate::cuda::loss::Objective;
 use crate::cuda::tape::{Matrix, Place, Product};
 use crate::loss::Targets;
 
-/// Rows and columns of the products that a device is measured with: enough for all of it.
+/// Rows and columns of the benchmark matmul: enough to occupy the whole device.
 const SIDE: usize = 4096;
-/// How many of them are timed.
+/// The number of timed repetitions.
 const ROUNDS: usize = 16;
 
 impl<D: Device> Runner<D> {
-    /// What the work for a batch is, and the bytes that it takes beside the weights: of what is computed, and for the work of
-    /// operations.
+    /// Returns the tape of a batch, and the bytes that it takes besides the weights: activations, and scratch memory
+    /// of operations.
     ///
     /// # Errors
-    /// Where the batch does not fit the program.
+    /// If the batch does not fit the program.
     pub fn plan(&self, batch: &Batch, loss: &Objective, targets: &Targets) -> Result<(Tape, [usize; 2])> {
         let goal = Goal { loss, targets, scale: 1.0 };
         let plan = self.write_down(batch, goal, &self.layout(batch, true)?, true, false)?;
@@ -28,24 +28,24 @@ impl<D: Device> Runner<D> {
         Ok((plan.tape, [arena, work.iter().sum::<usize>() + self.device.own_bytes()]))
     }
 
-    /// The bytes of all tensors, and of their gradients.
+    /// Returns the bytes of all tensors, and of their gradients.
     pub fn held(&self) -> [usize; 2] {
         self.weights.bytes()
     }
 
-    /// The bytes of the device that nothing has yet; none where that is as much as the process gets.
+    /// Returns the free bytes of the device; `None` if only the memory of the process limits them.
     ///
     /// # Errors
-    /// Where the device fails.
+    /// If the device fails.
     pub fn free_bytes(&self) -> Result<Option<usize>> {
         self.device.free_bytes()
     }
 
-    /// Multiplications and additions in a second that the device's own products reach, in the precision at hand; none
-    /// where it is carried out by the processor.
+    /// Returns the FLOP/s that the device's matmuls reach in the current precision; `None` if it is emulated on the
+    /// CPU.
     ///
     /// # Errors
-    /// Where the device fails, or has no room for a product.
+    /// If the device fails, or has no memory for a matmul.
     pub fn ceiling(&mut self) -> Result<Option<f64>> {
         if !self.device.is_timed() {
             return Ok(None);
@@ -70,8 +70,8 @@ impl<D: Device> Runner<D> {
             before: 0,
             eights: None,
         });
-        // The first chooses how the product is computed. Those that are timed are asked for without a word in between: they
-        // begin as soon as the device is done with the one before.
+        // The first run chooses the algorithm. The timed runs are enqueued without synchronization in between, so
+        // that they execute back to back.
         self.device.once(&tape)?;
         self.wait()?;
         let begin = Instant::now();

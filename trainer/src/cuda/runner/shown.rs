@@ -1,25 +1,26 @@
-//! Showing what a step computes: the tape is done piece by piece, and each table is read as soon as it is there.
+//! Observing what a step computes: the tape is executed piece by piece, and each buffer is read as soon as it is
+//! computed.
 
 use siskin::Result;
 
 use super::{Device, Place, Runner, Tape};
 use crate::cuda::op;
 
-/// Is shown the number of a node, and what it gave; of the head only a part of the rows.
+/// Receives the index of a node, and its output; for the head, only a chunk of the rows.
 pub type Show<'a> = dyn FnMut(usize, &[f32]) + 'a;
 
-/// The output of a node, which is there when so many commands of a tape are done.
+/// The output of a node, which is complete after `commands` commands of a tape.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mark {
     pub(super) commands: usize,
     pub(super) node: usize,
     pub(super) place: Place,
-    /// Rows, columns, and numbers from a row to the next.
+    /// Rows, columns, and elements from a row to the next.
     pub(super) shape: [usize; 3],
 }
 
 impl<D: Device> Runner<D> {
-    /// Does what a tape says, and shows what is marked.
+    /// Executes a tape, and passes the marked outputs to `show`.
     pub(super) fn run_marked(&mut self, tape: &Tape, marks: &[Mark], show: &mut Show<'_>) -> Result<()> {
         let mut done = 0;
         for mark in marks {

@@ -1,4 +1,4 @@
-//! How long the pieces of a step take: each is waited for.
+//! Timing the pieces of a step: the host synchronizes after each.
 
 use std::time::Instant;
 
@@ -6,34 +6,34 @@ use siskin::Result;
 
 use super::{Device, Runner, Step, Tape};
 
-/// Where the work of a schedule's step ends: behind so many commands of a tape.
+/// The end of a schedule step's work: after `commands` commands of a tape.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bound {
     pub(super) commands: usize,
     pub(super) step: Step,
 }
 
-/// A piece that was done.
+/// A completed piece of work.
 #[derive(Clone, Copy, Debug)]
 pub struct Timed {
-    /// Which.
+    /// The schedule step.
     pub step: Step,
-    /// When it began.
+    /// Start time.
     pub begin: Instant,
-    /// When it was done.
+    /// End time.
     pub end: Instant,
 }
 
-/// Is told of each piece.
+/// Receives the timing of each piece.
 pub type Tell<'a> = dyn FnMut(Timed) + 'a;
 
 impl<D: Device> Runner<D> {
-    /// Does what a tape says, and tells how long it took.
+    /// Executes a tape, and reports how long each piece took.
     pub(super) fn run_timed(&mut self, tape: &Tape, bounds: &[Bound], tell: &mut Tell<'_>) -> Result<()> {
         self.wait()?;
         let mut done = 0;
         for bound in bounds {
-            // What is done together with the step before has no commands of its own.
+            // A step that is fused with the one before has no commands of its own.
             if bound.commands > done {
                 let begin = Instant::now();
                 self.device.once(&tape.part(done..bound.commands))?;

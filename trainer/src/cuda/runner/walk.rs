@@ -1,4 +1,4 @@
-//! The steps of a schedule, one by one: where each reads and writes, and which go together.
+//! The steps of a schedule, one by one: the buffers that each reads and writes, and which are fused.
 
 use std::collections::HashSet;
 
@@ -13,26 +13,26 @@ use crate::cuda::routers::Routers;
 use crate::cuda::tape::Place;
 use crate::program::{Buffer, Layout, Schedule, Step};
 
-/// What the steps of a walk share.
+/// The shared state of a pass over the schedule.
 pub(super) struct Walk<'a, D> {
     pub(super) runner: &'a Runner<D>,
     pub(super) schedule: &'a Schedule,
     pub(super) layout: &'a Layout,
     pub(super) batch: &'a Batch,
     pub(super) work: Work<'a>,
-    /// The values whose gradients hold something.
+    /// The values whose gradients have been written.
     pub(super) written: HashSet<usize>,
-    /// Whether gradients are made.
+    /// Whether gradients are computed.
     pub(super) back: bool,
-    /// Where they have losses of their own, and the factors on their gradients and losses.
+    /// The auxiliary losses of routers, if enabled, and the factors on their gradients and losses.
     pub(super) routers: Option<Routers>,
     pub(super) factors: [f64; 2],
-    /// Where somebody looks, what is shown.
+    /// The observed outputs, if there is an observer.
     pub(super) marks: Option<Vec<Mark>>,
 }
 
 impl<'a, D: Device> Walk<'a, D> {
-    /// Shows what a node gave that has just been computed.
+    /// Marks the output of a node that was just computed for the observer.
     pub(super) fn mark(&mut self, node: usize, place: Place, rows: usize, stride: usize) {
         let columns = self.runner.program.values[self.runner.program.nodes[node].output].columns;
         if let Some(marks) = &mut self.marks {
@@ -65,7 +65,7 @@ impl<'a, D: Device> Walk<'a, D> {
         self.runner.areas.arena.place + self.layout.place(buffer).start as Place
     }
 
-    /// Writes down a node's forward pass; the node whose pass is done with it, where that is another.
+    /// Appends a node's forward pass; returns the node that was fused with it, if any.
     pub(super) fn forward(&mut self, index: usize, node: usize) -> Result<Option<usize>> {
         let schedule = self.schedule;
         let uses = &schedule.uses[index];
@@ -97,9 +97,9 @@ impl<'a, D: Device> Walk<'a, D> {
         Ok(None)
     }
 
-    /// The norm that comes after a sum and takes nothing else, and where its output goes, if both can be computed at
-    /// once: not where the output lies over what is added up, unless it is row over row, and not where the sum is shown.
-    /// The bits are the same.
+    /// Returns the norm that comes next and reads only this sum, and the place of its output, if both can be fused:
+    /// not if the output overlaps the operands, unless row by row, and not if the sum is observed. The bits are the
+    /// same.
     fn norm_of_sum(&self, index: usize, node: usize) -> Result<Option<(usize, Place)>> {
         let program = &self.runner.program;
         if self.marks.is_some() {
@@ -125,8 +125,8 @@ impl<'a, D: Device> Walk<'a, D> {
         Ok((!over).then(|| (norm, self.place(out))))
     }
 
-    /// The GELU that comes after a product and takes nothing else, and where its output goes, if both can be computed at
-    /// once: not where the output lies over what is multiplied.
+    /// Returns the GELU that comes next and reads only this matmul, and the place of its output, if both can be
+    /// fused: not if the output overlaps the input of the matmul.
     fn gelu_of_product(&self, index: usize, call: &Call<'_>) -> Option<(usize, Place)> {
         let (own, next) = (&self.schedule.uses[index], self.schedule.uses.get(index + 1)?);
         let Step::Forward { node, .. } = self.schedule.steps[index + 1] else { return None };
@@ -142,7 +142,7 @@ impl<'a, D: Device> Walk<'a, D> {
         (!over).then(|| (node, self.place(next.writes[0])))
     }
 
-    /// Where the gradient of an input goes; from now on it holds something.
+    /// Returns where the gradient of an input goes, and marks it as written.
     fn to(&mut self, buffer: Buffer) -> To {
         let Buffer::Gradient(value) = buffer else { return To { place: 0, add: false } };
         To { place: self.place(buffer), add: !self.written.insert(value) }

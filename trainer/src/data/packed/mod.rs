@@ -1,26 +1,26 @@
-//! Packed tokens: a file of records, ready to be trained on.
+//! Packed tokens: a tokenized data set as a file.
 //!
-//! All numbers are little-endian.
+//! All integers are little-endian.
 //!
 //! | bytes | what |
 //! |---|---|
 //! | 0..8 | `SISKINTK` |
 //! | 8..12 | the version, 1 |
-//! | 12..16 | the bytes of a token, 2 or 4 |
-//! | 16..20 | the size of the vocabulary; ids lie below |
-//! | 20..24 | lists of tokens of a record, from 1 to 8 |
+//! | 12..16 | bytes per token, 2 or 4 |
+//! | 16..20 | the vocabulary size; ids lie below |
+//! | 20..24 | token lists per record, from 1 to 8 |
 //! | 24..32 | the [identity] of the tokenizer, or 0 |
-//! | 32..40 | how many records there are |
-//! | 40..48 | how many tokens there are |
-//! | 48..52 | 1 where every record has a class, else 0 |
-//! | 52..60 | a number for all tokens and classes ([`Records::fingerprint`](super::Records::fingerprint)), or 0 |
+//! | 32..40 | the number of records |
+//! | 40..48 | the number of tokens |
+//! | 48..52 | 1 if every record has a class, else 0 |
+//! | 52..60 | a hash of all tokens and classes ([`Records::fingerprint`](super::Records::fingerprint)), or 0 |
 //! | 60..64 | zeros |
 //! | 64.. | the tokens, then zeros up to a multiple of eight |
-//! | then | for each list of each record the number of its first token, and the number of all tokens: 8 bytes each |
-//! | then | the class of each record, 4 bytes each, where they have classes |
+//! | then | for each list of each record the index of its first token, and the number of all tokens: 8 bytes each |
+//! | then | the class of each record, 4 bytes each, if records have classes |
 //!
 //! The file ends there. The tables are read when a file is opened: eight bytes for each list, and never more than the
-//! file itself. Tokens stay in the file until they are wanted, and each is held to the vocabulary then.
+//! file itself. Tokens stay in the file until they are read, and each is checked against the vocabulary size then.
 
 mod read;
 mod write;
@@ -37,13 +37,13 @@ const MAGIC: [u8; 8] = *b"SISKINTK";
 const VERSION: u32 = 1;
 const HEADER: usize = 64;
 
-/// A number for a tokenizer: two that make the same tokens of the same texts have the same.
+/// Returns a hash of a tokenizer: two that tokenize all text alike have the same.
 pub fn identity(tokenizer: &Tokenizer) -> Result<u64> {
-    // Zero stands for none.
+    // Zero means unknown.
     Ok(super::hash::bytes(0, &tokenizer.vocabulary()?.write()?).max(1))
 }
 
-/// What the first bytes of a file say.
+/// The header of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Header {
     width: u32,
@@ -56,7 +56,7 @@ struct Header {
     fingerprint: u64,
 }
 
-/// Where things lie in a file, and its length.
+/// The offsets of the sections of a file, and its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Layout {
     starts: u64,
@@ -109,7 +109,7 @@ impl Header {
         Ok(Self { width, vocabulary, parts, identity, records, tokens, labels, fingerprint })
     }
 
-    /// `None` where no file is so long.
+    /// Returns the layout; `None` if it overflows the maximum file size.
     fn layout(&self) -> Option<Layout> {
         let tokens = self.tokens.checked_mul(u64::from(self.width))?;
         let starts = tokens.checked_add(HEADER as u64)?.checked_next_multiple_of(8)?;
@@ -120,7 +120,7 @@ impl Header {
     }
 }
 
-/// The bytes of a token in a vocabulary of this size.
+/// Returns the bytes per token for a vocabulary of this size.
 fn width_of(vocabulary: u32) -> u32 {
     if vocabulary <= 1 << 16 { 2 } else { 4 }
 }

@@ -12,13 +12,14 @@ use super::{HEADER, Header, Layout};
 use crate::data::hash::fold;
 use crate::data::records::{Records, Table};
 
-/// Packed tokens in a file, which is mapped: tokens are read when they are wanted.
+/// A memory-mapped file of packed tokens, which are read on demand.
 ///
-/// While it is open, nobody may write to the file or shorten it; writing another under its name, as
-/// [`PackedWriter`](super::PackedWriter) does, is safe. A file that is found to be shorter than it was gives an error.
+/// While it is open, the file must not be written to or truncated; replacing it by another file of the same name, as
+/// [`PackedWriter`](super::PackedWriter) does, is safe. A file that turns out to be shorter than it was gives an
+/// error.
 pub struct Packed {
     bytes: Bytes,
-    /// What the bytes are a map of.
+    /// The mapped file.
     file: Option<File>,
     place: String,
     header: Header,
@@ -41,7 +42,7 @@ impl Packed {
         packed.map_err(|error| error.within(&place))
     }
 
-    /// Opens what is in memory already.
+    /// Opens a file image in memory.
     pub fn from_bytes(bytes: Bytes) -> Result<Self> {
         Self::parse(bytes, None, "packed tokens")
     }
@@ -64,18 +65,18 @@ impl Packed {
         Ok(Self { bytes, file, place: place.to_owned(), header, table })
     }
 
-    /// The same records without their classes.
+    /// Drops the classes.
     pub fn without_labels(mut self) -> Self {
         self.table.labels = Vec::new();
         self
     }
 
-    /// The [identity](super::identity) of the tokenizer that made the tokens; 0 where it is not known.
+    /// Returns the [identity](super::identity) of the tokenizer that made the tokens; 0 if unknown.
     pub fn identity(&self) -> u64 {
         self.header.identity
     }
 
-    /// Refuses tokens that another tokenizer made.
+    /// Refuses tokens of another tokenizer.
     pub fn expect(&self, identity: u64) -> Result<()> {
         if self.header.identity == identity || self.header.identity == 0 {
             return Ok(());
@@ -84,12 +85,12 @@ impl Packed {
         Err(Error::new(ErrorKind::Integrity, format!("{}: header.identity", self.place), message))
     }
 
-    /// How many tokens all records have.
+    /// Returns the number of tokens of all records.
     pub fn tokens(&self) -> u64 {
         self.header.tokens
     }
 
-    /// Refuses to look at pages that a file has lost.
+    /// Refuses to read pages beyond the current end of the file.
     fn check_length(&self) -> Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         let length = file.metadata().map_err(|error| Error::io(&self.place, &error))?.len();
@@ -108,7 +109,7 @@ impl Packed {
     }
 }
 
-/// Numbers of eight or four bytes that begin at `offset`. The caller has seen that the file is long enough.
+/// Reads integers of eight or four bytes from `offset` on. The caller has checked that the file is long enough.
 fn numbers<const N: usize, T>(
     bytes: &[u8],
     place: &str,
@@ -140,7 +141,7 @@ fn table(bytes: &[u8], header: &Header, layout: Layout) -> Result<Table> {
     }
     let classes = if header.labels { header.records } else { 0 };
     let labels = numbers(bytes, "labels", (layout.labels, classes), u32::from_le_bytes)?;
-    // Files that do not say it are known by the lengths of their lists and by their classes.
+    // Files without a fingerprint are identified by the lengths of their lists and by their classes.
     let outline = || {
         let classes = labels.iter().map(|&label| u64::from(label));
         starts.iter().copied().chain(classes).fold(0, fold)

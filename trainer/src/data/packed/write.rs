@@ -9,10 +9,10 @@ use siskin::{Error, Result};
 use super::{HEADER, Header, MAGIC, width_of};
 use crate::data::records::{Record, Sink, Table};
 
-/// Writes packed tokens. The file appears under its name when it is complete: dropped before
-/// [`PackedWriter::finish`], it leaves what was there.
+/// Writes packed tokens. The file appears under its name when it is complete: if the writer is dropped before
+/// [`PackedWriter::finish`], an existing file is unchanged.
 ///
-/// Tokens go to the file at once; kept in memory are eight bytes for each list.
+/// Tokens are written to the file immediately; eight bytes per list are kept in memory.
 #[derive(Debug)]
 pub struct PackedWriter {
     out: BufWriter<AtomicFile>,
@@ -21,7 +21,7 @@ pub struct PackedWriter {
     table: Table,
 }
 
-/// Whether a file is there that is neither empty nor one of packed tokens.
+/// Returns true if `path` is a file that is neither empty nor packed tokens.
 fn is_other(path: &Path) -> bool {
     let Ok(mut file) = std::fs::File::open(path) else { return false };
     let mut start = [0; MAGIC.len()];
@@ -30,13 +30,13 @@ fn is_other(path: &Path) -> bool {
 }
 
 impl PackedWriter {
-    /// For records of `parts` lists with ids below `vocabulary`, made by the tokenizer of this
-    /// [identity](super::identity).
+    /// Creates a file of records with `parts` token lists each and ids below `vocabulary`, made by the tokenizer of
+    /// this [identity](super::identity).
     pub fn create(path: impl AsRef<Path>, vocabulary: u32, parts: usize, identity: u64) -> Result<Self> {
         Self::create_from(path, &[], vocabulary, parts, identity)
     }
 
-    /// The same, but refuses to replace one of the files that the records come from, or anything but packed tokens.
+    /// Like [`Self::create`], but refuses to replace one of the input files, or anything but packed tokens.
     pub fn create_from(
         path: impl AsRef<Path>,
         inputs: &[PathBuf],
@@ -70,17 +70,17 @@ impl PackedWriter {
         self.out.write_all(bytes).map_err(|error| Error::io(&self.place, &error))
     }
 
-    /// How many records it has taken.
+    /// Returns the number of records written.
     pub fn documents(&self) -> usize {
         self.table.count()
     }
 
-    /// How many tokens they have.
+    /// Returns the number of tokens written.
     pub fn tokens(&self) -> u64 {
         self.table.starts.last().copied().unwrap_or(0)
     }
 
-    /// Writes the tables and puts the file under its name.
+    /// Writes the tables and moves the file to its name.
     pub fn finish(mut self) -> Result<()> {
         self.header.tokens = self.tokens();
         let table = std::mem::replace(&mut self.table, Table::new(1)?);

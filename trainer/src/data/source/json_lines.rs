@@ -1,4 +1,4 @@
-//! Lines of JSON: an object in each.
+//! JSON lines: one object per line.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -10,13 +10,13 @@ use siskin::{Error, Result};
 use super::lines::Lines;
 use super::{Body, Document, Documents, Field, Reading, Source, open};
 
-/// Files with an object of JSON on each line, whose fields are the texts and the class of a document. Other fields may
-/// be there. Empty lines are left out.
+/// Files with a JSON object on each line, whose fields are the texts and the class of a document. Other fields are
+/// ignored. Empty lines are skipped.
 #[derive(Clone, Copy, Debug)]
 pub struct JsonLines;
 
 impl JsonLines {
-    /// The documents of what `input` gives; errors call it `place`.
+    /// Returns the documents of `input`; errors name it `place`.
     pub fn documents(
         &self,
         input: Box<dyn Read + Send>,
@@ -62,7 +62,7 @@ impl Source for JsonLines {
     }
 }
 
-/// The fields of a line. What is not wanted stays text.
+/// The fields of a line. Values stay unparsed until they are needed.
 type Fields<'a> = HashMap<String, &'a RawValue>;
 
 fn document(line: &str, reading: &Reading) -> Result<Document> {
@@ -78,7 +78,7 @@ fn document(line: &str, reading: &Reading) -> Result<Document> {
     Ok(Document { body: Body::Texts(texts), label, place: String::new() })
 }
 
-/// A value, where it is there and not null.
+/// Returns a value if it is present and not null.
 fn value<'a>(fields: &Fields<'a>, name: &str) -> Option<&'a str> {
     fields.get(name).map(|value| value.get()).filter(|value| *value != "null")
 }

@@ -1,4 +1,4 @@
-//! Lines of a text that may be longer than memory.
+//! Streaming the lines of a text that may be larger than memory.
 
 use std::io::{BufRead, BufReader, Read};
 
@@ -6,7 +6,7 @@ use siskin::{Error, ErrorKind, Result};
 
 use super::LONGEST;
 
-/// Lines without their ends, and where they stand. An error ends them.
+/// Lines without line ends, with their line numbers. An error ends the stream.
 pub(super) struct Lines {
     input: Option<BufReader<Box<dyn Read + Send>>>,
     place: String,
@@ -18,12 +18,12 @@ impl Lines {
         Self { input: Some(BufReader::new(input)), place: place.to_owned(), number: 0 }
     }
 
-    /// Where the line stands that was read last.
+    /// Returns the place of the last line, for errors.
     pub(super) fn place(&self) -> String {
         format!("{}:{}", self.place, self.number)
     }
 
-    /// Reads no more.
+    /// Ends the stream.
     pub(super) fn end(&mut self) {
         self.input = None;
     }

@@ -1,7 +1,7 @@
-//! Where documents come from: one file for each kind of source, and one list.
+//! Data sources: one file for each format, and one list.
 //!
-//! Documents are read one after the other, in the order of the paths, and within folders by name. What is wrong with
-//! one gives an error that names file and line, and ends the reading.
+//! Documents are read one after the other, in the order of the paths, and within folders by name. An invalid document
+//! gives an error that names file and line, and ends the reading.
 
 mod json_lines;
 mod lines;
@@ -22,33 +22,33 @@ use siskin::{Error, Result};
 use super::hash;
 use super::packed::Packed;
 
-/// Longer documents and lines are refused, in bytes: no tokenizer takes them.
+/// The maximum size of a document or line, in bytes; longer ones are refused.
 pub const LONGEST: usize = 1 << 26;
-/// Folders are followed no deeper.
+/// The maximum depth of folders.
 const DEEPEST: usize = 64;
 
-/// What a document consists of.
+/// The content of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// Texts; an empty one stands for one that may be left out.
+    /// Texts; an omitted optional text is empty.
     Texts(Vec<String>),
-    /// Texts that are tokens already.
+    /// Tokenized texts.
     Tokens(Vec<Vec<u32>>),
 }
 
-/// Something to learn from: a text, or texts that go together.
+/// A document: one or more texts that form one training record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Document {
-    /// Its texts.
+    /// Its content.
     pub body: Body,
-    /// The class that it is of.
+    /// Its class.
     pub label: Option<u32>,
     /// File and line, or file and record.
     pub place: String,
 }
 
 impl Document {
-    /// A number for what it consists of, the same wherever it stands.
+    /// Returns a hash of its content, independent of its place.
     pub fn hash(&self) -> u64 {
         let start = u64::from(self.label.unwrap_or(u32::MAX));
         match &self.body {
@@ -58,10 +58,10 @@ impl Document {
     }
 }
 
-/// Documents one after the other.
+/// A stream of documents.
 pub type Documents = Box<dyn Iterator<Item = Result<Document>> + Send>;
 
-/// A field of a line of JSON that holds a text.
+/// A field of a JSON line that holds a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
     /// Its name.
@@ -71,22 +71,22 @@ pub struct Field {
 }
 
 impl Field {
-    /// One that every line has.
+    /// Creates a required field.
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), optional: false }
     }
 }
 
-/// What is wanted of sources.
+/// How sources are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// Where plain text is cut.
+    /// Where plain text is split.
     pub cut: Cut,
     /// The texts of a document.
     pub fields: Vec<Field>,
-    /// The field that holds its class, where one is wanted.
+    /// The field that holds its class, if needed.
     pub label: Option<String>,
-    /// The names of the classes, by their numbers; where it is empty, classes are given by number.
+    /// The class names, by index; if empty, classes are given by index.
     pub classes: Vec<String>,
     /// The [identity](super::packed::identity) of the tokenizer that made packed tokens; 0 for any.
     pub identity: u64,
@@ -105,7 +105,7 @@ impl Default for Reading {
 }
 
 impl Reading {
-    /// Refuses documents of several texts, or with classes, of a file that has neither.
+    /// Refuses plain text if documents need several texts or a class.
     fn plain(&self, place: &str) -> Result<()> {
         if self.fields.len() == 1 && self.label.is_none() {
             return Ok(());
@@ -118,19 +118,19 @@ impl Reading {
     }
 }
 
-/// A kind of source.
+/// A data format.
 pub trait Source: Sync {
-    /// What it is called.
+    /// Returns its name.
     fn name(&self) -> &'static str;
 
-    /// How the names of its files end.
+    /// Returns its file extensions.
     fn extensions(&self) -> &'static [&'static str];
 
-    /// The documents of a file.
+    /// Returns the documents of a file.
     fn read(&self, path: &Path, reading: &Reading) -> Result<Documents>;
 }
 
-/// Every kind. Files with other names are read as the first.
+/// Every format. Files with other extensions are read as the first.
 pub const SOURCES: &[&dyn Source] = &[&Text, &JsonLines, &PackedTokens];
 
 fn source_of(path: &Path) -> Option<&'static dyn Source> {
@@ -138,18 +138,18 @@ fn source_of(path: &Path) -> Option<&'static dyn Source> {
     SOURCES.iter().copied().find(|source| source.extensions().contains(&extension.as_str()))
 }
 
-/// The documents of files and folders.
+/// Returns the documents of files and folders.
 pub fn documents(paths: &[PathBuf], reading: &Reading) -> Result<Documents> {
     Ok(Box::new(Chain { files: files(paths)?, reading: reading.clone(), open: None }))
 }
 
-/// The records of a file of packed tokens, which need no reading; none of other files.
+/// Returns the records of a file of packed tokens, which need no tokenization; `None` for other files.
 pub fn packed_records(path: &Path, reading: &Reading) -> Result<Option<Packed>> {
     let is_packed = source_of(path).is_some_and(|source| source.name() == PackedTokens.name());
     is_packed.then(|| packed::open(path, reading)).transpose()
 }
 
-/// The files of files and folders, in the order in which they are read: of a folder those whose names a source knows.
+/// Returns the files in files and folders, in reading order; in folders, only those with a known extension.
 pub fn files(paths: &[PathBuf]) -> Result<VecDeque<PathBuf>> {
     let mut files = VecDeque::new();
     for path in paths {
@@ -180,7 +180,7 @@ fn walk(folder: &Path, depth: usize, files: &mut VecDeque<PathBuf>) -> Result<()
     entries.sort_by_key(fs::DirEntry::file_name);
     for entry in entries {
         let path = entry.path();
-        // A link to a folder is no folder here: it might lead back.
+        // Links to folders are not followed: they might form a cycle.
         if entry.file_type().map_err(io)?.is_dir() {
             walk(&path, depth + 1, files)?;
         } else if source_of(&path).is_some() && path.is_file() {
@@ -225,7 +225,7 @@ impl Chain {
     }
 }
 
-/// What a file is read from, and its name.
+/// Opens a file, and returns it with its name.
 fn open(path: &Path) -> Result<(Box<dyn Read + Send>, String)> {
     let place = path.display().to_string();
     let file = fs::File::open(path).map_err(|error| Error::io(&place, &error))?;

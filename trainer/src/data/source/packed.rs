@@ -1,4 +1,4 @@
-//! Packed tokens, to be put together or cut apart again.
+//! Packed tokens as a source, to be merged or split again.
 
 use std::path::Path;
 
@@ -32,7 +32,7 @@ impl Source for PackedTokens {
     }
 }
 
-/// The records of a file, with the classes that are wanted and no others.
+/// Opens the records of a file, with classes only if they are needed.
 pub(super) fn open(path: &Path, reading: &Reading) -> Result<Packed> {
     let packed = Packed::open(path)?;
     let place = path.display().to_string();

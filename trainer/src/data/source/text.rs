@@ -8,25 +8,25 @@ use siskin::{Error, ErrorKind, Result};
 use super::lines::Lines;
 use super::{Body, Document, Documents, LONGEST, Reading, Source, open};
 
-/// Where plain text is cut into documents.
+/// Where plain text is split into documents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Cut {
-    /// At lines that are empty or hold white space alone.
+    /// At lines that are empty or only white space.
     #[default]
     Blank,
-    /// Wherever this stands, within a line.
+    /// At each occurrence of this string within a line.
     Separator(String),
-    /// Nowhere: each file is a document.
+    /// Not at all: each file is a document.
     Whole,
 }
 
-/// Files of plain text. Lines of a document are joined with line feeds; it neither starts nor ends with one. Documents
-/// of white space alone are left out.
+/// Plain text files. Lines of a document are joined with line feeds; it neither starts nor ends with one. Documents
+/// of only white space are skipped.
 #[derive(Clone, Copy, Debug)]
 pub struct Text;
 
 impl Text {
-    /// The documents of what `input` gives; errors call it `place`.
+    /// Returns the documents of `input`; errors name it `place`.
     pub fn documents(
         &self,
         input: Box<dyn Read + Send>,
@@ -63,7 +63,7 @@ impl Source for Text {
 struct Pieces {
     lines: Lines,
     cut: Cut,
-    /// A line that holds a separator, and where what follows it starts.
+    /// A line that contains a separator, and the offset after it.
     held: Option<(String, usize)>,
 }
 
@@ -105,7 +105,7 @@ impl Piece {
 }
 
 impl Pieces {
-    /// The next line, or what is left of one, and whether the document ends with it.
+    /// Returns the next line, or the rest of one, and whether the document ends with it.
     fn line(&mut self) -> Option<Result<(String, bool)>> {
         let (line, start) = match self.held.take() {
             Some(held) => held,

@@ -1,4 +1,4 @@
-//! The next token.
+//! Causal language modeling: predicting the next token.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,21 +30,21 @@ pub(super) const KIND: Kind = Kind {
     },
 };
 
-/// How documents become texts.
+/// How documents become sequences.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Packing {
-    /// Each document is a text, or several where it is too long. No token sees another document.
+    /// Each document is a sequence, or several if it is too long. No token attends to another document.
     #[default]
     Apart,
-    /// All documents in their frames are one stream that is cut into texts. Tokens see documents before their own.
+    /// All framed documents are one stream that is cut into sequences. Tokens attend to documents before their own.
     Across,
 }
 
-/// Texts that are written; every row is wanted, and its target is the token that follows.
+/// Sequences of the decoder; every row is an output row, and its target is the token that follows.
 ///
-/// The last token of a document is followed by what its frame puts after documents. Where that is nothing, its row has
-/// weight 0. What is last in a frame is a target alone, but between documents that run on. Every token is in one text,
-/// and every one but the first of a document (of the stream) is a target once.
+/// The last token of a document is followed by the suffix of its frame. If that is empty, its row has weight 0. The
+/// last token of a frame is only a target, except between documents of a stream. Every token is in one sequence, and
+/// every one but the first of a document (of the stream) is a target once.
 pub struct Causal {
     records: Arc<dyn Records>,
     frame: Frame,
@@ -52,9 +52,9 @@ pub struct Causal {
     stream: Option<Stream>,
 }
 
-/// All documents one after the other.
+/// All documents as one stream.
 struct Stream {
-    /// The tokens up to each record, its own among them.
+    /// The cumulative number of tokens up to and including each record.
     ends: Vec<u64>,
     size: usize,
 }
@@ -64,7 +64,7 @@ impl Stream {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// The tokens of an example; the last of the stream is a target alone.
+    /// Returns the tokens of an example; the last token of the stream is only a target.
     fn part(&self, example: usize) -> Range<u64> {
         let start = (example as u64).saturating_mul(self.size as u64);
         start..start.saturating_add(self.size as u64).min(self.total().saturating_sub(1))
@@ -72,7 +72,7 @@ impl Stream {
 }
 
 impl Causal {
-    /// Texts of at most `length` rows.
+    /// Creates the task with sequences of at most `length` rows.
     pub fn new(records: Arc<dyn Records>, frame: Frame, length: usize, packing: Packing) -> Result<Self> {
         check_parts(&*records, 1..=1, "one")?;
         if length == 0 {
@@ -101,12 +101,12 @@ impl Causal {
         Ok(Self { records, frame, windows, stream })
     }
 
-    /// How long a document in its frame is.
+    /// Returns the length of a document with its frame.
     fn framed(&self, record: usize) -> usize {
         self.records.length(record, 0) + self.frame.len()
     }
 
-    /// Some tokens of a document in its frame.
+    /// Reads a range of a framed document.
     fn read(&self, record: usize, range: Range<usize>, out: &mut Vec<u32>) -> Result<()> {
         let (before, length) = (self.frame.before.len(), self.records.length(record, 0));
         let inside = |at: usize, from: usize, most: usize| at.saturating_sub(from).min(most);
@@ -120,7 +120,7 @@ impl Causal {
         Ok(())
     }
 
-    /// The rows of an example and the target of the last, where there is one.
+    /// Returns the rows of an example, and the target of the last, if there is one.
     fn tokens(&self, example: usize) -> Result<Vec<u32>> {
         let mut tokens = Vec::new();
         let Some(stream) = &self.stream else {

@@ -1,4 +1,4 @@
-//! The class of a text.
+//! Sequence classification.
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ pub(super) const KIND: Kind = Kind {
     },
 };
 
-/// Texts that are read. The first row of each is wanted; its target is the text's class. Texts that are too long are
-/// cut at their end.
+/// Sequences of the encoder. The first row of each is an output row; its target is the class. Sequences that are too
+/// long are truncated at the end.
 pub struct Classes {
     records: Arc<dyn Records>,
     frame: Frame,
@@ -30,7 +30,8 @@ pub struct Classes {
 }
 
 impl Classes {
-    /// Texts of at most `length` rows, in so many classes; 0: as many as the records name.
+    /// Creates the task with sequences of at most `length` rows and `classes` classes; 0: as many as the records
+    /// name.
     pub fn new(records: Arc<dyn Records>, frame: Frame, length: usize, classes: u32) -> Result<Self> {
         check_parts(&*records, 1..=1, "one")?;
         let room = frame.room(length)?;

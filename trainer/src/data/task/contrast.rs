@@ -1,4 +1,4 @@
-//! Texts that mean the same, and texts that do not.
+//! Contrastive learning of embeddings.
 
 use std::sync::Arc;
 
@@ -20,11 +20,11 @@ pub(super) const KIND: Kind = Kind {
     },
 };
 
-/// Texts that are read: of each example the anchor, what means the same, and where there is one what does not. All
-/// rows are wanted.
+/// Sequences of the encoder: of each example the anchor, its match (positive), and a hard negative if there is one.
+/// All rows are output rows.
 ///
-/// Targets are those of texts, not of rows: the id of a text is the number of its example in the batch, and its weight
-/// is 1 for an anchor and 0 for the others. Texts that are too long are cut at their end.
+/// Targets are per sequence, not per row: the id of a sequence is the index of its example in the batch, and its
+/// weight is 1 for an anchor and 0 for the others. Sequences that are too long are truncated at the end.
 pub struct Contrast {
     records: Arc<dyn Records>,
     frame: Frame,
@@ -32,7 +32,7 @@ pub struct Contrast {
 }
 
 impl Contrast {
-    /// Texts of at most `length` rows.
+    /// Creates the task with sequences of at most `length` rows.
     pub fn new(records: Arc<dyn Records>, frame: Frame, length: usize) -> Result<Self> {
         check_parts(&*records, 2..=3, "two or three")?;
         let room = frame.room(length)?;
@@ -44,7 +44,7 @@ impl Contrast {
         Ok(Self { records, frame, room })
     }
 
-    /// The texts of an example.
+    /// Returns the texts of an example.
     fn parts(&self, example: usize) -> impl Iterator<Item = usize> {
         (0..self.records.parts()).filter(move |&part| self.records.length(example, part) > 0)
     }

@@ -1,4 +1,4 @@
-//! What stands around a text.
+//! The special tokens around a text.
 
 use siskin::tokenizer::{EncodeOptions, Tokenizer};
 use siskin::{Error, Result};
@@ -6,14 +6,14 @@ use siskin::{Error, Result};
 /// Special tokens before and after each text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
-    /// Those before.
+    /// The prefix.
     pub before: Vec<u32>,
-    /// Those after.
+    /// The suffix.
     pub after: Vec<u32>,
 }
 
 impl Frame {
-    /// What a tokenizer puts around a text.
+    /// Returns the special tokens that a tokenizer adds.
     pub fn of(tokenizer: &Tokenizer) -> Result<Self> {
         let encode = |add_special| tokenizer.encode("a", EncodeOptions { add_special, parse_special: false });
         let (whole, inner) = (encode(true)?, encode(false)?);
@@ -24,22 +24,22 @@ impl Frame {
         })
     }
 
-    /// How many tokens it has.
+    /// Returns the number of special tokens.
     pub fn len(&self) -> usize {
         self.before.len() + self.after.len()
     }
 
-    /// Whether nothing stands around texts.
+    /// Returns true if there are no special tokens.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// A text in its frame.
+    /// Returns a framed text.
     pub fn around(&self, text: &[u32]) -> Vec<u32> {
         [&self.before, text, &self.after].concat()
     }
 
-    /// The tokens of a text that a frame of `length` has room for.
+    /// Returns the number of text tokens that fit a sequence of `length` rows.
     pub(super) fn room(&self, length: usize) -> Result<usize> {
         length.checked_sub(self.len()).filter(|&room| room > 0).ok_or_else(|| {
             let message = format!("{length}, but {} tokens stand around each text; give more", self.len());

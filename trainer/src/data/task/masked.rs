@@ -1,4 +1,4 @@
-//! Hidden tokens (Devlin and others, "BERT", 2018).
+//! Masked language modeling (BERT, arXiv:1810.04805).
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use crate::data::records::Records;
 use crate::data::windows::Windows;
 use crate::random::Random;
 
-/// The share of chosen tokens that become the mask.
+/// The fraction of chosen tokens that are replaced by the mask token.
 const MASKED: f64 = 0.8;
-/// The share of chosen tokens that become any other.
+/// The fraction of chosen tokens that are replaced by a random token.
 const SWAPPED: f64 = 0.1;
 
 pub(super) const KIND: Kind = Kind {
@@ -30,16 +30,16 @@ pub(super) const KIND: Kind = Kind {
     },
 };
 
-/// For each id whether it is an ordinary token.
+/// Returns for each id whether it is an ordinary token.
 fn ordinary(tokenizer: &Tokenizer) -> Vec<bool> {
     (0..tokenizer.vocabulary_size()).map(|id| !tokenizer.is_special(id)).collect()
 }
 
-/// Texts that are read. Of their tokens some are chosen, each with the same probability, and never special ones. Of the
-/// chosen, 80 of 100 become the mask, 10 any ordinary token, and 10 stay. Their rows are wanted; their targets are what
-/// they were.
+/// Sequences of the encoder. Some tokens are chosen, each with the same probability, and never special ones. Of the
+/// chosen, 80% are replaced by the mask token, 10% by a random ordinary token, and 10% stay. They are the output
+/// rows, with the original tokens as targets.
 ///
-/// At least one token of a text is chosen, where it has one that is not special.
+/// At least one token of a sequence is chosen if it has an ordinary token.
 pub struct Masked {
     records: Arc<dyn Records>,
     frame: Frame,
@@ -52,7 +52,8 @@ pub struct Masked {
 }
 
 impl Masked {
-    /// Texts of at most `length` rows. `ordinary` says for each id whether it is no special token.
+    /// Creates the task with sequences of at most `length` rows. `ordinary` says for each id whether it is not a
+    /// special token.
     pub fn new(
         records: Arc<dyn Records>,
         frame: Frame,
@@ -72,7 +73,7 @@ impl Masked {
         Ok(Self { records, frame, windows, mask, ordinary, others, rate: 0.15 })
     }
 
-    /// The same with another probability to be chosen.
+    /// Sets the probability that a token is chosen.
     pub fn with_rate(self, rate: f64) -> Result<Self> {
         check_rate(rate)?;
         Ok(Self { rate, ..self })

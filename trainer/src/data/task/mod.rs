@@ -1,8 +1,8 @@
-//! What is learnt from records: one file for each task, and one list.
+//! Training tasks: one file for each task, and one list.
 //!
-//! A task makes examples of records, each with a number. An example is a function of its number and of a stream of
-//! random numbers, so that any example can be made at any time. Some of them make a batch: their texts stand side by
-//! side, and no text sees another.
+//! A task makes numbered examples of records. An example is a function of its index and of a random stream, so that
+//! any example can be made at any time. Several examples form a batch: their sequences are concatenated, and no
+//! sequence attends to another.
 
 mod causal;
 mod classes;
@@ -34,12 +34,12 @@ use crate::loss::Targets;
 use crate::random::Random;
 use crate::settings::unknown;
 
-/// A batch, and what its wanted rows should be.
+/// A batch, and the targets of its output rows.
 #[derive(Clone, Debug, Default)]
 pub struct Made {
-    /// What goes through the model.
+    /// The batch.
     pub batch: Batch,
-    /// An id and a weight for each wanted row, unless the task says otherwise.
+    /// An id and a weight for each output row, unless the task says otherwise.
     pub targets: Targets,
 }
 
@@ -49,7 +49,8 @@ impl Made {
         self.targets.weights.push(weight);
     }
 
-    /// Appends a text that is written to say `labels`: each row sees the label before, the first `start`.
+    /// Appends a decoder sequence with the targets `labels` (teacher forcing): each row is the previous label, the
+    /// first is `start`.
     fn write(&mut self, start: u32, labels: &[u32]) {
         let mut tokens = vec![start];
         tokens.extend(&labels[..labels.len().saturating_sub(1)]);
@@ -59,7 +60,7 @@ impl Made {
     }
 }
 
-/// Appends a text all of whose rows are wanted.
+/// Appends a sequence all of whose rows are output rows.
 fn push_wanted(texts: &mut Texts, tokens: &[u32]) {
     let first = texts.rows.len();
     texts.push(tokens, &[]);
@@ -68,33 +69,33 @@ fn push_wanted(texts: &mut Texts, tokens: &[u32]) {
 
 /// Makes examples of records.
 pub trait Task: Send + Sync {
-    /// How many examples there are.
+    /// Returns the number of examples.
     fn count(&self) -> usize;
 
-    /// The rows that an example takes, of reader and writer together.
+    /// Returns the rows of an example, of encoder and decoder together.
     fn rows(&self, example: usize) -> usize;
 
-    /// Appends an example to what was made.
+    /// Appends an example to `made`.
     fn add(&self, example: usize, random: &mut Random, made: &mut Made) -> Result<()>;
 }
 
-/// What may be said of a task.
+/// The settings of a task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// The most rows of a text.
+    /// The maximum number of rows of a sequence.
     pub length: usize,
-    /// The most rows of a text that is written from another; 0: as many as of the other.
+    /// The maximum number of rows of a decoder sequence with an encoder; 0: the same as `length`.
     pub target_length: usize,
-    /// For causal: whether texts run on from document to document, with the end token between.
+    /// For causal: whether sequences continue across documents, with the end token between.
     pub across: bool,
-    /// The share of tokens that is hidden.
+    /// The fraction of tokens that is masked.
     pub rate: f64,
-    /// For spans: the tokens of a hidden span, on average.
+    /// For spans: the mean number of tokens of a masked span.
     pub span: f64,
-    /// For classes: how many there are; 0: as many as the records name.
+    /// For classes: the number of classes; 0: as many as the records name.
     pub classes: u32,
-    /// The token that a written text starts with, for models that write what they read.
+    /// The token that a decoder sequence starts with, for encoder–decoders.
     pub decoder_start: Option<u32>,
 }
 
@@ -126,22 +127,22 @@ impl Settings {
     }
 }
 
-/// Makes a task of what is said of it.
+/// Makes a task from its settings.
 pub type Maker = fn(&Settings, &Tokenizer, Arc<dyn Records>) -> Result<Arc<dyn Task>>;
 
-/// A task as it is called for.
+/// A task in the list of tasks.
 pub struct Kind {
     /// Its name.
     pub name: &'static str,
     /// The fields of its documents, and whether they may be missing.
     pub fields: &'static [(&'static str, bool)],
-    /// The field of their class.
+    /// The field of the class.
     pub label: Option<&'static str>,
-    /// What the rows of a model are that it fits.
+    /// The kind of output rows that it needs from a model.
     pub head: Head,
-    /// Whether texts are read, and whether texts are written.
+    /// Whether it has encoder sequences, and decoder sequences.
     pub sides: [bool; 2],
-    /// Makes it.
+    /// Its constructor.
     pub make: Maker,
 }
 
@@ -150,7 +151,7 @@ pub const TASKS: &[Kind] =
     &[causal::KIND, masked::KIND, spans::KIND, classes::KIND, contrast::KIND, seq2seq::KIND];
 
 impl Kind {
-    /// The task of this name.
+    /// Returns the task of this name.
     pub fn of(name: &str) -> Result<&'static Self> {
         TASKS.iter().find(|kind| kind.name == name).ok_or_else(|| {
             let names: Vec<&str> = TASKS.iter().map(|kind| kind.name).collect();
@@ -158,12 +159,12 @@ impl Kind {
         })
     }
 
-    /// Whether it fits a model with such rows that reads texts, writes texts, or both.
+    /// Returns true if it fits a model with such output rows that has an encoder, a decoder, or both.
     pub fn fits(&self, head: Head, sides: [bool; 2]) -> bool {
         (self.head, self.sides) == (head, sides)
     }
 
-    /// What it wants of sources.
+    /// Returns how its sources are read.
     pub fn reading(&self) -> Reading {
         let field = |&(name, optional): &(&str, bool)| Field { name: name.to_owned(), optional };
         Reading {
@@ -174,7 +175,7 @@ impl Kind {
     }
 }
 
-/// What the rows of a model with this head are, in words.
+/// Describes the output rows of a model with this head.
 pub(crate) fn rows_of(head: Head) -> &'static str {
     match head {
         Head::Hidden => "hidden states",
@@ -186,7 +187,7 @@ pub(crate) fn rows_of(head: Head) -> &'static str {
     }
 }
 
-/// Refuses records of other than so many lists.
+/// Refuses records with another number of token lists.
 fn check_parts(records: &dyn Records, wanted: std::ops::RangeInclusive<usize>, what: &str) -> Result<()> {
     if wanted.contains(&records.parts()) {
         return Ok(());
@@ -213,7 +214,7 @@ fn missing(token: &str, why: &str) -> Error {
     Error::new(ErrorKind::Missing, "tokenizer", format!("it has no {token} token; {why}"))
 }
 
-/// A list, or its beginning where it is longer than `most`.
+/// Returns a list, truncated to `most` tokens.
 fn beginning(records: &dyn Records, record: usize, part: usize, most: usize) -> Result<Vec<u32>> {
     let mut tokens = Vec::new();
     records.read(record, part, 0..records.length(record, part).min(most), &mut tokens)?;

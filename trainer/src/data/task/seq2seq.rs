@@ -1,4 +1,4 @@
-//! A text from another: translation, summaries.
+//! Sequence-to-sequence: translation, summarization.
 
 use std::sync::Arc;
 
@@ -21,10 +21,11 @@ pub(super) const KIND: Kind = Kind {
     },
 };
 
-/// Texts that are read, and texts that are written of them. Every row of the second is wanted: its target is a token of
-/// the text in its frame, and it sees the target before; the first sees the token that written texts start with.
+/// Encoder sequences, and decoder sequences for them. Every decoder row is an output row: its target is a token of
+/// the framed target text, and its input is the previous target (teacher forcing); the first input is the decoder
+/// start token.
 ///
-/// Texts that are too long are cut at their end; what stands around them stays.
+/// Texts that are too long are truncated at the end; their special tokens stay.
 pub struct Seq2Seq {
     records: Arc<dyn Records>,
     frames: [Frame; 2],
@@ -33,7 +34,7 @@ pub struct Seq2Seq {
 }
 
 impl Seq2Seq {
-    /// Texts of at most as many rows as `settings` say, in the frames of sources and of targets.
+    /// Creates the task with the lengths in `settings`, and the frames of sources and of targets.
     pub fn new(records: Arc<dyn Records>, settings: &Settings, frames: [Frame; 2]) -> Result<Self> {
         check_parts(&*records, 2..=2, "two")?;
         let rooms = [frames[0].room(settings.length)?, frames[1].room(settings.target_length())?];

@@ -1,4 +1,4 @@
-//! Hidden spans (Raffel and others, "Exploring the limits of transfer learning", 2019).
+//! Span corruption (T5, arXiv:1910.10683).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,17 +25,17 @@ pub(super) const KIND: Kind = Kind {
     },
 };
 
-/// Tokens that stand for hidden spans: the first for the first, then downwards.
+/// Sentinel tokens, which replace masked spans: the first for the first span, then with falling ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sentinels {
     /// The first.
     pub first: u32,
-    /// How many there are.
+    /// The number of sentinels.
     pub count: u32,
 }
 
 impl Sentinels {
-    /// Those that a tokenizer spells `<extra_id_0>` and so on, with falling ids.
+    /// Finds the tokens that a tokenizer spells `<extra_id_0>` and so on, with falling ids.
     pub fn of(tokenizer: &Tokenizer) -> Result<Self> {
         let id = |number: u32| tokenizer.token_to_id(format!("<extra_id_{number}>").as_bytes());
         let first =
@@ -50,11 +50,11 @@ impl Sentinels {
     }
 }
 
-/// Texts that are read with spans left out, each of which a sentinel stands for, and texts that say what was left out,
-/// each span after its sentinel. Both end with the end token.
+/// Encoder sequences in which each masked span is replaced by a sentinel, and decoder sequences with each masked span
+/// after its sentinel. Both end with the end token.
 ///
-/// The share of hidden tokens and the number of spans are those of the length, their places are random: a text starts
-/// with what stays and ends with what is hidden. A text of one token stays whole.
+/// The number of masked tokens and of spans follows from the length, their positions are random: a sequence starts
+/// with kept tokens and ends with masked ones. A sequence of one token is not masked.
 pub struct Spans {
     records: Arc<dyn Records>,
     windows: Windows,
@@ -64,7 +64,7 @@ pub struct Spans {
     end: u32,
 }
 
-/// How much of a text is hidden.
+/// How much of a sequence is masked.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     rate: f64,
@@ -73,7 +73,7 @@ struct Shape {
 }
 
 impl Shape {
-    /// Hidden tokens and spans of a text of this length.
+    /// Returns the masked tokens and the spans of a sequence of this length.
     fn of(&self, length: usize) -> (usize, usize) {
         if length < 2 {
             return (0, 0);
@@ -84,13 +84,13 @@ impl Shape {
         (hidden, spans.clamp(1, fewer.min(self.most)))
     }
 
-    /// The rows of the text that is read, and of the one that is written.
+    /// Returns the rows of the encoder and of the decoder sequence.
     fn rows(&self, length: usize) -> [usize; 2] {
         let (hidden, spans) = self.of(length);
         [length - hidden + spans + 1, hidden + spans + 1]
     }
 
-    /// The longest text up to `limit` whose rows have room.
+    /// Returns the length of the longest text up to `limit` whose sequences fit.
     fn longest(&self, most: [usize; 2], limit: usize) -> usize {
         let fits = |length: &usize| self.rows(*length).iter().zip(most).all(|(rows, most)| *rows <= most);
         (1..=limit).take_while(fits).last().unwrap_or(0)
@@ -98,7 +98,7 @@ impl Shape {
 }
 
 impl Spans {
-    /// Texts of at most as many rows as `settings` say.
+    /// Creates the task with the lengths in `settings`.
     pub fn new(
         records: Arc<dyn Records>,
         settings: &Settings,
@@ -121,7 +121,7 @@ impl Spans {
         in_vocabulary("sentinels", sentinels.first, vocabulary)?;
         let shape = Shape { rate: settings.rate, span: settings.span, most: sentinels.count as usize };
         let length = |record| records.length(record, 0);
-        // A text of one token has room wherever any has.
+        // A text of one token fits whenever any text fits.
         let limit = (0..records.count()).map(length).max().unwrap_or(0).max(1);
         let size = shape.longest([settings.length, settings.target_length()], limit);
         if size == 0 {
@@ -139,7 +139,7 @@ impl Spans {
     }
 }
 
-/// Cuts `items` into so many parts, none empty; each way to do so is as likely as the others.
+/// Splits `items` into `parts` non-empty parts, uniformly at random over all ways to do so.
 fn cut(items: usize, parts: usize, random: &mut Random) -> Vec<usize> {
     let mut lengths = Vec::with_capacity(parts);
     let (mut cuts, mut length) = (parts.saturating_sub(1), 0);
@@ -157,7 +157,7 @@ fn cut(items: usize, parts: usize, random: &mut Random) -> Vec<usize> {
     lengths
 }
 
-/// A text without its hidden spans, and the hidden spans. Spans that stay and spans that are hidden take turns.
+/// Returns a text with masked spans replaced by sentinels, and the masked spans. Kept and masked spans alternate.
 fn corrupt(text: &[u32], stay: &[usize], hidden: &[usize], first: u32) -> [Vec<u32>; 2] {
     let (mut source, mut target) = (Vec::new(), Vec::new());
     let mut rest = text;
@@ -206,7 +206,7 @@ impl Task for Spans {
 mod tests {
     use super::*;
 
-    /// What T5's own code makes of these spans, worked out by hand.
+    /// The result of T5's own code for these spans, worked out by hand.
     #[test]
     fn spans_become_sentinels() {
         let text: Vec<u32> = (1..=9).collect();
@@ -215,7 +215,8 @@ mod tests {
         assert_eq!(target, [99, 3, 4, 98, 9]);
     }
 
-    /// With a share of 0.15 and spans of 3, T5 takes 568 tokens for 512 rows, and writes 114.
+    /// With a masked fraction of 0.15 and spans of 3, T5 takes 568 tokens for 512 encoder rows, and has 114 decoder
+    /// rows.
     #[test]
     fn lengths_are_those_of_t5() {
         let shape = Shape { rate: 0.15, span: 3.0, most: 100 };

@@ -1,4 +1,4 @@
-//! One kv head of one text, and the query heads that look at it.
+//! One KV head of one sequence, with the query heads that share it.
 
 use std::ops::Range;
 
@@ -10,18 +10,18 @@ use crate::real::Real;
 /// Queries of a tile.
 const TILE: usize = 64;
 
-/// What is added to scores.
+/// The terms added to scores: ALiBi, relative position bias, BigBird weights.
 pub(super) struct Terms<'a, T> {
     description: &'a Attention,
     bias: &'a [T],
     sinks: &'a [T],
-    /// The step of each distance from `1 − reach` to `reach − 1`.
+    /// The bias bucket of each distance from `1 − reach` to `reach − 1`.
     steps: Vec<usize>,
     reach: usize,
 }
 
 impl<'a, T: Real> Terms<'a, T> {
-    /// For positions below `reach`.
+    /// Terms for positions below `reach`.
     pub(super) fn new(description: &'a Attention, weight: impl Fn(usize) -> &'a [T], reach: usize) -> Self {
         let last = reach as i64 - 1;
         let steps =
@@ -35,13 +35,13 @@ impl<'a, T: Real> Terms<'a, T> {
         }
     }
 
-    /// The place in the table of what is added for a key.
+    /// Returns the index in the bias table for a query and a key.
     fn place(&self, head: usize, query: usize, key: usize) -> Option<usize> {
         let step = self.steps.get((key + self.reach - 1).checked_sub(query)?)?;
         Some(step * self.description.heads + head)
     }
 
-    /// What is added to a score after it was limited.
+    /// Returns the term that is added to a score after the softcap.
     fn term(&self, head: usize, query: usize, key: usize, many: Option<T>) -> T {
         let mut term = match self.description.alibi.get(head) {
             Some(slope) => T::of(f64::from(*slope)) * T::of(key as f64 - query as f64),
@@ -56,7 +56,8 @@ impl<'a, T: Real> Terms<'a, T> {
         }
     }
 
-    /// What is added for keys of the first block, which count more than once for a query that does not see all.
+    /// Returns the term added for keys of the first block (BigBird), which count several times for a query that does
+    /// not attend to all keys.
     fn many(&self, query: usize, text: usize) -> Option<T> {
         let AttentionMask::BigBird { random, .. } = self.description.attention_mask else { return None };
         let place = QueryPosition { position: query, text, prefix: 0, marked: 0 };
@@ -70,18 +71,18 @@ impl<'a, T: Real> Terms<'a, T> {
     }
 }
 
-/// Sums over positions, each with its weights.
+/// A projection over positions (Linformer): weighted sums of rows.
 pub(super) struct Mix<'a, T> {
     /// A row of weights for each sum.
     pub weights: &'a [T],
-    /// Sums.
+    /// The number of sums.
     pub count: usize,
-    /// Positions that have a weight.
+    /// The number of positions that have a weight.
     pub positions: usize,
 }
 
 impl<T: Real> Mix<'_, T> {
-    /// The sums over the rows of `x`.
+    /// Returns the sums over the rows of `x`.
     pub(super) fn mix(&self, size: usize, x: &[T]) -> Vec<T> {
         let mut out = vec![T::ZERO; self.count * size];
         let rows = x.len() / size;
@@ -91,7 +92,7 @@ impl<T: Real> Mix<'_, T> {
     }
 }
 
-/// The gradients that a head gives.
+/// The gradients that a head produces.
 pub(super) struct Given<T> {
     pub queries: Vec<T>,
     pub keys_and_values: [Vec<T>; 2],
@@ -101,7 +102,7 @@ pub(super) struct Given<T> {
 }
 
 impl<T: Real> Given<T> {
-    /// Makes gradients of sums those of keys, values and weights.
+    /// Backpropagates gradients of the sums to keys, values and weights.
     pub(super) fn unmix(&mut self, mixes: &[Mix<'_, T>; 2], head: &Head<'_, T>) {
         for (which, mix) in mixes.iter().enumerate() {
             let (x, size) = (head.unmixed[which], head.size);
@@ -120,25 +121,25 @@ impl<T: Real> Given<T> {
     }
 }
 
-/// A kv head of a text. Queries, and what goes with them, stand head by head.
+/// A KV head of a sequence. Queries and their derived buffers are stored head by head.
 pub(super) struct Head<'a, T> {
     pub terms: &'a Terms<'a, T>,
-    /// The first query head, and how many.
+    /// The first query head, and the number of query heads.
     pub first: usize,
     pub group: usize,
     pub size: usize,
     /// The position of each query.
     pub rows: &'a [usize],
-    /// What each query sees.
+    /// The runs of keys that each query attends to.
     pub seen: &'a [Vec<Range<usize>>],
     pub queries: &'a [T],
     pub keys: &'a [T],
     pub values: &'a [T],
-    /// Keys and values before they were mixed.
+    /// Keys and values before the projection over positions.
     pub unmixed: [&'a [T]; 2],
 }
 
-/// Some queries of a head, and the keys from the first to the last that any of them sees.
+/// Some queries of a head, and the keys from the first to the last that any of them attends to.
 struct Tile {
     head: usize,
     queries: Range<usize>,
@@ -159,13 +160,13 @@ impl<T: Real> Head<'_, T> {
         )
     }
 
-    /// The rows of a tile in a table of all queries.
+    /// Returns the rows of a tile in a table of all queries.
     fn rows_of(&self, tile: &Tile) -> Range<usize> {
         let first = tile.head * self.rows.len();
         first + tile.queries.start..first + tile.queries.end
     }
 
-    /// The queries of a tile in a table of all.
+    /// Returns the queries of a tile in a table of all queries.
     fn part<'b>(&self, tile: &Tile, table: &'b [T]) -> Matrix<'b, T> {
         let rows = self.rows_of(tile);
         Matrix::new(&table[rows.start * self.size..rows.end * self.size], rows.len(), self.size, self.size)
@@ -176,7 +177,7 @@ impl<T: Real> Head<'_, T> {
         Matrix::new(keys, tile.keys.len(), self.size, self.size)
     }
 
-    /// Products of queries and keys, scaled.
+    /// Computes the scaled products of queries and keys.
     fn products(&self, tile: &Tile, scores: &mut [T]) {
         let width = tile.keys.len();
         let scale = T::of(f64::from(self.terms.description.scale));
@@ -184,7 +185,7 @@ impl<T: Real> Head<'_, T> {
         multiply(scale, q, k.turned(), false, Target::new(scores, width));
     }
 
-    /// Makes scores of the products of query `query` with what it sees.
+    /// Turns the products of query `query` into scores: softcap and bias.
     fn finish(&self, tile: &Tile, query: usize, scores: &mut [T]) {
         let cap = self.terms.description.softcap.map(|cap| T::of(f64::from(cap)));
         let (head, position) = (self.first + tile.head, self.rows[query]);
@@ -201,7 +202,7 @@ impl<T: Real> Head<'_, T> {
         }
     }
 
-    /// Outputs, and the logarithm of each query's sum of exponentials.
+    /// Returns the outputs, and the log-sum-exp of each query's scores.
     pub(super) fn forward(&self) -> (Vec<T>, Vec<T>) {
         let mut out = vec![T::ZERO; self.queries.len()];
         let mut totals = vec![T::ZERO; self.group * self.rows.len()];
@@ -223,7 +224,7 @@ impl<T: Real> Head<'_, T> {
         (out, totals)
     }
 
-    /// Makes shares of a query's scores; zero for what it does not see.
+    /// Turns a query's scores into softmax weights; zero for masked keys.
     fn share(&self, tile: &Tile, query: usize, sink: Option<T>, scores: &mut [T]) -> T {
         let place = |key: usize| key - tile.keys.start;
         let seen = || self.seen[query].iter().cloned().flatten();
@@ -235,7 +236,7 @@ impl<T: Real> Head<'_, T> {
         total
     }
 
-    /// `exp(score − total)` for what a query sees, zero elsewhere.
+    /// Computes `exp(score − total)` for the keys that a query attends to, zero elsewhere.
     fn exponentials(&self, tile: &Tile, query: usize, total: T, scores: &mut [T]) {
         let mut at = tile.keys.start;
         for run in &self.seen[query] {
@@ -247,7 +248,7 @@ impl<T: Real> Head<'_, T> {
         scores[at - tile.keys.start..].fill(T::ZERO);
     }
 
-    /// The gradients, given those of the output.
+    /// Returns the gradients of the inputs, given the gradient of the output.
     pub(super) fn backward(&self, gradient: &[T], output: &[T], totals: &[T]) -> Given<T> {
         let mut given = Given {
             queries: vec![T::ZERO; self.queries.len()],
@@ -304,7 +305,7 @@ impl<T: Real> Head<'_, T> {
         given
     }
 
-    /// How steep the limit of scores is at the products of a query; nothing where there is no limit.
+    /// Computes the derivative of the softcap at the products of a query; empty without a softcap.
     fn slopes(&self, tile: &Tile, query: usize, products: &[T], slopes: &mut Vec<T>) {
         slopes.clear();
         let Some(cap) = self.terms.description.softcap.map(|cap| T::of(f64::from(cap))) else { return };
@@ -315,7 +316,7 @@ impl<T: Real> Head<'_, T> {
         }
     }
 
-    /// Adds the gradients of what was added to a query's scores.
+    /// Adds the gradients of the bias terms of a query's scores.
     fn terms_back(&self, tile: &Tile, query: usize, steep: &[T], bias: &mut [T]) {
         if bias.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! The positions that a query sees, as runs in order.
+//! The attention mask of a query, as ordered runs of positions.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use siskin::graph::{Attention, AttentionMask, QueryPosition};
 
 use crate::batch::Texts;
 
-/// What row `row` of a text sees of the positions of the keys' text.
+/// Returns the runs of key positions that row `row` of a sequence attends to.
 pub(crate) fn runs(
     description: &Attention,
     queries: &Texts,
@@ -28,7 +28,7 @@ pub(crate) fn runs(
     runs
 }
 
-/// How many positions all rows of a text see together: as many as their runs hold, counted without making them.
+/// Returns the number of query–key pairs of a sequence, counted without building the runs.
 pub(super) fn pairs(description: &Attention, queries: &Texts, keys: &Texts, text: usize) -> usize {
     let rows = 0..queries.spans[text].len();
     if !matches!(description.attention_mask, AttentionMask::LongformerLocal(_)) {

@@ -1,5 +1,5 @@
-//! Attention of every kind, in tiles of queries: of the scores nothing is kept but one number per query and head, from
-//! which backward finds the shares again.
+//! Attention with all masks, in tiles of queries. As in FlashAttention (arXiv:2205.14135), forward keeps only the
+//! log-sum-exp per query and head, from which backward recomputes the softmax.
 
 mod head;
 mod mask;
@@ -15,23 +15,23 @@ use crate::batch::Texts;
 use crate::parameters::Gradients;
 use crate::real::Real;
 
-/// Queries over keys and values.
+/// Attention of queries over keys and values.
 pub(super) struct Attention;
 
-/// What the heads of a node share.
+/// The shared inputs of a node's heads.
 struct Work<'a, 'b, T> {
     description: &'a Description,
     queries: &'a Texts,
     keys: &'a Texts,
     terms: Terms<'a, T>,
-    /// What makes fewer keys and values of those of a text.
+    /// The projections of keys and values over positions (Linformer), if any.
     mixes: Option<[Mix<'a, T>; 2]>,
     inputs: [&'b [T]; 3],
     /// Columns of a row of queries, and of keys.
     widths: [usize; 2],
-    /// The rows of each text that attend, counted from its first.
+    /// The rows of each sequence that attend, counted from its first.
     attending: Vec<Vec<usize>>,
-    /// The number of each row among those of its text that attend.
+    /// The index of each row among the attending rows of its sequence.
     numbers: Vec<Option<usize>>,
 }
 
@@ -71,12 +71,12 @@ impl<'a, 'b, T: Real> Work<'a, 'b, T> {
         })
     }
 
-    /// Query heads of a kv head.
+    /// Returns the number of query heads per KV head.
     fn group(&self) -> usize {
         self.description.heads / self.description.kv_heads
     }
 
-    /// Calls `work` for each kv head of each text, on all threads: text by text.
+    /// Calls `work` for each KV head of each sequence, on all threads, sequence by sequence.
     fn each<R: Send>(&self, work: impl Fn(usize, &Head<'_, T>) -> R + Sync) -> Vec<R> {
         let heads = self.description.kv_heads;
         let tasks = (0..self.queries.spans.len() * heads).into_par_iter();
@@ -115,7 +115,7 @@ impl<'a, 'b, T: Real> Work<'a, 'b, T> {
         })
     }
 
-    /// The columns of a kv head's query heads, head by head, of the rows that attend.
+    /// Returns the columns of a KV head's query heads, head by head, for the attending rows.
     fn columns_of_heads(&self, from: &[T], text: usize, kv_head: usize) -> Vec<T> {
         let (size, group, first) = (self.description.head_size, self.group(), self.queries.spans[text].start);
         let head = |head: usize| {
@@ -127,7 +127,7 @@ impl<'a, 'b, T: Real> Work<'a, 'b, T> {
         (0..group).flat_map(head).collect()
     }
 
-    /// Calls `set` with the columns of each row that attends, and what the heads' tables have for them.
+    /// Calls `set` with the columns of each attending row and the matching rows of the heads' tables.
     fn spread(&self, out: &mut [T], of: impl Fn(usize) -> &'b [T] + Sync, add: bool) {
         let (size, group, heads) = (self.description.head_size, self.group(), self.description.kv_heads);
         table::each(out, self.widths[0], |row, out| {
@@ -140,7 +140,7 @@ impl<'a, 'b, T: Real> Work<'a, 'b, T> {
         });
     }
 
-    /// Adds what the heads' tables have to rows of keys or values.
+    /// Adds the heads' tables to rows of keys or values.
     fn spread_keys(&self, out: &mut [T], of: impl Fn(usize) -> &'b [T] + Sync) {
         let (size, heads) = (self.description.head_size, self.description.kv_heads);
         table::each(out, self.widths[1], |row, out| {
@@ -233,7 +233,7 @@ impl<T: Real> Rule<T> for Attention {
     }
 }
 
-/// Adds the gradients of a node's own weights.
+/// Adds the gradients of the node's own weights.
 fn weights<T: Real>(
     description: &Description,
     group: usize,
